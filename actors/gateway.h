@@ -1,0 +1,120 @@
+// The border between the wire and the actors: free of CAF, Asio and protobuf.
+//
+// Every call may come from any thread and returns at once; answers arrive through sinks and callbacks,
+// on threads of the actor system, and must not block.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "actors/request.h"
+#include "config/result.h"
+#include "engine/engine.h"
+
+namespace troupe::actors {
+
+// Where a stream's tokens go. Implemented by ipc; callable from any thread, never blocks.
+class StreamSink {
+ public:
+  virtual ~StreamSink() = default;
+  virtual void tokens(TokenRun run) = 0;
+  virtual void end(End end) = 0;  // exactly once, and nothing after it
+};
+
+enum class Readiness { loading, ready, draining, failed };
+
+// How the server does: everything `troupe status` prints. Counters count from the start of the server.
+struct StatusSnapshot {
+  Readiness readiness = Readiness::loading;
+  double load_fraction = 0;
+  std::string model;
+  std::string numerics_id;
+  std::string kernels;
+  double uptime_seconds = 0;
+  std::uint64_t requests_received = 0;
+  std::vector<std::pair<std::string, std::uint64_t>> requests_ended;  // by outcome name, all names
+  std::uint64_t requests_waiting = 0;   // received, encoding or queued
+  std::uint64_t requests_running = 0;
+  std::uint64_t requests_parked = 0;    // out of credit
+  std::uint64_t prompt_tokens = 0;
+  std::uint64_t cached_tokens = 0;      // of those, served from the prefix cache
+  std::uint64_t generated_tokens = 0;
+  std::uint64_t preemptions = 0;
+  std::uint64_t steps = 0;
+  double step_seconds = 0;              // sum over all steps
+  double last_step_age_seconds = 0;     // health is progress: time since a step ended while work waits
+  std::uint32_t blocks_total = 0;
+  std::uint32_t blocks_free = 0;
+  std::uint32_t blocks_cached = 0;      // in the prefix tree
+  std::uint32_t blocks_referenced = 0;  // held by running sequences
+  std::uint64_t prefix_blocks_computed = 0;  // blocks published to the tree
+  std::uint64_t evictions = 0;
+  std::uint64_t worker_restarts = 0;
+  std::uint64_t weight_bytes = 0;
+  std::uint64_t kv_bytes = 0;
+  std::uint32_t num_threads = 0;
+};
+
+struct ModelDescription {
+  std::string name;
+  engine::ModelInfo info;
+  std::string numerics_id;
+  std::uint64_t kv_bytes_per_token = 0;
+  std::optional<TokenId> bos, eos;
+  std::uint32_t max_context = 0;
+};
+
+struct GatewayOptions {
+  std::string model_path;
+  std::string model_alias;            // what clients call it; empty: general.name or the file's stem
+  engine::LoadOptions load;           // `team` and `progress` are filled in here
+  std::uint32_t num_threads = 0;      // of the compute team; 0: engine::default_num_threads()
+  std::uint32_t max_step_tokens = 512;    // tokens of one step, all sequences together
+  std::uint32_t max_sequences = 64;       // running at once
+  std::uint32_t max_queued_requests = 1024;
+  std::uint64_t max_queued_tokens = 1u << 22;
+  std::uint32_t max_requests_per_uid = 512;
+  std::uint32_t tokenizer_threads = 2;
+  std::chrono::milliseconds drain_timeout{30000};
+};
+
+// The actor system and everything in it. Destroying it stops everything and joins all threads; every
+// stream gets its end first.
+class Gateway {
+ public:
+  // Starts the actors and begins to load the model in the background; what can be checked at once (the
+  // model file opens, the variant exists) is checked here.
+  static Result<std::unique_ptr<Gateway>> start(GatewayOptions options);
+  virtual ~Gateway() = default;
+
+  // Takes a request; its sink hears everything else. The id is for cancel and credit.
+  virtual RequestId submit(Request request, std::shared_ptr<StreamSink> sink) = 0;
+  // Ends the stream with Outcome::cancelled unless it has ended already. Unknown ids are ignored.
+  virtual void cancel(RequestId id) = 0;
+  // Lets `tokens` more tokens be sent. Unknown ids are ignored.
+  virtual void credit(RequestId id, std::uint64_t tokens) = 0;
+
+  virtual Readiness readiness() const = 0;
+  virtual double load_fraction() const = 0;
+  // Fresh counters; asked of the actors, answered within milliseconds even during a step.
+  virtual void status(std::function<void(StatusSnapshot)> done) = 0;
+  // Null while loading.
+  virtual std::shared_ptr<const engine::LoadedModel> model() const = 0;
+  virtual std::vector<ModelDescription> models() const = 0;
+
+  // Encodes or decodes on the tokenizer threads. Error: loading, unknown model, no vocabulary.
+  virtual void tokenize(std::string text, engine::EncodeOptions options,
+                        std::function<void(Result<std::vector<TokenId>>)> done) = 0;
+  virtual void detokenize(std::vector<TokenId> ids, std::function<void(Result<std::string>)> done) = 0;
+
+  // Refuses new requests (Outcome::draining); `done` is called when the last stream has ended, or at
+  // drain_timeout after ending the rest as cancelled.
+  virtual void drain(std::function<void()> done) = 0;
+  // Called once loading ended: an Ok, or why the model cannot be served.
+  virtual void on_loaded(std::function<void(Status)> done) = 0;
+};
+
+}  // namespace troupe::actors

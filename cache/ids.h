@@ -1,0 +1,23 @@
+// The names that sequences, tokens and blocks go by, everywhere.
+#pragma once
+
+#include <cstdint>
+
+namespace troupe {
+
+using TokenId = std::int32_t;      // an entry of the vocabulary, >= 0
+using SequenceId = std::uint64_t;  // a request's tokens and state inside the engine; never reused
+using BlockId = std::uint32_t;     // a block of KV positions in the arena, 0 <= id < num_blocks
+
+inline constexpr BlockId kNoBlock = 0xffffffffu;
+
+// Positions in one block. Fixed: it decides where attention's partial sums are cut, so it is part
+// of what makes two runs give the same bits.
+inline constexpr std::uint32_t kBlockSize = 32;
+
+// Blocks needed for `num_tokens` positions.
+constexpr std::uint32_t blocks_for(std::uint32_t num_tokens) {
+  return (num_tokens + kBlockSize - 1) / kBlockSize;
+}
+
+}  // namespace troupe

@@ -1,0 +1,56 @@
+# How every target of this project is built, and the two helpers that tests and kernels use.
+
+find_program(CCACHE_PROGRAM ccache)
+if(CCACHE_PROGRAM)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+endif()
+
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
+endif()
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+
+# Contraction off: a compiler that fuses a*b+c in one place and not in another changes answers.
+add_compile_options(-Wall -Wextra -Wpedantic -Werror -ffp-contract=off)
+# CAF 0.17 and Asio 1.22 need these; harmless elsewhere.
+add_compile_definitions(ASIO_HAS_CO_AWAIT=1 ASIO_STANDALONE=1)
+if(TROUPE_SANITIZE)
+  add_compile_options(-fsanitize=${TROUPE_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=${TROUPE_SANITIZE})
+endif()
+
+find_package(Threads REQUIRED)
+
+# troupe_library(name SOURCES a.cpp ... LIBS x y): a static library whose headers are included from the
+# top ("cache/ids.h").
+function(troupe_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LIBS" ${ARGN})
+  add_library(${name} STATIC ${ARG_SOURCES})
+  target_include_directories(${name} PUBLIC ${CMAKE_SOURCE_DIR})
+  target_link_libraries(${name} PUBLIC ${ARG_LIBS})
+endfunction()
+
+# troupe_isa_source(file flags...): the instruction set of one kernel file, whatever the build type.
+function(troupe_isa_source file)
+  set_source_files_properties(${file} PROPERTIES COMPILE_OPTIONS "${ARGN}")
+endfunction()
+
+# troupe_test(name SOURCES a_test.cpp ... LIBS x y [LABELS l]): one Catch2 program, one ctest entry.
+# TROUPE_SHARED_DIR names the folder with reference data; tests skip what is not there.
+function(troupe_test name)
+  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;LIBS;LABELS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE ${ARG_LIBS} troupe_catch_main)
+  target_compile_definitions(${name} PRIVATE TROUPE_TEST_DATA="${CMAKE_SOURCE_DIR}/tests/data"
+                                             TROUPE_MODELS="${CMAKE_SOURCE_DIR}/models")
+  add_test(NAME ${name} COMMAND ${name})
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 600)
+  endif()
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}"
+    ENVIRONMENT "TROUPE_SHARED_DIR=${CMAKE_SOURCE_DIR}/../shared")
+endfunction()

@@ -1,0 +1,161 @@
+// The only door to a model: load it once, then run steps over many sequences.
+//
+//   auto model = engine::LoadedModel::load("tales.gguf", {});
+//   engine::Team team(2);
+//   engine::Executor executor(*model, team);
+//   executor.open({.id = 1, .tokens = prompt, .block_table = {0, 1}});
+//   executor.step({.items = {{.sequence = 1, .num_tokens = prompt.size(), .output = engine::Output::sample}}}, result);
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "cache/ids.h"
+#include "config/result.h"
+#include "engine/model.h"
+#include "engine/sampler.h"
+#include "engine/team.h"
+#include "engine/tokenizer.h"
+
+namespace troupe::engine {
+
+// The memory of all KV blocks of a model. Block `id` holds, layer by layer, K then V in the layout
+// that kernels/kernels.h describes. Outlives every actor; only the compute thread makes addresses.
+class KvArena {
+ public:
+  // Reserves num_blocks x bytes_per_block, 2 MiB aligned; pages are touched on first use.
+  static Result<std::shared_ptr<KvArena>> create(std::uint32_t num_blocks, std::uint64_t bytes_per_block);
+  ~KvArena();
+  KvArena(const KvArena&) = delete;
+  KvArena& operator=(const KvArena&) = delete;
+
+  std::uint32_t num_blocks() const { return num_blocks_; }
+  std::uint64_t bytes_per_block() const { return bytes_per_block_; }
+  std::byte* block(BlockId id);  // id < num_blocks (asserted)
+
+ private:
+  KvArena(std::byte* base, std::uint32_t num_blocks, std::uint64_t bytes_per_block);
+  std::byte* base_;
+  std::uint32_t num_blocks_;
+  std::uint64_t bytes_per_block_;
+};
+
+struct LoadOptions {
+  std::string kernels;       // a variant's name; empty: TROUPE_KERNELS, else the best this CPU has
+  kernels::KvType kv_type = kernels::KvType::f16;
+  std::uint32_t context = 0;    // longest sequence; 0: the trained context
+  std::uint64_t memory = 0;     // bytes for weights, KV and buffers together; 0: 60 % of what is available
+  std::uint32_t num_blocks = 0; // KV blocks; 0: what the memory budget leaves, at most max_sequences full contexts
+  std::uint32_t max_sequences = 64;
+  Team* team = nullptr;         // used for packing; null: a temporary one
+  std::function<void(double fraction)> progress;
+};
+
+// Weights, vocabulary and KV memory of one model. Immutable but for the arena's contents.
+class LoadedModel {
+ public:
+  static Result<std::shared_ptr<LoadedModel>> load(const std::string& path, const LoadOptions& options);
+
+  const Model& model() const { return *model_; }
+  const ModelInfo& info() const { return model_->info(); }
+  const CacheSpec& cache_spec() const { return model_->cache_spec(); }
+  const kernels::KernelTable& kernels() const { return *kernels_; }
+  // Null where the file has no vocabulary.
+  const std::shared_ptr<const Tokenizer>& tokenizer() const { return tokenizer_; }
+  const std::shared_ptr<KvArena>& arena() const { return arena_; }
+  // Equal ids give equal bits: recipe version, variant, KV type, model hash ("1-avx512vnni-f16-9f3c...").
+  const std::string& numerics_id() const { return numerics_id_; }
+  const std::vector<TokenId>& end_ids() const { return end_ids_; }  // end-of-generation tokens
+
+ private:
+  LoadedModel() = default;
+  std::unique_ptr<Model> model_;
+  const kernels::KernelTable* kernels_ = nullptr;
+  std::shared_ptr<const Tokenizer> tokenizer_;
+  std::shared_ptr<KvArena> arena_;
+  std::string numerics_id_;
+  std::vector<TokenId> end_ids_;
+};
+
+// How a sequence begins. `tokens` are all ids known so far: the prompt, and after a resume also what
+// was emitted before. The first num_cached of them already lie in the blocks of `block_table`.
+struct SequenceSpec {
+  SequenceId id = 0;
+  std::vector<TokenId> tokens;
+  std::uint32_t num_prompt_tokens = 0;  // tokens beyond these count as generated; 0: all of `tokens`
+  std::uint32_t num_cached = 0;
+  std::vector<BlockId> block_table;     // blocks leased so far, in order
+  SamplingParams sampling;
+  std::uint32_t choice = 0;
+};
+
+enum class Output : std::uint8_t {
+  none,        // only fill the cache (a chunk that does not reach the last known token)
+  sample,      // sample after the last token, append it to the sequence
+  all_logits,  // raw logits of every token of this item into ItemResult::logits (eval, perplexity)
+};
+
+struct StepItem {
+  SequenceId sequence = 0;
+  std::uint32_t num_tokens = 0;  // how many known tokens to compute now, from the first uncomputed one on
+  Output output = Output::none;
+  std::vector<BlockId> new_blocks;  // appended to the block table before the step
+};
+
+struct StepBatch {
+  std::uint64_t step = 0;
+  std::uint64_t epoch = 0;
+  std::vector<StepItem> items;  // each sequence at most once
+};
+
+enum class Finish : std::uint8_t { running, eos, stop_id, length };
+
+struct ItemResult {
+  SequenceId sequence = 0;
+  std::vector<SampledToken> tokens;  // what was sampled; an eos or stop id that ends is not among them
+  Finish finish = Finish::running;
+  std::vector<float> logits;         // only for Output::all_logits: [num_tokens, vocab_size]
+};
+
+struct StepResult {
+  std::uint64_t step = 0;
+  std::uint64_t epoch = 0;
+  std::vector<ItemResult> items;  // in the order of the batch
+  double compute_seconds = 0;
+};
+
+// Runs steps over the sequences it has open. A step is atomic: every item advances, or an assertion
+// stops the process. Called by one compute thread at a time; allocates nothing in a warm step but
+// what results need.
+class Executor {
+ public:
+  // Both must outlive the executor.
+  Executor(const LoadedModel& model, Team& team);
+  ~Executor();
+
+  // The id must be new, the spec within the model's context and vocabulary (asserted: callers check).
+  void open(SequenceSpec spec);
+  // Forgets all computed positions from num_tokens on, and the known tokens beyond them.
+  void truncate(SequenceId id, std::uint32_t num_tokens);
+  // Replaces entry `index` of the block table by an equal block (the canonical one after a commit).
+  void swap_block(SequenceId id, std::uint32_t index, BlockId block);
+  // Unknown ids are ignored.
+  void close(SequenceId id);
+  bool is_open(SequenceId id) const;
+  std::uint32_t num_known(SequenceId id) const;     // tokens known
+  std::uint32_t num_computed(SequenceId id) const;  // tokens whose K and V are in the cache
+
+  // One pass over the batch. `result` is overwritten; its vectors are reused.
+  void step(const StepBatch& batch, StepResult& result);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace troupe::engine

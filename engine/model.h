@@ -1,0 +1,102 @@
+// What a model family gives the engine: its description, what it keeps per token, and the forward pass.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cache/ids.h"
+#include "config/result.h"
+#include "engine/model_file.h"
+#include "kernels/kernels.h"
+
+namespace troupe::engine {
+
+class Team;
+class KvArena;
+class Workspace;
+
+// What a model is; all counts are checked against the file when it is loaded.
+struct ModelInfo {
+  std::string name;           // general.name, else the file's name
+  std::string family;         // "llama", "bitnet"
+  std::string weight_types;   // "Q4_K x 135, Q6_K x 21, F32 x 45": most frequent first
+  std::uint64_t num_parameters = 0;
+  std::uint32_t num_layers = 0;
+  std::uint32_t dim = 0;
+  std::uint32_t ffn_dim = 0;
+  std::uint32_t num_heads = 0;
+  std::uint32_t num_kv_heads = 0;
+  std::uint32_t head_dim = 0;
+  std::uint32_t vocab_size = 0;
+  std::uint32_t trained_context = 0;
+  std::uint32_t context = 0;  // the longest sequence served, in tokens
+  float rms_epsilon = 0;
+  float rope_base = 0;
+};
+
+// What one token of one group of layers costs in the cache. The first version has one group of kind full.
+struct CacheGroup {
+  enum class Kind { full, window, state };
+  Kind kind = Kind::full;
+  std::uint32_t num_layers = 0;
+  std::uint32_t window = 0;         // positions; only for Kind::window
+  std::uint64_t bytes_per_block = 0;  // K and V of all layers of the group for kBlockSize positions
+};
+struct CacheSpec {
+  kernels::KvType kv_type = kernels::KvType::f16;
+  std::vector<CacheGroup> groups;
+  std::uint64_t bytes_per_token() const;
+};
+
+// One sequence's part of a step, as the forward pass sees it.
+struct SequenceRows {
+  std::span<const TokenId> tokens;       // the tokens to compute, at least one
+  std::uint32_t first_position = 0;      // of tokens[0]
+  std::span<const BlockId> block_table;  // covers first_position + tokens.size() positions
+  std::uint32_t num_outputs = 0;         // hidden rows wanted: the last num_outputs of `tokens`
+};
+
+// A loaded model: immutable weights; any number of executors may use it.
+class Model {
+ public:
+  virtual ~Model() = default;
+  virtual const ModelInfo& info() const = 0;
+  virtual const CacheSpec& cache_spec() const = 0;
+  virtual std::uint64_t weight_bytes() const = 0;  // memory held by packed weights
+
+  // Runs all layers over a ragged batch: writes K and V of every token into its block, and leaves
+  // the normed hidden rows that were asked for in `hidden` [sum of num_outputs, dim], in batch order.
+  // Rows are independent: a row's bits depend only on its own sequence. Called by one compute thread.
+  virtual void forward(Team& team, std::span<const SequenceRows> batch, KvArena& arena, Workspace& workspace,
+                       float* hidden) const = 0;
+
+  // logits [num_rows, vocab_size] = head x hidden [num_rows, dim].
+  virtual void head(Team& team, const float* hidden, std::size_t num_rows, Workspace& workspace,
+                    float* logits) const = 0;
+};
+
+struct ModelOptions {
+  const kernels::KernelTable* kernels = nullptr;
+  kernels::KvType kv_type = kernels::KvType::f16;
+  std::uint32_t context = 0;  // 0: the trained context
+  Team* team = nullptr;       // packs weights in parallel
+  std::function<void(double fraction)> progress;  // may be empty
+};
+
+// A family is one new file and one line in families.cpp.
+struct Family {
+  std::string_view name;
+  bool (*accepts)(const ModelFile& file);
+  Result<std::unique_ptr<Model>> (*load)(const ModelFile& file, const ModelOptions& options);
+};
+
+// All families, in the order they are asked.
+[[nodiscard]] std::span<const Family> families();
+
+}  // namespace troupe::engine

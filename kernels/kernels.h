@@ -1,0 +1,186 @@
+// Every operation of a step, as plain functions over the caller's memory, in several variants.
+//
+// A KernelTable lists one variant's functions; dispatch.cpp has the tables and chooses one at start. All
+// functions allocate nothing, start no thread and cannot fail. One row's result never depends on
+// the number of other rows in a call, on how rows or panels are split into calls, or on the thread:
+// that is what makes answers independent of batching (docs/numerics.md).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "kernels/weight_type.h"
+
+namespace troupe::kernels {
+
+// ---- Matrices ----------------------------------------------------------------------------------
+
+// How activations are rounded before a product. Part of a recipe.
+enum class Activation : std::uint8_t {
+  f32,          // not at all
+  i8_group32,   // int8 per 32: scale = max|x| / 127 as float32, round to nearest even
+  i8_group256,  // int8 per 256 (a last group may be shorter, a multiple of 32)
+};
+
+// A matrix in the order its kernels read, at rest in one position-independent 64-byte aligned body.
+//
+// Packed layout ("panels"): rows in panels of kPanelRows, the last panel padded with zero weights;
+// inside a panel, k advances in quads so that one 64-byte line holds 16 rows x 4 k of 8-bit codes.
+// packed_matrix.cpp documents the body of each type. The reference variant keeps file order instead.
+inline constexpr std::size_t kPanelRows = 16;
+
+enum class Layout : std::uint8_t { file, panels };
+
+struct MatrixView {
+  WeightType type = WeightType::f32;
+  Layout layout = Layout::panels;
+  std::size_t rows = 0;  // outputs
+  std::size_t k = 0;     // inputs; a multiple of the type's group size
+  const std::byte* body = nullptr;
+  float scale = 1.0f;    // multiplied with every output (bitnet's `.scale` tensors)
+
+  std::size_t num_panels() const { return (rows + kPanelRows - 1) / kPanelRows; }
+};
+
+// Bytes of the body of a rows x k matrix; a multiple of 64.
+[[nodiscard]] std::size_t packed_bytes(WeightType type, Layout layout, std::size_t rows, std::size_t k);
+
+// Packs panels [panel_begin, panel_end) from `file_rows` (all rows in file format, row-major) into
+// `body`. Panels are independent: threads may pack different ones at once.
+void pack_panels(WeightType type, Layout layout, const std::byte* file_rows, std::size_t rows, std::size_t k,
+                 std::size_t panel_begin, std::size_t panel_end, std::byte* body);
+
+// out[0..k) = row `row` of the matrix times its scale: exactly the values of the file (embeddings).
+void unpack_row(const MatrixView& matrix, std::size_t row, float* out);
+
+// One row of activations, rounded. `out` holds prepared_bytes(activation, k) bytes, 64-byte aligned.
+// x [k] float32; k a multiple of 32 for the i8 forms.
+using PrepareRow = void(const float* x, std::size_t k, std::byte* out);
+[[nodiscard]] std::size_t prepared_bytes(Activation activation, std::size_t k);  // a multiple of 64
+
+// out[r * out_stride + n] = scale * sum over k of activation[r][k] * weight[n][k]
+// for rows r in [0, num_rows) and outputs n of panels [panel_begin, panel_end), n < matrix.rows.
+//   prepared   rows as PrepareRow of the matrix's activation made them, prepared_bytes() apart
+// Order: inside a group the sum is exact in int32; groups are added in ascending order in one
+// float32 chain per output (f32: one fused chain in ascending k).
+using Matmul = void(const MatrixView& matrix, const std::byte* prepared, std::size_t num_rows, float* out,
+                    std::size_t out_stride, std::size_t panel_begin, std::size_t panel_end);
+
+// ---- Rows --------------------------------------------------------------------------------------
+
+// out[i] = x[i] * weight[i] / sqrt(mean(x * x) + eps), over one row. `out` may be `x`.
+using RmsNorm = void(const float* x, const float* weight, float* out, std::size_t dim, float eps);
+
+// Rotates the pairs of one head in place: neighbouring pairs (2i, 2i+1), as llama files want.
+//   x [head_dim]; cos, sin [rotated / 2]; elements from `rotated` on stay as they are.
+using Rope = void(float* x, const float* cos, const float* sin, std::size_t rotated);
+
+// out[i] = silu(gate[i]) * up[i]. `out` may be either input.
+using SiluMul = void(const float* gate, const float* up, float* out, std::size_t count);
+
+// x[i] += y[i].
+using Add = void(float* x, const float* y, std::size_t count);
+
+// ---- Attention ---------------------------------------------------------------------------------
+
+enum class KvType : std::uint8_t { f32, f16 };
+[[nodiscard]] std::string_view name(KvType type);
+[[nodiscard]] std::size_t element_bytes(KvType type);
+
+// One layer's part of a block: K [num_kv_heads][head_dim][32 positions], then V
+// [num_kv_heads][32 positions][head_dim], both in the KV type (K transposed: a score is a sum over
+// vertical vectors of 32 positions, with no horizontal additions).
+struct KvShape {
+  KvType type = KvType::f16;
+  std::uint32_t num_kv_heads = 0;
+  std::uint32_t head_dim = 0;
+
+  std::size_t k_head_bytes() const { return std::size_t{head_dim} * 32 * element_bytes(type); }
+  std::size_t v_offset() const { return num_kv_heads * k_head_bytes(); }
+  std::size_t layer_bytes() const { return 2 * v_offset(); }
+};
+
+// Rounds one token's k and v rows [num_kv_heads * head_dim] to the KV type and stores them at `slot`
+// (0..31) of `layer_block`, one layer's part of a block.
+using StoreKv = void(const KvShape& shape, std::byte* layer_block, std::uint32_t slot, const float* k,
+                     const float* v);
+
+// Causal attention of some query rows of one sequence over one kv head.
+//   q           row (t, g) at q + t * token_stride + g * head_dim, for tokens t in [0, num_tokens) and
+//               the query heads g in [0, group) that share the kv head
+//   blocks      layer parts of the sequence's blocks, in order (pointers to the layer's part)
+//   row t sees positions [0, first_position + t]
+//   out         laid out as q
+//   scratch     attention_scratch_floats(group * num_tokens, head_dim) floats, 64-byte aligned
+// Order per row: one partial (max, sum, weighted V) per split of 8 blocks aligned to position 0, built
+// block by block (online softmax: Milakov & Gimelshein 2018; splits: Dao et al., Flash-Decoding 2023),
+// partials merged one by one, ascending.
+struct AttentionArgs {
+  KvShape shape;
+  std::uint32_t kv_head = 0;
+  std::uint32_t group = 0;
+  std::uint32_t num_tokens = 0;
+  std::uint32_t first_position = 0;
+  const float* q = nullptr;
+  std::size_t token_stride = 0;
+  const std::byte* const* blocks = nullptr;
+  float scale = 1.0f;  // of the scores, 1 / sqrt(head_dim)
+  float* out = nullptr;
+  float* scratch = nullptr;
+};
+using Attention = void(const AttentionArgs& args);
+inline constexpr std::uint32_t kSplitBlocks = 8;
+[[nodiscard]] std::size_t attention_scratch_floats(std::size_t num_rows, std::size_t head_dim);
+
+// ---- Sampling ----------------------------------------------------------------------------------
+
+// Largest value of x[0..count), and the lowest index that holds it. NaN loses against everything.
+struct MaxAt {
+  float value;
+  std::uint32_t index;
+};
+using ArgMax = MaxAt(const float* x, std::size_t count);
+
+// out[i] = exp((x[i] - max) * inv_temperature); returns the sum of out. count <= kSoftmaxTile.
+// `out` may be `x`. Callers add the tiles of a vocabulary in ascending order.
+inline constexpr std::size_t kSoftmaxTile = 1024;
+using ExpTile = float(const float* x, float max, float inv_temperature, float* out, std::size_t count);
+
+// Natural logarithm of a positive normal float, without libm; within 2 ulp. The same code in all variants.
+[[nodiscard]] float log_positive(float x);
+
+// ---- Variants ----------------------------------------------------------------------------------
+
+struct KernelTable {
+  std::string_view name;  // "reference", "scalar", "avx2", "avx512vnni"
+  Layout layout;          // of the matrices it multiplies
+  Activation (*activation)(WeightType type);  // the recipe: how rows are rounded for this type
+  PrepareRow* prepare[3];                     // by Activation
+  Matmul* (*matmul)(WeightType type);
+  RmsNorm* rms_norm;
+  Rope* rope;
+  SiluMul* silu_mul;
+  Add* add;
+  StoreKv* store_kv;
+  Attention* attention;
+  ArgMax* arg_max;
+  ExpTile* exp_tile;
+};
+
+// Raised whenever any recipe changes its bits; part of numerics_id.
+inline constexpr std::uint32_t kRecipeVersion = 1;
+
+// Every table this program has, best last, and those that this CPU (and operating system) can run.
+[[nodiscard]] std::span<const KernelTable* const> all_tables();
+[[nodiscard]] std::span<const KernelTable* const> supported_tables();
+// nullptr if there is no such name; `supported` tells a CPU's lack from a misspelling.
+[[nodiscard]] const KernelTable* find_table(std::string_view name);
+[[nodiscard]] bool is_supported(const KernelTable& table);
+[[nodiscard]] const KernelTable& best_table();
+
+// Sets flush-to-zero and denormals-are-zero for the calling thread.
+void set_flush_denormals();
+
+}  // namespace troupe::kernels

@@ -1,0 +1,31 @@
+// The number formats of weights in model files, and their exact meaning as float32.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+
+namespace troupe::kernels {
+
+// Formats this version multiplies with.
+enum class WeightType : std::uint8_t { f32, f16, bf16, q8_0, q4_0, q4_k, q5_k, q6_k, tq1_0, tq2_0 };
+
+struct WeightTypeInfo {
+  WeightType type;
+  std::string_view name;      // as GGUF tools spell it: "Q4_K"
+  std::uint32_t gguf_number;  // ggml_type in a GGUF tensor directory
+  std::uint32_t group_size;   // weights in a group, adjacent in a row
+  std::uint32_t group_bytes;
+};
+
+[[nodiscard]] std::span<const WeightTypeInfo> weight_types();
+[[nodiscard]] const WeightTypeInfo& info(WeightType type);
+[[nodiscard]] std::optional<WeightType> weight_type_of_gguf(std::uint32_t gguf_number);
+
+// out[i] = the exact float32 value of weight i. `count` is a multiple of the group size; `in` holds
+// count / group_size groups, any alignment. Bit-equal to ggml's to_float.
+void dequantize(WeightType type, const std::byte* in, float* out, std::size_t count);
+
+}  // namespace troupe::kernels
