@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# Builds troupe and runs all its tests, from a bare Debian 12.
+#
+#   ./test.sh                 release build by g++, all tests
+#   ./test.sh --preset asan   AddressSanitizer and UBSan, clang 14
+#   ./test.sh --preset tsan   ThreadSanitizer, clang 14: the tests that link no CAF
+#   ./test.sh --coverage      line coverage per folder (gcovr)
+#   ./test.sh -R NAME         what follows goes to ctest: here, tests whose name matches
+#
+# Reference data in ../shared (or TROUPE_SHARED_DIR) is used when it is there; tests that want it say when
+# they skip.
+set -euo pipefail
+cd "$(dirname "$0")"
+source tools/setup.sh
+
+preset=release
+ctest_args=()
+while [ $# -gt 0 ]; do
+  case "$1" in
+    --preset) preset=${2:?--preset needs a name: release, debug, asan, tsan, coverage}; shift 2 ;;
+    --coverage) preset=coverage; shift ;;
+    -h|--help) sed -n '2,/^set /p' "$0" | sed '$d; s/^# \{0,1\}//'; exit 0 ;;
+    *) ctest_args+=("$1"); shift ;;
+  esac
+done
+
+need_packages "${kBuildPackages[@]}" "${kTestPackages[@]}"
+case "$preset" in
+  asan|tsan) need_packages clang-14 libclang-rt-14-dev ;;
+  coverage) need_packages gcovr ;;
+esac
+
+jobs=$(nproc)
+cmake --preset "$preset" >/dev/null || { cmake --preset "$preset"; exit 1; }
+cmake --build --preset "$preset" -j "$jobs"
+if [ "$preset" = coverage ]; then find build/coverage -name '*.gcda' -delete; fi
+ctest --preset "$preset" "${ctest_args[@]}"
+
+if [ "$preset" = coverage ]; then
+  for folder in scheduler cache config ipc actors engine kernels cli; do
+    lines=$(gcovr -r . --filter "$folder/" --exclude-throw-branches build/coverage 2>/dev/null |
+      awk '$1 == "TOTAL" {print $2, $3, $4}')
+    printf '%-10s %s\n' "$folder" "$lines"
+  done
+fi

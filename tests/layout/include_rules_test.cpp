@@ -1,0 +1,141 @@
+// The direction of knowledge between folders, read off the include lines and followed transitively.
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <regex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+namespace fs = std::filesystem;
+
+namespace {
+
+const fs::path kRoot = TROUPE_SOURCE_DIR;
+
+// Which folders of ours a folder may reach. `config` is visible to all and reaches none.
+const std::map<std::string, std::set<std::string>> kMayReach = {
+    {"config", {}},
+    {"kernels", {}},
+    {"cache", {"config"}},
+    {"scheduler", {"cache", "config"}},
+    {"engine", {"cache", "kernels", "config"}},
+    {"actors", {"scheduler", "cache", "engine", "kernels", "config"}},
+    {"ipc", {"actors", "scheduler", "cache", "engine", "kernels", "config"}},
+    {"cli", {"ipc", "actors", "scheduler", "cache", "engine", "kernels", "config"}},
+};
+
+// Library headers, and the only folders whose files may reach them.
+struct LibraryRule {
+  std::string prefix;
+  std::set<std::string> folders;
+};
+const std::vector<LibraryRule> kLibraries = {
+    {"caf/", {"actors"}},
+    {"asio", {"ipc"}},
+    {"google/protobuf", {"ipc"}},
+    {"immintrin.h", {"kernels"}},
+    {"x86intrin.h", {"kernels"}},
+    {"cpuid.h", {"kernels"}},
+    {"spdlog/", {"cli", "ipc", "actors", "engine"}},
+    {"CLI/", {"config", "cli"}},
+    {"toml++/", {"config"}},
+    {"pcre2.h", {"engine"}},
+    {"hwloc.h", {"actors", "engine"}},
+};
+
+// Plain logic holds no thread, clock or lock: a test can replay any moment.
+const std::set<std::string> kPlainFolders = {"scheduler", "cache"};
+const std::set<std::string> kNotPlain = {"thread", "mutex", "shared_mutex", "condition_variable", "atomic",
+                                         "chrono", "future",  "ctime"};
+
+std::vector<std::string> includes_of(const fs::path& file) {
+  static const std::regex line(R"(^\s*#\s*include\s*[<"]([^>"]+)[>"].*)");
+  std::vector<std::string> found;
+  std::ifstream in(file);
+  std::smatch match;
+  for (std::string text; std::getline(in, text);)
+    if (std::regex_match(text, match, line)) found.push_back(match[1]);
+  return found;
+}
+
+// Everything that a file includes, directly or through headers of ours.
+std::set<std::string> reachable(const fs::path& file) {
+  std::set<std::string> seen;
+  std::vector<fs::path> open = {file};
+  while (!open.empty()) {
+    const fs::path next = open.back();
+    open.pop_back();
+    for (const std::string& include : includes_of(next)) {
+      if (!seen.insert(include).second) continue;
+      if (fs::exists(kRoot / include)) open.push_back(kRoot / include);
+    }
+  }
+  return seen;
+}
+
+std::vector<fs::path> sources_of(const std::string& folder) {
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::recursive_directory_iterator(kRoot / folder)) {
+    const std::string extension = entry.path().extension().string();
+    if (extension == ".h" || extension == ".cpp") files.push_back(entry.path());
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+bool is_ours(const std::string& include) { return kMayReach.contains(include.substr(0, include.find('/'))); }
+
+bool starts_with(const std::string& text, const std::string& prefix) { return text.rfind(prefix, 0) == 0; }
+
+}  // namespace
+
+TEST_CASE("every folder reaches only the folders that it may know") {
+  for (const auto& [folder, allowed] : kMayReach)
+    for (const fs::path& file : sources_of(folder))
+      for (const std::string& include : reachable(file)) {
+        if (!is_ours(include)) continue;
+        const std::string other = include.substr(0, include.find('/'));
+        INFO(fs::relative(file, kRoot).string() << " reaches " << include);
+        CHECK((other == folder || allowed.contains(other)));
+      }
+}
+
+TEST_CASE("a library is known only in its folders, however it is included") {
+  for (const auto& [folder, allowed] : kMayReach)
+    for (const fs::path& file : sources_of(folder))
+      for (const std::string& include : reachable(file))
+        for (const LibraryRule& rule : kLibraries) {
+          if (!starts_with(include, rule.prefix)) continue;
+          INFO(fs::relative(file, kRoot).string() << " reaches <" << include << ">");
+          CHECK(rule.folders.contains(folder));
+        }
+}
+
+TEST_CASE("scheduler and cache hold no thread, clock or lock, not even through a header") {
+  for (const std::string& folder : kPlainFolders)
+    for (const fs::path& file : sources_of(folder))
+      for (const std::string& include : reachable(file)) {
+        INFO(fs::relative(file, kRoot).string() << " reaches <" << include << ">");
+        CHECK_FALSE(kNotPlain.contains(include));
+      }
+}
+
+TEST_CASE("what is compiled for a newer CPU shares no header that has inline code") {
+  // A shared inline function compiled with AVX-512 can replace the plain one at link time.
+  static const std::regex isa(R"(.*_(avx2|avxvnni|avx512|avx512vnni|amx)\.cpp)");
+  std::size_t num_files = 0;
+  for (const fs::path& file : sources_of("kernels")) {
+    if (!std::regex_match(file.string(), isa)) continue;
+    ++num_files;
+    for (const std::string& include : includes_of(file)) {
+      INFO(fs::relative(file, kRoot).string() << " includes " << include);
+      const bool is_c_header = include.find('/') == std::string::npos && starts_with(include, "c");
+      CHECK((starts_with(include, "kernels/") || include == "immintrin.h" || is_c_header));
+    }
+  }
+  CHECK(num_files > 0);
+}
