@@ -1,0 +1,80 @@
+// The Unix-socket server: frames in, gateway calls out, and back. docs/protocol.md says what it speaks.
+//
+//   auto server = ipc::Server::bind({.socket_path = path});   // before the model loads: fails early
+//   auto gateway = actors::Gateway::start(...);
+//   (*server)->start(**gateway);                               // serves while the model is loading
+//   ...
+//   (*server)->drain([&] { drained.set_value(); });            // SIGTERM
+//   (*server)->stop();                                         // before the gateway is destroyed
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "actors/gateway.h"
+#include "config/result.h"
+
+namespace troupe::ipc {
+
+inline constexpr std::uint32_t kMaxFrameBytesCeiling = 16u << 20;  // below every HTTP method read as a length
+
+struct ServerOptions {
+  std::string socket_path;                         // empty: default_socket_path()
+  std::vector<std::uint32_t> allow_uids;           // besides our own
+  std::vector<std::uint32_t> allow_gids;           // members (primary or supplementary) may connect
+  std::uint32_t max_connections = 256;             // more are refused with queue_full
+  std::uint32_t max_streams = 64;                  // per connection, unanswered requests of every kind
+  std::uint32_t max_frame_bytes = 4u << 20;        // of one frame's body, both ways; at most the ceiling
+  std::uint64_t max_outbox_bytes = 16u << 20;      // unsent answers at which a connection ends
+  std::chrono::milliseconds hello_timeout{5000};   // from accept to a whole Hello
+  std::chrono::milliseconds stall_timeout{60000};  // without credit, or with no byte taken of a blocked write
+};
+
+// The socket of this user's server: $XDG_RUNTIME_DIR/troupe/troupe.sock, without the variable
+// /run/user/UID/troupe/troupe.sock where that directory exists, and /run/troupe/troupe.sock for root.
+// Error: permission, when none of them can be (never a path under /tmp).
+[[nodiscard]] Result<std::string> default_socket_path();
+
+// One socket, one io thread, any number of connections. Every call may come from any thread.
+class Server {
+ public:
+  // Creates the socket: with a missing default directory made (0700), a dead socket file replaced, mode
+  // 0600, or 0660 with that group for exactly one allow_gid, or 0666 for any other guest list (the
+  // kernel tells who connects, and only our uid and the listed ones are let in).
+  // Clients that connect from now on wait until start(). Errors, each with its own message:
+  //   invalid_argument  path empty or over 107 bytes, a limit out of range
+  //   busy              a live server listens there
+  //   permission        the directory or the file belongs to somebody else, or is open to others
+  //   io                a plain file is in the way, no such directory, any other failure
+  static Result<std::unique_ptr<Server>> bind(ServerOptions options);
+
+  // Stops as stop() does and removes the socket file.
+  ~Server();
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+  const std::string& socket_path() const;
+
+  // Begins to serve on a thread of its own. The gateway must outlive stop(). Call once.
+  void start(actors::Gateway& gateway);
+
+  // Stops accepting, removes the socket file, tells clients (Draining), drains the gateway, sends what
+  // is still to be sent and closes the connections; then calls `done` on the io thread, once.
+  // A second call, or one before start(), is ignored.
+  void drain(std::function<void()> done);
+
+  // Stops now: cancels every stream, closes every connection, joins the thread. Idempotent; blocks for
+  // milliseconds. Not from `done` of drain().
+  void stop();
+
+ private:
+  struct Impl;
+  explicit Server(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace troupe::ipc
