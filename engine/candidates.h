@@ -1,0 +1,54 @@
+// The tokens that may still be drawn, and the filters that cut them down.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "cache/ids.h"
+#include "kernels/kernels.h"
+
+namespace troupe::engine {
+
+// Ids in ascending order, each with its logit and later its weight (exp of the scaled logit, not
+// normalised). All filters keep that order, cut equal values by id (the lower one stays), always
+// keep at least one, and are O(vocabulary): they find a threshold by radix selection instead of
+// sorting. Not thread-safe. Allocates only when a vocabulary is larger than any before.
+class Candidates {
+ public:
+  explicit Candidates(const kernels::KernelTable& kernels) : kernels_(&kernels) {}
+
+  // Starts with all of `logits` (no NaN, no infinity; at least one).
+  void assign(std::span<const float> logits);
+  // Starts with the k largest of `logits`.
+  void assign_top_k(std::span<const float> logits, std::size_t k);
+
+  // Turns logits into weights exp((logit - max) * inv_temperature).
+  void to_weights(float inv_temperature);
+
+  // Of the weights: keeps the smallest set of the largest ones that holds at least `top_p` of the sum.
+  void keep_top_p(float top_p);
+  // Keeps what is at least min_p times the largest weight.
+  void keep_min_p(float min_p);
+
+  // The id at which the cumulative weight, in ascending order of id, first exceeds u of the sum.
+  // u in [0, 1). Sums run over tiles of kernels::kSoftmaxTile candidates, merged in order.
+  [[nodiscard]] TokenId draw(double u) const;
+
+  std::span<const TokenId> ids() const { return ids_; }
+  std::span<const float> values() const { return values_; }
+
+ private:
+  void sum_tiles();
+  double total() const;
+
+  const kernels::KernelTable* kernels_;
+  std::vector<TokenId> ids_;
+  std::vector<float> values_;
+  std::vector<double> tile_sums_;      // of the weights
+  std::vector<float> tile_maxima_;     // scratch of assign_top_k
+  std::vector<double> bucket_weight_;  // scratch of the selection
+};
+
+}  // namespace troupe::engine
