@@ -1,0 +1,214 @@
+// Who holds which KV blocks: the one authority over the block pool and the prefix tree of a model.
+//
+// Plain logic: no thread, no clock. The cache keeper calls it with messages as they arrive and sends on what it
+// returns; every message may arrive twice or late, and its sender may die at any point.
+//
+// The life of a sequence, as the batcher sees it
+//
+//   Acquire{tokens, want}   -> Acquired{num_cached_tokens, blocks}: `blocks` is the whole block table so far, the
+//                              cached prefix first, then `want` blocks less what was cached (see `want`).
+//                           -> Wait{leader}: somebody is computing the same prefix. Nothing is held. The real
+//                              answer to this same number comes later, unasked, among the answers that some
+//                              other sequence's Commit, Yield or Release brings.
+//                           -> Short{available}: not enough blocks. Nothing is held; ask again (under the next
+//                              number) when something came back, or Release.
+//   Extend{num_blocks}      -> Extended{blocks} to append to the table, or Short{available}: all or nothing.
+//   Commit{first, tokens}   -> Committed{first_block, blocks}. Sent only after the StepResult of the step that
+//                              filled the blocks; generated tokens as well as prompt. Publishes them in the tree.
+//                              The answer names the canonical block of each: where it differs from the sender's,
+//                              somebody published the same tokens first (equal bits), and the sender swaps its
+//                              entry before it plans its next step.
+//   Yield{}                 -> Acknowledged. The sequence stops computing for a while (parked): whoever waits for
+//                              it waits no longer. It keeps its blocks.
+//   Release{after_step}     -> Acknowledged. The end of this sequence id: finished, cancelled or preempted alike.
+//                              Its blocks come back when step `after_step` is done, at once if it already is.
+//
+// A preempted request comes back as a new sequence id (ids are never reused), with prompt and generated tokens
+// as its `tokens` and its old rank. Sequence ids come from one counter, taken when Acquire is first sent: ended
+// ids are remembered as runs, so a dense numbering costs no memory.
+//
+// Numbers. Each sequence numbers its messages 1, 2, 3, ... A repeated number gets the answer it got; a number
+// that skips one is dropped unanswered, so a sender that has no answer simply repeats what it sent, in order.
+// `seen` says up to which number the sender has applied the answers to its block table; older answers are
+// forgotten, and blocks that a Commit replaced stay leased until then, because a step planned in ignorance of
+// the swap still reads them. Messages may be pipelined: waiting for each answer is not needed.
+//
+// Steps and deaths. Steps run in the order of their numbers. step_done(epoch, step) is told after each
+// StepResult, before the messages that the result causes. A new batcher calls begin_epoch with a higher number:
+// messages of older epochs are dropped, waiters of old epochs vanish, and blocks that an old epoch held stay
+// untouchable until quiesced(epoch): the worker's word that no step of that epoch or an older one will write
+// any more. Published prefixes survive. A new keeper after a death builds its book with
+// `await_quiesce`: all blocks are untouchable until then.
+//
+// Single flight. While a sequence computes prompt blocks nobody has (it leads), later Acquires that would need the
+// very next of these blocks wait, holding nothing. Each is answered as soon as all it shares with the leader is
+// committed; if the leader ends or yields first, the first follower by rank leads. `inherited` in the effects
+// tells the batcher which rank the planner must give the leader so that nobody waits for somebody less urgent.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <variant>
+#include <vector>
+
+#include "cache/ids.h"
+#include "cache/rank.h"
+#include "cache/scope.h"
+
+namespace troupe::cache {
+
+using Tokens = std::shared_ptr<const std::vector<TokenId>>;
+
+// What every message begins with.
+struct LeaseKey {
+  std::uint64_t epoch = 0;
+  SequenceId sequence = 0;
+  std::uint32_t number = 0;  // 1 for the sequence's first message, then one more each
+  std::uint32_t seen = 0;    // answers up to this number have been applied by the sender
+};
+
+struct Acquire {
+  LeaseKey key;
+  Rank rank;
+  ScopeList scopes;
+  Tokens tokens;               // all known ids, prompt and (after a preemption) generated; at least one
+  std::uint32_t want = 0;      // blocks the table should have, cached ones included; more are never refused if cached
+  std::uint32_t headroom = 0;  // answer Short unless this many more could be given out afterwards (growth of others)
+};
+
+struct Extend {
+  LeaseKey key;
+  std::uint32_t num_blocks = 0;  // more of them, >= 1
+};
+
+struct Commit {
+  LeaseKey key;
+  std::uint32_t first_block = 0;  // index in the block table: the first that is not committed (or cached) yet
+  std::vector<TokenId> tokens;    // of whole blocks, a positive multiple of kBlockSize
+};
+
+struct Yield {
+  LeaseKey key;
+};
+
+struct Release {
+  LeaseKey key;
+  std::uint64_t after_step = 0;  // the last step planned with this sequence; 0: none was
+};
+
+struct Acquired {
+  std::uint32_t num_cached_tokens = 0;  // a multiple of kBlockSize, less than tokens->size()
+  std::vector<BlockId> blocks;          // the block table; the first num_cached_tokens / kBlockSize are filled
+  friend bool operator==(const Acquired&, const Acquired&) = default;
+};
+struct Wait {
+  SequenceId leader = 0;
+  friend bool operator==(const Wait&, const Wait&) = default;
+};
+struct Short {
+  std::uint32_t available = 0;  // blocks that could be given out now: free ones and cached ones nobody holds
+  friend bool operator==(const Short&, const Short&) = default;
+};
+struct Extended {
+  std::vector<BlockId> blocks;
+  friend bool operator==(const Extended&, const Extended&) = default;
+};
+struct Committed {
+  std::uint32_t first_block = 0;
+  std::vector<BlockId> blocks;
+  friend bool operator==(const Committed&, const Committed&) = default;
+};
+struct Acknowledged {
+  friend bool operator==(const Acknowledged&, const Acknowledged&) = default;
+};
+
+struct LeaseAnswer {
+  std::uint64_t epoch = 0;
+  SequenceId sequence = 0;
+  std::uint32_t number = 0;
+  std::variant<Acquired, Wait, Short, Extended, Committed, Acknowledged> body;
+};
+
+// The rank that `sequence` borrows from its best follower; none: it has no followers any more.
+struct Inheritance {
+  SequenceId sequence = 0;
+  std::optional<Rank> rank;
+};
+
+// What a call brought about, appended in order. The caller clears and reuses it.
+struct LeaseEffects {
+  std::vector<LeaseAnswer> answers;  // to the batcher; also for other sequences than the message's
+  std::vector<Inheritance> inherited;
+  void clear() {
+    answers.clear();
+    inherited.clear();
+  }
+};
+
+// How many of a request's tokens need not be computed: for the order of admission.
+struct PrefixPrediction {
+  std::uint32_t cached_tokens = 0;     // in the tree now
+  std::uint32_t in_flight_tokens = 0;  // of the tokens after these, being computed by a leader now
+};
+
+struct CacheCounters {
+  std::uint32_t total = 0;
+  std::uint32_t free = 0;
+  std::uint32_t cached = 0;      // in the tree, held or not
+  std::uint32_t referenced = 0;  // held by sequences (running, or awaiting the end of their last step)
+  std::uint32_t available = 0;   // free, or cached and held by nobody
+  std::uint64_t published = 0;   // blocks that entered the tree
+  std::uint64_t evictions = 0;
+  std::uint64_t query_tokens = 0;  // of all granted Acquires
+  std::uint64_t hit_tokens = 0;    // of these, served from the tree
+  std::uint32_t waiting = 0;       // sequences that wait for a leader
+};
+
+struct LeaseBookOptions {
+  std::uint32_t num_blocks = 0;
+  std::uint64_t epoch = 1;     // the first; messages of lower ones are dropped
+  bool await_quiesce = false;  // nothing is given out before quiesced(epoch - 1)
+};
+
+class LeaseBook {
+ public:
+  explicit LeaseBook(LeaseBookOptions options);
+  // A book may die with leases out (its process is ending); the blocks go with it.
+  ~LeaseBook();
+  LeaseBook(const LeaseBook&) = delete;
+  LeaseBook& operator=(const LeaseBook&) = delete;
+
+  // Messages; the protocol is above. O(tokens) for Acquire and Commit, O(blocks) for Extend and Release, plus
+  // O(log cached) for each block evicted to make room. What contradicts the protocol within the right epoch
+  // and number (a Commit beyond the table, an Extend of nothing) is our own bug and asserted.
+  void acquire(const Acquire& message, LeaseEffects& effects);
+  void extend(const Extend& message, LeaseEffects& effects);
+  void commit(const Commit& message, LeaseEffects& effects);
+  void yield(const Yield& message, LeaseEffects& effects);
+  void release(const Release& message, LeaseEffects& effects);
+
+  // Every step up to `step` of this epoch has ended. Steps of other epochs are ignored: see quiesced().
+  void step_done(std::uint64_t epoch, std::uint64_t step);
+  // A new batcher takes over. Lower or equal epochs are ignored.
+  void begin_epoch(std::uint64_t epoch);
+  // No step of `epoch` or an older one is running or will run. Frees what they held.
+  void quiesced(std::uint64_t epoch);
+
+  // What an Acquire would find. Takes nothing, does not count as use. O(tokens).
+  [[nodiscard]] PrefixPrediction predict(const ScopeList& scopes, std::span<const TokenId> tokens) const;
+  // Changes whenever some prediction may have changed.
+  [[nodiscard]] std::uint64_t version() const;
+
+  [[nodiscard]] CacheCounters counters() const;
+  [[nodiscard]] std::uint64_t epoch() const;
+  // Checks every invariant that holds between calls (asserted). O(blocks + leases); for tests.
+  void check() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace troupe::cache

@@ -1,0 +1,17 @@
+// Who goes first: one total order over requests, used by leases, the step planner and the queue alike.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+
+namespace troupe::cache {
+
+// Lower is earlier ("older"). Arrival numbers are unique, so no two requests are equal, and a request
+// keeps its rank when it is preempted and replayed.
+struct Rank {
+  std::int32_t priority = 0;
+  std::uint64_t arrival = 0;
+  friend auto operator<=>(const Rank&, const Rank&) = default;
+};
+
+}  // namespace troupe::cache

@@ -1,0 +1,80 @@
+// Who may find a cached prefix: every edge of the radix tree belongs to one scope.
+//
+// Reusing a prefix shows in the time to the first token, so what one user computed must not be found by
+// another unless somebody said "public". The bits of a scope are laid out so that scopes of different
+// users can never be equal, whatever names they choose; names collide within their own user only.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "config/assert.h"
+
+namespace troupe::cache {
+
+enum class ScopeId : std::uint64_t {};
+
+inline constexpr ScopeId kPublicScope{0};
+
+namespace detail {
+// [kind:2][owner:32][name:30]
+constexpr ScopeId make_scope(std::uint64_t kind, std::uint32_t owner, std::uint32_t name) {
+  return ScopeId{(kind << 62) | (static_cast<std::uint64_t>(owner) << 30) | (name & 0x3fffffffu)};
+}
+}  // namespace detail
+
+// The default: shared by all requests of one user.
+constexpr ScopeId user_scope(std::uint32_t uid) { return detail::make_scope(1, uid, 0); }
+
+// A name that the user chose, within the user: requests of other names do not see it.
+constexpr ScopeId named_scope(std::uint32_t uid, std::string_view name) {
+  std::uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a
+  for (char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+  const auto folded = static_cast<std::uint32_t>(hash ^ (hash >> 30)) & 0x3fffffffu;
+  return detail::make_scope(1, uid, folded == 0 ? 1 : folded);
+}
+
+// Shared by the members of a group.
+constexpr ScopeId group_scope(std::uint32_t gid) { return detail::make_scope(2, gid, 0); }
+
+// The scopes of one request: lookups try them in this order, new blocks are published under the last.
+// At most kMax (asserted), at least one wherever a list is used.
+class ScopeList {
+ public:
+  static constexpr std::size_t kMax = 3;
+
+  constexpr ScopeList() = default;
+  constexpr ScopeList(std::initializer_list<ScopeId> scopes) {
+    for (ScopeId scope : scopes) push(scope);
+  }
+  constexpr void push(ScopeId scope) {
+    TROUPE_ASSERT(size_ < kMax);
+    scopes_[size_++] = scope;
+  }
+
+  constexpr const ScopeId* begin() const { return scopes_.data(); }
+  constexpr const ScopeId* end() const { return scopes_.data() + size_; }
+  constexpr std::size_t size() const { return size_; }
+  constexpr ScopeId publish() const { return scopes_[size_ - 1]; }
+  constexpr bool contains(ScopeId scope) const {
+    for (ScopeId s : *this)
+      if (s == scope) return true;
+    return false;
+  }
+
+ private:
+  std::array<ScopeId, kMax> scopes_{};
+  std::size_t size_ = 0;
+};
+
+// The scopes of a request of `uid` that asked for the cache scope `name`: "" is the user's own, "public" is
+// shared by all; anything else is a scope within the user. Public prefixes are found by everybody.
+constexpr ScopeList scopes_for(std::uint32_t uid, std::string_view name) {
+  if (name == "public") return {kPublicScope};
+  if (name.empty()) return {kPublicScope, user_scope(uid)};
+  return {kPublicScope, named_scope(uid, name)};
+}
+
+}  // namespace troupe::cache

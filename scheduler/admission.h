@@ -1,0 +1,59 @@
+// Whether a request can be served at all, and whether its tenant may have one more.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <variant>
+
+#include "scheduler/demand.h"
+#include "scheduler/outcome.h"
+
+namespace troupe::scheduler {
+
+// Why a request is not taken: what the wire's Refused says.
+struct Refusal {
+  Outcome outcome = Outcome::internal;
+  std::string message;                 // one line for a person, with the numbers and what to do
+  std::string field;                   // the request's field that would have to change; empty: none
+  std::optional<std::uint64_t> limit;  // the limit that was met
+};
+
+// The room there is for one sequence.
+struct Capacity {
+  std::uint32_t context = 0;     // longest sequence in tokens
+  std::uint32_t num_blocks = 0;  // KV blocks of the model, all sequences together
+};
+
+// It fits, and ends with Outcome::length at this many tokens (prompt included) at the latest.
+struct Fits {
+  std::uint32_t max_known = 0;
+};
+
+// Checks a request against the room there is when it has that room alone. The last token of a sequence is never
+// computed, so max_known tokens need blocks_for(max_known - 1) blocks.
+//
+//   too_long    the prompt and one token are more than the context
+//   never_fits  the prompt, or the prompt and an explicit max_tokens, need more blocks than there are; a request
+//               without max_tokens is instead cut to what fits
+//   invalid_argument  an empty prompt, or max_tokens 0
+[[nodiscard]] std::variant<Fits, Refusal> check_fit(const Demand& demand, const Capacity& capacity);
+
+// Requests that each tenant has in the house, from arrival to end. Not thread-safe.
+class Quota {
+ public:
+  explicit Quota(std::uint32_t max_requests_per_uid) : max_requests_(max_requests_per_uid) {}
+
+  // Counts one more, or says why not (Outcome::quota).
+  [[nodiscard]] std::optional<Refusal> take(std::uint32_t uid);
+  // One that was taken has ended (asserted).
+  void give_back(std::uint32_t uid);
+  [[nodiscard]] std::uint32_t held(std::uint32_t uid) const;
+
+ private:
+  std::uint32_t max_requests_;
+  std::unordered_map<std::uint32_t, std::uint32_t> held_;  // only tenants with at least one
+};
+
+}  // namespace troupe::scheduler

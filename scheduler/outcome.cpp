@@ -1,0 +1,63 @@
+#include "scheduler/outcome.h"
+
+#include <array>
+
+#include "config/assert.h"
+
+namespace troupe::scheduler {
+namespace {
+
+// Exit codes follow sysexits where one says it: 2 usage, 69 unavailable, 75 try again later, 77 permission.
+constexpr int kExitOk = 0;
+constexpr int kExitFailure = 1;
+constexpr int kExitUsage = 2;
+constexpr int kExitTryLater = 75;
+constexpr int kExitPermission = 77;
+
+using enum Outcome;
+using enum OutcomeKind;
+
+constexpr std::array kOutcomes{
+    OutcomeInfo{eos, done, "eos", false, kExitOk, 200},
+    OutcomeInfo{stop_id, done, "stop_id", false, kExitOk, 200},
+    OutcomeInfo{stop_string, done, "stop_string", false, kExitOk, 200},
+    OutcomeInfo{length, done, "length", false, kExitOk, 200},
+    OutcomeInfo{cancelled, done, "cancelled", false, kExitFailure, 499},
+    OutcomeInfo{deadline, done, "deadline", false, kExitOk, 200},
+    OutcomeInfo{invalid_argument, refused, "invalid_argument", false, kExitUsage, 400},
+    OutcomeInfo{too_long, refused, "too_long", false, kExitUsage, 413},
+    OutcomeInfo{never_fits, refused, "never_fits", false, kExitUsage, 413},
+    OutcomeInfo{unknown_model, refused, "unknown_model", false, kExitUsage, 404},
+    OutcomeInfo{loading, refused, "loading", true, kExitTryLater, 503},
+    OutcomeInfo{draining, refused, "draining", true, kExitTryLater, 503},
+    OutcomeInfo{queue_full, refused, "queue_full", true, kExitTryLater, 429},
+    OutcomeInfo{quota, refused, "quota", true, kExitTryLater, 429},
+    OutcomeInfo{deadline_unmeetable, refused, "deadline_unmeetable", true, kExitTryLater, 503},
+    OutcomeInfo{permission, refused, "permission", false, kExitPermission, 403},
+    OutcomeInfo{unsupported, refused, "unsupported", false, kExitUsage, 501},
+    OutcomeInfo{worker_lost, failed, "worker_lost", true, kExitFailure, 500},
+    OutcomeInfo{quarantined, failed, "quarantined", false, kExitFailure, 500},
+    OutcomeInfo{preempted_too_often, failed, "preempted_too_often", true, kExitTryLater, 503},
+    OutcomeInfo{model_unloaded, failed, "model_unloaded", true, kExitTryLater, 503},
+    OutcomeInfo{out_of_memory, failed, "out_of_memory", true, kExitTryLater, 503},
+    OutcomeInfo{internal, failed, "internal", false, kExitFailure, 500},
+};
+
+}  // namespace
+
+std::span<const OutcomeInfo> outcomes() { return kOutcomes; }
+
+const OutcomeInfo& info(Outcome outcome) {
+  for (const OutcomeInfo& row : kOutcomes)
+    if (row.outcome == outcome) return row;
+  const bool known_outcome = false;  // every enumerator has a row: tests/scheduler/outcome_test.cpp
+  TROUPE_ASSERT(known_outcome);
+}
+
+std::optional<Outcome> outcome_from_number(std::uint32_t number) {
+  for (const OutcomeInfo& row : kOutcomes)
+    if (static_cast<std::uint32_t>(row.outcome) == number) return row.outcome;
+  return std::nullopt;
+}
+
+}  // namespace troupe::scheduler

@@ -1,0 +1,75 @@
+// The requests that wait for admission, and which of them goes next.
+//
+// Lower priority numbers first, always. Within a priority the request with the longest cached or in-flight
+// prefix goes first (then the oldest), but only among the oldest kMaxOvertaken + 1, and no request is overtaken by
+// more than kMaxOvertaken younger ones of its priority: prefix hits are worth an order, nobody's starvation
+// (SGLang's plain longest-prefix policy starves cold requests).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "scheduler/admission.h"
+#include "scheduler/demand.h"
+
+namespace troupe::scheduler {
+
+inline constexpr std::uint32_t kMaxOvertaken = 32;
+
+struct QueueLimits {
+  std::uint32_t max_requests = 1024;
+  std::uint64_t max_tokens = 1u << 22;  // prompt tokens of all waiting requests
+  std::uint32_t max_requests_per_uid = 512;
+};
+
+// Not thread-safe. push and pick are O(waiting requests).
+class RequestQueue {
+ public:
+  explicit RequestQueue(QueueLimits limits);
+
+  // Takes a request, or says which limit is met (Outcome::queue_full). A number that is already in here is a bug.
+  [[nodiscard]] std::optional<Refusal> push(RequestNumber number, const Demand& demand);
+  // Puts a preempted request back: never refused, whatever the limits.
+  void push_back_preempted(RequestNumber number, const Demand& demand);
+  // Takes a request out: cancelled. False if it is not in here.
+  bool remove(RequestNumber number);
+
+  // Those among which pick() would choose now, oldest first: ask for their predictions.
+  void candidates(std::vector<RequestNumber>& out) const;
+  // How many tokens need not be computed for this request (PrefixPrediction: cached + in flight). Kept until
+  // told anew; unknown numbers are ignored.
+  void set_prediction(RequestNumber number, std::uint32_t tokens);
+  // The next to admit, without taking it out; none if empty.
+  [[nodiscard]] std::optional<RequestNumber> peek() const;
+  // Takes out what peek() names and counts whom it overtook.
+  std::optional<RequestNumber> pick();
+  // Takes out all whose deadline is at or before now_ms.
+  void expire(std::uint64_t now_ms, std::vector<RequestNumber>& out);
+  // The earliest deadline in here: when to call expire() next.
+  [[nodiscard]] std::optional<std::uint64_t> next_deadline_ms() const;
+
+  [[nodiscard]] std::uint32_t size() const { return static_cast<std::uint32_t>(entries_.size()); }
+  [[nodiscard]] bool empty() const { return entries_.empty(); }
+  [[nodiscard]] std::uint64_t tokens() const { return tokens_; }
+
+ private:
+  struct Entry {
+    RequestNumber number;
+    Demand demand;
+    std::uint32_t prediction = 0;
+    std::uint32_t overtaken = 0;
+  };
+  [[nodiscard]] std::size_t choose() const;
+  void insert(RequestNumber number, const Demand& demand);
+  void erase(std::size_t index);
+
+  QueueLimits limits_;
+  std::vector<Entry> entries_;  // by rank
+  std::uint64_t tokens_ = 0;
+  std::unordered_map<std::uint32_t, std::uint32_t> per_uid_;
+};
+
+}  // namespace troupe::scheduler

@@ -1,0 +1,169 @@
+// Decides what the next step computes: which sequences, how many tokens of each.
+//
+// Plain logic: no thread, no clock, no blocks either; it knows how many blocks each sequence has, and says as
+// values who needs more and who must give way. The batcher owns it and gets the blocks from cache::LeaseBook.
+//
+// A sequence is `known` tokens of which `computed` lie in the cache. Prefill, chunks, prefix hits, replay after a
+// preemption and decoding are one thing: a sequence catching up with its known tokens. One that is a single token
+// behind is decoding (its row costs one token); a row that reaches the last known token samples the next one.
+//
+// The order of everything is cache::Rank (priority, then arrival; lower is older). A plan gives a row of one token
+// to each sequence that is one behind, oldest first; then chunks of the others, oldest first, from what is left of
+// max_step_tokens. If the oldest of all is not decoding, one token is kept for it: nobody can starve the oldest.
+// Who lacks the blocks for even one token, is parked, or is still in a step that was not advanced sits out.
+//
+// The batcher's turn, after every event (an answer, a result, a new request, credit):
+//
+//   1. admission, while has_room() and !starved(): pick from the RequestQueue, send Acquire; on Acquired, open the
+//      sequence in the worker and add(); on Wait keep it aside; on Short keep it as the next to admit and ask again
+//      after a release or a step (victim_for(its rank) may name who must give way: see 3.).
+//   2. needs(): send an Extend for each. grant() or deny() as the answers come. Needs look one step ahead, so
+//      the answers usually arrive while a step runs.
+//   3. if starved() and no step is running: victim(); if there is one, remove() it, close it in the worker, send
+//      Release{after_step = last step planned with it}, put its request back into the queue with its old rank and
+//      its tokens so far; then needs() again: the oldest asks first, and FIFO messages make it first in line.
+//   4. if no step is running: plan(); if it has items, run it.
+//   On StepResult: LeaseBook::step_done; for each item advance(sequence, number of tokens sampled); emit; then
+//   newly_full(): Commit these blocks (known tokens [first * kBlockSize, ...)); swap what Committed says before the
+//   next plan that follows its arrival. Ended sequences: remove(), then Release{after_step = this step}.
+//   Out of credit: park() and Yield; credit again: unpark(). A parked sequence keeps its blocks until somebody is
+//   starved; then it is the first victim.
+//   Wait{leader} followers: give LeaseEffects::inherited to inherit().
+//
+// Progress: the oldest sequence always gets a row or the blocks for one. A victim is always younger than the one it
+// gives way to (or parked), so the oldest is never preempted, and with everybody else gone its blocks suffice, because
+// admission refuses what can never fit (scheduler/admission.h).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "cache/ids.h"
+#include "cache/rank.h"
+
+namespace troupe::scheduler {
+
+using cache::Rank;
+
+struct PlanItem {
+  SequenceId sequence = 0;
+  std::uint32_t num_tokens = 0;  // to compute, from the first uncomputed one on; drafts not included
+  std::uint32_t num_draft = 0;   // draft tokens to verify after these; 0: nothing drafts yet
+  bool wants_logits = false;     // the row reaches the last known token: sample the next one
+  friend bool operator==(const PlanItem&, const PlanItem&) = default;
+};
+
+struct StepPlan {
+  std::uint64_t step = 0;
+  std::uint64_t epoch = 0;
+  std::vector<PlanItem> items;  // each sequence at most once; decodes first
+  friend bool operator==(const StepPlan&, const StepPlan&) = default;
+};
+
+struct PlannerOptions {
+  std::uint32_t max_step_tokens = 512;  // tokens of one step, all rows together; >= 1
+  std::uint32_t max_sequences = 64;     // rows of one step, and sequences running at once; >= 1
+};
+
+// A sequence as it enters: what is known of it and what it holds.
+struct SequenceStart {
+  SequenceId sequence = 0;
+  Rank rank;
+  std::uint32_t known = 0;       // tokens, >= 1
+  std::uint32_t computed = 0;    // of these, served from the cache: a multiple of kBlockSize, < known
+  std::uint32_t num_blocks = 0;  // length of its block table
+  std::uint32_t max_known = 0;   // it ends at this many tokens at the latest (Admission gives it); > known
+};
+
+// `sequence` should get this many blocks more.
+struct BlockNeed {
+  SequenceId sequence = 0;
+  std::uint32_t num_blocks = 0;
+  friend bool operator==(const BlockNeed&, const BlockNeed&) = default;
+};
+
+// A run of blocks that have become full of computed tokens.
+struct BlockRange {
+  std::uint32_t first_block = 0;
+  std::uint32_t num_blocks = 0;
+  friend bool operator==(const BlockRange&, const BlockRange&) = default;
+};
+
+// Not thread-safe. Every call but add() and remove() that names an unknown sequence is a bug (asserted). Calls are
+// O(1) or O(running sequences); after warm-up none allocates.
+class StepPlanner {
+ public:
+  explicit StepPlanner(PlannerOptions options);
+
+  // Whether another sequence may run. Parked ones do not count: slow readers must not fill the house.
+  [[nodiscard]] bool has_room() const;
+  void add(const SequenceStart& start);
+  // Forgets a sequence: ended, cancelled or preempted; also one in the running step. Unknown ids are ignored.
+  void remove(SequenceId sequence);
+  [[nodiscard]] bool contains(SequenceId sequence) const;
+
+  // The next step. `out` is overwritten (its vector is reused); without items there is nothing to do until
+  // something else happens. The sequences in it sit out until they are advanced.
+  void plan(std::uint64_t step, std::uint64_t epoch, StepPlan& out);
+  // The result of a sequence's row: its tokens are computed, and `num_sampled` new ones known (0 or 1 without
+  // drafts; 1 asserted to be only where the row wanted logits). Unknown ids are ignored (removed meanwhile).
+  void advance(SequenceId sequence, std::uint32_t num_sampled);
+  // The step was lost (its worker died): all planned rows count as never planned.
+  void abandon_step();
+
+  // The full blocks of computed tokens that were not reported yet; num_blocks is 0 if there are none.
+  [[nodiscard]] BlockRange newly_full(SequenceId sequence);
+
+  // Who needs more blocks, oldest first; appended to `out`. Each need is told once, until grant() or deny(). A
+  // denied one is told again after something came back (a remove, an advance or retry_denied()), and while
+  // an older sequence is denied no younger one asks.
+  void needs(std::vector<BlockNeed>& out);
+  void grant(SequenceId sequence, std::uint32_t num_blocks);  // unknown ids are ignored
+  void deny(SequenceId sequence);                             // unknown ids are ignored
+  void retry_denied();
+  // Somebody was denied and cannot compute one token: admit nobody, preempt somebody.
+  [[nodiscard]] bool starved() const;
+
+  // Who must give way: the youngest parked sequence, else the youngest one that is younger than the oldest starved
+  // (or than `rank`). Never one in a running step or without blocks. None: nobody is starved, or waiting helps.
+  [[nodiscard]] std::optional<SequenceId> victim() const;
+  [[nodiscard]] std::optional<SequenceId> victim_for(const Rank& rank) const;
+
+  // Sits out from now on (after a step that is running). Both are idempotent.
+  void park(SequenceId sequence);
+  void unpark(SequenceId sequence);
+  // The best rank among those who wait for this sequence; none: its own again. Unknown ids are ignored.
+  void inherit(SequenceId sequence, std::optional<Rank> rank);
+
+  [[nodiscard]] std::uint32_t num_running() const;  // in here and not parked
+  [[nodiscard]] std::uint32_t num_parked() const;
+  [[nodiscard]] std::uint32_t known(SequenceId sequence) const;
+  [[nodiscard]] std::uint32_t computed(SequenceId sequence) const;
+
+ private:
+  enum class Asking : std::uint8_t { no, asked, denied };
+  struct Entry {
+    SequenceId sequence;
+    Rank own_rank;
+    Rank rank;  // own, or inherited
+    std::uint32_t known;
+    std::uint32_t computed;
+    std::uint32_t planned;  // tokens of the running step; 0: not in it
+    bool wants_logits;      // of the running step
+    std::uint32_t num_blocks;
+    std::uint32_t max_known;
+    std::uint32_t reported_blocks;  // full ones that newly_full() told
+    Asking asking;
+    bool parked;
+  };
+
+  Entry* find(SequenceId sequence);
+  const Entry* find(SequenceId sequence) const;
+
+  PlannerOptions options_;
+  std::vector<Entry> entries_;  // oldest first
+  bool something_came_back_ = false;
+};
+
+}  // namespace troupe::scheduler
