@@ -39,7 +39,7 @@ struct MatrixView {
   std::size_t rows = 0;  // outputs
   std::size_t k = 0;     // inputs; a multiple of the type's group size
   const std::byte* body = nullptr;
-  float scale = 1.0f;    // multiplied with every output (bitnet's `.scale` tensors)
+  float scale = 1.0f;  // multiplied with every output (bitnet's `.scale` tensors)
 
   std::size_t num_panels() const { return (rows + kPanelRows - 1) / kPanelRows; }
 };
@@ -104,8 +104,7 @@ struct KvShape {
 
 // Rounds one token's k and v rows [num_kv_heads * head_dim] to the KV type and stores them at `slot`
 // (0..31) of `layer_block`, one layer's part of a block.
-using StoreKv = void(const KvShape& shape, std::byte* layer_block, std::uint32_t slot, const float* k,
-                     const float* v);
+using StoreKv = void(const KvShape& shape, std::byte* layer_block, std::uint32_t slot, const float* k, const float* v);
 
 // Causal attention of some query rows of one sequence over one kv head.
 //   q           row (t, g) at q + t * token_stride + g * head_dim, for tokens t in [0, num_tokens) and
@@ -154,8 +153,8 @@ using ExpTile = float(const float* x, float max, float inv_temperature, float* o
 // ---- Variants ----------------------------------------------------------------------------------
 
 struct KernelTable {
-  std::string_view name;  // "reference", "scalar", "avx2", "avx512vnni"
-  Layout layout;          // of the matrices it multiplies
+  std::string_view name;                      // "reference", "scalar", "avx2", "avx512vnni"
+  Layout layout;                              // of the matrices it multiplies
   Activation (*activation)(WeightType type);  // the recipe: how rows are rounded for this type
   PrepareRow* prepare[3];                     // by Activation
   Matmul* (*matmul)(WeightType type);

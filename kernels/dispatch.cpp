@@ -1,0 +1,176 @@
+// One table per variant, and the choice among them.
+#include <array>
+#include <cstring>
+#if defined(__x86_64__) || defined(__i386__)
+#include <immintrin.h>
+#endif
+
+#include "config/assert.h"
+#include "kernels/half.h"
+#include "kernels/kernels.h"
+#include "kernels/packed_layout.h"
+#include "kernels/variants.h"
+
+namespace troupe::kernels {
+namespace {
+
+Activation reference_activation(WeightType) { return Activation::f32; }
+Matmul* reference_matmul(WeightType) { return reference::matmul; }
+
+// The recipe of all integer variants.
+Activation integer_activation(WeightType type) {
+  switch (type) {
+    case WeightType::f32:
+    case WeightType::f16:
+    case WeightType::bf16:
+      return Activation::f32;
+    case WeightType::tq1_0:
+    case WeightType::tq2_0:
+      return Activation::i8_group256;
+    default:
+      return Activation::i8_group32;
+  }
+}
+
+// TROUPE_MATMUL_OF(variant): the function that maps a type to namespace `variant`'s product.
+#define TROUPE_MATMUL_OF(variant)             \
+  Matmul* variant##_matmul(WeightType type) { \
+    switch (type) {                           \
+      case WeightType::f32:                   \
+        return variant::matmul_f32;           \
+      case WeightType::f16:                   \
+        return variant::matmul_f16;           \
+      case WeightType::bf16:                  \
+        return variant::matmul_bf16;          \
+      case WeightType::q8_0:                  \
+        return variant::matmul_q8_0;          \
+      case WeightType::q4_0:                  \
+        return variant::matmul_q4_0;          \
+      case WeightType::q4_k:                  \
+        return variant::matmul_q4_k;          \
+      case WeightType::q5_k:                  \
+        return variant::matmul_q5_k;          \
+      case WeightType::q6_k:                  \
+        return variant::matmul_q6_k;          \
+      case WeightType::tq1_0:                 \
+      case WeightType::tq2_0:                 \
+        return variant::matmul_tq;            \
+    }                                         \
+    return nullptr;                           \
+  }
+TROUPE_MATMUL_OF(scalar)
+#undef TROUPE_MATMUL_OF
+
+constexpr KernelTable kReference = {
+    .name = "reference",
+    .layout = Layout::file,
+    .activation = reference_activation,
+    .prepare = {reference::prepare_f32, nullptr, nullptr},
+    .matmul = reference_matmul,
+    .rms_norm = reference::rms_norm,
+    .rope = reference::rope,
+    .silu_mul = reference::silu_mul,
+    .add = reference::add,
+    .store_kv = reference::store_kv,
+    .attention = reference::attention,
+    .arg_max = reference::arg_max,
+    .exp_tile = reference::exp_tile,
+};
+
+constexpr KernelTable kScalar = {
+    .name = "scalar",
+    .layout = Layout::panels,
+    .activation = integer_activation,
+    .prepare = {scalar::prepare_f32, scalar::prepare_i8_group32, scalar::prepare_i8_group256},
+    .matmul = scalar_matmul,
+    .rms_norm = scalar::rms_norm,
+    .rope = scalar::rope,
+    .silu_mul = scalar::silu_mul,
+    .add = scalar::add,
+    .store_kv = scalar::store_kv,
+    .attention = scalar::attention,
+    .arg_max = scalar::arg_max,
+    .exp_tile = scalar::exp_tile,
+};
+
+// Best last: best_table takes the last one this CPU can run.
+constexpr const KernelTable* kTables[] = {&kReference, &kScalar};
+
+bool cpu_has(std::string_view) { return true; }
+
+struct Supported {
+  std::array<const KernelTable*, std::size(kTables)> tables{};
+  std::size_t count = 0;
+};
+
+// Asked once: the answer cannot change while the process lives.
+const Supported& supported() {
+  static const Supported result = [] {
+    Supported s;
+    for (const KernelTable* table : kTables)
+      if (cpu_has(table->name)) s.tables[s.count++] = table;
+    return s;
+  }();
+  return result;
+}
+
+}  // namespace
+
+std::span<const KernelTable* const> all_tables() { return kTables; }
+
+std::span<const KernelTable* const> supported_tables() { return {supported().tables.data(), supported().count}; }
+
+const KernelTable* find_table(std::string_view name) {
+  for (const KernelTable* table : kTables)
+    if (table->name == name) return table;
+  return nullptr;
+}
+
+bool is_supported(const KernelTable& table) { return cpu_has(table.name); }
+
+const KernelTable& best_table() { return *supported_tables().back(); }
+
+std::string_view name(KvType type) { return type == KvType::f16 ? "f16" : "f32"; }
+
+std::size_t element_bytes(KvType type) { return type == KvType::f16 ? 2 : 4; }
+
+std::size_t attention_scratch_floats(std::size_t num_rows, std::size_t head_dim) {
+  // A variant works on at most this many rows at a time: two partial outputs and 64 floats for each.
+  constexpr std::size_t kMaxRowTile = 16;
+  return (num_rows < kMaxRowTile ? num_rows : kMaxRowTile) * (2 * layout::round_up(head_dim, 16) + 64);
+}
+
+float log_positive(float x) {
+  // x = 2^e * m with m in [sqrt(1/2), sqrt(2)); ln m by Cephes' polynomial for ln(1 + z) (S. Moshier, logf).
+  const std::uint32_t bits = bits_of_float(x);
+  std::int32_t exponent = static_cast<std::int32_t>(bits >> 23) - 126;
+  float m = float_of_bits((bits & 0x7fffffu) | 0x3f000000u);  // [0.5, 1)
+  if (m < 0.707106781f) {
+    m += m;
+    --exponent;
+  }
+  const float z = m - 1.0f;
+  const float z2 = z * z;
+  float p = 7.0376836292e-2f;
+  p = p * z - 1.1514610310e-1f;
+  p = p * z + 1.1676998740e-1f;
+  p = p * z - 1.2420140846e-1f;
+  p = p * z + 1.4249322787e-1f;
+  p = p * z - 1.6668057665e-1f;
+  p = p * z + 2.0000714765e-1f;
+  p = p * z - 2.4999993993e-1f;
+  p = p * z + 3.3333331174e-1f;
+  p = p * z * z2;
+  const auto e = static_cast<float>(exponent);
+  p += e * -2.12194440e-4f;  // ln 2 in two parts: the high one times e is exact
+  p -= 0.5f * z2;
+  return (z + p) + e * 0.693359375f;
+}
+
+void set_flush_denormals() {
+#if defined(__x86_64__) || defined(__i386__)
+  _mm_setcsr(_mm_getcsr() | 0x8040);  // FTZ, DAZ
+#endif
+}
+
+}  // namespace troupe::kernels

@@ -1,0 +1,84 @@
+// Where things lie in packed matrices (Layout::panels) and in prepared rows: the contract between
+// packed_matrix.cpp, which writes bodies, the prepare functions, and the matmul of every variant.
+//
+// Only constants and static functions: files compiled for one instruction set include this.
+//
+// A panel is 16 rows; panels follow one another. A *line* is 64 bytes: 16 rows x 4 adjacent k (a *quad*),
+// byte 4 * row + i holding k = 4 * quad + i. Codes are unsigned: `vpdpbusd` multiplies unsigned weights
+// with signed activations, and the quad of an activation row is a 32-bit broadcast. A line of nibbles
+// holds two quads. Everything a group needs is stored in the order it is read: a thread streams a panel
+// from front to back.
+//
+//   F32    per k one line: 16 float32
+//   F16    per k half a line: 16 float16 (BF16 likewise); a panel is padded to whole lines
+//   Q8_0   per 64 k (two groups): 1 line: 2 x 16 float16 d; then 2 x 8 lines of codes + 128
+//   Q4_0   per 64 k: 1 line: 2 x 16 float16 d; then 2 x 4 lines of nibbles
+//   Q4_K   per 256 k: 1 line: 16 float16 d, 16 float16 dmin; 2 lines: 8 runs x 16 uint8 scale; 2 lines:
+//          8 runs x 16 uint8 min; then 8 runs x 4 lines of nibbles
+//   Q5_K   as Q4_K, with one more line per run before its nibbles: bit q of a byte is the fifth bit
+//          of quad q
+//   Q6_K   per 256 k: 1 line: 16 float16 d (half used); 4 lines: 16 runs x 16 int8 scale; then per 32 k:
+//          2 lines of high bits (line h, bits 2s..2s+1: quad 4h + s), 4 lines of nibbles
+//   TQ1_0, TQ2_0  per 256 k: 1 line: 16 float16 d (half used); 16 lines of 2-bit codes (line j, bits
+//          2s..2s+1: quad 4j + s)
+//
+// Nibble line j of a run of 32: low nibbles are quad j, high nibbles quad j + 4.
+// An odd last group of 32 (Q8_0, Q4_0) leaves the second half of its unit zero and unread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace troupe::kernels::layout {
+
+inline constexpr std::size_t kLine = 64;
+
+inline constexpr std::size_t kQ8_0Unit = 17 * kLine;  // per 64 k
+inline constexpr std::size_t kQ4_0Unit = 9 * kLine;   // per 64 k
+inline constexpr std::size_t kQ4_KUnit = 37 * kLine;  // per 256 k, as all below
+inline constexpr std::size_t kQ5_KUnit = 45 * kLine;
+inline constexpr std::size_t kQ6_KUnit = 53 * kLine;
+inline constexpr std::size_t kTQUnit = 17 * kLine;
+
+// Offsets inside the units of the K types.
+inline constexpr std::size_t kMinOffset = 32;       // Q4_K, Q5_K: dmin
+inline constexpr std::size_t kRunScales = kLine;    // Q4_K, Q5_K, Q6_K
+inline constexpr std::size_t kRunMins = 3 * kLine;  // Q4_K, Q5_K
+inline constexpr std::size_t kRuns = 5 * kLine;     // Q4_K, Q5_K, Q6_K
+inline constexpr std::size_t kQ4_KRun = 4 * kLine;  // per 32 k
+inline constexpr std::size_t kQ5_KRun = 5 * kLine;  // per 32 k
+inline constexpr std::size_t kQ6_KRun = 6 * kLine;  // per 32 k
+
+static constexpr std::size_t round_up(std::size_t n, std::size_t multiple) {
+  return (n + multiple - 1) / multiple * multiple;
+}
+
+// A prepared row of int8 codes with one scale per 32: arrays one after the other.
+//   codes       int8 [k], padded to lines
+//   scale       float32 [groups]
+//   scaled_sum  float32 [groups]: scale * sum of the group's codes (the second term of Q4_K and Q5_K)
+//   neg_sum     int32 [groups]: -sum of codes (removes the weights' offset exactly: Q8_0, Q4_0)
+//   neg_sum16   int32 [2 * groups]: the same per 16 (Q6_K)
+struct Group32Row {
+  std::size_t scale, scaled_sum, neg_sum, neg_sum16, bytes;
+};
+static constexpr Group32Row group32_row(std::size_t k) {
+  const std::size_t groups = k / 32;
+  const std::size_t scale = round_up(k, kLine);
+  return {scale, scale + 4 * groups, scale + 8 * groups, scale + 12 * groups, round_up(scale + 20 * groups, kLine)};
+}
+
+// The same with one scale per 256: codes, scale [groups], neg_sum [groups].
+struct Group256Row {
+  std::size_t scale, neg_sum, bytes;
+};
+static constexpr Group256Row group256_row(std::size_t k) {
+  const std::size_t groups = (k + 255) / 256;
+  const std::size_t scale = round_up(k, kLine);
+  return {scale, scale + 4 * groups, round_up(scale + 8 * groups, kLine)};
+}
+
+// Largest |x| of a group at or below which all its codes are zero: its reciprocal must stay finite.
+inline constexpr float kSmallestMax = 1e-30f;
+
+}  // namespace troupe::kernels::layout

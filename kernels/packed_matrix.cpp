@@ -1,0 +1,314 @@
+// Packing of weights from file order into panels, and back. packed_layout.h documents the bodies.
+#include <algorithm>
+#include <cstring>
+
+#include "config/assert.h"
+#include "kernels/groups.h"
+#include "kernels/half.h"
+#include "kernels/kernels.h"
+#include "kernels/packed_layout.h"
+
+namespace troupe::kernels {
+namespace {
+
+using namespace layout;
+
+std::size_t file_row_bytes(WeightType type, std::size_t k) {
+  const WeightTypeInfo& t = info(type);
+  TROUPE_ASSERT(k % t.group_size == 0);
+  return k / t.group_size * t.group_bytes;
+}
+
+std::size_t panel_bytes(WeightType type, std::size_t k) {
+  switch (type) {
+    case WeightType::f32:
+      return k * kLine;
+    case WeightType::f16:
+    case WeightType::bf16:
+      return round_up(k * 32, kLine);
+    case WeightType::q8_0:
+      return (k + 63) / 64 * kQ8_0Unit;
+    case WeightType::q4_0:
+      return (k + 63) / 64 * kQ4_0Unit;
+    case WeightType::q4_k:
+      return k / 256 * kQ4_KUnit;
+    case WeightType::q5_k:
+      return k / 256 * kQ5_KUnit;
+    case WeightType::q6_k:
+      return k / 256 * kQ6_KUnit;
+    case WeightType::tq1_0:
+    case WeightType::tq2_0:
+      return k / 256 * kTQUnit;
+  }
+  return 0;
+}
+
+std::uint8_t* at(std::byte* p, std::size_t offset) { return reinterpret_cast<std::uint8_t*>(p + offset); }
+const std::uint8_t* at(const std::byte* p, std::size_t offset) {
+  return reinterpret_cast<const std::uint8_t*>(p + offset);
+}
+
+// Offset in a line of code `i` of a run: its quad's byte.
+std::size_t in_line(std::size_t row, std::size_t i) { return 4 * row + i % 4; }
+
+void put_nibbles(std::uint8_t* lines, std::size_t row, const std::uint8_t codes[32]) {
+  for (std::size_t i = 0; i < 32; ++i) {
+    const std::size_t quad = i / 4;
+    lines[quad % 4 * kLine + in_line(row, i)] |= static_cast<std::uint8_t>((codes[i] & 15) << (quad / 4 * 4));
+  }
+}
+std::uint8_t get_nibble(const std::uint8_t* lines, std::size_t row, std::size_t i) {
+  const std::size_t quad = i / 4;
+  return (lines[quad % 4 * kLine + in_line(row, i)] >> (quad / 4 * 4)) & 15;
+}
+
+// put: adds group `g` of row `row` to the panel (its body starts as zeros).
+// get: that group's values as float32, by the formula of `dequantize`.
+
+void put(const GroupQ8_0& group, std::byte* panel, std::size_t row, std::size_t g) {
+  std::byte* unit = panel + g / 2 * kQ8_0Unit;
+  std::memcpy(unit + g % 2 * 32 + 2 * row, group.d, 2);
+  std::uint8_t codes[32];
+  codes_of(group, codes);
+  std::uint8_t* lines = at(unit, kLine + g % 2 * 8 * kLine);
+  for (std::size_t i = 0; i < 32; ++i) lines[i / 4 * kLine + in_line(row, i)] = codes[i];
+}
+void get_q8_0(const std::byte* panel, std::size_t row, std::size_t g, float* out) {
+  const std::byte* unit = panel + g / 2 * kQ8_0Unit;
+  const float d = load_half(unit + g % 2 * 32 + 2 * row);
+  const std::uint8_t* lines = at(unit, kLine + g % 2 * 8 * kLine);
+  for (std::size_t i = 0; i < 32; ++i) out[i] = static_cast<float>(lines[i / 4 * kLine + in_line(row, i)] - 128) * d;
+}
+
+void put(const GroupQ4_0& group, std::byte* panel, std::size_t row, std::size_t g) {
+  std::byte* unit = panel + g / 2 * kQ4_0Unit;
+  std::memcpy(unit + g % 2 * 32 + 2 * row, group.d, 2);
+  std::uint8_t codes[32];
+  codes_of(group, codes);
+  put_nibbles(at(unit, kLine + g % 2 * 4 * kLine), row, codes);
+}
+void get_q4_0(const std::byte* panel, std::size_t row, std::size_t g, float* out) {
+  const std::byte* unit = panel + g / 2 * kQ4_0Unit;
+  const float d = load_half(unit + g % 2 * 32 + 2 * row);
+  const std::uint8_t* lines = at(unit, kLine + g % 2 * 4 * kLine);
+  for (std::size_t i = 0; i < 32; ++i) out[i] = static_cast<float>(get_nibble(lines, row, i) - 8) * d;
+}
+
+template <class GroupQ4Or5K>
+void put_scales_and_mins(const GroupQ4Or5K& group, std::byte* unit, std::size_t row) {
+  std::memcpy(unit + 2 * row, group.d, 2);
+  std::memcpy(unit + kMinOffset + 2 * row, group.dmin, 2);
+  for (int run = 0; run < 8; ++run) {
+    const ScaleMin s = scale_min_of(group.scales, run);
+    *at(unit, kRunScales + 16 * static_cast<std::size_t>(run) + row) = s.scale;
+    *at(unit, kRunMins + 16 * static_cast<std::size_t>(run) + row) = s.min;
+  }
+}
+
+void put(const GroupQ4_K& group, std::byte* panel, std::size_t row, std::size_t g) {
+  std::byte* unit = panel + g * kQ4_KUnit;
+  put_scales_and_mins(group, unit, row);
+  std::uint8_t codes[256];
+  codes_of(group, codes);
+  for (std::size_t run = 0; run < 8; ++run) put_nibbles(at(unit, kRuns + run * kQ4_KRun), row, codes + 32 * run);
+}
+
+void put(const GroupQ5_K& group, std::byte* panel, std::size_t row, std::size_t g) {
+  std::byte* unit = panel + g * kQ5_KUnit;
+  put_scales_and_mins(group, unit, row);
+  std::uint8_t codes[256];
+  codes_of(group, codes);
+  for (std::size_t run = 0; run < 8; ++run) {
+    std::uint8_t* lines = at(unit, kRuns + run * kQ5_KRun);
+    for (std::size_t i = 0; i < 32; ++i)
+      lines[in_line(row, i)] |= static_cast<std::uint8_t>((codes[32 * run + i] >> 4) << (i / 4));
+    put_nibbles(lines + kLine, row, codes + 32 * run);
+  }
+}
+
+// Q4_K (no line of high bits) and Q5_K (one).
+void get_q45_k(const std::byte* unit, std::size_t row, bool fifth_bit, float* out) {
+  const float d = load_half(unit + 2 * row);
+  const float dmin = load_half(unit + kMinOffset + 2 * row);
+  for (std::size_t run = 0; run < 8; ++run, out += 32) {
+    const float scale = d * *at(unit, kRunScales + 16 * run + row);
+    const float min = dmin * *at(unit, kRunMins + 16 * run + row);
+    const std::uint8_t* lines = at(unit, kRuns + run * (fifth_bit ? kQ5_KRun : kQ4_KRun));
+    for (std::size_t i = 0; i < 32; ++i) {
+      const int high = fifth_bit ? (lines[in_line(row, i)] >> (i / 4)) & 1 : 0;
+      const int code = get_nibble(fifth_bit ? lines + kLine : lines, row, i) | (high << 4);
+      out[i] = scale * static_cast<float>(code) - min;
+    }
+  }
+}
+
+void put(const GroupQ6_K& group, std::byte* panel, std::size_t row, std::size_t g) {
+  std::byte* unit = panel + g * kQ6_KUnit;
+  std::memcpy(unit + 2 * row, group.d, 2);
+  for (std::size_t run = 0; run < 16; ++run)
+    *at(unit, kRunScales + 16 * run + row) = static_cast<std::uint8_t>(group.scales[run]);
+  std::uint8_t codes[256];
+  codes_of(group, codes);
+  for (std::size_t pair = 0; pair < 8; ++pair) {
+    std::uint8_t* lines = at(unit, kRuns + pair * kQ6_KRun);
+    for (std::size_t i = 0; i < 32; ++i) {
+      const std::size_t quad = i / 4;
+      lines[quad / 4 * kLine + in_line(row, i)] |=
+          static_cast<std::uint8_t>((codes[32 * pair + i] >> 4) << (quad % 4 * 2));
+    }
+    put_nibbles(lines + 2 * kLine, row, codes + 32 * pair);
+  }
+}
+void get_q6_k(const std::byte* unit, std::size_t row, float* out) {
+  const float d = load_half(unit + 2 * row);
+  for (std::size_t i = 0; i < 256; ++i) {
+    const std::uint8_t* lines = at(unit, kRuns + i / 32 * kQ6_KRun);
+    const std::size_t quad = i % 32 / 4;
+    const int high = (lines[quad / 4 * kLine + in_line(row, i)] >> (quad % 4 * 2)) & 3;
+    const int code = get_nibble(lines + 2 * kLine, row, i % 32) | (high << 4);
+    const auto scale = static_cast<std::int8_t>(*at(unit, kRunScales + i / 16 * 16 + row));
+    out[i] = d * scale * static_cast<float>(code - 32);
+  }
+}
+
+template <class GroupTQ>
+void put_ternary(const GroupTQ& group, std::byte* panel, std::size_t row, std::size_t g) {
+  std::byte* unit = panel + g * kTQUnit;
+  std::memcpy(unit + 2 * row, group.d, 2);
+  std::uint8_t codes[256];
+  codes_of(group, codes);
+  for (std::size_t i = 0; i < 256; ++i)
+    *at(unit, kLine + i / 16 * kLine + in_line(row, i)) |= static_cast<std::uint8_t>(codes[i] << (i / 4 % 4 * 2));
+}
+void put(const GroupTQ1_0& group, std::byte* panel, std::size_t row, std::size_t g) {
+  put_ternary(group, panel, row, g);
+}
+void put(const GroupTQ2_0& group, std::byte* panel, std::size_t row, std::size_t g) {
+  put_ternary(group, panel, row, g);
+}
+void get_ternary(const std::byte* unit, std::size_t row, float* out) {
+  const float d = load_half(unit + 2 * row);
+  for (std::size_t i = 0; i < 256; ++i) {
+    const int code = (*at(unit, kLine + i / 16 * kLine + in_line(row, i)) >> (i / 4 % 4 * 2)) & 3;
+    out[i] = static_cast<float>(code - 1) * d;
+  }
+}
+
+template <class Group>
+void pack_groups(const std::byte* file_row, std::size_t num_groups, std::byte* panel, std::size_t row) {
+  for (std::size_t g = 0; g < num_groups; ++g) put(load<Group>(file_row + g * sizeof(Group)), panel, row, g);
+}
+
+template <class Element>
+void pack_elements(const std::byte* file_row, std::size_t k, std::byte* panel, std::size_t row) {
+  for (std::size_t i = 0; i < k; ++i)
+    std::memcpy(panel + (i * kPanelRows + row) * sizeof(Element), file_row + i * sizeof(Element), sizeof(Element));
+}
+
+void pack_row(WeightType type, const std::byte* file_row, std::size_t k, std::byte* panel, std::size_t row) {
+  switch (type) {
+    case WeightType::f32:
+      return pack_elements<float>(file_row, k, panel, row);
+    case WeightType::f16:
+    case WeightType::bf16:
+      return pack_elements<std::uint16_t>(file_row, k, panel, row);
+    case WeightType::q8_0:
+      return pack_groups<GroupQ8_0>(file_row, k / 32, panel, row);
+    case WeightType::q4_0:
+      return pack_groups<GroupQ4_0>(file_row, k / 32, panel, row);
+    case WeightType::q4_k:
+      return pack_groups<GroupQ4_K>(file_row, k / 256, panel, row);
+    case WeightType::q5_k:
+      return pack_groups<GroupQ5_K>(file_row, k / 256, panel, row);
+    case WeightType::q6_k:
+      return pack_groups<GroupQ6_K>(file_row, k / 256, panel, row);
+    case WeightType::tq1_0:
+      return pack_groups<GroupTQ1_0>(file_row, k / 256, panel, row);
+    case WeightType::tq2_0:
+      return pack_groups<GroupTQ2_0>(file_row, k / 256, panel, row);
+  }
+}
+
+void unpack_panel_row(WeightType type, const std::byte* panel, std::size_t row, std::size_t k, float* out) {
+  switch (type) {
+    case WeightType::f32:
+      for (std::size_t i = 0; i < k; ++i) out[i] = load<float>(panel + (i * kPanelRows + row) * 4);
+      return;
+    case WeightType::f16:
+      for (std::size_t i = 0; i < k; ++i) out[i] = load_half(panel + (i * kPanelRows + row) * 2);
+      return;
+    case WeightType::bf16:
+      for (std::size_t i = 0; i < k; ++i)
+        out[i] = float_of_bf16(load<std::uint16_t>(panel + (i * kPanelRows + row) * 2));
+      return;
+    case WeightType::q8_0:
+      for (std::size_t g = 0; g < k / 32; ++g) get_q8_0(panel, row, g, out + 32 * g);
+      return;
+    case WeightType::q4_0:
+      for (std::size_t g = 0; g < k / 32; ++g) get_q4_0(panel, row, g, out + 32 * g);
+      return;
+    case WeightType::q4_k:
+      for (std::size_t g = 0; g < k / 256; ++g) get_q45_k(panel + g * kQ4_KUnit, row, false, out + 256 * g);
+      return;
+    case WeightType::q5_k:
+      for (std::size_t g = 0; g < k / 256; ++g) get_q45_k(panel + g * kQ5_KUnit, row, true, out + 256 * g);
+      return;
+    case WeightType::q6_k:
+      for (std::size_t g = 0; g < k / 256; ++g) get_q6_k(panel + g * kQ6_KUnit, row, out + 256 * g);
+      return;
+    case WeightType::tq1_0:
+    case WeightType::tq2_0:
+      for (std::size_t g = 0; g < k / 256; ++g) get_ternary(panel + g * kTQUnit, row, out + 256 * g);
+      return;
+  }
+}
+
+}  // namespace
+
+std::size_t packed_bytes(WeightType type, Layout layout, std::size_t rows, std::size_t k) {
+  if (layout == Layout::file) return round_up(rows * file_row_bytes(type, k), kLine);
+  TROUPE_ASSERT(k % info(type).group_size == 0);
+  return (rows + kPanelRows - 1) / kPanelRows * panel_bytes(type, k);
+}
+
+void pack_panels(WeightType type, Layout layout, const std::byte* file_rows, std::size_t rows, std::size_t k,
+                 std::size_t panel_begin, std::size_t panel_end, std::byte* body) {
+  const std::size_t row_bytes = file_row_bytes(type, k);
+  const std::size_t row_begin = panel_begin * kPanelRows;
+  const std::size_t row_end = std::min(rows, panel_end * kPanelRows);
+  if (row_begin >= row_end) return;
+  if (layout == Layout::file) {
+    std::memcpy(body + row_begin * row_bytes, file_rows + row_begin * row_bytes, (row_end - row_begin) * row_bytes);
+    return;
+  }
+  const std::size_t bytes = panel_bytes(type, k);
+  std::memset(body + panel_begin * bytes, 0, (panel_end - panel_begin) * bytes);
+  for (std::size_t row = row_begin; row < row_end; ++row)
+    pack_row(type, file_rows + row * row_bytes, k, body + row / kPanelRows * bytes, row % kPanelRows);
+}
+
+void unpack_row(const MatrixView& matrix, std::size_t row, float* out) {
+  TROUPE_ASSERT(row < matrix.rows);
+  if (matrix.layout == Layout::file) {
+    dequantize(matrix.type, matrix.body + row * file_row_bytes(matrix.type, matrix.k), out, matrix.k);
+  } else {
+    const std::byte* panel = matrix.body + row / kPanelRows * panel_bytes(matrix.type, matrix.k);
+    unpack_panel_row(matrix.type, panel, row % kPanelRows, matrix.k, out);
+  }
+  if (matrix.scale != 1.0f)
+    for (std::size_t i = 0; i < matrix.k; ++i) out[i] *= matrix.scale;
+}
+
+std::size_t prepared_bytes(Activation activation, std::size_t k) {
+  switch (activation) {
+    case Activation::f32:
+      return round_up(k * sizeof(float), kLine);
+    case Activation::i8_group32:
+      return group32_row(k).bytes;
+    case Activation::i8_group256:
+      return group256_row(k).bytes;
+  }
+  return 0;
+}
+
+}  // namespace troupe::kernels

@@ -1,0 +1,39 @@
+// Every variant's functions, by the contracts of kernels.h. dispatch.cpp gathers them in tables.
+//
+// A variant lists what it does itself; what it lacks, its table takes from `scalar`.
+#pragma once
+
+#include "kernels/kernels.h"
+
+namespace troupe::kernels {
+
+// The plainest arithmetic: file layout, float32 activations, sums in double, exp from libm. What the
+// others are tested against, not something to serve with.
+namespace reference {
+PrepareRow prepare_f32;
+Matmul matmul;  // any type
+RmsNorm rms_norm;
+Rope rope;
+SiluMul silu_mul;
+Add add;
+StoreKv store_kv;
+Attention attention;
+ArgMax arg_max;
+ExpTile exp_tile;
+}  // namespace reference
+
+// Plain C++, for any x86-64 (or other) CPU: the integer recipes on packed panels.
+namespace scalar {
+PrepareRow prepare_f32, prepare_i8_group32, prepare_i8_group256;
+Matmul matmul_f32, matmul_f16, matmul_bf16, matmul_q8_0, matmul_q4_0, matmul_q4_k, matmul_q5_k, matmul_q6_k, matmul_tq;
+RmsNorm rms_norm;
+Rope rope;
+SiluMul silu_mul;
+Add add;
+StoreKv store_kv;
+Attention attention;
+ArgMax arg_max;
+ExpTile exp_tile;
+}  // namespace scalar
+
+}  // namespace troupe::kernels

@@ -1,0 +1,179 @@
+#include "kernels/weight_type.h"
+
+#include <cstring>
+
+#include "config/assert.h"
+#include "kernels/groups.h"
+#include "kernels/half.h"
+
+namespace troupe::kernels {
+namespace {
+
+constexpr WeightTypeInfo kTypes[] = {
+    {WeightType::f32, "F32", 0, 1, 4},         {WeightType::f16, "F16", 1, 1, 2},
+    {WeightType::bf16, "BF16", 30, 1, 2},      {WeightType::q8_0, "Q8_0", 8, 32, 34},
+    {WeightType::q4_0, "Q4_0", 2, 32, 18},     {WeightType::q4_k, "Q4_K", 12, 256, 144},
+    {WeightType::q5_k, "Q5_K", 13, 256, 176},  {WeightType::q6_k, "Q6_K", 14, 256, 210},
+    {WeightType::tq1_0, "TQ1_0", 34, 256, 54}, {WeightType::tq2_0, "TQ2_0", 35, 256, 66},
+};
+
+// The digit of a base-3 fraction that comes first after its byte was multiplied by 3^n (mod 256).
+std::uint8_t ternary_digit(std::uint8_t byte, std::uint8_t power_of_3) {
+  const auto shifted = static_cast<std::uint8_t>(byte * power_of_3);
+  return static_cast<std::uint8_t>((shifted * 3) >> 8);
+}
+constexpr std::uint8_t kPowersOf3[5] = {1, 3, 9, 27, 81};
+
+void nibbles_of(const std::uint8_t nibbles[128], std::uint8_t codes[256]) {
+  for (int half = 0; half < 4; ++half)
+    for (int i = 0; i < 32; ++i) {
+      codes[half * 64 + i] = nibbles[half * 32 + i] & 0x0f;
+      codes[half * 64 + 32 + i] = nibbles[half * 32 + i] >> 4;
+    }
+}
+
+void values_of(const GroupQ8_0& group, float* out) {
+  const float d = load_half(group.d);
+  for (int i = 0; i < 32; ++i) out[i] = static_cast<float>(group.codes[i]) * d;
+}
+
+void values_of(const GroupQ4_0& group, float* out) {
+  std::uint8_t codes[32];
+  codes_of(group, codes);
+  const float d = load_half(group.d);
+  for (int i = 0; i < 32; ++i) out[i] = static_cast<float>(codes[i] - 8) * d;
+}
+
+template <class GroupQ4Or5K>
+void values_with_min(const GroupQ4Or5K& group, float* out) {
+  std::uint8_t codes[256];
+  codes_of(group, codes);
+  const float d = load_half(group.d);
+  const float dmin = load_half(group.dmin);
+  for (int run = 0; run < 8; ++run) {
+    const ScaleMin s = scale_min_of(group.scales, run);
+    const float scale = d * s.scale;
+    const float min = dmin * s.min;
+    for (int i = run * 32; i < run * 32 + 32; ++i) out[i] = scale * codes[i] - min;
+  }
+}
+void values_of(const GroupQ4_K& group, float* out) { values_with_min(group, out); }
+void values_of(const GroupQ5_K& group, float* out) { values_with_min(group, out); }
+
+void values_of(const GroupQ6_K& group, float* out) {
+  std::uint8_t codes[256];
+  codes_of(group, codes);
+  const float d = load_half(group.d);
+  for (int i = 0; i < 256; ++i) out[i] = d * group.scales[i / 16] * static_cast<float>(codes[i] - 32);
+}
+
+template <class GroupTQ>
+void ternary_values(const GroupTQ& group, float* out) {
+  std::uint8_t codes[256];
+  codes_of(group, codes);
+  const float d = load_half(group.d);
+  for (int i = 0; i < 256; ++i) out[i] = static_cast<float>(codes[i] - 1) * d;
+}
+void values_of(const GroupTQ1_0& group, float* out) { ternary_values(group, out); }
+void values_of(const GroupTQ2_0& group, float* out) { ternary_values(group, out); }
+
+template <class Group, std::size_t group_size>
+void dequantize_groups(const std::byte* in, float* out, std::size_t count) {
+  TROUPE_ASSERT(count % group_size == 0);
+  for (std::size_t i = 0; i < count; i += group_size, in += sizeof(Group)) values_of(load<Group>(in), out + i);
+}
+
+}  // namespace
+
+void codes_of(const GroupQ8_0& group, std::uint8_t codes[32]) {
+  for (int i = 0; i < 32; ++i) codes[i] = static_cast<std::uint8_t>(group.codes[i] + 128);
+}
+
+void codes_of(const GroupQ4_0& group, std::uint8_t codes[32]) {
+  for (int i = 0; i < 16; ++i) {
+    codes[i] = group.nibbles[i] & 0x0f;
+    codes[i + 16] = group.nibbles[i] >> 4;
+  }
+}
+
+void codes_of(const GroupQ4_K& group, std::uint8_t codes[256]) { nibbles_of(group.nibbles, codes); }
+
+void codes_of(const GroupQ5_K& group, std::uint8_t codes[256]) {
+  nibbles_of(group.nibbles, codes);
+  for (int i = 0; i < 256; ++i)
+    codes[i] = static_cast<std::uint8_t>(codes[i] | (((group.high_bits[i % 32] >> (i / 32)) & 1) << 4));
+}
+
+void codes_of(const GroupQ6_K& group, std::uint8_t codes[256]) {
+  for (int i = 0; i < 256; ++i) {
+    const int half = i / 128, quarter = i % 128 / 32, lane = i % 32;  // four runs of 32 share 32 high bytes
+    const int low = group.nibbles[half * 64 + (quarter & 1) * 32 + lane] >> (quarter >= 2 ? 4 : 0);
+    const int high = group.high_bits[half * 32 + lane] >> (2 * quarter);
+    codes[i] = static_cast<std::uint8_t>((low & 0x0f) | ((high & 3) << 4));
+  }
+}
+
+void codes_of(const GroupTQ1_0& group, std::uint8_t codes[256]) {
+  std::uint8_t* out = codes;
+  for (const std::uint8_t power : kPowersOf3)
+    for (int i = 0; i < 32; ++i) *out++ = ternary_digit(group.fives[i], power);
+  for (const std::uint8_t power : kPowersOf3)
+    for (int i = 32; i < 48; ++i) *out++ = ternary_digit(group.fives[i], power);
+  for (int n = 0; n < 4; ++n)
+    for (const std::uint8_t byte : group.fours) *out++ = ternary_digit(byte, kPowersOf3[n]);
+}
+
+void codes_of(const GroupTQ2_0& group, std::uint8_t codes[256]) {
+  for (int i = 0; i < 256; ++i) codes[i] = (group.codes[i / 128 * 32 + i % 32] >> (2 * (i % 128 / 32))) & 3;
+}
+
+ScaleMin scale_min_of(const std::uint8_t scales[12], int run) {
+  if (run < 4) return {static_cast<std::uint8_t>(scales[run] & 63), static_cast<std::uint8_t>(scales[run + 4] & 63)};
+  return {static_cast<std::uint8_t>((scales[run + 4] & 0x0f) | ((scales[run - 4] >> 6) << 4)),
+          static_cast<std::uint8_t>((scales[run + 4] >> 4) | ((scales[run] >> 6) << 4))};
+}
+
+std::span<const WeightTypeInfo> weight_types() { return kTypes; }
+
+const WeightTypeInfo& info(WeightType type) {
+  for (const WeightTypeInfo& entry : kTypes)
+    if (entry.type == type) return entry;
+  TROUPE_ASSERT(!"a WeightType outside the enumeration");
+  return kTypes[0];
+}
+
+std::optional<WeightType> weight_type_of_gguf(std::uint32_t gguf_number) {
+  for (const WeightTypeInfo& entry : kTypes)
+    if (entry.gguf_number == gguf_number) return entry.type;
+  return std::nullopt;
+}
+
+void dequantize(WeightType type, const std::byte* in, float* out, std::size_t count) {
+  switch (type) {
+    case WeightType::f32:
+      if (count != 0) std::memcpy(out, in, count * sizeof(float));
+      return;
+    case WeightType::f16:
+      for (std::size_t i = 0; i < count; ++i) out[i] = load_half(in + 2 * i);
+      return;
+    case WeightType::bf16:
+      for (std::size_t i = 0; i < count; ++i) out[i] = float_of_bf16(load<std::uint16_t>(in + 2 * i));
+      return;
+    case WeightType::q8_0:
+      return dequantize_groups<GroupQ8_0, 32>(in, out, count);
+    case WeightType::q4_0:
+      return dequantize_groups<GroupQ4_0, 32>(in, out, count);
+    case WeightType::q4_k:
+      return dequantize_groups<GroupQ4_K, 256>(in, out, count);
+    case WeightType::q5_k:
+      return dequantize_groups<GroupQ5_K, 256>(in, out, count);
+    case WeightType::q6_k:
+      return dequantize_groups<GroupQ6_K, 256>(in, out, count);
+    case WeightType::tq1_0:
+      return dequantize_groups<GroupTQ1_0, 256>(in, out, count);
+    case WeightType::tq2_0:
+      return dequantize_groups<GroupTQ2_0, 256>(in, out, count);
+  }
+}
+
+}  // namespace troupe::kernels
