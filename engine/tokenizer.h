@@ -45,6 +45,8 @@ class Tokenizer {
   virtual std::optional<TokenId> eos() const = 0;
   virtual std::optional<TokenId> unknown() const = 0;
   virtual bool adds_bos() const = 0;
+  // Whether text is encoded with a space before it, which decode() takes away again.
+  virtual bool adds_space_prefix() const = 0;
 
   // Whether generation ends at this token (EOS, EOT, EOM: what llama.cpp calls end of generation).
   virtual bool is_end_of_generation(TokenId id) const = 0;

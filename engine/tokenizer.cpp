@@ -1,0 +1,30 @@
+#include "engine/tokenizer.h"
+
+#include <string>
+
+#include "engine/tokenizer_sentencepiece.h"
+
+namespace troupe::engine {
+
+std::string Tokenizer::decode(const std::vector<TokenId>& ids) const {
+  std::string text;
+  bool first = adds_space_prefix();
+  for (const TokenId id : ids) {
+    const std::string piece = this->piece(id);
+    const bool strip = first && !piece.empty() && piece[0] == ' ';
+    text.append(piece, strip ? 1 : 0);
+    first = first && piece.empty();
+  }
+  return text;
+}
+
+Result<std::shared_ptr<const Tokenizer>> make_tokenizer(const ModelFile& file) {
+  const std::string* const model = file.string("tokenizer.ggml.model");
+  if (model == nullptr || *model == "no_vocab") return std::shared_ptr<const Tokenizer>();
+  if (*model == "llama") return SentencePieceTokenizer::create(file);
+  return Error{ErrorCode::unsupported, file.path() + ": tokenizer.ggml.model is \"" + *model +
+                                           "\", and the known ones are llama (SentencePiece type) and gpt2 "
+                                           "(byte-level BPE); use a model with one of these"};
+}
+
+}  // namespace troupe::engine
