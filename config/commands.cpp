@@ -1,0 +1,93 @@
+#include <algorithm>
+
+#include "config/assert.h"
+#include "config/options.h"
+
+namespace troupe::config {
+namespace {
+
+std::vector<CommandInfo> make_commands() {
+  return {
+      {Command::serve,
+       "serve",
+       "serve a model to the users of this machine",
+       "",
+       "Loads a model and serves it through a Unix socket until SIGTERM or SIGINT, which let running answers finish "
+       "(a second signal stops at once). Without -m the embedded model is served.",
+       {"troupe serve", "troupe serve -m llama-3.2-1b-q4_k_m.gguf -c 8192 -t 8",
+        "troupe serve --socket /run/user/1000/my.sock --memory 8GiB --allow-gid 100",
+        "troupe serve --log-format json --log-level warn --print-config"}},
+      {Command::run,
+       "run",
+       "stream an answer from the server",
+       "[PROMPT...]",
+       "Sends a prompt to the server and writes the answer to stdout as it comes. The prompt is the arguments joined "
+       "by spaces, else the file of -f, else stdin. Ctrl-C cancels the request.",
+       {"troupe run Once upon a time", "troupe run -n 64 --temp 0 \"Once upon a time\"",
+        "troupe run --seed 7 --stop \"The end\" -v -f prompt.txt", "troupe run --ids --json 1 424 437 261 399"}},
+      {Command::bench,
+       "bench",
+       "measure the speed of the engine, without a server",
+       "",
+       "Measures prefill (tokens per second of a prompt) and decoding (tokens per second for each number of sequences "
+       "at once) through the engine's executor, with fixed seeds, after a round that warms up. The median of the "
+       "rounds and their spread are printed.",
+       {"troupe bench", "troupe bench -m tinyllama-1.1b-q8_0.gguf -p 512 -n 64 -b 1,8,32 -t 2",
+        "troupe bench -p 128 -n 32 -b 1 -d 0,512 -r 3 -o json"}},
+      {Command::eval,
+       "eval",
+       "compute the logits of given tokens",
+       "",
+       "Computes the logits of every position of a list of token ids and writes them as raw float32.",
+       {"troupe eval --tokens ids.json -o logits.f32", "troupe eval -m llama.gguf --tokens ids.json --greedy 24",
+        "troupe eval --tokens ids.json -o logits.f32 --kv-type f32 --kernels reference --chunk 7"}},
+      {Command::tokenize,
+       "tokenize",
+       "turn text into token ids, or back",
+       "[TEXT...]",
+       "Uses the vocabulary of a model file directly; no server is needed. The text is the arguments joined by spaces, "
+       "else the file of -f, else stdin.",
+       {"troupe tokenize Once upon a time", "troupe tokenize --ids -f story.txt",
+        "troupe tokenize --decode 1 424 437 261 399", "troupe tokenize -m llama.gguf --special \"<s>Hello\""}},
+      {Command::inspect,
+       "inspect",
+       "show what is in a model file",
+       "[FILE]",
+       "Prints the metadata and tensors of a model file, what a token costs in the KV cache, and the longest context "
+       "that fits the memory budget.",
+       {"troupe inspect", "troupe inspect -m llama.gguf", "troupe inspect llama.gguf --memory 8GiB -c 32768"}},
+      {Command::status,
+       "status",
+       "show what the server is doing",
+       "",
+       "Asks the server for its counters: requests, tokens, cache and memory. The exit code is 0 if it is ready.",
+       {"troupe status", "troupe status --json", "troupe status --socket /run/troupe/troupe.sock"}},
+      {Command::version,
+       "version",
+       "show the version and what this CPU can run",
+       "",
+       "Prints the version, the compiler and the kernel variants that this CPU can run.",
+       {"troupe version", "troupe version --json"}},
+  };
+}
+
+}  // namespace
+
+std::span<const CommandInfo> commands() {
+  static const std::vector<CommandInfo> list = make_commands();
+  return list;
+}
+
+const CommandInfo* find_command(std::string_view name) {
+  const auto found = std::find_if(commands().begin(), commands().end(), [&](const auto& c) { return c.name == name; });
+  return found == commands().end() ? nullptr : &*found;
+}
+
+const CommandInfo& info(Command command) {
+  const auto found =
+      std::find_if(commands().begin(), commands().end(), [&](const auto& c) { return c.command == command; });
+  TROUPE_ASSERT(found != commands().end());
+  return *found;
+}
+
+}  // namespace troupe::config

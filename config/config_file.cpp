@@ -1,0 +1,130 @@
+#include "config/config_file.h"
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#define TOML_EXCEPTIONS 0
+#include <toml++/toml.h>
+
+#include "config/values.h"
+
+namespace troupe::config {
+namespace {
+
+// A TOML scalar as the text that a flag would have; nothing for tables, arrays and dates.
+std::optional<std::string> scalar_text(const toml::node& node) {
+  if (const auto* value = node.as_string()) return value->get();
+  if (const auto* value = node.as_integer()) return std::to_string(value->get());
+  if (const auto* value = node.as_floating_point()) return format_number(value->get());
+  if (const auto* value = node.as_boolean()) return value->get() ? "true" : "false";
+  return std::nullopt;
+}
+
+// Which types of scalar an option's key may have, for a message; empty if `node` has one of them.
+std::string wanted_type(const Option& option, const toml::node& node) {
+  struct Check {
+    const toml::node& node;
+    std::string operator()(bool Options::*) const { return node.is_boolean() ? "" : "true or false"; }
+    std::string operator()(std::int64_t Options::*) const { return node.is_integer() ? "" : "a whole number"; }
+    std::string operator()(std::vector<std::int64_t> Options::*) const {
+      return node.is_integer() ? "" : "whole numbers";
+    }
+    std::string operator()(double Options::*) const { return node.is_number() ? "" : "a number"; }
+    std::string operator()(std::string Options::*) const { return node.is_string() ? "" : "a string in quotes"; }
+    std::string operator()(std::vector<std::string> Options::*) const {
+      return node.is_string() ? "" : "strings in quotes";
+    }
+    std::string operator()(Seed Options::*) const {
+      return node.is_integer() || node.is_string() ? "" : "a whole number";
+    }
+    std::string operator()(Bytes Options::*) const {
+      return node.is_integer() || node.is_string() ? "" : "a number of bytes or a string such as \"4GiB\"";
+    }
+    std::string operator()(std::chrono::milliseconds Options::*) const {
+      return node.is_number() || node.is_string() ? "" : "a number of seconds or a string such as \"30s\"";
+    }
+  };
+  return std::visit(Check{node}, option.field);
+}
+
+bool takes_list(const Option& option) {
+  return std::holds_alternative<std::vector<std::int64_t> Options::*>(option.field) ||
+         std::holds_alternative<std::vector<std::string> Options::*>(option.field);
+}
+
+// The entry's texts, or what is wrong with the value.
+Result<std::vector<std::string>> read_texts(const Option& option, const toml::node& node) {
+  std::vector<const toml::node*> scalars{&node};
+  if (const toml::array* array = node.as_array(); array && takes_list(option)) {
+    scalars.clear();
+    for (const toml::node& element : *array) scalars.push_back(&element);
+  }
+  std::vector<std::string> texts;
+  for (const toml::node* scalar : scalars) {
+    const std::string wanted = wanted_type(option, *scalar);
+    const auto text = scalar_text(*scalar);
+    if (!wanted.empty() || !text)
+      return Error{ErrorCode::bad_config, (text ? *text + " is" : "the value is") +
+                                              std::string(" of the wrong type: ") + std::string(option.name) +
+                                              " takes " + wanted};
+    texts.push_back(*text);
+  }
+  return texts;
+}
+
+const Option* find_key(std::string_view key) {
+  for (const Option& option : option_table())
+    if (option.name == key && !option.flag_only && key != "config") return &option;
+  return nullptr;
+}
+
+std::string unknown_key(std::string_view key, bool is_table) {
+  std::vector<std::string> known;
+  for (const Option& option : option_table())
+    if (!option.flag_only && option.name != "config") known.emplace_back(option.name);
+  const auto likely = nearest(key, known);
+  return "unknown key " + std::string(key) +
+         (likely     ? "; did you mean " + *likely + "?"
+          : is_table ? "; keys are not grouped in tables"
+                     : " (`troupe serve --print-config` shows those it has)");
+}
+
+}  // namespace
+
+Result<std::optional<ConfigFile>> read_config_file(const std::string& path) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored)) return std::optional<ConfigFile>();
+  std::ifstream stream(path, std::ios::binary);
+  std::stringstream content;
+  // Copying nothing sets failbit, so an empty file is told from a failed read by peek().
+  if (stream && stream.peek() != std::ifstream::traits_type::eof()) content << stream.rdbuf();
+  if (!stream.is_open() || stream.bad() || std::filesystem::is_directory(path, ignored))
+    return Error{ErrorCode::bad_config, path + ": cannot be read: " + std::strerror(errno ? errno : EISDIR)};
+
+  const toml::parse_result parsed = toml::parse(content.str(), path);
+  if (!parsed)
+    return Error{ErrorCode::bad_config, path + ":" + std::to_string(parsed.error().source().begin.line) + ": " +
+                                            std::string(parsed.error().description())};
+  ConfigFile file{path, {}};
+  for (const auto& [key, node] : parsed.table()) {
+    const int line = static_cast<int>(node.source().begin.line);
+    const std::string place = path + ":" + std::to_string(line) + ": ";
+    const Option* option = find_key(key.str());
+    if (!option) return Error{ErrorCode::bad_config, place + unknown_key(key.str(), node.is_table())};
+    auto texts = read_texts(*option, node);
+    if (!texts) return Error{ErrorCode::bad_config, place + texts.error().message};
+    file.entries.push_back({option, std::move(*texts), line});
+  }
+  return std::optional(std::move(file));
+}
+
+std::string toml_string(const std::string& text) {
+  std::ostringstream out;
+  out << toml::toml_formatter(toml::value<std::string>(text), toml::format_flags::none);
+  return out.str();
+}
+
+}  // namespace troupe::config

@@ -1,0 +1,27 @@
+// The command line of one subcommand, taken apart but not yet read as values. Used by parse() only.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "config/options.h"
+
+namespace troupe::config {
+
+struct FlagUse {
+  const Option* option;
+  std::vector<std::string> texts;  // one per occurrence, at least one
+};
+
+struct Flags {
+  std::vector<FlagUse> uses;           // in the order of the table, each option once
+  std::vector<std::string> arguments;  // what is not a flag; all that follows "--"
+  bool asks_for_help = false;
+};
+
+// Error: invalid_argument, for an unknown flag (with the nearest name), a flag without its value, or an argument where
+// the subcommand takes none.
+[[nodiscard]] Result<Flags> read_flags(Command command, std::span<const std::string> arguments);
+
+}  // namespace troupe::config

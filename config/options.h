@@ -1,0 +1,195 @@
+// One table of options: every flag, TROUPE_* variable and troupe.toml key, with its type, range, unit, default and
+// help.
+//
+// The parser, --help, --print-config, the variables and the file all follow from the table in option_table.cpp, so
+// they cannot disagree. A value is looked for in this order: flag, environment, file, default. Everything here is
+// plain and thread-compatible; only parse() reads files.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "config/result.h"
+
+namespace troupe::config {
+
+// An amount of memory: written "4GiB", "512M", "1.5GB" (powers of 1000) or a plain number of bytes.
+struct Bytes {
+  std::uint64_t count = 0;
+  friend bool operator==(const Bytes&, const Bytes&) = default;
+};
+
+using Seed = std::optional<std::uint64_t>;  // written as a number; nothing, "-1": drawn for each request
+
+// The values of all options; the initial values are the defaults. Each subcommand reads its own (option_table.cpp says
+// which). Zero or empty stands for "choose for me" where the help says so.
+struct Options {
+  // A model, loaded by this process (serve, bench, eval, inspect, tokenize).
+  std::string model;
+  std::string draft;
+  std::int64_t ctx_size = 0;  // tokens of one sequence; 0: the trained context
+  std::int64_t threads = 0;   // 0: engine::default_num_threads()
+  std::string kv_type = "f16";
+  Bytes memory;                // 0: 60 % of what is available
+  std::int64_t kv_blocks = 0;  // 0: what the memory budget leaves
+  std::string kernels;
+
+  // The server.
+  std::string socket;
+  std::string alias;
+  std::int64_t max_step_tokens = 512;
+  std::int64_t parallel = 64;
+  std::int64_t max_queued_requests = 1024;
+  std::int64_t max_queued_tokens = 1 << 22;
+  std::int64_t max_requests_per_user = 512;
+  std::int64_t tokenizer_threads = 2;
+  std::int64_t max_connections = 256;
+  std::int64_t max_streams = 64;
+  Bytes max_frame_bytes{4u << 20};
+  Bytes max_outbox_bytes{16u << 20};
+  std::chrono::milliseconds stall_timeout{60'000};
+  std::chrono::milliseconds hello_timeout{5'000};
+  std::chrono::milliseconds drain_timeout{30'000};
+  std::vector<std::int64_t> allow_uid;
+  std::vector<std::int64_t> allow_gid;
+  std::string log_format = "text";
+  std::string log_level = "info";
+  std::string log_file;
+
+  // A request (run). The sampling defaults are llama.cpp's.
+  std::int64_t predict = -1;
+  double temp = 0.8;
+  Seed seed;
+  std::int64_t top_k = 40;
+  double top_p = 0.95;
+  double min_p = 0.05;
+  double repeat_penalty = 1.0;
+  std::int64_t repeat_last_n = 64;
+  double presence_penalty = 0.0;
+  double frequency_penalty = 0.0;
+  std::vector<std::string> logit_bias;
+  std::vector<std::string> stop;
+  std::vector<std::int64_t> stop_id;
+  bool ignore_eos = false;
+  std::int64_t logprobs = -1;
+  std::chrono::milliseconds timeout{0};
+  std::int64_t priority = 0;
+  std::string scope;
+  std::string file;
+  bool ids = false;
+  bool special = false;
+  bool json = false;
+  bool verbose = false;
+
+  // bench
+  std::vector<std::int64_t> n_prompt{512};
+  std::vector<std::int64_t> n_gen{64};
+  std::vector<std::int64_t> batch_sizes{1, 8, 32};
+  std::vector<std::int64_t> n_depth{0};
+  std::int64_t repetitions = 5;
+  std::string format = "md";
+  bool overhead = false;
+
+  // eval, tokenize
+  std::string tokens;
+  std::string output;
+  std::int64_t greedy = 0;
+  std::int64_t chunk = 0;
+  bool decode = false;
+  bool no_bos = false;
+
+  // Every subcommand.
+  std::string config;
+  bool print_config = false;
+  bool help = false;
+};
+
+// The subcommands that this version has.
+enum class Command : std::uint8_t { serve, run, bench, eval, tokenize, inspect, status, version };
+
+struct CommandInfo {
+  Command command;
+  std::string_view name;
+  std::string_view summary;      // one line for `troupe --help`
+  std::string_view arguments;    // the positional ones, as --help shows them: "[PROMPT...]"; empty: none allowed
+  std::string_view description;  // a paragraph for `troupe NAME --help`
+  std::vector<std::string_view> examples;
+};
+
+[[nodiscard]] std::span<const CommandInfo> commands();
+[[nodiscard]] const CommandInfo& info(Command command);
+// nullptr where there is no such subcommand.
+[[nodiscard]] const CommandInfo* find_command(std::string_view name);
+
+// Where an option's value lives; its type says how the option is read, printed and checked.
+using Field = std::variant<bool Options::*, std::int64_t Options::*, double Options::*, std::string Options::*,
+                           Bytes Options::*, std::chrono::milliseconds Options::*, Seed Options::*,
+                           std::vector<std::int64_t> Options::*, std::vector<std::string> Options::*>;
+
+// Allowed values of a number, an amount (in bytes), a duration (in milliseconds) or each entry of a list.
+struct Range {
+  double min = -std::numeric_limits<double>::infinity();
+  double max = std::numeric_limits<double>::infinity();
+  bool above_min = false;  // min itself is not allowed
+};
+
+// One row of the table. `name` is the flag without its dashes and the key in troupe.toml; the variable is TROUPE_ and
+// the name in capitals with underscores.
+struct Option {
+  std::string_view name;
+  std::string_view also;  // further spellings, separated by spaces: "-c --max-model-len"
+  Field field;
+  std::uint32_t commands;  // bit 1 << Command for each subcommand that has it
+  std::string_view group;  // heading in --help
+  std::string_view value;  // placeholder in --help: "TOKENS"; "a|b|c": these values only; empty: a flag without value
+  Range range;
+  std::string_view help;   // ends with what 0 or nothing means, where that is special
+  bool flag_only = false;  // no variable and no key in the file (--help, --print-config)
+
+  bool belongs_to(Command command) const { return (commands >> static_cast<unsigned>(command) & 1u) != 0; }
+  std::string variable() const;                // "TROUPE_CTX_SIZE"
+  std::vector<std::string> spellings() const;  // "--ctx-size", then those of `also`
+};
+
+[[nodiscard]] std::span<const Option> option_table();
+
+// What parse() looks at besides the arguments.
+struct Surroundings {
+  std::map<std::string, std::string, std::less<>> variables;  // the whole environment
+  std::string system_file = "/etc/troupe/troupe.toml";
+
+  static Surroundings of_this_process();
+};
+
+struct Parsed {
+  Options options;
+  std::vector<std::string> arguments;                       // what is not a flag, in order
+  std::map<std::string, std::string, std::less<>> origins;  // option name -> "--threads", "TROUPE_THREADS", "FILE:3"
+  std::vector<std::string> warnings;                        // unknown TROUPE_* variables
+  std::string file;                                         // the configuration file that was read, if any
+};
+
+// Reads the arguments after the subcommand's name, the environment and the configuration file: --config, else
+// TROUPE_CONFIG, else $XDG_CONFIG_HOME/troupe/troupe.toml (~/.config without the variable), else the system's file; of
+// the last two the first that exists. A file may set options of other subcommands: they are checked and not used.
+//
+// With --help among the arguments nothing else is looked at. Errors: invalid_argument for the command line, bad_config
+// for a variable or a file; the message names the source, the value, and the range or the nearest known name.
+[[nodiscard]] Result<Parsed> parse(Command command, std::span<const std::string> arguments,
+                                   const Surroundings& surroundings);
+
+// What `troupe NAME --help` prints: usage, options by group with default, range and variable, and examples.
+[[nodiscard]] std::string help(Command command);
+
+// What `troupe NAME --print-config` prints: a troupe.toml that reads back to the same values.
+[[nodiscard]] std::string print_config(Command command, const Parsed& parsed);
+
+}  // namespace troupe::config
