@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "engine/tokenizer_byte_pair.h"
 #include "engine/tokenizer_sentencepiece.h"
 
 namespace troupe::engine {
@@ -22,6 +23,7 @@ Result<std::shared_ptr<const Tokenizer>> make_tokenizer(const ModelFile& file) {
   const std::string* const model = file.string("tokenizer.ggml.model");
   if (model == nullptr || *model == "no_vocab") return std::shared_ptr<const Tokenizer>();
   if (*model == "llama") return SentencePieceTokenizer::create(file);
+  if (*model == "gpt2") return BytePairTokenizer::create(file);
   return Error{ErrorCode::unsupported, file.path() + ": tokenizer.ggml.model is \"" + *model +
                                            "\", and the known ones are llama (SentencePiece type) and gpt2 "
                                            "(byte-level BPE); use a model with one of these"};
