@@ -17,7 +17,7 @@ inline constexpr std::uint32_t kBlockSize = 32;
 
 // Blocks needed for `num_tokens` positions.
 constexpr std::uint32_t blocks_for(std::uint32_t num_tokens) {
-  return (num_tokens + kBlockSize - 1) / kBlockSize;
+  return num_tokens / kBlockSize + (num_tokens % kBlockSize != 0);
 }
 
 }  // namespace troupe

@@ -73,9 +73,11 @@ struct Acquire {
   LeaseKey key;
   Rank rank;
   ScopeList scopes;
-  Tokens tokens;               // all known ids, prompt and (after a preemption) generated; at least one
-  std::uint32_t want = 0;      // blocks the table should have, cached ones included; more are never refused if cached
-  std::uint32_t headroom = 0;  // answer Short unless this many more could be given out afterwards (growth of others)
+  Tokens tokens;           // all known ids, prompt and (after a preemption) generated; at least one
+  std::uint32_t want = 0;  // blocks the table should have, cached ones included; more are never refused if cached
+  // Short unless this many more blocks stay available for the growth of others. 0 when nobody else runs, or the
+  // last one waiting might never start.
+  std::uint32_t headroom = 0;
 };
 
 struct Extend {
@@ -125,10 +127,11 @@ struct Acknowledged {
 };
 
 struct LeaseAnswer {
+  using Body = std::variant<Acquired, Wait, Short, Extended, Committed, Acknowledged>;
   std::uint64_t epoch = 0;
   SequenceId sequence = 0;
   std::uint32_t number = 0;
-  std::variant<Acquired, Wait, Short, Extended, Committed, Acknowledged> body;
+  Body body;
 };
 
 // The rank that `sequence` borrows from its best follower; none: it has no followers any more.

@@ -1,0 +1,37 @@
+// A set of ids that were given out by a counter: kept as runs, so ids that all end cost nothing.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <map>
+
+namespace troupe::cache {
+
+// O(log runs) per call. 2^64 - 1 is not a valid id.
+class IdSet {
+ public:
+  void insert(std::uint64_t id) {
+    if (contains(id)) return;
+    auto next = runs_.upper_bound(id);
+    const bool joins_next = next != runs_.end() && next->first == id + 1;
+    const bool joins_previous = next != runs_.begin() && std::prev(next)->second == id;
+    if (joins_previous) {
+      std::prev(next)->second = joins_next ? next->second : id + 1;
+    } else {
+      runs_.emplace_hint(next, id, joins_next ? next->second : id + 1);
+    }
+    if (joins_next) runs_.erase(next);
+  }
+  [[nodiscard]] bool contains(std::uint64_t id) const {
+    const auto next = runs_.upper_bound(id);
+    return next != runs_.begin() && id < std::prev(next)->second;
+  }
+  void clear() { runs_.clear(); }
+  [[nodiscard]] std::size_t num_runs() const { return runs_.size(); }
+
+ private:
+  std::map<std::uint64_t, std::uint64_t> runs_;  // first id -> one past the last
+};
+
+}  // namespace troupe::cache

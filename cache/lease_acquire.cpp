@@ -1,0 +1,133 @@
+// Acquire, and waiting for whoever computes the same prefix. The rest of LeaseBook is in lease_book.cpp.
+#include "cache/lease_state.h"
+
+namespace troupe::cache {
+
+void LeaseBook::acquire(const Acquire& message, LeaseEffects& effects) {
+  State::Lease* lease = state_->next_message(message.key, true, effects);
+  if (lease == nullptr) return;
+  TROUPE_ASSERT(lease->phase == State::Phase::idle);
+  TROUPE_ASSERT(message.tokens != nullptr && !message.tokens->empty() && message.scopes.size() > 0);
+  lease->rank = message.rank;
+  lease->scopes = message.scopes;
+  lease->tokens = message.tokens;
+  lease->want = message.want;
+  lease->headroom = message.headroom;
+  state_->evaluate(message.key.sequence, *lease, effects);
+}
+
+// Answers an Acquire: a new one, or one whose leader is not needed any more.
+void LeaseBook::State::evaluate(SequenceId sequence, Lease& lease, LeaseEffects& effects) {
+  const std::span<const TokenId> tokens = *lease.tokens;
+  tree.match(lease.scopes, tokens, servable_blocks(tokens), path);
+  if (follow_leader(sequence, lease, effects)) return;
+
+  const auto num_cached = static_cast<std::uint32_t>(path.size());
+  const std::uint32_t num_private = lease.want > num_cached ? lease.want - num_cached : 0;
+  const auto num_woken = static_cast<std::uint32_t>(
+      std::count_if(path.begin(), path.end(), [this](BlockId block) { return !tree.held(block); }));
+  const std::uint64_t demand = std::uint64_t{num_private} + lease.headroom + num_woken;
+  if (num_private + lease.headroom > 0 && demand > available()) {
+    settle(sequence, lease, Phase::idle, Short{available() - num_woken}, effects);
+    return;
+  }
+  for (BlockId block : path) tree.hold(block);
+  lease.holding.blocks = path;
+  lease.holding.num_committed = num_cached;
+  for (std::uint32_t i = 0; i < num_private; ++i) lease.holding.blocks.push_back(take_block());
+  query_tokens += tokens.size();
+  hit_tokens += std::uint64_t{num_cached} * kBlockSize;
+
+  FlightIndex::hash_prefixes(tokens, full_blocks(tokens), lease.prefixes);
+  for (std::uint32_t i = num_cached; i < lease.prefixes.size(); ++i)
+    flights.claim(lease.prefixes[i], lease.scopes.publish(), sequence);
+  ++version;
+  settle(sequence, lease, Phase::held, Acquired{num_cached * kBlockSize, lease.holding.blocks}, effects);
+}
+
+// Makes the lease wait if somebody computes the block after `path`, which is what the tree has.
+bool LeaseBook::State::follow_leader(SequenceId sequence, Lease& lease, LeaseEffects& effects) {
+  const std::span<const TokenId> tokens = *lease.tokens;
+  const auto num_cached = static_cast<std::uint32_t>(path.size());
+  if (num_cached >= servable_blocks(tokens)) return false;
+  FlightIndex::hash_prefixes(tokens, num_cached + 1, prefixes);
+  const std::optional<SequenceId> found = leader_of(lease.scopes, tokens, num_cached);
+  if (!found) return false;
+
+  Lease& leader = leases.at(*found);
+  lease.leader = *found;
+  lease.shared_blocks = shared_blocks(tokens, *leader.tokens);
+  leader.followers.push_back(sequence);
+  if (lease.phase == Phase::waiting) {
+    lease.unseen.back().body = Wait{*found};  // for a repeated Acquire; nobody else needs to hear of the change
+  } else {
+    lease.phase = Phase::waiting;
+    ++num_waiting;
+    answer({epoch, sequence, lease.last_number, 0}, lease, Wait{*found}, effects);
+  }
+  update_inheritance(*found, leader, effects);
+  return true;
+}
+
+// Who computes block `block` of these tokens; `prefixes` holds their hashes up to it.
+std::optional<SequenceId> LeaseBook::State::leader_of(const ScopeList& scopes, std::span<const TokenId> tokens,
+                                                      std::uint32_t block) const {
+  const std::optional<SequenceId> found = flights.find(prefixes[block], scopes);
+  if (!found) return std::nullopt;
+  const std::size_t end = (std::size_t{block} + 1) * kBlockSize;
+  if (common_tokens(*leases.at(*found).tokens, tokens.first(end)) < end) return std::nullopt;
+  return found;
+}
+
+// Gives the final answer to an Acquire, in place of a Wait if there was one.
+void LeaseBook::State::settle(SequenceId sequence, Lease& lease, Phase phase, LeaseAnswer::Body body,
+                              LeaseEffects& effects) {
+  if (lease.phase == Phase::waiting) {
+    lease.unseen.pop_back();
+    --num_waiting;
+  }
+  lease.phase = phase;
+  answer({epoch, sequence, lease.last_number, 0}, lease, std::move(body), effects);
+}
+
+void LeaseBook::State::leave_leader(SequenceId sequence, Lease& lease, LeaseEffects& effects) {
+  Lease& leader = leases.at(lease.leader);
+  std::erase(leader.followers, sequence);
+  --num_waiting;
+  update_inheritance(lease.leader, leader, effects);
+}
+
+void LeaseBook::State::update_inheritance(SequenceId sequence, Lease& lease, LeaseEffects& effects) {
+  std::optional<Rank> best;
+  for (SequenceId follower : lease.followers) {
+    const Rank rank = leases.at(follower).rank;
+    if (!best || rank < *best) best = rank;
+  }
+  if (best == lease.inherited) return;
+  lease.inherited = best;
+  effects.inherited.push_back({sequence, best});
+}
+
+// Answers the followers who have no more to wait for: all, or those who share no more with the leader.
+void LeaseBook::State::wake_followers(SequenceId leader, Lease& lease, bool all, LeaseEffects& effects) {
+  if (lease.followers.empty()) return;
+  const auto may_go = [&](SequenceId follower) {
+    return all || leases.at(follower).shared_blocks <= lease.holding.num_committed;
+  };
+  const auto by_rank = [this](SequenceId a, SequenceId b) { return leases.at(a).rank < leases.at(b).rank; };
+  std::sort(lease.followers.begin(), lease.followers.end(), by_rank);
+  const auto staying = std::stable_partition(lease.followers.begin(), lease.followers.end(), may_go);
+  const std::vector<SequenceId> going(lease.followers.begin(), staying);
+  lease.followers.erase(lease.followers.begin(), staying);
+  // The first by rank may lead from now on, and the next ones then follow it.
+  for (SequenceId follower : going) evaluate(follower, leases.at(follower), effects);
+  update_inheritance(leader, lease, effects);
+}
+
+void LeaseBook::State::drop_claims(SequenceId sequence, Lease& lease) {
+  for (std::uint64_t prefix : lease.prefixes) flights.unclaim(prefix, lease.scopes.publish(), sequence);
+  if (!lease.prefixes.empty()) ++version;
+  lease.prefixes.clear();
+}
+
+}  // namespace troupe::cache

@@ -1,0 +1,128 @@
+// The inside of LeaseBook, shared by its two source files; nobody else includes it.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "cache/block_pool.h"
+#include "cache/flight_index.h"
+#include "cache/id_set.h"
+#include "cache/lease_book.h"
+#include "cache/radix_tree.h"
+#include "config/assert.h"
+
+namespace troupe::cache {
+
+// Blocks of `tokens` that may be served from the cache: never the one with the last token, whose logits are needed.
+inline std::uint32_t servable_blocks(std::span<const TokenId> tokens) {
+  return static_cast<std::uint32_t>((tokens.size() - 1) / kBlockSize);
+}
+
+inline std::uint32_t full_blocks(std::span<const TokenId> tokens) {
+  return static_cast<std::uint32_t>(tokens.size() / kBlockSize);
+}
+
+// How many leading tokens are equal.
+inline std::size_t common_tokens(std::span<const TokenId> a, std::span<const TokenId> b) {
+  const auto ends = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
+  return static_cast<std::size_t>(ends.first - a.begin());
+}
+
+// How many blocks of `tokens` a sequence with tokens `leader` computes that can serve it.
+inline std::uint32_t shared_blocks(std::span<const TokenId> tokens, std::span<const TokenId> leader) {
+  return std::min(servable_blocks(tokens), static_cast<std::uint32_t>(common_tokens(tokens, leader) / kBlockSize));
+}
+
+// What a holder has, in the order of its block table: the first num_committed blocks are in the tree.
+struct Holding {
+  std::vector<BlockId> blocks;
+  std::uint32_t num_committed = 0;
+  std::vector<BlockId> displaced;  // replaced by canonical ones, perhaps still read
+};
+
+struct LeaseBook::State {
+  enum class Phase : std::uint8_t { idle, waiting, held };
+
+  struct Lease {
+    Phase phase = Phase::idle;
+    std::uint32_t last_number = 0;
+    std::deque<LeaseAnswer> unseen;  // answers the sender may ask for again, by number
+    Rank rank;
+    ScopeList scopes;
+    Tokens tokens;
+    std::uint32_t want = 0;
+    std::uint32_t headroom = 0;
+    // held
+    Holding holding;
+    std::vector<std::uint32_t> displaced_by;  // number of the Commit, for each displaced block
+    std::vector<std::uint64_t> prefixes;      // hashes of the full blocks in `tokens`; empty: claims nothing
+    std::vector<SequenceId> followers;
+    std::optional<Rank> inherited;  // as last told
+    // waiting
+    SequenceId leader = 0;
+    std::uint32_t shared_blocks = 0;  // with the leader; runnable when it has committed these
+  };
+  struct Releasing {
+    std::uint64_t after_step;
+    Holding holding;
+  };
+  struct Orphan {
+    std::uint64_t epoch;
+    Holding holding;
+  };
+
+  explicit State(const LeaseBookOptions& options);
+  ~State();
+
+  // The lease if the message is the next of its sequence, after taking note of what its sender has seen. Else null,
+  // and a repeated message has been answered as before.
+  Lease* next_message(const LeaseKey& key, bool may_begin, LeaseEffects& effects);
+  void see(Lease& lease, std::uint32_t seen);
+  template <class Body>
+  void answer(const LeaseKey& key, Lease& lease, Body body, LeaseEffects& effects);
+
+  void evaluate(SequenceId sequence, Lease& lease, LeaseEffects& effects);
+  bool follow_leader(SequenceId sequence, Lease& lease, LeaseEffects& effects);
+  [[nodiscard]] std::optional<SequenceId> leader_of(const ScopeList& scopes, std::span<const TokenId> tokens,
+                                                    std::uint32_t block) const;
+  void settle(SequenceId sequence, Lease& lease, Phase phase, LeaseAnswer::Body body, LeaseEffects& effects);
+  void leave_leader(SequenceId sequence, Lease& lease, LeaseEffects& effects);
+  void update_inheritance(SequenceId sequence, Lease& lease, LeaseEffects& effects);
+  void wake_followers(SequenceId leader, Lease& lease, bool all, LeaseEffects& effects);
+  void drop_claims(SequenceId sequence, Lease& lease);
+
+  [[nodiscard]] std::uint32_t available() const { return pool.num_free() + tree.num_unheld(); }
+  BlockId take_block();
+  BlockId commit_block(Lease& lease, std::uint32_t index, BlockTokens tokens, std::uint32_t number);
+  void give_back(const Holding& holding);
+
+  std::uint64_t epoch;
+  std::uint64_t last_step = 0;
+  std::uint64_t version = 0;
+  BlockPool pool;
+  RadixTree tree;
+  FlightIndex flights;
+  std::unordered_map<SequenceId, Lease> leases;
+  IdSet ended;
+  std::vector<Releasing> releasing;
+  std::vector<Orphan> orphans;
+  std::uint32_t num_waiting = 0;
+  std::uint64_t published = 0, evictions = 0, query_tokens = 0, hit_tokens = 0;
+  mutable std::vector<BlockId> path;            // scratch
+  mutable std::vector<std::uint64_t> prefixes;  // scratch
+};
+
+// Answers, and remembers the answer for when the message is repeated.
+template <class Body>
+void LeaseBook::State::answer(const LeaseKey& key, Lease& lease, Body body, LeaseEffects& effects) {
+  lease.unseen.push_back({key.epoch, key.sequence, key.number, std::move(body)});
+  effects.answers.push_back(lease.unseen.back());
+}
+
+}  // namespace troupe::cache

@@ -1,0 +1,186 @@
+#include "cache/radix_tree.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "config/assert.h"
+
+namespace troupe::cache {
+namespace {
+
+// How many equally long paths through different scopes a lookup follows. Two exist only where a prefix was
+// published twice, first by a user and then in public; more than this is not worth a longer search.
+constexpr std::size_t kMaxPaths = 8;
+
+std::uint64_t edge_hash(BlockId parent, ScopeId scope, std::uint64_t tokens_hash) {
+  return mix_hash(mix_hash(tokens_hash, parent), static_cast<std::uint64_t>(scope));
+}
+
+BlockTokens block_at(std::span<const TokenId> tokens, std::uint32_t index) {
+  return BlockTokens(tokens.data() + std::size_t{index} * kBlockSize, kBlockSize);
+}
+
+}  // namespace
+
+// The finaliser of SplitMix64 (Steele et al., OOPSLA 2014) over a running combination.
+std::uint64_t mix_hash(std::uint64_t a, std::uint64_t b) {
+  std::uint64_t x = a * 0x9e3779b97f4a7c15u + b + 0x632be59bd9b4e019u;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+  return x ^ (x >> 31);
+}
+
+std::uint64_t hash_block(BlockTokens tokens) {
+  std::uint64_t hash = 0;
+  for (std::size_t i = 0; i < kBlockSize; i += 2) {
+    const auto low = static_cast<std::uint32_t>(tokens[i]);
+    const auto high = static_cast<std::uint32_t>(tokens[i + 1]);
+    hash = mix_hash(hash, (std::uint64_t{high} << 32) | low);
+  }
+  return hash;
+}
+
+RadixTree::RadixTree(BlockPool& pool)
+    : pool_(pool), nodes_(pool.num_blocks()), buckets_(std::bit_ceil(pool.num_blocks() + 1u), kNoBlock) {}
+
+RadixTree::~RadixTree() {
+  while (num_unheld_ > 0) evict();
+  TROUPE_ASSERT(num_blocks_ == 0);
+}
+
+void RadixTree::match(const ScopeList& scopes, std::span<const TokenId> tokens, std::uint32_t max_blocks,
+                      std::vector<BlockId>& path) const {
+  const auto limit = std::min<std::size_t>(max_blocks, tokens.size() / kBlockSize);
+  std::array<BlockId, kMaxPaths> ends{kRoot};
+  std::size_t num_ends = 1;
+  std::uint32_t depth = 0;
+  for (; depth < limit; ++depth) {
+    const BlockTokens block = block_at(tokens, depth);
+    const std::uint64_t hash = hash_block(block);
+    std::array<BlockId, kMaxPaths> next;
+    std::size_t num_next = 0;
+    for (std::size_t i = 0; i < num_ends; ++i) {
+      for (ScopeId scope : scopes) {
+        const BlockId child = find_edge(ends[i], scope, hash, block);
+        if (child != kNoBlock && num_next < kMaxPaths) next[num_next++] = child;
+      }
+    }
+    if (num_next == 0) break;
+    ends = next;
+    num_ends = num_next;
+  }
+  path.resize(depth);
+  BlockId block = ends[0];
+  for (std::uint32_t i = depth; i-- > 0;) {
+    path[i] = block;
+    block = nodes_[block].parent;
+  }
+}
+
+BlockId RadixTree::find_child(BlockId parent, const ScopeList& scopes, BlockTokens tokens) const {
+  const std::uint64_t hash = hash_block(tokens);
+  for (ScopeId scope : scopes) {
+    const BlockId child = find_edge(parent, scope, hash, tokens);
+    if (child != kNoBlock) return child;
+  }
+  return kNoBlock;
+}
+
+BlockId RadixTree::find_edge(BlockId parent, ScopeId scope, std::uint64_t tokens_hash, BlockTokens tokens) const {
+  const std::uint64_t hash = edge_hash(parent, scope, tokens_hash);
+  for (BlockId block = buckets_[hash & (buckets_.size() - 1)]; block != kNoBlock;
+       block = nodes_[block].next_in_bucket) {
+    const RadixNode& node = nodes_[block];
+    if (node.hash == hash && node.parent == parent && node.scope == scope &&
+        std::equal(tokens.begin(), tokens.end(), node.tokens.begin()))
+      return block;
+  }
+  return kNoBlock;
+}
+
+void RadixTree::insert(BlockId parent, ScopeId scope, BlockTokens tokens, BlockId block) {
+  TROUPE_ASSERT(parent == kRoot || (contains(parent) && held(parent)));
+  TROUPE_ASSERT(!contains(block));
+  const std::uint64_t tokens_hash = hash_block(tokens);
+  TROUPE_ASSERT(find_edge(parent, scope, tokens_hash, tokens) == kNoBlock);
+  RadixNode& node = nodes_[block];
+  std::copy(tokens.begin(), tokens.end(), node.tokens.begin());
+  node.hash = edge_hash(parent, scope, tokens_hash);
+  node.scope = scope;
+  node.parent = parent;
+  node.num_children = 0;
+  node.cached = true;
+  BlockId& bucket = buckets_[node.hash & (buckets_.size() - 1)];
+  node.next_in_bucket = bucket;
+  bucket = block;
+  if (parent != kRoot) ++nodes_[parent].num_children;
+  ++num_blocks_;
+  pool_.retain(block);  // the tree's own reference, beside the caller's
+}
+
+void RadixTree::hold(BlockId block) {
+  TROUPE_ASSERT(contains(block));
+  if (!held(block)) unlink(block);
+  pool_.retain(block);
+}
+
+void RadixTree::drop(BlockId block) {
+  TROUPE_ASSERT(contains(block) && held(block));
+  pool_.release(block);
+  if (!held(block)) link_newest(block);
+}
+
+void RadixTree::evict() {
+  TROUPE_ASSERT(oldest_ != kNoBlock);
+  const BlockId block = oldest_;
+  RadixNode& node = nodes_[block];
+  TROUPE_ASSERT(node.num_children == 0);
+  unlink(block);
+  BlockId* link = &buckets_[node.hash & (buckets_.size() - 1)];
+  while (*link != block) link = &nodes_[*link].next_in_bucket;
+  *link = node.next_in_bucket;
+  if (node.parent != kRoot) --nodes_[node.parent].num_children;
+  node.cached = false;
+  --num_blocks_;
+  pool_.release(block);
+}
+
+void RadixTree::link_newest(BlockId block) {
+  nodes_[block].older = newest_;
+  nodes_[block].newer = kNoBlock;
+  (newest_ == kNoBlock ? oldest_ : nodes_[newest_].newer) = block;
+  newest_ = block;
+  ++num_unheld_;
+}
+
+void RadixTree::unlink(BlockId block) {
+  const RadixNode& node = nodes_[block];
+  (node.older == kNoBlock ? oldest_ : nodes_[node.older].newer) = node.newer;
+  (node.newer == kNoBlock ? newest_ : nodes_[node.newer].older) = node.older;
+  --num_unheld_;
+}
+
+void RadixTree::check() const {
+  std::uint32_t cached = 0, unheld = 0, children = 0, edges = 0;
+  for (BlockId block = 0; block < nodes_.size(); ++block) {
+    const RadixNode& node = nodes_[block];
+    if (!node.cached) continue;
+    ++cached;
+    children += node.num_children;
+    TROUPE_ASSERT(pool_.references(block) >= 1);
+    if (!held(block)) ++unheld;
+    if (node.parent == kRoot) continue;
+    ++edges;
+    TROUPE_ASSERT(contains(node.parent));
+    TROUPE_ASSERT(held(node.parent) || !held(block));
+  }
+  TROUPE_ASSERT(cached == num_blocks_ && unheld == num_unheld_ && children == edges);
+  std::uint32_t listed = 0;
+  for (BlockId block = oldest_; block != kNoBlock; block = nodes_[block].newer) {
+    TROUPE_ASSERT(contains(block) && !held(block));
+    ++listed;
+  }
+  TROUPE_ASSERT(listed == num_unheld_);
+}
+
+}  // namespace troupe::cache

@@ -1,0 +1,95 @@
+// The prefixes whose K and V are in the cache: a radix tree whose edges are full blocks of tokens.
+//
+// After RadixAttention (Zheng et al., "SGLang", 2024), with two changes: edges are whole blocks, because K and V
+// are shared by whole blocks only, so no edge is ever split; and every edge belongs to a scope (cache/scope.h), so
+// a prefix is found only by those who may know of it. Below one radix node equal tokens can hang once per scope.
+//
+// Each cached block is one radix node and has one edge above it: radix nodes are named by their BlockId.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "cache/block_pool.h"
+#include "cache/ids.h"
+#include "cache/scope.h"
+
+namespace troupe::cache {
+
+inline constexpr BlockId kRoot = kNoBlock;  // the parent of first blocks
+
+// One block's worth of tokens.
+using BlockTokens = std::span<const TokenId, kBlockSize>;
+
+// A number that almost always differs where tokens differ. Hits are confirmed by comparing the tokens.
+[[nodiscard]] std::uint64_t hash_block(BlockTokens tokens);
+[[nodiscard]] std::uint64_t mix_hash(std::uint64_t a, std::uint64_t b);
+
+// Not thread-safe. Allocates in the constructor only; some 180 bytes per block of the pool.
+//
+// Holders. Whoever holds a radix node holds all above it, and drops deeper ones first. So every radix node is
+// dropped for the last time after its children, the list of dropped ones in order of time has children before
+// parents, and its front is both the least recently used and a leaf: eviction is O(1).
+class RadixTree {
+ public:
+  // The tree takes a reference of its own on each block in it. The pool must outlive it.
+  explicit RadixTree(BlockPool& pool);
+  // Gives up all blocks; nobody may hold one (asserted).
+  ~RadixTree();
+  RadixTree(const RadixTree&) = delete;
+  RadixTree& operator=(const RadixTree&) = delete;
+
+  // The longest cached prefix of `tokens` in full blocks, at most max_blocks of them: `path` becomes its blocks in
+  // order. Among equally long paths the one whose edges have the earlier scopes wins, the first edge counting
+  // most. Takes nothing and does not count as use. O(tokens).
+  void match(const ScopeList& scopes, std::span<const TokenId> tokens, std::uint32_t max_blocks,
+             std::vector<BlockId>& path) const;
+
+  // The child of `parent` with these tokens in the first of the scopes that has one; kNoBlock if none has.
+  [[nodiscard]] BlockId find_child(BlockId parent, const ScopeList& scopes, BlockTokens tokens) const;
+
+  // Adds `block` below `parent` (kRoot or in the tree). The caller has a reference on the block and on all above it,
+  // and counts as a holder from now on. The edge must be new (asserted).
+  void insert(BlockId parent, ScopeId scope, BlockTokens tokens, BlockId block);
+
+  // One holder more or less; see above for the order.
+  void hold(BlockId block);
+  void drop(BlockId block);
+
+  // Frees the least recently used block that nobody holds; there must be one (asserted).
+  void evict();
+
+  [[nodiscard]] bool contains(BlockId block) const { return nodes_[block].cached; }
+  [[nodiscard]] bool held(BlockId block) const { return pool_.references(block) > 1; }
+  [[nodiscard]] std::uint32_t num_blocks() const { return num_blocks_; }
+  [[nodiscard]] std::uint32_t num_unheld() const { return num_unheld_; }  // all of them can be evicted
+  // Checks links and counts (asserted). O(blocks of the pool).
+  void check() const;
+
+ private:
+  struct RadixNode {
+    std::array<TokenId, kBlockSize> tokens;
+    std::uint64_t hash;  // of the edge: parent, scope, tokens
+    ScopeId scope;
+    BlockId parent;
+    BlockId next_in_bucket;
+    BlockId older, newer;  // among those nobody holds
+    std::uint32_t num_children;
+    bool cached = false;
+  };
+
+  [[nodiscard]] BlockId find_edge(BlockId parent, ScopeId scope, std::uint64_t tokens_hash, BlockTokens tokens) const;
+  void link_newest(BlockId block);
+  void unlink(BlockId block);
+
+  BlockPool& pool_;
+  std::vector<RadixNode> nodes_;  // by block id
+  std::vector<BlockId> buckets_;  // heads of chains; a power of two of them
+  BlockId oldest_ = kNoBlock, newest_ = kNoBlock;
+  std::uint32_t num_blocks_ = 0;
+  std::uint32_t num_unheld_ = 0;
+};
+
+}  // namespace troupe::cache
