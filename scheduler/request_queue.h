@@ -62,6 +62,7 @@ class RequestQueue {
     std::uint32_t prediction = 0;
     std::uint32_t overtaken = 0;
   };
+  [[nodiscard]] std::size_t num_candidates() const;
   [[nodiscard]] std::size_t choose() const;
   void insert(RequestNumber number, const Demand& demand);
   void erase(std::size_t index);

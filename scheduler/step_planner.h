@@ -96,6 +96,9 @@ class StepPlanner {
  public:
   explicit StepPlanner(PlannerOptions options);
 
+  // What Acquire should want for a request with this many known tokens: the blocks of its first step.
+  [[nodiscard]] std::uint32_t initial_blocks(std::uint32_t known) const;
+
   // Whether another sequence may run. Parked ones do not count: slow readers must not fill the house.
   [[nodiscard]] bool has_room() const;
   void add(const SequenceStart& start);
@@ -115,18 +118,19 @@ class StepPlanner {
   // The full blocks of computed tokens that were not reported yet; num_blocks is 0 if there are none.
   [[nodiscard]] BlockRange newly_full(SequenceId sequence);
 
-  // Who needs more blocks, oldest first; appended to `out`. Each need is told once, until grant() or deny(). A
-  // denied one is told again after something came back (a remove, an advance or retry_denied()), and while
-  // an older sequence is denied no younger one asks.
+  // Who needs more blocks for its next two steps, oldest first; appended to `out`. Each need is told once, until
+  // grant() or deny(). A denied one is told again after something came back (a remove, an advance or
+  // retry_denied()), then for no more than was available; and while an older sequence is starved no younger asks.
   void needs(std::vector<BlockNeed>& out);
-  void grant(SequenceId sequence, std::uint32_t num_blocks);  // unknown ids are ignored
-  void deny(SequenceId sequence);                             // unknown ids are ignored
+  void grant(SequenceId sequence, std::uint32_t num_blocks);        // unknown ids are ignored
+  void deny(SequenceId sequence, std::uint32_t num_available = 0);  // Short; unknown ids are ignored
   void retry_denied();
-  // Somebody was denied and cannot compute one token: admit nobody, preempt somebody.
+  // Somebody was denied and has no block for its next token: admit nobody, preempt somebody.
   [[nodiscard]] bool starved() const;
 
   // Who must give way: the youngest parked sequence, else the youngest one that is younger than the oldest starved
-  // (or than `rank`). Never one in a running step or without blocks. None: nobody is starved, or waiting helps.
+  // (or than `rank`). Never one in a running step or without blocks. None: nobody is starved, its last request for
+  // blocks is unanswered, or waiting helps.
   [[nodiscard]] std::optional<SequenceId> victim() const;
   [[nodiscard]] std::optional<SequenceId> victim_for(const Rank& rank) const;
 
@@ -146,24 +150,37 @@ class StepPlanner {
   struct Entry {
     SequenceId sequence;
     Rank own_rank;
-    Rank rank;  // own, or inherited
+    Rank rank;  // own, or inherited from a follower
     std::uint32_t known;
     std::uint32_t computed;
-    std::uint32_t planned;  // tokens of the running step; 0: not in it
-    bool wants_logits;      // of the running step
+    std::uint32_t planned;  // tokens in the running step; 0: not in it
+    bool wants_logits;      // in the running step
     std::uint32_t num_blocks;
     std::uint32_t max_known;
-    std::uint32_t reported_blocks;  // full ones that newly_full() told
+    std::uint32_t num_reported;  // full blocks that newly_full() told
     Asking asking;
+    bool was_denied;              // and not granted since
+    std::uint32_t num_available;  // when it was denied
     bool parked;
+
+    // What will be computed and known when the running step ends.
+    std::uint32_t next_computed() const { return computed + planned; }
+    std::uint32_t next_known() const { return known + (planned > 0 && wants_logits ? 1 : 0); }
+    bool lacks_block() const { return num_blocks <= next_computed() / kBlockSize; }
+    bool starved() const { return !parked && was_denied && lacks_block(); }
+    bool runnable() const { return !parked && planned == 0 && computed < known && !lacks_block(); }
+    bool decoding() const { return known - computed == 1; }
   };
 
-  Entry* find(SequenceId sequence);
-  const Entry* find(SequenceId sequence) const;
+  [[nodiscard]] Entry* find(SequenceId sequence);
+  [[nodiscard]] Entry& at(SequenceId sequence);
+  [[nodiscard]] const Entry& at(SequenceId sequence) const;
+  [[nodiscard]] std::uint32_t missing_blocks(const Entry& entry) const;
+  void sort_entries();
 
   PlannerOptions options_;
   std::vector<Entry> entries_;  // oldest first
-  bool something_came_back_ = false;
+  bool may_retry_ = false;
 };
 
 }  // namespace troupe::scheduler

@@ -1,0 +1,73 @@
+#include "scheduler/admission.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "cache/ids.h"
+#include "config/assert.h"
+
+namespace troupe::scheduler {
+namespace {
+
+std::string number(std::uint64_t n) { return std::to_string(n); }
+
+Refusal invalid(std::string field, std::string message) {
+  return {Outcome::invalid_argument, std::move(message), std::move(field), std::nullopt};
+}
+
+}  // namespace
+
+std::variant<Fits, Refusal> check_fit(const Demand& demand, const Capacity& capacity) {
+  if (demand.prompt_tokens == 0) return invalid("prompt", "the prompt is empty; it needs at least one token");
+  if (demand.max_tokens == 0) return invalid("max_tokens", "max_tokens is 0; it must be at least 1");
+
+  const std::uint64_t shortest = std::uint64_t{demand.prompt_tokens} + 1;
+  if (shortest > capacity.context)
+    return Refusal{Outcome::too_long,
+                   "the prompt has " + number(demand.prompt_tokens) + " tokens, and the context of " +
+                       number(capacity.context) + " must also hold the answer; shorten the prompt to at most " +
+                       number(std::max(capacity.context, 1u) - 1) + " tokens, or serve with a larger --ctx-size",
+                   "prompt", capacity.context};
+
+  // n blocks hold the K and V of n * kBlockSize tokens, and the last token of a sequence needs none.
+  const std::uint64_t most_that_fits = std::uint64_t{capacity.num_blocks} * kBlockSize + 1;
+  const bool is_limited = demand.max_tokens != kUnlimitedTokens;
+  const std::uint64_t asked = is_limited ? std::uint64_t{demand.prompt_tokens} + demand.max_tokens : shortest;
+  const std::uint64_t longest = std::min<std::uint64_t>(asked, capacity.context);
+  if (longest > most_that_fits)
+    return Refusal{Outcome::never_fits,
+                   number(demand.prompt_tokens) + " prompt tokens and " + number(longest - demand.prompt_tokens) +
+                       " to generate need " + number((longest - 1 + kBlockSize - 1) / kBlockSize) +
+                       " KV blocks, and the model has " + number(capacity.num_blocks) +
+                       " in all; ask for less, or serve with a larger --memory",
+                   shortest > most_that_fits ? "prompt" : "max_tokens", capacity.num_blocks};
+
+  const std::uint64_t max_known = is_limited ? longest : std::min<std::uint64_t>(capacity.context, most_that_fits);
+  return Fits{static_cast<std::uint32_t>(std::min<std::uint64_t>(max_known, kUnlimitedTokens))};
+}
+
+std::optional<Refusal> Quota::take(std::uint32_t uid) {
+  const auto found = held_.find(uid);
+  if (found != held_.end() && found->second >= max_requests_)
+    return Refusal{Outcome::quota,
+                   "user " + number(uid) + " has " + number(found->second) + " requests here, and may have " +
+                       number(max_requests_) + "; wait until one has ended",
+                   "", max_requests_};
+  if (max_requests_ == 0)
+    return Refusal{Outcome::quota, "user " + number(uid) + " may have no requests here", "", max_requests_};
+  ++held_[uid];
+  return std::nullopt;
+}
+
+void Quota::give_back(std::uint32_t uid) {
+  const auto found = held_.find(uid);
+  TROUPE_ASSERT(found != held_.end());
+  if (--found->second == 0) held_.erase(found);
+}
+
+std::uint32_t Quota::held(std::uint32_t uid) const {
+  const auto found = held_.find(uid);
+  return found == held_.end() ? 0 : found->second;
+}
+
+}  // namespace troupe::scheduler

@@ -1,0 +1,133 @@
+#include "scheduler/request_queue.h"
+
+#include <algorithm>
+#include <string>
+
+#include "config/assert.h"
+
+namespace troupe::scheduler {
+namespace {
+
+Refusal full(Outcome outcome, std::string message, std::uint64_t limit) {
+  return {outcome, std::move(message) + "; try again later", "", limit};
+}
+
+}  // namespace
+
+RequestQueue::RequestQueue(QueueLimits limits) : limits_(limits) {}
+
+std::optional<Refusal> RequestQueue::push(RequestNumber number, const Demand& demand) {
+  if (size() >= limits_.max_requests)
+    return full(Outcome::queue_full, "the queue holds " + std::to_string(size()) + " requests, its limit",
+                limits_.max_requests);
+  // A prompt that is longer than the whole limit may wait alone: it fits the model, or admission had refused it.
+  if (!empty() && tokens_ + demand.prompt_tokens > limits_.max_tokens)
+    return full(Outcome::queue_full,
+                "the queue holds " + std::to_string(tokens_) + " prompt tokens and may hold " +
+                    std::to_string(limits_.max_tokens) + "; " + std::to_string(demand.prompt_tokens) +
+                    " more do not fit",
+                limits_.max_tokens);
+  const auto held = per_uid_.find(demand.uid);
+  if (held != per_uid_.end() && held->second >= limits_.max_requests_per_uid)
+    return full(Outcome::quota,
+                "user " + std::to_string(demand.uid) + " has " + std::to_string(held->second) +
+                    " requests waiting, the limit for one user",
+                limits_.max_requests_per_uid);
+  insert(number, demand);
+  return std::nullopt;
+}
+
+void RequestQueue::push_back_preempted(RequestNumber number, const Demand& demand) { insert(number, demand); }
+
+void RequestQueue::insert(RequestNumber number, const Demand& demand) {
+  TROUPE_ASSERT(std::none_of(entries_.begin(), entries_.end(), [&](const Entry& e) { return e.number == number; }));
+  const auto place =
+      std::upper_bound(entries_.begin(), entries_.end(), demand.rank,
+                       [](const cache::Rank& rank, const Entry& entry) { return rank < entry.demand.rank; });
+  entries_.insert(place, {number, demand});
+  tokens_ += demand.prompt_tokens;
+  ++per_uid_[demand.uid];
+}
+
+void RequestQueue::erase(std::size_t index) {
+  const auto entry = entries_.begin() + static_cast<std::ptrdiff_t>(index);
+  tokens_ -= entry->demand.prompt_tokens;
+  const auto held = per_uid_.find(entry->demand.uid);
+  if (--held->second == 0) per_uid_.erase(held);
+  entries_.erase(entry);
+}
+
+bool RequestQueue::remove(RequestNumber number) {
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    if (entries_[i].number != number) continue;
+    erase(i);
+    return true;
+  }
+  return false;
+}
+
+// The oldest of the best priority, up to and including the first that may not be overtaken any more.
+std::size_t RequestQueue::num_candidates() const {
+  std::size_t count = 0;
+  while (count < entries_.size() && count <= kMaxOvertaken &&
+         entries_[count].demand.rank.priority == entries_.front().demand.rank.priority) {
+    if (entries_[count++].overtaken >= kMaxOvertaken) break;
+  }
+  return count;
+}
+
+void RequestQueue::candidates(std::vector<RequestNumber>& out) const {
+  out.clear();
+  for (std::size_t i = 0; i < num_candidates(); ++i) out.push_back(entries_[i].number);
+}
+
+void RequestQueue::set_prediction(RequestNumber number, std::uint32_t tokens) {
+  for (Entry& entry : entries_)
+    if (entry.number == number) entry.prediction = tokens;
+}
+
+std::size_t RequestQueue::choose() const {
+  const auto end = entries_.begin() + static_cast<std::ptrdiff_t>(num_candidates());
+  const auto best = std::max_element(entries_.begin(), end, [](const Entry& a, const Entry& b) {
+    return a.prediction < b.prediction;  // the first of equal ones: the oldest
+  });
+  return static_cast<std::size_t>(best - entries_.begin());
+}
+
+std::optional<RequestNumber> RequestQueue::peek() const {
+  if (empty()) return std::nullopt;
+  return entries_[choose()].number;
+}
+
+std::optional<RequestNumber> RequestQueue::pick() {
+  if (empty()) return std::nullopt;
+  const std::size_t chosen = choose();
+  const RequestNumber number = entries_[chosen].number;
+  for (std::size_t i = 0; i < chosen; ++i) ++entries_[i].overtaken;
+  erase(chosen);
+  return number;
+}
+
+void RequestQueue::expire(std::uint64_t now_ms, std::vector<RequestNumber>& out) {
+  out.clear();
+  for (std::size_t i = 0; i < entries_.size();) {
+    const auto& deadline = entries_[i].demand.deadline_ms;
+    if (deadline && *deadline <= now_ms) {
+      out.push_back(entries_[i].number);
+      erase(i);
+    } else {
+      ++i;
+    }
+  }
+}
+
+std::optional<std::uint64_t> RequestQueue::next_deadline_ms() const {
+  std::optional<std::uint64_t> earliest;
+  for (const Entry& entry : entries_) {
+    const auto& deadline = entry.demand.deadline_ms;
+    if (deadline && (!earliest || *deadline < *earliest)) earliest = deadline;
+  }
+  return earliest;
+}
+
+}  // namespace troupe::scheduler

@@ -1,0 +1,220 @@
+#include "scheduler/step_planner.h"
+
+#include <algorithm>
+
+#include "config/assert.h"
+
+namespace troupe::scheduler {
+
+StepPlanner::StepPlanner(PlannerOptions options) : options_(options) {
+  TROUPE_ASSERT(options.max_step_tokens >= 1 && options.max_sequences >= 1);
+  entries_.reserve(2 * std::size_t{options.max_sequences});
+}
+
+std::uint32_t StepPlanner::initial_blocks(std::uint32_t known) const {
+  return blocks_for(std::min(known, options_.max_step_tokens));
+}
+
+// --- who is in here ---
+
+bool StepPlanner::has_room() const { return num_running() < options_.max_sequences; }
+
+void StepPlanner::add(const SequenceStart& start) {
+  TROUPE_ASSERT(!contains(start.sequence));
+  TROUPE_ASSERT(start.computed < start.known && start.known < start.max_known);
+  TROUPE_ASSERT(start.computed % kBlockSize == 0 && start.computed / kBlockSize <= start.num_blocks);
+  entries_.push_back({.sequence = start.sequence,
+                      .own_rank = start.rank,
+                      .rank = start.rank,
+                      .known = start.known,
+                      .computed = start.computed,
+                      .planned = 0,
+                      .wants_logits = false,
+                      .num_blocks = start.num_blocks,
+                      .max_known = start.max_known,
+                      .num_reported = start.computed / kBlockSize,
+                      .asking = Asking::no,
+                      .was_denied = false,
+                      .num_available = 0,
+                      .parked = false});
+  sort_entries();
+}
+
+void StepPlanner::remove(SequenceId sequence) {
+  may_retry_ |= std::erase_if(entries_, [&](const Entry& entry) { return entry.sequence == sequence; }) > 0;
+}
+
+bool StepPlanner::contains(SequenceId sequence) const {
+  return std::any_of(entries_.begin(), entries_.end(), [&](const Entry& entry) { return entry.sequence == sequence; });
+}
+
+StepPlanner::Entry* StepPlanner::find(SequenceId sequence) {
+  for (Entry& entry : entries_)
+    if (entry.sequence == sequence) return &entry;
+  return nullptr;
+}
+
+StepPlanner::Entry& StepPlanner::at(SequenceId sequence) {
+  Entry* entry = find(sequence);
+  TROUPE_ASSERT(entry != nullptr);
+  return *entry;
+}
+
+const StepPlanner::Entry& StepPlanner::at(SequenceId sequence) const {
+  return const_cast<StepPlanner*>(this)->at(sequence);
+}
+
+void StepPlanner::sort_entries() {
+  std::sort(entries_.begin(), entries_.end(), [](const Entry& a, const Entry& b) {
+    return a.rank != b.rank ? a.rank < b.rank : a.sequence < b.sequence;
+  });
+}
+
+// --- steps ---
+
+void StepPlanner::plan(std::uint64_t step, std::uint64_t epoch, StepPlan& out) {
+  out.step = step;
+  out.epoch = epoch;
+  out.items.clear();
+  std::uint32_t tokens_left = options_.max_step_tokens;
+  std::uint32_t rows_left = options_.max_sequences;
+  const auto give_row = [&](Entry& entry) {
+    const std::uint32_t with_blocks = entry.num_blocks * kBlockSize - entry.computed;
+    entry.planned = std::min({entry.known - entry.computed, with_blocks, tokens_left});
+    entry.wants_logits = entry.computed + entry.planned == entry.known;
+    tokens_left -= entry.planned;
+    --rows_left;
+    out.items.push_back({entry.sequence, entry.planned, 0, entry.wants_logits});
+  };
+
+  // The oldest of all is served even where decodes alone would fill the step.
+  const auto oldest =
+      std::find_if(entries_.begin(), entries_.end(), [](const Entry& entry) { return entry.runnable(); });
+  const std::uint32_t kept = oldest != entries_.end() && !oldest->decoding() ? 1 : 0;
+  for (Entry& entry : entries_)
+    if (entry.runnable() && entry.decoding() && tokens_left > kept && rows_left > kept) give_row(entry);
+  for (Entry& entry : entries_)
+    if (entry.runnable() && !entry.decoding() && tokens_left > 0 && rows_left > 0) give_row(entry);
+}
+
+void StepPlanner::advance(SequenceId sequence, std::uint32_t num_sampled) {
+  may_retry_ = true;  // a step has ended: what waited for that is free now
+  Entry* entry = find(sequence);
+  if (entry == nullptr) return;
+  TROUPE_ASSERT(entry->planned > 0);
+  TROUPE_ASSERT(num_sampled == 0 || entry->wants_logits);
+  TROUPE_ASSERT(num_sampled <= 1 && num_sampled <= entry->max_known - entry->known);
+  entry->computed += entry->planned;
+  entry->known += num_sampled;
+  entry->planned = 0;
+}
+
+void StepPlanner::abandon_step() {
+  for (Entry& entry : entries_) entry.planned = 0;
+}
+
+BlockRange StepPlanner::newly_full(SequenceId sequence) {
+  Entry& entry = at(sequence);
+  const std::uint32_t num_full = entry.computed / kBlockSize;
+  const BlockRange range{entry.num_reported, num_full - entry.num_reported};
+  entry.num_reported = num_full;
+  return range;
+}
+
+// --- blocks ---
+
+// Two steps ahead: one may be running or about to be planned, and the answer takes its time.
+std::uint32_t StepPlanner::missing_blocks(const Entry& entry) const {
+  const std::uint64_t reach = std::uint64_t{entry.next_computed()} + 2 * std::uint64_t{options_.max_step_tokens};
+  // A token more than will be known, for the one sampled meanwhile; but the last token is never computed.
+  const std::uint64_t most = std::min(std::uint64_t{entry.next_known()} + 1, std::uint64_t{entry.max_known} - 1);
+  const std::uint32_t target = blocks_for(static_cast<std::uint32_t>(std::min(reach, most)));
+  return target > entry.num_blocks ? target - entry.num_blocks : 0;
+}
+
+void StepPlanner::needs(std::vector<BlockNeed>& out) {
+  for (Entry& entry : entries_) {
+    const std::uint32_t missing = missing_blocks(entry);
+    if (entry.parked || missing == 0) continue;
+    if (entry.asking == Asking::no) {
+      entry.asking = Asking::asked;
+      out.push_back({entry.sequence, missing});
+    } else if (entry.asking == Asking::denied && may_retry_) {
+      entry.asking = Asking::asked;
+      out.push_back({entry.sequence, std::min(missing, std::max(entry.num_available, 1u))});
+    }
+    if (entry.starved()) break;
+  }
+  may_retry_ = false;
+}
+
+void StepPlanner::grant(SequenceId sequence, std::uint32_t num_blocks) {
+  Entry* entry = find(sequence);
+  if (entry == nullptr) return;
+  TROUPE_ASSERT(entry->asking == Asking::asked);
+  entry->num_blocks += num_blocks;
+  entry->asking = Asking::no;
+  entry->was_denied = false;
+}
+
+void StepPlanner::deny(SequenceId sequence, std::uint32_t num_available) {
+  Entry* entry = find(sequence);
+  if (entry == nullptr) return;
+  TROUPE_ASSERT(entry->asking == Asking::asked);
+  entry->asking = Asking::denied;
+  entry->was_denied = true;
+  entry->num_available = num_available;
+}
+
+void StepPlanner::retry_denied() { may_retry_ = true; }
+
+bool StepPlanner::starved() const {
+  return std::any_of(entries_.begin(), entries_.end(), [](const Entry& entry) { return entry.starved(); });
+}
+
+std::optional<SequenceId> StepPlanner::victim() const {
+  const auto needy = std::find_if(entries_.begin(), entries_.end(), [](const Entry& entry) { return entry.starved(); });
+  if (needy == entries_.end() || needy->asking != Asking::denied) return std::nullopt;
+  return victim_for(needy->rank);
+}
+
+std::optional<SequenceId> StepPlanner::victim_for(const Rank& rank) const {
+  const auto youngest = [this](auto&& may_go) -> std::optional<SequenceId> {
+    const auto found = std::find_if(entries_.rbegin(), entries_.rend(), [&](const Entry& entry) {
+      return entry.planned == 0 && entry.num_blocks > 0 && may_go(entry);
+    });
+    if (found == entries_.rend()) return std::nullopt;
+    return found->sequence;
+  };
+  if (const auto parked = youngest([](const Entry& entry) { return entry.parked; })) return parked;
+  return youngest([&](const Entry& entry) { return entry.rank > rank; });
+}
+
+// --- parking and ranks ---
+
+void StepPlanner::park(SequenceId sequence) { at(sequence).parked = true; }
+
+void StepPlanner::unpark(SequenceId sequence) {
+  at(sequence).parked = false;
+  may_retry_ = true;  // nobody asked for it while it was parked
+}
+
+void StepPlanner::inherit(SequenceId sequence, std::optional<Rank> rank) {
+  Entry* entry = find(sequence);
+  if (entry == nullptr) return;
+  entry->rank = rank ? std::min(entry->own_rank, *rank) : entry->own_rank;
+  sort_entries();
+}
+
+std::uint32_t StepPlanner::num_parked() const {
+  return static_cast<std::uint32_t>(
+      std::count_if(entries_.begin(), entries_.end(), [](const Entry& entry) { return entry.parked; }));
+}
+
+std::uint32_t StepPlanner::num_running() const { return static_cast<std::uint32_t>(entries_.size()) - num_parked(); }
+
+std::uint32_t StepPlanner::known(SequenceId sequence) const { return at(sequence).known; }
+
+std::uint32_t StepPlanner::computed(SequenceId sequence) const { return at(sequence).computed; }
+
+}  // namespace troupe::scheduler
