@@ -17,6 +17,7 @@
 
 #include "cache/ids.h"
 #include "config/result.h"
+#include "engine/aligned_memory.h"
 #include "engine/model.h"
 #include "engine/sampler.h"
 #include "engine/team.h"
@@ -30,7 +31,6 @@ class KvArena {
  public:
   // Reserves num_blocks x bytes_per_block, 2 MiB aligned; pages are touched on first use.
   static Result<std::shared_ptr<KvArena>> create(std::uint32_t num_blocks, std::uint64_t bytes_per_block);
-  ~KvArena();
   KvArena(const KvArena&) = delete;
   KvArena& operator=(const KvArena&) = delete;
 
@@ -39,20 +39,21 @@ class KvArena {
   std::byte* block(BlockId id);  // id < num_blocks (asserted)
 
  private:
-  KvArena(std::byte* base, std::uint32_t num_blocks, std::uint64_t bytes_per_block);
-  std::byte* base_;
+  KvArena(AlignedMemory memory, std::uint32_t num_blocks, std::uint64_t bytes_per_block)
+      : memory_(std::move(memory)), num_blocks_(num_blocks), bytes_per_block_(bytes_per_block) {}
+  AlignedMemory memory_;
   std::uint32_t num_blocks_;
   std::uint64_t bytes_per_block_;
 };
 
 struct LoadOptions {
-  std::string kernels;       // a variant's name; empty: TROUPE_KERNELS, else the best this CPU has
+  std::string kernels;  // a variant's name; empty: TROUPE_KERNELS, else the best this CPU has
   kernels::KvType kv_type = kernels::KvType::f16;
-  std::uint32_t context = 0;    // longest sequence; 0: the trained context
-  std::uint64_t memory = 0;     // bytes for weights, KV and buffers together; 0: 60 % of what is available
-  std::uint32_t num_blocks = 0; // KV blocks; 0: what the memory budget leaves, at most max_sequences full contexts
+  std::uint32_t context = 0;     // longest sequence; 0: the trained context
+  std::uint64_t memory = 0;      // bytes for weights, KV and buffers together; 0: 60 % of what is available
+  std::uint32_t num_blocks = 0;  // KV blocks; 0: what the memory budget leaves, at most max_sequences full contexts
   std::uint32_t max_sequences = 64;
-  Team* team = nullptr;         // used for packing; null: a temporary one
+  Team* team = nullptr;  // used for packing; null: a temporary one
   std::function<void(double fraction)> progress;
 };
 
@@ -89,7 +90,7 @@ struct SequenceSpec {
   std::vector<TokenId> tokens;
   std::uint32_t num_prompt_tokens = 0;  // tokens beyond these count as generated; 0: all of `tokens`
   std::uint32_t num_cached = 0;
-  std::vector<BlockId> block_table;     // blocks leased so far, in order
+  std::vector<BlockId> block_table;  // blocks leased so far, in order
   SamplingParams sampling;
   std::uint32_t choice = 0;
 };
@@ -119,7 +120,7 @@ struct ItemResult {
   SequenceId sequence = 0;
   std::vector<SampledToken> tokens;  // what was sampled; an eos or stop id that ends is not among them
   Finish finish = Finish::running;
-  std::vector<float> logits;         // only for Output::all_logits: [num_tokens, vocab_size]
+  std::vector<float> logits;  // only for Output::all_logits: [num_tokens, vocab_size]
 };
 
 struct StepResult {

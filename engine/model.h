@@ -23,9 +23,9 @@ class Workspace;
 
 // What a model is; all counts are checked against the file when it is loaded.
 struct ModelInfo {
-  std::string name;           // general.name, else the file's name
-  std::string family;         // "llama", "bitnet"
-  std::string weight_types;   // "Q4_K x 135, Q6_K x 21, F32 x 45": most frequent first
+  std::string name;          // general.name, else the file's name
+  std::string family;        // "llama", "bitnet"
+  std::string weight_types;  // "Q4_K x 135, Q6_K x 21, F32 x 45": most frequent first
   std::uint64_t num_parameters = 0;
   std::uint32_t num_layers = 0;
   std::uint32_t dim = 0;
@@ -45,7 +45,7 @@ struct CacheGroup {
   enum class Kind { full, window, state };
   Kind kind = Kind::full;
   std::uint32_t num_layers = 0;
-  std::uint32_t window = 0;         // positions; only for Kind::window
+  std::uint32_t window = 0;           // positions; only for Kind::window
   std::uint64_t bytes_per_block = 0;  // K and V of all layers of the group for kBlockSize positions
 };
 struct CacheSpec {
@@ -69,6 +69,7 @@ class Model {
   virtual const ModelInfo& info() const = 0;
   virtual const CacheSpec& cache_spec() const = 0;
   virtual std::uint64_t weight_bytes() const = 0;  // memory held by packed weights
+  virtual std::uint64_t content_hash() const = 0;  // of metadata and weights; part of numerics_id
 
   // Runs all layers over a ragged batch: writes K and V of every token into its block, and leaves
   // the normed hidden rows that were asked for in `hidden` [sum of num_outputs, dim], in batch order.
@@ -84,8 +85,8 @@ class Model {
 struct ModelOptions {
   const kernels::KernelTable* kernels = nullptr;
   kernels::KvType kv_type = kernels::KvType::f16;
-  std::uint32_t context = 0;  // 0: the trained context
-  Team* team = nullptr;       // packs weights in parallel
+  std::uint32_t context = 0;                      // 0: the trained context
+  Team* team = nullptr;                           // packs weights in parallel
   std::function<void(double fraction)> progress;  // may be empty
 };
 

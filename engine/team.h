@@ -29,7 +29,8 @@ class Team {
   template <class Fn>
   void parallel_for(std::size_t num_chunks, Fn&& fn) {
     using F = std::remove_reference_t<Fn>;
-    run(num_chunks, [](void* f, std::size_t chunk, std::uint32_t thread) { (*static_cast<F*>(f))(chunk, thread); },
+    run(
+        num_chunks, [](void* f, std::size_t chunk, std::uint32_t thread) { (*static_cast<F*>(f))(chunk, thread); },
         const_cast<void*>(static_cast<const void*>(&fn)));
   }
 

@@ -1,0 +1,102 @@
+// The operations of a transformer layer over one ragged batch. Families put them in order.
+//
+// A pass holds the residual stream of every row (one row per token of the batch) and runs each
+// operation over all rows with the team. No operation mixes rows but attention, which reads a
+// sequence's own blocks: a row's bits do not depend on its neighbours.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <span>
+#include <vector>
+
+#include "engine/decoder_weights.h"
+#include "engine/engine.h"
+#include "engine/rounded_rows.h"
+#include "engine/team.h"
+#include "engine/workspace.h"
+
+namespace troupe::engine {
+
+class DecoderPass {
+ public:
+  DecoderPass(const DecoderWeights& weights, Team& team, std::span<const SequenceRows> batch, KvArena& arena,
+              Workspace& workspace);
+
+  // residual = the tokens' embeddings.
+  void embed();
+  // input = rms_norm(residual) * norm, rounded as `consumers` want it. Sums a pending projection first.
+  void norm(const std::vector<float>& norm, std::initializer_list<const PackedMatrix*> consumers);
+  // q, k, v = input times the three matrices.
+  void project_qkv(const DecoderLayer& layer);
+  // Rotates q and k by their positions, and stores k and v in the sequences' blocks.
+  void rotate_and_store();
+  // Keeps only the rows whose hidden state is asked for; false if there are none. For the last layer,
+  // between rotate_and_store and attend: nobody reads the others any more.
+  [[nodiscard]] bool keep_only_outputs();
+  // attention = softmax(q k / sqrt(head_dim)) v over the blocks, then this layer's blocks are done with.
+  void attend();
+  // input = attention, normed by `sub_norm` unless that is empty, rounded for `consumer`.
+  void round_attention(const std::vector<float>& sub_norm, const PackedMatrix& consumer);
+  // gated = silu(gate input) * (up input).
+  void gate_and_up(const DecoderLayer& layer);
+  // input = gated, normed by `sub_norm` unless that is empty, rounded for `consumer`.
+  void round_gated(const std::vector<float>& sub_norm, const PackedMatrix& consumer);
+  // residual += matrix times input; the sum is made by the next norm().
+  void add_projection(const PackedMatrix& matrix);
+  // hidden = rms_norm(residual) * norm, for the rows that are left.
+  void finish(const std::vector<float>& norm, float* hidden);
+
+ private:
+  struct Sequence {
+    std::uint32_t first_row = 0;
+    std::uint32_t num_rows = 0;
+    std::uint32_t first_position = 0;
+    std::uint32_t num_outputs = 0;
+    std::uint32_t first_block = 0;  // in blocks_
+  };
+  struct BlockRun {  // rows of one sequence that lie in one block: written by one thread
+    std::uint32_t sequence = 0;
+    std::uint32_t first = 0;  // among the sequence's rows
+    std::uint32_t count = 0;
+  };
+  struct Tile {  // one attention work item
+    std::uint32_t sequence = 0;
+    std::uint32_t kv_head = 0;
+    std::uint32_t first = 0;
+    std::uint32_t count = 0;
+  };
+
+  void place_rows(std::span<const SequenceRows> batch, KvArena& arena);
+  void store_run(const BlockRun& run);
+  void attend_tile(const Tile& tile, std::uint32_t thread);
+  std::size_t plan_tiles();
+
+  // Runs fn(row, thread) over all rows; few rows stay on the calling thread, without a join.
+  template <class Fn>
+  void for_rows(Fn&& fn);
+  float* thread_scratch(std::uint32_t thread) const { return scratch_.data() + thread * scratch_stride_; }
+
+  const DecoderWeights& weights_;
+  const kernels::KernelTable& kernels_;
+  const ModelInfo& info_;
+  Team& team_;
+  Workspace& workspace_;
+  kernels::KvShape kv_shape_;
+  std::size_t num_rows_ = 0;
+  std::size_t q_dim_;
+  std::size_t kv_dim_;
+  std::size_t qkv_stride_;
+  bool delta_pending_ = false;
+
+  std::span<const SequenceRows> batch_;
+  std::span<Sequence> sequences_;
+  std::span<const std::byte*> blocks_;  // each block's part for the current layer
+  std::span<BlockRun> runs_;
+  std::span<Tile> tiles_;
+  std::span<float> residual_, delta_, qkv_, attention_, gate_, up_, scratch_;
+  std::size_t scratch_stride_ = 0;
+  RoundedRows input_;
+};
+
+}  // namespace troupe::engine

@@ -1,0 +1,201 @@
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+#include "config/assert.h"
+#include "engine/engine.h"
+#include "engine/workspace.h"
+
+namespace troupe::engine {
+namespace {
+
+using Slot = Workspace::Slot;
+
+// A sequence as the executor knows it: the only place that holds its tokens while it runs.
+struct Sequence {
+  std::vector<TokenId> tokens;  // known
+  std::vector<BlockId> block_table;
+  std::uint32_t num_prompt = 0;
+  std::uint32_t num_computed = 0;
+  std::uint32_t choice = 0;
+  Sampler sampler;
+
+  std::uint32_t num_known() const { return static_cast<std::uint32_t>(tokens.size()); }
+};
+
+}  // namespace
+
+struct Executor::State {
+  State(const LoadedModel& loaded, Team& compute_team) : model(loaded), team(compute_team) {}
+
+  Sequence& find(SequenceId id) {
+    const auto it = sequences.find(id);
+    TROUPE_ASSERT(it != sequences.end());
+    return it->second;
+  }
+  const Sequence& find(SequenceId id) const { return const_cast<State*>(this)->find(id); }
+
+  std::size_t gather_rows(const StepBatch& batch);
+  void compute_logits(const StepBatch& batch, const float* hidden, StepResult& result);
+  void sample_all(StepResult& result);
+  Finish take(Sequence& sequence, SampledToken token, std::vector<SampledToken>& out) const;
+
+  // One sampled row of the step under way.
+  struct Draw {
+    Sequence* sequence = nullptr;
+    std::size_t item = 0;
+    SampledToken token;
+  };
+
+  const LoadedModel& model;
+  Team& team;
+  Workspace workspace;
+  std::unordered_map<SequenceId, Sequence> sequences;
+  // Kept between steps for their memory.
+  std::vector<SequenceRows> rows;
+  std::vector<Draw> draws;
+};
+
+Executor::Executor(const LoadedModel& model, Team& team) : state_(std::make_unique<State>(model, team)) {}
+Executor::~Executor() = default;
+
+void Executor::open(SequenceSpec spec) {
+  const ModelInfo& info = state_->model.info();
+  TROUPE_ASSERT(!spec.tokens.empty() && spec.tokens.size() <= info.context);
+  TROUPE_ASSERT(spec.num_cached < spec.tokens.size());
+  TROUPE_ASSERT(spec.num_prompt_tokens <= spec.tokens.size());
+  Sequence sequence{.tokens = std::move(spec.tokens),
+                    .block_table = std::move(spec.block_table),
+                    .num_prompt = spec.num_prompt_tokens,
+                    .num_computed = spec.num_cached,
+                    .choice = spec.choice,
+                    .sampler = Sampler(state_->model.kernels(), std::move(spec.sampling), state_->model.end_ids())};
+  if (sequence.num_prompt == 0) sequence.num_prompt = sequence.num_known();
+  for (const TokenId token : sequence.tokens) {
+    TROUPE_ASSERT(token >= 0 && static_cast<std::uint32_t>(token) < info.vocab_size);
+    sequence.sampler.accept(token);
+  }
+  // Room for the whole answer, so that no step has to grow these.
+  const std::uint64_t longest =
+      std::min<std::uint64_t>(info.context, std::uint64_t{sequence.num_prompt} + sequence.sampler.params().max_tokens);
+  sequence.tokens.reserve(std::max<std::size_t>(longest, sequence.tokens.size()));
+  sequence.block_table.reserve(blocks_for(static_cast<std::uint32_t>(sequence.tokens.capacity())));
+  const bool is_new = state_->sequences.emplace(spec.id, std::move(sequence)).second;
+  TROUPE_ASSERT(is_new);
+}
+
+void Executor::truncate(SequenceId id, std::uint32_t num_tokens) {
+  Sequence& sequence = state_->find(id);
+  TROUPE_ASSERT(num_tokens >= 1 && num_tokens <= sequence.num_known());
+  sequence.sampler.retract(sequence.num_known() - num_tokens);
+  sequence.tokens.resize(num_tokens);
+  sequence.num_computed = std::min(sequence.num_computed, num_tokens);
+}
+
+void Executor::swap_block(SequenceId id, std::uint32_t index, BlockId block) {
+  Sequence& sequence = state_->find(id);
+  TROUPE_ASSERT(index < sequence.block_table.size());
+  sequence.block_table[index] = block;
+}
+
+void Executor::close(SequenceId id) { state_->sequences.erase(id); }
+
+bool Executor::is_open(SequenceId id) const { return state_->sequences.contains(id); }
+std::uint32_t Executor::num_known(SequenceId id) const { return state_->find(id).num_known(); }
+std::uint32_t Executor::num_computed(SequenceId id) const { return state_->find(id).num_computed; }
+
+void Executor::step(const StepBatch& batch, StepResult& result) {
+  const auto begin = std::chrono::steady_clock::now();
+  result.step = batch.step;
+  result.epoch = batch.epoch;
+  result.items.resize(batch.items.size());
+  State& state = *state_;
+  const std::size_t num_outputs = state.gather_rows(batch);
+  if (!batch.items.empty()) {
+    float* hidden = state.workspace.take<float>(Slot::hidden, num_outputs * state.model.info().dim).data();
+    state.model.model().forward(state.team, state.rows, *state.model.arena(), state.workspace, hidden);
+    for (const StepItem& item : batch.items) state.find(item.sequence).num_computed += item.num_tokens;
+    state.compute_logits(batch, hidden, result);
+    state.sample_all(result);
+  }
+  result.compute_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+// Appends the new blocks and lists what to compute. Returns how many hidden rows are wanted.
+std::size_t Executor::State::gather_rows(const StepBatch& batch) {
+  rows.clear();
+  std::size_t num_outputs = 0;
+  for (const StepItem& item : batch.items) {
+    Sequence& sequence = find(item.sequence);
+    sequence.block_table.insert(sequence.block_table.end(), item.new_blocks.begin(), item.new_blocks.end());
+    TROUPE_ASSERT(item.num_tokens >= 1 && item.num_tokens <= sequence.num_known() - sequence.num_computed);
+    // A draw needs the last known token's logits.
+    TROUPE_ASSERT(item.output != Output::sample || sequence.num_computed + item.num_tokens == sequence.num_known());
+    const std::uint32_t outputs = item.output == Output::none ? 0 : item.output == Output::sample ? 1 : item.num_tokens;
+    rows.push_back({.tokens = std::span(sequence.tokens).subspan(sequence.num_computed, item.num_tokens),
+                    .first_position = sequence.num_computed,
+                    .block_table = sequence.block_table,
+                    .num_outputs = outputs});
+    num_outputs += outputs;
+  }
+  return num_outputs;
+}
+
+// All logits go straight to their result; rows to be sampled are gathered and multiplied together.
+void Executor::State::compute_logits(const StepBatch& batch, const float* hidden, StepResult& result) {
+  const ModelInfo& info = model.info();
+  draws.clear();
+  float* sampled = workspace.take<float>(Slot::sampled_hidden, batch.items.size() * info.dim).data();
+  for (std::size_t i = 0; i < batch.items.size(); ++i) {
+    const StepItem& item = batch.items[i];
+    ItemResult& out = result.items[i];
+    out.sequence = item.sequence;
+    out.tokens.clear();
+    out.logits.clear();
+    out.finish = Finish::running;
+    if (item.output == Output::sample) {
+      std::memcpy(sampled + draws.size() * info.dim, hidden, info.dim * sizeof(float));
+      draws.push_back({.sequence = &find(item.sequence), .item = i, .token = {}});
+    } else if (item.output == Output::all_logits) {
+      out.logits.resize(std::size_t{item.num_tokens} * info.vocab_size);
+      model.model().head(team, hidden, item.num_tokens, workspace, out.logits.data());
+    }
+    hidden += rows[i].num_outputs * info.dim;
+  }
+  if (draws.empty()) return;
+  float* logits = workspace.take<float>(Slot::logits, draws.size() * info.vocab_size).data();
+  model.model().head(team, sampled, draws.size(), workspace, logits);
+}
+
+void Executor::State::sample_all(StepResult& result) {
+  if (draws.empty()) return;
+  const std::size_t vocab_size = model.info().vocab_size;
+  const std::span<float> logits = workspace.take<float>(Slot::logits, draws.size() * vocab_size);
+  team.parallel_for(draws.size(), [&](std::size_t i, std::uint32_t) {
+    Sequence& sequence = *draws[i].sequence;
+    draws[i].token =
+        sequence.sampler.sample(logits.subspan(i * vocab_size, vocab_size), sequence.num_known(), sequence.choice);
+  });
+  for (Draw& draw : draws) {
+    ItemResult& out = result.items[draw.item];
+    out.finish = take(*draw.sequence, std::move(draw.token), out.tokens);
+  }
+}
+
+// What a sampled token means: an end, or one more known token.
+Finish Executor::State::take(Sequence& sequence, SampledToken token, std::vector<SampledToken>& out) const {
+  const SamplingParams& params = sequence.sampler.params();
+  const auto is_in = [&](const std::vector<TokenId>& ids) {
+    return std::find(ids.begin(), ids.end(), token.id) != ids.end();
+  };
+  if (is_in(params.stop_ids)) return Finish::stop_id;
+  if (!params.ignore_eos && is_in(model.end_ids())) return Finish::eos;
+  sequence.tokens.push_back(token.id);
+  sequence.sampler.accept(token.id);
+  out.push_back(std::move(token));
+  const bool full =
+      sequence.num_known() - sequence.num_prompt >= params.max_tokens || sequence.num_known() >= model.info().context;
+  return full ? Finish::length : Finish::running;
+}
+
+}  // namespace troupe::engine

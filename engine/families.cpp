@@ -1,0 +1,32 @@
+#include "engine/families.h"
+
+#include <array>
+#include <string>
+
+namespace troupe::engine {
+
+std::span<const Family> families() {
+  static const std::array all = {llama_family(), bitnet_family()};
+  return all;
+}
+
+bool architecture_is(const ModelFile& file, std::string_view name) {
+  const std::string* architecture = file.string("general.architecture");
+  return architecture && *architecture == name;
+}
+
+Result<std::unique_ptr<Model>> load_model(const ModelFile& file, const ModelOptions& options) {
+  std::string known;
+  for (const Family& family : families()) {
+    if (family.accepts(file)) return family.load(file, options);
+    known += (known.empty() ? "" : ", ") + std::string(family.name);
+  }
+  const std::string* architecture = file.string("general.architecture");
+  if (!architecture) {
+    return Error{ErrorCode::bad_model, file.path() + ": 'general.architecture' is missing; this is no language model"};
+  }
+  return Error{ErrorCode::unsupported, file.path() + ": architecture '" + architecture->substr(0, 80) +
+                                           "' is not supported; supported are " + known};
+}
+
+}  // namespace troupe::engine

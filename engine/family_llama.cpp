@@ -1,0 +1,42 @@
+// Llama 1, 2 and 3, Mistral, TinyLlama (Touvron et al., 2023): RMSNorm in front of each half of a
+// layer, rotary positions on neighbouring pairs, grouped-query attention, SwiGLU.
+#include "engine/decoder_model.h"
+#include "engine/families.h"
+
+namespace troupe::engine {
+namespace {
+
+class LlamaModel final : public DecoderModel {
+ public:
+  using DecoderModel::DecoderModel;
+
+ private:
+  void run_layer(DecoderPass& pass, const DecoderLayer& layer, bool last) const override {
+    // x += W_o attention(rope(W_q n), rope(W_k n), W_v n), n = norm(x)
+    pass.norm(layer.attn_norm, {&layer.q, &layer.k, &layer.v});
+    pass.project_qkv(layer);
+    pass.rotate_and_store();
+    if (last && !pass.keep_only_outputs()) return;
+    pass.attend();
+    pass.round_attention({}, layer.o);
+    pass.add_projection(layer.o);
+    // x += W_down (silu(W_gate n) * W_up n), n = norm(x)
+    pass.norm(layer.ffn_norm, {&layer.gate, &layer.up});
+    pass.gate_and_up(layer);
+    pass.round_gated({}, layer.down);
+    pass.add_projection(layer.down);
+  }
+};
+
+}  // namespace
+
+Family llama_family() {
+  return {.name = "llama",
+          .accepts = [](const ModelFile& file) { return architecture_is(file, "llama"); },
+          .load =
+              [](const ModelFile& file, const ModelOptions& options) {
+                return load_decoder_model<LlamaModel>(file, {.family = "llama"}, options);
+              }};
+}
+
+}  // namespace troupe::engine

@@ -1,0 +1,25 @@
+#include <string>
+
+#include "config/assert.h"
+#include "engine/engine.h"
+
+namespace troupe::engine {
+
+Result<std::shared_ptr<KvArena>> KvArena::create(std::uint32_t num_blocks, std::uint64_t bytes_per_block) {
+  std::uint64_t bytes = 0;
+  const bool overflow = __builtin_mul_overflow(num_blocks, bytes_per_block, &bytes);
+  AlignedMemory memory = overflow ? AlignedMemory() : AlignedMemory::allocate(bytes);
+  if (!memory.data()) {
+    return Error{ErrorCode::out_of_memory, "no address space for " + std::to_string(num_blocks) + " KV blocks of " +
+                                               std::to_string(bytes_per_block) +
+                                               " bytes; use a smaller -c or --memory"};
+  }
+  return std::shared_ptr<KvArena>(new KvArena(std::move(memory), num_blocks, bytes_per_block));
+}
+
+std::byte* KvArena::block(BlockId id) {
+  TROUPE_ASSERT(id < num_blocks_);
+  return memory_.data() + id * bytes_per_block_;
+}
+
+}  // namespace troupe::engine

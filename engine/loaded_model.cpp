@@ -1,0 +1,141 @@
+#include <algorithm>
+#include <cinttypes>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include "engine/engine.h"
+#include "engine/families.h"
+#include "engine/machine.h"
+
+namespace troupe::engine {
+namespace {
+
+constexpr double kBudgetShare = 0.6;  // of what is available: others live on this machine too
+
+// A number of bytes as people say it.
+std::string mebibytes(std::uint64_t bytes) { return std::to_string((bytes + (1u << 20) - 1) >> 20) + " MiB"; }
+
+Result<const kernels::KernelTable*> choose_kernels(std::string name) {
+  if (name.empty()) {
+    const char* wanted = std::getenv("TROUPE_KERNELS");
+    if (!wanted || *wanted == '\0') return &kernels::best_table();
+    name = wanted;
+  }
+  std::string supported;
+  for (const kernels::KernelTable* table : kernels::supported_tables()) {
+    supported += (supported.empty() ? "" : ", ") + std::string(table->name);
+  }
+  const kernels::KernelTable* table = kernels::find_table(name);
+  if (!table) {
+    return Error{ErrorCode::invalid_argument,
+                 "there are no kernels named '" + name + "'; this machine has " + supported};
+  }
+  if (!kernels::is_supported(*table)) {
+    return Error{ErrorCode::unsupported, "this CPU cannot run the kernels '" + name + "'; it can run " + supported};
+  }
+  return table;
+}
+
+// Tokens that end an answer: the vocabulary's, or for a file without one what its metadata name.
+std::vector<TokenId> find_end_ids(const ModelFile& file, const Tokenizer* tokenizer, std::uint32_t vocab_size) {
+  std::vector<TokenId> ids;
+  if (tokenizer) {
+    for (std::uint32_t id = 0; id < tokenizer->size(); ++id) {
+      if (tokenizer->is_end_of_generation(static_cast<TokenId>(id))) ids.push_back(static_cast<TokenId>(id));
+    }
+  } else if (const auto eos = file.integer("tokenizer.ggml.eos_token_id"); eos && *eos >= 0 && *eos < vocab_size) {
+    ids.push_back(static_cast<TokenId>(*eos));
+  }
+  return ids;
+}
+
+// How many KV blocks fit beside the weights.
+Result<std::uint32_t> plan_blocks(const Model& model, const LoadOptions& options, std::uint64_t budget) {
+  const std::uint64_t per_block = model.cache_spec().groups[0].bytes_per_block;
+  const std::uint32_t per_context = blocks_for(model.info().context);
+  const std::uint64_t left = budget - std::min(budget, model.weight_bytes());
+  const std::uint64_t fit = left / per_block;
+  const std::uint64_t needed = options.num_blocks ? options.num_blocks : per_context;
+  if (fit < needed) {
+    const std::uint64_t longest = fit * kBlockSize;
+    return Error{ErrorCode::out_of_memory,
+                 "a memory budget of " + mebibytes(budget) + " is too small: weights take " +
+                     mebibytes(model.weight_bytes()) + " and the KV cache of " + std::to_string(needed * kBlockSize) +
+                     " tokens takes " + mebibytes(needed * per_block) +
+                     (longest > 0 ? "; use -c " + std::to_string(longest) + " or less, or a larger --memory"
+                                  : "; use a larger --memory or a smaller model")};
+  }
+  if (options.num_blocks) return options.num_blocks;
+  return static_cast<std::uint32_t>(
+      std::min<std::uint64_t>({fit, std::uint64_t{per_context} * std::max(1u, options.max_sequences), kNoBlock - 1}));
+}
+
+// What the packed matrices will take, before any is packed: a model that cannot fit is refused at once.
+std::uint64_t estimate_weights(const ModelFile& file, const kernels::KernelTable& kernels) {
+  std::uint64_t bytes = 0;
+  for (const TensorInfo& tensor : file.tensors()) {
+    bytes += tensor.shape.size() == 2
+                 ? kernels::packed_bytes(tensor.type, kernels.layout, tensor.rows(), tensor.columns())
+                 : tensor.bytes.size();
+  }
+  return bytes;
+}
+
+std::string make_numerics_id(const kernels::KernelTable& kernels, kernels::KvType kv_type, std::uint64_t hash) {
+  char hex[17];
+  std::snprintf(hex, sizeof hex, "%016" PRIx64, hash);
+  return std::to_string(kernels::kRecipeVersion) + "-" + std::string(kernels.name) + "-" +
+         std::string(kernels::name(kv_type)) + "-" + hex;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<LoadedModel>> LoadedModel::load(const std::string& path, const LoadOptions& options) {
+  const auto table = choose_kernels(options.kernels);
+  if (!table) return table.error();
+  const auto file = open_gguf(path);
+  if (!file) return file.error();
+  auto tokenizer = make_tokenizer(**file);
+  if (!tokenizer) return tokenizer.error();
+
+  const auto budget = options.memory
+                          ? options.memory
+                          : static_cast<std::uint64_t>(kBudgetShare * static_cast<double>(available_memory()));
+  const std::uint64_t estimate = estimate_weights(**file, **table);
+  if (estimate > budget) {
+    return Error{ErrorCode::out_of_memory, path + ": a memory budget of " + mebibytes(budget) +
+                                               " is too small: weights take " + mebibytes(estimate) +
+                                               "; use a larger --memory or a smaller model"};
+  }
+
+  std::unique_ptr<Team> own_team;
+  if (!options.team) own_team = std::make_unique<Team>(default_num_threads());
+  auto model = load_model(**file, {.kernels = *table,
+                                   .kv_type = options.kv_type,
+                                   .context = options.context,
+                                   .team = options.team ? options.team : own_team.get(),
+                                   .progress = options.progress});
+  if (!model) return model.error();
+  const ModelInfo& info = (*model)->info();
+  if (*tokenizer && (*tokenizer)->size() != info.vocab_size) {
+    return Error{ErrorCode::bad_model, path + ": the vocabulary has " + std::to_string((*tokenizer)->size()) +
+                                           " tokens, but the embedding has " + std::to_string(info.vocab_size) +
+                                           " rows"};
+  }
+  const auto num_blocks = plan_blocks(**model, options, budget);
+  if (!num_blocks) return Error{num_blocks.error().code, path + ": " + num_blocks.error().message};
+  auto arena = KvArena::create(*num_blocks, (*model)->cache_spec().groups[0].bytes_per_block);
+  if (!arena) return arena.error();
+
+  auto loaded = std::shared_ptr<LoadedModel>(new LoadedModel());
+  loaded->end_ids_ = find_end_ids(**file, tokenizer->get(), info.vocab_size);
+  loaded->numerics_id_ = make_numerics_id(**table, options.kv_type, (*model)->content_hash());
+  loaded->kernels_ = *table;
+  loaded->tokenizer_ = std::move(*tokenizer);
+  loaded->arena_ = std::move(*arena);
+  loaded->model_ = std::move(*model);
+  return loaded;
+}
+
+}  // namespace troupe::engine

@@ -1,0 +1,89 @@
+#include "engine/packed_matrix.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "config/assert.h"
+#include "engine/team.h"
+
+namespace troupe::engine {
+namespace {
+
+constexpr std::size_t kPanelsPerChunk = 16;       // 256 rows: some hundred KiB of source
+constexpr std::size_t kChecksumPiece = 1u << 20;  // hashed by one thread, then joined in order
+
+// Four independent multiply chains, so that a byte costs less than reading it from memory.
+std::uint64_t hash_piece(std::span<const std::byte> bytes) {
+  std::array<std::uint64_t, 4> lanes = {0x9e3779b97f4a7c15u, 0xbf58476d1ce4e5b9u, 0x94d049bb133111ebu,
+                                        0xd6e8feb86659fd93u};
+  std::array<std::uint64_t, 4> words;
+  for (std::size_t i = 0; i < bytes.size(); i += sizeof words) {
+    words = {};
+    std::memcpy(words.data(), bytes.data() + i, std::min(sizeof words, bytes.size() - i));
+    for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
+      lanes[lane] = (lanes[lane] ^ words[lane]) * 0x100000001b3u;
+      lanes[lane] ^= lanes[lane] >> 29;
+    }
+  }
+  std::uint64_t hash = bytes.size();
+  for (const std::uint64_t lane : lanes) hash = combine_hashes(hash, lane);
+  return hash;
+}
+
+}  // namespace
+
+std::uint64_t combine_hashes(std::uint64_t hash, std::uint64_t next) {
+  // The finaliser of splitmix64 (Steele et al., OOPSLA 2014).
+  std::uint64_t x = hash * 0x9e3779b97f4a7c15u + next;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+  return x ^ (x >> 31);
+}
+
+std::uint64_t checksum(Team& team, std::span<const std::byte> bytes) {
+  std::vector<std::uint64_t> pieces((bytes.size() + kChecksumPiece - 1) / kChecksumPiece);
+  team.parallel_for(pieces.size(), [&](std::size_t i, std::uint32_t) {
+    const std::size_t begin = i * kChecksumPiece;
+    pieces[i] = hash_piece(bytes.subspan(begin, std::min(kChecksumPiece, bytes.size() - begin)));
+  });
+  std::uint64_t hash = bytes.size();
+  for (const std::uint64_t piece : pieces) hash = combine_hashes(hash, piece);
+  return hash;
+}
+
+Result<PackedMatrix> PackedMatrix::pack(Team& team, kernels::WeightType type, kernels::Layout layout,
+                                        std::span<const std::byte> file_rows, std::size_t rows, std::size_t k,
+                                        float scale) {
+  const kernels::WeightTypeInfo& type_info = kernels::info(type);
+  TROUPE_ASSERT(rows >= 1 && k % type_info.group_size == 0);
+  TROUPE_ASSERT(file_rows.size() == rows * (k / type_info.group_size) * type_info.group_bytes);
+  const std::size_t body_bytes = kernels::packed_bytes(type, layout, rows, k);
+  PackedMatrix matrix;
+  matrix.memory_ = AlignedMemory::allocate(kPackedHeaderBytes + body_bytes);
+  if (!matrix.memory_.data()) {
+    return Error{ErrorCode::out_of_memory,
+                 "no memory for a matrix of " + std::to_string(body_bytes) + " bytes; load a smaller model"};
+  }
+  std::byte* body = matrix.memory_.data() + kPackedHeaderBytes;
+  matrix.view_ = {.type = type, .layout = layout, .rows = rows, .k = k, .body = body, .scale = scale};
+  const std::size_t panels = matrix.view_.num_panels();
+  team.parallel_for((panels + kPanelsPerChunk - 1) / kPanelsPerChunk, [&](std::size_t chunk, std::uint32_t) {
+    const std::size_t begin = chunk * kPanelsPerChunk;
+    kernels::pack_panels(type, layout, file_rows.data(), rows, k, begin, std::min(begin + kPanelsPerChunk, panels),
+                         body);
+  });
+  new (matrix.memory_.data()) PackedHeader{.version = kernels::kRecipeVersion,
+                                           .type = type,
+                                           .layout = layout,
+                                           .rows = rows,
+                                           .k = k,
+                                           .body_bytes = body_bytes,
+                                           .checksum = checksum(team, {body, body_bytes})};
+  return matrix;
+}
+
+}  // namespace troupe::engine

@@ -1,0 +1,58 @@
+// A weight matrix in the order its kernels read, in memory of its own.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "config/result.h"
+#include "engine/aligned_memory.h"
+#include "kernels/kernels.h"
+
+namespace troupe::engine {
+
+class Team;
+
+// What lies in front of a packed body: enough to tell, later and elsewhere, what the bytes are.
+struct PackedHeader {
+  std::uint32_t version = 0;  // kernels::kRecipeVersion when it was packed
+  kernels::WeightType type = kernels::WeightType::f32;
+  kernels::Layout layout = kernels::Layout::panels;
+  std::uint64_t rows = 0;
+  std::uint64_t k = 0;
+  std::uint64_t body_bytes = 0;
+  std::uint64_t checksum = 0;  // of the body
+};
+inline constexpr std::size_t kPackedHeaderBytes = 64;  // the body follows, 64-byte aligned
+static_assert(sizeof(PackedHeader) <= kPackedHeaderBytes);
+
+// Header and body are one position-independent run of bytes: it can be copied, sent or mapped as it
+// is. Immutable once packed; move-only.
+class PackedMatrix {
+ public:
+  PackedMatrix() = default;  // empty: rows() == 0
+
+  // Packs `file_rows` (all rows x k weights in file format, row-major), panels in parallel. `scale` is
+  // multiplied with every output. Error: out_of_memory. O(rows * k).
+  static Result<PackedMatrix> pack(Team& team, kernels::WeightType type, kernels::Layout layout,
+                                   std::span<const std::byte> file_rows, std::size_t rows, std::size_t k,
+                                   float scale = 1.0f);
+
+  explicit operator bool() const { return memory_.data() != nullptr; }
+  const PackedHeader& header() const { return *reinterpret_cast<const PackedHeader*>(memory_.data()); }
+  std::span<const std::byte> bytes() const { return {memory_.data(), memory_.size()}; }  // header and body
+  const kernels::MatrixView& view() const { return view_; }
+  std::size_t rows() const { return view_.rows; }
+  std::size_t k() const { return view_.k; }
+
+ private:
+  AlignedMemory memory_;
+  kernels::MatrixView view_;
+};
+
+// A hash of `bytes`, in an order that does not depend on the team's size.
+[[nodiscard]] std::uint64_t checksum(Team& team, std::span<const std::byte> bytes);
+// Joins hashes in order: combine(combine(seed, a), b).
+[[nodiscard]] std::uint64_t combine_hashes(std::uint64_t hash, std::uint64_t next);
+
+}  // namespace troupe::engine

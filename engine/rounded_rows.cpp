@@ -1,0 +1,83 @@
+#include "engine/rounded_rows.h"
+
+#include "config/assert.h"
+
+namespace troupe::engine {
+namespace {
+
+// A chunk of a product: enough multiply-adds (some microseconds) to be worth handing out, few enough
+// that a late thread delays nobody.
+constexpr std::size_t kMinChunkWork = 64 * 1024;
+constexpr std::size_t kChunksPerThread = 8;
+// Rounded activations of one tile of rows: they are read once per panel and must stay in the L2 cache.
+constexpr std::size_t kTileBytes = 512 * 1024;
+constexpr std::size_t kTileMultiple = 16;
+
+constexpr std::size_t divide_up(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
+
+constexpr Workspace::Slot kSlots[] = {Workspace::Slot::rounded_f32, Workspace::Slot::rounded_i8_group32,
+                                      Workspace::Slot::rounded_i8_group256};
+
+}  // namespace
+
+void RoundedRows::reset(std::size_t num_rows, std::initializer_list<const PackedMatrix*> consumers) {
+  num_rows_ = num_rows;
+  k_ = (*consumers.begin())->k();
+  std::fill(std::begin(rows_), std::end(rows_), nullptr);
+  for (const PackedMatrix* consumer : consumers) {
+    TROUPE_ASSERT(consumer->k() == k_);
+    const kernels::Activation activation = kernels_.activation(consumer->view().type);
+    const auto kind = static_cast<std::size_t>(activation);
+    row_bytes_[kind] = kernels::prepared_bytes(activation, k_);
+    rows_[kind] = workspace_.take<std::byte>(kSlots[kind], num_rows * row_bytes_[kind]).data();
+  }
+}
+
+void RoundedRows::set_row(std::size_t row, const float* x) {
+  for (std::size_t kind = 0; kind < std::size(rows_); ++kind) {
+    if (rows_[kind]) kernels_.prepare[kind](x, k_, rows_[kind] + row * row_bytes_[kind]);
+  }
+}
+
+RoundedRows::Split RoundedRows::plan(std::size_t num_panels, std::size_t products_per_panel) const {
+  std::size_t largest_row = 1;
+  for (std::size_t kind = 0; kind < std::size(rows_); ++kind) {
+    if (rows_[kind]) largest_row = std::max(largest_row, row_bytes_[kind]);
+  }
+  const std::size_t max_rows = std::max(kTileMultiple, kTileBytes / largest_row);
+  Split split;
+  split.num_tiles = divide_up(num_rows_, max_rows);
+  split.rows_per_tile = divide_up(divide_up(num_rows_, split.num_tiles), kTileMultiple) * kTileMultiple;
+  split.num_tiles = divide_up(num_rows_, split.rows_per_tile);
+  const std::size_t panel_work =
+      kernels::kPanelRows * k_ * products_per_panel * std::min(num_rows_, split.rows_per_tile);
+  const std::size_t wanted_chunks = divide_up(team_.num_threads() * kChunksPerThread, split.num_tiles);
+  split.panels_per_chunk = std::max(divide_up(kMinChunkWork, panel_work), divide_up(num_panels, wanted_chunks));
+  split.chunks_per_tile = divide_up(num_panels, split.panels_per_chunk);
+  return split;
+}
+
+void RoundedRows::multiply_panels(const Product& product, std::size_t first_row, std::size_t num_rows,
+                                  std::size_t panel_begin, std::size_t panel_end) const {
+  const kernels::MatrixView& view = product.matrix->view();
+  const auto kind = static_cast<std::size_t>(kernels_.activation(view.type));
+  kernels_.matmul(view.type)(view, rows_[kind] + first_row * row_bytes_[kind], num_rows,
+                             product.out + first_row * product.stride, product.stride, panel_begin, panel_end);
+}
+
+void RoundedRows::multiply(std::initializer_list<Product> products) {
+  std::size_t num_panels = 0;
+  for (const Product& product : products) num_panels += product.matrix->view().num_panels();
+  for_panels(num_panels, 1, [&](std::size_t first_row, std::size_t num_rows, std::size_t begin, std::size_t end) {
+    std::size_t before = 0;  // panels of the products in front of this one
+    for (const Product& product : products) {
+      const std::size_t panels = product.matrix->view().num_panels();
+      const std::size_t from = std::max(begin, before);
+      const std::size_t to = std::min(end, before + panels);
+      if (from < to) multiply_panels(product, first_row, num_rows, from - before, to - before);
+      before += panels;
+    }
+  });
+}
+
+}  // namespace troupe::engine

@@ -1,0 +1,68 @@
+// Rows of activations, rounded once for all matrices that read them, and the products with those.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <initializer_list>
+
+#include "engine/packed_matrix.h"
+#include "engine/team.h"
+#include "engine/workspace.h"
+#include "kernels/kernels.h"
+
+namespace troupe::engine {
+
+// out[r * stride + n] = row r times column n of the matrix.
+struct Product {
+  const PackedMatrix* matrix;
+  float* out;
+  std::size_t stride;
+};
+
+// The input of a set of matrices. Each activation kind that one of them wants is made once per row
+// (Q4_K and Q6_K share theirs). A row's products do not depend on the other rows.
+class RoundedRows {
+ public:
+  RoundedRows(const kernels::KernelTable& kernels, Team& team, Workspace& workspace)
+      : kernels_(kernels), team_(team), workspace_(workspace) {}
+
+  // Makes room for `num_rows` rows of what `consumers` read (all of the same k).
+  void reset(std::size_t num_rows, std::initializer_list<const PackedMatrix*> consumers);
+  // Rounds x [k] into row `row`. Different rows may be set by different threads.
+  void set_row(std::size_t row, const float* x);
+
+  // All products are one parallel region: their panels are numbered one after another.
+  void multiply(std::initializer_list<Product> products);
+
+  // The pieces of it, for products that go on with their results at once: calls fn(first_row, num_rows,
+  // panel_begin, panel_end) over all rows and `num_panels` panels, split so that threads balance and a
+  // tile of rows stays in the second-level cache. `products_per_panel` matrices are multiplied in fn.
+  template <class Fn>
+  void for_panels(std::size_t num_panels, std::size_t products_per_panel, Fn&& fn) {
+    const Split split = plan(num_panels, products_per_panel);
+    team_.parallel_for(split.num_tiles * split.chunks_per_tile, [&](std::size_t chunk, std::uint32_t) {
+      const std::size_t first_row = chunk / split.chunks_per_tile * split.rows_per_tile;
+      const std::size_t panel = chunk % split.chunks_per_tile * split.panels_per_chunk;
+      fn(first_row, std::min(split.rows_per_tile, num_rows_ - first_row), panel,
+         std::min(panel + split.panels_per_chunk, num_panels));
+    });
+  }
+  void multiply_panels(const Product& product, std::size_t first_row, std::size_t num_rows, std::size_t panel_begin,
+                       std::size_t panel_end) const;
+
+ private:
+  struct Split {
+    std::size_t num_tiles, rows_per_tile, panels_per_chunk, chunks_per_tile;
+  };
+  Split plan(std::size_t num_panels, std::size_t products_per_panel) const;
+
+  const kernels::KernelTable& kernels_;
+  Team& team_;
+  Workspace& workspace_;
+  std::size_t num_rows_ = 0;
+  std::size_t k_ = 0;
+  std::byte* rows_[3] = {};  // by kernels::Activation; null where nobody reads it
+  std::size_t row_bytes_[3] = {};
+};
+
+}  // namespace troupe::engine

@@ -1,0 +1,149 @@
+#include "engine/team.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "config/assert.h"
+#include "kernels/kernels.h"
+
+namespace troupe::engine {
+namespace {
+
+// How long a thread waits awake before it sleeps. Longer than the serial work between two regions of
+// a step (some microseconds), shorter than what a neighbour on the same core would notice.
+constexpr std::chrono::microseconds kSpin{25};
+constexpr int kPausesPerClockRead = 32;
+
+void pause_core() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
+// Polls `ready` for kSpin; whether it became true.
+template <class Ready>
+bool spin_until(Ready ready) {
+  const auto deadline = std::chrono::steady_clock::now() + kSpin;
+  do {
+    for (int i = 0; i < kPausesPerClockRead; ++i) {
+      if (ready()) return true;
+      pause_core();
+    }
+  } while (std::chrono::steady_clock::now() < deadline);
+  return ready();
+}
+
+void pin_to(std::thread& thread, int cpu) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (cpu < 0 || cpu >= CPU_SETSIZE) return;
+  CPU_SET(cpu, &set);
+  // A CPU that has gone offline or out of the mask leaves the thread unpinned: slower, not wrong.
+  ::pthread_setaffinity_np(thread.native_handle(), sizeof set, &set);
+}
+
+}  // namespace
+
+// A region is published by one store to `tickets`: (epoch << 32) | chunks left. A thread takes a chunk
+// by lowering the count with a compare-and-swap, so it holds a chunk of exactly the region whose epoch
+// it read; and because the region cannot end before that chunk is done, `call`, `fn` and `num_chunks`
+// may be read without a lock. A thread that comes late finds no chunk and touches nothing.
+struct Team::Shared {
+  alignas(64) std::atomic<std::uint64_t> tickets{0};
+  alignas(64) std::atomic<std::uint32_t> wake{0};  // counts regions; sleepers wait on it
+  alignas(64) std::atomic<std::uint32_t> done{0};  // chunks of this region that are done
+  alignas(64) std::uint32_t num_chunks = 0;
+  Call call = nullptr;
+  void* fn = nullptr;
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> threads;
+
+  // A chunk of the current region, or nothing. O(1), lock-free.
+  bool take(std::uint32_t& chunk) {
+    std::uint64_t ticket = tickets.load(std::memory_order_acquire);
+    while (static_cast<std::uint32_t>(ticket) != 0) {
+      if (tickets.compare_exchange_weak(ticket, ticket - 1, std::memory_order_acq_rel, std::memory_order_acquire)) {
+        chunk = num_chunks - static_cast<std::uint32_t>(ticket);
+        return true;
+      }
+    }
+    return false;
+  }
+
+  void work(std::uint32_t thread) {
+    std::uint32_t chunk = 0;
+    std::uint32_t num_done = 0;
+    std::uint32_t total = 0;
+    while (take(chunk)) {
+      total = num_chunks;
+      call(fn, chunk, thread);
+      ++num_done;
+    }
+    // Whoever brings the last chunk wakes the caller. The region cannot end before this addition.
+    if (num_done != 0 && done.fetch_add(num_done, std::memory_order_acq_rel) + num_done == total) done.notify_one();
+  }
+
+  bool has_chunks() const { return static_cast<std::uint32_t>(tickets.load(std::memory_order_relaxed)) != 0; }
+
+  void run_thread(std::uint32_t thread) {
+    kernels::set_flush_denormals();
+    while (true) {
+      const std::uint32_t seen = wake.load(std::memory_order_acquire);
+      if (stop.load(std::memory_order_acquire)) return;
+      work(thread);
+      if (!spin_until([&] { return has_chunks() || wake.load(std::memory_order_relaxed) != seen; })) wake.wait(seen);
+    }
+  }
+};
+
+Team::Team(std::uint32_t num_threads, std::vector<int> cpus)
+    : num_threads_(num_threads == 0 ? 1 : num_threads), shared_(std::make_unique<Shared>()) {
+  // Signals are for the threads that wait for them, never for one in the middle of a product.
+  sigset_t all, before;
+  sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  for (std::uint32_t i = 1; i < num_threads_; ++i) {
+    shared_->threads.emplace_back([shared = shared_.get(), i] { shared->run_thread(i); });
+    if (!cpus.empty()) pin_to(shared_->threads.back(), cpus[i % cpus.size()]);
+  }
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+Team::~Team() {
+  shared_->stop.store(true, std::memory_order_release);
+  shared_->wake.fetch_add(1, std::memory_order_acq_rel);
+  shared_->wake.notify_all();
+  for (std::thread& thread : shared_->threads) thread.join();
+}
+
+void Team::run(std::size_t num_chunks, Call call, void* fn) {
+  if (num_chunks == 0) return;
+  kernels::set_flush_denormals();
+  if (num_chunks == 1 || num_threads_ == 1) {
+    for (std::size_t chunk = 0; chunk < num_chunks; ++chunk) call(fn, chunk, 0);
+    return;
+  }
+  TROUPE_ASSERT(num_chunks < 0xffffffffu);
+  Shared& shared = *shared_;
+  shared.call = call;
+  shared.fn = fn;
+  shared.num_chunks = static_cast<std::uint32_t>(num_chunks);
+  shared.done.store(0, std::memory_order_relaxed);
+  const std::uint64_t epoch = (shared.tickets.load(std::memory_order_relaxed) >> 32) + 1;
+  shared.tickets.store((epoch << 32) | num_chunks, std::memory_order_release);
+  shared.wake.fetch_add(1, std::memory_order_acq_rel);
+  shared.wake.notify_all();
+  shared.work(0);
+  const auto finished = [&] { return shared.done.load(std::memory_order_acquire) == num_chunks; };
+  while (!spin_until(finished)) {
+    const std::uint32_t seen = shared.done.load(std::memory_order_acquire);
+    if (seen != num_chunks) shared.done.wait(seen);
+  }
+}
+
+}  // namespace troupe::engine

@@ -1,0 +1,53 @@
+// Memory that a step needs and gives back: activations, scratch space, tables of rows.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <span>
+#include <type_traits>
+
+#include "engine/aligned_memory.h"
+
+namespace troupe::engine {
+
+// One growing buffer per purpose. take() keeps the contents of a buffer that is large enough and
+// loses them when it has to grow, so a warm step allocates nothing. Not thread-safe: one executor's.
+class Workspace {
+ public:
+  enum class Slot {
+    tokens,      // of all rows of the batch
+    sequences,   // where each sequence's rows and blocks begin
+    blocks,      // addresses of the KV blocks
+    block_runs,  // rows that share a KV block
+    tiles,       // work items of attention
+    residual,
+    delta,  // what is to be added to the residual
+    qkv,
+    attention,
+    gate,
+    up,
+    rounded_f32,
+    rounded_i8_group32,
+    rounded_i8_group256,
+    thread_scratch,
+    hidden,
+    sampled_hidden,
+    logits,
+    count,
+  };
+
+  // `count` elements, 64-byte aligned. Asserts that the system has the memory.
+  template <class T>
+  std::span<T> take(Slot slot, std::size_t count) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    return {reinterpret_cast<T*>(bytes(slot, count * sizeof(T))), count};
+  }
+
+  std::size_t total_bytes() const;
+
+ private:
+  std::byte* bytes(Slot slot, std::size_t count);
+  std::array<AlignedMemory, static_cast<std::size_t>(Slot::count)> buffers_;
+};
+
+}  // namespace troupe::engine
