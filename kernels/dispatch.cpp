@@ -59,6 +59,7 @@ Activation integer_activation(WeightType type) {
     return nullptr;                           \
   }
 TROUPE_MATMUL_OF(scalar)
+TROUPE_MATMUL_OF(avx512vnni)
 #undef TROUPE_MATMUL_OF
 
 constexpr KernelTable kReference = {
@@ -93,10 +94,35 @@ constexpr KernelTable kScalar = {
     .exp_tile = scalar::exp_tile,
 };
 
-// Best last: best_table takes the last one this CPU can run.
-constexpr const KernelTable* kTables[] = {&kReference, &kScalar};
+constexpr KernelTable kAvx512Vnni = {
+    .name = "avx512vnni",
+    .layout = Layout::panels,
+    .activation = integer_activation,
+    .prepare = {scalar::prepare_f32, avx512vnni::prepare_i8_group32, avx512vnni::prepare_i8_group256},
+    .matmul = avx512vnni_matmul,
+    .rms_norm = avx512vnni::rms_norm,
+    .rope = avx512vnni::rope,
+    .silu_mul = avx512vnni::silu_mul,
+    .add = avx512vnni::add,
+    .store_kv = avx512vnni::store_kv,
+    .attention = avx512vnni::attention,
+    .arg_max = avx512vnni::arg_max,
+    .exp_tile = avx512vnni::exp_tile,
+};
 
-bool cpu_has(std::string_view) { return true; }
+// Best last: best_table takes the last one this CPU can run.
+constexpr const KernelTable* kTables[] = {&kReference, &kScalar, &kAvx512Vnni};
+
+// CPUID, and whether the operating system saves the registers (both are in __builtin_cpu_supports).
+bool cpu_has(std::string_view name) {
+  __builtin_cpu_init();
+  const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  if (name == kAvx512Vnni.name)
+    return has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+           __builtin_cpu_supports("avx512vnni");
+  return true;
+}
 
 struct Supported {
   std::array<const KernelTable*, std::size(kTables)> tables{};

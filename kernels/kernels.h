@@ -41,7 +41,7 @@ struct MatrixView {
   const std::byte* body = nullptr;
   float scale = 1.0f;  // multiplied with every output (bitnet's `.scale` tensors)
 
-  std::size_t num_panels() const { return (rows + kPanelRows - 1) / kPanelRows; }
+  [[gnu::always_inline]] std::size_t num_panels() const { return (rows + kPanelRows - 1) / kPanelRows; }
 };
 
 // Bytes of the body of a rows x k matrix; a multiple of 64.
@@ -97,9 +97,9 @@ struct KvShape {
   std::uint32_t num_kv_heads = 0;
   std::uint32_t head_dim = 0;
 
-  std::size_t k_head_bytes() const { return std::size_t{head_dim} * 32 * element_bytes(type); }
-  std::size_t v_offset() const { return num_kv_heads * k_head_bytes(); }
-  std::size_t layer_bytes() const { return 2 * v_offset(); }
+  [[gnu::always_inline]] std::size_t k_head_bytes() const { return std::size_t{head_dim} * 32 * element_bytes(type); }
+  [[gnu::always_inline]] std::size_t v_offset() const { return num_kv_heads * k_head_bytes(); }
+  [[gnu::always_inline]] std::size_t layer_bytes() const { return 2 * v_offset(); }
 };
 
 // Rounds one token's k and v rows [num_kv_heads * head_dim] to the KV type and stores them at `slot`

@@ -218,7 +218,7 @@ namespace {
 template <std::size_t element, class Convert>
 void matmul_floats(const MatrixView& matrix, const std::byte* prepared, std::size_t num_rows, float* out,
                    std::size_t out_stride, std::size_t panel_begin, std::size_t panel_end, Convert&& convert) {
-  const std::size_t stride = round_up(matrix.k * sizeof(float), kLine);
+  const std::size_t stride = float_row_bytes(matrix.k);
   for_panels_and_tiles(matrix, prepared, stride, num_rows, out, out_stride, panel_begin, panel_end,
                        round_up(matrix.k * kPanelRows * element, kLine), matrix.k,
                        [&](const std::byte* panel, std::size_t i, const std::byte* a, std::size_t rows, Acc* acc) {

@@ -53,6 +53,13 @@ static constexpr std::size_t round_up(std::size_t n, std::size_t multiple) {
   return (n + multiple - 1) / multiple * multiple;
 }
 
+// Rows of activations lie an odd number of lines apart: a power of two would put the same column of all
+// rows of a tile into one set of the first-level cache.
+static constexpr std::size_t row_bytes(std::size_t n) { return ((n + kLine - 1) / kLine | 1) * kLine; }
+
+// A prepared row of float32.
+static constexpr std::size_t float_row_bytes(std::size_t k) { return row_bytes(4 * k); }
+
 // A prepared row of int8 codes with one scale per 32: arrays one after the other.
 //   codes       int8 [k], padded to lines
 //   scale       float32 [groups]
@@ -65,7 +72,7 @@ struct Group32Row {
 static constexpr Group32Row group32_row(std::size_t k) {
   const std::size_t groups = k / 32;
   const std::size_t scale = round_up(k, kLine);
-  return {scale, scale + 4 * groups, scale + 8 * groups, scale + 12 * groups, round_up(scale + 20 * groups, kLine)};
+  return {scale, scale + 4 * groups, scale + 8 * groups, scale + 12 * groups, row_bytes(scale + 20 * groups)};
 }
 
 // The same with one scale per 256: codes, scale [groups], neg_sum [groups].
@@ -75,7 +82,7 @@ struct Group256Row {
 static constexpr Group256Row group256_row(std::size_t k) {
   const std::size_t groups = (k + 255) / 256;
   const std::size_t scale = round_up(k, kLine);
-  return {scale, scale + 4 * groups, round_up(scale + 8 * groups, kLine)};
+  return {scale, scale + 4 * groups, row_bytes(scale + 8 * groups)};
 }
 
 // Largest |x| of a group at or below which all its codes are zero: its reciprocal must stay finite.

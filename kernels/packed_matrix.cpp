@@ -302,7 +302,7 @@ void unpack_row(const MatrixView& matrix, std::size_t row, float* out) {
 std::size_t prepared_bytes(Activation activation, std::size_t k) {
   switch (activation) {
     case Activation::f32:
-      return round_up(k * sizeof(float), kLine);
+      return float_row_bytes(k);
     case Activation::i8_group32:
       return group32_row(k).bytes;
     case Activation::i8_group256:

@@ -1,0 +1,164 @@
+// Operations on rows with AVX-512: rounding of activations, norms, elementwise work, sampling.
+#include <immintrin.h>
+
+#include "kernels/exp_avx512.h"
+#include "kernels/packed_layout.h"
+#include "kernels/variants.h"
+
+namespace troupe::kernels::avx512vnni {
+namespace {
+
+inline __mmask16 first_lanes(std::size_t count) {
+  return static_cast<__mmask16>(count >= 16 ? 0xffff : (1u << count) - 1);
+}
+
+// Lanes i and i + 8, then + 4, ...: the order of the scalar variant.
+inline float sum_of_lanes(__m512 x) {
+  const __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1));
+  const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+}
+
+inline float max_magnitude(const float* x, std::size_t count) {
+  __m512 max = _mm512_setzero_ps();
+  for (std::size_t i = 0; i < count; i += 16)
+    max = _mm512_max_ps(_mm512_abs_ps(_mm512_loadu_ps(x + i)), max);  // NaN in the first operand: keeps the second
+  return _mm512_reduce_max_ps(max);
+}
+
+inline float inverse_of_max(float max) { return max > layout::kSmallestMax ? 127.0f / max : 0.0f; }
+inline float scale_of_max(float max) { return max > layout::kSmallestMax ? max / 127.0f : 0.0f; }
+
+// Writes 16 codes; returns them widened.
+inline __m512i round_16(const float* x, __m512 inverse, std::byte* codes) {
+  const __m512 scaled = _mm512_mul_ps(_mm512_loadu_ps(x), inverse);
+  const __m512 limited = _mm512_min_ps(_mm512_max_ps(scaled, _mm512_set1_ps(-127.0f)), _mm512_set1_ps(127.0f));
+  const __m512i wide = _mm512_cvtps_epi32(limited);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(codes), _mm512_cvtepi32_epi8(wide));
+  return wide;
+}
+
+template <class T>
+inline T* array_at(std::byte* row, std::size_t offset) {
+  return reinterpret_cast<T*>(row + offset);
+}
+
+}  // namespace
+
+void prepare_i8_group32(const float* x, std::size_t k, std::byte* out) {
+  const layout::Group32Row row = layout::group32_row(k);
+  auto* scales = array_at<float>(out, row.scale);
+  auto* scaled_sums = array_at<float>(out, row.scaled_sum);
+  auto* neg_sums = array_at<std::int32_t>(out, row.neg_sum);
+  auto* neg_sums16 = array_at<std::int32_t>(out, row.neg_sum16);
+  for (std::size_t g = 0; g < k / 32; ++g, x += 32) {
+    const float max = max_magnitude(x, 32);
+    const __m512 inverse = _mm512_set1_ps(inverse_of_max(max));
+    const std::int32_t low = _mm512_reduce_add_epi32(round_16(x, inverse, out + 32 * g));
+    const std::int32_t high = _mm512_reduce_add_epi32(round_16(x + 16, inverse, out + 32 * g + 16));
+    scales[g] = scale_of_max(max);
+    scaled_sums[g] = scales[g] * static_cast<float>(low + high);
+    neg_sums[g] = -(low + high);
+    neg_sums16[2 * g] = -low;
+    neg_sums16[2 * g + 1] = -high;
+  }
+}
+
+void prepare_i8_group256(const float* x, std::size_t k, std::byte* out) {
+  const layout::Group256Row row = layout::group256_row(k);
+  for (std::size_t g = 0; g * 256 < k; ++g) {
+    const std::size_t count = k - 256 * g < 256 ? k - 256 * g : 256;
+    const float max = max_magnitude(x + 256 * g, count);
+    const __m512 inverse = _mm512_set1_ps(inverse_of_max(max));
+    __m512i sum = _mm512_setzero_si512();
+    for (std::size_t i = 256 * g; i < 256 * g + count; i += 16)
+      sum = _mm512_add_epi32(sum, round_16(x + i, inverse, out + i));
+    array_at<float>(out, row.scale)[g] = scale_of_max(max);
+    array_at<std::int32_t>(out, row.neg_sum)[g] = -_mm512_reduce_add_epi32(sum);
+  }
+}
+
+void rms_norm(const float* x, const float* weight, float* out, std::size_t dim, float eps) {
+  __m512 sums[4] = {_mm512_setzero_ps(), _mm512_setzero_ps(), _mm512_setzero_ps(), _mm512_setzero_ps()};
+  std::size_t i = 0;
+  for (; i + 64 <= dim; i += 64)
+    for (std::size_t j = 0; j < 4; ++j) {
+      const __m512 v = _mm512_loadu_ps(x + i + 16 * j);
+      sums[j] = _mm512_fmadd_ps(v, v, sums[j]);
+    }
+  for (; i < dim; i += 16) {
+    const __m512 v = _mm512_maskz_loadu_ps(first_lanes(dim - i), x + i);
+    sums[0] = _mm512_fmadd_ps(v, v, sums[0]);
+  }
+  const float sum = sum_of_lanes(_mm512_add_ps(_mm512_add_ps(sums[0], sums[1]), _mm512_add_ps(sums[2], sums[3])));
+  const __m128 mean = _mm_set_ss(sum / static_cast<float>(dim) + eps);
+  const __m512 inverse = _mm512_set1_ps(1.0f / _mm_cvtss_f32(_mm_sqrt_ss(mean)));
+  for (i = 0; i < dim; i += 16) {
+    const __mmask16 mask = first_lanes(dim - i);
+    const __m512 scaled = _mm512_mul_ps(_mm512_maskz_loadu_ps(mask, x + i), inverse);
+    _mm512_mask_storeu_ps(out + i, mask, _mm512_mul_ps(scaled, _mm512_maskz_loadu_ps(mask, weight + i)));
+  }
+}
+
+void rope(float* x, const float* cos, const float* sin, std::size_t rotated) {
+  const __m512i twice = _mm512_set_epi32(7, 7, 6, 6, 5, 5, 4, 4, 3, 3, 2, 2, 1, 1, 0, 0);
+  for (std::size_t i = 0; i < rotated; i += 16) {
+    const __mmask16 mask = first_lanes(rotated - i);
+    const __mmask16 half = first_lanes((rotated - i) / 2 < 8 ? (rotated - i) / 2 : 8);
+    const __m512 pairs = _mm512_maskz_loadu_ps(mask, x + i);
+    const __m512 c = _mm512_permutexvar_ps(twice, _mm512_maskz_loadu_ps(half, cos + i / 2));
+    const __m512 s = _mm512_permutexvar_ps(twice, _mm512_maskz_loadu_ps(half, sin + i / 2));
+    const __m512 swapped = _mm512_permute_ps(pairs, 0xb1);
+    // Even lanes subtract, odd lanes add.
+    _mm512_mask_storeu_ps(x + i, mask, _mm512_fmaddsub_ps(pairs, c, _mm512_mul_ps(swapped, s)));
+  }
+}
+
+void silu_mul(const float* gate, const float* up, float* out, std::size_t count) {
+  const __m512 one = _mm512_set1_ps(1.0f);
+  for (std::size_t i = 0; i < count; i += 16) {
+    const __mmask16 mask = first_lanes(count - i);
+    const __m512 g = _mm512_maskz_loadu_ps(mask, gate + i);
+    const __m512 e = exp_avx512(_mm512_sub_ps(_mm512_setzero_ps(), g));
+    const __m512 silu = _mm512_div_ps(g, _mm512_add_ps(one, e));
+    _mm512_mask_storeu_ps(out + i, mask, _mm512_mul_ps(silu, _mm512_maskz_loadu_ps(mask, up + i)));
+  }
+}
+
+void add(float* x, const float* y, std::size_t count) {
+  for (std::size_t i = 0; i < count; i += 16) {
+    const __mmask16 mask = first_lanes(count - i);
+    _mm512_mask_storeu_ps(x + i, mask,
+                          _mm512_add_ps(_mm512_maskz_loadu_ps(mask, x + i), _mm512_maskz_loadu_ps(mask, y + i)));
+  }
+}
+
+MaxAt arg_max(const float* x, std::size_t count) {
+  const __m512 lowest = _mm512_set1_ps(-__builtin_inff());
+  __m512 max = lowest;
+  for (std::size_t i = 0; i < count; i += 16)  // NaN in the first operand: keeps the second
+    max = _mm512_max_ps(_mm512_mask_loadu_ps(lowest, first_lanes(count - i), x + i), max);
+  const float value = _mm512_reduce_max_ps(max);
+  for (std::size_t i = 0; i < count; i += 16) {
+    const __mmask16 mask = first_lanes(count - i);
+    const __mmask16 equal =
+        _mm512_mask_cmp_ps_mask(mask, _mm512_maskz_loadu_ps(mask, x + i), _mm512_set1_ps(value), _CMP_EQ_OQ);
+    if (equal != 0) return {value, static_cast<std::uint32_t>(i) + static_cast<std::uint32_t>(__builtin_ctz(equal))};
+  }
+  return {value, 0};
+}
+
+float exp_tile(const float* x, float max, float inv_temperature, float* out, std::size_t count) {
+  const __m512 m = _mm512_set1_ps(max), t = _mm512_set1_ps(inv_temperature);
+  __m512 sum = _mm512_setzero_ps();
+  for (std::size_t i = 0; i < count; i += 16) {
+    const __mmask16 mask = first_lanes(count - i);
+    const __m512 e = exp_avx512(_mm512_mul_ps(_mm512_sub_ps(_mm512_maskz_loadu_ps(mask, x + i), m), t));
+    _mm512_mask_storeu_ps(out + i, mask, e);
+    sum = _mm512_mask_add_ps(sum, mask, sum, e);
+  }
+  return sum_of_lanes(sum);
+}
+
+}  // namespace troupe::kernels::avx512vnni

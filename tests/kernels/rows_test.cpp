@@ -1,0 +1,159 @@
+#include <limits>
+
+#include "tests/kernels/kernel_support.h"
+
+namespace troupe::kernels::test {
+namespace {
+
+const KernelTable& reference() { return *find_table("reference"); }
+
+bool is_reference(const KernelTable& table) { return &table == &reference(); }
+
+TEST_CASE("rms_norm matches the reference at every small length, also in place") {
+  for (const KernelTable* table : supported_tables())
+    for (std::size_t dim = 1; dim <= 140; ++dim) {
+      const std::vector<float> x = random_floats(dim, 1), weight = random_floats(dim, 2);
+      std::vector<float> expected(dim), out(dim, std::nanf("")), in_place = x;
+      reference().rms_norm(x.data(), weight.data(), expected.data(), dim, 1e-5f);
+      table->rms_norm(x.data(), weight.data(), out.data(), dim, 1e-5f);
+      table->rms_norm(in_place.data(), weight.data(), in_place.data(), dim, 1e-5f);
+      INFO(table->name << " dim " << dim);
+      for (std::size_t i = 0; i < dim; ++i) REQUIRE(out[i] == Approx(expected[i]).epsilon(1e-6).margin(1e-6));
+      REQUIRE(same_bits(out, in_place));
+    }
+}
+
+TEST_CASE("rope rotates the pairs and leaves what lies behind them") {
+  for (const KernelTable* table : supported_tables())
+    for (std::size_t rotated = 0; rotated <= 70; rotated += 2) {
+      std::vector<float> x = random_floats(rotated + 5, 3), expected = x;
+      const std::vector<float> cos = random_floats(rotated / 2, 4), sin = random_floats(rotated / 2, 5);
+      reference().rope(expected.data(), cos.data(), sin.data(), rotated);
+      table->rope(x.data(), cos.data(), sin.data(), rotated);
+      INFO(table->name << " rotated " << rotated);
+      for (std::size_t i = 0; i < x.size(); ++i) REQUIRE(x[i] == Approx(expected[i]).epsilon(1e-5).margin(1e-6));
+      REQUIRE(std::memcmp(&x[rotated], &expected[rotated], 5 * sizeof(float)) == 0);
+    }
+}
+
+TEST_CASE("silu_mul matches the reference from the far negative to the far positive") {
+  for (const KernelTable* table : supported_tables())
+    for (std::size_t count = 1; count <= 67; ++count) {
+      std::vector<float> gate = random_floats(count, 6, 20.0f);
+      if (count > 4) {
+        gate[0] = -200.0f;
+        gate[1] = 200.0f;
+        gate[2] = 0.0f;
+        gate[3] = -87.5f;
+      }
+      const std::vector<float> up = random_floats(count, 7);
+      std::vector<float> expected(count), out(count, std::nanf("")), in_place = gate;
+      reference().silu_mul(gate.data(), up.data(), expected.data(), count);
+      table->silu_mul(gate.data(), up.data(), out.data(), count);
+      table->silu_mul(in_place.data(), up.data(), in_place.data(), count);
+      INFO(table->name << " count " << count);
+      for (std::size_t i = 0; i < count; ++i) REQUIRE(out[i] == Approx(expected[i]).epsilon(1e-6).margin(1e-30));
+      REQUIRE(same_bits(out, in_place));
+    }
+}
+
+TEST_CASE("add adds, at every small length") {
+  for (const KernelTable* table : supported_tables())
+    for (std::size_t count = 1; count <= 67; ++count) {
+      std::vector<float> x = random_floats(count + 1, 8), expected = x;
+      const std::vector<float> y = random_floats(count, 9);
+      for (std::size_t i = 0; i < count; ++i) expected[i] += y[i];
+      table->add(x.data(), y.data(), count);
+      INFO(table->name << " count " << count);
+      REQUIRE(same_bits(x, expected));
+    }
+}
+
+TEST_CASE("arg_max names the lowest index of the largest value and ignores NaN") {
+  const float nan = std::nanf(""), infinity = std::numeric_limits<float>::infinity();
+  for (const KernelTable* table : supported_tables()) {
+    INFO(table->name);
+    for (std::size_t count = 1; count <= 67; ++count)
+      for (std::size_t at = 0; at < count; ++at) {
+        std::vector<float> x(count, -1.0f);
+        x[at] = 2.0f;
+        if (at + 3 < count) x[at + 3] = 2.0f;
+        if (at > 0) x[at - 1] = nan;
+        const MaxAt max = table->arg_max(x.data(), count);
+        REQUIRE(max.index == at);
+        REQUIRE(max.value == 2.0f);
+      }
+    const std::vector<float> none(5, nan), low{nan, -infinity, -infinity}, high{1.0f, infinity, nan, infinity};
+    CHECK(table->arg_max(none.data(), none.size()).index == 0);
+    CHECK(table->arg_max(low.data(), low.size()).index == 1);
+    CHECK(table->arg_max(high.data(), high.size()).index == 1);
+  }
+}
+
+TEST_CASE("exp_tile is exp within 2 ulp, and its sum is that of its values") {
+  for (const KernelTable* table : supported_tables()) {
+    INFO(table->name);
+    std::vector<float> out(kSoftmaxTile);
+    double worst = 0;
+    for (float begin = -87.3f; begin < 0.0f; begin += 0.37f) {
+      std::vector<float> x(kSoftmaxTile);
+      for (std::size_t i = 0; i < x.size(); ++i) x[i] = begin + 0.37f * static_cast<float>(i) / 1024.0f;
+      table->exp_tile(x.data(), 0.0f, 1.0f, out.data(), x.size());
+      for (std::size_t i = 0; i < x.size(); ++i) {
+        const double exact = std::exp(static_cast<double>(x[i]));
+        const double ulp = std::ldexp(1.0, std::ilogb(exact) - 23);
+        worst = std::max(worst, std::fabs(out[i] - exact) / ulp);
+      }
+    }
+    CHECK(worst <= 2.0);
+    for (std::size_t count = 1; count <= 67; ++count) {
+      const std::vector<float> x = random_floats(count, 10, 4.0f);
+      std::fill(out.begin(), out.end(), std::nanf(""));
+      const float sum = table->exp_tile(x.data(), 3.0f, 0.5f, out.data(), count);
+      double expected = 0;
+      for (std::size_t i = 0; i < count; ++i) {
+        REQUIRE(out[i] == Approx(std::exp((static_cast<double>(x[i]) - 3.0) * 0.5)).epsilon(1e-6));
+        expected += out[i];
+      }
+      REQUIRE(sum == Approx(expected).epsilon(1e-6));
+      REQUIRE(std::isnan(out[count]));
+    }
+  }
+}
+
+TEST_CASE("a forbidden logit (minus infinity) has probability exactly 0, the largest exactly 1") {
+  for (const KernelTable* table : supported_tables()) {
+    std::vector<float> x(20, -std::numeric_limits<float>::infinity()), out(20);
+    x[7] = 3.0f;
+    INFO(table->name);
+    CHECK(table->exp_tile(x.data(), 3.0f, 1.0f, out.data(), x.size()) == 1.0f);
+    for (std::size_t i = 0; i < x.size(); ++i) CHECK(out[i] == (i == 7 ? 1.0f : 0.0f));
+  }
+}
+
+TEST_CASE("log_positive is the natural logarithm within 2 ulp") {
+  double worst = 0;
+  for (std::uint32_t bits = 0x00800000; bits < 0x7f800000; bits += 9973) {
+    const float x = float_of_bits(bits);
+    const double exact = std::log(static_cast<double>(x));
+    if (exact == 0) {
+      REQUIRE(log_positive(x) == 0.0f);
+      continue;
+    }
+    const double ulp = std::ldexp(1.0, std::ilogb(exact) - 23);
+    worst = std::max(worst, std::fabs(log_positive(x) - exact) / ulp);
+  }
+  CHECK(worst <= 2.0);
+  CHECK(log_positive(1.0f) == 0.0f);
+}
+
+TEST_CASE("variants are found by name, and the best one can run here") {
+  for (const KernelTable* table : all_tables()) CHECK(find_table(table->name) == table);
+  CHECK(find_table("avx9000") == nullptr);
+  CHECK(is_supported(best_table()));
+  CHECK_FALSE(is_reference(best_table()));
+  CHECK(supported_tables().size() >= 2);  // reference and scalar run everywhere
+}
+
+}  // namespace
+}  // namespace troupe::kernels::test
