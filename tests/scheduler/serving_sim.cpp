@@ -1,0 +1,367 @@
+#include "tests/scheduler/serving_sim.h"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+
+#include "cache/radix_tree.h"
+
+namespace troupe::scheduler {
+namespace {
+
+std::uint64_t chain(std::uint64_t hash, TokenId token) {
+  return cache::mix_hash(hash, static_cast<std::uint64_t>(token) + 1);
+}
+TokenId sample(std::uint64_t hash) { return static_cast<TokenId>(hash % 50000); }
+
+}  // namespace
+
+ServingSim::ServingSim(SimOptions options)
+    : options_(options),
+      random_(options.seed),
+      book_(std::make_unique<cache::LeaseBook>(cache::LeaseBookOptions{options.num_blocks, 1, false})),
+      arena_(options.num_blocks),
+      planner_(options.planner) {}
+
+RequestNumber ServingSim::submit(std::vector<TokenId> prompt, std::uint32_t num_generated, std::int32_t priority,
+                                 cache::ScopeList scopes) {
+  const RequestNumber number = requests_.size() + 1;
+  SimRequest request;
+  request.number = number;
+  request.num_prompt = static_cast<std::uint32_t>(prompt.size());
+  request.demand = {.uid = 1,
+                    .rank = {priority, number},
+                    .deadline_ms = {},
+                    .prompt_tokens = request.num_prompt,
+                    .max_tokens = num_generated};
+  request.scopes = scopes;
+  request.tokens = std::move(prompt);
+  request.max_known = request.num_prompt + num_generated;
+  REQUIRE(blocks_for(request.max_known - 1) <= options_.num_blocks);
+  REQUIRE_FALSE(queue_.push(number, request.demand));
+  requests_.emplace(number, std::move(request));
+  return number;
+}
+
+std::optional<SequenceId> ServingSim::sequence_of(RequestNumber number) const {
+  for (const auto& [id, sequence] : sequences_)
+    if (sequence.request == number) return id;
+  return std::nullopt;
+}
+
+std::optional<RequestNumber> ServingSim::request_of(SequenceId sequence) const {
+  const auto found = sequences_.find(sequence);
+  if (found == sequences_.end()) return std::nullopt;
+  return found->second.request;
+}
+
+void ServingSim::cancel(RequestNumber number) {
+  SimRequest& request = requests_.at(number);
+  if (request.ended) return;
+  request.ended = request.cancelled = true;
+  if (queue_.remove(number)) return;
+  if (const auto id = sequence_of(number)) end(*id, sequences_.at(*id).last_step);
+}
+
+void ServingSim::park(RequestNumber number) {
+  const auto id = sequence_of(number);
+  if (!id || sequences_.at(*id).phase != Phase::running) return;
+  planner_.park(*id);
+  to_keeper_.push_back(cache::Yield{next_key(*id, sequences_.at(*id))});
+}
+
+void ServingSim::unpark(RequestNumber number) {
+  const auto id = sequence_of(number);
+  if (id && planner_.contains(*id)) planner_.unpark(*id);
+}
+
+void ServingSim::kill_batcher() {
+  start_epoch();
+  to_keeper_.push_back(BeginEpoch{epoch_});
+  if (!awaiting_quiesce_) to_keeper_.push_back(Quiesced{epoch_ - 1});
+}
+
+void ServingSim::kill_keeper() {
+  start_epoch();
+  to_keeper_.clear();
+  repeats_.clear();
+  book_ = std::make_unique<cache::LeaseBook>(cache::LeaseBookOptions{options_.num_blocks, epoch_, true});
+  if (!awaiting_quiesce_) to_keeper_.push_back(Quiesced{epoch_ - 1});
+}
+
+// Everything but the records of the requests is lost, and rebuilt from them.
+void ServingSim::start_epoch() {
+  ++epoch_;
+  to_batcher_.clear();
+  sequences_.clear();
+  planner_ = StepPlanner(options_.planner);
+  queue_ = RequestQueue(QueueLimits{});
+  for (const auto& [number, request] : requests_)
+    if (!request.ended) queue_.push_back_preempted(number, request.demand);
+  awaiting_quiesce_ = running_step_.has_value();
+}
+
+// --- what happens when ---
+
+bool ServingSim::tick() {
+  if (!awaiting_quiesce_) pump();
+  std::vector<int> possible;
+  if (!to_keeper_.empty()) possible.insert(possible.end(), 4, 0);
+  if (!to_batcher_.empty()) possible.insert(possible.end(), 4, 1);
+  if (running_step_) possible.push_back(2);
+  if (!repeats_.empty()) possible.push_back(3);
+  if (possible.empty()) return false;
+  switch (possible[random_() % possible.size()]) {
+    case 0: {
+      const ToKeeper message = std::move(to_keeper_.front());
+      to_keeper_.pop_front();
+      if (chance(options_.repeat_probability)) repeats_.push_back(message);
+      deliver_to_keeper(message);
+      break;
+    }
+    case 1: {
+      const auto answer = std::move(to_batcher_.front());
+      to_batcher_.pop_front();
+      if (const auto* inheritance = std::get_if<cache::Inheritance>(&answer)) {
+        planner_.inherit(inheritance->sequence, inheritance->rank);
+      } else {
+        deliver_answer(std::get<cache::LeaseAnswer>(answer));
+      }
+      break;
+    }
+    case 2:
+      finish_step();
+      break;
+    default: {
+      const std::size_t index = random_() % repeats_.size();
+      const ToKeeper message = repeats_[index];
+      repeats_.erase(repeats_.begin() + static_cast<std::ptrdiff_t>(index));
+      deliver_to_keeper(message);
+    }
+  }
+  return true;
+}
+
+void ServingSim::drain(std::uint64_t max_ticks) {
+  std::uint64_t ticks = 0;
+  while (tick()) REQUIRE(++ticks < max_ticks);
+  for (const auto& [number, request] : requests_) {
+    INFO("request " << number);
+    REQUIRE(request.ended);
+  }
+}
+
+void ServingSim::deliver_to_keeper(const ToKeeper& message) {
+  effects_.clear();
+  if (const auto* acquire = std::get_if<cache::Acquire>(&message)) book_->acquire(*acquire, effects_);
+  if (const auto* extend = std::get_if<cache::Extend>(&message)) book_->extend(*extend, effects_);
+  if (const auto* commit = std::get_if<cache::Commit>(&message)) book_->commit(*commit, effects_);
+  if (const auto* yield = std::get_if<cache::Yield>(&message)) book_->yield(*yield, effects_);
+  if (const auto* release = std::get_if<cache::Release>(&message)) book_->release(*release, effects_);
+  if (const auto* done = std::get_if<StepDone>(&message)) book_->step_done(done->epoch, done->step);
+  if (const auto* begin = std::get_if<BeginEpoch>(&message)) book_->begin_epoch(begin->epoch);
+  if (const auto* quiesced = std::get_if<Quiesced>(&message)) book_->quiesced(quiesced->epoch);
+  for (cache::LeaseAnswer& answer : effects_.answers) to_batcher_.push_back(std::move(answer));
+  for (const cache::Inheritance& inheritance : effects_.inherited) to_batcher_.push_back(inheritance);
+  if (chance(0.02)) book_->check();
+}
+
+// --- the batcher ---
+
+cache::LeaseKey ServingSim::next_key(SequenceId id, Sequence& sequence) {
+  return {epoch_, id, ++sequence.sent, sequence.seen};
+}
+
+void ServingSim::pump() {
+  admit();
+  std::vector<BlockNeed> needs;
+  planner_.needs(needs);
+  for (const BlockNeed& need : needs)
+    to_keeper_.push_back(cache::Extend{next_key(need.sequence, sequences_.at(need.sequence)), need.num_blocks});
+  if (running_step_) return;
+  if (const auto victim = planner_.victim()) preempt(*victim);
+  start_step();
+}
+
+void ServingSim::admit() {
+  std::uint32_t num_acquiring = 0, num_waiting = 0;
+  std::optional<SequenceId> next;  // was short of blocks
+  for (const auto& [id, sequence] : sequences_) {
+    num_acquiring += sequence.phase == Phase::acquiring;
+    num_waiting += sequence.phase == Phase::waiting;
+    if (sequence.phase == Phase::short_of_blocks) next = id;
+  }
+  if (planner_.starved() || num_acquiring > 0) return;
+  if (next) {
+    if (!retry_short_) {
+      // An older request need not wait for younger ones to end by themselves.
+      const auto victim =
+          running_step_ ? std::nullopt : planner_.victim_for(requests_.at(sequences_.at(*next).request).demand.rank);
+      if (!victim) return;
+      preempt(*victim);
+    }
+    retry_short_ = false;
+    send_acquire(*next);
+    return;
+  }
+  if (!planner_.has_room() || num_waiting >= options_.planner.max_sequences || queue_.empty()) return;
+  std::vector<RequestNumber> candidates;
+  queue_.candidates(candidates);
+  for (RequestNumber number : candidates) {
+    const SimRequest& request = requests_.at(number);
+    const cache::PrefixPrediction prediction = book_->predict(request.scopes, request.tokens);
+    queue_.set_prediction(number, prediction.cached_tokens + prediction.in_flight_tokens);
+  }
+  const RequestNumber picked = *queue_.pick();
+  const SequenceId id = next_sequence_++;
+  sequences_[id].request = picked;
+  send_acquire(id);
+}
+
+void ServingSim::send_acquire(SequenceId id) {
+  Sequence& sequence = sequences_.at(id);
+  const SimRequest& request = requests_.at(sequence.request);
+  sequence.phase = Phase::acquiring;
+  to_keeper_.push_back(cache::Acquire{next_key(id, sequence), request.demand.rank, request.scopes,
+                                      std::make_shared<const std::vector<TokenId>>(request.tokens),
+                                      planner_.initial_blocks(static_cast<std::uint32_t>(request.tokens.size())),
+                                      planner_.num_running()});
+}
+
+void ServingSim::deliver_answer(const cache::LeaseAnswer& answer) {
+  const auto found = sequences_.find(answer.sequence);
+  if (answer.epoch != epoch_ || found == sequences_.end() || answer.number <= found->second.seen) return;
+  Sequence& sequence = found->second;
+  SimRequest& request = requests_.at(sequence.request);
+  if (std::holds_alternative<cache::Wait>(answer.body)) {
+    sequence.phase = Phase::waiting;
+    return;
+  }
+  REQUIRE(answer.number == sequence.seen + 1);
+  sequence.seen = answer.number;
+  if (const auto* acquired = std::get_if<cache::Acquired>(&answer.body)) {
+    sequence.phase = Phase::running;
+    sequence.table = acquired->blocks;
+    if (request.num_admissions++ == 0) request.cached_tokens = acquired->num_cached_tokens;
+    planner_.add({.sequence = answer.sequence,
+                  .rank = request.demand.rank,
+                  .known = static_cast<std::uint32_t>(request.tokens.size()),
+                  .computed = acquired->num_cached_tokens,
+                  .num_blocks = static_cast<std::uint32_t>(acquired->blocks.size()),
+                  .max_known = request.max_known});
+  } else if (const auto* extended = std::get_if<cache::Extended>(&answer.body)) {
+    sequence.table.insert(sequence.table.end(), extended->blocks.begin(), extended->blocks.end());
+    planner_.grant(answer.sequence, static_cast<std::uint32_t>(extended->blocks.size()));
+  } else if (const auto* committed = std::get_if<cache::Committed>(&answer.body)) {
+    std::copy(committed->blocks.begin(), committed->blocks.end(),
+              sequence.table.begin() + static_cast<std::ptrdiff_t>(committed->first_block));
+  } else if (const auto* denied = std::get_if<cache::Short>(&answer.body)) {
+    if (sequence.phase == Phase::running) {
+      planner_.deny(answer.sequence, denied->available);
+    } else {
+      sequence.phase = Phase::short_of_blocks;
+    }
+  }
+}
+
+void ServingSim::end(SequenceId id, std::uint64_t after_step) {
+  Sequence& sequence = sequences_.at(id);
+  planner_.remove(id);
+  to_keeper_.push_back(cache::Release{next_key(id, sequence), after_step});
+  sequences_.erase(id);
+  retry_short_ = true;
+}
+
+void ServingSim::preempt(SequenceId id) {
+  const Sequence& sequence = sequences_.at(id);
+  const SimRequest& request = requests_.at(sequence.request);
+  queue_.push_back_preempted(request.number, request.demand);
+  end(id, sequence.last_step);
+  ++num_preemptions_;
+}
+
+// --- the worker ---
+
+void ServingSim::start_step() {
+  planner_.plan(next_step_, epoch_, plan_);
+  if (plan_.items.empty()) return;
+  RunningStep step{next_step_++, epoch_, {}};
+  std::uint32_t num_tokens = 0;
+  for (const PlanItem& item : plan_.items) {
+    Sequence& sequence = sequences_.at(item.sequence);
+    sequence.last_step = step.step;
+    step.rows.push_back({item.sequence, requests_.at(sequence.request).tokens, sequence.table,
+                         planner_.computed(item.sequence), item.num_tokens, item.wants_logits});
+    REQUIRE(blocks_for(step.rows.back().computed + item.num_tokens) <= sequence.table.size());
+    num_tokens += item.num_tokens;
+    check_reads(step.rows.back());
+  }
+  REQUIRE(num_tokens <= options_.planner.max_step_tokens);
+  REQUIRE(plan_.items.size() <= options_.planner.max_sequences);
+  running_step_ = std::move(step);
+}
+
+void ServingSim::check_reads(const Row& row) const {
+  std::uint64_t hash = 0;
+  for (std::uint32_t i = 0; i < row.computed; ++i) {
+    hash = chain(hash, row.tokens[i]);
+    if (arena_[row.table[i / kBlockSize]][i % kBlockSize] != hash)
+      FAIL("sequence " << row.sequence << " reads foreign K and V at position " << i);
+  }
+}
+
+void ServingSim::finish_step() {
+  const RunningStep step = std::move(*running_step_);
+  running_step_.reset();
+  if (step.epoch == epoch_) to_keeper_.push_back(StepDone{step.epoch, step.step});
+  retry_short_ = true;
+  for (const Row& row : step.rows) {
+    if (step.epoch == epoch_) check_reads(row);
+    std::uint64_t hash =
+        row.computed == 0 ? 0 : arena_[row.table[(row.computed - 1) / kBlockSize]][(row.computed - 1) % kBlockSize];
+    for (std::uint32_t i = row.computed; i < row.computed + row.num_tokens; ++i) {
+      hash = chain(hash, row.tokens[i]);
+      arena_[row.table[i / kBlockSize]][i % kBlockSize] = hash;
+    }
+    if (step.epoch == epoch_) apply_row(row, step.step);
+  }
+  if (step.epoch == epoch_) return;
+  to_keeper_.push_back(Quiesced{step.epoch});
+  awaiting_quiesce_ = false;
+}
+
+void ServingSim::apply_row(const Row& row, std::uint64_t step) {
+  planner_.advance(row.sequence, row.wants_logits ? 1 : 0);
+  const auto found = sequences_.find(row.sequence);
+  if (found == sequences_.end()) return;  // cancelled meanwhile
+  Sequence& sequence = found->second;
+  SimRequest& request = requests_.at(sequence.request);
+  if (row.wants_logits) {
+    const std::uint32_t last = row.computed + row.num_tokens - 1;
+    request.tokens.push_back(sample(arena_[row.table[last / kBlockSize]][last % kBlockSize]));
+  }
+  REQUIRE(planner_.known(row.sequence) == request.tokens.size());
+  const BlockRange full = planner_.newly_full(row.sequence);
+  if (full.num_blocks > 0) {
+    const auto first = request.tokens.begin() + static_cast<std::ptrdiff_t>(full.first_block * kBlockSize);
+    to_keeper_.push_back(cache::Commit{next_key(row.sequence, sequence),
+                                       full.first_block,
+                                       {first, first + static_cast<std::ptrdiff_t>(full.num_blocks * kBlockSize)}});
+  }
+  if (request.tokens.size() == request.max_known) {
+    request.ended = true;
+    end(row.sequence, step);
+  }
+}
+
+std::vector<TokenId> ServingSim::expected_tokens(const SimRequest& request) {
+  std::vector<TokenId> tokens(request.tokens.begin(), request.tokens.begin() + request.num_prompt);
+  std::uint64_t hash = 0;
+  for (TokenId token : tokens) hash = chain(hash, token);
+  while (tokens.size() < request.tokens.size()) {
+    tokens.push_back(sample(hash));
+    hash = chain(hash, tokens.back());
+  }
+  return tokens;
+}
+
+}  // namespace troupe::scheduler

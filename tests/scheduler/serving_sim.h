@@ -1,0 +1,147 @@
+// A batcher, a keeper and a worker in one thread, with every message delayed and repeated at random: the protocol of
+// cache/lease_book.h and scheduler/step_planner.h as it is meant to be used, over an arena that remembers what was
+// written where.
+//
+// Each slot of the arena holds a hash of all tokens up to its position, so a block that is shared wrongly, reused
+// too early or evicted while somebody reads it shows at once, and in every token that is sampled afterwards.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <random>
+#include <variant>
+#include <vector>
+
+#include "cache/lease_book.h"
+#include "scheduler/request_queue.h"
+#include "scheduler/step_planner.h"
+
+namespace troupe::scheduler {
+
+struct SimOptions {
+  std::uint32_t num_blocks = 64;
+  PlannerOptions planner{64, 8};
+  std::uint64_t seed = 1;
+  double repeat_probability = 0.2;  // of each message to the keeper
+};
+
+struct SimRequest {
+  RequestNumber number = 0;
+  Demand demand;
+  cache::ScopeList scopes = {cache::kPublicScope};
+  std::vector<TokenId> tokens;  // the prompt, then what was generated
+  std::uint32_t num_prompt = 0;
+  std::uint32_t max_known = 0;
+  bool ended = false;
+  bool cancelled = false;
+  std::uint32_t cached_tokens = 0;  // at first admission
+  std::uint32_t num_admissions = 0;
+};
+
+class ServingSim {
+ public:
+  explicit ServingSim(SimOptions options);
+
+  // A request that generates `num_generated` tokens.
+  RequestNumber submit(std::vector<TokenId> prompt, std::uint32_t num_generated, std::int32_t priority = 0,
+                       cache::ScopeList scopes = {cache::kPublicScope});
+  void cancel(RequestNumber number);
+  void park(RequestNumber number);
+  void unpark(RequestNumber number);
+  // The batcher dies and another takes over; a running step goes on until it ends.
+  void kill_batcher();
+  void kill_keeper();
+
+  // One random event that can happen now; false if nothing is left to do.
+  bool tick();
+  // Until nothing is left to do; fails the test after max_ticks.
+  void drain(std::uint64_t max_ticks = 2'000'000);
+
+  const SimRequest& request(RequestNumber number) const { return requests_.at(number); }
+  const std::map<RequestNumber, SimRequest>& requests() const { return requests_; }
+  const cache::LeaseBook& book() const { return *book_; }
+  std::uint64_t num_preemptions() const { return num_preemptions_; }
+  std::uint64_t num_steps() const { return next_step_ - 1; }
+  const StepPlan& last_plan() const { return plan_; }
+  std::optional<RequestNumber> request_of(SequenceId sequence) const;
+
+  // What the request must have generated: the same hash chain without any cache.
+  static std::vector<TokenId> expected_tokens(const SimRequest& request);
+
+ private:
+  enum class Phase { acquiring, waiting, short_of_blocks, running };
+  struct Sequence {
+    RequestNumber request;
+    Phase phase = Phase::acquiring;
+    std::uint32_t sent = 0;
+    std::uint32_t seen = 0;
+    std::uint64_t last_step = 0;
+    std::vector<BlockId> table;
+  };
+  struct StepDone {
+    std::uint64_t epoch, step;
+  };
+  struct BeginEpoch {
+    std::uint64_t epoch;
+  };
+  struct Quiesced {
+    std::uint64_t epoch;
+  };
+  using ToKeeper = std::variant<cache::Acquire, cache::Extend, cache::Commit, cache::Yield, cache::Release, StepDone,
+                                BeginEpoch, Quiesced>;
+  struct Row {
+    SequenceId sequence;
+    std::vector<TokenId> tokens;  // all known at the time
+    std::vector<BlockId> table;
+    std::uint32_t computed, num_tokens;
+    bool wants_logits;
+  };
+  struct RunningStep {
+    std::uint64_t step, epoch;
+    std::vector<Row> rows;
+  };
+
+  bool chance(double probability) { return std::uniform_real_distribution<>(0, 1)(random_) < probability; }
+  cache::LeaseKey next_key(SequenceId id, Sequence& sequence);
+  void deliver_to_keeper(const ToKeeper& message);
+  void deliver_answer(const cache::LeaseAnswer& answer);
+  void finish_step();
+  void apply_row(const Row& row, std::uint64_t step);
+  void pump();
+  void admit();
+  void send_acquire(SequenceId id);
+  void end(SequenceId id, std::uint64_t after_step);
+  void preempt(SequenceId id);
+  void start_epoch();
+  void start_step();
+  void check_reads(const Row& row) const;
+  std::optional<SequenceId> sequence_of(RequestNumber number) const;
+
+  SimOptions options_;
+  std::mt19937_64 random_;
+  std::unique_ptr<cache::LeaseBook> book_;
+  cache::LeaseEffects effects_;
+  std::deque<ToKeeper> to_keeper_;
+  std::vector<ToKeeper> repeats_;  // delivered again at any later time, in any order
+  std::deque<std::variant<cache::LeaseAnswer, cache::Inheritance>> to_batcher_;
+  std::vector<std::array<std::uint64_t, kBlockSize>> arena_;
+
+  std::map<RequestNumber, SimRequest> requests_;
+  RequestQueue queue_{QueueLimits{}};
+  StepPlanner planner_;
+  std::map<SequenceId, Sequence> sequences_;
+  SequenceId next_sequence_ = 1;
+  std::uint64_t epoch_ = 1;
+  bool awaiting_quiesce_ = false;  // the step of a dead batcher still runs
+  std::uint64_t next_step_ = 1;
+  bool retry_short_ = false;
+  StepPlan plan_;
+  std::optional<RunningStep> running_step_;
+  std::uint64_t num_preemptions_ = 0;
+};
+
+}  // namespace troupe::scheduler
