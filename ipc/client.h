@@ -260,8 +260,8 @@ class Client {
   [[nodiscard]] const ServerInfo& server() const;
 
   /// Sends a request and returns at once; its tokens and its end go to `callbacks`. Errors: io (the
-  /// connection is lost), invalid_argument (larger than the server's max_frame_bytes). A refusal is
-  /// not an error here but the stream's end.
+  /// connection is lost), invalid_argument (larger than the server's max_frame_bytes, or text that is not
+  /// UTF-8). A refusal is not an error here but the stream's end.
   Result<Stream> generate(const Request& request, Callbacks callbacks);
 
   /// Sends a request and waits for its whole answer. After `timeout` the stream is cancelled and what

@@ -17,10 +17,9 @@
 
 #include "actors/gateway.h"
 #include "config/result.h"
+#include "ipc/framing.h"
 
 namespace troupe::ipc {
-
-inline constexpr std::uint32_t kMaxFrameBytesCeiling = 16u << 20;  // below every HTTP method read as a length
 
 struct ServerOptions {
   std::string socket_path;                         // empty: default_socket_path()
@@ -64,7 +63,7 @@ class Server {
 
   // Stops accepting, removes the socket file, tells clients (Draining), drains the gateway, sends what
   // is still to be sent and closes the connections; then calls `done` on the io thread, once.
-  // A second call, or one before start(), is ignored.
+  // A second call, or one before start(), is ignored; after stop() `done` is not called any more.
   void drain(std::function<void()> done);
 
   // Stops now: cancels every stream, closes every connection, joins the thread. Idempotent; blocks for
@@ -73,8 +72,8 @@ class Server {
 
  private:
   struct Impl;
-  explicit Server(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+  explicit Server(std::shared_ptr<Impl> impl);
+  std::shared_ptr<Impl> impl_;
 };
 
 }  // namespace troupe::ipc

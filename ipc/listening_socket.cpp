@@ -1,0 +1,220 @@
+#include "ipc/listening_socket.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+namespace troupe::ipc {
+namespace {
+
+constexpr int kBacklog = 128;
+
+// Closes a descriptor at the end of a scope.
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  ~Descriptor() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int get() const { return fd_; }
+  int release() { return std::exchange(fd_, -1); }
+
+ private:
+  int fd_;
+};
+
+std::string reason(int error) { return std::string(": ") + std::strerror(error); }
+
+ErrorCode code_of(int error) {
+  return error == EACCES || error == EPERM || error == EROFS ? ErrorCode::permission : ErrorCode::io;
+}
+
+sockaddr_un address_of(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path, path.data(), path.size());  // at most 107 bytes; the rest is zero
+  return address;
+}
+
+std::string octal(mode_t mode) {
+  std::string text = "0000";
+  for (int i = 3; i >= 0; --i, mode >>= 3) text[static_cast<std::size_t>(i)] = static_cast<char>('0' + (mode & 7));
+  return text;
+}
+
+Status check_own_directory(const std::string& directory, const Guests& guests) {
+  const mode_t wanted = guests.none() ? 0700 : 0711;
+  if (::mkdir(directory.c_str(), wanted) != 0 && errno != EEXIST)
+    return Error{code_of(errno), "cannot make the socket's directory " + directory + reason(errno)};
+  struct stat status {};
+  if (::lstat(directory.c_str(), &status) != 0)
+    return Error{code_of(errno), "cannot look at the socket's directory " + directory + reason(errno)};
+  if (!S_ISDIR(status.st_mode))
+    return Error{ErrorCode::permission, directory + " is not a directory; remove it, or choose another --socket"};
+  if (status.st_uid != ::geteuid())
+    return Error{ErrorCode::permission, "the socket's directory " + directory + " belongs to uid " +
+                                            std::to_string(status.st_uid) + ", not to uid " +
+                                            std::to_string(::geteuid()) + "; choose another path with --socket"};
+  const mode_t forbidden = guests.none() ? 0077 : 0022;
+  if (status.st_mode & forbidden)
+    return Error{ErrorCode::permission, "the socket's directory " + directory + " has mode " +
+                                            octal(status.st_mode & 07777) + ", which lets others in; chmod " +
+                                            octal(wanted) + " " + directory};
+  return Ok{};
+}
+
+Status check_given_directory(const std::string& directory) {
+  struct stat status {};
+  if (::stat(directory.c_str(), &status) != 0)
+    return Error{code_of(errno), "cannot use the socket's directory " + directory + reason(errno)};
+  if (!S_ISDIR(status.st_mode)) return Error{ErrorCode::io, directory + " is not a directory"};
+  if (status.st_uid != ::geteuid() && status.st_uid != 0)
+    return Error{ErrorCode::permission, "the socket's directory " + directory + " belongs to uid " +
+                                            std::to_string(status.st_uid) +
+                                            ", who could put another socket in its place; choose a directory of "
+                                            "your own"};
+  if ((status.st_mode & S_IWOTH) && !(status.st_mode & S_ISVTX))
+    return Error{ErrorCode::permission, "everybody can write to the socket's directory " + directory + " (mode " +
+                                            octal(status.st_mode & 07777) +
+                                            ") and could put another socket in its place; choose a private one"};
+  return Ok{};
+}
+
+// Makes way for our socket: nothing there, or a socket that nobody listens to any more.
+Status clear_path(const std::string& path) {
+  struct stat status {};
+  if (::lstat(path.c_str(), &status) != 0) {
+    if (errno == ENOENT) return Ok{};
+    return Error{code_of(errno), "cannot look at " + path + reason(errno)};
+  }
+  if (!S_ISSOCK(status.st_mode))
+    return Error{ErrorCode::io, path + " exists and is not a socket; move it away, or choose another --socket"};
+  const Descriptor probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (probe.get() < 0) return Error{ErrorCode::io, "cannot make a socket" + reason(errno)};
+  const sockaddr_un address = address_of(path);
+  const int connected = ::connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address));
+  // EAGAIN: its queue of connections is full; EPROTOTYPE: it is no stream socket. Both are alive.
+  if (connected == 0 || errno == EAGAIN || errno == EPROTOTYPE)
+    return Error{ErrorCode::busy, "another server listens on " + path +
+                                      "; stop it, talk to it (troupe status --socket " + path +
+                                      "), or choose another --socket"};
+  if (errno == EACCES || errno == EPERM)
+    return Error{ErrorCode::permission, path + " belongs to uid " + std::to_string(status.st_uid) +
+                                            " and cannot be asked whether it is alive; choose another --socket"};
+  if (errno == ENOENT) return Ok{};  // removed meanwhile
+  if (errno != ECONNREFUSED) return Error{ErrorCode::io, "cannot tell whether " + path + " is alive" + reason(errno)};
+  if (::unlink(path.c_str()) != 0 && errno != ENOENT)
+    return Error{code_of(errno), "cannot remove the dead socket " + path + reason(errno)};
+  return Ok{};
+}
+
+mode_t socket_mode(const Guests& guests) {
+  if (guests.none()) return 0600;
+  return guests.uids.empty() && guests.gids.size() == 1 ? 0660 : 0666;
+}
+
+}  // namespace
+
+Result<Peer> peer_of(int fd) {
+  ucred credentials{};
+  socklen_t size = sizeof(credentials);
+  if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0)
+    return Error{ErrorCode::permission, "the kernel does not say who is connecting" + reason(errno)};
+  return Peer{credentials.uid, credentials.gid, credentials.pid};
+}
+
+bool admitted(const Peer& peer, int fd, const Guests& guests) {
+  const auto contains = [](const std::vector<std::uint32_t>& ids, std::uint32_t id) {
+    return std::find(ids.begin(), ids.end(), id) != ids.end();
+  };
+  if (peer.uid == ::geteuid() || contains(guests.uids, peer.uid) || contains(guests.gids, peer.gid)) return true;
+  if (guests.gids.empty()) return false;
+  std::vector<gid_t> groups(256);
+  socklen_t size = static_cast<socklen_t>(groups.size() * sizeof(gid_t));
+  int got = ::getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, groups.data(), &size);
+  if (got != 0 && errno == ERANGE) {  // `size` now says how much is needed
+    groups.resize(size / sizeof(gid_t));
+    got = ::getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, groups.data(), &size);
+  }
+  if (got != 0) return false;
+  groups.resize(size / sizeof(gid_t));
+  return std::any_of(groups.begin(), groups.end(), [&](gid_t gid) { return contains(guests.gids, gid); });
+}
+
+Result<ListeningSocket> ListeningSocket::open(const std::string& path, const Guests& guests, bool own_directory) {
+  const std::filesystem::path parent = std::filesystem::path(path).parent_path();
+  const std::string directory = parent.empty() ? std::string(".") : parent.string();
+  if (Status checked = own_directory ? check_own_directory(directory, guests) : check_given_directory(directory);
+      !checked)
+    return checked.error();
+
+  // Two servers that start at once must not remove each other's socket between look and bind. Where others
+  // can open the directory anybody could hold this lock for ever, so there we go without.
+  const Descriptor lock(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  struct stat status {};
+  if (lock.get() >= 0 && ::fstat(lock.get(), &status) == 0 && status.st_uid == ::geteuid() &&
+      (status.st_mode & 0077) == 0)
+    ::flock(lock.get(), LOCK_EX);
+
+  if (Status cleared = clear_path(path); !cleared) return cleared.error();
+  Descriptor fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (fd.get() < 0) return Error{ErrorCode::io, "cannot make a socket" + reason(errno)};
+  const sockaddr_un address = address_of(path);
+  const mode_t mode = socket_mode(guests);
+  const mode_t before = ::umask(0777 & ~mode);
+  const int bound = ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address));
+  const int bind_error = errno;
+  ::umask(before);
+  if (bound != 0) {
+    const ErrorCode code = bind_error == EADDRINUSE ? ErrorCode::busy : code_of(bind_error);
+    return Error{code, "cannot make the socket " + path + reason(bind_error)};
+  }
+  ListeningSocket socket(fd.release(), path);  // from here on the file goes when we fail
+  if (mode == 0660 && ::chown(path.c_str(), static_cast<uid_t>(-1), guests.gids[0]) != 0)
+    return Error{code_of(errno), "cannot give the socket " + path + " to group " + std::to_string(guests.gids[0]) +
+                                     reason(errno) + " (only groups that we are a member of can be let in)"};
+  if (::listen(socket.fd_, kBacklog) != 0) return Error{ErrorCode::io, "cannot listen on " + path + reason(errno)};
+  return socket;
+}
+
+ListeningSocket::ListeningSocket(int fd, std::string path) : fd_(fd), path_(std::move(path)) {
+  struct stat status {};
+  if (::lstat(path_.c_str(), &status) == 0) {
+    device_ = status.st_dev;
+    inode_ = status.st_ino;
+  }
+}
+
+ListeningSocket::ListeningSocket(ListeningSocket&& other) noexcept
+    : fd_(std::exchange(other.fd_, -1)),
+      path_(std::move(other.path_)),
+      device_(other.device_),
+      inode_(std::exchange(other.inode_, 0)) {}
+
+ListeningSocket::~ListeningSocket() {
+  remove_file();
+  if (fd_ >= 0) ::close(fd_);
+}
+
+int ListeningSocket::release() { return std::exchange(fd_, -1); }
+
+void ListeningSocket::remove_file() {
+  if (inode_ == 0) return;
+  struct stat status {};
+  if (::lstat(path_.c_str(), &status) == 0 && status.st_dev == device_ && status.st_ino == inode_)
+    ::unlink(path_.c_str());
+  inode_ = 0;
+}
+
+}  // namespace troupe::ipc

@@ -1,0 +1,207 @@
+#include "ipc/server.h"
+
+#include <google/protobuf/stubs/logging.h>
+#include <spdlog/spdlog.h>
+#include <sys/socket.h>
+#include <asio.hpp>
+
+#include <atomic>
+#include <thread>
+#include <utility>
+
+#include "config/assert.h"
+#include "ipc/listening_socket.h"
+#include "ipc/session.h"
+#include "ipc/socket_path.h"
+
+namespace troupe::ipc {
+namespace {
+
+using scheduler::Outcome;
+using Acceptor = asio::local::stream_protocol::acceptor;
+
+Status out_of_range(const std::string& name, const std::string& range) {
+  return Error{ErrorCode::invalid_argument, name + " is out of range; it must be " + range};
+}
+
+Status check(const ServerOptions& options) {
+  if (options.max_connections == 0) return out_of_range("max_connections", "at least 1");
+  if (options.max_streams == 0) return out_of_range("max_streams", "at least 1");
+  if (options.max_frame_bytes < 1024 || options.max_frame_bytes > kMaxFrameBytesCeiling)
+    return out_of_range("max_frame_bytes", "from 1024 to 16777216 (16 MiB)");
+  if (options.max_outbox_bytes < 4096) return out_of_range("max_outbox_bytes", "at least 4096");
+  if (options.hello_timeout.count() <= 0) return out_of_range("hello_timeout", "above 0");
+  if (options.stall_timeout.count() <= 0) return out_of_range("stall_timeout", "above 0");
+  return Ok{};
+}
+
+}  // namespace
+
+Result<std::string> default_socket_path() { return server_socket_path(SocketEnvironment::current()); }
+
+// Shared, because the gateway's answer to drain() may come when the server has gone.
+struct Server::Impl : std::enable_shared_from_this<Server::Impl> {
+  Impl(ServerOptions options, ListeningSocket socket)
+      : guests{options.allow_uids, options.allow_gids},
+        listening(std::move(socket)),
+        hub(std::move(options)),
+        acceptor(hub.io),
+        retry(hub.io),
+        work(hub.io.get_executor()) {
+    acceptor.assign(asio::local::stream_protocol(), listening.release());
+    acceptor.non_blocking(true);
+  }
+
+  asio::awaitable<void> accept_loop();
+  void welcome(Socket socket);
+  void refuse(Socket& socket, const Refusal& refusal);
+  void begin_drain(std::function<void()> done);
+  void end_drain(std::function<void()> done);
+  void close_all();
+
+  const Guests guests;
+  ListeningSocket listening;
+  Hub hub;
+  Acceptor acceptor;
+  asio::steady_timer retry;
+  asio::executor_work_guard<asio::io_context::executor_type> work;
+  std::thread thread;
+  std::atomic<bool> draining{false};
+};
+
+asio::awaitable<void> Server::Impl::accept_loop() {
+  while (acceptor.is_open()) {
+    asio::error_code error;
+    Socket socket = co_await acceptor.async_accept(asio::redirect_error(asio::use_awaitable, error));
+    if (!error) {
+      welcome(std::move(socket));
+      continue;
+    }
+    if (!acceptor.is_open()) co_return;
+    if (error == asio::error::connection_aborted) continue;
+    // Out of descriptors, most likely: whoever waits stays in the queue until some are free again.
+    spdlog::warn("cannot accept a connection: {}; trying again in 100 ms", error.message());
+    retry.expires_after(std::chrono::milliseconds(100));
+    co_await retry.async_wait(asio::redirect_error(asio::use_awaitable, error));
+  }
+}
+
+void Server::Impl::welcome(Socket socket) {
+  asio::error_code error;
+  socket.non_blocking(true, error);
+  const Result<Peer> peer = peer_of(socket.native_handle());
+  if (!peer)
+    return refuse(
+        socket,
+        {.code = Outcome::permission, .field = {}, .message = peer.error().message, .limit = {}, .retry_after = {}});
+  if (!admitted(*peer, socket.native_handle(), guests)) {
+    spdlog::warn("connection of uid {} gid {} pid {} refused: not allowed", peer->uid, peer->gid, peer->pid);
+    return refuse(socket, {.code = Outcome::permission,
+                           .field = "allow_uid",
+                           .message = "uid " + std::to_string(peer->uid) +
+                                      " may not use this server; ask its owner for --allow-uid or --allow-gid",
+                           .limit = {},
+                           .retry_after = {}});
+  }
+  if (hub.sessions.size() >= hub.options.max_connections) {
+    spdlog::warn("connection of uid {} pid {} refused: {} are open", peer->uid, peer->pid, hub.sessions.size());
+    return refuse(
+        socket, {.code = Outcome::queue_full,
+                 .field = "max_connections",
+                 .message = std::to_string(hub.sessions.size()) + " connections are open, at most " +
+                            std::to_string(hub.options.max_connections) + " may be (max_connections); try again later",
+                 .limit = hub.options.max_connections,
+                 .retry_after = std::chrono::seconds(1)});
+  }
+  ++hub.connections_accepted;
+  const auto session = std::make_shared<Session>(hub, std::move(socket), *peer);
+  hub.sessions.insert(session);
+  session->start();
+}
+
+// A fresh socket has room for one small frame, so this neither waits nor fails; if it did, closing says
+// enough.
+void Server::Impl::refuse(Socket& socket, const Refusal& refusal) {
+  ++hub.connections_refused;
+  std::string bytes;
+  append_frame(bytes, to_frame(0, refusal, /*closing=*/true));
+  asio::error_code ignored;
+  socket.write_some(asio::buffer(bytes), ignored);
+  socket.close(ignored);
+}
+
+void Server::Impl::close_all() {
+  asio::error_code ignored;
+  acceptor.close(ignored);
+  retry.cancel();
+  hub.disarm_tick();
+  hub.on_empty = nullptr;
+  const std::vector<std::shared_ptr<Session>> all(hub.sessions.begin(), hub.sessions.end());
+  for (const auto& session : all) session->close();
+}
+
+void Server::Impl::begin_drain(std::function<void()> done) {
+  asio::error_code ignored;
+  acceptor.close(ignored);
+  listening.remove_file();
+  for (const auto& session : hub.sessions) session->announce_draining();
+  hub.gateway->drain([weak = weak_from_this(), done = std::move(done)] {
+    if (const auto self = weak.lock())
+      asio::post(self->hub.io, [weak, done] {
+        if (const auto server = weak.lock()) server->end_drain(done);
+      });
+  });
+}
+
+void Server::Impl::end_drain(std::function<void()> done) {
+  if (hub.sessions.empty()) return done();
+  hub.on_empty = std::move(done);
+  const std::vector<std::shared_ptr<Session>> all(hub.sessions.begin(), hub.sessions.end());
+  for (const auto& session : all) session->close_when_flushed();
+}
+
+Result<std::unique_ptr<Server>> Server::bind(ServerOptions options) {
+  if (Status checked = check(options); !checked) return checked.error();
+  const bool own_directory = options.socket_path.empty();
+  if (own_directory) {
+    auto path = default_socket_path();
+    if (!path) return path.error();
+    options.socket_path = *path;
+  }
+  if (Status checked = check_socket_path(options.socket_path); !checked) return checked.error();
+  auto socket = ListeningSocket::open(options.socket_path, {options.allow_uids, options.allow_gids}, own_directory);
+  if (!socket) return socket.error();
+  // Damaged frames are answered to their sender; protobuf need not tell stderr, too.
+  google::protobuf::SetLogHandler(nullptr);
+  return std::unique_ptr<Server>(new Server(std::make_shared<Impl>(std::move(options), std::move(*socket))));
+}
+
+Server::Server(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+Server::~Server() { stop(); }
+
+const std::string& Server::socket_path() const { return impl_->listening.path(); }
+
+void Server::start(actors::Gateway& gateway) {
+  TROUPE_ASSERT(!impl_->thread.joinable());
+  impl_->hub.gateway = &gateway;
+  asio::co_spawn(impl_->hub.io, impl_->accept_loop(), asio::detached);
+  impl_->thread = std::thread([impl = impl_.get()] { impl->hub.io.run(); });
+}
+
+void Server::drain(std::function<void()> done) {
+  if (!impl_->thread.joinable() || impl_->draining.exchange(true)) return;
+  asio::post(impl_->hub.io,
+             [impl = impl_.get(), done = std::move(done)]() mutable { impl->begin_drain(std::move(done)); });
+}
+
+void Server::stop() {
+  if (impl_->thread.joinable()) {
+    asio::post(impl_->hub.io, [impl = impl_.get()] { impl->close_all(); });
+    impl_->work.reset();
+    impl_->thread.join();
+  }
+  impl_->listening.remove_file();
+}
+
+}  // namespace troupe::ipc

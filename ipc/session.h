@@ -1,0 +1,127 @@
+// One connection: its frames, its streams, its limits. Lives on the server's io thread; only its outbox
+// is touched by others.
+#pragma once
+
+#include <asio.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "ipc/framing.h"
+#include "ipc/listening_socket.h"
+#include "ipc/outbox.h"
+#include "ipc/server.h"
+#include "ipc/wire.h"
+
+namespace troupe::ipc {
+
+using Clock = std::chrono::steady_clock;
+using Socket = asio::local::stream_protocol::socket;
+
+class Session;
+
+// What the sessions of a server share. Io thread only, but for `io` itself.
+struct Hub {
+  explicit Hub(ServerOptions server_options);
+
+  // Asks for a look at every session's deadlines soon. Nothing ticks while nobody asks.
+  void arm_tick();
+  void disarm_tick();
+  void forget(const std::shared_ptr<Session>& session);
+
+  asio::io_context io{1};
+  const ServerOptions options;
+  actors::Gateway* gateway = nullptr;
+  std::unordered_set<std::shared_ptr<Session>> sessions;
+  std::vector<char> scratch;  // what any session reads into: an idle connection has no buffer of its own
+  std::uint64_t connections_accepted = 0;
+  std::uint64_t connections_refused = 0;
+  std::uint64_t connections_broken = 0;
+  std::function<void()> on_empty;  // set while draining: the last session has gone
+
+ private:
+  void tick();
+
+  asio::steady_timer tick_timer_;
+  bool tick_armed_ = false;
+};
+
+class Session : public std::enable_shared_from_this<Session> {
+ public:
+  Session(Hub& hub, Socket socket, Peer peer);
+
+  void start();
+  // Tells the client that the server stops.
+  void announce_draining();
+  // Sends what is queued, then closes.
+  void close_when_flushed();
+  // Cancels all streams and closes, now. Idempotent.
+  void close();
+  // Looks at the deadlines; whether there is one to look at again.
+  bool tick(Clock::time_point now);
+  std::size_t num_streams() const { return streams_.size(); }
+
+ private:
+  // A request that has not been answered to its end.
+  struct Stream {
+    std::optional<actors::RequestId> request;  // none: a question that one frame answers
+    bool implicit_credit = false;              // granted by us as the socket takes the tokens
+    std::uint64_t credit = 0;                  // granted by the client and not used
+    Clock::time_point empty_since;             // when credit became 0
+    bool stalled = false;                      // cancelled by us for that
+  };
+
+  asio::awaitable<void> read_loop();
+  asio::awaitable<void> write_loop();
+  void on_bytes(std::string_view bytes);
+  void on_wake();
+  void encode(Outgoing&& item, std::string& bytes);
+  void encode_tokens(std::uint64_t stream, actors::TokenRun&& run, std::string& bytes);
+  void encode_end(std::uint64_t stream, actors::End&& end, std::string& bytes);
+  void encode_answer(std::uint64_t stream, v1::ServerFrame&& frame, std::string& bytes);
+  // Cancels all streams, tells the client why, and closes once that is sent.
+  void break_off(const Refusal& refusal);
+  void cancel_streams();
+  void arm_goodbye();
+
+  // session_requests.cpp: one per frame of the protocol.
+  void on_frame(std::string_view body);
+  void on_hello(const v1::Hello& hello);
+  void on_request(v1::ClientFrame& frame);
+  void on_generate(v1::Generate& generate);
+  void on_cancel(const v1::Cancel& cancel);
+  void on_credit(const v1::Credit& credit);
+  void on_tokenize(v1::Tokenize& tokenize);
+  void on_detokenize(const v1::Detokenize& detokenize);
+  void on_status(std::uint64_t stream);
+  // Enters a new stream, or refuses (its number is 0, is in use, or there are too many) and returns null.
+  Stream* open_stream(std::uint64_t stream);
+  void refuse(std::uint64_t stream, const Refusal& refusal);
+  void answer(std::uint64_t stream, v1::ServerFrame frame);
+  bool refuse_unknown_model(std::uint64_t stream, const std::string& model);
+
+  Hub& hub_;
+  Socket socket_;
+  const Peer peer_;
+  const std::shared_ptr<Outbox> outbox_;
+  asio::steady_timer wake_;     // never expires; cancelled when the outbox has something
+  asio::steady_timer goodbye_;  // how long the last words may take
+  FrameDecoder decoder_;
+  std::unordered_map<std::uint64_t, Stream> streams_;
+  std::vector<std::pair<actors::RequestId, std::uint64_t>> to_grant_;  // once the write is through
+  const Clock::time_point accepted_at_ = Clock::now();
+  Clock::time_point last_read_ = Clock::now();
+  std::optional<Clock::time_point> write_progress_;  // while a write is under way
+  bool welcomed_ = false;
+  bool closing_ = false;
+};
+
+}  // namespace troupe::ipc

@@ -1,0 +1,305 @@
+// What a session does with each frame of the protocol.
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+
+#include "ipc/session.h"
+#include "ipc/unserved.h"
+#include "ipc/utf8.h"
+
+namespace troupe::ipc {
+namespace {
+
+using scheduler::Outcome;
+
+constexpr std::uint32_t kProtocol = 1;
+constexpr std::size_t kMaxClientNameBytes = 64;
+// Far above every context and far below what overflows when grants are added up.
+constexpr std::uint64_t kMaxCredit = 1ull << 32;
+
+Refusal invalid(std::string field, std::string message) {
+  return {.code = Outcome::invalid_argument,
+          .field = std::move(field),
+          .message = std::move(message),
+          .limit = {},
+          .retry_after = {}};
+}
+
+// Why the gateway could not answer a question.
+Refusal to_refusal(const Error& error, actors::Readiness readiness) {
+  Outcome code = Outcome::internal;
+  if (readiness == actors::Readiness::loading)
+    code = Outcome::loading;
+  else if (readiness == actors::Readiness::draining)
+    code = Outcome::draining;
+  else if (error.code == ErrorCode::invalid_argument)
+    code = Outcome::invalid_argument;
+  else if (error.code == ErrorCode::model_missing)
+    code = Outcome::unknown_model;
+  else
+    code = Outcome::unsupported;
+  Refusal refusal{.code = code, .field = {}, .message = error.message, .limit = {}, .retry_after = {}};
+  if (code == Outcome::loading) refusal.retry_after = std::chrono::seconds(1);
+  return refusal;
+}
+
+// The stream number of any request; every body has it in field 1.
+std::uint64_t stream_of(const v1::ClientFrame& frame) {
+  switch (frame.body_case()) {
+    case v1::ClientFrame::kGenerate:
+      return frame.generate().stream();
+    case v1::ClientFrame::kTokenize:
+      return frame.tokenize().stream();
+    case v1::ClientFrame::kDetokenize:
+      return frame.detokenize().stream();
+    case v1::ClientFrame::kModels:
+      return frame.models().stream();
+    case v1::ClientFrame::kStatus:
+      return frame.status().stream();
+    case v1::ClientFrame::kHealth:
+      return frame.health().stream();
+    case v1::ClientFrame::kEmbed:
+      return frame.embed().stream();
+    case v1::ClientFrame::kLoadModel:
+      return frame.load_model().stream();
+    case v1::ClientFrame::kUnloadModel:
+      return frame.unload_model().stream();
+    case v1::ClientFrame::kCancel:
+      return frame.cancel().stream();
+    case v1::ClientFrame::kCredit:
+      return frame.credit().stream();
+    case v1::ClientFrame::kHello:
+      return 0;
+    case v1::ClientFrame::BODY_NOT_SET:
+      return unknown_body_stream(frame);
+  }
+  return 0;
+}
+
+v1::Limits limits_of(const ServerOptions& options) {
+  v1::Limits limits;
+  limits.set_max_frame_bytes(options.max_frame_bytes);
+  limits.set_max_streams(options.max_streams);
+  limits.set_max_outbox_bytes(options.max_outbox_bytes);
+  limits.set_stall_timeout_ms(static_cast<std::uint64_t>(options.stall_timeout.count()));
+  limits.set_max_stop_strings(actors::kMaxStopStrings);
+  limits.set_max_stop_string_bytes(actors::kMaxStopStringBytes);
+  limits.set_max_stop_ids(engine::kMaxStopIds);
+  limits.set_max_logit_bias(engine::kMaxLogitBias);
+  limits.set_max_logprobs(static_cast<std::uint32_t>(engine::kMaxLogprobs));
+  limits.set_max_prompt_bytes(actors::kMaxPromptBytes);
+  return limits;
+}
+
+}  // namespace
+
+void Session::on_frame(std::string_view body) {
+  v1::ClientFrame frame;
+  if (!frame.ParseFromArray(body.data(), static_cast<int>(body.size())))
+    return break_off(invalid("frame", "a frame of " + std::to_string(body.size()) +
+                                          " bytes is not a ClientFrame: damaged, or a string in it is not UTF-8"));
+  const auto unserved = find_unserved(frame);
+  const bool is_hello = frame.body_case() == v1::ClientFrame::kHello;
+  if (welcomed_ == is_hello)
+    return break_off(invalid(
+        "hello", is_hello ? "a second Hello; it is sent once" : "the first frame of a connection must be Hello"));
+  if (unserved) {
+    // Paths are told from the request on: the frame around it is no news to its sender.
+    const std::size_t dot = unserved->path.find('.');
+    Refusal refusal{.code = Outcome::unsupported,
+                    .field = dot == std::string::npos ? unserved->path : unserved->path.substr(dot + 1),
+                    .message = unserved->message,
+                    .limit = {},
+                    .retry_after = {}};
+    if (is_hello) return break_off(refusal);
+    // Answering an open stream's number would look like that stream's end.
+    const std::uint64_t stream = stream_of(frame);
+    return refuse(streams_.contains(stream) ? 0 : stream, refusal);
+  }
+  if (is_hello) return on_hello(frame.hello());
+  on_request(frame);
+}
+
+void Session::on_request(v1::ClientFrame& frame) {
+  switch (frame.body_case()) {
+    case v1::ClientFrame::kGenerate:
+      return on_generate(*frame.mutable_generate());
+    case v1::ClientFrame::kCancel:
+      return on_cancel(frame.cancel());
+    case v1::ClientFrame::kCredit:
+      return on_credit(frame.credit());
+    case v1::ClientFrame::kTokenize:
+      return on_tokenize(*frame.mutable_tokenize());
+    case v1::ClientFrame::kDetokenize:
+      return on_detokenize(frame.detokenize());
+    case v1::ClientFrame::kStatus:
+      return on_status(frame.status().stream());
+    case v1::ClientFrame::kModels: {
+      const std::uint64_t stream = frame.models().stream();
+      if (open_stream(stream)) answer(stream, to_frame(stream, hub_.gateway->models()));
+      return;
+    }
+    case v1::ClientFrame::kHealth: {
+      const std::uint64_t stream = frame.health().stream();
+      if (!open_stream(stream)) return;
+      v1::ServerFrame health;
+      *health.mutable_health() = to_health(hub_.gateway->readiness(), hub_.gateway->load_fraction());
+      health.mutable_health()->set_stream(stream);
+      return answer(stream, std::move(health));
+    }
+    default:
+      return refuse(0, invalid("frame", "the frame has no body; see ClientFrame in the protocol"));
+  }
+}
+
+void Session::on_hello(const v1::Hello& hello) {
+  if (hello.protocol() < kProtocol)
+    return break_off({.code = Outcome::unsupported,
+                      .field = "hello.protocol",
+                      .message = "protocol version " + std::to_string(hello.protocol()) +
+                                 " is not spoken; this server speaks version " + std::to_string(kProtocol),
+                      .limit = kProtocol,
+                      .retry_after = {}});
+  if (hello.client().size() > kMaxClientNameBytes)
+    return break_off(invalid("hello.client", "the client's name has " + std::to_string(hello.client().size()) +
+                                                 " bytes; at most 64 are taken"));
+  welcomed_ = true;
+  spdlog::debug("connection of uid {} pid {}: {}", peer_.uid, peer_.pid, printable(hello.client()));
+  v1::ServerFrame frame;
+  v1::Welcome& welcome = *frame.mutable_welcome();
+  welcome.set_protocol(kProtocol);
+  welcome.set_server(server_name());
+  if (const auto model = hub_.gateway->model()) welcome.set_numerics_id(valid_utf8(model->numerics_id()));
+  *welcome.mutable_limits() = limits_of(hub_.options);
+  *welcome.mutable_health() = to_health(hub_.gateway->readiness(), hub_.gateway->load_fraction());
+  outbox_->push({0, std::move(frame)});
+}
+
+Session::Stream* Session::open_stream(std::uint64_t number) {
+  if (number == 0) {
+    refuse(0, invalid("stream", "stream 0 is the connection; number requests from 1"));
+    return nullptr;
+  }
+  if (streams_.contains(number)) {
+    refuse(0, invalid("stream", "stream " + std::to_string(number) + " is in use; its request goes on"));
+    return nullptr;
+  }
+  if (streams_.size() >= hub_.options.max_streams) {
+    refuse(number,
+           {.code = Outcome::quota,
+            .field = "max_streams",
+            .message = std::to_string(streams_.size()) + " requests of this connection are unanswered, at most " +
+                       std::to_string(hub_.options.max_streams) + " may be (max_streams); wait for one to end",
+            .limit = hub_.options.max_streams,
+            .retry_after = {}});
+    return nullptr;
+  }
+  return &streams_[number];
+}
+
+void Session::on_generate(v1::Generate& generate) {
+  const std::uint64_t number = generate.stream();
+  Stream* stream = open_stream(number);
+  if (!stream) return;
+  auto request = to_request(generate, peer_.uid);
+  if (const Refusal* refusal = std::get_if<Refusal>(&request)) {
+    streams_.erase(number);
+    return refuse(number, *refusal);
+  }
+  stream->implicit_credit = !generate.has_credit();
+  stream->credit = std::min(std::get<actors::Request>(request).credit, kMaxCredit);
+  std::get<actors::Request>(request).credit = stream->credit;
+  stream->empty_since = Clock::now();
+  if (!stream->implicit_credit && stream->credit == 0) hub_.arm_tick();
+  // The sink may hear the end before submit() returns; what it hears waits in the outbox for this thread.
+  stream->request = hub_.gateway->submit(std::get<actors::Request>(std::move(request)),
+                                         std::make_shared<OutboxSink>(outbox_, number));
+}
+
+void Session::on_cancel(const v1::Cancel& cancel) {
+  const auto found = streams_.find(cancel.stream());
+  if (found != streams_.end() && found->second.request) hub_.gateway->cancel(*found->second.request);
+}
+
+void Session::on_credit(const v1::Credit& credit) {
+  const auto found = streams_.find(credit.stream());
+  if (found == streams_.end() || !found->second.request || found->second.implicit_credit) return;
+  Stream& stream = found->second;
+  const std::uint64_t tokens = std::min(credit.tokens(), kMaxCredit - stream.credit);
+  stream.credit += tokens;
+  if (tokens > 0) hub_.gateway->credit(*stream.request, tokens);
+}
+
+bool Session::refuse_unknown_model(std::uint64_t stream, const std::string& model) {
+  if (model.empty()) return false;
+  std::string known;
+  for (const actors::ModelDescription& description : hub_.gateway->models()) {
+    if (description.name == model) return false;
+    known += (known.empty() ? "" : ", ") + description.name;
+  }
+  if (known.empty()) return false;  // still loading: the gateway says so
+  streams_.erase(stream);
+  refuse(stream, {.code = Outcome::unknown_model,
+                  .field = "model",
+                  .message = "there is no model " + model + "; this server has " + known,
+                  .limit = {},
+                  .retry_after = {}});
+  return true;
+}
+
+void Session::on_tokenize(v1::Tokenize& tokenize) {
+  const std::uint64_t stream = tokenize.stream();
+  if (!open_stream(stream) || refuse_unknown_model(stream, tokenize.model())) return;
+  const engine::EncodeOptions options{.add_special = !tokenize.has_add_special() || tokenize.add_special(),
+                                      .parse_special = tokenize.parse_special()};
+  hub_.gateway->tokenize(std::move(*tokenize.mutable_text()), options,
+                         [outbox = outbox_, stream, gateway = hub_.gateway](Result<std::vector<TokenId>> ids) {
+                           v1::ServerFrame frame;
+                           if (ids) {
+                             frame.mutable_tokenized()->set_stream(stream);
+                             frame.mutable_tokenized()->mutable_ids()->Add(ids->begin(), ids->end());
+                           } else {
+                             frame = to_frame(stream, to_refusal(ids.error(), gateway->readiness()));
+                           }
+                           outbox->push({stream, std::move(frame)});
+                         });
+}
+
+void Session::on_detokenize(const v1::Detokenize& detokenize) {
+  const std::uint64_t stream = detokenize.stream();
+  if (!open_stream(stream) || refuse_unknown_model(stream, detokenize.model())) return;
+  const auto model = hub_.gateway->model();
+  const std::int64_t vocab_size = model ? model->info().vocab_size : 0;
+  for (const TokenId id : detokenize.ids()) {
+    if (!model || (id >= 0 && id < vocab_size)) continue;
+    return answer(stream,
+                  to_frame(stream, invalid("ids", "token id " + std::to_string(id) + " is not in the vocabulary of " +
+                                                      std::to_string(vocab_size) + " tokens")));
+  }
+  hub_.gateway->detokenize({detokenize.ids().begin(), detokenize.ids().end()},
+                           [outbox = outbox_, stream, gateway = hub_.gateway](Result<std::string> text) {
+                             v1::ServerFrame frame;
+                             if (text) {
+                               frame.mutable_detokenized()->set_stream(stream);
+                               frame.mutable_detokenized()->set_text(valid_utf8(*text));
+                               frame.mutable_detokenized()->set_raw(*std::move(text));
+                             } else {
+                               frame = to_frame(stream, to_refusal(text.error(), gateway->readiness()));
+                             }
+                             outbox->push({stream, std::move(frame)});
+                           });
+}
+
+void Session::on_status(std::uint64_t stream) {
+  if (!open_stream(stream)) return;
+  // The counters of connections are added where they live: on the io thread, when the answer is encoded.
+  hub_.gateway->status([outbox = outbox_, stream](actors::StatusSnapshot snapshot) {
+    outbox->push({stream, std::move(snapshot)});
+  });
+}
+
+void Session::refuse(std::uint64_t stream, const Refusal& refusal) { outbox_->push({0, to_frame(stream, refusal)}); }
+
+void Session::answer(std::uint64_t stream, v1::ServerFrame frame) { outbox_->push({stream, std::move(frame)}); }
+
+}  // namespace troupe::ipc

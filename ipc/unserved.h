@@ -1,0 +1,25 @@
+// Finds what a request asks for that this server does not serve: fields marked (not_served) in the
+// protocol, and fields of a newer protocol that it has never heard of.
+#pragma once
+
+#include <google/protobuf/message.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace troupe::ipc {
+
+struct UnservedField {
+  std::string path;     // "sampling.typical_p"; "sampling.#57" for an unknown one
+  std::string message;  // for a person
+};
+
+// The first such field of `request` or of a message within it. O(number of messages in it).
+[[nodiscard]] std::optional<UnservedField> find_unserved(const google::protobuf::Message& request);
+
+// The stream number of a body that this server does not know at all, found among the unknown fields of
+// `frame`: every body of the protocol, of whatever version, has it in field 1. 0 if there is none.
+[[nodiscard]] std::uint64_t unknown_body_stream(const google::protobuf::Message& frame);
+
+}  // namespace troupe::ipc

@@ -1,0 +1,285 @@
+#include "ipc/wire.h"
+
+#include <utility>
+
+#include "config/assert.h"
+#include "ipc/framing.h"
+#include "ipc/utf8.h"
+
+namespace troupe::ipc {
+namespace {
+
+using scheduler::Outcome;
+
+// Beyond a year a deadline is a mistake (seconds taken for milliseconds), and far below what overflows.
+constexpr std::uint64_t kMaxDeadlineMs = 366ull * 24 * 3600 * 1000;
+
+Refusal above(Outcome code, std::string field, const std::string& what, std::uint64_t value, std::uint64_t limit) {
+  return {.code = code,
+          .field = std::move(field),
+          .message = what + " is " + std::to_string(value) + "; at most " + std::to_string(limit) + " is served",
+          .limit = limit,
+          .retry_after = {}};
+}
+
+Refusal invalid(std::string field, std::string message) {
+  return {.code = Outcome::invalid_argument,
+          .field = std::move(field),
+          .message = std::move(message),
+          .limit = {},
+          .retry_after = {}};
+}
+
+// Counts and sizes that need no model to be judged.
+std::optional<Refusal> check(const v1::Generate& generate) {
+  if (generate.has_n() && generate.n() == 0) return invalid("n", "n is 0; ask for 1 answer");
+  if (generate.n() > 1) return above(Outcome::unsupported, "n", "n", generate.n(), 1);
+  if (generate.prompt_case() == v1::Generate::PROMPT_NOT_SET)
+    return invalid("prompt", "there is no prompt; give text or token_ids");
+  if (generate.text().size() > actors::kMaxPromptBytes)
+    return above(Outcome::too_long, "text", "the prompt's size in bytes", generate.text().size(),
+                 actors::kMaxPromptBytes);
+  for (const std::int32_t id : generate.token_ids().ids())
+    if (id < 0) return invalid("token_ids", "token id " + std::to_string(id) + " is below 0");
+  if (static_cast<std::size_t>(generate.stop_size()) > actors::kMaxStopStrings)
+    return above(Outcome::invalid_argument, "stop", "the number of stop strings",
+                 static_cast<std::uint64_t>(generate.stop_size()), actors::kMaxStopStrings);
+  for (const std::string& stop : generate.stop()) {
+    if (stop.empty()) return invalid("stop", "a stop string is empty; it would end every answer at once");
+    if (stop.size() > actors::kMaxStopStringBytes)
+      return above(Outcome::invalid_argument, "stop", "a stop string's size in bytes", stop.size(),
+                   actors::kMaxStopStringBytes);
+  }
+  if (generate.cache_scope().size() > actors::kMaxScopeBytes)
+    return above(Outcome::invalid_argument, "cache_scope", "its size in bytes", generate.cache_scope().size(),
+                 actors::kMaxScopeBytes);
+  if (generate.deadline_ms() > kMaxDeadlineMs)
+    return above(Outcome::invalid_argument, "deadline_ms", "deadline_ms", generate.deadline_ms(), kMaxDeadlineMs);
+  if (generate.logprobs() > static_cast<std::uint32_t>(engine::kMaxLogprobs))
+    return above(Outcome::invalid_argument, "logprobs", "logprobs", generate.logprobs(), engine::kMaxLogprobs);
+  const v1::Sampling& sampling = generate.sampling();
+  if (static_cast<std::size_t>(sampling.stop_ids_size()) > engine::kMaxStopIds)
+    return above(Outcome::invalid_argument, "sampling.stop_ids", "the number of stop ids",
+                 static_cast<std::uint64_t>(sampling.stop_ids_size()), engine::kMaxStopIds);
+  if (static_cast<std::size_t>(sampling.logit_bias_size()) > engine::kMaxLogitBias)
+    return above(Outcome::invalid_argument, "sampling.logit_bias", "the number of biased tokens",
+                 static_cast<std::uint64_t>(sampling.logit_bias_size()), engine::kMaxLogitBias);
+  return std::nullopt;
+}
+
+engine::SamplingParams to_params(const v1::Sampling& sampling) {
+  engine::SamplingParams params;  // its defaults are the protocol's
+  if (sampling.has_temperature()) params.temperature = sampling.temperature();
+  if (sampling.has_top_k()) params.top_k = sampling.top_k();
+  if (sampling.has_top_p()) params.top_p = sampling.top_p();
+  if (sampling.has_min_p()) params.min_p = sampling.min_p();
+  if (sampling.has_repeat_penalty()) params.repeat_penalty = sampling.repeat_penalty();
+  if (sampling.has_presence_penalty()) params.presence_penalty = sampling.presence_penalty();
+  if (sampling.has_frequency_penalty()) params.frequency_penalty = sampling.frequency_penalty();
+  if (sampling.has_repeat_last_n()) params.repeat_last_n = sampling.repeat_last_n();
+  if (sampling.has_seed()) params.seed = sampling.seed();
+  if (sampling.has_max_tokens()) params.max_tokens = sampling.max_tokens();
+  params.ignore_eos = sampling.ignore_eos();
+  for (const v1::LogitBias& bias : sampling.logit_bias()) params.logit_bias.emplace_back(bias.id(), bias.bias());
+  params.stop_ids.assign(sampling.stop_ids().begin(), sampling.stop_ids().end());
+  return params;
+}
+
+void fill(v1::Usage& out, const actors::Usage& usage) {
+  out.set_prompt_tokens(usage.prompt_tokens);
+  out.set_cached_tokens(usage.cached_tokens);
+  out.set_completion_tokens(usage.completion_tokens);
+  out.set_preemptions(usage.preemptions);
+}
+
+void fill(v1::Timings& out, const actors::Usage& usage) {
+  out.set_queue_seconds(usage.queue_seconds);
+  out.set_prefill_seconds(usage.prefill_seconds);
+  out.set_decode_seconds(usage.decode_seconds);
+  out.set_ttft_seconds(usage.ttft_seconds);
+}
+
+v1::Outcome to_wire(Outcome outcome) { return static_cast<v1::Outcome>(outcome); }
+
+}  // namespace
+
+std::string server_name() { return "troupe " TROUPE_VERSION; }
+
+std::variant<actors::Request, Refusal> to_request(v1::Generate& generate, std::uint32_t uid) {
+  if (auto refusal = check(generate)) return *std::move(refusal);
+  actors::Request request;
+  request.uid = uid;
+  request.model = generate.model();
+  if (generate.prompt_case() == v1::Generate::kText) {
+    request.prompt = std::move(*generate.mutable_text());
+  } else {
+    const auto& ids = generate.token_ids().ids();
+    request.prompt = std::vector<TokenId>(ids.begin(), ids.end());
+  }
+  request.add_special = !generate.has_add_special() || generate.add_special();
+  request.parse_special = generate.parse_special();
+  request.sampling = to_params(generate.sampling());
+  request.sampling.num_logprobs = generate.has_logprobs() ? static_cast<std::int32_t>(generate.logprobs()) : -1;
+  request.has_seed = generate.sampling().has_seed();
+  request.stop_strings.assign(generate.stop().begin(), generate.stop().end());
+  if (generate.has_deadline_ms()) request.deadline = std::chrono::milliseconds(generate.deadline_ms());
+  request.priority = generate.priority();
+  request.cache_scope = generate.cache_scope();
+  request.credit = generate.has_credit() ? generate.credit() : kImplicitCredit;
+  return request;
+}
+
+v1::ServerFrame to_frame(std::uint64_t stream, const Refusal& refusal, bool closing) {
+  v1::ServerFrame frame;
+  v1::Refused& out = *frame.mutable_refused();
+  out.set_stream(stream);
+  out.set_code(to_wire(refusal.code));
+  out.set_message(valid_utf8(refusal.message));
+  out.set_field(valid_utf8(refusal.field));
+  if (refusal.limit) out.set_limit(*refusal.limit);
+  if (refusal.retry_after) out.set_retry_after_ms(static_cast<std::uint64_t>(refusal.retry_after->count()));
+  out.set_closing(closing);
+  return frame;
+}
+
+v1::ServerFrame to_frame(std::uint64_t stream, actors::TokenRun&& run) {
+  v1::ServerFrame frame;
+  v1::Tokens& out = *frame.mutable_tokens();
+  out.set_stream(stream);
+  out.set_choice(run.choice);
+  out.set_first_index(run.first_index);
+  out.mutable_ids()->Add(run.ids.begin(), run.ids.end());
+  out.set_text(std::move(run.text));
+  for (const engine::SampledToken& token : run.logprobs) {
+    v1::TokenLogprobs& logprobs = *out.add_logprobs();
+    logprobs.set_logprob(token.logprob);
+    for (const engine::TokenLogprob& top : token.top) {
+      logprobs.add_top_ids(top.id);
+      logprobs.add_top_logprobs(top.logprob);
+    }
+  }
+  return frame;
+}
+
+v1::ServerFrame to_frame(std::uint64_t stream, actors::End&& end) {
+  v1::ServerFrame frame;
+  switch (scheduler::info(end.outcome).kind) {
+    case scheduler::OutcomeKind::done: {
+      v1::Done& out = *frame.mutable_done();
+      out.set_stream(stream);
+      out.set_reason(to_wire(end.outcome));
+      out.set_stop(std::move(end.stop));
+      out.set_message(valid_utf8(end.message));
+      out.set_seed(end.seed);
+      fill(*out.mutable_usage(), end.usage);
+      fill(*out.mutable_timings(), end.usage);
+      break;
+    }
+    case scheduler::OutcomeKind::refused:
+      return to_frame(stream, Refusal{.code = end.outcome,
+                                      .field = std::move(end.field),
+                                      .message = std::move(end.message),
+                                      .limit = end.limit,
+                                      .retry_after = end.retry_after});
+    case scheduler::OutcomeKind::failed: {
+      v1::Failed& out = *frame.mutable_failed();
+      out.set_stream(stream);
+      out.set_code(to_wire(end.outcome));
+      out.set_message(valid_utf8(end.message));
+      out.set_seed(end.seed);
+      fill(*out.mutable_usage(), end.usage);
+      break;
+    }
+  }
+  return frame;
+}
+
+v1::Health to_health(actors::Readiness readiness, double load_fraction) {
+  v1::Health health;
+  switch (readiness) {
+    case actors::Readiness::loading:
+      health.set_readiness(v1::READINESS_LOADING);
+      break;
+    case actors::Readiness::ready:
+      health.set_readiness(v1::READINESS_READY);
+      break;
+    case actors::Readiness::draining:
+      health.set_readiness(v1::READINESS_DRAINING);
+      break;
+    case actors::Readiness::failed:
+      health.set_readiness(v1::READINESS_FAILED);
+      break;
+  }
+  health.set_load_fraction(load_fraction);
+  return health;
+}
+
+v1::ServerFrame to_frame(std::uint64_t stream, actors::StatusSnapshot&& status) {
+  v1::ServerFrame frame;
+  v1::Status& out = *frame.mutable_status();
+  out.set_stream(stream);
+  *out.mutable_health() = to_health(status.readiness, status.load_fraction);
+  out.set_model(valid_utf8(status.model));
+  out.set_numerics_id(valid_utf8(status.numerics_id));
+  out.set_kernels(status.kernels);
+  out.set_uptime_seconds(status.uptime_seconds);
+  out.set_requests_received(status.requests_received);
+  for (const auto& [outcome, count] : status.requests_ended) {
+    v1::Status::Ended& ended = *out.add_requests_ended();
+    ended.set_outcome(outcome);
+    ended.set_count(count);
+  }
+  out.set_requests_waiting(status.requests_waiting);
+  out.set_requests_running(status.requests_running);
+  out.set_requests_parked(status.requests_parked);
+  out.set_prompt_tokens(status.prompt_tokens);
+  out.set_cached_tokens(status.cached_tokens);
+  out.set_generated_tokens(status.generated_tokens);
+  out.set_preemptions(status.preemptions);
+  out.set_steps(status.steps);
+  out.set_step_seconds(status.step_seconds);
+  out.set_last_step_age_seconds(status.last_step_age_seconds);
+  out.set_blocks_total(status.blocks_total);
+  out.set_blocks_free(status.blocks_free);
+  out.set_blocks_cached(status.blocks_cached);
+  out.set_blocks_referenced(status.blocks_referenced);
+  out.set_prefix_blocks_computed(status.prefix_blocks_computed);
+  out.set_evictions(status.evictions);
+  out.set_worker_restarts(status.worker_restarts);
+  out.set_weight_bytes(status.weight_bytes);
+  out.set_kv_bytes(status.kv_bytes);
+  out.set_num_threads(status.num_threads);
+  return frame;
+}
+
+v1::ServerFrame to_frame(std::uint64_t stream, const std::vector<actors::ModelDescription>& models) {
+  v1::ServerFrame frame;
+  frame.mutable_models()->set_stream(stream);
+  for (const actors::ModelDescription& model : models) {
+    v1::Models::Model& out = *frame.mutable_models()->add_models();
+    out.set_name(valid_utf8(model.name));
+    out.set_family(valid_utf8(model.info.family));
+    out.set_num_parameters(model.info.num_parameters);
+    out.set_weight_types(model.info.weight_types);
+    out.set_context(model.max_context);
+    out.set_trained_context(model.info.trained_context);
+    out.set_vocab_size(model.info.vocab_size);
+    if (model.bos) out.set_bos(*model.bos);
+    if (model.eos) out.set_eos(*model.eos);
+    out.set_kv_bytes_per_token(model.kv_bytes_per_token);
+    out.set_numerics_id(model.numerics_id);
+    out.set_num_layers(model.info.num_layers);
+    out.set_dim(model.info.dim);
+  }
+  return frame;
+}
+
+void append_frame(std::string& out, const google::protobuf::MessageLite& message) {
+  const std::size_t bytes = message.ByteSizeLong();
+  TROUPE_ASSERT(bytes < (1ull << 31));
+  out.reserve(out.size() + kFrameHeaderBytes + bytes);
+  append_frame_header(out, static_cast<std::uint32_t>(bytes));
+  TROUPE_ASSERT(message.AppendToString(&out));
+}
+
+}  // namespace troupe::ipc

@@ -1,0 +1,47 @@
+// Between protobuf messages and our own types: nothing behind ipc sees the former.
+#pragma once
+
+#include <google/protobuf/message_lite.h>
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+
+#include "actors/gateway.h"
+#include "actors/request.h"
+#include "ipc/troupe.pb.h"
+#include "scheduler/outcome.h"
+
+namespace troupe::ipc {
+
+// Why a request or a connection gets no answer.
+struct Refusal {
+  scheduler::Outcome code = scheduler::Outcome::invalid_argument;
+  std::string field;    // path within the request, or the limit's name
+  std::string message;  // what is wrong, the numbers, what to do
+  std::optional<std::uint64_t> limit;
+  std::optional<std::chrono::milliseconds> retry_after;
+};
+
+[[nodiscard]] std::string server_name();  // "troupe 0.1.0"
+
+// Tokens that the server lets a stream run ahead of the socket when the client leaves credit to it.
+inline constexpr std::uint64_t kImplicitCredit = 64;
+
+// What the gateway is asked, or why it is not: everything that can be told without a model is checked.
+// Takes the prompt out of `generate`.
+[[nodiscard]] std::variant<actors::Request, Refusal> to_request(v1::Generate& generate, std::uint32_t uid);
+
+[[nodiscard]] v1::ServerFrame to_frame(std::uint64_t stream, const Refusal& refusal, bool closing = false);
+[[nodiscard]] v1::ServerFrame to_frame(std::uint64_t stream, actors::TokenRun&& run);
+[[nodiscard]] v1::ServerFrame to_frame(std::uint64_t stream, actors::End&& end);
+[[nodiscard]] v1::ServerFrame to_frame(std::uint64_t stream, actors::StatusSnapshot&& status);
+[[nodiscard]] v1::ServerFrame to_frame(std::uint64_t stream, const std::vector<actors::ModelDescription>& models);
+[[nodiscard]] v1::Health to_health(actors::Readiness readiness, double load_fraction);
+
+// Appends a frame: length and body. The body is below 2 GiB (asserted).
+void append_frame(std::string& out, const google::protobuf::MessageLite& message);
+
+}  // namespace troupe::ipc
