@@ -1,0 +1,186 @@
+// What tokenizers make of a file's metadata, good and bad, on vocabularies written by hand.
+#include <catch2/catch.hpp>
+#include <string>
+#include <vector>
+
+#include "engine/tokenizer.h"
+#include "tests/engine/metadata_file.h"
+
+namespace troupe::engine {
+namespace {
+
+using test::byte_pair_file;
+using test::MetadataFile;
+using test::sentencepiece_file;
+using Ids = std::vector<TokenId>;
+
+const std::string kMark = "\xE2\x96\x81";  // how SentencePiece spells a space
+
+std::shared_ptr<const Tokenizer> make(const MetadataFile& file) {
+  const auto tokenizer = make_tokenizer(file);
+  if (!tokenizer) FAIL(tokenizer.error().message);
+  return *tokenizer;
+}
+
+// The error must have this code and mention this.
+void require_error(const MetadataFile& file, ErrorCode code, const std::string& mention) {
+  const auto tokenizer = make_tokenizer(file);
+  REQUIRE_FALSE(tokenizer);
+  INFO(tokenizer.error().message);
+  REQUIRE(tokenizer.error().code == code);
+  REQUIRE(tokenizer.error().message.find(mention) != std::string::npos);
+  REQUIRE(tokenizer.error().message.find("by-hand.gguf") != std::string::npos);
+}
+
+constexpr EncodeOptions kPlain{.add_special = false, .parse_special = false};
+constexpr EncodeOptions kParse{.add_special = false, .parse_special = true};
+
+}  // namespace
+
+TEST_CASE("SentencePiece: the best-scoring pair is merged first, the leftmost among equals") {
+  // Scores fall with the place in the list; ids start at 259.
+  const auto file = sentencepiece_file({"a", "b", "c", "bc", "ab", kMark});
+  const auto tokenizer = make(file);
+  REQUIRE(tokenizer->encode("abc", kPlain) == Ids{264, 259, 262});  // _ a bc, although ab comes first in the text
+  const auto twins = make(sentencepiece_file({"a", "aa", kMark}));
+  REQUIRE(twins->encode("aaa", kPlain) == Ids{261, 260, 259});  // _ aa a
+}
+
+TEST_CASE("SentencePiece: characters outside of the vocabulary become bytes, or unknown without those") {
+  auto file = sentencepiece_file({"a", kMark});
+  REQUIRE(make(file)->encode("a\xC3\xA9", kPlain) == Ids{260, 259, 3 + 0xC3, 3 + 0xA9});
+  MetadataFile small({{"tokenizer.ggml.model", std::string("llama")},
+                      {"tokenizer.ggml.tokens", std::vector<std::string>{"<unk>", "<s>", "</s>", "a", kMark}},
+                      {"tokenizer.ggml.token_type", std::vector<std::int64_t>{2, 3, 3, 1, 1}},
+                      {"tokenizer.ggml.scores", std::vector<double>{0, 0, 0, -1, -2}}});
+  REQUIRE(make(small)->encode("a\xC3\xA9z", kPlain) == Ids{4, 3, 0, 0});
+}
+
+TEST_CASE("BOS, EOS and the space before a text follow the metadata") {
+  auto file = sentencepiece_file({"a", kMark});
+  REQUIRE(make(file)->encode("a", {}) == Ids{1, 260, 259});
+  REQUIRE(make(file)->encode("", {}) == Ids{1});
+  file["tokenizer.ggml.add_eos_token"] = true;
+  REQUIRE(make(file)->encode("a", {}) == Ids{1, 260, 259, 2});
+  file["tokenizer.ggml.add_bos_token"] = false;
+  file["tokenizer.ggml.add_space_prefix"] = false;
+  REQUIRE(make(file)->encode("a", {}) == Ids{259, 2});
+  REQUIRE_FALSE(make(file)->adds_bos());
+  file["tokenizer.ggml.eos_token_id"] = std::int64_t{4294967295};
+  REQUIRE(make(file)->encode("a", {}) == Ids{259});
+  REQUIRE(make(file)->eos() == std::nullopt);
+}
+
+TEST_CASE("decode takes away the one space that encode put there, pieces keep it") {
+  const auto tokenizer = make(sentencepiece_file({"a", kMark, kMark + "a"}));
+  for (const std::string text : {"a", " a", "  a ", "", " "}) {
+    REQUIRE(tokenizer->decode(tokenizer->encode(text, {})) == text);
+  }
+  REQUIRE(tokenizer->piece(261) == " a");
+}
+
+TEST_CASE("the text of a special token becomes its id only on request") {
+  // The merges would build "<s>" out of text.
+  const auto tokenizer = make(sentencepiece_file({"<", "s", ">", "<s", kMark}));
+  REQUIRE(tokenizer->encode("<s>", kPlain) == Ids{263, 262, 261});
+  REQUIRE(tokenizer->encode("<s>", kParse) == Ids{1});
+  REQUIRE(tokenizer->encode("<0x41>", kPlain).size() > 1);  // nor does a byte token's spelling
+  REQUIRE(tokenizer->encode("<0x41>", kParse).size() > 1);
+  REQUIRE(tokenizer->piece(1).empty());
+  REQUIRE(tokenizer->raw_piece(1) == "<s>");
+
+  auto bpe = byte_pair_file({"< |", "<| e", "<|e n", "<|en d", "<|end |"});
+  const TokenId end = 256 + 5;
+  REQUIRE(make(bpe)->encode("a<|end|>", kParse) == Ids{'a', end});
+  REQUIRE(make(bpe)->encode("a<|end|>", kPlain) == Ids{'a', 256, 'e', 'n', 'd', '|', '>'});
+}
+
+TEST_CASE("a merge list cannot make a control token out of text") {
+  auto bpe = byte_pair_file({"< x", "<x >"}, "default");
+  std::get<std::vector<std::int64_t>>(bpe["tokenizer.ggml.token_type"])[257] = 3;  // "<x>"
+  REQUIRE(make(bpe)->encode("<x>", kPlain).back() != 257);
+  REQUIRE(make(bpe)->encode("<x>", kParse) == Ids{257});
+}
+
+TEST_CASE("user-defined tokens are always found, the longest one at a place") {
+  auto bpe = byte_pair_file({"f o"});
+  auto& tokens = std::get<std::vector<std::string>>(bpe["tokenizer.ggml.tokens"]);
+  auto& types = std::get<std::vector<std::int64_t>>(bpe["tokenizer.ggml.token_type"]);
+  const auto first = static_cast<TokenId>(tokens.size());
+  for (const char* text : {"<tool", "<tool>", "ol>x"}) {
+    tokens.push_back(text);
+    types.push_back(4);
+  }
+  const auto tokenizer = make(bpe);
+  REQUIRE(tokenizer->encode("fo<tool>x<tool<", kPlain) == Ids{256, first + 1, 'x', first, '<'});
+  REQUIRE(tokenizer->piece(first + 1) == "<tool>");
+  REQUIRE(tokenizer->kind(first) == TokenKind::user_defined);
+}
+
+TEST_CASE("byte-level BPE merges by rank, inside words only") {
+  const auto tokenizer = make(byte_pair_file({"b c", "a b", "\xC4\xA0 a"}));
+  REQUIRE(tokenizer->encode("abc", kPlain) == Ids{'a', 256});
+  REQUIRE(tokenizer->encode("ab", kPlain) == Ids{257});
+  REQUIRE(tokenizer->encode("b c", kPlain) == Ids{'b', ' ', 'c'});
+  REQUIRE(tokenizer->encode(" a", kPlain) == Ids{258});
+  REQUIRE(tokenizer->piece(258) == " a");
+}
+
+TEST_CASE("llama-bpe takes a word that is a token whole, and begins with BOS") {
+  auto file = byte_pair_file({"a b", "c d", "b c", "a bc", "abc d"}, "llama-bpe");
+  file["tokenizer.ggml.bos_token_id"] = std::int64_t{256 + 5};
+  REQUIRE(make(file)->encode("abcd", kPlain) == Ids{260});
+  REQUIRE(make(file)->encode("abcd", {}) == Ids{261, 260});
+  file["tokenizer.ggml.pre"] = std::string("smaug-bpe");  // the same expression without that rule
+  REQUIRE(make(file)->encode("abcd", {}) == Ids{256, 257});
+}
+
+TEST_CASE("end of generation is what the metadata name and what chat models are known to use") {
+  auto file = byte_pair_file({"a b"});
+  REQUIRE(make(file)->is_end_of_generation(257));  // <|end|>
+  REQUIRE_FALSE(make(file)->is_end_of_generation(256));
+  file["tokenizer.ggml.eot_token_id"] = std::int64_t{256};
+  REQUIRE(make(file)->is_end_of_generation(256));
+}
+
+TEST_CASE("a file without a vocabulary gives a null tokenizer, an unknown kind is refused by name") {
+  REQUIRE(make(MetadataFile({})) == nullptr);
+  REQUIRE(make(MetadataFile({{"tokenizer.ggml.model", std::string("no_vocab")}})) == nullptr);
+  require_error(MetadataFile({{"tokenizer.ggml.model", std::string("bert")}}), ErrorCode::unsupported, "\"bert\"");
+  require_error(byte_pair_file({"a b"}, "nobody"), ErrorCode::unsupported, "\"nobody\"");
+  require_error(byte_pair_file({"a b"}, "nobody"), ErrorCode::unsupported, "llama-bpe, llama3");
+}
+
+TEST_CASE("damaged metadata are refused, each by what is wrong") {
+  using Strings = std::vector<std::string>;
+  auto file = sentencepiece_file({"a"});
+  const auto damaged = [&](const char* key, MetadataValue value) {
+    MetadataFile copy = file;
+    copy[std::string("tokenizer.ggml.") + key] = std::move(value);
+    return copy;
+  };
+  require_error(damaged("tokens", Strings{}), ErrorCode::bad_model, "missing or empty");
+  require_error(damaged("tokens", std::int64_t{3}), ErrorCode::bad_model, "missing or empty");
+  require_error(damaged("scores", std::vector<double>(7)), ErrorCode::bad_model, "scores has 7 entries for 260");
+  require_error(damaged("token_type", std::vector<std::int64_t>(3, 1)), ErrorCode::bad_model, "token_type has 3");
+  require_error(damaged("token_type", std::vector<std::int64_t>(260, 9)), ErrorCode::bad_model, "type 9");
+  require_error(damaged("token_type", std::vector<std::int64_t>(260, 6)), ErrorCode::bad_model, "<0xNN>");
+  require_error(damaged("bos_token_id", std::int64_t{260}), ErrorCode::bad_model, "bos_token_id is 260");
+  require_error(damaged("eot_token_id", std::int64_t{-2}), ErrorCode::bad_model, "eot_token_id is -2");
+  std::vector<double> scores(260);
+  scores[5] = std::nan("");
+  require_error(damaged("scores", scores), ErrorCode::bad_model, "not a number");
+  file.remove("tokenizer.ggml.scores");
+  require_error(file, ErrorCode::bad_model, "scores is missing");
+
+  file = byte_pair_file({"a b"});
+  require_error(damaged("merges", Strings{"a b", "ab"}), ErrorCode::bad_model, "merge 1 (\"ab\") is not two tokens");
+  require_error(damaged("merges", Strings{"a "}), ErrorCode::bad_model, "is not two tokens");
+  require_error(damaged("merges", Strings{""}), ErrorCode::bad_model, "is not two tokens");
+  require_error(damaged("merges", Strings{"a zz"}), ErrorCode::bad_model, "not in the vocabulary");
+  require_error(damaged("merges", Strings{"a c"}), ErrorCode::bad_model, "not in the vocabulary");
+  file.remove("tokenizer.ggml.merges");
+  require_error(file, ErrorCode::bad_model, "merges is missing");
+}
+
+}  // namespace troupe::engine
