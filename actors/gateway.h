@@ -36,20 +36,20 @@ struct StatusSnapshot {
   double uptime_seconds = 0;
   std::uint64_t requests_received = 0;
   std::vector<std::pair<std::string, std::uint64_t>> requests_ended;  // by outcome name, all names
-  std::uint64_t requests_waiting = 0;   // received, encoding or queued
+  std::uint64_t requests_waiting = 0;                                 // received, encoding or queued
   std::uint64_t requests_running = 0;
-  std::uint64_t requests_parked = 0;    // out of credit
+  std::uint64_t requests_parked = 0;  // out of credit
   std::uint64_t prompt_tokens = 0;
-  std::uint64_t cached_tokens = 0;      // of those, served from the prefix cache
+  std::uint64_t cached_tokens = 0;  // of those, served from the prefix cache
   std::uint64_t generated_tokens = 0;
   std::uint64_t preemptions = 0;
   std::uint64_t steps = 0;
-  double step_seconds = 0;              // sum over all steps
-  double last_step_age_seconds = 0;     // health is progress: time since a step ended while work waits
+  double step_seconds = 0;           // sum over all steps
+  double last_step_age_seconds = 0;  // health is progress: time since a step ended while work waits
   std::uint32_t blocks_total = 0;
   std::uint32_t blocks_free = 0;
-  std::uint32_t blocks_cached = 0;      // in the prefix tree
-  std::uint32_t blocks_referenced = 0;  // held by running sequences
+  std::uint32_t blocks_cached = 0;           // in the prefix tree
+  std::uint32_t blocks_referenced = 0;       // held by running sequences
   std::uint64_t prefix_blocks_computed = 0;  // blocks published to the tree
   std::uint64_t evictions = 0;
   std::uint64_t worker_restarts = 0;
@@ -69,11 +69,11 @@ struct ModelDescription {
 
 struct GatewayOptions {
   std::string model_path;
-  std::string model_alias;            // what clients call it; empty: general.name or the file's stem
-  engine::LoadOptions load;           // `team` and `progress` are filled in here
-  std::uint32_t num_threads = 0;      // of the compute team; 0: engine::default_num_threads()
-  std::uint32_t max_step_tokens = 512;    // tokens of one step, all sequences together
-  std::uint32_t max_sequences = 64;       // running at once
+  std::string model_alias;              // what clients call it; empty: general.name or the file's stem
+  engine::LoadOptions load;             // `team` and `progress` are filled in here
+  std::uint32_t num_threads = 0;        // of the compute team; 0: engine::default_num_threads()
+  std::uint32_t max_step_tokens = 512;  // tokens of one step, all sequences together
+  std::uint32_t max_sequences = 64;     // running at once
   std::uint32_t max_queued_requests = 1024;
   std::uint64_t max_queued_tokens = 1u << 22;
   std::uint32_t max_requests_per_uid = 512;

@@ -20,15 +20,15 @@ struct Request {
   std::uint32_t uid = 0;  // the tenant, from the kernel (SO_PEERCRED), never from the client
   std::string model;      // empty: the only or default model
   std::variant<std::string, std::vector<TokenId>> prompt;  // text, or exact ids
-  bool add_special = true;     // text only: BOS as the vocabulary asks
-  bool parse_special = false;  // text only: control tokens written as text become their ids
+  bool add_special = true;                                 // text only: BOS as the vocabulary asks
+  bool parse_special = false;                              // text only: control tokens written as text become their ids
   engine::SamplingParams sampling;
-  bool has_seed = false;       // else the gateway draws one and reports it
+  bool has_seed = false;  // else the gateway draws one and reports it
   std::vector<std::string> stop_strings;
   std::optional<std::chrono::milliseconds> deadline;  // from submission; the stream ends with what it has
-  std::int32_t priority = 0;   // lower is earlier
-  std::string cache_scope;     // empty: the caller's uid; "public": shared by all; else a name within the uid
-  std::uint64_t credit = 0;    // tokens that may be sent before the client grants more
+  std::int32_t priority = 0;                          // lower is earlier
+  std::string cache_scope;   // empty: the caller's uid; "public": shared by all; else a name within the uid
+  std::uint64_t credit = 0;  // tokens that may be sent before the client grants more
 };
 
 inline constexpr std::size_t kMaxPromptBytes = 8u << 20;
@@ -39,12 +39,12 @@ inline constexpr std::size_t kMaxScopeBytes = 64;
 // Counts and times of an ended request.
 struct Usage {
   std::uint32_t prompt_tokens = 0;
-  std::uint32_t cached_tokens = 0;     // of the prompt, served from the prefix cache at first admission
-  std::uint32_t completion_tokens = 0; // emitted
-  double queue_seconds = 0;    // submission to first step
-  double prefill_seconds = 0;  // first step to first token
-  double decode_seconds = 0;   // first token to last
-  double ttft_seconds = 0;     // submission to first token
+  std::uint32_t cached_tokens = 0;      // of the prompt, served from the prefix cache at first admission
+  std::uint32_t completion_tokens = 0;  // emitted
+  double queue_seconds = 0;             // submission to first step
+  double prefill_seconds = 0;           // first step to first token
+  double decode_seconds = 0;            // first token to last
+  double ttft_seconds = 0;              // submission to first token
   std::uint32_t preemptions = 0;
 };
 
@@ -60,10 +60,10 @@ struct TokenRun {
 // How a stream ended. Exactly one per submitted request, after its last TokenRun.
 struct End {
   scheduler::Outcome outcome = scheduler::Outcome::internal;
-  std::string message;  // for refused and failed: what to do about it
-  std::string field;    // refused: the offending field, if one
-  std::string stop;     // the stop string that matched
-  std::optional<std::uint64_t> limit;           // refused: the limit that was met
+  std::string message;                 // for refused and failed: what to do about it
+  std::string field;                   // refused: the offending field, if one
+  std::string stop;                    // the stop string that matched
+  std::optional<std::uint64_t> limit;  // refused: the limit that was met
   std::optional<std::chrono::milliseconds> retry_after;
   std::uint64_t seed = 0;  // the seed that was used
   Usage usage;

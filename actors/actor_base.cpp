@@ -1,0 +1,32 @@
+#include "actors/actor_base.h"
+
+#include <spdlog/spdlog.h>
+
+#include <exception>
+#include <string>
+
+namespace troupe::actors {
+
+ActorBase::ActorBase(caf::actor_config& cfg, const char* name) : event_based_actor(cfg), name_(name) {
+  // Neither handler prints the message itself: it may hold somebody's prompt.
+  set_default_handler([this](caf::scheduled_actor*, caf::message_view&) -> caf::result<caf::message> {
+    spdlog::error("{}: got a message it does not know", name_);
+    return caf::make_error(caf::sec::unexpected_message);
+  });
+  set_error_handler([this](caf::error& error) {
+    spdlog::warn("{}: a request went unanswered: {}", name_, home_system().render(error));
+  });
+  set_exception_handler([this](std::exception_ptr& thrown) -> caf::error {
+    std::string what = "an unknown exception";
+    try {
+      std::rethrow_exception(thrown);
+    } catch (const std::exception& e) {
+      what = e.what();
+    } catch (...) {
+    }
+    spdlog::error("{}: ended by an exception: {}", name_, what);
+    return caf::sec::runtime_error;
+  });
+}
+
+}  // namespace troupe::actors

@@ -1,0 +1,330 @@
+#include "actors/batch.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "actors/batch_live.h"
+#include "actors/request_check.h"
+#include "config/assert.h"
+
+namespace troupe::actors {
+namespace {
+
+using scheduler::Outcome;
+
+Outcome outcome_of(engine::Finish finish) {
+  switch (finish) {
+    case engine::Finish::eos:
+      return Outcome::eos;
+    case engine::Finish::stop_id:
+      return Outcome::stop_id;
+    case engine::Finish::length:
+      return Outcome::length;
+    case engine::Finish::running:
+      break;
+  }
+  TROUPE_ASSERT(!"a row that goes on has no outcome");
+  return Outcome::internal;
+}
+
+}  // namespace
+
+Batch::Batch(BatchOptions options, StreamTable& streams)
+    : options_(std::move(options)),
+      streams_(streams),
+      queue_(options_.queue),
+      planner_(options_.planner),
+      last_sequence_(options_.epoch << 40) {}  // ids of different epochs differ
+
+Batch::~Batch() = default;
+
+void Batch::enqueue(std::shared_ptr<const Assignment> task, TimePoint now) {
+  if (Live* old = find(task->request)) {
+    if (old->generation() >= task->generation) return;
+    drop(*old);
+  }
+  auto owned = std::make_unique<Live>(std::move(task), options_.tokenizer);
+  Live& live = *owned;
+  requests_.emplace(live.request(), std::move(owned));
+  const Request& body = *live.task->body;
+  live.rank = {.priority = body.priority, .arrival = live.request()};
+  live.granted = live.task->granted;
+  live.tokens = *live.task->prompt;
+  const auto fit = scheduler::check_fit(demand_of(live), options_.capacity);
+  TROUPE_ASSERT(std::holds_alternative<scheduler::Fits>(fit));  // the intake asked the same
+  live.max_known = std::get<scheduler::Fits>(fit).max_known;
+
+  // What was sent before the batcher died is not sent again; only the state it leads to is rebuilt.
+  for (const TokenId id : live.task->emitted) {
+    live.tokens.push_back(id);
+    ++live.emitted;
+    if (auto piece = live.answer.push(id); piece.stop) return end(live, Outcome::stop_string, *piece.stop, now);
+  }
+  if (live.tokens.size() >= live.max_known) return end(live, Outcome::length, {}, now);
+  if (live.emitted >= live.granted) {
+    live.place = Place::waiting;
+    streams_.set_state(live.request(), live.generation(), RequestState::parked);
+    return;
+  }
+  if (live.generation() > 1) return queue_again(live);  // admitted before: no bound counts now
+  predictions_fresh_ = false;
+  if (auto full = queue_.push(live.request(), demand_of(live))) {
+    streams_.end(live.request(), live.generation(), refused(std::move(*full)), now);
+    requests_.erase(live.request());
+  }
+}
+
+void Batch::retry() {
+  something_came_back_ = true;
+  planner_.retry_denied();
+}
+
+void Batch::forget(RequestId request) {
+  if (Live* live = find(request)) drop(*live);
+}
+
+void Batch::forget_all() {
+  while (!requests_.empty()) drop(*requests_.begin()->second);
+}
+
+void Batch::credit(RequestId request, std::uint64_t granted) {
+  Live* live = find(request);
+  if (!live || granted <= live->granted) return;
+  live->granted = granted;
+  if (live->place == Place::waiting) {
+    streams_.set_state(live->request(), live->generation(), RequestState::queued);
+    queue_again(*live);
+  } else if (live->parked) {
+    live->parked = false;
+    planner_.unpark(live->sequence);
+    streams_.set_state(live->request(), live->generation(), RequestState::running);
+  }
+}
+
+void Batch::keeper_replied(const LeaseReply& reply) {
+  for (const cache::LeaseAnswer& answer : reply.effects.answers) {
+    Live* live = find_sequence(answer.sequence);
+    if (!live || answer.epoch != options_.epoch) continue;  // ended meanwhile; its Release is on the way
+    live->seen = std::max(live->seen, answer.number);
+    if (const auto* acquired_blocks = std::get_if<cache::Acquired>(&answer.body)) {
+      acquired(*live, *acquired_blocks);
+    } else if (const auto* more = std::get_if<cache::Extended>(&answer.body)) {
+      live->table.insert(live->table.end(), more->blocks.begin(), more->blocks.end());
+      live->new_blocks.insert(live->new_blocks.end(), more->blocks.begin(), more->blocks.end());
+      planner_.grant(live->sequence, static_cast<std::uint32_t>(more->blocks.size()));
+    } else if (const auto* canonical = std::get_if<cache::Committed>(&answer.body)) {
+      committed(*live, *canonical);
+    } else if (std::holds_alternative<cache::Short>(answer.body)) {
+      if (live->place == Place::acquiring) {
+        acquisition_is_short(*live);
+      } else {
+        planner_.deny(live->sequence);
+      }
+    }
+  }
+  for (const cache::Inheritance& heir : reply.effects.inherited) planner_.inherit(heir.sequence, heir.rank);
+  if (!reply.predictions.empty()) {
+    for (const Prediction& prediction : reply.predictions) queue_.set_prediction(prediction.request, prediction.tokens);
+    predictions_asked_ = false;
+    predictions_fresh_ = true;
+  }
+}
+
+void Batch::step_ended(const engine::StepResult& result, TimePoint now) {
+  TROUPE_ASSERT(step_running_ && result.epoch == options_.epoch && result.step == step_);
+  step_running_ = false;
+  something_came_back_ = true;
+  leases_.push_back(StepEnded{.epoch = result.epoch, .step = result.step});
+  for (const engine::ItemResult& row : result.items) {
+    Live* live = find_sequence(row.sequence);
+    if (!live) continue;  // cancelled during the step
+    planner_.advance(row.sequence, static_cast<std::uint32_t>(row.tokens.size()));
+    take_row(*live, row, now);
+  }
+}
+
+// What a step brought for one sequence: text, stop strings, the stream, full blocks, the end.
+void Batch::take_row(Live& live, const engine::ItemResult& row, TimePoint now) {
+  Emission out{.request = live.request(),
+               .generation = live.generation(),
+               .first_index = live.emitted,
+               .ids = {},
+               .text_offset = live.answer.text_bytes(),
+               .text = {},
+               .logprobs = {}};
+  std::optional<std::string> stop;
+  for (const engine::SampledToken& token : row.tokens) {
+    live.tokens.push_back(token.id);
+    ++live.emitted;
+    out.ids.push_back(token.id);
+    if (live.task->body->sampling.num_logprobs >= 0) out.logprobs.push_back(token);
+    Answer::Piece piece = live.answer.push(token.id);
+    out.text += piece.text;
+    stop = std::move(piece.stop);
+    if (stop) break;  // tokens past the match are neither sent nor counted
+  }
+  const bool finished = row.finish != engine::Finish::running;
+  if (finished && !stop) {
+    Answer::Piece rest = live.answer.finish();
+    out.text += rest.text;
+    stop = std::move(rest.stop);
+  }
+  const bool has_news = !out.ids.empty() || !out.text.empty();
+  const bool alive = !has_news || streams_.deliver(std::move(out), now);
+  commit_full_blocks(live);
+  if (!alive) {
+    drop(live);
+  } else if (stop) {
+    end(live, Outcome::stop_string, *stop, now);
+  } else if (finished) {
+    end(live, outcome_of(row.finish), {}, now);
+  } else if (live.emitted >= live.granted) {
+    park(live);
+  }
+}
+
+void Batch::commit_full_blocks(Live& live) {
+  const scheduler::BlockRange full = planner_.newly_full(live.sequence);
+  if (full.num_blocks == 0) return;
+  const auto first = live.tokens.begin() + static_cast<std::ptrdiff_t>(full.first_block) * kBlockSize;
+  const auto last = first + static_cast<std::ptrdiff_t>(full.num_blocks) * kBlockSize;
+  leases_.push_back(cache::Commit{.key = next_key(live), .first_block = full.first_block, .tokens = {first, last}});
+}
+
+void Batch::committed(Live& live, const cache::Committed& answer) {
+  for (std::uint32_t i = 0; i < answer.blocks.size(); ++i) {
+    const std::uint32_t index = answer.first_block + i;
+    if (live.table[index] == answer.blocks[i]) continue;
+    live.table[index] = answer.blocks[i];
+    swaps_.push_back({.sequence = live.sequence, .index = index, .block = answer.blocks[i]});
+  }
+}
+
+void Batch::park(Live& live) {
+  live.parked = true;
+  planner_.park(live.sequence);
+  leases_.push_back(cache::Yield{.key = next_key(live)});
+  streams_.set_state(live.request(), live.generation(), RequestState::parked);
+}
+
+// Gives up the sequence: its blocks come back once the last step planned with it is done.
+void Batch::leave_the_cache(Live& live) {
+  leases_.push_back(cache::Release{.key = next_key(live), .after_step = live.last_step});
+  something_came_back_ = true;
+  if (live.place == Place::running) {
+    planner_.remove(live.sequence);
+    const auto unopened =
+        std::find_if(opens_.begin(), opens_.end(), [&](const auto& spec) { return spec.id == live.sequence; });
+    if (unopened != opens_.end()) {
+      opens_.erase(unopened);
+    } else {
+      closes_.push_back(live.sequence);
+    }
+    std::erase_if(swaps_, [&](const BlockSwap& swap) { return swap.sequence == live.sequence; });
+  } else {
+    --num_acquiring_;
+    std::erase(short_, live.request());
+  }
+  sequences_.erase(live.sequence);
+  live.sequence = 0;
+  live.asked_with = nullptr;
+  live.number = live.seen = 0;
+  live.last_step = 0;
+  live.is_short = live.parked = false;
+  live.table.clear();
+  live.new_blocks.clear();
+}
+
+void Batch::drop(Live& live) {
+  if (live.place == Place::queued) {
+    queue_.remove(live.request());
+    predictions_fresh_ = false;
+  } else if (live.place != Place::waiting) {
+    leave_the_cache(live);
+  }
+  requests_.erase(live.request());
+}
+
+void Batch::end(Live& live, Outcome outcome, std::string stop, TimePoint now) {
+  End how;
+  how.outcome = outcome;
+  how.stop = std::move(stop);
+  streams_.end(live.request(), live.generation(), std::move(how), now);
+  drop(live);
+}
+
+void Batch::turn(TimePoint now) {
+  admit();
+  ask_for_blocks();
+  if (step_running_) return;
+  make_room();
+  plan_step(now);
+}
+
+void Batch::ask_for_blocks() {
+  needs_.clear();
+  planner_.needs(needs_);
+  for (const scheduler::BlockNeed& need : needs_) {
+    Live* live = find_sequence(need.sequence);
+    leases_.push_back(cache::Extend{.key = next_key(*live), .num_blocks = need.num_blocks});
+  }
+}
+
+void Batch::plan_step(TimePoint now) {
+  planner_.plan(step_ + 1, options_.epoch, plan_);
+  if (plan_.items.empty()) return;
+  ++step_;
+  step_running_ = true;
+  batch_.step = step_;
+  batch_.epoch = options_.epoch;
+  for (const scheduler::PlanItem& item : plan_.items) {
+    Live& live = *find_sequence(item.sequence);
+    live.last_step = step_;
+    if (!live.was_running) {
+      live.was_running = true;
+      streams_.started(live.request(), live.generation(), live.cached_tokens, now);
+    }
+    batch_.items.push_back({.sequence = item.sequence,
+                            .num_tokens = item.num_tokens,
+                            .output = item.wants_logits ? engine::Output::sample : engine::Output::none,
+                            .new_blocks = std::exchange(live.new_blocks, {})});
+  }
+}
+
+std::vector<LeaseMessage> Batch::take_leases() { return std::exchange(leases_, {}); }
+
+std::shared_ptr<StepWork> Batch::take_work() {
+  // Swaps and opens wait for the next step; closes free memory, so they go at once if nothing runs.
+  if (batch_.items.empty() && (closes_.empty() || step_running_)) return nullptr;
+  auto work = std::make_shared<StepWork>();
+  work->closes = std::exchange(closes_, {});
+  work->swaps = std::exchange(swaps_, {});
+  work->opens = std::exchange(opens_, {});
+  work->batch = std::exchange(batch_, {});
+  return work;
+}
+
+Batch::Live* Batch::find(RequestId request) {
+  const auto it = requests_.find(request);
+  return it == requests_.end() ? nullptr : it->second.get();
+}
+
+Batch::Live* Batch::find_sequence(SequenceId sequence) {
+  const auto it = sequences_.find(sequence);
+  return it == sequences_.end() ? nullptr : it->second;
+}
+
+scheduler::Demand Batch::demand_of(const Live& live) const {
+  const Request& body = *live.task->body;
+  return {.uid = body.uid,
+          .rank = live.rank,
+          .deadline_ms = std::nullopt,  // the intake's timers end streams
+          .prompt_tokens = static_cast<std::uint32_t>(live.task->prompt->size()),
+          .max_tokens = body.sampling.max_tokens};
+}
+
+cache::LeaseKey Batch::next_key(Live& live) {
+  return {.epoch = options_.epoch, .sequence = live.sequence, .number = ++live.number, .seen = live.seen};
+}
+
+}  // namespace troupe::actors

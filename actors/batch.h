@@ -1,0 +1,128 @@
+// The running requests of one model: the plain logic of the batcher.
+//
+// Events come in (a request, credit, answers of the keeper, the result of a step); after each the batcher calls
+// turn(), which decides everything that can be decided now, and takes away what is to be sent: messages for the
+// keeper, and at most one step for the worker. What happens to streams goes straight to the stream table. The
+// order of a turn, and why it always makes progress, is explained in scheduler/step_planner.h; the messages of
+// the leases in cache/lease_book.h.
+//
+// A request in here is in one of these places:
+//
+//   queued      in the RequestQueue
+//   acquiring   has a sequence id and asked for its blocks: waiting for the answer, for a leader, or for room
+//   running     in the planner, and open (or about to be opened) in the worker; maybe parked, with its blocks
+//   waiting     out of client credit, without sequence and blocks
+//
+// Not thread-safe: the batcher owns it.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "actors/answer.h"
+#include "actors/step_work.h"
+#include "actors/stream_table.h"
+#include "scheduler/admission.h"
+#include "scheduler/request_queue.h"
+#include "scheduler/step_planner.h"
+
+namespace troupe::actors {
+
+struct BatchOptions {
+  std::uint64_t epoch = 1;  // higher than that of every batch before it on the same keeper and worker
+  scheduler::Capacity capacity;
+  scheduler::PlannerOptions planner;
+  scheduler::QueueLimits queue;
+  std::shared_ptr<const engine::Tokenizer> tokenizer;  // null: answers have no text
+};
+
+class Batch {
+ public:
+  // `streams` must outlive the batch.
+  Batch(BatchOptions options, StreamTable& streams);
+  ~Batch();
+
+  // Takes a request, or goes on with one that another batch had. A newer generation of a request that is in
+  // here already replaces it, an older one is ignored.
+  void enqueue(std::shared_ptr<const Assignment> task, TimePoint now);
+  // Its stream has ended: drops it, also in the middle of a step. Unknown ids are ignored.
+  void forget(RequestId request);
+  void forget_all();
+  // The client's credit is now this much since the beginning; a lower figure than before is ignored.
+  void credit(RequestId request, std::uint64_t granted);
+  void keeper_replied(const LeaseReply& reply);
+  // Blocks of a dead predecessor came back.
+  void retry();
+  void step_ended(const engine::StepResult& result, TimePoint now);
+
+  // Decides what to do next. Call after every event, then send what the take functions give.
+  void turn(TimePoint now);
+  [[nodiscard]] std::vector<LeaseMessage> take_leases();  // for the keeper, in order; maybe none
+  [[nodiscard]] std::shared_ptr<StepWork> take_work();    // for the worker; null: nothing
+  [[nodiscard]] bool step_running() const { return step_running_; }
+  [[nodiscard]] std::size_t num_requests() const { return requests_.size(); }
+
+ private:
+  enum class Place : std::uint8_t { queued, acquiring, running, waiting };
+  struct Live;
+
+  Live* find(RequestId request);
+  Live* find_sequence(SequenceId sequence);
+  scheduler::Demand demand_of(const Live& live) const;
+  cache::LeaseKey next_key(Live& live);
+
+  // Admission (batch_admission.cpp).
+  void queue_again(Live& live);
+  void admit();
+  void ask_for_predictions();
+  void acquire(Live& live);
+  void acquired(Live& live, const cache::Acquired& answer);
+  void acquisition_is_short(Live& live);
+  void retry_shortest();
+  void make_room();
+  void preempt(Live& live);
+
+  // Running.
+  void ask_for_blocks();
+  void plan_step(TimePoint now);
+  void take_row(Live& live, const engine::ItemResult& row, TimePoint now);
+  void commit_full_blocks(Live& live);
+  void committed(Live& live, const cache::Committed& answer);
+  void park(Live& live);
+  void leave_the_cache(Live& live);
+  void drop(Live& live);
+  void end(Live& live, scheduler::Outcome outcome, std::string stop, TimePoint now);
+
+  BatchOptions options_;
+  StreamTable& streams_;
+  scheduler::RequestQueue queue_;
+  scheduler::StepPlanner planner_;
+  std::unordered_map<RequestId, std::unique_ptr<Live>> requests_;
+  std::unordered_map<SequenceId, Live*> sequences_;
+  std::deque<RequestId> short_;      // acquiring, answered Short; the first asks again when something came back
+  std::uint32_t num_acquiring_ = 0;  // requests at Place::acquiring
+  SequenceId last_sequence_ = 0;
+  std::uint64_t step_ = 0;
+  bool step_running_ = false;
+  bool something_came_back_ = false;
+  bool predictions_fresh_ = false;
+  bool predictions_asked_ = false;
+
+  // To be sent.
+  std::vector<LeaseMessage> leases_;
+  std::vector<SequenceId> closes_;
+  std::vector<BlockSwap> swaps_;
+  std::vector<engine::SequenceSpec> opens_;
+  engine::StepBatch batch_;
+
+  // Scratch, kept between turns.
+  scheduler::StepPlan plan_;
+  std::vector<scheduler::BlockNeed> needs_;
+  std::vector<scheduler::RequestNumber> candidates_;
+};
+
+}  // namespace troupe::actors

@@ -1,0 +1,41 @@
+// One request inside a Batch. Only for the files of Batch.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "actors/batch.h"
+
+namespace troupe::actors {
+
+struct Batch::Live {
+  Live(std::shared_ptr<const Assignment> assignment, std::shared_ptr<const engine::Tokenizer> tokenizer)
+      : task(std::move(assignment)), answer(std::move(tokenizer), task->body->stop_strings) {}
+
+  RequestId request() const { return task->request; }
+  std::uint64_t generation() const { return task->generation; }
+
+  std::shared_ptr<const Assignment> task;
+  Place place = Place::queued;
+  cache::Rank rank;
+  std::uint32_t max_known = 0;  // tokens, prompt included, at which it ends at the latest
+  std::vector<TokenId> tokens;  // all known: prompt and emitted
+  Answer answer;
+  std::uint64_t emitted = 0;  // tokens
+  std::uint64_t granted = 0;  // credit
+  bool was_running = false;   // took part in a step of this batch
+  std::uint32_t cached_tokens = 0;
+
+  // Of its present sequence.
+  SequenceId sequence = 0;
+  cache::Tokens asked_with;     // the tokens of its Acquire
+  std::uint32_t number = 0;     // of its last message to the keeper
+  std::uint32_t seen = 0;       // of the last answer applied
+  std::uint64_t last_step = 0;  // planned with it
+  bool is_short = false;        // the last answer to its Acquire was Short
+  bool parked = false;
+  std::vector<BlockId> table;
+  std::vector<BlockId> new_blocks;  // the end of `table` that the worker has not been told of
+};
+
+}  // namespace troupe::actors

@@ -1,0 +1,74 @@
+#include "actors/batcher.h"
+
+#include <memory>
+#include <stdexcept>
+#include <utility>
+
+namespace troupe::actors {
+
+Batcher::Batcher(caf::actor_config& cfg, BatchOptions options, StreamTable& streams, Counters& counters,
+                 caf::actor keeper, caf::actor worker)
+    : ActorBase(cfg, "batcher"),
+      options_(std::move(options)),
+      streams_(streams),
+      counters_(counters),
+      keeper_(std::move(keeper)),
+      worker_(std::move(worker)),
+      batch_(options_, streams) {}
+
+caf::behavior Batcher::make_behavior() {
+  send(keeper_, msg::BeginEpoch{options_.epoch});
+  send(worker_, msg::Quiesce{options_.epoch - 1});
+  return {
+      [this](const msg::Enqueue& enqueue) {
+        if (batch_.num_requests() == 0) counters_.work_arrived(now());
+        batch_.enqueue(enqueue.task, now());
+        turn();
+      },
+      [this](const msg::Credit& credit) {
+        batch_.credit(credit.request, credit.granted);
+        turn();
+      },
+      [this](const msg::Forget& forget) {
+        batch_.forget(forget.request);
+        turn();
+      },
+      [this](const msg::ForgetAll&) {
+        batch_.forget_all();
+        turn();
+      },
+      [this](const msg::Leased& leased) {
+        batch_.keeper_replied(*leased.reply);
+        turn();
+      },
+      [this](const msg::StepResult& step) {
+        counters_.step_ended(step.result->compute_seconds, now());
+        batch_.step_ended(*step.result, now());
+        turn();
+      },
+      [this](const msg::Quiesced& quiesced) {
+        send(keeper_, quiesced);
+        batch_.retry();
+        turn();
+      },
+      [](const msg::Crash&) { throw std::runtime_error("a test asked for it"); },
+  };
+}
+
+void Batcher::on_exit() { keeper_ = worker_ = nullptr; }
+
+TimePoint Batcher::now() { return home_system().clock().now(); }
+
+void Batcher::turn() {
+  batch_.turn(now());
+  // The step first: the worker computes while the keeper answers.
+  if (auto work = batch_.take_work()) {
+    if (!work->batch.items.empty()) counters_.step_began(now());
+    send(worker_, msg::RunStep{options_.epoch, std::move(work)});
+  }
+  auto leases = batch_.take_leases();
+  if (leases.empty()) return;
+  send(keeper_, msg::Lease{std::make_shared<const std::vector<LeaseMessage>>(std::move(leases))});
+}
+
+}  // namespace troupe::actors

@@ -1,0 +1,42 @@
+// Keeps one model busy with everybody's requests. Plain logic: Batch, and scheduler/ and cache/ below it.
+//
+// Steps run back to back without polling: each event is followed by one turn of the batch, whose messages go to the
+// keeper and, if no step is running, the worker. At most four messages per step: RunStep, StepResult, Lease, Leased.
+//
+// Receives  msg::Enqueue     a request, new or resumed
+//           msg::Credit      the client lets us send more
+//           msg::Forget      a stream has ended; msg::ForgetAll: all have
+//           msg::Leased      from the keeper
+//           msg::StepResult  from the worker
+//           msg::Quiesced    from the worker: nothing of an older batcher runs any more
+// Sends     msg::Lease, msg::BeginEpoch, msg::Quiesced to the keeper; msg::RunStep, msg::Quiesce to the worker
+#pragma once
+
+#include "actors/actor_base.h"
+#include "actors/batch.h"
+#include "actors/counters.h"
+#include "actors/messages.h"
+
+namespace troupe::actors {
+
+class Batcher : public ActorBase {
+ public:
+  Batcher(caf::actor_config& cfg, BatchOptions options, StreamTable& streams, Counters& counters, caf::actor keeper,
+          caf::actor worker);
+
+  caf::behavior make_behavior() override;
+  void on_exit() override;
+
+ private:
+  TimePoint now();
+  void turn();
+
+  const BatchOptions options_;
+  StreamTable& streams_;
+  Counters& counters_;
+  caf::actor keeper_;
+  caf::actor worker_;
+  Batch batch_;
+};
+
+}  // namespace troupe::actors

@@ -1,0 +1,272 @@
+#include "actors/gateway.h"
+
+#include <spdlog/spdlog.h>
+
+#include <filesystem>
+#include <random>
+#include <utility>
+
+#include "actors/actor_base.h"
+#include "actors/house.h"
+#include "actors/messages.h"
+#include "actors/supervisor.h"
+#include "actors/testing.h"
+#include "actors/topology.h"
+#include "config/assert.h"
+
+namespace troupe::actors {
+namespace {
+
+// Keeps CAF's threads off the CPUs that compute: there a message would wait for a whole step.
+class BindThreads final : public caf::thread_hook {
+ public:
+  explicit BindThreads(std::vector<int> cpus) : cpus_(std::move(cpus)) {}
+  void init(caf::actor_system&) override {}
+  void thread_started() override { bind_this_thread(cpus_); }
+  void thread_terminates() override {}
+
+ private:
+  std::vector<int> cpus_;
+};
+
+// `sharing`: idle workers sleep instead of polling, and a message never waits behind its sender.
+struct SystemConfig : caf::actor_system_config {
+  explicit SystemConfig(std::vector<int> cpus) {
+    set("scheduler.policy", caf::atom("sharing"));
+    set("scheduler.max-threads", std::size_t{2});
+    set("scheduler.max-throughput", std::size_t{32});
+    add_thread_hook<BindThreads>(std::move(cpus));
+  }
+};
+
+std::uint64_t draw_seed() {
+  std::random_device device;
+  return (std::uint64_t{device()} << 32) | device();
+}
+
+Error not_ready(const ModelState& model) {
+  if (const auto error = model.error()) return *error;
+  return {ErrorCode::busy, "the model is still loading (" + std::to_string(static_cast<int>(model.fraction() * 100)) +
+                               " %); try again later"};
+}
+
+// What can be said about the options without loading anything.
+Status check_options(const GatewayOptions& options) {
+  if (auto file = engine::open_gguf(options.model_path); !file) return file.error();
+  if (!options.load.kernels.empty()) {
+    const kernels::KernelTable* table = kernels::find_table(options.load.kernels);
+    if (!table) {
+      std::string known;
+      for (const kernels::KernelTable* each : kernels::supported_tables()) {
+        known += (known.empty() ? "" : ", ") + std::string(each->name);
+      }
+      return Error{ErrorCode::invalid_argument,
+                   "there is no kernel variant \"" + options.load.kernels + "\"; this CPU runs: " + known};
+    }
+    if (!kernels::is_supported(*table)) {
+      return Error{ErrorCode::unsupported, "this CPU cannot run the kernel variant \"" + options.load.kernels + "\""};
+    }
+  }
+  if (options.max_step_tokens == 0 || options.max_sequences == 0 || options.max_queued_requests == 0) {
+    return Error{ErrorCode::invalid_argument, "max_step_tokens, max_sequences and max_queued_requests must be above 0"};
+  }
+  return Ok{};
+}
+
+class GatewayImpl final : public Gateway {
+ public:
+  explicit GatewayImpl(GatewayOptions options);
+  ~GatewayImpl() override;
+
+  RequestId submit(Request request, std::shared_ptr<StreamSink> sink) override;
+  void cancel(RequestId id) override { caf::anon_send(supervisor_, msg::Cancel{id}); }
+  void credit(RequestId id, std::uint64_t tokens) override;
+  Readiness readiness() const override { return model_.readiness(); }
+  double load_fraction() const override { return model_.fraction(); }
+  void status(std::function<void(StatusSnapshot)> done) override;
+  std::shared_ptr<const engine::LoadedModel> model() const override { return model_.model(); }
+  std::vector<ModelDescription> models() const override;
+  void tokenize(std::string text, engine::EncodeOptions options,
+                std::function<void(Result<std::vector<TokenId>>)> done) override;
+  void detokenize(std::vector<TokenId> ids, std::function<void(Result<std::string>)> done) override;
+  void drain(std::function<void()> done) override;
+  void on_loaded(std::function<void(Status)> done) override { model_.on_loaded(std::move(done)); }
+  void crash(Role role) { caf::anon_send(supervisor_, msg::Crash{role}); }
+
+ private:
+  void load();
+  Result<std::shared_ptr<const engine::Tokenizer>> vocabulary() const;
+
+  // In this order: what is above outlives what is below.
+  GatewayOptions options_;
+  CpuPlan cpus_;
+  ModelState model_;
+  StreamTable streams_;
+  Counters counters_;
+  SystemConfig config_;
+  std::unique_ptr<caf::actor_system> system_;
+  std::unique_ptr<ThreadPool> texts_;  // these two send to actors: they end before the system
+  std::unique_ptr<ComputePool> compute_;
+  caf::actor supervisor_;
+};
+
+GatewayOptions with_defaults(GatewayOptions options) {
+  if (options.num_threads == 0) options.num_threads = engine::default_num_threads();
+  if (options.tokenizer_threads == 0) options.tokenizer_threads = 1;
+  options.load.max_sequences = options.max_sequences;
+  return options;
+}
+
+GatewayImpl::GatewayImpl(GatewayOptions options)
+    : options_(with_defaults(std::move(options))),
+      cpus_(plan_cpus(allowed_places(), options_.num_threads)),
+      model_(options_.model_alias.empty() ? std::filesystem::path(options_.model_path).stem().string()
+                                          : options_.model_alias),
+      streams_(options_.max_requests_per_uid),
+      counters_(std::chrono::steady_clock::now()),
+      config_(cpus_.rest),
+      system_(std::make_unique<caf::actor_system>(config_)),
+      texts_(std::make_unique<ThreadPool>("texts", options_.tokenizer_threads, kMaxQueuedTexts, cpus_.rest)),
+      compute_(std::make_unique<ComputePool>(options_.num_threads, cpus_.compute)) {
+  supervisor_ = system_->spawn<Supervisor>(House{.options = options_,
+                                                 .streams = streams_,
+                                                 .counters = counters_,
+                                                 .model = model_,
+                                                 .texts = *texts_,
+                                                 .compute = *compute_});
+  compute_->post([this] { load(); });
+}
+
+GatewayImpl::~GatewayImpl() {
+  model_.set_draining();
+  caf::anon_send_exit(supervisor_, caf::exit_reason::user_shutdown);
+  supervisor_ = nullptr;
+  system_->await_all_actors_done();
+  End stopped;
+  stopped.message = "the server stopped before this answer was complete";
+  stopped.outcome = scheduler::Outcome::cancelled;
+  End refused_end = stopped;
+  refused_end.outcome = scheduler::Outcome::draining;
+  refused_end.message = "the server stopped before this request was begun";
+  streams_.end_all(stopped, refused_end, std::chrono::steady_clock::now());
+  texts_.reset();
+  compute_.reset();
+  system_.reset();
+}
+
+// On the compute thread: it has nothing else to do yet, and its team packs the weights.
+void GatewayImpl::load() {
+  engine::LoadOptions load = options_.load;
+  load.team = &compute_->team();
+  load.progress = [this](double fraction) { model_.set_fraction(fraction); };
+  const TimePoint start = std::chrono::steady_clock::now();
+  auto loaded = engine::LoadedModel::load(options_.model_path, load);
+  if (loaded) {
+    const std::shared_ptr<engine::LoadedModel>& model = *loaded;
+    const std::string name = options_.model_alias.empty() ? model->info().name : options_.model_alias;
+    spdlog::info("loaded model \"{}\" in {:.2f} s: {} threads, kernels {}, {} cache blocks of {} bytes, numerics {}",
+                 name, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(),
+                 options_.num_threads, model->kernels().name, model->arena()->num_blocks(),
+                 model->arena()->bytes_per_block(), model->numerics_id());
+    model_.loaded(model, name);
+  } else {
+    spdlog::error("the model could not be loaded: {}", loaded.error().message);
+    model_.failed(loaded.error());
+  }
+  caf::anon_send(supervisor_, msg::ModelLoaded{});
+}
+
+RequestId GatewayImpl::submit(Request request, std::shared_ptr<StreamSink> sink) {
+  if (!request.has_seed) {
+    request.sampling.seed = draw_seed();
+    request.has_seed = true;
+  }
+  const RequestId id = streams_.add(std::move(request), std::move(sink), std::chrono::steady_clock::now());
+  caf::anon_send(supervisor_, msg::Submit{id});
+  return id;
+}
+
+void GatewayImpl::credit(RequestId id, std::uint64_t tokens) {
+  if (const auto granted = streams_.grant(id, tokens)) caf::anon_send(supervisor_, msg::Credit{id, *granted});
+}
+
+void GatewayImpl::status(std::function<void(StatusSnapshot)> done) {
+  caf::anon_send(supervisor_,
+                 msg::Snapshot{std::make_shared<const std::function<void(StatusSnapshot)>>(std::move(done))});
+}
+
+std::vector<ModelDescription> GatewayImpl::models() const {
+  const auto model = model_.model();
+  if (!model) return {};
+  ModelDescription description;
+  description.name = model_.name();
+  description.info = model->info();
+  description.numerics_id = model->numerics_id();
+  description.kv_bytes_per_token = model->cache_spec().bytes_per_token();
+  if (const auto& vocabulary = model->tokenizer()) {
+    description.bos = vocabulary->bos();
+    description.eos = vocabulary->eos();
+  }
+  description.max_context = model->info().context;
+  return {description};
+}
+
+Result<std::shared_ptr<const engine::Tokenizer>> GatewayImpl::vocabulary() const {
+  const auto model = model_.model();
+  if (!model) return not_ready(model_);
+  if (!model->tokenizer()) return Error{ErrorCode::unsupported, "this model has no vocabulary; use token ids"};
+  return model->tokenizer();
+}
+
+void GatewayImpl::tokenize(std::string text, engine::EncodeOptions options,
+                           std::function<void(Result<std::vector<TokenId>>)> done) {
+  const auto vocabulary_or = vocabulary();
+  if (!vocabulary_or) return done(vocabulary_or.error());
+  if (text.size() > kMaxPromptBytes) {
+    return done(Error{ErrorCode::invalid_argument, "the text has " + std::to_string(text.size()) + " bytes; at most " +
+                                                       std::to_string(kMaxPromptBytes) + " are taken"});
+  }
+  const auto shared_done = std::make_shared<std::function<void(Result<std::vector<TokenId>>)>>(std::move(done));
+  const bool taken = texts_->post([shared_done, vocabulary = *vocabulary_or, text = std::move(text), options] {
+    (*shared_done)(vocabulary->encode(text, options));
+  });
+  if (!taken) (*shared_done)(Error{ErrorCode::busy, "too many texts wait to be encoded; try again later"});
+}
+
+void GatewayImpl::detokenize(std::vector<TokenId> ids, std::function<void(Result<std::string>)> done) {
+  const auto vocabulary_or = vocabulary();
+  if (!vocabulary_or) return done(vocabulary_or.error());
+  const std::uint32_t size = (*vocabulary_or)->size();
+  for (const TokenId id : ids) {
+    if (id < 0 || static_cast<std::uint32_t>(id) >= size) {
+      return done(
+          Error{ErrorCode::invalid_argument,
+                "token " + std::to_string(id) + " is not in the vocabulary (0 to " + std::to_string(size - 1) + ")"});
+    }
+  }
+  const auto shared_done = std::make_shared<std::function<void(Result<std::string>)>>(std::move(done));
+  const bool taken = texts_->post(
+      [shared_done, vocabulary = *vocabulary_or, ids = std::move(ids)] { (*shared_done)(vocabulary->decode(ids)); });
+  if (!taken) (*shared_done)(Error{ErrorCode::busy, "too many texts wait to be decoded; try again later"});
+}
+
+void GatewayImpl::drain(std::function<void()> done) {
+  model_.set_draining();
+  caf::anon_send(supervisor_, msg::Drain{options_.drain_timeout});
+  streams_.when_empty(std::move(done));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Gateway>> Gateway::start(GatewayOptions options) {
+  if (const Status status = check_options(options); !status) return status.error();
+  return std::unique_ptr<Gateway>(std::make_unique<GatewayImpl>(std::move(options)));
+}
+
+void crash_for_test(Gateway& gateway, Role role) {
+  auto* impl = dynamic_cast<GatewayImpl*>(&gateway);
+  TROUPE_ASSERT(impl != nullptr);
+  impl->crash(role);
+}
+
+}  // namespace troupe::actors

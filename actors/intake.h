@@ -1,0 +1,63 @@
+// Looks at every request first: checks it, refuses what can never or not now be served, has its text encoded,
+// and passes it to the batcher. Also keeps the clock: a request's deadline ends it wherever it is.
+//
+// Plain logic: request_check.h, scheduler/admission.h. The records are in the stream table, so an intake that died
+// is replaced by one that finds everything there.
+//
+// Receives  msg::Submit    a new request: ends, waits for the model, or goes on to be encoded
+//           msg::Encoded   its text as ids
+//           msg::Deadline  of a request that may have ended long ago
+//           msg::Forget    a stream that was ended by somebody else
+//           msg::Wire      whom to talk to; a new batcher gets all that the last one had
+// Sends     msg::Encode to a tokenizer, msg::Enqueue and msg::Forget to the batcher
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <set>
+
+#include "actors/actor_base.h"
+#include "actors/house.h"
+#include "actors/messages.h"
+#include "actors/request_check.h"
+
+namespace troupe::actors {
+
+class Intake : public ActorBase {
+ public:
+  Intake(caf::actor_config& cfg, const House& house);
+
+  caf::behavior make_behavior() override;
+  void on_exit() override;
+
+ private:
+  TimePoint now();
+  void arm_deadline(RequestId request);
+  void look_at(RequestId request);
+  void admit(RequestId request, const Request& body);
+  void encode(RequestId request, std::shared_ptr<const Request> body);
+  void encoded(RequestId request, std::vector<TokenId> ids);
+  void wire(const std::shared_ptr<const Wiring>& wiring);
+  void end(RequestId request, End how);
+
+  const House house_;
+  std::shared_ptr<const Wiring> wiring_;
+  ServingLimits limits_;
+  std::set<RequestId> waiting_;  // for the model to load, oldest first
+  std::size_t next_tokenizer_ = 0;
+};
+
+// Encodes short texts. The vocabulary is immutable and shared.
+//
+// Receives  msg::Encode -> sends msg::Encoded to the sender
+class TextEncoder : public ActorBase {
+ public:
+  TextEncoder(caf::actor_config& cfg, std::shared_ptr<const engine::Tokenizer> tokenizer);
+
+  caf::behavior make_behavior() override;
+
+ private:
+  std::shared_ptr<const engine::Tokenizer> tokenizer_;
+};
+
+}  // namespace troupe::actors

@@ -1,0 +1,130 @@
+// Every message that our actors exchange. All of them stay inside the process.
+//
+// Plain structs; what is large travels behind a shared pointer. A receiver names them in the comment above
+// its class.
+#pragma once
+
+#include <caf/all.hpp>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "actors/gateway.h"
+#include "actors/step_work.h"
+#include "actors/stream_table.h"
+
+namespace troupe::actors {
+
+// The actors that a supervisor restarts.
+enum class Role : std::uint8_t { telemetry, intake, keeper, worker, batcher };
+inline constexpr std::size_t kNumRoles = 5;
+
+// Whom the intake talks to, as it is now. Sent again whenever it changes.
+struct Wiring {
+  std::shared_ptr<const engine::LoadedModel> model;  // null while loading
+  std::vector<caf::actor> tokenizers;
+  caf::actor batcher;  // null while there is none
+};
+
+namespace msg {
+
+// Requests.
+struct Submit {
+  RequestId request;
+};
+struct Cancel {
+  RequestId request;
+};
+struct Credit {
+  RequestId request;
+  std::uint64_t granted;  // since the beginning
+};
+struct Deadline {
+  RequestId request;
+};
+struct Forget {  // the stream has ended: drop all that is left of it
+  RequestId request;
+};
+struct ForgetAll {};
+struct Encode {
+  RequestId request;
+  std::shared_ptr<const Request> body;
+};
+struct Encoded {
+  RequestId request;
+  std::shared_ptr<std::vector<TokenId>> ids;
+};
+struct Enqueue {
+  std::shared_ptr<const Assignment> task;
+};
+
+// Steps and leases.
+struct Lease {
+  std::shared_ptr<const std::vector<LeaseMessage>> messages;
+};
+struct Leased {
+  std::shared_ptr<const LeaseReply> reply;
+};
+struct RunStep {
+  std::uint64_t epoch;
+  std::shared_ptr<StepWork> work;
+};
+struct StepResult {
+  std::shared_ptr<const engine::StepResult> result;
+};
+struct BeginEpoch {
+  std::uint64_t epoch;
+};
+struct Quiesce {  // let no step of this epoch or an older one run any more
+  std::uint64_t epoch;
+};
+struct Quiesced {
+  std::uint64_t epoch;
+};
+
+// The house.
+struct ModelLoaded {};  // or why not: see ModelState
+struct Wire {
+  std::shared_ptr<const Wiring> wiring;
+};
+struct Restart {};
+struct Drain {
+  std::chrono::milliseconds timeout;
+};
+struct DrainTimeout {};
+struct Snapshot {
+  std::shared_ptr<const std::function<void(StatusSnapshot)>> done;
+};
+struct Crash {  // for tests: the actor in this role throws
+  Role role;
+};
+
+}  // namespace msg
+}  // namespace troupe::actors
+
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::Submit)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::Cancel)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::Credit)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::Deadline)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::Forget)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::ForgetAll)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::Encode)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::Encoded)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::Enqueue)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::Lease)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::Leased)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::RunStep)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::StepResult)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::BeginEpoch)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::Quiesce)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::Quiesced)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::ModelLoaded)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::Wire)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::Restart)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::Drain)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::DrainTimeout)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::Snapshot)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::Crash)

@@ -1,0 +1,35 @@
+// Whether a request can be served at all, before anything is spent on it. Plain logic.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "actors/request.h"
+#include "engine/engine.h"
+#include "scheduler/admission.h"
+
+namespace troupe::actors {
+
+// What a loaded model allows.
+struct ServingLimits {
+  std::string model;  // what clients call it
+  std::uint32_t vocab_size = 0;
+  bool has_vocabulary = false;  // whether text can be encoded
+  scheduler::Capacity capacity;
+};
+
+// What can be told without a model: bytes, stop strings, scope. nullopt: nothing is wrong.
+[[nodiscard]] std::optional<End> check_shape(const Request& request);
+
+// The name, the vocabulary, the sampling parameters and given ids. nullopt: nothing is wrong.
+[[nodiscard]] std::optional<End> check_for_model(const Request& request, const ServingLimits& limits);
+
+// Whether the prompt and its answer fit the context and the cache (scheduler::check_fit). nullopt: they do.
+[[nodiscard]] std::optional<End> check_length(const Request& request, std::size_t prompt_tokens,
+                                              const ServingLimits& limits);
+
+// The end that a refusal is for its stream. Outcomes that time may cure come with a time to retry after.
+[[nodiscard]] End refused(scheduler::Refusal refusal);
+
+}  // namespace troupe::actors

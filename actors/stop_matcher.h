@@ -1,0 +1,34 @@
+// Finds stop strings in streamed text, and holds back what might begin one.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace troupe::actors {
+
+// One per stream; not thread-safe.
+class StopMatcher {
+ public:
+  explicit StopMatcher(std::vector<std::string> stop_strings);  // none of them empty (asserted)
+
+  struct Found {
+    std::string text;                 // may be sent: it cannot become part of a match any more
+    std::optional<std::size_t> stop;  // the stop string that now matched; `text` ends before it
+  };
+  // The next piece of the text. A match may span pieces; the earliest one wins, among those that begin
+  // at the same byte the first given. Not to be called after a match.
+  // O((held + text) x stop strings x their length) at worst; held is shorter than the longest of them.
+  [[nodiscard]] Found push(const std::string& text);
+  // What is still held back, when the stream ends without a match.
+  [[nodiscard]] std::string flush();
+
+ private:
+  std::size_t might_begin_a_stop() const;  // length of the longest end of held_ that begins a stop string
+
+  std::vector<std::string> stops_;
+  std::string held_;
+};
+
+}  // namespace troupe::actors

@@ -1,0 +1,304 @@
+#include "actors/stream_table.h"
+
+#include <algorithm>
+
+#include "config/assert.h"
+
+namespace troupe::actors {
+namespace {
+
+double seconds(TimePoint from, TimePoint to) { return std::chrono::duration<double>(to - from).count(); }
+
+std::size_t place_of(scheduler::Outcome outcome) {
+  const auto table = scheduler::outcomes();
+  for (std::size_t i = 0; i < table.size(); ++i) {
+    if (table[i].outcome == outcome) return i;
+  }
+  TROUPE_ASSERT(!"an outcome that the table lacks");
+  return 0;
+}
+
+std::uint64_t saturating_add(std::uint64_t a, std::uint64_t b) { return a + b < a ? ~std::uint64_t{0} : a + b; }
+
+}  // namespace
+
+StreamTable::StreamTable(std::uint32_t max_requests_per_uid) : quota_(max_requests_per_uid) {}
+
+StreamTable::~StreamTable() { TROUPE_ASSERT(records_.empty() && ends_pending_ == 0); }
+
+RequestId StreamTable::add(Request request, std::shared_ptr<StreamSink> sink, TimePoint now) {
+  auto record = std::make_shared<Record>();
+  record->granted = request.credit;
+  record->request = std::make_shared<const Request>(std::move(request));
+  record->sink = std::move(sink);
+  record->submitted = now;
+  const std::lock_guard lock(mutex_);
+  const RequestId id = ++last_id_;
+  records_.emplace(id, std::move(record));
+  ++counts_.received;
+  ++counts_.in_state[static_cast<std::size_t>(RequestState::received)];
+  ++ends_pending_;
+  return id;
+}
+
+std::shared_ptr<const Request> StreamTable::request(RequestId id) const {
+  const std::lock_guard lock(mutex_);
+  const RecordPtr record = find(id);
+  return record ? record->request : nullptr;
+}
+
+std::optional<TimePoint> StreamTable::deadline(RequestId id) const {
+  const std::lock_guard lock(mutex_);
+  const RecordPtr record = find(id);
+  if (!record || !record->request->deadline) return std::nullopt;
+  return record->submitted + *record->request->deadline;
+}
+
+std::vector<RequestId> StreamTable::live() const {
+  std::vector<RequestId> ids;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [id, record] : records_) ids.push_back(id);
+  }
+  std::sort(ids.begin(), ids.end());
+  return ids;
+}
+
+std::vector<RequestId> StreamTable::unassigned() const {
+  std::vector<RequestId> ids;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [id, record] : records_) {
+      if (!record->prompt) ids.push_back(id);
+    }
+  }
+  std::sort(ids.begin(), ids.end());
+  return ids;
+}
+
+std::uint64_t StreamTable::num_queued() const {
+  const std::lock_guard lock(mutex_);
+  return counts_.in_state[static_cast<std::size_t>(RequestState::encoding)] +
+         counts_.in_state[static_cast<std::size_t>(RequestState::queued)];
+}
+
+std::optional<scheduler::Refusal> StreamTable::admit(RequestId id) {
+  const std::lock_guard lock(mutex_);
+  const RecordPtr record = find(id);
+  if (!record) return std::nullopt;
+  if (!record->admitted) {
+    if (auto refused = quota_.take(record->request->uid)) return refused;
+    record->admitted = true;
+  }
+  move_to(*record, RequestState::encoding);
+  return std::nullopt;
+}
+
+std::shared_ptr<const Assignment> StreamTable::assign(RequestId id, std::vector<TokenId> prompt) {
+  auto shared = std::make_shared<const std::vector<TokenId>>(std::move(prompt));
+  const std::lock_guard lock(mutex_);
+  const RecordPtr record = find(id);
+  if (!record) return nullptr;
+  record->prompt = std::move(shared);
+  move_to(*record, RequestState::queued);
+  return assignment(id, *record);
+}
+
+std::vector<std::shared_ptr<const Assignment>> StreamTable::resume() {
+  std::vector<std::shared_ptr<const Assignment>> all;
+  const std::lock_guard lock(mutex_);
+  for (const auto& [id, record] : records_) {
+    if (!record->prompt) continue;  // still with the intake
+    ++record->generation;
+    move_to(*record, RequestState::queued);
+    all.push_back(assignment(id, *record));
+  }
+  std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a->request < b->request; });
+  return all;
+}
+
+bool StreamTable::set_state(RequestId id, std::uint64_t generation, RequestState state) {
+  const std::lock_guard lock(mutex_);
+  const RecordPtr record = current(id, generation);
+  if (record) move_to(*record, state);
+  return record != nullptr;
+}
+
+bool StreamTable::started(RequestId id, std::uint64_t generation, std::uint32_t cached_tokens, TimePoint now) {
+  const std::lock_guard lock(mutex_);
+  const RecordPtr record = current(id, generation);
+  if (!record) return false;
+  move_to(*record, RequestState::running);
+  if (!record->first_step) {  // a resumed stream keeps the figures of its first start
+    record->first_step = now;
+    record->cached_tokens = cached_tokens;
+    counts_.prompt_tokens += record->prompt->size();
+    counts_.cached_tokens += cached_tokens;
+  }
+  return true;
+}
+
+bool StreamTable::preempted(RequestId id, std::uint64_t generation) {
+  const std::lock_guard lock(mutex_);
+  const RecordPtr record = current(id, generation);
+  if (!record) return false;
+  ++record->preemptions;
+  ++counts_.preemptions;
+  return true;
+}
+
+bool StreamTable::deliver(Emission emission, TimePoint now) {
+  std::unique_lock lock(mutex_);
+  const RecordPtr record = current(emission.request, emission.generation);
+  if (!record) return false;
+
+  TROUPE_ASSERT(emission.first_index <= record->emitted.size());
+  TROUPE_ASSERT(emission.text_offset <= record->text_bytes);
+  TROUPE_ASSERT(emission.logprobs.empty() || emission.logprobs.size() == emission.ids.size());
+  const auto known_ids = std::min<std::uint64_t>(record->emitted.size() - emission.first_index, emission.ids.size());
+  const auto known_text = std::min<std::uint64_t>(record->text_bytes - emission.text_offset, emission.text.size());
+
+  TokenRun run;
+  run.first_index = emission.first_index + known_ids;
+  run.ids.assign(emission.ids.begin() + static_cast<std::ptrdiff_t>(known_ids), emission.ids.end());
+  if (!emission.logprobs.empty()) {
+    run.logprobs.assign(emission.logprobs.begin() + static_cast<std::ptrdiff_t>(known_ids), emission.logprobs.end());
+  }
+  run.text = known_text == 0 ? std::move(emission.text) : emission.text.substr(known_text);
+  if (run.ids.empty() && run.text.empty()) return true;
+
+  record->emitted.insert(record->emitted.end(), run.ids.begin(), run.ids.end());
+  record->text_bytes += run.text.size();
+  if (!run.ids.empty()) {
+    if (!record->first_token) record->first_token = now;
+    record->last_token = now;
+    counts_.generated_tokens += run.ids.size();
+  }
+  record->outbox.emplace_back(std::move(run));
+  hand_over(lock, record);
+  return true;
+}
+
+bool StreamTable::end(RequestId id, std::uint64_t generation, End end, TimePoint now) {
+  std::unique_lock lock(mutex_);
+  if (!current(id, generation)) return false;
+  return end_locked(lock, id, std::move(end), now);
+}
+
+bool StreamTable::end(RequestId id, End end, TimePoint now) {
+  std::unique_lock lock(mutex_);
+  return end_locked(lock, id, std::move(end), now);
+}
+
+void StreamTable::end_all(const End& running, const End& waiting, TimePoint now) {
+  for (const RequestId id : live()) {
+    std::unique_lock lock(mutex_);
+    const RecordPtr record = find(id);
+    if (record) end_locked(lock, id, record->first_step ? running : waiting, now);
+  }
+}
+
+std::optional<std::uint64_t> StreamTable::grant(RequestId id, std::uint64_t tokens) {
+  const std::lock_guard lock(mutex_);
+  const RecordPtr record = find(id);
+  if (!record) return std::nullopt;
+  record->granted = saturating_add(record->granted, tokens);
+  return record->granted;
+}
+
+void StreamTable::when_empty(std::function<void()> done) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (ends_pending_ > 0) {
+      when_empty_.push_back(std::move(done));
+      return;
+    }
+  }
+  done();
+}
+
+StreamCounts StreamTable::counts() const {
+  const std::lock_guard lock(mutex_);
+  StreamCounts counts = counts_;
+  const auto table = scheduler::outcomes();
+  for (std::size_t i = 0; i < table.size(); ++i) counts.ended.emplace_back(table[i].name, ended_[i]);
+  return counts;
+}
+
+StreamTable::RecordPtr StreamTable::find(RequestId id) const {
+  const auto it = records_.find(id);
+  return it == records_.end() ? nullptr : it->second;
+}
+
+StreamTable::RecordPtr StreamTable::current(RequestId id, std::uint64_t generation) const {
+  RecordPtr record = find(id);
+  if (record && record->generation != generation) return nullptr;
+  return record;
+}
+
+void StreamTable::move_to(Record& record, RequestState state) {
+  --counts_.in_state[static_cast<std::size_t>(record.state)];
+  ++counts_.in_state[static_cast<std::size_t>(state)];
+  record.state = state;
+}
+
+bool StreamTable::end_locked(std::unique_lock<std::mutex>& lock, RequestId id, End end, TimePoint now) {
+  const RecordPtr record = find(id);
+  if (!record) return false;
+  move_to(*record, RequestState::ended);
+  records_.erase(id);
+  if (record->admitted) quota_.give_back(record->request->uid);
+  ++ended_[place_of(end.outcome)];
+
+  end.seed = record->request->sampling.seed;
+  Usage& usage = end.usage;
+  usage.prompt_tokens = record->prompt ? static_cast<std::uint32_t>(record->prompt->size()) : 0;
+  usage.cached_tokens = record->cached_tokens;
+  usage.completion_tokens = static_cast<std::uint32_t>(record->emitted.size());
+  usage.preemptions = record->preemptions;
+  usage.queue_seconds = seconds(record->submitted, record->first_step.value_or(now));
+  if (record->first_token) {
+    usage.prefill_seconds = seconds(*record->first_step, *record->first_token);
+    usage.decode_seconds = seconds(*record->first_token, *record->last_token);
+    usage.ttft_seconds = seconds(record->submitted, *record->first_token);
+  }
+  record->outbox.emplace_back(std::move(end));
+  hand_over(lock, record);
+  return true;
+}
+
+// Empties the outbox, calling the sink without the lock. A thread that finds another one at it leaves
+// what it added to that one: order is kept, nobody waits.
+void StreamTable::hand_over(std::unique_lock<std::mutex>& lock, const RecordPtr& record) {
+  if (record->handing_over) return;
+  record->handing_over = true;
+  std::vector<std::function<void()>> done;
+  while (!record->outbox.empty()) {
+    std::variant<TokenRun, End> next = std::move(record->outbox.front());
+    record->outbox.pop_front();
+    lock.unlock();
+    const bool is_end = std::holds_alternative<End>(next);
+    if (is_end) {
+      record->sink->end(std::get<End>(std::move(next)));
+    } else {
+      record->sink->tokens(std::get<TokenRun>(std::move(next)));
+    }
+    lock.lock();
+    if (is_end) record->sink.reset();
+    if (is_end && --ends_pending_ == 0) done = std::exchange(when_empty_, {});
+  }
+  record->handing_over = false;
+  lock.unlock();
+  for (const auto& call : done) call();
+}
+
+std::shared_ptr<const Assignment> StreamTable::assignment(RequestId id, const Record& record) {
+  return std::make_shared<const Assignment>(Assignment{.request = id,
+                                                       .generation = record.generation,
+                                                       .body = record.request,
+                                                       .prompt = record.prompt,
+                                                       .emitted = record.emitted,
+                                                       .granted = record.granted});
+}
+
+}  // namespace troupe::actors

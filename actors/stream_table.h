@@ -1,0 +1,166 @@
+// What is known of every live stream, kept where no actor's death can lose it.
+//
+// The table sits behind the gateway. Actors report to it (a request was encoded, started, emitted
+// tokens, ended), and it alone talks to the sinks: it hands tokens on in order, ends each stream exactly
+// once, and counts. What a batcher that died had sent is remembered, so another one can go on: resume()
+// gives every live request a new generation, and what still arrives from the old one is dropped.
+//
+// Plain and thread-safe: every function may be called from any thread and holds the one lock only for
+// bookkeeping. Sinks and callbacks are called outside of it, one call at a time per stream, so they may
+// call back into the gateway.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "actors/gateway.h"
+#include "actors/request.h"
+#include "scheduler/admission.h"
+
+namespace troupe::actors {
+
+using TimePoint = std::chrono::steady_clock::time_point;
+
+// Where a request is on its way.
+enum class RequestState : std::uint8_t {
+  received,  // not yet looked at, or waiting for the model to load
+  encoding,  // its text is being turned into ids
+  queued,    // waits for a place among the running (also after a preemption)
+  running,   // takes part in steps
+  parked,    // out of client credit
+  ended,
+};
+inline constexpr std::size_t kNumRequestStates = 6;
+
+// All that a batcher needs to run a request, or to go on running it. Immutable, shared between actors.
+struct Assignment {
+  RequestId request = 0;
+  std::uint64_t generation = 0;
+  std::shared_ptr<const Request> body;  // its seed is filled in
+  std::shared_ptr<const std::vector<TokenId>> prompt;
+  std::vector<TokenId> emitted;  // sent before: replayed, never sent again
+  std::uint64_t granted = 0;     // client credit, in tokens since the beginning
+};
+
+// Some tokens and text of one stream, from the batcher that runs it.
+struct Emission {
+  RequestId request = 0;
+  std::uint64_t generation = 0;
+  std::uint64_t first_index = 0;  // of ids[0] among the stream's tokens
+  std::vector<TokenId> ids;
+  std::uint64_t text_offset = 0;  // of text[0] among the stream's bytes of text
+  std::string text;
+  std::vector<engine::SampledToken> logprobs;  // one per id, or none
+};
+
+// Counters since the start, and how many streams are in each state now.
+struct StreamCounts {
+  std::uint64_t received = 0;
+  std::vector<std::pair<std::string, std::uint64_t>> ended;  // by outcome name, all names
+  std::array<std::uint64_t, kNumRequestStates> in_state{};
+  std::uint64_t prompt_tokens = 0;  // of requests that started
+  std::uint64_t cached_tokens = 0;
+  std::uint64_t generated_tokens = 0;
+  std::uint64_t preemptions = 0;
+};
+
+class StreamTable {
+ public:
+  explicit StreamTable(std::uint32_t max_requests_per_uid);
+  ~StreamTable();  // every stream has ended (asserted)
+  StreamTable(const StreamTable&) = delete;
+  StreamTable& operator=(const StreamTable&) = delete;
+
+  // A new stream in state `received`, which owns its request and sink until it ends.
+  RequestId add(Request request, std::shared_ptr<StreamSink> sink, TimePoint now);
+
+  // Null if the stream has ended.
+  std::shared_ptr<const Request> request(RequestId id) const;
+  // When its deadline is, if it has one and has not ended.
+  std::optional<TimePoint> deadline(RequestId id) const;
+  std::vector<RequestId> live() const;  // ascending
+  // The live requests whose prompt is not known as ids yet (`received` or `encoding`), ascending.
+  std::vector<RequestId> unassigned() const;
+
+  // Requests that are being encoded or queued.
+  std::uint64_t num_queued() const;
+  // From `received` to `encoding`: counts against its user's quota from here to its end. What is wrong, if the
+  // quota is used up; nothing also if the stream has ended.
+  std::optional<scheduler::Refusal> admit(RequestId id);
+  // From `encoding` to `queued`: the prompt is known. Null if the stream has ended.
+  std::shared_ptr<const Assignment> assign(RequestId id, std::vector<TokenId> prompt);
+  // Every request that a batcher had or was about to get, under a new generation, oldest first.
+  std::vector<std::shared_ptr<const Assignment>> resume();
+
+  // Reports of a batcher. All are ignored for another generation than the current one, or a stream that
+  // has ended; then they return false: the batcher should forget the request.
+  bool set_state(RequestId id, std::uint64_t generation, RequestState state);
+  bool started(RequestId id, std::uint64_t generation, std::uint32_t cached_tokens, TimePoint now);
+  bool preempted(RequestId id, std::uint64_t generation);
+  // Hands tokens on. What the stream has already is dropped, a gap is a bug (asserted).
+  bool deliver(Emission emission, TimePoint now);
+  bool end(RequestId id, std::uint64_t generation, End end, TimePoint now);
+
+  // Ends the stream whatever its generation, unless it has ended (false). Seed and usage are filled in.
+  bool end(RequestId id, End end, TimePoint now);
+  // Ends every stream: `running` for those that have begun to be computed, `waiting` for the others.
+  void end_all(const End& running, const End& waiting, TimePoint now);
+
+  // Adds to what the client lets us send and returns the sum so far; nothing for a stream that has ended.
+  std::optional<std::uint64_t> grant(RequestId id, std::uint64_t tokens);
+
+  // Calls `done` once no stream is left and the last sink heard its end; at once if that is so now.
+  void when_empty(std::function<void()> done);
+
+  StreamCounts counts() const;
+
+ private:
+  struct Record {
+    std::shared_ptr<const Request> request;
+    std::shared_ptr<StreamSink> sink;
+    std::shared_ptr<const std::vector<TokenId>> prompt;  // null until it is known as ids
+    std::vector<TokenId> emitted;
+    std::uint64_t text_bytes = 0;
+    std::uint64_t granted = 0;
+    std::uint64_t generation = 1;
+    RequestState state = RequestState::received;
+    bool admitted = false;
+    std::uint32_t cached_tokens = 0;
+    std::uint32_t preemptions = 0;
+    TimePoint submitted;
+    std::optional<TimePoint> first_step, first_token, last_token;
+    // What the sink has not heard yet. One thread at a time empties it.
+    std::deque<std::variant<TokenRun, End>> outbox;
+    bool handing_over = false;
+  };
+  using RecordPtr = std::shared_ptr<Record>;
+
+  RecordPtr find(RequestId id) const;                               // null if ended
+  RecordPtr current(RequestId id, std::uint64_t generation) const;  // null if ended or another generation
+  void move_to(Record& record, RequestState state);
+  bool end_locked(std::unique_lock<std::mutex>& lock, RequestId id, End end, TimePoint now);
+  void hand_over(std::unique_lock<std::mutex>& lock, const RecordPtr& record);
+  static std::shared_ptr<const Assignment> assignment(RequestId id, const Record& record);
+
+  mutable std::mutex mutex_;
+  std::unordered_map<RequestId, RecordPtr> records_;
+  scheduler::Quota quota_;
+  RequestId last_id_ = 0;
+  std::uint64_t ends_pending_ = 0;  // streams whose sink has not heard its end
+  std::vector<std::function<void()>> when_empty_;
+  StreamCounts counts_;
+  std::array<std::uint64_t, 256> ended_{};  // by place in scheduler::outcomes()
+};
+
+}  // namespace troupe::actors

@@ -1,0 +1,190 @@
+#include "actors/supervisor.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "actors/batcher.h"
+#include "actors/cache_keeper.h"
+#include "actors/intake.h"
+#include "actors/target_worker.h"
+#include "actors/telemetry.h"
+
+namespace troupe::actors {
+namespace {
+
+constexpr std::array<Role, kNumRoles> kStartOrder{Role::telemetry, Role::intake, Role::keeper, Role::worker,
+                                                  Role::batcher};
+
+const char* name_of(Role role) {
+  switch (role) {
+    case Role::telemetry:
+      return "telemetry";
+    case Role::intake:
+      return "intake";
+    case Role::keeper:
+      return "cache keeper";
+    case Role::worker:
+      return "target worker";
+    case Role::batcher:
+      return "batcher";
+  }
+  return "?";
+}
+
+End ended_as(scheduler::Outcome outcome, std::string message) {
+  End end;
+  end.outcome = outcome;
+  end.message = std::move(message);
+  return end;
+}
+
+}  // namespace
+
+Supervisor::Supervisor(caf::actor_config& cfg, const House& house) : ActorBase(cfg, "supervisor"), house_(house) {
+  set_down_handler([this](const caf::down_msg& down) { child_died(down); });
+}
+
+caf::behavior Supervisor::make_behavior() {
+  start_missing();
+  return {
+      [this](const msg::Submit& m) { pass_on(Role::intake, caf::make_message(m)); },
+      [this](const msg::Snapshot& m) { pass_on(Role::telemetry, caf::make_message(m)); },
+      [this](const msg::Credit& m) { pass_on(Role::batcher, caf::make_message(m)); },
+      [this](const msg::Cancel& m) { cancel(m.request); },
+      [this](const msg::ModelLoaded&) {
+        model_ready_ = house_.model.model() != nullptr;
+        start_missing();
+      },
+      [this](const msg::Restart&) {
+        restart_pending_ = false;
+        if (!gave_up_) start_missing();
+      },
+      [this](const msg::Drain& drain) {
+        spdlog::info("draining: {} streams are open", house_.streams.live().size());
+        delayed_send(this, drain.timeout, msg::DrainTimeout{});
+      },
+      [this](const msg::DrainTimeout&) {
+        end_all(ended_as(scheduler::Outcome::cancelled, "the server shut down before this answer was complete"));
+      },
+      [this](const msg::Crash& m) { pass_on(m.role, caf::make_message(m)); },
+  };
+}
+
+void Supervisor::on_exit() {
+  for (caf::actor& child : children_) {
+    if (child) send_exit(child, caf::exit_reason::user_shutdown);
+    child = nullptr;
+  }
+  for (const caf::actor& tokenizer : tokenizers_) send_exit(tokenizer, caf::exit_reason::user_shutdown);
+  tokenizers_.clear();
+}
+
+TimePoint Supervisor::now() { return home_system().clock().now(); }
+
+void Supervisor::child_died(const caf::down_msg& down) {
+  const auto dead = std::find_if(children_.begin(), children_.end(),
+                                 [&](const caf::actor& child) { return child && child.address() == down.source; });
+  if (dead == children_.end()) return;  // one that was replaced
+  const auto role = static_cast<Role>(dead - children_.begin());
+  *dead = nullptr;  // frees it
+  house_.counters.restarted();
+  deaths_.push_back(now());
+  while (deaths_.front() + kRestartWindow < now()) deaths_.pop_front();
+  spdlog::error("the {} died ({} of at most {} in {} s)", name_of(role), deaths_.size(), kMaxRestarts,
+                kRestartWindow.count());
+  if (deaths_.size() > kMaxRestarts) return give_up();
+
+  if ((role == Role::keeper || role == Role::worker) && child(Role::batcher)) {
+    send_exit(child(Role::batcher), caf::exit_reason::kill);
+    child(Role::batcher) = nullptr;
+  }
+  if (restart_pending_) return;
+  restart_pending_ = true;
+  delayed_send(this, std::chrono::milliseconds(5 << deaths_.size()), msg::Restart{});
+}
+
+void Supervisor::start_missing() {
+  const bool had_all = std::all_of(children_.begin(), children_.end(), [](const caf::actor& c) { return bool{c}; });
+  for (const Role role : kStartOrder) {
+    const bool needs_model = role == Role::keeper || role == Role::worker || role == Role::batcher;
+    if (child(role) || (needs_model && !model_ready_)) continue;
+    if (role == Role::keeper || role == Role::worker) TROUPE_ASSERT(!child(Role::batcher));
+    child(role) = start(role);
+    monitor(child(role));
+  }
+  if (!had_all) wire_intake();
+}
+
+caf::actor Supervisor::start(Role role) {
+  const auto model = house_.model.model();
+  switch (role) {
+    case Role::telemetry:
+      return spawn<Telemetry>(house_);
+    case Role::intake:
+      return spawn<Intake>(house_);
+    case Role::keeper: {
+      // The batcher that follows begins this epoch.
+      const cache::LeaseBookOptions options{.num_blocks = model->arena()->num_blocks(),
+                                            .epoch = epoch_ + 1,
+                                            .await_quiesce = std::exchange(keeper_started_, true)};
+      if (options.await_quiesce) house_.counters.keeper_restarted();
+      return spawn<CacheKeeper>(options, house_.counters);
+    }
+    case Role::worker:
+      return spawn<TargetWorker>(house_.compute, model);
+    case Role::batcher:
+      break;
+  }
+  BatchOptions options;
+  options.epoch = ++epoch_;
+  options.capacity = {.context = model->info().context, .num_blocks = model->arena()->num_blocks()};
+  options.planner = {.max_step_tokens = house_.options.max_step_tokens, .max_sequences = house_.options.max_sequences};
+  options.queue = {.max_requests = house_.options.max_queued_requests,
+                   .max_tokens = house_.options.max_queued_tokens,
+                   .max_requests_per_uid = house_.options.max_requests_per_uid};
+  options.tokenizer = model->tokenizer();
+  return spawn<Batcher>(std::move(options), house_.streams, house_.counters, child(Role::keeper), child(Role::worker));
+}
+
+void Supervisor::wire_intake() {
+  auto wiring = std::make_shared<Wiring>();
+  if (model_ready_) {
+    wiring->model = house_.model.model();
+    while (tokenizers_.size() < house_.options.tokenizer_threads && wiring->model->tokenizer()) {
+      tokenizers_.push_back(spawn<TextEncoder>(wiring->model->tokenizer()));
+    }
+    wiring->tokenizers = tokenizers_;
+    wiring->batcher = child(Role::batcher);
+  }
+  send(child(Role::intake), msg::Wire{std::move(wiring)});
+}
+
+// To a child that is being restarted nothing is sent: what matters is in the stream table, where it will look.
+void Supervisor::pass_on(Role role, const caf::message& message) {
+  if (child(role)) send(child(role), message);
+}
+
+void Supervisor::cancel(RequestId request) {
+  if (!house_.streams.end(request, ended_as(scheduler::Outcome::cancelled, {}), now())) return;
+  pass_on(Role::intake, caf::make_message(msg::Forget{request}));
+  pass_on(Role::batcher, caf::make_message(msg::Forget{request}));
+}
+
+void Supervisor::end_all(const End& how) {
+  house_.streams.end_all(how, how, now());
+  pass_on(Role::batcher, caf::make_message(msg::ForgetAll{}));
+}
+
+void Supervisor::give_up() {
+  gave_up_ = true;
+  spdlog::critical("too many deaths: this server stops serving; restart it");
+  house_.model.failed({ErrorCode::unsupported, "its workers died too often; restart the server"});
+  end_all(ended_as(scheduler::Outcome::worker_lost, "the server's workers died too often; it has to be restarted"));
+  if (child(Role::intake)) return;  // it refuses what comes
+  child(Role::intake) = start(Role::intake);
+  wire_intake();
+}
+
+}  // namespace troupe::actors

@@ -1,0 +1,58 @@
+// Starts the other actors and replaces those that die. The root of the actor system; it never dies itself.
+//
+// Who is restarted: an actor that died. With the keeper or the worker the batcher goes too, since it knew what they
+// held; a new batcher begins a new epoch, waits for the last step of the old one through the worker, and gets every
+// live request from the intake. Clients see a pause. Too many deaths (kMaxRestarts within kRestartWindow) end
+// every stream with Outcome::worker_lost, and the service with it.
+//
+// Receives  msg::Submit, msg::Snapshot  passed on
+//           msg::Cancel                 ends the stream, and tells whoever works for it
+//           msg::Credit                 passed on to the batcher
+//           msg::ModelLoaded            starts what needs a model
+//           msg::Drain                  ends what is left once the time is up
+//           msg::Crash                  passed on, for tests
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "actors/actor_base.h"
+#include "actors/house.h"
+#include "actors/messages.h"
+
+namespace troupe::actors {
+
+class Supervisor : public ActorBase {
+ public:
+  Supervisor(caf::actor_config& cfg, const House& house);
+
+  caf::behavior make_behavior() override;
+  void on_exit() override;
+
+ private:
+  caf::actor& child(Role role) { return children_[static_cast<std::size_t>(role)]; }
+  TimePoint now();
+  void child_died(const caf::down_msg& down);
+  void start_missing();
+  caf::actor start(Role role);
+  void wire_intake();
+  void pass_on(Role role, const caf::message& message);
+  void cancel(RequestId request);
+  void end_all(const End& how);
+  void give_up();
+
+  const House house_;
+  std::array<caf::actor, kNumRoles> children_;
+  std::vector<caf::actor> tokenizers_;
+  std::deque<TimePoint> deaths_;
+  std::uint64_t epoch_ = 0;
+  bool keeper_started_ = false;  // one gave out blocks before
+  bool model_ready_ = false;
+  bool restart_pending_ = false;
+  bool gave_up_ = false;
+};
+
+}  // namespace troupe::actors

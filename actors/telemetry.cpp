@@ -1,0 +1,43 @@
+#include "actors/telemetry.h"
+
+#include <stdexcept>
+
+namespace troupe::actors {
+
+Telemetry::Telemetry(caf::actor_config& cfg, const House& house) : ActorBase(cfg, "telemetry"), house_(house) {}
+
+caf::behavior Telemetry::make_behavior() {
+  return {
+      [this](const msg::Snapshot& snapshot) { (*snapshot.done)(take_snapshot(house_, home_system().clock().now())); },
+      [](const msg::Crash&) { throw std::runtime_error("a test asked for it"); },
+  };
+}
+
+StatusSnapshot take_snapshot(const House& house, TimePoint now) {
+  StatusSnapshot snapshot;
+  snapshot.readiness = house.model.readiness();
+  snapshot.load_fraction = house.model.fraction();
+  snapshot.model = house.model.name();
+  snapshot.num_threads = house.compute.team().num_threads();
+  if (const auto model = house.model.model()) {
+    snapshot.numerics_id = model->numerics_id();
+    snapshot.kernels = model->kernels().name;
+    snapshot.weight_bytes = model->model().weight_bytes();
+    snapshot.kv_bytes = model->arena()->bytes_per_block() * model->arena()->num_blocks();
+  }
+  StreamCounts counts = house.streams.counts();
+  const auto in = [&](RequestState state) { return counts.in_state[static_cast<std::size_t>(state)]; };
+  snapshot.requests_received = counts.received;
+  snapshot.requests_ended = std::move(counts.ended);
+  snapshot.requests_waiting = in(RequestState::received) + in(RequestState::encoding) + in(RequestState::queued);
+  snapshot.requests_running = in(RequestState::running);
+  snapshot.requests_parked = in(RequestState::parked);
+  snapshot.prompt_tokens = counts.prompt_tokens;
+  snapshot.cached_tokens = counts.cached_tokens;
+  snapshot.generated_tokens = counts.generated_tokens;
+  snapshot.preemptions = counts.preemptions;
+  house.counters.fill(snapshot, snapshot.requests_waiting + snapshot.requests_running > 0, now);
+  return snapshot;
+}
+
+}  // namespace troupe::actors

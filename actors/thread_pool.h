@@ -1,0 +1,46 @@
+// Plain threads that run jobs in the order they were posted. No actor runs on them, and they know none:
+// a job brings its result back itself.
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace troupe::actors {
+
+// Thread-safe. The destructor runs what was posted, then joins. An idle pool uses no CPU.
+class ThreadPool {
+ public:
+  // name: of the threads, at most 15 bytes. cpus: all threads are bound to these; empty: not bound.
+  ThreadPool(std::string name, std::uint32_t num_threads, std::size_t max_queued, std::vector<int> cpus = {});
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  // False if max_queued jobs wait already; jobs being run do not count. Jobs must not throw.
+  [[nodiscard]] bool post(std::function<void()> job);
+
+ private:
+  void work();
+
+  std::string name_;
+  std::size_t max_queued_;
+  std::vector<int> cpus_;
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::deque<std::function<void()>> jobs_;
+  bool stopping_ = false;
+  std::vector<std::thread> threads_;
+};
+
+// Binds the calling thread to these CPUs. An empty list, or a refusal by the kernel, changes nothing:
+// binding makes things faster, never right.
+void bind_this_thread(const std::vector<int>& cpus);
+
+}  // namespace troupe::actors

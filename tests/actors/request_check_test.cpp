@@ -1,0 +1,103 @@
+#include "actors/request_check.h"
+
+#include <catch2/catch.hpp>
+
+namespace troupe::actors {
+namespace {
+
+using scheduler::Outcome;
+
+const ServingLimits kLimits{
+    .model = "tales", .vocab_size = 100, .has_vocabulary = true, .capacity = {.context = 64, .num_blocks = 1}};
+
+Request text_request(std::string text) {
+  Request request;
+  request.prompt = std::move(text);
+  return request;
+}
+
+TEST_CASE("a plain request passes every check") {
+  const Request request = text_request("Once");
+  CHECK_FALSE(check_shape(request));
+  CHECK_FALSE(check_for_model(request, kLimits));
+  CHECK_FALSE(check_length(request, 31, kLimits));
+}
+
+TEST_CASE("shape: each bound is refused with its field and number") {
+  Request request = text_request(std::string(kMaxPromptBytes + 1, 'x'));
+  auto end = check_shape(request);
+  REQUIRE(end);
+  CHECK(end->outcome == Outcome::invalid_argument);
+  CHECK(end->field == "text");
+  CHECK(end->limit == std::optional<std::uint64_t>(kMaxPromptBytes));
+
+  request = text_request("x");
+  request.prompt = std::vector<TokenId>(kMaxPromptBytes / sizeof(TokenId) + 1, 1);
+  end = check_shape(request);
+  REQUIRE(end);
+  CHECK(end->field == "token_ids");
+
+  request = text_request("x");
+  request.stop_strings.assign(kMaxStopStrings + 1, "s");
+  CHECK(check_shape(request)->field == "stop");
+  request.stop_strings = {""};
+  CHECK(check_shape(request)->field == "stop");
+  request.stop_strings = {std::string(kMaxStopStringBytes + 1, 's')};
+  CHECK(check_shape(request)->limit == std::optional<std::uint64_t>(kMaxStopStringBytes));
+
+  request = text_request("x");
+  request.cache_scope = std::string(kMaxScopeBytes + 1, 's');
+  CHECK(check_shape(request)->field == "cache_scope");
+
+  request = text_request("x");
+  request.deadline = std::chrono::milliseconds(0);
+  CHECK(check_shape(request)->field == "deadline_ms");
+}
+
+TEST_CASE("model: the name must be empty or the one served") {
+  Request request = text_request("x");
+  request.model = "tales";
+  CHECK_FALSE(check_for_model(request, kLimits));
+  request.model = "gpt-9";
+  const auto end = check_for_model(request, kLimits);
+  REQUIRE(end);
+  CHECK(end->outcome == Outcome::unknown_model);
+  CHECK(end->message.find("\"tales\"") != std::string::npos);
+}
+
+TEST_CASE("model: sampling parameters and ids must be in range") {
+  Request request = text_request("x");
+  request.sampling.top_p = 1.5f;
+  CHECK(check_for_model(request, kLimits)->outcome == Outcome::invalid_argument);
+
+  request = text_request("x");
+  request.prompt = std::vector<TokenId>{1, 100};
+  auto end = check_for_model(request, kLimits);
+  REQUIRE(end);
+  CHECK(end->field == "token_ids");
+  CHECK(end->message.find("token_ids[1] is 100") != std::string::npos);
+  request.prompt = std::vector<TokenId>{-1};
+  CHECK(check_for_model(request, kLimits)->field == "token_ids");
+}
+
+TEST_CASE("model: without a vocabulary only ids are served, and no stop strings") {
+  ServingLimits limits = kLimits;
+  limits.has_vocabulary = false;
+  CHECK(check_for_model(text_request("x"), limits)->outcome == Outcome::unsupported);
+  Request request;
+  request.prompt = std::vector<TokenId>{1, 2};
+  CHECK_FALSE(check_for_model(request, limits));
+  request.stop_strings = {"x"};
+  CHECK(check_for_model(request, limits)->field == "stop");
+}
+
+TEST_CASE("length: empty, beyond the context and beyond the cache are told apart") {
+  const Request request = text_request("x");
+  CHECK(check_length(request, 0, kLimits)->outcome == Outcome::invalid_argument);
+  CHECK(check_length(request, 64, kLimits)->outcome == Outcome::too_long);
+  CHECK(check_length(request, 64, kLimits)->limit == std::optional<std::uint64_t>(64));
+  CHECK(check_length(request, 40, kLimits)->outcome == Outcome::never_fits);
+}
+
+}  // namespace
+}  // namespace troupe::actors

@@ -1,0 +1,250 @@
+#include "actors/stream_table.h"
+
+#include <catch2/catch.hpp>
+
+#include <thread>
+
+namespace troupe::actors {
+namespace {
+
+using scheduler::Outcome;
+using std::chrono::milliseconds;
+
+constexpr std::uint32_t kQuota = 64;
+const TimePoint kStart{};
+TimePoint at(int ms) { return kStart + milliseconds(ms); }
+
+// Remembers all it hears.
+struct Listener : StreamSink {
+  void tokens(TokenRun run) override {
+    CHECK(ends.empty());
+    CHECK(run.first_index == ids.size());
+    ids.insert(ids.end(), run.ids.begin(), run.ids.end());
+    text += run.text;
+    if (on_tokens) on_tokens();
+  }
+  void end(End end) override { ends.push_back(std::move(end)); }
+
+  std::vector<TokenId> ids;
+  std::string text;
+  std::vector<End> ends;
+  std::function<void()> on_tokens;
+};
+
+End outcome(Outcome what) {
+  End end;
+  end.outcome = what;
+  return end;
+}
+
+Emission emission(const Assignment& task, std::uint64_t first, std::vector<TokenId> ids, std::uint64_t offset,
+                  std::string text) {
+  return {.request = task.request,
+          .generation = task.generation,
+          .first_index = first,
+          .ids = std::move(ids),
+          .text_offset = offset,
+          .text = std::move(text),
+          .logprobs = {}};
+}
+
+struct Stream {
+  explicit Stream(StreamTable& table, Request request = {}) : sink(std::make_shared<Listener>()) {
+    id = table.add(std::move(request), sink, at(0));
+    CHECK_FALSE(table.admit(id));
+    task = table.assign(id, {1, 2, 3});
+  }
+  std::shared_ptr<Listener> sink;
+  RequestId id;
+  std::shared_ptr<const Assignment> task;
+};
+
+TEST_CASE("stream table: tokens arrive in order and the end comes once, with usage and seed") {
+  StreamTable table(kQuota);
+  Request request;
+  request.sampling.seed = 77;
+  Stream s(table, request);
+  CHECK(table.started(s.id, 1, 2, at(10)));
+  CHECK(table.deliver(emission(*s.task, 0, {5}, 0, "a"), at(30)));
+  CHECK(table.deliver(emission(*s.task, 1, {6, 7}, 1, "bc"), at(70)));
+  CHECK(table.end(s.id, 1, outcome(Outcome::eos), at(80)));
+  CHECK_FALSE(table.end(s.id, outcome(Outcome::cancelled), at(90)));
+  CHECK_FALSE(table.deliver(emission(*s.task, 3, {8}, 3, "d"), at(90)));
+
+  CHECK(s.sink->ids == std::vector<TokenId>{5, 6, 7});
+  CHECK(s.sink->text == "abc");
+  REQUIRE(s.sink->ends.size() == 1);
+  const End& end = s.sink->ends[0];
+  CHECK(end.outcome == Outcome::eos);
+  CHECK(end.seed == 77);
+  CHECK(end.usage.prompt_tokens == 3);
+  CHECK(end.usage.cached_tokens == 2);
+  CHECK(end.usage.completion_tokens == 3);
+  CHECK(end.usage.queue_seconds == Approx(0.010));
+  CHECK(end.usage.prefill_seconds == Approx(0.020));
+  CHECK(end.usage.decode_seconds == Approx(0.040));
+  CHECK(end.usage.ttft_seconds == Approx(0.030));
+}
+
+TEST_CASE("stream table: what is known already is dropped, ids and text alike") {
+  StreamTable table(kQuota);
+  Stream s(table);
+  table.started(s.id, 1, 0, at(0));
+  table.deliver(emission(*s.task, 0, {5, 6}, 0, "ab"), at(1));
+  table.deliver(emission(*s.task, 0, {5, 6}, 0, "ab"), at(2));  // all of it again
+  table.deliver(emission(*s.task, 1, {6, 7}, 1, "bc"), at(3));  // half of it again
+  table.end(s.id, outcome(Outcome::length), at(4));
+  CHECK(s.sink->ids == std::vector<TokenId>{5, 6, 7});
+  CHECK(s.sink->text == "abc");
+}
+
+TEST_CASE("stream table: resuming gives the record under a new generation and drops the old one's reports") {
+  StreamTable table(kQuota);
+  Stream s(table);
+  table.started(s.id, 1, 0, at(0));
+  table.deliver(emission(*s.task, 0, {5, 6}, 0, "ab"), at(1));
+  table.grant(s.id, 9);
+
+  const auto resumed = table.resume();
+  REQUIRE(resumed.size() == 1);
+  CHECK(resumed[0]->request == s.id);
+  CHECK(resumed[0]->generation == 2);
+  CHECK(*resumed[0]->prompt == std::vector<TokenId>{1, 2, 3});
+  CHECK(resumed[0]->emitted == std::vector<TokenId>{5, 6});
+  CHECK(resumed[0]->granted == 9);
+
+  CHECK_FALSE(table.deliver(emission(*s.task, 2, {9}, 2, "x"), at(2)));
+  CHECK_FALSE(table.set_state(s.id, 1, RequestState::parked));
+  CHECK_FALSE(table.preempted(s.id, 1));
+  CHECK_FALSE(table.end(s.id, 1, outcome(Outcome::eos), at(2)));
+  CHECK(table.started(s.id, 2, 3, at(3)));
+  CHECK(table.deliver(emission(*resumed[0], 2, {7}, 2, "c"), at(3)));
+  CHECK(table.end(s.id, 2, outcome(Outcome::eos), at(4)));
+  CHECK(s.sink->ids == std::vector<TokenId>{5, 6, 7});
+  CHECK(s.sink->ends.at(0).usage.cached_tokens == 0);  // of the first start
+}
+
+TEST_CASE("stream table: a request whose prompt is not encoded yet is not resumed but listed as unassigned") {
+  StreamTable table(kQuota);
+  auto sink = std::make_shared<Listener>();
+  const RequestId id = table.add({}, sink, at(0));
+  CHECK(table.resume().empty());
+  CHECK(table.unassigned() == std::vector<RequestId>{id});
+  table.end_all(outcome(Outcome::cancelled), outcome(Outcome::draining), at(1));
+  CHECK(sink->ends.at(0).outcome == Outcome::draining);
+  CHECK(table.live().empty());
+}
+
+TEST_CASE("stream table: states are counted") {
+  StreamTable table(kQuota);
+  Request request;
+  request.uid = 7;
+  const auto state = [&](RequestState s) { return table.counts().in_state[static_cast<std::size_t>(s)]; };
+  auto sink = std::make_shared<Listener>();
+  const RequestId first = table.add(request, sink, at(0));
+  CHECK(table.num_queued() == 0);
+  Stream second(table, request);
+  CHECK(state(RequestState::received) == 1);
+  CHECK(state(RequestState::queued) == 1);
+  CHECK(table.num_queued() == 1);
+  table.started(second.id, 1, 0, at(1));
+  CHECK(state(RequestState::running) == 1);
+  table.set_state(second.id, 1, RequestState::parked);
+  CHECK(state(RequestState::parked) == 1);
+  table.preempted(second.id, 1);
+  table.set_state(second.id, 1, RequestState::queued);
+  table.end(second.id, outcome(Outcome::cancelled), at(2));
+  table.end(first, outcome(Outcome::cancelled), at(2));
+  CHECK(state(RequestState::ended) == 2);
+  CHECK(table.counts().received == 2);
+  CHECK(table.counts().preemptions == 1);
+  std::uint64_t cancelled = 0;
+  for (const auto& [name, n] : table.counts().ended) {
+    if (name == "cancelled") cancelled = n;
+  }
+  CHECK(cancelled == 2);
+}
+
+TEST_CASE("stream table: a user's quota counts from admission to the end") {
+  StreamTable table(2);
+  Request request;
+  request.uid = 7;
+  Stream first(table, request);
+  Stream second(table, request);
+  auto sink = std::make_shared<Listener>();
+  const RequestId third = table.add(request, sink, at(0));
+  const auto refused = table.admit(third);
+  REQUIRE(refused);
+  CHECK(refused->outcome == Outcome::quota);
+  CHECK(refused->limit == std::optional<std::uint64_t>(2));
+  request.uid = 8;
+  Stream other(table, request);
+  table.end(first.id, outcome(Outcome::eos), at(1));
+  CHECK_FALSE(table.admit(third));
+  CHECK_FALSE(table.admit(third));  // counted once
+  table.end_all(outcome(Outcome::cancelled), outcome(Outcome::draining), at(2));
+}
+
+TEST_CASE("stream table: credit adds up without overflow and ended streams take none") {
+  StreamTable table(kQuota);
+  Request request;
+  request.credit = 5;
+  Stream s(table, request);
+  CHECK(table.grant(s.id, 3) == std::optional<std::uint64_t>(8));
+  CHECK(table.grant(s.id, ~std::uint64_t{0}) == std::optional<std::uint64_t>(~std::uint64_t{0}));
+  table.end(s.id, outcome(Outcome::eos), at(1));
+  CHECK_FALSE(table.grant(s.id, 3));
+  CHECK_FALSE(table.assign(s.id, {1}));
+  CHECK_FALSE(table.admit(s.id));  // nothing to say about it
+  CHECK_FALSE(table.request(s.id));
+}
+
+TEST_CASE("stream table: a sink may call back into the table from within a call") {
+  StreamTable table(kQuota);
+  Stream s(table);
+  s.sink->on_tokens = [&] {
+    table.grant(s.id, 1);
+    table.end(s.id, outcome(Outcome::cancelled), at(2));  // the sink hears it after this call returns
+    CHECK(s.sink->ends.empty());
+  };
+  table.deliver(emission(*s.task, 0, {5}, 0, "a"), at(1));
+  CHECK(s.sink->ends.size() == 1);
+}
+
+TEST_CASE("stream table: when_empty waits for the last sink to hear its end") {
+  StreamTable table(kQuota);
+  int called = 0;
+  table.when_empty([&] { ++called; });
+  CHECK(called == 1);
+  Stream a(table);
+  Stream b(table);
+  table.when_empty([&] { called += 10; });
+  table.end(a.id, outcome(Outcome::eos), at(1));
+  CHECK(called == 1);
+  table.end(b.id, outcome(Outcome::eos), at(1));
+  CHECK(called == 11);
+}
+
+TEST_CASE("stream table: ends and tokens from many threads keep every stream in order") {
+  StreamTable table(kQuota);
+  std::vector<std::unique_ptr<Stream>> streams;
+  for (int i = 0; i < 50; ++i) streams.push_back(std::make_unique<Stream>(table));
+  std::thread batcher([&] {
+    for (std::uint64_t i = 0; i < 20; ++i) {
+      for (const auto& s : streams) table.deliver(emission(*s->task, i, {static_cast<TokenId>(i)}, i, "x"), at(1));
+    }
+  });
+  std::thread canceller([&] {
+    for (const auto& s : streams) table.end(s->id, outcome(Outcome::cancelled), at(2));
+  });
+  batcher.join();
+  canceller.join();
+  for (const auto& s : streams) {
+    CHECK(s->sink->ends.size() == 1);
+    for (std::size_t i = 0; i < s->sink->ids.size(); ++i) CHECK(s->sink->ids[i] == static_cast<TokenId>(i));
+    CHECK(s->sink->ends[0].usage.completion_tokens == s->sink->ids.size());
+  }
+}
+
+}  // namespace
+}  // namespace troupe::actors
