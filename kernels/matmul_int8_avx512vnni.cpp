@@ -38,20 +38,22 @@ inline __m512 signed_bytes_to_floats(const std::uint8_t* p) {
   return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
 }
 
-// Nibble line j of a run: quads j and j + 4.
-inline void unpack_nibbles(const std::uint8_t* from, std::uint8_t* to) {
+// Nibble line j of a run: quads j and j + 4. `add` lifts the codes' offset to 128.
+inline void unpack_nibbles(const std::uint8_t* from, std::uint8_t* to, __m512i add) {
   const __m512i low_mask = _mm512_set1_epi8(15);
   for (int j = 0; j < 4; ++j) {
     const __m512i line = load_line(from + j * kLine);
-    _mm512_store_si512(to + j * kLine, _mm512_and_si512(line, low_mask));
-    _mm512_store_si512(to + (j + 4) * kLine, _mm512_and_si512(_mm512_srli_epi16(line, 4), low_mask));
+    const __m512i high = _mm512_and_si512(_mm512_srli_epi16(line, 4), low_mask);
+    _mm512_store_si512(to + j * kLine, _mm512_add_epi8(_mm512_and_si512(line, low_mask), add));
+    _mm512_store_si512(to + (j + 4) * kLine, _mm512_add_epi8(high, add));
   }
 }
 
 // A type says how a block is unpacked, how long an exact integer run is, and how its offset is removed.
 
 struct Q8_0 {
-  static constexpr int kRunQuads = 8, kOffsetShift = 7;
+  static constexpr int kRunQuads = 8;
+  static constexpr bool kHasOffset = true;
   static constexpr bool kHasMin = false, kRow256 = false;
   static constexpr std::size_t kPairGap = kLine;  // scales lie between pairs of groups
   static std::size_t panel_bytes(std::size_t k) { return (k + 63) / 64 * kQ8_0Unit; }
@@ -64,7 +66,8 @@ struct Q8_0 {
 };
 
 struct Q4_0 {
-  static constexpr int kRunQuads = 8, kOffsetShift = 3;
+  static constexpr int kRunQuads = 8;
+  static constexpr bool kHasOffset = true;
   static constexpr bool kHasMin = false, kRow256 = false;
   static constexpr std::size_t kPairGap = 0;
   static std::size_t panel_bytes(std::size_t k) { return (k + 63) / 64 * kQ4_0Unit; }
@@ -73,7 +76,8 @@ struct Q4_0 {
     for (std::size_t g = 0; g < num_groups; ++g) {
       const std::byte* unit = panel + (block * 4 + g / 2) * kQ4_0Unit;
       _mm512_store_ps(out.d[g], load_halves(unit + g % 2 * 32));
-      unpack_nibbles(bytes(unit) + kLine + g % 2 * 4 * kLine, out.lines + g * 8 * kLine);
+      unpack_nibbles(bytes(unit) + kLine + g % 2 * 4 * kLine, out.lines + g * 8 * kLine,
+                     _mm512_set1_epi8(layout::kSumOffset - 8));
     }
   }
 };
@@ -87,7 +91,8 @@ inline void unpack_scales_and_mins(const std::byte* unit, Block& out) {
 }
 
 struct Q4_K {
-  static constexpr int kRunQuads = 8, kOffsetShift = -1;
+  static constexpr int kRunQuads = 8;
+  static constexpr bool kHasOffset = false;
   static constexpr bool kHasMin = true, kRow256 = false;
   static constexpr std::size_t kPairGap = 0;
   static std::size_t panel_bytes(std::size_t k) { return k / 256 * kQ4_KUnit; }
@@ -95,12 +100,14 @@ struct Q4_K {
     const std::byte* unit = panel + block * kQ4_KUnit;
     out.first = out.lines;
     unpack_scales_and_mins(unit, out);
-    for (int run = 0; run < 8; ++run) unpack_nibbles(bytes(unit) + kRuns + run * kQ4_KRun, out.lines + run * 8 * kLine);
+    for (int run = 0; run < 8; ++run)
+      unpack_nibbles(bytes(unit) + kRuns + run * kQ4_KRun, out.lines + run * 8 * kLine, _mm512_setzero_si512());
   }
 };
 
 struct Q5_K {
-  static constexpr int kRunQuads = 8, kOffsetShift = -1;
+  static constexpr int kRunQuads = 8;
+  static constexpr bool kHasOffset = false;
   static constexpr bool kHasMin = true, kRow256 = false;
   static constexpr std::size_t kPairGap = 0;
   static std::size_t panel_bytes(std::size_t k) { return k / 256 * kQ5_KUnit; }
@@ -128,7 +135,8 @@ struct Q5_K {
 };
 
 struct Q6_K {
-  static constexpr int kRunQuads = 4, kOffsetShift = 5;
+  static constexpr int kRunQuads = 4;
+  static constexpr bool kHasOffset = true;
   static constexpr bool kHasMin = false, kRow256 = false;
   static constexpr std::size_t kPairGap = 0;
   static std::size_t panel_bytes(std::size_t k) { return k / 256 * kQ6_KUnit; }
@@ -139,6 +147,7 @@ struct Q6_K {
     for (int run = 0; run < 16; ++run)
       _mm512_store_ps(out.d[run], _mm512_mul_ps(d, signed_bytes_to_floats(bytes(unit) + kRunScales + 16 * run)));
     const __m512i low_mask = _mm512_set1_epi8(15), bits = _mm512_set1_epi8(0x30);
+    const __m512i add = _mm512_set1_epi8(kSumOffset - 32);
     for (int pair = 0; pair < 8; ++pair) {
       const std::uint8_t* from = bytes(unit) + kRuns + pair * kQ6_KRun;
       std::uint8_t* to = out.lines + pair * 8 * kLine;
@@ -149,18 +158,20 @@ struct Q6_K {
                                        _mm512_srli_epi16(high_high, 2)};
       for (int j = 0; j < 4; ++j) {
         const __m512i line = load_line(from + (j + 2) * kLine);
-        _mm512_store_si512(to + j * kLine,
-                           _mm512_ternarylogic_epi32(shifted_low[j], bits, _mm512_and_si512(line, low_mask), 0xea));
-        _mm512_store_si512(to + (j + 4) * kLine,
-                           _mm512_ternarylogic_epi32(shifted_high[j], bits,
-                                                     _mm512_and_si512(_mm512_srli_epi16(line, 4), low_mask), 0xea));
+        const __m512i low = _mm512_and_si512(line, low_mask);
+        const __m512i high = _mm512_and_si512(_mm512_srli_epi16(line, 4), low_mask);
+        const __m512i low_quad = _mm512_ternarylogic_epi32(shifted_low[j], bits, low, 0xea);
+        const __m512i high_quad = _mm512_ternarylogic_epi32(shifted_high[j], bits, high, 0xea);
+        _mm512_store_si512(to + j * kLine, _mm512_add_epi8(low_quad, add));
+        _mm512_store_si512(to + (j + 4) * kLine, _mm512_add_epi8(high_quad, add));
       }
     }
   }
 };
 
 struct TQ {
-  static constexpr int kRunQuads = 64, kOffsetShift = 0;
+  static constexpr int kRunQuads = 64;
+  static constexpr bool kHasOffset = true;
   static constexpr bool kHasMin = false, kRow256 = true;
   static constexpr std::size_t kPairGap = 0;
   static std::size_t panel_bytes(std::size_t k) { return k / 256 * kTQUnit; }
@@ -182,29 +193,29 @@ struct TQ {
 
 // Where the parts of a prepared row lie, for either form.
 struct RowLayout {
-  std::size_t stride, scale, scaled_sum, neg_sum;
+  std::size_t stride, scale, scaled_sum, start;
 };
 template <class Type>
 RowLayout row_layout(std::size_t k) {
   if constexpr (Type::kRow256) {
     const Group256Row row = group256_row(k);
-    return {row.bytes, row.scale, 0, row.neg_sum};
+    return {row.bytes, row.scale, 0, row.start};
   } else {
     const Group32Row row = group32_row(k);
-    return {row.bytes, row.scale, row.scaled_sum, Type::kRunQuads == 4 ? row.neg_sum16 : row.neg_sum};
+    return {row.bytes, row.scale, row.scaled_sum, Type::kRunQuads == 4 ? row.start16 : row.start};
   }
 }
 
 inline float float_at(const std::byte* p) { return *reinterpret_cast<const float*>(p); }
 inline int int_at(const std::byte* p) { return *reinterpret_cast<const int*>(p); }
 
-// The start of a run's integer sum: minus offset times the sum of the activations.
+// The start of a run's integer sum: minus the codes' offset times the sum of the activations.
 template <class Type>
-inline __m512i run_start(const std::byte* neg_sum) {
-  if constexpr (Type::kOffsetShift < 0)
-    return _mm512_setzero_si512();
+inline __m512i run_start(const std::byte* start) {
+  if constexpr (Type::kHasOffset)
+    return _mm512_set1_epi32(int_at(start));
   else
-    return _mm512_slli_epi32(_mm512_set1_epi32(int_at(neg_sum)), Type::kOffsetShift);
+    return _mm512_setzero_si512();
 }
 
 // acc[r][p] += one block, for R rows from `a` on and P panels.
@@ -221,13 +232,13 @@ inline void multiply_tile(const Block* blocks, const std::byte* a, const RowLayo
   const std::byte* codes = a + block * kBlockK;
   const std::byte* scale = a + row.scale + block * (kRunsPerBlock / kRunsPerScale) * 4;
   const std::byte* scaled_sum = a + row.scaled_sum + block * kRunsPerBlock * 4;
-  const std::byte* neg_sum = a + row.neg_sum + block * kRunsPerBlock * 4;
+  const std::byte* start = a + row.start + block * kRunsPerBlock * 4;
   std::size_t line = 0;
   for (std::size_t run = 0; run < num_runs; ++run) {
     __m512i chains[P][R][kChains];
     for (int p = 0; p < P; ++p)
       for (int r = 0; r < R; ++r) {
-        chains[p][r][0] = run_start<Type>(neg_sum + r * row.stride + 4 * run);
+        chains[p][r][0] = run_start<Type>(start + r * row.stride + 4 * run);
         for (int c = 1; c < kChains; ++c) chains[p][r][c] = _mm512_setzero_si512();
       }
     for (int outer = 0; outer < Type::kRunQuads; outer += Type::kRunQuads < 8 ? Type::kRunQuads : 8) {

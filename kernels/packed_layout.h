@@ -64,10 +64,12 @@ static constexpr std::size_t float_row_bytes(std::size_t k) { return row_bytes(4
 //   codes       int8 [k], padded to lines
 //   scale       float32 [groups]
 //   scaled_sum  float32 [groups]: scale * sum of the group's codes (the second term of Q4_K and Q5_K)
-//   neg_sum     int32 [groups]: -sum of codes (removes the weights' offset exactly: Q8_0, Q4_0)
-//   neg_sum16   int32 [2 * groups]: the same per 16 (Q6_K)
+//   start       int32 [groups]: -128 * sum of codes, where a sum over weight codes + 128 starts; those
+//               stored plus less start at a power-of-two part of it (Q8_0, Q4_0)
+//   start16     int32 [2 * groups]: the same per 16 (Q6_K)
+inline constexpr std::int32_t kSumOffset = 128;
 struct Group32Row {
-  std::size_t scale, scaled_sum, neg_sum, neg_sum16, bytes;
+  std::size_t scale, scaled_sum, start, start16, bytes;
 };
 static constexpr Group32Row group32_row(std::size_t k) {
   const std::size_t groups = k / 32;
@@ -75,9 +77,9 @@ static constexpr Group32Row group32_row(std::size_t k) {
   return {scale, scale + 4 * groups, scale + 8 * groups, scale + 12 * groups, row_bytes(scale + 20 * groups)};
 }
 
-// The same with one scale per 256: codes, scale [groups], neg_sum [groups].
+// The same with one scale per 256: codes, scale [groups], start [groups], here -1 * sum (TQ's offset is 1).
 struct Group256Row {
-  std::size_t scale, neg_sum, bytes;
+  std::size_t scale, start, bytes;
 };
 static constexpr Group256Row group256_row(std::size_t k) {
   const std::size_t groups = (k + 255) / 256;

@@ -50,8 +50,8 @@ void prepare_i8_group32(const float* x, std::size_t k, std::byte* out) {
   const layout::Group32Row row = layout::group32_row(k);
   auto* scales = array_at<float>(out, row.scale);
   auto* scaled_sums = array_at<float>(out, row.scaled_sum);
-  auto* neg_sums = array_at<std::int32_t>(out, row.neg_sum);
-  auto* neg_sums16 = array_at<std::int32_t>(out, row.neg_sum16);
+  auto* starts = array_at<std::int32_t>(out, row.start);
+  auto* starts16 = array_at<std::int32_t>(out, row.start16);
   for (std::size_t g = 0; g < k / 32; ++g, x += 32) {
     const float max = max_magnitude(x, 32);
     const __m512 inverse = _mm512_set1_ps(inverse_of_max(max));
@@ -59,9 +59,9 @@ void prepare_i8_group32(const float* x, std::size_t k, std::byte* out) {
     const std::int32_t high = _mm512_reduce_add_epi32(round_16(x + 16, inverse, out + 32 * g + 16));
     scales[g] = scale_of_max(max);
     scaled_sums[g] = scales[g] * static_cast<float>(low + high);
-    neg_sums[g] = -(low + high);
-    neg_sums16[2 * g] = -low;
-    neg_sums16[2 * g + 1] = -high;
+    starts[g] = -layout::kSumOffset * (low + high);
+    starts16[2 * g] = -layout::kSumOffset * low;
+    starts16[2 * g + 1] = -layout::kSumOffset * high;
   }
 }
 
@@ -75,7 +75,7 @@ void prepare_i8_group256(const float* x, std::size_t k, std::byte* out) {
     for (std::size_t i = 256 * g; i < 256 * g + count; i += 16)
       sum = _mm512_add_epi32(sum, round_16(x + i, inverse, out + i));
     array_at<float>(out, row.scale)[g] = scale_of_max(max);
-    array_at<std::int32_t>(out, row.neg_sum)[g] = -_mm512_reduce_add_epi32(sum);
+    array_at<std::int32_t>(out, row.start)[g] = -_mm512_reduce_add_epi32(sum);
   }
 }
 

@@ -57,11 +57,11 @@ void prepare_i8_group32(const float* x, std::size_t k, std::byte* out) {
   for (std::size_t g = 0; g < k / 32; ++g) {
     std::int32_t neg_sums[2];
     const float scale = round_group(x + 32 * g, 32, codes + 32 * g, neg_sums);
-    const std::int32_t neg_sum = neg_sums[0] + neg_sums[1];
     store(out + row.scale + 4 * g, scale);
-    store(out + row.scaled_sum + 4 * g, scale * static_cast<float>(-neg_sum));
-    store(out + row.neg_sum + 4 * g, neg_sum);
-    std::memcpy(out + row.neg_sum16 + 8 * g, neg_sums, 8);
+    store(out + row.scaled_sum + 4 * g, scale * static_cast<float>(-(neg_sums[0] + neg_sums[1])));
+    for (std::int32_t& sum : neg_sums) sum *= layout::kSumOffset;
+    store(out + row.start + 4 * g, neg_sums[0] + neg_sums[1]);
+    std::memcpy(out + row.start16 + 8 * g, neg_sums, 8);
   }
 }
 
@@ -74,7 +74,7 @@ void prepare_i8_group256(const float* x, std::size_t k, std::byte* out) {
     store(out + row.scale + 4 * g, round_group(x + 256 * g, count, codes + 256 * g, neg_sums));
     std::int32_t neg_sum = 0;
     for (std::size_t i = 0; i < count / 16; ++i) neg_sum += neg_sums[i];
-    store(out + row.neg_sum + 4 * g, neg_sum);
+    store(out + row.start + 4 * g, neg_sum);
   }
 }
 

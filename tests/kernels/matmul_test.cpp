@@ -150,8 +150,8 @@ TEST_CASE("prepared rows round to the nearest step of their group's scale, and t
           }
           for (std::size_t i = begin; i < std::min(begin + group, k); ++i)
             REQUIRE(std::fabs(values[i] - x[i]) <= max / 127 * 0.5001 + 1e-30);
-          const std::size_t neg_sum = group == 32 ? layout::group32_row(k).neg_sum : layout::group256_row(k).neg_sum;
-          REQUIRE(load<std::int32_t>(row.bytes.data() + neg_sum + begin / group * 4) == -sum);
+          const std::size_t start = group == 32 ? layout::group32_row(k).start : layout::group256_row(k).start;
+          REQUIRE(load<std::int32_t>(row.bytes.data() + start + begin / group * 4) == -sum * (group == 32 ? 128 : 1));
         }
       }
     }
