@@ -36,12 +36,13 @@ void StepPlanner::add(const SequenceStart& start) {
                       .asking = Asking::no,
                       .was_denied = false,
                       .num_available = 0,
+                      .may_retry = false,
                       .parked = false});
   sort_entries();
 }
 
 void StepPlanner::remove(SequenceId sequence) {
-  may_retry_ |= std::erase_if(entries_, [&](const Entry& entry) { return entry.sequence == sequence; }) > 0;
+  if (std::erase_if(entries_, [&](const Entry& entry) { return entry.sequence == sequence; }) > 0) retry_denied();
 }
 
 bool StepPlanner::contains(SequenceId sequence) const {
@@ -98,7 +99,7 @@ void StepPlanner::plan(std::uint64_t step, std::uint64_t epoch, StepPlan& out) {
 }
 
 void StepPlanner::advance(SequenceId sequence, std::uint32_t num_sampled) {
-  may_retry_ = true;  // a step has ended: what waited for that is free now
+  retry_denied();  // a step has ended: what waited for that is free now
   Entry* entry = find(sequence);
   if (entry == nullptr) return;
   TROUPE_ASSERT(entry->planned > 0);
@@ -136,16 +137,14 @@ void StepPlanner::needs(std::vector<BlockNeed>& out) {
   for (Entry& entry : entries_) {
     const std::uint32_t missing = missing_blocks(entry);
     if (entry.parked || missing == 0) continue;
-    if (entry.asking == Asking::no) {
+    const bool is_retry = entry.asking == Asking::denied && entry.may_retry;
+    if (entry.asking == Asking::no || is_retry) {
+      out.push_back({entry.sequence, is_retry ? std::min(missing, std::max(entry.num_available, 1u)) : missing});
       entry.asking = Asking::asked;
-      out.push_back({entry.sequence, missing});
-    } else if (entry.asking == Asking::denied && may_retry_) {
-      entry.asking = Asking::asked;
-      out.push_back({entry.sequence, std::min(missing, std::max(entry.num_available, 1u))});
+      entry.may_retry = false;
     }
     if (entry.starved()) break;
   }
-  may_retry_ = false;
 }
 
 void StepPlanner::grant(SequenceId sequence, std::uint32_t num_blocks) {
@@ -166,7 +165,10 @@ void StepPlanner::deny(SequenceId sequence, std::uint32_t num_available) {
   entry->num_available = num_available;
 }
 
-void StepPlanner::retry_denied() { may_retry_ = true; }
+// Also those whose answer is on its way: it may be a denial from before.
+void StepPlanner::retry_denied() {
+  for (Entry& entry : entries_) entry.may_retry = true;
+}
 
 bool StepPlanner::starved() const {
   return std::any_of(entries_.begin(), entries_.end(), [](const Entry& entry) { return entry.starved(); });
@@ -194,10 +196,7 @@ std::optional<SequenceId> StepPlanner::victim_for(const Rank& rank) const {
 
 void StepPlanner::park(SequenceId sequence) { at(sequence).parked = true; }
 
-void StepPlanner::unpark(SequenceId sequence) {
-  at(sequence).parked = false;
-  may_retry_ = true;  // nobody asked for it while it was parked
-}
+void StepPlanner::unpark(SequenceId sequence) { at(sequence).parked = false; }
 
 void StepPlanner::inherit(SequenceId sequence, std::optional<Rank> rank) {
   Entry* entry = find(sequence);

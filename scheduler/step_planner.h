@@ -119,11 +119,13 @@ class StepPlanner {
   [[nodiscard]] BlockRange newly_full(SequenceId sequence);
 
   // Who needs more blocks for its next two steps, oldest first; appended to `out`. Each need is told once, until
-  // grant() or deny(). A denied one is told again after something came back (a remove, an advance or
+  // grant() or deny(). A denied one is told again if something came back since it asked (a remove(), an advance() or
   // retry_denied()), then for no more than was available; and while an older sequence is starved no younger asks.
   void needs(std::vector<BlockNeed>& out);
   void grant(SequenceId sequence, std::uint32_t num_blocks);        // unknown ids are ignored
   void deny(SequenceId sequence, std::uint32_t num_available = 0);  // Short; unknown ids are ignored
+  // Blocks may have come back in a way that the planner cannot see: the Release of a sequence that was not in here, a
+  // swap by Committed, the end of an old epoch.
   void retry_denied();
   // Somebody was denied and has no block for its next token: admit nobody, preempt somebody.
   [[nodiscard]] bool starved() const;
@@ -161,6 +163,7 @@ class StepPlanner {
     Asking asking;
     bool was_denied;              // and not granted since
     std::uint32_t num_available;  // when it was denied
+    bool may_retry;               // something came back since it asked
     bool parked;
 
     // What will be computed and known when the running step ends.
@@ -180,7 +183,6 @@ class StepPlanner {
 
   PlannerOptions options_;
   std::vector<Entry> entries_;  // oldest first
-  bool may_retry_ = false;
 };
 
 }  // namespace troupe::scheduler

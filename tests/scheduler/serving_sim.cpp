@@ -48,6 +48,8 @@ std::optional<SequenceId> ServingSim::sequence_of(RequestNumber number) const {
   return std::nullopt;
 }
 
+cache::Rank ServingSim::rank_of(SequenceId id) const { return requests_.at(sequences_.at(id).request).demand.rank; }
+
 std::optional<RequestNumber> ServingSim::request_of(SequenceId sequence) const {
   const auto found = sequences_.find(sequence);
   if (found == sequences_.end()) return std::nullopt;
@@ -188,7 +190,7 @@ void ServingSim::admit() {
   for (const auto& [id, sequence] : sequences_) {
     num_acquiring += sequence.phase == Phase::acquiring;
     num_waiting += sequence.phase == Phase::waiting;
-    if (sequence.phase == Phase::short_of_blocks) next = id;
+    if (sequence.phase == Phase::short_of_blocks && (!next || rank_of(id) < rank_of(*next))) next = id;
   }
   if (planner_.starved() || num_acquiring > 0) return;
   if (next) {
@@ -252,8 +254,9 @@ void ServingSim::deliver_answer(const cache::LeaseAnswer& answer) {
     sequence.table.insert(sequence.table.end(), extended->blocks.begin(), extended->blocks.end());
     planner_.grant(answer.sequence, static_cast<std::uint32_t>(extended->blocks.size()));
   } else if (const auto* committed = std::get_if<cache::Committed>(&answer.body)) {
-    std::copy(committed->blocks.begin(), committed->blocks.end(),
-              sequence.table.begin() + static_cast<std::ptrdiff_t>(committed->first_block));
+    const auto entries = sequence.table.begin() + static_cast<std::ptrdiff_t>(committed->first_block);
+    if (!std::equal(committed->blocks.begin(), committed->blocks.end(), entries)) planner_.retry_denied();
+    std::copy(committed->blocks.begin(), committed->blocks.end(), entries);
   } else if (const auto* denied = std::get_if<cache::Short>(&answer.body)) {
     if (sequence.phase == Phase::running) {
       planner_.deny(answer.sequence, denied->available);
@@ -266,6 +269,7 @@ void ServingSim::deliver_answer(const cache::LeaseAnswer& answer) {
 void ServingSim::end(SequenceId id, std::uint64_t after_step) {
   Sequence& sequence = sequences_.at(id);
   planner_.remove(id);
+  planner_.retry_denied();  // remove() knows only those that were running
   to_keeper_.push_back(cache::Release{next_key(id, sequence), after_step});
   sequences_.erase(id);
   retry_short_ = true;
@@ -325,7 +329,7 @@ void ServingSim::finish_step() {
     if (step.epoch == epoch_) apply_row(row, step.step);
   }
   if (step.epoch == epoch_) return;
-  to_keeper_.push_back(Quiesced{step.epoch});
+  to_keeper_.push_back(Quiesced{epoch_ - 1});
   awaiting_quiesce_ = false;
 }
 

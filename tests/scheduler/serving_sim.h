@@ -119,6 +119,7 @@ class ServingSim {
   void start_epoch();
   void start_step();
   void check_reads(const Row& row) const;
+  cache::Rank rank_of(SequenceId id) const;
   std::optional<SequenceId> sequence_of(RequestNumber number) const;
 
   SimOptions options_;
