@@ -2,6 +2,7 @@
 #include <array>
 #include <cstring>
 #if defined(__x86_64__) || defined(__i386__)
+#include <cpuid.h>
 #include <immintrin.h>
 #endif
 
@@ -59,6 +60,7 @@ Activation integer_activation(WeightType type) {
     return nullptr;                           \
   }
 TROUPE_MATMUL_OF(scalar)
+TROUPE_MATMUL_OF(avx2)
 TROUPE_MATMUL_OF(avx512vnni)
 #undef TROUPE_MATMUL_OF
 
@@ -94,6 +96,22 @@ constexpr KernelTable kScalar = {
     .exp_tile = scalar::exp_tile,
 };
 
+constexpr KernelTable kAvx2 = {
+    .name = "avx2",
+    .layout = Layout::panels,
+    .activation = integer_activation,
+    .prepare = {scalar::prepare_f32, avx2::prepare_i8_group32, avx2::prepare_i8_group256},
+    .matmul = avx2_matmul,
+    .rms_norm = avx2::rms_norm,
+    .rope = avx2::rope,
+    .silu_mul = avx2::silu_mul,
+    .add = avx2::add,
+    .store_kv = avx2::store_kv,
+    .attention = avx2::attention,
+    .arg_max = avx2::arg_max,
+    .exp_tile = avx2::exp_tile,
+};
+
 constexpr KernelTable kAvx512Vnni = {
     .name = "avx512vnni",
     .layout = Layout::panels,
@@ -111,12 +129,19 @@ constexpr KernelTable kAvx512Vnni = {
 };
 
 // Best last: best_table takes the last one this CPU can run.
-constexpr const KernelTable* kTables[] = {&kReference, &kScalar, &kAvx512Vnni};
+constexpr const KernelTable* kTables[] = {&kReference, &kScalar, &kAvx2, &kAvx512Vnni};
+
+// Clang 14's __builtin_cpu_supports does not know this one. Its registers are those of AVX.
+bool has_f16c() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+}
 
 // CPUID, and whether the operating system saves the registers (both are in __builtin_cpu_supports).
 bool cpu_has(std::string_view name) {
   __builtin_cpu_init();
-  const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
+  if (name == kAvx2.name) return has_avx2;
   if (name == kAvx512Vnni.name)
     return has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&

@@ -36,6 +36,20 @@ ArgMax arg_max;
 ExpTile exp_tile;
 }  // namespace scalar
 
+// AVX2, FMA and F16C: Haswell (2013), Zen (2017) and later.
+namespace avx2 {
+PrepareRow prepare_i8_group32, prepare_i8_group256;
+Matmul matmul_f32, matmul_f16, matmul_bf16, matmul_q8_0, matmul_q4_0, matmul_q4_k, matmul_q5_k, matmul_q6_k, matmul_tq;
+RmsNorm rms_norm;
+Rope rope;
+SiluMul silu_mul;
+Add add;
+StoreKv store_kv;
+Attention attention;
+ArgMax arg_max;
+ExpTile exp_tile;
+}  // namespace avx2
+
 // AVX-512 F, BW, DQ, VL and VNNI: servers from Ice Lake and Zen 4 on.
 namespace avx512vnni {
 PrepareRow prepare_i8_group32, prepare_i8_group256;
