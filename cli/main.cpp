@@ -1,1 +1,119 @@
-int main() { return 0; }
+// The single binary: finds the subcommand, reads its options, runs it, and turns errors into exit codes.
+#include <array>
+#include <cstdio>
+#include <iostream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cli/exit_code.h"
+#include "cli/subcommands.h"
+#include "cli/version.h"
+#include "config/options.h"
+#include "config/values.h"
+
+namespace troupe::cli {
+namespace {
+
+// Known names that later versions will have: told apart from slips.
+constexpr std::array<std::string_view, 7> kPlanned{"chat", "load", "perplexity", "quantize", "convert", "probe", "top"};
+
+std::string names_of_subcommands() {
+  std::string names;
+  for (const config::CommandInfo& command : config::commands())
+    names += (names.empty() ? "" : ", ") + std::string(command.name);
+  return names;
+}
+
+void print_overview(std::ostream& out) {
+  out << "troupe " << kVersion << ": serves language models to every user of one machine\n\n"
+      << "Usage: troupe SUBCOMMAND [FLAGS]\n\nSubcommands:\n";
+  for (const config::CommandInfo& command : config::commands())
+    out << "  " << command.name << std::string(10 - command.name.size(), ' ') << command.summary << '\n';
+  out << "\n`troupe SUBCOMMAND --help` shows flags and examples. To begin: `troupe serve` in one terminal,\n"
+         "`troupe run Once upon a time` in another.\n";
+}
+
+int complain(std::string_view where, const std::string& message, int code) {
+  std::cerr << where << ": " << message << '\n';
+  return code;
+}
+
+int unknown_subcommand(const std::string& name) {
+  for (const std::string_view planned : kPlanned)
+    if (planned == name)
+      return complain("troupe", "`" + name + "` is not in this version, which has " + names_of_subcommands(),
+                      kExitUsage);
+  std::vector<std::string> known{"help"};
+  for (const config::CommandInfo& command : config::commands()) known.emplace_back(command.name);
+  const auto likely = config::nearest(name, known);
+  return complain("troupe",
+                  "unknown subcommand '" + name + "'" + (likely ? "; did you mean " + *likely + "?" : "") +
+                      " (there are " + names_of_subcommands() + ")",
+                  kExitUsage);
+}
+
+Result<int> call(config::Command command, const config::Parsed& parsed) {
+  switch (command) {
+    case config::Command::serve:
+    case config::Command::run:
+    case config::Command::status:
+      return Error{ErrorCode::unsupported, "needs the server library, which this build has not"};
+    case config::Command::bench:
+      return bench(parsed);
+    case config::Command::eval:
+      return eval(parsed);
+    case config::Command::tokenize:
+      return tokenize(parsed);
+    case config::Command::inspect:
+      return inspect(parsed);
+    case config::Command::version:
+      return version(parsed);
+  }
+  return kExitFailure;
+}
+
+int run_subcommand(const config::CommandInfo& command, const std::vector<std::string>& arguments) {
+  const std::string where = "troupe " + std::string(command.name);
+  const auto parsed = config::parse(command.command, arguments, config::Surroundings::of_this_process());
+  if (!parsed) return complain(where, parsed.error().message, exit_code(parsed.error().code));
+  if (parsed->options.help) {
+    std::cout << config::help(command.command);
+    return kExitOk;
+  }
+  if (parsed->options.print_config) {
+    std::cout << config::print_config(command.command, *parsed);
+    return kExitOk;
+  }
+  for (const std::string& warning : parsed->warnings) std::cerr << where << ": warning: " << warning << '\n';
+  const Result<int> result = call(command.command, *parsed);
+  std::cout.flush();
+  if (!result) return complain(where, result.error().message, exit_code(result.error().code));
+  if (!std::cout) return complain(where, "writing to stdout failed", kExitFailure);
+  return *result;
+}
+
+int dispatch(std::vector<std::string> arguments) {
+  if (arguments.empty()) {
+    print_overview(std::cerr);
+    return kExitUsage;
+  }
+  std::string name = arguments.front();
+  arguments.erase(arguments.begin());
+  if (name == "help" && !arguments.empty()) {  // `troupe help run` is `troupe run --help`
+    name = arguments.front();
+    arguments = {"--help"};
+  }
+  if (name == "help" || name == "--help" || name == "-h") {
+    print_overview(std::cout);
+    return kExitOk;
+  }
+  if (name == "--version") name = "version";
+  const config::CommandInfo* command = config::find_command(name);
+  return command ? run_subcommand(*command, arguments) : unknown_subcommand(name);
+}
+
+}  // namespace
+}  // namespace troupe::cli
+
+int main(int argc, char** argv) { return troupe::cli::dispatch({argv + 1, argv + argc}); }

@@ -102,7 +102,7 @@ struct Options {
   std::string tokens;
   std::string output;
   std::int64_t greedy = 0;
-  std::int64_t chunk = 0;
+  std::int64_t chunk = 512;
   bool decode = false;
   bool no_bos = false;
 

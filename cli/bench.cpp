@@ -1,0 +1,195 @@
+// troupe bench: the speed of the engine through its one door, the executor; no server, no actors.
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <iostream>
+#include <numeric>
+#include <random>
+
+#include "cli/bench_report.h"
+#include "cli/exit_code.h"
+#include "cli/model_options.h"
+#include "cli/subcommands.h"
+#include "engine/engine.h"
+
+namespace troupe::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::uint32_t kChunk = 512;     // prompt tokens of one step: what the server takes by default
+constexpr std::uint64_t kTokenSeed = 42;  // of the random prompts
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+engine::StepItem item(SequenceId sequence, std::uint32_t num_tokens, engine::Output output) {
+  engine::StepItem item;
+  item.sequence = sequence;
+  item.num_tokens = num_tokens;
+  item.output = output;
+  return item;
+}
+
+// Time of one measured round.
+struct Round {
+  double seconds = 0;
+  double overhead_seconds = 0;  // of step(), outside the computation
+  std::uint32_t num_steps = 0;
+};
+
+// Runs the rounds of one test. Sequence i owns the i-th run of the arena's blocks.
+class BenchRun {
+ public:
+  BenchRun(const engine::LoadedModel& model, engine::Team& team, BenchCase test)
+      : model_(model), executor_(model, team), test_(test), length_(test.depth + std::max(test.num_prompt, 1u)) {
+    std::mt19937_64 random(kTokenSeed);
+    tokens_.resize(test.batch);
+    for (std::vector<TokenId>& tokens : tokens_)
+      for (std::uint32_t i = 0; i < length_; ++i)
+        tokens.push_back(static_cast<TokenId>(random() % model.info().vocab_size));
+    if (test.depth > 0) fill_depth();
+  }
+
+  Round measure() {
+    const std::vector<SequenceId> ids = open(test_.depth);
+    Round round;
+    const Clock::time_point start = Clock::now();
+    if (test_.num_prompt > 0) {
+      for (std::uint32_t done = 0; done < test_.num_prompt; done += kChunk) {
+        const std::uint32_t count = std::min(kChunk, test_.num_prompt - done);
+        const bool last = done + count == test_.num_prompt;
+        step({item(ids[0], count, last ? engine::Output::sample : engine::Output::none)}, round);
+      }
+    } else {
+      std::vector<engine::StepItem> items;
+      for (const SequenceId id : ids) items.push_back(item(id, 1, engine::Output::sample));
+      for (std::uint32_t i = 0; i < test_.num_gen; ++i) step(items, round);
+    }
+    round.seconds = seconds_since(start);
+    for (const SequenceId id : ids) executor_.close(id);
+    return round;
+  }
+
+ private:
+  void step(std::vector<engine::StepItem> items, Round& round) {
+    const Clock::time_point start = Clock::now();
+    batch_.items = std::move(items);
+    executor_.step(batch_, result_);
+    round.overhead_seconds += seconds_since(start) - result_.compute_seconds;
+    ++round.num_steps;
+  }
+
+  // Opens one sequence per entry of the batch, of which `num_cached` tokens are in its blocks.
+  std::vector<SequenceId> open(std::uint32_t num_cached) {
+    const std::uint32_t blocks = blocks_for(length_ + test_.num_gen);
+    std::vector<SequenceId> ids;
+    for (std::uint32_t i = 0; i < test_.batch; ++i) {
+      engine::SequenceSpec spec;
+      spec.id = ++last_id_;
+      spec.tokens = tokens_[i];
+      spec.num_cached = num_cached;
+      spec.block_table.resize(blocks);
+      std::iota(spec.block_table.begin(), spec.block_table.end(), i * blocks);
+      spec.sampling.temperature = 0;
+      spec.sampling.ignore_eos = true;
+      executor_.open(std::move(spec));
+      ids.push_back(last_id_);
+    }
+    return ids;
+  }
+
+  // Computes the first `depth` tokens once; the rounds find them in the blocks.
+  void fill_depth() {
+    Round unused;
+    for (const SequenceId id : open(0)) {
+      for (std::uint32_t done = 0; done < test_.depth; done += kChunk)
+        step({item(id, std::min(kChunk, test_.depth - done), engine::Output::none)}, unused);
+      executor_.close(id);
+    }
+  }
+
+  const engine::LoadedModel& model_;
+  engine::Executor executor_;
+  BenchCase test_;
+  std::uint32_t length_;  // known tokens when a round begins
+  std::vector<std::vector<TokenId>> tokens_;
+  SequenceId last_id_ = 0;
+  engine::StepBatch batch_;
+  engine::StepResult result_;
+};
+
+// Prefill of each length, then decoding of each length and batch size; all at each depth.
+std::vector<BenchCase> make_cases(const config::Options& options) {
+  std::vector<BenchCase> cases;
+  for (const std::int64_t depth : options.n_depth) {
+    const auto at = static_cast<std::uint32_t>(depth);
+    for (const std::int64_t tokens : options.n_prompt)
+      if (tokens > 0) cases.push_back({.depth = at, .num_prompt = static_cast<std::uint32_t>(tokens)});
+    for (const std::int64_t tokens : options.n_gen)
+      for (const std::int64_t batch : options.batch_sizes)
+        if (tokens > 0)
+          cases.push_back(
+              {.depth = at, .num_gen = static_cast<std::uint32_t>(tokens), .batch = static_cast<std::uint32_t>(batch)});
+  }
+  return cases;
+}
+
+// Context and blocks for the longest and the widest of the tests.
+void reserve(const std::vector<BenchCase>& cases, engine::LoadOptions& load) {
+  std::uint32_t context = 0, blocks = 0, sequences = 1;
+  for (const BenchCase& test : cases) {
+    const std::uint32_t length = test.depth + std::max(test.num_prompt, 1u) + test.num_gen;
+    context = std::max(context, length + 1);
+    blocks = std::max(blocks, test.batch * blocks_for(length));
+    sequences = std::max(sequences, test.batch);
+  }
+  load.context = std::max(load.context, context);
+  load.num_blocks = std::max(blocks, blocks_for(load.context));
+  load.max_sequences = sequences;
+}
+
+BenchResult run_case(const engine::LoadedModel& model, engine::Team& team, const BenchCase& test,
+                     std::int64_t repetitions) {
+  BenchRun run(model, team, test);
+  BenchResult result{test, {}, {}};
+  run.measure();  // warms caches, page tables and clocks
+  for (std::int64_t i = 0; i < repetitions; ++i) {
+    const Round round = run.measure();
+    const double tokens = test.num_prompt ? test.num_prompt : static_cast<double>(test.num_gen) * test.batch;
+    result.tokens_per_second.push_back(tokens / round.seconds);
+    result.overhead_us_per_step.push_back(1e6 * round.overhead_seconds / round.num_steps);
+  }
+  return result;
+}
+
+}  // namespace
+
+Result<int> bench(const config::Parsed& parsed) {
+  const config::Options& options = parsed.options;
+  const std::vector<BenchCase> cases = make_cases(options);
+  if (cases.empty())
+    return Error{ErrorCode::invalid_argument, "there is nothing to measure: give -p or -n a length above 0"};
+  const auto path = model_path(options);
+  if (!path) return path.error();
+  auto load = load_options(options);
+  if (!load) return load.error();
+  reserve(cases, *load);
+  const std::uint32_t threads = num_threads(options);
+  engine::Team team(threads, engine::allowed_cpus());
+  load->team = &team;
+  const auto model = engine::LoadedModel::load(*path, *load);
+  if (!model) return model.error();
+
+  std::error_code ignored;
+  const BenchContext context{model->get(), std::filesystem::file_size(*path, ignored), threads, options.overhead};
+  std::vector<BenchResult> results;
+  if (options.format == "md") print_markdown_head(context, std::cout);
+  for (const BenchCase& test : cases) {
+    results.push_back(run_case(**model, team, test, options.repetitions));
+    if (options.format == "md") print_markdown_row(context, results.back(), std::cout);
+  }
+  if (options.format == "json") print_json(context, results, std::cout);
+  return kExitOk;
+}
+
+}  // namespace troupe::cli

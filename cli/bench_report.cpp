@@ -1,0 +1,107 @@
+#include "cli/bench_report.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "cli/text.h"
+#include "cli/version.h"
+
+namespace troupe::cli {
+namespace {
+
+std::string fixed(double value, int decimals) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.*f", decimals, value);
+  return text;
+}
+
+// Half the distance from the smallest to the largest round, in percent of the median.
+double spread_percent(const std::vector<double>& values) {
+  const auto [low, high] = std::minmax_element(values.begin(), values.end());
+  return 50.0 * (*high - *low) / median(values);
+}
+
+}  // namespace
+
+std::string BenchCase::name() const {
+  std::ostringstream text;
+  if (num_prompt > 0)
+    text << "pp" << num_prompt;
+  else
+    text << "tg" << num_gen << " x" << batch;
+  if (depth > 0) text << " @ d" << depth;
+  return text.str();
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const std::size_t half = values.size() / 2;
+  return values.size() % 2 ? values[half] : (values[half - 1] + values[half]) / 2;
+}
+
+std::string cpu_name() {
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);)
+    if (line.starts_with("model name")) return line.substr(std::min(line.find(": ") + 2, line.size()));
+  return "unknown CPU";
+}
+
+void print_markdown_head(const BenchContext& context, std::ostream& out) {
+  const engine::LoadedModel& model = *context.model;
+  out << "troupe " << kVersionAndCommit << ", " << cpu_name() << "\n"
+      << "kernels " << model.kernels().name << ", " << context.num_threads << " threads, KV "
+      << kernels::name(model.cache_spec().kv_type) << ", medians of the rounds and half their range\n\n"
+      << "| model | size | parameters | kernels | kv | threads | test | tokens/s |"
+      << (context.overhead ? " overhead us/step |" : "") << '\n'
+      << "|---|---:|---:|---|---|---:|---|---:|" << (context.overhead ? "---:|" : "") << std::endl;
+}
+
+void print_markdown_row(const BenchContext& context, const BenchResult& result, std::ostream& out) {
+  const engine::LoadedModel& model = *context.model;
+  out << "| " << model.info().name << " | " << human_bytes(context.file_bytes) << " | "
+      << human_count(model.info().num_parameters) << " | " << model.kernels().name << " | "
+      << kernels::name(model.cache_spec().kv_type) << " | " << context.num_threads << " | " << result.test.name()
+      << " | " << fixed(median(result.tokens_per_second), 2) << " ± "
+      << fixed(spread_percent(result.tokens_per_second), 1) << " % |";
+  if (context.overhead) out << ' ' << fixed(median(result.overhead_us_per_step), 1) << " |";
+  out << std::endl;
+}
+
+void print_json(const BenchContext& context, const std::vector<BenchResult>& results, std::ostream& out) {
+  using nlohmann::ordered_json;
+  const engine::LoadedModel& model = *context.model;
+  ordered_json rows = ordered_json::array();
+  for (const BenchResult& result : results) {
+    ordered_json row{{"test", result.test.name()},
+                     {"n_prompt", result.test.num_prompt},
+                     {"n_gen", result.test.num_gen},
+                     {"batch_size", result.test.batch},
+                     {"n_depth", result.test.depth},
+                     {"median_ts", median(result.tokens_per_second)},
+                     {"spread_percent", spread_percent(result.tokens_per_second)},
+                     {"samples_ts", result.tokens_per_second}};
+    if (context.overhead) row["overhead_us_per_step"] = median(result.overhead_us_per_step);
+    rows.push_back(std::move(row));
+  }
+  const ordered_json report{{"version", kVersion},
+                            {"commit", kCommit},
+                            {"compiler", kCompiler},
+                            {"cpu", cpu_name()},
+                            {"model", model.info().name},
+                            {"family", model.info().family},
+                            {"weight_types", model.info().weight_types},
+                            {"file_bytes", context.file_bytes},
+                            {"weight_bytes", model.model().weight_bytes()},
+                            {"num_parameters", model.info().num_parameters},
+                            {"kernels", model.kernels().name},
+                            {"kv_type", kernels::name(model.cache_spec().kv_type)},
+                            {"num_threads", context.num_threads},
+                            {"numerics_id", model.numerics_id()},
+                            {"results", std::move(rows)}};
+  out << report.dump(2) << '\n';
+}
+
+}  // namespace troupe::cli

@@ -1,0 +1,47 @@
+// The results of `troupe bench` and how they are printed.
+#pragma once
+
+#include <cstdint>
+#include <iosfwd>
+#include <string>
+#include <vector>
+
+#include "engine/engine.h"
+
+namespace troupe::cli {
+
+// One test: `depth` tokens are in the cache, then `num_prompt` tokens of a prompt are computed, or `num_gen` tokens are
+// decoded in each of `batch` sequences.
+struct BenchCase {
+  std::uint32_t depth = 0;
+  std::uint32_t num_prompt = 0;
+  std::uint32_t num_gen = 0;
+  std::uint32_t batch = 1;
+
+  std::string name() const;  // "pp512", "tg64 x8 @ d512"
+};
+
+struct BenchResult {
+  BenchCase test;
+  std::vector<double> tokens_per_second;     // one per round
+  std::vector<double> overhead_us_per_step;  // one per round: time of step() outside the computation
+};
+
+// Of the whole run.
+struct BenchContext {
+  const engine::LoadedModel* model = nullptr;
+  std::uint64_t file_bytes = 0;
+  std::uint32_t num_threads = 0;
+  bool overhead = false;
+};
+
+[[nodiscard]] double median(std::vector<double> values);  // not empty
+
+// "Intel(R) Xeon(R) ...", from /proc/cpuinfo; "unknown CPU" elsewhere.
+[[nodiscard]] std::string cpu_name();
+
+void print_markdown_head(const BenchContext& context, std::ostream& out);
+void print_markdown_row(const BenchContext& context, const BenchResult& result, std::ostream& out);
+void print_json(const BenchContext& context, const std::vector<BenchResult>& results, std::ostream& out);
+
+}  // namespace troupe::cli

@@ -1,0 +1,47 @@
+// What a process of ours ends with, for scripts and service managers (sysexits.h where it has a number).
+#pragma once
+
+#include "config/result.h"
+
+namespace troupe::cli {
+
+inline constexpr int kExitOk = 0;
+inline constexpr int kExitFailure = 1;          // something failed at run time
+inline constexpr int kExitUsage = 2;            // bad flags, or values of flags
+inline constexpr int kExitBadModel = 65;        // the model file is damaged or of an unknown kind
+inline constexpr int kExitModelMissing = 66;    // there is no such model file
+inline constexpr int kExitSocketBusy = 69;      // another server listens there
+inline constexpr int kExitSocketFailure = 73;   // the socket cannot be created
+inline constexpr int kExitRefusedForLoad = 75;  // the server has no room; try again
+inline constexpr int kExitPermission = 77;
+inline constexpr int kExitBadConfig = 78;    // a configuration file or variable cannot be used
+inline constexpr int kExitSignalBase = 128;  // plus the signal's number: 130 for Ctrl-C
+
+// For errors that no subcommand treats specially.
+constexpr int exit_code(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::invalid_argument:
+      return kExitUsage;
+    case ErrorCode::bad_config:
+      return kExitBadConfig;
+    case ErrorCode::bad_model:
+      return kExitBadModel;
+    case ErrorCode::unsupported:
+      return kExitBadModel;
+    case ErrorCode::model_missing:
+      return kExitModelMissing;
+    case ErrorCode::permission:
+      return kExitPermission;
+    case ErrorCode::busy:
+      return kExitSocketBusy;
+    case ErrorCode::out_of_memory:
+      return kExitFailure;
+    case ErrorCode::io:
+      return kExitFailure;
+    case ErrorCode::protocol:
+      return kExitFailure;
+  }
+  return kExitFailure;
+}
+
+}  // namespace troupe::cli

@@ -1,0 +1,81 @@
+#include "cli/logging.h"
+
+#include <spdlog/sinks/basic_file_sink.h>
+#include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+namespace troupe::cli {
+namespace {
+
+// One JSON object per line. The JSON library does the escaping; bytes that are not UTF-8 (a path may have them) become
+// U+FFFD, so that every line parses.
+class JsonFormatter final : public spdlog::formatter {
+ public:
+  void format(const spdlog::details::log_msg& message, spdlog::memory_buf_t& out) override {
+    using nlohmann::ordered_json;
+    const ordered_json line{{"time", time_text(message.time)},
+                            {"level", text(spdlog::level::to_string_view(message.level))},
+                            {"thread", message.thread_id},
+                            {"message", text(message.payload)}};
+    const std::string dumped = line.dump(-1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+    out.append(dumped.data(), dumped.data() + dumped.size());
+  }
+  std::unique_ptr<spdlog::formatter> clone() const override { return std::make_unique<JsonFormatter>(); }
+
+ private:
+  static std::string text(spdlog::string_view_t view) { return {view.data(), view.size()}; }
+
+  // RFC 3339 in UTC with milliseconds.
+  static std::string time_text(spdlog::log_clock::time_point time) {
+    const auto since_epoch = std::chrono::duration_cast<std::chrono::milliseconds>(time.time_since_epoch()).count();
+    const std::time_t seconds = since_epoch / 1000;
+    std::tm parts{};
+    ::gmtime_r(&seconds, &parts);
+    char text[40];
+    const std::size_t length = std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &parts);
+    std::snprintf(text + length, sizeof text - length, ".%03dZ", static_cast<int>(since_epoch % 1000));
+    return text;
+  }
+};
+
+}  // namespace
+
+Status start_log(const config::Options& options) {
+  spdlog::sink_ptr sink;
+  if (options.log_file.empty()) {
+    const bool colors = std::getenv("NO_COLOR") == nullptr;
+    sink = std::make_shared<spdlog::sinks::stderr_color_sink_mt>(colors ? spdlog::color_mode::automatic
+                                                                        : spdlog::color_mode::never);
+  } else {
+    try {
+      sink = std::make_shared<spdlog::sinks::basic_file_sink_mt>(options.log_file);
+    } catch (const spdlog::spdlog_ex&) {
+      const int reason = errno;
+      return Error{reason == EACCES ? ErrorCode::permission : ErrorCode::io,
+                   "--log-file: " + options.log_file + ": " + std::strerror(reason)};
+    }
+  }
+  auto logger = std::make_shared<spdlog::logger>("troupe", sink);
+  if (options.log_format == "json")
+    logger->set_formatter(std::make_unique<JsonFormatter>());
+  else
+    logger->set_pattern("%Y-%m-%d %H:%M:%S.%e %^%l%$ %v");
+  logger->set_level(spdlog::level::from_str(options.log_level));
+  logger->flush_on(spdlog::level::trace);
+  spdlog::set_default_logger(std::move(logger));
+  return Ok{};
+}
+
+bool log_is_on_terminal(const config::Options& options) {
+  return options.log_file.empty() && options.log_format == "text" && ::isatty(STDERR_FILENO) != 0;
+}
+
+}  // namespace troupe::cli

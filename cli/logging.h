@@ -1,0 +1,16 @@
+// The server's log: text or JSON lines, to stderr or a file. Prompts and answers are never logged.
+#pragma once
+
+#include "config/options.h"
+#include "config/result.h"
+
+namespace troupe::cli {
+
+// Makes the logger of --log-format, --log-level and --log-file the default of the process. Error: permission or io when
+// the file cannot be opened.
+[[nodiscard]] Status start_log(const config::Options& options);
+
+// Whether log lines go to a terminal as text, so that a progress bar may be drawn between them.
+[[nodiscard]] bool log_is_on_terminal(const config::Options& options);
+
+}  // namespace troupe::cli

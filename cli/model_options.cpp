@@ -1,0 +1,57 @@
+#include "cli/model_options.h"
+
+#include <filesystem>
+
+#include "kernels/kernels.h"
+
+namespace troupe::cli {
+namespace {
+
+constexpr const char* kEmbeddedModel = "tales-5m-tq2_0.gguf";
+
+std::string names(std::span<const kernels::KernelTable* const> tables) {
+  std::string list;
+  for (const kernels::KernelTable* table : tables) list += (list.empty() ? "" : ", ") + std::string(table->name);
+  return list;
+}
+
+}  // namespace
+
+Result<std::string> model_path(const config::Options& options) {
+  if (!options.model.empty()) return options.model;
+  std::error_code ignored;
+  const std::filesystem::path binary = std::filesystem::read_symlink("/proc/self/exe", ignored);
+  const std::filesystem::path installed =
+      (binary.parent_path() / TROUPE_INSTALLED_MODELS / kEmbeddedModel).lexically_normal();
+  const std::filesystem::path source = std::filesystem::path(TROUPE_SOURCE_MODELS) / kEmbeddedModel;
+  for (const std::filesystem::path& path : {installed, source})
+    if (std::filesystem::exists(path, ignored)) return path.string();
+  return Error{ErrorCode::model_missing, "the embedded model is neither " + installed.string() + " nor " +
+                                             source.string() + "; name a model file with -m"};
+}
+
+Result<engine::LoadOptions> load_options(const config::Options& options) {
+  engine::LoadOptions load;
+  if (!options.kernels.empty()) {
+    const kernels::KernelTable* table = kernels::find_table(options.kernels);
+    if (!table || !kernels::is_supported(*table))
+      return Error{ErrorCode::invalid_argument,
+                   "--kernels: " +
+                       (table ? "this CPU cannot run '" + options.kernels + "'; it can run "
+                              : "there is no variant '" + options.kernels + "'; this CPU can run ") +
+                       names(kernels::supported_tables())};
+  }
+  load.kernels = options.kernels;
+  load.kv_type = options.kv_type == "f32" ? kernels::KvType::f32 : kernels::KvType::f16;
+  load.context = static_cast<std::uint32_t>(options.ctx_size);
+  load.memory = options.memory.count;
+  load.num_blocks = static_cast<std::uint32_t>(options.kv_blocks);
+  load.max_sequences = static_cast<std::uint32_t>(options.parallel);
+  return load;
+}
+
+std::uint32_t num_threads(const config::Options& options) {
+  return options.threads > 0 ? static_cast<std::uint32_t>(options.threads) : engine::default_num_threads();
+}
+
+}  // namespace troupe::cli

@@ -1,0 +1,24 @@
+// From the options that name and load a model to what the engine takes.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "config/options.h"
+#include "config/result.h"
+#include "engine/engine.h"
+
+namespace troupe::cli {
+
+// The file of -m, else the embedded model: beside the installed binary, else in the source tree that it was built from.
+// Error: model_missing, when the embedded model is in neither place.
+[[nodiscard]] Result<std::string> model_path(const config::Options& options);
+
+// How to load it; `team` and `progress` stay empty. Error: invalid_argument for a kernel variant that does not exist or
+// that this CPU cannot run.
+[[nodiscard]] Result<engine::LoadOptions> load_options(const config::Options& options);
+
+// --threads, or the engine's default.
+[[nodiscard]] std::uint32_t num_threads(const config::Options& options);
+
+}  // namespace troupe::cli

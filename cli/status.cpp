@@ -1,0 +1,153 @@
+// troupe status: what the server says about itself.
+#include <cstdio>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "cache/ids.h"
+#include "cli/exit_code.h"
+#include "cli/subcommands.h"
+#include "cli/text.h"
+#include "ipc/client.h"
+
+namespace troupe::cli {
+namespace {
+
+std::string name(client::Readiness readiness) {
+  switch (readiness) {
+    case client::Readiness::loading:
+      return "loading";
+    case client::Readiness::ready:
+      return "ready";
+    case client::Readiness::draining:
+      return "draining";
+    case client::Readiness::failed:
+      return "failed";
+  }
+  return "unknown";
+}
+
+int exit_code_of(client::Readiness readiness) {
+  if (readiness == client::Readiness::ready) return kExitOk;
+  return readiness == client::Readiness::failed ? kExitFailure : kExitRefusedForLoad;
+}
+
+// Every counter, under the name it has in client::ServerStatus.
+nlohmann::ordered_json to_json(const client::ServerStatus& s, const std::vector<client::ModelDescription>& models) {
+  using nlohmann::ordered_json;
+  ordered_json ended = ordered_json::object();
+  for (const auto& [outcome, count] : s.requests_ended) ended[outcome] = count;
+  ordered_json described = ordered_json::array();
+  for (const client::ModelDescription& m : models)
+    described.push_back({{"name", m.name},
+                         {"family", m.family},
+                         {"weight_types", m.weight_types},
+                         {"num_parameters", m.num_parameters},
+                         {"context", m.context},
+                         {"trained_context", m.trained_context},
+                         {"vocab_size", m.vocab_size},
+                         {"kv_bytes_per_token", m.kv_bytes_per_token},
+                         {"numerics_id", m.numerics_id}});
+  return {{"readiness", name(s.health.readiness)},
+          {"load_fraction", s.health.load_fraction},
+          {"server", s.server},
+          {"model", s.model},
+          {"numerics_id", s.numerics_id},
+          {"kernels", s.kernels},
+          {"num_threads", s.num_threads},
+          {"uptime_seconds", s.uptime_seconds},
+          {"requests_received", s.requests_received},
+          {"requests_waiting", s.requests_waiting},
+          {"requests_running", s.requests_running},
+          {"requests_parked", s.requests_parked},
+          {"requests_ended", ended},
+          {"prompt_tokens", s.prompt_tokens},
+          {"cached_tokens", s.cached_tokens},
+          {"generated_tokens", s.generated_tokens},
+          {"preemptions", s.preemptions},
+          {"steps", s.steps},
+          {"step_seconds", s.step_seconds},
+          {"last_step_age_seconds", s.last_step_age_seconds},
+          {"blocks_total", s.blocks_total},
+          {"blocks_free", s.blocks_free},
+          {"blocks_cached", s.blocks_cached},
+          {"blocks_referenced", s.blocks_referenced},
+          {"prefix_blocks_computed", s.prefix_blocks_computed},
+          {"evictions", s.evictions},
+          {"worker_restarts", s.worker_restarts},
+          {"weight_bytes", s.weight_bytes},
+          {"kv_bytes", s.kv_bytes},
+          {"connections", s.connections},
+          {"streams", s.streams},
+          {"connections_accepted", s.connections_accepted},
+          {"connections_refused", s.connections_refused},
+          {"connections_broken", s.connections_broken},
+          {"models", described}};
+}
+
+std::string percent(double part, double whole) {
+  char text[16];
+  std::snprintf(text, sizeof text, "%.1f %%", whole > 0 ? 100 * part / whole : 0.0);
+  return text;
+}
+
+std::string fixed(double value, int decimals) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.*f", decimals, value);
+  return text;
+}
+
+std::string to_text(const client::ServerStatus& s) {
+  using std::to_string;
+  std::string ended;
+  for (const auto& [outcome, count] : s.requests_ended)
+    if (count > 0) ended += (ended.empty() ? "" : ", ") + outcome + " " + to_string(count);
+  const std::string loaded = s.health.readiness == client::Readiness::loading
+                                 ? " (" + fixed(100 * s.health.load_fraction, 0) + " %)"
+                                 : std::string();
+  return aligned({
+      {"health", name(s.health.readiness) + loaded},
+      {"server", s.server + ", up " + fixed(s.uptime_seconds, 0) + " s"},
+      {"model", s.model + (s.numerics_id.empty() ? "" : " (" + s.numerics_id + ")")},
+      {"compute", s.kernels + ", " + to_string(s.num_threads) + " threads"},
+      {"memory", "weights " + human_bytes(s.weight_bytes) + ", KV cache " + human_bytes(s.kv_bytes)},
+      {"connections", to_string(s.connections) + " open with " + to_string(s.streams) + " streams; " +
+                          to_string(s.connections_accepted) + " accepted, " + to_string(s.connections_refused) +
+                          " refused, " + to_string(s.connections_broken) + " broken"},
+      {"requests", to_string(s.requests_waiting) + " waiting, " + to_string(s.requests_running) + " running, " +
+                       to_string(s.requests_parked) + " parked, " + to_string(s.requests_received) + " received"},
+      {"ended", ended.empty() ? "none" : ended},
+      {"tokens", to_string(s.prompt_tokens) + " of prompts (" + to_string(s.cached_tokens) + " cached, " +
+                     percent(static_cast<double>(s.cached_tokens), static_cast<double>(s.prompt_tokens)) + "), " +
+                     to_string(s.generated_tokens) + " generated"},
+      {"steps", to_string(s.steps) + ", " +
+                    fixed(s.steps ? 1e3 * s.step_seconds / static_cast<double>(s.steps) : 0, 2) + " ms each, last " +
+                    fixed(s.last_step_age_seconds, 1) + " s ago; " + to_string(s.preemptions) + " preemptions, " +
+                    to_string(s.worker_restarts) + " restarts"},
+      {"blocks", to_string(s.blocks_total) + " of " + to_string(kBlockSize) + " tokens: " + to_string(s.blocks_free) +
+                     " free, " + to_string(s.blocks_cached) + " cached, " + to_string(s.blocks_referenced) +
+                     " in use; " + to_string(s.prefix_blocks_computed) + " published, " + to_string(s.evictions) +
+                     " evicted"},
+  });
+}
+
+}  // namespace
+
+Result<int> status(const config::Parsed& parsed) {
+  client::ConnectOptions connect;
+  connect.socket = parsed.options.socket;
+  connect.name = "troupe status";
+  const auto client = client::Client::connect(connect);
+  if (!client) return client.error();
+  const auto status = (*client)->status();
+  if (!status) return status.error();
+  if (parsed.options.json) {
+    const auto models = (*client)->models();
+    if (!models) return models.error();
+    std::cout << to_json(*status, *models).dump(2) << '\n';
+  } else {
+    std::cout << to_text(*status);
+  }
+  return exit_code_of(status->health.readiness);
+}
+
+}  // namespace troupe::cli

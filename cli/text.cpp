@@ -1,0 +1,100 @@
+#include "cli/text.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <limits>
+#include <string_view>
+
+#include "config/values.h"
+
+namespace troupe::cli {
+namespace {
+
+std::string scaled(double value, double step, const std::array<const char*, 5>& units) {
+  std::size_t unit = 0;
+  while (value >= step && unit + 1 < units.size()) {
+    value /= step;
+    ++unit;
+  }
+  const int decimals = unit == 0 ? 0 : value < 10 ? 2 : value < 100 ? 1 : 0;
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.*f%s", decimals, value, units[unit]);
+  return text.data();
+}
+
+}  // namespace
+
+std::string human_bytes(std::uint64_t bytes) {
+  return scaled(static_cast<double>(bytes), 1024, {" B", " KiB", " MiB", " GiB", " TiB"});
+}
+
+std::string human_count(std::uint64_t count) {
+  return scaled(static_cast<double>(count), 1000, {"", " k", " M", " G", " T"});
+}
+
+std::string aligned(const std::vector<std::pair<std::string, std::string>>& lines) {
+  std::size_t width = 0;
+  for (const auto& [label, value] : lines) width = std::max(width, label.size());
+  std::string out;
+  for (const auto& [label, value] : lines) out += label + std::string(width - label.size() + 2, ' ') + value + '\n';
+  return out;
+}
+
+Result<std::string> read_text(const std::string& path) {
+  if (path == "-") return std::string(std::istreambuf_iterator<char>(std::cin), {});
+  std::error_code ignored;
+  std::ifstream stream(path, std::ios::binary);
+  if (!stream || std::filesystem::is_directory(path, ignored)) {
+    const int reason = stream ? EISDIR : errno;
+    return Error{reason == EACCES ? ErrorCode::permission : ErrorCode::io, path + ": " + std::strerror(reason)};
+  }
+  return std::string(std::istreambuf_iterator<char>(stream), {});
+}
+
+Result<std::string> input_text(const config::Parsed& parsed) {
+  std::string text;
+  for (const std::string& argument : parsed.arguments) text += (text.empty() ? "" : " ") + argument;
+  if (!parsed.options.file.empty()) {
+    if (!parsed.arguments.empty())
+      return Error{ErrorCode::invalid_argument, "the text is given twice: as arguments ('" + text +
+                                                    "') and as --file " + parsed.options.file + "; give one of them"};
+    return read_text(parsed.options.file);
+  }
+  if (!parsed.arguments.empty()) return text;
+  if (::isatty(STDIN_FILENO) != 0)
+    return Error{ErrorCode::invalid_argument, "there is no text: give it as arguments, with --file, or on stdin"};
+  return read_text("-");
+}
+
+Result<std::vector<TokenId>> parse_ids(const std::string& text) {
+  constexpr std::string_view kSeparators = " ,\t\r\n[]";
+  std::vector<TokenId> ids;
+  for (std::size_t begin = text.find_first_not_of(kSeparators); begin != std::string::npos;) {
+    const std::size_t end = std::min(text.find_first_of(kSeparators, begin), text.size());
+    const std::string word = text.substr(begin, end - begin);
+    const auto id = config::parse_integer(word);
+    if (!id || *id < 0 || *id > std::numeric_limits<TokenId>::max())
+      return Error{ErrorCode::invalid_argument,
+                   "'" + word + "' is not a token id: ids are whole numbers from 0 to 2147483647"};
+    ids.push_back(static_cast<TokenId>(*id));
+    begin = text.find_first_not_of(kSeparators, end);
+  }
+  return ids;
+}
+
+std::string format_ids(const std::vector<TokenId>& ids) {
+  std::string out = "[";
+  for (const TokenId id : ids) out += (out.size() == 1 ? "" : ", ") + std::to_string(id);
+  return out + "]";
+}
+
+}  // namespace troupe::cli

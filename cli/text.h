@@ -1,0 +1,36 @@
+// Text in and out of the subcommands.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cache/ids.h"
+#include "config/options.h"
+#include "config/result.h"
+
+namespace troupe::cli {
+
+// "1.87 MiB", "512 B": three digits, for people.
+[[nodiscard]] std::string human_bytes(std::uint64_t bytes);
+// "5.25 M", "1.10 G": for counts of parameters.
+[[nodiscard]] std::string human_count(std::uint64_t count);
+
+// Lines "label   value" with the values in one column.
+[[nodiscard]] std::string aligned(const std::vector<std::pair<std::string, std::string>>& lines);
+
+// The whole file, or all of stdin for "-". Error: io, or permission.
+[[nodiscard]] Result<std::string> read_text(const std::string& path);
+
+// The text that run and tokenize work on: the arguments joined by spaces, else the file of --file, else stdin. Error:
+// invalid_argument if there are both, or neither and stdin is a terminal.
+[[nodiscard]] Result<std::string> input_text(const config::Parsed& parsed);
+
+// "1 424 437", "1,424,437" or "[1, 424, 437]". Error: invalid_argument, naming what is no token id.
+[[nodiscard]] Result<std::vector<TokenId>> parse_ids(const std::string& text);
+
+// "[1, 424, 437]"
+[[nodiscard]] std::string format_ids(const std::vector<TokenId>& ids);
+
+}  // namespace troupe::cli

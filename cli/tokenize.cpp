@@ -1,0 +1,81 @@
+// troupe tokenize: text to token ids and back, with a model file's own vocabulary.
+#include <unistd.h>
+
+#include <cstdio>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "cli/exit_code.h"
+#include "cli/model_options.h"
+#include "cli/subcommands.h"
+#include "cli/text.h"
+#include "engine/model_file.h"
+#include "engine/tokenizer.h"
+
+namespace troupe::cli {
+namespace {
+
+Result<std::shared_ptr<const engine::Tokenizer>> open_vocabulary(const std::string& path) {
+  const auto file = engine::open_gguf(path);
+  if (!file) return file.error();
+  auto tokenizer = engine::make_tokenizer(**file);
+  if (!tokenizer) return tokenizer.error();
+  if (!*tokenizer)
+    return Error{ErrorCode::unsupported, path + ": the file has no vocabulary: it can be used with token ids only"};
+  return tokenizer;
+}
+
+// One token in quotes, with control characters and bytes that are not UTF-8 made visible.
+std::string quoted(const std::string& bytes) {
+  const nlohmann::json text = bytes;
+  try {
+    return text.dump();
+  } catch (const nlohmann::json::type_error&) {  // part of a character
+    std::string out = "\"";
+    for (const char c : bytes) {
+      char escape[8];
+      std::snprintf(escape, sizeof escape, "\\x%02x", static_cast<unsigned char>(c));
+      out += escape;
+    }
+    return out + "\"";
+  }
+}
+
+Result<int> decode(const engine::Tokenizer& tokenizer, const std::string& text) {
+  const auto ids = parse_ids(text);
+  if (!ids) return ids.error();
+  for (const TokenId id : *ids)
+    if (static_cast<std::uint32_t>(id) >= tokenizer.size())
+      return Error{ErrorCode::invalid_argument, "there is no token " + std::to_string(id) + ": the vocabulary has " +
+                                                    std::to_string(tokenizer.size()) + ", from 0 on"};
+  // The exact bytes; a line break only for a person's terminal.
+  std::cout << tokenizer.decode(*ids) << (::isatty(STDOUT_FILENO) != 0 ? "\n" : "");
+  return kExitOk;
+}
+
+}  // namespace
+
+Result<int> tokenize(const config::Parsed& parsed) {
+  const config::Options& options = parsed.options;
+  const auto path = model_path(options);
+  if (!path) return path.error();
+  const auto tokenizer = open_vocabulary(*path);
+  if (!tokenizer) return tokenizer.error();
+  const auto text = input_text(parsed);
+  if (!text) return text.error();
+  if (options.decode) return decode(**tokenizer, *text);
+
+  const std::vector<TokenId> ids =
+      (*tokenizer)->encode(*text, {.add_special = !options.no_bos, .parse_special = options.special});
+  if (options.ids) {
+    std::cout << format_ids(ids) << '\n';
+    return kExitOk;
+  }
+  for (const TokenId id : ids) {
+    const std::string piece = (*tokenizer)->piece(id);
+    std::printf("%8d  %s\n", id, quoted(piece.empty() ? (*tokenizer)->raw_piece(id) : piece).c_str());
+  }
+  return std::fflush(stdout) == 0 ? kExitOk : kExitFailure;
+}
+
+}  // namespace troupe::cli

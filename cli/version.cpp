@@ -1,0 +1,40 @@
+#include "cli/version.h"
+
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "cli/exit_code.h"
+#include "cli/subcommands.h"
+#include "kernels/kernels.h"
+
+namespace troupe::cli {
+
+Result<int> version(const config::Parsed& parsed) {
+  nlohmann::ordered_json kernels = nlohmann::json::array();
+  std::string names;
+  for (const kernels::KernelTable* table : kernels::supported_tables()) {
+    kernels.push_back(table->name);
+    names += (names.empty() ? "" : ", ") + std::string(table->name);
+  }
+  const std::string_view best = kernels::best_table().name;
+  if (parsed.options.json) {
+    const nlohmann::ordered_json object{
+        {"version", kVersion},
+        {"commit", kCommit},
+        {"compiler", kCompiler},
+        {"build_type", kBuildType},
+        {"kernels", kernels},
+        {"best_kernels", best},
+        {"recipe_version", kernels::kRecipeVersion},
+    };
+    std::cout << object.dump(2) << '\n';
+    return kExitOk;
+  }
+  std::cout << "troupe " << kVersionAndCommit << '\n'
+            << "compiler  " << kCompiler << ", " << kBuildType << '\n'
+            << "kernels   " << names << " (best: " << best << ")\n"
+            << "recipes   version " << kernels::kRecipeVersion << '\n';
+  return kExitOk;
+}
+
+}  // namespace troupe::cli
