@@ -46,23 +46,74 @@ inline T* array_at(std::byte* row, std::size_t offset) {
 
 }  // namespace
 
+namespace {
+
+// The largest |x| of each of four groups of 32, in all four elements of lane i.
+inline __m512 max_of_4_groups(const float* x) {
+  __m512 m[4];
+  for (int g = 0; g < 4; ++g)  // NaN in the first operand: keeps the second
+    m[g] = _mm512_max_ps(_mm512_abs_ps(_mm512_loadu_ps(x + 32 * g)),
+                         _mm512_max_ps(_mm512_abs_ps(_mm512_loadu_ps(x + 32 * g + 16)), _mm512_setzero_ps()));
+  const __m512 m01 = _mm512_max_ps(_mm512_shuffle_f32x4(m[0], m[1], 0x44), _mm512_shuffle_f32x4(m[0], m[1], 0xee));
+  const __m512 m23 = _mm512_max_ps(_mm512_shuffle_f32x4(m[2], m[3], 0x44), _mm512_shuffle_f32x4(m[2], m[3], 0xee));
+  __m512 max = _mm512_max_ps(_mm512_shuffle_f32x4(m01, m23, 0x88), _mm512_shuffle_f32x4(m01, m23, 0xdd));
+  max = _mm512_max_ps(max, _mm512_permute_ps(max, 0x4e));
+  return _mm512_max_ps(max, _mm512_permute_ps(max, 0xb1));
+}
+
+// The sums of 16 codes, of four runs, each in all elements of its lane.
+inline __m512i sums_of_4_runs(const std::byte* codes) {
+  const __m512i quads = _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8(1), _mm512_loadu_si512(codes));
+  const __m512i pairs = _mm512_add_epi32(quads, _mm512_shuffle_epi32(quads, static_cast<_MM_PERM_ENUM>(0x4e)));
+  return _mm512_add_epi32(pairs, _mm512_shuffle_epi32(pairs, static_cast<_MM_PERM_ENUM>(0xb1)));
+}
+
+inline void prepare_4_groups(const float* x, std::size_t g, const layout::Group32Row& row, std::byte* out) {
+  const __m512 max = max_of_4_groups(x);
+  const __mmask16 usual = _mm512_cmp_ps_mask(max, _mm512_set1_ps(layout::kSmallestMax), _CMP_GT_OQ);
+  const __m512 most = _mm512_set1_ps(127.0f);
+  const __m512 inverse = _mm512_maskz_div_ps(usual, most, max);
+  std::byte* codes = out + 32 * g;
+  const __m512 inverses[4] = {
+      _mm512_shuffle_f32x4(inverse, inverse, 0x00), _mm512_shuffle_f32x4(inverse, inverse, 0x55),
+      _mm512_shuffle_f32x4(inverse, inverse, 0xaa), _mm512_shuffle_f32x4(inverse, inverse, 0xff)};
+  for (int i = 0; i < 8; ++i) round_16(x + 16 * i, inverses[i / 2], codes + 16 * i);
+  // Runs of 16: lanes of `low` are runs 0-3, of `high` 4-7; picks one element of each.
+  const __m512i low = sums_of_4_runs(codes), high = sums_of_4_runs(codes + 64);
+  const __m512i sums16 =
+      _mm512_permutex2var_epi32(low, _mm512_set_epi32(0, 0, 0, 0, 0, 0, 0, 0, 28, 24, 20, 16, 12, 8, 4, 0), high);
+  const __m256i all = _mm512_castsi512_si256(sums16);
+  const __m128i sums = _mm256_cvtepi64_epi32(_mm256_add_epi32(all, _mm256_srli_epi64(all, 32)));
+  const __m512 scale = _mm512_maskz_div_ps(usual, max, most);
+  const __m128 scales = _mm512_castps512_ps128(_mm512_maskz_compress_ps(0x1111, scale));
+  const __m256i offset = _mm256_set1_epi32(-layout::kSumOffset);
+  _mm_storeu_ps(array_at<float>(out, row.scale) + g, scales);
+  _mm_storeu_ps(array_at<float>(out, row.scaled_sum) + g, _mm_mul_ps(scales, _mm_cvtepi32_ps(sums)));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(array_at<std::int32_t>(out, row.start) + g),
+                   _mm_mullo_epi32(sums, _mm256_castsi256_si128(offset)));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(array_at<std::int32_t>(out, row.start16) + 2 * g),
+                      _mm256_mullo_epi32(all, offset));
+}
+
+inline void prepare_group(const float* x, std::size_t g, const layout::Group32Row& row, std::byte* out) {
+  const float max = max_magnitude(x, 32), scale = scale_of_max(max);
+  const __m512 inverse = _mm512_set1_ps(inverse_of_max(max));
+  const std::int32_t low = _mm512_reduce_add_epi32(round_16(x, inverse, out + 32 * g));
+  const std::int32_t high = _mm512_reduce_add_epi32(round_16(x + 16, inverse, out + 32 * g + 16));
+  array_at<float>(out, row.scale)[g] = scale;
+  array_at<float>(out, row.scaled_sum)[g] = scale * static_cast<float>(low + high);
+  array_at<std::int32_t>(out, row.start)[g] = -layout::kSumOffset * (low + high);
+  array_at<std::int32_t>(out, row.start16)[2 * g] = -layout::kSumOffset * low;
+  array_at<std::int32_t>(out, row.start16)[2 * g + 1] = -layout::kSumOffset * high;
+}
+
+}  // namespace
+
 void prepare_i8_group32(const float* x, std::size_t k, std::byte* out) {
   const layout::Group32Row row = layout::group32_row(k);
-  auto* scales = array_at<float>(out, row.scale);
-  auto* scaled_sums = array_at<float>(out, row.scaled_sum);
-  auto* starts = array_at<std::int32_t>(out, row.start);
-  auto* starts16 = array_at<std::int32_t>(out, row.start16);
-  for (std::size_t g = 0; g < k / 32; ++g, x += 32) {
-    const float max = max_magnitude(x, 32);
-    const __m512 inverse = _mm512_set1_ps(inverse_of_max(max));
-    const std::int32_t low = _mm512_reduce_add_epi32(round_16(x, inverse, out + 32 * g));
-    const std::int32_t high = _mm512_reduce_add_epi32(round_16(x + 16, inverse, out + 32 * g + 16));
-    scales[g] = scale_of_max(max);
-    scaled_sums[g] = scales[g] * static_cast<float>(low + high);
-    starts[g] = -layout::kSumOffset * (low + high);
-    starts16[2 * g] = -layout::kSumOffset * low;
-    starts16[2 * g + 1] = -layout::kSumOffset * high;
-  }
+  std::size_t g = 0;
+  for (; g + 4 <= k / 32; g += 4) prepare_4_groups(x + 32 * g, g, row, out);
+  for (; g < k / 32; ++g) prepare_group(x + 32 * g, g, row, out);
 }
 
 void prepare_i8_group256(const float* x, std::size_t k, std::byte* out) {
