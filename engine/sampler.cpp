@@ -128,7 +128,11 @@ SampledToken Sampler::sample(std::span<float> logits, std::uint64_t position, st
 void Sampler::apply_bias(std::span<float> logits) const {
   for (const auto& [id, bias] : params_.logit_bias) {
     float& logit = logits[static_cast<std::size_t>(id)];
-    logit = bias < -kMaxLogit ? kExcluded : clamp_logit(logit + bias);
+    if (bias < -kMaxLogit) {
+      logit = kExcluded;
+    } else if (logit != kExcluded) {  // a ban stands, whatever else is said of the token
+      logit = clamp_logit(logit + bias);
+    }
   }
 }
 

@@ -19,20 +19,20 @@ namespace troupe::engine {
 
 // What a request asks of the sampler. The defaults are neutral: the model's own distribution.
 struct SamplingParams {
-  float temperature = 1.0f;                           // 0: greedy, the likeliest token (lowest id among equals)
-  std::int32_t top_k = 0;                             // keep the k likeliest; 0: all
-  float top_p = 1.0f;                                 // keep the smallest set with at least this probability, (0, 1]
-  float min_p = 0.0f;                                 // drop what is below min_p times the largest probability, [0, 1]
-  float repeat_penalty = 1.0f;                        // divides (or multiplies, if negative) logits of repeated tokens
-  float presence_penalty = 0.0f;                      // subtracted once from each repeated token
-  float frequency_penalty = 0.0f;                     // subtracted for each time a token is repeated
-  std::int32_t repeat_last_n = 64;                    // window of the three penalties, prompt included; -1: all, 0: off
-  std::vector<std::pair<TokenId, float>> logit_bias;  // added to raw logits; -inf bans a token
+  float temperature = 1.0f;         // 0: greedy, the likeliest token (lowest id among equals)
+  std::int32_t top_k = 0;           // keep the k likeliest; 0: all
+  float top_p = 1.0f;               // keep the smallest set with at least this probability, (0, 1]
+  float min_p = 0.0f;               // drop what is below min_p times the largest probability, [0, 1]
+  float repeat_penalty = 1.0f;      // divides (or multiplies, if negative) logits of repeated tokens
+  float presence_penalty = 0.0f;    // subtracted once from each repeated token
+  float frequency_penalty = 0.0f;   // subtracted for each time a token is repeated
+  std::int32_t repeat_last_n = 64;  // window of the three penalties, prompt included; -1: all, 0: off
+  std::vector<std::pair<TokenId, float>> logit_bias = {};  // added to raw logits; -inf bans a token
   std::uint64_t seed = 0;  // key of the draws; whoever fills this in drew one if none was given
   std::uint32_t max_tokens = std::numeric_limits<std::uint32_t>::max();
-  std::vector<TokenId> stop_ids;   // a sampled one ends the sequence; it is not emitted
-  bool ignore_eos = false;         // end-of-generation tokens are never drawn
-  std::int32_t num_logprobs = -1;  // -1: none; n: the chosen token's and those of the n likeliest
+  std::vector<TokenId> stop_ids = {};  // a sampled one ends the sequence; it is not emitted
+  bool ignore_eos = false;             // end-of-generation tokens are never drawn
+  std::int32_t num_logprobs = -1;      // -1: none; n: the chosen token's and those of the n likeliest
 };
 
 inline constexpr std::int32_t kMaxLogprobs = 20;
