@@ -31,7 +31,9 @@
 // that skips one is dropped unanswered, so a sender that has no answer simply repeats what it sent, in order.
 // `seen` says up to which number the sender has applied the answers to its block table; older answers are
 // forgotten, and blocks that a Commit replaced stay leased until then, because a step planned in ignorance of
-// the swap still reads them. Messages may be pipelined: waiting for each answer is not needed.
+// the swap still reads them. A Wait is not applied: what counts is the answer that follows it. Messages may be
+// pipelined: waiting for each answer is not needed. Answers come in the order of the numbers; one that is not above
+// `seen` is a repetition and ignored.
 //
 // Steps and deaths. Steps run in the order of their numbers. step_done(epoch, step) is told after each
 // StepResult, before the messages that the result causes. A new batcher calls begin_epoch with a higher number:

@@ -1,9 +1,10 @@
 // The requests that wait for admission, and which of them goes next.
 //
 // Lower priority numbers first, always. Within a priority the request with the longest cached or in-flight
-// prefix goes first (then the oldest), but only among the oldest kMaxOvertaken + 1, and no request is overtaken by
-// more than kMaxOvertaken younger ones of its priority: prefix hits are worth an order, nobody's starvation
-// (SGLang's plain longest-prefix policy starves cold requests).
+// prefix goes first (then the oldest), and no request is overtaken more than kMaxOvertaken times: a prefix hit is
+// worth an order, nobody's starvation (SGLang's plain longest-prefix order starves cold requests). Only the oldest
+// kMaxOvertaken + 1 are looked at: a wider look spends everybody's patience on far hits (128 shuffled requests over 8
+// prefixes with room for 3: 84-87 % of prefix blocks hit instead of 87-89 %; 93.75 % is the most there can be).
 #pragma once
 
 #include <cstdint>

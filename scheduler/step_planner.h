@@ -14,21 +14,28 @@
 //
 // The batcher's turn, after every event (an answer, a result, a new request, credit):
 //
-//   1. admission, while has_room() and !starved(): pick from the RequestQueue, send Acquire; on Acquired, open the
-//      sequence in the worker and add(); on Wait keep it aside; on Short keep it as the next to admit and ask again
-//      after a release or a step (victim_for(its rank) may name who must give way: see 3.).
-//   2. needs(): send an Extend for each. grant() or deny() as the answers come. Needs look one step ahead, so
-//      the answers usually arrive while a step runs.
-//   3. if starved() and no step is running: victim(); if there is one, remove() it, close it in the worker, send
-//      Release{after_step = last step planned with it}, put its request back into the queue with its old rank and
-//      its tokens so far; then needs() again: the oldest asks first, and FIFO messages make it first in line.
+//   1. admission, while has_room() and !starved() and no Acquire is unanswered: pick from the RequestQueue, send
+//      Acquire{want = initial_blocks(known), headroom = num_running()}. On Acquired open the sequence in the worker
+//      and add() it; on Wait keep it aside (it does not count as running; bound their number); on Short it is the
+//      next to admit, before any picked one, the oldest of several first. Ask again once something came back since
+//      the Acquire was sent (a release or the end of a step; the denial may be older than that), or, when no step is
+//      running, after preempting victim_for(its rank).
+//   2. needs(): send an Extend for each. grant() or deny() as the answers come. Needs look a step ahead, so the
+//      answers usually arrive while a step runs.
+//   3. if no step is running and there is a victim(): remove() it, close it in the worker, send
+//      Release{after_step = last step planned with it} and put its request back into the queue with its old rank and
+//      its tokens so far. needs() then lets the oldest ask first; messages keep their order, so it is served first.
 //   4. if no step is running: plan(); if it has items, run it.
 //   On StepResult: LeaseBook::step_done; for each item advance(sequence, number of tokens sampled); emit; then
-//   newly_full(): Commit these blocks (known tokens [first * kBlockSize, ...)); swap what Committed says before the
-//   next plan that follows its arrival. Ended sequences: remove(), then Release{after_step = this step}.
+//   newly_full(): Commit these blocks (known tokens [first * kBlockSize, ...)). Ended sequences: remove(), then
+//   Release{after_step = this step}. Committed: swap the entries it names before the next plan, and retry_denied() if
+//   one differed. A cancelled sequence: remove(), Release{after_step = last step planned with it}, retry_denied().
 //   Out of credit: park() and Yield; credit again: unpark(). A parked sequence keeps its blocks until somebody is
 //   starved; then it is the first victim.
-//   Wait{leader} followers: give LeaseEffects::inherited to inherit().
+//   LeaseEffects::inherited: inherit(). Answers whose number is not above the sequence's `seen`, or whose sequence has
+//   gone, are ignored; a Wait does not count as seen, the answer that follows it has the same number.
+//
+// tests/scheduler/serving_sim.cpp is such a batcher in its smallest form.
 //
 // Progress: the oldest sequence always gets a row or the blocks for one. A victim is always younger than the one it
 // gives way to (or parked), so the oldest is never preempted, and with everybody else gone its blocks suffice, because
