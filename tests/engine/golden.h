@@ -1,0 +1,103 @@
+// The golden models: tiny ones of every weight type, with the logits they must give.
+#pragma once
+
+#include <cmath>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
+
+#include "engine/engine.h"
+#include "tests/support/shared_data.h"
+
+namespace troupe::test {
+
+// The formats and families this version promises.
+inline const std::vector<std::string>& golden_names() {
+  static const std::vector<std::string> names = {"llama-F32",   "llama3-rope-F32", "bitnet-F32", "bitnet-scale-TQ2_0",
+                                                 "llama-F16",   "llama-BF16",      "llama-Q8_0", "llama-Q4_0",
+                                                 "llama-Q4_K",  "llama-Q4_K_M",    "llama-Q5_K", "llama-Q6_K",
+                                                 "llama-TQ1_0", "llama-TQ2_0"};
+  return names;
+}
+
+inline std::vector<float> read_floats(const std::string& path) {
+  std::ifstream in(path, std::ios::binary | std::ios::ate);
+  REQUIRE(in.good());
+  std::vector<float> values(static_cast<std::size_t>(in.tellg()) / sizeof(float));
+  in.seekg(0);
+  in.read(reinterpret_cast<char*>(values.data()), static_cast<std::streamsize>(values.size() * sizeof(float)));
+  return values;
+}
+
+struct Tolerance {
+  double max_abs = 0;
+  double rms = 0;
+};
+
+struct Difference {
+  double max_abs = 0;
+  double rms = 0;
+};
+
+inline Difference difference(const std::vector<float>& a, const std::vector<float>& b) {
+  REQUIRE(a.size() == b.size());
+  Difference result;
+  double squares = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const double d = std::abs(static_cast<double>(a[i]) - static_cast<double>(b[i]));
+    if (!(d <= result.max_abs)) result.max_abs = d;  // NaN counts as a difference
+    squares += d * d;
+  }
+  result.rms = std::sqrt(squares / static_cast<double>(a.size()));
+  return result;
+}
+
+// One prompt of a golden model: what it must give.
+struct GoldenPrompt {
+  std::vector<TokenId> tokens;
+  std::vector<TokenId> greedy;
+  std::vector<double> greedy_margin;
+  std::vector<float> logits;  // [tokens, vocab]
+};
+
+struct Golden {
+  std::string model_path;
+  bool quantised = false;  // has `exact` logits: those of exactly dequantised weights
+  nlohmann::json json;
+  std::string folder;
+
+  // The better reference: exact where there is one (of the first prompt), else llama.cpp's own.
+  GoldenPrompt prompt(const std::string& prefix) const {
+    const std::string kind = quantised ? "exact_" : "";
+    GoldenPrompt out;
+    out.tokens = json.at(prefix.empty() ? "prompt" : prefix + "prompt").get<std::vector<TokenId>>();
+    const std::string best = prefix + (prefix.empty() ? kind : "");
+    out.greedy = json.at(best + "greedy").get<std::vector<TokenId>>();
+    out.greedy_margin = json.at(best + "greedy_margin").get<std::vector<double>>();
+    const std::string logits = best + "logits";
+    out.logits = read_floats(folder + json.at(logits).at("file").get<std::string>());
+    return out;
+  }
+
+  Tolerance tolerance(const std::string& name) const {
+    const auto& entry = json.at("tolerance").at(name);
+    return {entry.at("max_abs").get<double>(), entry.at("rms").get<double>()};
+  }
+};
+
+// Nothing (and a line that says so) where the reference data are not at hand.
+inline std::optional<Golden> load_golden(const std::string& name) {
+  const auto path = shared_file("golden/" + name + ".json");
+  if (!path) return std::nullopt;
+  Golden golden;
+  golden.folder = path->substr(0, path->rfind('/') + 1);
+  golden.json = nlohmann::json::parse(std::ifstream(*path));
+  golden.model_path = golden.folder + golden.json.at("file").get<std::string>();
+  golden.quantised = golden.json.contains("exact_logits");
+  return golden;
+}
+
+}  // namespace troupe::test

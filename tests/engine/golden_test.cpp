@@ -1,0 +1,167 @@
+// Every weight format and family against logits of llama.cpp, by every variant this CPU has.
+#include <algorithm>
+#include <map>
+
+#include "engine/eval.h"
+#include "tests/engine/golden.h"
+#include "tests/engine/model_harness.h"
+
+namespace troupe::test {
+namespace {
+
+using engine::Team;
+
+constexpr std::uint32_t kChunks[] = {1, 7, 31, 32, 33};
+
+std::string differences(const Difference& actual, const Tolerance& allowed) {
+  return "max " + std::to_string(actual.max_abs) + " (allowed " + std::to_string(allowed.max_abs) + "), RMS " +
+         std::to_string(actual.rms) + " (allowed " + std::to_string(allowed.rms) + ")";
+}
+
+void require_within(const std::vector<float>& logits, const std::vector<float>& expected, const Tolerance& tolerance) {
+  const Difference actual = difference(logits, expected);
+  INFO(differences(actual, tolerance));
+  CHECK(actual.max_abs <= tolerance.max_abs);
+  CHECK(actual.rms <= tolerance.rms);
+}
+
+// The logits of `tokens` in the last position of a step that 15 strangers share.
+std::vector<float> with_strangers(const engine::LoadedModel& model, Team& team, const std::vector<TokenId>& tokens) {
+  engine::Executor executor(model, team);
+  engine::StepBatch batch;
+  BlockId next_block = 0;
+  for (SequenceId id = 1; id <= 15; ++id) {
+    const auto strangers = random_tokens(1 + (id * 13) % 50, model.info().vocab_size, id);
+    const std::uint32_t blocks = blocks_for(static_cast<std::uint32_t>(strangers.size()));
+    SequenceRunner runner(executor, id, strangers, some_blocks(blocks, next_block, id));
+    next_block += blocks;
+    batch.items.push_back(runner.next(100));
+  }
+  const std::uint32_t blocks = blocks_for(static_cast<std::uint32_t>(tokens.size()));
+  SequenceRunner ours(executor, 99, tokens, some_blocks(blocks, next_block, 99));
+  batch.items.push_back(ours.next(static_cast<std::uint32_t>(tokens.size())));
+  engine::StepResult result;
+  executor.step(batch, result);
+  return result.items.back().logits;
+}
+
+// With the expected tokens fed, each choice is the expected one where the margin leaves no doubt.
+void require_greedy(const engine::LoadedModel& model, Team& team, const GoldenPrompt& prompt, double min_margin) {
+  std::vector<TokenId> tokens = prompt.tokens;
+  tokens.insert(tokens.end(), prompt.greedy.begin(), prompt.greedy.end() - 1);
+  const auto logits = engine::evaluate(model, team, tokens);
+  REQUIRE(logits);
+  const std::size_t vocab = model.info().vocab_size;
+  for (std::size_t i = 0; i < prompt.greedy.size(); ++i) {
+    if (prompt.greedy_margin[i] <= min_margin) continue;
+    const auto row = logits->begin() + static_cast<std::ptrdiff_t>((prompt.tokens.size() - 1 + i) * vocab);
+    INFO("greedy token " << i);
+    CHECK(std::max_element(row, row + static_cast<std::ptrdiff_t>(vocab)) - row == prompt.greedy[i]);
+  }
+}
+
+void check_prompt(const engine::LoadedModel& model, Team& team, const GoldenPrompt& prompt, const Tolerance& tolerance,
+                  const std::vector<float>& expected) {
+  const auto whole = engine::evaluate(model, team, prompt.tokens);
+  REQUIRE(whole);
+  require_within(*whole, expected, tolerance);
+  for (const std::uint32_t chunk : kChunks) {
+    INFO("in chunks of " << chunk);
+    const auto chunked = engine::evaluate(model, team, prompt.tokens, chunk);
+    REQUIRE(chunked);
+    require_within(*chunked, expected, tolerance);
+  }
+  INFO("in a batch with strangers");
+  require_within(with_strangers(model, team, prompt.tokens), expected, tolerance);
+}
+
+void check_model(const std::string& name) {
+  const auto golden = load_golden(name);
+  if (!golden) return;
+  Team team(2);
+  const GoldenPrompt first = golden->prompt("");
+  const GoldenPrompt second = golden->prompt("second_");
+  Tolerance float_tolerance = golden->tolerance(golden->quantised ? "f32_vs_exact" : "f32_vs_logits");
+  if (!golden->quantised) float_tolerance.max_abs = std::min(float_tolerance.max_abs, 1e-4);
+  const Tolerance rounded_tolerance =
+      golden->quantised ? golden->tolerance("rounded_activations_vs_exact") : float_tolerance;
+
+  // The exact logits of the second prompt are not among the data: the plainest kernels stand in for them,
+  // and must be as far from llama.cpp's as its own rounding is allowed to be.
+  std::vector<float> second_exact;
+  for (const kernels::KernelTable* table : kernels::supported_tables()) {
+    INFO(name << ", " << table->name);
+    const auto model = load_model(golden->model_path, std::string(table->name));
+    const bool is_reference = table->name == "reference";
+    const Tolerance& tolerance = is_reference ? float_tolerance : rounded_tolerance;
+    check_prompt(*model, team, first, tolerance, first.logits);
+    require_greedy(*model, team, first, 4 * tolerance.rms);
+    if (is_reference) {
+      second_exact = *engine::evaluate(*model, team, second.tokens);
+      require_within(second_exact, second.logits, rounded_tolerance);
+    }
+    check_prompt(*model, team, second, tolerance, second_exact);
+    if (!golden->quantised) require_within(second_exact, second.logits, float_tolerance);
+    require_greedy(*model, team, second, 4 * rounded_tolerance.rms);
+  }
+}
+
+TEST_CASE("golden models give the expected logits and choices, whole, in chunks and in a batch") {
+  for (const std::string& name : golden_names()) check_model(name);
+}
+
+TEST_CASE("golden models: 1,100 random tokens agree with the reference kernels") {
+  constexpr std::uint32_t kTokens = kSlow ? 300 : 1100;
+  for (const std::string& name : golden_names()) {
+    const auto golden = load_golden(name);
+    if (!golden) return;
+    Tolerance rounded = golden->tolerance(golden->quantised ? "rounded_activations_vs_exact" : "f32_vs_logits");
+    rounded.max_abs *= 2;  // the largest of 25 times as many logits as the tolerance was taken from
+    Team team(2);
+    std::vector<float> reference;
+    for (const kernels::KernelTable* table : kernels::supported_tables()) {
+      const auto model = load_model(golden->model_path, std::string(table->name), kernels::KvType::f32, 0, 1152);
+      const auto logits = engine::evaluate(*model, team, random_tokens(kTokens, model->info().vocab_size, 7));
+      REQUIRE(logits);
+      if (reference.empty()) {
+        REQUIRE(table->name == "reference");
+        reference = *logits;
+        continue;
+      }
+      INFO(name << ", " << table->name);
+      require_within(*logits, reference, rounded);
+    }
+  }
+}
+
+TEST_CASE("stories260K: all 200 positions and the text are the expected ones") {
+  const auto path = shared_file("thirdparty/stories260k/stories260K.json");
+  if (!path) return;
+  const auto json = nlohmann::json::parse(std::ifstream(*path));
+  const std::string folder = path->substr(0, path->rfind('/') + 1);
+  const std::vector<float> expected = read_floats(folder + "stories260K.logits.f32");
+  const auto greedy = json.at("greedy").get<std::vector<TokenId>>();
+  const auto prompt = json.at("prompt").get<std::vector<TokenId>>();
+  Team team(2);
+  for (const kernels::KernelTable* table : kernels::supported_tables()) {
+    INFO(table->name);
+    const auto model = load_model(folder + "stories260K.gguf", std::string(table->name), kernels::KvType::f32, 0, 256);
+    CHECK(model->info().trained_context == 128);
+    CHECK(model->info().rope_base == 10000.0f);
+    std::vector<TokenId> tokens = prompt;
+    tokens.insert(tokens.end(), greedy.begin(), greedy.end() - 1);
+    const auto logits = engine::evaluate(*model, team, tokens);
+    REQUIRE(logits);
+    const auto& allowed = json.at("tolerance").at("f32_vs_logits");
+    require_within(*logits, expected, {allowed.at("max_abs").get<double>(), allowed.at("rms").get<double>()});
+    const auto generated = engine::greedy(*model, team, prompt, 200, /*ignore_eos=*/true);
+    REQUIRE(generated);
+    CHECK(*generated == greedy);
+    std::vector<TokenId> all = prompt;
+    all.insert(all.end(), generated->begin(), generated->end());
+    CHECK(model->tokenizer()->decode(all) == json.at("greedy_text").get<std::string>());
+  }
+}
+
+}  // namespace
+}  // namespace troupe::test
