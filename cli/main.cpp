@@ -56,9 +56,9 @@ int unknown_subcommand(const std::string& name) {
 Result<int> call(config::Command command, const config::Parsed& parsed) {
   switch (command) {
     case config::Command::serve:
+      return serve(parsed);
     case config::Command::run:
-    case config::Command::status:
-      return Error{ErrorCode::unsupported, "needs the server library, which this build has not"};
+      return run(parsed);
     case config::Command::bench:
       return bench(parsed);
     case config::Command::eval:
@@ -67,6 +67,8 @@ Result<int> call(config::Command command, const config::Parsed& parsed) {
       return tokenize(parsed);
     case config::Command::inspect:
       return inspect(parsed);
+    case config::Command::status:
+      return status(parsed);
     case config::Command::version:
       return version(parsed);
   }
