@@ -129,6 +129,111 @@ TEST_CASE("matmul is exact with extreme codes and extreme activations") {
     }
 }
 
+// The recipe written down once more, as plainly as possible: exact integers per run of the weights' scale,
+// then one fused chain per output. Works on the file's groups, not on panels.
+float by_the_recipe(WeightType type, const std::byte* file_row, const std::byte* a, std::size_t k) {
+  const WeightTypeInfo& t = info(type);
+  const Activation activation = t.group_size == 1                                        ? Activation::f32
+                                : type == WeightType::tq1_0 || type == WeightType::tq2_0 ? Activation::i8_group256
+                                                                                         : Activation::i8_group32;
+  std::vector<float> weights(k);
+  if (activation == Activation::f32) {
+    dequantize(type, file_row, weights.data(), k);
+    float acc = 0;
+    for (std::size_t i = 0; i < k; ++i) acc = std::fma(weights[i], load<float>(a + 4 * i), acc);
+    return acc;
+  }
+  const auto* codes_a = reinterpret_cast<const std::int8_t*>(a);
+  float acc = 0;
+  for (std::size_t begin = 0; begin < k; begin += t.group_size) {
+    const std::byte* group = file_row + begin / t.group_size * t.group_bytes;
+    std::uint8_t codes[256];
+    std::size_t run = 32;
+    int offset = 0;
+    float d[16] = {}, min[16] = {};
+    switch (type) {
+      case WeightType::q8_0:
+        codes_of(load<GroupQ8_0>(group), codes);
+        offset = 128;
+        d[0] = load_half(group);
+        break;
+      case WeightType::q4_0:
+        codes_of(load<GroupQ4_0>(group), codes);
+        offset = 8;
+        d[0] = load_half(group);
+        break;
+      case WeightType::q4_k:
+      case WeightType::q5_k: {
+        if (type == WeightType::q4_k)
+          codes_of(load<GroupQ4_K>(group), codes);
+        else
+          codes_of(load<GroupQ5_K>(group), codes);
+        const auto packed = load<GroupQ4_K>(group);  // scales lie at the same place in Q5_K
+        for (int i = 0; i < 8; ++i) {
+          d[i] = load_half(packed.d) * scale_min_of(packed.scales, i).scale;
+          min[i] = load_half(packed.dmin) * scale_min_of(packed.scales, i).min;
+        }
+        break;
+      }
+      case WeightType::q6_k: {
+        const auto packed = load<GroupQ6_K>(group);
+        codes_of(packed, codes);
+        offset = 32;
+        run = 16;
+        for (int i = 0; i < 16; ++i) d[i] = load_half(packed.d) * packed.scales[i];
+        break;
+      }
+      default:
+        if (type == WeightType::tq1_0)
+          codes_of(load<GroupTQ1_0>(group), codes);
+        else
+          codes_of(load<GroupTQ2_0>(group), codes);
+        offset = 1;
+        run = 256;
+        d[0] = load_half(group + t.group_bytes - 2);
+    }
+    for (std::size_t i = 0; i < t.group_size; i += run) {
+      std::int32_t sum = 0, sum_a = 0;
+      for (std::size_t j = i; j < i + run; ++j) {
+        sum += (codes[j] - offset) * codes_a[begin + j];
+        sum_a += codes_a[begin + j];
+      }
+      const float da = activation == Activation::i8_group32
+                           ? load<float>(a + layout::group32_row(k).scale + (begin + i) / 32 * 4)
+                           : load<float>(a + layout::group256_row(k).scale + (begin + i) / 256 * 4);
+      acc = std::fma(static_cast<float>(sum), d[i / run] * da, acc);
+      if (type == WeightType::q4_k || type == WeightType::q5_k)
+        acc = std::fma(-min[i / run], da * static_cast<float>(sum_a), acc);
+    }
+  }
+  return acc;
+}
+
+TEST_CASE("the vector variants follow the recipe bit by bit, and so agree with each other") {
+  for (const char* variant : {"avx2", "avx512vnni"}) {
+    const KernelTable* table = find_table(variant);
+    if (table == nullptr || !is_supported(*table)) {
+      WARN("skipped: this CPU has no " << variant);
+      continue;
+    }
+    for (const WeightTypeInfo& type : weight_types()) {
+      const std::size_t k = odd_k(type.type), outputs = 35, num_rows = 9;
+      const std::vector<std::byte> file = random_weights(type.type, outputs, k, 31);
+      const PackedMatrix matrix(type.type, table->layout, file, outputs, k);
+      const PreparedRows a(*table, table->activation(type.type), random_floats(num_rows * k, 32), num_rows, k);
+      const std::vector<float> out = multiply(*table, matrix.view, a, 0, num_rows, 0, matrix.view.num_panels(),
+                                              std::vector<float>(num_rows * outputs), outputs);
+      std::vector<float> expected;
+      for (std::size_t r = 0; r < num_rows; ++r)
+        for (std::size_t n = 0; n < outputs; ++n)
+          expected.push_back(
+              by_the_recipe(type.type, file.data() + n * (file.size() / outputs), a.bytes.data() + r * a.stride, k));
+      INFO(variant << " " << type.name);
+      REQUIRE(same_bits(out, expected));
+    }
+  }
+}
+
 TEST_CASE("prepared rows round to the nearest step of their group's scale, and their sums are right") {
   for (const KernelTable* table : supported_tables())
     for (const Activation activation : {Activation::i8_group32, Activation::i8_group256}) {
