@@ -1,0 +1,76 @@
+#include <catch2/catch.hpp>
+#include <random>
+#include <set>
+
+#include "cache/id_set.h"
+#include "cache/ids.h"
+#include "cache/scope.h"
+
+using namespace troupe;
+using namespace troupe::cache;
+
+TEST_CASE("blocks_for rounds up and does not overflow") {
+  REQUIRE(blocks_for(0) == 0);
+  REQUIRE(blocks_for(1) == 1);
+  REQUIRE(blocks_for(kBlockSize) == 1);
+  REQUIRE(blocks_for(kBlockSize + 1) == 2);
+  REQUIRE(blocks_for(0xffffffffu) == 0x8000000u);
+}
+
+TEST_CASE("scopes of different users are never equal, whatever names they choose") {
+  REQUIRE(user_scope(0) != kPublicScope);
+  REQUIRE(user_scope(1000) != user_scope(1001));
+  REQUIRE(named_scope(1000, "a") != user_scope(1000));
+  REQUIRE(named_scope(1000, "a") != named_scope(1000, "b"));
+  REQUIRE(named_scope(1000, "a") != named_scope(1001, "a"));
+  REQUIRE(group_scope(1000) != user_scope(1000));
+  std::mt19937_64 random(5);
+  for (int i = 0; i < 1000; ++i) {
+    const auto uid = static_cast<std::uint32_t>(random());
+    const auto other = static_cast<std::uint32_t>(random());
+    const std::string name = std::to_string(random()), other_name = std::to_string(random());
+    if (uid != other) REQUIRE(named_scope(uid, name) != named_scope(other, other_name));
+    REQUIRE(named_scope(uid, name) != user_scope(other));
+  }
+}
+
+TEST_CASE("a request looks into public and publishes in its own scope") {
+  const ScopeList own = scopes_for(7, "");
+  REQUIRE(own.size() == 2);
+  REQUIRE(own.contains(kPublicScope));
+  REQUIRE(own.publish() == user_scope(7));
+  const ScopeList named = scopes_for(7, "notes");
+  REQUIRE(named.publish() == named_scope(7, "notes"));
+  REQUIRE_FALSE(named.contains(user_scope(7)));
+  const ScopeList everybody = scopes_for(7, "public");
+  REQUIRE(everybody.size() == 1);
+  REQUIRE(everybody.publish() == kPublicScope);
+}
+
+TEST_CASE("an id set of ids that a counter gave out is one run") {
+  IdSet set;
+  for (std::uint64_t id : {3, 1, 2, 5, 4}) set.insert(id);
+  REQUIRE(set.num_runs() == 1);
+  REQUIRE(set.contains(1));
+  REQUIRE(set.contains(5));
+  REQUIRE_FALSE(set.contains(0));
+  REQUIRE_FALSE(set.contains(6));
+  set.clear();
+  REQUIRE_FALSE(set.contains(3));
+}
+
+TEST_CASE("an id set agrees with std::set over random ids") {
+  std::mt19937_64 random(23);
+  IdSet set;
+  std::set<std::uint64_t> twin;
+  for (int i = 0; i < 3000; ++i) {
+    const std::uint64_t id = random() % 500;
+    set.insert(id);
+    twin.insert(id);
+    std::size_t runs = 0;
+    for (std::uint64_t member : twin) runs += !twin.contains(member - 1);
+    REQUIRE(set.num_runs() == runs);
+    const std::uint64_t probe = random() % 510;
+    REQUIRE(set.contains(probe) == twin.contains(probe));
+  }
+}

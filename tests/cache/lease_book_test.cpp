@@ -1,0 +1,403 @@
+#include "cache/lease_book.h"
+
+#include <catch2/catch.hpp>
+
+#include "tests/cache/lease_fixture.h"
+
+using namespace troupe;
+using namespace troupe::cache;
+
+// --- holding and giving back ---
+
+TEST_CASE_METHOD(LeaseFixture, "the first to ask gets empty blocks, the next what the first has committed") {
+  acquire(1, prompt_of({1, 2}), 3);
+  REQUIRE(answer<Acquired>(1).num_cached_tokens == 0);
+  const auto table = answer<Acquired>(1).blocks;
+  REQUIRE(table.size() == 3);
+  commit(1, 0, blocks_of({1, 2}));
+  REQUIRE(answer<Committed>(1) == Committed{0, {table[0], table[1]}});
+
+  acquire(2, prompt_of({1, 2}), 3);
+  REQUIRE(answer<Acquired>(2).num_cached_tokens == 2 * kBlockSize);
+  const auto other = answer<Acquired>(2).blocks;
+  REQUIRE((other[0] == table[0] && other[1] == table[1] && other[2] != table[2]));
+  release(1);
+  release(2);
+  require_all_came_back();
+  const CacheCounters counters = book.counters();
+  REQUIRE(counters.cached == 2);
+  REQUIRE(counters.published == 2);
+  REQUIRE(counters.query_tokens == 2 * 65);
+  REQUIRE(counters.hit_tokens == 64);
+}
+
+TEST_CASE_METHOD(LeaseFixture, "a prompt's last token is never served from the cache") {
+  acquire(1, blocks_of({1, 2}), 2);
+  commit(1, 0, blocks_of({1, 2}));
+  acquire(2, blocks_of({1, 2}), 2);
+  REQUIRE(answer<Acquired>(2).num_cached_tokens == kBlockSize);
+  acquire(3, {5}, 1);
+  REQUIRE(answer<Acquired>(3).num_cached_tokens == 0);
+}
+
+TEST_CASE_METHOD(LeaseFixture, "cached blocks count towards what is wanted, and are never too many") {
+  acquire(1, prompt_of({1, 2, 3}), 4);
+  commit(1, 0, blocks_of({1, 2, 3}));
+  acquire(2, prompt_of({1, 2, 3}), 1);
+  REQUIRE(answer<Acquired>(2).blocks.size() == 3);
+  acquire(3, prompt_of({1, 2, 3}), 5);
+  REQUIRE(answer<Acquired>(3).blocks.size() == 5);
+}
+
+TEST_CASE("an Acquire that does not fit takes nothing, and may be repeated under the next number") {
+  LeaseFixture f(4);
+  f.acquire(1, prompt_of({1, 2}), 3);
+  f.acquire(2, prompt_of({3, 4}), 3);
+  REQUIRE(f.answer<Short>(2).available == 1);
+  REQUIRE(f.book.counters().referenced == 3);
+  f.release(1);
+  f.acquire(2, prompt_of({3, 4}), 3);
+  REQUIRE(f.answer<Acquired>(2).blocks.size() == 3);
+  f.release(2);
+  f.require_all_came_back();
+}
+
+TEST_CASE("an Acquire leaves the headroom it is told to leave") {
+  LeaseFixture f(4);
+  f.acquire(1, prompt_of({1}), 2, {}, {kPublicScope}, 3);
+  REQUIRE(f.answer<Short>(1).available == 4);
+  f.acquire(1, prompt_of({1}), 2, {}, {kPublicScope}, 2);
+  REQUIRE(f.answer<Acquired>(1).blocks.size() == 2);
+}
+
+TEST_CASE("a cached prefix that nobody holds is not counted as room for the rest") {
+  LeaseFixture f(4);
+  f.acquire(1, prompt_of({1, 2}), 3);
+  f.commit(1, 0, blocks_of({1, 2}));
+  f.release(1);
+  f.acquire(2, prompt_of({1, 2}), 5);
+  REQUIRE(f.answer<Short>(2).available == 2);  // of 4, the prefix itself needs 2
+  f.acquire(2, prompt_of({1, 2}), 4);
+  REQUIRE(f.answer<Acquired>(2).num_cached_tokens == 2 * kBlockSize);
+}
+
+TEST_CASE("growing takes free blocks first, then the least recently used leaves, then is short") {
+  LeaseFixture f(5);
+  f.acquire(1, prompt_of({1, 2}), 2);
+  f.commit(1, 0, blocks_of({1, 2}));
+  f.release(1);
+  f.acquire(2, {7}, 1);
+  f.extend(2, 2);
+  REQUIRE(f.answer<Extended>(2).blocks.size() == 2);
+  REQUIRE(f.book.counters().evictions == 0);
+  f.extend(2, 1);
+  REQUIRE(f.book.counters().evictions == 1);
+  REQUIRE(f.book.predict({kPublicScope}, prompt_of({1, 2})).cached_tokens == kBlockSize);
+  f.extend(2, 2);
+  REQUIRE(f.answer<Short>(2).available == 1);
+  f.release(2);
+  f.require_all_came_back();
+}
+
+TEST_CASE_METHOD(LeaseFixture, "blocks of a released sequence come back when its last step is done") {
+  acquire(1, {1, 2, 3}, 1);
+  release(1, /*after_step=*/7);
+  REQUIRE(answered(1));
+  REQUIRE(book.counters().referenced == 1);
+  book.step_done(1, 6);
+  REQUIRE(book.counters().referenced == 1);
+  book.step_done(1, 7);
+  require_all_came_back();
+  acquire(2, {1, 2, 3}, 1);
+  release(2, /*after_step=*/7);  // done already
+  require_all_came_back();
+}
+
+TEST_CASE_METHOD(LeaseFixture, "generated tokens are published like the prompt's") {
+  acquire(1, {1, 1, 1}, 1);
+  auto tokens = std::vector<TokenId>(3, 1);
+  tokens.resize(kBlockSize, 8);
+  commit(1, 0, tokens);
+  tokens.push_back(5);
+  REQUIRE(book.predict({kPublicScope}, tokens).cached_tokens == kBlockSize);
+}
+
+// --- canonical blocks ---
+
+TEST_CASE_METHOD(LeaseFixture, "of two equal blocks the first to be committed is canonical") {
+  acquire(1, {1}, 2);
+  acquire(2, {1}, 2);  // one token: nothing to wait for
+  const auto first = answer<Acquired>(2).blocks;
+  commit(2, 0, blocks_of({1}));
+  commit(1, 0, blocks_of({1}));
+  REQUIRE(answer<Committed>(1).blocks[0] == first[0]);
+  REQUIRE(book.counters().published == 1);
+  // The block that was replaced may still be read by a step: it stays until the sender has seen the answer.
+  REQUIRE(book.counters().referenced == 4);
+  extend(1, 1);
+  REQUIRE(book.counters().referenced == 4);  // one more and one less
+  // What follows hangs below the canonical block.
+  commit(1, 1, blocks_of({2}));
+  REQUIRE(book.predict({kPublicScope}, prompt_of({1, 2})).cached_tokens == 2 * kBlockSize);
+  release(1);
+  release(2);
+  require_all_came_back();
+}
+
+TEST_CASE_METHOD(LeaseFixture, "a replaced block comes back with a release, too") {
+  acquire(1, {1}, 1);
+  acquire(2, {1}, 1);
+  commit(1, 0, blocks_of({1}));
+  commit(2, 0, blocks_of({1}));
+  REQUIRE(book.counters().referenced == 2);
+  effects.clear();
+  book.release({{1, 2, ++numbers[2], 0}, 3}, effects);  // has seen nothing
+  REQUIRE(book.counters().referenced == 2);
+  book.step_done(1, 3);
+  REQUIRE(book.counters().referenced == 1);
+  release(1);
+  require_all_came_back();
+}
+
+TEST_CASE_METHOD(LeaseFixture, "users share what is public and nothing else") {
+  const ScopeList anna = scopes_for(1, ""), bert = scopes_for(2, "");
+  acquire(1, prompt_of({1}), 2, {}, anna);
+  acquire(2, prompt_of({1}), 2, {}, bert);  // does not wait for what it may not find
+  REQUIRE(answer<Acquired>(2).num_cached_tokens == 0);
+  commit(1, 0, blocks_of({1}));
+  commit(2, 0, blocks_of({1}));
+  REQUIRE(book.counters().published == 2);
+  REQUIRE(book.predict(anna, prompt_of({1})).cached_tokens == kBlockSize);
+  REQUIRE(book.predict({kPublicScope}, prompt_of({1})).cached_tokens == 0);
+}
+
+// --- single flight ---
+
+TEST_CASE_METHOD(LeaseFixture, "who needs the block that another computes waits, holding nothing") {
+  acquire(1, prompt_of({1, 2}), 3);
+  acquire(2, prompt_of({1, 2, 3}), 4);
+  REQUIRE(answer<Wait>(2).leader == 1);
+  REQUIRE(book.counters().referenced == 3);
+  REQUIRE(book.counters().waiting == 1);
+  commit(1, 0, blocks_of({1}));
+  REQUIRE_FALSE(answered(2));  // the leader still computes a block they share
+  commit(1, 1, blocks_of({2}));
+  REQUIRE(answer<Acquired>(2).num_cached_tokens == 2 * kBlockSize);
+  REQUIRE(book.counters().waiting == 0);
+  release(1);
+  release(2);
+  require_all_came_back();
+}
+
+TEST_CASE_METHOD(LeaseFixture, "many followers of one prefix compute only what is their own") {
+  acquire(1, prompt_of({1, 2}, 100), 3);
+  for (SequenceId id = 2; id <= 5; ++id) {
+    acquire(id, prompt_of({1, 2}, static_cast<TokenId>(100 + id)), 3);
+    REQUIRE(answer<Wait>(id).leader == 1);
+  }
+  commit(1, 0, blocks_of({1, 2}));
+  for (SequenceId id = 2; id <= 5; ++id) REQUIRE(answer<Acquired>(id).num_cached_tokens == 2 * kBlockSize);
+  REQUIRE(book.counters().published == 2);
+}
+
+TEST_CASE_METHOD(LeaseFixture, "who shares less is woken sooner, and may then lead others") {
+  acquire(1, prompt_of({1, 2, 3}), 4);
+  acquire(2, prompt_of({1, 5, 6}), 4);
+  acquire(3, prompt_of({1, 5, 6}), 4);
+  REQUIRE(answer<Wait>(3).leader == 1);
+  commit(1, 0, blocks_of({1}));
+  REQUIRE(answer<Acquired>(2).num_cached_tokens == kBlockSize);
+  REQUIRE_FALSE(answered(3));  // waits on, for 2 now
+  effects.clear();
+  book.acquire(
+      {{1, 3, 1, 0}, {0, 3}, {kPublicScope}, std::make_shared<const std::vector<TokenId>>(prompt_of({1})), 1, 0},
+      effects);
+  REQUIRE(answer<Wait>(3).leader == 2);  // as a repeated question shows
+  commit(2, 1, blocks_of({5, 6}));
+  REQUIRE(answer<Acquired>(3).num_cached_tokens == 3 * kBlockSize);
+}
+
+TEST_CASE_METHOD(LeaseFixture, "if a leader ends, the first follower by rank leads the others") {
+  acquire(1, prompt_of({1, 2}), 3);
+  acquire(4, prompt_of({1, 2}), 3, {0, 40});
+  acquire(3, prompt_of({1, 2}), 3, {0, 30});
+  acquire(2, prompt_of({1, 2}), 3, {1, 20});
+  release(1);
+  REQUIRE(answer<Acquired>(3).num_cached_tokens == 0);
+  REQUIRE_FALSE(answered(4));
+  REQUIRE_FALSE(answered(2));
+  commit(3, 0, blocks_of({1, 2}));
+  REQUIRE(answered(2));
+  REQUIRE(answered(4));
+}
+
+TEST_CASE_METHOD(LeaseFixture, "if a leader yields, the first follower leads, and the leader may still commit") {
+  acquire(1, prompt_of({1}), 2);
+  acquire(2, prompt_of({1}), 2);
+  yield(1);
+  REQUIRE(answer<Acquired>(2).num_cached_tokens == 0);
+  const BlockId mine = answer<Acquired>(2).blocks[0];
+  acquire(3, prompt_of({1}), 2);
+  REQUIRE(answer<Wait>(3).leader == 2);
+  commit(2, 0, blocks_of({1}));
+  commit(1, 0, blocks_of({1}));
+  REQUIRE(answer<Committed>(1).blocks[0] == mine);
+}
+
+TEST_CASE_METHOD(LeaseFixture, "a follower that ends is not answered and not waited for") {
+  acquire(1, prompt_of({1}), 2);
+  acquire(2, prompt_of({1}), 2);
+  release(2);
+  REQUIRE(answer<Acknowledged>(2) == Acknowledged{});
+  REQUIRE(book.counters().waiting == 0);
+  commit(1, 0, blocks_of({1}));
+  REQUIRE_FALSE(answered(2));
+}
+
+TEST_CASE("a follower whose turn comes without room is told so") {
+  LeaseFixture f(4);
+  f.acquire(1, prompt_of({1, 2}), 3);
+  f.acquire(2, prompt_of({1, 2, 3}), 5);
+  f.commit(1, 0, blocks_of({1, 2}));
+  REQUIRE(f.answer<Short>(2).available == 1);
+  f.release(1);
+  f.acquire(2, prompt_of({1, 2, 3}), 4);
+  REQUIRE(f.answer<Acquired>(2).num_cached_tokens == 2 * kBlockSize);
+}
+
+TEST_CASE_METHOD(LeaseFixture, "a leader inherits the best rank of its followers, for as long as they wait") {
+  acquire(1, prompt_of({1, 2}), 3, {5, 1});
+  acquire(2, prompt_of({1}), 2, {3, 2});
+  REQUIRE(effects.inherited.size() == 1);
+  REQUIRE((effects.inherited[0].sequence == 1 && effects.inherited[0].rank == Rank{3, 2}));
+  acquire(3, prompt_of({1, 2}), 3, {4, 3});
+  REQUIRE(effects.inherited.empty());
+  commit(1, 0, blocks_of({1}));
+  REQUIRE(effects.inherited.size() == 1);
+  REQUIRE(effects.inherited[0].rank == Rank{4, 3});
+  release(3);
+  REQUIRE(effects.inherited.size() == 1);
+  REQUIRE_FALSE(effects.inherited[0].rank.has_value());
+}
+
+TEST_CASE_METHOD(LeaseFixture, "predictions see what is cached and what is in flight") {
+  acquire(1, prompt_of({1, 2, 3}), 4);
+  commit(1, 0, blocks_of({1}));
+  const PrefixPrediction same = book.predict({kPublicScope}, prompt_of({1, 2, 3}));
+  REQUIRE((same.cached_tokens == kBlockSize && same.in_flight_tokens == 2 * kBlockSize));
+  const PrefixPrediction other = book.predict({kPublicScope}, prompt_of({1, 2, 4}));
+  REQUIRE((other.cached_tokens == kBlockSize && other.in_flight_tokens == kBlockSize));
+  const PrefixPrediction cold = book.predict({kPublicScope}, prompt_of({7}));
+  REQUIRE((cold.cached_tokens == 0 && cold.in_flight_tokens == 0));
+  const std::uint64_t version = book.version();
+  release(1);
+  REQUIRE(book.version() != version);
+  REQUIRE(book.predict({kPublicScope}, prompt_of({1, 2, 3})).in_flight_tokens == 0);
+}
+
+// --- numbers ---
+
+TEST_CASE_METHOD(LeaseFixture, "a repeated message gets the same answer and changes nothing") {
+  const auto tokens = std::make_shared<const std::vector<TokenId>>(prompt_of({1}));
+  const auto twice = [&](auto send) {
+    effects.clear();
+    send();
+    const auto first = effects.answers;
+    const CacheCounters before = book.counters();
+    effects.clear();
+    send();
+    REQUIRE(first.size() == 1);
+    REQUIRE(effects.answers.size() == 1);
+    REQUIRE(effects.answers[0].number == first[0].number);
+    REQUIRE(effects.answers[0].body == first[0].body);
+    REQUIRE(book.counters().referenced == before.referenced);
+    REQUIRE(book.counters().published == before.published);
+    book.check();
+  };
+  twice([&] { book.acquire({{1, 1, 1, 0}, {0, 1}, {kPublicScope}, tokens, 2, 0}, effects); });
+  twice([&] { book.extend({{1, 1, 2, 1}, 2}, effects); });
+  twice([&] { book.extend({{1, 1, 3, 1}, 99}, effects); });  // Short
+  twice([&] { book.commit({{1, 1, 4, 2}, 0, blocks_of({1})}, effects); });
+  twice([&] { book.yield({{1, 1, 5, 2}}, effects); });
+  twice([&] { book.release({{1, 1, 6, 2}, 0}, effects); });
+  require_all_came_back();
+}
+
+TEST_CASE_METHOD(LeaseFixture, "messages that are late, early or of the dead are dropped") {
+  acquire(1, prompt_of({1}), 2);
+  extend(1, 1);
+  effects.clear();
+  book.extend({{1, 1, 9, 2}, 1}, effects);   // skips numbers
+  book.extend({{1, 1, 1, 0}, 1}, effects);   // seen long ago
+  book.extend({{2, 1, 3, 2}, 1}, effects);   // another epoch
+  book.extend({{1, 77, 4, 2}, 1}, effects);  // nobody
+  REQUIRE(effects.answers.empty());
+  release(1);
+  effects.clear();
+  book.acquire(
+      {{1, 1, 1, 0}, {0, 1}, {kPublicScope}, std::make_shared<const std::vector<TokenId>>(prompt_of({1})), 2, 0},
+      effects);
+  book.extend({{1, 1, 4, 2}, 1}, effects);
+  REQUIRE(effects.answers.empty());
+  require_all_came_back();
+}
+
+TEST_CASE_METHOD(LeaseFixture, "a sequence that ends before its first Acquire arrives never holds anything") {
+  release(1);
+  REQUIRE(answer<Acknowledged>(1) == Acknowledged{});
+  acquire(1, prompt_of({1}), 2);
+  REQUIRE_FALSE(answered(1));
+  require_all_came_back();
+}
+
+// --- epochs ---
+
+TEST_CASE_METHOD(LeaseFixture, "what a dead batcher held is untouchable until its steps have ended") {
+  acquire(1, prompt_of({1, 2}), 3);
+  commit(1, 0, blocks_of({1}));
+  acquire(2, prompt_of({1, 2}), 3);  // waits
+  acquire(3, {5}, 1);
+  release(3, /*after_step=*/4);
+  book.begin_epoch(2);
+  book.check();
+  REQUIRE(book.counters().referenced == 4);
+  REQUIRE(book.counters().waiting == 0);
+  extend(1, 1);  // of the dead
+  REQUIRE_FALSE(answered(1));
+  book.step_done(1, 4);
+  REQUIRE(book.counters().referenced == 4);
+
+  epoch = 2;
+  numbers.clear();
+  acquire(1, prompt_of({1, 2}), 3);
+  REQUIRE(answer<Acquired>(1).num_cached_tokens == kBlockSize);  // what was published survives
+  REQUIRE(book.counters().referenced == 6);
+  book.quiesced(1);
+  REQUIRE(book.counters().referenced == 3);
+  release(1);
+  require_all_came_back();
+}
+
+TEST_CASE_METHOD(LeaseFixture, "an epoch begins once, and never an older one") {
+  book.begin_epoch(3);
+  REQUIRE(book.epoch() == 3);
+  epoch = 3;
+  acquire(1, {1}, 1);
+  book.begin_epoch(3);
+  book.begin_epoch(2);
+  REQUIRE(book.epoch() == 3);
+  extend(1, 1);
+  REQUIRE(answered(1));
+}
+
+TEST_CASE("the book of a new keeper gives nothing out before the old steps have ended") {
+  LeaseBook book({.num_blocks = 4, .epoch = 5, .await_quiesce = true});
+  LeaseEffects effects;
+  const auto tokens = std::make_shared<const std::vector<TokenId>>(std::vector<TokenId>{1});
+  book.acquire({{5, 1, 1, 0}, {}, {kPublicScope}, tokens, 1, 0}, effects);
+  REQUIRE(std::holds_alternative<Short>(effects.answers.at(0).body));
+  book.quiesced(3);
+  REQUIRE(book.counters().available == 0);
+  book.quiesced(4);
+  REQUIRE(book.counters().available == 4);
+}
