@@ -46,8 +46,10 @@ void Batch::enqueue(std::shared_ptr<const Assignment> task, TimePoint now) {
   auto owned = std::make_unique<Live>(std::move(task), options_.tokenizer);
   Live& live = *owned;
   requests_.emplace(live.request(), std::move(owned));
+  ++num_at_[static_cast<std::size_t>(live.place)];
   const Request& body = *live.task->body;
   live.rank = {.priority = body.priority, .arrival = live.request()};
+  live.scopes = cache::scopes_for(body.uid, body.cache_scope);
   live.granted = live.task->granted;
   live.tokens = *live.task->prompt;
   const auto fit = scheduler::check_fit(demand_of(live), options_.capacity);
@@ -62,21 +64,16 @@ void Batch::enqueue(std::shared_ptr<const Assignment> task, TimePoint now) {
   }
   if (live.tokens.size() >= live.max_known) return end(live, Outcome::length, {}, now);
   if (live.emitted >= live.granted) {
-    live.place = Place::waiting;
     streams_.set_state(live.request(), live.generation(), RequestState::parked);
     return;
   }
   if (live.generation() > 1) return queue_again(live);  // admitted before: no bound counts now
-  predictions_fresh_ = false;
   if (auto full = queue_.push(live.request(), demand_of(live))) {
     streams_.end(live.request(), live.generation(), refused(std::move(*full)), now);
-    requests_.erase(live.request());
+    return drop(live);
   }
-}
-
-void Batch::retry() {
-  something_came_back_ = true;
-  planner_.retry_denied();
+  move_to(live, Place::queued);
+  predictions_fresh_ = false;
 }
 
 void Batch::forget(RequestId request) {
@@ -91,7 +88,7 @@ void Batch::credit(RequestId request, std::uint64_t granted) {
   Live* live = find(request);
   if (!live || granted <= live->granted) return;
   live->granted = granted;
-  if (live->place == Place::waiting) {
+  if (live->place == Place::unpaid) {
     streams_.set_state(live->request(), live->generation(), RequestState::queued);
     queue_again(*live);
   } else if (live->parked) {
@@ -103,24 +100,8 @@ void Batch::credit(RequestId request, std::uint64_t granted) {
 
 void Batch::keeper_replied(const LeaseReply& reply) {
   for (const cache::LeaseAnswer& answer : reply.effects.answers) {
-    Live* live = find_sequence(answer.sequence);
-    if (!live || answer.epoch != options_.epoch) continue;  // ended meanwhile; its Release is on the way
-    live->seen = std::max(live->seen, answer.number);
-    if (const auto* acquired_blocks = std::get_if<cache::Acquired>(&answer.body)) {
-      acquired(*live, *acquired_blocks);
-    } else if (const auto* more = std::get_if<cache::Extended>(&answer.body)) {
-      live->table.insert(live->table.end(), more->blocks.begin(), more->blocks.end());
-      live->new_blocks.insert(live->new_blocks.end(), more->blocks.begin(), more->blocks.end());
-      planner_.grant(live->sequence, static_cast<std::uint32_t>(more->blocks.size()));
-    } else if (const auto* canonical = std::get_if<cache::Committed>(&answer.body)) {
-      committed(*live, *canonical);
-    } else if (std::holds_alternative<cache::Short>(answer.body)) {
-      if (live->place == Place::acquiring) {
-        acquisition_is_short(*live);
-      } else {
-        planner_.deny(live->sequence);
-      }
-    }
+    Live* live = find_sequence(answer.sequence);  // none: ended meanwhile, its Release is on the way
+    if (live && answer.epoch == options_.epoch && answer.number > live->seen) apply(*live, answer);
   }
   for (const cache::Inheritance& heir : reply.effects.inherited) planner_.inherit(heir.sequence, heir.rank);
   if (!reply.predictions.empty()) {
@@ -130,10 +111,31 @@ void Batch::keeper_replied(const LeaseReply& reply) {
   }
 }
 
+void Batch::apply(Live& live, const cache::LeaseAnswer& answer) {
+  // A Wait is not applied: the answer that counts follows under the same number.
+  if (std::holds_alternative<cache::Wait>(answer.body)) return move_to(live, Place::following);
+  live.seen = answer.number;
+  if (const auto* acquired_blocks = std::get_if<cache::Acquired>(&answer.body)) {
+    acquired(live, *acquired_blocks);
+  } else if (const auto* more = std::get_if<cache::Extended>(&answer.body)) {
+    live.table.insert(live.table.end(), more->blocks.begin(), more->blocks.end());
+    live.new_blocks.insert(live.new_blocks.end(), more->blocks.begin(), more->blocks.end());
+    planner_.grant(live.sequence, static_cast<std::uint32_t>(more->blocks.size()));
+  } else if (const auto* canonical = std::get_if<cache::Committed>(&answer.body)) {
+    committed(live, *canonical);
+  } else if (const auto* denied = std::get_if<cache::Short>(&answer.body)) {
+    if (live.place == Place::running) {
+      planner_.deny(live.sequence, denied->available);
+    } else {
+      move_to(live, Place::lacking);
+    }
+  }
+}
+
 void Batch::step_ended(const engine::StepResult& result, TimePoint now) {
   TROUPE_ASSERT(step_running_ && result.epoch == options_.epoch && result.step == step_);
   step_running_ = false;
-  something_came_back_ = true;
+  retry();
   leases_.push_back(StepEnded{.epoch = result.epoch, .step = result.step});
   for (const engine::ItemResult& row : result.items) {
     Live* live = find_sequence(row.sequence);
@@ -197,6 +199,7 @@ void Batch::committed(Live& live, const cache::Committed& answer) {
     if (live.table[index] == answer.blocks[i]) continue;
     live.table[index] = answer.blocks[i];
     swaps_.push_back({.sequence = live.sequence, .index = index, .block = answer.blocks[i]});
+    planner_.retry_denied();  // the replaced block comes back
   }
 }
 
@@ -207,10 +210,15 @@ void Batch::park(Live& live) {
   streams_.set_state(live.request(), live.generation(), RequestState::parked);
 }
 
+// Blocks came back, or soon will: whoever was denied some may ask again.
+void Batch::retry() {
+  something_came_back_ = true;
+  planner_.retry_denied();
+}
+
 // Gives up the sequence: its blocks come back once the last step planned with it is done.
 void Batch::leave_the_cache(Live& live) {
   leases_.push_back(cache::Release{.key = next_key(live), .after_step = live.last_step});
-  something_came_back_ = true;
   if (live.place == Place::running) {
     planner_.remove(live.sequence);
     const auto unopened =
@@ -221,16 +229,13 @@ void Batch::leave_the_cache(Live& live) {
       closes_.push_back(live.sequence);
     }
     std::erase_if(swaps_, [&](const BlockSwap& swap) { return swap.sequence == live.sequence; });
-  } else {
-    --num_acquiring_;
-    std::erase(short_, live.request());
   }
+  retry();
   sequences_.erase(live.sequence);
   live.sequence = 0;
-  live.asked_with = nullptr;
   live.number = live.seen = 0;
   live.last_step = 0;
-  live.is_short = live.parked = false;
+  live.parked = false;
   live.table.clear();
   live.new_blocks.clear();
 }
@@ -239,9 +244,10 @@ void Batch::drop(Live& live) {
   if (live.place == Place::queued) {
     queue_.remove(live.request());
     predictions_fresh_ = false;
-  } else if (live.place != Place::waiting) {
+  } else if (live.sequence != 0) {
     leave_the_cache(live);
   }
+  --num_at_[static_cast<std::size_t>(live.place)];
   requests_.erase(live.request());
 }
 

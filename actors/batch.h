@@ -8,16 +8,18 @@
 //
 // A request in here is in one of these places:
 //
-//   queued      in the RequestQueue
-//   acquiring   has a sequence id and asked for its blocks: waiting for the answer, for a leader, or for room
-//   running     in the planner, and open (or about to be opened) in the worker; maybe parked, with its blocks
-//   waiting     out of client credit, without sequence and blocks
+//   queued     in the RequestQueue
+//   asking     has a sequence id and asked for its blocks; at most one request at a time
+//   following  waits for a leader that computes the same prefix
+//   lacking    was told that there are too few blocks, and asks again
+//   running    in the planner, and open (or about to be opened) in the worker; maybe parked, with its blocks
+//   unpaid     out of client credit, without sequence and blocks
 //
 // Not thread-safe: the batcher owns it.
 #pragma once
 
+#include <array>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <optional>
 #include <unordered_map>
@@ -55,8 +57,6 @@ class Batch {
   // The client's credit is now this much since the beginning; a lower figure than before is ignored.
   void credit(RequestId request, std::uint64_t granted);
   void keeper_replied(const LeaseReply& reply);
-  // Blocks of a dead predecessor came back.
-  void retry();
   void step_ended(const engine::StepResult& result, TimePoint now);
 
   // Decides what to do next. Call after every event, then send what the take functions give.
@@ -67,7 +67,8 @@ class Batch {
   [[nodiscard]] std::size_t num_requests() const { return requests_.size(); }
 
  private:
-  enum class Place : std::uint8_t { queued, acquiring, running, waiting };
+  enum class Place : std::uint8_t { queued, asking, following, lacking, running, unpaid };
+  static constexpr std::size_t kNumPlaces = 6;
   struct Live;
 
   Live* find(RequestId request);
@@ -76,23 +77,27 @@ class Batch {
   cache::LeaseKey next_key(Live& live);
 
   // Admission (batch_admission.cpp).
+  void move_to(Live& live, Place place);
+  std::uint32_t num_at(Place place) const { return num_at_[static_cast<std::size_t>(place)]; }
   void queue_again(Live& live);
   void admit();
+  void admit_from_queue();
   void ask_for_predictions();
+  Live* oldest_lacking();
   void acquire(Live& live);
   void acquired(Live& live, const cache::Acquired& answer);
-  void acquisition_is_short(Live& live);
-  void retry_shortest();
   void make_room();
   void preempt(Live& live);
 
   // Running.
+  void apply(Live& live, const cache::LeaseAnswer& answer);
   void ask_for_blocks();
   void plan_step(TimePoint now);
   void take_row(Live& live, const engine::ItemResult& row, TimePoint now);
   void commit_full_blocks(Live& live);
   void committed(Live& live, const cache::Committed& answer);
   void park(Live& live);
+  void retry();
   void leave_the_cache(Live& live);
   void drop(Live& live);
   void end(Live& live, scheduler::Outcome outcome, std::string stop, TimePoint now);
@@ -103,12 +108,11 @@ class Batch {
   scheduler::StepPlanner planner_;
   std::unordered_map<RequestId, std::unique_ptr<Live>> requests_;
   std::unordered_map<SequenceId, Live*> sequences_;
-  std::deque<RequestId> short_;      // acquiring, answered Short; the first asks again when something came back
-  std::uint32_t num_acquiring_ = 0;  // requests at Place::acquiring
+  std::array<std::uint32_t, kNumPlaces> num_at_{};  // requests at each place
   SequenceId last_sequence_ = 0;
   std::uint64_t step_ = 0;
   bool step_running_ = false;
-  bool something_came_back_ = false;
+  bool something_came_back_ = false;  // since the last Acquire was sent
   bool predictions_fresh_ = false;
   bool predictions_asked_ = false;
 

@@ -8,25 +8,41 @@
 
 namespace troupe::actors {
 
+void Batch::move_to(Live& live, Place place) {
+  --num_at_[static_cast<std::size_t>(live.place)];
+  ++num_at_[static_cast<std::size_t>(place)];
+  live.place = place;
+}
+
 void Batch::queue_again(Live& live) {
-  live.place = Place::queued;
+  move_to(live, Place::queued);
   predictions_fresh_ = false;
   queue_.push_back_preempted(live.request(), demand_of(live));
 }
 
+// One at a time: who was told that blocks are lacking, the oldest first, then the queue.
 void Batch::admit() {
-  if (!short_.empty()) return retry_shortest();
-  while (!queue_.empty() && !planner_.starved() &&
-         planner_.num_running() + num_acquiring_ < options_.planner.max_sequences) {
-    if (queue_.size() > 1 && !predictions_fresh_) return ask_for_predictions();
-    Live& live = *find(*queue_.pick());
-    predictions_fresh_ = false;  // what this one computes, others may share
-    live.place = Place::acquiring;
-    ++num_acquiring_;
-    live.sequence = ++last_sequence_;
-    sequences_.emplace(live.sequence, &live);
-    acquire(live);
+  if (planner_.starved() || num_at(Place::asking) > 0) return;
+  Live* lacking = oldest_lacking();
+  if (!lacking) return admit_from_queue();
+  if (!something_came_back_) {
+    // An older request need not wait until younger ones end by themselves.
+    const auto victim = step_running_ ? std::nullopt : planner_.victim_for(lacking->rank);
+    if (!victim) return;
+    preempt(*find_sequence(*victim));
   }
+  acquire(*lacking);
+}
+
+void Batch::admit_from_queue() {
+  if (queue_.empty() || !planner_.has_room() || num_at(Place::following) >= options_.planner.max_sequences) return;
+  if (queue_.size() > 1 && !predictions_fresh_) return ask_for_predictions();
+  Live& live = *find(*queue_.pick());
+  predictions_fresh_ = false;  // what this one computes, others may share
+  live.sequence = ++last_sequence_;
+  sequences_.emplace(live.sequence, &live);
+  acquire(live);
+  if (queue_.size() > 1) ask_for_predictions();  // answered together with this Acquire
 }
 
 void Batch::ask_for_predictions() {
@@ -36,36 +52,38 @@ void Batch::ask_for_predictions() {
   queue_.candidates(candidates_);
   for (const scheduler::RequestNumber number : candidates_) {
     const Live& live = *find(number);
-    leases_.push_back(Predict{.request = number,
-                              .scopes = cache::scopes_for(live.task->body->uid, live.task->body->cache_scope),
-                              .tokens = live.task->prompt});
+    leases_.push_back(Predict{.request = number, .scopes = live.scopes, .tokens = live.task->prompt});
   }
 }
 
+Batch::Live* Batch::oldest_lacking() {
+  if (num_at(Place::lacking) == 0) return nullptr;
+  Live* oldest = nullptr;
+  for (const auto& [sequence, live] : sequences_) {
+    if (live->place == Place::lacking && (!oldest || live->rank < oldest->rank)) oldest = live;
+  }
+  return oldest;
+}
+
 void Batch::acquire(Live& live) {
-  if (!live.asked_with) live.asked_with = std::make_shared<const std::vector<TokenId>>(live.tokens);
-  live.is_short = false;
-  // Whoever runs may need a block soon; admitting into those would only preempt somebody right away.
-  const std::uint32_t headroom = planner_.num_running();
-  leases_.push_back(cache::Acquire{.key = next_key(live),
-                                   .rank = live.rank,
-                                   .scopes = cache::scopes_for(live.task->body->uid, live.task->body->cache_scope),
-                                   .tokens = live.asked_with,
-                                   .want = blocks_for(static_cast<std::uint32_t>(live.tokens.size())),
-                                   .headroom = headroom});
+  move_to(live, Place::asking);
+  something_came_back_ = false;
+  leases_.push_back(
+      cache::Acquire{.key = next_key(live),
+                     .rank = live.rank,
+                     .scopes = live.scopes,
+                     .tokens = std::make_shared<const std::vector<TokenId>>(live.tokens),
+                     .want = planner_.initial_blocks(static_cast<std::uint32_t>(live.tokens.size())),
+                     // Whoever runs may need a block soon; admitting into those would only preempt somebody right away.
+                     .headroom = planner_.num_running()});
 }
 
 void Batch::acquired(Live& live, const cache::Acquired& answer) {
-  TROUPE_ASSERT(live.place == Place::acquiring);
-  --num_acquiring_;
-  std::erase(short_, live.request());
-  live.place = Place::running;
-  live.is_short = false;
-  live.asked_with = nullptr;
+  move_to(live, Place::running);
   live.table = answer.blocks;
-  live.cached_tokens = std::min(answer.num_cached_tokens, static_cast<std::uint32_t>(live.task->prompt->size()));
-
   const auto prompt_tokens = static_cast<std::uint32_t>(live.task->prompt->size());
+  live.cached_tokens = std::min(answer.num_cached_tokens, prompt_tokens);
+
   engine::SequenceSpec spec;
   spec.id = live.sequence;
   spec.tokens = live.tokens;
@@ -84,30 +102,11 @@ void Batch::acquired(Live& live, const cache::Acquired& answer) {
   streams_.set_state(live.request(), live.generation(), RequestState::running);
 }
 
-void Batch::acquisition_is_short(Live& live) {
-  live.is_short = true;
-  if (std::find(short_.begin(), short_.end(), live.request()) != short_.end()) return;
-  const auto place =
-      std::find_if(short_.begin(), short_.end(), [&](RequestId other) { return live.rank < find(other)->rank; });
-  short_.insert(place, live.request());
-}
-
-// The oldest of those that were told Short asks again, once for each time that something came back.
-void Batch::retry_shortest() {
-  Live& live = *find(short_.front());
-  if (!something_came_back_ || !live.is_short) return;
-  something_came_back_ = false;
-  acquire(live);
-}
-
-// Preempts one sequence if an older one cannot go on, or cannot begin, without its blocks.
+// Preempts one sequence if an older one cannot go on without its blocks.
 void Batch::make_room() {
-  std::optional<SequenceId> victim = planner_.victim();
-  const bool for_newcomer = !victim && !short_.empty() && find(short_.front())->is_short;
-  if (for_newcomer) victim = planner_.victim_for(find(short_.front())->rank);
+  const auto victim = planner_.victim();
   if (!victim) return;
   preempt(*find_sequence(*victim));
-  if (for_newcomer) retry_shortest();
   ask_for_blocks();
 }
 
@@ -115,10 +114,7 @@ void Batch::preempt(Live& live) {
   const bool was_parked = live.parked;
   leave_the_cache(live);
   streams_.preempted(live.request(), live.generation());
-  if (was_parked) {
-    live.place = Place::waiting;
-    return;
-  }
+  if (was_parked) return move_to(live, Place::unpaid);
   streams_.set_state(live.request(), live.generation(), RequestState::queued);
   queue_again(live);
 }

@@ -16,8 +16,9 @@ struct Batch::Live {
   std::uint64_t generation() const { return task->generation; }
 
   std::shared_ptr<const Assignment> task;
-  Place place = Place::queued;
+  Place place = Place::unpaid;
   cache::Rank rank;
+  cache::ScopeList scopes;
   std::uint32_t max_known = 0;  // tokens, prompt included, at which it ends at the latest
   std::vector<TokenId> tokens;  // all known: prompt and emitted
   Answer answer;
@@ -28,11 +29,9 @@ struct Batch::Live {
 
   // Of its present sequence.
   SequenceId sequence = 0;
-  cache::Tokens asked_with;     // the tokens of its Acquire
   std::uint32_t number = 0;     // of its last message to the keeper
   std::uint32_t seen = 0;       // of the last answer applied
   std::uint64_t last_step = 0;  // planned with it
-  bool is_short = false;        // the last answer to its Acquire was Short
   bool parked = false;
   std::vector<BlockId> table;
   std::vector<BlockId> new_blocks;  // the end of `table` that the worker has not been told of

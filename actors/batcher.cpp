@@ -48,9 +48,10 @@ caf::behavior Batcher::make_behavior() {
       },
       [this](const msg::Quiesced& quiesced) {
         send(keeper_, quiesced);
-        batch_.retry();
+        quiesced_ = true;
         turn();
       },
+      [this](const msg::Fence& fence) { send(keeper_, fence); },
       [](const msg::Crash&) { throw std::runtime_error("a test asked for it"); },
   };
 }
@@ -60,6 +61,7 @@ void Batcher::on_exit() { keeper_ = worker_ = nullptr; }
 TimePoint Batcher::now() { return home_system().clock().now(); }
 
 void Batcher::turn() {
+  if (!quiesced_) return;
   batch_.turn(now());
   // The step first: the worker computes while the keeper answers.
   if (auto work = batch_.take_work()) {

@@ -37,6 +37,7 @@ class Batcher : public ActorBase {
   caf::actor keeper_;
   caf::actor worker_;
   Batch batch_;
+  bool quiesced_ = false;  // no step of an older batcher runs any more: this one may begin
 };
 
 }  // namespace troupe::actors

@@ -33,6 +33,7 @@ caf::behavior CacheKeeper::make_behavior() {
         book_.quiesced(quiesced.epoch);
         counters_.cache(book_.counters());
       },
+      [this](const msg::Fence& fence) { send(fence.telemetry, msg::Fenced{fence.number}); },
       [](const msg::Crash&) { throw std::runtime_error("a test asked for it"); },
   };
 }

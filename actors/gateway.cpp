@@ -192,7 +192,7 @@ void GatewayImpl::credit(RequestId id, std::uint64_t tokens) {
 
 void GatewayImpl::status(std::function<void(StatusSnapshot)> done) {
   caf::anon_send(supervisor_,
-                 msg::Snapshot{std::make_shared<const std::function<void(StatusSnapshot)>>(std::move(done))});
+                 msg::Snapshot{std::make_shared<const std::function<void(StatusSnapshot)>>(std::move(done)), {}});
 }
 
 std::vector<ModelDescription> GatewayImpl::models() const {

@@ -97,6 +97,16 @@ struct Drain {
 struct DrainTimeout {};
 struct Snapshot {
   std::shared_ptr<const std::function<void(StatusSnapshot)>> done;
+  caf::actor batcher;  // filled in by the supervisor; null: there is none
+};
+// Goes from telemetry through the batcher and the keeper back to telemetry: whatever a client had heard of
+// before it asked has arrived everywhere by then.
+struct Fence {
+  caf::actor telemetry;
+  std::uint64_t number;
+};
+struct Fenced {
+  std::uint64_t number;
 };
 struct Crash {  // for tests: the actor in this role throws
   Role role;
@@ -127,4 +137,6 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::Restart)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::Drain)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::DrainTimeout)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::Snapshot)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::Fence)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::Fenced)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::Crash)

@@ -8,9 +8,24 @@ Telemetry::Telemetry(caf::actor_config& cfg, const House& house) : ActorBase(cfg
 
 caf::behavior Telemetry::make_behavior() {
   return {
-      [this](const msg::Snapshot& snapshot) { (*snapshot.done)(take_snapshot(house_, home_system().clock().now())); },
+      [this](const msg::Snapshot& snapshot) { ask(snapshot); },
+      [this](const msg::Fenced& fenced) { answer(fenced.number); },
       [](const msg::Crash&) { throw std::runtime_error("a test asked for it"); },
   };
+}
+
+void Telemetry::ask(const msg::Snapshot& snapshot) {
+  const std::uint64_t number = ++last_number_;
+  asked_.emplace(number, snapshot);
+  if (!snapshot.batcher) return answer(number);
+  send(snapshot.batcher, msg::Fence{this, number});
+  delayed_send(this, kFenceTimeout, msg::Fenced{number});
+}
+
+void Telemetry::answer(std::uint64_t number) {
+  const auto asked = asked_.extract(number);
+  if (asked.empty()) return;  // answered before
+  (*asked.mapped().done)(take_snapshot(house_, home_system().clock().now()));
 }
 
 StatusSnapshot take_snapshot(const House& house, TimePoint now) {

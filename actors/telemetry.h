@@ -1,14 +1,20 @@
-// Answers how the server does. It reads counters that the other actors keep up to date, so it answers at once,
-// whatever is being computed.
+// Answers how the server does, in milliseconds, whatever is being computed: it reads counters that the other actors
+// keep up to date. Before, it sends a fence through them, so that what the asker knows of is counted.
 //
-// Receives  msg::Snapshot -> calls its callback
+// Receives  msg::Snapshot -> calls its callback: once the fence is back, or after kFenceTimeout (an actor died)
 #pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
 
 #include "actors/actor_base.h"
 #include "actors/house.h"
 #include "actors/messages.h"
 
 namespace troupe::actors {
+
+inline constexpr std::chrono::milliseconds kFenceTimeout{100};
 
 class Telemetry : public ActorBase {
  public:
@@ -17,7 +23,12 @@ class Telemetry : public ActorBase {
   caf::behavior make_behavior() override;
 
  private:
+  void ask(const msg::Snapshot& snapshot);
+  void answer(std::uint64_t number);
+
   const House house_;
+  std::uint64_t last_number_ = 0;
+  std::map<std::uint64_t, msg::Snapshot> asked_;
 };
 
 [[nodiscard]] StatusSnapshot take_snapshot(const House& house, TimePoint now);

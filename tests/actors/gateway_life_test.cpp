@@ -1,0 +1,278 @@
+// The gateway with real threads and the embedded model: starting, sharing, dying, stopping.
+#include <catch2/catch.hpp>
+
+#include "actors/testing.h"
+#include "tests/actors/gateway_fixture.h"
+
+namespace troupe::actors {
+namespace {
+
+using namespace test;
+using scheduler::Outcome;
+
+const std::string kPrompt = "Once upon a time";
+
+std::vector<TokenId> long_prompt(std::size_t tokens, TokenId salt) {
+  std::vector<TokenId> ids = {1};
+  while (ids.size() < tokens)
+    ids.push_back(300 + static_cast<TokenId>((ids.size() * 7 + static_cast<std::size_t>(salt) * 31) % 1000));
+  return ids;
+}
+
+Request from_ids(std::vector<TokenId> ids, std::uint32_t max_tokens) {
+  Request request = greedy("", max_tokens);
+  request.prompt = std::move(ids);
+  request.sampling.ignore_eos = true;
+  return request;
+}
+
+TEST_CASE("gateway: what is wrong with the options is said at once") {
+  GatewayOptions options = embedded_model();
+  options.model_path = "/no/such/model.gguf";
+  const auto missing = Gateway::start(options);
+  REQUIRE_FALSE(missing);
+  CHECK(missing.error().code == ErrorCode::model_missing);
+
+  options = embedded_model();
+  options.load.kernels = "abacus";
+  const auto unknown = Gateway::start(options);
+  REQUIRE_FALSE(unknown);
+  CHECK(unknown.error().message.find("abacus") != std::string::npos);
+}
+
+TEST_CASE("gateway: a model that cannot be loaded ends what waits for it") {
+  GatewayOptions options = embedded_model();
+  options.load.memory = 1;  // too little for anything
+  options.load.num_blocks = 0;
+  auto gateway = Gateway::start(options);
+  REQUIRE(gateway);
+  auto sink = std::make_shared<Recorder>();
+  (*gateway)->submit(greedy(kPrompt, 5), sink);
+  CHECK(answer(sink).end.outcome == Outcome::model_unloaded);
+  CHECK((*gateway)->readiness() == Readiness::failed);
+  bool told = false;
+  (*gateway)->on_loaded([&](Status status) { told = !status; });
+  CHECK(told);
+}
+
+TEST_CASE("gateway: a request that comes while the model loads waits and is answered") {
+  auto gateway = Gateway::start(embedded_model());
+  REQUIRE(gateway);
+  auto sink = std::make_shared<Recorder>();
+  (*gateway)->submit(greedy(kPrompt, 5), sink);
+  CHECK(answer(sink).ids.size() == 5);
+  CHECK((*gateway)->readiness() == Readiness::ready);
+  CHECK((*gateway)->load_fraction() == 1);
+}
+
+TEST_CASE("gateway: a prefix that many ask for at once is computed once") {
+  const auto gateway = start();
+  std::vector<std::shared_ptr<Recorder>> sinks;
+  const std::vector<TokenId> shared = long_prompt(200, 1);
+  for (TokenId i = 0; i < 8; ++i) {
+    std::vector<TokenId> prompt = shared;
+    prompt.push_back(400 + i);
+    prompt.push_back(500 + i);
+    sinks.push_back(std::make_shared<Recorder>());
+    gateway->submit(from_ids(prompt, 4), sinks.back());
+  }
+  std::vector<Answered> together;
+  for (const auto& sink : sinks) together.push_back(answer(sink));
+  const StatusSnapshot after = status(*gateway);
+  CHECK(after.cached_tokens == 7 * 192);
+  CHECK(after.prefix_blocks_computed == 6);
+  CHECK(after.blocks_referenced == 0);
+  CHECK(after.blocks_free + after.blocks_cached == after.blocks_total);
+  CHECK(after.requests_received == 8);
+
+  // The same with the prefix cached, and on a server that never saw it.
+  const auto other = start();
+  for (TokenId i = 0; i < 8; ++i) {
+    std::vector<TokenId> prompt = shared;
+    prompt.push_back(400 + i);
+    prompt.push_back(500 + i);
+    CHECK(run(*gateway, from_ids(prompt, 4)).ids == together[static_cast<std::size_t>(i)].ids);
+    CHECK(run(*other, from_ids(prompt, 4)).ids == together[static_cast<std::size_t>(i)].ids);
+  }
+}
+
+TEST_CASE("gateway: prefixes are shared within a user, or where the scope says public") {
+  const auto gateway = start();
+  const auto cached_for = [&](std::uint32_t uid, const std::string& scope, TokenId salt) {
+    Request request = from_ids(long_prompt(100, salt), 2);
+    request.uid = uid;
+    request.cache_scope = scope;
+    return run(*gateway, request).end.usage.cached_tokens;
+  };
+  CHECK(cached_for(1, "", 1) == 0);
+  CHECK(cached_for(1, "", 1) == 96);
+  CHECK(cached_for(2, "", 1) == 0);
+  CHECK(cached_for(1, "team", 1) == 0);
+  CHECK(cached_for(1, "team", 1) == 96);
+  CHECK(cached_for(2, "team", 1) == 0);
+  CHECK(cached_for(1, "public", 2) == 0);
+  CHECK(cached_for(2, "public", 2) == 96);
+  CHECK(cached_for(3, "", 2) == 96);
+}
+
+TEST_CASE("gateway: under too few blocks sequences are preempted and their answers stay the same") {
+  std::vector<std::vector<TokenId>> alone;
+  {
+    const auto gateway = start();
+    for (TokenId i = 0; i < 5; ++i) alone.push_back(run(*gateway, from_ids(long_prompt(60, i), 100)).ids);
+  }
+  GatewayOptions options = embedded_model();
+  options.load.num_blocks = 10;  // two of them at most
+  const auto gateway = start(options);
+  std::vector<std::shared_ptr<Recorder>> sinks;
+  for (TokenId i = 0; i < 5; ++i) {
+    sinks.push_back(std::make_shared<Recorder>());
+    gateway->submit(from_ids(long_prompt(60, i), 100), sinks.back());
+  }
+  for (std::size_t i = 0; i < sinks.size(); ++i) CHECK(answer(sinks[i]).ids == alone[i]);
+  const StatusSnapshot after = status(*gateway);
+  CHECK(after.preemptions > 0);
+  CHECK(after.blocks_referenced == 0);
+}
+
+TEST_CASE("gateway: what needs more blocks than there are is refused with the numbers") {
+  GatewayOptions options = embedded_model();
+  options.load.num_blocks = 4;
+  const auto gateway = start(options);
+  const End end = run(*gateway, from_ids(long_prompt(200, 1), 5)).end;
+  CHECK(end.outcome == Outcome::never_fits);
+  CHECK(run(*gateway, from_ids(long_prompt(60, 1), 5)).end.outcome == Outcome::length);
+}
+
+void survives(Role role) {
+  const auto gateway = start();
+  const Answered greedy_whole = run(*gateway, from_ids(long_prompt(50, 3), 80));
+  Request with_stop = seeded(kPrompt, 80, 11);
+  with_stop.sampling.ignore_eos = true;
+  const Answered unstopped = run(*gateway, with_stop);
+  with_stop.stop_strings = {unstopped.text.substr(unstopped.text.size() - 6)};
+  const Answered seeded_whole = run(*gateway, with_stop);
+
+  Gateway* raw = gateway.get();
+  std::vector<std::shared_ptr<Recorder>> sinks;
+  for (int i = 0; i < 3; ++i) sinks.push_back(std::make_shared<Recorder>());
+  sinks[0]->on_tokens = [=](std::size_t so_far) {
+    if (so_far == 20) crash_for_test(*raw, role);
+  };
+  gateway->submit(from_ids(long_prompt(50, 3), 80), sinks[0]);
+  gateway->submit(with_stop, sinks[1]);
+  Request parked = from_ids(long_prompt(50, 3), 80);
+  parked.credit = 10;
+  const RequestId parked_id = gateway->submit(parked, sinks[2]);
+
+  CHECK(answer(sinks[0]).ids == greedy_whole.ids);
+  CHECK(answer(sinks[0]).text == greedy_whole.text);
+  const Answered seeded_again = answer(sinks[1]);
+  CHECK(seeded_again.ids == seeded_whole.ids);
+  CHECK(seeded_again.text == seeded_whole.text);
+  CHECK(seeded_again.end.stop == seeded_whole.end.stop);
+  CHECK(sinks[2]->ids().size() == 10);
+  gateway->credit(parked_id, 70);
+  CHECK(answer(sinks[2]).ids == greedy_whole.ids);
+
+  const StatusSnapshot after = status(*gateway);
+  CHECK(after.worker_restarts == 1);
+  CHECK(after.blocks_referenced == 0);
+  CHECK(after.blocks_free + after.blocks_cached == after.blocks_total);
+}
+
+TEST_CASE("gateway: a batcher that dies in the middle of streams costs a pause and no token") {
+  survives(Role::batcher);
+}
+TEST_CASE("gateway: a cache keeper that dies in the middle of streams costs a pause and no token") {
+  survives(Role::keeper);
+}
+TEST_CASE("gateway: a worker that dies in the middle of streams costs a pause and no token") { survives(Role::worker); }
+TEST_CASE("gateway: an intake that dies in the middle of streams costs a pause and no token") {
+  survives(Role::intake);
+}
+
+TEST_CASE("gateway: too many deaths end every stream as worker_lost") {
+  const auto gateway = start();
+  Request request = from_ids(long_prompt(40, 1), 60);
+  request.credit = 1;  // it cannot end by itself
+  auto sink = std::make_shared<Recorder>();
+  gateway->submit(request, sink);
+  for (std::uint64_t deaths = 1; !sink->ended(); ++deaths) {
+    REQUIRE(deaths < 20);
+    crash_for_test(*gateway, Role::batcher);
+    while (!sink->ended() && status(*gateway).worker_restarts < deaths) std::this_thread::yield();
+    // The next message finds a batcher only once there is one again.
+    if (!sink->ended() && deaths <= 5) {
+      run(*gateway, from_ids(long_prompt(40, 1), 2));
+    }
+  }
+  CHECK(answer(sink).end.outcome == Outcome::worker_lost);
+  CHECK(gateway->readiness() == Readiness::failed);
+  CHECK(run(*gateway, greedy(kPrompt, 3)).end.outcome == Outcome::model_unloaded);
+}
+
+TEST_CASE("gateway: draining lets streams end, refuses new ones, and says when it is done") {
+  const auto gateway = start();
+  auto sink = std::make_shared<Recorder>();
+  Request request = from_ids(long_prompt(40, 1), 50);
+  request.credit = 5;
+  const RequestId id = gateway->submit(request, sink);
+  sink->wait_for_tokens(5);
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool drained = false;
+  gateway->drain([&] {
+    const std::lock_guard lock(mutex);
+    drained = true;
+    changed.notify_all();
+  });
+  CHECK(gateway->readiness() == Readiness::draining);
+  CHECK(run(*gateway, greedy(kPrompt, 5)).end.outcome == Outcome::draining);
+  CHECK_FALSE(drained);
+  gateway->credit(id, 45);
+  CHECK(answer(sink).ids.size() == 50);
+  std::unique_lock lock(mutex);
+  CHECK(changed.wait_for(lock, std::chrono::seconds(30), [&] { return drained; }));
+}
+
+TEST_CASE("gateway: at the drain timeout what is left ends as cancelled") {
+  GatewayOptions options = embedded_model();
+  options.drain_timeout = std::chrono::milliseconds(50);
+  const auto gateway = start(options);
+  Request request = from_ids(long_prompt(40, 1), 50);
+  request.credit = 5;
+  auto sink = std::make_shared<Recorder>();
+  gateway->submit(request, sink);
+  sink->wait_for_tokens(5);
+  gateway->drain([] {});
+  CHECK(answer(sink).end.outcome == Outcome::cancelled);
+}
+
+TEST_CASE("gateway: destroying it gives every stream its end") {
+  auto running = std::make_shared<Recorder>();
+  auto queued = std::make_shared<Recorder>();
+  {
+    GatewayOptions options = embedded_model();
+    options.max_sequences = 1;
+    const auto gateway = start(options);
+    gateway->submit(from_ids(long_prompt(40, 1), 200), running);
+    running->wait_for_tokens(1);
+    gateway->submit(from_ids(long_prompt(40, 1), 200), queued);
+  }
+  CHECK(answer(running).end.outcome == Outcome::cancelled);
+  CHECK(answer(queued).end.outcome == Outcome::draining);
+}
+
+TEST_CASE("gateway: destroying it while the model loads gives every stream its end") {
+  auto sink = std::make_shared<Recorder>();
+  {
+    auto gateway = Gateway::start(embedded_model());
+    REQUIRE(gateway);
+    (*gateway)->submit(greedy(kPrompt, 5), sink);
+  }
+  CHECK(sink->ended());
+}
+
+}  // namespace
+}  // namespace troupe::actors
