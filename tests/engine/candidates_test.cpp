@@ -1,8 +1,10 @@
 // The filters of the sampler against a full sort, in every variant this CPU has.
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <cmath>
 #include <numeric>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "engine/candidates.h"
@@ -24,10 +26,10 @@ Ids sorted_ids(const std::vector<float>& values) {
   return ids;
 }
 
-// Logits as a model gives them; on a coarse grid, so that many are equal.
-std::vector<float> random_logits(std::size_t count, std::uint32_t seed, float grid) {
+// Logits with this standard deviation (a model's have about 3), on a grid, so that many are equal.
+std::vector<float> random_logits(std::size_t count, std::uint32_t seed, float grid, float spread = 3) {
   std::mt19937 random(seed);
-  std::normal_distribution<float> normal(0, 3);
+  std::normal_distribution<float> normal(0, spread);
   std::vector<float> logits(count);
   for (float& logit : logits) logit = std::round(normal(random) / grid) * grid;
   return logits;
@@ -68,9 +70,10 @@ TEST_CASE("top-p keeps the smallest set of the likeliest that holds p") {
   for (const auto* table : kernels::supported_tables()) {
     Candidates candidates(*table);
     for (const std::size_t count : {1u, 7u, 1500u, 130000u}) {
-      for (const float top_p : {1e-6f, 0.1f, 0.5f, 0.9f, 0.95f, 0.999f}) {
-        INFO(table->name << ", " << count << " logits, top_p " << top_p);
-        candidates.assign(random_logits(count, static_cast<std::uint32_t>(count) + 1, 0.25f));
+      for (const auto& [top_p, spread] : std::vector<std::pair<float, float>>{
+               {1e-6f, 3}, {0.1f, 3}, {0.5f, 3}, {0.9f, 3}, {0.95f, 3}, {0.999f, 3}, {0.1f, 0.1f}, {0.9f, 0.1f}}) {
+        INFO(table->name << ", " << count << " logits, top_p " << top_p << ", spread " << spread);
+        candidates.assign(random_logits(count, static_cast<std::uint32_t>(count) + 1, spread / 12, spread));
         candidates.to_weights(1.0f / 0.8f);
         const std::vector<float> weights(candidates.values().begin(), candidates.values().end());
         candidates.keep_top_p(top_p);

@@ -3,25 +3,13 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
-#include <cstdlib>
 #include <limits>
 #include <map>
-#include <new>
 #include <random>
 #include <vector>
 
 #include "engine/philox.h"
-
-namespace {
-std::size_t num_allocations = 0;
-}
-void* operator new(std::size_t size) {
-  ++num_allocations;
-  if (void* const memory = std::malloc(size == 0 ? 1 : size)) return memory;
-  throw std::bad_alloc();
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+#include "tests/engine/count_allocations.h"
 
 namespace troupe::engine {
 namespace {
@@ -233,8 +221,8 @@ TEST_CASE("retracted tokens are not penalised, and older ones come back into the
 TEST_CASE("logit bias is added first; minus infinity bans") {
   REQUIRE(greedy({.logit_bias = {{2, 5.0f}}}, {}, {1, 3, 0}) == 2);
   REQUIRE(greedy({.logit_bias = {{1, -kInf}}}, {}, {1, 3, 0}) == 0);
-  REQUIRE(greedy({.logit_bias = {{1, -kInf}, {1, 100.0f}}}, {}, {1, 3, 0}) == 0);  // a ban stands
-  REQUIRE(greedy({.logit_bias = {{0, -kInf}}}, {}, {-kInf, -kInf}) == 1);          // less than impossible
+  REQUIRE(greedy({.logit_bias = {{0, -kInf}, {0, 100.0f}}}, {}, {3, -kInf}) == 1);  // a ban stands
+  REQUIRE(greedy({.logit_bias = {{0, -kInf}}}, {}, {-kInf, -kInf}) == 1);           // less than impossible
   // Before the penalty: (1 + 3) / 2 = 2, not 1 / 2 + 3.
   REQUIRE(greedy({.repeat_penalty = 2, .logit_bias = {{0, 3.0f}}}, {0}, {1, 2.5f}) == 1);
   SamplingParams ban{.logit_bias = {{1, -kInf}}, .seed = 1};
@@ -342,9 +330,9 @@ TEST_CASE("a warm sampler allocates nothing") {
     (void)sampler.sample(scratch, 0);
     for (std::uint64_t position = 1; position < 5; ++position) {
       scratch = logits;
-      const std::size_t before = num_allocations;
+      const std::size_t before = test::num_allocations();
       (void)sampler.sample(scratch, position);
-      REQUIRE(num_allocations == before);
+      REQUIRE(test::num_allocations() == before);
     }
   }
 }
