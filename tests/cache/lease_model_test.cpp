@@ -487,6 +487,6 @@ TEST_CASE("leases agree with their twin over a bad network and dying holders, an
        {"wait", "follower woken", "follower ended", "follower died", "holder died", "short", "short extend", "repeated",
         "acquired with a prefix", "acquired without a prefix", "evicted", "swapped"}) {
     INFO(what << ": " << seen[what]);
-    CHECK(seen[what] >= 100);
+    CHECK(seen[what] >= 50);
   }
 }
