@@ -1,0 +1,171 @@
+// A row's logits depend on its own sequence alone: bit for bit the same in every company, chunking,
+// history and on every number of threads. For each weight type, variant and KV type.
+#include <cstring>
+#include <functional>
+
+#include "engine/eval.h"
+#include "tests/engine/golden.h"
+#include "tests/engine/model_harness.h"
+
+namespace troupe::test {
+namespace {
+
+using engine::Executor;
+using engine::LoadedModel;
+using engine::Team;
+
+constexpr std::uint32_t kNumTokens = 75;  // two full blocks and a part of a third
+constexpr std::uint32_t kNumBlocks = 256;
+const std::vector<std::uint32_t> kChunks = {1, 7, 31, 32, 33};
+const std::vector<std::uint32_t> kThreads = {1, 2, 3, 5};
+
+bool same_bits(std::span<const float> a, std::span<const float> b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
+}
+
+std::vector<BlockId> blocks_from(BlockId first, std::uint64_t seed) {
+  return some_blocks(blocks_for(kNumTokens), first, seed);
+}
+
+// What every other way to compute the same tokens must equal.
+std::vector<float> alone(const LoadedModel& model, Team& team, const std::vector<TokenId>& tokens) {
+  const auto logits = engine::evaluate(model, team, tokens);
+  REQUIRE(logits);
+  return *logits;
+}
+
+// The sequence in chunks, each step shared with 31 strangers that come, decode and prefill.
+std::vector<float> in_company(const LoadedModel& model, Team& team, const std::vector<TokenId>& tokens,
+                              std::uint32_t chunk) {
+  Executor executor(model, team);
+  std::vector<SequenceRunner> strangers;
+  BlockId next_block = 16;
+  for (SequenceId id = 1; id <= 31; ++id) {
+    auto theirs = random_tokens(4 + id % 16, model.info().vocab_size, id);
+    const std::uint32_t count = blocks_for(static_cast<std::uint32_t>(theirs.size()));
+    strangers.emplace_back(executor, id, std::move(theirs), some_blocks(count, next_block, id));
+    next_block += count;
+  }
+  SequenceRunner ours(executor, 77, tokens, blocks_from(0, 5));
+  std::vector<float> logits;
+  engine::StepBatch batch;
+  engine::StepResult result;
+  while (ours.left() != 0) {
+    batch.items.clear();
+    std::size_t our_item = 0;
+    for (std::size_t i = 0; i < strangers.size(); ++i) {
+      if (i == strangers.size() / 2) {
+        our_item = batch.items.size();
+        batch.items.push_back(ours.next(chunk));
+      }
+      if (strangers[i].left() == 0) continue;
+      batch.items.push_back(strangers[i].next(static_cast<std::uint32_t>(i) % 4 + 1));
+      if (i % 2 == 0) batch.items.back().output = engine::Output::none;
+    }
+    executor.step(batch, result);
+    const std::vector<float>& rows = result.items[our_item].logits;
+    logits.insert(logits.end(), rows.begin(), rows.end());
+  }
+  return logits;
+}
+
+// A second sequence starts behind two blocks that the first one computed.
+std::vector<float> after_prefix_hit(const LoadedModel& model, Team& team, const std::vector<TokenId>& tokens) {
+  Executor executor(model, team);
+  auto first_tokens = tokens;
+  first_tokens.back() = (first_tokens.back() + 1) % static_cast<TokenId>(model.info().vocab_size);
+  const auto first_blocks = blocks_from(0, 6);
+  SequenceRunner first(executor, 1, first_tokens, first_blocks);
+  (void)first.run(kNumTokens);
+  std::vector<BlockId> shared = first_blocks;
+  shared.back() = 40;
+  SequenceRunner second(executor, 2, tokens, shared, 2 * kBlockSize);
+  return second.run(4);
+}
+
+// Computed in part, thrown away, and replayed in other blocks with other chunks.
+std::vector<float> after_preemption(const LoadedModel& model, Team& team, const std::vector<TokenId>& tokens) {
+  Executor executor(model, team);
+  engine::StepResult result;
+  {
+    SequenceRunner runner(executor, 1, tokens, blocks_from(0, 7));
+    executor.step({.items = {runner.next(50)}}, result);
+  }
+  executor.close(1);
+  SequenceRunner stranger(executor, 2, random_tokens(kNumTokens, model.info().vocab_size, 3), blocks_from(0, 8));
+  (void)stranger.run(20);
+  SequenceRunner replay(executor, 3, tokens, blocks_from(1, 9));
+  return replay.run(13);
+}
+
+void check_model(const std::string& path, const std::string& kernels, kernels::KvType kv_type) {
+  const auto model = load_model(path, kernels, kv_type, kNumBlocks, 512);
+  INFO(model->numerics_id() << ", " << model->info().weight_types);
+  const auto tokens = random_tokens(kNumTokens, model->info().vocab_size, 11);
+  Team two(2);
+  const std::vector<float> expected = alone(*model, two, tokens);
+  const std::span<const float> tail = std::span(expected).subspan(2 * kBlockSize * model->info().vocab_size);
+  for (const std::uint32_t chunk : kChunks) {
+    INFO("in chunks of " << chunk);
+    CHECK(same_bits(*engine::evaluate(*model, two, tokens, chunk), expected));
+    if (kSlow) break;
+  }
+  CHECK(same_bits(in_company(*model, two, tokens, 3), expected));
+  CHECK(same_bits(in_company(*model, two, tokens, 33), expected));
+  CHECK(same_bits(after_prefix_hit(*model, two, tokens), tail));
+  CHECK(same_bits(after_preemption(*model, two, tokens), expected));
+  for (const std::uint32_t num_threads : kThreads) {
+    INFO("on " << num_threads << " threads");
+    Team team(num_threads);
+    CHECK(same_bits(alone(*model, team, tokens), expected));
+    if (num_threads > 2) CHECK(same_bits(in_company(*model, team, tokens, 7), expected));
+  }
+}
+
+void check_all_variants(const std::string& path) {
+  for (const kernels::KernelTable* table : kernels::supported_tables()) {
+    for (const auto kv_type : {kernels::KvType::f32, kernels::KvType::f16}) {
+      check_model(path, std::string(table->name), kv_type);
+    }
+  }
+}
+
+TEST_CASE("the embedded models give the same bits in every company, history and on any number of threads") {
+  check_all_variants(TROUPE_MODELS "/tales-5m-tq2_0.gguf");
+  check_all_variants(TROUPE_MODELS "/tales-draft-q8_0.gguf");
+}
+
+TEST_CASE("each weight type gives the same bits in every company, history and on any number of threads") {
+  for (const std::string& name : golden_names()) {
+    const auto golden = load_golden(name);
+    if (!golden) return;
+    check_all_variants(golden->model_path);
+  }
+}
+
+// Slots that no token has reached may hold anything: a recycled block, another tenant's infinities.
+TEST_CASE("what lies in unused slots of a block changes nothing") {
+  for (const kernels::KernelTable* table : kernels::supported_tables()) {
+    for (const auto kv_type : {kernels::KvType::f32, kernels::KvType::f16}) {
+      const auto model =
+          load_model(TROUPE_MODELS "/tales-draft-q8_0.gguf", std::string(table->name), kv_type, kNumBlocks);
+      INFO(model->numerics_id());
+      Team team(2);
+      const auto tokens = random_tokens(kNumTokens, model->info().vocab_size, 11);
+      const std::vector<float> expected = alone(*model, team, tokens);
+      for (const int poison : {0xff, 0x7c}) {  // NaN in both types; 1.3e+36 or infinity and more
+        for (BlockId block = 0; block < kNumBlocks; ++block) {
+          std::memset(model->arena()->block(block), poison, model->arena()->bytes_per_block());
+        }
+        CHECK(same_bits(alone(*model, team, tokens), expected));
+        for (BlockId block = 0; block < 8; ++block) {
+          std::memset(model->arena()->block(block), poison, model->arena()->bytes_per_block());
+        }
+        CHECK(same_bits(*engine::evaluate(*model, team, tokens, 5), expected));
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace troupe::test
