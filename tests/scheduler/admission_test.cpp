@@ -1,0 +1,103 @@
+#include "scheduler/admission.h"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+
+#include "cache/ids.h"
+
+using namespace troupe;
+using namespace troupe::scheduler;
+
+namespace {
+
+Demand demand(std::uint32_t prompt_tokens, std::uint32_t max_tokens = kUnlimitedTokens) {
+  return {.uid = 1, .rank = {}, .deadline_ms = {}, .prompt_tokens = prompt_tokens, .max_tokens = max_tokens};
+}
+
+std::uint32_t fits(const Demand& d, const Capacity& capacity) {
+  const auto answer = check_fit(d, capacity);
+  REQUIRE(std::holds_alternative<Fits>(answer));
+  return std::get<Fits>(answer).max_known;
+}
+
+Refusal refused(const Demand& d, const Capacity& capacity) {
+  const auto answer = check_fit(d, capacity);
+  REQUIRE(std::holds_alternative<Refusal>(answer));
+  return std::get<Refusal>(answer);
+}
+
+}  // namespace
+
+TEST_CASE("a request that fits ends at its limit, or at the context") {
+  const Capacity capacity{.context = 1000, .num_blocks = 100};
+  REQUIRE(fits(demand(10, 20), capacity) == 30);
+  REQUIRE(fits(demand(10, 5000), capacity) == 1000);
+  REQUIRE(fits(demand(10), capacity) == 1000);
+  REQUIRE(fits(demand(999), capacity) == 1000);
+}
+
+TEST_CASE("a prompt that leaves no room for an answer is too long, and the message says by how much") {
+  const Refusal refusal = refused(demand(1000), {.context = 1000, .num_blocks = 100});
+  REQUIRE(refusal.outcome == Outcome::too_long);
+  REQUIRE(refusal.field == "prompt");
+  REQUIRE(refusal.limit == 1000);
+  REQUIRE(refusal.message.find("999") != std::string::npos);
+  REQUIRE(refused(demand(0xffffffffu), {.context = 1000, .num_blocks = 100}).outcome == Outcome::too_long);
+}
+
+TEST_CASE("a request that needs more blocks than there are never fits, and the message has the numbers") {
+  const Capacity capacity{.context = 10000, .num_blocks = 4};
+  const Refusal refusal = refused(demand(100, 30), capacity);  // 129 computed tokens: 5 blocks
+  REQUIRE(refusal.outcome == Outcome::never_fits);
+  REQUIRE(refusal.field == "max_tokens");
+  REQUIRE(refusal.limit == 4);
+  REQUIRE(refusal.message.find(" 5 KV blocks") != std::string::npos);
+  REQUIRE(fits(demand(100, 29), capacity) == 129);  // the last token is never computed
+  REQUIRE(refused(demand(129, 1), capacity).field == "prompt");
+  REQUIRE(refused(demand(129), capacity).outcome == Outcome::never_fits);
+}
+
+TEST_CASE("a request without a limit is cut to what fits") {
+  REQUIRE(fits(demand(100), {.context = 10000, .num_blocks = 4}) == 129);
+  REQUIRE(fits(demand(1), {.context = 0xffffffffu, .num_blocks = 0x7fffffffu}) == 0xffffffffu);
+}
+
+TEST_CASE("whatever fits has blocks for all it may compute") {
+  for (std::uint32_t blocks = 1; blocks <= 4; ++blocks)
+    for (std::uint32_t prompt = 1; prompt <= 140; ++prompt)
+      for (std::uint32_t max_tokens : {1u, 2u, 31u, 32u, 33u, kUnlimitedTokens}) {
+        const auto answer = check_fit(demand(prompt, max_tokens), {.context = 130, .num_blocks = blocks});
+        if (const auto* fit = std::get_if<Fits>(&answer)) {
+          REQUIRE(fit->max_known > prompt);
+          REQUIRE(fit->max_known <= 130);
+          REQUIRE(blocks_for(fit->max_known - 1) <= blocks);
+        } else {
+          REQUIRE((prompt + 1 > 130 || blocks_for(prompt + std::min(max_tokens, 130u) - 1) > blocks));
+        }
+      }
+}
+
+TEST_CASE("an empty prompt and a limit of nothing are refused by name") {
+  REQUIRE(refused(demand(0), {.context = 10, .num_blocks = 10}).field == "prompt");
+  REQUIRE(refused(demand(5, 0), {.context = 10, .num_blocks = 10}).field == "max_tokens");
+  REQUIRE(refused(demand(5, 0), {.context = 10, .num_blocks = 10}).outcome == Outcome::invalid_argument);
+}
+
+TEST_CASE("a quota counts each user's requests apart") {
+  Quota quota(2);
+  REQUIRE_FALSE(quota.take(1));
+  REQUIRE_FALSE(quota.take(1));
+  const auto refusal = quota.take(1);
+  REQUIRE(refusal.has_value());
+  REQUIRE(refusal->outcome == Outcome::quota);
+  REQUIRE(refusal->limit == 2);
+  REQUIRE_FALSE(quota.take(2));
+  REQUIRE(quota.held(1) == 2);
+  quota.give_back(1);
+  REQUIRE_FALSE(quota.take(1));
+  quota.give_back(1);
+  quota.give_back(1);
+  quota.give_back(2);
+  REQUIRE(quota.held(1) == 0);
+  REQUIRE(Quota(0).take(1)->outcome == Outcome::quota);
+}

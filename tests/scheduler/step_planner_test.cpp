@@ -1,0 +1,315 @@
+#include "scheduler/step_planner.h"
+
+#include <catch2/catch.hpp>
+
+using namespace troupe;
+using namespace troupe::scheduler;
+
+namespace {
+
+constexpr std::uint32_t kNoLimit = 100000;
+
+struct Fixture {
+  StepPlanner planner{{.max_step_tokens = 40, .max_sequences = 4}};
+  StepPlan step;
+  std::uint64_t number = 0;
+
+  // A sequence with blocks for all it will compute, unless told otherwise; its id is its arrival.
+  void add(SequenceId id, std::uint32_t known, std::uint32_t computed = 0, std::uint32_t num_blocks = 1000,
+           std::int32_t priority = 0) {
+    planner.add({.sequence = id,
+                 .rank = {priority, id},
+                 .known = known,
+                 .computed = computed,
+                 .num_blocks = num_blocks,
+                 .max_known = kNoLimit});
+  }
+  const std::vector<PlanItem>& plan() {
+    planner.plan(++number, 1, step);
+    return step.items;
+  }
+  // The running step ends, and every row that could sample did.
+  void finish() {
+    for (const PlanItem& item : step.items) planner.advance(item.sequence, item.wants_logits ? 1 : 0);
+    step.items.clear();
+  }
+  std::vector<BlockNeed> needs() {
+    std::vector<BlockNeed> out;
+    planner.needs(out);
+    return out;
+  }
+};
+
+using Items = std::vector<PlanItem>;
+using Needs = std::vector<BlockNeed>;
+
+}  // namespace
+
+// --- steps ---
+
+TEST_CASE_METHOD(Fixture, "a long prefill never stalls a running decode") {
+  add(1, 3);
+  REQUIRE(plan() == Items{{1, 3, 0, true}});
+  finish();
+  add(2, 100);
+  REQUIRE(plan() == Items{{1, 1, 0, true}, {2, 39, 0, false}});  // one decode, and a chunk in what is left
+  finish();
+  REQUIRE(plan() == Items{{1, 1, 0, true}, {2, 39, 0, false}});
+  finish();
+  REQUIRE(plan() == Items{{1, 1, 0, true}, {2, 22, 0, true}});  // the last chunk samples
+  finish();
+  REQUIRE(plan() == Items{{1, 1, 0, true}, {2, 1, 0, true}});
+  REQUIRE(step.step == 5);
+  REQUIRE(step.epoch == 1);
+}
+
+TEST_CASE_METHOD(Fixture, "a prefix hit starts behind the cached tokens") {
+  add(1, 70, 64);
+  REQUIRE(plan() == Items{{1, 6, 0, true}});
+  finish();
+  REQUIRE(planner.computed(1) == 70);
+  REQUIRE(planner.known(1) == 71);
+}
+
+TEST_CASE_METHOD(Fixture, "chunks go to the oldest first, and priority beats arrival") {
+  add(1, 30);
+  add(2, 30);
+  add(3, 30, 0, 1000, /*priority=*/-1);
+  REQUIRE(plan() == Items{{3, 30, 0, true}, {1, 10, 0, false}});
+}
+
+TEST_CASE_METHOD(Fixture, "the rows of a step are bounded by max_sequences") {
+  for (SequenceId id = 1; id <= 4; ++id) add(id, 1);
+  REQUIRE_FALSE(planner.has_room());
+  planner.park(4);
+  REQUIRE(planner.has_room());
+  add(5, 1);
+  planner.unpark(4);
+  REQUIRE(plan().size() == 4);
+  REQUIRE(step.items.back().sequence == 4);  // the youngest sits out
+}
+
+TEST_CASE("decodes that fill the step leave one token for the oldest, if it is prefilling") {
+  StepPlanner planner({.max_step_tokens = 2, .max_sequences = 4});
+  StepPlan plan;
+  planner.add({.sequence = 2, .rank = {0, 2}, .known = 1, .computed = 0, .num_blocks = 9, .max_known = 99});
+  planner.add({.sequence = 3, .rank = {0, 3}, .known = 1, .computed = 0, .num_blocks = 9, .max_known = 99});
+  planner.plan(1, 1, plan);
+  REQUIRE(plan.items == Items{{2, 1, 0, true}, {3, 1, 0, true}});
+  for (const PlanItem& item : plan.items) planner.advance(item.sequence, 1);
+  planner.add({.sequence = 1, .rank = {0, 1}, .known = 9, .computed = 0, .num_blocks = 9, .max_known = 99});
+  planner.plan(2, 1, plan);
+  REQUIRE(plan.items == Items{{2, 1, 0, true}, {1, 1, 0, false}});
+}
+
+TEST_CASE_METHOD(Fixture, "who is in a running step sits out until it is advanced") {
+  add(1, 3);
+  plan();
+  add(2, 5);
+  StepPlan second;
+  planner.plan(2, 1, second);
+  REQUIRE(second.items == Items{{2, 5, 0, true}});
+  planner.plan(3, 1, second);
+  REQUIRE(second.items.empty());
+}
+
+TEST_CASE_METHOD(Fixture, "a lost step counts as never planned") {
+  add(1, 50);
+  plan();
+  planner.abandon_step();
+  REQUIRE(plan() == Items{{1, 40, 0, false}});
+}
+
+TEST_CASE_METHOD(Fixture, "the result of a sequence that was removed meanwhile is ignored") {
+  add(1, 3);
+  plan();
+  planner.remove(1);
+  planner.remove(1);
+  planner.advance(1, 1);
+  planner.grant(1, 1);
+  planner.deny(1);
+  planner.inherit(1, Rank{0, 0});
+  REQUIRE_FALSE(planner.contains(1));
+  REQUIRE(plan().empty());
+}
+
+TEST_CASE_METHOD(Fixture, "blocks are reported full once, those from the cache never") {
+  add(1, 70, 32);
+  REQUIRE(planner.newly_full(1).num_blocks == 0);
+  plan();
+  finish();
+  REQUIRE(planner.newly_full(1) == BlockRange{1, 1});
+  REQUIRE(planner.newly_full(1).num_blocks == 0);
+  for (int i = 0; i < 26; ++i) {
+    plan();
+    finish();
+  }
+  REQUIRE(planner.computed(1) == 96);
+  REQUIRE(planner.newly_full(1) == BlockRange{2, 1});
+}
+
+// --- blocks ---
+
+TEST_CASE_METHOD(Fixture, "a chunk ends where the blocks end") {
+  add(1, 100, 0, 1);
+  REQUIRE(plan() == Items{{1, 32, 0, false}});
+  finish();
+  REQUIRE(plan().empty());  // without a block for one token it sits out
+  REQUIRE(needs() == Needs{{1, 3}});
+  planner.grant(1, 1);
+  REQUIRE(plan() == Items{{1, 32, 0, false}});
+}
+
+TEST_CASE_METHOD(Fixture, "the first blocks are those of the first step") {
+  REQUIRE(planner.initial_blocks(1) == 1);
+  REQUIRE(planner.initial_blocks(33) == 2);
+  REQUIRE(planner.initial_blocks(100000) == 2);  // of max_step_tokens
+}
+
+TEST_CASE_METHOD(Fixture, "a decode asks for its next block while there is still a slot left") {
+  add(1, 30, 0, 1);
+  REQUIRE(needs().empty());
+  plan();
+  REQUIRE(needs().empty());  // 31 will be known
+  finish();
+  plan();
+  REQUIRE(needs() == Needs{{1, 1}});  // 32 will be known, and perhaps 33 before the answer is here
+  REQUIRE(needs().empty());           // told once
+  finish();
+  REQUIRE(plan().size() == 1);
+  finish();
+  REQUIRE(plan().empty());
+  planner.grant(1, 1);
+  REQUIRE(plan().size() == 1);
+}
+
+TEST_CASE_METHOD(Fixture, "a prefill asks for two steps ahead") {
+  add(1, 1000, 0, 2);
+  REQUIRE(needs() == Needs{{1, 1}});  // 80 tokens
+  planner.grant(1, 1);
+  plan();
+  REQUIRE(needs() == Needs{{1, 1}});  // 120
+}
+
+TEST_CASE_METHOD(Fixture, "nobody asks for a block that its last token would need") {
+  planner.add({.sequence = 1, .rank = {0, 1}, .known = 32, .computed = 0, .num_blocks = 1, .max_known = 33});
+  REQUIRE(needs().empty());
+  plan();
+  REQUIRE(needs().empty());
+}
+
+TEST_CASE_METHOD(Fixture, "a denied need is told again when something came back, and for no more than there was") {
+  add(1, 500, 0, 1);
+  REQUIRE(needs() == Needs{{1, 2}});
+  planner.deny(1, 1);
+  REQUIRE(needs().empty());
+  planner.retry_denied();
+  REQUIRE(needs() == Needs{{1, 1}});
+  planner.deny(1, 0);
+  plan();
+  finish();
+  REQUIRE(needs() == Needs{{1, 1}});
+}
+
+TEST_CASE_METHOD(Fixture, "what came back before a denial arrived is not forgotten") {
+  add(1, 100, 0, 1);
+  needs();
+  planner.retry_denied();
+  planner.deny(1);
+  REQUIRE(needs().size() == 1);
+}
+
+TEST_CASE_METHOD(Fixture, "while an older sequence starves no younger one asks") {
+  add(1, 33, 0, 0);
+  add(2, 33, 0, 0);
+  REQUIRE(needs().size() == 2);
+  planner.deny(1);
+  planner.deny(2);
+  REQUIRE(planner.starved());
+  planner.retry_denied();
+  REQUIRE(needs() == Needs{{1, 1}});
+  planner.grant(1, 1);
+  REQUIRE_FALSE(plan().empty());
+  REQUIRE(needs() == Needs{{1, 1}, {2, 1}});  // 1 wants its second block, but does not starve
+}
+
+// --- preemption ---
+
+TEST_CASE_METHOD(Fixture, "the youngest gives way to an older one, never the other way round") {
+  add(1, 33, 0, 0);
+  add(2, 33, 0, 1);
+  add(3, 33, 0, 1);
+  REQUIRE_FALSE(planner.victim().has_value());
+  needs();
+  REQUIRE_FALSE(planner.victim().has_value());  // not answered yet
+  planner.deny(1);
+  REQUIRE(planner.victim() == 3u);
+  planner.remove(3);
+  REQUIRE(needs() == Needs{{1, 1}});
+  REQUIRE_FALSE(planner.victim().has_value());  // it may have been enough
+  planner.deny(1);
+  REQUIRE(planner.victim() == 2u);
+  planner.remove(2);
+  planner.retry_denied();
+  needs();
+  planner.deny(1);
+  REQUIRE_FALSE(planner.victim().has_value());
+}
+
+TEST_CASE_METHOD(Fixture, "nobody younger means nobody gives way") {
+  add(1, 33, 0, 1);
+  add(2, 33, 0, 0);
+  needs();
+  planner.deny(2);
+  REQUIRE(planner.starved());
+  REQUIRE_FALSE(planner.victim().has_value());
+  REQUIRE_FALSE(planner.victim_for({0, 9}).has_value());
+  REQUIRE(planner.victim_for({0, 0}) == 1u);
+}
+
+TEST_CASE_METHOD(Fixture, "who is in a running step is not preempted") {
+  add(1, 33, 0, 0);
+  add(2, 3, 0, 1);
+  needs();
+  planner.deny(1);
+  plan();
+  REQUIRE_FALSE(planner.victim().has_value());
+  finish();
+  REQUIRE(planner.victim() == 2u);
+}
+
+TEST_CASE_METHOD(Fixture, "the parked are preempted first, even for a younger one") {
+  add(1, 33, 0, 1);
+  add(2, 33, 0, 0);
+  add(3, 33, 0, 1);
+  planner.park(1);
+  planner.park(1);
+  REQUIRE(planner.num_parked() == 1);
+  REQUIRE(planner.num_running() == 2);
+  needs();
+  planner.deny(2);
+  REQUIRE(planner.victim() == 1u);
+}
+
+TEST_CASE_METHOD(Fixture, "a parked sequence computes and asks for nothing") {
+  add(1, 33, 0, 1);
+  planner.park(1);
+  REQUIRE(plan().empty());
+  REQUIRE(needs().empty());
+  planner.unpark(1);
+  REQUIRE(plan().size() == 1);
+}
+
+TEST_CASE_METHOD(Fixture, "a leader has its best follower's rank for as long as it has one") {
+  add(1, 60);
+  add(2, 60);
+  planner.inherit(2, Rank{-1, 7});
+  REQUIRE(plan() == Items{{2, 40, 0, false}});
+  finish();
+  planner.inherit(2, Rank{5, 7});  // not better than its own
+  REQUIRE(plan()[0].sequence == 1);
+  finish();
+  planner.inherit(2, Rank{-1, 7});
+  planner.inherit(2, std::nullopt);
+  REQUIRE(plan()[0].sequence == 1);
+}
