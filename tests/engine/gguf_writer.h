@@ -1,0 +1,155 @@
+// Writes GGUF files for tests: good ones, and ones that are wrong in exactly one place.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+namespace troupe::test {
+
+class GgufWriter {
+ public:
+  std::uint32_t version = 3;
+  std::uint64_t alignment = 32;
+
+  static std::string number(std::uint64_t value, std::size_t bytes) {
+    std::string out(bytes, '\0');
+    std::memcpy(out.data(), &value, bytes);
+    return out;
+  }
+  static std::string text(std::string_view value) { return number(value.size(), 8).append(value); }
+
+  // `payload` as it lies in the file, after the type number.
+  void add_raw(std::string_view key, std::uint32_t type, std::string_view payload) {
+    metadata_.append(text(key)).append(number(type, 4)).append(payload);
+    ++num_metadata_;
+  }
+  void add(std::string_view key, std::uint32_t value) { add_raw(key, 4, number(value, 4)); }
+  void add(std::string_view key, float value) {
+    std::uint32_t bits = 0;
+    std::memcpy(&bits, &value, sizeof bits);
+    add_raw(key, 6, number(bits, 4));
+  }
+  void add(std::string_view key, const char* value) { add_raw(key, 8, text(value)); }
+
+  // `type` is a ggml_type; `data` the bytes in the file.
+  void add_tensor(std::string_view name, std::vector<std::uint64_t> shape, std::uint32_t type, std::string data) {
+    add_tensor_at(name, std::move(shape), type, data_.size());
+    data_.append(data);
+    data_.resize((data_.size() + alignment - 1) / alignment * alignment, '\0');
+  }
+  // An entry that claims to lie at `offset`.
+  void add_tensor_at(std::string_view name, std::vector<std::uint64_t> shape, std::uint32_t type,
+                     std::uint64_t offset) {
+    directory_.append(text(name)).append(number(shape.size(), 4));
+    for (const std::uint64_t extent : shape) directory_.append(number(extent, 8));
+    directory_.append(number(type, 4)).append(number(offset, 8));
+    ++num_tensors_;
+  }
+  // Random float32 weights of about the size that keeps activations near 1.
+  void add_floats(std::string_view name, std::vector<std::uint64_t> shape, std::uint64_t seed) {
+    std::uint64_t count = 1;
+    for (const std::uint64_t extent : shape) count *= extent;
+    std::mt19937_64 random(seed);
+    std::string data(count * 4, '\0');
+    for (std::uint64_t i = 0; i < count; ++i) {
+      const float value = (static_cast<float>(random() % 2001) / 1000.0f - 1.0f) * 0.25f;
+      std::memcpy(data.data() + i * 4, &value, 4);
+    }
+    add_tensor(name, std::move(shape), 0, std::move(data));
+  }
+
+  std::string bytes() const {
+    std::string out = "GGUF";
+    out.append(number(version, 4)).append(number(num_tensors_, 8)).append(number(num_metadata_, 8));
+    out.append(metadata_).append(directory_);
+    out.resize((out.size() + alignment - 1) / alignment * alignment, '\0');
+    return out.append(data_);
+  }
+  // Bytes in front of the tensor data.
+  std::size_t header_bytes() const { return 24 + metadata_.size() + directory_.size(); }
+
+ private:
+  std::string metadata_, directory_, data_;
+  std::uint64_t num_metadata_ = 0, num_tensors_ = 0;
+};
+
+// A file in memory that has a path, and goes away with the object.
+class TemporaryFile {
+ public:
+  explicit TemporaryFile(std::string_view bytes)
+      : fd_(::memfd_create("troupe_test", MFD_CLOEXEC)), path_("/proc/self/fd/" + std::to_string(fd_)) {
+    write(bytes);
+  }
+  ~TemporaryFile() { ::close(fd_); }
+  TemporaryFile(const TemporaryFile&) = delete;
+  TemporaryFile& operator=(const TemporaryFile&) = delete;
+
+  const std::string& path() const { return path_; }
+  void write(std::string_view bytes) const {
+    const bool written = ::ftruncate(fd_, static_cast<off_t>(bytes.size())) == 0 &&
+                         ::pwrite(fd_, bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size());
+    if (!written) throw std::runtime_error("cannot write a test file");
+  }
+
+ private:
+  int fd_;
+  std::string path_;
+};
+
+// The smallest llama that the loader takes: 2 layers, dim 16, 2 heads, 1 kv head, 48 tokens.
+struct TinyLlama {
+  std::string architecture = "llama";
+  std::string left_out = {};  // a tensor or metadata key that is not written
+  std::uint32_t num_heads = 2;
+  std::uint32_t num_kv_heads = 1;
+  float epsilon = 1e-5f;
+  std::uint32_t context = 64;
+  std::uint32_t num_layers = 2;
+  std::uint64_t ffn_rows = 24;  // of the gate matrices; 24 is right
+
+  GgufWriter writer() const {
+    GgufWriter w;
+    const auto key = [&](const char* name) { return architecture + "." + name; };
+    const auto put = [&](const std::string& name, auto value) {
+      if (name != left_out) w.add(name, value);
+    };
+    put("general.architecture", architecture.c_str());
+    put("tokenizer.ggml.model", "no_vocab");
+    put(key("block_count"), num_layers);
+    put(key("context_length"), context);
+    put(key("embedding_length"), 16u);
+    put(key("feed_forward_length"), 24u);
+    put(key("attention.head_count"), num_heads);
+    put(key("attention.head_count_kv"), num_kv_heads);
+    put(key("attention.layer_norm_rms_epsilon"), epsilon);
+    const auto tensor = [&](const std::string& name, std::vector<std::uint64_t> shape) {
+      if (name != left_out) w.add_floats(name, std::move(shape), std::hash<std::string>{}(name));
+    };
+    tensor("token_embd.weight", {16, 48});
+    for (int i = 0; i < 2; ++i) {
+      const std::string blk = "blk." + std::to_string(i) + ".";
+      tensor(blk + "attn_norm.weight", {16});
+      tensor(blk + "attn_q.weight", {16, 16});
+      tensor(blk + "attn_k.weight", {16, 8});
+      tensor(blk + "attn_v.weight", {16, 8});
+      tensor(blk + "attn_output.weight", {16, 16});
+      tensor(blk + "ffn_norm.weight", {16});
+      tensor(blk + "ffn_gate.weight", {16, ffn_rows});
+      tensor(blk + "ffn_up.weight", {16, 24});
+      tensor(blk + "ffn_down.weight", {24, 16});
+    }
+    tensor("output_norm.weight", {16});
+    return w;
+  }
+};
+
+}  // namespace troupe::test
