@@ -1,0 +1,272 @@
+// The actors' protocol, event by event, on CAF's deterministic scheduler.
+#include <catch2/catch.hpp>
+
+#include "actors/cache_keeper.h"
+#include "actors/telemetry.h"
+#include "tests/actors/stage.h"
+
+namespace troupe::actors {
+namespace {
+
+using namespace test;
+using scheduler::Outcome;
+
+Request request_for(std::string text, std::uint32_t max_tokens) {
+  Request request;
+  request.prompt = std::move(text);
+  request.sampling.temperature = 0;
+  request.sampling.max_tokens = max_tokens;
+  request.sampling.ignore_eos = true;
+  request.credit = ~std::uint64_t{0};
+  return request;
+}
+
+TEST_CASE("protocol: requests before, while and after the model arrives are answered alike") {
+  Stage stage;
+  auto early = std::make_shared<Listener>();
+  stage.submit(request_for("Once upon a time", 8), early);
+  stage.run();
+  CHECK_FALSE(early->end_);
+  stage.serve(load_model(32));
+  auto between = std::make_shared<Listener>();
+  stage.submit(request_for("Once upon a time", 8), between);
+  stage.run();
+  auto late = std::make_shared<Listener>();
+  stage.submit(request_for("Once upon a time", 8), late);
+  stage.run();
+  REQUIRE(early->end_);
+  CHECK(early->end_->outcome == Outcome::length);
+  CHECK(early->ids.size() == 8);
+  CHECK(between->ids == early->ids);
+  CHECK(late->ids == early->ids);
+}
+
+TEST_CASE("protocol: while loading a request waits until its deadline, and so many at most") {
+  GatewayOptions options;
+  options.max_queued_requests = 1;
+  Stage stage(options);
+  Request request = request_for("Once", 8);
+  request.deadline = std::chrono::milliseconds(500);
+  auto waiting = std::make_shared<Listener>();
+  stage.submit(request, waiting);
+  auto too_many = std::make_shared<Listener>();
+  stage.submit(request, too_many);
+  stage.run();
+  REQUIRE(too_many->end_);
+  CHECK(too_many->end_->outcome == Outcome::queue_full);
+  stage.scheduler().advance_time(std::chrono::milliseconds(499));
+  stage.run();
+  CHECK_FALSE(waiting->end_);
+  stage.scheduler().advance_time(std::chrono::milliseconds(1));
+  stage.run();
+  REQUIRE(waiting->end_);
+  CHECK(waiting->end_->outcome == Outcome::loading);
+  CHECK(waiting->end_->retry_after);
+}
+
+TEST_CASE("protocol: a deadline ends a parked stream at its time and gives its blocks back") {
+  Stage stage;
+  stage.serve(load_model(32));
+  Request request = request_for("Once upon a time", 40);
+  request.credit = 4;
+  request.deadline = std::chrono::milliseconds(500);
+  auto sink = std::make_shared<Listener>();
+  stage.submit(request, sink);
+  stage.run();
+  CHECK(sink->ids.size() == 4);
+  CHECK_FALSE(sink->end_);
+  CHECK(stage.status().blocks_referenced > 0);
+  stage.scheduler().advance_time(std::chrono::milliseconds(500));
+  stage.run();
+  REQUIRE(sink->end_);
+  CHECK(sink->end_->outcome == Outcome::deadline);
+  CHECK(sink->end_->usage.completion_tokens == 4);
+  CHECK(stage.status().blocks_referenced == 0);
+}
+
+TEST_CASE("protocol: a step costs at most six messages") {
+  Stage stage;
+  stage.serve(load_model(64));
+  std::vector<std::shared_ptr<Listener>> sinks;
+  for (int i = 0; i < 4; ++i) {
+    sinks.push_back(std::make_shared<Listener>());
+    stage.submit(request_for("The dog number " + std::to_string(i), 100), sinks.back());
+  }
+  while (stage.status().steps < 10) stage.scheduler().run_once();  // all are admitted
+  std::size_t events = 0;
+  while (stage.status().steps < 90) {
+    stage.scheduler().run_once();
+    ++events;
+  }
+  CHECK(events <= 80 * 6);
+  stage.run();
+  for (const auto& sink : sinks) CHECK(sink->ids.size() == 100);
+}
+
+TEST_CASE("protocol: an idle server does nothing at all") {
+  Stage stage;
+  stage.serve(load_model(32));
+  auto sink = std::make_shared<Listener>();
+  stage.submit(request_for("Once", 5), sink);
+  stage.run();
+  CHECK_FALSE(stage.scheduler().has_job());
+  CHECK_FALSE(stage.scheduler().has_pending_timeout());
+}
+
+TEST_CASE("protocol: cancelled at any event, a stream ends at once and everything comes back") {
+  const auto model = load_model(32);
+  for (std::size_t when = 0; when < 120; when += 3) {
+    INFO("after " << when << " events");
+    Stage stage;
+    stage.serve(model);
+    auto cancelled = std::make_shared<Listener>();
+    auto other = std::make_shared<Listener>();
+    const RequestId id = stage.submit(request_for("Once upon a time there was a dog and a cat", 30), cancelled);
+    stage.submit(request_for("Once upon a time there was a dog and a cat", 30), other);
+    stage.scheduler().run(when);
+    caf::anon_send(stage.supervisor, msg::Cancel{id});
+    stage.run();
+    REQUIRE(cancelled->end_);
+    if (cancelled->ids.size() < 30) CHECK(cancelled->end_->outcome == Outcome::cancelled);
+    CHECK(other->ids.size() == 30);
+    CHECK(stage.status().blocks_referenced == 0);
+  }
+}
+
+// What three streams get when `role` dies after `when` events: one greedy, one drawn with a stop string, one that
+// runs out of credit on the way.
+struct Outcomes {
+  std::vector<std::vector<TokenId>> ids;
+  std::vector<std::string> texts;
+  std::size_t events = 0;
+  bool operator==(const Outcomes& other) const { return ids == other.ids && texts == other.texts; }
+};
+
+Outcomes serve_three(const std::shared_ptr<engine::LoadedModel>& model, std::optional<Role> role, std::size_t when) {
+  GatewayOptions options;
+  options.max_step_tokens = 16;
+  Stage stage(options);
+  stage.serve(model);
+  stage.run();
+  Request drawn = request_for("The little cat", 24);
+  drawn.sampling.temperature = 1;
+  drawn.sampling.seed = 5;
+  drawn.stop_strings = {"zzz", " the"};
+  Request slow = request_for("Once upon a time there was a little girl who had a red ball and a dog", 20);
+  slow.credit = 7;
+  std::vector<std::shared_ptr<Listener>> sinks;
+  for (int i = 0; i < 3; ++i) sinks.push_back(std::make_shared<Listener>());
+  stage.submit(request_for("Once upon a time there was a little girl who had a red ball and a dog", 40), sinks[0]);
+  stage.submit(drawn, sinks[1]);
+  const RequestId slow_id = stage.submit(slow, sinks[2]);
+
+  Outcomes outcomes;
+  outcomes.events = stage.scheduler().run(when);
+  if (role) caf::anon_send(stage.supervisor, msg::Crash{*role});
+  stage.run_with_time();
+  CHECK(sinks[2]->ids.size() == 7);
+  stage.credit(slow_id, 13);
+  stage.run_with_time();
+  for (const auto& sink : sinks) {
+    CHECK(sink->end_);
+    outcomes.ids.push_back(sink->ids);
+    outcomes.texts.push_back(sink->text);
+  }
+  const StatusSnapshot after = stage.status();
+  CHECK(after.worker_restarts == (role ? 1 : 0));
+  CHECK(after.blocks_referenced == 0);
+  CHECK(after.blocks_free + after.blocks_cached == after.blocks_total);
+  return outcomes;
+}
+
+TEST_CASE("protocol: whoever dies after whichever event, every stream gets what it would have had") {
+  const auto model = load_model(12);  // few enough to preempt
+  const Outcomes undisturbed = serve_three(model, std::nullopt, ~std::size_t{0});
+  for (const Role role : {Role::intake, Role::keeper, Role::worker, Role::batcher}) {
+    for (std::size_t when = 0; when < undisturbed.events; when += 5) {
+      INFO("role " << static_cast<int>(role) << " after " << when << " events");
+      CHECK(serve_three(model, role, when) == undisturbed);
+    }
+  }
+}
+
+TEST_CASE("protocol: a status is asked for through the batcher and the keeper, and answered if they are dead") {
+  Stage stage;
+  stage.serve(load_model(32));
+  stage.run();
+  int answered = 0;
+  const auto ask = [&] {
+    caf::anon_send(
+        stage.supervisor,
+        msg::Snapshot{std::make_shared<const std::function<void(StatusSnapshot)>>([&](StatusSnapshot snapshot) {
+                        CHECK(snapshot.model == "tales");
+                        ++answered;
+                      }),
+                      {}});
+  };
+  ask();
+  stage.run();
+  CHECK(answered == 1);
+  stage.scheduler().trigger_timeouts();
+  stage.run();
+  CHECK(answered == 1);  // the fence's time limit changes nothing then
+  ask();
+  caf::anon_send(stage.supervisor, msg::Crash{Role::keeper});
+  stage.scheduler().run_once();
+  stage.run_with_time();
+  CHECK(answered == 2);
+}
+
+// Hears what the keeper says.
+class Ear : public ActorBase {
+ public:
+  Ear(caf::actor_config& cfg, std::vector<std::shared_ptr<const LeaseReply>>& heard)
+      : ActorBase(cfg, "ear"), heard_(heard) {}
+  caf::behavior make_behavior() override {
+    return {[this](const msg::Leased& leased) { heard_.push_back(leased.reply); },
+            [this](const msg::Lease& lease) { send(keeper, lease); }};
+  }
+  caf::actor keeper;
+
+ private:
+  std::vector<std::shared_ptr<const LeaseReply>>& heard_;
+};
+
+TEST_CASE("keeper: answers leases and predictions in one message, and is silent where there is nothing to say") {
+  TestConfig config;
+  caf::actor_system system(config);
+  auto& scheduler = dynamic_cast<caf::scheduler::test_coordinator&>(system.scheduler());
+  Counters counters{TimePoint{}};
+  std::vector<std::shared_ptr<const LeaseReply>> heard;
+  const caf::actor keeper = system.spawn<CacheKeeper>(cache::LeaseBookOptions{.num_blocks = 8}, counters);
+  const caf::actor ear = system.spawn<Ear>(heard);
+  caf::actor_cast<Ear*>(ear)->keeper = keeper;
+  const auto tokens = std::make_shared<const std::vector<TokenId>>(40, 7);
+
+  const auto say = [&](std::vector<LeaseMessage> messages) {
+    caf::anon_send(ear, msg::Lease{std::make_shared<const std::vector<LeaseMessage>>(std::move(messages))});
+    scheduler.run();
+  };
+  say({StepEnded{1, 1}});
+  CHECK(heard.empty());
+  say({cache::Acquire{{1, 1, 1, 0}, {}, {cache::kPublicScope}, tokens, 2, 0},
+       Predict{9, {cache::kPublicScope}, tokens}});
+  REQUIRE(heard.size() == 1);
+  CHECK(std::holds_alternative<cache::Acquired>(heard[0]->effects.answers.at(0).body));
+  REQUIRE(heard[0]->predictions.size() == 1);
+  CHECK(heard[0]->predictions[0].tokens == 32);  // being computed by sequence 1
+  StatusSnapshot snapshot;
+  counters.fill(snapshot, false, TimePoint{});
+  CHECK(snapshot.blocks_referenced == 2);
+
+  say({cache::Release{{1, 1, 2, 1}, 0}});
+  counters.fill(snapshot, false, TimePoint{});
+  CHECK(snapshot.blocks_referenced == 0);
+  caf::anon_send(ear, caf::exit_msg{ear.address(), caf::exit_reason::user_shutdown});
+  caf::actor_cast<Ear*>(ear)->keeper = nullptr;
+  caf::anon_send_exit(keeper, caf::exit_reason::user_shutdown);
+  scheduler.run();
+}
+
+}  // namespace
+}  // namespace troupe::actors

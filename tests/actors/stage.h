@@ -1,0 +1,117 @@
+// The whole troupe of actors on CAF's deterministic scheduler: one event at a time, virtual time, steps computed
+// inside the worker's handler by the real engine.
+#pragma once
+
+#include <caf/all.hpp>
+#include <caf/scheduler/test_coordinator.hpp>
+#include <catch2/catch.hpp>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "actors/house.h"
+#include "actors/messages.h"
+#include "actors/supervisor.h"
+
+namespace troupe::actors::test {
+
+class InlineCompute final : public Compute {
+ public:
+  void post(std::function<void()> job) override { job(); }
+  engine::Team& team() override { return team_; }
+
+ private:
+  engine::Team team_{1};
+};
+
+// Remembers all it hears; needs no lock, there is one thread.
+struct Listener : StreamSink {
+  void tokens(TokenRun run) override {
+    CHECK_FALSE(end_);
+    CHECK(run.first_index == ids.size());
+    ids.insert(ids.end(), run.ids.begin(), run.ids.end());
+    text += run.text;
+  }
+  void end(End end) override {
+    CHECK_FALSE(end_);
+    end_ = std::move(end);
+  }
+  std::vector<TokenId> ids;
+  std::string text;
+  std::optional<End> end_;
+};
+
+inline std::shared_ptr<engine::LoadedModel> load_model(std::uint32_t num_blocks) {
+  engine::LoadOptions options;
+  options.num_blocks = num_blocks;
+  auto model = engine::LoadedModel::load(std::string(TROUPE_MODELS) + "/tales-5m-tq2_0.gguf", options);
+  if (!model) FAIL(model.error().message);
+  return *model;
+}
+
+struct TestConfig : caf::actor_system_config {
+  TestConfig() { set("scheduler.policy", caf::atom("testing")); }
+};
+
+class Stage {
+ public:
+  explicit Stage(GatewayOptions wanted = {})
+      : options(std::move(wanted)), streams(options.max_requests_per_uid), system(config) {
+    supervisor = system.spawn<Supervisor>(House{.options = options,
+                                                .streams = streams,
+                                                .counters = counters,
+                                                .model = model,
+                                                .texts = texts,
+                                                .compute = compute});
+    run();
+  }
+  ~Stage() {
+    End end;
+    end.outcome = scheduler::Outcome::cancelled;
+    streams.end_all(end, end, now());
+    caf::anon_send_exit(supervisor, caf::exit_reason::user_shutdown);
+    supervisor = nullptr;
+    scheduler().run();
+  }
+
+  caf::scheduler::test_coordinator& scheduler() {
+    return dynamic_cast<caf::scheduler::test_coordinator&>(system.scheduler());
+  }
+  TimePoint now() { return scheduler().clock().now(); }
+  std::size_t run() { return scheduler().run(); }
+  // All that can happen, with time going by whenever nothing else does. Timers fire in their order.
+  void run_with_time() {
+    do run();
+    while (scheduler().clock().trigger_timeout());
+  }
+  void serve(std::shared_ptr<engine::LoadedModel> loaded) {
+    model.loaded(std::move(loaded), "tales");
+    caf::anon_send(supervisor, msg::ModelLoaded{});
+  }
+  RequestId submit(Request request, std::shared_ptr<Listener> sink) {
+    const RequestId id = streams.add(std::move(request), std::move(sink), now());
+    caf::anon_send(supervisor, msg::Submit{id});
+    return id;
+  }
+  void credit(RequestId id, std::uint64_t tokens) {
+    if (const auto granted = streams.grant(id, tokens)) caf::anon_send(supervisor, msg::Credit{id, *granted});
+  }
+  StatusSnapshot status() {
+    StatusSnapshot snapshot;
+    counters.fill(snapshot, true, now());
+    return snapshot;
+  }
+
+  GatewayOptions options;
+  StreamTable streams;
+  Counters counters{TimePoint{}};
+  ModelState model{"tales"};
+  ThreadPool texts{"texts", 1, 8};
+  InlineCompute compute;
+  TestConfig config;
+  caf::actor_system system;
+  caf::actor supervisor;
+};
+
+}  // namespace troupe::actors::test
