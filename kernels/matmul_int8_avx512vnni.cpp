@@ -219,9 +219,12 @@ inline __m512i run_start(const std::byte* start) {
 }
 
 // acc[r][p] += one block, for R rows from `a` on and P panels.
+// (Checks of undefined behaviour on each of its thousands of loads take clang 14 minutes; addresses stay
+// checked.)
 template <class Type, int P, int R>
-inline void multiply_tile(const Block* blocks, const std::byte* a, const RowLayout& row, std::size_t block,
-                          std::size_t num_runs, float* acc) {
+__attribute__((no_sanitize("undefined"))) inline void multiply_tile(const Block* blocks, const std::byte* a,
+                                                                    const RowLayout& row, std::size_t block,
+                                                                    std::size_t num_runs, float* acc) {
   constexpr std::size_t kRunsPerBlock = kBlockK / 4 / Type::kRunQuads;
   constexpr std::size_t kRunsPerScale = Type::kRunQuads == 4 ? 2 : 1;
   // A few rows alone would wait for vpdpbusd's latency (5 cycles, 2 per cycle): integer sums may be cut.
