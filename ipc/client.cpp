@@ -312,7 +312,7 @@ Result<std::unique_ptr<Client>> Client::connect(const ConnectOptions& options) {
   if (options.socket.empty()) {
     auto candidates = ipc::client_socket_paths(ipc::SocketEnvironment::current());
     if (!candidates) return candidates.error();
-    paths = *std::move(candidates);
+    paths = std::move(*candidates);
   }
   std::optional<Error> first;
   for (const std::string& path : paths) {
@@ -320,7 +320,7 @@ Result<std::unique_ptr<Client>> Client::connect(const ConnectOptions& options) {
     auto connection = Connection::open(path, options.name, options.connect_timeout);
     if (connection) {
       auto impl = std::make_unique<Impl>();
-      impl->connection = *std::move(connection);
+      impl->connection = std::move(*connection);
       impl->request_timeout = options.request_timeout;
       const v1::Welcome& welcome = impl->connection->welcome();
       impl->info = {.protocol = welcome.protocol(),

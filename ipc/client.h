@@ -34,36 +34,36 @@ using scheduler::Outcome;
 /// How the next token is chosen. What is absent is neutral: the model's own distribution. The server
 /// refuses values out of range with the field's name and its range.
 struct Sampling {
-  std::optional<float> temperature;                   ///< 0: greedy; 1 if absent
-  std::optional<std::int32_t> top_k;                  ///< keep the k likeliest; 0 or absent: all
-  std::optional<float> top_p;                         ///< keep the smallest set with this probability
-  std::optional<float> min_p;                         ///< drop what is below min_p times the likeliest
-  std::optional<float> repeat_penalty;                ///< divides the logits of repeated tokens
-  std::optional<float> presence_penalty;              ///< subtracted once from each repeated token
-  std::optional<float> frequency_penalty;             ///< subtracted for each time a token is repeated
-  std::optional<std::int32_t> repeat_last_n;          ///< window of the penalties in tokens; 64 if absent, -1: all
-  std::optional<std::uint64_t> seed;                  ///< drawn by the server if absent; see Ended::seed
-  std::optional<std::uint32_t> max_tokens;            ///< as many as the context holds if absent
-  bool ignore_eos = false;                            ///< never draw an end-of-generation token
-  std::vector<std::pair<TokenId, float>> logit_bias;  ///< added to the logits of these tokens
-  std::vector<TokenId> stop_ids;                      ///< one of these ends the answer and is not part of it
+  std::optional<float> temperature{};                   ///< 0: greedy; 1 if absent
+  std::optional<std::int32_t> top_k{};                  ///< keep the k likeliest; 0 or absent: all
+  std::optional<float> top_p{};                         ///< keep the smallest set with this probability
+  std::optional<float> min_p{};                         ///< drop what is below min_p times the likeliest
+  std::optional<float> repeat_penalty{};                ///< divides the logits of repeated tokens
+  std::optional<float> presence_penalty{};              ///< subtracted once from each repeated token
+  std::optional<float> frequency_penalty{};             ///< subtracted for each time a token is repeated
+  std::optional<std::int32_t> repeat_last_n{};          ///< window of the penalties in tokens; 64 if absent, -1: all
+  std::optional<std::uint64_t> seed{};                  ///< drawn by the server if absent; see Ended::seed
+  std::optional<std::uint32_t> max_tokens{};            ///< as many as the context holds if absent
+  bool ignore_eos = false;                              ///< never draw an end-of-generation token
+  std::vector<std::pair<TokenId, float>> logit_bias{};  ///< added to the logits of these tokens
+  std::vector<TokenId> stop_ids{};                      ///< one of these ends the answer and is not part of it
 };
 
 /// What to continue, and how.
 struct Request {
-  std::string model;                                       ///< empty: the server's only or default model
-  std::variant<std::string, std::vector<TokenId>> prompt;  ///< UTF-8 text, or exact ids
-  bool add_special = true;                                 ///< text only: begin with BOS as the vocabulary asks
-  bool parse_special = false;                         ///< text only: control tokens written as text become their ids
-  Sampling sampling;                                  ///< how tokens are chosen
-  std::vector<std::string> stop;                      ///< strings that end the answer and are not part of it
-  std::optional<std::chrono::milliseconds> deadline;  ///< kept by the server, from arrival
-  std::int32_t priority = 0;                          ///< lower is earlier
-  std::string cache_scope;                ///< prompts sharing a scope share cached prefixes; empty: the caller's uid
-  std::optional<std::uint32_t> logprobs;  ///< report logprobs, and those of this many likeliest tokens
+  std::string model{};                                       ///< empty: the server's only or default model
+  std::variant<std::string, std::vector<TokenId>> prompt{};  ///< UTF-8 text, or exact ids
+  bool add_special = true;                                   ///< text only: begin with BOS as the vocabulary asks
+  bool parse_special = false;                           ///< text only: control tokens written as text become their ids
+  Sampling sampling{};                                  ///< how tokens are chosen
+  std::vector<std::string> stop{};                      ///< strings that end the answer and are not part of it
+  std::optional<std::chrono::milliseconds> deadline{};  ///< kept by the server, from arrival
+  std::int32_t priority = 0;                            ///< lower is earlier
+  std::string cache_scope{};                ///< prompts sharing a scope share cached prefixes; empty: the caller's uid
+  std::optional<std::uint32_t> logprobs{};  ///< report logprobs, and those of this many likeliest tokens
   /// Manual flow control: this many tokens may come before Stream::credit grants more. Absent: the
   /// library grants credit as on_tokens returns.
-  std::optional<std::uint64_t> credit;
+  std::optional<std::uint64_t> credit{};
 };
 
 /// A token that might have been chosen.
@@ -74,16 +74,16 @@ struct TokenLogprob {
 
 /// The chosen token's logprob and its rivals'.
 struct Logprobs {
-  float logprob = 0;              ///< of the chosen token
-  std::vector<TokenLogprob> top;  ///< as many as were asked for, likeliest first
+  float logprob = 0;                ///< of the chosen token
+  std::vector<TokenLogprob> top{};  ///< as many as were asked for, likeliest first
 };
 
 /// A run of consecutive tokens of an answer.
 struct Tokens {
-  std::uint64_t first_index = 0;   ///< of ids[0] in the answer
-  std::vector<TokenId> ids;        ///< exact
-  std::string text;                ///< whole UTF-8 characters; may lag behind the ids
-  std::vector<Logprobs> logprobs;  ///< one per id, if asked for
+  std::uint64_t first_index = 0;     ///< of ids[0] in the answer
+  std::vector<TokenId> ids{};        ///< exact
+  std::string text{};                ///< whole UTF-8 characters; may lag behind the ids
+  std::vector<Logprobs> logprobs{};  ///< one per id, if asked for
 };
 
 /// Counts and times of an ended request, as measured by the server.
@@ -100,14 +100,14 @@ struct Usage {
 
 /// How a request ended.
 struct Ended {
-  Outcome outcome = Outcome::internal;                   ///< scheduler::info() tells its kind, name and exit code
-  std::string message;                                   ///< refused, failed or stalled: what is wrong and what to do
-  std::string field;                                     ///< refused: path of the offending field
-  std::string stop;                                      ///< the stop string that matched
-  std::optional<std::uint64_t> limit;                    ///< refused: the limit that was met
-  std::optional<std::chrono::milliseconds> retry_after;  ///< refused: worth another try after this
-  std::uint64_t seed = 0;                                ///< the seed that was used
-  Usage usage;                                           ///< counts and times
+  Outcome outcome = Outcome::internal;                     ///< scheduler::info() tells its kind, name and exit code
+  std::string message{};                                   ///< refused, failed or stalled: what is wrong and what to do
+  std::string field{};                                     ///< refused: path of the offending field
+  std::string stop{};                                      ///< the stop string that matched
+  std::optional<std::uint64_t> limit{};                    ///< refused: the limit that was met
+  std::optional<std::chrono::milliseconds> retry_after{};  ///< refused: worth another try after this
+  std::uint64_t seed = 0;                                  ///< the seed that was used
+  Usage usage{};                                           ///< counts and times
 
   /// Whether the answer is complete as far as it was asked for (an Outcome of kind done).
   [[nodiscard]] bool done() const;
@@ -115,20 +115,20 @@ struct Ended {
 
 /// A whole answer.
 struct Completion {
-  std::string text;                ///< all of it
-  std::vector<TokenId> ids;        ///< all tokens
-  std::vector<Logprobs> logprobs;  ///< one per id, if asked for
-  Ended ended;                     ///< how it ended
+  std::string text{};                ///< all of it
+  std::vector<TokenId> ids{};        ///< all tokens
+  std::vector<Logprobs> logprobs{};  ///< one per id, if asked for
+  Ended ended{};                     ///< how it ended
 };
 
 /// What a stream calls, on the client's reader thread, one call at a time. While a callback runs no
 /// other stream of this client makes progress: do long work elsewhere. Callbacks may call generate(),
 /// Stream::cancel, Stream::credit and Stream::id, but nothing that waits (that returns an error).
 struct Callbacks {
-  std::function<void(const Tokens&)> on_tokens;  ///< may be empty
+  std::function<void(const Tokens&)> on_tokens{};  ///< may be empty
   /// Called exactly once, after the last on_tokens: how the request ended, or io if the connection was
   /// lost before. May be empty.
-  std::function<void(const Result<Ended>&)> on_end;
+  std::function<void(const Result<Ended>&)> on_end{};
 };
 
 /// Handle to a running request. Cheap to copy, safe from any thread, harmless after the end. Letting
@@ -170,9 +170,9 @@ struct Health {
 /// What the server told when it welcomed the connection.
 struct ServerInfo {
   std::uint32_t protocol = 0;                  ///< version spoken
-  std::string server;                          ///< name and version
-  std::string numerics_id;                     ///< equal ids give equal bits; empty while loading
-  Health health;                               ///< at that time
+  std::string server{};                        ///< name and version
+  std::string numerics_id{};                   ///< equal ids give equal bits; empty while loading
+  Health health{};                             ///< at that time
   std::uint32_t max_frame_bytes = 0;           ///< of one message's body
   std::uint32_t max_streams = 0;               ///< of this connection at a time
   std::uint64_t max_outbox_bytes = 0;          ///< unread bytes at which the server ends the connection
@@ -181,63 +181,63 @@ struct ServerInfo {
 
 /// A model that the server serves.
 struct ModelDescription {
-  std::string name;                      ///< for Request::model
-  std::string family;                    ///< "llama"
-  std::string weight_types;              ///< "Q4_K x 135, F32 x 45"
+  std::string name{};                    ///< for Request::model
+  std::string family{};                  ///< "llama"
+  std::string weight_types{};            ///< "Q4_K x 135, F32 x 45"
   std::uint64_t num_parameters = 0;      ///< weights
   std::uint32_t context = 0;             ///< longest sequence served, in tokens
   std::uint32_t trained_context = 0;     ///< the longest that the model was trained on
   std::uint32_t vocab_size = 0;          ///< ids are below this
   std::uint32_t num_layers = 0;          ///< depth
   std::uint32_t dim = 0;                 ///< width
-  std::optional<TokenId> bos;            ///< begin of sequence
-  std::optional<TokenId> eos;            ///< end of sequence
+  std::optional<TokenId> bos{};          ///< begin of sequence
+  std::optional<TokenId> eos{};          ///< end of sequence
   std::uint64_t kv_bytes_per_token = 0;  ///< what a cached token costs
-  std::string numerics_id;               ///< equal ids give equal bits
+  std::string numerics_id{};             ///< equal ids give equal bits
 };
 
 /// Counters of the server since its start, and its state now.
 struct ServerStatus {
-  Health health;                                                      ///< readiness
-  std::string server;                                                 ///< name and version
-  std::string model;                                                  ///< name of the model
-  std::string numerics_id;                                            ///< of the model
-  std::string kernels;                                                ///< the kernel variant in use
-  double uptime_seconds = 0;                                          ///< since start
-  std::uint64_t requests_received = 0;                                ///< admitted or not
-  std::vector<std::pair<std::string, std::uint64_t>> requests_ended;  ///< by outcome's name
-  std::uint64_t requests_waiting = 0;                                 ///< before their first step
-  std::uint64_t requests_running = 0;                                 ///< in the batch
-  std::uint64_t requests_parked = 0;                                  ///< out of credit
-  std::uint64_t prompt_tokens = 0;                                    ///< of all requests
-  std::uint64_t cached_tokens = 0;                                    ///< of those, served from the prefix cache
-  std::uint64_t generated_tokens = 0;                                 ///< emitted
-  std::uint64_t preemptions = 0;                                      ///< sequences that gave way
-  std::uint64_t steps = 0;                                            ///< passes over a batch
-  double step_seconds = 0;                                            ///< sum over all steps
-  double last_step_age_seconds = 0;                                   ///< since a step ended, while work waits
-  std::uint32_t blocks_total = 0;                                     ///< KV blocks
-  std::uint32_t blocks_free = 0;                                      ///< of those, unused
-  std::uint32_t blocks_cached = 0;                                    ///< in the prefix tree
-  std::uint32_t blocks_referenced = 0;                                ///< held by running sequences
-  std::uint64_t prefix_blocks_computed = 0;                           ///< published to the tree
-  std::uint64_t evictions = 0;                                        ///< blocks that were dropped from the tree
-  std::uint64_t worker_restarts = 0;                                  ///< actors that died and were started again
-  std::uint64_t weight_bytes = 0;                                     ///< memory of the weights
-  std::uint64_t kv_bytes = 0;                                         ///< memory of the KV blocks
-  std::uint32_t num_threads = 0;                                      ///< of the compute team
-  std::uint32_t connections = 0;                                      ///< open now
-  std::uint32_t streams = 0;                                          ///< open now, on all connections
-  std::uint64_t connections_accepted = 0;                             ///< since start
-  std::uint64_t connections_refused = 0;                              ///< by uid or by max_connections
-  std::uint64_t connections_broken = 0;                               ///< ended by the server: bad frame, outbox, stall
+  Health health{};                                                      ///< readiness
+  std::string server{};                                                 ///< name and version
+  std::string model{};                                                  ///< name of the model
+  std::string numerics_id{};                                            ///< of the model
+  std::string kernels{};                                                ///< the kernel variant in use
+  double uptime_seconds = 0;                                            ///< since start
+  std::uint64_t requests_received = 0;                                  ///< admitted or not
+  std::vector<std::pair<std::string, std::uint64_t>> requests_ended{};  ///< by outcome's name
+  std::uint64_t requests_waiting = 0;                                   ///< before their first step
+  std::uint64_t requests_running = 0;                                   ///< in the batch
+  std::uint64_t requests_parked = 0;                                    ///< out of credit
+  std::uint64_t prompt_tokens = 0;                                      ///< of all requests
+  std::uint64_t cached_tokens = 0;                                      ///< of those, served from the prefix cache
+  std::uint64_t generated_tokens = 0;                                   ///< emitted
+  std::uint64_t preemptions = 0;                                        ///< sequences that gave way
+  std::uint64_t steps = 0;                                              ///< passes over a batch
+  double step_seconds = 0;                                              ///< sum over all steps
+  double last_step_age_seconds = 0;                                     ///< since a step ended, while work waits
+  std::uint32_t blocks_total = 0;                                       ///< KV blocks
+  std::uint32_t blocks_free = 0;                                        ///< of those, unused
+  std::uint32_t blocks_cached = 0;                                      ///< in the prefix tree
+  std::uint32_t blocks_referenced = 0;                                  ///< held by running sequences
+  std::uint64_t prefix_blocks_computed = 0;                             ///< published to the tree
+  std::uint64_t evictions = 0;                                          ///< blocks that were dropped from the tree
+  std::uint64_t worker_restarts = 0;                                    ///< actors that died and were started again
+  std::uint64_t weight_bytes = 0;                                       ///< memory of the weights
+  std::uint64_t kv_bytes = 0;                                           ///< memory of the KV blocks
+  std::uint32_t num_threads = 0;                                        ///< of the compute team
+  std::uint32_t connections = 0;                                        ///< open now
+  std::uint32_t streams = 0;                                            ///< open now, on all connections
+  std::uint64_t connections_accepted = 0;                               ///< since start
+  std::uint64_t connections_refused = 0;                                ///< by uid or by max_connections
+  std::uint64_t connections_broken = 0;  ///< ended by the server: bad frame, outbox, stall
 };
 
 /// Where and how to connect.
 struct ConnectOptions {
   /// Path of the socket. Empty: TROUPE_HOST (unix:///path), else the first that answers of
   /// $XDG_RUNTIME_DIR/troupe/troupe.sock (or /run/user/UID/...) and /run/troupe/troupe.sock.
-  std::string socket;
+  std::string socket{};
   std::chrono::milliseconds connect_timeout{5000};   ///< until the server's welcome
   std::chrono::milliseconds request_timeout{10000};  ///< of tokenize, detokenize, models, status, health
   std::string name = "libtroupe";                    ///< for the server's log, at most 64 bytes

@@ -22,9 +22,9 @@
 namespace troupe::ipc {
 
 struct ServerOptions {
-  std::string socket_path;                         // empty: default_socket_path()
-  std::vector<std::uint32_t> allow_uids;           // besides our own
-  std::vector<std::uint32_t> allow_gids;           // members (primary or supplementary) may connect
+  std::string socket_path{};                       // empty: default_socket_path()
+  std::vector<std::uint32_t> allow_uids{};         // besides our own
+  std::vector<std::uint32_t> allow_gids{};         // members (primary or supplementary) may connect
   std::uint32_t max_connections = 256;             // more are refused with queue_full
   std::uint32_t max_streams = 64;                  // per connection, unanswered requests of every kind
   std::uint32_t max_frame_bytes = 4u << 20;        // of one frame's body, both ways; at most the ceiling

@@ -282,7 +282,7 @@ void Session::on_detokenize(const v1::Detokenize& detokenize) {
                              if (text) {
                                frame.mutable_detokenized()->set_stream(stream);
                                frame.mutable_detokenized()->set_text(valid_utf8(*text));
-                               frame.mutable_detokenized()->set_raw(*std::move(text));
+                               frame.mutable_detokenized()->set_raw(std::move(*text));
                              } else {
                                frame = to_frame(stream, to_refusal(text.error(), gateway->readiness()));
                              }

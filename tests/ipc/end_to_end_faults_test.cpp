@@ -1,0 +1,247 @@
+// Clients that misbehave over the real socket against the real server: what becomes of them, and that
+// everybody else gets exactly what they would get alone.
+#include <future>
+
+#include "tests/ipc/real_server.h"
+
+namespace troupe::ipc {
+namespace {
+
+using namespace test;
+using client::Completion;
+using client::Request;
+using scheduler::Outcome;
+
+const std::string kStory = "Once upon a time";
+
+// Two well-behaved streams beside the misbehaviour: started before it, compared after it.
+class Witnesses {
+ public:
+  explicit Witnesses(const RealServer& server) : client_(server.connect()) {
+    for (std::uint64_t i = 0; i < kCount; ++i) references_.push_back(alone(*client_, request(i)));
+    started_.resize(kCount);
+    for (std::uint64_t i = 0; i < kCount; ++i) {
+      auto stream = client_->generate(request(i), {.on_tokens =
+                                                       [this, i](const client::Tokens& tokens) {
+                                                         if (tokens.first_index == 0) started_[i].set_value();
+                                                         collect(answers_[i], tokens);
+                                                       },
+                                                   .on_end = {}});
+      REQUIRE(stream);
+      streams_.push_back(*stream);
+    }
+    for (auto& started : started_) started.get_future().wait();
+  }
+
+  client::Client& client() { return *client_; }
+
+  void require_undisturbed() {
+    require_answers();
+    require_at_rest(*client_);
+  }
+
+  // As above, while others still run.
+  void require_answers() {
+    for (std::size_t i = 0; i < kCount; ++i) {
+      const auto end = streams_[i].wait();
+      REQUIRE(end);
+      REQUIRE(end->outcome == Outcome::length);
+      REQUIRE(same_bits(answers_[i], references_[i]));
+    }
+  }
+
+ private:
+  static constexpr std::size_t kCount = 2;
+
+  static Request request(std::uint64_t i) { return seeded(i ? "The dog and the cat" : kStory, 300, 20 + i); }
+  static void collect(Completion& answer, const client::Tokens& tokens) {
+    answer.text += tokens.text;
+    answer.ids.insert(answer.ids.end(), tokens.ids.begin(), tokens.ids.end());
+    answer.logprobs.insert(answer.logprobs.end(), tokens.logprobs.begin(), tokens.logprobs.end());
+  }
+
+  std::unique_ptr<client::Client> client_;
+  std::vector<Completion> references_;
+  Completion answers_[kCount];
+  std::vector<std::promise<void>> started_;
+  std::vector<client::Stream> streams_;
+};
+
+v1::ClientFrame endless(std::uint64_t stream) {
+  v1::ClientFrame frame = generate_frame(stream, "A long story about");
+  frame.mutable_generate()->mutable_sampling()->set_ignore_eos(true);
+  frame.mutable_generate()->mutable_sampling()->set_seed(stream);
+  return frame;
+}
+
+TEST_CASE("end to end: a client that disappears in mid-stream frees what it held, and others are undisturbed") {
+  RealServer server;
+  Witnesses witnesses(server);
+  {
+    RawClient gone(server.path());
+    gone.hello();
+    for (std::uint64_t stream = 1; stream <= 4; ++stream) REQUIRE(gone.send(endless(stream)));
+    REQUIRE(gone.expect().has_tokens());
+  }
+  wait_status(witnesses.client(), [](const auto& status) { return ended_as(status, "cancelled") == 4; });
+  witnesses.require_undisturbed();
+}
+
+TEST_CASE("end to end: a cancel ends one stream with what it has, and others are undisturbed") {
+  RealServer server;
+  Witnesses witnesses(server);
+  const auto client = server.connect();
+  std::promise<void> some;
+  std::size_t count = 0;
+  Request request = seeded("A long story about", 900);
+  auto stream = client->generate(request, {.on_tokens =
+                                               [&](const client::Tokens& tokens) {
+                                                 if (count < 3 && count + tokens.ids.size() >= 3) some.set_value();
+                                                 count += tokens.ids.size();
+                                               },
+                                           .on_end = {}});
+  REQUIRE(stream);
+  some.get_future().wait();
+  stream->cancel();
+  const auto end = stream->wait();
+  REQUIRE(end);
+  REQUIRE(end->outcome == Outcome::cancelled);
+  REQUIRE(end->usage.completion_tokens >= 3);
+  REQUIRE(end->usage.completion_tokens < 900);
+  witnesses.require_undisturbed();
+}
+
+TEST_CASE("end to end: a reader that grants no more credit is parked, and goes on where it was") {
+  RealServer server;
+  Witnesses witnesses(server);
+  const auto client = server.connect();
+  const Request request = seeded("A slow reader", 60);
+  const Completion reference = alone(*client, request);
+  Request slow = request;
+  slow.credit = 5;
+  std::promise<void> five;
+  Completion got;
+  auto stream = client->generate(slow, {.on_tokens =
+                                            [&](const client::Tokens& tokens) {
+                                              got.text += tokens.text;
+                                              got.ids.insert(got.ids.end(), tokens.ids.begin(), tokens.ids.end());
+                                              got.logprobs.insert(got.logprobs.end(), tokens.logprobs.begin(),
+                                                                  tokens.logprobs.end());
+                                              if (got.ids.size() == 5) five.set_value();
+                                            },
+                                        .on_end = {}});
+  REQUIRE(stream);
+  five.get_future().wait();
+  wait_status(*client, [](const auto& status) { return status.requests_parked == 1; });
+  REQUIRE(got.ids.size() == 5);
+  stream->credit(1000);
+  REQUIRE(stream->wait()->outcome == Outcome::length);
+  REQUIRE(same_bits(got, reference));
+  witnesses.require_undisturbed();
+}
+
+TEST_CASE(
+    "end to end: a client that does not read at all is parked when its socket is full, and is served when it does") {
+  RealServer server;
+  Witnesses witnesses(server);
+  RawClient sloth(server.path());
+  sloth.hello();
+  for (std::uint64_t stream = 1; stream <= 3; ++stream) {
+    v1::ClientFrame frame = endless(stream);
+    frame.mutable_generate()->set_logprobs(20);  // some hundred bytes a token, so that the socket fills
+    REQUIRE(sloth.send(frame));
+  }
+  witnesses.require_answers();
+  std::uint64_t next[4] = {};
+  int ended = 0;
+  while (ended < 3) {
+    const v1::ServerFrame frame = sloth.expect();
+    if (frame.has_done()) {
+      REQUIRE(frame.done().reason() == v1::OUTCOME_LENGTH);  // the context is full
+      ++ended;
+      continue;
+    }
+    REQUIRE(frame.has_tokens());
+    REQUIRE(frame.tokens().first_index() == next[frame.tokens().stream()]);  // nothing lost, nothing twice
+    next[frame.tokens().stream()] += static_cast<std::uint64_t>(frame.tokens().ids_size());
+  }
+  REQUIRE(next[1] > 900);
+  witnesses.require_undisturbed();
+}
+
+TEST_CASE("end to end: a bad frame ends its own connection by name, and others are undisturbed") {
+  RealServer server;
+  Witnesses witnesses(server);
+  RawClient bad(server.path());
+  bad.hello();
+  REQUIRE(bad.send(endless(1)));
+  REQUIRE(bad.expect().has_tokens());
+  REQUIRE(bad.send_bytes(std::string("\x05\x00\x00\x00nope!", 9)));
+  REQUIRE(bad.last_words().field() == "frame");
+  RawClient huge(server.path());
+  huge.hello();
+  REQUIRE(huge.send_bytes(std::string("\xff\xff\xff\x7f", 4)));
+  REQUIRE(huge.last_words().field() == "max_frame_bytes");
+  wait_status(witnesses.client(), [](const auto& status) {
+    return ended_as(status, "cancelled") == 1 && status.connections_broken == 2 && status.connections == 1;
+  });
+  witnesses.require_undisturbed();
+}
+
+TEST_CASE("end to end: a full queue refuses with its limit and a time to retry, and others are undisturbed") {
+  actors::GatewayOptions options = embedded_model();
+  options.max_sequences = 2;  // the witnesses
+  options.max_queued_requests = 3;
+  RealServer server(options);
+  Witnesses witnesses(server);
+  const auto client = server.connect();
+  std::vector<client::Stream> streams;
+  for (int i = 0; i < 8; ++i) {
+    auto stream = client->generate(seeded(kStory, 4), {});
+    REQUIRE(stream);
+    streams.push_back(*stream);
+  }
+  int refused = 0, done = 0;
+  for (const client::Stream& stream : streams) {
+    const auto end = stream.wait();
+    REQUIRE(end);
+    if (end->done()) {
+      ++done;
+      continue;
+    }
+    ++refused;
+    REQUIRE(end->outcome == Outcome::queue_full);
+    REQUIRE(end->limit == 3);
+    REQUIRE(end->retry_after);
+    REQUIRE_FALSE(end->message.empty());
+  }
+  REQUIRE(done >= 3);
+  REQUIRE(refused >= 1);
+  witnesses.require_undisturbed();
+}
+
+TEST_CASE("end to end: streams, connections and frames beyond the limits are refused, and others are undisturbed") {
+  RealServer server(embedded_model(), {.max_connections = 3, .max_streams = 4, .max_frame_bytes = 8000});
+  Witnesses witnesses(server);
+  RawClient client(server.path());
+  client.hello();
+  for (std::uint64_t stream = 1; stream <= 5; ++stream) {
+    v1::ClientFrame frame = endless(stream);
+    frame.mutable_generate()->set_credit(0);
+    REQUIRE(client.send(frame));
+  }
+  const v1::Refused refused = client.expect().refused();
+  REQUIRE(refused.stream() == 5);
+  REQUIRE(refused.field() == "max_streams");
+  RawClient third(server.path());
+  third.hello();
+  RawClient fourth(server.path());
+  REQUIRE(fourth.last_words().field() == "max_connections");
+  third.send(generate_frame(1, std::string(8000, 'x')));
+  REQUIRE(third.last_words().field() == "max_frame_bytes");
+  client.hang_up();
+  witnesses.require_undisturbed();
+}
+
+}  // namespace
+}  // namespace troupe::ipc

@@ -1,0 +1,123 @@
+// A gateway without actors: the test sees what was asked and says what is answered, and when.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "actors/gateway.h"
+#include "tests/ipc/support.h"
+
+namespace troupe::ipc::test {
+
+class FakeGateway final : public actors::Gateway {
+  template <class F>
+  auto change(F f) {
+    const std::lock_guard lock(mutex_);
+    changed_.notify_all();
+    return f();
+  }
+  template <class Ready, class Get>
+  auto wait(Ready ready, Get get) {
+    std::unique_lock lock(mutex_);
+    REQUIRE(changed_.wait_for(lock, kPatience, ready));
+    return get();
+  }
+
+ public:
+  struct Submitted {
+    actors::RequestId id;
+    actors::Request request;
+    std::shared_ptr<actors::StreamSink> sink;
+  };
+
+  actors::RequestId submit(actors::Request request, std::shared_ptr<actors::StreamSink> sink) override {
+    return change([&] {
+      submitted_.push_back({.id = submitted_.size() + 1, .request = std::move(request), .sink = std::move(sink)});
+      return submitted_.back().id;
+    });
+  }
+  // As the real one: the stream ends, once.
+  void cancel(actors::RequestId id) override {
+    std::shared_ptr<actors::StreamSink> sink = change([&] {
+      cancelled_.push_back(id);
+      return ends_on_cancel_ ? submitted_.at(id - 1).sink : nullptr;
+    });
+    if (!sink) return;
+    actors::End end;
+    end.outcome = scheduler::Outcome::cancelled;
+    sink->end(std::move(end));
+  }
+  void credit(actors::RequestId id, std::uint64_t tokens) override {
+    change([&] { return credit_[id] += tokens; });
+  }
+  actors::Readiness readiness() const override { return actors::Readiness::ready; }
+  double load_fraction() const override { return 1; }
+  void status(std::function<void(actors::StatusSnapshot)> done) override {
+    actors::StatusSnapshot snapshot;
+    snapshot.readiness = actors::Readiness::ready;
+    snapshot.model = "fake";
+    done(std::move(snapshot));
+  }
+  std::shared_ptr<const engine::LoadedModel> model() const override { return nullptr; }
+  std::vector<actors::ModelDescription> models() const override {
+    actors::ModelDescription fake;
+    fake.name = "fake";
+    fake.eos = 2;
+    return {fake};
+  }
+  // Each byte is a token; answered on the caller's thread.
+  void tokenize(std::string text, engine::EncodeOptions,
+                std::function<void(Result<std::vector<TokenId>>)> done) override {
+    std::vector<TokenId> ids;
+    for (const char c : text) ids.push_back(static_cast<unsigned char>(c));
+    done(std::move(ids));
+  }
+  void detokenize(std::vector<TokenId> ids, std::function<void(Result<std::string>)> done) override {
+    std::string text;
+    for (const TokenId id : ids) text.push_back(static_cast<char>(id));
+    done(std::move(text));
+  }
+  void drain(std::function<void()> done) override {
+    change([&] {
+      drained_ = std::move(done);
+      return 0;
+    });
+  }
+  void on_loaded(std::function<void(Status)> done) override { done(Ok{}); }
+
+  // For the test.
+  Submitted wait_submitted(std::size_t index) {
+    return wait([&] { return submitted_.size() > index; }, [&] { return submitted_[index]; });
+  }
+  std::vector<actors::RequestId> wait_cancelled(std::size_t count) {
+    return wait([&] { return cancelled_.size() >= count; }, [&] { return cancelled_; });
+  }
+  std::uint64_t wait_credit(actors::RequestId id, std::uint64_t least) {
+    return wait([&] { return credit_[id] >= least; }, [&] { return credit_[id]; });
+  }
+  std::function<void()> wait_draining() {
+    return wait([&] { return static_cast<bool>(drained_); }, [&] { return drained_; });
+  }
+  std::size_t num_submitted() {
+    const std::lock_guard lock(mutex_);
+    return submitted_.size();
+  }
+  void keep_streams_on_cancel() { ends_on_cancel_ = false; }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<Submitted> submitted_;
+  std::vector<actors::RequestId> cancelled_;
+  std::map<actors::RequestId, std::uint64_t> credit_;
+  std::function<void()> drained_;
+  bool ends_on_cancel_ = true;
+};
+
+}  // namespace troupe::ipc::test

@@ -1,0 +1,438 @@
+// What a connection may not do, and that it costs nobody else anything.
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include <random>
+#include <string>
+
+#include <google/protobuf/stubs/logging.h>
+
+#include "tests/ipc/fixture.h"
+
+namespace troupe::ipc {
+namespace {
+
+using namespace test;
+using scheduler::Outcome;
+using std::chrono::milliseconds;
+
+// A well-behaved client with a stream under way; alive() shows that it still works.
+struct Bystander {
+  explicit Bystander(FakeServer& fake) : server(fake), client(fake.path()) {
+    client.hello();
+    const std::size_t index = server.gateway.num_submitted();
+    REQUIRE(client.send(generate_frame(1)));
+    sink = server.gateway.wait_submitted(index).sink;
+  }
+  void require_alive() {
+    sink->tokens(run_of(count++, {1}, "x"));
+    REQUIRE(client.expect().tokens().first_index() == count - 1);
+  }
+
+  FakeServer& server;
+  RawClient client;
+  std::shared_ptr<actors::StreamSink> sink;
+  std::uint64_t count = 0;
+};
+
+TEST_CASE("the first frame must be a Hello of a protocol that is spoken, and the only one") {
+  FakeServer server;
+  Bystander bystander(server);
+  {
+    RawClient client(server.path());
+    REQUIRE(client.send(generate_frame(1)));
+    REQUIRE(client.last_words().field() == "hello");
+  }
+  {
+    RawClient client(server.path());
+    v1::ClientFrame frame;
+    frame.mutable_hello();
+    REQUIRE(client.send(frame));
+    const v1::Refused refused = client.last_words();
+    REQUIRE(refused.code() == v1::OUTCOME_UNSUPPORTED);
+    REQUIRE(refused.field() == "hello.protocol");
+  }
+  {
+    RawClient client(server.path());
+    client.hello();
+    v1::ClientFrame frame;
+    frame.mutable_hello()->set_protocol(1);
+    REQUIRE(client.send(frame));
+    REQUIRE(client.last_words().message().find("second Hello") != std::string::npos);
+  }
+  {
+    RawClient client(server.path());
+    v1::ClientFrame frame;
+    frame.mutable_hello()->set_protocol(1);
+    frame.mutable_hello()->set_client(std::string(65, 'x'));
+    REQUIRE(client.send(frame));
+    REQUIRE(client.last_words().field() == "hello.client");
+  }
+  bystander.require_alive();
+}
+
+TEST_CASE("a client of a newer protocol is welcomed to ours") {
+  FakeServer server;
+  RawClient client(server.path());
+  v1::ClientFrame frame;
+  frame.mutable_hello()->set_protocol(9);
+  REQUIRE(client.send(frame));
+  REQUIRE(client.expect().welcome().protocol() == 1);
+}
+
+TEST_CASE("a connection that never says Hello is ended by name") {
+  FakeServer server({.hello_timeout = milliseconds(40)});
+  RawClient client(server.path());
+  REQUIRE(client.send_bytes(std::string(2, '\0')));  // half a header does not count
+  const v1::Refused refused = client.last_words();
+  REQUIRE(refused.field() == "hello");
+  REQUIRE(refused.limit() == 40);
+}
+
+TEST_CASE("a damaged frame is answered and ends its connection, and cancels its streams") {
+  FakeServer server;
+  Bystander bystander(server);
+  RawClient client(server.path());
+  client.hello();
+  REQUIRE(client.send(generate_frame(1)));
+  const actors::RequestId id = server.gateway.wait_submitted(1).id;
+  REQUIRE(client.send_bytes(std::string("\x03\x00\x00\x00\xff\xff\xff", 7)));
+  const v1::Refused refused = client.last_words();
+  REQUIRE(refused.code() == v1::OUTCOME_INVALID_ARGUMENT);
+  REQUIRE(refused.field() == "frame");
+  REQUIRE(server.gateway.wait_cancelled(1) == std::vector<actors::RequestId>{id});
+  bystander.require_alive();
+}
+
+TEST_CASE("text that is not UTF-8 is a damaged frame") {
+  FakeServer server;
+  RawClient client(server.path());
+  client.hello();
+  // ClientFrame{generate{stream 1, text "\xff"}}
+  REQUIRE(client.send_bytes(std::string("\x07\x00\x00\x00\x12\x05\x08\x01\x1a\x01\xff", 11)));
+  REQUIRE(client.last_words().message().find("UTF-8") != std::string::npos);
+}
+
+TEST_CASE("a frame above the limit ends the connection with both numbers; one of exactly the limit does not") {
+  FakeServer server({.max_frame_bytes = 4000});
+  Bystander bystander(server);
+  RawClient client(server.path());
+  client.hello();
+  v1::ClientFrame frame = generate_frame(1, std::string(3990, 'x'));
+  REQUIRE(frame.ByteSizeLong() <= 4000);
+  while (frame.ByteSizeLong() < 4000) frame.mutable_generate()->mutable_text()->push_back('x');
+  REQUIRE(frame.ByteSizeLong() == 4000);
+  REQUIRE(client.send(frame));
+  server.gateway.wait_submitted(1);
+  frame.mutable_generate()->mutable_text()->push_back('x');
+  client.send(frame);
+  const v1::Refused refused = client.last_words();
+  REQUIRE(refused.field() == "max_frame_bytes");
+  REQUIRE(refused.limit() == 4000);
+  REQUIRE(refused.message().find("4001") != std::string::npos);
+  bystander.require_alive();
+}
+
+TEST_CASE("HTTP is told what this socket is") {
+  FakeServer server;
+  RawClient client(server.path());
+  REQUIRE(client.send_bytes("GET /v1/models HTTP/1.1\r\n\r\n"));
+  REQUIRE(client.last_words().message().find("HTTP") != std::string::npos);
+}
+
+TEST_CASE("one request more than max_streams is refused, and accepted once another has ended") {
+  FakeServer server({.max_streams = 3});
+  RawClient client(server.path());
+  client.hello();
+  for (std::uint64_t stream = 1; stream <= 3; ++stream) REQUIRE(client.send(generate_frame(stream)));
+  REQUIRE(client.send(generate_frame(4)));
+  const v1::Refused refused = client.expect().refused();
+  REQUIRE(refused.stream() == 4);
+  REQUIRE(refused.code() == v1::OUTCOME_QUOTA);
+  REQUIRE(refused.field() == "max_streams");
+  REQUIRE(refused.limit() == 3);
+  server.gateway.wait_submitted(1).sink->end(end_of(Outcome::eos));
+  REQUIRE(client.expect().done().stream() == 2);
+  REQUIRE(client.send(generate_frame(4)));
+  server.gateway.wait_submitted(3).sink->end(end_of(Outcome::eos));
+  REQUIRE(client.expect().done().stream() == 4);
+}
+
+TEST_CASE("one connection more than max_connections is refused, and accepted once another has gone") {
+  FakeServer server({.max_connections = 2});
+  auto first = std::make_unique<RawClient>(server.path());
+  first->hello();
+  RawClient second(server.path());
+  second.hello();
+  {
+    RawClient third(server.path());
+    const v1::Refused refused = third.last_words();
+    REQUIRE(refused.code() == v1::OUTCOME_QUEUE_FULL);
+    REQUIRE(refused.field() == "max_connections");
+    REQUIRE(refused.limit() == 2);
+    REQUIRE(refused.retry_after_ms() > 0);
+  }
+  REQUIRE(first->send(generate_frame(1)));
+  server.gateway.wait_submitted(0);
+  first.reset();
+  server.gateway.wait_cancelled(1);  // the server has seen it go
+  RawClient third(server.path());
+  third.hello();
+  v1::ClientFrame ask;
+  ask.mutable_status()->set_stream(1);
+  REQUIRE(third.send(ask));
+  const v1::ServerFrame answer = third.expect();
+  REQUIRE(answer.status().connections() == 2);
+  REQUIRE(answer.status().connections_accepted() == 3);
+  REQUIRE(answer.status().connections_refused() == 1);
+}
+
+TEST_CASE("a uid that is not listed is refused, a listed one is served") {
+  if (::geteuid() != 0) {
+    WARN("skipped: only root can become somebody else");
+    return;
+  }
+  FakeServer server({.allow_uids = {23456}});
+  ::chmod(server.dir.path().c_str(), 0711);
+  // What a child of that uid hears: 0 welcome, 1 refused for permission, 2 anything else.
+  const auto knock = [&](uid_t uid) {
+    const pid_t child = ::fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+      // Only what is safe after fork() in a threaded program: plain calls, and no exceptions of the test's.
+      if (::setgid(uid) != 0 || ::setuid(uid) != 0) ::_exit(3);
+      const int fd = ::socket(AF_UNIX, SOCK_STREAM, 0);
+      sockaddr_un address{};
+      address.sun_family = AF_UNIX;
+      std::memcpy(address.sun_path, server.path().data(), server.path().size());
+      if (::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) ::_exit(4);
+      const char hello[] = "\x04\x00\x00\x00\x0a\x02\x08\x01";
+      (void)!::send(fd, hello, 8, MSG_NOSIGNAL);
+      unsigned char answer[8] = {};
+      const ssize_t size = ::recv(fd, answer, sizeof(answer), MSG_WAITALL);
+      if (size != 8) ::_exit(5);
+      ::_exit(answer[4] == 0x0a ? 0 : answer[4] == 0x22 ? 1 : 2);  // the field number of welcome, refused
+    }
+    int status = 0;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  };
+  REQUIRE(knock(23456) == 0);
+  REQUIRE(knock(34567) == 1);
+}
+
+TEST_CASE("a client that disappears has all its streams cancelled, and nobody else's") {
+  FakeServer server;
+  Bystander bystander(server);
+  {
+    RawClient client(server.path());
+    client.hello();
+    for (std::uint64_t stream = 1; stream <= 5; ++stream) REQUIRE(client.send(generate_frame(stream)));
+    server.gateway.wait_submitted(5);
+  }
+  auto cancelled = server.gateway.wait_cancelled(5);
+  std::sort(cancelled.begin(), cancelled.end());
+  REQUIRE(cancelled == std::vector<actors::RequestId>{2, 3, 4, 5, 6});
+  bystander.require_alive();
+}
+
+TEST_CASE("tokens and ends for a connection that has gone are swallowed") {
+  FakeServer server;
+  server.gateway.keep_streams_on_cancel();
+  std::shared_ptr<actors::StreamSink> sink;
+  {
+    RawClient client(server.path());
+    client.hello();
+    REQUIRE(client.send(generate_frame(1)));
+    sink = server.gateway.wait_submitted(0).sink;
+  }
+  server.gateway.wait_cancelled(1);
+  sink->tokens(run_of(0, {1}, "x"));
+  sink->end(end_of(Outcome::cancelled));
+  server.server->stop();
+  server.server.reset();
+  sink->tokens(run_of(1, {1}, "x"));  // even when there is no server any more
+}
+
+TEST_CASE("a stream that is granted no credit is ended by name after the stall timeout") {
+  FakeServer server({.stall_timeout = milliseconds(60)});
+  Bystander bystander(server);  // leaves credit to the server: it never stalls that way
+  RawClient client(server.path());
+  client.hello();
+  v1::ClientFrame frame = generate_frame(1);
+  frame.mutable_generate()->set_credit(1);
+  REQUIRE(client.send(frame));
+  server.gateway.wait_submitted(1).sink->tokens(run_of(0, {1}, "x"));
+  REQUIRE(client.expect().has_tokens());
+  const v1::Done done = client.expect().done();
+  REQUIRE(done.reason() == v1::OUTCOME_CANCELLED);
+  REQUIRE(done.message().find("stall_timeout") != std::string::npos);
+  REQUIRE(done.message().find("60") != std::string::npos);
+  bystander.require_alive();
+}
+
+TEST_CASE("a frame that is begun and not ended ends its connection after the stall timeout") {
+  FakeServer server({.stall_timeout = milliseconds(60)});
+  RawClient client(server.path());
+  client.hello();
+  REQUIRE(client.send_bytes(std::string("\x10\x00\x00\x00half", 8)));
+  REQUIRE(client.last_words().field() == "stall_timeout");
+}
+
+// Answers that a client has coming when it asks so many questions and reads none of the answers.
+void ask_without_reading(RawClient& client, int count) {
+  v1::ClientFrame ask;
+  ask.mutable_detokenize();
+  for (int i = 0; i < 4000; ++i) ask.mutable_detokenize()->add_ids('x');
+  std::string bytes;
+  for (int i = 0; i < count; ++i) {
+    ask.mutable_detokenize()->set_stream(static_cast<std::uint64_t>(i) + 1);
+    bytes += RawClient::frame_bytes(ask);
+  }
+  client.send_bytes(bytes);
+}
+
+TEST_CASE("a connection with too many unread answers is ended by name") {
+  FakeServer server({.max_streams = 100000, .max_outbox_bytes = 100000});
+  Bystander bystander(server);
+  RawClient client(server.path());
+  client.hello();
+  ask_without_reading(client, 200);  // 1.6 MB of answers
+  const v1::Refused refused = client.last_words();
+  REQUIRE(refused.field() == "max_outbox_bytes");
+  REQUIRE(refused.limit() == 100000);
+  bystander.require_alive();
+}
+
+TEST_CASE("a connection whose client takes no byte for the stall timeout is ended") {
+  FakeServer server({.max_streams = 100000, .stall_timeout = milliseconds(60)});
+  Bystander bystander(server);
+  RawClient client(server.path());
+  client.hello();
+  REQUIRE(client.send(generate_frame(1000000)));
+  const actors::RequestId id = server.gateway.wait_submitted(1).id;
+  ask_without_reading(client, 200);
+  REQUIRE(server.gateway.wait_cancelled(1) == std::vector<actors::RequestId>{id});
+  while (client.receive()) continue;  // what had been sent, and then the end
+  bystander.require_alive();
+}
+
+TEST_CASE("2,000 connections of damaged frames: each is answered or ended, and the server serves on") {
+  FakeServer server({.max_streams = 1000, .max_frame_bytes = 4096});
+  Bystander bystander(server);
+  v1::ClientFrame frames[4];
+  frames[0].mutable_hello()->set_protocol(1);
+  frames[1] = generate_frame(1);
+  frames[1].mutable_generate()->mutable_sampling()->set_temperature(0.5f);
+  frames[1].mutable_generate()->set_credit(3);
+  frames[2].mutable_tokenize()->set_stream(2);
+  frames[2].mutable_tokenize()->set_text("hello");
+  frames[3].mutable_status()->set_stream(3);
+  std::mt19937_64 random(7);
+  for (int round = 0; round < 2000; ++round) {
+    std::string bytes;
+    for (const v1::ClientFrame& frame : frames) bytes += RawClient::frame_bytes(frame);
+    for (std::uint64_t n = 1 + random() % 3; n > 0; --n) {
+      // Half of the rounds spare the Hello, so that what follows is looked at.
+      const std::size_t begin = round % 2 ? 0 : RawClient::frame_bytes(frames[0]).size();
+      bytes[begin + random() % (bytes.size() - begin)] ^= static_cast<char>(1 + random() % 255);
+    }
+    RawClient client(server.path());
+    client.send_bytes(bytes);
+    client.receive();  // one answer at least, or the end
+  }
+  bystander.require_alive();
+}
+
+TEST_CASE("limits out of range are refused at once") {
+  const TempDir dir;
+  const auto refused = [&](ServerOptions options) {
+    options.socket_path = dir / "x.sock";
+    const auto server = Server::bind(std::move(options));
+    REQUIRE_FALSE(server);
+    REQUIRE(server.error().code == ErrorCode::invalid_argument);
+    return server.error().message;
+  };
+  REQUIRE(refused({.max_connections = 0}).find("max_connections") == 0);
+  REQUIRE(refused({.max_streams = 0}).find("max_streams") == 0);
+  REQUIRE(refused({.max_frame_bytes = (16u << 20) + 1}).find("max_frame_bytes") == 0);
+  REQUIRE(refused({.max_outbox_bytes = 1}).find("max_outbox_bytes") == 0);
+  REQUIRE(refused({.hello_timeout = milliseconds(0)}).find("hello_timeout") == 0);
+  REQUIRE(refused({.stall_timeout = milliseconds(-1)}).find("stall_timeout") == 0);
+}
+
+TEST_CASE("a second server on the same socket is refused as busy; after the first has stopped it may") {
+  FakeServer server;
+  ServerOptions options;
+  options.socket_path = server.path();
+  const auto second = Server::bind(options);
+  REQUIRE_FALSE(second);
+  REQUIRE(second.error().code == ErrorCode::busy);
+  server.server->stop();
+  REQUIRE(Server::bind(options));
+}
+
+TEST_CASE("clients that connect between bind and start are served once it has started") {
+  const TempDir dir;
+  FakeGateway gateway;
+  auto server = Server::bind({.socket_path = dir / "early.sock"});
+  REQUIRE(server);
+  RawClient client((*server)->socket_path());
+  v1::ClientFrame hello;
+  hello.mutable_hello()->set_protocol(1);
+  REQUIRE(client.send(hello));
+  (*server)->start(gateway);
+  REQUIRE(client.expect().has_welcome());
+}
+
+TEST_CASE("a drain tells clients, finishes their streams, closes, and removes the socket") {
+  FakeServer server;
+  RawClient client(server.path());
+  client.hello();
+  REQUIRE(client.send(generate_frame(1)));
+  const auto submitted = server.gateway.wait_submitted(0);
+  std::promise<void> drained;
+  server.server->drain([&] { drained.set_value(); });
+  server.server->drain([] { FAIL("a second drain is ignored"); });
+  REQUIRE(client.expect().has_draining());
+  const auto gateway_done = server.gateway.wait_draining();
+  REQUIRE_FALSE(std::filesystem::exists(server.path()));
+  submitted.sink->tokens(run_of(0, {1}, "last"));
+  submitted.sink->end(end_of(Outcome::eos));
+  gateway_done();
+  REQUIRE(client.expect().tokens().text() == "last");
+  REQUIRE(client.expect().has_done());
+  REQUIRE_FALSE(client.receive());
+  REQUIRE(drained.get_future().wait_for(kPatience) == std::future_status::ready);
+}
+
+TEST_CASE("a drain with nobody connected ends when the gateway is done, and stop may overtake it") {
+  {
+    FakeServer server;
+    std::promise<void> drained;
+    server.server->drain([&] { drained.set_value(); });
+    server.gateway.wait_draining()();
+    REQUIRE(drained.get_future().wait_for(kPatience) == std::future_status::ready);
+  }
+  FakeServer server;
+  server.server->drain([] { FAIL("not after stop()"); });
+  const auto late = server.gateway.wait_draining();
+  server.server->stop();
+  server.server.reset();
+  late();
+}
+
+TEST_CASE("a stop cancels streams and closes connections at once") {
+  FakeServer server;
+  RawClient client(server.path());
+  client.hello();
+  REQUIRE(client.send(generate_frame(1)));
+  server.gateway.wait_submitted(0);
+  server.server->stop();
+  server.gateway.wait_cancelled(1);
+  while (client.receive()) continue;
+  server.server->stop();  // again does nothing
+}
+
+}  // namespace
+}  // namespace troupe::ipc

@@ -1,0 +1,191 @@
+#include "ipc/listening_socket.h"
+
+#include <grp.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "tests/ipc/support.h"
+
+namespace troupe::ipc {
+namespace {
+
+using test::TempDir;
+
+mode_t mode_of(const std::string& path) {
+  struct stat status {};
+  REQUIRE(::lstat(path.c_str(), &status) == 0);
+  return status.st_mode & 07777;
+}
+
+Error refusal(const std::string& path, const Guests& guests = {}, bool own_directory = false) {
+  const auto socket = ListeningSocket::open(path, guests, own_directory);
+  REQUIRE_FALSE(socket);
+  INFO(socket.error().message);
+  return socket.error();
+}
+
+TEST_CASE("the socket file is ours alone, and goes with its server") {
+  const TempDir dir;
+  const std::string path = dir / "troupe.sock";
+  {
+    const auto socket = ListeningSocket::open(path, {}, false);
+    REQUIRE(socket);
+    REQUIRE(mode_of(path) == 0600);
+  }
+  REQUIRE_FALSE(std::filesystem::exists(path));
+}
+
+TEST_CASE("the umask is what it was before") {
+  const TempDir dir;
+  const mode_t before = ::umask(027);
+  const auto socket = ListeningSocket::open(dir / "a.sock", {}, false);
+  REQUIRE(::umask(before) == 027);
+}
+
+TEST_CASE("one guest group gets a socket of its own, any other list of guests one that the uid check guards") {
+  const TempDir dir;
+  {
+    const auto socket = ListeningSocket::open(dir / "a.sock", {.uids = {}, .gids = {::getegid()}}, false);
+    REQUIRE(socket);
+    REQUIRE(mode_of(dir / "a.sock") == 0660);
+  }
+  {
+    const auto socket = ListeningSocket::open(dir / "b.sock", {.uids = {12345}, .gids = {}}, false);
+    REQUIRE(socket);
+    REQUIRE(mode_of(dir / "b.sock") == 0666);
+  }
+}
+
+TEST_CASE("a dead socket is replaced") {
+  const TempDir dir;
+  const std::string path = dir / "dead.sock";
+  {
+    auto socket = ListeningSocket::open(path, {}, false);
+    REQUIRE(socket);
+    ::close(socket->release());                      // as a killed server leaves it
+    ::rename(path.c_str(), (dir / "kept").c_str());  // so that the destructor does not find it
+  }
+  ::rename((dir / "kept").c_str(), path.c_str());
+  REQUIRE(std::filesystem::exists(path));
+  REQUIRE(ListeningSocket::open(path, {}, false));
+}
+
+TEST_CASE("a live socket is refused as busy and stays alive") {
+  const TempDir dir;
+  const std::string path = dir / "live.sock";
+  const auto first = ListeningSocket::open(path, {}, false);
+  REQUIRE(first);
+  const Error error = refusal(path);
+  REQUIRE(error.code == ErrorCode::busy);
+  REQUIRE(error.message.find(path) != std::string::npos);
+  test::RawClient still_there(path);
+}
+
+TEST_CASE("a plain file in the way is refused and left alone") {
+  const TempDir dir;
+  const std::string path = dir / "notes.txt";
+  std::ofstream(path) << "precious";
+  const Error error = refusal(path);
+  REQUIRE(error.code == ErrorCode::io);
+  REQUIRE(error.message.find("not a socket") != std::string::npos);
+  REQUIRE(std::filesystem::file_size(path) == 8);
+}
+
+TEST_CASE("a symbolic link in the way is refused, wherever it leads") {
+  const TempDir dir;
+  std::filesystem::create_symlink(dir / "elsewhere", dir / "link.sock");
+  REQUIRE(refusal(dir / "link.sock").code == ErrorCode::io);
+}
+
+TEST_CASE("a directory that is missing is made for a default path only") {
+  const TempDir dir;
+  const Error error = refusal(dir / "none/troupe.sock");
+  REQUIRE(error.code == ErrorCode::io);
+  REQUIRE(error.message.find("No such file") != std::string::npos);
+  const auto socket = ListeningSocket::open(dir / "troupe/troupe.sock", {}, true);
+  REQUIRE(socket);
+  REQUIRE(mode_of(dir / "troupe") == 0700);
+}
+
+TEST_CASE("a default directory that lets others in is refused with the mode to give it") {
+  const TempDir dir;
+  std::filesystem::create_directory(dir / "troupe");
+  ::chmod((dir / "troupe").c_str(), 0755);
+  const Error error = refusal(dir / "troupe/troupe.sock", {}, true);
+  REQUIRE(error.code == ErrorCode::permission);
+  REQUIRE(error.message.find("0755") != std::string::npos);
+  REQUIRE(error.message.find("chmod 0700") != std::string::npos);
+}
+
+TEST_CASE("a default directory that is a link or a file is refused") {
+  const TempDir dir;
+  std::filesystem::create_directory_symlink(dir.path(), dir / "link");
+  REQUIRE(refusal(dir / "link/troupe.sock", {}, true).code == ErrorCode::permission);
+  std::ofstream(dir / "file") << "x";
+  REQUIRE_FALSE(ListeningSocket::open(dir / "file/troupe.sock", {}, true));
+}
+
+TEST_CASE("a directory where everybody may write is refused unless it is sticky") {
+  const TempDir dir;
+  std::filesystem::create_directory(dir / "open");
+  ::chmod((dir / "open").c_str(), 0777);
+  const Error error = refusal(dir / "open/troupe.sock");
+  REQUIRE(error.code == ErrorCode::permission);
+  REQUIRE(error.message.find("0777") != std::string::npos);
+  ::chmod((dir / "open").c_str(), 01777);
+  REQUIRE(ListeningSocket::open(dir / "open/troupe.sock", {}, false));
+}
+
+TEST_CASE("a directory of somebody else is refused with both uids") {
+  if (::geteuid() != 0) {
+    WARN("skipped: only root can give a directory away");
+    return;
+  }
+  const TempDir dir;
+  std::filesystem::create_directory(dir / "theirs");
+  REQUIRE(::chown((dir / "theirs").c_str(), 12345, 12345) == 0);
+  for (const bool own : {false, true}) {
+    const Error error = refusal(dir / "theirs/troupe.sock", {}, own);
+    REQUIRE(error.code == ErrorCode::permission);
+    REQUIRE(error.message.find("12345") != std::string::npos);
+  }
+}
+
+TEST_CASE("a file that somebody put in our socket's place is not removed") {
+  const TempDir dir;
+  const std::string path = dir / "troupe.sock";
+  {
+    const auto socket = ListeningSocket::open(path, {}, false);
+    REQUIRE(socket);
+    std::filesystem::remove(path);
+    std::ofstream(path) << "theirs";
+  }
+  REQUIRE(std::filesystem::exists(path));
+}
+
+TEST_CASE("who may connect: ourselves, listed uids, and members of listed groups") {
+  int pair[2];
+  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
+  const auto self = peer_of(pair[0]);
+  REQUIRE(self);
+  REQUIRE(self->uid == ::geteuid());
+  REQUIRE(self->pid == ::getpid());
+  REQUIRE(admitted(*self, pair[0], {}));
+  const Peer stranger{.uid = ::geteuid() + 1, .gid = 54321, .pid = 1};
+  REQUIRE_FALSE(admitted(stranger, pair[0], {}));
+  REQUIRE_FALSE(admitted(stranger, pair[0], {.uids = {::geteuid() + 2}, .gids = {54322}}));
+  REQUIRE(admitted(stranger, pair[0], {.uids = {::geteuid() + 1}, .gids = {}}));
+  REQUIRE(admitted(stranger, pair[0], {.uids = {}, .gids = {54321}}));
+  gid_t groups[64];
+  if (const int count = ::getgroups(64, groups); count > 0)  // the kernel's list of this very socket's peer
+    REQUIRE(admitted(stranger, pair[0], {.uids = {}, .gids = {groups[count - 1]}}));
+  ::close(pair[0]);
+  ::close(pair[1]);
+}
+
+}  // namespace
+}  // namespace troupe::ipc

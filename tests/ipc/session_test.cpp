@@ -1,0 +1,427 @@
+// One connection's streams, seen from the client's side of a real socket.
+#include <cstdint>
+#include <limits>
+#include <random>
+#include <string>
+
+#include "tests/ipc/fixture.h"
+
+namespace troupe::ipc {
+namespace {
+
+using namespace test;
+using scheduler::Outcome;
+
+TEST_CASE("a welcome tells protocol, server, limits and readiness") {
+  FakeServer server({.max_streams = 7, .max_frame_bytes = 5000});
+  RawClient client(server.path());
+  const v1::Welcome welcome = client.hello();
+  REQUIRE(welcome.protocol() == 1);
+  REQUIRE(welcome.server().starts_with("troupe "));
+  REQUIRE(welcome.limits().max_streams() == 7);
+  REQUIRE(welcome.limits().max_frame_bytes() == 5000);
+  REQUIRE(welcome.limits().max_stop_strings() == actors::kMaxStopStrings);
+  REQUIRE(welcome.health().readiness() == v1::READINESS_READY);
+}
+
+TEST_CASE("a request reaches the gateway with every field, and the uid from the kernel") {
+  FakeServer server;
+  RawClient client(server.path());
+  client.hello();
+  v1::ClientFrame frame = generate_frame(3, "text");
+  v1::Generate& generate = *frame.mutable_generate();
+  generate.set_model("fake");
+  generate.set_n(1);
+  generate.set_deadline_ms(1500);
+  generate.set_priority(-2);
+  generate.set_credit(0);
+  generate.set_cache_scope("public");
+  generate.set_parse_special(true);
+  generate.set_add_special(false);
+  generate.set_logprobs(4);
+  generate.add_stop("\n");
+  v1::Sampling& sampling = *generate.mutable_sampling();
+  sampling.set_temperature(0);
+  sampling.set_top_k(40);
+  sampling.set_top_p(0.9f);
+  sampling.set_min_p(0.05f);
+  sampling.set_repeat_penalty(1.1f);
+  sampling.set_presence_penalty(0.2f);
+  sampling.set_frequency_penalty(0.3f);
+  sampling.set_repeat_last_n(-1);
+  sampling.set_seed(0);
+  sampling.set_max_tokens(12);
+  sampling.set_ignore_eos(true);
+  sampling.add_stop_ids(5);
+  sampling.add_logit_bias()->set_id(9);
+  sampling.mutable_logit_bias(0)->set_bias(-3);
+  REQUIRE(client.send(frame));
+  const actors::Request got = server.gateway.wait_submitted(0).request;
+  REQUIRE(got.uid == ::geteuid());
+  REQUIRE(got.model == "fake");
+  REQUIRE(std::get<std::string>(got.prompt) == "text");
+  REQUIRE(got.deadline == std::chrono::milliseconds(1500));
+  REQUIRE(got.priority == -2);
+  REQUIRE(got.credit == 0);
+  REQUIRE(got.cache_scope == "public");
+  REQUIRE(got.parse_special);
+  REQUIRE_FALSE(got.add_special);
+  REQUIRE(got.has_seed);
+  REQUIRE(got.stop_strings == std::vector<std::string>{"\n"});
+  REQUIRE(got.sampling.temperature == 0);
+  REQUIRE(got.sampling.top_k == 40);
+  REQUIRE(got.sampling.top_p == 0.9f);
+  REQUIRE(got.sampling.min_p == 0.05f);
+  REQUIRE(got.sampling.repeat_penalty == 1.1f);
+  REQUIRE(got.sampling.presence_penalty == 0.2f);
+  REQUIRE(got.sampling.frequency_penalty == 0.3f);
+  REQUIRE(got.sampling.repeat_last_n == -1);
+  REQUIRE(got.sampling.seed == 0);
+  REQUIRE(got.sampling.max_tokens == 12);
+  REQUIRE(got.sampling.ignore_eos);
+  REQUIRE(got.sampling.num_logprobs == 4);
+  REQUIRE(got.sampling.stop_ids == std::vector<TokenId>{5});
+  REQUIRE(got.sampling.logit_bias == std::vector<std::pair<TokenId, float>>{{9, -3.0f}});
+}
+
+TEST_CASE("what a request leaves out is neutral") {
+  FakeServer server;
+  RawClient client(server.path());
+  client.hello();
+  v1::ClientFrame frame;
+  frame.mutable_generate()->set_stream(1);
+  frame.mutable_generate()->mutable_token_ids()->add_ids(4);
+  REQUIRE(client.send(frame));
+  const actors::Request got = server.gateway.wait_submitted(0).request;
+  REQUIRE(std::get<std::vector<TokenId>>(got.prompt) == std::vector<TokenId>{4});
+  REQUIRE(got.add_special);
+  REQUIRE_FALSE(got.has_seed);
+  REQUIRE_FALSE(got.deadline);
+  REQUIRE(got.sampling.temperature == 1.0f);
+  REQUIRE(got.sampling.top_p == 1.0f);
+  REQUIRE(got.sampling.repeat_last_n == 64);
+  REQUIRE(got.sampling.num_logprobs == -1);
+  REQUIRE(got.sampling.max_tokens == std::numeric_limits<std::uint32_t>::max());
+  REQUIRE(got.credit > 0);
+}
+
+TEST_CASE("tokens, logprobs and ends reach the stream they belong to, whatever the order of streams") {
+  FakeServer server;
+  RawClient client(server.path());
+  client.hello();
+  for (const std::uint64_t stream : {900ull, 2ull}) REQUIRE(client.send(generate_frame(stream)));
+  const auto first = server.gateway.wait_submitted(0);
+  const auto second = server.gateway.wait_submitted(1);
+  second.sink->tokens(run_of(0, {5, 6}, "ab"));
+  actors::TokenRun run = run_of(0, {7}, "c");
+  run.logprobs = {{.id = 7, .logprob = -0.5f, .top = {{7, -0.5f}, {8, -1.5f}}}};
+  first.sink->tokens(std::move(run));
+  actors::End end = end_of(Outcome::stop_string);
+  end.stop = "\n\n";
+  end.seed = 42;
+  end.usage.prompt_tokens = 10;
+  end.usage.cached_tokens = 8;
+  end.usage.completion_tokens = 1;
+  end.usage.ttft_seconds = 0.25;
+  first.sink->end(end);
+  second.sink->end(end_of(Outcome::eos));
+
+  v1::ServerFrame frame = client.expect();
+  REQUIRE(frame.tokens().stream() == 2);
+  REQUIRE(frame.tokens().ids_size() == 2);
+  REQUIRE(frame.tokens().text() == "ab");
+  frame = client.expect();
+  REQUIRE(frame.tokens().stream() == 900);
+  REQUIRE(frame.tokens().logprobs(0).logprob() == -0.5f);
+  REQUIRE(frame.tokens().logprobs(0).top_ids(1) == 8);
+  REQUIRE(frame.tokens().logprobs(0).top_logprobs(1) == -1.5f);
+  frame = client.expect();
+  REQUIRE(frame.done().stream() == 900);
+  REQUIRE(frame.done().reason() == v1::OUTCOME_STOP_STRING);
+  REQUIRE(frame.done().stop() == "\n\n");
+  REQUIRE(frame.done().seed() == 42);
+  REQUIRE(frame.done().usage().cached_tokens() == 8);
+  REQUIRE(frame.done().timings().ttft_seconds() == 0.25);
+  frame = client.expect();
+  REQUIRE(frame.done().stream() == 2);
+  REQUIRE(frame.done().reason() == v1::OUTCOME_EOS);
+}
+
+TEST_CASE("refusals and failures of the gateway keep code, field, limit and message") {
+  FakeServer server;
+  RawClient client(server.path());
+  client.hello();
+  REQUIRE(client.send(generate_frame(1)));
+  REQUIRE(client.send(generate_frame(2)));
+  actors::End refused = end_of(Outcome::queue_full);
+  refused.message = "the queue is full";
+  refused.field = "max_queued_requests";
+  refused.limit = 1024;
+  refused.retry_after = std::chrono::milliseconds(250);
+  server.gateway.wait_submitted(0).sink->end(refused);
+  actors::End failed = end_of(Outcome::worker_lost);
+  failed.message = "\xff broke";  // never invalid UTF-8 on the wire
+  server.gateway.wait_submitted(1).sink->end(failed);
+  v1::ServerFrame frame = client.expect();
+  REQUIRE(frame.refused().stream() == 1);
+  REQUIRE(frame.refused().code() == v1::OUTCOME_QUEUE_FULL);
+  REQUIRE(frame.refused().field() == "max_queued_requests");
+  REQUIRE(frame.refused().limit() == 1024);
+  REQUIRE(frame.refused().retry_after_ms() == 250);
+  REQUIRE_FALSE(frame.refused().closing());
+  frame = client.expect();
+  REQUIRE(frame.failed().code() == v1::OUTCOME_WORKER_LOST);
+  REQUIRE(frame.failed().message() == "\xef\xbf\xbd broke");
+}
+
+TEST_CASE("a stream number in use is refused and its request goes on; an ended one may be used again") {
+  FakeServer server;
+  RawClient client(server.path());
+  client.hello();
+  REQUIRE(client.send(generate_frame(5)));
+  const auto first = server.gateway.wait_submitted(0);
+  REQUIRE(client.send(generate_frame(5)));
+  v1::ServerFrame frame = client.expect();
+  REQUIRE(frame.refused().stream() == 0);  // not 5: that would look like the end of the first
+  REQUIRE(frame.refused().field() == "stream");
+  REQUIRE(frame.refused().message().find("5 is in use") != std::string::npos);
+  REQUIRE_FALSE(frame.refused().closing());
+  first.sink->end(end_of(Outcome::eos));
+  REQUIRE(client.expect().done().stream() == 5);
+  REQUIRE(client.send(generate_frame(5)));
+  server.gateway.wait_submitted(1).sink->end(end_of(Outcome::length));
+  REQUIRE(client.expect().done().reason() == v1::OUTCOME_LENGTH);
+  REQUIRE(server.gateway.num_submitted() == 2);
+}
+
+TEST_CASE("stream 0 is the connection's and no request's") {
+  FakeServer server;
+  RawClient client(server.path());
+  client.hello();
+  REQUIRE(client.send(generate_frame(0)));
+  REQUIRE(client.expect().refused().field() == "stream");
+  REQUIRE(server.gateway.num_submitted() == 0);
+}
+
+TEST_CASE("a request with a value out of range is refused by the field's name, and no other is disturbed") {
+  FakeServer server;
+  RawClient client(server.path());
+  client.hello();
+  REQUIRE(client.send(generate_frame(100)));
+  std::uint64_t stream = 0;
+  const auto refusal_of = [&](auto change) {
+    v1::ClientFrame frame = generate_frame(++stream);
+    change(*frame.mutable_generate());
+    REQUIRE(client.send(frame));
+    const v1::ServerFrame answer = client.expect();
+    REQUIRE(answer.refused().stream() == stream);
+    REQUIRE_FALSE(answer.refused().message().empty());
+    return answer.refused();
+  };
+  REQUIRE(refusal_of([](v1::Generate& g) { g.set_n(2); }).field() == "n");
+  REQUIRE(refusal_of([](v1::Generate& g) { g.set_n(0); }).code() == v1::OUTCOME_INVALID_ARGUMENT);
+  REQUIRE(refusal_of([](v1::Generate& g) { g.clear_prompt(); }).field() == "prompt");
+  REQUIRE(refusal_of([](v1::Generate& g) { g.mutable_token_ids()->add_ids(-1); }).field() == "token_ids");
+  REQUIRE(refusal_of([](v1::Generate& g) { g.add_stop(""); }).field() == "stop");
+  REQUIRE(refusal_of([](v1::Generate& g) { g.add_stop(std::string(257, 'x')); }).limit() == 256);
+  REQUIRE(refusal_of([](v1::Generate& g) {
+            for (int i = 0; i < 17; ++i) g.add_stop("x");
+          }).limit() == 16);
+  REQUIRE(refusal_of([](v1::Generate& g) { g.set_cache_scope(std::string(65, 'x')); }).field() == "cache_scope");
+  REQUIRE(refusal_of([](v1::Generate& g) { g.set_deadline_ms(~0ull); }).field() == "deadline_ms");
+  REQUIRE(refusal_of([](v1::Generate& g) { g.set_logprobs(21); }).limit() == 20);
+  REQUIRE(refusal_of([](v1::Generate& g) {
+            for (int i = 0; i < 65; ++i) g.mutable_sampling()->add_stop_ids(i);
+          }).field() == "sampling.stop_ids");
+  REQUIRE(refusal_of([](v1::Generate& g) {
+            for (int i = 0; i < 1025; ++i) g.mutable_sampling()->add_logit_bias()->set_id(i);
+          }).field() == "sampling.logit_bias");
+  server.gateway.wait_submitted(0).sink->end(end_of(Outcome::eos));
+  REQUIRE(client.expect().done().stream() == 100);
+  REQUIRE(server.gateway.num_submitted() == 1);
+}
+
+TEST_CASE("what is not served yet is refused by name") {
+  FakeServer server;
+  RawClient client(server.path());
+  client.hello();
+  std::uint64_t stream = 0;
+  const auto field_of = [&](auto change) {
+    v1::ClientFrame frame = generate_frame(++stream);
+    change(frame);
+    REQUIRE(client.send(frame));
+    const v1::ServerFrame answer = client.expect();
+    REQUIRE(answer.refused().stream() == stream);
+    REQUIRE(answer.refused().code() == v1::OUTCOME_UNSUPPORTED);
+    return answer.refused().field();
+  };
+  REQUIRE(field_of([](v1::ClientFrame& f) { f.mutable_generate()->mutable_messages(); }) == "messages");
+  REQUIRE(field_of([](v1::ClientFrame& f) { f.mutable_generate()->set_adapter("x"); }) == "adapter");
+  REQUIRE(field_of([](v1::ClientFrame& f) { f.mutable_generate()->set_grammar("x"); }) == "grammar");
+  REQUIRE(field_of([](v1::ClientFrame& f) { f.mutable_generate()->set_json_schema("x"); }) == "json_schema");
+  REQUIRE(field_of([](v1::ClientFrame& f) { f.mutable_generate()->set_echo(false); }) == "echo");
+  REQUIRE(field_of([](v1::ClientFrame& f) { f.mutable_generate()->set_prompt_logprobs(1); }) == "prompt_logprobs");
+  REQUIRE(field_of([](v1::ClientFrame& f) { f.mutable_generate()->mutable_sampling()->set_typical_p(0.5f); }) ==
+          "sampling.typical_p");
+  REQUIRE(field_of([&](v1::ClientFrame& f) { f.mutable_embed()->set_stream(stream); }) == "embed");
+  REQUIRE(field_of([&](v1::ClientFrame& f) { f.mutable_load_model()->set_stream(stream); }) == "load_model");
+  REQUIRE(field_of([&](v1::ClientFrame& f) { f.mutable_unload_model()->set_stream(stream); }) == "unload_model");
+  REQUIRE(server.gateway.num_submitted() == 0);
+}
+
+TEST_CASE("fields of a newer protocol are refused by number, to the stream they came with") {
+  FakeServer server;
+  RawClient client(server.path());
+  client.hello();
+  v1::ClientFrame frame = generate_frame(1);
+  frame.mutable_generate()
+      ->mutable_sampling()
+      ->GetReflection()
+      ->MutableUnknownFields(frame.mutable_generate()->mutable_sampling())
+      ->AddVarint(57, 1);
+  REQUIRE(client.send(frame));
+  v1::Refused refused = client.expect().refused();
+  REQUIRE(refused.stream() == 1);
+  REQUIRE(refused.code() == v1::OUTCOME_UNSUPPORTED);
+  REQUIRE(refused.field() == "sampling.#57");
+
+  v1::ClientFrame unknown;  // a whole request that this server has never heard of
+  unknown.GetReflection()->MutableUnknownFields(&unknown)->AddLengthDelimited(99, std::string("\x08\x2a", 2));
+  REQUIRE(client.send(unknown));
+  refused = client.expect().refused();
+  REQUIRE(refused.stream() == 42);
+  REQUIRE(refused.field() == "#99");
+
+  REQUIRE(client.send(v1::ClientFrame()));
+  refused = client.expect().refused();
+  REQUIRE(refused.stream() == 0);
+  REQUIRE(refused.field() == "frame");
+  REQUIRE_FALSE(refused.closing());
+}
+
+TEST_CASE("a cancel goes to the gateway; one for an unknown stream is ignored") {
+  FakeServer server;
+  RawClient client(server.path());
+  client.hello();
+  REQUIRE(client.send(generate_frame(1)));
+  server.gateway.wait_submitted(0);
+  v1::ClientFrame cancel;
+  cancel.mutable_cancel()->set_stream(77);
+  REQUIRE(client.send(cancel));
+  cancel.mutable_cancel()->set_stream(1);
+  REQUIRE(client.send(cancel));
+  REQUIRE(client.expect().done().reason() == v1::OUTCOME_CANCELLED);
+  REQUIRE(server.gateway.wait_cancelled(1) == std::vector<actors::RequestId>{1});
+}
+
+TEST_CASE("credit that the client grants goes to the gateway, and only that") {
+  FakeServer server;
+  RawClient client(server.path());
+  client.hello();
+  v1::ClientFrame frame = generate_frame(1);
+  frame.mutable_generate()->set_credit(3);
+  REQUIRE(client.send(frame));
+  const auto submitted = server.gateway.wait_submitted(0);
+  REQUIRE(submitted.request.credit == 3);
+  submitted.sink->tokens(run_of(0, {1, 2, 3}, "abc"));
+  REQUIRE(client.expect().tokens().ids_size() == 3);
+  v1::ClientFrame credit;
+  credit.mutable_credit()->set_stream(1);
+  credit.mutable_credit()->set_tokens(5);
+  REQUIRE(client.send(credit));
+  REQUIRE(server.gateway.wait_credit(1, 5) == 5);
+  credit.mutable_credit()->set_tokens(~0ull);  // more than any answer needs: capped, not overflowed
+  REQUIRE(client.send(credit));
+  REQUIRE(server.gateway.wait_credit(1, 6) <= (1ull << 33));
+}
+
+TEST_CASE("without a credit field the server grants what the socket has taken") {
+  FakeServer server;
+  RawClient client(server.path());
+  client.hello();
+  REQUIRE(client.send(generate_frame(1)));
+  const auto submitted = server.gateway.wait_submitted(0);
+  const std::uint64_t window = submitted.request.credit;
+  REQUIRE(window > 0);
+  submitted.sink->tokens(run_of(0, std::vector<TokenId>(window, 1), "x"));
+  REQUIRE(client.expect().has_tokens());
+  REQUIRE(server.gateway.wait_credit(1, window) == window);
+}
+
+TEST_CASE("questions are answered with their stream number") {
+  FakeServer server;
+  RawClient client(server.path());
+  client.hello();
+  v1::ClientFrame ask;
+  ask.mutable_tokenize()->set_stream(1);
+  ask.mutable_tokenize()->set_text("abc");
+  REQUIRE(client.send(ask));
+  v1::ServerFrame answer = client.expect();
+  REQUIRE(answer.tokenized().stream() == 1);
+  REQUIRE(answer.tokenized().ids_size() == 3);
+  ask.mutable_detokenize()->set_stream(2);
+  for (const int id : {0x61, 0xff, 0x62}) ask.mutable_detokenize()->add_ids(id);
+  REQUIRE(client.send(ask));
+  answer = client.expect();
+  REQUIRE(answer.detokenized().stream() == 2);
+  REQUIRE(answer.detokenized().raw() ==
+          "a\xff"
+          "b");
+  REQUIRE(answer.detokenized().text() ==
+          "a\xef\xbf\xbd"
+          "b");
+  ask.mutable_models()->set_stream(3);
+  REQUIRE(client.send(ask));
+  answer = client.expect();
+  REQUIRE(answer.models().stream() == 3);
+  REQUIRE(answer.models().models(0).name() == "fake");
+  REQUIRE_FALSE(answer.models().models(0).has_bos());
+  REQUIRE(answer.models().models(0).eos() == 2);
+  ask.mutable_health()->set_stream(4);
+  REQUIRE(client.send(ask));
+  REQUIRE(client.expect().health().readiness() == v1::READINESS_READY);
+  ask.mutable_status()->set_stream(5);
+  REQUIRE(client.send(ask));
+  answer = client.expect();
+  REQUIRE(answer.status().stream() == 5);
+  REQUIRE(answer.status().model() == "fake");
+  REQUIRE(answer.status().connections() == 1);
+  REQUIRE(answer.status().connections_accepted() == 1);
+}
+
+TEST_CASE("a question about a model that is not there names those that are") {
+  FakeServer server;
+  RawClient client(server.path());
+  client.hello();
+  v1::ClientFrame ask;
+  ask.mutable_tokenize()->set_stream(1);
+  ask.mutable_tokenize()->set_model("gpt-9");
+  REQUIRE(client.send(ask));
+  const v1::Refused refused = client.expect().refused();
+  REQUIRE(refused.stream() == 1);
+  REQUIRE(refused.code() == v1::OUTCOME_UNKNOWN_MODEL);
+  REQUIRE(refused.message().find("fake") != std::string::npos);
+  ask.mutable_tokenize()->set_model("fake");
+  REQUIRE(client.send(ask));  // the number is free again
+  REQUIRE(client.expect().has_tokenized());
+}
+
+TEST_CASE("an answer above the frame limit becomes a refusal with the numbers") {
+  FakeServer server({.max_frame_bytes = 2000});
+  RawClient client(server.path());
+  client.hello();
+  v1::ClientFrame ask;
+  ask.mutable_tokenize()->set_stream(1);
+  ask.mutable_tokenize()->set_text(std::string(1900, '\x01'));
+  REQUIRE(client.send(ask));
+  REQUIRE(client.expect().tokenized().ids_size() == 1900);
+  ask.mutable_detokenize()->set_stream(1);  // text and raw together are twice the request
+  for (int i = 0; i < 1500; ++i) ask.mutable_detokenize()->add_ids(1);
+  REQUIRE(client.send(ask));
+  const v1::Refused refused = client.expect().refused();
+  REQUIRE(refused.code() == v1::OUTCOME_TOO_LONG);
+  REQUIRE(refused.limit() == 2000);
+}
+
+}  // namespace
+}  // namespace troupe::ipc
