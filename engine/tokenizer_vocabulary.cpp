@@ -70,6 +70,13 @@ Status Vocabulary::read_arrays(const ModelFile& file) {
     return bad_vocabulary(file, std::string(key) + " has " + std::to_string(length) + " entries for " +
                                     std::to_string(texts->size()) + " tokens");
   };
+  std::size_t total_bytes = 0;
+  for (const std::string& text : *texts) total_bytes += text.size();
+  if (total_bytes > kMaxVocabularyBytes) {
+    return bad_vocabulary(file, "tokenizer.ggml.tokens holds " + std::to_string(total_bytes) +
+                                    " bytes of text, more than the " + std::to_string(kMaxVocabularyBytes) +
+                                    " allowed");
+  }
   texts_ = *texts;
   kinds_.assign(texts_.size(), TokenKind::normal);
   if (const auto* const types = file.integers("tokenizer.ggml.token_type")) {

@@ -16,6 +16,7 @@
 namespace troupe::engine {
 
 inline constexpr std::size_t kMaxVocabularySize = std::size_t{1} << 22;
+inline constexpr std::size_t kMaxVocabularyBytes = std::size_t{1} << 28;  // of all texts together
 
 // Checked when loaded: the arrays have one length, kinds are known, special ids are in range.
 // Immutable; any thread may read it.
