@@ -2,6 +2,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <random>
 #include <utility>
@@ -50,27 +51,29 @@ Error not_ready(const ModelState& model) {
                                " %); try again later"};
 }
 
+Status check_kernels(const std::string& option) {
+  const char* variable = std::getenv("TROUPE_KERNELS");
+  const std::string name = option.empty() && variable ? variable : option;
+  if (name.empty()) return Ok{};
+  const kernels::KernelTable* table = kernels::find_table(name);
+  if (table && kernels::is_supported(*table)) return Ok{};
+  std::string runs;
+  for (const kernels::KernelTable* each : kernels::supported_tables()) {
+    runs += (runs.empty() ? "" : ", ") + std::string(each->name);
+  }
+  if (table) {
+    return Error{ErrorCode::unsupported, "this CPU cannot run the kernel variant \"" + name + "\"; it runs: " + runs};
+  }
+  return Error{ErrorCode::invalid_argument, "there is no kernel variant \"" + name + "\"; this CPU runs: " + runs};
+}
+
 // What can be said about the options without loading anything.
 Status check_options(const GatewayOptions& options) {
   if (auto file = engine::open_gguf(options.model_path); !file) return file.error();
-  if (!options.load.kernels.empty()) {
-    const kernels::KernelTable* table = kernels::find_table(options.load.kernels);
-    if (!table) {
-      std::string known;
-      for (const kernels::KernelTable* each : kernels::supported_tables()) {
-        known += (known.empty() ? "" : ", ") + std::string(each->name);
-      }
-      return Error{ErrorCode::invalid_argument,
-                   "there is no kernel variant \"" + options.load.kernels + "\"; this CPU runs: " + known};
-    }
-    if (!kernels::is_supported(*table)) {
-      return Error{ErrorCode::unsupported, "this CPU cannot run the kernel variant \"" + options.load.kernels + "\""};
-    }
-  }
   if (options.max_step_tokens == 0 || options.max_sequences == 0 || options.max_queued_requests == 0) {
     return Error{ErrorCode::invalid_argument, "max_step_tokens, max_sequences and max_queued_requests must be above 0"};
   }
-  return Ok{};
+  return check_kernels(options.load.kernels);
 }
 
 class GatewayImpl final : public Gateway {

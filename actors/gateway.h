@@ -1,7 +1,8 @@
 // The border between the wire and the actors: free of CAF, Asio and protobuf.
 //
-// Every call may come from any thread and returns at once; answers arrive through sinks and callbacks,
-// on threads of the actor system, and must not block.
+// Every call may come from any thread and returns at once. Answers arrive through sinks and callbacks, which must not
+// block: on threads of the server, and where an answer is known at once (a model that is not there, nothing to
+// drain) on the caller's own before the call returns. No lock is held then, so they may call back into the gateway.
 #pragma once
 
 #include <cstdint>

@@ -51,7 +51,8 @@ caf::behavior Supervisor::make_behavior() {
   return {
       [this](const msg::Submit& m) { pass_on(Role::intake, caf::make_message(m)); },
       [this](const msg::Snapshot& m) {
-        pass_on(Role::telemetry, caf::make_message(msg::Snapshot{m.done, child(Role::batcher)}));
+        if (!child(Role::telemetry)) return (*m.done)(take_snapshot(house_, now()));
+        send(child(Role::telemetry), msg::Snapshot{m.done, child(Role::batcher)});
       },
       [this](const msg::Credit& m) { pass_on(Role::batcher, caf::make_message(m)); },
       [this](const msg::Cancel& m) { cancel(m.request); },
