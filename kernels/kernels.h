@@ -65,6 +65,10 @@ using PrepareRow = void(const float* x, std::size_t k, std::byte* out);
 //   prepared   rows as PrepareRow of the matrix's activation made them, prepared_bytes() apart
 // Order: inside a group the sum is exact in int32; groups are added in ascending order in one
 // float32 chain per output (f32: one fused chain in ascending k).
+//
+// Rows are blocked inside: callers pass all rows they have. Panels are multiplied in pairs, so an even
+// number of them is best, and a row of activations is read once per pair: for many rows, pass a range of
+// rows whose prepared bytes stay in the second-level cache (512 KiB) with as many panels as balance allows.
 using Matmul = void(const MatrixView& matrix, const std::byte* prepared, std::size_t num_rows, float* out,
                     std::size_t out_stride, std::size_t panel_begin, std::size_t panel_end);
 
