@@ -73,11 +73,12 @@ asio::awaitable<void> Server::Impl::accept_loop() {
   while (acceptor.is_open()) {
     asio::error_code error;
     Socket socket = co_await acceptor.async_accept(asio::redirect_error(asio::use_awaitable, error));
+    // Closed meanwhile, by drain() or stop(): whoever was accepted just before must not be served either.
+    if (!acceptor.is_open()) co_return;
     if (!error) {
       welcome(std::move(socket));
       continue;
     }
-    if (!acceptor.is_open()) co_return;
     if (error == asio::error::connection_aborted) continue;
     // Out of descriptors, most likely: whoever waits stays in the queue until some are free again.
     spdlog::warn("cannot accept a connection: {}; trying again in 100 ms", error.message());

@@ -152,6 +152,7 @@ TEST_CASE(
     REQUIRE(sloth.send(frame));
   }
   witnesses.require_answers();
+  wait_status(witnesses.client(), [](const auto& status) { return status.requests_parked == 3; });
   std::uint64_t next[4] = {};
   int ended = 0;
   while (ended < 3) {

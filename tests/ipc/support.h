@@ -69,6 +69,9 @@ class RawClient {
     if (fd_ >= 0) ::close(std::exchange(fd_, -1));
   }
 
+  // Nothing more will be sent: the server takes it for the end.
+  void finish() { ::shutdown(fd_, SHUT_WR); }
+
   // False when the server has closed.
   bool send_bytes(std::string_view bytes) {
     while (!bytes.empty()) {
