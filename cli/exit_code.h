@@ -44,4 +44,11 @@ constexpr int exit_code(ErrorCode code) {
   return kExitFailure;
 }
 
+// For errors of subcommands that talk to a server: what the server has no room for may be tried again.
+constexpr int client_exit_code(ErrorCode code) {
+  if (code == ErrorCode::busy) return kExitRefusedForLoad;
+  if (code == ErrorCode::unsupported) return kExitFailure;
+  return exit_code(code);
+}
+
 }  // namespace troupe::cli

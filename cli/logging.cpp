@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -55,13 +56,13 @@ Status start_log(const config::Options& options) {
     sink = std::make_shared<spdlog::sinks::stderr_color_sink_mt>(colors ? spdlog::color_mode::automatic
                                                                         : spdlog::color_mode::never);
   } else {
-    try {
-      sink = std::make_shared<spdlog::sinks::basic_file_sink_mt>(options.log_file);
-    } catch (const spdlog::spdlog_ex&) {
+    // Tried first, because spdlog would make missing directories: a mistyped path should be an error.
+    if (!std::ofstream(options.log_file, std::ios::app)) {
       const int reason = errno;
       return Error{reason == EACCES ? ErrorCode::permission : ErrorCode::io,
                    "--log-file: " + options.log_file + ": " + std::strerror(reason)};
     }
+    sink = std::make_shared<spdlog::sinks::basic_file_sink_mt>(options.log_file);
   }
   auto logger = std::make_shared<spdlog::logger>("troupe", sink);
   if (options.log_format == "json")

@@ -90,7 +90,11 @@ int run_subcommand(const config::CommandInfo& command, const std::vector<std::st
   for (const std::string& warning : parsed->warnings) std::cerr << where << ": warning: " << warning << '\n';
   const Result<int> result = call(command.command, *parsed);
   std::cout.flush();
-  if (!result) return complain(where, result.error().message, exit_code(result.error().code));
+  if (!result) {
+    const bool is_client = command.command == config::Command::run || command.command == config::Command::status;
+    const ErrorCode code = result.error().code;
+    return complain(where, result.error().message, is_client ? client_exit_code(code) : exit_code(code));
+  }
   if (!std::cout) return complain(where, "writing to stdout failed", kExitFailure);
   return *result;
 }

@@ -135,7 +135,12 @@ int report_end(const Answer& answer, const client::Ended& ended, const config::O
   else if (!answer.text.empty() && answer.text.back() != '\n')
     std::cout << std::endl;
   if (options.verbose) print_timings(ended);
-  if (outcome.kind == scheduler::OutcomeKind::done) return outcome.exit_code;
+  if (outcome.kind == scheduler::OutcomeKind::done) {
+    if (ended.outcome == scheduler::Outcome::cancelled || ended.outcome == scheduler::Outcome::deadline)
+      std::cerr << "troupe run: the answer is not complete (" << outcome.name << ")"
+                << (ended.message.empty() ? "" : ": ") << ended.message << '\n';
+    return outcome.exit_code;
+  }
   std::cerr << "troupe run: " << (outcome.kind == scheduler::OutcomeKind::refused ? "refused" : "failed") << " ("
             << outcome.name << "): " << ended.message;
   if (ended.retry_after) std::cerr << "; try again in " << config::format_duration(*ended.retry_after);

@@ -1,0 +1,269 @@
+// The subcommands that open a model file, on good files and bad ones.
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "tests/cli/process.h"
+#include "tests/support/shared_data.h"
+
+using namespace troupe::test;
+using Catch::Matchers::Contains;
+using nlohmann::json;
+
+namespace {
+
+const std::string kTales = TROUPE_MODELS "/tales-5m-tq2_0.gguf";
+
+std::string read_file(const std::string& path) {
+  std::ifstream stream(path, std::ios::binary);
+  REQUIRE(stream);
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+std::vector<float> read_floats(const std::string& path) {
+  const std::string bytes = read_file(path);
+  std::vector<float> values(bytes.size() / sizeof(float));
+  std::memcpy(values.data(), bytes.data(), values.size() * sizeof(float));
+  return values;
+}
+
+// The subcommands that open a model, each with what it needs besides.
+std::vector<std::vector<std::string>> commands_with_model(const std::string& model, const TempFolder& folder) {
+  const std::string ids = folder.write("ids.json", "[1, 2]");
+  return {{"serve", "--socket", folder.path("s.sock"), "-m", model},
+          {"bench", "-p", "8", "-n", "0", "-m", model},
+          {"eval", "--tokens", ids, "--greedy", "1", "-m", model},
+          {"tokenize", "-m", model, "text"},
+          {"inspect", "-m", model}};
+}
+
+}  // namespace
+
+TEST_CASE("a missing model ends every subcommand with 66 and names the file") {
+  const TempFolder folder;
+  for (const auto& arguments : commands_with_model(folder.path("none.gguf"), folder)) {
+    const Finished finished = invoke(arguments);
+    INFO(arguments[0] << ": " << finished.err);
+    CHECK(finished.code == 66);
+    CHECK_THAT(finished.err, Contains(folder.path("none.gguf")));
+  }
+}
+
+TEST_CASE("a damaged model ends every subcommand with 65 and a reason, never a crash") {
+  const TempFolder folder;
+  const std::string good = read_file(kTales);
+  const std::string bad[] = {folder.write("empty.gguf", ""), folder.write("text.gguf", "this is no model"),
+                             folder.write("short.gguf", good.substr(0, 1000)),
+                             folder.write("cut.gguf", good.substr(0, good.size() / 2))};
+  for (const std::string& model : bad)
+    for (const auto& arguments : commands_with_model(model, folder)) {
+      const Finished finished = invoke(arguments);
+      INFO(arguments[0] << " " << model << ": " << finished.err);
+      CHECK(finished.code == 65);
+      CHECK_THAT(finished.err, Contains(model));
+    }
+}
+
+TEST_CASE("a model of a family that is not served ends with 65 and the families that are") {
+  const auto mamba = shared_file("golden/mamba-F32.gguf");
+  if (!mamba) return;
+  const TempFolder folder;
+  const Finished serve = invoke({"serve", "--socket", folder.path("s.sock"), "-m", *mamba});
+  CHECK(serve.code == 65);
+  CHECK_THAT(serve.err, Contains("llama"));
+  CHECK_THAT(serve.err, Contains("bitnet"));
+  CHECK_THAT(invoke({"inspect", *mamba}).out, Contains("none (there are "));
+}
+
+TEST_CASE("a model that may not be read ends with 77") {
+  const TempFolder folder;
+  const std::string model = folder.write("secret.gguf", "GGUF");
+  REQUIRE(::chmod(model.c_str(), 0) == 0);
+  REQUIRE(::chmod(folder.path().c_str(), 0755) == 0);
+  Spawn spawn{.arguments = {"inspect", "-m", model}};
+  spawn.as_nobody = ::geteuid() == 0;
+  const Finished finished = run(spawn);
+  if (finished.code >= 126) {
+    WARN("skipped: another user may not run " << TROUPE_BINARY);
+    return;
+  }
+  INFO(finished.err);
+  CHECK(finished.code == 77);
+  CHECK_THAT(finished.err, Contains(model));
+}
+
+TEST_CASE("an unknown kernel variant is refused with those that this CPU can run") {
+  const TempFolder folder;
+  for (const auto& arguments : commands_with_model(kTales, folder)) {
+    if (arguments[0] == "tokenize" || arguments[0] == "inspect") continue;
+    std::vector<std::string> with = arguments;
+    with.insert(with.end(), {"--kernels", "avx9"});
+    const Finished finished = invoke(with);
+    CHECK(finished.code == 2);
+    CHECK_THAT(finished.err, Contains("there is no variant 'avx9'; this CPU can run reference, scalar"));
+  }
+}
+
+TEST_CASE("inspect shows metadata, tensors, KV cost and the longest context that fits") {
+  const Finished text = invoke({"inspect", "--memory", "50M"});
+  CHECK(text.code == 0);
+  CHECK_THAT(text.out, Contains("general.architecture"));
+  CHECK_THAT(text.out, Contains("\"bitnet\""));
+  CHECK_THAT(text.out, Contains("... (2048)"));
+  CHECK_THAT(text.out, Contains("blk.5.ffn_down.weight"));
+  CHECK_THAT(text.out, Contains("TQ2_0  256 x 768"));
+  CHECK_THAT(text.out, Contains("3072 bytes per token; "));
+  CHECK_THAT(text.out, Contains("sequences of 1024"));
+
+  const auto object = json::parse(invoke({"inspect", kTales, "--memory", "50M", "--json"}).out);
+  CHECK(object["family"] == "bitnet");
+  CHECK(object["kv_bytes_per_token"]["f16"] == 3072);
+  CHECK(object["kv_bytes_per_token"]["f32"] == 6144);
+  const std::uint64_t left = (50u << 20) - object["file_bytes"].get<std::uint64_t>();
+  CHECK(object["longest_context"]["f16"] == left / (3072 * 32) * 32);
+  CHECK(object["metadata"]["tokenizer.ggml.tokens"]["length"] == 2048);
+  CHECK(object["tensors"].size() == 68);
+  const auto tiny = json::parse(invoke({"inspect", "--memory", "1M", "--json"}).out);
+  CHECK(tiny["longest_context"]["f16"] == 0);
+  CHECK(invoke({"inspect", kTales, kTales}).code == 2);
+}
+
+TEST_CASE("tokenize gives ids and pieces, and decodes them back") {
+  CHECK(invoke({"tokenize", "--ids", "Once", "upon", "a", "time"}).out == "[1, 424, 437, 261, 399]\n");
+  CHECK(invoke({"tokenize", "--ids", "--no-bos", "Once upon a time"}).out == "[424, 437, 261, 399]\n");
+  CHECK(invoke({"tokenize", "--ids"}, "Once upon a time").out == "[1, 424, 437, 261, 399]\n");
+  CHECK_THAT(invoke({"tokenize", "Once"}).out, Contains("       1  \"<s>\"\n     424  \" Once\"\n"));
+  for (const char* ids : {"1 424 437 261 399", "[1,424,437,261,399]"})
+    CHECK(invoke({"tokenize", "--decode", ids}).out == "Once upon a time");
+  const TempFolder folder;
+  const std::string text = "caf\xc3\xa9 \xf0\x9f\x99\x82\tnew\nline";
+  const Finished ids = invoke({"tokenize", "--ids", "--no-bos", "-f", folder.write("t.txt", text)});
+  CHECK(invoke({"tokenize", "--decode"}, ids.out).out == text);
+  // A character that is only bytes to the vocabulary is shown as such.
+  CHECK_THAT(invoke({"tokenize", "\xf0\x9f\x99\x82"}).out, Contains("\"\\xf0\""));
+}
+
+TEST_CASE("text of control tokens stays text unless --special asks for the token") {
+  CHECK(invoke({"tokenize", "--ids", "--no-bos", "--special", "</s>"}).out == "[2]\n");
+  CHECK(invoke({"tokenize", "--ids", "--no-bos", "</s>"}).out.find("[2]") == std::string::npos);
+}
+
+TEST_CASE("tokenize refuses what it cannot use") {
+  const Finished beyond = invoke({"tokenize", "--decode", "2048"});
+  CHECK(beyond.code == 2);
+  CHECK_THAT(beyond.err, Contains("there is no token 2048: the vocabulary has 2048"));
+  CHECK(invoke({"tokenize", "--decode", "one"}).code == 2);
+  const Finished twice = invoke({"tokenize", "-f", "x.txt", "text"});
+  CHECK(twice.code == 2);
+  CHECK_THAT(twice.err, Contains("given twice"));
+  CHECK(invoke({"tokenize", "-f", "/nonexistent/x.txt"}).code == 1);
+  if (const auto model = shared_file("golden/llama-F32.gguf")) {
+    const Finished none = invoke({"tokenize", "-m", *model, "text"});
+    CHECK(none.code == 65);
+    CHECK_THAT(none.err, Contains("has no vocabulary"));
+  }
+}
+
+TEST_CASE("eval writes logits of every position, the same bits for any chunk, and continues greedily") {
+  const TempFolder folder;
+  const std::string ids = folder.write("ids.json", "[1, 424, 437, 261, 399]");
+  const Finished whole = invoke({"eval", "--tokens", ids, "-o", folder.path("a.f32"), "--greedy", "4"});
+  INFO(whole.err);
+  REQUIRE(whole.code == 0);
+  CHECK(json::parse(whole.out) == json({1995, 401, 285, 261}));
+  const Finished chunks = invoke({"eval", "--tokens", ids, "-o", folder.path("b.f32"), "--chunk", "2", "-t", "1"});
+  REQUIRE(chunks.code == 0);
+  const std::string bytes = read_file(folder.path("a.f32"));
+  CHECK(bytes.size() == 5 * 2048 * sizeof(float));
+  CHECK(bytes == read_file(folder.path("b.f32")));
+  const std::vector<float> logits = read_floats(folder.path("a.f32"));
+  const auto last = logits.end() - 2048;
+  CHECK(std::max_element(last, logits.end()) - last == 1995);
+}
+
+TEST_CASE("eval of a golden model gives the expected logits and greedy tokens") {
+  const auto model = shared_file("golden/llama-F32.gguf");
+  if (!model) return;
+  const auto golden = json::parse(read_file(*shared_file("golden/llama-F32.json")));
+  const TempFolder folder;
+  const std::string ids = folder.write("ids.json", golden["prompt"].dump());
+  const Finished finished = invoke({"eval", "-m", *model, "--tokens", ids, "-o", folder.path("l.f32"), "--kv-type",
+                                    "f32", "--kernels", "reference", "--greedy", "24"});
+  INFO(finished.err);
+  REQUIRE(finished.code == 0);
+  const std::vector<float> expected = read_floats(*shared_file("golden/llama-F32.logits.f32"));
+  const std::vector<float> actual = read_floats(folder.path("l.f32"));
+  REQUIRE(actual.size() == expected.size());
+  float worst = 0;
+  for (std::size_t i = 0; i < actual.size(); ++i) worst = std::max(worst, std::abs(actual[i] - expected[i]));
+  CHECK(worst <= 1e-4f);
+  CHECK(json::parse(finished.out) == golden["greedy"]);
+}
+
+TEST_CASE("eval refuses what it cannot evaluate, with a reason") {
+  const TempFolder folder;
+  const auto eval = [&](const std::string& ids, std::vector<std::string> more) {
+    more.insert(more.begin(), {"eval", "--tokens", folder.write("ids.json", ids)});
+    return invoke(more);
+  };
+  for (const char* bad : {"{}", "[1, \"a\"]", "[1, 2.5]", "[-1]", "[]", "nonsense", "[99999999999]"}) {
+    const Finished finished = eval(bad, {"--greedy", "1"});
+    INFO(bad << " " << finished.err);
+    CHECK(finished.code == 2);
+    CHECK_THAT(finished.err, Contains("ids.json"));
+  }
+  const Finished beyond = eval("[1, 2048]", {"--greedy", "1"});
+  CHECK(beyond.code == 2);
+  CHECK_THAT(beyond.err, Contains("2048"));
+  CHECK_THAT(eval("[1]", {}).err, Contains("nothing to do"));
+  CHECK_THAT(invoke({"eval"}).err, Contains("no tokens"));
+  CHECK(eval("[1]", {"-o", "/nonexistent/l.f32"}).code == 1);
+  CHECK(invoke({"eval", "--tokens", folder.path("none.json"), "--greedy", "1"}).code == 1);
+  json many(std::vector<int>(1025, 5));
+  const Finished too_long = eval(many.dump(), {"--greedy", "1"});
+  CHECK(too_long.code == 2);
+  CHECK_THAT(too_long.err, Contains("1024"));
+}
+
+TEST_CASE("bench measures prefill and decoding at every batch size, as a table or as JSON") {
+  const Finished finished = invoke(
+      {"bench", "-p", "16", "-n", "4", "-b", "1,3", "-d", "0,40", "-r", "2", "-t", "1", "-o", "json", "--overhead"});
+  INFO(finished.err);
+  REQUIRE(finished.code == 0);
+  const auto report = json::parse(finished.out);
+  CHECK(report["num_threads"] == 1);
+  CHECK(report["kv_type"] == "f16");
+  std::vector<std::string> tests;
+  for (const json& row : report["results"]) {
+    tests.push_back(row["test"]);
+    CHECK(row["samples_ts"].size() == 2);
+    CHECK(row["median_ts"].get<double>() > 0);
+    CHECK(row.contains("overhead_us_per_step"));
+  }
+  CHECK(tests == std::vector<std::string>{"pp16", "tg4 x1", "tg4 x3", "pp16 @ d40", "tg4 x1 @ d40", "tg4 x3 @ d40"});
+  const Finished table = invoke({"bench", "-p", "16", "-n", "0", "-r", "1"});
+  CHECK(table.code == 0);
+  CHECK_THAT(table.out, Contains("| pp16 | "));
+  CHECK_THAT(table.out, !Contains("| tg"));
+  CHECK(invoke({"bench", "-p", "0", "-n", "0"}).code == 2);
+}
+
+TEST_CASE("the embedded model is found by an installed binary") {
+  const TempFolder prefix;
+  const Finished install =
+      run({.arguments = {"--install", TROUPE_BUILD_DIR, "--prefix", prefix.path()}, .program = TROUPE_CMAKE});
+  INFO(install.err);
+  REQUIRE(install.code == 0);
+  const std::string installed = prefix.path("share/troupe/models/tales-5m-tq2_0.gguf");
+  CHECK(read_file(installed) == read_file(kTales));
+  const Finished inspect = run({.arguments = {"inspect"}, .program = prefix.path("bin/troupe")});
+  CHECK(inspect.code == 0);
+  CHECK_THAT(inspect.out, Contains(installed));
+  CHECK_THAT(invoke({"inspect"}).out, Contains(kTales));
+}

@@ -1,0 +1,99 @@
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <csignal>
+#include <thread>
+
+#include "cli/bench_report.h"
+#include "cli/events.h"
+#include "cli/exit_code.h"
+#include "cli/progress.h"
+#include "cli/text.h"
+
+using namespace troupe;
+using namespace troupe::cli;
+
+TEST_CASE("every error has the exit code that scripts and service managers expect") {
+  CHECK(exit_code(ErrorCode::invalid_argument) == 2);
+  CHECK(exit_code(ErrorCode::bad_config) == 78);
+  CHECK(exit_code(ErrorCode::bad_model) == 65);
+  CHECK(exit_code(ErrorCode::unsupported) == 65);
+  CHECK(exit_code(ErrorCode::model_missing) == 66);
+  CHECK(exit_code(ErrorCode::permission) == 77);
+  CHECK(exit_code(ErrorCode::busy) == 69);
+  CHECK(exit_code(ErrorCode::io) == 1);
+  CHECK(exit_code(ErrorCode::protocol) == 1);
+  CHECK(exit_code(ErrorCode::out_of_memory) == 1);
+  CHECK(client_exit_code(ErrorCode::busy) == 75);
+  CHECK(client_exit_code(ErrorCode::unsupported) == 1);
+  CHECK(client_exit_code(ErrorCode::permission) == 77);
+}
+
+TEST_CASE("amounts are written with three digits") {
+  CHECK(human_bytes(0) == "0 B");
+  CHECK(human_bytes(1023) == "1023 B");
+  CHECK(human_bytes(1536) == "1.50 KiB");
+  CHECK(human_bytes(98304) == "96.0 KiB");
+  CHECK(human_bytes(192u << 20) == "192 MiB");
+  CHECK(human_bytes(std::uint64_t{3} << 50) == "3072 TiB");
+  CHECK(human_count(999) == "999");
+  CHECK(human_count(5'250'000) == "5.25 M");
+  CHECK(human_count(1'100'000'000) == "1.10 G");
+}
+
+TEST_CASE("labels and values stand in two columns") {
+  CHECK(aligned({{"a", "1"}, {"long", "2"}}) == "a     1\nlong  2\n");
+  CHECK(aligned({}).empty());
+}
+
+TEST_CASE("token ids are read with spaces, commas or brackets, and nothing else") {
+  CHECK(*parse_ids("1 424\n437") == std::vector<TokenId>{1, 424, 437});
+  CHECK(*parse_ids("[1, 424,437]") == std::vector<TokenId>{1, 424, 437});
+  CHECK(parse_ids("")->empty());
+  CHECK(format_ids({1, 2}) == "[1, 2]");
+  CHECK(format_ids({}) == "[]");
+  for (const char* bad : {"1 x", "-1", "1.5", "2147483648"}) {
+    const auto ids = parse_ids(bad);
+    REQUIRE_FALSE(ids);
+    CHECK(ids.error().code == ErrorCode::invalid_argument);
+    CHECK(ids.error().message.find("is not a token id") != std::string::npos);
+  }
+}
+
+TEST_CASE("the bar fills from left to right and never overflows") {
+  CHECK(LoadProgress::bar(0) == "[" + std::string(40, '.') + "]   0 %");
+  CHECK(LoadProgress::bar(0.5) == "[" + std::string(20, '#') + std::string(20, '.') + "]  50 %");
+  CHECK(LoadProgress::bar(1) == "[" + std::string(40, '#') + "] 100 %");
+  CHECK(LoadProgress::bar(1.5) == LoadProgress::bar(1));
+  CHECK(LoadProgress::bar(-1) == LoadProgress::bar(0));
+}
+
+TEST_CASE("the median of an even count is between the two in the middle") {
+  CHECK(median({3, 1, 2}) == 2);
+  CHECK(median({4, 1, 3, 2}) == 2.5);
+}
+
+TEST_CASE("a benchmark's case is named as llama-bench names it") {
+  CHECK(BenchCase{.depth = 0, .num_prompt = 512}.name() == "pp512");
+  CHECK(BenchCase{.depth = 128, .num_gen = 64, .batch = 8}.name() == "tg64 x8 @ d128");
+}
+
+TEST_CASE("posted events and signals come out of one queue, and waiting can time out") {
+  using namespace std::chrono_literals;
+  EventQueue events;
+  CHECK_FALSE(events.wait(0ms));
+  std::thread([&] {
+    events.post(Event::loaded);
+    events.post(Event::ended);
+  }).join();
+  CHECK(events.wait() == Event::loaded);
+  CHECK(events.wait() == Event::ended);
+  CHECK_FALSE(events.wait(0ms));
+  CHECK(events.last_signal() == 0);
+  ::kill(::getpid(), SIGTERM);
+  CHECK(events.wait() == Event::signal);
+  CHECK(events.last_signal() == SIGTERM);
+  std::thread late([&] { events.post(Event::ended); });
+  CHECK(events.wait() == Event::ended);
+  late.join();
+}

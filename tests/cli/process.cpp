@@ -1,0 +1,181 @@
+#include "tests/cli/process.h"
+
+#include <fcntl.h>
+#include <grp.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <fstream>
+
+extern char** environ;
+
+namespace troupe::test {
+namespace {
+
+constexpr std::chrono::seconds kPatience{120};
+constexpr uid_t kNobody = 65534;
+
+// What a child may inherit: nothing that could lead it to another server, configuration or model.
+std::vector<std::string> clean_environment(const std::map<std::string, std::string>& additions) {
+  std::map<std::string, std::string> values{{"HOME", "/nonexistent"}, {"XDG_CONFIG_HOME", "/nonexistent"}};
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string text(*entry);
+    const std::string name = text.substr(0, text.find('='));
+    if (name == "PATH" || name.ends_with("SAN_OPTIONS")) values[name] = text.substr(name.size() + 1);
+  }
+  for (const auto& [name, value] : additions) values[name] = value;
+  std::vector<std::string> list;
+  for (const auto& [name, value] : values) list.push_back(name + "=" + value);
+  return list;
+}
+
+std::vector<char*> pointers(std::vector<std::string>& texts) {
+  std::vector<char*> list;
+  for (std::string& text : texts) list.push_back(text.data());
+  list.push_back(nullptr);
+  return list;
+}
+
+std::array<int, 2> make_pipe() {
+  std::array<int, 2> ends{};
+  REQUIRE(::pipe2(ends.data(), O_CLOEXEC) == 0);
+  return ends;
+}
+
+}  // namespace
+
+TempFolder::TempFolder() {
+  std::string pattern = (std::filesystem::temp_directory_path() / "troupe-cli-XXXXXX").string();
+  REQUIRE(::mkdtemp(pattern.data()) != nullptr);
+  path_ = pattern;
+}
+
+TempFolder::~TempFolder() {
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
+}
+
+std::string TempFolder::write(const std::string& name, const std::string& content) const {
+  const std::filesystem::path file = path_ / name;
+  std::filesystem::create_directories(file.parent_path());
+  std::ofstream(file, std::ios::binary) << content;
+  return file.string();
+}
+
+Process::Process(const Spawn& spawn) {
+  ::signal(SIGPIPE, SIG_IGN);  // a child may end before it has read its input
+  const auto in = make_pipe(), out = make_pipe(), err = make_pipe();
+  std::vector<std::string> arguments = spawn.arguments;
+  arguments.insert(arguments.begin(), spawn.program);
+  std::vector<std::string> environment = clean_environment(spawn.environment);
+  const std::vector<char*> argv = pointers(arguments), envp = pointers(environment);
+  pid_ = ::fork();
+  REQUIRE(pid_ >= 0);
+  if (pid_ == 0) {  // only async-signal-safe calls from here to exec
+    ::signal(SIGPIPE, SIG_DFL);
+    ::dup2(in[0], 0);
+    ::dup2(out[1], 1);
+    ::dup2(err[1], 2);
+    if (spawn.as_nobody && (::setgroups(0, nullptr) != 0 || ::setgid(kNobody) != 0 || ::setuid(kNobody) != 0))
+      ::_exit(126);
+    ::execve(argv[0], argv.data(), envp.data());
+    ::_exit(127);
+  }
+  ::close(in[0]);
+  ::close(out[1]);
+  ::close(err[1]);
+  readers_.emplace_back([this, fd = out[0]] { collect(fd, out_); });
+  readers_.emplace_back([this, fd = err[0]] { collect(fd, err_); });
+  readers_.emplace_back([fd = in[1], text = spawn.stdin_text] {
+    std::size_t sent = 0;
+    while (sent < text.size()) {
+      const ssize_t count = ::write(fd, text.data() + sent, text.size() - sent);
+      if (count <= 0) break;
+      sent += static_cast<std::size_t>(count);
+    }
+    ::close(fd);
+  });
+}
+
+Process::~Process() {
+  if (!reaped_) {
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+  }
+  for (std::thread& reader : readers_) reader.join();
+}
+
+void Process::signal(int number) const { REQUIRE(::kill(pid_, number) == 0); }
+
+void Process::collect(int fd, Stream& stream) {
+  std::array<char, 4096> buffer{};
+  while (true) {
+    const ssize_t count = ::read(fd, buffer.data(), buffer.size());
+    const std::lock_guard lock(mutex_);
+    if (count > 0)
+      stream.text.append(buffer.data(), static_cast<std::size_t>(count));
+    else
+      stream.closed = true;
+    changed_.notify_all();
+    if (count <= 0) break;
+  }
+  ::close(fd);
+}
+
+bool Process::wait_for(const Stream& stream, const std::string& text) {
+  std::unique_lock lock(mutex_);
+  const auto found = [&] { return stream.text.find(text) != std::string::npos; };
+  changed_.wait_for(lock, kPatience, [&] { return stream.closed || found(); });
+  return found();
+}
+
+Finished Process::wait() {
+  std::unique_lock lock(mutex_);
+  // A child that ends closes its pipes.
+  if (!changed_.wait_for(lock, kPatience, [&] { return out_.closed && err_.closed; })) {
+    ::kill(pid_, SIGKILL);
+    changed_.wait(lock, [&] { return out_.closed && err_.closed; });
+  }
+  int status = 0;
+  REQUIRE(::waitpid(pid_, &status, 0) == pid_);
+  reaped_ = true;
+  const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  return {code, out_.text, err_.text};
+}
+
+Finished run(const Spawn& spawn) { return Process(spawn).wait(); }
+
+Finished invoke(std::vector<std::string> arguments, const std::string& stdin_text) {
+  return run({.arguments = std::move(arguments), .stdin_text = stdin_text});
+}
+
+ServerProcess::ServerProcess(std::vector<std::string> arguments, std::map<std::string, std::string> environment)
+    : socket_(folder_.path("troupe.sock")) {
+  arguments.insert(arguments.begin(), {"serve", "--socket", socket_});
+  process_ = std::make_unique<Process>(Spawn{.arguments = std::move(arguments), .environment = std::move(environment)});
+  const bool ready = process_->wait_for_err("ready");
+  INFO((ready ? "" : process_->wait().err));
+  REQUIRE(ready);
+}
+
+Spawn ServerProcess::spawn(std::vector<std::string> arguments) const {
+  arguments.insert(arguments.begin() + 1, {"--socket", socket_});
+  return {.arguments = std::move(arguments)};
+}
+
+Finished ServerProcess::call(std::vector<std::string> arguments, const std::string& stdin_text) const {
+  Spawn child = spawn(std::move(arguments));
+  child.stdin_text = stdin_text;
+  return run(child);
+}
+
+Finished ServerProcess::stop() {
+  process_->signal(SIGTERM);
+  return process_->wait();
+}
+
+}  // namespace troupe::test

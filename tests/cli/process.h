@@ -1,0 +1,101 @@
+// Runs the real binary as a child process and watches it: no sleeps, waiting ends with what is waited for.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace troupe::test {
+
+// A folder of its own, removed at the end.
+class TempFolder {
+ public:
+  TempFolder();
+  ~TempFolder();
+  TempFolder(const TempFolder&) = delete;
+  TempFolder& operator=(const TempFolder&) = delete;
+
+  std::string path(const std::string& name = "") const { return (path_ / name).string(); }
+  std::string write(const std::string& name, const std::string& content) const;
+
+ private:
+  std::filesystem::path path_;
+};
+
+struct Spawn {
+  std::vector<std::string> arguments{};              // after the program's name
+  std::map<std::string, std::string> environment{};  // on top of a clean one
+  std::string stdin_text{};
+  bool as_nobody = false;  // with the rights of uid 65534; only root can
+  std::string program = TROUPE_BINARY;
+};
+
+struct Finished {
+  int code = -1;  // exit status, or 128 + the signal that ended it
+  std::string out, err;
+};
+
+// A child whose output is collected while it runs. Killed at the end if it has not ended.
+class Process {
+ public:
+  explicit Process(const Spawn& spawn);
+  ~Process();
+  Process(const Process&) = delete;
+  Process& operator=(const Process&) = delete;
+
+  void signal(int number) const;
+  // Waits until stderr (or stdout) holds `text`; false when the child ended without saying it.
+  bool wait_for_err(const std::string& text) { return wait_for(err_, text); }
+  bool wait_for_out(const std::string& text) { return wait_for(out_, text); }
+  // Waits for the end. Everything a test does takes seconds: after two minutes the child is killed.
+  Finished wait();
+
+ private:
+  struct Stream {
+    std::string text;
+    bool closed = false;
+  };
+  bool wait_for(const Stream& stream, const std::string& text);
+  void collect(int fd, Stream& stream);
+
+  pid_t pid_ = -1;
+  bool reaped_ = false;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  Stream out_, err_;
+  std::vector<std::thread> readers_;
+};
+
+// Runs it to its end.
+Finished run(const Spawn& spawn);
+// `troupe ARGUMENTS...` in a clean environment.
+Finished invoke(std::vector<std::string> arguments, const std::string& stdin_text = "");
+
+// A server on a private socket, ready when the constructor returns.
+class ServerProcess {
+ public:
+  explicit ServerProcess(std::vector<std::string> arguments = {}, std::map<std::string, std::string> environment = {});
+
+  const std::string& socket() const { return socket_; }
+  Process& process() { return *process_; }
+  // A subcommand against this server.
+  Finished call(std::vector<std::string> arguments, const std::string& stdin_text = "") const;
+  Spawn spawn(std::vector<std::string> arguments) const;
+  // SIGTERM, then the end.
+  Finished stop();
+
+ private:
+  TempFolder folder_;
+  std::string socket_;
+  std::unique_ptr<Process> process_;
+};
+
+}  // namespace troupe::test

@@ -1,0 +1,332 @@
+// serve, run and status together, over a real socket.
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "tests/cli/process.h"
+
+using namespace troupe::test;
+using Catch::Matchers::Contains;
+using nlohmann::json;
+
+namespace {
+
+// Endless for a test: runs until it is stopped (the context is 1,024 tokens unless -c says otherwise).
+const std::vector<std::string> kEndless{"run", "--ignore-eos", "--temp", "0", "Once upon a time"};
+
+json status_of(const ServerProcess& server) { return json::parse(server.call({"status", "--json"}).out); }
+
+std::vector<std::string> with(std::vector<std::string> arguments, const std::vector<std::string>& more) {
+  arguments.insert(arguments.begin() + 1, more.begin(), more.end());
+  return arguments;
+}
+
+}  // namespace
+
+TEST_CASE("serve, run, status, SIGTERM: the whole way") {
+  ServerProcess server;
+  const Finished answer = server.call({"run", "--temp", "0", "-n", "8", "-v", "Once upon a time"});
+  INFO(answer.err);
+  CHECK(answer.code == 0);
+  CHECK(answer.out == ", there was a little girl named Lily\n");
+  CHECK_THAT(answer.err, Contains("5 prompt tokens (0 cached)"));
+  CHECK_THAT(answer.err, Contains("tokens/s"));
+
+  const Finished text = server.call({"status"});
+  CHECK(text.code == 0);
+  CHECK_THAT(text.out, Contains("health       ready\n"));
+  CHECK_THAT(text.out, Contains("length 1"));
+  const json status = status_of(server);
+  CHECK(status["readiness"] == "ready");
+  CHECK(status["requests_ended"]["length"] == 1);
+  CHECK(status["prompt_tokens"] == 5);
+  CHECK(status["generated_tokens"] == 8);
+  CHECK(status["blocks_referenced"] == 0);
+  CHECK(status["blocks_free"].get<int>() + status["blocks_cached"].get<int>() == status["blocks_total"]);
+  CHECK(status["models"][0]["kv_bytes_per_token"] == 3072);
+
+  const Finished stopped = server.stop();
+  CHECK(stopped.code == 0);
+  CHECK_THAT(stopped.err, Contains("listens on " + server.socket()));
+  CHECK_THAT(stopped.err, Contains("2048 blocks of 32 tokens"));
+  CHECK_FALSE(std::filesystem::exists(server.socket()));
+}
+
+TEST_CASE("run --json tells everything about an answer, and the same seed gives it again") {
+  ServerProcess server;
+  const std::vector<std::string> arguments{"run", "--json", "--seed", "7", "-n", "12", "--logprobs", "2", "Once upon"};
+  const Finished first = server.call(arguments);
+  REQUIRE(first.code == 0);
+  const json answer = json::parse(first.out);
+  CHECK(answer["outcome"] == "length");
+  CHECK(answer["seed"] == 7);
+  CHECK(answer["ids"].size() == 12);
+  CHECK(answer["logprobs"].size() == 12);
+  CHECK(answer["logprobs"][0]["top"].size() == 2);
+  CHECK(answer["usage"]["prompt_tokens"] == 3);
+  CHECK(answer["usage"]["completion_tokens"] == 12);
+  const json again = json::parse(server.call(arguments).out);
+  CHECK(again["text"] == answer["text"]);
+  CHECK(again["logprobs"] == answer["logprobs"]);
+
+  const json drawn = json::parse(server.call({"run", "--json", "-n", "12", "Once upon"}).out);
+  const std::string seed = drawn["seed"].dump();
+  const json repeated = json::parse(server.call({"run", "--json", "-n", "12", "--seed", seed, "Once upon"}).out);
+  CHECK(repeated["ids"] == drawn["ids"]);
+}
+
+TEST_CASE("a prompt comes from arguments, a file, stdin or token ids") {
+  ServerProcess server;
+  const std::string expected = server.call({"run", "--temp", "0", "-n", "8", "Once", "upon a time"}).out;
+  const TempFolder folder;
+  const std::string file = folder.write("prompt.txt", "Once upon a time\n");
+  CHECK(server.call({"run", "--temp", "0", "-n", "8", "-f", file}).out == expected);
+  CHECK(server.call({"run", "--temp", "0", "-n", "8"}, "Once upon a time\n").out == expected);
+  CHECK(server.call({"run", "--temp", "0", "-n", "8", "--ids", "1 424 437 261 399"}).out == expected);
+  CHECK(server.call({"run", "--ids", "1 x"}).code == 2);
+}
+
+TEST_CASE("stop strings, stop ids and logit bias reach the sampler") {
+  ServerProcess server;
+  const json stopped =
+      json::parse(server.call({"run", "--json", "--temp", "0", "-n", "50", "--stop", " girl", "Once upon a time"}).out);
+  CHECK(stopped["outcome"] == "stop_string");
+  CHECK(stopped["stop"] == " girl");
+  CHECK(stopped["text"] == ", there was a little");
+  const json by_id = json::parse(
+      server.call({"run", "--json", "--temp", "0", "-n", "50", "--stop-id", "401", "Once upon a time"}).out);
+  CHECK(by_id["outcome"] == "stop_id");
+  CHECK(by_id["ids"] == json({1995}));
+  for (const char* bias : {"1995=-50", "1995-50"}) {
+    const Finished biased =
+        server.call({"run", "--json", "--temp", "0", "-n", "1", "--logit-bias", bias, "Once upon a time"});
+    CHECK(json::parse(biased.out)["ids"][0] != 1995);
+  }
+  CHECK(json::parse(server.call({"run", "--json", "--temp", "0", "-n", "1", "-l", "7+99", "Once"}).out)["ids"][0] == 7);
+  for (const char* bad : {"x=1", "7", "7=", "=1", "-7=1", "7=x"}) {
+    const Finished finished = server.call({"run", "--logit-bias", bad, "Once"});
+    CHECK(finished.code == 2);
+    CHECK_THAT(finished.err, Contains("--logit-bias: '" + std::string(bad) + "' is not ID=BIAS"));
+  }
+}
+
+TEST_CASE("without a server, run and status end with 1 and say how to start one") {
+  const TempFolder folder;
+  for (const char* name : {"run", "status"}) {
+    std::vector<std::string> arguments{name, "--socket", folder.path("none.sock")};
+    if (arguments[0] == "run") arguments.emplace_back("hello");
+    const Finished finished = invoke(arguments);
+    INFO(finished.err);
+    CHECK(finished.code == 1);
+    CHECK_THAT(finished.err, Contains(folder.path("none.sock")));
+    CHECK_THAT(finished.err, Contains("troupe serve"));
+  }
+}
+
+TEST_CASE("a refused request ends run with the exit code of its outcome, and says why") {
+  ServerProcess server({"--alias", "tales"});
+  std::string ids;
+  for (int i = 0; i < 1100; ++i) ids += "5 ";
+  const Finished too_long = server.call({"run", "--ids"}, ids);
+  CHECK(too_long.code == 2);
+  CHECK_THAT(too_long.err, Contains("refused (too_long): "));
+  CHECK_THAT(too_long.err, Contains("1100"));
+  const Finished model = server.call({"run", "--alias", "other", "hello"});
+  CHECK(model.code == 2);
+  CHECK_THAT(model.err, Contains("refused (unknown_model): "));
+  CHECK(server.call({"run", "--alias", "tales", "-n", "1", "hello"}).code == 0);
+}
+
+TEST_CASE("Ctrl-C cancels the request and ends run with 130") {
+  ServerProcess server({"-c", "65536"});
+  Process client(server.spawn(kEndless));
+  REQUIRE(client.wait_for_out("Lily"));
+  client.signal(SIGINT);
+  const Finished finished = client.wait();
+  CHECK(finished.code == 130);
+  CHECK_THAT(finished.err, Contains("cancelled"));
+  CHECK(status_of(server)["requests_ended"]["cancelled"] == 1);
+}
+
+TEST_CASE("--timeout ends an answer with what it has") {
+  ServerProcess server({"-c", "65536"});
+  const Finished finished = server.call(with(kEndless, {"--timeout", "300ms", "--json"}));
+  CHECK(finished.code == 0);
+  const json answer = json::parse(finished.out);
+  CHECK(answer["outcome"] == "deadline");
+  CHECK_FALSE(answer["text"].get<std::string>().empty());
+}
+
+TEST_CASE("SIGTERM lets a running answer finish and refuses new ones") {
+  ServerProcess server({"-c", "65536"});
+  Process client(server.spawn(with(kEndless, {"-n", "3000", "--json"})));
+  Process witness(server.spawn(kEndless));  // its text shows that the server computes
+  REQUIRE(witness.wait_for_out("Lily"));
+  witness.signal(SIGINT);
+  CHECK(witness.wait().code == 130);
+  const Finished stopped = server.stop();
+  const Finished finished = client.wait();
+  INFO(stopped.err << finished.err);
+  CHECK(stopped.code == 0);
+  CHECK(finished.code == 0);
+  CHECK(json::parse(finished.out)["ids"].size() == 3000);
+  CHECK_FALSE(std::filesystem::exists(server.socket()));
+}
+
+TEST_CASE("a drain ends at --drain-timeout, and the answer that was cut says so") {
+  ServerProcess server({"-c", "65536", "--drain-timeout", "100ms"});
+  Process client(server.spawn(kEndless));
+  REQUIRE(client.wait_for_out("Lily"));
+  const Finished stopped = server.stop();
+  const Finished finished = client.wait();
+  INFO(finished.err);
+  CHECK(stopped.code == 0);
+  CHECK(finished.code == 1);
+  CHECK_THAT(finished.err, Contains("not complete"));
+}
+
+TEST_CASE("a second signal stops at once, with the signal's exit code and no socket file left") {
+  ServerProcess server({"-c", "65536"});
+  Process client(server.spawn(kEndless));
+  REQUIRE(client.wait_for_out("Lily"));
+  server.process().signal(SIGTERM);
+  REQUIRE(server.process().wait_for_err("a second signal stops at once"));
+  server.process().signal(SIGINT);
+  const Finished stopped = server.process().wait();
+  CHECK(stopped.code == 130);
+  CHECK_FALSE(std::filesystem::exists(server.socket()));
+  const Finished finished = client.wait();
+  CHECK(finished.code == 1);
+  CHECK_FALSE(finished.err.empty());
+}
+
+TEST_CASE("a socket where another server listens is left alone: 69") {
+  ServerProcess server;
+  const Finished second = invoke({"serve", "--socket", server.socket()});
+  CHECK(second.code == 69);
+  CHECK_THAT(second.err, Contains("another server listens on " + server.socket()));
+  CHECK(server.call({"status"}).code == 0);
+}
+
+TEST_CASE("a socket that cannot be made ends with 73, 77 or 2, each with its own message") {
+  const TempFolder folder;
+  const std::string file = folder.write("plain.sock", "precious");
+  const Finished plain = invoke({"serve", "--socket", file});
+  CHECK(plain.code == 73);
+  CHECK_THAT(plain.err, Contains("is not a socket"));
+  CHECK(std::filesystem::file_size(file) == 8);
+  const Finished nowhere = invoke({"serve", "--socket", folder.path("none/t.sock")});
+  CHECK(nowhere.code == 73);
+  const Finished too_long = invoke({"serve", "--socket", folder.path(std::string(120, 'x'))});
+  CHECK(too_long.code == 2);
+  CHECK_THAT(too_long.err, Contains("107"));
+  std::filesystem::create_directory(folder.path("open"));
+  REQUIRE(::chmod(folder.path("open").c_str(), 0777) == 0);
+  const Finished open = invoke({"serve", "--socket", folder.path("open/t.sock")});
+  CHECK(open.code == 77);
+  CHECK_THAT(open.err, Contains("everybody can write"));
+}
+
+TEST_CASE("a dead socket file is replaced") {
+  const TempFolder folder;
+  const std::string path = folder.path("t.sock");
+  const int fd = ::socket(AF_UNIX, SOCK_STREAM, 0);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  path.copy(address.sun_path, sizeof address.sun_path - 1);
+  REQUIRE(::bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
+  ::close(fd);
+  Process server(Spawn{.arguments = {"serve", "--socket", path}});
+  REQUIRE(server.wait_for_err("ready"));
+  CHECK(invoke({"status", "--socket", path}).code == 0);
+  server.signal(SIGTERM);
+  CHECK(server.wait().code == 0);
+}
+
+TEST_CASE("without --socket, server and clients meet in XDG_RUNTIME_DIR; TROUPE_HOST leads elsewhere") {
+  const TempFolder folder;
+  REQUIRE(::chmod(folder.path().c_str(), 0700) == 0);
+  const std::map<std::string, std::string> environment{{"XDG_RUNTIME_DIR", folder.path()}};
+  Process server(Spawn{.arguments = {"serve"}, .environment = environment});
+  REQUIRE(server.wait_for_err("ready"));
+  CHECK(std::filesystem::is_socket(folder.path("troupe/troupe.sock")));
+  CHECK(run({.arguments = {"status"}, .environment = environment}).code == 0);
+  CHECK(run({.arguments = {"status"}, .environment = {{"TROUPE_HOST", "unix://" + folder.path("troupe/troupe.sock")}}})
+            .code == 0);
+  CHECK(run({.arguments = {"status"}, .environment = {{"TROUPE_SOCKET", folder.path("troupe/troupe.sock")}}}).code ==
+        0);
+  CHECK(run({.arguments = {"status"},
+             .environment = {{"XDG_RUNTIME_DIR", folder.path()}, {"TROUPE_HOST", "unix:///nonexistent.sock"}}})
+            .code == 1);
+  server.signal(SIGTERM);
+  CHECK(server.wait().code == 0);
+}
+
+TEST_CASE("every line of a JSON log is an object with time, level and message") {
+  const TempFolder folder;
+  // A path with a quote, a backslash and a byte that is not UTF-8.
+  const std::string model = folder.path("a\"b\\c\xff.gguf");
+  std::filesystem::copy_file(TROUPE_MODELS "/tales-5m-tq2_0.gguf", model);
+  ServerProcess server({"--log-format", "json", "-m", model});
+  const Finished stopped = server.stop();
+  CHECK(stopped.code == 0);
+  std::istringstream lines(stopped.err);
+  int count = 0;
+  bool named = false;
+  for (std::string line; std::getline(lines, line); ++count) {
+    const json object = json::parse(line);
+    CHECK(object["time"].get<std::string>().size() == 24);
+    CHECK(object["level"] == "info");
+    named = named || object["message"].get<std::string>().find("a\"b\\c\xef\xbf\xbd.gguf") != std::string::npos;
+  }
+  CHECK(count >= 5);
+  CHECK(named);
+}
+
+TEST_CASE("the log goes to a file when asked, and holds no prompt and no answer") {
+  const TempFolder folder;
+  const std::string file = folder.path("troupe.log");
+  Process server(
+      Spawn{.arguments = {"serve", "--socket", folder.path("t.sock"), "--log-file", file, "--log-level", "trace"}});
+  // The server says nothing on stderr: a request that is answered shows that it is ready.
+  Finished answer;
+  for (int attempt = 0; attempt < 1000 && answer.code != 0; ++attempt)
+    answer = invoke({"run", "--socket", folder.path("t.sock"), "-n", "20", "--temp", "0", "Zebra Zanzibar"});
+  CHECK(answer.code == 0);
+  server.signal(SIGTERM);
+  const Finished stopped = server.wait();
+  CHECK(stopped.code == 0);
+  CHECK(stopped.err.empty());
+  std::ifstream stream(file);
+  const std::string log{std::istreambuf_iterator<char>(stream), {}};
+  CHECK_THAT(log, Contains("ready"));
+  CHECK_THAT(log, !Contains("Zanzibar"));
+  CHECK_THAT(log, !Contains(answer.out.substr(0, 20)));
+  const Finished denied =
+      invoke({"serve", "--socket", folder.path("t.sock"), "--log-file", folder.path("none/troupe.log")});
+  CHECK(denied.code == 1);
+  CHECK_THAT(denied.err, Contains("--log-file: " + folder.path("none/troupe.log") + ": No such file"));
+}
+
+TEST_CASE("a context longer than the trained one is served with a warning") {
+  ServerProcess server({"-c", "4096"});
+  CHECK(status_of(server)["models"][0]["context"] == 4096);
+  CHECK_THAT(server.stop().err, Contains("the context of 4096 tokens is longer than the 1024"));
+}
+
+TEST_CASE("a budget that holds no context is refused with the numbers") {
+  const TempFolder folder;
+  const Finished finished = invoke({"serve", "--socket", folder.path("t.sock"), "--memory", "3M"});
+  INFO(finished.err);
+  CHECK(finished.code == 1);
+  CHECK_THAT(finished.err, Contains("memory"));
+  CHECK_FALSE(std::filesystem::exists(folder.path("t.sock")));
+}
