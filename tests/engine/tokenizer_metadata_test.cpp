@@ -1,5 +1,7 @@
 // What tokenizers make of a file's metadata, good and bad, on vocabularies written by hand.
 #include <catch2/catch.hpp>
+#include <cmath>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -181,6 +183,57 @@ TEST_CASE("damaged metadata are refused, each by what is wrong") {
   require_error(damaged("merges", Strings{"a c"}), ErrorCode::bad_model, "not in the vocabulary");
   file.remove("tokenizer.ggml.merges");
   require_error(file, ErrorCode::bad_model, "merges is missing");
+}
+
+TEST_CASE("randomly damaged metadata: an error, or a tokenizer that works") {
+  std::mt19937 random(99);
+  const auto below = [&](std::size_t n) { return n == 0 ? 0 : random() % n; };
+  const std::vector<std::string> texts = {"",     "a",   "<s>", "a b", "<0x41>",
+                                          "\xFF", kMark, " ",   "ab",  std::string(300, 'a')};
+  const std::vector<std::int64_t> numbers = {0, 1, 2, 3, 4, 5, 6, 7, -1, 255, 4294967295, 1ll << 40};
+  int num_usable = 0;
+  for (int round = 0; round < 2000; ++round) {
+    MetadataFile file = round % 2 ? sentencepiece_file({"a", "b", "ab", kMark, kMark + "a"})
+                                  : byte_pair_file({"a b", "ab ab", "\xC4\xA0 a"}, "llama-bpe");
+    for (std::size_t damages = 1 + below(4); damages > 0; --damages) {
+      std::vector<std::string> keys;
+      for (const auto& [key, value] : file.metadata()) keys.push_back(key);
+      keys.insert(keys.end(), {"tokenizer.ggml.bos_token_id", "tokenizer.ggml.eos_token_id",
+                               "tokenizer.ggml.unknown_token_id", "tokenizer.ggml.add_space_prefix"});
+      MetadataValue& value = file[keys[below(keys.size())]];
+      if (auto* const strings = std::get_if<std::vector<std::string>>(&value); strings && !strings->empty()) {
+        (*strings)[below(strings->size())] = texts[below(texts.size())];
+        if (below(8) == 0) strings->resize(below(strings->size() + 5));
+      } else if (auto* const integers = std::get_if<std::vector<std::int64_t>>(&value);
+                 integers && !integers->empty()) {
+        (*integers)[below(integers->size())] = numbers[below(9)];
+        if (below(8) == 0) integers->resize(below(integers->size() + 5));
+      } else if (below(2)) {
+        value = numbers[below(numbers.size())];
+      } else {
+        value = below(2) == 0;
+      }
+    }
+    const auto tokenizer = make_tokenizer(file);
+    if (!tokenizer) {
+      REQUIRE_FALSE(tokenizer.error().message.empty());
+      continue;
+    }
+    if (*tokenizer == nullptr) continue;
+    ++num_usable;
+    for (const std::string& text : texts) {
+      for (const bool parse : {false, true}) {
+        const Ids ids = (*tokenizer)->encode(text + "x " + text, {.add_special = true, .parse_special = parse});
+        for (const TokenId id : ids) REQUIRE((id >= 0 && static_cast<std::uint32_t>(id) < (*tokenizer)->size()));
+        (void)(*tokenizer)->decode(ids);
+      }
+    }
+    for (std::uint32_t id = 0; id < (*tokenizer)->size(); ++id) {
+      (void)(*tokenizer)->raw_piece(static_cast<TokenId>(id));
+      (void)(*tokenizer)->is_end_of_generation(static_cast<TokenId>(id));
+    }
+  }
+  REQUIRE(num_usable > 200);  // the damage is not always fatal
 }
 
 }  // namespace troupe::engine
