@@ -141,7 +141,8 @@ class Executor {
 
   // The id must be new, the spec within the model's context and vocabulary (asserted: callers check).
   void open(SequenceSpec spec);
-  // Forgets all computed positions from num_tokens on, and the known tokens beyond them.
+  // Forgets the known tokens from num_tokens (>= 1) on, and all that was computed of them. The last token
+  // left is computed again by the next step, because its logits are gone. The block table stays.
   void truncate(SequenceId id, std::uint32_t num_tokens);
   // Replaces entry `index` of the block table by an equal block (the canonical one after a commit).
   void swap_block(SequenceId id, std::uint32_t index, BlockId block);

@@ -89,7 +89,7 @@ void Executor::truncate(SequenceId id, std::uint32_t num_tokens) {
   TROUPE_ASSERT(num_tokens >= 1 && num_tokens <= sequence.num_known());
   sequence.sampler.retract(sequence.num_known() - num_tokens);
   sequence.tokens.resize(num_tokens);
-  sequence.num_computed = std::min(sequence.num_computed, num_tokens);
+  sequence.num_computed = std::min(sequence.num_computed, num_tokens - 1);
 }
 
 void Executor::swap_block(SequenceId id, std::uint32_t index, BlockId block) {
