@@ -155,11 +155,11 @@ void Candidates::sum_tiles() {
 void Candidates::keep_top_p(float top_p) {
   const double sum = total();
   const double target = sum * static_cast<double>(top_p);
-  // Tokens below this bound hold less than 1 - top_p of the sum together, so none is needed. The
-  // factor leaves room for the rounding of the sums.
-  const double bound = 0.999 * (sum - target) / static_cast<double>(values_.size());
+  // Tokens below this bound hold less than 1 - top_p of the sum together, so none is needed (the
+  // factor leaves room for the rounding of the sums); the largest always is.
   const float max = kernels_->arg_max(values_.data(), values_.size()).value;
-  compact(ids_, values_, [&](std::size_t i) { return (values_[i] >= bound) | (values_[i] == max); });
+  const double bound = std::min(0.999 * (sum - target) / static_cast<double>(values_.size()), static_cast<double>(max));
+  compact(ids_, values_, [&](std::size_t i) { return values_[i] >= bound; });
   bucket_weight_.resize(kMaxBuckets);
   apply(find_cut(
             values_, target, [&](std::size_t i) { return static_cast<double>(values_[i]); }, bucket_weight_),
