@@ -41,7 +41,7 @@ struct Round {
 class BenchRun {
  public:
   BenchRun(const engine::LoadedModel& model, engine::Team& team, BenchCase test)
-      : model_(model), executor_(model, team), test_(test), length_(test.depth + std::max(test.num_prompt, 1u)) {
+      : executor_(model, team), test_(test), length_(test.depth + std::max(test.num_prompt, 1u)) {
     std::mt19937_64 random(kTokenSeed);
     tokens_.resize(test.batch);
     for (std::vector<TokenId>& tokens : tokens_)
@@ -108,7 +108,6 @@ class BenchRun {
     }
   }
 
-  const engine::LoadedModel& model_;
   engine::Executor executor_;
   BenchCase test_;
   std::uint32_t length_;  // known tokens when a round begins
