@@ -10,7 +10,6 @@ Batcher::Batcher(caf::actor_config& cfg, BatchOptions options, StreamTable& stre
                  caf::actor keeper, caf::actor worker)
     : ActorBase(cfg, "batcher"),
       options_(std::move(options)),
-      streams_(streams),
       counters_(counters),
       keeper_(std::move(keeper)),
       worker_(std::move(worker)),

@@ -32,7 +32,6 @@ class Batcher : public ActorBase {
   void turn();
 
   const BatchOptions options_;
-  StreamTable& streams_;
   Counters& counters_;
   caf::actor keeper_;
   caf::actor worker_;
