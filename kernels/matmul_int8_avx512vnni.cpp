@@ -19,6 +19,11 @@ constexpr int kTileRows = 6;
 constexpr std::size_t kBlockRows = 48;
 constexpr std::size_t kBlockK = 256;
 constexpr int kMaxPanels = 2;
+// A few rows are multiplied faster than weights arrive: memory must not idle while a block is multiplied.
+// Prefetches of what comes 2-4 KiB later, spread over its runs, take one row of Q4_K from 11.9 to 15.3 GB/s
+// where plain reading reaches 16.3.
+constexpr int kPrefetchRows = 4;
+constexpr std::size_t kPrefetchBytes = 2048;
 
 // One panel's part of a block, ready to multiply.
 struct alignas(64) Block {
@@ -26,6 +31,7 @@ struct alignas(64) Block {
   float d[kBlockK / 16][16];    // scale per run
   float min[kBlockK / 32][16];  // Q4_K, Q5_K
   const std::uint8_t* first;    // `lines`, or the packed lines themselves
+  const std::byte* ahead;       // what to prefetch while this block is multiplied
 };
 
 inline const std::uint8_t* bytes(const std::byte* p) { return reinterpret_cast<const std::uint8_t*>(p); }
@@ -52,6 +58,7 @@ inline void unpack_nibbles(const std::uint8_t* from, std::uint8_t* to, __m512i a
 // A type says how a block is unpacked, how long an exact integer run is, and how its offset is removed.
 
 struct Q8_0 {
+  static constexpr std::size_t kBlockBytes = 4 * kQ8_0Unit;
   static constexpr int kRunQuads = 8;
   static constexpr bool kHasOffset = true;
   static constexpr bool kHasMin = false, kRow256 = false;
@@ -66,6 +73,7 @@ struct Q8_0 {
 };
 
 struct Q4_0 {
+  static constexpr std::size_t kBlockBytes = 4 * kQ4_0Unit;
   static constexpr int kRunQuads = 8;
   static constexpr bool kHasOffset = true;
   static constexpr bool kHasMin = false, kRow256 = false;
@@ -91,6 +99,7 @@ inline void unpack_scales_and_mins(const std::byte* unit, Block& out) {
 }
 
 struct Q4_K {
+  static constexpr std::size_t kBlockBytes = kQ4_KUnit;
   static constexpr int kRunQuads = 8;
   static constexpr bool kHasOffset = false;
   static constexpr bool kHasMin = true, kRow256 = false;
@@ -106,6 +115,7 @@ struct Q4_K {
 };
 
 struct Q5_K {
+  static constexpr std::size_t kBlockBytes = kQ5_KUnit;
   static constexpr int kRunQuads = 8;
   static constexpr bool kHasOffset = false;
   static constexpr bool kHasMin = true, kRow256 = false;
@@ -135,6 +145,7 @@ struct Q5_K {
 };
 
 struct Q6_K {
+  static constexpr std::size_t kBlockBytes = kQ6_KUnit;
   static constexpr int kRunQuads = 4;
   static constexpr bool kHasOffset = true;
   static constexpr bool kHasMin = false, kRow256 = false;
@@ -170,6 +181,7 @@ struct Q6_K {
 };
 
 struct TQ {
+  static constexpr std::size_t kBlockBytes = kTQUnit;
   static constexpr int kRunQuads = 64;
   static constexpr bool kHasOffset = true;
   static constexpr bool kHasMin = false, kRow256 = true;
@@ -209,6 +221,14 @@ RowLayout row_layout(std::size_t k) {
 inline float float_at(const std::byte* p) { return *reinterpret_cast<const float*>(p); }
 inline int int_at(const std::byte* p) { return *reinterpret_cast<const int*>(p); }
 
+// Prefetches part `part` of `num_parts` of what lies ahead of P panels.
+template <class Type, int P, std::size_t num_parts>
+inline void prefetch_part(const Block* blocks, std::size_t part) {
+  constexpr std::size_t kLines = (Type::kBlockBytes / kLine + num_parts - 1) / num_parts;
+  for (std::size_t i = part * kLines; i < (part + 1) * kLines; ++i)
+    for (int p = 0; p < P; ++p) _mm_prefetch(reinterpret_cast<const char*>(blocks[p].ahead + i * kLine), _MM_HINT_T0);
+}
+
 // The start of a run's integer sum: minus the codes' offset times the sum of the activations.
 template <class Type>
 inline __m512i run_start(const std::byte* start) {
@@ -227,6 +247,7 @@ __attribute__((no_sanitize("undefined"))) inline void multiply_tile(const Block*
                                                                     std::size_t num_runs, float* acc) {
   constexpr std::size_t kRunsPerBlock = kBlockK / 4 / Type::kRunQuads;
   constexpr std::size_t kRunsPerScale = Type::kRunQuads == 4 ? 2 : 1;
+  constexpr std::size_t kParts = Type::kRunQuads < 8 ? kRunsPerBlock : 8;
   // A few rows alone would wait for vpdpbusd's latency (5 cycles, 2 per cycle): integer sums may be cut.
   constexpr int kChains = P * R <= 2 ? 4 : P * R <= 4 ? 2 : 1;
   __m512 sums[P][R];
@@ -245,6 +266,8 @@ __attribute__((no_sanitize("undefined"))) inline void multiply_tile(const Block*
         for (int c = 1; c < kChains; ++c) chains[p][r][c] = _mm512_setzero_si512();
       }
     for (int outer = 0; outer < Type::kRunQuads; outer += Type::kRunQuads < 8 ? Type::kRunQuads : 8) {
+      if constexpr (R <= kPrefetchRows)
+        prefetch_part<Type, P, kParts>(blocks, run * (kParts / kRunsPerBlock) + static_cast<std::size_t>(outer) / 8);
 #pragma GCC unroll 8
       for (int q = 0; q < (Type::kRunQuads < 8 ? Type::kRunQuads : 8); ++q) {
         __m512i w[P];
@@ -310,6 +333,7 @@ inline void multiply_rows(const Block* blocks, const std::byte* a, const RowLayo
 template <class Type, int P>
 void multiply_panels(const MatrixView& matrix, std::size_t panel, const std::byte* a, const RowLayout& row,
                      std::size_t num_rows, float* out, std::size_t out_stride) {
+  constexpr std::size_t kBlocksAhead = (kPrefetchBytes + Type::kBlockBytes - 1) / Type::kBlockBytes;
   const std::size_t panel_bytes = Type::panel_bytes(matrix.k);
   Block blocks[P];
   alignas(64) float acc[kBlockRows * P * 16];
@@ -317,8 +341,11 @@ void multiply_panels(const MatrixView& matrix, std::size_t panel, const std::byt
   for (std::size_t block = 0; block * kBlockK < matrix.k; ++block) {
     const std::size_t rest = matrix.k - block * kBlockK;
     const std::size_t count = rest < kBlockK ? rest : kBlockK;
-    for (int p = 0; p < P; ++p)
-      Type::unpack(matrix.body + (panel + static_cast<std::size_t>(p)) * panel_bytes, block, count / 32, blocks[p]);
+    for (int p = 0; p < P; ++p) {
+      const std::byte* weights = matrix.body + (panel + static_cast<std::size_t>(p)) * panel_bytes;
+      blocks[p].ahead = weights + (block + kBlocksAhead) * Type::kBlockBytes;  // past the end: only a prefetch
+      Type::unpack(weights, block, count / 32, blocks[p]);
+    }
     multiply_rows<Type, P>(blocks, a, row, block, count / 4 / Type::kRunQuads, num_rows, acc);
   }
   const __m512 scale = _mm512_set1_ps(matrix.scale);
