@@ -22,6 +22,8 @@ namespace troupe::cli {
 namespace {
 
 constexpr std::chrono::milliseconds kProgressInterval{100};
+// timeout(1) and sudo(8) deliver one signal twice, to the process and to its group: within this time it counts once.
+constexpr std::chrono::milliseconds kSameSignal{200};
 
 std::vector<std::uint32_t> to_ids(const std::vector<std::int64_t>& values) { return {values.begin(), values.end()}; }
 
@@ -121,6 +123,8 @@ class Service {
     LoadProgress progress(log_is_on_terminal(options_), std::chrono::steady_clock::now());
     bool loading = true;
     bool draining = false;
+    int first_signal = 0;
+    std::chrono::steady_clock::time_point first_signal_at;
     while (true) {
       const auto event = events_.wait(loading ? std::optional(kProgressInterval) : std::nullopt);
       if (!event) {
@@ -139,11 +143,15 @@ class Service {
         spdlog::info("ready");
       } else if (*event == Event::signal && !draining) {
         draining = true;
+        first_signal = events_.last_signal();
+        first_signal_at = std::chrono::steady_clock::now();
         progress.finish();
         spdlog::info("signal {}: finishing what runs, for at most {} ms; a second signal stops at once",
                      events_.last_signal(), options_.drain_timeout.count());
         server_->drain([this] { events_.post(Event::ended); });
       } else if (*event == Event::signal) {
+        if (events_.last_signal() == first_signal && std::chrono::steady_clock::now() - first_signal_at < kSameSignal)
+          continue;
         spdlog::warn("signal {}: stopping at once", events_.last_signal());
         leave_now(kExitSignalBase + events_.last_signal());
       } else if (*event == Event::ended) {

@@ -193,6 +193,20 @@ TEST_CASE("a drain ends at --drain-timeout, and the answer that was cut says so"
   CHECK_THAT(finished.err, Contains("not complete"));
 }
 
+TEST_CASE("one signal that is delivered twice is one signal") {
+  ServerProcess server({"-c", "65536"});
+  Process client(server.spawn(with(kEndless, {"-n", "2000", "--json"})));
+  Process witness(server.spawn(kEndless));
+  REQUIRE(witness.wait_for_out("Lily"));
+  witness.signal(SIGINT);
+  CHECK(witness.wait().code == 130);
+  server.process().signal(SIGTERM);
+  server.process().signal(SIGTERM);
+  const Finished stopped = server.process().wait();
+  CHECK(stopped.code == 0);
+  CHECK(json::parse(client.wait().out)["ids"].size() == 2000);
+}
+
 TEST_CASE("a second signal stops at once, with the signal's exit code and no socket file left") {
   ServerProcess server({"-c", "65536"});
   Process client(server.spawn(kEndless));
