@@ -10,7 +10,7 @@ namespace {
 constexpr std::size_t kMinChunkWork = 64 * 1024;
 constexpr std::size_t kChunksPerThread = 8;
 // Rounded activations of one tile of rows: they are read once per panel and must stay in the L2 cache.
-constexpr std::size_t kTileBytes = 512 * 1024;
+constexpr std::size_t kTileBytes = 1024 * 1024;
 constexpr std::size_t kTileMultiple = 16;
 
 constexpr std::size_t divide_up(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
