@@ -125,6 +125,15 @@ TEST_CASE("the file is the one asked for, else the user's, else the system's") {
   CHECK(threads() == 1);
 }
 
+TEST_CASE("options of other subcommands in the file are checked and not used") {
+  const TempFolder folder;
+  const auto parsed = parse_with(folder.write("t.toml", "temp = 0.1\nthreads = 2\n"));
+  REQUIRE(parsed);
+  CHECK(parsed->options.temp == Options{}.temp);
+  CHECK(parsed->origins.count("temp") == 0);
+  CHECK(parsed->options.threads == 2);
+}
+
 TEST_CASE("a file that was asked for must exist and be readable") {
   const TempFolder folder;
   const auto missing = parse_with(folder.path("none.toml"));
