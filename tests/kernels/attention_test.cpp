@@ -144,6 +144,8 @@ TEST_CASE("store_kv rounds to the KV type like every other variant and touches o
         k[0] = 1e-7f;
         k[1] = 70000.0f;
         v[0] = -65519.0f;
+        v[1] = 1.00048828125f;  // halfway between two: the even one, below
+        v[2] = 1.00146484375f;  // and above
         scalar.store_kv(shape, expected.data(), 13, k.data(), v.data());
         table->store_kv(shape, got.data(), 13, k.data(), v.data());
         INFO(table->name << " " << name(type) << " head_dim " << head_dim);

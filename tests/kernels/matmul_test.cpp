@@ -129,81 +129,90 @@ TEST_CASE("matmul is exact with extreme codes and extreme activations") {
     }
 }
 
+// A group of the file taken apart: `run` weights share a scale; w = d * (code - offset) - min.
+struct Runs {
+  std::uint8_t codes[256];
+  int offset = 0;
+  std::size_t run = 32;
+  float d[16] = {}, min[8] = {};
+};
+
+template <class GroupQ4Or5K>
+void take_apart_with_mins(const GroupQ4Or5K& group, Runs& out) {
+  codes_of(group, out.codes);
+  for (int i = 0; i < 8; ++i) {
+    out.d[i] = load_half(group.d) * scale_min_of(group.scales, i).scale;
+    out.min[i] = load_half(group.dmin) * scale_min_of(group.scales, i).min;
+  }
+}
+
+template <class Group>
+void take_apart(const Group& group, int offset, std::size_t run, Runs& out) {
+  codes_of(group, out.codes);
+  out.offset = offset;
+  out.run = run;
+  out.d[0] = load_half(group.d);
+}
+
+Runs take_apart(WeightType type, const std::byte* group) {
+  Runs out;
+  switch (type) {
+    case WeightType::q8_0:
+      take_apart(load<GroupQ8_0>(group), 128, 32, out);
+      break;
+    case WeightType::q4_0:
+      take_apart(load<GroupQ4_0>(group), 8, 32, out);
+      break;
+    case WeightType::q4_k:
+      take_apart_with_mins(load<GroupQ4_K>(group), out);
+      break;
+    case WeightType::q5_k:
+      take_apart_with_mins(load<GroupQ5_K>(group), out);
+      break;
+    case WeightType::q6_k: {
+      const auto q6_k = load<GroupQ6_K>(group);
+      take_apart(q6_k, 32, 16, out);
+      for (int i = 0; i < 16; ++i) out.d[i] = load_half(q6_k.d) * q6_k.scales[i];
+      break;
+    }
+    case WeightType::tq1_0:
+      take_apart(load<GroupTQ1_0>(group), 1, 256, out);
+      break;
+    case WeightType::tq2_0:
+      take_apart(load<GroupTQ2_0>(group), 1, 256, out);
+      break;
+    default:
+      FAIL("not a quantized type");
+  }
+  return out;
+}
+
 // The recipe written down once more, as plainly as possible: exact integers per run of the weights' scale,
 // then one fused chain per output. Works on the file's groups, not on panels.
 float by_the_recipe(WeightType type, const std::byte* file_row, const std::byte* a, std::size_t k) {
   const WeightTypeInfo& t = info(type);
-  const Activation activation = t.group_size == 1                                        ? Activation::f32
-                                : type == WeightType::tq1_0 || type == WeightType::tq2_0 ? Activation::i8_group256
-                                                                                         : Activation::i8_group32;
-  std::vector<float> weights(k);
-  if (activation == Activation::f32) {
+  float acc = 0;
+  if (t.group_size == 1) {
+    std::vector<float> weights(k);
     dequantize(type, file_row, weights.data(), k);
-    float acc = 0;
     for (std::size_t i = 0; i < k; ++i) acc = std::fma(weights[i], load<float>(a + 4 * i), acc);
     return acc;
   }
+  const bool ternary = type == WeightType::tq1_0 || type == WeightType::tq2_0;
+  const std::byte* scales = a + (ternary ? layout::group256_row(k).scale : layout::group32_row(k).scale);
   const auto* codes_a = reinterpret_cast<const std::int8_t*>(a);
-  float acc = 0;
   for (std::size_t begin = 0; begin < k; begin += t.group_size) {
-    const std::byte* group = file_row + begin / t.group_size * t.group_bytes;
-    std::uint8_t codes[256];
-    std::size_t run = 32;
-    int offset = 0;
-    float d[16] = {}, min[16] = {};
-    switch (type) {
-      case WeightType::q8_0:
-        codes_of(load<GroupQ8_0>(group), codes);
-        offset = 128;
-        d[0] = load_half(group);
-        break;
-      case WeightType::q4_0:
-        codes_of(load<GroupQ4_0>(group), codes);
-        offset = 8;
-        d[0] = load_half(group);
-        break;
-      case WeightType::q4_k:
-      case WeightType::q5_k: {
-        if (type == WeightType::q4_k)
-          codes_of(load<GroupQ4_K>(group), codes);
-        else
-          codes_of(load<GroupQ5_K>(group), codes);
-        const auto packed = load<GroupQ4_K>(group);  // scales lie at the same place in Q5_K
-        for (int i = 0; i < 8; ++i) {
-          d[i] = load_half(packed.d) * scale_min_of(packed.scales, i).scale;
-          min[i] = load_half(packed.dmin) * scale_min_of(packed.scales, i).min;
-        }
-        break;
-      }
-      case WeightType::q6_k: {
-        const auto packed = load<GroupQ6_K>(group);
-        codes_of(packed, codes);
-        offset = 32;
-        run = 16;
-        for (int i = 0; i < 16; ++i) d[i] = load_half(packed.d) * packed.scales[i];
-        break;
-      }
-      default:
-        if (type == WeightType::tq1_0)
-          codes_of(load<GroupTQ1_0>(group), codes);
-        else
-          codes_of(load<GroupTQ2_0>(group), codes);
-        offset = 1;
-        run = 256;
-        d[0] = load_half(group + t.group_bytes - 2);
-    }
-    for (std::size_t i = 0; i < t.group_size; i += run) {
+    const Runs group = take_apart(type, file_row + begin / t.group_size * t.group_bytes);
+    for (std::size_t i = 0; i < t.group_size; i += group.run) {
       std::int32_t sum = 0, sum_a = 0;
-      for (std::size_t j = i; j < i + run; ++j) {
-        sum += (codes[j] - offset) * codes_a[begin + j];
+      for (std::size_t j = i; j < i + group.run; ++j) {
+        sum += (group.codes[j] - group.offset) * codes_a[begin + j];
         sum_a += codes_a[begin + j];
       }
-      const float da = activation == Activation::i8_group32
-                           ? load<float>(a + layout::group32_row(k).scale + (begin + i) / 32 * 4)
-                           : load<float>(a + layout::group256_row(k).scale + (begin + i) / 256 * 4);
-      acc = std::fma(static_cast<float>(sum), d[i / run] * da, acc);
+      const float da = load<float>(scales + (begin + i) / (ternary ? 256 : 32) * 4);
+      acc = std::fma(static_cast<float>(sum), group.d[i / group.run] * da, acc);
       if (type == WeightType::q4_k || type == WeightType::q5_k)
-        acc = std::fma(-min[i / run], da * static_cast<float>(sum_a), acc);
+        acc = std::fma(-group.min[i / group.run], da * static_cast<float>(sum_a), acc);
     }
   }
   return acc;
