@@ -228,7 +228,7 @@ void Session::announce_draining() {
 }
 
 bool Session::tick(Clock::time_point now) {
-  if (closing_) return write_progress_.has_value();
+  if (closing_) return false;  // the goodbye has a timer of its own
   const ServerOptions& options = hub_.options;
   bool again = false;
   if (!welcomed_) {

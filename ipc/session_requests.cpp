@@ -98,12 +98,13 @@ void Session::on_frame(std::string_view body) {
   if (!frame.ParseFromArray(body.data(), static_cast<int>(body.size())))
     return break_off(invalid("frame", "a frame of " + std::to_string(body.size()) +
                                           " bytes is not a ClientFrame: damaged, or a string in it is not UTF-8"));
-  const auto unserved = find_unserved(frame);
   const bool is_hello = frame.body_case() == v1::ClientFrame::kHello;
   if (welcomed_ == is_hello)
     return break_off(invalid(
         "hello", is_hello ? "a second Hello; it is sent once" : "the first frame of a connection must be Hello"));
-  if (unserved) {
+  // What a newer client adds to its Hello is passed over: Welcome tells it which version is spoken.
+  if (is_hello) return on_hello(frame.hello());
+  if (const auto unserved = find_unserved(frame)) {
     // Paths are told from the request on: the frame around it is no news to its sender.
     const std::size_t dot = unserved->path.find('.');
     Refusal refusal{.code = Outcome::unsupported,
@@ -111,12 +112,10 @@ void Session::on_frame(std::string_view body) {
                     .message = unserved->message,
                     .limit = {},
                     .retry_after = {}};
-    if (is_hello) return break_off(refusal);
     // Answering an open stream's number would look like that stream's end.
     const std::uint64_t stream = stream_of(frame);
     return refuse(streams_.contains(stream) ? 0 : stream, refusal);
   }
-  if (is_hello) return on_hello(frame.hello());
   on_request(frame);
 }
 

@@ -76,6 +76,9 @@ TEST_CASE("a client of a newer protocol is welcomed to ours") {
   RawClient client(server.path());
   v1::ClientFrame frame;
   frame.mutable_hello()->set_protocol(9);
+  frame.GetReflection()->MutableUnknownFields(&frame)->AddVarint(77, 1);
+  v1::Hello& hello = *frame.mutable_hello();
+  hello.GetReflection()->MutableUnknownFields(&hello)->AddLengthDelimited(57, "new");
   REQUIRE(client.send(frame));
   REQUIRE(client.expect().welcome().protocol() == 1);
 }
