@@ -23,6 +23,8 @@ using namespace layout;
 constexpr int kTileRows = 4;
 constexpr std::size_t kBlockRows = 48;
 constexpr std::size_t kBlockK = 256;
+// A row alone is multiplied faster than weights arrive: what comes this much later is fetched meanwhile.
+constexpr std::size_t kPrefetchBytes = 2048;
 constexpr std::size_t kHalf = kLine / 2;  // of a line: one vector, 8 rows
 
 // One panel's part of a block, ready to multiply.
@@ -31,6 +33,7 @@ struct alignas(64) Block {
   float d[kBlockK / 16][16];              // scale per run
   float min[kBlockK / 32][16];            // Q4_K, Q5_K
   const std::uint8_t* run[kBlockK / 16];  // the codes of each run: in `lines` or in the packed lines
+  const std::byte* ahead;                 // what to prefetch while this block is multiplied
 };
 
 inline const std::uint8_t* bytes(const std::byte* p) { return reinterpret_cast<const std::uint8_t*>(p); }
@@ -68,6 +71,7 @@ inline void unpack_nibbles(const std::uint8_t* from, std::uint8_t* to) {
 //                 for; -1: no offset
 
 struct Q8_0 {
+  static constexpr std::size_t kBlockBytes = 4 * kQ8_0Unit;
   static constexpr int kRunQuads = 8, kNarrowQuads = 1, kStartShift = -1;
   static constexpr bool kSigned = true, kHasMin = false, kRow256 = false;
   static std::size_t panel_bytes(std::size_t k) { return (k + 63) / 64 * kQ8_0Unit; }
@@ -81,6 +85,7 @@ struct Q8_0 {
 };
 
 struct Q4_0 {
+  static constexpr std::size_t kBlockBytes = 4 * kQ4_0Unit;
   static constexpr int kRunQuads = 8, kNarrowQuads = 8, kStartShift = 4;
   static constexpr bool kSigned = false, kHasMin = false, kRow256 = false;
   static std::size_t panel_bytes(std::size_t k) { return (k + 63) / 64 * kQ4_0Unit; }
@@ -106,6 +111,7 @@ inline void unpack_scales_and_mins(const std::byte* unit, Block& out) {
 }
 
 struct Q4_K {
+  static constexpr std::size_t kBlockBytes = kQ4_KUnit;
   static constexpr int kRunQuads = 8, kNarrowQuads = 8, kStartShift = -1;
   static constexpr bool kSigned = false, kHasMin = true, kRow256 = false;
   static std::size_t panel_bytes(std::size_t k) { return k / 256 * kQ4_KUnit; }
@@ -121,6 +127,7 @@ struct Q4_K {
 };
 
 struct Q5_K {
+  static constexpr std::size_t kBlockBytes = kQ5_KUnit;
   static constexpr int kRunQuads = 8, kNarrowQuads = 4, kStartShift = -1;
   static constexpr bool kSigned = false, kHasMin = true, kRow256 = false;
   static std::size_t panel_bytes(std::size_t k) { return k / 256 * kQ5_KUnit; }
@@ -151,6 +158,7 @@ struct Q5_K {
 };
 
 struct Q6_K {
+  static constexpr std::size_t kBlockBytes = kQ6_KUnit;
   static constexpr int kRunQuads = 4, kNarrowQuads = 2, kStartShift = 2;
   static constexpr bool kSigned = false, kHasMin = false, kRow256 = false;
   static std::size_t panel_bytes(std::size_t k) { return k / 256 * kQ6_KUnit; }
@@ -187,6 +195,7 @@ struct Q6_K {
 };
 
 struct TQ {
+  static constexpr std::size_t kBlockBytes = kTQUnit;
   static constexpr int kRunQuads = 64, kNarrowQuads = 32, kStartShift = 0;
   static constexpr bool kSigned = false, kHasMin = false, kRow256 = true;
   static std::size_t panel_bytes(std::size_t k) { return k / 256 * kTQUnit; }
@@ -267,6 +276,11 @@ inline void multiply_tile(const Block& block, const std::byte* a, const RowLayou
   const std::byte* scaled_sum = a + row.scaled_sum + block_index * kRunsPerBlock * 4;
   const std::byte* start = a + row.start + block_index * kRunsPerBlock * 4;
   for (std::size_t run = 0; run < num_runs; ++run, codes += 4 * Type::kRunQuads) {
+    if constexpr (R == 1) {
+      constexpr std::size_t kBytes = round_up(Type::kBlockBytes / kRunsPerBlock, kLine);
+      for (std::size_t i = run * kBytes; i < (run + 1) * kBytes; i += kLine)
+        _mm_prefetch(reinterpret_cast<const char*>(block.ahead + i), _MM_HINT_T0);
+    }
     __m256i sums[R][2];
     for (int r = 0; r < R; ++r) {
       const std::size_t at = static_cast<std::size_t>(r) * row.stride + 4 * run;
@@ -320,12 +334,14 @@ template <class Type>
 void multiply_panel(const MatrixView& matrix, std::size_t panel, const std::byte* a, const RowLayout& row,
                     std::size_t num_rows, float* out, std::size_t out_stride) {
   const std::byte* weights = matrix.body + panel * Type::panel_bytes(matrix.k);
+  constexpr std::size_t kBlocksAhead = (kPrefetchBytes + Type::kBlockBytes - 1) / Type::kBlockBytes;
   Block block;
   alignas(64) float acc[kBlockRows * kPanelRows];
   for (std::size_t i = 0; i < num_rows * kPanelRows; i += 8) _mm256_store_ps(acc + i, _mm256_setzero_ps());
   for (std::size_t index = 0; index * kBlockK < matrix.k; ++index) {
     const std::size_t rest = matrix.k - index * kBlockK;
     const std::size_t count = rest < kBlockK ? rest : kBlockK;
+    block.ahead = weights + (index + kBlocksAhead) * Type::kBlockBytes;  // past the end: only a prefetch
     Type::unpack(weights, index, count / 32, block);
     multiply_rows<Type>(block, a, row, index, count / 4 / Type::kRunQuads, num_rows, acc);
   }
