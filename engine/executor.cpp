@@ -189,7 +189,7 @@ Finish Executor::State::take(Sequence& sequence, SampledToken token, std::vector
     return std::find(ids.begin(), ids.end(), token.id) != ids.end();
   };
   if (is_in(params.stop_ids)) return Finish::stop_id;
-  if (!params.ignore_eos && is_in(model.end_ids())) return Finish::eos;
+  if (is_in(model.end_ids())) return Finish::eos;  // never drawn with ignore_eos
   sequence.tokens.push_back(token.id);
   sequence.sampler.accept(token.id);
   out.push_back(std::move(token));

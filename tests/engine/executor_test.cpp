@@ -139,7 +139,9 @@ TEST_CASE("a seeded stream resumes with the tokens it would have had") {
 
 TEST_CASE("a truncated sequence goes on as if the rest had never been") {
   Engine e;
-  e.open(1, greedy_params(12));
+  auto params = greedy_params(12);
+  params.repeat_penalty = 1.5f;  // what is forgotten must not be punished either
+  e.open(1, params);
   const auto all = e.run(1).first;
   e.executor.truncate(1, static_cast<std::uint32_t>(kPrompt.size()) + 5);
   CHECK(e.executor.num_known(1) == kPrompt.size() + 5);
@@ -198,6 +200,25 @@ TEST_CASE("blocks come with the step that needs them, and may be swapped for equ
   e.executor.swap_block(2, 0, 77);
   e.executor.step({.items = {{.sequence = 2, .num_tokens = 8, .output = Output::sample, .new_blocks = {9}}}}, e.result);
   CHECK(e.run(2).first == expected);
+}
+
+TEST_CASE("a token is drawn from the same bits whether its prompt came whole or in two steps") {
+  Engine e;
+  auto params = greedy_params(4);
+  params.num_logprobs = 5;
+  const auto prompt = random_tokens(70, 2048, 4);
+  e.open(1, params, prompt);
+  const auto whole = e.sample(1).tokens.at(0);
+  e.open(2, params, prompt, 0, 8);
+  e.executor.step({.items = {{.sequence = 2, .num_tokens = 69, .output = Output::none, .new_blocks = {}}}}, e.result);
+  const auto split = e.sample(2).tokens.at(0);
+  CHECK(split.id == whole.id);
+  CHECK(split.logprob == whole.logprob);
+  REQUIRE(whole.top.size() == 5);
+  for (std::size_t i = 0; i < 5; ++i) {
+    CHECK(split.top[i].id == whole.top[i].id);
+    CHECK(split.top[i].logprob == whole.top[i].logprob);
+  }
 }
 
 TEST_CASE("closing forgets a sequence; unknown ids are ignored") {
