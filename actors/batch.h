@@ -63,7 +63,6 @@ class Batch {
   void turn(TimePoint now);
   [[nodiscard]] std::vector<LeaseMessage> take_leases();  // for the keeper, in order; maybe none
   [[nodiscard]] std::shared_ptr<StepWork> take_work();    // for the worker; null: nothing
-  [[nodiscard]] bool step_running() const { return step_running_; }
   [[nodiscard]] std::size_t num_requests() const { return requests_.size(); }
 
  private:
