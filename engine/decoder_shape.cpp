@@ -1,7 +1,6 @@
 // The sizes of a decoder, from the metadata of its file.
 #include <cmath>
 #include <filesystem>
-#include <map>
 #include <optional>
 #include <string>
 

@@ -1,7 +1,6 @@
 #include "engine/decoder_weights.h"
 
 #include <algorithm>
-#include <cinttypes>
 #include <cstring>
 #include <map>
 #include <set>
@@ -211,12 +210,6 @@ CacheSpec cache_spec_of(const ModelInfo& info, kernels::KvType type) {
 }
 
 }  // namespace
-
-std::uint64_t CacheSpec::bytes_per_token() const {
-  std::uint64_t bytes = 0;
-  for (const CacheGroup& group : groups) bytes += group.bytes_per_block / kBlockSize;
-  return bytes;
-}
 
 Result<DecoderWeights> load_decoder(const ModelFile& file, const DecoderTraits& traits, const ModelOptions& options) {
   auto shape = read_decoder_shape(file, traits, options);
