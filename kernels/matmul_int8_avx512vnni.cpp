@@ -3,7 +3,7 @@
 // Blocks of 256 k of two panels are unpacked to unsigned bytes on the stack (Q8_0 is read in place) and
 // multiplied with tiles of 6 rows: 12 int32 and 12 float32 accumulators, one broadcast of an activation
 // quad serves two `vpdpbusd`. The float32 chains of up to 48 rows wait in an L1-sized buffer while the
-// next block is unpacked, so unpacking costs 2-5 % of a large product, and a single row streams the
+// next block is unpacked, so unpacking costs some 7 % of a large product, and a single row streams the
 // weights once at memory speed. Every output goes through the same instructions whatever the tile.
 #include <immintrin.h>
 
