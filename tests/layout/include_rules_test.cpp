@@ -19,7 +19,7 @@ const fs::path kRoot = TROUPE_SOURCE_DIR;
 // Which folders of ours a folder may reach. `config` is visible to all and reaches none.
 const std::map<std::string, std::set<std::string>> kMayReach = {
     {"config", {}},
-    {"kernels", {}},
+    {"kernels", {"config"}},
     {"cache", {"config"}},
     {"scheduler", {"cache", "config"}},
     {"engine", {"cache", "kernels", "config"}},
