@@ -11,7 +11,8 @@ namespace {
 
 using engine::Team;
 
-constexpr std::uint32_t kChunks[] = {1, 7, 31, 32, 33};
+const std::vector<std::uint32_t> kChunks =
+    kSlow ? std::vector<std::uint32_t>{7} : std::vector<std::uint32_t>{1, 7, 31, 32, 33};
 
 std::string differences(const Difference& actual, const Tolerance& allowed) {
   return "max " + std::to_string(actual.max_abs) + " (allowed " + std::to_string(allowed.max_abs) + "), RMS " +
@@ -111,7 +112,7 @@ TEST_CASE("golden models give the expected logits and choices, whole, in chunks 
 }
 
 TEST_CASE("golden models: 1,100 random tokens agree with the reference kernels") {
-  constexpr std::uint32_t kTokens = kSlow ? 300 : 1100;
+  constexpr std::uint32_t kTokens = kSlow ? 150 : 1100;
   for (const std::string& name : golden_names()) {
     const auto golden = load_golden(name);
     if (!golden) return;
