@@ -44,9 +44,10 @@ class BenchRun {
       : executor_(model, team), test_(test), length_(test.depth + std::max(test.num_prompt, 1u)) {
     std::mt19937_64 random(kTokenSeed);
     tokens_.resize(test.batch);
-    for (std::vector<TokenId>& tokens : tokens_)
-      for (std::uint32_t i = 0; i < length_; ++i)
-        tokens.push_back(static_cast<TokenId>(random() % model.info().vocab_size));
+    for (std::vector<TokenId>& tokens : tokens_) {
+      tokens.resize(length_);
+      for (TokenId& token : tokens) token = static_cast<TokenId>(random() % model.info().vocab_size);
+    }
     if (test.depth > 0) fill_depth();
   }
 
@@ -62,6 +63,7 @@ class BenchRun {
       }
     } else {
       std::vector<engine::StepItem> items;
+      items.reserve(ids.size());
       for (const SequenceId id : ids) items.push_back(item(id, 1, engine::Output::sample));
       for (std::uint32_t i = 0; i < test_.num_gen; ++i) step(items, round);
     }

@@ -45,7 +45,8 @@ std::string aligned(const std::vector<std::pair<std::string, std::string>>& line
   std::size_t width = 0;
   for (const auto& [label, value] : lines) width = std::max(width, label.size());
   std::string out;
-  for (const auto& [label, value] : lines) out += label + std::string(width - label.size() + 2, ' ') + value + '\n';
+  for (const auto& [label, value] : lines)
+    out.append(label).append(width - label.size() + 2, ' ').append(value).append("\n");
   return out;
 }
 

@@ -54,7 +54,7 @@ Error missing_value(const std::string& what) {
 CLI::Option* add(CLI::App& app, const Option& option) {
   std::string names;
   for (const std::string& spelling : option.spellings())
-    if (!is_long_with_one_dash(spelling)) names += (names.empty() ? "" : ",") + spelling;
+    if (!is_long_with_one_dash(spelling)) names.append(names.empty() ? "" : ",").append(spelling);
   // An empty placeholder means a switch: it takes no value, but --name=false is understood.
   if (option.value.empty()) return app.add_flag(names)->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   CLI::Option* added = app.add_option(names, CLI::callback_t([](const CLI::results_t&) { return true; }));

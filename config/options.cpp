@@ -9,8 +9,6 @@
 #include "config/flags.h"
 #include "config/values.h"
 
-extern char** environ;
-
 namespace troupe::config {
 namespace {
 
