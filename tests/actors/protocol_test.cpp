@@ -115,7 +115,7 @@ TEST_CASE("protocol: an idle server does nothing at all") {
 
 TEST_CASE("protocol: cancelled at any event, a stream ends at once and everything comes back") {
   const auto model = load_model(32);
-  for (std::size_t when = 0; when < 120; when += 3) {
+  for (std::size_t when = 0; when < 120; when += 3 * kThinning) {
     INFO("after " << when << " events");
     Stage stage;
     stage.serve(model);
@@ -183,7 +183,7 @@ TEST_CASE("protocol: whoever dies after whichever event, every stream gets what 
   const auto model = load_model(12);  // few enough to preempt
   const Outcomes undisturbed = serve_three(model, std::nullopt, ~std::size_t{0});
   for (const Role role : {Role::intake, Role::keeper, Role::worker, Role::batcher}) {
-    for (std::size_t when = 0; when < undisturbed.events; when += 5) {
+    for (std::size_t when = 0; when < undisturbed.events; when += 5 * kThinning) {
       INFO("role " << static_cast<int>(role) << " after " << when << " events");
       CHECK(serve_three(model, role, when) == undisturbed);
     }
