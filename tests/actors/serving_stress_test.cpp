@@ -169,7 +169,7 @@ TEST_CASE("stress: whatever happens, streams get a beginning of what they get al
     life.check(reference);
     preemptions += life.preemptions();
   }
-  CHECK(preemptions > 10 / kThinning);
+  if (kThinning == 1) CHECK(preemptions > 10);  // so the scarcity is real
 }
 
 }  // namespace
