@@ -32,11 +32,17 @@ chmod 700 "$work"
 export TROUPE_HOST=unix://$work/troupe.sock
 "$troupe" serve --socket "$work/troupe.sock" 2>"$work/server.log" &
 server=$!
-for _ in $(seq 100); do
-  "$troupe" status >/dev/null 2>&1 && break
-  kill -0 "$server" 2>/dev/null || { cat "$work/server.log" >&2; exit 1; }
+ready=
+for _ in $(seq 300); do
+  if "$troupe" status >/dev/null 2>&1; then ready=yes; break; fi
+  kill -0 "$server" 2>/dev/null || break
   sleep 0.1
 done
+if [ -z "$ready" ]; then
+  say "The server did not get ready; its log:"
+  cat "$work/server.log" >&2
+  exit 1
+fi
 cat "$work/server.log" >&2
 
 step "4. One client: \"Once upon a time\""

@@ -42,17 +42,17 @@ function(troupe_isa_source file)
 endfunction()
 
 # troupe_test(name SOURCES a_test.cpp ... LIBS x y [LABELS l]): one Catch2 program, one ctest entry.
-# TROUPE_SHARED_DIR names the folder with reference data; tests skip what is not there.
+# Tests run in the top folder: reference data is looked for in ../shared, or where TROUPE_SHARED_DIR says, and
+# tests skip what is not there.
 function(troupe_test name)
   cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;LIBS;LABELS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ${ARG_LIBS} troupe_catch_main)
   target_compile_definitions(${name} PRIVATE TROUPE_TEST_DATA="${CMAKE_SOURCE_DIR}/tests/data"
                                              TROUPE_MODELS="${CMAKE_SOURCE_DIR}/models")
-  add_test(NAME ${name} COMMAND ${name})
+  add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 600)
   endif()
-  set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}"
-    ENVIRONMENT "TROUPE_SHARED_DIR=${CMAKE_SOURCE_DIR}/../shared")
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
 endfunction()

@@ -49,8 +49,9 @@ const std::vector<LibraryRule> kLibraries = {
 
 // Plain logic holds no thread, clock or lock: a test can replay any moment.
 const std::set<std::string> kPlainFolders = {"scheduler", "cache"};
-const std::set<std::string> kNotPlain = {"thread", "mutex", "shared_mutex", "condition_variable", "atomic",
-                                         "chrono", "future",  "ctime"};
+const std::set<std::string> kNotPlain = {"thread", "mutex",   "shared_mutex", "condition_variable", "atomic",
+                                         "chrono", "future",  "ctime",        "stop_token",         "semaphore",
+                                         "latch",  "barrier", "random",       "pthread.h"};
 
 std::vector<std::string> includes_of(const fs::path& file) {
   static const std::regex line(R"(^\s*#\s*include\s*[<"]([^>"]+)[>"].*)");
@@ -115,6 +116,16 @@ TEST_CASE("a library is known only in its folders, however it is included") {
         }
 }
 
+TEST_CASE("ipc knows of the actors only what the gateway shows") {
+  const std::set<std::string> shown = {"actors/gateway.h", "actors/request.h"};
+  for (const fs::path& file : sources_of("ipc"))
+    for (const std::string& include : reachable(file)) {
+      if (!starts_with(include, "actors/")) continue;
+      INFO(fs::relative(file, kRoot).string() << " reaches " << include);
+      CHECK(shown.contains(include));
+    }
+}
+
 TEST_CASE("scheduler and cache hold no thread, clock or lock, not even through a header") {
   for (const std::string& folder : kPlainFolders)
     for (const fs::path& file : sources_of(folder))
@@ -124,8 +135,9 @@ TEST_CASE("scheduler and cache hold no thread, clock or lock, not even through a
       }
 }
 
-TEST_CASE("what is compiled for a newer CPU shares no header that has inline code") {
-  // A shared inline function compiled with AVX-512 can replace the plain one at link time.
+TEST_CASE("what is compiled for a newer CPU includes kernels' headers and C's alone") {
+  // An inline function of the C++ library compiled with AVX-512 could replace the plain one at link time;
+  // tests/layout/isa_objects.sh looks at the symbols themselves.
   static const std::regex isa(R"(.*_(avx2|avxvnni|avx512|avx512vnni|amx)\.cpp)");
   std::size_t num_files = 0;
   for (const fs::path& file : sources_of("kernels")) {
