@@ -46,19 +46,24 @@ std::vector<float> with_strangers(const engine::LoadedModel& model, Team& team, 
   return result.items.back().logits;
 }
 
-// With the expected tokens fed, each choice is the expected one where the margin leaves no doubt.
+// With the expected tokens fed, each choice is the expected one where the margin leaves no doubt. That must be so often
+// enough: with the tolerances and margins of these files it is at 8 of 24 tokens or more, and at all of F32 files'.
 void require_greedy(const engine::LoadedModel& model, Team& team, const GoldenPrompt& prompt, double min_margin) {
+  constexpr std::size_t kMinChecked = 8;
   std::vector<TokenId> tokens = prompt.tokens;
   tokens.insert(tokens.end(), prompt.greedy.begin(), prompt.greedy.end() - 1);
   const auto logits = engine::evaluate(model, team, tokens);
   REQUIRE(logits);
   const std::size_t vocab = model.info().vocab_size;
+  std::size_t num_checked = 0;
   for (std::size_t i = 0; i < prompt.greedy.size(); ++i) {
     if (prompt.greedy_margin[i] <= min_margin) continue;
+    ++num_checked;
     const auto row = logits->begin() + static_cast<std::ptrdiff_t>((prompt.tokens.size() - 1 + i) * vocab);
     INFO("greedy token " << i);
     CHECK(std::max_element(row, row + static_cast<std::ptrdiff_t>(vocab)) - row == prompt.greedy[i]);
   }
+  CHECK(num_checked >= kMinChecked);
 }
 
 void check_prompt(const engine::LoadedModel& model, Team& team, const GoldenPrompt& prompt, const Tolerance& tolerance,
@@ -87,9 +92,12 @@ void check_model(const std::string& name) {
   const Tolerance rounded_tolerance =
       golden->quantised ? golden->tolerance("rounded_activations_vs_exact") : float_tolerance;
 
-  // The exact logits of the second prompt are not among the data: the plainest kernels stand in for them,
-  // and must be as far from llama.cpp's as its own rounding is allowed to be.
-  std::vector<float> second_exact;
+  // F32 files have llama.cpp's logits of both prompts, and those are the reference. Of quantised files the exact logits
+  // of the second prompt are not among the data: the reference kernels, held to the exact ones of the first prompt,
+  // stand in for them. llama.cpp's own logits lie within the rounded tolerance of exact ones, and so must everybody
+  // else's: any two within it are at most twice as far apart.
+  const Tolerance from_rounded{2 * rounded_tolerance.max_abs, 2 * rounded_tolerance.rms};
+  std::vector<float> second_expected = golden->quantised ? std::vector<float>() : second.logits;
   for (const kernels::KernelTable* table : kernels::supported_tables()) {
     INFO(name << ", " << table->name);
     const auto model = load_model(golden->model_path, std::string(table->name));
@@ -97,13 +105,14 @@ void check_model(const std::string& name) {
     const Tolerance& tolerance = is_reference ? float_tolerance : rounded_tolerance;
     check_prompt(*model, team, first, tolerance, first.logits);
     require_greedy(*model, team, first, 4 * tolerance.rms);
-    if (is_reference) {
-      second_exact = *engine::evaluate(*model, team, second.tokens);
-      require_within(second_exact, second.logits, rounded_tolerance);
+    if (golden->quantised) {
+      const auto logits = engine::evaluate(*model, team, second.tokens);
+      REQUIRE(logits);
+      require_within(*logits, second.logits, is_reference ? rounded_tolerance : from_rounded);
+      if (is_reference) second_expected = *logits;
     }
-    check_prompt(*model, team, second, tolerance, second_exact);
-    if (!golden->quantised) require_within(second_exact, second.logits, float_tolerance);
-    require_greedy(*model, team, second, 4 * rounded_tolerance.rms);
+    check_prompt(*model, team, second, tolerance, second_expected);
+    require_greedy(*model, team, second, 4 * tolerance.rms);
   }
 }
 
@@ -117,7 +126,9 @@ TEST_CASE("golden models: 1,100 random tokens agree with the reference kernels")
     const auto golden = load_golden(name);
     if (!golden) return;
     Tolerance rounded = golden->tolerance(golden->quantised ? "rounded_activations_vs_exact" : "f32_vs_logits");
-    rounded.max_abs *= 2;  // the largest of 25 times as many logits as the tolerance was taken from
+    // The tolerance was taken from 43 positions; the largest difference of 1,100 is a rarer one. Measured: at most 0.69
+    // of the tolerance in every file but bitnet-scale-TQ2_0, where it is 1.004 of 0.99. The RMS needs no such room.
+    rounded.max_abs *= 1.1;
     Team team(2);
     std::vector<float> reference;
     for (const kernels::KernelTable* table : kernels::supported_tables()) {
