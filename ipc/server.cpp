@@ -135,7 +135,7 @@ void Server::Impl::close_all() {
   asio::error_code ignored;
   acceptor.close(ignored);
   retry.cancel();
-  hub.disarm_tick();
+  hub.stop_ticking();
   hub.on_empty = nullptr;
   const std::vector<std::shared_ptr<Session>> all(hub.sessions.begin(), hub.sessions.end());
   for (const auto& session : all) session->close();

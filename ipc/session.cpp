@@ -40,7 +40,7 @@ void Hub::forget(const std::shared_ptr<Session>& session) {
 }
 
 void Hub::arm_tick() {
-  if (std::exchange(tick_armed_, true)) return;
+  if (stopped_ || std::exchange(tick_armed_, true)) return;
   using std::chrono::milliseconds;
   const milliseconds shortest = std::min(options.hello_timeout, options.stall_timeout);
   tick_timer_.expires_after(std::clamp(shortest / 4, milliseconds(5), milliseconds(1000)));
@@ -50,7 +50,10 @@ void Hub::arm_tick() {
   });
 }
 
-void Hub::disarm_tick() { tick_timer_.cancel(); }
+void Hub::stop_ticking() {
+  stopped_ = true;
+  tick_timer_.cancel();
+}
 
 void Hub::tick() {
   const Clock::time_point now = Clock::now();

@@ -32,9 +32,10 @@ class Session;
 struct Hub {
   explicit Hub(ServerOptions server_options);
 
-  // Asks for a look at every session's deadlines soon. Nothing ticks while nobody asks.
+  // Asks for a look at every session's deadlines soon. Nothing ticks while nobody asks, or once stopped:
+  // a write that ends just before its connection is closed would keep the io thread for another tick.
   void arm_tick();
-  void disarm_tick();
+  void stop_ticking();
   void forget(const std::shared_ptr<Session>& session);
 
   asio::io_context io{1};
@@ -52,6 +53,7 @@ struct Hub {
 
   asio::steady_timer tick_timer_;
   bool tick_armed_ = false;
+  bool stopped_ = false;
 };
 
 class Session : public std::enable_shared_from_this<Session> {

@@ -54,7 +54,10 @@ class FakeGateway final : public actors::Gateway {
     sink->end(std::move(end));
   }
   void credit(actors::RequestId id, std::uint64_t tokens) override {
-    change([&] { return credit_[id] += tokens; });
+    change([&] {
+      ++num_credit_calls_;
+      return credit_[id] += tokens;
+    });
   }
   actors::Readiness readiness() const override { return actors::Readiness::ready; }
   double load_fraction() const override { return 1; }
@@ -74,6 +77,7 @@ class FakeGateway final : public actors::Gateway {
   // Each byte is a token; answered on the caller's thread.
   void tokenize(std::string text, engine::EncodeOptions,
                 std::function<void(Result<std::vector<TokenId>>)> done) override {
+    if (const auto error = change([&] { return text_error_; })) return done(*error);
     std::vector<TokenId> ids;
     for (const char c : text) ids.push_back(static_cast<unsigned char>(c));
     done(std::move(ids));
@@ -108,6 +112,13 @@ class FakeGateway final : public actors::Gateway {
     const std::lock_guard lock(mutex_);
     return submitted_.size();
   }
+  std::size_t num_credit_calls() {
+    const std::lock_guard lock(mutex_);
+    return num_credit_calls_;
+  }
+  void fail_texts(Error error) {
+    change([&] { return text_error_ = std::move(error); });
+  }
   void keep_streams_on_cancel() { ends_on_cancel_ = false; }
 
  private:
@@ -116,6 +127,8 @@ class FakeGateway final : public actors::Gateway {
   std::vector<Submitted> submitted_;
   std::vector<actors::RequestId> cancelled_;
   std::map<actors::RequestId, std::uint64_t> credit_;
+  std::size_t num_credit_calls_ = 0;
+  std::optional<Error> text_error_;
   std::function<void()> drained_;
   bool ends_on_cancel_ = true;
 };

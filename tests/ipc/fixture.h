@@ -1,6 +1,9 @@
 // A server on a private socket over a gateway that the test plays.
 #pragma once
 
+#include <sys/stat.h>
+#include <sys/wait.h>
+
 #include <future>
 #include <memory>
 #include <string>
@@ -24,11 +27,40 @@ struct FakeServer {
     if (server) server->stop();  // before the gateway goes
   }
   const std::string& path() const { return server->socket_path(); }
+  // Opens the folder, which is private otherwise, to other users.
+  void let_others_reach() const { REQUIRE(::chmod(dir.path().c_str(), 0711) == 0); }
 
   TempDir dir;
   FakeGateway gateway;
   std::unique_ptr<Server> server;
 };
+
+enum class Knock { welcomed, refused, failed };
+
+// What a child process of that uid hears on connecting and saying Hello. Only root can ask.
+inline Knock knock_as(uid_t uid, const std::string& path) {
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    // Only what is safe after fork() in a threaded program: plain calls, and no exceptions of the test's.
+    if (::setgid(uid) != 0 || ::setuid(uid) != 0) ::_exit(3);
+    const int fd = ::socket(AF_UNIX, SOCK_STREAM, 0);
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::memcpy(address.sun_path, path.data(), path.size());
+    if (::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) ::_exit(4);
+    const char hello[] = "\x04\x00\x00\x00\x0a\x02\x08\x01";
+    (void)!::send(fd, hello, 8, MSG_NOSIGNAL);
+    unsigned char answer[8] = {};
+    const ssize_t size = ::recv(fd, answer, sizeof(answer), MSG_WAITALL);
+    if (size != 8) ::_exit(5);
+    ::_exit(answer[4] == 0x0a ? 0 : answer[4] == 0x22 ? 1 : 2);  // the field number of welcome, refused
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  if (!WIFEXITED(status) || WEXITSTATUS(status) > 1) return Knock::failed;
+  return WEXITSTATUS(status) == 0 ? Knock::welcomed : Knock::refused;
+}
 
 inline actors::TokenRun run_of(std::uint64_t first, std::vector<TokenId> ids, std::string text) {
   actors::TokenRun run;

@@ -1,7 +1,4 @@
 // What a connection may not do, and that it costs nobody else anything.
-#include <sys/stat.h>
-#include <sys/wait.h>
-
 #include <random>
 #include <string>
 
@@ -196,32 +193,9 @@ TEST_CASE("a uid that is not listed is refused, a listed one is served") {
     return;
   }
   FakeServer server({.allow_uids = {23456}});
-  ::chmod(server.dir.path().c_str(), 0711);
-  // What a child of that uid hears: 0 welcome, 1 refused for permission, 2 anything else.
-  const auto knock = [&](uid_t uid) {
-    const pid_t child = ::fork();
-    REQUIRE(child >= 0);
-    if (child == 0) {
-      // Only what is safe after fork() in a threaded program: plain calls, and no exceptions of the test's.
-      if (::setgid(uid) != 0 || ::setuid(uid) != 0) ::_exit(3);
-      const int fd = ::socket(AF_UNIX, SOCK_STREAM, 0);
-      sockaddr_un address{};
-      address.sun_family = AF_UNIX;
-      std::memcpy(address.sun_path, server.path().data(), server.path().size());
-      if (::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) ::_exit(4);
-      const char hello[] = "\x04\x00\x00\x00\x0a\x02\x08\x01";
-      (void)!::send(fd, hello, 8, MSG_NOSIGNAL);
-      unsigned char answer[8] = {};
-      const ssize_t size = ::recv(fd, answer, sizeof(answer), MSG_WAITALL);
-      if (size != 8) ::_exit(5);
-      ::_exit(answer[4] == 0x0a ? 0 : answer[4] == 0x22 ? 1 : 2);  // the field number of welcome, refused
-    }
-    int status = 0;
-    REQUIRE(::waitpid(child, &status, 0) == child);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  };
-  REQUIRE(knock(23456) == 0);
-  REQUIRE(knock(34567) == 1);
+  server.let_others_reach();
+  REQUIRE(knock_as(23456, server.path()) == Knock::welcomed);
+  REQUIRE(knock_as(34567, server.path()) == Knock::refused);
 }
 
 TEST_CASE("a client that disappears has all its streams cancelled, and nobody else's") {
