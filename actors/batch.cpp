@@ -135,7 +135,7 @@ void Batch::apply(Live& live, const cache::LeaseAnswer& answer) {
 void Batch::step_ended(const engine::StepResult& result, TimePoint now) {
   TROUPE_ASSERT(step_running_ && result.epoch == options_.epoch && result.step == step_);
   step_running_ = false;
-  retry();
+  if (std::exchange(release_waits_, false)) retry();
   leases_.push_back(StepEnded{.epoch = result.epoch, .step = result.step});
   for (const engine::ItemResult& row : result.items) {
     Live* live = find_sequence(row.sequence);
@@ -199,7 +199,8 @@ void Batch::committed(Live& live, const cache::Committed& answer) {
     if (live.table[index] == answer.blocks[i]) continue;
     live.table[index] = answer.blocks[i];
     swaps_.push_back({.sequence = live.sequence, .index = index, .block = answer.blocks[i]});
-    planner_.retry_denied();  // the replaced block comes back
+    live.displaced = true;
+    planner_.retry_denied();  // its own next Extend gives the replaced block back first
   }
 }
 
@@ -207,6 +208,7 @@ void Batch::park(Live& live) {
   live.parked = true;
   planner_.park(live.sequence);
   leases_.push_back(cache::Yield{.key = next_key(live)});
+  something_came_back_ = true;  // the headroom for its next block
   streams_.set_state(live.request(), live.generation(), RequestState::parked);
 }
 
@@ -230,12 +232,14 @@ void Batch::leave_the_cache(Live& live) {
     }
     std::erase_if(swaps_, [&](const BlockSwap& swap) { return swap.sequence == live.sequence; });
   }
+  if (step_running_ && live.last_step == step_) release_waits_ = true;
   retry();
   sequences_.erase(live.sequence);
   live.sequence = 0;
   live.number = live.seen = 0;
   live.last_step = 0;
   live.parked = false;
+  live.displaced = false;
   live.table.clear();
   live.new_blocks.clear();
 }
@@ -330,6 +334,8 @@ scheduler::Demand Batch::demand_of(const Live& live) const {
 }
 
 cache::LeaseKey Batch::next_key(Live& live) {
+  // The keeper now learns that a replaced block is not read any more.
+  if (std::exchange(live.displaced, false)) retry();
   return {.epoch = options_.epoch, .sequence = live.sequence, .number = ++live.number, .seen = live.seen};
 }
 

@@ -111,6 +111,7 @@ class Batch {
   SequenceId last_sequence_ = 0;
   std::uint64_t step_ = 0;
   bool step_running_ = false;
+  bool release_waits_ = false;        // a Release was sent that waits for the running step
   bool something_came_back_ = false;  // since the last Acquire was sent
   bool predictions_fresh_ = false;
   bool predictions_asked_ = false;

@@ -20,11 +20,14 @@ void Batch::queue_again(Live& live) {
   queue_.push_back_preempted(live.request(), demand_of(live));
 }
 
-// One at a time: who was told that blocks are lacking, the oldest first, then the queue.
+// One at a time: who was told that blocks are lacking, the oldest first, then the queue, unless it is more urgent.
 void Batch::admit() {
   if (planner_.starved() || num_at(Place::asking) > 0) return;
   Live* lacking = oldest_lacking();
   if (!lacking) return admit_from_queue();
+  if (!queue_.empty() && planner_.has_room() && find(*queue_.peek())->rank.priority < lacking->rank.priority) {
+    return admit_from_queue();
+  }
   if (!something_came_back_) {
     // An older request need not wait until younger ones end by themselves.
     const auto victim = step_running_ ? std::nullopt : planner_.victim_for(lacking->rank);

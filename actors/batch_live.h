@@ -33,6 +33,7 @@ struct Batch::Live {
   std::uint32_t seen = 0;       // of the last answer applied
   std::uint64_t last_step = 0;  // planned with it
   bool parked = false;
+  bool displaced = false;  // a Committed replaced a block, and the keeper does not know that we know
   std::vector<BlockId> table;
   std::vector<BlockId> new_blocks;  // the end of `table` that the worker has not been told of
 };

@@ -99,7 +99,6 @@ void StepPlanner::plan(std::uint64_t step, std::uint64_t epoch, StepPlan& out) {
 }
 
 void StepPlanner::advance(SequenceId sequence, std::uint32_t num_sampled) {
-  retry_denied();  // a step has ended: what waited for that is free now
   Entry* entry = find(sequence);
   if (entry == nullptr) return;
   TROUPE_ASSERT(entry->planned > 0);
@@ -137,7 +136,7 @@ void StepPlanner::needs(std::vector<BlockNeed>& out) {
   for (Entry& entry : entries_) {
     const std::uint32_t missing = missing_blocks(entry);
     if (entry.parked || missing == 0) continue;
-    const bool is_retry = entry.asking == Asking::denied && entry.may_retry;
+    const bool is_retry = entry.asking == Asking::denied && (entry.may_retry || entry.num_available > 0);
     if (entry.asking == Asking::no || is_retry) {
       out.push_back({entry.sequence, is_retry ? std::min(missing, std::max(entry.num_available, 1u)) : missing});
       entry.asking = Asking::asked;

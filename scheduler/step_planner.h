@@ -17,23 +17,26 @@
 //   1. admission, while has_room() and !starved() and no Acquire is unanswered: pick from the RequestQueue, send
 //      Acquire{want = initial_blocks(known), headroom = num_running()}. On Acquired open the sequence in the worker
 //      and add() it; on Wait keep it aside (it does not count as running; bound their number); on Short it is the
-//      next to admit, before any picked one, the oldest of several first. Ask again once something came back since
-//      the Acquire was sent (a release or the end of a step; the denial may be older than that), or, when no step is
-//      running, after preempting victim_for(its rank).
+//      next to admit, before any picked one but those of a better priority, the oldest of several first. Ask again once
+//      something came back since the Acquire was sent (the denial may be older than that), or, when no step is running,
+//      after preempting victim_for(its rank). The mere end of a step is not something: asked again after each, a
+//      request would still wait for its answer whenever somebody could be preempted for it.
 //   2. needs(): send an Extend for each. grant() or deny() as the answers come. Needs look a step ahead, so the
 //      answers usually arrive while a step runs.
 //   3. if no step is running and there is a victim(): remove() it, close it in the worker, send
 //      Release{after_step = last step planned with it} and put its request back into the queue with its old rank and
 //      its tokens so far. needs() then lets the oldest ask first; messages keep their order, so it is served first.
 //   4. if no step is running: plan(); if it has items, run it.
-//   On StepResult: LeaseBook::step_done; for each item advance(sequence, number of tokens sampled); emit; then
-//   newly_full(): Commit these blocks (known tokens [first * kBlockSize, ...)). Ended sequences: remove(), then
-//   Release{after_step = this step}. Committed: swap the entries it names before the next plan, and retry_denied() if
-//   one differed. A cancelled sequence: remove(), Release{after_step = last step planned with it}, retry_denied().
-//   Out of credit: park() and Yield; credit again: unpark(). A parked sequence keeps its blocks until somebody is
-//   starved; then it is the first victim.
-//   LeaseEffects::inherited: inherit(). Answers whose number is not above the sequence's `seen`, or whose sequence has
-//   gone, are ignored; a Wait does not count as seen, the answer that follows it has the same number.
+//   Something comes back: a Release at once, or with the end of the step it waits for; a block that a Committed
+//   replaced, with the next message of its sequence; and headroom, when somebody parks.
+//   On StepResult: LeaseBook::step_done, and retry_denied() if a Release waited for it; for each item advance(sequence,
+//   number of tokens sampled); emit; then newly_full(): Commit these blocks (known tokens [first * kBlockSize, ...)).
+//   Ended sequences: remove(), then Release{after_step = this step}. Committed: swap the entries it names before the
+//   next plan, and retry_denied() if one differed. A cancelled sequence: remove(), Release{after_step = last step
+//   planned with it}, retry_denied(). Out of credit: park() and Yield; credit again: unpark(). A parked sequence keeps
+//   its blocks until somebody is starved; then it is the first victim. LeaseEffects::inherited: inherit(). Answers
+//   whose number is not above the sequence's `seen`, or whose sequence has gone, are ignored; a Wait does not count as
+//   seen, the answer that follows it has the same number.
 //
 // tests/scheduler/serving_sim.cpp is such a batcher in its smallest form.
 //
@@ -126,13 +129,14 @@ class StepPlanner {
   [[nodiscard]] BlockRange newly_full(SequenceId sequence);
 
   // Who needs more blocks for its next two steps, oldest first; appended to `out`. Each need is told once, until
-  // grant() or deny(). A denied one is told again if something came back since it asked (a remove(), an advance() or
-  // retry_denied()), then for no more than was available; and while an older sequence is starved no younger asks.
+  // grant() or deny(). A denied one is told again if some blocks were available, or something came back since it
+  // asked (a remove() or retry_denied()), then for no more than was available; and while an older sequence is starved
+  // no younger asks.
   void needs(std::vector<BlockNeed>& out);
   void grant(SequenceId sequence, std::uint32_t num_blocks);        // unknown ids are ignored
   void deny(SequenceId sequence, std::uint32_t num_available = 0);  // Short; unknown ids are ignored
-  // Blocks may have come back in a way that the planner cannot see: the Release of a sequence that was not in here, a
-  // swap by Committed, the end of an old epoch.
+  // Blocks may have come back in a way that the planner cannot see: the Release of a sequence that was not in here, the
+  // end of a step that a Release waited for, a swap by Committed, the end of an old epoch.
   void retry_denied();
   // Somebody was denied and has no block for its next token: admit nobody, preempt somebody.
   [[nodiscard]] bool starved() const;

@@ -84,6 +84,59 @@ TEST_CASE("protocol: a deadline ends a parked stream at its time and gives its b
   CHECK(stage.status().blocks_referenced == 0);
 }
 
+Request request_of_ids(std::size_t length, TokenId salt, std::uint32_t max_tokens) {
+  Request request = request_for("", max_tokens);
+  std::vector<TokenId> ids = {1};
+  while (ids.size() < length) ids.push_back(300 + (static_cast<TokenId>(ids.size()) * 7 + salt * 31) % 900);
+  request.prompt = std::move(ids);
+  return request;
+}
+
+TEST_CASE("protocol: parked streams give way to a new request also while another one runs without a pause") {
+  Stage stage;
+  stage.serve(load_model(12));
+  for (TokenId salt = 1; salt <= 3; ++salt) {  // three blocks each
+    Request slow = request_of_ids(80, salt, 40);
+    slow.credit = 1;
+    stage.submit(slow, std::make_shared<Listener>());
+  }
+  stage.run();
+  auto busy = std::make_shared<Listener>();
+  stage.submit(request_of_ids(20, 4, 70), busy);
+  while (busy->ids.size() < 5) stage.scheduler().run_once();
+  auto next = std::make_shared<Listener>();
+  stage.submit(request_of_ids(80, 5, 4), next);
+  while (!next->end_ && !busy->end_) stage.scheduler().run_once();
+  CHECK_FALSE(busy->end_);
+  CHECK(next->ids.size() == 4);
+}
+
+TEST_CASE("protocol: an urgent request preempts while others run without a pause, and past a lacking one") {
+  Stage stage;
+  stage.serve(load_model(8));
+  std::vector<std::shared_ptr<Listener>> busy;
+  for (TokenId salt = 1; salt <= 2; ++salt) {
+    busy.push_back(std::make_shared<Listener>());
+    stage.submit(request_of_ids(80, salt, 40), busy.back());
+  }
+  auto patient = std::make_shared<Listener>();
+  Request unhurried = request_of_ids(80, 3, 40);
+  unhurried.priority = 1;
+  stage.submit(unhurried, patient);
+  while (busy[1]->ids.size() < 5) stage.scheduler().run_once();
+  auto urgent = std::make_shared<Listener>();
+  Request first = request_of_ids(80, 4, 4);
+  first.priority = -1;
+  stage.submit(first, urgent);
+  while (!urgent->end_ && !busy[0]->end_) stage.scheduler().run_once();
+  CHECK(urgent->ids.size() == 4);
+  CHECK_FALSE(busy[0]->end_);
+  CHECK(patient->ids.empty());
+  stage.run();
+  for (const auto& sink : busy) CHECK(sink->ids.size() == 40);
+  CHECK(patient->ids.size() == 40);
+}
+
 TEST_CASE("protocol: a step costs at most six messages") {
   Stage stage;
   stage.serve(load_model(64));

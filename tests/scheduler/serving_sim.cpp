@@ -69,6 +69,7 @@ void ServingSim::park(RequestNumber number) {
   if (!id || sequences_.at(*id).phase != Phase::running) return;
   planner_.park(*id);
   to_keeper_.push_back(cache::Yield{next_key(*id, sequences_.at(*id))});
+  retry_short_ = true;  // headroom
 }
 
 void ServingSim::unpark(RequestNumber number) {
@@ -170,6 +171,7 @@ void ServingSim::deliver_to_keeper(const ToKeeper& message) {
 // --- the batcher ---
 
 cache::LeaseKey ServingSim::next_key(SequenceId id, Sequence& sequence) {
+  if (std::exchange(sequence.displaced, false)) come_back();
   return {epoch_, id, ++sequence.sent, sequence.seen};
 }
 
@@ -193,7 +195,8 @@ void ServingSim::admit() {
     if (sequence.phase == Phase::short_of_blocks && (!next || rank_of(id) < rank_of(*next))) next = id;
   }
   if (planner_.starved() || num_acquiring > 0) return;
-  if (next) {
+  const bool has_room = planner_.has_room() && !queue_.empty();
+  if (next && !(has_room && requests_.at(*queue_.peek()).demand.rank.priority < rank_of(*next).priority)) {
     if (!retry_short_) {
       // An older request need not wait for younger ones to end by themselves.
       const auto victim =
@@ -205,7 +208,7 @@ void ServingSim::admit() {
     send_acquire(*next);
     return;
   }
-  if (!planner_.has_room() || num_waiting >= options_.planner.max_sequences || queue_.empty()) return;
+  if (!has_room || num_waiting >= options_.planner.max_sequences) return;
   std::vector<RequestNumber> candidates;
   queue_.candidates(candidates);
   for (RequestNumber number : candidates) {
@@ -255,7 +258,10 @@ void ServingSim::deliver_answer(const cache::LeaseAnswer& answer) {
     planner_.grant(answer.sequence, static_cast<std::uint32_t>(extended->blocks.size()));
   } else if (const auto* committed = std::get_if<cache::Committed>(&answer.body)) {
     const auto entries = sequence.table.begin() + static_cast<std::ptrdiff_t>(committed->first_block);
-    if (!std::equal(committed->blocks.begin(), committed->blocks.end(), entries)) planner_.retry_denied();
+    if (!std::equal(committed->blocks.begin(), committed->blocks.end(), entries)) {
+      sequence.displaced = true;
+      planner_.retry_denied();
+    }
     std::copy(committed->blocks.begin(), committed->blocks.end(), entries);
   } else if (const auto* denied = std::get_if<cache::Short>(&answer.body)) {
     if (sequence.phase == Phase::running) {
@@ -269,9 +275,14 @@ void ServingSim::deliver_answer(const cache::LeaseAnswer& answer) {
 void ServingSim::end(SequenceId id, std::uint64_t after_step) {
   Sequence& sequence = sequences_.at(id);
   planner_.remove(id);
-  planner_.retry_denied();  // remove() knows only those that were running
   to_keeper_.push_back(cache::Release{next_key(id, sequence), after_step});
+  if (running_step_ && after_step == running_step_->step) release_waits_ = true;
   sequences_.erase(id);
+  come_back();
+}
+
+void ServingSim::come_back() {
+  planner_.retry_denied();
   retry_short_ = true;
 }
 
@@ -317,7 +328,7 @@ void ServingSim::finish_step() {
   const RunningStep step = std::move(*running_step_);
   running_step_.reset();
   if (step.epoch == epoch_) to_keeper_.push_back(StepDone{step.epoch, step.step});
-  retry_short_ = true;
+  if (std::exchange(release_waits_, false)) come_back();
   for (const Row& row : step.rows) {
     if (step.epoch == epoch_) check_reads(row);
     std::uint64_t hash =

@@ -80,6 +80,7 @@ class ServingSim {
     std::uint32_t sent = 0;
     std::uint32_t seen = 0;
     std::uint64_t last_step = 0;
+    bool displaced = false;  // a block was swapped, and the keeper does not know that we know
     std::vector<BlockId> table;
   };
   struct StepDone {
@@ -115,6 +116,7 @@ class ServingSim {
   void admit();
   void send_acquire(SequenceId id);
   void end(SequenceId id, std::uint64_t after_step);
+  void come_back();
   void preempt(SequenceId id);
   void start_epoch();
   void start_step();
@@ -139,6 +141,7 @@ class ServingSim {
   std::uint64_t epoch_ = 1;
   bool awaiting_quiesce_ = false;  // the step of a dead batcher still runs
   std::uint64_t next_step_ = 1;
+  bool release_waits_ = false;
   bool retry_short_ = false;
   StepPlan plan_;
   std::optional<RunningStep> running_step_;
