@@ -33,6 +33,7 @@ ipc::ServerOptions server_options(const config::Options& options) {
   server.allow_uids = to_ids(options.allow_uid);
   server.allow_gids = to_ids(options.allow_gid);
   server.max_connections = static_cast<std::uint32_t>(options.max_connections);
+  server.max_connections_per_uid = static_cast<std::uint32_t>(options.max_connections_per_uid);
   server.max_streams = static_cast<std::uint32_t>(options.max_streams);
   server.max_frame_bytes = static_cast<std::uint32_t>(options.max_frame_bytes.count);
   server.max_outbox_bytes = options.max_outbox_bytes.count;

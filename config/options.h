@@ -52,6 +52,7 @@ struct Options {
   std::int64_t max_requests_per_user = 512;
   std::int64_t tokenizer_threads = 2;
   std::int64_t max_connections = 256;
+  std::int64_t max_connections_per_uid = 64;
   std::int64_t max_streams = 64;
   Bytes max_frame_bytes{4u << 20};
   Bytes max_outbox_bytes{16u << 20};

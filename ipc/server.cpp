@@ -3,6 +3,7 @@
 #include <google/protobuf/stubs/logging.h>
 #include <spdlog/spdlog.h>
 #include <sys/socket.h>
+#include <unistd.h>
 #include <asio.hpp>
 
 #include <atomic>
@@ -26,6 +27,7 @@ Status out_of_range(const std::string& name, const std::string& range) {
 
 Status check(const ServerOptions& options) {
   if (options.max_connections == 0) return out_of_range("max_connections", "at least 1");
+  if (options.max_connections_per_uid == 0) return out_of_range("max_connections_per_uid", "at least 1");
   if (options.max_streams == 0) return out_of_range("max_streams", "at least 1");
   if (options.max_frame_bytes < 1024 || options.max_frame_bytes > kMaxFrameBytesCeiling)
     return out_of_range("max_frame_bytes", "from 1024 to 16777216 (16 MiB)");
@@ -33,6 +35,15 @@ Status check(const ServerOptions& options) {
   if (options.hello_timeout.count() <= 0) return out_of_range("hello_timeout", "above 0");
   if (options.stall_timeout.count() <= 0) return out_of_range("stall_timeout", "above 0");
   return Ok{};
+}
+
+Refusal crowded(Outcome code, std::string field, const std::string& whose, std::uint64_t open, std::uint64_t limit) {
+  return {.code = code,
+          .field = field,
+          .message = std::to_string(open) + " connections" + whose + " are open, at most " + std::to_string(limit) +
+                     " may be (" + field + "); close one, or try again later",
+          .limit = limit,
+          .retry_after = std::chrono::seconds(1)};
 }
 
 }  // namespace
@@ -54,6 +65,7 @@ struct Server::Impl : std::enable_shared_from_this<Server::Impl> {
 
   asio::awaitable<void> accept_loop();
   void welcome(Socket socket);
+  std::optional<Refusal> no_room_for(std::uint32_t uid) const;
   void refuse(Socket& socket, const Refusal& refusal);
   void begin_drain(std::function<void()> done);
   void end_drain(std::function<void()> done);
@@ -104,20 +116,28 @@ void Server::Impl::welcome(Socket socket) {
                            .limit = {},
                            .retry_after = {}});
   }
-  if (hub.sessions.size() >= hub.options.max_connections) {
-    spdlog::warn("connection of uid {} pid {} refused: {} are open", peer->uid, peer->pid, hub.sessions.size());
-    return refuse(
-        socket, {.code = Outcome::queue_full,
-                 .field = "max_connections",
-                 .message = std::to_string(hub.sessions.size()) + " connections are open, at most " +
-                            std::to_string(hub.options.max_connections) + " may be (max_connections); try again later",
-                 .limit = hub.options.max_connections,
-                 .retry_after = std::chrono::seconds(1)});
+  if (const auto refusal = no_room_for(peer->uid)) {
+    spdlog::warn("connection of uid {} pid {} refused: {}", peer->uid, peer->pid, refusal->message);
+    return refuse(socket, *refusal);
   }
   ++hub.connections_accepted;
   const auto session = std::make_shared<Session>(hub, std::move(socket), *peer);
-  hub.sessions.insert(session);
+  hub.remember(session);
   session->start();
+}
+
+std::optional<Refusal> Server::Impl::no_room_for(std::uint32_t uid) const {
+  const ServerOptions& options = hub.options;
+  const auto found = hub.connections_of.find(uid);
+  const std::uint32_t own = found == hub.connections_of.end() ? 0 : found->second;
+  if (own >= options.max_connections_per_uid)
+    return crowded(Outcome::quota, "max_connections_per_uid", " of uid " + std::to_string(uid), own,
+                   options.max_connections_per_uid);
+  const std::uint32_t kept = uid == ::geteuid() ? 0 : kept_for_owner(options.max_connections);
+  if (hub.sessions.size() >= options.max_connections - kept)
+    return crowded(Outcome::queue_full, "max_connections", kept > 0 ? " (those kept for the owner apart)" : "",
+                   hub.sessions.size(), options.max_connections - kept);
+  return std::nullopt;
 }
 
 // A fresh socket has room for one small frame, so this neither waits nor fails; if it did, closing says

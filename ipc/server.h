@@ -25,13 +25,19 @@ struct ServerOptions {
   std::string socket_path{};                       // empty: default_socket_path()
   std::vector<std::uint32_t> allow_uids{};         // besides our own
   std::vector<std::uint32_t> allow_gids{};         // members (primary or supplementary) may connect
-  std::uint32_t max_connections = 256;             // more are refused with queue_full
+  std::uint32_t max_connections = 256;             // more are refused with queue_full; see kept_for_owner()
+  std::uint32_t max_connections_per_uid = 64;      // of these, our own uid's too; more are refused with quota
   std::uint32_t max_streams = 64;                  // per connection, unanswered requests of every kind
   std::uint32_t max_frame_bytes = 4u << 20;        // of one frame's body, both ways; at most the ceiling
   std::uint64_t max_outbox_bytes = 16u << 20;      // unsent answers at which a connection ends
   std::chrono::milliseconds hello_timeout{5000};   // from accept to a whole Hello
   std::chrono::milliseconds stall_timeout{60000};  // without credit, or with no byte taken of a blocked write
 };
+
+// Connections that guests cannot take: whoever runs the server can always ask it what is going on.
+[[nodiscard]] constexpr std::uint32_t kept_for_owner(std::uint32_t max_connections) {
+  return max_connections / 16 < 8 ? max_connections / 16 : 8;
+}
 
 // The socket of this user's server: $XDG_RUNTIME_DIR/troupe/troupe.sock, without the variable
 // /run/user/UID/troupe/troupe.sock where that directory exists, and /run/troupe/troupe.sock for root.

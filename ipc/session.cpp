@@ -35,8 +35,15 @@ Refusal stalled(const std::string& what, std::chrono::milliseconds timeout) {
 
 Hub::Hub(ServerOptions server_options) : options(std::move(server_options)), scratch(kReadBytes), tick_timer_(io) {}
 
+void Hub::remember(const std::shared_ptr<Session>& session) {
+  if (sessions.insert(session).second) ++connections_of[session->uid()];
+}
+
 void Hub::forget(const std::shared_ptr<Session>& session) {
-  if (sessions.erase(session) > 0 && sessions.empty() && on_empty) std::exchange(on_empty, nullptr)();
+  if (sessions.erase(session) == 0) return;
+  const auto count = connections_of.find(session->uid());
+  if (--count->second == 0) connections_of.erase(count);
+  if (sessions.empty() && on_empty) std::exchange(on_empty, nullptr)();
 }
 
 void Hub::arm_tick() {

@@ -36,12 +36,14 @@ struct Hub {
   // a write that ends just before its connection is closed would keep the io thread for another tick.
   void arm_tick();
   void stop_ticking();
+  void remember(const std::shared_ptr<Session>& session);
   void forget(const std::shared_ptr<Session>& session);
 
   asio::io_context io{1};
   const ServerOptions options;
   actors::Gateway* gateway = nullptr;
   std::unordered_set<std::shared_ptr<Session>> sessions;
+  std::unordered_map<std::uint32_t, std::uint32_t> connections_of;  // by uid, of `sessions`
   std::vector<char> scratch;  // what any session reads into: an idle connection has no buffer of its own
   std::uint64_t connections_accepted = 0;
   std::uint64_t connections_refused = 0;
@@ -69,6 +71,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void close();
   // Looks at the deadlines; whether there is one to look at again.
   bool tick(Clock::time_point now);
+  std::uint32_t uid() const { return peer_.uid; }
   std::size_t num_streams() const { return streams_.size(); }
 
  private:

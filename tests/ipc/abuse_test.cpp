@@ -15,6 +15,49 @@ namespace {
 using namespace test;
 using scheduler::Outcome;
 
+TEST_CASE("one connection more than max_connections_per_uid is refused, and accepted once another has gone") {
+  FakeServer server({.max_connections_per_uid = 2});
+  auto first = std::make_unique<RawClient>(server.path());
+  first->hello();
+  RawClient second(server.path());
+  second.hello();
+  {
+    RawClient third(server.path());
+    const v1::Refused refused = third.last_words();
+    REQUIRE(refused.code() == v1::OUTCOME_QUOTA);
+    REQUIRE(refused.field() == "max_connections_per_uid");
+    REQUIRE(refused.limit() == 2);
+    REQUIRE(refused.retry_after_ms() > 0);
+  }
+  REQUIRE(first->send(generate_frame(1)));
+  server.gateway.wait_submitted(0);
+  first.reset();
+  server.gateway.wait_cancelled(1);  // the server has seen it go
+  RawClient third(server.path());
+  third.hello();
+}
+
+TEST_CASE("the last connections are kept for the server's own user") {
+  if (::geteuid() != 0) {
+    WARN("skipped: only root can become somebody else");
+    return;
+  }
+  FakeServer server({.allow_uids = {23456}, .max_connections = 16});  // one of them is kept
+  server.let_others_reach();
+  REQUIRE(knock_as(23456, server.path()) == Knock::welcomed);
+  // A connection of ours is closed for the server only when it has seen it; these stay open.
+  std::vector<std::unique_ptr<RawClient>> ours;
+  while (ours.size() < 15) {
+    ours.push_back(std::make_unique<RawClient>(server.path()));
+    ours.back()->hello();
+  }
+  REQUIRE(knock_as(23456, server.path()) == Knock::refused);
+  ours.push_back(std::make_unique<RawClient>(server.path()));
+  ours.back()->hello();
+  RawClient seventeenth(server.path());
+  REQUIRE(seventeenth.last_words().field() == "max_connections");
+}
+
 TEST_CASE("a write that ends in the moment of stop() does not start the clock again") {
   Hub hub({});
   hub.arm_tick();

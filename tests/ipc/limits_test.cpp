@@ -332,6 +332,7 @@ TEST_CASE("limits out of range are refused at once") {
     return server.error().message;
   };
   REQUIRE(refused({.max_connections = 0}).find("max_connections") == 0);
+  REQUIRE(refused({.max_connections_per_uid = 0}).find("max_connections_per_uid") == 0);
   REQUIRE(refused({.max_streams = 0}).find("max_streams") == 0);
   REQUIRE(refused({.max_frame_bytes = (16u << 20) + 1}).find("max_frame_bytes") == 0);
   REQUIRE(refused({.max_outbox_bytes = 1}).find("max_outbox_bytes") == 0);
