@@ -272,7 +272,7 @@ class Client {
   /// Token ids of `text`. Waits, not in a callback; Errors: io, or what the server refused.
   Result<std::vector<TokenId>> tokenize(const std::string& text, bool add_special = true, bool parse_special = false,
                                         const std::string& model = {});
-  /// The bytes of `ids`; may be invalid UTF-8. Waits, not in a callback. Errors as tokenize().
+  /// The bytes of `ids`, at most 65,536 of them; may be invalid UTF-8. Waits, not in a callback. Errors as tokenize().
   Result<std::string> detokenize(const std::vector<TokenId>& ids, const std::string& model = {});
   /// The models served; empty while loading. Waits, not in a callback. Errors as tokenize().
   Result<std::vector<ModelDescription>> models();

@@ -88,6 +88,7 @@ v1::Limits limits_of(const ServerOptions& options) {
   limits.set_max_logit_bias(engine::kMaxLogitBias);
   limits.set_max_logprobs(static_cast<std::uint32_t>(engine::kMaxLogprobs));
   limits.set_max_prompt_bytes(actors::kMaxPromptBytes);
+  limits.set_max_detokenize_ids(kMaxDetokenizeIds);
   return limits;
 }
 
@@ -249,6 +250,9 @@ bool Session::refuse_unknown_model(std::uint64_t stream, const std::string& mode
 void Session::on_tokenize(v1::Tokenize& tokenize) {
   const std::uint64_t stream = tokenize.stream();
   if (!open_stream(stream) || refuse_unknown_model(stream, tokenize.model())) return;
+  if (const std::size_t bytes = tokenize.text().size(); bytes > actors::kMaxPromptBytes)
+    return answer(stream, to_frame(stream, above(Outcome::too_long, "text", "the text's size in bytes", bytes,
+                                                 actors::kMaxPromptBytes)));
   const engine::EncodeOptions options{.add_special = !tokenize.has_add_special() || tokenize.add_special(),
                                       .parse_special = tokenize.parse_special()};
   hub_.gateway->tokenize(std::move(*tokenize.mutable_text()), options,
@@ -267,6 +271,9 @@ void Session::on_tokenize(v1::Tokenize& tokenize) {
 void Session::on_detokenize(const v1::Detokenize& detokenize) {
   const std::uint64_t stream = detokenize.stream();
   if (!open_stream(stream) || refuse_unknown_model(stream, detokenize.model())) return;
+  if (const auto count = static_cast<std::size_t>(detokenize.ids_size()); count > kMaxDetokenizeIds)
+    return answer(stream,
+                  to_frame(stream, above(Outcome::too_long, "ids", "the number of ids", count, kMaxDetokenizeIds)));
   const auto model = hub_.gateway->model();
   const std::int64_t vocab_size = model ? model->info().vocab_size : 0;
   for (const TokenId id : detokenize.ids()) {

@@ -14,14 +14,6 @@ using scheduler::Outcome;
 // Beyond a year a deadline is a mistake (seconds taken for milliseconds), and far below what overflows.
 constexpr std::uint64_t kMaxDeadlineMs = 366ull * 24 * 3600 * 1000;
 
-Refusal above(Outcome code, std::string field, const std::string& what, std::uint64_t value, std::uint64_t limit) {
-  return {.code = code,
-          .field = std::move(field),
-          .message = what + " is " + std::to_string(value) + "; at most " + std::to_string(limit) + " is served",
-          .limit = limit,
-          .retry_after = {}};
-}
-
 Refusal invalid(std::string field, std::string message) {
   return {.code = Outcome::invalid_argument,
           .field = std::move(field),
@@ -104,6 +96,14 @@ v1::Outcome to_wire(Outcome outcome) { return static_cast<v1::Outcome>(outcome);
 }  // namespace
 
 std::string server_name() { return "troupe " TROUPE_VERSION; }
+
+Refusal above(Outcome code, std::string field, const std::string& what, std::uint64_t value, std::uint64_t limit) {
+  return {.code = code,
+          .field = std::move(field),
+          .message = what + " is " + std::to_string(value) + "; at most " + std::to_string(limit) + " is served",
+          .limit = limit,
+          .retry_after = {}};
+}
 
 std::variant<actors::Request, Refusal> to_request(v1::Generate& generate, std::uint32_t uid) {
   if (auto refusal = check(generate)) return *std::move(refusal);

@@ -30,6 +30,13 @@ struct Refusal {
 // Tokens that the server lets a stream run ahead of the socket when the client leaves credit to it.
 inline constexpr std::uint64_t kImplicitCredit = 64;
 
+// Ids of one Detokenize: its answer is several times its size.
+inline constexpr std::size_t kMaxDetokenizeIds = 65536;
+
+// A value above a limit, in words and numbers.
+[[nodiscard]] Refusal above(scheduler::Outcome code, std::string field, const std::string& what, std::uint64_t value,
+                            std::uint64_t limit);
+
 // What the gateway is asked, or why it is not: everything that can be told without a model is checked.
 // Takes the prompt out of `generate`.
 [[nodiscard]] std::variant<actors::Request, Refusal> to_request(v1::Generate& generate, std::uint32_t uid);

@@ -58,6 +58,33 @@ TEST_CASE("the last connections are kept for the server's own user") {
   REQUIRE(seventeenth.last_words().field() == "max_connections");
 }
 
+TEST_CASE("questions have a largest size, and are told it") {
+  FakeServer server({.max_frame_bytes = 16u << 20});
+  RawClient client(server.path());
+  const v1::Welcome welcome = client.hello();
+  REQUIRE(welcome.limits().max_detokenize_ids() == kMaxDetokenizeIds);
+  v1::ClientFrame ask;
+  ask.mutable_detokenize()->set_stream(1);
+  for (std::size_t i = 0; i < kMaxDetokenizeIds; ++i) ask.mutable_detokenize()->add_ids('x');
+  REQUIRE(client.send(ask));
+  REQUIRE(client.expect().detokenized().raw().size() == kMaxDetokenizeIds);
+  ask.mutable_detokenize()->add_ids('x');
+  REQUIRE(client.send(ask));
+  v1::Refused refused = client.expect().refused();
+  REQUIRE(refused.stream() == 1);
+  REQUIRE(refused.code() == v1::OUTCOME_TOO_LONG);
+  REQUIRE(refused.field() == "ids");
+  REQUIRE(refused.limit() == kMaxDetokenizeIds);
+  ask.mutable_tokenize()->set_stream(1);
+  ask.mutable_tokenize()->set_text(std::string(actors::kMaxPromptBytes + 1, 'x'));
+  REQUIRE(client.send(ask));
+  refused = client.expect().refused();
+  REQUIRE(refused.stream() == 1);
+  REQUIRE(refused.code() == v1::OUTCOME_TOO_LONG);
+  REQUIRE(refused.field() == "text");
+  REQUIRE(refused.limit() == actors::kMaxPromptBytes);
+}
+
 TEST_CASE("a write that ends in the moment of stop() does not start the clock again") {
   Hub hub({});
   hub.arm_tick();
