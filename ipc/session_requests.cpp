@@ -36,10 +36,12 @@ Refusal to_refusal(const Error& error, actors::Readiness readiness) {
     code = Outcome::invalid_argument;
   else if (error.code == ErrorCode::model_missing)
     code = Outcome::unknown_model;
+  else if (error.code == ErrorCode::busy)
+    code = Outcome::queue_full;
   else
     code = Outcome::unsupported;
   Refusal refusal{.code = code, .field = {}, .message = error.message, .limit = {}, .retry_after = {}};
-  if (code == Outcome::loading) refusal.retry_after = std::chrono::seconds(1);
+  if (code == Outcome::loading || code == Outcome::queue_full) refusal.retry_after = std::chrono::seconds(1);
   return refusal;
 }
 

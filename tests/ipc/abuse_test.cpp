@@ -85,6 +85,20 @@ TEST_CASE("questions have a largest size, and are told it") {
   REQUIRE(refused.limit() == actors::kMaxPromptBytes);
 }
 
+TEST_CASE("a question that finds the queue full may be asked again later") {
+  FakeServer server;
+  RawClient client(server.path());
+  client.hello();
+  server.gateway.fail_texts({ErrorCode::busy, "too many texts wait"});
+  v1::ClientFrame ask;
+  ask.mutable_tokenize()->set_stream(1);
+  REQUIRE(client.send(ask));
+  const v1::Refused refused = client.expect().refused();
+  REQUIRE(refused.code() == v1::OUTCOME_QUEUE_FULL);
+  REQUIRE(refused.retry_after_ms() > 0);
+  REQUIRE(refused.message() == "too many texts wait");
+}
+
 TEST_CASE("a write that ends in the moment of stop() does not start the clock again") {
   Hub hub({});
   hub.arm_tick();
