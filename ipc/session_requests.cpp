@@ -78,6 +78,19 @@ std::uint64_t stream_of(const v1::ClientFrame& frame) {
   return 0;
 }
 
+// Whether the request holds something that this server does not serve or does not know.
+std::optional<Refusal> check_served(const v1::ClientFrame& frame) {
+  const auto unserved = find_unserved(frame);
+  if (!unserved) return std::nullopt;
+  // Paths are told from the request on: the frame around it is no news to its sender.
+  const std::size_t dot = unserved->path.find('.');
+  return Refusal{.code = Outcome::unsupported,
+                 .field = dot == std::string::npos ? unserved->path : unserved->path.substr(dot + 1),
+                 .message = unserved->message,
+                 .limit = {},
+                 .retry_after = {}};
+}
+
 v1::Limits limits_of(const ServerOptions& options) {
   v1::Limits limits;
   limits.set_max_frame_bytes(options.max_frame_bytes);
@@ -107,19 +120,12 @@ void Session::on_frame(std::string_view body) {
         "hello", is_hello ? "a second Hello; it is sent once" : "the first frame of a connection must be Hello"));
   // What a newer client adds to its Hello is passed over: Welcome tells it which version is spoken.
   if (is_hello) return on_hello(frame.hello());
-  if (const auto unserved = find_unserved(frame)) {
-    // Paths are told from the request on: the frame around it is no news to its sender.
-    const std::size_t dot = unserved->path.find('.');
-    Refusal refusal{.code = Outcome::unsupported,
-                    .field = dot == std::string::npos ? unserved->path : unserved->path.substr(dot + 1),
-                    .message = unserved->message,
-                    .limit = {},
-                    .retry_after = {}};
-    // Answering an open stream's number would look like that stream's end.
-    const std::uint64_t stream = stream_of(frame);
-    return refuse(streams_.contains(stream) ? 0 : stream, refusal);
-  }
-  on_request(frame);
+  auto refusal = check_counts(frame.generate());
+  if (!refusal) refusal = check_served(frame);
+  if (!refusal) return on_request(frame);
+  // Answering an open stream's number would look like that stream's end.
+  const std::uint64_t stream = stream_of(frame);
+  refuse(streams_.contains(stream) ? 0 : stream, *refusal);
 }
 
 void Session::on_request(v1::ClientFrame& frame) {

@@ -46,15 +46,14 @@ std::optional<UnservedField> find_unserved(const Message& request) { return find
 
 std::uint64_t unknown_body_stream(const Message& frame) {
   const UnknownFieldSet& unknown = frame.GetReflection()->GetUnknownFields(frame);
-  for (int i = 0; i < unknown.field_count(); ++i) {
-    const UnknownField& body = unknown.field(i);
-    if (body.type() != UnknownField::TYPE_LENGTH_DELIMITED) continue;
-    UnknownFieldSet fields;
-    if (!fields.ParseFromString(body.length_delimited())) continue;
-    for (int k = 0; k < fields.field_count(); ++k)
-      if (fields.field(k).number() == 1 && fields.field(k).type() == UnknownField::TYPE_VARINT)
-        return fields.field(k).varint();
-  }
+  // A frame has one body; whoever sends more is not looked at a million times.
+  UnknownFieldSet fields;
+  if (unknown.empty() || unknown.field(0).type() != UnknownField::TYPE_LENGTH_DELIMITED ||
+      !fields.ParseFromString(unknown.field(0).length_delimited()))
+    return 0;
+  for (int i = 0; i < fields.field_count(); ++i)
+    if (fields.field(i).number() == 1 && fields.field(i).type() == UnknownField::TYPE_VARINT)
+      return fields.field(i).varint();
   return 0;
 }
 

@@ -22,7 +22,7 @@ Refusal invalid(std::string field, std::string message) {
           .retry_after = {}};
 }
 
-// Counts and sizes that need no model to be judged.
+// Values and sizes that need no model to be judged.
 std::optional<Refusal> check(const v1::Generate& generate) {
   if (generate.has_n() && generate.n() == 0) return invalid("n", "n is 0; ask for 1 answer");
   if (generate.n() > 1) return above(Outcome::unsupported, "n", "n", generate.n(), 1);
@@ -33,9 +33,6 @@ std::optional<Refusal> check(const v1::Generate& generate) {
                  actors::kMaxPromptBytes);
   for (const std::int32_t id : generate.token_ids().ids())
     if (id < 0) return invalid("token_ids", "token id " + std::to_string(id) + " is below 0");
-  if (static_cast<std::size_t>(generate.stop_size()) > actors::kMaxStopStrings)
-    return above(Outcome::invalid_argument, "stop", "the number of stop strings",
-                 static_cast<std::uint64_t>(generate.stop_size()), actors::kMaxStopStrings);
   for (const std::string& stop : generate.stop()) {
     if (stop.empty()) return invalid("stop", "a stop string is empty; it would end every answer at once");
     if (stop.size() > actors::kMaxStopStringBytes)
@@ -49,13 +46,6 @@ std::optional<Refusal> check(const v1::Generate& generate) {
     return above(Outcome::invalid_argument, "deadline_ms", "deadline_ms", generate.deadline_ms(), kMaxDeadlineMs);
   if (generate.logprobs() > static_cast<std::uint32_t>(engine::kMaxLogprobs))
     return above(Outcome::invalid_argument, "logprobs", "logprobs", generate.logprobs(), engine::kMaxLogprobs);
-  const v1::Sampling& sampling = generate.sampling();
-  if (static_cast<std::size_t>(sampling.stop_ids_size()) > engine::kMaxStopIds)
-    return above(Outcome::invalid_argument, "sampling.stop_ids", "the number of stop ids",
-                 static_cast<std::uint64_t>(sampling.stop_ids_size()), engine::kMaxStopIds);
-  if (static_cast<std::size_t>(sampling.logit_bias_size()) > engine::kMaxLogitBias)
-    return above(Outcome::invalid_argument, "sampling.logit_bias", "the number of biased tokens",
-                 static_cast<std::uint64_t>(sampling.logit_bias_size()), engine::kMaxLogitBias);
   return std::nullopt;
 }
 
@@ -103,6 +93,20 @@ Refusal above(Outcome code, std::string field, const std::string& what, std::uin
           .message = what + " is " + std::to_string(value) + "; at most " + std::to_string(limit) + " is served",
           .limit = limit,
           .retry_after = {}};
+}
+
+std::optional<Refusal> check_counts(const v1::Generate& generate) {
+  const auto too_many = [](std::string field, const std::string& what, int count,
+                           std::size_t limit) -> std::optional<Refusal> {
+    if (static_cast<std::size_t>(count) <= limit) return std::nullopt;
+    return above(Outcome::invalid_argument, std::move(field), "the number of " + what,
+                 static_cast<std::uint64_t>(count), limit);
+  };
+  const v1::Sampling& sampling = generate.sampling();
+  if (auto refusal = too_many("stop", "stop strings", generate.stop_size(), actors::kMaxStopStrings)) return refusal;
+  if (auto refusal = too_many("sampling.stop_ids", "stop ids", sampling.stop_ids_size(), engine::kMaxStopIds))
+    return refusal;
+  return too_many("sampling.logit_bias", "biased tokens", sampling.logit_bias_size(), engine::kMaxLogitBias);
 }
 
 std::variant<actors::Request, Refusal> to_request(v1::Generate& generate, std::uint32_t uid) {

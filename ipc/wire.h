@@ -37,8 +37,12 @@ inline constexpr std::size_t kMaxDetokenizeIds = 65536;
 [[nodiscard]] Refusal above(scheduler::Outcome code, std::string field, const std::string& what, std::uint64_t value,
                             std::uint64_t limit);
 
-// What the gateway is asked, or why it is not: everything that can be told without a model is checked.
-// Takes the prompt out of `generate`.
+// Counts above their limits, of what a request repeats. Comes before everything that looks at each of
+// what is counted: a frame has room for two million entries. O(1).
+[[nodiscard]] std::optional<Refusal> check_counts(const v1::Generate& generate);
+
+// What the gateway is asked, or why it is not, given that check_counts() had nothing to say: everything that can be
+// told without a model is checked. Takes the prompt out of `generate`.
 [[nodiscard]] std::variant<actors::Request, Refusal> to_request(v1::Generate& generate, std::uint32_t uid);
 
 [[nodiscard]] v1::ServerFrame to_frame(std::uint64_t stream, const Refusal& refusal, bool closing = false);

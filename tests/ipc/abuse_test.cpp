@@ -58,6 +58,37 @@ TEST_CASE("the last connections are kept for the server's own user") {
   REQUIRE(seventeenth.last_words().field() == "max_connections");
 }
 
+TEST_CASE("counts are checked before anything looks into what is counted") {
+  FakeServer server;
+  RawClient client(server.path());
+  client.hello();
+  v1::ClientFrame frame = generate_frame(1);
+  v1::Sampling& sampling = *frame.mutable_generate()->mutable_sampling();
+  for (int i = 0; i < 500000; ++i) sampling.add_logit_bias();
+  v1::LogitBias& first = *sampling.mutable_logit_bias(0);
+  first.GetReflection()->MutableUnknownFields(&first)->AddVarint(57, 1);  // told apart by who finds it
+  REQUIRE(client.send(frame));
+  const v1::Refused refused = client.expect().refused();
+  REQUIRE(refused.stream() == 1);
+  REQUIRE(refused.code() == v1::OUTCOME_INVALID_ARGUMENT);
+  REQUIRE(refused.field() == "sampling.logit_bias");
+  REQUIRE(refused.limit() == engine::kMaxLogitBias);
+}
+
+TEST_CASE("of a frame with many unknown bodies only the first is looked into") {
+  FakeServer server;
+  RawClient client(server.path());
+  client.hello();
+  v1::ClientFrame frame;
+  google::protobuf::UnknownFieldSet& unknown = *frame.GetReflection()->MutableUnknownFields(&frame);
+  unknown.AddLengthDelimited(99, std::string("\x10\x01", 2));  // its field 1 is missing
+  for (int i = 0; i < 100000; ++i) unknown.AddLengthDelimited(100, std::string("\x08\x2a", 2));
+  REQUIRE(client.send(frame));
+  const v1::Refused refused = client.expect().refused();
+  REQUIRE(refused.stream() == 0);
+  REQUIRE(refused.field() == "#99");
+}
+
 TEST_CASE("questions have a largest size, and are told it") {
   FakeServer server({.max_frame_bytes = 16u << 20});
   RawClient client(server.path());
