@@ -58,8 +58,8 @@ struct Request {
   Sampling sampling{};                                  ///< how tokens are chosen
   std::vector<std::string> stop{};                      ///< strings that end the answer and are not part of it
   std::optional<std::chrono::milliseconds> deadline{};  ///< kept by the server, from arrival
-  std::int32_t priority = 0;                            ///< lower is earlier
-  std::string cache_scope{};                ///< prompts sharing a scope share cached prefixes; empty: the caller's uid
+  std::int32_t priority = 0;  ///< lower is earlier; -1000 to 1000, below 0 only for the server's owner and root
+  std::string cache_scope{};  ///< prompts sharing a scope share cached prefixes; empty: the caller's uid
   std::optional<std::uint32_t> logprobs{};  ///< report logprobs, and those of this many likeliest tokens
   /// Manual flow control: this many tokens may come before Stream::credit grants more. Absent: the
   /// library grants credit as on_tokens returns.

@@ -1,5 +1,7 @@
 #include "ipc/wire.h"
 
+#include <unistd.h>
+
 #include <utility>
 
 #include "config/assert.h"
@@ -11,6 +13,8 @@ namespace {
 
 using scheduler::Outcome;
 
+constexpr std::int32_t kMaxPriority = 1000;  // and its negative: room for every ranking that people think of
+
 // Beyond a year a deadline is a mistake (seconds taken for milliseconds), and far below what overflows.
 constexpr std::uint64_t kMaxDeadlineMs = 366ull * 24 * 3600 * 1000;
 
@@ -20,6 +24,23 @@ Refusal invalid(std::string field, std::string message) {
           .message = std::move(message),
           .limit = {},
           .retry_after = {}};
+}
+
+// Everybody may step back; stepping before others is for whoever runs the server, and root.
+std::optional<Refusal> check_priority(std::int32_t priority, std::uint32_t uid) {
+  if (priority < -kMaxPriority || priority > kMaxPriority) {
+    Refusal refusal = invalid("priority", "priority is " + std::to_string(priority) + "; it may be from -1000 to 1000");
+    refusal.limit = kMaxPriority;
+    return refusal;
+  }
+  if (priority >= 0 || uid == ::geteuid() || uid == 0) return std::nullopt;
+  return Refusal{.code = Outcome::permission,
+                 .field = "priority",
+                 .message = "priority is " + std::to_string(priority) +
+                            "; below 0 only the server's own user and root " + "may ask for, uid " +
+                            std::to_string(uid) + " may from 0 to 1000",
+                 .limit = {},
+                 .retry_after = {}};
 }
 
 // Values and sizes that need no model to be judged.
@@ -111,6 +132,7 @@ std::optional<Refusal> check_counts(const v1::Generate& generate) {
 
 std::variant<actors::Request, Refusal> to_request(v1::Generate& generate, std::uint32_t uid) {
   if (auto refusal = check(generate)) return *std::move(refusal);
+  if (auto refusal = check_priority(generate.priority(), uid)) return *std::move(refusal);
   actors::Request request;
   request.uid = uid;
   request.model = generate.model();

@@ -58,6 +58,35 @@ TEST_CASE("the last connections are kept for the server's own user") {
   REQUIRE(seventeenth.last_words().field() == "max_connections");
 }
 
+TEST_CASE("only the server's own user and root may ask to go before others") {
+  const auto code_for = [](std::uint32_t uid, std::int32_t priority) -> std::optional<Refusal> {
+    v1::ClientFrame frame = generate_frame(1);
+    frame.mutable_generate()->set_priority(priority);
+    auto request = to_request(*frame.mutable_generate(), uid);
+    if (const Refusal* refusal = std::get_if<Refusal>(&request)) return *refusal;
+    REQUIRE(std::get<actors::Request>(request).priority == priority);
+    return std::nullopt;
+  };
+  const std::uint32_t guest = ::geteuid() + 1;
+  REQUIRE_FALSE(code_for(::geteuid(), -1000));
+  REQUIRE_FALSE(code_for(0, -1000));
+  REQUIRE_FALSE(code_for(guest, 0));
+  REQUIRE_FALSE(code_for(guest, 1000));
+  const auto refused = code_for(guest, -1);
+  REQUIRE(refused);
+  REQUIRE(refused->code == Outcome::permission);
+  REQUIRE(refused->field == "priority");
+  for (const std::int32_t priority : {-1001, 1001, std::numeric_limits<std::int32_t>::min()}) {
+    for (const std::uint32_t uid : {std::uint32_t{::geteuid()}, guest}) {
+      const auto out_of_range = code_for(uid, priority);
+      REQUIRE(out_of_range);
+      REQUIRE(out_of_range->code == Outcome::invalid_argument);
+      REQUIRE(out_of_range->field == "priority");
+      REQUIRE(out_of_range->limit == 1000);
+    }
+  }
+}
+
 TEST_CASE("counts are checked before anything looks into what is counted") {
   FakeServer server;
   RawClient client(server.path());
