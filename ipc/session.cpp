@@ -123,6 +123,7 @@ void Session::on_bytes(std::string_view bytes) {
     if (!body->has_value()) break;
     on_frame(**body);
   }
+  pass_on_credit();
   if (decoder_.mid_frame()) hub_.arm_tick();
 }
 
@@ -274,7 +275,7 @@ bool Session::tick(Clock::time_point now) {
     if (!stream.request || stream.implicit_credit || stream.credit > 0 || stream.stalled) continue;
     if (now - stream.empty_since >= options.stall_timeout) {
       stream.stalled = true;
-      hub_.gateway->cancel(*stream.request);
+      cancel_stream(stream);
     }
     again = true;
   }
@@ -306,9 +307,12 @@ void Session::arm_goodbye() {
   });
 }
 
+void Session::cancel_stream(Stream& stream) {
+  if (stream.request && !std::exchange(stream.cancelled, true)) hub_.gateway->cancel(*stream.request);
+}
+
 void Session::cancel_streams() {
-  for (const auto& [number, stream] : streams_)
-    if (stream.request) hub_.gateway->cancel(*stream.request);
+  for (auto& [number, stream] : streams_) cancel_stream(stream);
   streams_.clear();
 }
 

@@ -80,8 +80,10 @@ class Session : public std::enable_shared_from_this<Session> {
     std::optional<actors::RequestId> request;  // none: a question that one frame answers
     bool implicit_credit = false;              // granted by us as the socket takes the tokens
     std::uint64_t credit = 0;                  // granted by the client and not used
+    std::uint64_t to_credit = 0;               // of that, not yet told to the gateway
     Clock::time_point empty_since;             // when credit became 0
     bool stalled = false;                      // cancelled by us for that
+    bool cancelled = false;                    // by whomever; its end is on the way
   };
 
   asio::awaitable<void> read_loop();
@@ -94,7 +96,11 @@ class Session : public std::enable_shared_from_this<Session> {
   void encode_answer(std::uint64_t stream, v1::ServerFrame&& frame, std::string& bytes);
   // Cancels all streams, tells the client why, and closes once that is sent.
   void break_off(const Refusal& refusal);
+  // Once per stream: a client may repeat itself faster than anybody can listen.
+  void cancel_stream(Stream& stream);
   void cancel_streams();
+  // Tells the gateway, once per stream, what one read brought of credit.
+  void pass_on_credit();
   void arm_goodbye();
 
   // session_requests.cpp: one per frame of the protocol.
@@ -122,6 +128,7 @@ class Session : public std::enable_shared_from_this<Session> {
   FrameDecoder decoder_;
   std::unordered_map<std::uint64_t, Stream> streams_;
   std::vector<std::pair<actors::RequestId, std::uint64_t>> to_grant_;  // once the write is through
+  std::vector<std::uint64_t> credited_;                                // streams with something to_credit
   const Clock::time_point accepted_at_ = Clock::now();
   Clock::time_point last_read_ = Clock::now();
   std::optional<Clock::time_point> write_progress_;  // while a write is under way

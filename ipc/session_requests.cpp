@@ -226,7 +226,7 @@ void Session::on_generate(v1::Generate& generate) {
 
 void Session::on_cancel(const v1::Cancel& cancel) {
   const auto found = streams_.find(cancel.stream());
-  if (found != streams_.end() && found->second.request) hub_.gateway->cancel(*found->second.request);
+  if (found != streams_.end()) cancel_stream(found->second);
 }
 
 void Session::on_credit(const v1::Credit& credit) {
@@ -235,7 +235,17 @@ void Session::on_credit(const v1::Credit& credit) {
   Stream& stream = found->second;
   const std::uint64_t tokens = std::min(credit.tokens(), kMaxCredit - stream.credit);
   stream.credit += tokens;
-  if (tokens > 0) hub_.gateway->credit(*stream.request, tokens);
+  if (tokens > 0 && stream.to_credit == 0) credited_.push_back(credit.stream());
+  stream.to_credit += tokens;
+}
+
+void Session::pass_on_credit() {
+  for (const std::uint64_t number : credited_) {
+    const auto found = streams_.find(number);
+    if (found == streams_.end()) continue;
+    hub_.gateway->credit(*found->second.request, std::exchange(found->second.to_credit, 0));
+  }
+  credited_.clear();
 }
 
 bool Session::refuse_unknown_model(std::uint64_t stream, const std::string& model) {

@@ -118,6 +118,30 @@ TEST_CASE("of a frame with many unknown bodies only the first is looked into") {
   REQUIRE(refused.field() == "#99");
 }
 
+TEST_CASE("a flood of credit and cancels reaches the gateway as one of each") {
+  FakeServer server;
+  server.gateway.keep_streams_on_cancel();
+  RawClient client(server.path());
+  client.hello();
+  v1::ClientFrame frame = generate_frame(1);
+  frame.mutable_generate()->set_credit(1);
+  REQUIRE(client.send(frame));
+  server.gateway.wait_submitted(0);
+  std::string flood;
+  frame.mutable_credit()->set_stream(1);
+  frame.mutable_credit()->set_tokens(3);
+  for (int i = 0; i < 1000; ++i) flood += RawClient::frame_bytes(frame);
+  frame.mutable_cancel()->set_stream(1);
+  for (int i = 0; i < 1000; ++i) flood += RawClient::frame_bytes(frame);
+  frame.mutable_health()->set_stream(2);
+  flood += RawClient::frame_bytes(frame);
+  REQUIRE(client.send_bytes(flood));
+  REQUIRE(client.expect().has_health());  // all of it has been read
+  REQUIRE(server.gateway.wait_credit(1, 3000) == 3000);
+  REQUIRE(server.gateway.num_credit_calls() < 10);  // one per read, and the flood takes one or two
+  REQUIRE(server.gateway.wait_cancelled(1).size() == 1);
+}
+
 TEST_CASE("questions have a largest size, and are told it") {
   FakeServer server({.max_frame_bytes = 16u << 20});
   RawClient client(server.path());
