@@ -67,6 +67,7 @@ struct Server::Impl : std::enable_shared_from_this<Server::Impl> {
   void welcome(Socket socket);
   std::optional<Refusal> no_room_for(std::uint32_t uid) const;
   void refuse(Socket& socket, const Refusal& refusal);
+  void warn_refused(const Peer& peer, const std::string& why);
   void begin_drain(std::function<void()> done);
   void end_drain(std::function<void()> done);
   void close_all();
@@ -108,7 +109,7 @@ void Server::Impl::welcome(Socket socket) {
         socket,
         {.code = Outcome::permission, .field = {}, .message = peer.error().message, .limit = {}, .retry_after = {}});
   if (!admitted(*peer, socket.native_handle(), guests)) {
-    spdlog::warn("connection of uid {} gid {} pid {} refused: not allowed", peer->uid, peer->gid, peer->pid);
+    warn_refused(*peer, "not allowed");
     return refuse(socket, {.code = Outcome::permission,
                            .field = "allow_uid",
                            .message = "uid " + std::to_string(peer->uid) +
@@ -117,7 +118,7 @@ void Server::Impl::welcome(Socket socket) {
                            .retry_after = {}});
   }
   if (const auto refusal = no_room_for(peer->uid)) {
-    spdlog::warn("connection of uid {} pid {} refused: {}", peer->uid, peer->pid, refusal->message);
+    warn_refused(*peer, refusal->message);
     return refuse(socket, *refusal);
   }
   ++hub.connections_accepted;
@@ -138,6 +139,11 @@ std::optional<Refusal> Server::Impl::no_room_for(std::uint32_t uid) const {
     return crowded(Outcome::queue_full, "max_connections", kept > 0 ? " (those kept for the owner apart)" : "",
                    hub.sessions.size(), options.max_connections - kept);
   return std::nullopt;
+}
+
+void Server::Impl::warn_refused(const Peer& peer, const std::string& why) {
+  hub.warn(hub.refused_lines, "connection of uid " + std::to_string(peer.uid) + " gid " + std::to_string(peer.gid) +
+                                  " pid " + std::to_string(peer.pid) + " refused: " + why);
 }
 
 // A fresh socket has room for one small frame, so this neither waits nor fails; if it did, closing says

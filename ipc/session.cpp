@@ -46,6 +46,13 @@ void Hub::forget(const std::shared_ptr<Session>& session) {
   if (sessions.empty() && on_empty) std::exchange(on_empty, nullptr)();
 }
 
+void Hub::warn(LogQuota& kind, const std::string& line) {
+  const auto left_out = kind.take(Clock::now());
+  if (!left_out) return;
+  if (*left_out > 0) spdlog::warn("{} lines like the next were left out", *left_out);
+  spdlog::warn("{}", line);
+}
+
 void Hub::arm_tick() {
   if (stopped_ || std::exchange(tick_armed_, true)) return;
   using std::chrono::milliseconds;
@@ -263,8 +270,8 @@ bool Session::tick(Clock::time_point now) {
   }
   if (write_progress_) {
     if (now - *write_progress_ >= options.stall_timeout) {
-      spdlog::warn("connection of uid {} ended: it read nothing for {} ms (stall_timeout)", peer_.uid,
-                   options.stall_timeout.count());
+      hub_.warn(hub_.broken_lines, ended_line("it read nothing for " + std::to_string(options.stall_timeout.count()) +
+                                              " ms (stall_timeout)"));
       ++hub_.connections_broken;
       close();
       return false;
@@ -282,11 +289,15 @@ bool Session::tick(Clock::time_point now) {
   return again;
 }
 
+std::string Session::ended_line(const std::string& why) const {
+  return "connection of uid " + std::to_string(peer_.uid) + " pid " + std::to_string(peer_.pid) + " ended: " + why;
+}
+
 void Session::break_off(const Refusal& refusal) {
   if (closing_) return;
   closing_ = true;
   ++hub_.connections_broken;
-  spdlog::warn("connection of uid {} pid {} ended: {}", peer_.uid, peer_.pid, printable(refusal.message));
+  hub_.warn(hub_.broken_lines, ended_line(printable(refusal.message)));
   cancel_streams();
   outbox_->close_with({0, to_frame(0, refusal, /*closing=*/true)});
   arm_goodbye();

@@ -17,6 +17,7 @@
 
 #include "ipc/framing.h"
 #include "ipc/listening_socket.h"
+#include "ipc/log_quota.h"
 #include "ipc/outbox.h"
 #include "ipc/server.h"
 #include "ipc/wire.h"
@@ -38,6 +39,8 @@ struct Hub {
   void stop_ticking();
   void remember(const std::shared_ptr<Session>& session);
   void forget(const std::shared_ptr<Session>& session);
+  // Logs a line, unless its kind had enough of them this second.
+  void warn(LogQuota& kind, const std::string& line);
 
   asio::io_context io{1};
   const ServerOptions options;
@@ -48,6 +51,8 @@ struct Hub {
   std::uint64_t connections_accepted = 0;
   std::uint64_t connections_refused = 0;
   std::uint64_t connections_broken = 0;
+  LogQuota refused_lines;          // connections not accepted
+  LogQuota broken_lines;           // connections ended by us
   std::function<void()> on_empty;  // set while draining: the last session has gone
 
  private:
@@ -102,6 +107,7 @@ class Session : public std::enable_shared_from_this<Session> {
   // Tells the gateway, once per stream, what one read brought of credit.
   void pass_on_credit();
   void arm_goodbye();
+  std::string ended_line(const std::string& why) const;  // for the log
 
   // session_requests.cpp: one per frame of the protocol.
   void on_frame(std::string_view body);

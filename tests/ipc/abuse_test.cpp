@@ -5,6 +5,7 @@
 #include <spdlog/sinks/ostream_sink.h>
 #include <spdlog/spdlog.h>
 
+#include "ipc/log_quota.h"
 #include "ipc/session.h"
 #include "ipc/wire.h"
 #include "tests/ipc/fixture.h"
@@ -181,6 +182,36 @@ TEST_CASE("a question that finds the queue full may be asked again later") {
   REQUIRE(refused.code() == v1::OUTCOME_QUEUE_FULL);
   REQUIRE(refused.retry_after_ms() > 0);
   REQUIRE(refused.message() == "too many texts wait");
+}
+
+TEST_CASE("lines of one kind are few per second, and what was left out is counted") {
+  LogQuota quota;
+  const Clock::time_point start = Clock::now();
+  for (int i = 0; i < kMaxLogLinesPerSecond; ++i) REQUIRE(quota.take(start) == 0);
+  for (int i = 0; i < 1000; ++i) REQUIRE_FALSE(quota.take(start + std::chrono::milliseconds(999)));
+  REQUIRE(quota.take(start + std::chrono::seconds(1)) == 1000);
+  REQUIRE(quota.take(start + std::chrono::seconds(1)) == 0);
+}
+
+TEST_CASE("a client that is turned away again and again does not fill the log") {
+  std::ostringstream text;
+  const auto before = spdlog::default_logger();
+  spdlog::set_default_logger(
+      std::make_shared<spdlog::logger>("test", std::make_shared<spdlog::sinks::ostream_sink_mt>(text)));
+  constexpr int kConnections = 500;
+  {
+    FakeServer server;
+    for (int i = 0; i < kConnections; ++i) {
+      RawClient client(server.path());
+      client.send_bytes(std::string("\x03\x00\x00\x00\xff\xff\xff", 7));
+      REQUIRE(client.last_words().field() == "frame");
+    }
+  }
+  spdlog::set_default_logger(before);
+  int lines = 0;
+  for (const char c : text.str()) lines += c == '\n';
+  REQUIRE(lines > 0);
+  REQUIRE(lines < kConnections / 2);  // 5 per second: far fewer on any machine
 }
 
 TEST_CASE("a write that ends in the moment of stop() does not start the clock again") {
