@@ -79,6 +79,7 @@ void Executor::open(SequenceSpec spec) {
   const std::uint64_t longest =
       std::min<std::uint64_t>(info.context, std::uint64_t{sequence.num_prompt} + sequence.sampler.params().max_tokens);
   sequence.tokens.reserve(std::max<std::size_t>(longest, sequence.tokens.size()));
+  sequence.sampler.reserve(sequence.tokens.capacity());
   sequence.block_table.reserve(blocks_for(static_cast<std::uint32_t>(sequence.tokens.capacity())));
   const bool is_new = state_->sequences.emplace(spec.id, std::move(sequence)).second;
   TROUPE_ASSERT(is_new);

@@ -97,6 +97,10 @@ Sampler::Sampler(const kernels::KernelTable& kernels, SamplingParams params, std
                    (params_.repeat_penalty != 1 || params_.presence_penalty != 0 || params_.frequency_penalty != 0);
 }
 
+void Sampler::reserve(std::size_t num_tokens) {
+  if (has_penalties_) history_.reserve(num_tokens);
+}
+
 void Sampler::accept(TokenId id) {
   if (has_penalties_) history_.push_back(id);
 }

@@ -63,13 +63,15 @@ struct SampledToken {
 
 // The sampler of one sequence: parameters and the token counts that penalties need.
 // Not thread-safe. Everything but the first call on a vocabulary size allocates nothing (unless
-// top logprobs are asked for, and but for the growing history where penalties are). O(vocabulary +
-// repeat_last_n) per token.
+// top logprobs are asked for, or penalties have to remember more tokens than reserve() was told of).
+// O(vocabulary + repeat_last_n) per token.
 class Sampler {
  public:
   // `end_ids` are the vocabulary's end-of-generation tokens (for ignore_eos).
   Sampler(const kernels::KernelTable& kernels, SamplingParams params, std::vector<TokenId> end_ids);
 
+  // Makes room for the history of a sequence of `num_tokens` tokens, where penalties keep one.
+  void reserve(std::size_t num_tokens);
   // Tells the sampler of a token of the sequence: prompt and sampled ones, in order.
   void accept(TokenId id);
   // Forgets the last `count` accepted tokens (a rejected draft).

@@ -5,6 +5,7 @@
 #include <catch2/catch.hpp>
 
 #include "engine/eval.h"
+#include "tests/engine/count_allocations.h"
 #include "tests/engine/model_harness.h"
 
 namespace troupe::test {
@@ -230,6 +231,32 @@ TEST_CASE("closing forgets a sequence; unknown ids are ignored") {
   e.executor.close(1);
   e.open(1, greedy_params(4));
   CHECK(e.run(1).first.size() == 4);
+}
+
+TEST_CASE("a warm step allocates nothing") {
+  Engine e;
+  engine::StepBatch batch;
+  for (SequenceId id = 1; id <= 4; ++id) {
+    auto params = greedy_params(100);
+    params.ignore_eos = true;
+    if (id == 3) {  // a filtered, penalised draw beside the greedy ones
+      params.temperature = 0.8f;
+      params.top_k = 40;
+      params.top_p = 0.9f;
+      params.repeat_penalty = 1.1f;
+      params.seed = 7;
+    }
+    e.open(id, params, kPrompt, 0, static_cast<BlockId>(8 * (id - 1)));
+    batch.items.push_back({.sequence = id, .num_tokens = 5, .output = Output::sample, .new_blocks = {}});
+  }
+  e.executor.step(batch, e.result);
+  for (engine::StepItem& item : batch.items) item.num_tokens = 1;
+  for (int i = 0; i < 3; ++i) e.executor.step(batch, e.result);
+  // Past the second block's beginning at position 32, so that tables of blocks grow too.
+  const std::size_t before = num_allocations();
+  for (int i = 0; i < 60; ++i) e.executor.step(batch, e.result);
+  CHECK(num_allocations() - before == 0);
+  CHECK(e.executor.num_known(4) == kPrompt.size() + 64);
 }
 
 TEST_CASE("an empty step is no work") {
