@@ -43,7 +43,8 @@ class ModelFile {
 
   virtual const std::string& path() const = 0;
   virtual std::uint64_t file_bytes() const = 0;
-  // A hash of the metadata and the tensor directory with the file size; part of numerics_id.
+  // A hash of the metadata and the tensor directory with the file size, without the tensors' bytes: those join it while
+  // they are packed (Model::content_hash), and only the whole names a model's bits in numerics_id.
   virtual std::uint64_t content_hash() const = 0;
 
   virtual const std::map<std::string, MetadataValue, std::less<>>& metadata() const = 0;
