@@ -14,6 +14,8 @@ using engine::Team;
 const std::vector<std::uint32_t> kChunks =
     kSlow ? std::vector<std::uint32_t>{7} : std::vector<std::uint32_t>{1, 7, 31, 32, 33};
 
+constexpr SequenceId kNumStrangers = kSlow ? 3 : 15;
+
 std::string differences(const Difference& actual, const Tolerance& allowed) {
   return "max " + std::to_string(actual.max_abs) + " (allowed " + std::to_string(allowed.max_abs) + "), RMS " +
          std::to_string(actual.rms) + " (allowed " + std::to_string(allowed.rms) + ")";
@@ -26,12 +28,12 @@ void require_within(const std::vector<float>& logits, const std::vector<float>& 
   CHECK(actual.rms <= tolerance.rms);
 }
 
-// The logits of `tokens` in the last position of a step that 15 strangers share.
+// The logits of `tokens` in the last position of a step that strangers share.
 std::vector<float> with_strangers(const engine::LoadedModel& model, Team& team, const std::vector<TokenId>& tokens) {
   engine::Executor executor(model, team);
   engine::StepBatch batch;
   BlockId next_block = 0;
-  for (SequenceId id = 1; id <= 15; ++id) {
+  for (SequenceId id = 1; id <= kNumStrangers; ++id) {
     const auto strangers = random_tokens(1 + (id * 13) % 50, model.info().vocab_size, id);
     const std::uint32_t blocks = blocks_for(static_cast<std::uint32_t>(strangers.size()));
     SequenceRunner runner(executor, id, strangers, some_blocks(blocks, next_block, id));
