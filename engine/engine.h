@@ -50,7 +50,7 @@ struct LoadOptions {
   std::string kernels;  // a variant's name; empty: TROUPE_KERNELS, else the best this CPU has
   kernels::KvType kv_type = kernels::KvType::f16;
   std::uint32_t context = 0;     // longest sequence; 0: the trained context
-  std::uint64_t memory = 0;      // bytes for weights, KV and buffers together; 0: 60 % of what is available
+  std::uint64_t memory = 0;      // bytes for weights and KV together (memory_budget.h); 0: 60 % of what is available
   std::uint32_t num_blocks = 0;  // KV blocks; 0: what the memory budget leaves, at most max_sequences full contexts
   std::uint32_t max_sequences = 64;
   Team* team = nullptr;  // used for packing; null: a temporary one

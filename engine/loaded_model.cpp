@@ -6,12 +6,10 @@
 
 #include "engine/engine.h"
 #include "engine/families.h"
-#include "engine/machine.h"
+#include "engine/memory_budget.h"
 
 namespace troupe::engine {
 namespace {
-
-constexpr double kBudgetShare = 0.6;  // of what is available: others live on this machine too
 
 // A number of bytes as people say it.
 std::string mebibytes(std::uint64_t bytes) { return std::to_string((bytes + (1u << 20) - 1) >> 20) + " MiB"; }
@@ -54,8 +52,7 @@ std::vector<TokenId> find_end_ids(const ModelFile& file, const Tokenizer* tokeni
 Result<std::uint32_t> plan_blocks(const Model& model, const LoadOptions& options, std::uint64_t budget) {
   const std::uint64_t per_block = model.cache_spec().groups[0].bytes_per_block;
   const std::uint32_t per_context = blocks_for(model.info().context);
-  const std::uint64_t left = budget - std::min(budget, model.weight_bytes());
-  const std::uint64_t fit = left / per_block;
+  const std::uint64_t fit = blocks_that_fit(budget, model.weight_bytes(), per_block);
   const std::uint64_t needed = options.num_blocks ? options.num_blocks : per_context;
   if (fit < needed) {
     const std::uint64_t longest = fit * kBlockSize;
@@ -69,17 +66,6 @@ Result<std::uint32_t> plan_blocks(const Model& model, const LoadOptions& options
   if (options.num_blocks) return options.num_blocks;
   return static_cast<std::uint32_t>(
       std::min<std::uint64_t>({fit, std::uint64_t{per_context} * std::max(1u, options.max_sequences), kNoBlock - 1}));
-}
-
-// What the packed matrices will take, before any is packed: a model that cannot fit is refused at once.
-std::uint64_t estimate_weights(const ModelFile& file, const kernels::KernelTable& kernels) {
-  std::uint64_t bytes = 0;
-  for (const TensorInfo& tensor : file.tensors()) {
-    bytes += tensor.shape.size() == 2
-                 ? kernels::packed_bytes(tensor.type, kernels.layout, tensor.rows(), tensor.columns())
-                 : tensor.bytes.size();
-  }
-  return bytes;
 }
 
 std::string make_numerics_id(const kernels::KernelTable& kernels, kernels::KvType kv_type, std::uint64_t hash) {
@@ -99,10 +85,9 @@ Result<std::shared_ptr<LoadedModel>> LoadedModel::load(const std::string& path, 
   auto tokenizer = make_tokenizer(**file);
   if (!tokenizer) return tokenizer.error();
 
-  const auto budget = options.memory
-                          ? options.memory
-                          : static_cast<std::uint64_t>(kBudgetShare * static_cast<double>(available_memory()));
-  const std::uint64_t estimate = estimate_weights(**file, **table);
+  const std::uint64_t budget = options.memory ? options.memory : default_memory_budget();
+  // Before any is packed: a model that cannot fit is refused at once.
+  const std::uint64_t estimate = packed_weight_bytes(**file, **table);
   if (estimate > budget) {
     return Error{ErrorCode::out_of_memory, path + ": a memory budget of " + mebibytes(budget) +
                                                " is too small: weights take " + mebibytes(estimate) +
