@@ -39,6 +39,9 @@ Batch::Batch(BatchOptions options, StreamTable& streams)
 Batch::~Batch() = default;
 
 void Batch::enqueue(std::shared_ptr<const Assignment> task, TimePoint now) {
+  // Credit and the end of a stream come here another way than its assignment, and may have been faster.
+  const auto granted = streams_.granted(task->request, task->generation);
+  if (!granted) return;
   if (Live* old = find(task->request)) {
     if (old->generation() >= task->generation) return;
     drop(*old);
@@ -50,7 +53,7 @@ void Batch::enqueue(std::shared_ptr<const Assignment> task, TimePoint now) {
   const Request& body = *live.task->body;
   live.rank = {.priority = body.priority, .arrival = live.request()};
   live.scopes = cache::scopes_for(body.uid, body.cache_scope);
-  live.granted = live.task->granted;
+  live.granted = *granted;
   live.tokens = *live.task->prompt;
   const auto fit = scheduler::check_fit(demand_of(live), options_.capacity);
   TROUPE_ASSERT(std::holds_alternative<scheduler::Fits>(fit));  // the intake asked the same
@@ -64,7 +67,7 @@ void Batch::enqueue(std::shared_ptr<const Assignment> task, TimePoint now) {
   }
   if (live.tokens.size() >= live.max_known) return end(live, Outcome::length, {}, now);
   if (live.emitted >= live.granted) {
-    streams_.set_state(live.request(), live.generation(), RequestState::parked);
+    if (!streams_.set_state(live.request(), live.generation(), RequestState::parked)) drop(live);
     return;
   }
   if (live.generation() > 1) return queue_again(live);  // admitted before: no bound counts now
@@ -89,12 +92,12 @@ void Batch::credit(RequestId request, std::uint64_t granted) {
   if (!live || granted <= live->granted) return;
   live->granted = granted;
   if (live->place == Place::unpaid) {
-    streams_.set_state(live->request(), live->generation(), RequestState::queued);
+    if (!streams_.set_state(live->request(), live->generation(), RequestState::queued)) return drop(*live);
     queue_again(*live);
   } else if (live->parked) {
+    if (!streams_.set_state(live->request(), live->generation(), RequestState::running)) return drop(*live);
     live->parked = false;
     planner_.unpark(live->sequence);
-    streams_.set_state(live->request(), live->generation(), RequestState::running);
   }
 }
 
@@ -205,11 +208,11 @@ void Batch::committed(Live& live, const cache::Committed& answer) {
 }
 
 void Batch::park(Live& live) {
+  if (!streams_.set_state(live.request(), live.generation(), RequestState::parked)) return drop(live);
   live.parked = true;
   planner_.park(live.sequence);
   leases_.push_back(cache::Yield{.key = next_key(live)});
   something_came_back_ = true;  // the headroom for its next block
-  streams_.set_state(live.request(), live.generation(), RequestState::parked);
 }
 
 // Blocks came back, or soon will: whoever was denied some may ask again.
@@ -282,23 +285,23 @@ void Batch::ask_for_blocks() {
 
 void Batch::plan_step(TimePoint now) {
   planner_.plan(step_ + 1, options_.epoch, plan_);
-  if (plan_.items.empty()) return;
-  ++step_;
-  step_running_ = true;
-  batch_.step = step_;
-  batch_.epoch = options_.epoch;
   for (const scheduler::PlanItem& item : plan_.items) {
     Live& live = *find_sequence(item.sequence);
-    live.last_step = step_;
-    if (!live.was_running) {
-      live.was_running = true;
-      streams_.started(live.request(), live.generation(), live.cached_tokens, now);
+    if (!live.was_running && !streams_.started(live.request(), live.generation(), live.cached_tokens, now)) {
+      drop(live);
+      continue;
     }
+    live.was_running = true;
+    live.last_step = step_ + 1;
     batch_.items.push_back({.sequence = item.sequence,
                             .num_tokens = item.num_tokens,
                             .output = item.wants_logits ? engine::Output::sample : engine::Output::none,
                             .new_blocks = std::exchange(live.new_blocks, {})});
   }
+  if (batch_.items.empty()) return;
+  step_running_ = true;
+  batch_.step = ++step_;
+  batch_.epoch = options_.epoch;
 }
 
 std::vector<LeaseMessage> Batch::take_leases() { return std::exchange(leases_, {}); }

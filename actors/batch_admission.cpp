@@ -102,7 +102,7 @@ void Batch::acquired(Live& live, const cache::Acquired& answer) {
                 .computed = answer.num_cached_tokens,
                 .num_blocks = static_cast<std::uint32_t>(answer.blocks.size()),
                 .max_known = live.max_known});
-  streams_.set_state(live.request(), live.generation(), RequestState::running);
+  if (!streams_.set_state(live.request(), live.generation(), RequestState::running)) drop(live);
 }
 
 // Preempts one sequence if an older one cannot go on without its blocks.
@@ -116,7 +116,7 @@ void Batch::make_room() {
 void Batch::preempt(Live& live) {
   const bool was_parked = live.parked;
   leave_the_cache(live);
-  streams_.preempted(live.request(), live.generation());
+  if (!streams_.preempted(live.request(), live.generation())) return drop(live);
   if (was_parked) return move_to(live, Place::unpaid);
   streams_.set_state(live.request(), live.generation(), RequestState::queued);
   queue_again(live);

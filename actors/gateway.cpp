@@ -97,7 +97,8 @@ class GatewayImpl final : public Gateway {
   void crash(Role role) { caf::anon_send(supervisor_, msg::Crash{role}); }
 
  private:
-  void load();
+  House house();
+  void load(const caf::actor& supervisor, engine::Team& team);
   Result<std::shared_ptr<const engine::Tokenizer>> vocabulary() const;
 
   // In this order: what is above outlives what is below.
@@ -129,15 +130,20 @@ GatewayImpl::GatewayImpl(GatewayOptions options)
       counters_(std::chrono::steady_clock::now()),
       config_(cpus_.rest),
       system_(std::make_unique<caf::actor_system>(config_)),
-      texts_(std::make_unique<ThreadPool>("texts", options_.tokenizer_threads, kMaxQueuedTexts, cpus_.rest)),
+      texts_(std::make_unique<ThreadPool>("texts", options_.tokenizer_threads, options_.max_queued_texts, cpus_.rest)),
       compute_(std::make_unique<ComputePool>(options_.num_threads, cpus_.compute)) {
-  supervisor_ = system_->spawn<Supervisor>(House{.options = options_,
-                                                 .streams = streams_,
-                                                 .counters = counters_,
-                                                 .model = model_,
-                                                 .texts = *texts_,
-                                                 .compute = *compute_});
-  compute_->post([this] { load(); });
+  supervisor_ = system_->spawn<Supervisor>(house());
+  // By value: the destructor takes both members away before it waits for this job.
+  compute_->post([this, supervisor = supervisor_, &team = compute_->team()] { load(supervisor, team); });
+}
+
+House GatewayImpl::house() {
+  return {.options = options_,
+          .streams = streams_,
+          .counters = counters_,
+          .model = model_,
+          .texts = *texts_,
+          .compute = *compute_};
 }
 
 GatewayImpl::~GatewayImpl() {
@@ -158,9 +164,9 @@ GatewayImpl::~GatewayImpl() {
 }
 
 // On the compute thread: it has nothing else to do yet, and its team packs the weights.
-void GatewayImpl::load() {
+void GatewayImpl::load(const caf::actor& supervisor, engine::Team& team) {
   engine::LoadOptions load = options_.load;
-  load.team = &compute_->team();
+  load.team = &team;
   load.progress = [this](double fraction) { model_.set_fraction(fraction); };
   const TimePoint start = std::chrono::steady_clock::now();
   auto loaded = engine::LoadedModel::load(options_.model_path, load);
@@ -176,7 +182,7 @@ void GatewayImpl::load() {
     spdlog::error("the model could not be loaded: {}", loaded.error().message);
     model_.failed(loaded.error());
   }
-  caf::anon_send(supervisor_, msg::ModelLoaded{});
+  caf::anon_send(supervisor, msg::ModelLoaded{});
 }
 
 RequestId GatewayImpl::submit(Request request, std::shared_ptr<StreamSink> sink) {
@@ -194,8 +200,7 @@ void GatewayImpl::credit(RequestId id, std::uint64_t tokens) {
 }
 
 void GatewayImpl::status(std::function<void(StatusSnapshot)> done) {
-  caf::anon_send(supervisor_,
-                 msg::Snapshot{std::make_shared<const std::function<void(StatusSnapshot)>>(std::move(done)), {}});
+  caf::anon_send(supervisor_, msg::Snapshot{std::make_shared<StatusQuery>(house(), std::move(done)), {}});
 }
 
 std::vector<ModelDescription> GatewayImpl::models() const {

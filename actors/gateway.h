@@ -77,6 +77,7 @@ struct GatewayOptions {
   std::uint32_t max_sequences = 64;     // running at once
   std::uint32_t max_queued_requests = 1024;
   std::uint64_t max_queued_tokens = 1u << 22;
+  std::uint32_t max_queued_texts = 64;  // long texts that wait for a tokenizer thread
   std::uint32_t max_requests_per_uid = 512;
   std::uint32_t tokenizer_threads = 2;
   std::chrono::milliseconds drain_timeout{30000};

@@ -14,8 +14,6 @@ namespace troupe::actors {
 
 // Texts up to this size are encoded inside an actor (some 100 us); longer ones on the text threads.
 inline constexpr std::size_t kMaxTextInActor = 4096;
-// Long texts that may wait for a text thread.
-inline constexpr std::size_t kMaxQueuedTexts = 64;
 // So many deaths of actors within the window are survived; one more ends the service.
 inline constexpr std::size_t kMaxRestarts = 5;
 inline constexpr std::chrono::seconds kRestartWindow{60};

@@ -2,6 +2,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <stdexcept>
 #include <utility>
 
@@ -10,9 +11,24 @@ namespace {
 
 using scheduler::Outcome;
 
+constexpr std::chrono::seconds kTimerReach{1};
+
 std::vector<TokenId> encode_text(const engine::Tokenizer& tokenizer, const Request& request) {
   return tokenizer.encode(std::get<std::string>(request.prompt),
                           {.add_special = request.add_special, .parse_special = request.parse_special});
+}
+
+std::uint64_t prompt_bytes(const Request& request) {
+  if (const auto* text = std::get_if<std::string>(&request.prompt)) return text->size();
+  return std::get<std::vector<TokenId>>(request.prompt).size() * sizeof(TokenId);
+}
+
+// field: the server's limit that was met.
+End queue_full(std::string what, std::string field, std::uint64_t limit) {
+  return refused({.outcome = Outcome::queue_full,
+                  .message = std::move(what) + "; try again later",
+                  .field = std::move(field),
+                  .limit = limit});
 }
 
 }  // namespace
@@ -21,25 +37,19 @@ Intake::Intake(caf::actor_config& cfg, const House& house) : ActorBase(cfg, "int
 
 caf::behavior Intake::make_behavior() {
   // What a predecessor left: it was told, but cannot act any more.
-  for (const RequestId request : house_.streams.live()) arm_deadline(request);
-  for (const RequestId request : house_.streams.unassigned()) waiting_.insert(request);
+  for (const RequestId request : house_.streams.unassigned()) {
+    if (const auto body = house_.streams.request(request)) keep_waiting(request, prompt_bytes(*body));
+  }
+  arm_timer();
   return {
       [this](const msg::Submit& submit) {
-        arm_deadline(submit.request);
-        look_at(submit.request);
+        // In any other state a predecessor has looked at it, and so did we since.
+        if (house_.streams.state(submit.request) == RequestState::received) look_at(submit.request);
+        arm_timer();
       },
       [this](const msg::Encoded& done) { encoded(done.request, std::move(*done.ids)); },
-      [this](const msg::Deadline& deadline) {
-        const bool begun = house_.model.model() != nullptr;
-        End late = begun ? End{}
-                         : refused({.outcome = Outcome::loading,
-                                    .message = "the model was still loading when the deadline came",
-                                    .field = {},
-                                    .limit = std::nullopt});
-        if (begun) late.outcome = Outcome::deadline;
-        end(deadline.request, std::move(late));
-      },
-      [this](const msg::Forget& forget) { waiting_.erase(forget.request); },
+      [this](const msg::Deadline&) { end_overdue(); },
+      [this](const msg::Forget& forget) { stop_waiting(forget.request); },
       [this](const msg::Wire& wire_message) { wire(wire_message.wiring); },
       [](const msg::Crash&) { throw std::runtime_error("a test asked for it"); },
   };
@@ -49,10 +59,28 @@ void Intake::on_exit() { wiring_ = nullptr; }
 
 TimePoint Intake::now() { return home_system().clock().now(); }
 
-void Intake::arm_deadline(RequestId request) {
-  if (const auto deadline = house_.streams.deadline(request)) {
-    scheduled_send(this, *deadline, msg::Deadline{request});
-  }
+// CAF's timers cannot be taken back. One that comes early finds nothing to do, and kTimerReach bounds how long those
+// of requests that have ended stay behind.
+void Intake::arm_timer() {
+  const auto deadline = house_.streams.next_deadline();
+  if (!deadline) return;
+  const TimePoint when = std::min(*deadline, now() + kTimerReach);
+  if (timer_ && *timer_ <= when) return;
+  timer_ = when;
+  scheduled_send(this, when, msg::Deadline{});
+}
+
+void Intake::end_overdue() {
+  if (timer_ && *timer_ <= now()) timer_.reset();
+  const bool begun = house_.model.model() != nullptr;
+  End late = begun ? End{}
+                   : refused({.outcome = Outcome::loading,
+                              .message = "the model was still loading when the deadline came",
+                              .field = {},
+                              .limit = std::nullopt});
+  if (begun) late.outcome = Outcome::deadline;
+  for (const RequestId request : house_.streams.overdue(now())) end(request, late);
+  arm_timer();
 }
 
 void Intake::look_at(RequestId request) {
@@ -72,25 +100,46 @@ void Intake::look_at(RequestId request) {
     return end(request, std::move(how));
   }
   if (wiring_ && wiring_->model) return admit(request, *body);
-  if (waiting_.size() >= house_.options.max_queued_requests) {
-    return end(request, refused({.outcome = Outcome::queue_full,
-                                 .message = "the model is still loading and " + std::to_string(waiting_.size()) +
-                                            " requests wait for it already; try again later",
-                                 .field = {},
-                                 .limit = house_.options.max_queued_requests}));
+  wait_for_model(request, *body);
+}
+
+void Intake::wait_for_model(RequestId request, const Request& body) {
+  if (waiting_.contains(request)) return;
+  const GatewayOptions& options = house_.options;
+  if (waiting_.size() >= options.max_queued_requests) {
+    return end(request, queue_full("the model is still loading and " + std::to_string(waiting_.size()) +
+                                       " requests wait for it already",
+                                   "max_queued_requests", options.max_queued_requests));
   }
-  waiting_.insert(request);
+  // How many tokens a text is cannot be known yet; as ids they would take this much.
+  const std::uint64_t bytes = prompt_bytes(body);
+  const std::uint64_t most = options.max_queued_tokens * sizeof(TokenId);
+  if (!waiting_.empty() && waiting_bytes_ + bytes > most) {
+    return end(request, queue_full("the model is still loading and prompts of " + std::to_string(waiting_bytes_) +
+                                       " bytes wait for it already, of at most " + std::to_string(most),
+                                   "max_queued_tokens", options.max_queued_tokens));
+  }
+  if (auto over = house_.streams.take_quota(request)) return end(request, refused(std::move(*over)));
+  keep_waiting(request, bytes);
+}
+
+void Intake::keep_waiting(RequestId request, std::uint64_t bytes) {
+  waiting_.emplace(request, bytes);
+  waiting_bytes_ += bytes;
+}
+
+void Intake::stop_waiting(RequestId request) {
+  const auto entry = waiting_.extract(request);
+  if (!entry.empty()) waiting_bytes_ -= entry.mapped();
 }
 
 void Intake::admit(RequestId request, const Request& body) {
   if (auto wrong = check_for_model(body, limits_)) return end(request, std::move(*wrong));
   const std::uint64_t queued = house_.streams.num_queued();
   if (queued >= house_.options.max_queued_requests) {
-    return end(request, refused({.outcome = Outcome::queue_full,
-                                 .message = std::to_string(queued) + " requests wait already, of at most " +
-                                            std::to_string(house_.options.max_queued_requests) + "; try again later",
-                                 .field = {},
-                                 .limit = house_.options.max_queued_requests}));
+    return end(request, queue_full(std::to_string(queued) + " requests wait already, of at most " +
+                                       std::to_string(house_.options.max_queued_requests),
+                                   "max_queued_requests", house_.options.max_queued_requests));
   }
   if (auto over = house_.streams.admit(request)) return end(request, refused(std::move(*over)));
   if (const auto* ids = std::get_if<std::vector<TokenId>>(&body.prompt)) return encoded(request, *ids);
@@ -108,16 +157,14 @@ void Intake::encode(RequestId request, std::shared_ptr<const Request> body) {
     caf::anon_send(self, msg::Encoded{request, std::make_shared<std::vector<TokenId>>(encode_text(*tokenizer, *body))});
   });
   if (taken) return;
-  end(request,
-      refused({.outcome = Outcome::queue_full,
-               .message = std::to_string(kMaxQueuedTexts) + " long texts wait to be encoded already; try again later",
-               .field = {},
-               .limit = kMaxQueuedTexts}));
+  const std::uint32_t most = house_.options.max_queued_texts;
+  end(request, queue_full(std::to_string(most) + " long texts wait to be encoded already", "max_queued_texts", most));
 }
 
 void Intake::encoded(RequestId request, std::vector<TokenId> ids) {
   const auto body = house_.streams.request(request);
-  if (!body) return;
+  // Encoded twice where a tokenizer died: one answer is enough.
+  if (!body || house_.streams.state(request) != RequestState::encoding) return;
   if (auto wrong = check_length(*body, ids.size(), limits_)) return end(request, std::move(*wrong));
   const auto task = house_.streams.assign(request, std::move(ids));
   // Without a batcher the next wiring brings one, which then gets all that is assigned.
@@ -126,6 +173,7 @@ void Intake::encoded(RequestId request, std::vector<TokenId> ids) {
 
 void Intake::wire(const std::shared_ptr<const Wiring>& wiring) {
   const bool has_new_batcher = wiring->batcher && (!wiring_ || wiring_->batcher != wiring->batcher);
+  const bool has_new_tokenizers = wiring_ && wiring_->model && wiring_->tokenizers != wiring->tokenizers;
   wiring_ = wiring;
   if (wiring_->model) {
     const engine::ModelInfo& info = wiring_->model->info();
@@ -135,15 +183,23 @@ void Intake::wire(const std::shared_ptr<const Wiring>& wiring) {
                .capacity = {.context = info.context, .num_blocks = wiring_->model->arena()->num_blocks()}};
   }
   if (has_new_batcher) {
+    // To an intake that replaced another it is new, but it may have requests that ended in between.
+    send(wiring_->batcher, msg::ForgetAll{});
     for (auto& task : house_.streams.resume()) send(wiring_->batcher, msg::Enqueue{std::move(task)});
   }
   if (!wiring_->model && !house_.model.error()) return;
-  for (const RequestId request : std::exchange(waiting_, {})) look_at(request);
+  waiting_bytes_ = 0;
+  for (const auto& [request, bytes] : std::exchange(waiting_, {})) look_at(request);
+  if (!has_new_tokenizers || wiring_->tokenizers.empty()) return;
+  // Whatever a dead one had; what others have as well is encoded twice and taken once.
+  for (const RequestId request : house_.streams.unassigned()) {
+    if (house_.streams.state(request) == RequestState::encoding) encode(request, house_.streams.request(request));
+  }
 }
 
 void Intake::end(RequestId request, End how) {
   if (!house_.streams.end(request, std::move(how), now())) return;
-  waiting_.erase(request);
+  stop_waiting(request);
   if (wiring_ && wiring_->batcher) send(wiring_->batcher, msg::Forget{request});
 }
 
@@ -156,6 +212,7 @@ caf::behavior TextEncoder::make_behavior() {
         auto ids = std::make_shared<std::vector<TokenId>>(encode_text(*tokenizer_, *encode.body));
         send(caf::actor_cast<caf::actor>(current_sender()), msg::Encoded{encode.request, std::move(ids)});
       },
+      [](const msg::Crash&) { throw std::runtime_error("a test asked for it"); },
   };
 }
 

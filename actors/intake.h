@@ -6,15 +6,16 @@
 //
 // Receives  msg::Submit    a new request: ends, waits for the model, or goes on to be encoded
 //           msg::Encoded   its text as ids
-//           msg::Deadline  of a request that may have ended long ago
+//           msg::Deadline  of some request, or a while later than the last one
 //           msg::Forget    a stream that was ended by somebody else
 //           msg::Wire      whom to talk to; a new batcher gets all that the last one had
 // Sends     msg::Encode to a tokenizer, msg::Enqueue and msg::Forget to the batcher
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
-#include <set>
+#include <optional>
 
 #include "actors/actor_base.h"
 #include "actors/house.h"
@@ -32,8 +33,12 @@ class Intake : public ActorBase {
 
  private:
   TimePoint now();
-  void arm_deadline(RequestId request);
+  void end_overdue();
+  void arm_timer();
   void look_at(RequestId request);
+  void wait_for_model(RequestId request, const Request& body);
+  void keep_waiting(RequestId request, std::uint64_t bytes);
+  void stop_waiting(RequestId request);
   void admit(RequestId request, const Request& body);
   void encode(RequestId request, std::shared_ptr<const Request> body);
   void encoded(RequestId request, std::vector<TokenId> ids);
@@ -43,7 +48,9 @@ class Intake : public ActorBase {
   const House house_;
   std::shared_ptr<const Wiring> wiring_;
   ServingLimits limits_;
-  std::set<RequestId> waiting_;  // for the model to load, oldest first
+  std::map<RequestId, std::uint64_t> waiting_;  // for the model to load, oldest first: bytes of the prompt
+  std::uint64_t waiting_bytes_ = 0;
+  std::optional<TimePoint> timer_;  // when the next msg::Deadline comes
   std::size_t next_tokenizer_ = 0;
 };
 

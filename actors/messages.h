@@ -7,20 +7,20 @@
 #include <caf/all.hpp>
 #include <chrono>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "actors/gateway.h"
+#include "actors/status_query.h"
 #include "actors/step_work.h"
 #include "actors/stream_table.h"
 
 namespace troupe::actors {
 
 // The actors that a supervisor restarts.
-enum class Role : std::uint8_t { telemetry, intake, keeper, worker, batcher };
-inline constexpr std::size_t kNumRoles = 5;
+enum class Role : std::uint8_t { telemetry, intake, keeper, worker, batcher, tokenizer };
+inline constexpr std::size_t kNumRoles = 5;  // with one actor each; the tokenizers are several
 
 // Whom the intake talks to, as it is now. Sent again whenever it changes.
 struct Wiring {
@@ -42,10 +42,8 @@ struct Credit {
   RequestId request;
   std::uint64_t granted;  // since the beginning
 };
-struct Deadline {
-  RequestId request;
-};
-struct Forget {  // the stream has ended: drop all that is left of it
+struct Deadline {};  // the time of the earliest one may have come
+struct Forget {      // the stream has ended: drop all that is left of it
   RequestId request;
 };
 struct ForgetAll {};
@@ -96,7 +94,7 @@ struct Drain {
 };
 struct DrainTimeout {};
 struct Snapshot {
-  std::shared_ptr<const std::function<void(StatusSnapshot)>> done;
+  std::shared_ptr<StatusQuery> query;
   caf::actor batcher;  // filled in by the supervisor; null: there is none
 };
 // Goes from telemetry through the batcher and the keeper back to telemetry: whatever a client had heard of

@@ -18,6 +18,9 @@ std::size_t place_of(scheduler::Outcome outcome) {
   return 0;
 }
 
+// Far enough for anybody, and no clock overflows.
+constexpr std::chrono::milliseconds kLongestDeadline = std::chrono::hours(24 * 365 * 100);
+
 std::uint64_t saturating_add(std::uint64_t a, std::uint64_t b) { return a + b < a ? ~std::uint64_t{0} : a + b; }
 
 }  // namespace
@@ -32,8 +35,10 @@ RequestId StreamTable::add(Request request, std::shared_ptr<StreamSink> sink, Ti
   record->request = std::make_shared<const Request>(std::move(request));
   record->sink = std::move(sink);
   record->submitted = now;
+  if (const auto& deadline = record->request->deadline) record->deadline = now + std::min(*deadline, kLongestDeadline);
   const std::lock_guard lock(mutex_);
   const RequestId id = ++last_id_;
+  if (record->deadline) deadlines_.emplace(*record->deadline, id);
   records_.emplace(id, std::move(record));
   ++counts_.received;
   ++counts_.in_state[static_cast<std::size_t>(RequestState::received)];
@@ -47,11 +52,33 @@ std::shared_ptr<const Request> StreamTable::request(RequestId id) const {
   return record ? record->request : nullptr;
 }
 
-std::optional<TimePoint> StreamTable::deadline(RequestId id) const {
+RequestState StreamTable::state(RequestId id) const {
   const std::lock_guard lock(mutex_);
   const RecordPtr record = find(id);
-  if (!record || !record->request->deadline) return std::nullopt;
-  return record->submitted + *record->request->deadline;
+  return record ? record->state : RequestState::ended;
+}
+
+std::optional<std::uint64_t> StreamTable::granted(RequestId id, std::uint64_t generation) const {
+  const std::lock_guard lock(mutex_);
+  const RecordPtr record = current(id, generation);
+  if (!record) return std::nullopt;
+  return record->granted;
+}
+
+std::optional<TimePoint> StreamTable::next_deadline() const {
+  const std::lock_guard lock(mutex_);
+  if (deadlines_.empty()) return std::nullopt;
+  return deadlines_.begin()->first;
+}
+
+std::vector<RequestId> StreamTable::overdue(TimePoint now) const {
+  std::vector<RequestId> ids;
+  const std::lock_guard lock(mutex_);
+  for (const auto& [deadline, id] : deadlines_) {
+    if (deadline > now) break;
+    ids.push_back(id);
+  }
+  return ids;
 }
 
 std::vector<RequestId> StreamTable::live() const {
@@ -82,14 +109,24 @@ std::uint64_t StreamTable::num_queued() const {
          counts_.in_state[static_cast<std::size_t>(RequestState::queued)];
 }
 
+std::optional<scheduler::Refusal> StreamTable::take_quota(RequestId id) {
+  const std::lock_guard lock(mutex_);
+  const RecordPtr record = find(id);
+  return record ? take_quota(*record) : std::nullopt;
+}
+
+std::optional<scheduler::Refusal> StreamTable::take_quota(Record& record) {
+  if (record.has_quota) return std::nullopt;
+  auto refused = quota_.take(record.request->uid);
+  record.has_quota = !refused;
+  return refused;
+}
+
 std::optional<scheduler::Refusal> StreamTable::admit(RequestId id) {
   const std::lock_guard lock(mutex_);
   const RecordPtr record = find(id);
   if (!record) return std::nullopt;
-  if (!record->admitted) {
-    if (auto refused = quota_.take(record->request->uid)) return refused;
-    record->admitted = true;
-  }
+  if (auto refused = take_quota(*record)) return refused;
   move_to(*record, RequestState::encoding);
   return std::nullopt;
 }
@@ -247,7 +284,8 @@ bool StreamTable::end_locked(std::unique_lock<std::mutex>& lock, RequestId id, E
   if (!record) return false;
   move_to(*record, RequestState::ended);
   records_.erase(id);
-  if (record->admitted) quota_.give_back(record->request->uid);
+  if (record->deadline) deadlines_.erase({*record->deadline, id});
+  if (record->has_quota) quota_.give_back(record->request->uid);
   ++ended_[place_of(end.outcome)];
 
   end.seed = record->request->sampling.seed;
@@ -297,8 +335,7 @@ std::shared_ptr<const Assignment> StreamTable::assignment(RequestId id, const Re
                                                        .generation = record.generation,
                                                        .body = record.request,
                                                        .prompt = record.prompt,
-                                                       .emitted = record.emitted,
-                                                       .granted = record.granted});
+                                                       .emitted = record.emitted});
 }
 
 }  // namespace troupe::actors

@@ -18,6 +18,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -50,7 +51,6 @@ struct Assignment {
   std::shared_ptr<const Request> body;  // its seed is filled in
   std::shared_ptr<const std::vector<TokenId>> prompt;
   std::vector<TokenId> emitted;  // sent before: replayed, never sent again
-  std::uint64_t granted = 0;     // client credit, in tokens since the beginning
 };
 
 // Some tokens and text of one stream, from the batcher that runs it.
@@ -87,16 +87,22 @@ class StreamTable {
 
   // Null if the stream has ended.
   std::shared_ptr<const Request> request(RequestId id) const;
-  // When its deadline is, if it has one and has not ended.
-  std::optional<TimePoint> deadline(RequestId id) const;
+  RequestState state(RequestId id) const;  // ended also for ids that never were
+  // Credit since the beginning, in tokens; nothing if the stream has ended or has another generation by now.
+  std::optional<std::uint64_t> granted(RequestId id, std::uint64_t generation) const;
+  // The earliest deadline of a live stream, and all streams whose deadline is at or before `now`, earliest first.
+  std::optional<TimePoint> next_deadline() const;
+  std::vector<RequestId> overdue(TimePoint now) const;
   std::vector<RequestId> live() const;  // ascending
   // The live requests whose prompt is not known as ids yet (`received` or `encoding`), ascending.
   std::vector<RequestId> unassigned() const;
 
   // Requests that are being encoded or queued.
   std::uint64_t num_queued() const;
-  // From `received` to `encoding`: counts against its user's quota from here to its end. What is wrong, if the
-  // quota is used up; nothing also if the stream has ended.
+  // Counts it against its user's quota from here to its end; once, however often it is called. What is wrong, if
+  // the quota is used up; nothing also if the stream has ended.
+  std::optional<scheduler::Refusal> take_quota(RequestId id);
+  // The same, and from `received` to `encoding`.
   std::optional<scheduler::Refusal> admit(RequestId id);
   // From `encoding` to `queued`: the prompt is known. Null if the stream has ended.
   std::shared_ptr<const Assignment> assign(RequestId id, std::vector<TokenId> prompt);
@@ -135,10 +141,11 @@ class StreamTable {
     std::uint64_t granted = 0;
     std::uint64_t generation = 1;
     RequestState state = RequestState::received;
-    bool admitted = false;
+    bool has_quota = false;
     std::uint32_t cached_tokens = 0;
     std::uint32_t preemptions = 0;
     TimePoint submitted;
+    std::optional<TimePoint> deadline;
     std::optional<TimePoint> first_step, first_token, last_token;
     // What the sink has not heard yet. One thread at a time empties it.
     std::deque<std::variant<TokenRun, End>> outbox;
@@ -149,12 +156,14 @@ class StreamTable {
   RecordPtr find(RequestId id) const;                               // null if ended
   RecordPtr current(RequestId id, std::uint64_t generation) const;  // null if ended or another generation
   void move_to(Record& record, RequestState state);
+  std::optional<scheduler::Refusal> take_quota(Record& record);
   bool end_locked(std::unique_lock<std::mutex>& lock, RequestId id, End end, TimePoint now);
   void hand_over(std::unique_lock<std::mutex>& lock, const RecordPtr& record);
   static std::shared_ptr<const Assignment> assignment(RequestId id, const Record& record);
 
   mutable std::mutex mutex_;
   std::unordered_map<RequestId, RecordPtr> records_;
+  std::set<std::pair<TimePoint, RequestId>> deadlines_;  // of the records that have one
   scheduler::Quota quota_;
   RequestId last_id_ = 0;
   std::uint64_t ends_pending_ = 0;  // streams whose sink has not heard its end

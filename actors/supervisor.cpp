@@ -29,6 +29,8 @@ const char* name_of(Role role) {
       return "target worker";
     case Role::batcher:
       return "batcher";
+    case Role::tokenizer:
+      return "tokenizer";
   }
   return "?";
 }
@@ -51,8 +53,8 @@ caf::behavior Supervisor::make_behavior() {
   return {
       [this](const msg::Submit& m) { pass_on(Role::intake, caf::make_message(m)); },
       [this](const msg::Snapshot& m) {
-        if (!child(Role::telemetry)) return (*m.done)(take_snapshot(house_, now()));
-        send(child(Role::telemetry), msg::Snapshot{m.done, child(Role::batcher)});
+        if (!child(Role::telemetry)) return m.query->answer(now());
+        send(child(Role::telemetry), msg::Snapshot{m.query, child(Role::batcher)});
       },
       [this](const msg::Credit& m) { pass_on(Role::batcher, caf::make_message(m)); },
       [this](const msg::Cancel& m) { cancel(m.request); },
@@ -71,7 +73,10 @@ caf::behavior Supervisor::make_behavior() {
       [this](const msg::DrainTimeout&) {
         end_all(ended_as(scheduler::Outcome::cancelled, "the server shut down before this answer was complete"));
       },
-      [this](const msg::Crash& m) { pass_on(m.role, caf::make_message(m)); },
+      [this](const msg::Crash& m) {
+        if (m.role != Role::tokenizer) return pass_on(m.role, caf::make_message(m));
+        for (const caf::actor& tokenizer : tokenizers_) return send(tokenizer, m);
+      },
   };
 }
 
@@ -87,17 +92,18 @@ void Supervisor::on_exit() {
 TimePoint Supervisor::now() { return home_system().clock().now(); }
 
 void Supervisor::child_died(const caf::down_msg& down) {
-  const auto dead = std::find_if(children_.begin(), children_.end(),
-                                 [&](const caf::actor& child) { return child && child.address() == down.source; });
-  if (dead == children_.end()) return;  // one that was replaced
-  const auto role = static_cast<Role>(dead - children_.begin());
-  *dead = nullptr;  // frees it
+  const auto is_dead = [&](const caf::actor& child) { return child && child.address() == down.source; };
+  const auto dead = std::find_if(children_.begin(), children_.end(), is_dead);
+  const bool was_tokenizer = std::erase_if(tokenizers_, is_dead) > 0;
+  if (dead == children_.end() && !was_tokenizer) return;  // one that was replaced
+  const Role role = was_tokenizer ? Role::tokenizer : static_cast<Role>(dead - children_.begin());
+  if (!was_tokenizer) *dead = nullptr;  // frees it
   house_.counters.restarted();
   deaths_.push_back(now());
   while (deaths_.front() + kRestartWindow < now()) deaths_.pop_front();
   spdlog::error("the {} died ({} of at most {} in {} s)", name_of(role), deaths_.size(), kMaxRestarts,
                 kRestartWindow.count());
-  if (deaths_.size() > kMaxRestarts) return give_up();
+  if (gave_up_ || deaths_.size() > kMaxRestarts) return give_up();
 
   if ((role == Role::keeper || role == Role::worker) && child(Role::batcher)) {
     send_exit(child(Role::batcher), caf::exit_reason::kill);
@@ -109,7 +115,8 @@ void Supervisor::child_died(const caf::down_msg& down) {
 }
 
 void Supervisor::start_missing() {
-  const bool had_all = std::all_of(children_.begin(), children_.end(), [](const caf::actor& c) { return bool{c}; });
+  bool had_all = std::all_of(children_.begin(), children_.end(), [](const caf::actor& c) { return bool{c}; });
+  if (start_tokenizers()) had_all = false;
   for (const Role role : kStartOrder) {
     const bool needs_model = role == Role::keeper || role == Role::worker || role == Role::batcher;
     if (child(role) || (needs_model && !model_ready_)) continue;
@@ -120,11 +127,22 @@ void Supervisor::start_missing() {
   if (!had_all) wire_intake();
 }
 
+// Whether any was missing.
+bool Supervisor::start_tokenizers() {
+  const auto model = model_ready_ ? house_.model.model() : nullptr;
+  if (!model || !model->tokenizer() || tokenizers_.size() >= house_.options.tokenizer_threads) return false;
+  while (tokenizers_.size() < house_.options.tokenizer_threads) {
+    tokenizers_.push_back(spawn<TextEncoder>(model->tokenizer()));
+    monitor(tokenizers_.back());
+  }
+  return true;
+}
+
 caf::actor Supervisor::start(Role role) {
   const auto model = house_.model.model();
   switch (role) {
     case Role::telemetry:
-      return spawn<Telemetry>(house_);
+      return spawn<Telemetry>();
     case Role::intake:
       return spawn<Intake>(house_);
     case Role::keeper: {
@@ -138,6 +156,7 @@ caf::actor Supervisor::start(Role role) {
     case Role::worker:
       return spawn<TargetWorker>(house_.compute, model);
     case Role::batcher:
+    case Role::tokenizer:  // has its own function
       break;
   }
   BatchOptions options;
@@ -155,9 +174,6 @@ void Supervisor::wire_intake() {
   auto wiring = std::make_shared<Wiring>();
   if (model_ready_) {
     wiring->model = house_.model.model();
-    while (tokenizers_.size() < house_.options.tokenizer_threads && wiring->model->tokenizer()) {
-      tokenizers_.push_back(spawn<TextEncoder>(wiring->model->tokenizer()));
-    }
     wiring->tokenizers = tokenizers_;
     wiring->batcher = child(Role::batcher);
   }
@@ -187,6 +203,7 @@ void Supervisor::give_up() {
   end_all(ended_as(scheduler::Outcome::worker_lost, "the server's workers died too often; it has to be restarted"));
   if (child(Role::intake)) return;  // it refuses what comes
   child(Role::intake) = start(Role::intake);
+  monitor(child(Role::intake));
   wire_intake();
 }
 

@@ -1,9 +1,9 @@
 // Starts the other actors and replaces those that die. The root of the actor system; it never dies itself.
 //
-// Who is restarted: an actor that died. With the keeper or the worker the batcher goes too, since it knew what they
-// held; a new batcher begins a new epoch, waits for the last step of the old one through the worker, and gets every
-// live request from the intake. Clients see a pause. Too many deaths (kMaxRestarts within kRestartWindow) end
-// every stream with Outcome::worker_lost, and the service with it.
+// Who is restarted: an actor that died, a tokenizer among several like any other. With the keeper or the worker the
+// batcher goes too, since it knew what they held; a new batcher begins a new epoch, waits for the last step of the old
+// one through the worker, and gets every live request from the intake. Clients see a pause. Too many deaths
+// (kMaxRestarts within kRestartWindow) end every stream with Outcome::worker_lost, and the service with it.
 //
 // Receives  msg::Submit, msg::Snapshot  passed on
 //           msg::Cancel                 ends the stream, and tells whoever works for it
@@ -36,6 +36,7 @@ class Supervisor : public ActorBase {
   caf::actor& child(Role role) { return children_[static_cast<std::size_t>(role)]; }
   TimePoint now();
   void child_died(const caf::down_msg& down);
+  bool start_tokenizers();
   void start_missing();
   caf::actor start(Role role);
   void wire_intake();

@@ -4,7 +4,7 @@
 
 namespace troupe::actors {
 
-Telemetry::Telemetry(caf::actor_config& cfg, const House& house) : ActorBase(cfg, "telemetry"), house_(house) {}
+Telemetry::Telemetry(caf::actor_config& cfg) : ActorBase(cfg, "telemetry") {}
 
 caf::behavior Telemetry::make_behavior() {
   return {
@@ -25,7 +25,7 @@ void Telemetry::ask(const msg::Snapshot& snapshot) {
 void Telemetry::answer(std::uint64_t number) {
   const auto asked = asked_.extract(number);
   if (asked.empty()) return;  // answered before
-  (*asked.mapped().done)(take_snapshot(house_, home_system().clock().now()));
+  asked.mapped().query->answer(home_system().clock().now());
 }
 
 StatusSnapshot take_snapshot(const House& house, TimePoint now) {
@@ -33,7 +33,7 @@ StatusSnapshot take_snapshot(const House& house, TimePoint now) {
   snapshot.readiness = house.model.readiness();
   snapshot.load_fraction = house.model.fraction();
   snapshot.model = house.model.name();
-  snapshot.num_threads = house.compute.team().num_threads();
+  snapshot.num_threads = house.options.num_threads;
   if (const auto model = house.model.model()) {
     snapshot.numerics_id = model->numerics_id();
     snapshot.kernels = model->kernels().name;

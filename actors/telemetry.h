@@ -2,6 +2,7 @@
 // keep up to date. Before, it sends a fence through them, so that what the asker knows of is counted.
 //
 // Receives  msg::Snapshot -> calls its callback: once the fence is back, or after kFenceTimeout (an actor died)
+//           msg::Fenced   the fence, or that time
 #pragma once
 
 #include <chrono>
@@ -9,7 +10,6 @@
 #include <map>
 
 #include "actors/actor_base.h"
-#include "actors/house.h"
 #include "actors/messages.h"
 
 namespace troupe::actors {
@@ -18,19 +18,17 @@ inline constexpr std::chrono::milliseconds kFenceTimeout{100};
 
 class Telemetry : public ActorBase {
  public:
-  Telemetry(caf::actor_config& cfg, const House& house);
+  explicit Telemetry(caf::actor_config& cfg);
 
   caf::behavior make_behavior() override;
+  void on_exit() override { asked_.clear(); }
 
  private:
   void ask(const msg::Snapshot& snapshot);
   void answer(std::uint64_t number);
 
-  const House house_;
   std::uint64_t last_number_ = 0;
   std::map<std::uint64_t, msg::Snapshot> asked_;
 };
-
-[[nodiscard]] StatusSnapshot take_snapshot(const House& house, TimePoint now);
 
 }  // namespace troupe::actors

@@ -1,4 +1,5 @@
 // The gateway with real threads and the embedded model: starting, sharing, dying, stopping.
+#include <bit>
 #include <catch2/catch.hpp>
 
 #include "actors/testing.h"
@@ -115,11 +116,27 @@ TEST_CASE("gateway: prefixes are shared within a user, or where the scope says p
   CHECK(cached_for(3, "", 2) == 96);
 }
 
-TEST_CASE("gateway: under too few blocks sequences are preempted and their answers stay the same") {
-  std::vector<std::vector<TokenId>> alone;
+// The bits of what was chosen, of every token.
+std::vector<std::uint32_t> logprob_bits(const Recorder& sink) {
+  std::vector<std::uint32_t> bits;
+  for (const engine::SampledToken& token : sink.logprobs()) bits.push_back(std::bit_cast<std::uint32_t>(token.logprob));
+  return bits;
+}
+
+TEST_CASE("gateway: under too few blocks sequences are preempted and their answers stay the same, bit by bit") {
+  const auto request = [](TokenId salt) {
+    Request body = from_ids(long_prompt(60, salt), 100);
+    body.sampling.num_logprobs = 0;
+    return body;
+  };
+  std::vector<std::shared_ptr<Recorder>> alone;
   {
     const auto gateway = start();
-    for (TokenId i = 0; i < 5; ++i) alone.push_back(run(*gateway, from_ids(long_prompt(60, i), 100)).ids);
+    for (TokenId i = 0; i < 5; ++i) {
+      alone.push_back(std::make_shared<Recorder>());
+      gateway->submit(request(i), alone.back());
+      alone.back()->wait_for_end();
+    }
   }
   GatewayOptions options = embedded_model();
   options.load.num_blocks = 10;  // two of them at most
@@ -127,9 +144,13 @@ TEST_CASE("gateway: under too few blocks sequences are preempted and their answe
   std::vector<std::shared_ptr<Recorder>> sinks;
   for (TokenId i = 0; i < 5; ++i) {
     sinks.push_back(std::make_shared<Recorder>());
-    gateway->submit(from_ids(long_prompt(60, i), 100), sinks.back());
+    gateway->submit(request(i), sinks.back());
   }
-  for (std::size_t i = 0; i < sinks.size(); ++i) CHECK(answer(sinks[i]).ids == alone[i]);
+  for (std::size_t i = 0; i < sinks.size(); ++i) {
+    CHECK(answer(sinks[i]).ids == alone[i]->ids());
+    CHECK(logprob_bits(*sinks[i]).size() == sinks[i]->ids().size());
+    CHECK(logprob_bits(*sinks[i]) == logprob_bits(*alone[i]));
+  }
   const StatusSnapshot after = status(*gateway);
   CHECK(after.preemptions > 0);
   CHECK(after.blocks_referenced == 0);

@@ -1,6 +1,7 @@
 // The actors' protocol, event by event, on CAF's deterministic scheduler.
 #include <catch2/catch.hpp>
 
+#include "actors/batch.h"
 #include "actors/cache_keeper.h"
 #include "actors/telemetry.h"
 #include "tests/actors/stage.h"
@@ -249,13 +250,12 @@ TEST_CASE("protocol: a status is asked for through the batcher and the keeper, a
   stage.run();
   int answered = 0;
   const auto ask = [&] {
-    caf::anon_send(
-        stage.supervisor,
-        msg::Snapshot{std::make_shared<const std::function<void(StatusSnapshot)>>([&](StatusSnapshot snapshot) {
-                        CHECK(snapshot.model == "tales");
-                        ++answered;
-                      }),
-                      {}});
+    caf::anon_send(stage.supervisor, msg::Snapshot{std::make_shared<StatusQuery>(stage.house(),
+                                                                                 [&](StatusSnapshot snapshot) {
+                                                                                   CHECK(snapshot.model == "tales");
+                                                                                   ++answered;
+                                                                                 }),
+                                                   {}});
   };
   ask();
   stage.run();
@@ -268,6 +268,116 @@ TEST_CASE("protocol: a status is asked for through the batcher and the keeper, a
   stage.scheduler().run_once();
   stage.run_with_time();
   CHECK(answered == 2);
+  // Telemetry dies with one query in its hands and one in its mailbox.
+  ask();
+  stage.scheduler().run_once();
+  stage.scheduler().run_once();
+  caf::anon_send(stage.supervisor, msg::Crash{Role::telemetry});
+  ask();
+  stage.run_with_time();
+  CHECK(answered == 4);
+}
+
+TEST_CASE("protocol: while loading a user's requests count against the quota, and prompts' bytes have a bound") {
+  GatewayOptions options;
+  options.max_requests_per_uid = 1;
+  options.max_queued_tokens = 8;  // 32 bytes
+  Stage stage(options);
+  Request request = request_for(std::string(20, 'a'), 8);
+  const auto submit = [&](std::uint32_t uid) {
+    auto sink = std::make_shared<Listener>();
+    request.uid = uid;
+    stage.submit(request, sink);
+    stage.run();
+    return sink;
+  };
+  CHECK_FALSE(submit(1)->end_);
+  request.prompt = "b";
+  const auto second = submit(1);
+  REQUIRE(second->end_);
+  CHECK(second->end_->outcome == Outcome::quota);
+  CHECK_FALSE(submit(2)->end_);
+  request.prompt = std::string(20, 'c');
+  const auto large = submit(3);
+  REQUIRE(large->end_);
+  CHECK(large->end_->outcome == Outcome::queue_full);
+  CHECK(large->end_->field == "max_queued_tokens");
+}
+
+TEST_CASE("protocol: the timers of requests that have ended are gone within a second") {
+  Stage stage;
+  stage.serve(load_model(32));
+  for (int i = 0; i < 50; ++i) {
+    Request request = request_for("Once", i % 2 == 0 ? 0 : 2);  // refused, and answered
+    request.deadline = std::chrono::milliseconds::max();
+    stage.submit(request, std::make_shared<Listener>());
+  }
+  stage.run();
+  CHECK(stage.streams.live().empty());
+  stage.scheduler().advance_time(std::chrono::seconds(1));
+  stage.run();
+  CHECK_FALSE(stage.scheduler().has_pending_timeout());
+}
+
+TEST_CASE("protocol: a tokenizer that dies is replaced, and what it had to encode is encoded") {
+  GatewayOptions options;
+  options.tokenizer_threads = 1;
+  Stage stage(options);
+  stage.serve(load_model(32));
+  stage.run();
+  for (int i = 0; i < 3; ++i) {
+    auto sink = std::make_shared<Listener>();
+    caf::anon_send(stage.supervisor, msg::Crash{Role::tokenizer});
+    stage.submit(request_for("Once upon a time", 8), sink);
+    stage.run_with_time();
+    CHECK(sink->ids.size() == 8);
+  }
+  CHECK(stage.status().worker_restarts == 3);
+}
+
+TEST_CASE("protocol: a submission that an intake and its successor both hear of is handled once") {
+  const auto model = load_model(32);
+  for (std::size_t when = 0; when < 60; when += 3) {
+    INFO("after " << when << " events");
+    Stage stage;
+    stage.serve(model);
+    auto sink = std::make_shared<Listener>();
+    const RequestId id = stage.submit(request_for("Once upon a time", 8), sink);
+    stage.scheduler().run(when);
+    caf::anon_send(stage.supervisor, msg::Submit{id});
+    stage.run();
+    CHECK(sink->ids.size() == 8);
+    const StreamCounts counts = stage.streams.counts();
+    CHECK(counts.in_state[static_cast<std::size_t>(RequestState::queued)] == 0);
+  }
+}
+
+// A batch without actors around it: messages in an order that two mailboxes can produce.
+TEST_CASE("protocol: credit and ends that overtake their assignment are not lost") {
+  StreamTable streams(10);
+  const auto add = [&](std::uint64_t credit) {
+    Request request = request_of_ids(20, 1, 8);
+    request.credit = credit;
+    return streams.add(std::move(request), std::make_shared<Listener>(), TimePoint{});
+  };
+  BatchOptions options;
+  options.capacity = {.context = 512, .num_blocks = 8};
+  Batch batch(options, streams);
+  const RequestId poor = add(0), ended = add(8);
+  for (const RequestId id : {poor, ended}) CHECK_FALSE(streams.admit(id));
+  const auto poor_task = streams.assign(poor, std::vector<TokenId>(20, 5));
+  const auto ended_task = streams.assign(ended, std::vector<TokenId>(20, 5));
+  batch.credit(poor, *streams.grant(poor, 8));
+  End end;
+  end.outcome = Outcome::cancelled;
+  CHECK(streams.end(ended, end, TimePoint{}));
+  batch.forget(ended);
+  batch.enqueue(ended_task, TimePoint{});
+  CHECK(batch.num_requests() == 0);
+  batch.enqueue(poor_task, TimePoint{});
+  batch.turn(TimePoint{});
+  CHECK(batch.take_leases().size() == 1);  // it asks for blocks: it has credit
+  CHECK(streams.end(poor, end, TimePoint{}));
 }
 
 // Hears what the keeper says.

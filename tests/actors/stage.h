@@ -73,12 +73,7 @@ class Stage {
  public:
   explicit Stage(GatewayOptions wanted = {})
       : options(std::move(wanted)), streams(options.max_requests_per_uid), system(config) {
-    supervisor = system.spawn<Supervisor>(House{.options = options,
-                                                .streams = streams,
-                                                .counters = counters,
-                                                .model = model,
-                                                .texts = texts,
-                                                .compute = compute});
+    supervisor = system.spawn<Supervisor>(house());
     run();
   }
   ~Stage() {
@@ -90,6 +85,14 @@ class Stage {
     scheduler().run();
   }
 
+  House house() {
+    return {.options = options,
+            .streams = streams,
+            .counters = counters,
+            .model = model,
+            .texts = texts,
+            .compute = compute};
+  }
   caf::scheduler::test_coordinator& scheduler() {
     return dynamic_cast<caf::scheduler::test_coordinator&>(system.scheduler());
   }
