@@ -57,6 +57,7 @@ Result<actors::GatewayOptions> gateway_options(const config::Options& options) {
   gateway.max_queued_requests = static_cast<std::uint32_t>(options.max_queued_requests);
   gateway.max_queued_tokens = static_cast<std::uint64_t>(options.max_queued_tokens);
   gateway.max_requests_per_uid = static_cast<std::uint32_t>(options.max_requests_per_user);
+  gateway.max_queued_texts = static_cast<std::uint32_t>(options.max_queued_texts);
   gateway.tokenizer_threads = static_cast<std::uint32_t>(options.tokenizer_threads);
   gateway.drain_timeout = options.drain_timeout;
   return gateway;

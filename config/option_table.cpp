@@ -77,6 +77,8 @@ std::vector<Option> make_table() {
        within(1, 1 << 20), "requests that may wait; more are refused"},
       {"max-queued-tokens", "--max-num-queued-tokens", &O::max_queued_tokens, kServe, kLimits, "TOKENS",
        within(1, 4294967296.0), "prompt tokens that may wait, all requests together"},
+      {"max-queued-texts", "", &O::max_queued_texts, kServe, kLimits, "N", within(1, 65536),
+       "texts over 4 KiB that may wait to be tokenized"},
       {"max-requests-per-user", "", &O::max_requests_per_user, kServe, kLimits, "N", within(1, 1 << 20),
        "requests of one user, waiting or running"},
       {"max-connections", "", &O::max_connections, kServe, kLimits, "N", within(1, 65536),

@@ -49,6 +49,7 @@ struct Options {
   std::int64_t parallel = 64;
   std::int64_t max_queued_requests = 1024;
   std::int64_t max_queued_tokens = 1 << 22;
+  std::int64_t max_queued_texts = 64;
   std::int64_t max_requests_per_user = 512;
   std::int64_t tokenizer_threads = 2;
   std::int64_t max_connections = 256;
