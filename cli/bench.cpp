@@ -8,7 +8,9 @@
 
 #include "cli/bench_report.h"
 #include "cli/exit_code.h"
+#include "cli/logging.h"
 #include "cli/model_options.h"
+#include "cli/progress.h"
 #include "cli/subcommands.h"
 #include "engine/engine.h"
 
@@ -172,13 +174,14 @@ Result<int> bench(const config::Parsed& parsed) {
     return Error{ErrorCode::invalid_argument, "there is nothing to measure: give -p or -n a length above 0"};
   const auto path = model_path(options);
   if (!path) return path.error();
-  auto load = load_options(options);
+  auto load = load_options(parsed);
   if (!load) return load.error();
   reserve(cases, *load);
   const std::uint32_t threads = num_threads(options);
   engine::Team team(threads, engine::allowed_cpus());
   load->team = &team;
-  const auto model = engine::LoadedModel::load(*path, *load);
+  if (auto status = start_log(options); !status) return status.error();  // on stderr: stdout is for results
+  const auto model = load_showing(*path, *load, LoadProgress(log_is_on_terminal(options), LoadProgress::Clock::now()));
   if (!model) return model.error();
 
   std::error_code ignored;

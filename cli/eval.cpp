@@ -9,7 +9,9 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/exit_code.h"
+#include "cli/logging.h"
 #include "cli/model_options.h"
+#include "cli/progress.h"
 #include "cli/subcommands.h"
 #include "cli/text.h"
 
@@ -59,12 +61,13 @@ Result<int> eval(const config::Parsed& parsed) {
   if (!ids) return ids.error();
   const auto path = model_path(options);
   if (!path) return path.error();
-  auto load = load_options(options);
+  auto load = load_options(parsed);
   if (!load) return load.error();
   load->max_sequences = 1;
   engine::Team team(num_threads(options), engine::allowed_cpus());
   load->team = &team;
-  const auto model = engine::LoadedModel::load(*path, *load);
+  if (auto status = start_log(options); !status) return status.error();  // on stderr: stdout is for results
+  const auto model = load_showing(*path, *load, LoadProgress(log_is_on_terminal(options), LoadProgress::Clock::now()));
   if (!model) return model.error();
 
   if (!options.output.empty()) {

@@ -9,7 +9,7 @@
 #include "cli/model_options.h"
 #include "cli/subcommands.h"
 #include "cli/text.h"
-#include "engine/machine.h"
+#include "engine/memory_budget.h"
 #include "engine/model.h"
 #include "engine/model_file.h"
 #include "kernels/weight_type.h"
@@ -81,19 +81,27 @@ std::uint64_t num_parameters(const engine::ModelFile& file) {
   return count;
 }
 
-// What the KV cache keeps per token, by the metadata that all attention models in GGUF share; 0 where they are missing.
-std::uint64_t kv_elements_per_token(const engine::ModelFile& file) {
+// What a token of context takes.
+struct PerToken {
+  std::uint64_t kv_elements = 0;
+  std::uint64_t rotation_bytes = 0;  // of the table of rotations, which sequences share
+};
+
+// By the metadata that all attention models in GGUF share; zeros where they are missing.
+PerToken per_token(const engine::ModelFile& file) {
   const std::string* architecture = file.string("general.architecture");
-  if (!architecture) return 0;
+  if (!architecture) return {};
   const auto get = [&](const char* key) { return file.integer(*architecture + key).value_or(0); };
   const std::int64_t layers = get(".block_count"), heads = get(".attention.head_count"), dim = get(".embedding_length");
   const std::int64_t kv_heads = file.integer(*architecture + ".attention.head_count_kv").value_or(heads);
   std::int64_t head_dim = get(".attention.key_length");
   if (head_dim == 0 && heads > 0) head_dim = dim / heads;
+  const std::int64_t rotated = file.integer(*architecture + ".rope.dimension_count").value_or(head_dim);
   constexpr std::int64_t kSane = 1 << 24;
   for (const std::int64_t value : {layers, kv_heads, head_dim})
-    if (value <= 0 || value > kSane) return 0;
-  return 2 * static_cast<std::uint64_t>(layers) * static_cast<std::uint64_t>(kv_heads * head_dim);
+    if (value <= 0 || value > kSane) return {};
+  return {.kv_elements = 2 * static_cast<std::uint64_t>(layers) * static_cast<std::uint64_t>(kv_heads * head_dim),
+          .rotation_bytes = static_cast<std::uint64_t>(std::clamp<std::int64_t>(rotated, 0, head_dim)) * sizeof(float)};
 }
 
 std::string served_by(const engine::ModelFile& file) {
@@ -105,24 +113,40 @@ std::string served_by(const engine::ModelFile& file) {
   return "none (there are " + names + ")";
 }
 
-struct Cost {
-  std::uint64_t memory = 0;                                                             // the budget, in bytes
-  std::uint64_t trained = 0;                                                            // context in tokens
-  std::vector<std::pair<std::string, std::uint64_t>> bytes_per_token, longest_context;  // by KV type
+struct KvCost {
+  std::string type;
+  std::uint64_t bytes_per_token = 0;
+  std::uint64_t longest_context = 0;  // of one sequence alone, in whole blocks
+  std::uint64_t num_sequences = 0;    // of Cost::context tokens at once
 };
 
-Cost cost_of(const engine::ModelFile& file, const config::Options& options) {
+struct Cost {
+  std::uint64_t memory = 0;   // the budget, in bytes
+  std::uint64_t weights = 0;  // in memory, packed
+  std::uint64_t trained = 0;  // context in tokens
+  std::uint64_t context = 0;  // --ctx-size, else the trained one
+  std::vector<KvCost> kv;
+};
+
+// As the loader divides its budget, so that the longest context here is the longest that `serve -c` takes.
+Cost cost_of(const engine::ModelFile& file, const config::Options& options, const kernels::KernelTable& kernels) {
   Cost cost;
-  cost.memory = options.memory.count ? options.memory.count : engine::available_memory() / 10 * 6;
+  cost.memory = options.memory.count ? options.memory.count : engine::default_memory_budget();
+  cost.weights = engine::packed_weight_bytes(file, kernels);
   if (const std::string* architecture = file.string("general.architecture"))
     cost.trained = static_cast<std::uint64_t>(file.integer(*architecture + ".context_length").value_or(0));
-  const std::uint64_t elements = kv_elements_per_token(file);
-  const std::uint64_t left = cost.memory > file.file_bytes() ? cost.memory - file.file_bytes() : 0;
-  if (elements == 0) return cost;
+  cost.context = options.ctx_size ? static_cast<std::uint64_t>(options.ctx_size) : cost.trained;
+  const PerToken token = per_token(file);
+  if (token.kv_elements == 0) return cost;
   for (const kernels::KvType type : {kernels::KvType::f16, kernels::KvType::f32}) {
-    const std::uint64_t bytes = elements * kernels::element_bytes(type);
-    cost.bytes_per_token.emplace_back(kernels::name(type), bytes);
-    cost.longest_context.emplace_back(kernels::name(type), left / (bytes * kBlockSize) * kBlockSize);
+    KvCost kv{.type = std::string(kernels::name(type)),
+              .bytes_per_token = token.kv_elements * kernels::element_bytes(type)};
+    kv.longest_context = kBlockSize * engine::blocks_that_fit(cost.memory, cost.weights,
+                                                              kBlockSize * (kv.bytes_per_token + token.rotation_bytes));
+    const std::uint64_t blocks = engine::blocks_that_fit(
+        cost.memory, cost.weights + cost.context * token.rotation_bytes, kBlockSize * kv.bytes_per_token);
+    if (cost.context > 0) kv.num_sequences = blocks / ((cost.context + kBlockSize - 1) / kBlockSize);
+    cost.kv.push_back(std::move(kv));
   }
   return cost;
 }
@@ -134,12 +158,15 @@ void print_json(const engine::ModelFile& file, const Cost& cost) {
                       {"weight_types", weight_types(file)},
                       {"family", served_by(file)},
                       {"memory_budget", cost.memory},
+                      {"weight_bytes", cost.weights},
                       {"kv_bytes_per_token", ordered_json::object()},
                       {"longest_context", ordered_json::object()},
                       {"metadata", ordered_json::object()},
                       {"tensors", ordered_json::array()}};
-  for (const auto& [type, bytes] : cost.bytes_per_token) object["kv_bytes_per_token"][type] = bytes;
-  for (const auto& [type, tokens] : cost.longest_context) object["longest_context"][type] = tokens;
+  for (const KvCost& kv : cost.kv) {
+    object["kv_bytes_per_token"][kv.type] = kv.bytes_per_token;
+    object["longest_context"][kv.type] = kv.longest_context;
+  }
   for (const auto& [key, value] : file.metadata()) {
     const std::size_t count = std::visit(CountElements{}, value);
     ordered_json shown = std::visit(Abbreviate{}, value);
@@ -151,21 +178,21 @@ void print_json(const engine::ModelFile& file, const Cost& cost) {
   std::cout << object.dump(2, ' ', false, ordered_json::error_handler_t::replace) << '\n';
 }
 
-void print_text(const engine::ModelFile& file, const Cost& cost, const config::Options& options) {
+void print_text(const engine::ModelFile& file, const Cost& cost) {
   std::vector<std::pair<std::string, std::string>> lines{
       {"file", file.path() + ", " + human_bytes(file.file_bytes())},
       {"family", served_by(file)},
-      {"weights", human_count(num_parameters(file)) + " parameters, " + weight_types(file)},
+      {"weights", human_count(num_parameters(file)) + " parameters, " + weight_types(file) + "; " +
+                      human_bytes(cost.weights) + " in memory"},
       {"trained context", std::to_string(cost.trained) + " tokens"},
       {"memory budget", human_bytes(cost.memory)},
   };
-  for (std::size_t i = 0; i < cost.bytes_per_token.size(); ++i) {
-    const auto& [type, bytes] = cost.bytes_per_token[i];
-    const std::uint64_t tokens = cost.longest_context[i].second;
-    std::string fits = std::to_string(bytes) + " bytes per token; " + std::to_string(tokens) + " tokens fit the budget";
-    const std::uint64_t wanted = options.ctx_size ? static_cast<std::uint64_t>(options.ctx_size) : cost.trained;
-    if (wanted > 0) fits += ": " + std::to_string(tokens / wanted) + " sequences of " + std::to_string(wanted);
-    lines.emplace_back("KV cache " + type, fits);
+  for (const KvCost& kv : cost.kv) {
+    std::string fits = std::to_string(kv.bytes_per_token) + " bytes per token; the longest context that fits is " +
+                       std::to_string(kv.longest_context) + " tokens";
+    if (cost.context > 0)
+      fits += "; " + std::to_string(kv.num_sequences) + " sequences of " + std::to_string(cost.context);
+    lines.emplace_back("KV cache " + kv.type, fits);
   }
   std::cout << aligned(lines) << "\nMetadata (" << file.metadata().size() << ")\n";
   std::vector<std::pair<std::string, std::string>> metadata;
@@ -189,15 +216,19 @@ Result<int> inspect(const config::Parsed& parsed) {
   if (parsed.arguments.size() > 1)
     return Error{ErrorCode::invalid_argument, "one file at a time; '" + parsed.arguments[1] + "' is a second one"};
   if (!parsed.arguments.empty()) options.model = parsed.arguments.front();
+  const auto load = load_options(parsed);
+  if (!load) return load.error();
+  const kernels::KernelTable* kernels =
+      load->kernels.empty() ? &kernels::best_table() : kernels::find_table(load->kernels);
   const auto path = model_path(options);
   if (!path) return path.error();
   const auto file = engine::open_gguf(*path);
   if (!file) return file.error();
-  const Cost cost = cost_of(**file, options);
+  const Cost cost = cost_of(**file, options, *kernels);
   if (options.json)
     print_json(**file, cost);
   else
-    print_text(**file, cost, options);
+    print_text(**file, cost);
   return kExitOk;
 }
 

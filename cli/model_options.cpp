@@ -30,16 +30,20 @@ Result<std::string> model_path(const config::Options& options) {
                                              source.string() + "; name a model file with -m"};
 }
 
-Result<engine::LoadOptions> load_options(const config::Options& options) {
+Result<engine::LoadOptions> load_options(const config::Parsed& parsed) {
+  const config::Options& options = parsed.options;
   engine::LoadOptions load;
   if (!options.kernels.empty()) {
     const kernels::KernelTable* table = kernels::find_table(options.kernels);
-    if (!table || !kernels::is_supported(*table))
-      return Error{ErrorCode::invalid_argument,
-                   "--kernels: " +
+    if (!table || !kernels::is_supported(*table)) {
+      const auto found = parsed.origins.find("kernels");
+      const std::string origin = found == parsed.origins.end() ? "--kernels" : found->second;
+      return Error{origin.starts_with("--") ? ErrorCode::invalid_argument : ErrorCode::bad_config,
+                   origin + ": " +
                        (table ? "this CPU cannot run '" + options.kernels + "'; it can run "
                               : "there is no variant '" + options.kernels + "'; this CPU can run ") +
                        names(kernels::supported_tables())};
+    }
   }
   load.kernels = options.kernels;
   load.kv_type = options.kv_type == "f32" ? kernels::KvType::f32 : kernels::KvType::f16;

@@ -38,4 +38,12 @@ std::string LoadProgress::bar(double fraction) {
   return "[" + std::string(filled, '#') + std::string(kWidth - filled, '.') + "] " + percent;
 }
 
+Result<std::shared_ptr<engine::LoadedModel>> load_showing(const std::string& path, engine::LoadOptions load,
+                                                          LoadProgress progress) {
+  load.progress = [&progress](double fraction) { progress.update(fraction, LoadProgress::Clock::now()); };
+  auto model = engine::LoadedModel::load(path, load);
+  progress.finish();
+  return model;
+}
+
 }  // namespace troupe::cli

@@ -2,7 +2,11 @@
 #pragma once
 
 #include <chrono>
+#include <memory>
 #include <string>
+
+#include "config/result.h"
+#include "engine/engine.h"
 
 namespace troupe::cli {
 
@@ -27,5 +31,10 @@ class LoadProgress {
   bool drawn_ = false;
   int tenths_logged_ = 0;
 };
+
+// engine::LoadedModel::load, with `progress` showing how far it is.
+[[nodiscard]] Result<std::shared_ptr<engine::LoadedModel>> load_showing(const std::string& path,
+                                                                        engine::LoadOptions load,
+                                                                        LoadProgress progress);
 
 }  // namespace troupe::cli

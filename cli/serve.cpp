@@ -42,11 +42,12 @@ ipc::ServerOptions server_options(const config::Options& options) {
   return server;
 }
 
-Result<actors::GatewayOptions> gateway_options(const config::Options& options) {
+Result<actors::GatewayOptions> gateway_options(const config::Parsed& parsed) {
+  const config::Options& options = parsed.options;
   actors::GatewayOptions gateway;
   auto path = model_path(options);
   if (!path) return path.error();
-  auto load = load_options(options);
+  auto load = load_options(parsed);
   if (!load) return load.error();
   gateway.model_path = std::move(*path);
   gateway.model_alias = options.alias;
@@ -56,8 +57,8 @@ Result<actors::GatewayOptions> gateway_options(const config::Options& options) {
   gateway.max_sequences = static_cast<std::uint32_t>(options.parallel);
   gateway.max_queued_requests = static_cast<std::uint32_t>(options.max_queued_requests);
   gateway.max_queued_tokens = static_cast<std::uint64_t>(options.max_queued_tokens);
-  gateway.max_requests_per_uid = static_cast<std::uint32_t>(options.max_requests_per_user);
   gateway.max_queued_texts = static_cast<std::uint32_t>(options.max_queued_texts);
+  gateway.max_requests_per_uid = static_cast<std::uint32_t>(options.max_requests_per_user);
   gateway.tokenizer_threads = static_cast<std::uint32_t>(options.tokenizer_threads);
   gateway.drain_timeout = options.drain_timeout;
   return gateway;
@@ -90,7 +91,8 @@ void log_model(const actors::Gateway& gateway, const config::Options& options) {
 // Serves until it is told to stop, and stops.
 class Service {
  public:
-  Service(const config::Options& options, EventQueue& events) : options_(options), events_(events) {}
+  Service(const config::Parsed& parsed, EventQueue& events)
+      : parsed_(parsed), options_(parsed.options), events_(events) {}
 
   Result<int> run() {
     auto server = ipc::Server::bind(server_options(options_));
@@ -100,7 +102,7 @@ class Service {
     server_ = std::move(*server);
     spdlog::info("troupe {} listens on {}", kVersion, server_->socket_path());
 
-    auto gateway_options = cli::gateway_options(options_);
+    auto gateway_options = cli::gateway_options(parsed_);
     if (!gateway_options) return end_with(gateway_options.error(), exit_code(gateway_options.error().code));
     spdlog::info("loading {}", gateway_options->model_path);
     auto gateway = actors::Gateway::start(std::move(*gateway_options));
@@ -172,6 +174,7 @@ class Service {
     std::_Exit(code);
   }
 
+  const config::Parsed& parsed_;
   const config::Options& options_;
   EventQueue& events_;
   std::mutex mutex_;
@@ -188,7 +191,7 @@ Result<int> serve(const config::Parsed& parsed) {
     return Error{ErrorCode::invalid_argument, "--draft: this version does not serve draft models; leave it out"};
   if (auto status = start_log(options); !status) return status.error();
   EventQueue events;  // before any thread starts
-  Service service(options, events);
+  Service service(parsed, events);
   return service.run();
 }
 

@@ -51,10 +51,10 @@ std::vector<Option> make_table() {
       {"kv-type", "-ctk --cache-type-k --kv-cache-dtype", &O::kv_type, kEngines, kModel, "f16|f32", kAny,
        "number format of the KV cache"},
       {"memory", "", &O::memory, kEngines | kInspect, kModel, "SIZE", within(0, 1024.0 * 1024.0 * kGiB),
-       "budget for weights, KV cache and buffers together; 0: 60 % of what is available"},
+       "budget for weights and KV cache together; 0: 60 % of what is available"},
       {"kv-blocks", "--num-gpu-blocks-override", &O::kv_blocks, kServe, kModel, "N", within(0, 1 << 30),
        "KV blocks of 32 tokens; 0: what the memory budget leaves"},
-      {"kernels", "", &O::kernels, kEngines, kModel, "VARIANT", kAny,
+      {"kernels", "", &O::kernels, kEngines | kInspect, kModel, "VARIANT", kAny,
        "kernel variant, as `troupe version` lists them; none: the best this CPU has"},
 
       {"socket", "--uds", &O::socket, kServe | kClients, kServer, "PATH", kAny,
