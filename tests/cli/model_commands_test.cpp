@@ -101,12 +101,68 @@ TEST_CASE("a model that may not be read ends with 77") {
 TEST_CASE("an unknown kernel variant is refused with those that this CPU can run") {
   const TempFolder folder;
   for (const auto& arguments : commands_with_model(kTales, folder)) {
-    if (arguments[0] == "tokenize" || arguments[0] == "inspect") continue;
+    if (arguments[0] == "tokenize") continue;
     std::vector<std::string> with = arguments;
     with.insert(with.end(), {"--kernels", "avx9"});
     const Finished finished = invoke(with);
     CHECK(finished.code == 2);
     CHECK_THAT(finished.err, Contains("there is no variant 'avx9'; this CPU can run reference, scalar"));
+  }
+}
+
+TEST_CASE("TROUPE_KERNELS chooses the kernels as --kernels does") {
+  const TempFolder folder;
+  const std::string ids = folder.write("ids.json", "[1, 424, 437, 261, 399]");
+  const auto eval = [&](const std::string& name, std::vector<std::string> flags, const std::string& variable) {
+    flags.insert(flags.begin(), {"eval", "--tokens", ids, "-o", folder.path(name)});
+    Spawn spawn{.arguments = std::move(flags)};
+    if (!variable.empty()) spawn.environment["TROUPE_KERNELS"] = variable;
+    return run(spawn);
+  };
+  REQUIRE(eval("default.f32", {}, "").code == 0);
+  REQUIRE(eval("flag.f32", {"--kernels", "reference"}, "").code == 0);
+  const Finished by_variable = eval("variable.f32", {}, "reference");
+  REQUIRE(by_variable.code == 0);
+  CHECK_THAT(by_variable.err, Contains("-reference-"));
+  REQUIRE(eval("both.f32", {"--kernels", "reference"}, "scalar").code == 0);
+  CHECK(read_file(folder.path("variable.f32")) == read_file(folder.path("flag.f32")));
+  CHECK(read_file(folder.path("both.f32")) == read_file(folder.path("flag.f32")));
+  CHECK(read_file(folder.path("variable.f32")) != read_file(folder.path("default.f32")));
+
+  const Finished unknown = eval("unknown.f32", {}, "avx9");
+  INFO(unknown.err);
+  CHECK(unknown.code == 78);  // a variable, not a flag
+  CHECK_THAT(unknown.err, Contains("TROUPE_KERNELS: there is no variant 'avx9'; this CPU can run reference, scalar"));
+}
+
+TEST_CASE("the longest context that inspect names is the longest that can be had") {
+  // Codes of TQ1_0 are widened when they are packed: the file's size says too little.
+  std::vector<std::string> models{kTales, TROUPE_MODELS "/tales-draft-q8_0.gguf"};
+  if (const auto widened = shared_file("golden/llama-TQ1_0.gguf")) models.push_back(*widened);
+  const TempFolder folder;
+  const std::string ids = folder.write("ids.json", "[1, 2]");
+  for (const std::string& model : models) {
+    for (const char* kernels : {"reference", "scalar"}) {
+      const std::vector<std::string> how{"-m", model, "--memory", "9M", "--kernels", kernels};
+      std::vector<std::string> inspect{"inspect", "--json"};
+      inspect.insert(inspect.end(), how.begin(), how.end());
+      const auto object = json::parse(invoke(inspect).out);
+      for (const char* type : {"f16", "f32"}) {
+        const int longest = object["longest_context"][type];
+        const auto eval = [&](int context) {
+          std::vector<std::string> arguments{"eval", "--tokens", ids, "--greedy", "1", "--kv-type", type};
+          arguments.insert(arguments.end(), how.begin(), how.end());
+          arguments.insert(arguments.end(), {"-c", std::to_string(context)});
+          return invoke(arguments);
+        };
+        INFO(model << ", " << kernels << ", " << type << ", " << longest);
+        REQUIRE(longest > 0);
+        const Finished fits = eval(longest);
+        INFO(fits.err);
+        CHECK(fits.code == 0);
+        CHECK_THAT(eval(longest + 32).err, Contains("is too small"));
+      }
+    }
   }
 }
 
@@ -125,8 +181,8 @@ TEST_CASE("inspect shows metadata, tensors, KV cost and the longest context that
   CHECK(object["family"] == "bitnet");
   CHECK(object["kv_bytes_per_token"]["f16"] == 3072);
   CHECK(object["kv_bytes_per_token"]["f32"] == 6144);
-  const std::uint64_t left = (50u << 20) - object["file_bytes"].get<std::uint64_t>();
-  CHECK(object["longest_context"]["f16"] == left / (3072 * 32) * 32);
+  const std::uint64_t left = (50u << 20) - object["weight_bytes"].get<std::uint64_t>();
+  CHECK(object["longest_context"]["f16"] == left / ((3072 + 64 * sizeof(float)) * 32) * 32);  // and 64 rotated elements
   CHECK(object["metadata"]["tokenizer.ggml.tokens"]["length"] == 2048);
   CHECK(object["tensors"].size() == 68);
   const auto tiny = json::parse(invoke({"inspect", "--memory", "1M", "--json"}).out);

@@ -1,7 +1,11 @@
 #include <unistd.h>
 
+#include <spdlog/sinks/ostream_sink.h>
+#include <spdlog/spdlog.h>
 #include <catch2/catch.hpp>
 #include <csignal>
+#include <memory>
+#include <sstream>
 #include <thread>
 
 #include "cli/bench_report.h"
@@ -66,6 +70,52 @@ TEST_CASE("the bar fills from left to right and never overflows") {
   CHECK(LoadProgress::bar(1) == "[" + std::string(40, '#') + "] 100 %");
   CHECK(LoadProgress::bar(1.5) == LoadProgress::bar(1));
   CHECK(LoadProgress::bar(-1) == LoadProgress::bar(0));
+}
+
+namespace {
+
+// What is logged while it lives.
+class LogCapture {
+ public:
+  LogCapture() : previous_(spdlog::default_logger()) {
+    auto logger = std::make_shared<spdlog::logger>("test", std::make_shared<spdlog::sinks::ostream_sink_mt>(text_));
+    logger->set_pattern("%v");
+    spdlog::set_default_logger(std::move(logger));
+  }
+  ~LogCapture() { spdlog::set_default_logger(previous_); }
+  std::string text() const { return text_.str(); }
+
+ private:
+  std::ostringstream text_;
+  std::shared_ptr<spdlog::logger> previous_;
+};
+
+}  // namespace
+
+TEST_CASE("away from a terminal, progress is a line per tenth, from the first second on") {
+  using namespace std::chrono_literals;
+  const LogCapture log;
+  const LoadProgress::Clock::time_point start{};
+  LoadProgress progress(false, start);
+  progress.update(0.3, start + 999ms);
+  CHECK(log.text().empty());
+  progress.update(0.35, start + 1s);
+  progress.update(0.39, start + 2s);
+  progress.update(0.41, start + 3s);
+  progress.finish();
+  CHECK(log.text() == "loading: 30 %\nloading: 40 %\n");
+}
+
+TEST_CASE("a model that bench and eval load shows its progress up to the end, if it takes over a second") {
+  using namespace std::chrono_literals;
+  const std::string tales = TROUPE_MODELS "/tales-5m-tq2_0.gguf";
+  const LogCapture log;
+  const auto now = LoadProgress::Clock::now();
+  REQUIRE(load_showing(tales, {}, LoadProgress(false, now + 1h)));  // never a second after its start
+  CHECK(log.text().empty());
+  REQUIRE(load_showing(tales, {}, LoadProgress(false, now - 1h)));
+  CHECK(log.text().ends_with("loading: 100 %\n"));
+  CHECK_FALSE(load_showing(tales + ".none", {}, LoadProgress(false, now)));
 }
 
 TEST_CASE("the median of an even count is between the two in the middle") {

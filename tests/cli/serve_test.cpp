@@ -145,6 +145,27 @@ TEST_CASE("a refused request ends run with the exit code of its outcome, and say
   CHECK(server.call({"run", "--alias", "tales", "-n", "1", "hello"}).code == 0);
 }
 
+TEST_CASE("a server whose queue is full refuses with 75 and says when to try again") {
+  ServerProcess server({"-c", "65536", "--parallel", "1", "--max-queued-requests", "1"});
+  Process running(server.spawn(kEndless));
+  REQUIRE(running.wait_for_out("Lily"));
+  Process waiting(server.spawn(kEndless));
+  for (int attempt = 0; attempt < 1000 && status_of(server)["requests_waiting"] == 0; ++attempt) {
+  }
+  const Finished refused = server.call(kEndless);
+  INFO(refused.err);
+  CHECK(refused.code == 75);
+  CHECK(refused.out.empty());
+  CHECK_THAT(refused.err, Contains("refused (queue_full): "));
+  CHECK_THAT(refused.err, Contains("try again in "));
+  CHECK(status_of(server)["requests_ended"]["queue_full"] == 1);
+  running.signal(SIGINT);
+  CHECK(running.wait().code == 130);
+  REQUIRE(waiting.wait_for_out("Lily"));  // the one that waited is served
+  waiting.signal(SIGINT);
+  CHECK(waiting.wait().code == 130);
+}
+
 TEST_CASE("Ctrl-C cancels the request and ends run with 130") {
   ServerProcess server({"-c", "65536"});
   Process client(server.spawn(kEndless));
