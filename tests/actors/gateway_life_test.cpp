@@ -219,6 +219,7 @@ TEST_CASE("gateway: too many deaths end every stream as worker_lost") {
   request.credit = 1;  // it cannot end by itself
   auto sink = std::make_shared<Recorder>();
   gateway->submit(request, sink);
+  sink->wait_for_tokens(1);  // from here on there is a batcher to die
   for (std::uint64_t deaths = 1; !sink->ended(); ++deaths) {
     REQUIRE(deaths < 20);
     crash_for_test(*gateway, Role::batcher);
