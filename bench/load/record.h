@@ -1,0 +1,85 @@
+// What a load run leaves behind: one record per request and a sample of the server every so often. Plain values, filled
+// in by the drivers (one for troupe's socket, one for OpenAI-compatible HTTP) and read by the reports.
+//
+// All times are seconds since the start of the run on the steady clock.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace troupe::load {
+
+// Tokens that came together.
+struct Arrival {
+  double at_s = 0;
+  std::uint32_t num_tokens = 0;
+};
+
+// What the run did to a request on purpose.
+enum class Fault : std::uint8_t { none, cancel, disconnect, slow_reader, garbage };
+
+// How a request ended, as its client saw it.
+enum class EndKind : std::uint8_t {
+  none,     // it never ended: the server lost it
+  done,     // complete as far as it was asked for, or cancelled by its deadline or its client
+  refused,  // nothing was computed
+  failed,   // broke on the server's side
+  lost,     // the connection broke
+};
+
+struct RequestRecord {
+  std::uint64_t index = 0;                // in order of intended_s
+  std::uint32_t client = 0;               // closed loop: which client; open loop: which connection
+  std::optional<std::uint32_t> prefix{};  // which shared prefix the prompt begins with
+  double intended_s = 0;                  // when it should have been sent: latencies count from here
+  double sent_s = 0;                      // when it was
+  double end_s = 0;                       // when its end came
+  std::vector<Arrival> arrivals{};        // ascending
+  std::uint32_t prompt_tokens = 0;        // as the server counts
+  std::uint32_t cached_tokens = 0;        // of those, from the prefix cache
+  std::uint32_t completion_tokens = 0;    // received
+  std::uint32_t preemptions = 0;          // as the server counts
+  std::uint32_t retries = 0;              // sent again after a refusal with retry-after
+  std::uint32_t num_ends = 0;             // ends that came for it: 1, or the server is wrong
+  EndKind kind = EndKind::none;           // of the last end
+  std::string outcome{};                  // "length", "queue_full", "http_503", ...
+  std::string message{};                  // refused, failed, lost: the server's words
+  Fault fault = Fault::none;              // injected into this request
+  std::optional<bool> verified{};         // equal to the same request run alone; absent: not compared
+  std::optional<double> fault_at_s{};     // when the fault was injected
+};
+
+// The server's state at a moment.
+struct ServerSample {
+  double at_s = 0;
+  std::uint64_t running = 0;
+  std::uint64_t waiting = 0;
+  std::uint64_t parked = 0;
+  std::uint64_t generated_tokens = 0;  // since the server's start, as are the next two
+  std::uint64_t steps = 0;
+  double step_seconds = 0;
+  std::uint32_t blocks_free = 0;
+  std::uint32_t blocks_total = 0;
+};
+
+struct Run {
+  // Configuration, versions, machine and seed in the order in which they are printed: ("clients", "64"), ...
+  std::vector<std::pair<std::string, std::string>> description{};
+  double duration_s = 0;                 // first intended send to last end
+  std::vector<RequestRecord> records{};  // by index
+  std::vector<ServerSample> samples{};   // by time; empty where the server has no status
+  double own_cpu_seconds = 0;            // of this process during the run: its overhead
+  double max_send_lag_s = 0;             // the worst sent_s - intended_s of an open-loop run
+};
+
+// Limits on one request's latencies, in milliseconds; absent: no such limit.
+struct Goodput {
+  std::optional<double> ttft_ms{};
+  std::optional<double> tpot_ms{};
+  std::optional<double> e2el_ms{};
+};
+
+}  // namespace troupe::load
