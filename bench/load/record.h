@@ -38,6 +38,7 @@ struct RequestRecord {
   double sent_s = 0;                      // when it was
   double end_s = 0;                       // when its end came
   std::vector<Arrival> arrivals{};        // ascending
+  std::optional<double> queue_s{};        // arrival to first step, as the server counts; absent: it does not say
   std::uint32_t prompt_tokens = 0;        // as the server counts
   std::uint32_t cached_tokens = 0;        // of those, from the prefix cache
   std::uint32_t completion_tokens = 0;    // received

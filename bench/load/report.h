@@ -1,0 +1,40 @@
+// A load run for people and for programs: a text table, JSON with the keys of `vllm bench serve`, and a page that draws
+// it. All three say the same figures, from one Summary.
+#pragma once
+
+#include <cstdint>
+#include <iosfwd>
+#include <optional>
+#include <string>
+
+#include "bench/load/record.h"
+#include "bench/load/summary.h"
+
+namespace troupe::load {
+
+// What the reports say about a run beside what Run::description lists.
+struct ReportHead {
+  std::string title{};                         // of the page; empty: "Load test"
+  std::string date{};                          // local time, "20261120-214500", as vllm writes it
+  std::string backend = "troupe";              // or "openai"
+  std::string endpoint{};                      // socket or URL
+  std::string model{};                         // as the server names it
+  std::optional<double> request_rate{};        // requests per second; absent: as fast as the clients allow ("inf")
+  double burstiness = 1;                       // 1: Poisson
+  std::optional<std::uint32_t> concurrency{};  // clients of a closed loop, or the most requests at a time
+  std::uint64_t seed = 0;
+  Goodput goodput{};
+};
+
+// A table in at most 100 columns.
+void write_text(const ReportHead& head, const Run& run, const Summary& summary, std::ostream& out);
+
+// One object: the keys of `vllm bench serve --save-detailed` (without the texts), then ours. Strings from the server
+// that are not UTF-8 are repaired with U+FFFD.
+void write_json(const ReportHead& head, const Run& run, const Summary& summary, std::ostream& out);
+
+// A self-contained page: no script, no network; light or dark as the reader's system is. Everything that came from
+// outside is escaped. Its size does not grow with the number of requests: curves are thinned to what can be seen.
+void write_html(const ReportHead& head, const Run& run, const Summary& summary, std::ostream& out);
+
+}  // namespace troupe::load

@@ -1,0 +1,110 @@
+// What a load run comes to: latencies, throughput, goodput, and whether every request ended exactly once. Plain logic
+// over plain values (tests/load/summary_test.cpp).
+//
+// Which requests count for what:
+//   completed   ended as done, by their own length or stop: neither cancelled nor cut by their deadline. Throughput
+//               counts these, as `vllm bench serve` does.
+//   undisturbed sent without an injected fault. Goodput counts the undisturbed among the completed, and latencies are
+//               theirs alone: what a slow reader waits for is itself.
+//   failed      everything else but what was refused, and what its own fault ended.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "bench/load/record.h"
+
+namespace troupe::load {
+
+// The value below which `percent` (0 to 100) of `sorted` lies, interpolated linearly between the two nearest values as
+// numpy.percentile does by default, and so `vllm bench serve`. `sorted` is ascending and not empty. O(1).
+[[nodiscard]] double percentile(std::span<const double> sorted, double percent);
+
+// Values of one kind, all zero where there are none. `std` is of the population (numpy.std).
+struct Distribution {
+  std::size_t count = 0;
+  double mean = 0, std = 0, min = 0, median = 0, p90 = 0, p95 = 0, p99 = 0, max = 0;
+};
+
+[[nodiscard]] Distribution distribution_of(std::span<const double> sorted);
+
+// Each kind's values in milliseconds, ascending: what percentiles and curves are drawn from.
+struct Latencies {
+  std::vector<double> ttft;   // intended send to the first token
+  std::vector<double> tpot;   // (e2el - ttft) / (tokens - 1); of answers of two tokens and more
+  std::vector<double> itl;    // every gap between arrivals; tokens that came together end one gap, not one each
+  std::vector<double> e2el;   // intended send to the end
+  std::vector<double> queue;  // arrival to first step, as the server counts; empty where it does not say
+};
+
+// Of one request; absent where it did not come that far. Seconds.
+[[nodiscard]] std::optional<double> ttft_s(const RequestRecord& record);
+[[nodiscard]] std::optional<double> tpot_s(const RequestRecord& record);
+[[nodiscard]] double e2el_s(const RequestRecord& record);
+
+[[nodiscard]] bool is_completed(const RequestRecord& record);
+[[nodiscard]] bool is_undisturbed(const RequestRecord& record);
+// Completed, undisturbed and within every limit. A single token has a TPOT of 0, as in `vllm bench serve`.
+[[nodiscard]] bool is_good(const RequestRecord& record, const Goodput& limits);
+
+[[nodiscard]] Latencies latencies_of(const Run& run);
+
+struct Summary {
+  std::size_t num_requests = 0;
+  std::size_t completed = 0;
+  std::size_t undisturbed = 0;                    // of the completed: what latencies are taken from
+  std::size_t cut = 0;                            // cancelled or ended by their deadline
+  std::size_t refused = 0;                        // nothing was computed
+  std::size_t failed = 0;                         // broke, were lost or never ended, and not by an injected fault
+  std::map<std::string, std::size_t> refusals{};  // by outcome
+  std::map<std::string, std::size_t> failures{};  // by outcome
+  std::map<std::string, std::size_t> faults{};    // by name: what was injected
+  std::uint64_t retries = 0;
+  std::uint64_t preemptions = 0;
+
+  // Every request ended exactly once. A client that hung up has seen no end and is not asked.
+  std::size_t never_ended = 0;
+  std::size_t ended_twice = 0;  // or more often
+
+  std::size_t verified = 0;    // compared, and equal to the same request run alone
+  std::size_t mismatched = 0;  // compared, and not
+
+  double duration_s = 0;
+  std::uint64_t input_tokens = 0;   // of the completed, as are the next two
+  std::uint64_t cached_tokens = 0;  // of the input, from the prefix cache
+  std::uint64_t output_tokens = 0;
+  double tokens_per_arrival = 0;  // mean: how many tokens came together
+
+  // Per second of the run.
+  double request_throughput = 0;
+  double input_throughput = 0;
+  double output_throughput = 0;
+  double total_throughput = 0;
+  std::optional<double> request_goodput{};  // absent: no limits were stated
+  double good_share = 0;                    // of the undisturbed requests, refused and failed ones included
+
+  double peak_output_throughput = 0;  // tokens in the best whole second
+  std::size_t peak_concurrency = 0;   // requests sent and not ended
+
+  Distribution ttft{}, tpot{}, itl{}, e2el{}, queue{};  // milliseconds
+
+  std::uint64_t steps = 0;  // from the server's samples, as is the next; 0: it has none
+  double mean_step_ms = 0;
+
+  bool ended_exactly_once() const { return never_ended == 0 && ended_twice == 0; }
+  double cached_share() const;
+};
+
+// O(n log n) in arrivals and records.
+[[nodiscard]] Summary summarize(const Run& run, const Goodput& limits);
+
+// "cancel", "slow reader", ...; "none"
+[[nodiscard]] std::string_view name(Fault fault);
+
+}  // namespace troupe::load
