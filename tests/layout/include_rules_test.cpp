@@ -25,7 +25,8 @@ const std::map<std::string, std::set<std::string>> kMayReach = {
     {"engine", {"cache", "kernels", "config"}},
     {"actors", {"scheduler", "cache", "engine", "kernels", "config"}},
     {"ipc", {"actors", "scheduler", "cache", "engine", "kernels", "config"}},
-    {"cli", {"ipc", "actors", "scheduler", "cache", "engine", "kernels", "config"}},
+    {"bench", {"ipc", "actors", "scheduler", "cache", "engine", "kernels", "config"}},
+    {"cli", {"bench", "ipc", "actors", "scheduler", "cache", "engine", "kernels", "config"}},
 };
 
 // Library headers, and the only folders whose files may reach them.
