@@ -1,12 +1,8 @@
 // What a load run comes to: latencies, throughput, goodput, and whether every request ended exactly once. Plain logic
 // over plain values (tests/load/summary_test.cpp).
 //
-// Which requests count for what:
-//   completed   ended as done, by their own length or stop: neither cancelled nor cut by their deadline. Throughput
-//               counts these, as `vllm bench serve` does.
-//   undisturbed sent without an injected fault. Goodput counts the undisturbed among the completed, and latencies are
-//               theirs alone: what a slow reader waits for is itself.
-//   failed      everything else but what was refused, and what its own fault ended.
+// Throughput counts completed requests, as `vllm bench serve` does. Latencies and goodput are of the undisturbed among
+// them, those sent without an injected fault: what a slow reader waits for is itself.
 #pragma once
 
 #include <cstddef>
@@ -48,8 +44,16 @@ struct Latencies {
 [[nodiscard]] std::optional<double> tpot_s(const RequestRecord& record);
 [[nodiscard]] double e2el_s(const RequestRecord& record);
 
-[[nodiscard]] bool is_completed(const RequestRecord& record);
-[[nodiscard]] bool is_undisturbed(const RequestRecord& record);
+// How a request counts.
+enum class Verdict : std::uint8_t {
+  completed,  // ended by its own length or stop
+  cut,        // cancelled, ended by its deadline, or given up by its client through an injected fault
+  refused,    // nothing was computed
+  failed,     // everything else: broke, was lost, or never ended
+};
+
+[[nodiscard]] Verdict verdict(const RequestRecord& record);
+[[nodiscard]] inline bool is_undisturbed(const RequestRecord& record) { return record.fault == Fault::none; }
 // Completed, undisturbed and within every limit. A single token has a TPOT of 0, as in `vllm bench serve`.
 [[nodiscard]] bool is_good(const RequestRecord& record, const Goodput& limits);
 
@@ -57,18 +61,15 @@ struct Latencies {
 
 struct Summary {
   std::size_t num_requests = 0;
-  std::size_t completed = 0;
-  std::size_t undisturbed = 0;                    // of the completed: what latencies are taken from
-  std::size_t cut = 0;                            // cancelled or ended by their deadline
-  std::size_t refused = 0;                        // nothing was computed
-  std::size_t failed = 0;                         // broke, were lost or never ended, and not by an injected fault
-  std::map<std::string, std::size_t> refusals{};  // by outcome
-  std::map<std::string, std::size_t> failures{};  // by outcome
-  std::map<std::string, std::size_t> faults{};    // by name: what was injected
+  std::size_t completed = 0, cut = 0, refused = 0, failed = 0;  // by verdict; their sum is num_requests
+  std::size_t undisturbed = 0;                                  // of the completed: what latencies are taken from
+  std::map<std::string, std::size_t> refusals{};                // by outcome
+  std::map<std::string, std::size_t> failures{};                // by outcome
+  std::map<std::string, std::size_t> faults{};                  // by name: what was injected
   std::uint64_t retries = 0;
   std::uint64_t preemptions = 0;
 
-  // Every request ended exactly once. A client that hung up has seen no end and is not asked.
+  // A client that hung up, or sent garbage, need not have seen an end.
   std::size_t never_ended = 0;
   std::size_t ended_twice = 0;  // or more often
 
