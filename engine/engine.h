@@ -151,6 +151,10 @@ class Executor {
   bool is_open(SequenceId id) const;
   std::uint32_t num_known(SequenceId id) const;     // tokens known
   std::uint32_t num_computed(SequenceId id) const;  // tokens whose K and V are in the cache
+  // Bytes of the step buffers: activations, scratch space, logits. Grows with the largest step so far and never
+  // shrinks; after a step of the most rows and tokens there can be it stays. For the memory ledger, on the compute
+  // thread like everything here. O(1).
+  std::uint64_t workspace_bytes() const;
 
   // One pass over the batch. `result` is overwritten; its vectors are reused.
   void step(const StepBatch& batch, StepResult& result);

@@ -104,6 +104,7 @@ void Executor::close(SequenceId id) { state_->sequences.erase(id); }
 bool Executor::is_open(SequenceId id) const { return state_->sequences.contains(id); }
 std::uint32_t Executor::num_known(SequenceId id) const { return state_->find(id).num_known(); }
 std::uint32_t Executor::num_computed(SequenceId id) const { return state_->find(id).num_computed; }
+std::uint64_t Executor::workspace_bytes() const { return state_->workspace.total_bytes(); }
 
 void Executor::step(const StepBatch& batch, StepResult& result) {
   const auto begin = std::chrono::steady_clock::now();

@@ -259,6 +259,23 @@ TEST_CASE("a warm step allocates nothing") {
   CHECK(e.executor.num_known(4) == kPrompt.size() + 64);
 }
 
+TEST_CASE("step buffers grow with the largest step, are counted, and stay") {
+  Engine e;
+  CHECK(e.executor.workspace_bytes() == 0);
+  e.open(1, greedy_params(8));
+  e.sample(1);
+  const std::uint64_t small = e.executor.workspace_bytes();
+  // At least the logits and the residual rows of the prompt.
+  CHECK(small >= sizeof(float) * (e.model->info().vocab_size + kPrompt.size() * e.model->info().dim));
+  e.open(2, greedy_params(8), random_tokens(200, 2048, 1), 0, 8);
+  e.sample(2);
+  const std::uint64_t large = e.executor.workspace_bytes();
+  CHECK(large >= small + sizeof(float) * 190 * e.model->info().dim);
+  e.executor.close(2);
+  e.sample(1);
+  CHECK(e.executor.workspace_bytes() == large);
+}
+
 TEST_CASE("an empty step is no work") {
   Engine e;
   e.executor.step({.step = 1, .epoch = 1, .items = {}}, e.result);
