@@ -1,0 +1,109 @@
+#include "bench/load/report_format.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+namespace troupe::load {
+namespace {
+
+std::string of_total(std::size_t part, std::size_t whole) { return grouped(part) + " of " + grouped(whole); }
+
+std::string with_reasons(std::size_t total, const std::map<std::string, std::size_t>& reasons) {
+  return grouped(total) + (reasons.empty() ? "" : ": " + counts(reasons));
+}
+
+std::string ends(const Summary& s) {
+  if (s.ended_exactly_once()) return "every request exactly once";
+  return grouped(s.never_ended) + " never, " + grouped(s.ended_twice) + " more than once: the server is at fault";
+}
+
+std::string verification(const Summary& s) {
+  if (s.verified + s.mismatched == 0) return "not asked for";
+  return of_total(s.verified, s.verified + s.mismatched) + " answers equal to the same request run alone" +
+         (s.mismatched > 0 ? "; " + grouped(s.mismatched) + " DIFFER" : "");
+}
+
+std::string overhead(const Run& run) {
+  const double share = run.duration_s > 0 ? run.own_cpu_seconds / run.duration_s : 0;
+  return fixed(run.own_cpu_seconds, 2) + " s of CPU time (" + percent(share) + " of one core); sent at most " +
+         brief(1e3 * run.max_send_lag_s) + " ms late";
+}
+
+}  // namespace
+
+std::string fixed(double value, int decimals) {
+  char text[64];
+  std::snprintf(text, sizeof text, "%.*f", decimals, value);
+  return text;
+}
+
+std::string grouped(std::uint64_t count) {
+  std::string digits = std::to_string(count);
+  for (std::size_t i = digits.size(); i > 3; i -= 3) digits.insert(i - 3, ",");
+  return digits;
+}
+
+std::string brief(double value) {
+  const double size = std::abs(value);
+  if (size >= 999.5) return (value < 0 ? "-" : "") + grouped(static_cast<std::uint64_t>(std::llround(size)));
+  return fixed(value, size >= 99.95 ? 0 : size >= 9.995 ? 1 : size >= 0.0995 || size < 0.0005 ? 2 : 3);
+}
+
+std::string percent(double share) { return fixed(100 * share, 1) + " %"; }
+
+std::string counts(const std::map<std::string, std::size_t>& by_name) {
+  std::vector<std::pair<std::string, std::size_t>> sorted(by_name.begin(), by_name.end());
+  std::stable_sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
+  std::string text;
+  for (const auto& [name, count] : sorted) text += (text.empty() ? "" : ", ") + name + " " + grouped(count);
+  return text;
+}
+
+std::string limits(const Goodput& goodput) {
+  std::string text;
+  const auto add = [&](const char* name, std::optional<double> limit) {
+    if (limit) text += (text.empty() ? "" : ", ") + std::string(name) + " <= " + brief(*limit) + " ms";
+  };
+  add("TTFT", goodput.ttft_ms);
+  add("TPOT", goodput.tpot_ms);
+  add("E2EL", goodput.e2el_ms);
+  return text;
+}
+
+std::vector<LatencyRow> latency_rows(const Summary& s) {
+  std::vector<LatencyRow> rows = {
+      {"TTFT", "ttft", "Time to first token", "intended send to the first token", &s.ttft},
+      {"TPOT", "tpot", "Time per output token", "(E2EL - TTFT) / (tokens - 1), one value for each answer", &s.tpot},
+      {"ITL", "itl", "Inter-token latency", "every gap between arrivals; tokens that came together end one gap",
+       &s.itl},
+      {"E2EL", "e2el", "End-to-end latency", "intended send to the end", &s.e2el}};
+  if (s.queue.count > 0)
+    rows.push_back({"queue", "server_queue", "Queue", "arrival to first step, as the server counts", &s.queue});
+  return rows;
+}
+
+std::vector<std::pair<std::string, std::string>> findings(const Run& run, const Summary& s, const Goodput& goodput) {
+  std::vector<std::pair<std::string, std::string>> lines = {
+      {"completed", of_total(s.completed, s.num_requests) + " requests in " + brief(s.duration_s) + " s"},
+      {"refused", with_reasons(s.refused, s.refusals)},
+      {"failed", with_reasons(s.failed, s.failures)}};
+  if (s.cut > 0)
+    lines.emplace_back("cut short", grouped(s.cut) + ": cancelled, past a deadline, or given up by a fault");
+  if (!s.faults.empty()) lines.emplace_back("faults", "injected: " + counts(s.faults));
+  if (s.retries > 0) lines.emplace_back("retries", grouped(s.retries) + " after a refusal");
+  lines.emplace_back("ended", ends(s));
+  lines.emplace_back("verified", verification(s));
+  if (s.request_goodput)
+    lines.emplace_back("goodput", brief(*s.request_goodput) + " requests/s within " + limits(goodput) + " (" +
+                                      percent(s.good_share) + " of the undisturbed)");
+  lines.emplace_back("tokens", grouped(s.input_tokens) + " in, " + grouped(s.output_tokens) + " out, " +
+                                   brief(s.tokens_per_arrival) + " per arrival");
+  lines.emplace_back("prefix hits", grouped(s.cached_tokens) + " of the tokens in (" + percent(s.cached_share()) + ")");
+  if (s.preemptions > 0) lines.emplace_back("preemptions", grouped(s.preemptions));
+  if (s.steps > 0) lines.emplace_back("steps", grouped(s.steps) + " of " + brief(s.mean_step_ms) + " ms each");
+  lines.emplace_back("overhead", overhead(run));
+  return lines;
+}
+
+}  // namespace troupe::load

@@ -1,0 +1,198 @@
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <ostream>
+
+#include "bench/load/report_format.h"
+
+namespace troupe::load {
+namespace {
+
+using nlohmann::ordered_json;
+
+template <class T>
+ordered_json or_null(const std::optional<T>& value) {
+  return value ? ordered_json(*value) : ordered_json(nullptr);
+}
+
+// Strings from the server may hold anything: what is not UTF-8 becomes U+FFFD.
+std::string dump(const ordered_json& value) {
+  return value.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+}
+
+std::string_view name(EndKind kind) {
+  switch (kind) {
+    case EndKind::none:
+      return "none";
+    case EndKind::done:
+      return "done";
+    case EndKind::refused:
+      return "refused";
+    case EndKind::failed:
+      return "failed";
+    case EndKind::lost:
+      return "lost";
+  }
+  return "unknown";
+}
+
+ordered_json gaps(const RequestRecord& record) {
+  ordered_json seconds = ordered_json::array();
+  for (std::size_t i = 1; i < record.arrivals.size(); ++i)
+    seconds.push_back(record.arrivals[i].at_s - record.arrivals[i - 1].at_s);
+  return seconds;
+}
+
+void add_distribution(ordered_json& report, const std::string& key, const Distribution& d) {
+  report["mean_" + key + "_ms"] = d.mean;
+  report["median_" + key + "_ms"] = d.median;
+  report["std_" + key + "_ms"] = d.std;
+  report["p50_" + key + "_ms"] = d.median;
+  report["p90_" + key + "_ms"] = d.p90;
+  report["p95_" + key + "_ms"] = d.p95;
+  report["p99_" + key + "_ms"] = d.p99;
+  report["max_" + key + "_ms"] = d.max;
+}
+
+// The lists of `vllm bench serve`: one entry per request in order, in seconds; zero or empty where it did not complete.
+void add_lists(ordered_json& report, const Run& run) {
+  for (const char* key :
+       {"input_lens", "output_lens", "ttfts", "itls", "latencies", "start_times", "queue_times", "errors"})
+    report[key] = ordered_json::array();
+  for (const RequestRecord& record : run.records) {
+    const bool completed = verdict(record) == Verdict::completed;
+    report["input_lens"].push_back(record.prompt_tokens);
+    report["output_lens"].push_back(completed ? record.completion_tokens : 0);
+    report["ttfts"].push_back(completed ? ttft_s(record).value_or(0) : 0.0);
+    report["itls"].push_back(completed ? gaps(record) : ordered_json::array());
+    report["latencies"].push_back(completed ? e2el_s(record) : 0.0);
+    report["start_times"].push_back(record.sent_s);
+    report["queue_times"].push_back(record.sent_s - record.intended_s);
+    report["errors"].push_back(completed ? "" : record.outcome + ": " + record.message);
+  }
+}
+
+ordered_json vllm_part(const ReportHead& head, const Run& run, const Summary& s) {
+  ordered_json report{{"date", head.date},
+                      {"endpoint_type", head.backend},
+                      {"backend", head.backend},
+                      {"label", nullptr},
+                      {"model_id", head.model},
+                      {"tokenizer_id", head.model},
+                      {"num_prompts", s.num_requests},
+                      {"request_rate", head.request_rate ? ordered_json(*head.request_rate) : ordered_json("inf")},
+                      {"burstiness", head.burstiness},
+                      {"max_concurrency", or_null(head.concurrency)},
+                      {"duration", s.duration_s},
+                      {"completed", s.completed},
+                      {"failed", s.num_requests - s.completed},
+                      {"total_input_tokens", s.input_tokens},
+                      {"total_output_tokens", s.output_tokens},
+                      {"request_throughput", s.request_throughput},
+                      {"request_goodput", or_null(s.request_goodput)},
+                      {"output_throughput", s.output_throughput},
+                      {"total_token_throughput", s.total_throughput},
+                      {"max_output_tokens_per_s", s.peak_output_throughput},
+                      {"max_concurrent_requests", s.peak_concurrency}};
+  for (const LatencyRow& row : latency_rows(s)) add_distribution(report, row.key, *row.values);
+  add_lists(report, run);
+  return report;
+}
+
+ordered_json own_part(const ReportHead& head, const Run& run, const Summary& s) {
+  ordered_json description = ordered_json::object();
+  for (const auto& [key, value] : run.description) description[key] = value;
+  return {{"endpoint", head.endpoint},
+          {"seed", head.seed},
+          {"description", std::move(description)},
+          {"definitions",
+           "latencies in ms from the intended send, of completed requests without an injected fault; "
+           "percentiles interpolate linearly (numpy); tokens that came together end one inter-token gap"},
+          {"outcomes", {{"completed", s.completed}, {"cut", s.cut}, {"refused", s.refused}, {"failed", s.failed}}},
+          {"refusals", s.refusals},
+          {"failures", s.failures},
+          {"faults", s.faults},
+          {"retries", s.retries},
+          {"preemptions", s.preemptions},
+          {"exactly_once", {{"held", s.ended_exactly_once()}, {"never", s.never_ended}, {"twice", s.ended_twice}}},
+          {"verification", {{"equal", s.verified}, {"different", s.mismatched}}},
+          {"goodput",
+           {{"ttft_ms", or_null(head.goodput.ttft_ms)},
+            {"tpot_ms", or_null(head.goodput.tpot_ms)},
+            {"e2el_ms", or_null(head.goodput.e2el_ms)},
+            {"share", s.good_share}}},
+          {"input_throughput", s.input_throughput},
+          {"cached_tokens", s.cached_tokens},
+          {"cached_share", s.cached_share()},
+          {"tokens_per_arrival", s.tokens_per_arrival},
+          {"steps", s.steps},
+          {"mean_step_ms", s.mean_step_ms},
+          {"own_cpu_seconds", run.own_cpu_seconds},
+          {"max_send_lag_ms", 1e3 * run.max_send_lag_s}};
+}
+
+ordered_json row_of(const RequestRecord& r) {
+  ordered_json arrivals = ordered_json::array();
+  for (const Arrival& arrival : r.arrivals) arrivals.push_back({arrival.at_s, arrival.num_tokens});
+  return {{"index", r.index},
+          {"client", r.client},
+          {"prefix", or_null(r.prefix)},
+          {"intended_s", r.intended_s},
+          {"sent_s", r.sent_s},
+          {"end_s", r.end_s},
+          {"queue_s", or_null(r.queue_s)},
+          {"prompt_tokens", r.prompt_tokens},
+          {"cached_tokens", r.cached_tokens},
+          {"completion_tokens", r.completion_tokens},
+          {"preemptions", r.preemptions},
+          {"retries", r.retries},
+          {"num_ends", r.num_ends},
+          {"kind", name(r.kind)},
+          {"outcome", r.outcome},
+          {"message", r.message},
+          {"fault", name(r.fault)},
+          {"fault_at_s", or_null(r.fault_at_s)},
+          {"verified", or_null(r.verified)},
+          {"arrivals", std::move(arrivals)}};
+}
+
+ordered_json row_of(const ServerSample& s) {
+  return {{"at_s", s.at_s},
+          {"running", s.running},
+          {"waiting", s.waiting},
+          {"parked", s.parked},
+          {"generated_tokens", s.generated_tokens},
+          {"steps", s.steps},
+          {"step_seconds", s.step_seconds},
+          {"blocks_free", s.blocks_free},
+          {"blocks_total", s.blocks_total}};
+}
+
+// Members of an object, each on a line of its own; the caller writes the braces.
+void write_members(const ordered_json& object, const std::string& indent, std::ostream& out) {
+  bool first = true;
+  for (const auto& [key, value] : object.items()) {
+    out << (first ? "" : ",\n") << indent << dump(key) << ": " << dump(value);
+    first = false;
+  }
+}
+
+template <class Row>
+void write_rows(const char* key, const std::vector<Row>& rows, std::ostream& out) {
+  out << ",\n    \"" << key << "\": [";
+  for (std::size_t i = 0; i < rows.size(); ++i) out << (i ? ",\n      " : "\n      ") << dump(row_of(rows[i]));
+  out << ']';
+}
+
+}  // namespace
+
+void write_json(const ReportHead& head, const Run& run, const Summary& summary, std::ostream& out) {
+  out << "{\n";
+  write_members(vllm_part(head, run, summary), "  ", out);
+  out << ",\n  \"troupe\": {\n";
+  write_members(own_part(head, run, summary), "    ", out);
+  write_rows("requests", run.records, out);
+  write_rows("samples", run.samples, out);
+  out << "\n  }\n}\n";
+}
+
+}  // namespace troupe::load

@@ -1,0 +1,181 @@
+// The reports of a run: the same figures three times, and nothing from outside that could break them.
+#include <set>
+#include <sstream>
+
+#include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
+
+#include "bench/load/report.h"
+#include "bench/load/report_format.h"
+#include "tests/load/records.h"
+
+using namespace troupe::load;
+using nlohmann::json;
+using troupe::load::test::completed;
+using troupe::load::test::ended;
+
+namespace {
+
+using Writer = void (*)(const ReportHead&, const Run&, const Summary&, std::ostream&);
+
+std::string written(Writer write, const ReportHead& head, const Run& run) {
+  std::ostringstream out;
+  write(head, run, summarize(run, head.goodput), out);
+  return out.str();
+}
+
+// Three completed requests, one refusal, one failure; samples of a server that made 30 steps of 20 ms.
+Run small_run() {
+  Run run;
+  run.description = {{"clients", "3"}, {"seed", "7"}};
+  run.duration_s = 2;
+  for (std::uint32_t i = 0; i < 3; ++i) {
+    auto record = completed({.intended_s = 0.1 * i,
+                             .arrivals = {{0.5 + 0.1 * i, 1}, {0.6 + 0.1 * i, 1}, {0.8 + 0.1 * i, 2}},
+                             .end_s = 0.8 + 0.1 * i,
+                             .prompt_tokens = 100,
+                             .cached_tokens = 64});
+    record.client = i;
+    run.records.push_back(record);
+  }
+  run.records.push_back(ended(EndKind::refused, "queue_full"));
+  run.records.back().message = "1,024 requests wait";
+  run.records.push_back(ended(EndKind::failed, "internal"));
+  for (std::size_t i = 0; i < run.records.size(); ++i) run.records[i].index = i;
+  run.samples = {{.at_s = 0, .running = 0}, {.at_s = 1, .running = 3, .waiting = 1, .steps = 30, .step_seconds = 0.6}};
+  run.own_cpu_seconds = 0.1;
+  return run;
+}
+
+ReportHead head_of(Goodput goodput = {}) {
+  ReportHead head;
+  head.date = "20260101-120000";
+  head.endpoint = "/run/troupe/troupe.sock";
+  head.model = "stories";
+  head.concurrency = 3;
+  head.seed = 7;
+  head.goodput = goodput;
+  return head;
+}
+
+}  // namespace
+
+TEST_CASE("numbers keep three digits that count, and groups of thousands") {
+  CHECK(brief(0) == "0.00");
+  CHECK(brief(1e-14) == "0.00");
+  CHECK(brief(0.0421) == "0.042");
+  CHECK(brief(0.0999) == "0.10");
+  CHECK(brief(9.994) == "9.99");
+  CHECK(brief(9.996) == "10.0");
+  CHECK(brief(99.96) == "100");
+  CHECK(brief(1234.6) == "1,235");
+  CHECK(grouped(999) == "999");
+  CHECK(grouped(1000) == "1,000");
+  CHECK(grouped(1234567) == "1,234,567");
+  CHECK(counts({{"a", 1}, {"b", 30}, {"c", 1}}) == "b 30, a 1, c 1");
+  CHECK(limits({.ttft_ms = 500, .e2el_ms = 2500}) == "TTFT <= 500 ms, E2EL <= 2,500 ms");
+}
+
+TEST_CASE("the text says what was asked, what came of it, and how fast") {
+  const std::string text = written(write_text, head_of({.ttft_ms = 550}), small_run());
+  INFO(text);
+  for (const char* part :
+       {"stories at /run/troupe/troupe.sock", "clients", "3 of 5 requests in 2.00 s", "1: queue_full 1",
+        "1: internal 1", "every request exactly once", "192 of the tokens in (64.0 %)", "30 of 20.0 ms each",
+        "1.50 requests/s within", "TTFT <= 550 ms (60.0 % of the undisturbed)", "p99", "ITL:"})
+    CHECK(text.find(part) != std::string::npos);
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    CHECK(line.size() <= 100);
+    CHECK((line.empty() || line.back() != ' '));
+  }
+}
+
+TEST_CASE("the text says loudly that a request was lost or an answer differs") {
+  Run run = small_run();
+  run.records[0].num_ends = 2;
+  run.records[1].verified = false;
+  run.records[2].verified = true;
+  const std::string text = written(write_text, head_of(), run);
+  INFO(text);
+  CHECK(text.find("0 never, 1 more than once: the server is at fault") != std::string::npos);
+  CHECK(text.find("1 of 2 answers equal to the same request run alone; 1 DIFFER") != std::string::npos);
+}
+
+TEST_CASE("the JSON has the keys of vllm bench serve, with lists of one entry per request") {
+  const json report = json::parse(written(write_json, head_of({.ttft_ms = 550}), small_run()));
+  std::set<std::string> expected = {"date",
+                                    "endpoint_type",
+                                    "backend",
+                                    "label",
+                                    "model_id",
+                                    "tokenizer_id",
+                                    "num_prompts",
+                                    "request_rate",
+                                    "burstiness",
+                                    "max_concurrency",
+                                    "duration",
+                                    "completed",
+                                    "failed",
+                                    "total_input_tokens",
+                                    "total_output_tokens",
+                                    "request_throughput",
+                                    "request_goodput",
+                                    "output_throughput",
+                                    "total_token_throughput",
+                                    "max_output_tokens_per_s",
+                                    "max_concurrent_requests",
+                                    "input_lens",
+                                    "output_lens",
+                                    "ttfts",
+                                    "itls",
+                                    "latencies",
+                                    "start_times",
+                                    "queue_times",
+                                    "errors",
+                                    "troupe"};
+  for (const char* metric : {"ttft", "tpot", "itl", "e2el"})
+    for (const char* statistic : {"mean", "median", "std", "p50", "p90", "p95", "p99", "max"})
+      expected.insert(std::string(statistic) + "_" + metric + "_ms");
+  std::set<std::string> found;
+  for (const auto& [key, value] : report.items()) found.insert(key);
+  CHECK(found == expected);
+  CHECK(report["request_rate"] == "inf");
+  CHECK(report["completed"] == 3);
+  CHECK(report["failed"] == 2);  // as vllm counts: whatever did not complete
+  CHECK(report["total_output_tokens"] == 12);
+  CHECK(report["request_goodput"] == 1.5);
+  CHECK(report["mean_ttft_ms"].get<double>() == Approx(500));
+  for (const char* list :
+       {"input_lens", "output_lens", "ttfts", "itls", "latencies", "start_times", "queue_times", "errors"})
+    CHECK(report[list].size() == 5);
+  CHECK(report["itls"][0].size() == 2);
+  CHECK(report["itls"][0][1].get<double>() == Approx(0.2));
+  CHECK(report["errors"][3] == "queue_full: 1,024 requests wait");
+  CHECK(report["errors"][0] == "");
+}
+
+TEST_CASE("the JSON keeps every request and sample, so that a run can be judged again") {
+  const json ours = json::parse(written(write_json, head_of(), small_run()))["troupe"];
+  CHECK(ours["requests"].size() == 5);
+  CHECK(ours["requests"][0]["arrivals"] == json::parse("[[0.5,1],[0.6,1],[0.8,2]]"));
+  CHECK(ours["requests"][3]["kind"] == "refused");
+  CHECK(ours["requests"][0]["verified"].is_null());
+  CHECK(ours["samples"][1]["waiting"] == 1);
+  CHECK(ours["refusals"] == json{{"queue_full", 1}});
+  CHECK(ours["exactly_once"]["held"] == true);
+  CHECK(ours["description"]["seed"] == "7");
+  CHECK(ours["mean_step_ms"].get<double>() == Approx(20));
+}
+
+TEST_CASE("what a server says cannot break the JSON") {
+  Run run = small_run();
+  run.records[3].message = "quote \" newline \n nul \x01 not UTF-8 \xff\xfe";
+  const json report = json::parse(written(write_json, head_of(), run));
+  CHECK(report["errors"][3] == "queue_full: quote \" newline \n nul \x01 not UTF-8 \xef\xbf\xbd\xef\xbf\xbd");
+}
+
+TEST_CASE("a run in which nothing happened still reports") {
+  CHECK_FALSE(written(write_text, {}, {}).empty());
+  CHECK(json::parse(written(write_json, {}, {}))["completed"] == 0);
+}
