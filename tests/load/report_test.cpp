@@ -1,4 +1,6 @@
 // The reports of a run: the same figures three times, and nothing from outside that could break them.
+#include <algorithm>
+#include <cmath>
 #include <set>
 #include <sstream>
 
@@ -6,6 +8,8 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/load/report.h"
+#include "bench/load/report_chart.h"
+#include "bench/load/report_curves.h"
 #include "bench/load/report_format.h"
 #include "tests/load/records.h"
 
@@ -175,7 +179,96 @@ TEST_CASE("what a server says cannot break the JSON") {
   CHECK(report["errors"][3] == "queue_full: quote \" newline \n nul \x01 not UTF-8 \xef\xbf\xbd\xef\xbf\xbd");
 }
 
+TEST_CASE("the page draws every latency, the timeline and what was refused, and loads nothing") {
+  const std::string page = written(write_html, head_of({.ttft_ms = 550}), small_run());
+  for (const char* part :
+       {"id=\"cdf-ttft-title\"", "id=\"cdf-tpot-title\"", "id=\"cdf-itl-title\"", "id=\"cdf-e2el-title\"",
+        "id=\"requests-desc\"", "id=\"steps-desc\"", "id=\"tokens-desc\"", "id=\"refusals-desc\"", "limit 550 ms",
+        "prefers-color-scheme: dark", "queue_full", "1,024 requests wait", "3 of 5 completed", "1 failed"})
+    CHECK(page.find(part) != std::string::npos);
+  for (const char* part : {"http://", "https://", "<script", "url(", "@import", " src=", " href=", "nan", "inf\""})
+    CHECK(page.find(part) == std::string::npos);
+}
+
+TEST_CASE("nothing from outside becomes markup on the page") {
+  const std::string evil = "</title><script>alert('x')</script>\"&\xff\x01";
+  Run run = small_run();
+  run.description.emplace_back(evil, evil);
+  run.records[3].outcome = run.records[3].message = evil;
+  run.records[4].outcome = run.records[4].message = evil;
+  ReportHead head = head_of();
+  head.title = head.endpoint = head.model = head.date = evil;
+  const std::string page = written(write_html, head, run);
+  CHECK(page.find("<script") == std::string::npos);
+  CHECK(page.find("'x'") == std::string::npos);
+  CHECK(page.find('\xff') == std::string::npos);
+  CHECK(page.find('\x01') == std::string::npos);
+  CHECK(page.find("&lt;/title&gt;&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt;&quot;&amp;\xef\xbf\xbd\xef\xbf\xbd") !=
+        std::string::npos);
+}
+
+TEST_CASE("a page of many requests is not much larger than one of few") {
+  Run run = small_run();
+  const RequestRecord one = run.records[0];
+  for (int i = 0; i < 20000; ++i) {
+    run.records.push_back(one);
+    run.records.back().intended_s = 1e-4 * i;
+    run.samples.push_back({.at_s = 1 + 1e-4 * i, .running = static_cast<std::uint64_t>(i % 7), .blocks_total = 8});
+  }
+  CHECK(written(write_html, head_of(), run).size() < 200'000);
+}
+
+TEST_CASE("a latency curve passes through the percentiles that are marked on it") {
+  std::vector<double> values;
+  for (int i = 0; i <= 400; ++i) values.push_back(i * 0.5);
+  const Distribution d = distribution_of(values);
+  const Chart chart = cdf_chart({"TTFT", "ttft", "Time to first token", "", &d}, values, 250);
+  REQUIRE(chart.marks.size() == 3);
+  CHECK(chart.marks[0].at.x == 100);
+  CHECK(chart.marks[2].label == "p99  198 ms");
+  for (const Mark& mark : chart.marks) {
+    const auto& points = chart.lines.at(0).points;
+    CHECK(std::any_of(points.begin(), points.end(), [&](const Point& point) {
+      return point.x == Approx(mark.at.x) && point.y == Approx(mark.at.y);
+    }));
+  }
+  CHECK(chart.x.logarithmic);  // 2 ms to 250 ms: the limit is in view
+  CHECK(chart.x.max >= 250);
+}
+
+TEST_CASE("ticks are round numbers within their axis") {
+  CHECK(ticks({.min = 0, .max = 10}, 5) == std::vector<double>{0, 2, 4, 6, 8, 10});
+  CHECK(ticks({.min = 0, .max = 108}, 4) == std::vector<double>{0, 50, 100});
+  CHECK(ticks({.min = 3, .max = 250, .logarithmic = true}, 4) == std::vector<double>{5, 10, 20, 50, 100, 200});
+  CHECK(ticks({.min = 0.5, .max = 2000, .logarithmic = true}, 4) == std::vector<double>{1, 10, 100, 1000});
+  CHECK(std::signbit(ticks({.min = 0, .max = 1}, 4).front()) == false);
+  CHECK(tick_label(0.25, Unit::milliseconds) == "250 \xc2\xb5s");
+  CHECK(tick_label(20, Unit::milliseconds) == "20 ms");
+  CHECK(tick_label(1500, Unit::milliseconds) == "1.5 s");
+  CHECK(tick_label(12000, Unit::plain) == "12,000");
+}
+
+TEST_CASE("a timeline keeps the peaks when it is thinned") {
+  Run run = small_run();
+  run.samples.clear();
+  for (int i = 0; i < 5000; ++i)
+    run.samples.push_back({.at_s = i * 1e-3, .running = i == 2500 ? 99u : 1u, .steps = static_cast<std::uint64_t>(i)});
+  const Chart requests = timeline_charts(run).front();
+  CHECK(requests.lines.at(0).points.size() <= 500);
+  CHECK(requests.y.max > 99);
+}
+
+TEST_CASE("without samples of the server the timeline is drawn from what the clients saw") {
+  Run run = small_run();
+  run.samples.clear();
+  const std::vector<Chart> charts = timeline_charts(run);
+  CHECK(charts.front().lines.at(0).label == "receiving");
+  CHECK(charts.front().y.max > 3);
+  CHECK(charts.front().y.max < 4);
+}
+
 TEST_CASE("a run in which nothing happened still reports") {
+  CHECK(written(write_html, {}, {}).find("Load test") != std::string::npos);
   CHECK_FALSE(written(write_text, {}, {}).empty());
   CHECK(json::parse(written(write_json, {}, {}))["completed"] == 0);
 }

@@ -1,0 +1,10 @@
+// How the page of a load run looks: its style sheet, with the classes that the charts use.
+#pragma once
+
+#include <string_view>
+
+namespace troupe::load {
+
+extern const std::string_view kPageStyle;
+
+}  // namespace troupe::load
