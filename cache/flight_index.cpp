@@ -1,6 +1,6 @@
 #include "cache/flight_index.h"
 
-#include "cache/radix_tree.h"
+#include "cache/prefix_hash.h"
 
 namespace troupe::cache {
 namespace {
@@ -14,9 +14,9 @@ std::uint64_t key_of(std::uint64_t prefix, ScopeId scope) {
 void FlightIndex::hash_prefixes(std::span<const TokenId> tokens, std::uint32_t num_blocks,
                                 std::vector<std::uint64_t>& prefixes) {
   prefixes.clear();
-  std::uint64_t hash = 0;
+  std::uint64_t hash = kEmptyPrefix;
   for (std::size_t i = 0; i < num_blocks; ++i) {
-    hash = mix_hash(hash, hash_block(BlockTokens(tokens.data() + i * kBlockSize, kBlockSize)));
+    hash = extend_prefix(hash, hash_block(BlockTokens(tokens.data() + i * kBlockSize, kBlockSize)));
     prefixes.push_back(hash);
   }
 }

@@ -13,6 +13,7 @@ void LeaseBook::acquire(const Acquire& message, LeaseEffects& effects) {
   lease->tokens = message.tokens;
   lease->want = message.want;
   lease->headroom = message.headroom;
+  lease->fork = message.fork;
   state_->evaluate(message.key.sequence, *lease, effects);
 }
 
@@ -20,10 +21,13 @@ void LeaseBook::acquire(const Acquire& message, LeaseEffects& effects) {
 void LeaseBook::State::evaluate(SequenceId sequence, Lease& lease, LeaseEffects& effects) {
   const std::span<const TokenId> tokens = *lease.tokens;
   tree.match(lease.scopes, tokens, servable_blocks(tokens), path);
-  if (follow_leader(sequence, lease, effects)) return;
+  const std::optional<Tail> tail = follow_parent(lease);
+  if (!tail && follow_leader(sequence, lease, effects)) return;
 
+  const bool copies = tail && tail->num_tokens > 0;
   const auto num_cached = static_cast<std::uint32_t>(path.size());
-  const std::uint32_t num_private = lease.want > num_cached ? lease.want - num_cached : 0;
+  const std::uint32_t want = std::max(lease.want, num_cached + (copies ? 1 : 0));
+  const std::uint32_t num_private = want - num_cached;
   const auto num_woken = static_cast<std::uint32_t>(
       std::count_if(path.begin(), path.end(), [this](BlockId block) { return !tree.held(block); }));
   const std::uint64_t demand = std::uint64_t{num_private} + lease.headroom + num_woken;
@@ -34,15 +38,46 @@ void LeaseBook::State::evaluate(SequenceId sequence, Lease& lease, LeaseEffects&
   for (BlockId block : path) tree.hold(block);
   lease.holding.blocks = path;
   lease.holding.num_committed = num_cached;
+  Acquired acquired;
+  acquired.num_cached_tokens = num_cached * kBlockSize;
+  if (copies) {  // before anything is evicted
+    hold(tail->block);
+    lease.holding.displaced.push_back(tail->block);
+    lease.displaced_by.push_back(lease.last_number);
+    acquired.num_copied_tokens = tail->num_tokens;
+    acquired.copy_from = tail->block;
+  }
   for (std::uint32_t i = 0; i < num_private; ++i) lease.holding.blocks.push_back(take_block());
   query_tokens += tokens.size();
-  hit_tokens += std::uint64_t{num_cached} * kBlockSize;
+  hit_tokens += std::uint64_t{acquired.num_cached_tokens} + acquired.num_copied_tokens;
+  acquired.blocks = lease.holding.blocks;
 
   FlightIndex::hash_prefixes(tokens, full_blocks(tokens), lease.prefixes);
   for (std::uint32_t i = num_cached; i < lease.prefixes.size(); ++i)
     flights.claim(lease.prefixes[i], lease.scopes.publish(), sequence);
   ++version;
-  settle(sequence, lease, Phase::held, Acquired{num_cached * kBlockSize, lease.holding.blocks}, effects);
+  settle(sequence, lease, Phase::held, std::move(acquired), effects);
+}
+
+// What a fork takes over: `path` becomes the parent's full blocks. Nothing if the parent cannot give them (any more),
+// or the tree has more than that.
+std::optional<LeaseBook::State::Tail> LeaseBook::State::follow_parent(const Lease& lease) const {
+  if (!lease.fork) return std::nullopt;
+  const auto found = leases.find(lease.fork->parent);
+  if (found == leases.end() || found->second.phase != Phase::held) return std::nullopt;
+  const Lease& parent = found->second;
+  const std::span<const TokenId> tokens = *lease.tokens;
+  TROUPE_ASSERT(std::equal(lease.scopes.begin(), lease.scopes.end(), parent.scopes.begin(), parent.scopes.end()));
+  // Where the parent's tokens are known here they are compared, as a Commit's are.
+  TROUPE_ASSERT(common_tokens(tokens, *parent.tokens) >=
+                std::min<std::size_t>({lease.fork->num_tokens, tokens.size(), parent.tokens->size()}));
+  const auto servable = std::min(lease.fork->num_tokens, static_cast<std::uint32_t>(tokens.size() - 1));
+  const std::uint32_t num_shared = servable / kBlockSize;
+  const std::vector<BlockId>& table = parent.holding.blocks;
+  if (parent.holding.num_committed < num_shared || num_shared < path.size()) return std::nullopt;
+  path.assign(table.begin(), table.begin() + num_shared);
+  if (servable % kBlockSize == 0 || num_shared == table.size()) return Tail{};
+  return Tail{table[num_shared], servable % kBlockSize};
 }
 
 // Makes the lease wait if somebody computes the block after `path`, which is what the tree has.

@@ -45,7 +45,7 @@ void LeaseBook::State::see(Lease& lease, std::uint32_t seen) {
   while (!lease.unseen.empty() && lease.unseen.front().number <= seen) lease.unseen.pop_front();
   auto& displaced = lease.holding.displaced;
   std::size_t num_seen = 0;
-  while (num_seen < displaced.size() && lease.displaced_by[num_seen] <= seen) pool.release(displaced[num_seen++]);
+  while (num_seen < displaced.size() && lease.displaced_by[num_seen] <= seen) let_go(displaced[num_seen++]);
   displaced.erase(displaced.begin(), displaced.begin() + static_cast<std::ptrdiff_t>(num_seen));
   lease.displaced_by.erase(lease.displaced_by.begin(),
                            lease.displaced_by.begin() + static_cast<std::ptrdiff_t>(num_seen));
@@ -165,16 +165,27 @@ void LeaseBook::release(const Release& message, LeaseEffects& effects) {
   s.wake_followers(sequence, last_words, true, effects);
 }
 
-// Deepest first, as the tree wants it.
-void LeaseBook::State::give_back(const Holding& holding) {
-  for (std::size_t i = holding.blocks.size(); i-- > 0;) {
-    if (i < holding.num_committed) {
-      tree.drop(holding.blocks[i]);
-    } else {
-      pool.release(holding.blocks[i]);
-    }
+// One reference more or less to a block that has some, whether it is in the tree or not.
+void LeaseBook::State::hold(BlockId block) {
+  if (tree.contains(block)) {
+    tree.hold(block);
+  } else {
+    pool.retain(block);
   }
-  for (BlockId block : holding.displaced) pool.release(block);
+}
+
+void LeaseBook::State::let_go(BlockId block) {
+  if (tree.contains(block)) {
+    tree.drop(block);
+  } else {
+    pool.release(block);
+  }
+}
+
+// Deepest first, as the tree wants it; what was copied from hangs below blocks of the table.
+void LeaseBook::State::give_back(const Holding& holding) {
+  for (BlockId block : holding.displaced) let_go(block);
+  for (std::size_t i = holding.blocks.size(); i-- > 0;) let_go(holding.blocks[i]);
 }
 
 // --- steps and epochs ---
@@ -232,6 +243,12 @@ PrefixPrediction LeaseBook::predict(const ScopeList& scopes, std::span<const Tok
   if (!leader) return {num_cached * kBlockSize, 0};
   const std::uint32_t shared = shared_blocks(tokens, *s.leases.at(*leader).tokens);
   return {num_cached * kBlockSize, (shared - num_cached) * kBlockSize};
+}
+
+std::optional<CachedRange> LeaseBook::find_recyclable_range(const ScopeList& scopes, std::uint64_t hash) const {
+  const std::uint32_t num_blocks = state_->tree.find_prefix(scopes, hash);
+  if (num_blocks == 0) return std::nullopt;
+  return CachedRange{0, num_blocks * kBlockSize};
 }
 
 std::uint64_t LeaseBook::version() const { return state_->version; }

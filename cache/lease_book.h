@@ -12,6 +12,9 @@
 //                              other sequence's Commit, Yield or Release brings.
 //                           -> Short{available}: not enough blocks. Nothing is held; ask again (under the next
 //                              number) when something came back, or Release.
+//                              With `fork` the table begins with what another running sequence has computed, up to
+//                              any position: full blocks are shared, and of the one that is part full the caller
+//                              makes a copy (copy-on-write at the only block that either of them still writes to).
 //   Extend{num_blocks}      -> Extended{blocks} to append to the table, or Short{available}: all or nothing.
 //   Commit{first, tokens}   -> Committed{first_block, blocks}. Sent only after the StepResult of the step that
 //                              filled the blocks; generated tokens as well as prompt. Publishes them in the tree.
@@ -56,6 +59,7 @@
 #include <vector>
 
 #include "cache/ids.h"
+#include "cache/prefix_hash.h"
 #include "cache/rank.h"
 #include "cache/scope.h"
 
@@ -71,6 +75,13 @@ struct LeaseKey {
   std::uint32_t seen = 0;    // answers up to this number have been applied by the sender
 };
 
+// Begins a sequence where another one is: n answers from one prefill. Served while the parent holds its blocks and has
+// committed the full ones; later, the same Acquire is served from the tree like any other.
+struct Fork {
+  SequenceId parent = 0;         // of the same scopes (asserted)
+  std::uint32_t num_tokens = 0;  // of the tokens, computed by the parent and equal to its own first ones
+};
+
 struct Acquire {
   LeaseKey key;
   Rank rank;
@@ -80,6 +91,7 @@ struct Acquire {
   // Short unless this many more blocks stay available for the growth of others. 0 when nobody else runs, or the
   // last one waiting might never start.
   std::uint32_t headroom = 0;
+  std::optional<Fork> fork{};  // a fork that is served never waits
 };
 
 struct Extend {
@@ -105,6 +117,11 @@ struct Release {
 struct Acquired {
   std::uint32_t num_cached_tokens = 0;  // a multiple of kBlockSize, less than tokens->size()
   std::vector<BlockId> blocks;          // the block table; the first num_cached_tokens / kBlockSize are filled
+  // A fork: before the first step of this sequence blocks[num_cached_tokens / kBlockSize] is to be made a copy of
+  // `copy_from`, of which the first num_copied_tokens slots are filled. Nobody else gets that block before the sender
+  // has seen this answer; copied in the next step's work, it is read in time.
+  std::uint32_t num_copied_tokens = 0;  // < kBlockSize
+  BlockId copy_from = kNoBlock;
   friend bool operator==(const Acquired&, const Acquired&) = default;
 };
 struct Wait {
@@ -203,6 +220,10 @@ class LeaseBook {
 
   // What an Acquire would find. Takes nothing, does not count as use. O(tokens).
   [[nodiscard]] PrefixPrediction predict(const ScopeList& scopes, std::span<const TokenId> tokens) const;
+  // The longest cached range of positions that is the prefix of this name (an Anchor's hash) and can serve as a prefix
+  // to whoever asks through `scopes`; nothing if none is cached any more. It begins at 0 as long as all layers see all
+  // positions. A name is not a proof: an Acquire confirms the tokens. Takes nothing. Expected O(blocks of the prefix).
+  [[nodiscard]] std::optional<CachedRange> find_recyclable_range(const ScopeList& scopes, std::uint64_t hash) const;
   // Changes whenever some prediction may have changed.
   [[nodiscard]] std::uint64_t version() const;
 

@@ -43,7 +43,8 @@ inline std::uint32_t shared_blocks(std::span<const TokenId> tokens, std::span<co
 struct Holding {
   std::vector<BlockId> blocks;
   std::uint32_t num_committed = 0;
-  std::vector<BlockId> displaced;  // replaced by canonical ones, perhaps still read
+  std::vector<BlockId>
+      displaced;  // not in the table but perhaps still read: replaced by canonical ones, or copied from
 };
 
 struct LeaseBook::State {
@@ -58,9 +59,10 @@ struct LeaseBook::State {
     Tokens tokens;
     std::uint32_t want = 0;
     std::uint32_t headroom = 0;
+    std::optional<Fork> fork;
     // held
     Holding holding;
-    std::vector<std::uint32_t> displaced_by;  // number of the Commit, for each displaced block
+    std::vector<std::uint32_t> displaced_by;  // number of the message, for each displaced block
     std::vector<std::uint64_t> prefixes;      // hashes of the full blocks in `tokens`; empty: claims nothing
     std::vector<SequenceId> followers;
     std::optional<Rank> inherited;  // as last told
@@ -87,7 +89,13 @@ struct LeaseBook::State {
   template <class Body>
   void answer(const LeaseKey& key, Lease& lease, Body body, LeaseEffects& effects);
 
+  // The part-full block that a fork copies: `path` has the full ones before it.
+  struct Tail {
+    BlockId block = kNoBlock;
+    std::uint32_t num_tokens = 0;
+  };
   void evaluate(SequenceId sequence, Lease& lease, LeaseEffects& effects);
+  std::optional<Tail> follow_parent(const Lease& lease) const;
   bool follow_leader(SequenceId sequence, Lease& lease, LeaseEffects& effects);
   [[nodiscard]] std::optional<SequenceId> leader_of(const ScopeList& scopes, std::span<const TokenId> tokens,
                                                     std::uint32_t block) const;
@@ -100,6 +108,8 @@ struct LeaseBook::State {
   [[nodiscard]] std::uint32_t available() const { return pool.num_free() + tree.num_unheld(); }
   BlockId take_block();
   BlockId commit_block(Lease& lease, std::uint32_t index, BlockTokens tokens, std::uint32_t number);
+  void hold(BlockId block);
+  void let_go(BlockId block);
   void give_back(const Holding& holding);
 
   std::uint64_t epoch;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "config/assert.h"
 
@@ -12,33 +13,11 @@ namespace {
 // published twice, first by a user and then in public; more than this is not worth a longer search.
 constexpr std::size_t kMaxPaths = 8;
 
-std::uint64_t edge_hash(BlockId parent, ScopeId scope, std::uint64_t tokens_hash) {
-  return mix_hash(mix_hash(tokens_hash, parent), static_cast<std::uint64_t>(scope));
-}
-
 BlockTokens block_at(std::span<const TokenId> tokens, std::uint32_t index) {
   return BlockTokens(tokens.data() + std::size_t{index} * kBlockSize, kBlockSize);
 }
 
 }  // namespace
-
-// The finaliser of SplitMix64 (Steele et al., OOPSLA 2014) over a running combination.
-std::uint64_t mix_hash(std::uint64_t a, std::uint64_t b) {
-  std::uint64_t x = a * 0x9e3779b97f4a7c15u + b + 0x632be59bd9b4e019u;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
-
-std::uint64_t hash_block(BlockTokens tokens) {
-  std::uint64_t hash = 0;
-  for (std::size_t i = 0; i < kBlockSize; i += 2) {
-    const auto low = static_cast<std::uint32_t>(tokens[i]);
-    const auto high = static_cast<std::uint32_t>(tokens[i + 1]);
-    hash = mix_hash(hash, (std::uint64_t{high} << 32) | low);
-  }
-  return hash;
-}
 
 RadixTree::RadixTree(BlockPool& pool)
     : pool_(pool), nodes_(pool.num_blocks()), buckets_(std::bit_ceil(pool.num_blocks() + 1u), kNoBlock) {}
@@ -61,7 +40,7 @@ void RadixTree::match(const ScopeList& scopes, std::span<const TokenId> tokens, 
     std::size_t num_next = 0;
     for (std::size_t i = 0; i < num_ends; ++i) {
       for (ScopeId scope : scopes) {
-        const BlockId child = find_edge(ends[i], scope, hash, block);
+        const BlockId child = find_edge(ends[i], scope, prefix_below(ends[i], hash), block);
         if (child != kNoBlock && num_next < kMaxPaths) next[num_next++] = child;
       }
     }
@@ -78,39 +57,70 @@ void RadixTree::match(const ScopeList& scopes, std::span<const TokenId> tokens, 
 }
 
 BlockId RadixTree::find_child(BlockId parent, const ScopeList& scopes, BlockTokens tokens) const {
-  const std::uint64_t hash = hash_block(tokens);
+  const std::uint64_t prefix = prefix_below(parent, hash_block(tokens));
   for (ScopeId scope : scopes) {
-    const BlockId child = find_edge(parent, scope, hash, tokens);
+    const BlockId child = find_edge(parent, scope, prefix, tokens);
     if (child != kNoBlock) return child;
   }
   return kNoBlock;
 }
 
-BlockId RadixTree::find_edge(BlockId parent, ScopeId scope, std::uint64_t tokens_hash, BlockTokens tokens) const {
-  const std::uint64_t hash = edge_hash(parent, scope, tokens_hash);
-  for (BlockId block = buckets_[hash & (buckets_.size() - 1)]; block != kNoBlock;
-       block = nodes_[block].next_in_bucket) {
+std::uint64_t RadixTree::prefix_below(BlockId parent, std::uint64_t tokens_hash) const {
+  return extend_prefix(parent == kRoot ? kEmptyPrefix : nodes_[parent].prefix, tokens_hash);
+}
+
+const BlockId& RadixTree::bucket_of(std::uint64_t prefix, ScopeId scope) const {
+  return buckets_[mix_hash(prefix, static_cast<std::uint64_t>(scope)) & (buckets_.size() - 1)];
+}
+
+BlockId& RadixTree::bucket_of(std::uint64_t prefix, ScopeId scope) {
+  return const_cast<BlockId&>(std::as_const(*this).bucket_of(prefix, scope));
+}
+
+BlockId RadixTree::find_edge(BlockId parent, ScopeId scope, std::uint64_t prefix, BlockTokens tokens) const {
+  for (BlockId block = bucket_of(prefix, scope); block != kNoBlock; block = nodes_[block].next_in_bucket) {
     const RadixNode& node = nodes_[block];
-    if (node.hash == hash && node.parent == parent && node.scope == scope &&
+    if (node.prefix == prefix && node.parent == parent && node.scope == scope &&
         std::equal(tokens.begin(), tokens.end(), node.tokens.begin()))
       return block;
   }
   return kNoBlock;
 }
 
+std::uint32_t RadixTree::find_prefix(const ScopeList& scopes, std::uint64_t prefix) const {
+  std::uint32_t longest = 0;
+  for (ScopeId scope : scopes) {
+    for (BlockId block = bucket_of(prefix, scope); block != kNoBlock; block = nodes_[block].next_in_bucket) {
+      if (nodes_[block].prefix == prefix && nodes_[block].scope == scope)
+        longest = std::max(longest, visible_depth(block, scopes));
+    }
+  }
+  return longest;
+}
+
+// How many blocks there are from the root to this one, or 0 if the way leads through a scope that is not listed.
+std::uint32_t RadixTree::visible_depth(BlockId block, const ScopeList& scopes) const {
+  std::uint32_t depth = 0;
+  for (; block != kRoot; block = nodes_[block].parent) {
+    if (!scopes.contains(nodes_[block].scope)) return 0;
+    ++depth;
+  }
+  return depth;
+}
+
 void RadixTree::insert(BlockId parent, ScopeId scope, BlockTokens tokens, BlockId block) {
   TROUPE_ASSERT(parent == kRoot || (contains(parent) && held(parent)));
   TROUPE_ASSERT(!contains(block));
-  const std::uint64_t tokens_hash = hash_block(tokens);
-  TROUPE_ASSERT(find_edge(parent, scope, tokens_hash, tokens) == kNoBlock);
+  const std::uint64_t prefix = prefix_below(parent, hash_block(tokens));
+  TROUPE_ASSERT(find_edge(parent, scope, prefix, tokens) == kNoBlock);
   RadixNode& node = nodes_[block];
   std::copy(tokens.begin(), tokens.end(), node.tokens.begin());
-  node.hash = edge_hash(parent, scope, tokens_hash);
+  node.prefix = prefix;
   node.scope = scope;
   node.parent = parent;
   node.num_children = 0;
   node.cached = true;
-  BlockId& bucket = buckets_[node.hash & (buckets_.size() - 1)];
+  BlockId& bucket = bucket_of(prefix, scope);
   node.next_in_bucket = bucket;
   bucket = block;
   if (parent != kRoot) ++nodes_[parent].num_children;
@@ -136,7 +146,7 @@ void RadixTree::evict() {
   RadixNode& node = nodes_[block];
   TROUPE_ASSERT(node.num_children == 0);
   unlink(block);
-  BlockId* link = &buckets_[node.hash & (buckets_.size() - 1)];
+  BlockId* link = &bucket_of(node.prefix, node.scope);
   while (*link != block) link = &nodes_[*link].next_in_bucket;
   *link = node.next_in_bucket;
   if (node.parent != kRoot) --nodes_[node.parent].num_children;

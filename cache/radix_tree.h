@@ -14,18 +14,12 @@
 
 #include "cache/block_pool.h"
 #include "cache/ids.h"
+#include "cache/prefix_hash.h"
 #include "cache/scope.h"
 
 namespace troupe::cache {
 
 inline constexpr BlockId kRoot = kNoBlock;  // the parent of first blocks
-
-// One block's worth of tokens.
-using BlockTokens = std::span<const TokenId, kBlockSize>;
-
-// A number that almost always differs where tokens differ. Hits are confirmed by comparing the tokens.
-[[nodiscard]] std::uint64_t hash_block(BlockTokens tokens);
-[[nodiscard]] std::uint64_t mix_hash(std::uint64_t a, std::uint64_t b);
 
 // Not thread-safe. Allocates in the constructor only; some 180 bytes per block of the pool.
 //
@@ -50,6 +44,11 @@ class RadixTree {
   // The child of `parent` with these tokens in the first of the scopes that has one; kNoBlock if none has.
   [[nodiscard]] BlockId find_child(BlockId parent, const ScopeList& scopes, BlockTokens tokens) const;
 
+  // How many blocks the cached prefix of this name has (prefix_hash.h) that is found through `scopes`; 0 if there is
+  // none. Of several that collide, the longest. Only the name is compared: whoever has the tokens confirms by match().
+  // Expected O(blocks of the prefix).
+  [[nodiscard]] std::uint32_t find_prefix(const ScopeList& scopes, std::uint64_t prefix) const;
+
   // Adds `block` below `parent` (kRoot or in the tree). The caller has a reference on the block and on all above it,
   // and counts as a holder from now on. The edge must be new (asserted).
   void insert(BlockId parent, ScopeId scope, BlockTokens tokens, BlockId block);
@@ -71,7 +70,7 @@ class RadixTree {
  private:
   struct RadixNode {
     std::array<TokenId, kBlockSize> tokens;
-    std::uint64_t hash;  // of the edge: parent, scope, tokens
+    std::uint64_t prefix;  // the name of all tokens from the root to the end of this block
     ScopeId scope;
     BlockId parent;
     BlockId next_in_bucket;
@@ -80,13 +79,17 @@ class RadixTree {
     bool cached = false;
   };
 
-  [[nodiscard]] BlockId find_edge(BlockId parent, ScopeId scope, std::uint64_t tokens_hash, BlockTokens tokens) const;
+  [[nodiscard]] std::uint64_t prefix_below(BlockId parent, std::uint64_t tokens_hash) const;
+  [[nodiscard]] const BlockId& bucket_of(std::uint64_t prefix, ScopeId scope) const;
+  [[nodiscard]] BlockId& bucket_of(std::uint64_t prefix, ScopeId scope);
+  [[nodiscard]] BlockId find_edge(BlockId parent, ScopeId scope, std::uint64_t prefix, BlockTokens tokens) const;
+  [[nodiscard]] std::uint32_t visible_depth(BlockId block, const ScopeList& scopes) const;
   void link_newest(BlockId block);
   void unlink(BlockId block);
 
   BlockPool& pool_;
   std::vector<RadixNode> nodes_;  // by block id
-  std::vector<BlockId> buckets_;  // heads of chains; a power of two of them
+  std::vector<BlockId> buckets_;  // heads of chains, by prefix and scope; a power of two of them
   BlockId oldest_ = kNoBlock, newest_ = kNoBlock;
   std::uint32_t num_blocks_ = 0;
   std::uint32_t num_unheld_ = 0;

@@ -7,6 +7,109 @@
 using namespace troupe;
 using namespace troupe::cache;
 
+// --- forks ---
+
+TEST_CASE_METHOD(LeaseFixture, "a fork shares the full blocks and copies the one that is part full") {
+  const auto prompt = prompt_of({1, 2});  // 65 tokens; the last one's logits are needed
+  acquire(1, prompt, 3);
+  const auto table = answer<Acquired>(1).blocks;
+  commit(1, 0, blocks_of({1, 2}));
+  auto longer = prompt;
+  longer.insert(longer.end(), 5, 7);
+  fork(2, {.parent = 1, .num_tokens = 67}, longer);
+  const Acquired forked = answer<Acquired>(2);
+  REQUIRE(forked.num_cached_tokens == 64);
+  REQUIRE(forked.num_copied_tokens == 3);
+  REQUIRE(forked.copy_from == table[2]);
+  REQUIRE(forked.blocks.size() == 3);  // room for the copy, although none was asked for
+  REQUIRE((forked.blocks[0] == table[0] && forked.blocks[1] == table[1] && forked.blocks[2] != table[2]));
+  REQUIRE(book.counters().hit_tokens == 67);
+  release(2);
+  release(1);
+  require_all_came_back();
+}
+
+TEST_CASE_METHOD(LeaseFixture, "a fork of a prompt leaves its last token to compute, also at the end of a block") {
+  acquire(1, blocks_of({1, 2}), 2);
+  const auto table = answer<Acquired>(1).blocks;
+  commit(1, 0, blocks_of({1, 2}));
+  fork(2, {.parent = 1, .num_tokens = 64}, blocks_of({1, 2}));
+  REQUIRE(answer<Acquired>(2).num_cached_tokens == 32);
+  REQUIRE(answer<Acquired>(2).num_copied_tokens == 31);
+  REQUIRE(answer<Acquired>(2).copy_from == table[1]);  // a cached one: it stays until the copy is made
+  fork(3, {.parent = 1, .num_tokens = 32}, prompt_of({1}));
+  REQUIRE(answer<Acquired>(3).num_cached_tokens == 32);
+  REQUIRE(answer<Acquired>(3).num_copied_tokens == 0);
+  REQUIRE(answer<Acquired>(3).copy_from == kNoBlock);
+  for (SequenceId sequence : {1, 3, 2}) release(sequence);
+  require_all_came_back();
+}
+
+TEST_CASE("what a fork copies from is given to nobody before the fork's answer is seen") {
+  LeaseFixture f(3);
+  f.acquire(1, {1, 2, 3}, 1);
+  const BlockId source = f.answer<Acquired>(1).blocks[0];
+  f.fork(2, {.parent = 1, .num_tokens = 3}, {1, 2, 3});
+  REQUIRE(f.answer<Acquired>(2).copy_from == source);
+  f.release(1);
+  f.acquire(3, {9}, 2);
+  REQUIRE(f.answer<Short>(3).available == 1);
+  f.extend(2, 1);  // says that it has seen the answer
+  REQUIRE(f.answer<Extended>(2).blocks == std::vector<BlockId>{source});
+  f.acquire(3, {9}, 1);
+  REQUIRE(f.answer<Acquired>(3).blocks.size() == 1);
+  f.release(2);
+  f.release(3);
+  f.require_all_came_back();
+}
+
+TEST_CASE_METHOD(LeaseFixture, "a fork whose parent has gone is served from the cache") {
+  acquire(1, prompt_of({1, 2}), 3);
+  commit(1, 0, blocks_of({1, 2}));
+  release(1);
+  fork(2, {.parent = 1, .num_tokens = 65}, prompt_of({1, 2}), 3);
+  REQUIRE(answer<Acquired>(2).num_cached_tokens == 64);
+  REQUIRE(answer<Acquired>(2).num_copied_tokens == 0);
+  REQUIRE(answer<Acquired>(2).blocks.size() == 3);
+  release(2);
+  require_all_came_back();
+}
+
+TEST_CASE("a fork without room for its copy is short, and takes nothing") {
+  LeaseFixture f(1);
+  f.acquire(1, {1, 2, 3}, 1);
+  f.fork(2, {.parent = 1, .num_tokens = 3}, {1, 2, 3});
+  REQUIRE(f.answer<Short>(2).available == 0);
+  f.release(1);
+  f.fork(2, {.parent = 1, .num_tokens = 3}, {1, 2, 3}, 1);
+  REQUIRE(f.answer<Acquired>(2).num_copied_tokens == 0);
+  f.release(2);
+  f.require_all_came_back();
+}
+
+// --- anchors ---
+
+TEST_CASE("an anchor finds what is cached of its prefix, in its scope and until it is evicted") {
+  LeaseFixture f(3);
+  const ScopeList mine = scopes_for(1, ""), other = scopes_for(2, "");
+  f.acquire(1, prompt_of({1, 2}), 3, {}, mine);
+  const auto anchors = anchors_of(prompt_of({1, 2}));
+  REQUIRE(anchors.size() == 2);
+  REQUIRE(anchors[1].position == 64);
+  REQUIRE_FALSE(f.book.find_recyclable_range(mine, anchors[0].hash));  // leased, not yet published
+  f.commit(1, 0, blocks_of({1, 2}));
+  REQUIRE(f.book.find_recyclable_range(mine, anchors[0].hash) == CachedRange{0, 32});
+  REQUIRE(f.book.find_recyclable_range(mine, anchors[1].hash) == CachedRange{0, 64});
+  REQUIRE_FALSE(f.book.find_recyclable_range(other, anchors[1].hash));
+  REQUIRE_FALSE(
+      f.book.find_recyclable_range(mine, anchors_of(blocks_of({2})).back().hash));  // no prefix: in the middle
+  f.release(1);
+  f.acquire(2, {5}, 2, {}, other);  // evicts the deeper one
+  REQUIRE(f.book.find_recyclable_range(mine, anchors[0].hash) == CachedRange{0, 32});
+  REQUIRE_FALSE(f.book.find_recyclable_range(mine, anchors[1].hash));
+  f.release(2);
+}
+
 // --- holding and giving back ---
 
 TEST_CASE_METHOD(LeaseFixture, "the first to ask gets empty blocks, the next what the first has committed") {

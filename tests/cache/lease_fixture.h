@@ -41,7 +41,21 @@ struct LeaseFixture {
                         ScopeList scopes = {kPublicScope}, std::uint32_t headroom = 0) {
     if (rank.arrival == 0) rank.arrival = sequence;
     effects.clear();
-    book.acquire({key(sequence), rank, scopes, std::make_shared<const std::vector<TokenId>>(tokens), want, headroom},
+    book.acquire({key(sequence), rank, scopes, std::make_shared<const std::vector<TokenId>>(tokens), want, headroom,
+                  std::nullopt},
+                 effects);
+    book.check();
+    return effects;
+  }
+  LeaseEffects& fork(SequenceId sequence, Fork from, const std::vector<TokenId>& tokens, std::uint32_t want = 0) {
+    effects.clear();
+    book.acquire({key(sequence),
+                  Rank{0, sequence},
+                  {kPublicScope},
+                  std::make_shared<const std::vector<TokenId>>(tokens),
+                  want,
+                  0,
+                  from},
                  effects);
     book.check();
     return effects;

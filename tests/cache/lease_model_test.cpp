@@ -32,6 +32,7 @@ struct Sender {
   enum class Phase { asking, short_of_blocks, held, ended } phase = Phase::asking;
   std::vector<TokenId> tokens;
   ScopeList scopes;
+  std::optional<Fork> fork;
   std::size_t table_size = 0;
   std::uint32_t num_committed = 0;  // Commits sent
 };
@@ -44,7 +45,7 @@ struct Twin {
   Acquire asked;
   std::vector<BlockId> table;
   std::uint32_t num_committed = 0;
-  std::vector<std::pair<std::uint32_t, BlockId>> displaced;  // by the number of the Commit
+  std::vector<std::pair<std::uint32_t, BlockId>> displaced;  // or copied from; by the number of the message
 };
 
 // A cached block: what it says, and where it hangs.
@@ -77,6 +78,7 @@ class Model {
       if (dice == 99) quiesce();
       require_same_counts();
       if (i % 16 == 0) book_.check();
+      if (i % 50 == 0) require_same_ranges();
     }
     finish();
   }
@@ -102,8 +104,20 @@ class Model {
     s.tokens.insert(s.tokens.end(), 1 + random_() % 40, static_cast<TokenId>(random_() % 2));
     const ScopeList lists[] = {{kPublicScope}, scopes_for(1, ""), scopes_for(2, "")};
     s.scopes = lists[random_() % 3];
+    if (!senders_.empty() && random_() % 3 == 0)
+      fork_off(s, senders_[senders_.size() - 1 - random_() % std::min<std::size_t>(senders_.size(), 4)]);
     send_acquire(s);
     senders_.push_back(std::move(s));
+  }
+
+  // Begins where another one is, or will be once its messages are heard; sometimes long after it has ended.
+  void fork_off(Sender& s, const Sender& parent) {
+    if (parent.epoch != epoch_) return;
+    const auto num_tokens = static_cast<std::uint32_t>(1 + random_() % parent.tokens.size());
+    s.fork = Fork{parent.id, num_tokens};
+    s.scopes = parent.scopes;
+    s.tokens.assign(parent.tokens.begin(), parent.tokens.begin() + num_tokens);
+    if (random_() % 2 == 0) s.tokens.insert(s.tokens.end(), 1 + random_() % 40, static_cast<TokenId>(random_() % 2));
   }
 
   void send_acquire(Sender& s) {
@@ -112,7 +126,7 @@ class Model {
     s.sent.push_back(Acquire{next_key(s), Rank{static_cast<std::int32_t>(random_() % 3), s.id}, s.scopes,
                              std::make_shared<const std::vector<TokenId>>(s.tokens),
                              static_cast<std::uint32_t>(random_() % (blocks_for(known) + 2)),
-                             static_cast<std::uint32_t>(random_() % 3 == 0 ? random_() % 4 : 0)});
+                             static_cast<std::uint32_t>(random_() % 3 == 0 ? random_() % 4 : 0), s.fork});
   }
 
   // Whatever a sender may do next.
@@ -245,12 +259,15 @@ class Model {
     twin.answers[m.key.number] = answer;
     if (twin.waiting) ++seen["follower woken"];
     twin.waiting = std::holds_alternative<Wait>(answer.body);
-    const std::uint32_t longest = longest_cached(m);
+    const Forked forked = fork_of(m);
+    const std::uint32_t longest = std::max(longest_cached(m), forked.num_shared);
     const std::set<BlockId> held = all_held();
     const std::uint32_t available = num_blocks_ - static_cast<std::uint32_t>(held.size());
-    const std::uint32_t asked = (m.want > longest ? m.want - longest : 0) + m.headroom;
+    const std::uint32_t want = std::max({m.want, longest, forked.copy_from != kNoBlock ? longest + 1 : 0});
+    const std::uint32_t asked = want - longest + m.headroom;
     if (const auto* wait = std::get_if<Wait>(&answer.body)) {
       ++seen["wait"];
+      REQUIRE_FALSE(forked.is_served);
       const Twin& leader = twins_.at(wait->leader);
       REQUIRE(leader.held);
       REQUIRE_FALSE(leader.yielded);
@@ -268,8 +285,17 @@ class Model {
       const auto& acquired = std::get<Acquired>(answer.body);
       REQUIRE(acquired.num_cached_tokens == longest * kBlockSize);
       REQUIRE(acquired.num_cached_tokens < m.tokens->size());
-      REQUIRE(acquired.blocks.size() == std::max(longest, m.want));
+      REQUIRE(acquired.num_cached_tokens + acquired.num_copied_tokens < m.tokens->size());
+      REQUIRE(acquired.blocks.size() == want);
       REQUIRE(asked <= available);
+      REQUIRE(acquired.copy_from == forked.copy_from);
+      REQUIRE(acquired.num_copied_tokens == forked.num_copied);
+      if (forked.is_served) {
+        const std::vector<BlockId>& table = twins_.at(m.fork->parent).table;
+        REQUIRE(std::equal(table.begin(), table.begin() + longest, acquired.blocks.begin()));
+        ++seen[forked.num_copied > 0 ? "forked with a copy" : "forked at the end of a block"];
+      }
+      if (forked.num_copied > 0) twin.displaced.push_back({m.key.number, forked.copy_from});
       BlockId parent = kNoBlock;
       for (std::uint32_t i = 0; i < longest; ++i) {
         const Content& content = contents_.at(acquired.blocks[i]);
@@ -285,6 +311,27 @@ class Model {
       twin.num_committed = longest;
       for (std::size_t i = longest; i < acquired.blocks.size(); ++i) take_fresh(twin, acquired.blocks[i]);
     }
+  }
+
+  // What a fork gets, if it is served.
+  struct Forked {
+    bool is_served = false;
+    std::uint32_t num_shared = 0;
+    std::uint32_t num_copied = 0;
+    BlockId copy_from = kNoBlock;
+  };
+  Forked fork_of(const Acquire& m) const {
+    if (!m.fork || !twins_.contains(m.fork->parent)) return {};
+    const Twin& parent = twins_.at(m.fork->parent);
+    const auto servable = std::min<std::size_t>(m.fork->num_tokens, m.tokens->size() - 1);
+    const auto num_shared = static_cast<std::uint32_t>(servable / kBlockSize);
+    if (!parent.held || parent.num_committed < num_shared || longest_cached(m) > num_shared) return {};
+    Forked forked{.is_served = true, .num_shared = num_shared};
+    if (servable % kBlockSize > 0 && parent.table.size() > num_shared) {
+      forked.num_copied = servable % kBlockSize;
+      forked.copy_from = parent.table[num_shared];
+    }
+    return forked;
   }
 
   void take_fresh(Twin& twin, BlockId block) {
@@ -391,6 +438,36 @@ class Model {
     return limit;
   }
 
+  // --- anchors ---
+
+  // Every anchor there ever was, asked for through some scopes, against all prefixes by their tokens.
+  void require_same_ranges() {
+    const ScopeList lists[] = {{kPublicScope}, scopes_for(1, ""), scopes_for(2, "")};
+    const ScopeList& scopes = lists[random_() % 3];
+    std::map<std::uint64_t, std::uint32_t> visible;  // end by name
+    for (const auto& [block, content] : contents_) {
+      std::vector<TokenId> tokens;
+      bool is_visible = true;
+      for (BlockId at = block; at != kNoBlock; at = contents_.at(at).parent) {
+        const Content& step = contents_.at(at);
+        tokens.insert(tokens.begin(), step.tokens.begin(), step.tokens.end());
+        is_visible = is_visible && scopes.contains(step.scope);
+      }
+      const Anchor anchor = anchors_of(tokens).back();
+      REQUIRE(anchor.position == tokens.size());
+      anchors_.insert(anchor.hash);
+      if (is_visible) visible[anchor.hash] = std::max(visible[anchor.hash], anchor.position);
+    }
+    for (const std::uint64_t hash : anchors_) {
+      const auto range = book_.find_recyclable_range(scopes, hash);
+      const auto expected = visible.find(hash);
+      REQUIRE(range.has_value() == (expected != visible.end()));
+      if (range) REQUIRE(*range == CachedRange{0, expected->second});
+      ++seen[range ? "range found" : "range gone or hidden"];
+    }
+    REQUIRE_FALSE(book_.find_recyclable_range(scopes, random_()));
+  }
+
   // --- steps, deaths, the end ---
 
   void end_step() {
@@ -469,6 +546,7 @@ class Model {
   std::map<SequenceId, Twin> twins_;
   std::set<SequenceId> ended_;
   std::map<BlockId, Content> contents_;
+  std::set<std::uint64_t> anchors_;  // names of all prefixes seen so far
   std::vector<std::pair<std::uint64_t, std::vector<BlockId>>> awaiting_step_;
   std::vector<std::pair<std::uint64_t, std::vector<BlockId>>> orphans_;
 };
@@ -485,7 +563,8 @@ TEST_CASE("leases agree with their twin over a bad network and dying holders, an
   }
   for (const char* what :
        {"wait", "follower woken", "follower ended", "follower died", "holder died", "short", "short extend", "repeated",
-        "acquired with a prefix", "acquired without a prefix", "evicted", "swapped"}) {
+        "acquired with a prefix", "acquired without a prefix", "evicted", "swapped", "forked with a copy",
+        "forked at the end of a block", "range found", "range gone or hidden"}) {
     INFO(what << ": " << seen[what]);
     CHECK(seen[what] >= 50);
   }
