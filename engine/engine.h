@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -91,8 +92,10 @@ struct SequenceSpec {
   std::uint32_t num_prompt_tokens = 0;  // tokens beyond these count as generated; 0: all of `tokens`
   std::uint32_t num_cached = 0;
   std::vector<BlockId> block_table;  // blocks leased so far, in order
+  // A fork: the block with the position num_cached, which the sequence will write to, first becomes a copy of this one
+  // (cache::Acquired::copy_from). The full blocks before it are shared.
+  BlockId copy_from = kNoBlock;
   SamplingParams sampling;
-  std::uint32_t choice = 0;
 };
 
 enum class Output : std::uint8_t {
@@ -144,6 +147,9 @@ class Executor {
   // Forgets the known tokens from num_tokens (>= 1) on, and all that was computed of them. The last token
   // left is computed again by the next step, because its logits are gone. The block table stays.
   void truncate(SequenceId id, std::uint32_t num_tokens);
+  // Forgets K and V from position num_computed (<= now) on; the tokens stay known and are computed again. A block that
+  // others share must be replaced by an own copy first.
+  void rewind(SequenceId id, std::uint32_t num_computed);
   // Replaces entry `index` of the block table by an equal block (the canonical one after a commit).
   void swap_block(SequenceId id, std::uint32_t index, BlockId block);
   // Unknown ids are ignored.
@@ -151,6 +157,10 @@ class Executor {
   bool is_open(SequenceId id) const;
   std::uint32_t num_known(SequenceId id) const;     // tokens known
   std::uint32_t num_computed(SequenceId id) const;  // tokens whose K and V are in the cache
+  std::uint32_t num_prompt_tokens(SequenceId id) const;
+  // Valid until the next call that is not const.
+  std::span<const TokenId> tokens(SequenceId id) const;  // known
+  std::span<const BlockId> block_table(SequenceId id) const;
   // Bytes of the step buffers: activations, scratch space, logits. Grows with the largest step so far and never
   // shrinks; after a step of the most rows and tokens there can be it stays. For the memory ledger, on the compute
   // thread like everything here. O(1).

@@ -17,7 +17,6 @@ struct Sequence {
   std::vector<BlockId> block_table;
   std::uint32_t num_prompt = 0;
   std::uint32_t num_computed = 0;
-  std::uint32_t choice = 0;
   Sampler sampler;
 
   std::uint32_t num_known() const { return static_cast<std::uint32_t>(tokens.size()); }
@@ -68,8 +67,13 @@ void Executor::open(SequenceSpec spec) {
                     .block_table = std::move(spec.block_table),
                     .num_prompt = spec.num_prompt_tokens,
                     .num_computed = spec.num_cached,
-                    .choice = spec.choice,
                     .sampler = Sampler(state_->model.kernels(), std::move(spec.sampling), state_->model.end_ids())};
+  if (spec.copy_from != kNoBlock) {
+    TROUPE_ASSERT(spec.num_cached / kBlockSize < sequence.block_table.size());
+    KvArena& arena = *state_->model.arena();
+    std::memcpy(arena.block(sequence.block_table[spec.num_cached / kBlockSize]), arena.block(spec.copy_from),
+                arena.bytes_per_block());
+  }
   if (sequence.num_prompt == 0) sequence.num_prompt = sequence.num_known();
   for (const TokenId token : sequence.tokens) {
     TROUPE_ASSERT(token >= 0 && static_cast<std::uint32_t>(token) < info.vocab_size);
@@ -93,6 +97,12 @@ void Executor::truncate(SequenceId id, std::uint32_t num_tokens) {
   sequence.num_computed = std::min(sequence.num_computed, num_tokens - 1);
 }
 
+void Executor::rewind(SequenceId id, std::uint32_t num_computed) {
+  Sequence& sequence = state_->find(id);
+  TROUPE_ASSERT(num_computed <= sequence.num_computed);
+  sequence.num_computed = num_computed;
+}
+
 void Executor::swap_block(SequenceId id, std::uint32_t index, BlockId block) {
   Sequence& sequence = state_->find(id);
   TROUPE_ASSERT(index < sequence.block_table.size());
@@ -104,6 +114,9 @@ void Executor::close(SequenceId id) { state_->sequences.erase(id); }
 bool Executor::is_open(SequenceId id) const { return state_->sequences.contains(id); }
 std::uint32_t Executor::num_known(SequenceId id) const { return state_->find(id).num_known(); }
 std::uint32_t Executor::num_computed(SequenceId id) const { return state_->find(id).num_computed; }
+std::uint32_t Executor::num_prompt_tokens(SequenceId id) const { return state_->find(id).num_prompt; }
+std::span<const TokenId> Executor::tokens(SequenceId id) const { return state_->find(id).tokens; }
+std::span<const BlockId> Executor::block_table(SequenceId id) const { return state_->find(id).block_table; }
 std::uint64_t Executor::workspace_bytes() const { return state_->workspace.total_bytes(); }
 
 void Executor::step(const StepBatch& batch, StepResult& result) {
@@ -175,8 +188,7 @@ void Executor::State::sample_all(StepResult& result) {
   const std::span<float> logits = workspace.take<float>(Slot::logits, draws.size() * vocab_size);
   team.parallel_for(draws.size(), [&](std::size_t i, std::uint32_t) {
     Sequence& sequence = *draws[i].sequence;
-    draws[i].token =
-        sequence.sampler.sample(logits.subspan(i * vocab_size, vocab_size), sequence.num_known(), sequence.choice);
+    draws[i].token = sequence.sampler.sample(logits.subspan(i * vocab_size, vocab_size), sequence.num_known());
   });
   for (Draw& draw : draws) {
     ItemResult& out = result.items[draw.item];

@@ -1,0 +1,70 @@
+// A sequence in a file: its tokens and everything computed of them, to go on later or in another process with the
+// same bits as if it had never stopped.
+//
+// The format, version 1; integers are little-endian:
+//
+//   magic "troupeKV" | u32 version | u32 bytes of numerics_id (<= 256) | u64 model hash | u32 KV type (0: f32, 1: f16)
+//   u32 positions per block | u64 bytes per block | u32 tokens (<= 2^24) | u32 of these prompt | u32 of these computed
+//   u32 anchors (one per full block of tokens)
+//   numerics_id | tokens, i32 each | anchors: u32 position, u64 hash each | u32 CRC-32 of all bytes so far
+//   the blocks of the computed tokens, in order, as they lie in the arena | u32 CRC-32 of these
+//
+// Slots of the last block that hold no token of this sequence are written as zeros: what another tenant left in a
+// recycled block does not travel. CRC-32 (zlib's: a dependency that Protobuf brings anyway, and faster than any disk
+// here) finds damage, not malice: a file is trusted as far as a prompt is, and every count in it is checked.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cache/prefix_hash.h"
+#include "config/result.h"
+#include "engine/engine.h"
+
+namespace troupe::engine {
+
+inline constexpr std::uint32_t kSequenceFileVersion = 1;
+
+// Writes an open sequence to `path`, all or nothing: a temporary file beside it (mode 0600) is written, synced and
+// renamed. Called by the executor's compute thread, between steps. Error: io, with what the system said.
+Status export_sequence(const std::string& path, const LoadedModel& model, const Executor& executor, SequenceId id);
+
+// A sequence on its way back: first what it is, then, once the caller has leased blocks for it, the blocks.
+//
+//   auto file = SequenceFile::open(path, model);
+//   ... lease file->num_blocks() blocks, or fewer: what is cached can be found by file->anchors() ...
+//   file->read_blocks(*model.arena(), table);
+//   executor.open(file->spec(id, table, sampling));
+class SequenceFile {
+ public:
+  // Reads and checks all but the blocks, O(tokens). Errors, each saying what to do: io (not there, truncated, damaged),
+  // unsupported (not such a file, a newer version, made with another model, kernel variant or KV type),
+  // invalid_argument (longer than the context served).
+  static Result<SequenceFile> open(const std::string& path, const LoadedModel& model);
+
+  const std::vector<TokenId>& tokens() const { return tokens_; }
+  const std::vector<cache::Anchor>& anchors() const { return anchors_; }
+  std::uint32_t num_prompt_tokens() const { return num_prompt_tokens_; }
+  std::uint32_t num_computed() const { return num_computed_; }
+  std::uint32_t num_blocks() const { return blocks_for(num_computed_); }
+
+  // Reads the blocks into the first num_blocks() entries of `table`, which nobody else uses; an entry kNoBlock is
+  // checked and skipped (the caller has it from the prefix cache). Called by the compute thread. After an error (io:
+  // truncated or damaged) the blocks hold no meaning.
+  Status read_blocks(KvArena& arena, std::span<const BlockId> table) const;
+  // How the sequence goes on from here.
+  SequenceSpec spec(SequenceId id, std::vector<BlockId> table, SamplingParams sampling) const;
+
+ private:
+  SequenceFile() = default;
+  std::string path_;
+  std::uint64_t header_bytes_ = 0;
+  std::vector<TokenId> tokens_;
+  std::vector<cache::Anchor> anchors_;
+  std::uint32_t num_prompt_tokens_ = 0;
+  std::uint32_t num_computed_ = 0;
+};
+
+}  // namespace troupe::engine
