@@ -42,16 +42,20 @@ if [ -n "$skipped" ]; then
   printf '%s\n' "Left out, since reference data is not there:" "$skipped"
 fi
 
-# Lines per folder; below the floor in one of the folders that decide things, the run fails.
+# Lines per folder; below the floor in one of the folders that decide things, the run fails. Counters of several
+# threads are not atomic, so gcov reports a few negative branches: they are passed over.
 if [ "$preset" = coverage ]; then
+  report=build/coverage/lines.csv
+  gcovr -r . --gcov-ignore-parse-errors --csv -o "$report" build/coverage 2>build/coverage/gcovr.log ||
+    { tail -n 20 build/coverage/gcovr.log >&2; exit 1; }
   floor=90
   too_low=
-  for folder in scheduler cache config ipc actors engine kernels cli; do
-    report=$(gcovr -r . --filter "$folder/" build/coverage)
-    read -r lines covered percent < <(awk '$1 == "TOTAL" {print $2, $3, $4}' <<<"$report")
-    printf '%-10s %5s lines %5s covered %s\n' "$folder" "$lines" "$covered" "$percent"
-    case "$folder" in kernels|cli) continue ;; esac
-    [ "${percent%\%}" -ge "$floor" ] || too_low="$too_low $folder"
+  for folder in scheduler cache config ipc actors engine kernels cli bench; do
+    read -r lines covered percent < <(awk -F, -v folder="$folder/" 'index($1, folder) == 1 {n += $2; hit += $3}
+      END {print n + 0, hit + 0, n ? int(100 * hit / n) : 0}' "$report")
+    printf '%-10s %5s lines %5s covered %3s %%\n' "$folder" "$lines" "$covered" "$percent"
+    case "$folder" in kernels|cli|bench) continue ;; esac
+    [ "$percent" -ge "$floor" ] || too_low="$too_low $folder"
   done
   if [ -n "$too_low" ]; then
     say "Below $floor % of lines:$too_low"
