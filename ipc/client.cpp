@@ -481,6 +481,8 @@ Result<Health> Client::health() {
   return to_health(answer->health());
 }
 
+std::uint64_t Client::stray_frames() const { return impl_->connection->stray_frames(); }
+
 bool Client::draining() const { return impl_->connection->draining(); }
 
 void Client::close() { impl_->connection->close(); }

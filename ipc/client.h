@@ -281,6 +281,8 @@ class Client {
   /// Whether the server can answer. Waits, not in a callback. Errors as tokenize().
   Result<Health> health();
 
+  /// Frames that came for streams which had ended, or never were: 0, or the server is wrong. For tests of it.
+  [[nodiscard]] std::uint64_t stray_frames() const;
   /// Whether the server has said that it stops.
   [[nodiscard]] bool draining() const;
   /// Closes the connection; its streams end with an io error and the server cancels them. Idempotent.

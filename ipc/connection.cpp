@@ -250,7 +250,10 @@ void Connection::dispatch(v1::ServerFrame& frame) {
   {
     const std::lock_guard lock(mutex_);
     const auto found = receivers_.find(stream);
-    if (found == receivers_.end()) return;
+    if (found == receivers_.end()) {
+      if (stream != 0) ++stray_frames_;
+      return;
+    }
     receiver = found->second;
   }
   // Not under the lock: what is called may send.

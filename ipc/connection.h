@@ -50,6 +50,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void tell(const v1::ClientFrame& frame);
 
   bool draining() const { return draining_; }
+  // Frames for streams that had ended, or never were.
+  std::uint64_t stray_frames() const { return stray_frames_; }
   // Whether this is the thread that calls receivers: waiting on it would be for ever.
   bool on_reader() const { return std::this_thread::get_id() == reader_id_.load(); }
   // Ends the connection and waits for the reader, if it is not the caller. Idempotent.
@@ -75,6 +77,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::atomic<std::thread::id> reader_id_{};
   std::atomic<std::uint64_t> next_stream_{1};
   std::atomic<bool> draining_{false};
+  std::atomic<std::uint64_t> stray_frames_{0};
   std::mutex write_mutex_;  // one frame at a time
   std::mutex close_mutex_;  // one join
   std::mutex mutex_;        // of what follows
