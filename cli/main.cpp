@@ -16,7 +16,7 @@ namespace troupe::cli {
 namespace {
 
 // Known names that later versions will have: told apart from slips.
-constexpr std::array<std::string_view, 7> kPlanned{"chat", "load", "perplexity", "quantize", "convert", "probe", "top"};
+constexpr std::array<std::string_view, 6> kPlanned{"chat", "perplexity", "quantize", "convert", "probe", "top"};
 
 std::string names_of_subcommands() {
   std::string names;
@@ -71,6 +71,8 @@ Result<int> call(config::Command command, const config::Parsed& parsed) {
       return status(parsed);
     case config::Command::version:
       return version(parsed);
+    case config::Command::load:
+      return load(parsed);
   }
   return kExitFailure;
 }
@@ -91,7 +93,8 @@ int run_subcommand(const config::CommandInfo& command, const std::vector<std::st
   const Result<int> result = call(command.command, *parsed);
   std::cout.flush();
   if (!result) {
-    const bool is_client = command.command == config::Command::run || command.command == config::Command::status;
+    const bool is_client = command.command == config::Command::run || command.command == config::Command::status ||
+                           command.command == config::Command::load;
     const ErrorCode code = result.error().code;
     return complain(where, result.error().message, is_client ? client_exit_code(code) : exit_code(code));
   }

@@ -8,6 +8,7 @@
 
 #include "cli/events.h"
 #include "cli/exit_code.h"
+#include "cli/sampling.h"
 #include "cli/subcommands.h"
 #include "cli/text.h"
 #include "config/values.h"
@@ -56,17 +57,9 @@ Result<client::Request> make_request(const config::Parsed& parsed) {
   if (options.timeout.count() > 0) request.deadline = options.timeout;
   if (options.logprobs >= 0) request.logprobs = static_cast<std::uint32_t>(options.logprobs);
 
+  request.sampling = sampling_of(options);
   client::Sampling& sampling = request.sampling;
-  sampling.temperature = static_cast<float>(options.temp);
-  sampling.top_k = static_cast<std::int32_t>(options.top_k);
-  sampling.top_p = static_cast<float>(options.top_p);
-  sampling.min_p = static_cast<float>(options.min_p);
-  sampling.repeat_penalty = static_cast<float>(options.repeat_penalty);
-  sampling.repeat_last_n = static_cast<std::int32_t>(options.repeat_last_n);
-  sampling.presence_penalty = static_cast<float>(options.presence_penalty);
-  sampling.frequency_penalty = static_cast<float>(options.frequency_penalty);
   sampling.ignore_eos = options.ignore_eos;
-  sampling.seed = options.seed;
   sampling.stop_ids.assign(options.stop_id.begin(), options.stop_id.end());
   if (options.predict >= 0) sampling.max_tokens = static_cast<std::uint32_t>(options.predict);
   for (const std::string& bias : options.logit_bias) {

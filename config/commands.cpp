@@ -62,6 +62,18 @@ std::vector<CommandInfo> make_commands() {
        "",
        "Asks the server for its counters: requests, tokens, cache and memory. The exit code is 0 if it is ready.",
        {"troupe status", "troupe status --json", "troupe status --socket /run/troupe/troupe.sock"}},
+      {Command::load,
+       "load",
+       "put the server under load, and measure",
+       "[KEY:MS...]",
+       "Sends requests to the server in a closed loop (a number of clients) or an open one (a rate), and reports "
+       "latencies from the intended send times, throughput, refusals and cache hits. It can disturb the server on "
+       "purpose and verify every answer against the same request run alone. Everything random comes from --seed. "
+       "Arguments are further limits of --goodput. Ctrl-C ends the run early and reports.",
+       {"troupe load --clients 8 --num-prompts 64", "troupe load --rate 5 --duration 60s --goodput ttft:500 tpot:50",
+        "troupe load --clients 64 --num-prompts 256 --prefix-len 200 --num-prefixes 8 --verify",
+        "troupe load --rate 10 --burstiness 0.5 --prompt-len lognormal:200,100 -o run.json --html run.html",
+        "troupe load --fault-cancel 0.1 --fault-disconnect 0.1 --fault-garbage 0.1 --verify --seed 7"}},
       {Command::version,
        "version",
        "show the version and what this CPU can run",

@@ -13,8 +13,10 @@ constexpr std::uint32_t kTokenize = bit(Command::tokenize);
 constexpr std::uint32_t kInspect = bit(Command::inspect);
 constexpr std::uint32_t kStatus = bit(Command::status);
 constexpr std::uint32_t kVersion = bit(Command::version);
+constexpr std::uint32_t kLoad = bit(Command::load);
 
-constexpr std::uint32_t kClients = kRun | kStatus;
+constexpr std::uint32_t kAsking = kRun | kLoad;  // send requests
+constexpr std::uint32_t kClients = kAsking | kStatus;
 constexpr std::uint32_t kEngines = kServe | kBench | kEval;          // load a model to compute with it
 constexpr std::uint32_t kReaders = kEngines | kTokenize | kInspect;  // open a model file
 constexpr std::uint32_t kConfigured = kReaders | kClients;
@@ -33,6 +35,10 @@ constexpr std::string_view kLogging = "Logging";
 constexpr std::string_view kRequest = "Request";
 constexpr std::string_view kSampling = "Sampling (llama.cpp's defaults)";
 constexpr std::string_view kMeasure = "Measurement";
+constexpr std::string_view kPace = "Pace";
+constexpr std::string_view kPrompts = "Requests";
+constexpr std::string_view kFaults = "Faults (shares of the requests, 0 to 1)";
+constexpr std::string_view kGoals = "Goals (exit code 1 when one is missed)";
 constexpr std::string_view kInputOutput = "Input and output";
 constexpr std::string_view kConfiguration = "Configuration";
 
@@ -60,7 +66,7 @@ std::vector<Option> make_table() {
       {"socket", "--uds", &O::socket, kServe | kClients, kServer, "PATH", kAny,
        "Unix socket; none: $XDG_RUNTIME_DIR/troupe/troupe.sock (clients try TROUPE_HOST first, and "
        "/run/troupe/troupe.sock last)"},
-      {"alias", "-a --served-model-name", &O::alias, kServe | kRun, kServer, "NAME", kAny,
+      {"alias", "-a --served-model-name", &O::alias, kServe | kAsking, kServer, "NAME", kAny,
        "the name that clients call the model; none: the one in the file"},
       {"allow-uid", "", &O::allow_uid, kServe, kServer, "UID,...", within(0, 4294967294.0),
        "further users who may connect; none: only the one who runs the server"},
@@ -115,27 +121,28 @@ std::vector<Option> make_table() {
       {"timeout", "", &O::timeout, kRun, kRequest, "TIME", within(0, 24 * kHours),
        "end the answer with what it has after this long; 0: never"},
       {"priority", "", &O::priority, kRun, kRequest, "N", within(-1000, 1000), "lower is served earlier"},
-      {"scope", "", &O::scope, kRun, kRequest, "NAME", kAny,
-       "who shares the prefix cache: \"public\" all users, another name a part of yours; none: you"},
+      {"scope", "", &O::scope, kAsking, kRequest, "NAME", kAny,
+       "who shares the prefix cache: \"public\" all users, another name a part of yours; none: you (load: a new one)"},
       {"special", "", &O::special, kRun | kTokenize, kRequest, "", kAny,
        "text of control tokens (\"<s>\") becomes those tokens"},
 
-      {"temp", "--temperature", &O::temp, kRun, kSampling, "T", within(0, 100),
+      {"temp", "--temperature", &O::temp, kAsking, kSampling, "T", within(0, 100),
        "temperature; 0: always the likeliest token"},
-      {"seed", "-s", &O::seed, kRun, kSampling, "N", kAny, "same seed, same answer; -1: drawn anew each time"},
-      {"top-k", "", &O::top_k, kRun, kSampling, "K", within(0, 2147483647),
+      {"seed", "-s", &O::seed, kAsking, kSampling, "N", kAny,
+       "same seed, same answer; -1: drawn anew each time (load: 0)"},
+      {"top-k", "", &O::top_k, kAsking, kSampling, "K", within(0, 2147483647),
        "choose among the K likeliest tokens; 0: all"},
-      {"top-p", "", &O::top_p, kRun, kSampling, "P", above(0, 1),
+      {"top-p", "", &O::top_p, kAsking, kSampling, "P", above(0, 1),
        "choose among the likeliest tokens that together have probability P"},
-      {"min-p", "", &O::min_p, kRun, kSampling, "P", within(0, 1),
+      {"min-p", "", &O::min_p, kAsking, kSampling, "P", within(0, 1),
        "drop tokens less likely than P times the likeliest"},
-      {"repeat-penalty", "--repetition-penalty", &O::repeat_penalty, kRun, kSampling, "X", above(0, 100),
+      {"repeat-penalty", "--repetition-penalty", &O::repeat_penalty, kAsking, kSampling, "X", above(0, 100),
        "make repeated tokens less likely by this factor; 1: off"},
-      {"repeat-last-n", "", &O::repeat_last_n, kRun, kSampling, "N", within(-1, 1 << 24),
+      {"repeat-last-n", "", &O::repeat_last_n, kAsking, kSampling, "N", within(-1, 1 << 24),
        "tokens that penalties look back over; -1: all, 0: none"},
-      {"presence-penalty", "", &O::presence_penalty, kRun, kSampling, "X", within(-100, 100),
+      {"presence-penalty", "", &O::presence_penalty, kAsking, kSampling, "X", within(-100, 100),
        "subtracted from the logit of a token that has occurred"},
-      {"frequency-penalty", "", &O::frequency_penalty, kRun, kSampling, "X", within(-100, 100),
+      {"frequency-penalty", "", &O::frequency_penalty, kAsking, kSampling, "X", within(-100, 100),
        "subtracted for each time that a token has occurred"},
       {"logit-bias", "-l", &O::logit_bias, kRun, kSampling, "ID=BIAS", kAny,
        "add BIAS to the logit of token ID, also written ID+BIAS or ID-BIAS; may be repeated"},
@@ -152,6 +159,73 @@ std::vector<Option> make_table() {
       {"overhead", "", &O::overhead, kBench, kMeasure, "", kAny,
        "also report the time of a step outside the compute threads' kernels, measured through the executor alone"},
       {"format", "-o", &O::format, kBench, kMeasure, "md|json", kAny, "a table, or JSON"},
+
+      {"rate", "--request-rate", &O::rate, kLoad, kPace, "R", within(0, 1e6),
+       "requests per second that arrive whether others have ended or not (open loop); 0: each client sends its next "
+       "request when its last has ended (closed loop)"},
+      {"burstiness", "", &O::burstiness, kLoad, kPace, "X", within(0, 1e6),
+       "with --rate: shape of the gamma-distributed intervals; 1: Poisson, below: in bursts; 0: constant intervals"},
+      {"clients", "--max-concurrency", &O::clients, kLoad, kPace, "N", within(0, 100000),
+       "requests at once; 0: 8 in a closed loop, any number in an open one"},
+      {"num-prompts", "--num-requests", &O::num_prompts, kLoad, kPace, "N", within(0, 10'000'000),
+       "requests of the run; 0: as many as --duration allows, or 100"},
+      {"duration", "", &O::duration, kLoad, kPace, "TIME", within(0, 1000 * kHours),
+       "send nothing after this; 0: --num-prompts alone ends the run"},
+      {"ramp-up", "", &O::ramp_up, kLoad, kPace, "TIME", within(0, 24 * kHours),
+       "rise from --ramp-from to the full rate or number of clients in this time"},
+      {"ramp-from", "--ramp-up-start-rps", &O::ramp_from, kLoad, kPace, "X", within(0, 1e6),
+       "rate or number of clients that --ramp-up begins with"},
+      {"think-time", "", &O::think_time, kLoad, kPace, "TIME", within(0, 24 * kHours),
+       "closed loop: how long a client waits before its next request"},
+      {"connections", "", &O::connections, kLoad, kPace, "N", within(0, 4096),
+       "connections that share the requests; 0: one per client, at most 32"},
+      {"max-retries", "--retry", &O::max_retries, kLoad, kPace, "N", within(0, 100),
+       "send a refused request again, up to N times, after as long as the server says"},
+      {"patience", "", &O::patience, kLoad, kPace, "TIME", within(1, 24 * kHours),
+       "give up when nothing comes from the server for this long"},
+
+      {"prompt-len", "--random-input-len --input-len", &O::prompt_len, kLoad, kPrompts, "LENGTHS", kAny,
+       "tokens of a prompt after its shared prefix: 128, 32..256, normal:MEAN,DEVIATION or lognormal:MEAN,DEVIATION, "
+       "the last two cut to the model's context"},
+      {"output-len", "-n --random-output-len", &O::output_len, kLoad, kPrompts, "LENGTHS", kAny,
+       "tokens of an answer, in the same form; the model does not end it earlier"},
+      {"prefix-len", "--random-prefix-len", &O::prefix_len, kLoad, kPrompts, "TOKENS", within(0, 1 << 24),
+       "length of the shared prefixes; 0: there are none"},
+      {"num-prefixes", "", &O::num_prefixes, kLoad, kPrompts, "N", within(1, 1 << 20), "different shared prefixes"},
+      {"prefix-share", "", &O::prefix_share, kLoad, kPrompts, "SHARE", within(0, 1),
+       "share of the requests that begin with a shared prefix"},
+      {"warm", "", &O::warm, kLoad, kPrompts, "", kAny,
+       "run every shared prefix once before the clock starts; else the run begins with nothing cached"},
+      {"trace", "", &O::trace, kLoad, kPrompts, "FILE", kAny,
+       "send the requests of this JSONL file, at its times if --clients is not given (docs/load.md)"},
+      {"trace-out", "", &O::trace_out, kLoad, kPrompts, "FILE", kAny, "write what was sent as such a file"},
+      {"openai", "", &O::openai, kLoad, kPrompts, "URL", kAny,
+       "drive an OpenAI-compatible server instead: http://HOST:PORT or http+unix:///PATH"},
+      {"api-key", "", &O::api_key, kLoad, kPrompts, "KEY", kAny, "for --openai"},
+
+      {"fault-cancel", "", &O::fault_cancel, kLoad, kFaults, "SHARE", within(0, 1),
+       "cancel at a random token, or before the first"},
+      {"fault-disconnect", "", &O::fault_disconnect, kLoad, kFaults, "SHARE", within(0, 1),
+       "close the connection at a random moment"},
+      {"fault-slow-reader", "", &O::fault_slow_reader, kLoad, kFaults, "SHARE", within(0, 1),
+       "stop reading, or granting credit, for --fault-pause"},
+      {"fault-garbage", "", &O::fault_garbage, kLoad, kFaults, "SHARE", within(0, 1),
+       "send bytes that are not the protocol on a connection beside the request"},
+      {"fault-pause", "", &O::fault_pause, kLoad, kFaults, "TIME", within(0, 24 * kHours),
+       "how long a slow reader stops"},
+
+      {"verify", "", &O::verify, kLoad, kGoals, "", kAny, "afterwards run each request alone, and compare every token"},
+      {"goodput", "", &O::goodput, kLoad, kGoals, "KEY:MS", kAny,
+       "count the requests within limits: ttft:500 tpot:50 e2el:5000, in milliseconds"},
+      {"require-goodput", "", &O::require_goodput, kLoad, kGoals, "SHARE", within(0, 1),
+       "least share of the undisturbed requests that must be within the limits of --goodput"},
+      {"max-failed", "", &O::max_failed, kLoad, kGoals, "N", within(-1, 1e9),
+       "requests that may break on the server's side or lose their connection; -1: any number"},
+      {"max-refused", "", &O::max_refused, kLoad, kGoals, "N", within(-1, 1e9),
+       "requests that may be refused; -1: any number"},
+      {"report", "-o --save-result", &O::report, kLoad, kInputOutput, "FILE.json", kAny,
+       "write all figures and one row per request as JSON, with the keys of `vllm bench serve`"},
+      {"html", "", &O::html, kLoad, kInputOutput, "FILE.html", kAny, "write a page with curves and a timeline"},
 
       {"tokens", "", &O::tokens, kEval, kInputOutput, "IDS.json", kAny, "the token ids to evaluate: a JSON array"},
       {"output", "-o", &O::output, kEval, kInputOutput, "LOGITS.f32", kAny,

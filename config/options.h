@@ -100,6 +100,41 @@ struct Options {
   std::string format = "md";
   bool overhead = false;
 
+  // load
+  double rate = 0;  // requests per second; 0: a closed loop
+  double burstiness = 1;
+  std::int64_t clients = 0;      // 0: 8 in a closed loop, any number in an open one
+  std::int64_t num_prompts = 0;  // 0: until duration ends, or 100
+  std::chrono::milliseconds duration{0};
+  std::chrono::milliseconds ramp_up{0};
+  double ramp_from = 0;
+  std::chrono::milliseconds think_time{0};
+  std::int64_t connections = 0;  // 0: one per client, at most 32
+  std::int64_t max_retries = 0;
+  std::chrono::milliseconds patience{120'000};
+  std::string prompt_len = "128";
+  std::string output_len = "64";
+  std::int64_t prefix_len = 0;
+  std::int64_t num_prefixes = 1;
+  double prefix_share = 1;
+  bool warm = false;
+  std::string trace;
+  std::string trace_out;
+  double fault_cancel = 0;
+  double fault_disconnect = 0;
+  double fault_slow_reader = 0;
+  double fault_garbage = 0;
+  std::chrono::milliseconds fault_pause{2'000};
+  bool verify = false;
+  std::vector<std::string> goodput;
+  double require_goodput = 0;
+  std::int64_t max_failed = 0;
+  std::int64_t max_refused = -1;
+  std::string report;
+  std::string html;
+  std::string openai;
+  std::string api_key;
+
   // eval, tokenize
   std::string tokens;
   std::string output;
@@ -115,7 +150,7 @@ struct Options {
 };
 
 // The subcommands that this version has.
-enum class Command : std::uint8_t { serve, run, bench, eval, tokenize, inspect, status, version };
+enum class Command : std::uint8_t { serve, run, bench, eval, tokenize, inspect, status, version, load };
 
 struct CommandInfo {
   Command command;

@@ -14,7 +14,10 @@ enum class Purpose : std::uint32_t {
   prompt_length,
   prompt_tokens,
   output_length,
-  fault
+  fault,
+  garbage,
+  backoff,
+  trace_block,
 };
 
 // The draws of one purpose for one index (of a request, a prefix, ...). A value; not thread-safe.

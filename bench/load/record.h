@@ -18,7 +18,7 @@ struct Arrival {
   std::uint32_t num_tokens = 0;
 };
 
-// What the run did to a request on purpose.
+// What the run did to a request on purpose; garbage is sent beside it, on another connection, and must not disturb it.
 enum class Fault : std::uint8_t { none, cancel, disconnect, slow_reader, garbage };
 
 // How a request ended, as its client saw it.
@@ -66,14 +66,47 @@ struct ServerSample {
   std::uint32_t blocks_total = 0;
 };
 
+// What the server's own counters say about a run: differences between its beginning and its end. They include the
+// requests of everybody else who was there.
+struct ServerAccount {
+  // Whether the server came to rest at the end: nothing waited, ran or was parked, and no block was held. Only then do
+  // the counters below tell of lost or doubled requests.
+  bool at_rest = false;
+  std::uint64_t received = 0;  // requests, admitted or not
+  std::uint64_t ended = 0;     // of all outcomes
+  std::uint64_t prompt_tokens = 0;
+  std::uint64_t cached_tokens = 0;
+  std::uint64_t prefix_blocks_computed = 0;
+  std::uint64_t evictions = 0;
+  std::uint64_t preemptions = 0;
+  std::uint64_t worker_restarts = 0;
+  std::uint64_t connections_accepted = 0;
+  std::uint64_t connections_refused = 0;
+  std::uint64_t connections_broken = 0;  // by the server: garbage, a reader that did not read
+  std::uint64_t requests_left = 0;       // waiting, running or parked at the end
+  std::uint32_t blocks_held = 0;         // by sequences at the end
+};
+
+// What became of the connections that sent garbage.
+struct GarbageCount {
+  std::uint64_t sent = 0;
+  std::uint64_t closed = 0;   // the server closed the connection, as it should
+  std::uint64_t refused = 0;  // it did not take the connection at all (its limits)
+  std::uint64_t ignored = 0;  // it did neither in time
+};
+
 struct Run {
   // Configuration, versions, machine and seed in the order in which they are printed: ("clients", "64"), ...
   std::vector<std::pair<std::string, std::string>> description{};
-  double duration_s = 0;                 // first intended send to last end
-  std::vector<RequestRecord> records{};  // by index
-  std::vector<ServerSample> samples{};   // by time; empty where the server has no status
-  double own_cpu_seconds = 0;            // of this process during the run: its overhead
-  double max_send_lag_s = 0;             // the worst sent_s - intended_s of an open-loop run
+  double duration_s = 0;                   // first intended send to last end
+  std::vector<RequestRecord> records{};    // by index
+  std::vector<ServerSample> samples{};     // by time; empty where the server has no status
+  double own_cpu_seconds = 0;              // of this process during the run: its overhead
+  double max_send_lag_s = 0;               // the worst sent_s - intended_s
+  bool interrupted = false;                // ended before the plan did
+  std::optional<ServerAccount> account{};  // absent where the server has no such counters
+  GarbageCount garbage{};
+  std::uint64_t stray_frames = 0;  // for requests that had ended: a second end, or tokens after the end
 };
 
 // Limits on one request's latencies, in milliseconds; absent: no such limit.

@@ -11,9 +11,7 @@ namespace troupe::load {
 namespace {
 
 // A client that gave its request up this way cannot have been told how it ended.
-bool gave_up(const RequestRecord& record) {
-  return record.fault == Fault::disconnect || record.fault == Fault::garbage;
-}
+bool gave_up(const RequestRecord& record) { return record.fault == Fault::disconnect; }
 
 double per_second(double amount, double seconds) { return seconds > 0 ? amount / seconds : 0; }
 
@@ -125,7 +123,7 @@ double e2el_s(const RequestRecord& record) { return record.end_s - record.intend
 Verdict verdict(const RequestRecord& record) {
   if (record.kind == EndKind::done)
     return record.outcome == "cancelled" || record.outcome == "deadline" ? Verdict::cut : Verdict::completed;
-  if (record.kind == EndKind::refused && record.fault != Fault::garbage) return Verdict::refused;
+  if (record.kind == EndKind::refused) return Verdict::refused;
   return gave_up(record) ? Verdict::cut : Verdict::failed;
 }
 

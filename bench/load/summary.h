@@ -69,7 +69,7 @@ struct Summary {
   std::uint64_t retries = 0;
   std::uint64_t preemptions = 0;
 
-  // A client that hung up, or sent garbage, need not have seen an end.
+  // A client that hung up need not have seen an end.
   std::size_t never_ended = 0;
   std::size_t ended_twice = 0;  // or more often
 

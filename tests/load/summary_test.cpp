@@ -75,8 +75,8 @@ TEST_CASE("an answer of one token has no TPOT, an empty one no TTFT") {
 TEST_CASE("every request falls into one class, and failures and refusals keep their reasons") {
   RequestRecord hung_up = ended(EndKind::lost, "connection");
   hung_up.fault = Fault::disconnect;
-  RequestRecord garbage = ended(EndKind::refused, "protocol");
-  garbage.fault = Fault::garbage;
+  RequestRecord garbage = ended(EndKind::lost, "connection");
+  garbage.fault = Fault::garbage;  // beside it: no excuse
   RequestRecord cancelled = ended(EndKind::done, "cancelled");
   cancelled.fault = Fault::cancel;
   RequestRecord refused_first = ended(EndKind::refused, "quota");
@@ -88,11 +88,11 @@ TEST_CASE("every request falls into one class, and failures and refusals keep th
       {});
   CHECK(summary.num_requests == 11);
   CHECK(summary.completed == 1);
-  CHECK(summary.cut == 4);
+  CHECK(summary.cut == 3);
   CHECK(summary.refused == 3);
-  CHECK(summary.failed == 3);
+  CHECK(summary.failed == 4);
   CHECK(summary.refusals == std::map<std::string, std::size_t>{{"queue_full", 2}, {"quota", 1}});
-  CHECK(summary.failures == std::map<std::string, std::size_t>{{"connection", 1}, {"internal", 1}, {"never ended", 1}});
+  CHECK(summary.failures == std::map<std::string, std::size_t>{{"connection", 2}, {"internal", 1}, {"never ended", 1}});
   CHECK(summary.faults == std::map<std::string, std::size_t>{{"cancel", 1}, {"disconnect", 2}, {"garbage", 1}});
 }
 

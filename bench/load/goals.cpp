@@ -1,0 +1,74 @@
+#include "bench/load/goals.h"
+
+#include <cmath>
+#include <string_view>
+
+#include "config/values.h"
+
+namespace troupe::load {
+namespace {
+
+std::string percent(double share) { return config::format_number(std::round(1000 * share) / 10) + " %"; }
+
+void check_ends(const Run& run, const Summary& summary, std::vector<std::string>& missed) {
+  using std::to_string;
+  if (summary.never_ended > 0) missed.push_back(to_string(summary.never_ended) + " requests never ended");
+  if (summary.ended_twice > 0) missed.push_back(to_string(summary.ended_twice) + " requests ended more than once");
+  if (run.stray_frames > 0) missed.push_back(to_string(run.stray_frames) + " frames came for requests that had ended");
+  if (!run.account) return;
+  const ServerAccount& account = *run.account;
+  if (account.at_rest && account.received != account.ended)
+    missed.push_back("by the server's counters " + to_string(account.received) + " requests came and " +
+                     to_string(account.ended) + " ended");
+  if (account.requests_left == 0 && account.blocks_held > 0)
+    missed.push_back("the server holds " + to_string(account.blocks_held) + " blocks though nothing runs");
+}
+
+}  // namespace
+
+Result<Goodput> parse_goodput(const std::vector<std::string>& texts) {
+  Goodput limits;
+  for (const std::string& text : texts)
+    for (std::size_t begin = 0; begin <= text.size();) {
+      const std::size_t end = std::min(text.find(',', begin), text.size());
+      const std::string limit = text.substr(begin, end - begin);
+      begin = end + 1;
+      const std::size_t colon = limit.find(':');
+      const std::string key = limit.substr(0, colon);
+      const auto value = colon == std::string::npos ? std::nullopt : config::parse_number(limit.substr(colon + 1));
+      std::optional<double>* const field = key == "ttft"   ? &limits.ttft_ms
+                                           : key == "tpot" ? &limits.tpot_ms
+                                           : key == "e2el" ? &limits.e2el_ms
+                                                           : nullptr;
+      if (!field || !value || *value <= 0)
+        return Error{ErrorCode::invalid_argument,
+                     "--goodput: '" + limit + "' is no limit; write ttft:MS, tpot:MS or e2el:MS, in milliseconds"};
+      *field = value;
+    }
+  return limits;
+}
+
+std::vector<std::string> missed_goals(const Run& run, const Summary& summary, const Goals& goals) {
+  using std::to_string;
+  std::vector<std::string> missed;
+  if (summary.num_requests == 0) missed.emplace_back("nothing was sent");
+  check_ends(run, summary, missed);
+  if (summary.mismatched > 0)
+    missed.push_back(to_string(summary.mismatched) + " of " + to_string(summary.mismatched + summary.verified) +
+                     " answers differ from those of the same requests alone");
+  if (run.garbage.ignored > 0)
+    missed.push_back(to_string(run.garbage.ignored) + " of " + to_string(run.garbage.sent) +
+                     " connections that sent garbage were not closed");
+  if (goals.max_failed && summary.failed > *goals.max_failed)
+    missed.push_back(to_string(summary.failed) + " requests failed, of which " + to_string(*goals.max_failed) +
+                     " may (--max-failed)");
+  if (goals.max_refused && summary.refused > *goals.max_refused)
+    missed.push_back(to_string(summary.refused) + " requests were refused, of which " + to_string(*goals.max_refused) +
+                     " may (--max-refused)");
+  if (summary.good_share < goals.good_share)
+    missed.push_back("of the undisturbed requests " + percent(summary.good_share) +
+                     " were within the limits, less than " + percent(goals.good_share) + " (--require-goodput)");
+  return missed;
+}
+
+}  // namespace troupe::load

@@ -1,0 +1,52 @@
+#include "bench/load/sampler.h"
+
+#include <utility>
+
+namespace troupe::load {
+
+Sampler::Sampler(client::Client& client, Clock::time_point start, std::chrono::milliseconds interval)
+    : client_(client), start_(start), interval_(interval), thread_([this] { work(); }) {}
+
+Sampler::~Sampler() { finish(); }
+
+std::vector<ServerSample> Sampler::finish() {
+  {
+    const std::lock_guard lock(mutex_);
+    finished_ = true;
+    changed_.notify_one();
+  }
+  if (thread_.joinable()) thread_.join();
+  return std::exchange(samples_, {});
+}
+
+// The moments are those of a clock, not of the answers: a server that answers late is asked less often, never in a
+// burst.
+void Sampler::work() {
+  std::unique_lock lock(mutex_);
+  Clock::time_point due = start_;
+  for (;;) {
+    const bool last = finished_;
+    lock.unlock();
+    take();
+    lock.lock();
+    if (last) return;
+    while (due <= Clock::now()) due += interval_;
+    changed_.wait_until(lock, due, [&] { return finished_; });
+  }
+}
+
+void Sampler::take() {
+  const auto status = client_.status();
+  if (!status) return;  // the run will tell that the server is gone
+  samples_.push_back({.at_s = std::chrono::duration<double>(Clock::now() - start_).count(),
+                      .running = status->requests_running,
+                      .waiting = status->requests_waiting,
+                      .parked = status->requests_parked,
+                      .generated_tokens = status->generated_tokens,
+                      .steps = status->steps,
+                      .step_seconds = status->step_seconds,
+                      .blocks_free = status->blocks_free,
+                      .blocks_total = status->blocks_total});
+}
+
+}  // namespace troupe::load

@@ -1,0 +1,43 @@
+// Looks at the server's counters every so often, for the timeline of a run.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "bench/load/record.h"
+#include "ipc/client.h"
+
+namespace troupe::load {
+
+// Samples from a thread of its own between construction and finish(). Borrows the client, on which other calls may run.
+class Sampler {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  // `start`: what the samples' times count from.
+  Sampler(client::Client& client, Clock::time_point start, std::chrono::milliseconds interval);
+  ~Sampler();
+  Sampler(const Sampler&) = delete;
+  Sampler& operator=(const Sampler&) = delete;
+
+  // Takes a last sample and gives all of them. Call it once.
+  std::vector<ServerSample> finish();
+
+ private:
+  void work();
+  void take();
+
+  client::Client& client_;
+  const Clock::time_point start_;
+  const std::chrono::milliseconds interval_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool finished_ = false;
+  std::vector<ServerSample> samples_;  // the thread's until it is joined
+  std::thread thread_;
+};
+
+}  // namespace troupe::load

@@ -1,0 +1,383 @@
+#include "bench/load/troupe_driver.h"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <cmath>
+#include <queue>
+#include <thread>
+#include <unordered_map>
+
+#include "bench/load/exchange.h"
+#include "bench/load/garbage.h"
+#include "bench/load/sampler.h"
+#include "bench/load/troupe_server.h"
+#include "config/assert.h"
+#include "scheduler/outcome.h"
+
+namespace troupe::load {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using ExchangePtr = std::shared_ptr<Exchange>;
+
+constexpr std::chrono::milliseconds kProgressInterval{250};
+constexpr double kStopPatience_s = 10;  // for the ends of what was cancelled by a stop
+
+double cpu_seconds() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+// There are two ways of reading slowly: to grant no credit, and not to read the socket.
+bool stops_reading(const PlannedRequest& request) {
+  return request.fault == Fault::slow_reader && request.fault_point.choice % 2 == 1;
+}
+
+bool withholds_credit(const PlannedRequest& request) {
+  return request.fault == Fault::slow_reader && !stops_reading(request);
+}
+
+// The others happen by themselves: a reader that stops, garbage beside the request.
+bool is_acted_by_driver(const PlannedRequest& request) {
+  return request.fault == Fault::cancel || request.fault == Fault::disconnect || withholds_credit(request);
+}
+
+class TroupeDriver {
+ public:
+  TroupeDriver(const Plan& plan, TroupeServer& server, const TroupeOptions& options)
+      : plan_(plan),
+        server_(server),
+        options_(options),
+        pacer_(plan),
+        garbage_(server.socket, plan.spec().seed),
+        patience_s_(std::chrono::duration<double>(options.patience).count()) {}
+
+  Result<TroupeRun> run();
+
+ private:
+  enum class Act : std::uint8_t { fault, resume, retry };
+  struct Timed {
+    double at_s;
+    Act act;
+    ExchangePtr exchange;
+    bool operator>(const Timed& other) const { return at_s > other.at_s; }
+  };
+  struct Over {
+    RequestRecord record;
+    Answer answer;
+  };
+
+  Result<std::unique_ptr<client::Client>> connect() const;
+  void loop();
+  void begin(const Due& due);
+  void transmit(const ExchangePtr& exchange);
+  Result<client::Stream> generate(const ExchangePtr& exchange, const client::Request& request);
+  client::Callbacks callbacks_for(const ExchangePtr& exchange);
+  void on_tokens(const ExchangePtr& exchange, const client::Tokens& tokens);
+  void act_due(double now);
+  void disturb(const ExchangePtr& exchange, double now);
+  void on_end(const ExchangePtr& exchange);
+  bool retry_later(const ExchangePtr& exchange);
+  void finish(Exchange& exchange);
+  void stop_early();
+  void give_up();
+  void report_progress(double now);
+  Clock::time_point wake_time() const;
+
+  double now_s() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
+
+  const Plan& plan_;
+  TroupeServer& server_;
+  const TroupeOptions& options_;
+  Pacer pacer_;
+  GarbageSender garbage_;
+  Mailbox mailbox_;  // outlives the connections, whose readers post to it
+  Brake brake_;
+  std::atomic<std::uint64_t> tokens_{0};  // received by all
+  std::vector<std::unique_ptr<client::Client>> connections_;
+  std::priority_queue<Timed, std::vector<Timed>, std::greater<>> timed_;
+  std::unordered_map<std::uint64_t, ExchangePtr> live_;  // sent, or waiting to be sent again; by index
+  Clock::time_point start_{};
+  double patience_s_;
+  double last_news_s_ = 0;
+  std::uint64_t tokens_at_last_news_ = 0;
+  double next_progress_s_ = 0;
+  Progress progress_;
+  Run run_;
+  std::vector<Over> over_;  // in order of their ends
+};
+
+Result<std::unique_ptr<client::Client>> TroupeDriver::connect() const {
+  return client::Client::connect({.socket = server_.socket, .name = "troupe load"});
+}
+
+Result<TroupeRun> TroupeDriver::run() {
+  for (std::uint32_t i = 0; i < options_.connections; ++i) {
+    auto client = connect();
+    if (!client) return client.error();
+    connections_.push_back(std::move(*client));
+  }
+  progress_.total = plan_.size();
+  const double cpu_before = cpu_seconds();
+  start_ = Clock::now();
+  Sampler sampler(*server_.control, start_, options_.sample_interval);
+  loop();
+  run_.own_cpu_seconds = cpu_seconds() - cpu_before;
+  run_.samples = sampler.finish();
+  run_.garbage = garbage_.finish();
+  for (const auto& connection : connections_) run_.stray_frames += connection->stray_frames();
+
+  // Requests end in another order than they begin.
+  std::sort(over_.begin(), over_.end(), [](const Over& a, const Over& b) { return a.record.index < b.record.index; });
+  double begin_s = over_.empty() ? 0 : over_.front().record.intended_s, end_s = begin_s;
+  TroupeRun result;
+  for (Over& over : over_) {
+    begin_s = std::min(begin_s, over.record.intended_s);
+    end_s = std::max(end_s, over.record.end_s);
+    run_.max_send_lag_s = std::max(run_.max_send_lag_s, over.record.sent_s - over.record.intended_s);
+    run_.records.push_back(std::move(over.record));
+    result.answers.push_back(std::move(over.answer));
+  }
+  run_.duration_s = end_s - begin_s;
+  result.run = std::move(run_);
+  return result;
+}
+
+void TroupeDriver::loop() {
+  while (!pacer_.exhausted() || !live_.empty()) {
+    if (options_.stop && *options_.stop && !run_.interrupted) stop_early();
+    while (const auto due = pacer_.next(now_s())) begin(*due);
+    act_due(now_s());
+    const auto news = mailbox_.take(wake_time());
+    const double now = now_s();
+    for (const Mailbox::News& item : news) {
+      if (item.exchange->finished) continue;
+      if (item.ended)
+        on_end(item.exchange);
+      else
+        disturb(item.exchange, now);
+    }
+    const std::uint64_t tokens = tokens_;
+    if (!news.empty() || live_.empty() || std::exchange(tokens_at_last_news_, tokens) != tokens) last_news_s_ = now;
+    report_progress(now);
+    if (now - last_news_s_ > patience_s_) return give_up();
+  }
+}
+
+Clock::time_point TroupeDriver::wake_time() const {
+  double at_s = next_progress_s_;
+  if (const auto next = pacer_.next_at()) at_s = std::min(at_s, *next);
+  if (!timed_.empty()) at_s = std::min(at_s, timed_.top().at_s);
+  return start_ + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(at_s));
+}
+
+void TroupeDriver::begin(const Due& due) {
+  const auto exchange = std::make_shared<Exchange>();
+  exchange->request = plan_.request(due.index);
+  exchange->due = due;
+  RequestRecord& record = exchange->record;
+  record.index = due.index;
+  record.client = due.client;
+  record.prefix = exchange->request.prefix;
+  record.intended_s = due.intended_s;
+  record.fault = exchange->request.fault;
+  live_.emplace(due.index, exchange);
+  ++progress_.sent;
+  if (record.fault == Fault::garbage) {  // beside the request, which must not notice
+    garbage_.send(exchange->request.fault_point.choice);
+    record.fault_at_s = now_s();
+  }
+  if (record.fault == Fault::disconnect || stops_reading(exchange->request)) {
+    auto own = connect();
+    if (!own) {
+      record.sent_s = exchange->record.end_s = now_s();
+      exchange->end = own.error();
+      return on_end(exchange);
+    }
+    exchange->own = std::move(*own);
+  }
+  record.sent_s = now_s();
+  transmit(exchange);
+}
+
+void TroupeDriver::transmit(const ExchangePtr& exchange) {
+  client::Request request = to_client_request(exchange->request, options_.model, options_.cache_scope);
+  const FaultPoint& point = exchange->request.fault_point;
+  if (withholds_credit(exchange->request)) request.credit = point.after_tokens;
+  auto stream = generate(exchange, request);
+  if (!stream) {
+    exchange->record.end_s = now_s();
+    exchange->end = stream.error();
+    return on_end(exchange);
+  }
+  exchange->stream = *stream;
+  if (is_acted_by_driver(exchange->request) && point.after_tokens == 0)
+    timed_.push({exchange->record.sent_s + point.delay_s, Act::fault, exchange});
+}
+
+// A shared connection that the server has ended is opened anew, once for each request that finds it so. When that
+// fails, the server is gone and the run is over.
+Result<client::Stream> TroupeDriver::generate(const ExchangePtr& exchange, const client::Request& request) {
+  if (exchange->own) return exchange->own->generate(request, callbacks_for(exchange));
+  const std::uint64_t turn = plan_.spec().pace.clients > 0 ? exchange->due.client : exchange->due.index;
+  std::unique_ptr<client::Client>& connection = connections_[turn % connections_.size()];
+  auto stream = connection->generate(request, callbacks_for(exchange));
+  if (stream || stream.error().code != ErrorCode::io) return stream;
+  auto again = connect();
+  if (!again) {
+    pacer_.stop();
+    run_.interrupted = true;
+    return stream;
+  }
+  run_.stray_frames += connection->stray_frames();
+  connection = std::move(*again);
+  return connection->generate(request, callbacks_for(exchange));
+}
+
+client::Callbacks TroupeDriver::callbacks_for(const ExchangePtr& exchange) {
+  return {.on_tokens = [this, exchange](const client::Tokens& tokens) { on_tokens(exchange, tokens); },
+          .on_end =
+              [this, exchange](const Result<client::Ended>& end) {
+                exchange->record.end_s = now_s();
+                exchange->end = end;
+                mailbox_.post({exchange, true});
+              }};
+}
+
+// On a reader thread.
+void TroupeDriver::on_tokens(const ExchangePtr& exchange, const client::Tokens& tokens) {
+  RequestRecord& record = exchange->record;
+  const auto count = static_cast<std::uint32_t>(tokens.ids.size());
+  const std::uint32_t before = record.completion_tokens;
+  if (tokens.first_index != before) exchange->out_of_order = true;
+  if (count > 0) record.arrivals.push_back({now_s(), count});
+  record.completion_tokens += count;
+  tokens_ += count;
+  exchange->answer.ids.insert(exchange->answer.ids.end(), tokens.ids.begin(), tokens.ids.end());
+  exchange->answer.text += tokens.text;
+
+  const std::uint32_t after = exchange->request.fault_point.after_tokens;
+  if (stops_reading(exchange->request)) {  // never before the first token: there is nothing to read
+    if (record.fault_at_s || record.completion_tokens < after) return;
+    record.fault_at_s = now_s();
+    brake_.hold(plan_.spec().faults.slow_reader_pause_s);
+  } else if (is_acted_by_driver(exchange->request) && before < after && record.completion_tokens >= after) {
+    mailbox_.post({exchange, false});
+  }
+}
+
+void TroupeDriver::act_due(double now) {
+  while (!timed_.empty() && timed_.top().at_s <= now) {
+    const Timed timed = timed_.top();
+    timed_.pop();
+    if (timed.exchange->finished) continue;
+    if (timed.act == Act::fault) disturb(timed.exchange, now);
+    if (timed.act == Act::resume) timed.exchange->stream->credit(*timed.exchange->request.sampling.max_tokens);
+    if (timed.act == Act::retry) transmit(timed.exchange);
+  }
+}
+
+void TroupeDriver::disturb(const ExchangePtr& exchange, double now) {
+  RequestRecord& record = exchange->record;
+  record.fault_at_s = now;
+  if (record.fault == Fault::cancel) exchange->stream->cancel();
+  if (record.fault == Fault::disconnect) exchange->own->close();
+  if (record.fault == Fault::slow_reader)
+    timed_.push({now + plan_.spec().faults.slow_reader_pause_s, Act::resume, exchange});
+}
+
+void TroupeDriver::on_end(const ExchangePtr& exchange) {
+  if (retry_later(exchange)) return;
+  finish(*exchange);
+  const RequestRecord& record = over_.back().record;
+  ++progress_.ended;
+  progress_.refused += record.kind == EndKind::refused;
+  progress_.failed += record.kind == EndKind::failed || (record.kind == EndKind::lost && !record.fault_at_s);
+  pacer_.ended(exchange->due.client, record.end_s);
+  live_.erase(record.index);
+}
+
+// The time to wait is the server's, doubled with each further refusal up to the bound, and spread by up to a half so
+// that those who were refused together do not come back together.
+bool TroupeDriver::retry_later(const ExchangePtr& exchange) {
+  if (run_.interrupted || !*exchange->end || exchange->record.retries >= options_.max_retries) return false;
+  const client::Ended& ended = **exchange->end;
+  if (scheduler::info(ended.outcome).kind != scheduler::OutcomeKind::refused || !ended.retry_after) return false;
+  Random random(plan_.spec().seed, Purpose::backoff, exchange->record.index << 8 | exchange->record.retries);
+  const double wait_s = std::chrono::duration<double>(*ended.retry_after).count() *
+                        std::pow(2.0, exchange->record.retries++) * (1 + random.uniform() / 2);
+  const double bound_s = std::chrono::duration<double>(options_.max_backoff).count();
+  exchange->stream.reset();
+  timed_.push({now_s() + std::min(wait_s, bound_s), Act::retry, exchange});
+  return true;
+}
+
+// Takes what the exchange has come to; no callback of it is running any more.
+void TroupeDriver::finish(Exchange& exchange) {
+  exchange.finished = true;
+  if (exchange.own) {
+    exchange.own->close();
+    run_.stray_frames += exchange.own->stray_frames();
+  }
+  settle(exchange);
+  over_.push_back({std::move(exchange.record), std::move(exchange.answer)});
+}
+
+void TroupeDriver::stop_early() {
+  run_.interrupted = true;
+  pacer_.stop();
+  brake_.release();
+  patience_s_ = std::min(patience_s_, kStopPatience_s);
+  last_news_s_ = now_s();
+  std::vector<ExchangePtr> waiting;  // to be sent again
+  for (const auto& [index, exchange] : live_) {
+    if (exchange->stream)
+      exchange->stream->cancel();
+    else
+      waiting.push_back(exchange);
+  }
+  for (const ExchangePtr& exchange : waiting) on_end(exchange);
+}
+
+// What the server still owes an end is lost. Closing the connections ends their readers, after which nobody else
+// touches the exchanges.
+void TroupeDriver::give_up() {
+  brake_.release();
+  for (const auto& connection : connections_) connection->close();
+  for (const auto& [index, exchange] : live_) {
+    if (exchange->own) exchange->own->close();
+    exchange->end.reset();
+    exchange->record.end_s = now_s();
+    exchange->record.message = "nothing came from the server for " + std::to_string(std::lround(patience_s_)) + " s";
+    finish(*exchange);
+  }
+  live_.clear();
+  run_.interrupted = true;
+}
+
+void TroupeDriver::report_progress(double now) {
+  if (now < next_progress_s_) return;
+  next_progress_s_ = now + std::chrono::duration<double>(kProgressInterval).count();
+  progress_.at_s = now;
+  progress_.tokens = tokens_;
+  if (options_.on_progress) options_.on_progress(progress_);
+}
+
+}  // namespace
+
+Result<TroupeRun> run_troupe(const Plan& plan, TroupeServer& server, const TroupeOptions& options) {
+  TROUPE_ASSERT(options.connections > 0);
+  const auto before = server.control->status();
+  if (!before) return before.error();
+  auto result = TroupeDriver(plan, server, options).run();
+  if (!result) return result;
+  if (const auto account = account_since(*server.control, *before)) result->run.account = *account;
+  return result;
+}
+
+}  // namespace troupe::load

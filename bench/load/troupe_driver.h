@@ -1,0 +1,59 @@
+// Drives a troupe server through a plan of requests, by the client library, and records what each client saw.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bench/load/plan.h"
+#include "bench/load/record.h"
+#include "bench/load/troupe_server.h"
+#include "config/result.h"
+
+namespace troupe::load {
+
+// What a run has come to so far.
+struct Progress {
+  double at_s = 0;
+  std::uint64_t sent = 0;
+  std::uint64_t ended = 0;
+  std::optional<std::uint64_t> total{};  // requests of the plan, where it says
+  std::uint64_t tokens = 0;              // received
+  std::uint64_t refused = 0;
+  std::uint64_t failed = 0;  // and lost
+};
+
+struct TroupeOptions {
+  std::string model{};            // empty: the only or default model
+  std::string cache_scope{};      // of all requests
+  std::uint32_t connections = 1;  // requests take them in turn; disturbed ones that hang up have their own
+  std::uint32_t max_retries = 0;  // of a request that is refused with a time to wait
+  std::chrono::milliseconds max_backoff{10'000};
+  // Nothing has come from the server for so long: what has not ended by then is lost.
+  std::chrono::milliseconds patience{120'000};
+  std::chrono::milliseconds sample_interval{100};
+  const std::atomic<bool>* stop = nullptr;             // true: send nothing more, cancel what runs, and return
+  std::function<void(const Progress&)> on_progress{};  // about four times a second, on the thread of run_troupe
+};
+
+// What a request was answered, for the comparison with the same request run alone.
+struct Answer {
+  std::vector<TokenId> ids{};
+  std::string text{};
+};
+
+struct TroupeRun {
+  Run run{};
+  std::vector<Answer> answers{};  // by index, as run.records
+};
+
+// Runs the plan and returns when every request has ended or is given up. Runs on this thread, with one more for each
+// connection. Error: what keeps it from beginning: a connection fails (io, permission,
+// busy). What happens after that is in the records.
+[[nodiscard]] Result<TroupeRun> run_troupe(const Plan& plan, TroupeServer& server, const TroupeOptions& options);
+
+}  // namespace troupe::load

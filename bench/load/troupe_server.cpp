@@ -1,0 +1,144 @@
+#include "bench/load/troupe_server.h"
+
+#include <chrono>
+#include <thread>
+
+#include "ipc/socket_path.h"
+
+namespace troupe::load {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::seconds kRestPatience{10};
+constexpr std::chrono::milliseconds kPoll{5};  // between two questions about something that the server does by itself
+
+Result<std::unique_ptr<client::Client>> connect(const std::string& socket) {
+  return client::Client::connect({.socket = socket, .name = "troupe load"});
+}
+
+// Which of the paths where clients look answers: raw connections must go to the same server.
+Result<TroupeServer> find_server(const std::string& socket) {
+  std::vector<std::string> paths{socket};
+  if (socket.empty()) {
+    auto candidates = ipc::client_socket_paths(ipc::SocketEnvironment::current());
+    if (!candidates) return candidates.error();
+    paths = std::move(*candidates);
+  }
+  for (const std::string& path : paths)
+    if (auto client = connect(path)) return TroupeServer{path, std::move(*client), {}, {}};
+  auto last = connect(socket);  // whose error names all of them
+  if (!last) return last.error();
+  return Error{ErrorCode::io, "the server appeared only now; try again"};
+}
+
+Status wait_until_ready(client::Client& client) {
+  for (;;) {
+    const auto health = client.health();
+    if (!health) return health.error();
+    switch (health->readiness) {
+      case client::Readiness::ready:
+        return Ok{};
+      case client::Readiness::draining:
+        return Error{ErrorCode::busy, "the server drains; it takes nothing new"};
+      case client::Readiness::failed:
+        return Error{ErrorCode::model_missing, "the server could not load its model"};
+      case client::Readiness::loading:
+        std::this_thread::sleep_for(20 * kPoll);
+    }
+  }
+}
+
+bool is_at_rest(const client::ServerStatus& status) {
+  return status.requests_waiting + status.requests_running + status.requests_parked == 0 &&
+         status.blocks_referenced == 0;
+}
+
+std::uint64_t num_ended(const client::ServerStatus& status) {
+  std::uint64_t sum = 0;
+  for (const auto& [outcome, count] : status.requests_ended) sum += count;
+  return sum;
+}
+
+}  // namespace
+
+Result<TroupeServer> reach_troupe(const std::string& socket, const std::string& model) {
+  auto server = find_server(socket);
+  if (!server) return server.error();
+  if (Status ready = wait_until_ready(*server->control); !ready) return ready.error();
+  const auto models = server->control->models();
+  if (!models) return models.error();
+  std::string names;
+  for (const client::ModelDescription& candidate : *models) {
+    names += (names.empty() ? "" : ", ") + candidate.name;
+    if (server->model.name.empty() && (model.empty() || candidate.name == model)) server->model = candidate;
+  }
+  if (server->model.name.empty())
+    return Error{ErrorCode::model_missing, "the server has no model '" + model + "'; it serves " + names};
+  const auto status = server->control->status();
+  if (!status) return status.error();
+  server->status = *status;
+  return server;
+}
+
+Vocabulary vocabulary_of(const client::ModelDescription& model) {
+  Vocabulary vocabulary{.size = model.vocab_size, .avoid = {}, .begin = model.bos, .context = model.context};
+  if (model.bos) vocabulary.avoid.push_back(*model.bos);
+  if (model.eos) vocabulary.avoid.push_back(*model.eos);
+  return vocabulary;
+}
+
+client::Request to_client_request(const PlannedRequest& request, const std::string& model,
+                                  const std::string& cache_scope) {
+  client::Request out;
+  out.model = model;
+  out.prompt = request.prompt;
+  out.sampling = request.sampling;
+  out.cache_scope = cache_scope;
+  return out;
+}
+
+Status warm_prefixes(const Plan& plan, client::Client& client, const std::string& model,
+                     const std::string& cache_scope) {
+  for (const std::vector<TokenId>& prefix : plan.prefixes()) {
+    client::Request request;
+    request.model = model;
+    request.prompt = prefix;
+    request.cache_scope = cache_scope;
+    request.sampling.max_tokens = 1;
+    const auto answer = client.complete(request);
+    if (!answer) return answer.error();
+    if (!answer->ended.done())
+      return Error{ErrorCode::invalid_argument, "a shared prefix cannot be warmed: " + answer->ended.message};
+  }
+  return Ok{};
+}
+
+Result<ServerAccount> account_since(client::Client& client, const client::ServerStatus& before) {
+  const Clock::time_point give_up = Clock::now() + kRestPatience;
+  for (;;) {
+    const auto after = client.status();
+    if (!after) return after.error();
+    const bool at_rest = is_at_rest(*after);
+    if (!at_rest && Clock::now() < give_up) {
+      std::this_thread::sleep_for(kPoll);
+      continue;
+    }
+    return ServerAccount{.at_rest = at_rest,
+                         .received = after->requests_received - before.requests_received,
+                         .ended = num_ended(*after) - num_ended(before),
+                         .prompt_tokens = after->prompt_tokens - before.prompt_tokens,
+                         .cached_tokens = after->cached_tokens - before.cached_tokens,
+                         .prefix_blocks_computed = after->prefix_blocks_computed - before.prefix_blocks_computed,
+                         .evictions = after->evictions - before.evictions,
+                         .preemptions = after->preemptions - before.preemptions,
+                         .worker_restarts = after->worker_restarts - before.worker_restarts,
+                         .connections_accepted = after->connections_accepted - before.connections_accepted,
+                         .connections_refused = after->connections_refused - before.connections_refused,
+                         .connections_broken = after->connections_broken - before.connections_broken,
+                         .requests_left = after->requests_waiting + after->requests_running + after->requests_parked,
+                         .blocks_held = after->blocks_referenced};
+  }
+}
+
+}  // namespace troupe::load

@@ -1,0 +1,41 @@
+// The troupe server that a load run is about: finding it, what a plan must know of its model, and its own counters.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "bench/load/plan.h"
+#include "bench/load/record.h"
+#include "config/result.h"
+#include "ipc/client.h"
+
+namespace troupe::load {
+
+struct TroupeServer {
+  std::string socket{};                       // the path that answered
+  std::unique_ptr<client::Client> control{};  // for questions, and for what is not measured
+  client::ModelDescription model{};
+  client::ServerStatus status{};  // when it was found
+};
+
+// Connects to `socket` (empty: where clients look) and waits until the server is ready. `model`: empty for the only or
+// default one. Errors: those of client::Client::connect; model_missing (it does not serve that model, or could not load
+// it); busy (it drains).
+[[nodiscard]] Result<TroupeServer> reach_troupe(const std::string& socket, const std::string& model);
+
+// The ids that synthetic prompts for the model are made of, and its context.
+[[nodiscard]] Vocabulary vocabulary_of(const client::ModelDescription& model);
+
+// How `request` is put to the server.
+[[nodiscard]] client::Request to_client_request(const PlannedRequest& request, const std::string& model,
+                                                const std::string& cache_scope);
+
+// Runs every shared prefix of the plan once, so that their blocks are cached. Error: what the server refused.
+[[nodiscard]] Status warm_prefixes(const Plan& plan, client::Client& client, const std::string& model,
+                                   const std::string& cache_scope);
+
+// Waits until the server is at rest, ten seconds at most, and says what its counters rose by since `before`. Error: the
+// server does not answer.
+[[nodiscard]] Result<ServerAccount> account_since(client::Client& client, const client::ServerStatus& before);
+
+}  // namespace troupe::load

@@ -1,0 +1,82 @@
+#include "bench/load/verify.h"
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "bench/load/trace.h"
+#include "scheduler/outcome.h"
+
+namespace troupe::load {
+namespace {
+
+struct Alone {
+  Answer answer;
+  std::string outcome;
+};
+
+Result<Alone> run_alone(client::Client& client, const client::Request& request) {
+  auto completion = client.complete(request);
+  if (!completion) return completion.error();
+  const scheduler::OutcomeInfo& outcome = scheduler::info(completion->ended.outcome);
+  if (outcome.kind != scheduler::OutcomeKind::done)
+    return Error{ErrorCode::io,
+                 "alone it was answered " + std::string(outcome.name) + ": " + completion->ended.message};
+  return Alone{{std::move(completion->ids), std::move(completion->text)}, std::string(outcome.name)};
+}
+
+// Whether the answer went on until the request itself ended it.
+bool is_whole(const RequestRecord& record) {
+  return record.kind == EndKind::done && record.outcome != scheduler::info(scheduler::Outcome::cancelled).name &&
+         record.outcome != scheduler::info(scheduler::Outcome::deadline).name;
+}
+
+}  // namespace
+
+std::string difference(const RequestRecord& record, const Answer& answer, const Answer& alone,
+                       const std::string& alone_outcome) {
+  const auto [here, there] = std::mismatch(answer.ids.begin(), answer.ids.end(), alone.ids.begin(), alone.ids.end());
+  const std::string at = std::to_string(here - answer.ids.begin());
+  if (here != answer.ids.end() && there != alone.ids.end())
+    return "token " + at + " is " + std::to_string(*here) + ", alone it is " + std::to_string(*there);
+  if (here != answer.ids.end())
+    return "it has " + std::to_string(answer.ids.size()) + " tokens, alone " + std::to_string(alone.ids.size());
+  if (!alone.text.starts_with(answer.text)) return "its tokens are equal, its text is not";
+  if (!is_whole(record)) return {};
+  if (there != alone.ids.end())
+    return "it has " + std::to_string(answer.ids.size()) + " tokens, alone " + std::to_string(alone.ids.size());
+  if (answer.text != alone.text) return "its tokens are equal, its text is not";
+  if (record.outcome != alone_outcome) return "it ended with " + record.outcome + ", alone with " + alone_outcome;
+  return {};
+}
+
+Result<Verification> verify_alone(const Plan& plan, TroupeServer& server, const std::string& model,
+                                  const std::string& cache_scope, const std::atomic<bool>& stop,
+                                  const std::function<void(std::uint64_t done)>& on_progress, TroupeRun& run) {
+  Verification result;
+  std::unordered_map<std::string, Alone> known;  // by the request, written as a line of a trace
+  for (std::size_t i = 0; i < run.run.records.size() && !stop; ++i) {
+    RequestRecord& record = run.run.records[i];
+    if (record.completion_tokens == 0 && record.kind != EndKind::done) continue;
+    PlannedRequest request = plan.request(record.index);
+    request.arrival_s = 0;
+    request.fault = Fault::none;
+    const std::string key = to_trace_line(request);
+    auto found = known.find(key);
+    if (found == known.end()) {
+      const std::string scope = cache_scope + "-alone-" + std::to_string(result.runs++);
+      auto alone = run_alone(*server.control, to_client_request(request, model, scope));
+      if (!alone)
+        return Error{alone.error().code,
+                     "request " + std::to_string(record.index) + " cannot be verified: " + alone.error().message};
+      found = known.emplace(key, std::move(*alone)).first;
+    }
+    std::string what = difference(record, run.answers[i], found->second.answer, found->second.outcome);
+    record.verified = what.empty();
+    ++result.compared;
+    if (!what.empty()) result.mismatches.push_back({record.index, std::move(what)});
+    if (on_progress) on_progress(result.compared);
+  }
+  return result;
+}
+
+}  // namespace troupe::load

@@ -1,0 +1,41 @@
+// The promise that a request's tokens depend on nothing but the request, put to the test: every answer of a run is
+// compared with what the same request is answered alone.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "bench/load/troupe_driver.h"
+#include "bench/load/troupe_server.h"
+#include "config/result.h"
+
+namespace troupe::load {
+
+struct Mismatch {
+  std::uint64_t index = 0;  // of the request
+  std::string what{};       // "token 17 is 412, alone it is 98"
+};
+
+struct Verification {
+  std::uint64_t compared = 0;
+  std::uint64_t runs = 0;  // requests that were run alone; equal requests share one
+  std::vector<Mismatch> mismatches{};
+};
+
+// How `answer` to a request that ended as `record` says differs from `alone`, its whole answer; empty: not at all. An
+// answer that was cut (cancelled, failed, hung up) must be the beginning of the other.
+[[nodiscard]] std::string difference(const RequestRecord& record, const Answer& answer, const Answer& alone,
+                                     const std::string& alone_outcome);
+
+// Compares every record that has tokens, or that is done, and sets its `verified`. The requests run one at a time, each
+// in a cache scope of its own (begun with `cache_scope`), so that nothing is cached for any. Returns early once `stop`
+// is set. Error: a request could not be run alone.
+[[nodiscard]] Result<Verification> verify_alone(const Plan& plan, TroupeServer& server, const std::string& model,
+                                                const std::string& cache_scope, const std::atomic<bool>& stop,
+                                                const std::function<void(std::uint64_t done)>& on_progress,
+                                                TroupeRun& run);
+
+}  // namespace troupe::load

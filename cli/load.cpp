@@ -1,0 +1,234 @@
+// troupe load: the load generator against a troupe server, and what came of it.
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <ctime>
+#include <fstream>
+#include <functional>
+#include <iostream>
+#include <optional>
+#include <thread>
+
+#include "bench/load/goals.h"
+#include "bench/load/report.h"
+#include "bench/load/trace.h"
+#include "bench/load/troupe_driver.h"
+#include "bench/load/verify.h"
+#include "cli/events.h"
+#include "cli/exit_code.h"
+#include "cli/load_options.h"
+#include "cli/subcommands.h"
+#include "cli/version.h"
+
+namespace troupe::cli {
+namespace {
+
+constexpr double kLineInterval_s = 5;  // between two lines of progress where they cannot be drawn over
+
+// How far the run is, on stderr: one line that changes on a terminal, a line every few seconds elsewhere.
+class Meter {
+ public:
+  explicit Meter(bool on_terminal) : on_terminal_(on_terminal) {}
+  ~Meter() { clear(); }
+
+  void show(const load::Progress& progress) {
+    const double seconds = progress.at_s - last_.at_s;
+    if (!on_terminal_ && (progress.at_s == 0 || seconds < kLineInterval_s)) return;
+    const double tokens = static_cast<double>(progress.tokens - last_.tokens);
+    const std::string total = progress.total ? "/" + std::to_string(*progress.total) : "";
+    char text[160];
+    std::snprintf(text, sizeof text, "%.0f s: %llu%s ended, %llu under way, %.0f tokens/s, %llu refused, %llu failed",
+                  progress.at_s, static_cast<unsigned long long>(progress.ended), total.c_str(),
+                  static_cast<unsigned long long>(progress.sent - progress.ended), seconds > 0 ? tokens / seconds : 0,
+                  static_cast<unsigned long long>(progress.refused), static_cast<unsigned long long>(progress.failed));
+    print(text);
+    last_ = progress;
+  }
+
+  void show_verified(std::uint64_t done, std::size_t total) {
+    const auto now = std::chrono::steady_clock::now();
+    if (!on_terminal_ && std::chrono::duration<double>(now - last_line_).count() < kLineInterval_s) return;
+    last_line_ = now;
+    print("verifying: " + std::to_string(done) + " of at most " + std::to_string(total));
+  }
+
+  void clear() {
+    if (drawn_) std::fputs("\r\033[K", stderr);
+    drawn_ = false;
+  }
+
+ private:
+  void print(const std::string& text) {
+    if (on_terminal_)
+      std::fprintf(stderr, "\r\033[K%s", text.c_str());
+    else
+      std::fprintf(stderr, "troupe load: %s\n", text.c_str());
+    std::fflush(stderr);
+    drawn_ = on_terminal_;
+  }
+
+  bool on_terminal_;
+  bool drawn_ = false;
+  load::Progress last_;
+  std::chrono::steady_clock::time_point last_line_ = std::chrono::steady_clock::now();
+};
+
+// What a run leaves for the reports.
+struct LoadResult {
+  load::ReportHead head;
+  load::Run run;
+  std::vector<load::Mismatch> mismatches;
+};
+
+std::string date_now() {
+  const std::time_t now = std::time(nullptr);
+  std::tm local{};
+  ::localtime_r(&now, &local);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y%m%d-%H%M%S", &local);
+  return text;
+}
+
+std::string cpu_model() {
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);)
+    if (line.starts_with("model name")) return line.substr(std::min(line.find(": ") + 2, line.size()));
+  return "unknown CPU";
+}
+
+// Shared by this run alone, so that nothing is cached before it begins.
+std::string fresh_scope() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch().count();
+  return "load-" + std::to_string(::getpid()) + "-" + std::to_string(now);
+}
+
+load::ReportHead make_head(const config::Options& options, const load::Plan& plan, const load::Goals& goals) {
+  load::ReportHead head;
+  head.date = date_now();
+  if (options.rate > 0) head.request_rate = options.rate;
+  head.burstiness = options.burstiness;
+  if (plan.spec().pace.clients > 0) head.concurrency = plan.spec().pace.clients;
+  head.seed = plan.spec().seed;
+  head.goodput = goals.limits;
+  return head;
+}
+
+void describe_server(const load::TroupeServer& server, load::Run& run) {
+  const client::ServerStatus& status = server.status;
+  run.description.emplace_back("tool", "troupe load " + std::string(kVersionAndCommit));
+  run.description.emplace_back("server", status.server);
+  run.description.emplace_back("model", server.model.name + " (" + server.model.weight_types + ")");
+  run.description.emplace_back("numerics", server.model.numerics_id);
+  run.description.emplace_back("compute", status.kernels + ", " + std::to_string(status.num_threads) + " threads");
+  run.description.emplace_back("machine",
+                               cpu_model() + ", " + std::to_string(std::thread::hardware_concurrency()) + " CPUs");
+}
+
+Status write_trace(const std::string& path, const load::Plan& plan, const load::Run& run) {
+  std::ofstream file(path);
+  double last_s = 0;
+  for (const load::RequestRecord& record : run.records) {
+    load::PlannedRequest request = plan.request(record.index);
+    request.arrival_s = last_s = std::max(last_s, record.intended_s);
+    file << load::to_trace_line(request) << '\n';
+  }
+  file.close();
+  return file ? Status(Ok{}) : Error{ErrorCode::io, "cannot write the trace " + path};
+}
+
+// The whole of it but for the reports; on a thread of its own, so that the main one hears signals.
+Result<LoadResult> drive_troupe(const config::Parsed& parsed, const load::Goals& goals, const std::atomic<bool>& stop) {
+  const config::Options& options = parsed.options;
+  auto server = load::reach_troupe(options.socket, options.alias);
+  if (!server) return server.error();
+  const auto plan = make_load_plan(options, load::vocabulary_of(server->model));
+  if (!plan) return plan.error();
+  Meter meter(::isatty(STDERR_FILENO) != 0);
+
+  load::TroupeOptions drive;
+  drive.model = options.alias;
+  drive.cache_scope = options.scope.empty() ? fresh_scope() : options.scope;
+  drive.connections = num_connections(options, *plan);
+  drive.max_retries = static_cast<std::uint32_t>(options.max_retries);
+  drive.patience = options.patience;
+  drive.stop = &stop;
+  drive.on_progress = [&](const load::Progress& progress) { meter.show(progress); };
+  if (options.warm)
+    if (Status warmed = load::warm_prefixes(*plan, *server->control, drive.model, drive.cache_scope); !warmed)
+      return warmed.error();
+  const auto plan_lines = describe(options, *plan);
+  std::cerr << "troupe load: " << plan_lines.front().second << ", at " << server->socket << '\n';
+  auto run = load::run_troupe(*plan, *server, drive);
+  if (!run) return run.error();
+
+  LoadResult result{.head = make_head(options, *plan, goals), .run = {}, .mismatches = {}};
+  result.head.endpoint = server->socket;
+  result.head.model = server->model.name;
+  if (options.verify) {
+    const auto show = [&](std::uint64_t done) { meter.show_verified(done, run->run.records.size()); };
+    auto verified = load::verify_alone(*plan, *server, drive.model, fresh_scope(), stop, show, *run);
+    if (!verified) return verified.error();
+    result.mismatches = std::move(verified->mismatches);
+  }
+  if (!options.trace_out.empty())
+    if (Status written = write_trace(options.trace_out, *plan, run->run); !written) return written.error();
+  result.run = std::move(run->run);
+  describe_server(*server, result.run);
+  result.run.description.insert(result.run.description.end(), plan_lines.begin(), plan_lines.end());
+  result.run.description.emplace_back("cache", options.warm            ? "warm: every prefix was run once before"
+                                               : options.scope.empty() ? "cold: nothing was cached"
+                                                                       : "as it was in scope " + options.scope);
+  result.run.description.emplace_back("connections", std::to_string(drive.connections));
+  return result;
+}
+
+using Writer = void (*)(const load::ReportHead&, const load::Run&, const load::Summary&, std::ostream&);
+
+Status write_report(const std::string& path, Writer write, const LoadResult& result, const load::Summary& summary) {
+  if (path.empty()) return Ok{};
+  std::ofstream file(path);
+  write(result.head, result.run, summary, file);
+  file.close();
+  return file ? Status(Ok{}) : Error{ErrorCode::io, "cannot write the report " + path};
+}
+
+Result<int> report(const config::Options& options, const LoadResult& result, const load::Goals& goals) {
+  constexpr std::size_t kMismatchesShown = 20;
+  const load::Summary summary = load::summarize(result.run, goals.limits);
+  load::write_text(result.head, result.run, summary, std::cout);
+  std::cout.flush();
+  if (Status done = write_report(options.report, load::write_json, result, summary); !done) return done.error();
+  if (Status done = write_report(options.html, load::write_html, result, summary); !done) return done.error();
+  for (std::size_t i = 0; i < std::min(result.mismatches.size(), kMismatchesShown); ++i)
+    std::cerr << "troupe load: request " << result.mismatches[i].index << " differs: " << result.mismatches[i].what
+              << '\n';
+  const std::vector<std::string> missed = load::missed_goals(result.run, summary, goals);
+  for (const std::string& goal : missed) std::cerr << "troupe load: goal missed: " << goal << '\n';
+  return missed.empty() ? kExitOk : kExitFailure;
+}
+
+}  // namespace
+
+Result<int> load(const config::Parsed& parsed) {
+  EventQueue events;  // before any other thread starts
+  const auto goals = make_goals(parsed);
+  if (!goals) return goals.error();
+  std::atomic<bool> stop{false};
+  std::optional<Result<LoadResult>> result;
+  std::thread driver([&] {
+    result = drive_troupe(parsed, *goals, stop);
+    events.post(Event::ended);
+  });
+  while (*events.wait() != Event::ended) {
+    if (stop.exchange(true)) ::_exit(kExitSignalBase + events.last_signal());  // a second signal: at once
+    std::cerr << "\ntroupe load: ending early; a second signal ends at once\n";
+  }
+  driver.join();
+  if (!*result) return result->error();
+  const auto code = report(parsed.options, **result, *goals);
+  return code && *code == kExitOk && stop ? kExitSignalBase + events.last_signal() : code;
+}
+
+}  // namespace troupe::cli

@@ -1,0 +1,28 @@
+// What the flags of `troupe load` mean.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bench/load/goals.h"
+#include "bench/load/plan.h"
+#include "bench/load/report.h"
+#include "config/options.h"
+#include "config/result.h"
+
+namespace troupe::cli {
+
+// Error: invalid_argument, for flags that contradict each other or the plan, and for a trace that cannot be read (io).
+[[nodiscard]] Result<load::Plan> make_load_plan(const config::Options& options, const load::Vocabulary& vocabulary);
+
+[[nodiscard]] Result<load::Goals> make_goals(const config::Parsed& parsed);
+
+// How many connections the requests share.
+[[nodiscard]] std::uint32_t num_connections(const config::Options& options, const load::Plan& plan);
+
+// What was asked for, in the words of the report: ("load", "closed loop, 64 clients"), ...
+[[nodiscard]] std::vector<std::pair<std::string, std::string>> describe(const config::Options& options,
+                                                                        const load::Plan& plan);
+
+}  // namespace troupe::cli

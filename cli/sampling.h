@@ -1,0 +1,12 @@
+// The sampling flags that run and load share.
+#pragma once
+
+#include "config/options.h"
+#include "ipc/client.h"
+
+namespace troupe::cli {
+
+// temp, top-k, top-p, min-p, the penalties and seed; the rest stays as the client library has it.
+[[nodiscard]] client::Sampling sampling_of(const config::Options& options);
+
+}  // namespace troupe::cli

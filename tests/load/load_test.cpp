@@ -1,0 +1,162 @@
+// `troupe load` against a real server on the embedded model.
+#include <catch2/catch.hpp>
+#include <csignal>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "tests/cli/process.h"
+
+using namespace troupe::test;
+using nlohmann::json;
+
+namespace {
+
+std::string read_file(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// Runs `troupe load` with a report, and shows what it said when a check fails.
+struct Loaded {
+  Loaded(const ServerProcess& server, std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), {"load", "-o", folder.path("report.json")});
+    finished = server.call(std::move(arguments));
+    report = json::parse(read_file(folder.path("report.json")), nullptr, false);
+  }
+
+  TempFolder folder;
+  Finished finished;
+  json report;
+};
+
+}  // namespace
+
+TEST_CASE("a closed loop sends every request, and every answer is the one of the request alone") {
+  const ServerProcess server;
+  TempFolder folder;
+  const std::string trace = folder.path("trace.jsonl"), page = folder.path("page.html");
+  const Loaded loaded(server, {"--clients", "4", "--num-prompts", "12", "--prompt-len", "8..40", "--output-len",
+                               "4..12", "--prefix-len", "70", "--num-prefixes", "2", "--verify", "--seed", "5",
+                               "--trace-out", trace, "--html", page});
+  INFO(loaded.finished.err << loaded.finished.out);
+  REQUIRE(loaded.finished.code == 0);
+  const json& report = loaded.report;
+  CHECK(report["completed"] == 12);
+  CHECK(report["troupe"]["verification"]["equal"] == 12);
+  CHECK(report["troupe"]["verification"]["different"] == 0);
+  CHECK(report["troupe"]["exactly_once"]["held"] == true);
+  CHECK(report["troupe"]["cached_tokens"].get<int>() > 0);
+  CHECK(report["max_concurrent_requests"].get<int>() <= 4);
+  for (const json& length : report["output_lens"]) CHECK((length >= 4 && length <= 12));
+  for (const json& length : report["input_lens"]) CHECK((length >= 78 && length <= 110));
+  CHECK(read_file(page).find("<svg") != std::string::npos);
+
+  // The same requests once more, from the trace.
+  const Loaded replayed(server, {"--trace", trace, "--verify"});
+  INFO(replayed.finished.err << replayed.finished.out);
+  REQUIRE(replayed.finished.code == 0);
+  CHECK(replayed.report["output_lens"] == report["output_lens"]);
+  CHECK(replayed.report["input_lens"] == report["input_lens"]);
+  CHECK(replayed.report["troupe"]["verification"]["equal"] == 12);
+}
+
+TEST_CASE("what is disturbed ends once, what is not stays undisturbed, and the server comes to rest") {
+  const ServerProcess server;
+  const Loaded loaded(server, {"--clients", "6", "--num-prompts", "36", "--prompt-len", "8..64", "--output-len",
+                               "2..24", "--fault-cancel", "0.2", "--fault-disconnect", "0.2", "--fault-slow-reader",
+                               "0.2", "--fault-garbage", "0.2", "--fault-pause", "100ms", "--verify"});
+  INFO(loaded.finished.err << loaded.finished.out);
+  REQUIRE(loaded.finished.code == 0);
+  CHECK(loaded.report["troupe"]["exactly_once"]["held"] == true);
+  CHECK(loaded.report["troupe"]["verification"]["different"] == 0);
+  for (const char* fault : {"cancel", "disconnect", "slow reader", "garbage"})
+    CHECK(loaded.report["troupe"]["faults"].value(fault, 0) > 0);
+  CHECK(loaded.report["troupe"]["failures"].empty());
+  std::map<std::string, int> cut;  // faults that came in time, by how they ended the request
+  for (const json& request : loaded.report["troupe"]["requests"])
+    if (!request["fault_at_s"].is_null())
+      ++cut[request["fault"].get<std::string>() + ", " + request["outcome"].get<std::string>()];
+  CHECK(cut["cancel, cancelled"] > 0);
+  CHECK(cut["disconnect, disconnected"] > 0);
+  CHECK(cut["slow reader, length"] > 0);
+  CHECK(cut["garbage, length"] > 0);
+}
+
+TEST_CASE("an open loop sends by its rate, and a goal that is missed is told and is the exit code") {
+  const ServerProcess server;
+  const Loaded loaded(
+      server, {"--rate", "40", "--burstiness", "0", "--num-prompts", "10", "--prompt-len", "16", "--output-len", "4",
+               "--goodput", "ttft:0.001", "tpot:10000", "--require-goodput", "0.5"});
+  INFO(loaded.finished.err << loaded.finished.out);
+  CHECK(loaded.finished.code == 1);
+  CHECK(loaded.finished.err.find("goal missed: of the undisturbed requests 0 % were within the limits") !=
+        std::string::npos);
+  CHECK(loaded.report["completed"] == 10);
+  CHECK(loaded.report["troupe"]["goodput"]["ttft_ms"] == 0.001);
+  CHECK(loaded.report["troupe"]["goodput"]["tpot_ms"] == 10000);
+  CHECK(loaded.report["request_rate"] == 40);
+}
+
+TEST_CASE("refusals are counted by reason, and with retries everybody is served in the end") {
+  const ServerProcess server({"--parallel", "1", "--max-queued-requests", "1"});
+  const std::vector<std::string> flood{"--clients",    "8",  "--num-prompts", "24",
+                                       "--prompt-len", "16", "--output-len",  "32"};
+  const Loaded refused(server, flood);
+  INFO(refused.finished.err << refused.finished.out);
+  CHECK(refused.finished.code == 0);
+  CHECK(refused.report["troupe"]["refusals"].value("queue_full", 0) > 0);
+  CHECK(refused.report["troupe"]["exactly_once"]["held"] == true);
+
+  std::vector<std::string> strict = flood;
+  strict.insert(strict.end(), {"--max-refused", "0"});
+  CHECK(Loaded(server, strict).finished.code == 1);
+
+  std::vector<std::string> patient = flood;
+  patient.insert(patient.end(), {"--max-retries", "100", "--max-refused", "0", "--verify"});
+  const Loaded served(server, patient);
+  INFO(served.finished.err << served.finished.out);
+  CHECK(served.finished.code == 0);
+  CHECK(served.report["completed"] == 24);
+  CHECK(served.report["troupe"]["retries"].get<int>() > 0);
+}
+
+TEST_CASE("Ctrl-C ends a run early, and what came so far is reported") {
+  const ServerProcess server;
+  Process load(
+      server.spawn({"load", "--clients", "2", "--duration", "10m", "--output-len", "900", "--prompt-len", "4"}));
+  REQUIRE(load.wait_for_err("closed loop, 2 clients"));
+  const auto received = [&] {
+    return json::parse(server.call({"status", "--json"}).out)["requests_received"].get<int>();
+  };
+  while (received() == 0) {
+  }
+  load.signal(SIGINT);
+  const Finished finished = load.wait();
+  INFO(finished.err << finished.out);
+  CHECK(finished.code == 130);
+  CHECK(finished.out.find("Throughput") != std::string::npos);
+}
+
+TEST_CASE("without a server there is an error and no report") {
+  TempFolder folder;
+  const Finished finished = invoke({"load", "--socket", folder.path("none.sock"), "-o", folder.path("report.json")});
+  CHECK(finished.code == 1);
+  CHECK(finished.err.find("no server at") != std::string::npos);
+  CHECK(read_file(folder.path("report.json")).empty());
+}
+
+TEST_CASE("flags that contradict each other or the model are told before anything is sent") {
+  const ServerProcess server;
+  const auto error_of = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), "load");
+    const Finished finished = server.call(std::move(arguments));
+    CHECK(finished.code == 2);
+    return finished.err;
+  };
+  CHECK(error_of({"--prompt-len", "5000"}).find("more than the model's context of 1024") != std::string::npos);
+  CHECK(error_of({"--output-len", "many"}).find("--output-len: 'many'") != std::string::npos);
+  CHECK(error_of({"--require-goodput", "0.9"}).find("needs the limits") != std::string::npos);
+  CHECK(error_of({"ttft:5"}).find("unexpected argument 'ttft:5'") != std::string::npos);
+  CHECK(error_of({"--fault-cancel", "0.6", "--fault-garbage", "0.6"}).find("add up to 1.2") != std::string::npos);
+}
