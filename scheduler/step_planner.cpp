@@ -22,7 +22,7 @@ bool StepPlanner::has_room() const { return num_running() < options_.max_sequenc
 void StepPlanner::add(const SequenceStart& start) {
   TROUPE_ASSERT(!contains(start.sequence));
   TROUPE_ASSERT(start.computed < start.known && start.known < start.max_known);
-  TROUPE_ASSERT(start.computed % kBlockSize == 0 && start.computed / kBlockSize <= start.num_blocks);
+  TROUPE_ASSERT(blocks_for(start.computed) <= start.num_blocks);
   entries_.push_back({.sequence = start.sequence,
                       .own_rank = start.rank,
                       .rank = start.rank,

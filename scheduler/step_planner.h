@@ -81,7 +81,7 @@ struct SequenceStart {
   SequenceId sequence = 0;
   Rank rank;
   std::uint32_t known = 0;       // tokens, >= 1
-  std::uint32_t computed = 0;    // of these, served from the cache: a multiple of kBlockSize, < known
+  std::uint32_t computed = 0;    // of these, served from the cache, < known; a fork begins inside a block
   std::uint32_t num_blocks = 0;  // length of its block table
   std::uint32_t max_known = 0;   // it ends at this many tokens at the latest (Admission gives it); > known
 };

@@ -70,6 +70,17 @@ TEST_CASE("a uniform draw is below 1, and depends on seed, position, choice and 
   REQUIRE(u != uniform_draw(1, 5, 1, DrawPurpose::token));
 }
 
+TEST_CASE("answers to one request have seeds of their own, the first one the request's") {
+  REQUIRE(choice_seed(77, 0) == 77);
+  std::vector<std::uint64_t> seeds;
+  for (std::uint64_t seed = 0; seed < 100; ++seed)
+    for (std::uint32_t choice = 0; choice < 16; ++choice) seeds.push_back(choice_seed(seed, choice));
+  REQUIRE(choice_seed(77, 3) == choice_seed(77, 3));
+  REQUIRE(choice_seed(77, 3) != choice_seed(77 + (1ull << 32), 3));
+  std::sort(seeds.begin(), seeds.end());
+  REQUIRE(std::adjacent_find(seeds.begin(), seeds.end()) == seeds.end());
+}
+
 TEST_CASE("temperature 0 takes the largest logit, the lowest id among equals") {
   REQUIRE(greedy({}, {}, {1, 3, 2}) == 1);
   REQUIRE(greedy({}, {}, {1, 3, 3}) == 1);

@@ -71,6 +71,18 @@ TEST_CASE_METHOD(Fixture, "a prefix hit starts behind the cached tokens") {
   REQUIRE(planner.known(1) == 71);
 }
 
+TEST_CASE_METHOD(Fixture, "a fork begins inside a block, and reports that block when it is full") {
+  add(1, 70, 69, 3);
+  REQUIRE(plan() == Items{{1, 1, 0, true}});
+  finish();
+  REQUIRE(planner.newly_full(1).num_blocks == 0);
+  while (planner.computed(1) < 96) {
+    REQUIRE(plan() == Items{{1, 1, 0, true}});
+    finish();
+  }
+  REQUIRE(planner.newly_full(1) == BlockRange{2, 1});
+}
+
 TEST_CASE_METHOD(Fixture, "chunks go to the oldest first, and priority beats arrival") {
   add(1, 30);
   add(2, 30);
