@@ -30,6 +30,22 @@ std::string overhead(const Run& run) {
          brief(1e3 * run.max_send_lag_s) + " ms late";
 }
 
+std::string account(const ServerAccount& a) {
+  std::string text = grouped(a.received) + " received, " + grouped(a.ended) + " ended; ";
+  if (a.at_rest)
+    text += "at rest, no block held";
+  else
+    text += grouped(a.requests_left) + " requests left, " + grouped(a.blocks_held) + " blocks held";
+  if (a.evictions > 0) text += "; " + grouped(a.evictions) + " evictions";
+  if (a.worker_restarts > 0) text += "; " + grouped(a.worker_restarts) + " actors started again";
+  return text;
+}
+
+std::string garbage(const GarbageCount& g) {
+  return grouped(g.sent) + " connections: " + grouped(g.closed) + " closed by the server, " + grouped(g.refused) +
+         " refused, " + grouped(g.ignored) + " ignored";
+}
+
 }  // namespace
 
 std::string fixed(double value, int decimals) {
@@ -93,6 +109,9 @@ std::vector<std::pair<std::string, std::string>> findings(const Run& run, const 
   if (!s.faults.empty()) lines.emplace_back("faults", "injected: " + counts(s.faults));
   if (s.retries > 0) lines.emplace_back("retries", grouped(s.retries) + " after a refusal");
   lines.emplace_back("ended", ends(s));
+  if (run.stray_frames > 0) lines.emplace_back("stray frames", grouped(run.stray_frames) + " after an end");
+  if (run.account) lines.emplace_back("server", account(*run.account));
+  if (run.garbage.sent > 0) lines.emplace_back("garbage", garbage(run.garbage));
   lines.emplace_back("verified", verification(s));
   if (s.request_goodput)
     lines.emplace_back("goodput", brief(*s.request_goodput) + " requests/s within " + limits(goodput) + " (" +
@@ -103,6 +122,7 @@ std::vector<std::pair<std::string, std::string>> findings(const Run& run, const 
   if (s.preemptions > 0) lines.emplace_back("preemptions", grouped(s.preemptions));
   if (s.steps > 0) lines.emplace_back("steps", grouped(s.steps) + " of " + brief(s.mean_step_ms) + " ms each");
   lines.emplace_back("overhead", overhead(run));
+  if (run.interrupted) lines.emplace_back("interrupted", "the run ended before its plan");
   return lines;
 }
 

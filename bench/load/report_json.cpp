@@ -98,6 +98,23 @@ ordered_json vllm_part(const ReportHead& head, const Run& run, const Summary& s)
   return report;
 }
 
+ordered_json row_of(const ServerAccount& a) {
+  return {{"at_rest", a.at_rest},
+          {"received", a.received},
+          {"ended", a.ended},
+          {"prompt_tokens", a.prompt_tokens},
+          {"cached_tokens", a.cached_tokens},
+          {"prefix_blocks_computed", a.prefix_blocks_computed},
+          {"evictions", a.evictions},
+          {"preemptions", a.preemptions},
+          {"worker_restarts", a.worker_restarts},
+          {"connections_accepted", a.connections_accepted},
+          {"connections_refused", a.connections_refused},
+          {"connections_broken", a.connections_broken},
+          {"requests_left", a.requests_left},
+          {"blocks_held", a.blocks_held}};
+}
+
 ordered_json own_part(const ReportHead& head, const Run& run, const Summary& s) {
   ordered_json description = ordered_json::object();
   for (const auto& [key, value] : run.description) description[key] = value;
@@ -126,6 +143,14 @@ ordered_json own_part(const ReportHead& head, const Run& run, const Summary& s) 
           {"tokens_per_arrival", s.tokens_per_arrival},
           {"steps", s.steps},
           {"mean_step_ms", s.mean_step_ms},
+          {"server", run.account ? row_of(*run.account) : ordered_json(nullptr)},
+          {"garbage",
+           {{"sent", run.garbage.sent},
+            {"closed", run.garbage.closed},
+            {"refused", run.garbage.refused},
+            {"ignored", run.garbage.ignored}}},
+          {"stray_frames", run.stray_frames},
+          {"interrupted", run.interrupted},
           {"own_cpu_seconds", run.own_cpu_seconds},
           {"max_send_lag_ms", 1e3 * run.max_send_lag_s}};
 }

@@ -81,6 +81,13 @@ TEST_CASE("what is disturbed ends once, what is not stays undisturbed, and the s
   CHECK(cut["disconnect, disconnected"] > 0);
   CHECK(cut["slow reader, length"] > 0);
   CHECK(cut["garbage, length"] > 0);
+  const json &server_says = loaded.report["troupe"]["server"], &garbage = loaded.report["troupe"]["garbage"];
+  CHECK(server_says["at_rest"] == true);
+  CHECK(server_says["received"] == 36);
+  CHECK(server_says["ended"] == 36);
+  CHECK(garbage["sent"] == loaded.report["troupe"]["faults"]["garbage"]);
+  CHECK(garbage["closed"] == garbage["sent"]);
+  CHECK(loaded.finished.out.find("36 received, 36 ended; at rest, no block held") != std::string::npos);
 }
 
 TEST_CASE("an open loop sends by its rate, and a goal that is missed is told and is the exit code") {
