@@ -6,7 +6,9 @@
 
 #include <atomic>
 #include <chrono>
+#include <exception>
 #include <thread>
+#include <utility>
 
 #include "config/assert.h"
 #include "kernels/kernels.h"
@@ -60,6 +62,8 @@ struct Team::Shared {
   alignas(64) std::uint32_t num_chunks = 0;
   Call call = nullptr;
   void* fn = nullptr;
+  std::atomic_flag failed;
+  std::exception_ptr failure;  // of this region; written by whoever sets `failed`, read when all chunks are done
   std::atomic<bool> stop{false};
   std::vector<std::thread> threads;
 
@@ -81,7 +85,11 @@ struct Team::Shared {
     std::uint32_t total = 0;
     while (take(chunk)) {
       total = num_chunks;
-      call(fn, chunk, thread);
+      try {
+        call(fn, chunk, thread);
+      } catch (...) {
+        if (!failed.test_and_set()) failure = std::current_exception();
+      }
       ++num_done;
     }
     // Whoever brings the last chunk wakes the caller. The region cannot end before this addition.
@@ -144,6 +152,9 @@ void Team::run(std::size_t num_chunks, Call call, void* fn) {
     const std::uint32_t seen = shared.done.load(std::memory_order_acquire);
     if (seen != num_chunks) shared.done.wait(seen);
   }
+  if (!shared.failed.test()) return;
+  shared.failed.clear();
+  std::rethrow_exception(std::exchange(shared.failure, nullptr));
 }
 
 }  // namespace troupe::engine

@@ -25,7 +25,8 @@ class Team {
 
   // Calls fn(chunk, thread) once for each chunk in [0, num_chunks), on any thread, in any order, and
   // returns when all are done. Chunks are handed out dynamically: a late thread costs one chunk.
-  // fn must not throw, and must not depend on which thread runs it (but for scratch space by `thread`).
+  // fn must not depend on which thread runs it (but for scratch space by `thread`). What it throws reaches the caller
+  // once all chunks are done; of several exceptions one.
   template <class Fn>
   void parallel_for(std::size_t num_chunks, Fn&& fn) {
     using F = std::remove_reference_t<Fn>;

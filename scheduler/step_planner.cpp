@@ -33,6 +33,7 @@ void StepPlanner::add(const SequenceStart& start) {
                       .num_blocks = start.num_blocks,
                       .max_known = start.max_known,
                       .num_reported = start.computed / kBlockSize,
+                      .alone_until = start.alone_until,
                       .asking = Asking::no,
                       .was_denied = false,
                       .num_available = 0,
@@ -88,6 +89,10 @@ void StepPlanner::plan(std::uint64_t step, std::uint64_t epoch, StepPlan& out) {
     out.items.push_back({entry.sequence, entry.planned, 0, entry.wants_logits});
   };
 
+  const auto suspect = std::find_if(entries_.begin(), entries_.end(),
+                                    [](const Entry& entry) { return entry.runnable() && entry.suspected(); });
+  if (suspect != entries_.end()) return give_row(*suspect);
+
   // The oldest of all is served even where decodes alone would fill the step.
   const auto oldest =
       std::find_if(entries_.begin(), entries_.end(), [](const Entry& entry) { return entry.runnable(); });
@@ -111,6 +116,10 @@ void StepPlanner::advance(SequenceId sequence, std::uint32_t num_sampled) {
 
 void StepPlanner::abandon_step() {
   for (Entry& entry : entries_) entry.planned = 0;
+}
+
+void StepPlanner::suspect(SequenceId sequence, std::uint32_t until_computed) {
+  if (Entry* entry = find(sequence)) entry->alone_until = std::max(entry->alone_until, until_computed);
 }
 
 BlockRange StepPlanner::newly_full(SequenceId sequence) {

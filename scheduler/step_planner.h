@@ -38,6 +38,9 @@
 //   whose number is not above the sequence's `seen`, or whose sequence has gone, are ignored; a Wait does not count as
 //   seen, the answer that follows it has the same number.
 //
+//   When a step broke: abandon_step(), and suspect() every sequence in it. A suspect is computed alone, and before
+//   everybody else, until it is past the tokens of the broken step: then that step was not its fault.
+//
 // tests/scheduler/serving_sim.cpp is such a batcher in its smallest form.
 //
 // Progress: the oldest sequence always gets a row or the blocks for one. A victim is always younger than the one it
@@ -80,10 +83,11 @@ struct PlannerOptions {
 struct SequenceStart {
   SequenceId sequence = 0;
   Rank rank;
-  std::uint32_t known = 0;       // tokens, >= 1
-  std::uint32_t computed = 0;    // of these, served from the cache, < known; a fork begins inside a block
-  std::uint32_t num_blocks = 0;  // length of its block table
-  std::uint32_t max_known = 0;   // it ends at this many tokens at the latest (Admission gives it); > known
+  std::uint32_t known = 0;        // tokens, >= 1
+  std::uint32_t computed = 0;     // of these, served from the cache, < known; a fork begins inside a block
+  std::uint32_t num_blocks = 0;   // length of its block table
+  std::uint32_t max_known = 0;    // it ends at this many tokens at the latest (Admission gives it); > known
+  std::uint32_t alone_until = 0;  // suspect() from the start
 };
 
 // `sequence` should get this many blocks more.
@@ -122,8 +126,10 @@ class StepPlanner {
   // The result of a sequence's row: its tokens are computed, and `num_sampled` new ones known (0 or 1 without
   // drafts; 1 asserted to be only where the row wanted logits). Unknown ids are ignored (removed meanwhile).
   void advance(SequenceId sequence, std::uint32_t num_sampled);
-  // The step was lost (its worker died): all planned rows count as never planned.
+  // The step was lost: all planned rows count as never planned.
   void abandon_step();
+  // Its rows get steps of their own until this many of its tokens are computed. Unknown ids are ignored.
+  void suspect(SequenceId sequence, std::uint32_t until_computed);
 
   // The full blocks of computed tokens that were not reported yet; num_blocks is 0 if there are none.
   [[nodiscard]] BlockRange newly_full(SequenceId sequence);
@@ -171,6 +177,7 @@ class StepPlanner {
     std::uint32_t num_blocks;
     std::uint32_t max_known;
     std::uint32_t num_reported;  // full blocks that newly_full() told
+    std::uint32_t alone_until;   // computed tokens up to which its rows get steps of their own
     Asking asking;
     bool was_denied;              // and not granted since
     std::uint32_t num_available;  // when it was denied
@@ -184,6 +191,7 @@ class StepPlanner {
     bool starved() const { return !parked && was_denied && lacks_block(); }
     bool runnable() const { return !parked && planned == 0 && computed < known && !lacks_block(); }
     bool decoding() const { return known - computed == 1; }
+    bool suspected() const { return computed < alone_until; }
   };
 
   [[nodiscard]] Entry* find(SequenceId sequence);

@@ -2,6 +2,7 @@
 #include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <new>
 #include <set>
 #include <thread>
 
@@ -67,6 +68,25 @@ TEST_CASE("a region may be entered by different threads one after another") {
     std::thread([&] { team.parallel_for(8, [&](std::size_t, std::uint32_t) { ++sum; }); }).join();
   }
   CHECK(sum == 80);
+}
+
+TEST_CASE("what a chunk throws reaches the caller once all chunks are done, and the team works on") {
+  for (const std::uint32_t num_threads : {2u, 4u}) {
+    Team team(num_threads);
+    for (int round = 0; round < 100; ++round) {
+      std::atomic<int> done{0};
+      CHECK_THROWS_AS(team.parallel_for(64,
+                                        [&](std::size_t chunk, std::uint32_t) {
+                                          ++done;
+                                          if (chunk % 16 == 3) throw std::bad_alloc();
+                                        }),
+                      std::bad_alloc);
+      CHECK(done == 64);
+      done = 0;
+      team.parallel_for(64, [&](std::size_t, std::uint32_t) { ++done; });
+      CHECK(done == 64);
+    }
+  }
 }
 
 TEST_CASE("every thread of a region flushes denormal numbers") {

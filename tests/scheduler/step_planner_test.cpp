@@ -132,6 +132,29 @@ TEST_CASE_METHOD(Fixture, "a lost step counts as never planned") {
   REQUIRE(plan() == Items{{1, 40, 0, false}});
 }
 
+TEST_CASE_METHOD(Fixture, "a suspect is computed alone and first until it is past the tokens of the step that broke") {
+  add(1, 5);
+  add(2, 60);
+  add(3, 4);
+  REQUIRE(plan() == std::vector<PlanItem>{{1, 5, 0, true}, {2, 35, 0, false}});
+  planner.abandon_step();
+  planner.suspect(1, 5);
+  planner.suspect(2, 35);
+  planner.suspect(99, 5);  // gone meanwhile
+  REQUIRE(plan() == std::vector<PlanItem>{{1, 5, 0, true}});
+  planner.advance(1, 1);
+  REQUIRE(plan() == std::vector<PlanItem>{{2, 40, 0, false}});
+  planner.advance(2, 0);
+  REQUIRE(plan() == std::vector<PlanItem>{{1, 1, 0, true}, {2, 20, 0, true}, {3, 4, 0, true}});
+}
+
+TEST_CASE_METHOD(Fixture, "a suspect that cannot run lets the others go on") {
+  add(1, 40, 0, 0);
+  add(2, 5);
+  planner.suspect(1, 40);
+  REQUIRE(plan() == std::vector<PlanItem>{{2, 5, 0, true}});
+}
+
 TEST_CASE_METHOD(Fixture, "the result of a sequence that was removed meanwhile is ignored") {
   add(1, 3);
   plan();
