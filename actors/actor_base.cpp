@@ -2,8 +2,7 @@
 
 #include <spdlog/spdlog.h>
 
-#include <exception>
-#include <string>
+#include "actors/failure.h"
 
 namespace troupe::actors {
 
@@ -17,14 +16,7 @@ ActorBase::ActorBase(caf::actor_config& cfg, const char* name) : event_based_act
     spdlog::warn("{}: a request went unanswered: {}", name_, home_system().render(error));
   });
   set_exception_handler([this](std::exception_ptr& thrown) -> caf::error {
-    std::string what = "an unknown exception";
-    try {
-      std::rethrow_exception(thrown);
-    } catch (const std::exception& e) {
-      what = e.what();
-    } catch (...) {
-    }
-    spdlog::error("{}: ended by an exception: {}", name_, what);
+    spdlog::error("{}: ended by an exception: {}", name_, failure_of(thrown).what);
     return caf::sec::runtime_error;
   });
 }

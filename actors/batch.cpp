@@ -42,6 +42,7 @@ void Batch::enqueue(std::shared_ptr<const Assignment> task, TimePoint now) {
   // Credit and the end of a stream come here another way than its assignment, and may have been faster.
   const auto granted = streams_.granted(task->request, task->generation);
   if (!granted) return;
+  at_work_ = task->request;
   if (Live* old = find(task->request)) {
     if (old->generation() >= task->generation) return;
     drop(*old);
@@ -58,6 +59,7 @@ void Batch::enqueue(std::shared_ptr<const Assignment> task, TimePoint now) {
   const auto fit = scheduler::check_fit(demand_of(live), options_.capacity);
   TROUPE_ASSERT(std::holds_alternative<scheduler::Fits>(fit));  // the intake asked the same
   live.max_known = std::get<scheduler::Fits>(fit).max_known;
+  if (live.task->strikes >= kMaxStrikes) return give_up(live, {.what = "its worker died"}, now);
 
   // What was sent before the batcher died is not sent again; only the state it leads to is rebuilt.
   for (const TokenId id : live.task->emitted) {
@@ -65,6 +67,7 @@ void Batch::enqueue(std::shared_ptr<const Assignment> task, TimePoint now) {
     ++live.emitted;
     if (auto piece = live.answer.push(id); piece.stop) return end(live, Outcome::stop_string, *piece.stop, now);
   }
+  if (live.task->strikes > 0) live.alone_until = static_cast<std::uint32_t>(live.tokens.size());
   if (live.tokens.size() >= live.max_known) return end(live, Outcome::length, {}, now);
   if (live.emitted >= live.granted) {
     if (!streams_.set_state(live.request(), live.generation(), RequestState::parked)) drop(live);
@@ -136,16 +139,23 @@ void Batch::apply(Live& live, const cache::LeaseAnswer& answer) {
 }
 
 void Batch::step_ended(const engine::StepResult& result, TimePoint now) {
-  TROUPE_ASSERT(step_running_ && result.epoch == options_.epoch && result.step == step_);
-  step_running_ = false;
-  if (std::exchange(release_waits_, false)) retry();
-  leases_.push_back(StepEnded{.epoch = result.epoch, .step = result.step});
+  step_is_over(result.epoch, result.step);
   for (const engine::ItemResult& row : result.items) {
     Live* live = find_sequence(row.sequence);
     if (!live) continue;  // cancelled during the step
+    at_work_ = live->request();
+    if (options_.faults.before_row) options_.faults.before_row(at_work_);
     planner_.advance(row.sequence, static_cast<std::uint32_t>(row.tokens.size()));
     take_row(*live, row, now);
+    absolve(row.sequence);
   }
+}
+
+void Batch::step_is_over(std::uint64_t epoch, std::uint64_t step) {
+  TROUPE_ASSERT(step_running_ && epoch == options_.epoch && step == step_);
+  step_running_ = false;
+  if (std::exchange(release_waits_, false)) retry();
+  leases_.push_back(StepEnded{.epoch = epoch, .step = step});
 }
 
 // What a step brought for one sequence: text, stop strings, the stream, full blocks, the end.
@@ -300,6 +310,7 @@ void Batch::plan_step(TimePoint now) {
   }
   if (batch_.items.empty()) return;
   step_running_ = true;
+  num_rows_ = batch_.items.size();
   batch_.step = ++step_;
   batch_.epoch = options_.epoch;
 }
@@ -311,6 +322,7 @@ std::shared_ptr<StepWork> Batch::take_work() {
   if (batch_.items.empty() && (closes_.empty() || step_running_)) return nullptr;
   auto work = std::make_shared<StepWork>();
   work->closes = std::exchange(closes_, {});
+  if (batch_.items.empty()) return work;
   work->swaps = std::exchange(swaps_, {});
   work->opens = std::exchange(opens_, {});
   work->batch = std::exchange(batch_, {});

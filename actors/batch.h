@@ -40,6 +40,7 @@ struct BatchOptions {
   scheduler::PlannerOptions planner;
   scheduler::QueueLimits queue;
   std::shared_ptr<const engine::Tokenizer> tokenizer;  // null: answers have no text
+  FaultPoints faults{};
 };
 
 class Batch {
@@ -58,6 +59,12 @@ class Batch {
   void credit(RequestId request, std::uint64_t granted);
   void keeper_replied(const LeaseReply& reply);
   void step_ended(const engine::StepResult& result, TimePoint now);
+  // The step that runs broke. Everybody goes on from where they were; those in it are computed alone until they are
+  // past it, and whoever breaks a step alone, and for the second time, is given up.
+  void step_failed(const StepFailure& failure, TimePoint now);
+  // Whose event was being handled since begin_event(), for when handling it threw; 0: nobody's alone.
+  void begin_event() { at_work_ = 0; }
+  [[nodiscard]] RequestId at_work() const { return at_work_; }
 
   // Decides what to do next. Call after every event, then send what the take functions give.
   void turn(TimePoint now);
@@ -92,6 +99,10 @@ class Batch {
   void apply(Live& live, const cache::LeaseAnswer& answer);
   void ask_for_blocks();
   void plan_step(TimePoint now);
+  void step_is_over(std::uint64_t epoch, std::uint64_t step);
+  void give_up(Live& live, const Failure& why, TimePoint now);
+  void open(const Live& live, std::uint32_t num_cached);
+  void absolve(SequenceId sequence);
   void take_row(Live& live, const engine::ItemResult& row, TimePoint now);
   void commit_full_blocks(Live& live);
   void committed(Live& live, const cache::Committed& answer);
@@ -111,6 +122,8 @@ class Batch {
   SequenceId last_sequence_ = 0;
   std::uint64_t step_ = 0;
   bool step_running_ = false;
+  std::size_t num_rows_ = 0;  // of the last step
+  RequestId at_work_ = 0;
   bool release_waits_ = false;        // a Release was sent that waits for the running step
   bool something_came_back_ = false;  // since the last Acquire was sent
   bool predictions_fresh_ = false;

@@ -87,22 +87,28 @@ void Batch::acquired(Live& live, const cache::Acquired& answer) {
   const auto prompt_tokens = static_cast<std::uint32_t>(live.task->prompt->size());
   live.cached_tokens = std::min(answer.num_cached_tokens, prompt_tokens);
 
-  engine::SequenceSpec spec;
-  spec.id = live.sequence;
-  spec.tokens = live.tokens;
-  spec.num_prompt_tokens = prompt_tokens;
-  spec.num_cached = answer.num_cached_tokens;
-  spec.block_table = answer.blocks;
-  spec.sampling = live.task->body->sampling;
-  spec.sampling.max_tokens = live.max_known - prompt_tokens;
-  opens_.push_back(std::move(spec));
+  open(live, answer.num_cached_tokens);
   planner_.add({.sequence = live.sequence,
                 .rank = live.rank,
                 .known = static_cast<std::uint32_t>(live.tokens.size()),
                 .computed = answer.num_cached_tokens,
                 .num_blocks = static_cast<std::uint32_t>(answer.blocks.size()),
-                .max_known = live.max_known});
+                .max_known = live.max_known,
+                .alone_until = live.alone_until});
   if (!streams_.set_state(live.request(), live.generation(), RequestState::running)) drop(live);
+}
+
+// Opens its sequence in the worker, with all blocks that it has.
+void Batch::open(const Live& live, std::uint32_t num_cached) {
+  engine::SequenceSpec spec;
+  spec.id = live.sequence;
+  spec.tokens = live.tokens;
+  spec.num_prompt_tokens = static_cast<std::uint32_t>(live.task->prompt->size());
+  spec.num_cached = num_cached;
+  spec.block_table = live.table;
+  spec.sampling = live.task->body->sampling;
+  spec.sampling.max_tokens = live.max_known - spec.num_prompt_tokens;
+  opens_.push_back(std::move(spec));
 }
 
 // Preempts one sequence if an older one cannot go on without its blocks.

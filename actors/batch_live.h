@@ -22,9 +22,10 @@ struct Batch::Live {
   std::uint32_t max_known = 0;  // tokens, prompt included, at which it ends at the latest
   std::vector<TokenId> tokens;  // all known: prompt and emitted
   Answer answer;
-  std::uint64_t emitted = 0;  // tokens
-  std::uint64_t granted = 0;  // credit
-  bool was_running = false;   // took part in a step of this batch
+  std::uint64_t emitted = 0;      // tokens
+  std::uint64_t granted = 0;      // credit
+  bool was_running = false;       // took part in a step of this batch
+  std::uint32_t alone_until = 0;  // computed alone up to this many tokens: a step with it broke; 0: nothing did
   std::uint32_t cached_tokens = 0;
 
   // Of its present sequence.

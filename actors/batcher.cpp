@@ -13,38 +13,23 @@ Batcher::Batcher(caf::actor_config& cfg, BatchOptions options, StreamTable& stre
       counters_(counters),
       keeper_(std::move(keeper)),
       worker_(std::move(worker)),
+      streams_(streams),
       batch_(options_, streams) {}
 
 caf::behavior Batcher::make_behavior() {
   send(keeper_, msg::BeginEpoch{options_.epoch});
   send(worker_, msg::Quiesce{options_.epoch - 1});
   return {
-      [this](const msg::Enqueue& enqueue) {
-        if (batch_.num_requests() == 0) counters_.work_arrived(now());
-        batch_.enqueue(enqueue.task, now());
-        turn();
-      },
-      [this](const msg::Credit& credit) {
-        batch_.credit(credit.request, credit.granted);
-        turn();
-      },
-      [this](const msg::Forget& forget) {
-        batch_.forget(forget.request);
-        turn();
-      },
-      [this](const msg::ForgetAll&) {
-        batch_.forget_all();
-        turn();
-      },
-      [this](const msg::Leased& leased) {
-        batch_.keeper_replied(*leased.reply);
-        turn();
-      },
+      [this](const msg::Enqueue& enqueue) { handle([&] { batch_.enqueue(enqueue.task, now()); }); },
+      [this](const msg::Credit& credit) { handle([&] { batch_.credit(credit.request, credit.granted); }); },
+      [this](const msg::Forget& forget) { handle([&] { batch_.forget(forget.request); }); },
+      [this](const msg::ForgetAll&) { handle([&] { batch_.forget_all(); }); },
+      [this](const msg::Leased& leased) { handle([&] { batch_.keeper_replied(*leased.reply); }); },
       [this](const msg::StepResult& step) {
         counters_.step_ended(step.result->compute_seconds, now());
-        batch_.step_ended(*step.result, now());
-        turn();
+        handle([&] { batch_.step_ended(*step.result, now()); });
       },
+      [this](const msg::StepFailed& step) { handle([&] { batch_.step_failed(step.failure, now()); }); },
       [this](const msg::Quiesced& quiesced) {
         send(keeper_, quiesced);
         quiesced_ = true;
@@ -58,6 +43,20 @@ caf::behavior Batcher::make_behavior() {
 void Batcher::on_exit() { keeper_ = worker_ = nullptr; }
 
 TimePoint Batcher::now() { return home_system().clock().now(); }
+
+// One event of the batch, and what follows from it. A batcher that throws dies; if one request's event made it, the
+// next batcher will know.
+template <class Event>
+void Batcher::handle(Event&& event) {
+  batch_.begin_event();
+  try {
+    event();
+  } catch (...) {
+    if (const RequestId request = batch_.at_work()) streams_.strike(request);
+    throw;
+  }
+  turn();
+}
 
 void Batcher::turn() {
   if (!quiesced_) return;

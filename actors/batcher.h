@@ -7,7 +7,7 @@
 //           msg::Credit      the client lets us send more
 //           msg::Forget      a stream has ended; msg::ForgetAll: all have
 //           msg::Leased      from the keeper
-//           msg::StepResult  from the worker
+//           msg::StepResult  from the worker; msg::StepFailed: the step broke
 //           msg::Quiesced    from the worker: nothing of an older batcher runs any more
 // Sends     msg::Lease, msg::BeginEpoch, msg::Quiesced to the keeper; msg::RunStep, msg::Quiesce to the worker
 #pragma once
@@ -29,12 +29,15 @@ class Batcher : public ActorBase {
 
  private:
   TimePoint now();
+  template <class Event>
+  void handle(Event&& event);
   void turn();
 
   const BatchOptions options_;
   Counters& counters_;
   caf::actor keeper_;
   caf::actor worker_;
+  StreamTable& streams_;
   Batch batch_;
   bool quiesced_ = false;  // no step of an older batcher runs any more: this one may begin
 };

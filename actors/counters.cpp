@@ -1,5 +1,7 @@
 #include "actors/counters.h"
 
+#include <algorithm>
+
 namespace troupe::actors {
 namespace {
 
@@ -9,8 +11,9 @@ double seconds(TimePoint from, TimePoint to) { return std::chrono::duration<doub
 
 Counters::Counters(TimePoint start) : start_(start), last_progress_(start) {}
 
-void Counters::work_arrived(TimePoint now) {
+void Counters::model_loaded(TimePoint now) {
   const std::lock_guard lock(mutex_);
+  has_model_ = true;
   last_progress_ = now;
 }
 
@@ -31,6 +34,11 @@ void Counters::cache(const cache::CacheCounters& counters) {
   cache_ = counters;
 }
 
+std::uint64_t Counters::steps() const {
+  const std::lock_guard lock(mutex_);
+  return steps_;
+}
+
 void Counters::restarted() {
   const std::lock_guard lock(mutex_);
   ++restarts_;
@@ -44,12 +52,17 @@ void Counters::keeper_restarted() {
   cache_.evictions = 0;
 }
 
-void Counters::fill(StatusSnapshot& snapshot, bool busy, TimePoint now) const {
+TimePoint::duration Counters::without_progress(const StreamCounts& counts, TimePoint now) const {
+  const std::lock_guard lock(mutex_);
+  if (!has_model_ || !counts.has_work()) return {};
+  return now - std::min(now, std::max(last_progress_, counts.work_since));
+}
+
+void Counters::fill(StatusSnapshot& snapshot, TimePoint now) const {
   const std::lock_guard lock(mutex_);
   snapshot.uptime_seconds = seconds(start_, now);
   snapshot.steps = steps_;
   snapshot.step_seconds = step_seconds_;
-  snapshot.last_step_age_seconds = busy ? seconds(last_progress_, now) : 0;
   snapshot.blocks_total = cache_.total;
   snapshot.blocks_free = cache_.free;
   snapshot.blocks_cached = cache_.cached;

@@ -15,20 +15,24 @@ class Counters {
  public:
   explicit Counters(TimePoint start);
 
-  void work_arrived(TimePoint now);  // there was nothing to do before
+  void model_loaded(TimePoint now);  // before, no work waits for a step
   void step_began(TimePoint now);
   void step_ended(double seconds, TimePoint now);
   void cache(const cache::CacheCounters& counters);
+  std::uint64_t steps() const;
   void restarted();         // an actor died and was replaced
   void keeper_restarted();  // the next cache() counts from zero again
 
-  // Fills in what this class knows. busy: there are requests that wait or run.
-  void fill(StatusSnapshot& snapshot, bool busy, TimePoint now) const;
+  // While requests wait or run: how long ago a step ended, or there was something to compute again. Else nothing.
+  TimePoint::duration without_progress(const StreamCounts& counts, TimePoint now) const;
+  // Fills in what this class knows.
+  void fill(StatusSnapshot& snapshot, TimePoint now) const;
 
  private:
   mutable std::mutex mutex_;
   TimePoint start_;
-  TimePoint last_progress_;  // a step began or ended, or work arrived after a pause
+  bool has_model_ = false;
+  TimePoint last_progress_;  // a step began or ended, or the model was loaded
   std::uint64_t steps_ = 0;
   double step_seconds_ = 0;
   std::uint64_t restarts_ = 0;

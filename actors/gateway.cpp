@@ -4,12 +4,16 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <optional>
 #include <random>
+#include <stdexcept>
 #include <utility>
 
 #include "actors/actor_base.h"
 #include "actors/house.h"
 #include "actors/messages.h"
+#include "actors/request_check.h"
+#include "actors/saboteur.h"
 #include "actors/supervisor.h"
 #include "actors/testing.h"
 #include "actors/topology.h"
@@ -51,6 +55,18 @@ Error not_ready(const ModelState& model) {
                                " %); try again later"};
 }
 
+// What it returns, or why it threw.
+template <class Work>
+auto tried(const Work& work) -> Result<decltype(work())> {
+  try {
+    return work();
+  } catch (...) {
+    const Failure why = failure_of(std::current_exception());
+    return Error{why.out_of_memory ? ErrorCode::out_of_memory : ErrorCode::unsupported,
+                 "this text could not be worked on: " + why.what};
+  }
+}
+
 Status check_kernels(const std::string& option) {
   const char* variable = std::getenv("TROUPE_KERNELS");
   const std::string name = option.empty() && variable ? variable : option;
@@ -78,7 +94,7 @@ Status check_options(const GatewayOptions& options) {
 
 class GatewayImpl final : public Gateway {
  public:
-  explicit GatewayImpl(GatewayOptions options);
+  GatewayImpl(GatewayOptions options, std::optional<KillPlan> kills);
   ~GatewayImpl() override;
 
   RequestId submit(Request request, std::shared_ptr<StreamSink> sink) override;
@@ -86,6 +102,7 @@ class GatewayImpl final : public Gateway {
   void credit(RequestId id, std::uint64_t tokens) override;
   Readiness readiness() const override { return model_.readiness(); }
   double load_fraction() const override { return model_.fraction(); }
+  bool is_making_progress() const override;
   void status(std::function<void(StatusSnapshot)> done) override;
   std::shared_ptr<const engine::LoadedModel> model() const override { return model_.model(); }
   std::vector<ModelDescription> models() const override;
@@ -111,7 +128,9 @@ class GatewayImpl final : public Gateway {
   std::unique_ptr<caf::actor_system> system_;
   std::unique_ptr<ThreadPool> texts_;  // these two send to actors: they end before the system
   std::unique_ptr<ComputePool> compute_;
+  FaultPoints faults_;
   caf::actor supervisor_;
+  caf::actor saboteur_;  // null but in soak tests
 };
 
 GatewayOptions with_defaults(GatewayOptions options) {
@@ -121,7 +140,17 @@ GatewayOptions with_defaults(GatewayOptions options) {
   return options;
 }
 
-GatewayImpl::GatewayImpl(GatewayOptions options)
+// Steps throw when the flag is set, once.
+FaultPoints faults_of(const std::shared_ptr<std::atomic<bool>>& break_step) {
+  return {.before_step =
+              [break_step](const engine::StepBatch&) {
+                if (break_step->exchange(false)) throw std::runtime_error("TROUPE_TEST_KILL");
+              },
+          .before_encode = {},
+          .before_row = {}};
+}
+
+GatewayImpl::GatewayImpl(GatewayOptions options, std::optional<KillPlan> kills)
     : options_(with_defaults(std::move(options))),
       cpus_(plan_cpus(allowed_places(), options_.num_threads)),
       model_(options_.model_alias.empty() ? std::filesystem::path(options_.model_path).stem().string()
@@ -132,7 +161,10 @@ GatewayImpl::GatewayImpl(GatewayOptions options)
       system_(std::make_unique<caf::actor_system>(config_)),
       texts_(std::make_unique<ThreadPool>("texts", options_.tokenizer_threads, options_.max_queued_texts, cpus_.rest)),
       compute_(std::make_unique<ComputePool>(options_.num_threads, cpus_.compute)) {
+  const auto break_step = std::make_shared<std::atomic<bool>>(false);
+  if (kills) faults_ = faults_of(break_step);
   supervisor_ = system_->spawn<Supervisor>(house());
+  if (kills) saboteur_ = system_->spawn<Saboteur>(std::move(*kills), supervisor_, break_step);
   // By value: the destructor takes both members away before it waits for this job.
   compute_->post([this, supervisor = supervisor_, &team = compute_->team()] { load(supervisor, team); });
 }
@@ -143,13 +175,16 @@ House GatewayImpl::house() {
           .counters = counters_,
           .model = model_,
           .texts = *texts_,
-          .compute = *compute_};
+          .compute = *compute_,
+          .faults = faults_};
 }
 
 GatewayImpl::~GatewayImpl() {
   model_.set_draining();
   caf::anon_send_exit(supervisor_, caf::exit_reason::user_shutdown);
   supervisor_ = nullptr;
+  if (saboteur_) caf::anon_send_exit(saboteur_, caf::exit_reason::user_shutdown);
+  saboteur_ = nullptr;
   system_->await_all_actors_done();
   End stopped;
   stopped.message = "the server stopped before this answer was complete";
@@ -190,17 +225,33 @@ RequestId GatewayImpl::submit(Request request, std::shared_ptr<StreamSink> sink)
     request.sampling.seed = draw_seed();
     request.has_seed = true;
   }
-  const RequestId id = streams_.add(std::move(request), std::move(sink), std::chrono::steady_clock::now());
+  const TimePoint now = std::chrono::steady_clock::now();
+  const RequestId id = streams_.add(std::move(request), std::move(sink), now);
+  // These are the intake's mailbox, or wait for the model.
+  const std::uint64_t received = streams_.num_in(RequestState::received);
+  if (received > options_.max_queued_requests) {
+    streams_.end(id,
+                 queue_full(std::to_string(received - 1) + " requests wait to be looked at already",
+                            "max_queued_requests", options_.max_queued_requests),
+                 now);
+    return id;
+  }
   caf::anon_send(supervisor_, msg::Submit{id});
   return id;
 }
 
 void GatewayImpl::credit(RequestId id, std::uint64_t tokens) {
-  if (const auto granted = streams_.grant(id, tokens)) caf::anon_send(supervisor_, msg::Credit{id, *granted});
+  if (const auto granted = streams_.grant(id, tokens, std::chrono::steady_clock::now()))
+    caf::anon_send(supervisor_, msg::Credit{id, *granted});
 }
 
 void GatewayImpl::status(std::function<void(StatusSnapshot)> done) {
   caf::anon_send(supervisor_, msg::Snapshot{std::make_shared<StatusQuery>(house(), std::move(done)), {}});
+}
+
+bool GatewayImpl::is_making_progress() const {
+  return model_.readiness() != Readiness::failed &&
+         counters_.without_progress(streams_.counts(), std::chrono::steady_clock::now()) <= options_.progress_timeout;
 }
 
 std::vector<ModelDescription> GatewayImpl::models() const {
@@ -236,7 +287,7 @@ void GatewayImpl::tokenize(std::string text, engine::EncodeOptions options,
   }
   const auto shared_done = std::make_shared<std::function<void(Result<std::vector<TokenId>>)>>(std::move(done));
   const bool taken = texts_->post([shared_done, vocabulary = *vocabulary_or, text = std::move(text), options] {
-    (*shared_done)(vocabulary->encode(text, options));
+    (*shared_done)(tried([&] { return vocabulary->encode(text, options); }));
   });
   if (!taken) (*shared_done)(Error{ErrorCode::busy, "too many texts wait to be encoded; try again later"});
 }
@@ -253,8 +304,9 @@ void GatewayImpl::detokenize(std::vector<TokenId> ids, std::function<void(Result
     }
   }
   const auto shared_done = std::make_shared<std::function<void(Result<std::string>)>>(std::move(done));
-  const bool taken = texts_->post(
-      [shared_done, vocabulary = *vocabulary_or, ids = std::move(ids)] { (*shared_done)(vocabulary->decode(ids)); });
+  const bool taken = texts_->post([shared_done, vocabulary = *vocabulary_or, ids = std::move(ids)] {
+    (*shared_done)(tried([&] { return vocabulary->decode(ids); }));
+  });
   if (!taken) (*shared_done)(Error{ErrorCode::busy, "too many texts wait to be decoded; try again later"});
 }
 
@@ -268,7 +320,13 @@ void GatewayImpl::drain(std::function<void()> done) {
 
 Result<std::unique_ptr<Gateway>> Gateway::start(GatewayOptions options) {
   if (const Status status = check_options(options); !status) return status.error();
-  return std::unique_ptr<Gateway>(std::make_unique<GatewayImpl>(std::move(options)));
+  std::optional<KillPlan> kills;
+  if (const char* text = std::getenv("TROUPE_TEST_KILL")) {
+    auto plan = parse_kill_plan(text);
+    if (!plan) return plan.error();
+    kills = std::move(*plan);
+  }
+  return std::unique_ptr<Gateway>(std::make_unique<GatewayImpl>(std::move(options), std::move(kills)));
 }
 
 void crash_for_test(Gateway& gateway, Role role) {

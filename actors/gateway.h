@@ -47,6 +47,7 @@ struct StatusSnapshot {
   std::uint64_t steps = 0;
   double step_seconds = 0;           // sum over all steps
   double last_step_age_seconds = 0;  // health is progress: time since a step ended while work waits
+  bool stalled = false;              // that is longer than GatewayOptions::progress_timeout
   std::uint32_t blocks_total = 0;
   std::uint32_t blocks_free = 0;
   std::uint32_t blocks_cached = 0;           // in the prefix tree
@@ -76,11 +77,14 @@ struct GatewayOptions {
   std::uint32_t max_step_tokens = 512;  // tokens of one step, all sequences together
   std::uint32_t max_sequences = 64;     // running at once
   std::uint32_t max_queued_requests = 1024;
+  std::uint32_t max_parked_requests = 1024;  // out of credit; at that many no new ones are taken
   std::uint64_t max_queued_tokens = 1u << 22;
   std::uint32_t max_queued_texts = 64;  // long texts that wait for a tokenizer thread
   std::uint32_t max_requests_per_uid = 512;
   std::uint32_t tokenizer_threads = 2;
   std::chrono::milliseconds drain_timeout{30000};
+  // Work that waits while no step ends for longer than this: the server stands still.
+  std::chrono::milliseconds progress_timeout{60000};
 };
 
 // The actor system and everything in it. Destroying it stops everything and joins all threads; every
@@ -101,6 +105,9 @@ class Gateway {
 
   virtual Readiness readiness() const = 0;
   virtual double load_fraction() const = 0;
+  // False: the server is of no use any more. Work has waited for longer than progress_timeout while no step ended, or
+  // the model failed. Idle or loading, it is true. For watchdogs: asks no actor, so none of them can keep it waiting.
+  virtual bool is_making_progress() const = 0;
   // Fresh counters; asked of the actors, answered within milliseconds even during a step.
   virtual void status(std::function<void(StatusSnapshot)> done) = 0;
   // Null while loading.

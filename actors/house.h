@@ -1,10 +1,12 @@
 // What the actors share: plain, thread-safe, and older than any of them.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 
 #include "actors/compute_pool.h"
 #include "actors/counters.h"
+#include "actors/failure.h"
 #include "actors/gateway.h"
 #include "actors/model_state.h"
 #include "actors/stream_table.h"
@@ -14,9 +16,13 @@ namespace troupe::actors {
 
 // Texts up to this size are encoded inside an actor (some 100 us); longer ones on the text threads.
 inline constexpr std::size_t kMaxTextInActor = 4096;
-// So many deaths of actors within the window are survived; one more ends the service.
+// So many deaths of actors in a row are survived while work waits and no step ends between them; one more ends the
+// service. Where steps end, restarts cost time and nothing else.
 inline constexpr std::size_t kMaxRestarts = 5;
-inline constexpr std::chrono::seconds kRestartWindow{60};
+// How long what died stays dead: doubled from one death to the next, and the shortest again after a quiet time.
+inline constexpr std::chrono::milliseconds kShortestRestartDelay{10};
+inline constexpr std::chrono::milliseconds kLongestRestartDelay{1000};
+inline constexpr std::chrono::seconds kQuietTime{1};
 
 // Every member outlives the actor system; whoever makes the house sees to it.
 struct House {
@@ -26,6 +32,7 @@ struct House {
   ModelState& model;
   ThreadPool& texts;
   Compute& compute;
+  FaultPoints faults{};
 };
 
 }  // namespace troupe::actors

@@ -3,6 +3,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <exception>
 #include <stdexcept>
 #include <utility>
 
@@ -13,22 +14,22 @@ using scheduler::Outcome;
 
 constexpr std::chrono::seconds kTimerReach{1};
 
-std::vector<TokenId> encode_text(const engine::Tokenizer& tokenizer, const Request& request) {
-  return tokenizer.encode(std::get<std::string>(request.prompt),
-                          {.add_special = request.add_special, .parse_special = request.parse_special});
+// msg::Encoded, or msg::EncodeFailed if that threw: a text costs its own request, no actor and no thread.
+caf::message encode_text(const engine::Tokenizer& tokenizer, const FaultPoints& faults, RequestId request,
+                         const Request& body) {
+  try {
+    if (faults.before_encode) faults.before_encode(body);
+    auto ids = std::make_shared<std::vector<TokenId>>(tokenizer.encode(
+        std::get<std::string>(body.prompt), {.add_special = body.add_special, .parse_special = body.parse_special}));
+    return caf::make_message(msg::Encoded{request, std::move(ids)});
+  } catch (...) {
+    return caf::make_message(msg::EncodeFailed{request, failure_of(std::current_exception())});
+  }
 }
 
 std::uint64_t prompt_bytes(const Request& request) {
   if (const auto* text = std::get_if<std::string>(&request.prompt)) return text->size();
   return std::get<std::vector<TokenId>>(request.prompt).size() * sizeof(TokenId);
-}
-
-// field: the server's limit that was met.
-End queue_full(std::string what, std::string field, std::uint64_t limit) {
-  return refused({.outcome = Outcome::queue_full,
-                  .message = std::move(what) + "; try again later",
-                  .field = std::move(field),
-                  .limit = limit});
 }
 
 }  // namespace
@@ -48,6 +49,7 @@ caf::behavior Intake::make_behavior() {
         arm_timer();
       },
       [this](const msg::Encoded& done) { encoded(done.request, std::move(*done.ids)); },
+      [this](const msg::EncodeFailed& failed) { not_encoded(failed.request, failed.why); },
       [this](const msg::Deadline&) { end_overdue(); },
       [this](const msg::Forget& forget) { stop_waiting(forget.request); },
       [this](const msg::Wire& wire_message) { wire(wire_message.wiring); },
@@ -141,6 +143,12 @@ void Intake::admit(RequestId request, const Request& body) {
                                        std::to_string(house_.options.max_queued_requests),
                                    "max_queued_requests", house_.options.max_queued_requests));
   }
+  const std::uint64_t parked = house_.streams.num_in(RequestState::parked);
+  if (parked >= house_.options.max_parked_requests) {
+    return end(request, queue_full(std::to_string(parked) + " requests are parked because their clients do not read, " +
+                                       "of at most " + std::to_string(house_.options.max_parked_requests),
+                                   "max_parked_requests", house_.options.max_parked_requests));
+  }
   if (auto over = house_.streams.admit(request)) return end(request, refused(std::move(*over)));
   if (const auto* ids = std::get_if<std::vector<TokenId>>(&body.prompt)) return encoded(request, *ids);
   encode(request, house_.streams.request(request));
@@ -152,10 +160,10 @@ void Intake::encode(RequestId request, std::shared_ptr<const Request> body) {
     const auto& tokenizers = wiring_->tokenizers;
     return send(tokenizers[next_tokenizer_++ % tokenizers.size()], msg::Encode{request, std::move(body)});
   }
-  const bool taken = house_.texts.post([self = caf::actor{this}, request, body,
-                                        tokenizer = wiring_->model->tokenizer()] {
-    caf::anon_send(self, msg::Encoded{request, std::make_shared<std::vector<TokenId>>(encode_text(*tokenizer, *body))});
-  });
+  const bool taken = house_.texts.post(
+      [self = caf::actor{this}, request, body, faults = house_.faults, tokenizer = wiring_->model->tokenizer()] {
+        caf::anon_send(self, encode_text(*tokenizer, faults, request, *body));
+      });
   if (taken) return;
   const std::uint32_t most = house_.options.max_queued_texts;
   end(request, queue_full(std::to_string(most) + " long texts wait to be encoded already", "max_queued_texts", most));
@@ -165,10 +173,21 @@ void Intake::encoded(RequestId request, std::vector<TokenId> ids) {
   const auto body = house_.streams.request(request);
   // Encoded twice where a tokenizer died: one answer is enough.
   if (!body || house_.streams.state(request) != RequestState::encoding) return;
+  house_.streams.absolve(request);
   if (auto wrong = check_length(*body, ids.size(), limits_)) return end(request, std::move(*wrong));
   const auto task = house_.streams.assign(request, std::move(ids));
   // Without a batcher the next wiring brings one, which then gets all that is assigned.
   if (task && wiring_->batcher) send(wiring_->batcher, msg::Enqueue{task});
+}
+
+// Once more, since it may have been chance; then no more.
+void Intake::not_encoded(RequestId request, const Failure& why) {
+  if (house_.streams.state(request) != RequestState::encoding) return;
+  const std::uint32_t strikes = house_.streams.strike(request);
+  spdlog::error("request {}: its text could not be encoded ({} of at most {} times): {}", request, strikes, kMaxStrikes,
+                why.what);
+  if (strikes >= kMaxStrikes) return end(request, given_up(why, "to encode its text"));
+  encode(request, house_.streams.request(request));
 }
 
 void Intake::wire(const std::shared_ptr<const Wiring>& wiring) {
@@ -203,14 +222,14 @@ void Intake::end(RequestId request, End how) {
   if (wiring_ && wiring_->batcher) send(wiring_->batcher, msg::Forget{request});
 }
 
-TextEncoder::TextEncoder(caf::actor_config& cfg, std::shared_ptr<const engine::Tokenizer> tokenizer)
-    : ActorBase(cfg, "tokenizer"), tokenizer_(std::move(tokenizer)) {}
+TextEncoder::TextEncoder(caf::actor_config& cfg, std::shared_ptr<const engine::Tokenizer> tokenizer, FaultPoints faults)
+    : ActorBase(cfg, "tokenizer"), tokenizer_(std::move(tokenizer)), faults_(std::move(faults)) {}
 
 caf::behavior TextEncoder::make_behavior() {
   return {
       [this](const msg::Encode& encode) {
-        auto ids = std::make_shared<std::vector<TokenId>>(encode_text(*tokenizer_, *encode.body));
-        send(caf::actor_cast<caf::actor>(current_sender()), msg::Encoded{encode.request, std::move(ids)});
+        send(caf::actor_cast<caf::actor>(current_sender()),
+             encode_text(*tokenizer_, faults_, encode.request, *encode.body));
       },
       [](const msg::Crash&) { throw std::runtime_error("a test asked for it"); },
   };

@@ -5,7 +5,7 @@
 // is replaced by one that finds everything there.
 //
 // Receives  msg::Submit    a new request: ends, waits for the model, or goes on to be encoded
-//           msg::Encoded   its text as ids
+//           msg::Encoded   its text as ids; msg::EncodeFailed: it is tried once more, then given up
 //           msg::Deadline  of some request, or a while later than the last one
 //           msg::Forget    a stream that was ended by somebody else
 //           msg::Wire      whom to talk to; a new batcher gets all that the last one had
@@ -42,6 +42,7 @@ class Intake : public ActorBase {
   void admit(RequestId request, const Request& body);
   void encode(RequestId request, std::shared_ptr<const Request> body);
   void encoded(RequestId request, std::vector<TokenId> ids);
+  void not_encoded(RequestId request, const Failure& why);
   void wire(const std::shared_ptr<const Wiring>& wiring);
   void end(RequestId request, End how);
 
@@ -56,15 +57,16 @@ class Intake : public ActorBase {
 
 // Encodes short texts. The vocabulary is immutable and shared.
 //
-// Receives  msg::Encode -> sends msg::Encoded to the sender
+// Receives  msg::Encode -> sends msg::Encoded or msg::EncodeFailed to the sender
 class TextEncoder : public ActorBase {
  public:
-  TextEncoder(caf::actor_config& cfg, std::shared_ptr<const engine::Tokenizer> tokenizer);
+  TextEncoder(caf::actor_config& cfg, std::shared_ptr<const engine::Tokenizer> tokenizer, FaultPoints faults);
 
   caf::behavior make_behavior() override;
 
  private:
   std::shared_ptr<const engine::Tokenizer> tokenizer_;
+  FaultPoints faults_;
 };
 
 }  // namespace troupe::actors

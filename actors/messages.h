@@ -55,6 +55,10 @@ struct Encoded {
   RequestId request;
   std::shared_ptr<std::vector<TokenId>> ids;
 };
+struct EncodeFailed {
+  RequestId request;
+  Failure why;
+};
 struct Enqueue {
   std::shared_ptr<const Assignment> task;
 };
@@ -72,6 +76,9 @@ struct RunStep {
 };
 struct StepResult {
   std::shared_ptr<const engine::StepResult> result;
+};
+struct StepFailed {
+  StepFailure failure;
 };
 struct BeginEpoch {
   std::uint64_t epoch;
@@ -121,11 +128,13 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::Forget)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::ForgetAll)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::Encode)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::Encoded)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::EncodeFailed)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::Enqueue)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::Lease)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::Leased)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::RunStep)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::StepResult)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::StepFailed)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::BeginEpoch)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::Quiesce)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::Quiesced)

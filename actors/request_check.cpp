@@ -3,6 +3,8 @@
 #include <chrono>
 #include <utility>
 
+#include "actors/stream_table.h"
+
 namespace troupe::actors {
 namespace {
 
@@ -101,13 +103,36 @@ std::optional<End> check_length(const Request& request, std::size_t prompt_token
   return std::nullopt;
 }
 
-End refused(scheduler::Refusal refusal) {
+End ended_as(Outcome outcome, std::string message) {
   End end;
-  end.outcome = refusal.outcome;
-  end.message = std::move(refusal.message);
+  end.outcome = outcome;
+  end.message = std::move(message);
+  if (scheduler::info(outcome).retryable) end.retry_after = kRetryAfter;
+  return end;
+}
+
+End given_up(const Failure& why, const std::string& doing) {
+  const std::string times = std::to_string(kMaxStrikes) + " times";
+  if (why.out_of_memory) {
+    return ended_as(Outcome::out_of_memory, "there was not enough memory " + doing + ", " + times +
+                                                "; try again later, or with a shorter prompt");
+  }
+  return ended_as(Outcome::quarantined, "the attempt " + doing + " broke " + times + " (" + why.what +
+                                            "), so this request is given up; others go on. Sent again it will do the "
+                                            "same: change it, and tell whoever runs this server");
+}
+
+End queue_full(std::string what, std::string field, std::uint64_t limit) {
+  return refused({.outcome = Outcome::queue_full,
+                  .message = std::move(what) + "; try again later",
+                  .field = std::move(field),
+                  .limit = limit});
+}
+
+End refused(scheduler::Refusal refusal) {
+  End end = ended_as(refusal.outcome, std::move(refusal.message));
   end.field = std::move(refusal.field);
   end.limit = refusal.limit;
-  if (scheduler::info(end.outcome).retryable) end.retry_after = kRetryAfter;
   return end;
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "actors/failure.h"
 #include "actors/request.h"
 #include "engine/engine.h"
 #include "scheduler/admission.h"
@@ -28,6 +29,15 @@ struct ServingLimits {
 // Whether the prompt and its answer fit the context and the cache (scheduler::check_fit). nullopt: they do.
 [[nodiscard]] std::optional<End> check_length(const Request& request, std::size_t prompt_tokens,
                                               const ServingLimits& limits);
+
+// The end of a stream that failed, or was ended by us. Outcomes that time may cure come with a time to retry after.
+[[nodiscard]] End ended_as(scheduler::Outcome outcome, std::string message);
+
+// The end of a request that broke what worked on it kMaxStrikes times. doing: "to compute it", "to encode its text".
+[[nodiscard]] End given_up(const Failure& why, const std::string& doing);
+
+// The refusal of a queue that holds `what` already. field: the server's limit that was met.
+[[nodiscard]] End queue_full(std::string what, std::string field, std::uint64_t limit);
 
 // The end that a refusal is for its stream. Outcomes that time may cure come with a time to retry after.
 [[nodiscard]] End refused(scheduler::Refusal refusal);

@@ -6,6 +6,7 @@
 #include <variant>
 #include <vector>
 
+#include "actors/failure.h"
 #include "actors/request.h"
 #include "cache/lease_book.h"
 #include "engine/engine.h"
@@ -50,12 +51,23 @@ struct BlockSwap {
   BlockId block = 0;
 };
 
-// Done in this order: closes, swaps, opens, then one step over `batch` if it has items.
+// Done in this order: closes, opens, swaps (also in what was just opened again after a step that broke), then one step
+// over `batch`. Without items in it only the closes are done, and there is nothing else.
 struct StepWork {
   std::vector<SequenceId> closes;
   std::vector<BlockSwap> swaps;
   std::vector<engine::SequenceSpec> opens;
   engine::StepBatch batch;
+};
+
+// From the worker -----------------------------------------------------------------------------------
+
+// A step that broke: none of its rows advanced, and the worker has no sequence open any more. What earlier steps
+// wrote into the blocks is still good.
+struct StepFailure {
+  std::uint64_t epoch = 0;
+  std::uint64_t step = 0;
+  Failure why;
 };
 
 }  // namespace troupe::actors

@@ -41,6 +41,7 @@ RequestId StreamTable::add(Request request, std::shared_ptr<StreamSink> sink, Ti
   if (record->deadline) deadlines_.emplace(*record->deadline, id);
   records_.emplace(id, std::move(record));
   ++counts_.received;
+  if (!counts_.has_work()) counts_.work_since = now;
   ++counts_.in_state[static_cast<std::size_t>(RequestState::received)];
   ++ends_pending_;
   return id;
@@ -103,10 +104,14 @@ std::vector<RequestId> StreamTable::unassigned() const {
   return ids;
 }
 
+std::uint64_t StreamTable::num_in(RequestState state) const {
+  const std::lock_guard lock(mutex_);
+  return counts_.in(state);
+}
+
 std::uint64_t StreamTable::num_queued() const {
   const std::lock_guard lock(mutex_);
-  return counts_.in_state[static_cast<std::size_t>(RequestState::encoding)] +
-         counts_.in_state[static_cast<std::size_t>(RequestState::queued)];
+  return counts_.in(RequestState::encoding) + counts_.in(RequestState::queued);
 }
 
 std::optional<scheduler::Refusal> StreamTable::take_quota(RequestId id) {
@@ -235,10 +240,22 @@ void StreamTable::end_all(const End& running, const End& waiting, TimePoint now)
   }
 }
 
-std::optional<std::uint64_t> StreamTable::grant(RequestId id, std::uint64_t tokens) {
+std::uint32_t StreamTable::strike(RequestId id) {
+  const std::lock_guard lock(mutex_);
+  const RecordPtr record = find(id);
+  return record ? ++record->strikes : 0;
+}
+
+void StreamTable::absolve(RequestId id) {
+  const std::lock_guard lock(mutex_);
+  if (const RecordPtr record = find(id)) record->strikes = 0;
+}
+
+std::optional<std::uint64_t> StreamTable::grant(RequestId id, std::uint64_t tokens, TimePoint now) {
   const std::lock_guard lock(mutex_);
   const RecordPtr record = find(id);
   if (!record) return std::nullopt;
+  if (!counts_.has_work()) counts_.work_since = now;  // if it was parked; else it changes nothing
   record->granted = saturating_add(record->granted, tokens);
   return record->granted;
 }
@@ -335,7 +352,8 @@ std::shared_ptr<const Assignment> StreamTable::assignment(RequestId id, const Re
                                                        .generation = record.generation,
                                                        .body = record.request,
                                                        .prompt = record.prompt,
-                                                       .emitted = record.emitted});
+                                                       .emitted = record.emitted,
+                                                       .strikes = record.strikes});
 }
 
 }  // namespace troupe::actors

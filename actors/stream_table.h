@@ -44,6 +44,9 @@ enum class RequestState : std::uint8_t {
 };
 inline constexpr std::size_t kNumRequestStates = 6;
 
+// In so many broken steps (or texts) a request may be before it is given up.
+inline constexpr std::uint32_t kMaxStrikes = 2;
+
 // All that a batcher needs to run a request, or to go on running it. Immutable, shared between actors.
 struct Assignment {
   RequestId request = 0;
@@ -51,6 +54,7 @@ struct Assignment {
   std::shared_ptr<const Request> body;  // its seed is filled in
   std::shared_ptr<const std::vector<TokenId>> prompt;
   std::vector<TokenId> emitted;  // sent before: replayed, never sent again
+  std::uint32_t strikes = 0;     // see StreamTable::strike()
 };
 
 // Some tokens and text of one stream, from the batcher that runs it.
@@ -73,6 +77,13 @@ struct StreamCounts {
   std::uint64_t cached_tokens = 0;
   std::uint64_t generated_tokens = 0;
   std::uint64_t preemptions = 0;
+  TimePoint work_since;  // when the last stream came, or got credit again, while no other waited or ran
+
+  std::uint64_t in(RequestState state) const { return in_state[static_cast<std::size_t>(state)]; }
+  std::uint64_t waiting() const {
+    return in(RequestState::received) + in(RequestState::encoding) + in(RequestState::queued);
+  }
+  bool has_work() const { return waiting() + in(RequestState::running) > 0; }
 };
 
 class StreamTable {
@@ -97,6 +108,7 @@ class StreamTable {
   // The live requests whose prompt is not known as ids yet (`received` or `encoding`), ascending.
   std::vector<RequestId> unassigned() const;
 
+  std::uint64_t num_in(RequestState state) const;
   // Requests that are being encoded or queued.
   std::uint64_t num_queued() const;
   // Counts it against its user's quota from here to its end; once, however often it is called. What is wrong, if
@@ -123,8 +135,14 @@ class StreamTable {
   // Ends every stream: `running` for those that have begun to be computed, `waiting` for the others.
   void end_all(const End& running, const End& waiting, TimePoint now);
 
+  // Work with this request in it broke: once more. How often by now; 0 if the stream has ended. Whoever finds
+  // kMaxStrikes, and nothing else that could be to blame, ends it (failed_with() in request_check.h).
+  std::uint32_t strike(RequestId id);
+  // It was done alone and nothing broke: it was not this request.
+  void absolve(RequestId id);
+
   // Adds to what the client lets us send and returns the sum so far; nothing for a stream that has ended.
-  std::optional<std::uint64_t> grant(RequestId id, std::uint64_t tokens);
+  std::optional<std::uint64_t> grant(RequestId id, std::uint64_t tokens, TimePoint now);
 
   // Calls `done` once no stream is left and the last sink heard its end; at once if that is so now.
   void when_empty(std::function<void()> done);
@@ -144,6 +162,7 @@ class StreamTable {
     bool has_quota = false;
     std::uint32_t cached_tokens = 0;
     std::uint32_t preemptions = 0;
+    std::uint32_t strikes = 0;
     TimePoint submitted;
     std::optional<TimePoint> deadline;
     std::optional<TimePoint> first_step, first_token, last_token;

@@ -8,6 +8,7 @@
 #include "actors/batcher.h"
 #include "actors/cache_keeper.h"
 #include "actors/intake.h"
+#include "actors/request_check.h"
 #include "actors/target_worker.h"
 #include "actors/telemetry.h"
 
@@ -35,13 +36,6 @@ const char* name_of(Role role) {
   return "?";
 }
 
-End ended_as(scheduler::Outcome outcome, std::string message) {
-  End end;
-  end.outcome = outcome;
-  end.message = std::move(message);
-  return end;
-}
-
 }  // namespace
 
 Supervisor::Supervisor(caf::actor_config& cfg, const House& house) : ActorBase(cfg, "supervisor"), house_(house) {
@@ -60,6 +54,7 @@ caf::behavior Supervisor::make_behavior() {
       [this](const msg::Cancel& m) { cancel(m.request); },
       [this](const msg::ModelLoaded&) {
         model_ready_ = house_.model.model() != nullptr;
+        if (model_ready_) house_.counters.model_loaded(now());
         start_missing();
       },
       [this](const msg::Restart&) {
@@ -99,19 +94,27 @@ void Supervisor::child_died(const caf::down_msg& down) {
   const Role role = was_tokenizer ? Role::tokenizer : static_cast<Role>(dead - children_.begin());
   if (!was_tokenizer) *dead = nullptr;  // frees it
   house_.counters.restarted();
-  deaths_.push_back(now());
-  while (deaths_.front() + kRestartWindow < now()) deaths_.pop_front();
-  spdlog::error("the {} died ({} of at most {} in {} s)", name_of(role), deaths_.size(), kMaxRestarts,
-                kRestartWindow.count());
-  if (gave_up_ || deaths_.size() > kMaxRestarts) return give_up();
+  const std::uint64_t steps = house_.counters.steps();
+  if (steps != std::exchange(steps_seen_, steps) || !house_.streams.counts().has_work()) num_deaths_ = 0;
+  ++num_deaths_;
+  spdlog::error("the {} died ({} of at most {} without a step between them)", name_of(role), num_deaths_, kMaxRestarts);
+  if (gave_up_ || num_deaths_ > kMaxRestarts) return give_up();
 
   if ((role == Role::keeper || role == Role::worker) && child(Role::batcher)) {
     send_exit(child(Role::batcher), caf::exit_reason::kill);
     child(Role::batcher) = nullptr;
   }
+  restart_soon();
+}
+
+void Supervisor::restart_soon() {
+  const bool quiet = now() > last_death_ + kQuietTime;
+  last_death_ = now();
   if (restart_pending_) return;
   restart_pending_ = true;
-  delayed_send(this, std::chrono::milliseconds(5 << deaths_.size()), msg::Restart{});
+  restart_delay_ =
+      quiet ? kShortestRestartDelay : std::clamp(2 * restart_delay_, kShortestRestartDelay, kLongestRestartDelay);
+  delayed_send(this, restart_delay_, msg::Restart{});
 }
 
 void Supervisor::start_missing() {
@@ -132,7 +135,7 @@ bool Supervisor::start_tokenizers() {
   const auto model = model_ready_ ? house_.model.model() : nullptr;
   if (!model || !model->tokenizer() || tokenizers_.size() >= house_.options.tokenizer_threads) return false;
   while (tokenizers_.size() < house_.options.tokenizer_threads) {
-    tokenizers_.push_back(spawn<TextEncoder>(model->tokenizer()));
+    tokenizers_.push_back(spawn<TextEncoder>(model->tokenizer(), house_.faults));
     monitor(tokenizers_.back());
   }
   return true;
@@ -154,7 +157,7 @@ caf::actor Supervisor::start(Role role) {
       return spawn<CacheKeeper>(options, house_.counters);
     }
     case Role::worker:
-      return spawn<TargetWorker>(house_.compute, model);
+      return spawn<TargetWorker>(house_);
     case Role::batcher:
     case Role::tokenizer:  // has its own function
       break;
@@ -167,6 +170,7 @@ caf::actor Supervisor::start(Role role) {
                    .max_tokens = house_.options.max_queued_tokens,
                    .max_requests_per_uid = house_.options.max_requests_per_uid};
   options.tokenizer = model->tokenizer();
+  options.faults = house_.faults;
   return spawn<Batcher>(std::move(options), house_.streams, house_.counters, child(Role::keeper), child(Role::worker));
 }
 

@@ -3,7 +3,7 @@
 // Who is restarted: an actor that died, a tokenizer among several like any other. With the keeper or the worker the
 // batcher goes too, since it knew what they held; a new batcher begins a new epoch, waits for the last step of the old
 // one through the worker, and gets every live request from the intake. Clients see a pause. Too many deaths
-// (kMaxRestarts within kRestartWindow) end every stream with Outcome::worker_lost, and the service with it.
+// without a step between them (kMaxRestarts) end every stream with Outcome::worker_lost, and the service with it.
 //
 // Receives  msg::Submit, msg::Snapshot  passed on
 //           msg::Cancel                 ends the stream, and tells whoever works for it
@@ -14,8 +14,8 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <vector>
 
@@ -36,6 +36,7 @@ class Supervisor : public ActorBase {
   caf::actor& child(Role role) { return children_[static_cast<std::size_t>(role)]; }
   TimePoint now();
   void child_died(const caf::down_msg& down);
+  void restart_soon();
   bool start_tokenizers();
   void start_missing();
   caf::actor start(Role role);
@@ -48,7 +49,10 @@ class Supervisor : public ActorBase {
   const House house_;
   std::array<caf::actor, kNumRoles> children_;
   std::vector<caf::actor> tokenizers_;
-  std::deque<TimePoint> deaths_;
+  std::size_t num_deaths_ = 0;    // in a row, without progress
+  std::uint64_t steps_seen_ = 0;  // that had ended at the last death
+  TimePoint last_death_;
+  std::chrono::milliseconds restart_delay_{0};
   std::uint64_t epoch_ = 0;
   bool keeper_started_ = false;  // one gave out blocks before
   bool model_ready_ = false;

@@ -1,6 +1,9 @@
 #include "actors/target_worker.h"
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
+#include <exception>
 #include <stdexcept>
 #include <utility>
 
@@ -8,27 +11,32 @@ namespace troupe::actors {
 
 struct TargetWorker::Stage {
   std::shared_ptr<const engine::LoadedModel> model;
-  std::unique_ptr<engine::Executor> executor;  // made by the first job
+  engine::Team& team;
+  FaultPoints faults;
+  std::unique_ptr<engine::Executor> executor;  // made by the first step, and by the next after one that broke
 
-  void start_afresh(engine::Team& team) {
-    executor.reset();
-    executor = std::make_unique<engine::Executor>(*model, team);
-  }
-
-  void apply(StepWork& work) {
-    for (const SequenceId sequence : work.closes) executor->close(sequence);
-    for (const BlockSwap& swap : work.swaps) executor->swap_block(swap.sequence, swap.index, swap.block);
+  std::shared_ptr<const engine::StepResult> run(StepWork& work) {
+    if (executor) {
+      for (const SequenceId sequence : work.closes) executor->close(sequence);
+    }
+    if (work.batch.items.empty()) return nullptr;
+    if (!executor) executor = std::make_unique<engine::Executor>(*model, team);
     for (engine::SequenceSpec& spec : work.opens) executor->open(std::move(spec));
+    for (const BlockSwap& swap : work.swaps) executor->swap_block(swap.sequence, swap.index, swap.block);
+    if (faults.before_step) faults.before_step(work.batch);
+    auto result = std::make_shared<engine::StepResult>();
+    executor->step(work.batch, *result);
+    return result;
   }
 };
 
-TargetWorker::TargetWorker(caf::actor_config& cfg, Compute& compute, std::shared_ptr<const engine::LoadedModel> model)
-    : ActorBase(cfg, "target worker"), compute_(compute), stage_(std::make_shared<Stage>()) {
-  stage_->model = std::move(model);
-}
+TargetWorker::TargetWorker(caf::actor_config& cfg, const House& house)
+    : ActorBase(cfg, "target worker"),
+      compute_(house.compute),
+      stage_(std::make_shared<Stage>(Stage{
+          .model = house.model.model(), .team = house.compute.team(), .faults = house.faults, .executor = nullptr})) {}
 
 caf::behavior TargetWorker::make_behavior() {
-  compute_.post([stage = stage_, &compute = compute_] { stage->start_afresh(compute.team()); });
   return {
       [this](const msg::RunStep& step) { run(step); },
       [this](const msg::Quiesce& message) { quiesce(message.epoch); },
@@ -39,18 +47,22 @@ caf::behavior TargetWorker::make_behavior() {
 void TargetWorker::run(const msg::RunStep& message) {
   if (message.epoch <= quiesced_epoch_) return;  // of a batcher that is dead
   compute_.post([stage = stage_, work = message.work, sender = caf::actor_cast<caf::actor>(current_sender())] {
-    stage->apply(*work);
-    if (work->batch.items.empty()) return;
-    auto result = std::make_shared<engine::StepResult>();
-    stage->executor->step(work->batch, *result);
-    caf::anon_send(sender, msg::StepResult{std::move(result)});
+    try {
+      if (auto result = stage->run(*work)) caf::anon_send(sender, msg::StepResult{std::move(result)});
+    } catch (...) {
+      stage->executor.reset();  // half a step may be in it
+      StepFailure failure{
+          .epoch = work->batch.epoch, .step = work->batch.step, .why = failure_of(std::current_exception())};
+      spdlog::error("step {} with {} sequences broke: {}", failure.step, work->batch.items.size(), failure.why.what);
+      caf::anon_send(sender, msg::StepFailed{std::move(failure)});
+    }
   });
 }
 
 void TargetWorker::quiesce(std::uint64_t epoch) {
   quiesced_epoch_ = std::max(quiesced_epoch_, epoch);
-  compute_.post([stage = stage_, &compute = compute_, epoch, sender = caf::actor_cast<caf::actor>(current_sender())] {
-    stage->start_afresh(compute.team());
+  compute_.post([stage = stage_, epoch, sender = caf::actor_cast<caf::actor>(current_sender())] {
+    stage->executor.reset();
     caf::anon_send(sender, msg::Quiesced{epoch});
   });
 }

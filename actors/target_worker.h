@@ -4,8 +4,12 @@
 // The executor with its sequence states belongs to the worker, but only jobs of the compute pool touch it. A
 // worker that dies leaves its last job to end; a successor's first job comes after it.
 //
-// Receives  msg::RunStep   -> msg::StepResult to the sender, unless the work has no step in it, or is of an epoch
-//                             that was quiesced
+// A step that throws ends neither the worker nor the thread: its executor is thrown away, with whatever half a step
+// left in it, and the batcher opens its sequences again.
+//
+// Receives  msg::RunStep   -> msg::StepResult or msg::StepFailed to the sender, unless the work has no step in it, or
+// is
+//                             of an epoch that was quiesced
 //           msg::Quiesce   -> msg::Quiesced to the sender, once every step before it has ended; all sequences
 //                             are closed
 #pragma once
@@ -14,15 +18,14 @@
 #include <memory>
 
 #include "actors/actor_base.h"
-#include "actors/compute_pool.h"
+#include "actors/house.h"
 #include "actors/messages.h"
-#include "engine/engine.h"
 
 namespace troupe::actors {
 
 class TargetWorker : public ActorBase {
  public:
-  TargetWorker(caf::actor_config& cfg, Compute& compute, std::shared_ptr<const engine::LoadedModel> model);
+  TargetWorker(caf::actor_config& cfg, const House& house);  // the house has a model
 
   caf::behavior make_behavior() override;
 

@@ -41,17 +41,19 @@ StatusSnapshot take_snapshot(const House& house, TimePoint now) {
     snapshot.kv_bytes = model->arena()->bytes_per_block() * model->arena()->num_blocks();
   }
   StreamCounts counts = house.streams.counts();
-  const auto in = [&](RequestState state) { return counts.in_state[static_cast<std::size_t>(state)]; };
+  const TimePoint::duration still = house.counters.without_progress(counts, now);
   snapshot.requests_received = counts.received;
   snapshot.requests_ended = std::move(counts.ended);
-  snapshot.requests_waiting = in(RequestState::received) + in(RequestState::encoding) + in(RequestState::queued);
-  snapshot.requests_running = in(RequestState::running);
-  snapshot.requests_parked = in(RequestState::parked);
+  snapshot.requests_waiting = counts.waiting();
+  snapshot.requests_running = counts.in(RequestState::running);
+  snapshot.requests_parked = counts.in(RequestState::parked);
   snapshot.prompt_tokens = counts.prompt_tokens;
   snapshot.cached_tokens = counts.cached_tokens;
   snapshot.generated_tokens = counts.generated_tokens;
   snapshot.preemptions = counts.preemptions;
-  house.counters.fill(snapshot, snapshot.requests_waiting + snapshot.requests_running > 0, now);
+  house.counters.fill(snapshot, now);
+  snapshot.last_step_age_seconds = std::chrono::duration<double>(still).count();
+  snapshot.stalled = still > house.options.progress_timeout;
   return snapshot;
 }
 

@@ -74,6 +74,8 @@ std::vector<Option> make_table() {
        "groups whose members may connect"},
       {"drain-timeout", "--shutdown-timeout --graceful-termination-timeout", &O::drain_timeout, kServe, kServer, "TIME",
        within(0, 24 * kHours), "how long SIGTERM waits for running answers before it ends them"},
+      {"progress-timeout", "", &O::progress_timeout, kServe, kServer, "TIME", within(1, 24 * kHours),
+       "how long work may wait without a step ending before health says stalled; more than the longest step"},
 
       {"parallel", "-np --max-num-seqs", &O::parallel, kServe, kLimits, "N", within(1, 4096),
        "sequences computed at once"},
@@ -81,6 +83,8 @@ std::vector<Option> make_table() {
        within(1, 65536), "tokens of one step, all sequences together"},
       {"max-queued-requests", "--max-num-queued-reqs", &O::max_queued_requests, kServe, kLimits, "N",
        within(1, 1 << 20), "requests that may wait; more are refused"},
+      {"max-parked-requests", "", &O::max_parked_requests, kServe, kLimits, "N", within(1, 1 << 20),
+       "requests whose clients do not read; at that many no new ones are taken"},
       {"max-queued-tokens", "--max-num-queued-tokens", &O::max_queued_tokens, kServe, kLimits, "TOKENS",
        within(1, 4294967296.0), "prompt tokens that may wait, all requests together"},
       {"max-queued-texts", "", &O::max_queued_texts, kServe, kLimits, "N", within(1, 65536),

@@ -15,7 +15,7 @@ namespace {
 constexpr std::string_view kPrefix = "TROUPE_";
 
 // Variables with this prefix that are read elsewhere: by the client library, and by our tests.
-constexpr std::string_view kOtherVariables[] = {"HOST", "SHARED_DIR"};
+constexpr std::string_view kOtherVariables[] = {"HOST", "SHARED_DIR", "TEST_KILL"};
 
 std::string variable_or_empty(const Surroundings& surroundings, std::string_view name) {
   const auto found = surroundings.variables.find(name);

@@ -48,6 +48,7 @@ struct Options {
   std::int64_t max_step_tokens = 512;
   std::int64_t parallel = 64;
   std::int64_t max_queued_requests = 1024;
+  std::int64_t max_parked_requests = 1024;
   std::int64_t max_queued_tokens = 1 << 22;
   std::int64_t max_queued_texts = 64;
   std::int64_t max_requests_per_user = 512;
@@ -60,6 +61,7 @@ struct Options {
   std::chrono::milliseconds stall_timeout{60'000};
   std::chrono::milliseconds hello_timeout{5'000};
   std::chrono::milliseconds drain_timeout{30'000};
+  std::chrono::milliseconds progress_timeout{60'000};
   std::vector<std::int64_t> allow_uid;
   std::vector<std::int64_t> allow_gid;
   std::string log_format = "text";

@@ -265,6 +265,30 @@ TEST_CASE("gateway: a full queue refuses with its limit and a time to retry afte
   answer(running);
 }
 
+TEST_CASE("gateway: while loading no more than the queue's limit wait, and the gateway itself refuses the rest") {
+  GatewayOptions options = embedded_model();
+  options.max_queued_requests = 3;
+  auto gateway = Gateway::start(options);
+  REQUIRE(gateway);
+  std::vector<std::shared_ptr<Recorder>> sinks;
+  for (int i = 0; i < 100; ++i) {
+    sinks.push_back(std::make_shared<Recorder>());
+    (*gateway)->submit(greedy(kPrompt, 2), sinks.back());
+  }
+  std::size_t answered = 0;
+  for (const auto& sink : sinks) {
+    const End end = answer(sink).end;
+    answered += end.outcome == Outcome::length ? 1 : 0;
+    if (end.outcome == Outcome::length) continue;
+    CHECK(end.outcome == Outcome::queue_full);
+    CHECK(end.field == "max_queued_requests");
+    CHECK(end.limit == std::optional<std::uint64_t>(3));
+    CHECK(end.retry_after);
+  }
+  CHECK(answered >= 3);
+  CHECK((*gateway)->is_making_progress());
+}
+
 TEST_CASE("gateway: a user's quota is refused by name, another user is served") {
   GatewayOptions options = embedded_model();
   options.max_requests_per_uid = 1;

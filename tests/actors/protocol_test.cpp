@@ -342,13 +342,17 @@ TEST_CASE("protocol: a submission that an intake and its successor both hear of 
     Stage stage;
     stage.serve(model);
     auto sink = std::make_shared<Listener>();
-    const RequestId id = stage.submit(request_for("Once upon a time", 8), sink);
+    Request request = request_for("Once upon a time", 8);
+    request.credit = 4;
+    const RequestId id = stage.submit(request, sink);
     stage.scheduler().run(when);
     caf::anon_send(stage.supervisor, msg::Submit{id});
     stage.run();
+    CHECK(sink->ids.size() == 4);
+    CHECK(stage.streams.state(id) == RequestState::parked);
+    stage.credit(id, 4);
+    stage.run();
     CHECK(sink->ids.size() == 8);
-    const StreamCounts counts = stage.streams.counts();
-    CHECK(counts.in_state[static_cast<std::size_t>(RequestState::queued)] == 0);
   }
 }
 
@@ -367,7 +371,7 @@ TEST_CASE("protocol: credit and ends that overtake their assignment are not lost
   for (const RequestId id : {poor, ended}) CHECK_FALSE(streams.admit(id));
   const auto poor_task = streams.assign(poor, std::vector<TokenId>(20, 5));
   const auto ended_task = streams.assign(ended, std::vector<TokenId>(20, 5));
-  batch.credit(poor, *streams.grant(poor, 8));
+  batch.credit(poor, *streams.grant(poor, 8, TimePoint{}));
   End end;
   end.outcome = Outcome::cancelled;
   CHECK(streams.end(ended, end, TimePoint{}));
@@ -419,11 +423,11 @@ TEST_CASE("keeper: answers leases and predictions in one message, and is silent 
   REQUIRE(heard[0]->predictions.size() == 1);
   CHECK(heard[0]->predictions[0].tokens == 32);  // being computed by sequence 1
   StatusSnapshot snapshot;
-  counters.fill(snapshot, false, TimePoint{});
+  counters.fill(snapshot, TimePoint{});
   CHECK(snapshot.blocks_referenced == 2);
 
   say({cache::Release{{1, 1, 2, 1}, 0}});
-  counters.fill(snapshot, false, TimePoint{});
+  counters.fill(snapshot, TimePoint{});
   CHECK(snapshot.blocks_referenced == 0);
   caf::anon_send(ear, caf::exit_msg{ear.address(), caf::exit_reason::user_shutdown});
   caf::actor_cast<Ear*>(ear)->keeper = nullptr;

@@ -5,6 +5,8 @@
 #include <caf/all.hpp>
 #include <caf/scheduler/test_coordinator.hpp>
 #include <catch2/catch.hpp>
+#include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -33,10 +35,25 @@ inline constexpr unsigned kThinning = 1;
 
 class InlineCompute final : public Compute {
  public:
-  void post(std::function<void()> job) override { job(); }
+  void post(std::function<void()> job) override {
+    if (hold) {
+      held_.push_back(std::move(job));
+    } else {
+      job();
+    }
+  }
+  // While set, jobs wait for run_one(): what is posted is being computed, and other messages arrive meanwhile.
+  bool hold = false;
+  [[nodiscard]] bool is_computing() const { return !held_.empty(); }
+  void run_one() {
+    const std::function<void()> job = std::move(held_.front());
+    held_.pop_front();
+    job();
+  }
   engine::Team& team() override { return team_; }
 
  private:
+  std::deque<std::function<void()>> held_;
   engine::Team team_{1};
 };
 
@@ -71,8 +88,11 @@ struct TestConfig : caf::actor_system_config {
 
 class Stage {
  public:
-  explicit Stage(GatewayOptions wanted = {})
-      : options(std::move(wanted)), streams(options.max_requests_per_uid), system(config) {
+  explicit Stage(GatewayOptions wanted = {}, FaultPoints fault_points = {})
+      : options(std::move(wanted)),
+        faults(std::move(fault_points)),
+        streams(options.max_requests_per_uid),
+        system(config) {
     supervisor = system.spawn<Supervisor>(house());
     run();
   }
@@ -91,7 +111,8 @@ class Stage {
             .counters = counters,
             .model = model,
             .texts = texts,
-            .compute = compute};
+            .compute = compute,
+            .faults = faults};
   }
   caf::scheduler::test_coordinator& scheduler() {
     return dynamic_cast<caf::scheduler::test_coordinator&>(system.scheduler());
@@ -113,15 +134,16 @@ class Stage {
     return id;
   }
   void credit(RequestId id, std::uint64_t tokens) {
-    if (const auto granted = streams.grant(id, tokens)) caf::anon_send(supervisor, msg::Credit{id, *granted});
+    if (const auto granted = streams.grant(id, tokens, now())) caf::anon_send(supervisor, msg::Credit{id, *granted});
   }
   StatusSnapshot status() {
     StatusSnapshot snapshot;
-    counters.fill(snapshot, true, now());
+    counters.fill(snapshot, now());
     return snapshot;
   }
 
   GatewayOptions options;
+  FaultPoints faults;
   StreamTable streams;
   Counters counters{TimePoint{}};
   ModelState model{"tales"};

@@ -59,6 +59,42 @@ struct Stream {
   std::shared_ptr<const Assignment> task;
 };
 
+TEST_CASE("streams: strikes are counted for each stream, outlive a batcher, and are forgiven") {
+  StreamTable table(kQuota);
+  Stream one(table), other(table);
+  CHECK(table.strike(one.id) == 1);
+  CHECK(table.strike(one.id) == 2);
+  CHECK(table.strike(other.id) == 1);
+  table.absolve(other.id);
+  const auto resumed = table.resume();
+  REQUIRE(resumed.size() == 2);
+  CHECK(resumed[0]->strikes == 2);
+  CHECK(resumed[1]->strikes == 0);
+  for (const Stream* stream : {&one, &other}) table.end(stream->id, outcome(Outcome::cancelled), at(1));
+  CHECK(table.strike(one.id) == 0);
+}
+
+TEST_CASE("streams: work is there since the first stream that came, or got credit, when nobody else waited or ran") {
+  StreamTable table(kQuota);
+  const auto sink = std::make_shared<Listener>();
+  const RequestId first = table.add({}, sink, at(10));
+  CHECK(table.counts().has_work());
+  const RequestId second = table.add({}, std::make_shared<Listener>(), at(20));
+  CHECK(table.counts().work_since == at(10));
+  table.end(second, outcome(Outcome::cancelled), at(21));
+  CHECK_FALSE(table.admit(first));
+  const auto task = table.assign(first, {1});
+  CHECK(table.set_state(first, task->generation, RequestState::parked));
+  CHECK_FALSE(table.counts().has_work());
+  table.grant(first, 1, at(30));
+  CHECK(table.set_state(first, task->generation, RequestState::running));
+  CHECK(table.counts().has_work());
+  CHECK(table.counts().work_since == at(30));
+  table.grant(first, 1, at(40));
+  CHECK(table.counts().work_since == at(30));
+  table.end(first, outcome(Outcome::cancelled), at(41));
+}
+
 TEST_CASE("stream table: tokens arrive in order and the end comes once, with usage and seed") {
   StreamTable table(kQuota);
   Request request;
@@ -103,7 +139,7 @@ TEST_CASE("stream table: resuming gives the record under a new generation and dr
   Stream s(table);
   table.started(s.id, 1, 0, at(0));
   table.deliver(emission(*s.task, 0, {5, 6}, 0, "ab"), at(1));
-  table.grant(s.id, 9);
+  table.grant(s.id, 9, TimePoint{});
 
   const auto resumed = table.resume();
   REQUIRE(resumed.size() == 1);
@@ -190,10 +226,10 @@ TEST_CASE("stream table: credit adds up without overflow and ended streams take 
   Request request;
   request.credit = 5;
   Stream s(table, request);
-  CHECK(table.grant(s.id, 3) == std::optional<std::uint64_t>(8));
-  CHECK(table.grant(s.id, ~std::uint64_t{0}) == std::optional<std::uint64_t>(~std::uint64_t{0}));
+  CHECK(table.grant(s.id, 3, TimePoint{}) == std::optional<std::uint64_t>(8));
+  CHECK(table.grant(s.id, ~std::uint64_t{0}, TimePoint{}) == std::optional<std::uint64_t>(~std::uint64_t{0}));
   table.end(s.id, outcome(Outcome::eos), at(1));
-  CHECK_FALSE(table.grant(s.id, 3));
+  CHECK_FALSE(table.grant(s.id, 3, TimePoint{}));
   CHECK_FALSE(table.assign(s.id, {1}));
   CHECK_FALSE(table.admit(s.id));  // nothing to say about it
   CHECK_FALSE(table.request(s.id));
@@ -203,7 +239,7 @@ TEST_CASE("stream table: a sink may call back into the table from within a call"
   StreamTable table(kQuota);
   Stream s(table);
   s.sink->on_tokens = [&] {
-    table.grant(s.id, 1);
+    table.grant(s.id, 1, TimePoint{});
     table.end(s.id, outcome(Outcome::cancelled), at(2));  // the sink hears it after this call returns
     CHECK(s.sink->ends.empty());
   };

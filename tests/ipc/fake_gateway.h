@@ -61,6 +61,7 @@ class FakeGateway final : public actors::Gateway {
   }
   actors::Readiness readiness() const override { return actors::Readiness::ready; }
   double load_fraction() const override { return 1; }
+  bool is_making_progress() const override { return true; }
   void status(std::function<void(actors::StatusSnapshot)> done) override {
     actors::StatusSnapshot snapshot;
     snapshot.readiness = actors::Readiness::ready;

@@ -1,0 +1,46 @@
+// What a Batch does about a step that broke: nobody loses a token, and the guilty one is found.
+#include <utility>
+
+#include "actors/batch.h"
+#include "actors/batch_live.h"
+#include "actors/request_check.h"
+
+namespace troupe::actors {
+
+void Batch::step_failed(const StepFailure& failure, TimePoint now) {
+  step_is_over(failure.epoch, failure.step);
+  for (const scheduler::PlanItem& item : plan_.items) {
+    Live* live = find_sequence(item.sequence);
+    if (!live) continue;  // its stream ended during the step
+    live->alone_until = planner_.computed(item.sequence) + item.num_tokens;
+    planner_.suspect(item.sequence, live->alone_until);
+    // In company anybody may have done it; and once may be chance.
+    const std::uint32_t strikes = streams_.strike(live->request());
+    if (num_rows_ == 1 && strikes >= kMaxStrikes) give_up(*live, failure.why, now);
+  }
+  planner_.abandon_step();
+  // The worker begins with nothing. What was computed is in the blocks, and who runs holds them still.
+  closes_.clear();
+  swaps_.clear();
+  opens_.clear();
+  for (const auto& [sequence, live] : sequences_) {
+    if (live->place != Place::running) continue;
+    live->new_blocks.clear();  // they are in the table
+    open(*live, planner_.computed(sequence));
+  }
+}
+
+void Batch::give_up(Live& live, const Failure& why, TimePoint now) {
+  streams_.end(live.request(), live.generation(), given_up(why, "to compute it"), now);
+  drop(live);
+}
+
+// It is past the tokens of the step that broke, alone.
+void Batch::absolve(SequenceId sequence) {
+  Live* live = find_sequence(sequence);
+  if (!live || live->alone_until == 0 || planner_.computed(sequence) < live->alone_until) return;
+  live->alone_until = 0;
+  streams_.absolve(live->request());
+}
+
+}  // namespace troupe::actors

@@ -1,0 +1,55 @@
+// Breaks the server on purpose while it serves: for soak tests, by developers only.
+//
+//   TROUPE_TEST_KILL="period=2s,seed=1" troupe serve ...
+//
+// About every period (half of it to one and a half times, so that no rhythm of the server is met) one target, drawn
+// from the seed, is hit wherever it is at that moment: an actor throws at the next message it takes from its mailbox,
+// or the next step throws. `targets=worker+step` narrows the choice: telemetry intake keeper worker batcher tokenizer
+// step.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string_view>
+#include <vector>
+
+#include "actors/actor_base.h"
+#include "actors/messages.h"
+#include "config/result.h"
+
+namespace troupe::actors {
+
+struct KillPlan {
+  std::chrono::milliseconds period{0};
+  std::uint64_t seed = 1;
+  std::vector<std::optional<Role>> targets;  // nothing: the next step
+};
+
+// Error: bad_config, with what is wrong in `text`.
+[[nodiscard]] Result<KillPlan> parse_kill_plan(std::string_view text);
+
+// Receives  its own timer
+// Sends     msg::Crash to the supervisor
+class Saboteur : public ActorBase {
+ public:
+  // break_step: set when the next step shall throw.
+  Saboteur(caf::actor_config& cfg, KillPlan plan, caf::actor supervisor, std::shared_ptr<std::atomic<bool>> break_step);
+
+  caf::behavior make_behavior() override;
+  void on_exit() override { supervisor_ = nullptr; }
+
+ private:
+  void strike();
+  void wait();
+
+  const KillPlan plan_;
+  caf::actor supervisor_;
+  const std::shared_ptr<std::atomic<bool>> break_step_;
+  std::mt19937_64 random_;
+};
+
+}  // namespace troupe::actors
