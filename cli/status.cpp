@@ -12,8 +12,9 @@
 namespace troupe::cli {
 namespace {
 
-std::string name(client::Readiness readiness) {
-  switch (readiness) {
+std::string name(const client::Health& health) {
+  if (health.stalled) return "stalled";
+  switch (health.readiness) {
     case client::Readiness::loading:
       return "loading";
     case client::Readiness::ready:
@@ -26,9 +27,9 @@ std::string name(client::Readiness readiness) {
   return "unknown";
 }
 
-int exit_code_of(client::Readiness readiness) {
-  if (readiness == client::Readiness::ready) return kExitOk;
-  return readiness == client::Readiness::failed ? kExitFailure : kExitRefusedForLoad;
+int exit_code_of(const client::Health& health) {
+  if (health.stalled || health.readiness == client::Readiness::failed) return kExitFailure;
+  return health.readiness == client::Readiness::ready ? kExitOk : kExitRefusedForLoad;
 }
 
 // Every counter, under the name it has in client::ServerStatus.
@@ -47,7 +48,7 @@ nlohmann::ordered_json to_json(const client::ServerStatus& s, const std::vector<
                          {"vocab_size", m.vocab_size},
                          {"kv_bytes_per_token", m.kv_bytes_per_token},
                          {"numerics_id", m.numerics_id}});
-  return {{"readiness", name(s.health.readiness)},
+  return {{"readiness", name(s.health)},
           {"load_fraction", s.health.load_fraction},
           {"server", s.server},
           {"model", s.model},
@@ -105,7 +106,7 @@ std::string to_text(const client::ServerStatus& s) {
                                  ? " (" + fixed(100 * s.health.load_fraction, 0) + " %)"
                                  : std::string();
   return aligned({
-      {"health", name(s.health.readiness) + loaded},
+      {"health", name(s.health) + loaded},
       {"server", s.server + ", up " + fixed(s.uptime_seconds, 0) + " s"},
       {"model", s.model + (s.numerics_id.empty() ? "" : " (" + s.numerics_id + ")")},
       {"compute", s.kernels + ", " + to_string(s.num_threads) + " threads"},
@@ -147,7 +148,7 @@ Result<int> status(const config::Parsed& parsed) {
   } else {
     std::cout << to_text(*status);
   }
-  return exit_code_of(status->health.readiness);
+  return exit_code_of(status->health);
 }
 
 }  // namespace troupe::cli

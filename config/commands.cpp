@@ -60,7 +60,8 @@ std::vector<CommandInfo> make_commands() {
        "status",
        "show what the server is doing",
        "",
-       "Asks the server for its counters: requests, tokens, cache and memory. The exit code is 0 if it is ready.",
+       "Asks the server for its counters: requests, tokens, cache and memory. The exit code is 0 if it is ready, "
+       "75 while it loads or drains, 1 if it failed or stands still (see --progress-timeout of serve).",
        {"troupe status", "troupe status --json", "troupe status --socket /run/troupe/troupe.sock"}},
       {Command::load,
        "load",

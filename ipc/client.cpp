@@ -39,7 +39,9 @@ Readiness to_readiness(v1::Readiness readiness) {
 }
 
 Health to_health(const v1::Health& health) {
-  return {.readiness = to_readiness(health.readiness()), .load_fraction = health.load_fraction()};
+  return {.readiness = to_readiness(health.readiness()),
+          .load_fraction = health.load_fraction(),
+          .stalled = health.stalled()};
 }
 
 void fill(v1::Sampling& out, const Sampling& sampling) {

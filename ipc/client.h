@@ -165,6 +165,7 @@ enum class Readiness {
 struct Health {
   Readiness readiness = Readiness::loading;  ///< see Readiness
   double load_fraction = 0;                  ///< 0 to 1
+  bool stalled = false;  ///< work waits, and no step has ended for longer than the server's progress_timeout
 };
 
 /// What the server told when it welcomed the connection.

@@ -107,6 +107,12 @@ v1::Limits limits_of(const ServerOptions& options) {
   return limits;
 }
 
+v1::Health health_now(const actors::Gateway& gateway) {
+  const actors::Readiness readiness = gateway.readiness();
+  return to_health(readiness, gateway.load_fraction(),
+                   readiness != actors::Readiness::failed && !gateway.is_making_progress());
+}
+
 }  // namespace
 
 void Session::on_frame(std::string_view body) {
@@ -151,7 +157,7 @@ void Session::on_request(v1::ClientFrame& frame) {
       const std::uint64_t stream = frame.health().stream();
       if (!open_stream(stream)) return;
       v1::ServerFrame health;
-      *health.mutable_health() = to_health(hub_.gateway->readiness(), hub_.gateway->load_fraction());
+      *health.mutable_health() = health_now(*hub_.gateway);
       health.mutable_health()->set_stream(stream);
       return answer(stream, std::move(health));
     }
@@ -179,7 +185,7 @@ void Session::on_hello(const v1::Hello& hello) {
   welcome.set_server(server_name());
   if (const auto model = hub_.gateway->model()) welcome.set_numerics_id(valid_utf8(model->numerics_id()));
   *welcome.mutable_limits() = limits_of(hub_.options);
-  *welcome.mutable_health() = to_health(hub_.gateway->readiness(), hub_.gateway->load_fraction());
+  *welcome.mutable_health() = health_now(*hub_.gateway);
   outbox_->push({0, std::move(frame)});
 }
 

@@ -220,7 +220,7 @@ v1::ServerFrame to_frame(std::uint64_t stream, actors::End&& end) {
   return frame;
 }
 
-v1::Health to_health(actors::Readiness readiness, double load_fraction) {
+v1::Health to_health(actors::Readiness readiness, double load_fraction, bool stalled) {
   v1::Health health;
   switch (readiness) {
     case actors::Readiness::loading:
@@ -237,6 +237,7 @@ v1::Health to_health(actors::Readiness readiness, double load_fraction) {
       break;
   }
   health.set_load_fraction(load_fraction);
+  health.set_stalled(stalled);
   return health;
 }
 
@@ -244,7 +245,7 @@ v1::ServerFrame to_frame(std::uint64_t stream, actors::StatusSnapshot&& status) 
   v1::ServerFrame frame;
   v1::Status& out = *frame.mutable_status();
   out.set_stream(stream);
-  *out.mutable_health() = to_health(status.readiness, status.load_fraction);
+  *out.mutable_health() = to_health(status.readiness, status.load_fraction, status.stalled);
   out.set_model(valid_utf8(status.model));
   out.set_numerics_id(valid_utf8(status.numerics_id));
   out.set_kernels(status.kernels);

@@ -50,7 +50,7 @@ inline constexpr std::size_t kMaxDetokenizeIds = 65536;
 [[nodiscard]] v1::ServerFrame to_frame(std::uint64_t stream, actors::End&& end);
 [[nodiscard]] v1::ServerFrame to_frame(std::uint64_t stream, actors::StatusSnapshot&& status);
 [[nodiscard]] v1::ServerFrame to_frame(std::uint64_t stream, const std::vector<actors::ModelDescription>& models);
-[[nodiscard]] v1::Health to_health(actors::Readiness readiness, double load_fraction);
+[[nodiscard]] v1::Health to_health(actors::Readiness readiness, double load_fraction, bool stalled);
 
 // Appends a frame: length and body. The body is below 2 GiB (asserted).
 void append_frame(std::string& out, const google::protobuf::MessageLite& message);

@@ -256,6 +256,19 @@ TEST_CASE("questions: tokens, text, models, status, health, and what the server 
   REQUIRE(unknown.error().code == ErrorCode::model_missing);
 }
 
+TEST_CASE("health, status and the welcome say when the server stands still") {
+  FakeServer server;
+  const auto client = connect(server);
+  REQUIRE_FALSE(client->server().health.stalled);
+  REQUIRE_FALSE(client->health()->stalled);
+  REQUIRE_FALSE(client->status()->health.stalled);
+  server.gateway.stand_still();
+  REQUIRE(client->health()->stalled);
+  REQUIRE(client->health()->readiness == Readiness::ready);
+  REQUIRE(client->status()->health.stalled);
+  REQUIRE(connect(server)->server().health.stalled);
+}
+
 TEST_CASE("what cannot be sent is refused here: too long, and text that is not UTF-8") {
   FakeServer server({.max_frame_bytes = 2000});
   const auto client = connect(server);

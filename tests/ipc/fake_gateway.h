@@ -1,6 +1,7 @@
 // A gateway without actors: the test sees what was asked and says what is answered, and when.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <functional>
 #include <map>
@@ -61,11 +62,12 @@ class FakeGateway final : public actors::Gateway {
   }
   actors::Readiness readiness() const override { return actors::Readiness::ready; }
   double load_fraction() const override { return 1; }
-  bool is_making_progress() const override { return true; }
+  bool is_making_progress() const override { return !stands_still_; }
   void status(std::function<void(actors::StatusSnapshot)> done) override {
     actors::StatusSnapshot snapshot;
     snapshot.readiness = actors::Readiness::ready;
     snapshot.model = "fake";
+    snapshot.stalled = stands_still_;
     done(std::move(snapshot));
   }
   std::shared_ptr<const engine::LoadedModel> model() const override { return nullptr; }
@@ -120,6 +122,7 @@ class FakeGateway final : public actors::Gateway {
   void fail_texts(Error error) {
     change([&] { return text_error_ = std::move(error); });
   }
+  void stand_still() { stands_still_ = true; }
   void keep_streams_on_cancel() { ends_on_cancel_ = false; }
 
  private:
@@ -132,6 +135,7 @@ class FakeGateway final : public actors::Gateway {
   std::optional<Error> text_error_;
   std::function<void()> drained_;
   bool ends_on_cancel_ = true;
+  std::atomic<bool> stands_still_{false};
 };
 
 }  // namespace troupe::ipc::test
