@@ -73,6 +73,8 @@ void Batch::enqueue(std::shared_ptr<const Assignment> task, TimePoint now) {
     if (!streams_.set_state(live.request(), live.generation(), RequestState::parked)) drop(live);
     return;
   }
+  const Live* parent = parent_of(live);
+  if (parent && !has_computed_prompt(*parent) && parent->place != Place::unpaid) return move_to(live, Place::behind);
   if (live.generation() > 1) return queue_again(live);  // admitted before: no bound counts now
   if (auto full = queue_.push(live.request(), demand_of(live))) {
     streams_.end(live.request(), live.generation(), refused(std::move(*full)), now);
@@ -146,6 +148,8 @@ void Batch::step_ended(const engine::StepResult& result, TimePoint now) {
     at_work_ = live->request();
     if (options_.faults.before_row) options_.faults.before_row(at_work_);
     planner_.advance(row.sequence, static_cast<std::uint32_t>(row.tokens.size()));
+    live->copy_from = kNoBlock;
+    if (has_computed_prompt(*live)) let_forks_go(live->request());
     take_row(*live, row, now);
     absolve(row.sequence);
   }
@@ -253,6 +257,7 @@ void Batch::leave_the_cache(Live& live) {
   live.last_step = 0;
   live.parked = false;
   live.displaced = false;
+  live.copy_from = kNoBlock;
   live.table.clear();
   live.new_blocks.clear();
 }
@@ -265,7 +270,9 @@ void Batch::drop(Live& live) {
     leave_the_cache(live);
   }
   --num_at_[static_cast<std::size_t>(live.place)];
-  requests_.erase(live.request());
+  const RequestId request = live.request();
+  requests_.erase(request);
+  let_forks_go(request);
 }
 
 void Batch::end(Live& live, Outcome outcome, std::string stop, TimePoint now) {

@@ -14,6 +14,7 @@
 //   lacking    was told that there are too few blocks, and asks again
 //   running    in the planner, and open (or about to be opened) in the worker; maybe parked, with its blocks
 //   unpaid     out of client credit, without sequence and blocks
+//   behind     waits until the request that it is a fork of has computed their prompt
 //
 // Not thread-safe: the batcher owns it.
 #pragma once
@@ -73,8 +74,8 @@ class Batch {
   [[nodiscard]] std::size_t num_requests() const { return requests_.size(); }
 
  private:
-  enum class Place : std::uint8_t { queued, asking, following, lacking, running, unpaid };
-  static constexpr std::size_t kNumPlaces = 6;
+  enum class Place : std::uint8_t { queued, asking, following, lacking, running, unpaid, behind };
+  static constexpr std::size_t kNumPlaces = 7;
   struct Live;
 
   Live* find(RequestId request);
@@ -90,6 +91,10 @@ class Batch {
   void admit_from_queue();
   void ask_for_predictions();
   Live* oldest_lacking();
+  Live* parent_of(const Live& live);
+  bool has_computed_prompt(const Live& live) const;
+  std::optional<cache::Fork> fork_of(const Live& live);
+  void let_forks_go(RequestId parent);
   void acquire(Live& live);
   void acquired(Live& live, const cache::Acquired& answer);
   void make_room();

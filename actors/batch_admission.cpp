@@ -68,6 +68,34 @@ Batch::Live* Batch::oldest_lacking() {
   return oldest;
 }
 
+// The request that this one is a fork of, if it is in here and has the same prompt for the same readers.
+Batch::Live* Batch::parent_of(const Live& live) {
+  const RequestId id = live.task->body->fork_of;
+  Live* parent = id == 0 || id >= live.request() ? nullptr : find(id);
+  if (!parent || parent->task->body->uid != live.task->body->uid) return nullptr;
+  const bool same_scopes =
+      std::equal(live.scopes.begin(), live.scopes.end(), parent->scopes.begin(), parent->scopes.end());
+  return same_scopes && *parent->task->prompt == *live.task->prompt ? parent : nullptr;
+}
+
+bool Batch::has_computed_prompt(const Live& live) const {
+  return live.place == Place::running && planner_.computed(live.sequence) >= live.task->prompt->size();
+}
+
+std::optional<cache::Fork> Batch::fork_of(const Live& live) {
+  const Live* parent = parent_of(live);
+  if (!parent || !has_computed_prompt(*parent)) return std::nullopt;
+  return cache::Fork{parent->sequence, static_cast<std::uint32_t>(live.task->prompt->size())};
+}
+
+// Nothing to wait for any more: the prompt is computed, or whoever computed it is gone.
+void Batch::let_forks_go(RequestId parent) {
+  if (num_at(Place::behind) == 0) return;
+  for (const auto& [request, live] : requests_) {
+    if (live->place == Place::behind && live->task->body->fork_of == parent) queue_again(*live);
+  }
+}
+
 void Batch::acquire(Live& live) {
   move_to(live, Place::asking);
   something_came_back_ = false;
@@ -78,20 +106,23 @@ void Batch::acquire(Live& live) {
                      .tokens = std::make_shared<const std::vector<TokenId>>(live.tokens),
                      .want = planner_.initial_blocks(static_cast<std::uint32_t>(live.tokens.size())),
                      // Whoever runs may need a block soon; admitting into those would only preempt somebody right away.
-                     .headroom = planner_.num_running()});
+                     .headroom = planner_.num_running(),
+                     .fork = fork_of(live)});
 }
 
 void Batch::acquired(Live& live, const cache::Acquired& answer) {
   move_to(live, Place::running);
   live.table = answer.blocks;
   const auto prompt_tokens = static_cast<std::uint32_t>(live.task->prompt->size());
-  live.cached_tokens = std::min(answer.num_cached_tokens, prompt_tokens);
+  const std::uint32_t num_cached = answer.num_cached_tokens + answer.num_copied_tokens;
+  live.cached_tokens = std::min(num_cached, prompt_tokens);
+  live.copy_from = answer.copy_from;
 
-  open(live, answer.num_cached_tokens);
+  open(live, num_cached);
   planner_.add({.sequence = live.sequence,
                 .rank = live.rank,
                 .known = static_cast<std::uint32_t>(live.tokens.size()),
-                .computed = answer.num_cached_tokens,
+                .computed = num_cached,
                 .num_blocks = static_cast<std::uint32_t>(answer.blocks.size()),
                 .max_known = live.max_known,
                 .alone_until = live.alone_until});
@@ -106,6 +137,7 @@ void Batch::open(const Live& live, std::uint32_t num_cached) {
   spec.num_prompt_tokens = static_cast<std::uint32_t>(live.task->prompt->size());
   spec.num_cached = num_cached;
   spec.block_table = live.table;
+  spec.copy_from = live.copy_from;
   spec.sampling = live.task->body->sampling;
   spec.sampling.max_tokens = live.max_known - spec.num_prompt_tokens;
   opens_.push_back(std::move(spec));

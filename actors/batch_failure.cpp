@@ -23,11 +23,17 @@ void Batch::step_failed(const StepFailure& failure, TimePoint now) {
   closes_.clear();
   swaps_.clear();
   opens_.clear();
+  std::vector<Live*> unsure;  // forks: nobody knows whether the copy was made, and its source may be another's by now
   for (const auto& [sequence, live] : sequences_) {
     if (live->place != Place::running) continue;
     live->new_blocks.clear();  // they are in the table
-    open(*live, planner_.computed(sequence));
+    if (live->copy_from != kNoBlock) {
+      unsure.push_back(live);
+    } else {
+      open(*live, planner_.computed(sequence));
+    }
   }
+  for (Live* live : unsure) preempt(*live);
 }
 
 void Batch::give_up(Live& live, const Failure& why, TimePoint now) {

@@ -34,7 +34,8 @@ struct Batch::Live {
   std::uint32_t seen = 0;       // of the last answer applied
   std::uint64_t last_step = 0;  // planned with it
   bool parked = false;
-  bool displaced = false;  // a Committed replaced a block, and the keeper does not know that we know
+  bool displaced = false;        // a Committed replaced a block, and the keeper does not know that we know
+  BlockId copy_from = kNoBlock;  // a fork whose first row has not been computed yet: where its last block comes from
   std::vector<BlockId> table;
   std::vector<BlockId> new_blocks;  // the end of `table` that the worker has not been told of
 };

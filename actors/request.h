@@ -29,6 +29,10 @@ struct Request {
   std::int32_t priority = 0;                          // lower is earlier
   std::string cache_scope;   // empty: the caller's uid; "public": shared by all; else a name within the uid
   std::uint64_t credit = 0;  // tokens that may be sent before the client grants more
+  // One of several answers to one prompt: a request of the same user, prompt and cache scope that was submitted before.
+  // This one waits until that one has computed the prompt, and goes on from there as its fork. If that one is gone by
+  // then, or is another prompt, this is a request like any other. 0: none.
+  RequestId fork_of = 0;
 };
 
 inline constexpr std::size_t kMaxPromptBytes = 8u << 20;

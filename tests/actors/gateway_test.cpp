@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "actors/testing.h"
+#include "engine/philox.h"
 #include "tests/actors/gateway_fixture.h"
 
 namespace troupe::actors {
@@ -63,6 +64,90 @@ TEST_CASE("gateway: an answer of ids, text, usage and seed, and the same one fro
   REQUIRE(sink->logprobs().size() == 40);
   CHECK(sink->logprobs()[5].id == got.ids[5]);
   CHECK(sink->logprobs()[5].top.size() == 2);
+}
+
+TEST_CASE("gateway: several answers from one prefill, each the one that its seed gives alone") {
+  const auto gateway = start();
+  // 2 full blocks and a part of a third.
+  const auto text_ids = gateway->model()->tokenizer()->encode(
+      "Once upon a time there was a little girl named Lily who lived near a big forest with her dog. One day they went "
+      "for a walk and found a small red ball under a tree. Lily was so happy. She wanted to play with it, but a bird "
+      "said that the ball was his. Lily asked the bird to play with her too.",
+      {});
+  REQUIRE(text_ids.size() > 65);
+  REQUIRE(text_ids.size() % kBlockSize != 0);
+  const auto num_prompt = static_cast<std::uint32_t>(text_ids.size());
+  const auto request_of = [&](std::uint64_t seed) {
+    Request request = seeded("", 40, seed);
+    request.prompt = text_ids;
+    request.sampling.ignore_eos = true;
+    return request;
+  };
+  // The first answer stops after one token, so that it is there however late the others come.
+  Request first = request_of(7);
+  first.credit = 1;
+  auto sink = std::make_shared<Recorder>();
+  const RequestId parent = gateway->submit(first, sink);
+  std::vector<std::shared_ptr<Recorder>> forks;
+  for (std::uint32_t choice = 1; choice < 4; ++choice) {
+    Request request = request_of(engine::choice_seed(7, choice));
+    request.fork_of = parent;
+    forks.push_back(std::make_shared<Recorder>());
+    gateway->submit(request, forks.back());
+  }
+  std::vector<Answered> answers(1);
+  for (const auto& fork : forks) {
+    answers.push_back(answer(fork));
+    CHECK(answers.back().end.outcome == Outcome::length);
+    CHECK(answers.back().end.usage.cached_tokens == num_prompt - 1);  // but the last token, whose logits are drawn from
+  }
+  gateway->credit(parent, kAllCredit - 1);
+  answers[0] = answer(sink);
+  CHECK(answers[0].end.usage.cached_tokens == 0);
+  CHECK(answers[1].ids != answers[2].ids);
+
+  const auto another = start();
+  for (std::uint32_t choice = 0; choice < 4; ++choice) {
+    INFO("choice " << choice);
+    auto alone = std::make_shared<Recorder>();
+    another->submit(request_of(engine::choice_seed(7, choice)), alone);
+    CHECK(answer(alone).ids == answers[choice].ids);
+  }
+}
+
+TEST_CASE("gateway: a fork of a request that is gone, or of another prompt, is a request like any other") {
+  const auto gateway = start();
+  const Answered expected = run(*gateway, greedy(kPrompt, 20));
+  auto other = std::make_shared<Recorder>();
+  Request long_one = greedy("There was a dog", 200);
+  long_one.credit = 1;
+  const RequestId running = gateway->submit(long_one, other);
+  for (const RequestId parent : {RequestId{1}, running, running + 1000}) {
+    Request request = greedy(kPrompt, 20);
+    request.fork_of = parent;
+    auto sink = std::make_shared<Recorder>();
+    gateway->submit(request, sink);
+    CHECK(answer(sink).ids == expected.ids);
+  }
+  gateway->cancel(running);
+  CHECK(answer(other).end.outcome == Outcome::cancelled);
+}
+
+TEST_CASE("gateway: greedy forks are all equal, and go on when the first is cancelled before it began") {
+  const auto gateway = start();
+  const Answered expected = run(*gateway, greedy(kPrompt, 30));
+  std::vector<std::shared_ptr<Recorder>> sinks;
+  RequestId parent = 0;
+  for (int i = 0; i < 4; ++i) {
+    Request request = greedy(kPrompt, 30);
+    request.fork_of = parent;
+    sinks.push_back(std::make_shared<Recorder>());
+    const RequestId id = gateway->submit(request, sinks.back());
+    if (i == 0) parent = id;
+  }
+  gateway->cancel(parent);
+  (void)answer(sinks[0]);
+  for (int i = 1; i < 4; ++i) CHECK(answer(sinks[static_cast<std::size_t>(i)]).ids == expected.ids);
 }
 
 TEST_CASE("gateway: a seed is drawn where none is given, and gives the same answer again") {
