@@ -212,6 +212,8 @@ Result<int> report(const config::Options& options, const LoadResult& result, con
 }  // namespace
 
 Result<int> load(const config::Parsed& parsed) {
+  if (!parsed.options.openai.empty())
+    return Error{ErrorCode::unsupported, "--openai: this version drives troupe servers only"};
   EventQueue events;  // before any other thread starts
   const auto goals = make_goals(parsed);
   if (!goals) return goals.error();

@@ -4,6 +4,7 @@
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "tests/cli/process.h"
 
@@ -46,11 +47,20 @@ TEST_CASE("a closed loop sends every request, and every answer is the one of the
   CHECK(report["troupe"]["verification"]["equal"] == 12);
   CHECK(report["troupe"]["verification"]["different"] == 0);
   CHECK(report["troupe"]["exactly_once"]["held"] == true);
-  CHECK(report["troupe"]["cached_tokens"].get<int>() > 0);
+  // A prefix has two full blocks, computed by the first request that begins with it and hit by the others.
+  std::set<int> prefixes;
+  for (const json& request : report["troupe"]["requests"]) prefixes.insert(request["prefix"].get<int>());
+  CHECK(report["troupe"]["cached_tokens"] == (12 - prefixes.size()) * 64);
   CHECK(report["max_concurrent_requests"].get<int>() <= 4);
   for (const json& length : report["output_lens"]) CHECK((length >= 4 && length <= 12));
   for (const json& length : report["input_lens"]) CHECK((length >= 78 && length <= 110));
   CHECK(read_file(page).find("<svg") != std::string::npos);
+
+  // Once more, warm: now the first ones hit as well.
+  const Loaded warmed(server, {"--clients", "4", "--num-prompts", "12", "--prompt-len", "8..40", "--output-len",
+                               "4..12", "--prefix-len", "70", "--num-prefixes", "2", "--seed", "5", "--warm"});
+  CHECK(warmed.finished.code == 0);
+  CHECK(warmed.report["troupe"]["cached_tokens"] == 12 * 64);
 
   // The same requests once more, from the trace.
   const Loaded replayed(server, {"--trace", trace, "--verify"});
@@ -151,6 +161,12 @@ TEST_CASE("without a server there is an error and no report") {
   CHECK(finished.code == 1);
   CHECK(finished.err.find("no server at") != std::string::npos);
   CHECK(read_file(folder.path("report.json")).empty());
+}
+
+TEST_CASE("a server that this version cannot drive is refused, not mistaken for another") {
+  const Finished finished = invoke({"load", "--openai", "http://127.0.0.1:8080"});
+  CHECK(finished.code == 1);
+  CHECK(finished.err.find("--openai: this version drives troupe servers only") != std::string::npos);
 }
 
 TEST_CASE("flags that contradict each other or the model are told before anything is sent") {
