@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "actors/stream_table.h"
+#include "config/printable.h"
 
 namespace troupe::actors {
 namespace {
@@ -74,8 +75,9 @@ std::optional<End> check_shape(const Request& request) {
 
 std::optional<End> check_for_model(const Request& request, const ServingLimits& limits) {
   if (!request.model.empty() && request.model != limits.model) {
-    return refusal(Outcome::unknown_model, "model",
-                   "there is no model \"" + request.model + "\" here; this server has \"" + limits.model + "\"");
+    return refusal(
+        Outcome::unknown_model, "model",
+        "there is no model \"" + printable(request.model) + "\" here; this server has \"" + limits.model + "\"");
   }
   if (auto wrong = engine::validate(request.sampling, limits.vocab_size)) {
     return refusal(Outcome::invalid_argument, wrong->field, wrong->message);

@@ -14,6 +14,9 @@
 namespace troupe::config {
 namespace {
 
+// Far above every real one; /dev/zero has no end.
+constexpr std::size_t kMaxFileBytes = 1u << 20;
+
 // A TOML scalar as the text that a flag would have; nothing for tables, arrays and dates.
 std::optional<std::string> scalar_text(const toml::node& node) {
   if (const auto* value = node.as_string()) return value->get();
@@ -98,13 +101,16 @@ Result<std::optional<ConfigFile>> read_config_file(const std::string& path) {
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored)) return std::optional<ConfigFile>();
   std::ifstream stream(path, std::ios::binary);
-  std::stringstream content;
-  // Copying nothing sets failbit, so an empty file is told from a failed read by peek().
-  if (stream && stream.peek() != std::ifstream::traits_type::eof()) content << stream.rdbuf();
+  std::string content(kMaxFileBytes + 1, '\0');
+  stream.read(content.data(), static_cast<std::streamsize>(content.size()));
+  content.resize(static_cast<std::size_t>(stream.gcount()));
   if (!stream.is_open() || stream.bad() || std::filesystem::is_directory(path, ignored))
     return Error{ErrorCode::bad_config, path + ": cannot be read: " + std::strerror(errno ? errno : EISDIR)};
 
-  const toml::parse_result parsed = toml::parse(content.str(), path);
+  if (content.size() > kMaxFileBytes)
+    return Error{ErrorCode::bad_config,
+                 path + ": has more than " + std::to_string(kMaxFileBytes) + " bytes; this is no configuration file"};
+  const toml::parse_result parsed = toml::parse(content, path);
   if (!parsed)
     return Error{ErrorCode::bad_config, path + ":" + std::to_string(parsed.error().source().begin.line) + ": " +
                                             std::string(parsed.error().description())};

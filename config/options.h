@@ -228,7 +228,8 @@ struct Parsed {
 // What `troupe NAME --help` prints: usage, options by group with default, range and variable, and examples.
 [[nodiscard]] std::string help(Command command);
 
-// What `troupe NAME --print-config` prints: a troupe.toml that reads back to the same values.
+// What `troupe NAME --print-config` prints: a troupe.toml that reads back to the same values, as far
+// as their texts are UTF-8: TOML can hold no others.
 [[nodiscard]] std::string print_config(Command command, const Parsed& parsed);
 
 }  // namespace troupe::config

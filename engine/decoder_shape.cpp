@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "config/printable.h"
 #include "engine/decoder_weights.h"
 
 namespace troupe::engine {
@@ -86,8 +87,8 @@ RopeParams read_rope(Metadata& meta, std::uint32_t head_dim) {
   if (scaling == "linear") {
     rope.position_scale = 1.0 / meta.positive("rope.scaling.factor", 1.0);
   } else if (!scaling.empty() && scaling != "none") {
-    meta.fail(ErrorCode::unsupported,
-              "rope scaling of type '" + scaling + "' is not supported; 'linear', 'none' and rope_freqs.weight are");
+    meta.fail(ErrorCode::unsupported, "rope scaling of type '" + printable(scaling) +
+                                          "' is not supported; 'linear', 'none' and rope_freqs.weight are");
   } else if (scaling.empty()) {
     rope.position_scale = 1.0 / meta.positive("rope.scale_linear", 1.0);  // its name before there were types
   }

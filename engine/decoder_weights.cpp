@@ -6,6 +6,7 @@
 #include <optional>
 #include <set>
 
+#include "config/printable.h"
 #include "engine/team.h"
 
 namespace troupe::engine {
@@ -85,7 +86,7 @@ class TensorReader {
       if (used_.contains(tensor.name) || is_redundant(tensor.name)) continue;
       const bool experts =
           tensor.name.find("_exps") != std::string::npos || tensor.name.find("gate_inp") != std::string::npos;
-      fail({ErrorCode::unsupported, file_.path() + ": tensor '" + tensor.name + "' is not part of a '" +
+      fail({ErrorCode::unsupported, file_.path() + ": tensor '" + printable(tensor.name) + "' is not part of a '" +
                                         traits_.family + "' model as it is supported here" +
                                         (experts ? " (mixtures of experts are not)" : "")});
     }
@@ -215,6 +216,13 @@ CacheSpec cache_spec_of(const ModelInfo& info, kernels::KvType type) {
 Result<DecoderWeights> load_decoder(const ModelFile& file, const DecoderTraits& traits, const ModelOptions& options) {
   auto shape = read_decoder_shape(file, traits, options);
   if (!shape) return shape.error();
+  const std::uint64_t table_bytes = RopeTable::bytes_for(shape->rope, shape->info.context);
+  if (options.memory != 0 && table_bytes > options.memory) {
+    return Error{ErrorCode::out_of_memory,
+                 file.path() + ": rotations for " + std::to_string(shape->info.context) + " tokens take " +
+                     std::to_string(table_bytes >> 20) + " MiB, and the memory budget leaves " +
+                     std::to_string(options.memory >> 20) + " MiB; use a smaller -c or a larger --memory"};
+  }
   DecoderWeights weights;
   weights.kernels = options.kernels;
   weights.info = std::move(shape->info);

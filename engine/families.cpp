@@ -1,5 +1,7 @@
 #include "engine/families.h"
 
+#include "config/printable.h"
+
 #include <array>
 #include <string>
 
@@ -25,7 +27,7 @@ Result<std::unique_ptr<Model>> load_model(const ModelFile& file, const ModelOpti
   if (!architecture) {
     return Error{ErrorCode::bad_model, file.path() + ": 'general.architecture' is missing; this is no language model"};
   }
-  return Error{ErrorCode::unsupported, file.path() + ": architecture '" + architecture->substr(0, 80) +
+  return Error{ErrorCode::unsupported, file.path() + ": architecture '" + printable(*architecture) +
                                            "' is not supported; supported are " + known};
 }
 

@@ -25,6 +25,7 @@ constexpr std::uint64_t kMaxKeyBytes = 1u << 16;
 constexpr std::uint64_t kMaxTensorNameBytes = 256;
 constexpr std::uint64_t kMaxStringBytes = 16u << 20;
 constexpr std::uint64_t kMaxArrayElements = 16u << 20;
+constexpr std::uint64_t kMaxMetadataMiB = 256;  // of all metadata, as they lie in memory once they are read
 constexpr std::uint32_t kMaxDimensions = 4;
 constexpr std::uint64_t kMaxAlignment = 1u << 20;
 constexpr std::uint64_t kDefaultAlignment = 32;
@@ -97,6 +98,13 @@ class Reader {
     return value;
   }
 
+  // Counts what is about to be kept against what all metadata may take. A sparse file costs its author nothing.
+  bool charge(std::uint64_t count, std::uint64_t bytes_each) {
+    charged_ += count * bytes_each;  // both far below 2^32
+    if (charged_ > kMaxMetadataMiB << 20) fail(format("metadata that take more than %" PRIu64 " MiB", kMaxMetadataMiB));
+    return !failed();
+  }
+
   std::string string(const char* what, std::uint64_t max_bytes) {
     const auto length = number<std::uint64_t>(what);
     if (failed()) return {};
@@ -104,7 +112,7 @@ class Reader {
       fail(format("%s is %" PRIu64 " bytes long, at most %" PRIu64 " are allowed", what, length, max_bytes));
       return {};
     }
-    if (!has(length, what)) return {};
+    if (!has(length, what) || !charge(1, length + sizeof(std::string))) return {};
     std::string text(reinterpret_cast<const char*>(bytes_.data() + offset_), length);
     offset_ += length;
     return text;
@@ -120,6 +128,7 @@ class Reader {
 
   std::span<const std::byte> bytes_;
   std::uint64_t offset_ = 0;
+  std::uint64_t charged_ = 0;
   std::string failure_;
 };
 
@@ -185,9 +194,9 @@ MetadataValue read_array(Reader& in) {
     in.fail(format("an array of %" PRIu64 " elements does not fit the %" PRIu64 " bytes left", count, in.remaining()));
     return {};
   }
+  if (type != ValueType::string && !in.charge(count, sizeof(std::int64_t))) return {};
   if (type == ValueType::string) {
-    std::vector<std::string> values;
-    values.reserve(count);
+    std::vector<std::string> values;  // which grow as they are charged for
     while (values.size() < count && !in.failed()) values.push_back(in.string("a string in an array", kMaxStringBytes));
     return values;
   }

@@ -99,6 +99,7 @@ Result<std::shared_ptr<LoadedModel>> LoadedModel::load(const std::string& path, 
   auto model = load_model(**file, {.kernels = *table,
                                    .kv_type = options.kv_type,
                                    .context = options.context,
+                                   .memory = std::max<std::uint64_t>(budget - estimate, 1),
                                    .team = options.team ? options.team : own_team.get(),
                                    .progress = options.progress});
   if (!model) return model.error();

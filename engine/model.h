@@ -86,6 +86,7 @@ struct ModelOptions {
   const kernels::KernelTable* kernels = nullptr;
   kernels::KvType kv_type = kernels::KvType::f16;
   std::uint32_t context = 0;                      // 0: the trained context
+  std::uint64_t memory = 0;                       // bytes that tables beside the weights may take; 0: any
   Team* team = nullptr;                           // packs weights in parallel
   std::function<void(double fraction)> progress;  // may be empty
 };

@@ -28,6 +28,10 @@ class RopeTable {
   const float* cos(std::uint32_t position) const { return row(position); }
   const float* sin(std::uint32_t position) const { return row(position) + rotated_ / 2; }
   std::size_t bytes() const { return values_.size() * sizeof(float); }
+  // What the table of these will take.
+  static std::uint64_t bytes_for(const RopeParams& params, std::uint32_t num_positions) {
+    return std::uint64_t{num_positions} * params.rotated * sizeof(float);
+  }
 
  private:
   const float* row(std::uint32_t position) const { return values_.data() + std::size_t{position} * rotated_; }

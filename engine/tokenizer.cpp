@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "config/printable.h"
 #include "engine/tokenizer_byte_pair.h"
 #include "engine/tokenizer_sentencepiece.h"
 
@@ -24,7 +25,7 @@ Result<std::shared_ptr<const Tokenizer>> make_tokenizer(const ModelFile& file) {
   if (model == nullptr || *model == "no_vocab") return std::shared_ptr<const Tokenizer>();
   if (*model == "llama") return SentencePieceTokenizer::create(file);
   if (*model == "gpt2") return BytePairTokenizer::create(file);
-  return Error{ErrorCode::unsupported, file.path() + ": tokenizer.ggml.model is \"" + *model +
+  return Error{ErrorCode::unsupported, file.path() + ": tokenizer.ggml.model is \"" + printable(*model) +
                                            "\", and the known ones are llama (SentencePiece type) and gpt2 "
                                            "(byte-level BPE); use a model with one of these"};
 }

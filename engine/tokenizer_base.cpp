@@ -37,11 +37,8 @@ BaseTokenizer::BaseTokenizer(const ModelFile& file, Vocabulary vocabulary, Rules
   const bool phi3 = is_phi3(file);
   for (std::uint32_t i = 0; i < vocabulary_.size(); ++i) {
     const auto id = static_cast<TokenId>(i);
-    const TokenKind kind = vocabulary_.kind(id);
-    const bool on_request = kind == TokenKind::control || kind == TokenKind::unknown;
-    if (!on_request && kind != TokenKind::user_defined) continue;
-    if (vocabulary_.text(id).empty()) continue;
-    specials_.add(vocabulary_.text(id), id, on_request);
+    if (!vocabulary_.is_special(id) || vocabulary_.text(id).empty()) continue;
+    specials_.add(vocabulary_.text(id), id, /*on_request=*/vocabulary_.kind(id) != TokenKind::user_defined);
     eats_space_[i] = phi3 && phi3_eats_space(vocabulary_.text(id));
   }
 }

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "config/printable.h"
 #include "engine/unicode.h"
 
 namespace troupe::engine {
@@ -138,7 +139,7 @@ Result<BytePairTokenizer::Merges> BytePairTokenizer::read_merges(const ModelFile
   merges.reserve(list->size());
   for (std::size_t rank = 0; rank < list->size(); ++rank) {
     const std::string& line = (*list)[rank];
-    const auto quoted = [&] { return "merge " + std::to_string(rank) + " (\"" + line.substr(0, 80) + "\")"; };
+    const auto quoted = [&] { return "merge " + std::to_string(rank) + " (\"" + printable(line) + "\")"; };
     // The first character may itself be a space in vocabularies that do not spell it.
     const std::size_t space = line.find(' ', 1);
     if (space == std::string::npos || space + 1 == line.size()) return bad(quoted() + " is not two tokens");

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "config/assert.h"
+#include "config/printable.h"
 
 namespace troupe::engine {
 namespace {
@@ -155,7 +156,7 @@ Result<TextSplitter> TextSplitter::create(const std::string& name) {
     splitter.takes_whole_words_ = entry.takes_whole_words;
     return splitter;
   }
-  return Error{ErrorCode::unsupported, "the pre-tokenizer \"" + name + "\" is not known, only these are: " +
+  return Error{ErrorCode::unsupported, "the pre-tokenizer \"" + printable(name) + "\" is not known, only these are: " +
                                            known_names() + "; use a model with one of these"};
 }
 

@@ -56,6 +56,7 @@ Result<Vocabulary> Vocabulary::load(const ModelFile& file) {
   Vocabulary vocabulary;
   if (Status status = vocabulary.read_arrays(file); !status) return status.error();
   if (Status status = vocabulary.read_special_ids(file); !status) return status.error();
+  if (Status status = vocabulary.check_lengths(file); !status) return status.error();
   return vocabulary;
 }
 
@@ -104,6 +105,27 @@ Status Vocabulary::read_arrays(const ModelFile& file) {
   return Ok{};
 }
 
+Status Vocabulary::check_lengths(const ModelFile& file) const {
+  std::size_t special_bytes = 0;
+  for (std::size_t i = 0; i < texts_.size(); ++i) {
+    const bool special = is_special(static_cast<TokenId>(i));
+    const std::size_t bytes = texts_[i].size();
+    const std::size_t limit = special ? kMaxSpecialTokenBytes : kMaxTokenBytes;
+    if (bytes > limit) {
+      return bad_vocabulary(file, "token " + std::to_string(i) + " has " + std::to_string(bytes) +
+                                      " bytes, more than the " + std::to_string(limit) + " allowed" +
+                                      (special ? " of a special one" : ""));
+    }
+    if (special) special_bytes += bytes;
+  }
+  if (special_bytes > kMaxSpecialTokensBytes) {
+    return bad_vocabulary(file, "it has special tokens of " + std::to_string(special_bytes) +
+                                    " bytes together, more than the " + std::to_string(kMaxSpecialTokensBytes) +
+                                    " allowed");
+  }
+  return Ok{};
+}
+
 Status Vocabulary::read_special_ids(const ModelFile& file) {
   // Files of the SentencePiece kind may leave out the ids that its trainer always assigns.
   if (const std::string* model = file.string("tokenizer.ggml.model"); model && *model == "llama" && size() > 2) {
@@ -139,6 +161,11 @@ std::optional<TokenId> Vocabulary::find(std::string_view text) const {
   const auto found = by_text_.find(text);
   if (found == by_text_.end()) return std::nullopt;
   return found->second;
+}
+
+bool Vocabulary::is_special(TokenId id) const {
+  const TokenKind kind = this->kind(id);
+  return kind == TokenKind::control || kind == TokenKind::unknown || kind == TokenKind::user_defined;
 }
 
 bool Vocabulary::is_text(TokenId id) const {

@@ -17,6 +17,11 @@ namespace troupe::engine {
 
 inline constexpr std::size_t kMaxVocabularySize = std::size_t{1} << 22;
 inline constexpr std::size_t kMaxVocabularyBytes = std::size_t{1} << 28;  // of all texts together
+inline constexpr std::size_t kMaxTokenBytes = 4096;                       // the longest known has 512
+// Of tokens that are looked for in every prompt: a prompt that repeats the beginning of one costs its length each time,
+// and each byte of them is a node of a trie.
+inline constexpr std::size_t kMaxSpecialTokenBytes = 1024;
+inline constexpr std::size_t kMaxSpecialTokensBytes = std::size_t{1} << 23;  // together
 
 // Checked when loaded: the arrays have one length, kinds are known, special ids are in range.
 // Immutable; any thread may read it.
@@ -37,6 +42,8 @@ class Vocabulary {
 
   // The lowest id that is spelled so.
   std::optional<TokenId> find(std::string_view text) const;
+  // Whether its text is looked for before a text is cut into words: control, unknown and user-defined tokens.
+  bool is_special(TokenId id) const;
   // Whether ordinary text may become this token. Control, unknown and byte tokens are not text, even
   // where their spelling occurs in it.
   bool is_text(TokenId id) const;
@@ -49,6 +56,7 @@ class Vocabulary {
  private:
   Vocabulary() = default;
   Status read_arrays(const ModelFile& file);
+  Status check_lengths(const ModelFile& file) const;
   Status read_special_ids(const ModelFile& file);
   std::size_t index(TokenId id) const;
 

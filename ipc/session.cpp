@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "ipc/utf8.h"
+#include "config/printable.h"
 
 namespace troupe::ipc {
 namespace {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "config/printable.h"
 #include "ipc/session.h"
 #include "ipc/unserved.h"
 #include "ipc/utf8.h"
@@ -265,7 +266,7 @@ bool Session::refuse_unknown_model(std::uint64_t stream, const std::string& mode
   streams_.erase(stream);
   refuse(stream, {.code = Outcome::unknown_model,
                   .field = "model",
-                  .message = "there is no model " + model + "; this server has " + known,
+                  .message = "there is no model " + printable(model) + "; this server has " + known,
                   .limit = {},
                   .retry_after = {}});
   return true;

@@ -44,11 +44,4 @@ std::string valid_utf8(std::string_view text) {
   return out;
 }
 
-std::string printable(std::string_view text) {
-  std::string out(text.substr(0, 64));
-  for (char& c : out)
-    if (c < 0x20 || c > 0x7e) c = '?';
-  return out;
-}
-
 }  // namespace troupe::ipc

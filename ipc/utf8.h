@@ -13,7 +13,4 @@ namespace troupe::ipc {
 // `text` with every byte that does not belong to a UTF-8 character replaced by U+FFFD. O(text.size()).
 [[nodiscard]] std::string valid_utf8(std::string_view text);
 
-// `text` fit for one line of a log: printable ASCII, everything else as '?', at most 64 bytes.
-[[nodiscard]] std::string printable(std::string_view text);
-
 }  // namespace troupe::ipc

@@ -150,6 +150,15 @@ TEST_CASE("a file that was asked for must exist and be readable") {
   CHECK(bad.error().code == ErrorCode::bad_config);
 }
 
+TEST_CASE("a file that is no configuration file by its size is not read to its end") {
+  const TempFolder folder;
+  const auto parsed = parse_with(folder.write("t.toml", std::string((1u << 20) + 1, '#')));
+  REQUIRE_FALSE(parsed);
+  CHECK(parsed.error().code == ErrorCode::bad_config);
+  CHECK(parsed.error().message.find("more than 1048576 bytes") != std::string::npos);
+  REQUIRE_FALSE(parse_with("/dev/zero"));
+}
+
 TEST_CASE("a file with a mistake is refused with its line") {
   CHECK(error_of("threads = 1\nparalel = 2\n") == "t.toml:2: unknown key paralel; did you mean parallel?");
   CHECK(error_of("max_step_tokens = 2\n").find("did you mean max-step-tokens?") != std::string::npos);

@@ -109,6 +109,15 @@ TEST_CASE("counts and lengths beyond the limits are refused before anything is a
   CHECK(has(refusal(w.bytes()), "'k'"));
 }
 
+TEST_CASE("what all metadata together may take is limited, however small each entry claims to be") {
+  GgufWriter w;
+  // Each array is within the limit of one, and takes eight times its bytes once it is read.
+  const std::string bytes(12u << 20, '\1');
+  for (int i = 0; i < 3; ++i)
+    w.add_raw("array." + std::to_string(i), 9, number(0, 4) + number(bytes.size(), 8) + bytes);
+  CHECK(has(refusal(w.bytes()), "metadata that take more than 256 MiB"));
+}
+
 TEST_CASE("values that mean nothing are refused") {
   GgufWriter w;
   w.add_raw("k", 99, "");

@@ -60,6 +60,25 @@ TEST_CASE("a family that is not there is named, with those that are") {
              "'general.architecture' is missing"));
 }
 
+TEST_CASE("what a file says of itself cannot break out of an error's line") {
+  const std::string evil = "evil\n\x1b[2J" + std::string(500, 'x');
+  const auto tame = [&](const GgufWriter& w) {
+    const Error error = refusal(w);
+    return says(error, error.code, "evil??[2Jxxx") && error.message.find('\n') == std::string::npos &&
+           error.message.size() < 300;
+  };
+  CHECK(tame(TinyLlama{.architecture = evil}.writer()));
+  GgufWriter w = TinyLlama{}.writer();
+  w.add("llama.rope.scaling.type", evil.c_str());
+  CHECK(tame(w));
+  w = TinyLlama{}.writer();
+  w.add_floats(evil.substr(0, 200), {4}, 1);
+  CHECK(tame(w));
+  w = TinyLlama{.left_out = "tokenizer.ggml.model"}.writer();
+  w.add("tokenizer.ggml.model", evil.c_str());
+  CHECK(tame(w));
+}
+
 TEST_CASE("metadata that contradict themselves or the tensors are refused") {
   const auto bad = [](const TinyLlama& llama, const std::string& part) {
     return says(refusal(llama.writer()), ErrorCode::bad_model, part);
@@ -120,6 +139,16 @@ TEST_CASE("a budget that is too small is refused with the numbers") {
   model = LoadedModel::load(path, options);
   REQUIRE_FALSE(model);
   CHECK(says(model.error(), ErrorCode::out_of_memory, "the KV cache of 1024 tokens takes 3 MiB; use -c "));
+}
+
+TEST_CASE("a context whose table of rotations does not fit is refused before the table is made") {
+  const Error error = refusal(TinyLlama{.context = 1u << 24}.writer());
+  CHECK(says(error, ErrorCode::out_of_memory, "for 16777216 tokens take 512 MiB"));
+  CHECK(says(error, ErrorCode::out_of_memory, "use a smaller -c"));
+  LoadOptions options = small_options();
+  options.context = 64;  // what the file claims does not matter then
+  const TemporaryFile file(TinyLlama{.context = 1u << 24}.writer().bytes());
+  CHECK(LoadedModel::load(file.path(), options));
 }
 
 TEST_CASE("the budget decides how many blocks there are") {

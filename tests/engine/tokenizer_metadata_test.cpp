@@ -185,6 +185,31 @@ TEST_CASE("damaged metadata are refused, each by what is wrong") {
   require_error(file, ErrorCode::bad_model, "merges is missing");
 }
 
+TEST_CASE("tokens longer than any real one are refused, special ones sooner") {
+  const auto with_last = [](std::size_t length, std::int64_t type) {
+    auto file = byte_pair_file({"a b"});
+    std::get<std::vector<std::string>>(file["tokenizer.ggml.tokens"]).push_back(std::string(length, '<'));
+    std::get<std::vector<std::int64_t>>(file["tokenizer.ggml.token_type"]).push_back(type);
+    return file;
+  };
+  require_error(with_last(4097, 1), ErrorCode::bad_model, "has 4097 bytes, more than the 4096 allowed");
+  require_error(with_last(1025, 3), ErrorCode::bad_model, "has 1025 bytes, more than the 1024 allowed of a special");
+  require_error(with_last(1025, 4), ErrorCode::bad_model, "has 1025 bytes, more than the 1024 allowed of a special");
+  REQUIRE(make(with_last(4096, 1)));
+  REQUIRE(make(with_last(1024, 3)));
+}
+
+TEST_CASE("special tokens may not take more than their trie is allowed") {
+  auto file = byte_pair_file({"a b"});
+  auto& tokens = std::get<std::vector<std::string>>(file["tokenizer.ggml.tokens"]);
+  auto& types = std::get<std::vector<std::int64_t>>(file["tokenizer.ggml.token_type"]);
+  for (int i = 0; i < 8200; ++i) {
+    tokens.push_back(std::to_string(i) + std::string(1024 - std::to_string(i).size(), 'x'));
+    types.push_back(3);
+  }
+  require_error(file, ErrorCode::bad_model, "special tokens of 8396807 bytes together, more than the 8388608 allowed");
+}
+
 TEST_CASE("randomly damaged metadata: an error, or a tokenizer that works") {
   std::mt19937 random(99);
   const auto below = [&](std::size_t n) { return n == 0 ? 0 : random() % n; };

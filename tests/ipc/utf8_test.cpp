@@ -5,6 +5,8 @@
 
 #include <catch2/catch.hpp>
 
+#include "config/printable.h"
+
 namespace troupe::ipc {
 namespace {
 
