@@ -25,6 +25,17 @@ if(TROUPE_SANITIZE)
   add_link_options(-fsanitize=${TROUPE_SANITIZE})
 endif()
 
+# Coverage for the fuzzers of tests/fuzz, clang only: in the libraries, so that every program of the build can use
+# them and there is one build for tests and fuzzers. Kernels are left out: nothing hostile decides there, and each
+# edge of an inner loop would cost a counter.
+set(TROUPE_FUZZ_OPTIONS)
+if(TROUPE_FUZZ)
+  if(NOT CMAKE_CXX_COMPILER_ID MATCHES Clang)
+    message(FATAL_ERROR "TROUPE_FUZZ needs clang: cmake --preset asan")
+  endif()
+  set(TROUPE_FUZZ_OPTIONS -fsanitize=fuzzer-no-link)
+endif()
+
 find_package(Threads REQUIRED)
 
 # troupe_library(name SOURCES a.cpp ... LIBS x y): a static library whose headers are included from the
@@ -34,6 +45,9 @@ function(troupe_library name)
   add_library(${name} STATIC ${ARG_SOURCES})
   target_include_directories(${name} PUBLIC ${CMAKE_SOURCE_DIR})
   target_link_libraries(${name} PUBLIC ${ARG_LIBS})
+  if(NOT name STREQUAL "troupe_kernels")
+    target_compile_options(${name} PRIVATE ${TROUPE_FUZZ_OPTIONS})
+  endif()
 endfunction()
 
 # troupe_isa_source(file flags...): the instruction set of one kernel file, whatever the build type.

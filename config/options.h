@@ -228,8 +228,7 @@ struct Parsed {
 // What `troupe NAME --help` prints: usage, options by group with default, range and variable, and examples.
 [[nodiscard]] std::string help(Command command);
 
-// What `troupe NAME --print-config` prints: a troupe.toml that reads back to the same values, as far
-// as their texts are UTF-8: TOML can hold no others.
+// What `troupe NAME --print-config` prints: a troupe.toml that reads back to the same values (of UTF-8 texts).
 [[nodiscard]] std::string print_config(Command command, const Parsed& parsed);
 
 }  // namespace troupe::config

@@ -1,0 +1,52 @@
+#include "tests/fuzz/gguf_run.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "config/assert.h"
+#include "engine/eval.h"
+#include "tests/fuzz/fuzz_target.h"
+
+namespace troupe::fuzz {
+
+GgufRun::GgufRun(std::uint64_t max_memory) {
+  options_.kernels = "scalar";
+  options_.memory = max_memory;
+  options_.max_sequences = 1;
+  options_.team = &team_;
+}
+
+bool GgufRun::run(std::string_view bytes) {
+  file_.write(bytes);
+  const auto model = engine::LoadedModel::load(file_.path(), options_);
+  // A loaded model does not read its file: if it did, this would be the end of the process.
+  file_.write("");
+  if (model) {
+    step(**model);
+    return true;
+  }
+  error_ = model.error();
+  check_message(error_.message);
+  return false;
+}
+
+void GgufRun::step(const engine::LoadedModel& model) {
+  const engine::ModelInfo& info = model.info();
+  std::vector<TokenId> tokens = {0, static_cast<TokenId>(info.vocab_size - 1), 0};
+  tokens.resize(std::min<std::size_t>(tokens.size(), info.context));
+  auto logits = engine::evaluate(model, team_, tokens);
+  TROUPE_ASSERT(logits);
+  TROUPE_ASSERT(logits->size() == tokens.size() * info.vocab_size);
+  engine::Sampler sampler(model.kernels(), {}, model.end_ids());
+  const std::span<float> last = std::span(*logits).last(info.vocab_size);
+  const engine::SampledToken token = sampler.sample(last, tokens.size());
+  TROUPE_ASSERT(token.id >= 0 && static_cast<std::uint32_t>(token.id) < info.vocab_size);
+  if (!model.tokenizer()) return;
+  for (const TokenId id :
+       model.tokenizer()->encode("Once upon <s>a\n time, \xE4\xB8\xAD 42", {.parse_special = true})) {
+    TROUPE_ASSERT(id >= 0 && static_cast<std::uint32_t>(id) < info.vocab_size);
+    (void)model.tokenizer()->piece(id);
+  }
+}
+
+}  // namespace troupe::fuzz

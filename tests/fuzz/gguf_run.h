@@ -1,0 +1,32 @@
+// One model file through everything that reads it: parser, tokenizer, family loader, one step, one sample.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "engine/engine.h"
+#include "tests/engine/gguf_writer.h"
+
+namespace troupe::fuzz {
+
+class GgufRun {
+ public:
+  // max_memory: the budget of each load, in bytes.
+  explicit GgufRun(std::uint64_t max_memory = 64u << 20);
+
+  // Whether the file is a model. Asserts that one that is not has an error with a message, and that one that is runs a
+  // step and gives each logit and a token of its vocabulary.
+  bool run(std::string_view bytes);
+  // Of the last run that was none: what was said.
+  const Error& error() const { return error_; }
+
+ private:
+  void step(const engine::LoadedModel& model);
+
+  engine::Team team_{1};
+  engine::LoadOptions options_;
+  test::TemporaryFile file_{""};
+  Error error_{ErrorCode::bad_model, ""};
+};
+
+}  // namespace troupe::fuzz

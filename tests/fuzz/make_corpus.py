@@ -1,0 +1,216 @@
+#!/usr/bin/env python3
+"""Writes the seed corpora of the fuzz targets: tests/fuzz/corpus/TARGET/NAME, the same bytes every time.
+
+    tests/fuzz/make_corpus.py
+"""
+import pathlib
+import random
+import struct
+
+CORPUS = pathlib.Path(__file__).parent / "corpus"
+
+
+def write(target, name, data):
+    folder = CORPUS / target
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_bytes(data)
+
+
+# Protobuf, by hand: a field is its number and wire type, then a varint, fixed bytes, or a length and bytes.
+def varint(value):
+    out = b""
+    value &= (1 << 64) - 1
+    while value > 127:
+        out += bytes([value & 127 | 128])
+        value >>= 7
+    return out + bytes([value])
+
+
+def field(number, value):
+    if isinstance(value, str):
+        value = value.encode()
+    if isinstance(value, bytes):
+        return varint(number << 3 | 2) + varint(len(value)) + value
+    if isinstance(value, float):
+        return varint(number << 3 | 5) + struct.pack("<f", value)
+    return varint(number << 3) + varint(value)
+
+
+def message(*fields):
+    return b"".join(field(number, value) for number, value in fields)
+
+
+def framed(body):
+    return struct.pack("<I", len(body)) + body
+
+
+def zigzag(value):
+    return value << 1 ^ value >> 63
+
+
+SAMPLING = message((1, 0.0), (2, zigzag(40)), (3, 0.9), (4, 0.05), (5, 1.1), (6, 0.2), (7, 0.3), (8, zigzag(-1)), (9, 7),
+                   (10, 12), (11, 1), (12, message((1, 9), (2, -3.0))), (13, varint(5)))
+GENERATE = message((1, 1), (2, "tales"), (3, "Once upon a time"), (6, 1), (7, SAMPLING), (8, "\n"), (9, 1000),
+                   (10, zigzag(3)), (11, 64), (12, "public"), (13, 1), (14, 0), (15, 4))
+FRAMES = {
+    "hello": message((1, message((1, 1), (2, "client 1.0")))),
+    "generate": message((2, GENERATE)),
+    "ids": message((2, message((1, 2), (4, field(1, b"\x01\x05\x80\x02")), (11, 0)))),
+    "cancel": message((3, message((1, 1)))),
+    "credit": message((4, message((1, 1), (2, 100)))),
+    "tokenize": message((5, message((1, 3), (3, "Once <s> upon"), (4, 1), (5, 1)))),
+    "detokenize": message((6, message((1, 4), (3, b"\x01\x02\x80\x03")))),
+    "models": message((7, message((1, 5)))),
+    "status": message((8, message((1, 6)))),
+    "health": message((9, message((1, 7)))),
+    "unserved": message((10, message((1, 8), (3, "embed me")))),
+    "unknown": message((99, message((1, 9)))),
+}
+
+
+def frame_corpus():
+    for name, body in FRAMES.items():
+        write("frame", "body-" + name, b"\x03" + body)
+    talk = b"".join(framed(FRAMES[name]) for name in FRAMES)
+    write("frame", "conversation", b"\x00" + talk)
+    write("frame", "conversation-in-pieces", b"\x1c" + talk)
+    write("frame", "half", b"\x01" + talk[60:-7])
+    write("frame", "http", b"\x00GET / HTTP/1.1\r\n\r\n")
+
+
+def server_frame_corpus():
+    tokens = message((2, message((1, 1), (4, b"\x05\x06"), (5, "ab"), (6, message((1, -0.5), (2, b"\x07\x08"))))))
+    answers = {
+        "tokens": tokens,
+        "done": message((3, message((1, 1), (3, 1), (5, message((1, 3), (3, 2))), (7, 42)))),
+        "refused": message((4, message((1, 1), (2, 106), (3, "full"), (4, "max"), (5, 3), (6, 1000)))),
+        "closing": message((4, message((2, 106), (3, "go away"), (7, 1)))),
+        "failed": message((5, message((1, 2), (2, 200), (3, "lost")))),
+        "draining": message((11, message((1, "bye")))),
+    }
+    for name, body in answers.items():
+        write("server_frame", name, b"\x00" + framed(body))
+    write("server_frame", "both-streams", b"\x00" + framed(tokens) + framed(answers["failed"]) + framed(answers["done"]))
+    welcome = message((1, message((1, 1), (2, "troupe"), (4, message((1, 4 << 20), (2, 64))), (5, message((2, 2))))))
+    write("server_frame", "welcome", b"\x01" + framed(welcome))
+
+
+# GGUF: the smallest models that load.
+def text(value):
+    data = value if isinstance(value, bytes) else value.encode()
+    return struct.pack("<Q", len(data)) + data
+
+
+class Gguf:
+    def __init__(self):
+        self.metadata, self.directory, self.data, self.num_metadata, self.num_tensors = b"", b"", b"", 0, 0
+
+    def raw(self, key, kind, payload):
+        self.metadata += text(key) + struct.pack("<I", kind) + payload
+        self.num_metadata += 1
+
+    def add(self, key, value):
+        if isinstance(value, bool):
+            self.raw(key, 7, bytes([value]))
+        elif isinstance(value, int):
+            self.raw(key, 4, struct.pack("<I", value))
+        elif isinstance(value, float):
+            self.raw(key, 6, struct.pack("<f", value))
+        elif isinstance(value, str):
+            self.raw(key, 8, text(value))
+        else:
+            kind, pack = {str: (8, text), int: (5, lambda v: struct.pack("<i", v)),
+                          float: (6, lambda v: struct.pack("<f", v))}[type(value[0])]
+            self.raw(key, 9, struct.pack("<IQ", kind, len(value)) + b"".join(map(pack, value)))
+
+    def tensor(self, name, shape, numbers):
+        count = 1
+        for extent in shape:
+            count *= extent
+        self.directory += text(name) + struct.pack("<I", len(shape)) + struct.pack("<%dQ" % len(shape), *shape)
+        self.directory += struct.pack("<IQ", 0, len(self.data))
+        self.data += b"".join(struct.pack("<f", numbers.randrange(-1000, 1001) / 4000) for _ in range(count))
+        self.data += bytes(-len(self.data) % 32)
+        self.num_tensors += 1
+
+    def bytes(self):
+        head = b"GGUF" + struct.pack("<IQQ", 3, self.num_tensors, self.num_metadata) + self.metadata + self.directory
+        return head + bytes(-len(head) % 32) + self.data
+
+
+def model(family, vocab_size, tokenizer):
+    numbers = random.Random(1)
+    gguf = Gguf()
+    gguf.add("general.architecture", family)
+    for key, value in (("block_count", 1), ("context_length", 16), ("embedding_length", 4), ("feed_forward_length", 4),
+                       ("attention.head_count", 2), ("attention.head_count_kv", 1),
+                       ("attention.layer_norm_rms_epsilon", 1e-5), ("rope.freq_base", 10000.0)):
+        gguf.add(family + "." + key, value)
+    for key, value in tokenizer.items():
+        gguf.add("tokenizer.ggml." + key, value)
+    subs = [("attn_sub_norm", [4]), ("ffn_sub_norm", [4])] if family == "bitnet" else []
+    gguf.tensor("token_embd.weight", [4, vocab_size], numbers)
+    for name, shape in [("attn_norm", [4]), ("attn_q", [4, 4]), ("attn_k", [4, 2]), ("attn_v", [4, 2]),
+                        ("attn_output", [4, 4]), ("ffn_norm", [4]), ("ffn_gate", [4, 4]), ("ffn_up", [4, 4]),
+                        ("ffn_down", [4, 4])] + subs:
+        gguf.tensor("blk.0." + name + ".weight", shape, numbers)
+    gguf.tensor("output_norm.weight", [4], numbers)
+    return gguf.bytes()
+
+
+def gguf_corpus():
+    write("gguf", "llama-no-vocabulary", model("llama", 8, {"model": "no_vocab"}))
+    write("gguf", "bitnet-no-vocabulary", model("bitnet", 8, {"model": "no_vocab"}))
+    pieces = ["<unk>", "<s>", "</s>", "<0x0A>", "\u2581", "a", "n", "\u2581a", "an"]
+    write("gguf", "llama-sentencepiece", model("llama", len(pieces), {
+        "model": "llama", "tokens": pieces, "token_type": [2, 3, 3, 6, 1, 1, 1, 1, 1],
+        "scores": [0.0, 0.0, 0.0, 0.0, -1.0, -2.0, -3.0, -1.5, -2.5], "bos_token_id": 1, "eos_token_id": 2,
+        "add_bos_token": True, "add_space_prefix": True}))
+    words = ["a", "n", "\u0120", "an", "\u0120an", "<|end|>"]
+    write("gguf", "llama-byte-pairs", model("llama", len(words), {
+        "model": "gpt2", "pre": "llama-bpe", "tokens": words, "token_type": [1, 1, 1, 1, 1, 3],
+        "merges": ["a n", "\u0120 an"], "eos_token_id": 5}))
+
+
+def sampler_corpus():
+    write("sampler", "neutral", struct.pack("<fiffff", 1.0, 0, 1.0, 0.0, 1.0, 0.0) + struct.pack("<fhQbB", 0.0, 64, 7, -1, 0)
+          + b"\0\0" + struct.pack("<6f", 1, 2, 3, 4, 5, 6))
+    full = struct.pack("<fiffff", 0.8, 40, 0.95, 0.05, 1.1, 0.2) + struct.pack("<fhQbB", 0.3, -1, 1 << 63, 4, 1)
+    full += b"\x02" + struct.pack("<hfhf", 9, -3.0, 10, float("-inf")) + b"\x01" + struct.pack("<h", 5)
+    write("sampler", "everything", full + struct.pack("<8f", float("nan"), float("inf"), float("-inf"), 0, 1, 2, 3, 4))
+    greedy = struct.pack("<fiffff", 0.0, 0, 1.0, 0.0, 1.0, 0.0) + struct.pack("<fhQbB", 0.0, 0, 0, 20, 0) + b"\0\0"
+    write("sampler", "greedy", greedy)
+
+
+def tokenizer_corpus():
+    texts = {
+        "story": "Once upon a time, there was a little girl's cat. It's 12345 years old!\n\n  The END  ",
+        "scripts": "caf\u00e9 \u4e2d\u6587 \u0421\u043b\u043e\u0432\u043e \u0645\u0631\u062d\u0628\u0627 \U0001f642\u200d "
+                   "\u00a0\u180e\u3000\u0301",
+        "special": "<s>a</s><|end|> <|end|><0x0A><unk>",
+        "code": "if (a<=b) { return x[0]+=1; }\t// \r\n\r\n\t\tdone",
+        "runs": "aaaaaaaaaaaaaaaa                7777777777777777''''\n\n\n\n" + "\u2581" * 4,
+    }
+    for number, (name, value) in enumerate(texts.items()):
+        write("tokenizer", name, bytes([number * 2 % 11, number % 4]) + value.encode())
+    write("tokenizer", "no-utf8", b"\x01\x01a\xff\xc0\xaf\xed\xa0\x80\xe4\xb8 \x80b\0c")
+    write("tokenizer", "no-utf8-pieces", b"\x00\x00a\xff\xc0\xaf\xed\xa0\x80\xe4\xb8 \x80b\0c")
+
+
+def config_corpus():
+    write("config", "serve-flags", b"\x00-m\nmodel.gguf\n--ctx-size=4096\n-t\n4\n--allow-uid\n1000,1001\n\n\n")
+    write("config", "serve-file", b"\x00\n\nctx-size = 1024\nmemory = \"4GiB\"\nallow-uid = [1, 2]\n"
+                                  b"drain-timeout = \"30s\"\nlog-level = \"debug\" # why not\n")
+    write("config", "run-all", b"\x01--temp\n0.7\n-n\n12\n--stop\nend\n--logit-bias\n5-1\nOnce upon\n--\n-x\n\n"
+                               b"TROUPE_SEED=-1\nTROUPE_TOP_K=3\nTROUPE_TYPO=1\n\nmin-p = 0.1\nstop = [\"a\", \"b\"]\n")
+    write("config", "bench", b"\x02-p\n1,2,3\n-n\n4\n-b\n1,8\n\nTROUPE_THREADS=2\n\nrepetitions = 3\n")
+    write("config", "unknown", b"\x00--ctx-sise\n3\n\n\n[table]\nmemory = 12\n")
+
+
+if __name__ == "__main__":
+    frame_corpus()
+    server_frame_corpus()
+    gguf_corpus()
+    sampler_corpus()
+    tokenizer_corpus()
+    config_corpus()

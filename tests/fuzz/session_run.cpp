@@ -1,0 +1,266 @@
+#include "tests/fuzz/session_run.h"
+
+#include <google/protobuf/stubs/logging.h>
+#include <google/protobuf/util/message_differencer.h>
+#include <spdlog/spdlog.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "config/assert.h"
+#include "ipc/unserved.h"
+#include "ipc/utf8.h"
+#include "tests/fuzz/fuzz_target.h"
+
+namespace troupe::fuzz {
+namespace {
+
+using google::protobuf::util::MessageDifferencer;
+using scheduler::Outcome;
+
+constexpr std::uint32_t kUid = 4711;  // a guest: not the one that runs this, and not root
+constexpr std::uint32_t kTokensPerAnswer = 3;
+
+std::shared_ptr<const engine::LoadedModel> load_embedded() {
+  engine::LoadOptions options;
+  options.kernels = "scalar";
+  options.num_blocks = 64;
+  const auto model = engine::LoadedModel::load(TROUPE_MODELS "/tales-5m-tq2_0.gguf", options);
+  TROUPE_ASSERT(model);
+  return *model;
+}
+
+void check_refusal(Outcome code, const std::string& field, const std::string& message) {
+  check_message(message);
+  TROUPE_ASSERT(code != Outcome::invalid_argument || !field.empty());
+}
+
+void check_answer(const v1::ServerFrame& frame) {
+  TROUPE_ASSERT(frame.body_case() != v1::ServerFrame::BODY_NOT_SET);
+  if (frame.has_refused()) {
+    const auto code = scheduler::outcome_from_number(static_cast<std::uint32_t>(frame.refused().code()));
+    TROUPE_ASSERT(code && scheduler::info(*code).kind == scheduler::OutcomeKind::refused);
+    check_refusal(*code, frame.refused().field(), frame.refused().message());
+  }
+  if (frame.has_failed()) check_message(frame.failed().message());
+  TROUPE_ASSERT(!ipc::find_unserved(frame));
+}
+
+}  // namespace
+
+JudgingGateway::JudgingGateway() {
+  static const auto embedded = load_embedded();
+  model_ = embedded;
+  limits_ = {.model = "tales",
+             .vocab_size = model_->info().vocab_size,
+             .has_vocabulary = true,
+             .capacity = {.context = model_->info().context, .num_blocks = model_->arena()->num_blocks()}};
+}
+
+JudgingGateway::~JudgingGateway() { TROUPE_ASSERT(live_.empty()); }
+
+std::optional<actors::End> JudgingGateway::judge(const actors::Request& request) const {
+  if (auto wrong = actors::check_shape(request)) return wrong;
+  if (auto wrong = actors::check_for_model(request, limits_)) return wrong;
+  const auto* text = std::get_if<std::string>(&request.prompt);
+  const std::size_t num_tokens =
+      text ? model_->tokenizer()
+                 ->encode(*text, {.add_special = request.add_special, .parse_special = request.parse_special})
+                 .size()
+           : std::get<std::vector<TokenId>>(request.prompt).size();
+  return actors::check_length(request, num_tokens, limits_);
+}
+
+actors::RequestId JudgingGateway::submit(actors::Request request, std::shared_ptr<actors::StreamSink> sink) {
+  TROUPE_ASSERT(request.uid == kUid);
+  const actors::RequestId id = next_++;
+  if (auto wrong = judge(request)) {
+    sink->end(*std::move(wrong));
+    return id;
+  }
+  ++num_accepted_;
+  live_[id] = {.sink = std::move(sink),
+               .credit = request.credit,
+               .wanted = std::min(kTokensPerAnswer, request.sampling.max_tokens)};
+  advance(id);
+  return id;
+}
+
+void JudgingGateway::advance(actors::RequestId id) {
+  const auto found = live_.find(id);
+  if (found == live_.end()) return;
+  Live& live = found->second;
+  for (; live.credit > 0 && live.sent < live.wanted; --live.credit) {
+    actors::TokenRun run;
+    run.first_index = live.sent++;
+    run.ids = {static_cast<TokenId>(run.first_index)};
+    run.text = "a";
+    live.sink->tokens(std::move(run));
+  }
+  if (live.sent < live.wanted) return;
+  const auto sink = std::move(live.sink);
+  live_.erase(found);
+  actors::End end;
+  end.outcome = Outcome::length;
+  sink->end(std::move(end));
+}
+
+void JudgingGateway::cancel(actors::RequestId id) {
+  const auto found = live_.find(id);
+  if (found == live_.end()) return;
+  const auto sink = std::move(found->second.sink);
+  live_.erase(found);
+  actors::End end;
+  end.outcome = Outcome::cancelled;
+  sink->end(std::move(end));
+}
+
+void JudgingGateway::credit(actors::RequestId id, std::uint64_t tokens) {
+  const auto found = live_.find(id);
+  if (found == live_.end()) return;
+  TROUPE_ASSERT(tokens <= (1ull << 33) && found->second.credit <= (1ull << 33));  // sums stay far from overflowing
+  found->second.credit += tokens;
+  advance(id);
+}
+
+void JudgingGateway::status(std::function<void(actors::StatusSnapshot)> done) {
+  actors::StatusSnapshot snapshot;
+  snapshot.readiness = actors::Readiness::ready;
+  snapshot.model = limits_.model;
+  done(std::move(snapshot));
+}
+
+std::vector<actors::ModelDescription> JudgingGateway::models() const {
+  actors::ModelDescription description;
+  description.name = limits_.model;
+  description.info = model_->info();
+  return {description};
+}
+
+void JudgingGateway::tokenize(std::string text, engine::EncodeOptions options,
+                              std::function<void(Result<std::vector<TokenId>>)> done) {
+  done(model_->tokenizer()->encode(text, options));
+}
+
+void JudgingGateway::detokenize(std::vector<TokenId> ids, std::function<void(Result<std::string>)> done) {
+  done(model_->tokenizer()->decode(ids));
+}
+
+SessionRun::SessionRun() : gateway_(std::make_unique<JudgingGateway>()) {
+  spdlog::set_level(spdlog::level::off);
+  google::protobuf::SetLogHandler(nullptr);
+  ipc::ServerOptions options;
+  options.max_frame_bytes = 1u << 20;
+  options.max_streams = 8;
+  hub_ = std::make_unique<ipc::Hub>(options);
+  hub_->gateway = gateway_.get();
+}
+
+SessionRun::~SessionRun() {
+  hang_up();
+  hub_->stop_ticking();
+  settle();
+}
+
+void SessionRun::connect() {
+  hang_up();
+  int ends[2];
+  TROUPE_ASSERT(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) == 0);
+  client_ = ends[0];
+  server_closed_ = false;
+  decoder_ = ipc::FrameDecoder(ipc::kMaxFrameBytesCeiling);
+  ipc::Socket socket(hub_->io, asio::local::stream_protocol(), ends[1]);
+  const auto session = std::make_shared<ipc::Session>(*hub_, std::move(socket), ipc::Peer{.uid = kUid});
+  hub_->remember(session);
+  session->start();
+  settle();
+}
+
+void SessionRun::send(std::string_view bytes) {
+  while (!bytes.empty() && is_open()) {
+    const ssize_t sent = ::send(client_, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent > 0) bytes.remove_prefix(static_cast<std::size_t>(sent));
+    settle();
+    if (sent < 0 && errno != EAGAIN) break;  // the server has closed, and has said why
+  }
+}
+
+void SessionRun::hang_up() {
+  if (client_ < 0) return;
+  ::close(std::exchange(client_, -1));
+  settle();
+  TROUPE_ASSERT(hub_->sessions.empty());
+  TROUPE_ASSERT(gateway_->num_live() == 0);
+}
+
+void SessionRun::settle() {
+  for (bool busy = true; busy;) {
+    hub_->io.restart();
+    busy = hub_->io.poll() > 0;
+    busy |= read_some();
+  }
+}
+
+bool SessionRun::read_some() {
+  if (!is_open()) return false;
+  char bytes[16384];
+  const ssize_t size = ::recv(client_, bytes, sizeof bytes, MSG_DONTWAIT);
+  if (size < 0 && errno == EAGAIN) return false;
+  if (size <= 0) {
+    server_closed_ = true;
+    TROUPE_ASSERT(!decoder_.mid_frame());  // its last words are whole
+    return true;
+  }
+  decoder_.append({bytes, static_cast<std::size_t>(size)});
+  for (;;) {
+    const auto body = decoder_.next();
+    TROUPE_ASSERT(body);
+    if (!*body) return true;
+    TROUPE_ASSERT((*body)->size() <= hub_->options.max_frame_bytes);
+    v1::ServerFrame frame;
+    TROUPE_ASSERT(frame.ParseFromArray((*body)->data(), static_cast<int>((*body)->size())));
+    check_answer(frame);
+    answers_.push_back(std::move(frame));
+  }
+}
+
+std::string framed(std::string_view body) {
+  std::string bytes;
+  ipc::append_frame_header(bytes, static_cast<std::uint32_t>(body.size()));
+  return bytes.append(body);
+}
+
+std::string frame_bytes(const google::protobuf::MessageLite& message) { return framed(message.SerializeAsString()); }
+
+v1::ClientFrame hello() {
+  v1::ClientFrame frame;
+  frame.mutable_hello()->set_protocol(1);
+  frame.mutable_hello()->set_client("fuzz");
+  return frame;
+}
+
+void check_body(std::string_view body) {
+  v1::ClientFrame frame, again;
+  if (!frame.ParseFromArray(body.data(), static_cast<int>(body.size()))) return;
+  const std::string written = frame.SerializeAsString();
+  TROUPE_ASSERT(again.ParseFromString(written));
+  // Byte by byte, because a number that is none (NaN) is not equal to itself.
+  TROUPE_ASSERT(again.SerializeAsString() == written);
+  const auto unserved = ipc::find_unserved(frame);
+  TROUPE_ASSERT(unserved.has_value() == ipc::find_unserved(again).has_value());
+  if (unserved) check_message(unserved->message);
+  if (!frame.has_generate()) return;
+  if (const auto refusal = ipc::check_counts(frame.generate()))
+    return check_refusal(refusal->code, refusal->field, refusal->message);
+  const auto first = ipc::to_request(*frame.mutable_generate(), kUid);
+  const auto second = ipc::to_request(*again.mutable_generate(), kUid);
+  TROUPE_ASSERT(first.index() == second.index());
+  if (const auto* refusal = std::get_if<ipc::Refusal>(&first))
+    check_refusal(refusal->code, refusal->field, refusal->message);
+  else
+    TROUPE_ASSERT(std::get<actors::Request>(first).prompt == std::get<actors::Request>(second).prompt);
+}
+
+}  // namespace troupe::fuzz

@@ -1,0 +1,99 @@
+// Connections to the real ipc::Session over real sockets, all on the caller's thread: what a client sends is handled
+// before send() returns, in the same order every time.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "actors/request_check.h"
+#include "ipc/session.h"
+
+namespace troupe::fuzz {
+
+// Judges requests as the actors do, on the embedded model's vocabulary, and answers at once: each token of a stream is
+// the next id, three of them, as far as credit goes. Asserts that every request gets one end.
+class JudgingGateway final : public actors::Gateway {
+ public:
+  JudgingGateway();
+  ~JudgingGateway() override;  // asserts that nothing is left
+
+  actors::RequestId submit(actors::Request request, std::shared_ptr<actors::StreamSink> sink) override;
+  void cancel(actors::RequestId id) override;
+  void credit(actors::RequestId id, std::uint64_t tokens) override;
+  actors::Readiness readiness() const override { return actors::Readiness::ready; }
+  double load_fraction() const override { return 1; }
+  void status(std::function<void(actors::StatusSnapshot)> done) override;
+  std::shared_ptr<const engine::LoadedModel> model() const override { return model_; }
+  std::vector<actors::ModelDescription> models() const override;
+  void tokenize(std::string text, engine::EncodeOptions options,
+                std::function<void(Result<std::vector<TokenId>>)> done) override;
+  void detokenize(std::vector<TokenId> ids, std::function<void(Result<std::string>)> done) override;
+  void drain(std::function<void()> done) override { done(); }
+  void on_loaded(std::function<void(Status)> done) override { done(Ok{}); }
+
+  // Requests that were taken, and those of them that have not ended.
+  std::uint64_t num_accepted() const { return num_accepted_; }
+  std::size_t num_live() const { return live_.size(); }
+
+ private:
+  struct Live {
+    std::shared_ptr<actors::StreamSink> sink;
+    std::uint64_t credit = 0;
+    std::uint64_t sent = 0;
+    std::uint32_t wanted = 0;
+  };
+  void advance(actors::RequestId id);
+  std::optional<actors::End> judge(const actors::Request& request) const;
+
+  std::shared_ptr<const engine::LoadedModel> model_;
+  actors::ServingLimits limits_;
+  std::map<actors::RequestId, Live> live_;
+  actors::RequestId next_ = 1;
+  std::uint64_t num_accepted_ = 0;
+};
+
+class SessionRun {
+ public:
+  SessionRun();
+  ~SessionRun();
+
+  // One client. Ends with hang_up(), or when the server closes.
+  void connect();
+  // Everything that the server answers to these bytes is in answers() afterwards. Asserts that each frame is one of
+  // ours, within the limit, and that refusals and failures say something.
+  void send(std::string_view bytes);
+  // Closes the client's end; asserts that the server forgets the connection and its requests.
+  void hang_up();
+  bool is_open() const { return client_ >= 0 && !server_closed_; }
+
+  std::vector<v1::ServerFrame> take_answers() { return std::exchange(answers_, {}); }
+  const JudgingGateway& gateway() const { return *gateway_; }
+  const ipc::ServerOptions& options() const { return hub_->options; }
+
+ private:
+  // Lets the server work and reads what it says, until neither has anything left to do.
+  void settle();
+  bool read_some();
+
+  std::unique_ptr<JudgingGateway> gateway_;
+  std::unique_ptr<ipc::Hub> hub_;
+  int client_ = -1;
+  bool server_closed_ = false;
+  ipc::FrameDecoder decoder_{ipc::kMaxFrameBytesCeiling};
+  std::vector<v1::ServerFrame> answers_;
+};
+
+// A frame as it stands on the socket.
+std::string frame_bytes(const google::protobuf::MessageLite& message);
+std::string framed(std::string_view body);
+v1::ClientFrame hello();
+
+// What must hold for a frame's body without any connection: one that parses reads back from what it is written as, and
+// is judged the same both times.
+void check_body(std::string_view body);
+
+}  // namespace troupe::fuzz
