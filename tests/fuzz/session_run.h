@@ -26,6 +26,7 @@ class JudgingGateway final : public actors::Gateway {
   void credit(actors::RequestId id, std::uint64_t tokens) override;
   actors::Readiness readiness() const override { return actors::Readiness::ready; }
   double load_fraction() const override { return 1; }
+  bool is_making_progress() const override { return true; }
   void status(std::function<void(actors::StatusSnapshot)> done) override;
   std::shared_ptr<const engine::LoadedModel> model() const override { return model_; }
   std::vector<actors::ModelDescription> models() const override;
