@@ -9,6 +9,8 @@
 namespace troupe::scheduler {
 namespace {
 
+constexpr const char* kLimit = "max_requests_per_user";  // what the configuration calls Quota's
+
 std::string number(std::uint64_t n) { return std::to_string(n); }
 
 Refusal invalid(std::string field, std::string message) {
@@ -51,10 +53,10 @@ std::optional<Refusal> Quota::take(std::uint32_t uid) {
   if (found != held_.end() && found->second >= max_requests_)
     return Refusal{Outcome::quota,
                    "user " + number(uid) + " has " + number(found->second) + " requests here, and may have " +
-                       number(max_requests_) + "; wait until one has ended",
-                   "", max_requests_};
+                       number(max_requests_) + " (" + kLimit + "); wait until one has ended",
+                   kLimit, max_requests_};
   if (max_requests_ == 0)
-    return Refusal{Outcome::quota, "user " + number(uid) + " may have no requests here", "", max_requests_};
+    return Refusal{Outcome::quota, "user " + number(uid) + " may have no requests here", kLimit, max_requests_};
   ++held_[uid];
   return std::nullopt;
 }

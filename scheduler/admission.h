@@ -16,7 +16,7 @@ namespace troupe::scheduler {
 struct Refusal {
   Outcome outcome = Outcome::internal;
   std::string message;                 // one line for a person, with the numbers and what to do
-  std::string field;                   // the request's field that would have to change; empty: none
+  std::string field;                   // the request's field that would have to change, or the limit's name
   std::optional<std::uint64_t> limit;  // the limit that was met
 };
 

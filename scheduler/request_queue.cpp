@@ -8,8 +8,10 @@
 namespace troupe::scheduler {
 namespace {
 
-Refusal full(Outcome outcome, std::string message, std::uint64_t limit) {
-  return {outcome, std::move(message) + "; try again later", "", limit};
+// limit: by the name it has in the configuration.
+Refusal full(Outcome outcome, std::string message, std::string limit, std::uint64_t value) {
+  message += " (" + limit + "); try again later";
+  return {outcome, std::move(message), std::move(limit), value};
 }
 
 }  // namespace
@@ -19,20 +21,20 @@ RequestQueue::RequestQueue(QueueLimits limits) : limits_(limits) {}
 std::optional<Refusal> RequestQueue::push(RequestNumber number, const Demand& demand) {
   if (size() >= limits_.max_requests)
     return full(Outcome::queue_full, "the queue holds " + std::to_string(size()) + " requests, its limit",
-                limits_.max_requests);
+                "max_queued_requests", limits_.max_requests);
   // A prompt that is longer than the whole limit may wait alone: it fits the model, or admission had refused it.
   if (!empty() && tokens_ + demand.prompt_tokens > limits_.max_tokens)
     return full(Outcome::queue_full,
                 "the queue holds " + std::to_string(tokens_) + " prompt tokens and may hold " +
                     std::to_string(limits_.max_tokens) + "; " + std::to_string(demand.prompt_tokens) +
                     " more do not fit",
-                limits_.max_tokens);
+                "max_queued_tokens", limits_.max_tokens);
   const auto held = per_uid_.find(demand.uid);
   if (held != per_uid_.end() && held->second >= limits_.max_requests_per_uid)
     return full(Outcome::quota,
                 "user " + std::to_string(demand.uid) + " has " + std::to_string(held->second) +
                     " requests waiting, the limit for one user",
-                limits_.max_requests_per_uid);
+                "max_requests_per_user", limits_.max_requests_per_uid);
   insert(number, demand);
   return std::nullopt;
 }

@@ -108,17 +108,20 @@ TEST_CASE("a full queue refuses and says which limit is met") {
   REQUIRE(tokens.has_value());
   REQUIRE(tokens->outcome == Outcome::queue_full);
   REQUIRE(tokens->limit == 100);
+  REQUIRE(tokens->field == "max_queued_tokens");
   REQUIRE(tokens->message.find("41 more") != std::string::npos);
   push(queue, 2, demand(2, 0, 7, 10));
   const auto user = queue.push(3, demand(3, 0, 7, 1));
   REQUIRE(user.has_value());
   REQUIRE(user->outcome == Outcome::quota);
   REQUIRE(user->limit == 2);
+  REQUIRE(user->field == "max_requests_per_user");
   push(queue, 3, demand(3, 0, 8, 1));
   const auto requests = queue.push(4, demand(4, 0, 9, 1));
   REQUIRE(requests.has_value());
   REQUIRE(requests->outcome == Outcome::queue_full);
   REQUIRE(requests->limit == 3);
+  REQUIRE(requests->field == "max_queued_requests");
   REQUIRE(queue.remove(1));
   push(queue, 4, demand(4, 0, 7, 1));
 }
