@@ -1,6 +1,7 @@
 // troupe inspect: what a model file holds, and what serving it would cost.
 #include <algorithm>
 #include <iostream>
+#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -12,6 +13,7 @@
 #include "engine/memory_budget.h"
 #include "engine/model.h"
 #include "engine/model_file.h"
+#include "engine/tokenizer.h"
 #include "kernels/weight_type.h"
 
 namespace troupe::cli {
@@ -151,12 +153,20 @@ Cost cost_of(const engine::ModelFile& file, const config::Options& options, cons
   return cost;
 }
 
+// Empty also for a vocabulary that cannot be read: what can be told of the file is told.
+std::vector<TokenId> end_ids(const engine::ModelFile& file) {
+  const auto tokenizer = engine::make_tokenizer(file);
+  if (!tokenizer) return {};
+  return engine::find_end_ids(file, tokenizer->get(), std::numeric_limits<std::int32_t>::max());
+}
+
 void print_json(const engine::ModelFile& file, const Cost& cost) {
   ordered_json object{{"path", file.path()},
                       {"file_bytes", file.file_bytes()},
                       {"num_parameters", num_parameters(file)},
                       {"weight_types", weight_types(file)},
                       {"family", served_by(file)},
+                      {"end_ids", end_ids(file)},
                       {"memory_budget", cost.memory},
                       {"weight_bytes", cost.weights},
                       {"kv_bytes_per_token", ordered_json::object()},
@@ -179,12 +189,15 @@ void print_json(const engine::ModelFile& file, const Cost& cost) {
 }
 
 void print_text(const engine::ModelFile& file, const Cost& cost) {
+  std::string ends;
+  for (const TokenId id : end_ids(file)) ends += (ends.empty() ? "" : ", ") + std::to_string(id);
   std::vector<std::pair<std::string, std::string>> lines{
       {"file", file.path() + ", " + human_bytes(file.file_bytes())},
       {"family", served_by(file)},
       {"weights", human_count(num_parameters(file)) + " parameters, " + weight_types(file) + "; " +
                       human_bytes(cost.weights) + " in memory"},
       {"trained context", std::to_string(cost.trained) + " tokens"},
+      {"answers end at", ends.empty() ? "no token that is known" : "token " + ends},
       {"memory budget", human_bytes(cost.memory)},
   };
   for (const KvCost& kv : cost.kv) {

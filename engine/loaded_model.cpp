@@ -35,19 +35,6 @@ Result<const kernels::KernelTable*> choose_kernels(std::string name) {
   return table;
 }
 
-// Tokens that end an answer: the vocabulary's, or for a file without one what its metadata name.
-std::vector<TokenId> find_end_ids(const ModelFile& file, const Tokenizer* tokenizer, std::uint32_t vocab_size) {
-  std::vector<TokenId> ids;
-  if (tokenizer) {
-    for (std::uint32_t id = 0; id < tokenizer->size(); ++id) {
-      if (tokenizer->is_end_of_generation(static_cast<TokenId>(id))) ids.push_back(static_cast<TokenId>(id));
-    }
-  } else if (const auto eos = file.integer("tokenizer.ggml.eos_token_id"); eos && *eos >= 0 && *eos < vocab_size) {
-    ids.push_back(static_cast<TokenId>(*eos));
-  }
-  return ids;
-}
-
 // How many KV blocks fit beside the weights.
 Result<std::uint32_t> plan_blocks(const Model& model, const LoadOptions& options, std::uint64_t budget) {
   const std::uint64_t per_block = model.cache_spec().groups[0].bytes_per_block;

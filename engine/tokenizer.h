@@ -60,6 +60,11 @@ class Tokenizer {
 // ("no_vocab") gives a null pointer. Errors: bad_model, or unsupported with the list of known ones.
 [[nodiscard]] Result<std::shared_ptr<const Tokenizer>> make_tokenizer(const ModelFile& file);
 
+// The tokens that end an answer, ascending: the vocabulary's, or without one (null) what the file's metadata name,
+// if it is below vocab_size.
+[[nodiscard]] std::vector<TokenId> find_end_ids(const ModelFile& file, const Tokenizer* tokenizer,
+                                                std::uint32_t vocab_size);
+
 // Turns a stream of ids into text that never ends inside a UTF-8 character: bytes that begin a
 // character are held back until it is whole; bytes that cannot be UTF-8 become U+FFFD.
 // One per stream; not thread-safe.
