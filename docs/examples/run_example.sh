@@ -1,9 +1,10 @@
 #!/bin/sh
-# Runs an example against a server of its own: run_example.sh TROUPE MODEL EXAMPLE
-# Starts `TROUPE serve` on a private socket, runs EXAMPLE with the socket's path, stops the server, and
-# ends with the example's exit code, or the server's if that one is worse.
+# Runs an example against a server of its own: run_example.sh TROUPE MODEL EXAMPLE...
+# Starts `TROUPE serve` on a private socket, runs EXAMPLE (a program, and what goes before its last argument) with the
+# socket's path, stops the server, and ends with the example's exit code, or the server's if that one is worse.
 set -eu
-troupe=$1 model=$2 example=$3
+troupe=$1 model=$2
+shift 2
 
 dir=$(mktemp -d)
 server=
@@ -22,7 +23,7 @@ for _ in $(seq 600); do
   sleep 0.05
 done
 result=0
-"$example" "$dir/troupe.sock" || result=$?
+"$@" "$dir/troupe.sock" || result=$?
 kill "$server" 2>/dev/null || true
 stopped=0
 wait "$server" || stopped=$?
