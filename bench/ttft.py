@@ -76,4 +76,5 @@ def main():
         sys.exit(f"p99 of {process['p99']} ms is above {options.limit_ms} ms")
 
 
-main()
+if __name__ == "__main__":
+    main()
