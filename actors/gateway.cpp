@@ -44,6 +44,11 @@ struct SystemConfig : caf::actor_system_config {
   }
 };
 
+Error too_many_texts(const std::string& what, std::uint32_t limit) {
+  return {ErrorCode::busy,
+          std::to_string(limit) + " texts wait to be " + what + " already (max_queued_texts); try again later"};
+}
+
 std::uint64_t draw_seed() {
   std::random_device device;
   return (std::uint64_t{device()} << 32) | device();
@@ -266,6 +271,7 @@ std::vector<ModelDescription> GatewayImpl::models() const {
     description.bos = vocabulary->bos();
     description.eos = vocabulary->eos();
   }
+  description.end_ids = model->end_ids();
   description.max_context = model->info().context;
   return {description};
 }
@@ -289,7 +295,7 @@ void GatewayImpl::tokenize(std::string text, engine::EncodeOptions options,
   const bool taken = texts_->post([shared_done, vocabulary = *vocabulary_or, text = std::move(text), options] {
     (*shared_done)(tried([&] { return vocabulary->encode(text, options); }));
   });
-  if (!taken) (*shared_done)(Error{ErrorCode::busy, "too many texts wait to be encoded; try again later"});
+  if (!taken) (*shared_done)(too_many_texts("encoded", options_.max_queued_texts));
 }
 
 void GatewayImpl::detokenize(std::vector<TokenId> ids, std::function<void(Result<std::string>)> done) {
@@ -307,7 +313,7 @@ void GatewayImpl::detokenize(std::vector<TokenId> ids, std::function<void(Result
   const bool taken = texts_->post([shared_done, vocabulary = *vocabulary_or, ids = std::move(ids)] {
     (*shared_done)(tried([&] { return vocabulary->decode(ids); }));
   });
-  if (!taken) (*shared_done)(Error{ErrorCode::busy, "too many texts wait to be decoded; try again later"});
+  if (!taken) (*shared_done)(too_many_texts("decoded", options_.max_queued_texts));
 }
 
 void GatewayImpl::drain(std::function<void()> done) {

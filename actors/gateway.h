@@ -66,6 +66,7 @@ struct ModelDescription {
   std::string numerics_id;
   std::uint64_t kv_bytes_per_token = 0;
   std::optional<TokenId> bos, eos;
+  std::vector<TokenId> end_ids;  // tokens that end an answer (EOS, EOT, EOM), ascending
   std::uint32_t max_context = 0;
 };
 

@@ -65,7 +65,7 @@ struct TokenRun {
 struct End {
   scheduler::Outcome outcome = scheduler::Outcome::internal;
   std::string message;                 // for refused and failed: what to do about it
-  std::string field;                   // refused: the offending field, if one
+  std::string field;                   // refused: the offending field, or the limit by its name in the configuration
   std::string stop;                    // the stop string that matched
   std::optional<std::uint64_t> limit;  // refused: the limit that was met
   std::optional<std::chrono::milliseconds> retry_after;

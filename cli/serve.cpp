@@ -39,6 +39,7 @@ ipc::ServerOptions server_options(const config::Options& options) {
   server.max_outbox_bytes = options.max_outbox_bytes.count;
   server.hello_timeout = options.hello_timeout;
   server.stall_timeout = options.stall_timeout;
+  server.idle_timeout = options.idle_timeout;
   return server;
 }
 

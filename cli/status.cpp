@@ -46,6 +46,7 @@ nlohmann::ordered_json to_json(const client::ServerStatus& s, const std::vector<
                          {"context", m.context},
                          {"trained_context", m.trained_context},
                          {"vocab_size", m.vocab_size},
+                         {"end_ids", m.end_ids},
                          {"kv_bytes_per_token", m.kv_bytes_per_token},
                          {"numerics_id", m.numerics_id}});
   return {{"readiness", name(s.health)},

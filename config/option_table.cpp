@@ -105,6 +105,8 @@ std::vector<Option> make_table() {
        "how long a client may read nothing before it is disconnected"},
       {"hello-timeout", "", &O::hello_timeout, kServe, kLimits, "TIME", within(1, 24 * kHours),
        "how long a new connection may take to say hello"},
+      {"idle-timeout", "", &O::idle_timeout, kServe, kLimits, "TIME", within(0, 365 * 24 * kHours),
+       "end connections that ask for nothing this long; 0: never"},
       {"tokenizer-threads", "", &O::tokenizer_threads, kServe, kLimits, "N", within(1, 64),
        "threads that turn long texts into tokens"},
 

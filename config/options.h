@@ -60,6 +60,7 @@ struct Options {
   Bytes max_outbox_bytes{16u << 20};
   std::chrono::milliseconds stall_timeout{60'000};
   std::chrono::milliseconds hello_timeout{5'000};
+  std::chrono::milliseconds idle_timeout{0};
   std::chrono::milliseconds drain_timeout{30'000};
   std::chrono::milliseconds progress_timeout{60'000};
   std::vector<std::int64_t> allow_uid;

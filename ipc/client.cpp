@@ -300,6 +300,10 @@ struct Client::Impl {
     return question->wait_for(request_timeout);
   }
 
+  // One try of complete().
+  Result<Completion> complete_once(Client& client, const Request& request,
+                                   std::optional<std::chrono::milliseconds> timeout) const;
+
   std::shared_ptr<Connection> connection;
   std::chrono::milliseconds request_timeout{0};
   ServerInfo info;
@@ -357,22 +361,42 @@ Result<Stream> Client::generate(const Request& request, Callbacks callbacks) {
   return Stream(state);
 }
 
-Result<Completion> Client::complete(const Request& request, std::optional<std::chrono::milliseconds> timeout) {
-  if (impl_->connection->on_reader()) return inside_callback();
+Result<Completion> Client::complete(const Request& request, std::optional<std::chrono::milliseconds> timeout,
+                                    const RetryPolicy& retry) {
+  using SteadyClock = std::chrono::steady_clock;
+  const SteadyClock::time_point start = SteadyClock::now();
+  Backoff backoff(retry);
+  for (;;) {
+    std::optional<std::chrono::milliseconds> left;
+    if (timeout) {
+      const auto used = std::chrono::duration_cast<std::chrono::milliseconds>(SteadyClock::now() - start);
+      left = std::max(std::chrono::milliseconds(0), *timeout - used);
+    }
+    auto completion = impl_->complete_once(*this, request, left);
+    if (!completion) return completion;
+    const auto delay = backoff.next(completion->ended);
+    if (!delay || (left && *delay >= *left)) return completion;
+    if (const auto lost = impl_->connection->wait_lost(*delay)) return *lost;
+  }
+}
+
+Result<Completion> Client::Impl::complete_once(Client& client, const Request& request,
+                                               std::optional<std::chrono::milliseconds> timeout) const {
+  if (connection->on_reader()) return inside_callback();
   const auto completion = std::make_shared<Completion>();  // shared with a stream that may outlive this call
   const auto collect = [completion](const Tokens& tokens) {
     completion->text += tokens.text;
     completion->ids.insert(completion->ids.end(), tokens.ids.begin(), tokens.ids.end());
     completion->logprobs.insert(completion->logprobs.end(), tokens.logprobs.begin(), tokens.logprobs.end());
   };
-  auto stream = generate(request, {.on_tokens = collect, .on_end = {}});
+  auto stream = client.generate(request, {.on_tokens = collect, .on_end = {}});
   if (!stream) return stream.error();
   std::optional<Result<Ended>> ended;
   if (timeout) {
     ended = stream->wait_for(*timeout);
     if (!ended) {
       stream->cancel();
-      ended = stream->wait_for(impl_->request_timeout);
+      ended = stream->wait_for(request_timeout);
     }
     if (!ended) return Error{ErrorCode::io, "the server did not answer a cancel in time"};
   } else {
@@ -427,6 +451,7 @@ Result<std::vector<ModelDescription>> Client::models() {
     out.dim = model.dim();
     if (model.has_bos()) out.bos = model.bos();
     if (model.has_eos()) out.eos = model.eos();
+    out.end_ids.assign(model.end_ids().begin(), model.end_ids().end());
     out.kv_bytes_per_token = model.kv_bytes_per_token();
     out.numerics_id = model.numerics_id();
   }

@@ -102,7 +102,7 @@ struct Usage {
 struct Ended {
   Outcome outcome = Outcome::internal;                     ///< scheduler::info() tells its kind, name and exit code
   std::string message{};                                   ///< refused, failed or stalled: what is wrong and what to do
-  std::string field{};                                     ///< refused: path of the offending field
+  std::string field{};                                     ///< refused: path of the offending field, or a limit's name
   std::string stop{};                                      ///< the stop string that matched
   std::optional<std::uint64_t> limit{};                    ///< refused: the limit that was met
   std::optional<std::chrono::milliseconds> retry_after{};  ///< refused: worth another try after this
@@ -119,6 +119,29 @@ struct Completion {
   std::vector<TokenId> ids{};        ///< all tokens
   std::vector<Logprobs> logprobs{};  ///< one per id, if asked for
   Ended ended{};                     ///< how it ended
+};
+
+/// Whether and how a refused request is sent again: after as long as the server says, then twice as long, and so on,
+/// each time a random part longer, so that those who were refused together do not come back together.
+struct RetryPolicy {
+  std::uint32_t max_retries = 0;                ///< tries after the first; 0: none, a refusal is the answer
+  std::chrono::milliseconds max_delay{30'000};  ///< of one wait; a server that asks for a longer one is not asked again
+  std::uint64_t seed = 0;                       ///< of the random parts: give every client another one
+};
+
+/// The waits of one request under a RetryPolicy. Plain: no clock, no thread; the same seed gives the same waits.
+class Backoff {
+ public:
+  explicit Backoff(const RetryPolicy& policy);  ///< of a request that has not been sent yet
+  /// How long to wait before the request that ended so is sent again: never less than its retry_after, and at most
+  /// 1.5 times RetryPolicy::max_delay. Nothing if it was not refused for now (only a refusal with a retry_after is,
+  /// and of a draining server none is), or the retries are used up.
+  [[nodiscard]] std::optional<std::chrono::milliseconds> next(const Ended& ended);
+
+ private:
+  RetryPolicy policy_;
+  std::uint32_t retries_ = 0;
+  std::uint64_t random_;
 };
 
 /// What a stream calls, on the client's reader thread, one call at a time. While a callback runs no
@@ -193,6 +216,7 @@ struct ModelDescription {
   std::uint32_t dim = 0;                 ///< width
   std::optional<TokenId> bos{};          ///< begin of sequence
   std::optional<TokenId> eos{};          ///< end of sequence
+  std::vector<TokenId> end_ids{};        ///< each of them ends an answer, eos included
   std::uint64_t kv_bytes_per_token = 0;  ///< what a cached token costs
   std::string numerics_id{};             ///< equal ids give equal bits
 };
@@ -268,7 +292,11 @@ class Client {
   /// Sends a request and waits for its whole answer. After `timeout` the stream is cancelled and what
   /// came so far is returned with Outcome::cancelled; Request::deadline does the same on the server's
   /// clock. Not in a callback. Errors as generate(), and io when the connection is lost.
-  Result<Completion> complete(const Request& request, std::optional<std::chrono::milliseconds> timeout = std::nullopt);
+  ///
+  /// With a RetryPolicy a request that is refused for now is sent again as long as the waits end before `timeout`;
+  /// what is returned is the last try's answer.
+  Result<Completion> complete(const Request& request, std::optional<std::chrono::milliseconds> timeout = std::nullopt,
+                              const RetryPolicy& retry = {});
 
   /// Token ids of `text`. Waits, not in a callback; Errors: io, or what the server refused.
   Result<std::vector<TokenId>> tokenize(const std::string& text, bool add_special = true, bool parse_special = false,

@@ -122,6 +122,7 @@ void Connection::close() {
   {
     const std::lock_guard lock(mutex_);
     if (!lost_) farewell_ = lost_ = Error{ErrorCode::io, "the connection was closed by this client"};
+    lost_changed_.notify_all();
   }
   ::shutdown(fd_, SHUT_RDWR);  // wakes the reader, which tells the receivers
   if (on_reader()) return;
@@ -199,7 +200,7 @@ Status Connection::request(std::uint64_t stream, const v1::ClientFrame& frame, s
     if (lost_) return *lost_;
     receivers_.emplace(stream, std::move(receiver));  // before the frame goes: the answer may be quick
   }
-  const Status sent = send(frame);
+  Status sent = send(frame);
   if (sent) return sent;
   const std::lock_guard lock(mutex_);
   // The reader may have taken the receiver out and told it of the loss; then there is no error to return.
@@ -213,6 +214,12 @@ void Connection::tell(const v1::ClientFrame& frame) {
     if (lost_) return;
   }
   if (!send(frame)) ::shutdown(fd_, SHUT_RDWR);  // the reader finds out and tells everybody
+}
+
+std::optional<Error> Connection::wait_lost(std::chrono::milliseconds time) {
+  std::unique_lock lock(mutex_);
+  lost_changed_.wait_for(lock, time, [&] { return lost_.has_value(); });
+  return lost_;
 }
 
 void Connection::read() {
@@ -267,6 +274,7 @@ void Connection::lose(const Error& error) {
   {
     const std::lock_guard lock(mutex_);
     if (!lost_) lost_ = error;
+    lost_changed_.notify_all();
     orphans.swap(receivers_);
   }
   for (const auto& [stream, receiver] : orphans) receiver->on_lost(error);

@@ -49,6 +49,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // Sends a frame that is not answered. A lost connection is told to the receivers, not here.
   void tell(const v1::ClientFrame& frame);
 
+  // Waits for so long, or until the connection is lost: then why.
+  std::optional<Error> wait_lost(std::chrono::milliseconds time);
+
   bool draining() const { return draining_; }
   // Frames for streams that had ended, or never were.
   std::uint64_t stray_frames() const { return stray_frames_; }
@@ -83,6 +86,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::mutex mutex_;        // of what follows
   std::unordered_map<std::uint64_t, std::shared_ptr<Receiver>> receivers_;
   std::optional<Error> lost_;
+  std::condition_variable lost_changed_;
   std::optional<Error> farewell_;  // what the server said before it closed
 };
 

@@ -2,11 +2,13 @@
 
 #include <google/protobuf/stubs/logging.h>
 #include <spdlog/spdlog.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 #include <asio.hpp>
 
 #include <atomic>
+#include <limits>
 #include <thread>
 #include <utility>
 
@@ -34,10 +36,32 @@ Status check(const ServerOptions& options) {
   if (options.max_outbox_bytes < 4096) return out_of_range("max_outbox_bytes", "at least 4096");
   if (options.hello_timeout.count() <= 0) return out_of_range("hello_timeout", "above 0");
   if (options.stall_timeout.count() <= 0) return out_of_range("stall_timeout", "above 0");
+  if (options.idle_timeout.count() < 0) return out_of_range("idle_timeout", "at least 0");
   return Ok{};
 }
 
-Refusal crowded(Outcome code, std::string field, const std::string& whose, std::uint64_t open, std::uint64_t limit) {
+// The descriptors that this process may have, after raising that as far as it may.
+std::uint64_t raise_descriptor_limit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return std::numeric_limits<std::uint64_t>::max();
+  const rlimit raised{.rlim_cur = limit.rlim_max, .rlim_max = limit.rlim_max};
+  if (limit.rlim_cur < limit.rlim_max && ::setrlimit(RLIMIT_NOFILE, &raised) == 0) return limit.rlim_max;
+  return limit.rlim_cur;
+}
+
+void fit_to_descriptors(ServerOptions& options) {
+  const std::uint64_t descriptors = raise_descriptor_limit();
+  const std::uint32_t fit = connections_within(options.max_connections, descriptors);
+  if (fit == options.max_connections) return;
+  spdlog::warn(
+      "this process may have {} file descriptors: {} connections are let in instead of {} (max_connections); raise "
+      "the hard limit (ulimit -Hn, LimitNOFILE=) to at least {}",
+      descriptors, fit, options.max_connections, std::uint64_t{options.max_connections} + kOtherDescriptors);
+  options.max_connections = fit;
+}
+
+Refusal crowded(Outcome code, const std::string& field, const std::string& whose, std::uint64_t open,
+                std::uint64_t limit) {
   return {.code = code,
           .field = field,
           .message = std::to_string(open) + " connections" + whose + " are open, at most " + std::to_string(limit) +
@@ -196,6 +220,7 @@ Result<std::unique_ptr<Server>> Server::bind(ServerOptions options) {
     options.socket_path = *path;
   }
   if (Status checked = check_socket_path(options.socket_path); !checked) return checked.error();
+  fit_to_descriptors(options);
   auto socket = ListeningSocket::open(options.socket_path, {options.allow_uids, options.allow_gids}, own_directory);
   if (!socket) return socket.error();
   // Damaged frames are answered to their sender; protobuf need not tell stderr, too.
@@ -212,7 +237,8 @@ const std::string& Server::socket_path() const { return impl_->listening.path();
 void Server::start(actors::Gateway& gateway) {
   TROUPE_ASSERT(!impl_->thread.joinable());
   impl_->hub.gateway = &gateway;
-  asio::co_spawn(impl_->hub.io, impl_->accept_loop(), asio::detached);
+  asio::co_spawn(
+      impl_->hub.io, [impl = impl_.get()] { return impl->accept_loop(); }, asio::detached);
   impl_->thread = std::thread([impl = impl_.get()] { impl->hub.io.run(); });
 }
 

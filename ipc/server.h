@@ -32,11 +32,21 @@ struct ServerOptions {
   std::uint64_t max_outbox_bytes = 16u << 20;      // unsent answers at which a connection ends
   std::chrono::milliseconds hello_timeout{5000};   // from accept to a whole Hello
   std::chrono::milliseconds stall_timeout{60000};  // without credit, or with no byte taken of a blocked write
+  std::chrono::milliseconds idle_timeout{0};       // with no request under way and nothing sent; 0: never ended for it
 };
 
 // Connections that guests cannot take: whoever runs the server can always ask it what is going on.
 [[nodiscard]] constexpr std::uint32_t kept_for_owner(std::uint32_t max_connections) {
   return max_connections / 16 < 8 ? max_connections / 16 : 8;
+}
+
+// Descriptors that a server needs besides its connections: libraries, the model file, logs, timers, listening.
+inline constexpr std::uint32_t kOtherDescriptors = 64;
+
+// How many of `wanted` connections a process with so many descriptors can hold; at least 1.
+[[nodiscard]] constexpr std::uint32_t connections_within(std::uint32_t wanted, std::uint64_t descriptors) {
+  if (descriptors >= std::uint64_t{wanted} + kOtherDescriptors) return wanted;
+  return descriptors > kOtherDescriptors ? static_cast<std::uint32_t>(descriptors - kOtherDescriptors) : 1;
 }
 
 // The socket of this user's server: $XDG_RUNTIME_DIR/troupe/troupe.sock, without the variable
@@ -50,6 +60,8 @@ class Server {
   // Creates the socket: with a missing default directory made (0700), a dead socket file replaced, mode
   // 0600, or 0660 with that group for exactly one allow_gid, or 0666 for any other guest list (the
   // kernel tells who connects, and only our uid and the listed ones are let in).
+  // Raises the process's soft limit of descriptors to the hard one; where that is too low for max_connections, fewer
+  // are let in and the log says so: a connection beyond them is refused by name, not left waiting.
   // Clients that connect from now on wait until start(). Errors, each with its own message:
   //   invalid_argument  path empty or over 107 bytes, a limit out of range
   //   busy              a live server listens there

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <exception>
 
 #include "config/printable.h"
 
@@ -56,7 +57,8 @@ void Hub::warn(LogQuota& kind, const std::string& line) {
 void Hub::arm_tick() {
   if (stopped_ || std::exchange(tick_armed_, true)) return;
   using std::chrono::milliseconds;
-  const milliseconds shortest = std::min(options.hello_timeout, options.stall_timeout);
+  milliseconds shortest = std::min(options.hello_timeout, options.stall_timeout);
+  if (options.idle_timeout.count() > 0) shortest = std::min(shortest, options.idle_timeout);
   tick_timer_.expires_after(std::clamp(shortest / 4, milliseconds(5), milliseconds(1000)));
   tick_timer_.async_wait([this](asio::error_code error) {
     tick_armed_ = false;
@@ -89,10 +91,11 @@ Session::Session(Hub& hub, Socket socket, Peer peer)
                                        })),
       wake_(hub.io, Clock::time_point::max()),
       goodbye_(hub.io),
+      decoded_(hub.io, Clock::time_point::max()),
       decoder_(hub.options.max_frame_bytes) {}
 
 void Session::start() {
-  const auto on_exit = [self = shared_from_this()](std::exception_ptr exception) {
+  const auto on_exit = [self = shared_from_this()](const std::exception_ptr& exception) {
     // Only the lack of memory throws here; it costs this connection and nobody else's.
     if (exception) spdlog::error("connection of uid {} ended: out of memory", self->peer_.uid);
     if (exception) self->close();
@@ -111,27 +114,62 @@ asio::awaitable<void> Session::read_loop() {
     const std::size_t size = socket_.read_some(asio::buffer(hub_.scratch), error);
     if (error == asio::error::would_block || error == asio::error::try_again) continue;
     if (error) break;  // the end: a client that has gone, or has closed its half, wants no more answers
-    on_bytes(std::string_view(hub_.scratch.data(), size));
+    co_await on_bytes(std::string_view(hub_.scratch.data(), size));
   }
   if (!closing_) close();
 }
 
-void Session::on_bytes(std::string_view bytes) {
+// bytes: gone at the first co_await; the decoder has its own.
+asio::awaitable<void> Session::on_bytes(std::string_view bytes) {
   last_read_ = Clock::now();
   decoder_.append(bytes);
   while (!closing_) {
     const auto body = decoder_.next();
-    if (!body)
-      return break_off({.code = Outcome::invalid_argument,
-                        .field = "max_frame_bytes",
-                        .message = body.error().message,
-                        .limit = hub_.options.max_frame_bytes,
-                        .retry_after = {}});
+    if (!body) {
+      break_off({.code = Outcome::invalid_argument,
+                 .field = "max_frame_bytes",
+                 .message = body.error().message,
+                 .limit = hub_.options.max_frame_bytes,
+                 .retry_after = {}});
+      co_return;
+    }
     if (!body->has_value()) break;
-    on_frame(**body);
+    const std::size_t size = (*body)->size();
+    if (size <= kMaxInlineFrameBytes) {
+      on_frame(decode(**body), size);
+      continue;
+    }
+    Decoded decoded = co_await decode_elsewhere(**body);
+    if (!closing_) on_frame(std::move(decoded), size);
   }
   pass_on_credit();
   if (decoder_.mid_frame()) hub_.arm_tick();
+}
+
+// The frames of this connection wait, and those of others do not. The view stays good: nothing is read meanwhile.
+asio::awaitable<Decoded> Session::decode_elsewhere(std::string_view body) {
+  struct Job {
+    std::shared_ptr<Session> session;  // whose buffer is read; never let go on the other thread
+    std::string_view body;
+    Decoded decoded;
+    std::exception_ptr out_of_memory;
+  };
+  const auto job = std::make_shared<Job>(Job{shared_from_this(), body, {}, {}});
+  decoding_ = true;
+  asio::post(hub_.decoders, [job, &io = hub_.io]() mutable {
+    try {
+      job->decoded = decode(job->body);
+    } catch (...) {
+      job->out_of_memory = std::current_exception();
+    }
+    asio::post(io, [job = std::move(job)] { job->session->decoded_.cancel(); });
+  });
+  asio::error_code ignored;
+  co_await decoded_.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+  decoding_ = false;
+  last_read_ = Clock::now();
+  if (job->out_of_memory) std::rethrow_exception(job->out_of_memory);
+  co_return std::move(job->decoded);
 }
 
 void Session::on_wake() {
@@ -222,11 +260,13 @@ void Session::encode_end(std::uint64_t number, actors::End&& end, std::string& b
   if (found->second.stalled && end.outcome == Outcome::cancelled)
     end.message = stalled("no credit was granted", hub_.options.stall_timeout).message;
   streams_.erase(found);  // before the client can see the end and use the number again
+  last_answer_ = Clock::now();
   append_frame(bytes, to_frame(number, std::move(end)));
 }
 
 void Session::encode_answer(std::uint64_t number, v1::ServerFrame&& frame, std::string& bytes) {
   if (number != 0 && streams_.erase(number) == 0) return;
+  last_answer_ = Clock::now();
   const std::size_t size = frame.ByteSizeLong();
   if (size <= hub_.options.max_frame_bytes) return append_frame(bytes, frame);
   append_frame(bytes,
@@ -261,9 +301,22 @@ bool Session::tick(Clock::time_point now) {
     }
     again = true;
   }
-  if (decoder_.mid_frame()) {
+  if (decoder_.mid_frame() && !decoding_) {
     if (now - last_read_ >= options.stall_timeout) {
       break_off(stalled("a frame was begun and nothing more came", options.stall_timeout));
+      return false;
+    }
+    again = true;
+  }
+  if (options.idle_timeout.count() > 0) {
+    if (welcomed_ && streams_.empty() && !decoding_ &&
+        now - std::max(last_read_, last_answer_) >= options.idle_timeout) {
+      break_off({.code = Outcome::quota,
+                 .field = "idle_timeout",
+                 .message = "nothing was asked for " + std::to_string(options.idle_timeout.count()) +
+                            " ms (idle_timeout); connect again when there is something to ask",
+                 .limit = static_cast<std::uint64_t>(options.idle_timeout.count()),
+                 .retry_after = {}});
       return false;
     }
     again = true;
@@ -318,7 +371,7 @@ void Session::arm_goodbye() {
   });
 }
 
-void Session::cancel_stream(Stream& stream) {
+void Session::cancel_stream(Stream& stream) const {
   if (stream.request && !std::exchange(stream.cancelled, true)) hub_.gateway->cancel(*stream.request);
 }
 

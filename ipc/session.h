@@ -5,6 +5,7 @@
 #include <asio.hpp>
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -15,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "ipc/decode.h"
 #include "ipc/framing.h"
 #include "ipc/listening_socket.h"
 #include "ipc/log_quota.h"
@@ -43,6 +45,7 @@ struct Hub {
   void warn(LogQuota& kind, const std::string& line);
 
   asio::io_context io{1};
+  asio::thread_pool decoders{1};  // of large frames; its jobs post back to io, and hold what they read
   const ServerOptions options;
   actors::Gateway* gateway = nullptr;
   std::unordered_set<std::shared_ptr<Session>> sessions;
@@ -93,7 +96,8 @@ class Session : public std::enable_shared_from_this<Session> {
 
   asio::awaitable<void> read_loop();
   asio::awaitable<void> write_loop();
-  void on_bytes(std::string_view bytes);
+  asio::awaitable<void> on_bytes(std::string_view bytes);
+  asio::awaitable<Decoded> decode_elsewhere(std::string_view body);
   void on_wake();
   void encode(Outgoing&& item, std::string& bytes);
   void encode_tokens(std::uint64_t stream, actors::TokenRun&& run, std::string& bytes);
@@ -102,7 +106,7 @@ class Session : public std::enable_shared_from_this<Session> {
   // Cancels all streams, tells the client why, and closes once that is sent.
   void break_off(const Refusal& refusal);
   // Once per stream: a client may repeat itself faster than anybody can listen.
-  void cancel_stream(Stream& stream);
+  void cancel_stream(Stream& stream) const;
   void cancel_streams();
   // Tells the gateway, once per stream, what one read brought of credit.
   void pass_on_credit();
@@ -110,7 +114,7 @@ class Session : public std::enable_shared_from_this<Session> {
   std::string ended_line(const std::string& why) const;  // for the log
 
   // session_requests.cpp: one per frame of the protocol.
-  void on_frame(std::string_view body);
+  void on_frame(Decoded&& decoded, std::size_t bytes);
   void on_hello(const v1::Hello& hello);
   void on_request(v1::ClientFrame& frame);
   void on_generate(v1::Generate& generate);
@@ -131,13 +135,16 @@ class Session : public std::enable_shared_from_this<Session> {
   const std::shared_ptr<Outbox> outbox_;
   asio::steady_timer wake_;     // never expires; cancelled when the outbox has something
   asio::steady_timer goodbye_;  // how long the last words may take
+  asio::steady_timer decoded_;  // never expires; cancelled when a large frame has been decoded
   FrameDecoder decoder_;
   std::unordered_map<std::uint64_t, Stream> streams_;
   std::vector<std::pair<actors::RequestId, std::uint64_t>> to_grant_;  // once the write is through
   std::vector<std::uint64_t> credited_;                                // streams with something to_credit
   const Clock::time_point accepted_at_ = Clock::now();
   Clock::time_point last_read_ = Clock::now();
+  Clock::time_point last_answer_ = Clock::now();     // the last end of a request
   std::optional<Clock::time_point> write_progress_;  // while a write is under way
+  bool decoding_ = false;                            // a large frame, elsewhere
   bool welcomed_ = false;
   bool closing_ = false;
 };

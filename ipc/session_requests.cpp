@@ -5,7 +5,6 @@
 
 #include "config/printable.h"
 #include "ipc/session.h"
-#include "ipc/unserved.h"
 #include "ipc/utf8.h"
 
 namespace troupe::ipc {
@@ -17,6 +16,9 @@ constexpr std::uint32_t kProtocol = 1;
 constexpr std::size_t kMaxClientNameBytes = 64;
 // Far above every context and far below what overflows when grants are added up.
 constexpr std::uint64_t kMaxCredit = 1ull << 32;
+
+// After this a place may be free; no answer says when one is.
+constexpr std::chrono::seconds kRetryAfter{1};
 
 Refusal invalid(std::string field, std::string message) {
   return {.code = Outcome::invalid_argument,
@@ -42,54 +44,9 @@ Refusal to_refusal(const Error& error, actors::Readiness readiness) {
   else
     code = Outcome::unsupported;
   Refusal refusal{.code = code, .field = {}, .message = error.message, .limit = {}, .retry_after = {}};
-  if (code == Outcome::loading || code == Outcome::queue_full) refusal.retry_after = std::chrono::seconds(1);
+  if (code == Outcome::queue_full) refusal.field = "max_queued_texts";  // the one queue that questions wait in
+  if (scheduler::info(code).retryable) refusal.retry_after = kRetryAfter;
   return refusal;
-}
-
-// The stream number of any request; every body has it in field 1.
-std::uint64_t stream_of(const v1::ClientFrame& frame) {
-  switch (frame.body_case()) {
-    case v1::ClientFrame::kGenerate:
-      return frame.generate().stream();
-    case v1::ClientFrame::kTokenize:
-      return frame.tokenize().stream();
-    case v1::ClientFrame::kDetokenize:
-      return frame.detokenize().stream();
-    case v1::ClientFrame::kModels:
-      return frame.models().stream();
-    case v1::ClientFrame::kStatus:
-      return frame.status().stream();
-    case v1::ClientFrame::kHealth:
-      return frame.health().stream();
-    case v1::ClientFrame::kEmbed:
-      return frame.embed().stream();
-    case v1::ClientFrame::kLoadModel:
-      return frame.load_model().stream();
-    case v1::ClientFrame::kUnloadModel:
-      return frame.unload_model().stream();
-    case v1::ClientFrame::kCancel:
-      return frame.cancel().stream();
-    case v1::ClientFrame::kCredit:
-      return frame.credit().stream();
-    case v1::ClientFrame::kHello:
-      return 0;
-    case v1::ClientFrame::BODY_NOT_SET:
-      return unknown_body_stream(frame);
-  }
-  return 0;
-}
-
-// Whether the request holds something that this server does not serve or does not know.
-std::optional<Refusal> check_served(const v1::ClientFrame& frame) {
-  const auto unserved = find_unserved(frame);
-  if (!unserved) return std::nullopt;
-  // Paths are told from the request on: the frame around it is no news to its sender.
-  const std::size_t dot = unserved->path.find('.');
-  return Refusal{.code = Outcome::unsupported,
-                 .field = dot == std::string::npos ? unserved->path : unserved->path.substr(dot + 1),
-                 .message = unserved->message,
-                 .limit = {},
-                 .retry_after = {}};
 }
 
 v1::Limits limits_of(const ServerOptions& options) {
@@ -103,7 +60,7 @@ v1::Limits limits_of(const ServerOptions& options) {
   limits.set_max_stop_ids(engine::kMaxStopIds);
   limits.set_max_logit_bias(engine::kMaxLogitBias);
   limits.set_max_logprobs(static_cast<std::uint32_t>(engine::kMaxLogprobs));
-  limits.set_max_prompt_bytes(actors::kMaxPromptBytes);
+  limits.set_max_prompt_bytes(max_prompt_bytes(options.max_frame_bytes));
   limits.set_max_detokenize_ids(kMaxDetokenizeIds);
   return limits;
 }
@@ -116,23 +73,18 @@ v1::Health health_now(const actors::Gateway& gateway) {
 
 }  // namespace
 
-void Session::on_frame(std::string_view body) {
-  v1::ClientFrame frame;
-  if (!frame.ParseFromArray(body.data(), static_cast<int>(body.size())))
-    return break_off(invalid("frame", "a frame of " + std::to_string(body.size()) +
+void Session::on_frame(Decoded&& decoded, std::size_t bytes) {
+  if (decoded.damaged)
+    return break_off(invalid("frame", "a frame of " + std::to_string(bytes) +
                                           " bytes is not a ClientFrame: damaged, or a string in it is not UTF-8"));
-  const bool is_hello = frame.body_case() == v1::ClientFrame::kHello;
+  const bool is_hello = decoded.frame.body_case() == v1::ClientFrame::kHello;
   if (welcomed_ == is_hello)
     return break_off(invalid(
         "hello", is_hello ? "a second Hello; it is sent once" : "the first frame of a connection must be Hello"));
-  // What a newer client adds to its Hello is passed over: Welcome tells it which version is spoken.
-  if (is_hello) return on_hello(frame.hello());
-  auto refusal = check_counts(frame.generate());
-  if (!refusal) refusal = check_served(frame);
-  if (!refusal) return on_request(frame);
+  if (is_hello) return on_hello(decoded.frame.hello());
+  if (!decoded.refusal) return on_request(decoded.frame);
   // Answering an open stream's number would look like that stream's end.
-  const std::uint64_t stream = stream_of(frame);
-  refuse(streams_.contains(stream) ? 0 : stream, *refusal);
+  refuse(streams_.contains(decoded.stream) ? 0 : decoded.stream, *decoded.refusal);
 }
 
 void Session::on_request(v1::ClientFrame& frame) {
@@ -206,7 +158,7 @@ Session::Stream* Session::open_stream(std::uint64_t number) {
             .message = std::to_string(streams_.size()) + " requests of this connection are unanswered, at most " +
                        std::to_string(hub_.options.max_streams) + " may be (max_streams); wait for one to end",
             .limit = hub_.options.max_streams,
-            .retry_after = {}});
+            .retry_after = kRetryAfter});
     return nullptr;
   }
   return &streams_[number];
@@ -216,7 +168,7 @@ void Session::on_generate(v1::Generate& generate) {
   const std::uint64_t number = generate.stream();
   Stream* stream = open_stream(number);
   if (!stream) return;
-  auto request = to_request(generate, peer_.uid);
+  auto request = to_request(generate, peer_.uid, max_prompt_bytes(hub_.options.max_frame_bytes));
   if (const Refusal* refusal = std::get_if<Refusal>(&request)) {
     streams_.erase(number);
     return refuse(number, *refusal);
@@ -275,9 +227,9 @@ bool Session::refuse_unknown_model(std::uint64_t stream, const std::string& mode
 void Session::on_tokenize(v1::Tokenize& tokenize) {
   const std::uint64_t stream = tokenize.stream();
   if (!open_stream(stream) || refuse_unknown_model(stream, tokenize.model())) return;
-  if (const std::size_t bytes = tokenize.text().size(); bytes > actors::kMaxPromptBytes)
-    return answer(stream, to_frame(stream, above(Outcome::too_long, "text", "the text's size in bytes", bytes,
-                                                 actors::kMaxPromptBytes)));
+  const std::uint32_t most = max_prompt_bytes(hub_.options.max_frame_bytes);
+  if (const std::size_t bytes = tokenize.text().size(); bytes > most)
+    return answer(stream, to_frame(stream, above(Outcome::too_long, "text", "the text's size in bytes", bytes, most)));
   const engine::EncodeOptions options{.add_special = !tokenize.has_add_special() || tokenize.add_special(),
                                       .parse_special = tokenize.parse_special()};
   hub_.gateway->tokenize(std::move(*tokenize.mutable_text()), options,

@@ -44,14 +44,16 @@ std::optional<Refusal> check_priority(std::int32_t priority, std::uint32_t uid) 
 }
 
 // Values and sizes that need no model to be judged.
-std::optional<Refusal> check(const v1::Generate& generate) {
+std::optional<Refusal> check(const v1::Generate& generate, std::uint32_t max_prompt_bytes) {
   if (generate.has_n() && generate.n() == 0) return invalid("n", "n is 0; ask for 1 answer");
   if (generate.n() > 1) return above(Outcome::unsupported, "n", "n", generate.n(), 1);
   if (generate.prompt_case() == v1::Generate::PROMPT_NOT_SET)
     return invalid("prompt", "there is no prompt; give text or token_ids");
-  if (generate.text().size() > actors::kMaxPromptBytes)
-    return above(Outcome::too_long, "text", "the prompt's size in bytes", generate.text().size(),
-                 actors::kMaxPromptBytes);
+  if (generate.text().size() > max_prompt_bytes)
+    return above(Outcome::too_long, "text", "the prompt's size in bytes", generate.text().size(), max_prompt_bytes);
+  if (const std::size_t bytes = sizeof(TokenId) * static_cast<std::size_t>(generate.token_ids().ids_size());
+      bytes > max_prompt_bytes)
+    return above(Outcome::too_long, "token_ids", "the prompt's size in bytes, 4 for each id,", bytes, max_prompt_bytes);
   for (const std::int32_t id : generate.token_ids().ids())
     if (id < 0) return invalid("token_ids", "token id " + std::to_string(id) + " is below 0");
   for (const std::string& stop : generate.stop()) {
@@ -130,8 +132,9 @@ std::optional<Refusal> check_counts(const v1::Generate& generate) {
   return too_many("sampling.logit_bias", "biased tokens", sampling.logit_bias_size(), engine::kMaxLogitBias);
 }
 
-std::variant<actors::Request, Refusal> to_request(v1::Generate& generate, std::uint32_t uid) {
-  if (auto refusal = check(generate)) return *std::move(refusal);
+std::variant<actors::Request, Refusal> to_request(v1::Generate& generate, std::uint32_t uid,
+                                                  std::uint32_t max_prompt_bytes) {
+  if (auto refusal = check(generate, max_prompt_bytes)) return *std::move(refusal);
   if (auto refusal = check_priority(generate.priority(), uid)) return *std::move(refusal);
   actors::Request request;
   request.uid = uid;
@@ -293,6 +296,7 @@ v1::ServerFrame to_frame(std::uint64_t stream, const std::vector<actors::ModelDe
     out.set_vocab_size(model.info.vocab_size);
     if (model.bos) out.set_bos(*model.bos);
     if (model.eos) out.set_eos(*model.eos);
+    out.mutable_end_ids()->Add(model.end_ids.begin(), model.end_ids.end());
     out.set_kv_bytes_per_token(model.kv_bytes_per_token);
     out.set_numerics_id(model.numerics_id);
     out.set_num_layers(model.info.num_layers);

@@ -3,6 +3,7 @@
 
 #include <google/protobuf/message_lite.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <optional>
@@ -33,6 +34,12 @@ inline constexpr std::uint64_t kImplicitCredit = 64;
 // Ids of one Detokenize: its answer is several times its size.
 inline constexpr std::size_t kMaxDetokenizeIds = 65536;
 
+// The largest prompt, as text or as 4 bytes per id, where a frame may have so many bytes: what no frame can carry is
+// not promised.
+[[nodiscard]] constexpr std::uint32_t max_prompt_bytes(std::uint32_t max_frame_bytes) {
+  return std::min(static_cast<std::uint32_t>(actors::kMaxPromptBytes), max_frame_bytes);
+}
+
 // A value above a limit, in words and numbers.
 [[nodiscard]] Refusal above(scheduler::Outcome code, std::string field, const std::string& what, std::uint64_t value,
                             std::uint64_t limit);
@@ -43,7 +50,9 @@ inline constexpr std::size_t kMaxDetokenizeIds = 65536;
 
 // What the gateway is asked, or why it is not, given that check_counts() had nothing to say: everything that can be
 // told without a model is checked. Takes the prompt out of `generate`.
-[[nodiscard]] std::variant<actors::Request, Refusal> to_request(v1::Generate& generate, std::uint32_t uid);
+//   max_prompt_bytes  as max_prompt_bytes() says
+[[nodiscard]] std::variant<actors::Request, Refusal> to_request(v1::Generate& generate, std::uint32_t uid,
+                                                                std::uint32_t max_prompt_bytes);
 
 [[nodiscard]] v1::ServerFrame to_frame(std::uint64_t stream, const Refusal& refusal, bool closing = false);
 [[nodiscard]] v1::ServerFrame to_frame(std::uint64_t stream, actors::TokenRun&& run);

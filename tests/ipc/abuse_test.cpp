@@ -18,24 +18,7 @@ using scheduler::Outcome;
 
 TEST_CASE("one connection more than max_connections_per_uid is refused, and accepted once another has gone") {
   FakeServer server({.max_connections_per_uid = 2});
-  auto first = std::make_unique<RawClient>(server.path());
-  first->hello();
-  RawClient second(server.path());
-  second.hello();
-  {
-    RawClient third(server.path());
-    const v1::Refused refused = third.last_words();
-    REQUIRE(refused.code() == v1::OUTCOME_QUOTA);
-    REQUIRE(refused.field() == "max_connections_per_uid");
-    REQUIRE(refused.limit() == 2);
-    REQUIRE(refused.retry_after_ms() > 0);
-  }
-  REQUIRE(first->send(generate_frame(1)));
-  server.gateway.wait_submitted(0);
-  first.reset();
-  server.gateway.wait_cancelled(1);  // the server has seen it go
-  RawClient third(server.path());
-  third.hello();
+  require_room_for_two(server, v1::OUTCOME_QUOTA, "max_connections_per_uid");
 }
 
 TEST_CASE("the last connections are kept for the server's own user") {
@@ -63,7 +46,7 @@ TEST_CASE("only the server's own user and root may ask to go before others") {
   const auto code_for = [](std::uint32_t uid, std::int32_t priority) -> std::optional<Refusal> {
     v1::ClientFrame frame = generate_frame(1);
     frame.mutable_generate()->set_priority(priority);
-    auto request = to_request(*frame.mutable_generate(), uid);
+    auto request = to_request(*frame.mutable_generate(), uid, actors::kMaxPromptBytes);
     if (const Refusal* refusal = std::get_if<Refusal>(&request)) return *refusal;
     REQUIRE(std::get<actors::Request>(request).priority == priority);
     return std::nullopt;
@@ -168,20 +151,29 @@ TEST_CASE("questions have a largest size, and are told it") {
   REQUIRE(refused.code() == v1::OUTCOME_TOO_LONG);
   REQUIRE(refused.field() == "text");
   REQUIRE(refused.limit() == actors::kMaxPromptBytes);
+  v1::ClientFrame ids;
+  ids.mutable_generate()->set_stream(1);
+  ids.mutable_generate()->mutable_token_ids()->mutable_ids()->Resize(actors::kMaxPromptBytes / 4 + 1, 1);
+  REQUIRE(client.send(ids));
+  refused = client.expect().refused();
+  REQUIRE(refused.code() == v1::OUTCOME_TOO_LONG);
+  REQUIRE(refused.field() == "token_ids");
+  REQUIRE(refused.limit() == actors::kMaxPromptBytes);
 }
 
 TEST_CASE("a question that finds the queue full may be asked again later") {
   FakeServer server;
   RawClient client(server.path());
   client.hello();
-  server.gateway.fail_texts({ErrorCode::busy, "too many texts wait"});
+  server.gateway.fail_texts({ErrorCode::busy, "64 texts wait"});
   v1::ClientFrame ask;
   ask.mutable_tokenize()->set_stream(1);
   REQUIRE(client.send(ask));
   const v1::Refused refused = client.expect().refused();
   REQUIRE(refused.code() == v1::OUTCOME_QUEUE_FULL);
   REQUIRE(refused.retry_after_ms() > 0);
-  REQUIRE(refused.message() == "too many texts wait");
+  REQUIRE(refused.field() == "max_queued_texts");
+  REQUIRE(refused.message() == "64 texts wait");
 }
 
 TEST_CASE("lines of one kind are few per second, and what was left out is counted") {

@@ -245,6 +245,7 @@ TEST_CASE("questions: tokens, text, models, status, health, and what the server 
   REQUIRE(models);
   REQUIRE(models->at(0).name == "fake");
   REQUIRE(models->at(0).eos == 2);
+  REQUIRE(models->at(0).end_ids == std::vector<TokenId>{2, 7});
   REQUIRE_FALSE(models->at(0).bos);
   const auto status = client->status();
   REQUIRE(status);

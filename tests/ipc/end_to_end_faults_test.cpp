@@ -213,12 +213,91 @@ TEST_CASE("end to end: a full queue refuses with its limit and a time to retry, 
     ++refused;
     REQUIRE(end->outcome == Outcome::queue_full);
     REQUIRE(end->limit == 3);
+    REQUIRE(end->field == "max_queued_requests");
     REQUIRE(end->retry_after);
     REQUIRE_FALSE(end->message.empty());
   }
   REQUIRE(done >= 3);
   REQUIRE(refused >= 1);
   witnesses.require_undisturbed();
+}
+
+TEST_CASE("end to end: a client that backs off gets its answer from a server whose queue was full") {
+  actors::GatewayOptions options = embedded_model();
+  options.max_sequences = 1;
+  options.max_queued_requests = 1;
+  RealServer server(options);
+  const auto client = server.connect();
+  const Request request = seeded(kStory, 8);
+  const Completion reference = alone(*client, request);
+  // One runs, one waits, and the third is refused: now the queue is full, and stays it for hundreds of steps.
+  std::vector<client::Stream> blockers;
+  for (int i = 0; i < 3; ++i) {
+    auto stream = client->generate(seeded("A long story about", 900), {});
+    REQUIRE(stream);
+    blockers.push_back(*stream);
+  }
+  REQUIRE(blockers.back().wait()->outcome == Outcome::queue_full);
+  const auto waiter = server.connect();
+  REQUIRE(complete(*waiter, request).ended.outcome == Outcome::queue_full);
+  const auto answer =
+      waiter->complete(request, kPatience, {.max_retries = 50, .max_delay = std::chrono::seconds(2), .seed = 3});
+  REQUIRE(answer);
+  REQUIRE(answer->ended.outcome == Outcome::length);
+  REQUIRE(same_bits(*answer, reference));
+  for (const client::Stream& stream : blockers) stream.cancel();
+  for (const client::Stream& stream : blockers) REQUIRE(stream.wait());
+  require_at_rest(*client);
+}
+
+TEST_CASE("end to end: 512 connections at once are served") {
+  constexpr std::uint32_t kConnections = 512;
+  RealServer server(embedded_model(), {.max_connections = kConnections, .max_connections_per_uid = kConnections});
+  std::vector<std::unique_ptr<RawClient>> clients;
+  while (clients.size() < kConnections) clients.push_back(std::make_unique<RawClient>(server.path()));
+  for (std::size_t i = 0; i < clients.size(); ++i) {
+    clients[i]->hello();
+    v1::ClientFrame frame = generate_frame(1, "Once upon a time");
+    frame.mutable_generate()->mutable_sampling()->set_temperature(0);
+    frame.mutable_generate()->mutable_sampling()->set_max_tokens(2);
+    REQUIRE(clients[i]->send(frame));
+  }
+  std::string text;
+  for (const auto& client : clients) {
+    std::string own;
+    v1::ServerFrame frame;
+    while ((frame = client->expect()).has_tokens()) own += frame.tokens().text();
+    REQUIRE(frame.done().reason() == v1::OUTCOME_LENGTH);
+    if (text.empty()) text = own;
+    REQUIRE(own == text);
+  }
+  RawClient one_more(server.path());
+  REQUIRE(one_more.last_words().field() == "max_connections_per_uid");
+}
+
+TEST_CASE("end to end: of 512 connections at once those beyond the limit of a user are refused, each with its reason") {
+  RealServer server;
+  std::vector<std::unique_ptr<RawClient>> clients;
+  while (clients.size() < 512) clients.push_back(std::make_unique<RawClient>(server.path()));
+  std::uint32_t welcomed = 0, refused = 0;
+  for (const auto& client : clients) {
+    v1::ClientFrame hello;
+    hello.mutable_hello()->set_protocol(1);
+    client->send(hello);
+    const v1::ServerFrame answer = client->expect();
+    if (answer.has_welcome()) {
+      ++welcomed;
+      continue;
+    }
+    ++refused;
+    REQUIRE(answer.refused().code() == v1::OUTCOME_QUOTA);
+    REQUIRE(answer.refused().field() == "max_connections_per_uid");
+    REQUIRE(answer.refused().limit() == 64);
+    REQUIRE(answer.refused().retry_after_ms() > 0);
+    REQUIRE_FALSE(client->receive());
+  }
+  REQUIRE(welcomed == 64);
+  REQUIRE(refused == 512 - 64);
 }
 
 TEST_CASE("end to end: streams, connections and frames beyond the limits are refused, and others are undisturbed") {

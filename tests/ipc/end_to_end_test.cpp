@@ -40,6 +40,7 @@ TEST_CASE("an answer over the socket: text, ids, usage, seed, and the same from 
   REQUIRE(models->size() == 1);
   REQUIRE(models->at(0).family == "bitnet");
   REQUIRE(models->at(0).vocab_size == 2048);
+  REQUIRE(models->at(0).end_ids == std::vector<TokenId>{*models->at(0).eos});
   Request by_name = seeded("Once upon a time", 24, 5);
   by_name.model = models->at(0).name;
   REQUIRE(same_bits(complete(*client, by_name), text));

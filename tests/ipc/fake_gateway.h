@@ -75,6 +75,7 @@ class FakeGateway final : public actors::Gateway {
     actors::ModelDescription fake;
     fake.name = "fake";
     fake.eos = 2;
+    fake.end_ids = {2, 7};
     return {fake};
   }
   // Each byte is a token; answered on the caller's thread.

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
+#include <array>
 #include <future>
 #include <memory>
 #include <string>
@@ -34,6 +35,31 @@ struct FakeServer {
   FakeGateway gateway;
   std::unique_ptr<Server> server;
 };
+
+// Of a server with room for two connections: a third is refused with `code` and the limit's name, and welcomed once
+// the first has gone. Returns the second and the third.
+inline std::array<std::unique_ptr<RawClient>, 2> require_room_for_two(FakeServer& server, v1::Outcome code,
+                                                                      const std::string& limit) {
+  auto first = std::make_unique<RawClient>(server.path());
+  first->hello();
+  auto second = std::make_unique<RawClient>(server.path());
+  second->hello();
+  {
+    RawClient third(server.path());
+    const v1::Refused refused = third.last_words();
+    REQUIRE(refused.code() == code);
+    REQUIRE(refused.field() == limit);
+    REQUIRE(refused.limit() == 2);
+    REQUIRE(refused.retry_after_ms() > 0);
+  }
+  REQUIRE(first->send(generate_frame(1)));
+  server.gateway.wait_submitted(0);
+  first.reset();
+  server.gateway.wait_cancelled(1);  // the server has seen it go
+  auto third = std::make_unique<RawClient>(server.path());
+  third->hello();
+  return {std::move(second), std::move(third)};
+}
 
 enum class Knock { welcomed, refused, failed };
 

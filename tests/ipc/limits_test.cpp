@@ -1,4 +1,7 @@
 // What a connection may not do, and that it costs nobody else anything.
+#include <sys/resource.h>
+
+#include <algorithm>
 #include <random>
 #include <string>
 
@@ -89,6 +92,20 @@ TEST_CASE("a connection that never says Hello is ended by name") {
   REQUIRE(refused.limit() == 40);
 }
 
+TEST_CASE("a connection that asks for nothing is ended after the idle timeout, and one with a request is not") {
+  FakeServer server({.idle_timeout = milliseconds(40)});
+  Bystander bystander(server);
+  RawClient client(server.path());
+  client.hello();
+  const v1::Refused refused = client.last_words();
+  REQUIRE(refused.field() == "idle_timeout");
+  REQUIRE(refused.limit() == 40);
+  bystander.require_alive();
+  bystander.sink->end(end_of(Outcome::eos));
+  REQUIRE(bystander.client.expect().has_done());
+  REQUIRE(bystander.client.last_words().field() == "idle_timeout");
+}
+
 TEST_CASE("a damaged frame is answered and ends its connection, and cancels its streams") {
   FakeServer server;
   Bystander bystander(server);
@@ -151,6 +168,7 @@ TEST_CASE("one request more than max_streams is refused, and accepted once anoth
   REQUIRE(refused.code() == v1::OUTCOME_QUOTA);
   REQUIRE(refused.field() == "max_streams");
   REQUIRE(refused.limit() == 3);
+  REQUIRE(refused.retry_after_ms() > 0);
   server.gateway.wait_submitted(1).sink->end(end_of(Outcome::eos));
   REQUIRE(client.expect().done().stream() == 2);
   REQUIRE(client.send(generate_frame(4)));
@@ -160,28 +178,11 @@ TEST_CASE("one request more than max_streams is refused, and accepted once anoth
 
 TEST_CASE("one connection more than max_connections is refused, and accepted once another has gone") {
   FakeServer server({.max_connections = 2});
-  auto first = std::make_unique<RawClient>(server.path());
-  first->hello();
-  RawClient second(server.path());
-  second.hello();
-  {
-    RawClient third(server.path());
-    const v1::Refused refused = third.last_words();
-    REQUIRE(refused.code() == v1::OUTCOME_QUEUE_FULL);
-    REQUIRE(refused.field() == "max_connections");
-    REQUIRE(refused.limit() == 2);
-    REQUIRE(refused.retry_after_ms() > 0);
-  }
-  REQUIRE(first->send(generate_frame(1)));
-  server.gateway.wait_submitted(0);
-  first.reset();
-  server.gateway.wait_cancelled(1);  // the server has seen it go
-  RawClient third(server.path());
-  third.hello();
+  const auto [second, third] = require_room_for_two(server, v1::OUTCOME_QUEUE_FULL, "max_connections");
   v1::ClientFrame ask;
   ask.mutable_status()->set_stream(1);
-  REQUIRE(third.send(ask));
-  const v1::ServerFrame answer = third.expect();
+  REQUIRE(third->send(ask));
+  const v1::ServerFrame answer = third->expect();
   REQUIRE(answer.status().connections() == 2);
   REQUIRE(answer.status().connections_accepted() == 3);
   REQUIRE(answer.status().connections_refused() == 1);
@@ -338,6 +339,25 @@ TEST_CASE("limits out of range are refused at once") {
   REQUIRE(refused({.max_outbox_bytes = 1}).find("max_outbox_bytes") == 0);
   REQUIRE(refused({.hello_timeout = milliseconds(0)}).find("hello_timeout") == 0);
   REQUIRE(refused({.stall_timeout = milliseconds(-1)}).find("stall_timeout") == 0);
+  REQUIRE(refused({.idle_timeout = milliseconds(-1)}).find("idle_timeout") == 0);
+}
+
+TEST_CASE("a server takes all the descriptors it may have, and lets in no more connections than they allow") {
+  REQUIRE(connections_within(256, 1024) == 256);
+  REQUIRE(connections_within(256, 256 + kOtherDescriptors) == 256);
+  REQUIRE(connections_within(256, 255 + kOtherDescriptors) == 255);
+  REQUIRE(connections_within(256, 3) == 1);
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+  const rlimit low{.rlim_cur = std::min<rlim_t>(before.rlim_max, 256), .rlim_max = before.rlim_max};
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &low) == 0);
+  {
+    FakeServer server;
+    rlimit raised{};
+    REQUIRE(::getrlimit(RLIMIT_NOFILE, &raised) == 0);
+    REQUIRE(raised.rlim_cur == before.rlim_max);
+  }
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
 }
 
 TEST_CASE("a second server on the same socket is refused as busy; after the first has stopped it may") {

@@ -20,6 +20,7 @@ TEST_CASE("a welcome tells protocol, server, limits and readiness") {
   REQUIRE(welcome.server().starts_with("troupe "));
   REQUIRE(welcome.limits().max_streams() == 7);
   REQUIRE(welcome.limits().max_frame_bytes() == 5000);
+  REQUIRE(welcome.limits().max_prompt_bytes() == 5000);  // no frame can carry more
   REQUIRE(welcome.limits().max_stop_strings() == actors::kMaxStopStrings);
   REQUIRE(welcome.health().readiness() == v1::READINESS_READY);
 }
@@ -239,34 +240,6 @@ TEST_CASE("a request with a value out of range is refused by the field's name, a
   server.gateway.wait_submitted(0).sink->end(end_of(Outcome::eos));
   REQUIRE(client.expect().done().stream() == 100);
   REQUIRE(server.gateway.num_submitted() == 1);
-}
-
-TEST_CASE("what is not served yet is refused by name") {
-  FakeServer server;
-  RawClient client(server.path());
-  client.hello();
-  std::uint64_t stream = 0;
-  const auto field_of = [&](auto change) {
-    v1::ClientFrame frame = generate_frame(++stream);
-    change(frame);
-    REQUIRE(client.send(frame));
-    const v1::ServerFrame answer = client.expect();
-    REQUIRE(answer.refused().stream() == stream);
-    REQUIRE(answer.refused().code() == v1::OUTCOME_UNSUPPORTED);
-    return answer.refused().field();
-  };
-  REQUIRE(field_of([](v1::ClientFrame& f) { f.mutable_generate()->mutable_messages(); }) == "messages");
-  REQUIRE(field_of([](v1::ClientFrame& f) { f.mutable_generate()->set_adapter("x"); }) == "adapter");
-  REQUIRE(field_of([](v1::ClientFrame& f) { f.mutable_generate()->set_grammar("x"); }) == "grammar");
-  REQUIRE(field_of([](v1::ClientFrame& f) { f.mutable_generate()->set_json_schema("x"); }) == "json_schema");
-  REQUIRE(field_of([](v1::ClientFrame& f) { f.mutable_generate()->set_echo(false); }) == "echo");
-  REQUIRE(field_of([](v1::ClientFrame& f) { f.mutable_generate()->set_prompt_logprobs(1); }) == "prompt_logprobs");
-  REQUIRE(field_of([](v1::ClientFrame& f) { f.mutable_generate()->mutable_sampling()->set_typical_p(0.5f); }) ==
-          "sampling.typical_p");
-  REQUIRE(field_of([&](v1::ClientFrame& f) { f.mutable_embed()->set_stream(stream); }) == "embed");
-  REQUIRE(field_of([&](v1::ClientFrame& f) { f.mutable_load_model()->set_stream(stream); }) == "load_model");
-  REQUIRE(field_of([&](v1::ClientFrame& f) { f.mutable_unload_model()->set_stream(stream); }) == "unload_model");
-  REQUIRE(server.gateway.num_submitted() == 0);
 }
 
 TEST_CASE("fields of a newer protocol are refused by number, to the stream they came with") {
