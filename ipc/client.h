@@ -132,7 +132,8 @@ struct RetryPolicy {
 /// The waits of one request under a RetryPolicy. Plain: no clock, no thread; the same seed gives the same waits.
 class Backoff {
  public:
-  explicit Backoff(const RetryPolicy& policy);  ///< of a request that has not been sent yet
+  /// Of a request that has not been sent yet.
+  explicit Backoff(const RetryPolicy& policy);
   /// How long to wait before the request that ended so is sent again: never less than its retry_after, and at most
   /// 1.5 times RetryPolicy::max_delay. Nothing if it was not refused for now (only a refusal with a retry_after is,
   /// and of a draining server none is), or the retries are used up.
