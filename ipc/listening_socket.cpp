@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 #include <filesystem>
 #include <utility>
@@ -53,8 +54,15 @@ std::string octal(mode_t mode) {
   return text;
 }
 
+mode_t directory_mode(const Guests& guests) { return guests.none() ? 0700 : 0711; }
+
+mode_t socket_mode(const Guests& guests) {
+  if (guests.none()) return 0600;
+  return guests.uids.empty() && guests.gids.size() == 1 ? 0660 : 0666;
+}
+
 Status check_own_directory(const std::string& directory, const Guests& guests) {
-  const mode_t wanted = guests.none() ? 0700 : 0711;
+  const mode_t wanted = directory_mode(guests);
   if (::mkdir(directory.c_str(), wanted) != 0 && errno != EEXIST)
     return Error{code_of(errno), "cannot make the socket's directory " + directory + reason(errno)};
   struct stat status {};
@@ -119,9 +127,29 @@ Status clear_path(const std::string& path) {
   return Ok{};
 }
 
-mode_t socket_mode(const Guests& guests) {
-  if (guests.none()) return 0600;
-  return guests.uids.empty() && guests.gids.size() == 1 ? 0660 : 0666;
+Status give_to_group(const std::string& path, const Guests& guests) {
+  if (socket_mode(guests) != 0660 || ::chown(path.c_str(), static_cast<uid_t>(-1), guests.gids[0]) == 0) return Ok{};
+  return Error{code_of(errno), "cannot give the socket " + path + " to group " + std::to_string(guests.gids[0]) +
+                                   reason(errno) + " (only groups that we are a member of can be let in)"};
+}
+
+// The path of a listening Unix stream socket, or what `fd` is instead.
+Result<std::string> path_of_listening(int fd) {
+  int listens = 0, type = 0;
+  socklen_t size = sizeof(int);
+  if (::getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) != 0)
+    return Error{ErrorCode::bad_config, "is not a socket" + reason(errno)};
+  size = sizeof(int);
+  sockaddr_un address{};
+  socklen_t length = sizeof(address);
+  if (::getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) != 0 ||
+      ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) != 0)
+    return Error{ErrorCode::bad_config, "cannot be looked at" + reason(errno)};
+  if (address.sun_family != AF_UNIX || type != SOCK_STREAM || listens == 0)
+    return Error{ErrorCode::bad_config, "is not a listening Unix stream socket"};
+  if (length <= offsetof(sockaddr_un, sun_path) || address.sun_path[0] == '\0')
+    return Error{ErrorCode::bad_config, "has no path: abstract sockets have no permissions and are not served"};
+  return std::string(address.sun_path, ::strnlen(address.sun_path, length - offsetof(sockaddr_un, sun_path)));
 }
 
 }  // namespace
@@ -134,11 +162,13 @@ Result<Peer> peer_of(int fd) {
   return Peer{credentials.uid, credentials.gid, credentials.pid};
 }
 
+bool is_owner(std::uint32_t uid) { return uid == ::geteuid() || uid == 0; }
+
 bool admitted(const Peer& peer, int fd, const Guests& guests) {
   const auto contains = [](const std::vector<std::uint32_t>& ids, std::uint32_t id) {
     return std::find(ids.begin(), ids.end(), id) != ids.end();
   };
-  if (peer.uid == ::geteuid() || contains(guests.uids, peer.uid) || contains(guests.gids, peer.gid)) return true;
+  if (is_owner(peer.uid) || contains(guests.uids, peer.uid) || contains(guests.gids, peer.gid)) return true;
   if (guests.gids.empty()) return false;
   std::vector<gid_t> groups(256);
   socklen_t size = static_cast<socklen_t>(groups.size() * sizeof(gid_t));
@@ -180,15 +210,26 @@ Result<ListeningSocket> ListeningSocket::open(const std::string& path, const Gue
     const ErrorCode code = bind_error == EADDRINUSE ? ErrorCode::busy : code_of(bind_error);
     return Error{code, "cannot make the socket " + path + reason(bind_error)};
   }
-  ListeningSocket socket(fd.release(), path);  // from here on the file goes when we fail
-  if (mode == 0660 && ::chown(path.c_str(), static_cast<uid_t>(-1), guests.gids[0]) != 0)
-    return Error{code_of(errno), "cannot give the socket " + path + " to group " + std::to_string(guests.gids[0]) +
-                                     reason(errno) + " (only groups that we are a member of can be let in)"};
+  ListeningSocket socket(fd.release(), path);
+  socket.remember_file();  // from here on the file goes when we fail
+  if (own_directory) socket.own_directory_ = directory;
+  if (Status given = give_to_group(path, guests); !given) return given.error();
   if (::listen(socket.fd_, kBacklog) != 0) return Error{ErrorCode::io, "cannot listen on " + path + reason(errno)};
   return socket;
 }
 
-ListeningSocket::ListeningSocket(int fd, std::string path) : fd_(fd), path_(std::move(path)) {
+Result<ListeningSocket> ListeningSocket::adopt(int fd) {
+  auto path = path_of_listening(fd);
+  if (!path)
+    return Error{path.error().code, "descriptor " + std::to_string(fd) + ", which the service manager passed, " +
+                                        path.error().message + "; the socket unit needs ListenStream= with a path"};
+  const int flags = ::fcntl(fd, F_GETFL);
+  if (flags < 0 || ::fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0 || ::fcntl(fd, F_SETFD, FD_CLOEXEC) != 0)
+    return Error{ErrorCode::io, "cannot set up the socket that the service manager passed" + reason(errno)};
+  return ListeningSocket(fd, std::move(*path));
+}
+
+void ListeningSocket::remember_file() {
   struct stat status {};
   if (::lstat(path_.c_str(), &status) == 0) {
     device_ = status.st_dev;
@@ -196,9 +237,26 @@ ListeningSocket::ListeningSocket(int fd, std::string path) : fd_(fd), path_(std:
   }
 }
 
+bool ListeningSocket::file_is_ours() const {
+  struct stat status {};
+  return inode_ != 0 && ::lstat(path_.c_str(), &status) == 0 && status.st_dev == device_ && status.st_ino == inode_;
+}
+
+Status ListeningSocket::admit(const Guests& guests) {
+  if (!file_is_ours()) return Ok{};
+  // Group first: a mode that lets a group in must not let in the previous one.
+  if (Status given = give_to_group(path_, guests); !given) return given.error();
+  if (::chmod(path_.c_str(), socket_mode(guests)) != 0)
+    return Error{code_of(errno), "cannot change the mode of " + path_ + reason(errno)};
+  if (!own_directory_.empty() && ::chmod(own_directory_.c_str(), directory_mode(guests)) != 0)
+    return Error{code_of(errno), "cannot change the mode of " + own_directory_ + reason(errno)};
+  return Ok{};
+}
+
 ListeningSocket::ListeningSocket(ListeningSocket&& other) noexcept
     : fd_(std::exchange(other.fd_, -1)),
       path_(std::move(other.path_)),
+      own_directory_(std::move(other.own_directory_)),
       device_(other.device_),
       inode_(std::exchange(other.inode_, 0)) {}
 
@@ -210,10 +268,7 @@ ListeningSocket::~ListeningSocket() {
 int ListeningSocket::release() { return std::exchange(fd_, -1); }
 
 void ListeningSocket::remove_file() {
-  if (inode_ == 0) return;
-  struct stat status {};
-  if (::lstat(path_.c_str(), &status) == 0 && status.st_dev == device_ && status.st_ino == inode_)
-    ::unlink(path_.c_str());
+  if (file_is_ours()) ::unlink(path_.c_str());
   inode_ = 0;
 }
 

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "config/result.h"
@@ -29,7 +30,10 @@ struct Peer {
 
 [[nodiscard]] Result<Peer> peer_of(int fd);
 
-// Whether the peer is us or a guest. Reads SO_PEERGROUPS of `fd` where only supplementary groups decide.
+// Our own user, or root, who could become it: always let in, and with rights that guests have not.
+[[nodiscard]] bool is_owner(std::uint32_t uid);
+
+// Whether the peer is an owner or a guest. Reads SO_PEERGROUPS of `fd` where only supplementary groups decide.
 [[nodiscard]] bool admitted(const Peer& peer, int fd, const Guests& guests);
 
 // A bound, listening, non-blocking socket and its file.
@@ -41,6 +45,10 @@ class ListeningSocket {
   // Changes the process's umask for a moment: call before other threads make files.
   // Errors: busy, permission, io; see Server::bind().
   static Result<ListeningSocket> open(const std::string& path, const Guests& guests, bool own_directory);
+  // Takes over a socket that a service manager has bound and listens on. Its file, with owner and mode, is the
+  // manager's: it is neither changed nor removed. Error: bad_config, if `fd` is no listening Unix stream socket with a
+  // path; it is left open then.
+  static Result<ListeningSocket> adopt(int fd);
 
   ListeningSocket(ListeningSocket&& other) noexcept;
   ListeningSocket& operator=(ListeningSocket&&) = delete;
@@ -49,16 +57,22 @@ class ListeningSocket {
   const std::string& path() const { return path_; }
   // Gives the descriptor away.
   int release();
+  // Opens our own file, and our own directory, as far as `guests` need, and no further. Does nothing to an adopted
+  // one. Error: permission or io.
+  [[nodiscard]] Status admit(const Guests& guests);
   // Removes the file unless somebody has put another one in its place. Idempotent.
   void remove_file();
 
  private:
-  ListeningSocket(int fd, std::string path);
+  ListeningSocket(int fd, std::string path) : fd_(fd), path_(std::move(path)) {}
+  void remember_file();
+  bool file_is_ours() const;
 
   int fd_ = -1;
   std::string path_;
-  dev_t device_ = 0;  // of the file we made; with inode_, how we know it again
-  ino_t inode_ = 0;
+  std::string own_directory_;  // empty: the directory was given
+  dev_t device_ = 0;           // of the file we made; with inode_, how we know it again
+  ino_t inode_ = 0;            // 0: no file of ours
 };
 
 }  // namespace troupe::ipc

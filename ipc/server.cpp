@@ -60,6 +60,17 @@ void fit_to_descriptors(ServerOptions& options) {
   options.max_connections = fit;
 }
 
+Guests guests_of(const ServerOptions& options) { return {options.allow_uids, options.allow_gids}; }
+
+Refusal not_allowed(std::uint32_t uid) {
+  return {.code = Outcome::permission,
+          .field = "allow_uid",
+          .message =
+              "uid " + std::to_string(uid) + " may not use this server; ask its owner for --allow-uid or --allow-gid",
+          .limit = {},
+          .retry_after = {}};
+}
+
 Refusal crowded(Outcome code, const std::string& field, const std::string& whose, std::uint64_t open,
                 std::uint64_t limit) {
   return {.code = code,
@@ -70,6 +81,17 @@ Refusal crowded(Outcome code, const std::string& field, const std::string& whose
           .retry_after = std::chrono::seconds(1)};
 }
 
+Result<ListeningSocket> open_socket(ServerOptions& options) {
+  const bool own_directory = options.socket_path.empty();
+  if (own_directory) {
+    auto path = default_socket_path();
+    if (!path) return path.error();
+    options.socket_path = *path;
+  }
+  if (Status checked = check_socket_path(options.socket_path); !checked) return checked.error();
+  return ListeningSocket::open(options.socket_path, guests_of(options), own_directory);
+}
+
 }  // namespace
 
 Result<std::string> default_socket_path() { return server_socket_path(SocketEnvironment::current()); }
@@ -77,7 +99,7 @@ Result<std::string> default_socket_path() { return server_socket_path(SocketEnvi
 // Shared, because the gateway's answer to drain() may come when the server has gone.
 struct Server::Impl : std::enable_shared_from_this<Server::Impl> {
   Impl(ServerOptions options, ListeningSocket socket)
-      : guests{options.allow_uids, options.allow_gids},
+      : guests(guests_of(options)),
         listening(std::move(socket)),
         hub(std::move(options)),
         acceptor(hub.io),
@@ -91,12 +113,13 @@ struct Server::Impl : std::enable_shared_from_this<Server::Impl> {
   void welcome(Socket socket);
   std::optional<Refusal> no_room_for(std::uint32_t uid) const;
   void refuse(Socket& socket, const Refusal& refusal);
+  void reconfigure(const ServerOptions& options);
   void warn_refused(const Peer& peer, const std::string& why);
   void begin_drain(std::function<void()> done);
   void end_drain(std::function<void()> done);
   void close_all();
 
-  const Guests guests;
+  Guests guests;  // io thread only
   ListeningSocket listening;
   Hub hub;
   Acceptor acceptor;
@@ -134,12 +157,7 @@ void Server::Impl::welcome(Socket socket) {
         {.code = Outcome::permission, .field = {}, .message = peer.error().message, .limit = {}, .retry_after = {}});
   if (!admitted(*peer, socket.native_handle(), guests)) {
     warn_refused(*peer, "not allowed");
-    return refuse(socket, {.code = Outcome::permission,
-                           .field = "allow_uid",
-                           .message = "uid " + std::to_string(peer->uid) +
-                                      " may not use this server; ask its owner for --allow-uid or --allow-gid",
-                           .limit = {},
-                           .retry_after = {}});
+    return refuse(socket, not_allowed(peer->uid));
   }
   if (const auto refusal = no_room_for(peer->uid)) {
     warn_refused(*peer, refusal->message);
@@ -158,7 +176,7 @@ std::optional<Refusal> Server::Impl::no_room_for(std::uint32_t uid) const {
   if (own >= options.max_connections_per_uid)
     return crowded(Outcome::quota, "max_connections_per_uid", " of uid " + std::to_string(uid), own,
                    options.max_connections_per_uid);
-  const std::uint32_t kept = uid == ::geteuid() ? 0 : kept_for_owner(options.max_connections);
+  const std::uint32_t kept = is_owner(uid) ? 0 : kept_for_owner(options.max_connections);
   if (hub.sessions.size() >= options.max_connections - kept)
     return crowded(Outcome::queue_full, "max_connections", kept > 0 ? " (those kept for the owner apart)" : "",
                    hub.sessions.size(), options.max_connections - kept);
@@ -179,6 +197,21 @@ void Server::Impl::refuse(Socket& socket, const Refusal& refusal) {
   asio::error_code ignored;
   socket.write_some(asio::buffer(bytes), ignored);
   socket.close(ignored);
+}
+
+void Server::Impl::reconfigure(const ServerOptions& options) {
+  guests = guests_of(options);
+  hub.options.max_connections = options.max_connections;
+  hub.options.max_connections_per_uid = options.max_connections_per_uid;
+  hub.options.max_outbox_bytes = options.max_outbox_bytes;
+  hub.options.hello_timeout = options.hello_timeout;
+  hub.options.stall_timeout = options.stall_timeout;
+  if (acceptor.is_open())
+    if (Status changed = listening.admit(guests); !changed) spdlog::warn("{}", changed.error().message);
+  const std::vector<std::shared_ptr<Session>> all(hub.sessions.begin(), hub.sessions.end());
+  for (const auto& session : all)
+    if (!session->is_admitted(guests)) session->break_off(not_allowed(session->uid()));
+  hub.arm_tick();
 }
 
 void Server::Impl::close_all() {
@@ -213,15 +246,8 @@ void Server::Impl::end_drain(std::function<void()> done) {
 
 Result<std::unique_ptr<Server>> Server::bind(ServerOptions options) {
   if (Status checked = check(options); !checked) return checked.error();
-  const bool own_directory = options.socket_path.empty();
-  if (own_directory) {
-    auto path = default_socket_path();
-    if (!path) return path.error();
-    options.socket_path = *path;
-  }
-  if (Status checked = check_socket_path(options.socket_path); !checked) return checked.error();
   fit_to_descriptors(options);
-  auto socket = ListeningSocket::open(options.socket_path, {options.allow_uids, options.allow_gids}, own_directory);
+  auto socket = options.inherited_socket ? ListeningSocket::adopt(*options.inherited_socket) : open_socket(options);
   if (!socket) return socket.error();
   // Damaged frames are answered to their sender; protobuf need not tell stderr, too.
   google::protobuf::SetLogHandler(nullptr);
@@ -240,6 +266,24 @@ void Server::start(actors::Gateway& gateway) {
   asio::co_spawn(
       impl_->hub.io, [impl = impl_.get()] { return impl->accept_loop(); }, asio::detached);
   impl_->thread = std::thread([impl = impl_.get()] { impl->hub.io.run(); });
+}
+
+Status Server::reconfigure(const ServerOptions& options) {
+  if (Status checked = check(options); !checked) return checked.error();
+  asio::post(impl_->hub.io, [impl = impl_.get(), options] { impl->reconfigure(options); });
+  return Ok{};
+}
+
+void Server::status(std::function<void(actors::StatusSnapshot)> done) {
+  if (!impl_->thread.joinable()) return;
+  asio::post(impl_->hub.io, [impl = impl_.get(), done = std::move(done)]() mutable {
+    // The gateway's answer may come when the server has stopped: then nobody waits for it any more.
+    impl->hub.gateway->status([weak = impl->weak_from_this(), done = std::move(done)](actors::StatusSnapshot snapshot) {
+      const auto self = weak.lock();
+      if (!self) return;
+      asio::post(self->hub.io, [done, snapshot = std::move(snapshot)]() mutable { done(std::move(snapshot)); });
+    });
+  });
 }
 
 void Server::drain(std::function<void()> done) {

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,7 @@ namespace troupe::ipc {
 
 struct ServerOptions {
   std::string socket_path{};                       // empty: default_socket_path()
+  std::optional<int> inherited_socket{};           // bound by a service manager: used instead of socket_path
   std::vector<std::uint32_t> allow_uids{};         // besides our own
   std::vector<std::uint32_t> allow_gids{};         // members (primary or supplementary) may connect
   std::uint32_t max_connections = 256;             // more are refused with queue_full; see kept_for_owner()
@@ -67,6 +69,8 @@ class Server {
   //   busy              a live server listens there
   //   permission        the directory or the file belongs to somebody else, or is open to others
   //   io                a plain file is in the way, no such directory, any other failure
+  //   bad_config        inherited_socket is no listening Unix socket with a path
+  // Of an inherited socket the file is left as it is, now and at the end; who may connect is still checked.
   static Result<std::unique_ptr<Server>> bind(ServerOptions options);
 
   // Stops as stop() does and removes the socket file.
@@ -78,6 +82,17 @@ class Server {
 
   // Begins to serve on a thread of its own. The gateway must outlive stop(). Call once.
   void start(actors::Gateway& gateway);
+
+  // Takes over, for a server that runs: allow_uids, allow_gids, max_connections, max_connections_per_uid,
+  // max_outbox_bytes (of connections from now on), hello_timeout and stall_timeout; the rest of `options` is ignored.
+  // Connections of users who are no longer allowed are ended with a refusal; our own socket file gets the mode that
+  // bind() would have given it (a failure is logged, and nobody is let in who is not allowed). Error:
+  // invalid_argument, as bind(); then nothing changes.
+  [[nodiscard]] Status reconfigure(const ServerOptions& options);
+
+  // As Gateway::status(), but asked by the io thread, as for a client: an answer shows that both are alive. `done` is
+  // not called after stop(). Ignored before start().
+  void status(std::function<void(actors::StatusSnapshot)> done);
 
   // Stops accepting, removes the socket file, tells clients (Draining), drains the gateway, sends what
   // is still to be sent and closes the connections; then calls `done` on the io thread, once.

@@ -46,7 +46,7 @@ struct Hub {
 
   asio::io_context io{1};
   asio::thread_pool decoders{1};  // of large frames; its jobs post back to io, and hold what they read
-  const ServerOptions options;
+  ServerOptions options;
   actors::Gateway* gateway = nullptr;
   std::unordered_set<std::shared_ptr<Session>> sessions;
   std::unordered_map<std::uint32_t, std::uint32_t> connections_of;  // by uid, of `sessions`
@@ -75,11 +75,14 @@ class Session : public std::enable_shared_from_this<Session> {
   void announce_draining();
   // Sends what is queued, then closes.
   void close_when_flushed();
+  // Cancels all streams, tells the client why, and closes once that is sent.
+  void break_off(const Refusal& refusal);
   // Cancels all streams and closes, now. Idempotent.
   void close();
   // Looks at the deadlines; whether there is one to look at again.
   bool tick(Clock::time_point now);
   std::uint32_t uid() const { return peer_.uid; }
+  bool is_admitted(const Guests& guests) { return admitted(peer_, socket_.native_handle(), guests); }
   std::size_t num_streams() const { return streams_.size(); }
 
  private:
@@ -103,8 +106,6 @@ class Session : public std::enable_shared_from_this<Session> {
   void encode_tokens(std::uint64_t stream, actors::TokenRun&& run, std::string& bytes);
   void encode_end(std::uint64_t stream, actors::End&& end, std::string& bytes);
   void encode_answer(std::uint64_t stream, v1::ServerFrame&& frame, std::string& bytes);
-  // Cancels all streams, tells the client why, and closes once that is sent.
-  void break_off(const Refusal& refusal);
   // Once per stream: a client may repeat itself faster than anybody can listen.
   void cancel_stream(Stream& stream) const;
   void cancel_streams();

@@ -1,11 +1,10 @@
 #include "ipc/wire.h"
 
-#include <unistd.h>
-
 #include <utility>
 
 #include "config/assert.h"
 #include "ipc/framing.h"
+#include "ipc/listening_socket.h"
 #include "ipc/utf8.h"
 
 namespace troupe::ipc {
@@ -33,7 +32,7 @@ std::optional<Refusal> check_priority(std::int32_t priority, std::uint32_t uid) 
     refusal.limit = kMaxPriority;
     return refusal;
   }
-  if (priority >= 0 || uid == ::geteuid() || uid == 0) return std::nullopt;
+  if (priority >= 0 || is_owner(uid)) return std::nullopt;
   return Refusal{.code = Outcome::permission,
                  .field = "priority",
                  .message = "priority is " + std::to_string(priority) +

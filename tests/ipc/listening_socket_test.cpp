@@ -1,10 +1,12 @@
 #include "ipc/listening_socket.h"
 
+#include <fcntl.h>
 #include <grp.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cstddef>
 #include <filesystem>
 #include <fstream>
 
@@ -165,6 +167,82 @@ TEST_CASE("a file that somebody put in our socket's place is not removed") {
     std::ofstream(path) << "theirs";
   }
   REQUIRE(std::filesystem::exists(path));
+}
+
+// What a service manager hands over: bound by somebody else, with a mode of its own.
+int bound_elsewhere(const std::string& path, int type = SOCK_STREAM, bool listening = true) {
+  const int fd = ::socket(AF_UNIX, type, 0);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path, path.data(), path.size());
+  REQUIRE(::bind(fd, reinterpret_cast<const sockaddr*>(&address),
+                 static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + path.size())) == 0);
+  if (listening) REQUIRE(::listen(fd, 8) == 0);
+  return fd;
+}
+
+TEST_CASE("a socket that a service manager bound is used as it is: its file keeps its mode, and stays") {
+  const TempDir dir;
+  const std::string path = dir / "troupe.sock";
+  const int fd = bound_elsewhere(path);
+  REQUIRE(::chmod(path.c_str(), 0640) == 0);
+  {
+    auto socket = ListeningSocket::adopt(fd);
+    REQUIRE(socket);
+    REQUIRE(socket->path() == path);
+    REQUIRE((::fcntl(fd, F_GETFL) & O_NONBLOCK) != 0);
+    REQUIRE((::fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0);
+    REQUIRE(socket->admit({.uids = {12345}, .gids = {}}));
+    REQUIRE(mode_of(path) == 0640);
+    socket->remove_file();
+  }
+  REQUIRE(std::filesystem::is_socket(path));
+  REQUIRE(::fcntl(fd, F_GETFD) < 0);  // it was ours to close
+}
+
+TEST_CASE("a descriptor that is no listening Unix stream socket with a path is not adopted, and says why") {
+  const TempDir dir;
+  const auto reason = [](int fd) {
+    const auto socket = ListeningSocket::adopt(fd);
+    REQUIRE_FALSE(socket);
+    REQUIRE(socket.error().code == ErrorCode::bad_config);
+    ::close(fd);
+    return socket.error().message;
+  };
+  const auto contains = [](const std::string& text, const std::string& part) {
+    INFO(text);
+    return text.find(part) != std::string::npos;
+  };
+  REQUIRE(contains(reason(::open("/dev/null", O_RDONLY)), "is not a socket"));
+  REQUIRE(contains(reason(::socket(AF_INET, SOCK_STREAM, 0)), "is not a listening Unix stream socket"));
+  REQUIRE(contains(reason(bound_elsewhere(dir / "d.sock", SOCK_DGRAM, false)), "is not a listening Unix stream"));
+  REQUIRE(contains(reason(bound_elsewhere(dir / "q.sock", SOCK_SEQPACKET)), "is not a listening Unix stream"));
+  REQUIRE(contains(reason(bound_elsewhere(dir / "s.sock", SOCK_STREAM, false)), "is not a listening Unix stream"));
+  const std::string abstract = std::string(1, '\0') + "troupe-test-" + std::to_string(::getpid());
+  REQUIRE(contains(reason(bound_elsewhere(abstract)), "abstract sockets"));
+}
+
+TEST_CASE("our own socket and directory open and close with the guests") {
+  const TempDir dir;
+  const std::string directory = dir / "troupe", path = directory + "/troupe.sock";
+  auto socket = ListeningSocket::open(path, {}, true);
+  REQUIRE(socket);
+  REQUIRE(mode_of(path) == 0600);
+  REQUIRE(mode_of(directory) == 0700);
+  REQUIRE(socket->admit({.uids = {12345}, .gids = {}}));
+  REQUIRE(mode_of(path) == 0666);
+  REQUIRE(mode_of(directory) == 0711);
+  REQUIRE(socket->admit({.uids = {}, .gids = {::getegid()}}));
+  REQUIRE(mode_of(path) == 0660);
+  REQUIRE(socket->admit({}));
+  REQUIRE(mode_of(path) == 0600);
+  REQUIRE(mode_of(directory) == 0700);
+}
+
+TEST_CASE("root and the server's own user are owners, nobody else is") {
+  REQUIRE(is_owner(0));
+  REQUIRE(is_owner(::geteuid()));
+  REQUIRE_FALSE(is_owner(::geteuid() + 1));
 }
 
 TEST_CASE("who may connect: ourselves, listed uids, and members of listed groups") {

@@ -1,0 +1,94 @@
+// What a server that runs takes over from a new configuration, and the question that a watchdog asks.
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <future>
+
+#include "tests/ipc/fixture.h"
+
+namespace troupe::ipc {
+namespace {
+
+using namespace test;
+using scheduler::Outcome;
+
+// The server has done what it was told before: it answers on the same thread, in order.
+void settle(FakeServer& server) {
+  std::promise<void> answered;
+  server.server->status([&](actors::StatusSnapshot) { answered.set_value(); });
+  REQUIRE(answered.get_future().wait_for(kPatience) == std::future_status::ready);
+}
+
+// For this thread alone: the kernel notes a thread's effective uid at connect(), and seteuid() would change the
+// server's, too.
+void become(uid_t uid) { REQUIRE(::syscall(SYS_setresuid, -1, uid, -1) == 0); }
+
+mode_t mode_of(const std::string& path) {
+  struct stat status {};
+  REQUIRE(::stat(path.c_str(), &status) == 0);
+  return status.st_mode & 07777;
+}
+
+TEST_CASE("a user who is let in, and later not any more, is served until then and told why it ended") {
+  if (::geteuid() != 0) {
+    WARN("skipped: only root can become somebody else");
+    return;
+  }
+  FakeServer server;
+  server.let_others_reach();
+  REQUIRE(knock_as(23456, server.path()) == Knock::failed);  // the file's mode already says no
+  REQUIRE(server.server->reconfigure({.allow_uids = {23456}}));
+  settle(server);
+  REQUIRE(mode_of(server.path()) == 0666);
+  REQUIRE(knock_as(23456, server.path()) == Knock::welcomed);
+  REQUIRE(knock_as(34567, server.path()) == Knock::refused);
+
+  RawClient owner(server.path());
+  owner.hello();
+  become(23456);
+  RawClient guest(server.path());
+  become(0);
+  guest.hello();
+  REQUIRE(guest.send(generate_frame(1)));
+  server.gateway.wait_submitted(0);
+  REQUIRE(server.server->reconfigure({}));
+  const v1::Refused last = guest.last_words();
+  REQUIRE(last.code() == v1::OUTCOME_PERMISSION);
+  REQUIRE(last.message().find("uid 23456 may not use this server") != std::string::npos);
+  REQUIRE(server.gateway.wait_cancelled(1).size() == 1);
+  REQUIRE(mode_of(server.path()) == 0600);
+  REQUIRE(owner.send(generate_frame(1)));  // nobody else is touched
+  server.gateway.wait_submitted(1);
+}
+
+TEST_CASE("new limits count from the next connection on, and values out of range change nothing") {
+  FakeServer server;
+  RawClient first(server.path());
+  first.hello();
+  const Status wrong = server.server->reconfigure({.max_connections = 0});
+  REQUIRE_FALSE(wrong);
+  REQUIRE(wrong.error().code == ErrorCode::invalid_argument);
+  settle(server);
+  RawClient second(server.path());
+  second.hello();
+  REQUIRE(server.server->reconfigure({.max_connections_per_uid = 2}));
+  settle(server);
+  RawClient third(server.path());
+  const v1::ServerFrame refused = third.expect();
+  REQUIRE(refused.refused().field() == "max_connections_per_uid");
+  REQUIRE(refused.refused().limit() == 2);
+  REQUIRE(first.send(generate_frame(1)));
+  server.gateway.wait_submitted(0);
+}
+
+TEST_CASE("a status that nobody waits for any more is dropped") {
+  FakeServer server;
+  bool called = false;
+  server.server->stop();
+  server.server->status([&](actors::StatusSnapshot) { called = true; });
+  server.server.reset();
+  REQUIRE_FALSE(called);
+}
+
+}  // namespace
+}  // namespace troupe::ipc
