@@ -6,18 +6,16 @@
 #include <unistd.h>
 
 #include <array>
-#include <csignal>
 #include <cstdint>
 
 #include "config/assert.h"
 
 namespace troupe::cli {
 
-EventQueue::EventQueue() {
+EventQueue::EventQueue(std::initializer_list<int> signals) {
   sigset_t set;
   sigemptyset(&set);
-  sigaddset(&set, SIGINT);
-  sigaddset(&set, SIGTERM);
+  for (const int number : signals) sigaddset(&set, number);
   TROUPE_ASSERT(pthread_sigmask(SIG_BLOCK, &set, nullptr) == 0);
   signals_ = ::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
   wake_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

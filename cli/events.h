@@ -2,6 +2,8 @@
 #pragma once
 
 #include <chrono>
+#include <csignal>
+#include <initializer_list>
 #include <mutex>
 #include <optional>
 #include <vector>
@@ -10,16 +12,17 @@ namespace troupe::cli {
 
 // What the main thread of `serve` and `run` waits for.
 enum class Event {
-  signal,  // SIGINT or SIGTERM
+  signal,  // one of those that the queue takes
   loaded,  // the model is loaded, or cannot be
   ended,   // the drain, or the stream, has ended
+  health,  // the server has answered how it does
 };
 
-// Takes SIGINT and SIGTERM from their default action for the rest of the process. Create it on the main thread before
-// any other thread starts: threads inherit the mask. One per process.
+// Takes its signals from their default action for the rest of the process. Create it on the main thread before any
+// other thread starts: threads inherit the mask. One per process.
 class EventQueue {
  public:
-  EventQueue();
+  explicit EventQueue(std::initializer_list<int> signals = {SIGINT, SIGTERM});
   ~EventQueue();
   EventQueue(const EventQueue&) = delete;
   EventQueue& operator=(const EventQueue&) = delete;

@@ -1,6 +1,7 @@
 // What a process of ours ends with, for scripts and service managers (sysexits.h where it has a number).
 #pragma once
 
+#include "config/options.h"
 #include "config/result.h"
 
 namespace troupe::cli {
@@ -16,6 +17,21 @@ inline constexpr int kExitRefusedForLoad = 75;  // the server has no room; try a
 inline constexpr int kExitPermission = 77;
 inline constexpr int kExitBadConfig = 78;    // a configuration file or variable cannot be used
 inline constexpr int kExitSignalBase = 128;  // plus the signal's number: 130 for Ctrl-C
+
+// The same for the manual page.
+inline constexpr config::ExitStatus kExitStatuses[] = {
+    {kExitOk, "all is well; serve: a clean stop, the drain included"},
+    {kExitFailure, "something failed at run time; status: the server is not ready"},
+    {kExitUsage, "wrong flags or values; run: a request that can never be served"},
+    {kExitBadModel, "the model file is damaged, or of a kind that is not served"},
+    {kExitModelMissing, "there is no such model file"},
+    {kExitSocketBusy, "another server listens on the socket"},
+    {kExitSocketFailure, "the socket cannot be made"},
+    {kExitRefusedForLoad, "run: the server has no room now; try again"},
+    {kExitPermission, "the system, or the server, does not allow it"},
+    {kExitBadConfig, "a configuration file, a variable or a socket unit cannot be used"},
+    {kExitSignalBase + 2, "ended by Ctrl-C (128 plus the number of any signal)"},
+};
 
 // For errors that no subcommand treats specially.
 constexpr int exit_code(ErrorCode code) {

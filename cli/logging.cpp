@@ -1,6 +1,7 @@
 #include "cli/logging.h"
 
-#include <spdlog/sinks/basic_file_sink.h>
+#include <spdlog/details/file_helper.h>
+#include <spdlog/sinks/base_sink.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
@@ -11,6 +12,7 @@
 #include <ctime>
 #include <fstream>
 #include <memory>
+#include <mutex>
 #include <nlohmann/json.hpp>
 
 namespace troupe::cli {
@@ -47,6 +49,40 @@ class JsonFormatter final : public spdlog::formatter {
   }
 };
 
+// A log file that can be opened anew while others write to it.
+class FileSink final : public spdlog::sinks::base_sink<std::mutex> {
+ public:
+  // Error: permission or io; what was open before stays in use.
+  Status open(const std::string& path) {
+    // Tried first, because spdlog would make missing directories: a mistyped path should be an error.
+    if (!std::ofstream(path, std::ios::app)) {
+      const int reason = errno;
+      return Error{reason == EACCES ? ErrorCode::permission : ErrorCode::io,
+                   "--log-file: " + path + ": " + std::strerror(reason)};
+    }
+    auto file = std::make_unique<spdlog::details::file_helper>();
+    try {
+      file->open(path);
+    } catch (const spdlog::spdlog_ex& error) {
+      return Error{ErrorCode::io, "--log-file: " + std::string(error.what())};
+    }
+    const std::lock_guard lock(mutex_);
+    file_ = std::move(file);
+    return Ok{};
+  }
+
+ protected:
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    spdlog::memory_buf_t text;
+    formatter_->format(message, text);
+    file_->write(text);
+  }
+  void flush_() override { file_->flush(); }
+
+ private:
+  std::unique_ptr<spdlog::details::file_helper> file_;
+};
+
 }  // namespace
 
 Status start_log(const config::Options& options) {
@@ -56,13 +92,9 @@ Status start_log(const config::Options& options) {
     sink = std::make_shared<spdlog::sinks::stderr_color_sink_mt>(colors ? spdlog::color_mode::automatic
                                                                         : spdlog::color_mode::never);
   } else {
-    // Tried first, because spdlog would make missing directories: a mistyped path should be an error.
-    if (!std::ofstream(options.log_file, std::ios::app)) {
-      const int reason = errno;
-      return Error{reason == EACCES ? ErrorCode::permission : ErrorCode::io,
-                   "--log-file: " + options.log_file + ": " + std::strerror(reason)};
-    }
-    sink = std::make_shared<spdlog::sinks::basic_file_sink_mt>(options.log_file);
+    auto file = std::make_shared<FileSink>();
+    if (Status opened = file->open(options.log_file); !opened) return opened.error();
+    sink = std::move(file);
   }
   auto logger = std::make_shared<spdlog::logger>("troupe", sink);
   if (options.log_format == "json")
@@ -73,6 +105,13 @@ Status start_log(const config::Options& options) {
   logger->flush_on(spdlog::level::trace);
   spdlog::set_default_logger(std::move(logger));
   return Ok{};
+}
+
+Status reload_log(const config::Options& options) {
+  const std::shared_ptr<spdlog::logger> logger = spdlog::default_logger();
+  logger->set_level(spdlog::level::from_str(options.log_level));
+  const auto file = std::dynamic_pointer_cast<FileSink>(logger->sinks().front());
+  return file ? file->open(options.log_file) : Ok{};
 }
 
 bool log_is_on_terminal(const config::Options& options) {

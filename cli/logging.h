@@ -10,6 +10,11 @@ namespace troupe::cli {
 // the file cannot be opened.
 [[nodiscard]] Status start_log(const config::Options& options);
 
+// While the log is in use, from any thread: makes another level the least that is logged, and opens --log-file anew
+// (its file may have been renamed by logrotate(8)). Error: permission or io; lines go to the file that was open before
+// then.
+[[nodiscard]] Status reload_log(const config::Options& options);
+
 // Whether log lines go to a terminal as text, so that a progress bar may be drawn between them.
 [[nodiscard]] bool log_is_on_terminal(const config::Options& options);
 

@@ -109,6 +109,10 @@ int dispatch(std::vector<std::string> arguments) {
   }
   std::string name = arguments.front();
   arguments.erase(arguments.begin());
+  if (name == "help" && arguments == std::vector<std::string>{"--man"}) {
+    std::cout << config::man_page(kVersion, kExitStatuses);
+    return kExitOk;
+  }
   if (name == "help" && !arguments.empty()) {  // `troupe help run` is `troupe run --help`
     name = arguments.front();
     arguments = {"--help"};

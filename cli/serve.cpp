@@ -2,6 +2,7 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
@@ -10,9 +11,11 @@
 #include "actors/gateway.h"
 #include "cli/events.h"
 #include "cli/exit_code.h"
+#include "cli/guests.h"
 #include "cli/logging.h"
 #include "cli/model_options.h"
 #include "cli/progress.h"
+#include "cli/service_manager.h"
 #include "cli/subcommands.h"
 #include "cli/text.h"
 #include "cli/version.h"
@@ -24,14 +27,23 @@ namespace {
 constexpr std::chrono::milliseconds kProgressInterval{100};
 // timeout(1) and sudo(8) deliver one signal twice, to the process and to its group: within this time it counts once.
 constexpr std::chrono::milliseconds kSameSignal{200};
+// How often a service manager is told how the server does; more often where its watchdog asks for it.
+constexpr std::chrono::milliseconds kHealthInterval{10'000};
+// A load that makes no progress for this long has failed, as a service manager sees it.
+constexpr std::chrono::milliseconds kLoadStall{60'000};
+// What a stop takes beside the drain.
+constexpr std::chrono::milliseconds kStopMargin{15'000};
 
-std::vector<std::uint32_t> to_ids(const std::vector<std::int64_t>& values) { return {values.begin(), values.end()}; }
+using Clock = std::chrono::steady_clock;
 
-ipc::ServerOptions server_options(const config::Options& options) {
+Result<ipc::ServerOptions> server_options(const config::Parsed& parsed) {
+  const config::Options& options = parsed.options;
+  auto guests = guest_ids(parsed);
+  if (!guests) return guests.error();
   ipc::ServerOptions server;
   server.socket_path = options.socket;
-  server.allow_uids = to_ids(options.allow_uid);
-  server.allow_gids = to_ids(options.allow_gid);
+  server.allow_uids = std::move(guests->uids);
+  server.allow_gids = std::move(guests->gids);
   server.max_connections = static_cast<std::uint32_t>(options.max_connections);
   server.max_connections_per_uid = static_cast<std::uint32_t>(options.max_connections_per_uid);
   server.max_streams = static_cast<std::uint32_t>(options.max_streams);
@@ -94,20 +106,15 @@ void log_model(const actors::Gateway& gateway, const config::Options& options) {
 // Serves until it is told to stop, and stops.
 class Service {
  public:
-  Service(const config::Parsed& parsed, EventQueue& events)
-      : parsed_(parsed), options_(parsed.options), events_(events) {}
+  Service(const config::Parsed& parsed, ServiceManager& manager, EventQueue& events)
+      : parsed_(parsed), manager_(manager), events_(events) {}
 
   Result<int> run() {
-    auto server = ipc::Server::bind(server_options(options_));
-    if (!server)
-      return end_with(server.error(),
-                      server.error().code == ErrorCode::io ? kExitSocketFailure : exit_code(server.error().code));
-    server_ = std::move(*server);
-    spdlog::info("troupe {} listens on {}", kVersion, server_->socket_path());
-
+    if (auto code = bind_socket(); code) return *code;
     auto gateway_options = cli::gateway_options(parsed_);
     if (!gateway_options) return end_with(gateway_options.error(), exit_code(gateway_options.error().code));
     spdlog::info("loading {}", gateway_options->model_path);
+    manager_.status("loading " + gateway_options->model_path);
     auto gateway = actors::Gateway::start(std::move(*gateway_options));
     if (!gateway) return end_with(gateway.error(), exit_code(gateway.error().code));
     gateway_ = std::move(*gateway);
@@ -125,48 +132,170 @@ class Service {
   }
 
  private:
-  // The exit code. The first signal drains, the second ends the process at once.
+  // The exit code, if there is no socket to serve.
+  std::optional<int> bind_socket() {
+    auto options = server_options(parsed_);
+    if (!options) return *end_with(options.error(), exit_code(options.error().code));
+    const auto inherited = manager_.socket();
+    if (!inherited) return *end_with(inherited.error(), exit_code(inherited.error().code));
+    options->inherited_socket = *inherited;
+    auto server = ipc::Server::bind(std::move(*options));
+    if (!server)
+      return *end_with(server.error(),
+                       server.error().code == ErrorCode::io ? kExitSocketFailure : exit_code(server.error().code));
+    server_ = std::move(*server);
+    spdlog::info("troupe {} listens on {}", kVersion, server_->socket_path());
+    if (const std::string& asked_for = parsed_.options.socket;
+        *inherited && !asked_for.empty() && asked_for != server_->socket_path())
+      spdlog::warn("socket = {} is not used: the service manager has chosen another one", asked_for);
+    return std::nullopt;
+  }
+
   int wait_for_end() {
-    LoadProgress progress(log_is_on_terminal(options_), std::chrono::steady_clock::now());
-    bool loading = true;
-    bool draining = false;
-    int first_signal = 0;
-    std::chrono::steady_clock::time_point first_signal_at;
-    while (true) {
-      const auto event = events_.wait(loading ? std::optional(kProgressInterval) : std::nullopt);
-      if (!event) {
-        progress.update(gateway_->load_fraction(), std::chrono::steady_clock::now());
-        continue;
-      }
-      if (*event == Event::loaded) {
-        loading = false;
-        progress.finish();
-        const std::lock_guard lock(mutex_);
-        if (!load_status_) {
-          spdlog::error("{}", load_status_.error().message);
-          return exit_code(load_status_.error().code);
+    while (!code_) {
+      const auto event = events_.wait(time_to_next_look());
+      if (!event)
+        look();
+      else if (*event == Event::loaded)
+        on_loaded();
+      else if (*event == Event::health)
+        on_health();
+      else if (*event == Event::signal && events_.last_signal() == SIGHUP && !on_terminal_)
+        reload();
+      else if (*event == Event::signal)
+        on_stop_signal();
+      else if (*event == Event::ended)
+        on_ended();
+    }
+    return *code_;
+  }
+
+  // What has to be looked at although nothing happens: the progress of loading, then health and idleness where
+  // somebody wants to know. Without them the process sleeps.
+  std::optional<std::chrono::milliseconds> look_interval() const {
+    if (loading_) return kProgressInterval;
+    std::optional<std::chrono::milliseconds> interval;
+    if (manager_.listens()) interval = kHealthInterval;
+    // Three looks in a period: one may come late.
+    if (manager_.watchdog()) interval = std::min(kHealthInterval, *manager_.watchdog() / 3);
+    if (const auto idle = parsed_.options.idle_exit; idle.count() > 0)
+      interval = std::min(interval.value_or(idle / 4), std::max(idle / 4, std::chrono::milliseconds(10)));
+    return interval;
+  }
+
+  std::optional<std::chrono::milliseconds> time_to_next_look() const {
+    const auto interval = look_interval();
+    if (!interval) return std::nullopt;
+    const auto due = std::chrono::ceil<std::chrono::milliseconds>(last_look_ + *interval - Clock::now());
+    return std::clamp(due, std::chrono::milliseconds(0), *interval);
+  }
+
+  void look() {
+    last_look_ = Clock::now();
+    if (loading_) return watch_loading();
+    // One question at a time: while it is not answered, nobody keeps the watchdog from barking.
+    if (manager_.listens() && !std::exchange(asking_, true))
+      server_->status([this](actors::StatusSnapshot snapshot) {
+        {
+          const std::lock_guard lock(mutex_);
+          health_ = std::move(snapshot);
         }
-        log_model(*gateway_, options_);
-        spdlog::info("ready");
-      } else if (*event == Event::signal && !draining) {
-        draining = true;
-        first_signal = events_.last_signal();
-        first_signal_at = std::chrono::steady_clock::now();
-        progress.finish();
-        spdlog::info("signal {}: finishing what runs, for at most {} ms; a second signal stops at once",
-                     events_.last_signal(), options_.drain_timeout.count());
-        server_->drain([this] { events_.post(Event::ended); });
-      } else if (*event == Event::signal) {
-        if (events_.last_signal() == first_signal && std::chrono::steady_clock::now() - first_signal_at < kSameSignal)
-          continue;
-        spdlog::warn("signal {}: stopping at once", events_.last_signal());
-        leave_now(kExitSignalBase + events_.last_signal());
-      } else if (*event == Event::ended) {
-        spdlog::info("stopped");
-        if (loading) leave_now(kExitOk);
-        return kExitOk;
+        events_.post(Event::health);
+      });
+    if (const auto idle = parsed_.options.idle_exit; idle.count() > 0 && !draining_ && last_look_ - ready_at_ >= idle)
+      server_->end_if_idle(idle, [this] { events_.post(Event::ended); });
+  }
+
+  void watch_loading() {
+    const double fraction = gateway_->load_fraction();
+    progress_.update(fraction, last_look_);
+    if (fraction <= told_fraction_ || last_look_ - told_at_ < std::chrono::seconds(1)) return;
+    told_fraction_ = fraction;
+    told_at_ = last_look_;
+    manager_.extend(kLoadStall);
+    manager_.status("loading: " + std::to_string(static_cast<int>(fraction * 100)) + " %");
+  }
+
+  void on_loaded() {
+    loading_ = false;
+    progress_.finish();
+    {
+      const std::lock_guard lock(mutex_);
+      if (!load_status_) {
+        code_ = *end_with(load_status_.error(), exit_code(load_status_.error().code));
+        return;
       }
     }
+    log_model(*gateway_, parsed_.options);
+    spdlog::info("ready");
+    ready_at_ = Clock::now();
+    if (draining_) return;
+    manager_.status("serving " + gateway_->model()->info().name);
+    manager_.ready();
+  }
+
+  void on_health() {
+    asking_ = false;
+    actors::StatusSnapshot health;
+    {
+      const std::lock_guard lock(mutex_);
+      health = std::move(health_);
+    }
+    manager_.status((draining_ ? "finishing what runs: " : "serving " + health.model + ": ") +
+                    std::to_string(health.requests_running) + " running, " + std::to_string(health.requests_waiting) +
+                    " waiting");
+    // Work that waits while no step ends is what the watchdog is for; a server without work is well.
+    const auto limit = manager_.watchdog();
+    if (!limit || health.last_step_age_seconds < std::chrono::duration<double>(*limit).count()) manager_.keep_alive();
+  }
+
+  // Takes over what can change, and says what cannot.
+  void reload() {
+    manager_.reloading();
+    auto reread = config::read_again(config::Command::serve, parsed_, config::Surroundings::of_this_process());
+    Status done = reread ? take_over(*reread) : reread.error();
+    if (!done) spdlog::error("reload: {}; everything stays as it was", done.error().message);
+    if (!loading_) manager_.ready();
+  }
+
+  Status take_over(config::Reread& reread) {
+    auto options = server_options(reread.in_effect);  // looks names up again, too
+    if (!options) return options.error();
+    if (Status changed = server_->reconfigure(*options); !changed) return changed.error();
+    parsed_ = std::move(reread.in_effect);
+    if (Status log = reload_log(parsed_.options); !log) spdlog::error("reload: {}", log.error().message);
+    for (const config::Option* option : reread.changed) spdlog::info("reload: {}", config::describe(*option, parsed_));
+    for (const std::string& option : reread.need_restart) spdlog::warn("reload: {} needs a restart", option);
+    if (reread.changed.empty() && reread.need_restart.empty()) spdlog::info("reload: no option has changed");
+    return Ok{};
+  }
+
+  // The first signal drains, the second ends the process at once.
+  void on_stop_signal() {
+    const int number = events_.last_signal();
+    if (draining_) {
+      if (number == first_signal_ && Clock::now() - first_signal_at_ < kSameSignal) return;
+      spdlog::warn("signal {}: stopping at once", number);
+      leave_now(kExitSignalBase + number);
+    }
+    draining_ = true;
+    first_signal_ = number;
+    first_signal_at_ = Clock::now();
+    progress_.finish();
+    const auto drain_timeout = parsed_.options.drain_timeout;
+    spdlog::info("signal {}: finishing what runs, for at most {} ms; a second signal stops at once", number,
+                 drain_timeout.count());
+    manager_.stopping();
+    manager_.extend(drain_timeout + kStopMargin);
+    server_->drain([this] { events_.post(Event::ended); });
+  }
+
+  void on_ended() {
+    if (!draining_) spdlog::info("nobody was connected for {} ms (idle-exit)", parsed_.options.idle_exit.count());
+    manager_.stopping();
+    spdlog::info("stopped");
+    if (loading_) leave_now(kExitOk);
+    code_ = kExitOk;
   }
 
   // Ends the process without waiting for a step or a load that is under way: the socket file is removed, everything
@@ -177,11 +306,25 @@ class Service {
     std::_Exit(code);
   }
 
-  const config::Parsed& parsed_;
-  const config::Options& options_;
+  config::Parsed parsed_;  // in effect
+  ServiceManager& manager_;
   EventQueue& events_;
   std::mutex mutex_;
-  Status load_status_{Ok{}};  // written by on_loaded's thread
+  Status load_status_{Ok{}};       // written by on_loaded's thread
+  actors::StatusSnapshot health_;  // written by the io thread
+  LoadProgress progress_{log_is_on_terminal(parsed_.options), Clock::now()};
+  // There SIGHUP says that the terminal has been closed, and ends the server as SIGTERM does.
+  const bool on_terminal_ = ::isatty(STDERR_FILENO) != 0;
+  bool loading_ = true;
+  double told_fraction_ = 0;
+  Clock::time_point told_at_;
+  Clock::time_point ready_at_;
+  Clock::time_point last_look_ = Clock::now();
+  bool asking_ = false;
+  bool draining_ = false;
+  int first_signal_ = 0;
+  Clock::time_point first_signal_at_;
+  std::optional<int> code_;
   std::unique_ptr<actors::Gateway> gateway_;
   std::unique_ptr<ipc::Server> server_;  // declared last: its streams must end before the gateway goes
 };
@@ -192,9 +335,10 @@ Result<int> serve(const config::Parsed& parsed) {
   const config::Options& options = parsed.options;
   if (!options.draft.empty())
     return Error{ErrorCode::invalid_argument, "--draft: this version does not serve draft models; leave it out"};
+  ServiceManager manager;  // before a log file takes descriptor 3
   if (auto status = start_log(options); !status) return status.error();
-  EventQueue events;  // before any thread starts
-  Service service(parsed, events);
+  EventQueue events{SIGINT, SIGTERM, SIGHUP};  // before any thread starts
+  Service service(parsed, manager, events);
   return service.run();
 }
 

@@ -2,6 +2,7 @@
 #include <sstream>
 
 #include "config/config_file.h"
+#include "config/help.h"
 #include "config/options.h"
 #include "config/values.h"
 
@@ -31,30 +32,15 @@ std::string wrap(std::string_view text, std::size_t column, std::size_t indent) 
   return out;
 }
 
-std::string join(const std::vector<std::string>& texts) {
+std::string join(const std::vector<std::string>& texts, std::string_view separator) {
   std::string out;
-  for (const std::string& text : texts) out += (out.empty() ? "" : ",") + text;
+  for (const std::string& text : texts) out += (out.empty() ? "" : std::string(separator)) + text;
   return out;
 }
 
-// "[0 to 100; default 0.8; TROUPE_TEMP]"
-std::string facts(const Option& option) {
-  static const Options kPresets;
-  std::string out;
-  const auto add = [&](const std::string& text) { out += (out.empty() ? "[" : "; ") + text; };
-  if (const std::string range = describe_range(option); !range.empty()) add(range);
-  const std::string preset = join(to_texts(option, kPresets));
-  if (!option.value.empty() && !preset.empty()) add("default " + preset);
-  if (!option.flag_only) add(option.variable());
-  return out.empty() ? out : out + "]";
-}
-
-// "-c, --ctx-size, --max-model-len TOKENS": short ones first.
+// "-c, --ctx-size, --max-model-len TOKENS".
 std::string synopsis(const Option& option) {
-  std::vector<std::string> spellings = option.spellings();
-  std::stable_partition(spellings.begin(), spellings.end(), [](const std::string& s) { return s[1] != '-'; });
-  std::string out;
-  for (const std::string& spelling : spellings) out += (out.empty() ? "" : ", ") + spelling;
+  const std::string out = join(sorted_spellings(option), ", ");
   return option.value.empty() ? out : out + " " + std::string(option.value);
 }
 
@@ -97,6 +83,24 @@ std::vector<std::string_view> groups(Command command) {
 
 }  // namespace
 
+std::string facts(const Option& option) {
+  static const Options kPresets;
+  std::string out;
+  const auto add = [&](const std::string& text) { out += (out.empty() ? "[" : "; ") + text; };
+  if (const std::string range = describe_range(option); !range.empty()) add(range);
+  const std::string preset = join(to_texts(option, kPresets), ",");
+  if (!option.value.empty() && !preset.empty()) add("default " + preset);
+  if (!option.flag_only) add(option.variable());
+  if (option.reloads) add("SIGHUP reloads it");
+  return out.empty() ? out : out + "]";
+}
+
+std::vector<std::string> sorted_spellings(const Option& option) {
+  std::vector<std::string> spellings = option.spellings();
+  std::stable_partition(spellings.begin(), spellings.end(), [](const std::string& s) { return s[1] != '-'; });
+  return spellings;
+}
+
 std::string help(Command command) {
   const CommandInfo& about = info(command);
   std::ostringstream out;
@@ -111,6 +115,12 @@ std::string help(Command command) {
   out << "\nExamples:\n";
   for (const std::string_view example : about.examples) out << "  " << example << '\n';
   return out.str();
+}
+
+std::string describe(const Option& option, const Parsed& parsed) {
+  const auto origin = parsed.origins.find(option.name);
+  return std::string(option.name) + " = " + toml_value(option, parsed.options) + " (" +
+         (origin == parsed.origins.end() ? "default" : origin->second) + ")";
 }
 
 std::string print_config(Command command, const Parsed& parsed) {

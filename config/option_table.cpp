@@ -28,6 +28,10 @@ constexpr Range kAny{};
 constexpr Range within(double min, double max) { return {min, max, false}; }
 constexpr Range above(double min, double max) { return {min, max, true}; }
 
+// The last two fields of a row of what SIGHUP reloads.
+constexpr bool kNotFlagOnly = false;
+constexpr bool kReloads = true;
+
 constexpr std::string_view kModel = "Model";
 constexpr std::string_view kServer = "Server";
 constexpr std::string_view kLimits = "Limits";
@@ -69,9 +73,13 @@ std::vector<Option> make_table() {
       {"alias", "-a --served-model-name", &O::alias, kServe | kAsking, kServer, "NAME", kAny,
        "the name that clients call the model; none: the one in the file"},
       {"allow-uid", "", &O::allow_uid, kServe, kServer, "UID,...", within(0, 4294967294.0),
-       "further users who may connect; none: only the one who runs the server"},
+       "further users who may connect; none: only the one who runs the server, and root", kNotFlagOnly, kReloads},
       {"allow-gid", "", &O::allow_gid, kServe, kServer, "GID,...", within(0, 4294967294.0),
-       "groups whose members may connect"},
+       "groups whose members may connect", kNotFlagOnly, kReloads},
+      {"allow-user", "", &O::allow_user, kServe, kServer, "NAME,...", kAny, "as --allow-uid, by name", kNotFlagOnly,
+       kReloads},
+      {"allow-group", "", &O::allow_group, kServe, kServer, "NAME,...", kAny, "as --allow-gid, by name", kNotFlagOnly,
+       kReloads},
       {"drain-timeout", "--shutdown-timeout --graceful-termination-timeout", &O::drain_timeout, kServe, kServer, "TIME",
        within(0, 24 * kHours), "how long SIGTERM waits for running answers before it ends them"},
       {"progress-timeout", "", &O::progress_timeout, kServe, kServer, "TIME", within(1, 24 * kHours),
@@ -92,29 +100,30 @@ std::vector<Option> make_table() {
       {"max-requests-per-user", "", &O::max_requests_per_user, kServe, kLimits, "N", within(1, 1 << 20),
        "requests of one user, waiting or running"},
       {"max-connections", "", &O::max_connections, kServe, kLimits, "N", within(1, 65536),
-       "open connections; some are kept for the user who runs the server"},
+       "open connections; some are kept for the user who runs the server", kNotFlagOnly, kReloads},
       {"max-connections-per-uid", "", &O::max_connections_per_uid, kServe, kLimits, "N", within(1, 65536),
-       "open connections of one user"},
+       "open connections of one user", kNotFlagOnly, kReloads},
       {"max-streams", "", &O::max_streams, kServe, kLimits, "N", within(1, 65536),
        "requests at once on one connection"},
       {"max-frame-bytes", "", &O::max_frame_bytes, kServe, kLimits, "SIZE", within(4096, 16.0 * 1024 * 1024),
        "longest message on the socket"},
       {"max-outbox-bytes", "", &O::max_outbox_bytes, kServe, kLimits, "SIZE", within(4096, kGiB),
-       "output that may wait for one client that does not read, before it is disconnected"},
+       "output that may wait for one client that does not read, before it is disconnected", kNotFlagOnly, kReloads},
       {"stall-timeout", "", &O::stall_timeout, kServe, kLimits, "TIME", within(1, 24 * kHours),
-       "how long a client may read nothing before it is disconnected"},
+       "how long a client may read nothing before it is disconnected", kNotFlagOnly, kReloads},
       {"hello-timeout", "", &O::hello_timeout, kServe, kLimits, "TIME", within(1, 24 * kHours),
-       "how long a new connection may take to say hello"},
+       "how long a new connection may take to say hello", kNotFlagOnly, kReloads},
       {"idle-timeout", "", &O::idle_timeout, kServe, kLimits, "TIME", within(0, 365 * 24 * kHours),
-       "end connections that ask for nothing this long; 0: never"},
+       "end connections that ask for nothing this long; 0: never", kNotFlagOnly, kReloads},
       {"tokenizer-threads", "", &O::tokenizer_threads, kServe, kLimits, "N", within(1, 64),
        "threads that turn long texts into tokens"},
 
       {"log-format", "", &O::log_format, kServe, kLogging, "text|json", kAny,
        "one line of text, or of JSON, per event"},
       {"log-level", "", &O::log_level, kServe, kLogging, "trace|debug|info|warn|error|off", kAny,
-       "least important event that is logged"},
-      {"log-file", "", &O::log_file, kServe, kLogging, "FILE", kAny, "append the log to this file; none: to stderr"},
+       "least important event that is logged", kNotFlagOnly, kReloads},
+      {"log-file", "", &O::log_file, kServe, kLogging, "FILE", kAny,
+       "append the log to this file, opened anew by SIGHUP; none: to stderr"},
 
       {"predict", "-n --n-predict --max-tokens", &O::predict, kRun, kRequest, "TOKENS", within(-1, 1 << 24),
        "longest answer; -1: until the model ends or the context is full"},

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 
+#include "config/assert.h"
 #include "config/config_file.h"
 #include "config/flags.h"
 #include "config/values.h"
@@ -127,6 +128,7 @@ Result<Parsed> parse(Command command, std::span<const std::string> arguments, co
   if (!flags) return flags.error();
   Parsed parsed;
   parsed.arguments = std::move(flags->arguments);
+  parsed.command_line.assign(arguments.begin(), arguments.end());
   if (flags->asks_for_help) {
     parsed.options.help = true;
     return parsed;
@@ -148,6 +150,29 @@ Result<Parsed> parse(Command command, std::span<const std::string> arguments, co
   if (auto status = apply_flags(*flags, parsed); !status) return status.error();
   warn_of_unknown_variables(surroundings, parsed.warnings);
   return parsed;
+}
+
+Result<Reread> read_again(Command command, const Parsed& in_effect, const Surroundings& surroundings) {
+  auto fresh = parse(command, in_effect.command_line, surroundings);
+  if (!fresh) return fresh.error();
+  Reread reread{.in_effect = in_effect, .changed = {}, .need_restart = {}};
+  reread.in_effect.file = fresh->file;
+  for (const Option& option : option_table()) {
+    if (!option.belongs_to(command)) continue;
+    const std::vector<std::string> texts = to_texts(option, fresh->options);
+    if (texts == to_texts(option, in_effect.options)) continue;
+    if (!option.reloads) {
+      reread.need_restart.push_back(describe(option, *fresh));
+      continue;
+    }
+    TROUPE_ASSERT(!assign(option, texts, reread.in_effect.options));  // it was read from there
+    const std::string name(option.name);
+    reread.in_effect.origins.erase(name);
+    if (const auto origin = fresh->origins.find(name); origin != fresh->origins.end())
+      reread.in_effect.origins.insert(*origin);
+    reread.changed.push_back(&option);
+  }
+  return reread;
 }
 
 }  // namespace troupe::config

@@ -65,6 +65,9 @@ struct Options {
   std::chrono::milliseconds progress_timeout{60'000};
   std::vector<std::int64_t> allow_uid;
   std::vector<std::int64_t> allow_gid;
+  std::vector<std::string> allow_user;   // each may hold several names, separated by commas
+  std::vector<std::string> allow_group;  // likewise
+  std::chrono::milliseconds idle_exit{0};
   std::string log_format = "text";
   std::string log_level = "info";
   std::string log_file;
@@ -193,6 +196,7 @@ struct Option {
   Range range;
   std::string_view help;   // ends with what 0 or nothing means, where that is special
   bool flag_only = false;  // no variable and no key in the file (--help, --print-config)
+  bool reloads = false;    // a server that runs takes over a new value (read_again())
 
   bool belongs_to(Command command) const { return (commands >> static_cast<unsigned>(command) & 1u) != 0; }
   std::string variable() const;                // "TROUPE_CTX_SIZE"
@@ -215,6 +219,7 @@ struct Parsed {
   std::map<std::string, std::string, std::less<>> origins;  // option name -> "--threads", "TROUPE_THREADS", "FILE:3"
   std::vector<std::string> warnings;                        // unknown TROUPE_* variables
   std::string file;                                         // the configuration file that was read, if any
+  std::vector<std::string> command_line;                    // what was parsed, for read_again()
 };
 
 // Reads the arguments after the subcommand's name, the environment and the configuration file: --config, else
@@ -226,8 +231,29 @@ struct Parsed {
 [[nodiscard]] Result<Parsed> parse(Command command, std::span<const std::string> arguments,
                                    const Surroundings& surroundings);
 
+// What a program that runs makes of a configuration that may have changed.
+struct Reread {
+  Parsed in_effect;                       // as before, with the new values of those options that can change
+  std::vector<const Option*> changed;     // which those are
+  std::vector<std::string> need_restart;  // "threads = 4 (FILE:3)": other options whose value is a new one
+};
+
+// parse() again, with the same command line. Errors: as parse(); then what was in effect is still right.
+[[nodiscard]] Result<Reread> read_again(Command command, const Parsed& in_effect, const Surroundings& surroundings);
+
+// The option as it stands in the configuration in effect: "log-level = \"warn\" (FILE:3)".
+[[nodiscard]] std::string describe(const Option& option, const Parsed& parsed);
+
 // What `troupe NAME --help` prints: usage, options by group with default, range and variable, and examples.
 [[nodiscard]] std::string help(Command command);
+
+struct ExitStatus {
+  int code;
+  std::string_view meaning;
+};
+
+// troupe(1), as man(7) reads it: everything that --help says of every subcommand, and these exit statuses.
+[[nodiscard]] std::string man_page(std::string_view version, std::span<const ExitStatus> statuses);
 
 // What `troupe NAME --print-config` prints: a troupe.toml that reads back to the same values (of UTF-8 texts).
 [[nodiscard]] std::string print_config(Command command, const Parsed& parsed);

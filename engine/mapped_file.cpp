@@ -49,10 +49,12 @@ Result<std::unique_ptr<MappedFile>> MappedFile::open(const std::string& path) {
 MappedFile::~MappedFile() { ::munmap(base_, size_); }
 
 void MappedFile::drop_pages(std::span<const std::byte> part) const {
-  const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
-  const auto begin = (reinterpret_cast<std::uintptr_t>(part.data()) + page - 1) / page * page;
-  const auto end = reinterpret_cast<std::uintptr_t>(part.data() + part.size()) / page * page;
-  if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+  if (part.empty()) return;
+  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  const auto offset = static_cast<std::size_t>(part.data() - base_);  // the mapping begins on a page
+  const std::size_t begin = (offset + page - 1) / page * page;
+  const std::size_t end = (offset + part.size()) / page * page;
+  if (begin < end) ::madvise(base_ + begin, end - begin, MADV_DONTNEED);
 }
 
 }  // namespace troupe::engine

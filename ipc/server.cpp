@@ -115,6 +115,7 @@ struct Server::Impl : std::enable_shared_from_this<Server::Impl> {
   void refuse(Socket& socket, const Refusal& refusal);
   void reconfigure(const ServerOptions& options);
   void warn_refused(const Peer& peer, const std::string& why);
+  void end_if_idle(std::chrono::milliseconds time, const std::function<void()>& done);
   void begin_drain(std::function<void()> done);
   void end_drain(std::function<void()> done);
   void close_all();
@@ -202,10 +203,12 @@ void Server::Impl::refuse(Socket& socket, const Refusal& refusal) {
 void Server::Impl::reconfigure(const ServerOptions& options) {
   guests = guests_of(options);
   hub.options.max_connections = options.max_connections;
+  fit_to_descriptors(hub.options);
   hub.options.max_connections_per_uid = options.max_connections_per_uid;
   hub.options.max_outbox_bytes = options.max_outbox_bytes;
   hub.options.hello_timeout = options.hello_timeout;
   hub.options.stall_timeout = options.stall_timeout;
+  hub.options.idle_timeout = options.idle_timeout;
   if (acceptor.is_open())
     if (Status changed = listening.admit(guests); !changed) spdlog::warn("{}", changed.error().message);
   const std::vector<std::shared_ptr<Session>> all(hub.sessions.begin(), hub.sessions.end());
@@ -222,6 +225,14 @@ void Server::Impl::close_all() {
   hub.on_empty = nullptr;
   const std::vector<std::shared_ptr<Session>> all(hub.sessions.begin(), hub.sessions.end());
   for (const auto& session : all) session->close();
+}
+
+void Server::Impl::end_if_idle(std::chrono::milliseconds time, const std::function<void()>& done) {
+  if (!acceptor.is_open() || !hub.sessions.empty() || Clock::now() - hub.empty_since < time) return;
+  asio::error_code ignored;
+  acceptor.close(ignored);
+  listening.remove_file();
+  done();
 }
 
 void Server::Impl::begin_drain(std::function<void()> done) {
@@ -263,6 +274,7 @@ const std::string& Server::socket_path() const { return impl_->listening.path();
 void Server::start(actors::Gateway& gateway) {
   TROUPE_ASSERT(!impl_->thread.joinable());
   impl_->hub.gateway = &gateway;
+  impl_->hub.empty_since = Clock::now();
   asio::co_spawn(
       impl_->hub.io, [impl = impl_.get()] { return impl->accept_loop(); }, asio::detached);
   impl_->thread = std::thread([impl = impl_.get()] { impl->hub.io.run(); });
@@ -284,6 +296,11 @@ void Server::status(std::function<void(actors::StatusSnapshot)> done) {
       asio::post(self->hub.io, [done, snapshot = std::move(snapshot)]() mutable { done(std::move(snapshot)); });
     });
   });
+}
+
+void Server::end_if_idle(std::chrono::milliseconds time, std::function<void()> done) {
+  if (!impl_->thread.joinable()) return;
+  asio::post(impl_->hub.io, [impl = impl_.get(), time, done = std::move(done)] { impl->end_if_idle(time, done); });
 }
 
 void Server::drain(std::function<void()> done) {

@@ -94,6 +94,10 @@ class Server {
   // not called after stop(). Ignored before start().
   void status(std::function<void(actors::StatusSnapshot)> done);
 
+  // If nobody has been connected for `time`: stops accepting, so that whoever comes now is left to the next server on
+  // an inherited socket, removes a socket file of our own, and calls `done` on the io thread. Else does nothing.
+  void end_if_idle(std::chrono::milliseconds time, std::function<void()> done);
+
   // Stops accepting, removes the socket file, tells clients (Draining), drains the gateway, sends what
   // is still to be sent and closes the connections; then calls `done` on the io thread, once.
   // A second call, or one before start(), is ignored; after stop() `done` is not called any more.

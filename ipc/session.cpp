@@ -44,6 +44,7 @@ void Hub::forget(const std::shared_ptr<Session>& session) {
   if (sessions.erase(session) == 0) return;
   const auto count = connections_of.find(session->uid());
   if (--count->second == 0) connections_of.erase(count);
+  if (sessions.empty()) empty_since = Clock::now();
   if (sessions.empty() && on_empty) std::exchange(on_empty, nullptr)();
 }
 

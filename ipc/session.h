@@ -50,6 +50,8 @@ struct Hub {
   actors::Gateway* gateway = nullptr;
   std::unordered_set<std::shared_ptr<Session>> sessions;
   std::unordered_map<std::uint32_t, std::uint32_t> connections_of;  // by uid, of `sessions`
+  std::chrono::steady_clock::time_point
+      empty_since;            // when the last of `sessions` went; meaningless while there are some
   std::vector<char> scratch;  // what any session reads into: an idle connection has no buffer of its own
   std::uint64_t connections_accepted = 0;
   std::uint64_t connections_refused = 0;

@@ -6,7 +6,7 @@
 # when all are there.
 
 kBuildPackages=(g++ cmake ninja-build ccache pkg-config libcaf-dev libasio-dev libprotobuf-dev protobuf-compiler
-  libspdlog-dev libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libhwloc-dev libpcre2-dev
+  libspdlog-dev libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libhwloc-dev libpcre2-dev libsystemd-dev
   zlib1g-dev)
 kTestPackages=(catch2 doxygen python3 python3-protobuf)
 

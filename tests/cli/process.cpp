@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <grp.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -38,6 +39,30 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
   return list;
 }
 
+constexpr int kSetMdwe = 65, kGetMdwe = 66, kRefuseExecGain = 1;  // PR_SET_MDWE...: newer than Debian 12's headers
+constexpr std::string_view kListenPid = "LISTEN_PID=";
+
+// The child's own pid as the value of `entry`, which has room for it. Safe after fork().
+void write_pid(char* entry) {
+  char* text = entry + kListenPid.size();
+  int digits = 0;
+  for (pid_t rest = ::getpid(); rest > 0; rest /= 10) ++digits;
+  text[digits] = '\0';
+  for (pid_t rest = ::getpid(); rest > 0; rest /= 10) text[--digits] = static_cast<char>('0' + rest % 10);
+}
+
+// Safe after fork().
+void place(const std::vector<int>& handed) {
+  const int first = 3, end = first + static_cast<int>(handed.size());
+  for (int target = first; target < end; ++target) {
+    const int fd = handed[static_cast<std::size_t>(target - first)];
+    if (fd == target)
+      ::fcntl(fd, F_SETFD, 0);
+    else
+      ::dup2(fd, target);
+  }
+}
+
 std::array<int, 2> make_pipe() {
   std::array<int, 2> ends{};
   REQUIRE(::pipe2(ends.data(), O_CLOEXEC) == 0);
@@ -69,7 +94,12 @@ Process::Process(const Spawn& spawn) {
   const auto in = make_pipe(), out = make_pipe(), err = make_pipe();
   std::vector<std::string> arguments = spawn.arguments;
   arguments.insert(arguments.begin(), spawn.program);
-  std::vector<std::string> environment = clean_environment(spawn.environment);
+  std::map<std::string, std::string> additions = spawn.environment;
+  if (!spawn.handed.empty()) {
+    additions.emplace("LISTEN_FDS", std::to_string(spawn.handed.size()));
+    additions.emplace("LISTEN_PID", "0000000000");  // unless the test says otherwise
+  }
+  std::vector<std::string> environment = clean_environment(additions);
   const std::vector<char*> argv = pointers(arguments), envp = pointers(environment);
   pid_ = ::fork();
   REQUIRE(pid_ >= 0);
@@ -78,6 +108,10 @@ Process::Process(const Spawn& spawn) {
     ::dup2(in[0], 0);
     ::dup2(out[1], 1);
     ::dup2(err[1], 2);
+    place(spawn.handed);
+    for (char* entry : envp)
+      if (entry && std::string_view(entry) == "LISTEN_PID=0000000000") write_pid(entry);
+    if (spawn.deny_write_execute && ::prctl(kSetMdwe, kRefuseExecGain, 0, 0, 0) != 0) ::_exit(126);
     if (spawn.as_nobody && (::setgroups(0, nullptr) != 0 || ::setgid(kNobody) != 0 || ::setuid(kNobody) != 0))
       ::_exit(126);
     ::execve(argv[0], argv.data(), envp.data());
@@ -144,6 +178,8 @@ Finished Process::wait() {
   const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   return {code, out_.text, err_.text};
 }
+
+bool can_deny_write_execute() { return ::prctl(kGetMdwe, 0, 0, 0, 0) >= 0; }
 
 Finished run(const Spawn& spawn) { return Process(spawn).wait(); }
 

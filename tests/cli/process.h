@@ -34,7 +34,9 @@ struct Spawn {
   std::vector<std::string> arguments{};              // after the program's name
   std::map<std::string, std::string> environment{};  // on top of a clean one
   std::string stdin_text{};
-  bool as_nobody = false;  // with the rights of uid 65534; only root can
+  bool as_nobody = false;     // with the rights of uid 65534; only root can
+  std::vector<int> handed{};  // descriptors that it gets as 3, 4, ... with LISTEN_FDS, as a service manager does it
+  bool deny_write_execute = false;  // MemoryDenyWriteExecute= of systemd.exec(5), as the kernel itself has it
   std::string program = TROUPE_BINARY;
 };
 
@@ -73,6 +75,9 @@ class Process {
   Stream out_, err_;
   std::vector<std::thread> readers_;
 };
+
+// Whether this kernel can deny_write_execute (Linux 6.3).
+bool can_deny_write_execute();
 
 // Runs it to its end.
 Finished run(const Spawn& spawn);

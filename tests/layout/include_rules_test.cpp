@@ -46,6 +46,7 @@ const std::vector<LibraryRule> kLibraries = {
     {"toml++/", {"config"}},
     {"pcre2.h", {"engine"}},
     {"hwloc.h", {"actors", "engine"}},
+    {"systemd/", {"cli"}},
 };
 
 // Plain logic holds no thread, clock or lock: a test can replay any moment.

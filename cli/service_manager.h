@@ -1,0 +1,44 @@
+// The service manager that started this process, if one did: systemd, or whatever speaks its protocol
+// (sd_listen_fds(3), sd_notify(3), sd_watchdog_enabled(3)).
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+
+#include "config/result.h"
+
+namespace troupe::cli {
+
+// Main thread only. Without a manager every call does nothing.
+class ServiceManager {
+ public:
+  // Reads LISTEN_PID, LISTEN_FDS and WATCHDOG_USEC. Call once, before other descriptors are opened.
+  ServiceManager();
+
+  // The socket that the manager bound for us; nothing if there is none. Error: bad_config, if there are several.
+  [[nodiscard]] Result<std::optional<int>> socket() const;
+  // Somebody listens to what we tell.
+  [[nodiscard]] bool listens() const { return listens_; }
+  // The manager restarts us when it has not heard a keep_alive() for this long.
+  [[nodiscard]] std::optional<std::chrono::milliseconds> watchdog() const { return watchdog_; }
+
+  // One line for `systemctl status`. Told only when it differs from the last.
+  void status(const std::string& line);
+  // Start or stop goes on, for at most another `time`, past the unit's timeouts.
+  void extend(std::chrono::milliseconds time);
+  void ready();
+  void reloading();  // ready() ends it
+  void stopping();
+  void keep_alive();
+
+ private:
+  void tell(const std::string& state);
+
+  int num_sockets_ = 0;
+  bool listens_ = false;
+  std::optional<std::chrono::milliseconds> watchdog_;
+  std::string last_status_;
+};
+
+}  // namespace troupe::cli
