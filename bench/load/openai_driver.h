@@ -7,53 +7,32 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <string>
-#include <string_view>
-#include <variant>
-#include <vector>
 
+#include "bench/load/openai_server.h"
+#include "bench/load/plan.h"
 #include "bench/load/record.h"
-#include "cache/ids.h"
 #include "config/result.h"
 
 namespace troupe::load {
 
-struct OpenAiTarget {
-  std::string url{};          // "http://127.0.0.1:8080", without a slash at its end
-  std::string unix_socket{};  // path; empty: TCP
-};
-
-// "http://HOST:PORT[/BASE]", "https://...", or "http+unix:///PATH/TO.sock". Error: invalid_argument.
-[[nodiscard]] Result<OpenAiTarget> parse_openai_target(std::string_view text);
-
-// One request to send.
-struct OpenAiRequest {
-  double intended_s = 0;                                     // open loop: when; closed loop: ignored
-  std::uint32_t client = 0;                                  // closed loop: a client sends its requests in turn
-  std::optional<std::uint32_t> prefix{};                     // copied to the record
-  std::variant<std::string, std::vector<TokenId>> prompt{};  // exact ids where the server takes them
-  std::uint32_t max_tokens = 0;
-  double temperature = 0;
-  std::optional<std::uint64_t> seed{};
-  bool ignore_eos = true;  // understood by llama.cpp and vLLM
-};
-
 struct OpenAiOptions {
-  OpenAiTarget target{};
-  std::string model{};    // empty: the first of /v1/models
-  std::string api_key{};  // empty: none
-  bool open_loop = false;
-  std::uint32_t max_retries = 0;  // after a 429 or 503, when the server says how long to wait or by back-off
+  std::uint32_t max_retries = 0;  // of a request that is refused with 429 or 503
   std::chrono::milliseconds max_backoff{10'000};
-  std::chrono::seconds idle_timeout{600};      // not one byte for so long: the request is lost
-  std::size_t max_event_bytes = 1u << 20;      // of one server-sent event
-  std::size_t max_response_bytes = 64u << 20;  // of one answer
-  const std::atomic<bool>* stop = nullptr;     // true: send nothing more, break off what runs, and return
+  std::chrono::seconds patience{600};        // not one byte of an answer for so long: the request is lost
+  std::size_t max_event_bytes = 1u << 20;    // of one server-sent event
+  std::size_t max_answer_bytes = 64u << 20;  // of one answer
+  const std::atomic<bool>* stop = nullptr;   // true: send nothing more, break off what runs, and return
 };
 
-// Sends `requests` (by index) and returns when all have ended. One thread, this one. Error: io (nobody answers at the
-// target), protocol (what answers is not such a server), invalid_argument (the target, or no such model).
-[[nodiscard]] Result<Run> run_openai(const std::vector<OpenAiRequest>& requests, const OpenAiOptions& options);
+// The JSON of one request. Prompts of token ids are sent as such; `ignore_eos`, `min_p` and their like are understood
+// by llama.cpp and vLLM, as are `timings_per_token` and `continuous_usage_stats`, which make each chunk say how many
+// tokens it ends. Seeds are cut to 31 bits, the most that all of these servers take.
+[[nodiscard]] std::string completion_body(const PlannedRequest& request, const std::string& model);
+
+// Runs the plan and returns when every request has ended. One thread, this one. HTTP knows no cancel but hanging up:
+// that is what both a cancel and a disconnect do. Error: unsupported, for a plan with garbage among its faults. What
+// happens on the way is in the records.
+[[nodiscard]] Result<Run> run_openai(const Plan& plan, const OpenAiServer& server, const OpenAiOptions& options);
 
 }  // namespace troupe::load

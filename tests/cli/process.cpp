@@ -165,6 +165,11 @@ bool Process::wait_for(const Stream& stream, const std::string& text) {
   return found();
 }
 
+std::string Process::out() {
+  const std::lock_guard lock(mutex_);
+  return out_.text;
+}
+
 Finished Process::wait() {
   std::unique_lock lock(mutex_);
   // A child that ends closes its pipes.

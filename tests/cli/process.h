@@ -57,6 +57,8 @@ class Process {
   // Waits until stderr (or stdout) holds `text`; false when the child ended without saying it.
   bool wait_for_err(const std::string& text) { return wait_for(err_, text); }
   bool wait_for_out(const std::string& text) { return wait_for(out_, text); }
+  // What stdout has held so far.
+  std::string out();
   // Waits for the end. Everything a test does takes seconds: after two minutes the child is killed.
   Finished wait();
 

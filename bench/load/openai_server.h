@@ -1,0 +1,39 @@
+// An OpenAI-compatible server that a load run is about: how it is reached, and what a plan must know of its model.
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <string_view>
+
+#include "bench/load/plan.h"
+#include "config/result.h"
+
+namespace troupe::load {
+
+struct OpenAiTarget {
+  std::string url{};          // "http://127.0.0.1:8080", without a slash at its end
+  std::string unix_socket{};  // path; empty: TCP
+  std::string api_key{};      // sent as a bearer token; empty: none
+};
+
+// "http://HOST:PORT[/BASE]", "https://...", or "http+unix:///PATH/TO.sock". Error: invalid_argument.
+[[nodiscard]] Result<OpenAiTarget> parse_openai_target(std::string_view text);
+
+struct OpenAiServer {
+  OpenAiTarget target{};
+  std::string endpoint{};  // as the target was given
+  std::string model{};     // its id
+  std::string server{};    // as it calls itself in its Server header; may be empty
+  // Size and context as /v1/models says (llama.cpp: meta.n_vocab, meta.n_ctx; vLLM: max_model_len). A server that does
+  // not tell its vocabulary gets ids below kAssumedVocabulary.
+  Vocabulary vocabulary{};
+};
+
+inline constexpr std::uint32_t kAssumedVocabulary = 30'000;
+
+// Asks /v1/models, again while the server is loading, for at most `patience`. `model`: empty for the first one. Errors:
+// invalid_argument (the target); io (nobody answers); protocol (not such a server); model_missing.
+[[nodiscard]] Result<OpenAiServer> reach_openai(std::string_view target, const std::string& model,
+                                                std::chrono::milliseconds patience);
+
+}  // namespace troupe::load
