@@ -230,14 +230,21 @@ TEST_CASE("end to end: a client that backs off gets its answer from a server who
   const auto client = server.connect();
   const Request request = seeded(kStory, 8);
   const Completion reference = alone(*client, request);
-  // One runs, one waits, and the third is refused: now the queue is full, and stays it for hundreds of steps.
+  // One runs, and then one waits: the queue is full, and stays it for hundreds of steps.
+  std::promise<void> runs;
   std::vector<client::Stream> blockers;
-  for (int i = 0; i < 3; ++i) {
-    auto stream = client->generate(seeded("A long story about", 900), {});
+  for (const bool is_first : {true, false}) {
+    auto stream = client->generate(seeded("A long story about", 900), {.on_tokens =
+                                                                           [&, is_first](const client::Tokens& tokens) {
+                                                                             if (is_first && tokens.first_index == 0)
+                                                                               runs.set_value();
+                                                                           },
+                                                                       .on_end = {}});
     REQUIRE(stream);
     blockers.push_back(*stream);
+    if (is_first) runs.get_future().wait();
   }
-  REQUIRE(blockers.back().wait()->outcome == Outcome::queue_full);
+  wait_status(*client, [](const auto& status) { return status.requests_waiting == 1; });
   const auto waiter = server.connect();
   REQUIRE(complete(*waiter, request).ended.outcome == Outcome::queue_full);
   const auto answer =
