@@ -254,8 +254,8 @@ void check_body(std::string_view body) {
   if (!frame.has_generate()) return;
   if (const auto refusal = ipc::check_counts(frame.generate()))
     return check_refusal(refusal->code, refusal->field, refusal->message);
-  const auto first = ipc::to_request(*frame.mutable_generate(), kUid);
-  const auto second = ipc::to_request(*again.mutable_generate(), kUid);
+  const auto first = ipc::to_request(*frame.mutable_generate(), kUid, actors::kMaxPromptBytes);
+  const auto second = ipc::to_request(*again.mutable_generate(), kUid, actors::kMaxPromptBytes);
   TROUPE_ASSERT(first.index() == second.index());
   if (const auto* refusal = std::get_if<ipc::Refusal>(&first))
     check_refusal(refusal->code, refusal->field, refusal->message);
