@@ -348,7 +348,10 @@ void multiply_panel(const MatrixView& matrix, std::size_t panel, const std::byte
   const std::size_t begin = panel * kPanelRows;
   const std::size_t width = matrix.rows - begin < kPanelRows ? matrix.rows - begin : kPanelRows;
   for (std::size_t r = 0; r < num_rows; ++r)
-    for (std::size_t n = 0; n < width; ++n) out[r * out_stride + begin + n] = acc[r * kPanelRows + n] * matrix.scale;
+    for (std::size_t n = 0; n < width; ++n)
+      // Every row of acc was stored above, by vectors, which the analyzer does not follow.
+      // NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult)
+      out[r * out_stride + begin + n] = acc[r * kPanelRows + n] * matrix.scale;
 }
 
 template <class Type>

@@ -77,7 +77,10 @@ void get_q8_0(const std::byte* panel, std::size_t row, std::size_t g, float* out
   const std::byte* unit = panel + g / 2 * kQ8_0Unit;
   const float d = load_half(unit + g % 2 * 32 + 2 * row);
   const std::uint8_t* lines = at(unit, kLine + g % 2 * 8 * kLine);
-  for (std::size_t i = 0; i < 32; ++i) out[i] = static_cast<float>(lines[i / 4 * kLine + in_line(row, i)] - 128) * d;
+  for (std::size_t i = 0; i < 32; ++i) {
+    const std::size_t line = i / 4;
+    out[i] = static_cast<float>(lines[line * kLine + in_line(row, i)] - 128) * d;
+  }
 }
 
 void put(const GroupQ4_0& group, std::byte* panel, std::size_t row, std::size_t g) {

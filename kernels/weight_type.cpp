@@ -64,7 +64,10 @@ void values_of(const GroupQ6_K& group, float* out) {
   std::uint8_t codes[256];
   codes_of(group, codes);
   const float d = load_half(group.d);
-  for (int i = 0; i < 256; ++i) out[i] = d * group.scales[i / 16] * static_cast<float>(codes[i] - 32);
+  for (int i = 0; i < 256; ++i) {
+    const int part = i / 16;
+    out[i] = d * group.scales[part] * static_cast<float>(codes[i] - 32);
+  }
 }
 
 template <class GroupTQ>
