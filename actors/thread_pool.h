@@ -2,6 +2,8 @@
 // a job brings its result back itself.
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -17,8 +19,10 @@ namespace troupe::actors {
 // Thread-safe. The destructor runs what was posted, then joins. An idle pool uses no CPU.
 class ThreadPool {
  public:
-  // name: of the threads, at most 15 bytes. cpus: all threads are bound to these; empty: not bound.
-  ThreadPool(std::string name, std::uint32_t num_threads, std::size_t max_queued, std::vector<int> cpus = {});
+  // name: of the threads, at most 15 bytes. cpus: all threads are bound to these; empty: not bound. awake: how long a
+  // thread looks for its next job before it sleeps; only for a thread whose CPU nobody else wants.
+  ThreadPool(std::string name, std::uint32_t num_threads, std::size_t max_queued, std::vector<int> cpus = {},
+             std::chrono::microseconds awake = {});
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
@@ -28,6 +32,7 @@ class ThreadPool {
 
  private:
   void work();
+  void wait_awake();
 
   std::string name_;
   std::size_t max_queued_;
@@ -35,6 +40,8 @@ class ThreadPool {
   std::mutex mutex_;
   std::condition_variable wake_;
   std::deque<std::function<void()>> jobs_;
+  const std::chrono::microseconds awake_;
+  std::atomic<std::size_t> num_jobs_{0};  // jobs_.size(), for a look without the lock
   bool stopping_ = false;
   std::vector<std::thread> threads_;
 };
