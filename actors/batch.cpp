@@ -84,8 +84,12 @@ void Batch::enqueue(std::shared_ptr<const Assignment> task, TimePoint now) {
   predictions_fresh_ = false;
 }
 
-void Batch::forget(RequestId request) {
-  if (Live* live = find(request)) drop(*live);
+bool Batch::forget(RequestId request) {
+  Live* live = find(request);
+  if (!live) return false;
+  const bool in_step = step_running_ && live->sequence != 0 && live->last_step == step_;
+  drop(*live);
+  return in_step;
 }
 
 void Batch::forget_all() {

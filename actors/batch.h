@@ -21,6 +21,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <unordered_map>
@@ -40,7 +41,8 @@ struct BatchOptions {
   scheduler::Capacity capacity;
   scheduler::PlannerOptions planner;
   scheduler::QueueLimits queue;
-  std::shared_ptr<const engine::Tokenizer> tokenizer;  // null: answers have no text
+  std::shared_ptr<const engine::Tokenizer> tokenizer;      // null: answers have no text
+  std::function<void(const engine::StepResult&)> on_step;  // GatewayOptions::on_step
   FaultPoints faults{};
 };
 
@@ -54,7 +56,8 @@ class Batch {
   // here already replaces it, an older one is ignored.
   void enqueue(std::shared_ptr<const Assignment> task, TimePoint now);
   // Its stream has ended: drops it, also in the middle of a step. Unknown ids are ignored.
-  void forget(RequestId request);
+  // Whether it held blocks that come back only once the running step has ended.
+  bool forget(RequestId request);
   void forget_all();
   // The client's credit is now this much since the beginning; a lower figure than before is ignored.
   void credit(RequestId request, std::uint64_t granted);
@@ -72,6 +75,8 @@ class Batch {
   [[nodiscard]] std::vector<LeaseMessage> take_leases();  // for the keeper, in order; maybe none
   [[nodiscard]] std::shared_ptr<StepWork> take_work();    // for the worker; null: nothing
   [[nodiscard]] std::size_t num_requests() const { return requests_.size(); }
+  // Some sequence goes on by itself: it waits for no client.
+  [[nodiscard]] bool has_work() const { return planner_.num_running() > 0; }
 
  private:
   enum class Place : std::uint8_t { queued, asking, following, lacking, running, unpaid, behind };

@@ -22,14 +22,16 @@ caf::behavior Batcher::make_behavior() {
   return {
       [this](const msg::Enqueue& enqueue) { handle([&] { batch_.enqueue(enqueue.task, now()); }); },
       [this](const msg::Credit& credit) { handle([&] { batch_.credit(credit.request, credit.granted); }); },
-      [this](const msg::Forget& forget) { handle([&] { batch_.forget(forget.request); }); },
+      [this](const msg::Forget& message) { forget(message); },
       [this](const msg::ForgetAll&) { handle([&] { batch_.forget_all(); }); },
       [this](const msg::Leased& leased) { handle([&] { batch_.keeper_replied(*leased.reply); }); },
-      [this](const msg::StepResult& step) {
-        counters_.step_ended(step.result->compute_seconds, now());
-        handle([&] { batch_.step_ended(*step.result, now()); });
+      [this](const msg::StepResult& step) { step_ended(*step.result); },
+      [this](const msg::StepFailed& step) {
+        handle([&] {
+          batch_.step_failed(step.failure, now());
+          step_over(/*continues=*/false);
+        });
       },
-      [this](const msg::StepFailed& step) { handle([&] { batch_.step_failed(step.failure, now()); }); },
       [this](const msg::Quiesced& quiesced) {
         send(keeper_, quiesced);
         quiesced_ = true;
@@ -43,6 +45,29 @@ caf::behavior Batcher::make_behavior() {
 void Batcher::on_exit() { keeper_ = worker_ = nullptr; }
 
 TimePoint Batcher::now() { return home_system().clock().now(); }
+
+void Batcher::forget(const msg::Forget& forget) {
+  handle([&] {
+    const bool in_step = batch_.forget(forget.request);
+    if (forget.cancelled) (in_step ? cancelled_in_step_ : cancelled_).push_back(*forget.cancelled);
+  });
+}
+
+void Batcher::step_ended(const engine::StepResult& result) {
+  counters_.step_ended(result, continues_, now());
+  if (options_.on_step) options_.on_step(result);
+  handle([&] {
+    batch_.step_ended(result, now());
+    step_over(batch_.has_work());
+  });
+}
+
+// Whoever was cancelled in the step gives its blocks back with the next message to the keeper.
+void Batcher::step_over(bool continues) {
+  continues_ = continues;
+  cancelled_.insert(cancelled_.end(), cancelled_in_step_.begin(), cancelled_in_step_.end());
+  cancelled_in_step_.clear();
+}
 
 // One event of the batch, and what follows from it. A batcher that throws dies; if one request's event made it, the
 // next batcher will know.
@@ -67,8 +92,9 @@ void Batcher::turn() {
     send(worker_, msg::RunStep{options_.epoch, std::move(work)});
   }
   auto leases = batch_.take_leases();
-  if (leases.empty()) return;
-  send(keeper_, msg::Lease{std::make_shared<const std::vector<LeaseMessage>>(std::move(leases))});
+  if (leases.empty() && cancelled_.empty()) return;
+  send(keeper_,
+       msg::Lease{std::make_shared<const std::vector<LeaseMessage>>(std::move(leases)), std::exchange(cancelled_, {})});
 }
 
 }  // namespace troupe::actors

@@ -31,6 +31,9 @@ class Batcher : public ActorBase {
   TimePoint now();
   template <class Event>
   void handle(Event&& event);
+  void forget(const msg::Forget& forget);
+  void step_ended(const engine::StepResult& result);
+  void step_over(bool continues);
   void turn();
 
   const BatchOptions options_;
@@ -39,7 +42,10 @@ class Batcher : public ActorBase {
   caf::actor worker_;
   StreamTable& streams_;
   Batch batch_;
-  bool quiesced_ = false;  // no step of an older batcher runs any more: this one may begin
+  // When the requests were cancelled whose blocks come back with the next message to the keeper, or after the step.
+  std::vector<TimePoint> cancelled_, cancelled_in_step_;
+  bool continues_ = false;  // after its last step the batch had work left
+  bool quiesced_ = false;   // no step of an older batcher runs any more: this one may begin
 };
 
 }  // namespace troupe::actors

@@ -24,6 +24,10 @@ caf::behavior CacheKeeper::make_behavior() {
       [this](const msg::Lease& lease) {
         auto reply = std::make_shared<LeaseReply>();
         for (const LeaseMessage& message : *lease.messages) handle(message, *reply);
+        const TimePoint now = home_system().clock().now();
+        for (const TimePoint cancelled : lease.cancelled) {
+          counters_.freed(std::chrono::duration<double>(now - cancelled).count());
+        }
         counters_.cache(book_.counters());
         if (reply->effects.answers.empty() && reply->effects.inherited.empty() && reply->predictions.empty()) return;
         send(caf::actor_cast<caf::actor>(current_sender()), msg::Leased{std::move(reply)});

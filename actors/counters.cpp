@@ -22,11 +22,25 @@ void Counters::step_began(TimePoint now) {
   last_progress_ = now;
 }
 
-void Counters::step_ended(double step_seconds, TimePoint now) {
+void Counters::step_ended(const engine::StepResult& step, bool continues, TimePoint now) {
   const std::lock_guard lock(mutex_);
   last_progress_ = now;
   ++steps_;
-  step_seconds_ += step_seconds;
+  step_seconds_ += step.compute_seconds;
+  latencies_.add(Latency::step_duration, step.compute_seconds);
+  if (continues) latencies_.add(Latency::step_overhead, seconds(kernels_ended_, step.kernels_began));
+  kernels_ended_ = step.kernels_ended;
+  workspace_bytes_ = step.workspace_bytes;
+}
+
+void Counters::freed(double freed_seconds) {
+  const std::lock_guard lock(mutex_);
+  latencies_.add(Latency::cancel_latency, freed_seconds);
+}
+
+std::uint64_t Counters::workspace_bytes() const {
+  const std::lock_guard lock(mutex_);
+  return workspace_bytes_;
 }
 
 void Counters::cache(const cache::CacheCounters& counters) {
@@ -70,6 +84,10 @@ void Counters::fill(StatusSnapshot& snapshot, TimePoint now) const {
   snapshot.prefix_blocks_computed = published_before_ + cache_.published;
   snapshot.evictions = evictions_before_ + cache_.evictions;
   snapshot.worker_restarts = restarts_;
+  for (const Latency own : {Latency::step_duration, Latency::step_overhead, Latency::cancel_latency}) {
+    const auto i = static_cast<std::size_t>(own);
+    snapshot.latencies.histograms[i] = latencies_.histograms[i];
+  }
 }
 
 }  // namespace troupe::actors

@@ -17,12 +17,15 @@ class Counters {
 
   void model_loaded(TimePoint now);  // before, no work waits for a step
   void step_began(TimePoint now);
-  void step_ended(double seconds, TimePoint now);
+  // continues: the step before had work left for this one.
+  void step_ended(const engine::StepResult& step, bool continues, TimePoint now);
+  void freed(double seconds);  // from a cancel to its blocks
   void cache(const cache::CacheCounters& counters);
   std::uint64_t steps() const;
   void restarted();         // an actor died and was replaced
   void keeper_restarted();  // the next cache() counts from zero again
 
+  std::uint64_t workspace_bytes() const;  // of the worker's executor
   // While requests wait or run: how long ago a step ended, or there was something to compute again. Else nothing.
   TimePoint::duration without_progress(const StreamCounts& counts, TimePoint now) const;
   // Fills in what this class knows.
@@ -35,6 +38,9 @@ class Counters {
   TimePoint last_progress_;  // a step began or ended, or the model was loaded
   std::uint64_t steps_ = 0;
   double step_seconds_ = 0;
+  TimePoint kernels_ended_;  // of the last step
+  std::uint64_t workspace_bytes_ = 0;
+  Latencies latencies_;
   std::uint64_t restarts_ = 0;
   cache::CacheCounters cache_;
   std::uint64_t published_before_ = 0;  // by earlier keepers

@@ -103,7 +103,7 @@ class GatewayImpl final : public Gateway {
   ~GatewayImpl() override;
 
   RequestId submit(Request request, std::shared_ptr<StreamSink> sink) override;
-  void cancel(RequestId id) override { caf::anon_send(supervisor_, msg::Cancel{id}); }
+  void cancel(RequestId id) override { caf::anon_send(supervisor_, msg::Cancel{id, std::chrono::steady_clock::now()}); }
   void credit(RequestId id, std::uint64_t tokens) override;
   Readiness readiness() const override { return model_.readiness(); }
   double load_fraction() const override { return model_.fraction(); }
@@ -129,6 +129,7 @@ class GatewayImpl final : public Gateway {
   ModelState model_;
   StreamTable streams_;
   Counters counters_;
+  MemoryLedger memory_;
   SystemConfig config_;
   std::unique_ptr<caf::actor_system> system_;
   std::unique_ptr<ThreadPool> texts_;  // these two send to actors: they end before the system
@@ -162,6 +163,7 @@ GatewayImpl::GatewayImpl(GatewayOptions options, std::optional<KillPlan> kills)
                                           : options_.model_alias),
       streams_(options_.max_requests_per_uid),
       counters_(std::chrono::steady_clock::now()),
+      memory_(engine::process_memory()),
       config_(cpus_.rest),
       system_(std::make_unique<caf::actor_system>(config_)),
       texts_(std::make_unique<ThreadPool>("texts", options_.tokenizer_threads, options_.max_queued_texts, cpus_.rest)),
@@ -178,6 +180,7 @@ House GatewayImpl::house() {
   return {.options = options_,
           .streams = streams_,
           .counters = counters_,
+          .memory = memory_,
           .model = model_,
           .texts = *texts_,
           .compute = *compute_,

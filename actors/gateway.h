@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "actors/latency.h"
+#include "actors/memory_ledger.h"
 #include "actors/request.h"
 #include "config/result.h"
 #include "engine/engine.h"
@@ -23,6 +25,30 @@ class StreamSink {
   virtual ~StreamSink() = default;
   virtual void tokens(TokenRun run) = 0;
   virtual void end(End end) = 0;  // exactly once, and nothing after it
+};
+
+// Where a request is on its way.
+enum class RequestState : std::uint8_t {
+  received,  // not yet looked at, or waiting for the model to load
+  encoding,  // its text is being turned into ids
+  queued,    // waits for a place among the running (also after a preemption)
+  running,   // takes part in steps
+  parked,    // out of client credit
+  ended,
+};
+inline constexpr std::size_t kNumRequestStates = 6;
+
+// One live request, without anything of what it says.
+struct RequestView {
+  RequestId request = 0;
+  std::uint32_t uid = 0;
+  RequestState state = RequestState::received;
+  std::int32_t priority = 0;
+  std::uint32_t prompt_tokens = 0;     // 0: not known yet
+  std::uint32_t cached_tokens = 0;     // of the prompt
+  std::uint32_t generated_tokens = 0;  // 0 while running: its prompt is being computed
+  std::uint32_t preemptions = 0;
+  double age_seconds = 0;  // since its arrival
 };
 
 enum class Readiness { loading, ready, draining, failed };
@@ -58,6 +84,11 @@ struct StatusSnapshot {
   std::uint64_t weight_bytes = 0;
   std::uint64_t kv_bytes = 0;
   std::uint32_t num_threads = 0;
+  Latencies latencies;
+  std::vector<MemoryUse> memory;  // what the resident memory is for
+  std::uint64_t resident_bytes = 0;
+  std::uint64_t peak_resident_bytes = 0;
+  std::vector<RequestView> requests;  // all live ones, oldest first
 };
 
 struct ModelDescription {
@@ -86,6 +117,9 @@ struct GatewayOptions {
   std::chrono::milliseconds drain_timeout{30000};
   // Work that waits while no step ends for longer than this: the server stands still.
   std::chrono::milliseconds progress_timeout{60000};
+  // For measuring: called with the result of every step before its tokens go on. On a thread of the server; must not
+  // block. May be empty.
+  std::function<void(const engine::StepResult&)> on_step;
 };
 
 // The actor system and everything in it. Destroying it stops everything and joins all threads; every

@@ -8,6 +8,7 @@
 #include "actors/counters.h"
 #include "actors/failure.h"
 #include "actors/gateway.h"
+#include "actors/memory_ledger.h"
 #include "actors/model_state.h"
 #include "actors/stream_table.h"
 #include "actors/thread_pool.h"
@@ -29,6 +30,7 @@ struct House {
   const GatewayOptions& options;
   StreamTable& streams;
   Counters& counters;
+  MemoryLedger& memory;
   ModelState& model;
   ThreadPool& texts;
   Compute& compute;

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,7 @@ struct Submit {
 };
 struct Cancel {
   RequestId request;
+  TimePoint arrived{};
 };
 struct Credit {
   RequestId request;
@@ -45,6 +47,7 @@ struct Credit {
 struct Deadline {};  // the time of the earliest one may have come
 struct Forget {      // the stream has ended: drop all that is left of it
   RequestId request;
+  std::optional<TimePoint> cancelled{};  // when that was asked for, if it was
 };
 struct ForgetAll {};
 struct Encode {
@@ -66,6 +69,7 @@ struct Enqueue {
 // Steps and leases.
 struct Lease {
   std::shared_ptr<const std::vector<LeaseMessage>> messages;
+  std::vector<TimePoint> cancelled{};  // of the requests whose blocks these messages free
 };
 struct Leased {
   std::shared_ptr<const LeaseReply> reply;

@@ -212,7 +212,13 @@ bool StreamTable::deliver(Emission emission, TimePoint now) {
   record->emitted.insert(record->emitted.end(), run.ids.begin(), run.ids.end());
   record->text_bytes += run.text.size();
   if (!run.ids.empty()) {
-    if (!record->first_token) record->first_token = now;
+    if (record->first_token) {
+      const double gap = seconds(*record->last_token, now);
+      counts_.latencies.add(Latency::inter_token_latency, gap / static_cast<double>(run.ids.size()));
+    } else {
+      record->first_token = now;
+      counts_.latencies.add(Latency::time_to_first_token, seconds(record->submitted, now));
+    }
     record->last_token = now;
     counts_.generated_tokens += run.ids.size();
   }
@@ -274,9 +280,42 @@ void StreamTable::when_empty(std::function<void()> done) {
 StreamCounts StreamTable::counts() const {
   const std::lock_guard lock(mutex_);
   StreamCounts counts = counts_;
+  for (const auto& [id, record] : records_) counts.bytes += bytes_of(*record);
   const auto table = scheduler::outcomes();
   for (std::size_t i = 0; i < table.size(); ++i) counts.ended.emplace_back(table[i].name, ended_[i]);
   return counts;
+}
+
+std::vector<RequestView> StreamTable::views(TimePoint now) const {
+  std::vector<RequestView> views;
+  {
+    const std::lock_guard lock(mutex_);
+    views.reserve(records_.size());
+    for (const auto& [id, record] : records_) {
+      views.push_back({.request = id,
+                       .uid = record->request->uid,
+                       .state = record->state,
+                       .priority = record->request->priority,
+                       .prompt_tokens = record->prompt ? static_cast<std::uint32_t>(record->prompt->size()) : 0,
+                       .cached_tokens = record->cached_tokens,
+                       .generated_tokens = static_cast<std::uint32_t>(record->emitted.size()),
+                       .preemptions = record->preemptions,
+                       .age_seconds = seconds(record->submitted, now)});
+    }
+  }
+  std::sort(views.begin(), views.end(), [](const auto& a, const auto& b) { return a.request < b.request; });
+  return views;
+}
+
+// What the stream holds on the heap, but for the sink, which is not ours.
+std::uint64_t StreamTable::bytes_of(const Record& record) {
+  std::uint64_t bytes = sizeof(Record) + sizeof(Request) + record.emitted.capacity() * sizeof(TokenId);
+  if (record.prompt) bytes += record.prompt->capacity() * sizeof(TokenId);
+  if (const auto* text = std::get_if<std::string>(&record.request->prompt)) bytes += text->capacity();
+  if (const auto* ids = std::get_if<std::vector<TokenId>>(&record.request->prompt)) {
+    bytes += ids->capacity() * sizeof(TokenId);
+  }
+  return bytes;
 }
 
 StreamTable::RecordPtr StreamTable::find(RequestId id) const {
@@ -316,10 +355,20 @@ bool StreamTable::end_locked(std::unique_lock<std::mutex>& lock, RequestId id, E
     usage.prefill_seconds = seconds(*record->first_step, *record->first_token);
     usage.decode_seconds = seconds(*record->first_token, *record->last_token);
     usage.ttft_seconds = seconds(record->submitted, *record->first_token);
+    count_request(*record, usage, now);
   }
   record->outbox.emplace_back(std::move(end));
   hand_over(lock, record);
   return true;
+}
+
+void StreamTable::count_request(const Record& record, const Usage& usage, TimePoint now) {
+  Latencies& latencies = counts_.latencies;
+  latencies.add(Latency::e2e_request_latency, seconds(record.submitted, now));
+  latencies.add(Latency::request_queue_time, usage.queue_seconds);
+  latencies.add(Latency::request_prefill_time, usage.prefill_seconds);
+  latencies.add(Latency::request_decode_time, usage.decode_seconds);
+  latencies.add(Latency::request_inference_time, seconds(*record.first_step, now));
 }
 
 // Empties the outbox, calling the sink without the lock. A thread that finds another one at it leaves

@@ -33,17 +33,6 @@ namespace troupe::actors {
 
 using TimePoint = std::chrono::steady_clock::time_point;
 
-// Where a request is on its way.
-enum class RequestState : std::uint8_t {
-  received,  // not yet looked at, or waiting for the model to load
-  encoding,  // its text is being turned into ids
-  queued,    // waits for a place among the running (also after a preemption)
-  running,   // takes part in steps
-  parked,    // out of client credit
-  ended,
-};
-inline constexpr std::size_t kNumRequestStates = 6;
-
 // In so many broken steps (or texts) a request may be before it is given up.
 inline constexpr std::uint32_t kMaxStrikes = 2;
 
@@ -77,6 +66,8 @@ struct StreamCounts {
   std::uint64_t cached_tokens = 0;
   std::uint64_t generated_tokens = 0;
   std::uint64_t preemptions = 0;
+  Latencies latencies;      // of streams
+  std::uint64_t bytes = 0;  // of the requests, prompts and answers that are live
   TimePoint work_since;  // when the last stream came, or got credit again, while no other waited or ran
 
   std::uint64_t in(RequestState state) const { return in_state[static_cast<std::size_t>(state)]; }
@@ -147,7 +138,8 @@ class StreamTable {
   // Calls `done` once no stream is left and the last sink heard its end; at once if that is so now.
   void when_empty(std::function<void()> done);
 
-  StreamCounts counts() const;
+  StreamCounts counts() const;  // O(live streams)
+  std::vector<RequestView> views(TimePoint now) const;
 
  private:
   struct Record {
@@ -177,6 +169,8 @@ class StreamTable {
   void move_to(Record& record, RequestState state);
   std::optional<scheduler::Refusal> take_quota(Record& record);
   bool end_locked(std::unique_lock<std::mutex>& lock, RequestId id, End end, TimePoint now);
+  void count_request(const Record& record, const Usage& usage, TimePoint now);
+  static std::uint64_t bytes_of(const Record& record);
   void hand_over(std::unique_lock<std::mutex>& lock, const RecordPtr& record);
   static std::shared_ptr<const Assignment> assignment(RequestId id, const Record& record);
 

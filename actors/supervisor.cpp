@@ -51,7 +51,7 @@ caf::behavior Supervisor::make_behavior() {
         send(child(Role::telemetry), msg::Snapshot{m.query, child(Role::batcher)});
       },
       [this](const msg::Credit& m) { pass_on(Role::batcher, caf::make_message(m)); },
-      [this](const msg::Cancel& m) { cancel(m.request); },
+      [this](const msg::Cancel& m) { cancel(m); },
       [this](const msg::ModelLoaded&) {
         model_ready_ = house_.model.model() != nullptr;
         if (model_ready_) house_.counters.model_loaded(now());
@@ -171,6 +171,7 @@ caf::actor Supervisor::start(Role role) {
                    .max_requests_per_uid = house_.options.max_requests_per_uid};
   options.tokenizer = model->tokenizer();
   options.faults = house_.faults;
+  options.on_step = house_.options.on_step;
   return spawn<Batcher>(std::move(options), house_.streams, house_.counters, child(Role::keeper), child(Role::worker));
 }
 
@@ -189,10 +190,10 @@ void Supervisor::pass_on(Role role, const caf::message& message) {
   if (child(role)) send(child(role), message);
 }
 
-void Supervisor::cancel(RequestId request) {
-  if (!house_.streams.end(request, ended_as(scheduler::Outcome::cancelled, {}), now())) return;
-  pass_on(Role::intake, caf::make_message(msg::Forget{request}));
-  pass_on(Role::batcher, caf::make_message(msg::Forget{request}));
+void Supervisor::cancel(const msg::Cancel& cancel) {
+  if (!house_.streams.end(cancel.request, ended_as(scheduler::Outcome::cancelled, {}), now())) return;
+  pass_on(Role::intake, caf::make_message(msg::Forget{cancel.request}));
+  pass_on(Role::batcher, caf::make_message(msg::Forget{cancel.request, cancel.arrived}));
 }
 
 void Supervisor::end_all(const End& how) {

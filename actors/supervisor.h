@@ -42,7 +42,7 @@ class Supervisor : public ActorBase {
   caf::actor start(Role role);
   void wire_intake();
   void pass_on(Role role, const caf::message& message);
-  void cancel(RequestId request);
+  void cancel(const msg::Cancel& cancel);
   void end_all(const End& how);
   void give_up();
 

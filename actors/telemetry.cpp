@@ -28,6 +28,21 @@ void Telemetry::answer(std::uint64_t number) {
   asked.mapped().query->answer(home_system().clock().now());
 }
 
+namespace {
+
+KnownMemory known_memory(const House& house, std::uint64_t stream_bytes) {
+  KnownMemory known{.step_buffers = house.counters.workspace_bytes(), .streams = stream_bytes};
+  if (const auto model = house.model.model()) {
+    known.weights = model->model().weight_bytes();
+    known.weights_on_heap = model->weight_heap_bytes();
+    known.vocabulary = model->vocabulary_bytes();
+    known.kv_cache = model->arena()->resident_bytes();
+  }
+  return known;
+}
+
+}  // namespace
+
 StatusSnapshot take_snapshot(const House& house, TimePoint now) {
   StatusSnapshot snapshot;
   snapshot.readiness = house.model.readiness();
@@ -51,6 +66,12 @@ StatusSnapshot take_snapshot(const House& house, TimePoint now) {
   snapshot.cached_tokens = counts.cached_tokens;
   snapshot.generated_tokens = counts.generated_tokens;
   snapshot.preemptions = counts.preemptions;
+  snapshot.latencies = counts.latencies;
+  snapshot.requests = house.streams.views(now);
+  const engine::ProcessMemory process = engine::process_memory();
+  snapshot.resident_bytes = process.resident;
+  snapshot.peak_resident_bytes = process.peak_resident;
+  snapshot.memory = house.memory.entries(known_memory(house, counts.bytes), process);
   house.counters.fill(snapshot, now);
   snapshot.last_step_age_seconds = std::chrono::duration<double>(still).count();
   snapshot.stalled = still > house.options.progress_timeout;

@@ -2,6 +2,9 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
+#include <array>
+
 namespace troupe::engine {
 namespace {
 constexpr std::uintptr_t kHugePage = 2u << 20;
@@ -28,6 +31,19 @@ AlignedMemory AlignedMemory::allocate(std::size_t bytes) {
   memory.data_ = base;
   memory.size_ = bytes;
   return memory;
+}
+
+std::size_t AlignedMemory::resident_bytes() const {
+  constexpr std::size_t kPage = 4096;
+  std::array<unsigned char, 16384> in_core;  // 64 MiB at a time
+  std::size_t pages = 0;
+  for (std::size_t begin = 0; begin < size_; begin += in_core.size() * kPage) {
+    const std::size_t bytes = std::min(size_ - begin, in_core.size() * kPage);
+    if (::mincore(data_ + begin, bytes, in_core.data()) != 0) return size_;
+    const auto end = in_core.begin() + static_cast<std::ptrdiff_t>((bytes + kPage - 1) / kPage);
+    pages += static_cast<std::size_t>(std::count_if(in_core.begin(), end, [](unsigned char c) { return c & 1; }));
+  }
+  return pages * kPage;
 }
 
 AlignedMemory::~AlignedMemory() {

@@ -25,6 +25,8 @@ class AlignedMemory {
 
   std::byte* data() const { return data_; }
   std::size_t size() const { return size_; }
+  // How much of it is in memory now: pages that were written, not what was asked for. Asks the kernel; O(size).
+  [[nodiscard]] std::size_t resident_bytes() const;
 
  private:
   std::byte* data_ = nullptr;

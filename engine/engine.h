@@ -7,6 +7,7 @@
 //   executor.step({.items = {{.sequence = 1, .num_tokens = prompt.size(), .output = engine::Output::sample}}}, result);
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -38,6 +39,8 @@ class KvArena {
   std::uint32_t num_blocks() const { return num_blocks_; }
   std::uint64_t bytes_per_block() const { return bytes_per_block_; }
   std::byte* block(BlockId id);  // id < num_blocks (asserted)
+  // Of the blocks that were ever written: the others take address space only. Any thread.
+  std::size_t resident_bytes() const { return memory_.resident_bytes(); }
 
  private:
   KvArena(AlignedMemory memory, std::uint32_t num_blocks, std::uint64_t bytes_per_block)
@@ -73,6 +76,9 @@ class LoadedModel {
   // Equal ids give equal bits: recipe version, variant, KV type, model hash ("1-avx512vnni-f16-9f3c...").
   const std::string& numerics_id() const { return numerics_id_; }
   const std::vector<TokenId>& end_ids() const { return end_ids_; }  // end-of-generation tokens
+  // What the allocator gave for the vocabulary and for the part of the weights that lies on the heap, in bytes.
+  std::uint64_t vocabulary_bytes() const { return vocabulary_bytes_; }
+  std::uint64_t weight_heap_bytes() const { return weight_heap_bytes_; }
 
  private:
   LoadedModel() = default;
@@ -82,6 +88,8 @@ class LoadedModel {
   std::shared_ptr<KvArena> arena_;
   std::string numerics_id_;
   std::vector<TokenId> end_ids_;
+  std::uint64_t vocabulary_bytes_ = 0;
+  std::uint64_t weight_heap_bytes_ = 0;
 };
 
 // How a sequence begins. `tokens` are all ids known so far: the prompt, and after a resume also what
@@ -131,6 +139,9 @@ struct StepResult {
   std::uint64_t epoch = 0;
   std::vector<ItemResult> items;  // in the order of the batch
   double compute_seconds = 0;
+  // The part that kernels take: from the first layer to the last draw. What lies between two steps is overhead.
+  std::chrono::steady_clock::time_point kernels_began, kernels_ended;
+  std::uint64_t workspace_bytes = 0;  // of the executor's buffers; they only grow
 };
 
 // Runs steps over the sequences it has open. A step is atomic: every item advances, or an assertion

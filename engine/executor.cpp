@@ -127,12 +127,14 @@ void Executor::step(const StepBatch& batch, StepResult& result) {
   State& state = *state_;
   const std::size_t num_outputs = state.gather_rows(batch);
   if (!batch.items.empty()) {
+    result.kernels_began = std::chrono::steady_clock::now();
     float* hidden = state.workspace.take<float>(Slot::hidden, num_outputs * state.model.info().dim).data();
     state.model.model().forward(state.team, state.rows, *state.model.arena(), state.workspace, hidden);
     for (const StepItem& item : batch.items) state.find(item.sequence).num_computed += item.num_tokens;
     state.compute_logits(batch, hidden, result);
     state.sample_all(result);
   }
+  result.workspace_bytes = state.workspace.total_bytes();
   result.compute_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
@@ -183,13 +185,13 @@ void Executor::State::compute_logits(const StepBatch& batch, const float* hidden
 }
 
 void Executor::State::sample_all(StepResult& result) {
-  if (draws.empty()) return;
   const std::size_t vocab_size = model.info().vocab_size;
   const std::span<float> logits = workspace.take<float>(Slot::logits, draws.size() * vocab_size);
   team.parallel_for(draws.size(), [&](std::size_t i, std::uint32_t) {
     Sequence& sequence = *draws[i].sequence;
     draws[i].token = sequence.sampler.sample(logits.subspan(i * vocab_size, vocab_size), sequence.num_known());
   });
+  result.kernels_ended = std::chrono::steady_clock::now();
   for (Draw& draw : draws) {
     ItemResult& out = result.items[draw.item];
     out.finish = take(*draw.sequence, std::move(draw.token), out.tokens);

@@ -7,6 +7,7 @@
 #include "engine/engine.h"
 #include "engine/families.h"
 #include "engine/memory_budget.h"
+#include "engine/process_memory.h"
 
 namespace troupe::engine {
 namespace {
@@ -55,6 +56,9 @@ Result<std::uint32_t> plan_blocks(const Model& model, const LoadOptions& options
       std::min<std::uint64_t>({fit, std::uint64_t{per_context} * std::max(1u, options.max_sequences), kNoBlock - 1}));
 }
 
+// Other threads give memory back meanwhile: never below nothing.
+std::uint64_t grown(std::uint64_t before, std::uint64_t after) { return after - std::min(before, after); }
+
 std::string make_numerics_id(const kernels::KernelTable& kernels, kernels::KvType kv_type, std::uint64_t hash) {
   char hex[17];
   std::snprintf(hex, sizeof hex, "%016" PRIx64, hash);
@@ -69,8 +73,10 @@ Result<std::shared_ptr<LoadedModel>> LoadedModel::load(const std::string& path, 
   if (!table) return table.error();
   const auto file = open_gguf(path);
   if (!file) return file.error();
+  const std::uint64_t heap_before = process_memory().heap_used;
   auto tokenizer = make_tokenizer(**file);
   if (!tokenizer) return tokenizer.error();
+  const std::uint64_t heap_with_vocabulary = process_memory().heap_used;
 
   const std::uint64_t budget = options.memory ? options.memory : default_memory_budget();
   // Before any is packed: a model that cannot fit is refused at once.
@@ -90,6 +96,7 @@ Result<std::shared_ptr<LoadedModel>> LoadedModel::load(const std::string& path, 
                                    .team = options.team ? options.team : own_team.get(),
                                    .progress = options.progress});
   if (!model) return model.error();
+  const std::uint64_t heap_with_weights = process_memory().heap_used;
   const ModelInfo& info = (*model)->info();
   if (*tokenizer && (*tokenizer)->size() != info.vocab_size) {
     return Error{ErrorCode::bad_model, path + ": the vocabulary has " + std::to_string((*tokenizer)->size()) +
@@ -108,6 +115,8 @@ Result<std::shared_ptr<LoadedModel>> LoadedModel::load(const std::string& path, 
   loaded->tokenizer_ = std::move(*tokenizer);
   loaded->arena_ = std::move(*arena);
   loaded->model_ = std::move(*model);
+  loaded->vocabulary_bytes_ = grown(heap_before, heap_with_vocabulary);
+  loaded->weight_heap_bytes_ = grown(heap_with_vocabulary, heap_with_weights);
   return loaded;
 }
 

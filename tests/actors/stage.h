@@ -109,6 +109,7 @@ class Stage {
     return {.options = options,
             .streams = streams,
             .counters = counters,
+            .memory = memory,
             .model = model,
             .texts = texts,
             .compute = compute,
@@ -146,6 +147,7 @@ class Stage {
   FaultPoints faults;
   StreamTable streams;
   Counters counters{TimePoint{}};
+  MemoryLedger memory{engine::process_memory()};
   ModelState model{"tales"};
   ThreadPool texts{"texts", 1, 8};
   InlineCompute compute;

@@ -2,6 +2,7 @@
 
 #include <catch2/catch.hpp>
 
+#include <numeric>
 #include <thread>
 
 namespace troupe::actors {
@@ -120,6 +121,43 @@ TEST_CASE("stream table: tokens arrive in order and the end comes once, with usa
   CHECK(end.usage.prefill_seconds == Approx(0.020));
   CHECK(end.usage.decode_seconds == Approx(0.040));
   CHECK(end.usage.ttft_seconds == Approx(0.030));
+}
+
+TEST_CASE("stream table: a request's times are counted once, in seconds, however its tokens are bundled") {
+  StreamTable table(kQuota);
+  Stream s(table);
+  Stream waiting(table);
+  CHECK(table.started(s.id, 1, 2, at(10)));
+  CHECK(table.deliver(emission(*s.task, 0, {5}, 0, ""), at(30)));
+  CHECK(table.deliver(emission(*s.task, 1, {6, 7}, 0, ""), at(70)));
+  const std::vector<RequestView> views = table.views(at(100));
+  REQUIRE(views.size() == 2);
+  CHECK(views[0].request == s.id);
+  CHECK(views[0].state == RequestState::running);
+  CHECK(views[0].prompt_tokens == 3);
+  CHECK(views[0].cached_tokens == 2);
+  CHECK(views[0].generated_tokens == 3);
+  CHECK(views[0].age_seconds == Approx(0.1));
+  CHECK(views[1].state == RequestState::queued);
+  CHECK(table.counts().bytes > 0);
+  CHECK(table.end(s.id, 1, outcome(Outcome::eos), at(80)));
+  CHECK(table.end(waiting.id, outcome(Outcome::cancelled), at(90)));  // never got a token: not counted
+  CHECK(table.counts().bytes == 0);
+  CHECK(table.views(at(100)).empty());
+  const Latencies latencies = table.counts().latencies;
+  const auto require = [&](Latency latency, std::uint64_t count, double sum) {
+    const Histogram& histogram = latencies.histograms[static_cast<std::size_t>(latency)];
+    INFO(kLatencyNames[static_cast<std::size_t>(latency)]);
+    CHECK(std::accumulate(histogram.counts.begin(), histogram.counts.end(), std::uint64_t{0}) == count);
+    CHECK(histogram.sum_seconds == Approx(sum));
+  };
+  require(Latency::time_to_first_token, 1, 0.030);
+  require(Latency::inter_token_latency, 1, 0.020);  // two tokens in 40 ms
+  require(Latency::e2e_request_latency, 1, 0.080);
+  require(Latency::request_queue_time, 1, 0.010);
+  require(Latency::request_prefill_time, 1, 0.020);
+  require(Latency::request_decode_time, 1, 0.040);
+  require(Latency::request_inference_time, 1, 0.070);
 }
 
 TEST_CASE("stream table: what is known already is dropped, ids and text alike") {

@@ -1,9 +1,11 @@
-// A warm step of the planner allocates nothing: counted by replacing the global operator new of this program.
+// A warm step of the planner and of the cache allocates nothing: counted by replacing the global operator new of this
+// program.
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <new>
 
+#include "cache/lease_book.h"
 #include "scheduler/step_planner.h"
 
 namespace {
@@ -53,4 +55,25 @@ TEST_CASE("a warm step of the planner allocates nothing") {
   const std::uint64_t allocations = num_allocations - before;
   REQUIRE(plan.items.size() == 16);
   REQUIRE(allocations == 0);
+}
+
+TEST_CASE("a step in which no block fills up costs the cache no allocation, also while it holds shared prefixes") {
+  cache::LeaseBook book({.num_blocks = 64});
+  cache::LeaseEffects effects;
+  for (SequenceId id = 1; id <= 16; ++id) {
+    const auto tokens = std::make_shared<const std::vector<TokenId>>(2 * kBlockSize + 1, id % 2);
+    book.acquire({{1, id, 1, 0}, {0, id}, {cache::kPublicScope}, tokens, 3, 0}, effects);
+    if (id > 2) continue;  // the leaders; all others wait for them
+    book.commit({{1, id, 2, 1}, 0, std::vector<TokenId>(tokens->begin(), tokens->end() - 1)}, effects);
+  }
+  REQUIRE(book.counters().waiting == 0);
+  const std::uint64_t before = num_allocations;
+  std::uint32_t referenced = 0;
+  for (std::uint64_t step = 1; step <= 500; ++step) {
+    effects.clear();
+    book.step_done(1, step);
+    referenced += book.counters().referenced;
+  }
+  REQUIRE(num_allocations == before);
+  REQUIRE(referenced == 500 * (4 + 16));  // two prefixes of two blocks, and one block of its own for each
 }
