@@ -5,6 +5,7 @@
 #include <mutex>
 #include <utility>
 
+#include "ipc/client_status.h"
 #include "ipc/connection.h"
 #include "ipc/socket_path.h"
 #include "ipc/utf8.h"
@@ -458,47 +459,13 @@ Result<std::vector<ModelDescription>> Client::models() {
   return models;
 }
 
-Result<ServerStatus> Client::status() {
-  const auto answer =
-      impl_->ask([](v1::ClientFrame& frame, std::uint64_t stream) { frame.mutable_status()->set_stream(stream); });
+Result<ServerStatus> Client::status(bool list_requests) {
+  const auto answer = impl_->ask([&](v1::ClientFrame& frame, std::uint64_t stream) {
+    frame.mutable_status()->set_stream(stream);
+    frame.mutable_status()->set_list_requests(list_requests);
+  });
   if (!answer) return answer.error();
-  const v1::Status& in = answer->status();
-  ServerStatus out{.health = to_health(in.health()),
-                   .server = in.server(),
-                   .model = in.model(),
-                   .numerics_id = in.numerics_id(),
-                   .kernels = in.kernels(),
-                   .uptime_seconds = in.uptime_seconds(),
-                   .requests_received = in.requests_received(),
-                   .requests_ended = {},
-                   .requests_waiting = in.requests_waiting(),
-                   .requests_running = in.requests_running(),
-                   .requests_parked = in.requests_parked(),
-                   .prompt_tokens = in.prompt_tokens(),
-                   .cached_tokens = in.cached_tokens(),
-                   .generated_tokens = in.generated_tokens(),
-                   .preemptions = in.preemptions(),
-                   .steps = in.steps(),
-                   .step_seconds = in.step_seconds(),
-                   .last_step_age_seconds = in.last_step_age_seconds(),
-                   .blocks_total = in.blocks_total(),
-                   .blocks_free = in.blocks_free(),
-                   .blocks_cached = in.blocks_cached(),
-                   .blocks_referenced = in.blocks_referenced(),
-                   .prefix_blocks_computed = in.prefix_blocks_computed(),
-                   .evictions = in.evictions(),
-                   .worker_restarts = in.worker_restarts(),
-                   .weight_bytes = in.weight_bytes(),
-                   .kv_bytes = in.kv_bytes(),
-                   .num_threads = in.num_threads(),
-                   .connections = in.connections(),
-                   .streams = in.streams(),
-                   .connections_accepted = in.connections_accepted(),
-                   .connections_refused = in.connections_refused(),
-                   .connections_broken = in.connections_broken()};
-  for (const v1::Status::Ended& ended : in.requests_ended())
-    out.requests_ended.emplace_back(ended.outcome(), ended.count());
-  return out;
+  return to_status(answer->status(), to_health(answer->status().health()));
 }
 
 Result<Health> Client::health() {

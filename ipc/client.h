@@ -222,6 +222,33 @@ struct ModelDescription {
   std::string numerics_id{};             ///< equal ids give equal bits
 };
 
+/// How often something took so long.
+struct LatencyHistogram {
+  std::string name{};                   ///< "time_to_first_token"; docs/protocol.md lists them
+  std::vector<std::uint64_t> counts{};  ///< by ServerStatus::histogram_bounds; one more for what is above them all
+  double sum_seconds = 0;               ///< of all that were counted
+};
+
+/// What the server's memory is for.
+struct MemoryUse {
+  std::string kind{};            ///< "weights"; docs/protocol.md lists them
+  std::uint64_t bytes = 0;       ///< resident now
+  std::uint64_t peak_bytes = 0;  ///< the most so far
+};
+
+/// A request that has not ended.
+struct LiveRequest {
+  std::uint64_t request = 0;           ///< counts from 1, in order of arrival
+  std::uint32_t uid = 0;               ///< whose it is
+  std::string state{};                 ///< "received", "encoding", "queued", "running" or "parked"
+  std::int32_t priority = 0;           ///< lower is earlier
+  std::uint32_t prompt_tokens = 0;     ///< 0: not known yet
+  std::uint32_t cached_tokens = 0;     ///< of the prompt, served from the prefix cache
+  std::uint32_t generated_tokens = 0;  ///< so far
+  std::uint32_t preemptions = 0;       ///< how often it gave way
+  double age_seconds = 0;              ///< since its arrival
+};
+
 /// Counters of the server since its start, and its state now.
 struct ServerStatus {
   Health health{};                                                      ///< readiness
@@ -256,7 +283,13 @@ struct ServerStatus {
   std::uint32_t streams = 0;                                            ///< open now, on all connections
   std::uint64_t connections_accepted = 0;                               ///< since start
   std::uint64_t connections_refused = 0;                                ///< by uid or by max_connections
-  std::uint64_t connections_broken = 0;  ///< ended by the server: bad frame, outbox, stall
+  std::uint64_t connections_broken = 0;        ///< ended by the server: bad frame, outbox, stall
+  std::vector<double> histogram_bounds{};      ///< upper bounds in seconds, ascending
+  std::vector<LatencyHistogram> histograms{};  ///< how long things took
+  std::vector<MemoryUse> memory{};             ///< kinds whose sum is resident_bytes within 5 %
+  std::uint64_t resident_bytes = 0;            ///< of the server's process
+  std::uint64_t peak_resident_bytes = 0;       ///< the most so far
+  std::vector<LiveRequest> live_requests{};    ///< if asked for: at most 256, oldest first
 };
 
 /// Where and how to connect.
@@ -306,8 +339,9 @@ class Client {
   Result<std::string> detokenize(const std::vector<TokenId>& ids, const std::string& model = {});
   /// The models served; empty while loading. Waits, not in a callback. Errors as tokenize().
   Result<std::vector<ModelDescription>> models();
-  /// Counters and state. Waits, not in a callback. Errors as tokenize().
-  Result<ServerStatus> status();
+  /// Counters and state, and with list_requests the live requests: the caller's own, or all of them for the server's
+  /// owner and root. Waits, not in a callback. Errors as tokenize().
+  Result<ServerStatus> status(bool list_requests = false);
   /// Whether the server can answer. Waits, not in a callback. Errors as tokenize().
   Result<Health> health();
 

@@ -8,7 +8,8 @@ namespace {
 // Upper bounds of what protobuf makes of each part: a varint of a 32-bit number takes at most 10 bytes.
 constexpr std::uint64_t kFrameBytes = 96;
 constexpr std::uint64_t kEndBytes = 256;
-constexpr std::uint64_t kStatusBytes = 4096;
+constexpr std::uint64_t kStatusBytes = 8192;  // its histograms take half of that
+constexpr std::uint64_t kLiveRequestBytes = 96;
 constexpr std::uint64_t kIdBytes = 10;
 constexpr std::uint64_t kLogprobBytes = 14;
 
@@ -21,7 +22,9 @@ struct BytesOf {
   std::uint64_t operator()(const actors::End& end) const {
     return kEndBytes + 3 * (end.message.size() + end.field.size() + end.stop.size());
   }
-  std::uint64_t operator()(const actors::StatusSnapshot&) const { return kStatusBytes; }
+  std::uint64_t operator()(const actors::StatusSnapshot& status) const {
+    return kStatusBytes + kLiveRequestBytes * status.requests.size();
+  }
   std::uint64_t operator()(const v1::ServerFrame& frame) const { return kFrameBytes + frame.ByteSizeLong(); }
 };
 
@@ -53,6 +56,11 @@ std::vector<Outgoing> Outbox::take() {
 void Outbox::written() {
   const std::lock_guard lock(mutex_);
   writing_bytes_ = 0;
+}
+
+std::uint64_t Outbox::bytes() const {
+  const std::lock_guard lock(mutex_);
+  return queued_bytes_ + writing_bytes_;
 }
 
 bool Outbox::overflowed() const {

@@ -36,6 +36,8 @@ class Outbox {
   void written();
 
   bool overflowed() const;
+  // Of all that is queued or being written, by the same estimate as max_bytes.
+  std::uint64_t bytes() const;
   // Drops the queue and swallows everything from now on but what `last` brings.
   void close();
   void close_with(Outgoing last);

@@ -40,6 +40,16 @@ void Hub::remember(const std::shared_ptr<Session>& session) {
   if (sessions.insert(session).second) ++connections_of[session->uid()];
 }
 
+void Hub::add_outboxes(std::vector<actors::MemoryUse>& memory) {
+  std::uint64_t bytes = 0;
+  for (const auto& session : sessions) bytes += session->outbox_bytes();
+  outbox_peak_bytes = std::max(outbox_peak_bytes, bytes);
+  for (actors::MemoryUse& use : memory) {
+    if (use.kind == "heap") use.bytes -= std::min(use.bytes, bytes);
+  }
+  memory.push_back({.kind = "outboxes", .bytes = bytes, .peak_bytes = outbox_peak_bytes});
+}
+
 void Hub::forget(const std::shared_ptr<Session>& session) {
   if (sessions.erase(session) == 0) return;
   const auto count = connections_of.find(session->uid());
@@ -222,6 +232,7 @@ void Session::encode(Outgoing&& item, std::string& bytes) {
                  [&](actors::End& end) { encode_end(stream, std::move(end), bytes); },
                  [&](v1::ServerFrame& frame) { encode_answer(stream, std::move(frame), bytes); },
                  [&](actors::StatusSnapshot& snapshot) {
+                   hub_.add_outboxes(snapshot.memory);
                    v1::ServerFrame frame = to_frame(stream, std::move(snapshot));
                    v1::Status& status = *frame.mutable_status();
                    status.set_connections(static_cast<std::uint32_t>(hub_.sessions.size()));

@@ -41,6 +41,8 @@ struct Hub {
   void stop_ticking();
   void remember(const std::shared_ptr<Session>& session);
   void forget(const std::shared_ptr<Session>& session);
+  // Takes the outboxes of all sessions out of "heap", and lists them.
+  void add_outboxes(std::vector<actors::MemoryUse>& memory);
   // Logs a line, unless its kind had enough of them this second.
   void warn(LogQuota& kind, const std::string& line);
 
@@ -56,9 +58,10 @@ struct Hub {
   std::uint64_t connections_accepted = 0;
   std::uint64_t connections_refused = 0;
   std::uint64_t connections_broken = 0;
-  LogQuota refused_lines;          // connections not accepted
-  LogQuota broken_lines;           // connections ended by us
-  std::function<void()> on_empty;  // set while draining: the last session has gone
+  std::uint64_t outbox_peak_bytes = 0;  // of all sessions together, as far as anybody asked
+  LogQuota refused_lines;               // connections not accepted
+  LogQuota broken_lines;                // connections ended by us
+  std::function<void()> on_empty;       // set while draining: the last session has gone
 
  private:
   void tick();
@@ -86,6 +89,7 @@ class Session : public std::enable_shared_from_this<Session> {
   std::uint32_t uid() const { return peer_.uid; }
   bool is_admitted(const Guests& guests) { return admitted(peer_, socket_.native_handle(), guests); }
   std::size_t num_streams() const { return streams_.size(); }
+  std::uint64_t outbox_bytes() const { return outbox_->bytes(); }
 
  private:
   // A request that has not been answered to its end.
@@ -125,7 +129,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void on_credit(const v1::Credit& credit);
   void on_tokenize(v1::Tokenize& tokenize);
   void on_detokenize(const v1::Detokenize& detokenize);
-  void on_status(std::uint64_t stream);
+  void on_status(const v1::StatusRequest& question);
   // Enters a new stream, or refuses (its number is 0, is in use, or there are too many) and returns null.
   Stream* open_stream(std::uint64_t stream);
   void refuse(std::uint64_t stream, const Refusal& refusal);

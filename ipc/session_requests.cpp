@@ -1,5 +1,6 @@
 // What a session does with each frame of the protocol.
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
 #include <algorithm>
 
@@ -100,7 +101,7 @@ void Session::on_request(v1::ClientFrame& frame) {
     case v1::ClientFrame::kDetokenize:
       return on_detokenize(frame.detokenize());
     case v1::ClientFrame::kStatus:
-      return on_status(frame.status().stream());
+      return on_status(frame.status());
     case v1::ClientFrame::kModels: {
       const std::uint64_t stream = frame.models().stream();
       if (open_stream(stream)) answer(stream, to_frame(stream, hub_.gateway->models()));
@@ -273,12 +274,16 @@ void Session::on_detokenize(const v1::Detokenize& detokenize) {
                            });
 }
 
-void Session::on_status(std::uint64_t stream) {
+void Session::on_status(const v1::StatusRequest& question) {
+  const std::uint64_t stream = question.stream();
   if (!open_stream(stream)) return;
   // The counters of connections are added where they live: on the io thread, when the answer is encoded.
-  hub_.gateway->status([outbox = outbox_, stream](actors::StatusSnapshot snapshot) {
-    outbox->push({stream, std::move(snapshot)});
-  });
+  hub_.gateway->status(
+      [outbox = outbox_, stream, uid = peer_.uid, list = question.list_requests()](actors::StatusSnapshot snapshot) {
+        if (!list) snapshot.requests.clear();
+        keep_visible(snapshot.requests, uid, ::geteuid());
+        outbox->push({stream, std::move(snapshot)});
+      });
 }
 
 void Session::refuse(std::uint64_t stream, const Refusal& refusal) { outbox_->push({0, to_frame(stream, refusal)}); }

@@ -105,6 +105,56 @@ void fill(v1::Timings& out, const actors::Usage& usage) {
 
 v1::Outcome to_wire(Outcome outcome) { return static_cast<v1::Outcome>(outcome); }
 
+const char* name_of(actors::RequestState state) {
+  switch (state) {
+    case actors::RequestState::received:
+      return "received";
+    case actors::RequestState::encoding:
+      return "encoding";
+    case actors::RequestState::queued:
+      return "queued";
+    case actors::RequestState::running:
+      return "running";
+    case actors::RequestState::parked:
+      return "parked";
+    case actors::RequestState::ended:
+      break;
+  }
+  return "ended";
+}
+
+// What is a list in it: latencies, memory, requests.
+void add_lists(const actors::StatusSnapshot& status, v1::Status& out) {
+  out.mutable_histogram_bounds()->Add(actors::kLatencyBounds.begin(), actors::kLatencyBounds.end());
+  for (std::size_t i = 0; i < actors::kLatencyNames.size(); ++i) {
+    const actors::Histogram& histogram = status.latencies.histograms[i];
+    v1::Status::Histogram& added = *out.add_histograms();
+    added.set_name(std::string(actors::kLatencyNames[i]));
+    added.mutable_counts()->Add(histogram.counts.begin(), histogram.counts.end());
+    added.set_sum_seconds(histogram.sum_seconds);
+  }
+  for (const actors::MemoryUse& use : status.memory) {
+    v1::Status::Memory& added = *out.add_memory();
+    added.set_kind(use.kind);
+    added.set_bytes(use.bytes);
+    added.set_peak_bytes(use.peak_bytes);
+  }
+  out.set_resident_bytes(status.resident_bytes);
+  out.set_peak_resident_bytes(status.peak_resident_bytes);
+  for (const actors::RequestView& view : status.requests) {
+    v1::Status::LiveRequest& added = *out.add_live_requests();
+    added.set_request(view.request);
+    added.set_uid(view.uid);
+    added.set_state(name_of(view.state));
+    added.set_priority(view.priority);
+    added.set_prompt_tokens(view.prompt_tokens);
+    added.set_cached_tokens(view.cached_tokens);
+    added.set_generated_tokens(view.generated_tokens);
+    added.set_preemptions(view.preemptions);
+    added.set_age_seconds(view.age_seconds);
+  }
+}
+
 }  // namespace
 
 std::string server_name() { return "troupe " TROUPE_VERSION; }
@@ -243,6 +293,12 @@ v1::Health to_health(actors::Readiness readiness, double load_fraction, bool sta
   return health;
 }
 
+void keep_visible(std::vector<actors::RequestView>& requests, std::uint32_t uid, std::uint32_t owner) {
+  // Who asks, when and how much is enough to guess by: it is nobody else's business.
+  if (uid != owner && uid != 0) std::erase_if(requests, [&](const auto& view) { return view.uid != uid; });
+  if (requests.size() > kMaxListedRequests) requests.resize(kMaxListedRequests);
+}
+
 v1::ServerFrame to_frame(std::uint64_t stream, actors::StatusSnapshot&& status) {
   v1::ServerFrame frame;
   v1::Status& out = *frame.mutable_status();
@@ -278,6 +334,7 @@ v1::ServerFrame to_frame(std::uint64_t stream, actors::StatusSnapshot&& status) 
   out.set_weight_bytes(status.weight_bytes);
   out.set_kv_bytes(status.kv_bytes);
   out.set_num_threads(status.num_threads);
+  add_lists(status, out);
   return frame;
 }
 

@@ -40,6 +40,13 @@ inline constexpr std::size_t kMaxDetokenizeIds = 65536;
   return std::min(static_cast<std::uint32_t>(actors::kMaxPromptBytes), max_frame_bytes);
 }
 
+// Live requests that one Status lists.
+inline constexpr std::size_t kMaxListedRequests = 256;
+
+// Leaves what `uid` may see of the live requests: its own, or all if it is root or runs the server (`owner`); at most
+// kMaxListedRequests.
+void keep_visible(std::vector<actors::RequestView>& requests, std::uint32_t uid, std::uint32_t owner);
+
 // A value above a limit, in words and numbers.
 [[nodiscard]] Refusal above(scheduler::Outcome code, std::string field, const std::string& what, std::uint64_t value,
                             std::uint64_t limit);

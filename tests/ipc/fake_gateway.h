@@ -1,6 +1,8 @@
 // A gateway without actors: the test sees what was asked and says what is answered, and when.
 #pragma once
 
+#include <unistd.h>
+
 #include <atomic>
 #include <condition_variable>
 #include <functional>
@@ -68,6 +70,11 @@ class FakeGateway final : public actors::Gateway {
     snapshot.readiness = actors::Readiness::ready;
     snapshot.model = "fake";
     snapshot.stalled = stands_still_;
+    snapshot.requests = {{.request = 7,
+                          .uid = ::geteuid(),
+                          .state = actors::RequestState::running,
+                          .generated_tokens = 3,
+                          .age_seconds = 1}};
     done(std::move(snapshot));
   }
   std::shared_ptr<const engine::LoadedModel> model() const override { return nullptr; }

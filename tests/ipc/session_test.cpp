@@ -4,6 +4,7 @@
 #include <random>
 #include <string>
 
+#include "ipc/wire.h"
 #include "tests/ipc/fixture.h"
 
 namespace troupe::ipc {
@@ -360,6 +361,45 @@ TEST_CASE("questions are answered with their stream number") {
   REQUIRE(answer.status().model() == "fake");
   REQUIRE(answer.status().connections() == 1);
   REQUIRE(answer.status().connections_accepted() == 1);
+}
+
+TEST_CASE("of the live requests everybody sees the own ones, owner and root all, and nobody more than are listed") {
+  const auto visible = [](std::uint32_t uid, std::uint32_t owner, std::size_t count) {
+    std::vector<actors::RequestView> requests;
+    for (std::uint32_t i = 0; i < count; ++i) requests.push_back({.request = i + 1, .uid = 1000 + i % 2});
+    keep_visible(requests, uid, owner);
+    return requests;
+  };
+  REQUIRE(visible(1000, 900, 10).size() == 5);
+  for (const actors::RequestView& view : visible(1001, 900, 10)) REQUIRE(view.uid == 1001);
+  REQUIRE(visible(1002, 900, 10).empty());
+  REQUIRE(visible(900, 900, 10).size() == 10);
+  REQUIRE(visible(0, 900, 10).size() == 10);
+  REQUIRE(visible(900, 900, 1000).size() == kMaxListedRequests);
+  REQUIRE(visible(900, 900, 1000).front().request == 1);
+}
+
+TEST_CASE("requests are listed only where that is asked for, with what happens to them") {
+  FakeServer server;
+  RawClient client(server.path());
+  client.hello();
+  v1::ClientFrame ask;
+  ask.mutable_status()->set_stream(1);
+  REQUIRE(client.send(ask));
+  REQUIRE(client.expect().status().live_requests().empty());
+  ask.mutable_status()->set_list_requests(true);
+  REQUIRE(client.send(ask));
+  const v1::ServerFrame answer = client.expect();
+  REQUIRE(answer.status().live_requests_size() == 1);
+  const v1::Status::LiveRequest& request = answer.status().live_requests(0);
+  REQUIRE(request.request() == 7);
+  REQUIRE(request.uid() == ::geteuid());
+  REQUIRE(request.state() == "running");
+  REQUIRE(request.generated_tokens() == 3);
+  REQUIRE(answer.status().histograms_size() == static_cast<int>(actors::kLatencyNames.size()));
+  for (const auto& histogram : answer.status().histograms())
+    REQUIRE(histogram.counts_size() == answer.status().histogram_bounds_size() + 1);
+  REQUIRE(answer.status().memory(answer.status().memory_size() - 1).kind() == "outboxes");
 }
 
 TEST_CASE("a question about a model that is not there names those that are") {

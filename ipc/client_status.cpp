@@ -1,0 +1,70 @@
+#include "ipc/client_status.h"
+
+namespace troupe::client {
+namespace {
+
+void add_lists(const v1::Status& in, ServerStatus& out) {
+  for (const v1::Status::Histogram& histogram : in.histograms())
+    out.histograms.push_back({.name = histogram.name(),
+                              .counts = {histogram.counts().begin(), histogram.counts().end()},
+                              .sum_seconds = histogram.sum_seconds()});
+  for (const v1::Status::Memory& use : in.memory())
+    out.memory.push_back({.kind = use.kind(), .bytes = use.bytes(), .peak_bytes = use.peak_bytes()});
+  for (const v1::Status::LiveRequest& live : in.live_requests())
+    out.live_requests.push_back({.request = live.request(),
+                                 .uid = live.uid(),
+                                 .state = live.state(),
+                                 .priority = live.priority(),
+                                 .prompt_tokens = live.prompt_tokens(),
+                                 .cached_tokens = live.cached_tokens(),
+                                 .generated_tokens = live.generated_tokens(),
+                                 .preemptions = live.preemptions(),
+                                 .age_seconds = live.age_seconds()});
+}
+
+}  // namespace
+
+ServerStatus to_status(const v1::Status& in, const Health& health) {
+  ServerStatus out{.health = health,
+                   .server = in.server(),
+                   .model = in.model(),
+                   .numerics_id = in.numerics_id(),
+                   .kernels = in.kernels(),
+                   .uptime_seconds = in.uptime_seconds(),
+                   .requests_received = in.requests_received(),
+                   .requests_ended = {},
+                   .requests_waiting = in.requests_waiting(),
+                   .requests_running = in.requests_running(),
+                   .requests_parked = in.requests_parked(),
+                   .prompt_tokens = in.prompt_tokens(),
+                   .cached_tokens = in.cached_tokens(),
+                   .generated_tokens = in.generated_tokens(),
+                   .preemptions = in.preemptions(),
+                   .steps = in.steps(),
+                   .step_seconds = in.step_seconds(),
+                   .last_step_age_seconds = in.last_step_age_seconds(),
+                   .blocks_total = in.blocks_total(),
+                   .blocks_free = in.blocks_free(),
+                   .blocks_cached = in.blocks_cached(),
+                   .blocks_referenced = in.blocks_referenced(),
+                   .prefix_blocks_computed = in.prefix_blocks_computed(),
+                   .evictions = in.evictions(),
+                   .worker_restarts = in.worker_restarts(),
+                   .weight_bytes = in.weight_bytes(),
+                   .kv_bytes = in.kv_bytes(),
+                   .num_threads = in.num_threads(),
+                   .connections = in.connections(),
+                   .streams = in.streams(),
+                   .connections_accepted = in.connections_accepted(),
+                   .connections_refused = in.connections_refused(),
+                   .connections_broken = in.connections_broken(),
+                   .histogram_bounds = {in.histogram_bounds().begin(), in.histogram_bounds().end()},
+                   .resident_bytes = in.resident_bytes(),
+                   .peak_resident_bytes = in.peak_resident_bytes()};
+  add_lists(in, out);
+  for (const v1::Status::Ended& ended : in.requests_ended())
+    out.requests_ended.emplace_back(ended.outcome(), ended.count());
+  return out;
+}
+
+}  // namespace troupe::client
