@@ -1,11 +1,13 @@
 // troupe bench: the speed of the engine through its one door, the executor; no server, no actors.
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <filesystem>
 #include <iostream>
 #include <numeric>
 #include <random>
 
+#include "cli/bench_overhead.h"
 #include "cli/bench_report.h"
 #include "cli/exit_code.h"
 #include "cli/logging.h"
@@ -19,7 +21,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::uint32_t kChunk = 512;     // prompt tokens of one step: what the server takes by default
+constexpr std::uint32_t kChunk = 512;  // prompt tokens of one step: what the server takes by default
+constexpr std::uint32_t kMaxLength = 1u << 24;
 constexpr std::uint64_t kTokenSeed = 42;  // of the random prompts
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
@@ -31,13 +34,6 @@ engine::StepItem item(SequenceId sequence, std::uint32_t num_tokens, engine::Out
   item.output = output;
   return item;
 }
-
-// Time of one measured round.
-struct Round {
-  double seconds = 0;
-  double overhead_seconds = 0;  // of step(), outside the computation
-  std::uint32_t num_steps = 0;
-};
 
 // Runs the rounds of one test. Sequence i owns the i-th run of the arena's blocks.
 class BenchRun {
@@ -53,34 +49,28 @@ class BenchRun {
     if (test.depth > 0) fill_depth();
   }
 
-  Round measure() {
+  // Seconds of one round.
+  double measure() {
     const std::vector<SequenceId> ids = open(test_.depth);
-    Round round;
     const Clock::time_point start = Clock::now();
-    if (test_.num_prompt > 0) {
-      for (std::uint32_t done = 0; done < test_.num_prompt; done += kChunk) {
-        const std::uint32_t count = std::min(kChunk, test_.num_prompt - done);
-        const bool last = done + count == test_.num_prompt;
-        step({item(ids[0], count, last ? engine::Output::sample : engine::Output::none)}, round);
-      }
-    } else {
-      std::vector<engine::StepItem> items;
-      items.reserve(ids.size());
-      for (const SequenceId id : ids) items.push_back(item(id, 1, engine::Output::sample));
-      for (std::uint32_t i = 0; i < test_.num_gen; ++i) step(items, round);
+    for (std::uint32_t done = 0; done < test_.num_prompt; done += kChunk) {
+      const std::uint32_t count = std::min(kChunk, test_.num_prompt - done);
+      const bool last = done + count == test_.num_prompt;
+      step({item(ids[0], count, last ? engine::Output::sample : engine::Output::none)});
     }
-    round.seconds = seconds_since(start);
+    std::vector<engine::StepItem> items;
+    items.reserve(ids.size());
+    for (const SequenceId id : ids) items.push_back(item(id, 1, engine::Output::sample));
+    for (std::uint32_t i = 0; i < test_.num_gen; ++i) step(items);
+    const double seconds = seconds_since(start);
     for (const SequenceId id : ids) executor_.close(id);
-    return round;
+    return seconds;
   }
 
  private:
-  void step(std::vector<engine::StepItem> items, Round& round) {
-    const Clock::time_point start = Clock::now();
+  void step(std::vector<engine::StepItem> items) {
     batch_.items = std::move(items);
     executor_.step(batch_, result_);
-    round.overhead_seconds += seconds_since(start) - result_.compute_seconds;
-    ++round.num_steps;
   }
 
   // Opens one sequence per entry of the batch, of which `num_cached` tokens are in its blocks.
@@ -104,10 +94,9 @@ class BenchRun {
 
   // Computes the first `depth` tokens once; the rounds find them in the blocks.
   void fill_depth() {
-    Round unused;
     for (const SequenceId id : open(0)) {
       for (std::uint32_t done = 0; done < test_.depth; done += kChunk)
-        step({item(id, std::min(kChunk, test_.depth - done), engine::Output::none)}, unused);
+        step({item(id, std::min(kChunk, test_.depth - done), engine::Output::none)});
       executor_.close(id);
     }
   }
@@ -121,19 +110,42 @@ class BenchRun {
   engine::StepResult result_;
 };
 
-// Prefill of each length, then decoding of each length and batch size; all at each depth.
-std::vector<BenchCase> make_cases(const config::Options& options) {
+// "512,128": a prompt and an answer.
+Result<BenchCase> parse_pair(const std::string& text) {
+  BenchCase test;
+  const std::size_t comma = text.find(',');
+  const auto read = [&](std::size_t from, std::size_t to, std::uint32_t& value) {
+    const char* end = text.data() + to;
+    const auto [stop, error] = std::from_chars(text.data() + from, end, value);
+    return error == std::errc() && stop == end && value >= 1 && value <= kMaxLength;
+  };
+  if (comma != std::string::npos && read(0, comma, test.num_prompt) && read(comma + 1, text.size(), test.num_gen))
+    return test;
+  return Error{ErrorCode::invalid_argument, "--prompt-gen '" + text + "': expected two lengths from 1 to " +
+                                                std::to_string(kMaxLength) + ", as in 512,128"};
+}
+
+// Prefill of each length, both of each pair, then decoding of each length and batch size; all at each depth.
+Result<std::vector<BenchCase>> make_cases(const config::Options& options) {
   std::vector<BenchCase> cases;
   for (const std::int64_t depth : options.n_depth) {
     const auto at = static_cast<std::uint32_t>(depth);
     for (const std::int64_t tokens : options.n_prompt)
       if (tokens > 0) cases.push_back({.depth = at, .num_prompt = static_cast<std::uint32_t>(tokens)});
+    for (const std::string& pair : options.prompt_gen) {
+      auto test = parse_pair(pair);
+      if (!test) return test.error();
+      test->depth = at;
+      cases.push_back(*test);
+    }
     for (const std::int64_t tokens : options.n_gen)
       for (const std::int64_t batch : options.batch_sizes)
         if (tokens > 0)
           cases.push_back(
               {.depth = at, .num_gen = static_cast<std::uint32_t>(tokens), .batch = static_cast<std::uint32_t>(batch)});
   }
+  if (cases.empty())
+    return Error{ErrorCode::invalid_argument, "there is nothing to measure: give -p or -n a length above 0"};
   return cases;
 }
 
@@ -154,13 +166,11 @@ void reserve(const std::vector<BenchCase>& cases, engine::LoadOptions& load) {
 BenchResult run_case(const engine::LoadedModel& model, engine::Team& team, const BenchCase& test,
                      std::int64_t repetitions) {
   BenchRun run(model, team, test);
-  BenchResult result{test, {}, {}};
+  BenchResult result{test, {}};
   run.measure();  // warms caches, page tables and clocks
   for (std::int64_t i = 0; i < repetitions; ++i) {
-    const Round round = run.measure();
-    const double tokens = test.num_prompt ? test.num_prompt : static_cast<double>(test.num_gen) * test.batch;
-    result.tokens_per_second.push_back(tokens / round.seconds);
-    result.overhead_us_per_step.push_back(1e6 * round.overhead_seconds / round.num_steps);
+    const double tokens = test.num_prompt + static_cast<double>(test.num_gen) * test.batch;
+    result.tokens_per_second.push_back(tokens / run.measure());
   }
   return result;
 }
@@ -169,9 +179,10 @@ BenchResult run_case(const engine::LoadedModel& model, engine::Team& team, const
 
 Result<int> bench(const config::Parsed& parsed) {
   const config::Options& options = parsed.options;
-  const std::vector<BenchCase> cases = make_cases(options);
-  if (cases.empty())
-    return Error{ErrorCode::invalid_argument, "there is nothing to measure: give -p or -n a length above 0"};
+  if (options.overhead) return bench_overhead(parsed);
+  const auto made = make_cases(options);
+  if (!made) return made.error();
+  const std::vector<BenchCase>& cases = *made;
   const auto path = model_path(options);
   if (!path) return path.error();
   auto load = load_options(parsed);
@@ -185,7 +196,7 @@ Result<int> bench(const config::Parsed& parsed) {
   if (!model) return model.error();
 
   std::error_code ignored;
-  const BenchContext context{model->get(), std::filesystem::file_size(*path, ignored), threads, options.overhead};
+  const BenchContext context{model->get(), std::filesystem::file_size(*path, ignored), threads};
   std::vector<BenchResult> results;
   if (options.format == "md") print_markdown_head(context, std::cout);
   for (const BenchCase& test : cases) {

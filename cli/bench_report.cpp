@@ -12,12 +12,6 @@
 namespace troupe::cli {
 namespace {
 
-std::string fixed(double value, int decimals) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.*f", decimals, value);
-  return text;
-}
-
 // Half the distance from the smallest to the largest round, in percent of the median.
 double spread_percent(const std::vector<double>& values) {
   const auto [low, high] = std::minmax_element(values.begin(), values.end());
@@ -28,10 +22,9 @@ double spread_percent(const std::vector<double>& values) {
 
 std::string BenchCase::name() const {
   std::ostringstream text;
-  if (num_prompt > 0)
-    text << "pp" << num_prompt;
-  else
-    text << "tg" << num_gen << " x" << batch;
+  if (num_prompt > 0) text << "pp" << num_prompt;
+  if (num_prompt > 0 && num_gen > 0) text << "+tg" << num_gen;
+  if (num_prompt == 0) text << "tg" << num_gen << " x" << batch;
   if (depth > 0) text << " @ d" << depth;
   return text.str();
 }
@@ -54,9 +47,8 @@ void print_markdown_head(const BenchContext& context, std::ostream& out) {
   out << "troupe " << kVersionAndCommit << ", " << cpu_name() << "\n"
       << "kernels " << model.kernels().name << ", " << context.num_threads << " threads, KV "
       << kernels::name(model.cache_spec().kv_type) << ", medians of the rounds and half their range\n\n"
-      << "| model | size | parameters | kernels | kv | threads | test | tokens/s |"
-      << (context.overhead ? " overhead us/step |" : "") << '\n'
-      << "|---|---:|---:|---|---|---:|---|---:|" << (context.overhead ? "---:|" : "") << std::endl;
+      << "| model | size | parameters | kernels | kv | threads | test | tokens/s |\n"
+      << "|---|---:|---:|---|---|---:|---|---:|" << std::endl;
 }
 
 void print_markdown_row(const BenchContext& context, const BenchResult& result, std::ostream& out) {
@@ -65,9 +57,7 @@ void print_markdown_row(const BenchContext& context, const BenchResult& result, 
       << human_count(model.info().num_parameters) << " | " << model.kernels().name << " | "
       << kernels::name(model.cache_spec().kv_type) << " | " << context.num_threads << " | " << result.test.name()
       << " | " << fixed(median(result.tokens_per_second), 2) << " ± "
-      << fixed(spread_percent(result.tokens_per_second), 1) << " % |";
-  if (context.overhead) out << ' ' << fixed(median(result.overhead_us_per_step), 1) << " |";
-  out << std::endl;
+      << fixed(spread_percent(result.tokens_per_second), 1) << " % |" << std::endl;
 }
 
 void print_json(const BenchContext& context, const std::vector<BenchResult>& results, std::ostream& out) {
@@ -75,16 +65,14 @@ void print_json(const BenchContext& context, const std::vector<BenchResult>& res
   const engine::LoadedModel& model = *context.model;
   ordered_json rows = ordered_json::array();
   for (const BenchResult& result : results) {
-    ordered_json row{{"test", result.test.name()},
-                     {"n_prompt", result.test.num_prompt},
-                     {"n_gen", result.test.num_gen},
-                     {"batch_size", result.test.batch},
-                     {"n_depth", result.test.depth},
-                     {"median_ts", median(result.tokens_per_second)},
-                     {"spread_percent", spread_percent(result.tokens_per_second)},
-                     {"samples_ts", result.tokens_per_second}};
-    if (context.overhead) row["overhead_us_per_step"] = median(result.overhead_us_per_step);
-    rows.push_back(std::move(row));
+    rows.push_back({{"test", result.test.name()},
+                    {"n_prompt", result.test.num_prompt},
+                    {"n_gen", result.test.num_gen},
+                    {"batch_size", result.test.batch},
+                    {"n_depth", result.test.depth},
+                    {"median_ts", median(result.tokens_per_second)},
+                    {"spread_percent", spread_percent(result.tokens_per_second)},
+                    {"samples_ts", result.tokens_per_second}});
   }
   const ordered_json report{{"version", kVersion},
                             {"commit", kCommit},

@@ -10,21 +10,20 @@
 
 namespace troupe::cli {
 
-// One test: `depth` tokens are in the cache, then `num_prompt` tokens of a prompt are computed, or `num_gen` tokens are
-// decoded in each of `batch` sequences.
+// One test: `depth` tokens are in the cache, then `num_prompt` tokens of a prompt are computed, then `num_gen` tokens
+// are decoded in each of `batch` sequences (one, if there is a prompt too).
 struct BenchCase {
   std::uint32_t depth = 0;
   std::uint32_t num_prompt = 0;
   std::uint32_t num_gen = 0;
   std::uint32_t batch = 1;
 
-  std::string name() const;  // "pp512", "tg64 x8 @ d512"
+  std::string name() const;  // "pp512", "pp512+tg128", "tg64 x8 @ d512"
 };
 
 struct BenchResult {
   BenchCase test;
-  std::vector<double> tokens_per_second;     // one per round
-  std::vector<double> overhead_us_per_step;  // one per round: time of step() outside the computation
+  std::vector<double> tokens_per_second;  // one per round
 };
 
 // Of the whole run.
@@ -32,7 +31,6 @@ struct BenchContext {
   const engine::LoadedModel* model = nullptr;
   std::uint64_t file_bytes = 0;
   std::uint32_t num_threads = 0;
-  bool overhead = false;
 };
 
 [[nodiscard]] double median(std::vector<double> values);  // not empty

@@ -16,7 +16,7 @@ namespace troupe::cli {
 namespace {
 
 // Known names that later versions will have: told apart from slips.
-constexpr std::array<std::string_view, 6> kPlanned{"chat", "perplexity", "quantize", "convert", "probe", "top"};
+constexpr std::array<std::string_view, 5> kPlanned{"chat", "perplexity", "quantize", "convert", "probe"};
 
 std::string names_of_subcommands() {
   std::string names;
@@ -69,6 +69,8 @@ Result<int> call(config::Command command, const config::Parsed& parsed) {
       return inspect(parsed);
     case config::Command::status:
       return status(parsed);
+    case config::Command::top:
+      return top(parsed);
     case config::Command::version:
       return version(parsed);
     case config::Command::load:
@@ -94,7 +96,7 @@ int run_subcommand(const config::CommandInfo& command, const std::vector<std::st
   std::cout.flush();
   if (!result) {
     const bool is_client = command.command == config::Command::run || command.command == config::Command::status ||
-                           command.command == config::Command::load;
+                           command.command == config::Command::load || command.command == config::Command::top;
     const ErrorCode code = result.error().code;
     return complain(where, result.error().message, is_client ? client_exit_code(code) : exit_code(code));
   }

@@ -1,31 +1,18 @@
 // troupe status: what the server says about itself.
+#include <algorithm>
 #include <cstdio>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "cache/ids.h"
 #include "cli/exit_code.h"
+#include "cli/prometheus.h"
 #include "cli/subcommands.h"
 #include "cli/text.h"
 #include "ipc/client.h"
 
 namespace troupe::cli {
 namespace {
-
-std::string name(const client::Health& health) {
-  if (health.stalled) return "stalled";
-  switch (health.readiness) {
-    case client::Readiness::loading:
-      return "loading";
-    case client::Readiness::ready:
-      return "ready";
-    case client::Readiness::draining:
-      return "draining";
-    case client::Readiness::failed:
-      return "failed";
-  }
-  return "unknown";
-}
 
 int exit_code_of(const client::Health& health) {
   if (health.stalled || health.readiness == client::Readiness::failed) return kExitFailure;
@@ -37,6 +24,12 @@ nlohmann::ordered_json to_json(const client::ServerStatus& s, const std::vector<
   using nlohmann::ordered_json;
   ordered_json ended = ordered_json::object();
   for (const auto& [outcome, count] : s.requests_ended) ended[outcome] = count;
+  ordered_json memory = ordered_json::object();
+  for (const client::MemoryUse& use : s.memory)
+    memory[use.kind] = {{"bytes", use.bytes}, {"peak_bytes", use.peak_bytes}};
+  ordered_json histograms = ordered_json::object();
+  for (const client::LatencyHistogram& histogram : s.histograms)
+    histograms[histogram.name] = {{"counts", histogram.counts}, {"sum_seconds", histogram.sum_seconds}};
   ordered_json described = ordered_json::array();
   for (const client::ModelDescription& m : models)
     described.push_back({{"name", m.name},
@@ -49,7 +42,7 @@ nlohmann::ordered_json to_json(const client::ServerStatus& s, const std::vector<
                          {"end_ids", m.end_ids},
                          {"kv_bytes_per_token", m.kv_bytes_per_token},
                          {"numerics_id", m.numerics_id}});
-  return {{"readiness", name(s.health)},
+  return {{"readiness", name_of(s.health)},
           {"load_fraction", s.health.load_fraction},
           {"server", s.server},
           {"model", s.model},
@@ -83,6 +76,11 @@ nlohmann::ordered_json to_json(const client::ServerStatus& s, const std::vector<
           {"connections_accepted", s.connections_accepted},
           {"connections_refused", s.connections_refused},
           {"connections_broken", s.connections_broken},
+          {"resident_bytes", s.resident_bytes},
+          {"peak_resident_bytes", s.peak_resident_bytes},
+          {"memory", memory},
+          {"histogram_bounds", s.histogram_bounds},
+          {"histograms", histograms},
           {"models", described}};
 }
 
@@ -92,10 +90,20 @@ std::string percent(double part, double whole) {
   return text;
 }
 
-std::string fixed(double value, int decimals) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.*f", decimals, value);
-  return text;
+// "42.1 MiB resident, 43.0 at most: weights 2.02 MiB, ...", the largest first; what is under 1 % is summed up.
+std::string memory_line(const client::ServerStatus& s) {
+  std::vector<client::MemoryUse> uses = s.memory;
+  std::stable_sort(uses.begin(), uses.end(), [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
+  std::string line = human_bytes(s.resident_bytes) + " resident (at most " + human_bytes(s.peak_resident_bytes) + "): ";
+  std::uint64_t rest = 0;
+  for (const client::MemoryUse& use : uses) {
+    if (use.bytes * 100 < s.resident_bytes) {
+      rest += use.bytes;
+    } else {
+      line += use.kind + " " + human_bytes(use.bytes) + ", ";
+    }
+  }
+  return line + "other " + human_bytes(rest);
 }
 
 std::string to_text(const client::ServerStatus& s) {
@@ -107,11 +115,12 @@ std::string to_text(const client::ServerStatus& s) {
                                  ? " (" + fixed(100 * s.health.load_fraction, 0) + " %)"
                                  : std::string();
   return aligned({
-      {"health", name(s.health) + loaded},
+      {"health", name_of(s.health) + loaded},
       {"server", s.server + ", up " + fixed(s.uptime_seconds, 0) + " s"},
       {"model", s.model + (s.numerics_id.empty() ? "" : " (" + s.numerics_id + ")")},
       {"compute", s.kernels + ", " + to_string(s.num_threads) + " threads"},
-      {"memory", "weights " + human_bytes(s.weight_bytes) + ", KV cache " + human_bytes(s.kv_bytes)},
+      {"memory", memory_line(s)},
+      {"budgeted", "weights " + human_bytes(s.weight_bytes) + ", KV cache up to " + human_bytes(s.kv_bytes)},
       {"connections", to_string(s.connections) + " open with " + to_string(s.streams) + " streams; " +
                           to_string(s.connections_accepted) + " accepted, " + to_string(s.connections_refused) +
                           " refused, " + to_string(s.connections_broken) + " broken"},
@@ -142,7 +151,9 @@ Result<int> status(const config::Parsed& parsed) {
   if (!client) return client.error();
   const auto status = (*client)->status();
   if (!status) return status.error();
-  if (parsed.options.json) {
+  if (parsed.options.prometheus) {
+    std::cout << to_prometheus(*status);
+  } else if (parsed.options.json) {
     const auto models = (*client)->models();
     if (!models) return models.error();
     std::cout << to_json(*status, *models).dump(2) << '\n';

@@ -15,6 +15,7 @@ Result<int> tokenize(const config::Parsed& parsed);
 Result<int> inspect(const config::Parsed& parsed);
 Result<int> status(const config::Parsed& parsed);
 Result<int> load(const config::Parsed& parsed);
+Result<int> top(const config::Parsed& parsed);
 Result<int> version(const config::Parsed& parsed);
 
 }  // namespace troupe::cli

@@ -37,6 +37,27 @@ std::string human_bytes(std::uint64_t bytes) {
   return scaled(static_cast<double>(bytes), 1024, {" B", " KiB", " MiB", " GiB", " TiB"});
 }
 
+std::string fixed(double value, int decimals) {
+  char text[64];
+  std::snprintf(text, sizeof text, "%.*f", decimals, value);
+  return text;
+}
+
+std::string name_of(const client::Health& health) {
+  if (health.stalled) return "stalled";
+  switch (health.readiness) {
+    case client::Readiness::loading:
+      return "loading";
+    case client::Readiness::ready:
+      return "ready";
+    case client::Readiness::draining:
+      return "draining";
+    case client::Readiness::failed:
+      return "failed";
+  }
+  return "unknown";
+}
+
 std::string human_count(std::uint64_t count) {
   return scaled(static_cast<double>(count), 1000, {"", " k", " M", " G", " T"});
 }

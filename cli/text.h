@@ -9,6 +9,7 @@
 #include "cache/ids.h"
 #include "config/options.h"
 #include "config/result.h"
+#include "ipc/client.h"
 
 namespace troupe::cli {
 
@@ -16,6 +17,12 @@ namespace troupe::cli {
 [[nodiscard]] std::string human_bytes(std::uint64_t bytes);
 // "5.25 M", "1.10 G": for counts of parameters.
 [[nodiscard]] std::string human_count(std::uint64_t count);
+
+// "12.34"
+[[nodiscard]] std::string fixed(double value, int decimals);
+
+// "loading", "ready", "draining", "failed"; "stalled" whatever else it is
+[[nodiscard]] std::string name_of(const client::Health& health);
 
 // Lines "label   value" with the values in one column.
 [[nodiscard]] std::string aligned(const std::vector<std::pair<std::string, std::string>>& lines);

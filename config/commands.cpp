@@ -31,9 +31,12 @@ std::vector<CommandInfo> make_commands() {
        "",
        "Measures prefill (tokens per second of a prompt) and decoding (tokens per second for each number of sequences "
        "at once) through the engine's executor, with fixed seeds, after a round that warms up. The median of the "
-       "rounds and their spread are printed.",
+       "rounds and their spread are printed. With --overhead it starts a server's actors instead, without a socket, "
+       "and "
+       "measures what lies between the last kernel of a step and the first of the next.",
        {"troupe bench", "troupe bench -m tinyllama-1.1b-q8_0.gguf -p 512 -n 64 -b 1,8,32 -t 2",
-        "troupe bench -p 128 -n 32 -b 1 -d 0,512 -r 3 -o json"}},
+        "troupe bench -p 128 -n 32 -pg 128,32 -b 1 -d 0,512 -r 3 -o json",
+        "troupe bench --overhead -b 1,8,32 -n 256 -t 1"}},
       {Command::eval,
        "eval",
        "compute the logits of given tokens",
@@ -62,7 +65,16 @@ std::vector<CommandInfo> make_commands() {
        "",
        "Asks the server for its counters: requests, tokens, cache and memory. The exit code is 0 if it is ready, "
        "75 while it loads or drains, 1 if it failed or stands still (see --progress-timeout of serve).",
-       {"troupe status", "troupe status --json", "troupe status --socket /run/troupe/troupe.sock"}},
+       {"troupe status", "troupe status --json", "troupe status --prometheus",
+        "troupe status --socket /run/troupe/troupe.sock"}},
+      {Command::top,
+       "top",
+       "watch the server at work",
+       "",
+       "Shows requests, queues, cache, speed and memory of the server, and looks again every --interval. q or Ctrl-C "
+       "ends it. Of the requests one sees one's own; the owner of the server and root see all of them. No prompt and "
+       "no answer is shown.",
+       {"troupe top", "troupe top --interval 200ms", "troupe top --once"}},
       {Command::load,
        "load",
        "put the server under load, and measure",

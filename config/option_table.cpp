@@ -12,11 +12,12 @@ constexpr std::uint32_t kEval = bit(Command::eval);
 constexpr std::uint32_t kTokenize = bit(Command::tokenize);
 constexpr std::uint32_t kInspect = bit(Command::inspect);
 constexpr std::uint32_t kStatus = bit(Command::status);
+constexpr std::uint32_t kTop = bit(Command::top);
 constexpr std::uint32_t kVersion = bit(Command::version);
 constexpr std::uint32_t kLoad = bit(Command::load);
 
 constexpr std::uint32_t kAsking = kRun | kLoad;  // send requests
-constexpr std::uint32_t kClients = kAsking | kStatus;
+constexpr std::uint32_t kClients = kAsking | kStatus | kTop;
 constexpr std::uint32_t kEngines = kServe | kBench | kEval;          // load a model to compute with it
 constexpr std::uint32_t kReaders = kEngines | kTokenize | kInspect;  // open a model file
 constexpr std::uint32_t kConfigured = kReaders | kClients;
@@ -166,13 +167,15 @@ std::vector<Option> make_table() {
        "prompt lengths whose prefill is measured; 0: none"},
       {"n-gen", "-n", &O::n_gen, kBench, kMeasure, "TOKENS,...", within(0, 1 << 24),
        "answer lengths whose decoding is measured; 0: none"},
+      {"prompt-gen", "-pg", &O::prompt_gen, kBench, kMeasure, "PP,TG", kAny,
+       "also measure a prompt of PP tokens and an answer of TG together; may be repeated"},
       {"batch-sizes", "-b", &O::batch_sizes, kBench, kMeasure, "N,...", within(1, 4096), "sequences decoded at once"},
       {"n-depth", "-d", &O::n_depth, kBench, kMeasure, "TOKENS,...", within(0, 1 << 24),
        "tokens that are in the cache before the measurement begins"},
       {"repetitions", "-r", &O::repetitions, kBench, kMeasure, "N", within(1, 1000),
        "measured rounds, after one that warms up"},
       {"overhead", "", &O::overhead, kBench, kMeasure, "", kAny,
-       "also report the time of a step outside the compute threads' kernels, measured through the executor alone"},
+       "measure the time between the kernels of two steps instead, through a server's actors, for each of -b"},
       {"format", "-o", &O::format, kBench, kMeasure, "md|json", kAny, "a table, or JSON"},
 
       {"rate", "--request-rate", &O::rate, kLoad, kPace, "R", within(0, 1e6),
@@ -257,6 +260,9 @@ std::vector<Option> make_table() {
       {"ids", "", &O::ids, kRun | kTokenize, kInputOutput, "", kAny,
        "token ids instead of text: as the prompt (run), as the whole output (tokenize)"},
       {"json", "", &O::json, kRun | kStatus | kVersion | kInspect, kInputOutput, "", kAny, "print JSON"},
+      {"prometheus", "", &O::prometheus, kStatus, kInputOutput, "", kAny, "print Prometheus text"},
+      {"interval", "", &O::interval, kTop, kInputOutput, "TIME", within(50, kHours), "between two looks at the server"},
+      {"once", "", &O::once, kTop, kInputOutput, "", kAny, "print one screen and stop"},
       {"verbose", "-v", &O::verbose, kRun, kInputOutput, "", kAny,
        "report tokens per second, time to the first token and cached tokens on stderr"},
 

@@ -97,9 +97,15 @@ struct Options {
   bool json = false;
   bool verbose = false;
 
+  // status, top
+  bool prometheus = false;
+  std::chrono::milliseconds interval{1000};
+  bool once = false;
+
   // bench
   std::vector<std::int64_t> n_prompt{512};
   std::vector<std::int64_t> n_gen{64};
+  std::vector<std::string> prompt_gen;  // "512,128"
   std::vector<std::int64_t> batch_sizes{1, 8, 32};
   std::vector<std::int64_t> n_depth{0};
   std::int64_t repetitions = 5;
@@ -156,7 +162,7 @@ struct Options {
 };
 
 // The subcommands that this version has.
-enum class Command : std::uint8_t { serve, run, bench, eval, tokenize, inspect, status, version, load };
+enum class Command : std::uint8_t { serve, run, bench, eval, tokenize, inspect, status, top, version, load };
 
 struct CommandInfo {
   Command command;

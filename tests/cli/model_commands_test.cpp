@@ -289,7 +289,7 @@ TEST_CASE("eval refuses what it cannot evaluate, with a reason") {
 
 TEST_CASE("bench measures prefill and decoding at every batch size, as a table or as JSON") {
   const Finished finished = invoke(
-      {"bench", "-p", "16", "-n", "4", "-b", "1,3", "-d", "0,40", "-r", "2", "-t", "1", "-o", "json", "--overhead"});
+      {"bench", "-p", "16", "-n", "4", "-b", "1,3", "-d", "0,40", "-pg", "16,3", "-r", "2", "-t", "1", "-o", "json"});
   INFO(finished.err);
   REQUIRE(finished.code == 0);
   const auto report = json::parse(finished.out);
@@ -300,14 +300,40 @@ TEST_CASE("bench measures prefill and decoding at every batch size, as a table o
     tests.push_back(row["test"]);
     CHECK(row["samples_ts"].size() == 2);
     CHECK(row["median_ts"].get<double>() > 0);
-    CHECK(row.contains("overhead_us_per_step"));
   }
-  CHECK(tests == std::vector<std::string>{"pp16", "tg4 x1", "tg4 x3", "pp16 @ d40", "tg4 x1 @ d40", "tg4 x3 @ d40"});
+  CHECK(tests == std::vector<std::string>{"pp16", "pp16+tg3", "tg4 x1", "tg4 x3", "pp16 @ d40", "pp16+tg3 @ d40",
+                                          "tg4 x1 @ d40", "tg4 x3 @ d40"});
   const Finished table = invoke({"bench", "-p", "16", "-n", "0", "-r", "1"});
   CHECK(table.code == 0);
   CHECK_THAT(table.out, Contains("| pp16 | "));
   CHECK_THAT(table.out, !Contains("| tg"));
   CHECK(invoke({"bench", "-p", "0", "-n", "0"}).code == 2);
+  for (const char* pair : {"16", "16,", "0,4", "16,4,2", "a,b"}) {
+    const Finished wrong = invoke({"bench", "-pg", pair});
+    CHECK(wrong.code == 2);
+    CHECK_THAT(wrong.err, Contains("512,128"));
+  }
+}
+
+TEST_CASE("bench --overhead measures the time between steps through the actors") {
+  const Finished finished = invoke({"bench", "--overhead", "-b", "1,3", "-n", "8", "-r", "2", "-t", "1", "-o", "json"});
+  INFO(finished.err);
+  REQUIRE(finished.code == 0);
+  const auto report = json::parse(finished.out);
+  CHECK(report["num_threads"] == 1);
+  CHECK(report["own_cores"].is_boolean());
+  REQUIRE(report["overhead"].size() == 2);
+  for (const json& row : report["overhead"]) {
+    CHECK(row["steps"].get<int>() > 0);
+    CHECK(row["steps"].get<int>() <= 2 * 7);  // between the 8 steps of a round
+    CHECK(row["p50_us"].get<double>() > 0);
+    CHECK(row["p99_us"].get<double>() >= row["p50_us"].get<double>());
+  }
+  CHECK(report["overhead"][1]["target_p50_us"] == 46);
+  const Finished table = invoke({"bench", "--overhead", "-b", "2", "-n", "6", "-r", "1", "-t", "1"});
+  CHECK(table.code == 0);
+  CHECK_THAT(table.out, Contains("| 2 | "));
+  CHECK(invoke({"bench", "--overhead", "-n", "2"}).code == 2);
 }
 
 TEST_CASE("the embedded model is found by an installed binary") {

@@ -12,6 +12,7 @@
 #include <sstream>
 
 #include "tests/cli/process.h"
+#include "tests/cli/prometheus_text.h"
 
 using namespace troupe::test;
 using Catch::Matchers::Contains;
@@ -30,6 +31,45 @@ std::vector<std::string> with(std::vector<std::string> arguments, const std::vec
 }
 
 }  // namespace
+
+TEST_CASE("the kinds of memory that status lists are the resident memory, within 5 %, before and after a load") {
+  ServerProcess server;
+  const auto require_whole = [](const json& status) {
+    INFO(status["memory"].dump(2));
+    double sum = 0;
+    for (const auto& [kind, use] : status["memory"].items()) {
+      sum += use["bytes"].get<double>();
+      CHECK(use["peak_bytes"] >= use["bytes"]);
+    }
+    const double resident = status["resident_bytes"];
+    CHECK(resident <= status["peak_resident_bytes"].get<double>());
+    CHECK(sum >= 0.95 * resident);
+    CHECK(sum <= 1.05 * resident);
+  };
+  const json before = status_of(server);
+  if (before["memory"]["heap"]["bytes"] == 0) {
+    WARN("skipped: a sanitizer's allocator does not tell");
+    return;
+  }
+  require_whole(before);
+  CHECK(before["memory"]["kv_cache"]["bytes"] == 0);  // no block was written yet
+  CHECK(before["memory"]["weights"]["bytes"] == before["weight_bytes"]);
+  std::string prompt;
+  for (int i = 0; i < 150; ++i) prompt += "Once upon a time there was a cat. ";
+  for (int i = 0; i < 4; ++i) {
+    const Finished answer =
+        server.call({"run", "-n", "40", "--ignore-eos", std::to_string(i) + prompt.substr(0, 2000)});
+    INFO(answer.err);
+    REQUIRE(answer.code == 0);
+  }
+  const json after = status_of(server);
+  require_whole(after);
+  const double block = 32 * after["models"][0]["kv_bytes_per_token"].get<double>();
+  const double written = after["memory"]["kv_cache"]["bytes"];
+  CHECK(written >= block * after["blocks_cached"].get<double>());
+  CHECK(written < 0.5 * after["kv_bytes"].get<double>());  // of 2,048 blocks most were never written
+  CHECK(after["memory"]["step_buffers"]["bytes"] > before["memory"]["step_buffers"]["bytes"]);
+}
 
 TEST_CASE("serve, run, status, SIGTERM: the whole way") {
   ServerProcess server;
@@ -52,6 +92,21 @@ TEST_CASE("serve, run, status, SIGTERM: the whole way") {
   CHECK(status["blocks_referenced"] == 0);
   CHECK(status["blocks_free"].get<int>() + status["blocks_cached"].get<int>() == status["blocks_total"]);
   CHECK(status["models"][0]["kv_bytes_per_token"] == 3072);
+
+  // One request with a first token, seven gaps, and as many steps as tokens.
+  const PrometheusText metrics(server.call({"status", "--prometheus"}).out);
+  const auto count = [&](const std::string& name) {
+    return metrics.families.at("troupe:" + name).samples.at("troupe:" + name + "_count").begin()->second;
+  };
+  CHECK(count("time_to_first_token_seconds") == 1);
+  CHECK(count("inter_token_latency_seconds") == 7);
+  CHECK(count("e2e_request_latency_seconds") == 1);
+  CHECK(count("step_duration_seconds") == status["steps"].get<double>());
+  CHECK(metrics.families.contains("troupe:memory_bytes"));
+  const Finished top = server.call({"top", "--once"});
+  CHECK(top.code == 0);
+  CHECK_THAT(top.out, Contains("0 running, 0 waiting, 0 parked"));
+  CHECK_THAT(server.call({"top"}).err, Contains("--once"));  // no terminal here
 
   const Finished stopped = server.stop();
   CHECK(stopped.code == 0);

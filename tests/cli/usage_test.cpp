@@ -43,7 +43,7 @@ TEST_CASE("an unknown subcommand is refused with the nearest, a planned one with
   const Finished slip = invoke({"sevre"});
   CHECK(slip.code == 2);
   CHECK_THAT(slip.err, Contains("did you mean serve?"));
-  for (const char* name : {"chat", "perplexity", "quantize", "convert", "probe", "top"}) {
+  for (const char* name : {"chat", "perplexity", "quantize", "convert", "probe"}) {
     const Finished planned = invoke({name, "-m", "x"});
     CHECK(planned.code == 2);
     CHECK_THAT(planned.err, Contains("is not in this version, which has serve, run, "));

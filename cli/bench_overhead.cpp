@@ -1,0 +1,214 @@
+#include "cli/bench_overhead.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <future>
+#include <iostream>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <vector>
+
+#include "actors/gateway.h"
+#include "actors/topology.h"
+#include "cli/bench_report.h"
+#include "cli/exit_code.h"
+#include "cli/logging.h"
+#include "cli/model_options.h"
+#include "cli/text.h"
+#include "cli/version.h"
+
+namespace troupe::cli {
+namespace {
+
+constexpr std::uint32_t kPromptTokens = 16;
+constexpr std::uint64_t kTokenSeed = 42;
+// What DESIGN allows where the team has its own cores.
+constexpr double kTargetUs = 40, kTargetUsPerSequence = 2;
+
+// Hears of every step; keeps the gaps between two that follow each other with the wanted number of rows.
+class GapRecorder {
+ public:
+  void expect(std::size_t rows) {
+    const std::lock_guard lock(mutex_);
+    rows_ = rows;
+    gaps_us_.clear();
+    last_step_ = 0;
+  }
+  void step(const engine::StepResult& result) {
+    const std::lock_guard lock(mutex_);
+    if (result.items.size() == rows_) {
+      if (last_step_ + 1 == result.step)
+        gaps_us_.push_back(std::chrono::duration<double, std::micro>(result.kernels_began - last_ended_).count());
+      last_step_ = result.step;
+    }
+    last_ended_ = result.kernels_ended;
+  }
+  std::vector<double> take() {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(gaps_us_, {});
+  }
+
+ private:
+  std::mutex mutex_;
+  std::size_t rows_ = 0;
+  std::uint64_t last_step_ = 0;
+  std::chrono::steady_clock::time_point last_ended_;
+  std::vector<double> gaps_us_;
+};
+
+// Counts the streams that ended.
+class EndCounter final : public actors::StreamSink {
+ public:
+  void tokens(actors::TokenRun) override {}
+  void end(actors::End end) override {
+    const std::lock_guard lock(mutex_);
+    ++ended_;
+    if (end.outcome != scheduler::Outcome::length && error_.empty())
+      error_ = std::string(scheduler::info(end.outcome).name) + ": " + end.message;
+    changed_.notify_all();
+  }
+  // What went wrong with the first that did not end as it should; empty: nothing.
+  std::string wait_for(std::size_t count) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return ended_ == count; });
+    return error_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::size_t ended_ = 0;
+  std::string error_;
+};
+
+struct Overhead {
+  std::uint32_t sequences = 0;
+  std::vector<double> gaps_us;  // ascending
+
+  double quantile(double share) const {
+    return gaps_us[std::min(gaps_us.size() - 1, static_cast<std::size_t>(share * static_cast<double>(gaps_us.size())))];
+  }
+  double target_us() const { return kTargetUs + kTargetUsPerSequence * sequences; }
+};
+
+// All sequences at once, all with the same number of tokens: but for its ends, a round is steps of full width.
+Result<Overhead> measure(actors::Gateway& gateway, GapRecorder& recorder, std::uint32_t sequences,
+                         std::uint32_t num_tokens, std::int64_t rounds) {
+  std::mt19937_64 random(kTokenSeed);
+  const std::uint32_t vocabulary = gateway.model()->info().vocab_size;
+  Overhead overhead{.sequences = sequences, .gaps_us = {}};
+  for (std::int64_t round = 0; round <= rounds; ++round) {
+    recorder.expect(sequences);
+    const auto sink = std::make_shared<EndCounter>();
+    for (std::uint32_t i = 0; i < sequences; ++i) {
+      actors::Request request;
+      std::vector<TokenId> prompt(kPromptTokens);
+      for (TokenId& token : prompt) token = static_cast<TokenId>(random() % vocabulary);
+      request.prompt = std::move(prompt);
+      request.sampling.temperature = 0;
+      request.sampling.ignore_eos = true;
+      request.sampling.max_tokens = num_tokens;
+      request.credit = num_tokens;
+      gateway.submit(std::move(request), sink);
+    }
+    if (const std::string error = sink->wait_for(sequences); !error.empty())
+      return Error{ErrorCode::unsupported, "a sequence of the measurement ended with " + error};
+    const std::vector<double> gaps = recorder.take();
+    if (round > 0) overhead.gaps_us.insert(overhead.gaps_us.end(), gaps.begin(), gaps.end());  // the first warms up
+  }
+  if (overhead.gaps_us.empty())
+    return Error{ErrorCode::invalid_argument, "no two steps followed each other; use a larger -n"};
+  std::sort(overhead.gaps_us.begin(), overhead.gaps_us.end());
+  return overhead;
+}
+
+void print_markdown(const std::vector<Overhead>& results, const std::string& where, const std::string& model,
+                    std::ostream& out) {
+  out << "troupe " << kVersionAndCommit << ", " << cpu_name() << ", " << model << "\n"
+      << "last kernel of a step to the first of the next, through the actors; " << where << "\n\n"
+      << "| sequences | steps | p50 us | p90 us | p99 us | goal for p50 us |\n|---:|---:|---:|---:|---:|---:|\n";
+  for (const Overhead& r : results) {
+    out << "| " << r.sequences << " | " << r.gaps_us.size() << " | " << fixed(r.quantile(0.5), 1) << " | "
+        << fixed(r.quantile(0.9), 1) << " | " << fixed(r.quantile(0.99), 1) << " | " << fixed(r.target_us(), 0)
+        << " |\n";
+  }
+}
+
+void print_json(const std::vector<Overhead>& results, bool own_cores, std::uint32_t threads,
+                const engine::LoadedModel& model, std::ostream& out) {
+  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  for (const Overhead& r : results)
+    rows.push_back({{"sequences", r.sequences},
+                    {"steps", r.gaps_us.size()},
+                    {"p50_us", r.quantile(0.5)},
+                    {"p90_us", r.quantile(0.9)},
+                    {"p99_us", r.quantile(0.99)},
+                    {"target_p50_us", r.target_us()}});
+  const nlohmann::ordered_json report{{"version", kVersion},
+                                      {"commit", kCommit},
+                                      {"cpu", cpu_name()},
+                                      {"model", model.info().name},
+                                      {"numerics_id", model.numerics_id()},
+                                      {"num_threads", threads},
+                                      {"own_cores", own_cores},
+                                      {"overhead", std::move(rows)}};
+  out << report.dump(2) << '\n';
+}
+
+// The gateway with its model loaded. Error: why it is not.
+Result<std::unique_ptr<actors::Gateway>> start(const config::Parsed& parsed, GapRecorder& recorder,
+                                               std::uint32_t most_sequences) {
+  const config::Options& options = parsed.options;
+  actors::GatewayOptions gateway;
+  auto path = model_path(options);
+  if (!path) return path.error();
+  auto load = load_options(parsed);
+  if (!load) return load.error();
+  gateway.model_path = std::move(*path);
+  gateway.load = std::move(*load);
+  gateway.num_threads = num_threads(options);
+  gateway.max_sequences = most_sequences;
+  gateway.max_queued_requests = gateway.max_requests_per_uid = most_sequences;
+  gateway.on_step = [&recorder](const engine::StepResult& result) { recorder.step(result); };
+  auto started = actors::Gateway::start(std::move(gateway));
+  if (!started) return started.error();
+  std::promise<Status> loaded;
+  (*started)->on_loaded([&](const Status& status) { loaded.set_value(status); });
+  if (const Status status = loaded.get_future().get(); !status) return status.error();
+  return started;
+}
+
+}  // namespace
+
+Result<int> bench_overhead(const config::Parsed& parsed) {
+  const config::Options& options = parsed.options;
+  if (auto status = start_log(options); !status) return status.error();
+  const auto most = *std::max_element(options.batch_sizes.begin(), options.batch_sizes.end());
+  const auto num_tokens = *std::max_element(options.n_gen.begin(), options.n_gen.end());
+  if (num_tokens < 3) return Error{ErrorCode::invalid_argument, "--overhead needs -n of at least 3 tokens"};
+  GapRecorder recorder;  // outlives the gateway
+  const auto gateway = start(parsed, recorder, static_cast<std::uint32_t>(most));
+  if (!gateway) return gateway.error();
+
+  const std::uint32_t threads = num_threads(options);
+  const bool own_cores = !actors::plan_cpus(actors::allowed_places(), threads).compute.empty();
+  std::vector<Overhead> results;
+  for (const std::int64_t sequences : options.batch_sizes) {
+    auto result = measure(**gateway, recorder, static_cast<std::uint32_t>(sequences),
+                          static_cast<std::uint32_t>(num_tokens), options.repetitions);
+    if (!result) return result.error();
+    results.push_back(std::move(*result));
+  }
+  const engine::LoadedModel& model = *(*gateway)->model();
+  if (options.format == "json") {
+    print_json(results, own_cores, threads, model, std::cout);
+  } else {
+    const std::string where = std::to_string(threads) + " threads " +
+                              (own_cores ? "on their own cores" : "that share all cores with the actors");
+    print_markdown(results, where, model.info().name + " (" + std::string(model.kernels().name) + ")", std::cout);
+  }
+  return kExitOk;
+}
+
+}  // namespace troupe::cli

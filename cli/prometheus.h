@@ -1,0 +1,14 @@
+// The server's status as Prometheus text, for `troupe status --prometheus`.
+#pragma once
+
+#include <string>
+
+#include "ipc/client.h"
+
+namespace troupe::cli {
+
+// Text format 0.0.4. Names are "troupe:" and what vLLM calls the same thing, where it has it; seconds and bytes;
+// counters end with _total. Every metric has the label model_name; docs/metrics.md lists them all.
+[[nodiscard]] std::string to_prometheus(const client::ServerStatus& status);
+
+}  // namespace troupe::cli
