@@ -115,6 +115,7 @@ TEST_CASE("the stated share of requests begins with one of the shared prefixes, 
     ++counts[*request.prefix];
     const std::vector<TokenId>& prefix = plan.prefixes()[*request.prefix];
     REQUIRE(prefix.size() == 100);
+    REQUIRE(prefix.front() == 1);  // as the model wants prompts to begin
     REQUIRE(std::equal(prefix.begin(), prefix.end(), ids_of(request).begin()));
     REQUIRE(ids_of(request).size() >= 116);
   }
