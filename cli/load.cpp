@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "bench/load/goals.h"
+#include "bench/load/openai_driver.h"
 #include "bench/load/report.h"
 #include "bench/load/trace.h"
 #include "bench/load/troupe_driver.h"
@@ -115,15 +116,18 @@ load::ReportHead make_head(const config::Options& options, const load::Plan& pla
   return head;
 }
 
+void describe_tool(load::Run& run) {
+  run.description.emplace_back("tool", "troupe load " + std::string(kVersionAndCommit));
+  run.description.emplace_back("machine",
+                               cpu_model() + ", " + std::to_string(std::thread::hardware_concurrency()) + " CPUs");
+}
+
 void describe_server(const load::TroupeServer& server, load::Run& run) {
   const client::ServerStatus& status = server.status;
-  run.description.emplace_back("tool", "troupe load " + std::string(kVersionAndCommit));
   run.description.emplace_back("server", status.server);
   run.description.emplace_back("model", server.model.name + " (" + server.model.weight_types + ")");
   run.description.emplace_back("numerics", server.model.numerics_id);
   run.description.emplace_back("compute", status.kernels + ", " + std::to_string(status.num_threads) + " threads");
-  run.description.emplace_back("machine",
-                               cpu_model() + ", " + std::to_string(std::thread::hardware_concurrency()) + " CPUs");
 }
 
 Status write_trace(const std::string& path, const load::Plan& plan, const load::Run& run) {
@@ -175,12 +179,46 @@ Result<LoadResult> drive_troupe(const config::Parsed& parsed, const load::Goals&
   if (!options.trace_out.empty())
     if (Status written = write_trace(options.trace_out, *plan, run->run); !written) return written.error();
   result.run = std::move(run->run);
+  describe_tool(result.run);
   describe_server(*server, result.run);
   result.run.description.insert(result.run.description.end(), plan_lines.begin(), plan_lines.end());
   result.run.description.emplace_back("cache", options.warm            ? "warm: every prefix was run once before"
                                                : options.scope.empty() ? "cold: nothing was cached"
                                                                        : "as it was in scope " + options.scope);
   result.run.description.emplace_back("connections", std::to_string(drive.connections));
+  return result;
+}
+
+// The same for an OpenAI-compatible server.
+Result<LoadResult> drive_openai(const config::Parsed& parsed, const load::Goals& goals, const std::atomic<bool>& stop) {
+  const config::Options& options = parsed.options;
+  if (options.verify || options.warm)
+    return Error{ErrorCode::invalid_argument, "--verify and --warm need a troupe server; --openai has neither"};
+  auto server = load::reach_openai(options.openai, options.alias, options.patience);
+  if (!server) return server.error();
+  server->target.api_key = options.api_key;
+  const auto plan = make_load_plan(options, server->vocabulary);
+  if (!plan) return plan.error();
+  const auto plan_lines = describe(options, *plan);
+  std::cerr << "troupe load: " << plan_lines.front().second << ", at " << server->endpoint << '\n';
+
+  load::OpenAiOptions drive;
+  drive.max_retries = static_cast<std::uint32_t>(options.max_retries);
+  drive.patience = std::chrono::duration_cast<std::chrono::seconds>(options.patience);
+  drive.stop = &stop;
+  auto run = load::run_openai(*plan, *server, drive);
+  if (!run) return run.error();
+  if (!options.trace_out.empty())
+    if (Status written = write_trace(options.trace_out, *plan, *run); !written) return written.error();
+
+  LoadResult result{.head = make_head(options, *plan, goals), .run = std::move(*run), .mismatches = {}};
+  result.head.backend = "openai";
+  result.head.endpoint = server->endpoint;
+  result.head.model = server->model;
+  describe_tool(result.run);
+  result.run.description.emplace_back("server", server->server.empty() ? "does not say" : server->server);
+  result.run.description.emplace_back("model", server->model);
+  result.run.description.insert(result.run.description.end(), plan_lines.begin(), plan_lines.end());
   return result;
 }
 
@@ -212,15 +250,13 @@ Result<int> report(const config::Options& options, const LoadResult& result, con
 }  // namespace
 
 Result<int> load(const config::Parsed& parsed) {
-  if (!parsed.options.openai.empty())
-    return Error{ErrorCode::unsupported, "--openai: this version drives troupe servers only"};
   EventQueue events;  // before any other thread starts
   const auto goals = make_goals(parsed);
   if (!goals) return goals.error();
   std::atomic<bool> stop{false};
   std::optional<Result<LoadResult>> result;
   std::thread driver([&] {
-    result = drive_troupe(parsed, *goals, stop);
+    result = (parsed.options.openai.empty() ? drive_troupe : drive_openai)(parsed, *goals, stop);
     events.post(Event::ended);
   });
   while (*events.wait() != Event::ended) {

@@ -163,10 +163,16 @@ TEST_CASE("without a server there is an error and no report") {
   CHECK(read_file(folder.path("report.json")).empty());
 }
 
-TEST_CASE("a server that this version cannot drive is refused, not mistaken for another") {
-  const Finished finished = invoke({"load", "--openai", "http://127.0.0.1:8080"});
+TEST_CASE("a server of another kind is asked by HTTP, and cannot be verified against") {
+  TempFolder folder;
+  const std::string nobody = "http+unix://" + folder.path("none.sock");
+  const Finished finished = invoke({"load", "--openai", nobody, "--patience", "1s"});
+  INFO(finished.err);
   CHECK(finished.code == 1);
-  CHECK(finished.err.find("--openai: this version drives troupe servers only") != std::string::npos);
+  CHECK(finished.err.find("none.sock") != std::string::npos);
+  const Finished verified = invoke({"load", "--openai", nobody, "--verify"});
+  CHECK(verified.code == 2);
+  CHECK(verified.err.find("--verify and --warm need a troupe server") != std::string::npos);
 }
 
 TEST_CASE("flags that contradict each other or the model are told before anything is sent") {
