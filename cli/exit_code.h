@@ -21,13 +21,13 @@ inline constexpr int kExitSignalBase = 128;  // plus the signal's number: 130 fo
 // The same for the manual page.
 inline constexpr config::ExitStatus kExitStatuses[] = {
     {kExitOk, "all is well; serve: a clean stop, the drain included"},
-    {kExitFailure, "something failed at run time; status: the server is not ready"},
+    {kExitFailure, "something failed at run time; status: the server has failed or stands still"},
     {kExitUsage, "wrong flags or values; run: a request that can never be served"},
     {kExitBadModel, "the model file is damaged, or of a kind that is not served"},
     {kExitModelMissing, "there is no such model file"},
     {kExitSocketBusy, "another server listens on the socket"},
     {kExitSocketFailure, "the socket cannot be made"},
-    {kExitRefusedForLoad, "run: the server has no room now; try again"},
+    {kExitRefusedForLoad, "run: the server has no room now, try again; status: it loads or drains"},
     {kExitPermission, "the system, or the server, does not allow it"},
     {kExitBadConfig, "a configuration file, a variable or a socket unit cannot be used"},
     {kExitSignalBase + 2, "ended by Ctrl-C (128 plus the number of any signal)"},

@@ -244,9 +244,8 @@ class Service {
     manager_.status((draining_ ? "finishing what runs: " : "serving " + health.model + ": ") +
                     std::to_string(health.requests_running) + " running, " + std::to_string(health.requests_waiting) +
                     " waiting");
-    // Work that waits while no step ends is what the watchdog is for; a server without work is well.
-    const auto limit = manager_.watchdog();
-    if (!limit || health.last_step_age_seconds < std::chrono::duration<double>(*limit).count()) manager_.keep_alive();
+    // The answer says that the io thread and the actors live, this that steps end or nothing waits (progress-timeout).
+    if (gateway_->is_making_progress()) manager_.keep_alive();
   }
 
   // Takes over what can change, and says what cannot.

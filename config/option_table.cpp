@@ -83,6 +83,9 @@ std::vector<Option> make_table() {
        kReloads},
       {"drain-timeout", "--shutdown-timeout --graceful-termination-timeout", &O::drain_timeout, kServe, kServer, "TIME",
        within(0, 24 * kHours), "how long SIGTERM waits for running answers before it ends them"},
+      {"idle-exit", "", &O::idle_exit, kServe, kServer, "TIME", within(0, 24 * kHours),
+       "end when nobody has been connected for this long, for a service that its socket starts; 0: never", kNotFlagOnly,
+       kReloads},
       {"progress-timeout", "", &O::progress_timeout, kServe, kServer, "TIME", within(1, 24 * kHours),
        "how long work may wait without a step ending before health says stalled; more than the longest step"},
 

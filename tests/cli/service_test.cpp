@@ -1,6 +1,5 @@
 // serve under a service manager that the test plays: a socket handed over, and what the server tells about itself.
 #include <fcntl.h>
-#include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -8,10 +7,16 @@
 
 #include <catch2/catch.hpp>
 #include <chrono>
+#include <condition_variable>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <mutex>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
 
 #include "tests/cli/process.h"
 
@@ -38,8 +43,11 @@ class Manager {
  public:
   Manager() : listening_(bound(socket(), SOCK_STREAM)), notify_(bound(folder_.path("notify"), SOCK_DGRAM)) {
     REQUIRE(::listen(listening_, 16) == 0);
+    listener_ = std::thread([this] { listen(); });
   }
   ~Manager() {
+    ::shutdown(notify_, SHUT_RDWR);
+    listener_.join();
     ::close(listening_);
     ::close(notify_);
   }
@@ -52,27 +60,45 @@ class Manager {
     return {.arguments = std::move(arguments), .environment = std::move(environment), .handed = {listening_}};
   }
 
-  // Notices until one holds `text`; that one.
+  // The first notice that holds `text`, of those that no earlier call has seen.
   std::string wait_for(const std::string& text) {
+    std::unique_lock lock(mutex_);
     while (true) {
-      pollfd entry{notify_, POLLIN, 0};
-      INFO("waiting for " << text << "; heard:\n" << heard_);
-      REQUIRE(::poll(&entry, 1, kPatienceMs) == 1);
-      char buffer[4096];
-      const ssize_t size = ::recv(notify_, buffer, sizeof buffer, 0);
-      REQUIRE(size > 0);
-      const std::string notice(buffer, static_cast<std::size_t>(size));
-      heard_ += notice + "\n";
-      if (notice.find(text) != std::string::npos) return notice;
+      for (; num_seen_ < notices_.size(); ++num_seen_)
+        if (notices_[num_seen_].find(text) != std::string::npos) return notices_[num_seen_++];
+      INFO("waiting for " << text << "; heard:\n" << joined());
+      REQUIRE(more_.wait_for(lock, std::chrono::milliseconds(kPatienceMs)) == std::cv_status::no_timeout);
     }
   }
-  const std::string& heard() const { return heard_; }
+  std::string heard() const {
+    const std::lock_guard lock(mutex_);
+    return joined();
+  }
 
  private:
+  // Always listening, as a manager is: the queue of such a socket holds ten notices, and then its sender waits.
+  void listen() {
+    char buffer[4096];
+    for (ssize_t size; (size = ::recv(notify_, buffer, sizeof buffer, 0)) > 0;) {
+      const std::lock_guard lock(mutex_);
+      notices_.emplace_back(buffer, static_cast<std::size_t>(size));
+      more_.notify_all();
+    }
+  }
+  std::string joined() const {
+    std::string all;
+    for (const std::string& notice : notices_) all += notice + "\n";
+    return all;
+  }
+
   const TempFolder folder_;
   const int listening_;
   const int notify_;
-  std::string heard_;
+  mutable std::mutex mutex_;
+  std::condition_variable more_;
+  std::vector<std::string> notices_;
+  std::size_t num_seen_ = 0;
+  std::thread listener_;
 };
 
 std::string content_of(const std::string& path) {

@@ -5,7 +5,7 @@
 #include <catch2/catch.hpp>
 
 #include "engine/eval.h"
-#include "tests/engine/count_allocations.h"
+#include "tests/support/count_allocations.h"
 #include "tests/engine/model_harness.h"
 
 namespace troupe::test {

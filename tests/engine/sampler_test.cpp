@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "engine/philox.h"
-#include "tests/engine/count_allocations.h"
+#include "tests/support/count_allocations.h"
 
 namespace troupe::engine {
 namespace {

@@ -6,6 +6,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <asio/post.hpp>
+#include <asio/use_future.hpp>
 #include <cerrno>
 #include <utility>
 
@@ -200,6 +202,11 @@ void SessionRun::settle() {
     hub_->io.restart();
     busy = hub_->io.poll() > 0;
     busy |= read_some();
+    if (busy) continue;
+    // Large frames are decoded by the pool's one thread: what it was given before this is back in `io` after it.
+    asio::post(hub_->decoders, asio::use_future).get();
+    hub_->io.restart();
+    busy = hub_->io.poll() > 0;
   }
 }
 

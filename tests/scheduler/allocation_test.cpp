@@ -1,28 +1,9 @@
-// A warm step of the planner and of the cache allocates nothing: counted by replacing the global operator new of this
-// program.
-#include <atomic>
+// A warm step of the planner and of the cache allocates nothing.
 #include <catch2/catch.hpp>
-#include <cstdlib>
-#include <new>
 
 #include "cache/lease_book.h"
 #include "scheduler/step_planner.h"
-
-namespace {
-std::atomic<std::uint64_t> num_allocations{0};
-}
-
-void* operator new(std::size_t size) {
-  ++num_allocations;
-  if (void* memory = std::malloc(size)) return memory;
-  throw std::bad_alloc();
-}
-void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
-  ++num_allocations;
-  return std::malloc(size);
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+#include "tests/support/count_allocations.h"
 
 using namespace troupe;
 using namespace troupe::scheduler;
@@ -40,7 +21,7 @@ TEST_CASE("a warm step of the planner allocates nothing") {
   std::vector<BlockNeed> needs;
   std::uint64_t before = 0;
   for (std::uint64_t step = 1; step <= 500; ++step) {
-    if (step == 50) before = num_allocations;
+    if (step == 50) before = test::num_allocations();
     needs.clear();
     planner.needs(needs);
     for (const BlockNeed& need : needs) planner.grant(need.sequence, need.num_blocks);
@@ -52,7 +33,7 @@ TEST_CASE("a warm step of the planner allocates nothing") {
     }
     static_cast<void>(planner.victim());
   }
-  const std::uint64_t allocations = num_allocations - before;
+  const std::uint64_t allocations = test::num_allocations() - before;
   REQUIRE(plan.items.size() == 16);
   REQUIRE(allocations == 0);
 }
@@ -67,13 +48,13 @@ TEST_CASE("a step in which no block fills up costs the cache no allocation, also
     book.commit({{1, id, 2, 1}, 0, std::vector<TokenId>(tokens->begin(), tokens->end() - 1)}, effects);
   }
   REQUIRE(book.counters().waiting == 0);
-  const std::uint64_t before = num_allocations;
+  const std::uint64_t before = test::num_allocations();
   std::uint32_t referenced = 0;
   for (std::uint64_t step = 1; step <= 500; ++step) {
     effects.clear();
     book.step_done(1, step);
     referenced += book.counters().referenced;
   }
-  REQUIRE(num_allocations == before);
+  REQUIRE(test::num_allocations() == before);
   REQUIRE(referenced == 500 * (4 + 16));  // two prefixes of two blocks, and one block of its own for each
 }

@@ -1,15 +1,15 @@
-#include "tests/engine/count_allocations.h"
+#include "tests/support/count_allocations.h"
 
 #include <atomic>
 #include <cstdlib>
 #include <new>
 
-// AddressSanitizer brings its own operators, and wants none of ours: with it nothing is counted.
-#if defined(__SANITIZE_ADDRESS__)
-#define TROUPE_ADDRESS_SANITIZER
+// Sanitizers bring their own operators, and want none of ours: with them nothing is counted.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define TROUPE_OWN_OPERATORS
 #elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define TROUPE_ADDRESS_SANITIZER
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define TROUPE_OWN_OPERATORS
 #endif
 #endif
 
@@ -17,11 +17,15 @@ namespace {
 std::atomic<std::size_t> count{0};
 }
 
-#ifndef TROUPE_ADDRESS_SANITIZER
+#ifndef TROUPE_OWN_OPERATORS
 void* operator new(std::size_t size) {
   ++count;
   if (void* const memory = std::malloc(size == 0 ? 1 : size)) return memory;
   throw std::bad_alloc();
+}
+void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
+  ++count;
+  return std::malloc(size == 0 ? 1 : size);
 }
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
