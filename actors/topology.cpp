@@ -16,6 +16,7 @@ CpuPlan plan_cpus(std::vector<CpuPlace> places, std::uint32_t num_threads) {
   std::sort(places.begin(), places.end(), [](const CpuPlace& a, const CpuPlace& b) { return a.cpu < b.cpu; });
   std::map<std::uint32_t, std::uint32_t> seen_of_core;
   std::vector<std::tuple<std::uint32_t, std::uint32_t, int>> order;  // node, n-th thread of its core, cpu
+  order.reserve(places.size());
   for (const CpuPlace& place : places) order.emplace_back(place.node, seen_of_core[place.core]++, place.cpu);
   std::sort(order.begin(), order.end());
 

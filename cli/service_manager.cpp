@@ -53,7 +53,7 @@ void ServiceManager::keep_alive() {
   if (watchdog_) tell("WATCHDOG=1");
 }
 
-void ServiceManager::tell(const std::string& state) {
+void ServiceManager::tell(const std::string& state) const {
   if (!listens_) return;
   const int result = ::sd_notify(/*unset_environment=*/0, state.c_str());
   if (result < 0) spdlog::warn("cannot notify the service manager: {}", std::strerror(-result));

@@ -33,7 +33,7 @@ class ServiceManager {
   void keep_alive();
 
  private:
-  void tell(const std::string& state);
+  void tell(const std::string& state) const;
 
   int num_sockets_ = 0;
   bool listens_ = false;

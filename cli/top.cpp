@@ -38,7 +38,7 @@ class Signals {
 
   int fd() const { return fd_; }
   // The next signal that came; 0: none.
-  int next() {
+  int next() const {
     signalfd_siginfo info{};
     return ::read(fd_, &info, sizeof info) == sizeof info ? static_cast<int>(info.ssi_signo) : 0;
   }

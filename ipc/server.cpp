@@ -133,7 +133,8 @@ struct Server::Impl : std::enable_shared_from_this<Server::Impl> {
 asio::awaitable<void> Server::Impl::accept_loop() {
   while (acceptor.is_open()) {
     asio::error_code error;
-    Socket socket = co_await acceptor.async_accept(asio::redirect_error(asio::use_awaitable, error));
+    Socket socket(hub.io);
+    co_await acceptor.async_accept(socket, asio::redirect_error(asio::use_awaitable, error));
     // Closed meanwhile, by drain() or stop(): whoever was accepted just before must not be served either.
     if (!acceptor.is_open()) co_return;
     if (!error) {
@@ -275,8 +276,7 @@ void Server::start(actors::Gateway& gateway) {
   TROUPE_ASSERT(!impl_->thread.joinable());
   impl_->hub.gateway = &gateway;
   impl_->hub.empty_since = Clock::now();
-  asio::co_spawn(
-      impl_->hub.io, [impl = impl_.get()] { return impl->accept_loop(); }, asio::detached);
+  asio::co_spawn(impl_->hub.io, impl_->accept_loop(), asio::detached);
   impl_->thread = std::thread([impl = impl_.get()] { impl->hub.io.run(); });
 }
 

@@ -165,7 +165,7 @@ asio::awaitable<Decoded> Session::decode_elsewhere(std::string_view body) {
     Decoded decoded;
     std::exception_ptr out_of_memory;
   };
-  const auto job = std::make_shared<Job>(Job{shared_from_this(), body, {}, {}});
+  auto job = std::make_shared<Job>(Job{shared_from_this(), body, {}, {}});  // not const: the copy below moves on
   decoding_ = true;
   asio::post(hub_.decoders, [job, &io = hub_.io]() mutable {
     try {
