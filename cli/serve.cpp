@@ -290,8 +290,10 @@ class Service {
   }
 
   void on_ended() {
-    if (!draining_) spdlog::info("nobody was connected for {} ms (idle-exit)", parsed_.options.idle_exit.count());
-    manager_.stopping();
+    if (!draining_) {
+      spdlog::info("nobody was connected for {} ms (idle-exit)", parsed_.options.idle_exit.count());
+      manager_.stopping();
+    }
     spdlog::info("stopped");
     if (loading_) leave_now(kExitOk);
     code_ = kExitOk;

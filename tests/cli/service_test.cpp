@@ -118,6 +118,7 @@ TEST_CASE("a client that connects before its server exists is served by it; the 
     CHECK(answer.code == 0);
     CHECK(answer.out == ", there was a little girl named Lily\n");
     server.signal(SIGTERM);
+    manager.wait_for("STOPPING=1");  // a manager that never reads is one that servers wait for
     const Finished stopped = server.wait();
     CHECK(stopped.code == 0);
     CHECK_THAT(stopped.err, Contains("listens on " + manager.socket()));
