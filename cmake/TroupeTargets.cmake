@@ -18,8 +18,9 @@ set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 add_compile_options(-Wall -Wextra -Wpedantic -Werror -ffp-contract=off)
 # GCC 12 reports overlapping copies in std::string operations that cannot happen (GCC bug 105651).
 add_compile_options($<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)
-# CAF 0.17 and Asio 1.22 need these; harmless elsewhere.
-add_compile_definitions(ASIO_HAS_CO_AWAIT=1 ASIO_STANDALONE=1)
+# CAF 0.17 and Asio 1.22 need these; harmless elsewhere. The last: Asio chooses aligned_alloc() or operator new by whether
+# a header of the standard library came before its own, so that one source file would free what another allocated.
+add_compile_definitions(ASIO_HAS_CO_AWAIT=1 ASIO_STANDALONE=1 ASIO_DISABLE_STD_ALIGNED_ALLOC=1)
 if(TROUPE_SANITIZE)
   add_compile_options(-fsanitize=${TROUPE_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${TROUPE_SANITIZE})
