@@ -1,5 +1,5 @@
 // Where this process's memory is, kind by kind: the entries of `troupe status`. Together they are what the kernel calls
-// resident, within 5 % (tests/ipc/memory_ledger_test.cpp).
+// resident, within 5 % ().
 #pragma once
 
 #include <cstdint>
