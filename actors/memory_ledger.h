@@ -1,5 +1,5 @@
 // Where this process's memory is, kind by kind: the entries of `troupe status`. Together they are what the kernel calls
-// resident, within 5 % ().
+// resident, within 5 % (tests/cli/serve_test.cpp).
 #pragma once
 
 #include <cstdint>
