@@ -9,15 +9,10 @@
 #include <cstdint>
 #include <cstring>
 
+#include "config/file_descriptor.h"
+
 namespace troupe::engine {
 namespace {
-
-struct FileDescriptor {
-  int fd;
-  ~FileDescriptor() {
-    if (fd >= 0) ::close(fd);
-  }
-};
 
 Error open_error(const std::string& path, int error) {
   if (error == ENOENT || error == ENOTDIR) {
@@ -33,14 +28,14 @@ Error open_error(const std::string& path, int error) {
 
 Result<std::unique_ptr<MappedFile>> MappedFile::open(const std::string& path) {
   // O_NONBLOCK: opening a pipe by mistake must not hang.
-  const FileDescriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
-  if (file.fd < 0) return open_error(path, errno);
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (file.get() < 0) return open_error(path, errno);
   struct stat status {};
-  if (::fstat(file.fd, &status) != 0) return open_error(path, errno);
+  if (::fstat(file.get(), &status) != 0) return open_error(path, errno);
   if (!S_ISREG(status.st_mode)) return Error{ErrorCode::bad_model, path + ": is not a plain file"};
   if (status.st_size == 0) return Error{ErrorCode::bad_model, path + ": is empty"};
   const auto size = static_cast<std::size_t>(status.st_size);
-  void* base = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.fd, 0);
+  void* base = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.get(), 0);
   if (base == MAP_FAILED) return open_error(path, errno);
   ::madvise(base, size, MADV_SEQUENTIAL);
   return std::unique_ptr<MappedFile>(new MappedFile(static_cast<std::byte*>(base), size));

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "config/assert.h"
+#include "config/file_descriptor.h"
 #include "engine/sequence_view.h"
 
 namespace troupe::engine {
@@ -44,41 +45,27 @@ Error truncated(const std::string& path, std::uint64_t has, std::uint64_t needs)
                              "; copy or export it again"};
 }
 
-// A file descriptor that closes itself.
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
+bool write_all(const FileDescriptor& file, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t count = ::write(file.get(), bytes.data(), bytes.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) return false;
+    bytes = bytes.subspan(static_cast<std::size_t>(count));
   }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return fd_; }
+  return true;
+}
 
-  bool write(std::span<const std::byte> bytes) const {
-    while (!bytes.empty()) {
-      const ssize_t count = ::write(fd_, bytes.data(), bytes.size());
-      if (count < 0 && errno == EINTR) continue;
-      if (count <= 0) return false;
-      bytes = bytes.subspan(static_cast<std::size_t>(count));
-    }
-    return true;
+// False: the end of the file came first (errno 0), or the system said no.
+bool read_all(const FileDescriptor& file, std::span<std::byte> bytes) {
+  errno = 0;
+  while (!bytes.empty()) {
+    const ssize_t count = ::read(file.get(), bytes.data(), bytes.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) return false;
+    bytes = bytes.subspan(static_cast<std::size_t>(count));
   }
-  // All of `bytes` or false: the end of the file came first (errno 0), or the system said no.
-  bool read(std::span<std::byte> bytes) const {
-    errno = 0;
-    while (!bytes.empty()) {
-      const ssize_t count = ::read(fd_, bytes.data(), bytes.size());
-      if (count < 0 && errno == EINTR) continue;
-      if (count <= 0) return false;
-      bytes = bytes.subspan(static_cast<std::size_t>(count));
-    }
-    return true;
-  }
-
- private:
-  int fd_;
-};
+  return true;
+}
 
 // Integers in the order they are written.
 class Packer {
@@ -188,14 +175,14 @@ void clear_slots(const LoadedModel& model, std::uint32_t used, std::span<std::by
   }
 }
 
-bool write_blocks(const Descriptor& file, const LoadedModel& model, const Executor& executor, SequenceId id) {
+bool write_blocks(const FileDescriptor& file, const LoadedModel& model, const Executor& executor, SequenceId id) {
   KvArena& arena = *model.arena();
   const std::uint32_t num_computed = executor.num_computed(id);
   const std::uint32_t num_full = num_computed / kBlockSize;
   std::uint32_t crc = 0;
   const auto put = [&](std::span<const std::byte> block) {
     crc = extend_crc(crc, block);
-    return file.write(block);
+    return write_all(file, block);
   };
   for (std::uint32_t i = 0; i < num_full; ++i)
     if (!put({arena.block(executor.block_table(id)[i]), arena.bytes_per_block()})) return false;
@@ -205,14 +192,14 @@ bool write_blocks(const Descriptor& file, const LoadedModel& model, const Execut
     clear_slots(model, num_computed % kBlockSize, copy);
     if (!put(copy)) return false;
   }
-  return file.write(std::as_bytes(std::span(&crc, 1)));
+  return write_all(file, std::as_bytes(std::span(&crc, 1)));
 }
 
 // A rename lasts once its directory is synced.
 bool sync_directory_of(const std::string& path) {
   const std::size_t slash = path.rfind('/');
   const std::string directory = slash == std::string::npos ? "." : path.substr(0, slash + 1);
-  const Descriptor opened(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const FileDescriptor opened(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   return opened.get() >= 0 && ::fsync(opened.get()) == 0;
 }
 
@@ -262,9 +249,9 @@ std::optional<Error> check_origin(const std::string& path, const Fixed& fixed, s
 
 Status export_sequence(const std::string& path, const LoadedModel& model, const Executor& executor, SequenceId id) {
   std::string temporary = path + ".XXXXXX";
-  const Descriptor file(::mkstemp(temporary.data()));
+  const FileDescriptor file(::mkstemp(temporary.data()));
   if (file.get() < 0) return Error{ErrorCode::io, path + ": cannot be written: " + system_says()};
-  const bool written = file.write(pack_header(model, executor, id)) && write_blocks(file, model, executor, id) &&
+  const bool written = write_all(file, pack_header(model, executor, id)) && write_blocks(file, model, executor, id) &&
                        ::fsync(file.get()) == 0 && ::rename(temporary.c_str(), path.c_str()) == 0;
   if (!written) {
     const Error error{ErrorCode::io, path + ": cannot be written: " + system_says() + "; what was there is unchanged"};
@@ -276,7 +263,7 @@ Status export_sequence(const std::string& path, const LoadedModel& model, const 
 }
 
 Result<SequenceFile> SequenceFile::open(const std::string& path, const LoadedModel& model) {
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   struct stat info {};
   if (file.get() < 0 || ::fstat(file.get(), &info) != 0)
     return Error{ErrorCode::io, path + ": cannot be read: " + system_says()};
@@ -284,12 +271,12 @@ Result<SequenceFile> SequenceFile::open(const std::string& path, const LoadedMod
   const auto size = static_cast<std::uint64_t>(info.st_size);
 
   std::vector<std::byte> header(kFixedBytes);
-  if (!file.read(header)) return truncated(path, size, kFixedBytes);
+  if (!read_all(file, header)) return truncated(path, size, kFixedBytes);
   const Fixed fixed = unpack_fixed(header);
   if (auto wrong = check_numbers(path, fixed)) return *wrong;
   if (size < fixed.header_bytes()) return truncated(path, size, fixed.header_bytes());
   header.resize(fixed.header_bytes());
-  if (!file.read(std::span(header).subspan(kFixedBytes))) return truncated(path, size, fixed.header_bytes());
+  if (!read_all(file, std::span(header).subspan(kFixedBytes))) return truncated(path, size, fixed.header_bytes());
 
   const auto checked = std::span<const std::byte>(header).first(header.size() - kChecksumBytes);
   Unpacker from(std::span<const std::byte>(header).subspan(kFixedBytes));
@@ -323,13 +310,13 @@ Result<SequenceFile> SequenceFile::open(const std::string& path, const LoadedMod
 
 Status SequenceFile::read_blocks(KvArena& arena, std::span<const BlockId> table) const {
   TROUPE_ASSERT(table.size() >= num_blocks());
-  const Descriptor file(::open(path_.c_str(), O_RDONLY | O_CLOEXEC));
+  const FileDescriptor file(::open(path_.c_str(), O_RDONLY | O_CLOEXEC));
   if (file.get() < 0 || ::lseek(file.get(), static_cast<off_t>(header_bytes_), SEEK_SET) < 0)
     return Error{ErrorCode::io, path_ + ": cannot be read: " + system_says()};
   std::vector<std::byte> skipped;
   std::uint32_t crc = 0, expected = 0;
   const auto read = [&](std::span<std::byte> bytes) -> Status {
-    if (file.read(bytes)) return Ok{};
+    if (read_all(file, bytes)) return Ok{};
     return errno == 0 ? damaged(path_, "it became shorter while it was read")
                       : Error{ErrorCode::io, path_ + ": cannot be read: " + system_says()};
   };

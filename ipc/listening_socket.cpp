@@ -14,26 +14,12 @@
 #include <filesystem>
 #include <utility>
 
+#include "config/file_descriptor.h"
+
 namespace troupe::ipc {
 namespace {
 
 constexpr int kBacklog = 128;
-
-// Closes a descriptor at the end of a scope.
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return fd_; }
-  int release() { return std::exchange(fd_, -1); }
-
- private:
-  int fd_;
-};
 
 std::string reason(int error) { return std::string(": ") + std::strerror(error); }
 
@@ -108,7 +94,7 @@ Status clear_path(const std::string& path) {
   }
   if (!S_ISSOCK(status.st_mode))
     return Error{ErrorCode::io, path + " exists and is not a socket; move it away, or choose another --socket"};
-  const Descriptor probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const FileDescriptor probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (probe.get() < 0) return Error{ErrorCode::io, "cannot make a socket" + reason(errno)};
   const sockaddr_un address = address_of(path);
   const int connected = ::connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address));
@@ -191,14 +177,14 @@ Result<ListeningSocket> ListeningSocket::open(const std::string& path, const Gue
 
   // Two servers that start at once must not remove each other's socket between look and bind. Where others
   // can open the directory anybody could hold this lock for ever, so there we go without.
-  const Descriptor lock(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const FileDescriptor lock(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   struct stat status {};
   if (lock.get() >= 0 && ::fstat(lock.get(), &status) == 0 && status.st_uid == ::geteuid() &&
       (status.st_mode & 0077) == 0)
     ::flock(lock.get(), LOCK_EX);
 
   if (Status cleared = clear_path(path); !cleared) return cleared.error();
-  Descriptor fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  FileDescriptor fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (fd.get() < 0) return Error{ErrorCode::io, "cannot make a socket" + reason(errno)};
   const sockaddr_un address = address_of(path);
   const mode_t mode = socket_mode(guests);
