@@ -150,14 +150,8 @@ Run OpenAiDriver::run() {
   Run run;
   run.own_cpu_seconds = cpu_seconds() - cpu_before;
   std::sort(over_.begin(), over_.end(), [](const auto& a, const auto& b) { return a.index < b.index; });
-  double begin_s = over_.empty() ? 0 : over_.front().intended_s, end_s = begin_s;
-  for (const RequestRecord& record : over_) {
-    begin_s = std::min(begin_s, record.intended_s);
-    end_s = std::max(end_s, record.end_s);
-    run.max_send_lag_s = std::max(run.max_send_lag_s, record.sent_s - record.intended_s);
-  }
-  run.duration_s = end_s - begin_s;
   run.records = std::move(over_);
+  measure_span(run);
   return run;
 }
 
@@ -167,13 +161,8 @@ void OpenAiDriver::begin(const Due& due) {
   transfer->request = plan_.request(due.index);
   transfer->due = due;
   transfer->body = completion_body(transfer->request, server_.model);
-  RequestRecord& record = transfer->record;
-  record.index = due.index;
-  record.client = due.client;
-  record.prefix = transfer->request.prefix;
-  record.intended_s = due.intended_s;
-  record.fault = transfer->request.fault;
-  record.sent_s = now_s();
+  transfer->record = begin_record(due, transfer->request);
+  transfer->record.sent_s = now_s();
   transmit(*transfer);
   live_.emplace(due.index, std::move(transfer));
 }

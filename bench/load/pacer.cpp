@@ -6,6 +6,16 @@
 
 namespace troupe::load {
 
+RequestRecord begin_record(const Due& due, const PlannedRequest& request) {
+  RequestRecord record;
+  record.index = due.index;
+  record.client = due.client;
+  record.prefix = request.prefix;
+  record.intended_s = due.intended_s;
+  record.fault = request.fault;
+  return record;
+}
+
 Pacer::Pacer(const Plan& plan) : plan_(plan), bounded_(plan.spec().pace.clients > 0) {
   for (std::uint32_t client = 0; client < plan.spec().pace.clients; ++client)
     free_.push({plan.open_loop() ? 0 : plan.client_start_s(client), client});

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "bench/load/plan.h"
+#include "bench/load/record.h"
 
 namespace troupe::load {
 
@@ -17,6 +18,9 @@ struct Due {
   std::uint32_t client = 0;  // closed loop: whose; open loop with a bound: which of the slots; else 0
   double intended_s = 0;     // when it should have gone out: latencies count from here
 };
+
+// What is known of it before it is sent.
+[[nodiscard]] RequestRecord begin_record(const Due& due, const PlannedRequest& request);
 
 // Not thread-safe. Borrows the plan.
 class Pacer {

@@ -109,6 +109,9 @@ struct Run {
   std::uint64_t stray_frames = 0;  // for requests that had ended: a second end, or tokens after the end
 };
 
+// Fills in duration and send lag from the records. O(records).
+void measure_span(Run& run);
+
 // Limits on one request's latencies, in milliseconds; absent: no such limit.
 struct Goodput {
   std::optional<double> ttft_ms{};

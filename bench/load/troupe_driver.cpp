@@ -134,16 +134,12 @@ Result<TroupeRun> TroupeDriver::run() {
 
   // Requests end in another order than they begin.
   std::sort(over_.begin(), over_.end(), [](const Over& a, const Over& b) { return a.record.index < b.record.index; });
-  double begin_s = over_.empty() ? 0 : over_.front().record.intended_s, end_s = begin_s;
   TroupeRun result;
   for (Over& over : over_) {
-    begin_s = std::min(begin_s, over.record.intended_s);
-    end_s = std::max(end_s, over.record.end_s);
-    run_.max_send_lag_s = std::max(run_.max_send_lag_s, over.record.sent_s - over.record.intended_s);
     run_.records.push_back(std::move(over.record));
     result.answers.push_back(std::move(over.answer));
   }
-  run_.duration_s = end_s - begin_s;
+  measure_span(run_);
   result.run = std::move(run_);
   return result;
 }
@@ -181,11 +177,7 @@ void TroupeDriver::begin(const Due& due) {
   exchange->request = plan_.request(due.index);
   exchange->due = due;
   RequestRecord& record = exchange->record;
-  record.index = due.index;
-  record.client = due.client;
-  record.prefix = exchange->request.prefix;
-  record.intended_s = due.intended_s;
-  record.fault = exchange->request.fault;
+  record = begin_record(due, exchange->request);
   live_.emplace(due.index, exchange);
   ++progress_.sent;
   if (record.fault == Fault::garbage) {  // beside the request, which must not notice
