@@ -160,13 +160,9 @@ void print_json(const std::vector<Overhead>& results, bool own_cores, std::uint3
 Result<std::unique_ptr<actors::Gateway>> start(const config::Parsed& parsed, GapRecorder& recorder,
                                                std::uint32_t most_sequences) {
   const config::Options& options = parsed.options;
-  actors::GatewayOptions gateway;
-  auto path = model_path(options);
-  if (!path) return path.error();
-  auto load = load_options(parsed);
-  if (!load) return load.error();
-  gateway.model_path = std::move(*path);
-  gateway.load = std::move(*load);
+  auto named = gateway_for_model(parsed);
+  if (!named) return named.error();
+  actors::GatewayOptions& gateway = *named;
   gateway.num_threads = num_threads(options);
   gateway.max_sequences = most_sequences;
   gateway.max_queued_requests = gateway.max_requests_per_uid = most_sequences;

@@ -1,6 +1,7 @@
 #include "cli/model_options.h"
 
 #include <filesystem>
+#include <utility>
 
 #include "kernels/kernels.h"
 
@@ -52,6 +53,17 @@ Result<engine::LoadOptions> load_options(const config::Parsed& parsed) {
   load.num_blocks = static_cast<std::uint32_t>(options.kv_blocks);
   load.max_sequences = static_cast<std::uint32_t>(options.parallel);
   return load;
+}
+
+Result<actors::GatewayOptions> gateway_for_model(const config::Parsed& parsed) {
+  auto path = model_path(parsed.options);
+  if (!path) return path.error();
+  auto load = load_options(parsed);
+  if (!load) return load.error();
+  actors::GatewayOptions gateway;
+  gateway.model_path = std::move(*path);
+  gateway.load = std::move(*load);
+  return gateway;
 }
 
 std::uint32_t num_threads(const config::Options& options) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 
+#include "actors/gateway.h"
 #include "config/options.h"
 #include "config/result.h"
 #include "engine/engine.h"
@@ -17,6 +18,9 @@ namespace troupe::cli {
 // How to load it; `team` and `progress` stay empty. Error: for a kernel variant that does not exist or that this CPU
 // cannot run, invalid_argument from the command line, bad_config from a variable or a file.
 [[nodiscard]] Result<engine::LoadOptions> load_options(const config::Parsed& parsed);
+
+// A gateway's options with both filled in, the rest its defaults. Error: as either.
+[[nodiscard]] Result<actors::GatewayOptions> gateway_for_model(const config::Parsed& parsed);
 
 // --threads, or the engine's default.
 [[nodiscard]] std::uint32_t num_threads(const config::Options& options);

@@ -57,14 +57,10 @@ Result<ipc::ServerOptions> server_options(const config::Parsed& parsed) {
 
 Result<actors::GatewayOptions> gateway_options(const config::Parsed& parsed) {
   const config::Options& options = parsed.options;
-  actors::GatewayOptions gateway;
-  auto path = model_path(options);
-  if (!path) return path.error();
-  auto load = load_options(parsed);
-  if (!load) return load.error();
-  gateway.model_path = std::move(*path);
+  auto named = gateway_for_model(parsed);
+  if (!named) return named.error();
+  actors::GatewayOptions& gateway = *named;
   gateway.model_alias = options.alias;
-  gateway.load = std::move(*load);
   gateway.num_threads = static_cast<std::uint32_t>(options.threads);
   gateway.max_step_tokens = static_cast<std::uint32_t>(options.max_step_tokens);
   gateway.max_sequences = static_cast<std::uint32_t>(options.parallel);
@@ -76,7 +72,7 @@ Result<actors::GatewayOptions> gateway_options(const config::Parsed& parsed) {
   gateway.tokenizer_threads = static_cast<std::uint32_t>(options.tokenizer_threads);
   gateway.drain_timeout = options.drain_timeout;
   gateway.progress_timeout = options.progress_timeout;
-  return gateway;
+  return named;
 }
 
 // Exit codes that depend on what was being done: an I/O error while binding is about the socket.
