@@ -182,6 +182,21 @@ def sampler_corpus():
     write("sampler", "greedy", greedy)
 
 
+def sequence_file_corpus():
+    def edits(*each):
+        return b"".join(struct.pack("<IBB", *edit) for edit in each)
+
+    write("sequence_file", "unchanged", b"\x00")
+    write("sequence_file", "no-such-file", b"\x01troupeKV")
+    write("sequence_file", "version", b"\x02" + edits((8, 0, 2)))
+    write("sequence_file", "fewer-tokens", b"\x02" + edits((40, 0, 32), (44, 0, 32), (48, 0, 31), (52, 0, 1)))
+    write("sequence_file", "many-tokens", b"\x02" + edits((42, 0, 255)))
+    write("sequence_file", "cut", b"\x02" + edits((5000, 2, 0)))
+    write("sequence_file", "longer", b"\x02" + edits((0, 3, 1)))
+    write("sequence_file", "damaged-block", b"\x00" + edits((4000, 1, 1)))
+    write("sequence_file", "other-numbers", b"\x02" + edits((4000, 1, 77), (4001, 0, 127), (9000, 0, 252)))
+
+
 def tokenizer_corpus():
     texts = {
         "story": "Once upon a time, there was a little girl's cat. It's 12345 years old!\n\n  The END  ",
@@ -212,5 +227,6 @@ if __name__ == "__main__":
     server_frame_corpus()
     gguf_corpus()
     sampler_corpus()
+    sequence_file_corpus()
     tokenizer_corpus()
     config_corpus()

@@ -1,0 +1,133 @@
+// An exported sequence that somebody changed: an error, or a sequence that goes on.
+//
+// The first byte of an input says how it is taken. Bit 0: the rest is a file as it stands; else it is a list of edits
+// to a real export of the embedded model, each a position (u32, modulo the size), a kind and a byte: the kinds set,
+// add to, cut at and lengthen. Bit 1: the checksums are made right afterwards, as far as the file can be told apart.
+#include <unistd.h>
+#include <zlib.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include "engine/sequence_file.h"
+#include "tests/engine/gguf_writer.h"
+#include "tests/fuzz/fuzz_target.h"
+
+namespace troupe::fuzz {
+namespace {
+
+constexpr std::uint32_t kNumTokens = 75, kNumComputed = 70;
+constexpr std::size_t kNumTokensAt = 40, kIdBytesAt = 12, kNumAnchorsAt = 52;  // engine/sequence_file.h
+constexpr std::size_t kFixedBytes = 56, kChecksumBytes = 4;
+constexpr std::size_t kMostBytes = 1u << 20;
+
+template <class T>
+T number_at(const std::string& bytes, std::size_t offset) {
+  T value{};
+  std::memcpy(&value, bytes.data() + offset, sizeof value);
+  return value;
+}
+
+// From `begin` to `end`, where the checksum stands.
+void correct_checksum(std::string& bytes, std::size_t begin, std::size_t end) {
+  const auto sum =
+      static_cast<std::uint32_t>(crc32_z(0, reinterpret_cast<const Bytef*>(bytes.data() + begin), end - begin));
+  std::memcpy(bytes.data() + end, &sum, sizeof sum);
+}
+
+void correct_checksums(std::string& bytes) {
+  if (bytes.size() < kFixedBytes + 2 * kChecksumBytes) return;
+  const std::uint64_t sums = kFixedBytes + std::uint64_t{number_at<std::uint32_t>(bytes, kIdBytesAt)} +
+                             std::uint64_t{number_at<std::uint32_t>(bytes, kNumTokensAt)} * sizeof(TokenId) +
+                             std::uint64_t{number_at<std::uint32_t>(bytes, kNumAnchorsAt)} * 12;
+  if (sums + 2 * kChecksumBytes > bytes.size()) return;
+  correct_checksum(bytes, 0, sums);
+  correct_checksum(bytes, sums + kChecksumBytes, bytes.size() - kChecksumBytes);
+}
+
+class SequenceFileRun {
+ public:
+  SequenceFileRun() {
+    engine::LoadOptions options;
+    options.kernels = "scalar";
+    options.num_blocks = 16;
+    options.context = 128;
+    const auto loaded = engine::LoadedModel::load(TROUPE_MODELS "/tales-5m-tq2_0.gguf", options);
+    TROUPE_ASSERT(loaded);
+    model_ = *loaded;
+    engine::Executor executor(*model_, team_);
+    engine::SequenceSpec spec{.id = 1, .tokens = {}, .block_table = {0, 1, 2}, .sampling = {}};
+    for (std::uint32_t i = 0; i < kNumTokens; ++i) spec.tokens.push_back(static_cast<TokenId>(300 + i * 7));
+    executor.open(spec);
+    engine::StepResult result;
+    executor.step({.items = {{.sequence = 1, .num_tokens = kNumComputed, .new_blocks = {}}}}, result);
+    TROUPE_ASSERT(engine::export_sequence(export_path_, *model_, executor, 1));
+    std::ifstream in(export_path_, std::ios::binary);
+    real_.assign(std::istreambuf_iterator<char>(in), {});
+    ::unlink(export_path_.c_str());
+    TROUPE_ASSERT(real_.size() > kFixedBytes);
+  }
+
+  void run(Input input) {
+    const std::uint8_t mode = input.byte();
+    std::string bytes = mode & 1 ? std::string(input.rest()) : edited(input);
+    if (mode & 2) correct_checksums(bytes);
+    file_.write(bytes);
+    const auto file = engine::SequenceFile::open(file_.path(), *model_);
+    if (!file) return check_message(file.error().message);
+    check(*file);
+  }
+
+ private:
+  std::string edited(Input& input) const {
+    std::string bytes = real_;
+    while (!input.empty()) {
+      const auto position = input.number<std::uint32_t>() % (bytes.size() + 1);
+      const std::uint8_t kind = input.byte(), value = input.byte();
+      if (kind % 4 == 2) bytes.resize(position);
+      if (kind % 4 == 3) bytes.resize(std::min(bytes.size() + std::size_t{value} * 64, kMostBytes), 'x');
+      if (position >= bytes.size()) continue;
+      if (kind % 4 == 0) bytes[position] = static_cast<char>(value);
+      if (kind % 4 == 1) bytes[position] = static_cast<char>(bytes[position] + value);
+    }
+    return bytes;
+  }
+
+  void check(const engine::SequenceFile& file) {
+    const engine::ModelInfo& info = model_->info();
+    TROUPE_ASSERT(!file.tokens().empty() && file.tokens().size() <= info.context);
+    TROUPE_ASSERT(file.num_computed() <= file.tokens().size() && file.num_prompt_tokens() <= file.tokens().size());
+    TROUPE_ASSERT(file.anchors() == cache::anchors_of(file.tokens()));
+    for (const TokenId id : file.tokens()) TROUPE_ASSERT(id >= 0 && static_cast<std::uint32_t>(id) < info.vocab_size);
+    std::vector<BlockId> table(blocks_for(static_cast<std::uint32_t>(file.tokens().size())));
+    for (std::size_t i = 0; i < table.size(); ++i) table[i] = static_cast<BlockId>(i);
+    if (const Status read = file.read_blocks(*model_->arena(), table); !read)
+      return check_message(read.error().message);
+    engine::Executor executor(*model_, team_);
+    executor.open(file.spec(1, table, {}));
+    engine::StepResult result;
+    const std::uint32_t left = executor.num_known(1) - executor.num_computed(1);
+    executor.step({.items = {{.sequence = 1, .num_tokens = left, .output = engine::Output::sample, .new_blocks = {}}}},
+                  result);
+    for (const engine::SampledToken& token : result.items.at(0).tokens)
+      TROUPE_ASSERT(token.id >= 0 && static_cast<std::uint32_t>(token.id) < info.vocab_size);
+  }
+
+  engine::Team team_{1};
+  std::shared_ptr<engine::LoadedModel> model_;
+  test::TemporaryFile file_{""};
+  std::string export_path_ = std::filesystem::temp_directory_path() / ("troupe-fuzz-" + std::to_string(::getpid()));
+  std::string real_;
+};
+
+}  // namespace
+}  // namespace troupe::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  static troupe::fuzz::SequenceFileRun run;
+  run.run(troupe::fuzz::Input(data, size));
+  return 0;
+}
