@@ -75,7 +75,8 @@ void Batch::enqueue(std::shared_ptr<const Assignment> task, TimePoint now) {
   }
   const Live* parent = parent_of(live);
   if (parent && !has_computed_prompt(*parent) && parent->place != Place::unpaid) return move_to(live, Place::behind);
-  if (live.generation() > 1) return queue_again(live);  // admitted before: no bound counts now
+  // Admitted before, or together with another choice: no bound counts now.
+  if (live.generation() > 1 || body.fork_of != 0) return queue_again(live);
   if (auto full = queue_.push(live.request(), demand_of(live))) {
     streams_.end(live.request(), live.generation(), refused(std::move(*full)), now);
     return drop(live);

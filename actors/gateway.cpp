@@ -234,12 +234,13 @@ RequestId GatewayImpl::submit(Request request, std::shared_ptr<StreamSink> sink)
     request.has_seed = true;
   }
   const TimePoint now = std::chrono::steady_clock::now();
+  const std::uint32_t num_choices = request.num_choices;
   const RequestId id = streams_.add(std::move(request), std::move(sink), now);
   // These are the intake's mailbox, or wait for the model.
   const std::uint64_t received = streams_.num_in(RequestState::received);
   if (received > options_.max_queued_requests) {
     streams_.end(id,
-                 queue_full(std::to_string(received - 1) + " requests wait to be looked at already",
+                 queue_full(std::to_string(received - num_choices) + " requests wait to be looked at already",
                             "max_queued_requests", options_.max_queued_requests),
                  now);
     return id;

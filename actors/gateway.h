@@ -12,19 +12,19 @@
 #include <vector>
 
 #include "actors/latency.h"
-#include "actors/memory_ledger.h"
 #include "actors/request.h"
 #include "config/result.h"
 #include "engine/engine.h"
 
 namespace troupe::actors {
 
-// Where a stream's tokens go. Implemented by ipc; callable from any thread, never blocks.
+// Where a request's tokens go. Implemented by ipc; callable from any thread, never blocks. The calls for one choice
+// come one at a time, those for several may come at once.
 class StreamSink {
  public:
   virtual ~StreamSink() = default;
   virtual void tokens(TokenRun run) = 0;
-  virtual void end(End end) = 0;  // exactly once, and nothing after it
+  virtual void end(End end) = 0;  // exactly once per choice, and nothing of that choice after it
 };
 
 // Where a request is on its way.
@@ -52,6 +52,15 @@ struct RequestView {
 };
 
 enum class Readiness { loading, ready, draining, failed };
+
+// Resident memory of one kind (actors/memory_ledger.h lists them).
+struct MemoryUse {
+  std::string kind;
+  std::uint64_t bytes = 0;
+  // Exact for what is never given back before the end (weights, KV blocks, step buffers); for the others the most
+  // that any question for the status has seen.
+  std::uint64_t peak_bytes = 0;
+};
 
 // How the server does: everything `troupe status` prints. Counters count from the start of the server.
 struct StatusSnapshot {
@@ -131,11 +140,12 @@ class Gateway {
   static Result<std::unique_ptr<Gateway>> start(GatewayOptions options);
   virtual ~Gateway() = default;
 
-  // Takes a request; its sink hears everything else. The id is for cancel and credit.
+  // Takes a request; its sink hears everything else. The id is for cancel and credit. A request for n answers has n ids
+  // from this one on, one for each choice, in order.
   virtual RequestId submit(Request request, std::shared_ptr<StreamSink> sink) = 0;
-  // Ends the stream with Outcome::cancelled unless it has ended already. Unknown ids are ignored.
+  // Ends the choice with Outcome::cancelled unless it has ended already. Unknown ids are ignored.
   virtual void cancel(RequestId id) = 0;
-  // Lets `tokens` more tokens be sent. Unknown ids are ignored.
+  // Lets `tokens` more tokens of the choice be sent. Unknown ids are ignored.
   virtual void credit(RequestId id, std::uint64_t tokens) = 0;
 
   virtual Readiness readiness() const = 0;

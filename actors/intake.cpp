@@ -138,9 +138,10 @@ void Intake::stop_waiting(RequestId request) {
 void Intake::admit(RequestId request, const Request& body) {
   if (auto wrong = check_for_model(body, limits_)) return end(request, std::move(*wrong));
   const std::uint64_t queued = house_.streams.num_queued();
-  if (queued >= house_.options.max_queued_requests) {
+  if (queued + body.num_choices > house_.options.max_queued_requests) {
+    const std::string more = body.num_choices > 1 ? ", and this one is " + std::to_string(body.num_choices) : "";
     return end(request, queue_full(std::to_string(queued) + " requests wait already, of at most " +
-                                       std::to_string(house_.options.max_queued_requests),
+                                       std::to_string(house_.options.max_queued_requests) + more,
                                    "max_queued_requests", house_.options.max_queued_requests));
   }
   const std::uint64_t parked = house_.streams.num_in(RequestState::parked);
@@ -175,9 +176,10 @@ void Intake::encoded(RequestId request, std::vector<TokenId> ids) {
   if (!body || house_.streams.state(request) != RequestState::encoding) return;
   house_.streams.absolve(request);
   if (auto wrong = check_length(*body, ids.size(), limits_)) return end(request, std::move(*wrong));
-  const auto task = house_.streams.assign(request, std::move(ids));
   // Without a batcher the next wiring brings one, which then gets all that is assigned.
-  if (task && wiring_->batcher) send(wiring_->batcher, msg::Enqueue{task});
+  for (auto& task : house_.streams.assign(request, std::move(ids))) {
+    if (wiring_->batcher) send(wiring_->batcher, msg::Enqueue{std::move(task)});
+  }
 }
 
 // Once more, since it may have been chance; then no more.

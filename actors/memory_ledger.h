@@ -7,17 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "actors/gateway.h"
 #include "engine/process_memory.h"
 
 namespace troupe::actors {
-
-struct MemoryUse {
-  std::string kind;
-  std::uint64_t bytes = 0;
-  // Exact for what is never given back before the end (weights, KV blocks, step buffers); for the others the most
-  // that any question for the status has seen.
-  std::uint64_t peak_bytes = 0;
-};
 
 // What only the house knows.
 struct KnownMemory {

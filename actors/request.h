@@ -27,11 +27,12 @@ struct Request {
   std::vector<std::string> stop_strings;
   std::optional<std::chrono::milliseconds> deadline;  // from submission; the stream ends with what it has
   std::int32_t priority = 0;                          // lower is earlier
-  std::string cache_scope;   // empty: the caller's uid; "public": shared by all; else a name within the uid
-  std::uint64_t credit = 0;  // tokens that may be sent before the client grants more
-  // One of several answers to one prompt: a request of the same user, prompt and cache scope that was submitted before.
-  // This one waits until that one has computed the prompt, and goes on from there as its fork. If that one is gone by
-  // then, or is another prompt, this is a request like any other. 0: none.
+  std::string cache_scope;        // empty: the caller's uid; "public": shared by all; else a name within the uid
+  std::uint64_t credit = 0;       // tokens that may be sent before the client grants more, of each choice
+  std::uint32_t num_choices = 1;  // answers, from one prefill; 1 to kMaxChoices
+  // Filled in by the stream table for all choices but the first: the request of the first. This one waits until that
+  // one has computed the prompt, and goes on from there as its fork; if that one is gone by then, it computes it
+  // itself.
   RequestId fork_of = 0;
 };
 
@@ -39,6 +40,7 @@ inline constexpr std::size_t kMaxPromptBytes = 8u << 20;
 inline constexpr std::size_t kMaxStopStrings = 16;
 inline constexpr std::size_t kMaxStopStringBytes = 256;
 inline constexpr std::size_t kMaxScopeBytes = 64;
+inline constexpr std::uint32_t kMaxChoices = 64;
 
 // Counts and times of an ended request.
 struct Usage {
@@ -52,7 +54,7 @@ struct Usage {
   std::uint32_t preemptions = 0;
 };
 
-// A run of tokens of one stream. `text` is whole UTF-8 characters, whose bytes may lag behind the ids.
+// A run of tokens of one choice. `text` is whole UTF-8 characters, whose bytes may lag behind the ids.
 struct TokenRun {
   std::uint32_t choice = 0;
   std::uint64_t first_index = 0;  // of ids[0] among the tokens of this choice
@@ -61,8 +63,10 @@ struct TokenRun {
   std::vector<engine::SampledToken> logprobs;  // one per id if asked for, else empty
 };
 
-// How a stream ended. Exactly one per submitted request, after its last TokenRun.
+// How a choice ended. Exactly one for each choice of a submitted request, after its last TokenRun. Before their prompt
+// is known as ids, the choices of a request end together and alike.
 struct End {
+  std::uint32_t choice = 0;
   scheduler::Outcome outcome = scheduler::Outcome::internal;
   std::string message;                 // for refused and failed: what to do about it
   std::string field;                   // refused: the offending field, or the limit by its name in the configuration

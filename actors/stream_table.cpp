@@ -30,21 +30,40 @@ StreamTable::StreamTable(std::uint32_t max_requests_per_uid) : quota_(max_reques
 StreamTable::~StreamTable() { TROUPE_ASSERT(records_.empty() && ends_pending_ == 0); }
 
 RequestId StreamTable::add(Request request, std::shared_ptr<StreamSink> sink, TimePoint now) {
+  TROUPE_ASSERT(request.num_choices >= 1 && request.num_choices <= kMaxChoices && request.sampling.choice == 0);
+  const std::uint32_t num_choices = request.num_choices;
+  Request follower;
+  if (num_choices > 1) {
+    auto prompt = std::exchange(request.prompt, {});  // not copied
+    follower = request;
+    request.prompt = std::move(prompt);
+  }
+  const std::lock_guard lock(mutex_);
+  const RequestId first = last_id_ + 1;
+  last_id_ += num_choices;
+  for (std::uint32_t choice = 1; choice < num_choices; ++choice) {
+    follower.sampling.choice = choice;
+    follower.fork_of = first;
+    insert(first + choice, follower, sink, now);
+  }
+  insert(first, std::move(request), std::move(sink), now);
+  return first;
+}
+
+void StreamTable::insert(RequestId id, Request request, std::shared_ptr<StreamSink> sink, TimePoint now) {
   auto record = std::make_shared<Record>();
+  record->id = id;
   record->granted = request.credit;
   record->request = std::make_shared<const Request>(std::move(request));
   record->sink = std::move(sink);
   record->submitted = now;
   if (const auto& deadline = record->request->deadline) record->deadline = now + std::min(*deadline, kLongestDeadline);
-  const std::lock_guard lock(mutex_);
-  const RequestId id = ++last_id_;
   if (record->deadline) deadlines_.emplace(*record->deadline, id);
   records_.emplace(id, std::move(record));
   ++counts_.received;
   if (!counts_.has_work()) counts_.work_since = now;
   ++counts_.in_state[static_cast<std::size_t>(RequestState::received)];
   ++ends_pending_;
-  return id;
 }
 
 std::shared_ptr<const Request> StreamTable::request(RequestId id) const {
@@ -97,7 +116,7 @@ std::vector<RequestId> StreamTable::unassigned() const {
   {
     const std::lock_guard lock(mutex_);
     for (const auto& [id, record] : records_) {
-      if (!record->prompt) ids.push_back(id);
+      if (!record->prompt && record->request->fork_of == 0) ids.push_back(id);
     }
   }
   std::sort(ids.begin(), ids.end());
@@ -116,34 +135,47 @@ std::uint64_t StreamTable::num_queued() const {
 
 std::optional<scheduler::Refusal> StreamTable::take_quota(RequestId id) {
   const std::lock_guard lock(mutex_);
-  const RecordPtr record = find(id);
-  return record ? take_quota(*record) : std::nullopt;
+  return find(id) ? take_quota(choices_of(id)) : std::nullopt;
 }
 
-std::optional<scheduler::Refusal> StreamTable::take_quota(Record& record) {
-  if (record.has_quota) return std::nullopt;
-  auto refused = quota_.take(record.request->uid);
-  record.has_quota = !refused;
-  return refused;
+// All or none.
+std::optional<scheduler::Refusal> StreamTable::take_quota(const std::vector<RecordPtr>& choices) {
+  std::vector<Record*> taken;
+  for (const RecordPtr& record : choices) {
+    if (record->has_quota) continue;
+    if (auto refused = quota_.take(record->request->uid)) {
+      for (Record* other : taken) {
+        other->has_quota = false;
+        quota_.give_back(other->request->uid);
+      }
+      return refused;
+    }
+    record->has_quota = true;
+    taken.push_back(record.get());
+  }
+  return std::nullopt;
 }
 
 std::optional<scheduler::Refusal> StreamTable::admit(RequestId id) {
   const std::lock_guard lock(mutex_);
-  const RecordPtr record = find(id);
-  if (!record) return std::nullopt;
-  if (auto refused = take_quota(*record)) return refused;
-  move_to(*record, RequestState::encoding);
+  if (!find(id)) return std::nullopt;
+  const std::vector<RecordPtr> choices = choices_of(id);
+  if (auto refused = take_quota(choices)) return refused;
+  for (const RecordPtr& record : choices) move_to(*record, RequestState::encoding);
   return std::nullopt;
 }
 
-std::shared_ptr<const Assignment> StreamTable::assign(RequestId id, std::vector<TokenId> prompt) {
-  auto shared = std::make_shared<const std::vector<TokenId>>(std::move(prompt));
+std::vector<std::shared_ptr<const Assignment>> StreamTable::assign(RequestId id, std::vector<TokenId> prompt) {
+  const auto shared = std::make_shared<const std::vector<TokenId>>(std::move(prompt));
+  std::vector<std::shared_ptr<const Assignment>> all;
   const std::lock_guard lock(mutex_);
-  const RecordPtr record = find(id);
-  if (!record) return nullptr;
-  record->prompt = std::move(shared);
-  move_to(*record, RequestState::queued);
-  return assignment(id, *record);
+  if (!find(id)) return all;
+  for (const RecordPtr& record : choices_of(id)) {
+    record->prompt = shared;
+    move_to(*record, RequestState::queued);
+    all.push_back(assignment(*record));
+  }
+  return all;
 }
 
 std::vector<std::shared_ptr<const Assignment>> StreamTable::resume() {
@@ -153,7 +185,7 @@ std::vector<std::shared_ptr<const Assignment>> StreamTable::resume() {
     if (!record->prompt) continue;  // still with the intake
     ++record->generation;
     move_to(*record, RequestState::queued);
-    all.push_back(assignment(id, *record));
+    all.push_back(assignment(*record));
   }
   std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a->request < b->request; });
   return all;
@@ -201,6 +233,7 @@ bool StreamTable::deliver(Emission emission, TimePoint now) {
   const auto known_text = std::min<std::uint64_t>(record->text_bytes - emission.text_offset, emission.text.size());
 
   TokenRun run;
+  run.choice = record->request->sampling.choice;
   run.first_index = emission.first_index + known_ids;
   run.ids.assign(emission.ids.begin() + static_cast<std::ptrdiff_t>(known_ids), emission.ids.end());
   if (!emission.logprobs.empty()) {
@@ -242,7 +275,11 @@ void StreamTable::end_all(const End& running, const End& waiting, TimePoint now)
   for (const RequestId id : live()) {
     std::unique_lock lock(mutex_);
     const RecordPtr record = find(id);
-    if (record) end_locked(lock, id, record->first_step ? running : waiting, now);
+    if (!record) continue;
+    // A choice that waits for the first one to compute their prompt is part of what has begun; the first, with the
+    // lower id, has ended by now.
+    const bool begun = record->first_step || (record->request->fork_of != 0 && record->prompt);
+    end_locked(lock, id, begun ? running : waiting, now);
   }
 }
 
@@ -335,31 +372,51 @@ void StreamTable::move_to(Record& record, RequestState state) {
   record.state = state;
 }
 
+std::vector<StreamTable::RecordPtr> StreamTable::choices_of(RequestId first) const {
+  std::vector<RecordPtr> choices = {find(first)};
+  for (std::uint32_t choice = 1; choice < choices.front()->request->num_choices; ++choice) {
+    if (RecordPtr other = find(first + choice)) choices.push_back(std::move(other));
+  }
+  return choices;
+}
+
 bool StreamTable::end_locked(std::unique_lock<std::mutex>& lock, RequestId id, End end, TimePoint now) {
   const RecordPtr record = find(id);
   if (!record) return false;
-  move_to(*record, RequestState::ended);
-  records_.erase(id);
-  if (record->deadline) deadlines_.erase({*record->deadline, id});
-  if (record->has_quota) quota_.give_back(record->request->uid);
+  const bool is_first = record->request->fork_of == 0;
+  std::vector<RecordPtr> ended = {record};
+  if (is_first && !record->prompt) ended = choices_of(id);
+  for (const RecordPtr& each : ended) end_one(*each, end, now);
+  for (const RecordPtr& each : ended) {
+    if (!lock.owns_lock()) lock.lock();
+    hand_over(lock, each);
+  }
+  return true;
+}
+
+// But for telling its sink.
+void StreamTable::end_one(Record& record, End end, TimePoint now) {
+  move_to(record, RequestState::ended);
+  records_.erase(record.id);
+  if (record.deadline) deadlines_.erase({*record.deadline, record.id});
+  if (record.has_quota) quota_.give_back(record.request->uid);
   ++ended_[place_of(end.outcome)];
 
-  end.seed = record->request->sampling.seed;
+  end.choice = record.request->sampling.choice;
+  end.seed = record.request->sampling.seed;
   Usage& usage = end.usage;
-  usage.prompt_tokens = record->prompt ? static_cast<std::uint32_t>(record->prompt->size()) : 0;
-  usage.cached_tokens = record->cached_tokens;
-  usage.completion_tokens = static_cast<std::uint32_t>(record->emitted.size());
-  usage.preemptions = record->preemptions;
-  usage.queue_seconds = seconds(record->submitted, record->first_step.value_or(now));
-  if (record->first_token) {
-    usage.prefill_seconds = seconds(*record->first_step, *record->first_token);
-    usage.decode_seconds = seconds(*record->first_token, *record->last_token);
-    usage.ttft_seconds = seconds(record->submitted, *record->first_token);
-    count_request(*record, usage, now);
+  usage.prompt_tokens = record.prompt ? static_cast<std::uint32_t>(record.prompt->size()) : 0;
+  usage.cached_tokens = record.cached_tokens;
+  usage.completion_tokens = static_cast<std::uint32_t>(record.emitted.size());
+  usage.preemptions = record.preemptions;
+  usage.queue_seconds = seconds(record.submitted, record.first_step.value_or(now));
+  if (record.first_token) {
+    usage.prefill_seconds = seconds(*record.first_step, *record.first_token);
+    usage.decode_seconds = seconds(*record.first_token, *record.last_token);
+    usage.ttft_seconds = seconds(record.submitted, *record.first_token);
+    count_request(record, usage, now);
   }
-  record->outbox.emplace_back(std::move(end));
-  hand_over(lock, record);
-  return true;
+  record.outbox.emplace_back(std::move(end));
 }
 
 void StreamTable::count_request(const Record& record, const Usage& usage, TimePoint now) {
@@ -396,8 +453,8 @@ void StreamTable::hand_over(std::unique_lock<std::mutex>& lock, const RecordPtr&
   for (const auto& call : done) call();
 }
 
-std::shared_ptr<const Assignment> StreamTable::assignment(RequestId id, const Record& record) {
-  return std::make_shared<const Assignment>(Assignment{.request = id,
+std::shared_ptr<const Assignment> StreamTable::assignment(const Record& record) {
+  return std::make_shared<const Assignment>(Assignment{.request = record.id,
                                                        .generation = record.generation,
                                                        .body = record.request,
                                                        .prompt = record.prompt,

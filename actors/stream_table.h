@@ -68,7 +68,7 @@ struct StreamCounts {
   std::uint64_t preemptions = 0;
   Latencies latencies;      // of streams
   std::uint64_t bytes = 0;  // of the requests, prompts and answers that are live
-  TimePoint work_since;  // when the last stream came, or got credit again, while no other waited or ran
+  TimePoint work_since;     // when the last stream came, or got credit again, while no other waited or ran
 
   std::uint64_t in(RequestState state) const { return in_state[static_cast<std::size_t>(state)]; }
   std::uint64_t waiting() const {
@@ -84,7 +84,9 @@ class StreamTable {
   StreamTable(const StreamTable&) = delete;
   StreamTable& operator=(const StreamTable&) = delete;
 
-  // A new stream in state `received`, which owns its request and sink until it ends.
+  // A new stream in state `received`, which owns its request and sink until it ends. A request for n answers becomes n
+  // streams, of which the first owns the prompt; until that is known as ids, the others do what the first does, and
+  // end as it ends. The id of the first; the others' follow it.
   RequestId add(Request request, std::shared_ptr<StreamSink> sink, TimePoint now);
 
   // Null if the stream has ended.
@@ -96,19 +98,20 @@ class StreamTable {
   std::optional<TimePoint> next_deadline() const;
   std::vector<RequestId> overdue(TimePoint now) const;
   std::vector<RequestId> live() const;  // ascending
-  // The live requests whose prompt is not known as ids yet (`received` or `encoding`), ascending.
+  // The live requests whose prompt is not known as ids yet (`received` or `encoding`), ascending. Only the first choice
+  // of each.
   std::vector<RequestId> unassigned() const;
 
   std::uint64_t num_in(RequestState state) const;
   // Requests that are being encoded or queued.
   std::uint64_t num_queued() const;
-  // Counts it against its user's quota from here to its end; once, however often it is called. What is wrong, if
-  // the quota is used up; nothing also if the stream has ended.
+  // Counts all its choices against their user's quota, each from here to its end; once, however often it is called.
+  // What is wrong, if the quota is used up; nothing also if the stream has ended.
   std::optional<scheduler::Refusal> take_quota(RequestId id);
   // The same, and from `received` to `encoding`.
   std::optional<scheduler::Refusal> admit(RequestId id);
-  // From `encoding` to `queued`: the prompt is known. Null if the stream has ended.
-  std::shared_ptr<const Assignment> assign(RequestId id, std::vector<TokenId> prompt);
+  // From `encoding` to `queued`: the prompt is known. One for each choice; none if the stream has ended.
+  std::vector<std::shared_ptr<const Assignment>> assign(RequestId id, std::vector<TokenId> prompt);
   // Every request that a batcher had or was about to get, under a new generation, oldest first.
   std::vector<std::shared_ptr<const Assignment>> resume();
 
@@ -143,6 +146,7 @@ class StreamTable {
 
  private:
   struct Record {
+    RequestId id = 0;
     std::shared_ptr<const Request> request;
     std::shared_ptr<StreamSink> sink;
     std::shared_ptr<const std::vector<TokenId>> prompt;  // null until it is known as ids
@@ -166,13 +170,16 @@ class StreamTable {
 
   RecordPtr find(RequestId id) const;                               // null if ended
   RecordPtr current(RequestId id, std::uint64_t generation) const;  // null if ended or another generation
+  std::vector<RecordPtr> choices_of(RequestId first) const;         // the live ones, `first` being live and the first
+  void insert(RequestId id, Request request, std::shared_ptr<StreamSink> sink, TimePoint now);
   void move_to(Record& record, RequestState state);
-  std::optional<scheduler::Refusal> take_quota(Record& record);
+  std::optional<scheduler::Refusal> take_quota(const std::vector<RecordPtr>& choices);
   bool end_locked(std::unique_lock<std::mutex>& lock, RequestId id, End end, TimePoint now);
+  void end_one(Record& record, End end, TimePoint now);
   void count_request(const Record& record, const Usage& usage, TimePoint now);
   static std::uint64_t bytes_of(const Record& record);
   void hand_over(std::unique_lock<std::mutex>& lock, const RecordPtr& record);
-  static std::shared_ptr<const Assignment> assignment(RequestId id, const Record& record);
+  static std::shared_ptr<const Assignment> assignment(const Record& record);
 
   mutable std::mutex mutex_;
   std::unordered_map<RequestId, RecordPtr> records_;

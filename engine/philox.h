@@ -29,7 +29,7 @@ constexpr PhiloxCounter philox4x32_10(PhiloxCounter counter, PhiloxKey key) {
 }
 
 // What a draw is for; different purposes at the same position are independent.
-enum class DrawPurpose : std::uint32_t { token = 0, choice_seed = 1 };
+enum class DrawPurpose : std::uint32_t { token = 0 };
 
 // Uniform in [0, 1) with 53 random bits.
 constexpr double uniform_draw(std::uint64_t seed, std::uint64_t position, std::uint32_t choice, DrawPurpose purpose) {
@@ -39,15 +39,6 @@ constexpr double uniform_draw(std::uint64_t seed, std::uint64_t position, std::u
                     {static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)});
   const std::uint64_t bits = (std::uint64_t{words[0]} << 32 | words[1]) >> 11;
   return static_cast<double>(bits) * 0x1p-53;
-}
-
-// The seed of answer `choice` of a request that asks for several: the first has the request's own. The same request
-// alone under this seed gives the same answer.
-constexpr std::uint64_t choice_seed(std::uint64_t seed, std::uint32_t choice) {
-  if (choice == 0) return seed;
-  const PhiloxCounter words = philox4x32_10({0, 0, choice, static_cast<std::uint32_t>(DrawPurpose::choice_seed)},
-                                            {static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)});
-  return std::uint64_t{words[0]} << 32 | words[1];
 }
 
 }  // namespace troupe::engine

@@ -111,7 +111,7 @@ void Sampler::retract(std::size_t count) {
   history_.resize(history_.size() - count);
 }
 
-SampledToken Sampler::sample(std::span<float> logits, std::uint64_t position, std::uint32_t choice) {
+SampledToken Sampler::sample(std::span<float> logits, std::uint64_t position) {
   TROUPE_ASSERT(!logits.empty());
   for (float& logit : logits) logit = clamp_logit(logit);
   const bool wants_logprobs = params_.num_logprobs >= 0;
@@ -124,7 +124,7 @@ SampledToken Sampler::sample(std::span<float> logits, std::uint64_t position, st
   }
 
   SampledToken token;
-  token.id = choose(logits, position, choice);
+  token.id = choose(logits, position);
   if (wants_logprobs) add_logprobs(token);
   return token;
 }
@@ -160,7 +160,7 @@ void Sampler::apply_penalties(std::span<float> logits) {
   }
 }
 
-TokenId Sampler::choose(std::span<const float> logits, std::uint64_t position, std::uint32_t choice) {
+TokenId Sampler::choose(std::span<const float> logits, std::uint64_t position) {
   if (params_.temperature < kMinTemperature) {
     return static_cast<TokenId>(kernels_->arg_max(logits.data(), logits.size()).index);
   }
@@ -172,7 +172,7 @@ TokenId Sampler::choose(std::span<const float> logits, std::uint64_t position, s
   candidates_.to_weights(1.0f / params_.temperature);
   if (params_.top_p < 1) candidates_.keep_top_p(params_.top_p);
   if (params_.min_p > 0) candidates_.keep_min_p(params_.min_p);
-  return candidates_.draw(uniform_draw(params_.seed, position, choice, DrawPurpose::token));
+  return candidates_.draw(uniform_draw(params_.seed, position, params_.choice, DrawPurpose::token));
 }
 
 void Sampler::add_logprobs(SampledToken& token) {

@@ -28,7 +28,8 @@ struct SamplingParams {
   float frequency_penalty = 0.0f;   // subtracted for each time a token is repeated
   std::int32_t repeat_last_n = 64;  // window of the three penalties, prompt included; -1: all, 0: off
   std::vector<std::pair<TokenId, float>> logit_bias = {};  // added to raw logits; -inf bans a token
-  std::uint64_t seed = 0;  // key of the draws; whoever fills this in drew one if none was given
+  std::uint64_t seed = 0;    // key of the draws; whoever fills this in drew one if none was given
+  std::uint32_t choice = 0;  // which of the n answers to one request this is: each has draws of its own
   std::uint32_t max_tokens = std::numeric_limits<std::uint32_t>::max();
   std::vector<TokenId> stop_ids = {};  // a sampled one ends the sequence; it is not emitted
   bool ignore_eos = false;             // end-of-generation tokens are never drawn
@@ -78,18 +79,17 @@ class Sampler {
   void retract(std::size_t count);
 
   // Draws the token for `position` (the number of tokens before it; so a resumed sequence draws the
-  // same). `choice` tells the n answers of one request apart. `logits` is used as scratch space and
-  // holds no meaning afterwards. Does not call accept(). Never fails: NaN counts as the smallest
-  // logit, infinities as +-1e30. All ids of the parameters and the history must be in the vocabulary.
-  // Philox4x32-10 (Salmon et al., SC 2011), key = seed, counter = (position, choice, purpose).
-  [[nodiscard]] SampledToken sample(std::span<float> logits, std::uint64_t position, std::uint32_t choice = 0);
+  // same). `logits` is used as scratch space and holds no meaning afterwards. Does not call accept(). Never fails: NaN
+  // counts as the smallest logit, infinities as +-1e30. All ids of the parameters and the history must be in the
+  // vocabulary. Philox4x32-10 (Salmon et al., SC 2011), key = seed, counter = (position, choice, purpose).
+  [[nodiscard]] SampledToken sample(std::span<float> logits, std::uint64_t position);
 
   const SamplingParams& params() const { return params_; }
 
  private:
   void apply_bias(std::span<float> logits) const;
   void apply_penalties(std::span<float> logits);
-  TokenId choose(std::span<const float> logits, std::uint64_t position, std::uint32_t choice);
+  TokenId choose(std::span<const float> logits, std::uint64_t position);
   void add_logprobs(SampledToken& token);
 
   const kernels::KernelTable* kernels_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <map>
 #include <mutex>
 #include <utility>
 
@@ -16,6 +17,8 @@ namespace {
 // Tokens that may be under way while the client grants credit itself: enough to hide the way there and
 // back at any speed, few enough that a slow reader parks its stream soon.
 constexpr std::uint64_t kCreditWindow = 256;
+// A server takes fewer.
+constexpr std::uint32_t kMostChoices = 1u << 16;
 
 template <class Duration>
 std::chrono::milliseconds to_ms(Duration count) {
@@ -85,12 +88,14 @@ v1::ClientFrame to_frame(std::uint64_t stream, const Request& request) {
   if (request.priority != 0) out.set_priority(request.priority);
   out.set_cache_scope(request.cache_scope);
   if (request.logprobs) out.set_logprobs(*request.logprobs);
+  if (request.n != 1) out.set_n(request.n);
   out.set_credit(request.credit.value_or(kCreditWindow));
   return frame;
 }
 
 Tokens to_tokens(v1::Tokens& in) {
   Tokens tokens;
+  tokens.choice = in.choice();
   tokens.first_index = in.first_index();
   tokens.ids.assign(in.ids().begin(), in.ids().end());
   tokens.text = std::move(*in.mutable_text());
@@ -123,6 +128,7 @@ Ended to_ended(const v1::ServerFrame& frame) {
   Ended ended;
   if (frame.has_done()) {
     const v1::Done& done = frame.done();
+    ended.choice = done.choice();
     ended.outcome = to_outcome(done.reason());
     ended.message = done.message();
     ended.stop = done.stop();
@@ -137,6 +143,7 @@ Ended to_ended(const v1::ServerFrame& frame) {
     if (refused.has_retry_after_ms()) ended.retry_after = to_ms(refused.retry_after_ms());
   } else {
     const v1::Failed& failed = frame.failed();
+    ended.choice = failed.choice();
     ended.outcome = to_outcome(failed.code());
     ended.message = failed.message();
     ended.seed = failed.seed();
@@ -216,30 +223,41 @@ bool Ended::done() const { return scheduler::info(outcome).kind == scheduler::Ou
 // What the reader thread feeds and any thread may wait on.
 struct Stream::State final : Receiver {
   State(std::shared_ptr<Connection> stream_connection, std::uint64_t number, Callbacks stream_callbacks,
-        bool grants_credit)
+        std::uint32_t num_choices, bool grants_credit)
       : connection(std::move(stream_connection)),
         id(number),
         callbacks(std::move(stream_callbacks)),
-        automatic(grants_credit) {}
+        automatic(grants_credit),
+        open(num_choices),
+        used(num_choices) {}
 
   bool on_frame(v1::ServerFrame& frame) override {
     if (!frame.has_tokens()) {
-      finish(to_ended(frame));
-      return true;
+      const bool is_last = frame.has_refused() || --open == 0;
+      const Ended how = to_ended(frame);
+      if (is_last) {
+        finish(how);
+      } else if (callbacks.on_end) {
+        callbacks.on_end(how);
+      }
+      return is_last;
     }
     const Tokens tokens = to_tokens(*frame.mutable_tokens());
     if (callbacks.on_tokens) callbacks.on_tokens(tokens);
-    used += tokens.ids.size();
-    if (automatic && used >= kCreditWindow / 2) grant(std::exchange(used, 0));
+    if (!automatic || tokens.choice >= used.size()) return false;
+    std::uint64_t& since = used[tokens.choice];
+    since += tokens.ids.size();
+    if (since >= kCreditWindow / 2) grant(std::exchange(since, 0), tokens.choice);
     return false;
   }
 
   void on_lost(const Error& error) override { finish(error); }
 
-  void grant(std::uint64_t tokens) {
+  void grant(std::uint64_t tokens, std::uint32_t choice) {
     v1::ClientFrame frame;
     frame.mutable_credit()->set_stream(id);
     frame.mutable_credit()->set_tokens(tokens);
+    frame.mutable_credit()->set_choice(choice);
     connection->tell(frame);
   }
 
@@ -256,7 +274,8 @@ struct Stream::State final : Receiver {
   const std::uint64_t id;
   Callbacks callbacks;  // the reader's
   const bool automatic;
-  std::uint64_t used = 0;  // tokens since the last grant; the reader's
+  std::uint32_t open;               // choices that have not ended; the reader's
+  std::vector<std::uint64_t> used;  // tokens of each choice since its last grant; the reader's
   std::mutex mutex;
   std::condition_variable ended;
   std::optional<Result<Ended>> end;
@@ -272,7 +291,7 @@ void Stream::cancel() const {
   state_->connection->tell(frame);
 }
 
-void Stream::credit(std::uint64_t tokens) const { state_->grant(tokens); }
+void Stream::credit(std::uint64_t tokens, std::uint32_t choice) const { state_->grant(tokens, choice); }
 
 Result<Ended> Stream::wait() const {
   if (state_->connection->on_reader()) return inside_callback();
@@ -301,9 +320,9 @@ struct Client::Impl {
     return question->wait_for(request_timeout);
   }
 
-  // One try of complete().
-  Result<Completion> complete_once(Client& client, const Request& request,
-                                   std::optional<std::chrono::milliseconds> timeout) const;
+  // One try of complete_all().
+  Result<std::vector<Completion>> complete_once(Client& client, const Request& request,
+                                                std::optional<std::chrono::milliseconds> timeout) const;
 
   std::shared_ptr<Connection> connection;
   std::chrono::milliseconds request_timeout{0};
@@ -336,6 +355,7 @@ Result<std::unique_ptr<Client>> Client::connect(const ConnectOptions& options) {
                     .health = to_health(welcome.health()),
                     .max_frame_bytes = welcome.limits().max_frame_bytes(),
                     .max_streams = welcome.limits().max_streams(),
+                    .max_choices = welcome.limits().max_choices(),
                     .max_outbox_bytes = welcome.limits().max_outbox_bytes(),
                     .stall_timeout = to_ms(welcome.limits().stall_timeout_ms())};
       return std::unique_ptr<Client>(new Client(std::move(impl)));
@@ -355,15 +375,24 @@ const ServerInfo& Client::server() const { return impl_->info; }
 
 Result<Stream> Client::generate(const Request& request, Callbacks callbacks) {
   if (Status checked = check_text(request); !checked) return checked.error();
+  const std::uint32_t num_choices = std::clamp<std::uint32_t>(request.n, 1, kMostChoices);  // more is refused
   const std::uint64_t stream = impl_->connection->next_stream();
-  const auto state =
-      std::make_shared<Stream::State>(impl_->connection, stream, std::move(callbacks), !request.credit.has_value());
+  const auto state = std::make_shared<Stream::State>(impl_->connection, stream, std::move(callbacks), num_choices,
+                                                     !request.credit.has_value());
   if (Status sent = impl_->connection->request(stream, to_frame(stream, request), state); !sent) return sent.error();
   return Stream(state);
 }
 
 Result<Completion> Client::complete(const Request& request, std::optional<std::chrono::milliseconds> timeout,
                                     const RetryPolicy& retry) {
+  auto completions = complete_all(request, timeout, retry);
+  if (!completions) return completions.error();
+  return std::move(completions->front());
+}
+
+Result<std::vector<Completion>> Client::complete_all(const Request& request,
+                                                     std::optional<std::chrono::milliseconds> timeout,
+                                                     const RetryPolicy& retry) {
   using SteadyClock = std::chrono::steady_clock;
   const SteadyClock::time_point start = SteadyClock::now();
   Backoff backoff(retry);
@@ -373,24 +402,29 @@ Result<Completion> Client::complete(const Request& request, std::optional<std::c
       const auto used = std::chrono::duration_cast<std::chrono::milliseconds>(SteadyClock::now() - start);
       left = std::max(std::chrono::milliseconds(0), *timeout - used);
     }
-    auto completion = impl_->complete_once(*this, request, left);
-    if (!completion) return completion;
-    const auto delay = backoff.next(completion->ended);
-    if (!delay || (left && *delay >= *left)) return completion;
+    auto completions = impl_->complete_once(*this, request, left);
+    if (!completions) return completions;
+    const auto delay = backoff.next(completions->front().ended);
+    if (!delay || (left && *delay >= *left)) return completions;
     if (const auto lost = impl_->connection->wait_lost(*delay)) return *lost;
   }
 }
 
-Result<Completion> Client::Impl::complete_once(Client& client, const Request& request,
-                                               std::optional<std::chrono::milliseconds> timeout) const {
+Result<std::vector<Completion>> Client::Impl::complete_once(Client& client, const Request& request,
+                                                            std::optional<std::chrono::milliseconds> timeout) const {
   if (connection->on_reader()) return inside_callback();
-  const auto completion = std::make_shared<Completion>();  // shared with a stream that may outlive this call
-  const auto collect = [completion](const Tokens& tokens) {
-    completion->text += tokens.text;
-    completion->ids.insert(completion->ids.end(), tokens.ids.begin(), tokens.ids.end());
-    completion->logprobs.insert(completion->logprobs.end(), tokens.logprobs.begin(), tokens.logprobs.end());
+  // By choice; shared with a stream that may outlive this call.
+  const auto completions = std::make_shared<std::map<std::uint32_t, Completion>>();
+  const auto collect = [completions](const Tokens& tokens) {
+    Completion& completion = (*completions)[tokens.choice];
+    completion.text += tokens.text;
+    completion.ids.insert(completion.ids.end(), tokens.ids.begin(), tokens.ids.end());
+    completion.logprobs.insert(completion.logprobs.end(), tokens.logprobs.begin(), tokens.logprobs.end());
   };
-  auto stream = client.generate(request, {.on_tokens = collect, .on_end = {}});
+  const auto conclude = [completions](const Result<Ended>& ended) {
+    if (ended) (*completions)[ended->choice].ended = *ended;
+  };
+  auto stream = client.generate(request, {.on_tokens = collect, .on_end = conclude});
   if (!stream) return stream.error();
   std::optional<Result<Ended>> ended;
   if (timeout) {
@@ -404,8 +438,9 @@ Result<Completion> Client::Impl::complete_once(Client& client, const Request& re
     ended = stream->wait();
   }
   if (!*ended) return ended->error();
-  completion->ended = **ended;
-  return *completion;
+  std::vector<Completion> all;
+  for (auto& [choice, completion] : *completions) all.push_back(std::move(completion));
+  return all;
 }
 
 Result<std::vector<TokenId>> Client::tokenize(const std::string& text, bool add_special, bool parse_special,

@@ -61,8 +61,10 @@ struct Request {
   std::int32_t priority = 0;  ///< lower is earlier; -1000 to 1000, below 0 only for the server's owner and root
   std::string cache_scope{};  ///< prompts sharing a scope share cached prefixes; empty: the caller's uid
   std::optional<std::uint32_t> logprobs{};  ///< report logprobs, and those of this many likeliest tokens
-  /// Manual flow control: this many tokens may come before Stream::credit grants more. Absent: the
-  /// library grants credit as on_tokens returns.
+  /// Answers, drawn each by itself from one computation of the prompt: choices 0 to n - 1. At most 64.
+  std::uint32_t n = 1;
+  /// Manual flow control: this many tokens of each choice may come before Stream::credit grants more.
+  /// Absent: the library grants credit as on_tokens returns.
   std::optional<std::uint64_t> credit{};
 };
 
@@ -80,6 +82,7 @@ struct Logprobs {
 
 /// A run of consecutive tokens of an answer.
 struct Tokens {
+  std::uint32_t choice = 0;          ///< which of the Request::n answers this is
   std::uint64_t first_index = 0;     ///< of ids[0] in the answer
   std::vector<TokenId> ids{};        ///< exact
   std::string text{};                ///< whole UTF-8 characters; may lag behind the ids
@@ -98,13 +101,14 @@ struct Usage {
   double ttft_seconds = 0;              ///< arrival to first token
 };
 
-/// How a request ended.
+/// How an answer ended.
 struct Ended {
-  Outcome outcome = Outcome::internal;                     ///< scheduler::info() tells its kind, name and exit code
-  std::string message{};                                   ///< refused, failed or stalled: what is wrong and what to do
-  std::string field{};                                     ///< refused: path of the offending field, or a limit's name
-  std::string stop{};                                      ///< the stop string that matched
-  std::optional<std::uint64_t> limit{};                    ///< refused: the limit that was met
+  std::uint32_t choice = 0;              ///< which of the Request::n answers; a refusal is of them all
+  Outcome outcome = Outcome::internal;   ///< scheduler::info() tells its kind, name and exit code
+  std::string message{};                 ///< refused, failed or stalled: what is wrong and what to do
+  std::string field{};                   ///< refused: path of the offending field, or a limit's name
+  std::string stop{};                    ///< the stop string that matched
+  std::optional<std::uint64_t> limit{};  ///< refused: the limit that was met
   std::optional<std::chrono::milliseconds> retry_after{};  ///< refused: worth another try after this
   std::uint64_t seed = 0;                                  ///< the seed that was used
   Usage usage{};                                           ///< counts and times
@@ -150,8 +154,8 @@ class Backoff {
 /// Stream::cancel, Stream::credit and Stream::id, but nothing that waits (that returns an error).
 struct Callbacks {
   std::function<void(const Tokens&)> on_tokens{};  ///< may be empty
-  /// Called exactly once, after the last on_tokens: how the request ended, or io if the connection was
-  /// lost before. May be empty.
+  /// Called exactly once for each choice, after its last on_tokens: how it ended. But once for all that
+  /// were open, if the request was refused, or with io if the connection was lost. May be empty.
   std::function<void(const Result<Ended>&)> on_end{};
 };
 
@@ -163,9 +167,10 @@ class Stream {
   [[nodiscard]] std::uint64_t id() const;
   /// Asks the server to end the stream, which then ends with Outcome::cancelled.
   void cancel() const;
-  /// Lets `tokens` more tokens come (only with Request::credit).
-  void credit(std::uint64_t tokens) const;
-  /// Waits for the end. Error: io when the connection is lost; invalid_argument inside a callback.
+  /// Lets `tokens` more tokens of a choice come (only with Request::credit).
+  void credit(std::uint64_t tokens, std::uint32_t choice = 0) const;
+  /// Waits for the end of every choice, and tells that of the last to end. Error: io when the connection
+  /// is lost; invalid_argument inside a callback.
   Result<Ended> wait() const;
   /// As wait(), but gives up after `timeout` and returns nothing; the stream goes on.
   std::optional<Result<Ended>> wait_for(std::chrono::milliseconds timeout) const;
@@ -200,6 +205,7 @@ struct ServerInfo {
   Health health{};                             ///< at that time
   std::uint32_t max_frame_bytes = 0;           ///< of one message's body
   std::uint32_t max_streams = 0;               ///< of this connection at a time
+  std::uint32_t max_choices = 0;               ///< Request::n
   std::uint64_t max_outbox_bytes = 0;          ///< unread bytes at which the server ends the connection
   std::chrono::milliseconds stall_timeout{0};  ///< a stream without credit for this long is ended
 };
@@ -323,14 +329,18 @@ class Client {
   /// UTF-8). A refusal is not an error here but the stream's end.
   Result<Stream> generate(const Request& request, Callbacks callbacks);
 
-  /// Sends a request and waits for its whole answer. After `timeout` the stream is cancelled and what
-  /// came so far is returned with Outcome::cancelled; Request::deadline does the same on the server's
-  /// clock. Not in a callback. Errors as generate(), and io when the connection is lost.
+  /// Sends a request and waits for its whole answer, or its first where Request::n asks for several. After `timeout`
+  /// the stream is cancelled and what came so far is returned with Outcome::cancelled; Request::deadline does the same
+  /// on the server's clock. Not in a callback. Errors as generate(), and io when the connection is lost.
   ///
   /// With a RetryPolicy a request that is refused for now is sent again as long as the waits end before `timeout`;
   /// what is returned is the last try's answer.
   Result<Completion> complete(const Request& request, std::optional<std::chrono::milliseconds> timeout = std::nullopt,
                               const RetryPolicy& retry = {});
+  /// As complete(), and returns all Request::n answers, by choice. A refused request has one.
+  Result<std::vector<Completion>> complete_all(const Request& request,
+                                               std::optional<std::chrono::milliseconds> timeout = std::nullopt,
+                                               const RetryPolicy& retry = {});
 
   /// Token ids of `text`. Waits, not in a callback; Errors: io, or what the server refused.
   Result<std::vector<TokenId>> tokenize(const std::string& text, bool add_special = true, bool parse_special = false,

@@ -252,14 +252,14 @@ void Session::encode(Outgoing&& item, std::string& bytes) {
 void Session::encode_tokens(std::uint64_t number, actors::TokenRun&& run, std::string& bytes) {
   const auto found = streams_.find(number);
   if (found == streams_.end()) return;
-  Stream& stream = found->second;
+  Choice& choice = found->second.choices.at(run.choice);
   const std::uint64_t count = run.ids.size();
-  if (stream.implicit_credit) {
-    to_grant_.emplace_back(*stream.request, count);
+  if (found->second.implicit_credit) {
+    to_grant_.emplace_back(choice.request, count);
   } else {
-    stream.credit -= std::min(stream.credit, count);
-    if (stream.credit == 0) {
-      stream.empty_since = Clock::now();
+    choice.credit -= std::min(choice.credit, count);
+    if (choice.credit == 0) {
+      choice.empty_since = Clock::now();
       hub_.arm_tick();
     }
   }
@@ -269,10 +269,16 @@ void Session::encode_tokens(std::uint64_t number, actors::TokenRun&& run, std::s
 void Session::encode_end(std::uint64_t number, actors::End&& end, std::string& bytes) {
   const auto found = streams_.find(number);
   if (found == streams_.end()) return;
-  if (found->second.stalled && end.outcome == Outcome::cancelled)
+  Stream& stream = found->second;
+  Choice& choice = stream.choices.at(end.choice);
+  choice.ended = true;
+  const bool is_last = --stream.num_open == 0;
+  if (choice.stalled && end.outcome == Outcome::cancelled)
     end.message = stalled("no credit was granted", hub_.options.stall_timeout).message;
-  streams_.erase(found);  // before the client can see the end and use the number again
+  if (is_last) streams_.erase(found);  // before the client can see the end and use the number again
   last_answer_ = Clock::now();
+  // The choices of a request are refused together: one answer says it.
+  if (!is_last && scheduler::info(end.outcome).kind == scheduler::OutcomeKind::refused) return;
   append_frame(bytes, to_frame(number, std::move(end)));
 }
 
@@ -344,12 +350,15 @@ bool Session::tick(Clock::time_point now) {
     again = true;
   }
   for (auto& [number, stream] : streams_) {
-    if (!stream.request || stream.implicit_credit || stream.credit > 0 || stream.stalled) continue;
-    if (now - stream.empty_since >= options.stall_timeout) {
-      stream.stalled = true;
-      cancel_stream(stream);
+    if (stream.implicit_credit) continue;
+    for (Choice& choice : stream.choices) {
+      if (choice.ended || choice.credit > 0 || choice.stalled) continue;
+      if (now - choice.empty_since >= options.stall_timeout) {
+        choice.stalled = true;
+        cancel_choice(choice);
+      }
+      again = true;
     }
-    again = true;
   }
   return again;
 }
@@ -383,8 +392,12 @@ void Session::arm_goodbye() {
   });
 }
 
+void Session::cancel_choice(Choice& choice) const {
+  if (!choice.ended && !std::exchange(choice.cancelled, true)) hub_.gateway->cancel(choice.request);
+}
+
 void Session::cancel_stream(Stream& stream) const {
-  if (stream.request && !std::exchange(stream.cancelled, true)) hub_.gateway->cancel(*stream.request);
+  for (Choice& choice : stream.choices) cancel_choice(choice);
 }
 
 void Session::cancel_streams() {

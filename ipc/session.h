@@ -92,15 +92,21 @@ class Session : public std::enable_shared_from_this<Session> {
   std::uint64_t outbox_bytes() const { return outbox_->bytes(); }
 
  private:
+  // One of the answers to a request.
+  struct Choice {
+    actors::RequestId request = 0;
+    std::uint64_t credit = 0;       // granted by the client and not used
+    std::uint64_t to_credit = 0;    // of that, not yet told to the gateway
+    Clock::time_point empty_since;  // when credit became 0
+    bool stalled = false;           // cancelled by us for that
+    bool cancelled = false;         // by whomever; its end is on the way
+    bool ended = false;
+  };
   // A request that has not been answered to its end.
   struct Stream {
-    std::optional<actors::RequestId> request;  // none: a question that one frame answers
-    bool implicit_credit = false;              // granted by us as the socket takes the tokens
-    std::uint64_t credit = 0;                  // granted by the client and not used
-    std::uint64_t to_credit = 0;               // of that, not yet told to the gateway
-    Clock::time_point empty_since;             // when credit became 0
-    bool stalled = false;                      // cancelled by us for that
-    bool cancelled = false;                    // by whomever; its end is on the way
+    std::vector<Choice> choices;   // none: a question that one frame answers
+    std::size_t num_open = 0;      // of them have not ended
+    bool implicit_credit = false;  // granted by us as the socket takes the tokens
   };
 
   asio::awaitable<void> read_loop();
@@ -112,10 +118,11 @@ class Session : public std::enable_shared_from_this<Session> {
   void encode_tokens(std::uint64_t stream, actors::TokenRun&& run, std::string& bytes);
   void encode_end(std::uint64_t stream, actors::End&& end, std::string& bytes);
   void encode_answer(std::uint64_t stream, v1::ServerFrame&& frame, std::string& bytes);
-  // Once per stream: a client may repeat itself faster than anybody can listen.
+  // Once per choice: a client may repeat itself faster than anybody can listen.
+  void cancel_choice(Choice& choice) const;
   void cancel_stream(Stream& stream) const;
   void cancel_streams();
-  // Tells the gateway, once per stream, what one read brought of credit.
+  // Tells the gateway, once per choice, what one read brought of credit.
   void pass_on_credit();
   void arm_goodbye();
   std::string ended_line(const std::string& why) const;  // for the log
@@ -146,7 +153,7 @@ class Session : public std::enable_shared_from_this<Session> {
   FrameDecoder decoder_;
   std::unordered_map<std::uint64_t, Stream> streams_;
   std::vector<std::pair<actors::RequestId, std::uint64_t>> to_grant_;  // once the write is through
-  std::vector<std::uint64_t> credited_;                                // streams with something to_credit
+  std::vector<std::uint64_t> credited_;  // streams with something to_credit, perhaps twice
   const Clock::time_point accepted_at_ = Clock::now();
   Clock::time_point last_read_ = Clock::now();
   Clock::time_point last_answer_ = Clock::now();     // the last end of a request

@@ -63,6 +63,7 @@ v1::Limits limits_of(const ServerOptions& options) {
   limits.set_max_logprobs(static_cast<std::uint32_t>(engine::kMaxLogprobs));
   limits.set_max_prompt_bytes(max_prompt_bytes(options.max_frame_bytes));
   limits.set_max_detokenize_ids(kMaxDetokenizeIds);
+  limits.set_max_choices(actors::kMaxChoices);
   return limits;
 }
 
@@ -169,19 +170,24 @@ void Session::on_generate(v1::Generate& generate) {
   const std::uint64_t number = generate.stream();
   Stream* stream = open_stream(number);
   if (!stream) return;
-  auto request = to_request(generate, peer_.uid, max_prompt_bytes(hub_.options.max_frame_bytes));
-  if (const Refusal* refusal = std::get_if<Refusal>(&request)) {
+  auto checked = to_request(generate, peer_.uid, max_prompt_bytes(hub_.options.max_frame_bytes));
+  if (const Refusal* refusal = std::get_if<Refusal>(&checked)) {
     streams_.erase(number);
     return refuse(number, *refusal);
   }
+  auto& request = std::get<actors::Request>(checked);
+  request.credit = std::min(request.credit, kMaxCredit);
+  Choice choice;
+  choice.credit = request.credit;
+  choice.empty_since = Clock::now();
   stream->implicit_credit = !generate.has_credit();
-  stream->credit = std::min(std::get<actors::Request>(request).credit, kMaxCredit);
-  std::get<actors::Request>(request).credit = stream->credit;
-  stream->empty_since = Clock::now();
-  if (!stream->implicit_credit && stream->credit == 0) hub_.arm_tick();
+  stream->choices.assign(request.num_choices, choice);
+  stream->num_open = request.num_choices;
+  if (!stream->implicit_credit && choice.credit == 0) hub_.arm_tick();
   // The sink may hear the end before submit() returns; what it hears waits in the outbox for this thread.
-  stream->request = hub_.gateway->submit(std::get<actors::Request>(std::move(request)),
-                                         std::make_shared<OutboxSink>(outbox_, number));
+  const actors::RequestId first =
+      hub_.gateway->submit(std::move(request), std::make_shared<OutboxSink>(outbox_, number));
+  for (std::size_t i = 0; i < stream->choices.size(); ++i) stream->choices[i].request = first + i;
 }
 
 void Session::on_cancel(const v1::Cancel& cancel) {
@@ -191,19 +197,23 @@ void Session::on_cancel(const v1::Cancel& cancel) {
 
 void Session::on_credit(const v1::Credit& credit) {
   const auto found = streams_.find(credit.stream());
-  if (found == streams_.end() || !found->second.request || found->second.implicit_credit) return;
-  Stream& stream = found->second;
-  const std::uint64_t tokens = std::min(credit.tokens(), kMaxCredit - stream.credit);
-  stream.credit += tokens;
-  if (tokens > 0 && stream.to_credit == 0) credited_.push_back(credit.stream());
-  stream.to_credit += tokens;
+  if (found == streams_.end() || found->second.implicit_credit) return;
+  if (credit.choice() >= found->second.choices.size()) return;
+  Choice& choice = found->second.choices[credit.choice()];
+  const std::uint64_t tokens = std::min(credit.tokens(), kMaxCredit - choice.credit);
+  choice.credit += tokens;
+  if (tokens > 0 && choice.to_credit == 0) credited_.push_back(credit.stream());
+  choice.to_credit += tokens;
 }
 
 void Session::pass_on_credit() {
   for (const std::uint64_t number : credited_) {
     const auto found = streams_.find(number);
     if (found == streams_.end()) continue;
-    hub_.gateway->credit(*found->second.request, std::exchange(found->second.to_credit, 0));
+    for (Choice& choice : found->second.choices) {
+      const std::uint64_t tokens = std::exchange(choice.to_credit, 0);
+      if (tokens > 0) hub_.gateway->credit(choice.request, tokens);
+    }
   }
   credited_.clear();
 }

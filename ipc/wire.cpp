@@ -44,8 +44,9 @@ std::optional<Refusal> check_priority(std::int32_t priority, std::uint32_t uid) 
 
 // Values and sizes that need no model to be judged.
 std::optional<Refusal> check(const v1::Generate& generate, std::uint32_t max_prompt_bytes) {
-  if (generate.has_n() && generate.n() == 0) return invalid("n", "n is 0; ask for 1 answer");
-  if (generate.n() > 1) return above(Outcome::unsupported, "n", "n", generate.n(), 1);
+  if (generate.has_n() && generate.n() == 0) return invalid("n", "n is 0; ask for at least 1 answer");
+  if (generate.n() > actors::kMaxChoices)
+    return above(Outcome::invalid_argument, "n", "n", generate.n(), actors::kMaxChoices);
   if (generate.prompt_case() == v1::Generate::PROMPT_NOT_SET)
     return invalid("prompt", "there is no prompt; give text or token_ids");
   if (generate.text().size() > max_prompt_bytes)
@@ -204,6 +205,7 @@ std::variant<actors::Request, Refusal> to_request(v1::Generate& generate, std::u
   request.priority = generate.priority();
   request.cache_scope = generate.cache_scope();
   request.credit = generate.has_credit() ? generate.credit() : kImplicitCredit;
+  request.num_choices = generate.has_n() ? generate.n() : 1;
   return request;
 }
 
@@ -245,6 +247,7 @@ v1::ServerFrame to_frame(std::uint64_t stream, actors::End&& end) {
     case scheduler::OutcomeKind::done: {
       v1::Done& out = *frame.mutable_done();
       out.set_stream(stream);
+      out.set_choice(end.choice);
       out.set_reason(to_wire(end.outcome));
       out.set_stop(std::move(end.stop));
       out.set_message(valid_utf8(end.message));
@@ -262,6 +265,7 @@ v1::ServerFrame to_frame(std::uint64_t stream, actors::End&& end) {
     case scheduler::OutcomeKind::failed: {
       v1::Failed& out = *frame.mutable_failed();
       out.set_stream(stream);
+      out.set_choice(end.choice);
       out.set_code(to_wire(end.outcome));
       out.set_message(valid_utf8(end.message));
       out.set_seed(end.seed);

@@ -4,6 +4,8 @@
 #include <catch2/catch.hpp>
 #include <numeric>
 
+#include "actors/memory_ledger.h"
+
 namespace troupe::actors {
 namespace {
 

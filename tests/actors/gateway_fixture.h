@@ -145,6 +145,26 @@ inline Answered answer(const std::shared_ptr<Recorder>& sink) {
   return {sink->ids(), sink->text(), end};
 }
 
+// A Recorder for each choice of one request.
+class ChoiceRecorder : public StreamSink {
+ public:
+  explicit ChoiceRecorder(std::uint32_t num_choices) {
+    for (std::uint32_t i = 0; i < num_choices; ++i) choices_.push_back(std::make_shared<Recorder>());
+  }
+  void tokens(TokenRun run) override { choices_.at(run.choice)->tokens(std::move(run)); }
+  void end(End end) override { choices_.at(end.choice)->end(std::move(end)); }
+
+  Recorder& choice(std::size_t i) { return *choices_.at(i); }
+  std::vector<Answered> wait() {
+    std::vector<Answered> answers;
+    for (const auto& recorder : choices_) answers.push_back(answer(recorder));
+    return answers;
+  }
+
+ private:
+  std::vector<std::shared_ptr<Recorder>> choices_;
+};
+
 inline Answered run(Gateway& gateway, Request request) {
   auto sink = std::make_shared<Recorder>();
   gateway.submit(std::move(request), sink);

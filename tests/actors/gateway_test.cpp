@@ -4,7 +4,6 @@
 #include <nlohmann/json.hpp>
 
 #include "actors/testing.h"
-#include "engine/philox.h"
 #include "tests/actors/gateway_fixture.h"
 
 namespace troupe::actors {
@@ -83,71 +82,61 @@ TEST_CASE("gateway: several answers from one prefill, each the one that its seed
     request.sampling.ignore_eos = true;
     return request;
   };
-  // The first answer stops after one token, so that it is there however late the others come.
-  Request first = request_of(7);
-  first.credit = 1;
-  auto sink = std::make_shared<Recorder>();
-  const RequestId parent = gateway->submit(first, sink);
-  std::vector<std::shared_ptr<Recorder>> forks;
-  for (std::uint32_t choice = 1; choice < 4; ++choice) {
-    Request request = request_of(engine::choice_seed(7, choice));
-    request.fork_of = parent;
-    forks.push_back(std::make_shared<Recorder>());
-    gateway->submit(request, forks.back());
-  }
-  std::vector<Answered> answers(1);
-  for (const auto& fork : forks) {
-    answers.push_back(answer(fork));
-    CHECK(answers.back().end.outcome == Outcome::length);
-    CHECK(answers.back().end.usage.cached_tokens == num_prompt - 1);  // but the last token, whose logits are drawn from
-  }
-  gateway->credit(parent, kAllCredit - 1);
-  answers[0] = answer(sink);
+  Request request = request_of(7);
+  request.num_choices = 4;
+  const auto sink = std::make_shared<ChoiceRecorder>(4);
+  gateway->submit(request, sink);
+  const std::vector<Answered> answers = sink->wait();
   CHECK(answers[0].end.usage.cached_tokens == 0);
-  CHECK(answers[1].ids != answers[2].ids);
+  for (std::uint32_t choice = 1; choice < 4; ++choice) {
+    CHECK(answers[choice].end.outcome == Outcome::length);
+    CHECK(answers[choice].end.seed == 7);
+    // But the last token, whose logits are drawn from.
+    CHECK(answers[choice].end.usage.cached_tokens == num_prompt - 1);
+    CHECK(answers[choice].ids != answers[choice - 1].ids);
+  }
 
   const auto another = start();
-  for (std::uint32_t choice = 0; choice < 4; ++choice) {
-    INFO("choice " << choice);
-    auto alone = std::make_shared<Recorder>();
-    another->submit(request_of(engine::choice_seed(7, choice)), alone);
-    CHECK(answer(alone).ids == answers[choice].ids);
-  }
+  CHECK(run(*another, request_of(7)).ids == answers[0].ids);
+  Request third = request_of(7);
+  third.num_choices = 3;
+  const auto again = std::make_shared<ChoiceRecorder>(3);
+  another->submit(third, again);
+  CHECK(again->wait()[2].ids == answers[2].ids);
 }
 
-TEST_CASE("gateway: a fork of a request that is gone, or of another prompt, is a request like any other") {
-  const auto gateway = start();
-  const Answered expected = run(*gateway, greedy(kPrompt, 20));
-  auto other = std::make_shared<Recorder>();
-  Request long_one = greedy("There was a dog", 200);
-  long_one.credit = 1;
-  const RequestId running = gateway->submit(long_one, other);
-  for (const RequestId parent : {RequestId{1}, running, running + 1000}) {
-    Request request = greedy(kPrompt, 20);
-    request.fork_of = parent;
-    auto sink = std::make_shared<Recorder>();
-    gateway->submit(request, sink);
-    CHECK(answer(sink).ids == expected.ids);
-  }
-  gateway->cancel(running);
-  CHECK(answer(other).end.outcome == Outcome::cancelled);
-}
-
-TEST_CASE("gateway: greedy forks are all equal, and go on when the first is cancelled before it began") {
+TEST_CASE("gateway: greedy choices are all equal, and go on when the first is cancelled") {
   const auto gateway = start();
   const Answered expected = run(*gateway, greedy(kPrompt, 30));
-  std::vector<std::shared_ptr<Recorder>> sinks;
-  RequestId parent = 0;
-  for (int i = 0; i < 4; ++i) {
+  for (int round = 0; round < 20; ++round) {
     Request request = greedy(kPrompt, 30);
-    request.fork_of = parent;
-    sinks.push_back(std::make_shared<Recorder>());
-    const RequestId id = gateway->submit(request, sinks.back());
-    if (i == 0) parent = id;
+    request.num_choices = 4;
+    const auto sink = std::make_shared<ChoiceRecorder>(4);
+    const RequestId first = gateway->submit(request, sink);
+    if (round % 2 == 1) sink->choice(0).wait_for_tokens(1);
+    gateway->cancel(first);
+    const std::vector<Answered> answers = sink->wait();
+    // Before the prompt was known all went, after it only the first.
+    const bool together = answers[1].end.outcome == Outcome::cancelled;
+    CHECK_FALSE((together && round % 2 == 1));
+    for (std::size_t choice = 1; choice < 4; ++choice) {
+      if (together) CHECK(answers[choice].end.outcome == Outcome::cancelled);
+      if (!together) CHECK(answers[choice].ids == expected.ids);
+    }
   }
-  gateway->cancel(parent);
-  (void)answer(sinks[0]);
-  for (int i = 1; i < 4; ++i) CHECK(answer(sinks[static_cast<std::size_t>(i)]).ids == expected.ids);
+}
+
+TEST_CASE("gateway: what is wrong with a request is the end of all its choices") {
+  const auto gateway = start();
+  Request request = greedy(kPrompt, 30);
+  request.num_choices = 3;
+  request.sampling.top_p = 2;
+  const auto sink = std::make_shared<ChoiceRecorder>(3);
+  gateway->submit(request, sink);
+  for (const Answered& answered : sink->wait()) {
+    CHECK(answered.end.outcome == Outcome::invalid_argument);
+    CHECK(answered.end.field == "sampling.top_p");
+  }
 }
 
 TEST_CASE("gateway: a seed is drawn where none is given, and gives the same answer again") {

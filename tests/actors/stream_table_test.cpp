@@ -2,6 +2,7 @@
 
 #include <catch2/catch.hpp>
 
+#include <map>
 #include <numeric>
 #include <thread>
 
@@ -53,7 +54,7 @@ struct Stream {
   explicit Stream(StreamTable& table, Request request = {}) : sink(std::make_shared<Listener>()) {
     id = table.add(std::move(request), sink, at(0));
     CHECK_FALSE(table.admit(id));
-    task = table.assign(id, {1, 2, 3});
+    task = table.assign(id, {1, 2, 3}).at(0);
   }
   std::shared_ptr<Listener> sink;
   RequestId id;
@@ -84,7 +85,7 @@ TEST_CASE("streams: work is there since the first stream that came, or got credi
   CHECK(table.counts().work_since == at(10));
   table.end(second, outcome(Outcome::cancelled), at(21));
   CHECK_FALSE(table.admit(first));
-  const auto task = table.assign(first, {1});
+  const auto task = table.assign(first, {1}).at(0);
   CHECK(table.set_state(first, task->generation, RequestState::parked));
   CHECK_FALSE(table.counts().has_work());
   table.grant(first, 1, at(30));
@@ -94,6 +95,92 @@ TEST_CASE("streams: work is there since the first stream that came, or got credi
   table.grant(first, 1, at(40));
   CHECK(table.counts().work_since == at(30));
   table.end(first, outcome(Outcome::cancelled), at(41));
+}
+
+// What each choice of one request hears.
+struct Choices : StreamSink {
+  void tokens(TokenRun run) override { ids[run.choice].insert(ids[run.choice].end(), run.ids.begin(), run.ids.end()); }
+  void end(End end) override { ends[end.choice].push_back(end.outcome); }
+  std::map<std::uint32_t, std::vector<TokenId>> ids;
+  std::map<std::uint32_t, std::vector<Outcome>> ends;
+};
+
+Request for_choices(std::uint32_t n) {
+  Request request;
+  request.prompt = "text";
+  request.num_choices = n;
+  return request;
+}
+
+TEST_CASE("streams: the choices of a request share its prompt, and each has tokens and an end of its own") {
+  StreamTable table(kQuota);
+  const auto sink = std::make_shared<Choices>();
+  const RequestId first = table.add(for_choices(3), sink, at(0));
+  CHECK(table.live() == std::vector<RequestId>{first, first + 1, first + 2});
+  CHECK(table.unassigned() == std::vector<RequestId>{first});
+  CHECK_FALSE(table.admit(first));
+  CHECK(table.num_in(RequestState::encoding) == 3);
+  CHECK(table.end(first + 1, outcome(Outcome::cancelled), at(1)));  // one may go alone, but for the first
+  CHECK(table.live().size() == 2);
+  const auto tasks = table.assign(first, {1, 2});
+  REQUIRE(tasks.size() == 2);
+  CHECK(tasks[0]->request == first);
+  CHECK(tasks[0]->body->fork_of == 0);
+  CHECK(tasks[1]->request == first + 2);
+  CHECK(tasks[1]->body->fork_of == first);
+  CHECK(tasks[1]->body->sampling.choice == 2);
+  CHECK(tasks[1]->prompt == tasks[0]->prompt);
+  CHECK(table.deliver(emission(*tasks[1], 0, {9}, 0, "z"), at(2)));
+  CHECK(table.deliver(emission(*tasks[0], 0, {5, 6}, 0, "ab"), at(2)));
+  CHECK(table.end(first, 1, outcome(Outcome::eos), at(3)));
+  CHECK(table.live() == std::vector<RequestId>{first + 2});
+  CHECK(table.end(first + 2, 1, outcome(Outcome::length), at(4)));
+  CHECK(sink->ids == std::map<std::uint32_t, std::vector<TokenId>>{{0, {5, 6}}, {2, {9}}});
+  CHECK(sink->ends == std::map<std::uint32_t, std::vector<Outcome>>{
+                          {0, {Outcome::eos}}, {1, {Outcome::cancelled}}, {2, {Outcome::length}}});
+}
+
+TEST_CASE("streams: before their prompt is known, choices end as the first one ends") {
+  StreamTable table(kQuota);
+  const auto sink = std::make_shared<Choices>();
+  const RequestId first = table.add(for_choices(3), sink, at(0));
+  CHECK(table.end(first, outcome(Outcome::unknown_model), at(1)));
+  CHECK(table.live().empty());
+  CHECK(sink->ends.size() == 3);
+  for (const auto& [choice, ends] : sink->ends) CHECK(ends == std::vector<Outcome>{Outcome::unknown_model});
+}
+
+TEST_CASE("streams: the quota takes all choices of a request or none") {
+  StreamTable table(3);
+  const auto sink = std::make_shared<Choices>(), other = std::make_shared<Choices>();
+  const RequestId pair = table.add(for_choices(2), sink, at(0));
+  CHECK_FALSE(table.admit(pair));
+  const RequestId second = table.add(for_choices(2), other, at(0));
+  const auto refused = table.admit(second);
+  REQUIRE(refused);
+  CHECK(refused->outcome == Outcome::quota);
+  CHECK(table.end(second, outcome(Outcome::quota), at(1)));
+  const RequestId single = table.add({}, std::make_shared<Listener>(), at(2));
+  CHECK_FALSE(table.admit(single));  // the third place was not kept
+  for (const RequestId id : {pair, single}) CHECK(table.end(id, outcome(Outcome::cancelled), at(3)));
+  CHECK(table.live().empty());
+  const RequestId three = table.add(for_choices(3), other, at(4));
+  CHECK_FALSE(table.admit(three));  // each gave its place back
+  CHECK(table.end(three, outcome(Outcome::cancelled), at(5)));
+}
+
+TEST_CASE("streams: when all end, a choice that waited for its first one's prefill had begun") {
+  StreamTable table(kQuota);
+  const auto sink = std::make_shared<Choices>(), idle = std::make_shared<Choices>();
+  const RequestId first = table.add(for_choices(2), sink, at(0));
+  table.add(for_choices(2), idle, at(0));
+  CHECK_FALSE(table.admit(first));
+  CHECK(table.assign(first, {1, 2}).size() == 2);
+  CHECK(table.started(first, 1, 0, at(1)));
+  table.end_all(outcome(Outcome::cancelled), outcome(Outcome::draining), at(2));
+  for (const auto& [choice, ends] : sink->ends) CHECK(ends == std::vector<Outcome>{Outcome::cancelled});
+  for (const auto& [choice, ends] : idle->ends) CHECK(ends == std::vector<Outcome>{Outcome::draining});
+  CHECK(sink->ends.size() + idle->ends.size() == 4);
 }
 
 TEST_CASE("stream table: tokens arrive in order and the end comes once, with usage and seed") {
@@ -268,7 +355,7 @@ TEST_CASE("stream table: credit adds up without overflow and ended streams take 
   CHECK(table.grant(s.id, ~std::uint64_t{0}, TimePoint{}) == std::optional<std::uint64_t>(~std::uint64_t{0}));
   table.end(s.id, outcome(Outcome::eos), at(1));
   CHECK_FALSE(table.grant(s.id, 3, TimePoint{}));
-  CHECK_FALSE(table.assign(s.id, {1}));
+  CHECK(table.assign(s.id, {1}).empty());
   CHECK_FALSE(table.admit(s.id));  // nothing to say about it
   CHECK_FALSE(table.request(s.id));
 }

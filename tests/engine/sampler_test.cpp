@@ -19,8 +19,8 @@ constexpr float kInf = std::numeric_limits<float>::infinity();
 Sampler make(const SamplingParams& params, std::vector<TokenId> end_ids = {}) {
   return Sampler(kernels::best_table(), params, std::move(end_ids));
 }
-SampledToken sample(Sampler& sampler, std::vector<float> logits, std::uint64_t position = 0, std::uint32_t choice = 0) {
-  return sampler.sample(logits, position, choice);
+SampledToken sample(Sampler& sampler, std::vector<float> logits, std::uint64_t position = 0) {
+  return sampler.sample(logits, position);
 }
 TokenId greedy(SamplingParams params, const std::vector<TokenId>& history, const std::vector<float>& logits,
                std::vector<TokenId> end_ids = {}) {
@@ -68,17 +68,6 @@ TEST_CASE("a uniform draw is below 1, and depends on seed, position, choice and 
   REQUIRE(u != uniform_draw(1ull << 32 | 1, 5, 0, DrawPurpose::token));
   REQUIRE(u != uniform_draw(1, 5 + (1ull << 32), 0, DrawPurpose::token));
   REQUIRE(u != uniform_draw(1, 5, 1, DrawPurpose::token));
-}
-
-TEST_CASE("answers to one request have seeds of their own, the first one the request's") {
-  REQUIRE(choice_seed(77, 0) == 77);
-  std::vector<std::uint64_t> seeds;
-  for (std::uint64_t seed = 0; seed < 100; ++seed)
-    for (std::uint32_t choice = 0; choice < 16; ++choice) seeds.push_back(choice_seed(seed, choice));
-  REQUIRE(choice_seed(77, 3) == choice_seed(77, 3));
-  REQUIRE(choice_seed(77, 3) != choice_seed(77 + (1ull << 32), 3));
-  std::sort(seeds.begin(), seeds.end());
-  REQUIRE(std::adjacent_find(seeds.begin(), seeds.end()) == seeds.end());
 }
 
 TEST_CASE("temperature 0 takes the largest logit, the lowest id among equals") {
@@ -173,13 +162,14 @@ TEST_CASE("the same position gives the same draw, whatever was drawn before") {
     REQUIRE(sample(resumed, logits, position).id == ids[position]);
     resumed.accept(ids[position]);
   }
-  SamplingParams other = params;
-  other.seed = 78;
-  Sampler other_seed = make(other), other_choice = make(params);
+  SamplingParams reseeded = params, second = params;
+  reseeded.seed = 78;
+  second.choice = 1;
+  Sampler other_seed = make(reseeded), other_choice = make(second);
   int equal_seed = 0, equal_choice = 0;
   for (std::uint64_t position = 0; position < 50; ++position) {
     equal_seed += sample(other_seed, logits, position).id == ids[position];
-    equal_choice += sample(other_choice, logits, position, 1).id == ids[position];
+    equal_choice += sample(other_choice, logits, position).id == ids[position];
   }
   REQUIRE(equal_seed < 10);
   REQUIRE(equal_choice < 10);

@@ -77,17 +77,24 @@ std::optional<actors::End> JudgingGateway::judge(const actors::Request& request)
 
 actors::RequestId JudgingGateway::submit(actors::Request request, std::shared_ptr<actors::StreamSink> sink) {
   TROUPE_ASSERT(request.uid == kUid);
-  const actors::RequestId id = next_++;
-  if (auto wrong = judge(request)) {
-    sink->end(*std::move(wrong));
-    return id;
+  TROUPE_ASSERT(request.num_choices >= 1 && request.num_choices <= actors::kMaxChoices);
+  const actors::RequestId first = std::exchange(next_, next_ + request.num_choices);
+  const auto wrong = judge(request);
+  for (std::uint32_t choice = 0; choice < request.num_choices; ++choice) {
+    if (wrong) {
+      actors::End end = *wrong;
+      end.choice = choice;
+      sink->end(std::move(end));
+      continue;
+    }
+    ++num_accepted_;
+    live_[first + choice] = {.choice = choice,
+                             .sink = sink,
+                             .credit = request.credit,
+                             .wanted = std::min(kTokensPerAnswer, request.sampling.max_tokens)};
+    advance(first + choice);
   }
-  ++num_accepted_;
-  live_[id] = {.sink = std::move(sink),
-               .credit = request.credit,
-               .wanted = std::min(kTokensPerAnswer, request.sampling.max_tokens)};
-  advance(id);
-  return id;
+  return first;
 }
 
 void JudgingGateway::advance(actors::RequestId id) {
@@ -96,6 +103,7 @@ void JudgingGateway::advance(actors::RequestId id) {
   Live& live = found->second;
   for (; live.credit > 0 && live.sent < live.wanted; --live.credit) {
     actors::TokenRun run;
+    run.choice = live.choice;
     run.first_index = live.sent++;
     run.ids = {static_cast<TokenId>(run.first_index)};
     run.text = "a";
@@ -103,8 +111,9 @@ void JudgingGateway::advance(actors::RequestId id) {
   }
   if (live.sent < live.wanted) return;
   const auto sink = std::move(live.sink);
-  live_.erase(found);
   actors::End end;
+  end.choice = live.choice;
+  live_.erase(found);
   end.outcome = Outcome::length;
   sink->end(std::move(end));
 }
@@ -113,8 +122,9 @@ void JudgingGateway::cancel(actors::RequestId id) {
   const auto found = live_.find(id);
   if (found == live_.end()) return;
   const auto sink = std::move(found->second.sink);
-  live_.erase(found);
   actors::End end;
+  end.choice = found->second.choice;
+  live_.erase(found);
   end.outcome = Outcome::cancelled;
   sink->end(std::move(end));
 }

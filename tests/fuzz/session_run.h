@@ -36,12 +36,13 @@ class JudgingGateway final : public actors::Gateway {
   void drain(std::function<void()> done) override { done(); }
   void on_loaded(std::function<void(Status)> done) override { done(Ok{}); }
 
-  // Requests that were taken, and those of them that have not ended.
+  // Choices of requests that were taken, and those of them that have not ended.
   std::uint64_t num_accepted() const { return num_accepted_; }
   std::size_t num_live() const { return live_.size(); }
 
  private:
-  struct Live {
+  struct Live {  // a choice
+    std::uint32_t choice = 0;
     std::shared_ptr<actors::StreamSink> sink;
     std::uint64_t credit = 0;
     std::uint64_t sent = 0;

@@ -47,6 +47,36 @@ TEST_CASE("an answer over the socket: text, ids, usage, seed, and the same from 
   REQUIRE(client->status()->numerics_id == models->at(0).numerics_id);
 }
 
+TEST_CASE("several answers come from one prefill, each the same again, and the first is what one alone is") {
+  RealServer server;
+  const auto client = server.connect();
+  Request request = seeded(random_tokens(101, 4), 24, 5);
+  request.n = 4;
+  const auto four = client->complete_all(request, kPatience);
+  REQUIRE(four);
+  REQUIRE(four->size() == 4);
+  REQUIRE(client->status()->prefix_blocks_computed > 0);
+  for (std::uint32_t choice = 0; choice < 4; ++choice) {
+    const Completion& answer = four->at(choice);
+    REQUIRE(answer.ended.choice == choice);
+    REQUIRE(answer.ended.outcome == Outcome::length);
+    REQUIRE(answer.ids.size() == 24);
+    REQUIRE(answer.ended.usage.cached_tokens == (choice == 0 ? 0 : 100));
+    for (std::uint32_t other = 0; other < choice; ++other) REQUIRE(answer.ids != four->at(other).ids);
+  }
+  const auto again = client->complete_all(request, kPatience);
+  REQUIRE(again);
+  for (std::size_t choice = 0; choice < 4; ++choice) REQUIRE(same_bits(again->at(choice), four->at(choice)));
+  request.n = 1;
+  REQUIRE(same_bits(complete(*client, request), four->front()));
+  request.n = client->server().max_choices + 1;
+  const auto refused = client->complete_all(request, kPatience);
+  REQUIRE(refused);
+  REQUIRE(refused->size() == 1);
+  REQUIRE(refused->front().ended.field == "n");
+  require_at_rest(*client);
+}
+
 TEST_CASE("a seed that the server drew gives the same answer again") {
   RealServer server;
   const auto client = server.connect();

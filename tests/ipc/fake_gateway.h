@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -33,28 +34,32 @@ class FakeGateway final : public actors::Gateway {
   }
 
  public:
-  struct Submitted {
+  struct Submitted {  // a choice
     actors::RequestId id;
+    std::uint32_t choice;
     actors::Request request;
     std::shared_ptr<actors::StreamSink> sink;
   };
 
   actors::RequestId submit(actors::Request request, std::shared_ptr<actors::StreamSink> sink) override {
     return change([&] {
-      submitted_.push_back({.id = submitted_.size() + 1, .request = std::move(request), .sink = std::move(sink)});
-      return submitted_.back().id;
+      const actors::RequestId first = submitted_.size() + 1;
+      for (std::uint32_t choice = 0; choice < request.num_choices; ++choice)
+        submitted_.push_back({.id = first + choice, .choice = choice, .request = request, .sink = sink});
+      return first;
     });
   }
   // As the real one: the stream ends, once.
   void cancel(actors::RequestId id) override {
-    std::shared_ptr<actors::StreamSink> sink = change([&] {
+    const auto choice = change([&] {
       cancelled_.push_back(id);
-      return ends_on_cancel_ ? submitted_.at(id - 1).sink : nullptr;
+      return ends_on_cancel_ ? std::optional(submitted_.at(id - 1)) : std::nullopt;
     });
-    if (!sink) return;
+    if (!choice) return;
     actors::End end;
+    end.choice = choice->choice;
     end.outcome = scheduler::Outcome::cancelled;
-    sink->end(std::move(end));
+    choice->sink->end(std::move(end));
   }
   void credit(actors::RequestId id, std::uint64_t tokens) override {
     change([&] {

@@ -23,6 +23,7 @@ TEST_CASE("a welcome tells protocol, server, limits and readiness") {
   REQUIRE(welcome.limits().max_frame_bytes() == 5000);
   REQUIRE(welcome.limits().max_prompt_bytes() == 5000);  // no frame can carry more
   REQUIRE(welcome.limits().max_stop_strings() == actors::kMaxStopStrings);
+  REQUIRE(welcome.limits().max_choices() == actors::kMaxChoices);
   REQUIRE(welcome.health().readiness() == v1::READINESS_READY);
 }
 
@@ -220,7 +221,7 @@ TEST_CASE("a request with a value out of range is refused by the field's name, a
     REQUIRE_FALSE(answer.refused().message().empty());
     return answer.refused();
   };
-  REQUIRE(refusal_of([](v1::Generate& g) { g.set_n(2); }).field() == "n");
+  REQUIRE(refusal_of([](v1::Generate& g) { g.set_n(actors::kMaxChoices + 1); }).limit() == actors::kMaxChoices);
   REQUIRE(refusal_of([](v1::Generate& g) { g.set_n(0); }).code() == v1::OUTCOME_INVALID_ARGUMENT);
   REQUIRE(refusal_of([](v1::Generate& g) { g.clear_prompt(); }).field() == "prompt");
   REQUIRE(refusal_of([](v1::Generate& g) { g.mutable_token_ids()->add_ids(-1); }).field() == "token_ids");
@@ -271,6 +272,87 @@ TEST_CASE("fields of a newer protocol are refused by number, to the stream they 
   REQUIRE(refused.stream() == 0);
   REQUIRE(refused.field() == "frame");
   REQUIRE_FALSE(refused.closing());
+}
+
+actors::End end_of_choice(std::uint32_t choice, Outcome outcome) {
+  actors::End end = end_of(outcome);
+  end.choice = choice;
+  return end;
+}
+
+TEST_CASE("the choices of a request have tokens and ends of their own, and the stream ends with the last") {
+  FakeServer server;
+  RawClient client(server.path());
+  client.hello();
+  v1::ClientFrame frame = generate_frame(4);
+  frame.mutable_generate()->set_n(3);
+  REQUIRE(client.send(frame));
+  const auto submitted = server.gateway.wait_submitted(0);
+  REQUIRE(submitted.request.num_choices == 3);
+  actors::TokenRun run = run_of(0, {7}, "c");
+  run.choice = 2;
+  submitted.sink->tokens(std::move(run));
+  submitted.sink->end(end_of_choice(2, Outcome::length));
+  submitted.sink->end(end_of_choice(0, Outcome::eos));
+  REQUIRE(client.expect().tokens().choice() == 2);
+  v1::ServerFrame answer = client.expect();
+  REQUIRE(answer.done().choice() == 2);
+  REQUIRE(answer.done().reason() == v1::OUTCOME_LENGTH);
+  answer = client.expect();
+  REQUIRE(answer.done().choice() == 0);
+  REQUIRE(client.send(generate_frame(4)));  // one is still open: the number is in use
+  REQUIRE(client.expect().refused().field() == "stream");
+  submitted.sink->end(end_of_choice(1, Outcome::worker_lost));
+  answer = client.expect();
+  REQUIRE(answer.failed().choice() == 1);
+  REQUIRE(client.send(generate_frame(4)));
+  server.gateway.wait_submitted(3);
+}
+
+TEST_CASE("a refusal of several choices is one answer") {
+  FakeServer server;
+  RawClient client(server.path());
+  client.hello();
+  v1::ClientFrame frame = generate_frame(4);
+  frame.mutable_generate()->set_n(3);
+  REQUIRE(client.send(frame));
+  const auto submitted = server.gateway.wait_submitted(0);
+  for (std::uint32_t choice = 0; choice < 3; ++choice) submitted.sink->end(end_of_choice(choice, Outcome::queue_full));
+  REQUIRE(client.expect().refused().code() == v1::OUTCOME_QUEUE_FULL);
+  REQUIRE(client.send(generate_frame(4)));
+  server.gateway.wait_submitted(3).sink->end(end_of(Outcome::eos));
+  REQUIRE(client.expect().done().stream() == 4);
+}
+
+TEST_CASE("each choice has credit of its own, and a cancel is for all that are open") {
+  FakeServer server;
+  RawClient client(server.path());
+  client.hello();
+  v1::ClientFrame frame = generate_frame(1);
+  frame.mutable_generate()->set_credit(3);
+  frame.mutable_generate()->set_n(3);
+  REQUIRE(client.send(frame));
+  const auto submitted = server.gateway.wait_submitted(0);
+  v1::ClientFrame credit;
+  credit.mutable_credit()->set_stream(1);
+  credit.mutable_credit()->set_tokens(5);
+  for (const std::uint32_t choice : {2u, 3u, ~0u}) {  // only the first of them exists
+    credit.mutable_credit()->set_choice(choice);
+    REQUIRE(client.send(credit));
+  }
+  REQUIRE(server.gateway.wait_credit(submitted.id + 2, 5) == 5);
+  credit.mutable_credit()->set_choice(0);
+  REQUIRE(client.send(credit));
+  REQUIRE(server.gateway.wait_credit(submitted.id, 5) == 5);
+  REQUIRE(server.gateway.num_credit_calls() == 2);
+  submitted.sink->end(end_of_choice(1, Outcome::eos));
+  REQUIRE(client.expect().done().choice() == 1);
+  v1::ClientFrame cancel;
+  cancel.mutable_cancel()->set_stream(1);
+  REQUIRE(client.send(cancel));
+  REQUIRE(client.expect().done().reason() == v1::OUTCOME_CANCELLED);
+  REQUIRE(client.expect().done().reason() == v1::OUTCOME_CANCELLED);
+  REQUIRE(server.gateway.wait_cancelled(2) == std::vector<actors::RequestId>{submitted.id, submitted.id + 2});
 }
 
 TEST_CASE("a cancel goes to the gateway; one for an unknown stream is ignored") {

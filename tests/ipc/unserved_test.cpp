@@ -103,25 +103,5 @@ TEST_CASE("every field and every request that the schema marks as not served is 
   REQUIRE(server.gateway.num_submitted() == 0);
 }
 
-TEST_CASE("more than one answer is refused by name, and one is served") {
-  FakeServer server;
-  RawClient client(server.path());
-  client.hello();
-  for (const std::uint32_t n : {2u, 1000u}) {
-    v1::ClientFrame frame = generate_frame(n);
-    frame.mutable_generate()->set_n(n);
-    REQUIRE(client.send(frame));
-    const v1::Refused refused = client.expect().refused();
-    REQUIRE(refused.stream() == n);
-    REQUIRE(refused.code() == v1::OUTCOME_UNSUPPORTED);
-    REQUIRE(refused.field() == "n");
-    REQUIRE(refused.limit() == 1);
-  }
-  v1::ClientFrame frame = generate_frame(1);
-  frame.mutable_generate()->set_n(1);
-  REQUIRE(client.send(frame));
-  server.gateway.wait_submitted(0);
-}
-
 }  // namespace
 }  // namespace troupe::ipc
