@@ -56,6 +56,9 @@ function(troupe_isa_source file)
   set_source_files_properties(${file} PROPERTIES COMPILE_OPTIONS "${ARGN}")
 endfunction()
 
+# What the tests need that are not labelled caf: all that ThreadSanitizer is asked to build.
+add_custom_target(tests_without_caf)
+
 # troupe_test(name SOURCES a_test.cpp ... LIBS x y [LABELS l]): one Catch2 program, one ctest entry.
 # Tests run in the top folder: reference data is looked for in ../shared, or where TROUPE_SHARED_DIR says, and
 # tests skip what is not there.
@@ -70,4 +73,7 @@ function(troupe_test name)
     set(ARG_TIMEOUT 600)
   endif()
   set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
+  if(NOT "caf" IN_LIST ARG_LABELS)
+    add_dependencies(tests_without_caf ${name})
+  endif()
 endfunction()

@@ -65,7 +65,7 @@ TEST_CASE("gateway: an answer of ids, text, usage and seed, and the same one fro
   CHECK(sink->logprobs()[5].top.size() == 2);
 }
 
-TEST_CASE("gateway: several answers from one prefill, each the one that its seed gives alone") {
+TEST_CASE("gateway: several answers come from one prefill, and the first is what one alone is") {
   const auto gateway = start();
   // 2 full blocks and a part of a third.
   const auto text_ids = gateway->model()->tokenizer()->encode(
