@@ -284,7 +284,7 @@ void Batch::end(Live& live, Outcome outcome, std::string stop, TimePoint now) {
   End how;
   how.outcome = outcome;
   how.stop = std::move(stop);
-  streams_.end(live.request(), live.generation(), std::move(how), now);
+  streams_.end(live.request(), live.generation(), how, now);
   drop(live);
 }
 

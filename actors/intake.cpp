@@ -94,12 +94,12 @@ void Intake::look_at(RequestId request) {
                                  .field = {},
                                  .limit = std::nullopt}));
   }
-  if (auto wrong = check_shape(*body)) return end(request, std::move(*wrong));
+  if (auto wrong = check_shape(*body)) return end(request, *wrong);
   if (const auto error = house_.model.error()) {
     End how;
     how.outcome = Outcome::model_unloaded;
     how.message = "this server has no model to serve with: " + error->message;
-    return end(request, std::move(how));
+    return end(request, how);
   }
   if (wiring_ && wiring_->model) return admit(request, *body);
   wait_for_model(request, *body);
@@ -136,7 +136,7 @@ void Intake::stop_waiting(RequestId request) {
 }
 
 void Intake::admit(RequestId request, const Request& body) {
-  if (auto wrong = check_for_model(body, limits_)) return end(request, std::move(*wrong));
+  if (auto wrong = check_for_model(body, limits_)) return end(request, *wrong);
   const std::uint64_t queued = house_.streams.num_queued();
   if (queued + body.num_choices > house_.options.max_queued_requests) {
     const std::string more = body.num_choices > 1 ? ", and this one is " + std::to_string(body.num_choices) : "";
@@ -175,7 +175,7 @@ void Intake::encoded(RequestId request, std::vector<TokenId> ids) {
   // Encoded twice where a tokenizer died: one answer is enough.
   if (!body || house_.streams.state(request) != RequestState::encoding) return;
   house_.streams.absolve(request);
-  if (auto wrong = check_length(*body, ids.size(), limits_)) return end(request, std::move(*wrong));
+  if (auto wrong = check_length(*body, ids.size(), limits_)) return end(request, *wrong);
   // Without a batcher the next wiring brings one, which then gets all that is assigned.
   for (auto& task : house_.streams.assign(request, std::move(ids))) {
     if (wiring_->batcher) send(wiring_->batcher, msg::Enqueue{std::move(task)});
@@ -218,8 +218,8 @@ void Intake::wire(const std::shared_ptr<const Wiring>& wiring) {
   }
 }
 
-void Intake::end(RequestId request, End how) {
-  if (!house_.streams.end(request, std::move(how), now())) return;
+void Intake::end(RequestId request, const End& how) {
+  if (!house_.streams.end(request, how, now())) return;
   stop_waiting(request);
   if (wiring_ && wiring_->batcher) send(wiring_->batcher, msg::Forget{request});
 }

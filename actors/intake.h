@@ -44,7 +44,7 @@ class Intake : public ActorBase {
   void encoded(RequestId request, std::vector<TokenId> ids);
   void not_encoded(RequestId request, const Failure& why);
   void wire(const std::shared_ptr<const Wiring>& wiring);
-  void end(RequestId request, End how);
+  void end(RequestId request, const End& how);
 
   const House house_;
   std::shared_ptr<const Wiring> wiring_;

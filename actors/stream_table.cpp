@@ -260,15 +260,15 @@ bool StreamTable::deliver(Emission emission, TimePoint now) {
   return true;
 }
 
-bool StreamTable::end(RequestId id, std::uint64_t generation, End end, TimePoint now) {
+bool StreamTable::end(RequestId id, std::uint64_t generation, const End& end, TimePoint now) {
   std::unique_lock lock(mutex_);
   if (!current(id, generation)) return false;
-  return end_locked(lock, id, std::move(end), now);
+  return end_locked(lock, id, end, now);
 }
 
-bool StreamTable::end(RequestId id, End end, TimePoint now) {
+bool StreamTable::end(RequestId id, const End& end, TimePoint now) {
   std::unique_lock lock(mutex_);
-  return end_locked(lock, id, std::move(end), now);
+  return end_locked(lock, id, end, now);
 }
 
 void StreamTable::end_all(const End& running, const End& waiting, TimePoint now) {
@@ -380,7 +380,7 @@ std::vector<StreamTable::RecordPtr> StreamTable::choices_of(RequestId first) con
   return choices;
 }
 
-bool StreamTable::end_locked(std::unique_lock<std::mutex>& lock, RequestId id, End end, TimePoint now) {
+bool StreamTable::end_locked(std::unique_lock<std::mutex>& lock, RequestId id, const End& end, TimePoint now) {
   const RecordPtr record = find(id);
   if (!record) return false;
   const bool is_first = record->request->fork_of == 0;

@@ -122,10 +122,10 @@ class StreamTable {
   bool preempted(RequestId id, std::uint64_t generation);
   // Hands tokens on. What the stream has already is dropped, a gap is a bug (asserted).
   bool deliver(Emission emission, TimePoint now);
-  bool end(RequestId id, std::uint64_t generation, End end, TimePoint now);
+  bool end(RequestId id, std::uint64_t generation, const End& end, TimePoint now);
 
   // Ends the stream whatever its generation, unless it has ended (false). Seed and usage are filled in.
-  bool end(RequestId id, End end, TimePoint now);
+  bool end(RequestId id, const End& end, TimePoint now);
   // Ends every stream: `running` for those that have begun to be computed, `waiting` for the others.
   void end_all(const End& running, const End& waiting, TimePoint now);
 
@@ -174,7 +174,7 @@ class StreamTable {
   void insert(RequestId id, Request request, std::shared_ptr<StreamSink> sink, TimePoint now);
   void move_to(Record& record, RequestState state);
   std::optional<scheduler::Refusal> take_quota(const std::vector<RecordPtr>& choices);
-  bool end_locked(std::unique_lock<std::mutex>& lock, RequestId id, End end, TimePoint now);
+  bool end_locked(std::unique_lock<std::mutex>& lock, RequestId id, const End& end, TimePoint now);
   void end_one(Record& record, End end, TimePoint now);
   void count_request(const Record& record, const Usage& usage, TimePoint now);
   static std::uint64_t bytes_of(const Record& record);

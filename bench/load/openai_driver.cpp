@@ -62,7 +62,7 @@ class Alarm {
   Alarm& operator=(const Alarm&) = delete;
 
   int fd() const { return fd_; }
-  void set(double in_s) {
+  void set(double in_s) const {
     const double wait_s = std::clamp(in_s, 1e-6, 3600.0);
     itimerspec spec{};
     spec.it_value.tv_sec = static_cast<time_t>(wait_s);

@@ -68,7 +68,7 @@ bool EventParser::end_line(const std::function<bool(std::string_view)>& on_event
   return go_on;
 }
 
-bool CompletionReader::fail(std::string what) {
+bool CompletionReader::fail(std::string_view what) {
   failure_ = what.substr(0, kMaxMessageBytes);
   return false;
 }

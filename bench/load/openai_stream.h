@@ -52,7 +52,7 @@ class CompletionReader {
   [[nodiscard]] const std::string& failure() const { return failure_; }
 
  private:
-  bool fail(std::string what);
+  bool fail(std::string_view what);
 
   RequestRecord& record_;
   std::string finish_reason_;

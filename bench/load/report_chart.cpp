@@ -142,8 +142,10 @@ std::string draw_lines(const Chart& chart, const Frame& frame) {
   for (const Line& line : chart.lines) {
     std::string areas;
     const std::string path = path_of(line, frame, areas), color = std::to_string(line.color);
-    if (!areas.empty()) out += "<path d=\"" + areas + "\" class=\"area f" + color + "\"/>\n";
-    if (!path.empty()) out += "<path d=\"" + path + "\" class=\"" + classes_of(line) + "\"/>\n";
+    if (!areas.empty())
+      out.append("<path d=\"").append(areas).append("\" class=\"area f").append(color).append("\"/>\n");
+    if (!path.empty())
+      out.append("<path d=\"").append(path).append("\" class=\"").append(classes_of(line)).append("\"/>\n");
   }
   return out;
 }
@@ -223,10 +225,14 @@ std::vector<double> ticks(const Axis& axis, int wanted) {
   const double slack = 1e-9 * (axis.max - axis.min);
   if (axis.logarithmic) {
     const bool fine = axis.max / axis.min < 300;
-    for (double decade = std::pow(10, std::floor(std::log10(axis.min))); decade <= axis.max; decade *= 10)
+    const int first = static_cast<int>(std::floor(std::log10(axis.min)));
+    const int last = static_cast<int>(std::floor(std::log10(axis.max)));
+    for (int exponent = first; exponent <= last; ++exponent) {
+      const double decade = std::pow(10, exponent);
       for (const double factor : {1.0, 2.0, 5.0})
         if ((fine || factor == 1) && decade * factor >= axis.min - slack && decade * factor <= axis.max + slack)
           values.push_back(decade * factor);
+    }
     return values;
   }
   const double rough = (axis.max - axis.min) / std::max(wanted, 1);

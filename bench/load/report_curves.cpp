@@ -81,6 +81,7 @@ std::vector<Point> thinned(const std::vector<Point>& points) {
 std::vector<Point> gauge(const std::vector<ServerSample>& samples,
                          const std::function<double(const ServerSample&)>& of) {
   std::vector<Point> points;
+  points.reserve(samples.size());
   for (const ServerSample& sample : samples) points.push_back({sample.at_s, of(sample)});
   return thinned(points);
 }
@@ -95,6 +96,7 @@ std::vector<Point> census(const Run& run, const std::function<std::pair<double, 
     --changes[to];
   }
   std::vector<Point> points;
+  points.reserve(changes.size());
   int now = 0;
   for (const auto& [at, change] : changes) points.push_back({at, static_cast<double>(now += change)});
   return thinned(points);
@@ -166,6 +168,7 @@ Chart refusals_chart(const Run& run, double end_s) {
   for (const RequestRecord& record : run.records)
     if (verdict(record) == Verdict::refused) ++totals[record.outcome];
   std::vector<std::pair<std::size_t, std::string>> reasons;  // most frequent first
+  reasons.reserve(totals.size());
   for (const auto& [reason, total] : totals) reasons.emplace_back(total, reason);
   std::sort(reasons.begin(), reasons.end(), std::greater<>());
 

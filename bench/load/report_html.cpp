@@ -122,6 +122,7 @@ void write_messages(const Run& run, std::ostream& out) {
       ++found[{record.num_ends == 0 ? "never ended" : record.outcome, record.message.substr(0, kMaxMessageBytes)}];
   if (found.empty()) return;
   std::vector<std::pair<std::size_t, std::pair<std::string, std::string>>> sorted;
+  sorted.reserve(found.size());
   for (const auto& [what, count] : found) sorted.emplace_back(count, what);
   std::stable_sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
   out << "<h2>What the server said</h2>\n<div class=\"table\"><table class=\"words\"><thead><tr><th scope=\"col\">"

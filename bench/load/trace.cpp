@@ -139,7 +139,7 @@ std::string read_line(const std::string& text, const PlanSpec& spec, Line& line)
     try {
       reader->second(value, line);
     } catch (const std::string& reason) {
-      return "'" + key + "' " + reason;
+      return std::string("'").append(key).append("' ").append(reason);
     } catch (const ordered_json::exception&) {
       return "'" + key + "' has a value of the wrong type: " + value.dump();
     }

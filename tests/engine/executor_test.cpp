@@ -5,8 +5,8 @@
 #include <catch2/catch.hpp>
 
 #include "engine/eval.h"
-#include "tests/support/count_allocations.h"
 #include "tests/engine/model_harness.h"
+#include "tests/support/count_allocations.h"
 
 namespace troupe::test {
 namespace {
