@@ -62,12 +62,13 @@ class Manager {
 
   // The first notice that holds `text`, of those that no earlier call has seen.
   std::string wait_for(const std::string& text) {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(kPatienceMs);
     std::unique_lock lock(mutex_);
     while (true) {
       for (; num_seen_ < notices_.size(); ++num_seen_)
         if (notices_[num_seen_].find(text) != std::string::npos) return notices_[num_seen_++];
       INFO("waiting for " << text << "; heard:\n" << joined());
-      REQUIRE(more_.wait_for(lock, std::chrono::milliseconds(kPatienceMs)) == std::cv_status::no_timeout);
+      REQUIRE(more_.wait_until(lock, deadline) == std::cv_status::no_timeout);
     }
   }
   std::string heard() const {
@@ -154,6 +155,33 @@ TEST_CASE("the watchdog is fed as long as the server answers, also while it comp
   server.signal(SIGINT);
   CHECK(server.wait().code == 130);
   CHECK(std::filesystem::is_socket(manager.socket()));
+}
+
+TEST_CASE("the watchdog is not fed while requests wait and no step ends for longer than the progress timeout") {
+  Manager manager;
+  // One step of these kernels over this prompt takes seconds.
+  Process server(manager.server({"--kernels", "reference", "--max-step-tokens", "1024", "--progress-timeout", "1ms"},
+                                {{"WATCHDOG_USEC", "300000"}}));
+  manager.wait_for("READY=1");
+  manager.wait_for("WATCHDOG=1");
+  std::string prompt;
+  for (int i = 0; i < 90; ++i) prompt += "Once upon a time there was a dog. ";
+  const auto ask = [&](const std::string& text) {
+    return Spawn{.arguments = {"run", "--socket", manager.socket(), "-n", "1", text}};
+  };
+  Process first(ask(prompt));
+  manager.wait_for("1 running, 0 waiting");
+  Process second(ask("Once"));
+  manager.wait_for("2 running, 0 waiting");
+  Process third(ask("Once"));
+  manager.wait_for("3 running, 0 waiting");
+  const std::string heard = manager.heard();
+  const std::size_t from = heard.find("2 running"), to = heard.find("3 running");
+  REQUIRE(from < to);
+  CHECK_THAT(heard.substr(from, to - from), !Contains("WATCHDOG=1"));
+  manager.wait_for("WATCHDOG=1");  // the step has ended
+  server.signal(SIGTERM);
+  CHECK(server.wait().code == 0);
 }
 
 TEST_CASE("a socket that cannot be served ends with 78 and says what to change in the unit") {
