@@ -74,6 +74,10 @@ def frame_corpus():
     talk = b"".join(framed(FRAMES[name]) for name in FRAMES)
     write("frame", "conversation", b"\x00" + talk)
     write("frame", "conversation-in-pieces", b"\x1c" + talk)
+    several = [FRAMES["hello"], message((2, message((1, 7), (3, "Once"), (6, 3), (11, 2)))),
+               message((4, message((1, 7), (2, 5), (3, 2)))), message((4, message((1, 7), (2, 5)))),
+               message((3, message((1, 7))))]
+    write("frame", "choices", b"\x00" + b"".join(map(framed, several)))
     write("frame", "half", b"\x01" + talk[60:-7])
     write("frame", "http", b"\x00GET / HTTP/1.1\r\n\r\n")
 
