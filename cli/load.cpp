@@ -194,9 +194,8 @@ Result<LoadResult> drive_openai(const config::Parsed& parsed, const load::Goals&
   const config::Options& options = parsed.options;
   if (options.verify || options.warm)
     return Error{ErrorCode::invalid_argument, "--verify and --warm need a troupe server; --openai has neither"};
-  auto server = load::reach_openai(options.openai, options.alias, options.patience);
+  auto server = load::reach_openai(options.openai, options.alias, options.patience, options.api_key);
   if (!server) return server.error();
-  server->target.api_key = options.api_key;
   const auto plan = make_load_plan(options, server->vocabulary);
   if (!plan) return plan.error();
   const auto plan_lines = describe(options, *plan);

@@ -82,6 +82,11 @@ Vocabulary vocabulary_of(const json& model) {
 }
 
 Result<OpenAiServer> read_models(OpenAiServer server, const Reply& reply, const std::string& model) {
+  if (reply.status == 401 || reply.status == 403)
+    return Error{ErrorCode::permission, server.endpoint + " wants " +
+                                            (server.target.api_key.empty() ? "a key: give it with --api-key"
+                                                                           : "another key than that of --api-key") +
+                                            " (" + error_message(reply.body) + ")"};
   const json body = json::parse(reply.body, nullptr, /*allow_exceptions=*/false);
   if (reply.status != 200 || !body.is_object() || !body.contains("data") || !body["data"].is_array())
     return Error{ErrorCode::protocol, server.endpoint +
@@ -126,12 +131,13 @@ Result<OpenAiTarget> parse_openai_target(std::string_view text) {
                                                 "http+unix:///PATH"};
 }
 
-Result<OpenAiServer> reach_openai(std::string_view target, const std::string& model,
-                                  std::chrono::milliseconds patience) {
+Result<OpenAiServer> reach_openai(std::string_view target, const std::string& model, std::chrono::milliseconds patience,
+                                  const std::string& api_key) {
   auto parsed = parse_openai_target(target);
   if (!parsed) return parsed.error();
   OpenAiServer server;
   server.target = std::move(*parsed);
+  server.target.api_key = api_key;
   server.endpoint = target;
   const auto deadline = std::chrono::steady_clock::now() + patience;
   while (true) {

@@ -31,9 +31,10 @@ struct OpenAiServer {
 
 inline constexpr std::uint32_t kAssumedVocabulary = 30'000;
 
-// Asks /v1/models, again while the server is loading, for at most `patience`. `model`: empty for the first one. Errors:
-// invalid_argument (the target); io (nobody answers); protocol (not such a server); model_missing.
+// Asks /v1/models, again while the server is loading, for at most `patience`. `model`: empty for the first one.
+// `api_key`: of this and all later requests; empty: none. Errors: invalid_argument (the target); io (nobody answers);
+// protocol (not such a server); permission (it wants another key); model_missing.
 [[nodiscard]] Result<OpenAiServer> reach_openai(std::string_view target, const std::string& model,
-                                                std::chrono::milliseconds patience);
+                                                std::chrono::milliseconds patience, const std::string& api_key = {});
 
 }  // namespace troupe::load

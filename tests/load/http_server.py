@@ -1,4 +1,5 @@
-"""A small OpenAI-compatible server for tests: http_server.py SOCKET_OR_0 [--unix]. Prints its address when it listens.
+"""A small OpenAI-compatible server for tests: http_server.py SOCKET_OR_0 [--unix | --tcp] [KEY]. Prints its address when
+it listens. With a KEY it refuses whoever has another or none.
 
 What it does with a request is written in its prompt's first token:
   0-99   answers with max_tokens tokens, one per chunk      100  two tokens per chunk, counted by timings
@@ -34,7 +35,15 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(data)
 
+    def lacks_key(self):
+        if not key or self.headers["Authorization"] == "Bearer " + key:
+            return False
+        self.reply(401, '{"error": {"message": "Invalid API Key"}}')
+        return True
+
     def do_GET(self):
+        if self.lacks_key():
+            return
         self.reply(200, json.dumps({"object": "list", "data": [
             {"id": "tiny", "object": "model", "meta": {"n_vocab": 256, "n_ctx": 512}}]}))
 
@@ -70,6 +79,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self):
         request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if self.lacks_key():
+            return
         kind = request["prompt"][0]
         if kind == 101 and request["seed"] not in refused_once:
             refused_once.add(request["seed"])
@@ -100,6 +111,7 @@ class UnixServer(socketserver.ThreadingUnixStreamServer):
     request_queue_size = 128
 
 
+key = sys.argv[3] if len(sys.argv) > 3 else None
 if "--unix" in sys.argv:
     server, address = UnixServer(sys.argv[1], Handler), "http+unix://" + os.path.abspath(sys.argv[1])
 else:

@@ -17,15 +17,20 @@ namespace {
 
 class HttpServer {
  public:
-  explicit HttpServer(bool unix_socket = false)
-      : process_({.arguments = {TROUPE_HTTP_SERVER, folder_.path("http.sock"), unix_socket ? "--unix" : "--tcp"},
-                  .program = TROUPE_PYTHON}) {
+  explicit HttpServer(bool unix_socket = false, const std::string& key = {}) : process_(spawn(unix_socket, key)) {
     REQUIRE(process_.wait_for_out("\n"));
     address_ = process_.out().substr(0, process_.out().find('\n'));
   }
   const std::string& address() const { return address_; }
 
  private:
+  test::Spawn spawn(bool unix_socket, const std::string& key) const {
+    test::Spawn spawn{.arguments = {TROUPE_HTTP_SERVER, folder_.path("http.sock"), unix_socket ? "--unix" : "--tcp"},
+                      .program = TROUPE_PYTHON};
+    if (!key.empty()) spawn.arguments.push_back(key);
+    return spawn;
+  }
+
   test::TempFolder folder_;
   test::Process process_;
   std::string address_;
@@ -171,6 +176,23 @@ TEST_CASE("what cannot be reached, or is no such server, is an error that names 
   const auto other = reach_openai(server.address(), "another", 0ms);
   CHECK(other.error().code == ErrorCode::model_missing);
   CHECK(other.error().message.find("it has: tiny") != std::string::npos);
+}
+
+TEST_CASE("a key goes with every request, and a server that wants another one is understood") {
+  const HttpServer server(false, "secret");
+  const auto none = reach_openai(server.address(), "", 0ms);
+  REQUIRE_FALSE(none);
+  CHECK(none.error().code == ErrorCode::permission);
+  CHECK(none.error().message.find("--api-key") != std::string::npos);
+  const auto wrong = reach_openai(server.address(), "", 0ms, "guess");
+  CHECK(wrong.error().message.find("another key") != std::string::npos);
+  const auto reached = reach_openai(server.address(), "", 0ms, "secret");
+  REQUIRE(reached);
+  PlanSpec spec;
+  spec.pace.clients = 1;
+  const auto plan = Plan::from_trace(spec, {request_of(1, 4)}, false);
+  REQUIRE(plan);
+  CHECK(run_openai(*plan, *reached, {}).value().records.at(0).outcome == "length");
 }
 
 TEST_CASE("a request's JSON holds exact ids, its sampling, and asks for counts") {
