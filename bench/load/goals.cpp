@@ -17,9 +17,12 @@ void check_ends(const Run& run, const Summary& summary, std::vector<std::string>
   if (run.stray_frames > 0) missed.push_back(to_string(run.stray_frames) + " frames came for requests that had ended");
   if (!run.account) return;
   const ServerAccount& account = *run.account;
-  if (account.at_rest && account.received != account.ended)
-    missed.push_back("by the server's counters " + to_string(account.received) + " requests came and " +
+  if (account.at_rest && account.requests_before + account.received != account.ended) {
+    const std::string before =
+        account.requests_before > 0 ? to_string(account.requests_before) + " requests were there, " : "";
+    missed.push_back("by the server's counters " + before + to_string(account.received) + " requests came and " +
                      to_string(account.ended) + " ended");
+  }
   if (account.requests_left == 0 && account.blocks_held > 0)
     missed.push_back("the server holds " + to_string(account.blocks_held) + " blocks though nothing runs");
 }

@@ -83,6 +83,7 @@ struct ServerAccount {
   std::uint64_t connections_accepted = 0;
   std::uint64_t connections_refused = 0;
   std::uint64_t connections_broken = 0;  // by the server: garbage, a reader that did not read
+  std::uint64_t requests_before = 0;     // of others: waiting, running or parked at the beginning
   std::uint64_t requests_left = 0;       // waiting, running or parked at the end
   std::uint32_t blocks_held = 0;         // by sequences at the end
 };

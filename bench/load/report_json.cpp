@@ -111,6 +111,7 @@ ordered_json row_of(const ServerAccount& a) {
           {"connections_accepted", a.connections_accepted},
           {"connections_refused", a.connections_refused},
           {"connections_broken", a.connections_broken},
+          {"requests_before", a.requests_before},
           {"requests_left", a.requests_left},
           {"blocks_held", a.blocks_held}};
 }

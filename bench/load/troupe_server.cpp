@@ -49,10 +49,11 @@ Status wait_until_ready(client::Client& client) {
   }
 }
 
-bool is_at_rest(const client::ServerStatus& status) {
-  return status.requests_waiting + status.requests_running + status.requests_parked == 0 &&
-         status.blocks_referenced == 0;
+std::uint64_t num_live(const client::ServerStatus& status) {
+  return status.requests_waiting + status.requests_running + status.requests_parked;
 }
+
+bool is_at_rest(const client::ServerStatus& status) { return num_live(status) == 0 && status.blocks_referenced == 0; }
 
 std::uint64_t num_ended(const client::ServerStatus& status) {
   std::uint64_t sum = 0;
@@ -136,7 +137,8 @@ Result<ServerAccount> account_since(client::Client& client, const client::Server
                          .connections_accepted = after->connections_accepted - before.connections_accepted,
                          .connections_refused = after->connections_refused - before.connections_refused,
                          .connections_broken = after->connections_broken - before.connections_broken,
-                         .requests_left = after->requests_waiting + after->requests_running + after->requests_parked,
+                         .requests_before = num_live(before),
+                         .requests_left = num_live(*after),
                          .blocks_held = after->blocks_referenced};
   }
 }

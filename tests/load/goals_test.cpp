@@ -61,7 +61,12 @@ TEST_CASE("goals that nobody has to state: one end for each request, equal answe
   SECTION("an end that the server did not count") {
     run.account->ended = 1;
     CHECK(misses("2 requests came and 1 ended", run));
+    run.account->ended = 3;
+    CHECK(misses("2 requests came and 3 ended", run));
+    run.account->requests_before = 1;  // somebody else's ended with ours
+    CHECK(missed(run).empty());
     run.account->at_rest = false;  // others are there: the counters say nothing about us
+    run.account->ended = 1;
     run.account->requests_left = 1;
     CHECK(missed(run).empty());
   }
