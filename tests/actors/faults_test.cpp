@@ -301,7 +301,8 @@ TEST_CASE("faults: a plan of kills is read, and a wrong one is refused by name")
   CHECK(plan->seed == 7);
   CHECK(plan->targets == std::vector<std::optional<Role>>{Role::worker, std::nullopt});
   CHECK(parse_kill_plan("period=50ms")->targets.size() == 7);
-  for (const char* wrong : {"", "seed=1", "period=soon", "period=1ms", "period=1s,targets=king", "often"}) {
+  for (const char* wrong : {"", "seed=1", "period=soon", "period=1ms", "period=1s,targets=king", "often",
+                            "period=1s,often", "period=1s,seed=x"}) {
     const auto refused = parse_kill_plan(wrong);
     REQUIRE_FALSE(refused);
     CHECK(refused.error().code == ErrorCode::bad_config);

@@ -159,9 +159,9 @@ TEST_CASE("streams: the quota takes all choices of a request or none") {
   const auto refused = table.admit(second);
   REQUIRE(refused);
   CHECK(refused->outcome == Outcome::quota);
-  CHECK(table.end(second, outcome(Outcome::quota), at(1)));
-  const RequestId single = table.add({}, std::make_shared<Listener>(), at(2));
+  const RequestId single = table.add({}, std::make_shared<Listener>(), at(1));
   CHECK_FALSE(table.admit(single));  // the third place was not kept
+  CHECK(table.end(second, outcome(Outcome::quota), at(2)));
   for (const RequestId id : {pair, single}) CHECK(table.end(id, outcome(Outcome::cancelled), at(3)));
   CHECK(table.live().empty());
   const RequestId three = table.add(for_choices(3), other, at(4));
@@ -358,6 +358,17 @@ TEST_CASE("stream table: credit adds up without overflow and ended streams take 
   CHECK(table.assign(s.id, {1}).empty());
   CHECK_FALSE(table.admit(s.id));  // nothing to say about it
   CHECK_FALSE(table.request(s.id));
+}
+
+TEST_CASE("stream table: a deadline beyond the clock is one that never comes") {
+  StreamTable table(kQuota);
+  Request request;
+  request.deadline = milliseconds::max();
+  Stream s(table, request);
+  CHECK(table.next_deadline() > at(1'000'000'000));
+  CHECK(table.overdue(at(1'000'000'000)).empty());
+  table.end(s.id, outcome(Outcome::eos), at(1));
+  CHECK_FALSE(table.next_deadline());
 }
 
 TEST_CASE("stream table: a sink may call back into the table from within a call") {

@@ -75,6 +75,16 @@ TEST_CASE_METHOD(LeaseFixture, "a fork whose parent has gone is served from the 
   require_all_came_back();
 }
 
+TEST_CASE_METHOD(LeaseFixture, "a fork whose parent waits for blocks itself waits for the same leader") {
+  acquire(1, prompt_of({1, 2}), 3);
+  acquire(2, prompt_of({1, 3}), 3);
+  REQUIRE(answer<Wait>(2).leader == 1);
+  fork(3, {.parent = 2, .num_tokens = 5}, prompt_of({1, 3}), 3);
+  REQUIRE(answer<Wait>(3).leader == 1);
+  for (SequenceId sequence : {1, 2, 3}) release(sequence);
+  require_all_came_back();
+}
+
 TEST_CASE("a fork without room for its copy is short, and takes nothing") {
   LeaseFixture f(1);
   f.acquire(1, {1, 2, 3}, 1);

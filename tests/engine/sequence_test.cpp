@@ -1,5 +1,6 @@
 // What a sequence keeps: looked at, cut short, forked, written to a file and read back.
 #include <sys/stat.h>
+#include <zlib.h>
 
 #include <algorithm>
 #include <cstring>
@@ -306,6 +307,41 @@ TEST_CASE("foreign, newer, truncated and damaged files are refused by name") {
         std::string::npos);
   CHECK(SequenceFile::open(s.path + ".none", *s.model).error().message.find("No such file") != std::string::npos);
   CHECK(SequenceFile::open(s.directory.path, *s.model).error().message.find("not a regular file") != std::string::npos);
+}
+
+TEST_CASE("what contradicts itself is refused although its checksum is right") {
+  Stopped s;
+  REQUIRE(engine::export_sequence(s.path, *s.model, s.executor, 1));
+  const std::string good = slurp(s.path);
+  const std::size_t tokens_at = 56 + s.model->numerics_id().size(), anchors_at = tokens_at + 75 * 4;
+  const std::size_t sum_at = anchors_at + 2 * 12;
+  const auto with = [&](std::size_t at, std::uint32_t value) {
+    std::string bytes = good;
+    std::memcpy(bytes.data() + at, &value, sizeof value);
+    const auto sum = static_cast<std::uint32_t>(crc32_z(0, reinterpret_cast<const Bytef*>(bytes.data()), sum_at));
+    std::memcpy(bytes.data() + sum_at, &sum, sizeof sum);
+    return bytes;
+  };
+  const auto says = [&](const std::string& bytes, const std::string& words) {
+    const std::string message = refusal(s, bytes, *s.model);
+    INFO(message);
+    return message.find(words) != std::string::npos;
+  };
+  CHECK(with(44, 75) == good);
+  for (const std::size_t at : {16u, 24u, 28u, 32u}) CHECK(says(with(at, 7), "contradict its numerics"));
+  const std::uint32_t vocab_size = s.model->info().vocab_size;
+  for (const std::size_t i : {0u, 74u}) {
+    CHECK(says(with(tokens_at + 4 * i, 0xffffffffu), "token -1 is not in the vocabulary"));
+    CHECK(says(with(tokens_at + 4 * i, vocab_size), "token " + std::to_string(vocab_size) + " is not in the vocab"));
+  }
+  CHECK(says(with(tokens_at, (static_cast<std::uint32_t>(s.tokens[0]) + 1) % 100), "its anchors are not those of its"));
+  CHECK(says(with(anchors_at + 4, 7), "its anchors are not those of its tokens"));
+
+  REQUIRE(refusal(s, with(44, 60), *s.model).empty());  // a shorter prompt is another sequence
+  const auto file = SequenceFile::open(s.path, *s.model);
+  REQUIRE(file);
+  s.executor.open(file->spec(2, {50, 51, 52}, {}));
+  CHECK(s.executor.num_prompt_tokens(2) == 60);
 }
 
 TEST_CASE("no truncation and no flipped bit gets through") {

@@ -184,6 +184,9 @@ def sampler_corpus():
     write("sampler", "everything", full + struct.pack("<8f", float("nan"), float("inf"), float("-inf"), 0, 1, 2, 3, 4))
     greedy = struct.pack("<fiffff", 0.0, 0, 1.0, 0.0, 1.0, 0.0) + struct.pack("<fhQbB", 0.0, 0, 0, 20, 0) + b"\0\0"
     write("sampler", "greedy", greedy)
+    for name, ids in {"bias-outside": b"\x01" + struct.pack("<hf", 257, 1.0) + b"\0",
+                      "stop-outside": b"\0\x01" + struct.pack("<h", -1)}.items():
+        write("sampler", name, greedy[:-2] + ids)
 
 
 def sequence_file_corpus():
@@ -199,6 +202,18 @@ def sequence_file_corpus():
     write("sequence_file", "longer", b"\x02" + edits((0, 3, 1)))
     write("sequence_file", "damaged-block", b"\x00" + edits((4000, 1, 1)))
     write("sequence_file", "other-numbers", b"\x02" + edits((4000, 1, 77), (4001, 0, 127), (9000, 0, 252)))
+    # One number each that only its own check can find: the checksums are right. Kind 4: from the first token on, of
+    # which there are 75, 70 of them computed.
+    for name, each in {
+            "magic": [(0, 0, ord("T"))], "version-0": [(8, 0, 0)], "model-hash": [(16, 1, 1)], "kv-type": [(24, 1, 1)],
+            "block-size": [(28, 1, 1)], "block-bytes": [(32, 1, 64), (0, 3, 3)], "prompt-too-long": [(44, 0, 76)],
+            "computed-too-many": [(48, 0, 76)], "computed-all": [(48, 0, 75)], "numerics-id": [(60, 1, 1)],
+            "token-negative": [(4 * 70 + 3, 4, 255)], "token-too-large": [(4 * 70 + 2, 4, 127)],
+            "token-other": [(4 * 70, 5, 1)], "anchor": [(4 * 75 + 4, 5, 1)],
+            "no-tokens": [(40, 0, 0), (44, 0, 0), (48, 0, 0), (52, 0, 0), (8, 6, 0)],
+            "a-block-too-many": [(48, 0, 64)]}.items():
+        write("sequence_file", name, b"\x02" + edits(*each))
+    write("sequence_file", "damaged-header", b"\x00" + edits((44, 0, 74)))
 
 
 def tokenizer_corpus():

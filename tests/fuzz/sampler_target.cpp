@@ -31,13 +31,15 @@ SamplingParams read_params(fuzz::Input& in) {
   return params;
 }
 
+bool is_token(TokenId id) { return id >= 0 && static_cast<std::uint32_t>(id) < kVocabSize; }
+
 void check_sample(const SampledToken& token, const SamplingParams& params) {
-  TROUPE_ASSERT(token.id >= 0 && static_cast<std::uint32_t>(token.id) < kVocabSize);
+  TROUPE_ASSERT(is_token(token.id));
   TROUPE_ASSERT(!std::isnan(token.logprob) && token.logprob <= 0.0f);
   const std::int32_t wanted = std::max(params.num_logprobs, 0);
   TROUPE_ASSERT(token.top.size() == static_cast<std::size_t>(wanted));
   for (std::size_t i = 0; i < token.top.size(); ++i) {
-    TROUPE_ASSERT(token.top[i].id >= 0 && static_cast<std::uint32_t>(token.top[i].id) < kVocabSize);
+    TROUPE_ASSERT(is_token(token.top[i].id));
     TROUPE_ASSERT(i == 0 || token.top[i - 1].logprob >= token.top[i].logprob);
   }
 }
@@ -55,6 +57,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     fuzz::check_message(wrong->message);
     return 0;
   }
+  for (const auto& [id, bias] : params.logit_bias) TROUPE_ASSERT(is_token(id));
+  for (const TokenId id : params.stop_ids) TROUPE_ASSERT(is_token(id));
   const std::vector<TokenId> end_ids = {2, 256};
   Sampler sampler(*kernels::find_table("scalar"), params, end_ids), twin = sampler;
   std::vector<TokenId> history;

@@ -2,7 +2,10 @@
 //
 // The first byte of an input says how it is taken. Bit 0: the rest is a file as it stands; else it is a list of edits
 // to a real export of the embedded model, each a position (u32, modulo the size), a kind and a byte: the kinds set,
-// add to, cut at and lengthen. Bit 1: the checksums are made right afterwards, as far as the file can be told apart.
+// add to, cut at and lengthen; with bit 2 of the kind positions are counted from the first token on. Bit 1: the
+// checksums are made right afterwards, as far as the file can be told apart.
+//
+// What is accepted has no number that nothing looked at: exported again it is the same file.
 #include <unistd.h>
 #include <zlib.h>
 
@@ -65,9 +68,7 @@ class SequenceFileRun {
     engine::StepResult result;
     executor.step({.items = {{.sequence = 1, .num_tokens = kNumComputed, .new_blocks = {}}}}, result);
     TROUPE_ASSERT(engine::export_sequence(export_path_, *model_, executor, 1));
-    std::ifstream in(export_path_, std::ios::binary);
-    real_.assign(std::istreambuf_iterator<char>(in), {});
-    ::unlink(export_path_.c_str());
+    real_ = read_export();
     TROUPE_ASSERT(real_.size() > kFixedBytes);
   }
 
@@ -78,15 +79,17 @@ class SequenceFileRun {
     file_.write(bytes);
     const auto file = engine::SequenceFile::open(file_.path(), *model_);
     if (!file) return check_message(file.error().message);
-    check(*file);
+    check(*file, bytes);
   }
 
  private:
   std::string edited(Input& input) const {
     std::string bytes = real_;
     while (!input.empty()) {
-      const auto position = input.number<std::uint32_t>() % (bytes.size() + 1);
+      std::size_t position = input.number<std::uint32_t>();
       const std::uint8_t kind = input.byte(), value = input.byte();
+      if (kind & 4) position += kFixedBytes + number_at<std::uint32_t>(real_, kIdBytesAt);
+      position %= bytes.size() + 1;
       if (kind % 4 == 2) bytes.resize(position);
       if (kind % 4 == 3) bytes.resize(std::min(bytes.size() + std::size_t{value} * 64, kMostBytes), 'x');
       if (position >= bytes.size()) continue;
@@ -96,24 +99,47 @@ class SequenceFileRun {
     return bytes;
   }
 
-  void check(const engine::SequenceFile& file) {
+  void check(const engine::SequenceFile& file, const std::string& bytes) {
     const engine::ModelInfo& info = model_->info();
     TROUPE_ASSERT(!file.tokens().empty() && file.tokens().size() <= info.context);
     TROUPE_ASSERT(file.num_computed() <= file.tokens().size() && file.num_prompt_tokens() <= file.tokens().size());
     TROUPE_ASSERT(file.anchors() == cache::anchors_of(file.tokens()));
     for (const TokenId id : file.tokens()) TROUPE_ASSERT(id >= 0 && static_cast<std::uint32_t>(id) < info.vocab_size);
+    const std::size_t header_bytes = kFixedBytes + number_at<std::uint32_t>(bytes, kIdBytesAt) +
+                                     file.tokens().size() * sizeof(TokenId) + file.anchors().size() * 12 +
+                                     kChecksumBytes;
+    TROUPE_ASSERT(bytes.size() ==
+                  header_bytes + file.num_blocks() * model_->arena()->bytes_per_block() + kChecksumBytes);
     std::vector<BlockId> table(blocks_for(static_cast<std::uint32_t>(file.tokens().size())));
     for (std::size_t i = 0; i < table.size(); ++i) table[i] = static_cast<BlockId>(i);
     if (const Status read = file.read_blocks(*model_->arena(), table); !read)
       return check_message(read.error().message);
+    std::string summed = bytes;
+    correct_checksums(summed);
+    TROUPE_ASSERT(bytes == summed);
     engine::Executor executor(*model_, team_);
     executor.open(file.spec(1, table, {}));
+    check_exported(executor, file, std::string_view(bytes).substr(0, header_bytes));
     engine::StepResult result;
     const std::uint32_t left = executor.num_known(1) - executor.num_computed(1);
     executor.step({.items = {{.sequence = 1, .num_tokens = left, .output = engine::Output::sample, .new_blocks = {}}}},
                   result);
     for (const engine::SampledToken& token : result.items.at(0).tokens)
       TROUPE_ASSERT(token.id >= 0 && static_cast<std::uint32_t>(token.id) < info.vocab_size);
+  }
+
+  // What is not kept as it was: that the last token was computed, and a prompt of nothing.
+  void check_exported(const engine::Executor& executor, const engine::SequenceFile& file, std::string_view header) {
+    if (file.num_computed() == file.tokens().size() || file.num_prompt_tokens() == 0) return;
+    TROUPE_ASSERT(engine::export_sequence(export_path_, *model_, executor, 1));
+    TROUPE_ASSERT(read_export().substr(0, header.size()) == header);
+  }
+
+  std::string read_export() const {
+    std::ifstream in(export_path_, std::ios::binary);
+    std::string bytes(std::istreambuf_iterator<char>(in), {});
+    ::unlink(export_path_.c_str());
+    return bytes;
   }
 
   engine::Team team_{1};

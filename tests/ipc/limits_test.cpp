@@ -7,6 +7,7 @@
 
 #include <google/protobuf/stubs/logging.h>
 
+#include "ipc/outbox.h"
 #include "tests/ipc/fixture.h"
 
 namespace troupe::ipc {
@@ -280,6 +281,27 @@ TEST_CASE("a connection with too many unread answers is ended by name") {
   REQUIRE(refused.field() == "max_outbox_bytes");
   REQUIRE(refused.limit() == 100000);
   bystander.require_alive();
+}
+
+TEST_CASE("what is being written counts as unread until it is written") {
+  int woken = 0;
+  Outbox outbox(1000, [&] { ++woken; });
+  const auto push = [&] { outbox.push({1, run_of(0, {1}, std::string(500, 'x'))}); };
+  push();
+  REQUIRE(outbox.take().size() == 1);
+  REQUIRE(outbox.bytes() > 500);
+  push();
+  REQUIRE(outbox.overflowed());
+  REQUIRE(outbox.take().empty());
+  REQUIRE(woken == 2);
+  Outbox other(1000, [] {});
+  for (int i = 0; i < 3; ++i) {
+    other.push({1, run_of(0, {1}, std::string(500, 'x'))});
+    REQUIRE(other.take().size() == 1);
+    other.written();
+  }
+  REQUIRE_FALSE(other.overflowed());
+  REQUIRE(other.bytes() == 0);
 }
 
 TEST_CASE("a connection whose client takes no byte for the stall timeout is ended") {

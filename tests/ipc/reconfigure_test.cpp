@@ -81,6 +81,31 @@ TEST_CASE("new limits count from the next connection on, and values out of range
   server.gateway.wait_submitted(0);
 }
 
+TEST_CASE("every limit that can be changed is in effect after a change") {
+  FakeServer server({.hello_timeout = std::chrono::milliseconds(20)});
+  RawClient owner(server.path());
+  owner.hello();
+  REQUIRE(RawClient(server.path()).last_words().limit() == 20);
+  const auto reconfigure = [&](const ServerOptions& options) {
+    REQUIRE(server.server->reconfigure(options));
+    settle(server);
+  };
+  reconfigure({.max_connections = 1});
+  const v1::Refused crowded = RawClient(server.path()).last_words();
+  REQUIRE(crowded.field() == "max_connections");
+  REQUIRE(crowded.limit() == 1);
+  reconfigure({.max_outbox_bytes = 100000});
+  RawClient stalled(server.path());
+  REQUIRE(stalled.hello().limits().max_outbox_bytes() == 100000);
+  reconfigure({.stall_timeout = std::chrono::milliseconds(30)});
+  REQUIRE(stalled.send_bytes(std::string("\x10\x00\x00\x00half", 8)));
+  REQUIRE(stalled.last_words().field() == "stall_timeout");
+  reconfigure({.hello_timeout = std::chrono::milliseconds(30)});
+  REQUIRE(RawClient(server.path()).last_words().limit() == 30);
+  reconfigure({.idle_timeout = std::chrono::milliseconds(30)});
+  REQUIRE(owner.last_words().field() == "idle_timeout");
+}
+
 TEST_CASE("a status that nobody waits for any more is dropped") {
   FakeServer server;
   bool called = false;

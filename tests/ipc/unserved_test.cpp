@@ -103,5 +103,36 @@ TEST_CASE("every field and every request that the schema marks as not served is 
   REQUIRE(server.gateway.num_submitted() == 0);
 }
 
+TEST_CASE("an unknown field in a part that repeats is refused by its path") {
+  FakeServer server;
+  RawClient client(server.path());
+  client.hello();
+  v1::ClientFrame frame = generate_frame(1);
+  v1::Sampling& sampling = *frame.mutable_generate()->mutable_sampling();
+  sampling.add_logit_bias();
+  v1::LogitBias& second = *sampling.add_logit_bias();
+  second.GetReflection()->MutableUnknownFields(&second)->AddVarint(57, 1);
+  REQUIRE(client.send(frame));
+  const v1::Refused refused = client.expect().refused();
+  REQUIRE(refused.stream() == 1);
+  REQUIRE(refused.field() == "sampling.logit_bias.#57");
+}
+
+TEST_CASE("a refusal under the number of an open stream does not look like that stream's end") {
+  FakeServer server;
+  RawClient client(server.path());
+  client.hello();
+  REQUIRE(client.send(generate_frame(1)));
+  const auto open = server.gateway.wait_submitted(0);
+  v1::ClientFrame frame = generate_frame(1);
+  frame.mutable_generate()->set_grammar("root ::= x");
+  REQUIRE(client.send(frame));
+  const v1::Refused refused = client.expect().refused();
+  REQUIRE(refused.stream() == 0);
+  REQUIRE(refused.field() == "grammar");
+  open.sink->end(end_of(scheduler::Outcome::eos));
+  REQUIRE(client.expect().done().stream() == 1);
+}
+
 }  // namespace
 }  // namespace troupe::ipc

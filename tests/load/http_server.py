@@ -7,6 +7,8 @@ What it does with a request is written in its prompt's first token:
   103    hangs up after two tokens                           104  an error event after one token
   105    an event without an end                             106  500 with a long page
   107    an answer without [DONE], and without finish_reason 108  endless headers
+  109    400 with Retry-After: 0                            110  429 with Retry-After: max_tokens the first time
+  111    nothing after one token: says "held" and waits     112  an answer that is finished twice
 """
 import json
 import os
@@ -65,12 +67,18 @@ class Handler(BaseHTTPRequestHandler):
             if kind == 103 and made == 2:
                 self.close_connection = True
                 return
+            if kind == 111:
+                print("held", flush=True)
+                self.rfile.read(1)
+                self.close_connection = True
+                return
             if kind == 104:
                 self.event(json.dumps({"error": {"message": "step failed"}}))
             if kind == 105:
                 self.wfile.write(b"100000\r\n" + b"y" * 0x100000 + b"\r\n")
         if kind != 107:
-            self.event(json.dumps({"choices": [{"index": 0, "text": "", "finish_reason": "length"}]}))
+            for _ in range(2 if kind == 112 else 1):
+                self.event(json.dumps({"choices": [{"index": 0, "text": "", "finish_reason": "length"}]}))
             self.event(json.dumps({"choices": [], "usage": {
                 "prompt_tokens": len(request["prompt"]), "completion_tokens": tokens,
                 "prompt_tokens_details": {"cached_tokens": 32}}}))
@@ -82,9 +90,12 @@ class Handler(BaseHTTPRequestHandler):
         if self.lacks_key():
             return
         kind = request["prompt"][0]
-        if kind == 101 and request["seed"] not in refused_once:
+        if kind in (101, 110) and request["seed"] not in refused_once:
             refused_once.add(request["seed"])
-            return self.reply(429, '{"error": {"message": "later"}}', [("Retry-After", "0")])
+            after = 0 if kind == 101 else request["max_tokens"]
+            return self.reply(429, '{"error": {"message": "later"}}', [("Retry-After", str(after))])
+        if kind == 109:
+            return self.reply(400, '{"error": {"message": "bad prompt"}}', [("Retry-After", "0")])
         if kind == 102:
             return self.reply(503, '{"error": {"message": "no slot is free"}}')
         if kind == 106:

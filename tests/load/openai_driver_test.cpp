@@ -1,7 +1,9 @@
 // The driver against a real HTTP server (http_server.py), which answers as it is told and misbehaves as it is told.
 #include "bench/load/openai_driver.h"
 
+#include <atomic>
 #include <catch2/catch.hpp>
+#include <future>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -22,6 +24,7 @@ class HttpServer {
     address_ = process_.out().substr(0, process_.out().find('\n'));
   }
   const std::string& address() const { return address_; }
+  bool wait_for(const std::string& said) { return process_.wait_for_out(said); }
 
  private:
   test::Spawn spawn(bool unix_socket, const std::string& key) const {
@@ -140,11 +143,59 @@ TEST_CASE("a refusal with Retry-After is tried again, as often as was allowed") 
   CHECK(run->records[0].completion_tokens == 3);
   CHECK(run->records[1].outcome == "http_503");
   CHECK(run->records[1].retries == 2);
+  CHECK(run->records[1].message == "no slot is free");
+}
+
+TEST_CASE("Retry-After is waited for, max_backoff at most, and what is wrong with a request is not tried again") {
+  const HttpServer server;
+  const auto patient = drive(server.address(), {request_of(110, 1), request_of(109, 1)}, {.max_retries = 2});
+  REQUIRE(patient);
+  CHECK(patient->records[0].outcome == "length");
+  CHECK(patient->records[0].end_s - patient->records[0].sent_s >= 1.0);
+  CHECK(patient->records[1].outcome == "http_400");
+  CHECK(patient->records[1].retries == 0);
+  const auto hasty = drive(server.address(), {request_of(110, 3600)}, {.max_retries = 1, .max_backoff = 1ms});
+  REQUIRE(hasty);
+  CHECK(hasty->records[0].outcome == "length");
+}
+
+TEST_CASE("an answer that is too long, stands still or ends twice is told as that") {
+  const HttpServer server;
+  const auto too_long = drive(server.address(), {request_of(1, 200)}, {.max_answer_bytes = 1000});
+  REQUIRE(too_long);
+  CHECK(too_long->records[0].kind == EndKind::failed);
+  CHECK(too_long->records[0].message.find("an answer of more than 1000 bytes") != std::string::npos);
+  const auto held = drive(server.address(), {request_of(111, 4), request_of(112, 4)}, {.patience = 1s});
+  REQUIRE(held);
+  CHECK(held->records[0].kind == EndKind::lost);
+  CHECK(held->records[0].outcome == "timeout");
+  CHECK(held->records[0].completion_tokens == 1);
+  CHECK(held->records[1].num_ends == 2);
+  CHECK_FALSE(summarize(*held, {}).ended_exactly_once());
+}
+
+TEST_CASE("told to stop, it breaks off what runs and sends nothing more") {
+  HttpServer server;
+  std::atomic<bool> stop{false};
+  auto stopper = std::async(std::launch::async, [&] {
+    const bool held = server.wait_for("held");
+    stop = true;
+    return held;
+  });
+  const auto run = drive(server.address(), {request_of(111, 4), request_of(1, 4)}, {.stop = &stop}, 1);
+  CHECK(stopper.get());
+  REQUIRE(run);
+  REQUIRE(run->records.size() == 1);
+  CHECK(run->records[0].outcome == "cancelled");
+  CHECK(run->records[0].num_ends == 1);
 }
 
 TEST_CASE("faults: a cancel and a disconnect hang up at their token, a slow reader goes on after its pause") {
   const HttpServer server;
   std::vector<PlannedRequest> requests(3, request_of(1, 200));
+  requests.push_back(request_of(111, 4));
+  requests[3].fault = Fault::disconnect;
+  requests[3].fault_point.delay_s = 0.01;  // of an answer that would never end
   requests[0].fault = Fault::cancel;
   requests[0].fault_point.after_tokens = 3;
   requests[1].fault = Fault::disconnect;
@@ -161,6 +212,7 @@ TEST_CASE("faults: a cancel and a disconnect hang up at their token, a slow read
   CHECK(run->records[2].outcome == "length");
   CHECK(run->records[2].completion_tokens == 200);
   CHECK(run->records[2].fault_at_s);
+  CHECK(run->records[3].outcome == "disconnected");
   CHECK(summarize(*run, {}).ended_exactly_once());
 }
 

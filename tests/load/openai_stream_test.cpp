@@ -70,13 +70,20 @@ TEST_CASE("llama.cpp's chunks count tokens by its timings, and its usage says wh
 TEST_CASE("chunks without counts are one token each, and the usage at the end corrects the sum") {
   RequestRecord record;
   CompletionReader reader(record);
-  CHECK(reader.read(R"({"choices":[{"text":"a"}],"usage":null})", 1.0));
+  CHECK(reader.read(R"({"choices":[{"text":"a"}],"usage":null,"error":null})", 1.0));
   CHECK(reader.read(R"({"choices":[{"text":""}]})", 1.5));
   CHECK(reader.read(R"({"choices":[{"text":"b","finish_reason":"stop"}]})", 2.0));
   CHECK(record.completion_tokens == 2);
   CHECK(reader.read(R"({"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":4}})", 2.1));
   CHECK(record.completion_tokens == 4);
   CHECK(record.arrivals.size() == 2);
+}
+
+TEST_CASE("an answer that is finished twice is seen to be") {
+  RequestRecord record;
+  CompletionReader reader(record);
+  for (int i = 0; i < 2; ++i) CHECK(reader.read(R"({"choices":[{"text":"","finish_reason":"length"}]})", 1.0));
+  CHECK(reader.num_finishes() == 2);
 }
 
 TEST_CASE("vLLM's running usage counts the tokens of each chunk") {
@@ -91,6 +98,8 @@ TEST_CASE("an error in the stream, and what is no chunk at all, ends it with the
   CompletionReader reader(record);
   CHECK_FALSE(reader.read(R"({"error":{"message":"out of memory","code":500}})", 1.0));
   CHECK(reader.failure() == "out of memory");
+  CHECK_FALSE(reader.read(R"({"error":")" + std::string(9000, 'x') + R"("})", 1.0));
+  CHECK(reader.failure().size() == 500);
   for (const char* bytes : {"", "nonsense", "[1,2]", "null", "{\"choices\":[}", "\xff\xfe", "7"}) {
     CompletionReader other(record);
     CHECK_FALSE(other.read(bytes, 1.0));
@@ -106,7 +115,9 @@ TEST_CASE("members of the wrong type or size are as if they were not there") {
         R"({"choices":[{}],"timings":{"predicted_n":-5}})", R"({"choices":[{}],"timings":{"predicted_n":1e99}})",
         R"({"choices":[{}],"timings":{"predicted_n":18446744073709551615}})", R"({"choices":[{}],"timings":[]})",
         R"({"usage":{"prompt_tokens":"many","prompt_tokens_details":7}})",
-        R"({"choices":[{}],"timings":{"predicted_n":4611686018427387904}})"})
+        R"({"choices":[{}],"timings":{"predicted_n":4611686018427387904}})",
+        R"({"choices":[{}],"timings":{"predicted_n":2147483648}})",
+        R"({"choices":[{}],"timings":{"predicted_n":2.5}})"})
     CHECK(reader.read(chunk, 1.0));
   CHECK(record.completion_tokens == 0);
   CHECK(record.arrivals.empty());
