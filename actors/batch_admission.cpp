@@ -68,14 +68,11 @@ Batch::Live* Batch::oldest_lacking() {
   return oldest;
 }
 
-// The request that this one is a fork of, if it is in here and has the same prompt for the same readers.
+// The first choice of the request that this is another choice of, if it is in here still. Prompt and readers are the
+// same: the stream table made both of one request.
 Batch::Live* Batch::parent_of(const Live& live) {
   const RequestId id = live.task->body->fork_of;
-  Live* parent = id == 0 || id >= live.request() ? nullptr : find(id);
-  if (!parent || parent->task->body->uid != live.task->body->uid) return nullptr;
-  const bool same_scopes =
-      std::equal(live.scopes.begin(), live.scopes.end(), parent->scopes.begin(), parent->scopes.end());
-  return same_scopes && *parent->task->prompt == *live.task->prompt ? parent : nullptr;
+  return id == 0 ? nullptr : find(id);
 }
 
 bool Batch::has_computed_prompt(const Live& live) const {

@@ -143,7 +143,8 @@ class Gateway {
   // Takes a request; its sink hears everything else. The id is for cancel and credit. A request for n answers has n ids
   // from this one on, one for each choice, in order.
   virtual RequestId submit(Request request, std::shared_ptr<StreamSink> sink) = 0;
-  // Ends the choice with Outcome::cancelled unless it has ended already. Unknown ids are ignored.
+  // Ends the choice with Outcome::cancelled unless it has ended already; until the prompt is known as ids, the first
+  // one takes the others with it. Unknown ids are ignored.
   virtual void cancel(RequestId id) = 0;
   // Lets `tokens` more tokens of the choice be sent. Unknown ids are ignored.
   virtual void credit(RequestId id, std::uint64_t tokens) = 0;
