@@ -67,17 +67,17 @@ class TensorReader {
 
   // A matrix of `rows` outputs and `k` inputs.
   PackedMatrix matrix(const std::string& name, std::uint64_t rows, std::uint64_t k) {
-    return matrix(name, rows, k, options_.kernels->layout, /*interleave=*/false, {});
+    return matrix(name, rows, k, /*multiplied=*/true, /*interleave=*/false, {});
   }
 
   // The embedding is read row by row where nothing multiplies with it.
   PackedMatrix embedding(const std::string& name, std::uint64_t rows, std::uint64_t k, bool multiplied) {
-    return matrix(name, rows, k, multiplied ? options_.kernels->layout : kernels::Layout::file, false, {});
+    return matrix(name, rows, k, multiplied, false, {});
   }
 
   // q or k: rows in heads, whose elements are about to be rotated.
   PackedMatrix rotated_matrix(const std::string& name, std::uint64_t rows, std::uint64_t k, const RopeParams& rope) {
-    return matrix(name, rows, k, options_.kernels->layout, traits_.half_rope, rope);
+    return matrix(name, rows, k, true, traits_.half_rope, rope);
   }
 
   // Whatever has not been asked for means that the file computes something else.
@@ -111,16 +111,18 @@ class TensorReader {
     return tensor;
   }
 
-  PackedMatrix matrix(const std::string& name, std::uint64_t rows, std::uint64_t k, kernels::Layout layout,
-                      bool interleave, const RopeParams& rope) {
+  PackedMatrix matrix(const std::string& name, std::uint64_t rows, std::uint64_t k, bool multiplied, bool interleave,
+                      const RopeParams& rope) {
     const float scale = scale_of(name);
     const TensorInfo* tensor = find(name, {k, rows});
     if (!tensor) return {};
     std::vector<std::byte> interleaved;
     if (interleave) interleaved = interleave_halves(*tensor, weights_.info.head_dim, rope.rotated);
-    auto packed =
-        PackedMatrix::pack(*options_.team, tensor->type, layout,
-                           interleave ? std::span<const std::byte>(interleaved) : tensor->bytes, rows, k, scale);
+    const std::span<const std::byte> file_rows = interleave ? std::span<const std::byte>(interleaved) : tensor->bytes;
+    const kernels::Layout layout = multiplied
+                                       ? kernels::layout_for(*options_.kernels, tensor->type, file_rows.data(), rows, k)
+                                       : kernels::Layout::file;
+    auto packed = PackedMatrix::pack(*options_.team, tensor->type, layout, file_rows, rows, k, scale);
     if (!packed) {
       fail({packed.error().code, file_.path() + ": " + packed.error().message});
       return {};

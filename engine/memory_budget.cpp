@@ -23,9 +23,9 @@ std::uint64_t packed_weight_bytes(const ModelFile& file, const kernels::KernelTa
     if (tensor.shape.size() == 2) {
       // An embedding that is not the head too is only looked up, in the file's own layout.
       const bool looked_up = has_head && tensor.name == "token_embd.weight";
-      bytes +=
-          kPackedHeaderBytes + kernels::packed_bytes(tensor.type, looked_up ? kernels::Layout::file : kernels.layout,
-                                                     tensor.rows(), tensor.columns());
+      bytes += kPackedHeaderBytes +
+               kernels::packed_bytes(tensor.type, looked_up ? kernels::Layout::file : kernels.layout(tensor.type),
+                                     tensor.rows(), tensor.columns());
     } else if (tensor.shape.size() < 2) {
       bytes += tensor.columns() * sizeof(float);  // vectors are kept as float32
     } else {

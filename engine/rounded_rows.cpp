@@ -9,14 +9,17 @@ namespace {
 // that a late thread delays nobody.
 constexpr std::size_t kMinChunkWork = 64 * 1024;
 constexpr std::size_t kChunksPerThread = 8;
-// Rounded activations of one tile of rows: they are read once per panel and must stay in the L2 cache.
-constexpr std::size_t kTileBytes = 1024 * 1024;
 constexpr std::size_t kTileMultiple = 16;
 
 constexpr std::size_t divide_up(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
 
-constexpr Workspace::Slot kSlots[] = {Workspace::Slot::rounded_f32, Workspace::Slot::rounded_i8_group32,
-                                      Workspace::Slot::rounded_i8_group256};
+constexpr Workspace::Slot kSlots[] = {Workspace::Slot::rounded_f32,
+                                      Workspace::Slot::rounded_i8_group32,
+                                      Workspace::Slot::rounded_i8_group256,
+                                      Workspace::Slot::rounded_bf16_tiles,
+                                      Workspace::Slot::rounded_bf16_split_tiles,
+                                      Workspace::Slot::rounded_i8_tiles};
+static_assert(std::size(kSlots) == kernels::kNumActivations);
 
 }  // namespace
 
@@ -26,25 +29,28 @@ void RoundedRows::reset(std::size_t num_rows, std::initializer_list<const Packed
   std::fill(std::begin(rows_), std::end(rows_), nullptr);
   for (const PackedMatrix* consumer : consumers) {
     TROUPE_ASSERT(consumer->k() == k_);
-    const kernels::Activation activation = kernels_.activation(consumer->view().type);
+    const kernels::MatrixView& view = consumer->view();
+    const kernels::Activation activation = kernels_.activation(view.type, view.layout);
     const auto kind = static_cast<std::size_t>(activation);
-    row_bytes_[kind] = kernels::prepared_bytes(activation, k_);
-    rows_[kind] = workspace_.take<std::byte>(kSlots[kind], num_rows * row_bytes_[kind]).data();
+    rows_[kind] = workspace_.take<std::byte>(kSlots[kind], kernels::prepared_bytes(activation, k_, num_rows)).data();
   }
 }
 
 void RoundedRows::set_row(std::size_t row, const float* x) {
   for (std::size_t kind = 0; kind < std::size(rows_); ++kind) {
-    if (rows_[kind]) kernels_.prepare[kind](x, k_, rows_[kind] + row * row_bytes_[kind]);
+    if (rows_[kind]) kernels_.prepare[kind](x, k_, row, rows_[kind]);
   }
 }
 
 RoundedRows::Split RoundedRows::plan(std::size_t num_panels, std::size_t products_per_panel) const {
   std::size_t largest_row = 1;
   for (std::size_t kind = 0; kind < std::size(rows_); ++kind) {
-    if (rows_[kind]) largest_row = std::max(largest_row, row_bytes_[kind]);
+    if (!rows_[kind]) continue;
+    const auto activation = static_cast<kernels::Activation>(kind);
+    largest_row = std::max(largest_row, kernels::prepared_bytes(activation, k_, kTileMultiple) / kTileMultiple);
   }
-  const std::size_t max_rows = std::max(kTileMultiple, kTileBytes / largest_row);
+  const std::size_t max_rows =
+      std::max(kTileMultiple, std::min(kernels_.max_rows, kernels_.max_prepared_bytes / largest_row));
   Split split;
   split.num_tiles = divide_up(num_rows_, max_rows);
   split.rows_per_tile = divide_up(divide_up(num_rows_, split.num_tiles), kTileMultiple) * kTileMultiple;
@@ -60,9 +66,11 @@ RoundedRows::Split RoundedRows::plan(std::size_t num_panels, std::size_t product
 void RoundedRows::multiply_panels(const Product& product, std::size_t first_row, std::size_t num_rows,
                                   std::size_t panel_begin, std::size_t panel_end) const {
   const kernels::MatrixView& view = product.matrix->view();
-  const auto kind = static_cast<std::size_t>(kernels_.activation(view.type));
-  kernels_.matmul(view.type)(view, rows_[kind] + first_row * row_bytes_[kind], num_rows,
-                             product.out + first_row * product.stride, product.stride, panel_begin, panel_end);
+  const kernels::Activation activation = kernels_.activation(view.type, view.layout);
+  const std::byte* rows =
+      rows_[static_cast<std::size_t>(activation)] + kernels::prepared_bytes(activation, k_, first_row);
+  kernels_.matmul(view.type, view.layout)(view, rows, num_rows, product.out + first_row * product.stride,
+                                          product.stride, panel_begin, panel_end);
 }
 
 void RoundedRows::multiply(std::initializer_list<Product> products) {

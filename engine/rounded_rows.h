@@ -61,8 +61,7 @@ class RoundedRows {
   Workspace& workspace_;
   std::size_t num_rows_ = 0;
   std::size_t k_ = 0;
-  std::byte* rows_[3] = {};  // by kernels::Activation; null where nobody reads it
-  std::size_t row_bytes_[3] = {};
+  std::byte* rows_[kernels::kNumActivations] = {};  // by kernels::Activation; null where nobody reads it
 };
 
 }  // namespace troupe::engine

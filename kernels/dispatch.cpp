@@ -7,6 +7,7 @@
 #endif
 
 #include "config/assert.h"
+#include "kernels/amx_permission.h"
 #include "kernels/half.h"
 #include "kernels/kernels.h"
 #include "kernels/packed_layout.h"
@@ -15,11 +16,15 @@
 namespace troupe::kernels {
 namespace {
 
-Activation reference_activation(WeightType) { return Activation::f32; }
-Matmul* reference_matmul(WeightType) { return reference::matmul; }
+Layout file_layout(WeightType) { return Layout::file; }
+Layout panels_layout(WeightType) { return Layout::panels; }
+Layout amx_layout(WeightType type) { return type == WeightType::f32 ? Layout::panels : Layout::tiles; }
+
+Activation reference_activation(WeightType, Layout) { return Activation::f32; }
+Matmul* reference_matmul(WeightType, Layout) { return reference::matmul; }
 
 // The recipe of all integer variants.
-Activation integer_activation(WeightType type) {
+Activation integer_activation(WeightType type, Layout) {
   switch (type) {
     case WeightType::f32:
     case WeightType::f16:
@@ -33,43 +38,88 @@ Activation integer_activation(WeightType type) {
   }
 }
 
+Activation amx_activation(WeightType type, Layout layout) {
+  if (layout == Layout::panels) return integer_activation(type, layout);
+  switch (type) {
+    case WeightType::f16:
+      return Activation::bf16_split_tiles;
+    case WeightType::tq1_0:
+    case WeightType::tq2_0:
+      return Activation::i8_tiles;
+    default:
+      return Activation::bf16_tiles;
+  }
+}
+
 // TROUPE_MATMUL_OF(variant): the function that maps a type to namespace `variant`'s product.
-#define TROUPE_MATMUL_OF(variant)             \
-  Matmul* variant##_matmul(WeightType type) { \
-    switch (type) {                           \
-      case WeightType::f32:                   \
-        return variant::matmul_f32;           \
-      case WeightType::f16:                   \
-        return variant::matmul_f16;           \
-      case WeightType::bf16:                  \
-        return variant::matmul_bf16;          \
-      case WeightType::q8_0:                  \
-        return variant::matmul_q8_0;          \
-      case WeightType::q4_0:                  \
-        return variant::matmul_q4_0;          \
-      case WeightType::q4_k:                  \
-        return variant::matmul_q4_k;          \
-      case WeightType::q5_k:                  \
-        return variant::matmul_q5_k;          \
-      case WeightType::q6_k:                  \
-        return variant::matmul_q6_k;          \
-      case WeightType::tq1_0:                 \
-      case WeightType::tq2_0:                 \
-        return variant::matmul_tq;            \
-    }                                         \
-    return nullptr;                           \
+#define TROUPE_MATMUL_OF(variant)                     \
+  Matmul* variant##_matmul(WeightType type, Layout) { \
+    switch (type) {                                   \
+      case WeightType::f32:                           \
+        return variant::matmul_f32;                   \
+      case WeightType::f16:                           \
+        return variant::matmul_f16;                   \
+      case WeightType::bf16:                          \
+        return variant::matmul_bf16;                  \
+      case WeightType::q8_0:                          \
+        return variant::matmul_q8_0;                  \
+      case WeightType::q4_0:                          \
+        return variant::matmul_q4_0;                  \
+      case WeightType::q4_k:                          \
+        return variant::matmul_q4_k;                  \
+      case WeightType::q5_k:                          \
+        return variant::matmul_q5_k;                  \
+      case WeightType::q6_k:                          \
+        return variant::matmul_q6_k;                  \
+      case WeightType::tq1_0:                         \
+      case WeightType::tq2_0:                         \
+        return variant::matmul_tq;                    \
+    }                                                 \
+    return nullptr;                                   \
   }
 TROUPE_MATMUL_OF(scalar)
 TROUPE_MATMUL_OF(avx2)
 TROUPE_MATMUL_OF(avx512vnni)
 #undef TROUPE_MATMUL_OF
 
+Matmul* amx_matmul(WeightType type, Layout layout) {
+  if (layout == Layout::panels) return avx512vnni_matmul(type, layout);
+  switch (type) {
+    case WeightType::f16:
+      return amx::matmul_f16;
+    case WeightType::bf16:
+      return amx::matmul_bf16;
+    case WeightType::q8_0:
+      return amx::matmul_q8_0;
+    case WeightType::q4_0:
+      return amx::matmul_q4_0;
+    case WeightType::q4_k:
+      return amx::matmul_q4_k;
+    case WeightType::q5_k:
+      return amx::matmul_q5_k;
+    case WeightType::q6_k:
+      return amx::matmul_q6_k;
+    case WeightType::tq1_0:
+    case WeightType::tq2_0:
+      return amx::matmul_tq;
+    case WeightType::f32:
+      break;
+  }
+  return nullptr;
+}
+
+// Vector kernels read a prepared row once per pair of panels: a call's rows should stay in the second-level cache.
+constexpr std::size_t kCachedBytes = 1024 * 1024;
+constexpr std::size_t kAnyNumber = static_cast<std::size_t>(-1);
+
 constexpr KernelTable kReference = {
     .name = "reference",
-    .layout = Layout::file,
+    .layout = file_layout,
     .activation = reference_activation,
-    .prepare = {reference::prepare_f32, nullptr, nullptr},
+    .prepare = {reference::prepare_f32},
     .matmul = reference_matmul,
+    .max_prepared_bytes = kCachedBytes,
+    .max_rows = kAnyNumber,
     .rms_norm = reference::rms_norm,
     .rope = reference::rope,
     .silu_mul = reference::silu_mul,
@@ -82,10 +132,12 @@ constexpr KernelTable kReference = {
 
 constexpr KernelTable kScalar = {
     .name = "scalar",
-    .layout = Layout::panels,
+    .layout = panels_layout,
     .activation = integer_activation,
     .prepare = {scalar::prepare_f32, scalar::prepare_i8_group32, scalar::prepare_i8_group256},
     .matmul = scalar_matmul,
+    .max_prepared_bytes = kCachedBytes,
+    .max_rows = kAnyNumber,
     .rms_norm = scalar::rms_norm,
     .rope = scalar::rope,
     .silu_mul = scalar::silu_mul,
@@ -98,10 +150,12 @@ constexpr KernelTable kScalar = {
 
 constexpr KernelTable kAvx2 = {
     .name = "avx2",
-    .layout = Layout::panels,
+    .layout = panels_layout,
     .activation = integer_activation,
     .prepare = {scalar::prepare_f32, avx2::prepare_i8_group32, avx2::prepare_i8_group256},
     .matmul = avx2_matmul,
+    .max_prepared_bytes = kCachedBytes,
+    .max_rows = kAnyNumber,
     .rms_norm = avx2::rms_norm,
     .rope = avx2::rope,
     .silu_mul = avx2::silu_mul,
@@ -114,10 +168,12 @@ constexpr KernelTable kAvx2 = {
 
 constexpr KernelTable kAvx512Vnni = {
     .name = "avx512vnni",
-    .layout = Layout::panels,
+    .layout = panels_layout,
     .activation = integer_activation,
     .prepare = {scalar::prepare_f32, avx512vnni::prepare_i8_group32, avx512vnni::prepare_i8_group256},
     .matmul = avx512vnni_matmul,
+    .max_prepared_bytes = kCachedBytes,
+    .max_rows = kAnyNumber,
     .rms_norm = avx512vnni::rms_norm,
     .rope = avx512vnni::rope,
     .silu_mul = avx512vnni::silu_mul,
@@ -128,8 +184,23 @@ constexpr KernelTable kAvx512Vnni = {
     .exp_tile = avx512vnni::exp_tile,
 };
 
+// Tiles for all matrices but F32's and those ternary ones that need panels; the rest is AVX-512's.
+constexpr KernelTable kAmx = [] {
+  KernelTable table = kAvx512Vnni;
+  table.name = "amx";
+  table.layout = amx_layout;
+  table.activation = amx_activation;
+  table.prepare[static_cast<std::size_t>(Activation::bf16_tiles)] = amx::prepare_bf16_tiles;
+  table.prepare[static_cast<std::size_t>(Activation::bf16_split_tiles)] = amx::prepare_bf16_split_tiles;
+  table.prepare[static_cast<std::size_t>(Activation::i8_tiles)] = amx::prepare_i8_tiles;
+  table.matmul = amx_matmul;
+  table.max_prepared_bytes = kAnyNumber;  // cuts k itself
+  table.max_rows = 512;
+  return table;
+}();
+
 // Best last: best_table takes the last one this CPU can run.
-constexpr const KernelTable* kTables[] = {&kReference, &kScalar, &kAvx2, &kAvx512Vnni};
+constexpr const KernelTable* kTables[] = {&kReference, &kScalar, &kAvx2, &kAvx512Vnni, &kAmx};
 
 // Clang 14's __builtin_cpu_supports does not know this one. Its registers are those of AVX.
 bool has_f16c() {
@@ -142,10 +213,13 @@ bool cpu_has(std::string_view name) {
   __builtin_cpu_init();
   const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
   if (name == kAvx2.name) return has_avx2;
-  if (name == kAvx512Vnni.name)
-    return has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-           __builtin_cpu_supports("avx512vnni");
+  const bool has_avx512vnni = has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                              __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+                              __builtin_cpu_supports("avx512vnni");
+  if (name == kAvx512Vnni.name) return has_avx512vnni;
+  if (name == kAmx.name)
+    return has_avx512vnni && __builtin_cpu_supports("avx512vbmi2") && __builtin_cpu_supports("avx512bf16") &&
+           has_amx_int8() && has_amx_bf16();
   return true;
 }
 

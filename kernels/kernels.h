@@ -22,16 +22,26 @@ enum class Activation : std::uint8_t {
   f32,          // not at all
   i8_group32,   // int8 per 32: scale = max|x| / 127 as float32, round to nearest even
   i8_group256,  // int8 per 256 (a last group may be shorter, a multiple of 32)
+  // The forms of the tile layout, 16 rows side by side:
+  bf16_tiles,        // bfloat16, round to nearest even
+  bf16_split_tiles,  // two bfloat16 whose sum is the value to 16 bits or more
+  i8_tiles,          // int8 for a whole row: scale = max|x| / 127, as BitNet defines it
 };
+inline constexpr std::size_t kNumActivations = 6;
 
 // A matrix in the order its kernels read, at rest in one position-independent 64-byte aligned body.
 //
 // Packed layout ("panels"): rows in panels of kPanelRows, the last panel padded with zero weights;
 // inside a panel, k advances in quads so that one 64-byte line holds 16 rows x 4 k of 8-bit codes.
-// packed_matrix.cpp documents the body of each type. The reference variant keeps file order instead.
+// packed_layout.h documents the body of each type, also of the tile layout, whose panels are 16 rows too.
+// The reference variant keeps file order instead.
 inline constexpr std::size_t kPanelRows = 16;
 
-enum class Layout : std::uint8_t { file, panels };
+enum class Layout : std::uint8_t {
+  file,    // as in the file
+  panels,  // for vector instructions: lines of 16 rows x 4 k
+  tiles,   // for the matrix unit: lines of one row (ternary types only where a row has one scale)
+};
 
 struct MatrixView {
   WeightType type = WeightType::f32;
@@ -55,14 +65,17 @@ void pack_panels(WeightType type, Layout layout, const std::byte* file_rows, std
 // out[0..k) = row `row` of the matrix times its scale: exactly the values of the file (embeddings).
 void unpack_row(const MatrixView& matrix, std::size_t row, float* out);
 
-// One row of activations, rounded. `out` holds prepared_bytes(activation, k) bytes, 64-byte aligned.
-// x [k] float32; k a multiple of 32 for the i8 forms.
-using PrepareRow = void(const float* x, std::size_t k, std::byte* out);
-[[nodiscard]] std::size_t prepared_bytes(Activation activation, std::size_t k);  // a multiple of 64
+// Rounds x [k] to row `row` of the input of a product. `prepared` is where row 0 begins, 64-byte aligned.
+// Different rows may be written at the same time; those of a tile (16 from a multiple of 16 on) share cache
+// lines. k is a multiple of 32 for the i8 forms.
+using PrepareRow = void(const float* x, std::size_t k, std::size_t row, std::byte* prepared);
+// Bytes of the first num_rows rows; a multiple of 64. Row r, for the tile forms r a multiple of 16, begins
+// prepared_bytes(activation, k, r) behind row 0.
+[[nodiscard]] std::size_t prepared_bytes(Activation activation, std::size_t k, std::size_t num_rows);
 
 // out[r * out_stride + n] = scale * sum over k of activation[r][k] * weight[n][k]
 // for rows r in [0, num_rows) and outputs n of panels [panel_begin, panel_end), n < matrix.rows.
-//   prepared   rows as PrepareRow of the matrix's activation made them, prepared_bytes() apart
+//   prepared   row 0 as PrepareRow of the matrix's activation made it, or any row that begins somewhere
 // Order: inside a group the sum is exact in int32; groups are added in ascending order in one
 // float32 chain per output (f32: one fused chain in ascending k).
 //
@@ -157,11 +170,15 @@ using ExpTile = float(const float* x, float max, float inv_temperature, float* o
 // ---- Variants ----------------------------------------------------------------------------------
 
 struct KernelTable {
-  std::string_view name;                      // "reference", "scalar", "avx2", "avx512vnni"
-  Layout layout;                              // of the matrices it multiplies
-  Activation (*activation)(WeightType type);  // the recipe: how rows are rounded for this type
-  PrepareRow* prepare[3];                     // by Activation
-  Matmul* (*matmul)(WeightType type);
+  std::string_view name;              // "reference", "scalar", "avx2", "avx512vnni", "amx"
+  Layout (*layout)(WeightType type);  // that its products of this type like best
+  // The recipe: how rows are rounded, and what multiplies them, for a type in a layout that the table uses.
+  Activation (*activation)(WeightType type, Layout layout);
+  PrepareRow* prepare[kNumActivations];  // by Activation
+  Matmul* (*matmul)(WeightType type, Layout layout);
+  // Rows of one call: as many as fit into so many prepared bytes, at most max_rows.
+  std::size_t max_prepared_bytes;
+  std::size_t max_rows;
   RmsNorm* rms_norm;
   Rope* rope;
   SiluMul* silu_mul;
@@ -182,6 +199,11 @@ inline constexpr std::uint32_t kRecipeVersion = 1;
 [[nodiscard]] const KernelTable* find_table(std::string_view name);
 [[nodiscard]] bool is_supported(const KernelTable& table);
 [[nodiscard]] const KernelTable& best_table();
+
+// The layout in which `table` multiplies with these weights (all rows in file format): table.layout(type), but panels
+// for ternary weights with more than one scale in a row. O(rows * k) for ternary types, else O(1).
+[[nodiscard]] Layout layout_for(const KernelTable& table, WeightType type, const std::byte* file_rows, std::size_t rows,
+                                std::size_t k);
 
 // Sets flush-to-zero and denormals-are-zero for the calling thread.
 void set_flush_denormals();

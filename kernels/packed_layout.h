@@ -49,6 +49,46 @@ inline constexpr std::size_t kQ4_KRun = 4 * kLine;  // per 32 k
 inline constexpr std::size_t kQ5_KRun = 5 * kLine;  // per 32 k
 inline constexpr std::size_t kQ6_KRun = 6 * kLine;  // per 32 k
 
+// ---- The tile layout (Layout::tiles) ---------------------------------------------------------------------
+//
+// For the matrix unit. Weights are its left operand: a tile has 16 lines, one per row of the panel, of 32 k
+// as bfloat16 or 64 k as bytes. What lies here is expanded to tiles one *stage* (64 k of a panel) at a time.
+//
+// The order of k inside a run of 32 is the kernels' own, the same for weights and activations: word 2j of a
+// bfloat16 line holds k = j, word 2j + 1 holds k = 16 + j (run_word). Then two float vectors of 16 adjacent k
+// become a line by one shift and one merge.
+//
+//   F16, BF16  per 64 k: 2 tiles as they are multiplied
+//   Q8_0   per 64 k: 1 line: 2 x 16 float16 d; then line r: the 64 signed codes of row r
+//   Q4_0   per 128 k (four groups): 2 lines: 4 x 16 float16 d; then 16 lines of nibbles
+//   Q4_K   per 256 k: 5 lines of scales as in panels; then 2 x 16 lines of nibbles
+//   Q5_K   as Q4_K; then 8 lines of fifth bits: byte 2w of line i is word w of row 2i, byte 2w + 1 of row 2i + 1;
+//          bit r: run r
+//   Q6_K   per 256 k: 5 lines of scales as in panels; 2 x 16 lines of nibbles; 16 lines of high bits: bits 2r, 2r + 1
+//   of
+//          word w of line i: run r of row i
+//   TQ1_0, TQ2_0  1 line: 16 float32 scales; then per 256 k 16 lines: bits 2s, 2s + 1 of byte b of line r: the code
+//          of k = 64s + b in row r
+//
+// A line of nibbles is one row's, 128 k: bits 4r..4r+3 of word w belong to run r. What is missing at the end of a
+// row is zero.
+
+inline constexpr std::size_t kTile = 16 * kLine;
+inline constexpr std::size_t kStageK = 64;
+
+inline constexpr std::size_t kTilesFloatStage = 2 * kTile;  // F16, BF16, per stage
+inline constexpr std::size_t kTilesQ8_0Unit = 17 * kLine;   // per 64 k
+inline constexpr std::size_t kTilesNibbles = 16 * kLine;    // per 128 k
+inline constexpr std::size_t kTilesQ4_0Unit = 18 * kLine;   // per 128 k
+inline constexpr std::size_t kTilesQ4_KUnit = kQ4_KUnit;    // per 256 k, as all below
+inline constexpr std::size_t kTilesQ5_KUnit = kQ5_KUnit;
+inline constexpr std::size_t kTilesQ6_KUnit = kQ6_KUnit;
+inline constexpr std::size_t kTilesTQUnit = 16 * kLine;
+inline constexpr std::size_t kTilesHighBits = kRuns + 2 * kTilesNibbles;  // Q5_K, Q6_K
+
+// Where k = i of a run of 32 lies in a bfloat16 line.
+static constexpr std::size_t run_word(std::size_t i) { return i < 16 ? 2 * i : 2 * (i - 16) + 1; }
+
 static constexpr std::size_t round_up(std::size_t n, std::size_t multiple) {
   return (n + multiple - 1) / multiple * multiple;
 }
@@ -86,6 +126,20 @@ static constexpr Group256Row group256_row(std::size_t k) {
   const std::size_t scale = round_up(k, kLine);
   return {scale, scale + 4 * groups, row_bytes(scale + 8 * groups)};
 }
+
+// Rows prepared for tiles lie 16 side by side, as the right operand: per stage two tiles of 16 lines (bfloat16), each
+// line 16 rows x the pair of k at words 2j, 2j + 1; or one tile (bytes), each line 16 rows x a quad of k. k is padded
+// with zeros to a multiple of 256.
+//   bf16_tiles        the tiles
+//   bf16_split_tiles  all tiles of the high parts, then all of the low parts
+//   i8_tiles          the tiles, 16 float32 scales, 16 int32 sums of the codes
+static constexpr std::size_t tiles_k(std::size_t k) { return round_up(k, 256); }
+static constexpr std::size_t bf16_tiles_bytes(std::size_t k) { return tiles_k(k) * 32; }
+static constexpr std::size_t i8_tiles_bytes(std::size_t k) { return tiles_k(k) * 16 + 2 * kLine; }
+
+// bfloat16 weights made out of codes are cut off, not rounded: their scale is first raised by this factor, which makes
+// the mean error zero (log-uniform mantissas) and leaves what bfloat16 can hold exactly as it is.
+inline constexpr float kCutOffRaise = 1.0027f;
 
 // Largest |x| of a group at or below which all its codes are zero: its reciprocal must stay finite.
 inline constexpr float kSmallestMax = 1e-30f;

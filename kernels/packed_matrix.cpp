@@ -7,6 +7,7 @@
 #include "kernels/half.h"
 #include "kernels/kernels.h"
 #include "kernels/packed_layout.h"
+#include "kernels/packed_tiles.h"
 
 namespace troupe::kernels {
 namespace {
@@ -19,7 +20,8 @@ std::size_t file_row_bytes(WeightType type, std::size_t k) {
   return k / t.group_size * t.group_bytes;
 }
 
-std::size_t panel_bytes(WeightType type, std::size_t k) {
+std::size_t panel_bytes(WeightType type, Layout layout, std::size_t k) {
+  if (layout == Layout::tiles) return tiles_panel_bytes(type, k);
   switch (type) {
     case WeightType::f32:
       return k * kLine;
@@ -271,7 +273,7 @@ void unpack_panel_row(WeightType type, const std::byte* panel, std::size_t row, 
 std::size_t packed_bytes(WeightType type, Layout layout, std::size_t rows, std::size_t k) {
   if (layout == Layout::file) return round_up(rows * file_row_bytes(type, k), kLine);
   TROUPE_ASSERT(k % info(type).group_size == 0);
-  return (rows + kPanelRows - 1) / kPanelRows * panel_bytes(type, k);
+  return (rows + kPanelRows - 1) / kPanelRows * panel_bytes(type, layout, k);
 }
 
 void pack_panels(WeightType type, Layout layout, const std::byte* file_rows, std::size_t rows, std::size_t k,
@@ -284,10 +286,11 @@ void pack_panels(WeightType type, Layout layout, const std::byte* file_rows, std
     std::memcpy(body + row_begin * row_bytes, file_rows + row_begin * row_bytes, (row_end - row_begin) * row_bytes);
     return;
   }
-  const std::size_t bytes = panel_bytes(type, k);
+  const std::size_t bytes = panel_bytes(type, layout, k);
   std::memset(body + panel_begin * bytes, 0, (panel_end - panel_begin) * bytes);
+  const auto pack = layout == Layout::tiles ? pack_tiles_row : pack_row;
   for (std::size_t row = row_begin; row < row_end; ++row)
-    pack_row(type, file_rows + row * row_bytes, k, body + row / kPanelRows * bytes, row % kPanelRows);
+    pack(type, file_rows + row * row_bytes, k, body + row / kPanelRows * bytes, row % kPanelRows);
 }
 
 void unpack_row(const MatrixView& matrix, std::size_t row, float* out) {
@@ -295,23 +298,38 @@ void unpack_row(const MatrixView& matrix, std::size_t row, float* out) {
   if (matrix.layout == Layout::file) {
     dequantize(matrix.type, matrix.body + row * file_row_bytes(matrix.type, matrix.k), out, matrix.k);
   } else {
-    const std::byte* panel = matrix.body + row / kPanelRows * panel_bytes(matrix.type, matrix.k);
-    unpack_panel_row(matrix.type, panel, row % kPanelRows, matrix.k, out);
+    const std::byte* panel = matrix.body + row / kPanelRows * panel_bytes(matrix.type, matrix.layout, matrix.k);
+    const auto unpack = matrix.layout == Layout::tiles ? unpack_tiles_row : unpack_panel_row;
+    unpack(matrix.type, panel, row % kPanelRows, matrix.k, out);
   }
   if (matrix.scale != 1.0f)
     for (std::size_t i = 0; i < matrix.k; ++i) out[i] *= matrix.scale;
 }
 
-std::size_t prepared_bytes(Activation activation, std::size_t k) {
+std::size_t prepared_bytes(Activation activation, std::size_t k, std::size_t num_rows) {
+  const std::size_t num_tiles = (num_rows + kPanelRows - 1) / kPanelRows;
   switch (activation) {
     case Activation::f32:
-      return float_row_bytes(k);
+      return num_rows * float_row_bytes(k);
     case Activation::i8_group32:
-      return group32_row(k).bytes;
+      return num_rows * group32_row(k).bytes;
     case Activation::i8_group256:
-      return group256_row(k).bytes;
+      return num_rows * group256_row(k).bytes;
+    case Activation::bf16_tiles:
+      return num_tiles * bf16_tiles_bytes(k);
+    case Activation::bf16_split_tiles:
+      return num_tiles * 2 * bf16_tiles_bytes(k);
+    case Activation::i8_tiles:
+      return num_tiles * i8_tiles_bytes(k);
   }
   return 0;
+}
+
+Layout layout_for(const KernelTable& table, WeightType type, const std::byte* file_rows, std::size_t rows,
+                  std::size_t k) {
+  const Layout layout = table.layout(type);
+  if (layout == Layout::tiles && !tiles_can_hold(type, file_rows, rows, k)) return Layout::panels;
+  return layout;
 }
 
 }  // namespace troupe::kernels

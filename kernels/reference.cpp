@@ -7,6 +7,7 @@
 
 #include "config/assert.h"
 #include "kernels/half.h"
+#include "kernels/packed_layout.h"
 #include "kernels/variants.h"
 
 namespace troupe::kernels::reference {
@@ -17,14 +18,16 @@ constexpr std::size_t kRowTile = 16;  // rows that share one dequantised chunk
 
 }  // namespace
 
-void prepare_f32(const float* x, std::size_t k, std::byte* out) { std::memcpy(out, x, k * sizeof(float)); }
+void prepare_f32(const float* x, std::size_t k, std::size_t row, std::byte* prepared) {
+  std::memcpy(prepared + row * layout::float_row_bytes(k), x, k * sizeof(float));
+}
 
 void matmul(const MatrixView& matrix, const std::byte* prepared, std::size_t num_rows, float* out,
             std::size_t out_stride, std::size_t panel_begin, std::size_t panel_end) {
   TROUPE_ASSERT(matrix.layout == Layout::file);
   const WeightTypeInfo& type = info(matrix.type);
   const std::size_t row_bytes = matrix.k / type.group_size * type.group_bytes;
-  const std::size_t prepared_stride = prepared_bytes(Activation::f32, matrix.k);
+  const std::size_t prepared_stride = prepared_bytes(Activation::f32, matrix.k, 1);
   const std::size_t n_end = std::min(matrix.rows, panel_end * kPanelRows);
   for (std::size_t n = panel_begin * kPanelRows; n < n_end; ++n) {
     const std::byte* weights = matrix.body + n * row_bytes;

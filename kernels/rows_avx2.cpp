@@ -72,8 +72,9 @@ inline __m256i round_16(const float* x, __m256 inverse, std::byte* codes) {
 
 }  // namespace
 
-void prepare_i8_group32(const float* x, std::size_t k, std::byte* out) {
+void prepare_i8_group32(const float* x, std::size_t k, std::size_t row_index, std::byte* prepared) {
   const layout::Group32Row row = layout::group32_row(k);
+  std::byte* out = prepared + row_index * row.bytes;
   for (std::size_t g = 0; g < k / 32; ++g, x += 32) {
     const float max = max_magnitude(x, 32);
     const __m256 inverse = _mm256_set1_ps(inverse_of_max(max));
@@ -88,8 +89,9 @@ void prepare_i8_group32(const float* x, std::size_t k, std::byte* out) {
   }
 }
 
-void prepare_i8_group256(const float* x, std::size_t k, std::byte* out) {
+void prepare_i8_group256(const float* x, std::size_t k, std::size_t row_index, std::byte* prepared) {
   const layout::Group256Row row = layout::group256_row(k);
+  std::byte* out = prepared + row_index * row.bytes;
   for (std::size_t g = 0; g * 256 < k; ++g) {
     const std::size_t count = k - 256 * g < 256 ? k - 256 * g : 256;
     const float max = max_magnitude(x + 256 * g, count);

@@ -109,15 +109,17 @@ inline void prepare_group(const float* x, std::size_t g, const layout::Group32Ro
 
 }  // namespace
 
-void prepare_i8_group32(const float* x, std::size_t k, std::byte* out) {
+void prepare_i8_group32(const float* x, std::size_t k, std::size_t row_index, std::byte* prepared) {
   const layout::Group32Row row = layout::group32_row(k);
+  std::byte* out = prepared + row_index * row.bytes;
   std::size_t g = 0;
   for (; g + 4 <= k / 32; g += 4) prepare_4_groups(x + 32 * g, g, row, out);
   for (; g < k / 32; ++g) prepare_group(x + 32 * g, g, row, out);
 }
 
-void prepare_i8_group256(const float* x, std::size_t k, std::byte* out) {
+void prepare_i8_group256(const float* x, std::size_t k, std::size_t row_index, std::byte* prepared) {
   const layout::Group256Row row = layout::group256_row(k);
+  std::byte* out = prepared + row_index * row.bytes;
   for (std::size_t g = 0; g * 256 < k; ++g) {
     const std::size_t count = k - 256 * g < 256 ? k - 256 * g : 256;
     const float max = max_magnitude(x + 256 * g, count);

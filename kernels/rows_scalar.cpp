@@ -49,10 +49,13 @@ float round_group(const float* x, std::size_t count, std::int8_t* codes, std::in
 
 }  // namespace
 
-void prepare_f32(const float* x, std::size_t k, std::byte* out) { std::memcpy(out, x, k * sizeof(float)); }
+void prepare_f32(const float* x, std::size_t k, std::size_t row, std::byte* prepared) {
+  std::memcpy(prepared + row * layout::float_row_bytes(k), x, k * sizeof(float));
+}
 
-void prepare_i8_group32(const float* x, std::size_t k, std::byte* out) {
+void prepare_i8_group32(const float* x, std::size_t k, std::size_t row_index, std::byte* prepared) {
   const layout::Group32Row row = layout::group32_row(k);
+  std::byte* out = prepared + row_index * row.bytes;
   auto* codes = reinterpret_cast<std::int8_t*>(out);
   for (std::size_t g = 0; g < k / 32; ++g) {
     std::int32_t neg_sums[2];
@@ -65,8 +68,9 @@ void prepare_i8_group32(const float* x, std::size_t k, std::byte* out) {
   }
 }
 
-void prepare_i8_group256(const float* x, std::size_t k, std::byte* out) {
+void prepare_i8_group256(const float* x, std::size_t k, std::size_t row_index, std::byte* prepared) {
   const layout::Group256Row row = layout::group256_row(k);
+  std::byte* out = prepared + row_index * row.bytes;
   auto* codes = reinterpret_cast<std::int8_t*>(out);
   for (std::size_t g = 0; g * 256 < k; ++g) {
     const std::size_t count = k - 256 * g < 256 ? k - 256 * g : 256;

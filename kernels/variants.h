@@ -64,4 +64,11 @@ ArgMax arg_max;
 ExpTile exp_tile;
 }  // namespace avx512vnni
 
+// AMX with int8 and bfloat16 tiles, and AVX-512 as those CPUs have it: servers from Sapphire Rapids (2023) on.
+// All else of this variant is avx512vnni's.
+namespace amx {
+PrepareRow prepare_bf16_tiles, prepare_bf16_split_tiles, prepare_i8_tiles;
+Matmul matmul_f16, matmul_bf16, matmul_q8_0, matmul_q4_0, matmul_q4_k, matmul_q5_k, matmul_q6_k, matmul_tq;
+}  // namespace amx
+
 }  // namespace troupe::kernels

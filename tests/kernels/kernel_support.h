@@ -87,6 +87,16 @@ inline std::vector<std::byte> random_weights(WeightType type, std::size_t rows, 
   return out;
 }
 
+// Ternary groups of one row get the scale of its first group: what the tile layout can hold.
+inline void share_row_scales(WeightType type, std::size_t rows, std::size_t k, std::vector<std::byte>& file) {
+  const WeightTypeInfo& t = info(type);
+  const std::size_t groups = k / t.group_size;
+  for (std::size_t g = 0; g < rows * groups; ++g)
+    std::memcpy(&file[(g + 1) * t.group_bytes - 2], &file[(g / groups * groups + 1) * t.group_bytes - 2], 2);
+}
+
+inline bool is_ternary(WeightType type) { return type == WeightType::tq1_0 || type == WeightType::tq2_0; }
+
 struct PackedMatrix {
   PackedMatrix(WeightType type, Layout layout, const std::vector<std::byte>& file, std::size_t rows, std::size_t k)
       : body(packed_bytes(type, layout, rows, k)),
@@ -100,17 +110,55 @@ struct PackedMatrix {
 struct PreparedRows {
   PreparedRows(const KernelTable& table, Activation activation, const std::vector<float>& x, std::size_t rows,
                std::size_t k)
-      : stride(prepared_bytes(activation, k)), bytes(stride * rows) {
+      : activation(activation), k(k), bytes(prepared_bytes(activation, k, rows)) {
     for (std::size_t r = 0; r < rows; ++r)
-      table.prepare[static_cast<std::size_t>(activation)](x.data() + r * k, k, bytes.data() + r * stride);
+      table.prepare[static_cast<std::size_t>(activation)](x.data() + r * k, k, r, bytes.data());
   }
-  std::size_t stride;
+  // Where row r begins, of the forms that keep rows apart.
+  const std::byte* row(std::size_t r) const { return bytes.data() + prepared_bytes(activation, k, r); }
+
+  Activation activation;
+  std::size_t k;
   AlignedBytes bytes;
 };
 
+inline bool is_tiled(Activation activation) { return activation >= Activation::bf16_tiles; }
+
+// The element of row r at k = i in the forms with 16 rows side by side; `plane` 1: the low part of a split value.
+inline float tiled_bf16(const PreparedRows& a, std::size_t r, std::size_t i, std::size_t plane = 0) {
+  const std::size_t plane_bytes = layout::bf16_tiles_bytes(a.k);
+  const std::size_t word = layout::run_word(i % 32);
+  const std::byte* tile =
+      a.bytes.data() + prepared_bytes(a.activation, a.k, r / 16 * 16) + plane * plane_bytes + i / 32 * layout::kTile;
+  return float_of_bf16(load<std::uint16_t>(tile + word / 2 * layout::kLine + r % 16 * 4 + word % 2 * 2));
+}
+inline std::int8_t tiled_code(const PreparedRows& a, std::size_t r, std::size_t i) {
+  const std::byte* tile = a.bytes.data() + prepared_bytes(a.activation, a.k, r / 16 * 16) + i / 64 * layout::kTile;
+  return load<std::int8_t>(tile + i % 64 / 4 * layout::kLine + r % 16 * 4 + i % 4);
+}
+struct TiledEnd {
+  float scale;
+  std::int32_t sum;
+};
+inline TiledEnd tiled_end(const PreparedRows& a, std::size_t r) {
+  const std::byte* end = a.bytes.data() + prepared_bytes(a.activation, a.k, r / 16 * 16 + 16) - 2 * layout::kLine;
+  return {load<float>(end + r % 16 * 4), load<std::int32_t>(end + layout::kLine + r % 16 * 4)};
+}
+
 // The exact values that a prepared row stands for.
-inline std::vector<double> prepared_values(Activation activation, const std::byte* row, std::size_t k) {
+inline std::vector<double> prepared_values(const PreparedRows& a, std::size_t r) {
+  const std::size_t k = a.k;
+  const Activation activation = a.activation;
   std::vector<double> out(k);
+  if (is_tiled(activation)) {
+    for (std::size_t i = 0; i < k; ++i) {
+      out[i] = activation == Activation::i8_tiles ? static_cast<double>(tiled_code(a, r, i)) * tiled_end(a, r).scale
+                                                  : tiled_bf16(a, r, i);
+      if (activation == Activation::bf16_split_tiles) out[i] += tiled_bf16(a, r, i, 1);
+    }
+    return out;
+  }
+  const std::byte* row = a.row(r);
   const auto* codes = reinterpret_cast<const std::int8_t*>(row);
   for (std::size_t i = 0; i < k; ++i) {
     if (activation == Activation::f32) {

@@ -9,11 +9,11 @@ struct Exact {
   std::vector<double> value, size;
 };
 
-Exact exact_product(const std::vector<float>& weights, Activation activation, const PreparedRows& a,
-                    std::size_t num_rows, std::size_t outputs, std::size_t k, double scale) {
+Exact exact_product(const std::vector<float>& weights, const PreparedRows& a, std::size_t num_rows, std::size_t outputs,
+                    std::size_t k, double scale) {
   Exact exact{std::vector<double>(num_rows * outputs), std::vector<double>(num_rows * outputs)};
   for (std::size_t r = 0; r < num_rows; ++r) {
-    const std::vector<double> x = prepared_values(activation, a.bytes.data() + r * a.stride, k);
+    const std::vector<double> x = prepared_values(a, r);
     for (std::size_t n = 0; n < outputs; ++n) {
       double sum = 0, activations = 0, largest = 0;
       for (std::size_t i = 0; i < k; ++i) {
@@ -28,12 +28,20 @@ Exact exact_product(const std::vector<float>& weights, Activation activation, co
   return exact;
 }
 
+// Rows [0, num_rows) of `a` become rows of `out` from first_out on.
 std::vector<float> multiply(const KernelTable& table, const MatrixView& view, const PreparedRows& a,
-                            std::size_t row_begin, std::size_t num_rows, std::size_t panel_begin, std::size_t panel_end,
-                            std::vector<float> out, std::size_t out_stride) {
-  table.matmul(view.type)(view, a.bytes.data() + row_begin * a.stride, num_rows, out.data() + row_begin * out_stride,
-                          out_stride, panel_begin, panel_end);
+                            std::size_t num_rows, std::size_t panel_begin, std::size_t panel_end,
+                            std::vector<float> out, std::size_t out_stride, std::size_t first_out = 0) {
+  table.matmul(view.type, view.layout)(view, a.bytes.data(), num_rows, out.data() + first_out * out_stride, out_stride,
+                                       panel_begin, panel_end);
   return out;
+}
+
+// What bfloat16 tiles add: weights made out of codes are cut off to 8 bits, within 2^-7 of the weight.
+double weight_rounding(const MatrixView& view, Activation activation) {
+  const bool exact = view.type == WeightType::bf16 || view.type == WeightType::f16;
+  if (activation == Activation::bf16_split_tiles) return 1.0 / 65536;  // the product of the low parts is left out
+  return activation == Activation::bf16_tiles && !exact ? 1.0 / 128 : 0;
 }
 
 TEST_CASE("matmul of every variant and type is the product of dequantised weights and prepared rows") {
@@ -41,16 +49,18 @@ TEST_CASE("matmul of every variant and type is the product of dequantised weight
     for (const WeightTypeInfo& type : weight_types())
       for (const std::size_t outputs : {1, 16, 37}) {
         const std::size_t k = odd_k(type.type), num_rows = 5, stride = outputs + 3;
-        const std::vector<std::byte> file = random_weights(type.type, outputs, k, 11);
+        std::vector<std::byte> file = random_weights(type.type, outputs, k, 11);
+        if (is_ternary(type.type) && outputs != 1) share_row_scales(type.type, outputs, k, file);
         std::vector<float> weights(outputs * k);
         dequantize(type.type, file.data(), weights.data(), weights.size());
-        PackedMatrix matrix(type.type, table->layout, file, outputs, k);
+        PackedMatrix matrix(type.type, layout_for(*table, type.type, file.data(), outputs, k), file, outputs, k);
         matrix.view.scale = 0.75f;
-        const Activation activation = table->activation(type.type);
+        const Activation activation = table->activation(type.type, matrix.view.layout);
         const PreparedRows a(*table, activation, random_floats(num_rows * k, 5), num_rows, k);
-        const Exact exact = exact_product(weights, activation, a, num_rows, outputs, k, 0.75);
-        const std::vector<float> out = multiply(*table, matrix.view, a, 0, num_rows, 0, matrix.view.num_panels(),
+        const Exact exact = exact_product(weights, a, num_rows, outputs, k, 0.75);
+        const std::vector<float> out = multiply(*table, matrix.view, a, num_rows, 0, matrix.view.num_panels(),
                                                 std::vector<float>(num_rows * stride, std::nanf("")), stride);
+        const double allowed = 2e-6 + weight_rounding(matrix.view, activation);
         INFO(table->name << " " << type.name << " outputs " << outputs);
         for (std::size_t r = 0; r < num_rows; ++r)
           for (std::size_t n = 0; n < stride; ++n) {
@@ -61,40 +71,52 @@ TEST_CASE("matmul of every variant and type is the product of dequantised weight
             }
             // A chain of k/16 additions and a few products, each within 2^-24 of terms that are
             // smaller than `size`; rounding errors of random signs stay far below this sum.
-            REQUIRE(std::fabs(got - exact.value[r * outputs + n]) <= 2e-6 * exact.size[r * outputs + n]);
+            REQUIRE(std::fabs(got - exact.value[r * outputs + n]) <= allowed * exact.size[r * outputs + n]);
           }
       }
 }
 
 TEST_CASE("matmul gives the same bits for any number of rows and any split of rows and panels") {
-  constexpr std::size_t kMaxRows = 40;
+  constexpr std::size_t kMaxRows = 70;
   for (const KernelTable* table : supported_tables())
-    for (const WeightTypeInfo& type : weight_types()) {
-      const std::size_t k = odd_k(type.type), outputs = 16 * 5 - 3;
-      const std::vector<std::byte> file = random_weights(type.type, outputs, k, 21);
-      const PackedMatrix matrix(type.type, table->layout, file, outputs, k);
-      const std::size_t panels = matrix.view.num_panels();
-      const PreparedRows a(*table, table->activation(type.type), random_floats(kMaxRows * k, 6), kMaxRows, k);
-      const std::vector<float> empty(kMaxRows * outputs, std::nanf(""));
-      std::vector<float> one_by_one = empty;
-      for (std::size_t r = 0; r < kMaxRows; ++r)
-        for (std::size_t p = 0; p < panels; ++p)
-          one_by_one = multiply(*table, matrix.view, a, r, 1, p, p + 1, std::move(one_by_one), outputs);
-      INFO(table->name << " " << type.name);
-      for (std::size_t rows = 1; rows <= kMaxRows; ++rows) {
-        INFO("rows " << rows);
-        std::vector<float> together = multiply(*table, matrix.view, a, 0, rows, 0, panels, empty, outputs);
-        together.resize(rows * outputs);
-        const std::vector<float> expected(one_by_one.begin(),
-                                          one_by_one.begin() + static_cast<std::ptrdiff_t>(rows * outputs));
-        REQUIRE(same_bits(together, expected));
+    for (const WeightTypeInfo& type : weight_types())
+      for (const bool row_scales : {false, true}) {
+        if (row_scales && !is_ternary(type.type)) continue;
+        // The tile layout multiplies long rows in blocks of 512 k.
+        const std::size_t k = odd_k(type.type) + (table->layout(type.type) == Layout::tiles ? 1024 : 0);
+        const std::size_t outputs = 16 * 5 - 3;
+        std::vector<std::byte> file = random_weights(type.type, outputs, k, 21);
+        if (row_scales) share_row_scales(type.type, outputs, k, file);
+        const Layout layout = layout_for(*table, type.type, file.data(), outputs, k);
+        const PackedMatrix matrix(type.type, layout, file, outputs, k);
+        const std::size_t panels = matrix.view.num_panels();
+        const Activation activation = table->activation(type.type, layout);
+        const std::vector<float> x = random_floats(kMaxRows * k, 6);
+        const PreparedRows a(*table, activation, x, kMaxRows, k);
+        const std::vector<float> empty(kMaxRows * outputs, std::nanf(""));
+        std::vector<float> one_by_one = empty;
+        for (std::size_t r = 0; r < kMaxRows; ++r) {
+          const std::vector<float> row(x.begin() + static_cast<std::ptrdiff_t>(r * k),
+                                       x.begin() + static_cast<std::ptrdiff_t>((r + 1) * k));
+          const PreparedRows alone(*table, activation, row, 1, k);
+          for (std::size_t p = 0; p < panels; ++p)
+            one_by_one = multiply(*table, matrix.view, alone, 1, p, p + 1, std::move(one_by_one), outputs, r);
+        }
+        INFO(table->name << " " << type.name);
+        for (std::size_t rows = 1; rows <= kMaxRows; ++rows) {
+          INFO("rows " << rows);
+          std::vector<float> together = multiply(*table, matrix.view, a, rows, 0, panels, empty, outputs);
+          together.resize(rows * outputs);
+          const std::vector<float> expected(one_by_one.begin(),
+                                            one_by_one.begin() + static_cast<std::ptrdiff_t>(rows * outputs));
+          REQUIRE(same_bits(together, expected));
+        }
+        for (const std::size_t split : {1, 2, 3, 4}) {
+          std::vector<float> parts = multiply(*table, matrix.view, a, kMaxRows, 0, split, empty, outputs);
+          parts = multiply(*table, matrix.view, a, kMaxRows, split, panels, std::move(parts), outputs);
+          REQUIRE(same_bits(parts, one_by_one));
+        }
       }
-      for (const std::size_t split : {1, 2, 3, 4}) {
-        std::vector<float> parts = multiply(*table, matrix.view, a, 0, kMaxRows, 0, split, empty, outputs);
-        parts = multiply(*table, matrix.view, a, 0, kMaxRows, split, panels, std::move(parts), outputs);
-        REQUIRE(same_bits(parts, one_by_one));
-      }
-    }
 }
 
 // All codes at their largest, all activations at +-127: where narrow sums would overflow or saturate.
@@ -104,8 +126,9 @@ TEST_CASE("matmul is exact with extreme codes and extreme activations") {
       if (type.group_size == 1) continue;
       for (const int fill : {0x00, 0xff, 0x7f, 0x80})
         for (const int pattern : {0, 1, 2}) {
-          const std::size_t k = 512, outputs = 16;
+          const std::size_t k = 6912, outputs = 16;
           std::vector<std::byte> file = random_weights(type.type, outputs, k, 1);
+          if (is_ternary(type.type)) share_row_scales(type.type, outputs, k, file);
           const std::vector<std::byte> scales = file;
           for (std::byte& b : file) b = static_cast<std::byte>(fill);
           for (std::size_t at = 0; at < file.size(); at += type.group_bytes)  // but keep d and dmin
@@ -118,13 +141,16 @@ TEST_CASE("matmul is exact with extreme codes and extreme activations") {
           dequantize(type.type, file.data(), weights.data(), weights.size());
           for (std::size_t i = 0; i < k; ++i)
             x[i] = pattern == 0 ? 1.0f : pattern == 1 ? -1.0f : (i % 2 == 0 ? 1.0f : -1.0f);
-          const PackedMatrix matrix(type.type, table->layout, file, outputs, k);
-          const Activation activation = table->activation(type.type);
+          const PackedMatrix matrix(type.type, layout_for(*table, type.type, file.data(), outputs, k), file, outputs,
+                                    k);
+          const Activation activation = table->activation(type.type, matrix.view.layout);
           const PreparedRows a(*table, activation, x, 1, k);
-          const Exact exact = exact_product(weights, activation, a, 1, outputs, k, 1.0);
-          const std::vector<float> out = multiply(*table, matrix.view, a, 0, 1, 0, 1, std::vector<float>(16), 16);
+          const Exact exact = exact_product(weights, a, 1, outputs, k, 1.0);
+          const std::vector<float> out = multiply(*table, matrix.view, a, 1, 0, 1, std::vector<float>(16), 16);
+          const double allowed = 1e-6 + weight_rounding(matrix.view, activation);
           INFO(table->name << " " << type.name << " fill " << fill << " pattern " << pattern);
-          for (std::size_t n = 0; n < outputs; ++n) REQUIRE(std::fabs(out[n] - exact.value[n]) <= 1e-6 * exact.size[n]);
+          for (std::size_t n = 0; n < outputs; ++n)
+            REQUIRE(std::fabs(out[n] - exact.value[n]) <= allowed * exact.size[n]);
         }
     }
 }
@@ -228,17 +254,181 @@ TEST_CASE("the vector variants follow the recipe bit by bit, and so agree with e
     for (const WeightTypeInfo& type : weight_types()) {
       const std::size_t k = odd_k(type.type), outputs = 35, num_rows = 9;
       const std::vector<std::byte> file = random_weights(type.type, outputs, k, 31);
-      const PackedMatrix matrix(type.type, table->layout, file, outputs, k);
-      const PreparedRows a(*table, table->activation(type.type), random_floats(num_rows * k, 32), num_rows, k);
-      const std::vector<float> out = multiply(*table, matrix.view, a, 0, num_rows, 0, matrix.view.num_panels(),
+      const PackedMatrix matrix(type.type, Layout::panels, file, outputs, k);
+      const PreparedRows a(*table, table->activation(type.type, Layout::panels), random_floats(num_rows * k, 32),
+                           num_rows, k);
+      const std::vector<float> out = multiply(*table, matrix.view, a, num_rows, 0, matrix.view.num_panels(),
                                               std::vector<float>(num_rows * outputs), outputs);
       std::vector<float> expected;
       for (std::size_t r = 0; r < num_rows; ++r)
         for (std::size_t n = 0; n < outputs; ++n)
-          expected.push_back(
-              by_the_recipe(type.type, file.data() + n * (file.size() / outputs), a.bytes.data() + r * a.stride, k));
+          expected.push_back(by_the_recipe(type.type, file.data() + n * (file.size() / outputs), a.row(r), k));
       INFO(variant << " " << type.name);
       REQUIRE(same_bits(out, expected));
+    }
+  }
+}
+
+// The recipe of the matrix unit, written down as plainly as possible: bfloat16 weights, and per run of 32 k two fused
+// chains, of the first and of the second 16, whose sum is added.
+float tiles_chain(const std::vector<float>& weights, const std::vector<float>& a, float acc, std::size_t run) {
+  float first = 0, second = 0;
+  for (std::size_t i = 32 * run; i < 32 * run + 16; ++i) {
+    first = std::fma(a[i], weights[i], first);
+    second = std::fma(a[i + 16], weights[i + 16], second);
+  }
+  return acc + (first + second);
+}
+
+float cut_off(float x) { return float_of_bits(bits_of_float(x) & 0xffff0000u); }
+
+// Weights as their tiles hold them, `k` of them and zeros up to a multiple of 32.
+std::vector<float> tile_weights(WeightType type, const std::byte* file_row, std::size_t k) {
+  const WeightTypeInfo& t = info(type);
+  std::vector<float> out((k + 31) / 32 * 32);
+  if (t.group_size == 1) {
+    dequantize(type, file_row, out.data(), k);
+    return out;
+  }
+  const float raise = layout::kCutOffRaise;
+  for (std::size_t i = 0; i < k; ++i) {
+    const std::byte* file_group = file_row + i / t.group_size * t.group_bytes;
+    const Runs group = take_apart(type, file_group);
+    const std::size_t at = i % t.group_size;
+    const auto code = static_cast<float>(group.codes[at] - group.offset);
+    float value = 0;
+    if (type == WeightType::q8_0) {
+      value = code * (group.d[0] * raise);
+    } else if (type == WeightType::q4_0) {
+      value = (code * raise) * group.d[0];
+    } else if (type == WeightType::q6_k) {
+      const auto q6_k = load<GroupQ6_K>(file_group);
+      const float scale = (load_half(q6_k.d) * raise) * q6_k.scales[at / 16];
+      value = std::fma(static_cast<float>(group.codes[at]), scale, scale * -32.0f);
+    } else {  // Q4_K and Q5_K begin alike
+      const auto q4_k = load<GroupQ4_K>(file_group);
+      const ScaleMin s = scale_min_of(q4_k.scales, static_cast<int>(at / 32));
+      value = std::fma(code, (load_half(q4_k.d) * raise) * s.scale, (load_half(q4_k.dmin) * -raise) * s.min);
+    }
+    out[i] = cut_off(value);
+  }
+  return out;
+}
+
+float by_the_tile_recipe(WeightType type, const std::byte* file_row, const PreparedRows& a, std::size_t r) {
+  const std::size_t k = a.k;
+  if (is_ternary(type)) {
+    std::int32_t sum = 0;
+    for (std::size_t i = 0; i < k; ++i) {
+      const Runs group = take_apart(type, file_row + i / 256 * info(type).group_bytes);
+      sum += (group.codes[i % 256] - 1) * tiled_code(a, r, i);
+    }
+    return static_cast<float>(sum) * (take_apart(type, file_row).d[0] * tiled_end(a, r).scale);
+  }
+  const std::vector<float> weights = tile_weights(type, file_row, k);
+  std::vector<float> high(weights.size()), low(weights.size()), weights_high, weights_low;
+  for (std::size_t i = 0; i < k; ++i) {
+    high[i] = tiled_bf16(a, r, i);
+    if (type == WeightType::f16) low[i] = tiled_bf16(a, r, i, 1);
+  }
+  for (const float weight : weights) {
+    weights_high.push_back(type == WeightType::f16 ? cut_off(weight) : weight);
+    weights_low.push_back(weight - weights_high.back());
+  }
+  float acc = 0;
+  for (std::size_t run = 0; run < weights.size() / 32; ++run) {
+    acc = tiles_chain(weights_high, high, acc, run);
+    if (type != WeightType::f16) continue;
+    acc = tiles_chain(weights_high, low, acc, run);
+    acc = tiles_chain(weights_low, high, acc, run);
+  }
+  return acc;
+}
+
+TEST_CASE("the matrix unit follows the recipe of its tiles bit by bit") {
+  const KernelTable* table = find_table("amx");
+  if (table == nullptr || !is_supported(*table)) {
+    WARN("skipped: this CPU has no AMX, or this process may not use it");
+    return;
+  }
+  for (const WeightTypeInfo& type : weight_types()) {
+    if (table->layout(type.type) != Layout::tiles) continue;
+    const std::size_t k = odd_k(type.type), outputs = 35, num_rows = 37;
+    std::vector<std::byte> file = random_weights(type.type, outputs, k, 31);
+    if (is_ternary(type.type)) share_row_scales(type.type, outputs, k, file);
+    REQUIRE(layout_for(*table, type.type, file.data(), outputs, k) == Layout::tiles);
+    const PackedMatrix matrix(type.type, Layout::tiles, file, outputs, k);
+    const PreparedRows a(*table, table->activation(type.type, Layout::tiles), random_floats(num_rows * k, 32), num_rows,
+                         k);
+    const std::vector<float> out = multiply(*table, matrix.view, a, num_rows, 0, matrix.view.num_panels(),
+                                            std::vector<float>(num_rows * outputs), outputs);
+    INFO(type.name);
+    for (std::size_t r = 0; r < num_rows; ++r)
+      for (std::size_t n = 0; n < outputs; ++n) {
+        INFO("row " << r << " output " << n);
+        const float expected = by_the_tile_recipe(type.type, file.data() + n * (file.size() / outputs), a, r);
+        REQUIRE(bits_of_float(out[r * outputs + n]) == bits_of_float(expected));
+      }
+  }
+}
+
+TEST_CASE("ternary rows with more than one scale are multiplied in panels") {
+  const KernelTable* table = find_table("amx");
+  for (const WeightType type : {WeightType::tq1_0, WeightType::tq2_0}) {
+    std::vector<std::byte> file = random_weights(type, 3, 512, 41);
+    REQUIRE(layout_for(*table, type, file.data(), 3, 512) == Layout::panels);
+    share_row_scales(type, 3, 512, file);
+    REQUIRE(layout_for(*table, type, file.data(), 3, 512) == Layout::tiles);
+    file[file.size() - 1] ^= std::byte{1};  // the last group's scale
+    REQUIRE(layout_for(*table, type, file.data(), 3, 512) == Layout::panels);
+    REQUIRE(layout_for(*table, type, file.data(), 2, 512) == Layout::tiles);
+  }
+}
+
+TEST_CASE("the tile layout keeps every weight exactly") {
+  for (const WeightTypeInfo& type : weight_types()) {
+    if (type.type == WeightType::f32) continue;
+    const std::size_t k = odd_k(type.type), rows = 19;
+    std::vector<std::byte> file = random_weights(type.type, rows, k, 51);
+    if (is_ternary(type.type)) share_row_scales(type.type, rows, k, file);
+    std::vector<float> expected(rows * k), got(k);
+    dequantize(type.type, file.data(), expected.data(), expected.size());
+    const PackedMatrix matrix(type.type, Layout::tiles, file, rows, k);
+    for (std::size_t r = 0; r < rows; ++r) {
+      unpack_row(matrix.view, r, got.data());
+      INFO(type.name << " row " << r);
+      REQUIRE(same_bits(got, {expected.begin() + static_cast<std::ptrdiff_t>(r * k),
+                              expected.begin() + static_cast<std::ptrdiff_t>((r + 1) * k)}));
+    }
+  }
+}
+
+TEST_CASE("rows for tiles are rounded as bfloat16, or to int8 of their own scale") {
+  const KernelTable& table = *find_table("amx");
+  if (!is_supported(table)) return;
+  for (const std::size_t k : {1, 31, 32, 77, 256, 300, 1024}) {
+    const std::size_t rows = 18;
+    std::vector<float> x = random_floats(rows * k, static_cast<std::uint32_t>(k) + 7, 3.0f);
+    x[0] = 1e-38f;
+    for (const Activation activation : {Activation::bf16_tiles, Activation::bf16_split_tiles, Activation::i8_tiles}) {
+      if (activation == Activation::i8_tiles && k % 32 != 0) continue;
+      const PreparedRows a(table, activation, x, rows, k);
+      for (std::size_t r = 0; r < rows; ++r) {
+        const std::vector<double> values = prepared_values(a, r);
+        double max = 0;
+        std::int32_t sum = 0;
+        for (std::size_t i = 0; i < k; ++i) max = std::max(max, std::fabs(static_cast<double>(x[r * k + i])));
+        for (std::size_t i = 0; i < k; ++i) {
+          const double value = x[r * k + i];
+          const double step = activation == Activation::bf16_tiles         ? std::fabs(value) / 256
+                              : activation == Activation::bf16_split_tiles ? std::fabs(value) / 65536
+                                                                           : max / 127 * 0.5001;
+          INFO("activation " << static_cast<int>(activation) << " k " << k << " row " << r << " at " << i);
+          REQUIRE(std::fabs(values[i] - value) <= step + 1e-30);
+          if (activation == Activation::i8_tiles) sum += tiled_code(a, r, i);
+        }
+        if (activation == Activation::i8_tiles) REQUIRE(tiled_end(a, r).sum == sum);
+      }
     }
   }
 }
@@ -252,7 +442,7 @@ TEST_CASE("prepared rows round to the nearest step of their group's scale, and t
         for (std::size_t i = 0; i < 32; ++i) x[i] = 0.0f;  // a group of zeros
         x[31] = k == 64 ? 1e-38f : 0.0f;                   // and of almost zeros
         const PreparedRows row(*table, activation, x, 1, k);
-        const std::vector<double> values = prepared_values(activation, row.bytes.data(), k);
+        const std::vector<double> values = prepared_values(row, 0);
         const std::size_t group = activation == Activation::i8_group32 ? 32 : 256;
         INFO(table->name << " k " << k);
         for (std::size_t begin = 0; begin < k; begin += group) {
@@ -281,7 +471,7 @@ TEST_CASE("all variants prepare the same bits") {
         for (std::size_t i = 0; i < k; i += 5) x[i] = std::round(x[i]) + 0.5f;  // ties
         const PreparedRows expected(scalar, activation, x, 1, k), got(*table, activation, x, 1, k);
         INFO(table->name << " activation " << static_cast<int>(activation) << " k " << k);
-        REQUIRE(std::memcmp(expected.bytes.data(), got.bytes.data(), got.stride) == 0);
+        REQUIRE(std::memcmp(expected.bytes.data(), got.bytes.data(), got.bytes.size()) == 0);
       }
     }
 }

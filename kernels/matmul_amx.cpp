@@ -1,0 +1,678 @@
+// Matrix products on the matrix unit (AMX): bfloat16 tiles, and int8 tiles for ternary weights.
+//
+// Weights are the left operand: 16 outputs x 32 k (64 k of bytes) to a tile, expanded from their packed form one
+// stage (64 k) of two panels at a time into a buffer in the first-level cache. Rows of activations are the right
+// operand, 16 to a tile, as rows_amx.cpp laid them out. So a tile of sums is 16 outputs x 16 rows and a product of
+// tiles takes the same 16 cycles for one row as for sixteen.
+//
+// Up to 32 rows: the sums stay in tiles for all of k, and the next stage is expanded between the tile instructions of
+// this one: one row costs what streaming and expanding the weights costs. More rows: blocks of 512 k are expanded
+// once and multiplied with all rows, 32 at a time; the sums wait in a buffer meanwhile.
+//
+// One output's sum goes through the same tile products in ascending k either way, and moving float32 sums in and out of
+// tiles does not change them: the bits do not depend on the number of rows. TDPBF16PS itself adds in a fixed order
+// (Intel's manual: even and odd k of a tile in two fused chains, their sum to the accumulator; denormals are zero,
+// rounding to nearest even, whatever MXCSR says).
+#include <immintrin.h>
+
+#include "kernels/packed_layout.h"
+#include "kernels/variants.h"
+
+// GCC 12 does not tell the compiler that tile instructions read and write memory.
+#define TROUPE_TILE_LOAD(tile, from)        \
+  do {                                      \
+    asm volatile("" ::: "memory");          \
+    _tile_loadd(tile, from, layout::kLine); \
+  } while (false)
+#define TROUPE_TILE_STORE(tile, to)        \
+  do {                                     \
+    _tile_stored(tile, to, layout::kLine); \
+    asm volatile("" ::: "memory");         \
+  } while (false)
+#define TROUPE_INLINE [[gnu::always_inline]] inline
+
+namespace troupe::kernels::amx {
+namespace {
+
+using namespace layout;
+
+constexpr std::size_t kTileRows = 16;
+constexpr std::size_t kMaxRowsAtOnce = 512;   // of activations: their sums take 128 bytes per row and pair of panels
+constexpr std::size_t kMaxPairs = 4;          // pairs of panels that share one pass over the rows
+constexpr std::size_t kBlockStages = 8;       // 512 k of two panels: 32 KiB of bfloat16
+constexpr std::size_t kPrefetchBytes = 2048;  // how far ahead of the expansion memory is asked
+
+// Tiles 0..3 hold sums (panel a and b with the first 16 rows, then with the next 16), 4 and 5 weights, 6 and 7 rows.
+struct alignas(64) TileConfig {
+  std::uint8_t palette = 1;
+  std::uint8_t start_row = 0;
+  std::uint8_t reserved[14] = {};
+  std::uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+  std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+};
+// Static: the compiler may drop the initialisation of one on the stack.
+const TileConfig kConfig;
+
+TROUPE_INLINE __m512 load_halves(const std::byte* p) {
+  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
+TROUPE_INLINE __m512 signed_bytes(const std::byte* p) {
+  return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+}
+TROUPE_INLINE __m512 unsigned_bytes(const std::byte* p) {
+  return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+}
+TROUPE_INLINE __m512i load_line(const std::byte* p) { return _mm512_loadu_si512(p); }
+TROUPE_INLINE void store_line(std::byte* p, __m512i line) { _mm512_store_si512(p, line); }
+TROUPE_INLINE void prefetch(const std::byte* p) { _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0); }
+
+// A bfloat16 line: k = j and k = 16 + j become words 2j and 2j + 1, cut off. 0xea is (a & b) | c.
+TROUPE_INLINE __m512i cut_off_pairs(__m512 low, __m512 high) {
+  return _mm512_ternarylogic_epi32(_mm512_castps_si512(high), _mm512_set1_epi32(static_cast<int>(0xffff0000u)),
+                                   _mm512_srli_epi32(_mm512_castps_si512(low), 16), 0xea);
+}
+
+// Words rotated right: bit `count % 16` of a word becomes bit 0.
+TROUPE_INLINE __m512i rotate(__m512i words, __m512i count) { return _mm512_shrdv_epi16(words, words, count); }
+TROUPE_INLINE __m512i rotation(std::size_t count) { return _mm512_set1_epi16(static_cast<short>(count & 15)); }
+
+TROUPE_INLINE void no_hook(int) {}
+
+// ---- How each type becomes tiles ----------------------------------------------------------------------
+//
+// stages(k), panel_bytes(k); expand(panel, stage, tiles, hook) writes the kStageTiles tiles of one stage of one panel
+// and calls hook(r) before row r = 0..15: what the matrix unit can do meanwhile. kStageTiles tiles of weights per stage
+// meet kStageSteps tiles of rows (per plane).
+
+// A table of 32 bfloat16 values serves two runs of 32 k: entry 2c is code c of the first, 2c + 1 of the second.
+struct TwoRuns {
+  __m512i table, first_turn, second_turn;
+  TROUPE_INLINE __m512i first(__m512i nibbles) const {
+    return _mm512_permutexvar_epi16(_mm512_and_si512(rotate(nibbles, first_turn), _mm512_set1_epi16(0x1e)), table);
+  }
+  TROUPE_INLINE __m512i second(__m512i nibbles) const {
+    return _mm512_permutexvar_epi16(
+        _mm512_ternarylogic_epi32(rotate(nibbles, second_turn), _mm512_set1_epi16(0x1e), _mm512_set1_epi16(1), 0xea),
+        table);
+  }
+};
+
+TROUPE_INLINE __m512 ascending() { return _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15); }
+
+struct Bf16Steps {
+  static constexpr std::size_t kStageSteps = 2;
+  static constexpr bool kSplit = false, kIntegers = false;
+};
+
+struct Bf16 : Bf16Steps {
+  static constexpr std::size_t kStageTiles = 2;
+  static std::size_t stages(std::size_t k) { return (k + 63) / 64; }
+  static std::size_t panel_bytes(std::size_t k) { return stages(k) * kTilesFloatStage; }
+  template <class Hook>
+  TROUPE_INLINE static void expand(const std::byte* panel, std::size_t stage, std::byte* tiles, Hook hook) {
+    const std::byte* from = panel + stage * kTilesFloatStage;
+#pragma GCC unroll 16
+    for (int r = 0; r < 16; ++r) {
+      hook(r);
+      for (std::size_t t = 0; t < 2; ++t) {
+        const std::size_t line = t * kTile + static_cast<std::size_t>(r) * kLine;
+        store_line(tiles + line, load_line(from + line));
+        prefetch(from + line + kPrefetchBytes);
+      }
+    }
+  }
+};
+
+// Two tiles of high parts, then two of low parts: a half has 11 bits, two bfloat16 have 16.
+struct F16 {
+  static constexpr std::size_t kStageTiles = 4, kStageSteps = 2;
+  static constexpr bool kSplit = true, kIntegers = false;
+  static std::size_t stages(std::size_t k) { return (k + 63) / 64; }
+  static std::size_t panel_bytes(std::size_t k) { return stages(k) * kTilesFloatStage; }
+  template <class Hook>
+  TROUPE_INLINE static void expand(const std::byte* panel, std::size_t stage, std::byte* tiles, Hook hook) {
+    const std::byte* from = panel + stage * kTilesFloatStage;
+    const __m512i even = _mm512_setr_epi32(0x00020000, 0x00060004, 0x000a0008, 0x000e000c, 0x00120010, 0x00160014,
+                                           0x001a0018, 0x001e001c, 0x00030001, 0x00070005, 0x000b0009, 0x000f000d,
+                                           0x00130011, 0x00170015, 0x001b0019, 0x001f001d);
+    const __m512 high_part = _mm512_castsi512_ps(_mm512_set1_epi32(static_cast<int>(0xffff0000u)));
+#pragma GCC unroll 16
+    for (int r = 0; r < 16; ++r) {
+      hook(r);
+      for (std::size_t t = 0; t < 2; ++t) {
+        const std::size_t line = t * kTile + static_cast<std::size_t>(r) * kLine;
+        const __m512i halves = _mm512_permutexvar_epi16(even, load_line(from + line));
+        const __m512 first = _mm512_cvtph_ps(_mm512_castsi512_si256(halves));
+        const __m512 second = _mm512_cvtph_ps(_mm512_extracti64x4_epi64(halves, 1));
+        store_line(tiles + line, cut_off_pairs(first, second));
+        const __m512 first_rest = _mm512_sub_ps(first, _mm512_and_ps(first, high_part));
+        const __m512 second_rest = _mm512_sub_ps(second, _mm512_and_ps(second, high_part));
+        store_line(tiles + 2 * kTile + line, cut_off_pairs(first_rest, second_rest));
+        prefetch(from + line + kPrefetchBytes);
+      }
+    }
+  }
+};
+
+struct Q8_0 : Bf16Steps {
+  static constexpr std::size_t kStageTiles = 2;
+  static std::size_t stages(std::size_t k) { return (k + 63) / 64; }
+  static std::size_t panel_bytes(std::size_t k) { return stages(k) * kTilesQ8_0Unit; }
+  template <class Hook>
+  TROUPE_INLINE static void expand(const std::byte* panel, std::size_t stage, std::byte* tiles, Hook hook) {
+    const std::byte* unit = panel + stage * kTilesQ8_0Unit;
+    const __m512 raise = _mm512_set1_ps(kCutOffRaise);
+    alignas(64) float d[2][16];
+    _mm512_store_ps(d[0], _mm512_mul_ps(load_halves(unit), raise));
+    _mm512_store_ps(d[1], _mm512_mul_ps(load_halves(unit + 32), raise));
+    prefetch(unit + kPrefetchBytes);
+#pragma GCC unroll 16
+    for (int r = 0; r < 16; ++r) {
+      hook(r);
+      const std::byte* codes = unit + kLine + static_cast<std::size_t>(r) * kLine;
+#pragma GCC unroll 2
+      for (std::size_t t = 0; t < 2; ++t) {
+        const __m512 scale = _mm512_set1_ps(d[t][r]);
+        store_line(tiles + t * kTile + static_cast<std::size_t>(r) * kLine,
+                   cut_off_pairs(_mm512_mul_ps(signed_bytes(codes + 32 * t), scale),
+                                 _mm512_mul_ps(signed_bytes(codes + 32 * t + 16), scale)));
+      }
+      prefetch(codes + kPrefetchBytes);
+    }
+  }
+};
+
+// The 16 values of a 4-bit code times the scale of a group of 32.
+template <class Codebook>
+struct Nibbles32 : Bf16Steps {
+  static constexpr std::size_t kStageTiles = 2;
+  static std::size_t stages(std::size_t k) { return (k + 127) / 128 * 2; }
+  static std::size_t panel_bytes(std::size_t k) { return stages(k) / 2 * kTilesQ4_0Unit; }
+  template <class Hook>
+  TROUPE_INLINE static void expand(const std::byte* panel, std::size_t stage, std::byte* tiles, Hook hook) {
+    const std::byte* unit = panel + stage / 2 * kTilesQ4_0Unit;
+    const std::size_t run = stage % 2 * 2;
+    const __m512 values = _mm512_mul_ps(Codebook::values(), _mm512_set1_ps(kCutOffRaise));
+    alignas(64) float d[2][16];
+    _mm512_store_ps(d[0], load_halves(unit + run * 32));
+    _mm512_store_ps(d[1], load_halves(unit + run * 32 + 32));
+    prefetch(unit + kPrefetchBytes + stage % 2 * kLine);
+    const std::byte* lines = unit + 2 * kLine;
+    const std::byte* ahead = lines + kPrefetchBytes + stage % 2 * kLine;  // even rows' in one stage, odd in the other
+    TwoRuns runs;
+    runs.first_turn = rotation(4 * run + 15);
+    runs.second_turn = rotation(4 * run + 3);
+#pragma GCC unroll 16
+    for (int r = 0; r < 16; ++r) {
+      hook(r);
+      const std::size_t line = static_cast<std::size_t>(r) * kLine;
+      runs.table =
+          cut_off_pairs(_mm512_mul_ps(values, _mm512_set1_ps(d[0][r])), _mm512_mul_ps(values, _mm512_set1_ps(d[1][r])));
+      const __m512i nibbles = load_line(lines + line);
+      store_line(tiles + line, runs.first(nibbles));
+      store_line(tiles + kTile + line, runs.second(nibbles));
+      if (r % 2 == 0) prefetch(ahead + line);
+    }
+  }
+};
+struct MinusEight {
+  TROUPE_INLINE static __m512 values() { return _mm512_sub_ps(ascending(), _mm512_set1_ps(8)); }
+};
+using Q4_0 = Nibbles32<MinusEight>;
+
+// The scales and negated mins of the two runs of 32 k of a stage, for Q4_K and Q5_K.
+struct StageScales {
+  alignas(64) float scale[2][16];
+  alignas(64) float min[2][16];
+  TROUPE_INLINE StageScales(const std::byte* unit, std::size_t first_run) {
+    const __m512 raise = _mm512_set1_ps(kCutOffRaise);
+    const __m512 d = _mm512_mul_ps(load_halves(unit), raise);
+    const __m512 dmin = _mm512_mul_ps(load_halves(unit + kMinOffset), _mm512_sub_ps(_mm512_setzero_ps(), raise));
+    for (std::size_t i = 0; i < 2; ++i) {
+      const std::size_t at = 16 * (first_run + i);
+      _mm512_store_ps(scale[i], _mm512_mul_ps(d, unsigned_bytes(unit + kRunScales + at)));
+      _mm512_store_ps(min[i], _mm512_mul_ps(dmin, unsigned_bytes(unit + kRunMins + at)));
+    }
+  }
+};
+
+struct Q4_K : Bf16Steps {
+  static constexpr std::size_t kStageTiles = 2;
+  static std::size_t stages(std::size_t k) { return k / 64; }
+  static std::size_t panel_bytes(std::size_t k) { return k / 256 * kTilesQ4_KUnit; }
+  template <class Hook>
+  TROUPE_INLINE static void expand(const std::byte* panel, std::size_t stage, std::byte* tiles, Hook hook) {
+    const std::byte* unit = panel + stage / 4 * kTilesQ4_KUnit;
+    const std::size_t run = stage % 4 * 2;
+    const StageScales scales(unit, run);
+    prefetch(unit + kPrefetchBytes + stage % 4 * kLine);
+    const std::byte* lines = unit + kRuns + run / 4 * kTilesNibbles;
+    const std::byte* ahead = lines + kPrefetchBytes + stage % 2 * kLine;
+    TwoRuns runs;
+    runs.first_turn = rotation(4 * run + 15);
+    runs.second_turn = rotation(4 * run + 3);
+#pragma GCC unroll 16
+    for (int r = 0; r < 16; ++r) {
+      hook(r);
+      const std::size_t line = static_cast<std::size_t>(r) * kLine;
+      runs.table = cut_off_pairs(
+          _mm512_fmadd_ps(ascending(), _mm512_set1_ps(scales.scale[0][r]), _mm512_set1_ps(scales.min[0][r])),
+          _mm512_fmadd_ps(ascending(), _mm512_set1_ps(scales.scale[1][r]), _mm512_set1_ps(scales.min[1][r])));
+      const __m512i nibbles = load_line(lines + line);
+      store_line(tiles + line, runs.first(nibbles));
+      store_line(tiles + kTile + line, runs.second(nibbles));
+      if (r % 2 == 0) prefetch(ahead + line);
+    }
+  }
+};
+
+struct Q5_K : Bf16Steps {
+  static constexpr std::size_t kStageTiles = 2;
+  static std::size_t stages(std::size_t k) { return k / 64; }
+  static std::size_t panel_bytes(std::size_t k) { return k / 256 * kTilesQ5_KUnit; }
+  template <class Hook>
+  TROUPE_INLINE static void expand(const std::byte* panel, std::size_t stage, std::byte* tiles, Hook hook) {
+    const std::byte* unit = panel + stage / 4 * kTilesQ5_KUnit;
+    const std::size_t run = stage % 4 * 2;
+    const StageScales scales(unit, run);
+    prefetch(unit + kPrefetchBytes + stage % 4 * kLine);
+    prefetch(unit + kTilesHighBits + kPrefetchBytes + stage % 4 * 2 * kLine);
+    const std::byte* lines = unit + kRuns + run / 4 * kTilesNibbles;
+    const std::byte* ahead = lines + kPrefetchBytes + stage % 2 * kLine;
+    const __m512i low = _mm512_set1_epi16(15), fifth = _mm512_set1_epi16(16);
+    const __m512i turn[2] = {rotation(4 * run), rotation(4 * run + 4)};
+    const __m512i even_row_turn[2] = {rotation(run + 12), rotation(run + 13)};
+    const __m512i odd_row_turn[2] = {rotation(run + 4), rotation(run + 5)};
+    const __m512 even = _mm512_add_ps(ascending(), ascending());  // codes 0, 2 .. 30 and 1, 3 .. 31
+    const __m512 odd = _mm512_add_ps(even, _mm512_set1_ps(1));
+#pragma GCC unroll 16
+    for (int r = 0; r < 16; ++r) {
+      hook(r);
+      const std::size_t line = static_cast<std::size_t>(r) * kLine;
+      const __m512i nibbles = load_line(lines + line);
+      const __m512i high = load_line(unit + kTilesHighBits + static_cast<std::size_t>(r / 2) * kLine);
+#pragma GCC unroll 2
+      for (std::size_t t = 0; t < 2; ++t) {
+        const __m512 scale = _mm512_set1_ps(scales.scale[t][r]), min = _mm512_set1_ps(scales.min[t][r]);
+        const __m512i table = cut_off_pairs(_mm512_fmadd_ps(even, scale, min), _mm512_fmadd_ps(odd, scale, min));
+        const __m512i bit = rotate(high, r % 2 == 0 ? even_row_turn[t] : odd_row_turn[t]);
+        const __m512i code =
+            _mm512_ternarylogic_epi32(bit, fifth, _mm512_and_si512(rotate(nibbles, turn[t]), low), 0xea);
+        store_line(tiles + t * kTile + line, _mm512_permutexvar_epi16(code, table));
+      }
+      if (r % 2 == 0) prefetch(ahead + line);
+    }
+  }
+};
+
+struct Q6_K : Bf16Steps {
+  static constexpr std::size_t kStageTiles = 2;
+  static std::size_t stages(std::size_t k) { return k / 64; }
+  static std::size_t panel_bytes(std::size_t k) { return k / 256 * kTilesQ6_KUnit; }
+  template <class Hook>
+  TROUPE_INLINE static void expand(const std::byte* panel, std::size_t stage, std::byte* tiles, Hook hook) {
+    const std::byte* unit = panel + stage / 4 * kTilesQ6_KUnit;
+    const std::size_t run = stage % 4 * 2;
+    const __m512 d = _mm512_mul_ps(load_halves(unit), _mm512_set1_ps(kCutOffRaise));
+    alignas(64) float scale[4][16], offset[4][16];  // -32 times the scale: the codes' offset
+    for (std::size_t i = 0; i < 4; ++i) {
+      const __m512 s = _mm512_mul_ps(d, signed_bytes(unit + kRunScales + 16 * (2 * run + i)));
+      _mm512_store_ps(scale[i], s);
+      _mm512_store_ps(offset[i], _mm512_mul_ps(s, _mm512_set1_ps(-32)));
+    }
+    prefetch(unit + kPrefetchBytes + stage % 4 * kLine);
+    const std::byte* lines = unit + kRuns + run / 4 * kTilesNibbles;
+    const std::byte* ahead = lines + kPrefetchBytes + stage % 2 * kLine;
+    const std::byte* high_ahead = unit + kTilesHighBits + kPrefetchBytes + stage % 4 * kLine;
+    const __m512i low = _mm512_set1_epi16(15), high_two = _mm512_set1_epi16(0x30), word = _mm512_set1_epi32(0xffff);
+    const __m512i turn[2] = {rotation(4 * run), rotation(4 * run + 4)};
+    const __m512i high_turn[2] = {rotation(2 * run + 12), rotation(2 * run + 14)};
+#pragma GCC unroll 16
+    for (int r = 0; r < 16; ++r) {
+      hook(r);
+      const std::size_t line = static_cast<std::size_t>(r) * kLine;
+      const __m512i nibbles = load_line(lines + line);
+      const __m512i high = load_line(unit + kTilesHighBits + line);
+#pragma GCC unroll 2
+      for (std::size_t t = 0; t < 2; ++t) {
+        const __m512i code = _mm512_ternarylogic_epi32(rotate(high, high_turn[t]), high_two,
+                                                       _mm512_and_si512(rotate(nibbles, turn[t]), low), 0xea);
+        const __m512 first = _mm512_cvtepi32_ps(_mm512_and_si512(code, word));
+        const __m512 second = _mm512_cvtepi32_ps(_mm512_srli_epi32(code, 16));
+        store_line(
+            tiles + t * kTile + line,
+            cut_off_pairs(
+                _mm512_fmadd_ps(first, _mm512_set1_ps(scale[2 * t][r]), _mm512_set1_ps(offset[2 * t][r])),
+                _mm512_fmadd_ps(second, _mm512_set1_ps(scale[2 * t + 1][r]), _mm512_set1_ps(offset[2 * t + 1][r]))));
+      }
+      if (r % 2 == 0) prefetch(ahead + line);
+      if (r % 4 == 0) prefetch(high_ahead + line);
+    }
+  }
+};
+
+// Codes 0..2 stay as they are; the sum of the activations is subtracted at the end. One integer run over all of k.
+struct TQ {
+  static constexpr std::size_t kStageTiles = 1, kStageSteps = 1;
+  static constexpr bool kSplit = false, kIntegers = true;
+  static std::size_t stages(std::size_t k) { return k / 64; }
+  static std::size_t panel_bytes(std::size_t k) { return kLine + k / 256 * kTilesTQUnit; }
+  template <class Hook>
+  TROUPE_INLINE static void expand(const std::byte* panel, std::size_t stage, std::byte* tiles, Hook hook) {
+    const std::byte* unit = panel + kLine + stage / 4 * kTilesTQUnit;
+    const std::byte* ahead = unit + kPrefetchBytes + stage % 4 * kLine;
+    const __m512i mask = _mm512_set1_epi8(3), turn = rotation(stage % 4 * 2);
+#pragma GCC unroll 16
+    for (int r = 0; r < 16; ++r) {
+      hook(r);
+      const std::size_t line = static_cast<std::size_t>(r) * kLine;
+      store_line(tiles + line, _mm512_and_si512(_mm512_srlv_epi16(load_line(unit + line), turn), mask));
+      if (r % 4 == 0) prefetch(ahead + line);
+    }
+  }
+};
+
+// ---- The tile instructions of a stage -----------------------------------------------------------------
+
+// What a stage multiplies: expanded weights of panels a and b, and 16 or 32 rows.
+struct Stage {
+  const std::byte* a;
+  const std::byte* b;
+  const std::byte* rows;  // the stage's first tile of the first 16 rows
+  std::size_t next_rows;  // from there to the next 16 rows' tile
+  std::size_t low_plane;  // and to the low parts (kSplit)
+};
+
+// Instructions of one step, for 16 or 32 rows: the parts of a split value in the order high x high, high x low (of the
+// rows), low (of the weights) x high.
+template <class Type, int kRowTiles>
+inline constexpr int kStepOps = (Type::kSplit ? 3 : 1) * (kRowTiles == 1 ? 5 : 8);
+template <class Type, int kRowTiles>
+inline constexpr int kStageOps = static_cast<int>(Type::kStageSteps) * kStepOps<Type, kRowTiles>;
+
+// Instruction `op` of a stage. `op` is a constant wherever this is called.
+template <class Type, int kRowTiles>
+TROUPE_INLINE void run_op(int op, const Stage& stage) {
+  constexpr int kProductOps = kRowTiles == 1 ? 5 : 8;
+  const auto step = static_cast<std::size_t>(op / kStepOps<Type, kRowTiles>);
+  const int product = op % kStepOps<Type, kRowTiles> / kProductOps;
+  const std::size_t weights = step * kTile + (product == 2 ? 2 * kTile : 0);
+  const std::byte* rows = stage.rows + step * kTile + (product == 1 ? stage.low_plane : 0);
+  switch (op % kProductOps) {
+    case 0:
+      TROUPE_TILE_LOAD(4, stage.a + weights);
+      break;
+    case 1:
+      TROUPE_TILE_LOAD(6, rows);
+      break;
+    case 2:
+      if constexpr (Type::kIntegers)
+        _tile_dpbusd(0, 4, 6);
+      else
+        _tile_dpbf16ps(0, 4, 6);
+      break;
+    case 3:
+      TROUPE_TILE_LOAD(5, stage.b + weights);
+      break;
+    case 4:
+      if constexpr (Type::kIntegers)
+        _tile_dpbusd(1, 5, 6);
+      else
+        _tile_dpbf16ps(1, 5, 6);
+      break;
+    case 5:
+      TROUPE_TILE_LOAD(7, rows + stage.next_rows);
+      break;
+    case 6:
+      if constexpr (Type::kIntegers)
+        _tile_dpbusd(2, 4, 7);
+      else
+        _tile_dpbf16ps(2, 4, 7);
+      break;
+    case 7:
+      if constexpr (Type::kIntegers)
+        _tile_dpbusd(3, 5, 7);
+      else
+        _tile_dpbf16ps(3, 5, 7);
+      break;
+  }
+}
+
+template <class Type, int kRowTiles>
+TROUPE_INLINE void run_stage(const Stage& stage) {
+#pragma GCC unroll 48
+  for (int op = 0; op < kStageOps<Type, kRowTiles>; ++op) run_op<Type, kRowTiles>(op, stage);
+}
+
+TROUPE_INLINE void zero_sums() {
+  _tile_zero(0);
+  _tile_zero(1);
+  _tile_zero(2);
+  _tile_zero(3);
+}
+
+// ---- From sums to outputs -----------------------------------------------------------------------------
+
+TROUPE_INLINE void transpose(__m512i (&x)[16]) {
+  __m512i y[16];
+  for (int i = 0; i < 16; i += 2) {
+    y[i] = _mm512_unpacklo_epi32(x[i], x[i + 1]);
+    y[i + 1] = _mm512_unpackhi_epi32(x[i], x[i + 1]);
+  }
+  for (int i = 0; i < 16; i += 4) {
+    x[i] = _mm512_unpacklo_epi64(y[i], y[i + 2]);
+    x[i + 1] = _mm512_unpackhi_epi64(y[i], y[i + 2]);
+    x[i + 2] = _mm512_unpacklo_epi64(y[i + 1], y[i + 3]);
+    x[i + 3] = _mm512_unpackhi_epi64(y[i + 1], y[i + 3]);
+  }
+  for (int i = 0; i < 4; ++i) {
+    const __m512i p = _mm512_shuffle_i32x4(x[i], x[i + 4], 0x88), q = _mm512_shuffle_i32x4(x[i], x[i + 4], 0xdd);
+    const __m512i r = _mm512_shuffle_i32x4(x[i + 8], x[i + 12], 0x88),
+                  s = _mm512_shuffle_i32x4(x[i + 8], x[i + 12], 0xdd);
+    y[i] = _mm512_shuffle_i32x4(p, r, 0x88);
+    y[i + 8] = _mm512_shuffle_i32x4(p, r, 0xdd);
+    y[i + 4] = _mm512_shuffle_i32x4(q, s, 0x88);
+    y[i + 12] = _mm512_shuffle_i32x4(q, s, 0xdd);
+  }
+  for (int i = 0; i < 16; ++i) x[i] = y[i];
+}
+
+struct Output {
+  const MatrixView& matrix;
+  float* out;  // of the first row of the call
+  std::size_t stride;
+  std::size_t panel_bytes;
+  const std::byte* prepared;
+  std::size_t tile_bytes;  // of 16 prepared rows
+  std::size_t num_rows;
+};
+
+// Writes the sums of a panel with rows [16 * row_tile, + 16), stored as 16 lines of one output each.
+template <class Type>
+void write_sums(const Output& to, const std::byte* sums, std::size_t panel, std::size_t row_tile) {
+  const std::size_t n = panel * kPanelRows, first_row = row_tile * kTileRows;
+  const std::size_t width = to.matrix.rows - n;
+  const auto mask = static_cast<__mmask16>(width >= 16 ? 0xffff : (1u << width) - 1);
+  const std::size_t rows = to.num_rows - first_row < kTileRows ? to.num_rows - first_row : kTileRows;
+  __m512i x[16];
+  for (std::size_t i = 0; i < 16; ++i) x[i] = load_line(sums + i * kLine);
+  transpose(x);
+  const __m512 scale = _mm512_set1_ps(to.matrix.scale);
+  for (std::size_t r = 0; r < rows; ++r) {
+    __m512 value;
+    if constexpr (Type::kIntegers) {
+      const std::byte* ends = to.prepared + (row_tile + 1) * to.tile_bytes - 2 * kLine;
+      const __m512 d = _mm512_loadu_ps(to.matrix.body + panel * to.panel_bytes);
+      const __m512 row_scale = _mm512_set1_ps(reinterpret_cast<const float*>(ends)[r]);
+      const __m512i sum_a = _mm512_set1_epi32(reinterpret_cast<const int*>(ends + kLine)[r]);
+      value = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_sub_epi32(x[r], sum_a)),
+                            _mm512_mul_ps(d, _mm512_mul_ps(row_scale, scale)));
+    } else {
+      value = _mm512_mul_ps(_mm512_castsi512_ps(x[r]), scale);
+    }
+    _mm512_mask_storeu_ps(to.out + (first_row + r) * to.stride + n, mask, value);
+  }
+}
+
+template <class Type>
+TROUPE_INLINE void store_and_write(const Output& to, std::size_t panel_a, std::size_t panel_b, std::size_t row_tile,
+                                   bool second_tile) {
+  alignas(64) std::byte sums[4][kTile];
+  TROUPE_TILE_STORE(0, sums[0]);
+  TROUPE_TILE_STORE(1, sums[1]);
+  write_sums<Type>(to, sums[0], panel_a, row_tile);
+  if (panel_b != panel_a) write_sums<Type>(to, sums[1], panel_b, row_tile);
+  if (!second_tile) return;
+  TROUPE_TILE_STORE(2, sums[2]);
+  TROUPE_TILE_STORE(3, sums[3]);
+  write_sums<Type>(to, sums[2], panel_a, row_tile + 1);
+  if (panel_b != panel_a) write_sums<Type>(to, sums[3], panel_b, row_tile + 1);
+}
+
+// ---- Few rows ------------------------------------------------------------------------------------------
+
+template <class Type, int kRowTiles>
+void multiply_few(const Output& to, std::size_t panel_a, std::size_t panel_b) {
+  const std::size_t stages = Type::stages(to.matrix.k);
+  const std::byte* a = to.matrix.body + panel_a * to.panel_bytes;
+  const std::byte* b = to.matrix.body + panel_b * to.panel_bytes;
+  alignas(64) std::byte tiles[2][2][Type::kStageTiles * kTile];
+  zero_sums();
+  Type::expand(a, 0, tiles[0][0], no_hook);
+  Type::expand(b, 0, tiles[0][1], no_hook);
+  Stage stage{
+      .a = nullptr, .b = nullptr, .rows = to.prepared, .next_rows = to.tile_bytes, .low_plane = to.tile_bytes / 2};
+  for (std::size_t s = 0; s < stages; ++s, stage.rows += Type::kStageSteps * kTile) {
+    stage.a = tiles[s % 2][0];
+    stage.b = tiles[s % 2][1];
+    if (s + 1 == stages) {
+      run_stage<Type, kRowTiles>(stage);
+      break;
+    }
+    // 32 rows are expanded; the stage's instructions are spread over them.
+    const auto slot = [&](int i) __attribute__((always_inline)) {
+      constexpr int kOps = kStageOps<Type, kRowTiles>;
+#pragma GCC unroll 4
+      for (int op = i * kOps / 32; op < (i + 1) * kOps / 32; ++op) run_op<Type, kRowTiles>(op, stage);
+    };
+    Type::expand(
+        a, s + 1, tiles[(s + 1) % 2][0], [&](int r) __attribute__((always_inline)) { slot(r); });
+    Type::expand(
+        b, s + 1, tiles[(s + 1) % 2][1], [&](int r) __attribute__((always_inline)) { slot(16 + r); });
+  }
+  store_and_write<Type>(to, panel_a, panel_b, 0, kRowTiles == 2);
+}
+
+// ---- Many rows -----------------------------------------------------------------------------------------
+
+// One pass of 16 or 32 rows over a block of k. `sums` waits between blocks.
+template <class Type, int kRowTiles>
+TROUPE_INLINE void multiply_block(const Stage& first, std::size_t num_stages, std::byte* sums, bool begin) {
+  if (begin) {
+    zero_sums();
+  } else {
+    TROUPE_TILE_LOAD(0, sums);
+    TROUPE_TILE_LOAD(1, sums + kTile);
+    if constexpr (kRowTiles == 2) {
+      TROUPE_TILE_LOAD(2, sums + 2 * kTile);
+      TROUPE_TILE_LOAD(3, sums + 3 * kTile);
+    }
+  }
+  Stage stage = first;
+  for (std::size_t s = 0; s < num_stages; ++s) {
+    run_stage<Type, kRowTiles>(stage);
+    stage.a += Type::kStageTiles * kTile;
+    stage.b += Type::kStageTiles * kTile;
+    stage.rows += Type::kStageSteps * kTile;
+  }
+}
+
+template <class Type>
+void multiply_many(const Output& to, std::size_t panel_begin, std::size_t panel_end) {
+  constexpr std::size_t kPanelTileBytes = kBlockStages * Type::kStageTiles * kTile;
+  alignas(64) std::byte tiles[2][kPanelTileBytes];
+  alignas(64) std::byte sums[kMaxPairs][kMaxRowsAtOnce / 32][4 * kTile];
+  const std::size_t stages = Type::stages(to.matrix.k);
+  const std::size_t row_tiles = (to.num_rows + kTileRows - 1) / kTileRows;
+  for (std::size_t block = 0; block < stages; block += kBlockStages) {
+    const std::size_t block_stages = stages - block < kBlockStages ? stages - block : kBlockStages;
+    const bool first = block == 0, last = block + block_stages == stages;
+    for (std::size_t panel_a = panel_begin; panel_a < panel_end; panel_a += 2) {
+      const std::size_t panel_b = panel_a + 1 < panel_end ? panel_a + 1 : panel_a;
+      for (std::size_t s = 0; s < block_stages; ++s) {
+        const std::size_t at = s * Type::kStageTiles * kTile;
+        Type::expand(to.matrix.body + panel_a * to.panel_bytes, block + s, tiles[0] + at, no_hook);
+        Type::expand(to.matrix.body + panel_b * to.panel_bytes, block + s, tiles[1] + at, no_hook);
+      }
+      for (std::size_t row_tile = 0; row_tile < row_tiles; row_tile += 2) {
+        const Stage stage{.a = tiles[0],
+                          .b = tiles[1],
+                          .rows = to.prepared + row_tile * to.tile_bytes + block * Type::kStageSteps * kTile,
+                          .next_rows = to.tile_bytes,
+                          .low_plane = to.tile_bytes / 2};
+        std::byte* waiting = sums[(panel_a - panel_begin) / 2][row_tile / 2];
+        const bool two = row_tile + 1 < row_tiles;
+        if (two)
+          multiply_block<Type, 2>(stage, block_stages, waiting, first);
+        else
+          multiply_block<Type, 1>(stage, block_stages, waiting, first);
+        if (last) {
+          store_and_write<Type>(to, panel_a, panel_b, row_tile, two);
+          continue;
+        }
+        TROUPE_TILE_STORE(0, waiting);
+        TROUPE_TILE_STORE(1, waiting + kTile);
+        if (!two) continue;
+        TROUPE_TILE_STORE(2, waiting + 2 * kTile);
+        TROUPE_TILE_STORE(3, waiting + 3 * kTile);
+      }
+    }
+  }
+}
+
+template <class Type>
+void multiply(const MatrixView& matrix, const std::byte* prepared, std::size_t num_rows, float* out,
+              std::size_t out_stride, std::size_t panel_begin, std::size_t panel_end) {
+  const std::size_t tile_bytes =
+      Type::kIntegers ? i8_tiles_bytes(matrix.k) : (Type::kSplit ? 2 : 1) * bf16_tiles_bytes(matrix.k);
+  _tile_loadconfig(&kConfig);
+  for (std::size_t begin = 0; begin < num_rows; begin += kMaxRowsAtOnce) {
+    const std::size_t rows = num_rows - begin < kMaxRowsAtOnce ? num_rows - begin : kMaxRowsAtOnce;
+    const Output to{.matrix = matrix,
+                    .out = out + begin * out_stride,
+                    .stride = out_stride,
+                    .panel_bytes = Type::panel_bytes(matrix.k),
+                    .prepared = prepared + begin / kTileRows * tile_bytes,
+                    .tile_bytes = tile_bytes,
+                    .num_rows = rows};
+    const std::size_t together = rows <= 2 * kTileRows ? 2 : 2 * kMaxPairs;
+    for (std::size_t panel = panel_begin; panel < panel_end; panel += together) {
+      const std::size_t end = panel + together < panel_end ? panel + together : panel_end;
+      if (rows <= kTileRows)
+        multiply_few<Type, 1>(to, panel, end - 1);
+      else if (rows <= 2 * kTileRows)
+        multiply_few<Type, 2>(to, panel, end - 1);
+      else
+        multiply_many<Type>(to, panel, end);
+    }
+  }
+  _tile_release();
+}
+
+}  // namespace
+
+#define TROUPE_MATMUL(function, type)                                                                  \
+  void function(const MatrixView& matrix, const std::byte* prepared, std::size_t num_rows, float* out, \
+                std::size_t out_stride, std::size_t panel_begin, std::size_t panel_end) {              \
+    multiply<type>(matrix, prepared, num_rows, out, out_stride, panel_begin, panel_end);               \
+  }
+TROUPE_MATMUL(matmul_f16, F16)
+TROUPE_MATMUL(matmul_bf16, Bf16)
+TROUPE_MATMUL(matmul_q8_0, Q8_0)
+TROUPE_MATMUL(matmul_q4_0, Q4_0)
+TROUPE_MATMUL(matmul_q4_k, Q4_K)
+TROUPE_MATMUL(matmul_q5_k, Q5_K)
+TROUPE_MATMUL(matmul_q6_k, Q6_K)
+TROUPE_MATMUL(matmul_tq, TQ)
+
+}  // namespace troupe::kernels::amx

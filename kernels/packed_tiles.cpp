@@ -1,0 +1,264 @@
+#include "kernels/packed_tiles.h"
+
+#include <cstring>
+
+#include "config/assert.h"
+#include "kernels/groups.h"
+#include "kernels/half.h"
+#include "kernels/packed_layout.h"
+
+namespace troupe::kernels {
+namespace {
+
+using namespace layout;
+
+std::uint8_t* at(std::byte* p, std::size_t offset) { return reinterpret_cast<std::uint8_t*>(p + offset); }
+const std::uint8_t* at(const std::byte* p, std::size_t offset) {
+  return reinterpret_cast<const std::uint8_t*>(p + offset);
+}
+
+// Nibbles of run `run` (of any number) of row `row`; `lines` are those of the unit's first 128 k.
+std::size_t nibble_byte(std::size_t row, std::size_t run, std::size_t i) {
+  return run / 4 * kTilesNibbles + row * kLine + 2 * run_word(i) + run % 4 / 2;
+}
+void put_nibble(std::byte* lines, std::size_t row, std::size_t run, std::size_t i, std::uint8_t code) {
+  *at(lines, nibble_byte(row, run, i)) |= static_cast<std::uint8_t>((code & 15) << (run % 2 * 4));
+}
+std::uint8_t get_nibble(const std::byte* lines, std::size_t row, std::size_t run, std::size_t i) {
+  return (*at(lines, nibble_byte(row, run, i)) >> (run % 2 * 4)) & 15;
+}
+
+// put: adds group `g` of row `row` to the panel. get: that group's values, by the formula of `dequantize`.
+
+void put(const GroupQ8_0& group, std::byte* panel, std::size_t row, std::size_t g) {
+  std::byte* unit = panel + g / 2 * kTilesQ8_0Unit;
+  std::memcpy(unit + g % 2 * 32 + 2 * row, group.d, 2);
+  std::memcpy(unit + kLine + row * kLine + g % 2 * 32, group.codes, 32);
+}
+void get_q8_0(const std::byte* panel, std::size_t row, std::size_t g, float* out) {
+  const std::byte* unit = panel + g / 2 * kTilesQ8_0Unit;
+  const float d = load_half(unit + g % 2 * 32 + 2 * row);
+  const auto* codes = reinterpret_cast<const std::int8_t*>(unit + kLine + row * kLine + g % 2 * 32);
+  for (std::size_t i = 0; i < 32; ++i) out[i] = static_cast<float>(codes[i]) * d;
+}
+
+void put(const GroupQ4_0& group, std::byte* panel, std::size_t row, std::size_t g) {
+  std::byte* unit = panel + g / 4 * kTilesQ4_0Unit;
+  std::memcpy(unit + g % 4 * 32 + 2 * row, group.d, 2);
+  std::uint8_t codes[32];
+  codes_of(group, codes);
+  for (std::size_t i = 0; i < 32; ++i) put_nibble(unit + 2 * kLine, row, g % 4, i, codes[i]);
+}
+void get_q4_0(const std::byte* panel, std::size_t row, std::size_t g, float* out) {
+  const std::byte* unit = panel + g / 4 * kTilesQ4_0Unit;
+  const float d = load_half(unit + g % 4 * 32 + 2 * row);
+  for (std::size_t i = 0; i < 32; ++i) out[i] = static_cast<float>(get_nibble(unit + 2 * kLine, row, g % 4, i) - 8) * d;
+}
+
+template <class GroupQ4Or5K>
+void put_k(const GroupQ4Or5K& group, std::byte* unit, std::size_t row, std::uint8_t (&codes)[256]) {
+  std::memcpy(unit + 2 * row, group.d, 2);
+  std::memcpy(unit + kMinOffset + 2 * row, group.dmin, 2);
+  codes_of(group, codes);
+  for (std::size_t run = 0; run < 8; ++run) {
+    const ScaleMin s = scale_min_of(group.scales, static_cast<int>(run));
+    *at(unit, kRunScales + 16 * run + row) = s.scale;
+    *at(unit, kRunMins + 16 * run + row) = s.min;
+    for (std::size_t i = 0; i < 32; ++i) put_nibble(unit + kRuns, row, run, i, codes[32 * run + i]);
+  }
+}
+
+// The byte with the fifth bits of word `run_word(i)`.
+std::size_t fifth_bit_byte(std::size_t row, std::size_t i) {
+  return kTilesHighBits + row / 2 * kLine + 2 * run_word(i) + row % 2;
+}
+
+void put(const GroupQ4_K& group, std::byte* panel, std::size_t row, std::size_t g) {
+  std::uint8_t codes[256];
+  put_k(group, panel + g * kTilesQ4_KUnit, row, codes);
+}
+void put(const GroupQ5_K& group, std::byte* panel, std::size_t row, std::size_t g) {
+  std::byte* unit = panel + g * kTilesQ5_KUnit;
+  std::uint8_t codes[256];
+  put_k(group, unit, row, codes);
+  for (std::size_t i = 0; i < 256; ++i)
+    *at(unit, fifth_bit_byte(row, i % 32)) |= static_cast<std::uint8_t>((codes[i] >> 4) << (i / 32));
+}
+void get_q45_k(const std::byte* unit, std::size_t row, bool fifth_bit, float* out) {
+  const float d = load_half(unit + 2 * row);
+  const float dmin = load_half(unit + kMinOffset + 2 * row);
+  for (std::size_t run = 0; run < 8; ++run, out += 32) {
+    const float scale = d * *at(unit, kRunScales + 16 * run + row);
+    const float min = dmin * *at(unit, kRunMins + 16 * run + row);
+    for (std::size_t i = 0; i < 32; ++i) {
+      const int high = fifth_bit ? (*at(unit, fifth_bit_byte(row, i)) >> run) & 1 : 0;
+      out[i] = scale * static_cast<float>(get_nibble(unit + kRuns, row, run, i) | (high << 4)) - min;
+    }
+  }
+}
+
+// The byte with the two high bits of k = i of run `run`, and where in it they are.
+std::size_t high_bits_byte(std::size_t row, std::size_t run, std::size_t i) {
+  return kTilesHighBits + row * kLine + 2 * run_word(i) + run / 4;
+}
+
+void put(const GroupQ6_K& group, std::byte* panel, std::size_t row, std::size_t g) {
+  std::byte* unit = panel + g * kTilesQ6_KUnit;
+  std::memcpy(unit + 2 * row, group.d, 2);
+  for (std::size_t run = 0; run < 16; ++run)
+    *at(unit, kRunScales + 16 * run + row) = static_cast<std::uint8_t>(group.scales[run]);
+  std::uint8_t codes[256];
+  codes_of(group, codes);
+  for (std::size_t i = 0; i < 256; ++i) {
+    const std::size_t run = i / 32;
+    put_nibble(unit + kRuns, row, run, i % 32, codes[i]);
+    *at(unit, high_bits_byte(row, run, i % 32)) |= static_cast<std::uint8_t>((codes[i] >> 4) << (run % 4 * 2));
+  }
+}
+void get_q6_k(const std::byte* unit, std::size_t row, float* out) {
+  const float d = load_half(unit + 2 * row);
+  for (std::size_t i = 0; i < 256; ++i) {
+    const std::size_t run = i / 32;
+    const int high = (*at(unit, high_bits_byte(row, run, i % 32)) >> (run % 4 * 2)) & 3;
+    const int code = get_nibble(unit + kRuns, row, run, i % 32) | (high << 4);
+    const auto scale = static_cast<std::int8_t>(*at(unit, kRunScales + i / 16 * 16 + row));
+    out[i] = d * scale * static_cast<float>(code - 32);
+  }
+}
+
+template <class GroupTQ>
+void put_ternary(const GroupTQ& group, std::byte* panel, std::size_t row, std::size_t g) {
+  store(panel + 4 * row, load_half(group.d));  // the same in every group
+  std::uint8_t codes[256];
+  codes_of(group, codes);
+  std::uint8_t* line = at(panel, kLine + g * kTilesTQUnit + row * kLine);
+  for (std::size_t i = 0; i < 256; ++i) line[i % 64] |= static_cast<std::uint8_t>(codes[i] << (i / 64 * 2));
+}
+void put(const GroupTQ1_0& group, std::byte* panel, std::size_t row, std::size_t g) {
+  put_ternary(group, panel, row, g);
+}
+void put(const GroupTQ2_0& group, std::byte* panel, std::size_t row, std::size_t g) {
+  put_ternary(group, panel, row, g);
+}
+void get_ternary(const std::byte* panel, std::size_t row, std::size_t g, float* out) {
+  const auto d = load<float>(panel + 4 * row);
+  const std::uint8_t* line = at(panel, kLine + g * kTilesTQUnit + row * kLine);
+  for (std::size_t i = 0; i < 256; ++i) {
+    const int code = (line[i % 64] >> (i / 64 * 2)) & 3;
+    out[i] = static_cast<float>(code - 1) * d;
+  }
+}
+
+template <class Group>
+void pack_groups(const std::byte* file_row, std::size_t num_groups, std::byte* panel, std::size_t row) {
+  for (std::size_t g = 0; g < num_groups; ++g) put(load<Group>(file_row + g * sizeof(Group)), panel, row, g);
+}
+
+// F16, BF16: two bytes each.
+std::size_t element_offset(std::size_t row, std::size_t i) {
+  return i / 32 * kTile + row * kLine + 2 * run_word(i % 32);
+}
+
+template <class GroupTQ>
+bool one_scale_per_row(const std::byte* file_rows, std::size_t rows, std::size_t groups) {
+  for (std::size_t row = 0; row < rows; ++row) {
+    const std::byte* first = file_rows + row * groups * sizeof(GroupTQ) + offsetof(GroupTQ, d);
+    for (std::size_t g = 1; g < groups; ++g)
+      if (std::memcmp(first, first + g * sizeof(GroupTQ), sizeof(GroupTQ::d)) != 0) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+bool tiles_can_hold(WeightType type, const std::byte* file_rows, std::size_t rows, std::size_t k) {
+  if (type == WeightType::tq1_0) return one_scale_per_row<GroupTQ1_0>(file_rows, rows, k / 256);
+  if (type == WeightType::tq2_0) return one_scale_per_row<GroupTQ2_0>(file_rows, rows, k / 256);
+  return true;
+}
+
+std::size_t tiles_panel_bytes(WeightType type, std::size_t k) {
+  switch (type) {
+    case WeightType::f16:
+    case WeightType::bf16:
+      return (k + 63) / 64 * kTilesFloatStage;
+    case WeightType::q8_0:
+      return (k + 63) / 64 * kTilesQ8_0Unit;
+    case WeightType::q4_0:
+      return (k + 127) / 128 * kTilesQ4_0Unit;
+    case WeightType::q4_k:
+      return k / 256 * kTilesQ4_KUnit;
+    case WeightType::q5_k:
+      return k / 256 * kTilesQ5_KUnit;
+    case WeightType::q6_k:
+      return k / 256 * kTilesQ6_KUnit;
+    case WeightType::tq1_0:
+    case WeightType::tq2_0:
+      return kLine + k / 256 * kTilesTQUnit;
+    case WeightType::f32:
+      break;
+  }
+  TROUPE_ASSERT(!"no tiles for this type");
+  return 0;
+}
+
+void pack_tiles_row(WeightType type, const std::byte* file_row, std::size_t k, std::byte* panel, std::size_t row) {
+  switch (type) {
+    case WeightType::f16:
+    case WeightType::bf16:
+      for (std::size_t i = 0; i < k; ++i) std::memcpy(panel + element_offset(row, i), file_row + 2 * i, 2);
+      return;
+    case WeightType::q8_0:
+      return pack_groups<GroupQ8_0>(file_row, k / 32, panel, row);
+    case WeightType::q4_0:
+      return pack_groups<GroupQ4_0>(file_row, k / 32, panel, row);
+    case WeightType::q4_k:
+      return pack_groups<GroupQ4_K>(file_row, k / 256, panel, row);
+    case WeightType::q5_k:
+      return pack_groups<GroupQ5_K>(file_row, k / 256, panel, row);
+    case WeightType::q6_k:
+      return pack_groups<GroupQ6_K>(file_row, k / 256, panel, row);
+    case WeightType::tq1_0:
+      return pack_groups<GroupTQ1_0>(file_row, k / 256, panel, row);
+    case WeightType::tq2_0:
+      return pack_groups<GroupTQ2_0>(file_row, k / 256, panel, row);
+    case WeightType::f32:
+      break;
+  }
+  TROUPE_ASSERT(!"no tiles for this type");
+}
+
+void unpack_tiles_row(WeightType type, const std::byte* panel, std::size_t row, std::size_t k, float* out) {
+  switch (type) {
+    case WeightType::f16:
+      for (std::size_t i = 0; i < k; ++i) out[i] = load_half(panel + element_offset(row, i));
+      return;
+    case WeightType::bf16:
+      for (std::size_t i = 0; i < k; ++i) out[i] = float_of_bf16(load<std::uint16_t>(panel + element_offset(row, i)));
+      return;
+    case WeightType::q8_0:
+      for (std::size_t g = 0; g < k / 32; ++g) get_q8_0(panel, row, g, out + 32 * g);
+      return;
+    case WeightType::q4_0:
+      for (std::size_t g = 0; g < k / 32; ++g) get_q4_0(panel, row, g, out + 32 * g);
+      return;
+    case WeightType::q4_k:
+      for (std::size_t g = 0; g < k / 256; ++g) get_q45_k(panel + g * kTilesQ4_KUnit, row, false, out + 256 * g);
+      return;
+    case WeightType::q5_k:
+      for (std::size_t g = 0; g < k / 256; ++g) get_q45_k(panel + g * kTilesQ5_KUnit, row, true, out + 256 * g);
+      return;
+    case WeightType::q6_k:
+      for (std::size_t g = 0; g < k / 256; ++g) get_q6_k(panel + g * kTilesQ6_KUnit, row, out + 256 * g);
+      return;
+    case WeightType::tq1_0:
+    case WeightType::tq2_0:
+      for (std::size_t g = 0; g < k / 256; ++g) get_ternary(panel, row, g, out + 256 * g);
+      return;
+    case WeightType::f32:
+      break;
+  }
+  TROUPE_ASSERT(!"no tiles for this type");
+}
+
+}  // namespace troupe::kernels

@@ -1,0 +1,22 @@
+// Packing into the tile layout of packed_layout.h, and back: what packed_matrix.cpp calls for Layout::tiles.
+#pragma once
+
+#include <cstddef>
+
+#include "kernels/weight_type.h"
+
+namespace troupe::kernels {
+
+// Whether the layout can say what these weights are: ternary types need one scale for all groups of a row.
+[[nodiscard]] bool tiles_can_hold(WeightType type, const std::byte* file_rows, std::size_t rows, std::size_t k);
+
+// Bytes of 16 rows. F32 has no tiles (asserted here and below).
+[[nodiscard]] std::size_t tiles_panel_bytes(WeightType type, std::size_t k);
+
+// Adds row `row` (0..15) to a panel that began as zeros.
+void pack_tiles_row(WeightType type, const std::byte* file_row, std::size_t k, std::byte* panel, std::size_t row);
+
+// out[0..k) = the exact values of the file.
+void unpack_tiles_row(WeightType type, const std::byte* panel, std::size_t row, std::size_t k, float* out);
+
+}  // namespace troupe::kernels
