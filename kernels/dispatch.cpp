@@ -32,6 +32,7 @@ Activation integer_activation(WeightType type, Layout) {
       return Activation::f32;
     case WeightType::tq1_0:
     case WeightType::tq2_0:
+    case WeightType::i2_s:
       return Activation::i8_group256;
     default:
       return Activation::i8_group32;
@@ -65,6 +66,10 @@ Activation amx_activation(WeightType type, Layout layout) {
         return variant::matmul_q8_0;                  \
       case WeightType::q4_0:                          \
         return variant::matmul_q4_0;                  \
+      case WeightType::q4_1:                          \
+        return variant::matmul_q4_1;                  \
+      case WeightType::iq4_nl:                        \
+        return variant::matmul_iq4_nl;                \
       case WeightType::q4_k:                          \
         return variant::matmul_q4_k;                  \
       case WeightType::q5_k:                          \
@@ -73,6 +78,7 @@ Activation amx_activation(WeightType type, Layout layout) {
         return variant::matmul_q6_k;                  \
       case WeightType::tq1_0:                         \
       case WeightType::tq2_0:                         \
+      case WeightType::i2_s:                          \
         return variant::matmul_tq;                    \
     }                                                 \
     return nullptr;                                   \

@@ -11,6 +11,7 @@
 // operations whatever the tile.
 #include <immintrin.h>
 
+#include "kernels/groups.h"
 #include "kernels/half.h"
 #include "kernels/packed_layout.h"
 #include "kernels/variants.h"
@@ -31,7 +32,7 @@ constexpr std::size_t kHalf = kLine / 2;  // of a line: one vector, 8 rows
 struct alignas(64) Block {
   std::uint8_t lines[kBlockK / 4 * kLine];
   float d[kBlockK / 16][16];              // scale per run
-  float min[kBlockK / 32][16];            // Q4_K, Q5_K
+  float min[kBlockK / 32][16];            // Q4_1, Q4_K, Q5_K
   const std::uint8_t* run[kBlockK / 16];  // the codes of each run: in `lines` or in the packed lines
   const std::byte* ahead;                 // what to prefetch while this block is multiplied
 };
@@ -96,6 +97,52 @@ struct Q4_0 {
       unpack_halves(unit + g % 2 * 32, out.d[g]);
       unpack_nibbles(bytes(unit) + kLine + g % 2 * 4 * kLine, to);
       out.run[g] = to;
+    }
+  }
+};
+
+struct Q4_1 {
+  static constexpr std::size_t kBlockBytes = 4 * kQ4_1Unit;
+  static constexpr int kRunQuads = 8, kNarrowQuads = 8, kStartShift = -1;
+  static constexpr bool kSigned = false, kHasMin = true, kRow256 = false;
+  static std::size_t panel_bytes(std::size_t k) { return (k + 63) / 64 * kQ4_1Unit; }
+  static void unpack(const std::byte* panel, std::size_t block, std::size_t num_groups, Block& out) {
+    for (std::size_t g = 0; g < num_groups; ++g) {
+      const std::byte* unit = panel + (block * 4 + g / 2) * kQ4_1Unit;
+      std::uint8_t* to = out.lines + g * 8 * kLine;
+      unpack_halves(unit + g % 2 * 32, out.d[g]);
+      unpack_halves(unit + kLine + g % 2 * 32, out.min[g]);
+      unpack_nibbles(bytes(unit) + 2 * kLine + g % 2 * 4 * kLine, to);
+      out.run[g] = to;
+    }
+  }
+};
+
+// Codes are looked up and from then on treated as Q8_0's.
+struct IQ4_NL {
+  static constexpr std::size_t kBlockBytes = 4 * kQ4_0Unit;
+  static constexpr int kRunQuads = 8, kNarrowQuads = 1, kStartShift = -1;
+  static constexpr bool kSigned = true, kHasMin = false, kRow256 = false;
+  static std::size_t panel_bytes(std::size_t k) { return (k + 63) / 64 * kQ4_0Unit; }
+  static void unpack(const std::byte* panel, std::size_t block, std::size_t num_groups, Block& out) {
+    for (std::size_t g = 0; g < num_groups; ++g) {
+      const std::byte* unit = panel + (block * 4 + g / 2) * kQ4_0Unit;
+      std::uint8_t* to = out.lines + g * 8 * kLine;
+      unpack_halves(unit + g % 2 * 32, out.d[g]);
+      look_up_nibbles(bytes(unit) + kLine + g % 2 * 4 * kLine, to);
+      out.run[g] = to;
+    }
+  }
+  static void look_up_nibbles(const std::uint8_t* from, std::uint8_t* to) {
+    const __m256i low_mask = _mm256_set1_epi8(15);
+    const __m256i values =
+        _mm256_xor_si256(_mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(kIQ4_NLValues))),
+                         _mm256_set1_epi8(-128));  // + 128
+    for (std::size_t at = 0; at < 4 * kLine; at += kHalf) {
+      const __m256i line = load_half_line(from + at);
+      const __m256i high = _mm256_and_si256(_mm256_srli_epi16(line, 4), low_mask);
+      store_half_line(to + at, _mm256_shuffle_epi8(values, _mm256_and_si256(line, low_mask)));
+      store_half_line(to + at + 4 * kLine, _mm256_shuffle_epi8(values, high));
     }
   }
 };
@@ -198,7 +245,7 @@ struct TQ {
   static constexpr std::size_t kBlockBytes = kTQUnit;
   static constexpr int kRunQuads = 64, kNarrowQuads = 32, kStartShift = 0;
   static constexpr bool kSigned = false, kHasMin = false, kRow256 = true;
-  static std::size_t panel_bytes(std::size_t k) { return k / 256 * kTQUnit; }
+  static std::size_t panel_bytes(std::size_t k) { return (k + 255) / 256 * kTQUnit; }
   static void unpack(const std::byte* panel, std::size_t block, std::size_t, Block& out) {
     const std::byte* unit = panel + block * kTQUnit;
     unpack_halves(unit, out.d[0]);
@@ -343,7 +390,8 @@ void multiply_panel(const MatrixView& matrix, std::size_t panel, const std::byte
     const std::size_t count = rest < kBlockK ? rest : kBlockK;
     block.ahead = weights + (index + kBlocksAhead) * Type::kBlockBytes;  // past the end: only a prefetch
     Type::unpack(weights, index, count / 32, block);
-    multiply_rows<Type>(block, a, row, index, count / 4 / Type::kRunQuads, num_rows, acc);
+    constexpr std::size_t kRun = 4 * Type::kRunQuads;  // TQ's last one may be shorter: zeros fill it up
+    multiply_rows<Type>(block, a, row, index, (count + kRun - 1) / kRun, num_rows, acc);
   }
   const std::size_t begin = panel * kPanelRows;
   const std::size_t width = matrix.rows - begin < kPanelRows ? matrix.rows - begin : kPanelRows;
@@ -376,6 +424,16 @@ void matmul_q8_0(const MatrixView& matrix, const std::byte* prepared, std::size_
 void matmul_q4_0(const MatrixView& matrix, const std::byte* prepared, std::size_t num_rows, float* out,
                  std::size_t out_stride, std::size_t panel_begin, std::size_t panel_end) {
   multiply<Q4_0>(matrix, prepared, num_rows, out, out_stride, panel_begin, panel_end);
+}
+
+void matmul_q4_1(const MatrixView& matrix, const std::byte* prepared, std::size_t num_rows, float* out,
+                 std::size_t out_stride, std::size_t panel_begin, std::size_t panel_end) {
+  multiply<Q4_1>(matrix, prepared, num_rows, out, out_stride, panel_begin, panel_end);
+}
+
+void matmul_iq4_nl(const MatrixView& matrix, const std::byte* prepared, std::size_t num_rows, float* out,
+                   std::size_t out_stride, std::size_t panel_begin, std::size_t panel_end) {
+  multiply<IQ4_NL>(matrix, prepared, num_rows, out, out_stride, panel_begin, panel_end);
 }
 
 void matmul_q4_k(const MatrixView& matrix, const std::byte* prepared, std::size_t num_rows, float* out,

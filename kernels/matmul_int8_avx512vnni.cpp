@@ -7,6 +7,7 @@
 // weights once at memory speed. Every output goes through the same instructions whatever the tile.
 #include <immintrin.h>
 
+#include "kernels/groups.h"
 #include "kernels/packed_layout.h"
 #include "kernels/variants.h"
 
@@ -29,7 +30,7 @@ constexpr std::size_t kPrefetchBytes = 2048;
 struct alignas(64) Block {
   std::uint8_t lines[kBlockK / 4 * kLine];
   float d[kBlockK / 16][16];    // scale per run
-  float min[kBlockK / 32][16];  // Q4_K, Q5_K
+  float min[kBlockK / 32][16];  // Q4_1, Q4_K, Q5_K
   const std::uint8_t* first;    // `lines`, or the packed lines themselves
   const std::byte* ahead;       // what to prefetch while this block is multiplied
 };
@@ -86,6 +87,53 @@ struct Q4_0 {
       _mm512_store_ps(out.d[g], load_halves(unit + g % 2 * 32));
       unpack_nibbles(bytes(unit) + kLine + g % 2 * 4 * kLine, out.lines + g * 8 * kLine,
                      _mm512_set1_epi8(layout::kSumOffset - 8));
+    }
+  }
+};
+
+struct Q4_1 {
+  static constexpr std::size_t kBlockBytes = 4 * kQ4_1Unit;
+  static constexpr int kRunQuads = 8;
+  static constexpr bool kHasOffset = false;
+  static constexpr bool kHasMin = true, kRow256 = false;
+  static constexpr std::size_t kPairGap = 0;
+  static std::size_t panel_bytes(std::size_t k) { return (k + 63) / 64 * kQ4_1Unit; }
+  static void unpack(const std::byte* panel, std::size_t block, std::size_t num_groups, Block& out) {
+    out.first = out.lines;
+    for (std::size_t g = 0; g < num_groups; ++g) {
+      const std::byte* unit = panel + (block * 4 + g / 2) * kQ4_1Unit;
+      _mm512_store_ps(out.d[g], load_halves(unit + g % 2 * 32));
+      _mm512_store_ps(out.min[g], load_halves(unit + kLine + g % 2 * 32));
+      unpack_nibbles(bytes(unit) + 2 * kLine + g % 2 * 4 * kLine, out.lines + g * 8 * kLine, _mm512_setzero_si512());
+    }
+  }
+};
+
+struct IQ4_NL {
+  static constexpr std::size_t kBlockBytes = 4 * kQ4_0Unit;
+  static constexpr int kRunQuads = 8;
+  static constexpr bool kHasOffset = true;
+  static constexpr bool kHasMin = false, kRow256 = false;
+  static constexpr std::size_t kPairGap = 0;
+  static std::size_t panel_bytes(std::size_t k) { return (k + 63) / 64 * kQ4_0Unit; }
+  static void unpack(const std::byte* panel, std::size_t block, std::size_t num_groups, Block& out) {
+    out.first = out.lines;
+    for (std::size_t g = 0; g < num_groups; ++g) {
+      const std::byte* unit = panel + (block * 4 + g / 2) * kQ4_0Unit;
+      _mm512_store_ps(out.d[g], load_halves(unit + g % 2 * 32));
+      look_up_nibbles(bytes(unit) + kLine + g % 2 * 4 * kLine, out.lines + g * 8 * kLine);
+    }
+  }
+  static void look_up_nibbles(const std::uint8_t* from, std::uint8_t* to) {
+    const __m512i low_mask = _mm512_set1_epi8(15);
+    const __m512i values =
+        _mm512_xor_si512(_mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(kIQ4_NLValues))),
+                         _mm512_set1_epi8(-128));  // + 128
+    for (int j = 0; j < 4; ++j) {
+      const __m512i line = load_line(from + j * kLine);
+      const __m512i high = _mm512_and_si512(_mm512_srli_epi16(line, 4), low_mask);
+      _mm512_store_si512(to + j * kLine, _mm512_shuffle_epi8(values, _mm512_and_si512(line, low_mask)));
+      _mm512_store_si512(to + (j + 4) * kLine, _mm512_shuffle_epi8(values, high));
     }
   }
 };
@@ -186,7 +234,7 @@ struct TQ {
   static constexpr bool kHasOffset = true;
   static constexpr bool kHasMin = false, kRow256 = true;
   static constexpr std::size_t kPairGap = 0;
-  static std::size_t panel_bytes(std::size_t k) { return k / 256 * kTQUnit; }
+  static std::size_t panel_bytes(std::size_t k) { return (k + 255) / 256 * kTQUnit; }
   static void unpack(const std::byte* panel, std::size_t block, std::size_t, Block& out) {
     const std::byte* unit = panel + block * kTQUnit;
     out.first = out.lines;
@@ -346,7 +394,8 @@ void multiply_panels(const MatrixView& matrix, std::size_t panel, const std::byt
       blocks[p].ahead = weights + (block + kBlocksAhead) * Type::kBlockBytes;  // past the end: only a prefetch
       Type::unpack(weights, block, count / 32, blocks[p]);
     }
-    multiply_rows<Type, P>(blocks, a, row, block, count / 4 / Type::kRunQuads, num_rows, acc);
+    constexpr std::size_t kRun = 4 * Type::kRunQuads;  // TQ's last one may be shorter: zeros fill it up
+    multiply_rows<Type, P>(blocks, a, row, block, (count + kRun - 1) / kRun, num_rows, acc);
   }
   const __m512 scale = _mm512_set1_ps(matrix.scale);
   for (int p = 0; p < P; ++p) {
@@ -383,6 +432,16 @@ void matmul_q8_0(const MatrixView& matrix, const std::byte* prepared, std::size_
 void matmul_q4_0(const MatrixView& matrix, const std::byte* prepared, std::size_t num_rows, float* out,
                  std::size_t out_stride, std::size_t panel_begin, std::size_t panel_end) {
   multiply<Q4_0>(matrix, prepared, num_rows, out, out_stride, panel_begin, panel_end);
+}
+
+void matmul_q4_1(const MatrixView& matrix, const std::byte* prepared, std::size_t num_rows, float* out,
+                 std::size_t out_stride, std::size_t panel_begin, std::size_t panel_end) {
+  multiply<Q4_1>(matrix, prepared, num_rows, out, out_stride, panel_begin, panel_end);
+}
+
+void matmul_iq4_nl(const MatrixView& matrix, const std::byte* prepared, std::size_t num_rows, float* out,
+                   std::size_t out_stride, std::size_t panel_begin, std::size_t panel_end) {
+  multiply<IQ4_NL>(matrix, prepared, num_rows, out, out_stride, panel_begin, panel_end);
 }
 
 void matmul_q4_k(const MatrixView& matrix, const std::byte* prepared, std::size_t num_rows, float* out,

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/groups.h"
 #include "kernels/half.h"
 #include "kernels/packed_layout.h"
 #include "kernels/variants.h"
@@ -96,6 +97,16 @@ struct Q4_0 {
   static std::size_t panel_bytes(std::size_t k) { return (k + 63) / 64 * kQ4_0Unit; }
 };
 
+struct IQ4_NL {
+  static void unpack(const std::byte* panel, std::size_t g, std::int8_t* w, float (&d)[kPanelRows]) {
+    const std::byte* unit = panel + g / 2 * kQ4_0Unit;
+    half_scales(unit + g % 2 * 32, d);
+    unpack_run(bytes(unit) + kLine + g % 2 * 4 * kLine, 0, w, kNoHigh);
+    for (std::size_t b = 0; b < 8 * kLine; ++b) w[b] = kIQ4_NLValues[w[b]];
+  }
+  static std::size_t panel_bytes(std::size_t k) { return (k + 63) / 64 * kQ4_0Unit; }
+};
+
 template <class Type>
 void matmul_groups_of_32(const MatrixView& matrix, const std::byte* prepared, std::size_t num_rows, float* out,
                          std::size_t out_stride, std::size_t panel_begin, std::size_t panel_end) {
@@ -112,7 +123,14 @@ void matmul_groups_of_32(const MatrixView& matrix, const std::byte* prepared, st
                        });
 }
 
-// Q4_K and Q5_K: acc += sum * (d * da), then acc += -min * (da * sum of a).
+// Types with a min: acc += sum * (d * da), then acc += -min * (da * sum of a).
+void add_run_with_min(const std::int8_t* w, const std::byte* a, const Group32Row& row, std::size_t g,
+                      const float (&d)[kPanelRows], const float (&min)[kPanelRows], Acc& acc) {
+  add_run(w, reinterpret_cast<const std::int8_t*>(a) + 32 * g, 32, d, load<float>(a + row.scale + 4 * g), acc);
+  const float scaled_sum = load<float>(a + row.scaled_sum + 4 * g);
+  for (std::size_t n = 0; n < kPanelRows; ++n) acc.lane[n] -= min[n] * scaled_sum;
+}
+
 template <bool fifth_bit>
 void matmul_with_mins(const MatrixView& matrix, const std::byte* prepared, std::size_t num_rows, float* out,
                       std::size_t out_stride, std::size_t panel_begin, std::size_t panel_end) {
@@ -136,12 +154,7 @@ void matmul_with_mins(const MatrixView& matrix, const std::byte* prepared, std::
           unpack_run(lines + kLine, 0, w, [&](std::size_t q, std::size_t b) { return ((lines[b] >> q) & 1) << 4; });
         else
           unpack_run(lines, 0, w, kNoHigh);
-        for (std::size_t r = 0; r < rows; ++r, a += row.bytes) {
-          add_run(w, reinterpret_cast<const std::int8_t*>(a) + 32 * g, 32, d, load<float>(a + row.scale + 4 * g),
-                  acc[r]);
-          const float scaled_sum = load<float>(a + row.scaled_sum + 4 * g);
-          for (std::size_t n = 0; n < kPanelRows; ++n) acc[r].lane[n] -= min[n] * scaled_sum;
-        }
+        for (std::size_t r = 0; r < rows; ++r, a += row.bytes) add_run_with_min(w, a, row, g, d, min, acc[r]);
       });
 }
 
@@ -155,6 +168,28 @@ void matmul_q8_0(const MatrixView& matrix, const std::byte* prepared, std::size_
 void matmul_q4_0(const MatrixView& matrix, const std::byte* prepared, std::size_t num_rows, float* out,
                  std::size_t out_stride, std::size_t panel_begin, std::size_t panel_end) {
   matmul_groups_of_32<Q4_0>(matrix, prepared, num_rows, out, out_stride, panel_begin, panel_end);
+}
+
+void matmul_iq4_nl(const MatrixView& matrix, const std::byte* prepared, std::size_t num_rows, float* out,
+                   std::size_t out_stride, std::size_t panel_begin, std::size_t panel_end) {
+  matmul_groups_of_32<IQ4_NL>(matrix, prepared, num_rows, out, out_stride, panel_begin, panel_end);
+}
+
+void matmul_q4_1(const MatrixView& matrix, const std::byte* prepared, std::size_t num_rows, float* out,
+                 std::size_t out_stride, std::size_t panel_begin, std::size_t panel_end) {
+  const Group32Row row = group32_row(matrix.k);
+  for_panels_and_tiles(matrix, prepared, row.bytes, num_rows, out, out_stride, panel_begin, panel_end,
+                       (matrix.k + 63) / 64 * kQ4_1Unit, matrix.k / 32,
+                       [&](const std::byte* panel, std::size_t g, const std::byte* a, std::size_t rows, Acc* acc) {
+                         const std::byte* unit = panel + g / 2 * kQ4_1Unit;
+                         float d[kPanelRows], min[kPanelRows];
+                         half_scales(unit + g % 2 * 32, d);
+                         half_scales(unit + kLine + g % 2 * 32, min);
+                         std::int8_t w[8 * kLine];
+                         unpack_run(bytes(unit) + 2 * kLine + g % 2 * 4 * kLine, 0, w, kNoHigh);
+                         for (std::size_t r = 0; r < rows; ++r, a += row.bytes)
+                           add_run_with_min(w, a, row, g, d, min, acc[r]);
+                       });
 }
 
 void matmul_q4_k(const MatrixView& matrix, const std::byte* prepared, std::size_t num_rows, float* out,
@@ -195,21 +230,21 @@ void matmul_q6_k(const MatrixView& matrix, const std::byte* prepared, std::size_
 void matmul_tq(const MatrixView& matrix, const std::byte* prepared, std::size_t num_rows, float* out,
                std::size_t out_stride, std::size_t panel_begin, std::size_t panel_end) {
   const Group256Row row = group256_row(matrix.k);
-  for_panels_and_tiles(
-      matrix, prepared, row.bytes, num_rows, out, out_stride, panel_begin, panel_end, matrix.k / 256 * kTQUnit,
-      matrix.k / 256, [&](const std::byte* panel, std::size_t g, const std::byte* a, std::size_t rows, Acc* acc) {
-        const std::byte* unit = panel + g * kTQUnit;
-        float d[kPanelRows];
-        half_scales(unit, d);
-        Unpacked u;
-        for (std::size_t quad = 0; quad < 64; ++quad)
-          for (std::size_t b = 0; b < kLine; ++b)
-            u.w[quad * kLine + b] =
-                static_cast<std::int8_t>(((bytes(unit)[kLine + quad / 4 * kLine + b] >> (quad % 4 * 2)) & 3) - 1);
-        for (std::size_t r = 0; r < rows; ++r, a += row.bytes)
-          add_run(u.w, reinterpret_cast<const std::int8_t*>(a) + 256 * g, 256, d, load<float>(a + row.scale + 4 * g),
-                  acc[r]);
-      });
+  for_panels_and_tiles(matrix, prepared, row.bytes, num_rows, out, out_stride, panel_begin, panel_end,
+                       (matrix.k + 255) / 256 * kTQUnit, (matrix.k + 255) / 256,
+                       [&](const std::byte* panel, std::size_t g, const std::byte* a, std::size_t rows, Acc* acc) {
+                         const std::byte* unit = panel + g * kTQUnit;
+                         float d[kPanelRows];
+                         half_scales(unit, d);
+                         Unpacked u;
+                         for (std::size_t quad = 0; quad < 64; ++quad)
+                           for (std::size_t b = 0; b < kLine; ++b)
+                             u.w[quad * kLine + b] = static_cast<std::int8_t>(
+                                 ((bytes(unit)[kLine + quad / 4 * kLine + b] >> (quad % 4 * 2)) & 3) - 1);
+                         for (std::size_t r = 0; r < rows; ++r, a += row.bytes)
+                           add_run(u.w, reinterpret_cast<const std::int8_t*>(a) + 256 * g, 256, d,
+                                   load<float>(a + row.scale + 4 * g), acc[r]);
+                       });
 }
 
 namespace {

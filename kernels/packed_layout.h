@@ -13,6 +13,9 @@
 //   F16    per k half a line: 16 float16 (BF16 likewise); a panel is padded to whole lines
 //   Q8_0   per 64 k (two groups): 1 line: 2 x 16 float16 d; then 2 x 8 lines of codes + 128
 //   Q4_0   per 64 k: 1 line: 2 x 16 float16 d; then 2 x 4 lines of nibbles
+//   IQ4_NL as Q4_0
+//   Q4_1   per 64 k: 1 line: 2 x 16 float16 d; 1 line: 2 x 16 float16 -m, so that w = d * code - min as in
+//          Q4_K; then 2 x 4 lines of nibbles
 //   Q4_K   per 256 k: 1 line: 16 float16 d, 16 float16 dmin; 2 lines: 8 runs x 16 uint8 scale; 2 lines:
 //          8 runs x 16 uint8 min; then 8 runs x 4 lines of nibbles
 //   Q5_K   as Q4_K, with one more line per run before its nibbles: bit q of a byte is the fifth bit
@@ -21,9 +24,11 @@
 //          2 lines of high bits (line h, bits 2s..2s+1: quad 4h + s), 4 lines of nibbles
 //   TQ1_0, TQ2_0  per 256 k: 1 line: 16 float16 d (half used); 16 lines of 2-bit codes (line j, bits
 //          2s..2s+1: quad 4j + s)
+//   I2_S   as TQ2_0 with d = 1: the tensor's scale is the matrix's. Codes behind an odd last group of 128 are
+//          zero, and so is what they are multiplied with.
 //
 // Nibble line j of a run of 32: low nibbles are quad j, high nibbles quad j + 4.
-// An odd last group of 32 (Q8_0, Q4_0) leaves the second half of its unit zero and unread.
+// An odd last group of 32 (Q8_0, Q4_0, IQ4_NL, Q4_1) leaves the second half of its unit zero and unread.
 #pragma once
 
 #include <cstddef>
@@ -34,11 +39,12 @@ namespace troupe::kernels::layout {
 inline constexpr std::size_t kLine = 64;
 
 inline constexpr std::size_t kQ8_0Unit = 17 * kLine;  // per 64 k
-inline constexpr std::size_t kQ4_0Unit = 9 * kLine;   // per 64 k
+inline constexpr std::size_t kQ4_0Unit = 9 * kLine;   // per 64 k; IQ4_NL too
+inline constexpr std::size_t kQ4_1Unit = 10 * kLine;  // per 64 k
 inline constexpr std::size_t kQ4_KUnit = 37 * kLine;  // per 256 k, as all below
 inline constexpr std::size_t kQ5_KUnit = 45 * kLine;
 inline constexpr std::size_t kQ6_KUnit = 53 * kLine;
-inline constexpr std::size_t kTQUnit = 17 * kLine;
+inline constexpr std::size_t kTQUnit = 17 * kLine;  // I2_S too
 
 // Offsets inside the units of the K types.
 inline constexpr std::size_t kMinOffset = 32;       // Q4_K, Q5_K: dmin
@@ -118,12 +124,13 @@ static constexpr Group32Row group32_row(std::size_t k) {
 }
 
 // The same with one scale per 256: codes, scale [groups], start [groups], here -1 * sum (TQ's offset is 1).
+// The codes are padded with zeros to whole groups, because weights are multiplied by whole groups.
 struct Group256Row {
   std::size_t scale, start, bytes;
 };
 static constexpr Group256Row group256_row(std::size_t k) {
   const std::size_t groups = (k + 255) / 256;
-  const std::size_t scale = round_up(k, kLine);
+  const std::size_t scale = 256 * groups;
   return {scale, scale + 4 * groups, row_bytes(scale + 8 * groups)};
 }
 

@@ -31,7 +31,10 @@ std::size_t panel_bytes(WeightType type, Layout layout, std::size_t k) {
     case WeightType::q8_0:
       return (k + 63) / 64 * kQ8_0Unit;
     case WeightType::q4_0:
+    case WeightType::iq4_nl:
       return (k + 63) / 64 * kQ4_0Unit;
+    case WeightType::q4_1:
+      return (k + 63) / 64 * kQ4_1Unit;
     case WeightType::q4_k:
       return k / 256 * kQ4_KUnit;
     case WeightType::q5_k:
@@ -40,7 +43,8 @@ std::size_t panel_bytes(WeightType type, Layout layout, std::size_t k) {
       return k / 256 * kQ6_KUnit;
     case WeightType::tq1_0:
     case WeightType::tq2_0:
-      return k / 256 * kTQUnit;
+    case WeightType::i2_s:
+      return (k + 255) / 256 * kTQUnit;
   }
   return 0;
 }
@@ -85,18 +89,43 @@ void get_q8_0(const std::byte* panel, std::size_t row, std::size_t g, float* out
   }
 }
 
-void put(const GroupQ4_0& group, std::byte* panel, std::size_t row, std::size_t g) {
+template <class GroupQ4>
+void put_q4(const GroupQ4& group, std::byte* panel, std::size_t row, std::size_t g) {
   std::byte* unit = panel + g / 2 * kQ4_0Unit;
   std::memcpy(unit + g % 2 * 32 + 2 * row, group.d, 2);
   std::uint8_t codes[32];
   codes_of(group, codes);
   put_nibbles(at(unit, kLine + g % 2 * 4 * kLine), row, codes);
 }
+void put(const GroupQ4_0& group, std::byte* panel, std::size_t row, std::size_t g) { put_q4(group, panel, row, g); }
+void put(const GroupIQ4_NL& group, std::byte* panel, std::size_t row, std::size_t g) { put_q4(group, panel, row, g); }
 void get_q4_0(const std::byte* panel, std::size_t row, std::size_t g, float* out) {
   const std::byte* unit = panel + g / 2 * kQ4_0Unit;
   const float d = load_half(unit + g % 2 * 32 + 2 * row);
   const std::uint8_t* lines = at(unit, kLine + g % 2 * 4 * kLine);
   for (std::size_t i = 0; i < 32; ++i) out[i] = static_cast<float>(get_nibble(lines, row, i) - 8) * d;
+}
+void get_iq4_nl(const std::byte* panel, std::size_t row, std::size_t g, float* out) {
+  const std::byte* unit = panel + g / 2 * kQ4_0Unit;
+  const float d = load_half(unit + g % 2 * 32 + 2 * row);
+  const std::uint8_t* lines = at(unit, kLine + g % 2 * 4 * kLine);
+  for (std::size_t i = 0; i < 32; ++i) out[i] = d * static_cast<float>(kIQ4_NLValues[get_nibble(lines, row, i)]);
+}
+
+void put(const GroupQ4_1& group, std::byte* panel, std::size_t row, std::size_t g) {
+  std::byte* unit = panel + g / 2 * kQ4_1Unit;
+  std::memcpy(unit + g % 2 * 32 + 2 * row, group.d, 2);
+  store(unit + kLine + g % 2 * 32 + 2 * row, static_cast<std::uint16_t>(load<std::uint16_t>(group.m) ^ 0x8000u));
+  std::uint8_t codes[32];
+  codes_of(group, codes);
+  put_nibbles(at(unit, 2 * kLine + g % 2 * 4 * kLine), row, codes);
+}
+void get_q4_1(const std::byte* panel, std::size_t row, std::size_t g, float* out) {
+  const std::byte* unit = panel + g / 2 * kQ4_1Unit;
+  const float d = load_half(unit + g % 2 * 32 + 2 * row);
+  const float min = load_half(unit + kLine + g % 2 * 32 + 2 * row);
+  const std::uint8_t* lines = at(unit, 2 * kLine + g % 2 * 4 * kLine);
+  for (std::size_t i = 0; i < 32; ++i) out[i] = static_cast<float>(get_nibble(lines, row, i)) * d - min;
 }
 
 template <class GroupQ4Or5K>
@@ -176,14 +205,20 @@ void get_q6_k(const std::byte* unit, std::size_t row, float* out) {
   }
 }
 
+// Codes `begin` to `begin + count` of a unit.
+void put_ternary_codes(const std::uint8_t* codes, std::byte* unit, std::size_t row, std::size_t begin,
+                       std::size_t count) {
+  for (std::size_t i = begin; i < begin + count; ++i)
+    *at(unit, kLine + i / 16 * kLine + in_line(row, i)) |=
+        static_cast<std::uint8_t>(codes[i - begin] << (i / 4 % 4 * 2));
+}
 template <class GroupTQ>
 void put_ternary(const GroupTQ& group, std::byte* panel, std::size_t row, std::size_t g) {
   std::byte* unit = panel + g * kTQUnit;
   std::memcpy(unit + 2 * row, group.d, 2);
   std::uint8_t codes[256];
   codes_of(group, codes);
-  for (std::size_t i = 0; i < 256; ++i)
-    *at(unit, kLine + i / 16 * kLine + in_line(row, i)) |= static_cast<std::uint8_t>(codes[i] << (i / 4 % 4 * 2));
+  put_ternary_codes(codes, unit, row, 0, 256);
 }
 void put(const GroupTQ1_0& group, std::byte* panel, std::size_t row, std::size_t g) {
   put_ternary(group, panel, row, g);
@@ -191,9 +226,16 @@ void put(const GroupTQ1_0& group, std::byte* panel, std::size_t row, std::size_t
 void put(const GroupTQ2_0& group, std::byte* panel, std::size_t row, std::size_t g) {
   put_ternary(group, panel, row, g);
 }
-void get_ternary(const std::byte* unit, std::size_t row, float* out) {
+void put(const GroupI2_S& group, std::byte* panel, std::size_t row, std::size_t g) {
+  std::byte* unit = panel + g / 2 * kTQUnit;
+  store(unit + 2 * row, half_of_float(1.0f));
+  std::uint8_t codes[128];
+  codes_of(group, codes);
+  put_ternary_codes(codes, unit, row, g % 2 * 128, 128);
+}
+void get_ternary(const std::byte* unit, std::size_t row, std::size_t count, float* out) {
   const float d = load_half(unit + 2 * row);
-  for (std::size_t i = 0; i < 256; ++i) {
+  for (std::size_t i = 0; i < count; ++i) {
     const int code = (*at(unit, kLine + i / 16 * kLine + in_line(row, i)) >> (i / 4 % 4 * 2)) & 3;
     out[i] = static_cast<float>(code - 1) * d;
   }
@@ -221,6 +263,10 @@ void pack_row(WeightType type, const std::byte* file_row, std::size_t k, std::by
       return pack_groups<GroupQ8_0>(file_row, k / 32, panel, row);
     case WeightType::q4_0:
       return pack_groups<GroupQ4_0>(file_row, k / 32, panel, row);
+    case WeightType::q4_1:
+      return pack_groups<GroupQ4_1>(file_row, k / 32, panel, row);
+    case WeightType::iq4_nl:
+      return pack_groups<GroupIQ4_NL>(file_row, k / 32, panel, row);
     case WeightType::q4_k:
       return pack_groups<GroupQ4_K>(file_row, k / 256, panel, row);
     case WeightType::q5_k:
@@ -231,6 +277,8 @@ void pack_row(WeightType type, const std::byte* file_row, std::size_t k, std::by
       return pack_groups<GroupTQ1_0>(file_row, k / 256, panel, row);
     case WeightType::tq2_0:
       return pack_groups<GroupTQ2_0>(file_row, k / 256, panel, row);
+    case WeightType::i2_s:
+      return pack_groups<GroupI2_S>(file_row, k / 128, panel, row);
   }
 }
 
@@ -252,6 +300,12 @@ void unpack_panel_row(WeightType type, const std::byte* panel, std::size_t row, 
     case WeightType::q4_0:
       for (std::size_t g = 0; g < k / 32; ++g) get_q4_0(panel, row, g, out + 32 * g);
       return;
+    case WeightType::q4_1:
+      for (std::size_t g = 0; g < k / 32; ++g) get_q4_1(panel, row, g, out + 32 * g);
+      return;
+    case WeightType::iq4_nl:
+      for (std::size_t g = 0; g < k / 32; ++g) get_iq4_nl(panel, row, g, out + 32 * g);
+      return;
     case WeightType::q4_k:
       for (std::size_t g = 0; g < k / 256; ++g) get_q45_k(panel + g * kQ4_KUnit, row, false, out + 256 * g);
       return;
@@ -263,7 +317,9 @@ void unpack_panel_row(WeightType type, const std::byte* panel, std::size_t row, 
       return;
     case WeightType::tq1_0:
     case WeightType::tq2_0:
-      for (std::size_t g = 0; g < k / 256; ++g) get_ternary(panel + g * kTQUnit, row, out + 256 * g);
+    case WeightType::i2_s:
+      for (std::size_t i = 0; i < k; i += 256)
+        get_ternary(panel + i / 256 * kTQUnit, row, std::min<std::size_t>(k - i, 256), out + i);
       return;
   }
 }

@@ -102,6 +102,8 @@ void prepare_i8_group256(const float* x, std::size_t k, std::size_t row_index, s
     store(out + row.scale + 4 * g, scale_of_max(max));
     store(out + row.start + 4 * g, -sum_of_lanes(sum));
   }
+  for (std::size_t i = k; i < row.scale; i += 32)
+    _mm256_store_si256(reinterpret_cast<__m256i*>(out + i), _mm256_setzero_si256());
 }
 
 void rms_norm(const float* x, const float* weight, float* out, std::size_t dim, float eps) {

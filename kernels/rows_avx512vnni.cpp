@@ -130,6 +130,8 @@ void prepare_i8_group256(const float* x, std::size_t k, std::size_t row_index, s
     array_at<float>(out, row.scale)[g] = scale_of_max(max);
     array_at<std::int32_t>(out, row.start)[g] = -_mm512_reduce_add_epi32(sum);
   }
+  for (std::size_t i = k; i < row.scale; i += 32)
+    _mm256_store_si256(reinterpret_cast<__m256i*>(out + i), _mm256_setzero_si256());
 }
 
 void rms_norm(const float* x, const float* weight, float* out, std::size_t dim, float eps) {

@@ -80,6 +80,7 @@ void prepare_i8_group256(const float* x, std::size_t k, std::size_t row_index, s
     for (std::size_t i = 0; i < count / 16; ++i) neg_sum += neg_sums[i];
     store(out + row.start + 4 * g, neg_sum);
   }
+  std::memset(out + k, 0, row.scale - k);
 }
 
 void rms_norm(const float* x, const float* weight, float* out, std::size_t dim, float eps) {

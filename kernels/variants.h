@@ -25,7 +25,8 @@ ExpTile exp_tile;
 // Plain C++, for any x86-64 (or other) CPU: the integer recipes on packed panels.
 namespace scalar {
 PrepareRow prepare_f32, prepare_i8_group32, prepare_i8_group256;
-Matmul matmul_f32, matmul_f16, matmul_bf16, matmul_q8_0, matmul_q4_0, matmul_q4_k, matmul_q5_k, matmul_q6_k, matmul_tq;
+Matmul matmul_f32, matmul_f16, matmul_bf16;
+Matmul matmul_q8_0, matmul_q4_0, matmul_q4_1, matmul_iq4_nl, matmul_q4_k, matmul_q5_k, matmul_q6_k, matmul_tq;
 RmsNorm rms_norm;
 Rope rope;
 SiluMul silu_mul;
@@ -39,7 +40,8 @@ ExpTile exp_tile;
 // AVX2, FMA and F16C: Haswell (2013), Zen (2017) and later.
 namespace avx2 {
 PrepareRow prepare_i8_group32, prepare_i8_group256;
-Matmul matmul_f32, matmul_f16, matmul_bf16, matmul_q8_0, matmul_q4_0, matmul_q4_k, matmul_q5_k, matmul_q6_k, matmul_tq;
+Matmul matmul_f32, matmul_f16, matmul_bf16;
+Matmul matmul_q8_0, matmul_q4_0, matmul_q4_1, matmul_iq4_nl, matmul_q4_k, matmul_q5_k, matmul_q6_k, matmul_tq;
 RmsNorm rms_norm;
 Rope rope;
 SiluMul silu_mul;
@@ -53,7 +55,8 @@ ExpTile exp_tile;
 // AVX-512 F, BW, DQ, VL and VNNI: servers from Ice Lake and Zen 4 on.
 namespace avx512vnni {
 PrepareRow prepare_i8_group32, prepare_i8_group256;
-Matmul matmul_f32, matmul_f16, matmul_bf16, matmul_q8_0, matmul_q4_0, matmul_q4_k, matmul_q5_k, matmul_q6_k, matmul_tq;
+Matmul matmul_f32, matmul_f16, matmul_bf16;
+Matmul matmul_q8_0, matmul_q4_0, matmul_q4_1, matmul_iq4_nl, matmul_q4_k, matmul_q5_k, matmul_q6_k, matmul_tq;
 RmsNorm rms_norm;
 Rope rope;
 SiluMul silu_mul;

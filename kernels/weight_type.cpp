@@ -10,11 +10,13 @@ namespace troupe::kernels {
 namespace {
 
 constexpr WeightTypeInfo kTypes[] = {
-    {WeightType::f32, "F32", 0, 1, 4},         {WeightType::f16, "F16", 1, 1, 2},
-    {WeightType::bf16, "BF16", 30, 1, 2},      {WeightType::q8_0, "Q8_0", 8, 32, 34},
-    {WeightType::q4_0, "Q4_0", 2, 32, 18},     {WeightType::q4_k, "Q4_K", 12, 256, 144},
-    {WeightType::q5_k, "Q5_K", 13, 256, 176},  {WeightType::q6_k, "Q6_K", 14, 256, 210},
-    {WeightType::tq1_0, "TQ1_0", 34, 256, 54}, {WeightType::tq2_0, "TQ2_0", 35, 256, 66},
+    {WeightType::f32, "F32", 0, 1, 4},           {WeightType::f16, "F16", 1, 1, 2},
+    {WeightType::bf16, "BF16", 30, 1, 2},        {WeightType::q8_0, "Q8_0", 8, 32, 34},
+    {WeightType::q4_0, "Q4_0", 2, 32, 18},       {WeightType::q4_1, "Q4_1", 3, 32, 20},
+    {WeightType::iq4_nl, "IQ4_NL", 20, 32, 18},  {WeightType::q4_k, "Q4_K", 12, 256, 144},
+    {WeightType::q5_k, "Q5_K", 13, 256, 176},    {WeightType::q6_k, "Q6_K", 14, 256, 210},
+    {WeightType::tq1_0, "TQ1_0", 34, 256, 54},   {WeightType::tq2_0, "TQ2_0", 35, 256, 66},
+    {WeightType::i2_s, "I2_S", 36, 128, 32, 32},
 };
 
 // The digit of a base-3 fraction that comes first after its byte was multiplied by 3^n (mod 256).
@@ -23,6 +25,14 @@ std::uint8_t ternary_digit(std::uint8_t byte, std::uint8_t power_of_3) {
   return static_cast<std::uint8_t>((shifted * 3) >> 8);
 }
 constexpr std::uint8_t kPowersOf3[5] = {1, 3, 9, 27, 81};
+
+// A group of 32: low nibbles first.
+void nibbles_of_32(const std::uint8_t nibbles[16], std::uint8_t codes[32]) {
+  for (int i = 0; i < 16; ++i) {
+    codes[i] = nibbles[i] & 0x0f;
+    codes[i + 16] = nibbles[i] >> 4;
+  }
+}
 
 void nibbles_of(const std::uint8_t nibbles[128], std::uint8_t codes[256]) {
   for (int half = 0; half < 4; ++half)
@@ -42,6 +52,20 @@ void values_of(const GroupQ4_0& group, float* out) {
   codes_of(group, codes);
   const float d = load_half(group.d);
   for (int i = 0; i < 32; ++i) out[i] = static_cast<float>(codes[i] - 8) * d;
+}
+
+void values_of(const GroupQ4_1& group, float* out) {
+  std::uint8_t codes[32];
+  codes_of(group, codes);
+  const float d = load_half(group.d), m = load_half(group.m);
+  for (int i = 0; i < 32; ++i) out[i] = static_cast<float>(codes[i]) * d + m;
+}
+
+void values_of(const GroupIQ4_NL& group, float* out) {
+  std::uint8_t codes[32];
+  codes_of(group, codes);
+  const float d = load_half(group.d);
+  for (int i = 0; i < 32; ++i) out[i] = d * static_cast<float>(kIQ4_NLValues[codes[i]]);
 }
 
 template <class GroupQ4Or5K>
@@ -80,6 +104,12 @@ void ternary_values(const GroupTQ& group, float* out) {
 void values_of(const GroupTQ1_0& group, float* out) { ternary_values(group, out); }
 void values_of(const GroupTQ2_0& group, float* out) { ternary_values(group, out); }
 
+void values_of(const GroupI2_S& group, float* out) {
+  std::uint8_t codes[128];
+  codes_of(group, codes);
+  for (int i = 0; i < 128; ++i) out[i] = static_cast<float>(codes[i] - 1);
+}
+
 template <class Group, std::size_t group_size>
 void dequantize_groups(const std::byte* in, float* out, std::size_t count) {
   TROUPE_ASSERT(count % group_size == 0);
@@ -92,12 +122,9 @@ void codes_of(const GroupQ8_0& group, std::uint8_t codes[32]) {
   for (int i = 0; i < 32; ++i) codes[i] = static_cast<std::uint8_t>(group.codes[i] + 128);
 }
 
-void codes_of(const GroupQ4_0& group, std::uint8_t codes[32]) {
-  for (int i = 0; i < 16; ++i) {
-    codes[i] = group.nibbles[i] & 0x0f;
-    codes[i + 16] = group.nibbles[i] >> 4;
-  }
-}
+void codes_of(const GroupQ4_0& group, std::uint8_t codes[32]) { nibbles_of_32(group.nibbles, codes); }
+void codes_of(const GroupQ4_1& group, std::uint8_t codes[32]) { nibbles_of_32(group.nibbles, codes); }
+void codes_of(const GroupIQ4_NL& group, std::uint8_t codes[32]) { nibbles_of_32(group.nibbles, codes); }
 
 void codes_of(const GroupQ4_K& group, std::uint8_t codes[256]) { nibbles_of(group.nibbles, codes); }
 
@@ -128,6 +155,13 @@ void codes_of(const GroupTQ1_0& group, std::uint8_t codes[256]) {
 
 void codes_of(const GroupTQ2_0& group, std::uint8_t codes[256]) {
   for (int i = 0; i < 256; ++i) codes[i] = (group.codes[i / 128 * 32 + i % 32] >> (2 * (i % 128 / 32))) & 3;
+}
+
+void codes_of(const GroupI2_S& group, std::uint8_t codes[128]) {
+  for (int i = 0; i < 128; ++i) {
+    const auto code = static_cast<std::uint8_t>((group.codes[i % 32] >> (6 - 2 * (i / 32))) & 3);
+    codes[i] = code == 3 ? 1 : code;
+  }
 }
 
 ScaleMin scale_min_of(const std::uint8_t scales[12], int run) {
@@ -166,6 +200,10 @@ void dequantize(WeightType type, const std::byte* in, float* out, std::size_t co
       return dequantize_groups<GroupQ8_0, 32>(in, out, count);
     case WeightType::q4_0:
       return dequantize_groups<GroupQ4_0, 32>(in, out, count);
+    case WeightType::q4_1:
+      return dequantize_groups<GroupQ4_1, 32>(in, out, count);
+    case WeightType::iq4_nl:
+      return dequantize_groups<GroupIQ4_NL, 32>(in, out, count);
     case WeightType::q4_k:
       return dequantize_groups<GroupQ4_K, 256>(in, out, count);
     case WeightType::q5_k:
@@ -176,6 +214,8 @@ void dequantize(WeightType type, const std::byte* in, float* out, std::size_t co
       return dequantize_groups<GroupTQ1_0, 256>(in, out, count);
     case WeightType::tq2_0:
       return dequantize_groups<GroupTQ2_0, 256>(in, out, count);
+    case WeightType::i2_s:
+      return dequantize_groups<GroupI2_S, 128>(in, out, count);
   }
 }
 

@@ -10,7 +10,7 @@
 namespace troupe::kernels {
 
 // Formats this version multiplies with.
-enum class WeightType : std::uint8_t { f32, f16, bf16, q8_0, q4_0, q4_k, q5_k, q6_k, tq1_0, tq2_0 };
+enum class WeightType : std::uint8_t { f32, f16, bf16, q8_0, q4_0, q4_1, iq4_nl, q4_k, q5_k, q6_k, tq1_0, tq2_0, i2_s };
 
 struct WeightTypeInfo {
   WeightType type;
@@ -18,6 +18,8 @@ struct WeightTypeInfo {
   std::uint32_t gguf_number;  // ggml_type in a GGUF tensor directory
   std::uint32_t group_size;   // weights in a group, adjacent in a row
   std::uint32_t group_bytes;
+  // Behind the groups of a whole tensor (I2_S); they begin with a float32, the scale of all its weights.
+  std::uint32_t tail_bytes = 0;
 };
 
 [[nodiscard]] std::span<const WeightTypeInfo> weight_types();
@@ -25,7 +27,8 @@ struct WeightTypeInfo {
 [[nodiscard]] std::optional<WeightType> weight_type_of_gguf(std::uint32_t gguf_number);
 
 // out[i] = the exact float32 value of weight i. `count` is a multiple of the group size; `in` holds
-// count / group_size groups, any alignment. Bit-equal to ggml's to_float.
+// count / group_size groups, any alignment. Bit-equal to ggml's to_float; where a tensor has a scale for all
+// its weights, that is still to be multiplied with.
 void dequantize(WeightType type, const std::byte* in, float* out, std::size_t count);
 
 }  // namespace troupe::kernels

@@ -49,6 +49,30 @@ inline std::vector<float> random_floats(std::size_t count, std::uint32_t seed, f
   return out;
 }
 
+// Where the float16 scales of a type's group lie in it.
+inline std::vector<std::size_t> scale_offsets(WeightType type) {
+  switch (type) {
+    case WeightType::f32:
+    case WeightType::f16:
+    case WeightType::bf16:
+    case WeightType::i2_s:
+      return {};
+    case WeightType::q8_0:
+    case WeightType::q4_0:
+    case WeightType::iq4_nl:
+      return {0};
+    case WeightType::q4_1:
+    case WeightType::q4_k:
+    case WeightType::q5_k:
+      return {0, 2};
+    case WeightType::q6_k:
+    case WeightType::tq1_0:
+    case WeightType::tq2_0:
+      return {info(type).group_bytes - std::size_t{2}};
+  }
+  return {};
+}
+
 // Random codes under scales of a usual size, as they would lie in a file.
 inline std::vector<std::byte> random_weights(WeightType type, std::size_t rows, std::size_t k, std::uint32_t seed) {
   const WeightTypeInfo& t = info(type);
@@ -69,18 +93,8 @@ inline std::vector<std::byte> random_weights(WeightType type, std::size_t rows, 
       case WeightType::bf16:
         store(group, static_cast<std::uint16_t>(bits_of_float(normal(rng)) >> 16));
         break;
-      case WeightType::q4_k:
-      case WeightType::q5_k:
-        scale(group + 2);
-        [[fallthrough]];
-      case WeightType::q8_0:
-      case WeightType::q4_0:
-        scale(group);
-        break;
-      case WeightType::q6_k:
-      case WeightType::tq1_0:
-      case WeightType::tq2_0:
-        scale(group + t.group_bytes - 2);
+      default:
+        for (const std::size_t offset : scale_offsets(type)) scale(group + offset);
         break;
     }
   }
@@ -111,6 +125,7 @@ struct PreparedRows {
   PreparedRows(const KernelTable& table, Activation activation, const std::vector<float>& x, std::size_t rows,
                std::size_t k)
       : activation(activation), k(k), bytes(prepared_bytes(activation, k, rows)) {
+    std::memset(bytes.data(), 0x55, bytes.size());  // what a step left there
     for (std::size_t r = 0; r < rows; ++r)
       table.prepare[static_cast<std::size_t>(activation)](x.data() + r * k, k, r, bytes.data());
   }
@@ -179,7 +194,7 @@ inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) 
 // A k that the type allows, with an odd last group or panel where that is possible.
 inline std::size_t odd_k(WeightType type) {
   const std::size_t group = info(type).group_size;
-  return group == 1 ? 77 : group == 32 ? 32 * 7 : 256 * 3;
+  return group == 1 ? 77 : group == 32 ? 32 * 7 : group == 128 ? 128 * 5 : 256 * 3;
 }
 
 }  // namespace troupe::kernels::test

@@ -124,7 +124,7 @@ TEST_CASE("matmul is exact with extreme codes and extreme activations") {
   for (const KernelTable* table : supported_tables())
     for (const WeightTypeInfo& type : weight_types()) {
       if (type.group_size == 1) continue;
-      for (const int fill : {0x00, 0xff, 0x7f, 0x80})
+      for (const int fill : {0x00, 0xff, 0x7f, 0x80, 0xaa})
         for (const int pattern : {0, 1, 2}) {
           const std::size_t k = 6912, outputs = 16;
           std::vector<std::byte> file = random_weights(type.type, outputs, k, 1);
@@ -132,11 +132,7 @@ TEST_CASE("matmul is exact with extreme codes and extreme activations") {
           const std::vector<std::byte> scales = file;
           for (std::byte& b : file) b = static_cast<std::byte>(fill);
           for (std::size_t at = 0; at < file.size(); at += type.group_bytes)  // but keep d and dmin
-            for (const std::size_t d : {std::size_t{0}, std::size_t{2}, type.group_bytes - std::size_t{2}})
-              if ((type.type == WeightType::q6_k || type.type == WeightType::tq1_0 || type.type == WeightType::tq2_0) ==
-                      (d > 2) &&
-                  (d != 2 || type.type == WeightType::q4_k || type.type == WeightType::q5_k))
-                std::memcpy(&file[at + d], &scales[at + d], 2);
+            for (const std::size_t d : scale_offsets(type.type)) std::memcpy(&file[at + d], &scales[at + d], 2);
           std::vector<float> weights(outputs * k), x(k);
           dequantize(type.type, file.data(), weights.data(), weights.size());
           for (std::size_t i = 0; i < k; ++i)
@@ -180,7 +176,8 @@ void take_apart(const Group& group, int offset, std::size_t run, Runs& out) {
   out.d[0] = load_half(group.d);
 }
 
-Runs take_apart(WeightType type, const std::byte* group) {
+// The first `count` weights, at most 256: one group, or two of I2_S, whose activations share a scale.
+Runs take_apart(WeightType type, const std::byte* group, std::size_t count) {
   Runs out;
   switch (type) {
     case WeightType::q8_0:
@@ -188,6 +185,16 @@ Runs take_apart(WeightType type, const std::byte* group) {
       break;
     case WeightType::q4_0:
       take_apart(load<GroupQ4_0>(group), 8, 32, out);
+      break;
+    case WeightType::q4_1: {
+      const auto q4_1 = load<GroupQ4_1>(group);
+      take_apart(q4_1, 0, 32, out);
+      out.min[0] = -load_half(q4_1.m);
+      break;
+    }
+    case WeightType::iq4_nl:
+      take_apart(load<GroupIQ4_NL>(group), 128, 32, out);
+      for (std::uint8_t& code : out.codes) code = static_cast<std::uint8_t>(kIQ4_NLValues[code] + 128);
       break;
     case WeightType::q4_k:
       take_apart_with_mins(load<GroupQ4_K>(group), out);
@@ -207,6 +214,12 @@ Runs take_apart(WeightType type, const std::byte* group) {
     case WeightType::tq2_0:
       take_apart(load<GroupTQ2_0>(group), 1, 256, out);
       break;
+    case WeightType::i2_s:
+      for (std::size_t i = 0; i < count; i += 128) codes_of(load<GroupI2_S>(group + i / 4), out.codes + i);
+      out.offset = 1;
+      out.run = 256;
+      out.d[0] = 1.0f;
+      break;
     default:
       FAIL("not a quantized type");
   }
@@ -224,20 +237,22 @@ float by_the_recipe(WeightType type, const std::byte* file_row, const std::byte*
     for (std::size_t i = 0; i < k; ++i) acc = std::fma(weights[i], load<float>(a + 4 * i), acc);
     return acc;
   }
-  const bool ternary = type == WeightType::tq1_0 || type == WeightType::tq2_0;
+  const bool ternary = type == WeightType::tq1_0 || type == WeightType::tq2_0 || type == WeightType::i2_s;
+  const std::size_t step = ternary ? 256 : t.group_size;
   const std::byte* scales = a + (ternary ? layout::group256_row(k).scale : layout::group32_row(k).scale);
   const auto* codes_a = reinterpret_cast<const std::int8_t*>(a);
-  for (std::size_t begin = 0; begin < k; begin += t.group_size) {
-    const Runs group = take_apart(type, file_row + begin / t.group_size * t.group_bytes);
-    for (std::size_t i = 0; i < t.group_size; i += group.run) {
+  for (std::size_t begin = 0; begin < k; begin += step) {
+    const std::size_t count = std::min(step, k - begin);
+    const Runs group = take_apart(type, file_row + begin / t.group_size * t.group_bytes, count);
+    for (std::size_t i = 0; i < count; i += group.run) {
       std::int32_t sum = 0, sum_a = 0;
-      for (std::size_t j = i; j < i + group.run; ++j) {
+      for (std::size_t j = i; j < std::min(i + group.run, count); ++j) {
         sum += (group.codes[j] - group.offset) * codes_a[begin + j];
         sum_a += codes_a[begin + j];
       }
       const float da = load<float>(scales + (begin + i) / (ternary ? 256 : 32) * 4);
       acc = std::fma(static_cast<float>(sum), group.d[i / group.run] * da, acc);
-      if (type == WeightType::q4_k || type == WeightType::q5_k)
+      if (type == WeightType::q4_1 || type == WeightType::q4_k || type == WeightType::q5_k)
         acc = std::fma(-group.min[i / group.run], da * static_cast<float>(sum_a), acc);
     }
   }
@@ -251,21 +266,22 @@ TEST_CASE("the vector variants follow the recipe bit by bit, and so agree with e
       WARN("skipped: this CPU has no " << variant);
       continue;
     }
-    for (const WeightTypeInfo& type : weight_types()) {
-      const std::size_t k = odd_k(type.type), outputs = 35, num_rows = 9;
-      const std::vector<std::byte> file = random_weights(type.type, outputs, k, 31);
-      const PackedMatrix matrix(type.type, Layout::panels, file, outputs, k);
-      const PreparedRows a(*table, table->activation(type.type, Layout::panels), random_floats(num_rows * k, 32),
-                           num_rows, k);
-      const std::vector<float> out = multiply(*table, matrix.view, a, num_rows, 0, matrix.view.num_panels(),
-                                              std::vector<float>(num_rows * outputs), outputs);
-      std::vector<float> expected;
-      for (std::size_t r = 0; r < num_rows; ++r)
-        for (std::size_t n = 0; n < outputs; ++n)
-          expected.push_back(by_the_recipe(type.type, file.data() + n * (file.size() / outputs), a.row(r), k));
-      INFO(variant << " " << type.name);
-      REQUIRE(same_bits(out, expected));
-    }
+    for (const WeightTypeInfo& type : weight_types())
+      for (const std::size_t groups : {1, 2, 3, 5, 7, 8, 9, 16, 17}) {
+        const std::size_t k = groups * type.group_size, outputs = 35, num_rows = 9;
+        const std::vector<std::byte> file = random_weights(type.type, outputs, k, 31);
+        const PackedMatrix matrix(type.type, Layout::panels, file, outputs, k);
+        const PreparedRows a(*table, table->activation(type.type, Layout::panels), random_floats(num_rows * k, 32),
+                             num_rows, k);
+        const std::vector<float> out = multiply(*table, matrix.view, a, num_rows, 0, matrix.view.num_panels(),
+                                                std::vector<float>(num_rows * outputs), outputs);
+        std::vector<float> expected;
+        for (std::size_t r = 0; r < num_rows; ++r)
+          for (std::size_t n = 0; n < outputs; ++n)
+            expected.push_back(by_the_recipe(type.type, file.data() + n * (file.size() / outputs), a.row(r), k));
+        INFO(variant << " " << type.name << " k " << k);
+        REQUIRE(same_bits(out, expected));
+      }
   }
 }
 
@@ -437,7 +453,7 @@ TEST_CASE("prepared rows round to the nearest step of their group's scale, and t
   for (const KernelTable* table : supported_tables())
     for (const Activation activation : {Activation::i8_group32, Activation::i8_group256}) {
       if (table->prepare[static_cast<std::size_t>(activation)] == nullptr) continue;
-      for (const std::size_t k : {32, 64, 96, 256, 288, 512, 544}) {
+      for (const std::size_t k : {32, 64, 96, 256, 288, 384, 512, 544}) {
         std::vector<float> x = random_floats(k, static_cast<std::uint32_t>(k));
         for (std::size_t i = 0; i < 32; ++i) x[i] = 0.0f;  // a group of zeros
         x[31] = k == 64 ? 1e-38f : 0.0f;                   // and of almost zeros
@@ -457,6 +473,8 @@ TEST_CASE("prepared rows round to the nearest step of their group's scale, and t
           const std::size_t start = group == 32 ? layout::group32_row(k).start : layout::group256_row(k).start;
           REQUIRE(load<std::int32_t>(row.bytes.data() + start + begin / group * 4) == -sum * (group == 32 ? 128 : 1));
         }
+        if (activation == Activation::i8_group256)  // whole groups are multiplied
+          for (std::size_t i = k; i < layout::round_up(k, 256); ++i) REQUIRE(row.bytes.data()[i] == std::byte{0});
       }
     }
 }
