@@ -59,6 +59,8 @@ class TensorReader {
     if (!tensor) return {};
     std::vector<float> values(count);
     kernels::dequantize(tensor->type, tensor->bytes.data(), values.data(), count);
+    if (tensor->scale != 1.0f)
+      for (float& value : values) value *= tensor->scale;
     weights_.bytes += count * sizeof(float);
     hash({reinterpret_cast<const std::byte*>(values.data()), count * sizeof(float)});
     done_with(*tensor);
@@ -113,9 +115,13 @@ class TensorReader {
 
   PackedMatrix matrix(const std::string& name, std::uint64_t rows, std::uint64_t k, bool multiplied, bool interleave,
                       const RopeParams& rope) {
-    const float scale = scale_of(name);
+    float scale = scale_of(name);
     const TensorInfo* tensor = find(name, {k, rows});
     if (!tensor) return {};
+    if (kernels::info(tensor->type).tail_bytes != 0) {
+      scale *= tensor->scale;
+      hash(std::as_bytes(std::span(&tensor->scale, 1)));  // it is not in the packed body
+    }
     std::vector<std::byte> interleaved;
     if (interleave) interleaved = interleave_halves(*tensor, weights_.info.head_dim, rope.rotated);
     const std::span<const std::byte> file_rows = interleave ? std::span<const std::byte>(interleaved) : tensor->bytes;

@@ -222,17 +222,21 @@ MetadataValue read_value(Reader& in) {
   return read_integer(in, type);
 }
 
-// a * b, or nothing where it does not fit.
+// a * b, and a + b, or nothing where it does not fit.
 std::optional<std::uint64_t> product(std::uint64_t a, std::uint64_t b) {
   std::uint64_t result = 0;
   return __builtin_mul_overflow(a, b, &result) ? std::nullopt : std::optional(result);
+}
+std::optional<std::uint64_t> sum(std::uint64_t a, std::uint64_t b) {
+  std::uint64_t result = 0;
+  return __builtin_add_overflow(a, b, &result) ? std::nullopt : std::optional(result);
 }
 
 // A tensor's entry in the directory, before its place in the file is known.
 struct Entry {
   TensorInfo info;
   std::uint64_t offset = 0;  // from the beginning of the tensor data
-  std::uint64_t size = 0;    // bytes
+  std::uint64_t size = 0;    // bytes, with the type's tail
 };
 
 // The shape's bytes in its type, or nothing (and the reader has failed).
@@ -248,7 +252,8 @@ std::optional<std::uint64_t> checked_size(Reader& in, const TensorInfo& tensor) 
             format(": its rows of %" PRIu64 " are not a multiple of %.*s's group of %u", tensor.columns(),
                    static_cast<int>(type.name.size()), type.name.data(), type.group_size));
   }
-  const auto bytes = elements ? product(*elements / type.group_size, type.group_bytes) : std::nullopt;
+  auto bytes = elements ? product(*elements / type.group_size, type.group_bytes) : std::nullopt;
+  if (bytes) bytes = sum(*bytes, type.tail_bytes);
   if (!bytes) in.fail("tensor " + quoted(tensor.name) + " is larger than any file");
   return in.failed() ? std::nullopt : bytes;
 }
@@ -291,6 +296,7 @@ class GgufFile final : public ModelFile {
   Result<Entry> read_entry(Reader& in, std::uint64_t alignment) const;
   Result<std::uint64_t> alignment() const;
   Status place_tensors(std::vector<Entry> entries, std::uint64_t data_begin);
+  Status split_tail(TensorInfo& tensor) const;
 
   std::string path_;
   std::unique_ptr<MappedFile> mapping_;
@@ -414,6 +420,17 @@ Result<std::vector<Entry>> GgufFile::read_directory(Reader& in, std::uint64_t co
   return entries;
 }
 
+// Takes the scale of all weights out of what lies behind them, where the type has such a tail.
+Status GgufFile::split_tail(TensorInfo& tensor) const {
+  const std::uint32_t tail_bytes = kernels::info(tensor.type).tail_bytes;
+  if (tail_bytes == 0) return Ok{};
+  const auto tail = tensor.bytes.last(tail_bytes);
+  std::memcpy(&tensor.scale, tail.data(), sizeof tensor.scale);
+  if (!std::isfinite(tensor.scale)) return bad("tensor " + quoted(tensor.name) + " has a scale that is not finite");
+  tensor.bytes = tensor.bytes.first(tensor.bytes.size() - tail_bytes);
+  return Ok{};
+}
+
 Status GgufFile::place_tensors(std::vector<Entry> entries, std::uint64_t data_begin) {
   const std::uint64_t data_bytes = data_begin <= file_bytes() ? file_bytes() - data_begin : 0;
   for (Entry& entry : entries) {
@@ -424,6 +441,7 @@ Status GgufFile::place_tensors(std::vector<Entry> entries, std::uint64_t data_be
                         entry.offset, entry.offset + entry.size, data_bytes));
     }
     entry.info.bytes = mapping_->bytes().subspan(data_begin + entry.offset, entry.size);
+    if (auto split = split_tail(entry.info); !split) return split;
     if (!tensor_index_.emplace(entry.info.name, tensors_.size()).second) {
       return bad("has two tensors named " + quoted(entry.info.name));
     }

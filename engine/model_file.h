@@ -29,7 +29,8 @@ struct TensorInfo {
   std::string name;
   kernels::WeightType type;
   std::vector<std::uint64_t> shape;
-  std::span<const std::byte> bytes;  // borrowed from the ModelFile
+  std::span<const std::byte> bytes;  // of all rows, borrowed from the ModelFile
+  float scale = 1.0f;                // of all its weights, where the type has one for a tensor; finite
 
   std::uint64_t columns() const { return shape.empty() ? 1 : shape[0]; }
   std::uint64_t rows() const;  // product of all dimensions but the first

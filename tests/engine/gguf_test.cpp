@@ -169,6 +169,45 @@ TEST_CASE("tensors that do not fit their file, their type or each other are refu
   CHECK(has(refusal(w.bytes()), "two tensors named 'same'"));
 }
 
+// I2_S: 128 weights in 32 bytes, and behind the last of a tensor 32 bytes that begin with its scale.
+TEST_CASE("a tensor with one scale for all its weights has it behind them, and both must be there") {
+  const auto tail = [](float scale) {
+    std::string bytes(32, '\x7f');
+    std::memcpy(bytes.data(), &scale, sizeof scale);
+    return bytes;
+  };
+  const std::string codes(2 * 3 * 32, '\x55');
+  const auto one = [&](const std::string& bytes) {
+    GgufWriter w;
+    w.add_tensor("ternary", {256, 3}, 36, bytes);
+    return w.bytes();
+  };
+  const std::string good = one(codes + tail(-0.3f));
+  const TemporaryFile file(good);
+  const auto opened = open_gguf(file.path());
+  REQUIRE(opened);
+  const engine::TensorInfo& tensor = *(*opened)->find_tensor("ternary");
+  CHECK(tensor.scale == -0.3f);
+  CHECK(tensor.bytes.size() == codes.size());
+  for (std::size_t missing = 1; missing <= 32; ++missing) {
+    INFO("without the last " << missing);
+    CHECK(has(refusal(good.substr(0, good.size() - missing)), "is the download complete?"));
+  }
+  CHECK(has(refusal(one(codes + tail(std::numeric_limits<float>::infinity()))), "'ternary' has a scale that"));
+  CHECK(has(refusal(one(codes + tail(std::numeric_limits<float>::quiet_NaN()))), "not finite"));
+  const auto with_shape = [&](std::vector<std::uint64_t> shape, std::uint64_t offset) {
+    GgufWriter w;
+    w.add_tensor("first", {128}, 36, codes.substr(0, 32) + tail(1.0f));
+    w.add_tensor_at("second", std::move(shape), 36, offset);
+    return w.bytes() + codes;
+  };
+  CHECK(open_gguf(TemporaryFile(with_shape({128, 2}, 64)).path()));
+  CHECK(has(refusal(with_shape({128}, 32)), "lie over each other"));  // the second on the first one's tail
+  CHECK(has(refusal(with_shape({64, 2}, 64)), "not a multiple of I2_S's group of 128"));
+  CHECK(has(refusal(with_shape({128, 1ull << 57, 1ull << 57}, 64)), "larger than any file"));
+  CHECK(has(refusal(with_shape({128, (1ull << 57) - 1}, 64)), "is the download complete?"));
+}
+
 TEST_CASE("names from a file are printed without control characters and not at full length") {
   GgufWriter w;
   w.add_tensor_at("evil\x1b[2J\n" + std::string(200, 'x'), {0}, 0, 0);

@@ -132,8 +132,13 @@ class Gguf:
         for extent in shape:
             count *= extent
         self.directory += text(name) + struct.pack("<I", len(shape)) + struct.pack("<%dQ" % len(shape), *shape)
-        self.directory += struct.pack("<IQ", 0, len(self.data))
-        self.data += b"".join(struct.pack("<f", numbers.randrange(-1000, 1001) / 4000) for _ in range(count))
+        ternary = len(shape) == 2 and shape[0] % 128 == 0  # I2_S: four codes in a byte, then the tensor's scale
+        self.directory += struct.pack("<IQ", 36 if ternary else 0, len(self.data))
+        if ternary:
+            self.data += bytes(numbers.choice((0x55, 0x96, 0x20, 0x8a)) for _ in range(count // 4))
+            self.data += struct.pack("<f28x", 0.1)
+        else:
+            self.data += b"".join(struct.pack("<f", numbers.randrange(-1000, 1001) / 4000) for _ in range(count))
         self.data += bytes(-len(self.data) % 32)
         self.num_tensors += 1
 
@@ -142,29 +147,32 @@ class Gguf:
         return head + bytes(-len(head) % 32) + self.data
 
 
-def model(family, vocab_size, tokenizer):
+def model(family, vocab_size, tokenizer, dim=4):
     numbers = random.Random(1)
     gguf = Gguf()
     gguf.add("general.architecture", family)
-    for key, value in (("block_count", 1), ("context_length", 16), ("embedding_length", 4), ("feed_forward_length", 4),
+    for key, value in (("block_count", 1), ("context_length", 16), ("embedding_length", dim), ("feed_forward_length", 4),
                        ("attention.head_count", 2), ("attention.head_count_kv", 1),
                        ("attention.layer_norm_rms_epsilon", 1e-5), ("rope.freq_base", 10000.0)):
         gguf.add(family + "." + key, value)
+    if dim != 4:
+        gguf.add(family + ".attention.key_length", 2)
     for key, value in tokenizer.items():
         gguf.add("tokenizer.ggml." + key, value)
     subs = [("attn_sub_norm", [4]), ("ffn_sub_norm", [4])] if family == "bitnet" else []
-    gguf.tensor("token_embd.weight", [4, vocab_size], numbers)
-    for name, shape in [("attn_norm", [4]), ("attn_q", [4, 4]), ("attn_k", [4, 2]), ("attn_v", [4, 2]),
-                        ("attn_output", [4, 4]), ("ffn_norm", [4]), ("ffn_gate", [4, 4]), ("ffn_up", [4, 4]),
-                        ("ffn_down", [4, 4])] + subs:
+    gguf.tensor("token_embd.weight", [dim, vocab_size], numbers)
+    for name, shape in [("attn_norm", [dim]), ("attn_q", [dim, 4]), ("attn_k", [dim, 2]), ("attn_v", [dim, 2]),
+                        ("attn_output", [4, dim]), ("ffn_norm", [dim]), ("ffn_gate", [dim, 4]), ("ffn_up", [dim, 4]),
+                        ("ffn_down", [4, dim])] + subs:
         gguf.tensor("blk.0." + name + ".weight", shape, numbers)
-    gguf.tensor("output_norm.weight", [4], numbers)
+    gguf.tensor("output_norm.weight", [dim], numbers)
     return gguf.bytes()
 
 
 def gguf_corpus():
     write("gguf", "llama-no-vocabulary", model("llama", 8, {"model": "no_vocab"}))
     write("gguf", "bitnet-no-vocabulary", model("bitnet", 8, {"model": "no_vocab"}))
+    write("gguf", "bitnet-i2_s", model("bitnet", 8, {"model": "no_vocab"}, dim=128))
     pieces = ["<unk>", "<s>", "</s>", "<0x0A>", "\u2581", "a", "n", "\u2581a", "an"]
     write("gguf", "llama-sentencepiece", model("llama", len(pieces), {
         "model": "llama", "tokens": pieces, "token_type": [2, 3, 3, 6, 1, 1, 1, 1, 1],
