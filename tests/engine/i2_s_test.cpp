@@ -104,7 +104,7 @@ TEST_CASE("a ternary llama as I2_S gives the golden logits, whole and in chunks"
   }
 }
 
-// A model of ternary matrices whose rows are `dim` or `ffn` long: in I2_S, or the same weights in F32.
+// A model of ternary matrices whose rows are `dim` or `ffn` long: in I2_S, norms too, or the same weights in F32.
 struct TernaryModel {
   std::string family = "bitnet";
   std::uint32_t dim = 128, ffn = 384;
@@ -134,8 +134,9 @@ struct TernaryModel {
       w.add_tensor(name, {k, rows}, 0, to_string(std::as_bytes(std::span(weights))));
     };
     const auto vector = [&](const std::string& name, std::uint64_t count) {
-      const std::vector<float> ones(count, 1.0f);
-      w.add_tensor(name, {count}, 0, to_string(std::as_bytes(std::span(ones))));
+      if (!f32) return w.add_tensor(name, {count}, kI2S, as_i2_s(std::vector<float>(count, 1.0f), 1.25f));
+      const std::vector<float> values(count, 1.25f);
+      w.add_tensor(name, {count}, 0, to_string(std::as_bytes(std::span(values))));
     };
     const std::string blk = "blk.0.";
     matrix("token_embd.weight", dim, kVocab, head_scale);
