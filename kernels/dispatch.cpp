@@ -46,6 +46,7 @@ Activation amx_activation(WeightType type, Layout layout) {
       return Activation::bf16_split_tiles;
     case WeightType::tq1_0:
     case WeightType::tq2_0:
+    case WeightType::i2_s:
       return Activation::i8_tiles;
     default:
       return Activation::bf16_tiles;
@@ -99,6 +100,10 @@ Matmul* amx_matmul(WeightType type, Layout layout) {
       return amx::matmul_q8_0;
     case WeightType::q4_0:
       return amx::matmul_q4_0;
+    case WeightType::q4_1:
+      return amx::matmul_q4_1;
+    case WeightType::iq4_nl:
+      return amx::matmul_iq4_nl;
     case WeightType::q4_k:
       return amx::matmul_q4_k;
     case WeightType::q5_k:
@@ -107,6 +112,7 @@ Matmul* amx_matmul(WeightType type, Layout layout) {
       return amx::matmul_q6_k;
     case WeightType::tq1_0:
     case WeightType::tq2_0:
+    case WeightType::i2_s:
       return amx::matmul_tq;
     case WeightType::f32:
       break;

@@ -15,6 +15,7 @@
 // rounding to nearest even, whatever MXCSR says).
 #include <immintrin.h>
 
+#include "kernels/groups.h"
 #include "kernels/packed_layout.h"
 #include "kernels/variants.h"
 
@@ -182,22 +183,31 @@ struct Q8_0 : Bf16Steps {
   }
 };
 
-// The 16 values of a 4-bit code times the scale of a group of 32.
+// The 16 values of a 4-bit code times the scale of a group of 32, and for Q4_1 the group's minimum added.
 template <class Codebook>
 struct Nibbles32 : Bf16Steps {
   static constexpr std::size_t kStageTiles = 2;
+  static constexpr std::size_t kUnit = Codebook::kHasMin ? kTilesQ4_1Unit : kTilesQ4_0Unit;
+  static constexpr std::size_t kHeader = Codebook::kHasMin ? 4 * kLine : 2 * kLine;
   static std::size_t stages(std::size_t k) { return (k + 127) / 128 * 2; }
-  static std::size_t panel_bytes(std::size_t k) { return stages(k) / 2 * kTilesQ4_0Unit; }
+  static std::size_t panel_bytes(std::size_t k) { return stages(k) / 2 * kUnit; }
   template <class Hook>
   TROUPE_INLINE static void expand(const std::byte* panel, std::size_t stage, std::byte* tiles, Hook hook) {
-    const std::byte* unit = panel + stage / 2 * kTilesQ4_0Unit;
+    const std::byte* unit = panel + stage / 2 * kUnit;
     const std::size_t run = stage % 2 * 2;
     const __m512 values = _mm512_mul_ps(Codebook::values(), _mm512_set1_ps(kCutOffRaise));
     alignas(64) float d[2][16];
     _mm512_store_ps(d[0], load_halves(unit + run * 32));
     _mm512_store_ps(d[1], load_halves(unit + run * 32 + 32));
+    alignas(64) float min[2][16];
+    if constexpr (Codebook::kHasMin) {
+      const __m512 raise = _mm512_set1_ps(kCutOffRaise);
+      _mm512_store_ps(min[0], _mm512_mul_ps(load_halves(unit + 2 * kLine + run * 32), raise));
+      _mm512_store_ps(min[1], _mm512_mul_ps(load_halves(unit + 2 * kLine + run * 32 + 32), raise));
+      prefetch(unit + 2 * kLine + kPrefetchBytes + stage % 2 * kLine);
+    }
     prefetch(unit + kPrefetchBytes + stage % 2 * kLine);
-    const std::byte* lines = unit + 2 * kLine;
+    const std::byte* lines = unit + kHeader;
     const std::byte* ahead = lines + kPrefetchBytes + stage % 2 * kLine;  // even rows' in one stage, odd in the other
     TwoRuns runs;
     runs.first_turn = rotation(4 * run + 15);
@@ -206,8 +216,12 @@ struct Nibbles32 : Bf16Steps {
     for (int r = 0; r < 16; ++r) {
       hook(r);
       const std::size_t line = static_cast<std::size_t>(r) * kLine;
-      runs.table =
-          cut_off_pairs(_mm512_mul_ps(values, _mm512_set1_ps(d[0][r])), _mm512_mul_ps(values, _mm512_set1_ps(d[1][r])));
+      if constexpr (Codebook::kHasMin)
+        runs.table = cut_off_pairs(_mm512_fmadd_ps(values, _mm512_set1_ps(d[0][r]), _mm512_set1_ps(min[0][r])),
+                                   _mm512_fmadd_ps(values, _mm512_set1_ps(d[1][r]), _mm512_set1_ps(min[1][r])));
+      else
+        runs.table = cut_off_pairs(_mm512_mul_ps(values, _mm512_set1_ps(d[0][r])),
+                                   _mm512_mul_ps(values, _mm512_set1_ps(d[1][r])));
       const __m512i nibbles = load_line(lines + line);
       store_line(tiles + line, runs.first(nibbles));
       store_line(tiles + kTile + line, runs.second(nibbles));
@@ -215,10 +229,21 @@ struct Nibbles32 : Bf16Steps {
     }
   }
 };
-struct MinusEight {
+struct FromMinusEight {
+  static constexpr bool kHasMin = false;
   TROUPE_INLINE static __m512 values() { return _mm512_sub_ps(ascending(), _mm512_set1_ps(8)); }
 };
-using Q4_0 = Nibbles32<MinusEight>;
+struct FromZero {
+  static constexpr bool kHasMin = true;
+  TROUPE_INLINE static __m512 values() { return ascending(); }
+};
+struct NonLinear {
+  static constexpr bool kHasMin = false;
+  TROUPE_INLINE static __m512 values() { return signed_bytes(reinterpret_cast<const std::byte*>(kIQ4_NLValues)); }
+};
+using Q4_0 = Nibbles32<FromMinusEight>;
+using Q4_1 = Nibbles32<FromZero>;
+using IQ4_NL = Nibbles32<NonLinear>;
 
 // The scales and negated mins of the two runs of 32 k of a stage, for Q4_K and Q5_K.
 struct StageScales {
@@ -356,7 +381,7 @@ struct TQ {
   static constexpr std::size_t kStageTiles = 1, kStageSteps = 1;
   static constexpr bool kSplit = false, kIntegers = true;
   static std::size_t stages(std::size_t k) { return k / 64; }
-  static std::size_t panel_bytes(std::size_t k) { return kLine + k / 256 * kTilesTQUnit; }
+  static std::size_t panel_bytes(std::size_t k) { return kLine + (k + 255) / 256 * kTilesTQUnit; }
   template <class Hook>
   TROUPE_INLINE static void expand(const std::byte* panel, std::size_t stage, std::byte* tiles, Hook hook) {
     const std::byte* unit = panel + kLine + stage / 4 * kTilesTQUnit;
@@ -670,6 +695,8 @@ TROUPE_MATMUL(matmul_f16, F16)
 TROUPE_MATMUL(matmul_bf16, Bf16)
 TROUPE_MATMUL(matmul_q8_0, Q8_0)
 TROUPE_MATMUL(matmul_q4_0, Q4_0)
+TROUPE_MATMUL(matmul_q4_1, Q4_1)
+TROUPE_MATMUL(matmul_iq4_nl, IQ4_NL)
 TROUPE_MATMUL(matmul_q4_k, Q4_K)
 TROUPE_MATMUL(matmul_q5_k, Q5_K)
 TROUPE_MATMUL(matmul_q6_k, Q6_K)

@@ -66,14 +66,16 @@ inline constexpr std::size_t kQ6_KRun = 6 * kLine;  // per 32 k
 //
 //   F16, BF16  per 64 k: 2 tiles as they are multiplied
 //   Q8_0   per 64 k: 1 line: 2 x 16 float16 d; then line r: the 64 signed codes of row r
-//   Q4_0   per 128 k (four groups): 2 lines: 4 x 16 float16 d; then 16 lines of nibbles
+//   Q4_0, IQ4_NL  per 128 k (four groups): 2 lines: 4 x 16 float16 d; then 16 lines of nibbles
+//   Q4_1   the same with 2 lines of m, 4 x 16 float16, behind those of d
 //   Q4_K   per 256 k: 5 lines of scales as in panels; then 2 x 16 lines of nibbles
 //   Q5_K   as Q4_K; then 8 lines of fifth bits: byte 2w of line i is word w of row 2i, byte 2w + 1 of row 2i + 1;
 //          bit r: run r
 //   Q6_K   per 256 k: 5 lines of scales as in panels; 2 x 16 lines of nibbles; 16 lines of high bits: bits 2r, 2r + 1
 //   of
 //          word w of line i: run r of row i
-//   TQ1_0, TQ2_0  1 line: 16 float32 scales; then per 256 k 16 lines: bits 2s, 2s + 1 of byte b of line r: the code
+//   TQ1_0, TQ2_0, I2_S  1 line: 16 float32 scales (I2_S: 1); then per 256 k 16 lines: bits 2s, 2s + 1 of byte b of line
+//   r: the code
 //          of k = 64s + b in row r
 //
 // A line of nibbles is one row's, 128 k: bits 4r..4r+3 of word w belong to run r. What is missing at the end of a
@@ -86,6 +88,7 @@ inline constexpr std::size_t kTilesFloatStage = 2 * kTile;  // F16, BF16, per st
 inline constexpr std::size_t kTilesQ8_0Unit = 17 * kLine;   // per 64 k
 inline constexpr std::size_t kTilesNibbles = 16 * kLine;    // per 128 k
 inline constexpr std::size_t kTilesQ4_0Unit = 18 * kLine;   // per 128 k
+inline constexpr std::size_t kTilesQ4_1Unit = 20 * kLine;   // per 128 k
 inline constexpr std::size_t kTilesQ4_KUnit = kQ4_KUnit;    // per 256 k, as all below
 inline constexpr std::size_t kTilesQ5_KUnit = kQ5_KUnit;
 inline constexpr std::size_t kTilesQ6_KUnit = kQ6_KUnit;

@@ -42,17 +42,44 @@ void get_q8_0(const std::byte* panel, std::size_t row, std::size_t g, float* out
   for (std::size_t i = 0; i < 32; ++i) out[i] = static_cast<float>(codes[i]) * d;
 }
 
-void put(const GroupQ4_0& group, std::byte* panel, std::size_t row, std::size_t g) {
-  std::byte* unit = panel + g / 4 * kTilesQ4_0Unit;
+// Groups of 32 nibbles, four to a unit: the scale and, `header` bytes into the unit, the codes.
+template <class Group>
+void put_nibbles32(const Group& group, std::byte* unit, std::size_t header, std::size_t row, std::size_t g) {
   std::memcpy(unit + g % 4 * 32 + 2 * row, group.d, 2);
   std::uint8_t codes[32];
   codes_of(group, codes);
-  for (std::size_t i = 0; i < 32; ++i) put_nibble(unit + 2 * kLine, row, g % 4, i, codes[i]);
+  for (std::size_t i = 0; i < 32; ++i) put_nibble(unit + header, row, g % 4, i, codes[i]);
+}
+
+void put(const GroupQ4_0& group, std::byte* panel, std::size_t row, std::size_t g) {
+  put_nibbles32(group, panel + g / 4 * kTilesQ4_0Unit, 2 * kLine, row, g);
 }
 void get_q4_0(const std::byte* panel, std::size_t row, std::size_t g, float* out) {
   const std::byte* unit = panel + g / 4 * kTilesQ4_0Unit;
   const float d = load_half(unit + g % 4 * 32 + 2 * row);
   for (std::size_t i = 0; i < 32; ++i) out[i] = static_cast<float>(get_nibble(unit + 2 * kLine, row, g % 4, i) - 8) * d;
+}
+
+void put(const GroupIQ4_NL& group, std::byte* panel, std::size_t row, std::size_t g) {
+  put_nibbles32(group, panel + g / 4 * kTilesQ4_0Unit, 2 * kLine, row, g);
+}
+void get_iq4_nl(const std::byte* panel, std::size_t row, std::size_t g, float* out) {
+  const std::byte* unit = panel + g / 4 * kTilesQ4_0Unit;
+  const float d = load_half(unit + g % 4 * 32 + 2 * row);
+  for (std::size_t i = 0; i < 32; ++i)
+    out[i] = static_cast<float>(kIQ4_NLValues[get_nibble(unit + 2 * kLine, row, g % 4, i)]) * d;
+}
+
+void put(const GroupQ4_1& group, std::byte* panel, std::size_t row, std::size_t g) {
+  std::byte* unit = panel + g / 4 * kTilesQ4_1Unit;
+  std::memcpy(unit + 2 * kLine + g % 4 * 32 + 2 * row, group.m, 2);
+  put_nibbles32(group, unit, 4 * kLine, row, g);
+}
+void get_q4_1(const std::byte* panel, std::size_t row, std::size_t g, float* out) {
+  const std::byte* unit = panel + g / 4 * kTilesQ4_1Unit;
+  const float d = load_half(unit + g % 4 * 32 + 2 * row);
+  const float m = load_half(unit + 2 * kLine + g % 4 * 32 + 2 * row);
+  for (std::size_t i = 0; i < 32; ++i) out[i] = static_cast<float>(get_nibble(unit + 4 * kLine, row, g % 4, i)) * d + m;
 }
 
 template <class GroupQ4Or5K>
@@ -126,13 +153,25 @@ void get_q6_k(const std::byte* unit, std::size_t row, float* out) {
   }
 }
 
+// The byte with the code of k = i, which is at bits `i / 64 % 4 * 2`.
+std::size_t ternary_byte(std::size_t row, std::size_t i) {
+  return kLine + i / 256 * kTilesTQUnit + row * kLine + i % 64;
+}
+
 template <class GroupTQ>
 void put_ternary(const GroupTQ& group, std::byte* panel, std::size_t row, std::size_t g) {
   store(panel + 4 * row, load_half(group.d));  // the same in every group
   std::uint8_t codes[256];
   codes_of(group, codes);
-  std::uint8_t* line = at(panel, kLine + g * kTilesTQUnit + row * kLine);
-  for (std::size_t i = 0; i < 256; ++i) line[i % 64] |= static_cast<std::uint8_t>(codes[i] << (i / 64 * 2));
+  for (std::size_t i = 0; i < 256; ++i)
+    *at(panel, ternary_byte(row, 256 * g + i)) |= static_cast<std::uint8_t>(codes[i] << (i / 64 * 2));
+}
+void put(const GroupI2_S& group, std::byte* panel, std::size_t row, std::size_t g) {
+  store(panel + 4 * row, 1.0f);
+  std::uint8_t codes[128];
+  codes_of(group, codes);
+  for (std::size_t i = 128 * g; i < 128 * g + 128; ++i)
+    *at(panel, ternary_byte(row, i)) |= static_cast<std::uint8_t>(codes[i % 128] << (i / 64 % 4 * 2));
 }
 void put(const GroupTQ1_0& group, std::byte* panel, std::size_t row, std::size_t g) {
   put_ternary(group, panel, row, g);
@@ -140,11 +179,10 @@ void put(const GroupTQ1_0& group, std::byte* panel, std::size_t row, std::size_t
 void put(const GroupTQ2_0& group, std::byte* panel, std::size_t row, std::size_t g) {
   put_ternary(group, panel, row, g);
 }
-void get_ternary(const std::byte* panel, std::size_t row, std::size_t g, float* out) {
+void get_ternary(const std::byte* panel, std::size_t row, std::size_t k, float* out) {
   const auto d = load<float>(panel + 4 * row);
-  const std::uint8_t* line = at(panel, kLine + g * kTilesTQUnit + row * kLine);
-  for (std::size_t i = 0; i < 256; ++i) {
-    const int code = (line[i % 64] >> (i / 64 * 2)) & 3;
+  for (std::size_t i = 0; i < k; ++i) {
+    const int code = (*at(panel, ternary_byte(row, i)) >> (i / 64 % 4 * 2)) & 3;
     out[i] = static_cast<float>(code - 1) * d;
   }
 }
@@ -185,7 +223,10 @@ std::size_t tiles_panel_bytes(WeightType type, std::size_t k) {
     case WeightType::q8_0:
       return (k + 63) / 64 * kTilesQ8_0Unit;
     case WeightType::q4_0:
+    case WeightType::iq4_nl:
       return (k + 127) / 128 * kTilesQ4_0Unit;
+    case WeightType::q4_1:
+      return (k + 127) / 128 * kTilesQ4_1Unit;
     case WeightType::q4_k:
       return k / 256 * kTilesQ4_KUnit;
     case WeightType::q5_k:
@@ -194,7 +235,8 @@ std::size_t tiles_panel_bytes(WeightType type, std::size_t k) {
       return k / 256 * kTilesQ6_KUnit;
     case WeightType::tq1_0:
     case WeightType::tq2_0:
-      return kLine + k / 256 * kTilesTQUnit;
+    case WeightType::i2_s:
+      return kLine + (k + 255) / 256 * kTilesTQUnit;
     case WeightType::f32:
       break;
   }
@@ -212,6 +254,10 @@ void pack_tiles_row(WeightType type, const std::byte* file_row, std::size_t k, s
       return pack_groups<GroupQ8_0>(file_row, k / 32, panel, row);
     case WeightType::q4_0:
       return pack_groups<GroupQ4_0>(file_row, k / 32, panel, row);
+    case WeightType::q4_1:
+      return pack_groups<GroupQ4_1>(file_row, k / 32, panel, row);
+    case WeightType::iq4_nl:
+      return pack_groups<GroupIQ4_NL>(file_row, k / 32, panel, row);
     case WeightType::q4_k:
       return pack_groups<GroupQ4_K>(file_row, k / 256, panel, row);
     case WeightType::q5_k:
@@ -222,6 +268,8 @@ void pack_tiles_row(WeightType type, const std::byte* file_row, std::size_t k, s
       return pack_groups<GroupTQ1_0>(file_row, k / 256, panel, row);
     case WeightType::tq2_0:
       return pack_groups<GroupTQ2_0>(file_row, k / 256, panel, row);
+    case WeightType::i2_s:
+      return pack_groups<GroupI2_S>(file_row, k / 128, panel, row);
     case WeightType::f32:
       break;
   }
@@ -242,6 +290,12 @@ void unpack_tiles_row(WeightType type, const std::byte* panel, std::size_t row, 
     case WeightType::q4_0:
       for (std::size_t g = 0; g < k / 32; ++g) get_q4_0(panel, row, g, out + 32 * g);
       return;
+    case WeightType::q4_1:
+      for (std::size_t g = 0; g < k / 32; ++g) get_q4_1(panel, row, g, out + 32 * g);
+      return;
+    case WeightType::iq4_nl:
+      for (std::size_t g = 0; g < k / 32; ++g) get_iq4_nl(panel, row, g, out + 32 * g);
+      return;
     case WeightType::q4_k:
       for (std::size_t g = 0; g < k / 256; ++g) get_q45_k(panel + g * kTilesQ4_KUnit, row, false, out + 256 * g);
       return;
@@ -253,8 +307,8 @@ void unpack_tiles_row(WeightType type, const std::byte* panel, std::size_t row, 
       return;
     case WeightType::tq1_0:
     case WeightType::tq2_0:
-      for (std::size_t g = 0; g < k / 256; ++g) get_ternary(panel, row, g, out + 256 * g);
-      return;
+    case WeightType::i2_s:
+      return get_ternary(panel, row, k, out);
     case WeightType::f32:
       break;
   }

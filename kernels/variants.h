@@ -71,7 +71,8 @@ ExpTile exp_tile;
 // All else of this variant is avx512vnni's.
 namespace amx {
 PrepareRow prepare_bf16_tiles, prepare_bf16_split_tiles, prepare_i8_tiles;
-Matmul matmul_f16, matmul_bf16, matmul_q8_0, matmul_q4_0, matmul_q4_k, matmul_q5_k, matmul_q6_k, matmul_tq;
+Matmul matmul_f16, matmul_bf16, matmul_q8_0, matmul_q4_0, matmul_q4_1, matmul_iq4_nl, matmul_q4_k, matmul_q5_k,
+    matmul_q6_k, matmul_tq;
 }  // namespace amx
 
 }  // namespace troupe::kernels

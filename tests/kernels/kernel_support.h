@@ -103,13 +103,16 @@ inline std::vector<std::byte> random_weights(WeightType type, std::size_t rows, 
 
 // Ternary groups of one row get the scale of its first group: what the tile layout can hold.
 inline void share_row_scales(WeightType type, std::size_t rows, std::size_t k, std::vector<std::byte>& file) {
+  if (type == WeightType::i2_s) return;  // its scale is the tensor's
   const WeightTypeInfo& t = info(type);
   const std::size_t groups = k / t.group_size;
   for (std::size_t g = 0; g < rows * groups; ++g)
     std::memcpy(&file[(g + 1) * t.group_bytes - 2], &file[(g / groups * groups + 1) * t.group_bytes - 2], 2);
 }
 
-inline bool is_ternary(WeightType type) { return type == WeightType::tq1_0 || type == WeightType::tq2_0; }
+inline bool is_ternary(WeightType type) {
+  return type == WeightType::tq1_0 || type == WeightType::tq2_0 || type == WeightType::i2_s;
+}
 
 struct PackedMatrix {
   PackedMatrix(WeightType type, Layout layout, const std::vector<std::byte>& file, std::size_t rows, std::size_t k)
