@@ -554,6 +554,17 @@ TROUPE_INLINE void store_and_write(const Output& to, std::size_t panel_a, std::s
   if (panel_b != panel_a) write_sums<Type>(to, sums[3], panel_b, row_tile + 1);
 }
 
+// Asks for the lines that the sums of a pair of panels with 32 rows will be written to.
+TROUPE_INLINE void prefetch_outputs(const Output& to, std::size_t panel_a, std::size_t row_tile) {
+  const std::size_t first_row = row_tile * kTileRows;
+  const std::size_t rows = to.num_rows - first_row < 2 * kTileRows ? to.num_rows - first_row : 2 * kTileRows;
+  for (std::size_t r = 0; r < rows; ++r) {
+    const float* line = to.out + (first_row + r) * to.stride + panel_a * kPanelRows;
+    __builtin_prefetch(line, 1);
+    __builtin_prefetch(line + kPanelRows, 1);
+  }
+}
+
 // ---- Few rows ------------------------------------------------------------------------------------------
 
 template <class Type, int kRowTiles>
@@ -590,67 +601,120 @@ void multiply_few(const Output& to, std::size_t panel_a, std::size_t panel_b) {
 
 // ---- Many rows -----------------------------------------------------------------------------------------
 
-// One pass of 16 or 32 rows over a block of k. `sums` waits between blocks.
-template <class Type, int kRowTiles>
-TROUPE_INLINE void multiply_block(const Stage& first, std::size_t num_stages, std::byte* sums, bool begin) {
-  if (begin) {
-    zero_sums();
-  } else {
-    TROUPE_TILE_LOAD(0, sums);
-    TROUPE_TILE_LOAD(1, sums + kTile);
-    if constexpr (kRowTiles == 2) {
-      TROUPE_TILE_LOAD(2, sums + 2 * kTile);
-      TROUPE_TILE_LOAD(3, sums + 3 * kTile);
-    }
+// The sums of a pair of panels with up to 32 rows, in tiles and while they wait in memory.
+template <int kRowTiles>
+TROUPE_INLINE void load_sums(const std::byte* waiting) {
+  TROUPE_TILE_LOAD(0, waiting);
+  TROUPE_TILE_LOAD(1, waiting + kTile);
+  if constexpr (kRowTiles == 2) {
+    TROUPE_TILE_LOAD(2, waiting + 2 * kTile);
+    TROUPE_TILE_LOAD(3, waiting + 3 * kTile);
   }
+}
+template <int kRowTiles>
+TROUPE_INLINE void store_sums(std::byte* waiting) {
+  TROUPE_TILE_STORE(0, waiting);
+  TROUPE_TILE_STORE(1, waiting + kTile);
+  if constexpr (kRowTiles == 2) {
+    TROUPE_TILE_STORE(2, waiting + 2 * kTile);
+    TROUPE_TILE_STORE(3, waiting + 3 * kTile);
+  }
+}
+
+// A pair of panels' part of one block of k: what is expanded into one buffer and multiplied with all rows.
+struct Unit {
+  const std::byte* panel[2];
+  std::size_t first_stage, num_stages;
+};
+
+// Expands a unit bit by bit: a call expands one stage of one panel.
+template <class Type>
+struct Expansion {
+  Unit unit;
+  std::byte* tiles;  // [2][kBlockStages][kStageTiles]
+  std::size_t next = 0;
+
+  std::size_t left() const { return 2 * unit.num_stages - next; }
+  template <class Hook>
+  TROUPE_INLINE void run(Hook hook) {
+    const std::size_t panel = next % 2, stage = next / 2;
+    Type::expand(unit.panel[panel], unit.first_stage + stage,
+                 tiles + (panel * kBlockStages + stage) * Type::kStageTiles * kTile, hook);
+    ++next;
+  }
+};
+
+// Multiplies a unit with 16 or 32 rows, and meanwhile expands `num_expansions` stages of the next one: so the matrix
+// unit does not wait for the expansion, nor the expansion for memory.
+template <class Type, int kRowTiles>
+TROUPE_INLINE void multiply_unit(const Stage& first, std::size_t num_stages, Expansion<Type>& expansion,
+                                 std::size_t num_expansions) {
   Stage stage = first;
-  for (std::size_t s = 0; s < num_stages; ++s) {
+  std::size_t stages_left = num_stages;
+  const auto multiply_stage = [&]() __attribute__((always_inline)) {
     run_stage<Type, kRowTiles>(stage);
     stage.a += Type::kStageTiles * kTile;
     stage.b += Type::kStageTiles * kTile;
     stage.rows += Type::kStageSteps * kTile;
-  }
+    --stages_left;
+  };
+  // 16 rows are expanded by every run; a stage is multiplied whenever its share of them is done.
+  const std::size_t share = (16 * num_expansions + num_stages - 1) / num_stages;
+  std::size_t done = 0;
+  for (; num_expansions != 0; --num_expansions)
+    expansion.run([&](int) __attribute__((always_inline)) {
+      if (done++ % share == 0 && stages_left != 0) multiply_stage();
+    });
+  while (stages_left != 0) multiply_stage();
 }
 
 template <class Type>
 void multiply_many(const Output& to, std::size_t panel_begin, std::size_t panel_end) {
   constexpr std::size_t kPanelTileBytes = kBlockStages * Type::kStageTiles * kTile;
-  alignas(64) std::byte tiles[2][kPanelTileBytes];
+  alignas(64) std::byte tiles[2][2 * kPanelTileBytes];
   alignas(64) std::byte sums[kMaxPairs][kMaxRowsAtOnce / 32][4 * kTile];
   const std::size_t stages = Type::stages(to.matrix.k);
   const std::size_t row_tiles = (to.num_rows + kTileRows - 1) / kTileRows;
-  for (std::size_t block = 0; block < stages; block += kBlockStages) {
-    const std::size_t block_stages = stages - block < kBlockStages ? stages - block : kBlockStages;
-    const bool first = block == 0, last = block + block_stages == stages;
-    for (std::size_t panel_a = panel_begin; panel_a < panel_end; panel_a += 2) {
-      const std::size_t panel_b = panel_a + 1 < panel_end ? panel_a + 1 : panel_a;
-      for (std::size_t s = 0; s < block_stages; ++s) {
-        const std::size_t at = s * Type::kStageTiles * kTile;
-        Type::expand(to.matrix.body + panel_a * to.panel_bytes, block + s, tiles[0] + at, no_hook);
-        Type::expand(to.matrix.body + panel_b * to.panel_bytes, block + s, tiles[1] + at, no_hook);
+  const std::size_t num_pairs = (panel_end - panel_begin + 1) / 2,
+                    num_blocks = (stages + kBlockStages - 1) / kBlockStages;
+  const std::size_t num_units = num_pairs * num_blocks, passes = (row_tiles + 1) / 2;
+  const auto unit_at = [&](std::size_t i) {
+    const std::size_t block = i / num_pairs * kBlockStages, panel = panel_begin + i % num_pairs * 2;
+    const std::byte* a = to.matrix.body + panel * to.panel_bytes;
+    return Unit{{a, panel + 1 < panel_end ? a + to.panel_bytes : a},
+                block,
+                stages - block < kBlockStages ? stages - block : kBlockStages};
+  };
+  Expansion<Type> expansion{unit_at(0), tiles[0]};
+  while (expansion.left() != 0) expansion.run(no_hook);
+  for (std::size_t i = 0; i < num_units; ++i) {
+    const Unit unit = unit_at(i);
+    const std::byte* weights = tiles[i % 2];
+    expansion = {i + 1 < num_units ? unit_at(i + 1) : Unit{{nullptr, nullptr}, 0, 0}, tiles[(i + 1) % 2]};
+    const std::size_t per_pass = (expansion.left() + passes - 1) / passes;
+    const std::size_t panel_a = panel_begin + i % num_pairs * 2;
+    const std::size_t panel_b = panel_a + 1 < panel_end ? panel_a + 1 : panel_a;
+    const bool begin = unit.first_stage == 0, end = unit.first_stage + unit.num_stages == stages;
+    for (std::size_t row_tile = 0; row_tile < row_tiles; row_tile += 2) {
+      const Stage stage{.a = weights,
+                        .b = weights + kPanelTileBytes,
+                        .rows = to.prepared + row_tile * to.tile_bytes + unit.first_stage * Type::kStageSteps * kTile,
+                        .next_rows = to.tile_bytes,
+                        .low_plane = to.tile_bytes / 2};
+      std::byte* waiting = sums[i % num_pairs][row_tile / 2];
+      const std::size_t expansions = expansion.left() < per_pass ? expansion.left() : per_pass;
+      if (end) prefetch_outputs(to, panel_a, row_tile);
+      if (begin) zero_sums();
+      if (row_tile + 1 < row_tiles) {
+        if (!begin) load_sums<2>(waiting);
+        multiply_unit<Type, 2>(stage, unit.num_stages, expansion, expansions);
+        if (!end) store_sums<2>(waiting);
+      } else {
+        if (!begin) load_sums<1>(waiting);
+        multiply_unit<Type, 1>(stage, unit.num_stages, expansion, expansions);
+        if (!end) store_sums<1>(waiting);
       }
-      for (std::size_t row_tile = 0; row_tile < row_tiles; row_tile += 2) {
-        const Stage stage{.a = tiles[0],
-                          .b = tiles[1],
-                          .rows = to.prepared + row_tile * to.tile_bytes + block * Type::kStageSteps * kTile,
-                          .next_rows = to.tile_bytes,
-                          .low_plane = to.tile_bytes / 2};
-        std::byte* waiting = sums[(panel_a - panel_begin) / 2][row_tile / 2];
-        const bool two = row_tile + 1 < row_tiles;
-        if (two)
-          multiply_block<Type, 2>(stage, block_stages, waiting, first);
-        else
-          multiply_block<Type, 1>(stage, block_stages, waiting, first);
-        if (last) {
-          store_and_write<Type>(to, panel_a, panel_b, row_tile, two);
-          continue;
-        }
-        TROUPE_TILE_STORE(0, waiting);
-        TROUPE_TILE_STORE(1, waiting + kTile);
-        if (!two) continue;
-        TROUPE_TILE_STORE(2, waiting + 2 * kTile);
-        TROUPE_TILE_STORE(3, waiting + 3 * kTile);
-      }
+      if (end) store_and_write<Type>(to, panel_a, panel_b, row_tile, row_tile + 1 < row_tiles);
     }
   }
 }
