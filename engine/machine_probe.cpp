@@ -169,7 +169,8 @@ class Prober {
     const auto fitting = [&](std::uint64_t bytes) {
       return std::max<std::uint64_t>(std::min(bytes, cap) / 4096 * 4096, 4096ull * 64 * probe_.num_threads);
     };
-    probe_.model_bytes = fitting(options_.model_bytes);
+    probe_.model_bytes = options_.model_bytes;
+    model_ = fitting(options_.model_bytes);
     // Four times the L3: what a pass leaves there is gone when the next one comes.
     beyond_ = fitting(std::max((options_.quick ? 1 : 2) * kGiB, 4 * probe_.l3_bytes));
   }
@@ -181,7 +182,7 @@ class Prober {
     for (const kernels::PeakLoop& loop : kernels::peak_loops())
       for (const std::uint32_t count : few_or_all())
         jobs_.push_back([this, loop, count] {
-          probe_.peaks.push_back({loop.unit, count, measure_rate(cpus(count), rounds_, portion_of(loop))});
+          probe_.peaks.push_back({loop.unit, count, measure_rate(cpus(count), rounds_, portion_of(loop), Time::own)});
         });
     plan_pairs();
     if (all_cpus_.size() > 1) {
@@ -204,7 +205,7 @@ class Prober {
     return counts;
   }
 
-  Rate rate_of_adds(kernels::Loop* adds) const { return measure_rate(cpus(1), rounds_, portion_of(adds)); }
+  Rate rate_of_adds(kernels::Loop* adds) const { return measure_rate(cpus(1), rounds_, portion_of(adds), Time::own); }
 
   // The first CPU with each other: with the widest vectors, and with the matrix unit.
   void plan_pairs() {
@@ -222,13 +223,21 @@ class Prober {
     Rounds one = rounds_;
     one.count = 1;
     const int alone[] = {first}, both[] = {first, second};
-    std::vector<double> kept;
+    struct Sample {
+      double kept, others_percent;
+    };
+    std::vector<Sample> samples;
     for (int i = 0; i < std::max(options_.num_rounds, 1); ++i) {  // in turns: the clock may drift
-      const double single = measure_rate(alone, one, portion_of(loop)).per_second;
-      kept.push_back(measure_rate(both, one, portion_of(loop)).per_second / 2 / single);
+      const Rate single = measure_rate(alone, one, portion_of(loop), Time::own);
+      const Rate shared = measure_rate(both, one, portion_of(loop), Time::own);
+      samples.push_back({.kept = shared.per_second / 2 / single.per_second,
+                         .others_percent = std::max(single.others_percent, shared.others_percent)});
     }
-    std::nth_element(kept.begin(), kept.begin() + static_cast<std::ptrdiff_t>(kept.size() / 2), kept.end());
-    const PairFigure figure{loop.unit, first, second, kept[kept.size() / 2]};
+    const auto is_loud = [](const Sample& sample) { return sample.others_percent > kQuietPercent; };
+    if (!std::all_of(samples.begin(), samples.end(), is_loud)) std::erase_if(samples, is_loud);
+    const auto middle = samples.begin() + static_cast<std::ptrdiff_t>(samples.size() / 2);
+    std::nth_element(samples.begin(), middle, samples.end(), [](auto& a, auto& b) { return a.kept < b.kept; });
+    const PairFigure figure{loop.unit, first, second, middle->kept, middle->others_percent};
     for (PairFigure& pair : probe_.pairs)
       if (pair.unit == figure.unit) {
         if (figure.kept < pair.kept) pair = figure;
@@ -239,10 +248,10 @@ class Prober {
 
   void plan_reads(bool huge_pages) {
     std::map<std::uint64_t, std::vector<std::uint32_t>> sizes;
-    if (huge_pages && !options_.quick)
-      for (std::uint64_t bytes = 4 * kMiB; 2 * bytes < std::min(probe_.model_bytes, beyond_); bytes *= 4)
+    if (huge_pages)
+      for (std::uint64_t bytes = 4 * kMiB; 2 * bytes < std::min(model_, beyond_); bytes *= 4)
         sizes[bytes] = few_or_all();
-    sizes[probe_.model_bytes] = few_or_all();
+    sizes[model_] = few_or_all();
     sizes[beyond_] = huge_pages ? some() : few_or_all();
     // The memory itself is a job too: writing it takes as long as reading it several times.
     jobs_.push_back([this, huge_pages, bytes = sizes.rbegin()->first] {
@@ -262,9 +271,8 @@ class Prober {
     Reader reader(buffer_->data(), bytes, count);
     const std::vector<int> team = cpus(count);
     run_on(team, [&](std::uint32_t thread) { reader.read_once(thread); });
-    probe_.reads.push_back({bytes, count, buffer_->huge_pages(), measure_rate(team, rounds_, [&](std::uint32_t thread) {
-                              return reader.read_portion(thread);
-                            })});
+    const Portion portion = [&](std::uint32_t thread) { return reader.read_portion(thread); };
+    probe_.reads.push_back({bytes, count, buffer_->huge_pages(), measure_rate(team, rounds_, portion, Time::wall)});
   }
 
   void sum_up_others() {
@@ -283,7 +291,8 @@ class Prober {
   std::vector<int> all_cpus_;
   MachineProbe probe_;
   Rounds rounds_;
-  std::uint64_t beyond_ = 0;  // bytes of the largest read
+  std::uint64_t model_ = 0;   // bytes of the read at model size, cut to what memory allows
+  std::uint64_t beyond_ = 0;  // and of the one beyond the L3
   std::vector<std::function<void()>> jobs_;
   std::optional<Buffer> buffer_;
 };
@@ -301,10 +310,13 @@ double interpolate(const std::map<double, double>& points, double x) {
 }  // namespace
 
 Pairing pairing(const PairFigure& figure) {
+  if (figure.others_percent > 5) return Pairing::unclear;
   // Two threads of one core share its units: each keeps half, or a little more where one alone cannot fill them.
   if (figure.kept >= 0.8) return Pairing::cores;
   return figure.kept <= 0.65 ? Pairing::siblings : Pairing::unclear;
 }
+
+bool MachineProbe::disturbed() const { return steal_percent > kQuietPercent || others_percent > kQuietPercent; }
 
 std::optional<double> MachineProbe::ops_per_second(Unit unit, std::uint32_t threads) const {
   std::map<double, double> by_threads;

@@ -1,7 +1,8 @@
 // What this machine can do at most: the limits that `troupe probe` measures and benchmarks are judged by.
 //
-// Every figure is the median of rounds with pinned threads and says what disturbed it. probe_file.h keeps the result;
-// limits.h turns it into the least time that a step can take.
+// Every figure is the median of rounds with pinned threads and says what disturbed it. Arithmetic is counted by the
+// threads' own time, so that other processes on the same CPUs take little away; reading by the clock on the wall.
+// probe_file.h keeps the result; limits.h turns it into the least time that a step can take.
 #pragma once
 
 #include <chrono>
@@ -38,8 +39,10 @@ struct PairFigure {
   kernels::Unit unit = kernels::Unit::none;
   int first = 0, second = 0;  // of the pairs that were tried, the one that kept least
   double kept = 0;
+  double others_percent = 0;  // of the threads' time, as in Rate
 };
 enum class Pairing : std::uint8_t { cores, siblings, unclear };
+// A pair that others disturbed by more than 5 % is unclear, whatever it kept.
 [[nodiscard]] Pairing pairing(const PairFigure& figure);
 
 struct MachineProbe {
@@ -49,7 +52,7 @@ struct MachineProbe {
   double duration_s = 0;
   bool quick = false;
   std::uint32_t num_threads = 0;  // of the team whose peaks these are
-  std::uint64_t model_bytes = 0;  // one of the sizes that were read
+  std::uint64_t model_bytes = 0;  // as asked; memory may have allowed to read less
   std::uint64_t l3_bytes = 0;     // as the CPU reports it; 0: it does not
   double steal_percent = 0;       // of the whole run
   double others_percent = 0;      // mean of the figures
@@ -62,6 +65,9 @@ struct MachineProbe {
   std::optional<double> wake_s;       // a sleeping thread's way back to work
   std::optional<double> ping_pong_s;  // a cache line's way from one CPU to another
 
+  // Whether the hypervisor or other processes took over 1 % of the time: then the limits are higher than the figures.
+  [[nodiscard]] bool disturbed() const;
+
   // Multiplications and additions per second of `threads` threads: between those that were measured a straight line,
   // beyond them the nearest. Nothing where the unit is absent.
   [[nodiscard]] std::optional<double> ops_per_second(kernels::Unit unit, std::uint32_t threads) const;
@@ -73,7 +79,7 @@ struct ProbeOptions {
   std::uint32_t num_threads = 0;            // 0: default_num_threads()
   std::uint64_t model_bytes = 1ull << 30;   // one of the sizes to read
   std::uint64_t max_buffer = 0;             // 0: half of the available memory, at most 8 GiB
-  bool quick = false;                       // fewer sizes, and no 4 KiB pages
+  bool quick = false;                       // a smaller buffer, and no 4 KiB pages
   std::chrono::microseconds round{40'000};  // one of several for each figure
   int num_rounds = 5;
   std::chrono::milliseconds patience{14'000};     // disturbed rounds are not repeated after this

@@ -95,7 +95,8 @@ MachineProbe read(const json& in) {
     probe.pairs.push_back({.unit = unit_of(pair.at("unit")),
                            .first = pair.at("cpus").at(0).get<int>(),
                            .second = pair.at("cpus").at(1).get<int>(),
-                           .kept = above_zero(pair.at("kept"), "kept")});
+                           .kept = above_zero(pair.at("kept"), "kept"),
+                           .others_percent = percent(pair.at("others_percent"))});
   for (const json& peak : in.at("peaks"))
     probe.peaks.push_back({.unit = unit_of(peak.at("unit")),
                            .num_threads = thread_count(peak.at("num_threads")),
@@ -131,7 +132,10 @@ Error cannot_write(const fs::path& path) {
 std::string to_json(const MachineProbe& probe) {
   json pairs = json::array(), peaks = json::array(), reads = json::array();
   for (const PairFigure& pair : probe.pairs)
-    pairs.push_back({{"unit", kernels::name(pair.unit)}, {"cpus", {pair.first, pair.second}}, {"kept", pair.kept}});
+    pairs.push_back({{"unit", kernels::name(pair.unit)},
+                     {"cpus", {pair.first, pair.second}},
+                     {"kept", pair.kept},
+                     {"others_percent", pair.others_percent}});
   for (const PeakFigure& figure : probe.peaks) {
     json peak{{"unit", kernels::name(figure.unit)}, {"num_threads", figure.num_threads}};
     peak.update(json_of(figure.ops, "ops_per_second"));

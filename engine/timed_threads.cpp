@@ -50,7 +50,7 @@ struct Round {
   double others_percent = 0;
 };
 
-Round run_round(std::span<const int> cpus, std::chrono::microseconds length, const Portion& portion) {
+Round run_round(std::span<const int> cpus, std::chrono::microseconds length, const Portion& portion, Time time) {
   struct alignas(128) Part {
     double amount = 0, wall = 0, cpu = 0;
   };
@@ -72,7 +72,7 @@ Round run_round(std::span<const int> cpus, std::chrono::microseconds length, con
   Round round;
   double wall = 0, cpu = 0;
   for (const Part& part : parts) {
-    round.per_second += part.amount / part.wall;
+    round.per_second += part.amount / (time == Time::own && part.cpu > 0 ? part.cpu : part.wall);
     wall += part.wall;
     cpu += part.cpu;
   }
@@ -81,6 +81,8 @@ Round run_round(std::span<const int> cpus, std::chrono::microseconds length, con
 }
 
 }  // namespace
+
+bool Rate::disturbed() const { return steal_percent > kQuietPercent || others_percent > kQuietPercent; }
 
 void run_on(std::span<const int> cpus, const std::function<void(std::uint32_t thread)>& fn) {
   std::vector<std::thread> threads;
@@ -93,12 +95,12 @@ void run_on(std::span<const int> cpus, const std::function<void(std::uint32_t th
   for (std::thread& thread : threads) thread.join();
 }
 
-Rate measure_rate(std::span<const int> cpus, const Rounds& rounds, const Portion& portion) {
+Rate measure_rate(std::span<const int> cpus, const Rounds& rounds, const Portion& portion, Time time) {
   const CpuTicks before = cpu_ticks(cpus);
   const auto wanted = static_cast<std::size_t>(std::max(rounds.count, 1));
   std::vector<Round> all, quiet;
   while (all.size() < wanted || (quiet.size() < wanted && all.size() < 2 * wanted && Clock::now() < rounds.patience)) {
-    all.push_back(run_round(cpus, rounds.length, portion));
+    all.push_back(run_round(cpus, rounds.length, portion, time));
     if (all.back().others_percent <= kQuietPercent) quiet.push_back(all.back());
     if (Clock::now() >= rounds.patience) break;
   }
