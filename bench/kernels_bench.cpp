@@ -1,15 +1,22 @@
 // Micro-benchmarks of the kernels, every variant this CPU has. Memory-bound cases report GB/s of weights
-// (the matrix is larger than the second-level cache and, for one row, cycled through), products GOP/s.
+// (the matrix is larger than the second-level cache and, for one row, cycled through), products GOP/s. Where `troupe
+// probe` has measured this machine, products also say their share of the limit of one thread: reading the weights or
+// multiplying with them, whichever takes longer.
 //
 //   kernels_bench --benchmark_filter='matmul/avx512vnni/Q4_K/.*'
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
+#include <cstdio>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "engine/limits.h"
+#include "engine/probe_file.h"
 #include "kernels/half.h"
 #include "kernels/kernels.h"
 
@@ -63,6 +70,11 @@ struct Problem {
   std::vector<float> out;
 };
 
+const std::optional<engine::MachineProbe>& probe() {
+  static const std::optional<engine::MachineProbe> kept = engine::kept_probe();
+  return kept;
+}
+
 void matmul(benchmark::State& state, const KernelTable* table, WeightType type, std::size_t rows, std::size_t k,
             std::size_t m) {
   Problem problem(*table, type, rows, k, m);
@@ -76,6 +88,13 @@ void matmul(benchmark::State& state, const KernelTable* table, WeightType type, 
       calls * 1e-9 * static_cast<double>(packed_bytes(type, table->layout, rows, k)), benchmark::Counter::kIsRate);
   state.counters["GOP/s"] =
       benchmark::Counter(calls * 2e-9 * static_cast<double>(rows * k * m), benchmark::Counter::kIsRate);
+  if (!probe()) return;
+  engine::RunLimits limits(&*probe(), 1);
+  const engine::MatrixWork matrix{
+      .type = type, .multiply_adds = rows * k, .bytes = packed_bytes(type, table->layout, rows, k)};
+  limits.add(engine::step_work({&matrix, 1}, *table, m, m));
+  const double least = std::max(limits.read_seconds().value_or(0), limits.compute_seconds().value_or(0));
+  state.counters["share"] = benchmark::Counter(calls * least, benchmark::Counter::kIsRate);
 }
 
 void attention(benchmark::State& state, const KernelTable* table, std::uint32_t positions, std::uint32_t tokens) {
@@ -179,5 +198,6 @@ int main(int argc, char** argv) {
   troupe::kernels::set_flush_denormals();
   troupe::kernels::register_all();
   benchmark::Initialize(&argc, argv);
+  if (!troupe::kernels::probe()) std::fputs("no limits to compare with: run `troupe probe`\n", stderr);
   benchmark::RunSpecifiedBenchmarks();
 }
