@@ -241,6 +241,10 @@ TEST_CASE("a machine is known by its first CPU's name, revision and the allowed 
   CHECK(machine.cpu == "Some CPU @ 2.10GHz");
   CHECK(machine.revision == "family 6 model 207 stepping 2 microcode 0x21");
   CHECK(machine.cpus == format_cpus(allowed_cpus()));
+  const Folder mixed;
+  mixed.write("proc/cpuinfo", "model name\t: First\n\nmodel name\t: Second\nmicrocode\t: 0x9\n");
+  CHECK(machine_identity(mixed / "").cpu == "First");
+  CHECK(machine_identity(mixed / "").revision.empty());
   const Folder empty;
   CHECK(machine_identity(empty / "").cpu == "unknown CPU");
   CHECK(machine_identity(empty / "").revision.empty());
@@ -255,7 +259,7 @@ TEST_CASE("CPUs are written as ranges") {
 TEST_CASE("stolen time is counted for the CPUs that were asked for") {
   const Folder root;
   root.write("proc/stat",
-             "cpu  1000 0 0 0 0 0 0 500 0 0\ncpu0 1 2 3 4 5 6 7 8 100 100\ncpu1 10 0 0 0 0 0 0 1 0 0\n"
+             "cpu  1 1000 0 0 0 0 0 0 500 0 0\ncpu0 1 2 3 4 5 6 7 8 100 100\ncpu1 10 0 0 0 0 0 0 1 0 0\n"
              "cpu10 1 1 1 1 1 1 1 30 0 0\nintr 5\ncpu0 9 9 9 9 9 9 9 9\n");
   CHECK(cpu_ticks(std::vector<int>{0}, root / "").total == 36);
   CHECK(cpu_ticks(std::vector<int>{0}, root / "").stolen == 8);
