@@ -26,7 +26,7 @@ std::string share_note(const BenchContext& context) {
   if (!context.probe) return "no limits to compare with: run `troupe probe`\n";
   std::set<kernels::Unit> units;
   for (const engine::MatrixWork& matrix : context.model->info().matrices)
-    units.insert(context.model->kernels().unit(matrix.type));
+    units.insert(context.model->kernels().unit(matrix.type, matrix.layout));
   std::string note = "limits of " + context.probe->measured_at + ": " +
                      limits_line(*context.probe, context.num_threads, units) + "; shares count weights alone\n";
   if (context.probe->disturbed())

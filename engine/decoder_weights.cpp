@@ -216,9 +216,10 @@ std::vector<MatrixWork> matrix_work(const DecoderWeights& weights) {
     if (!matrix) return;
     const kernels::MatrixView& view = matrix.view();
     auto found = std::find_if(all.begin(), all.end(), [&](const MatrixWork& work) {
-      return work.type == view.type && work.outputs_only == outputs_only;
+      return work.type == view.type && work.layout == view.layout && work.outputs_only == outputs_only;
     });
-    if (found == all.end()) found = all.insert(found, {.type = view.type, .outputs_only = outputs_only});
+    if (found == all.end())
+      found = all.insert(found, {.type = view.type, .layout = view.layout, .outputs_only = outputs_only});
     found->multiply_adds += view.rows * view.k;
     found->bytes += kernels::packed_bytes(view.type, view.layout, view.rows, view.k);
   };

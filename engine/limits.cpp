@@ -14,7 +14,7 @@ StepWork step_work(std::span<const MatrixWork> matrices, const kernels::KernelTa
     const std::uint64_t met = matrix.outputs_only ? output_rows : rows;
     if (met == 0) continue;
     work.bytes += static_cast<double>(matrix.bytes);
-    work.ops[static_cast<std::size_t>(kernels.unit(matrix.type))] +=
+    work.ops[static_cast<std::size_t>(kernels.unit(matrix.type, matrix.layout))] +=
         2.0 * static_cast<double>(matrix.multiply_adds) * static_cast<double>(met);
   }
   return work;

@@ -21,9 +21,10 @@ class Team;
 class KvArena;
 class Workspace;
 
-// Matrices of one type that a row is multiplied with, added up.
+// Matrices of one type and layout that a row is multiplied with, added up.
 struct MatrixWork {
   kernels::WeightType type = kernels::WeightType::f32;
+  kernels::Layout layout = kernels::Layout::panels;
   bool outputs_only = false;  // by rows alone whose hidden state is asked for: the head, the end of the last layer
   std::uint64_t multiply_adds = 0;  // for one row
   std::uint64_t bytes = 0;          // packed, as a step reads them

@@ -307,14 +307,21 @@ TEST_CASE("between measured numbers of threads and sizes a limit is interpolated
 TEST_CASE("a step's work is that of the rows that meet each matrix") {
   const kernels::KernelTable* table = kernels::find_table("avx512vnni");
   REQUIRE(table);
-  const MatrixWork matrices[] = {{kernels::WeightType::q8_0, false, 1000, 1100},
-                                 {kernels::WeightType::q8_0, true, 10, 11},
-                                 {kernels::WeightType::f16, true, 7, 14}};
+  const MatrixWork matrices[] = {{kernels::WeightType::q8_0, kernels::Layout::panels, false, 1000, 1100},
+                                 {kernels::WeightType::q8_0, kernels::Layout::panels, true, 10, 11},
+                                 {kernels::WeightType::f16, kernels::Layout::panels, true, 7, 14}};
   const StepWork all = step_work(matrices, *table, 5, 5);
   CHECK(all.bytes == 1125);
   CHECK(all.ops[static_cast<std::size_t>(Unit::int8_avx512vnni)] == 2.0 * 1010 * 5);
   CHECK(all.ops[static_cast<std::size_t>(Unit::f32_avx512)] == 2.0 * 7 * 5);
   CHECK(all.total_ops() == 2.0 * 1017 * 5);
+  // What multiplies a matrix is the table's to say, for the layout that it chose.
+  const kernels::KernelTable* tiles = kernels::find_table("amx");
+  REQUIRE(tiles);
+  MatrixWork tiled = matrices[0];
+  tiled.layout = kernels::Layout::tiles;
+  CHECK(step_work({&tiled, 1}, *tiles, 1, 1).ops[static_cast<std::size_t>(Unit::bf16_amx)] == 2000);
+  CHECK(step_work(matrices, *tiles, 1, 0).ops[static_cast<std::size_t>(Unit::int8_avx512vnni)] == 2000);
   const StepWork last = step_work(matrices, *table, 512, 1);
   CHECK(last.bytes == 1125);
   CHECK(last.total_ops() == 2.0 * (1000 * 512 + 17));
