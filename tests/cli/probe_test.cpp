@@ -89,8 +89,11 @@ TEST_CASE("probe measures once, also where AMX is denied; bench then knows its l
 }
 
 TEST_CASE("probe refuses a model that is not there, and what it cannot print") {
-  const Finished missing = invoke({"probe", "-m", "/nonexistent.gguf"});
+  const TempFolder cache;
+  const std::map<std::string, std::string> environment{{"XDG_CACHE_HOME", cache.path()}};
+  const Finished missing = run({.arguments = {"probe", "-m", "/nonexistent.gguf"}, .environment = environment});
   CHECK(missing.code == 66);
   CHECK_THAT(missing.err, Contains("/nonexistent.gguf"));
-  CHECK(invoke({"probe", "-o", "md"}).code == 2);
+  CHECK(run({.arguments = {"probe", "-o", "md"}, .environment = environment}).code == 2);
+  CHECK_FALSE(std::filesystem::exists(cache.path("troupe")));
 }
