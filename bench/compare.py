@@ -6,7 +6,8 @@ usage: bench/compare.py --troupe build/release/troupe --peer PATH/llama-bench -m
 
 Each round runs `troupe bench` and the peer's llama-bench once, one after the other, with the same file, prompt
 length, generated tokens and threads. Medians over the rounds are compared; the spread is half the range. These are
-ratios of one run on one machine: absolute figures depend on what else the machine does.
+ratios of one run on one machine: absolute figures depend on what else the machine does. Where `troupe probe` has
+measured the machine, the last column says which share of its limit troupe reached.
 """
 import argparse
 import json
@@ -43,7 +44,7 @@ def measure_troupe(options, model):
         environment["TROUPE_KERNELS"] = options.kernels
     report = run_json([options.troupe, "bench", "-m", model, "-p", str(options.prompt), "-n", str(options.gen), "-b",
                        "1", "-r", "1", "-t", str(options.threads), "-o", "json"], environment)
-    return {("prefill" if row["n_prompt"] else "decode"): row["median_ts"] for row in report["results"]}
+    return {("prefill" if row["n_prompt"] else "decode"): row for row in report["results"]}
 
 
 def measure_peer(options, model):
@@ -60,13 +61,20 @@ def compare(options, model):
         peers.append(measure_peer(options, model))
     rows = []
     for work in ("prefill", "decode"):
-        mine = [sample[work] for sample in ours]
+        mine = [sample[work]["median_ts"] for sample in ours]
+        shares = [sample[work]["share"] for sample in ours if "share" in sample[work]]
         theirs = [sample[work] for sample in peers]
         rows.append({"model": os.path.basename(model), "work": work, "troupe": statistics.median(mine),
                      "troupe_spread": (max(mine) - min(mine)) / 2, "peer": statistics.median(theirs),
                      "peer_spread": (max(theirs) - min(theirs)) / 2,
-                     "ratio": statistics.median(mine) / statistics.median(theirs)})
+                     "ratio": statistics.median(mine) / statistics.median(theirs),
+                     "share": statistics.median(shares) if shares else None,
+                     "limit": ours[0][work].get("limit")})
     return rows
+
+
+def share_text(row):
+    return "unknown" if row["share"] is None else f"{100 * row['share']:.0f} % of {row['limit']}"
 
 
 def main():
@@ -75,11 +83,13 @@ def main():
     if options.output == "json":
         print(json.dumps(rows, indent=2))
         return
-    print("| model | work | troupe tok/s | peer tok/s | ratio |\n|---|---|---:|---:|---:|")
+    if any(row["share"] is None for row in rows):
+        print("no limits to compare with: run `troupe probe`", file=sys.stderr)
+    print("| model | work | troupe tok/s | peer tok/s | ratio | troupe of the limit |\n|---|---|---:|---:|---:|---:|")
     for row in rows:
         print(f"| {row['model']} | {row['work']} {options.prompt if row['work'] == 'prefill' else options.gen} | "
               f"{row['troupe']:.1f} ± {row['troupe_spread']:.1f} | {row['peer']:.1f} ± {row['peer_spread']:.1f} | "
-              f"{row['ratio']:.2f} |")
+              f"{row['ratio']:.2f} | {share_text(row)} |")
 
 
 main()

@@ -1,15 +1,22 @@
 // Micro-benchmarks of the kernels, every variant this CPU has. Memory-bound cases report GB/s of weights
-// (the matrix is larger than the second-level cache and, for one row, cycled through), products GOP/s.
+// (the matrix is larger than the second-level cache and, for one row, cycled through), products GOP/s. Where `troupe
+// probe` has measured this machine, products also say their share of the limit of one thread: reading the weights or
+// multiplying with them, whichever takes longer.
 //
 //   kernels_bench --benchmark_filter='matmul/avx512vnni/Q4_K/.*'
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
+#include <cstdio>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "engine/limits.h"
+#include "engine/probe_file.h"
 #include "kernels/half.h"
 #include "kernels/kernels.h"
 
@@ -40,22 +47,26 @@ std::vector<std::byte> random_file(WeightType type, std::size_t rows, std::size_
   std::vector<std::byte> out(rows * k / t.group_size * t.group_bytes);
   std::mt19937 rng(2);
   for (std::byte& b : out) b = static_cast<std::byte>(rng() & 0x2f);
+  // Ternary files have one scale for a whole matrix (BitNet): the last two bytes of each group.
+  if (type == WeightType::tq1_0 || type == WeightType::tq2_0)
+    for (std::size_t end = t.group_bytes; end <= out.size(); end += t.group_bytes)
+      out[end - 2] = out[end - 1] = std::byte{0x2c};
   return out;
 }
 
 struct Problem {
   Problem(const KernelTable& table, WeightType type, std::size_t rows, std::size_t k, std::size_t m)
-      : body(allocate(packed_bytes(type, table.layout, rows, k))),
-        view{.type = type, .layout = table.layout, .rows = rows, .k = k, .body = body.get()},
-        out(m * rows) {
+      : view{.type = type, .rows = rows, .k = k}, out(m * rows) {
     const std::vector<std::byte> file = random_file(type, rows, k);
-    pack_panels(type, table.layout, file.data(), rows, k, 0, view.num_panels(), body.get());
-    const Activation activation = table.activation(type);
-    const std::size_t stride = prepared_bytes(activation, k);
-    prepared = allocate(stride * m);
+    view.layout = layout_for(table, type, file.data(), rows, k);
+    body = allocate(packed_bytes(type, view.layout, rows, k));
+    view.body = body.get();
+    pack_panels(type, view.layout, file.data(), rows, k, 0, view.num_panels(), body.get());
+    const Activation activation = table.activation(type, view.layout);
+    prepared = allocate(prepared_bytes(activation, k, m));
     const std::vector<float> x = random_floats(m * k);
     for (std::size_t r = 0; r < m; ++r)
-      table.prepare[static_cast<std::size_t>(activation)](x.data() + r * k, k, prepared.get() + r * stride);
+      table.prepare[static_cast<std::size_t>(activation)](x.data() + r * k, k, r, prepared.get());
   }
   Bytes body;
   MatrixView view;
@@ -63,19 +74,31 @@ struct Problem {
   std::vector<float> out;
 };
 
+const std::optional<engine::MachineProbe>& probe() {
+  static const std::optional<engine::MachineProbe> kept = engine::kept_probe();
+  return kept;
+}
+
 void matmul(benchmark::State& state, const KernelTable* table, WeightType type, std::size_t rows, std::size_t k,
             std::size_t m) {
   Problem problem(*table, type, rows, k, m);
-  Matmul* const multiply = table->matmul(type);
+  Matmul* const multiply = table->matmul(type, problem.view.layout);
+  const std::size_t bytes = packed_bytes(type, problem.view.layout, rows, k);
   for (auto _ : state) {
     multiply(problem.view, problem.prepared.get(), m, problem.out.data(), rows, 0, problem.view.num_panels());
     benchmark::DoNotOptimize(problem.out.data());
   }
   const double calls = static_cast<double>(state.iterations());
-  state.counters["GB/s"] = benchmark::Counter(
-      calls * 1e-9 * static_cast<double>(packed_bytes(type, table->layout, rows, k)), benchmark::Counter::kIsRate);
+  state.counters["GB/s"] = benchmark::Counter(calls * 1e-9 * static_cast<double>(bytes), benchmark::Counter::kIsRate);
   state.counters["GOP/s"] =
       benchmark::Counter(calls * 2e-9 * static_cast<double>(rows * k * m), benchmark::Counter::kIsRate);
+  if (!probe()) return;
+  engine::RunLimits limits(&*probe(), 1);
+  const engine::MatrixWork matrix{
+      .type = type, .layout = problem.view.layout, .multiply_adds = rows * k, .bytes = bytes};
+  limits.add(engine::step_work({&matrix, 1}, *table, m, m));
+  const double least = std::max(limits.read_seconds().value_or(0), limits.compute_seconds().value_or(0));
+  state.counters["share"] = benchmark::Counter(calls * least, benchmark::Counter::kIsRate);
 }
 
 void attention(benchmark::State& state, const KernelTable* table, std::uint32_t positions, std::uint32_t tokens) {
@@ -144,7 +167,7 @@ void register_rows(const KernelTable* table, const std::string& end) {
   for (const Activation activation : {Activation::i8_group32, Activation::i8_group256})
     if (PrepareRow* const prepare = table->prepare[static_cast<std::size_t>(activation)])
       elementwise((activation == Activation::i8_group32 ? "prepare_group32/" : "prepare_group256/") + end, kDim,
-                  [=](const float* x, const float*, std::byte* out, std::size_t n) { prepare(x, n, out); });
+                  [=](const float* x, const float*, std::byte* out, std::size_t n) { prepare(x, n, 0, out); });
 }
 
 void register_all() {
@@ -179,5 +202,6 @@ int main(int argc, char** argv) {
   troupe::kernels::set_flush_denormals();
   troupe::kernels::register_all();
   benchmark::Initialize(&argc, argv);
+  if (!troupe::kernels::probe()) std::fputs("no limits to compare with: run `troupe probe`\n", stderr);
   benchmark::RunSpecifiedBenchmarks();
 }

@@ -15,13 +15,13 @@
 #include "cli/progress.h"
 #include "cli/subcommands.h"
 #include "engine/engine.h"
+#include "engine/probe_file.h"
 
 namespace troupe::cli {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::uint32_t kChunk = 512;  // prompt tokens of one step: what the server takes by default
 constexpr std::uint32_t kMaxLength = 1u << 24;
 constexpr std::uint64_t kTokenSeed = 42;  // of the random prompts
 
@@ -53,8 +53,8 @@ class BenchRun {
   double measure() {
     const std::vector<SequenceId> ids = open(test_.depth);
     const Clock::time_point start = Clock::now();
-    for (std::uint32_t done = 0; done < test_.num_prompt; done += kChunk) {
-      const std::uint32_t count = std::min(kChunk, test_.num_prompt - done);
+    for (std::uint32_t done = 0; done < test_.num_prompt; done += kBenchChunk) {
+      const std::uint32_t count = std::min(kBenchChunk, test_.num_prompt - done);
       const bool last = done + count == test_.num_prompt;
       step({item(ids[0], count, last ? engine::Output::sample : engine::Output::none)});
     }
@@ -95,8 +95,8 @@ class BenchRun {
   // Computes the first `depth` tokens once; the rounds find them in the blocks.
   void fill_depth() {
     for (const SequenceId id : open(0)) {
-      for (std::uint32_t done = 0; done < test_.depth; done += kChunk)
-        step({item(id, std::min(kChunk, test_.depth - done), engine::Output::none)});
+      for (std::uint32_t done = 0; done < test_.depth; done += kBenchChunk)
+        step({item(id, std::min(kBenchChunk, test_.depth - done), engine::Output::none)});
       executor_.close(id);
     }
   }
@@ -196,7 +196,9 @@ Result<int> bench(const config::Parsed& parsed) {
   if (!model) return model.error();
 
   std::error_code ignored;
-  const BenchContext context{model->get(), std::filesystem::file_size(*path, ignored), threads};
+  const auto probe = engine::kept_probe();
+  const BenchContext context{model->get(), std::filesystem::file_size(*path, ignored), threads,
+                             probe ? &*probe : nullptr};
   std::vector<BenchResult> results;
   if (options.format == "md") print_markdown_head(context, std::cout);
   for (const BenchCase& test : cases) {

@@ -4,10 +4,13 @@
 #include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 
+#include "cli/probe_report.h"
 #include "cli/text.h"
 #include "cli/version.h"
+#include "engine/probe_file.h"
 
 namespace troupe::cli {
 namespace {
@@ -18,7 +21,37 @@ double spread_percent(const std::vector<double>& values) {
   return 50.0 * (*high - *low) / median(values);
 }
 
+// Ends a line of the head.
+std::string share_note(const BenchContext& context) {
+  if (!context.probe) return "no limits to compare with: run `troupe probe`\n";
+  std::set<kernels::Unit> units;
+  for (const engine::MatrixWork& matrix : context.model->info().matrices)
+    units.insert(context.model->kernels().unit(matrix.type, matrix.layout));
+  std::string note = "limits of " + context.probe->measured_at + ": " +
+                     limits_line(*context.probe, context.num_threads, units) + "; shares count weights alone\n";
+  if (context.probe->disturbed())
+    note += "they were measured on a busy machine: on a quiet one `troupe probe --refresh` may find higher ones\n";
+  return note;
+}
+
 }  // namespace
+
+double BenchResult::seconds() const {
+  const double tokens = test.num_prompt + static_cast<double>(test.num_gen) * test.batch;
+  return tokens / median(tokens_per_second);
+}
+
+engine::RunLimits limits_of(const BenchContext& context, const BenchCase& test) {
+  engine::RunLimits limits(context.probe, context.num_threads);
+  const engine::LoadedModel& model = *context.model;
+  const auto add = [&](std::uint32_t rows, std::uint32_t outputs) {
+    limits.add(engine::step_work(model.info().matrices, model.kernels(), rows, outputs));
+  };
+  for (std::uint32_t done = 0; done < test.num_prompt; done += kBenchChunk)
+    add(std::min(kBenchChunk, test.num_prompt - done), done + kBenchChunk >= test.num_prompt ? 1 : 0);
+  for (std::uint32_t i = 0; i < test.num_gen; ++i) add(test.batch, test.batch);
+  return limits;
+}
 
 std::string BenchCase::name() const {
   std::ostringstream text;
@@ -46,9 +79,10 @@ void print_markdown_head(const BenchContext& context, std::ostream& out) {
   const engine::LoadedModel& model = *context.model;
   out << "troupe " << kVersionAndCommit << ", " << cpu_name() << "\n"
       << "kernels " << model.kernels().name << ", " << context.num_threads << " threads, KV "
-      << kernels::name(model.cache_spec().kv_type) << ", medians of the rounds and half their range\n\n"
-      << "| model | size | parameters | kernels | kv | threads | test | tokens/s |\n"
-      << "|---|---:|---:|---|---|---:|---|---:|" << std::endl;
+      << kernels::name(model.cache_spec().kv_type) << ", medians of the rounds and half their range\n"
+      << share_note(context) << "\n| model | size | parameters | kernels | kv | threads | test | tokens/s |"
+      << (context.probe ? " of the limit |" : "") << "\n|---|---:|---:|---|---|---:|---|---:|"
+      << (context.probe ? "---:|" : "") << std::endl;
 }
 
 void print_markdown_row(const BenchContext& context, const BenchResult& result, std::ostream& out) {
@@ -57,7 +91,12 @@ void print_markdown_row(const BenchContext& context, const BenchResult& result, 
       << human_count(model.info().num_parameters) << " | " << model.kernels().name << " | "
       << kernels::name(model.cache_spec().kv_type) << " | " << context.num_threads << " | " << result.test.name()
       << " | " << fixed(median(result.tokens_per_second), 2) << " ± "
-      << fixed(spread_percent(result.tokens_per_second), 1) << " % |" << std::endl;
+      << fixed(spread_percent(result.tokens_per_second), 1) << " % |";
+  if (context.probe) {
+    const auto share = limits_of(context, result.test).share(result.seconds());
+    out << " " << (share ? share_text(share->value, share->limit) : "unknown") << " |";
+  }
+  out << std::endl;
 }
 
 void print_json(const BenchContext& context, const std::vector<BenchResult>& results, std::ostream& out) {
@@ -65,30 +104,46 @@ void print_json(const BenchContext& context, const std::vector<BenchResult>& res
   const engine::LoadedModel& model = *context.model;
   ordered_json rows = ordered_json::array();
   for (const BenchResult& result : results) {
-    rows.push_back({{"test", result.test.name()},
-                    {"n_prompt", result.test.num_prompt},
-                    {"n_gen", result.test.num_gen},
-                    {"batch_size", result.test.batch},
-                    {"n_depth", result.test.depth},
-                    {"median_ts", median(result.tokens_per_second)},
-                    {"spread_percent", spread_percent(result.tokens_per_second)},
-                    {"samples_ts", result.tokens_per_second}});
+    const engine::RunLimits limits = limits_of(context, result.test);
+    const double seconds = result.seconds();
+    ordered_json row({{"test", result.test.name()},
+                      {"n_prompt", result.test.num_prompt},
+                      {"n_gen", result.test.num_gen},
+                      {"batch_size", result.test.batch},
+                      {"n_depth", result.test.depth},
+                      {"median_ts", median(result.tokens_per_second)},
+                      {"spread_percent", spread_percent(result.tokens_per_second)},
+                      {"samples_ts", result.tokens_per_second},
+                      {"weight_bytes_per_second", limits.bytes() / seconds},
+                      {"ops_per_second", limits.ops() / seconds}});
+    if (limits.read_seconds()) row["read_share"] = *limits.read_seconds() / seconds;
+    if (limits.compute_seconds()) {
+      row["compute_share"] = *limits.compute_seconds() / seconds;
+      row["compute_unit"] = kernels::name(limits.unit());
+    }
+    if (const auto share = limits.share(seconds)) {
+      row["share"] = share->value;
+      row["limit"] = share->limit;
+    }
+    rows.push_back(std::move(row));
   }
-  const ordered_json report{{"version", kVersion},
-                            {"commit", kCommit},
-                            {"compiler", kCompiler},
-                            {"cpu", cpu_name()},
-                            {"model", model.info().name},
-                            {"family", model.info().family},
-                            {"weight_types", model.info().weight_types},
-                            {"file_bytes", context.file_bytes},
-                            {"weight_bytes", model.model().weight_bytes()},
-                            {"num_parameters", model.info().num_parameters},
-                            {"kernels", model.kernels().name},
-                            {"kv_type", kernels::name(model.cache_spec().kv_type)},
-                            {"num_threads", context.num_threads},
-                            {"numerics_id", model.numerics_id()},
-                            {"results", std::move(rows)}};
+  ordered_json report{{"version", kVersion},
+                      {"commit", kCommit},
+                      {"compiler", kCompiler},
+                      {"cpu", cpu_name()},
+                      {"model", model.info().name},
+                      {"family", model.info().family},
+                      {"weight_types", model.info().weight_types},
+                      {"file_bytes", context.file_bytes},
+                      {"weight_bytes", model.model().weight_bytes()},
+                      {"num_parameters", model.info().num_parameters},
+                      {"kernels", model.kernels().name},
+                      {"kv_type", kernels::name(model.cache_spec().kv_type)},
+                      {"num_threads", context.num_threads},
+                      {"numerics_id", model.numerics_id()},
+                      {"results", std::move(rows)}};
+  // Null: there is none; run `troupe probe`.
+  report["probe"] = context.probe ? ordered_json::parse(engine::to_json(*context.probe)) : ordered_json(nullptr);
   out << report.dump(2) << '\n';
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "engine/limits.h"
 
 namespace troupe::cli {
 
@@ -24,6 +25,8 @@ struct BenchCase {
 struct BenchResult {
   BenchCase test;
   std::vector<double> tokens_per_second;  // one per round
+
+  double seconds() const;  // of the median round
 };
 
 // Of the whole run.
@@ -31,7 +34,13 @@ struct BenchContext {
   const engine::LoadedModel* model = nullptr;
   std::uint64_t file_bytes = 0;
   std::uint32_t num_threads = 0;
+  const engine::MachineProbe* probe = nullptr;  // of this machine, where there is one: results get their shares
 };
+
+// What one round of a test demands of the machine, step by step as the bench runs it.
+[[nodiscard]] engine::RunLimits limits_of(const BenchContext& context, const BenchCase& test);
+
+inline constexpr std::uint32_t kBenchChunk = 512;  // prompt tokens of one step: what the server takes by default
 
 [[nodiscard]] double median(std::vector<double> values);  // not empty
 

@@ -16,7 +16,7 @@ namespace troupe::cli {
 namespace {
 
 // Known names that later versions will have: told apart from slips.
-constexpr std::array<std::string_view, 5> kPlanned{"chat", "perplexity", "quantize", "convert", "probe"};
+constexpr std::array<std::string_view, 4> kPlanned{"chat", "perplexity", "quantize", "convert"};
 
 std::string names_of_subcommands() {
   std::string names;
@@ -75,6 +75,8 @@ Result<int> call(config::Command command, const config::Parsed& parsed) {
       return version(parsed);
     case config::Command::load:
       return load(parsed);
+    case config::Command::probe:
+      return probe(parsed);
   }
   return kExitFailure;
 }

@@ -87,6 +87,16 @@ std::vector<CommandInfo> make_commands() {
         "troupe load --clients 64 --num-prompts 256 --prefix-len 200 --num-prefixes 8 --verify",
         "troupe load --rate 10 --burstiness 0.5 --prompt-len lognormal:200,100 -o run.json --html run.html",
         "troupe load --fault-cancel 0.1 --fault-disconnect 0.1 --fault-garbage 0.1 --verify --seed 7"}},
+      {Command::probe,
+       "probe",
+       "measure what this machine can do",
+       "",
+       "Measures the clock, whether CPUs are cores or siblings, the peaks of the arithmetic units, the speed of "
+       "reading "
+       "memory and what waking a thread costs. The result is kept for this machine ($XDG_CACHE_HOME/troupe, else "
+       "~/.cache/troupe) and shown when asked again; `troupe bench` prints its results as shares of it. It wants the "
+       "machine for itself, for about ten seconds, and the memory of a buffer of 2 GiB or four times the L3 cache.",
+       {"troupe probe", "troupe probe --refresh -t 2 -o json", "troupe probe --quick -m llama-3.2-1b-q4_k_m.gguf"}},
       {Command::version,
        "version",
        "show the version and what this CPU can run",

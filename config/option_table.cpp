@@ -15,12 +15,13 @@ constexpr std::uint32_t kStatus = bit(Command::status);
 constexpr std::uint32_t kTop = bit(Command::top);
 constexpr std::uint32_t kVersion = bit(Command::version);
 constexpr std::uint32_t kLoad = bit(Command::load);
+constexpr std::uint32_t kProbe = bit(Command::probe);
 
 constexpr std::uint32_t kAsking = kRun | kLoad;  // send requests
 constexpr std::uint32_t kClients = kAsking | kStatus | kTop;
 constexpr std::uint32_t kEngines = kServe | kBench | kEval;          // load a model to compute with it
 constexpr std::uint32_t kReaders = kEngines | kTokenize | kInspect;  // open a model file
-constexpr std::uint32_t kConfigured = kReaders | kClients;
+constexpr std::uint32_t kConfigured = kReaders | kClients | kProbe;
 constexpr std::uint32_t kAll = kConfigured | kVersion;
 
 constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
@@ -52,12 +53,13 @@ constexpr std::string_view kConfiguration = "Configuration";
 std::vector<Option> make_table() {
   using O = Options;
   return {
-      {"model", "-m", &O::model, kReaders, kModel, "FILE", kAny, "the model, a GGUF file; none: the embedded one"},
+      {"model", "-m", &O::model, kReaders | kProbe, kModel, "FILE", kAny,
+       "the model, a GGUF file; none: the embedded one (probe: a size to read at; none: 1 GiB)"},
       {"draft", "-md --model-draft", &O::draft, kServe, kModel, "FILE", kAny,
        "draft model for speculative decoding (refused: this version has none)"},
       {"ctx-size", "-c --max-model-len", &O::ctx_size, kEngines | kInspect, kModel, "TOKENS", within(0, 1 << 24),
        "longest sequence, prompt and answer together; 0: as long as the model was trained for"},
-      {"threads", "-t", &O::threads, kEngines, kModel, "N", within(0, 1024),
+      {"threads", "-t", &O::threads, kEngines | kProbe, kModel, "N", within(0, 1024),
        "compute threads; 0: all allowed cores up to 4, one fewer above"},
       {"kv-type", "-ctk --cache-type-k --kv-cache-dtype", &O::kv_type, kEngines, kModel, "f16|f32", kAny,
        "number format of the KV cache"},
@@ -180,6 +182,11 @@ std::vector<Option> make_table() {
       {"overhead", "", &O::overhead, kBench, kMeasure, "", kAny,
        "measure the time between the kernels of two steps instead, through a server's actors, for each of -b"},
       {"format", "-o", &O::format, kBench, kMeasure, "md|json", kAny, "a table, or JSON"},
+
+      {"refresh", "", &O::refresh, kProbe, kMeasure, "", kAny, "measure again, whatever is kept"},
+      {"quick", "", &O::quick, kProbe, kMeasure, "", kAny,
+       "shorter rounds, a smaller buffer, no 4 KiB pages: some three seconds instead of ten"},
+      {"output-format", "-o", &O::output_format, kProbe, kMeasure, "text|json", kAny, "tables, or JSON"},
 
       {"rate", "--request-rate", &O::rate, kLoad, kPace, "R", within(0, 1e6),
        "requests per second that arrive whether others have ended or not (open loop); 0: each client sends its next "

@@ -32,7 +32,7 @@ using Seed = std::optional<std::uint64_t>;  // written as a number; nothing, "-1
 // The values of all options; the initial values are the defaults. Each subcommand reads its own (option_table.cpp says
 // which). Zero or empty stands for "choose for me" where the help says so.
 struct Options {
-  // A model, loaded by this process (serve, bench, eval, inspect, tokenize).
+  // A model, loaded by this process (serve, bench, eval, inspect, tokenize); its size alone (probe).
   std::string model;
   std::string draft;
   std::int64_t ctx_size = 0;  // tokens of one sequence; 0: the trained context
@@ -112,6 +112,11 @@ struct Options {
   std::string format = "md";
   bool overhead = false;
 
+  // probe
+  bool refresh = false;
+  bool quick = false;
+  std::string output_format = "text";
+
   // load
   double rate = 0;  // requests per second; 0: a closed loop
   double burstiness = 1;
@@ -162,7 +167,7 @@ struct Options {
 };
 
 // The subcommands that this version has.
-enum class Command : std::uint8_t { serve, run, bench, eval, tokenize, inspect, status, top, version, load };
+enum class Command : std::uint8_t { serve, run, bench, eval, tokenize, inspect, status, top, version, load, probe };
 
 struct CommandInfo {
   Command command;

@@ -209,6 +209,29 @@ std::uint64_t count_parameters(const ModelFile& file) {
   return count;
 }
 
+// Rows that nobody asked for leave the last layer when their k and v are stored.
+std::vector<MatrixWork> matrix_work(const DecoderWeights& weights) {
+  std::vector<MatrixWork> all;
+  const auto add = [&](const PackedMatrix& matrix, bool outputs_only) {
+    if (!matrix) return;
+    const kernels::MatrixView& view = matrix.view();
+    auto found = std::find_if(all.begin(), all.end(), [&](const MatrixWork& work) {
+      return work.type == view.type && work.layout == view.layout && work.outputs_only == outputs_only;
+    });
+    if (found == all.end())
+      found = all.insert(found, {.type = view.type, .layout = view.layout, .outputs_only = outputs_only});
+    found->multiply_adds += view.rows * view.k;
+    found->bytes += kernels::packed_bytes(view.type, view.layout, view.rows, view.k);
+  };
+  for (const DecoderLayer& layer : weights.layers) {
+    const bool last = &layer == &weights.layers.back();
+    for (const PackedMatrix* matrix : {&layer.q, &layer.k, &layer.v}) add(*matrix, false);
+    for (const PackedMatrix* matrix : {&layer.o, &layer.gate, &layer.up, &layer.down}) add(*matrix, last);
+  }
+  add(weights.head_matrix(), true);
+  return all;
+}
+
 CacheSpec cache_spec_of(const ModelInfo& info, kernels::KvType type) {
   const kernels::KvShape shape{.type = type, .num_kv_heads = info.num_kv_heads, .head_dim = info.head_dim};
   CacheSpec spec;
@@ -265,6 +288,7 @@ Result<DecoderWeights> load_decoder(const ModelFile& file, const DecoderTraits& 
   if (!tied) weights.head = in.matrix("output.weight", info.vocab_size, info.dim);
   in.refuse_unknown_tensors();
   if (in.failed()) return in.error();
+  info.matrices = matrix_work(weights);
   weights.rope = RopeTable(rope, info.context);
   weights.bytes += weights.rope.bytes();
   return weights;

@@ -6,9 +6,11 @@
 #include <cmath>
 #include <fstream>
 #include <functional>
+#include <map>
 #include <sstream>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "engine/team.h"
 
@@ -106,6 +108,58 @@ std::uint64_t available_memory(const fs::path& root) {
     if ((fields >> key >> kibibytes) && key == "MemAvailable:") available = kibibytes * 1024;
   }
   return std::min(available, cgroup_memory(root).value_or(available));
+}
+
+std::string format_cpus(std::span<const int> cpus) {
+  std::string text;
+  for (std::size_t i = 0; i < cpus.size();) {
+    std::size_t last = i;
+    while (last + 1 < cpus.size() && cpus[last + 1] == cpus[last] + 1) ++last;
+    text += (text.empty() ? "" : ",") + std::to_string(cpus[i]);
+    if (last > i) text += "-" + std::to_string(cpus[last]);
+    i = last + 1;
+  }
+  return text;
+}
+
+MachineIdentity machine_identity(const fs::path& root) {
+  MachineIdentity identity{.cpu = "unknown CPU", .revision = "", .cpus = format_cpus(allowed_cpus())};
+  std::map<std::string, std::string> facts;
+  std::ifstream in(root / "proc/cpuinfo");
+  // "stepping\t: 2"; the first CPU speaks for all, up to an empty line.
+  for (std::string line; std::getline(in, line) && !line.empty();) {
+    const auto colon = line.find(':');
+    if (colon == std::string::npos) continue;
+    const auto value = line.find_first_not_of(" \t", colon + 1);
+    const auto key_end = line.find_last_not_of(" \t", colon == 0 ? 0 : colon - 1);
+    if (value != std::string::npos && key_end != std::string::npos)
+      facts.emplace(line.substr(0, key_end + 1), line.substr(value));
+  }
+  if (facts.contains("model name")) identity.cpu = facts["model name"];
+  constexpr std::pair<const char*, const char*> kParts[] = {
+      {"cpu family", "family"}, {"model", "model"}, {"stepping", "stepping"}, {"microcode", "microcode"}};
+  for (const auto& [key, word] : kParts)
+    if (facts.contains(key))
+      identity.revision += (identity.revision.empty() ? "" : " ") + std::string(word) + " " + facts[key];
+  return identity;
+}
+
+CpuTicks cpu_ticks(std::span<const int> cpus, const fs::path& root) {
+  CpuTicks ticks;
+  std::ifstream in(root / "proc/stat");
+  for (std::string line; std::getline(in, line) && line.starts_with("cpu");) {
+    std::istringstream fields(line.substr(3));
+    int cpu = 0;
+    // The first line is the sum of all CPUs: it has a blank where the others have a number.
+    if (line[3] == ' ' || !(fields >> cpu) || std::find(cpus.begin(), cpus.end(), cpu) == cpus.end()) continue;
+    // user nice system idle iowait irq softirq steal; guests' time behind them is in the first two already.
+    std::uint64_t value = 0;
+    for (int i = 0; i < 8 && fields >> value; ++i) {
+      ticks.total += value;
+      if (i == 7) ticks.stolen += value;
+    }
+  }
+  return ticks;
 }
 
 std::vector<int> allowed_cpus() {

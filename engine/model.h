@@ -21,6 +21,15 @@ class Team;
 class KvArena;
 class Workspace;
 
+// Matrices of one type and layout that a row is multiplied with, added up.
+struct MatrixWork {
+  kernels::WeightType type = kernels::WeightType::f32;
+  kernels::Layout layout = kernels::Layout::panels;
+  bool outputs_only = false;  // by rows alone whose hidden state is asked for: the head, the end of the last layer
+  std::uint64_t multiply_adds = 0;  // for one row
+  std::uint64_t bytes = 0;          // packed, as a step reads them
+};
+
 // What a model is; all counts are checked against the file when it is loaded.
 struct ModelInfo {
   std::string name;          // general.name, else the file's name
@@ -38,6 +47,7 @@ struct ModelInfo {
   std::uint32_t context = 0;  // the longest sequence served, in tokens
   float rms_epsilon = 0;
   float rope_base = 0;
+  std::vector<MatrixWork> matrices;  // what a step multiplies, for limits.h
 };
 
 // What one token of one group of layers costs in the cache. The first version has one group of kind full.

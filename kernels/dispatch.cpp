@@ -53,6 +53,16 @@ Activation amx_activation(WeightType type, Layout layout) {
   }
 }
 
+bool is_float(WeightType type) { return integer_activation(type, Layout::panels) == Activation::f32; }
+
+Unit no_unit(WeightType, Layout) { return Unit::none; }
+Unit avx2_unit(WeightType type, Layout) { return is_float(type) ? Unit::f32_avx2 : Unit::int8_avx2; }
+Unit avx512vnni_unit(WeightType type, Layout) { return is_float(type) ? Unit::f32_avx512 : Unit::int8_avx512vnni; }
+Unit amx_unit(WeightType type, Layout layout) {
+  if (layout == Layout::panels) return avx512vnni_unit(type, layout);
+  return amx_activation(type, layout) == Activation::i8_tiles ? Unit::int8_amx : Unit::bf16_amx;
+}
+
 // TROUPE_MATMUL_OF(variant): the function that maps a type to namespace `variant`'s product.
 #define TROUPE_MATMUL_OF(variant)                     \
   Matmul* variant##_matmul(WeightType type, Layout) { \
@@ -128,6 +138,7 @@ constexpr KernelTable kReference = {
     .name = "reference",
     .layout = file_layout,
     .activation = reference_activation,
+    .unit = no_unit,
     .prepare = {reference::prepare_f32},
     .matmul = reference_matmul,
     .max_prepared_bytes = kCachedBytes,
@@ -146,6 +157,7 @@ constexpr KernelTable kScalar = {
     .name = "scalar",
     .layout = panels_layout,
     .activation = integer_activation,
+    .unit = no_unit,
     .prepare = {scalar::prepare_f32, scalar::prepare_i8_group32, scalar::prepare_i8_group256},
     .matmul = scalar_matmul,
     .max_prepared_bytes = kCachedBytes,
@@ -164,6 +176,7 @@ constexpr KernelTable kAvx2 = {
     .name = "avx2",
     .layout = panels_layout,
     .activation = integer_activation,
+    .unit = avx2_unit,
     .prepare = {scalar::prepare_f32, avx2::prepare_i8_group32, avx2::prepare_i8_group256},
     .matmul = avx2_matmul,
     .max_prepared_bytes = kCachedBytes,
@@ -182,6 +195,7 @@ constexpr KernelTable kAvx512Vnni = {
     .name = "avx512vnni",
     .layout = panels_layout,
     .activation = integer_activation,
+    .unit = avx512vnni_unit,
     .prepare = {scalar::prepare_f32, avx512vnni::prepare_i8_group32, avx512vnni::prepare_i8_group256},
     .matmul = avx512vnni_matmul,
     .max_prepared_bytes = kCachedBytes,
@@ -202,6 +216,7 @@ constexpr KernelTable kAmx = [] {
   table.name = "amx";
   table.layout = amx_layout;
   table.activation = amx_activation;
+  table.unit = amx_unit;
   table.prepare[static_cast<std::size_t>(Activation::bf16_tiles)] = amx::prepare_bf16_tiles;
   table.prepare[static_cast<std::size_t>(Activation::bf16_split_tiles)] = amx::prepare_bf16_split_tiles;
   table.prepare[static_cast<std::size_t>(Activation::i8_tiles)] = amx::prepare_i8_tiles;

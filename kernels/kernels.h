@@ -11,6 +11,7 @@
 #include <span>
 #include <string_view>
 
+#include "kernels/unit.h"
 #include "kernels/weight_type.h"
 
 namespace troupe::kernels {
@@ -174,7 +175,8 @@ struct KernelTable {
   Layout (*layout)(WeightType type);  // that its products of this type like best
   // The recipe: how rows are rounded, and what multiplies them, for a type in a layout that the table uses.
   Activation (*activation)(WeightType type, Layout layout);
-  PrepareRow* prepare[kNumActivations];  // by Activation
+  Unit (*unit)(WeightType type, Layout layout);  // whose peak judges them when there are many rows
+  PrepareRow* prepare[kNumActivations];          // by Activation
   Matmul* (*matmul)(WeightType type, Layout layout);
   // Rows of one call: as many as fit into so many prepared bytes, at most max_rows.
   std::size_t max_prepared_bytes;

@@ -11,6 +11,7 @@
 #include "cli/bench_report.h"
 #include "cli/events.h"
 #include "cli/exit_code.h"
+#include "cli/probe_report.h"
 #include "cli/progress.h"
 #include "cli/text.h"
 
@@ -146,4 +147,32 @@ TEST_CASE("posted events and signals come out of one queue, and waiting can time
   std::thread late([&] { events.post(Event::ended); });
   CHECK(events.wait() == Event::ended);
   late.join();
+}
+
+TEST_CASE("a probe is shown with what was disturbed, and what the CPU lacks") {
+  engine::MachineProbe probe;
+  probe.machine = {"Some CPU", "", "0-1"};
+  probe.num_threads = 2;
+  probe.clock = {3e9, 1, 0, 0};
+  probe.pairs = {{kernels::Unit::int8_avx2, 0, 1, 0.52, 0}};
+  probe.peaks = {{kernels::Unit::int8_avx2, 1, {200e9, 1, 0, 0}}, {kernels::Unit::int8_avx2, 2, {210e9, 1, 0, 3}}};
+  probe.reads = {{1u << 30, 1, true, {10e9, 1, 0, 0}}, {1u << 30, 1, false, {9e9, 1, 2, 0}}};
+  std::ostringstream out;
+  print_probe(probe, out);
+  const std::string text = out.str();
+  INFO(text);
+  for (const char* line : {"\nclock       3.00 GHz\n", "keep 52 % each (int8-avx2): siblings of one core\n",
+                           "\nwake-up     not measured: there is one CPU\n",
+                           "\nint8-avx2             200         210*\n", "\nint8-amx           absent      absent\n",
+                           "\n1.00 GiB   2 MiB      10.0\n", "\n1.00 GiB   4 KiB       9.0*\n", "\n* measured while"})
+    CHECK_THAT(text, Catch::Contains(line));
+  CHECK(text.find("over 1 %, so") == std::string::npos);
+  probe.others_percent = 1.5;
+  print_probe(probe, out);
+  CHECK_THAT(out.str(), Catch::Contains("by other processes 1.5 %: over 1 %, so the limits are higher"));
+
+  CHECK(limits_line(probe, 2, {kernels::Unit::none, kernels::Unit::int8_avx2, kernels::Unit::int8_amx}) ==
+        "read 10.0 GB/s (1.00 GiB), int8-avx2 210 GOP/s");
+  CHECK(limits_line({}, 2, {kernels::Unit::int8_avx2}).empty());
+  CHECK(share_text(0.638, "read") == "64 % of read");
 }

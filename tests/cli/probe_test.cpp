@@ -1,0 +1,99 @@
+// troupe probe from outside: what it keeps, and what the benchmark makes of it.
+#include <filesystem>
+#include <fstream>
+
+#include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
+
+#include "tests/cli/process.h"
+
+using namespace troupe::test;
+using Catch::Matchers::Contains;
+using nlohmann::json;
+
+namespace {
+
+// The only file of a folder.
+std::filesystem::path kept_file(const TempFolder& cache) {
+  const std::filesystem::directory_iterator files(cache.path("troupe"));
+  REQUIRE(files != std::filesystem::directory_iterator());
+  const std::filesystem::path path = files->path();
+  CHECK(std::distance(files, std::filesystem::directory_iterator()) == 1);
+  return path;
+}
+
+const std::vector<std::string> kBench{"bench", "-p", "16", "-n", "4", "-b", "1", "-r", "1", "-t", "1"};
+
+}  // namespace
+
+TEST_CASE("probe measures once, also where AMX is denied; bench then knows its limits") {
+  const TempFolder cache;
+  const std::map<std::string, std::string> environment{{"XDG_CACHE_HOME", cache.path()}};
+  const auto call = [&](std::vector<std::string> arguments, bool deny_amx = false) {
+    return run({.arguments = std::move(arguments), .environment = environment, .deny_amx = deny_amx});
+  };
+
+  // Without one, the benchmark says so once and measures all the same.
+  const Finished before = call(kBench);
+  CHECK(before.code == 0);
+  const std::string advice = "run `troupe probe`";
+  CHECK_THAT(before.out, Contains(advice));
+  CHECK(before.out.find(advice, before.out.find(advice) + 1) == std::string::npos);
+  CHECK_THAT(before.out, !Contains("of the limit"));
+
+  const Finished first = call({"probe", "--quick", "-t", "1", "-o", "json"}, true);
+  INFO(first.err);
+  REQUIRE(first.code == 0);
+  CHECK(first.err.empty());
+  const json probe = json::parse(first.out);
+  CHECK(probe["num_threads"] == 1);
+  CHECK(probe["quick"] == true);
+  CHECK(probe["clock"]["hz"].get<double>() > 0);
+  CHECK(probe["clock_beside_amx"].is_null());
+  CHECK_FALSE(probe["reads"].empty());
+  for (const json& peak : probe["peaks"]) {
+    CHECK(peak["ops_per_second"].get<double>() > 0);
+    CHECK_THAT(peak["unit"].get<std::string>(), !Contains("amx"));
+  }
+
+  // Asked again, it shows what it kept: the same bytes, in no time.
+  CHECK(call({"probe", "--quick", "-t", "1", "-o", "json"}).out == first.out);
+  const Finished text = call({"probe", "--quick", "-t", "1"});
+  CHECK(text.code == 0);
+  CHECK_THAT(text.out, Contains(probe["measured_at"].get<std::string>()));
+  CHECK_THAT(text.out, Contains("int8-amx") && Contains("absent") && Contains("--refresh measures again"));
+  CHECK_THAT(text.out, Contains(kept_file(cache).string()));
+
+  const Finished table = call(kBench);
+  CHECK(table.code == 0);
+  CHECK_THAT(table.out, Contains("| tokens/s | of the limit |") && Contains(" % of read |"));
+  CHECK_THAT(table.out, !Contains(advice));
+  std::vector<std::string> arguments = kBench;
+  arguments.insert(arguments.end(), {"-o", "json"});
+  const json report = json::parse(call(arguments).out);
+  CHECK(report["probe"] == probe);
+  for (const json& row : report["results"]) {
+    CHECK(row["weight_bytes_per_second"].get<double>() > 0);
+    CHECK(row["ops_per_second"].get<double>() > 0);
+    CHECK(row["read_share"].get<double>() > 0);
+    CHECK(row["share"].get<double>() >= row["read_share"].get<double>());
+    CHECK_FALSE(row["limit"].get<std::string>().empty());
+  }
+
+  // One that is damaged is as good as none.
+  std::ofstream(kept_file(cache), std::ios::trunc) << first.out.substr(0, 200);
+  const Finished after = call(kBench);
+  CHECK(after.code == 0);
+  CHECK_THAT(after.out, Contains(advice));
+  CHECK(json::parse(call(arguments).out)["probe"].is_null());
+}
+
+TEST_CASE("probe refuses a model that is not there, and what it cannot print") {
+  const TempFolder cache;
+  const std::map<std::string, std::string> environment{{"XDG_CACHE_HOME", cache.path()}};
+  const Finished missing = run({.arguments = {"probe", "-m", "/nonexistent.gguf"}, .environment = environment});
+  CHECK(missing.code == 66);
+  CHECK_THAT(missing.err, Contains("/nonexistent.gguf"));
+  CHECK(run({.arguments = {"probe", "-o", "md"}, .environment = environment}).code == 2);
+  CHECK_FALSE(std::filesystem::exists(cache.path("troupe")));
+}
