@@ -238,6 +238,8 @@ void DecoderPass::round_attention(const std::vector<float>& sub_norm, const Pack
 }
 
 void DecoderPass::gate_and_up(const DecoderLayer& layer) {
+  gated_is_input_ = layer.ffn_sub_norm.empty() && input_.advance_gated(layer.gate, layer.up, layer.down);
+  if (gated_is_input_) return;
   const Product gate{&layer.gate, gate_.data(), info_.ffn_dim};
   const Product up{&layer.up, up_.data(), info_.ffn_dim};
   input_.for_panels(layer.gate.view().num_panels(), 2,
@@ -255,6 +257,7 @@ void DecoderPass::gate_and_up(const DecoderLayer& layer) {
 }
 
 void DecoderPass::round_gated(const std::vector<float>& sub_norm, const PackedMatrix& consumer) {
+  if (gated_is_input_) return;
   input_.reset(num_rows_, {&consumer});
   for_rows([&](std::size_t row, std::uint32_t) {
     float* x = gate_.data() + row * info_.ffn_dim;

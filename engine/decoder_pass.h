@@ -38,7 +38,8 @@ class DecoderPass {
   void attend();
   // input = attention, normed by `sub_norm` unless that is empty, rounded for `consumer`.
   void round_attention(const std::vector<float>& sub_norm, const PackedMatrix& consumer);
-  // gated = silu(gate input) * (up input).
+  // gated = silu(gate input) * (up input). Without a norm behind it, it is rounded for `layer.down` at once where the
+  // kernels can.
   void gate_and_up(const DecoderLayer& layer);
   // input = gated, normed by `sub_norm` unless that is empty, rounded for `consumer`.
   void round_gated(const std::vector<float>& sub_norm, const PackedMatrix& consumer);
@@ -88,6 +89,7 @@ class DecoderPass {
   std::size_t kv_dim_;
   std::size_t qkv_stride_;
   bool delta_pending_ = false;
+  bool gated_is_input_ = false;  // gate_and_up has already rounded its result
 
   std::span<const SequenceRows> batch_;
   std::span<Sequence> sequences_;

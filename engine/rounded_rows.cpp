@@ -88,4 +88,29 @@ void RoundedRows::multiply(std::initializer_list<Product> products) {
   });
 }
 
+bool RoundedRows::advance_gated(const PackedMatrix& gate, const PackedMatrix& up, const PackedMatrix& consumer) {
+  const kernels::MatrixView& view = gate.view();
+  const kernels::MatrixView& other = up.view();
+  kernels::GatedMatmul* const multiply = kernels_.gated_matmul(view.type, view.layout);
+  constexpr auto kOut = kernels::Activation::bf16_tiles;
+  if (!multiply || other.type != view.type || other.layout != view.layout ||
+      kernels_.activation(consumer.view().type, consumer.view().layout) != kOut) {
+    return false;
+  }
+  TROUPE_ASSERT(gate.k() == k_ && up.k() == k_ && gate.rows() == up.rows() && consumer.k() == gate.rows());
+  const std::span<std::byte> out = workspace_.take<std::byte>(Workspace::Slot::gated_bf16_tiles,
+                                                              kernels::prepared_bytes(kOut, consumer.k(), num_rows_));
+  const kernels::Activation in = kernels_.activation(view.type, view.layout);
+  const std::byte* rows = rows_[static_cast<std::size_t>(in)];
+  for_panels(view.num_panels(), 2,
+             [&](std::size_t first_row, std::size_t num_rows, std::size_t begin, std::size_t end) {
+               multiply(view, other, rows + kernels::prepared_bytes(in, k_, first_row), num_rows,
+                        out.data() + kernels::prepared_bytes(kOut, consumer.k(), first_row), begin, end);
+             });
+  std::fill(std::begin(rows_), std::end(rows_), nullptr);
+  rows_[static_cast<std::size_t>(kOut)] = out.data();
+  k_ = consumer.k();
+  return true;
+}
+
 }  // namespace troupe::engine

@@ -34,6 +34,10 @@ class RoundedRows {
   // All products are one parallel region: their panels are numbered one after another.
   void multiply(std::initializer_list<Product> products);
 
+  // Makes silu(gate) * up the rows of a new input, that of `consumer`, in one parallel region without writing
+  // them as floats. False, and nothing done, where the kernels have no such product for these matrices.
+  [[nodiscard]] bool advance_gated(const PackedMatrix& gate, const PackedMatrix& up, const PackedMatrix& consumer);
+
   // The pieces of it, for products that go on with their results at once: calls fn(first_row, num_rows,
   // panel_begin, panel_end) over all rows and `num_panels` panels, split so that threads balance and a
   // tile of rows stays in the second-level cache. `products_per_panel` matrices are multiplied in fn.

@@ -32,6 +32,7 @@ class Workspace {
     rounded_bf16_tiles,
     rounded_bf16_split_tiles,
     rounded_i8_tiles,
+    gated_bf16_tiles,
     thread_scratch,
     hidden,
     sampled_hidden,

@@ -130,6 +130,32 @@ Matmul* amx_matmul(WeightType type, Layout layout) {
   return nullptr;
 }
 
+GatedMatmul* amx_gated_matmul(WeightType type, Layout layout) {
+  if (layout != Layout::tiles) return nullptr;
+  switch (type) {
+    case WeightType::bf16:
+      return amx::gated_bf16;
+    case WeightType::q8_0:
+      return amx::gated_q8_0;
+    case WeightType::q4_0:
+      return amx::gated_q4_0;
+    case WeightType::q4_1:
+      return amx::gated_q4_1;
+    case WeightType::iq4_nl:
+      return amx::gated_iq4_nl;
+    case WeightType::q4_k:
+      return amx::gated_q4_k;
+    case WeightType::q5_k:
+      return amx::gated_q5_k;
+    case WeightType::q6_k:
+      return amx::gated_q6_k;
+    default:
+      return nullptr;
+  }
+}
+
+GatedMatmul* no_gated_matmul(WeightType, Layout) { return nullptr; }
+
 // Vector kernels read a prepared row once per pair of panels: a call's rows should stay in the second-level cache.
 constexpr std::size_t kCachedBytes = 1024 * 1024;
 constexpr std::size_t kAnyNumber = static_cast<std::size_t>(-1);
@@ -141,6 +167,7 @@ constexpr KernelTable kReference = {
     .unit = no_unit,
     .prepare = {reference::prepare_f32},
     .matmul = reference_matmul,
+    .gated_matmul = no_gated_matmul,
     .max_prepared_bytes = kCachedBytes,
     .max_rows = kAnyNumber,
     .rms_norm = reference::rms_norm,
@@ -160,6 +187,7 @@ constexpr KernelTable kScalar = {
     .unit = no_unit,
     .prepare = {scalar::prepare_f32, scalar::prepare_i8_group32, scalar::prepare_i8_group256},
     .matmul = scalar_matmul,
+    .gated_matmul = no_gated_matmul,
     .max_prepared_bytes = kCachedBytes,
     .max_rows = kAnyNumber,
     .rms_norm = scalar::rms_norm,
@@ -179,6 +207,7 @@ constexpr KernelTable kAvx2 = {
     .unit = avx2_unit,
     .prepare = {scalar::prepare_f32, avx2::prepare_i8_group32, avx2::prepare_i8_group256},
     .matmul = avx2_matmul,
+    .gated_matmul = no_gated_matmul,
     .max_prepared_bytes = kCachedBytes,
     .max_rows = kAnyNumber,
     .rms_norm = avx2::rms_norm,
@@ -198,6 +227,7 @@ constexpr KernelTable kAvx512Vnni = {
     .unit = avx512vnni_unit,
     .prepare = {scalar::prepare_f32, avx512vnni::prepare_i8_group32, avx512vnni::prepare_i8_group256},
     .matmul = avx512vnni_matmul,
+    .gated_matmul = no_gated_matmul,
     .max_prepared_bytes = kCachedBytes,
     .max_rows = kAnyNumber,
     .rms_norm = avx512vnni::rms_norm,
@@ -221,6 +251,7 @@ constexpr KernelTable kAmx = [] {
   table.prepare[static_cast<std::size_t>(Activation::bf16_split_tiles)] = amx::prepare_bf16_split_tiles;
   table.prepare[static_cast<std::size_t>(Activation::i8_tiles)] = amx::prepare_i8_tiles;
   table.matmul = amx_matmul;
+  table.gated_matmul = amx_gated_matmul;
   table.max_prepared_bytes = kAnyNumber;  // cuts k itself
   table.max_rows = 512;
   return table;

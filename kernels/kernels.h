@@ -86,6 +86,15 @@ using PrepareRow = void(const float* x, std::size_t k, std::size_t row, std::byt
 using Matmul = void(const MatrixView& matrix, const std::byte* prepared, std::size_t num_rows, float* out,
                     std::size_t out_stride, std::size_t panel_begin, std::size_t panel_end);
 
+// The gated half of a feed-forward layer in one: silu(gate row) * (up row), rounded for the product that comes next,
+// for panels [panel_begin, panel_end) of two matrices of one shape, type and layout.
+//   prepared   rows as for a Matmul with `gate`
+//   out        row 0 of rows prepared as Activation::bf16_tiles of k = gate.rows; the call with the last panel also
+//              writes the zeros behind it
+// Values are those that Matmul, SiluMul and PrepareRow would give one after the other, up to the last bit of silu.
+using GatedMatmul = void(const MatrixView& gate, const MatrixView& up, const std::byte* prepared, std::size_t num_rows,
+                         std::byte* out, std::size_t panel_begin, std::size_t panel_end);
+
 // ---- Rows --------------------------------------------------------------------------------------
 
 // out[i] = x[i] * weight[i] / sqrt(mean(x * x) + eps), over one row. `out` may be `x`.
@@ -178,6 +187,8 @@ struct KernelTable {
   Unit (*unit)(WeightType type, Layout layout);  // whose peak judges them when there are many rows
   PrepareRow* prepare[kNumActivations];          // by Activation
   Matmul* (*matmul)(WeightType type, Layout layout);
+  // Null where a variant has no such product, and for types it has none for.
+  GatedMatmul* (*gated_matmul)(WeightType type, Layout layout);
   // Rows of one call: as many as fit into so many prepared bytes, at most max_rows.
   std::size_t max_prepared_bytes;
   std::size_t max_rows;

@@ -15,6 +15,7 @@
 // rounding to nearest even, whatever MXCSR says).
 #include <immintrin.h>
 
+#include "kernels/exp_avx512.h"
 #include "kernels/groups.h"
 #include "kernels/packed_layout.h"
 #include "kernels/variants.h"
@@ -502,82 +503,159 @@ TROUPE_INLINE void transpose(__m512i (&x)[16]) {
   for (int i = 0; i < 16; ++i) x[i] = y[i];
 }
 
-struct Output {
-  const MatrixView& matrix;
-  float* out;  // of the first row of the call
-  std::size_t stride;
-  std::size_t panel_bytes;
+// The prepared rows of a call.
+struct Rows {
   const std::byte* prepared;
-  std::size_t tile_bytes;  // of 16 prepared rows
-  std::size_t num_rows;
+  std::size_t tile_bytes;  // of 16 rows
+  std::size_t count;
+
+  TROUPE_INLINE std::size_t tiles() const { return (count + kTileRows - 1) / kTileRows; }
+  TROUPE_INLINE std::size_t in_tile(std::size_t row_tile) const {
+    const std::size_t left = count - row_tile * kTileRows;
+    return left < kTileRows ? left : kTileRows;
+  }
 };
 
-// Writes the sums of a panel with rows [16 * row_tile, + 16), stored as 16 lines of one output each.
+// Two panels that are multiplied together: sums of the first are in tiles 0 and 2, of the second in 1 and 3.
+struct Pair {
+  const std::byte* a;
+  const std::byte* b;
+};
+
+// What becomes of sums. A job has pairs [0, num_pairs()) of the panels it was made for, and writes what the tiles hold
+// for a pair and the rows from 16 * row_tile on, 16 or 32 of them.
+
+// Outputs as float32. A pair is two neighbouring panels; a last one without a neighbour is multiplied beside itself.
 template <class Type>
-void write_sums(const Output& to, const std::byte* sums, std::size_t panel, std::size_t row_tile) {
-  const std::size_t n = panel * kPanelRows, first_row = row_tile * kTileRows;
-  const std::size_t width = to.matrix.rows - n;
-  const auto mask = static_cast<__mmask16>(width >= 16 ? 0xffff : (1u << width) - 1);
-  const std::size_t rows = to.num_rows - first_row < kTileRows ? to.num_rows - first_row : kTileRows;
-  __m512i x[16];
-  for (std::size_t i = 0; i < 16; ++i) x[i] = load_line(sums + i * kLine);
-  transpose(x);
-  const __m512 scale = _mm512_set1_ps(to.matrix.scale);
-  for (std::size_t r = 0; r < rows; ++r) {
-    __m512 value;
-    if constexpr (Type::kIntegers) {
-      const std::byte* ends = to.prepared + (row_tile + 1) * to.tile_bytes - 2 * kLine;
-      const __m512 d = _mm512_loadu_ps(to.matrix.body + panel * to.panel_bytes);
-      const __m512 row_scale = _mm512_set1_ps(reinterpret_cast<const float*>(ends)[r]);
-      const __m512i sum_a = _mm512_set1_epi32(reinterpret_cast<const int*>(ends + kLine)[r]);
-      value = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_sub_epi32(x[r], sum_a)),
-                            _mm512_mul_ps(d, _mm512_mul_ps(row_scale, scale)));
-    } else {
-      value = _mm512_mul_ps(_mm512_castsi512_ps(x[r]), scale);
+struct Plain {
+  const MatrixView& matrix;
+  float* out;
+  std::size_t stride;
+  std::size_t panel_begin, panel_end;
+  std::size_t panel_bytes;
+
+  std::size_t num_pairs() const { return (panel_end - panel_begin + 1) / 2; }
+  TROUPE_INLINE Pair pair(std::size_t i) const {
+    const std::byte* a = matrix.body + (panel_begin + 2 * i) * panel_bytes;
+    return {a, has_second(i) ? a + panel_bytes : a};
+  }
+  TROUPE_INLINE bool has_second(std::size_t i) const { return panel_begin + 2 * i + 1 < panel_end; }
+
+  TROUPE_INLINE void expect(const Rows& rows, std::size_t i, std::size_t row_tile) const {
+    for (std::size_t t = row_tile; t < row_tile + 2 && t < rows.tiles(); ++t)
+      for (std::size_t r = 0; r < rows.in_tile(t); ++r) {
+        const float* line = out + (t * kTileRows + r) * stride + (panel_begin + 2 * i) * kPanelRows;
+        __builtin_prefetch(line, 1);
+        __builtin_prefetch(line + kPanelRows, 1);
+      }
+  }
+
+  TROUPE_INLINE void write(const Rows& rows, std::size_t i, std::size_t row_tile, bool second_tile) const {
+    alignas(64) std::byte sums[4][kTile];
+    const std::size_t panel = panel_begin + 2 * i;
+    TROUPE_TILE_STORE(0, sums[0]);
+    TROUPE_TILE_STORE(1, sums[1]);
+    write_tile(rows, sums[0], panel, row_tile);
+    if (has_second(i)) write_tile(rows, sums[1], panel + 1, row_tile);
+    if (!second_tile) return;
+    TROUPE_TILE_STORE(2, sums[2]);
+    TROUPE_TILE_STORE(3, sums[3]);
+    write_tile(rows, sums[2], panel, row_tile + 1);
+    if (has_second(i)) write_tile(rows, sums[3], panel + 1, row_tile + 1);
+  }
+
+ private:
+  // `sums`: 16 lines of one output each.
+  [[gnu::noinline]] void write_tile(const Rows& rows, const std::byte* sums, std::size_t panel,
+                                    std::size_t row_tile) const {
+    const std::size_t n = panel * kPanelRows, width = matrix.rows - n;
+    const auto mask = static_cast<__mmask16>(width >= 16 ? 0xffff : (1u << width) - 1);
+    __m512i x[16];
+    for (std::size_t j = 0; j < 16; ++j) x[j] = load_line(sums + j * kLine);
+    transpose(x);
+    const __m512 scale = _mm512_set1_ps(matrix.scale);
+    float* to = out + row_tile * kTileRows * stride + n;
+    for (std::size_t r = 0; r < rows.in_tile(row_tile); ++r) {
+      __m512 value;
+      if constexpr (Type::kIntegers) {
+        const std::byte* ends = rows.prepared + (row_tile + 1) * rows.tile_bytes - 2 * kLine;
+        const __m512 d = _mm512_loadu_ps(matrix.body + panel * panel_bytes);
+        const __m512 row_scale = _mm512_set1_ps(reinterpret_cast<const float*>(ends)[r]);
+        const __m512i sum_a = _mm512_set1_epi32(reinterpret_cast<const int*>(ends + kLine)[r]);
+        value = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_sub_epi32(x[r], sum_a)),
+                              _mm512_mul_ps(d, _mm512_mul_ps(row_scale, scale)));
+      } else {
+        value = _mm512_mul_ps(_mm512_castsi512_ps(x[r]), scale);
+      }
+      _mm512_mask_storeu_ps(to + r * stride, mask, value);
     }
-    _mm512_mask_storeu_ps(to.out + (first_row + r) * to.stride + n, mask, value);
   }
-}
+};
 
+// silu(gate) * up, rounded to be the next product's rows: a tile of sums has the order that rows for tiles have, so
+// nothing is transposed and no float32 is written. A pair is the same panel of both matrices.
 template <class Type>
-TROUPE_INLINE void store_and_write(const Output& to, std::size_t panel_a, std::size_t panel_b, std::size_t row_tile,
-                                   bool second_tile) {
-  alignas(64) std::byte sums[4][kTile];
-  TROUPE_TILE_STORE(0, sums[0]);
-  TROUPE_TILE_STORE(1, sums[1]);
-  write_sums<Type>(to, sums[0], panel_a, row_tile);
-  if (panel_b != panel_a) write_sums<Type>(to, sums[1], panel_b, row_tile);
-  if (!second_tile) return;
-  TROUPE_TILE_STORE(2, sums[2]);
-  TROUPE_TILE_STORE(3, sums[3]);
-  write_sums<Type>(to, sums[2], panel_a, row_tile + 1);
-  if (panel_b != panel_a) write_sums<Type>(to, sums[3], panel_b, row_tile + 1);
-}
+struct Gated {
+  const MatrixView& gate;
+  const MatrixView& up;
+  std::byte* out;  // bf16_tiles of k = gate.rows
+  std::size_t panel_begin, panel_end;
+  std::size_t panel_bytes;
 
-// Asks for the lines that the sums of a pair of panels with 32 rows will be written to.
-TROUPE_INLINE void prefetch_outputs(const Output& to, std::size_t panel_a, std::size_t row_tile) {
-  const std::size_t first_row = row_tile * kTileRows;
-  const std::size_t rows = to.num_rows - first_row < 2 * kTileRows ? to.num_rows - first_row : 2 * kTileRows;
-  for (std::size_t r = 0; r < rows; ++r) {
-    const float* line = to.out + (first_row + r) * to.stride + panel_a * kPanelRows;
-    __builtin_prefetch(line, 1);
-    __builtin_prefetch(line + kPanelRows, 1);
+  std::size_t num_pairs() const { return panel_end - panel_begin; }
+  TROUPE_INLINE Pair pair(std::size_t i) const {
+    const std::size_t offset = (panel_begin + i) * panel_bytes;
+    return {gate.body + offset, up.body + offset};
   }
-}
+  TROUPE_INLINE void expect(const Rows&, std::size_t, std::size_t) const {}
+
+  TROUPE_INLINE void write(const Rows&, std::size_t i, std::size_t row_tile, bool second_tile) const {
+    alignas(64) std::byte sums[4][kTile];
+    TROUPE_TILE_STORE(0, sums[0]);
+    TROUPE_TILE_STORE(1, sums[1]);
+    write_tile(sums[0], sums[1], panel_begin + i, row_tile);
+    if (!second_tile) return;
+    TROUPE_TILE_STORE(2, sums[2]);
+    TROUPE_TILE_STORE(3, sums[3]);
+    write_tile(sums[2], sums[3], panel_begin + i, row_tile + 1);
+  }
+
+ private:
+  [[gnu::noinline]] void write_tile(const std::byte* gates, const std::byte* ups, std::size_t panel,
+                                    std::size_t row_tile) const {
+    const __m512 gate_scale = _mm512_set1_ps(gate.scale), up_scale = _mm512_set1_ps(up.scale);
+    const __m512 one = _mm512_set1_ps(1.0f);
+    std::byte* tile = out + row_tile * bf16_tiles_bytes(gate.rows) + panel / 2 * kTile;
+    const std::size_t width = gate.rows - panel * kPanelRows;  // beyond it: padding
+    for (std::size_t j = 0; j < 16; ++j) {
+      const __m512 g = _mm512_mul_ps(_mm512_castsi512_ps(load_line(gates + j * kLine)), gate_scale);
+      const __m512 u = _mm512_mul_ps(_mm512_castsi512_ps(load_line(ups + j * kLine)), up_scale);
+      const __m512 silu = _mm512_div_ps(g, _mm512_add_ps(one, exp_avx512(_mm512_sub_ps(_mm512_setzero_ps(), g))));
+      __m512i words = _mm512_cvtepu16_epi32(reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(_mm512_mul_ps(silu, u))));
+      if (j >= width) words = _mm512_setzero_si512();
+      // Even panels are the first 16 of a run of 32 k, the low words; odd ones the high words.
+      if (panel % 2 == 0)
+        _mm512_mask_storeu_epi16(tile + j * kLine, 0x55555555u, words);
+      else
+        _mm512_mask_storeu_epi16(tile + j * kLine, 0xaaaaaaaau, _mm512_slli_epi32(words, 16));
+    }
+  }
+};
 
 // ---- Few rows ------------------------------------------------------------------------------------------
 
-template <class Type, int kRowTiles>
-void multiply_few(const Output& to, std::size_t panel_a, std::size_t panel_b) {
-  const std::size_t stages = Type::stages(to.matrix.k);
-  const std::byte* a = to.matrix.body + panel_a * to.panel_bytes;
-  const std::byte* b = to.matrix.body + panel_b * to.panel_bytes;
+template <class Type, int kRowTiles, class Job>
+void multiply_few(const Job& job, const Rows& rows, std::size_t stages, std::size_t i) {
+  const Pair pair = job.pair(i);
   alignas(64) std::byte tiles[2][2][Type::kStageTiles * kTile];
   zero_sums();
-  Type::expand(a, 0, tiles[0][0], no_hook);
-  Type::expand(b, 0, tiles[0][1], no_hook);
-  Stage stage{
-      .a = nullptr, .b = nullptr, .rows = to.prepared, .next_rows = to.tile_bytes, .low_plane = to.tile_bytes / 2};
+  Type::expand(pair.a, 0, tiles[0][0], no_hook);
+  Type::expand(pair.b, 0, tiles[0][1], no_hook);
+  Stage stage{.a = nullptr,
+              .b = nullptr,
+              .rows = rows.prepared,
+              .next_rows = rows.tile_bytes,
+              .low_plane = rows.tile_bytes / 2};
   for (std::size_t s = 0; s < stages; ++s, stage.rows += Type::kStageSteps * kTile) {
     stage.a = tiles[s % 2][0];
     stage.b = tiles[s % 2][1];
@@ -586,17 +664,17 @@ void multiply_few(const Output& to, std::size_t panel_a, std::size_t panel_b) {
       break;
     }
     // 32 rows are expanded; the stage's instructions are spread over them.
-    const auto slot = [&](int i) __attribute__((always_inline)) {
+    const auto slot = [&](int row) __attribute__((always_inline)) {
       constexpr int kOps = kStageOps<Type, kRowTiles>;
 #pragma GCC unroll 4
-      for (int op = i * kOps / 32; op < (i + 1) * kOps / 32; ++op) run_op<Type, kRowTiles>(op, stage);
+      for (int op = row * kOps / 32; op < (row + 1) * kOps / 32; ++op) run_op<Type, kRowTiles>(op, stage);
     };
     Type::expand(
-        a, s + 1, tiles[(s + 1) % 2][0], [&](int r) __attribute__((always_inline)) { slot(r); });
+        pair.a, s + 1, tiles[(s + 1) % 2][0], [&](int r) __attribute__((always_inline)) { slot(r); });
     Type::expand(
-        b, s + 1, tiles[(s + 1) % 2][1], [&](int r) __attribute__((always_inline)) { slot(16 + r); });
+        pair.b, s + 1, tiles[(s + 1) % 2][1], [&](int r) __attribute__((always_inline)) { slot(16 + r); });
   }
-  store_and_write<Type>(to, panel_a, panel_b, 0, kRowTiles == 2);
+  job.write(rows, i, 0, kRowTiles == 2);
 }
 
 // ---- Many rows -----------------------------------------------------------------------------------------
@@ -623,7 +701,7 @@ TROUPE_INLINE void store_sums(std::byte* waiting) {
 
 // A pair of panels' part of one block of k: what is expanded into one buffer and multiplied with all rows.
 struct Unit {
-  const std::byte* panel[2];
+  Pair pair;
   std::size_t first_stage, num_stages;
 };
 
@@ -638,7 +716,7 @@ struct Expansion {
   template <class Hook>
   TROUPE_INLINE void run(Hook hook) {
     const std::size_t panel = next % 2, stage = next / 2;
-    Type::expand(unit.panel[panel], unit.first_stage + stage,
+    Type::expand(panel == 0 ? unit.pair.a : unit.pair.b, unit.first_stage + stage,
                  tiles + (panel * kBlockStages + stage) * Type::kStageTiles * kTile, hook);
     ++next;
   }
@@ -660,52 +738,53 @@ TROUPE_INLINE void multiply_unit(const Stage& first, std::size_t num_stages, Exp
   };
   // 16 rows are expanded by every run; a stage is multiplied whenever its share of them is done.
   const std::size_t share = (16 * num_expansions + num_stages - 1) / num_stages;
-  std::size_t done = 0;
+  std::size_t due = 0;
   for (; num_expansions != 0; --num_expansions)
     expansion.run([&](int) __attribute__((always_inline)) {
-      if (done++ % share == 0 && stages_left != 0) multiply_stage();
+      if (due == 0 && stages_left != 0) {
+        multiply_stage();
+        due = share;
+      }
+      --due;
     });
   while (stages_left != 0) multiply_stage();
 }
 
-template <class Type>
-void multiply_many(const Output& to, std::size_t panel_begin, std::size_t panel_end) {
+template <class Type, class Job>
+void multiply_many(const Job& job, const Rows& rows, std::size_t stages, std::size_t first_pair,
+                   std::size_t num_pairs) {
   constexpr std::size_t kPanelTileBytes = kBlockStages * Type::kStageTiles * kTile;
   alignas(64) std::byte tiles[2][2 * kPanelTileBytes];
   alignas(64) std::byte sums[kMaxPairs][kMaxRowsAtOnce / 32][4 * kTile];
-  const std::size_t stages = Type::stages(to.matrix.k);
-  const std::size_t row_tiles = (to.num_rows + kTileRows - 1) / kTileRows;
-  const std::size_t num_pairs = (panel_end - panel_begin + 1) / 2,
-                    num_blocks = (stages + kBlockStages - 1) / kBlockStages;
-  const std::size_t num_units = num_pairs * num_blocks, passes = (row_tiles + 1) / 2;
-  const auto unit_at = [&](std::size_t i) {
-    const std::size_t block = i / num_pairs * kBlockStages, panel = panel_begin + i % num_pairs * 2;
-    const std::byte* a = to.matrix.body + panel * to.panel_bytes;
-    return Unit{{a, panel + 1 < panel_end ? a + to.panel_bytes : a},
-                block,
+  const std::size_t row_tiles = rows.tiles(), passes = (row_tiles + 1) / 2;
+  const std::size_t num_units = num_pairs * ((stages + kBlockStages - 1) / kBlockStages);
+  const auto unit_at = [&](std::size_t u) {
+    const std::size_t block = u / num_pairs * kBlockStages;
+    return Unit{job.pair(first_pair + u % num_pairs), block,
                 stages - block < kBlockStages ? stages - block : kBlockStages};
   };
   Expansion<Type> expansion{unit_at(0), tiles[0]};
   while (expansion.left() != 0) expansion.run(no_hook);
-  for (std::size_t i = 0; i < num_units; ++i) {
-    const Unit unit = unit_at(i);
-    const std::byte* weights = tiles[i % 2];
-    expansion = {i + 1 < num_units ? unit_at(i + 1) : Unit{{nullptr, nullptr}, 0, 0}, tiles[(i + 1) % 2]};
+  for (std::size_t u = 0; u < num_units; ++u) {
+    const Unit unit = unit_at(u);
+    const std::byte* weights = tiles[u % 2];
+    expansion = {u + 1 < num_units ? unit_at(u + 1) : Unit{{nullptr, nullptr}, 0, 0}, tiles[(u + 1) % 2]};
     const std::size_t per_pass = (expansion.left() + passes - 1) / passes;
-    const std::size_t panel_a = panel_begin + i % num_pairs * 2;
-    const std::size_t panel_b = panel_a + 1 < panel_end ? panel_a + 1 : panel_a;
+    const std::size_t pair = first_pair + u % num_pairs;
     const bool begin = unit.first_stage == 0, end = unit.first_stage + unit.num_stages == stages;
     for (std::size_t row_tile = 0; row_tile < row_tiles; row_tile += 2) {
-      const Stage stage{.a = weights,
-                        .b = weights + kPanelTileBytes,
-                        .rows = to.prepared + row_tile * to.tile_bytes + unit.first_stage * Type::kStageSteps * kTile,
-                        .next_rows = to.tile_bytes,
-                        .low_plane = to.tile_bytes / 2};
-      std::byte* waiting = sums[i % num_pairs][row_tile / 2];
+      const Stage stage{
+          .a = weights,
+          .b = weights + kPanelTileBytes,
+          .rows = rows.prepared + row_tile * rows.tile_bytes + unit.first_stage * Type::kStageSteps * kTile,
+          .next_rows = rows.tile_bytes,
+          .low_plane = rows.tile_bytes / 2};
+      std::byte* waiting = sums[u % num_pairs][row_tile / 2];
       const std::size_t expansions = expansion.left() < per_pass ? expansion.left() : per_pass;
-      if (end) prefetch_outputs(to, panel_a, row_tile);
+      const bool two = row_tile + 1 < row_tiles;
+      if (end) job.expect(rows, pair, row_tile);
       if (begin) zero_sums();
-      if (row_tile + 1 < row_tiles) {
+      if (two) {
         if (!begin) load_sums<2>(waiting);
         multiply_unit<Type, 2>(stage, unit.num_stages, expansion, expansions);
         if (!end) store_sums<2>(waiting);
@@ -714,38 +793,77 @@ void multiply_many(const Output& to, std::size_t panel_begin, std::size_t panel_
         multiply_unit<Type, 1>(stage, unit.num_stages, expansion, expansions);
         if (!end) store_sums<1>(waiting);
       }
-      if (end) store_and_write<Type>(to, panel_a, panel_b, row_tile, row_tile + 1 < row_tiles);
+      if (end) job.write(rows, pair, row_tile, two);
     }
   }
+}
+
+// All pairs of a job, for at most kMaxRowsAtOnce rows.
+template <class Type, class Job>
+void multiply_job(const Job& job, const Rows& rows, std::size_t k) {
+  const std::size_t stages = Type::stages(k), num_pairs = job.num_pairs();
+  _tile_loadconfig(&kConfig);
+  if (rows.count <= kTileRows) {
+    for (std::size_t i = 0; i < num_pairs; ++i) multiply_few<Type, 1>(job, rows, stages, i);
+  } else if (rows.count <= 2 * kTileRows) {
+    for (std::size_t i = 0; i < num_pairs; ++i) multiply_few<Type, 2>(job, rows, stages, i);
+  } else {
+    for (std::size_t i = 0; i < num_pairs; i += kMaxPairs)
+      multiply_many<Type>(job, rows, stages, i, num_pairs - i < kMaxPairs ? num_pairs - i : kMaxPairs);
+  }
+  _tile_release();
+}
+
+template <class Type>
+std::size_t row_tile_bytes(std::size_t k) {
+  return Type::kIntegers ? i8_tiles_bytes(k) : (Type::kSplit ? 2 : 1) * bf16_tiles_bytes(k);
 }
 
 template <class Type>
 void multiply(const MatrixView& matrix, const std::byte* prepared, std::size_t num_rows, float* out,
               std::size_t out_stride, std::size_t panel_begin, std::size_t panel_end) {
-  const std::size_t tile_bytes =
-      Type::kIntegers ? i8_tiles_bytes(matrix.k) : (Type::kSplit ? 2 : 1) * bf16_tiles_bytes(matrix.k);
-  _tile_loadconfig(&kConfig);
+  const std::size_t tile_bytes = row_tile_bytes<Type>(matrix.k);
   for (std::size_t begin = 0; begin < num_rows; begin += kMaxRowsAtOnce) {
-    const std::size_t rows = num_rows - begin < kMaxRowsAtOnce ? num_rows - begin : kMaxRowsAtOnce;
-    const Output to{.matrix = matrix,
-                    .out = out + begin * out_stride,
-                    .stride = out_stride,
-                    .panel_bytes = Type::panel_bytes(matrix.k),
-                    .prepared = prepared + begin / kTileRows * tile_bytes,
-                    .tile_bytes = tile_bytes,
-                    .num_rows = rows};
-    const std::size_t together = rows <= 2 * kTileRows ? 2 : 2 * kMaxPairs;
-    for (std::size_t panel = panel_begin; panel < panel_end; panel += together) {
-      const std::size_t end = panel + together < panel_end ? panel + together : panel_end;
-      if (rows <= kTileRows)
-        multiply_few<Type, 1>(to, panel, end - 1);
-      else if (rows <= 2 * kTileRows)
-        multiply_few<Type, 2>(to, panel, end - 1);
-      else
-        multiply_many<Type>(to, panel, end);
+    const std::size_t count = num_rows - begin < kMaxRowsAtOnce ? num_rows - begin : kMaxRowsAtOnce;
+    const Plain<Type> job{.matrix = matrix,
+                          .out = out + begin * out_stride,
+                          .stride = out_stride,
+                          .panel_begin = panel_begin,
+                          .panel_end = panel_end,
+                          .panel_bytes = Type::panel_bytes(matrix.k)};
+    multiply_job<Type>(job, Rows{prepared + begin / kTileRows * tile_bytes, tile_bytes, count}, matrix.k);
+  }
+}
+
+template <class Type>
+void multiply_gated(const MatrixView& gate, const MatrixView& up, const std::byte* prepared, std::size_t num_rows,
+                    std::byte* out, std::size_t panel_begin, std::size_t panel_end) {
+  const std::size_t tile_bytes = row_tile_bytes<Type>(gate.k), out_tile_bytes = bf16_tiles_bytes(gate.rows);
+  for (std::size_t begin = 0; begin < num_rows; begin += kMaxRowsAtOnce) {
+    const std::size_t count = num_rows - begin < kMaxRowsAtOnce ? num_rows - begin : kMaxRowsAtOnce;
+    const Rows rows{prepared + begin / kTileRows * tile_bytes, tile_bytes, count};
+    std::byte* to = out + begin / kTileRows * out_tile_bytes;
+    const Gated<Type> job{.gate = gate,
+                          .up = up,
+                          .out = to,
+                          .panel_begin = panel_begin,
+                          .panel_end = panel_end,
+                          .panel_bytes = Type::panel_bytes(gate.k)};
+    multiply_job<Type>(job, rows, gate.k);
+    if (panel_end != gate.num_panels()) continue;
+    // What follows the last panel is padding.
+    const std::size_t first_word = panel_end % 2;
+    for (std::size_t t = 0; t < rows.tiles(); ++t) {
+      std::byte* tile = to + t * out_tile_bytes + panel_end / 2 * kTile;
+      const std::byte* tiles_end = to + (t + 1) * out_tile_bytes;
+      if (first_word == 1) {
+        for (std::size_t j = 0; j < 16; ++j)
+          _mm512_mask_storeu_epi16(tile + j * kLine, 0xaaaaaaaau, _mm512_setzero_si512());
+        tile += kTile;
+      }
+      for (; tile < tiles_end; tile += kLine) store_line(tile, _mm512_setzero_si512());
     }
   }
-  _tile_release();
 }
 
 }  // namespace
@@ -765,5 +883,19 @@ TROUPE_MATMUL(matmul_q4_k, Q4_K)
 TROUPE_MATMUL(matmul_q5_k, Q5_K)
 TROUPE_MATMUL(matmul_q6_k, Q6_K)
 TROUPE_MATMUL(matmul_tq, TQ)
+
+#define TROUPE_GATED_MATMUL(function, type)                                                                    \
+  void function(const MatrixView& gate, const MatrixView& up, const std::byte* prepared, std::size_t num_rows, \
+                std::byte* out, std::size_t panel_begin, std::size_t panel_end) {                              \
+    multiply_gated<type>(gate, up, prepared, num_rows, out, panel_begin, panel_end);                           \
+  }
+TROUPE_GATED_MATMUL(gated_bf16, Bf16)
+TROUPE_GATED_MATMUL(gated_q8_0, Q8_0)
+TROUPE_GATED_MATMUL(gated_q4_0, Q4_0)
+TROUPE_GATED_MATMUL(gated_q4_1, Q4_1)
+TROUPE_GATED_MATMUL(gated_iq4_nl, IQ4_NL)
+TROUPE_GATED_MATMUL(gated_q4_k, Q4_K)
+TROUPE_GATED_MATMUL(gated_q5_k, Q5_K)
+TROUPE_GATED_MATMUL(gated_q6_k, Q6_K)
 
 }  // namespace troupe::kernels::amx

@@ -73,6 +73,7 @@ namespace amx {
 PrepareRow prepare_bf16_tiles, prepare_bf16_split_tiles, prepare_i8_tiles;
 Matmul matmul_f16, matmul_bf16, matmul_q8_0, matmul_q4_0, matmul_q4_1, matmul_iq4_nl, matmul_q4_k, matmul_q5_k,
     matmul_q6_k, matmul_tq;
+GatedMatmul gated_bf16, gated_q8_0, gated_q4_0, gated_q4_1, gated_iq4_nl, gated_q4_k, gated_q5_k, gated_q6_k;
 }  // namespace amx
 
 }  // namespace troupe::kernels

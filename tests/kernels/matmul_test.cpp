@@ -395,6 +395,44 @@ TEST_CASE("the matrix unit follows the recipe of its tiles bit by bit") {
   }
 }
 
+TEST_CASE("a gated product is its two products, silu, and the rounding, bit by bit") {
+  const KernelTable& table = *find_table("amx");
+  if (!is_supported(table)) return;
+  std::size_t num_types = 0;
+  for (const WeightTypeInfo& type : weight_types()) {
+    GatedMatmul* const multiply_gated = table.gated_matmul(type.type, table.layout(type.type));
+    if (multiply_gated == nullptr) continue;
+    ++num_types;
+    for (const std::size_t outputs : {77, 96, 256}) {
+      const std::size_t k = odd_k(type.type), max_rows = 70, panels = (outputs + 15) / 16;
+      PackedMatrix gate(type.type, Layout::tiles, random_weights(type.type, outputs, k, 61), outputs, k);
+      PackedMatrix up(type.type, Layout::tiles, random_weights(type.type, outputs, k, 62), outputs, k);
+      gate.view.scale = 0.5f;
+      up.view.scale = -0.75f;
+      const PreparedRows a(table, table.activation(type.type, Layout::tiles), random_floats(max_rows * k, 63), max_rows,
+                           k);
+      for (const std::size_t num_rows : {1, 16, 17, 32, 33, 70}) {
+        std::vector<float> gates(num_rows * outputs), ups(gates);
+        gates = multiply(table, gate.view, a, num_rows, 0, panels, std::move(gates), outputs);
+        ups = multiply(table, up.view, a, num_rows, 0, panels, std::move(ups), outputs);
+        table.silu_mul(gates.data(), ups.data(), gates.data(), gates.size());
+        const PreparedRows expected(table, Activation::bf16_tiles, gates, num_rows, outputs);
+        const std::size_t split = num_rows % 3;  // of the panels into two calls; 0: one call
+        PreparedRows got(table, Activation::bf16_tiles, std::vector<float>(num_rows * outputs, 7.0f), num_rows,
+                         outputs);
+        std::memset(got.bytes.data(), 0x55, got.bytes.size());
+        if (split != 0) multiply_gated(gate.view, up.view, a.bytes.data(), num_rows, got.bytes.data(), 0, split);
+        multiply_gated(gate.view, up.view, a.bytes.data(), num_rows, got.bytes.data(), split, panels);
+        INFO(type.name << " outputs " << outputs << " rows " << num_rows);
+        for (std::size_t r = 0; r < num_rows; ++r)
+          for (std::size_t i = 0; i < layout::tiles_k(outputs); ++i)  // and the zeros behind the last output
+            REQUIRE(bits_of_float(tiled_bf16(got, r, i)) == bits_of_float(tiled_bf16(expected, r, i)));
+      }
+    }
+  }
+  REQUIRE(num_types == 8);
+}
+
 TEST_CASE("ternary rows with more than one scale are multiplied in panels") {
   const KernelTable* table = find_table("amx");
   for (const WeightType type : {WeightType::tq1_0, WeightType::tq2_0}) {
