@@ -5,9 +5,9 @@
 // operand, 16 to a tile, as rows_amx.cpp laid them out. So a tile of sums is 16 outputs x 16 rows and a product of
 // tiles takes the same 16 cycles for one row as for sixteen.
 //
-// Up to 32 rows: the sums stay in tiles for all of k, and the next stage is expanded between the tile instructions of
-// this one: one row costs what streaming and expanding the weights costs. More rows: blocks of 512 k are expanded
-// once and multiplied with all rows, 32 at a time; the sums wait in a buffer meanwhile.
+// Few rows are multiplied 32 at a time: the sums stay in tiles for all of k, and the next stage is expanded between the
+// tile instructions of this one, so that one row costs what streaming and expanding the weights costs. Many rows:
+// blocks of 512 k are expanded once and multiplied with all rows, 32 at a time; the sums wait in a buffer meanwhile.
 //
 // One output's sum goes through the same tile products in ascending k either way, and moving float32 sums in and out of
 // tiles does not change them: the bits do not depend on the number of rows. TDPBF16PS itself adds in a fixed order
@@ -39,8 +39,10 @@ using namespace layout;
 
 constexpr std::size_t kTileRows = 16;
 constexpr std::size_t kMaxRowsAtOnce = 512;  // of activations: their sums take 128 bytes per row and pair of panels
-constexpr std::size_t kMaxPairs = 4;         // pairs of panels that share one pass over the rows
-constexpr std::size_t kBlockStages = 8;      // 512 k of two panels: 32 KiB of bfloat16
+// Up to so many rows it is faster to expand the weights again for every 32.
+constexpr std::size_t kFewRows = 96;
+constexpr std::size_t kMaxPairs = 4;     // pairs of panels that share one pass over the rows
+constexpr std::size_t kBlockStages = 8;  // 512 k of two panels: 32 KiB of bfloat16
 
 // Tiles 0..3 hold sums (panel a and b with the first 16 rows, then with the next 16), 4 and 5 weights, 6 and 7 rows.
 struct alignas(64) TileConfig {
@@ -300,7 +302,7 @@ struct Gated {
 // ---- Few rows ------------------------------------------------------------------------------------------
 
 template <class Type, int kRowTiles, class Job>
-void multiply_few(const Job& job, const Rows& rows, std::size_t stages, std::size_t i) {
+void multiply_few(const Job& job, const Rows& rows, std::size_t stages, std::size_t i, std::size_t row_tile) {
   const Pair pair = job.pair(i);
   alignas(64) std::byte tiles[2][2][Type::kStageTiles * kTile];
   zero_sums();
@@ -308,7 +310,7 @@ void multiply_few(const Job& job, const Rows& rows, std::size_t stages, std::siz
   Type::expand(pair.b, 0, tiles[0][1], no_hook);
   Stage stage{.a = nullptr,
               .b = nullptr,
-              .rows = rows.prepared,
+              .rows = rows.prepared + row_tile * rows.tile_bytes,
               .next_rows = rows.tile_bytes,
               .low_plane = rows.tile_bytes / 2};
   for (std::size_t s = 0; s < stages; ++s, stage.rows += Type::kStageSteps * kTile) {
@@ -329,7 +331,7 @@ void multiply_few(const Job& job, const Rows& rows, std::size_t stages, std::siz
     Type::expand(
         pair.b, s + 1, tiles[(s + 1) % 2][1], [&](int r) __attribute__((always_inline)) { slot(16 + r); });
   }
-  job.write(rows, i, 0, kRowTiles == 2);
+  job.write(rows, i, row_tile, kRowTiles == 2);
 }
 
 // ---- Many rows -----------------------------------------------------------------------------------------
@@ -458,10 +460,14 @@ template <class Type, class Job>
 void multiply_job(const Job& job, const Rows& rows, std::size_t k) {
   const std::size_t stages = Type::stages(k), num_pairs = job.num_pairs();
   _tile_loadconfig(&kConfig);
-  if (rows.count <= kTileRows) {
-    for (std::size_t i = 0; i < num_pairs; ++i) multiply_few<Type, 1>(job, rows, stages, i);
-  } else if (rows.count <= 2 * kTileRows) {
-    for (std::size_t i = 0; i < num_pairs; ++i) multiply_few<Type, 2>(job, rows, stages, i);
+  if (rows.count <= kFewRows) {
+    for (std::size_t i = 0; i < num_pairs; ++i)  // the weights of a pair stay in the second-level cache
+      for (std::size_t row_tile = 0; row_tile < rows.tiles(); row_tile += 2) {
+        if (row_tile + 1 < rows.tiles())
+          multiply_few<Type, 2>(job, rows, stages, i, row_tile);
+        else
+          multiply_few<Type, 1>(job, rows, stages, i, row_tile);
+      }
   } else {
     for (std::size_t i = 0; i < num_pairs; i += kMaxPairs)
       multiply_many<Type>(job, rows, stages, i, num_pairs - i < kMaxPairs ? num_pairs - i : kMaxPairs);
