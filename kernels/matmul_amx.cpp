@@ -41,7 +41,7 @@ constexpr std::size_t kTileRows = 16;
 constexpr std::size_t kMaxRowsAtOnce = 512;  // of activations: their sums take 128 bytes per row and pair of panels
 // Up to so many rows it is faster to expand the weights again for every 32.
 constexpr std::size_t kFewRows = 96;
-constexpr std::size_t kMaxPairs = 4;     // pairs of panels that share one pass over the rows
+constexpr std::size_t kMaxPairs = 8;     // pairs of panels that share one pass over the rows
 constexpr std::size_t kBlockStages = 8;  // 512 k of two panels: 32 KiB of bfloat16
 
 // Tiles 0..3 hold sums (panel a and b with the first 16 rows, then with the next 16), 4 and 5 weights, 6 and 7 rows.
@@ -179,8 +179,8 @@ struct Pair {
   const std::byte* b;
 };
 
-// What becomes of sums. A job has pairs [0, num_pairs()) of the panels it was made for, and writes what the tiles hold
-// for a pair and the rows from 16 * row_tile on, 16 or 32 of them.
+// What becomes of sums. A job has pairs [0, num_pairs()) of the panels it was made for. write() takes the sums of pair
+// i with 16 rows, those of its first panel and behind them those of its second, in two parts (0 and 1).
 
 // Outputs as float32. A pair is two neighbouring panels; a last one without a neighbour is multiplied beside itself.
 template <class Type>
@@ -207,18 +207,12 @@ struct Plain {
       }
   }
 
-  TROUPE_INLINE void write(const Rows& rows, std::size_t i, std::size_t row_tile, bool second_tile) const {
-    alignas(64) std::byte sums[4][kTile];
-    const std::size_t panel = panel_begin + 2 * i;
-    TROUPE_TILE_STORE(0, sums[0]);
-    TROUPE_TILE_STORE(1, sums[1]);
-    write_tile(rows, sums[0], panel, row_tile);
-    if (has_second(i)) write_tile(rows, sums[1], panel + 1, row_tile);
-    if (!second_tile) return;
-    TROUPE_TILE_STORE(2, sums[2]);
-    TROUPE_TILE_STORE(3, sums[3]);
-    write_tile(rows, sums[2], panel, row_tile + 1);
-    if (has_second(i)) write_tile(rows, sums[3], panel + 1, row_tile + 1);
+  TROUPE_INLINE void write(const Rows& rows, std::size_t i, std::size_t row_tile, int part,
+                           const std::byte* sums) const {
+    if (part % 2 == 0)
+      write_tile(rows, sums, panel_begin + 2 * i, row_tile);
+    else if (has_second(i))
+      write_tile(rows, sums + kTile, panel_begin + 2 * i + 1, row_tile);
   }
 
  private:
@@ -232,7 +226,10 @@ struct Plain {
     transpose(x);
     const __m512 scale = _mm512_set1_ps(matrix.scale);
     float* to = out + row_tile * kTileRows * stride + n;
-    for (std::size_t r = 0; r < rows.in_tile(row_tile); ++r) {
+    const std::size_t count = rows.in_tile(row_tile);
+#pragma GCC unroll 16
+    for (std::size_t r = 0; r < kTileRows; ++r) {
+      if (r == count) break;
       __m512 value;
       if constexpr (Type::kIntegers) {
         const std::byte* ends = rows.prepared + (row_tile + 1) * rows.tile_bytes - 2 * kLine;
@@ -266,15 +263,8 @@ struct Gated {
   }
   TROUPE_INLINE void expect(const Rows&, std::size_t, std::size_t) const {}
 
-  TROUPE_INLINE void write(const Rows&, std::size_t i, std::size_t row_tile, bool second_tile) const {
-    alignas(64) std::byte sums[4][kTile];
-    TROUPE_TILE_STORE(0, sums[0]);
-    TROUPE_TILE_STORE(1, sums[1]);
-    write_tile(sums[0], sums[1], panel_begin + i, row_tile);
-    if (!second_tile) return;
-    TROUPE_TILE_STORE(2, sums[2]);
-    TROUPE_TILE_STORE(3, sums[3]);
-    write_tile(sums[2], sums[3], panel_begin + i, row_tile + 1);
+  TROUPE_INLINE void write(const Rows&, std::size_t i, std::size_t row_tile, int part, const std::byte* sums) const {
+    if (part % 2 == 0) write_tile(sums, sums + kTile, panel_begin + i, row_tile);
   }
 
  private:
@@ -298,6 +288,26 @@ struct Gated {
     }
   }
 };
+
+// The sums of a pair of panels with up to 32 rows, from and to memory.
+template <int kRowTiles>
+TROUPE_INLINE void load_sums(const std::byte* waiting) {
+  TROUPE_TILE_LOAD(0, waiting);
+  TROUPE_TILE_LOAD(1, waiting + kTile);
+  if constexpr (kRowTiles == 2) {
+    TROUPE_TILE_LOAD(2, waiting + 2 * kTile);
+    TROUPE_TILE_LOAD(3, waiting + 3 * kTile);
+  }
+}
+template <int kRowTiles>
+TROUPE_INLINE void store_sums(std::byte* waiting) {
+  TROUPE_TILE_STORE(0, waiting);
+  TROUPE_TILE_STORE(1, waiting + kTile);
+  if constexpr (kRowTiles == 2) {
+    TROUPE_TILE_STORE(2, waiting + 2 * kTile);
+    TROUPE_TILE_STORE(3, waiting + 3 * kTile);
+  }
+}
 
 // ---- Few rows ------------------------------------------------------------------------------------------
 
@@ -331,30 +341,13 @@ void multiply_few(const Job& job, const Rows& rows, std::size_t stages, std::siz
     Type::expand(
         pair.b, s + 1, tiles[(s + 1) % 2][1], [&](int r) __attribute__((always_inline)) { slot(16 + r); });
   }
-  job.write(rows, i, row_tile, kRowTiles == 2);
+  alignas(64) std::byte sums[4 * kTile];
+  store_sums<kRowTiles>(sums);
+  for (int part = 0; part < 2 * kRowTiles; ++part)
+    job.write(rows, i, row_tile + static_cast<std::size_t>(part / 2), part % 2, sums + part / 2 * 2 * kTile);
 }
 
 // ---- Many rows -----------------------------------------------------------------------------------------
-
-// The sums of a pair of panels with up to 32 rows, in tiles and while they wait in memory.
-template <int kRowTiles>
-TROUPE_INLINE void load_sums(const std::byte* waiting) {
-  TROUPE_TILE_LOAD(0, waiting);
-  TROUPE_TILE_LOAD(1, waiting + kTile);
-  if constexpr (kRowTiles == 2) {
-    TROUPE_TILE_LOAD(2, waiting + 2 * kTile);
-    TROUPE_TILE_LOAD(3, waiting + 3 * kTile);
-  }
-}
-template <int kRowTiles>
-TROUPE_INLINE void store_sums(std::byte* waiting) {
-  TROUPE_TILE_STORE(0, waiting);
-  TROUPE_TILE_STORE(1, waiting + kTile);
-  if constexpr (kRowTiles == 2) {
-    TROUPE_TILE_STORE(2, waiting + 2 * kTile);
-    TROUPE_TILE_STORE(3, waiting + 3 * kTile);
-  }
-}
 
 // A pair of panels' part of one block of k: what is expanded into one buffer and multiplied with all rows.
 struct Unit {
@@ -380,10 +373,11 @@ struct Expansion {
 };
 
 // Multiplies a unit with 16 or 32 rows, and meanwhile expands `num_expansions` stages of the next one: so the matrix
-// unit does not wait for the expansion, nor the expansion for memory.
-template <class Type, int kRowTiles>
+// unit does not wait for the expansion, nor the expansion for memory. Calls
+// after_stage() after every stage.
+template <class Type, int kRowTiles, class After>
 TROUPE_INLINE void multiply_unit(const Stage& first, std::size_t num_stages, Expansion<Type>& expansion,
-                                 std::size_t num_expansions) {
+                                 std::size_t num_expansions, After after_stage) {
   Stage stage = first;
   std::size_t stages_left = num_stages;
   const auto multiply_stage = [&]() __attribute__((always_inline)) {
@@ -392,6 +386,7 @@ TROUPE_INLINE void multiply_unit(const Stage& first, std::size_t num_stages, Exp
     stage.b += Type::kStageTiles * kTile;
     stage.rows += Type::kStageSteps * kTile;
     --stages_left;
+    after_stage();
   };
   // 16 rows are expanded by every run; a stage is multiplied whenever its share of them is done.
   const std::size_t share = (16 * num_expansions + num_stages - 1) / num_stages;
@@ -407,6 +402,25 @@ TROUPE_INLINE void multiply_unit(const Stage& first, std::size_t num_stages, Exp
   while (stages_left != 0) multiply_stage();
 }
 
+// Complete sums that are not yet outputs. They are written between the stages of the next pass.
+template <class Job>
+struct Unwritten {
+  const Job& job;
+  const Rows& rows;
+  const std::byte* sums = nullptr;
+  std::size_t pair = 0, row_tile = 0;
+  int next = 0, end = 0;  // parts, two for every 16 rows
+
+  void write_one() {
+    if (next == end) return;
+    job.write(rows, pair, row_tile + static_cast<std::size_t>(next / 2), next % 2, sums + next / 2 * 2 * kTile);
+    ++next;
+  }
+  void write_all() {
+    while (next != end) write_one();
+  }
+};
+
 template <class Type, class Job>
 void multiply_many(const Job& job, const Rows& rows, std::size_t stages, std::size_t first_pair,
                    std::size_t num_pairs) {
@@ -420,6 +434,7 @@ void multiply_many(const Job& job, const Rows& rows, std::size_t stages, std::si
     return Unit{job.pair(first_pair + u % num_pairs), block,
                 stages - block < kBlockStages ? stages - block : kBlockStages};
   };
+  Unwritten<Job> unwritten{.job = job, .rows = rows};
   Expansion<Type> expansion{unit_at(0), tiles[0]};
   while (expansion.left() != 0) expansion.run(no_hook);
   for (std::size_t u = 0; u < num_units; ++u) {
@@ -439,20 +454,28 @@ void multiply_many(const Job& job, const Rows& rows, std::size_t stages, std::si
       std::byte* waiting = sums[u % num_pairs][row_tile / 2];
       const std::size_t expansions = expansion.left() < per_pass ? expansion.left() : per_pass;
       const bool two = row_tile + 1 < row_tiles;
+      const auto write_some = [&] { unwritten.write_one(); };
       if (end) job.expect(rows, pair, row_tile);
       if (begin) zero_sums();
       if (two) {
         if (!begin) load_sums<2>(waiting);
-        multiply_unit<Type, 2>(stage, unit.num_stages, expansion, expansions);
-        if (!end) store_sums<2>(waiting);
+        multiply_unit<Type, 2>(stage, unit.num_stages, expansion, expansions, write_some);
+        store_sums<2>(waiting);
       } else {
         if (!begin) load_sums<1>(waiting);
-        multiply_unit<Type, 1>(stage, unit.num_stages, expansion, expansions);
-        if (!end) store_sums<1>(waiting);
+        multiply_unit<Type, 1>(stage, unit.num_stages, expansion, expansions, write_some);
+        store_sums<1>(waiting);
       }
-      if (end) job.write(rows, pair, row_tile, two);
+      unwritten.write_all();
+      if (!end) continue;
+      unwritten.sums = waiting;
+      unwritten.pair = pair;
+      unwritten.row_tile = row_tile;
+      unwritten.next = 0;
+      unwritten.end = two ? 4 : 2;
     }
   }
+  unwritten.write_all();
 }
 
 // All pairs of a job, for at most kMaxRowsAtOnce rows.
