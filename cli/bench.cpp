@@ -16,6 +16,7 @@
 #include "cli/subcommands.h"
 #include "engine/engine.h"
 #include "engine/probe_file.h"
+#include "engine/step_profile.h"
 
 namespace troupe::cli {
 namespace {
@@ -66,6 +67,8 @@ class BenchRun {
     for (const SequenceId id : ids) executor_.close(id);
     return seconds;
   }
+
+  std::uint64_t workspace_bytes() const { return executor_.workspace_bytes(); }
 
  private:
   void step(std::vector<engine::StepItem> items) {
@@ -164,14 +167,19 @@ void reserve(const std::vector<BenchCase>& cases, engine::LoadOptions& load) {
 }
 
 BenchResult run_case(const engine::LoadedModel& model, engine::Team& team, const BenchCase& test,
-                     std::int64_t repetitions) {
+                     const config::Options& options) {
   BenchRun run(model, team, test);
-  BenchResult result{test, {}};
+  BenchResult result{.test = test, .tokens_per_second = {}, .profile = {}, .step_buffer_bytes = 0};
   run.measure();  // warms caches, page tables and clocks
-  for (std::int64_t i = 0; i < repetitions; ++i) {
+  engine::StepProfile profile(team.num_threads());
+  if (options.profile) team.set_profiler(&profile);
+  for (std::int64_t i = 0; i < options.repetitions; ++i) {
     const double tokens = test.num_prompt + static_cast<double>(test.num_gen) * test.batch;
     result.tokens_per_second.push_back(tokens / run.measure());
   }
+  team.set_profiler(nullptr);
+  if (options.profile) result.profile = profile.snapshot();
+  result.step_buffer_bytes = run.workspace_bytes();
   return result;
 }
 
@@ -202,9 +210,10 @@ Result<int> bench(const config::Parsed& parsed) {
   std::vector<BenchResult> results;
   if (options.format == "md") print_markdown_head(context, std::cout);
   for (const BenchCase& test : cases) {
-    results.push_back(run_case(**model, team, test, options.repetitions));
+    results.push_back(run_case(**model, team, test, options));
     if (options.format == "md") print_markdown_row(context, results.back(), std::cout);
   }
+  if (options.profile && options.format == "md") print_profiles(context, results, std::cout);
   if (options.format == "json") print_json(context, results, std::cout);
   return kExitOk;
 }

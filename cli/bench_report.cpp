@@ -8,9 +8,11 @@
 #include <sstream>
 
 #include "cli/probe_report.h"
+#include "cli/profile_report.h"
 #include "cli/text.h"
 #include "cli/version.h"
 #include "engine/probe_file.h"
+#include "engine/process_memory.h"
 
 namespace troupe::cli {
 namespace {
@@ -32,6 +34,19 @@ std::string share_note(const BenchContext& context) {
   if (context.probe->disturbed())
     note += "they were measured on a busy machine: on a quiet one `troupe probe --refresh` may find higher ones\n";
   return note;
+}
+
+// The most that there was of each kind; none of these is given back before the end.
+std::vector<std::pair<std::string, std::uint64_t>> memory_peaks(const BenchContext& context,
+                                                                const std::vector<BenchResult>& results) {
+  std::uint64_t step_buffers = 0;
+  for (const BenchResult& result : results) step_buffers = std::max(step_buffers, result.step_buffer_bytes);
+  const engine::LoadedModel& model = *context.model;
+  return {{"weights", model.model().weight_bytes()},
+          {"kv_cache", model.arena()->resident_bytes()},
+          {"step_buffers", step_buffers},
+          {"vocabulary", model.vocabulary_bytes()},
+          {"process", engine::process_memory().peak_resident}};
 }
 
 }  // namespace
@@ -99,6 +114,16 @@ void print_markdown_row(const BenchContext& context, const BenchResult& result, 
   out << std::endl;
 }
 
+void print_profiles(const BenchContext& context, const std::vector<BenchResult>& results, std::ostream& out) {
+  for (const BenchResult& result : results) {
+    if (result.profile) out << "\n## " << result.test.name() << "\n\n" << profile_text(*result.profile);
+  }
+  out << "\nmemory, at most: ";
+  const auto peaks = memory_peaks(context, results);
+  for (const auto& [kind, bytes] : peaks)
+    out << kind << " " << human_bytes(bytes) << (kind == peaks.back().first ? "\n" : ", ");
+}
+
 void print_json(const BenchContext& context, const std::vector<BenchResult>& results, std::ostream& out) {
   using nlohmann::ordered_json;
   const engine::LoadedModel& model = *context.model;
@@ -125,8 +150,11 @@ void print_json(const BenchContext& context, const std::vector<BenchResult>& res
       row["share"] = share->value;
       row["limit"] = share->limit;
     }
+    if (result.profile) row["profile"] = profile_json(*result.profile);
     rows.push_back(std::move(row));
   }
+  ordered_json memory = ordered_json::object();
+  for (const auto& [kind, bytes] : memory_peaks(context, results)) memory[kind] = bytes;
   ordered_json report{{"version", kVersion},
                       {"commit", kCommit},
                       {"compiler", kCompiler},
@@ -141,6 +169,7 @@ void print_json(const BenchContext& context, const std::vector<BenchResult>& res
                       {"kv_type", kernels::name(model.cache_spec().kv_type)},
                       {"num_threads", context.num_threads},
                       {"numerics_id", model.numerics_id()},
+                      {"memory_peak_bytes", std::move(memory)},
                       {"results", std::move(rows)}};
   // Null: there is none; run `troupe probe`.
   report["probe"] = context.probe ? ordered_json::parse(engine::to_json(*context.probe)) : ordered_json(nullptr);

@@ -3,11 +3,13 @@
 
 #include <cstdint>
 #include <iosfwd>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "engine/engine.h"
 #include "engine/limits.h"
+#include "engine/profiler.h"
 
 namespace troupe::cli {
 
@@ -25,6 +27,8 @@ struct BenchCase {
 struct BenchResult {
   BenchCase test;
   std::vector<double> tokens_per_second;  // one per round
+  std::optional<engine::ProfileSnapshot> profile;
+  std::uint64_t step_buffer_bytes = 0;
 
   double seconds() const;  // of the median round
 };
@@ -49,6 +53,8 @@ inline constexpr std::uint32_t kBenchChunk = 512;  // prompt tokens of one step:
 
 void print_markdown_head(const BenchContext& context, std::ostream& out);
 void print_markdown_row(const BenchContext& context, const BenchResult& result, std::ostream& out);
+// Where the time of each test went, and what memory there was at most.
+void print_profiles(const BenchContext& context, const std::vector<BenchResult>& results, std::ostream& out);
 void print_json(const BenchContext& context, const std::vector<BenchResult>& results, std::ostream& out);
 
 }  // namespace troupe::cli

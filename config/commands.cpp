@@ -16,7 +16,7 @@ std::vector<CommandInfo> make_commands() {
        "(a second signal stops at once). Without -m the embedded model is served.",
        {"troupe serve", "troupe serve -m llama-3.2-1b-q4_k_m.gguf -c 8192 -t 8",
         "troupe serve --socket /run/user/1000/my.sock --memory 8GiB --allow-gid 100",
-        "troupe serve --log-format json --log-level warn --print-config"}},
+        "troupe serve --log-format json --log-level warn --print-config", "troupe serve --profile"}},
       {Command::run,
        "run",
        "stream an answer from the server",
@@ -31,12 +31,14 @@ std::vector<CommandInfo> make_commands() {
        "",
        "Measures prefill (tokens per second of a prompt) and decoding (tokens per second for each number of sequences "
        "at once) through the engine's executor, with fixed seeds, after a round that warms up. The median of the "
-       "rounds and their spread are printed. With --overhead it starts a server's actors instead, without a socket, "
-       "and "
-       "measures what lies between the last kernel of a step and the first of the next.",
+       "rounds and their spread are printed. With --profile it also says where the time went: operations, joins, "
+       "layers, "
+       "and the memory at most. With --overhead it starts a server's actors instead, without a socket, and measures "
+       "what "
+       "lies between the last kernel of a step and the first of the next.",
        {"troupe bench", "troupe bench -m tinyllama-1.1b-q8_0.gguf -p 512 -n 64 -b 1,8,32 -t 2",
         "troupe bench -p 128 -n 32 -pg 128,32 -b 1 -d 0,512 -r 3 -o json",
-        "troupe bench --overhead -b 1,8,32 -n 256 -t 1"}},
+        "troupe bench --profile -p 512 -n 64 -b 1,32 -t 2", "troupe bench --overhead -b 1,8,32 -n 256 -t 1"}},
       {Command::eval,
        "eval",
        "compute the logits of given tokens",
@@ -65,7 +67,7 @@ std::vector<CommandInfo> make_commands() {
        "",
        "Asks the server for its counters: requests, tokens, cache and memory. The exit code is 0 if it is ready, "
        "75 while it loads or drains, 1 if it failed or stands still (see --progress-timeout of serve).",
-       {"troupe status", "troupe status --json", "troupe status --prometheus",
+       {"troupe status", "troupe status --json", "troupe status --prometheus", "troupe status --profile",
         "troupe status --socket /run/troupe/troupe.sock"}},
       {Command::top,
        "top",

@@ -181,6 +181,9 @@ std::vector<Option> make_table() {
        "measured rounds, after one that warms up"},
       {"overhead", "", &O::overhead, kBench, kMeasure, "", kAny,
        "measure the time between the kernels of two steps instead, through a server's actors, for each of -b"},
+      {"profile", "", &O::profile, kBench | kServe, kMeasure, "", kAny,
+       "measure the time of each operation of a step, of its joins and layers: bench prints it behind its table, of a "
+       "server `troupe status --profile` shows it, and its log at the end"},
       {"format", "-o", &O::format, kBench, kMeasure, "md|json", kAny, "a table, or JSON"},
 
       {"refresh", "", &O::refresh, kProbe, kMeasure, "", kAny, "measure again, whatever is kept"},
@@ -271,6 +274,8 @@ std::vector<Option> make_table() {
        "token ids instead of text: as the prompt (run), as the whole output (tokenize)"},
       {"json", "", &O::json, kRun | kStatus | kVersion | kInspect, kInputOutput, "", kAny, "print JSON"},
       {"prometheus", "", &O::prometheus, kStatus, kInputOutput, "", kAny, "print Prometheus text"},
+      {"show-profile", "--profile", &O::show_profile, kStatus, kInputOutput, "", kAny,
+       "show where the time of the server's steps went, by operation, join and layer (of a server with --profile)"},
       {"interval", "", &O::interval, kTop, kInputOutput, "TIME", within(50, kHours), "between two looks at the server"},
       {"once", "", &O::once, kTop, kInputOutput, "", kAny, "print one screen and stop"},
       {"verbose", "-v", &O::verbose, kRun, kInputOutput, "", kAny,

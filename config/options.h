@@ -99,6 +99,7 @@ struct Options {
 
   // status, top
   bool prometheus = false;
+  bool show_profile = false;
   std::chrono::milliseconds interval{1000};
   bool once = false;
 
@@ -111,6 +112,7 @@ struct Options {
   std::int64_t repetitions = 5;
   std::string format = "md";
   bool overhead = false;
+  bool profile = false;  // also serve
 
   // probe
   bool refresh = false;

@@ -6,12 +6,16 @@ void DecoderModel::forward(Team& team, std::span<const SequenceRows> batch, KvAr
                            float* hidden) const {
   DecoderPass pass(weights_, team, batch, arena, workspace);
   pass.embed();
-  for (const DecoderLayer& layer : weights_.layers) run_layer(pass, layer, &layer == &weights_.layers.back());
+  for (std::uint32_t i = 0; i < weights_.layers.size(); ++i) {
+    pass.begin_layer(i);
+    run_layer(pass, weights_.layers[i], i + 1 == weights_.layers.size());
+  }
   pass.finish(weights_.output_norm, hidden);
 }
 
 void DecoderModel::head(Team& team, const float* hidden, std::size_t num_rows, Workspace& workspace,
                         float* logits) const {
+  const OperationScope scope(team, Operation::head);
   const PackedMatrix& matrix = weights_.head_matrix();
   RoundedRows input(*weights_.kernels, team, workspace);
   input.reset(num_rows, {&matrix});

@@ -36,6 +36,7 @@ DecoderPass::DecoderPass(const DecoderWeights& weights, Team& team, std::span<co
       qkv_stride_(q_dim_ + 2 * kv_dim_),
       batch_(batch),
       input_(kernels_, team, workspace) {
+  const OperationScope scope(team, Operation::prepare);
   place_rows(batch, arena);
   residual_ = workspace.take<float>(Slot::residual, num_rows_ * info_.dim);
   delta_ = workspace.take<float>(Slot::delta, num_rows_ * info_.dim);
@@ -97,6 +98,7 @@ void DecoderPass::for_rows(Fn&& fn) {
 }
 
 void DecoderPass::embed() {
+  const OperationScope scope(team_, Operation::embed);
   // Rows follow the batch: sequence by sequence, token by token.
   std::span<TokenId> tokens = workspace_.take<TokenId>(Slot::tokens, num_rows_);
   for (std::size_t i = 0; i < batch_.size(); ++i) {
@@ -110,6 +112,8 @@ void DecoderPass::embed() {
 }
 
 void DecoderPass::norm(const std::vector<float>& norm, std::initializer_list<const PackedMatrix*> consumers) {
+  const OperationScope scope(team_, &norm == &this_layer().attn_norm ? Operation::attn_norm : Operation::ffn_norm,
+                             layer_);
   input_.reset(num_rows_, consumers);
   for_rows([&](std::size_t row, std::uint32_t thread) {
     float* x = residual_.data() + row * info_.dim;
@@ -122,6 +126,7 @@ void DecoderPass::norm(const std::vector<float>& norm, std::initializer_list<con
 }
 
 void DecoderPass::project_qkv(const DecoderLayer& layer) {
+  const OperationScope scope(team_, Operation::attn_qkv, layer_);
   float* out = qkv_.data();
   input_.multiply({{&layer.q, out, qkv_stride_},
                    {&layer.k, out + q_dim_, qkv_stride_},
@@ -129,6 +134,7 @@ void DecoderPass::project_qkv(const DecoderLayer& layer) {
 }
 
 void DecoderPass::rotate_and_store() {
+  const OperationScope scope(team_, Operation::rope_store, layer_);
   // A run never splits a block among threads: neighbouring positions share cache lines there.
   const std::size_t runs_per_chunk = divide_up(kMinRowsPerChunk * runs_.size(), num_rows_);
   team_.parallel_for(divide_up(runs_.size(), runs_per_chunk), [&](std::size_t chunk, std::uint32_t) {
@@ -200,6 +206,7 @@ std::size_t DecoderPass::plan_tiles() {
 }
 
 void DecoderPass::attend() {
+  const OperationScope scope(team_, Operation::attention, layer_);
   const std::size_t products = plan_tiles();
   const std::size_t num_chunks =
       std::min({tiles_.size(), team_.num_threads() * kChunksPerThread, divide_up(products, kMinAttentionProducts)});
@@ -229,6 +236,7 @@ void DecoderPass::attend_tile(const Tile& tile, std::uint32_t thread) {
 }
 
 void DecoderPass::round_attention(const std::vector<float>& sub_norm, const PackedMatrix& consumer) {
+  const OperationScope scope(team_, Operation::attn_round, layer_);
   input_.reset(num_rows_, {&consumer});
   for_rows([&](std::size_t row, std::uint32_t) {
     float* x = attention_.data() + row * qkv_stride_;
@@ -238,6 +246,7 @@ void DecoderPass::round_attention(const std::vector<float>& sub_norm, const Pack
 }
 
 void DecoderPass::gate_and_up(const DecoderLayer& layer) {
+  const OperationScope scope(team_, Operation::ffn_gate_up, layer_);
   gated_is_input_ = layer.ffn_sub_norm.empty() && input_.advance_gated(layer.gate, layer.up, layer.down);
   if (gated_is_input_) return;
   const Product gate{&layer.gate, gate_.data(), info_.ffn_dim};
@@ -258,6 +267,7 @@ void DecoderPass::gate_and_up(const DecoderLayer& layer) {
 
 void DecoderPass::round_gated(const std::vector<float>& sub_norm, const PackedMatrix& consumer) {
   if (gated_is_input_) return;
+  const OperationScope scope(team_, Operation::ffn_round, layer_);
   input_.reset(num_rows_, {&consumer});
   for_rows([&](std::size_t row, std::uint32_t) {
     float* x = gate_.data() + row * info_.ffn_dim;
@@ -267,11 +277,13 @@ void DecoderPass::round_gated(const std::vector<float>& sub_norm, const PackedMa
 }
 
 void DecoderPass::add_projection(const PackedMatrix& matrix) {
+  const OperationScope scope(team_, &matrix == &this_layer().o ? Operation::attn_output : Operation::ffn_down, layer_);
   input_.multiply({{&matrix, delta_.data(), info_.dim}});
   delta_pending_ = true;
 }
 
 void DecoderPass::finish(const std::vector<float>& norm, float* hidden) {
+  const OperationScope scope(team_, Operation::output_norm);
   for_rows([&](std::size_t row, std::uint32_t) {
     float* x = residual_.data() + row * info_.dim;
     if (delta_pending_) kernels_.add(x, delta_.data() + row * info_.dim, info_.dim);

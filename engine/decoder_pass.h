@@ -25,6 +25,8 @@ class DecoderPass {
 
   // residual = the tokens' embeddings.
   void embed();
+  // What follows belongs to this layer, as a profiler is told.
+  void begin_layer(std::uint32_t layer) { layer_ = layer; }
   // input = rms_norm(residual) * norm, rounded as `consumers` want it. Sums a pending projection first.
   void norm(const std::vector<float>& norm, std::initializer_list<const PackedMatrix*> consumers);
   // q, k, v = input times the three matrices.
@@ -68,6 +70,7 @@ class DecoderPass {
     std::uint32_t count = 0;
   };
 
+  const DecoderLayer& this_layer() const { return weights_.layers[layer_]; }
   void place_rows(std::span<const SequenceRows> batch, KvArena& arena);
   void store_run(const BlockRun& run);
   void attend_tile(const Tile& tile, std::uint32_t thread);
@@ -84,6 +87,7 @@ class DecoderPass {
   Team& team_;
   Workspace& workspace_;
   kernels::KvShape kv_shape_;
+  std::uint32_t layer_ = 0;
   std::size_t num_rows_ = 0;
   std::size_t q_dim_;
   std::size_t kv_dim_;

@@ -125,6 +125,13 @@ void Executor::step(const StepBatch& batch, StepResult& result) {
   result.epoch = batch.epoch;
   result.items.resize(batch.items.size());
   State& state = *state_;
+  StepSpan span{.step = batch.step,
+                .num_rows = 0,
+                .num_sequences = static_cast<std::uint32_t>(batch.items.size()),
+                .begin = begin,
+                .end = {}};
+  for (const StepItem& item : batch.items) span.num_rows += item.num_tokens;
+  StepScope scope(state.team, span);
   const std::size_t num_outputs = state.gather_rows(batch);
   if (!batch.items.empty()) {
     result.kernels_began = std::chrono::steady_clock::now();
@@ -135,11 +142,14 @@ void Executor::step(const StepBatch& batch, StepResult& result) {
     state.sample_all(result);
   }
   result.workspace_bytes = state.workspace.total_bytes();
-  result.compute_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  const auto end = std::chrono::steady_clock::now();
+  result.compute_seconds = std::chrono::duration<double>(end - begin).count();
+  scope.end(end);
 }
 
 // Appends the new blocks and lists what to compute. Returns how many hidden rows are wanted.
 std::size_t Executor::State::gather_rows(const StepBatch& batch) {
+  const OperationScope scope(team, Operation::prepare);
   rows.clear();
   std::size_t num_outputs = 0;
   for (const StepItem& item : batch.items) {
@@ -185,6 +195,7 @@ void Executor::State::compute_logits(const StepBatch& batch, const float* hidden
 }
 
 void Executor::State::sample_all(StepResult& result) {
+  const OperationScope scope(team, Operation::sample);
   const std::size_t vocab_size = model.info().vocab_size;
   const std::span<float> logits = workspace.take<float>(Slot::logits, draws.size() * vocab_size);
   team.parallel_for(draws.size(), [&](std::size_t i, std::uint32_t) {

@@ -64,6 +64,16 @@ struct Team::Shared {
   void* fn = nullptr;
   std::atomic_flag failed;
   std::exception_ptr failure;  // of this region; written by whoever sets `failed`, read when all chunks are done
+  // Somebody wants to know what each thread does in this region. A thread writes its times before it reports its chunks
+  // as done, so the caller may read them once all are; the epoch tells them from an older region's.
+  bool timed = false;
+  std::uint32_t epoch = 0;
+  struct alignas(64) Times {
+    std::uint32_t epoch = 0;
+    ThreadSpan span;
+  };
+  std::vector<Times> times;
+  std::vector<ThreadSpan> spans;  // of the region that is reported
   std::atomic<bool> stop{false};
   std::vector<std::thread> threads;
 
@@ -83,8 +93,12 @@ struct Team::Shared {
     std::uint32_t chunk = 0;
     std::uint32_t num_done = 0;
     std::uint32_t total = 0;
+    ThreadSpan span;
     while (take(chunk)) {
-      total = num_chunks;
+      if (num_done == 0) {
+        total = num_chunks;
+        if (timed) span.begin = ProfileClock::now();
+      }
       try {
         call(fn, chunk, thread);
       } catch (...) {
@@ -92,8 +106,14 @@ struct Team::Shared {
       }
       ++num_done;
     }
+    if (num_done == 0) return;
+    if (timed) {
+      span.end = ProfileClock::now();
+      span.num_chunks = num_done;
+      times[thread] = {epoch, span};
+    }
     // Whoever brings the last chunk wakes the caller. The region cannot end before this addition.
-    if (num_done != 0 && done.fetch_add(num_done, std::memory_order_acq_rel) + num_done == total) done.notify_one();
+    if (done.fetch_add(num_done, std::memory_order_acq_rel) + num_done == total) done.notify_one();
   }
 
   bool has_chunks() const { return static_cast<std::uint32_t>(tickets.load(std::memory_order_relaxed)) != 0; }
@@ -111,6 +131,8 @@ struct Team::Shared {
 
 Team::Team(std::uint32_t num_threads, std::vector<int> cpus)
     : num_threads_(num_threads == 0 ? 1 : num_threads), shared_(std::make_unique<Shared>()) {
+  shared_->times.resize(num_threads_);
+  shared_->spans.resize(num_threads_);
   // Signals are for the threads that wait for them, never for one in the middle of a product.
   sigset_t all, before;
   sigfillset(&all);
@@ -138,11 +160,15 @@ void Team::run(std::size_t num_chunks, Call call, void* fn) {
   }
   TROUPE_ASSERT(num_chunks < 0xffffffffu);
   Shared& shared = *shared_;
+  ProfileClock::time_point begin;
+  shared.timed = operation_ != nullptr;
+  if (shared.timed) begin = ProfileClock::now();
   shared.call = call;
   shared.fn = fn;
   shared.num_chunks = static_cast<std::uint32_t>(num_chunks);
   shared.done.store(0, std::memory_order_relaxed);
   const std::uint64_t epoch = (shared.tickets.load(std::memory_order_relaxed) >> 32) + 1;
+  shared.epoch = static_cast<std::uint32_t>(epoch);
   shared.tickets.store((epoch << 32) | num_chunks, std::memory_order_release);
   shared.wake.fetch_add(1, std::memory_order_acq_rel);
   shared.wake.notify_all();
@@ -152,9 +178,18 @@ void Team::run(std::size_t num_chunks, Call call, void* fn) {
     const std::uint32_t seen = shared.done.load(std::memory_order_acquire);
     if (seen != num_chunks) shared.done.wait(seen);
   }
+  if (shared.timed) report_join(begin);
   if (!shared.failed.test()) return;
   shared.failed.clear();
   std::rethrow_exception(std::exchange(shared.failure, nullptr));
+}
+
+void Team::report_join(ProfileClock::time_point begin) {
+  Shared& shared = *shared_;
+  const auto end = ProfileClock::now();
+  for (std::size_t i = 0; i < shared.times.size(); ++i)
+    shared.spans[i] = shared.times[i].epoch == shared.epoch ? shared.times[i].span : ThreadSpan{};
+  listener_->on_join({.operation = operation_, .begin = begin, .end = end, .threads = shared.spans});
 }
 
 }  // namespace troupe::engine

@@ -7,6 +7,8 @@
 #include <type_traits>
 #include <vector>
 
+#include "engine/profiler.h"
+
 namespace troupe::engine {
 
 // `num_threads` includes the calling thread, which works too. The regions are entered by one
@@ -35,13 +37,66 @@ class Team {
         const_cast<void*>(static_cast<const void*>(&fn)));
   }
 
+  // Who hears of the operations and their joins; null, as at first: nobody, which costs a look at a pointer. Between
+  // regions and operations, by the thread that enters them. Must live until it is replaced.
+  void set_profiler(Profiler* profiler) { profiler_ = profiler; }
+
  private:
+  friend class StepScope;
+  friend class OperationScope;
   using Call = void (*)(void* fn, std::size_t chunk, std::uint32_t thread);
   void run(std::size_t num_chunks, Call call, void* fn);
+  void report_join(ProfileClock::time_point begin);
 
   struct Shared;
   std::uint32_t num_threads_;
+  Profiler* profiler_ = nullptr;
+  Profiler* listener_ = nullptr;              // the profiler, within a step that it wants to hear of
+  const OperationSpan* operation_ = nullptr;  // the one under way, if there is a profiler
   std::unique_ptr<Shared> shared_;
+};
+
+// Tells the team's profiler of a step, and the operations in this scope if it wants them.
+class StepScope {
+ public:
+  StepScope(Team& team, const StepSpan& span) : team_(team), span_(span) {
+    if (team.profiler_ && team.profiler_->on_step_begin(span_)) team.listener_ = team.profiler_;
+  }
+  ~StepScope() { team_.listener_ = nullptr; }  // without end(): the step threw
+  StepScope(const StepScope&) = delete;
+  StepScope& operator=(const StepScope&) = delete;
+
+  void end(ProfileClock::time_point now) {
+    span_.end = now;
+    if (team_.profiler_) team_.profiler_->on_step_end(span_);
+  }
+
+ private:
+  Team& team_;
+  StepSpan span_;
+};
+
+// Within a step, says what is being done until the end of the scope: the regions in it are that operation's joins.
+// Scopes do not nest.
+class OperationScope {
+ public:
+  OperationScope(Team& team, Operation operation, std::uint32_t layer = kNoLayer) : team_(team) {
+    if (!team.listener_) return;
+    span_ = {.operation = operation, .layer = layer, .begin = ProfileClock::now(), .end = {}};
+    team.operation_ = &span_;
+  }
+  ~OperationScope() {
+    if (team_.operation_ != &span_) return;
+    team_.operation_ = nullptr;
+    span_.end = ProfileClock::now();
+    team_.listener_->on_operation(span_);
+  }
+  OperationScope(const OperationScope&) = delete;
+  OperationScope& operator=(const OperationScope&) = delete;
+
+ private:
+  Team& team_;
+  OperationSpan span_;
 };
 
 // The default size of a team: all CPUs that affinity and cgroup quota allow up to 4, one fewer above.
