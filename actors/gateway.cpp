@@ -172,6 +172,7 @@ GatewayImpl::GatewayImpl(GatewayOptions options, std::optional<KillPlan> kills)
   if (kills) faults_ = faults_of(break_step);
   supervisor_ = system_->spawn<Supervisor>(house());
   if (kills) saboteur_ = system_->spawn<Saboteur>(std::move(*kills), supervisor_, break_step);
+  compute_->team().set_profiler(options_.profiler.get());
   // By value: the destructor takes both members away before it waits for this job.
   compute_->post([this, supervisor = supervisor_, &team = compute_->team()] { load(supervisor, team); });
 }

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,7 @@
 #include "actors/request.h"
 #include "config/result.h"
 #include "engine/engine.h"
+#include "engine/profiler.h"
 
 namespace troupe::actors {
 
@@ -97,7 +99,8 @@ struct StatusSnapshot {
   std::vector<MemoryUse> memory;  // what the resident memory is for
   std::uint64_t resident_bytes = 0;
   std::uint64_t peak_resident_bytes = 0;
-  std::vector<RequestView> requests;  // all live ones, oldest first
+  std::vector<RequestView> requests;               // all live ones, oldest first
+  std::optional<engine::ProfileSnapshot> profile;  // where the time of the steps went, if the profiler sums up
 };
 
 struct ModelDescription {
@@ -129,6 +132,8 @@ struct GatewayOptions {
   // For measuring: called with the result of every step before its tokens go on. On a thread of the server; must not
   // block. May be empty.
   std::function<void(const engine::StepResult&)> on_step;
+  // Hears of the operations of every step (engine/profiler.h). May be null.
+  std::shared_ptr<engine::Profiler> profiler;
 };
 
 // The actor system and everything in it. Destroying it stops everything and joins all threads; every

@@ -72,6 +72,7 @@ StatusSnapshot take_snapshot(const House& house, TimePoint now) {
   snapshot.resident_bytes = process.resident;
   snapshot.peak_resident_bytes = process.peak_resident;
   snapshot.memory = house.memory.entries(known_memory(house, counts.bytes), process);
+  if (house.options.profiler) snapshot.profile = house.options.profiler->snapshot();
   house.counters.fill(snapshot, now);
   snapshot.last_step_age_seconds = std::chrono::duration<double>(still).count();
   snapshot.stalled = still > house.options.progress_timeout;

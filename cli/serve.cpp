@@ -7,6 +7,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <mutex>
+#include <sstream>
 
 #include "actors/gateway.h"
 #include "cli/events.h"
@@ -14,11 +15,13 @@
 #include "cli/guests.h"
 #include "cli/logging.h"
 #include "cli/model_options.h"
+#include "cli/profile_report.h"
 #include "cli/progress.h"
 #include "cli/service_manager.h"
 #include "cli/subcommands.h"
 #include "cli/text.h"
 #include "cli/version.h"
+#include "engine/step_profile.h"
 #include "ipc/server.h"
 
 namespace troupe::cli {
@@ -72,6 +75,7 @@ Result<actors::GatewayOptions> gateway_options(const config::Parsed& parsed) {
   gateway.tokenizer_threads = static_cast<std::uint32_t>(options.tokenizer_threads);
   gateway.drain_timeout = options.drain_timeout;
   gateway.progress_timeout = options.progress_timeout;
+  if (options.profile) gateway.profiler = std::make_shared<engine::StepProfile>(cli::num_threads(options));
   return named;
 }
 
@@ -111,8 +115,10 @@ class Service {
     if (!gateway_options) return end_with(gateway_options.error(), exit_code(gateway_options.error().code));
     spdlog::info("loading {}", gateway_options->model_path);
     manager_.status("loading " + gateway_options->model_path);
+    const std::shared_ptr<const engine::Profiler> profiler = gateway_options->profiler;
     auto gateway = actors::Gateway::start(std::move(*gateway_options));
     if (!gateway) return end_with(gateway.error(), exit_code(gateway.error().code));
+    profiler_ = profiler;
     gateway_ = std::move(*gateway);
     gateway_->on_loaded([this](Status status) {
       {
@@ -290,9 +296,19 @@ class Service {
       spdlog::info("nobody was connected for {} ms (idle-exit)", parsed_.options.idle_exit.count());
       manager_.stopping();
     }
+    log_profile();
     spdlog::info("stopped");
     if (loading_) leave_now(kExitOk);
     code_ = kExitOk;
+  }
+
+  // For whoever comes too late to ask for it.
+  void log_profile() const {
+    const auto profile = profiler_ ? profiler_->snapshot() : std::nullopt;
+    if (!profile) return;
+    std::istringstream lines(profile_text(*profile));
+    for (std::string line; std::getline(lines, line);)
+      if (!line.empty()) spdlog::info("profile: {}", line);
   }
 
   // Ends the process without waiting for a step or a load that is under way: the socket file is removed, everything
@@ -322,6 +338,7 @@ class Service {
   int first_signal_ = 0;
   Clock::time_point first_signal_at_;
   std::optional<int> code_;
+  std::shared_ptr<const engine::Profiler> profiler_;  // null without --profile
   std::unique_ptr<actors::Gateway> gateway_;
   std::unique_ptr<ipc::Server> server_;  // declared last: its streams must end before the gateway goes
 };

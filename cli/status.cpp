@@ -6,6 +6,7 @@
 
 #include "cache/ids.h"
 #include "cli/exit_code.h"
+#include "cli/profile_report.h"
 #include "cli/prometheus.h"
 #include "cli/subcommands.h"
 #include "cli/text.h"
@@ -84,6 +85,32 @@ nlohmann::ordered_json to_json(const client::ServerStatus& s, const std::vector<
           {"models", described}};
 }
 
+// As the engine has it: what prints bench's prints this too.
+engine::ProfileSnapshot to_snapshot(const client::Profile& profile) {
+  engine::ProfileSnapshot out{.num_threads = profile.num_threads, .phases = {}};
+  for (const client::PhaseTime& phase : profile.phases) {
+    engine::PhaseTime& added = out.phases.emplace_back();
+    added.name = phase.phase;
+    added.steps = phase.steps;
+    added.rows = phase.tokens;
+    added.seconds = phase.seconds;
+    added.measured_steps = phase.measured_steps;
+    added.measured_seconds = phase.measured_seconds;
+    for (const client::OperationTime& row : phase.operations)
+      added.operations.push_back({.name = row.operation,
+                                  .calls = row.calls,
+                                  .seconds = row.seconds,
+                                  .joins = row.joins,
+                                  .join_seconds = row.join_seconds,
+                                  .busy_seconds = row.busy_seconds,
+                                  .wake_up_seconds = row.wake_up_seconds,
+                                  .wait_seconds = row.wait_seconds,
+                                  .absent_seconds = row.absent_seconds,
+                                  .layer_seconds = row.layer_seconds});
+  }
+  return out;
+}
+
 std::string percent(double part, double whole) {
   char text[16];
   std::snprintf(text, sizeof text, "%.1f %%", whole > 0 ? 100 * part / whole : 0.0);
@@ -149,14 +176,25 @@ Result<int> status(const config::Parsed& parsed) {
   connect.name = "troupe status";
   const auto client = client::Client::connect(connect);
   if (!client) return client.error();
-  const auto status = (*client)->status();
+  const bool profile = parsed.options.show_profile;
+  if (profile && parsed.options.prometheus)
+    return Error{ErrorCode::invalid_argument, "--profile and --prometheus: choose one of the two"};
+  const auto status = (*client)->status(/*list_requests=*/false, profile);
   if (!status) return status.error();
+  if (profile && !status->profile)
+    return Error{ErrorCode::unsupported,
+                 "this server does not measure its steps; start it with `troupe serve --profile`"};
   if (parsed.options.prometheus) {
     std::cout << to_prometheus(*status);
   } else if (parsed.options.json) {
     const auto models = (*client)->models();
     if (!models) return models.error();
-    std::cout << to_json(*status, *models).dump(2) << '\n';
+    auto report = to_json(*status, *models);
+    if (profile) report["profile"] = profile_json(to_snapshot(*status->profile));
+    std::cout << report.dump(2) << '\n';
+  } else if (profile) {
+    const engine::ProfileSnapshot snapshot = to_snapshot(*status->profile);
+    std::cout << (snapshot.phases.empty() ? "no step was computed yet\n" : profile_text(snapshot));
   } else {
     std::cout << to_text(*status);
   }

@@ -494,10 +494,11 @@ Result<std::vector<ModelDescription>> Client::models() {
   return models;
 }
 
-Result<ServerStatus> Client::status(bool list_requests) {
+Result<ServerStatus> Client::status(bool list_requests, bool profile) {
   const auto answer = impl_->ask([&](v1::ClientFrame& frame, std::uint64_t stream) {
     frame.mutable_status()->set_stream(stream);
     frame.mutable_status()->set_list_requests(list_requests);
+    frame.mutable_status()->set_profile(profile);
   });
   if (!answer) return answer.error();
   return to_status(answer->status(), to_health(answer->status().health()));

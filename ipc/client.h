@@ -242,6 +242,37 @@ struct MemoryUse {
   std::uint64_t peak_bytes = 0;  ///< the most so far
 };
 
+/// What one operation of the server's steps took; docs/protocol.md says what the times are.
+struct OperationTime {
+  std::string operation{};              ///< "attn_qkv"
+  std::uint64_t calls = 0;              ///< in the measured steps
+  double seconds = 0;                   ///< of all these
+  std::uint64_t joins = 0;              ///< how often the team's threads worked together
+  double join_seconds = 0;              ///< how long that took; times num_threads it is the sum of the next four
+  double busy_seconds = 0;              ///< of threads that worked
+  double wake_up_seconds = 0;           ///< before they began
+  double wait_seconds = 0;              ///< after they were done
+  double absent_seconds = 0;            ///< of threads that found nothing to do
+  std::vector<double> layer_seconds{};  ///< by layer; empty where the operation belongs to none
+};
+
+/// The steps of one kind.
+struct PhaseTime {
+  std::string phase{};                      ///< "decode" or "prefill"
+  std::uint64_t steps = 0;                  ///< since the start
+  std::uint64_t tokens = 0;                 ///< computed in them
+  double seconds = 0;                       ///< that they took
+  std::uint64_t measured_steps = 0;         ///< of those whose operations were measured
+  double measured_seconds = 0;              ///< and how long these took
+  std::vector<OperationTime> operations{};  ///< in their order
+};
+
+/// Where the time of the server's steps went.
+struct Profile {
+  std::uint32_t num_threads = 0;    ///< of the compute team
+  std::vector<PhaseTime> phases{};  ///< those that occurred
+};
+
 /// A request that has not ended.
 struct LiveRequest {
   std::uint64_t request = 0;           ///< counts from 1, in order of arrival
@@ -296,6 +327,7 @@ struct ServerStatus {
   std::uint64_t resident_bytes = 0;            ///< of the server's process
   std::uint64_t peak_resident_bytes = 0;       ///< the most so far
   std::vector<LiveRequest> live_requests{};    ///< if asked for: at most 256, oldest first
+  std::optional<Profile> profile{};            ///< if asked for, of a server that was started with --profile
 };
 
 /// Where and how to connect.
@@ -350,8 +382,8 @@ class Client {
   /// The models served; empty while loading. Waits, not in a callback. Errors as tokenize().
   Result<std::vector<ModelDescription>> models();
   /// Counters and state, and with list_requests the live requests: the caller's own, or all of them for the server's
-  /// owner and root. Waits, not in a callback. Errors as tokenize().
-  Result<ServerStatus> status(bool list_requests = false);
+  /// owner and root; with `profile` where the time of its steps went. Waits, not in a callback. Errors as tokenize().
+  Result<ServerStatus> status(bool list_requests = false, bool profile = false);
   /// Whether the server can answer. Waits, not in a callback. Errors as tokenize().
   Result<Health> health();
 

@@ -3,6 +3,31 @@
 namespace troupe::client {
 namespace {
 
+Profile to_profile(const v1::Status::Profile& in) {
+  Profile out{.num_threads = in.num_threads(), .phases = {}};
+  for (const v1::Status::Profile::Phase& phase : in.phases()) {
+    PhaseTime& added = out.phases.emplace_back(PhaseTime{.phase = phase.phase(),
+                                                         .steps = phase.steps(),
+                                                         .tokens = phase.tokens(),
+                                                         .seconds = phase.seconds(),
+                                                         .measured_steps = phase.measured_steps(),
+                                                         .measured_seconds = phase.measured_seconds(),
+                                                         .operations = {}});
+    for (const v1::Status::Profile::Operation& row : phase.operations())
+      added.operations.push_back({.operation = row.operation(),
+                                  .calls = row.calls(),
+                                  .seconds = row.seconds(),
+                                  .joins = row.joins(),
+                                  .join_seconds = row.join_seconds(),
+                                  .busy_seconds = row.busy_seconds(),
+                                  .wake_up_seconds = row.wake_up_seconds(),
+                                  .wait_seconds = row.wait_seconds(),
+                                  .absent_seconds = row.absent_seconds(),
+                                  .layer_seconds = {row.layer_seconds().begin(), row.layer_seconds().end()}});
+  }
+  return out;
+}
+
 void add_lists(const v1::Status& in, ServerStatus& out) {
   for (const v1::Status::Histogram& histogram : in.histograms())
     out.histograms.push_back({.name = histogram.name(),
@@ -62,6 +87,7 @@ ServerStatus to_status(const v1::Status& in, const Health& health) {
                    .resident_bytes = in.resident_bytes(),
                    .peak_resident_bytes = in.peak_resident_bytes()};
   add_lists(in, out);
+  if (in.has_profile()) out.profile = to_profile(in.profile());
   for (const v1::Status::Ended& ended : in.requests_ended())
     out.requests_ended.emplace_back(ended.outcome(), ended.count());
   return out;

@@ -10,6 +10,7 @@ constexpr std::uint64_t kFrameBytes = 96;
 constexpr std::uint64_t kEndBytes = 256;
 constexpr std::uint64_t kStatusBytes = 8192;  // its histograms take half of that
 constexpr std::uint64_t kLiveRequestBytes = 96;
+constexpr std::uint64_t kOperationBytes = 128;  // of a profile, without its layers
 constexpr std::uint64_t kIdBytes = 10;
 constexpr std::uint64_t kLogprobBytes = 14;
 
@@ -23,7 +24,14 @@ struct BytesOf {
     return kEndBytes + 3 * (end.message.size() + end.field.size() + end.stop.size());
   }
   std::uint64_t operator()(const actors::StatusSnapshot& status) const {
-    return kStatusBytes + kLiveRequestBytes * status.requests.size();
+    std::uint64_t bytes = kStatusBytes + kLiveRequestBytes * status.requests.size();
+    if (!status.profile) return bytes;
+    for (const engine::PhaseTime& phase : status.profile->phases) {
+      bytes += kFrameBytes;
+      for (const engine::OperationTime& operation : phase.operations)
+        bytes += kOperationBytes + sizeof(double) * operation.layer_seconds.size();
+    }
+    return bytes;
   }
   std::uint64_t operator()(const v1::ServerFrame& frame) const { return kFrameBytes + frame.ByteSizeLong(); }
 };

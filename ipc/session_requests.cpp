@@ -288,12 +288,13 @@ void Session::on_status(const v1::StatusRequest& question) {
   const std::uint64_t stream = question.stream();
   if (!open_stream(stream)) return;
   // The counters of connections are added where they live: on the io thread, when the answer is encoded.
-  hub_.gateway->status(
-      [outbox = outbox_, stream, uid = peer_.uid, list = question.list_requests()](actors::StatusSnapshot snapshot) {
-        if (!list) snapshot.requests.clear();
-        keep_visible(snapshot.requests, uid, ::geteuid());
-        outbox->push({stream, std::move(snapshot)});
-      });
+  hub_.gateway->status([outbox = outbox_, stream, uid = peer_.uid, list = question.list_requests(),
+                        profile = question.profile()](actors::StatusSnapshot snapshot) {
+    if (!list) snapshot.requests.clear();
+    if (!profile) snapshot.profile.reset();
+    keep_visible(snapshot.requests, uid, ::geteuid());
+    outbox->push({stream, std::move(snapshot)});
+  });
 }
 
 void Session::refuse(std::uint64_t stream, const Refusal& refusal) { outbox_->push({0, to_frame(stream, refusal)}); }

@@ -124,7 +124,33 @@ const char* name_of(actors::RequestState state) {
   return "ended";
 }
 
-// What is a list in it: latencies, memory, requests.
+void add_profile(const engine::ProfileSnapshot& profile, v1::Status::Profile& out) {
+  out.set_num_threads(profile.num_threads);
+  for (const engine::PhaseTime& phase : profile.phases) {
+    v1::Status::Profile::Phase& added = *out.add_phases();
+    added.set_phase(phase.name);
+    added.set_steps(phase.steps);
+    added.set_tokens(phase.rows);
+    added.set_seconds(phase.seconds);
+    added.set_measured_steps(phase.measured_steps);
+    added.set_measured_seconds(phase.measured_seconds);
+    for (const engine::OperationTime& operation : phase.operations) {
+      v1::Status::Profile::Operation& row = *added.add_operations();
+      row.set_operation(operation.name);
+      row.set_calls(operation.calls);
+      row.set_seconds(operation.seconds);
+      row.set_joins(operation.joins);
+      row.set_join_seconds(operation.join_seconds);
+      row.set_busy_seconds(operation.busy_seconds);
+      row.set_wake_up_seconds(operation.wake_up_seconds);
+      row.set_wait_seconds(operation.wait_seconds);
+      row.set_absent_seconds(operation.absent_seconds);
+      row.mutable_layer_seconds()->Add(operation.layer_seconds.begin(), operation.layer_seconds.end());
+    }
+  }
+}
+
+// What is a list in it: latencies, memory, requests, the profile.
 void add_lists(const actors::StatusSnapshot& status, v1::Status& out) {
   out.mutable_histogram_bounds()->Add(actors::kLatencyBounds.begin(), actors::kLatencyBounds.end());
   for (std::size_t i = 0; i < actors::kLatencyNames.size(); ++i) {
@@ -154,6 +180,7 @@ void add_lists(const actors::StatusSnapshot& status, v1::Status& out) {
     added.set_preemptions(view.preemptions);
     added.set_age_seconds(view.age_seconds);
   }
+  if (status.profile) add_profile(*status.profile, *out.mutable_profile());
 }
 
 }  // namespace

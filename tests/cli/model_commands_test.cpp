@@ -315,6 +315,40 @@ TEST_CASE("bench measures prefill and decoding at every batch size, as a table o
   }
 }
 
+TEST_CASE("bench --profile says where the time of each test went, and what memory there was") {
+  const std::vector<std::string> command{"bench", "--profile", "-p", "64", "-n", "40",
+                                         "-b",    "1,2",       "-r", "2",  "-t", "2"};
+  std::vector<std::string> as_json = command;
+  as_json.insert(as_json.end(), {"-o", "json"});
+  const Finished finished = invoke(as_json);
+  INFO(finished.err);
+  REQUIRE(finished.code == 0);
+  const auto report = json::parse(finished.out);
+  for (const char* kind : {"weights", "kv_cache", "step_buffers", "vocabulary"})
+    CHECK(report["memory_peak_bytes"]["process"] > report["memory_peak_bytes"][kind]);
+  REQUIRE(report["results"].size() == 3);
+  std::vector<std::pair<std::string, int>> phases;  // with their steps: two rounds, and not the one that warms up
+  for (const json& row : report["results"]) {
+    CHECK(row["profile"]["num_threads"] == 2);
+    REQUIRE(row["profile"]["phases"].size() == 1);
+    const json& phase = row["profile"]["phases"][0];
+    phases.emplace_back(phase["phase"], phase["steps"]);
+    double sum = 0;
+    for (const json& operation : phase["operations"]) sum += operation["seconds"].get<double>();
+    CHECK(sum <= phase["measured_seconds"].get<double>());
+    CHECK(sum > 0.5 * phase["measured_seconds"].get<double>());  // engine_profiler_test holds the 5 %
+  }
+  CHECK(phases == std::vector<std::pair<std::string, int>>{{"prefill", 2}, {"decode", 80}, {"decode", 80}});
+  const Finished text = invoke(command);
+  CHECK(text.code == 0);
+  for (const char* part :
+       {"## pp64\n\nprefill: 2 steps of 64.0 tokens, ", "## tg40 x2\n\ndecode: 80 steps of 2.0 tokens, ",
+        "| ffn_gate_up | ", "| head | ", "| all | ", "memory, at most: weights "})
+    CHECK_THAT(text.out, Contains(part));
+  CHECK(json::parse(invoke({"bench", "-p", "8", "-n", "0", "-r", "1", "-o", "json"}).out)["results"][0].count(
+            "profile") == 0);
+}
+
 TEST_CASE("bench --overhead measures the time between steps through the actors") {
   const Finished finished = invoke({"bench", "--overhead", "-b", "1,3", "-n", "8", "-r", "2", "-t", "1", "-o", "json"});
   INFO(finished.err);

@@ -71,6 +71,47 @@ TEST_CASE("the kinds of memory that status lists are the resident memory, within
   CHECK(after["memory"]["step_buffers"]["bytes"] > before["memory"]["step_buffers"]["bytes"]);
 }
 
+TEST_CASE("a server with --profile tells where the time of its steps went, when asked and at its end") {
+  ServerProcess server({"--profile", "--threads", "2"});
+  const Finished nothing = server.call({"status", "--profile"});
+  CHECK(nothing.code == 0);
+  CHECK(nothing.out == "no step was computed yet\n");
+  REQUIRE(server.call({"run", "--temp", "0", "-n", "20", "--ignore-eos", "Once upon a time"}).code == 0);
+  CHECK(status_of(server).count("profile") == 0);  // who does not ask gets none
+  const Finished asked = server.call({"status", "--profile", "--json"});
+  REQUIRE(asked.code == 0);
+  const json profile = json::parse(asked.out)["profile"];
+  CHECK(profile["num_threads"] == 2);
+  REQUIRE(profile["phases"].size() == 2);
+  CHECK(profile["phases"][0]["phase"] == "decode");
+  CHECK(profile["phases"][0]["steps"] == 19);
+  CHECK(profile["phases"][1]["phase"] == "prefill");
+  CHECK(profile["phases"][1]["tokens"] == 5);
+  const json& operations = profile["phases"][1]["operations"];
+  CHECK(operations.size() == 15);
+  for (const json& operation : operations) {
+    INFO(operation.dump());
+    CHECK(operation["seconds"].get<double>() > 0);
+    CHECK(operation["calls"] == (operation["layer_seconds"].empty() ? operation["operation"] == "prepare" ? 2 : 1 : 6));
+    double threads = 0;
+    for (const char* part : {"busy_seconds", "wake_up_seconds", "wait_seconds", "absent_seconds"})
+      threads += operation[part].get<double>();
+    CHECK(threads == Approx(2 * operation["join_seconds"].get<double>()).margin(1e-9));
+  }
+  const Finished text = server.call({"status", "--profile"});
+  CHECK(text.code == 0);
+  CHECK_THAT(text.out, Contains("decode: 19 steps of 1.0 tokens, ") && Contains("| attn_qkv | "));
+  CHECK(server.call({"status", "--profile", "--prometheus"}).code == 2);
+  const Finished stopped = server.stop();
+  CHECK(stopped.code == 0);
+  CHECK_THAT(stopped.err, Contains("profile: decode: 19 steps") && Contains("profile: | attention | "));
+
+  ServerProcess plain;
+  const Finished without = plain.call({"status", "--profile"});
+  CHECK(without.code == 1);
+  CHECK_THAT(without.err, Contains("troupe serve --profile"));
+}
+
 TEST_CASE("serve, run, status, SIGTERM: the whole way") {
   ServerProcess server;
   const Finished answer = server.call({"run", "--temp", "0", "-n", "8", "-v", "Once upon a time"});
