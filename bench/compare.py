@@ -303,8 +303,8 @@ def compare(options, peers, model, depth):
     for program, figures in programs.items():
         if figures["steal_percent_median"] + figures["others_percent_median"] > BUSY_PERCENT:
             print(f"the machine was busy while {program} ran: stolen {figures['steal_percent_median']:.0f} %, other "
-                  f"processes {figures['others_percent_median']:.0f} % of the CPUs' time; threads that wait for each other "
-                  "suffer most", file=sys.stderr)
+                  f"processes {figures['others_percent_median']:.0f} % of the CPUs' time; threads that wait for each "
+                  "other suffer most", file=sys.stderr)
     return rows, {"model": os.path.basename(model), "depth": depth, "programs": programs}
 
 
@@ -366,16 +366,17 @@ def print_markdown(report):
         depth = f" @ d{row['depth']}" if row["depth"] else ""
         share = "unknown" if row["share"] is None else f"{100 * row['share']:.0f} % of {row['limit']}"
         print(f"| {row['model']} | {row['work']} {row['length']}{batch}{depth} | {row['peer']} | "
-              f"{speed(row['troupe_ts'])} | {speed(row['peer_ts'])} | {row['ratio']:.2f} | "
-              f"{times(row['troupe_ts'])} | {times(row['peer_ts'])} | {share} |")
+              f"{speed(row['troupe_ts'])} | {speed(row['peer_ts'])} | {row['ratio']:.2f} | {times(row['troupe_ts'])} | "
+              f"{times(row['peer_ts'])} | {share} |")
     print(f"\n{report['threads']} threads, KV {report['kv_type']}, {report['rounds']} rounds; resident memory at most "
           "(of a peer that maps its model with it), and the CPUs' time that others took, in the median run and at "
           "most:\n")
     for runs in report["runs"]:
         for program, figures in runs["programs"].items():
             print(f"- {runs['model']}, depth {runs['depth']}, {program}: {figures['peak_rss_bytes'] / 2**20:.0f} MiB, "
-                  f"stolen {figures['steal_percent_median']:.1f} %, at most {figures['steal_percent_max']:.1f} %; other "
-                  f"processes {figures['others_percent_median']:.1f} %, at most {figures['others_percent_max']:.1f} %")
+                  f"stolen {figures['steal_percent_median']:.1f} %, at most "
+                  f"{figures['steal_percent_max']:.1f} %; other processes {figures['others_percent_median']:.1f} %, at most "
+                  f"{figures['others_percent_max']:.1f} %")
 
 
 def main():

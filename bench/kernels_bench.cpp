@@ -1,20 +1,27 @@
 // Micro-benchmarks of the kernels, every variant this CPU has. Memory-bound cases report GB/s of weights
-// (the matrix is larger than the second-level cache and, for one row, cycled through), products GOP/s. Where `troupe
-// probe` has measured this machine, products also say their share of the limit of one thread: reading the weights or
-// multiplying with them, whichever takes longer.
+// (the matrix is larger than the second-level cache and, for one row, cycled through), products GOP/s. `x_scalar` is
+// how many times as fast as the scalar twin a kernel does the same work, both by the thread's CPU time in this run.
+// Where `troupe probe` has measured this machine, `share` is what a product reached of the limit of one thread: reading
+// the weights or multiplying with them, whichever takes longer.
+// gemm_f32/ are Eigen and OpenBLAS on one thread, where they were found, beside matmul/VARIANT/F32.
 //
 //   kernels_bench --benchmark_filter='matmul/avx512vnni/Q4_K/.*'
+//   kernels_bench --benchmark_filter='(matmul/.*/F32|gemm_f32/.*)/.*'
 #include <benchmark/benchmark.h>
+#include <time.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "bench/gemm.h"
 #include "engine/limits.h"
 #include "engine/probe_file.h"
 #include "kernels/half.h"
@@ -44,7 +51,7 @@ std::vector<float> random_floats(std::size_t count) {
 // Random codes; scales of small finite size wherever a float16 could lie (values do not matter here).
 std::vector<std::byte> random_file(WeightType type, std::size_t rows, std::size_t k) {
   const WeightTypeInfo& t = info(type);
-  std::vector<std::byte> out(rows * k / t.group_size * t.group_bytes);
+  std::vector<std::byte> out(rows * k / t.group_size * t.group_bytes + t.tail_bytes);
   std::mt19937 rng(2);
   for (std::byte& b : out) b = static_cast<std::byte>(rng() & 0x2f);
   // Ternary files have one scale for a whole matrix (BitNet): the last two bytes of each group.
@@ -52,6 +59,49 @@ std::vector<std::byte> random_file(WeightType type, std::size_t rows, std::size_
     for (std::size_t end = t.group_bytes; end <= out.size(); end += t.group_bytes)
       out[end - 2] = out[end - 1] = std::byte{0x2c};
   return out;
+}
+
+double cpu_seconds() {
+  timespec now{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+const KernelTable& scalar_table() { return *find_table("scalar"); }
+
+// CPU seconds of one call, at least: the fastest of five runs of 5 ms.
+double seconds_of(const std::function<void()>& call) {
+  call();
+  double best = 1e9;
+  for (int run = 0; run < 5; ++run) {
+    const double begin = cpu_seconds();
+    int calls = 0;
+    double spent = 0;
+    do {
+      call();
+      ++calls;
+      spent = cpu_seconds() - begin;
+    } while (spent < 5e-3);
+    best = std::min(best, spent / calls);
+  }
+  return best;
+}
+
+// What the scalar twin takes for one unit of work, measured when it is asked for first.
+double scalar_seconds(const std::string& key, const std::function<double()>& measure) {
+  static std::map<std::string, double> known;
+  const auto [found, is_new] = known.try_emplace(key, 0);
+  if (is_new) found->second = measure();
+  return found->second;
+}
+
+// Runs the benchmark, and compares each call of `work` units with the twin's seconds for one unit.
+template <class Fn>
+void run_against_scalar(benchmark::State& state, double work, double twin_seconds, Fn&& fn) {
+  const double begin = cpu_seconds();
+  for (auto _ : state) fn();
+  const double spent = (cpu_seconds() - begin) / static_cast<double>(state.iterations());
+  state.counters["x_scalar"] = work * twin_seconds / spent;
 }
 
 struct Problem {
@@ -79,15 +129,30 @@ const std::optional<engine::MachineProbe>& probe() {
   return kept;
 }
 
+// Of one multiply-add, with a matrix that stays in the cache: a scalar product is never bound by memory.
+double scalar_matmul_seconds(WeightType type, std::size_t k, std::size_t m) {
+  return scalar_seconds("matmul/" + std::string(info(type).name) + "/" + std::to_string(m), [=] {
+    constexpr std::size_t kRows = 64;
+    Problem problem(scalar_table(), type, kRows, k, m);
+    Matmul* const multiply = scalar_table().matmul(type, problem.view.layout);
+    const double seconds = seconds_of([&] {
+      multiply(problem.view, problem.prepared.get(), m, problem.out.data(), kRows, 0, problem.view.num_panels());
+      benchmark::DoNotOptimize(problem.out.data());
+    });
+    return seconds / static_cast<double>(kRows * k * m);
+  });
+}
+
 void matmul(benchmark::State& state, const KernelTable* table, WeightType type, std::size_t rows, std::size_t k,
             std::size_t m) {
   Problem problem(*table, type, rows, k, m);
   Matmul* const multiply = table->matmul(type, problem.view.layout);
   const std::size_t bytes = packed_bytes(type, problem.view.layout, rows, k);
-  for (auto _ : state) {
+  const double twin = scalar_matmul_seconds(type, k, m);
+  run_against_scalar(state, static_cast<double>(rows * k * m), twin, [&] {
     multiply(problem.view, problem.prepared.get(), m, problem.out.data(), rows, 0, problem.view.num_panels());
     benchmark::DoNotOptimize(problem.out.data());
-  }
+  });
   const double calls = static_cast<double>(state.iterations());
   state.counters["GB/s"] = benchmark::Counter(calls * 1e-9 * static_cast<double>(bytes), benchmark::Counter::kIsRate);
   state.counters["GOP/s"] =
@@ -99,6 +164,23 @@ void matmul(benchmark::State& state, const KernelTable* table, WeightType type, 
   limits.add(engine::step_work({&matrix, 1}, *table, m, m));
   const double least = std::max(limits.read_seconds().value_or(0), limits.compute_seconds().value_or(0));
   state.counters["share"] = benchmark::Counter(calls * least, benchmark::Counter::kIsRate);
+}
+
+// out[m, rows] = x[m, k] times w[rows, k] transposed, by somebody else's library.
+void gemm(benchmark::State& state, const GemmLibrary& library, std::size_t rows, std::size_t k, std::size_t m) {
+  const std::vector<float> x = random_floats(m * k), w = random_floats(rows * k);
+  std::vector<float> out(m * rows);
+  const double twin = scalar_matmul_seconds(WeightType::f32, k, m);
+  run_against_scalar(state, static_cast<double>(rows * k * m), twin, [&] {
+    library.multiply(x.data(), w.data(), out.data(), m, rows, k);
+    benchmark::DoNotOptimize(out.data());
+  });
+  state.SetLabel(library.kernels());
+  const double calls = static_cast<double>(state.iterations());
+  state.counters["GB/s"] =
+      benchmark::Counter(calls * 4e-9 * static_cast<double>(rows * k), benchmark::Counter::kIsRate);
+  state.counters["GOP/s"] =
+      benchmark::Counter(calls * 2e-9 * static_cast<double>(rows * k * m), benchmark::Counter::kIsRate);
 }
 
 void attention(benchmark::State& state, const KernelTable* table, std::uint32_t positions, std::uint32_t tokens) {
@@ -124,10 +206,17 @@ void attention(benchmark::State& state, const KernelTable* table, std::uint32_t 
                            .scale = 0.125f,
                            .out = out.data(),
                            .scratch = reinterpret_cast<float*>(scratch.get())};
-  for (auto _ : state) {
+  // The layout of the blocks is the same for all variants, and so is what lies in them.
+  const double twin = scalar_seconds("attention/" + std::to_string(positions) + "/" + std::to_string(tokens), [&] {
+    return seconds_of([&] {
+      scalar_table().attention(args);
+      benchmark::DoNotOptimize(out.data());
+    });
+  });
+  run_against_scalar(state, 1, twin, [&] {
     table->attention(args);
     benchmark::DoNotOptimize(out.data());
-  }
+  });
   const double calls = static_cast<double>(state.iterations());
   const double seen = static_cast<double>(positions) - (tokens - 1) / 2.0;
   state.counters["GB/s"] = benchmark::Counter(calls * 1e-9 * positions / 32 * static_cast<double>(shape.layer_bytes()),
@@ -135,39 +224,73 @@ void attention(benchmark::State& state, const KernelTable* table, std::uint32_t 
   state.counters["GOP/s"] = benchmark::Counter(calls * 4e-9 * group * tokens * seen * 64, benchmark::Counter::kIsRate);
 }
 
-constexpr std::size_t kDim = 2048, kFfn = 5632;  // TinyLlama-1.1B
+constexpr std::size_t kDim = 2048, kFfn = 5632, kVocabulary = 32000;  // TinyLlama-1.1B
+// Outputs of a product: for one row as many as a head or several layers in a row, from memory.
+constexpr std::size_t kManyRows = 32768, kFewRows = 512;
 
-template <class Fn>
-void elementwise(const std::string& name, std::size_t count, Fn fn) {
-  benchmark::RegisterBenchmark(name.c_str(), [=](benchmark::State& state) {
-    const std::vector<float> x = random_floats(count), y = random_floats(count);
-    const Bytes out = allocate(8 * count + 4096);
-    for (auto _ : state) {
-      fn(x.data(), y.data(), out.get(), count);
-      benchmark::DoNotOptimize(out.get());
-    }
-    state.SetItemsProcessed(static_cast<std::int64_t>(state.iterations() * count));
-  });
-}
+// A function over one row of x and y.
+struct RowKernel {
+  std::string name;
+  std::size_t count;
+  std::function<void(const float* x, const float* y, std::byte* out)> run;
+};
 
-void register_rows(const KernelTable* table, const std::string& end) {
+// Those that `table` has, in the same order for every variant.
+std::vector<RowKernel> row_kernels(const KernelTable* table) {
   const auto f = [](std::byte* p) { return reinterpret_cast<float*>(p); };
-  elementwise("rms_norm/" + end, kDim, [=](const float* x, const float* y, std::byte* out, std::size_t n) {
-    table->rms_norm(x, y, f(out), n, 1e-5f);
-  });
-  elementwise("silu_mul/" + end, kFfn,
-              [=](const float* x, const float* y, std::byte* out, std::size_t n) { table->silu_mul(x, y, f(out), n); });
-  elementwise("exp_tile/" + end, kSoftmaxTile, [=](const float* x, const float*, std::byte* out, std::size_t n) {
-    table->exp_tile(x, 4.0f, 1.0f, f(out), n);
-  });
-  elementwise("arg_max/" + end, 32000, [=](const float* x, const float*, std::byte* out, std::size_t n) {
-    const MaxAt max = table->arg_max(x, n);
-    std::memcpy(out, &max, sizeof max);
-  });
+  std::vector<RowKernel> all;
+  all.push_back({"rms_norm", kDim,
+                 [=](const float* x, const float* y, std::byte* out) { table->rms_norm(x, y, f(out), kDim, 1e-5f); }});
+  all.push_back(
+      {"silu_mul", kFfn, [=](const float* x, const float* y, std::byte* out) { table->silu_mul(x, y, f(out), kFfn); }});
+  all.push_back({"exp_tile", kSoftmaxTile, [=](const float* x, const float*, std::byte* out) {
+                   table->exp_tile(x, 4.0f, 1.0f, f(out), kSoftmaxTile);
+                 }});
+  all.push_back({"arg_max", kVocabulary, [=](const float* x, const float*, std::byte* out) {
+                   const MaxAt max = table->arg_max(x, kVocabulary);
+                   std::memcpy(out, &max, sizeof max);
+                 }});
   for (const Activation activation : {Activation::i8_group32, Activation::i8_group256})
     if (PrepareRow* const prepare = table->prepare[static_cast<std::size_t>(activation)])
-      elementwise((activation == Activation::i8_group32 ? "prepare_group32/" : "prepare_group256/") + end, kDim,
-                  [=](const float* x, const float*, std::byte* out, std::size_t n) { prepare(x, n, 0, out); });
+      all.push_back({activation == Activation::i8_group32 ? "prepare_group32" : "prepare_group256", kDim,
+                     [=](const float* x, const float*, std::byte* out) { prepare(x, kDim, 0, out); }});
+  return all;
+}
+
+void register_rows(const KernelTable* table) {
+  for (const RowKernel& kernel : row_kernels(table)) {
+    const std::string name = kernel.name + "/" + std::string(table->name);
+    benchmark::RegisterBenchmark(name.c_str(), [=](benchmark::State& state) {
+      const std::vector<float> x = random_floats(kernel.count), y = random_floats(kernel.count);
+      const Bytes out = allocate(8 * kernel.count + 4096);
+      const double twin = scalar_seconds(kernel.name, [&] {
+        double seconds = 0;
+        for (const RowKernel& scalar : row_kernels(&scalar_table()))
+          if (scalar.name == kernel.name) seconds = seconds_of([&] { scalar.run(x.data(), y.data(), out.get()); });
+        return seconds;
+      });
+      run_against_scalar(state, 1, twin, [&] {
+        kernel.run(x.data(), y.data(), out.get());
+        benchmark::DoNotOptimize(out.get());
+      });
+      state.SetItemsProcessed(static_cast<std::int64_t>(state.iterations() * kernel.count));
+    });
+  }
+}
+
+void register_gemms() {
+  for (const GemmLibrary& library : gemm_libraries()) {
+    if (!library.multiply) {
+      std::fprintf(stderr, "%s is not compared: it was not found when this was configured (Debian: %s)\n", library.name,
+                   library.package);
+      continue;
+    }
+    for (const std::size_t m : {1, 4, 16, 64, 512}) {
+      const std::string name = "gemm_f32/" + std::string(library.name) + "/m" + std::to_string(m);
+      benchmark::RegisterBenchmark(name.c_str(), gemm, library, m == 1 ? kManyRows : kFewRows, kDim, m)
+          ->Unit(benchmark::kMicrosecond);
+    }
+  }
 }
 
 void register_all() {
@@ -178,8 +301,7 @@ void register_all() {
       const std::string prefix = "matmul/" + variant + "/" + std::string(type.name) + "/";
       for (const std::size_t m : {1, 4, 16, 64, 512}) {
         if (!fast && m > 1) continue;
-        // One row: 32768 outputs, as a head or several layers in a row, from memory.
-        const std::size_t rows = fast && m == 1 ? 32768 : 512;
+        const std::size_t rows = fast && m == 1 ? kManyRows : kFewRows;
         benchmark::RegisterBenchmark((prefix + "m" + std::to_string(m)).c_str(), matmul, table, type.type, rows, kDim,
                                      m)
             ->Unit(benchmark::kMicrosecond);
@@ -191,14 +313,18 @@ void register_all() {
             ("attention/" + variant + "/" + std::to_string(positions) + "/t" + std::to_string(tokens)).c_str(),
             attention, table, positions, tokens)
             ->Unit(benchmark::kMicrosecond);
-    register_rows(table, variant);
+    register_rows(table);
   }
+  register_gemms();
 }
 
 }  // namespace
 }  // namespace troupe::kernels
 
 int main(int argc, char** argv) {
+#if defined(TROUPE_OPENBLAS)
+  troupe::kernels::choose_openblas_kernels(argv);
+#endif
   troupe::kernels::set_flush_denormals();
   troupe::kernels::register_all();
   benchmark::Initialize(&argc, argv);
