@@ -65,9 +65,9 @@ void write_phase(const PhaseTime& phase, double threads, std::ostream& out) {
   Sums all;
   for (const OperationTime& operation : phase.operations) all.add(operation);
   out << phase.name << ": " << phase.steps << " steps of " << fixed(static_cast<double>(phase.rows) / steps, 1)
-      << " tokens, " << fixed(1e3 * phase.seconds / steps, 3) << " ms each; of " << phase.measured_steps
-      << " measured ones the operations are " << fixed(percent(all.seconds, phase.measured_seconds), 1)
-      << " % of the time, and threads without work in joins "
+      << " tokens, " << fixed(1e3 * phase.seconds / steps, 3) << " ms each; " << phase.measured_steps
+      << " were measured: operations take " << fixed(percent(all.seconds, phase.measured_seconds), 1)
+      << " % of them, threads without work in joins "
       << fixed(percent(all.wake_up + all.wait + all.absent, threads * phase.measured_seconds), 1)
       << " % of all threads' time\n\n"
       << "| operation | ms | share | joins | busy | wake-up | wait | absent | layer #0 | median | slowest |\n"
