@@ -54,7 +54,8 @@ std::vector<std::byte> random_file(WeightType type, std::size_t rows, std::size_
   std::vector<std::byte> out(rows * k / t.group_size * t.group_bytes + t.tail_bytes);
   std::mt19937 rng(2);
   for (std::byte& b : out) b = static_cast<std::byte>(rng() & 0x2f);
-  // Ternary files have one scale for a whole matrix (BitNet): the last two bytes of each group.
+  // Ternary files have one scale for a whole matrix (BitNet), the last two bytes of each group; some variants use their
+  // tiles only then.
   if (type == WeightType::tq1_0 || type == WeightType::tq2_0)
     for (std::size_t end = t.group_bytes; end <= out.size(); end += t.group_bytes)
       out[end - 2] = out[end - 1] = std::byte{0x2c};
@@ -95,31 +96,49 @@ double scalar_seconds(const std::string& key, const std::function<double()>& mea
   return found->second;
 }
 
-// Runs the benchmark, and compares each call of `work` units with the twin's seconds for one unit.
+// Runs the benchmark, and compares each call of `work` units with the twin's seconds for one unit; 0: it has no twin.
 template <class Fn>
 void run_against_scalar(benchmark::State& state, double work, double twin_seconds, Fn&& fn) {
   const double begin = cpu_seconds();
   for (auto _ : state) fn();
   const double spent = (cpu_seconds() - begin) / static_cast<double>(state.iterations());
-  state.counters["x_scalar"] = work * twin_seconds / spent;
+  if (twin_seconds > 0) state.counters["x_scalar"] = work * twin_seconds / spent;
 }
 
 struct Problem {
   Problem(const KernelTable& table, WeightType type, std::size_t rows, std::size_t k, std::size_t m)
-      : view{.type = type, .rows = rows, .k = k}, out(m * rows) {
+      : num_rows(m), out(m * rows) {
     const std::vector<std::byte> file = random_file(type, rows, k);
-    view.layout = layout_for(table, type, file.data(), rows, k);
-    body = allocate(packed_bytes(type, view.layout, rows, k));
-    view.body = body.get();
-    pack_panels(type, view.layout, file.data(), rows, k, 0, view.num_panels(), body.get());
-    const Activation activation = table.activation(type, view.layout);
+    const Layout layout = layout_for(table, type, file.data(), rows, k);
+    body = allocate(packed_bytes(type, layout, rows, k));
+    view = {.type = type, .layout = layout, .rows = rows, .k = k, .body = body.get()};
+    pack_panels(type, layout, file.data(), rows, k, 0, view.num_panels(), body.get());
+    activation = table.activation(type, layout);
+    kernel = table.matmul(type, layout);
     prepared = allocate(prepared_bytes(activation, k, m));
     const std::vector<float> x = random_floats(m * k);
     for (std::size_t r = 0; r < m; ++r)
       table.prepare[static_cast<std::size_t>(activation)](x.data() + r * k, k, r, prepared.get());
+    // As the engine calls it: rows that stay in the second-level cache.
+    const std::size_t row_bytes = std::max<std::size_t>(1, prepared_bytes(activation, k, kTileRows) / kTileRows);
+    rows_per_call = std::max(kTileRows, std::min(table.max_rows, table.max_prepared_bytes / row_bytes));
+    rows_per_call = rows_per_call / kTileRows * kTileRows;
   }
+
+  void multiply() {
+    for (std::size_t row = 0; row < num_rows; row += rows_per_call)
+      kernel(view, prepared.get() + prepared_bytes(activation, view.k, row), std::min(rows_per_call, num_rows - row),
+             out.data() + row * view.rows, view.rows, 0, view.num_panels());
+    benchmark::DoNotOptimize(out.data());
+  }
+
+  static constexpr std::size_t kTileRows = 16;
+  std::size_t num_rows;
+  std::size_t rows_per_call = 0;
+  Activation activation{};
+  Matmul* kernel = nullptr;
   Bytes body;
-  MatrixView view;
+  MatrixView view{};
   Bytes prepared;
   std::vector<float> out;
 };
@@ -134,25 +153,16 @@ double scalar_matmul_seconds(WeightType type, std::size_t k, std::size_t m) {
   return scalar_seconds("matmul/" + std::string(info(type).name) + "/" + std::to_string(m), [=] {
     constexpr std::size_t kRows = 64;
     Problem problem(scalar_table(), type, kRows, k, m);
-    Matmul* const multiply = scalar_table().matmul(type, problem.view.layout);
-    const double seconds = seconds_of([&] {
-      multiply(problem.view, problem.prepared.get(), m, problem.out.data(), kRows, 0, problem.view.num_panels());
-      benchmark::DoNotOptimize(problem.out.data());
-    });
-    return seconds / static_cast<double>(kRows * k * m);
+    return seconds_of([&] { problem.multiply(); }) / static_cast<double>(kRows * k * m);
   });
 }
 
 void matmul(benchmark::State& state, const KernelTable* table, WeightType type, std::size_t rows, std::size_t k,
             std::size_t m) {
   Problem problem(*table, type, rows, k, m);
-  Matmul* const multiply = table->matmul(type, problem.view.layout);
   const std::size_t bytes = packed_bytes(type, problem.view.layout, rows, k);
   const double twin = scalar_matmul_seconds(type, k, m);
-  run_against_scalar(state, static_cast<double>(rows * k * m), twin, [&] {
-    multiply(problem.view, problem.prepared.get(), m, problem.out.data(), rows, 0, problem.view.num_panels());
-    benchmark::DoNotOptimize(problem.out.data());
-  });
+  run_against_scalar(state, static_cast<double>(rows * k * m), twin, [&] { problem.multiply(); });
   const double calls = static_cast<double>(state.iterations());
   state.counters["GB/s"] = benchmark::Counter(calls * 1e-9 * static_cast<double>(bytes), benchmark::Counter::kIsRate);
   state.counters["GOP/s"] =
@@ -250,10 +260,13 @@ std::vector<RowKernel> row_kernels(const KernelTable* table) {
                    const MaxAt max = table->arg_max(x, kVocabulary);
                    std::memcpy(out, &max, sizeof max);
                  }});
-  for (const Activation activation : {Activation::i8_group32, Activation::i8_group256})
-    if (PrepareRow* const prepare = table->prepare[static_cast<std::size_t>(activation)])
-      all.push_back({activation == Activation::i8_group32 ? "prepare_group32" : "prepare_group256", kDim,
-                     [=](const float* x, const float*, std::byte* out) { prepare(x, kDim, 0, out); }});
+  constexpr const char* kPrepareNames[kNumActivations] = {"prepare_f32",        "prepare_group32",
+                                                          "prepare_group256",   "prepare_bf16_tiles",
+                                                          "prepare_bf16_split", "prepare_i8_tiles"};
+  for (std::size_t kind = 1; kind < kNumActivations; ++kind)
+    if (PrepareRow* const prepare = table->prepare[kind])
+      all.push_back(
+          {kPrepareNames[kind], kDim, [=](const float* x, const float*, std::byte* out) { prepare(x, kDim, 0, out); }});
   return all;
 }
 
@@ -262,7 +275,7 @@ void register_rows(const KernelTable* table) {
     const std::string name = kernel.name + "/" + std::string(table->name);
     benchmark::RegisterBenchmark(name.c_str(), [=](benchmark::State& state) {
       const std::vector<float> x = random_floats(kernel.count), y = random_floats(kernel.count);
-      const Bytes out = allocate(8 * kernel.count + 4096);
+      const Bytes out = allocate(16 * 4 * kernel.count + 4096);  // also a whole tile of rows
       const double twin = scalar_seconds(kernel.name, [&] {
         double seconds = 0;
         for (const RowKernel& scalar : row_kernels(&scalar_table()))
