@@ -31,7 +31,7 @@ enum class Operation : std::uint8_t {
   attn_output,  // product
   ffn_norm,     // as attn_norm
   ffn_gate_up,  // two products, and their activation
-  ffn_round,    // as attn_round
+  ffn_round,    // as attn_round; not where one kernel does it with the two products before
   ffn_down,     // product
   output_norm,
   head,    // rounding, and the product with the vocabulary
