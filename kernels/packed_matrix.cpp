@@ -57,18 +57,25 @@ const std::uint8_t* at(const std::byte* p, std::size_t offset) {
 // Offset in a line of code `i` of a run: its quad's byte.
 std::size_t in_line(std::size_t row, std::size_t i) { return 4 * row + i % 4; }
 
+// A quad lies in one piece in its line and in a group's codes: packing moves and joins words of four codes.
+using Quad = std::uint32_t;
+constexpr Quad each_byte(Quad byte) { return byte * 0x01010101u; }
+
+Quad quad_of(const std::uint8_t* codes, std::size_t q) { return load<Quad>(codes + 4 * q); }
+void put_quad(std::uint8_t* lines, std::size_t line, std::size_t row, Quad quad) {
+  store(lines + line * kLine + 4 * row, quad);
+}
+
 void put_nibbles(std::uint8_t* lines, std::size_t row, const std::uint8_t codes[32]) {
-  for (std::size_t i = 0; i < 32; ++i) {
-    const std::size_t quad = i / 4;
-    lines[quad % 4 * kLine + in_line(row, i)] |= static_cast<std::uint8_t>((codes[i] & 15) << (quad / 4 * 4));
-  }
+  for (std::size_t q = 0; q < 4; ++q)
+    put_quad(lines, q, row, (quad_of(codes, q) & each_byte(15)) | ((quad_of(codes, q + 4) & each_byte(15)) << 4));
 }
 std::uint8_t get_nibble(const std::uint8_t* lines, std::size_t row, std::size_t i) {
   const std::size_t quad = i / 4;
   return (lines[quad % 4 * kLine + in_line(row, i)] >> (quad / 4 * 4)) & 15;
 }
 
-// put: adds group `g` of row `row` to the panel (its body starts as zeros).
+// put: writes group `g` of row `row` to the panel.
 // get: that group's values as float32, by the formula of `dequantize`.
 
 void put(const GroupQ8_0& group, std::byte* panel, std::size_t row, std::size_t g) {
@@ -77,7 +84,7 @@ void put(const GroupQ8_0& group, std::byte* panel, std::size_t row, std::size_t 
   std::uint8_t codes[32];
   codes_of(group, codes);
   std::uint8_t* lines = at(unit, kLine + g % 2 * 8 * kLine);
-  for (std::size_t i = 0; i < 32; ++i) lines[i / 4 * kLine + in_line(row, i)] = codes[i];
+  for (std::size_t q = 0; q < 8; ++q) put_quad(lines, q, row, quad_of(codes, q));
 }
 void get_q8_0(const std::byte* panel, std::size_t row, std::size_t g, float* out) {
   const std::byte* unit = panel + g / 2 * kQ8_0Unit;
@@ -154,8 +161,9 @@ void put(const GroupQ5_K& group, std::byte* panel, std::size_t row, std::size_t 
   codes_of(group, codes);
   for (std::size_t run = 0; run < 8; ++run) {
     std::uint8_t* lines = at(unit, kRuns + run * kQ5_KRun);
-    for (std::size_t i = 0; i < 32; ++i)
-      lines[in_line(row, i)] |= static_cast<std::uint8_t>((codes[32 * run + i] >> 4) << (i / 4));
+    Quad fifth_bits = 0;
+    for (std::size_t q = 0; q < 8; ++q) fifth_bits |= ((quad_of(codes + 32 * run, q) >> 4) & each_byte(1)) << q;
+    put_quad(lines, 0, row, fifth_bits);
     put_nibbles(lines + kLine, row, codes + 32 * run);
   }
 }
@@ -185,10 +193,11 @@ void put(const GroupQ6_K& group, std::byte* panel, std::size_t row, std::size_t 
   codes_of(group, codes);
   for (std::size_t pair = 0; pair < 8; ++pair) {
     std::uint8_t* lines = at(unit, kRuns + pair * kQ6_KRun);
-    for (std::size_t i = 0; i < 32; ++i) {
-      const std::size_t quad = i / 4;
-      lines[quad / 4 * kLine + in_line(row, i)] |=
-          static_cast<std::uint8_t>((codes[32 * pair + i] >> 4) << (quad % 4 * 2));
+    for (std::size_t line = 0; line < 2; ++line) {
+      Quad high_bits = 0;
+      for (std::size_t q = 0; q < 4; ++q)
+        high_bits |= ((quad_of(codes + 32 * pair, 4 * line + q) >> 4) & each_byte(3)) << (2 * q);
+      put_quad(lines, line, row, high_bits);
     }
     put_nibbles(lines + 2 * kLine, row, codes + 32 * pair);
   }
@@ -205,12 +214,13 @@ void get_q6_k(const std::byte* unit, std::size_t row, float* out) {
   }
 }
 
-// Codes `begin` to `begin + count` of a unit.
-void put_ternary_codes(const std::uint8_t* codes, std::byte* unit, std::size_t row, std::size_t begin,
-                       std::size_t count) {
-  for (std::size_t i = begin; i < begin + count; ++i)
-    *at(unit, kLine + i / 16 * kLine + in_line(row, i)) |=
-        static_cast<std::uint8_t>(codes[i - begin] << (i / 4 % 4 * 2));
+// 16 codes to a line.
+void put_ternary_codes(const std::uint8_t* codes, std::uint8_t* lines, std::size_t row, std::size_t num_lines) {
+  for (std::size_t line = 0; line < num_lines; ++line) {
+    Quad joined = 0;
+    for (std::size_t q = 0; q < 4; ++q) joined |= quad_of(codes, 4 * line + q) << (2 * q);
+    put_quad(lines, line, row, joined);
+  }
 }
 template <class GroupTQ>
 void put_ternary(const GroupTQ& group, std::byte* panel, std::size_t row, std::size_t g) {
@@ -218,7 +228,7 @@ void put_ternary(const GroupTQ& group, std::byte* panel, std::size_t row, std::s
   std::memcpy(unit + 2 * row, group.d, 2);
   std::uint8_t codes[256];
   codes_of(group, codes);
-  put_ternary_codes(codes, unit, row, 0, 256);
+  put_ternary_codes(codes, at(unit, kLine), row, 16);
 }
 void put(const GroupTQ1_0& group, std::byte* panel, std::size_t row, std::size_t g) {
   put_ternary(group, panel, row, g);
@@ -231,7 +241,7 @@ void put(const GroupI2_S& group, std::byte* panel, std::size_t row, std::size_t 
   store(unit + 2 * row, half_of_float(1.0f));
   std::uint8_t codes[128];
   codes_of(group, codes);
-  put_ternary_codes(codes, unit, row, g % 2 * 128, 128);
+  put_ternary_codes(codes, at(unit, kLine + g % 2 * 8 * kLine), row, 8);
 }
 void get_ternary(const std::byte* unit, std::size_t row, std::size_t count, float* out) {
   const float d = load_half(unit + 2 * row);
@@ -241,44 +251,48 @@ void get_ternary(const std::byte* unit, std::size_t row, std::size_t count, floa
   }
 }
 
+// Group by group, all rows of the panel: what is being written then stays in the first-level cache.
 template <class Group>
-void pack_groups(const std::byte* file_row, std::size_t num_groups, std::byte* panel, std::size_t row) {
-  for (std::size_t g = 0; g < num_groups; ++g) put(load<Group>(file_row + g * sizeof(Group)), panel, row, g);
+void pack_groups(const PanelRows& rows, std::size_t num_groups, std::byte* panel) {
+  for (std::size_t g = 0; g < num_groups; ++g)
+    for (std::size_t row = 0; row < rows.count; ++row) put(load<Group>(rows.at(row, g * sizeof(Group))), panel, row, g);
 }
 
 template <class Element>
-void pack_elements(const std::byte* file_row, std::size_t k, std::byte* panel, std::size_t row) {
+void pack_elements(const PanelRows& rows, std::size_t k, std::byte* panel) {
   for (std::size_t i = 0; i < k; ++i)
-    std::memcpy(panel + (i * kPanelRows + row) * sizeof(Element), file_row + i * sizeof(Element), sizeof(Element));
+    for (std::size_t row = 0; row < rows.count; ++row)
+      store(panel + (i * kPanelRows + row) * sizeof(Element), load<Element>(rows.at(row, i * sizeof(Element))));
 }
 
-void pack_row(WeightType type, const std::byte* file_row, std::size_t k, std::byte* panel, std::size_t row) {
+// The panel begins as zeros: what is missing at its ends stays zero.
+void pack_panel(WeightType type, const PanelRows& rows, std::size_t k, std::byte* panel) {
   switch (type) {
     case WeightType::f32:
-      return pack_elements<float>(file_row, k, panel, row);
+      return pack_elements<std::uint32_t>(rows, k, panel);
     case WeightType::f16:
     case WeightType::bf16:
-      return pack_elements<std::uint16_t>(file_row, k, panel, row);
+      return pack_elements<std::uint16_t>(rows, k, panel);
     case WeightType::q8_0:
-      return pack_groups<GroupQ8_0>(file_row, k / 32, panel, row);
+      return pack_groups<GroupQ8_0>(rows, k / 32, panel);
     case WeightType::q4_0:
-      return pack_groups<GroupQ4_0>(file_row, k / 32, panel, row);
+      return pack_groups<GroupQ4_0>(rows, k / 32, panel);
     case WeightType::q4_1:
-      return pack_groups<GroupQ4_1>(file_row, k / 32, panel, row);
+      return pack_groups<GroupQ4_1>(rows, k / 32, panel);
     case WeightType::iq4_nl:
-      return pack_groups<GroupIQ4_NL>(file_row, k / 32, panel, row);
+      return pack_groups<GroupIQ4_NL>(rows, k / 32, panel);
     case WeightType::q4_k:
-      return pack_groups<GroupQ4_K>(file_row, k / 256, panel, row);
+      return pack_groups<GroupQ4_K>(rows, k / 256, panel);
     case WeightType::q5_k:
-      return pack_groups<GroupQ5_K>(file_row, k / 256, panel, row);
+      return pack_groups<GroupQ5_K>(rows, k / 256, panel);
     case WeightType::q6_k:
-      return pack_groups<GroupQ6_K>(file_row, k / 256, panel, row);
+      return pack_groups<GroupQ6_K>(rows, k / 256, panel);
     case WeightType::tq1_0:
-      return pack_groups<GroupTQ1_0>(file_row, k / 256, panel, row);
+      return pack_groups<GroupTQ1_0>(rows, k / 256, panel);
     case WeightType::tq2_0:
-      return pack_groups<GroupTQ2_0>(file_row, k / 256, panel, row);
+      return pack_groups<GroupTQ2_0>(rows, k / 256, panel);
     case WeightType::i2_s:
-      return pack_groups<GroupI2_S>(file_row, k / 128, panel, row);
+      return pack_groups<GroupI2_S>(rows, k / 128, panel);
   }
 }
 
@@ -343,10 +357,13 @@ void pack_panels(WeightType type, Layout layout, const std::byte* file_rows, std
     return;
   }
   const std::size_t bytes = panel_bytes(type, layout, k);
-  std::memset(body + panel_begin * bytes, 0, (panel_end - panel_begin) * bytes);
-  const auto pack = layout == Layout::tiles ? pack_tiles_row : pack_row;
-  for (std::size_t row = row_begin; row < row_end; ++row)
-    pack(type, file_rows + row * row_bytes, k, body + row / kPanelRows * bytes, row % kPanelRows);
+  const auto pack = layout == Layout::tiles ? pack_tiles_panel : pack_panel;
+  for (std::size_t row = row_begin; row < row_end; row += kPanelRows) {
+    std::byte* panel = body + row / kPanelRows * bytes;
+    std::memset(panel, 0, bytes);
+    const PanelRows from{file_rows + row * row_bytes, row_bytes, std::min(row_end - row, kPanelRows)};
+    pack(type, from, k, panel);
+  }
 }
 
 void unpack_row(const MatrixView& matrix, std::size_t row, float* out) {

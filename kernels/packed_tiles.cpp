@@ -1,5 +1,6 @@
 #include "kernels/packed_tiles.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "config/assert.h"
@@ -21,14 +22,29 @@ const std::uint8_t* at(const std::byte* p, std::size_t offset) {
 std::size_t nibble_byte(std::size_t row, std::size_t run, std::size_t i) {
   return run / 4 * kTilesNibbles + row * kLine + 2 * run_word(i) + run % 4 / 2;
 }
-void put_nibble(std::byte* lines, std::size_t row, std::size_t run, std::size_t i, std::uint8_t code) {
-  *at(lines, nibble_byte(row, run, i)) |= static_cast<std::uint8_t>((code & 15) << (run % 2 * 4));
+
+// Joins 32 values to the words of a line, each shifted to its bits there, which are still zero.
+void join_words(std::byte* line, const std::uint8_t values[32], std::size_t shift) {
+  const auto factor = static_cast<std::uint16_t>(1u << shift);  // compilers multiply 16-bit lanes, and widen to shift
+  std::uint16_t words[32];
+  std::memcpy(words, line, kLine);
+  for (std::size_t i = 0; i < 16; ++i) {
+    words[2 * i] |= static_cast<std::uint16_t>(values[i] * factor);
+    words[2 * i + 1] |= static_cast<std::uint16_t>(values[16 + i] * factor);
+  }
+  std::memcpy(line, words, kLine);
+}
+void put_nibbles(std::byte* lines, std::size_t row, std::size_t run, const std::uint8_t codes[32]) {
+  std::uint8_t nibbles[32];
+  for (std::size_t i = 0; i < 32; ++i) nibbles[i] = codes[i] & 15;
+  join_words(lines + run / 4 * kTilesNibbles + row * kLine, nibbles, run % 4 * 4);
 }
 std::uint8_t get_nibble(const std::byte* lines, std::size_t row, std::size_t run, std::size_t i) {
   return (*at(lines, nibble_byte(row, run, i)) >> (run % 2 * 4)) & 15;
 }
 
-// put: adds group `g` of row `row` to the panel. get: that group's values, by the formula of `dequantize`.
+// put: writes group `g` of row `row` to the panel, which began as zeros. get: that group's values, by the formula of
+// `dequantize`.
 
 void put(const GroupQ8_0& group, std::byte* panel, std::size_t row, std::size_t g) {
   std::byte* unit = panel + g / 2 * kTilesQ8_0Unit;
@@ -48,7 +64,7 @@ void put_nibbles32(const Group& group, std::byte* unit, std::size_t header, std:
   std::memcpy(unit + g % 4 * 32 + 2 * row, group.d, 2);
   std::uint8_t codes[32];
   codes_of(group, codes);
-  for (std::size_t i = 0; i < 32; ++i) put_nibble(unit + header, row, g % 4, i, codes[i]);
+  put_nibbles(unit + header, row, g % 4, codes);
 }
 
 void put(const GroupQ4_0& group, std::byte* panel, std::size_t row, std::size_t g) {
@@ -91,7 +107,7 @@ void put_k(const GroupQ4Or5K& group, std::byte* unit, std::size_t row, std::uint
     const ScaleMin s = scale_min_of(group.scales, static_cast<int>(run));
     *at(unit, kRunScales + 16 * run + row) = s.scale;
     *at(unit, kRunMins + 16 * run + row) = s.min;
-    for (std::size_t i = 0; i < 32; ++i) put_nibble(unit + kRuns, row, run, i, codes[32 * run + i]);
+    put_nibbles(unit + kRuns, row, run, codes + 32 * run);
   }
 }
 
@@ -108,8 +124,7 @@ void put(const GroupQ5_K& group, std::byte* panel, std::size_t row, std::size_t 
   std::byte* unit = panel + g * kTilesQ5_KUnit;
   std::uint8_t codes[256];
   put_k(group, unit, row, codes);
-  for (std::size_t i = 0; i < 256; ++i)
-    *at(unit, fifth_bit_byte(row, i % 32)) |= static_cast<std::uint8_t>((codes[i] >> 4) << (i / 32));
+  join_words(unit + kTilesHighBits + row / 2 * kLine, group.high_bits, row % 2 * 8);  // already joined in the file
 }
 void get_q45_k(const std::byte* unit, std::size_t row, bool fifth_bit, float* out) {
   const float d = load_half(unit + 2 * row);
@@ -136,10 +151,11 @@ void put(const GroupQ6_K& group, std::byte* panel, std::size_t row, std::size_t 
     *at(unit, kRunScales + 16 * run + row) = static_cast<std::uint8_t>(group.scales[run]);
   std::uint8_t codes[256];
   codes_of(group, codes);
-  for (std::size_t i = 0; i < 256; ++i) {
-    const std::size_t run = i / 32;
-    put_nibble(unit + kRuns, row, run, i % 32, codes[i]);
-    *at(unit, high_bits_byte(row, run, i % 32)) |= static_cast<std::uint8_t>((codes[i] >> 4) << (run % 4 * 2));
+  for (std::size_t run = 0; run < 8; ++run) {
+    put_nibbles(unit + kRuns, row, run, codes + 32 * run);
+    std::uint8_t high[32];
+    for (std::size_t i = 0; i < 32; ++i) high[i] = codes[32 * run + i] >> 4;
+    join_words(unit + kTilesHighBits + row * kLine, high, 2 * run);
   }
 }
 void get_q6_k(const std::byte* unit, std::size_t row, float* out) {
@@ -158,20 +174,29 @@ std::size_t ternary_byte(std::size_t row, std::size_t i) {
   return kLine + i / 256 * kTilesTQUnit + row * kLine + i % 64;
 }
 
+// Joins codes to the bytes of a row's lines, 64 at a time: `begin` (a multiple of 64) is the k of the first.
+void put_ternary_codes(std::byte* panel, std::size_t row, std::size_t begin, const std::uint8_t* codes,
+                       std::size_t count) {
+  for (std::size_t k = begin; k < begin + count; k += 64, codes += 64) {
+    std::byte* line = panel + ternary_byte(row, k);
+    const std::size_t shift = k / 64 % 4 * 2;
+    for (std::size_t b = 0; b < kLine; b += 8)  // two bits of eight bytes at once
+      store(line + b, load<std::uint64_t>(line + b) | load<std::uint64_t>(codes + b) << shift);
+  }
+}
+
 template <class GroupTQ>
 void put_ternary(const GroupTQ& group, std::byte* panel, std::size_t row, std::size_t g) {
   store(panel + 4 * row, load_half(group.d));  // the same in every group
   std::uint8_t codes[256];
   codes_of(group, codes);
-  for (std::size_t i = 0; i < 256; ++i)
-    *at(panel, ternary_byte(row, 256 * g + i)) |= static_cast<std::uint8_t>(codes[i] << (i / 64 * 2));
+  put_ternary_codes(panel, row, 256 * g, codes, 256);
 }
 void put(const GroupI2_S& group, std::byte* panel, std::size_t row, std::size_t g) {
   store(panel + 4 * row, 1.0f);
   std::uint8_t codes[128];
   codes_of(group, codes);
-  for (std::size_t i = 128 * g; i < 128 * g + 128; ++i)
-    *at(panel, ternary_byte(row, i)) |= static_cast<std::uint8_t>(codes[i % 128] << (i / 64 % 4 * 2));
+  put_ternary_codes(panel, row, 128 * g, codes, 128);
 }
 void put(const GroupTQ1_0& group, std::byte* panel, std::size_t row, std::size_t g) {
   put_ternary(group, panel, row, g);
@@ -187,14 +212,29 @@ void get_ternary(const std::byte* panel, std::size_t row, std::size_t k, float* 
   }
 }
 
+// Group by group, all rows of the panel: what is being written then stays in the first-level cache.
 template <class Group>
-void pack_groups(const std::byte* file_row, std::size_t num_groups, std::byte* panel, std::size_t row) {
-  for (std::size_t g = 0; g < num_groups; ++g) put(load<Group>(file_row + g * sizeof(Group)), panel, row, g);
+void pack_groups(const PanelRows& rows, std::size_t num_groups, std::byte* panel) {
+  for (std::size_t g = 0; g < num_groups; ++g)
+    for (std::size_t row = 0; row < rows.count; ++row) put(load<Group>(rows.at(row, g * sizeof(Group))), panel, row, g);
 }
 
 // F16, BF16: two bytes each.
 std::size_t element_offset(std::size_t row, std::size_t i) {
   return i / 32 * kTile + row * kLine + 2 * run_word(i % 32);
+}
+
+void pack_elements(const PanelRows& rows, std::size_t k, std::byte* panel) {
+  for (std::size_t run = 0; run < k; run += 32)
+    for (std::size_t row = 0; row < rows.count; ++row) {
+      std::uint16_t in[32] = {}, words[32];
+      std::memcpy(in, rows.at(row, 2 * run), 2 * std::min<std::size_t>(k - run, 32));
+      for (std::size_t i = 0; i < 16; ++i) {
+        words[2 * i] = in[i];
+        words[2 * i + 1] = in[16 + i];
+      }
+      std::memcpy(panel + element_offset(row, run), words, kLine);
+    }
 }
 
 template <class GroupTQ>
@@ -244,32 +284,31 @@ std::size_t tiles_panel_bytes(WeightType type, std::size_t k) {
   return 0;
 }
 
-void pack_tiles_row(WeightType type, const std::byte* file_row, std::size_t k, std::byte* panel, std::size_t row) {
+void pack_tiles_panel(WeightType type, const PanelRows& rows, std::size_t k, std::byte* panel) {
   switch (type) {
     case WeightType::f16:
     case WeightType::bf16:
-      for (std::size_t i = 0; i < k; ++i) std::memcpy(panel + element_offset(row, i), file_row + 2 * i, 2);
-      return;
+      return pack_elements(rows, k, panel);
     case WeightType::q8_0:
-      return pack_groups<GroupQ8_0>(file_row, k / 32, panel, row);
+      return pack_groups<GroupQ8_0>(rows, k / 32, panel);
     case WeightType::q4_0:
-      return pack_groups<GroupQ4_0>(file_row, k / 32, panel, row);
+      return pack_groups<GroupQ4_0>(rows, k / 32, panel);
     case WeightType::q4_1:
-      return pack_groups<GroupQ4_1>(file_row, k / 32, panel, row);
+      return pack_groups<GroupQ4_1>(rows, k / 32, panel);
     case WeightType::iq4_nl:
-      return pack_groups<GroupIQ4_NL>(file_row, k / 32, panel, row);
+      return pack_groups<GroupIQ4_NL>(rows, k / 32, panel);
     case WeightType::q4_k:
-      return pack_groups<GroupQ4_K>(file_row, k / 256, panel, row);
+      return pack_groups<GroupQ4_K>(rows, k / 256, panel);
     case WeightType::q5_k:
-      return pack_groups<GroupQ5_K>(file_row, k / 256, panel, row);
+      return pack_groups<GroupQ5_K>(rows, k / 256, panel);
     case WeightType::q6_k:
-      return pack_groups<GroupQ6_K>(file_row, k / 256, panel, row);
+      return pack_groups<GroupQ6_K>(rows, k / 256, panel);
     case WeightType::tq1_0:
-      return pack_groups<GroupTQ1_0>(file_row, k / 256, panel, row);
+      return pack_groups<GroupTQ1_0>(rows, k / 256, panel);
     case WeightType::tq2_0:
-      return pack_groups<GroupTQ2_0>(file_row, k / 256, panel, row);
+      return pack_groups<GroupTQ2_0>(rows, k / 256, panel);
     case WeightType::i2_s:
-      return pack_groups<GroupI2_S>(file_row, k / 128, panel, row);
+      return pack_groups<GroupI2_S>(rows, k / 128, panel);
     case WeightType::f32:
       break;
   }

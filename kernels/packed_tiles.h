@@ -13,8 +13,19 @@ namespace troupe::kernels {
 // Bytes of 16 rows. F32 has no tiles (asserted here and below).
 [[nodiscard]] std::size_t tiles_panel_bytes(WeightType type, std::size_t k);
 
-// Adds row `row` (0..15) to a panel that began as zeros.
-void pack_tiles_row(WeightType type, const std::byte* file_row, std::size_t k, std::byte* panel, std::size_t row);
+// The rows of one panel, in file format.
+struct PanelRows {
+  const std::byte* first;
+  std::size_t row_bytes;  // from one to the next
+  std::size_t count;      // 16, or what is left
+
+  [[gnu::always_inline]] const std::byte* at(std::size_t row, std::size_t offset) const {
+    return first + row * row_bytes + offset;
+  }
+};
+
+// Packs a panel that begins as zeros.
+void pack_tiles_panel(WeightType type, const PanelRows& rows, std::size_t k, std::byte* panel);
 
 // out[0..k) = the exact values of the file.
 void unpack_tiles_row(WeightType type, const std::byte* panel, std::size_t row, std::size_t k, float* out);

@@ -130,16 +130,20 @@ void codes_of(const GroupQ4_K& group, std::uint8_t codes[256]) { nibbles_of(grou
 
 void codes_of(const GroupQ5_K& group, std::uint8_t codes[256]) {
   nibbles_of(group.nibbles, codes);
-  for (int i = 0; i < 256; ++i)
-    codes[i] = static_cast<std::uint8_t>(codes[i] | (((group.high_bits[i % 32] >> (i / 32)) & 1) << 4));
+  for (int run = 0; run < 8; ++run)
+    for (int i = 0; i < 32; ++i)
+      codes[32 * run + i] |= static_cast<std::uint8_t>(((group.high_bits[i] >> run) & 1) << 4);
 }
 
 void codes_of(const GroupQ6_K& group, std::uint8_t codes[256]) {
-  for (int i = 0; i < 256; ++i) {
-    const int half = i / 128, quarter = i % 128 / 32, lane = i % 32;  // four runs of 32 share 32 high bytes
-    const int low = group.nibbles[half * 64 + (quarter & 1) * 32 + lane] >> (quarter >= 2 ? 4 : 0);
-    const int high = group.high_bits[half * 32 + lane] >> (2 * quarter);
-    codes[i] = static_cast<std::uint8_t>((low & 0x0f) | ((high & 3) << 4));
+  for (int run = 0; run < 8; ++run) {  // four runs of 32 share 32 high bytes, two of them 32 bytes of nibbles
+    const int half = run / 4, quarter = run % 4;
+    const std::uint8_t* nibbles = group.nibbles + half * 64 + (quarter & 1) * 32;
+    const std::uint8_t* high_bits = group.high_bits + half * 32;
+    const int nibble = quarter >= 2 ? 4 : 0;
+    for (int i = 0; i < 32; ++i)
+      codes[32 * run + i] =
+          static_cast<std::uint8_t>(((nibbles[i] >> nibble) & 0x0f) | (((high_bits[i] >> (2 * quarter)) & 3) << 4));
   }
 }
 
@@ -154,14 +158,16 @@ void codes_of(const GroupTQ1_0& group, std::uint8_t codes[256]) {
 }
 
 void codes_of(const GroupTQ2_0& group, std::uint8_t codes[256]) {
-  for (int i = 0; i < 256; ++i) codes[i] = (group.codes[i / 128 * 32 + i % 32] >> (2 * (i % 128 / 32))) & 3;
+  for (int run = 0; run < 8; ++run)
+    for (int i = 0; i < 32; ++i) codes[32 * run + i] = (group.codes[run / 4 * 32 + i] >> (2 * (run % 4))) & 3;
 }
 
 void codes_of(const GroupI2_S& group, std::uint8_t codes[128]) {
-  for (int i = 0; i < 128; ++i) {
-    const auto code = static_cast<std::uint8_t>((group.codes[i % 32] >> (6 - 2 * (i / 32))) & 3);
-    codes[i] = code == 3 ? 1 : code;
-  }
+  for (int run = 0; run < 4; ++run)
+    for (int i = 0; i < 32; ++i) {
+      const int code = (group.codes[i] >> (6 - 2 * run)) & 3;
+      codes[32 * run + i] = static_cast<std::uint8_t>(code - (2 & -(code >> 1 & code)));  // 3 becomes 1
+    }
 }
 
 ScaleMin scale_min_of(const std::uint8_t scales[12], int run) {

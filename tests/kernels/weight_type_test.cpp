@@ -114,6 +114,53 @@ TEST_CASE("panels packed in separate calls give the body of one call") {
   }
 }
 
+// FNV-1a over the bodies of a type at shapes with parts of panels, of units and of groups of units.
+std::uint64_t hash_of_bodies(WeightType type, Layout layout) {
+  std::uint64_t hash = 0xcbf29ce484222325u;
+  const std::size_t group = info(type).group_size;
+  std::mt19937 random(11);
+  for (const std::size_t rows : {1, 16, 37})
+    for (const std::size_t k :
+         {group == 1 ? 36 : group, odd_k(type), 5 * std::max<std::size_t>(group, 32), 9 * 256ul}) {
+      std::vector<std::byte> file(rows * k / group * info(type).group_bytes);
+      for (std::byte& b : file) b = static_cast<std::byte>(random());
+      if (layout == Layout::tiles && is_ternary(type)) share_row_scales(type, rows, k, file);
+      const PackedMatrix matrix(type, layout, file, rows, k);
+      for (std::size_t i = 0; i < matrix.body.size(); ++i)
+        hash = (hash ^ static_cast<std::uint8_t>(matrix.body.data()[i])) * 0x100000001b3u;
+    }
+  return hash;
+}
+
+// Bodies lie in cache files and decide a model's hash: what writes them may change, what is written may not.
+TEST_CASE("bodies are the bits they always were") {
+  struct Row {
+    WeightType type;
+    std::uint64_t panels, tiles;
+  };
+  const Row rows[] = {
+      {WeightType::f32, 0x5b4959c2a45f51df, 0},
+      {WeightType::f16, 0x5399e20a98cdf466, 0x89dc9499f7c221be},
+      {WeightType::bf16, 0x5399e20a98cdf466, 0x89dc9499f7c221be},
+      {WeightType::q8_0, 0x8e3d79b41f993575, 0x8d60bdcb37f462b5},
+      {WeightType::q4_0, 0xc3b5811139eec7c2, 0xf62985870745a0a6},
+      {WeightType::q4_1, 0xc79fe0357da1892e, 0x22d20037ac14e3ce},
+      {WeightType::iq4_nl, 0xc3b5811139eec7c2, 0xf62985870745a0a6},
+      {WeightType::q4_k, 0xa27f2d077ca1588b, 0x29e600b6896a49ab},
+      {WeightType::q5_k, 0x829b7eb10820f3ac, 0xe1063c30fff88784},
+      {WeightType::q6_k, 0x89dc19da5deccc12, 0xe7d06f8e10c6fe96},
+      {WeightType::tq1_0, 0xb97b5028d1c86b70, 0x635b923fb280ba46},
+      {WeightType::tq2_0, 0x169f86cef960948d, 0x835984e1232242af},
+      {WeightType::i2_s, 0xd65baf90fd39d537, 0xbfd8cb9612505375},
+  };
+  CHECK(std::size(rows) == weight_types().size());
+  for (const Row& row : rows) {
+    INFO(info(row.type).name);
+    CHECK(hash_of_bodies(row.type, Layout::panels) == row.panels);
+    if (row.type != WeightType::f32) CHECK(hash_of_bodies(row.type, Layout::tiles) == row.tiles);
+  }
+}
+
 TEST_CASE("every float16 survives the way to float32 and back, and halves between two round to even") {
   for (std::uint32_t bits = 0; bits < 65536; ++bits) {
     const auto half = static_cast<std::uint16_t>(bits);
