@@ -1,5 +1,8 @@
 #include "cli/model_options.h"
 
+#include <spdlog/spdlog.h>
+
+#include <cstdlib>
 #include <filesystem>
 #include <utility>
 
@@ -14,6 +17,17 @@ std::string names(std::span<const kernels::KernelTable* const> tables) {
   std::string list;
   for (const kernels::KernelTable* table : tables) list += (list.empty() ? "" : ", ") + std::string(table->name);
   return list;
+}
+
+Result<std::string> weights_cache_directory(const std::string& option) {
+  if (option != "auto") return option;
+  const auto variable = [](const char* name) { return std::string(std::getenv(name) ? std::getenv(name) : ""); };
+  // systemd's CacheDirectory=; of several, separated by colons, the first.
+  if (const std::string cache = variable("CACHE_DIRECTORY"); !cache.empty()) return cache.substr(0, cache.find(':'));
+  if (const std::string cache = variable("XDG_CACHE_HOME"); cache.starts_with('/')) return cache + "/troupe";
+  if (const std::string home = variable("HOME"); home.starts_with('/')) return home + "/.cache/troupe";
+  return Error{ErrorCode::invalid_argument,
+               "--weights-cache auto: none of CACHE_DIRECTORY, XDG_CACHE_HOME and HOME is set; name a directory"};
 }
 
 }  // namespace
@@ -52,6 +66,14 @@ Result<engine::LoadOptions> load_options(const config::Parsed& parsed) {
   load.memory = options.memory.count;
   load.num_blocks = static_cast<std::uint32_t>(options.kv_blocks);
   load.max_sequences = static_cast<std::uint32_t>(options.parallel);
+  if (!options.weights_cache.empty()) {
+    auto directory = weights_cache_directory(options.weights_cache);
+    if (!directory) return directory.error();
+    load.weights_cache = {.directory = std::move(*directory), .max_bytes = options.weights_cache_size.count};
+  }
+  load.notes = [](const engine::LoadNote& note) {
+    spdlog::log(note.warning ? spdlog::level::warn : spdlog::level::info, "{}", note.text);
+  };
   return load;
 }
 

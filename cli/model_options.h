@@ -15,7 +15,8 @@ namespace troupe::cli {
 // Error: model_missing, when the embedded model is in neither place.
 [[nodiscard]] Result<std::string> model_path(const config::Options& options);
 
-// How to load it; `team` and `progress` stay empty. Error: for a kernel variant that does not exist or that this CPU
+// How to load it; `team` and `progress` stay empty. Lines about loading go to the log.
+// Error: for a kernel variant that does not exist or that this CPU
 // cannot run, invalid_argument from the command line, bad_config from a variable or a file.
 [[nodiscard]] Result<engine::LoadOptions> load_options(const config::Parsed& parsed);
 

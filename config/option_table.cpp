@@ -69,6 +69,11 @@ std::vector<Option> make_table() {
        "KV blocks of 32 tokens; 0: what the memory budget leaves"},
       {"kernels", "", &O::kernels, kEngines | kInspect, kModel, "VARIANT", kAny,
        "kernel variant, as `troupe version` lists them; none: the best this CPU has"},
+      {"weights-cache", "", &O::weights_cache, kEngines, kModel, "DIR", kAny,
+       "keep weights on disk as they are packed, to load them faster next time; auto: $CACHE_DIRECTORY, else "
+       "$XDG_CACHE_HOME/troupe, else ~/.cache/troupe; none: they are packed each time"},
+      {"weights-cache-size", "", &O::weights_cache_size, kEngines, kModel, "SIZE", within(0, 1024.0 * 1024.0 * kGiB),
+       "most that the weights cache may take; what was not used for longest goes first; 0: any size"},
 
       {"socket", "--uds", &O::socket, kServe | kClients, kServer, "PATH", kAny,
        "Unix socket; none: $XDG_RUNTIME_DIR/troupe/troupe.sock (clients try TROUPE_HOST first, and "

@@ -1,6 +1,8 @@
 #include "engine/decoder_weights.h"
 
 #include <algorithm>
+#include <chrono>
+#include <cstdio>
 #include <cstring>
 #include <map>
 #include <optional>
@@ -40,8 +42,9 @@ std::vector<std::byte> interleave_halves(const TensorInfo& tensor, std::uint32_t
 // Takes tensors out of a file by name and shape; the first failure sticks, later calls do nothing.
 class TensorReader {
  public:
-  TensorReader(const ModelFile& file, const DecoderTraits& traits, const ModelOptions& options, DecoderWeights& weights)
-      : file_(file), traits_(traits), options_(options), weights_(weights) {
+  TensorReader(const ModelFile& file, const DecoderTraits& traits, const ModelOptions& options, WeightsCache& cache,
+               DecoderWeights& weights)
+      : file_(file), traits_(traits), options_(options), cache_(cache), weights_(weights) {
     for (const TensorInfo& tensor : file.tensors()) total_bytes_ += tensor.bytes.size();
   }
 
@@ -80,6 +83,25 @@ class TensorReader {
   // q or k: rows in heads, whose elements are about to be rotated.
   PackedMatrix rotated_matrix(const std::string& name, std::uint64_t rows, std::uint64_t k, const RopeParams& rope) {
     return matrix(name, rows, k, true, traits_.half_rope, rope);
+  }
+
+  // Once all has been read: a line for the log.
+  void note_speed() const {
+    if (!options_.notes) return;
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
+    const double gigabytes = 1e-9 * static_cast<double>(cache_.has_model() ? weights_.bytes : total_bytes_);
+    char text[96];
+    std::snprintf(text, sizeof text, "%s %.2f GB of weights in %.2f s (%.1f GB/s)",
+                  cache_.has_model() ? "read" : "packed", gigabytes, seconds, gigabytes / seconds);
+    options_.notes({.warning = false, .text = text + (cache_.has_model() ? " from " + cache_.path() : "")});
+  }
+
+  // Once all has been read: packed weights go to the cache.
+  void keep_in_cache() {
+    if (!cache_.is_used() || cache_.has_model()) return;
+    for (const TensorInfo& tensor : file_.tensors())  // redundant ones, which nobody read
+      if (!used_.contains(tensor.name)) source_hash_ += tensor_hash(*options_.team, tensor);
+    cache_.keep(packed_, source_hash_);
   }
 
   // Whatever has not been asked for means that the file computes something else.
@@ -122,21 +144,35 @@ class TensorReader {
       scale *= tensor->scale;
       hash(std::as_bytes(std::span(&tensor->scale, 1)));  // it is not in the packed body
     }
-    std::vector<std::byte> interleaved;
-    if (interleave) interleaved = interleave_halves(*tensor, weights_.info.head_dim, rope.rotated);
-    const std::span<const std::byte> file_rows = interleave ? std::span<const std::byte>(interleaved) : tensor->bytes;
-    const kernels::Layout layout = multiplied
-                                       ? kernels::layout_for(*options_.kernels, tensor->type, file_rows.data(), rows, k)
-                                       : kernels::Layout::file;
-    auto packed = PackedMatrix::pack(*options_.team, tensor->type, layout, file_rows, rows, k, scale);
+    auto packed =
+        cache_.has_model()
+            ? cache_.read(name, tensor->type,
+                          multiplied ? options_.kernels->layout(tensor->type) : kernels::Layout::file, rows, k, scale)
+            : pack(*tensor, rows, k, scale, multiplied, interleave, rope);
     if (!packed) {
       fail({packed.error().code, file_.path() + ": " + packed.error().message});
       return {};
     }
+    if (!*packed) {
+      fail({ErrorCode::io, cache_.path() + ": damaged"});  // load_decoder then packs
+      return {};
+    }
+    packed_.push_back({WeightsCache::hash_of_name(name), packed->bytes()});
     weights_.bytes += packed->bytes().size();
     weights_.content_hash = combine_hashes(weights_.content_hash, packed->header().checksum);
     done_with(*tensor);
     return std::move(*packed);
+  }
+
+  Result<PackedMatrix> pack(const TensorInfo& tensor, std::uint64_t rows, std::uint64_t k, float scale, bool multiplied,
+                            bool interleave, const RopeParams& rope) {
+    std::vector<std::byte> interleaved;
+    if (interleave) interleaved = interleave_halves(tensor, weights_.info.head_dim, rope.rotated);
+    const std::span<const std::byte> file_rows = interleave ? std::span<const std::byte>(interleaved) : tensor.bytes;
+    const kernels::Layout layout = multiplied
+                                       ? kernels::layout_for(*options_.kernels, tensor.type, file_rows.data(), rows, k)
+                                       : kernels::Layout::file;
+    return PackedMatrix::pack(*options_.team, tensor.type, layout, file_rows, rows, k, scale);
   }
 
   float scale_of(const std::string& matrix_name) {
@@ -151,6 +187,7 @@ class TensorReader {
   }
 
   void done_with(const TensorInfo& tensor) {
+    if (cache_.is_used() && !cache_.has_model()) source_hash_ += tensor_hash(*options_.team, tensor);
     file_.drop_pages(tensor.bytes);
     done_bytes_ += tensor.bytes.size();
     if (options_.progress) {
@@ -161,7 +198,11 @@ class TensorReader {
   const ModelFile& file_;
   const DecoderTraits& traits_;
   const ModelOptions& options_;
+  WeightsCache& cache_;
   DecoderWeights& weights_;
+  std::vector<WeightsCache::Matrix> packed_;
+  std::uint64_t source_hash_ = 0;
+  const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
   std::set<std::string, std::less<>> used_;
   std::uint64_t done_bytes_ = 0;
   std::uint64_t total_bytes_ = 0;
@@ -242,9 +283,9 @@ CacheSpec cache_spec_of(const ModelInfo& info, kernels::KvType type) {
   return spec;
 }
 
-}  // namespace
-
-Result<DecoderWeights> load_decoder(const ModelFile& file, const DecoderTraits& traits, const ModelOptions& options) {
+// Packs the weights, or takes them from the cache if the model is there.
+Result<DecoderWeights> read_decoder(const ModelFile& file, const DecoderTraits& traits, const ModelOptions& options,
+                                    WeightsCache& cache) {
   auto shape = read_decoder_shape(file, traits, options);
   if (!shape) return shape.error();
   const std::uint64_t table_bytes = RopeTable::bytes_for(shape->rope, shape->info.context);
@@ -271,7 +312,7 @@ Result<DecoderWeights> load_decoder(const ModelFile& file, const DecoderTraits& 
   }
   info.vocab_size = static_cast<std::uint32_t>(embedding->rows());
 
-  TensorReader in(file, traits, options, weights);
+  TensorReader in(file, traits, options, cache, weights);
   RopeParams rope = shape->rope;
   if (in.has("rope_freqs.weight")) {
     rope.factors = in.vector("rope_freqs.weight", rope.rotated / 2);
@@ -289,8 +330,21 @@ Result<DecoderWeights> load_decoder(const ModelFile& file, const DecoderTraits& 
   in.refuse_unknown_tensors();
   if (in.failed()) return in.error();
   info.matrices = matrix_work(weights);
+  in.note_speed();
+  in.keep_in_cache();
   weights.rope = RopeTable(rope, info.context);
   weights.bytes += weights.rope.bytes();
+  return weights;
+}
+
+}  // namespace
+
+Result<DecoderWeights> load_decoder(const ModelFile& file, const DecoderTraits& traits, const ModelOptions& options) {
+  WeightsCache cache(options.weights_cache, file, options.kernels->name, *options.team, options.notes);
+  const bool cached = cache.has_model();
+  auto weights = read_decoder(file, traits, options, cache);
+  // What was read before the damage is thrown away: the file was one whole, and is written as one again.
+  if (!weights && cached && !cache.has_model()) weights = read_decoder(file, traits, options, cache);
   return weights;
 }
 

@@ -57,8 +57,10 @@ struct LoadOptions {
   std::uint64_t memory = 0;      // bytes for weights and KV together (memory_budget.h); 0: 60 % of what is available
   std::uint32_t num_blocks = 0;  // KV blocks; 0: what the memory budget leaves, at most max_sequences full contexts
   std::uint32_t max_sequences = 64;
-  Team* team = nullptr;  // used for packing; null: a temporary one
+  Team* team = nullptr;               // used for packing; null: a temporary one
+  WeightsCacheOptions weights_cache;  // packed weights on disk; none where its directory is empty
   std::function<void(double fraction)> progress;
+  LoadNotes notes;  // lines for the log, from the thread that loads
 };
 
 // Weights, vocabulary and KV memory of one model. Immutable but for the arena's contents.

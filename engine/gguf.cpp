@@ -275,6 +275,7 @@ class GgufFile final : public ModelFile {
   const std::string& path() const override { return path_; }
   std::uint64_t file_bytes() const override { return mapping_->bytes().size(); }
   std::uint64_t content_hash() const override { return content_hash_; }
+  FileStamp stamp() const override { return mapping_->stamp(); }
   const std::map<std::string, MetadataValue, std::less<>>& metadata() const override { return metadata_; }
   const std::vector<TensorInfo>& tensors() const override { return tensors_; }
   const TensorInfo* find_tensor(std::string_view name) const override {

@@ -94,7 +94,9 @@ Result<std::shared_ptr<LoadedModel>> LoadedModel::load(const std::string& path, 
                                    .context = options.context,
                                    .memory = std::max<std::uint64_t>(budget - estimate, 1),
                                    .team = options.team ? options.team : own_team.get(),
-                                   .progress = options.progress});
+                                   .weights_cache = options.weights_cache,
+                                   .progress = options.progress,
+                                   .notes = options.notes});
   if (!model) return model.error();
   const std::uint64_t heap_with_weights = process_memory().heap_used;
   const ModelInfo& info = (*model)->info();

@@ -24,6 +24,8 @@ Error open_error(const std::string& path, int error) {
   return {ErrorCode::io, path + ": cannot be read: " + std::strerror(error)};
 }
 
+std::int64_t nanoseconds(const timespec& time) { return std::int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec; }
+
 }  // namespace
 
 Result<std::unique_ptr<MappedFile>> MappedFile::open(const std::string& path) {
@@ -38,7 +40,11 @@ Result<std::unique_ptr<MappedFile>> MappedFile::open(const std::string& path) {
   void* base = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.get(), 0);
   if (base == MAP_FAILED) return open_error(path, errno);
   ::madvise(base, size, MADV_SEQUENTIAL);
-  return std::unique_ptr<MappedFile>(new MappedFile(static_cast<std::byte*>(base), size));
+  const FileStamp stamp{.inode = status.st_ino,
+                        .bytes = size,
+                        .mtime_ns = nanoseconds(status.st_mtim),
+                        .ctime_ns = nanoseconds(status.st_ctim)};
+  return std::unique_ptr<MappedFile>(new MappedFile(static_cast<std::byte*>(base), stamp));
 }
 
 MappedFile::~MappedFile() { ::munmap(base_, size_); }

@@ -13,6 +13,7 @@
 #include "cache/ids.h"
 #include "config/result.h"
 #include "engine/model_file.h"
+#include "engine/weights_cache.h"
 #include "kernels/kernels.h"
 
 namespace troupe::engine {
@@ -95,10 +96,12 @@ class Model {
 struct ModelOptions {
   const kernels::KernelTable* kernels = nullptr;
   kernels::KvType kv_type = kernels::KvType::f16;
-  std::uint32_t context = 0;                      // 0: the trained context
-  std::uint64_t memory = 0;                       // bytes that tables beside the weights may take; 0: any
-  Team* team = nullptr;                           // packs weights in parallel
+  std::uint32_t context = 0;  // 0: the trained context
+  std::uint64_t memory = 0;   // bytes that tables beside the weights may take; 0: any
+  Team* team = nullptr;       // packs weights in parallel
+  WeightsCacheOptions weights_cache;
   std::function<void(double fraction)> progress;  // may be empty
+  LoadNotes notes;                                // may be empty
 };
 
 // A family is one new file and one line in families.cpp.

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "config/result.h"
+#include "engine/mapped_file.h"
 #include "kernels/weight_type.h"
 
 namespace troupe::engine {
@@ -47,6 +48,8 @@ class ModelFile {
   // A hash of the metadata and the tensor directory with the file size, without the tensors' bytes: those join it while
   // they are packed (Model::content_hash), and only the whole names a model's bits in numerics_id.
   virtual std::uint64_t content_hash() const = 0;
+  // Of the file when it was opened.
+  virtual FileStamp stamp() const = 0;
 
   virtual const std::map<std::string, MetadataValue, std::less<>>& metadata() const = 0;
   virtual const std::vector<TensorInfo>& tensors() const = 0;  // in file order

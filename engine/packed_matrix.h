@@ -38,6 +38,11 @@ class PackedMatrix {
                                    std::span<const std::byte> file_rows, std::size_t rows, std::size_t k,
                                    float scale = 1.0f);
 
+  // The same matrix out of the file it was written to: `header.body_bytes` from `offset` on, read and checked in
+  // parallel into memory of its own. Empty where they cannot be read or are not what `header` says. Error:
+  // out_of_memory.
+  static Result<PackedMatrix> read(Team& team, const PackedHeader& header, int file, std::uint64_t offset, float scale);
+
   explicit operator bool() const { return memory_.data() != nullptr; }
   const PackedHeader& header() const { return *reinterpret_cast<const PackedHeader*>(memory_.data()); }
   std::span<const std::byte> bytes() const { return {memory_.data(), memory_.size()}; }  // header and body
@@ -46,12 +51,17 @@ class PackedMatrix {
   std::size_t k() const { return view_.k; }
 
  private:
+  static Result<PackedMatrix> allocate(const PackedHeader& header, float scale);
+  std::byte* body() const { return memory_.data() + kPackedHeaderBytes; }
+
   AlignedMemory memory_;
   kernels::MatrixView view_;
 };
 
 // A hash of `bytes`, in an order that does not depend on the team's size.
 [[nodiscard]] std::uint64_t checksum(Team& team, std::span<const std::byte> bytes);
+// Of a piece of a body, by the calling thread.
+[[nodiscard]] std::uint64_t hash_piece(std::span<const std::byte> bytes);
 // Joins hashes in order: combine(combine(seed, a), b).
 [[nodiscard]] std::uint64_t combine_hashes(std::uint64_t hash, std::uint64_t next);
 
