@@ -16,6 +16,7 @@
 #include <ctime>
 #include <filesystem>
 #include <memory>
+#include <tuple>
 #include <utility>
 
 #include "config/assert.h"
@@ -91,7 +92,7 @@ bool is_ours(std::string_view name, std::string_view ending) {
 struct CachedFile {
   std::string name;
   std::uint64_t bytes;
-  std::int64_t used_s;
+  timespec used;
 };
 
 // The cache's files; those that a writer left behind when it was killed are removed.
@@ -114,8 +115,7 @@ std::vector<CachedFile> list(int directory) {
       ::unlinkat(directory, entry->d_name, 0);
       continue;
     }
-    files.push_back({entry->d_name, static_cast<std::uint64_t>(status.st_size), status.st_mtim.tv_sec});
-    if (temporary) files.back().used_s = now;  // it is being written
+    files.push_back({entry->d_name, static_cast<std::uint64_t>(status.st_size), status.st_mtim});
   }
   return files;
 }
@@ -249,7 +249,9 @@ bool WeightsCache::make_room(std::uint64_t bytes) {
   }
   std::vector<CachedFile> files = list(directory_.get());
   std::erase_if(files, [&](const CachedFile& file) { return file.name == name_; });  // it will be replaced
-  std::sort(files.begin(), files.end(), [](const auto& a, const auto& b) { return a.used_s < b.used_s; });
+  std::sort(files.begin(), files.end(), [](const auto& a, const auto& b) {
+    return std::tie(a.used.tv_sec, a.used.tv_nsec) < std::tie(b.used.tv_sec, b.used.tv_nsec);
+  });
   std::uint64_t total = bytes;
   for (const CachedFile& file : files) total += file.bytes;
   const auto has_room = [&] {

@@ -118,8 +118,12 @@ Result<WeightsHeader> parse_weights_header(std::span<const std::byte> bytes, std
   header.model_hash = fixed.take<std::uint64_t>();
   header.source_hash = fixed.take<std::uint64_t>();
   const auto variant = fixed.take<std::array<char, kVariantBytes>>();
-  header.variant.assign(variant.begin(), std::find(variant.begin(), variant.end(), '\0'));
+  const auto variant_end = std::find(variant.begin(), variant.end(), '\0');
+  header.variant.assign(variant.begin(), variant_end);
   header.file_bytes = fixed.take<std::uint64_t>();
+  fixed.take<std::uint32_t>();  // the matrices
+  if (fixed.take<std::uint32_t>() != 0 || std::any_of(variant_end, variant.end(), [](char c) { return c != '\0'; }))
+    return damaged("something stands where zeros should");
   if (header.file_bytes != file_bytes)
     return damaged("it has " + std::to_string(file_bytes) + " bytes of " + std::to_string(header.file_bytes));
   header.stamp = parse_stamp(bytes.subspan(kWeightsStampAt, kStampBytes));
