@@ -13,7 +13,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 source tools/setup.sh
 
-targets=(config frame gguf sampler sequence_file server_frame tokenizer)
+targets=(config frame gguf sampler sequence_file server_frame tokenizer weights_file)
 preset=asan
 programs=build/$preset/tests/fuzz
 

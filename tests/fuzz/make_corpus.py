@@ -224,6 +224,30 @@ def sequence_file_corpus():
     write("sequence_file", "damaged-header", b"\x00" + edits((44, 0, 74)))
 
 
+def weights_file_corpus():
+    def edits(*each):
+        return b"".join(struct.pack("<IBB", *edit) for edit in each)
+
+    write("weights_file", "unchanged", b"\x00")
+    write("weights_file", "no-such-file", b"\x01troupeWC" + bytes(120))
+    write("weights_file", "damaged", b"\x00" + edits((130, 1, 1)))
+    write("weights_file", "stamp", b"\x00" + edits((70, 1, 1)))
+    # One number each that only its own check can find: the checksum is right. Matrices are at 128, 56 bytes each.
+    for name, each in {
+            "magic": [(0, 0, ord("T"))], "version": [(8, 1, 1)], "recipe": [(12, 1, 1)], "variant": [(44, 0, 1)],
+            "variant-after-its-end": [(47, 0, 1)], "file-bytes": [(48, 1, 1)], "fewer": [(56, 0, 3)],
+            "more": [(56, 0, 5)], "most": [(58, 0, 255)], "reserved": [(60, 0, 1)], "cut": [(200, 2, 0)],
+            "longer": [(0, 3, 7)], "inside-header": [(136, 0, 0), (137, 0, 0)], "crooked": [(136, 1, 64)],
+            "behind-the-end": [(139, 0, 1)], "offset-wraps": [(143, 0, 255)], "type": [(144, 0, 77)],
+            "layout": [(148, 0, 3)], "tiles-of-f32": [(148, 0, 2)], "no-rows": [(152, 0, 0)],
+            "many-rows": [(157, 0, 255)], "no-k": [(160, 0, 0)], "k-no-group": [(216, 1, 1)],
+            "many-k": [(167, 0, 255)], "body-bytes": [(168, 1, 1)], "body-wraps": [(175, 0, 255)],
+            "overlap": [(193, 0, 16)], "checksum": [(176, 1, 1)], "name": [(128, 1, 1)]}.items():
+        write("weights_file", name, b"\x02" + edits(*each))
+    write("weights_file", "file-of-that-size", b"\x06" + edits((50, 1, 1)))
+    write("weights_file", "huge-file", b"\x06" + edits((54, 1, 255), (195, 0, 255), (250, 0, 1)))
+
+
 def tokenizer_corpus():
     texts = {
         "story": "Once upon a time, there was a little girl's cat. It's 12345 years old!\n\n  The END  ",
@@ -255,5 +279,6 @@ if __name__ == "__main__":
     gguf_corpus()
     sampler_corpus()
     sequence_file_corpus()
+    weights_file_corpus()
     tokenizer_corpus()
     config_corpus()
