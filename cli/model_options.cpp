@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "engine/probe_file.h"
 #include "kernels/kernels.h"
 
 namespace troupe::cli {
@@ -19,13 +20,17 @@ std::string names(std::span<const kernels::KernelTable* const> tables) {
   return list;
 }
 
+// Nothing: no cache.
 Result<std::string> weights_cache_directory(const std::string& option) {
+  if (option.empty() || option == "off") return std::string();
   if (option != "auto") return option;
-  const auto variable = [](const char* name) { return std::string(std::getenv(name) ? std::getenv(name) : ""); };
   // systemd's CacheDirectory=; of several, separated by colons, the first.
-  if (const std::string cache = variable("CACHE_DIRECTORY"); !cache.empty()) return cache.substr(0, cache.find(':'));
-  if (const std::string cache = variable("XDG_CACHE_HOME"); cache.starts_with('/')) return cache + "/troupe";
-  if (const std::string home = variable("HOME"); home.starts_with('/')) return home + "/.cache/troupe";
+  const char* of_service = std::getenv("CACHE_DIRECTORY");
+  if (of_service && *of_service == '/') {
+    const std::string all = of_service;
+    return all.substr(0, all.find(':')) + "/weights";
+  }
+  if (const auto folder = engine::probe_folder()) return (*folder / "weights").string();
   return Error{ErrorCode::invalid_argument,
                "--weights-cache auto: none of CACHE_DIRECTORY, XDG_CACHE_HOME and HOME is set; name a directory"};
 }
@@ -66,11 +71,9 @@ Result<engine::LoadOptions> load_options(const config::Parsed& parsed) {
   load.memory = options.memory.count;
   load.num_blocks = static_cast<std::uint32_t>(options.kv_blocks);
   load.max_sequences = static_cast<std::uint32_t>(options.parallel);
-  if (!options.weights_cache.empty()) {
-    auto directory = weights_cache_directory(options.weights_cache);
-    if (!directory) return directory.error();
-    load.weights_cache = {.directory = std::move(*directory), .max_bytes = options.weights_cache_size.count};
-  }
+  auto directory = weights_cache_directory(options.weights_cache);
+  if (!directory) return directory.error();
+  load.weights_cache = {.directory = std::move(*directory), .max_bytes = options.weights_cache_size.count};
   load.notes = [](const engine::LoadNote& note) {
     spdlog::log(note.warning ? spdlog::level::warn : spdlog::level::info, "{}", note.text);
   };

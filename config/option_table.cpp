@@ -70,8 +70,8 @@ std::vector<Option> make_table() {
       {"kernels", "", &O::kernels, kEngines | kInspect, kModel, "VARIANT", kAny,
        "kernel variant, as `troupe version` lists them; none: the best this CPU has"},
       {"weights-cache", "", &O::weights_cache, kEngines, kModel, "DIR", kAny,
-       "keep weights on disk as they are packed, to load them faster next time; auto: $CACHE_DIRECTORY, else "
-       "$XDG_CACHE_HOME/troupe, else ~/.cache/troupe; none: they are packed each time"},
+       "keep weights on disk as they are packed, to load them faster next time; auto: weights in $CACHE_DIRECTORY, "
+       "$XDG_CACHE_HOME/troupe or ~/.cache/troupe; none, off: pack them each time"},
       {"weights-cache-size", "", &O::weights_cache_size, kEngines, kModel, "SIZE", within(0, 1024.0 * 1024.0 * kGiB),
        "most that the weights cache may take; what was not used for longest goes first; 0: any size"},
 

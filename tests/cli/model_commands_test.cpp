@@ -111,6 +111,39 @@ TEST_CASE("an unknown kernel variant is refused with those that this CPU can run
   }
 }
 
+TEST_CASE("--weights-cache keeps packed weights where it says, and the answers are the same bits") {
+  const TempFolder folder;
+  const std::string ids = folder.write("ids.json", "[1, 424, 437, 261, 399]");
+  const auto eval = [&](const std::string& cache, std::map<std::string, std::string> environment = {}) {
+    const Finished finished =
+        run({.arguments = {"eval", "--tokens", ids, "-o", folder.path("logits.f32"), "--weights-cache", cache},
+             .environment = std::move(environment)});
+    INFO(finished.err);
+    REQUIRE(finished.code == 0);
+    return std::pair(finished.err, read_file(folder.path("logits.f32")));
+  };
+  const auto [off_says, expected] = eval("off");
+  CHECK_THAT(off_says, Contains("packed ") && !Contains("weights cache"));
+  const std::string cache = folder.path("cache");
+  CHECK_THAT(eval(cache).first, Contains("packed ") && Contains("weights cache: " + cache) && Contains(": kept "));
+  const auto [again_says, again] = eval(cache);
+  CHECK_THAT(again_says, Contains("read ") && Contains("from " + cache) && !Contains("packed "));
+  CHECK(again == expected);
+
+  const auto says_auto = [&](std::map<std::string, std::string> environment) {
+    return eval("auto", std::move(environment)).first;
+  };
+  const std::string xdg = folder.path("xdg"), home = folder.path("home"), service = folder.path("service");
+  CHECK_THAT(says_auto({{"XDG_CACHE_HOME", xdg}, {"HOME", home}}), Contains(xdg + "/troupe/weights/"));
+  CHECK_THAT(says_auto({{"HOME", home}}), Contains(home + "/.cache/troupe/weights/"));
+  CHECK_THAT(says_auto({{"CACHE_DIRECTORY", service + ":/other"}, {"HOME", home}}), Contains(service + "/weights/"));
+  const Finished homeless =
+      run({.arguments = {"eval", "--tokens", ids, "-o", folder.path("x"), "--weights-cache", "auto"},
+           .environment = {{"HOME", ""}}});
+  CHECK(homeless.code == 2);
+  CHECK_THAT(homeless.err, Contains("--weights-cache auto: none of CACHE_DIRECTORY, XDG_CACHE_HOME and HOME is set"));
+}
+
 TEST_CASE("TROUPE_KERNELS chooses the kernels as --kernels does") {
   const TempFolder folder;
   const std::string ids = folder.write("ids.json", "[1, 424, 437, 261, 399]");
