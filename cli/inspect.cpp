@@ -85,7 +85,8 @@ std::uint64_t num_parameters(const engine::ModelFile& file) {
 
 // What a token of context takes.
 struct PerToken {
-  std::uint64_t kv_elements = 0;
+  std::uint64_t num_layers = 0;
+  kernels::KvShape kv;               // of a layer, whatever the type; no heads: unknown
   std::uint64_t rotation_bytes = 0;  // of the table of rotations, which sequences share
 };
 
@@ -102,8 +103,10 @@ PerToken per_token(const engine::ModelFile& file) {
   constexpr std::int64_t kSane = 1 << 24;
   for (const std::int64_t value : {layers, kv_heads, head_dim})
     if (value <= 0 || value > kSane) return {};
-  return {.kv_elements = 2 * static_cast<std::uint64_t>(layers) * static_cast<std::uint64_t>(kv_heads * head_dim),
-          .rotation_bytes = static_cast<std::uint64_t>(std::clamp<std::int64_t>(rotated, 0, head_dim)) * sizeof(float)};
+  return {
+      .num_layers = static_cast<std::uint64_t>(layers),
+      .kv = {.num_kv_heads = static_cast<std::uint32_t>(kv_heads), .head_dim = static_cast<std::uint32_t>(head_dim)},
+      .rotation_bytes = static_cast<std::uint64_t>(std::clamp<std::int64_t>(rotated, 0, head_dim)) * sizeof(float)};
 }
 
 std::string served_by(const engine::ModelFile& file) {
@@ -138,11 +141,12 @@ Cost cost_of(const engine::ModelFile& file, const config::Options& options, cons
   if (const std::string* architecture = file.string("general.architecture"))
     cost.trained = static_cast<std::uint64_t>(file.integer(*architecture + ".context_length").value_or(0));
   cost.context = options.ctx_size ? static_cast<std::uint64_t>(options.ctx_size) : cost.trained;
-  const PerToken token = per_token(file);
-  if (token.kv_elements == 0) return cost;
-  for (const kernels::KvType type : {kernels::KvType::f16, kernels::KvType::f32}) {
+  PerToken token = per_token(file);
+  if (token.num_layers == 0) return cost;
+  for (const kernels::KvType type : {kernels::KvType::f16, kernels::KvType::f32, kernels::KvType::i8}) {
+    token.kv.type = type;
     KvCost kv{.type = std::string(kernels::name(type)),
-              .bytes_per_token = token.kv_elements * kernels::element_bytes(type)};
+              .bytes_per_token = token.num_layers * token.kv.layer_bytes() / kBlockSize};
     kv.longest_context = kBlockSize * engine::blocks_that_fit(cost.memory, cost.weights,
                                                               kBlockSize * (kv.bytes_per_token + token.rotation_bytes));
     const std::uint64_t blocks = engine::blocks_that_fit(

@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <string_view>
 #include <utility>
 
 #include "engine/probe_file.h"
@@ -33,6 +34,11 @@ Result<std::string> weights_cache_directory(const std::string& option) {
   if (const auto folder = engine::probe_folder()) return (*folder / "weights").string();
   return Error{ErrorCode::invalid_argument,
                "--weights-cache auto: none of CACHE_DIRECTORY, XDG_CACHE_HOME and HOME is set; name a directory"};
+}
+
+kernels::KvType kv_type_of(std::string_view option) {
+  if (option == "f32") return kernels::KvType::f32;
+  return option == "f16" ? kernels::KvType::f16 : kernels::KvType::i8;
 }
 
 }  // namespace
@@ -66,7 +72,7 @@ Result<engine::LoadOptions> load_options(const config::Parsed& parsed) {
     }
   }
   load.kernels = options.kernels;
-  load.kv_type = options.kv_type == "f32" ? kernels::KvType::f32 : kernels::KvType::f16;
+  load.kv_type = kv_type_of(options.kv_type);
   load.context = static_cast<std::uint32_t>(options.ctx_size);
   load.memory = options.memory.count;
   load.num_blocks = static_cast<std::uint32_t>(options.kv_blocks);

@@ -2,8 +2,8 @@
 
 namespace troupe::engine {
 
-void DecoderModel::forward(Team& team, std::span<const SequenceRows> batch, KvArena& arena, Workspace& workspace,
-                           float* hidden) const {
+PassCounts DecoderModel::forward(Team& team, std::span<const SequenceRows> batch, KvArena& arena, Workspace& workspace,
+                                 float* hidden) const {
   DecoderPass pass(weights_, team, batch, arena, workspace);
   pass.embed();
   for (std::uint32_t i = 0; i < weights_.layers.size(); ++i) {
@@ -11,6 +11,7 @@ void DecoderModel::forward(Team& team, std::span<const SequenceRows> batch, KvAr
     run_layer(pass, weights_.layers[i], i + 1 == weights_.layers.size());
   }
   pass.finish(weights_.output_norm, hidden);
+  return {.kv_bytes_read = pass.kv_bytes_read()};
 }
 
 void DecoderModel::head(Team& team, const float* hidden, std::size_t num_rows, Workspace& workspace,

@@ -18,8 +18,8 @@ class DecoderModel : public Model {
   const CacheSpec& cache_spec() const override { return weights_.cache; }
   std::uint64_t weight_bytes() const override { return weights_.bytes; }
   std::uint64_t content_hash() const override { return weights_.content_hash; }
-  void forward(Team& team, std::span<const SequenceRows> batch, KvArena& arena, Workspace& workspace,
-               float* hidden) const override;
+  PassCounts forward(Team& team, std::span<const SequenceRows> batch, KvArena& arena, Workspace& workspace,
+                     float* hidden) const override;
   void head(Team& team, const float* hidden, std::size_t num_rows, Workspace& workspace, float* logits) const override;
 
  private:

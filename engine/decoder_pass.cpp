@@ -1,7 +1,6 @@
 #include "engine/decoder_pass.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 
 #include "config/assert.h"
@@ -14,10 +13,6 @@ using Slot = Workspace::Slot;
 // Rows that one thread works through before another helps: a row costs about a microsecond, a join two.
 constexpr std::size_t kMinRowsPerChunk = 4;
 constexpr std::size_t kChunksPerThread = 8;
-// Query rows per attention work item: each K and V vector that is loaded serves all of them.
-constexpr std::uint32_t kAttentionRows = 64;
-// Below this many multiply-adds attention is not worth waking the team.
-constexpr std::size_t kMinAttentionProducts = 64 * 1024;
 
 constexpr std::size_t divide_up(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
 
@@ -35,19 +30,18 @@ DecoderPass::DecoderPass(const DecoderWeights& weights, Team& team, std::span<co
       kv_dim_(std::size_t{info_.num_kv_heads} * info_.head_dim),
       qkv_stride_(q_dim_ + 2 * kv_dim_),
       batch_(batch),
+      attention_plan_(kernels_, kv_shape_, info_.num_heads, team, workspace),
       input_(kernels_, team, workspace) {
   const OperationScope scope(team, Operation::prepare);
   place_rows(batch, arena);
+  attention_plan_.make(sequences_, blocks_);
   residual_ = workspace.take<float>(Slot::residual, num_rows_ * info_.dim);
   delta_ = workspace.take<float>(Slot::delta, num_rows_ * info_.dim);
   qkv_ = workspace.take<float>(Slot::qkv, num_rows_ * qkv_stride_);
   attention_ = workspace.take<float>(Slot::attention, num_rows_ * qkv_stride_);
   gate_ = workspace.take<float>(Slot::gate, num_rows_ * info_.ffn_dim);
   up_ = workspace.take<float>(Slot::up, num_rows_ * info_.ffn_dim);
-  const std::uint32_t group = info_.num_heads / info_.num_kv_heads;
-  const std::size_t scratch = std::max<std::size_t>(
-      {info_.dim, q_dim_, kernels::attention_scratch_floats(std::max(group, kAttentionRows), info_.head_dim)});
-  scratch_stride_ = divide_up(scratch, 16) * 16;
+  scratch_stride_ = divide_up(std::max<std::size_t>(info_.dim, q_dim_), 16) * 16;
   scratch_ = workspace.take<float>(Slot::thread_scratch, team.num_threads() * scratch_stride_);
 }
 
@@ -176,63 +170,15 @@ bool DecoderPass::keep_only_outputs() {
     kept += sequence.num_outputs;
   }
   TROUPE_ASSERT(!delta_pending_);
+  if (kept != num_rows_ && kept != 0) attention_plan_.make(sequences_, blocks_);
   num_rows_ = kept;
   return kept != 0;
 }
 
-// Tiles of query rows that share a kv head, the longest first: the last chunk handed out is a short one.
-std::size_t DecoderPass::plan_tiles() {
-  const std::uint32_t group = info_.num_heads / info_.num_kv_heads;
-  const std::uint32_t tokens_per_tile = std::max(1u, kAttentionRows / group);
-  std::size_t num_tiles = 0;
-  std::size_t products = 0;
-  for (const Sequence& sequence : sequences_) {
-    num_tiles += divide_up(sequence.num_rows, tokens_per_tile) * info_.num_kv_heads;
-    products += std::size_t{sequence.num_rows} * (sequence.first_position + sequence.num_rows);
-  }
-  tiles_ = workspace_.take<Tile>(Slot::tiles, num_tiles);
-  std::size_t tile = 0;
-  for (std::size_t i = 0; i < sequences_.size(); ++i) {
-    const std::size_t tiles = divide_up(sequences_[i].num_rows, tokens_per_tile);
-    for (std::size_t t = tiles; t-- > 0;) {
-      const auto first = static_cast<std::uint32_t>(t * tokens_per_tile);
-      const std::uint32_t count = std::min(tokens_per_tile, sequences_[i].num_rows - first);
-      for (std::uint32_t head = 0; head < info_.num_kv_heads; ++head) {
-        tiles_[tile++] = {static_cast<std::uint32_t>(i), head, first, count};
-      }
-    }
-  }
-  return products * 2 * q_dim_;
-}
-
 void DecoderPass::attend() {
   const OperationScope scope(team_, Operation::attention, layer_);
-  const std::size_t products = plan_tiles();
-  const std::size_t num_chunks =
-      std::min({tiles_.size(), team_.num_threads() * kChunksPerThread, divide_up(products, kMinAttentionProducts)});
-  // Tile i goes to chunk i % num_chunks: long and short tiles mix.
-  team_.parallel_for(num_chunks, [&](std::size_t chunk, std::uint32_t thread) {
-    for (std::size_t i = chunk; i < tiles_.size(); i += num_chunks) attend_tile(tiles_[i], thread);
-  });
+  attention_plan_.attend(qkv_.data(), attention_.data(), qkv_stride_);
   for (const std::byte*& block : blocks_) block += kv_shape_.layer_bytes();
-}
-
-void DecoderPass::attend_tile(const Tile& tile, std::uint32_t thread) {
-  const Sequence& sequence = sequences_[tile.sequence];
-  const std::uint32_t group = info_.num_heads / info_.num_kv_heads;
-  const std::size_t first_row = sequence.first_row + tile.first;
-  const std::size_t head_offset = std::size_t{tile.kv_head} * group * info_.head_dim;
-  kernels_.attention({.shape = kv_shape_,
-                      .kv_head = tile.kv_head,
-                      .group = group,
-                      .num_tokens = tile.count,
-                      .first_position = sequence.first_position + tile.first,
-                      .q = qkv_.data() + first_row * qkv_stride_ + head_offset,
-                      .token_stride = qkv_stride_,
-                      .blocks = blocks_.data() + sequence.first_block,
-                      .scale = 1.0f / std::sqrt(static_cast<float>(info_.head_dim)),
-                      .out = attention_.data() + first_row * qkv_stride_ + head_offset,
-                      .scratch = thread_scratch(thread)});
 }
 
 void DecoderPass::round_attention(const std::vector<float>& sub_norm, const PackedMatrix& consumer) {

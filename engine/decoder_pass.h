@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/attention_plan.h"
 #include "engine/decoder_weights.h"
 #include "engine/engine.h"
 #include "engine/rounded_rows.h"
@@ -49,32 +50,20 @@ class DecoderPass {
   void add_projection(const PackedMatrix& matrix);
   // hidden = rms_norm(residual) * norm, for the rows that are left.
   void finish(const std::vector<float>& norm, float* hidden);
+  // What attention has read of K and V so far.
+  std::uint64_t kv_bytes_read() const { return attention_plan_.kv_bytes_read(); }
 
  private:
-  struct Sequence {
-    std::uint32_t first_row = 0;
-    std::uint32_t num_rows = 0;
-    std::uint32_t first_position = 0;
-    std::uint32_t num_outputs = 0;
-    std::uint32_t first_block = 0;  // in blocks_
-  };
+  using Sequence = SequencePlace;
   struct BlockRun {  // rows of one sequence that lie in one block: written by one thread
     std::uint32_t sequence = 0;
     std::uint32_t first = 0;  // among the sequence's rows
-    std::uint32_t count = 0;
-  };
-  struct Tile {  // one attention work item
-    std::uint32_t sequence = 0;
-    std::uint32_t kv_head = 0;
-    std::uint32_t first = 0;
     std::uint32_t count = 0;
   };
 
   const DecoderLayer& this_layer() const { return weights_.layers[layer_]; }
   void place_rows(std::span<const SequenceRows> batch, KvArena& arena);
   void store_run(const BlockRun& run);
-  void attend_tile(const Tile& tile, std::uint32_t thread);
-  std::size_t plan_tiles();
 
   // Runs fn(row, thread) over all rows; few rows stay on the calling thread, without a join.
   template <class Fn>
@@ -99,9 +88,9 @@ class DecoderPass {
   std::span<Sequence> sequences_;
   std::span<const std::byte*> blocks_;  // each block's part for the current layer
   std::span<BlockRun> runs_;
-  std::span<Tile> tiles_;
   std::span<float> residual_, delta_, qkv_, attention_, gate_, up_, scratch_;
   std::size_t scratch_stride_ = 0;
+  AttentionPlan attention_plan_;
   RoundedRows input_;
 };
 

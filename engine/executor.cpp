@@ -124,6 +124,7 @@ void Executor::step(const StepBatch& batch, StepResult& result) {
   result.step = batch.step;
   result.epoch = batch.epoch;
   result.items.resize(batch.items.size());
+  result.kv_bytes_read = 0;
   State& state = *state_;
   StepSpan span{.step = batch.step,
                 .num_rows = 0,
@@ -136,7 +137,9 @@ void Executor::step(const StepBatch& batch, StepResult& result) {
   if (!batch.items.empty()) {
     result.kernels_began = std::chrono::steady_clock::now();
     float* hidden = state.workspace.take<float>(Slot::hidden, num_outputs * state.model.info().dim).data();
-    state.model.model().forward(state.team, state.rows, *state.model.arena(), state.workspace, hidden);
+    const PassCounts counts =
+        state.model.model().forward(state.team, state.rows, *state.model.arena(), state.workspace, hidden);
+    result.kv_bytes_read = counts.kv_bytes_read;
     for (const StepItem& item : batch.items) state.find(item.sequence).num_computed += item.num_tokens;
     state.compute_logits(batch, hidden, result);
     state.sample_all(result);

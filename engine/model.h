@@ -73,6 +73,11 @@ struct SequenceRows {
   std::uint32_t num_outputs = 0;         // hidden rows wanted: the last num_outputs of `tokens`
 };
 
+// What a forward pass did, for who watches costs.
+struct PassCounts {
+  std::uint64_t kv_bytes_read = 0;  // by attention: what several rows read at once counts once
+};
+
 // A loaded model: immutable weights; any number of executors may use it.
 class Model {
  public:
@@ -85,8 +90,8 @@ class Model {
   // Runs all layers over a ragged batch: writes K and V of every token into its block, and leaves
   // the normed hidden rows that were asked for in `hidden` [sum of num_outputs, dim], in batch order.
   // Rows are independent: a row's bits depend only on its own sequence. Called by one compute thread.
-  virtual void forward(Team& team, std::span<const SequenceRows> batch, KvArena& arena, Workspace& workspace,
-                       float* hidden) const = 0;
+  virtual PassCounts forward(Team& team, std::span<const SequenceRows> batch, KvArena& arena, Workspace& workspace,
+                             float* hidden) const = 0;
 
   // logits [num_rows, vocab_size] = head x hidden [num_rows, dim].
   virtual void head(Team& team, const float* hidden, std::size_t num_rows, Workspace& workspace,

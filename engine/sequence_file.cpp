@@ -32,7 +32,17 @@ std::uint32_t extend_crc(std::uint32_t crc, std::span<const std::byte> bytes) {
   return static_cast<std::uint32_t>(crc32_z(crc, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
 }
 
-std::uint32_t number_of(kernels::KvType type) { return type == kernels::KvType::f32 ? 0 : 1; }
+std::uint32_t number_of(kernels::KvType type) {
+  switch (type) {
+    case kernels::KvType::f32:
+      return 0;
+    case kernels::KvType::f16:
+      return 1;
+    case kernels::KvType::i8:
+      return 2;
+  }
+  return 0;
+}
 
 std::string system_says() { return std::strerror(errno); }
 
@@ -162,17 +172,8 @@ std::vector<std::byte> pack_header(const LoadedModel& model, const Executor& exe
 // Zeros in all slots of a block from `used` on.
 void clear_slots(const LoadedModel& model, std::uint32_t used, std::span<std::byte> block) {
   const kernels::KvShape shape = kv_shape_of(model);
-  const std::size_t element = kernels::element_bytes(shape.type);
-  const std::size_t unused = kBlockSize - used;
-  for (std::uint32_t layer = 0; layer < model.info().num_layers; ++layer) {
-    std::byte* head_k = block.data() + layer * shape.layer_bytes();
-    for (std::uint32_t head = 0; head < shape.num_kv_heads; ++head, head_k += shape.k_head_bytes()) {
-      for (std::uint32_t i = 0; i < shape.head_dim; ++i)
-        std::memset(head_k + (i * kBlockSize + used) * element, 0, unused * element);
-      std::memset(head_k + shape.v_offset() + std::size_t{used} * shape.head_dim * element, 0,
-                  unused * shape.head_dim * element);
-    }
-  }
+  for (std::uint32_t layer = 0; layer < model.info().num_layers; ++layer)
+    kernels::clear_kv(shape, block.data() + layer * shape.layer_bytes(), used);
 }
 
 bool write_blocks(const FileDescriptor& file, const LoadedModel& model, const Executor& executor, SequenceId id) {

@@ -3,7 +3,7 @@
 //
 // The format, version 1; integers are little-endian:
 //
-//   magic "troupeKV" | u32 version | u32 bytes of numerics_id (<= 256) | u64 model hash | u32 KV type (0: f32, 1: f16)
+//   magic "troupeKV" | u32 version | u32 bytes of numerics_id (<= 256) | u64 model hash | u32 KV type (0: f32, 1: f16, 2: int8)
 //   u32 positions per block | u64 bytes per block | u32 tokens (<= 2^24) | u32 of these prompt | u32 of these computed
 //   u32 anchors (one per full block of tokens)
 //   numerics_id | tokens, i32 each | anchors: u32 position, u64 hash each | u32 CRC-32 of all bytes so far

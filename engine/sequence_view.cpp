@@ -1,22 +1,8 @@
 #include "engine/sequence_view.h"
 
-#include <cstring>
-
 #include "config/assert.h"
-#include "kernels/half.h"
 
 namespace troupe::engine {
-namespace {
-
-float load_element(kernels::KvType type, const std::byte* from) {
-  if (type == kernels::KvType::f16) return kernels::load_half(from);
-  float value = 0;
-  std::memcpy(&value, from, sizeof value);
-  return value;
-}
-
-}  // namespace
-
 kernels::KvShape kv_shape_of(const LoadedModel& model) {
   return {
       .type = model.cache_spec().kv_type, .num_kv_heads = model.info().num_kv_heads, .head_dim = model.info().head_dim};
@@ -37,21 +23,14 @@ std::vector<float> SequenceView::values(std::uint32_t layer) const { return copy
 std::vector<float> SequenceView::copy(std::uint32_t layer, Part part) const {
   TROUPE_ASSERT(layer < model_.info().num_layers);
   const kernels::KvShape shape = kv_shape_of(model_);
-  const std::size_t element = kernels::element_bytes(shape.type);
-  const std::size_t dim = shape.head_dim;
+  const std::size_t dim = std::size_t{shape.num_kv_heads} * shape.head_dim;
   const std::span<const BlockId> table = executor_.block_table(id_);
-  std::vector<float> out(std::size_t{length()} * shape.num_kv_heads * dim);
-  float* to = out.data();
+  std::vector<float> out(length() * dim), other(dim);
   for (std::uint32_t position = 0; position < length(); ++position) {
-    const std::size_t slot = position % kBlockSize;
-    const std::byte* base = model_.arena()->block(table[position / kBlockSize]) + layer * shape.layer_bytes();
-    if (part == Part::values) base += shape.v_offset();
-    for (std::uint32_t head = 0; head < shape.num_kv_heads; ++head, base += shape.k_head_bytes()) {
-      for (std::size_t i = 0; i < dim; ++i) {
-        const std::size_t index = part == Part::keys ? i * kBlockSize + slot : slot * dim + i;  // K is transposed
-        *to++ = load_element(shape.type, base + index * element);
-      }
-    }
+    const std::byte* block = model_.arena()->block(table[position / kBlockSize]) + layer * shape.layer_bytes();
+    float* to = out.data() + position * dim;
+    kernels::load_kv(shape, block, position % kBlockSize, part == Part::keys ? to : other.data(),
+                     part == Part::keys ? other.data() : to);
   }
   return out;
 }

@@ -19,7 +19,6 @@ class Workspace {
     sequences,   // where each sequence's rows and blocks begin
     blocks,      // addresses of the KV blocks
     block_runs,  // rows that share a KV block
-    tiles,       // work items of attention
     residual,
     delta,  // what is to be added to the residual
     qkv,
@@ -34,6 +33,10 @@ class Workspace {
     rounded_i8_tiles,
     gated_bf16_tiles,
     thread_scratch,
+    attention_items,
+    attention_members,
+    attention_partials,
+    attention_buffers,
     hidden,
     sampled_hidden,
     logits,

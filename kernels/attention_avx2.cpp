@@ -9,8 +9,7 @@
 namespace troupe::kernels::avx2 {
 namespace {
 
-constexpr std::size_t kPositions = 32;  // in a block
-constexpr std::size_t kMaxRows = 4;
+constexpr std::size_t kPositions = kBlockPositions;
 
 inline float max_of_lanes(__m256 x) {
   const __m128 four = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
@@ -23,258 +22,238 @@ inline float sum_of_lanes(__m256 x) {
   return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
 }
 
-// 8 elements; the second form only the first `count` and zeros.
+// load8: 8 elements.
+struct F32 {
+  static constexpr std::size_t kBytes = 4;
+  static constexpr bool kScaled = false;
+  static __m256 load8(const std::byte* p) { return _mm256_loadu_ps(reinterpret_cast<const float*>(p)); }
+};
 struct F16 {
   static constexpr std::size_t kBytes = 2;
+  static constexpr bool kScaled = false;
   static __m256 load8(const std::byte* p) {
     return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
   }
-  static __m256 load8(const std::byte* p, std::size_t count) {
-    alignas(16) std::byte copy[16] = {};
-    __builtin_memcpy(copy, p, kBytes * count);
-    return load8(copy);
+};
+struct I8 {  // codes; the scales are multiplied with scores and weights
+  static constexpr std::size_t kBytes = 1;
+  static constexpr bool kScaled = true;
+  static __m256 load8(const std::byte* p) {
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
   }
 };
-struct F32 {
-  static constexpr std::size_t kBytes = 4;
-  static __m256 load8(const std::byte* p) { return _mm256_loadu_ps(reinterpret_cast<const float*>(p)); }
-  static __m256 load8(const std::byte* p, std::size_t count) {
-    alignas(32) std::byte copy[32] = {};
-    __builtin_memcpy(copy, p, kBytes * count);
-    return load8(copy);
-  }
-};
-
-// A tile's rows: where they are, and their softmax-weighted sums so far. max, sum and values are one
-// split's partial, the totals all splits' merged; values [rows][padded_dim].
-struct Tile {
-  const float* q[kMaxRows];
-  float* out[kMaxRows];
-  std::size_t limit[kMaxRows];  // positions the row sees
-  alignas(32) float max[8], total_max[8], shrink[8];
-  alignas(32) float weights[kMaxRows][kPositions];  // scores, then exp(score - max)
-  __m256 sum[kMaxRows];                             // per lane
-  float total_sum[kMaxRows];
-  float* values;
-  float* total_values;
-  std::size_t padded_dim;
-};
-
-inline std::size_t seen_in_block(std::size_t limit, std::size_t block) {
-  const std::size_t begin = block * kPositions;
-  if (limit <= begin) return 0;
-  return limit - begin < kPositions ? limit - begin : kPositions;
+// Only the first `count`, and zeros.
+template <class Kv>
+inline __m256 load_some(const std::byte* p, std::size_t count) {
+  alignas(32) std::byte copy[32] = {};
+  __builtin_memcpy(copy, p, Kv::kBytes * count);
+  return Kv::load8(copy);
 }
 
-// weights[r] = scores before scaling, of W * 8 positions from `first` on.
+inline void prefetch(const std::byte* p) { _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0); }
+
+// Up to 4 rows over one split. weights [rows][kSplitPositions]: scores, then what V is multiplied with.
+template <class Kv>
+struct Tile {
+  Tile(const AttentionSplit& of, const AttentionRow* first) : split(of), rows(first) {
+    const KvShape& shape = of.shape;
+    dim = shape.head_dim;
+    elements_bytes = dim * kPositions * Kv::kBytes;
+    k_offset = of.kv_head * shape.head_bytes();
+    v_offset = k_offset + shape.v_offset();
+    weights = reinterpret_cast<float*>(of.scratch);
+  }
+  const AttentionSplit& split;
+  const AttentionRow* rows;
+  std::size_t dim, elements_bytes, k_offset, v_offset;
+  float* weights;
+};
+
+// weights[r] = scores before scaling, of W * 8 positions of a block from `first` on.
 template <class Kv, std::size_t R, std::size_t W>
-void score_positions(std::size_t dim, const std::byte* k, std::size_t first, Tile& tile) {
+void score_positions(const Tile<Kv>& tile, std::size_t block, std::size_t first, const std::byte* next) {
   __m256 scores[R][W];
   for (std::size_t r = 0; r < R; ++r)
     for (std::size_t w = 0; w < W; ++w) scores[r][w] = _mm256_setzero_ps();
-  k += first * Kv::kBytes;
-  for (std::size_t d = 0; d < dim; ++d, k += kPositions * Kv::kBytes) {
+  const std::byte* k = tile.split.blocks[block] + tile.k_offset + first * Kv::kBytes;
+  next += first * Kv::kBytes;
+  for (std::size_t d = 0; d < tile.dim; ++d, k += kPositions * Kv::kBytes, next += kPositions * Kv::kBytes) {
+    prefetch(next);
     __m256 x[W];
 #pragma GCC unroll 4
     for (std::size_t w = 0; w < W; ++w) x[w] = Kv::load8(k + 8 * w * Kv::kBytes);
 #pragma GCC unroll 4
     for (std::size_t r = 0; r < R; ++r) {
-      const __m256 q = _mm256_set1_ps(tile.q[r][d]);
+      const __m256 q = _mm256_set1_ps(tile.rows[r].q[d]);
 #pragma GCC unroll 4
       for (std::size_t w = 0; w < W; ++w) scores[r][w] = _mm256_fmadd_ps(q, x[w], scores[r][w]);
     }
   }
   for (std::size_t r = 0; r < R; ++r)
-    for (std::size_t w = 0; w < W; ++w) _mm256_store_ps(tile.weights[r] + first + 8 * w, scores[r][w]);
+    for (std::size_t w = 0; w < W; ++w)
+      _mm256_store_ps(tile.weights + r * kSplitPositions + block * kPositions + first + 8 * w, scores[r][w]);
 }
 
-// Scales the scores; positions that the row does not see, which may be anything, become -infinity.
-// Returns the largest.
-inline float scale_scores(float scale, std::size_t seen, float* scores) {
-  const __m256 lowest = _mm256_set1_ps(-__builtin_inff());
-  const __m256i lane = _mm256_set_epi32(7, 6, 5, 4, 3, 2, 1, 0), count = _mm256_set1_epi32(static_cast<int>(seen));
-  __m256 max = lowest;
-  for (int p = 0; p < static_cast<int>(kPositions); p += 8) {
-    const __m256i is_seen = _mm256_cmpgt_epi32(count, _mm256_add_epi32(lane, _mm256_set1_epi32(p)));
-    const __m256 scaled = _mm256_mul_ps(_mm256_load_ps(scores + p), _mm256_set1_ps(scale));
-    const __m256 masked = _mm256_blendv_ps(lowest, scaled, _mm256_castsi256_ps(is_seen));
-    _mm256_store_ps(scores + p, masked);
-    max = _mm256_max_ps(masked, max);
-  }
-  return max_of_lanes(max);
-}
-
-// weights[r] = exp(score - max) for the positions a row sees, 0 beyond; updates max, sum and shrink.
-template <class Kv, std::size_t R>
-void score_block(const AttentionArgs& args, const std::byte* k, const std::size_t (&seen)[kMaxRows], Tile& tile) {
-  constexpr std::size_t kVectors = R == 4 ? 2 : 4;
-  for (std::size_t p = 0; p < kPositions; p += 8 * kVectors)
-    score_positions<Kv, R, kVectors>(args.shape.head_dim, k, p, tile);
-  alignas(32) float new_max[8] = {};
-  for (std::size_t r = 0; r < R; ++r) {
-    const float max = scale_scores(args.scale, seen[r], tile.weights[r]);
-    new_max[r] = max > tile.max[r] ? max : tile.max[r];
-  }
-  const __m256 fresh = _mm256_load_ps(new_max);
-  _mm256_store_ps(tile.shrink, exp_avx2(_mm256_sub_ps(_mm256_load_ps(tile.max), fresh)));
-  _mm256_store_ps(tile.max, fresh);
-  for (std::size_t r = 0; r < R; ++r) {
-    if (seen[r] == 0) continue;
-    __m256 e[4];
-    for (std::size_t w = 0; w < 4; ++w) {
-      e[w] = exp_avx2(_mm256_sub_ps(_mm256_load_ps(tile.weights[r] + 8 * w), _mm256_set1_ps(new_max[r])));
-      _mm256_store_ps(tile.weights[r] + 8 * w, e[w]);
-    }
-    const __m256 sum = _mm256_add_ps(_mm256_add_ps(e[0], e[1]), _mm256_add_ps(e[2], e[3]));
-    tile.sum[r] = _mm256_fmadd_ps(tile.sum[r], _mm256_set1_ps(tile.shrink[r]), sum);
-  }
-}
-
-// values[r][d..] = values * shrink + weighted V, for C vectors of dimensions from d on; `lanes` < 8: one
-// vector, of which only so many are there.
-template <class Kv, std::size_t R, std::size_t C>
-void add_values(const std::byte* v, std::size_t row_bytes, std::size_t d, std::size_t lanes,
-                const std::size_t (&seen)[kMaxRows], Tile& tile) {
-  const auto load = [=](std::size_t p, std::size_t c) {
-    const std::byte* at = v + p * row_bytes + (d + 8 * c) * Kv::kBytes;
-    return C == 1 && lanes < 8 ? Kv::load8(at, lanes) : Kv::load8(at);
+// Scores become weights. Positions that the row does not see, which may be anything, become -infinity and then zero.
+template <class Kv>
+void weigh_row(const Tile<Kv>& tile, std::size_t r) {
+  const AttentionRow& row = tile.rows[r];
+  float* weights = tile.weights + r * kSplitPositions;
+  const __m256 lowest = _mm256_set1_ps(-__builtin_inff()), scale = _mm256_set1_ps(tile.split.scale);
+  const __m256i lane = _mm256_set_epi32(7, 6, 5, 4, 3, 2, 1, 0),
+                count = _mm256_set1_epi32(static_cast<int>(row.num_seen));
+  const auto scales_at = [&](std::size_t p, std::size_t offset) {
+    return _mm256_loadu_ps(
+        reinterpret_cast<const float*>(tile.split.blocks[p / kPositions] + offset + tile.elements_bytes) +
+        p % kPositions);
   };
-  std::size_t common = kPositions;
-  for (std::size_t r = 0; r < R; ++r) common = seen[r] < common ? seen[r] : common;
+  __m256 max_lanes = lowest;
+  for (std::size_t p = 0; p < row.num_seen; p += 8) {
+    const __m256i is_seen = _mm256_cmpgt_epi32(count, _mm256_add_epi32(lane, _mm256_set1_epi32(static_cast<int>(p))));
+    const __m256 scales = Kv::kScaled ? _mm256_mul_ps(scales_at(p, tile.k_offset), scale) : scale;
+    const __m256 scaled = _mm256_mul_ps(_mm256_load_ps(weights + p), scales);
+    const __m256 score = _mm256_blendv_ps(lowest, scaled, _mm256_castsi256_ps(is_seen));
+    _mm256_store_ps(weights + p, score);
+    max_lanes = _mm256_max_ps(score, max_lanes);
+  }
+  const float max = max_of_lanes(max_lanes);
+  __m256 sum = _mm256_setzero_ps();
+  for (std::size_t p = 0; p < row.num_seen; p += 8) {
+    __m256 weight = exp_avx2(_mm256_sub_ps(_mm256_load_ps(weights + p), _mm256_set1_ps(max)));
+    sum = _mm256_add_ps(sum, weight);
+    if (Kv::kScaled) weight = _mm256_mul_ps(weight, scales_at(p, tile.v_offset));
+    _mm256_store_ps(weights + p, weight);
+  }
+  row.partial[0] = max;
+  row.partial[1] = sum_of_lanes(sum);
+}
+
+// The weighted sums of C vectors of dimensions from d on; `lanes` < 8: one vector, of which only so many are there.
+template <class Kv, std::size_t R, std::size_t C>
+void add_values(const Tile<Kv>& tile, std::size_t d, std::size_t lanes, std::size_t num_blocks) {
+  const auto load = [=](const std::byte* at, std::size_t c) {
+    return C == 1 && lanes < 8 ? load_some<Kv>(at, lanes) : Kv::load8(at + 8 * c * Kv::kBytes);
+  };
+  const std::size_t row_bytes = tile.dim * Kv::kBytes, offset = tile.v_offset + d * Kv::kBytes;
+  std::size_t common = kSplitPositions;
+  for (std::size_t r = 0; r < R; ++r) common = tile.rows[r].num_seen < common ? tile.rows[r].num_seen : common;
   __m256 sums[R][C];
 #pragma GCC unroll 4
   for (std::size_t r = 0; r < R; ++r)
 #pragma GCC unroll 8
-    for (std::size_t c = 0; c < C; ++c)
-      sums[r][c] =
-          _mm256_mul_ps(_mm256_load_ps(tile.values + r * tile.padded_dim + d + 8 * c), _mm256_set1_ps(tile.shrink[r]));
-  for (std::size_t p = 0; p < common; ++p) {
-    __m256 weight[R];
+    for (std::size_t c = 0; c < C; ++c) sums[r][c] = _mm256_setzero_ps();
+  for (std::size_t block = 0; block * kPositions < common; ++block) {
+    const std::byte* v = tile.split.blocks[block] + offset;
+    const std::byte* next = tile.split.blocks[block + 1 < num_blocks ? block + 1 : block] + offset;
+    const std::size_t first = block * kPositions;
+    const std::size_t end = common - first < kPositions ? common : first + kPositions;
+    for (std::size_t p = first; p < end; ++p, v += row_bytes, next += row_bytes) {
+      prefetch(next);
+      __m256 weight[R];
 #pragma GCC unroll 4
-    for (std::size_t r = 0; r < R; ++r) weight[r] = _mm256_set1_ps(tile.weights[r][p]);
+      for (std::size_t r = 0; r < R; ++r) weight[r] = _mm256_set1_ps(tile.weights[r * kSplitPositions + p]);
 #pragma GCC unroll 8
-    for (std::size_t c = 0; c < C; ++c) {
-      const __m256 x = load(p, c);
+      for (std::size_t c = 0; c < C; ++c) {
+        const __m256 x = load(v, c);
 #pragma GCC unroll 4
-      for (std::size_t r = 0; r < R; ++r) sums[r][c] = _mm256_fmadd_ps(weight[r], x, sums[r][c]);
+        for (std::size_t r = 0; r < R; ++r) sums[r][c] = _mm256_fmadd_ps(weight[r], x, sums[r][c]);
+      }
     }
   }
 #pragma GCC unroll 4
   for (std::size_t r = 0; r < R; ++r) {
-    if (seen[r] == 0) continue;
     // Slots that a row does not see may hold anything, also NaN: they are not read for it.
-    for (std::size_t p = common; p < seen[r]; ++p)
+    for (std::size_t p = common; p < tile.rows[r].num_seen; ++p) {
+      const std::byte* v = tile.split.blocks[p / kPositions] + offset + p % kPositions * row_bytes;
+      const __m256 weight = _mm256_set1_ps(tile.weights[r * kSplitPositions + p]);
 #pragma GCC unroll 8
-      for (std::size_t c = 0; c < C; ++c)
-        sums[r][c] = _mm256_fmadd_ps(_mm256_set1_ps(tile.weights[r][p]), load(p, c), sums[r][c]);
+      for (std::size_t c = 0; c < C; ++c) sums[r][c] = _mm256_fmadd_ps(weight, load(v, c), sums[r][c]);
+    }
 #pragma GCC unroll 8
-    for (std::size_t c = 0; c < C; ++c) _mm256_store_ps(tile.values + r * tile.padded_dim + d + 8 * c, sums[r][c]);
+    for (std::size_t c = 0; c < C; ++c) _mm256_store_ps(tile.rows[r].partial + kPartialValues + d + 8 * c, sums[r][c]);
   }
 }
 
 template <class Kv, std::size_t R>
-void attend_block(const AttentionArgs& args, std::size_t block, Tile& tile) {
-  constexpr std::size_t kVectors = 8 / R;
-  const std::size_t dim = args.shape.head_dim, head_bytes = dim * kPositions * Kv::kBytes;
-  const std::byte* k = args.blocks[block] + args.kv_head * head_bytes;
-  const std::byte* v = k + args.shape.num_kv_heads * head_bytes;
-  std::size_t seen[kMaxRows] = {};
-  for (std::size_t r = 0; r < R; ++r) seen[r] = seen_in_block(tile.limit[r], block);
-  score_block<Kv, R>(args, k, seen, tile);
+void attend_tile(const AttentionSplit& split, std::size_t first_row) {
+  constexpr std::size_t kScoreVectors = R == 4 ? 2 : 4, kVectors = 8 / R;
+  const Tile<Kv> tile(split, split.rows.data() + first_row);
+  std::size_t most = 0;
+  for (std::size_t r = 0; r < R; ++r) most = tile.rows[r].num_seen > most ? tile.rows[r].num_seen : most;
+  const std::size_t num_blocks = (most + kPositions - 1) / kPositions;
+  for (std::size_t block = 0; block < num_blocks; ++block) {
+    // Behind the last K comes the first V.
+    const std::byte* next =
+        block + 1 < num_blocks ? split.blocks[block + 1] + tile.k_offset : split.blocks[0] + tile.v_offset;
+    for (std::size_t p = 0; p < kPositions; p += 8 * kScoreVectors)
+      score_positions<Kv, R, kScoreVectors>(tile, block, p, next);
+  }
+  for (std::size_t r = 0; r < R; ++r) weigh_row<Kv>(tile, r);
   std::size_t d = 0;
-  for (; d + 8 * kVectors <= dim; d += 8 * kVectors) add_values<Kv, R, kVectors>(v, dim * Kv::kBytes, d, 8, seen, tile);
-  for (; d < dim; d += 8) add_values<Kv, R, 1>(v, dim * Kv::kBytes, d, dim - d, seen, tile);
-}
-
-// total += partial, for the rows that saw anything of this split.
-template <std::size_t R>
-void merge_split(Tile& tile) {
-  alignas(32) float old_factor[8], new_factor[8];
-  const __m256 split_max = _mm256_load_ps(tile.max), total_max = _mm256_load_ps(tile.total_max);
-  const __m256 max = _mm256_max_ps(split_max, total_max);
-  _mm256_store_ps(old_factor, exp_avx2(_mm256_sub_ps(total_max, max)));
-  _mm256_store_ps(new_factor, exp_avx2(_mm256_sub_ps(split_max, max)));
-  for (std::size_t r = 0; r < R; ++r) {
-    if (tile.max[r] == -__builtin_inff()) continue;
-    const __m256 a = _mm256_set1_ps(old_factor[r]), b = _mm256_set1_ps(new_factor[r]);
-    tile.total_sum[r] = tile.total_sum[r] * old_factor[r] + sum_of_lanes(tile.sum[r]) * new_factor[r];
-    float* total = tile.total_values + r * tile.padded_dim;
-    const float* split = tile.values + r * tile.padded_dim;
-    for (std::size_t d = 0; d < tile.padded_dim; d += 8)
-      _mm256_store_ps(total + d,
-                      _mm256_fmadd_ps(_mm256_load_ps(total + d), a, _mm256_mul_ps(_mm256_load_ps(split + d), b)));
-  }
-  _mm256_store_ps(tile.total_max, max);
-}
-
-template <std::size_t R>
-void open_tile(const AttentionArgs& args, std::size_t first_row, Tile& tile) {
-  const std::size_t dim = args.shape.head_dim;
-  tile.padded_dim = (dim + 7) / 8 * 8;
-  tile.values = args.scratch;
-  tile.total_values = args.scratch + R * tile.padded_dim;
-  for (std::size_t r = 0; r < R; ++r) {
-    const std::size_t t = (first_row + r) / args.group, g = (first_row + r) % args.group;
-    tile.q[r] = args.q + t * args.token_stride + g * dim;
-    tile.out[r] = args.out + t * args.token_stride + g * dim;
-    tile.limit[r] = args.first_position + t + 1;
-    tile.total_sum[r] = 0.0f;
-  }
-  for (std::size_t i = 0; i < R * tile.padded_dim; i += 8) _mm256_store_ps(tile.total_values + i, _mm256_setzero_ps());
-  _mm256_store_ps(tile.total_max, _mm256_set1_ps(-__builtin_inff()));
-}
-
-template <class Kv, std::size_t R>
-void attend_tile(const AttentionArgs& args, std::size_t first_row) {
-  Tile tile;
-  open_tile<R>(args, first_row, tile);
-  const std::size_t num_blocks = (tile.limit[R - 1] + kPositions - 1) / kPositions;
-  for (std::size_t split = 0; split < num_blocks; split += kSplitBlocks) {
-    _mm256_store_ps(tile.max, _mm256_set1_ps(-__builtin_inff()));
-    for (std::size_t r = 0; r < R; ++r) tile.sum[r] = _mm256_setzero_ps();
-    for (std::size_t i = 0; i < R * tile.padded_dim; i += 8) _mm256_store_ps(tile.values + i, _mm256_setzero_ps());
-    const std::size_t end = split + kSplitBlocks < num_blocks ? split + kSplitBlocks : num_blocks;
-    for (std::size_t block = split; block < end; ++block) attend_block<Kv, R>(args, block, tile);
-    merge_split<R>(tile);
-  }
+  for (; d + 8 * kVectors <= tile.dim; d += 8 * kVectors) add_values<Kv, R, kVectors>(tile, d, 8, num_blocks);
+  for (; d < tile.dim; d += 8) add_values<Kv, R, 1>(tile, d, tile.dim - d, num_blocks);
+  const std::size_t padded = (tile.dim + 15) / 16 * 16;
   for (std::size_t r = 0; r < R; ++r)
-    for (std::size_t d = 0; d < args.shape.head_dim; ++d)
-      tile.out[r][d] = tile.total_values[r * tile.padded_dim + d] / tile.total_sum[r];
+    for (std::size_t at = (tile.dim + 7) / 8 * 8; at < padded; ++at) tile.rows[r].partial[kPartialValues + at] = 0.0f;
 }
 
 template <class Kv>
-void attend(const AttentionArgs& args) {
-  const std::size_t num_rows = std::size_t{args.num_tokens} * args.group;
+void attend(const AttentionSplit& split) {
+  const std::size_t num_rows = split.rows.size();
   std::size_t row = 0;
-  for (; row + 4 <= num_rows; row += 4) attend_tile<Kv, 4>(args, row);
+  for (; row + 4 <= num_rows; row += 4) attend_tile<Kv, 4>(split, row);
   if (num_rows - row >= 2) {
-    attend_tile<Kv, 2>(args, row);
+    attend_tile<Kv, 2>(split, row);
     row += 2;
   }
-  if (num_rows - row == 1) attend_tile<Kv, 1>(args, row);
+  if (num_rows - row == 1) attend_tile<Kv, 1>(split, row);
 }
 
 }  // namespace
 
-void attention(const AttentionArgs& args) {
-  if (args.shape.type == KvType::f16)
-    attend<F16>(args);
-  else
-    attend<F32>(args);
+void attend_split(const AttentionSplit& split) {
+  switch (split.shape.type) {
+    case KvType::f32:
+      return attend<F32>(split);
+    case KvType::f16:
+      return attend<F16>(split);
+    case KvType::i8:
+      return attend<I8>(split);
+  }
+}
+
+void merge_partial(const float* partial, std::size_t head_dim, float* total) {
+  const float max = partial[0] > total[0] ? partial[0] : total[0];
+  alignas(32) float factors[8] = {total[0] - max, partial[0] - max};
+  _mm256_store_ps(factors, exp_avx2(_mm256_load_ps(factors)));
+  const __m256 a = _mm256_set1_ps(factors[0]), b = _mm256_set1_ps(factors[1]);
+  total[0] = max;
+  total[1] = total[1] * factors[0] + partial[1] * factors[1];
+  for (std::size_t i = kPartialValues; i < kPartialValues + head_dim; i += 8)
+    _mm256_store_ps(total + i,
+                    _mm256_fmadd_ps(_mm256_load_ps(total + i), a, _mm256_mul_ps(_mm256_load_ps(partial + i), b)));
+}
+
+void finish_attention(const float* total, std::size_t head_dim, float* out) {
+  for (std::size_t d = 0; d < head_dim; ++d) out[d] = total[kPartialValues + d] / total[1];
 }
 
 void store_kv(const KvShape& shape, std::byte* layer_block, std::uint32_t slot, const float* k, const float* v) {
   const std::size_t dim = shape.head_dim;
-  if (shape.type == KvType::f32 || dim % 8 != 0) return scalar::store_kv(shape, layer_block, slot, k, v);
-  constexpr int kRounding = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
-  const std::size_t head_bytes = dim * kPositions * 2;
+  if (shape.type != KvType::f16 || dim % 8 != 0) return scalar::store_kv(shape, layer_block, slot, k, v);
+  const __m256 most = _mm256_set1_ps(65504.0f), least = _mm256_set1_ps(-65504.0f);
+  const auto halves = [&](const float* x) {  // NaN in the first operand: the second
+    return _mm256_cvtps_ph(_mm256_min_ps(_mm256_max_ps(_mm256_loadu_ps(x), least), most),
+                           _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  };
   for (std::size_t head = 0; head < shape.num_kv_heads; ++head, k += dim, v += dim) {
-    auto* k_head = reinterpret_cast<std::uint16_t*>(layer_block + head * head_bytes) + slot;
-    auto* v_row = reinterpret_cast<std::uint16_t*>(layer_block + (shape.num_kv_heads + head) * head_bytes) + slot * dim;
+    auto* k_head = reinterpret_cast<std::uint16_t*>(layer_block + head * shape.head_bytes()) + slot;
+    auto* v_row =
+        reinterpret_cast<std::uint16_t*>(layer_block + shape.v_offset() + head * shape.head_bytes()) + slot * dim;
     for (std::size_t d = 0; d < dim; d += 8) {
       alignas(16) std::uint16_t column[8];
-      _mm_store_si128(reinterpret_cast<__m128i*>(column), _mm256_cvtps_ph(_mm256_loadu_ps(k + d), kRounding));
-      _mm_storeu_si128(reinterpret_cast<__m128i*>(v_row + d), _mm256_cvtps_ph(_mm256_loadu_ps(v + d), kRounding));
+      _mm_store_si128(reinterpret_cast<__m128i*>(column), halves(k + d));
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(v_row + d), halves(v + d));
       for (std::size_t i = 0; i < 8; ++i) k_head[(d + i) * kPositions] = column[i];
     }
   }

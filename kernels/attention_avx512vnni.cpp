@@ -3,16 +3,21 @@
 #include <immintrin.h>
 
 #include "kernels/exp_avx512.h"
+#include "kernels/packed_layout.h"
 #include "kernels/variants.h"
 
 namespace troupe::kernels::avx512vnni {
 namespace {
 
-constexpr std::size_t kPositions = 32;  // in a block
+constexpr std::size_t kPositions = kBlockPositions;
 constexpr std::size_t kMaxRows = 8;
 
 inline __mmask16 first_lanes(std::size_t count) {
   return static_cast<__mmask16>(count >= 16 ? 0xffff : (1u << count) - 1);
+}
+// Of the 16 from `begin` on, those below `end`.
+inline __mmask16 lanes_below(std::size_t begin, std::size_t end) {
+  return end > begin ? first_lanes(end - begin) : __mmask16{0};
 }
 
 inline float sum_of_lanes(__m512 x) {
@@ -22,228 +27,291 @@ inline float sum_of_lanes(__m512 x) {
   return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
 }
 
+struct F32 {
+  static constexpr std::size_t kBytes = 4;
+  static constexpr bool kScaled = false;
+  static __m512 load(const std::byte* p) { return _mm512_loadu_ps(p); }
+  static __m512 load(const std::byte* p, __mmask16 mask) { return _mm512_maskz_loadu_ps(mask, p); }
+};
 struct F16 {
   static constexpr std::size_t kBytes = 2;
+  static constexpr bool kScaled = false;
   static __m512 load(const std::byte* p) {
     return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
   }
   static __m512 load(const std::byte* p, __mmask16 mask) { return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(mask, p)); }
 };
-struct F32 {
-  static constexpr std::size_t kBytes = 4;
-  static __m512 load(const std::byte* p) { return _mm512_loadu_ps(p); }
-  static __m512 load(const std::byte* p, __mmask16 mask) { return _mm512_maskz_loadu_ps(mask, p); }
+struct I8 {  // codes; the scales are multiplied with scores and weights
+  static constexpr std::size_t kBytes = 1;
+  static constexpr bool kScaled = true;
+  static __m512 of(__m128i codes) { return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(codes)); }
+  static __m512 load(const std::byte* p) { return of(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
+  static __m512 load(const std::byte* p, __mmask16 mask) { return of(_mm_maskz_loadu_epi8(mask, p)); }
 };
 
-// A tile's rows: where they are, and their softmax-weighted sums so far. A partial is one split's, `total`
-// all splits' merged; values [rows][padded head_dim].
+inline void prefetch(const std::byte* p) { _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0); }
+
+// Up to 8 rows over one split. weights [rows][kSplitPositions]: scores, then what V is multiplied with.
+template <class Kv>
 struct Tile {
-  const float* q[kMaxRows];
-  float* out[kMaxRows];
-  std::size_t limit[kMaxRows];  // positions the row sees
-  alignas(64) float max[16], total_max[16], shrink[16];
-  alignas(64) float weights[kMaxRows][kPositions];
-  __m512 sum[kMaxRows];  // per lane
-  float total_sum[kMaxRows];
-  float* values;
-  float* total_values;
-  std::size_t padded_dim;
+  Tile(const AttentionSplit& of, const AttentionRow* first) : split(of), rows(first) {
+    const KvShape& shape = of.shape;
+    dim = shape.head_dim;
+    elements_bytes = dim * kPositions * Kv::kBytes;
+    k_offset = of.kv_head * shape.head_bytes();
+    v_offset = k_offset + shape.v_offset();
+    weights = reinterpret_cast<float*>(of.scratch);
+  }
+  const AttentionSplit& split;
+  const AttentionRow* rows;
+  std::size_t dim, elements_bytes, k_offset, v_offset;
+  float* weights;
+
+  // The block after `block`, or a place as good as any.
+  const std::byte* next(std::size_t block, std::size_t num_blocks, const std::byte* otherwise) const {
+    return block + 1 < num_blocks ? split.blocks[block + 1] : otherwise ? otherwise : split.blocks[block];
+  }
 };
 
-inline std::size_t seen_in_block(std::size_t limit, std::size_t block) {
-  const std::size_t begin = block * kPositions;
-  if (limit <= begin) return 0;
-  return limit - begin < kPositions ? limit - begin : kPositions;
-}
-
-// weights[r] = exp(score - max) for the positions a row sees, 0 beyond; updates max, sum and shrink.
+// Scores of one block: scaled, and -infinity where a row sees nothing; max takes them in.
 template <class Kv, std::size_t R>
-void score_block(const AttentionArgs& args, const std::byte* k, const std::size_t (&seen)[kMaxRows], Tile& tile) {
+void score_block(const Tile<Kv>& tile, std::size_t block, const std::byte* next, __m512 (&max)[R]) {
   __m512 scores[R][2];
   for (std::size_t r = 0; r < R; ++r) scores[r][0] = scores[r][1] = _mm512_setzero_ps();
-  const std::size_t dim = args.shape.head_dim;
-  for (std::size_t d = 0; d < dim; ++d, k += kPositions * Kv::kBytes) {
+  const std::byte* const part = tile.split.blocks[block] + tile.k_offset;
+  const std::byte* k = part;
+  for (std::size_t d = 0; d < tile.dim; ++d, k += kPositions * Kv::kBytes, next += kPositions * Kv::kBytes) {
+    prefetch(next);
     const __m512 low = Kv::load(k), high = Kv::load(k + 16 * Kv::kBytes);
 #pragma GCC unroll 8
     for (std::size_t r = 0; r < R; ++r) {
-      const __m512 q = _mm512_set1_ps(tile.q[r][d]);
+      const __m512 q = _mm512_set1_ps(tile.rows[r].q[d]);
       scores[r][0] = _mm512_fmadd_ps(q, low, scores[r][0]);
       scores[r][1] = _mm512_fmadd_ps(q, high, scores[r][1]);
     }
   }
-  const __m512 scale = _mm512_set1_ps(args.scale), lowest = _mm512_set1_ps(-__builtin_inff());
-  alignas(64) float new_max[16] = {};
-  for (std::size_t r = 0; r < R; ++r) {
-    const __mmask16 low = first_lanes(seen[r]), high = first_lanes(seen[r] > 16 ? seen[r] - 16 : 0);
-    scores[r][0] = _mm512_mask_mul_ps(lowest, low, scores[r][0], scale);
-    scores[r][1] = _mm512_mask_mul_ps(lowest, high, scores[r][1], scale);
-    const float max = _mm512_reduce_max_ps(_mm512_max_ps(scores[r][0], scores[r][1]));
-    new_max[r] = max > tile.max[r] ? max : tile.max[r];
-  }
-  const __m512 fresh = _mm512_load_ps(new_max);
-  _mm512_store_ps(tile.shrink, exp_avx512(_mm512_sub_ps(_mm512_load_ps(tile.max), fresh)));
-  _mm512_store_ps(tile.max, fresh);
-  for (std::size_t r = 0; r < R; ++r) {
-    if (seen[r] == 0) continue;
-    const __m512 max = _mm512_set1_ps(new_max[r]);
-    const __m512 low = exp_avx512(_mm512_sub_ps(scores[r][0], max));
-    const __m512 high = exp_avx512(_mm512_sub_ps(scores[r][1], max));
-    _mm512_store_ps(tile.weights[r], low);
-    _mm512_store_ps(tile.weights[r] + 16, high);
-    tile.sum[r] = _mm512_fmadd_ps(tile.sum[r], _mm512_set1_ps(tile.shrink[r]), _mm512_add_ps(low, high));
+  const __m512 lowest = _mm512_set1_ps(-__builtin_inff()), scale = _mm512_set1_ps(tile.split.scale);
+  for (std::size_t half = 0; half < 2; ++half) {
+    const std::size_t first = block * kPositions + 16 * half;
+    __m512 scales = scale;
+    if (Kv::kScaled) scales = _mm512_mul_ps(_mm512_loadu_ps(part + tile.elements_bytes + 64 * half), scale);
+    for (std::size_t r = 0; r < R; ++r) {
+      const __mmask16 seen = lanes_below(first, tile.rows[r].num_seen);
+      const __m512 score = _mm512_mask_mul_ps(lowest, seen, scores[r][half], scales);
+      _mm512_store_ps(tile.weights + r * kSplitPositions + first, score);
+      max[r] = _mm512_max_ps(score, max[r]);
+    }
   }
 }
 
-// values[r][d..] = values * shrink + weighted V, for C vectors of dimensions from d on.
+// One row's scores become weights. Lanes beyond what it sees: exp(-infinity) is zero.
+template <class Kv>
+void weigh_row(const Tile<Kv>& tile, std::size_t r, __m512 max_lanes) {
+  const AttentionRow& row = tile.rows[r];
+  const float max = _mm512_reduce_max_ps(max_lanes);
+  const __m512 maxima = _mm512_set1_ps(max);
+  __m512 sum = _mm512_setzero_ps();
+  float* weights = tile.weights + r * kSplitPositions;
+  for (std::size_t p = 0; p < row.num_seen; p += 16) {
+    __m512 weight = exp_avx512(_mm512_sub_ps(_mm512_load_ps(weights + p), maxima));
+    sum = _mm512_add_ps(sum, weight);
+    if (Kv::kScaled) {
+      const std::byte* scales = tile.split.blocks[p / kPositions] + tile.v_offset + tile.elements_bytes;
+      weight = _mm512_mul_ps(weight, _mm512_loadu_ps(scales + p % kPositions * sizeof(float)));
+    }
+    _mm512_store_ps(weights + p, weight);
+  }
+  row.partial[0] = max;
+  row.partial[1] = sum_of_lanes(sum);
+}
+
+// The weighted sums of C vectors of dimensions from d on.
 template <class Kv, std::size_t R, std::size_t C>
-void add_values(const std::byte* v, std::size_t row_bytes, std::size_t d, __mmask16 mask,
-                const std::size_t (&seen)[kMaxRows], Tile& tile) {
-  std::size_t common = kPositions;
-  for (std::size_t r = 0; r < R; ++r) common = seen[r] < common ? seen[r] : common;
+void add_values(const Tile<Kv>& tile, std::size_t d, __mmask16 mask, std::size_t num_blocks) {
+  const auto load = [&](const std::byte* at, std::size_t c) {
+    return Kv::load(at + 16 * c * Kv::kBytes, c + 1 == C ? mask : __mmask16{0xffff});
+  };
+  const std::size_t row_bytes = tile.dim * Kv::kBytes, offset = tile.v_offset + d * Kv::kBytes;
+  std::size_t common = kSplitPositions;
+  for (std::size_t r = 0; r < R; ++r) common = tile.rows[r].num_seen < common ? tile.rows[r].num_seen : common;
   __m512 sums[R][C];
 #pragma GCC unroll 8
   for (std::size_t r = 0; r < R; ++r)
 #pragma GCC unroll 2
-    for (std::size_t c = 0; c < C; ++c)
-      sums[r][c] =
-          _mm512_mul_ps(_mm512_load_ps(tile.values + r * tile.padded_dim + d + 16 * c), _mm512_set1_ps(tile.shrink[r]));
-  for (std::size_t p = 0; p < common; ++p) {
-    __m512 x[C];
+    for (std::size_t c = 0; c < C; ++c) sums[r][c] = _mm512_setzero_ps();
+  for (std::size_t block = 0; block * kPositions < common; ++block) {
+    const std::byte* v = tile.split.blocks[block] + offset;
+    const std::byte* next = tile.next(block, num_blocks, nullptr) + offset;
+    const std::size_t first = block * kPositions;
+    const std::size_t end = common - first < kPositions ? common : first + kPositions;
+    for (std::size_t p = first; p < end; ++p, v += row_bytes, next += row_bytes) {
+      prefetch(next);
+      __m512 x[C];
 #pragma GCC unroll 2
-    for (std::size_t c = 0; c < C; ++c)
-      x[c] = Kv::load(v + p * row_bytes + (d + 16 * c) * Kv::kBytes, c + 1 == C ? mask : __mmask16{0xffff});
+      for (std::size_t c = 0; c < C; ++c) x[c] = load(v, c);
 #pragma GCC unroll 8
-    for (std::size_t r = 0; r < R; ++r) {
-      const __m512 weight = _mm512_set1_ps(tile.weights[r][p]);
+      for (std::size_t r = 0; r < R; ++r) {
+        const __m512 weight = _mm512_set1_ps(tile.weights[r * kSplitPositions + p]);
 #pragma GCC unroll 2
-      for (std::size_t c = 0; c < C; ++c) sums[r][c] = _mm512_fmadd_ps(weight, x[c], sums[r][c]);
+        for (std::size_t c = 0; c < C; ++c) sums[r][c] = _mm512_fmadd_ps(weight, x[c], sums[r][c]);
+      }
     }
   }
 #pragma GCC unroll 8
   for (std::size_t r = 0; r < R; ++r) {
     // Slots that this row does not see may hold anything, also NaN: they are not read for it.
-    for (std::size_t p = common; p < seen[r]; ++p)
-      for (std::size_t c = 0; c < C; ++c)
-        sums[r][c] = _mm512_fmadd_ps(
-            _mm512_set1_ps(tile.weights[r][p]),
-            Kv::load(v + p * row_bytes + (d + 16 * c) * Kv::kBytes, c + 1 == C ? mask : __mmask16{0xffff}), sums[r][c]);
-    if (seen[r] == 0) continue;
-    for (std::size_t c = 0; c < C; ++c) _mm512_store_ps(tile.values + r * tile.padded_dim + d + 16 * c, sums[r][c]);
-  }
-}
-
-template <class Kv, std::size_t R>
-void attend_block(const AttentionArgs& args, std::size_t block, Tile& tile) {
-  const std::size_t dim = args.shape.head_dim, head_bytes = dim * kPositions * Kv::kBytes;
-  const std::byte* k = args.blocks[block] + args.kv_head * head_bytes;
-  const std::byte* v = k + args.shape.num_kv_heads * head_bytes;
-  std::size_t seen[kMaxRows] = {};
-  for (std::size_t r = 0; r < R; ++r) seen[r] = seen_in_block(tile.limit[r], block);
-  score_block<Kv, R>(args, k, seen, tile);
-  std::size_t d = 0;
-  for (; d + 32 <= dim; d += 32) add_values<Kv, R, 2>(v, dim * Kv::kBytes, d, 0xffff, seen, tile);
-  for (; d < dim; d += 16) add_values<Kv, R, 1>(v, dim * Kv::kBytes, d, first_lanes(dim - d), seen, tile);
-}
-
-// total += partial, for the rows that saw anything of this split.
-template <std::size_t R>
-void merge_split(Tile& tile) {
-  alignas(64) float old_factor[16], new_factor[16];
-  const __m512 split_max = _mm512_load_ps(tile.max), total_max = _mm512_load_ps(tile.total_max);
-  const __m512 max = _mm512_max_ps(split_max, total_max);
-  _mm512_store_ps(old_factor, exp_avx512(_mm512_sub_ps(total_max, max)));
-  _mm512_store_ps(new_factor, exp_avx512(_mm512_sub_ps(split_max, max)));
-  for (std::size_t r = 0; r < R; ++r) {
-    if (tile.max[r] == -__builtin_inff()) continue;
-    const __m512 a = _mm512_set1_ps(old_factor[r]), b = _mm512_set1_ps(new_factor[r]);
-    tile.total_sum[r] = tile.total_sum[r] * old_factor[r] + sum_of_lanes(tile.sum[r]) * new_factor[r];
-    float* total = tile.total_values + r * tile.padded_dim;
-    const float* split = tile.values + r * tile.padded_dim;
-    for (std::size_t d = 0; d < tile.padded_dim; d += 16)
-      _mm512_store_ps(total + d,
-                      _mm512_fmadd_ps(_mm512_load_ps(total + d), a, _mm512_mul_ps(_mm512_load_ps(split + d), b)));
-  }
-  _mm512_store_ps(tile.total_max, max);
-}
-
-template <class Kv, std::size_t R>
-void attend_tile(const AttentionArgs& args, std::size_t first_row) {
-  const std::size_t dim = args.shape.head_dim;
-  Tile tile;
-  tile.padded_dim = (dim + 15) / 16 * 16;
-  tile.values = args.scratch;
-  tile.total_values = args.scratch + R * tile.padded_dim;
-  const __m512 lowest = _mm512_set1_ps(-__builtin_inff()), zero = _mm512_setzero_ps();
-  for (std::size_t r = 0; r < R; ++r) {
-    const std::size_t t = (first_row + r) / args.group, g = (first_row + r) % args.group;
-    tile.q[r] = args.q + t * args.token_stride + g * dim;
-    tile.out[r] = args.out + t * args.token_stride + g * dim;
-    tile.limit[r] = args.first_position + t + 1;
-    tile.total_sum[r] = 0.0f;
-    for (std::size_t d = 0; d < tile.padded_dim; d += 16)
-      _mm512_store_ps(tile.total_values + r * tile.padded_dim + d, zero);
-  }
-  _mm512_store_ps(tile.total_max, lowest);
-  const std::size_t num_blocks = (tile.limit[R - 1] + kPositions - 1) / kPositions;
-  for (std::size_t split = 0; split < num_blocks; split += kSplitBlocks) {
-    _mm512_store_ps(tile.max, lowest);
-    for (std::size_t r = 0; r < R; ++r) tile.sum[r] = zero;
-    for (std::size_t i = 0; i < R * tile.padded_dim; i += 16) _mm512_store_ps(tile.values + i, zero);
-    const std::size_t end = split + kSplitBlocks < num_blocks ? split + kSplitBlocks : num_blocks;
-    for (std::size_t block = split; block < end; ++block) attend_block<Kv, R>(args, block, tile);
-    merge_split<R>(tile);
-  }
-  for (std::size_t r = 0; r < R; ++r)
-    for (std::size_t d = 0; d < dim; d += 16) {
-      const __m512 values = _mm512_load_ps(tile.total_values + r * tile.padded_dim + d);
-      _mm512_mask_storeu_ps(tile.out[r] + d, first_lanes(dim - d),
-                            _mm512_div_ps(values, _mm512_set1_ps(tile.total_sum[r])));
+    for (std::size_t p = common; p < tile.rows[r].num_seen; ++p) {
+      const std::byte* v = tile.split.blocks[p / kPositions] + offset + p % kPositions * row_bytes;
+      const __m512 weight = _mm512_set1_ps(tile.weights[r * kSplitPositions + p]);
+      for (std::size_t c = 0; c < C; ++c) sums[r][c] = _mm512_fmadd_ps(weight, load(v, c), sums[r][c]);
     }
+    for (std::size_t c = 0; c < C; ++c) _mm512_store_ps(tile.rows[r].partial + kPartialValues + d + 16 * c, sums[r][c]);
+  }
+}
+
+template <class Kv, std::size_t R>
+void attend_tile(const AttentionSplit& split, std::size_t first_row) {
+  const Tile<Kv> tile(split, split.rows.data() + first_row);
+  __m512 max[R];
+  std::size_t most = 0;
+  for (std::size_t r = 0; r < R; ++r) {
+    max[r] = _mm512_set1_ps(-__builtin_inff());
+    most = tile.rows[r].num_seen > most ? tile.rows[r].num_seen : most;
+  }
+  const std::size_t num_blocks = (most + kPositions - 1) / kPositions;
+  for (std::size_t block = 0; block < num_blocks; ++block) {
+    // Behind the last K comes the first V.
+    const std::byte* next =
+        block + 1 < num_blocks ? split.blocks[block + 1] + tile.k_offset : split.blocks[0] + tile.v_offset;
+    score_block<Kv, R>(tile, block, next, max);
+  }
+  for (std::size_t r = 0; r < R; ++r) weigh_row<Kv>(tile, r, max[r]);
+  std::size_t d = 0;
+  for (; d + 32 <= tile.dim; d += 32) add_values<Kv, R, 2>(tile, d, 0xffff, num_blocks);
+  for (; d < tile.dim; d += 16) add_values<Kv, R, 1>(tile, d, first_lanes(tile.dim - d), num_blocks);
 }
 
 template <class Kv>
-void attend(const AttentionArgs& args) {
-  const std::size_t num_rows = std::size_t{args.num_tokens} * args.group;
+void attend(const AttentionSplit& split) {
+  const std::size_t num_rows = split.rows.size();
   std::size_t row = 0;
-  for (; row + 8 <= num_rows; row += 8) attend_tile<Kv, 8>(args, row);
+  for (; row + 8 <= num_rows; row += 8) attend_tile<Kv, 8>(split, row);
   if (num_rows - row >= 4) {
-    attend_tile<Kv, 4>(args, row);
+    attend_tile<Kv, 4>(split, row);
     row += 4;
   }
   if (num_rows - row >= 2) {
-    attend_tile<Kv, 2>(args, row);
+    attend_tile<Kv, 2>(split, row);
     row += 2;
   }
-  if (num_rows - row == 1) attend_tile<Kv, 1>(args, row);
+  if (num_rows - row == 1) attend_tile<Kv, 1>(split, row);
+}
+
+// Column `slot` of a K part takes 16 (or `count`) elements.
+template <class T>
+inline void put_column(const T* elements, std::size_t count, T* column) {
+  for (std::size_t i = 0; i < 16 && i < count; ++i) column[i * kPositions] = elements[i];
+}
+
+void store_halves(const KvShape& shape, std::byte* layer_block, std::uint32_t slot, const float* k, const float* v) {
+  const std::size_t dim = shape.head_dim;
+  const __m512 most = _mm512_set1_ps(65504.0f), least = _mm512_set1_ps(-65504.0f);
+  const auto halves = [&](const float* x, __mmask16 mask) {  // NaN in the first operand: the second
+    const __m512 limited = _mm512_min_ps(_mm512_max_ps(_mm512_maskz_loadu_ps(mask, x), least), most);
+    return _mm512_cvtps_ph(limited, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  };
+  for (std::size_t head = 0; head < shape.num_kv_heads; ++head, k += dim, v += dim) {
+    auto* k_head = reinterpret_cast<std::uint16_t*>(layer_block + head * shape.head_bytes()) + slot;
+    auto* v_row =
+        reinterpret_cast<std::uint16_t*>(layer_block + shape.v_offset() + head * shape.head_bytes()) + slot * dim;
+    for (std::size_t d = 0; d < dim; d += 16) {
+      const __mmask16 mask = first_lanes(dim - d);
+      alignas(32) std::uint16_t column[16];
+      _mm256_store_si256(reinterpret_cast<__m256i*>(column), halves(k + d, mask));
+      _mm256_mask_storeu_epi16(v_row + d, mask, halves(v + d, mask));
+      put_column(column, dim - d, k_head + d * kPositions);
+    }
+  }
+}
+
+// One head's scale, and what its values are multiplied with to become codes.
+struct Scale {
+  float scale;
+  __m512 inverse;
+};
+Scale scale_of(const float* x, std::size_t dim) {
+  __m512 max = _mm512_setzero_ps();
+  for (std::size_t d = 0; d < dim; d += 16)  // NaN in the first operand: keeps the second
+    max = _mm512_max_ps(_mm512_abs_ps(_mm512_maskz_loadu_ps(first_lanes(dim - d), x + d)), max);
+  float largest = _mm512_reduce_max_ps(max);
+  largest = largest < 1e38f ? largest : 1e38f;  // 127 times the scale is a float
+  const bool usual = largest > layout::kSmallestMax;
+  return {usual ? largest / 127.0f : 0.0f, _mm512_set1_ps(usual ? 127.0f / largest : 0.0f)};
+}
+__m128i codes_of(const float* x, __mmask16 mask, __m512 inverse) {
+  const __m512 scaled = _mm512_mul_ps(_mm512_maskz_loadu_ps(mask, x), inverse);
+  const __m512 limited = _mm512_min_ps(_mm512_max_ps(scaled, _mm512_set1_ps(-127.0f)), _mm512_set1_ps(127.0f));
+  return _mm512_cvtepi32_epi8(_mm512_cvt_roundps_epi32(limited, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+
+void store_codes(const KvShape& shape, std::byte* layer_block, std::uint32_t slot, const float* k, const float* v) {
+  const std::size_t dim = shape.head_dim;
+  for (std::size_t head = 0; head < shape.num_kv_heads; ++head, k += dim, v += dim) {
+    std::byte* k_head = layer_block + head * shape.head_bytes();
+    std::byte* v_head = k_head + shape.v_offset();
+    const Scale k_scale = scale_of(k, dim), v_scale = scale_of(v, dim);
+    reinterpret_cast<float*>(k_head + shape.elements_bytes())[slot] = k_scale.scale;
+    reinterpret_cast<float*>(v_head + shape.elements_bytes())[slot] = v_scale.scale;
+    for (std::size_t d = 0; d < dim; d += 16) {
+      const __mmask16 mask = first_lanes(dim - d);
+      alignas(16) std::byte column[16];
+      _mm_store_si128(reinterpret_cast<__m128i*>(column), codes_of(k + d, mask, k_scale.inverse));
+      _mm_mask_storeu_epi8(v_head + slot * dim + d, mask, codes_of(v + d, mask, v_scale.inverse));
+      put_column(column, dim - d, k_head + d * kPositions + slot);
+    }
+  }
 }
 
 }  // namespace
 
-void attention(const AttentionArgs& args) {
-  if (args.shape.type == KvType::f16)
-    attend<F16>(args);
-  else
-    attend<F32>(args);
+void attend_split(const AttentionSplit& split) {
+  switch (split.shape.type) {
+    case KvType::f32:
+      return attend<F32>(split);
+    case KvType::f16:
+      return attend<F16>(split);
+    case KvType::i8:
+      return attend<I8>(split);
+  }
+}
+
+void merge_partial(const float* partial, std::size_t head_dim, float* total) {
+  const float max = partial[0] > total[0] ? partial[0] : total[0];
+  alignas(64) float factors[16] = {total[0] - max, partial[0] - max};
+  _mm512_store_ps(factors, exp_avx512(_mm512_load_ps(factors)));
+  const __m512 a = _mm512_set1_ps(factors[0]), b = _mm512_set1_ps(factors[1]);
+  total[0] = max;
+  total[1] = total[1] * factors[0] + partial[1] * factors[1];
+  for (std::size_t i = kPartialValues; i < kPartialValues + head_dim; i += 16)
+    _mm512_store_ps(total + i,
+                    _mm512_fmadd_ps(_mm512_load_ps(total + i), a, _mm512_mul_ps(_mm512_load_ps(partial + i), b)));
+}
+
+void finish_attention(const float* total, std::size_t head_dim, float* out) {
+  const __m512 sum = _mm512_set1_ps(total[1]);
+  for (std::size_t d = 0; d < head_dim; d += 16)
+    _mm512_mask_storeu_ps(out + d, first_lanes(head_dim - d),
+                          _mm512_div_ps(_mm512_load_ps(total + kPartialValues + d), sum));
 }
 
 void store_kv(const KvShape& shape, std::byte* layer_block, std::uint32_t slot, const float* k, const float* v) {
-  const std::size_t dim = shape.head_dim;
-  if (shape.type == KvType::f32) return scalar::store_kv(shape, layer_block, slot, k, v);
-  const std::size_t head_bytes = dim * kPositions * 2;
-  for (std::size_t head = 0; head < shape.num_kv_heads; ++head) {
-    auto* k_head = reinterpret_cast<std::uint16_t*>(layer_block + head * head_bytes) + slot;
-    auto* v_row = reinterpret_cast<std::uint16_t*>(layer_block + (shape.num_kv_heads + head) * head_bytes) + slot * dim;
-    for (std::size_t d = 0; d < dim; d += 16) {
-      const __mmask16 mask = first_lanes(dim - d);
-      alignas(32) std::uint16_t column[16];
-      const __m512 k_values = _mm512_maskz_loadu_ps(mask, k + head * dim + d);
-      const __m512 v_values = _mm512_maskz_loadu_ps(mask, v + head * dim + d);
-      _mm256_store_si256(reinterpret_cast<__m256i*>(column),
-                         _mm512_cvtps_ph(k_values, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
-      _mm256_mask_storeu_epi16(v_row + d, mask,
-                               _mm512_cvtps_ph(v_values, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
-      for (std::size_t i = 0; i < 16 && d + i < dim; ++i) k_head[(d + i) * kPositions] = column[i];
-    }
+  switch (shape.type) {
+    case KvType::f32:
+      return scalar::store_kv(shape, layer_block, slot, k, v);
+    case KvType::f16:
+      return store_halves(shape, layer_block, slot, k, v);
+    case KvType::i8:
+      return store_codes(shape, layer_block, slot, k, v);
   }
 }
 

@@ -174,8 +174,10 @@ constexpr KernelTable kReference = {
     .rope = reference::rope,
     .silu_mul = reference::silu_mul,
     .add = reference::add,
-    .store_kv = reference::store_kv,
-    .attention = reference::attention,
+    .store_kv = scalar::store_kv,
+    .attend_split = reference::attend_split,
+    .merge_partial = reference::merge_partial,
+    .finish_attention = reference::finish_attention,
     .arg_max = reference::arg_max,
     .exp_tile = reference::exp_tile,
 };
@@ -195,7 +197,9 @@ constexpr KernelTable kScalar = {
     .silu_mul = scalar::silu_mul,
     .add = scalar::add,
     .store_kv = scalar::store_kv,
-    .attention = scalar::attention,
+    .attend_split = scalar::attend_split,
+    .merge_partial = scalar::merge_partial,
+    .finish_attention = scalar::finish_attention,
     .arg_max = scalar::arg_max,
     .exp_tile = scalar::exp_tile,
 };
@@ -215,7 +219,9 @@ constexpr KernelTable kAvx2 = {
     .silu_mul = avx2::silu_mul,
     .add = avx2::add,
     .store_kv = avx2::store_kv,
-    .attention = avx2::attention,
+    .attend_split = avx2::attend_split,
+    .merge_partial = avx2::merge_partial,
+    .finish_attention = avx2::finish_attention,
     .arg_max = avx2::arg_max,
     .exp_tile = avx2::exp_tile,
 };
@@ -235,7 +241,9 @@ constexpr KernelTable kAvx512Vnni = {
     .silu_mul = avx512vnni::silu_mul,
     .add = avx512vnni::add,
     .store_kv = avx512vnni::store_kv,
-    .attention = avx512vnni::attention,
+    .attend_split = avx512vnni::attend_split,
+    .merge_partial = avx512vnni::merge_partial,
+    .finish_attention = avx512vnni::finish_attention,
     .arg_max = avx512vnni::arg_max,
     .exp_tile = avx512vnni::exp_tile,
 };
@@ -252,6 +260,7 @@ constexpr KernelTable kAmx = [] {
   table.prepare[static_cast<std::size_t>(Activation::i8_tiles)] = amx::prepare_i8_tiles;
   table.matmul = amx_matmul;
   table.gated_matmul = amx_gated_matmul;
+  table.attend_split = amx::attend_split;
   table.max_prepared_bytes = kAnyNumber;  // cuts k itself
   table.max_rows = 512;
   return table;
@@ -312,16 +321,6 @@ const KernelTable* find_table(std::string_view name) {
 bool is_supported(const KernelTable& table) { return cpu_has(table.name); }
 
 const KernelTable& best_table() { return *supported_tables().back(); }
-
-std::string_view name(KvType type) { return type == KvType::f16 ? "f16" : "f32"; }
-
-std::size_t element_bytes(KvType type) { return type == KvType::f16 ? 2 : 4; }
-
-std::size_t attention_scratch_floats(std::size_t num_rows, std::size_t head_dim) {
-  // A variant works on at most this many rows at a time: two partial outputs and 64 floats for each.
-  constexpr std::size_t kMaxRowTile = 16;
-  return (num_rows < kMaxRowTile ? num_rows : kMaxRowTile) * (2 * layout::round_up(head_dim, 16) + 64);
-}
 
 float log_positive(float x) {
   // x = 2^e * m with m in [sqrt(1/2), sqrt(2)); ln m by Cephes' polynomial for ln(1 + z) (S. Moshier, logf).

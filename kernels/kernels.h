@@ -112,53 +112,86 @@ using Add = void(float* x, const float* y, std::size_t count);
 
 // ---- Attention ---------------------------------------------------------------------------------
 
-enum class KvType : std::uint8_t { f32, f16 };
-[[nodiscard]] std::string_view name(KvType type);
+enum class KvType : std::uint8_t {
+  f32,
+  f16,
+  i8,  // int8 codes with one float32 scale for each position and head: scale = max|x| / 127, round to nearest even
+};
+[[nodiscard]] std::string_view name(KvType type);  // "f32", "f16", "int8"
 [[nodiscard]] std::size_t element_bytes(KvType type);
 
-// One layer's part of a block: K [num_kv_heads][head_dim][32 positions], then V
-// [num_kv_heads][32 positions][head_dim], both in the KV type (K transposed: a score is a sum over
-// vertical vectors of 32 positions, with no horizontal additions).
+// One layer's part of a block: the K parts of all kv heads, then their V parts. A K part is [head_dim][32 positions]
+// (transposed: a score is a sum over vertical vectors of 32 positions, with no horizontal additions), a V part
+// [32 positions][head_dim], both of elements of the KV type. i8: the float32 scales of the 32 positions follow the
+// codes.
+inline constexpr std::uint32_t kBlockPositions = 32;
 struct KvShape {
   KvType type = KvType::f16;
   std::uint32_t num_kv_heads = 0;
   std::uint32_t head_dim = 0;
 
-  [[gnu::always_inline]] std::size_t k_head_bytes() const { return std::size_t{head_dim} * 32 * element_bytes(type); }
-  [[gnu::always_inline]] std::size_t v_offset() const { return num_kv_heads * k_head_bytes(); }
+  // Of the elements of one head's K (or V), and with their scales.
+  [[gnu::always_inline]] std::size_t elements_bytes() const {
+    return std::size_t{head_dim} * kBlockPositions * element_bytes(type);
+  }
+  [[gnu::always_inline]] std::size_t head_bytes() const {
+    return elements_bytes() + (type == KvType::i8 ? kBlockPositions * sizeof(float) : 0);
+  }
+  [[gnu::always_inline]] std::size_t v_offset() const { return num_kv_heads * head_bytes(); }
   [[gnu::always_inline]] std::size_t layer_bytes() const { return 2 * v_offset(); }
 };
 
 // Rounds one token's k and v rows [num_kv_heads * head_dim] to the KV type and stores them at `slot`
-// (0..31) of `layer_block`, one layer's part of a block.
+// (0..31) of `layer_block`, one layer's part of a block. All variants store the same bits. f16 and i8 never hold an
+// infinity or NaN: too large becomes the largest, so that a weight of zero times any of them is zero.
 using StoreKv = void(const KvShape& shape, std::byte* layer_block, std::uint32_t slot, const float* k, const float* v);
 
-// Causal attention of some query rows of one sequence over one kv head.
-//   q           row (t, g) at q + t * token_stride + g * head_dim, for tokens t in [0, num_tokens) and
-//               the query heads g in [0, group) that share the kv head
-//   blocks      layer parts of the sequence's blocks, in order (pointers to the layer's part)
-//   row t sees positions [0, first_position + t]
-//   out         laid out as q
-//   scratch     attention_scratch_floats(group * num_tokens, head_dim) floats, 64-byte aligned
-// Order per row: one partial (max, sum, weighted V) per split of 8 blocks aligned to position 0, built
-// block by block (online softmax: Milakov & Gimelshein 2018; splits: Dao et al., Flash-Decoding 2023),
-// partials merged one by one, ascending.
-struct AttentionArgs {
+// What `slot` holds, exactly: k and v [num_kv_heads * head_dim]. For looking at it, not for a step.
+void load_kv(const KvShape& shape, const std::byte* layer_block, std::uint32_t slot, float* k, float* v);
+// Zeros in all slots from `first_slot` on.
+void clear_kv(const KvShape& shape, std::byte* layer_block, std::uint32_t first_slot);
+
+// Attention goes split by split: a split is 8 blocks aligned to position 0. Of each split it sees, a query row gets a
+// partial, the softmax over that split in a form that can go on: the largest score, the sum of exp(score - largest),
+// and V weighted with exp(score - largest). A row's partials are merged one by one, ascending (Dao et al.,
+// Flash-Decoding, 2023). A partial depends on its row and on what the row sees of the split alone, never on the other
+// rows of a call: so splits may be spread over threads, and rows of all sequences that share a split's blocks may be in
+// one call.
+inline constexpr std::uint32_t kSplitBlocks = 8;
+inline constexpr std::uint32_t kSplitPositions = kSplitBlocks * kBlockPositions;
+// In floats: [0] the largest score, [1] the sum, from [kPartialValues] on head_dim values, padded to 64 bytes with
+// zeros.
+inline constexpr std::size_t kPartialValues = 16;
+[[nodiscard]] std::size_t partial_floats(std::size_t head_dim);
+
+struct AttentionRow {
+  const float* q = nullptr;    // [head_dim]
+  float* partial = nullptr;    // [partial_floats(head_dim)], 64-byte aligned
+  std::uint32_t num_seen = 0;  // positions of the split that the row sees: its first 1 to kSplitPositions
+};
+
+// Some query rows over one kv head of one split.
+//   blocks      layer parts of the split's blocks, as many as the row that sees most needs
+//   next_block  a layer part that will be read soon, to fetch ahead; may be null
+//   scratch     attention_scratch_bytes(head_dim), 64-byte aligned
+// Order: scores in ascending d; the largest; weights exp(score - largest), their sum per lane of the variant's vectors,
+// the lanes last; the weighted sum in ascending position. Positions a row does not see get a weight of exactly zero.
+struct AttentionSplit {
   KvShape shape;
   std::uint32_t kv_head = 0;
-  std::uint32_t group = 0;
-  std::uint32_t num_tokens = 0;
-  std::uint32_t first_position = 0;
-  const float* q = nullptr;
-  std::size_t token_stride = 0;
   const std::byte* const* blocks = nullptr;
+  const std::byte* next_block = nullptr;
+  std::span<const AttentionRow> rows;
   float scale = 1.0f;  // of the scores, 1 / sqrt(head_dim)
-  float* out = nullptr;
-  float* scratch = nullptr;
+  std::byte* scratch = nullptr;
 };
-using Attention = void(const AttentionArgs& args);
-inline constexpr std::uint32_t kSplitBlocks = 8;
-[[nodiscard]] std::size_t attention_scratch_floats(std::size_t num_rows, std::size_t head_dim);
+using AttendSplit = void(const AttentionSplit& split);
+[[nodiscard]] std::size_t attention_scratch_bytes(std::size_t head_dim);
+
+// total = total and then partial.
+using MergePartial = void(const float* partial, std::size_t head_dim, float* total);
+// out[0..head_dim) = values / sum.
+using FinishAttention = void(const float* total, std::size_t head_dim, float* out);
 
 // ---- Sampling ----------------------------------------------------------------------------------
 
@@ -197,13 +230,15 @@ struct KernelTable {
   SiluMul* silu_mul;
   Add* add;
   StoreKv* store_kv;
-  Attention* attention;
+  AttendSplit* attend_split;
+  MergePartial* merge_partial;
+  FinishAttention* finish_attention;
   ArgMax* arg_max;
   ExpTile* exp_tile;
 };
 
 // Raised whenever any recipe changes its bits; part of numerics_id.
-inline constexpr std::uint32_t kRecipeVersion = 1;
+inline constexpr std::uint32_t kRecipeVersion = 2;
 
 // Every table this program has, best last, and those that this CPU (and operating system) can run.
 [[nodiscard]] std::span<const KernelTable* const> all_tables();

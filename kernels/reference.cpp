@@ -3,7 +3,6 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <memory>
 
 #include "config/assert.h"
 #include "kernels/half.h"
@@ -75,55 +74,61 @@ void add(float* x, const float* y, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) x[i] += y[i];
 }
 
-void store_kv(const KvShape& shape, std::byte* layer_block, std::uint32_t slot, const float* k, const float* v) {
+// Sums in double, exp from libm; a partial holds their float32.
+void attend_split(const AttentionSplit& split) {
+  const KvShape& shape = split.shape;
   const std::size_t dim = shape.head_dim, size = element_bytes(shape.type);
-  const auto put = [&](std::byte* to, float value) {
-    if (shape.type == KvType::f16)
-      store(to, half_of_float(value));
-    else
-      store(to, value);
+  const auto get = [&](const std::byte* part, std::size_t index, std::size_t slot) -> double {
+    switch (shape.type) {
+      case KvType::f32:
+        return load<float>(part + index * size);
+      case KvType::f16:
+        return load_half(part + index * size);
+      case KvType::i8:
+        return static_cast<double>(load<std::int8_t>(part + index)) *
+               load<float>(part + shape.elements_bytes() + slot * sizeof(float));
+    }
+    return 0;
   };
-  for (std::size_t head = 0; head < shape.num_kv_heads; ++head) {
-    std::byte* k_head = layer_block + head * shape.k_head_bytes();
-    std::byte* v_row = layer_block + shape.v_offset() + (head * 32 + slot) * dim * size;
+  for (const AttentionRow& row : split.rows) {
+    double scores[kSplitPositions];
+    double max = -std::numeric_limits<double>::infinity();
+    for (std::size_t p = 0; p < row.num_seen; ++p) {
+      const std::size_t slot = p % kBlockPositions;
+      const std::byte* k = split.blocks[p / kBlockPositions] + split.kv_head * shape.head_bytes();
+      double sum = 0;
+      for (std::size_t d = 0; d < dim; ++d) sum += row.q[d] * get(k, d * kBlockPositions + slot, slot);
+      scores[p] = sum * split.scale;
+      max = std::max(max, scores[p]);
+    }
+    row.partial[0] = static_cast<float>(max);
+    double sum = 0;
+    for (std::size_t p = 0; p < row.num_seen; ++p) sum += scores[p] = std::exp(scores[p] - row.partial[0]);
+    row.partial[1] = static_cast<float>(sum);
+    float* values = row.partial + kPartialValues;
+    std::fill(values, row.partial + partial_floats(dim), 0.0f);
     for (std::size_t d = 0; d < dim; ++d) {
-      put(k_head + (d * 32 + slot) * size, k[head * dim + d]);
-      put(v_row + d * size, v[head * dim + d]);
+      double value = 0;
+      for (std::size_t p = 0; p < row.num_seen; ++p) {
+        const std::size_t slot = p % kBlockPositions;
+        const std::byte* v = split.blocks[p / kBlockPositions] + shape.v_offset() + split.kv_head * shape.head_bytes();
+        value += scores[p] * get(v, slot * dim + d, slot);
+      }
+      values[d] = static_cast<float>(value);
     }
   }
 }
 
-// Two passes over the positions a row sees: the largest score, then the weighted sum.
-void attention(const AttentionArgs& args) {
-  const KvShape& shape = args.shape;
-  const std::size_t dim = shape.head_dim, size = element_bytes(shape.type);
-  const auto get = [&](const std::byte* from) -> double {
-    return shape.type == KvType::f16 ? load_half(from) : load<float>(from);
-  };
-  for (std::size_t t = 0; t < args.num_tokens; ++t)
-    for (std::size_t g = 0; g < args.group; ++g) {
-      const float* q = args.q + t * args.token_stride + g * dim;
-      float* out = args.out + t * args.token_stride + g * dim;
-      const auto score = [&](std::size_t position) {
-        const std::byte* k = args.blocks[position / 32] + args.kv_head * shape.k_head_bytes() + position % 32 * size;
-        double sum = 0;
-        for (std::size_t d = 0; d < dim; ++d) sum += q[d] * get(k + d * 32 * size);
-        return sum * args.scale;
-      };
-      const std::size_t num_positions = args.first_position + t + 1;
-      double max = -std::numeric_limits<double>::infinity();
-      for (std::size_t p = 0; p < num_positions; ++p) max = std::max(max, score(p));
-      double weights = 0;
-      auto* sums = reinterpret_cast<double*>(args.scratch);  // it has room for 2 * head_dim floats
-      std::uninitialized_fill_n(sums, dim, 0.0);
-      for (std::size_t p = 0; p < num_positions; ++p) {
-        const double weight = std::exp(score(p) - max);
-        const std::byte* v = args.blocks[p / 32] + shape.v_offset() + (args.kv_head * 32 + p % 32) * dim * size;
-        weights += weight;
-        for (std::size_t d = 0; d < dim; ++d) sums[d] += weight * get(v + d * size);
-      }
-      for (std::size_t d = 0; d < dim; ++d) out[d] = static_cast<float>(sums[d] / weights);
-    }
+void merge_partial(const float* partial, std::size_t head_dim, float* total) {
+  const float max = std::max(total[0], partial[0]);
+  const double a = std::exp(static_cast<double>(total[0]) - max), b = std::exp(static_cast<double>(partial[0]) - max);
+  total[0] = max;
+  for (std::size_t i = 1; i < kPartialValues + head_dim; ++i)
+    if (i == 1 || i >= kPartialValues) total[i] = static_cast<float>(total[i] * a + partial[i] * b);
+}
+
+void finish_attention(const float* total, std::size_t head_dim, float* out) {
+  for (std::size_t d = 0; d < head_dim; ++d) out[d] = total[kPartialValues + d] / total[1];
 }
 
 MaxAt arg_max(const float* x, std::size_t count) {

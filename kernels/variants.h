@@ -16,8 +16,9 @@ RmsNorm rms_norm;
 Rope rope;
 SiluMul silu_mul;
 Add add;
-StoreKv store_kv;
-Attention attention;
+AttendSplit attend_split;
+MergePartial merge_partial;
+FinishAttention finish_attention;
 ArgMax arg_max;
 ExpTile exp_tile;
 }  // namespace reference
@@ -32,7 +33,9 @@ Rope rope;
 SiluMul silu_mul;
 Add add;
 StoreKv store_kv;
-Attention attention;
+AttendSplit attend_split;
+MergePartial merge_partial;
+FinishAttention finish_attention;
 ArgMax arg_max;
 ExpTile exp_tile;
 }  // namespace scalar
@@ -47,7 +50,9 @@ Rope rope;
 SiluMul silu_mul;
 Add add;
 StoreKv store_kv;
-Attention attention;
+AttendSplit attend_split;
+MergePartial merge_partial;
+FinishAttention finish_attention;
 ArgMax arg_max;
 ExpTile exp_tile;
 }  // namespace avx2
@@ -62,7 +67,9 @@ Rope rope;
 SiluMul silu_mul;
 Add add;
 StoreKv store_kv;
-Attention attention;
+AttendSplit attend_split;
+MergePartial merge_partial;
+FinishAttention finish_attention;
 ArgMax arg_max;
 ExpTile exp_tile;
 }  // namespace avx512vnni
@@ -74,6 +81,7 @@ PrepareRow prepare_bf16_tiles, prepare_bf16_split_tiles, prepare_i8_tiles;
 Matmul matmul_f16, matmul_bf16, matmul_q8_0, matmul_q4_0, matmul_q4_1, matmul_iq4_nl, matmul_q4_k, matmul_q5_k,
     matmul_q6_k, matmul_tq;
 GatedMatmul gated_bf16, gated_q8_0, gated_q4_0, gated_q4_1, gated_iq4_nl, gated_q4_k, gated_q5_k, gated_q6_k;
+AttendSplit attend_split;  // f32 K and V: avx512vnni's
 }  // namespace amx
 
 }  // namespace troupe::kernels

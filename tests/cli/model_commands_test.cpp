@@ -181,7 +181,7 @@ TEST_CASE("the longest context that inspect names is the longest that can be had
       std::vector<std::string> inspect{"inspect", "--json"};
       inspect.insert(inspect.end(), how.begin(), how.end());
       const auto object = json::parse(invoke(inspect).out);
-      for (const char* type : {"f16", "f32"}) {
+      for (const char* type : {"f16", "f32", "int8"}) {
         const int longest = object["longest_context"][type];
         const auto eval = [&](int context) {
           std::vector<std::string> arguments{"eval", "--tokens", ids, "--greedy", "1", "--kv-type", type};

@@ -124,7 +124,7 @@ TEST_CASE("a bad value is named with what is allowed, and changes nothing") {
   CHECK(error_of("drain-timeout", "25h") == "25h is out of range: it must be 0s to 24h");
   CHECK(error_of("drain-timeout", "soon") == "'soon' is not a duration such as 500ms or 30s (0s to 24h)");
   CHECK(error_of("seed", "-2") == "'-2' is not a seed: it must be a whole number from 0 on, or -1");
-  CHECK(error_of("kv-type", "f61") == "'f61' is not one of f16|f32 (did you mean f16?)");
+  CHECK(error_of("kv-type", "f61") == "'f61' is not one of f16|f32|int8|q8_0 (did you mean f16?)");
   CHECK(error_of("log-level", "loud") == "'loud' is not one of trace|debug|info|warn|error|off");
   CHECK(error_of("allow-uid", "1,x") == "'x' is not a whole number (0 to 4294967294)");
   CHECK(error_of("allow-uid", "1,-1") == "-1 is out of range: it must be 0 to 4294967294");

@@ -125,7 +125,7 @@ void check_model(const std::string& path, const std::string& kernels, kernels::K
 
 void check_all_variants(const std::string& path) {
   for (const kernels::KernelTable* table : kernels::supported_tables()) {
-    for (const auto kv_type : {kernels::KvType::f16, kernels::KvType::f32}) {
+    for (const auto kv_type : {kernels::KvType::f16, kernels::KvType::f32, kernels::KvType::i8}) {
       if (kSlow && kv_type == kernels::KvType::f32) continue;
       check_model(path, std::string(table->name), kv_type);
     }
@@ -150,7 +150,7 @@ TEST_CASE("each weight type gives the same bits in every company, history and on
 // Slots that no token has reached may hold anything: a recycled block, another tenant's infinities.
 TEST_CASE("what lies in unused slots of a block changes nothing") {
   for (const kernels::KernelTable* table : kernels::supported_tables()) {
-    for (const auto kv_type : {kernels::KvType::f32, kernels::KvType::f16}) {
+    for (const auto kv_type : {kernels::KvType::f32, kernels::KvType::f16, kernels::KvType::i8}) {
       const auto model =
           load_model(TROUPE_MODELS "/tales-draft-q8_0.gguf", std::string(table->name), kv_type, kNumBlocks);
       INFO(model->numerics_id());

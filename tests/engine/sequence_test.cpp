@@ -73,7 +73,7 @@ std::vector<float> go_on(Executor& executor, SequenceId id) {
 template <class Check>
 void for_all_variants(Check check) {
   for (const kernels::KernelTable* table : kernels::supported_tables()) {
-    for (const auto kv_type : {kernels::KvType::f16, kernels::KvType::f32}) {
+    for (const auto kv_type : {kernels::KvType::f16, kernels::KvType::f32, kernels::KvType::i8}) {
       INFO(table->name << " with KV in " << kernels::name(kv_type));
       check(std::string(table->name), kv_type);
     }
@@ -92,7 +92,7 @@ void spill(const std::string& path, const std::string& bytes) {
 
 // --- the view ---
 
-TEST_CASE("a view shows the K and V that every kernel variant computes, in both KV types") {
+TEST_CASE("a view shows the K and V that every kernel variant computes, in all KV types") {
   Stopped reference("reference", kernels::KvType::f32);
   SequenceView expected(*reference.model, reference.executor, 1);
   const std::uint32_t last_layer = reference.model->info().num_layers - 1;
@@ -120,15 +120,15 @@ TEST_CASE("a view shows the K and V that every kernel variant computes, in both 
 }
 
 TEST_CASE("a view gives back what the kernel stored, element by element") {
-  for (const auto kv_type : {kernels::KvType::f16, kernels::KvType::f32}) {
+  for (const auto kv_type : {kernels::KvType::f16, kernels::KvType::f32, kernels::KvType::i8}) {
     Stopped s("", kv_type);
     const kernels::KvShape shape = engine::kv_shape_of(*s.model);
     const std::size_t dim = std::size_t{shape.num_kv_heads} * shape.head_dim;
-    // Small integers: exact in both types.
+    // Small integers, of which each head has one of 127: exact in all types.
     std::vector<float> k(dim), v(dim);
     for (std::size_t i = 0; i < dim; ++i) {
-      k[i] = static_cast<float>(i % 1000);
-      v[i] = -static_cast<float>(i % 1000);
+      k[i] = i % shape.head_dim == 3 ? 127.0f : static_cast<float>(i % 101);
+      v[i] = i % shape.head_dim == 7 ? -127.0f : -static_cast<float>(i % 103 + 1);
     }
     const BlockId block = s.executor.block_table(1)[1];
     s.model->kernels().store_kv(shape, s.model->arena()->block(block) + shape.layer_bytes(), 5, k.data(), v.data());

@@ -1,0 +1,404 @@
+// Attention on the matrix unit: scores and weighted sums as products of bfloat16 tiles.
+//
+// Query rows are the left operand, 16 to a tile. K and V, expanded from their packed form one block at a time, are the
+// right operand: the layout of a block needs no transposition for that. Two passes over a split: the scores of its 8
+// blocks; then, once a row's largest is known, the weighted sums, which stay in tiles for the whole split.
+//
+// No accuracy is given up for bfloat16: a value becomes two of them, high and low part, and the products high x high,
+// low x high and high x low are all added. What is rounded that way are queries and weights (to 16 bits and more). A
+// half is exactly its two parts, and an int8 code is exactly one, so K and V lose nothing; the scales of int8 are
+// multiplied with scores and weights in float32.
+//
+// One row goes through the same tile products as 32: a tile's rows do not touch each other, and weights of zero for
+// blocks that only its neighbours see add nothing.
+#include <immintrin.h>
+
+#include "kernels/exp_avx512.h"
+#include "kernels/variants.h"
+
+// GCC 12 does not tell the compiler that tile instructions read and write memory.
+#define TROUPE_TILE_LOAD(tile, from, stride) \
+  do {                                       \
+    asm volatile("" ::: "memory");           \
+    _tile_loadd(tile, from, stride);         \
+  } while (false)
+#define TROUPE_TILE_STORE(tile, to, stride) \
+  do {                                      \
+    _tile_stored(tile, to, stride);         \
+    asm volatile("" ::: "memory");          \
+  } while (false)
+#define TROUPE_INLINE [[gnu::always_inline]] inline
+
+namespace troupe::kernels::amx {
+namespace {
+
+constexpr std::size_t kPositions = kBlockPositions;
+constexpr std::size_t kLine = 64, kTile = 1024, kTileRows = 16, kGroupRows = 32;
+constexpr std::size_t kScoreBytes = kSplitPositions * sizeof(float);  // of one row
+
+// Tiles 0..3 hold sums (two tiles of rows by two of columns), 4 and 5 right operands, 6 and 7 rows.
+struct alignas(64) TileConfig {
+  std::uint8_t palette = 1;
+  std::uint8_t start_row = 0;
+  std::uint8_t reserved[14] = {};
+  std::uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+  std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+};
+// Static: the compiler may drop the initialisation of one on the stack.
+const TileConfig kConfig;
+
+TROUPE_INLINE __mmask16 first_lanes(std::size_t count) {
+  return static_cast<__mmask16>(count >= 16 ? 0xffff : (1u << count) - 1);
+}
+TROUPE_INLINE __mmask16 lanes_below(std::size_t begin, std::size_t end) {
+  return end > begin ? first_lanes(end - begin) : __mmask16{0};
+}
+TROUPE_INLINE float sum_of_lanes(__m512 x) {
+  const __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1));
+  const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+}
+TROUPE_INLINE void prefetch(const std::byte* p) { _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0); }
+
+struct F16 {
+  static constexpr std::size_t kBytes = 2, kPlanes = 2;
+  static constexpr bool kScaled = false;
+  TROUPE_INLINE static __m512 load(const std::byte* p) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  }
+  TROUPE_INLINE static __m512 load(const std::byte* p, __mmask16 mask) {
+    return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(mask, p));
+  }
+};
+struct I8 {
+  static constexpr std::size_t kBytes = 1, kPlanes = 1;
+  static constexpr bool kScaled = true;
+  TROUPE_INLINE static __m512 of(__m128i codes) { return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(codes)); }
+  TROUPE_INLINE static __m512 load(const std::byte* p) {
+    return of(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  }
+  TROUPE_INLINE static __m512 load(const std::byte* p, __mmask16 mask) { return of(_mm_maskz_loadu_epi8(mask, p)); }
+};
+
+// A line of a right operand: words 2j and 2j + 1 are the bfloat16 of even[j] and odd[j], cut off. 0xea is (a & b) | c.
+TROUPE_INLINE __m512i cut_off_pairs(__m512 even, __m512 odd) {
+  return _mm512_ternarylogic_epi32(_mm512_castps_si512(odd), _mm512_set1_epi32(static_cast<int>(0xffff0000u)),
+                                   _mm512_srli_epi32(_mm512_castps_si512(even), 16), 0xea);
+}
+// And of what the cut took away; the second plane is a tile further.
+template <class Kv>
+TROUPE_INLINE void store_pairs(__m512 even, __m512 odd, std::byte* line) {
+  _mm512_store_si512(line, cut_off_pairs(even, odd));
+  if (Kv::kPlanes == 1) return;
+  const __m512 high_part = _mm512_castsi512_ps(_mm512_set1_epi32(static_cast<int>(0xffff0000u)));
+  _mm512_store_si512(line + kTile, cut_off_pairs(_mm512_sub_ps(even, _mm512_and_ps(even, high_part)),
+                                                 _mm512_sub_ps(odd, _mm512_and_ps(odd, high_part))));
+}
+// 32 values of a left operand: the two parts, rounded to nearest even. The second plane is a tile further.
+TROUPE_INLINE void store_row(__m512 first, __m512 second, std::byte* line) {
+  const __m512i high = reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(second, first));
+  _mm512_store_si512(line, high);
+  const auto part = [](__m256i halves) {
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
+  };
+  const __m512 first_rest = _mm512_sub_ps(first, part(_mm512_castsi512_si256(high)));
+  const __m512 second_rest = _mm512_sub_ps(second, part(_mm512_extracti64x4_epi64(high, 1)));
+  _mm512_store_si512(line + kTile, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(second_rest, first_rest)));
+}
+
+// The scratch space of a call. One 32-row group needs K and V once: then two buffers in the first-level cache take
+// turns, so that one block is expanded while the one before is multiplied. Several groups keep a whole split expanded.
+template <class Kv>
+struct Work {
+  explicit Work(const AttentionSplit& of) : split(of) {
+    const KvShape& shape = of.shape;
+    dim = shape.head_dim;
+    steps = (dim + 31) / 32;
+    elements_bytes = dim * kPositions * Kv::kBytes;
+    k_offset = of.kv_head * shape.head_bytes();
+    v_offset = k_offset + shape.v_offset();
+    buffers = of.rows.size() <= kGroupRows ? 2 : kSplitBlocks;
+    k_bytes = 2 * steps * Kv::kPlanes * kTile;
+    v_bytes = 2 * Kv::kPlanes * kTile;
+    queries = of.scratch;
+    weights = queries + 4 * steps * kTile;
+    scores = reinterpret_cast<float*>(weights + 4 * kSplitBlocks * kTile);
+    sums = reinterpret_cast<std::byte*>(scores) + kGroupRows * kScoreBytes;
+    keys = sums + 4 * kTile;
+    values = keys + kSplitBlocks * 4 * steps * kTile;
+  }
+  std::byte* keys_of(std::size_t block) const { return keys + block % buffers * k_bytes; }
+  // Of two tiles of dimensions, 32 * step and on.
+  std::byte* values_of(std::size_t block, std::size_t step) const {
+    return values + (buffers == 2 ? block % 2 : block * steps + step) * v_bytes;
+  }
+  const AttentionSplit& split;
+  std::size_t dim, steps, elements_bytes, k_offset, v_offset, buffers, k_bytes, v_bytes;
+  std::byte* queries;  // [2 tiles of rows][steps][2 planes]
+  std::byte* weights;  // [2 tiles of rows][blocks][2 planes]
+  float* scores;       // [32 rows][kSplitPositions]
+  std::byte* sums;     // [2 tiles of rows][2 tiles of dimensions]
+  std::byte* keys;     // [buffers][steps][2 tiles of positions][planes]
+  std::byte* values;   // [buffers or blocks][steps][2 tiles of dimensions][planes]
+};
+
+// Line j of a tile of keys: dimensions 32 * step + 2j and the next one, of 16 positions.
+template <class Kv>
+void expand_keys(const Work<Kv>& work, std::size_t block, const std::byte* next) {
+  const std::size_t row_bytes = kPositions * Kv::kBytes;
+  const std::byte* k = work.split.blocks[block] + work.k_offset;
+  std::byte* out = work.keys_of(block);
+  for (std::size_t step = 0; step < work.steps; ++step, out += 2 * Kv::kPlanes * kTile) {
+    const std::size_t left = work.dim - 32 * step;
+#pragma GCC unroll 4
+    for (std::size_t j = 0; j < 16; ++j, k += 2 * row_bytes, next += 2 * row_bytes) {
+      if (2 * j >= left) {  // dimensions that there are not
+        for (std::size_t t = 0; t < 2 * Kv::kPlanes; ++t)
+          _mm512_store_si512(out + t * kTile + j * kLine, _mm512_setzero_si512());
+        continue;
+      }
+      prefetch(next);
+      if (2 * row_bytes > kLine) prefetch(next + row_bytes);
+      for (std::size_t c = 0; c < 2; ++c) {
+        const std::byte* at = k + 16 * c * Kv::kBytes;
+        store_pairs<Kv>(Kv::load(at), Kv::load(at + row_bytes), out + c * Kv::kPlanes * kTile + j * kLine);
+      }
+    }
+  }
+}
+
+// Line j of a tile of values: positions 2j and the next one, of 16 dimensions. What nobody sees is zero, for it may be
+// NaN.
+template <class Kv>
+void expand_values(const Work<Kv>& work, std::size_t block, std::size_t step, std::size_t num_seen,
+                   const std::byte* next) {
+  const std::size_t row_bytes = work.dim * Kv::kBytes, offset = 32 * step * Kv::kBytes;
+  const std::byte* v = work.split.blocks[block] + work.v_offset + offset;
+  next += offset;
+  std::byte* out = work.values_of(block, step);
+  const std::size_t left = work.dim - 32 * step;
+  if (left >= 32 && num_seen >= (block + 1) * kPositions) {
+#pragma GCC unroll 4
+    for (std::size_t j = 0; j < 16; ++j, v += 2 * row_bytes, next += 2 * row_bytes) {
+      prefetch(next);
+      prefetch(next + row_bytes);
+      for (std::size_t c = 0; c < 2; ++c) {
+        const std::byte* at = v + 16 * c * Kv::kBytes;
+        store_pairs<Kv>(Kv::load(at), Kv::load(at + row_bytes), out + c * Kv::kPlanes * kTile + j * kLine);
+      }
+    }
+    return;
+  }
+  const std::size_t seen = num_seen - block * kPositions;
+  for (std::size_t j = 0; j < 16; ++j, v += 2 * row_bytes)
+    for (std::size_t c = 0; c < 2; ++c) {
+      const __mmask16 mask = lanes_below(16 * c, left);
+      const std::byte* at = v + 16 * c * Kv::kBytes;
+      const __m512 even = Kv::load(at, 2 * j < seen ? mask : __mmask16{0});
+      const __m512 odd = Kv::load(at + row_bytes, 2 * j + 1 < seen ? mask : __mmask16{0});
+      store_pairs<Kv>(even, odd, out + c * Kv::kPlanes * kTile + j * kLine);
+    }
+}
+
+// Tiles 0..3 += rows x columns, R tiles of rows by two of columns. Rows have their planes side by side, tiles of rows
+// are `rows_stride` apart.
+template <class Kv, std::size_t R>
+TROUPE_INLINE void multiply(const std::byte* rows, std::size_t rows_stride, const std::byte* columns) {
+  TROUPE_TILE_LOAD(4, columns, kLine);
+  TROUPE_TILE_LOAD(6, rows + kTile, kLine);
+  _tile_dpbf16ps(0, 6, 4);
+  TROUPE_TILE_LOAD(5, columns + Kv::kPlanes * kTile, kLine);
+  _tile_dpbf16ps(1, 6, 5);
+  if (R == 2) {
+    TROUPE_TILE_LOAD(7, rows + rows_stride + kTile, kLine);
+    _tile_dpbf16ps(2, 7, 4);
+    _tile_dpbf16ps(3, 7, 5);
+  }
+  TROUPE_TILE_LOAD(6, rows, kLine);
+  _tile_dpbf16ps(0, 6, 4);
+  _tile_dpbf16ps(1, 6, 5);
+  if (R == 2) {
+    TROUPE_TILE_LOAD(7, rows + rows_stride, kLine);
+    _tile_dpbf16ps(2, 7, 4);
+    _tile_dpbf16ps(3, 7, 5);
+  }
+  if (Kv::kPlanes == 1) return;
+  TROUPE_TILE_LOAD(4, columns + kTile, kLine);
+  _tile_dpbf16ps(0, 6, 4);
+  TROUPE_TILE_LOAD(5, columns + 3 * kTile, kLine);
+  _tile_dpbf16ps(1, 6, 5);
+  if (R == 2) {
+    _tile_dpbf16ps(2, 7, 4);
+    _tile_dpbf16ps(3, 7, 5);
+  }
+}
+
+template <std::size_t R>
+TROUPE_INLINE void zero_sums() {
+  _tile_zero(0);
+  _tile_zero(1);
+  if (R == 2) {
+    _tile_zero(2);
+    _tile_zero(3);
+  }
+}
+
+template <std::size_t R>
+TROUPE_INLINE void store_sums(std::byte* to, std::size_t row_stride, std::size_t tile_stride) {
+  TROUPE_TILE_STORE(0, to, row_stride);
+  TROUPE_TILE_STORE(1, to + kLine, row_stride);
+  if (R == 2) {
+    TROUPE_TILE_STORE(2, to + tile_stride, row_stride);
+    TROUPE_TILE_STORE(3, to + tile_stride + kLine, row_stride);
+  }
+}
+
+// Rows of one group, [rows, rows + count), of which one sees num_seen positions and none more.
+struct Group {
+  const AttentionRow* rows;
+  std::size_t count;
+  std::size_t num_seen;
+  std::size_t num_blocks() const { return (num_seen + kPositions - 1) / kPositions; }
+};
+
+template <class Kv>
+void place_queries(const Work<Kv>& work, const Group& group) {
+  for (std::size_t r = 0; r < group.count; ++r) {
+    std::byte* line = work.queries + r / kTileRows * (2 * work.steps * kTile) + r % kTileRows * kLine;
+    const float* q = group.rows[r].q;
+    for (std::size_t d = 0; d < work.dim; d += 32, line += 2 * kTile)
+      store_row(_mm512_maskz_loadu_ps(first_lanes(work.dim - d), q + d),
+                _mm512_maskz_loadu_ps(lanes_below(d + 16, work.dim), q + d + 16), line);
+  }
+}
+
+template <class Kv, std::size_t R>
+void score_block(const Work<Kv>& work, std::size_t block) {
+  const std::byte* keys = work.keys_of(block);
+  zero_sums<R>();
+  for (std::size_t step = 0; step < work.steps; ++step)
+    multiply<Kv, R>(work.queries + step * 2 * kTile, 2 * work.steps * kTile, keys + step * 2 * Kv::kPlanes * kTile);
+  store_sums<R>(reinterpret_cast<std::byte*>(work.scores + block * kPositions), kScoreBytes, kTileRows * kScoreBytes);
+}
+
+// Row r's scores become weights, and the largest and the sum its partial's. Lanes beyond what it sees: exp(-infinity)
+// is zero, also where the scale is not a number.
+template <class Kv>
+void weigh_row(const Work<Kv>& work, const Group& group, std::size_t r) {
+  const AttentionRow& row = group.rows[r];
+  float* scores = work.scores + r * kSplitPositions;
+  const __m512 lowest = _mm512_set1_ps(-__builtin_inff()), scale = _mm512_set1_ps(work.split.scale);
+  const auto scales_at = [&](std::size_t p, std::size_t offset) {
+    return _mm512_loadu_ps(work.split.blocks[p / kPositions] + offset + work.elements_bytes +
+                           p % kPositions * sizeof(float));
+  };
+  const std::size_t end = group.num_blocks() * kPositions;
+  __m512 max_lanes = lowest;
+  for (std::size_t p = 0; p < end; p += 16) {
+    const __m512 scales = Kv::kScaled ? _mm512_mul_ps(scales_at(p, work.k_offset), scale) : scale;
+    const __m512 score = _mm512_mask_mul_ps(lowest, lanes_below(p, row.num_seen), _mm512_load_ps(scores + p), scales);
+    _mm512_store_ps(scores + p, score);
+    max_lanes = _mm512_max_ps(score, max_lanes);
+  }
+  const float max = _mm512_reduce_max_ps(max_lanes);
+  const __m512 maxima = _mm512_set1_ps(max);
+  __m512 sum = _mm512_setzero_ps();
+  std::byte* line = work.weights + r / kTileRows * (2 * kSplitBlocks * kTile) + r % kTileRows * kLine;
+  for (std::size_t p = 0; p < end; p += kPositions, line += 2 * kTile) {
+    __m512 low = exp_avx512(_mm512_sub_ps(_mm512_load_ps(scores + p), maxima));
+    __m512 high = exp_avx512(_mm512_sub_ps(_mm512_load_ps(scores + p + 16), maxima));
+    sum = _mm512_add_ps(_mm512_add_ps(sum, low), high);
+    if (Kv::kScaled) {
+      low = _mm512_maskz_mul_ps(lanes_below(p, row.num_seen), low, scales_at(p, work.v_offset));
+      high = _mm512_maskz_mul_ps(lanes_below(p + 16, row.num_seen), high, scales_at(p + 16, work.v_offset));
+    }
+    store_row(low, high, line);
+  }
+  row.partial[0] = max;
+  row.partial[1] = sum_of_lanes(sum);
+}
+
+template <class Kv, std::size_t R>
+void add_values(const Work<Kv>& work, const Group& group, std::size_t num_seen, bool is_first, std::size_t step) {
+  const std::size_t num_blocks = group.num_blocks();
+  const auto expand = [&](std::size_t block) {
+    const std::byte* next = block + 1 < num_blocks  ? work.split.blocks[block + 1] + work.v_offset
+                            : work.split.next_block ? work.split.next_block + work.k_offset
+                                                    : work.split.blocks[block] + work.v_offset;
+    expand_values<Kv>(work, block, step, num_seen, next);
+  };
+  zero_sums<R>();
+  if (is_first) expand(0);
+  for (std::size_t block = 0; block < num_blocks; ++block) {
+    if (is_first && block + 1 < num_blocks) expand(block + 1);
+    multiply<Kv, R>(work.weights + block * 2 * kTile, 2 * kSplitBlocks * kTile, work.values_of(block, step));
+  }
+  store_sums<R>(work.sums, 2 * kLine, 2 * kTile);
+  const std::size_t end = (work.dim + 15) / 16 * 16;
+  for (std::size_t r = 0; r < group.count; ++r)
+    for (std::size_t d = 32 * step; d < 32 * step + 32 && d < end; d += 16)
+      _mm512_store_ps(group.rows[r].partial + kPartialValues + d,
+                      _mm512_load_ps(work.sums + r * 2 * kLine + (d % 32) * sizeof(float)));
+}
+
+template <class Kv, std::size_t R>
+void attend_group(const Work<Kv>& work, const Group& group, std::size_t num_seen, bool is_first) {
+  const std::size_t num_blocks = group.num_blocks();
+  const auto expand = [&](std::size_t block) {
+    // Behind the last K comes the first V.
+    const std::byte* next =
+        block + 1 < num_blocks ? work.split.blocks[block + 1] + work.k_offset : work.split.blocks[0] + work.v_offset;
+    expand_keys<Kv>(work, block, next);
+  };
+  if (is_first) expand(0);
+  place_queries<Kv>(work, group);
+  for (std::size_t block = 0; block < num_blocks; ++block) {
+    if (is_first && block + 1 < num_blocks) expand(block + 1);
+    score_block<Kv, R>(work, block);
+  }
+  for (std::size_t r = 0; r < group.count; ++r) weigh_row<Kv>(work, group, r);
+  for (std::size_t step = 0; step < work.steps; ++step) add_values<Kv, R>(work, group, num_seen, is_first, step);
+}
+
+// The group that sees most comes first: it expands what the others need.
+template <class Kv>
+void attend(const AttentionSplit& split) {
+  const Work<Kv> work(split);
+  const std::size_t num_groups = (split.rows.size() + kGroupRows - 1) / kGroupRows;
+  const auto group_of = [&](std::size_t index) {
+    const std::size_t first = index * kGroupRows, left = split.rows.size() - first;
+    Group group{split.rows.data() + first, left < kGroupRows ? left : kGroupRows, 0};
+    for (std::size_t r = 0; r < group.count; ++r)
+      if (group.rows[r].num_seen > group.num_seen) group.num_seen = group.rows[r].num_seen;
+    return group;
+  };
+  std::size_t most = 0;
+  for (std::size_t i = 1; i < num_groups; ++i)
+    if (group_of(i).num_seen > group_of(most).num_seen) most = i;
+  const std::size_t num_seen = group_of(most).num_seen;
+  _tile_loadconfig(&kConfig);
+  for (std::size_t i = 0; i < num_groups; ++i) {
+    const Group group = group_of(i == 0 ? most : i == most ? 0 : i);
+    if (group.count > kTileRows)
+      attend_group<Kv, 2>(work, group, num_seen, i == 0);
+    else
+      attend_group<Kv, 1>(work, group, num_seen, i == 0);
+  }
+  _tile_release();
+}
+
+}  // namespace
+
+void attend_split(const AttentionSplit& split) {
+  switch (split.shape.type) {
+    case KvType::f32:
+      return avx512vnni::attend_split(split);
+    case KvType::f16:
+      return attend<F16>(split);
+    case KvType::i8:
+      return attend<I8>(split);
+  }
+}
+
+}  // namespace troupe::kernels::amx
