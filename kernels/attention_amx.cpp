@@ -13,7 +13,6 @@
 // blocks that only its neighbours see add nothing.
 #include <immintrin.h>
 
-#include "kernels/exp_avx512.h"
 #include "kernels/variants.h"
 
 // GCC 12 does not tell the compiler that tile instructions read and write memory.
@@ -34,6 +33,8 @@ namespace {
 
 constexpr std::size_t kPositions = kBlockPositions;
 constexpr std::size_t kLine = 64, kTile = 1024, kTileRows = 16, kGroupRows = 32;
+constexpr std::size_t kAhead = 2;  // blocks that memory is asked for before they are expanded
+constexpr float kLog2E = 1.44269504f, kLn2 = 0.693147181f;
 constexpr std::size_t kScoreBytes = kSplitPositions * sizeof(float);  // of one row
 
 // Tiles 0..3 hold sums (two tiles of rows by two of columns), 4 and 5 right operands, 6 and 7 rows.
@@ -59,7 +60,7 @@ TROUPE_INLINE float sum_of_lanes(__m512 x) {
   const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
   return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
 }
-TROUPE_INLINE void prefetch(const std::byte* p) { _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0); }
+TROUPE_INLINE void prefetch(const std::byte* p) { _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T1); }
 
 struct F16 {
   static constexpr std::size_t kBytes = 2, kPlanes = 2;
@@ -81,30 +82,38 @@ struct I8 {
   TROUPE_INLINE static __m512 load(const std::byte* p, __mmask16 mask) { return of(_mm_maskz_loadu_epi8(mask, p)); }
 };
 
-// A line of a right operand: words 2j and 2j + 1 are the bfloat16 of even[j] and odd[j], cut off. 0xea is (a & b) | c.
-TROUPE_INLINE __m512i cut_off_pairs(__m512 even, __m512 odd) {
-  return _mm512_ternarylogic_epi32(_mm512_castps_si512(odd), _mm512_set1_epi32(static_cast<int>(0xffff0000u)),
-                                   _mm512_srli_epi32(_mm512_castps_si512(even), 16), 0xea);
+// 2^t for t <= 0, also -infinity. The fraction's polynomial is the best of degree 5 with p(0) = 1: within 8.3e-8 of
+// 2^f.
+TROUPE_INLINE __m512 exp2_weights(__m512 t) {
+  const __m512 f = _mm512_reduce_ps(t, 0x09);  // t - floor(t)
+  __m512 p = _mm512_set1_ps(1.867130072e-3f);
+  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(9.017030316e-3f));
+  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(5.579991311e-2f));
+  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(2.401644502e-1f));
+  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(6.931513118e-1f));
+  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(1.0f));
+  return _mm512_scalef_ps(p, t);  // by floor(t)
 }
-// And of what the cut took away; the second plane is a tile further.
-template <class Kv>
+
+// Bfloat16 in words 2j and 2j + 1: even[j] and odd[j], cut off. 0xea is (a & b) | c.
+TROUPE_INLINE __m512i cut_off_pairs(__m512i even, __m512i odd) {
+  return _mm512_ternarylogic_epi32(odd, _mm512_set1_epi32(static_cast<int>(0xffff0000u)), _mm512_srli_epi32(even, 16),
+                                   0xea);
+}
+// One line of a tile, and for two planes what the cut took away in the same line of the next tile; `round`: that one
+// is rounded to nearest, where a half's has bits enough.
+template <std::size_t planes, bool round>
 TROUPE_INLINE void store_pairs(__m512 even, __m512 odd, std::byte* line) {
-  _mm512_store_si512(line, cut_off_pairs(even, odd));
-  if (Kv::kPlanes == 1) return;
+  _mm512_store_si512(line, cut_off_pairs(_mm512_castps_si512(even), _mm512_castps_si512(odd)));
+  if (planes == 1) return;
   const __m512 high_part = _mm512_castsi512_ps(_mm512_set1_epi32(static_cast<int>(0xffff0000u)));
-  _mm512_store_si512(line + kTile, cut_off_pairs(_mm512_sub_ps(even, _mm512_and_ps(even, high_part)),
-                                                 _mm512_sub_ps(odd, _mm512_and_ps(odd, high_part))));
-}
-// 32 values of a left operand: the two parts, rounded to nearest even. The second plane is a tile further.
-TROUPE_INLINE void store_row(__m512 first, __m512 second, std::byte* line) {
-  const __m512i high = reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(second, first));
-  _mm512_store_si512(line, high);
-  const auto part = [](__m256i halves) {
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
-  };
-  const __m512 first_rest = _mm512_sub_ps(first, part(_mm512_castsi512_si256(high)));
-  const __m512 second_rest = _mm512_sub_ps(second, part(_mm512_extracti64x4_epi64(high, 1)));
-  _mm512_store_si512(line + kTile, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(second_rest, first_rest)));
+  __m512i even_rest = _mm512_castps_si512(_mm512_sub_ps(even, _mm512_and_ps(even, high_part)));
+  __m512i odd_rest = _mm512_castps_si512(_mm512_sub_ps(odd, _mm512_and_ps(odd, high_part)));
+  if (round) {
+    even_rest = _mm512_add_epi32(even_rest, _mm512_set1_epi32(0x8000));
+    odd_rest = _mm512_add_epi32(odd_rest, _mm512_set1_epi32(0x8000));
+  }
+  _mm512_store_si512(line + kTile, cut_off_pairs(even_rest, odd_rest));
 }
 
 // The scratch space of a call. One 32-row group needs K and V once: then two buffers in the first-level cache take
@@ -143,36 +152,41 @@ struct Work {
   std::byte* values;   // [buffers or blocks][steps][2 tiles of dimensions][planes]
 };
 
-// Line j of a tile of keys: dimensions 32 * step + 2j and the next one, of 16 positions.
+// Line j of a tile of keys: dimensions 32 * step + j and 16 further, of 16 positions.
 template <class Kv>
 void expand_keys(const Work<Kv>& work, std::size_t block, const std::byte* next) {
-  const std::size_t row_bytes = kPositions * Kv::kBytes;
+  constexpr std::size_t kRowBytes = kPositions * Kv::kBytes, kPlanes = Kv::kPlanes;
   const std::byte* k = work.split.blocks[block] + work.k_offset;
   std::byte* out = work.keys_of(block);
-  for (std::size_t step = 0; step < work.steps; ++step, out += 2 * Kv::kPlanes * kTile) {
-    const std::size_t left = work.dim - 32 * step;
+  for (std::size_t d = 0; d < work.dim;
+       d += 32, out += 2 * kPlanes * kTile, k += 32 * kRowBytes, next += 32 * kRowBytes) {
+    if (work.dim - d >= 32) {
 #pragma GCC unroll 4
-    for (std::size_t j = 0; j < 16; ++j, k += 2 * row_bytes, next += 2 * row_bytes) {
-      if (2 * j >= left) {  // dimensions that there are not
-        for (std::size_t t = 0; t < 2 * Kv::kPlanes; ++t)
-          _mm512_store_si512(out + t * kTile + j * kLine, _mm512_setzero_si512());
-        continue;
+      for (std::size_t j = 0; j < 16; ++j) {
+        const std::byte* at = k + j * kRowBytes;
+        prefetch(next + j * kRowBytes);
+        prefetch(next + (16 + j) * kRowBytes);
+        for (std::size_t c = 0; c < 2; ++c, at += 16 * Kv::kBytes)
+          store_pairs<kPlanes, false>(Kv::load(at), Kv::load(at + 16 * kRowBytes),
+                                      out + c * kPlanes * kTile + j * kLine);
       }
-      prefetch(next);
-      if (2 * row_bytes > kLine) prefetch(next + row_bytes);
-      for (std::size_t c = 0; c < 2; ++c) {
-        const std::byte* at = k + 16 * c * Kv::kBytes;
-        store_pairs<Kv>(Kv::load(at), Kv::load(at + row_bytes), out + c * Kv::kPlanes * kTile + j * kLine);
-      }
+      continue;
     }
+    for (std::size_t j = 0; j < 16; ++j)
+      for (std::size_t c = 0; c < 2; ++c) {
+        const std::byte* at = k + j * kRowBytes + 16 * c * Kv::kBytes;
+        const __m512 even = d + j < work.dim ? Kv::load(at) : _mm512_setzero_ps();
+        const __m512 odd = d + 16 + j < work.dim ? Kv::load(at + 16 * kRowBytes) : _mm512_setzero_ps();
+        store_pairs<kPlanes, false>(even, odd, out + c * kPlanes * kTile + j * kLine);
+      }
   }
 }
 
-// Line j of a tile of values: positions 2j and the next one, of 16 dimensions. What nobody sees is zero, for it may be
-// NaN.
+// Line j of a tile of values: positions j and 16 + j, of 16 dimensions. What nobody sees is zero, for it may be NaN.
 template <class Kv>
 void expand_values(const Work<Kv>& work, std::size_t block, std::size_t step, std::size_t num_seen,
                    const std::byte* next) {
+  constexpr std::size_t kPlanes = Kv::kPlanes;
   const std::size_t row_bytes = work.dim * Kv::kBytes, offset = 32 * step * Kv::kBytes;
   const std::byte* v = work.split.blocks[block] + work.v_offset + offset;
   next += offset;
@@ -180,24 +194,23 @@ void expand_values(const Work<Kv>& work, std::size_t block, std::size_t step, st
   const std::size_t left = work.dim - 32 * step;
   if (left >= 32 && num_seen >= (block + 1) * kPositions) {
 #pragma GCC unroll 4
-    for (std::size_t j = 0; j < 16; ++j, v += 2 * row_bytes, next += 2 * row_bytes) {
-      prefetch(next);
-      prefetch(next + row_bytes);
-      for (std::size_t c = 0; c < 2; ++c) {
-        const std::byte* at = v + 16 * c * Kv::kBytes;
-        store_pairs<Kv>(Kv::load(at), Kv::load(at + row_bytes), out + c * Kv::kPlanes * kTile + j * kLine);
-      }
+    for (std::size_t j = 0; j < 16; ++j) {
+      const std::byte* at = v + j * row_bytes;
+      prefetch(next + j * row_bytes);
+      prefetch(next + (16 + j) * row_bytes);
+      for (std::size_t c = 0; c < 2; ++c, at += 16 * Kv::kBytes)
+        store_pairs<kPlanes, false>(Kv::load(at), Kv::load(at + 16 * row_bytes), out + c * kPlanes * kTile + j * kLine);
     }
     return;
   }
   const std::size_t seen = num_seen - block * kPositions;
-  for (std::size_t j = 0; j < 16; ++j, v += 2 * row_bytes)
+  for (std::size_t j = 0; j < 16; ++j)
     for (std::size_t c = 0; c < 2; ++c) {
       const __mmask16 mask = lanes_below(16 * c, left);
-      const std::byte* at = v + 16 * c * Kv::kBytes;
-      const __m512 even = Kv::load(at, 2 * j < seen ? mask : __mmask16{0});
-      const __m512 odd = Kv::load(at + row_bytes, 2 * j + 1 < seen ? mask : __mmask16{0});
-      store_pairs<Kv>(even, odd, out + c * Kv::kPlanes * kTile + j * kLine);
+      const std::byte* at = v + j * row_bytes + 16 * c * Kv::kBytes;
+      const __m512 even = Kv::load(at, j < seen ? mask : __mmask16{0});
+      const __m512 odd = Kv::load(at + 16 * row_bytes, 16 + j < seen ? mask : __mmask16{0});
+      store_pairs<kPlanes, false>(even, odd, out + c * kPlanes * kTile + j * kLine);
     }
 }
 
@@ -268,8 +281,8 @@ void place_queries(const Work<Kv>& work, const Group& group) {
     std::byte* line = work.queries + r / kTileRows * (2 * work.steps * kTile) + r % kTileRows * kLine;
     const float* q = group.rows[r].q;
     for (std::size_t d = 0; d < work.dim; d += 32, line += 2 * kTile)
-      store_row(_mm512_maskz_loadu_ps(first_lanes(work.dim - d), q + d),
-                _mm512_maskz_loadu_ps(lanes_below(d + 16, work.dim), q + d + 16), line);
+      store_pairs<2, true>(_mm512_maskz_loadu_ps(first_lanes(work.dim - d), q + d),
+                           _mm512_maskz_loadu_ps(lanes_below(d + 16, work.dim), q + d + 16), line);
   }
 }
 
@@ -282,40 +295,59 @@ void score_block(const Work<Kv>& work, std::size_t block) {
   store_sums<R>(reinterpret_cast<std::byte*>(work.scores + block * kPositions), kScoreBytes, kTileRows * kScoreBytes);
 }
 
-// Row r's scores become weights, and the largest and the sum its partial's. Lanes beyond what it sees: exp(-infinity)
-// is zero, also where the scale is not a number.
+// Row r's scores become weights, and the largest and the sum its partial's. Everything is in powers of two until then:
+// t = score * log2(e). What the row does not see gets -infinity and so a weight of zero, also under a scale that is
+// NaN.
 template <class Kv>
 void weigh_row(const Work<Kv>& work, const Group& group, std::size_t r) {
   const AttentionRow& row = group.rows[r];
   float* scores = work.scores + r * kSplitPositions;
-  const __m512 lowest = _mm512_set1_ps(-__builtin_inff()), scale = _mm512_set1_ps(work.split.scale);
+  const __m512 lowest = _mm512_set1_ps(-__builtin_inff());
+  const __m512 scale = _mm512_set1_ps(work.split.scale * kLog2E);
   const auto scales_at = [&](std::size_t p, std::size_t offset) {
     return _mm512_loadu_ps(work.split.blocks[p / kPositions] + offset + work.elements_bytes +
                            p % kPositions * sizeof(float));
   };
+  // int8: scaled here, for each position has its own; f16: below, after the subtraction.
+  const auto scaled = [&](std::size_t p) {
+    const __m512 score = _mm512_load_ps(scores + p);
+    return Kv::kScaled ? _mm512_mul_ps(score, _mm512_mul_ps(scales_at(p, work.k_offset), scale)) : score;
+  };
   const std::size_t end = group.num_blocks() * kPositions;
   __m512 max_lanes = lowest;
-  for (std::size_t p = 0; p < end; p += 16) {
-    const __m512 scales = Kv::kScaled ? _mm512_mul_ps(scales_at(p, work.k_offset), scale) : scale;
-    const __m512 score = _mm512_mask_mul_ps(lowest, lanes_below(p, row.num_seen), _mm512_load_ps(scores + p), scales);
+  std::size_t p = 0;
+  for (; p + 16 <= row.num_seen; p += 16) {
+    const __m512 score = scaled(p);
+    if (Kv::kScaled) _mm512_store_ps(scores + p, score);
+    max_lanes = _mm512_max_ps(score, max_lanes);
+  }
+  for (; p < end; p += 16) {
+    const __m512 score = _mm512_mask_mov_ps(lowest, lanes_below(p, row.num_seen), scaled(p));
     _mm512_store_ps(scores + p, score);
     max_lanes = _mm512_max_ps(score, max_lanes);
   }
   const float max = _mm512_reduce_max_ps(max_lanes);
   const __m512 maxima = _mm512_set1_ps(max);
   __m512 sum = _mm512_setzero_ps();
+  const auto weigh = [&](std::size_t at) {
+    const __m512 below = _mm512_sub_ps(_mm512_load_ps(scores + at), maxima);
+    const __m512 weight = exp2_weights(Kv::kScaled ? below : _mm512_mul_ps(below, scale));
+    sum = _mm512_add_ps(sum, weight);
+    return weight;
+  };
   std::byte* line = work.weights + r / kTileRows * (2 * kSplitBlocks * kTile) + r % kTileRows * kLine;
-  for (std::size_t p = 0; p < end; p += kPositions, line += 2 * kTile) {
-    __m512 low = exp_avx512(_mm512_sub_ps(_mm512_load_ps(scores + p), maxima));
-    __m512 high = exp_avx512(_mm512_sub_ps(_mm512_load_ps(scores + p + 16), maxima));
-    sum = _mm512_add_ps(_mm512_add_ps(sum, low), high);
-    if (Kv::kScaled) {
-      low = _mm512_maskz_mul_ps(lanes_below(p, row.num_seen), low, scales_at(p, work.v_offset));
-      high = _mm512_maskz_mul_ps(lanes_below(p + 16, row.num_seen), high, scales_at(p + 16, work.v_offset));
+  for (p = 0; p < end; p += kPositions, line += 2 * kTile) {
+    __m512 first = weigh(p), second = weigh(p + 16);
+    if (Kv::kScaled && p + kPositions <= row.num_seen) {
+      first = _mm512_mul_ps(first, scales_at(p, work.v_offset));
+      second = _mm512_mul_ps(second, scales_at(p + 16, work.v_offset));
+    } else if (Kv::kScaled) {
+      first = _mm512_maskz_mul_ps(lanes_below(p, row.num_seen), first, scales_at(p, work.v_offset));
+      second = _mm512_maskz_mul_ps(lanes_below(p + 16, row.num_seen), second, scales_at(p + 16, work.v_offset));
     }
-    store_row(low, high, line);
+    store_pairs<2, true>(first, second, line);
   }
-  row.partial[0] = max;
+  row.partial[0] = Kv::kScaled ? max * kLn2 : max * work.split.scale;
   row.partial[1] = sum_of_lanes(sum);
 }
 
@@ -323,7 +355,8 @@ template <class Kv, std::size_t R>
 void add_values(const Work<Kv>& work, const Group& group, std::size_t num_seen, bool is_first, std::size_t step) {
   const std::size_t num_blocks = group.num_blocks();
   const auto expand = [&](std::size_t block) {
-    const std::byte* next = block + 1 < num_blocks  ? work.split.blocks[block + 1] + work.v_offset
+    const std::size_t ahead = block + kAhead;
+    const std::byte* next = ahead < num_blocks      ? work.split.blocks[ahead] + work.v_offset
                             : work.split.next_block ? work.split.next_block + work.k_offset
                                                     : work.split.blocks[block] + work.v_offset;
     expand_values<Kv>(work, block, step, num_seen, next);
@@ -347,8 +380,11 @@ void attend_group(const Work<Kv>& work, const Group& group, std::size_t num_seen
   const std::size_t num_blocks = group.num_blocks();
   const auto expand = [&](std::size_t block) {
     // Behind the last K comes the first V.
+    const std::size_t ahead = block + kAhead;
     const std::byte* next =
-        block + 1 < num_blocks ? work.split.blocks[block + 1] + work.k_offset : work.split.blocks[0] + work.v_offset;
+        ahead < num_blocks
+            ? work.split.blocks[ahead] + work.k_offset
+            : work.split.blocks[ahead - num_blocks < num_blocks ? ahead - num_blocks : 0] + work.v_offset;
     expand_keys<Kv>(work, block, next);
   };
   if (is_first) expand(0);

@@ -1,5 +1,6 @@
 // A row's logits depend on its own sequence alone: bit for bit the same in every company, chunking,
 // history and on every number of threads. For each weight type, variant and KV type.
+#include <array>
 #include <cstring>
 #include <functional>
 
@@ -145,6 +146,115 @@ TEST_CASE("each weight type gives the same bits in every company, history and on
     if (!golden) return;
     check_all_variants(golden->model_path);
   }
+}
+
+constexpr std::uint32_t kSplit = kernels::kSplitPositions;
+constexpr std::uint32_t kTail = 5;  // tokens of each sequence behind what it shares
+
+// Four sequences of 2 splits and a tail: three have both splits' blocks in common, the fourth the first split's only.
+struct Crowd {
+  explicit Crowd(const LoadedModel& model) {
+    const std::uint32_t vocab_size = model.info().vocab_size;
+    const auto prefix = random_tokens(2 * kSplit, vocab_size, 21);
+    for (std::size_t i = 0; i < 4; ++i) {
+      tokens.push_back(prefix);
+      const auto tail = random_tokens(kTail, vocab_size, 30 + i);
+      tokens[i].insert(tokens[i].end(), tail.begin(), tail.end());
+    }
+    const auto own = random_tokens(kSplit, vocab_size, 40);
+    std::copy(own.begin(), own.end(), tokens[3].begin() + kSplit);
+    const auto blocks = some_blocks(2 * kernels::kSplitBlocks, 20, 41);
+    for (BlockId i = 0; i < 4; ++i) {
+      tables.push_back(blocks);
+      tables[i].push_back(100 + i);
+    }
+    for (BlockId i = 0; i < kernels::kSplitBlocks; ++i) tables[3][kernels::kSplitBlocks + i] = 60 - i;
+  }
+  std::vector<std::vector<TokenId>> tokens;
+  std::vector<std::vector<BlockId>> tables;
+};
+
+// The logits of everybody's tail, computed in company: the sequences come one after the other, and then go on together
+// with a stranger who has begun just now. Returns how many blocks the last step read.
+std::size_t in_crowd(const LoadedModel& model, Team& team, const Crowd& crowd,
+                     std::vector<std::vector<float>>& logits) {
+  Executor executor(model, team);
+  std::vector<SequenceRunner> runners;
+  engine::StepResult result;
+  for (SequenceId i = 0; i < 4; ++i) {
+    const std::uint32_t cached = i == 0 ? 0 : i == 3 ? kSplit : 2 * kSplit;
+    runners.emplace_back(executor, i + 1, crowd.tokens[i], crowd.tables[i], cached);
+    while (runners[i].left() > kTail) executor.step({.items = {runners[i].next(runners[i].left() - kTail)}}, result);
+  }
+  SequenceRunner stranger(executor, 9, random_tokens(kTail, model.info().vocab_size, 9), {120});
+  logits.assign(4, {});
+  for (const std::uint32_t count : {2u, 1u, 1u, 1u}) {
+    engine::StepBatch batch;
+    for (const std::size_t i : {1u, 3u, 0u, 2u}) batch.items.push_back(runners[i].next(count));
+    batch.items.push_back(stranger.next(count));
+    executor.step(batch, result);
+    for (std::size_t item = 0; item < 4; ++item) {
+      std::vector<float>& to = logits[std::array{1u, 3u, 0u, 2u}[item]];
+      to.insert(to.end(), result.items[item].logits.begin(), result.items[item].logits.end());
+    }
+  }
+  REQUIRE(result.kv_bytes_read % model.arena()->bytes_per_block() == 0);
+  return result.kv_bytes_read / model.arena()->bytes_per_block();
+}
+
+TEST_CASE("sequences that share a prefix's blocks give the same bits as alone, and the blocks are read once for all") {
+  for (const kernels::KernelTable* table : kernels::supported_tables()) {
+    if (kSlow && table->name == "reference") continue;
+    for (const auto kv_type : {kernels::KvType::f16, kernels::KvType::f32, kernels::KvType::i8}) {
+      const auto model =
+          load_model(TROUPE_MODELS "/tales-draft-q8_0.gguf", std::string(table->name), kv_type, kNumBlocks, 1024);
+      INFO(model->numerics_id());
+      const Crowd crowd(*model);
+      Team one(1);  // splits are not spread over threads then: every other way is compared with that one
+      std::vector<std::vector<float>> expected;
+      for (const auto& tokens : crowd.tokens) {
+        const std::vector<float> all = alone(*model, one, tokens);
+        expected.emplace_back(all.end() - std::ptrdiff_t{kTail} * model->info().vocab_size, all.end());
+      }
+      for (const std::uint32_t num_threads : kThreads) {
+        Team team(num_threads);
+        std::vector<std::vector<float>> logits;
+        // The first split once, the second for three and for one, a tail's block for each, the stranger's.
+        CHECK(in_crowd(*model, team, crowd, logits) == 8 + 8 + 8 + 4 + 1);
+        for (std::size_t i = 0; i < 4; ++i) {
+          INFO("sequence " << i << " on " << num_threads << " threads");
+          CHECK(same_bits(logits[i], expected[i]));
+        }
+      }
+    }
+  }
+}
+
+// 8 sequences behind the same 1,000 tokens: int8 and the cascade together against float16 read by each.
+TEST_CASE("a step over a shared prefix reads at most half of what its sequences would read alone") {
+  constexpr std::uint32_t kShared = 992, kOwn = 8, kSequences = 8;
+  const auto bytes_read = [&](kernels::KvType kv_type, bool sharing) {
+    const auto model = load_model(TROUPE_MODELS "/tales-draft-q8_0.gguf", "", kv_type, 512, 1024);
+    Team team(2);
+    Executor executor(*model, team);
+    engine::StepBatch batch;
+    engine::StepResult result;
+    std::vector<SequenceRunner> runners;
+    for (SequenceId id = 0; id < kSequences; ++id) {
+      auto tokens = random_tokens(kShared + kOwn, model->info().vocab_size, 1);
+      auto table = some_blocks(32, sharing ? 0 : static_cast<BlockId>(id * 32), 2);
+      if (sharing) table.back() = 100 + static_cast<BlockId>(id);
+      runners.emplace_back(executor, id + 1, tokens, table, sharing && id > 0 ? kShared : 0);
+      executor.step({.items = {runners.back().next(runners.back().left() - 1)}}, result);
+    }
+    for (SequenceRunner& runner : runners) batch.items.push_back(runner.next(1));
+    executor.step(batch, result);
+    return static_cast<double>(result.kv_bytes_read);
+  };
+  const double apart = bytes_read(kernels::KvType::f16, false);
+  CHECK(bytes_read(kernels::KvType::f16, true) <= 0.4 * apart);
+  CHECK(bytes_read(kernels::KvType::i8, false) <= 0.6 * apart);
+  CHECK(bytes_read(kernels::KvType::i8, true) <= 0.22 * apart);
 }
 
 // Slots that no token has reached may hold anything: a recycled block, another tenant's infinities.
