@@ -193,45 +193,45 @@ void gemm(benchmark::State& state, const GemmLibrary& library, std::size_t rows,
       benchmark::Counter(calls * 2e-9 * static_cast<double>(rows * k * m), benchmark::Counter::kIsRate);
 }
 
-void attention(benchmark::State& state, const KernelTable* table, std::uint32_t positions, std::uint32_t tokens) {
-  const KvShape shape{.type = KvType::f16, .num_kv_heads = 1, .head_dim = 64};
-  const std::uint32_t group = 8;
-  const std::size_t num_blocks = (positions + 31) / 32;
-  const Bytes memory = allocate(num_blocks * shape.layer_bytes());
+// One split in the caches; attention_bench reads from memory, in the sizes of a step.
+void attention(benchmark::State& state, const KernelTable* table, KvType type, std::uint32_t tokens) {
+  constexpr std::uint32_t kHeadDim = 64, kGroup = 8;
+  const KvShape shape{.type = type, .num_kv_heads = 1, .head_dim = kHeadDim};
+  const Bytes memory = allocate(kSplitBlocks * shape.layer_bytes());
   std::vector<const std::byte*> blocks;
-  for (std::size_t b = 0; b < num_blocks; ++b) blocks.push_back(memory.get() + b * shape.layer_bytes());
-  const std::vector<float> x = random_floats(64);
-  for (std::uint32_t p = 0; p < positions; ++p)
-    table->store_kv(shape, memory.get() + p / 32 * shape.layer_bytes(), p % 32, x.data(), x.data());
-  const std::vector<float> q = random_floats(tokens * group * 64);
-  std::vector<float> out(q.size());
-  const Bytes scratch = allocate(4 * attention_scratch_floats(tokens * group, 64));
-  const AttentionArgs args{.shape = shape,
-                           .group = group,
-                           .num_tokens = tokens,
-                           .first_position = positions - tokens,
-                           .q = q.data(),
-                           .token_stride = group * 64,
-                           .blocks = blocks.data(),
-                           .scale = 0.125f,
-                           .out = out.data(),
-                           .scratch = reinterpret_cast<float*>(scratch.get())};
+  const std::vector<float> x = random_floats(kSplitPositions + kHeadDim);
+  for (std::uint32_t p = 0; p < kSplitPositions; ++p) {
+    std::byte* block = memory.get() + p / kBlockPositions * shape.layer_bytes();
+    if (p % kBlockPositions == 0) blocks.push_back(block);
+    table->store_kv(shape, block, p % kBlockPositions, x.data() + p, x.data() + p);
+  }
+  const std::size_t num_rows = tokens * kGroup;
+  const std::vector<float> q = random_floats(num_rows * kHeadDim);
+  const Bytes partials = allocate(num_rows * partial_floats(kHeadDim) * sizeof(float));
+  const Bytes scratch = allocate(attention_scratch_bytes(kHeadDim));
+  std::vector<AttentionRow> rows;
+  for (std::size_t r = 0; r < num_rows; ++r)
+    rows.push_back({.q = q.data() + r * kHeadDim,
+                    .partial = reinterpret_cast<float*>(partials.get()) + r * partial_floats(kHeadDim),
+                    .num_seen = kSplitPositions});
+  const AttentionSplit split{
+      .shape = shape, .blocks = blocks.data(), .rows = rows, .scale = 0.125f, .scratch = scratch.get()};
   // The layout of the blocks is the same for all variants, and so is what lies in them.
-  const double twin = scalar_seconds("attention/" + std::to_string(positions) + "/" + std::to_string(tokens), [&] {
+  const double twin = scalar_seconds("attention/" + std::string(name(type)) + "/" + std::to_string(tokens), [&] {
     return seconds_of([&] {
-      scalar_table().attention(args);
-      benchmark::DoNotOptimize(out.data());
+      scalar_table().attend_split(split);
+      benchmark::DoNotOptimize(partials.get());
     });
   });
   run_against_scalar(state, 1, twin, [&] {
-    table->attention(args);
-    benchmark::DoNotOptimize(out.data());
+    table->attend_split(split);
+    benchmark::DoNotOptimize(partials.get());
   });
   const double calls = static_cast<double>(state.iterations());
-  const double seen = static_cast<double>(positions) - (tokens - 1) / 2.0;
-  state.counters["GB/s"] = benchmark::Counter(calls * 1e-9 * positions / 32 * static_cast<double>(shape.layer_bytes()),
+  const double products = static_cast<double>(num_rows * kSplitPositions * kHeadDim);
+  state.counters["GB/s"] = benchmark::Counter(calls * 1e-9 * kSplitBlocks * static_cast<double>(shape.layer_bytes()),
                                               benchmark::Counter::kIsRate);
-  state.counters["GOP/s"] = benchmark::Counter(calls * 4e-9 * group * tokens * seen * 64, benchmark::Counter::kIsRate);
+  state.counters["GOP/s"] = benchmark::Counter(calls * 4e-9 * products, benchmark::Counter::kIsRate);
 }
 
 constexpr std::size_t kDim = 2048, kFfn = 5632, kVocabulary = 32000;  // TinyLlama-1.1B
@@ -320,11 +320,11 @@ void register_all() {
             ->Unit(benchmark::kMicrosecond);
       }
     }
-    for (const std::uint32_t positions : {64u, 512u, 2048u})
-      for (const std::uint32_t tokens : {1u, 64u})
+    for (const KvType type : {KvType::f32, KvType::f16, KvType::i8})
+      for (const std::uint32_t tokens : {1u, 16u})
         benchmark::RegisterBenchmark(
-            ("attention/" + variant + "/" + std::to_string(positions) + "/t" + std::to_string(tokens)).c_str(),
-            attention, table, positions, tokens)
+            ("attention/" + variant + "/" + std::string(name(type)) + "/t" + std::to_string(tokens)).c_str(), attention,
+            table, type, tokens)
             ->Unit(benchmark::kMicrosecond);
     register_rows(table);
   }
