@@ -3,11 +3,11 @@
 //
 // The format, version 1; integers are little-endian:
 //
-//   magic "troupeKV" | u32 version | u32 bytes of numerics_id (<= 256) | u64 model hash | u32 KV type (0: f32, 1: f16, 2: int8)
-//   u32 positions per block | u64 bytes per block | u32 tokens (<= 2^24) | u32 of these prompt | u32 of these computed
-//   u32 anchors (one per full block of tokens)
-//   numerics_id | tokens, i32 each | anchors: u32 position, u64 hash each | u32 CRC-32 of all bytes so far
-//   the blocks of the computed tokens, in order, as they lie in the arena | u32 CRC-32 of these
+//   magic "troupeKV" | u32 version | u32 bytes of numerics_id (<= 256) | u64 model hash | u32 KV type (0: f32, 1: f16,
+//   2: int8) u32 positions per block | u64 bytes per block | u32 tokens (<= 2^24) | u32 of these prompt | u32 of these
+//   computed u32 anchors (one per full block of tokens) numerics_id | tokens, i32 each | anchors: u32 position, u64
+//   hash each | u32 CRC-32 of all bytes so far the blocks of the computed tokens, in order, as they lie in the arena |
+//   u32 CRC-32 of these
 //
 // Slots of the last block that hold no token of this sequence are written as zeros: what another tenant left in a
 // recycled block does not travel. CRC-32 (zlib's: a dependency that Protobuf brings anyway, and faster than any disk

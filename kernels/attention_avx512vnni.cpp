@@ -10,7 +10,6 @@ namespace troupe::kernels::avx512vnni {
 namespace {
 
 constexpr std::size_t kPositions = kBlockPositions;
-constexpr std::size_t kMaxRows = 8;
 
 inline __mmask16 first_lanes(std::size_t count) {
   return static_cast<__mmask16>(count >= 16 ? 0xffff : (1u << count) - 1);

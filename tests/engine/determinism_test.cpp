@@ -127,7 +127,8 @@ void check_model(const std::string& path, const std::string& kernels, kernels::K
 void check_all_variants(const std::string& path) {
   for (const kernels::KernelTable* table : kernels::supported_tables()) {
     for (const auto kv_type : {kernels::KvType::f16, kernels::KvType::f32, kernels::KvType::i8}) {
-      if (kSlow && kv_type == kernels::KvType::f32) continue;
+      // Under sanitizers the other types of the cache are the best variant's.
+      if (kSlow && kv_type != kernels::KvType::f16 && table != &kernels::best_table()) continue;
       check_model(path, std::string(table->name), kv_type);
     }
   }
