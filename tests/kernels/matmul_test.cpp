@@ -195,7 +195,7 @@ Runs take_apart(WeightType type, const std::byte* group, std::size_t count) {
     }
     case WeightType::iq4_nl:
       take_apart(load<GroupIQ4_NL>(group), 128, 32, out);
-      for (std::uint8_t& code : out.codes) code = static_cast<std::uint8_t>(kIQ4_NLValues[code] + 128);
+      for (std::size_t i = 0; i < 32; ++i) out.codes[i] = static_cast<std::uint8_t>(kIQ4_NLValues[out.codes[i]] + 128);
       break;
     case WeightType::q4_k:
       take_apart_with_mins(load<GroupQ4_K>(group), out);
