@@ -77,8 +77,8 @@ using PrepareRow = void(const float* x, std::size_t k, std::size_t row, std::byt
 // out[r * out_stride + n] = scale * sum over k of activation[r][k] * weight[n][k]
 // for rows r in [0, num_rows) and outputs n of panels [panel_begin, panel_end), n < matrix.rows.
 //   prepared   row 0 as PrepareRow of the matrix's activation made it, or any row that begins somewhere
-// Order: inside a group the sum is exact in int32; groups are added in ascending order in one
-// float32 chain per output (f32: one fused chain in ascending k).
+// Order (tiles have their own, in docs/numerics.md): inside a group the sum is exact in int32; groups are added in
+// ascending order in one float32 chain per output (f32: one fused chain in ascending k).
 //
 // Rows are blocked inside: callers pass all rows they have. Panels are multiplied in pairs, so an even
 // number of them is best, and a row of activations is read once per pair: for many rows, pass a range of
