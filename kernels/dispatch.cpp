@@ -285,8 +285,8 @@ bool cpu_has(std::string_view name) {
                               __builtin_cpu_supports("avx512vnni");
   if (name == kAvx512Vnni.name) return has_avx512vnni;
   if (name == kAmx.name)
-    return has_avx512vnni && __builtin_cpu_supports("avx512vbmi2") && __builtin_cpu_supports("avx512bf16") &&
-           has_amx_int8() && has_amx_bf16();
+    return has_avx512vnni && __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vbmi2") &&
+           __builtin_cpu_supports("avx512bf16") && has_amx_int8() && has_amx_bf16();
   return true;
 }
 

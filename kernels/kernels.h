@@ -238,7 +238,7 @@ struct KernelTable {
 };
 
 // Raised whenever any recipe changes its bits; part of numerics_id.
-inline constexpr std::uint32_t kRecipeVersion = 2;
+inline constexpr std::uint32_t kRecipeVersion = 3;
 
 // Every table this program has, best last, and those that this CPU (and operating system) can run.
 [[nodiscard]] std::span<const KernelTable* const> all_tables();

@@ -28,15 +28,29 @@ TROUPE_INLINE __m512i load_line(const std::byte* p) { return _mm512_loadu_si512(
 TROUPE_INLINE void store_line(std::byte* p, __m512i line) { _mm512_store_si512(p, line); }
 TROUPE_INLINE void prefetch(const std::byte* p) { _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0); }
 
-// A bfloat16 line: k = j and k = 16 + j become words 2j and 2j + 1, cut off. 0xea is (a & b) | c.
+// A bfloat16 line: k = j and k = 16 + j become words 2j and 2j + 1, cut off.
 TROUPE_INLINE __m512i cut_off_pairs(__m512 low, __m512 high) {
-  return _mm512_ternarylogic_epi32(_mm512_castps_si512(high), _mm512_set1_epi32(static_cast<int>(0xffff0000u)),
-                                   _mm512_srli_epi32(_mm512_castps_si512(low), 16), 0xea);
+  const __m512i upper_words =
+      _mm512_broadcast_i32x4(_mm_setr_epi8(2, 3, 2, 3, 6, 7, 6, 7, 10, 11, 10, 11, 14, 15, 14, 15));
+  return _mm512_mask_shuffle_epi8(_mm512_castps_si512(high), 0x3333333333333333u, _mm512_castps_si512(low),
+                                  upper_words);
 }
 
-// Words rotated right: bit `count % 16` of a word becomes bit 0.
-TROUPE_INLINE __m512i rotate(__m512i words, __m512i count) { return _mm512_shrdv_epi16(words, words, count); }
-TROUPE_INLINE __m512i rotation(std::size_t count) { return _mm512_set1_epi16(static_cast<short>(count & 15)); }
+TROUPE_INLINE __m512i bytes(int value) { return _mm512_set1_epi8(static_cast<char>(value)); }
+// (a & b) | c, and the bits of `a` where `mask` has ones, else those of `b`.
+TROUPE_INLINE __m512i and_or(__m512i a, __m512i b, __m512i c) { return _mm512_ternarylogic_epi32(a, b, c, 0xea); }
+TROUPE_INLINE __m512i select(__m512i mask, __m512i a, __m512i b) { return _mm512_ternarylogic_epi32(mask, a, b, 0xca); }
+// Byte i becomes the eight bits of its own qword that begin at bit `places` i (modulo 64).
+TROUPE_INLINE __m512i bits_at(__m512i places, const std::byte* line) {
+  return _mm512_multishift_epi64_epi8(places, load_line(line));
+}
+
+// Keeps an array in memory, so that a broadcast of one value is a load. The compiler would take it out of a register
+// with a permutation, and permutations are what limits expansion.
+template <class Array>
+TROUPE_INLINE void keep_in_memory(Array& array) {
+  asm("" : "+m"(array));
+}
 
 TROUPE_INLINE void no_hook(int) {}
 
@@ -46,18 +60,64 @@ TROUPE_INLINE void no_hook(int) {}
 // and calls hook(r) before row r = 0..15: what the matrix unit can do meanwhile. kStageTiles tiles of weights per stage
 // meet kStageSteps tiles of rows (per plane).
 
-// A table of 32 bfloat16 values serves two runs of 32 k: entry 2c is code c of the first, 2c + 1 of the second.
-struct TwoRuns {
-  __m512i table, first_turn, second_turn;
-  TROUPE_INLINE __m512i first(__m512i nibbles) const {
-    return _mm512_permutexvar_epi16(_mm512_and_si512(rotate(nibbles, first_turn), _mm512_set1_epi16(0x1e)), table);
+// 4-bit codes. The values of a group's 16 codes are one vector of floats, and bytes 4c + 2 and 4c + 3 of it are value c
+// cut off to bfloat16: one permutation of bytes looks up 32 of them. Its indices take for both bytes of a word the
+// eight bits that have the run's nibble at bit 2.
+class NibbleLookup {
+ public:
+  TROUPE_INLINE explicit NibbleLookup(std::size_t run)
+      : places_(_mm512_add_epi8(_mm512_set1_epi64(0x2e2e1e1e0e0e3e3e), bytes(static_cast<int>(4 * run)))) {}
+  TROUPE_INLINE __m512i operator()(const std::byte* nibbles, __m512 values) const {
+    const __m512i indices = and_or(bits_at(places_, nibbles), bytes(0x3c), _mm512_set1_epi16(0x0302));
+    return _mm512_permutexvar_epi8(indices, _mm512_castps_si512(values));
   }
-  TROUPE_INLINE __m512i second(__m512i nibbles) const {
-    return _mm512_permutexvar_epi16(
-        _mm512_ternarylogic_epi32(rotate(nibbles, second_turn), _mm512_set1_epi16(0x1e), _mm512_set1_epi16(1), 0xea),
-        table);
-  }
+
+ private:
+  __m512i places_;
 };
+
+// Longer codes become the mantissas of floats from 1 to 2, from bit 8 * kByte up: 16 bytes of `codes`, those at
+// first + step * j. One fused multiplication and addition makes the weight of it.
+template <int kByte>
+class Mantissas {
+ public:
+  TROUPE_INLINE explicit Mantissas(int step) {
+    alignas(64) std::uint32_t indices[16];
+    for (int j = 0; j < 16; ++j) indices[j] = static_cast<std::uint32_t>(j * step) * 0x01010101u;
+    first_ = _mm512_load_si512(indices);
+  }
+  TROUPE_INLINE __m512 operator()(__m512i codes, int first) const {
+    return _mm512_castsi512_ps(_mm512_mask_permutexvar_epi8(_mm512_set1_epi32(0x3f800000), 0x1111111111111111u << kByte,
+                                                            _mm512_add_epi8(first_, bytes(first)), codes));
+  }
+
+ private:
+  __m512i first_;
+};
+// Codes of 5 or 6 bits, from a line of nibbles and a line with the bits above them: byte 4j + 2h + t is that of
+// k = j + 16h of run `run` + t, below a bit of the exponent, for Mantissas<2>.
+class JoinedCodes {
+ public:
+  // high_places: what bits_at() takes to bring the high bits of run 0 and 1 to bits 4 and up; high_bits: how many
+  // of a run there are.
+  TROUPE_INLINE JoinedCodes(std::size_t run, std::uint64_t high_places, int high_bits)
+      : low_places_(_mm512_add_epi8(_mm512_set1_epi64(0x3430242014100400), bytes(static_cast<int>(run % 4 * 4)))),
+        high_places_(_mm512_add_epi8(_mm512_set1_epi64(static_cast<long long>(high_places)),
+                                     bytes(static_cast<int>(run) * high_bits))),
+        width_(bytes((16 << high_bits) - 1)) {}
+  TROUPE_INLINE __m512i operator()(const std::byte* nibbles, const std::byte* high) const {
+    return and_or(select(bytes(15), bits_at(low_places_, nibbles), bits_at(high_places_, high)), width_, bytes(128));
+  }
+
+ private:
+  __m512i low_places_, high_places_, width_;
+};
+
+// The leading bits of values, so many that a product with an integer of `bits` bits is exact.
+template <int kBits>
+TROUPE_INLINE __m512 leading_bits(__m512 x) {
+  return _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(-1 << kBits)));
+}
 
 TROUPE_INLINE __m512 ascending() { return _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15); }
 
@@ -123,23 +183,30 @@ struct Q8_0 : Bf16Steps {
   template <class Hook>
   TROUPE_INLINE static void expand(const std::byte* panel, std::size_t stage, std::byte* tiles, Hook hook) {
     const std::byte* unit = panel + stage * kTilesQ8_0Unit;
-    const __m512 raise = _mm512_set1_ps(kCutOffRaise);
-    alignas(64) float d[2][16];
-    _mm512_store_ps(d[0], _mm512_mul_ps(load_halves(unit), raise));
-    _mm512_store_ps(d[1], _mm512_mul_ps(load_halves(unit + 32), raise));
+    // Bits 8..15 of a mantissa: 1 + (code + 128) / 2^15. Then -(2^15 + 128) scales are 257 of something, and exact.
+    alignas(64) float scale[2][16], zero[2][16];
+    for (std::size_t t = 0; t < 2; ++t) {
+      const __m512 d = leading_bits<9>(_mm512_mul_ps(load_halves(unit + 32 * t), _mm512_set1_ps(kCutOffRaise)));
+      _mm512_store_ps(scale[t], _mm512_mul_ps(d, _mm512_set1_ps(0x1p15f)));
+      _mm512_store_ps(zero[t], _mm512_mul_ps(d, _mm512_set1_ps(-0x1p15f - 128)));
+    }
+    keep_in_memory(scale);
+    keep_in_memory(zero);
     prefetch(unit + kPrefetchBytes);
+    const Mantissas<1> mantissas(1);
 #pragma GCC unroll 16
     for (int r = 0; r < 16; ++r) {
       hook(r);
-      const std::byte* codes = unit + kLine + static_cast<std::size_t>(r) * kLine;
+      const std::size_t line = static_cast<std::size_t>(r) * kLine;
+      const __m512i codes = _mm512_xor_si512(load_line(unit + kLine + line), bytes(128));
 #pragma GCC unroll 2
-      for (std::size_t t = 0; t < 2; ++t) {
-        const __m512 scale = _mm512_set1_ps(d[t][r]);
-        store_line(tiles + t * kTile + static_cast<std::size_t>(r) * kLine,
-                   cut_off_pairs(_mm512_mul_ps(signed_bytes(codes + 32 * t), scale),
-                                 _mm512_mul_ps(signed_bytes(codes + 32 * t + 16), scale)));
+      for (int t = 0; t < 2; ++t) {
+        const __m512 s = _mm512_set1_ps(scale[t][r]), z = _mm512_set1_ps(zero[t][r]);
+        store_line(tiles + static_cast<std::size_t>(t) * kTile + line,
+                   cut_off_pairs(_mm512_fmadd_ps(mantissas(codes, 32 * t), s, z),
+                                 _mm512_fmadd_ps(mantissas(codes, 32 * t + 16), s, z)));
       }
-      prefetch(codes + kPrefetchBytes);
+      prefetch(unit + kLine + line + kPrefetchBytes);
     }
   }
 };
@@ -160,32 +227,33 @@ struct Nibbles32 : Bf16Steps {
     alignas(64) float d[2][16];
     _mm512_store_ps(d[0], load_halves(unit + run * 32));
     _mm512_store_ps(d[1], load_halves(unit + run * 32 + 32));
+    keep_in_memory(d);
     alignas(64) float min[2][16];
     if constexpr (Codebook::kHasMin) {
       const __m512 raise = _mm512_set1_ps(kCutOffRaise);
       _mm512_store_ps(min[0], _mm512_mul_ps(load_halves(unit + 2 * kLine + run * 32), raise));
       _mm512_store_ps(min[1], _mm512_mul_ps(load_halves(unit + 2 * kLine + run * 32 + 32), raise));
+      keep_in_memory(min);
       prefetch(unit + 2 * kLine + kPrefetchBytes + stage % 2 * kLine);
     }
     prefetch(unit + kPrefetchBytes + stage % 2 * kLine);
     const std::byte* lines = unit + kHeader;
     const std::byte* ahead = lines + kPrefetchBytes + stage % 2 * kLine;  // even rows' in one stage, odd in the other
-    TwoRuns runs;
-    runs.first_turn = rotation(4 * run + 15);
-    runs.second_turn = rotation(4 * run + 3);
+    const NibbleLookup lookup[2] = {NibbleLookup(run % 4), NibbleLookup(run % 4 + 1)};
 #pragma GCC unroll 16
     for (int r = 0; r < 16; ++r) {
       hook(r);
       const std::size_t line = static_cast<std::size_t>(r) * kLine;
-      if constexpr (Codebook::kHasMin)
-        runs.table = cut_off_pairs(_mm512_fmadd_ps(values, _mm512_set1_ps(d[0][r]), _mm512_set1_ps(min[0][r])),
-                                   _mm512_fmadd_ps(values, _mm512_set1_ps(d[1][r]), _mm512_set1_ps(min[1][r])));
-      else
-        runs.table = cut_off_pairs(_mm512_mul_ps(values, _mm512_set1_ps(d[0][r])),
-                                   _mm512_mul_ps(values, _mm512_set1_ps(d[1][r])));
-      const __m512i nibbles = load_line(lines + line);
-      store_line(tiles + line, runs.first(nibbles));
-      store_line(tiles + kTile + line, runs.second(nibbles));
+#pragma GCC unroll 2
+      for (std::size_t t = 0; t < 2; ++t) {
+        const __m512 scale = _mm512_set1_ps(d[t][r]);
+        __m512 table;
+        if constexpr (Codebook::kHasMin)
+          table = _mm512_fmadd_ps(values, scale, _mm512_set1_ps(min[t][r]));
+        else
+          table = _mm512_mul_ps(values, scale);
+        store_line(tiles + t * kTile + line, lookup[t](lines + line, table));
+      }
       if (r % 2 == 0) prefetch(ahead + line);
     }
   }
@@ -219,6 +287,8 @@ struct StageScales {
       _mm512_store_ps(scale[i], _mm512_mul_ps(d, unsigned_bytes(unit + kRunScales + at)));
       _mm512_store_ps(min[i], _mm512_mul_ps(dmin, unsigned_bytes(unit + kRunMins + at)));
     }
+    keep_in_memory(scale);
+    keep_in_memory(min);
   }
 };
 
@@ -234,19 +304,17 @@ struct Q4_K : Bf16Steps {
     prefetch(unit + kPrefetchBytes + stage % 4 * kLine);
     const std::byte* lines = unit + kRuns + run / 4 * kTilesNibbles;
     const std::byte* ahead = lines + kPrefetchBytes + stage % 2 * kLine;
-    TwoRuns runs;
-    runs.first_turn = rotation(4 * run + 15);
-    runs.second_turn = rotation(4 * run + 3);
+    const NibbleLookup lookup[2] = {NibbleLookup(run % 4), NibbleLookup(run % 4 + 1)};
 #pragma GCC unroll 16
     for (int r = 0; r < 16; ++r) {
       hook(r);
       const std::size_t line = static_cast<std::size_t>(r) * kLine;
-      runs.table = cut_off_pairs(
-          _mm512_fmadd_ps(ascending(), _mm512_set1_ps(scales.scale[0][r]), _mm512_set1_ps(scales.min[0][r])),
-          _mm512_fmadd_ps(ascending(), _mm512_set1_ps(scales.scale[1][r]), _mm512_set1_ps(scales.min[1][r])));
-      const __m512i nibbles = load_line(lines + line);
-      store_line(tiles + line, runs.first(nibbles));
-      store_line(tiles + kTile + line, runs.second(nibbles));
+#pragma GCC unroll 2
+      for (std::size_t t = 0; t < 2; ++t) {
+        const __m512 table =
+            _mm512_fmadd_ps(ascending(), _mm512_set1_ps(scales.scale[t][r]), _mm512_set1_ps(scales.min[t][r]));
+        store_line(tiles + t * kTile + line, lookup[t](lines + line, table));
+      }
       if (r % 2 == 0) prefetch(ahead + line);
     }
   }
@@ -265,26 +333,28 @@ struct Q5_K : Bf16Steps {
     prefetch(unit + kTilesHighBits + kPrefetchBytes + stage % 4 * 2 * kLine);
     const std::byte* lines = unit + kRuns + run / 4 * kTilesNibbles;
     const std::byte* ahead = lines + kPrefetchBytes + stage % 2 * kLine;
-    const __m512i low = _mm512_set1_epi16(15), fifth = _mm512_set1_epi16(16);
-    const __m512i turn[2] = {rotation(4 * run), rotation(4 * run + 4)};
-    const __m512i even_row_turn[2] = {rotation(run + 12), rotation(run + 13)};
-    const __m512i odd_row_turn[2] = {rotation(run + 4), rotation(run + 5)};
-    const __m512 even = _mm512_add_ps(ascending(), ascending());  // codes 0, 2 .. 30 and 1, 3 .. 31
-    const __m512 odd = _mm512_add_ps(even, _mm512_set1_ps(1));
+    alignas(64) float scale[2][16], zero[2][16];  // for mantissas of 1 + code / 2^7
+    for (std::size_t t = 0; t < 2; ++t) {
+      const __m512 s = _mm512_mul_ps(_mm512_load_ps(scales.scale[t]), _mm512_set1_ps(0x1p7f));
+      _mm512_store_ps(scale[t], s);
+      _mm512_store_ps(zero[t], _mm512_sub_ps(_mm512_load_ps(scales.min[t]), s));
+    }
+    keep_in_memory(scale);
+    keep_in_memory(zero);
+    const JoinedCodes joined[2] = {JoinedCodes(run, 0x2d2c1d1c0d0c3d3c, 1), JoinedCodes(run, 0x3534252415140504, 1)};
+    const Mantissas<2> mantissas(4);
 #pragma GCC unroll 16
     for (int r = 0; r < 16; ++r) {
       hook(r);
       const std::size_t line = static_cast<std::size_t>(r) * kLine;
-      const __m512i nibbles = load_line(lines + line);
-      const __m512i high = load_line(unit + kTilesHighBits + static_cast<std::size_t>(r / 2) * kLine);
+      const __m512i codes =
+          joined[r % 2](lines + line, unit + kTilesHighBits + static_cast<std::size_t>(r / 2) * kLine);
 #pragma GCC unroll 2
-      for (std::size_t t = 0; t < 2; ++t) {
-        const __m512 scale = _mm512_set1_ps(scales.scale[t][r]), min = _mm512_set1_ps(scales.min[t][r]);
-        const __m512i table = cut_off_pairs(_mm512_fmadd_ps(even, scale, min), _mm512_fmadd_ps(odd, scale, min));
-        const __m512i bit = rotate(high, r % 2 == 0 ? even_row_turn[t] : odd_row_turn[t]);
-        const __m512i code =
-            _mm512_ternarylogic_epi32(bit, fifth, _mm512_and_si512(rotate(nibbles, turn[t]), low), 0xea);
-        store_line(tiles + t * kTile + line, _mm512_permutexvar_epi16(code, table));
+      for (int t = 0; t < 2; ++t) {
+        const __m512 s = _mm512_set1_ps(scale[t][r]), z = _mm512_set1_ps(zero[t][r]);
+        store_line(
+            tiles + static_cast<std::size_t>(t) * kTile + line,
+            cut_off_pairs(_mm512_fmadd_ps(mantissas(codes, t), s, z), _mm512_fmadd_ps(mantissas(codes, t + 2), s, z)));
       }
       if (r % 2 == 0) prefetch(ahead + line);
     }
@@ -299,37 +369,34 @@ struct Q6_K : Bf16Steps {
   TROUPE_INLINE static void expand(const std::byte* panel, std::size_t stage, std::byte* tiles, Hook hook) {
     const std::byte* unit = panel + stage / 4 * kTilesQ6_KUnit;
     const std::size_t run = stage % 4 * 2;
+    // Bits 16..21 of a mantissa: 1 + code / 2^7. Then -(2^7 + 32) scales, 5 of something, are exact.
     const __m512 d = _mm512_mul_ps(load_halves(unit), _mm512_set1_ps(kCutOffRaise));
-    alignas(64) float scale[4][16], offset[4][16];  // -32 times the scale: the codes' offset
+    alignas(64) float scale[4][16], zero[4][16];
     for (std::size_t i = 0; i < 4; ++i) {
-      const __m512 s = _mm512_mul_ps(d, signed_bytes(unit + kRunScales + 16 * (2 * run + i)));
-      _mm512_store_ps(scale[i], s);
-      _mm512_store_ps(offset[i], _mm512_mul_ps(s, _mm512_set1_ps(-32)));
+      const __m512 s = leading_bits<3>(_mm512_mul_ps(d, signed_bytes(unit + kRunScales + 16 * (2 * run + i))));
+      _mm512_store_ps(scale[i], _mm512_mul_ps(s, _mm512_set1_ps(0x1p7f)));
+      _mm512_store_ps(zero[i], _mm512_mul_ps(s, _mm512_set1_ps(-0x1p7f - 32)));
     }
+    keep_in_memory(scale);
+    keep_in_memory(zero);
     prefetch(unit + kPrefetchBytes + stage % 4 * kLine);
     const std::byte* lines = unit + kRuns + run / 4 * kTilesNibbles;
     const std::byte* ahead = lines + kPrefetchBytes + stage % 2 * kLine;
     const std::byte* high_ahead = unit + kTilesHighBits + kPrefetchBytes + stage % 4 * kLine;
-    const __m512i low = _mm512_set1_epi16(15), high_two = _mm512_set1_epi16(0x30), word = _mm512_set1_epi32(0xffff);
-    const __m512i turn[2] = {rotation(4 * run), rotation(4 * run + 4)};
-    const __m512i high_turn[2] = {rotation(2 * run + 12), rotation(2 * run + 14)};
+    const JoinedCodes joined(run, 0x2e2c1e1c0e0c3e3c, 2);
+    const Mantissas<2> mantissas(4);
 #pragma GCC unroll 16
     for (int r = 0; r < 16; ++r) {
       hook(r);
       const std::size_t line = static_cast<std::size_t>(r) * kLine;
-      const __m512i nibbles = load_line(lines + line);
-      const __m512i high = load_line(unit + kTilesHighBits + line);
+      const __m512i codes = joined(lines + line, unit + kTilesHighBits + line);
 #pragma GCC unroll 2
-      for (std::size_t t = 0; t < 2; ++t) {
-        const __m512i code = _mm512_ternarylogic_epi32(rotate(high, high_turn[t]), high_two,
-                                                       _mm512_and_si512(rotate(nibbles, turn[t]), low), 0xea);
-        const __m512 first = _mm512_cvtepi32_ps(_mm512_and_si512(code, word));
-        const __m512 second = _mm512_cvtepi32_ps(_mm512_srli_epi32(code, 16));
-        store_line(
-            tiles + t * kTile + line,
-            cut_off_pairs(
-                _mm512_fmadd_ps(first, _mm512_set1_ps(scale[2 * t][r]), _mm512_set1_ps(offset[2 * t][r])),
-                _mm512_fmadd_ps(second, _mm512_set1_ps(scale[2 * t + 1][r]), _mm512_set1_ps(offset[2 * t + 1][r]))));
+      for (int t = 0; t < 2; ++t) {
+        const auto value = [&](int half) __attribute__((always_inline)) {
+          return _mm512_fmadd_ps(mantissas(codes, t + 2 * half), _mm512_set1_ps(scale[2 * t + half][r]),
+                                 _mm512_set1_ps(zero[2 * t + half][r]));
+        };
+        store_line(tiles + static_cast<std::size_t>(t) * kTile + line, cut_off_pairs(value(0), value(1)));
       }
       if (r % 2 == 0) prefetch(ahead + line);
       if (r % 4 == 0) prefetch(high_ahead + line);
@@ -347,7 +414,7 @@ struct TQ {
   TROUPE_INLINE static void expand(const std::byte* panel, std::size_t stage, std::byte* tiles, Hook hook) {
     const std::byte* unit = panel + kLine + stage / 4 * kTilesTQUnit;
     const std::byte* ahead = unit + kPrefetchBytes + stage % 4 * kLine;
-    const __m512i mask = _mm512_set1_epi8(3), turn = rotation(stage % 4 * 2);
+    const __m512i mask = bytes(3), turn = _mm512_set1_epi16(static_cast<short>(stage % 4 * 2));
 #pragma GCC unroll 16
     for (int r = 0; r < 16; ++r) {
       hook(r);

@@ -314,7 +314,7 @@ TEST_CASE("a drain ends at --drain-timeout, and the answer that was cut says so"
 }
 
 TEST_CASE("one signal that is delivered twice is one signal") {
-  ServerProcess server({"-c", "65536"});
+  ServerProcess server({"-c", "65536", "--drain-timeout", "600s"});
   Process client(server.spawn(with(kEndless, {"-n", "2000", "--json"})));
   REQUIRE(wait_for_first(server, "generated_tokens"));
   server.process().signal(SIGTERM);

@@ -298,6 +298,8 @@ float tiles_chain(const std::vector<float>& weights, const std::vector<float>& a
 }
 
 float cut_off(float x) { return float_of_bits(bits_of_float(x) & 0xffff0000u); }
+// All but the last `bits` bits.
+float leading_bits(float x, int bits) { return float_of_bits(bits_of_float(x) & ~0u << bits); }
 
 // Weights as their tiles hold them, `k` of them and zeros up to a multiple of 32.
 std::vector<float> tile_weights(WeightType type, const std::byte* file_row, std::size_t k) {
@@ -315,7 +317,7 @@ std::vector<float> tile_weights(WeightType type, const std::byte* file_row, std:
     const auto code = static_cast<float>(group.codes[at] - group.offset);
     float value = 0;
     if (type == WeightType::q8_0) {
-      value = code * (group.d[0] * raise);
+      value = code * leading_bits(group.d[0] * raise, 9);
     } else if (type == WeightType::q4_0) {
       value = (code * raise) * group.d[0];
     } else if (type == WeightType::iq4_nl) {
@@ -324,12 +326,13 @@ std::vector<float> tile_weights(WeightType type, const std::byte* file_row, std:
       value = std::fma(code * raise, group.d[0], load_half(file_group + 2) * raise);
     } else if (type == WeightType::q6_k) {
       const auto q6_k = load<GroupQ6_K>(file_group);
-      const float scale = (load_half(q6_k.d) * raise) * q6_k.scales[at / 16];
-      value = std::fma(static_cast<float>(group.codes[at]), scale, scale * -32.0f);
+      value = code * leading_bits((load_half(q6_k.d) * raise) * q6_k.scales[at / 16], 3);
     } else {  // Q4_K and Q5_K begin alike
       const auto q4_k = load<GroupQ4_K>(file_group);
       const ScaleMin s = scale_min_of(q4_k.scales, static_cast<int>(at / 32));
-      value = std::fma(code, (load_half(q4_k.d) * raise) * s.scale, (load_half(q4_k.dmin) * -raise) * s.min);
+      const float scale = (load_half(q4_k.d) * raise) * s.scale, min = (load_half(q4_k.dmin) * -raise) * s.min;
+      value = type == WeightType::q4_k ? std::fma(code, scale, min)
+                                       : std::fma(1 + code / 128, 128 * scale, min - 128 * scale);
     }
     out[i] = cut_off(value);
   }
