@@ -31,6 +31,14 @@
     _tile_stored(tile, to, layout::kLine); \
     asm volatile("" ::: "memory");         \
   } while (false)
+// Of `Type`; tiles are numbers, which is all that the intrinsics take.
+#define TROUPE_TILE_MULTIPLY(sums, weights, rows) \
+  do {                                            \
+    if constexpr (Type::kIntegers)                \
+      _tile_dpbusd(sums, weights, rows);          \
+    else                                          \
+      _tile_dpbf16ps(sums, weights, rows);        \
+  } while (false)
 
 namespace troupe::kernels::amx {
 namespace {
@@ -41,10 +49,11 @@ constexpr std::size_t kTileRows = 16;
 constexpr std::size_t kMaxRowsAtOnce = 512;  // of activations: their sums take 128 bytes per row and pair of panels
 // Up to so many rows it is faster to expand the weights again for every 32.
 constexpr std::size_t kFewRows = 96;
-constexpr std::size_t kMaxPairs = 8;     // pairs of panels that share one pass over the rows
-constexpr std::size_t kBlockStages = 8;  // 512 k of two panels: 32 KiB of bfloat16
+constexpr std::size_t kPrefetchBytes = 3072;  // how far ahead of the expansion memory is asked
+constexpr std::size_t kMaxPairs = 8;          // pairs of panels that share one pass over the rows
+constexpr std::size_t kBlockStages = 8;       // 512 k of two panels: 32 KiB of bfloat16
 
-// Tiles 0..3 hold sums (panel a and b with the first 16 rows, then with the next 16), 4 and 5 weights, 6 and 7 rows.
+// Tiles 0..3 hold sums, 4 and 5 weights, 6 and 7 rows.
 struct alignas(64) TileConfig {
   std::uint8_t palette = 1;
   std::uint8_t start_row = 0;
@@ -57,74 +66,77 @@ const TileConfig kConfig;
 
 // ---- The tile instructions of a stage -----------------------------------------------------------------
 
-// What a stage multiplies: expanded weights of panels a and b, and 16 or 32 rows.
+// What a stage multiplies: expanded weights of two panels, and 16 or 32 rows; or of four panels, and 16 rows.
 struct Stage {
-  const std::byte* a;
-  const std::byte* b;
-  const std::byte* rows;  // the stage's first tile of the first 16 rows
-  std::size_t next_rows;  // from there to the next 16 rows' tile
-  std::size_t low_plane;  // and to the low parts (kSplit)
+  const std::byte* weights;  // of the first panel
+  std::size_t next_panel;    // from there to the next one's
+  const std::byte* rows;     // the stage's first tile of the first 16 rows
+  std::size_t next_rows;     // from there to the next 16 rows' tile
+  std::size_t low_plane;     // and to the low parts (kSplit)
 };
 
-// Instructions of one step, for 16 or 32 rows: the parts of a split value in the order high x high, high x low (of the
-// rows), low (of the weights) x high.
-template <class Type, int kRowTiles>
-inline constexpr int kStepOps = (Type::kSplit ? 3 : 1) * (kRowTiles == 1 ? 5 : 8);
-template <class Type, int kRowTiles>
-inline constexpr int kStageOps = static_cast<int>(Type::kStageSteps) * kStepOps<Type, kRowTiles>;
+// The tiles that are multiplied with one another: kPanels x kRowTiles is 2 or 4. Tiles 0..3 hold sums: of two panels
+// with the first 16 rows, then with the next 16, or of four panels.
+template <class Type, int kPanels, int kRowTiles>
+struct Shape {
+  static constexpr int kProductOps = 2 * kPanels + (kRowTiles == 1 ? 1 : 4);
+  // The parts of a split value go in the order high x high, high x low (of the rows), low (of the weights) x high.
+  static constexpr int kStepOps = (Type::kSplit ? 3 : 1) * kProductOps;
+  static constexpr int kStageOps = static_cast<int>(Type::kStageSteps) * kStepOps;
+};
 
 // Instruction `op` of a stage. `op` is a constant wherever this is called.
-template <class Type, int kRowTiles>
+template <class Type, int kPanels, int kRowTiles>
 TROUPE_INLINE void run_op(int op, const Stage& stage) {
-  constexpr int kProductOps = kRowTiles == 1 ? 5 : 8;
-  const auto step = static_cast<std::size_t>(op / kStepOps<Type, kRowTiles>);
-  const int product = op % kStepOps<Type, kRowTiles> / kProductOps;
-  const std::size_t weights = step * kTile + (product == 2 ? 2 * kTile : 0);
+  using S = Shape<Type, kPanels, kRowTiles>;
+  const auto step = static_cast<std::size_t>(op / S::kStepOps);
+  const int product = op % S::kStepOps / S::kProductOps;
+  const std::byte* weights = stage.weights + step * kTile + (product == 2 ? 2 * kTile : 0);
   const std::byte* rows = stage.rows + step * kTile + (product == 1 ? stage.low_plane : 0);
-  switch (op % kProductOps) {
+  switch (op % S::kProductOps) {
     case 0:
-      TROUPE_TILE_LOAD(4, stage.a + weights);
+      TROUPE_TILE_LOAD(4, weights);
       break;
     case 1:
       TROUPE_TILE_LOAD(6, rows);
       break;
     case 2:
-      if constexpr (Type::kIntegers)
-        _tile_dpbusd(0, 4, 6);
-      else
-        _tile_dpbf16ps(0, 4, 6);
+      TROUPE_TILE_MULTIPLY(0, 4, 6);
       break;
     case 3:
-      TROUPE_TILE_LOAD(5, stage.b + weights);
+      TROUPE_TILE_LOAD(5, weights + stage.next_panel);
       break;
     case 4:
-      if constexpr (Type::kIntegers)
-        _tile_dpbusd(1, 5, 6);
-      else
-        _tile_dpbf16ps(1, 5, 6);
+      TROUPE_TILE_MULTIPLY(1, 5, 6);
       break;
     case 5:
-      TROUPE_TILE_LOAD(7, rows + stage.next_rows);
+      if constexpr (kRowTiles == 1)
+        TROUPE_TILE_LOAD(4, weights + 2 * stage.next_panel);
+      else
+        TROUPE_TILE_LOAD(7, rows + stage.next_rows);
       break;
     case 6:
-      if constexpr (Type::kIntegers)
-        _tile_dpbusd(2, 4, 7);
+      if constexpr (kRowTiles == 1)
+        TROUPE_TILE_MULTIPLY(2, 4, 6);
       else
-        _tile_dpbf16ps(2, 4, 7);
+        TROUPE_TILE_MULTIPLY(2, 4, 7);
       break;
     case 7:
-      if constexpr (Type::kIntegers)
-        _tile_dpbusd(3, 5, 7);
+      if constexpr (kRowTiles == 1)
+        TROUPE_TILE_LOAD(5, weights + 3 * stage.next_panel);
       else
-        _tile_dpbf16ps(3, 5, 7);
+        TROUPE_TILE_MULTIPLY(3, 5, 7);
+      break;
+    case 8:
+      TROUPE_TILE_MULTIPLY(3, 5, 6);
       break;
   }
 }
 
-template <class Type, int kRowTiles>
+template <class Type, int kPanels, int kRowTiles>
 TROUPE_INLINE void run_stage(const Stage& stage) {
-#pragma GCC unroll 48
-  for (int op = 0; op < kStageOps<Type, kRowTiles>; ++op) run_op<Type, kRowTiles>(op, stage);
+#pragma GCC unroll 64
+  for (int op = 0; op < Shape<Type, kPanels, kRowTiles>::kStageOps; ++op) run_op<Type, kPanels, kRowTiles>(op, stage);
 }
 
 TROUPE_INLINE void zero_sums() {
@@ -179,8 +191,9 @@ struct Pair {
   const std::byte* b;
 };
 
-// What becomes of sums. A job has pairs [0, num_pairs()) of the panels it was made for. write() takes the sums of pair
-// i with 16 rows, those of its first panel and behind them those of its second, in two parts (0 and 1).
+// What becomes of sums. A job has pairs [0, num_pairs()) of the panels it was made for; from a panel to that of the
+// next pair it is pair_bytes(). write() takes the sums of pair i with 16 rows, those of its first panel and behind them
+// those of its second, in two parts (0 and 1).
 
 // Outputs as float32. A pair is two neighbouring panels; a last one without a neighbour is multiplied beside itself.
 template <class Type>
@@ -192,6 +205,7 @@ struct Plain {
   std::size_t panel_bytes;
 
   std::size_t num_pairs() const { return (panel_end - panel_begin + 1) / 2; }
+  std::size_t pair_bytes() const { return 2 * panel_bytes; }
   TROUPE_INLINE Pair pair(std::size_t i) const {
     const std::byte* a = matrix.body + (panel_begin + 2 * i) * panel_bytes;
     return {a, has_second(i) ? a + panel_bytes : a};
@@ -257,6 +271,7 @@ struct Gated {
   std::size_t panel_bytes;
 
   std::size_t num_pairs() const { return panel_end - panel_begin; }
+  std::size_t pair_bytes() const { return panel_bytes; }
   TROUPE_INLINE Pair pair(std::size_t i) const {
     const std::size_t offset = (panel_begin + i) * panel_bytes;
     return {gate.body + offset, up.body + offset};
@@ -289,21 +304,21 @@ struct Gated {
   }
 };
 
-// The sums of a pair of panels with up to 32 rows, from and to memory.
-template <int kRowTiles>
+// Two or four tiles of sums, from and to memory.
+template <int kTiles>
 TROUPE_INLINE void load_sums(const std::byte* waiting) {
   TROUPE_TILE_LOAD(0, waiting);
   TROUPE_TILE_LOAD(1, waiting + kTile);
-  if constexpr (kRowTiles == 2) {
+  if constexpr (kTiles == 4) {
     TROUPE_TILE_LOAD(2, waiting + 2 * kTile);
     TROUPE_TILE_LOAD(3, waiting + 3 * kTile);
   }
 }
-template <int kRowTiles>
+template <int kTiles>
 TROUPE_INLINE void store_sums(std::byte* waiting) {
   TROUPE_TILE_STORE(0, waiting);
   TROUPE_TILE_STORE(1, waiting + kTile);
-  if constexpr (kRowTiles == 2) {
+  if constexpr (kTiles == 4) {
     TROUPE_TILE_STORE(2, waiting + 2 * kTile);
     TROUPE_TILE_STORE(3, waiting + 3 * kTile);
   }
@@ -311,40 +326,54 @@ TROUPE_INLINE void store_sums(std::byte* waiting) {
 
 // ---- Few rows ------------------------------------------------------------------------------------------
 
-template <class Type, int kRowTiles, class Job>
+// Pairs from `i` on, two of them for kPanels = 4, with the rows from `row_tile` on.
+template <class Type, int kPanels, int kRowTiles, class Job>
 void multiply_few(const Job& job, const Rows& rows, std::size_t stages, std::size_t i, std::size_t row_tile) {
-  const Pair pair = job.pair(i);
-  alignas(64) std::byte tiles[2][2][Type::kStageTiles * kTile];
+  constexpr std::size_t kPanelBytes = Type::kStageTiles * kTile;
+  const std::byte* panels[kPanels];
+  for (std::size_t p = 0; p < kPanels; p += 2) {
+    const Pair pair = job.pair(i + p / 2);
+    panels[p] = pair.a;
+    panels[p + 1] = pair.b;
+  }
+  alignas(64) std::byte tiles[2][kPanels * kPanelBytes];
   zero_sums();
-  Type::expand(pair.a, 0, tiles[0][0], no_hook);
-  Type::expand(pair.b, 0, tiles[0][1], no_hook);
-  Stage stage{.a = nullptr,
-              .b = nullptr,
+  for (std::size_t p = 0; p < kPanels; ++p)
+    Type::expand(panels[p], 0, tiles[0] + p * kPanelBytes, panels[p] + kPrefetchBytes, no_hook);
+  // What follows the end of a panel is the beginning of the one that takes its place in the next call.
+  const std::size_t to_next = kPanels / 2 * job.pair_bytes() - job.panel_bytes;
+  Stage stage{.weights = nullptr,
+              .next_panel = kPanelBytes,
               .rows = rows.prepared + row_tile * rows.tile_bytes,
               .next_rows = rows.tile_bytes,
               .low_plane = rows.tile_bytes / 2};
   for (std::size_t s = 0; s < stages; ++s, stage.rows += Type::kStageSteps * kTile) {
-    stage.a = tiles[s % 2][0];
-    stage.b = tiles[s % 2][1];
+    stage.weights = tiles[s % 2];
     if (s + 1 == stages) {
-      run_stage<Type, kRowTiles>(stage);
+      run_stage<Type, kPanels, kRowTiles>(stage);
       break;
     }
-    // 32 rows are expanded; the stage's instructions are spread over them.
-    const auto slot = [&](int row) __attribute__((always_inline)) {
-      constexpr int kOps = kStageOps<Type, kRowTiles>;
+    std::size_t ahead = (s + 1) * Type::kStageBytes + kPrefetchBytes;
+    if (ahead >= job.panel_bytes) ahead += to_next;
+      // 16 rows of every panel are expanded; the stage's instructions are spread over them.
 #pragma GCC unroll 4
-      for (int op = row * kOps / 32; op < (row + 1) * kOps / 32; ++op) run_op<Type, kRowTiles>(op, stage);
-    };
-    Type::expand(
-        pair.a, s + 1, tiles[(s + 1) % 2][0], [&](int r) __attribute__((always_inline)) { slot(r); });
-    Type::expand(
-        pair.b, s + 1, tiles[(s + 1) % 2][1], [&](int r) __attribute__((always_inline)) { slot(16 + r); });
+    for (int p = 0; p < kPanels; ++p)
+      Type::expand(
+          panels[p], s + 1, tiles[(s + 1) % 2] + static_cast<std::size_t>(p) * kPanelBytes,
+          panels[p] + ahead, [&](int r) __attribute__((always_inline)) {
+            constexpr int kOps = Shape<Type, kPanels, kRowTiles>::kStageOps, kSlots = 16 * kPanels;
+            const int slot = 16 * p + r;
+#pragma GCC unroll 4
+            for (int op = slot * kOps / kSlots; op < (slot + 1) * kOps / kSlots; ++op)
+              run_op<Type, kPanels, kRowTiles>(op, stage);
+          });
   }
   alignas(64) std::byte sums[4 * kTile];
-  store_sums<kRowTiles>(sums);
-  for (int part = 0; part < 2 * kRowTiles; ++part)
-    job.write(rows, i, row_tile + static_cast<std::size_t>(part / 2), part % 2, sums + part / 2 * 2 * kTile);
+  store_sums<kPanels * kRowTiles>(sums);
+  for (int part = 0; part < kPanels * kRowTiles; ++part)
+    job.write(rows, i + static_cast<std::size_t>(kRowTiles == 1 ? part / 2 : 0),
+              row_tile + static_cast<std::size_t>(kRowTiles == 1 ? 0 : part / 2), part % 2,
+              sums + part / 2 * 2 * kTile);
 }
 
 // ---- Many rows -----------------------------------------------------------------------------------------
@@ -366,8 +395,9 @@ struct Expansion {
   template <class Hook>
   TROUPE_INLINE void run(Hook hook) {
     const std::size_t panel = next % 2, stage = next / 2;
-    Type::expand(panel == 0 ? unit.pair.a : unit.pair.b, unit.first_stage + stage,
-                 tiles + (panel * kBlockStages + stage) * Type::kStageTiles * kTile, hook);
+    const std::byte* from = panel == 0 ? unit.pair.a : unit.pair.b;
+    Type::expand(from, unit.first_stage + stage, tiles + (panel * kBlockStages + stage) * Type::kStageTiles * kTile,
+                 from + (unit.first_stage + stage) * Type::kStageBytes + kPrefetchBytes, hook);
     ++next;
   }
 };
@@ -381,9 +411,8 @@ TROUPE_INLINE void multiply_unit(const Stage& first, std::size_t num_stages, Exp
   Stage stage = first;
   std::size_t stages_left = num_stages;
   const auto multiply_stage = [&]() __attribute__((always_inline)) {
-    run_stage<Type, kRowTiles>(stage);
-    stage.a += Type::kStageTiles * kTile;
-    stage.b += Type::kStageTiles * kTile;
+    run_stage<Type, 2, kRowTiles>(stage);
+    stage.weights += Type::kStageTiles * kTile;
     stage.rows += Type::kStageSteps * kTile;
     --stages_left;
     after_stage();
@@ -446,8 +475,8 @@ void multiply_many(const Job& job, const Rows& rows, std::size_t stages, std::si
     const bool begin = unit.first_stage == 0, end = unit.first_stage + unit.num_stages == stages;
     for (std::size_t row_tile = 0; row_tile < row_tiles; row_tile += 2) {
       const Stage stage{
-          .a = weights,
-          .b = weights + kPanelTileBytes,
+          .weights = weights,
+          .next_panel = kPanelTileBytes,
           .rows = rows.prepared + row_tile * rows.tile_bytes + unit.first_stage * Type::kStageSteps * kTile,
           .next_rows = rows.tile_bytes,
           .low_plane = rows.tile_bytes / 2};
@@ -458,13 +487,13 @@ void multiply_many(const Job& job, const Rows& rows, std::size_t stages, std::si
       if (end) job.expect(rows, pair, row_tile);
       if (begin) zero_sums();
       if (two) {
-        if (!begin) load_sums<2>(waiting);
+        if (!begin) load_sums<4>(waiting);
         multiply_unit<Type, 2>(stage, unit.num_stages, expansion, expansions, write_some);
-        store_sums<2>(waiting);
+        store_sums<4>(waiting);
       } else {
-        if (!begin) load_sums<1>(waiting);
+        if (!begin) load_sums<2>(waiting);
         multiply_unit<Type, 1>(stage, unit.num_stages, expansion, expansions, write_some);
-        store_sums<1>(waiting);
+        store_sums<2>(waiting);
       }
       unwritten.write_all();
       if (!end) continue;
@@ -484,12 +513,15 @@ void multiply_job(const Job& job, const Rows& rows, std::size_t k) {
   const std::size_t stages = Type::stages(k), num_pairs = job.num_pairs();
   _tile_loadconfig(&kConfig);
   if (rows.count <= kFewRows) {
-    for (std::size_t i = 0; i < num_pairs; ++i)  // the weights of a pair stay in the second-level cache
+    std::size_t i = 0;
+    if (rows.tiles() == 1)
+      for (; i + 1 < num_pairs; i += 2) multiply_few<Type, 4, 1>(job, rows, stages, i, 0);
+    for (; i < num_pairs; ++i)  // the weights of a pair stay in the second-level cache
       for (std::size_t row_tile = 0; row_tile < rows.tiles(); row_tile += 2) {
         if (row_tile + 1 < rows.tiles())
-          multiply_few<Type, 2>(job, rows, stages, i, row_tile);
+          multiply_few<Type, 2, 2>(job, rows, stages, i, row_tile);
         else
-          multiply_few<Type, 1>(job, rows, stages, i, row_tile);
+          multiply_few<Type, 2, 1>(job, rows, stages, i, row_tile);
       }
   } else {
     for (std::size_t i = 0; i < num_pairs; i += kMaxPairs)

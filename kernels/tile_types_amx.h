@@ -13,8 +13,6 @@ namespace {
 
 using namespace layout;
 
-constexpr std::size_t kPrefetchBytes = 2048;  // how far ahead of the expansion memory is asked
-
 TROUPE_INLINE __m512 load_halves(const std::byte* p) {
   return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
 }
@@ -26,7 +24,14 @@ TROUPE_INLINE __m512 unsigned_bytes(const std::byte* p) {
 }
 TROUPE_INLINE __m512i load_line(const std::byte* p) { return _mm512_loadu_si512(p); }
 TROUPE_INLINE void store_line(std::byte* p, __m512i line) { _mm512_store_si512(p, line); }
-TROUPE_INLINE void prefetch(const std::byte* p) { _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0); }
+
+// Asks for the memory of a stage of kStageBytes that is to be expanded later, in ascending order: its lines (not always
+// a whole number: some are asked for twice) are spread over the 16 rows of the stage that is being expanded.
+template <std::size_t kStageBytes>
+TROUPE_INLINE void prefetch(const std::byte* ahead, int row) {
+  for (std::size_t line = static_cast<std::size_t>(row) * kLine; line < kStageBytes; line += 16 * kLine)
+    _mm_prefetch(reinterpret_cast<const char*>(ahead + line), _MM_HINT_T0);
+}
 
 // A bfloat16 line: k = j and k = 16 + j become words 2j and 2j + 1, cut off.
 TROUPE_INLINE __m512i cut_off_pairs(__m512 low, __m512 high) {
@@ -56,9 +61,10 @@ TROUPE_INLINE void no_hook(int) {}
 
 // ---- How each type becomes tiles ----------------------------------------------------------------------
 //
-// stages(k), panel_bytes(k); expand(panel, stage, tiles, hook) writes the kStageTiles tiles of one stage of one panel
-// and calls hook(r) before row r = 0..15: what the matrix unit can do meanwhile. kStageTiles tiles of weights per stage
-// meet kStageSteps tiles of rows (per plane).
+// stages(k), panel_bytes(k), of which a stage takes kStageBytes; expand(panel, stage, tiles, ahead, hook) writes the
+// kStageTiles tiles of one stage of one panel, asks for the memory of the stage at `ahead`, and calls hook(r) before
+// row r = 0..15: what the matrix unit can do meanwhile. kStageTiles tiles of weights per stage meet kStageSteps tiles
+// of rows (per plane).
 
 // 4-bit codes. The values of a group's 16 codes are one vector of floats, and bytes 4c + 2 and 4c + 3 of it are value c
 // cut off to bfloat16: one permutation of bytes looks up 32 of them. Its indices take for both bytes of a word the
@@ -127,19 +133,20 @@ struct Bf16Steps {
 };
 
 struct Bf16 : Bf16Steps {
-  static constexpr std::size_t kStageTiles = 2;
+  static constexpr std::size_t kStageTiles = 2, kStageBytes = kTilesFloatStage;
   static std::size_t stages(std::size_t k) { return (k + 63) / 64; }
   static std::size_t panel_bytes(std::size_t k) { return stages(k) * kTilesFloatStage; }
   template <class Hook>
-  TROUPE_INLINE static void expand(const std::byte* panel, std::size_t stage, std::byte* tiles, Hook hook) {
+  TROUPE_INLINE static void expand(const std::byte* panel, std::size_t stage, std::byte* tiles, const std::byte* ahead,
+                                   Hook hook) {
     const std::byte* from = panel + stage * kTilesFloatStage;
 #pragma GCC unroll 16
     for (int r = 0; r < 16; ++r) {
       hook(r);
+      prefetch<kStageBytes>(ahead, r);
       for (std::size_t t = 0; t < 2; ++t) {
         const std::size_t line = t * kTile + static_cast<std::size_t>(r) * kLine;
         store_line(tiles + line, load_line(from + line));
-        prefetch(from + line + kPrefetchBytes);
       }
     }
   }
@@ -147,12 +154,13 @@ struct Bf16 : Bf16Steps {
 
 // Two tiles of high parts, then two of low parts: a half has 11 bits, two bfloat16 have 16.
 struct F16 {
-  static constexpr std::size_t kStageTiles = 4, kStageSteps = 2;
+  static constexpr std::size_t kStageTiles = 4, kStageSteps = 2, kStageBytes = kTilesFloatStage;
   static constexpr bool kSplit = true, kIntegers = false;
   static std::size_t stages(std::size_t k) { return (k + 63) / 64; }
   static std::size_t panel_bytes(std::size_t k) { return stages(k) * kTilesFloatStage; }
   template <class Hook>
-  TROUPE_INLINE static void expand(const std::byte* panel, std::size_t stage, std::byte* tiles, Hook hook) {
+  TROUPE_INLINE static void expand(const std::byte* panel, std::size_t stage, std::byte* tiles, const std::byte* ahead,
+                                   Hook hook) {
     const std::byte* from = panel + stage * kTilesFloatStage;
     const __m512i even = _mm512_setr_epi32(0x00020000, 0x00060004, 0x000a0008, 0x000e000c, 0x00120010, 0x00160014,
                                            0x001a0018, 0x001e001c, 0x00030001, 0x00070005, 0x000b0009, 0x000f000d,
@@ -161,6 +169,7 @@ struct F16 {
 #pragma GCC unroll 16
     for (int r = 0; r < 16; ++r) {
       hook(r);
+      prefetch<kStageBytes>(ahead, r);
       for (std::size_t t = 0; t < 2; ++t) {
         const std::size_t line = t * kTile + static_cast<std::size_t>(r) * kLine;
         const __m512i halves = _mm512_permutexvar_epi16(even, load_line(from + line));
@@ -170,18 +179,18 @@ struct F16 {
         const __m512 first_rest = _mm512_sub_ps(first, _mm512_and_ps(first, high_part));
         const __m512 second_rest = _mm512_sub_ps(second, _mm512_and_ps(second, high_part));
         store_line(tiles + 2 * kTile + line, cut_off_pairs(first_rest, second_rest));
-        prefetch(from + line + kPrefetchBytes);
       }
     }
   }
 };
 
 struct Q8_0 : Bf16Steps {
-  static constexpr std::size_t kStageTiles = 2;
+  static constexpr std::size_t kStageTiles = 2, kStageBytes = kTilesQ8_0Unit;
   static std::size_t stages(std::size_t k) { return (k + 63) / 64; }
   static std::size_t panel_bytes(std::size_t k) { return stages(k) * kTilesQ8_0Unit; }
   template <class Hook>
-  TROUPE_INLINE static void expand(const std::byte* panel, std::size_t stage, std::byte* tiles, Hook hook) {
+  TROUPE_INLINE static void expand(const std::byte* panel, std::size_t stage, std::byte* tiles, const std::byte* ahead,
+                                   Hook hook) {
     const std::byte* unit = panel + stage * kTilesQ8_0Unit;
     // Bits 8..15 of a mantissa: 1 + (code + 128) / 2^15. Then -(2^15 + 128) scales are 257 of something, and exact.
     alignas(64) float scale[2][16], zero[2][16];
@@ -192,11 +201,11 @@ struct Q8_0 : Bf16Steps {
     }
     keep_in_memory(scale);
     keep_in_memory(zero);
-    prefetch(unit + kPrefetchBytes);
     const Mantissas<1> mantissas(1);
 #pragma GCC unroll 16
     for (int r = 0; r < 16; ++r) {
       hook(r);
+      prefetch<kStageBytes>(ahead, r);
       const std::size_t line = static_cast<std::size_t>(r) * kLine;
       const __m512i codes = _mm512_xor_si512(load_line(unit + kLine + line), bytes(128));
 #pragma GCC unroll 2
@@ -206,7 +215,6 @@ struct Q8_0 : Bf16Steps {
                    cut_off_pairs(_mm512_fmadd_ps(mantissas(codes, 32 * t), s, z),
                                  _mm512_fmadd_ps(mantissas(codes, 32 * t + 16), s, z)));
       }
-      prefetch(unit + kLine + line + kPrefetchBytes);
     }
   }
 };
@@ -215,12 +223,13 @@ struct Q8_0 : Bf16Steps {
 template <class Codebook>
 struct Nibbles32 : Bf16Steps {
   static constexpr std::size_t kStageTiles = 2;
-  static constexpr std::size_t kUnit = Codebook::kHasMin ? kTilesQ4_1Unit : kTilesQ4_0Unit;
+  static constexpr std::size_t kUnit = Codebook::kHasMin ? kTilesQ4_1Unit : kTilesQ4_0Unit, kStageBytes = kUnit / 2;
   static constexpr std::size_t kHeader = Codebook::kHasMin ? 4 * kLine : 2 * kLine;
   static std::size_t stages(std::size_t k) { return (k + 127) / 128 * 2; }
   static std::size_t panel_bytes(std::size_t k) { return stages(k) / 2 * kUnit; }
   template <class Hook>
-  TROUPE_INLINE static void expand(const std::byte* panel, std::size_t stage, std::byte* tiles, Hook hook) {
+  TROUPE_INLINE static void expand(const std::byte* panel, std::size_t stage, std::byte* tiles, const std::byte* ahead,
+                                   Hook hook) {
     const std::byte* unit = panel + stage / 2 * kUnit;
     const std::size_t run = stage % 2 * 2;
     const __m512 values = _mm512_mul_ps(Codebook::values(), _mm512_set1_ps(kCutOffRaise));
@@ -234,15 +243,13 @@ struct Nibbles32 : Bf16Steps {
       _mm512_store_ps(min[0], _mm512_mul_ps(load_halves(unit + 2 * kLine + run * 32), raise));
       _mm512_store_ps(min[1], _mm512_mul_ps(load_halves(unit + 2 * kLine + run * 32 + 32), raise));
       keep_in_memory(min);
-      prefetch(unit + 2 * kLine + kPrefetchBytes + stage % 2 * kLine);
     }
-    prefetch(unit + kPrefetchBytes + stage % 2 * kLine);
     const std::byte* lines = unit + kHeader;
-    const std::byte* ahead = lines + kPrefetchBytes + stage % 2 * kLine;  // even rows' in one stage, odd in the other
     const NibbleLookup lookup[2] = {NibbleLookup(run % 4), NibbleLookup(run % 4 + 1)};
 #pragma GCC unroll 16
     for (int r = 0; r < 16; ++r) {
       hook(r);
+      prefetch<kStageBytes>(ahead, r);
       const std::size_t line = static_cast<std::size_t>(r) * kLine;
 #pragma GCC unroll 2
       for (std::size_t t = 0; t < 2; ++t) {
@@ -254,7 +261,6 @@ struct Nibbles32 : Bf16Steps {
           table = _mm512_mul_ps(values, scale);
         store_line(tiles + t * kTile + line, lookup[t](lines + line, table));
       }
-      if (r % 2 == 0) prefetch(ahead + line);
     }
   }
 };
@@ -293,21 +299,21 @@ struct StageScales {
 };
 
 struct Q4_K : Bf16Steps {
-  static constexpr std::size_t kStageTiles = 2;
+  static constexpr std::size_t kStageTiles = 2, kStageBytes = kTilesQ4_KUnit / 4;
   static std::size_t stages(std::size_t k) { return k / 64; }
   static std::size_t panel_bytes(std::size_t k) { return k / 256 * kTilesQ4_KUnit; }
   template <class Hook>
-  TROUPE_INLINE static void expand(const std::byte* panel, std::size_t stage, std::byte* tiles, Hook hook) {
+  TROUPE_INLINE static void expand(const std::byte* panel, std::size_t stage, std::byte* tiles, const std::byte* ahead,
+                                   Hook hook) {
     const std::byte* unit = panel + stage / 4 * kTilesQ4_KUnit;
     const std::size_t run = stage % 4 * 2;
     const StageScales scales(unit, run);
-    prefetch(unit + kPrefetchBytes + stage % 4 * kLine);
     const std::byte* lines = unit + kRuns + run / 4 * kTilesNibbles;
-    const std::byte* ahead = lines + kPrefetchBytes + stage % 2 * kLine;
     const NibbleLookup lookup[2] = {NibbleLookup(run % 4), NibbleLookup(run % 4 + 1)};
 #pragma GCC unroll 16
     for (int r = 0; r < 16; ++r) {
       hook(r);
+      prefetch<kStageBytes>(ahead, r);
       const std::size_t line = static_cast<std::size_t>(r) * kLine;
 #pragma GCC unroll 2
       for (std::size_t t = 0; t < 2; ++t) {
@@ -315,24 +321,21 @@ struct Q4_K : Bf16Steps {
             _mm512_fmadd_ps(ascending(), _mm512_set1_ps(scales.scale[t][r]), _mm512_set1_ps(scales.min[t][r]));
         store_line(tiles + t * kTile + line, lookup[t](lines + line, table));
       }
-      if (r % 2 == 0) prefetch(ahead + line);
     }
   }
 };
 
 struct Q5_K : Bf16Steps {
-  static constexpr std::size_t kStageTiles = 2;
+  static constexpr std::size_t kStageTiles = 2, kStageBytes = kTilesQ5_KUnit / 4;
   static std::size_t stages(std::size_t k) { return k / 64; }
   static std::size_t panel_bytes(std::size_t k) { return k / 256 * kTilesQ5_KUnit; }
   template <class Hook>
-  TROUPE_INLINE static void expand(const std::byte* panel, std::size_t stage, std::byte* tiles, Hook hook) {
+  TROUPE_INLINE static void expand(const std::byte* panel, std::size_t stage, std::byte* tiles, const std::byte* ahead,
+                                   Hook hook) {
     const std::byte* unit = panel + stage / 4 * kTilesQ5_KUnit;
     const std::size_t run = stage % 4 * 2;
     const StageScales scales(unit, run);
-    prefetch(unit + kPrefetchBytes + stage % 4 * kLine);
-    prefetch(unit + kTilesHighBits + kPrefetchBytes + stage % 4 * 2 * kLine);
     const std::byte* lines = unit + kRuns + run / 4 * kTilesNibbles;
-    const std::byte* ahead = lines + kPrefetchBytes + stage % 2 * kLine;
     alignas(64) float scale[2][16], zero[2][16];  // for mantissas of 1 + code / 2^7
     for (std::size_t t = 0; t < 2; ++t) {
       const __m512 s = _mm512_mul_ps(_mm512_load_ps(scales.scale[t]), _mm512_set1_ps(0x1p7f));
@@ -346,6 +349,7 @@ struct Q5_K : Bf16Steps {
 #pragma GCC unroll 16
     for (int r = 0; r < 16; ++r) {
       hook(r);
+      prefetch<kStageBytes>(ahead, r);
       const std::size_t line = static_cast<std::size_t>(r) * kLine;
       const __m512i codes =
           joined[r % 2](lines + line, unit + kTilesHighBits + static_cast<std::size_t>(r / 2) * kLine);
@@ -356,17 +360,17 @@ struct Q5_K : Bf16Steps {
             tiles + static_cast<std::size_t>(t) * kTile + line,
             cut_off_pairs(_mm512_fmadd_ps(mantissas(codes, t), s, z), _mm512_fmadd_ps(mantissas(codes, t + 2), s, z)));
       }
-      if (r % 2 == 0) prefetch(ahead + line);
     }
   }
 };
 
 struct Q6_K : Bf16Steps {
-  static constexpr std::size_t kStageTiles = 2;
+  static constexpr std::size_t kStageTiles = 2, kStageBytes = kTilesQ6_KUnit / 4;
   static std::size_t stages(std::size_t k) { return k / 64; }
   static std::size_t panel_bytes(std::size_t k) { return k / 256 * kTilesQ6_KUnit; }
   template <class Hook>
-  TROUPE_INLINE static void expand(const std::byte* panel, std::size_t stage, std::byte* tiles, Hook hook) {
+  TROUPE_INLINE static void expand(const std::byte* panel, std::size_t stage, std::byte* tiles, const std::byte* ahead,
+                                   Hook hook) {
     const std::byte* unit = panel + stage / 4 * kTilesQ6_KUnit;
     const std::size_t run = stage % 4 * 2;
     // Bits 16..21 of a mantissa: 1 + code / 2^7. Then -(2^7 + 32) scales, 5 of something, are exact.
@@ -379,15 +383,13 @@ struct Q6_K : Bf16Steps {
     }
     keep_in_memory(scale);
     keep_in_memory(zero);
-    prefetch(unit + kPrefetchBytes + stage % 4 * kLine);
     const std::byte* lines = unit + kRuns + run / 4 * kTilesNibbles;
-    const std::byte* ahead = lines + kPrefetchBytes + stage % 2 * kLine;
-    const std::byte* high_ahead = unit + kTilesHighBits + kPrefetchBytes + stage % 4 * kLine;
     const JoinedCodes joined(run, 0x2e2c1e1c0e0c3e3c, 2);
     const Mantissas<2> mantissas(4);
 #pragma GCC unroll 16
     for (int r = 0; r < 16; ++r) {
       hook(r);
+      prefetch<kStageBytes>(ahead, r);
       const std::size_t line = static_cast<std::size_t>(r) * kLine;
       const __m512i codes = joined(lines + line, unit + kTilesHighBits + line);
 #pragma GCC unroll 2
@@ -398,29 +400,27 @@ struct Q6_K : Bf16Steps {
         };
         store_line(tiles + static_cast<std::size_t>(t) * kTile + line, cut_off_pairs(value(0), value(1)));
       }
-      if (r % 2 == 0) prefetch(ahead + line);
-      if (r % 4 == 0) prefetch(high_ahead + line);
     }
   }
 };
 
 // Codes 0..2 stay as they are; the sum of the activations is subtracted at the end. One integer run over all of k.
 struct TQ {
-  static constexpr std::size_t kStageTiles = 1, kStageSteps = 1;
+  static constexpr std::size_t kStageTiles = 1, kStageSteps = 1, kStageBytes = kTilesTQUnit / 4;
   static constexpr bool kSplit = false, kIntegers = true;
   static std::size_t stages(std::size_t k) { return k / 64; }
   static std::size_t panel_bytes(std::size_t k) { return kLine + (k + 255) / 256 * kTilesTQUnit; }
   template <class Hook>
-  TROUPE_INLINE static void expand(const std::byte* panel, std::size_t stage, std::byte* tiles, Hook hook) {
+  TROUPE_INLINE static void expand(const std::byte* panel, std::size_t stage, std::byte* tiles, const std::byte* ahead,
+                                   Hook hook) {
     const std::byte* unit = panel + kLine + stage / 4 * kTilesTQUnit;
-    const std::byte* ahead = unit + kPrefetchBytes + stage % 4 * kLine;
     const __m512i mask = bytes(3), turn = _mm512_set1_epi16(static_cast<short>(stage % 4 * 2));
 #pragma GCC unroll 16
     for (int r = 0; r < 16; ++r) {
       hook(r);
+      prefetch<kStageBytes>(ahead, r);
       const std::size_t line = static_cast<std::size_t>(r) * kLine;
       store_line(tiles + line, _mm512_and_si512(_mm512_srlv_epi16(load_line(unit + line), turn), mask));
-      if (r % 4 == 0) prefetch(ahead + line);
     }
   }
 };
