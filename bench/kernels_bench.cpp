@@ -117,8 +117,7 @@ struct Problem {
     kernel = table.matmul(type, layout);
     prepared = allocate(prepared_bytes(activation, k, m));
     const std::vector<float> x = random_floats(m * k);
-    for (std::size_t r = 0; r < m; ++r)
-      table.prepare[static_cast<std::size_t>(activation)](x.data() + r * k, k, r, prepared.get());
+    table.prepare[static_cast<std::size_t>(activation)](x.data(), k, k, 0, m, prepared.get());
     // As the engine calls it: rows that stay in the second-level cache.
     const std::size_t row_bytes = std::max<std::size_t>(1, prepared_bytes(activation, k, kTileRows) / kTileRows);
     rows_per_call = std::max(kTileRows, std::min(table.max_rows, table.max_prepared_bytes / row_bytes));
@@ -264,9 +263,9 @@ std::vector<RowKernel> row_kernels(const KernelTable* table) {
                                                           "prepare_group256",   "prepare_bf16_tiles",
                                                           "prepare_bf16_split", "prepare_i8_tiles"};
   for (std::size_t kind = 1; kind < kNumActivations; ++kind)
-    if (PrepareRow* const prepare = table->prepare[kind])
-      all.push_back(
-          {kPrepareNames[kind], kDim, [=](const float* x, const float*, std::byte* out) { prepare(x, kDim, 0, out); }});
+    if (PrepareRows* const prepare = table->prepare[kind])
+      all.push_back({kPrepareNames[kind], kDim,
+                     [=](const float* x, const float*, std::byte* out) { prepare(x, kDim, kDim, 0, 1, out); }});
   return all;
 }
 

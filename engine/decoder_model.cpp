@@ -20,7 +20,7 @@ void DecoderModel::head(Team& team, const float* hidden, std::size_t num_rows, W
   const PackedMatrix& matrix = weights_.head_matrix();
   RoundedRows input(*weights_.kernels, team, workspace);
   input.reset(num_rows, {&matrix});
-  for (std::size_t row = 0; row < num_rows; ++row) input.set_row(row, hidden + row * matrix.k());
+  input.set_rows(0, num_rows, hidden, matrix.k());
   input.multiply({{&matrix, logits, matrix.rows()}});
 }
 

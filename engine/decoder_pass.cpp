@@ -41,8 +41,9 @@ DecoderPass::DecoderPass(const DecoderWeights& weights, Team& team, std::span<co
   attention_ = workspace.take<float>(Slot::attention, num_rows_ * qkv_stride_);
   gate_ = workspace.take<float>(Slot::gate, num_rows_ * info_.ffn_dim);
   up_ = workspace.take<float>(Slot::up, num_rows_ * info_.ffn_dim);
-  scratch_stride_ = divide_up(std::max<std::size_t>(info_.dim, q_dim_), 16) * 16;
-  scratch_ = workspace.take<float>(Slot::thread_scratch, team.num_threads() * scratch_stride_);
+  // An odd number of cache lines: the same place of 16 rows must not fall into one set of the cache.
+  scratch_stride_ = (divide_up(info_.dim, 16) | 1) * 16;
+  scratch_ = workspace.take<float>(Slot::thread_scratch, team.num_threads() * kRowsAtOnce * scratch_stride_);
 }
 
 void DecoderPass::place_rows(std::span<const SequenceRows> batch, KvArena& arena) {
@@ -82,12 +83,13 @@ void DecoderPass::place_rows(std::span<const SequenceRows> batch, KvArena& arena
 }
 
 template <class Fn>
-void DecoderPass::for_rows(Fn&& fn) {
-  const std::size_t per_chunk =
-      std::max(kMinRowsPerChunk, divide_up(num_rows_, team_.num_threads() * kChunksPerThread));
+void DecoderPass::for_rows(std::size_t multiple, Fn&& fn) {
+  const std::size_t fair = divide_up(num_rows_, team_.num_threads() * kChunksPerThread);
+  const std::size_t per_chunk = divide_up(std::max(kMinRowsPerChunk, fair), multiple) * multiple;
   team_.parallel_for(divide_up(num_rows_, per_chunk), [&](std::size_t chunk, std::uint32_t thread) {
     const std::size_t end = std::min(num_rows_, (chunk + 1) * per_chunk);
-    for (std::size_t row = chunk * per_chunk; row < end; ++row) fn(row, thread);
+    for (std::size_t row = chunk * per_chunk; row < end; row += kRowsAtOnce)
+      fn(row, std::min(kRowsAtOnce, end - row), thread);
   });
 }
 
@@ -98,10 +100,12 @@ void DecoderPass::embed() {
   for (std::size_t i = 0; i < batch_.size(); ++i) {
     std::copy(batch_[i].tokens.begin(), batch_[i].tokens.end(), tokens.begin() + sequences_[i].first_row);
   }
-  for_rows([&](std::size_t row, std::uint32_t) {
-    TROUPE_ASSERT(tokens[row] >= 0 && static_cast<std::uint32_t>(tokens[row]) < info_.vocab_size);
-    kernels::unpack_row(weights_.embedding.view(), static_cast<std::size_t>(tokens[row]),
-                        residual_.data() + row * info_.dim);
+  for_rows(1, [&](std::size_t first, std::size_t count, std::uint32_t) {
+    for (std::size_t row = first; row < first + count; ++row) {
+      TROUPE_ASSERT(tokens[row] >= 0 && static_cast<std::uint32_t>(tokens[row]) < info_.vocab_size);
+      kernels::unpack_row(weights_.embedding.view(), static_cast<std::size_t>(tokens[row]),
+                          residual_.data() + row * info_.dim);
+    }
   });
 }
 
@@ -109,12 +113,14 @@ void DecoderPass::norm(const std::vector<float>& norm, std::initializer_list<con
   const OperationScope scope(team_, &norm == &this_layer().attn_norm ? Operation::attn_norm : Operation::ffn_norm,
                              layer_);
   input_.reset(num_rows_, consumers);
-  for_rows([&](std::size_t row, std::uint32_t thread) {
-    float* x = residual_.data() + row * info_.dim;
-    if (delta_pending_) kernels_.add(x, delta_.data() + row * info_.dim, info_.dim);
+  for_rows(input_.rows_at_once(), [&](std::size_t first, std::size_t count, std::uint32_t thread) {
     float* normed = thread_scratch(thread);
-    kernels_.rms_norm(x, norm.data(), normed, info_.dim, info_.rms_epsilon);
-    input_.set_row(row, normed);
+    for (std::size_t i = 0; i < count; ++i) {
+      float* x = residual_.data() + (first + i) * info_.dim;
+      if (delta_pending_) kernels_.add(x, delta_.data() + (first + i) * info_.dim, info_.dim);
+      kernels_.rms_norm(x, norm.data(), normed + i * scratch_stride_, info_.dim, info_.rms_epsilon);
+    }
+    input_.set_rows(first, count, normed, scratch_stride_);
   });
   delta_pending_ = false;
 }
@@ -181,14 +187,19 @@ void DecoderPass::attend() {
   for (const std::byte*& block : blocks_) block += kv_shape_.layer_bytes();
 }
 
+void DecoderPass::round_rows(float* rows, std::size_t stride, const std::vector<float>& sub_norm) {
+  for_rows(input_.rows_at_once(), [&](std::size_t first, std::size_t count, std::uint32_t) {
+    float* x = rows + first * stride;
+    for (std::size_t i = 0; i < count && !sub_norm.empty(); ++i)
+      kernels_.rms_norm(x + i * stride, sub_norm.data(), x + i * stride, sub_norm.size(), info_.rms_epsilon);
+    input_.set_rows(first, count, x, stride);
+  });
+}
+
 void DecoderPass::round_attention(const std::vector<float>& sub_norm, const PackedMatrix& consumer) {
   const OperationScope scope(team_, Operation::attn_round, layer_);
   input_.reset(num_rows_, {&consumer});
-  for_rows([&](std::size_t row, std::uint32_t) {
-    float* x = attention_.data() + row * qkv_stride_;
-    if (!sub_norm.empty()) kernels_.rms_norm(x, sub_norm.data(), x, q_dim_, info_.rms_epsilon);
-    input_.set_row(row, x);
-  });
+  round_rows(attention_.data(), qkv_stride_, sub_norm);
 }
 
 void DecoderPass::gate_and_up(const DecoderLayer& layer) {
@@ -215,11 +226,7 @@ void DecoderPass::round_gated(const std::vector<float>& sub_norm, const PackedMa
   if (gated_is_input_) return;
   const OperationScope scope(team_, Operation::ffn_round, layer_);
   input_.reset(num_rows_, {&consumer});
-  for_rows([&](std::size_t row, std::uint32_t) {
-    float* x = gate_.data() + row * info_.ffn_dim;
-    if (!sub_norm.empty()) kernels_.rms_norm(x, sub_norm.data(), x, info_.ffn_dim, info_.rms_epsilon);
-    input_.set_row(row, x);
-  });
+  round_rows(gate_.data(), info_.ffn_dim, sub_norm);
 }
 
 void DecoderPass::add_projection(const PackedMatrix& matrix) {
@@ -230,10 +237,12 @@ void DecoderPass::add_projection(const PackedMatrix& matrix) {
 
 void DecoderPass::finish(const std::vector<float>& norm, float* hidden) {
   const OperationScope scope(team_, Operation::output_norm);
-  for_rows([&](std::size_t row, std::uint32_t) {
-    float* x = residual_.data() + row * info_.dim;
-    if (delta_pending_) kernels_.add(x, delta_.data() + row * info_.dim, info_.dim);
-    kernels_.rms_norm(x, norm.data(), hidden + row * info_.dim, info_.dim, info_.rms_epsilon);
+  for_rows(1, [&](std::size_t first, std::size_t count, std::uint32_t) {
+    for (std::size_t row = first; row < first + count; ++row) {
+      float* x = residual_.data() + row * info_.dim;
+      if (delta_pending_) kernels_.add(x, delta_.data() + row * info_.dim, info_.dim);
+      kernels_.rms_norm(x, norm.data(), hidden + row * info_.dim, info_.dim, info_.rms_epsilon);
+    }
   });
   delta_pending_ = false;
 }

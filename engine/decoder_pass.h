@@ -65,10 +65,15 @@ class DecoderPass {
   void place_rows(std::span<const SequenceRows> batch, KvArena& arena);
   void store_run(const BlockRun& run);
 
-  // Runs fn(row, thread) over all rows; few rows stay on the calling thread, without a join.
+  // Runs fn(first_row, num_rows, thread) over all rows, at most kRowsAtOnce at a time and split at multiples of
+  // `multiple`; few rows stay on the calling thread, without a join.
+  static constexpr std::size_t kRowsAtOnce = kernels::kRowsPerTile;
   template <class Fn>
-  void for_rows(Fn&& fn);
-  float* thread_scratch(std::uint32_t thread) const { return scratch_.data() + thread * scratch_stride_; }
+  void for_rows(std::size_t multiple, Fn&& fn);
+  // input = rows of x[r * stride + i], normed in place by `sub_norm` unless that is empty.
+  void round_rows(float* x, std::size_t stride, const std::vector<float>& sub_norm);
+  // Room for kRowsAtOnce rows.
+  float* thread_scratch(std::uint32_t thread) const { return scratch_.data() + thread * kRowsAtOnce * scratch_stride_; }
 
   const DecoderWeights& weights_;
   const kernels::KernelTable& kernels_;

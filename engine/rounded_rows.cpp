@@ -9,7 +9,7 @@ namespace {
 // that a late thread delays nobody.
 constexpr std::size_t kMinChunkWork = 64 * 1024;
 constexpr std::size_t kChunksPerThread = 8;
-constexpr std::size_t kTileMultiple = 16;
+constexpr std::size_t kTileMultiple = kernels::kRowsPerTile;
 
 constexpr std::size_t divide_up(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
 
@@ -27,19 +27,20 @@ void RoundedRows::reset(std::size_t num_rows, std::initializer_list<const Packed
   num_rows_ = num_rows;
   k_ = (*consumers.begin())->k();
   std::fill(std::begin(rows_), std::end(rows_), nullptr);
+  rows_at_once_ = 1;
   for (const PackedMatrix* consumer : consumers) {
     TROUPE_ASSERT(consumer->k() == k_);
     const kernels::MatrixView& view = consumer->view();
     const kernels::Activation activation = kernels_.activation(view.type, view.layout);
     const auto kind = static_cast<std::size_t>(activation);
     rows_[kind] = workspace_.take<std::byte>(kSlots[kind], kernels::prepared_bytes(activation, k_, num_rows)).data();
+    if (kernels::is_tiled(activation)) rows_at_once_ = kernels::kRowsPerTile;
   }
 }
 
-void RoundedRows::set_row(std::size_t row, const float* x) {
-  for (std::size_t kind = 0; kind < std::size(rows_); ++kind) {
-    if (rows_[kind]) kernels_.prepare[kind](x, k_, row, rows_[kind]);
-  }
+void RoundedRows::set_rows(std::size_t first_row, std::size_t num_rows, const float* x, std::size_t stride) {
+  for (std::size_t kind = 0; kind < std::size(rows_); ++kind)
+    if (rows_[kind]) kernels_.prepare[kind](x, stride, k_, first_row, num_rows, rows_[kind]);
 }
 
 RoundedRows::Split RoundedRows::plan(std::size_t num_panels, std::size_t products_per_panel) const {

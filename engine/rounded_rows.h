@@ -28,8 +28,10 @@ class RoundedRows {
 
   // Makes room for `num_rows` rows of what `consumers` read (all of the same k).
   void reset(std::size_t num_rows, std::initializer_list<const PackedMatrix*> consumers);
-  // Rounds x [k] into row `row`. Different rows may be set by different threads.
-  void set_row(std::size_t row, const float* x);
+  // Rounds rows [first_row, first_row + num_rows), that of x[r * stride + i] with i < k first. Different rows may be
+  // set by different threads, best rows_at_once() from a multiple of it on.
+  void set_rows(std::size_t first_row, std::size_t num_rows, const float* x, std::size_t stride);
+  std::size_t rows_at_once() const { return rows_at_once_; }
 
   // All products are one parallel region: their panels are numbered one after another.
   void multiply(std::initializer_list<Product> products);
@@ -65,6 +67,7 @@ class RoundedRows {
   Workspace& workspace_;
   std::size_t num_rows_ = 0;
   std::size_t k_ = 0;
+  std::size_t rows_at_once_ = 1;
   std::byte* rows_[kernels::kNumActivations] = {};  // by kernels::Activation; null where nobody reads it
 };
 

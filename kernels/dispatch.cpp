@@ -156,6 +156,12 @@ GatedMatmul* amx_gated_matmul(WeightType type, Layout layout) {
 
 GatedMatmul* no_gated_matmul(WeightType, Layout) { return nullptr; }
 
+template <PrepareRow* prepare_row>
+void row_by_row(const float* x, std::size_t stride, std::size_t k, std::size_t first_row, std::size_t num_rows,
+                std::byte* prepared) {
+  for (std::size_t r = 0; r < num_rows; ++r) prepare_row(x + r * stride, k, first_row + r, prepared);
+}
+
 // Vector kernels read a prepared row once per pair of panels: a call's rows should stay in the second-level cache.
 constexpr std::size_t kCachedBytes = 1024 * 1024;
 constexpr std::size_t kAnyNumber = static_cast<std::size_t>(-1);
@@ -165,7 +171,7 @@ constexpr KernelTable kReference = {
     .layout = file_layout,
     .activation = reference_activation,
     .unit = no_unit,
-    .prepare = {reference::prepare_f32},
+    .prepare = {row_by_row<reference::prepare_f32>},
     .matmul = reference_matmul,
     .gated_matmul = no_gated_matmul,
     .max_prepared_bytes = kCachedBytes,
@@ -187,7 +193,8 @@ constexpr KernelTable kScalar = {
     .layout = panels_layout,
     .activation = integer_activation,
     .unit = no_unit,
-    .prepare = {scalar::prepare_f32, scalar::prepare_i8_group32, scalar::prepare_i8_group256},
+    .prepare = {row_by_row<scalar::prepare_f32>, row_by_row<scalar::prepare_i8_group32>,
+                row_by_row<scalar::prepare_i8_group256>},
     .matmul = scalar_matmul,
     .gated_matmul = no_gated_matmul,
     .max_prepared_bytes = kCachedBytes,
@@ -209,7 +216,8 @@ constexpr KernelTable kAvx2 = {
     .layout = panels_layout,
     .activation = integer_activation,
     .unit = avx2_unit,
-    .prepare = {scalar::prepare_f32, avx2::prepare_i8_group32, avx2::prepare_i8_group256},
+    .prepare = {row_by_row<scalar::prepare_f32>, row_by_row<avx2::prepare_i8_group32>,
+                row_by_row<avx2::prepare_i8_group256>},
     .matmul = avx2_matmul,
     .gated_matmul = no_gated_matmul,
     .max_prepared_bytes = kCachedBytes,
@@ -231,7 +239,8 @@ constexpr KernelTable kAvx512Vnni = {
     .layout = panels_layout,
     .activation = integer_activation,
     .unit = avx512vnni_unit,
-    .prepare = {scalar::prepare_f32, avx512vnni::prepare_i8_group32, avx512vnni::prepare_i8_group256},
+    .prepare = {row_by_row<scalar::prepare_f32>, row_by_row<avx512vnni::prepare_i8_group32>,
+                row_by_row<avx512vnni::prepare_i8_group256>},
     .matmul = avx512vnni_matmul,
     .gated_matmul = no_gated_matmul,
     .max_prepared_bytes = kCachedBytes,

@@ -66,17 +66,21 @@ void pack_panels(WeightType type, Layout layout, const std::byte* file_rows, std
 // out[0..k) = row `row` of the matrix times its scale: exactly the values of the file (embeddings).
 void unpack_row(const MatrixView& matrix, std::size_t row, float* out);
 
-// Rounds x [k] to row `row` of the input of a product. `prepared` is where row 0 begins, 64-byte aligned.
-// Different rows may be written at the same time; those of a tile (16 from a multiple of 16 on) share cache
-// lines. k is a multiple of 32 for the i8 forms.
-using PrepareRow = void(const float* x, std::size_t k, std::size_t row, std::byte* prepared);
+// Rounds rows [first_row, first_row + num_rows) of the input of a product: x[r * stride + i] is element i < k of row
+// first_row + r. `prepared` is where row 0 begins, 64-byte aligned. Different rows may be written at the same time, but
+// those of a tile (kRowsPerTile from a multiple of it on) share cache lines: whole tiles in one call are best, and many
+// times faster than row by row. k is a multiple of 32 for the i8 forms.
+using PrepareRows = void(const float* x, std::size_t stride, std::size_t k, std::size_t first_row, std::size_t num_rows,
+                         std::byte* prepared);
+inline constexpr std::size_t kRowsPerTile = 16;
+[[nodiscard]] constexpr bool is_tiled(Activation activation) { return activation >= Activation::bf16_tiles; }
 // Bytes of the first num_rows rows; a multiple of 64. Row r, for the tile forms r a multiple of 16, begins
 // prepared_bytes(activation, k, r) behind row 0.
 [[nodiscard]] std::size_t prepared_bytes(Activation activation, std::size_t k, std::size_t num_rows);
 
 // out[r * out_stride + n] = scale * sum over k of activation[r][k] * weight[n][k]
 // for rows r in [0, num_rows) and outputs n of panels [panel_begin, panel_end), n < matrix.rows.
-//   prepared   row 0 as PrepareRow of the matrix's activation made it, or any row that begins somewhere
+//   prepared   row 0 as PrepareRows of the matrix's activation made it, or any row that begins somewhere
 // Order (tiles have their own, in docs/numerics.md): inside a group the sum is exact in int32; groups are added in
 // ascending order in one float32 chain per output (f32: one fused chain in ascending k).
 //
@@ -91,7 +95,7 @@ using Matmul = void(const MatrixView& matrix, const std::byte* prepared, std::si
 //   prepared   rows as for a Matmul with `gate`
 //   out        row 0 of rows prepared as Activation::bf16_tiles of k = gate.rows; the call with the last panel also
 //              writes the zeros behind it
-// Values are those that Matmul, SiluMul and PrepareRow would give one after the other, up to the last bit of silu.
+// Values are those that Matmul, SiluMul and PrepareRows would give one after the other, up to the last bit of silu.
 using GatedMatmul = void(const MatrixView& gate, const MatrixView& up, const std::byte* prepared, std::size_t num_rows,
                          std::byte* out, std::size_t panel_begin, std::size_t panel_end);
 
@@ -218,7 +222,7 @@ struct KernelTable {
   // The recipe: how rows are rounded, and what multiplies them, for a type in a layout that the table uses.
   Activation (*activation)(WeightType type, Layout layout);
   Unit (*unit)(WeightType type, Layout layout);  // whose peak judges them when there are many rows
-  PrepareRow* prepare[kNumActivations];          // by Activation
+  PrepareRows* prepare[kNumActivations];         // by Activation
   Matmul* (*matmul)(WeightType type, Layout layout);
   // Null where a variant has no such product, and for types it has none for.
   GatedMatmul* (*gated_matmul)(WeightType type, Layout layout);

@@ -18,6 +18,7 @@
 #include "kernels/exp_avx512.h"
 #include "kernels/packed_layout.h"
 #include "kernels/tile_types_amx.h"
+#include "kernels/transpose_avx512.h"
 #include "kernels/variants.h"
 
 // GCC 12 does not tell the compiler that tile instructions read and write memory.
@@ -45,7 +46,6 @@ namespace {
 
 using namespace layout;
 
-constexpr std::size_t kTileRows = 16;
 constexpr std::size_t kMaxRowsAtOnce = 512;  // of activations: their sums take 128 bytes per row and pair of panels
 // Up to so many rows it is faster to expand the weights again for every 32.
 constexpr std::size_t kFewRows = 96;
@@ -148,40 +148,16 @@ TROUPE_INLINE void zero_sums() {
 
 // ---- From sums to outputs -----------------------------------------------------------------------------
 
-TROUPE_INLINE void transpose(__m512i (&x)[16]) {
-  __m512i y[16];
-  for (int i = 0; i < 16; i += 2) {
-    y[i] = _mm512_unpacklo_epi32(x[i], x[i + 1]);
-    y[i + 1] = _mm512_unpackhi_epi32(x[i], x[i + 1]);
-  }
-  for (int i = 0; i < 16; i += 4) {
-    x[i] = _mm512_unpacklo_epi64(y[i], y[i + 2]);
-    x[i + 1] = _mm512_unpackhi_epi64(y[i], y[i + 2]);
-    x[i + 2] = _mm512_unpacklo_epi64(y[i + 1], y[i + 3]);
-    x[i + 3] = _mm512_unpackhi_epi64(y[i + 1], y[i + 3]);
-  }
-  for (int i = 0; i < 4; ++i) {
-    const __m512i p = _mm512_shuffle_i32x4(x[i], x[i + 4], 0x88), q = _mm512_shuffle_i32x4(x[i], x[i + 4], 0xdd);
-    const __m512i r = _mm512_shuffle_i32x4(x[i + 8], x[i + 12], 0x88),
-                  s = _mm512_shuffle_i32x4(x[i + 8], x[i + 12], 0xdd);
-    y[i] = _mm512_shuffle_i32x4(p, r, 0x88);
-    y[i + 8] = _mm512_shuffle_i32x4(p, r, 0xdd);
-    y[i + 4] = _mm512_shuffle_i32x4(q, s, 0x88);
-    y[i + 12] = _mm512_shuffle_i32x4(q, s, 0xdd);
-  }
-  for (int i = 0; i < 16; ++i) x[i] = y[i];
-}
-
 // The prepared rows of a call.
 struct Rows {
   const std::byte* prepared;
   std::size_t tile_bytes;  // of 16 rows
   std::size_t count;
 
-  TROUPE_INLINE std::size_t tiles() const { return (count + kTileRows - 1) / kTileRows; }
+  TROUPE_INLINE std::size_t tiles() const { return (count + kRowsPerTile - 1) / kRowsPerTile; }
   TROUPE_INLINE std::size_t in_tile(std::size_t row_tile) const {
-    const std::size_t left = count - row_tile * kTileRows;
-    return left < kTileRows ? left : kTileRows;
+    const std::size_t left = count - row_tile * kRowsPerTile;
+    return left < kRowsPerTile ? left : kRowsPerTile;
   }
 };
 
@@ -215,7 +191,7 @@ struct Plain {
   TROUPE_INLINE void expect(const Rows& rows, std::size_t i, std::size_t row_tile) const {
     for (std::size_t t = row_tile; t < row_tile + 2 && t < rows.tiles(); ++t)
       for (std::size_t r = 0; r < rows.in_tile(t); ++r) {
-        const float* line = out + (t * kTileRows + r) * stride + (panel_begin + 2 * i) * kPanelRows;
+        const float* line = out + (t * kRowsPerTile + r) * stride + (panel_begin + 2 * i) * kPanelRows;
         __builtin_prefetch(line, 1);
         __builtin_prefetch(line + kPanelRows, 1);
       }
@@ -237,12 +213,12 @@ struct Plain {
     const auto mask = static_cast<__mmask16>(width >= 16 ? 0xffff : (1u << width) - 1);
     __m512i x[16];
     for (std::size_t j = 0; j < 16; ++j) x[j] = load_line(sums + j * kLine);
-    transpose(x);
+    transpose_avx512(x);
     const __m512 scale = _mm512_set1_ps(matrix.scale);
-    float* to = out + row_tile * kTileRows * stride + n;
+    float* to = out + row_tile * kRowsPerTile * stride + n;
     const std::size_t count = rows.in_tile(row_tile);
 #pragma GCC unroll 16
-    for (std::size_t r = 0; r < kTileRows; ++r) {
+    for (std::size_t r = 0; r < kRowsPerTile; ++r) {
       if (r == count) break;
       __m512 value;
       if constexpr (Type::kIntegers) {
@@ -547,7 +523,7 @@ void multiply(const MatrixView& matrix, const std::byte* prepared, std::size_t n
                           .panel_begin = panel_begin,
                           .panel_end = panel_end,
                           .panel_bytes = Type::panel_bytes(matrix.k)};
-    multiply_job<Type>(job, Rows{prepared + begin / kTileRows * tile_bytes, tile_bytes, count}, matrix.k);
+    multiply_job<Type>(job, Rows{prepared + begin / kRowsPerTile * tile_bytes, tile_bytes, count}, matrix.k);
   }
 }
 
@@ -557,8 +533,8 @@ void multiply_gated(const MatrixView& gate, const MatrixView& up, const std::byt
   const std::size_t tile_bytes = row_tile_bytes<Type>(gate.k), out_tile_bytes = bf16_tiles_bytes(gate.rows);
   for (std::size_t begin = 0; begin < num_rows; begin += kMaxRowsAtOnce) {
     const std::size_t count = num_rows - begin < kMaxRowsAtOnce ? num_rows - begin : kMaxRowsAtOnce;
-    const Rows rows{prepared + begin / kTileRows * tile_bytes, tile_bytes, count};
-    std::byte* to = out + begin / kTileRows * out_tile_bytes;
+    const Rows rows{prepared + begin / kRowsPerTile * tile_bytes, tile_bytes, count};
+    std::byte* to = out + begin / kRowsPerTile * out_tile_bytes;
     const Gated<Type> job{.gate = gate,
                           .up = up,
                           .out = to,

@@ -9,6 +9,9 @@ namespace troupe::kernels {
 
 // The plainest arithmetic: file layout, float32 activations, sums in double, exp from libm. What the
 // others are tested against, not something to serve with.
+// One row of a PrepareRows whose rows do not share lines: x [k] becomes row `row`.
+using PrepareRow = void(const float* x, std::size_t k, std::size_t row, std::byte* prepared);
+
 namespace reference {
 PrepareRow prepare_f32;
 Matmul matmul;  // any type
@@ -77,7 +80,7 @@ ExpTile exp_tile;
 // AMX with int8 and bfloat16 tiles, and AVX-512 as those CPUs have it: servers from Sapphire Rapids (2023) on.
 // All else of this variant is avx512vnni's.
 namespace amx {
-PrepareRow prepare_bf16_tiles, prepare_bf16_split_tiles, prepare_i8_tiles;
+PrepareRows prepare_bf16_tiles, prepare_bf16_split_tiles, prepare_i8_tiles;
 Matmul matmul_f16, matmul_bf16, matmul_q8_0, matmul_q4_0, matmul_q4_1, matmul_iq4_nl, matmul_q4_k, matmul_q5_k,
     matmul_q6_k, matmul_tq;
 GatedMatmul gated_bf16, gated_q8_0, gated_q4_0, gated_q4_1, gated_iq4_nl, gated_q4_k, gated_q5_k, gated_q6_k;

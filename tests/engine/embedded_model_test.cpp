@@ -83,7 +83,7 @@ TEST_CASE("the embedded model describes itself") {
   // 6 layers x 2 kv heads x 64 elements x (K and V) x 2 bytes
   CHECK(model->cache_spec().bytes_per_token() == 3072);
   CHECK(model->end_ids() == std::vector<TokenId>{2});
-  CHECK(model->numerics_id().starts_with("2-scalar-f16-"));
+  CHECK(model->numerics_id().starts_with(std::to_string(kernels::kRecipeVersion) + "-scalar-f16-"));
 }
 
 TEST_CASE("numerics ids differ where the bits may differ, and only there") {

@@ -129,8 +129,7 @@ struct PreparedRows {
                std::size_t k)
       : activation(activation), k(k), bytes(prepared_bytes(activation, k, rows)) {
     std::memset(bytes.data(), 0x55, bytes.size());  // what a step left there
-    for (std::size_t r = 0; r < rows; ++r)
-      table.prepare[static_cast<std::size_t>(activation)](x.data() + r * k, k, r, bytes.data());
+    table.prepare[static_cast<std::size_t>(activation)](x.data(), k, k, 0, rows, bytes.data());
   }
   // Where row r begins, of the forms that keep rows apart.
   const std::byte* row(std::size_t r) const { return bytes.data() + prepared_bytes(activation, k, r); }
@@ -139,8 +138,6 @@ struct PreparedRows {
   std::size_t k;
   AlignedBytes bytes;
 };
-
-inline bool is_tiled(Activation activation) { return activation >= Activation::bf16_tiles; }
 
 // The element of row r at k = i in the forms with 16 rows side by side; `plane` 1: the low part of a split value.
 inline float tiled_bf16(const PreparedRows& a, std::size_t r, std::size_t i, std::size_t plane = 0) {

@@ -542,5 +542,25 @@ TEST_CASE("all variants prepare the same bits") {
     }
 }
 
+TEST_CASE("rows have the same bits whether they are rounded at once or one by one, and leave their neighbours alone") {
+  constexpr std::size_t kRows = 37, kStride = 555, kK = 544;
+  const std::vector<float> x = random_floats(kRows * kStride, 77, 3.0f);
+  for (const KernelTable* table : supported_tables())
+    for (std::size_t kind = 0; kind < kNumActivations; ++kind) {
+      PrepareRows* const prepare = table->prepare[kind];
+      if (prepare == nullptr) continue;
+      const std::size_t bytes = prepared_bytes(static_cast<Activation>(kind), kK, kRows);
+      AlignedBytes at_once(bytes), one_by_one(bytes), in_parts(bytes);
+      for (AlignedBytes* rows : {&at_once, &one_by_one, &in_parts}) std::memset(rows->data(), 0x55, bytes);
+      prepare(x.data(), kStride, kK, 0, kRows, at_once.data());
+      for (std::size_t r = kRows; r-- > 0;) prepare(x.data() + r * kStride, kStride, kK, r, 1, one_by_one.data());
+      for (const auto& [first, count] : {std::pair<std::size_t, std::size_t>{7, 2}, {0, 7}, {20, 17}, {9, 11}})
+        prepare(x.data() + first * kStride, kStride, kK, first, count, in_parts.data());
+      INFO(table->name << " activation " << kind);
+      CHECK(std::memcmp(at_once.data(), one_by_one.data(), bytes) == 0);
+      CHECK(std::memcmp(at_once.data(), in_parts.data(), bytes) == 0);
+    }
+}
+
 }  // namespace
 }  // namespace troupe::kernels::test
