@@ -19,7 +19,7 @@ class Candidates {
  public:
   explicit Candidates(const kernels::KernelTable& kernels) : kernels_(&kernels) {}
 
-  // Starts with all of `logits` (no NaN, no infinity; at least one).
+  // Starts with all of `logits` (no NaN, no infinity; at least one), which must stay until to_weights().
   void assign(std::span<const float> logits);
   // Starts with the k largest of `logits`.
   void assign_top_k(std::span<const float> logits, std::size_t k);
@@ -36,18 +36,26 @@ class Candidates {
   // u in [0, 1). Sums run over tiles of kernels::kSoftmaxTile candidates, merged in order.
   [[nodiscard]] TokenId draw(double u) const;
 
-  std::span<const TokenId> ids() const { return ids_; }
-  std::span<const float> values() const { return values_; }
+  std::span<const TokenId> ids() const;
+  std::span<const float> values() const { return source_; }
 
  private:
+  std::size_t size() const { return source_.size(); }
+  void make_room(std::size_t count);
+  // Keeps the values >= least.
+  void keep_from(float least);
   void sum_tiles();
   double total() const;
+  float largest() const { return kernels_->arg_max(source_.data(), source_.size()).value; }
 
   const kernels::KernelTable* kernels_;
-  std::vector<TokenId> ids_;
-  std::vector<float> values_;
+  std::span<const float> source_;      // the values: the caller's logits at first, then values_
+  bool all_ = false;                   // the ids are 0, 1, 2 .. and not in ids_
+  mutable std::vector<TokenId> ids_;   // as much room as the largest vocabulary needed
+  std::vector<float> values_;          // likewise
   std::vector<double> tile_sums_;      // of the weights
   std::vector<float> tile_maxima_;     // scratch of assign_top_k
+  std::vector<float> sorted_maxima_;   // likewise
   std::vector<double> bucket_weight_;  // scratch of the selection
 };
 

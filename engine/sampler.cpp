@@ -113,7 +113,7 @@ void Sampler::retract(std::size_t count) {
 
 SampledToken Sampler::sample(std::span<float> logits, std::uint64_t position) {
   TROUPE_ASSERT(!logits.empty());
-  for (float& logit : logits) logit = clamp_logit(logit);
+  kernels_->clamp(logits.data(), kMaxLogit, logits.size());
   const bool wants_logprobs = params_.num_logprobs >= 0;
   if (wants_logprobs) raw_logits_.assign(logits.begin(), logits.end());
 

@@ -186,6 +186,9 @@ constexpr KernelTable kReference = {
     .finish_attention = reference::finish_attention,
     .arg_max = reference::arg_max,
     .exp_tile = reference::exp_tile,
+    .clamp = scalar::clamp,
+    .collect = scalar::collect,
+    .sums_above = scalar::sums_above,
 };
 
 constexpr KernelTable kScalar = {
@@ -209,6 +212,9 @@ constexpr KernelTable kScalar = {
     .finish_attention = scalar::finish_attention,
     .arg_max = scalar::arg_max,
     .exp_tile = scalar::exp_tile,
+    .clamp = scalar::clamp,
+    .collect = scalar::collect,
+    .sums_above = scalar::sums_above,
 };
 
 constexpr KernelTable kAvx2 = {
@@ -232,6 +238,9 @@ constexpr KernelTable kAvx2 = {
     .finish_attention = avx2::finish_attention,
     .arg_max = avx2::arg_max,
     .exp_tile = avx2::exp_tile,
+    .clamp = avx2::clamp,
+    .collect = avx2::collect,
+    .sums_above = avx2::sums_above,
 };
 
 constexpr KernelTable kAvx512Vnni = {
@@ -255,6 +264,9 @@ constexpr KernelTable kAvx512Vnni = {
     .finish_attention = avx512vnni::finish_attention,
     .arg_max = avx512vnni::arg_max,
     .exp_tile = avx512vnni::exp_tile,
+    .clamp = avx512vnni::clamp,
+    .collect = avx512vnni::collect,
+    .sums_above = avx512vnni::sums_above,
 };
 
 // Tiles for all matrices but F32's and those ternary ones that need panels; the rest is AVX-512's.

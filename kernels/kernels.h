@@ -206,6 +206,19 @@ struct MaxAt {
 };
 using ArgMax = MaxAt(const float* x, std::size_t count);
 
+// x[i] into [-limit, limit]; NaN becomes -limit.
+using Clamp = void(float* x, float limit, std::size_t count);
+
+// Appends every x[i] >= least and first_id + i to `values` and `ids`, ascending, and returns how many there are. Both
+// have room for `count`; `values` may be `x`.
+using Collect = std::size_t(const float* x, std::size_t count, float least, std::int32_t first_id, std::int32_t* ids,
+                            float* values);
+
+// sums[j] = sum of the x[i] >= least[j]. count <= kSoftmaxTile. In the variant's own order: for bounds, not for
+// results.
+inline constexpr std::size_t kNumBounds = 4;
+using SumsAbove = void(const float* x, std::size_t count, const float (&least)[kNumBounds], float (&sums)[kNumBounds]);
+
 // out[i] = exp((x[i] - max) * inv_temperature); returns the sum of out. count <= kSoftmaxTile.
 // `out` may be `x`. Callers add the tiles of a vocabulary in ascending order.
 inline constexpr std::size_t kSoftmaxTile = 1024;
@@ -239,6 +252,9 @@ struct KernelTable {
   FinishAttention* finish_attention;
   ArgMax* arg_max;
   ExpTile* exp_tile;
+  Clamp* clamp;
+  Collect* collect;
+  SumsAbove* sums_above;
 };
 
 // Raised whenever any recipe changes its bits; part of numerics_id.

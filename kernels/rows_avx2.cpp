@@ -179,4 +179,53 @@ float exp_tile(const float* x, float max, float inv_temperature, float* out, std
   return sum_of_lanes(sums[0], sums[1]);
 }
 
+void clamp(float* x, float limit, std::size_t count) {
+  const __m256 low = _mm256_set1_ps(-limit), high = _mm256_set1_ps(limit);
+  const std::size_t whole = count / 8 * 8;
+  for (std::size_t i = 0; i < whole; i += 8)  // NaN in the first operand: becomes the second
+    _mm256_storeu_ps(x + i, _mm256_min_ps(_mm256_max_ps(_mm256_loadu_ps(x + i), low), high));
+  for (std::size_t i = whole; i < count; ++i) {
+    const float above = x[i] > -limit ? x[i] : -limit;
+    x[i] = above < limit ? above : limit;
+  }
+}
+
+std::size_t collect(const float* x, std::size_t count, float least, std::int32_t first_id, std::int32_t* ids,
+                    float* values) {
+  const std::size_t whole = count / 8 * 8;
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < count; i += 8) {
+    unsigned passes = 0;
+    if (i < whole)
+      passes = static_cast<unsigned>(
+          _mm256_movemask_ps(_mm256_cmp_ps(_mm256_loadu_ps(x + i), _mm256_set1_ps(least), _CMP_GE_OQ)));
+    else
+      for (std::size_t j = i; j < count; ++j) passes |= static_cast<unsigned>(x[j] >= least) << (j - i);
+    for (; passes != 0; passes &= passes - 1) {
+      const std::size_t at = i + static_cast<std::size_t>(__builtin_ctz(passes));
+      ids[kept] = first_id + static_cast<std::int32_t>(at);
+      values[kept++] = x[at];
+    }
+  }
+  return kept;
+}
+
+void sums_above(const float* x, std::size_t count, const float (&least)[kNumBounds], float (&sums)[kNumBounds]) {
+  const std::size_t whole = count / 8 * 8;
+  __m256 sum[kNumBounds];
+  for (__m256& s : sum) s = _mm256_setzero_ps();
+  for (std::size_t i = 0; i < whole; i += 8) {
+    const __m256 value = _mm256_loadu_ps(x + i);
+    for (std::size_t j = 0; j < kNumBounds; ++j)
+      sum[j] = _mm256_add_ps(sum[j], _mm256_and_ps(value, _mm256_cmp_ps(value, _mm256_set1_ps(least[j]), _CMP_GE_OQ)));
+  }
+  for (std::size_t j = 0; j < kNumBounds; ++j) {
+    alignas(32) float lanes[8];
+    _mm256_store_ps(lanes, sum[j]);
+    sums[j] = 0;
+    for (const float lane : lanes) sums[j] += lane;
+    for (std::size_t i = whole; i < count; ++i) sums[j] += x[i] >= least[j] ? x[i] : 0.0f;
+  }
+}
+
 }  // namespace troupe::kernels::avx2

@@ -191,11 +191,15 @@ void add(float* x, const float* y, std::size_t count) {
 
 MaxAt arg_max(const float* x, std::size_t count) {
   const __m512 lowest = _mm512_set1_ps(-__builtin_inff());
-  __m512 max = lowest;
-  for (std::size_t i = 0; i < count; i += 16)  // NaN in the first operand: keeps the second
-    max = _mm512_max_ps(_mm512_mask_loadu_ps(lowest, first_lanes(count - i), x + i), max);
-  const float value = _mm512_reduce_max_ps(max);
-  for (std::size_t i = 0; i < count; i += 16) {
+  __m512 max[4] = {lowest, lowest, lowest, lowest};
+  std::size_t i = 0;
+  for (; i + 64 <= count; i += 64)
+    for (std::size_t j = 0; j < 4; ++j)  // NaN in the first operand: keeps the second
+      max[j] = _mm512_max_ps(_mm512_loadu_ps(x + i + 16 * j), max[j]);
+  for (; i < count; i += 16)
+    max[0] = _mm512_max_ps(_mm512_mask_loadu_ps(lowest, first_lanes(count - i), x + i), max[0]);
+  const float value = _mm512_reduce_max_ps(_mm512_max_ps(_mm512_max_ps(max[0], max[1]), _mm512_max_ps(max[2], max[3])));
+  for (i = 0; i < count; i += 16) {
     const __mmask16 mask = first_lanes(count - i);
     const __mmask16 equal =
         _mm512_mask_cmp_ps_mask(mask, _mm512_maskz_loadu_ps(mask, x + i), _mm512_set1_ps(value), _CMP_EQ_OQ);
@@ -214,6 +218,46 @@ float exp_tile(const float* x, float max, float inv_temperature, float* out, std
     sum = _mm512_mask_add_ps(sum, mask, sum, e);
   }
   return sum_of_lanes(sum);
+}
+
+void clamp(float* x, float limit, std::size_t count) {
+  const __m512 low = _mm512_set1_ps(-limit), high = _mm512_set1_ps(limit);
+  for (std::size_t i = 0; i < count; i += 16) {
+    const __mmask16 mask = first_lanes(count - i);
+    const __m512 value = _mm512_maskz_loadu_ps(mask, x + i);  // NaN in the first operand: becomes the second
+    _mm512_mask_storeu_ps(x + i, mask, _mm512_min_ps(_mm512_max_ps(value, low), high));
+  }
+}
+
+std::size_t collect(const float* x, std::size_t count, float least, std::int32_t first_id, std::int32_t* ids,
+                    float* values) {
+  const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < count; i += 16) {
+    const __mmask16 mask = first_lanes(count - i);
+    const __m512 value = _mm512_maskz_loadu_ps(mask, x + i);
+    const __mmask16 passes = _mm512_mask_cmp_ps_mask(mask, value, _mm512_set1_ps(least), _CMP_GE_OQ);
+    if (passes == 0) continue;
+    const auto number = static_cast<std::size_t>(__builtin_popcount(passes));
+    const __m512i id = _mm512_add_epi32(lanes, _mm512_set1_epi32(first_id + static_cast<std::int32_t>(i)));
+    _mm512_mask_storeu_epi32(ids + kept, first_lanes(number), _mm512_maskz_compress_epi32(passes, id));
+    _mm512_mask_storeu_ps(values + kept, first_lanes(number), _mm512_maskz_compress_ps(passes, value));
+    kept += number;
+  }
+  return kept;
+}
+
+void sums_above(const float* x, std::size_t count, const float (&least)[kNumBounds], float (&sums)[kNumBounds]) {
+  __m512 sum[kNumBounds];
+  for (__m512& s : sum) s = _mm512_setzero_ps();
+  for (std::size_t i = 0; i < count; i += 16) {
+    const __mmask16 mask = first_lanes(count - i);
+    const __m512 value = _mm512_maskz_loadu_ps(mask, x + i);
+    for (std::size_t j = 0; j < kNumBounds; ++j)
+      sum[j] = _mm512_mask_add_ps(sum[j], _mm512_mask_cmp_ps_mask(mask, value, _mm512_set1_ps(least[j]), _CMP_GE_OQ),
+                                  sum[j], value);
+  }
+  for (std::size_t j = 0; j < kNumBounds; ++j) sums[j] = _mm512_reduce_add_ps(sum[j]);
 }
 
 }  // namespace troupe::kernels::avx512vnni

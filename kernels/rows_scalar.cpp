@@ -126,4 +126,29 @@ float exp_tile(const float* x, float max, float inv_temperature, float* out, std
   return sum_of_lanes(lanes);
 }
 
+void clamp(float* x, float limit, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) {
+    const float above = x[i] > -limit ? x[i] : -limit;  // also NaN
+    x[i] = above < limit ? above : limit;
+  }
+}
+
+std::size_t collect(const float* x, std::size_t count, float least, std::int32_t first_id, std::int32_t* ids,
+                    float* values) {
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    if (!(x[i] >= least)) continue;
+    ids[kept] = first_id + static_cast<std::int32_t>(i);
+    values[kept++] = x[i];
+  }
+  return kept;
+}
+
+void sums_above(const float* x, std::size_t count, const float (&least)[kNumBounds], float (&sums)[kNumBounds]) {
+  for (std::size_t j = 0; j < kNumBounds; ++j) {
+    sums[j] = 0;
+    for (std::size_t i = 0; i < count; ++i) sums[j] += x[i] >= least[j] ? x[i] : 0.0f;
+  }
+}
+
 }  // namespace troupe::kernels::scalar

@@ -41,6 +41,9 @@ MergePartial merge_partial;
 FinishAttention finish_attention;
 ArgMax arg_max;
 ExpTile exp_tile;
+Clamp clamp;
+Collect collect;
+SumsAbove sums_above;
 }  // namespace scalar
 
 // AVX2, FMA and F16C: Haswell (2013), Zen (2017) and later.
@@ -58,6 +61,9 @@ MergePartial merge_partial;
 FinishAttention finish_attention;
 ArgMax arg_max;
 ExpTile exp_tile;
+Clamp clamp;
+Collect collect;
+SumsAbove sums_above;
 }  // namespace avx2
 
 // AVX-512 F, BW, DQ, VL and VNNI: servers from Ice Lake and Zen 4 on.
@@ -75,6 +81,9 @@ MergePartial merge_partial;
 FinishAttention finish_attention;
 ArgMax arg_max;
 ExpTile exp_tile;
+Clamp clamp;
+Collect collect;
+SumsAbove sums_above;
 }  // namespace avx512vnni
 
 // AMX with int8 and bfloat16 tiles, and AVX-512 as those CPUs have it: servers from Sapphire Rapids (2023) on.

@@ -73,7 +73,9 @@ TEST_CASE("top-p keeps the smallest set of the likeliest that holds p") {
       for (const auto& [top_p, spread] : std::vector<std::pair<float, float>>{
                {1e-6f, 3}, {0.1f, 3}, {0.5f, 3}, {0.9f, 3}, {0.95f, 3}, {0.999f, 3}, {0.1f, 0.1f}, {0.9f, 0.1f}}) {
         INFO(table->name << ", " << count << " logits, top_p " << top_p << ", spread " << spread);
-        candidates.assign(random_logits(count, static_cast<std::uint32_t>(count) + 1, spread / 12, spread));
+        const std::vector<float> logits =
+            random_logits(count, static_cast<std::uint32_t>(count) + 1, spread / 12, spread);
+        candidates.assign(logits);
         candidates.to_weights(1.0f / 0.8f);
         const std::vector<float> weights(candidates.values().begin(), candidates.values().end());
         candidates.keep_top_p(top_p);
@@ -100,7 +102,8 @@ TEST_CASE("top-p keeps the smallest set of the likeliest that holds p") {
 
 TEST_CASE("top-p of equal logits keeps the lowest ids") {
   Candidates candidates(kernels::best_table());
-  candidates.assign(std::vector<float>(131072, 1.5f));
+  const std::vector<float> logits(131072, 1.5f);
+  candidates.assign(logits);
   candidates.to_weights(1);
   candidates.keep_top_p(0.5f);
   REQUIRE(candidates.ids().size() == 65536);
@@ -144,7 +147,8 @@ TEST_CASE("min-p keeps what is at least that share of the likeliest") {
 TEST_CASE("a draw is the inverse of the cumulative distribution in ascending id") {
   for (const auto* table : kernels::supported_tables()) {
     Candidates candidates(*table);
-    candidates.assign(std::vector<float>(4, 2.0f));
+    const std::vector<float> equal(4, 2.0f);
+    candidates.assign(equal);
     candidates.to_weights(1);
     REQUIRE(candidates.draw(0) == 0);
     REQUIRE(candidates.draw(0.2499) == 0);

@@ -90,6 +90,51 @@ TEST_CASE("arg_max names the lowest index of the largest value and ignores NaN")
   }
 }
 
+TEST_CASE("clamp limits to both sides, takes NaN to the low one and leaves what lies behind alone") {
+  const float nan = std::nanf(""), infinity = std::numeric_limits<float>::infinity();
+  for (const KernelTable* table : supported_tables())
+    for (std::size_t count = 1; count <= 67; ++count) {
+      std::vector<float> x(count + 1, 0.25f);
+      for (std::size_t i = 0; i < count; i += 5) x[i] = i % 2 == 0 ? nan : -infinity;
+      for (std::size_t i = 1; i < count; i += 5) x[i] = infinity;
+      x[count] = 1e30f;
+      table->clamp(x.data(), 100, count);
+      INFO(table->name << " count " << count);
+      for (std::size_t i = 0; i < count; ++i) REQUIRE(x[i] == (i % 5 == 0 ? -100.0f : i % 5 == 1 ? 100.0f : 0.25f));
+      REQUIRE(x[count] == 1e30f);
+    }
+}
+
+TEST_CASE("collect lists what is large enough, in order, also in place, and sums_above sums it") {
+  for (const KernelTable* table : supported_tables())
+    for (std::size_t count = 1; count <= 67; ++count) {
+      std::vector<float> x = random_floats(count, static_cast<std::uint32_t>(count));
+      x[count / 2] = 0.125f;  // equal to the bound: in
+      std::vector<std::int32_t> expected_ids;
+      std::vector<float> expected;
+      double sum = 0;
+      for (std::size_t i = 0; i < count; ++i) {
+        if (x[i] < 0.125f) continue;
+        expected_ids.push_back(1000 + static_cast<std::int32_t>(i));
+        expected.push_back(x[i]);
+        sum += static_cast<double>(x[i]);
+      }
+      INFO(table->name << " count " << count);
+      float sums[kNumBounds];
+      table->sums_above(x.data(), count, {0.125f, 1e9f, 0.125f, -1e9f}, sums);
+      CHECK(sums[0] == Approx(sum));
+      CHECK(sums[1] == 0);
+      CHECK(sums[2] == sums[0]);
+      CHECK(sums[3] == Approx(std::accumulate(x.begin(), x.end(), 0.0)).margin(1e-5));
+      std::vector<std::int32_t> ids(count, -7);
+      REQUIRE(table->collect(x.data(), count, 0.125f, 1000, ids.data(), x.data()) == expected.size());
+      ids.resize(expected.size());
+      x.resize(expected.size());
+      REQUIRE(ids == expected_ids);
+      REQUIRE(x == expected);
+    }
+}
+
 TEST_CASE("exp_tile is exp within 2 ulp, and its sum is that of its values") {
   for (const KernelTable* table : supported_tables()) {
     INFO(table->name);
