@@ -21,6 +21,8 @@ class DecoderModel : public Model {
   PassCounts forward(Team& team, std::span<const SequenceRows> batch, KvArena& arena, Workspace& workspace,
                      float* hidden) const override;
   void head(Team& team, const float* hidden, std::size_t num_rows, Workspace& workspace, float* logits) const override;
+  void head_greedy(Team& team, const float* hidden, std::size_t num_rows, Workspace& workspace,
+                   kernels::MaxAt* best) const override;
 
  private:
   // One layer over all rows. In the last one, rows that nobody asked for may be left out once their k

@@ -208,18 +208,16 @@ void DecoderPass::gate_and_up(const DecoderLayer& layer) {
   if (gated_is_input_) return;
   const Product gate{&layer.gate, gate_.data(), info_.ffn_dim};
   const Product up{&layer.up, up_.data(), info_.ffn_dim};
-  input_.for_panels(layer.gate.view().num_panels(), 2,
-                    [&](std::size_t first_row, std::size_t num_rows, std::size_t begin, std::size_t end) {
-                      input_.multiply_panels(gate, first_row, num_rows, begin, end);
-                      input_.multiply_panels(up, first_row, num_rows, begin, end);
-                      const std::size_t column = begin * kernels::kPanelRows;
-                      const std::size_t count =
-                          std::min<std::size_t>(end * kernels::kPanelRows, info_.ffn_dim) - column;
-                      for (std::size_t row = first_row; row < first_row + num_rows; ++row) {
-                        float* out = gate_.data() + row * info_.ffn_dim + column;
-                        kernels_.silu_mul(out, up_.data() + row * info_.ffn_dim + column, out, count);
-                      }
-                    });
+  input_.for_panels(layer.gate.view().num_panels(), 2, [&](const PanelChunk& chunk) {
+    input_.multiply_panels(gate, chunk);
+    input_.multiply_panels(up, chunk);
+    const std::size_t column = chunk.panel_begin * kernels::kPanelRows;
+    const std::size_t count = std::min<std::size_t>(chunk.panel_end * kernels::kPanelRows, info_.ffn_dim) - column;
+    for (std::size_t row = chunk.first_row; row < chunk.first_row + chunk.num_rows; ++row) {
+      float* out = gate_.data() + row * info_.ffn_dim + column;
+      kernels_.silu_mul(out, up_.data() + row * info_.ffn_dim + column, out, count);
+    }
+  });
 }
 
 void DecoderPass::round_gated(const std::vector<float>& sub_norm, const PackedMatrix& consumer) {

@@ -53,6 +53,9 @@ struct Executor::State {
   // Kept between steps for their memory.
   std::vector<SequenceRows> rows;
   std::vector<Draw> draws;
+  // Whether the draws' logits were only looked at for their largest.
+  bool all_greedy = false;
+  std::vector<kernels::MaxAt> largest;
 };
 
 Executor::Executor(const LoadedModel& model, Team& team) : state_(std::make_unique<State>(model, team)) {}
@@ -171,7 +174,8 @@ std::size_t Executor::State::gather_rows(const StepBatch& batch) {
   return num_outputs;
 }
 
-// All logits go straight to their result; rows to be sampled are gathered and multiplied together.
+// All logits go straight to their result; rows to be sampled are gathered and multiplied together. Where all of them
+// are greedy, their logits are never written.
 void Executor::State::compute_logits(const StepBatch& batch, const float* hidden, StepResult& result) {
   const ModelInfo& info = model.info();
   draws.clear();
@@ -193,18 +197,29 @@ void Executor::State::compute_logits(const StepBatch& batch, const float* hidden
     hidden += rows[i].num_outputs * info.dim;
   }
   if (draws.empty()) return;
+  all_greedy = std::all_of(draws.begin(), draws.end(),
+                           [](const Draw& draw) { return draw.sequence->sampler.is_plain_greedy(); });
+  if (all_greedy) {
+    largest.resize(draws.size());
+    model.model().head_greedy(team, sampled, draws.size(), workspace, largest.data());
+    return;
+  }
   float* logits = workspace.take<float>(Slot::logits, draws.size() * info.vocab_size).data();
   model.model().head(team, sampled, draws.size(), workspace, logits);
 }
 
 void Executor::State::sample_all(StepResult& result) {
   const OperationScope scope(team, Operation::sample);
-  const std::size_t vocab_size = model.info().vocab_size;
-  const std::span<float> logits = workspace.take<float>(Slot::logits, draws.size() * vocab_size);
-  team.parallel_for(draws.size(), [&](std::size_t i, std::uint32_t) {
-    Sequence& sequence = *draws[i].sequence;
-    draws[i].token = sequence.sampler.sample(logits.subspan(i * vocab_size, vocab_size), sequence.num_known());
-  });
+  if (!draws.empty() && all_greedy) {
+    for (std::size_t i = 0; i < draws.size(); ++i) draws[i].token.id = static_cast<TokenId>(largest[i].index);
+  } else {
+    const std::size_t vocab_size = model.info().vocab_size;
+    const std::span<float> logits = workspace.take<float>(Slot::logits, draws.size() * vocab_size);
+    team.parallel_for(draws.size(), [&](std::size_t i, std::uint32_t) {
+      Sequence& sequence = *draws[i].sequence;
+      draws[i].token = sequence.sampler.sample(logits.subspan(i * vocab_size, vocab_size), sequence.num_known());
+    });
+  }
   result.kernels_ended = std::chrono::steady_clock::now();
   for (Draw& draw : draws) {
     ItemResult& out = result.items[draw.item];

@@ -96,6 +96,10 @@ class Model {
   // logits [num_rows, vocab_size] = head x hidden [num_rows, dim].
   virtual void head(Team& team, const float* hidden, std::size_t num_rows, Workspace& workspace,
                     float* logits) const = 0;
+  // Of each row the largest logit and the lowest id that has it, as head() and Sampler's greedy draw would find them;
+  // the logits themselves are not kept.
+  virtual void head_greedy(Team& team, const float* hidden, std::size_t num_rows, Workspace& workspace,
+                           kernels::MaxAt* best) const = 0;
 };
 
 struct ModelOptions {

@@ -64,26 +64,45 @@ RoundedRows::Split RoundedRows::plan(std::size_t num_panels, std::size_t product
   return split;
 }
 
-void RoundedRows::multiply_panels(const Product& product, std::size_t first_row, std::size_t num_rows,
-                                  std::size_t panel_begin, std::size_t panel_end) const {
+const std::byte* RoundedRows::prepared(const kernels::MatrixView& matrix, std::size_t first_row) const {
+  const kernels::Activation activation = kernels_.activation(matrix.type, matrix.layout);
+  return rows_[static_cast<std::size_t>(activation)] + kernels::prepared_bytes(activation, k_, first_row);
+}
+
+std::size_t RoundedRows::largest_chunk(std::size_t num_panels) const {
+  const Split split = plan(num_panels, 1);
+  return std::min(split.rows_per_tile, num_rows_) * split.panels_per_chunk * kernels::kPanelRows;
+}
+
+void RoundedRows::multiply_panels(const Product& product, const PanelChunk& chunk) const {
   const kernels::MatrixView& view = product.matrix->view();
-  const kernels::Activation activation = kernels_.activation(view.type, view.layout);
-  const std::byte* rows =
-      rows_[static_cast<std::size_t>(activation)] + kernels::prepared_bytes(activation, k_, first_row);
-  kernels_.matmul(view.type, view.layout)(view, rows, num_rows, product.out + first_row * product.stride,
-                                          product.stride, panel_begin, panel_end);
+  kernels_.matmul(view.type, view.layout)(view, prepared(view, chunk.first_row), chunk.num_rows,
+                                          product.out + chunk.first_row * product.stride, product.stride,
+                                          chunk.panel_begin, chunk.panel_end);
+}
+
+void RoundedRows::multiply_chunk(const PackedMatrix& matrix, const PanelChunk& chunk, float* out,
+                                 std::size_t stride) const {
+  const kernels::MatrixView view = kernels::panel_range(matrix.view(), chunk.panel_begin, chunk.panel_end);
+  kernels_.matmul(view.type, view.layout)(view, prepared(view, chunk.first_row), chunk.num_rows, out, stride, 0,
+                                          chunk.panel_end - chunk.panel_begin);
 }
 
 void RoundedRows::multiply(std::initializer_list<Product> products) {
   std::size_t num_panels = 0;
   for (const Product& product : products) num_panels += product.matrix->view().num_panels();
-  for_panels(num_panels, 1, [&](std::size_t first_row, std::size_t num_rows, std::size_t begin, std::size_t end) {
+  for_panels(num_panels, 1, [&](const PanelChunk& chunk) {
     std::size_t before = 0;  // panels of the products in front of this one
     for (const Product& product : products) {
       const std::size_t panels = product.matrix->view().num_panels();
-      const std::size_t from = std::max(begin, before);
-      const std::size_t to = std::min(end, before + panels);
-      if (from < to) multiply_panels(product, first_row, num_rows, from - before, to - before);
+      PanelChunk part = chunk;
+      part.panel_begin = std::max(chunk.panel_begin, before);
+      part.panel_end = std::min(chunk.panel_end, before + panels);
+      if (part.panel_begin < part.panel_end) {
+        part.panel_begin -= before;
+        part.panel_end -= before;
+        multiply_panels(product, part);
+      }
       before += panels;
     }
   });
@@ -101,13 +120,11 @@ bool RoundedRows::advance_gated(const PackedMatrix& gate, const PackedMatrix& up
   TROUPE_ASSERT(gate.k() == k_ && up.k() == k_ && gate.rows() == up.rows() && consumer.k() == gate.rows());
   const std::span<std::byte> out = workspace_.take<std::byte>(Workspace::Slot::gated_bf16_tiles,
                                                               kernels::prepared_bytes(kOut, consumer.k(), num_rows_));
-  const kernels::Activation in = kernels_.activation(view.type, view.layout);
-  const std::byte* rows = rows_[static_cast<std::size_t>(in)];
-  for_panels(view.num_panels(), 2,
-             [&](std::size_t first_row, std::size_t num_rows, std::size_t begin, std::size_t end) {
-               multiply(view, other, rows + kernels::prepared_bytes(in, k_, first_row), num_rows,
-                        out.data() + kernels::prepared_bytes(kOut, consumer.k(), first_row), begin, end);
-             });
+  for_panels(view.num_panels(), 2, [&](const PanelChunk& chunk) {
+    multiply(view, other, prepared(view, chunk.first_row), chunk.num_rows,
+             out.data() + kernels::prepared_bytes(kOut, consumer.k(), chunk.first_row), chunk.panel_begin,
+             chunk.panel_end);
+  });
   std::fill(std::begin(rows_), std::end(rows_), nullptr);
   rows_[static_cast<std::size_t>(kOut)] = out.data();
   k_ = consumer.k();

@@ -19,6 +19,13 @@ struct Product {
   std::size_t stride;
 };
 
+// What one call of a parallel product works on.
+struct PanelChunk {
+  std::size_t first_row, num_rows;
+  std::size_t panel_begin, panel_end;
+  std::uint32_t thread;
+};
+
 // The input of a set of matrices. Each activation kind that one of them wants is made once per row
 // (Q4_K and Q6_K share theirs). A row's products do not depend on the other rows.
 class RoundedRows {
@@ -40,27 +47,32 @@ class RoundedRows {
   // them as floats. False, and nothing done, where the kernels have no such product for these matrices.
   [[nodiscard]] bool advance_gated(const PackedMatrix& gate, const PackedMatrix& up, const PackedMatrix& consumer);
 
-  // The pieces of it, for products that go on with their results at once: calls fn(first_row, num_rows,
-  // panel_begin, panel_end) over all rows and `num_panels` panels, split so that threads balance and a
-  // tile of rows stays in the second-level cache. `products_per_panel` matrices are multiplied in fn.
+  // The pieces of it, for products that go on with their results at once: calls fn(PanelChunk) over all rows and
+  // `num_panels` panels, split so that threads balance and a tile of rows stays in the second-level cache.
+  // `products_per_panel` matrices are multiplied in fn.
   template <class Fn>
   void for_panels(std::size_t num_panels, std::size_t products_per_panel, Fn&& fn) {
     const Split split = plan(num_panels, products_per_panel);
-    team_.parallel_for(split.num_tiles * split.chunks_per_tile, [&](std::size_t chunk, std::uint32_t) {
+    team_.parallel_for(split.num_tiles * split.chunks_per_tile, [&](std::size_t chunk, std::uint32_t thread) {
       const std::size_t first_row = chunk / split.chunks_per_tile * split.rows_per_tile;
       const std::size_t panel = chunk % split.chunks_per_tile * split.panels_per_chunk;
-      fn(first_row, std::min(split.rows_per_tile, num_rows_ - first_row), panel,
-         std::min(panel + split.panels_per_chunk, num_panels));
+      fn(PanelChunk{first_row, std::min(split.rows_per_tile, num_rows_ - first_row), panel,
+                    std::min(panel + split.panels_per_chunk, num_panels), thread});
     });
   }
-  void multiply_panels(const Product& product, std::size_t first_row, std::size_t num_rows, std::size_t panel_begin,
-                       std::size_t panel_end) const;
+  // The chunk's rows and panels of a product, where they belong in its `out`.
+  void multiply_panels(const Product& product, const PanelChunk& chunk) const;
+  // The same alone: out[i * stride + j] is the chunk's row i and column j.
+  void multiply_chunk(const PackedMatrix& matrix, const PanelChunk& chunk, float* out, std::size_t stride) const;
+  // How many values the largest chunk of one product has.
+  std::size_t largest_chunk(std::size_t num_panels) const;
 
  private:
   struct Split {
     std::size_t num_tiles, rows_per_tile, panels_per_chunk, chunks_per_tile;
   };
   Split plan(std::size_t num_panels, std::size_t products_per_panel) const;
+  const std::byte* prepared(const kernels::MatrixView& matrix, std::size_t first_row) const;
 
   const kernels::KernelTable& kernels_;
   Team& team_;

@@ -13,7 +13,6 @@ namespace {
 
 // Logits are brought into this range, so that no later difference or product overflows; NaN counts
 // as the smallest. What must not be drawn goes below the range.
-constexpr float kMaxLogit = 1e30f;
 constexpr float kExcluded = -2e30f;
 // Below this, 1 / temperature would make a softmax of one token anyway.
 constexpr float kMinTemperature = 1e-4f;
@@ -95,6 +94,11 @@ Sampler::Sampler(const kernels::KernelTable& kernels, SamplingParams params, std
     : kernels_(&kernels), params_(std::move(params)), end_ids_(std::move(end_ids)), candidates_(kernels) {
   has_penalties_ = params_.repeat_last_n != 0 &&
                    (params_.repeat_penalty != 1 || params_.presence_penalty != 0 || params_.frequency_penalty != 0);
+}
+
+bool Sampler::is_plain_greedy() const {
+  return params_.temperature < kMinTemperature && params_.num_logprobs < 0 && params_.logit_bias.empty() &&
+         !has_penalties_ && !params_.ignore_eos;
 }
 
 void Sampler::reserve(std::size_t num_tokens) {

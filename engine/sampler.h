@@ -42,6 +42,7 @@ inline constexpr std::size_t kMaxLogitBias = 1024;
 inline constexpr float kMaxTemperature = 100.0f;  // below 1e-4 a draw is greedy
 inline constexpr float kMaxPenalty = 100.0f;
 inline constexpr float kMaxLogitBiasValue = 1e6f;
+inline constexpr float kMaxLogit = 1e30f;  // larger ones, and infinities, count as this
 
 struct FieldError {
   std::string field;    // "sampling.top_p"
@@ -85,6 +86,8 @@ class Sampler {
   [[nodiscard]] SampledToken sample(std::span<float> logits, std::uint64_t position);
 
   const SamplingParams& params() const { return params_; }
+  // The token is the likeliest one and nothing else is asked for: sample() need not be called to find it.
+  bool is_plain_greedy() const;
 
  private:
   void apply_bias(std::span<float> logits) const;

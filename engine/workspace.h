@@ -40,6 +40,7 @@ class Workspace {
     hidden,
     sampled_hidden,
     logits,
+    largest,  // logits of the rows, by thread
     count,
   };
 

@@ -58,6 +58,9 @@ struct MatrixView {
 // Bytes of the body of a rows x k matrix; a multiple of 64.
 [[nodiscard]] std::size_t packed_bytes(WeightType type, Layout layout, std::size_t rows, std::size_t k);
 
+// Panels [panel_begin, panel_end) as a matrix of their own: its output 0 is output panel_begin * kPanelRows.
+[[nodiscard]] MatrixView panel_range(const MatrixView& matrix, std::size_t panel_begin, std::size_t panel_end);
+
 // Packs panels [panel_begin, panel_end) from `file_rows` (all rows in file format, row-major) into
 // `body`. Panels are independent: threads may pack different ones at once.
 void pack_panels(WeightType type, Layout layout, const std::byte* file_rows, std::size_t rows, std::size_t k,

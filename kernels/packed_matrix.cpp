@@ -346,6 +346,17 @@ std::size_t packed_bytes(WeightType type, Layout layout, std::size_t rows, std::
   return (rows + kPanelRows - 1) / kPanelRows * panel_bytes(type, layout, k);
 }
 
+MatrixView panel_range(const MatrixView& matrix, std::size_t panel_begin, std::size_t panel_end) {
+  const WeightTypeInfo& type = info(matrix.type);
+  const std::size_t panel_bytes = matrix.layout == Layout::file
+                                      ? kPanelRows * (matrix.k / type.group_size * type.group_bytes)
+                                      : packed_bytes(matrix.type, matrix.layout, kPanelRows, matrix.k);
+  MatrixView range = matrix;
+  range.body += panel_begin * panel_bytes;
+  range.rows = std::min(matrix.rows, panel_end * kPanelRows) - panel_begin * kPanelRows;
+  return range;
+}
+
 void pack_panels(WeightType type, Layout layout, const std::byte* file_rows, std::size_t rows, std::size_t k,
                  std::size_t panel_begin, std::size_t panel_end, std::byte* body) {
   const std::size_t row_bytes = file_row_bytes(type, k);

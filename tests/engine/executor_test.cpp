@@ -22,7 +22,8 @@ const std::string kModel = TROUPE_MODELS "/tales-5m-tq2_0.gguf";
 const std::vector<TokenId> kPrompt = {1, 424, 437, 261, 399};  // "Once upon a time"
 
 struct Engine {
-  explicit Engine(std::uint32_t context = 0) : model(load_model(kModel, "", kernels::KvType::f16, 128, context)) {}
+  explicit Engine(std::uint32_t context = 0, const std::string& variant = "")
+      : model(load_model(kModel, variant, kernels::KvType::f16, 128, context)) {}
 
   std::shared_ptr<engine::LoadedModel> model;
   engine::Team team{2};
@@ -71,6 +72,36 @@ TEST_CASE("a sequence ends at max_tokens, with the last token emitted") {
   CHECK(tokens.size() == 6);
   CHECK(finish == Finish::length);
   CHECK(e.executor.num_known(1) == kPrompt.size() + 6);
+}
+
+TEST_CASE("a greedy token is the same whether the logits were written or only looked at for their largest") {
+  for (const kernels::KernelTable* table : kernels::supported_tables()) {
+    Engine e(0, std::string(table->name));
+    engine::SamplingParams with_logprobs = greedy_params(24);
+    with_logprobs.num_logprobs = 0;
+    e.open(1, greedy_params(24));
+    e.open(2, with_logprobs, kPrompt, 0, 8);
+    e.open(3, greedy_params(24), kPrompt, 0, 16);
+    e.open(4, greedy_params(24), kPrompt, 0, 24);
+    const auto [tokens, finish] = e.run(1);
+    INFO(table->name);
+    CHECK(tokens.size() == 24);
+    CHECK(e.run(2).first == tokens);
+    // Two at once: their rows are told apart.
+    std::vector<TokenId> third, fourth;
+    e.sample(4);
+    for (int i = 0; i < 24; ++i) {
+      const std::uint32_t left = i == 0 ? static_cast<std::uint32_t>(kPrompt.size()) : 1;
+      std::vector<engine::StepItem> items = {
+          {.sequence = 3, .num_tokens = left, .output = Output::sample, .new_blocks = {}}};
+      if (i < 23) items.push_back({.sequence = 4, .num_tokens = 1, .output = Output::sample, .new_blocks = {}});
+      e.executor.step({.items = items}, e.result);
+      third.push_back(e.result.items[0].tokens.at(0).id);
+      if (i < 23) fourth.push_back(e.result.items[1].tokens.at(0).id);
+    }
+    CHECK(third == tokens);
+    CHECK(std::equal(fourth.begin(), fourth.end(), tokens.begin() + 1));
+  }
 }
 
 TEST_CASE("a sequence ends where the context is full") {
