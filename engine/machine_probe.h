@@ -18,8 +18,8 @@
 
 namespace troupe::engine {
 
-// Raised when something is measured in another way: older results are measured again.
-inline constexpr std::uint32_t kProbeVersion = 1;
+// Raised when something is measured in another way, or more is: older results are measured again.
+inline constexpr std::uint32_t kProbeVersion = 2;
 
 struct PeakFigure {
   kernels::Unit unit = kernels::Unit::none;

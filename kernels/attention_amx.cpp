@@ -429,7 +429,7 @@ void attend(const AttentionSplit& split) {
 void attend_split(const AttentionSplit& split) {
   switch (split.shape.type) {
     case KvType::f32:
-      return avx512vnni::attend_split(split);
+      return avx512::attend_split(split);
     case KvType::f16:
       return attend<F16>(split);
     case KvType::i8:

@@ -2,12 +2,12 @@
 #include <array>
 #include <cstring>
 #if defined(__x86_64__) || defined(__i386__)
-#include <cpuid.h>
 #include <immintrin.h>
 #endif
 
 #include "config/assert.h"
 #include "kernels/amx_permission.h"
+#include "kernels/cpu_features.h"
 #include "kernels/half.h"
 #include "kernels/kernels.h"
 #include "kernels/packed_layout.h"
@@ -57,47 +57,65 @@ bool is_float(WeightType type) { return integer_activation(type, Layout::panels)
 
 Unit no_unit(WeightType, Layout) { return Unit::none; }
 Unit avx2_unit(WeightType type, Layout) { return is_float(type) ? Unit::f32_avx2 : Unit::int8_avx2; }
+Unit avxvnni_unit(WeightType type, Layout) { return is_float(type) ? Unit::f32_avx2 : Unit::int8_avxvnni; }
+Unit avx512_unit(WeightType type, Layout) { return is_float(type) ? Unit::f32_avx512 : Unit::int8_avx512; }
 Unit avx512vnni_unit(WeightType type, Layout) { return is_float(type) ? Unit::f32_avx512 : Unit::int8_avx512vnni; }
 Unit amx_unit(WeightType type, Layout layout) {
   if (layout == Layout::panels) return avx512vnni_unit(type, layout);
   return amx_activation(type, layout) == Activation::i8_tiles ? Unit::int8_amx : Unit::bf16_amx;
 }
 
-// TROUPE_MATMUL_OF(variant): the function that maps a type to namespace `variant`'s product.
-#define TROUPE_MATMUL_OF(variant)                     \
-  Matmul* variant##_matmul(WeightType type, Layout) { \
-    switch (type) {                                   \
-      case WeightType::f32:                           \
-        return variant::matmul_f32;                   \
-      case WeightType::f16:                           \
-        return variant::matmul_f16;                   \
-      case WeightType::bf16:                          \
-        return variant::matmul_bf16;                  \
-      case WeightType::q8_0:                          \
-        return variant::matmul_q8_0;                  \
-      case WeightType::q4_0:                          \
-        return variant::matmul_q4_0;                  \
-      case WeightType::q4_1:                          \
-        return variant::matmul_q4_1;                  \
-      case WeightType::iq4_nl:                        \
-        return variant::matmul_iq4_nl;                \
-      case WeightType::q4_k:                          \
-        return variant::matmul_q4_k;                  \
-      case WeightType::q5_k:                          \
-        return variant::matmul_q5_k;                  \
-      case WeightType::q6_k:                          \
-        return variant::matmul_q6_k;                  \
-      case WeightType::tq1_0:                         \
-      case WeightType::tq2_0:                         \
-      case WeightType::i2_s:                          \
-        return variant::matmul_tq;                    \
-    }                                                 \
-    return nullptr;                                   \
+Matmul* scalar_matmul(WeightType type, Layout) {
+  switch (type) {
+    case WeightType::f32:
+      return scalar::matmul_f32;
+    case WeightType::f16:
+      return scalar::matmul_f16;
+    case WeightType::bf16:
+      return scalar::matmul_bf16;
+    case WeightType::q8_0:
+      return scalar::matmul_q8_0;
+    case WeightType::q4_0:
+      return scalar::matmul_q4_0;
+    case WeightType::q4_1:
+      return scalar::matmul_q4_1;
+    case WeightType::iq4_nl:
+      return scalar::matmul_iq4_nl;
+    case WeightType::q4_k:
+      return scalar::matmul_q4_k;
+    case WeightType::q5_k:
+      return scalar::matmul_q5_k;
+    case WeightType::q6_k:
+      return scalar::matmul_q6_k;
+    case WeightType::tq1_0:
+    case WeightType::tq2_0:
+    case WeightType::i2_s:
+      return scalar::matmul_tq;
   }
-TROUPE_MATMUL_OF(scalar)
-TROUPE_MATMUL_OF(avx2)
-TROUPE_MATMUL_OF(avx512vnni)
-#undef TROUPE_MATMUL_OF
+  return nullptr;
+}
+
+Matmul* avx2_float_matmul(WeightType type) {
+  return type == WeightType::f32 ? avx2::matmul_f32 : type == WeightType::f16 ? avx2::matmul_f16 : avx2::matmul_bf16;
+}
+Matmul* avx512_float_matmul(WeightType type) {
+  return type == WeightType::f32   ? avx512::matmul_f32
+         : type == WeightType::f16 ? avx512::matmul_f16
+                                   : avx512::matmul_bf16;
+}
+
+Matmul* avx2_matmul(WeightType type, Layout) {
+  return is_float(type) ? avx2_float_matmul(type) : avx2::matmul_int8(type);
+}
+Matmul* avxvnni_matmul(WeightType type, Layout) {
+  return is_float(type) ? avx2_float_matmul(type) : avxvnni::matmul_int8(type);
+}
+Matmul* avx512_matmul(WeightType type, Layout) {
+  return is_float(type) ? avx512_float_matmul(type) : avx512::matmul_int8(type);
+}
+Matmul* avx512vnni_matmul(WeightType type, Layout) {
+  return is_float(type) ? avx512_float_matmul(type) : avx512vnni::matmul_int8(type);
+}
 
 Matmul* amx_matmul(WeightType type, Layout layout) {
   if (layout == Layout::panels) return avx512vnni_matmul(type, layout);
@@ -243,31 +261,48 @@ constexpr KernelTable kAvx2 = {
     .sums_above = avx2::sums_above,
 };
 
-constexpr KernelTable kAvx512Vnni = {
-    .name = "avx512vnni",
+// What VNNI changes are products with int8 activations; the rest is AVX2's, or AVX-512's.
+constexpr KernelTable kAvxVnni = [] {
+  KernelTable table = kAvx2;
+  table.name = "avxvnni";
+  table.unit = avxvnni_unit;
+  table.matmul = avxvnni_matmul;
+  return table;
+}();
+
+constexpr KernelTable kAvx512 = {
+    .name = "avx512",
     .layout = panels_layout,
     .activation = integer_activation,
-    .unit = avx512vnni_unit,
-    .prepare = {row_by_row<scalar::prepare_f32>, row_by_row<avx512vnni::prepare_i8_group32>,
-                row_by_row<avx512vnni::prepare_i8_group256>},
-    .matmul = avx512vnni_matmul,
+    .unit = avx512_unit,
+    .prepare = {row_by_row<scalar::prepare_f32>, row_by_row<avx512::prepare_i8_group32>,
+                row_by_row<avx512::prepare_i8_group256>},
+    .matmul = avx512_matmul,
     .gated_matmul = no_gated_matmul,
     .max_prepared_bytes = kCachedBytes,
     .max_rows = kAnyNumber,
-    .rms_norm = avx512vnni::rms_norm,
-    .rope = avx512vnni::rope,
-    .silu_mul = avx512vnni::silu_mul,
-    .add = avx512vnni::add,
-    .store_kv = avx512vnni::store_kv,
-    .attend_split = avx512vnni::attend_split,
-    .merge_partial = avx512vnni::merge_partial,
-    .finish_attention = avx512vnni::finish_attention,
-    .arg_max = avx512vnni::arg_max,
-    .exp_tile = avx512vnni::exp_tile,
-    .clamp = avx512vnni::clamp,
-    .collect = avx512vnni::collect,
-    .sums_above = avx512vnni::sums_above,
+    .rms_norm = avx512::rms_norm,
+    .rope = avx512::rope,
+    .silu_mul = avx512::silu_mul,
+    .add = avx512::add,
+    .store_kv = avx512::store_kv,
+    .attend_split = avx512::attend_split,
+    .merge_partial = avx512::merge_partial,
+    .finish_attention = avx512::finish_attention,
+    .arg_max = avx512::arg_max,
+    .exp_tile = avx512::exp_tile,
+    .clamp = avx512::clamp,
+    .collect = avx512::collect,
+    .sums_above = avx512::sums_above,
 };
+
+constexpr KernelTable kAvx512Vnni = [] {
+  KernelTable table = kAvx512;
+  table.name = "avx512vnni";
+  table.unit = avx512vnni_unit;
+  table.matmul = avx512vnni_matmul;
+  return table;
+}();
 
 // Tiles for all matrices but F32's and those ternary ones that need panels; the rest is AVX-512's.
 constexpr KernelTable kAmx = [] {
@@ -287,27 +322,16 @@ constexpr KernelTable kAmx = [] {
   return table;
 }();
 
-// Best last: best_table takes the last one this CPU can run.
-constexpr const KernelTable* kTables[] = {&kReference, &kScalar, &kAvx2, &kAvx512Vnni, &kAmx};
+// Best last: best_table takes the last one this CPU can run. (Which of avxvnni and avx512 is the better one need not be
+// known: no CPU has both AVX-VNNI and AVX-512 but not AVX-512-VNNI.)
+constexpr const KernelTable* kTables[] = {&kReference, &kScalar, &kAvx2, &kAvxVnni, &kAvx512, &kAvx512Vnni, &kAmx};
 
-// Clang 14's __builtin_cpu_supports does not know this one. Its registers are those of AVX.
-bool has_f16c() {
-  unsigned a = 0, b = 0, c = 0, d = 0;
-  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
-}
-
-// CPUID, and whether the operating system saves the registers (both are in __builtin_cpu_supports).
-bool cpu_has(std::string_view name) {
-  __builtin_cpu_init();
-  const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
-  if (name == kAvx2.name) return has_avx2;
-  const bool has_avx512vnni = has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                              __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-                              __builtin_cpu_supports("avx512vnni");
-  if (name == kAvx512Vnni.name) return has_avx512vnni;
-  if (name == kAmx.name)
-    return has_avx512vnni && __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vbmi2") &&
-           __builtin_cpu_supports("avx512bf16") && has_amx_int8() && has_amx_bf16();
+bool cpu_has(const KernelTable& table) {
+  if (&table == &kAvx2) return has_avx2();
+  if (&table == &kAvxVnni) return has_avxvnni();
+  if (&table == &kAvx512) return has_avx512();
+  if (&table == &kAvx512Vnni) return has_avx512vnni();
+  if (&table == &kAmx) return has_avx512amx() && has_amx_int8() && has_amx_bf16();
   return true;
 }
 
@@ -321,7 +345,7 @@ const Supported& supported() {
   static const Supported result = [] {
     Supported s;
     for (const KernelTable* table : kTables)
-      if (cpu_has(table->name)) s.tables[s.count++] = table;
+      if (cpu_has(*table)) s.tables[s.count++] = table;
     return s;
   }();
   return result;
@@ -339,7 +363,7 @@ const KernelTable* find_table(std::string_view name) {
   return nullptr;
 }
 
-bool is_supported(const KernelTable& table) { return cpu_has(table.name); }
+bool is_supported(const KernelTable& table) { return cpu_has(table); }
 
 const KernelTable& best_table() { return *supported_tables().back(); }
 

@@ -233,7 +233,7 @@ using ExpTile = float(const float* x, float max, float inv_temperature, float* o
 // ---- Variants ----------------------------------------------------------------------------------
 
 struct KernelTable {
-  std::string_view name;              // "reference", "scalar", "avx2", "avx512vnni", "amx"
+  std::string_view name;              // "reference", "scalar", "avx2", "avxvnni", "avx512", "avx512vnni", "amx"
   Layout (*layout)(WeightType type);  // that its products of this type like best
   // The recipe: how rows are rounded, and what multiplies them, for a type in a layout that the table uses.
   Activation (*activation)(WeightType type, Layout layout);

@@ -2,11 +2,9 @@
 #include "kernels/peaks.h"
 
 #include <array>
-#if defined(__x86_64__)
-#include <cpuid.h>
-#endif
 
 #include "kernels/amx_permission.h"
+#include "kernels/cpu_features.h"
 #include "kernels/peaks_variants.h"
 
 namespace troupe::kernels {
@@ -17,44 +15,31 @@ constexpr PeakLoop kLoops[] = {
     {Unit::f32_avx512, 2.0 * 4 * 12 * 16, peaks::f32_avx512},
     {Unit::int8_avx2, 2.0 * 4 * 8 * 32, peaks::int8_avx2},
     {Unit::int8_avxvnni, 2.0 * 4 * 12 * 32, peaks::int8_avxvnni},
+    {Unit::int8_avx512, 2.0 * 4 * 8 * 64, peaks::int8_avx512},
     {Unit::int8_avx512vnni, 2.0 * 4 * 12 * 64, peaks::int8_avx512vnni},
     {Unit::int8_amx, 2.0 * 6 * 16 * 16 * 64, peaks::int8_amx},
     {Unit::bf16_amx, 2.0 * 6 * 16 * 16 * 32, peaks::bf16_amx},
 };
 
-// CPUID 7.1, EAX. Clang 14's __builtin_cpu_supports does not know it; its registers are those of AVX2.
-bool has_avxvnni_bit() {
-#if defined(__x86_64__)
-  unsigned a = 0, b = 0, c = 0, d = 0;
-  return __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a & 1u << 4) != 0;
-#else
-  return false;
-#endif
-}
-
 bool has_unit(Unit unit) {
-#if defined(__x86_64__)
-  __builtin_cpu_init();
   switch (unit) {
     case Unit::none:
       return false;
     case Unit::f32_avx2:
     case Unit::int8_avx2:
-      return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-    case Unit::f32_avx512:
-      return __builtin_cpu_supports("avx512f");
+      return has_avx2();
     case Unit::int8_avxvnni:
-      return __builtin_cpu_supports("avx2") && has_avxvnni_bit();
+      return has_avxvnni();
+    case Unit::f32_avx512:
+    case Unit::int8_avx512:
+      return has_avx512();
     case Unit::int8_avx512vnni:
-      return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vnni");
+      return has_avx512vnni();
     case Unit::int8_amx:
       return has_amx_int8();
     case Unit::bf16_amx:
       return has_amx_bf16();
   }
-#else
-  static_cast<void>(unit);
-#endif
   return false;
 }
 
@@ -76,9 +61,8 @@ std::uint64_t read_plain(const std::byte* data, std::size_t bytes) {
 
 peaks::ReadAll* choose_read() {
 #if defined(__x86_64__)
-  __builtin_cpu_init();
-  if (__builtin_cpu_supports("avx512f")) return peaks::read_avx512;
-  if (__builtin_cpu_supports("avx2")) return peaks::read_avx2;
+  if (has_avx512()) return peaks::read_avx512;
+  if (has_avx2()) return peaks::read_avx2;
 #endif
   return read_plain;
 }

@@ -1,4 +1,4 @@
-// Peak loops for the AVX-512 that all have (F).
+// Peak loops for AVX-512 without VNNI.
 #include <immintrin.h>
 
 #include "kernels/peaks_variants.h"
@@ -15,6 +15,22 @@ std::uint64_t f32_avx512(std::uint64_t rounds) {
       for (int i = 0; i < 12; ++i) x[i] = _mm512_fmadd_ps(x[i], b, c);
   for (int i = 1; i < 12; ++i) x[0] = _mm512_add_ps(x[0], x[i]);
   return static_cast<std::uint32_t>(_mm_cvtsi128_si32(_mm512_castsi512_si128(_mm512_castps_si512(x[0]))));
+}
+
+// Only the additions form chains; the products of bytes are made anew each time.
+std::uint64_t int8_avx512(std::uint64_t rounds) {
+  const __m512i ones = _mm512_set1_epi16(1), weights = _mm512_set1_epi8(3);
+  __m512i bytes = _mm512_set1_epi8(5);
+  __m512i x[8];
+  for (int i = 0; i < 8; ++i) x[i] = _mm512_set1_epi32(i);
+  for (std::uint64_t round = 0; round < rounds; ++round)
+    for (int step = 0; step < 4; ++step)
+      for (int i = 0; i < 8; ++i) {
+        __asm__ volatile("" : "+v"(bytes));  // may have changed: nothing is computed ahead
+        x[i] = _mm512_add_epi32(x[i], _mm512_madd_epi16(_mm512_maddubs_epi16(bytes, weights), ones));
+      }
+  for (int i = 1; i < 8; ++i) x[0] = _mm512_add_epi32(x[0], x[i]);
+  return static_cast<std::uint32_t>(_mm_cvtsi128_si32(_mm512_castsi512_si128(x[0])));
 }
 
 std::uint64_t read_avx512(const std::byte* data, std::size_t bytes) {

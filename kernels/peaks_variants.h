@@ -15,6 +15,7 @@ Loop f32_avx2;         // 4 x 12 instructions of 8 multiply-adds
 Loop int8_avx2;        // 4 x 8 of 32
 Loop int8_avxvnni;     // 4 x 12 of 32
 Loop f32_avx512;       // 4 x 12 of 16
+Loop int8_avx512;      // 4 x 8 of 64
 Loop int8_avx512vnni;  // 4 x 12 of 64
 Loop int8_amx;         // 6 of 16 x 16 x 64
 Loop bf16_amx;         // 6 of 16 x 16 x 32

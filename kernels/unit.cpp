@@ -3,8 +3,9 @@
 namespace troupe::kernels {
 namespace {
 
-constexpr std::string_view kNames[kNumUnits] = {"none",         "f32-avx2",        "f32-avx512", "int8-avx2",
-                                                "int8-avxvnni", "int8-avx512vnni", "int8-amx",   "bf16-amx"};
+constexpr std::string_view kNames[kNumUnits] = {"none",         "f32-avx2",    "f32-avx512",      "int8-avx2",
+                                                "int8-avxvnni", "int8-avx512", "int8-avx512vnni", "int8-amx",
+                                                "bf16-amx"};
 
 }  // namespace
 

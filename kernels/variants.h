@@ -46,11 +46,14 @@ Collect collect;
 SumsAbove sums_above;
 }  // namespace scalar
 
+// The product with int8 activations of a type; nullptr for F32, F16 and BF16.
+using MatmulOf = Matmul*(WeightType type);
+
 // AVX2, FMA and F16C: Haswell (2013), Zen (2017) and later.
 namespace avx2 {
 PrepareRow prepare_i8_group32, prepare_i8_group256;
 Matmul matmul_f32, matmul_f16, matmul_bf16;
-Matmul matmul_q8_0, matmul_q4_0, matmul_q4_1, matmul_iq4_nl, matmul_q4_k, matmul_q5_k, matmul_q6_k, matmul_tq;
+MatmulOf matmul_int8;
 RmsNorm rms_norm;
 Rope rope;
 SiluMul silu_mul;
@@ -66,11 +69,16 @@ Collect collect;
 SumsAbove sums_above;
 }  // namespace avx2
 
-// AVX-512 F, BW, DQ, VL and VNNI: servers from Ice Lake and Zen 4 on.
-namespace avx512vnni {
+// AVX-VNNI besides, for CPUs without AVX-512: clients from Alder Lake (2021) on, Sierra Forest. All else is avx2's.
+namespace avxvnni {
+MatmulOf matmul_int8;
+}  // namespace avxvnni
+
+// AVX-512 F, BW, DQ and VL: servers from Skylake (2017) on.
+namespace avx512 {
 PrepareRow prepare_i8_group32, prepare_i8_group256;
 Matmul matmul_f32, matmul_f16, matmul_bf16;
-Matmul matmul_q8_0, matmul_q4_0, matmul_q4_1, matmul_iq4_nl, matmul_q4_k, matmul_q5_k, matmul_q6_k, matmul_tq;
+MatmulOf matmul_int8;
 RmsNorm rms_norm;
 Rope rope;
 SiluMul silu_mul;
@@ -84,6 +92,11 @@ ExpTile exp_tile;
 Clamp clamp;
 Collect collect;
 SumsAbove sums_above;
+}  // namespace avx512
+
+// AVX-512-VNNI besides: servers from Cascade Lake (2019) and Zen 4 (2022) on. All else is avx512's.
+namespace avx512vnni {
+MatmulOf matmul_int8;
 }  // namespace avx512vnni
 
 // AMX with int8 and bfloat16 tiles, and AVX-512 as those CPUs have it: servers from Sapphire Rapids (2023) on.
@@ -93,7 +106,7 @@ PrepareRows prepare_bf16_tiles, prepare_bf16_split_tiles, prepare_i8_tiles;
 Matmul matmul_f16, matmul_bf16, matmul_q8_0, matmul_q4_0, matmul_q4_1, matmul_iq4_nl, matmul_q4_k, matmul_q5_k,
     matmul_q6_k, matmul_tq;
 GatedMatmul gated_bf16, gated_q8_0, gated_q4_0, gated_q4_1, gated_iq4_nl, gated_q4_k, gated_q5_k, gated_q6_k;
-AttendSplit attend_split;  // f32 K and V: avx512vnni's
+AttendSplit attend_split;  // f32 K and V: avx512's
 }  // namespace amx
 
 }  // namespace troupe::kernels

@@ -261,7 +261,7 @@ float by_the_recipe(WeightType type, const std::byte* file_row, const std::byte*
 }
 
 TEST_CASE("the vector variants follow the recipe bit by bit, and so agree with each other") {
-  for (const char* variant : {"avx2", "avx512vnni"}) {
+  for (const char* variant : {"avx2", "avxvnni", "avx512", "avx512vnni"}) {
     const KernelTable* table = find_table(variant);
     if (table == nullptr || !is_supported(*table)) {
       WARN("skipped: this CPU has no " << variant);

@@ -3,6 +3,8 @@
 #include <random>
 #include <set>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include <catch2/catch.hpp>
 
@@ -38,6 +40,25 @@ TEST_CASE("the unit of every supported variant has a peak loop that can judge it
       const bool plain = table->name == "reference" || table->name == "scalar";
       CHECK((unit == Unit::none) == plain);
     }
+}
+
+TEST_CASE("each integer variant is judged by the instruction that it multiplies with") {
+  const std::pair<std::string_view, Unit> units[] = {{"avx2", Unit::int8_avx2},
+                                                     {"avxvnni", Unit::int8_avxvnni},
+                                                     {"avx512", Unit::int8_avx512},
+                                                     {"avx512vnni", Unit::int8_avx512vnni}};
+  for (const auto& [variant, unit] : units) {
+    const KernelTable* table = find_table(variant);
+    REQUIRE(table != nullptr);
+    INFO(variant);
+    CHECK(table->unit(WeightType::q4_k, Layout::panels) == unit);
+    const bool narrow = variant == "avx2" || variant == "avxvnni";
+    CHECK(table->unit(WeightType::f32, Layout::panels) == (narrow ? Unit::f32_avx2 : Unit::f32_avx512));
+    // A table is offered exactly where its loop is.
+    bool found = false;
+    for (const PeakLoop& loop : peak_loops()) found = found || loop.unit == unit;
+    CHECK(found == is_supported(*table));
+  }
 }
 
 TEST_CASE("a peak loop computes in every round: other counts of rounds, other bits") {

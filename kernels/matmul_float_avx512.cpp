@@ -5,7 +5,7 @@
 #include "kernels/packed_layout.h"
 #include "kernels/variants.h"
 
-namespace troupe::kernels::avx512vnni {
+namespace troupe::kernels::avx512 {
 namespace {
 
 using namespace layout;
@@ -126,4 +126,4 @@ void matmul_bf16(const MatrixView& matrix, const std::byte* prepared, std::size_
   multiply<BF16>(matrix, prepared, num_rows, out, out_stride, panel_begin, panel_end);
 }
 
-}  // namespace troupe::kernels::avx512vnni
+}  // namespace troupe::kernels::avx512

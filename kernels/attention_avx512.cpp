@@ -6,7 +6,7 @@
 #include "kernels/packed_layout.h"
 #include "kernels/variants.h"
 
-namespace troupe::kernels::avx512vnni {
+namespace troupe::kernels::avx512 {
 namespace {
 
 constexpr std::size_t kPositions = kBlockPositions;
@@ -314,4 +314,4 @@ void store_kv(const KvShape& shape, std::byte* layer_block, std::uint32_t slot, 
   }
 }
 
-}  // namespace troupe::kernels::avx512vnni
+}  // namespace troupe::kernels::avx512

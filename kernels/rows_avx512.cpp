@@ -5,7 +5,7 @@
 #include "kernels/packed_layout.h"
 #include "kernels/variants.h"
 
-namespace troupe::kernels::avx512vnni {
+namespace troupe::kernels::avx512 {
 namespace {
 
 inline __mmask16 first_lanes(std::size_t count) {
@@ -63,7 +63,8 @@ inline __m512 max_of_4_groups(const float* x) {
 
 // The sums of 16 codes, of four runs, each in all elements of its lane.
 inline __m512i sums_of_4_runs(const std::byte* codes) {
-  const __m512i quads = _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8(1), _mm512_loadu_si512(codes));
+  const __m512i twos = _mm512_maddubs_epi16(_mm512_set1_epi8(1), _mm512_loadu_si512(codes));
+  const __m512i quads = _mm512_madd_epi16(twos, _mm512_set1_epi16(1));
   const __m512i pairs = _mm512_add_epi32(quads, _mm512_shuffle_epi32(quads, static_cast<_MM_PERM_ENUM>(0x4e)));
   return _mm512_add_epi32(pairs, _mm512_shuffle_epi32(pairs, static_cast<_MM_PERM_ENUM>(0xb1)));
 }
@@ -260,4 +261,4 @@ void sums_above(const float* x, std::size_t count, const float (&least)[kNumBoun
   for (std::size_t j = 0; j < kNumBounds; ++j) sums[j] = _mm512_reduce_add_ps(sum[j]);
 }
 
-}  // namespace troupe::kernels::avx512vnni
+}  // namespace troupe::kernels::avx512
