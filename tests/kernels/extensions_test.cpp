@@ -1,9 +1,13 @@
 // What a program adds to the kernels: variants and weight types of its own. A program of its own, because what is
 // registered stays.
 #include <cmath>
+#include <cstdlib>
+#include <deque>
 #include <limits>
+#include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <catch2/catch.hpp>
@@ -20,7 +24,10 @@ using namespace kernels;
 // Tables and types live as long as the program.
 template <class T>
 T& forever(T value) {
-  return *new T(value);
+  static std::mutex mutex;
+  static std::deque<T> all;  // whose elements stay where they are
+  const std::lock_guard lock(mutex);
+  return all.emplace_back(std::move(value));
 }
 
 KernelTable& scalar_named(std::string_view name) {
