@@ -69,7 +69,7 @@ std::string shape_text(const std::vector<std::uint64_t>& shape) {
 // "TQ2_0 x 42, F32 x 31": most frequent first.
 std::string weight_types(const engine::ModelFile& file) {
   std::map<std::string, int> counts;
-  for (const engine::TensorInfo& tensor : file.tensors()) ++counts[std::string(kernels::info(tensor.type).name)];
+  for (const engine::TensorInfo& tensor : file.tensors()) ++counts[std::string(tensor.file_type().name)];
   std::vector<std::pair<std::string, int>> sorted(counts.begin(), counts.end());
   std::stable_sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
   std::string text;
@@ -187,8 +187,7 @@ void print_json(const engine::ModelFile& file, const Cost& cost) {
     object["metadata"][key] = count > kShownElements ? ordered_json{{"length", count}, {"first", shown}} : shown;
   }
   for (const engine::TensorInfo& tensor : file.tensors())
-    object["tensors"].push_back(
-        {{"name", tensor.name}, {"type", kernels::info(tensor.type).name}, {"shape", tensor.shape}});
+    object["tensors"].push_back({{"name", tensor.name}, {"type", tensor.file_type().name}, {"shape", tensor.shape}});
   std::cout << object.dump(2, ' ', false, ordered_json::error_handler_t::replace) << '\n';
 }
 
@@ -221,8 +220,8 @@ void print_text(const engine::ModelFile& file, const Cost& cost) {
   }
   std::vector<std::pair<std::string, std::string>> tensors;
   for (const engine::TensorInfo& tensor : file.tensors())
-    tensors.emplace_back("  " + tensor.name, std::string(kernels::info(tensor.type).name) + "  " +
-                                                 shape_text(tensor.shape) + "  " + human_bytes(tensor.bytes.size()));
+    tensors.emplace_back("  " + tensor.name, std::string(tensor.file_type().name) + "  " + shape_text(tensor.shape) +
+                                                 "  " + human_bytes(tensor.bytes.size()));
   std::cout << aligned(metadata) << "\nTensors (" << file.tensors().size() << ")\n" << aligned(tensors);
 }
 

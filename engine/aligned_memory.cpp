@@ -5,36 +5,27 @@
 #include <algorithm>
 #include <array>
 
+#include "config/assert.h"
+
 namespace troupe::engine {
 namespace {
-constexpr std::uintptr_t kHugePage = 2u << 20;
+constexpr std::size_t kPage = 4096;
 }
 
-AlignedMemory AlignedMemory::allocate(std::size_t bytes) {
+AlignedMemory AlignedMemory::allocate(std::shared_ptr<MemoryPolicy> policy, MemoryKind kind, std::size_t bytes) {
   AlignedMemory memory;
   if (bytes == 0) return memory;
-  const std::size_t slack = bytes >= kHugePage ? kHugePage : 0;
-  // NORESERVE: KV blocks may never be touched; the budget is counted, not committed.
-  void* mapped =
-      ::mmap(nullptr, bytes + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (mapped == MAP_FAILED) return memory;
-  auto* base = static_cast<std::byte*>(mapped);
-  if (slack != 0) {
-    // Cut off what lies before the boundary and after the end.
-    const std::size_t head = (kHugePage - reinterpret_cast<std::uintptr_t>(base) % kHugePage) % kHugePage;
-    if (head != 0) ::munmap(base, head);
-    const std::size_t used = (bytes + 4095) / 4096 * 4096;
-    if (head + used < bytes + slack) ::munmap(base + head + used, bytes + slack - head - used);
-    base += head;
-    ::madvise(base, bytes, MADV_HUGEPAGE);
-  }
-  memory.data_ = base;
+  TROUPE_ASSERT(policy != nullptr);
+  memory.data_ = policy->allocate(kind, bytes);
+  if (!memory.data_) return memory;
+  TROUPE_ASSERT(reinterpret_cast<std::uintptr_t>(memory.data_) % kPage == 0);
   memory.size_ = bytes;
+  memory.policy_ = std::move(policy);
+  memory.kind_ = kind;
   return memory;
 }
 
 std::size_t AlignedMemory::resident_bytes() const {
-  constexpr std::size_t kPage = 4096;
   std::array<unsigned char, 16384> in_core;  // 64 MiB at a time
   std::size_t pages = 0;
   for (std::size_t begin = 0; begin < size_; begin += in_core.size() * kPage) {
@@ -47,7 +38,7 @@ std::size_t AlignedMemory::resident_bytes() const {
 }
 
 AlignedMemory::~AlignedMemory() {
-  if (data_) ::munmap(data_, size_);
+  if (data_) policy_->release(kind_, data_, size_);
 }
 
 }  // namespace troupe::engine

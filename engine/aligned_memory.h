@@ -1,25 +1,32 @@
-// Large zeroed memory from the operating system.
+// Large zeroed memory, from a policy.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <utility>
+
+#include "engine/memory_policy.h"
 
 namespace troupe::engine {
 
-// Anonymous pages, zero until written. From 2 MiB on it begins at a 2 MiB boundary and asks for huge
-// pages: a matrix of some MiB then needs a handful of TLB entries instead of thousands. Move-only.
+// Pages that are zero until written: the operating system's, or a policy's (memory_policy.h says what they are like).
+// Move-only.
 class AlignedMemory {
  public:
   AlignedMemory() = default;
-  // Null data() where the operating system has no address space left; size 0 is valid and empty.
-  static AlignedMemory allocate(std::size_t bytes);
+  // Null data() where there is no memory (address space) left; size 0 is valid and empty.
+  static AlignedMemory allocate(std::size_t bytes) {
+    return allocate(system_memory(), MemoryKind::step_buffers, bytes);
+  }
+  static AlignedMemory allocate(std::shared_ptr<MemoryPolicy> policy, MemoryKind kind, std::size_t bytes);
   ~AlignedMemory();
-  AlignedMemory(AlignedMemory&& other) noexcept
-      : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+  AlignedMemory(AlignedMemory&& other) noexcept { *this = std::move(other); }
   AlignedMemory& operator=(AlignedMemory&& other) noexcept {
     std::swap(data_, other.data_);
     std::swap(size_, other.size_);
+    std::swap(policy_, other.policy_);
+    std::swap(kind_, other.kind_);
     return *this;
   }
 
@@ -31,6 +38,8 @@ class AlignedMemory {
  private:
   std::byte* data_ = nullptr;
   std::size_t size_ = 0;
+  std::shared_ptr<MemoryPolicy> policy_;  // whose data_ is
+  MemoryKind kind_ = MemoryKind::weights;
 };
 
 }  // namespace troupe::engine

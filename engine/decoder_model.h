@@ -17,6 +17,7 @@ class DecoderModel : public Model {
   const ModelInfo& info() const override { return weights_.info; }
   const CacheSpec& cache_spec() const override { return weights_.cache; }
   std::uint64_t weight_bytes() const override { return weights_.bytes; }
+  std::uint64_t matrix_bytes() const override { return weights_.matrix_bytes; }
   std::uint64_t content_hash() const override { return weights_.content_hash; }
   PassCounts forward(Team& team, std::span<const SequenceRows> batch, KvArena& arena, Workspace& workspace,
                      float* hidden) const override;

@@ -1,6 +1,7 @@
 #include "engine/decoder_weights.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
@@ -39,6 +40,28 @@ std::vector<std::byte> interleave_halves(const TensorInfo& tensor, std::uint32_t
   return out;
 }
 
+// All rows of a tensor, which are `file_rows` in its file's type, in the type that they become.
+Result<AlignedMemory> convert_rows(Team& team, const TensorInfo& tensor, std::span<const std::byte> file_rows) {
+  const kernels::ConvertedType& from = *tensor.converted_from;
+  const std::size_t from_bytes = file_rows.size() / tensor.rows();
+  const std::size_t to_bytes = tensor.columns() * kernels::info(tensor.type).group_bytes;
+  auto rows = AlignedMemory::allocate(tensor.rows() * to_bytes);
+  if (!rows.data()) {
+    return Error{ErrorCode::out_of_memory, "no memory to convert tensor '" + printable(tensor.name) + "'"};
+  }
+  std::atomic<bool> finite = true;
+  team.parallel_for(tensor.rows(), [&](std::size_t row, std::uint32_t) {
+    if (!kernels::convert(from, file_rows.data() + row * from_bytes, rows.data() + row * to_bytes, tensor.columns()))
+      finite = false;
+  });
+  if (!finite) {
+    return Error{ErrorCode::bad_model, "tensor '" + printable(tensor.name) + "' of type " +
+                                           std::string(from.info.name) + " has a weight that is not finite as " +
+                                           std::string(kernels::info(tensor.type).name)};
+  }
+  return rows;
+}
+
 // Takes tensors out of a file by name and shape; the first failure sticks, later calls do nothing.
 class TensorReader {
  public:
@@ -61,7 +84,10 @@ class TensorReader {
     const TensorInfo* tensor = find(name, {count});
     if (!tensor) return {};
     std::vector<float> values(count);
-    kernels::dequantize(tensor->type, tensor->bytes.data(), values.data(), count);
+    if (tensor->converted_from)
+      kernels::dequantize(*tensor->converted_from, tensor->bytes.data(), values.data(), count);
+    else
+      kernels::dequantize(tensor->type, tensor->bytes.data(), values.data(), count);
     if (tensor->scale != 1.0f)
       for (float& value : values) value *= tensor->scale;
     weights_.bytes += count * sizeof(float);
@@ -140,15 +166,15 @@ class TensorReader {
     float scale = scale_of(name);
     const TensorInfo* tensor = find(name, {k, rows});
     if (!tensor) return {};
-    if (kernels::info(tensor->type).tail_bytes != 0) {
+    if (tensor->file_type().tail_bytes != 0) {
       scale *= tensor->scale;
       hash(std::as_bytes(std::span(&tensor->scale, 1)));  // it is not in the packed body
     }
-    auto packed =
-        cache_.has_model()
-            ? cache_.read(name, tensor->type,
-                          multiplied ? options_.kernels->layout(tensor->type) : kernels::Layout::file, rows, k, scale)
-            : pack(*tensor, rows, k, scale, multiplied, interleave, rope);
+    auto packed = cache_.has_model()
+                      ? cache_.read(name, tensor->type,
+                                    multiplied ? options_.kernels->layout(tensor->type) : kernels::Layout::file, rows,
+                                    k, scale, options_.memory_policy)
+                      : pack(*tensor, rows, k, scale, multiplied, interleave, rope);
     if (!packed) {
       fail({packed.error().code, file_.path() + ": " + packed.error().message});
       return {};
@@ -159,6 +185,7 @@ class TensorReader {
     }
     packed_.push_back({WeightsCache::hash_of_name(name), packed->bytes()});
     weights_.bytes += packed->bytes().size();
+    weights_.matrix_bytes += packed->bytes().size();
     weights_.content_hash = combine_hashes(weights_.content_hash, packed->header().checksum);
     done_with(*tensor);
     return std::move(*packed);
@@ -168,11 +195,18 @@ class TensorReader {
                             bool interleave, const RopeParams& rope) {
     std::vector<std::byte> interleaved;
     if (interleave) interleaved = interleave_halves(tensor, weights_.info.head_dim, rope.rotated);
-    const std::span<const std::byte> file_rows = interleave ? std::span<const std::byte>(interleaved) : tensor.bytes;
+    std::span<const std::byte> file_rows = interleave ? std::span<const std::byte>(interleaved) : tensor.bytes;
+    AlignedMemory converted;
+    if (tensor.converted_from) {
+      auto rows_of = convert_rows(*options_.team, tensor, file_rows);
+      if (!rows_of) return rows_of.error();
+      converted = std::move(*rows_of);
+      file_rows = {converted.data(), converted.size()};
+    }
     const kernels::Layout layout = multiplied
                                        ? kernels::layout_for(*options_.kernels, tensor.type, file_rows.data(), rows, k)
                                        : kernels::Layout::file;
-    return PackedMatrix::pack(*options_.team, tensor.type, layout, file_rows, rows, k, scale);
+    return PackedMatrix::pack(*options_.team, tensor.type, layout, file_rows, rows, k, scale, options_.memory_policy);
   }
 
   float scale_of(const std::string& matrix_name) {
@@ -232,7 +266,7 @@ DecoderLayer read_layer(TensorReader& in, const ModelInfo& info, const RopeParam
 // "Q4_K x 135, Q6_K x 21, F32 x 45": most frequent first.
 std::string describe_types(const ModelFile& file) {
   std::map<std::string_view, std::size_t> counts;
-  for (const TensorInfo& tensor : file.tensors()) ++counts[kernels::info(tensor.type).name];
+  for (const TensorInfo& tensor : file.tensors()) ++counts[tensor.file_type().name];
   std::vector<std::pair<std::string_view, std::size_t>> order(counts.begin(), counts.end());
   std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
   std::string text;

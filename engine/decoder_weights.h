@@ -40,6 +40,7 @@ struct DecoderWeights {
   PackedMatrix head;
   RopeTable rope;
   std::uint64_t bytes = 0;         // of everything above
+  std::uint64_t matrix_bytes = 0;  // of the matrices alone
   std::uint64_t content_hash = 0;  // over the weights as packed
 
   const PackedMatrix& head_matrix() const { return head ? head : embedding; }

@@ -31,8 +31,9 @@ namespace troupe::engine {
 // that kernels/kernels.h describes. Outlives every actor; only the compute thread makes addresses.
 class KvArena {
  public:
-  // Reserves num_blocks x bytes_per_block, 2 MiB aligned; pages are touched on first use.
-  static Result<std::shared_ptr<KvArena>> create(std::uint32_t num_blocks, std::uint64_t bytes_per_block);
+  // Takes num_blocks x bytes_per_block from `policy` in one piece; blocks are touched on first use.
+  static Result<std::shared_ptr<KvArena>> create(std::uint32_t num_blocks, std::uint64_t bytes_per_block,
+                                                 const std::shared_ptr<MemoryPolicy>& policy = system_memory());
   KvArena(const KvArena&) = delete;
   KvArena& operator=(const KvArena&) = delete;
 
@@ -59,6 +60,8 @@ struct LoadOptions {
   std::uint32_t max_sequences = 64;
   Team* team = nullptr;               // used for packing; null: a temporary one
   WeightsCacheOptions weights_cache;  // packed weights on disk; none where its directory is empty
+  // Where weights, KV cache and step buffers lie; not null.
+  std::shared_ptr<MemoryPolicy> memory_policy = system_memory();
   std::function<void(double fraction)> progress;
   LoadNotes notes;  // lines for the log, from the thread that loads
 };
@@ -78,6 +81,7 @@ class LoadedModel {
   // Equal ids give equal bits: recipe version, variant, KV type, model hash ("3-avx512vnni-f16-9f3c...").
   const std::string& numerics_id() const { return numerics_id_; }
   const std::vector<TokenId>& end_ids() const { return end_ids_; }  // end-of-generation tokens
+  const std::shared_ptr<MemoryPolicy>& memory_policy() const { return memory_policy_; }
   // What the allocator gave for the vocabulary and for the part of the weights that lies on the heap, in bytes.
   std::uint64_t vocabulary_bytes() const { return vocabulary_bytes_; }
   std::uint64_t weight_heap_bytes() const { return weight_heap_bytes_; }
@@ -90,6 +94,7 @@ class LoadedModel {
   std::shared_ptr<KvArena> arena_;
   std::string numerics_id_;
   std::vector<TokenId> end_ids_;
+  std::shared_ptr<MemoryPolicy> memory_policy_;
   std::uint64_t vocabulary_bytes_ = 0;
   std::uint64_t weight_heap_bytes_ = 0;
 };

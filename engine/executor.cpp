@@ -25,7 +25,8 @@ struct Sequence {
 }  // namespace
 
 struct Executor::State {
-  State(const LoadedModel& loaded, Team& compute_team) : model(loaded), team(compute_team) {}
+  State(const LoadedModel& loaded, Team& compute_team)
+      : model(loaded), team(compute_team), workspace(loaded.memory_policy()) {}
 
   Sequence& find(SequenceId id) {
     const auto it = sequences.find(id);

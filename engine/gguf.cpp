@@ -241,7 +241,7 @@ struct Entry {
 
 // The shape's bytes in its type, or nothing (and the reader has failed).
 std::optional<std::uint64_t> checked_size(Reader& in, const TensorInfo& tensor) {
-  const kernels::WeightTypeInfo& type = kernels::info(tensor.type);
+  const kernels::WeightTypeInfo& type = tensor.file_type();
   std::optional<std::uint64_t> elements = 1;
   for (const std::uint64_t extent : tensor.shape) {
     if (extent == 0) in.fail("tensor " + quoted(tensor.name) + " has a dimension of 0");
@@ -261,6 +261,7 @@ std::optional<std::uint64_t> checked_size(Reader& in, const TensorInfo& tensor) 
 std::string known_types() {
   std::string names;
   for (const auto& type : kernels::weight_types()) names.append(names.empty() ? "" : " ").append(type.name);
+  for (const auto* type : kernels::converted_types()) names.append(" ").append(type->info.name);
   return names;
 }
 
@@ -314,6 +315,13 @@ std::uint64_t hash_bytes(std::span<const std::byte> bytes) {
   return hash;
 }
 
+// What the bytes of such a tensor mean, which the file itself does not say.
+std::uint64_t hash_of(const kernels::ConvertedType& type) {
+  const std::string meaning = std::string(type.info.name) + '\0' + std::to_string(type.version) + '\0' +
+                              std::string(kernels::info(type.info.type).name);
+  return hash_bytes(std::as_bytes(std::span(meaning)));
+}
+
 Status GgufFile::parse() {
   Reader in(mapping_->bytes());
   const auto counts = read_header(in);
@@ -324,6 +332,8 @@ Status GgufFile::parse() {
   auto entries = read_directory(in, counts->tensors, *align);
   if (!entries) return entries.error();
   content_hash_ = hash_bytes(mapping_->bytes().first(in.offset())) ^ (file_bytes() * 0x9e3779b97f4a7c15u);
+  for (const Entry& entry : *entries)
+    if (entry.info.converted_from) content_hash_ = content_hash_ * 0x100000001b3u + hash_of(*entry.info.converted_from);
   const std::uint64_t data_begin = (in.offset() + *align - 1) / *align * *align;
   return place_tensors(std::move(*entries), data_begin);
 }
@@ -395,12 +405,13 @@ Result<Entry> GgufFile::read_entry(Reader& in, std::uint64_t alignment) const {
   entry.offset = in.number<std::uint64_t>("a tensor's offset");
   if (in.failed()) return bad(in.failure());
   const auto type = kernels::weight_type_of_gguf(type_number);
-  if (!type) {
+  entry.info.converted_from = type ? nullptr : kernels::converted_type_of_gguf(type_number);
+  if (!type && !entry.info.converted_from) {
     return Error{ErrorCode::unsupported,
                  path_ + ": tensor " + quoted(entry.info.name) +
                      format(" has weight type %u, which is not supported; use one of ", type_number) + known_types()};
   }
-  entry.info.type = *type;
+  entry.info.type = type ? *type : entry.info.converted_from->info.type;
   if (entry.offset % alignment != 0) {
     in.fail("tensor " + quoted(entry.info.name) +
             format(" begins at %" PRIu64 ", which is not a multiple of %" PRIu64, entry.offset, alignment));
@@ -423,7 +434,7 @@ Result<std::vector<Entry>> GgufFile::read_directory(Reader& in, std::uint64_t co
 
 // Takes the scale of all weights out of what lies behind them, where the type has such a tail.
 Status GgufFile::split_tail(TensorInfo& tensor) const {
-  const std::uint32_t tail_bytes = kernels::info(tensor.type).tail_bytes;
+  const std::uint32_t tail_bytes = tensor.file_type().tail_bytes;
   if (tail_bytes == 0) return Ok{};
   const auto tail = tensor.bytes.last(tail_bytes);
   std::memcpy(&tensor.scale, tail.data(), sizeof tensor.scale);

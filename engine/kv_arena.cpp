@@ -5,10 +5,11 @@
 
 namespace troupe::engine {
 
-Result<std::shared_ptr<KvArena>> KvArena::create(std::uint32_t num_blocks, std::uint64_t bytes_per_block) {
+Result<std::shared_ptr<KvArena>> KvArena::create(std::uint32_t num_blocks, std::uint64_t bytes_per_block,
+                                                 const std::shared_ptr<MemoryPolicy>& policy) {
   std::uint64_t bytes = 0;
   const bool overflow = __builtin_mul_overflow(num_blocks, bytes_per_block, &bytes);
-  AlignedMemory memory = overflow ? AlignedMemory() : AlignedMemory::allocate(bytes);
+  AlignedMemory memory = overflow ? AlignedMemory() : AlignedMemory::allocate(policy, MemoryKind::kv_cache, bytes);
   if (!memory.data()) {
     return Error{ErrorCode::out_of_memory, "no address space for " + std::to_string(num_blocks) + " KV blocks of " +
                                                std::to_string(bytes_per_block) +

@@ -95,6 +95,7 @@ Result<std::shared_ptr<LoadedModel>> LoadedModel::load(const std::string& path, 
                                    .memory = std::max<std::uint64_t>(budget - estimate, 1),
                                    .team = options.team ? options.team : own_team.get(),
                                    .weights_cache = options.weights_cache,
+                                   .memory_policy = options.memory_policy,
                                    .progress = options.progress,
                                    .notes = options.notes});
   if (!model) return model.error();
@@ -107,7 +108,7 @@ Result<std::shared_ptr<LoadedModel>> LoadedModel::load(const std::string& path, 
   }
   const auto num_blocks = plan_blocks(**model, options, budget);
   if (!num_blocks) return Error{num_blocks.error().code, path + ": " + num_blocks.error().message};
-  auto arena = KvArena::create(*num_blocks, (*model)->cache_spec().groups[0].bytes_per_block);
+  auto arena = KvArena::create(*num_blocks, (*model)->cache_spec().groups[0].bytes_per_block, options.memory_policy);
   if (!arena) return arena.error();
 
   auto loaded = std::shared_ptr<LoadedModel>(new LoadedModel());
@@ -117,6 +118,7 @@ Result<std::shared_ptr<LoadedModel>> LoadedModel::load(const std::string& path, 
   loaded->tokenizer_ = std::move(*tokenizer);
   loaded->arena_ = std::move(*arena);
   loaded->model_ = std::move(*model);
+  loaded->memory_policy_ = options.memory_policy;
   loaded->vocabulary_bytes_ = grown(heap_before, heap_with_vocabulary);
   loaded->weight_heap_bytes_ = grown(heap_with_vocabulary, heap_with_weights);
   return loaded;

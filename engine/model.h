@@ -12,6 +12,7 @@
 
 #include "cache/ids.h"
 #include "config/result.h"
+#include "engine/memory_policy.h"
 #include "engine/model_file.h"
 #include "engine/weights_cache.h"
 #include "kernels/kernels.h"
@@ -84,7 +85,8 @@ class Model {
   virtual ~Model() = default;
   virtual const ModelInfo& info() const = 0;
   virtual const CacheSpec& cache_spec() const = 0;
-  virtual std::uint64_t weight_bytes() const = 0;  // memory held by packed weights
+  virtual std::uint64_t weight_bytes() const = 0;  // memory held by packed weights, vectors and tables
+  virtual std::uint64_t matrix_bytes() const = 0;  // the part of it that came from a MemoryPolicy
   virtual std::uint64_t content_hash() const = 0;  // of metadata and weights; part of numerics_id
 
   // Runs all layers over a ragged batch: writes K and V of every token into its block, and leaves
@@ -109,8 +111,9 @@ struct ModelOptions {
   std::uint64_t memory = 0;   // bytes that tables beside the weights may take; 0: any
   Team* team = nullptr;       // packs weights in parallel
   WeightsCacheOptions weights_cache;
-  std::function<void(double fraction)> progress;  // may be empty
-  LoadNotes notes;                                // may be empty
+  std::shared_ptr<MemoryPolicy> memory_policy = system_memory();  // of matrices
+  std::function<void(double fraction)> progress;                  // may be empty
+  LoadNotes notes;                                                // may be empty
 };
 
 // A family is one new file and one line in families.cpp.

@@ -15,7 +15,7 @@
 
 #include "config/result.h"
 #include "engine/mapped_file.h"
-#include "kernels/weight_type.h"
+#include "kernels/converted_type.h"
 
 namespace troupe::engine {
 
@@ -28,13 +28,18 @@ using MetadataValue = std::variant<std::int64_t, double, bool, std::string, std:
 // adjacent elements (k, the columns), shape[1] the rows; unused dimensions are absent.
 struct TensorInfo {
   std::string name;
-  kernels::WeightType type;
+  kernels::WeightType type;                                // that a matrix of it has once it is loaded
+  const kernels::ConvertedType* converted_from = nullptr;  // that its bytes have; null: `type` too
   std::vector<std::uint64_t> shape;
   std::span<const std::byte> bytes;  // of all rows, borrowed from the ModelFile
   float scale = 1.0f;                // of all its weights, where the type has one for a tensor; finite
 
   std::uint64_t columns() const { return shape.empty() ? 1 : shape[0]; }
   std::uint64_t rows() const;  // product of all dimensions but the first
+  // Of its bytes.
+  const kernels::WeightTypeInfo& file_type() const {
+    return converted_from ? converted_from->info : kernels::info(type);
+  }
 };
 
 // An opened, fully checked model file. Immutable; any thread may read it. Every span and view it

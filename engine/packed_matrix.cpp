@@ -82,7 +82,7 @@ std::uint64_t checksum(Team& team, std::span<const std::byte> bytes) {
 
 Result<PackedMatrix> PackedMatrix::pack(Team& team, kernels::WeightType type, kernels::Layout layout,
                                         std::span<const std::byte> file_rows, std::size_t rows, std::size_t k,
-                                        float scale) {
+                                        float scale, const std::shared_ptr<MemoryPolicy>& policy) {
   const kernels::WeightTypeInfo& type_info = kernels::info(type);
   TROUPE_ASSERT(rows >= 1 && k % type_info.group_size == 0);
   TROUPE_ASSERT(file_rows.size() == rows * (k / type_info.group_size) * type_info.group_bytes);
@@ -92,7 +92,7 @@ Result<PackedMatrix> PackedMatrix::pack(Team& team, kernels::WeightType type, ke
                       .rows = rows,
                       .k = k,
                       .body_bytes = kernels::packed_bytes(type, layout, rows, k)};
-  auto matrix = allocate(header, scale);
+  auto matrix = allocate(header, scale, policy);
   if (!matrix) return matrix.error();
   std::byte* body = matrix->body();
   const std::size_t panels = matrix->view_.num_panels();
@@ -107,8 +107,8 @@ Result<PackedMatrix> PackedMatrix::pack(Team& team, kernels::WeightType type, ke
 }
 
 Result<PackedMatrix> PackedMatrix::read(Team& team, const PackedHeader& header, int file, std::uint64_t offset,
-                                        float scale) {
-  auto matrix = allocate(header, scale);
+                                        float scale, const std::shared_ptr<MemoryPolicy>& policy) {
+  auto matrix = allocate(header, scale, policy);
   if (!matrix) return matrix.error();
   const std::span<std::byte> body(matrix->body(), header.body_bytes);
   std::vector<std::uint64_t> pieces((body.size() + kChecksumPiece - 1) / kChecksumPiece);
@@ -126,9 +126,10 @@ Result<PackedMatrix> PackedMatrix::read(Team& team, const PackedHeader& header, 
   return matrix;
 }
 
-Result<PackedMatrix> PackedMatrix::allocate(const PackedHeader& header, float scale) {
+Result<PackedMatrix> PackedMatrix::allocate(const PackedHeader& header, float scale,
+                                            const std::shared_ptr<MemoryPolicy>& policy) {
   PackedMatrix matrix;
-  matrix.memory_ = AlignedMemory::allocate(kPackedHeaderBytes + header.body_bytes);
+  matrix.memory_ = AlignedMemory::allocate(policy, MemoryKind::weights, kPackedHeaderBytes + header.body_bytes);
   if (!matrix.memory_.data()) {
     return Error{ErrorCode::out_of_memory,
                  "no memory for a matrix of " + std::to_string(header.body_bytes) + " bytes; load a smaller model"};

@@ -33,15 +33,16 @@ class PackedMatrix {
   PackedMatrix() = default;  // empty: rows() == 0
 
   // Packs `file_rows` (all rows x k weights in file format, row-major), panels in parallel. `scale` is
-  // multiplied with every output. Error: out_of_memory. O(rows * k).
+  // multiplied with every output. `policy` gives the memory. Error: out_of_memory. O(rows * k).
   static Result<PackedMatrix> pack(Team& team, kernels::WeightType type, kernels::Layout layout,
                                    std::span<const std::byte> file_rows, std::size_t rows, std::size_t k,
-                                   float scale = 1.0f);
+                                   float scale = 1.0f, const std::shared_ptr<MemoryPolicy>& policy = system_memory());
 
   // The same matrix out of the file it was written to: `header.body_bytes` from `offset` on, read and checked in
   // parallel into memory of its own. Empty where they cannot be read or are not what `header` says. Error:
   // out_of_memory.
-  static Result<PackedMatrix> read(Team& team, const PackedHeader& header, int file, std::uint64_t offset, float scale);
+  static Result<PackedMatrix> read(Team& team, const PackedHeader& header, int file, std::uint64_t offset, float scale,
+                                   const std::shared_ptr<MemoryPolicy>& policy = system_memory());
 
   explicit operator bool() const { return memory_.data() != nullptr; }
   const PackedHeader& header() const { return *reinterpret_cast<const PackedHeader*>(memory_.data()); }
@@ -51,7 +52,8 @@ class PackedMatrix {
   std::size_t k() const { return view_.k; }
 
  private:
-  static Result<PackedMatrix> allocate(const PackedHeader& header, float scale);
+  static Result<PackedMatrix> allocate(const PackedHeader& header, float scale,
+                                       const std::shared_ptr<MemoryPolicy>& policy);
   std::byte* body() const { return memory_.data() + kPackedHeaderBytes; }
 
   AlignedMemory memory_;

@@ -219,7 +219,8 @@ Status WeightsCache::check_source(int file, const WeightsHeader& header) {
 }
 
 Result<PackedMatrix> WeightsCache::read(std::string_view name, kernels::WeightType type, kernels::Layout layout,
-                                        std::uint64_t rows, std::uint64_t k, float scale) {
+                                        std::uint64_t rows, std::uint64_t k, float scale,
+                                        const std::shared_ptr<MemoryPolicy>& policy) {
   TROUPE_ASSERT(has_model());
   const std::uint64_t name_hash = hash_of_name(name);
   const auto entry = std::find_if(header_->entries.begin(), header_->entries.end(), [&](const WeightsEntry& e) {
@@ -229,7 +230,7 @@ Result<PackedMatrix> WeightsCache::read(std::string_view name, kernels::WeightTy
   });
   PackedMatrix matrix;
   if (entry != header_->entries.end()) {
-    auto read = PackedMatrix::read(team_, entry->header, file_.get(), entry->offset, scale);
+    auto read = PackedMatrix::read(team_, entry->header, file_.get(), entry->offset, scale, policy);
     if (!read) return read.error();
     matrix = std::move(*read);
   }

@@ -65,7 +65,7 @@ class WeightsCache {
   // used. `layout`: the variant's; ternary weights may have been packed as panels instead of tiles. Error:
   // out_of_memory.
   Result<PackedMatrix> read(std::string_view name, kernels::WeightType type, kernels::Layout layout, std::uint64_t rows,
-                            std::uint64_t k, float scale);
+                            std::uint64_t k, float scale, const std::shared_ptr<MemoryPolicy>& policy);
 
   // Writes the model's file, after evicting those that were not used for longest. `source_hash`: the sum of
   // tensor_hash.

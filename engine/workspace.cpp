@@ -12,7 +12,7 @@ std::byte* Workspace::bytes(Slot slot, std::size_t count) {
     // In steps of a quarter: a slowly growing batch does not allocate every time.
     const std::size_t size = (std::max(count, buffer.size() + buffer.size() / 4) + 4095) / 4096 * 4096;
     buffer = AlignedMemory();
-    buffer = AlignedMemory::allocate(size);
+    buffer = AlignedMemory::allocate(policy_, MemoryKind::step_buffers, size);
     TROUPE_ASSERT(buffer.data() != nullptr);
   }
   return buffer.data();

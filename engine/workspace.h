@@ -3,8 +3,10 @@
 
 #include <array>
 #include <cstddef>
+#include <memory>
 #include <span>
 #include <type_traits>
+#include <utility>
 
 #include "engine/aligned_memory.h"
 
@@ -44,6 +46,8 @@ class Workspace {
     count,
   };
 
+  explicit Workspace(std::shared_ptr<MemoryPolicy> policy = system_memory()) : policy_(std::move(policy)) {}
+
   // `count` elements, 64-byte aligned. Asserts that the system has the memory.
   template <class T>
   std::span<T> take(Slot slot, std::size_t count) {
@@ -55,6 +59,7 @@ class Workspace {
 
  private:
   std::byte* bytes(Slot slot, std::size_t count);
+  std::shared_ptr<MemoryPolicy> policy_;
   std::array<AlignedMemory, static_cast<std::size_t>(Slot::count)> buffers_;
 };
 

@@ -1,16 +1,20 @@
 // One table per variant, and the choice among them.
-#include <array>
 #include <cstring>
+#include <mutex>
+#include <string>
+#include <utility>
 #if defined(__x86_64__) || defined(__i386__)
 #include <immintrin.h>
 #endif
 
 #include "config/assert.h"
 #include "kernels/amx_permission.h"
+#include "kernels/append_only.h"
 #include "kernels/cpu_features.h"
 #include "kernels/half.h"
 #include "kernels/kernels.h"
 #include "kernels/packed_layout.h"
+#include "kernels/register_table.h"
 #include "kernels/variants.h"
 
 namespace troupe::kernels {
@@ -322,8 +326,8 @@ constexpr KernelTable kAmx = [] {
   return table;
 }();
 
-// Best last: best_table takes the last one this CPU can run. (Which of avxvnni and avx512 is the better one need not be
-// known: no CPU has both AVX-VNNI and AVX-512 but not AVX-512-VNNI.)
+// Best last: best_table takes the last of these that this CPU can run. (Which of avxvnni and avx512 is the better one
+// need not be known: no CPU has both AVX-VNNI and AVX-512 but not AVX-512-VNNI.)
 constexpr const KernelTable* kTables[] = {&kReference, &kScalar, &kAvx2, &kAvxVnni, &kAvx512, &kAvx512Vnni, &kAmx};
 
 bool cpu_has(const KernelTable& table) {
@@ -335,37 +339,121 @@ bool cpu_has(const KernelTable& table) {
   return true;
 }
 
-struct Supported {
-  std::array<const KernelTable*, std::size(kTables)> tables{};
-  std::size_t count = 0;
+// Every list begins with this program's own tables; what is registered stands behind them.
+struct Tables {
+  // The CPU is asked once: its answer cannot change while the process lives.
+  Tables() {
+    for (const KernelTable* table : kTables) {
+      all.add(*table);
+      if (!cpu_has(*table)) continue;
+      supported.add(*table);
+      best = table;
+    }
+  }
+
+  AppendOnly<KernelTable, std::size(kTables) + kMaxRegisteredTables> all, supported;
+  const KernelTable* best = nullptr;
+  std::mutex adding;
 };
 
-// Asked once: the answer cannot change while the process lives.
-const Supported& supported() {
-  static const Supported result = [] {
-    Supported s;
-    for (const KernelTable* table : kTables)
-      if (cpu_has(*table)) s.tables[s.count++] = table;
-    return s;
-  }();
+Tables& tables() {
+  static Tables result;
   return result;
+}
+
+bool is_table_name(std::string_view name) {
+  return !name.empty() && name.size() <= 16 &&
+         name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") == std::string_view::npos;
+}
+
+bool lacks_product(const KernelTable& table, WeightType type, Layout layout) {
+  if (type == WeightType::f32 && layout == Layout::tiles) return true;  // a layout it cannot have
+  const auto activation = static_cast<std::size_t>(table.activation(type, layout));
+  return activation >= kNumActivations || !table.prepare[activation] || !table.matmul(type, layout);
+}
+
+// A function that `table` lacks, or nothing.
+std::string_view missing_function(const KernelTable& table) {
+  // All members by name, so that this is not compiled while a new one is not looked for.
+  const auto& [name, layout, activation, unit, prepare, matmul, gated_matmul, max_prepared_bytes, max_rows, rms_norm,
+               rope, silu_mul, add, store_kv, attend_split, merge_partial, finish_attention, arg_max, exp_tile, clamp,
+               collect, sums_above] = table;
+  const std::pair<bool, std::string_view> functions[] = {
+      {layout, "layout"},
+      {activation, "activation"},
+      {unit, "unit"},
+      {matmul, "matmul"},
+      {gated_matmul, "gated_matmul"},
+      {rms_norm, "rms_norm"},
+      {rope, "rope"},
+      {silu_mul, "silu_mul"},
+      {add, "add"},
+      {store_kv, "store_kv"},
+      {attend_split, "attend_split"},
+      {merge_partial, "merge_partial"},
+      {finish_attention, "finish_attention"},
+      {arg_max, "arg_max"},
+      {exp_tile, "exp_tile"},
+      {clamp, "clamp"},
+      {collect, "collect"},
+      {sums_above, "sums_above"},
+  };
+  for (const auto& [is_there, function] : functions)
+    if (!is_there) return function;
+  return {};
+}
+
+// A weight type whose product `table` lacks, or nothing.
+std::string_view missing_product(const KernelTable& table) {
+  for (const WeightTypeInfo& type : weight_types()) {
+    const Layout layout = table.layout(type.type);
+    if (lacks_product(table, type.type, layout)) return type.name;
+    // Ternary weights may come as panels instead: layout_for.
+    if (layout == Layout::tiles && lacks_product(table, type.type, Layout::panels)) return type.name;
+  }
+  return {};
 }
 
 }  // namespace
 
-std::span<const KernelTable* const> all_tables() { return kTables; }
+std::span<const KernelTable* const> all_tables() { return tables().all.entries(); }
 
-std::span<const KernelTable* const> supported_tables() { return {supported().tables.data(), supported().count}; }
+std::span<const KernelTable* const> supported_tables() { return tables().supported.entries(); }
 
 const KernelTable* find_table(std::string_view name) {
-  for (const KernelTable* table : kTables)
+  for (const KernelTable* table : all_tables())
     if (table->name == name) return table;
   return nullptr;
 }
 
-bool is_supported(const KernelTable& table) { return cpu_has(table); }
+bool is_supported(const KernelTable& table) { return cpu_has(table); }  // registered: whoever did says so
 
-const KernelTable& best_table() { return *supported_tables().back(); }
+const KernelTable& best_table() { return *tables().best; }
+
+Status register_table(const KernelTable& table) {
+  const std::string which = "kernel variant '" + std::string(table.name.substr(0, 32)) + "'";
+  if (!is_table_name(table.name)) {
+    return Error{ErrorCode::invalid_argument, which + " needs a name of 1 to 16 of a-z, 0-9 and _"};
+  }
+  if (const std::string missing(missing_function(table)); !missing.empty()) {
+    return Error{ErrorCode::invalid_argument, which + " lacks a function: " + missing};
+  }
+  if (const std::string missing(missing_product(table)); !missing.empty()) {
+    return Error{ErrorCode::invalid_argument, which + " lacks what multiplies with " + missing};
+  }
+  if (table.max_prepared_bytes == 0 || table.max_rows == 0) {
+    return Error{ErrorCode::invalid_argument, which + " takes no rows: max_prepared_bytes or max_rows is 0"};
+  }
+  const std::lock_guard lock(tables().adding);
+  if (find_table(table.name)) return Error{ErrorCode::invalid_argument, which + " is there already"};
+  if (tables().all.full()) {
+    return Error{ErrorCode::invalid_argument,
+                 "no room for " + which + ": " + std::to_string(kMaxRegisteredTables) + " were registered already"};
+  }
+  tables().all.add(table);
+  tables().supported.add(table);
+  return Ok{};
+}
 
 float log_positive(float x) {
   // x = 2^e * m with m in [sqrt(1/2), sqrt(2)); ln m by Cephes' polynomial for ln(1 + z) (S. Moshier, logf).

@@ -263,13 +263,14 @@ struct KernelTable {
 // Raised whenever any recipe changes its bits; part of numerics_id.
 inline constexpr std::uint32_t kRecipeVersion = 3;
 
-// Every table this program has, best last, and those that this CPU (and operating system) can run.
+// Every table this program has, best last, and those that this CPU (and operating system) can run; then what was
+// registered (register_table.h). A span stays as it is while others are added.
 [[nodiscard]] std::span<const KernelTable* const> all_tables();
 [[nodiscard]] std::span<const KernelTable* const> supported_tables();
 // nullptr if there is no such name; `supported` tells a CPU's lack from a misspelling.
 [[nodiscard]] const KernelTable* find_table(std::string_view name);
 [[nodiscard]] bool is_supported(const KernelTable& table);
-[[nodiscard]] const KernelTable& best_table();
+[[nodiscard]] const KernelTable& best_table();  // of this program's own
 
 // The layout in which `table` multiplies with these weights (all rows in file format): table.layout(type), but panels
 // for ternary weights with more than one scale in a row. O(rows * k) for ternary types, else O(1).
