@@ -21,10 +21,10 @@ Layout panels_layout(WeightType) { return Layout::panels; }
 Layout amx_layout(WeightType type) { return type == WeightType::f32 ? Layout::panels : Layout::tiles; }
 
 Activation reference_activation(WeightType, Layout) { return Activation::f32; }
-Matmul* reference_matmul(WeightType, Layout) { return reference::matmul; }
+Matmul* reference_matmul(WeightType, Layout layout) { return layout == Layout::file ? reference::matmul : nullptr; }
 
 // The recipe of all integer variants.
-Activation integer_activation(WeightType type, Layout) {
+Activation integer_activation(WeightType type, Layout layout) {
   switch (type) {
     case WeightType::f32:
     case WeightType::f16:
@@ -33,14 +33,14 @@ Activation integer_activation(WeightType type, Layout) {
     case WeightType::tq1_0:
     case WeightType::tq2_0:
     case WeightType::i2_s:
-      return Activation::i8_group256;
+      return layout == Layout::lookup ? Activation::i8_group256_tables : Activation::i8_group256;
     default:
       return Activation::i8_group32;
   }
 }
 
 Activation amx_activation(WeightType type, Layout layout) {
-  if (layout == Layout::panels) return integer_activation(type, layout);
+  if (layout != Layout::tiles) return integer_activation(type, layout);
   switch (type) {
     case WeightType::f16:
       return Activation::bf16_split_tiles;
@@ -59,48 +59,51 @@ Unit no_unit(WeightType, Layout) { return Unit::none; }
 Unit avx2_unit(WeightType type, Layout) { return is_float(type) ? Unit::f32_avx2 : Unit::int8_avx2; }
 Unit avx512vnni_unit(WeightType type, Layout) { return is_float(type) ? Unit::f32_avx512 : Unit::int8_avx512vnni; }
 Unit amx_unit(WeightType type, Layout layout) {
-  if (layout == Layout::panels) return avx512vnni_unit(type, layout);
+  if (layout != Layout::tiles) return avx512vnni_unit(type, layout);
   return amx_activation(type, layout) == Activation::i8_tiles ? Unit::int8_amx : Unit::bf16_amx;
 }
 
-// TROUPE_MATMUL_OF(variant): the function that maps a type to namespace `variant`'s product.
-#define TROUPE_MATMUL_OF(variant)                     \
-  Matmul* variant##_matmul(WeightType type, Layout) { \
-    switch (type) {                                   \
-      case WeightType::f32:                           \
-        return variant::matmul_f32;                   \
-      case WeightType::f16:                           \
-        return variant::matmul_f16;                   \
-      case WeightType::bf16:                          \
-        return variant::matmul_bf16;                  \
-      case WeightType::q8_0:                          \
-        return variant::matmul_q8_0;                  \
-      case WeightType::q4_0:                          \
-        return variant::matmul_q4_0;                  \
-      case WeightType::q4_1:                          \
-        return variant::matmul_q4_1;                  \
-      case WeightType::iq4_nl:                        \
-        return variant::matmul_iq4_nl;                \
-      case WeightType::q4_k:                          \
-        return variant::matmul_q4_k;                  \
-      case WeightType::q5_k:                          \
-        return variant::matmul_q5_k;                  \
-      case WeightType::q6_k:                          \
-        return variant::matmul_q6_k;                  \
-      case WeightType::tq1_0:                         \
-      case WeightType::tq2_0:                         \
-      case WeightType::i2_s:                          \
-        return variant::matmul_tq;                    \
-    }                                                 \
-    return nullptr;                                   \
+// TROUPE_MATMUL_OF(variant, looking_up): the function that maps a type to namespace `variant`'s product, and in the
+// lookup layout to `looking_up`.
+#define TROUPE_MATMUL_OF(variant, looking_up)                                     \
+  Matmul* variant##_matmul(WeightType type, Layout layout) {                      \
+    if (layout == Layout::lookup) return is_ternary(type) ? looking_up : nullptr; \
+    switch (type) {                                                               \
+      case WeightType::f32:                                                       \
+        return variant::matmul_f32;                                               \
+      case WeightType::f16:                                                       \
+        return variant::matmul_f16;                                               \
+      case WeightType::bf16:                                                      \
+        return variant::matmul_bf16;                                              \
+      case WeightType::q8_0:                                                      \
+        return variant::matmul_q8_0;                                              \
+      case WeightType::q4_0:                                                      \
+        return variant::matmul_q4_0;                                              \
+      case WeightType::q4_1:                                                      \
+        return variant::matmul_q4_1;                                              \
+      case WeightType::iq4_nl:                                                    \
+        return variant::matmul_iq4_nl;                                            \
+      case WeightType::q4_k:                                                      \
+        return variant::matmul_q4_k;                                              \
+      case WeightType::q5_k:                                                      \
+        return variant::matmul_q5_k;                                              \
+      case WeightType::q6_k:                                                      \
+        return variant::matmul_q6_k;                                              \
+      case WeightType::tq1_0:                                                     \
+      case WeightType::tq2_0:                                                     \
+      case WeightType::i2_s:                                                      \
+        return variant::matmul_tq;                                                \
+    }                                                                             \
+    return nullptr;                                                               \
   }
-TROUPE_MATMUL_OF(scalar)
-TROUPE_MATMUL_OF(avx2)
-TROUPE_MATMUL_OF(avx512vnni)
+constexpr Matmul* kNoLookup = nullptr;
+TROUPE_MATMUL_OF(scalar, kNoLookup)
+TROUPE_MATMUL_OF(avx2, avx2::matmul_lookup)
+TROUPE_MATMUL_OF(avx512vnni, avx512vnni::matmul_lookup)
 #undef TROUPE_MATMUL_OF
 
 Matmul* amx_matmul(WeightType type, Layout layout) {
-  if (layout == Layout::panels) return avx512vnni_matmul(type, layout);
+  if (layout != Layout::tiles) return avx512vnni_matmul(type, layout);
   switch (type) {
     case WeightType::f16:
       return amx::matmul_f16;
@@ -223,7 +226,8 @@ constexpr KernelTable kAvx2 = {
     .activation = integer_activation,
     .unit = avx2_unit,
     .prepare = {row_by_row<scalar::prepare_f32>, row_by_row<avx2::prepare_i8_group32>,
-                row_by_row<avx2::prepare_i8_group256>},
+                row_by_row<avx2::prepare_i8_group256>, nullptr, nullptr, nullptr,
+                row_by_row<avx2::prepare_i8_group256_tables>},
     .matmul = avx2_matmul,
     .gated_matmul = no_gated_matmul,
     .max_prepared_bytes = kCachedBytes,
@@ -249,7 +253,8 @@ constexpr KernelTable kAvx512Vnni = {
     .activation = integer_activation,
     .unit = avx512vnni_unit,
     .prepare = {row_by_row<scalar::prepare_f32>, row_by_row<avx512vnni::prepare_i8_group32>,
-                row_by_row<avx512vnni::prepare_i8_group256>},
+                row_by_row<avx512vnni::prepare_i8_group256>, nullptr, nullptr, nullptr,
+                row_by_row<avx2::prepare_i8_group256_tables>},
     .matmul = avx512vnni_matmul,
     .gated_matmul = no_gated_matmul,
     .max_prepared_bytes = kCachedBytes,

@@ -48,9 +48,12 @@ SumsAbove sums_above;
 
 // AVX2, FMA and F16C: Haswell (2013), Zen (2017) and later.
 namespace avx2 {
-PrepareRow prepare_i8_group32, prepare_i8_group256;
+PrepareRow prepare_i8_group32, prepare_i8_group256, prepare_i8_group256_tables;
 Matmul matmul_f32, matmul_f16, matmul_bf16;
 Matmul matmul_q8_0, matmul_q4_0, matmul_q4_1, matmul_iq4_nl, matmul_q4_k, matmul_q5_k, matmul_q6_k, matmul_tq;
+Matmul matmul_lookup;
+// What Layout::lookup has of one panel, as Layout::panels has it.
+void unpack_lookup_panel(const std::byte* panel, std::size_t k, std::byte* out);
 RmsNorm rms_norm;
 Rope rope;
 SiluMul silu_mul;
@@ -71,6 +74,7 @@ namespace avx512vnni {
 PrepareRow prepare_i8_group32, prepare_i8_group256;
 Matmul matmul_f32, matmul_f16, matmul_bf16;
 Matmul matmul_q8_0, matmul_q4_0, matmul_q4_1, matmul_iq4_nl, matmul_q4_k, matmul_q5_k, matmul_q6_k, matmul_tq;
+Matmul matmul_lookup;
 RmsNorm rms_norm;
 Rope rope;
 SiluMul silu_mul;
