@@ -291,6 +291,8 @@ inline constexpr std::uint32_t kRecipeVersion = 3;
 [[nodiscard]] Layout ternary_layout_for(Layout asked, WeightType type, const std::byte* file_rows, std::size_t rows,
                                         std::size_t k);
 [[nodiscard]] bool is_ternary(WeightType type);
+// Whether there is such a body at all: what packed_bytes and pack_panels may be asked for.
+[[nodiscard]] bool has_layout(WeightType type, Layout layout, std::size_t k);
 
 // Sets flush-to-zero and denormals-are-zero for the calling thread.
 void set_flush_denormals();

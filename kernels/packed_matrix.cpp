@@ -428,6 +428,11 @@ bool is_ternary(WeightType type) {
   return type == WeightType::tq1_0 || type == WeightType::tq2_0 || type == WeightType::i2_s;
 }
 
+bool has_layout(WeightType type, Layout layout, std::size_t k) {
+  if (layout == Layout::tiles) return type != WeightType::f32;
+  return layout != Layout::lookup || (is_ternary(type) && k <= kMaxLookupK);
+}
+
 bool has_lookup(const KernelTable& table) {
   return table.layout(WeightType::tq2_0) == Layout::panels &&
          table.matmul(WeightType::tq2_0, Layout::lookup) != nullptr;
