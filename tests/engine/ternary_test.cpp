@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "engine/ternary_choice.h"
+#include "tests/engine/gguf_writer.h"
 #include "tests/engine/model_harness.h"
 
 namespace troupe::test {
@@ -114,6 +115,34 @@ TEST_CASE("both layouts are timed, and a small model is not worth it") {
     const Load automatic = load(kernels, std::nullopt);
     CHECK(automatic.notes.find("ternary weights") == std::string::npos);
     CHECK(automatic.model->model().weight_bytes() == load(kernels, Ternary::multiply).model->model().weight_bytes());
+  }
+}
+
+TEST_CASE("a large model is measured once: a note says what came of it") {
+  GgufWriter writer;
+  writer.add("general.architecture", "llama");
+  writer.add_tensor("blk.0.ffn_up.weight", {4096, 40000}, 35, std::string(40000 * 4096 / 256 * 66, '\x24'));  // TQ2_0
+  const TemporaryFile path(writer.bytes());
+  const auto file = engine::open_gguf(path.path());
+  REQUIRE(file);
+  for (const std::string& kernels : variants()) {
+    engine::Team team(2);
+    std::string note;
+    engine::ModelOptions options;
+    options.kernels = kernels::find_table(kernels);
+    options.team = &team;
+    options.notes = [&](const engine::LoadNote& said) { note += said.text; };
+    const auto chosen = engine::choose_ternary_layout(**file, options);
+    REQUIRE(chosen);
+    const bool lookup = *chosen == kernels::Layout::lookup;
+    INFO(note);
+    CHECK(note.starts_with(lookup ? "ternary weights: lookup tables, 1.75 bits: "
+                                  : "ternary weights: multiply-add, 2.1 bits: "));
+    CHECK(note.find(" us against ") != std::string::npos);
+    note.clear();
+    options.ternary = lookup ? Ternary::multiply : Ternary::lookup;
+    CHECK(*engine::choose_ternary_layout(**file, options) != *chosen);
+    CHECK(note.empty());
   }
 }
 
