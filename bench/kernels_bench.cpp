@@ -259,9 +259,9 @@ std::vector<RowKernel> row_kernels(const KernelTable* table) {
                    const MaxAt max = table->arg_max(x, kVocabulary);
                    std::memcpy(out, &max, sizeof max);
                  }});
-  constexpr const char* kPrepareNames[kNumActivations] = {"prepare_f32",        "prepare_group32",
-                                                          "prepare_group256",   "prepare_bf16_tiles",
-                                                          "prepare_bf16_split", "prepare_i8_tiles"};
+  constexpr const char* kPrepareNames[kNumActivations] = {
+      "prepare_f32",        "prepare_group32",  "prepare_group256",       "prepare_bf16_tiles",
+      "prepare_bf16_split", "prepare_i8_tiles", "prepare_group256_tables"};
   for (std::size_t kind = 1; kind < kNumActivations; ++kind)
     if (PrepareRows* const prepare = table->prepare[kind])
       all.push_back({kPrepareNames[kind], kDim,
@@ -274,7 +274,7 @@ void register_rows(const KernelTable* table) {
     const std::string name = kernel.name + "/" + std::string(table->name);
     benchmark::RegisterBenchmark(name.c_str(), [=](benchmark::State& state) {
       const std::vector<float> x = random_floats(kernel.count), y = random_floats(kernel.count);
-      const Bytes out = allocate(16 * 4 * kernel.count + 4096);  // also a whole tile of rows
+      const Bytes out = allocate(64 * 4 * kernel.count + 4096);  // also a whole tile of rows, or tables
       const double twin = scalar_seconds(kernel.name, [&] {
         double seconds = 0;
         for (const RowKernel& scalar : row_kernels(&scalar_table()))

@@ -72,6 +72,7 @@ Result<engine::LoadOptions> load_options(const config::Parsed& parsed) {
     }
   }
   load.kernels = options.kernels;
+  load.ternary = engine::find_ternary(options.ternary);  // one of them: the option says which there are
   load.kv_type = kv_type_of(options.kv_type);
   load.context = static_cast<std::uint32_t>(options.ctx_size);
   load.memory = options.memory.count;

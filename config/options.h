@@ -41,6 +41,7 @@ struct Options {
   Bytes memory;                // 0: 60 % of what is available
   std::int64_t kv_blocks = 0;  // 0: what the memory budget leaves
   std::string kernels;
+  std::string ternary = "auto";
   std::string weights_cache;              // a directory or "auto"; empty, "off": none
   Bytes weights_cache_size{32ull << 30};  // 0: any
 

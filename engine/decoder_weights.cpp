@@ -11,6 +11,7 @@
 
 #include "config/printable.h"
 #include "engine/team.h"
+#include "engine/ternary_choice.h"
 
 namespace troupe::engine {
 namespace {
@@ -65,9 +66,9 @@ Result<AlignedMemory> convert_rows(Team& team, const TensorInfo& tensor, std::sp
 // Takes tensors out of a file by name and shape; the first failure sticks, later calls do nothing.
 class TensorReader {
  public:
-  TensorReader(const ModelFile& file, const DecoderTraits& traits, const ModelOptions& options, WeightsCache& cache,
-               DecoderWeights& weights)
-      : file_(file), traits_(traits), options_(options), cache_(cache), weights_(weights) {
+  TensorReader(const ModelFile& file, const DecoderTraits& traits, const ModelOptions& options, kernels::Layout ternary,
+               WeightsCache& cache, DecoderWeights& weights)
+      : file_(file), traits_(traits), options_(options), ternary_(ternary), cache_(cache), weights_(weights) {
     for (const TensorInfo& tensor : file.tensors()) total_bytes_ += tensor.bytes.size();
   }
 
@@ -170,11 +171,10 @@ class TensorReader {
       scale *= tensor->scale;
       hash(std::as_bytes(std::span(&tensor->scale, 1)));  // it is not in the packed body
     }
-    auto packed = cache_.has_model()
-                      ? cache_.read(name, tensor->type,
-                                    multiplied ? options_.kernels->layout(tensor->type) : kernels::Layout::file, rows,
-                                    k, scale, options_.memory_policy)
-                      : pack(*tensor, rows, k, scale, multiplied, interleave, rope);
+    auto packed = cache_.has_model() ? cache_.read(name, tensor->type,
+                                                   multiplied ? wanted_layout(tensor->type) : kernels::Layout::file,
+                                                   rows, k, scale, options_.memory_policy)
+                                     : pack(*tensor, rows, k, scale, multiplied, interleave, rope);
     if (!packed) {
       fail({packed.error().code, file_.path() + ": " + packed.error().message});
       return {};
@@ -186,7 +186,7 @@ class TensorReader {
     packed_.push_back({WeightsCache::hash_of_name(name), packed->bytes()});
     weights_.bytes += packed->bytes().size();
     weights_.matrix_bytes += packed->bytes().size();
-    weights_.content_hash = combine_hashes(weights_.content_hash, packed->header().checksum);
+    weights_.content_hash = combine_hashes(weights_.content_hash, packed->header().content);
     done_with(*tensor);
     return std::move(*packed);
   }
@@ -203,10 +203,17 @@ class TensorReader {
       converted = std::move(*rows_of);
       file_rows = {converted.data(), converted.size()};
     }
-    const kernels::Layout layout = multiplied
-                                       ? kernels::layout_for(*options_.kernels, tensor.type, file_rows.data(), rows, k)
-                                       : kernels::Layout::file;
+    kernels::Layout layout = kernels::Layout::file;
+    if (multiplied && wanted_layout(tensor.type) == kernels::Layout::lookup)
+      layout = kernels::ternary_layout_for(kernels::Layout::lookup, tensor.type, file_rows.data(), rows, k);
+    else if (multiplied)
+      layout = kernels::layout_for(*options_.kernels, tensor.type, file_rows.data(), rows, k);
     return PackedMatrix::pack(*options_.team, tensor.type, layout, file_rows, rows, k, scale, options_.memory_policy);
+  }
+
+  // If the weights allow it.
+  kernels::Layout wanted_layout(kernels::WeightType type) const {
+    return kernels::is_ternary(type) && ternary_ == kernels::Layout::lookup ? ternary_ : options_.kernels->layout(type);
   }
 
   float scale_of(const std::string& matrix_name) {
@@ -232,6 +239,7 @@ class TensorReader {
   const ModelFile& file_;
   const DecoderTraits& traits_;
   const ModelOptions& options_;
+  const kernels::Layout ternary_;  // panels or lookup, where the kernels have both
   WeightsCache& cache_;
   DecoderWeights& weights_;
   std::vector<WeightsCache::Matrix> packed_;
@@ -319,7 +327,7 @@ CacheSpec cache_spec_of(const ModelInfo& info, kernels::KvType type) {
 
 // Packs the weights, or takes them from the cache if the model is there.
 Result<DecoderWeights> read_decoder(const ModelFile& file, const DecoderTraits& traits, const ModelOptions& options,
-                                    WeightsCache& cache) {
+                                    kernels::Layout ternary, WeightsCache& cache) {
   auto shape = read_decoder_shape(file, traits, options);
   if (!shape) return shape.error();
   const std::uint64_t table_bytes = RopeTable::bytes_for(shape->rope, shape->info.context);
@@ -346,7 +354,7 @@ Result<DecoderWeights> read_decoder(const ModelFile& file, const DecoderTraits& 
   }
   info.vocab_size = static_cast<std::uint32_t>(embedding->rows());
 
-  TensorReader in(file, traits, options, cache, weights);
+  TensorReader in(file, traits, options, ternary, cache, weights);
   RopeParams rope = shape->rope;
   if (in.has("rope_freqs.weight")) {
     rope.factors = in.vector("rope_freqs.weight", rope.rotated / 2);
@@ -374,11 +382,13 @@ Result<DecoderWeights> read_decoder(const ModelFile& file, const DecoderTraits& 
 }  // namespace
 
 Result<DecoderWeights> load_decoder(const ModelFile& file, const DecoderTraits& traits, const ModelOptions& options) {
-  WeightsCache cache(options.weights_cache, file, options.kernels->name, *options.team, options.notes);
+  const auto ternary = choose_ternary_layout(file, options);
+  if (!ternary) return ternary.error();
+  WeightsCache cache(options.weights_cache, file, options.kernels->name, *ternary, *options.team, options.notes);
   const bool cached = cache.has_model();
-  auto weights = read_decoder(file, traits, options, cache);
+  auto weights = read_decoder(file, traits, options, *ternary, cache);
   // What was read before the damage is thrown away: the file was one whole, and is written as one again.
-  if (!weights && cached && !cache.has_model()) weights = read_decoder(file, traits, options, cache);
+  if (!weights && cached && !cache.has_model()) weights = read_decoder(file, traits, options, *ternary, cache);
   return weights;
 }
 

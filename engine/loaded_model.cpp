@@ -36,6 +36,15 @@ Result<const kernels::KernelTable*> choose_kernels(std::string name) {
   return table;
 }
 
+Result<Ternary> choose_ternary(std::optional<Ternary> ternary) {
+  if (ternary) return *ternary;
+  const char* wanted = std::getenv("TROUPE_TERNARY");
+  if (!wanted || *wanted == '\0') return Ternary::automatic;
+  if (const auto found = find_ternary(wanted)) return *found;
+  return Error{ErrorCode::invalid_argument,
+               "TROUPE_TERNARY: '" + std::string(wanted) + "' is none of auto, multiply and lookup"};
+}
+
 // How many KV blocks fit beside the weights.
 Result<std::uint32_t> plan_blocks(const Model& model, const LoadOptions& options, std::uint64_t budget) {
   const std::uint64_t per_block = model.cache_spec().groups[0].bytes_per_block;
@@ -71,6 +80,8 @@ std::string make_numerics_id(const kernels::KernelTable& kernels, kernels::KvTyp
 Result<std::shared_ptr<LoadedModel>> LoadedModel::load(const std::string& path, const LoadOptions& options) {
   const auto table = choose_kernels(options.kernels);
   if (!table) return table.error();
+  const auto ternary = choose_ternary(options.ternary);
+  if (!ternary) return ternary.error();
   const auto file = open_gguf(path);
   if (!file) return file.error();
   const std::uint64_t heap_before = process_memory().heap_used;
@@ -90,6 +101,7 @@ Result<std::shared_ptr<LoadedModel>> LoadedModel::load(const std::string& path, 
   std::unique_ptr<Team> own_team;
   if (!options.team) own_team = std::make_unique<Team>(default_num_threads());
   auto model = load_model(**file, {.kernels = *table,
+                                   .ternary = *ternary,
                                    .kv_type = options.kv_type,
                                    .context = options.context,
                                    .memory = std::max<std::uint64_t>(budget - estimate, 1),

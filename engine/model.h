@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -104,8 +105,18 @@ class Model {
                            kernels::MaxAt* best) const = 0;
 };
 
+// How ternary weights are multiplied, where the kernels have several ways that give the same bits.
+enum class Ternary : std::uint8_t {
+  automatic,  // the one that is faster for one row on this machine
+  multiply,   // multiply-adds, 2.1 bits per weight
+  lookup,     // lookup tables, 1.75 bits per weight
+};
+[[nodiscard]] std::string_view name(Ternary ternary);
+[[nodiscard]] std::optional<Ternary> find_ternary(std::string_view name);  // "auto", "multiply", "lookup"
+
 struct ModelOptions {
   const kernels::KernelTable* kernels = nullptr;
+  Ternary ternary = Ternary::automatic;
   kernels::KvType kv_type = kernels::KvType::f16;
   std::uint32_t context = 0;  // 0: the trained context
   std::uint64_t memory = 0;   // bytes that tables beside the weights may take; 0: any

@@ -102,6 +102,7 @@ Result<PackedMatrix> PackedMatrix::pack(Team& team, kernels::WeightType type, ke
                          body);
   });
   header.checksum = checksum(team, {body, header.body_bytes});
+  header.content = kernels::is_ternary(type) ? engine::checksum(team, file_rows) : header.checksum;
   new (matrix->memory_.data()) PackedHeader(header);
   return matrix;
 }

@@ -22,6 +22,9 @@ struct PackedHeader {
   std::uint64_t k = 0;
   std::uint64_t body_bytes = 0;
   std::uint64_t checksum = 0;  // of the body
+  // What it says to a model's hash: the checksum, but of ternary weights, which may lie in several layouts that give
+  // the same bits, a hash of the rows that were packed.
+  std::uint64_t content = 0;
 };
 inline constexpr std::size_t kPackedHeaderBytes = 64;  // the body follows, 64-byte aligned
 static_assert(sizeof(PackedHeader) <= kPackedHeaderBytes);

@@ -18,7 +18,8 @@ constexpr Workspace::Slot kSlots[] = {Workspace::Slot::rounded_f32,
                                       Workspace::Slot::rounded_i8_group256,
                                       Workspace::Slot::rounded_bf16_tiles,
                                       Workspace::Slot::rounded_bf16_split_tiles,
-                                      Workspace::Slot::rounded_i8_tiles};
+                                      Workspace::Slot::rounded_i8_tiles,
+                                      Workspace::Slot::rounded_i8_group256_tables};
 static_assert(std::size(kSlots) == kernels::kNumActivations);
 
 }  // namespace
@@ -48,7 +49,10 @@ RoundedRows::Split RoundedRows::plan(std::size_t num_panels, std::size_t product
   for (std::size_t kind = 0; kind < std::size(rows_); ++kind) {
     if (!rows_[kind]) continue;
     const auto activation = static_cast<kernels::Activation>(kind);
-    largest_row = std::max(largest_row, kernels::prepared_bytes(activation, k_, kTileMultiple) / kTileMultiple);
+    // Of rows in the middle: tables, which only the first rows have, are not read when there are many.
+    const std::size_t more = kernels::prepared_bytes(activation, k_, 2 * kTileMultiple) -
+                             kernels::prepared_bytes(activation, k_, kTileMultiple);
+    largest_row = std::max(largest_row, more / kTileMultiple);
   }
   const std::size_t max_rows =
       std::max(kTileMultiple, std::min(kernels_.max_rows, kernels_.max_prepared_bytes / largest_row));

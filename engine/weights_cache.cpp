@@ -128,14 +128,29 @@ std::uint64_t tensor_hash(Team& team, const TensorInfo& tensor) {
 
 std::uint64_t WeightsCache::hash_of_name(std::string_view name) { return hash_piece(std::as_bytes(std::span(name))); }
 
-WeightsCache::WeightsCache(const WeightsCacheOptions& options, const ModelFile& file, std::string_view variant,
-                           Team& team, LoadNotes notes)
-    : options_(options), model_(file), variant_(variant), team_(team), notes_(std::move(notes)) {
-  if (options_.directory.empty()) return;
-  std::uint64_t key = combine_hashes(model_.content_hash(), sample(model_));
+namespace {
+
+std::string file_name(const ModelFile& model, std::string_view variant, kernels::Layout ternary) {
+  std::uint64_t key = combine_hashes(model.content_hash(), sample(model));
   key = combine_hashes(key, kernels::kRecipeVersion);
   key = combine_hashes(key, kWeightsFileVersion);
-  name_ = hex(key) + "-" + variant_ + std::string(kEnding);
+  if (ternary == kernels::Layout::lookup) key = combine_hashes(key, static_cast<std::uint64_t>(ternary));
+  return hex(key) + "-" + std::string(variant) + std::string(kEnding);
+}
+
+}  // namespace
+
+bool WeightsCache::has_file(const WeightsCacheOptions& options, const ModelFile& file, std::string_view variant,
+                            kernels::Layout ternary) {
+  return !options.directory.empty() &&
+         ::access((options.directory + "/" + file_name(file, variant, ternary)).c_str(), R_OK) == 0;
+}
+
+WeightsCache::WeightsCache(const WeightsCacheOptions& options, const ModelFile& file, std::string_view variant,
+                           kernels::Layout ternary, Team& team, LoadNotes notes)
+    : options_(options), model_(file), variant_(variant), team_(team), notes_(std::move(notes)) {
+  if (options_.directory.empty()) return;
+  name_ = file_name(model_, variant_, ternary);
   path_ = options_.directory + "/" + name_;
   open_directory();
   if (is_used()) open_file();
@@ -225,7 +240,8 @@ Result<PackedMatrix> WeightsCache::read(std::string_view name, kernels::WeightTy
   const std::uint64_t name_hash = hash_of_name(name);
   const auto entry = std::find_if(header_->entries.begin(), header_->entries.end(), [&](const WeightsEntry& e) {
     const bool layout_fits =
-        e.header.layout == layout || (layout == kernels::Layout::tiles && e.header.layout == kernels::Layout::panels);
+        e.header.layout == layout ||
+        (layout != kernels::Layout::file && kernels::is_ternary(type) && e.header.layout == kernels::Layout::panels);
     return e.name_hash == name_hash && e.header.type == type && layout_fits && e.header.rows == rows && e.header.k == k;
   });
   PackedMatrix matrix;

@@ -52,17 +52,21 @@ class WeightsCache {
     std::span<const std::byte> bytes;  // PackedMatrix::bytes
   };
 
+  // Whether there is a file for the model with ternary weights in this layout, whatever is in it.
+  static bool has_file(const WeightsCacheOptions& options, const ModelFile& file, std::string_view variant,
+                       kernels::Layout ternary);
+
   // Opens the directory, which it makes if it is not there, and the model's file in it. `file` and `team` must outlive
-  // it.
-  WeightsCache(const WeightsCacheOptions& options, const ModelFile& file, std::string_view variant, Team& team,
-               LoadNotes notes);
+  // it. `ternary`: panels or lookup, how ternary weights lie there; each has a file of its own.
+  WeightsCache(const WeightsCacheOptions& options, const ModelFile& file, std::string_view variant,
+               kernels::Layout ternary, Team& team, LoadNotes notes);
 
   bool is_used() const { return directory_.get() >= 0; }  // there is a place to keep weights in
   bool has_model() const { return header_.has_value(); }
   const std::string& path() const { return path_; }
 
   // A matrix of the model's file, which there must be. Empty: it is not there or damaged, and the file is no longer
-  // used. `layout`: the variant's; ternary weights may have been packed as panels instead of tiles. Error:
+  // used. `layout`: the variant's; ternary weights may have been packed as panels instead. Error:
   // out_of_memory.
   Result<PackedMatrix> read(std::string_view name, kernels::WeightType type, kernels::Layout layout, std::uint64_t rows,
                             std::uint64_t k, float scale, const std::shared_ptr<MemoryPolicy>& policy);

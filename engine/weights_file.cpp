@@ -16,7 +16,7 @@ constexpr std::array<char, 8> kMagic = {'t', 'r', 'o', 'u', 'p', 'e', 'W', 'C'};
 constexpr std::size_t kMaxMatrices = 1u << 16;
 constexpr std::size_t kVariantBytes = 16;
 constexpr std::size_t kStampBytes = 40;
-constexpr std::size_t kEntryBytes = 56;
+constexpr std::size_t kEntryBytes = 64;
 constexpr std::size_t kChecksumBytes = 8;
 constexpr std::uint64_t kBodyAlignment = 4096;
 constexpr std::uint64_t kMaxExtent = 1u << 24;  // of rows and k: no product of them overflows
@@ -76,9 +76,8 @@ bool is_matrix(std::uint32_t type, std::uint32_t layout, std::uint64_t rows, std
   const auto types = kernels::weight_types();
   const auto found = std::find_if(types.begin(), types.end(),
                                   [&](const auto& info) { return static_cast<std::uint32_t>(info.type) == type; });
-  if (found == types.end() || layout > static_cast<std::uint32_t>(kernels::Layout::tiles)) return false;
-  if (found->type == kernels::WeightType::f32 && layout == static_cast<std::uint32_t>(kernels::Layout::tiles))
-    return false;
+  if (found == types.end() || layout > static_cast<std::uint32_t>(kernels::Layout::lookup)) return false;
+  if (!kernels::has_layout(found->type, static_cast<kernels::Layout>(layout), k)) return false;
   return rows >= 1 && rows <= kMaxExtent && k >= 1 && k <= kMaxExtent && k % found->group_size == 0;
 }
 
@@ -142,6 +141,7 @@ Result<WeightsHeader> parse_weights_header(std::span<const std::byte> bytes, std
     h.k = from.take<std::uint64_t>();
     h.body_bytes = from.take<std::uint64_t>();
     h.checksum = from.take<std::uint64_t>();
+    h.content = from.take<std::uint64_t>();
     const std::string which = "matrix " + std::to_string(i);
     if (!is_matrix(type, layout, h.rows, h.k)) return damaged(which + " has an impossible type or shape");
     h.type = static_cast<kernels::WeightType>(type);
@@ -196,6 +196,7 @@ std::vector<std::byte> write_weights_header(const WeightsHeader& header) {
     to.put(entry.header.k);
     to.put(entry.header.body_bytes);
     to.put(entry.header.checksum);
+    to.put(entry.header.content);
   }
   to.put(header_checksum(to.bytes()));
   TROUPE_ASSERT(to.bytes().size() == weights_header_bytes(header.entries.size()));

@@ -1,12 +1,12 @@
 // The beginning of a file of packed weights: what it was made of, and where which matrix lies.
 //
-// The format, version 1; integers are little-endian, offsets count from the beginning of the file:
+// The format, version 2; integers are little-endian, offsets count from the beginning of the file:
 //
 //     0  magic "troupeWC" | u32 version | u32 recipe version | u64 model hash | u64 source hash
 //        char[16] variant, padded with zeros | u64 bytes of the file | u32 matrices (<= 2^16) | u32 0
 //    64  stamp of the source: u64 inode | u64 bytes | i64 mtime, i64 ctime in ns | u64 checksum of these | zeros
 //   128  per matrix: u64 hash of its name | u64 offset of its body | u32 type | u32 layout | u64 rows | u64 k
-//        u64 bytes of the body | u64 checksum of the body
+//        u64 bytes of the body | u64 checksum of the body | u64 content (PackedHeader)
 //        u64 checksum of bytes 0 to 64 and of the matrices
 //        bodies, each at a multiple of 4096, in the order of the matrices
 //
@@ -26,7 +26,7 @@
 
 namespace troupe::engine {
 
-inline constexpr std::uint32_t kWeightsFileVersion = 1;  // also raised when the same weights are packed to other bytes
+inline constexpr std::uint32_t kWeightsFileVersion = 2;  // also raised when the same weights are packed to other bytes
 inline constexpr std::size_t kWeightsFixedBytes = 128;   // up to the matrices
 inline constexpr std::size_t kWeightsStampAt = 64;
 

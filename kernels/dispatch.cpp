@@ -25,10 +25,10 @@ Layout panels_layout(WeightType) { return Layout::panels; }
 Layout amx_layout(WeightType type) { return type == WeightType::f32 ? Layout::panels : Layout::tiles; }
 
 Activation reference_activation(WeightType, Layout) { return Activation::f32; }
-Matmul* reference_matmul(WeightType, Layout) { return reference::matmul; }
+Matmul* reference_matmul(WeightType, Layout layout) { return layout == Layout::file ? reference::matmul : nullptr; }
 
 // The recipe of all integer variants.
-Activation integer_activation(WeightType type, Layout) {
+Activation integer_activation(WeightType type, Layout layout) {
   switch (type) {
     case WeightType::f32:
     case WeightType::f16:
@@ -37,14 +37,14 @@ Activation integer_activation(WeightType type, Layout) {
     case WeightType::tq1_0:
     case WeightType::tq2_0:
     case WeightType::i2_s:
-      return Activation::i8_group256;
+      return layout == Layout::lookup ? Activation::i8_group256_tables : Activation::i8_group256;
     default:
       return Activation::i8_group32;
   }
 }
 
 Activation amx_activation(WeightType type, Layout layout) {
-  if (layout == Layout::panels) return integer_activation(type, layout);
+  if (layout != Layout::tiles) return integer_activation(type, layout);
   switch (type) {
     case WeightType::f16:
       return Activation::bf16_split_tiles;
@@ -65,11 +65,12 @@ Unit avxvnni_unit(WeightType type, Layout) { return is_float(type) ? Unit::f32_a
 Unit avx512_unit(WeightType type, Layout) { return is_float(type) ? Unit::f32_avx512 : Unit::int8_avx512; }
 Unit avx512vnni_unit(WeightType type, Layout) { return is_float(type) ? Unit::f32_avx512 : Unit::int8_avx512vnni; }
 Unit amx_unit(WeightType type, Layout layout) {
-  if (layout == Layout::panels) return avx512vnni_unit(type, layout);
+  if (layout != Layout::tiles) return avx512vnni_unit(type, layout);
   return amx_activation(type, layout) == Activation::i8_tiles ? Unit::int8_amx : Unit::bf16_amx;
 }
 
-Matmul* scalar_matmul(WeightType type, Layout) {
+Matmul* scalar_matmul(WeightType type, Layout layout) {
+  if (layout == Layout::lookup) return nullptr;
   switch (type) {
     case WeightType::f32:
       return scalar::matmul_f32;
@@ -108,21 +109,25 @@ Matmul* avx512_float_matmul(WeightType type) {
                                    : avx512::matmul_bf16;
 }
 
-Matmul* avx2_matmul(WeightType type, Layout) {
+Matmul* avx2_matmul(WeightType type, Layout layout) {
+  if (layout == Layout::lookup) return is_ternary(type) ? avx2::matmul_lookup : nullptr;
   return is_float(type) ? avx2_float_matmul(type) : avx2::matmul_int8(type);
 }
-Matmul* avxvnni_matmul(WeightType type, Layout) {
+Matmul* avxvnni_matmul(WeightType type, Layout layout) {
+  if (layout == Layout::lookup) return is_ternary(type) ? avx2::matmul_lookup : nullptr;
   return is_float(type) ? avx2_float_matmul(type) : avxvnni::matmul_int8(type);
 }
-Matmul* avx512_matmul(WeightType type, Layout) {
+Matmul* avx512_matmul(WeightType type, Layout layout) {
+  if (layout == Layout::lookup) return is_ternary(type) ? avx512::matmul_lookup : nullptr;
   return is_float(type) ? avx512_float_matmul(type) : avx512::matmul_int8(type);
 }
-Matmul* avx512vnni_matmul(WeightType type, Layout) {
+Matmul* avx512vnni_matmul(WeightType type, Layout layout) {
+  if (layout == Layout::lookup) return is_ternary(type) ? avx512vnni::matmul_lookup : nullptr;
   return is_float(type) ? avx512_float_matmul(type) : avx512vnni::matmul_int8(type);
 }
 
 Matmul* amx_matmul(WeightType type, Layout layout) {
-  if (layout == Layout::panels) return avx512vnni_matmul(type, layout);
+  if (layout != Layout::tiles) return avx512vnni_matmul(type, layout);
   switch (type) {
     case WeightType::f16:
       return amx::matmul_f16;
@@ -245,7 +250,8 @@ constexpr KernelTable kAvx2 = {
     .activation = integer_activation,
     .unit = avx2_unit,
     .prepare = {row_by_row<scalar::prepare_f32>, row_by_row<avx2::prepare_i8_group32>,
-                row_by_row<avx2::prepare_i8_group256>},
+                row_by_row<avx2::prepare_i8_group256>, nullptr, nullptr, nullptr,
+                row_by_row<avx2::prepare_i8_group256_tables>},
     .matmul = avx2_matmul,
     .gated_matmul = no_gated_matmul,
     .max_prepared_bytes = kCachedBytes,
@@ -280,7 +286,8 @@ constexpr KernelTable kAvx512 = {
     .activation = integer_activation,
     .unit = avx512_unit,
     .prepare = {row_by_row<scalar::prepare_f32>, row_by_row<avx512::prepare_i8_group32>,
-                row_by_row<avx512::prepare_i8_group256>},
+                row_by_row<avx512::prepare_i8_group256>, nullptr, nullptr, nullptr,
+                row_by_row<avx2::prepare_i8_group256_tables>},
     .matmul = avx512_matmul,
     .gated_matmul = no_gated_matmul,
     .max_prepared_bytes = kCachedBytes,

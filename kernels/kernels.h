@@ -27,8 +27,10 @@ enum class Activation : std::uint8_t {
   bf16_tiles,        // bfloat16, round to nearest even
   bf16_split_tiles,  // two bfloat16 whose sum is the value to 16 bits or more
   i8_tiles,          // int8 for a whole row: scale = max|x| / 127, as BitNet defines it
+  // For the lookup layout:
+  i8_group256_tables,  // as i8_group256, and tables of sums for the first kLookupRows rows
 };
-inline constexpr std::size_t kNumActivations = 6;
+inline constexpr std::size_t kNumActivations = 7;
 
 // A matrix in the order its kernels read, at rest in one position-independent 64-byte aligned body.
 //
@@ -42,7 +44,10 @@ enum class Layout : std::uint8_t {
   file,    // as in the file
   panels,  // for vector instructions: lines of 16 rows x 4 k
   tiles,   // for the matrix unit: lines of one row (ternary types only where a row has one scale)
+  lookup,  // ternary types where a row has one scale: 1.75 bits per weight, for looking sums up (packed_layout.h)
 };
+// Up to so many rows are looked up in tables; more are multiplied. Both give the same bits.
+inline constexpr std::size_t kLookupRows = 4;
 
 struct MatrixView {
   WeightType type = WeightType::f32;
@@ -76,9 +81,11 @@ void unpack_row(const MatrixView& matrix, std::size_t row, float* out);
 using PrepareRows = void(const float* x, std::size_t stride, std::size_t k, std::size_t first_row, std::size_t num_rows,
                          std::byte* prepared);
 inline constexpr std::size_t kRowsPerTile = 16;
-[[nodiscard]] constexpr bool is_tiled(Activation activation) { return activation >= Activation::bf16_tiles; }
-// Bytes of the first num_rows rows; a multiple of 64. Row r, for the tile forms r a multiple of 16, begins
-// prepared_bytes(activation, k, r) behind row 0.
+[[nodiscard]] constexpr bool is_tiled(Activation activation) {
+  return activation >= Activation::bf16_tiles && activation <= Activation::i8_tiles;
+}
+// Bytes of the first num_rows rows; a multiple of 64 (with tables: of 32). Row r, for the tile forms r a multiple of
+// 16, begins prepared_bytes(activation, k, r) behind row 0.
 [[nodiscard]] std::size_t prepared_bytes(Activation activation, std::size_t k, std::size_t num_rows);
 
 // out[r * out_stride + n] = scale * sum over k of activation[r][k] * weight[n][k]
@@ -237,9 +244,9 @@ struct KernelTable {
   Layout (*layout)(WeightType type);  // that its products of this type like best
   // The recipe: how rows are rounded, and what multiplies them, for a type in a layout that the table uses.
   Activation (*activation)(WeightType type, Layout layout);
-  Unit (*unit)(WeightType type, Layout layout);  // whose peak judges them when there are many rows
-  PrepareRows* prepare[kNumActivations];         // by Activation
-  Matmul* (*matmul)(WeightType type, Layout layout);
+  Unit (*unit)(WeightType type, Layout layout);       // whose peak judges them when there are many rows
+  PrepareRows* prepare[kNumActivations];              // by Activation
+  Matmul* (*matmul)(WeightType type, Layout layout);  // null: no such layout of this type
   // Null where a variant has no such product, and for types it has none for.
   GatedMatmul* (*gated_matmul)(WeightType type, Layout layout);
   // Rows of one call: as many as fit into so many prepared bytes, at most max_rows.
@@ -276,6 +283,17 @@ inline constexpr std::uint32_t kRecipeVersion = 3;
 // for ternary weights with more than one scale in a row. O(rows * k) for ternary types, else O(1).
 [[nodiscard]] Layout layout_for(const KernelTable& table, WeightType type, const std::byte* file_rows, std::size_t rows,
                                 std::size_t k);
+
+// Whether `table` has ternary products in several layouts that give the same bits: panels and lookup.
+[[nodiscard]] bool has_lookup(const KernelTable& table);
+// The layout that `asked`, panels or lookup, becomes for these weights: asked, but panels where the type is not
+// ternary, a row has several scales, or k is beyond 16384. Only for tables that have lookup. O(rows * k) for ternary
+// types, else O(1).
+[[nodiscard]] Layout ternary_layout_for(Layout asked, WeightType type, const std::byte* file_rows, std::size_t rows,
+                                        std::size_t k);
+[[nodiscard]] bool is_ternary(WeightType type);
+// Whether there is such a body at all: what packed_bytes and pack_panels may be asked for.
+[[nodiscard]] bool has_layout(WeightType type, Layout layout, std::size_t k);
 
 // Sets flush-to-zero and denormals-are-zero for the calling thread.
 void set_flush_denormals();

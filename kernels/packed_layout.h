@@ -95,6 +95,32 @@ inline constexpr std::size_t kTilesQ6_KUnit = kQ6_KUnit;
 inline constexpr std::size_t kTilesTQUnit = 16 * kLine;
 inline constexpr std::size_t kTilesHighBits = kRuns + 2 * kTilesNibbles;  // Q5_K, Q6_K
 
+// ---- The lookup layout (Layout::lookup) ------------------------------------------------------------------
+//
+// TQ1_0, TQ2_0 and I2_S where a row has one scale. Three adjacent weights (a *triple*) are the digits of
+// v = 9 * w0 + 3 * w1 + w2, from -13 to 13. The sum of a triple's products with a row of activations is looked up at
+// |v| in a table of 16 and subtracted where v is negative: 4 bits and a sign for three weights.
+//
+//   1 line: 16 float16 d (half used; I2_S: 1); then per 256 k:
+//     3 lines of signs: bit 7 - q of a byte of line i is that of step 8i + q
+//     11 lines of nibbles: line j has step 2j in its low and step 2j + 1 in its high ones
+//
+// A *step* is 64 lookups: byte 16 * lane + row is triple 4 * step + lane of row `row`, whose first k is 3 * triple. A
+// lane is 16 bytes, and has one table: `pshufb` looks 16 rows up at once. Behind k = 256, and the end of a row, are
+// zeros.
+//
+// The tables of a row of activations, per 256 k and step: a line of low and a line of high parts, sum = kLookupBase *
+// high + low, lane by lane. Low parts are within +-15 and high parts within +-12 (activations within +-127): the parts
+// of 8 steps add up in bytes.
+inline constexpr std::size_t kLookupSteps = 22;
+inline constexpr std::size_t kLookupSigns = 3 * kLine;
+inline constexpr std::size_t kLookupUnit = 14 * kLine;  // per 256 k
+inline constexpr std::size_t kLookupTables = 2 * kLookupSteps * kLine;
+inline constexpr int kLookupBase = 31;
+// A panel is unpacked on the stack where many rows are multiplied: 68 KiB.
+inline constexpr std::size_t kMaxLookupK = 16384;
+static constexpr std::size_t lookup_panel_bytes(std::size_t k) { return kLine + (k + 255) / 256 * kLookupUnit; }
+
 // Where k = i of a run of 32 lies in a bfloat16 line.
 static constexpr std::size_t run_word(std::size_t i) { return i < 16 ? 2 * i : 2 * (i - 16) + 1; }
 
@@ -135,6 +161,18 @@ static constexpr Group256Row group256_row(std::size_t k) {
   const std::size_t groups = (k + 255) / 256;
   const std::size_t scale = 256 * groups;
   return {scale, scale + 4 * groups, row_bytes(scale + 8 * groups)};
+}
+
+// Rows prepared for lookups: the tables of the first rows, then from `codes` on all rows as Group256Row describes them,
+// half a line off. So whoever gets a pointer to row 0 gets one to a line, and finds the tables there; a pointer to half
+// a line is one to another row, and has none.
+struct LookupRow {
+  std::size_t tables;  // of one row
+  std::size_t codes;   // of row 0
+};
+static constexpr LookupRow lookup_row(std::size_t k, std::size_t rows_with_tables) {
+  const std::size_t tables = (k + 255) / 256 * kLookupTables;
+  return {tables, rows_with_tables * tables + kLine / 2};
 }
 
 // Rows prepared for tiles lie 16 side by side, as the right operand: per stage two tiles of 16 lines (bfloat16), each

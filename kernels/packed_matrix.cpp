@@ -7,6 +7,7 @@
 #include "kernels/half.h"
 #include "kernels/kernels.h"
 #include "kernels/packed_layout.h"
+#include "kernels/packed_lookup.h"
 #include "kernels/packed_tiles.h"
 
 namespace troupe::kernels {
@@ -22,6 +23,7 @@ std::size_t file_row_bytes(WeightType type, std::size_t k) {
 
 std::size_t panel_bytes(WeightType type, Layout layout, std::size_t k) {
   if (layout == Layout::tiles) return tiles_panel_bytes(type, k);
+  if (layout == Layout::lookup) return lookup_panel_bytes(k);
   switch (type) {
     case WeightType::f32:
       return k * kLine;
@@ -368,7 +370,9 @@ void pack_panels(WeightType type, Layout layout, const std::byte* file_rows, std
     return;
   }
   const std::size_t bytes = panel_bytes(type, layout, k);
-  const auto pack = layout == Layout::tiles ? pack_tiles_panel : pack_panel;
+  const auto pack = layout == Layout::tiles    ? pack_tiles_panel
+                    : layout == Layout::lookup ? pack_lookup_panel
+                                               : pack_panel;
   for (std::size_t row = row_begin; row < row_end; row += kPanelRows) {
     std::byte* panel = body + row / kPanelRows * bytes;
     std::memset(panel, 0, bytes);
@@ -383,7 +387,9 @@ void unpack_row(const MatrixView& matrix, std::size_t row, float* out) {
     dequantize(matrix.type, matrix.body + row * file_row_bytes(matrix.type, matrix.k), out, matrix.k);
   } else {
     const std::byte* panel = matrix.body + row / kPanelRows * panel_bytes(matrix.type, matrix.layout, matrix.k);
-    const auto unpack = matrix.layout == Layout::tiles ? unpack_tiles_row : unpack_panel_row;
+    const auto unpack = matrix.layout == Layout::tiles    ? unpack_tiles_row
+                        : matrix.layout == Layout::lookup ? unpack_lookup_row
+                                                          : unpack_panel_row;
     unpack(matrix.type, panel, row % kPanelRows, matrix.k, out);
   }
   if (matrix.scale != 1.0f)
@@ -399,6 +405,8 @@ std::size_t prepared_bytes(Activation activation, std::size_t k, std::size_t num
       return num_rows * group32_row(k).bytes;
     case Activation::i8_group256:
       return num_rows * group256_row(k).bytes;
+    case Activation::i8_group256_tables:
+      return num_rows == 0 ? 0 : lookup_row(k, kLookupRows).codes + num_rows * group256_row(k).bytes;
     case Activation::bf16_tiles:
       return num_tiles * bf16_tiles_bytes(k);
     case Activation::bf16_split_tiles:
@@ -414,6 +422,24 @@ Layout layout_for(const KernelTable& table, WeightType type, const std::byte* fi
   const Layout layout = table.layout(type);
   if (layout == Layout::tiles && !tiles_can_hold(type, file_rows, rows, k)) return Layout::panels;
   return layout;
+}
+
+bool is_ternary(WeightType type) {
+  return type == WeightType::tq1_0 || type == WeightType::tq2_0 || type == WeightType::i2_s;
+}
+
+bool has_layout(WeightType type, Layout layout, std::size_t k) {
+  if (layout == Layout::tiles) return type != WeightType::f32;
+  return layout != Layout::lookup || (is_ternary(type) && k <= kMaxLookupK);
+}
+
+bool has_lookup(const KernelTable& table) {
+  return table.layout(WeightType::tq2_0) == Layout::panels &&
+         table.matmul(WeightType::tq2_0, Layout::lookup) != nullptr;
+}
+
+Layout ternary_layout_for(Layout asked, WeightType type, const std::byte* file_rows, std::size_t rows, std::size_t k) {
+  return asked == Layout::lookup && lookup_can_hold(type, file_rows, rows, k) ? Layout::lookup : Layout::panels;
 }
 
 }  // namespace troupe::kernels

@@ -51,9 +51,12 @@ using MatmulOf = Matmul*(WeightType type);
 
 // AVX2, FMA and F16C: Haswell (2013), Zen (2017) and later.
 namespace avx2 {
-PrepareRow prepare_i8_group32, prepare_i8_group256;
+PrepareRow prepare_i8_group32, prepare_i8_group256, prepare_i8_group256_tables;
 Matmul matmul_f32, matmul_f16, matmul_bf16;
 MatmulOf matmul_int8;
+Matmul matmul_lookup;  // avxvnni's as well
+// What Layout::lookup has of one panel, as Layout::panels has it.
+void unpack_lookup_panel(const std::byte* panel, std::size_t k, std::byte* out);
 RmsNorm rms_norm;
 Rope rope;
 SiluMul silu_mul;
@@ -79,6 +82,7 @@ namespace avx512 {
 PrepareRow prepare_i8_group32, prepare_i8_group256;
 Matmul matmul_f32, matmul_f16, matmul_bf16;
 MatmulOf matmul_int8;
+Matmul matmul_lookup;
 RmsNorm rms_norm;
 Rope rope;
 SiluMul silu_mul;
@@ -97,6 +101,7 @@ SumsAbove sums_above;
 // AVX-512-VNNI besides: servers from Cascade Lake (2019) and Zen 4 (2022) on. All else is avx512's.
 namespace avx512vnni {
 MatmulOf matmul_int8;
+Matmul matmul_lookup;
 }  // namespace avx512vnni
 
 // AMX with int8 and bfloat16 tiles, and AVX-512 as those CPUs have it: servers from Sapphire Rapids (2023) on.

@@ -39,7 +39,8 @@ WeightsHeader real_header() {
                     .rows = rows,
                     .k = k,
                     .body_bytes = kernels::packed_bytes(type, layout, rows, k),
-                    .checksum = end * 3};
+                    .checksum = end * 3,
+                    .content = end * 5};
     header.file_bytes = end + entry.header.body_bytes;
     end = (header.file_bytes + 4095) / 4096 * 4096;
     header.entries.push_back(entry);
@@ -48,6 +49,7 @@ WeightsHeader real_header() {
   add(WeightType::q8_0, Layout::tiles, 40, 96);
   add(WeightType::q4_k, Layout::file, 100, 256);
   add(WeightType::tq2_0, Layout::panels, 17, 512);
+  add(WeightType::i2_s, Layout::lookup, 20, 384);
   return header;
 }
 
@@ -77,7 +79,7 @@ void check(const WeightsHeader& header, const std::vector<std::byte>& bytes, std
   for (const WeightsEntry& entry : header.entries) {
     const engine::PackedHeader& h = entry.header;
     TROUPE_ASSERT(h.rows >= 1 && h.k >= 1 && h.k % kernels::info(h.type).group_size == 0);
-    TROUPE_ASSERT(h.layout != Layout::tiles || h.type != WeightType::f32);
+    TROUPE_ASSERT(kernels::has_layout(h.type, h.layout, h.k));
     TROUPE_ASSERT(h.body_bytes == kernels::packed_bytes(h.type, h.layout, h.rows, h.k));
     TROUPE_ASSERT(entry.offset >= end && entry.offset % 4096 == 0);
     end = entry.offset + h.body_bytes;

@@ -110,10 +110,6 @@ inline void share_row_scales(WeightType type, std::size_t rows, std::size_t k, s
     std::memcpy(&file[(g + 1) * t.group_bytes - 2], &file[(g / groups * groups + 1) * t.group_bytes - 2], 2);
 }
 
-inline bool is_ternary(WeightType type) {
-  return type == WeightType::tq1_0 || type == WeightType::tq2_0 || type == WeightType::i2_s;
-}
-
 struct PackedMatrix {
   PackedMatrix(WeightType type, Layout layout, const std::vector<std::byte>& file, std::size_t rows, std::size_t k)
       : body(packed_bytes(type, layout, rows, k)),
@@ -132,7 +128,11 @@ struct PreparedRows {
     table.prepare[static_cast<std::size_t>(activation)](x.data(), k, k, 0, rows, bytes.data());
   }
   // Where row r begins, of the forms that keep rows apart.
-  const std::byte* row(std::size_t r) const { return bytes.data() + prepared_bytes(activation, k, r); }
+  const std::byte* row(std::size_t r) const {
+    if (activation == Activation::i8_group256_tables)
+      return bytes.data() + layout::lookup_row(k, kLookupRows).codes + r * layout::group256_row(k).bytes;
+    return bytes.data() + prepared_bytes(activation, k, r);
+  }
 
   Activation activation;
   std::size_t k;

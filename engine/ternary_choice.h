@@ -1,0 +1,24 @@
+// Which of the layouts of ternary weights a model gets: asked for, as they were kept, or measured.
+#pragma once
+
+#include "engine/model.h"
+#include "engine/model_file.h"
+
+namespace troupe::engine {
+
+// Seconds that one row takes, its rounding included, times a matrix of the type's weights in `layout`. The fastest of
+// several runs, in turns: others disturb both alike.
+struct TernaryTimes {
+  double multiply;
+  double lookup;
+};
+[[nodiscard]] TernaryTimes time_ternary(const kernels::KernelTable& kernels, Team& team, kernels::WeightType type,
+                                        std::size_t k);
+
+// Layout::panels or Layout::lookup, for the ternary weights of `file`; where the kernels have no lookups, or the file
+// no such weights, panels, which then says nothing. Measures, and says so in a note, only where nobody asked for one of
+// them, the cache keeps none, and the weights are too many for caches: where they fit in there, the first is as good.
+// Error: unsupported, if lookups were asked for and the kernels have none.
+[[nodiscard]] Result<kernels::Layout> choose_ternary_layout(const ModelFile& file, const ModelOptions& options);
+
+}  // namespace troupe::engine

@@ -1,0 +1,150 @@
+// The layouts of ternary weights that give the same bits: what is chosen, kept and said.
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <filesystem>
+
+#include "engine/ternary_choice.h"
+#include "tests/engine/gguf_writer.h"
+#include "tests/engine/model_harness.h"
+
+namespace troupe::test {
+namespace {
+
+using engine::LoadedModel;
+using engine::LoadOptions;
+using engine::Ternary;
+
+const std::string kTales = TROUPE_MODELS "/tales-5m-tq2_0.gguf";
+
+struct Load {
+  std::shared_ptr<LoadedModel> model;
+  std::string notes;
+};
+
+Load load(const std::string& kernels, std::optional<Ternary> ternary, const std::string& cache = "") {
+  Load load;
+  LoadOptions options;
+  options.memory = 64u << 20;
+  options.kernels = kernels;
+  options.ternary = ternary;
+  options.weights_cache.directory = cache;
+  options.notes = [&load](const engine::LoadNote& note) { load.notes += note.text + "\n"; };
+  auto loaded = LoadedModel::load(kTales, options);
+  if (!loaded) FAIL(loaded.error().message);
+  load.model = *loaded;
+  return load;
+}
+
+std::vector<float> logits_of(const LoadedModel& model, std::uint32_t chunk) {
+  engine::Team team(2);
+  engine::Executor executor(model, team);
+  SequenceRunner runner(executor, 1, random_tokens(21, model.info().vocab_size, 7), {0});
+  return runner.run(chunk);
+}
+
+std::vector<std::string> variants() {
+  std::vector<std::string> names;
+  for (const kernels::KernelTable* table : kernels::supported_tables())
+    if (kernels::has_lookup(*table)) names.emplace_back(table->name);
+  return names;
+}
+
+TEST_CASE("ternary weights in lookup tables give the bits and the numerics_id of multiply-adds, in less memory") {
+  for (const std::string& kernels : variants()) {
+    INFO(kernels);
+    const Load multiply = load(kernels, Ternary::multiply), lookup = load(kernels, Ternary::lookup);
+    CHECK(lookup.model->numerics_id() == multiply.model->numerics_id());
+    CHECK(lookup.model->model().weight_bytes() < multiply.model->model().weight_bytes());
+    const std::vector<float> expected = logits_of(*multiply.model, 21);
+    for (const std::uint32_t chunk : {1u, 3u, 5u, 21u}) CHECK(logits_of(*lookup.model, chunk) == expected);
+  }
+}
+
+TEST_CASE("either layout comes back from a cache file of its own") {
+  std::string root = std::filesystem::temp_directory_path() / "troupe-ternary-XXXXXX";
+  REQUIRE(::mkdtemp(root.data()) != nullptr);
+  for (const std::string& kernels : variants()) {
+    const std::string cache = root + "/" + kernels;
+    const std::string id = load(kernels, Ternary::multiply).model->numerics_id();
+    for (const char* begins : {"packed ", "read "})
+      for (const Ternary ternary : {Ternary::lookup, Ternary::multiply}) {
+        const Load got = load(kernels, ternary, cache);
+        INFO(kernels << "\n" << got.notes);
+        CHECK(got.notes.starts_with(begins));
+        CHECK(got.notes.find("damaged") == std::string::npos);
+        CHECK(got.model->numerics_id() == id);
+        CHECK(got.model->model().weight_bytes() == load(kernels, ternary).model->model().weight_bytes());
+        CHECK(logits_of(*got.model, 1) == logits_of(*load(kernels, Ternary::multiply).model, 1));
+      }
+    CHECK(std::distance(std::filesystem::directory_iterator(cache), {}) == 2);
+  }
+  std::filesystem::remove_all(root);
+}
+
+TEST_CASE("asking for lookup tables where there are none is an error, and for what does not exist too") {
+  LoadOptions options;
+  options.kernels = "scalar";
+  options.ternary = Ternary::lookup;
+  const auto refused = LoadedModel::load(kTales, options);
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().code == ErrorCode::unsupported);
+  CHECK(refused.error().message.find("'scalar' have no lookup tables") != std::string::npos);
+  options.ternary = Ternary::multiply;
+  CHECK(LoadedModel::load(kTales, options));
+
+  options.ternary = std::nullopt;
+  ::setenv("TROUPE_TERNARY", "both", 1);
+  const auto unknown = LoadedModel::load(kTales, options);
+  ::setenv("TROUPE_TERNARY", "lookup", 1);
+  const auto none = LoadedModel::load(kTales, options);
+  ::unsetenv("TROUPE_TERNARY");
+  REQUIRE_FALSE(unknown);
+  CHECK(unknown.error().message.find("'both' is none of") != std::string::npos);
+  REQUIRE_FALSE(none);
+  for (const Ternary ternary : {Ternary::automatic, Ternary::multiply, Ternary::lookup})
+    CHECK(engine::find_ternary(engine::name(ternary)) == ternary);
+}
+
+TEST_CASE("both layouts are timed, and a small model is not worth it") {
+  for (const std::string& kernels : variants()) {
+    engine::Team team(2);
+    const engine::TernaryTimes times =
+        engine::time_ternary(*kernels::find_table(kernels), team, kernels::WeightType::tq2_0, 512);
+    CHECK(times.multiply > 0);
+    CHECK(times.lookup > 0);
+    const Load automatic = load(kernels, std::nullopt);
+    CHECK(automatic.notes.find("ternary weights") == std::string::npos);
+    CHECK(automatic.model->model().weight_bytes() == load(kernels, Ternary::multiply).model->model().weight_bytes());
+  }
+}
+
+TEST_CASE("a large model is measured once: a note says what came of it") {
+  GgufWriter writer;
+  writer.add("general.architecture", "llama");
+  writer.add_tensor("blk.0.ffn_up.weight", {4096, 40000}, 35, std::string(40000 * 4096 / 256 * 66, '\x24'));  // TQ2_0
+  const TemporaryFile path(writer.bytes());
+  const auto file = engine::open_gguf(path.path());
+  REQUIRE(file);
+  for (const std::string& kernels : variants()) {
+    engine::Team team(2);
+    std::string note;
+    engine::ModelOptions options;
+    options.kernels = kernels::find_table(kernels);
+    options.team = &team;
+    options.notes = [&](const engine::LoadNote& said) { note += said.text; };
+    const auto chosen = engine::choose_ternary_layout(**file, options);
+    REQUIRE(chosen);
+    const bool lookup = *chosen == kernels::Layout::lookup;
+    INFO(note);
+    CHECK(note.starts_with(lookup ? "ternary weights: lookup tables, 1.75 bits: "
+                                  : "ternary weights: multiply-add, 2.1 bits: "));
+    CHECK(note.find(" us against ") != std::string::npos);
+    note.clear();
+    options.ternary = lookup ? Ternary::multiply : Ternary::lookup;
+    CHECK(*engine::choose_ternary_layout(**file, options) != *chosen);
+    CHECK(note.empty());
+  }
+}
+
+}  // namespace
+}  // namespace troupe::test
