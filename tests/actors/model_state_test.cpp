@@ -17,7 +17,8 @@ TEST_CASE("model state: loading, then ready, then draining; whoever waits is tol
   CHECK(state.fraction() == 0.5);
   CHECK(told == 0);
 
-  auto model = engine::LoadedModel::load(std::string(TROUPE_MODELS) + "/tales-5m-tq2_0.gguf", {});
+  const engine::LoadOptions options;  // a variable: GCC 12 takes members of a temporary for uninitialised
+  auto model = engine::LoadedModel::load(std::string(TROUPE_MODELS) + "/tales-5m-tq2_0.gguf", options);
   REQUIRE(model);
   state.loaded(*model, "tales");
   CHECK(told == 1);

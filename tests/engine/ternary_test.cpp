@@ -138,7 +138,7 @@ TEST_CASE("a large model is measured once: a note says what came of it") {
     INFO(note);
     CHECK(note.starts_with(lookup ? "ternary weights: lookup tables, 1.75 bits: "
                                   : "ternary weights: multiply-add, 2.1 bits: "));
-    CHECK(note.find(" us against ") != std::string::npos);
+    CHECK(note.find(" us for one row and eight against ") != std::string::npos);
     note.clear();
     options.ternary = lookup ? Ternary::multiply : Ternary::lookup;
     CHECK(*engine::choose_ternary_layout(**file, options) != *chosen);
