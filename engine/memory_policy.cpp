@@ -31,7 +31,7 @@ class SystemMemory final : public MemoryPolicy {
 
 }  // namespace
 
-const std::shared_ptr<MemoryPolicy>& system_memory() {
+const std::shared_ptr<MemoryPolicy>& system_memory() noexcept {
   static const std::shared_ptr<MemoryPolicy> policy = std::make_shared<SystemMemory>();
   return policy;
 }

@@ -39,6 +39,6 @@ class MemoryPolicy {
 // What is used where nobody names a policy: anonymous pages, in memory once they are written. From 2 MiB on they begin
 // at a multiple of that and ask for huge pages: a matrix of some MiB then needs a handful of TLB entries instead of
 // thousands.
-[[nodiscard]] const std::shared_ptr<MemoryPolicy>& system_memory();
+[[nodiscard]] const std::shared_ptr<MemoryPolicy>& system_memory() noexcept;
 
 }  // namespace troupe::engine
