@@ -6,8 +6,9 @@
 
 namespace troupe::engine {
 
-// Seconds that one row takes, its rounding included, times a matrix of the type's weights in `layout`. The fastest of
-// several runs, in turns: others disturb both alike.
+// Seconds that one row and then eight rows take, their rounding included, times a matrix of the type's weights in a
+// layout: a server has a stream alone as well as some at once. The fastest of several runs, in turns: others disturb
+// both alike.
 struct TernaryTimes {
   double multiply;
   double lookup;
