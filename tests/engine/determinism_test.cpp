@@ -126,7 +126,7 @@ void check_model(const std::string& path, const std::string& kernels, kernels::K
 
 void check_all_variants(const std::string& path) {
   const kernels::KernelTable* before = nullptr;
-  for (const kernels::KernelTable* table : kernels::supported_tables()) {
+  for (const kernels::KernelTable* table : variants_to_try()) {
     // Who takes attention from the variant before it does with every type of the cache what that one does.
     const bool same_attention = before != nullptr && table->attend_split == before->attend_split;
     before = table;
@@ -209,7 +209,7 @@ std::size_t in_crowd(const LoadedModel& model, Team& team, const Crowd& crowd,
 }
 
 TEST_CASE("sequences that share a prefix's blocks give the same bits as alone, and the blocks are read once for all") {
-  for (const kernels::KernelTable* table : kernels::supported_tables()) {
+  for (const kernels::KernelTable* table : variants_to_try()) {
     if (kSlow && table->name == "reference") continue;
     for (const auto kv_type : {kernels::KvType::f16, kernels::KvType::f32, kernels::KvType::i8}) {
       const auto model =
@@ -265,7 +265,7 @@ TEST_CASE("a step over a shared prefix reads at most half of what its sequences 
 
 // Slots that no token has reached may hold anything: a recycled block, another tenant's infinities.
 TEST_CASE("what lies in unused slots of a block changes nothing") {
-  for (const kernels::KernelTable* table : kernels::supported_tables()) {
+  for (const kernels::KernelTable* table : variants_to_try()) {
     for (const auto kv_type : {kernels::KvType::f32, kernels::KvType::f16, kernels::KvType::i8}) {
       const auto model =
           load_model(TROUPE_MODELS "/tales-draft-q8_0.gguf", std::string(table->name), kv_type, kNumBlocks);

@@ -100,7 +100,7 @@ void check_model(const std::string& name) {
   // else's: any two within it are at most twice as far apart.
   const Tolerance from_rounded{2 * rounded_tolerance.max_abs, 2 * rounded_tolerance.rms};
   std::vector<float> second_expected = golden->quantised ? std::vector<float>() : second.logits;
-  for (const kernels::KernelTable* table : kernels::supported_tables()) {
+  for (const kernels::KernelTable* table : variants_to_try()) {
     INFO(name << ", " << table->name);
     const auto model = load_model(golden->model_path, std::string(table->name));
     const bool is_reference = table->name == "reference";
@@ -133,7 +133,7 @@ TEST_CASE("golden models: 1,100 random tokens agree with the reference kernels")
     rounded.max_abs *= 1.1;
     Team team(2);
     std::vector<float> reference;
-    for (const kernels::KernelTable* table : kernels::supported_tables()) {
+    for (const kernels::KernelTable* table : variants_to_try()) {
       const auto model = load_model(golden->model_path, std::string(table->name), kernels::KvType::f32, 0, 1152);
       const auto logits = engine::evaluate(*model, team, random_tokens(kTokens, model->info().vocab_size, 7));
       REQUIRE(logits);
@@ -159,7 +159,7 @@ TEST_CASE("golden models: f16 K and V cost next to nothing, int8 little, in ever
     double mean_square = 0;
     std::pair<double, double> exact;
     for (const float x : prompt.logits) mean_square += double{x} * x / static_cast<double>(prompt.logits.size());
-    for (const kernels::KernelTable* table : kernels::supported_tables()) {
+    for (const kernels::KernelTable* table : variants_to_try()) {
       const auto rms = [&](kernels::KvType type) {
         const auto model = load_model(golden->model_path, std::string(table->name), type);
         const auto logits = engine::evaluate(*model, team, prompt.tokens);
@@ -188,7 +188,7 @@ TEST_CASE("stories260K: all 200 positions and the text are the expected ones") {
   const auto greedy = json.at("greedy").get<std::vector<TokenId>>();
   const auto prompt = json.at("prompt").get<std::vector<TokenId>>();
   Team team(2);
-  for (const kernels::KernelTable* table : kernels::supported_tables()) {
+  for (const kernels::KernelTable* table : variants_to_try()) {
     INFO(table->name);
     const auto model = load_model(folder + "stories260K.gguf", std::string(table->name), kernels::KvType::f32, 0, 256);
     CHECK(model->info().trained_context == 128);

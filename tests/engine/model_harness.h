@@ -28,6 +28,15 @@ inline constexpr bool kSlow = false;
 inline constexpr bool kSlow = false;
 #endif
 
+// What this CPU can run. Under sanitizers without those that differ from a neighbour in the byte product alone, which
+// the tests of the kernels cover.
+inline std::vector<const kernels::KernelTable*> variants_to_try() {
+  std::vector<const kernels::KernelTable*> tables;
+  for (const kernels::KernelTable* table : kernels::supported_tables())
+    if (!kSlow || (table->name != "avxvnni" && table->name != "avx512")) tables.push_back(table);
+  return tables;
+}
+
 inline std::shared_ptr<engine::LoadedModel> load_model(const std::string& path, const std::string& kernels,
                                                        kernels::KvType kv_type = kernels::KvType::f32,
                                                        std::uint32_t num_blocks = 0, std::uint32_t context = 0) {
