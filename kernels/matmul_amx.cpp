@@ -5,9 +5,10 @@
 // operand, 16 to a tile, as rows_amx.cpp laid them out. So a tile of sums is 16 outputs x 16 rows and a product of
 // tiles takes the same 16 cycles for one row as for sixteen.
 //
-// Few rows are multiplied 32 at a time: the sums stay in tiles for all of k, and the next stage is expanded between the
-// tile instructions of this one, so that one row costs what streaming and expanding the weights costs. Many rows:
-// blocks of 512 k are expanded once and multiplied with all rows, 32 at a time; the sums wait in a buffer meanwhile.
+// Few rows are multiplied 32 at a time, or up to 16 with four panels: the sums stay in tiles for all of k, and the next
+// stage is expanded between the tile instructions of this one, so that one row costs what streaming and expanding the
+// weights costs. Many rows: blocks of 512 k are expanded once and multiplied with all rows, 32 at a time; the sums wait
+// in a buffer meanwhile.
 //
 // One output's sum goes through the same tile products in ascending k either way, and moving float32 sums in and out of
 // tiles does not change them: the bits do not depend on the number of rows. TDPBF16PS itself adds in a fixed order
