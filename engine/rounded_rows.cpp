@@ -19,6 +19,7 @@ constexpr Workspace::Slot kSlots[] = {Workspace::Slot::rounded_f32,
                                       Workspace::Slot::rounded_bf16_tiles,
                                       Workspace::Slot::rounded_bf16_split_tiles,
                                       Workspace::Slot::rounded_i8_tiles,
+                                      Workspace::Slot::rounded_i8_group256_tiles,
                                       Workspace::Slot::rounded_i8_group256_tables};
 static_assert(std::size(kSlots) == kernels::kNumActivations);
 

@@ -33,6 +33,7 @@ class Workspace {
     rounded_bf16_tiles,
     rounded_bf16_split_tiles,
     rounded_i8_tiles,
+    rounded_i8_group256_tiles,
     rounded_i8_group256_tables,
     gated_bf16_tiles,
     thread_scratch,

@@ -22,7 +22,11 @@ namespace {
 
 Layout file_layout(WeightType) { return Layout::file; }
 Layout panels_layout(WeightType) { return Layout::panels; }
-Layout amx_layout(WeightType type) { return type == WeightType::f32 ? Layout::panels : Layout::tiles; }
+// On the matrix unit, from panels: the int8 products of types whose scales are integers times one for 256 weights.
+bool has_int8_panels(WeightType type) { return type == WeightType::q4_k || type == WeightType::q5_k; }
+Layout amx_layout(WeightType type) {
+  return type == WeightType::f32 || has_int8_panels(type) ? Layout::panels : Layout::tiles;
+}
 
 Activation reference_activation(WeightType, Layout) { return Activation::f32; }
 Matmul* reference_matmul(WeightType, Layout layout) { return layout == Layout::file ? reference::matmul : nullptr; }
@@ -44,6 +48,7 @@ Activation integer_activation(WeightType type, Layout layout) {
 }
 
 Activation amx_activation(WeightType type, Layout layout) {
+  if (has_int8_panels(type)) return Activation::i8_group256_tiles;
   if (layout != Layout::tiles) return integer_activation(type, layout);
   switch (type) {
     case WeightType::f16:
@@ -65,6 +70,7 @@ Unit avxvnni_unit(WeightType type, Layout) { return is_float(type) ? Unit::f32_a
 Unit avx512_unit(WeightType type, Layout) { return is_float(type) ? Unit::f32_avx512 : Unit::int8_avx512; }
 Unit avx512vnni_unit(WeightType type, Layout) { return is_float(type) ? Unit::f32_avx512 : Unit::int8_avx512vnni; }
 Unit amx_unit(WeightType type, Layout layout) {
+  if (has_int8_panels(type)) return Unit::int8_amx;
   if (layout != Layout::tiles) return avx512vnni_unit(type, layout);
   return amx_activation(type, layout) == Activation::i8_tiles ? Unit::int8_amx : Unit::bf16_amx;
 }
@@ -127,6 +133,8 @@ Matmul* avx512vnni_matmul(WeightType type, Layout layout) {
 }
 
 Matmul* amx_matmul(WeightType type, Layout layout) {
+  if (layout == Layout::panels && has_int8_panels(type))
+    return type == WeightType::q4_k ? amx::matmul_q4_k : amx::matmul_q5_k;
   if (layout != Layout::tiles) return avx512vnni_matmul(type, layout);
   switch (type) {
     case WeightType::f16:
@@ -141,10 +149,6 @@ Matmul* amx_matmul(WeightType type, Layout layout) {
       return amx::matmul_q4_1;
     case WeightType::iq4_nl:
       return amx::matmul_iq4_nl;
-    case WeightType::q4_k:
-      return amx::matmul_q4_k;
-    case WeightType::q5_k:
-      return amx::matmul_q5_k;
     case WeightType::q6_k:
       return amx::matmul_q6_k;
     case WeightType::tq1_0:
@@ -152,6 +156,8 @@ Matmul* amx_matmul(WeightType type, Layout layout) {
     case WeightType::i2_s:
       return amx::matmul_tq;
     case WeightType::f32:
+    case WeightType::q4_k:
+    case WeightType::q5_k:
       break;
   }
   return nullptr;
@@ -170,10 +176,6 @@ GatedMatmul* amx_gated_matmul(WeightType type, Layout layout) {
       return amx::gated_q4_1;
     case WeightType::iq4_nl:
       return amx::gated_iq4_nl;
-    case WeightType::q4_k:
-      return amx::gated_q4_k;
-    case WeightType::q5_k:
-      return amx::gated_q5_k;
     case WeightType::q6_k:
       return amx::gated_q6_k;
     default:
@@ -250,7 +252,7 @@ constexpr KernelTable kAvx2 = {
     .activation = integer_activation,
     .unit = avx2_unit,
     .prepare = {row_by_row<scalar::prepare_f32>, row_by_row<avx2::prepare_i8_group32>,
-                row_by_row<avx2::prepare_i8_group256>, nullptr, nullptr, nullptr,
+                row_by_row<avx2::prepare_i8_group256>, nullptr, nullptr, nullptr, nullptr,
                 row_by_row<avx2::prepare_i8_group256_tables>},
     .matmul = avx2_matmul,
     .gated_matmul = no_gated_matmul,
@@ -286,7 +288,7 @@ constexpr KernelTable kAvx512 = {
     .activation = integer_activation,
     .unit = avx512_unit,
     .prepare = {row_by_row<scalar::prepare_f32>, row_by_row<avx512::prepare_i8_group32>,
-                row_by_row<avx512::prepare_i8_group256>, nullptr, nullptr, nullptr,
+                row_by_row<avx512::prepare_i8_group256>, nullptr, nullptr, nullptr, nullptr,
                 row_by_row<avx2::prepare_i8_group256_tables>},
     .matmul = avx512_matmul,
     .gated_matmul = no_gated_matmul,
@@ -325,6 +327,7 @@ constexpr KernelTable kAmx = [] {
   table.prepare[static_cast<std::size_t>(Activation::bf16_tiles)] = amx::prepare_bf16_tiles;
   table.prepare[static_cast<std::size_t>(Activation::bf16_split_tiles)] = amx::prepare_bf16_split_tiles;
   table.prepare[static_cast<std::size_t>(Activation::i8_tiles)] = amx::prepare_i8_tiles;
+  table.prepare[static_cast<std::size_t>(Activation::i8_group256_tiles)] = amx::prepare_i8_group256_tiles;
   table.matmul = amx_matmul;
   table.gated_matmul = amx_gated_matmul;
   table.attend_split = amx::attend_split;
@@ -374,7 +377,7 @@ bool is_table_name(std::string_view name) {
 }
 
 bool lacks_product(const KernelTable& table, WeightType type, Layout layout) {
-  if (type == WeightType::f32 && layout == Layout::tiles) return true;  // a layout it cannot have
+  if (!has_layout(type, layout, 256)) return true;
   const auto activation = static_cast<std::size_t>(table.activation(type, layout));
   return activation >= kNumActivations || !table.prepare[activation] || !table.matmul(type, layout);
 }

@@ -27,10 +27,12 @@ enum class Activation : std::uint8_t {
   bf16_tiles,        // bfloat16, round to nearest even
   bf16_split_tiles,  // two bfloat16 whose sum is the value to 16 bits or more
   i8_tiles,          // int8 for a whole row: scale = max|x| / 127, as BitNet defines it
+  // For panels on the matrix unit, 16 rows side by side too:
+  i8_group256_tiles,  // as i8_group256; k is a multiple of 256
   // For the lookup layout:
   i8_group256_tables,  // as i8_group256, and tables of sums for the first kLookupRows rows
 };
-inline constexpr std::size_t kNumActivations = 7;
+inline constexpr std::size_t kNumActivations = 8;
 
 // A matrix in the order its kernels read, at rest in one position-independent 64-byte aligned body.
 //
@@ -82,7 +84,7 @@ using PrepareRows = void(const float* x, std::size_t stride, std::size_t k, std:
                          std::byte* prepared);
 inline constexpr std::size_t kRowsPerTile = 16;
 [[nodiscard]] constexpr bool is_tiled(Activation activation) {
-  return activation >= Activation::bf16_tiles && activation <= Activation::i8_tiles;
+  return activation >= Activation::bf16_tiles && activation <= Activation::i8_group256_tiles;
 }
 // Bytes of the first num_rows rows; a multiple of 64 (with tables: of 32). Row r, for the tile forms r a multiple of
 // 16, begins prepared_bytes(activation, k, r) behind row 0.

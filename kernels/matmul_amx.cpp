@@ -572,8 +572,6 @@ TROUPE_MATMUL(matmul_q8_0, Q8_0)
 TROUPE_MATMUL(matmul_q4_0, Q4_0)
 TROUPE_MATMUL(matmul_q4_1, Q4_1)
 TROUPE_MATMUL(matmul_iq4_nl, IQ4_NL)
-TROUPE_MATMUL(matmul_q4_k, Q4_K)
-TROUPE_MATMUL(matmul_q5_k, Q5_K)
 TROUPE_MATMUL(matmul_q6_k, Q6_K)
 TROUPE_MATMUL(matmul_tq, TQ)
 
@@ -587,8 +585,6 @@ TROUPE_GATED_MATMUL(gated_q8_0, Q8_0)
 TROUPE_GATED_MATMUL(gated_q4_0, Q4_0)
 TROUPE_GATED_MATMUL(gated_q4_1, Q4_1)
 TROUPE_GATED_MATMUL(gated_iq4_nl, IQ4_NL)
-TROUPE_GATED_MATMUL(gated_q4_k, Q4_K)
-TROUPE_GATED_MATMUL(gated_q5_k, Q5_K)
 TROUPE_GATED_MATMUL(gated_q6_k, Q6_K)
 
 }  // namespace troupe::kernels::amx

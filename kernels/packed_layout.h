@@ -68,9 +68,6 @@ inline constexpr std::size_t kQ6_KRun = 6 * kLine;  // per 32 k
 //   Q8_0   per 64 k: 1 line: 2 x 16 float16 d; then line r: the 64 signed codes of row r
 //   Q4_0, IQ4_NL  per 128 k (four groups): 2 lines: 4 x 16 float16 d; then 16 lines of nibbles
 //   Q4_1   the same with 2 lines of m, 4 x 16 float16, behind those of d
-//   Q4_K   per 256 k: 5 lines of scales as in panels; then 2 x 16 lines of nibbles
-//   Q5_K   as Q4_K; then 8 lines of fifth bits: byte 2w of line i is word w of row 2i, byte 2w + 1 of row 2i + 1;
-//          bit r: run r
 //   Q6_K   per 256 k: 5 lines of scales as in panels; 2 x 16 lines of nibbles; 16 lines of high bits: bits 2r, 2r + 1
 //   of
 //          word w of line i: run r of row i
@@ -89,11 +86,9 @@ inline constexpr std::size_t kTilesQ8_0Unit = 17 * kLine;   // per 64 k
 inline constexpr std::size_t kTilesNibbles = 16 * kLine;    // per 128 k
 inline constexpr std::size_t kTilesQ4_0Unit = 18 * kLine;   // per 128 k
 inline constexpr std::size_t kTilesQ4_1Unit = 20 * kLine;   // per 128 k
-inline constexpr std::size_t kTilesQ4_KUnit = kQ4_KUnit;    // per 256 k, as all below
-inline constexpr std::size_t kTilesQ5_KUnit = kQ5_KUnit;
-inline constexpr std::size_t kTilesQ6_KUnit = kQ6_KUnit;
+inline constexpr std::size_t kTilesQ6_KUnit = kQ6_KUnit;    // per 256 k, as all below
 inline constexpr std::size_t kTilesTQUnit = 16 * kLine;
-inline constexpr std::size_t kTilesHighBits = kRuns + 2 * kTilesNibbles;  // Q5_K, Q6_K
+inline constexpr std::size_t kTilesHighBits = kRuns + 2 * kTilesNibbles;  // Q6_K
 
 // ---- The lookup layout (Layout::lookup) ------------------------------------------------------------------
 //
@@ -181,9 +176,15 @@ static constexpr LookupRow lookup_row(std::size_t k, std::size_t rows_with_table
 //   bf16_tiles        the tiles
 //   bf16_split_tiles  all tiles of the high parts, then all of the low parts
 //   i8_tiles          the tiles, 16 float32 scales, 16 int32 sums of the codes
+// As the left operand, for weights of Layout::panels (k a multiple of 256):
+//   i8_group256_tiles  per 256 k: 4 tiles of 16 rows x 64 k; 16 float32 scales; 16 rows x 8 int16 sums of 32 codes
 static constexpr std::size_t tiles_k(std::size_t k) { return round_up(k, 256); }
 static constexpr std::size_t bf16_tiles_bytes(std::size_t k) { return tiles_k(k) * 32; }
 static constexpr std::size_t i8_tiles_bytes(std::size_t k) { return tiles_k(k) * 16 + 2 * kLine; }
+inline constexpr std::size_t kI8GroupScales = 4 * kTile;
+inline constexpr std::size_t kI8GroupSums = kI8GroupScales + kLine;
+inline constexpr std::size_t kI8GroupBytes = kI8GroupSums + 4 * kLine;
+static constexpr std::size_t i8_group256_tiles_bytes(std::size_t k) { return k / 256 * kI8GroupBytes; }
 
 // bfloat16 weights made out of codes are cut off, not rounded: their scale is first raised by this factor, which makes
 // the mean error zero (log-uniform mantissas) and leaves what bfloat16 can hold exactly as it is.

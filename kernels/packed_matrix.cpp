@@ -413,6 +413,8 @@ std::size_t prepared_bytes(Activation activation, std::size_t k, std::size_t num
       return num_tiles * 2 * bf16_tiles_bytes(k);
     case Activation::i8_tiles:
       return num_tiles * i8_tiles_bytes(k);
+    case Activation::i8_group256_tiles:
+      return num_tiles * i8_group256_tiles_bytes(k);
   }
   return 0;
 }
@@ -429,7 +431,8 @@ bool is_ternary(WeightType type) {
 }
 
 bool has_layout(WeightType type, Layout layout, std::size_t k) {
-  if (layout == Layout::tiles) return type != WeightType::f32;
+  if (layout == Layout::tiles)  // Q4_K and Q5_K: the matrix unit takes their panels
+    return type != WeightType::f32 && type != WeightType::q4_k && type != WeightType::q5_k;
   return layout != Layout::lookup || (is_ternary(type) && k <= kMaxLookupK);
 }
 

@@ -98,47 +98,6 @@ void get_q4_1(const std::byte* panel, std::size_t row, std::size_t g, float* out
   for (std::size_t i = 0; i < 32; ++i) out[i] = static_cast<float>(get_nibble(unit + 4 * kLine, row, g % 4, i)) * d + m;
 }
 
-template <class GroupQ4Or5K>
-void put_k(const GroupQ4Or5K& group, std::byte* unit, std::size_t row, std::uint8_t (&codes)[256]) {
-  std::memcpy(unit + 2 * row, group.d, 2);
-  std::memcpy(unit + kMinOffset + 2 * row, group.dmin, 2);
-  codes_of(group, codes);
-  for (std::size_t run = 0; run < 8; ++run) {
-    const ScaleMin s = scale_min_of(group.scales, static_cast<int>(run));
-    *at(unit, kRunScales + 16 * run + row) = s.scale;
-    *at(unit, kRunMins + 16 * run + row) = s.min;
-    put_nibbles(unit + kRuns, row, run, codes + 32 * run);
-  }
-}
-
-// The byte with the fifth bits of word `run_word(i)`.
-std::size_t fifth_bit_byte(std::size_t row, std::size_t i) {
-  return kTilesHighBits + row / 2 * kLine + 2 * run_word(i) + row % 2;
-}
-
-void put(const GroupQ4_K& group, std::byte* panel, std::size_t row, std::size_t g) {
-  std::uint8_t codes[256];
-  put_k(group, panel + g * kTilesQ4_KUnit, row, codes);
-}
-void put(const GroupQ5_K& group, std::byte* panel, std::size_t row, std::size_t g) {
-  std::byte* unit = panel + g * kTilesQ5_KUnit;
-  std::uint8_t codes[256];
-  put_k(group, unit, row, codes);
-  join_words(unit + kTilesHighBits + row / 2 * kLine, group.high_bits, row % 2 * 8);  // already joined in the file
-}
-void get_q45_k(const std::byte* unit, std::size_t row, bool fifth_bit, float* out) {
-  const float d = load_half(unit + 2 * row);
-  const float dmin = load_half(unit + kMinOffset + 2 * row);
-  for (std::size_t run = 0; run < 8; ++run, out += 32) {
-    const float scale = d * *at(unit, kRunScales + 16 * run + row);
-    const float min = dmin * *at(unit, kRunMins + 16 * run + row);
-    for (std::size_t i = 0; i < 32; ++i) {
-      const int high = fifth_bit ? (*at(unit, fifth_bit_byte(row, i)) >> run) & 1 : 0;
-      out[i] = scale * static_cast<float>(get_nibble(unit + kRuns, row, run, i) | (high << 4)) - min;
-    }
-  }
-}
-
 // The byte with the two high bits of k = i of run `run`, and where in it they are.
 std::size_t high_bits_byte(std::size_t row, std::size_t run, std::size_t i) {
   return kTilesHighBits + row * kLine + 2 * run_word(i) + run / 4;
@@ -267,10 +226,6 @@ std::size_t tiles_panel_bytes(WeightType type, std::size_t k) {
       return (k + 127) / 128 * kTilesQ4_0Unit;
     case WeightType::q4_1:
       return (k + 127) / 128 * kTilesQ4_1Unit;
-    case WeightType::q4_k:
-      return k / 256 * kTilesQ4_KUnit;
-    case WeightType::q5_k:
-      return k / 256 * kTilesQ5_KUnit;
     case WeightType::q6_k:
       return k / 256 * kTilesQ6_KUnit;
     case WeightType::tq1_0:
@@ -278,6 +233,8 @@ std::size_t tiles_panel_bytes(WeightType type, std::size_t k) {
     case WeightType::i2_s:
       return kLine + (k + 255) / 256 * kTilesTQUnit;
     case WeightType::f32:
+    case WeightType::q4_k:
+    case WeightType::q5_k:
       break;
   }
   TROUPE_ASSERT(!"no tiles for this type");
@@ -297,10 +254,6 @@ void pack_tiles_panel(WeightType type, const PanelRows& rows, std::size_t k, std
       return pack_groups<GroupQ4_1>(rows, k / 32, panel);
     case WeightType::iq4_nl:
       return pack_groups<GroupIQ4_NL>(rows, k / 32, panel);
-    case WeightType::q4_k:
-      return pack_groups<GroupQ4_K>(rows, k / 256, panel);
-    case WeightType::q5_k:
-      return pack_groups<GroupQ5_K>(rows, k / 256, panel);
     case WeightType::q6_k:
       return pack_groups<GroupQ6_K>(rows, k / 256, panel);
     case WeightType::tq1_0:
@@ -310,6 +263,8 @@ void pack_tiles_panel(WeightType type, const PanelRows& rows, std::size_t k, std
     case WeightType::i2_s:
       return pack_groups<GroupI2_S>(rows, k / 128, panel);
     case WeightType::f32:
+    case WeightType::q4_k:
+    case WeightType::q5_k:
       break;
   }
   TROUPE_ASSERT(!"no tiles for this type");
@@ -335,12 +290,6 @@ void unpack_tiles_row(WeightType type, const std::byte* panel, std::size_t row, 
     case WeightType::iq4_nl:
       for (std::size_t g = 0; g < k / 32; ++g) get_iq4_nl(panel, row, g, out + 32 * g);
       return;
-    case WeightType::q4_k:
-      for (std::size_t g = 0; g < k / 256; ++g) get_q45_k(panel + g * kTilesQ4_KUnit, row, false, out + 256 * g);
-      return;
-    case WeightType::q5_k:
-      for (std::size_t g = 0; g < k / 256; ++g) get_q45_k(panel + g * kTilesQ5_KUnit, row, true, out + 256 * g);
-      return;
     case WeightType::q6_k:
       for (std::size_t g = 0; g < k / 256; ++g) get_q6_k(panel + g * kTilesQ6_KUnit, row, out + 256 * g);
       return;
@@ -349,6 +298,8 @@ void unpack_tiles_row(WeightType type, const std::byte* panel, std::size_t row, 
     case WeightType::i2_s:
       return get_ternary(panel, row, k, out);
     case WeightType::f32:
+    case WeightType::q4_k:
+    case WeightType::q5_k:
       break;
   }
   TROUPE_ASSERT(!"no tiles for this type");

@@ -126,4 +126,36 @@ void prepare_i8_tiles(const float* x, std::size_t stride, std::size_t k, std::si
       });
 }
 
+void prepare_i8_group256_tiles(const float* x, std::size_t stride, std::size_t k, std::size_t first_row,
+                               std::size_t num_rows, std::byte* prepared) {
+  for (std::size_t row = first_row; row < first_row + num_rows; ++row, x += stride) {
+    std::byte* group = prepared + row / kRowsPerTile * i8_group256_tiles_bytes(k);
+    const std::size_t in_tile = row % kRowsPerTile;
+    for (std::size_t i = 0; i < k; i += 256, group += kI8GroupBytes) {
+      __m512 values[16];
+      __m512 max = _mm512_setzero_ps();
+      for (std::size_t j = 0; j < 16; ++j) {
+        values[j] = _mm512_loadu_ps(x + i + 16 * j);
+        max = _mm512_max_ps(_mm512_abs_ps(values[j]), max);  // NaN in the first operand: keeps the second
+      }
+      const float largest = _mm512_reduce_max_ps(max);
+      const bool usual = largest > kSmallestMax;
+      const __m512 inverse = _mm512_set1_ps(usual ? 127.0f / largest : 0.0f);
+      reinterpret_cast<float*>(group + kI8GroupScales)[in_tile] = usual ? largest / 127.0f : 0.0f;
+      auto* sums = reinterpret_cast<std::int16_t*>(group + kI8GroupSums) + 8 * in_tile;
+      for (std::size_t run = 0; run < 8; ++run) {
+        __m512i codes[2];
+        for (std::size_t j = 0; j < 2; ++j) {
+          const __m512 scaled = _mm512_mul_ps(values[2 * run + j], inverse);
+          codes[j] =
+              _mm512_cvtps_epi32(_mm512_min_ps(_mm512_max_ps(scaled, _mm512_set1_ps(-127.0f)), _mm512_set1_ps(127.0f)));
+          std::byte* to = group + run / 2 * kTile + in_tile * kLine + (run % 2 * 2 + j) * 16;
+          _mm_store_si128(reinterpret_cast<__m128i*>(to), _mm512_cvtepi32_epi8(codes[j]));
+        }
+        sums[run] = static_cast<std::int16_t>(_mm512_reduce_add_epi32(_mm512_add_epi32(codes[0], codes[1])));
+      }
+    }
+  }
+}
+
 }  // namespace troupe::kernels::amx

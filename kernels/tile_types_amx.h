@@ -100,23 +100,20 @@ class Mantissas {
  private:
   __m512i first_;
 };
-// Codes of 5 or 6 bits, from a line of nibbles and a line with the bits above them: byte 4j + 2h + t is that of
+// Codes of 6 bits, from a line of nibbles and a line with the bits above them: byte 4j + 2h + t is that of
 // k = j + 16h of run `run` + t, below a bit of the exponent, for Mantissas<2>.
 class JoinedCodes {
  public:
-  // high_places: what bits_at() takes to bring the high bits of run 0 and 1 to bits 4 and up; high_bits: how many
-  // of a run there are.
-  TROUPE_INLINE JoinedCodes(std::size_t run, std::uint64_t high_places, int high_bits)
+  TROUPE_INLINE explicit JoinedCodes(std::size_t run)
       : low_places_(_mm512_add_epi8(_mm512_set1_epi64(0x3430242014100400), bytes(static_cast<int>(run % 4 * 4)))),
-        high_places_(_mm512_add_epi8(_mm512_set1_epi64(static_cast<long long>(high_places)),
-                                     bytes(static_cast<int>(run) * high_bits))),
-        width_(bytes((16 << high_bits) - 1)) {}
+        high_places_(_mm512_add_epi8(_mm512_set1_epi64(0x2e2c1e1c0e0c3e3c), bytes(static_cast<int>(2 * run)))) {}
   TROUPE_INLINE __m512i operator()(const std::byte* nibbles, const std::byte* high) const {
-    return and_or(select(bytes(15), bits_at(low_places_, nibbles), bits_at(high_places_, high)), width_, bytes(128));
+    return and_or(select(bytes(15), bits_at(low_places_, nibbles), bits_at(high_places_, high)), bytes(0x3f),
+                  bytes(128));
   }
 
  private:
-  __m512i low_places_, high_places_, width_;
+  __m512i low_places_, high_places_;
 };
 
 // The leading bits of values, so many that a product with an integer of `bits` bits is exact.
@@ -280,90 +277,6 @@ using Q4_0 = Nibbles32<FromMinusEight>;
 using Q4_1 = Nibbles32<FromZero>;
 using IQ4_NL = Nibbles32<NonLinear>;
 
-// The scales and negated mins of the two runs of 32 k of a stage, for Q4_K and Q5_K.
-struct StageScales {
-  alignas(64) float scale[2][16];
-  alignas(64) float min[2][16];
-  TROUPE_INLINE StageScales(const std::byte* unit, std::size_t first_run) {
-    const __m512 raise = _mm512_set1_ps(kCutOffRaise);
-    const __m512 d = _mm512_mul_ps(load_halves(unit), raise);
-    const __m512 dmin = _mm512_mul_ps(load_halves(unit + kMinOffset), _mm512_sub_ps(_mm512_setzero_ps(), raise));
-    for (std::size_t i = 0; i < 2; ++i) {
-      const std::size_t at = 16 * (first_run + i);
-      _mm512_store_ps(scale[i], _mm512_mul_ps(d, unsigned_bytes(unit + kRunScales + at)));
-      _mm512_store_ps(min[i], _mm512_mul_ps(dmin, unsigned_bytes(unit + kRunMins + at)));
-    }
-    keep_in_memory(scale);
-    keep_in_memory(min);
-  }
-};
-
-struct Q4_K : Bf16Steps {
-  static constexpr std::size_t kStageTiles = 2, kStageBytes = kTilesQ4_KUnit / 4;
-  static std::size_t stages(std::size_t k) { return k / 64; }
-  static std::size_t panel_bytes(std::size_t k) { return k / 256 * kTilesQ4_KUnit; }
-  template <class Hook>
-  TROUPE_INLINE static void expand(const std::byte* panel, std::size_t stage, std::byte* tiles, const std::byte* ahead,
-                                   Hook hook) {
-    const std::byte* unit = panel + stage / 4 * kTilesQ4_KUnit;
-    const std::size_t run = stage % 4 * 2;
-    const StageScales scales(unit, run);
-    const std::byte* lines = unit + kRuns + run / 4 * kTilesNibbles;
-    const NibbleLookup lookup[2] = {NibbleLookup(run % 4), NibbleLookup(run % 4 + 1)};
-#pragma GCC unroll 16
-    for (int r = 0; r < 16; ++r) {
-      hook(r);
-      prefetch<kStageBytes>(ahead, r);
-      const std::size_t line = static_cast<std::size_t>(r) * kLine;
-#pragma GCC unroll 2
-      for (std::size_t t = 0; t < 2; ++t) {
-        const __m512 table =
-            _mm512_fmadd_ps(ascending(), _mm512_set1_ps(scales.scale[t][r]), _mm512_set1_ps(scales.min[t][r]));
-        store_line(tiles + t * kTile + line, lookup[t](lines + line, table));
-      }
-    }
-  }
-};
-
-struct Q5_K : Bf16Steps {
-  static constexpr std::size_t kStageTiles = 2, kStageBytes = kTilesQ5_KUnit / 4;
-  static std::size_t stages(std::size_t k) { return k / 64; }
-  static std::size_t panel_bytes(std::size_t k) { return k / 256 * kTilesQ5_KUnit; }
-  template <class Hook>
-  TROUPE_INLINE static void expand(const std::byte* panel, std::size_t stage, std::byte* tiles, const std::byte* ahead,
-                                   Hook hook) {
-    const std::byte* unit = panel + stage / 4 * kTilesQ5_KUnit;
-    const std::size_t run = stage % 4 * 2;
-    const StageScales scales(unit, run);
-    const std::byte* lines = unit + kRuns + run / 4 * kTilesNibbles;
-    alignas(64) float scale[2][16], zero[2][16];  // for mantissas of 1 + code / 2^7
-    for (std::size_t t = 0; t < 2; ++t) {
-      const __m512 s = _mm512_mul_ps(_mm512_load_ps(scales.scale[t]), _mm512_set1_ps(0x1p7f));
-      _mm512_store_ps(scale[t], s);
-      _mm512_store_ps(zero[t], _mm512_sub_ps(_mm512_load_ps(scales.min[t]), s));
-    }
-    keep_in_memory(scale);
-    keep_in_memory(zero);
-    const JoinedCodes joined[2] = {JoinedCodes(run, 0x2d2c1d1c0d0c3d3c, 1), JoinedCodes(run, 0x3534252415140504, 1)};
-    const Mantissas<2> mantissas(4);
-#pragma GCC unroll 16
-    for (int r = 0; r < 16; ++r) {
-      hook(r);
-      prefetch<kStageBytes>(ahead, r);
-      const std::size_t line = static_cast<std::size_t>(r) * kLine;
-      const __m512i codes =
-          joined[r % 2](lines + line, unit + kTilesHighBits + static_cast<std::size_t>(r / 2) * kLine);
-#pragma GCC unroll 2
-      for (int t = 0; t < 2; ++t) {
-        const __m512 s = _mm512_set1_ps(scale[t][r]), z = _mm512_set1_ps(zero[t][r]);
-        store_line(
-            tiles + static_cast<std::size_t>(t) * kTile + line,
-            cut_off_pairs(_mm512_fmadd_ps(mantissas(codes, t), s, z), _mm512_fmadd_ps(mantissas(codes, t + 2), s, z)));
-      }
-    }
-  }
-};
-
 struct Q6_K : Bf16Steps {
   static constexpr std::size_t kStageTiles = 2, kStageBytes = kTilesQ6_KUnit / 4;
   static std::size_t stages(std::size_t k) { return k / 64; }
@@ -384,7 +297,7 @@ struct Q6_K : Bf16Steps {
     keep_in_memory(scale);
     keep_in_memory(zero);
     const std::byte* lines = unit + kRuns + run / 4 * kTilesNibbles;
-    const JoinedCodes joined(run, 0x2e2c1e1c0e0c3e3c, 2);
+    const JoinedCodes joined(run);
     const Mantissas<2> mantissas(4);
 #pragma GCC unroll 16
     for (int r = 0; r < 16; ++r) {

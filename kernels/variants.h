@@ -107,10 +107,10 @@ Matmul matmul_lookup;
 // AMX with int8 and bfloat16 tiles, and AVX-512 as those CPUs have it: servers from Sapphire Rapids (2023) on.
 // All else of this variant is avx512vnni's.
 namespace amx {
-PrepareRows prepare_bf16_tiles, prepare_bf16_split_tiles, prepare_i8_tiles;
+PrepareRows prepare_bf16_tiles, prepare_bf16_split_tiles, prepare_i8_tiles, prepare_i8_group256_tiles;
 Matmul matmul_f16, matmul_bf16, matmul_q8_0, matmul_q4_0, matmul_q4_1, matmul_iq4_nl, matmul_q4_k, matmul_q5_k,
     matmul_q6_k, matmul_tq;
-GatedMatmul gated_bf16, gated_q8_0, gated_q4_0, gated_q4_1, gated_iq4_nl, gated_q4_k, gated_q5_k, gated_q6_k;
+GatedMatmul gated_bf16, gated_q8_0, gated_q4_0, gated_q4_1, gated_iq4_nl, gated_q6_k;
 AttendSplit attend_split;  // f32 K and V: avx512's
 }  // namespace amx
 

@@ -160,6 +160,20 @@ inline TiledEnd tiled_end(const PreparedRows& a, std::size_t r) {
   return {load<float>(end + r % 16 * 4), load<std::int32_t>(end + layout::kLine + r % 16 * 4)};
 }
 
+// The same where rows are the left operand, with a scale and sums for every 256.
+inline const std::byte* group_of(const PreparedRows& a, std::size_t r, std::size_t i) {
+  return a.bytes.data() + prepared_bytes(a.activation, a.k, r / 16 * 16) + i / 256 * layout::kI8GroupBytes;
+}
+inline std::int8_t grouped_code(const PreparedRows& a, std::size_t r, std::size_t i) {
+  return load<std::int8_t>(group_of(a, r, i) + i % 256 / 64 * layout::kTile + r % 16 * layout::kLine + i % 64);
+}
+inline float grouped_scale(const PreparedRows& a, std::size_t r, std::size_t i) {
+  return load<float>(group_of(a, r, i) + layout::kI8GroupScales + r % 16 * 4);
+}
+inline std::int16_t grouped_sum(const PreparedRows& a, std::size_t r, std::size_t i) {
+  return load<std::int16_t>(group_of(a, r, i) + layout::kI8GroupSums + r % 16 * 16 + i % 256 / 32 * 2);
+}
+
 // The exact values that a prepared row stands for.
 inline std::vector<double> prepared_values(const PreparedRows& a, std::size_t r) {
   const std::size_t k = a.k;
@@ -167,6 +181,10 @@ inline std::vector<double> prepared_values(const PreparedRows& a, std::size_t r)
   std::vector<double> out(k);
   if (is_tiled(activation)) {
     for (std::size_t i = 0; i < k; ++i) {
+      if (activation == Activation::i8_group256_tiles) {
+        out[i] = static_cast<double>(grouped_code(a, r, i)) * grouped_scale(a, r, i);
+        continue;
+      }
       out[i] = activation == Activation::i8_tiles ? static_cast<double>(tiled_code(a, r, i)) * tiled_end(a, r).scale
                                                   : tiled_bf16(a, r, i);
       if (activation == Activation::bf16_split_tiles) out[i] += tiled_bf16(a, r, i, 1);

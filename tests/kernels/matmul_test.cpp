@@ -324,23 +324,40 @@ std::vector<float> tile_weights(WeightType type, const std::byte* file_row, std:
       value = (code * raise) * group.d[0];
     } else if (type == WeightType::q4_1) {
       value = std::fma(code * raise, group.d[0], load_half(file_group + 2) * raise);
-    } else if (type == WeightType::q6_k) {
+    } else {
+      REQUIRE(type == WeightType::q6_k);
       const auto q6_k = load<GroupQ6_K>(file_group);
       value = code * leading_bits((load_half(q6_k.d) * raise) * q6_k.scales[at / 16], 3);
-    } else {  // Q4_K and Q5_K begin alike
-      const auto q4_k = load<GroupQ4_K>(file_group);
-      const ScaleMin s = scale_min_of(q4_k.scales, static_cast<int>(at / 32));
-      const float scale = (load_half(q4_k.d) * raise) * s.scale, min = (load_half(q4_k.dmin) * -raise) * s.min;
-      value = type == WeightType::q4_k ? std::fma(code, scale, min)
-                                       : std::fma(1 + code / 128, 128 * scale, min - 128 * scale);
     }
     out[i] = cut_off(value);
   }
   return out;
 }
 
+// Q4_K and Q5_K: integers over 256 k, then one float step.
+float by_the_group_recipe(WeightType type, const std::byte* file_row, const PreparedRows& a, std::size_t r) {
+  const WeightTypeInfo& t = info(type);
+  float acc = 0;
+  for (std::size_t i = 0; i < a.k; i += 256) {
+    const std::byte* file_group = file_row + i / 256 * t.group_bytes;
+    const Runs group = take_apart(type, file_group, 256);
+    const auto header = load<GroupQ4_K>(file_group);  // Q5_K begins alike
+    std::int32_t sum = 0, min_sum = 0;
+    for (std::size_t j = 0; j < 256; ++j) {
+      const ScaleMin run = scale_min_of(header.scales, static_cast<int>(j / 32));
+      sum += run.scale * group.codes[j] * grouped_code(a, r, i + j);
+      min_sum += run.min * grouped_code(a, r, i + j);
+    }
+    const float step =
+        std::fma(-static_cast<float>(min_sum), load_half(header.dmin), static_cast<float>(sum) * load_half(header.d));
+    acc = std::fma(step, grouped_scale(a, r, i), acc);
+  }
+  return acc;
+}
+
 float by_the_tile_recipe(WeightType type, const std::byte* file_row, const PreparedRows& a, std::size_t r) {
   const std::size_t k = a.k;
+  if (a.activation == Activation::i8_group256_tiles) return by_the_group_recipe(type, file_row, a, r);
   if (is_ternary(type)) {
     const WeightTypeInfo& t = info(type);
     std::int32_t sum = 0;
@@ -371,21 +388,21 @@ float by_the_tile_recipe(WeightType type, const std::byte* file_row, const Prepa
   return acc;
 }
 
-TEST_CASE("the matrix unit follows the recipe of its tiles bit by bit") {
+TEST_CASE("the matrix unit follows its recipes bit by bit") {
   const KernelTable* table = find_table("amx");
   if (table == nullptr || !is_supported(*table)) {
     WARN("skipped: this CPU has no AMX, or this process may not use it");
     return;
   }
   for (const WeightTypeInfo& type : weight_types()) {
-    if (table->layout(type.type) != Layout::tiles) continue;
+    if (type.type == WeightType::f32) continue;
     const std::size_t k = odd_k(type.type), outputs = 35, num_rows = 37;
     std::vector<std::byte> file = random_weights(type.type, outputs, k, 31);
     if (is_ternary(type.type)) share_row_scales(type.type, outputs, k, file);
-    REQUIRE(layout_for(*table, type.type, file.data(), outputs, k) == Layout::tiles);
-    const PackedMatrix matrix(type.type, Layout::tiles, file, outputs, k);
-    const PreparedRows a(*table, table->activation(type.type, Layout::tiles), random_floats(num_rows * k, 32), num_rows,
-                         k);
+    const Layout layout = layout_for(*table, type.type, file.data(), outputs, k);
+    const PackedMatrix matrix(type.type, layout, file, outputs, k);
+    const PreparedRows a(*table, table->activation(type.type, layout), random_floats(num_rows * k, 32), num_rows, k);
+    REQUIRE(is_tiled(a.activation));
     const std::vector<float> out = multiply(*table, matrix.view, a, num_rows, 0, matrix.view.num_panels(),
                                             std::vector<float>(num_rows * outputs), outputs);
     INFO(type.name);
@@ -433,7 +450,7 @@ TEST_CASE("a gated product is its two products, silu, and the rounding, bit by b
       }
     }
   }
-  REQUIRE(num_types == 8);
+  REQUIRE(num_types == 6);
 }
 
 TEST_CASE("ternary rows with more than one scale are multiplied in panels") {
@@ -451,7 +468,7 @@ TEST_CASE("ternary rows with more than one scale are multiplied in panels") {
 
 TEST_CASE("the tile layout keeps every weight exactly") {
   for (const WeightTypeInfo& type : weight_types()) {
-    if (type.type == WeightType::f32) continue;
+    if (!has_layout(type.type, Layout::tiles, 256)) continue;
     const std::size_t k = odd_k(type.type), rows = 19;
     std::vector<std::byte> file = random_weights(type.type, rows, k, 51);
     if (is_ternary(type.type)) share_row_scales(type.type, rows, k, file);
@@ -464,6 +481,30 @@ TEST_CASE("the tile layout keeps every weight exactly") {
       REQUIRE(same_bits(got, {expected.begin() + static_cast<std::ptrdiff_t>(r * k),
                               expected.begin() + static_cast<std::ptrdiff_t>((r + 1) * k)}));
     }
+  }
+}
+
+TEST_CASE("rows for products of groups are rounded to int8, with a scale for 256 and sums of 32") {
+  const KernelTable& table = *find_table("amx");
+  if (!is_supported(table)) return;
+  for (const std::size_t k : {256, 1024}) {
+    const std::size_t rows = 18;
+    std::vector<float> x = random_floats(rows * k, static_cast<std::uint32_t>(k) + 8, 3.0f);
+    std::fill_n(x.begin(), 256, 0.0f);
+    x[5] = 1e-38f;
+    const PreparedRows a(table, Activation::i8_group256_tiles, x, rows, k);
+    // The same codes and scales as one row after the other has.
+    const PreparedRows plain(*find_table("scalar"), Activation::i8_group256, x, rows, k);
+    for (std::size_t r = 0; r < rows; ++r)
+      for (std::size_t i = 0; i < k; ++i) {
+        INFO("k " << k << " row " << r << " at " << i);
+        REQUIRE(grouped_code(a, r, i) == load<std::int8_t>(plain.row(r) + i));
+        REQUIRE(grouped_scale(a, r, i) == load<float>(plain.row(r) + layout::group256_row(k).scale + i / 256 * 4));
+        if (i % 32 != 0) continue;
+        int sum = 0;
+        for (std::size_t j = i; j < i + 32; ++j) sum += grouped_code(a, r, j);
+        REQUIRE(grouped_sum(a, r, i) == sum);
+      }
   }
 }
 
@@ -543,19 +584,21 @@ TEST_CASE("all variants prepare the same bits") {
 }
 
 TEST_CASE("rows have the same bits whether they are rounded at once or one by one, and leave their neighbours alone") {
-  constexpr std::size_t kRows = 37, kStride = 555, kK = 544;
+  constexpr std::size_t kRows = 37, kStride = 555;
   const std::vector<float> x = random_floats(kRows * kStride, 77, 3.0f);
   for (const KernelTable* table : supported_tables())
     for (std::size_t kind = 0; kind < kNumActivations; ++kind) {
       PrepareRows* const prepare = table->prepare[kind];
       if (prepare == nullptr) continue;
-      const std::size_t bytes = prepared_bytes(static_cast<Activation>(kind), kK, kRows);
+      const auto activation = static_cast<Activation>(kind);
+      const std::size_t k = activation == Activation::i8_group256_tiles ? 512 : 544;
+      const std::size_t bytes = prepared_bytes(activation, k, kRows);
       AlignedBytes at_once(bytes), one_by_one(bytes), in_parts(bytes);
       for (AlignedBytes* rows : {&at_once, &one_by_one, &in_parts}) std::memset(rows->data(), 0x55, bytes);
-      prepare(x.data(), kStride, kK, 0, kRows, at_once.data());
-      for (std::size_t r = kRows; r-- > 0;) prepare(x.data() + r * kStride, kStride, kK, r, 1, one_by_one.data());
+      prepare(x.data(), kStride, k, 0, kRows, at_once.data());
+      for (std::size_t r = kRows; r-- > 0;) prepare(x.data() + r * kStride, kStride, k, r, 1, one_by_one.data());
       for (const auto& [first, count] : {std::pair<std::size_t, std::size_t>{7, 2}, {0, 7}, {20, 17}, {9, 11}})
-        prepare(x.data() + first * kStride, kStride, kK, first, count, in_parts.data());
+        prepare(x.data() + first * kStride, kStride, k, first, count, in_parts.data());
       INFO(table->name << " activation " << kind);
       CHECK(std::memcmp(at_once.data(), one_by_one.data(), bytes) == 0);
       CHECK(std::memcmp(at_once.data(), in_parts.data(), bytes) == 0);

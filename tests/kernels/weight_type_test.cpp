@@ -146,8 +146,8 @@ TEST_CASE("bodies are the bits they always were") {
       {WeightType::q4_0, 0xc3b5811139eec7c2, 0xf62985870745a0a6},
       {WeightType::q4_1, 0xc79fe0357da1892e, 0x22d20037ac14e3ce},
       {WeightType::iq4_nl, 0xc3b5811139eec7c2, 0xf62985870745a0a6},
-      {WeightType::q4_k, 0xa27f2d077ca1588b, 0x29e600b6896a49ab},
-      {WeightType::q5_k, 0x829b7eb10820f3ac, 0xe1063c30fff88784},
+      {WeightType::q4_k, 0xa27f2d077ca1588b, 0},
+      {WeightType::q5_k, 0x829b7eb10820f3ac, 0},
       {WeightType::q6_k, 0x89dc19da5deccc12, 0xe7d06f8e10c6fe96},
       {WeightType::tq1_0, 0xb97b5028d1c86b70, 0x635b923fb280ba46},
       {WeightType::tq2_0, 0x169f86cef960948d, 0x835984e1232242af},
@@ -157,7 +157,7 @@ TEST_CASE("bodies are the bits they always were") {
   for (const Row& row : rows) {
     INFO(info(row.type).name);
     CHECK(hash_of_bodies(row.type, Layout::panels) == row.panels);
-    if (row.type != WeightType::f32) CHECK(hash_of_bodies(row.type, Layout::tiles) == row.tiles);
+    if (has_layout(row.type, Layout::tiles, 256)) CHECK(hash_of_bodies(row.type, Layout::tiles) == row.tiles);
   }
 }
 

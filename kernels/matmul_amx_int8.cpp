@@ -1,0 +1,611 @@
+// Products of Q4_K and Q5_K where there is a matrix unit (AMX): int8, exact over 256 k.
+//
+// A weight is d * scale * code - dmin * min: scales and mins have 6 bits and hold for 32 k (a *run*), d and dmin for
+// 256 k (a *group*), and activations have one scale per group, too. So all that is summed over a group are integers,
+// and there is one float step per group, whatever instructions came to the sums:
+//
+//   acc += d_a * (d * sum(a * code * scale) - dmin * sum over runs(min * sum of the run's a))
+//
+// Few rows are multiplied with vector instructions (VNNI): the codes of a run, then the scale. More rows with tiles:
+// rows of activations are the left operand, 16 rows x 64 k to a tile, and weights the right one. The lines of
+// Layout::panels, 16 outputs x 4 k, are a tile of 64 k x 16 outputs as soon as nibbles are bytes. Codes are multiplied
+// with the upper and with the lower three bits of their scale, which fits a byte: two tiles and two sums, 8 * upper +
+// lower.
+//
+// A group of a panel (a *unit*) is expanded to tiles once, between the tile instructions before it, and multiplied with
+// all rows, 32 at a time (a *pass*); the float step of a pass goes between the tile instructions of later ones. Up to
+// 32 rows: weights are expanded one stage (64 k) ahead, and read from memory in ascending order. Many rows: some panels
+// share one way over a group of the activations. The order of one output's additions is the same either way.
+#include <immintrin.h>
+
+#include "kernels/packed_layout.h"
+#include "kernels/variants.h"
+
+#define TROUPE_INLINE [[gnu::always_inline]] inline
+
+// GCC 12 does not tell the compiler that tile instructions read and write memory.
+#define TROUPE_TILE_LOAD(tile, from)        \
+  do {                                      \
+    asm volatile("" ::: "memory");          \
+    _tile_loadd(tile, from, layout::kLine); \
+  } while (false)
+#define TROUPE_TILE_STORE(tile, to)        \
+  do {                                     \
+    _tile_stored(tile, to, layout::kLine); \
+    asm volatile("" ::: "memory");         \
+  } while (false)
+
+namespace troupe::kernels::amx {
+namespace {
+
+using namespace layout;
+
+constexpr std::size_t kMaxRowsAtOnce = 512;  // of activations: their sums take 64 bytes per row and panel
+constexpr std::size_t kMaxPasses = kMaxRowsAtOnce / 32;
+constexpr std::size_t kMaxDotRows = 6;        // few rows: vector instructions
+constexpr std::size_t kFewRows = 96;          // up to so many a panel is multiplied with all k before the next
+constexpr std::size_t kPanelsPerBlock = 8;    // beyond
+constexpr std::size_t kPrefetchBytes = 3072;  // how far ahead of the products memory is asked for
+constexpr std::size_t kRunsPerGroup = 8;
+constexpr std::size_t kStages = 4;      // of 64 k in a group
+constexpr std::size_t kStageLines = 8;  // of nibbles: two runs
+// How far ahead of their multiplication the weights of a single pass are expanded: a tile cannot be loaded before its
+// lines have left the store buffer, and that waits for the tile products before.
+constexpr std::size_t kStagesAhead = 2;
+constexpr std::size_t kStageTiles = 2 * kTile;  // expanded: code * (scale / 8), code * (scale % 8)
+
+// Tiles 0..3 hold sums (of the first 16 rows with both parts of the weights, then of the next), 4 and 7 rows of
+// activations, 5 and 6 weights.
+struct alignas(64) TileConfig {
+  std::uint8_t palette = 1;
+  std::uint8_t start_row = 0;
+  std::uint8_t reserved[14] = {};
+  std::uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+  std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+};
+
+TROUPE_INLINE __m512i load_line(const std::byte* p) { return _mm512_loadu_si512(p); }
+TROUPE_INLINE void store_line(std::byte* p, __m512i line) { _mm512_store_si512(p, line); }
+TROUPE_INLINE __m512 load_halves(const std::byte* p) {
+  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
+TROUPE_INLINE __m512i unsigned_bytes(const std::byte* p) {
+  return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+TROUPE_INLINE __m512i words(int value) { return _mm512_set1_epi16(static_cast<short>(value)); }
+TROUPE_INLINE void prefetch(const std::byte* p) { _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0); }
+
+// ---- Weights to tiles ----------------------------------------------------------------------------------
+
+// A run of a panel. codes(j, low, high): those of nibble line j, quads j and j + 4. The sums of a * code * scale over
+// kExactRuns runs are integers below 2^24, which float32 adds exactly.
+struct Q4_K {
+  static constexpr std::size_t kUnitBytes = kQ4_KUnit, kRunBytes = kQ4_KRun, kHighLines = 0;
+  static constexpr std::size_t kExactRuns = 4;
+  struct Run {
+    const std::byte* lines;
+    TROUPE_INLINE void open(const std::byte* from) { lines = from; }
+    TROUPE_INLINE void codes(std::size_t j, __m512i& low, __m512i& high) const {
+      const __m512i nibbles = load_line(lines + j * kLine);
+      low = _mm512_and_si512(nibbles, words(0x0f0f));
+      high = _mm512_and_si512(_mm512_srli_epi16(nibbles, 4), words(0x0f0f));
+    }
+  };
+};
+struct Q5_K {
+  static constexpr std::size_t kUnitBytes = kQ5_KUnit, kRunBytes = kQ5_KRun, kHighLines = 1;
+  static constexpr std::size_t kExactRuns = 2;
+  struct Run {
+    const std::byte* lines;
+    __m512i fifths;
+    TROUPE_INLINE void open(const std::byte* from) {
+      lines = from + kLine;
+      fifths = load_line(from);
+    }
+    TROUPE_INLINE void codes(std::size_t j, __m512i& low, __m512i& high) const {
+      const __m512i nibbles = load_line(lines + j * kLine);
+      const auto shift = static_cast<unsigned>(j);
+      // Bits j and j + 4 of a byte of `fifths` come to bit 4. 0xf8: a | (b & c).
+      const __m512i mask = words(0x0f0f), place = words(0x1010);
+      low =
+          _mm512_ternarylogic_epi32(_mm512_and_si512(nibbles, mask), _mm512_slli_epi16(fifths, 4 - shift), place, 0xf8);
+      high = _mm512_ternarylogic_epi32(_mm512_and_si512(_mm512_srli_epi16(nibbles, 4), mask),
+                                       _mm512_srli_epi16(fifths, shift), place, 0xf8);
+    }
+  };
+};
+
+// What the float step of a group needs of 16 outputs.
+struct UnitScales {
+  __m512 d, dmin;
+  __m512i mins[4];  // of two runs: the words of dword r
+
+  TROUPE_INLINE UnitScales() = default;
+  TROUPE_INLINE UnitScales(const std::byte* unit, float matrix_scale) {
+    const __m512 scale = _mm512_set1_ps(matrix_scale);
+    d = _mm512_mul_ps(load_halves(unit), scale);
+    dmin = _mm512_mul_ps(load_halves(unit + kMinOffset), scale);
+#pragma GCC unroll 4
+    for (std::size_t i = 0; i < 4; ++i)
+      mins[i] = _mm512_or_si512(unsigned_bytes(unit + kRunMins + 32 * i),
+                                _mm512_slli_epi32(unsigned_bytes(unit + kRunMins + 32 * i + 16), 16));
+  }
+};
+
+// The activations of a row in a group: of 16 rows from `group` on, row `r`.
+struct GroupRow {
+  const std::byte* group;
+  std::size_t r;
+
+  TROUPE_INLINE const std::int32_t* sums() const {  // of two runs each
+    return reinterpret_cast<const std::int32_t*>(group + kI8GroupSums) + 4 * r;
+  }
+  TROUPE_INLINE float scale() const { return reinterpret_cast<const float*>(group + kI8GroupScales)[r]; }
+  TROUPE_INLINE const std::int32_t* quads(std::size_t stage) const {
+    return reinterpret_cast<const std::int32_t*>(group + stage * kTile + r * kLine);
+  }
+};
+
+// The float step: acc and what a group adds to it, of which `sum` is the sum of a * code * scale.
+TROUPE_INLINE __m512 add_group(__m512 acc, __m512i sum, const GroupRow& row, const UnitScales& scales) {
+  const std::int32_t* run_sums = row.sums();
+  const __m512i zero = _mm512_setzero_si512();
+  __m512i even = _mm512_dpwssd_epi32(zero, scales.mins[0], _mm512_set1_epi32(run_sums[0]));
+  __m512i odd = _mm512_dpwssd_epi32(zero, scales.mins[1], _mm512_set1_epi32(run_sums[1]));
+  even = _mm512_dpwssd_epi32(even, scales.mins[2], _mm512_set1_epi32(run_sums[2]));
+  odd = _mm512_dpwssd_epi32(odd, scales.mins[3], _mm512_set1_epi32(run_sums[3]));
+  const __m512 minimum = _mm512_cvtepi32_ps(_mm512_add_epi32(even, odd));
+  const __m512 value = _mm512_fnmadd_ps(minimum, scales.dmin, _mm512_mul_ps(_mm512_cvtepi32_ps(sum), scales.d));
+  return _mm512_fmadd_ps(value, _mm512_set1_ps(row.scale()), acc);
+}
+
+// The outputs of a call.
+struct Target {
+  const MatrixView& matrix;
+  float* out;
+  std::size_t stride;
+  std::size_t panel_begin, panel_end;
+
+  template <class Type>
+  const std::byte* panel(std::size_t p) const {
+    return matrix.body + p * groups() * Type::kUnitBytes;
+  }
+  std::size_t groups() const { return matrix.k / 256; }
+  __mmask16 mask(std::size_t p) const {
+    const std::size_t width = matrix.rows - p * kPanelRows;
+    return static_cast<__mmask16>(width >= 16 ? 0xffff : (1u << width) - 1);
+  }
+};
+
+// ---- Few rows: vector instructions ---------------------------------------------------------------------
+
+template <class Type, int kRows>
+void dot_rows(const Target& target, const std::byte* rows) {
+  const std::size_t groups = target.groups();
+  for (std::size_t p = target.panel_begin; p < target.panel_end; ++p) {
+    const std::byte* unit = target.panel<Type>(p);
+    __m512 acc[kRows];
+#pragma GCC unroll 6
+    for (int r = 0; r < kRows; ++r) acc[r] = _mm512_setzero_ps();
+    for (std::size_t g = 0; g < groups; ++g, unit += Type::kUnitBytes) {
+      const std::byte* group = rows + g * kI8GroupBytes;
+      for (std::size_t line = 0; line < kRuns; line += kLine) prefetch(unit + kPrefetchBytes + line);
+      __m512i sum[kRows];
+#pragma GCC unroll 6
+      for (int r = 0; r < kRows; ++r) sum[r] = _mm512_setzero_si512();
+      for (std::size_t first = 0; first < kRunsPerGroup; first += Type::kExactRuns) {
+        __m512 part[kRows];
+#pragma GCC unroll 6
+        for (int r = 0; r < kRows; ++r) part[r] = _mm512_setzero_ps();
+#pragma GCC unroll 2
+        for (std::size_t run = first; run < first + Type::kExactRuns; ++run) {
+          const std::byte* from = unit + kRuns + run * Type::kRunBytes;
+          typename Type::Run source;
+          source.open(from);
+          __m512i dot[kRows];
+#pragma GCC unroll 6
+          for (int r = 0; r < kRows; ++r) dot[r] = _mm512_setzero_si512();
+#pragma GCC unroll 4
+          for (std::size_t j = 0; j < 4; ++j) {
+            prefetch(from + kPrefetchBytes + (Type::kHighLines + j) * kLine);
+            if (Type::kHighLines != 0 && j == 0) prefetch(from + kPrefetchBytes);
+            __m512i low, high;
+            source.codes(j, low, high);
+#pragma GCC unroll 6
+            for (int r = 0; r < kRows; ++r) {
+              const std::int32_t* quads = GroupRow{group, static_cast<std::size_t>(r)}.quads(run / 2) + run % 2 * 8;
+              dot[r] = _mm512_dpbusd_epi32(dot[r], low, _mm512_set1_epi32(quads[j]));
+              dot[r] = _mm512_dpbusd_epi32(dot[r], high, _mm512_set1_epi32(quads[j + 4]));
+            }
+          }
+          const __m512 scale = _mm512_cvtepi32_ps(unsigned_bytes(unit + kRunScales + 16 * run));
+#pragma GCC unroll 6
+          for (int r = 0; r < kRows; ++r) part[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[r]), scale, part[r]);
+        }
+#pragma GCC unroll 6
+        for (int r = 0; r < kRows; ++r) sum[r] = _mm512_add_epi32(sum[r], _mm512_cvtps_epi32(part[r]));
+      }
+      const UnitScales scales(unit, target.matrix.scale);
+#pragma GCC unroll 6
+      for (int r = 0; r < kRows; ++r)
+        acc[r] = add_group(acc[r], sum[r], GroupRow{group, static_cast<std::size_t>(r)}, scales);
+    }
+#pragma GCC unroll 6
+    for (int r = 0; r < kRows; ++r)
+      _mm512_mask_storeu_ps(target.out + static_cast<std::size_t>(r) * target.stride + p * kPanelRows, target.mask(p),
+                            acc[r]);
+  }
+}
+
+template <class Type>
+void dot_rows(const Target& target, const std::byte* rows, std::size_t num_rows) {
+  switch (num_rows) {
+    case 1:
+      return dot_rows<Type, 1>(target, rows);
+    case 2:
+      return dot_rows<Type, 2>(target, rows);
+    case 3:
+      return dot_rows<Type, 3>(target, rows);
+    case 4:
+      return dot_rows<Type, 4>(target, rows);
+    case 5:
+      return dot_rows<Type, 5>(target, rows);
+    default:
+      return dot_rows<Type, 6>(target, rows);
+  }
+}
+
+// ---- Weights to tiles ----------------------------------------------------------------------------------
+
+// Expands a unit, nibble line by nibble line, stage by stage, and asks for the memory of a later unit meanwhile.
+template <class Type>
+class Expansion {
+ public:
+  TROUPE_INLINE Expansion(const std::byte* from, const std::byte* ahead) : from_(from), ahead_(ahead) {}
+
+  // Line `first` + i of 32 to its stage's tiles. Lines are taken in order, from an even one on; i is a constant.
+  TROUPE_INLINE void expand(std::size_t first, std::size_t i, std::byte* stage_tiles) {
+    const std::size_t line = first + i, run = line / 4, j = line % 4;
+    if (i % 2 == 0) open(run, stage_tiles);
+    prefetch(later_ + (Type::kHighLines + j) * kLine);
+    __m512i low, high;
+    run_.codes(j, low, high);
+    store_line(tile_ + j * kLine, _mm512_mullo_epi16(low, upper_));
+    store_line(tile_ + kTile + j * kLine, _mm512_mullo_epi16(low, lower_));
+    store_line(tile_ + (j + 4) * kLine, _mm512_mullo_epi16(high, upper_));
+    store_line(tile_ + kTile + (j + 4) * kLine, _mm512_mullo_epi16(high, lower_));
+  }
+  void expand_stage(std::size_t stage, std::byte* stage_tiles) {
+    for (std::size_t i = 0; i < kStageLines; ++i) expand(stage * kStageLines, i, stage_tiles);
+  }
+
+ private:
+  TROUPE_INLINE void open(std::size_t run, std::byte* stage_tiles) {
+    const std::size_t at = kRuns + run * Type::kRunBytes;
+    run_.open(from_ + at);
+    later_ = ahead_ + at;
+    prefetch(ahead_ + run % (kRuns / kLine) * kLine);
+    if (Type::kHighLines != 0) prefetch(later_);
+    tile_ = stage_tiles + run % 2 * 8 * kLine;
+    // Scale r of 16 becomes both words of dword r. No product of bytes exceeds a byte, so words may be multiplied.
+    const __m512i spread = _mm512_set_epi8(-1, 15, -1, 15, -1, 14, -1, 14, -1, 13, -1, 13, -1, 12, -1, 12,  //
+                                           -1, 11, -1, 11, -1, 10, -1, 10, -1, 9, -1, 9, -1, 8, -1, 8,      //
+                                           -1, 7, -1, 7, -1, 6, -1, 6, -1, 5, -1, 5, -1, 4, -1, 4,          //
+                                           -1, 3, -1, 3, -1, 2, -1, 2, -1, 1, -1, 1, -1, 0, -1, 0);
+    const auto* scales = reinterpret_cast<const __m128i*>(from_ + kRunScales + 16 * run);
+    const __m512i both = _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128(scales)), spread);
+    upper_ = _mm512_srli_epi16(both, 3);
+    lower_ = _mm512_and_si512(both, words(7));
+  }
+
+  const std::byte* from_;
+  const std::byte* ahead_;
+  typename Type::Run run_;
+  const std::byte* later_ = nullptr;
+  std::byte* tile_ = nullptr;
+  __m512i upper_, lower_;
+};
+
+// ---- From tiles to outputs -----------------------------------------------------------------------------
+
+// A unit's product with the rows of a pass as it comes out of the tiles, and what is to become of it.
+struct Unfinished {
+  const std::byte* sums;  // [2 x 16 rows][2 parts] tiles
+  const UnitScales* scales;
+  const std::byte* rows;  // the first 16 rows' group of activations
+  std::size_t next_rows;  // from there to the next 16 rows'
+  std::size_t count = 0;  // rows
+  float* acc;             // [32 rows][16]
+  __mmask16 earlier = 0;  // ones, but for the first group of k: what counts of `acc`
+  // At the end of k, where row r goes to out + r * stride, as far as `mask` says; else null: back to `acc`.
+  float* out = nullptr;
+  std::size_t stride = 0;
+  __mmask16 mask = 0;
+};
+
+// Rows first_row + [0, kRows) of it, one by one, all within 16.
+template <bool kLast>
+class Finishing {
+ public:
+  TROUPE_INLINE Finishing(const Unfinished& from, std::size_t first_row)
+      : sums_(from.sums + first_row / kRowsPerTile * 2 * kTile + first_row % kRowsPerTile * kLine),
+        group_(from.rows + first_row / kRowsPerTile * from.next_rows),
+        in_tile_(first_row % kRowsPerTile),
+        left_(from.count < first_row ? 0 : from.count - first_row),
+        acc_(from.acc + first_row * kPanelRows),
+        earlier_(from.earlier),
+        scales_(*from.scales) {
+    if constexpr (kLast) {
+      out_ = from.out + first_row * from.stride;
+      stride_ = from.stride;
+      mask_ = from.mask;
+    }
+  }
+  // Row first_row + i, i ascending; a constant.
+  TROUPE_INLINE void finish(std::size_t i) {
+    if (i >= left_) return;
+    const std::byte* line = sums_ + i * kLine;
+    const __m512i sum = _mm512_add_epi32(_mm512_slli_epi32(load_line(line), 3), load_line(line + kTile));
+    const __m512 before = _mm512_maskz_load_ps(earlier_, acc_ + i * kPanelRows);
+    const __m512 after = add_group(before, sum, GroupRow{group_, in_tile_ + i}, scales_);
+    if constexpr (kLast) {
+      _mm512_mask_storeu_ps(out_, mask_, after);
+      out_ += stride_;
+    } else {
+      _mm512_store_ps(acc_ + i * kPanelRows, after);
+    }
+  }
+
+ private:
+  const std::byte* sums_;
+  const std::byte* group_;
+  std::size_t in_tile_, left_;
+  float* acc_;
+  __mmask16 earlier_, mask_ = 0;
+  float* out_ = nullptr;
+  std::size_t stride_ = 0;
+  UnitScales scales_;
+};
+
+// ---- Products with tiles -------------------------------------------------------------------------------
+
+// What is to be expanded meanwhile: from nibble line `first_line` of `unit` on, to stages' tiles.
+struct Meanwhile {
+  const std::byte* unit;
+  const std::byte* ahead;
+  std::size_t first_line;
+  std::byte* tiles;
+};
+
+// One stage of a unit, of which `weights` are the two tiles, with 16 or 32 rows, of which `rows` are the tiles.
+// Meanwhile kLines nibble lines are expanded, and a quarter of `unfinished` is finished.
+template <class Type, int kRowTiles, int kLines, bool kLast>
+TROUPE_INLINE void multiply_stage(const std::byte* weights, const std::byte* rows, std::size_t next_rows,
+                                  std::size_t stage, const Meanwhile& meanwhile, const Unfinished& unfinished) {
+  Finishing<kLast> finishing(unfinished, stage * 8);  // 8 of up to 32 rows, as many as the pass before had
+  Expansion<Type> expansion(meanwhile.unit, meanwhile.ahead);
+#pragma GCC unroll 16
+  for (std::size_t slot = 0; slot < 16; ++slot) {
+    if (slot == 0) {
+      TROUPE_TILE_LOAD(4, rows);
+      TROUPE_TILE_LOAD(5, weights);
+      _tile_dpbsud(0, 4, 5);
+    } else if (slot == (kRowTiles == 2 ? 4 : 8)) {
+      TROUPE_TILE_LOAD(6, weights + kTile);
+      _tile_dpbsud(1, 4, 6);
+    } else if (slot == 8) {
+      TROUPE_TILE_LOAD(7, rows + next_rows);
+      _tile_dpbsud(2, 7, 5);
+    } else if (slot == 12 && kRowTiles == 2) {
+      _tile_dpbsud(3, 7, 6);
+    }
+    if constexpr (kLines != 0) {
+      constexpr std::size_t kSlots = 16 / kLines;  // for a line
+      if (slot % kSlots == kSlots - 1) expansion.expand(meanwhile.first_line, slot / kSlots, meanwhile.tiles);
+    }
+    if (slot % 2 == 0) finishing.finish(slot / 2);
+  }
+}
+
+// A unit, expanded, with the rows of a pass.
+struct Pass {
+  const std::byte* weights;  // [kStages] stages' tiles
+  const std::byte* rows;
+  std::size_t next_rows;
+  std::byte* sums;
+  const std::byte* unit;
+  // Expanded meanwhile: from the next unit; with a single pass also from this one, kStagesAhead.
+  const std::byte* next_unit;
+  const std::byte* later_unit;
+  std::size_t first_line;
+  std::byte* expanded;
+  // At the end of k: the outputs' memory is asked for.
+  const float* out;
+  std::size_t stride, num_outputs;
+};
+
+template <class Type, int kRowTiles, int kLines, bool kLast>
+[[gnu::noinline]] void multiply_pass(const Pass& pass, const Unfinished& unfinished) {
+  constexpr bool kSinglePass = kLines == kStageLines;
+  const Unfinished from = unfinished;
+  for (std::size_t r = 0; r < pass.num_outputs; ++r) __builtin_prefetch(pass.out + r * pass.stride, 1);
+  const std::byte* rows = pass.rows;
+  const std::size_t next_rows = pass.next_rows;
+  _tile_zero(0);
+  _tile_zero(1);
+  if constexpr (kRowTiles == 2) {
+    _tile_zero(2);
+    _tile_zero(3);
+  }
+  for (std::size_t stage = 0; stage < kStages; ++stage, rows += kTile) {
+    const std::byte* weights = pass.weights + stage * kStageTiles;
+    Meanwhile meanwhile{pass.next_unit, pass.later_unit, 0, pass.expanded};
+    if constexpr (kSinglePass) {
+      const std::size_t ahead = stage + kStagesAhead;
+      if (ahead < kStages) meanwhile.unit = pass.unit, meanwhile.ahead = pass.next_unit;
+      meanwhile.first_line = ahead % kStages * kStageLines;
+    } else {
+      meanwhile.first_line = pass.first_line + stage * static_cast<std::size_t>(kLines);
+    }
+    meanwhile.tiles += meanwhile.first_line / kStageLines * kStageTiles;
+    multiply_stage<Type, kRowTiles, kLines, kLast>(weights, rows, next_rows, stage, meanwhile, from);
+  }
+  TROUPE_TILE_STORE(0, pass.sums);
+  TROUPE_TILE_STORE(1, pass.sums + kTile);
+  if constexpr (kRowTiles == 2) {
+    TROUPE_TILE_STORE(2, pass.sums + 2 * kTile);
+    TROUPE_TILE_STORE(3, pass.sums + 3 * kTile);
+  }
+}
+
+template <class Type, int kLines>
+TROUPE_INLINE void multiply_pass(bool two_row_tiles, const Pass& pass, const Unfinished& unfinished) {
+  if (unfinished.out)
+    two_row_tiles ? multiply_pass<Type, 2, kLines, true>(pass, unfinished)
+                  : multiply_pass<Type, 1, kLines, true>(pass, unfinished);
+  else
+    two_row_tiles ? multiply_pass<Type, 2, kLines, false>(pass, unfinished)
+                  : multiply_pass<Type, 1, kLines, false>(pass, unfinished);
+}
+
+// The units of a call in the order they are multiplied: block by block of panels, group by group of k, panel by panel.
+template <class Type>
+class Units {
+ public:
+  Units(const Target& target, std::size_t panels_per_block)
+      : target_(target),
+        groups_(target.groups()),
+        panels_(target.panel_end - target.panel_begin),
+        per_block_(panels_per_block) {}
+
+  struct Place {
+    std::size_t first_panel = 0, panels, group = 0, panel = 0;  // `panel` of the block's
+    bool end = false;
+  };
+  Place begin() const { return {.panels = panels_ < per_block_ ? panels_ : per_block_}; }
+  void advance(Place& place) const {
+    if (place.end || ++place.panel < place.panels) return;
+    place.panel = 0;
+    if (++place.group < groups_) return;
+    place.group = 0;
+    place.first_panel += place.panels;
+    const std::size_t left = panels_ - place.first_panel;
+    place.panels = left < per_block_ ? left : per_block_;
+    place.end = left == 0;
+  }
+  std::size_t panel(const Place& place) const { return target_.panel_begin + place.first_panel + place.panel; }
+  // Behind the end: any unit.
+  const std::byte* at(const Place& place) const {
+    return target_.panel<Type>(place.end ? target_.panel_begin : panel(place)) + place.group * Type::kUnitBytes;
+  }
+  bool last_group(const Place& place) const { return place.group + 1 == groups_; }
+
+ private:
+  const Target& target_;
+  std::size_t groups_, panels_, per_block_;
+};
+
+template <class Type>
+void multiply_rows(const Target& target, const std::byte* prepared, std::size_t num_rows) {
+  alignas(64) std::byte tiles[2][kStages * kStageTiles];
+  alignas(64) std::byte sums[2][4 * kTile];
+  alignas(64) float acc[kPanelsPerBlock * kMaxPasses][32 * kPanelRows];
+  UnitScales scales[2];
+
+  const std::size_t tile_bytes = i8_group256_tiles_bytes(target.matrix.k);
+  const std::size_t passes = (num_rows + 31) / 32;
+  TileConfig config;
+  if (num_rows < kRowsPerTile)
+    for (const std::size_t tile : {0, 1, 4}) config.rows[tile] = static_cast<std::uint8_t>(num_rows);
+  asm volatile("ldtilecfg %0" ::"m"(config) : "memory");
+
+  const Units<Type> units(target, num_rows <= kFewRows ? 1 : kPanelsPerBlock);
+  auto place = units.begin(), next = place, later = place;
+  units.advance(next);
+  units.advance(later);
+  units.advance(later);
+  Expansion<Type> expansion(units.at(place), units.at(next));
+  for (std::size_t stage = 0; stage < (passes == 1 ? kStagesAhead : kStages); ++stage)
+    expansion.expand_stage(stage, tiles[0] + stage * kStageTiles);
+  // Nothing yet, but its pointers are followed.
+  Unfinished unfinished{.sums = sums[0], .scales = scales, .rows = prepared, .next_rows = 0, .acc = acc[0]};
+  std::size_t number_of_passes = 0;
+  for (std::size_t number = 0; !place.end; place = next, next = later, units.advance(later), ++number) {
+    const std::byte* unit = units.at(place);
+    UnitScales& unit_scales = scales[number % 2];
+    unit_scales = UnitScales(unit, target.matrix.scale);
+    for (std::size_t pass = 0; pass < passes; ++pass, ++number_of_passes) {
+      const std::size_t left = num_rows - pass * 32, count = left < 32 ? left : 32, panel = units.panel(place);
+      float* const out = target.out + pass * 32 * target.stride + panel * kPanelRows;
+      std::byte* to = sums[number_of_passes % 2];
+      // Expanded meanwhile: the next unit, in the first four passes (of two or three: in two) or the only one.
+      const std::size_t lines = passes == 1 ? kStageLines : passes < 4 ? kStageLines / 2 : kStageLines / 4;
+      const Pass what{.weights = passes == 1 ? tiles[0] : tiles[number % 2],
+                      .rows = prepared + 2 * pass * tile_bytes + place.group * kI8GroupBytes,
+                      .next_rows = tile_bytes,
+                      .sums = to,
+                      .unit = unit,
+                      .next_unit = units.at(next),
+                      .later_unit = units.at(later),
+                      .first_line = pass * kStages * lines,
+                      .expanded = passes == 1 ? tiles[0] : tiles[(number + 1) % 2],
+                      .out = out,
+                      .stride = target.stride,
+                      .num_outputs = units.last_group(place) ? count : 0};
+      const bool two = left > kRowsPerTile;
+      if (passes == 1)
+        multiply_pass<Type, kStageLines>(two, what, unfinished);
+      else if (pass * lines >= kStageLines)
+        multiply_pass<Type, 0>(two, what, unfinished);
+      else if (passes < 4)
+        multiply_pass<Type, kStageLines / 2>(two, what, unfinished);
+      else
+        multiply_pass<Type, kStageLines / 4>(two, what, unfinished);
+      unfinished = {.sums = to,
+                    .scales = &unit_scales,
+                    .rows = what.rows,
+                    .next_rows = tile_bytes,
+                    .count = count,
+                    .acc = acc[place.panel * kMaxPasses + pass],
+                    .earlier = static_cast<__mmask16>(place.group == 0 ? 0 : 0xffff)};
+      if (!units.last_group(place)) continue;
+      unfinished.out = out;
+      unfinished.stride = target.stride;
+      unfinished.mask = target.mask(panel);
+    }
+  }
+  for (std::size_t row = 0; row < 32; row += kRowsPerTile) {
+    Finishing<true> finishing(unfinished, row);
+    for (std::size_t r = 0; r < kRowsPerTile; ++r) finishing.finish(r);
+  }
+  _tile_release();
+}
+
+template <class Type>
+void multiply(const MatrixView& matrix, const std::byte* prepared, std::size_t num_rows, float* out,
+              std::size_t out_stride, std::size_t panel_begin, std::size_t panel_end) {
+  if (panel_begin == panel_end) return;
+  const std::size_t tile_bytes = i8_group256_tiles_bytes(matrix.k);
+  for (std::size_t begin = 0; begin < num_rows; begin += kMaxRowsAtOnce) {
+    const std::size_t count = num_rows - begin < kMaxRowsAtOnce ? num_rows - begin : kMaxRowsAtOnce;
+    const Target target{matrix, out + begin * out_stride, out_stride, panel_begin, panel_end};
+    const std::byte* rows = prepared + begin / kRowsPerTile * tile_bytes;
+    if (count <= kMaxDotRows)
+      dot_rows<Type>(target, rows, count);
+    else
+      multiply_rows<Type>(target, rows, count);
+  }
+}
+
+}  // namespace
+
+void matmul_q4_k(const MatrixView& matrix, const std::byte* prepared, std::size_t num_rows, float* out,
+                 std::size_t out_stride, std::size_t panel_begin, std::size_t panel_end) {
+  multiply<Q4_K>(matrix, prepared, num_rows, out, out_stride, panel_begin, panel_end);
+}
+void matmul_q5_k(const MatrixView& matrix, const std::byte* prepared, std::size_t num_rows, float* out,
+                 std::size_t out_stride, std::size_t panel_begin, std::size_t panel_end) {
+  multiply<Q5_K>(matrix, prepared, num_rows, out, out_stride, panel_begin, panel_end);
+}
+
+}  // namespace troupe::kernels::amx
