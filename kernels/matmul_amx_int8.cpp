@@ -149,12 +149,11 @@ struct GroupRow {
 // The float step: acc and what a group adds to it, of which `sum` is the sum of a * code * scale.
 TROUPE_INLINE __m512 add_group(__m512 acc, __m512i sum, const GroupRow& row, const UnitScales& scales) {
   const std::int32_t* run_sums = row.sums();
-  const __m512i zero = _mm512_setzero_si512();
-  __m512i even = _mm512_dpwssd_epi32(zero, scales.mins[0], _mm512_set1_epi32(run_sums[0]));
-  __m512i odd = _mm512_dpwssd_epi32(zero, scales.mins[1], _mm512_set1_epi32(run_sums[1]));
-  even = _mm512_dpwssd_epi32(even, scales.mins[2], _mm512_set1_epi32(run_sums[2]));
-  odd = _mm512_dpwssd_epi32(odd, scales.mins[3], _mm512_set1_epi32(run_sums[3]));
-  const __m512 minimum = _mm512_cvtepi32_ps(_mm512_add_epi32(even, odd));
+  __m512i products = _mm512_setzero_si512();
+#pragma GCC unroll 4
+  for (std::size_t i = 0; i < 4; ++i)  // GCC would broadcast with an instruction of its own
+    asm("vpdpwssd %2%{1to16%}, %1, %0" : "+v"(products) : "v"(scales.mins[i]), "m"(run_sums[i]));
+  const __m512 minimum = _mm512_cvtepi32_ps(products);
   const __m512 value = _mm512_fnmadd_ps(minimum, scales.dmin, _mm512_mul_ps(_mm512_cvtepi32_ps(sum), scales.d));
   return _mm512_fmadd_ps(value, _mm512_set1_ps(row.scale()), acc);
 }
@@ -384,21 +383,18 @@ TROUPE_INLINE void multiply_stage(const std::byte* weights, const std::byte* row
                                   std::size_t stage, const Meanwhile& meanwhile, const Unfinished& unfinished) {
   Finishing<kLast> finishing(unfinished, stage * 8);  // 8 of up to 32 rows, as many as the pass before had
   Expansion<Type> expansion(meanwhile.unit, meanwhile.ahead);
+  TROUPE_TILE_LOAD(4, rows);
+  TROUPE_TILE_LOAD(5, weights);
+  _tile_dpbsud(0, 4, 5);
+  TROUPE_TILE_LOAD(6, weights + kTile);
+  _tile_dpbsud(1, 4, 6);
+  if constexpr (kRowTiles == 2) {
+    TROUPE_TILE_LOAD(7, rows + next_rows);
+    _tile_dpbsud(2, 7, 5);
+    _tile_dpbsud(3, 7, 6);
+  }
 #pragma GCC unroll 16
   for (std::size_t slot = 0; slot < 16; ++slot) {
-    if (slot == 0) {
-      TROUPE_TILE_LOAD(4, rows);
-      TROUPE_TILE_LOAD(5, weights);
-      _tile_dpbsud(0, 4, 5);
-    } else if (slot == (kRowTiles == 2 ? 4 : 8)) {
-      TROUPE_TILE_LOAD(6, weights + kTile);
-      _tile_dpbsud(1, 4, 6);
-    } else if (slot == 8) {
-      TROUPE_TILE_LOAD(7, rows + next_rows);
-      _tile_dpbsud(2, 7, 5);
-    } else if (slot == 12 && kRowTiles == 2) {
-      _tile_dpbsud(3, 7, 6);
-    }
     if constexpr (kLines != 0) {
       constexpr std::size_t kSlots = 16 / kLines;  // for a line
       if (slot % kSlots == kSlots - 1) expansion.expand(meanwhile.first_line, slot / kSlots, meanwhile.tiles);
@@ -419,16 +415,12 @@ struct Pass {
   const std::byte* later_unit;
   std::size_t first_line;
   std::byte* expanded;
-  // At the end of k: the outputs' memory is asked for.
-  const float* out;
-  std::size_t stride, num_outputs;
 };
 
 template <class Type, int kRowTiles, int kLines, bool kLast>
 [[gnu::noinline]] void multiply_pass(const Pass& pass, const Unfinished& unfinished) {
   constexpr bool kSinglePass = kLines == kStageLines;
   const Unfinished from = unfinished;
-  for (std::size_t r = 0; r < pass.num_outputs; ++r) __builtin_prefetch(pass.out + r * pass.stride, 1);
   const std::byte* rows = pass.rows;
   const std::size_t next_rows = pass.next_rows;
   _tile_zero(0);
@@ -548,10 +540,7 @@ void multiply_rows(const Target& target, const std::byte* prepared, std::size_t 
                       .next_unit = units.at(next),
                       .later_unit = units.at(later),
                       .first_line = pass * kStages * lines,
-                      .expanded = passes == 1 ? tiles[0] : tiles[(number + 1) % 2],
-                      .out = out,
-                      .stride = target.stride,
-                      .num_outputs = units.last_group(place) ? count : 0};
+                      .expanded = passes == 1 ? tiles[0] : tiles[(number + 1) % 2]};
       const bool two = left > kRowsPerTile;
       if (passes == 1)
         multiply_pass<Type, kStageLines>(two, what, unfinished);
