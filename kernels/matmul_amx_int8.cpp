@@ -1,21 +1,20 @@
-// Products of Q4_K and Q5_K where there is a matrix unit (AMX): int8, exact over 256 k.
+// Products of Q4_K and Q5_K where there is a matrix unit (AMX), with int8 operands.
 //
 // A weight is d * scale * code - dmin * min: scales and mins have 6 bits and hold for 32 k (a *run*), d and dmin for
-// 256 k (a *group*), and activations have one scale per group, too. So all that is summed over a group are integers,
-// and there is one float step per group, whatever instructions came to the sums:
+// 256 k (a *group*), and activations have one scale per group, too. code * scale is rounded to 8 bits, a multiple of 4
+// (Q5_K: of 8): the error is a tenth of the one that the format itself leaves. So all that is summed over a group are
+// integers, and there is one float step per group, whatever instructions came to the sum:
 //
-//   acc += d_a * (d * sum(a * code * scale) - dmin * sum over runs(min * sum of the run's a))
+//   acc += d_a * (4 * d * sum(a * round(code * scale / 4)) - dmin * sum over runs(min * sum of the run's a))
 //
-// Few rows are multiplied with vector instructions (VNNI): the codes of a run, then the scale. More rows with tiles:
-// rows of activations are the left operand, 16 rows x 64 k to a tile, and weights the right one. The lines of
-// Layout::panels, 16 outputs x 4 k, are a tile of 64 k x 16 outputs as soon as nibbles are bytes. Codes are multiplied
-// with the upper and with the lower three bits of their scale, which fits a byte: two tiles and two sums, 8 * upper +
-// lower.
+// Few rows are multiplied with vector instructions (VNNI), more with tiles: rows of activations are the left operand,
+// 16 rows x 64 k to a tile, and weights the right one. The lines of Layout::panels, 16 outputs x 4 k, are a tile of 64
+// k x 16 outputs as soon as nibbles are bytes.
 //
-// A group of a panel (a *unit*) is expanded to tiles once, between the tile instructions before it, and multiplied with
-// all rows, 32 at a time (a *pass*); the float step of a pass goes between the tile instructions of later ones. Up to
-// 32 rows: weights are expanded one stage (64 k) ahead, and read from memory in ascending order. Many rows: some panels
-// share one way over a group of the activations. The order of one output's additions is the same either way.
+// A group of two panels (a *unit*) is expanded to tiles once, while the one before it is multiplied, and multiplied
+// with all rows, 32 at a time (a *pass*); the float step of a pass is done during the next. Few rows: weights are read
+// from memory in ascending order. Many rows: some pairs of panels share one way over a group of the activations. The
+// order of one output's additions is the same either way.
 #include <immintrin.h>
 
 #include "kernels/packed_layout.h"
@@ -40,22 +39,19 @@ namespace {
 
 using namespace layout;
 
-constexpr std::size_t kMaxRowsAtOnce = 512;  // of activations: their sums take 64 bytes per row and panel
+constexpr std::size_t kMaxRowsAtOnce = 512;  // of activations: their sums take 128 bytes per row and pair of panels
 constexpr std::size_t kMaxPasses = kMaxRowsAtOnce / 32;
-constexpr std::size_t kMaxDotRows = 6;        // few rows: vector instructions
-constexpr std::size_t kFewRows = 96;          // up to so many a panel is multiplied with all k before the next
-constexpr std::size_t kPanelsPerBlock = 8;    // beyond
-constexpr std::size_t kPrefetchBytes = 3072;  // how far ahead of the products memory is asked for
+constexpr std::size_t kMaxDotRows = 4;        // few rows: vector instructions
+constexpr std::size_t kFewRows = 96;          // up to so many a pair of panels is multiplied with all k before the next
+constexpr std::size_t kPairsPerBlock = 4;     // beyond
+constexpr std::size_t kPrefetchBytes = 3072;  // how far ahead of vector instructions memory is asked
 constexpr std::size_t kRunsPerGroup = 8;
-constexpr std::size_t kStages = 4;      // of 64 k in a group
-constexpr std::size_t kStageLines = 8;  // of nibbles: two runs
-// How far ahead of their multiplication the weights of a single pass are expanded: a tile cannot be loaded before its
-// lines have left the store buffer, and that waits for the tile products before.
-constexpr std::size_t kStagesAhead = 2;
-constexpr std::size_t kStageTiles = 2 * kTile;  // expanded: code * (scale / 8), code * (scale % 8)
+constexpr std::size_t kStages = 4;              // of 64 k in a group
+constexpr std::size_t kStageLines = 16;         // of nibbles: two panels x two runs x 4
+constexpr std::size_t kStageTiles = 2 * kTile;  // expanded: one of each panel
 
-// Tiles 0..3 hold sums (of the first 16 rows with both parts of the weights, then of the next), 4 and 7 rows of
-// activations, 5 and 6 weights.
+// Tiles 0..3 hold sums (of the first 16 rows with both panels, then of the next), 4 and 7 rows of activations, 5 and 6
+// weights.
 struct alignas(64) TileConfig {
   std::uint8_t palette = 1;
   std::uint8_t start_row = 0;
@@ -75,13 +71,13 @@ TROUPE_INLINE __m512i unsigned_bytes(const std::byte* p) {
 TROUPE_INLINE __m512i words(int value) { return _mm512_set1_epi16(static_cast<short>(value)); }
 TROUPE_INLINE void prefetch(const std::byte* p) { _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0); }
 
-// ---- Weights to tiles ----------------------------------------------------------------------------------
+// ---- Weights ---------------------------------------------------------------------------------
 
-// A run of a panel. codes(j, low, high): those of nibble line j, quads j and j + 4. The sums of a * code * scale over
-// kExactRuns runs are integers below 2^24, which float32 adds exactly.
+// A run of a panel. codes(j, low, high): those of nibble line j, quads j and j + 4. Products of a code and a scale are
+// kept but for kShift bits.
 struct Q4_K {
   static constexpr std::size_t kUnitBytes = kQ4_KUnit, kRunBytes = kQ4_KRun, kHighLines = 0;
-  static constexpr std::size_t kExactRuns = 4;
+  static constexpr int kShift = 2;
   struct Run {
     const std::byte* lines;
     TROUPE_INLINE void open(const std::byte* from) { lines = from; }
@@ -94,7 +90,7 @@ struct Q4_K {
 };
 struct Q5_K {
   static constexpr std::size_t kUnitBytes = kQ5_KUnit, kRunBytes = kQ5_KRun, kHighLines = 1;
-  static constexpr std::size_t kExactRuns = 2;
+  static constexpr int kShift = 3;
   struct Run {
     const std::byte* lines;
     __m512i fifths;
@@ -115,15 +111,44 @@ struct Q5_K {
   };
 };
 
+// round(code * scale / 2^kShift) for the codes of a run: the code times the upper bits of its scale, and what the lower
+// kShift bits add. No product of bytes exceeds a byte, so words may be multiplied.
+template <class Type>
+class TimesScale {
+ public:
+  TROUPE_INLINE TimesScale() = default;
+  // Of run `run` of a panel's group.
+  TROUPE_INLINE TimesScale(const std::byte* unit, std::size_t run) {
+    // Scale r of 16 becomes both words of dword r.
+    const __m512i spread = _mm512_set_epi8(-1, 15, -1, 15, -1, 14, -1, 14, -1, 13, -1, 13, -1, 12, -1, 12,  //
+                                           -1, 11, -1, 11, -1, 10, -1, 10, -1, 9, -1, 9, -1, 8, -1, 8,      //
+                                           -1, 7, -1, 7, -1, 6, -1, 6, -1, 5, -1, 5, -1, 4, -1, 4,          //
+                                           -1, 3, -1, 3, -1, 2, -1, 2, -1, 1, -1, 1, -1, 0, -1, 0);
+    const auto* scales = reinterpret_cast<const __m128i*>(unit + kRunScales + 16 * run);
+    const __m512i both = _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128(scales)), spread);
+    upper_ = _mm512_srli_epi16(both, Type::kShift);
+    lower_ = _mm512_and_si512(both, words((1 << Type::kShift) - 1));
+  }
+  TROUPE_INLINE __m512i operator()(__m512i codes) const {
+    constexpr int kHalf = 1 << (Type::kShift - 1), kMask = 0xff >> Type::kShift;
+    const __m512i rest = _mm512_add_epi16(_mm512_mullo_epi16(codes, lower_), words(kHalf * 0x0101));
+    return _mm512_add_epi16(_mm512_mullo_epi16(codes, upper_),
+                            _mm512_and_si512(_mm512_srli_epi16(rest, Type::kShift), words(kMask * 0x0101)));
+  }
+
+ private:
+  __m512i upper_, lower_;
+};
+
 // What the float step of a group needs of 16 outputs.
 struct UnitScales {
   __m512 d, dmin;
   __m512i mins[4];  // of two runs: the words of dword r
 
-  TROUPE_INLINE UnitScales() = default;
-  TROUPE_INLINE UnitScales(const std::byte* unit, float matrix_scale) {
+  template <class Type>
+  TROUPE_INLINE void set(const std::byte* unit, float matrix_scale) {
     const __m512 scale = _mm512_set1_ps(matrix_scale);
-    d = _mm512_mul_ps(load_halves(unit), scale);
+    d = _mm512_mul_ps(_mm512_mul_ps(load_halves(unit), scale), _mm512_set1_ps(1 << Type::kShift));
     dmin = _mm512_mul_ps(load_halves(unit + kMinOffset), scale);
 #pragma GCC unroll 4
     for (std::size_t i = 0; i < 4; ++i)
@@ -146,7 +171,7 @@ struct GroupRow {
   }
 };
 
-// The float step: acc and what a group adds to it, of which `sum` is the sum of a * code * scale.
+// The float step: acc and what a group adds to it, of which `sum` is the sum of a * round(code * scale / 2^kShift).
 TROUPE_INLINE __m512 add_group(__m512 acc, __m512i sum, const GroupRow& row, const UnitScales& scales) {
   const std::int32_t* run_sums = row.sums();
   __m512i products = _mm512_setzero_si512();
@@ -171,6 +196,7 @@ struct Target {
   }
   std::size_t groups() const { return matrix.k / 256; }
   __mmask16 mask(std::size_t p) const {
+    if (p >= panel_end) return 0;
     const std::size_t width = matrix.rows - p * kPanelRows;
     return static_cast<__mmask16>(width >= 16 ? 0xffff : (1u << width) - 1);
   }
@@ -184,52 +210,42 @@ void dot_rows(const Target& target, const std::byte* rows) {
   for (std::size_t p = target.panel_begin; p < target.panel_end; ++p) {
     const std::byte* unit = target.panel<Type>(p);
     __m512 acc[kRows];
-#pragma GCC unroll 6
+#pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) acc[r] = _mm512_setzero_ps();
     for (std::size_t g = 0; g < groups; ++g, unit += Type::kUnitBytes) {
       const std::byte* group = rows + g * kI8GroupBytes;
       for (std::size_t line = 0; line < kRuns; line += kLine) prefetch(unit + kPrefetchBytes + line);
       __m512i sum[kRows];
-#pragma GCC unroll 6
-      for (int r = 0; r < kRows; ++r) sum[r] = _mm512_setzero_si512();
-      for (std::size_t first = 0; first < kRunsPerGroup; first += Type::kExactRuns) {
-        __m512 part[kRows];
-#pragma GCC unroll 6
-        for (int r = 0; r < kRows; ++r) part[r] = _mm512_setzero_ps();
-#pragma GCC unroll 2
-        for (std::size_t run = first; run < first + Type::kExactRuns; ++run) {
-          const std::byte* from = unit + kRuns + run * Type::kRunBytes;
-          typename Type::Run source;
-          source.open(from);
-          __m512i dot[kRows];
-#pragma GCC unroll 6
-          for (int r = 0; r < kRows; ++r) dot[r] = _mm512_setzero_si512();
 #pragma GCC unroll 4
-          for (std::size_t j = 0; j < 4; ++j) {
-            prefetch(from + kPrefetchBytes + (Type::kHighLines + j) * kLine);
-            if (Type::kHighLines != 0 && j == 0) prefetch(from + kPrefetchBytes);
-            __m512i low, high;
-            source.codes(j, low, high);
-#pragma GCC unroll 6
-            for (int r = 0; r < kRows; ++r) {
-              const std::int32_t* quads = GroupRow{group, static_cast<std::size_t>(r)}.quads(run / 2) + run % 2 * 8;
-              dot[r] = _mm512_dpbusd_epi32(dot[r], low, _mm512_set1_epi32(quads[j]));
-              dot[r] = _mm512_dpbusd_epi32(dot[r], high, _mm512_set1_epi32(quads[j + 4]));
-            }
+      for (int r = 0; r < kRows; ++r) sum[r] = _mm512_setzero_si512();
+      for (std::size_t run = 0; run < kRunsPerGroup; ++run) {
+        const std::byte* from = unit + kRuns + run * Type::kRunBytes;
+        typename Type::Run source;
+        source.open(from);
+        const TimesScale<Type> times_scale(unit, run);
+        if (Type::kHighLines != 0) prefetch(from + kPrefetchBytes);
+#pragma GCC unroll 4
+        for (std::size_t j = 0; j < 4; ++j) {
+          prefetch(from + kPrefetchBytes + (Type::kHighLines + j) * kLine);
+          __m512i low, high;
+          source.codes(j, low, high);
+          low = times_scale(low);
+          high = times_scale(high);
+#pragma GCC unroll 4
+          for (int r = 0; r < kRows; ++r) {
+            const std::int32_t* quads = GroupRow{group, static_cast<std::size_t>(r)}.quads(run / 2) + run % 2 * 8;
+            sum[r] = _mm512_dpbusd_epi32(sum[r], low, _mm512_set1_epi32(quads[j]));
+            sum[r] = _mm512_dpbusd_epi32(sum[r], high, _mm512_set1_epi32(quads[j + 4]));
           }
-          const __m512 scale = _mm512_cvtepi32_ps(unsigned_bytes(unit + kRunScales + 16 * run));
-#pragma GCC unroll 6
-          for (int r = 0; r < kRows; ++r) part[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[r]), scale, part[r]);
         }
-#pragma GCC unroll 6
-        for (int r = 0; r < kRows; ++r) sum[r] = _mm512_add_epi32(sum[r], _mm512_cvtps_epi32(part[r]));
       }
-      const UnitScales scales(unit, target.matrix.scale);
-#pragma GCC unroll 6
+      UnitScales scales;
+      scales.set<Type>(unit, target.matrix.scale);
+#pragma GCC unroll 4
       for (int r = 0; r < kRows; ++r)
         acc[r] = add_group(acc[r], sum[r], GroupRow{group, static_cast<std::size_t>(r)}, scales);
     }
-#pragma GCC unroll 6
+#pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r)
       _mm512_mask_storeu_ps(target.out + static_cast<std::size_t>(r) * target.stride + p * kPanelRows, target.mask(p),
                             acc[r]);
@@ -245,108 +261,98 @@ void dot_rows(const Target& target, const std::byte* rows, std::size_t num_rows)
       return dot_rows<Type, 2>(target, rows);
     case 3:
       return dot_rows<Type, 3>(target, rows);
-    case 4:
-      return dot_rows<Type, 4>(target, rows);
-    case 5:
-      return dot_rows<Type, 5>(target, rows);
     default:
-      return dot_rows<Type, 6>(target, rows);
+      return dot_rows<Type, 4>(target, rows);
   }
 }
 
 // ---- Weights to tiles ----------------------------------------------------------------------------------
 
-// Expands a unit, nibble line by nibble line, stage by stage, and asks for the memory of a later unit meanwhile.
+// A group of two panels.
+struct Unit {
+  const std::byte* panels[2];
+};
+
+// Expands a unit to tiles [kStages][2 panels], nibble line by nibble line, and asks for the memory of a later unit
+// meanwhile. Lines are numbered stage by stage, in a stage panel by panel.
 template <class Type>
 class Expansion {
  public:
-  TROUPE_INLINE Expansion(const std::byte* from, const std::byte* ahead) : from_(from), ahead_(ahead) {}
+  TROUPE_INLINE Expansion(const Unit& from, const Unit& ahead) : from_(from), ahead_(ahead) {}
 
-  // Line `first` + i of 32 to its stage's tiles. Lines are taken in order, from an even one on; i is a constant.
+  // Line `first` + i to its stage's tiles. Lines are taken in order, from a multiple of four on; i is a constant.
   TROUPE_INLINE void expand(std::size_t first, std::size_t i, std::byte* stage_tiles) {
-    const std::size_t line = first + i, run = line / 4, j = line % 4;
-    if (i % 2 == 0) open(run, stage_tiles);
+    const std::size_t j = i % 4;
+    if (j == 0) open(first + i, stage_tiles);
     prefetch(later_ + (Type::kHighLines + j) * kLine);
     __m512i low, high;
     run_.codes(j, low, high);
-    store_line(tile_ + j * kLine, _mm512_mullo_epi16(low, upper_));
-    store_line(tile_ + kTile + j * kLine, _mm512_mullo_epi16(low, lower_));
-    store_line(tile_ + (j + 4) * kLine, _mm512_mullo_epi16(high, upper_));
-    store_line(tile_ + kTile + (j + 4) * kLine, _mm512_mullo_epi16(high, lower_));
+    store_line(tile_ + j * kLine, times_scale_(low));
+    store_line(tile_ + (j + 4) * kLine, times_scale_(high));
   }
   void expand_stage(std::size_t stage, std::byte* stage_tiles) {
     for (std::size_t i = 0; i < kStageLines; ++i) expand(stage * kStageLines, i, stage_tiles);
   }
 
  private:
-  TROUPE_INLINE void open(std::size_t run, std::byte* stage_tiles) {
+  TROUPE_INLINE void open(std::size_t line, std::byte* stage_tiles) {
+    const std::size_t panel = line / 8 % 2, in_stage = line / 4 % 2, run = line / kStageLines * 2 + in_stage;
     const std::size_t at = kRuns + run * Type::kRunBytes;
-    run_.open(from_ + at);
-    later_ = ahead_ + at;
-    prefetch(ahead_ + run % (kRuns / kLine) * kLine);
+    run_.open(from_.panels[panel] + at);
+    times_scale_ = TimesScale<Type>(from_.panels[panel], run);
+    later_ = ahead_.panels[panel] + at;
+    prefetch(ahead_.panels[panel] + run % (kRuns / kLine) * kLine);
     if (Type::kHighLines != 0) prefetch(later_);
-    tile_ = stage_tiles + run % 2 * 8 * kLine;
-    // Scale r of 16 becomes both words of dword r. No product of bytes exceeds a byte, so words may be multiplied.
-    const __m512i spread = _mm512_set_epi8(-1, 15, -1, 15, -1, 14, -1, 14, -1, 13, -1, 13, -1, 12, -1, 12,  //
-                                           -1, 11, -1, 11, -1, 10, -1, 10, -1, 9, -1, 9, -1, 8, -1, 8,      //
-                                           -1, 7, -1, 7, -1, 6, -1, 6, -1, 5, -1, 5, -1, 4, -1, 4,          //
-                                           -1, 3, -1, 3, -1, 2, -1, 2, -1, 1, -1, 1, -1, 0, -1, 0);
-    const auto* scales = reinterpret_cast<const __m128i*>(from_ + kRunScales + 16 * run);
-    const __m512i both = _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128(scales)), spread);
-    upper_ = _mm512_srli_epi16(both, 3);
-    lower_ = _mm512_and_si512(both, words(7));
+    tile_ = stage_tiles + panel * kTile + in_stage * 8 * kLine;
   }
 
-  const std::byte* from_;
-  const std::byte* ahead_;
+  Unit from_, ahead_;
   typename Type::Run run_;
+  TimesScale<Type> times_scale_;
   const std::byte* later_ = nullptr;
   std::byte* tile_ = nullptr;
-  __m512i upper_, lower_;
 };
 
 // ---- From tiles to outputs -----------------------------------------------------------------------------
 
 // A unit's product with the rows of a pass as it comes out of the tiles, and what is to become of it.
 struct Unfinished {
-  const std::byte* sums;  // [2 x 16 rows][2 parts] tiles
-  const UnitScales* scales;
-  const std::byte* rows;  // the first 16 rows' group of activations
-  std::size_t next_rows;  // from there to the next 16 rows'
-  std::size_t count = 0;  // rows
-  float* acc;             // [32 rows][16]
-  __mmask16 earlier = 0;  // ones, but for the first group of k: what counts of `acc`
-  // At the end of k, where row r goes to out + r * stride, as far as `mask` says; else null: back to `acc`.
+  const std::byte* sums;     // [2 x 16 rows][2 panels] tiles
+  const UnitScales* scales;  // of both panels
+  const std::byte* rows;     // the first 16 rows' group of activations
+  std::size_t next_rows;     // from there to the next 16 rows'
+  std::size_t count = 0;     // rows
+  float* acc;                // as `sums`
+  __mmask16 earlier = 0;     // ones, but for the first group of k: what counts of `acc`
+  // At the end of k, where row r of panel p goes to out + r * stride + p * kPanelRows, as far as masks[p] says; else
+  // null: back to `acc`.
   float* out = nullptr;
   std::size_t stride = 0;
-  __mmask16 mask = 0;
+  __mmask16 masks[2] = {};
 };
 
-// Rows first_row + [0, kRows) of it, one by one, all within 16.
+// One panel of it with 16 rows, row by row.
 template <bool kLast>
 class Finishing {
  public:
-  TROUPE_INLINE Finishing(const Unfinished& from, std::size_t first_row)
-      : sums_(from.sums + first_row / kRowsPerTile * 2 * kTile + first_row % kRowsPerTile * kLine),
-        group_(from.rows + first_row / kRowsPerTile * from.next_rows),
-        in_tile_(first_row % kRowsPerTile),
-        left_(from.count < first_row ? 0 : from.count - first_row),
-        acc_(from.acc + first_row * kPanelRows),
+  TROUPE_INLINE Finishing(const Unfinished& from, std::size_t row_tile, std::size_t panel)
+      : sums_(from.sums + (2 * row_tile + panel) * kTile),
+        group_(from.rows + row_tile * from.next_rows),
+        left_(from.count < row_tile * kRowsPerTile ? 0 : from.count - row_tile * kRowsPerTile),
+        acc_(from.acc + (2 * row_tile + panel) * kTile / sizeof(float)),
         earlier_(from.earlier),
-        scales_(*from.scales) {
+        scales_(from.scales[panel]) {
     if constexpr (kLast) {
-      out_ = from.out + first_row * from.stride;
+      out_ = from.out + row_tile * kRowsPerTile * from.stride + panel * kPanelRows;
       stride_ = from.stride;
-      mask_ = from.mask;
+      mask_ = from.masks[panel];
     }
   }
-  // Row first_row + i, i ascending; a constant.
+  // Row i, ascending; a constant.
   TROUPE_INLINE void finish(std::size_t i) {
     if (i >= left_) return;
-    const std::byte* line = sums_ + i * kLine;
-    const __m512i sum = _mm512_add_epi32(_mm512_slli_epi32(load_line(line), 3), load_line(line + kTile));
     const __m512 before = _mm512_maskz_load_ps(earlier_, acc_ + i * kPanelRows);
-    const __m512 after = add_group(before, sum, GroupRow{group_, in_tile_ + i}, scales_);
+    const __m512 after = add_group(before, load_line(sums_ + i * kLine), GroupRow{group_, i}, scales_);
     if constexpr (kLast) {
       _mm512_mask_storeu_ps(out_, mask_, after);
       out_ += stride_;
@@ -358,7 +364,7 @@ class Finishing {
  private:
   const std::byte* sums_;
   const std::byte* group_;
-  std::size_t in_tile_, left_;
+  std::size_t left_;
   float* acc_;
   __mmask16 earlier_, mask_ = 0;
   float* out_ = nullptr;
@@ -368,10 +374,9 @@ class Finishing {
 
 // ---- Products with tiles -------------------------------------------------------------------------------
 
-// What is to be expanded meanwhile: from nibble line `first_line` of `unit` on, to stages' tiles.
+// What is to be expanded meanwhile: from nibble line `first_line` of `unit` on, to a stage's tiles.
 struct Meanwhile {
-  const std::byte* unit;
-  const std::byte* ahead;
+  Unit unit, ahead;
   std::size_t first_line;
   std::byte* tiles;
 };
@@ -381,7 +386,7 @@ struct Meanwhile {
 template <class Type, int kRowTiles, int kLines, bool kLast>
 TROUPE_INLINE void multiply_stage(const std::byte* weights, const std::byte* rows, std::size_t next_rows,
                                   std::size_t stage, const Meanwhile& meanwhile, const Unfinished& unfinished) {
-  Finishing<kLast> finishing(unfinished, stage * 8);  // 8 of up to 32 rows, as many as the pass before had
+  Finishing<kLast> finishing(unfinished, stage / 2, stage % 2);  // of two row tiles, if the pass before had them
   Expansion<Type> expansion(meanwhile.unit, meanwhile.ahead);
   TROUPE_TILE_LOAD(4, rows);
   TROUPE_TILE_LOAD(5, weights);
@@ -399,7 +404,7 @@ TROUPE_INLINE void multiply_stage(const std::byte* weights, const std::byte* row
       constexpr std::size_t kSlots = 16 / kLines;  // for a line
       if (slot % kSlots == kSlots - 1) expansion.expand(meanwhile.first_line, slot / kSlots, meanwhile.tiles);
     }
-    if (slot % 2 == 0) finishing.finish(slot / 2);
+    finishing.finish(slot);
   }
 }
 
@@ -409,17 +414,15 @@ struct Pass {
   const std::byte* rows;
   std::size_t next_rows;
   std::byte* sums;
-  const std::byte* unit;
-  // Expanded meanwhile: from the next unit; with a single pass also from this one, kStagesAhead.
-  const std::byte* next_unit;
-  const std::byte* later_unit;
+  // Expanded meanwhile, from nibble line first_line on; its tiles may be `weights`: a stage is written after it was
+  // read.
+  Unit next_unit, later_unit;
   std::size_t first_line;
   std::byte* expanded;
 };
 
 template <class Type, int kRowTiles, int kLines, bool kLast>
-[[gnu::noinline]] void multiply_pass(const Pass& pass, const Unfinished& unfinished) {
-  constexpr bool kSinglePass = kLines == kStageLines;
+TROUPE_INLINE void multiply_pass(const Pass& pass, const Unfinished& unfinished) {
   const Unfinished from = unfinished;
   const std::byte* rows = pass.rows;
   const std::size_t next_rows = pass.next_rows;
@@ -431,15 +434,8 @@ template <class Type, int kRowTiles, int kLines, bool kLast>
   }
   for (std::size_t stage = 0; stage < kStages; ++stage, rows += kTile) {
     const std::byte* weights = pass.weights + stage * kStageTiles;
-    Meanwhile meanwhile{pass.next_unit, pass.later_unit, 0, pass.expanded};
-    if constexpr (kSinglePass) {
-      const std::size_t ahead = stage + kStagesAhead;
-      if (ahead < kStages) meanwhile.unit = pass.unit, meanwhile.ahead = pass.next_unit;
-      meanwhile.first_line = ahead % kStages * kStageLines;
-    } else {
-      meanwhile.first_line = pass.first_line + stage * static_cast<std::size_t>(kLines);
-    }
-    meanwhile.tiles += meanwhile.first_line / kStageLines * kStageTiles;
+    const std::size_t line = pass.first_line + stage * static_cast<std::size_t>(kLines);
+    const Meanwhile meanwhile{pass.next_unit, pass.later_unit, line, pass.expanded + line / kStageLines * kStageTiles};
     multiply_stage<Type, kRowTiles, kLines, kLast>(weights, rows, next_rows, stage, meanwhile, from);
   }
   TROUPE_TILE_STORE(0, pass.sums);
@@ -460,49 +456,55 @@ TROUPE_INLINE void multiply_pass(bool two_row_tiles, const Pass& pass, const Unf
                   : multiply_pass<Type, 1, kLines, false>(pass, unfinished);
 }
 
-// The units of a call in the order they are multiplied: block by block of panels, group by group of k, panel by panel.
+// The units of a call in the order they are multiplied: block by block of pairs of panels, group by group of k,
+// pair by pair.
 template <class Type>
 class Units {
  public:
-  Units(const Target& target, std::size_t panels_per_block)
+  Units(const Target& target, std::size_t pairs_per_block)
       : target_(target),
         groups_(target.groups()),
-        panels_(target.panel_end - target.panel_begin),
-        per_block_(panels_per_block) {}
+        pairs_((target.panel_end - target.panel_begin + 1) / 2),
+        per_block_(pairs_per_block) {}
 
   struct Place {
-    std::size_t first_panel = 0, panels, group = 0, panel = 0;  // `panel` of the block's
+    std::size_t first_pair = 0, pairs, group = 0, pair = 0;  // `pair` of the block's
     bool end = false;
   };
-  Place begin() const { return {.panels = panels_ < per_block_ ? panels_ : per_block_}; }
+  Place begin() const { return {.pairs = pairs_ < per_block_ ? pairs_ : per_block_}; }
   void advance(Place& place) const {
-    if (place.end || ++place.panel < place.panels) return;
-    place.panel = 0;
+    if (place.end || ++place.pair < place.pairs) return;
+    place.pair = 0;
     if (++place.group < groups_) return;
     place.group = 0;
-    place.first_panel += place.panels;
-    const std::size_t left = panels_ - place.first_panel;
-    place.panels = left < per_block_ ? left : per_block_;
+    place.first_pair += place.pairs;
+    const std::size_t left = pairs_ - place.first_pair;
+    place.pairs = left < per_block_ ? left : per_block_;
     place.end = left == 0;
   }
-  std::size_t panel(const Place& place) const { return target_.panel_begin + place.first_panel + place.panel; }
-  // Behind the end: any unit.
-  const std::byte* at(const Place& place) const {
-    return target_.panel<Type>(place.end ? target_.panel_begin : panel(place)) + place.group * Type::kUnitBytes;
+  std::size_t first_panel(const Place& place) const {
+    return target_.panel_begin + 2 * (place.first_pair + place.pair);
+  }
+  // A last panel without a neighbour is multiplied beside itself. Behind the end: any unit.
+  Unit at(const Place& place) const {
+    const std::size_t first = place.end ? target_.panel_begin : first_panel(place);
+    const std::size_t second = first + 1 < target_.panel_end ? first + 1 : first;
+    const std::size_t group = place.group * Type::kUnitBytes;
+    return {target_.panel<Type>(first) + group, target_.panel<Type>(second) + group};
   }
   bool last_group(const Place& place) const { return place.group + 1 == groups_; }
 
  private:
   const Target& target_;
-  std::size_t groups_, panels_, per_block_;
+  std::size_t groups_, pairs_, per_block_;
 };
 
 template <class Type>
 void multiply_rows(const Target& target, const std::byte* prepared, std::size_t num_rows) {
   alignas(64) std::byte tiles[2][kStages * kStageTiles];
   alignas(64) std::byte sums[2][4 * kTile];
-  alignas(64) float acc[kPanelsPerBlock * kMaxPasses][32 * kPanelRows];
-  UnitScales scales[2];
+  alignas(64) float acc[kPairsPerBlock * kMaxPasses][4 * kTile / sizeof(float)];
+  UnitScales scales[2][2];
 
   const std::size_t tile_bytes = i8_group256_tiles_bytes(target.matrix.k);
   const std::size_t passes = (num_rows + 31) / 32;
@@ -511,23 +513,22 @@ void multiply_rows(const Target& target, const std::byte* prepared, std::size_t 
     for (const std::size_t tile : {0, 1, 4}) config.rows[tile] = static_cast<std::uint8_t>(num_rows);
   asm volatile("ldtilecfg %0" ::"m"(config) : "memory");
 
-  const Units<Type> units(target, num_rows <= kFewRows ? 1 : kPanelsPerBlock);
+  const Units<Type> units(target, num_rows <= kFewRows ? 1 : kPairsPerBlock);
   auto place = units.begin(), next = place, later = place;
   units.advance(next);
   units.advance(later);
   units.advance(later);
   Expansion<Type> expansion(units.at(place), units.at(next));
-  for (std::size_t stage = 0; stage < (passes == 1 ? kStagesAhead : kStages); ++stage)
-    expansion.expand_stage(stage, tiles[0] + stage * kStageTiles);
+  for (std::size_t stage = 0; stage < kStages; ++stage) expansion.expand_stage(stage, tiles[0] + stage * kStageTiles);
   // Nothing yet, but its pointers are followed.
-  Unfinished unfinished{.sums = sums[0], .scales = scales, .rows = prepared, .next_rows = 0, .acc = acc[0]};
+  Unfinished unfinished{.sums = sums[0], .scales = scales[0], .rows = prepared, .next_rows = 0, .acc = acc[0]};
   std::size_t number_of_passes = 0;
   for (std::size_t number = 0; !place.end; place = next, next = later, units.advance(later), ++number) {
-    const std::byte* unit = units.at(place);
-    UnitScales& unit_scales = scales[number % 2];
-    unit_scales = UnitScales(unit, target.matrix.scale);
+    const Unit unit = units.at(place);
+    UnitScales(&unit_scales)[2] = scales[number % 2];
+    for (std::size_t p = 0; p < 2; ++p) unit_scales[p].set<Type>(unit.panels[p], target.matrix.scale);
     for (std::size_t pass = 0; pass < passes; ++pass, ++number_of_passes) {
-      const std::size_t left = num_rows - pass * 32, count = left < 32 ? left : 32, panel = units.panel(place);
+      const std::size_t left = num_rows - pass * 32, count = left < 32 ? left : 32, panel = units.first_panel(place);
       float* const out = target.out + pass * 32 * target.stride + panel * kPanelRows;
       std::byte* to = sums[number_of_passes % 2];
       // Expanded meanwhile: the next unit, in the first four passes (of two or three: in two) or the only one.
@@ -536,7 +537,6 @@ void multiply_rows(const Target& target, const std::byte* prepared, std::size_t 
                       .rows = prepared + 2 * pass * tile_bytes + place.group * kI8GroupBytes,
                       .next_rows = tile_bytes,
                       .sums = to,
-                      .unit = unit,
                       .next_unit = units.at(next),
                       .later_unit = units.at(later),
                       .first_line = pass * kStages * lines,
@@ -551,22 +551,24 @@ void multiply_rows(const Target& target, const std::byte* prepared, std::size_t 
       else
         multiply_pass<Type, kStageLines / 4>(two, what, unfinished);
       unfinished = {.sums = to,
-                    .scales = &unit_scales,
+                    .scales = unit_scales,
                     .rows = what.rows,
                     .next_rows = tile_bytes,
                     .count = count,
-                    .acc = acc[place.panel * kMaxPasses + pass],
+                    .acc = acc[place.pair * kMaxPasses + pass],
                     .earlier = static_cast<__mmask16>(place.group == 0 ? 0 : 0xffff)};
       if (!units.last_group(place)) continue;
       unfinished.out = out;
       unfinished.stride = target.stride;
-      unfinished.mask = target.mask(panel);
+      unfinished.masks[0] = target.mask(panel);
+      unfinished.masks[1] = target.mask(panel + 1);
     }
   }
-  for (std::size_t row = 0; row < 32; row += kRowsPerTile) {
-    Finishing<true> finishing(unfinished, row);
-    for (std::size_t r = 0; r < kRowsPerTile; ++r) finishing.finish(r);
-  }
+  for (const std::size_t row_tile : {0, 1})
+    for (const std::size_t p : {0, 1}) {
+      Finishing<true> finishing(unfinished, row_tile, p);
+      for (std::size_t r = 0; r < kRowsPerTile; ++r) finishing.finish(r);
+    }
   _tile_release();
 }
 

@@ -37,10 +37,12 @@ std::vector<float> multiply(const KernelTable& table, const MatrixView& view, co
   return out;
 }
 
-// What bfloat16 tiles add: weights made out of codes are cut off to 8 bits, within 2^-7 of the weight.
+// What tiles add: bfloat16 weights made out of codes are cut off to 8 bits, within 2^-7 of the weight; 8 bits of a code
+// and its scale leave as much of the largest.
 double weight_rounding(const MatrixView& view, Activation activation) {
   const bool exact = view.type == WeightType::bf16 || view.type == WeightType::f16;
   if (activation == Activation::bf16_split_tiles) return 1.0 / 65536;  // the product of the low parts is left out
+  if (activation == Activation::i8_group256_tiles) return 1.0 / 128;
   return activation == Activation::bf16_tiles && !exact ? 1.0 / 128 : 0;
 }
 
@@ -334,9 +336,10 @@ std::vector<float> tile_weights(WeightType type, const std::byte* file_row, std:
   return out;
 }
 
-// Q4_K and Q5_K: integers over 256 k, then one float step.
+// Q4_K and Q5_K: codes times scales in 8 bits, integers over 256 k, then one float step.
 float by_the_group_recipe(WeightType type, const std::byte* file_row, const PreparedRows& a, std::size_t r) {
   const WeightTypeInfo& t = info(type);
+  const int step = type == WeightType::q4_k ? 4 : 8;
   float acc = 0;
   for (std::size_t i = 0; i < a.k; i += 256) {
     const std::byte* file_group = file_row + i / 256 * t.group_bytes;
@@ -345,12 +348,12 @@ float by_the_group_recipe(WeightType type, const std::byte* file_row, const Prep
     std::int32_t sum = 0, min_sum = 0;
     for (std::size_t j = 0; j < 256; ++j) {
       const ScaleMin run = scale_min_of(header.scales, static_cast<int>(j / 32));
-      sum += run.scale * group.codes[j] * grouped_code(a, r, i + j);
+      sum += (run.scale * group.codes[j] + step / 2) / step * grouped_code(a, r, i + j);
       min_sum += run.min * grouped_code(a, r, i + j);
     }
-    const float step =
-        std::fma(-static_cast<float>(min_sum), load_half(header.dmin), static_cast<float>(sum) * load_half(header.d));
-    acc = std::fma(step, grouped_scale(a, r, i), acc);
+    const float value = std::fma(-static_cast<float>(min_sum), load_half(header.dmin),
+                                 static_cast<float>(sum) * (load_half(header.d) * static_cast<float>(step)));
+    acc = std::fma(value, grouped_scale(a, r, i), acc);
   }
   return acc;
 }
