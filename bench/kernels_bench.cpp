@@ -1,8 +1,8 @@
 // Micro-benchmarks of the kernels, every variant this CPU has. Memory-bound cases report GB/s of weights
-// (the matrix is larger than the second-level cache and, for one row, cycled through), products GOP/s. `x_scalar` is
-// how many times as fast as the scalar twin a kernel does the same work, both by the thread's CPU time in this run.
-// Where `troupe probe` has measured this machine, `share` is what a product reached of the limit of one thread: reading
-// the weights or multiplying with them, whichever takes longer.
+// (the matrix is larger than the second-level cache and, for one row, cycled through; m1_cached is one row with a
+// matrix that stays in it), products GOP/s. `x_scalar` is how many times as fast as the scalar twin a kernel does the
+// same work, both by the thread's CPU time in this run. Where `troupe probe` has measured this machine, `share` is what
+// a product reached of the limit of one thread: reading the weights or multiplying with them, whichever takes longer.
 // gemm_f32/ are Eigen and OpenBLAS on one thread, where they were found, beside matmul/VARIANT/F32.
 //
 //   kernels_bench --benchmark_filter='matmul/avx512vnni/Q4_K/.*'
@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <functional>
@@ -19,9 +20,11 @@
 #include <optional>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bench/gemm.h"
+#include "bench/plain_table.h"
 #include "engine/limits.h"
 #include "engine/probe_file.h"
 #include "kernels/half.h"
@@ -53,7 +56,12 @@ std::vector<std::byte> random_file(WeightType type, std::size_t rows, std::size_
   const WeightTypeInfo& t = info(type);
   std::vector<std::byte> out(rows * k / t.group_size * t.group_bytes + t.tail_bytes);
   std::mt19937 rng(2);
-  for (std::byte& b : out) b = static_cast<std::byte>(rng() & 0x2f);
+  std::size_t at = 0;
+  for (; at + 4 <= out.size(); at += 4) {
+    const std::uint32_t four = static_cast<std::uint32_t>(rng()) & 0x2f2f2f2fu;
+    std::memcpy(out.data() + at, &four, 4);
+  }
+  for (; at < out.size(); ++at) out[at] = static_cast<std::byte>(rng() & 0x2f);
   // Ternary files have one scale for a whole matrix (BitNet), the last two bytes of each group; some variants use their
   // tiles only then.
   if (type == WeightType::tq1_0 || type == WeightType::tq2_0)
@@ -70,39 +78,43 @@ double cpu_seconds() {
 
 const KernelTable& scalar_table() { return *find_table("scalar"); }
 
-// CPU seconds of one call, at least: the fastest of five runs of 5 ms.
+// CPU seconds of one call, at least: the fastest of ten runs of 2 ms or more. The clock is a system call: it is read
+// only around many calls.
 double seconds_of(const std::function<void()>& call) {
-  call();
-  double best = 1e9;
-  for (int run = 0; run < 5; ++run) {
+  const auto seconds = [&](int calls) {
     const double begin = cpu_seconds();
-    int calls = 0;
-    double spent = 0;
-    do {
-      call();
-      ++calls;
-      spent = cpu_seconds() - begin;
-    } while (spent < 5e-3);
-    best = std::min(best, spent / calls);
-  }
+    for (int i = 0; i < calls; ++i) call();
+    return cpu_seconds() - begin;
+  };
+  int calls = 1;
+  while (seconds(calls) < 2e-3) calls *= 2;
+  double best = 1e9;
+  for (int run = 0; run < 10; ++run) best = std::min(best, seconds(calls) / calls);
   return best;
 }
 
-// What the scalar twin takes for one unit of work, measured when it is asked for first.
-double scalar_seconds(const std::string& key, const std::function<double()>& measure) {
-  static std::map<std::string, double> known;
-  const auto [found, is_new] = known.try_emplace(key, 0);
-  if (is_new) found->second = measure();
+// What the twins of a kernel take for one unit of work; 0: it has none.
+struct Twins {
+  double scalar = 0, plain = 0;
+};
+
+// Measured when they are asked for first; measure(table) gives seconds.
+template <class Measure>
+Twins twins_of(const std::string& key, Measure&& measure) {
+  static std::map<std::string, Twins> known;
+  const auto [found, is_new] = known.try_emplace(key);
+  if (is_new) found->second = {.scalar = measure(scalar_table()), .plain = measure(plain_table())};
   return found->second;
 }
 
-// Runs the benchmark, and compares each call of `work` units with the twin's seconds for one unit; 0: it has no twin.
+// Runs the benchmark, and compares each call of `work` units with the twins.
 template <class Fn>
-void run_against_scalar(benchmark::State& state, double work, double twin_seconds, Fn&& fn) {
+void run_beside_twins(benchmark::State& state, double work, const Twins& twins, Fn&& fn) {
   const double begin = cpu_seconds();
   for (auto _ : state) fn();
   const double spent = (cpu_seconds() - begin) / static_cast<double>(state.iterations());
-  if (twin_seconds > 0) state.counters["x_scalar"] = work * twin_seconds / spent;
+  if (twins.scalar > 0) state.counters["x_scalar"] = work * twins.scalar / spent;
+  if (twins.plain > 0) state.counters["x_plain"] = work * twins.plain / spent;
 }
 
 struct Problem {
@@ -148,10 +160,10 @@ const std::optional<engine::MachineProbe>& probe() {
 }
 
 // Of one multiply-add, with a matrix that stays in the cache: a scalar product is never bound by memory.
-double scalar_matmul_seconds(WeightType type, std::size_t k, std::size_t m) {
-  return scalar_seconds("matmul/" + std::string(info(type).name) + "/" + std::to_string(m), [=] {
+Twins matmul_twins(WeightType type, std::size_t k, std::size_t m) {
+  return twins_of("matmul/" + std::string(info(type).name) + "/" + std::to_string(m), [=](const KernelTable& table) {
     constexpr std::size_t kRows = 64;
-    Problem problem(scalar_table(), type, kRows, k, m);
+    Problem problem(table, type, kRows, k, m);
     return seconds_of([&] { problem.multiply(); }) / static_cast<double>(kRows * k * m);
   });
 }
@@ -160,8 +172,7 @@ void matmul(benchmark::State& state, const KernelTable* table, WeightType type, 
             std::size_t m) {
   Problem problem(*table, type, rows, k, m);
   const std::size_t bytes = packed_bytes(type, problem.view.layout, rows, k);
-  const double twin = scalar_matmul_seconds(type, k, m);
-  run_against_scalar(state, static_cast<double>(rows * k * m), twin, [&] { problem.multiply(); });
+  run_beside_twins(state, static_cast<double>(rows * k * m), matmul_twins(type, k, m), [&] { problem.multiply(); });
   const double calls = static_cast<double>(state.iterations());
   state.counters["GB/s"] = benchmark::Counter(calls * 1e-9 * static_cast<double>(bytes), benchmark::Counter::kIsRate);
   state.counters["GOP/s"] =
@@ -179,8 +190,7 @@ void matmul(benchmark::State& state, const KernelTable* table, WeightType type, 
 void gemm(benchmark::State& state, const GemmLibrary& library, std::size_t rows, std::size_t k, std::size_t m) {
   const std::vector<float> x = random_floats(m * k), w = random_floats(rows * k);
   std::vector<float> out(m * rows);
-  const double twin = scalar_matmul_seconds(WeightType::f32, k, m);
-  run_against_scalar(state, static_cast<double>(rows * k * m), twin, [&] {
+  run_beside_twins(state, static_cast<double>(rows * k * m), matmul_twins(WeightType::f32, k, m), [&] {
     library.multiply(x.data(), w.data(), out.data(), m, rows, k);
     benchmark::DoNotOptimize(out.data());
   });
@@ -216,13 +226,14 @@ void attention(benchmark::State& state, const KernelTable* table, KvType type, s
   const AttentionSplit split{
       .shape = shape, .blocks = blocks.data(), .rows = rows, .scale = 0.125f, .scratch = scratch.get()};
   // The layout of the blocks is the same for all variants, and so is what lies in them.
-  const double twin = scalar_seconds("attention/" + std::string(name(type)) + "/" + std::to_string(tokens), [&] {
+  const std::string key = "attention/" + std::string(name(type)) + "/" + std::to_string(tokens);
+  const Twins twins = twins_of(key, [&](const KernelTable& twin) {
     return seconds_of([&] {
-      scalar_table().attend_split(split);
+      twin.attend_split(split);
       benchmark::DoNotOptimize(partials.get());
     });
   });
-  run_against_scalar(state, 1, twin, [&] {
+  run_beside_twins(state, 1, twins, [&] {
     table->attend_split(split);
     benchmark::DoNotOptimize(partials.get());
   });
@@ -233,56 +244,141 @@ void attention(benchmark::State& state, const KernelTable* table, KvType type, s
   state.counters["GOP/s"] = benchmark::Counter(calls * 4e-9 * products, benchmark::Counter::kIsRate);
 }
 
-constexpr std::size_t kDim = 2048, kFfn = 5632, kVocabulary = 32000;  // TinyLlama-1.1B
+// TinyLlama-1.1B.
+constexpr std::size_t kDim = 2048, kFfn = 5632, kVocabulary = 32000, kHeadDim = 64, kHeads = 32, kKvHeads = 4;
 // Outputs of a product: for one row as many as a head or several layers in a row, from memory.
-constexpr std::size_t kManyRows = 32768, kFewRows = 512;
+constexpr std::size_t kManyRows = 32768, kFewRows = 512, kCachedRows = 128;
+constexpr std::size_t kPreparedRows = 16;
 
-// A function over one row of x and y.
+// A function over `count` elements of x and y.
 struct RowKernel {
   std::string name;
   std::size_t count;
   std::function<void(const float* x, const float* y, std::byte* out)> run;
+  std::string twin{};  // the scalar kernel that does its work, where that has another name
 };
 
-// Those that `table` has, in the same order for every variant.
-std::vector<RowKernel> row_kernels(const KernelTable* table) {
-  const auto f = [](std::byte* p) { return reinterpret_cast<float*>(p); };
-  std::vector<RowKernel> all;
-  all.push_back({"rms_norm", kDim,
-                 [=](const float* x, const float* y, std::byte* out) { table->rms_norm(x, y, f(out), kDim, 1e-5f); }});
-  all.push_back(
-      {"silu_mul", kFfn, [=](const float* x, const float* y, std::byte* out) { table->silu_mul(x, y, f(out), kFfn); }});
+float* floats(std::byte* p) { return reinterpret_cast<float*>(p); }
+
+void append_elementwise(const KernelTable* table, std::vector<RowKernel>& all) {
+  all.push_back({"rms_norm", kDim, [=](const float* x, const float* y, std::byte* out) {
+                   table->rms_norm(x, y, floats(out), kDim, 1e-5f);
+                 }});
+  // All heads of a token, turned by true angles: in place again and again they stay as long as they are.
+  std::vector<float> cos, sin;
+  for (std::size_t i = 0; i < kHeadDim / 2; ++i) {
+    cos.push_back(std::cos(static_cast<float>(i)));
+    sin.push_back(std::sin(static_cast<float>(i)));
+  }
+  all.push_back({"rope", kHeads * kHeadDim, [=](const float*, const float*, std::byte* out) {
+                   for (std::size_t head = 0; head < kHeads; ++head)
+                     table->rope(floats(out) + head * kHeadDim, cos.data(), sin.data(), kHeadDim);
+                 }});
+  all.push_back({"silu_mul", kFfn,
+                 [=](const float* x, const float* y, std::byte* out) { table->silu_mul(x, y, floats(out), kFfn); }});
+  all.push_back({"add", kDim, [=](const float*, const float* y, std::byte* out) { table->add(floats(out), y, kDim); }});
+}
+
+void append_attention(const KernelTable* table, std::vector<RowKernel>& all) {
+  for (const KvType type : {KvType::f32, KvType::f16, KvType::i8}) {
+    const KvShape shape{.type = type, .num_kv_heads = kKvHeads, .head_dim = kHeadDim};
+    all.push_back({"store_kv_" + std::string(name(type)), kKvHeads * kHeadDim,
+                   [=](const float* x, const float* y, std::byte* out) { table->store_kv(shape, out, 13, x, y); }});
+  }
+  // All heads of a token. The same partial again and again: the sums grow slowly.
+  const std::size_t floats_of_head = partial_floats(kHeadDim);
+  all.push_back({"merge_partial", kHeads * floats_of_head, [=](const float* x, const float*, std::byte* out) {
+                   for (std::size_t head = 0; head < kHeads; ++head)
+                     table->merge_partial(x + head * floats_of_head, kHeadDim, floats(out) + head * floats_of_head);
+                 }});
+  all.push_back({"finish_attention", kHeads * floats_of_head, [=](const float* x, const float*, std::byte* out) {
+                   for (std::size_t head = 0; head < kHeads; ++head)
+                     table->finish_attention(x + head * floats_of_head, kHeadDim, floats(out) + head * kHeadDim);
+                 }});
+}
+
+void append_sampling(const KernelTable* table, std::vector<RowKernel>& all) {
   all.push_back({"exp_tile", kSoftmaxTile, [=](const float* x, const float*, std::byte* out) {
-                   table->exp_tile(x, 4.0f, 1.0f, f(out), kSoftmaxTile);
+                   table->exp_tile(x, 4.0f, 1.0f, floats(out), kSoftmaxTile);
                  }});
   all.push_back({"arg_max", kVocabulary, [=](const float* x, const float*, std::byte* out) {
                    const MaxAt max = table->arg_max(x, kVocabulary);
                    std::memcpy(out, &max, sizeof max);
                  }});
-  constexpr const char* kPrepareNames[kNumActivations] = {
-      "prepare_f32",        "prepare_group32",  "prepare_group256",       "prepare_bf16_tiles",
-      "prepare_bf16_split", "prepare_i8_tiles", "prepare_group256_tables"};
-  for (std::size_t kind = 1; kind < kNumActivations; ++kind)
+  all.push_back({"clamp", kVocabulary,
+                 [=](const float*, const float*, std::byte* out) { table->clamp(floats(out), 100.0f, kVocabulary); }});
+  // Of 32,000 normal logits 700 pass, or half.
+  for (const auto& [suffix, least] : {std::pair{"few", 2.0f}, {"half", 0.0f}})
+    all.push_back({std::string("collect_") + suffix, kVocabulary,
+                   [=, bound = least](const float* x, const float*, std::byte* out) {
+                     auto* const ids = reinterpret_cast<std::int32_t*>(out);
+                     const std::size_t kept = table->collect(x, kVocabulary, bound, 0, ids, floats(out) + kVocabulary);
+                     benchmark::DoNotOptimize(kept);
+                   }});
+  all.push_back({"sums_above", kSoftmaxTile, [=](const float* x, const float*, std::byte* out) {
+                   float sums[kNumBounds];
+                   table->sums_above(x, kSoftmaxTile, {-1.0f, 0.0f, 0.5f, 1.0f}, sums);
+                   std::memcpy(out, sums, sizeof sums);
+                 }});
+}
+
+// Rows become activations. Where a layout has a rounding of its own, its twin is what the scalar variant does to the
+// rows of the same products; none where that is a copy.
+void append_prepare(const KernelTable* table, std::vector<RowKernel>& all) {
+  struct Kind {
+    const char* name;
+    const char* twin;
+  };
+  constexpr Kind kKinds[kNumActivations] = {{"prepare_f32", ""},
+                                            {"prepare_group32", ""},
+                                            {"prepare_group256", ""},
+                                            {"prepare_bf16_tiles", "prepare_group32"},
+                                            {"prepare_bf16_split", "none"},
+                                            {"prepare_i8_tiles", "prepare_group256"},
+                                            {"prepare_group256_tables", "prepare_group256"}};
+  for (std::size_t kind = 0; kind < kNumActivations; ++kind)
     if (PrepareRows* const prepare = table->prepare[kind])
-      all.push_back({kPrepareNames[kind], kDim,
-                     [=](const float* x, const float*, std::byte* out) { prepare(x, kDim, kDim, 0, 1, out); }});
+      all.push_back(
+          {kKinds[kind].name, kPreparedRows * kDim,
+           [=](const float* x, const float*, std::byte* out) { prepare(x, kDim, kDim, 0, kPreparedRows, out); },
+           kKinds[kind].twin});
+}
+
+// Those that `table` has, in the same order for every variant.
+std::vector<RowKernel> row_kernels(const KernelTable* table) {
+  std::vector<RowKernel> all;
+  append_elementwise(table, all);
+  append_attention(table, all);
+  append_sampling(table, all);
+  append_prepare(table, all);
   return all;
+}
+
+// What they write: also lookup tables of rows, and a block's layer.
+constexpr std::size_t kOutBytes = 4 * 1024 * 1024;
+
+Bytes aligned_floats(std::size_t count) {
+  const std::vector<float> values = random_floats(count);
+  Bytes out = allocate(count * sizeof(float));
+  std::memcpy(out.get(), values.data(), count * sizeof(float));
+  return out;
 }
 
 void register_rows(const KernelTable* table) {
   for (const RowKernel& kernel : row_kernels(table)) {
     const std::string name = kernel.name + "/" + std::string(table->name);
     benchmark::RegisterBenchmark(name.c_str(), [=](benchmark::State& state) {
-      const std::vector<float> x = random_floats(kernel.count), y = random_floats(kernel.count);
-      const Bytes out = allocate(64 * 4 * kernel.count + 4096);  // also a whole tile of rows, or tables
-      const double twin = scalar_seconds(kernel.name, [&] {
+      const Bytes x = aligned_floats(kernel.count), y = aligned_floats(kernel.count), out = allocate(kOutBytes);
+      const std::string twin_name = kernel.twin.empty() ? kernel.name : kernel.twin;
+      const Twins twins = twins_of(twin_name, [&](const KernelTable& table_of_twin) {
         double seconds = 0;
-        for (const RowKernel& scalar : row_kernels(&scalar_table()))
-          if (scalar.name == kernel.name) seconds = seconds_of([&] { scalar.run(x.data(), y.data(), out.get()); });
+        for (const RowKernel& twin : row_kernels(&table_of_twin))
+          if (twin.name == twin_name)
+            seconds = seconds_of([&] { twin.run(floats(x.get()), floats(y.get()), out.get()); });
         return seconds;
       });
-      run_against_scalar(state, 1, twin, [&] {
-        kernel.run(x.data(), y.data(), out.get());
+      run_beside_twins(state, 1, twins, [&] {
+        kernel.run(floats(x.get()), floats(y.get()), out.get());
         benchmark::DoNotOptimize(out.get());
       });
       state.SetItemsProcessed(static_cast<std::int64_t>(state.iterations() * kernel.count));
@@ -311,6 +407,9 @@ void register_all() {
     const bool fast = variant != "reference" && variant != "scalar";
     for (const WeightTypeInfo& type : weight_types()) {
       const std::string prefix = "matmul/" + variant + "/" + std::string(type.name) + "/";
+      if (fast)
+        benchmark::RegisterBenchmark((prefix + "m1_cached").c_str(), matmul, table, type.type, kCachedRows, kDim, 1)
+            ->Unit(benchmark::kMicrosecond);
       for (const std::size_t m : {1, 4, 16, 64, 512}) {
         if (!fast && m > 1) continue;
         const std::size_t rows = fast && m == 1 ? kManyRows : kFewRows;

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "engine/probe_file.h"
+#include "kernels/amx_permission.h"
 #include "kernels/kernels.h"
 
 namespace troupe::cli {
@@ -19,6 +20,14 @@ std::string names(std::span<const kernels::KernelTable* const> tables) {
   std::string list;
   for (const kernels::KernelTable* table : tables) list += (list.empty() ? "" : ", ") + std::string(table->name);
   return list;
+}
+
+// Up to the names of what can run. `table` is the one that cannot, or null where no variant is called `name`.
+std::string why_not(const std::string& name, const kernels::KernelTable* table) {
+  if (!table) return "there is no variant '" + name + "'; this CPU can run ";
+  const std::string refusal = name == "amx" ? kernels::amx_refusal() : "";
+  if (!refusal.empty()) return "'amx' cannot run here: " + refusal + "; what can run is ";
+  return "this CPU cannot run '" + name + "'; it can run ";
 }
 
 // Nothing: no cache.
@@ -65,10 +74,7 @@ Result<engine::LoadOptions> load_options(const config::Parsed& parsed) {
       const auto found = parsed.origins.find("kernels");
       const std::string origin = found == parsed.origins.end() ? "--kernels" : found->second;
       return Error{origin.starts_with("--") ? ErrorCode::invalid_argument : ErrorCode::bad_config,
-                   origin + ": " +
-                       (table ? "this CPU cannot run '" + options.kernels + "'; it can run "
-                              : "there is no variant '" + options.kernels + "'; this CPU can run ") +
-                       names(kernels::supported_tables())};
+                   origin + ": " + why_not(options.kernels, table) + names(kernels::supported_tables())};
     }
   }
   load.kernels = options.kernels;

@@ -5,6 +5,7 @@
 
 #include "cli/exit_code.h"
 #include "cli/subcommands.h"
+#include "kernels/amx_permission.h"
 #include "kernels/kernels.h"
 
 namespace troupe::cli {
@@ -17,6 +18,7 @@ Result<int> version(const config::Parsed& parsed) {
     names += (names.empty() ? "" : ", ") + std::string(table->name);
   }
   const std::string_view best = kernels::best_table().name;
+  const std::string refusal = kernels::amx_refusal();
   if (parsed.options.json) {
     const nlohmann::ordered_json object{
         {"version", kVersion},
@@ -25,6 +27,7 @@ Result<int> version(const config::Parsed& parsed) {
         {"build_type", kBuildType},
         {"kernels", kernels},
         {"best_kernels", best},
+        {"amx_refusal", refusal.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(refusal)},
         {"recipe_version", kernels::kRecipeVersion},
     };
     std::cout << object.dump(2) << '\n';
@@ -33,7 +36,8 @@ Result<int> version(const config::Parsed& parsed) {
   std::cout << "troupe " << kVersionAndCommit << '\n'
             << "compiler  " << kCompiler << ", " << kBuildType << '\n'
             << "kernels   " << names << " (best: " << best << ")\n"
-            << "recipes   version " << kernels::kRecipeVersion << '\n';
+            << (refusal.empty() ? "" : "          not amx: " + refusal + "\n") << "recipes   version "
+            << kernels::kRecipeVersion << '\n';
   return kExitOk;
 }
 

@@ -8,6 +8,7 @@
 #include "engine/families.h"
 #include "engine/memory_budget.h"
 #include "engine/process_memory.h"
+#include "kernels/amx_permission.h"
 
 namespace troupe::engine {
 namespace {
@@ -15,10 +16,19 @@ namespace {
 // A number of bytes as people say it.
 std::string mebibytes(std::uint64_t bytes) { return std::to_string((bytes + (1u << 20) - 1) >> 20) + " MiB"; }
 
-Result<const kernels::KernelTable*> choose_kernels(std::string name) {
+// The best variant that can run. Says so where that is not the one this CPU is made for: it would only be slow.
+const kernels::KernelTable* best_kernels(const LoadNotes& notes) {
+  const kernels::KernelTable& best = kernels::best_table();
+  const std::string refusal = kernels::amx_refusal();
+  if (notes && !refusal.empty())
+    notes({.warning = true, .text = "kernels " + std::string(best.name) + " in place of amx: " + refusal});
+  return &best;
+}
+
+Result<const kernels::KernelTable*> choose_kernels(std::string name, const LoadNotes& notes) {
   if (name.empty()) {
     const char* wanted = std::getenv("TROUPE_KERNELS");
-    if (!wanted || *wanted == '\0') return &kernels::best_table();
+    if (!wanted || *wanted == '\0') return best_kernels(notes);
     name = wanted;
   }
   std::string supported;
@@ -78,7 +88,7 @@ std::string make_numerics_id(const kernels::KernelTable& kernels, kernels::KvTyp
 }  // namespace
 
 Result<std::shared_ptr<LoadedModel>> LoadedModel::load(const std::string& path, const LoadOptions& options) {
-  const auto table = choose_kernels(options.kernels);
+  const auto table = choose_kernels(options.kernels, options.notes);
   if (!table) return table.error();
   const auto ternary = choose_ternary(options.ternary);
   if (!ternary) return ternary.error();

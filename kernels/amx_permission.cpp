@@ -1,5 +1,10 @@
 #include "kernels/amx_permission.h"
 
+#include <cerrno>
+#include <system_error>
+
+#include "kernels/cpu_features.h"
+
 #if defined(__x86_64__) && defined(__linux__)
 #include <cpuid.h>
 #include <sys/syscall.h>
@@ -13,6 +18,7 @@ struct Amx {
   bool allowed = false;
   bool int8 = false;
   bool bf16 = false;
+  int refused_with = 0;  // errno; 0 also where there was nothing to ask for
 };
 
 #if defined(__x86_64__) && defined(__linux__)
@@ -35,8 +41,11 @@ Amx ask() {
   unsigned a = 0, b = 0, c = 0, d = 0;
   if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || (d & kTileBit) == 0 || !has_palette()) return {};
   // Also fails where the operating system does not save tiles at all.
-  if (::syscall(SYS_arch_prctl, kRequestPermission, kTileData) != 0) return {};
-  return {.allowed = true, .int8 = (d & kInt8Bit) != 0, .bf16 = (d & kBf16Bit) != 0};
+  const int refused_with = ::syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0 ? 0 : errno;
+  return {.allowed = refused_with == 0,
+          .int8 = (d & kInt8Bit) != 0,
+          .bf16 = (d & kBf16Bit) != 0,
+          .refused_with = refused_with};
 }
 
 #else
@@ -50,10 +59,33 @@ const Amx& amx() {
   return answer;
 }
 
+// By what Linux answers (arch/x86/kernel/fpu/xstate.c); what it never does comes from a filter.
+const char* what_to_do(int refused_with) {
+  switch (refused_with) {
+    case EINVAL:
+      return "Linux 5.16 or later is needed";
+    case EOPNOTSUPP:
+      return "the kernel does not save the state of the unit: look for noxsave or clearcpuid= on its command line, or "
+             "for a hypervisor that does not pass it on";
+    case ENOSPC:
+      return "a thread has an alternate signal stack too small for that state: give it AT_MINSIGSTKSZ bytes";
+    default:
+      return "let the filter of system calls that the process runs under (seccomp profile of a container, "
+             "SystemCallFilter= of a unit) pass arch_prctl, and start it again";
+  }
+}
+
 }  // namespace
 
 bool amx_allowed() { return amx().allowed; }
-bool has_amx_int8() { return amx().int8; }
-bool has_amx_bf16() { return amx().bf16; }
+bool has_amx_int8() { return amx().allowed && amx().int8; }
+bool has_amx_bf16() { return amx().allowed && amx().bf16; }
+
+std::string amx_refusal() {
+  const int refused_with = amx().refused_with;
+  if (refused_with == 0 || !amx().int8 || !amx().bf16 || !has_avx512amx()) return {};
+  return "the CPU has a matrix unit, but the operating system refuses its use (arch_prctl ARCH_REQ_XCOMP_PERM: " +
+         std::generic_category().message(refused_with) + "); " + what_to_do(refused_with);
+}
 
 }  // namespace troupe::kernels

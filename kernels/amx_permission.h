@@ -11,6 +11,8 @@
 // be optimised away, which is an illegal instruction at the first tile load.
 #pragma once
 
+#include <string>
+
 namespace troupe::kernels {
 
 // The CPU has tiles (palette 1: eight of 16 rows x 64 bytes), the operating system saves them, and this process may use
@@ -20,5 +22,9 @@ namespace troupe::kernels {
 // amx_allowed(), and the CPU multiplies int8 (TDPBSSD and its kin) or bf16 (TDPBF16PS).
 [[nodiscard]] bool has_amx_int8();
 [[nodiscard]] bool has_amx_bf16();
+
+// What was refused and what to do about it, for a log line or an error: where this CPU has all that the variant `amx`
+// needs, but this process may not use the tiles. Empty otherwise.
+[[nodiscard]] std::string amx_refusal();
 
 }  // namespace troupe::kernels

@@ -4,6 +4,7 @@
 #include <immintrin.h>
 
 #include "kernels/exp_avx2.h"
+#include "kernels/packed_layout.h"
 #include "kernels/variants.h"
 
 namespace troupe::kernels::avx2 {
@@ -224,11 +225,13 @@ void attend_split(const AttentionSplit& split) {
 
 void merge_partial(const float* partial, std::size_t head_dim, float* total) {
   const float max = partial[0] > total[0] ? partial[0] : total[0];
-  alignas(32) float factors[8] = {total[0] - max, partial[0] - max};
-  _mm256_store_ps(factors, exp_avx2(_mm256_load_ps(factors)));
-  const __m256 a = _mm256_set1_ps(factors[0]), b = _mm256_set1_ps(factors[1]);
+  // In registers: written to memory as two floats they could not be read as a vector before they are there.
+  const __m128 below = _mm_unpacklo_ps(_mm_set_ss(total[0] - max), _mm_set_ss(partial[0] - max));
+  const __m128 first = _mm256_castps256_ps128(exp_avx2(_mm256_zextps128_ps256(below)));
+  const __m128 second = _mm_movehdup_ps(first);
+  const __m256 a = _mm256_broadcastss_ps(first), b = _mm256_broadcastss_ps(second);
   total[0] = max;
-  total[1] = total[1] * factors[0] + partial[1] * factors[1];
+  total[1] = total[1] * _mm_cvtss_f32(first) + partial[1] * _mm_cvtss_f32(second);
   for (std::size_t i = kPartialValues; i < kPartialValues + head_dim; i += 8)
     _mm256_store_ps(total + i,
                     _mm256_fmadd_ps(_mm256_load_ps(total + i), a, _mm256_mul_ps(_mm256_load_ps(partial + i), b)));
@@ -238,9 +241,18 @@ void finish_attention(const float* total, std::size_t head_dim, float* out) {
   for (std::size_t d = 0; d < head_dim; ++d) out[d] = total[kPartialValues + d] / total[1];
 }
 
-void store_kv(const KvShape& shape, std::byte* layer_block, std::uint32_t slot, const float* k, const float* v) {
+namespace {
+
+// Column `slot` of a K part takes 8 elements.
+template <class T>
+inline void put_column(const T* elements, T* column) {
+#pragma GCC unroll 8
+  for (std::size_t i = 0; i < 8; ++i) column[i * kPositions] = elements[i];
+}
+
+// dim is a multiple of 8, here and below.
+void store_halves(const KvShape& shape, std::byte* layer_block, std::uint32_t slot, const float* k, const float* v) {
   const std::size_t dim = shape.head_dim;
-  if (shape.type != KvType::f16 || dim % 8 != 0) return scalar::store_kv(shape, layer_block, slot, k, v);
   const __m256 most = _mm256_set1_ps(65504.0f), least = _mm256_set1_ps(-65504.0f);
   const auto halves = [&](const float* x) {  // NaN in the first operand: the second
     return _mm256_cvtps_ph(_mm256_min_ps(_mm256_max_ps(_mm256_loadu_ps(x), least), most),
@@ -254,9 +266,59 @@ void store_kv(const KvShape& shape, std::byte* layer_block, std::uint32_t slot, 
       alignas(16) std::uint16_t column[8];
       _mm_store_si128(reinterpret_cast<__m128i*>(column), halves(k + d));
       _mm_storeu_si128(reinterpret_cast<__m128i*>(v_row + d), halves(v + d));
-      for (std::size_t i = 0; i < 8; ++i) k_head[(d + i) * kPositions] = column[i];
+      put_column(column, k_head + d * kPositions);
     }
   }
+}
+
+// One head's scale, and what its values are multiplied with to become codes.
+struct Scale {
+  float scale;
+  __m256 inverse;
+};
+Scale scale_of(const float* x, std::size_t dim) {
+  const __m256 sign = _mm256_set1_ps(-0.0f);
+  __m256 max = _mm256_setzero_ps();
+  for (std::size_t d = 0; d < dim; d += 8)  // NaN in the first operand: keeps the second
+    max = _mm256_max_ps(_mm256_andnot_ps(sign, _mm256_loadu_ps(x + d)), max);
+  float largest = max_of_lanes(max);
+  largest = largest < 1e38f ? largest : 1e38f;  // 127 times the scale is a float
+  const bool usual = largest > layout::kSmallestMax;
+  return {usual ? largest / 127.0f : 0.0f, _mm256_set1_ps(usual ? 127.0f / largest : 0.0f)};
+}
+// 8 codes in the low half.
+__m128i codes_of(const float* x, __m256 inverse) {
+  const __m256 scaled = _mm256_mul_ps(_mm256_loadu_ps(x), inverse);
+  const __m256 limited = _mm256_min_ps(_mm256_max_ps(scaled, _mm256_set1_ps(-127.0f)), _mm256_set1_ps(127.0f));
+  const __m256i wide = _mm256_cvtps_epi32(limited);
+  const __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(wide), _mm256_extracti128_si256(wide, 1));
+  return _mm_packs_epi16(words, words);
+}
+
+void store_codes(const KvShape& shape, std::byte* layer_block, std::uint32_t slot, const float* k, const float* v) {
+  const std::size_t dim = shape.head_dim;
+  for (std::size_t head = 0; head < shape.num_kv_heads; ++head, k += dim, v += dim) {
+    std::byte* k_head = layer_block + head * shape.head_bytes();
+    std::byte* v_head = k_head + shape.v_offset();
+    const Scale k_scale = scale_of(k, dim), v_scale = scale_of(v, dim);
+    reinterpret_cast<float*>(k_head + shape.elements_bytes())[slot] = k_scale.scale;
+    reinterpret_cast<float*>(v_head + shape.elements_bytes())[slot] = v_scale.scale;
+    for (std::size_t d = 0; d < dim; d += 8) {
+      alignas(16) std::byte column[16];
+      _mm_store_si128(reinterpret_cast<__m128i*>(column), codes_of(k + d, k_scale.inverse));
+      _mm_storel_epi64(reinterpret_cast<__m128i*>(v_head + slot * dim + d), codes_of(v + d, v_scale.inverse));
+      put_column(column, k_head + d * kPositions + slot);
+    }
+  }
+}
+
+}  // namespace
+
+void store_kv(const KvShape& shape, std::byte* layer_block, std::uint32_t slot, const float* k, const float* v) {
+  // f32, for comparisons, is one store per element of K with or without vectors.
+  if (shape.type == KvType::f32 || shape.head_dim % 8 != 0) return scalar::store_kv(shape, layer_block, slot, k, v);
+  return shape.type == KvType::f16 ? store_halves(shape, layer_block, slot, k, v)
+                                   : store_codes(shape, layer_block, slot, k, v);
 }
 
 }  // namespace troupe::kernels::avx2

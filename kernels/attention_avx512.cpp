@@ -209,7 +209,12 @@ void attend(const AttentionSplit& split) {
 // Column `slot` of a K part takes 16 (or `count`) elements.
 template <class T>
 inline void put_column(const T* elements, std::size_t count, T* column) {
-  for (std::size_t i = 0; i < 16 && i < count; ++i) column[i * kPositions] = elements[i];
+  if (count < 16) {
+    for (std::size_t i = 0; i < count; ++i) column[i * kPositions] = elements[i];
+    return;
+  }
+#pragma GCC unroll 16
+  for (std::size_t i = 0; i < 16; ++i) column[i * kPositions] = elements[i];
 }
 
 void store_halves(const KvShape& shape, std::byte* layer_block, std::uint32_t slot, const float* k, const float* v) {
@@ -286,11 +291,13 @@ void attend_split(const AttentionSplit& split) {
 
 void merge_partial(const float* partial, std::size_t head_dim, float* total) {
   const float max = partial[0] > total[0] ? partial[0] : total[0];
-  alignas(64) float factors[16] = {total[0] - max, partial[0] - max};
-  _mm512_store_ps(factors, exp_avx512(_mm512_load_ps(factors)));
-  const __m512 a = _mm512_set1_ps(factors[0]), b = _mm512_set1_ps(factors[1]);
+  // In registers: written to memory as two floats they could not be read as a vector before they are there.
+  const __m128 below = _mm_unpacklo_ps(_mm_set_ss(total[0] - max), _mm_set_ss(partial[0] - max));
+  const __m128 first = _mm512_castps512_ps128(exp_avx512(_mm512_zextps128_ps512(below)));
+  const __m128 second = _mm_movehdup_ps(first);
+  const __m512 a = _mm512_broadcastss_ps(first), b = _mm512_broadcastss_ps(second);
   total[0] = max;
-  total[1] = total[1] * factors[0] + partial[1] * factors[1];
+  total[1] = total[1] * _mm_cvtss_f32(first) + partial[1] * _mm_cvtss_f32(second);
   for (std::size_t i = kPartialValues; i < kPartialValues + head_dim; i += 16)
     _mm512_store_ps(total + i,
                     _mm512_fmadd_ps(_mm512_load_ps(total + i), a, _mm512_mul_ps(_mm512_load_ps(partial + i), b)));

@@ -124,17 +124,23 @@ void rms_norm(const float* x, const float* weight, float* out, std::size_t dim, 
 }
 
 void rope(float* x, const float* cos, const float* sin, std::size_t rotated) {
-  const __m256i twice = _mm256_set_epi32(3, 3, 2, 2, 1, 1, 0, 0);
+  // Four, each twice. Both halves get all four, so that no shuffle crosses them: those have one port, the others two.
+  const auto twice = [](const float* four) {
+    const __m256 both = _mm256_broadcast_ps(reinterpret_cast<const __m128*>(four));
+    return _mm256_permutevar_ps(both, _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3));
+  };
+  const std::size_t num_pairs = rotated / 2;
   std::size_t i = 0;
-  for (; i + 8 <= rotated; i += 8) {
-    const __m256 pairs = _mm256_loadu_ps(x + i);
-    const __m256 c = _mm256_permutevar8x32_ps(_mm256_castps128_ps256(_mm_loadu_ps(cos + i / 2)), twice);
-    const __m256 s = _mm256_permutevar8x32_ps(_mm256_castps128_ps256(_mm_loadu_ps(sin + i / 2)), twice);
+#pragma GCC unroll 4
+  for (; i + 4 <= num_pairs; i += 4) {
+    const __m256 pairs = _mm256_loadu_ps(x + 2 * i);
     const __m256 swapped = _mm256_permute_ps(pairs, 0xb1);
     // Even lanes subtract, odd lanes add.
-    _mm256_storeu_ps(x + i, _mm256_addsub_ps(_mm256_mul_ps(pairs, c), _mm256_mul_ps(swapped, s)));
+    const __m256 rotated_pairs =
+        _mm256_addsub_ps(_mm256_mul_ps(pairs, twice(cos + i)), _mm256_mul_ps(swapped, twice(sin + i)));
+    _mm256_storeu_ps(x + 2 * i, rotated_pairs);
   }
-  if (i < rotated) scalar::rope(x + i, cos + i / 2, sin + i / 2, rotated - i);
+  if (i < num_pairs) scalar::rope(x + 2 * i, cos + i, sin + i, rotated - 2 * i);
 }
 
 void silu_mul(const float* gate, const float* up, float* out, std::size_t count) {
@@ -148,7 +154,11 @@ void silu_mul(const float* gate, const float* up, float* out, std::size_t count)
 }
 
 void add(float* x, const float* y, std::size_t count) {
-  for (std::size_t i = 0; i < count; i += 8)
+  std::size_t i = 0;
+  for (; i + 32 <= count; i += 32)
+    for (std::size_t j = i; j < i + 32; j += 8)
+      _mm256_storeu_ps(x + j, _mm256_add_ps(_mm256_loadu_ps(x + j), _mm256_loadu_ps(y + j)));
+  for (; i < count; i += 8)
     store_first(x + i, count - i, _mm256_add_ps(load_first(x + i, count - i), load_first(y + i, count - i)));
 }
 

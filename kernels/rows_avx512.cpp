@@ -157,18 +157,29 @@ void rms_norm(const float* x, const float* weight, float* out, std::size_t dim, 
   }
 }
 
-void rope(float* x, const float* cos, const float* sin, std::size_t rotated) {
+namespace {
+
+// Of 8 pairs; the cosines and sines are in the low half.
+inline __m512 rotated_pairs(__m512 pairs, __m512 cos, __m512 sin) {
   const __m512i twice = _mm512_set_epi32(7, 7, 6, 6, 5, 5, 4, 4, 3, 3, 2, 2, 1, 1, 0, 0);
-  for (std::size_t i = 0; i < rotated; i += 16) {
-    const __mmask16 mask = first_lanes(rotated - i);
-    const __mmask16 half = first_lanes((rotated - i) / 2 < 8 ? (rotated - i) / 2 : 8);
-    const __m512 pairs = _mm512_maskz_loadu_ps(mask, x + i);
-    const __m512 c = _mm512_permutexvar_ps(twice, _mm512_maskz_loadu_ps(half, cos + i / 2));
-    const __m512 s = _mm512_permutexvar_ps(twice, _mm512_maskz_loadu_ps(half, sin + i / 2));
-    const __m512 swapped = _mm512_permute_ps(pairs, 0xb1);
-    // Even lanes subtract, odd lanes add.
-    _mm512_mask_storeu_ps(x + i, mask, _mm512_fmaddsub_ps(pairs, c, _mm512_mul_ps(swapped, s)));
-  }
+  const __m512 c = _mm512_permutexvar_ps(twice, cos), s = _mm512_permutexvar_ps(twice, sin);
+  // Swapped by a shift: shuffles of 64 bytes have one port only.
+  const __m512 swapped = _mm512_castsi512_ps(_mm512_rol_epi64(_mm512_castps_si512(pairs), 32));
+  return _mm512_fmaddsub_ps(pairs, c, _mm512_mul_ps(swapped, s));  // even lanes subtract, odd lanes add
+}
+
+}  // namespace
+
+void rope(float* x, const float* cos, const float* sin, std::size_t rotated) {
+  const auto eight = [](const float* from) { return _mm512_castps256_ps512(_mm256_loadu_ps(from)); };
+  std::size_t i = 0;
+  for (; i + 16 <= rotated; i += 16)
+    _mm512_storeu_ps(x + i, rotated_pairs(_mm512_loadu_ps(x + i), eight(cos + i / 2), eight(sin + i / 2)));
+  if (i == rotated) return;
+  const __mmask16 mask = first_lanes(rotated - i), half = first_lanes((rotated - i) / 2);
+  const __m512 pairs = _mm512_maskz_loadu_ps(mask, x + i);
+  const __m512 c = _mm512_maskz_loadu_ps(half, cos + i / 2), s = _mm512_maskz_loadu_ps(half, sin + i / 2);
+  _mm512_mask_storeu_ps(x + i, mask, rotated_pairs(pairs, c, s));
 }
 
 void silu_mul(const float* gate, const float* up, float* out, std::size_t count) {
@@ -183,7 +194,11 @@ void silu_mul(const float* gate, const float* up, float* out, std::size_t count)
 }
 
 void add(float* x, const float* y, std::size_t count) {
-  for (std::size_t i = 0; i < count; i += 16) {
+  std::size_t i = 0;
+  for (; i + 64 <= count; i += 64)
+    for (std::size_t j = i; j < i + 64; j += 16)
+      _mm512_storeu_ps(x + j, _mm512_add_ps(_mm512_loadu_ps(x + j), _mm512_loadu_ps(y + j)));
+  for (; i < count; i += 16) {
     const __mmask16 mask = first_lanes(count - i);
     _mm512_mask_storeu_ps(x + i, mask,
                           _mm512_add_ps(_mm512_maskz_loadu_ps(mask, x + i), _mm512_maskz_loadu_ps(mask, y + i)));
@@ -223,10 +238,14 @@ float exp_tile(const float* x, float max, float inv_temperature, float* out, std
 
 void clamp(float* x, float limit, std::size_t count) {
   const __m512 low = _mm512_set1_ps(-limit), high = _mm512_set1_ps(limit);
-  for (std::size_t i = 0; i < count; i += 16) {
+  // NaN in the first operand: becomes the second.
+  const auto clamped = [=](__m512 value) { return _mm512_min_ps(_mm512_max_ps(value, low), high); };
+  std::size_t i = 0;
+  for (; i + 64 <= count; i += 64)
+    for (std::size_t j = i; j < i + 64; j += 16) _mm512_storeu_ps(x + j, clamped(_mm512_loadu_ps(x + j)));
+  for (; i < count; i += 16) {
     const __mmask16 mask = first_lanes(count - i);
-    const __m512 value = _mm512_maskz_loadu_ps(mask, x + i);  // NaN in the first operand: becomes the second
-    _mm512_mask_storeu_ps(x + i, mask, _mm512_min_ps(_mm512_max_ps(value, low), high));
+    _mm512_mask_storeu_ps(x + i, mask, clamped(_mm512_maskz_loadu_ps(mask, x + i)));
   }
 }
 

@@ -57,8 +57,8 @@ void write_pid(char* entry) {
   for (pid_t rest = ::getpid(); rest > 0; rest /= 10) text[--digits] = static_cast<char>('0' + rest % 10);
 }
 
-// From here on arch_prctl(ARCH_REQ_XCOMP_PERM, ...) fails, everything else is as it was. Safe after fork().
-bool deny_amx() {
+// From here on arch_prctl(ARCH_REQ_XCOMP_PERM, ...) fails so, everything else is as it was. Safe after fork().
+bool deny_amx(int error) {
 #if defined(__x86_64__)
   constexpr std::uint32_t kRequestPermission = 0x1023;
   sock_filter filter[] = {
@@ -66,13 +66,13 @@ bool deny_amx() {
       BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_arch_prctl, 0, 3),
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, args)),  // the first, its low half
       BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, kRequestPermission, 0, 1),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | static_cast<std::uint32_t>(error)),
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
   };
   const sock_fprog program{.len = static_cast<unsigned short>(std::size(filter)), .filter = filter};
   return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
 #else
-  return true;
+  return error != 0;
 #endif
 }
 
@@ -137,7 +137,7 @@ Process::Process(const Spawn& spawn) {
     for (char* entry : envp)
       if (entry && std::string_view(entry) == "LISTEN_PID=0000000000") write_pid(entry);
     if (spawn.deny_write_execute && ::prctl(kSetMdwe, kRefuseExecGain, 0, 0, 0) != 0) ::_exit(126);
-    if (spawn.deny_amx && !deny_amx()) ::_exit(126);
+    if (spawn.amx_error != 0 && !deny_amx(spawn.amx_error)) ::_exit(126);
     if (spawn.as_nobody && (::setgroups(0, nullptr) != 0 || ::setgid(kNobody) != 0 || ::setuid(kNobody) != 0))
       ::_exit(126);
     ::execve(argv[0], argv.data(), envp.data());

@@ -37,7 +37,7 @@ struct Spawn {
   bool as_nobody = false;     // with the rights of uid 65534; only root can
   std::vector<int> handed{};  // descriptors that it gets as 3, 4, ... with LISTEN_FDS, as a service manager does it
   bool deny_write_execute = false;  // MemoryDenyWriteExecute= of systemd.exec(5), as the kernel itself has it
-  bool deny_amx = false;            // the kernel refuses the permission to use the matrix unit
+  int amx_error = 0;                // errno with which the kernel refuses the permission to use the matrix unit
   std::string program = TROUPE_BINARY;
 };
 

@@ -1,0 +1,75 @@
+// Compiled, like the scalar kernels that it names, with `scalar` spelled `plain` (CMakeLists.txt).
+#include "bench/plain_table.h"
+
+#include "kernels/variants.h"
+
+namespace troupe::kernels {
+namespace {
+
+template <PrepareRow* prepare_row>
+void row_by_row(const float* x, std::size_t stride, std::size_t k, std::size_t first_row, std::size_t num_rows,
+                std::byte* prepared) {
+  for (std::size_t r = 0; r < num_rows; ++r) prepare_row(x + r * stride, k, first_row + r, prepared);
+}
+
+Matmul* plain_matmul(WeightType type, Layout) {
+  switch (type) {
+    case WeightType::f32:
+      return scalar::matmul_f32;
+    case WeightType::f16:
+      return scalar::matmul_f16;
+    case WeightType::bf16:
+      return scalar::matmul_bf16;
+    case WeightType::q8_0:
+      return scalar::matmul_q8_0;
+    case WeightType::q4_0:
+      return scalar::matmul_q4_0;
+    case WeightType::q4_1:
+      return scalar::matmul_q4_1;
+    case WeightType::iq4_nl:
+      return scalar::matmul_iq4_nl;
+    case WeightType::q4_k:
+      return scalar::matmul_q4_k;
+    case WeightType::q5_k:
+      return scalar::matmul_q5_k;
+    case WeightType::q6_k:
+      return scalar::matmul_q6_k;
+    case WeightType::tq1_0:
+    case WeightType::tq2_0:
+    case WeightType::i2_s:
+      return scalar::matmul_tq;
+  }
+  return nullptr;
+}
+
+KernelTable make() {
+  KernelTable table = *find_table("scalar");
+  table.name = "plain";
+  table.prepare[static_cast<std::size_t>(Activation::f32)] = row_by_row<scalar::prepare_f32>;
+  table.prepare[static_cast<std::size_t>(Activation::i8_group32)] = row_by_row<scalar::prepare_i8_group32>;
+  table.prepare[static_cast<std::size_t>(Activation::i8_group256)] = row_by_row<scalar::prepare_i8_group256>;
+  table.matmul = plain_matmul;
+  table.rms_norm = scalar::rms_norm;
+  table.rope = scalar::rope;
+  table.silu_mul = scalar::silu_mul;
+  table.add = scalar::add;
+  table.store_kv = scalar::store_kv;
+  table.attend_split = scalar::attend_split;
+  table.merge_partial = scalar::merge_partial;
+  table.finish_attention = scalar::finish_attention;
+  table.arg_max = scalar::arg_max;
+  table.exp_tile = scalar::exp_tile;
+  table.clamp = scalar::clamp;
+  table.collect = scalar::collect;
+  table.sums_above = scalar::sums_above;
+  return table;
+}
+
+}  // namespace
+
+const KernelTable& plain_table() {
+  static const KernelTable table = make();
+  return table;
+}
+
+}  // namespace troupe::kernels
