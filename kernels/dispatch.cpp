@@ -70,7 +70,7 @@ Unit amx_unit(WeightType type, Layout layout) {
 }
 
 Matmul* scalar_matmul(WeightType type, Layout layout) {
-  if (layout == Layout::lookup) return nullptr;
+  if (layout == Layout::lookup || layout == Layout::trits) return nullptr;
   switch (type) {
     case WeightType::f32:
       return scalar::matmul_f32;
@@ -111,18 +111,22 @@ Matmul* avx512_float_matmul(WeightType type) {
 
 Matmul* avx2_matmul(WeightType type, Layout layout) {
   if (layout == Layout::lookup) return is_ternary(type) ? avx2::matmul_lookup : nullptr;
+  if (layout == Layout::trits) return is_ternary(type) ? avx2::matmul_trits : nullptr;
   return is_float(type) ? avx2_float_matmul(type) : avx2::matmul_int8(type);
 }
 Matmul* avxvnni_matmul(WeightType type, Layout layout) {
   if (layout == Layout::lookup) return is_ternary(type) ? avx2::matmul_lookup : nullptr;
+  if (layout == Layout::trits) return is_ternary(type) ? avxvnni::matmul_trits : nullptr;
   return is_float(type) ? avx2_float_matmul(type) : avxvnni::matmul_int8(type);
 }
 Matmul* avx512_matmul(WeightType type, Layout layout) {
   if (layout == Layout::lookup) return is_ternary(type) ? avx512::matmul_lookup : nullptr;
+  if (layout == Layout::trits) return is_ternary(type) ? avx512::matmul_trits : nullptr;
   return is_float(type) ? avx512_float_matmul(type) : avx512::matmul_int8(type);
 }
 Matmul* avx512vnni_matmul(WeightType type, Layout layout) {
   if (layout == Layout::lookup) return is_ternary(type) ? avx512vnni::matmul_lookup : nullptr;
+  if (layout == Layout::trits) return is_ternary(type) ? avx512vnni::matmul_trits : nullptr;
   return is_float(type) ? avx512_float_matmul(type) : avx512vnni::matmul_int8(type);
 }
 
