@@ -19,7 +19,7 @@ namespace {
 using kernels::Layout;
 
 constexpr std::uint64_t kWorthMeasuring = 32u << 20;  // bytes of ternary weights
-constexpr std::size_t kProbeBytes = 8u << 20;         // beyond the second-level caches of a few cores
+constexpr std::size_t kProbeBytes = 8u << 20;         // of a matrix, read out of memory
 constexpr int kProbeRuns = 7;
 constexpr std::size_t kProbeRows[] = {1, 8};  // a stream alone, and some at once: the sum of both decides
 constexpr std::size_t kMostRows = 8;
@@ -77,19 +77,31 @@ class Candidate {
   bool is_there() const { return body_.data() != nullptr && prepared_.data() != nullptr; }
 
   double seconds() {
-    const auto begin = std::chrono::steady_clock::now();
+    double sum = 0;
     for (const std::size_t rows : kProbeRows) {
-      kernels_.prepare[static_cast<std::size_t>(activation_)](x_.data(), k_, k_, 0, rows, prepared_.data());
-      const std::size_t chunks = team_.num_threads() * kChunksPerThread, panels = view_.num_panels();
-      team_.parallel_for(chunks, [&](std::size_t chunk, std::uint32_t) {
-        kernels_.matmul(view_.type, view_.layout)(view_, prepared_.data(), rows, out_.data(), view_.rows,
-                                                  chunk * panels / chunks, (chunk + 1) * panels / chunks);
+      for_each_chunk([&](std::size_t begin, std::size_t end) {
+        const kernels::MatrixView panels = kernels::panel_range(view_, begin, end);
+        kernels::leave_caches(panels.body, kernels::packed_bytes(panels.type, panels.layout, panels.rows, k_));
       });
+      const auto begin = std::chrono::steady_clock::now();
+      kernels_.prepare[static_cast<std::size_t>(activation_)](x_.data(), k_, k_, 0, rows, prepared_.data());
+      for_each_chunk([&](std::size_t first, std::size_t end) {
+        kernels_.matmul(view_.type, view_.layout)(view_, prepared_.data(), rows, out_.data(), view_.rows, first, end);
+      });
+      sum += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     }
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    return sum;
   }
 
  private:
+  template <class Work>
+  void for_each_chunk(const Work& work) {
+    const std::size_t chunks = team_.num_threads() * kChunksPerThread, panels = view_.num_panels();
+    team_.parallel_for(chunks, [&](std::size_t chunk, std::uint32_t) {
+      work(chunk * panels / chunks, (chunk + 1) * panels / chunks);
+    });
+  }
+
   const kernels::KernelTable& kernels_;
   Team& team_;
   kernels::Activation activation_;

@@ -499,4 +499,11 @@ void set_flush_denormals() {
 #endif
 }
 
+void leave_caches([[maybe_unused]] const std::byte* bytes, [[maybe_unused]] std::size_t count) {
+#if defined(__x86_64__) || defined(__i386__)
+  for (std::size_t i = 0; i < count; i += layout::kLine) _mm_clflush(bytes + i);
+  _mm_mfence();
+#endif
+}
+
 }  // namespace troupe::kernels

@@ -302,4 +302,8 @@ inline constexpr std::uint32_t kRecipeVersion = 3;
 // Sets flush-to-zero and denormals-are-zero for the calling thread.
 void set_flush_denormals();
 
+// Bytes leave the caches of all cores, so that who measures next reads memory. Where there is no such instruction, they
+// stay.
+void leave_caches(const std::byte* bytes, std::size_t count);
+
 }  // namespace troupe::kernels
