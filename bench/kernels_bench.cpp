@@ -56,12 +56,14 @@ std::vector<std::byte> random_file(WeightType type, std::size_t rows, std::size_
   const WeightTypeInfo& t = info(type);
   std::vector<std::byte> out(rows * k / t.group_size * t.group_bytes + t.tail_bytes);
   std::mt19937 rng(2);
+  // Without code 3, which is no ternary weight.
+  const std::uint32_t mask = type == WeightType::tq2_0 ? 0x26262626u : 0x2f2f2f2fu;
   std::size_t at = 0;
   for (; at + 4 <= out.size(); at += 4) {
-    const std::uint32_t four = static_cast<std::uint32_t>(rng()) & 0x2f2f2f2fu;
+    const std::uint32_t four = static_cast<std::uint32_t>(rng()) & mask;
     std::memcpy(out.data() + at, &four, 4);
   }
-  for (; at < out.size(); ++at) out[at] = static_cast<std::byte>(rng() & 0x2f);
+  for (; at < out.size(); ++at) out[at] = static_cast<std::byte>(rng() & mask);
   // Ternary files have one scale for a whole matrix (BitNet), the last two bytes of each group; some variants use their
   // tiles only then.
   if (type == WeightType::tq1_0 || type == WeightType::tq2_0)
@@ -118,10 +120,12 @@ void run_beside_twins(benchmark::State& state, double work, const Twins& twins, 
 }
 
 struct Problem {
-  Problem(const KernelTable& table, WeightType type, std::size_t rows, std::size_t k, std::size_t m)
+  // Without a layout asked for: the one that the table likes best.
+  Problem(const KernelTable& table, WeightType type, std::size_t rows, std::size_t k, std::size_t m,
+          std::optional<Layout> asked = std::nullopt)
       : num_rows(m), out(m * rows) {
     const std::vector<std::byte> file = random_file(type, rows, k);
-    const Layout layout = layout_for(table, type, file.data(), rows, k);
+    const Layout layout = asked ? *asked : layout_for(table, type, file.data(), rows, k);
     body = allocate(packed_bytes(type, layout, rows, k));
     view = {.type = type, .layout = layout, .rows = rows, .k = k, .body = body.get()};
     pack_panels(type, layout, file.data(), rows, k, 0, view.num_panels(), body.get());
@@ -168,9 +172,9 @@ Twins matmul_twins(WeightType type, std::size_t k, std::size_t m) {
   });
 }
 
-void matmul(benchmark::State& state, const KernelTable* table, WeightType type, std::size_t rows, std::size_t k,
-            std::size_t m) {
-  Problem problem(*table, type, rows, k, m);
+void matmul(benchmark::State& state, const KernelTable* table, WeightType type, std::optional<Layout> layout,
+            std::size_t rows, std::size_t k, std::size_t m) {
+  Problem problem(*table, type, rows, k, m, layout);
   const std::size_t bytes = packed_bytes(type, problem.view.layout, rows, k);
   run_beside_twins(state, static_cast<double>(rows * k * m), matmul_twins(type, k, m), [&] { problem.multiply(); });
   const double calls = static_cast<double>(state.iterations());
@@ -401,22 +405,30 @@ void register_gemms() {
   }
 }
 
+void register_matmuls(const KernelTable* table, WeightType type, const std::string& name,
+                      std::optional<Layout> layout) {
+  const bool fast = table->name != "reference" && table->name != "scalar";
+  if (fast)
+    benchmark::RegisterBenchmark((name + "/m1_cached").c_str(), matmul, table, type, layout, kCachedRows, kDim, 1)
+        ->Unit(benchmark::kMicrosecond);
+  for (const std::size_t m : {1, 4, 16, 64, 512}) {
+    if (!fast && m > 1) continue;
+    const std::size_t rows = fast && m == 1 ? kManyRows : kFewRows;
+    benchmark::RegisterBenchmark((name + "/m" + std::to_string(m)).c_str(), matmul, table, type, layout, rows, kDim, m)
+        ->Unit(benchmark::kMicrosecond);
+  }
+}
+
 void register_all() {
   for (const KernelTable* table : supported_tables()) {
     const std::string variant(table->name);
-    const bool fast = variant != "reference" && variant != "scalar";
     for (const WeightTypeInfo& type : weight_types()) {
-      const std::string prefix = "matmul/" + variant + "/" + std::string(type.name) + "/";
-      if (fast)
-        benchmark::RegisterBenchmark((prefix + "m1_cached").c_str(), matmul, table, type.type, kCachedRows, kDim, 1)
-            ->Unit(benchmark::kMicrosecond);
-      for (const std::size_t m : {1, 4, 16, 64, 512}) {
-        if (!fast && m > 1) continue;
-        const std::size_t rows = fast && m == 1 ? kManyRows : kFewRows;
-        benchmark::RegisterBenchmark((prefix + "m" + std::to_string(m)).c_str(), matmul, table, type.type, rows, kDim,
-                                     m)
-            ->Unit(benchmark::kMicrosecond);
-      }
+      const std::string name = "matmul/" + variant + "/" + std::string(type.name);
+      register_matmuls(table, type.type, name, std::nullopt);
+      if (type.type != WeightType::tq2_0) continue;  // the other ternary types become the same bodies
+      if (has_ternary_layout(*table, Layout::lookup))
+        register_matmuls(table, type.type, name + "-lookup", Layout::lookup);
+      if (has_ternary_layout(*table, Layout::trits)) register_matmuls(table, type.type, name + "-trits", Layout::trits);
     }
     for (const KvType type : {KvType::f32, KvType::f16, KvType::i8})
       for (const std::uint32_t tokens : {1u, 16u})

@@ -69,10 +69,9 @@ std::vector<Option> make_table() {
        "KV blocks of 32 tokens; 0: what the memory budget leaves"},
       {"kernels", "", &O::kernels, kEngines | kInspect, kModel, "VARIANT", kAny,
        "kernel variant, as `troupe version` lists them; none: the best this CPU has"},
-      {"ternary", "", &O::ternary, kEngines, kModel, "auto|multiply|lookup", kAny,
-       "how ternary weights are multiplied: with multiply-adds, or by sums in lookup tables, which take less memory; "
-       "the "
-       "bits are the same; auto: measured at load"},
+      {"ternary", "", &O::ternary, kEngines, kModel, "auto|multiply|lookup|trits", kAny,
+       "how ternary weights are multiplied: with multiply-adds (2.1 bits per weight), by sums in lookup tables (1.75) "
+       "or with multiply-adds of packed trits (1.6); answers are the same; auto: measured at load"},
       {"weights-cache", "", &O::weights_cache, kEngines, kModel, "DIR", kAny,
        "keep weights on disk as they are packed, to load them faster next time; auto: weights in $CACHE_DIRECTORY, "
        "$XDG_CACHE_HOME/troupe or ~/.cache/troupe; none, off: pack them each time"},

@@ -204,8 +204,8 @@ class TensorReader {
       file_rows = {converted.data(), converted.size()};
     }
     kernels::Layout layout = kernels::Layout::file;
-    if (multiplied && wanted_layout(tensor.type) == kernels::Layout::lookup)
-      layout = kernels::ternary_layout_for(kernels::Layout::lookup, tensor.type, file_rows.data(), rows, k);
+    if (multiplied && is_ternary_choice(tensor.type))
+      layout = kernels::ternary_layout_for(ternary_, tensor.type, file_rows.data(), rows, k);
     else if (multiplied)
       layout = kernels::layout_for(*options_.kernels, tensor.type, file_rows.data(), rows, k);
     return PackedMatrix::pack(*options_.team, tensor.type, layout, file_rows, rows, k, scale, options_.memory_policy);
@@ -213,7 +213,11 @@ class TensorReader {
 
   // If the weights allow it.
   kernels::Layout wanted_layout(kernels::WeightType type) const {
-    return kernels::is_ternary(type) && ternary_ == kernels::Layout::lookup ? ternary_ : options_.kernels->layout(type);
+    return is_ternary_choice(type) ? ternary_ : options_.kernels->layout(type);
+  }
+  // Panels are no choice: they mean what the kernels like best.
+  bool is_ternary_choice(kernels::WeightType type) const {
+    return kernels::is_ternary(type) && ternary_ != kernels::Layout::panels;
   }
 
   float scale_of(const std::string& matrix_name) {
@@ -239,7 +243,7 @@ class TensorReader {
   const ModelFile& file_;
   const DecoderTraits& traits_;
   const ModelOptions& options_;
-  const kernels::Layout ternary_;  // panels or lookup, where the kernels have both
+  const kernels::Layout ternary_;  // panels, or lookup or trits where the kernels have them
   WeightsCache& cache_;
   DecoderWeights& weights_;
   std::vector<WeightsCache::Matrix> packed_;

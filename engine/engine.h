@@ -54,7 +54,7 @@ class KvArena {
 
 struct LoadOptions {
   std::string kernels;             // a variant's name; empty: TROUPE_KERNELS, else the best this CPU has
-  std::optional<Ternary> ternary;  // none: TROUPE_TERNARY, else the faster one
+  std::optional<Ternary> ternary;  // none: TROUPE_TERNARY, else the fastest one
   kernels::KvType kv_type = kernels::KvType::f16;
   std::uint32_t context = 0;     // longest sequence; 0: the trained context
   std::uint64_t memory = 0;      // bytes for weights and KV together (memory_budget.h); 0: 60 % of what is available

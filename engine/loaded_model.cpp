@@ -52,7 +52,7 @@ Result<Ternary> choose_ternary(std::optional<Ternary> ternary) {
   if (!wanted || *wanted == '\0') return Ternary::automatic;
   if (const auto found = find_ternary(wanted)) return *found;
   return Error{ErrorCode::invalid_argument,
-               "TROUPE_TERNARY: '" + std::string(wanted) + "' is none of auto, multiply and lookup"};
+               "TROUPE_TERNARY: '" + std::string(wanted) + "' is none of auto, multiply, lookup and trits"};
 }
 
 // How many KV blocks fit beside the weights.

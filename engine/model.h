@@ -107,12 +107,13 @@ class Model {
 
 // How ternary weights are multiplied, where the kernels have several ways that give the same bits.
 enum class Ternary : std::uint8_t {
-  automatic,  // the one that is faster for one row on this machine
+  automatic,  // the one that is fastest on this machine
   multiply,   // multiply-adds, 2.1 bits per weight
   lookup,     // lookup tables, 1.75 bits per weight
+  trits,      // multiply-adds, 1.6 bits per weight
 };
 [[nodiscard]] std::string_view name(Ternary ternary);
-[[nodiscard]] std::optional<Ternary> find_ternary(std::string_view name);  // "auto", "multiply", "lookup"
+[[nodiscard]] std::optional<Ternary> find_ternary(std::string_view name);  // "auto", "multiply", "lookup", "trits"
 
 struct ModelOptions {
   const kernels::KernelTable* kernels = nullptr;

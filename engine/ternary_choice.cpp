@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
+#include <cmath>
 #include <cstring>
+#include <deque>
+#include <iterator>
+#include <limits>
 #include <vector>
 
 #include "engine/aligned_memory.h"
@@ -16,12 +19,39 @@ namespace {
 using kernels::Layout;
 
 constexpr std::uint64_t kWorthMeasuring = 32u << 20;  // bytes of ternary weights
-constexpr std::size_t kProbeBytes = 8u << 20;         // beyond the second-level caches of a few cores
+constexpr std::size_t kProbeBytes = 8u << 20;         // of a matrix, read out of memory
 constexpr int kProbeRuns = 7;
 constexpr std::size_t kProbeRows[] = {1, 8};  // a stream alone, and some at once: the sum of both decides
 constexpr std::size_t kMostRows = 8;
 constexpr double kLeastGain = 0.98;  // of the time of multiply-adds, or nothing is won
 constexpr std::size_t kChunksPerThread = 8;
+
+// The ways to multiply ternary weights, as the option and the log call them; multiply-adds, which all kernels have,
+// first.
+struct Way {
+  Ternary ternary;
+  Layout layout;
+  std::string_view name, words, bits;
+};
+constexpr Way kWays[] = {
+    {Ternary::multiply, Layout::panels, "multiply", "multiply-add", "2.1 bits"},
+    {Ternary::lookup, Layout::lookup, "lookup", "lookup tables", "1.75 bits"},
+    {Ternary::trits, Layout::trits, "trits", "packed trits", "1.6 bits"},
+};
+
+const Way& way_of(Layout layout) {
+  return *std::find_if(std::begin(kWays), std::end(kWays), [&](const Way& way) { return way.layout == layout; });
+}
+const Way& way_of(Ternary ternary) {
+  return *std::find_if(std::begin(kWays), std::end(kWays), [&](const Way& way) { return way.ternary == ternary; });
+}
+
+bool has_way(const kernels::KernelTable& kernels, const Way& way) {
+  return way.layout == Layout::panels || kernels::has_ternary_layout(kernels, way.layout);
+}
+std::ptrdiff_t num_ways(const kernels::KernelTable& kernels) {
+  return std::count_if(std::begin(kWays), std::end(kWays), [&](const Way& way) { return has_way(kernels, way); });
+}
 
 // One of the candidates: a matrix whose panels are all the same.
 class Candidate {
@@ -47,19 +77,31 @@ class Candidate {
   bool is_there() const { return body_.data() != nullptr && prepared_.data() != nullptr; }
 
   double seconds() {
-    const auto begin = std::chrono::steady_clock::now();
+    double sum = 0;
     for (const std::size_t rows : kProbeRows) {
-      kernels_.prepare[static_cast<std::size_t>(activation_)](x_.data(), k_, k_, 0, rows, prepared_.data());
-      const std::size_t chunks = team_.num_threads() * kChunksPerThread, panels = view_.num_panels();
-      team_.parallel_for(chunks, [&](std::size_t chunk, std::uint32_t) {
-        kernels_.matmul(view_.type, view_.layout)(view_, prepared_.data(), rows, out_.data(), view_.rows,
-                                                  chunk * panels / chunks, (chunk + 1) * panels / chunks);
+      for_each_chunk([&](std::size_t begin, std::size_t end) {
+        const kernels::MatrixView panels = kernels::panel_range(view_, begin, end);
+        kernels::leave_caches(panels.body, kernels::packed_bytes(panels.type, panels.layout, panels.rows, k_));
       });
+      const auto begin = std::chrono::steady_clock::now();
+      kernels_.prepare[static_cast<std::size_t>(activation_)](x_.data(), k_, k_, 0, rows, prepared_.data());
+      for_each_chunk([&](std::size_t first, std::size_t end) {
+        kernels_.matmul(view_.type, view_.layout)(view_, prepared_.data(), rows, out_.data(), view_.rows, first, end);
+      });
+      sum += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     }
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    return sum;
   }
 
  private:
+  template <class Work>
+  void for_each_chunk(const Work& work) {
+    const std::size_t chunks = team_.num_threads() * kChunksPerThread, panels = view_.num_panels();
+    team_.parallel_for(chunks, [&](std::size_t chunk, std::uint32_t) {
+      work(chunk * panels / chunks, (chunk + 1) * panels / chunks);
+    });
+  }
+
   const kernels::KernelTable& kernels_;
   Team& team_;
   kernels::Activation activation_;
@@ -69,44 +111,52 @@ class Candidate {
   std::vector<float> x_, out_;
 };
 
-std::string times_text(const TernaryTimes& times, Layout chosen) {
-  char text[128];
-  if (chosen == Layout::lookup)
-    std::snprintf(
-        text, sizeof text,
-        "ternary weights: lookup tables, 1.75 bits: %.0f us for one row and eight against %.0f us of multiply-add",
-        1e6 * times.lookup, 1e6 * times.multiply);
-  else
-    std::snprintf(
-        text, sizeof text,
-        "ternary weights: multiply-add, 2.1 bits: %.0f us for one row and eight against %.0f us of lookup tables",
-        1e6 * times.multiply, 1e6 * times.lookup);
-  return text;
+// The fastest, but multiply-adds where nothing is won.
+Layout fastest(const std::vector<TernaryTime>& times) {
+  const auto faster = [](const TernaryTime& a, const TernaryTime& b) { return a.seconds < b.seconds; };
+  const TernaryTime& best = *std::min_element(times.begin(), times.end(), faster);
+  return best.seconds < kLeastGain * times[0].seconds ? best.layout : times[0].layout;
+}
+
+std::string times_text(const std::vector<TernaryTime>& times, Layout chosen) {
+  const Way& way = way_of(chosen);
+  std::string text = std::string(way.words) + ", " + std::string(way.bits) + ": ";
+  std::string others;
+  for (const TernaryTime& time : times) {
+    const std::string us = std::to_string(std::lround(1e6 * time.seconds)) + " us";
+    if (time.layout == chosen)
+      text += us + " for one row and eight";
+    else
+      others += (others.empty() ? " against " : " and ") + us + " of " + std::string(way_of(time.layout).words);
+  }
+  return text + others;
 }
 
 }  // namespace
 
-std::string_view name(Ternary ternary) {
-  return ternary == Ternary::automatic ? "auto" : ternary == Ternary::multiply ? "multiply" : "lookup";
-}
+std::string_view name(Ternary ternary) { return ternary == Ternary::automatic ? "auto" : way_of(ternary).name; }
 
 std::optional<Ternary> find_ternary(std::string_view wanted) {
-  for (const Ternary ternary : {Ternary::automatic, Ternary::multiply, Ternary::lookup})
-    if (name(ternary) == wanted) return ternary;
+  if (wanted == name(Ternary::automatic)) return Ternary::automatic;
+  for (const Way& way : kWays)
+    if (way.name == wanted) return way.ternary;
   return std::nullopt;
 }
 
-TernaryTimes time_ternary(const kernels::KernelTable& kernels, Team& team, kernels::WeightType type, std::size_t k) {
+std::vector<TernaryTime> time_ternary(const kernels::KernelTable& kernels, Team& team, kernels::WeightType type,
+                                      std::size_t k) {
   const std::size_t num_panels =
       std::max<std::size_t>(1, kProbeBytes / kernels::packed_bytes(type, Layout::panels, kernels::kPanelRows, k));
-  Candidate multiply(kernels, team, type, Layout::panels, k, num_panels);
-  Candidate lookup(kernels, team, type, Layout::lookup, k, num_panels);
-  if (!multiply.is_there() || !lookup.is_there()) return {0, 0};  // the model will not fit either, and says so
-  TernaryTimes best{multiply.seconds(), lookup.seconds()};
-  for (int run = 0; run < kProbeRuns; ++run) {
-    best.multiply = std::min(best.multiply, multiply.seconds());
-    best.lookup = std::min(best.lookup, lookup.seconds());
+  std::vector<TernaryTime> best;
+  std::deque<Candidate> candidates;
+  for (const Way& way : kWays) {
+    if (!has_way(kernels, way) || !kernels::has_layout(type, way.layout, k)) continue;
+    const Candidate& candidate = candidates.emplace_back(kernels, team, type, way.layout, k, num_panels);
+    if (!candidate.is_there()) return {{Layout::panels, 0}};  // the model will not fit either, and says so
+    best.push_back({way.layout, std::numeric_limits<double>::infinity()});
   }
+  for (int run = 0; run < kProbeRuns + 1; ++run)  // the first one warms up
+    for (std::size_t i = 0; i < best.size(); ++i) best[i].seconds = std::min(best[i].seconds, candidates[i].seconds());
   return best;
 }
 
@@ -119,27 +169,26 @@ Result<Layout> choose_ternary_layout(const ModelFile& file, const ModelOptions& 
     if (!largest || tensor.bytes.size() > largest->bytes.size()) largest = &tensor;
   }
   if (!largest) return Layout::panels;
-  if (!kernels::has_lookup(*options.kernels)) {
-    if (options.ternary != Ternary::lookup) return Layout::panels;
-    return Error{ErrorCode::unsupported, "the kernels '" + std::string(options.kernels->name) +
-                                             "' have no lookup tables for ternary weights; use --ternary auto, or "
-                                             "--kernels with another variant"};
+  if (options.ternary != Ternary::automatic) {
+    const Way& way = way_of(options.ternary);
+    if (has_way(*options.kernels, way)) return way.layout;
+    return Error{ErrorCode::unsupported, "the kernels '" + std::string(options.kernels->name) + "' have no " +
+                                             std::string(way.words) +
+                                             " for ternary weights; use --ternary auto, or --kernels with another "
+                                             "variant"};
   }
-  if (options.ternary == Ternary::multiply) return Layout::panels;
-  if (options.ternary == Ternary::lookup) return Layout::lookup;
-  if (bytes < kWorthMeasuring || !kernels::has_layout(largest->type, Layout::lookup, largest->columns()))
-    return Layout::panels;
-  for (const Layout kept : {Layout::lookup, Layout::panels})
-    if (WeightsCache::has_file(options.weights_cache, file, options.kernels->name, kept)) {
-      if (options.notes)
-        options.notes({.warning = false,
-                       .text = std::string("ternary weights: ") +
-                               (kept == Layout::lookup ? "lookup tables" : "multiply-add") + ", as they were kept"});
-      return kept;
+  if (num_ways(*options.kernels) == 1 || bytes < kWorthMeasuring) return Layout::panels;
+  const auto say = [&](const std::string& text) {
+    if (options.notes) options.notes({.warning = false, .text = "ternary weights: " + text});
+  };
+  for (auto way = std::rbegin(kWays); way != std::rend(kWays); ++way)
+    if (WeightsCache::has_file(options.weights_cache, file, options.kernels->name, way->layout)) {
+      say(std::string(way->words) + ", as they were kept");
+      return way->layout;
     }
-  const TernaryTimes times = time_ternary(*options.kernels, *options.team, largest->type, largest->columns());
-  const Layout chosen = times.lookup < kLeastGain * times.multiply ? Layout::lookup : Layout::panels;
-  if (options.notes) options.notes({.warning = false, .text = times_text(times, chosen)});
+  const auto times = time_ternary(*options.kernels, *options.team, largest->type, largest->columns());
+  const Layout chosen = fastest(times);
+  say(times_text(times, chosen));
   return chosen;
 }
 

@@ -134,7 +134,7 @@ std::string file_name(const ModelFile& model, std::string_view variant, kernels:
   std::uint64_t key = combine_hashes(model.content_hash(), sample(model));
   key = combine_hashes(key, kernels::kRecipeVersion);
   key = combine_hashes(key, kWeightsFileVersion);
-  if (ternary == kernels::Layout::lookup) key = combine_hashes(key, static_cast<std::uint64_t>(ternary));
+  if (ternary != kernels::Layout::panels) key = combine_hashes(key, static_cast<std::uint64_t>(ternary));
   return hex(key) + "-" + std::string(variant) + std::string(kEnding);
 }
 

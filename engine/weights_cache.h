@@ -57,7 +57,7 @@ class WeightsCache {
                        kernels::Layout ternary);
 
   // Opens the directory, which it makes if it is not there, and the model's file in it. `file` and `team` must outlive
-  // it. `ternary`: panels or lookup, how ternary weights lie there; each has a file of its own.
+  // it. `ternary`: panels, lookup or trits, how ternary weights lie there; each has a file of its own.
   WeightsCache(const WeightsCacheOptions& options, const ModelFile& file, std::string_view variant,
                kernels::Layout ternary, Team& team, LoadNotes notes);
 

@@ -76,7 +76,7 @@ bool is_matrix(std::uint32_t type, std::uint32_t layout, std::uint64_t rows, std
   const auto types = kernels::weight_types();
   const auto found = std::find_if(types.begin(), types.end(),
                                   [&](const auto& info) { return static_cast<std::uint32_t>(info.type) == type; });
-  if (found == types.end() || layout > static_cast<std::uint32_t>(kernels::Layout::lookup)) return false;
+  if (found == types.end() || layout > static_cast<std::uint32_t>(kernels::kLastLayout)) return false;
   if (!kernels::has_layout(found->type, static_cast<kernels::Layout>(layout), k)) return false;
   return rows >= 1 && rows <= kMaxExtent && k >= 1 && k <= kMaxExtent && k % found->group_size == 0;
 }

@@ -76,7 +76,7 @@ Unit amx_unit(WeightType type, Layout layout) {
 }
 
 Matmul* scalar_matmul(WeightType type, Layout layout) {
-  if (layout == Layout::lookup) return nullptr;
+  if (layout == Layout::lookup || layout == Layout::trits) return nullptr;
   switch (type) {
     case WeightType::f32:
       return scalar::matmul_f32;
@@ -117,18 +117,22 @@ Matmul* avx512_float_matmul(WeightType type) {
 
 Matmul* avx2_matmul(WeightType type, Layout layout) {
   if (layout == Layout::lookup) return is_ternary(type) ? avx2::matmul_lookup : nullptr;
+  if (layout == Layout::trits) return is_ternary(type) ? avx2::matmul_trits : nullptr;
   return is_float(type) ? avx2_float_matmul(type) : avx2::matmul_int8(type);
 }
 Matmul* avxvnni_matmul(WeightType type, Layout layout) {
   if (layout == Layout::lookup) return is_ternary(type) ? avx2::matmul_lookup : nullptr;
+  if (layout == Layout::trits) return is_ternary(type) ? avxvnni::matmul_trits : nullptr;
   return is_float(type) ? avx2_float_matmul(type) : avxvnni::matmul_int8(type);
 }
 Matmul* avx512_matmul(WeightType type, Layout layout) {
   if (layout == Layout::lookup) return is_ternary(type) ? avx512::matmul_lookup : nullptr;
+  if (layout == Layout::trits) return is_ternary(type) ? avx512::matmul_trits : nullptr;
   return is_float(type) ? avx512_float_matmul(type) : avx512::matmul_int8(type);
 }
 Matmul* avx512vnni_matmul(WeightType type, Layout layout) {
   if (layout == Layout::lookup) return is_ternary(type) ? avx512vnni::matmul_lookup : nullptr;
+  if (layout == Layout::trits) return is_ternary(type) ? avx512vnni::matmul_trits : nullptr;
   return is_float(type) ? avx512_float_matmul(type) : avx512vnni::matmul_int8(type);
 }
 
@@ -495,6 +499,13 @@ float log_positive(float x) {
 void set_flush_denormals() {
 #if defined(__x86_64__) || defined(__i386__)
   _mm_setcsr(_mm_getcsr() | 0x8040);  // FTZ, DAZ
+#endif
+}
+
+void leave_caches([[maybe_unused]] const std::byte* bytes, [[maybe_unused]] std::size_t count) {
+#if defined(__x86_64__) || defined(__i386__)
+  for (std::size_t i = 0; i < count; i += layout::kLine) _mm_clflush(bytes + i);
+  _mm_mfence();
 #endif
 }
 

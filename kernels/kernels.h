@@ -46,8 +46,11 @@ enum class Layout : std::uint8_t {
   file,    // as in the file
   panels,  // for vector instructions: lines of 16 rows x 4 k
   tiles,   // for the matrix unit: lines of one row (ternary types only where a row has one scale)
-  lookup,  // ternary types where a row has one scale: 1.75 bits per weight, for looking sums up (packed_layout.h)
+  // Ternary types where a row has one scale (packed_layout.h):
+  lookup,  // 1.75 bits per weight, for looking sums up
+  trits,   // 1.625 bits per weight, for vector instructions
 };
+inline constexpr Layout kLastLayout = Layout::trits;
 // Up to so many rows are looked up in tables; more are multiplied. Both give the same bits.
 inline constexpr std::size_t kLookupRows = 4;
 
@@ -286,10 +289,11 @@ inline constexpr std::uint32_t kRecipeVersion = 3;
 [[nodiscard]] Layout layout_for(const KernelTable& table, WeightType type, const std::byte* file_rows, std::size_t rows,
                                 std::size_t k);
 
-// Whether `table` has ternary products in several layouts that give the same bits: panels and lookup.
-[[nodiscard]] bool has_lookup(const KernelTable& table);
-// The layout that `asked`, panels or lookup, becomes for these weights: asked, but panels where the type is not
-// ternary, a row has several scales, or k is beyond 16384. Only for tables that have lookup. O(rows * k) for ternary
+// Whether `table` has products of ternary weights in `layout`, lookup or trits, beside those in panels, with the same
+// bits.
+[[nodiscard]] bool has_ternary_layout(const KernelTable& table, Layout layout);
+// The layout that `asked`, panels, lookup or trits, becomes for these weights: asked, but panels where the type is not
+// ternary, a row has several scales, or there is no such layout. Only for tables that have it. O(rows * k) for ternary
 // types, else O(1).
 [[nodiscard]] Layout ternary_layout_for(Layout asked, WeightType type, const std::byte* file_rows, std::size_t rows,
                                         std::size_t k);
@@ -299,5 +303,9 @@ inline constexpr std::uint32_t kRecipeVersion = 3;
 
 // Sets flush-to-zero and denormals-are-zero for the calling thread.
 void set_flush_denormals();
+
+// Bytes leave the caches of all cores, so that who measures next reads memory. Where there is no such instruction, they
+// stay.
+void leave_caches(const std::byte* bytes, std::size_t count);
 
 }  // namespace troupe::kernels

@@ -6,6 +6,7 @@
 #include <immintrin.h>
 
 #include "kernels/matmul_int8_256.h"
+#include "kernels/matmul_trits_256.h"
 #include "kernels/variants.h"
 
 namespace troupe::kernels::avx2 {
@@ -15,6 +16,7 @@ using namespace int8_256;
 
 struct Dot {
   static constexpr int kTileRows = 4;
+  static constexpr int kRowChains = 1;  // sums are added in one cycle
   static constexpr bool kAnyByte = false;
 
   template <class Type, int R>
@@ -47,10 +49,21 @@ struct Dot {
         for (int h = 0; h < 2; ++h) sums[r][h] = _mm256_add_epi32(sums[r][h], _mm256_madd_epi16(narrow[r][h], ones));
     }
   }
+
+  // 64 times at most 4 * 127 fit into int16.
+  static __m256i add_line(__m256i sum, __m256i half, __m256i quad) {
+    return _mm256_add_epi16(sum, _mm256_maddubs_epi16(half, quad));
+  }
+  static __m256i to_int32(__m256i sum) { return _mm256_madd_epi16(sum, _mm256_set1_epi16(1)); }
 };
 
 }  // namespace
 
 Matmul* matmul_int8(WeightType type) { return matmul_of<Dot>(type); }
+
+void matmul_trits(const MatrixView& matrix, const std::byte* prepared, std::size_t num_rows, float* out,
+                  std::size_t out_stride, std::size_t panel_begin, std::size_t panel_end) {
+  multiply_trits<Dot>(matrix, prepared, num_rows, out, out_stride, panel_begin, panel_end);
+}
 
 }  // namespace troupe::kernels::avx2

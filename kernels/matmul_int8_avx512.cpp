@@ -6,6 +6,7 @@
 #include <immintrin.h>
 
 #include "kernels/matmul_int8_512.h"
+#include "kernels/matmul_trits_512.h"
 #include "kernels/variants.h"
 
 namespace troupe::kernels::avx512 {
@@ -56,10 +57,21 @@ struct Dot {
           sums[p][r][0] = _mm512_add_epi32(sums[p][r][0], _mm512_madd_epi16(narrow[p][r], ones));
     }
   }
+
+  // 64 times at most 4 * 127 fit into int16.
+  static __m512i add_line(__m512i sum, __m512i line, __m512i quad) {
+    return _mm512_add_epi16(sum, _mm512_maddubs_epi16(line, quad));
+  }
+  static __m512i to_int32(__m512i sum) { return _mm512_madd_epi16(sum, _mm512_set1_epi16(1)); }
 };
 
 }  // namespace
 
 Matmul* matmul_int8(WeightType type) { return matmul_of<Dot>(type); }
+
+void matmul_trits(const MatrixView& matrix, const std::byte* prepared, std::size_t num_rows, float* out,
+                  std::size_t out_stride, std::size_t panel_begin, std::size_t panel_end) {
+  multiply_trits<Dot>(matrix, prepared, num_rows, out, out_stride, panel_begin, panel_end);
+}
 
 }  // namespace troupe::kernels::avx512

@@ -3,6 +3,7 @@
 #include <immintrin.h>
 
 #include "kernels/matmul_int8_512.h"
+#include "kernels/matmul_trits_512.h"
 #include "kernels/variants.h"
 
 namespace troupe::kernels::avx512vnni {
@@ -37,10 +38,18 @@ struct Dot {
       }
     }
   }
+
+  static __m512i add_line(__m512i sum, __m512i line, __m512i quad) { return _mm512_dpbusd_epi32(sum, line, quad); }
+  static __m512i to_int32(__m512i sum) { return sum; }
 };
 
 }  // namespace
 
 Matmul* matmul_int8(WeightType type) { return matmul_of<Dot>(type); }
+
+void matmul_trits(const MatrixView& matrix, const std::byte* prepared, std::size_t num_rows, float* out,
+                  std::size_t out_stride, std::size_t panel_begin, std::size_t panel_end) {
+  multiply_trits<Dot>(matrix, prepared, num_rows, out, out_stride, panel_begin, panel_end);
+}
 
 }  // namespace troupe::kernels::avx512vnni

@@ -3,6 +3,7 @@
 #include <immintrin.h>
 
 #include "kernels/matmul_int8_256.h"
+#include "kernels/matmul_trits_256.h"
 #include "kernels/variants.h"
 
 namespace troupe::kernels::avxvnni {
@@ -13,6 +14,7 @@ using namespace int8_256;
 struct Dot {
   static constexpr int kTileRows =
       6;  // 12 sums, which hide the latency, 2 vectors of codes, 1 of activations: 15 of 16
+  static constexpr int kRowChains = 4;
   static constexpr bool kAnyByte = true;
 
   template <class Type, int R>
@@ -46,10 +48,18 @@ struct Dot {
         for (int c = 1; c < kChains; ++c) sums[r][h] = _mm256_add_epi32(sums[r][h], chains[r][h][c]);
       }
   }
+
+  static __m256i add_line(__m256i sum, __m256i half, __m256i quad) { return _mm256_dpbusd_avx_epi32(sum, half, quad); }
+  static __m256i to_int32(__m256i sum) { return sum; }
 };
 
 }  // namespace
 
 Matmul* matmul_int8(WeightType type) { return matmul_of<Dot>(type); }
+
+void matmul_trits(const MatrixView& matrix, const std::byte* prepared, std::size_t num_rows, float* out,
+                  std::size_t out_stride, std::size_t panel_begin, std::size_t panel_end) {
+  multiply_trits<Dot>(matrix, prepared, num_rows, out, out_stride, panel_begin, panel_end);
+}
 
 }  // namespace troupe::kernels::avxvnni

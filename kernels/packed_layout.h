@@ -116,6 +116,25 @@ inline constexpr int kLookupBase = 31;
 inline constexpr std::size_t kMaxLookupK = 16384;
 static constexpr std::size_t lookup_panel_bytes(std::size_t k) { return kLine + (k + 255) / 256 * kLookupUnit; }
 
+// ---- The trits layout (Layout::trits) --------------------------------------------------------------------
+//
+// TQ1_0, TQ2_0 and I2_S where a row has one scale, for multiply-adds: codes (weight + 1) as digits of base 3, ten to 16
+// bits. A *word* is a fraction: digits d0..d9 are ceil(2^16 * 0.d0d1..d9). Times 9^j mod 2^16 it has lost its first 2j
+// digits, and the integer part of nine times that fraction is the next two: a `vpmullw` and a `vpmulhuw` for 20 digits,
+// exactly, because 3^10 < 2^16.
+//
+//   1 line: 16 float16 d (half used; I2_S: 1); then per 256 k:
+//     6 pairs of lines of words: pair p has the quads 10p..10p + 9, one digit of a word each. Bytes 16 * lane + i of a
+//     quad's line (i < 8) are word 8 * lane + i of the first line of the pair, and those with i >= 8 word
+//     8 * lane + i - 8 of the second: as `vpackuswb` joins them
+//     1 line of nibbles, 3 * digit + digit: low ones quads 60 and 61, high ones 62 and 63
+//
+// What is missing at the end of a row has any digits: it is multiplied with zeros.
+inline constexpr std::size_t kTritsPairs = 6;
+inline constexpr std::size_t kTritsQuads = 10;                            // of a pair of lines
+inline constexpr std::size_t kTritsUnit = (2 * kTritsPairs + 1) * kLine;  // per 256 k
+static constexpr std::size_t trits_panel_bytes(std::size_t k) { return kLine + (k + 255) / 256 * kTritsUnit; }
+
 // Where k = i of a run of 32 lies in a bfloat16 line.
 static constexpr std::size_t run_word(std::size_t i) { return i < 16 ? 2 * i : 2 * (i - 16) + 1; }
 

@@ -7,7 +7,7 @@
 #include "kernels/half.h"
 #include "kernels/kernels.h"
 #include "kernels/packed_layout.h"
-#include "kernels/packed_lookup.h"
+#include "kernels/packed_ternary.h"
 #include "kernels/packed_tiles.h"
 
 namespace troupe::kernels {
@@ -24,6 +24,7 @@ std::size_t file_row_bytes(WeightType type, std::size_t k) {
 std::size_t panel_bytes(WeightType type, Layout layout, std::size_t k) {
   if (layout == Layout::tiles) return tiles_panel_bytes(type, k);
   if (layout == Layout::lookup) return lookup_panel_bytes(k);
+  if (layout == Layout::trits) return trits_panel_bytes(k);
   switch (type) {
     case WeightType::f32:
       return k * kLine;
@@ -372,6 +373,7 @@ void pack_panels(WeightType type, Layout layout, const std::byte* file_rows, std
   const std::size_t bytes = panel_bytes(type, layout, k);
   const auto pack = layout == Layout::tiles    ? pack_tiles_panel
                     : layout == Layout::lookup ? pack_lookup_panel
+                    : layout == Layout::trits  ? pack_trits_panel
                                                : pack_panel;
   for (std::size_t row = row_begin; row < row_end; row += kPanelRows) {
     std::byte* panel = body + row / kPanelRows * bytes;
@@ -389,6 +391,7 @@ void unpack_row(const MatrixView& matrix, std::size_t row, float* out) {
     const std::byte* panel = matrix.body + row / kPanelRows * panel_bytes(matrix.type, matrix.layout, matrix.k);
     const auto unpack = matrix.layout == Layout::tiles    ? unpack_tiles_row
                         : matrix.layout == Layout::lookup ? unpack_lookup_row
+                        : matrix.layout == Layout::trits  ? unpack_trits_row
                                                           : unpack_panel_row;
     unpack(matrix.type, panel, row % kPanelRows, matrix.k, out);
   }
@@ -433,16 +436,18 @@ bool is_ternary(WeightType type) {
 bool has_layout(WeightType type, Layout layout, std::size_t k) {
   if (layout == Layout::tiles)  // Q4_K and Q5_K: the matrix unit takes their panels
     return type != WeightType::f32 && type != WeightType::q4_k && type != WeightType::q5_k;
-  return layout != Layout::lookup || (is_ternary(type) && k <= kMaxLookupK);
+  if (layout == Layout::lookup) return is_ternary(type) && k <= kMaxLookupK;
+  return layout != Layout::trits || is_ternary(type);
 }
 
-bool has_lookup(const KernelTable& table) {
-  return table.layout(WeightType::tq2_0) == Layout::panels &&
-         table.matmul(WeightType::tq2_0, Layout::lookup) != nullptr;
+bool has_ternary_layout(const KernelTable& table, Layout layout) {
+  return table.layout(WeightType::tq2_0) == Layout::panels && table.matmul(WeightType::tq2_0, layout) != nullptr;
 }
 
 Layout ternary_layout_for(Layout asked, WeightType type, const std::byte* file_rows, std::size_t rows, std::size_t k) {
-  return asked == Layout::lookup && lookup_can_hold(type, file_rows, rows, k) ? Layout::lookup : Layout::panels;
+  if (asked == Layout::panels) return asked;
+  const bool can_hold = has_layout(type, asked, k) && has_ternary_rows(type, file_rows, rows, k);
+  return can_hold ? asked : Layout::panels;
 }
 
 }  // namespace troupe::kernels

@@ -54,6 +54,7 @@ namespace avx2 {
 PrepareRow prepare_i8_group32, prepare_i8_group256, prepare_i8_group256_tables;
 Matmul matmul_f32, matmul_f16, matmul_bf16;
 MatmulOf matmul_int8;
+Matmul matmul_trits;
 Matmul matmul_lookup;  // avxvnni's as well
 // What Layout::lookup has of one panel, as Layout::panels has it.
 void unpack_lookup_panel(const std::byte* panel, std::size_t k, std::byte* out);
@@ -75,6 +76,7 @@ SumsAbove sums_above;
 // AVX-VNNI besides, for CPUs without AVX-512: clients from Alder Lake (2021) on, Sierra Forest. All else is avx2's.
 namespace avxvnni {
 MatmulOf matmul_int8;
+Matmul matmul_trits;
 }  // namespace avxvnni
 
 // AVX-512 F, BW, DQ and VL: servers from Skylake (2017) on.
@@ -82,6 +84,7 @@ namespace avx512 {
 PrepareRow prepare_i8_group32, prepare_i8_group256;
 Matmul matmul_f32, matmul_f16, matmul_bf16;
 MatmulOf matmul_int8;
+Matmul matmul_trits;
 Matmul matmul_lookup;
 RmsNorm rms_norm;
 Rope rope;
@@ -101,6 +104,7 @@ SumsAbove sums_above;
 // AVX-512-VNNI besides: servers from Cascade Lake (2019) and Zen 4 (2022) on. All else is avx512's.
 namespace avx512vnni {
 MatmulOf matmul_int8;
+Matmul matmul_trits;
 Matmul matmul_lookup;
 }  // namespace avx512vnni
 

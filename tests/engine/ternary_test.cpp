@@ -45,29 +45,35 @@ std::vector<float> logits_of(const LoadedModel& model, std::uint32_t chunk) {
 std::vector<std::string> variants() {
   std::vector<std::string> names;
   for (const kernels::KernelTable* table : kernels::supported_tables())
-    if (kernels::has_lookup(*table)) names.emplace_back(table->name);
+    if (kernels::has_ternary_layout(*table, kernels::Layout::trits)) names.emplace_back(table->name);
   return names;
 }
 
-TEST_CASE("ternary weights in lookup tables give the bits and the numerics_id of multiply-adds, in less memory") {
+TEST_CASE(
+    "ternary weights as lookups and as trits give the bits and the numerics_id of multiply-adds, in less memory") {
   for (const std::string& kernels : variants()) {
-    INFO(kernels);
-    const Load multiply = load(kernels, Ternary::multiply), lookup = load(kernels, Ternary::lookup);
-    CHECK(lookup.model->numerics_id() == multiply.model->numerics_id());
-    CHECK(lookup.model->model().weight_bytes() < multiply.model->model().weight_bytes());
+    const Load multiply = load(kernels, Ternary::multiply);
     const std::vector<float> expected = logits_of(*multiply.model, 21);
-    for (const std::uint32_t chunk : {1u, 3u, 5u, 21u}) CHECK(logits_of(*lookup.model, chunk) == expected);
+    std::uint64_t bytes = multiply.model->model().weight_bytes();
+    for (const Ternary ternary : {Ternary::lookup, Ternary::trits}) {
+      INFO(kernels << " " << engine::name(ternary));
+      const Load got = load(kernels, ternary);
+      CHECK(got.model->numerics_id() == multiply.model->numerics_id());
+      CHECK(got.model->model().weight_bytes() < bytes);
+      bytes = got.model->model().weight_bytes();
+      for (const std::uint32_t chunk : {1u, 3u, 5u, 21u}) CHECK(logits_of(*got.model, chunk) == expected);
+    }
   }
 }
 
-TEST_CASE("either layout comes back from a cache file of its own") {
+TEST_CASE("each layout comes back from a cache file of its own") {
   std::string root = std::filesystem::temp_directory_path() / "troupe-ternary-XXXXXX";
   REQUIRE(::mkdtemp(root.data()) != nullptr);
   for (const std::string& kernels : variants()) {
     const std::string cache = root + "/" + kernels;
     const std::string id = load(kernels, Ternary::multiply).model->numerics_id();
     for (const char* begins : {"packed ", "read "})
-      for (const Ternary ternary : {Ternary::lookup, Ternary::multiply}) {
+      for (const Ternary ternary : {Ternary::lookup, Ternary::multiply, Ternary::trits}) {
         const Load got = load(kernels, ternary, cache);
         INFO(kernels << "\n" << got.notes);
         CHECK(got.notes.starts_with(begins));
@@ -76,19 +82,21 @@ TEST_CASE("either layout comes back from a cache file of its own") {
         CHECK(got.model->model().weight_bytes() == load(kernels, ternary).model->model().weight_bytes());
         CHECK(logits_of(*got.model, 1) == logits_of(*load(kernels, Ternary::multiply).model, 1));
       }
-    CHECK(std::distance(std::filesystem::directory_iterator(cache), {}) == 2);
+    CHECK(std::distance(std::filesystem::directory_iterator(cache), {}) == 3);
   }
   std::filesystem::remove_all(root);
 }
 
-TEST_CASE("asking for lookup tables where there are none is an error, and for what does not exist too") {
+TEST_CASE("asking for lookup tables or trits where there are none is an error, and for what does not exist too") {
   LoadOptions options;
   options.kernels = "scalar";
-  options.ternary = Ternary::lookup;
-  const auto refused = LoadedModel::load(kTales, options);
-  REQUIRE_FALSE(refused);
-  CHECK(refused.error().code == ErrorCode::unsupported);
-  CHECK(refused.error().message.find("'scalar' have no lookup tables") != std::string::npos);
+  for (const auto& [ternary, words] : {std::pair{Ternary::lookup, "lookup tables"}, {Ternary::trits, "packed trits"}}) {
+    options.ternary = ternary;
+    const auto refused = LoadedModel::load(kTales, options);
+    REQUIRE_FALSE(refused);
+    CHECK(refused.error().code == ErrorCode::unsupported);
+    CHECK(refused.error().message.find("'scalar' have no " + std::string(words)) != std::string::npos);
+  }
   options.ternary = Ternary::multiply;
   CHECK(LoadedModel::load(kTales, options));
 
@@ -101,17 +109,21 @@ TEST_CASE("asking for lookup tables where there are none is an error, and for wh
   REQUIRE_FALSE(unknown);
   CHECK(unknown.error().message.find("'both' is none of") != std::string::npos);
   REQUIRE_FALSE(none);
-  for (const Ternary ternary : {Ternary::automatic, Ternary::multiply, Ternary::lookup})
+  for (const Ternary ternary : {Ternary::automatic, Ternary::multiply, Ternary::lookup, Ternary::trits})
     CHECK(engine::find_ternary(engine::name(ternary)) == ternary);
 }
 
-TEST_CASE("both layouts are timed, and a small model is not worth it") {
+TEST_CASE("all layouts are timed, and a small model is not worth it") {
   for (const std::string& kernels : variants()) {
     engine::Team team(2);
-    const engine::TernaryTimes times =
-        engine::time_ternary(*kernels::find_table(kernels), team, kernels::WeightType::tq2_0, 512);
-    CHECK(times.multiply > 0);
-    CHECK(times.lookup > 0);
+    const auto times_of = [&](std::size_t k) {
+      return engine::time_ternary(*kernels::find_table(kernels), team, kernels::WeightType::tq2_0, k);
+    };
+    const std::vector<engine::TernaryTime> times = times_of(512);
+    REQUIRE(times.size() == 3);
+    CHECK(times[0].layout == kernels::Layout::panels);
+    for (const engine::TernaryTime& time : times) CHECK((time.seconds > 0 && time.seconds < 1));
+    CHECK(times_of(256 * 65).size() == 2);  // no lookups of rows so long
     const Load automatic = load(kernels, std::nullopt);
     CHECK(automatic.notes.find("ternary weights") == std::string::npos);
     CHECK(automatic.model->model().weight_bytes() == load(kernels, Ternary::multiply).model->model().weight_bytes());
@@ -134,14 +146,22 @@ TEST_CASE("a large model is measured once: a note says what came of it") {
     options.notes = [&](const engine::LoadNote& said) { note += said.text; };
     const auto chosen = engine::choose_ternary_layout(**file, options);
     REQUIRE(chosen);
-    const bool lookup = *chosen == kernels::Layout::lookup;
     INFO(note);
-    CHECK(note.starts_with(lookup ? "ternary weights: lookup tables, 1.75 bits: "
-                                  : "ternary weights: multiply-add, 2.1 bits: "));
+    const bool lookup = *chosen == kernels::Layout::lookup, trits = *chosen == kernels::Layout::trits;
+    CHECK(note.starts_with(lookup  ? "ternary weights: lookup tables, 1.75 bits: "
+                           : trits ? "ternary weights: packed trits, 1.6 bits: "
+                                   : "ternary weights: multiply-add, 2.1 bits: "));
     CHECK(note.find(" us for one row and eight against ") != std::string::npos);
+    CHECK((note.find(" us of multiply-add") == std::string::npos) == !(lookup || trits));
+    CHECK((note.find(" us of lookup tables") == std::string::npos) == lookup);
+    CHECK((note.find(" us of packed trits") == std::string::npos) == trits);
     note.clear();
-    options.ternary = lookup ? Ternary::multiply : Ternary::lookup;
-    CHECK(*engine::choose_ternary_layout(**file, options) != *chosen);
+    for (const auto& [ternary, layout] : {std::pair{Ternary::multiply, kernels::Layout::panels},
+                                          {Ternary::lookup, kernels::Layout::lookup},
+                                          {Ternary::trits, kernels::Layout::trits}}) {
+      options.ternary = ternary;
+      CHECK(*engine::choose_ternary_layout(**file, options) == layout);
+    }
     CHECK(note.empty());
   }
 }

@@ -50,6 +50,7 @@ WeightsHeader real_header() {
   add(WeightType::q4_k, Layout::file, 100, 256);
   add(WeightType::tq2_0, Layout::panels, 17, 512);
   add(WeightType::i2_s, Layout::lookup, 20, 384);
+  add(WeightType::tq1_0, Layout::trits, 33, 256);
   return header;
 }
 
