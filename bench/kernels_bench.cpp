@@ -333,13 +333,15 @@ void append_prepare(const KernelTable* table, std::vector<RowKernel>& all) {
     const char* name;
     const char* twin;
   };
-  constexpr Kind kKinds[kNumActivations] = {{"prepare_f32", ""},
-                                            {"prepare_group32", ""},
-                                            {"prepare_group256", ""},
-                                            {"prepare_bf16_tiles", "prepare_group32"},
-                                            {"prepare_bf16_split", "none"},
-                                            {"prepare_i8_tiles", "prepare_group256"},
-                                            {"prepare_group256_tables", "prepare_group256"}};
+  constexpr Kind kKinds[] = {{"prepare_f32", ""},
+                             {"prepare_group32", ""},
+                             {"prepare_group256", ""},
+                             {"prepare_bf16_tiles", "prepare_group32"},
+                             {"prepare_bf16_split", "none"},
+                             {"prepare_i8_tiles", "prepare_group256"},
+                             {"prepare_group256_tiles", "prepare_group256"},
+                             {"prepare_group256_tables", "prepare_group256"}};
+  static_assert(std::size(kKinds) == kNumActivations);
   for (std::size_t kind = 0; kind < kNumActivations; ++kind)
     if (PrepareRows* const prepare = table->prepare[kind])
       all.push_back(

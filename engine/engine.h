@@ -80,7 +80,7 @@ class LoadedModel {
   // Null where the file has no vocabulary.
   const std::shared_ptr<const Tokenizer>& tokenizer() const { return tokenizer_; }
   const std::shared_ptr<KvArena>& arena() const { return arena_; }
-  // Equal ids give equal bits: recipe version, variant, KV type, model hash ("3-avx512vnni-f16-9f3c...").
+  // Equal ids give equal bits: recipe version, variant, KV type, model hash ("4-avx512vnni-f16-9f3c...").
   const std::string& numerics_id() const { return numerics_id_; }
   const std::vector<TokenId>& end_ids() const { return end_ids_; }  // end-of-generation tokens
   const std::shared_ptr<MemoryPolicy>& memory_policy() const { return memory_policy_; }
