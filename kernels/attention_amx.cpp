@@ -13,20 +13,8 @@
 // blocks that only its neighbours see add nothing.
 #include <immintrin.h>
 
+#include "kernels/tiles_amx.h"
 #include "kernels/variants.h"
-
-// GCC 12 does not tell the compiler that tile instructions read and write memory.
-#define TROUPE_TILE_LOAD(tile, from, stride) \
-  do {                                       \
-    asm volatile("" ::: "memory");           \
-    _tile_loadd(tile, from, stride);         \
-  } while (false)
-#define TROUPE_TILE_STORE(tile, to, stride) \
-  do {                                      \
-    _tile_stored(tile, to, stride);         \
-    asm volatile("" ::: "memory");          \
-  } while (false)
-#define TROUPE_INLINE [[gnu::always_inline]] inline
 
 namespace troupe::kernels::amx {
 namespace {
@@ -38,14 +26,6 @@ constexpr float kLog2E = 1.44269504f, kLn2 = 0.693147181f;
 constexpr std::size_t kScoreBytes = kSplitPositions * sizeof(float);  // of one row
 
 // Tiles 0..3 hold sums (two tiles of rows by two of columns), 4 and 5 right operands, 6 and 7 rows.
-struct alignas(64) TileConfig {
-  std::uint8_t palette = 1;
-  std::uint8_t start_row = 0;
-  std::uint8_t reserved[14] = {};
-  std::uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-  std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-};
-// Static: the compiler may drop the initialisation of one on the stack.
 const TileConfig kConfig;
 
 TROUPE_INLINE __mmask16 first_lanes(std::size_t count) {

@@ -19,20 +19,10 @@
 #include "kernels/exp_avx512.h"
 #include "kernels/packed_layout.h"
 #include "kernels/tile_types_amx.h"
+#include "kernels/tiles_amx.h"
 #include "kernels/transpose_avx512.h"
 #include "kernels/variants.h"
 
-// GCC 12 does not tell the compiler that tile instructions read and write memory.
-#define TROUPE_TILE_LOAD(tile, from)        \
-  do {                                      \
-    asm volatile("" ::: "memory");          \
-    _tile_loadd(tile, from, layout::kLine); \
-  } while (false)
-#define TROUPE_TILE_STORE(tile, to)        \
-  do {                                     \
-    _tile_stored(tile, to, layout::kLine); \
-    asm volatile("" ::: "memory");         \
-  } while (false)
 // Of `Type`; tiles are numbers, which is all that the intrinsics take.
 #define TROUPE_TILE_MULTIPLY(sums, weights, rows) \
   do {                                            \
@@ -55,14 +45,6 @@ constexpr std::size_t kMaxPairs = 8;          // pairs of panels that share one 
 constexpr std::size_t kBlockStages = 8;       // 512 k of two panels: 32 KiB of bfloat16
 
 // Tiles 0..3 hold sums, 4 and 5 weights, 6 and 7 rows.
-struct alignas(64) TileConfig {
-  std::uint8_t palette = 1;
-  std::uint8_t start_row = 0;
-  std::uint8_t reserved[14] = {};
-  std::uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-  std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-};
-// Static: the compiler may drop the initialisation of one on the stack.
 const TileConfig kConfig;
 
 // ---- The tile instructions of a stage -----------------------------------------------------------------
@@ -96,25 +78,25 @@ TROUPE_INLINE void run_op(int op, const Stage& stage) {
   const std::byte* rows = stage.rows + step * kTile + (product == 1 ? stage.low_plane : 0);
   switch (op % S::kProductOps) {
     case 0:
-      TROUPE_TILE_LOAD(4, weights);
+      TROUPE_TILE_LOAD(4, weights, kLine);
       break;
     case 1:
-      TROUPE_TILE_LOAD(6, rows);
+      TROUPE_TILE_LOAD(6, rows, kLine);
       break;
     case 2:
       TROUPE_TILE_MULTIPLY(0, 4, 6);
       break;
     case 3:
-      TROUPE_TILE_LOAD(5, weights + stage.next_panel);
+      TROUPE_TILE_LOAD(5, weights + stage.next_panel, kLine);
       break;
     case 4:
       TROUPE_TILE_MULTIPLY(1, 5, 6);
       break;
     case 5:
       if constexpr (kRowTiles == 1)
-        TROUPE_TILE_LOAD(4, weights + 2 * stage.next_panel);
+        TROUPE_TILE_LOAD(4, weights + 2 * stage.next_panel, kLine);
       else
-        TROUPE_TILE_LOAD(7, rows + stage.next_rows);
+        TROUPE_TILE_LOAD(7, rows + stage.next_rows, kLine);
       break;
     case 6:
       if constexpr (kRowTiles == 1)
@@ -124,7 +106,7 @@ TROUPE_INLINE void run_op(int op, const Stage& stage) {
       break;
     case 7:
       if constexpr (kRowTiles == 1)
-        TROUPE_TILE_LOAD(5, weights + 3 * stage.next_panel);
+        TROUPE_TILE_LOAD(5, weights + 3 * stage.next_panel, kLine);
       else
         TROUPE_TILE_MULTIPLY(3, 5, 7);
       break;
@@ -284,20 +266,20 @@ struct Gated {
 // Two or four tiles of sums, from and to memory.
 template <int kTiles>
 TROUPE_INLINE void load_sums(const std::byte* waiting) {
-  TROUPE_TILE_LOAD(0, waiting);
-  TROUPE_TILE_LOAD(1, waiting + kTile);
+  TROUPE_TILE_LOAD(0, waiting, kLine);
+  TROUPE_TILE_LOAD(1, waiting + kTile, kLine);
   if constexpr (kTiles == 4) {
-    TROUPE_TILE_LOAD(2, waiting + 2 * kTile);
-    TROUPE_TILE_LOAD(3, waiting + 3 * kTile);
+    TROUPE_TILE_LOAD(2, waiting + 2 * kTile, kLine);
+    TROUPE_TILE_LOAD(3, waiting + 3 * kTile, kLine);
   }
 }
 template <int kTiles>
 TROUPE_INLINE void store_sums(std::byte* waiting) {
-  TROUPE_TILE_STORE(0, waiting);
-  TROUPE_TILE_STORE(1, waiting + kTile);
+  TROUPE_TILE_STORE(0, waiting, kLine);
+  TROUPE_TILE_STORE(1, waiting + kTile, kLine);
   if constexpr (kTiles == 4) {
-    TROUPE_TILE_STORE(2, waiting + 2 * kTile);
-    TROUPE_TILE_STORE(3, waiting + 3 * kTile);
+    TROUPE_TILE_STORE(2, waiting + 2 * kTile, kLine);
+    TROUPE_TILE_STORE(3, waiting + 3 * kTile, kLine);
   }
 }
 

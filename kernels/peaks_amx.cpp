@@ -2,19 +2,12 @@
 #include <immintrin.h>
 
 #include "kernels/peaks_variants.h"
+#include "kernels/tiles_amx.h"
 
 namespace troupe::kernels::peaks {
 namespace {
 
-struct alignas(64) TileConfig {
-  std::uint8_t palette = 1;
-  std::uint8_t start_row = 0;
-  std::uint8_t reserved[14] = {};
-  std::uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-  std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-};
-static_assert(sizeof(TileConfig) == 64);
-constexpr TileConfig kFullTiles;
+constexpr amx::TileConfig kFullTiles;
 
 struct alignas(64) Tile {
   std::uint8_t bytes[16][64];

@@ -5,8 +5,7 @@
 
 #include "kernels/groups.h"
 #include "kernels/packed_layout.h"
-
-#define TROUPE_INLINE [[gnu::always_inline]] inline
+#include "kernels/tiles_amx.h"
 
 namespace troupe::kernels::amx {
 namespace {

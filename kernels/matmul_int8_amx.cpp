@@ -18,21 +18,8 @@
 #include <immintrin.h>
 
 #include "kernels/packed_layout.h"
+#include "kernels/tiles_amx.h"
 #include "kernels/variants.h"
-
-#define TROUPE_INLINE [[gnu::always_inline]] inline
-
-// GCC 12 does not tell the compiler that tile instructions read and write memory.
-#define TROUPE_TILE_LOAD(tile, from)        \
-  do {                                      \
-    asm volatile("" ::: "memory");          \
-    _tile_loadd(tile, from, layout::kLine); \
-  } while (false)
-#define TROUPE_TILE_STORE(tile, to)        \
-  do {                                     \
-    _tile_stored(tile, to, layout::kLine); \
-    asm volatile("" ::: "memory");         \
-  } while (false)
 
 namespace troupe::kernels::amx {
 namespace {
@@ -49,16 +36,6 @@ constexpr std::size_t kRunsPerGroup = 8;
 constexpr std::size_t kStages = 4;              // of 64 k in a group
 constexpr std::size_t kStageLines = 16;         // of nibbles: two panels x two runs x 4
 constexpr std::size_t kStageTiles = 2 * kTile;  // expanded: one of each panel
-
-// Tiles 0..3 hold sums (of the first 16 rows with both panels, then of the next), 4 and 7 rows of activations, 5 and 6
-// weights.
-struct alignas(64) TileConfig {
-  std::uint8_t palette = 1;
-  std::uint8_t start_row = 0;
-  std::uint8_t reserved[14] = {};
-  std::uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-  std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-};
 
 TROUPE_INLINE __m512i load_line(const std::byte* p) { return _mm512_loadu_si512(p); }
 TROUPE_INLINE void store_line(std::byte* p, __m512i line) { _mm512_store_si512(p, line); }
@@ -388,13 +365,13 @@ TROUPE_INLINE void multiply_stage(const std::byte* weights, const std::byte* row
                                   std::size_t stage, const Meanwhile& meanwhile, const Unfinished& unfinished) {
   Finishing<kLast> finishing(unfinished, stage / 2, stage % 2);  // of two row tiles, if the pass before had them
   Expansion<Type> expansion(meanwhile.unit, meanwhile.ahead);
-  TROUPE_TILE_LOAD(4, rows);
-  TROUPE_TILE_LOAD(5, weights);
+  TROUPE_TILE_LOAD(4, rows, kLine);
+  TROUPE_TILE_LOAD(5, weights, kLine);
   _tile_dpbsud(0, 4, 5);
-  TROUPE_TILE_LOAD(6, weights + kTile);
+  TROUPE_TILE_LOAD(6, weights + kTile, kLine);
   _tile_dpbsud(1, 4, 6);
   if constexpr (kRowTiles == 2) {
-    TROUPE_TILE_LOAD(7, rows + next_rows);
+    TROUPE_TILE_LOAD(7, rows + next_rows, kLine);
     _tile_dpbsud(2, 7, 5);
     _tile_dpbsud(3, 7, 6);
   }
@@ -438,11 +415,11 @@ TROUPE_INLINE void multiply_pass(const Pass& pass, const Unfinished& unfinished)
     const Meanwhile meanwhile{pass.next_unit, pass.later_unit, line, pass.expanded + line / kStageLines * kStageTiles};
     multiply_stage<Type, kRowTiles, kLines, kLast>(weights, rows, next_rows, stage, meanwhile, from);
   }
-  TROUPE_TILE_STORE(0, pass.sums);
-  TROUPE_TILE_STORE(1, pass.sums + kTile);
+  TROUPE_TILE_STORE(0, pass.sums, kLine);
+  TROUPE_TILE_STORE(1, pass.sums + kTile, kLine);
   if constexpr (kRowTiles == 2) {
-    TROUPE_TILE_STORE(2, pass.sums + 2 * kTile);
-    TROUPE_TILE_STORE(3, pass.sums + 3 * kTile);
+    TROUPE_TILE_STORE(2, pass.sums + 2 * kTile, kLine);
+    TROUPE_TILE_STORE(3, pass.sums + 3 * kTile, kLine);
   }
 }
 
@@ -508,6 +485,8 @@ void multiply_rows(const Target& target, const std::byte* prepared, std::size_t 
 
   const std::size_t tile_bytes = i8_group256_tiles_bytes(target.matrix.k);
   const std::size_t passes = (num_rows + 31) / 32;
+  // Tiles 0..3 hold sums (of the first 16 rows with both panels, then of the next), 4 and 7 rows of activations, 5 and
+  // 6 weights.
   TileConfig config;
   if (num_rows < kRowsPerTile)
     for (const std::size_t tile : {0, 1, 4}) config.rows[tile] = static_cast<std::uint8_t>(num_rows);
