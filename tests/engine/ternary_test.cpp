@@ -44,7 +44,7 @@ std::vector<float> logits_of(const LoadedModel& model, std::uint32_t chunk) {
 
 std::vector<std::string> variants() {
   std::vector<std::string> names;
-  for (const kernels::KernelTable* table : kernels::supported_tables())
+  for (const kernels::KernelTable* table : variants_to_try())
     if (kernels::has_ternary_layout(*table, kernels::Layout::trits)) names.emplace_back(table->name);
   return names;
 }
