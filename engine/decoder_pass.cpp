@@ -12,6 +12,8 @@ using Slot = Workspace::Slot;
 
 // Rows that one thread works through before another helps: a row costs about a microsecond, a join two.
 constexpr std::size_t kMinRowsPerChunk = 4;
+// The same where they are rotated and stored: eight sequences that decode are not worth a join.
+constexpr std::size_t kMinRowsPerStore = 8;
 constexpr std::size_t kChunksPerThread = 8;
 
 constexpr std::size_t divide_up(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
@@ -136,7 +138,7 @@ void DecoderPass::project_qkv(const DecoderLayer& layer) {
 void DecoderPass::rotate_and_store() {
   const OperationScope scope(team_, Operation::rope_store, layer_);
   // A run never splits a block among threads: neighbouring positions share cache lines there.
-  const std::size_t runs_per_chunk = divide_up(kMinRowsPerChunk * runs_.size(), num_rows_);
+  const std::size_t runs_per_chunk = divide_up(kMinRowsPerStore * runs_.size(), num_rows_);
   team_.parallel_for(divide_up(runs_.size(), runs_per_chunk), [&](std::size_t chunk, std::uint32_t) {
     const std::size_t end = std::min(runs_.size(), (chunk + 1) * runs_per_chunk);
     for (std::size_t i = chunk * runs_per_chunk; i < end; ++i) store_run(runs_[i]);
