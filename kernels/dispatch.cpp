@@ -321,7 +321,8 @@ constexpr KernelTable kAvx512Vnni = [] {
   return table;
 }();
 
-// Tiles for all matrices but F32's and those ternary ones that need panels; the rest is AVX-512's.
+// Tiles, for Q4_K and Q5_K made out of panels; the rest, with F32 and those ternary matrices that need panels, is
+// AVX-512's.
 constexpr KernelTable kAmx = [] {
   KernelTable table = kAvx512Vnni;
   table.name = "amx";

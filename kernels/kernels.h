@@ -45,7 +45,8 @@ inline constexpr std::size_t kPanelRows = 16;
 enum class Layout : std::uint8_t {
   file,    // as in the file
   panels,  // for vector instructions: lines of 16 rows x 4 k
-  tiles,   // for the matrix unit: lines of one row (ternary types only where a row has one scale)
+  tiles,   // for the matrix unit: lines of one row (ternary types only where a row has one scale; not for F32, nor for
+           // Q4_K and Q5_K, of which it takes panels)
   // Ternary types where a row has one scale (packed_layout.h):
   lookup,  // 1.75 bits per weight, for looking sums up
   trits,   // 1.625 bits per weight, for vector instructions
