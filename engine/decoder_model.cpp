@@ -1,10 +1,5 @@
 #include "engine/decoder_model.h"
 
-#include <algorithm>
-#include <limits>
-
-#include "engine/sampler.h"
-
 namespace troupe::engine {
 
 PassCounts DecoderModel::forward(Team& team, std::span<const SequenceRows> batch, KvArena& arena, Workspace& workspace,
@@ -17,56 +12,6 @@ PassCounts DecoderModel::forward(Team& team, std::span<const SequenceRows> batch
   }
   pass.finish(weights_.output_norm, hidden);
   return {.kv_bytes_read = pass.kv_bytes_read()};
-}
-
-void DecoderModel::head(Team& team, const float* hidden, std::size_t num_rows, Workspace& workspace,
-                        float* logits) const {
-  const OperationScope scope(team, Operation::head);
-  const PackedMatrix& matrix = weights_.head_matrix();
-  RoundedRows input(*weights_.kernels, team, workspace);
-  input.reset(num_rows, {&matrix});
-  input.set_rows(0, num_rows, hidden, matrix.k());
-  input.multiply({{&matrix, logits, matrix.rows()}});
-}
-
-void DecoderModel::head_greedy(Team& team, const float* hidden, std::size_t num_rows, Workspace& workspace,
-                               kernels::MaxAt* best) const {
-  using Slot = Workspace::Slot;
-  const OperationScope scope(team, Operation::head);
-  const kernels::KernelTable& kernels = *weights_.kernels;
-  const PackedMatrix& matrix = weights_.head_matrix();
-  RoundedRows input(kernels, team, workspace);
-  input.reset(num_rows, {&matrix});
-  input.set_rows(0, num_rows, hidden, matrix.k());
-  const std::size_t num_panels = matrix.view().num_panels();
-  const std::size_t chunk_floats = input.largest_chunk(num_panels);
-  float* chunks = workspace.take<float>(Slot::logits, team.num_threads() * chunk_floats).data();
-  // By thread: which chunks it gets is chance, but not what comes out of all of them.
-  const std::span<kernels::MaxAt> largest =
-      workspace.take<kernels::MaxAt>(Slot::largest, team.num_threads() * num_rows);
-  std::fill(largest.begin(), largest.end(),
-            kernels::MaxAt{-std::numeric_limits<float>::infinity(), std::numeric_limits<std::uint32_t>::max()});
-  const auto improve = [](kernels::MaxAt& so_far, kernels::MaxAt other) {
-    if (other.value > so_far.value || (other.value == so_far.value && other.index < so_far.index)) so_far = other;
-  };
-  input.for_panels(num_panels, 1, [&](const PanelChunk& chunk) {
-    float* logits = chunks + chunk.thread * chunk_floats;
-    const std::size_t column = chunk.panel_begin * kernels::kPanelRows;
-    const std::size_t count = std::min<std::size_t>(chunk.panel_end * kernels::kPanelRows, matrix.rows()) - column;
-    input.multiply_chunk(matrix, chunk, logits, count);
-    for (std::size_t i = 0; i < chunk.num_rows; ++i) {
-      float* row = logits + i * count;
-      kernels.clamp(row, kMaxLogit, count);
-      kernels::MaxAt max = kernels.arg_max(row, count);
-      max.index += static_cast<std::uint32_t>(column);
-      improve(largest[chunk.thread * num_rows + chunk.first_row + i], max);
-    }
-  });
-  for (std::size_t row = 0; row < num_rows; ++row) {
-    best[row] = largest[row];
-    for (std::size_t thread = 1; thread < team.num_threads(); ++thread)
-      improve(best[row], largest[thread * num_rows + row]);
-  }
 }
 
 }  // namespace troupe::engine

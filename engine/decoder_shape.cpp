@@ -1,11 +1,10 @@
 // The sizes of a decoder, from the metadata of its file.
-#include <cmath>
-#include <filesystem>
-#include <optional>
 #include <string>
 
 #include "config/printable.h"
 #include "engine/decoder_weights.h"
+#include "engine/metadata.h"
+#include "engine/tensor_reader.h"
 
 namespace troupe::engine {
 namespace {
@@ -16,64 +15,6 @@ constexpr std::int64_t kMaxFfnDim = 1 << 20;
 constexpr std::int64_t kMaxHeads = 1024;
 constexpr std::int64_t kMaxHeadDim = 1024;
 constexpr std::int64_t kMaxContext = 1 << 24;
-
-// Reads metadata below the family's prefix; the first failure sticks.
-class Metadata {
- public:
-  Metadata(const ModelFile& file, const std::string& prefix) : file_(file), prefix_(prefix + ".") {}
-
-  bool failed() const { return error_.has_value(); }
-  const Error& error() const { return *error_; }
-
-  void fail(ErrorCode code, const std::string& what) {
-    if (!error_) error_ = Error{code, file_.path() + ": " + what};
-  }
-
-  bool has(const std::string& key) const { return file_.find(prefix_ + key) != nullptr; }
-
-  std::uint32_t count(const std::string& key, std::int64_t max, std::optional<std::int64_t> absent = std::nullopt) {
-    const std::string full = prefix_ + key;
-    const auto value = has(key) ? file_.integer(full) : absent;
-    if (!value) {
-      const bool per_layer = file_.integers(full) != nullptr;
-      fail(per_layer ? ErrorCode::unsupported : ErrorCode::bad_model,
-           per_layer ? "'" + full + "' differs from layer to layer, which is not supported"
-                     : "'" + full + "' is missing or not a whole number");
-      return 1;
-    }
-    if (*value < 1 || *value > max) {
-      fail(ErrorCode::bad_model,
-           "'" + full + "' is " + std::to_string(*value) + "; it must be from 1 to " + std::to_string(max));
-      return 1;
-    }
-    return static_cast<std::uint32_t>(*value);
-  }
-
-  double positive(const std::string& key, std::optional<double> absent = std::nullopt) {
-    const auto value = has(key) ? file_.number(prefix_ + key) : absent;
-    if (!value || !std::isfinite(*value) || *value <= 0) {
-      fail(ErrorCode::bad_model, "'" + prefix_ + key + "' is " + (value ? std::to_string(*value) : "missing") +
-                                     "; it must be a finite number above 0");
-      return 1;
-    }
-    return *value;
-  }
-
-  std::string string(const std::string& key) const {
-    const std::string* text = file_.string(prefix_ + key);
-    return text ? *text : std::string();
-  }
-
- private:
-  const ModelFile& file_;
-  std::string prefix_;
-  std::optional<Error> error_;
-};
-
-std::string model_name(const ModelFile& file) {
-  const std::string* name = file.string("general.name");
-  return name && !name->empty() ? *name : std::filesystem::path(file.path()).stem().string();
-}
 
 RopeParams read_rope(Metadata& meta, std::uint32_t head_dim) {
   RopeParams rope;

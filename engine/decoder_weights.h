@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "config/result.h"
-#include "engine/model.h"
+#include "engine/language_model.h"
 #include "engine/packed_matrix.h"
 #include "engine/rope_table.h"
 
@@ -30,20 +30,9 @@ struct DecoderLayer {
   std::vector<float> ffn_sub_norm;  // [ffn_dim], or empty
 };
 
-struct DecoderWeights {
-  ModelInfo info;
-  CacheSpec cache;
-  const kernels::KernelTable* kernels = nullptr;
-  PackedMatrix embedding;  // [vocab, dim]; also the head where `head` is empty
+struct DecoderWeights : ModelWeights {
   std::vector<DecoderLayer> layers;
-  std::vector<float> output_norm;
-  PackedMatrix head;
   RopeTable rope;
-  std::uint64_t bytes = 0;         // of everything above
-  std::uint64_t matrix_bytes = 0;  // of the matrices alone
-  std::uint64_t content_hash = 0;  // over the weights as packed
-
-  const PackedMatrix& head_matrix() const { return head ? head : embedding; }
 };
 
 // Reads, checks and packs. The file's pages are dropped tensor by tensor. Errors: bad_model,
