@@ -9,7 +9,10 @@ using TokenId = std::int32_t;      // an entry of the vocabulary, >= 0
 using SequenceId = std::uint64_t;  // a request's tokens and state inside the engine; never reused
 using BlockId = std::uint32_t;     // a block of KV positions in the arena, 0 <= id < num_blocks
 
+using SnapshotId = std::uint32_t;  // a copy of a recurrent state, 0 <= id < num_snapshots
+
 inline constexpr BlockId kNoBlock = 0xffffffffu;
+inline constexpr SnapshotId kNoSnapshot = 0xffffffffu;
 
 // Positions in one block. Fixed: it decides where attention's partial sums are cut, so it is part
 // of what makes two runs give the same bits.

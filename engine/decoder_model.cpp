@@ -2,9 +2,9 @@
 
 namespace troupe::engine {
 
-PassCounts DecoderModel::forward(Team& team, std::span<const SequenceRows> batch, KvArena& arena, Workspace& workspace,
-                                 float* hidden) const {
-  DecoderPass pass(weights_, team, batch, arena, workspace);
+PassCounts DecoderModel::forward(Team& team, std::span<const SequenceRows> batch, const CacheMemory& memory,
+                                 Workspace& workspace, float* hidden) const {
+  DecoderPass pass(weights_, team, batch, memory.blocks, workspace);
   pass.embed();
   for (std::uint32_t i = 0; i < weights_.layers.size(); ++i) {
     pass.begin_layer(i);

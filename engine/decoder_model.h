@@ -14,7 +14,7 @@ class DecoderModel : public LanguageModel {
  public:
   explicit DecoderModel(DecoderWeights weights) : weights_(std::move(weights)) {}
 
-  PassCounts forward(Team& team, std::span<const SequenceRows> batch, KvArena& arena, Workspace& workspace,
+  PassCounts forward(Team& team, std::span<const SequenceRows> batch, const CacheMemory& memory, Workspace& workspace,
                      float* hidden) const override;
 
  private:

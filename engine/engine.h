@@ -40,7 +40,7 @@ class KvArena {
 
   std::uint32_t num_blocks() const { return num_blocks_; }
   std::uint64_t bytes_per_block() const { return bytes_per_block_; }
-  std::byte* block(BlockId id);  // id < num_blocks (asserted)
+  std::byte* block(BlockId id);  // id < num_blocks (asserted); null where blocks have no bytes
   // Of the blocks that were ever written: the others take address space only. Any thread.
   std::size_t resident_bytes() const { return memory_.resident_bytes(); }
 
@@ -56,9 +56,12 @@ struct LoadOptions {
   std::string kernels;             // a variant's name; empty: TROUPE_KERNELS, else the best this CPU has
   std::optional<Ternary> ternary;  // none: TROUPE_TERNARY, else the fastest one
   kernels::KvType kv_type = kernels::KvType::f16;
-  std::uint32_t context = 0;     // longest sequence; 0: the trained context
-  std::uint64_t memory = 0;      // bytes for weights and KV together (memory_budget.h); 0: 60 % of what is available
+  StateType state_type = StateType::f32;
+  std::uint32_t snapshot_every = 512;  // positions between snapshots of a recurrent state, a multiple of kBlockSize
+  std::uint32_t context = 0;           // longest sequence; 0: the trained context
+  std::uint64_t memory = 0;      // bytes for weights and cache together (memory_budget.h); 0: 60 % of what is available
   std::uint32_t num_blocks = 0;  // KV blocks; 0: what the memory budget leaves, at most max_sequences full contexts
+  std::uint32_t num_snapshots = 0;  // of states; 0: what the memory budget leaves, within reason
   std::uint32_t max_sequences = 64;
   Team* team = nullptr;               // used for packing; null: a temporary one
   WeightsCacheOptions weights_cache;  // packed weights on disk; none where its directory is empty
@@ -80,7 +83,13 @@ class LoadedModel {
   // Null where the file has no vocabulary.
   const std::shared_ptr<const Tokenizer>& tokenizer() const { return tokenizer_; }
   const std::shared_ptr<KvArena>& arena() const { return arena_; }
-  // Equal ids give equal bits: recipe version, variant, KV type, model hash ("4-avx512vnni-f16-9f3c...").
+  // Of the window group, and of snapshots; null where the model has no such group.
+  const std::shared_ptr<KvArena>& window_arena() const { return window_arena_; }
+  const std::shared_ptr<SnapshotArena>& snapshots() const { return snapshots_; }
+  // Positions after whose multiples a snapshot is worth keeping.
+  std::uint32_t snapshot_every() const { return snapshot_every_; }
+  // Equal ids give equal bits: recipe version, variant, KV type, model hash ("4-avx512vnni-f16-9f3c..."); with states
+  // kept as f16 also "-s512", the positions after which they are rounded.
   const std::string& numerics_id() const { return numerics_id_; }
   const std::vector<TokenId>& end_ids() const { return end_ids_; }  // end-of-generation tokens
   const std::shared_ptr<MemoryPolicy>& memory_policy() const { return memory_policy_; }
@@ -93,7 +102,9 @@ class LoadedModel {
   std::unique_ptr<Model> model_;
   const kernels::KernelTable* kernels_ = nullptr;
   std::shared_ptr<const Tokenizer> tokenizer_;
-  std::shared_ptr<KvArena> arena_;
+  std::shared_ptr<KvArena> arena_, window_arena_;
+  std::shared_ptr<SnapshotArena> snapshots_;
+  std::uint32_t snapshot_every_ = 0;
   std::string numerics_id_;
   std::vector<TokenId> end_ids_;
   std::shared_ptr<MemoryPolicy> memory_policy_;
@@ -112,7 +123,15 @@ struct SequenceSpec {
   // A fork: the block with the position num_cached, which the sequence will write to, first becomes a copy of this one
   // (cache::Acquired::copy_from). The full blocks before it are shared.
   BlockId copy_from = kNoBlock;
-  SamplingParams sampling;
+  // With a window group: its blocks, as many as in block_table, kNoBlock before the window of position num_cached; and
+  // what copy_from is for them.
+  std::vector<BlockId> window_table{};
+  BlockId copy_window_from = kNoBlock;
+  // With a state group: the snapshot of the state after num_cached positions. It is read now; unless num_cached is 0
+  // there must be one, or the state itself, as Executor::state() gave it.
+  SnapshotId restore = kNoSnapshot;
+  std::vector<float> state{};
+  SamplingParams sampling{};
 };
 
 enum class Output : std::uint8_t {
@@ -125,7 +144,13 @@ struct StepItem {
   SequenceId sequence = 0;
   std::uint32_t num_tokens = 0;  // how many known tokens to compute now, from the first uncomputed one on
   Output output = Output::none;
-  std::vector<BlockId> new_blocks;  // appended to the block table before the step
+  std::vector<BlockId> new_blocks{};  // appended to the block table before the step
+  // With a window group: as many more of its blocks; and entries before this one are given back: no row of this or a
+  // later step sees them.
+  std::vector<BlockId> new_window_blocks{};
+  std::uint32_t first_window_block = 0;
+  // With a state group: once these tokens are computed the state is copied here.
+  SnapshotId save = kNoSnapshot;
 };
 
 struct StepBatch {
@@ -166,13 +191,15 @@ class Executor {
   // The id must be new, the spec within the model's context and vocabulary (asserted: callers check).
   void open(SequenceSpec spec);
   // Forgets the known tokens from num_tokens (>= 1) on, and all that was computed of them. The last token
-  // left is computed again by the next step, because its logits are gone. The block table stays.
+  // left is computed again by the next step, because its logits are gone. The block table stays. A recurrent state
+  // cannot go back: with one all tokens are computed again.
   void truncate(SequenceId id, std::uint32_t num_tokens);
   // Forgets K and V from position num_computed (<= now) on; the tokens stay known and are computed again. A block that
-  // others share must be replaced by an own copy first.
+  // others share must be replaced by an own copy first. With a recurrent state num_computed must be what it is, or 0.
   void rewind(SequenceId id, std::uint32_t num_computed);
   // Replaces entry `index` of the block table by an equal block (the canonical one after a commit).
   void swap_block(SequenceId id, std::uint32_t index, BlockId block);
+  void swap_window_block(SequenceId id, std::uint32_t index, BlockId block);
   // Unknown ids are ignored.
   void close(SequenceId id);
   bool is_open(SequenceId id) const;
@@ -182,9 +209,11 @@ class Executor {
   // Valid until the next call that is not const.
   std::span<const TokenId> tokens(SequenceId id) const;  // known
   std::span<const BlockId> block_table(SequenceId id) const;
-  // Bytes of the step buffers: activations, scratch space, logits. Grows with the largest step so far and never
-  // shrinks; after a step of the most rows and tokens there can be it stays. For the memory ledger, on the compute
-  // thread like everything here. O(1).
+  std::span<const BlockId> window_table(SequenceId id) const;
+  std::span<const float> state(SequenceId id) const;  // of the positions computed; empty without a state group
+  // Bytes of the step buffers: activations, scratch space, logits, live states. Grows with the largest step and the
+  // most sequences so far and never shrinks; after a step of the most rows and tokens there can be it stays. For the
+  // memory ledger, on the compute thread like everything here. O(1).
   std::uint64_t workspace_bytes() const;
 
   // One pass over the batch. `result` is overwritten; its vectors are reused.

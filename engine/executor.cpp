@@ -15,18 +15,23 @@ using Slot = Workspace::Slot;
 struct Sequence {
   std::vector<TokenId> tokens;  // known
   std::vector<BlockId> block_table;
+  std::vector<BlockId> window_table;
+  AlignedMemory state;  // float32; empty without a state group
   std::uint32_t num_prompt = 0;
   std::uint32_t num_computed = 0;
   Sampler sampler;
 
   std::uint32_t num_known() const { return static_cast<std::uint32_t>(tokens.size()); }
+  float* live_state() { return reinterpret_cast<float*>(state.data()); }
 };
 
 }  // namespace
 
 struct Executor::State {
   State(const LoadedModel& loaded, Team& compute_team)
-      : model(loaded), team(compute_team), workspace(loaded.memory_policy()) {}
+      : model(loaded), team(compute_team), workspace(loaded.memory_policy()) {
+    if (const CacheGroup* group = model.cache_spec().find(CacheGroup::Kind::state)) state_shape = group->state;
+  }
 
   Sequence& find(SequenceId id) {
     const auto it = sequences.find(id);
@@ -35,7 +40,9 @@ struct Executor::State {
   }
   const Sequence& find(SequenceId id) const { return const_cast<State*>(this)->find(id); }
 
+  void begin_state(Sequence& sequence, const SequenceSpec& spec);
   std::size_t gather_rows(const StepBatch& batch);
+  void save_states(const StepBatch& batch);
   void compute_logits(const StepBatch& batch, const float* hidden, StepResult& result);
   void sample_all(StepResult& result);
   Finish take(Sequence& sequence, SampledToken token, std::vector<SampledToken>& out) const;
@@ -50,7 +57,10 @@ struct Executor::State {
   const LoadedModel& model;
   Team& team;
   Workspace workspace;
+  StateShape state_shape;  // no floats without a state group
   std::unordered_map<SequenceId, Sequence> sequences;
+  std::vector<AlignedMemory> unused_states;  // of closed sequences
+  std::uint64_t state_bytes = 0;             // of all states, used or not
   // Kept between steps for their memory.
   std::vector<SequenceRows> rows;
   std::vector<Draw> draws;
@@ -69,6 +79,8 @@ void Executor::open(SequenceSpec spec) {
   TROUPE_ASSERT(spec.num_prompt_tokens <= spec.tokens.size());
   Sequence sequence{.tokens = std::move(spec.tokens),
                     .block_table = std::move(spec.block_table),
+                    .window_table = std::move(spec.window_table),
+                    .state = {},
                     .num_prompt = spec.num_prompt_tokens,
                     .num_computed = spec.num_cached,
                     .sampler = Sampler(state_->model.kernels(), std::move(spec.sampling), state_->model.end_ids())};
@@ -78,6 +90,13 @@ void Executor::open(SequenceSpec spec) {
     std::memcpy(arena.block(sequence.block_table[spec.num_cached / kBlockSize]), arena.block(spec.copy_from),
                 arena.bytes_per_block());
   }
+  if (spec.copy_window_from != kNoBlock) {
+    KvArena& arena = *state_->model.window_arena();
+    std::memcpy(arena.block(sequence.window_table[spec.num_cached / kBlockSize]), arena.block(spec.copy_window_from),
+                arena.bytes_per_block());
+  }
+  TROUPE_ASSERT(sequence.window_table.size() == (state_->model.window_arena() ? sequence.block_table.size() : 0));
+  state_->begin_state(sequence, spec);
   if (sequence.num_prompt == 0) sequence.num_prompt = sequence.num_known();
   for (const TokenId token : sequence.tokens) {
     TROUPE_ASSERT(token >= 0 && static_cast<std::uint32_t>(token) < info.vocab_size);
@@ -89,8 +108,31 @@ void Executor::open(SequenceSpec spec) {
   sequence.tokens.reserve(std::max<std::size_t>(longest, sequence.tokens.size()));
   sequence.sampler.reserve(sequence.tokens.capacity());
   sequence.block_table.reserve(blocks_for(static_cast<std::uint32_t>(sequence.tokens.capacity())));
+  if (state_->model.window_arena()) sequence.window_table.reserve(sequence.block_table.capacity());
   const bool is_new = state_->sequences.emplace(spec.id, std::move(sequence)).second;
   TROUPE_ASSERT(is_new);
+}
+
+// The live state after spec.num_cached positions, in memory of a sequence that ended where there is some.
+void Executor::State::begin_state(Sequence& sequence, const SequenceSpec& spec) {
+  if (state_shape.num_floats() == 0) return;
+  if (unused_states.empty()) {
+    sequence.state = AlignedMemory::allocate(model.memory_policy(), MemoryKind::kv_cache, state_shape.bytes());
+    TROUPE_ASSERT(sequence.state.data());
+    state_bytes += state_shape.bytes();
+  } else {
+    sequence.state = std::move(unused_states.back());
+    unused_states.pop_back();
+  }
+  if (!spec.state.empty()) {
+    TROUPE_ASSERT(spec.state.size() == state_shape.num_floats());
+    std::copy(spec.state.begin(), spec.state.end(), sequence.live_state());
+  } else if (spec.restore != kNoSnapshot) {
+    model.snapshots()->restore(spec.restore, sequence.live_state());
+  } else {
+    TROUPE_ASSERT(spec.num_cached == 0);
+    std::memset(sequence.state.data(), 0, state_shape.bytes());
+  }
 }
 
 void Executor::truncate(SequenceId id, std::uint32_t num_tokens) {
@@ -98,12 +140,17 @@ void Executor::truncate(SequenceId id, std::uint32_t num_tokens) {
   TROUPE_ASSERT(num_tokens >= 1 && num_tokens <= sequence.num_known());
   sequence.sampler.retract(sequence.num_known() - num_tokens);
   sequence.tokens.resize(num_tokens);
-  sequence.num_computed = std::min(sequence.num_computed, num_tokens - 1);
+  if (sequence.num_computed < num_tokens) return;
+  rewind(id, sequence.state.data() ? 0 : num_tokens - 1);
 }
 
 void Executor::rewind(SequenceId id, std::uint32_t num_computed) {
   Sequence& sequence = state_->find(id);
   TROUPE_ASSERT(num_computed <= sequence.num_computed);
+  if (sequence.state.data() && num_computed != sequence.num_computed) {
+    TROUPE_ASSERT(num_computed == 0);
+    std::memset(sequence.state.data(), 0, sequence.state.size());
+  }
   sequence.num_computed = num_computed;
 }
 
@@ -113,7 +160,18 @@ void Executor::swap_block(SequenceId id, std::uint32_t index, BlockId block) {
   sequence.block_table[index] = block;
 }
 
-void Executor::close(SequenceId id) { state_->sequences.erase(id); }
+void Executor::swap_window_block(SequenceId id, std::uint32_t index, BlockId block) {
+  Sequence& sequence = state_->find(id);
+  TROUPE_ASSERT(index < sequence.window_table.size());
+  sequence.window_table[index] = block;
+}
+
+void Executor::close(SequenceId id) {
+  const auto found = state_->sequences.find(id);
+  if (found == state_->sequences.end()) return;
+  if (found->second.state.data()) state_->unused_states.push_back(std::move(found->second.state));
+  state_->sequences.erase(found);
+}
 
 bool Executor::is_open(SequenceId id) const { return state_->sequences.contains(id); }
 std::uint32_t Executor::num_known(SequenceId id) const { return state_->find(id).num_known(); }
@@ -121,7 +179,12 @@ std::uint32_t Executor::num_computed(SequenceId id) const { return state_->find(
 std::uint32_t Executor::num_prompt_tokens(SequenceId id) const { return state_->find(id).num_prompt; }
 std::span<const TokenId> Executor::tokens(SequenceId id) const { return state_->find(id).tokens; }
 std::span<const BlockId> Executor::block_table(SequenceId id) const { return state_->find(id).block_table; }
-std::uint64_t Executor::workspace_bytes() const { return state_->workspace.total_bytes(); }
+std::span<const BlockId> Executor::window_table(SequenceId id) const { return state_->find(id).window_table; }
+std::span<const float> Executor::state(SequenceId id) const {
+  const Sequence& sequence = state_->find(id);
+  return {reinterpret_cast<const float*>(sequence.state.data()), sequence.state.size() / sizeof(float)};
+}
+std::uint64_t Executor::workspace_bytes() const { return state_->workspace.total_bytes() + state_->state_bytes; }
 
 void Executor::step(const StepBatch& batch, StepResult& result) {
   const auto begin = std::chrono::steady_clock::now();
@@ -141,14 +204,15 @@ void Executor::step(const StepBatch& batch, StepResult& result) {
   if (!batch.items.empty()) {
     result.kernels_began = std::chrono::steady_clock::now();
     float* hidden = state.workspace.take<float>(Slot::hidden, num_outputs * state.model.info().dim).data();
-    const PassCounts counts =
-        state.model.model().forward(state.team, state.rows, *state.model.arena(), state.workspace, hidden);
+    const CacheMemory memory{*state.model.arena(), state.model.window_arena().get()};
+    const PassCounts counts = state.model.model().forward(state.team, state.rows, memory, state.workspace, hidden);
     result.kv_bytes_read = counts.kv_bytes_read;
     for (const StepItem& item : batch.items) state.find(item.sequence).num_computed += item.num_tokens;
+    state.save_states(batch);
     state.compute_logits(batch, hidden, result);
     state.sample_all(result);
   }
-  result.workspace_bytes = state.workspace.total_bytes();
+  result.workspace_bytes = workspace_bytes();
   const auto end = std::chrono::steady_clock::now();
   result.compute_seconds = std::chrono::duration<double>(end - begin).count();
   scope.end(end);
@@ -162,6 +226,14 @@ std::size_t Executor::State::gather_rows(const StepBatch& batch) {
   for (const StepItem& item : batch.items) {
     Sequence& sequence = find(item.sequence);
     sequence.block_table.insert(sequence.block_table.end(), item.new_blocks.begin(), item.new_blocks.end());
+    if (model.window_arena()) {
+      TROUPE_ASSERT(item.new_window_blocks.size() == item.new_blocks.size());
+      sequence.window_table.insert(sequence.window_table.end(), item.new_window_blocks.begin(),
+                                   item.new_window_blocks.end());
+      const auto begin = sequence.window_table.begin();
+      std::fill(begin, begin + std::min<std::ptrdiff_t>(item.first_window_block, sequence.window_table.end() - begin),
+                kNoBlock);
+    }
     TROUPE_ASSERT(item.num_tokens >= 1 && item.num_tokens <= sequence.num_known() - sequence.num_computed);
     // A draw needs the last known token's logits.
     TROUPE_ASSERT(item.output != Output::sample || sequence.num_computed + item.num_tokens == sequence.num_known());
@@ -169,10 +241,19 @@ std::size_t Executor::State::gather_rows(const StepBatch& batch) {
     rows.push_back({.tokens = std::span(sequence.tokens).subspan(sequence.num_computed, item.num_tokens),
                     .first_position = sequence.num_computed,
                     .block_table = sequence.block_table,
+                    .window_table = sequence.window_table,
+                    .state = sequence.live_state(),
                     .num_outputs = outputs});
     num_outputs += outputs;
   }
   return num_outputs;
+}
+
+void Executor::State::save_states(const StepBatch& batch) {
+  team.parallel_for(batch.items.size(), [&](std::size_t i, std::uint32_t) {
+    const StepItem& item = batch.items[i];
+    if (item.save != kNoSnapshot) model.snapshots()->save(item.save, find(item.sequence).live_state());
+  });
 }
 
 // All logits go straight to their result; rows to be sampled are gathered and multiplied together. Where all of them

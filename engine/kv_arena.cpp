@@ -10,7 +10,7 @@ Result<std::shared_ptr<KvArena>> KvArena::create(std::uint32_t num_blocks, std::
   std::uint64_t bytes = 0;
   const bool overflow = __builtin_mul_overflow(num_blocks, bytes_per_block, &bytes);
   AlignedMemory memory = overflow ? AlignedMemory() : AlignedMemory::allocate(policy, MemoryKind::kv_cache, bytes);
-  if (!memory.data()) {
+  if (overflow || (bytes != 0 && !memory.data())) {
     return Error{ErrorCode::out_of_memory, "no address space for " + std::to_string(num_blocks) + " KV blocks of " +
                                                std::to_string(bytes_per_block) +
                                                " bytes; use a smaller -c or --memory"};

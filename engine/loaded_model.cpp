@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "engine/cache_plan.h"
 #include "engine/engine.h"
 #include "engine/families.h"
 #include "engine/memory_budget.h"
@@ -55,34 +56,16 @@ Result<Ternary> choose_ternary(std::optional<Ternary> ternary) {
                "TROUPE_TERNARY: '" + std::string(wanted) + "' is none of auto, multiply, lookup and trits"};
 }
 
-// How many KV blocks fit beside the weights.
-Result<std::uint32_t> plan_blocks(const Model& model, const LoadOptions& options, std::uint64_t budget) {
-  const std::uint64_t per_block = model.cache_spec().groups[0].bytes_per_block;
-  const std::uint32_t per_context = blocks_for(model.info().context);
-  const std::uint64_t fit = blocks_that_fit(budget, model.weight_bytes(), per_block);
-  const std::uint64_t needed = options.num_blocks ? options.num_blocks : per_context;
-  if (fit < needed) {
-    const std::uint64_t longest = fit * kBlockSize;
-    return Error{ErrorCode::out_of_memory,
-                 "a memory budget of " + mebibytes(budget) + " is too small: weights take " +
-                     mebibytes(model.weight_bytes()) + " and the KV cache of " + std::to_string(needed * kBlockSize) +
-                     " tokens takes " + mebibytes(needed * per_block) +
-                     (longest > 0 ? "; use -c " + std::to_string(longest) + " or less, or a larger --memory"
-                                  : "; use a larger --memory or a smaller model")};
-  }
-  if (options.num_blocks) return options.num_blocks;
-  return static_cast<std::uint32_t>(
-      std::min<std::uint64_t>({fit, std::uint64_t{per_context} * std::max(1u, options.max_sequences), kNoBlock - 1}));
-}
-
 // Other threads give memory back meanwhile: never below nothing.
 std::uint64_t grown(std::uint64_t before, std::uint64_t after) { return after - std::min(before, after); }
 
-std::string make_numerics_id(const kernels::KernelTable& kernels, kernels::KvType kv_type, std::uint64_t hash) {
+std::string make_numerics_id(const kernels::KernelTable& kernels, const CacheSpec& cache, std::uint64_t hash) {
   char hex[17];
   std::snprintf(hex, sizeof hex, "%016" PRIx64, hash);
+  const bool rounds_state = cache.find(CacheGroup::Kind::state) && cache.state_type == StateType::f16;
   return std::to_string(kernels::kRecipeVersion) + "-" + std::string(kernels.name) + "-" +
-         std::string(kernels::name(kv_type)) + "-" + hex;
+         std::string(kernels::name(cache.kv_type)) + "-" + hex +
+         (rounds_state ? "-s" + std::to_string(cache.snapshot_every) : "");
 }
 
 }  // namespace
@@ -113,6 +96,8 @@ Result<std::shared_ptr<LoadedModel>> LoadedModel::load(const std::string& path, 
   auto model = load_model(**file, {.kernels = *table,
                                    .ternary = *ternary,
                                    .kv_type = options.kv_type,
+                                   .state_type = options.state_type,
+                                   .snapshot_every = options.snapshot_every,
                                    .context = options.context,
                                    .memory = std::max<std::uint64_t>(budget - estimate, 1),
                                    .team = options.team ? options.team : own_team.get(),
@@ -128,17 +113,34 @@ Result<std::shared_ptr<LoadedModel>> LoadedModel::load(const std::string& path, 
                                            " tokens, but the embedding has " + std::to_string(info.vocab_size) +
                                            " rows"};
   }
-  const auto num_blocks = plan_blocks(**model, options, budget);
-  if (!num_blocks) return Error{num_blocks.error().code, path + ": " + num_blocks.error().message};
-  auto arena = KvArena::create(*num_blocks, (*model)->cache_spec().groups[0].bytes_per_block, options.memory_policy);
+  const std::uint64_t weights = (*model)->weight_bytes();
+  const auto plan = plan_cache(**model, options, budget - std::min(budget, weights));
+  if (!plan) {
+    return Error{plan.error().code, path + ": with a memory budget of " + mebibytes(budget) +
+                                        ", of which weights take " + mebibytes(weights) + " and " +
+                                        plan.error().message};
+  }
+  const CacheSpec& cache = (*model)->cache_spec();
+  auto arena = KvArena::create(plan->num_blocks, cache.groups[0].bytes_per_block, options.memory_policy);
   if (!arena) return arena.error();
 
   auto loaded = std::shared_ptr<LoadedModel>(new LoadedModel());
   loaded->end_ids_ = find_end_ids(**file, tokenizer->get(), info.vocab_size);
-  loaded->numerics_id_ = make_numerics_id(**table, options.kv_type, (*model)->content_hash());
+  loaded->numerics_id_ = make_numerics_id(**table, cache, (*model)->content_hash());
   loaded->kernels_ = *table;
   loaded->tokenizer_ = std::move(*tokenizer);
   loaded->arena_ = std::move(*arena);
+  if (const CacheGroup* window = cache.find(CacheGroup::Kind::window)) {
+    auto window_arena = KvArena::create(plan->num_window_blocks, window->bytes_per_block, options.memory_policy);
+    if (!window_arena) return window_arena.error();
+    loaded->window_arena_ = std::move(*window_arena);
+  }
+  if (const CacheGroup* state = cache.find(CacheGroup::Kind::state)) {
+    auto snapshots = SnapshotArena::create(plan->num_snapshots, state->state, cache.state_type, options.memory_policy);
+    if (!snapshots) return snapshots.error();
+    loaded->snapshots_ = std::move(*snapshots);
+    loaded->snapshot_every_ = options.snapshot_every;
+  }
   loaded->model_ = std::move(*model);
   loaded->memory_policy_ = options.memory_policy;
   loaded->vocabulary_bytes_ = grown(heap_before, heap_with_vocabulary);

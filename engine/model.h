@@ -15,6 +15,7 @@
 #include "config/result.h"
 #include "engine/memory_policy.h"
 #include "engine/model_file.h"
+#include "engine/snapshots.h"
 #include "engine/weights_cache.h"
 #include "kernels/kernels.h"
 
@@ -53,26 +54,54 @@ struct ModelInfo {
   std::vector<MatrixWork> matrices;  // what a step multiplies, for limits.h
 };
 
-// What one token of one group of layers costs in the cache. The first version has one group of kind full.
+// What a group of layers keeps in the cache.
 struct CacheGroup {
-  enum class Kind { full, window, state };
+  enum class Kind {
+    full,    // K and V of all positions
+    window,  // K and V of the last `window` positions
+    state,   // recurrent state: as much for any number of positions
+  };
   Kind kind = Kind::full;
   std::uint32_t num_layers = 0;
-  std::uint32_t window = 0;           // positions; only for Kind::window
-  std::uint64_t bytes_per_block = 0;  // K and V of all layers of the group for kBlockSize positions
+  std::uint32_t window = 0;           // a row at position p sees p - window + 1 to p
+  std::uint64_t bytes_per_block = 0;  // full and window: K and V of all layers of the group for kBlockSize positions
+  StateShape state{};                   // of all layers of the group
 };
+// Group 0 is of kind full, with bytes_per_block 0 where no layer sees everything: its blocks then only name positions.
+// After it at most one window and at most one state.
 struct CacheSpec {
   kernels::KvType kv_type = kernels::KvType::f16;
+  StateType state_type = StateType::f32;
+  std::uint32_t snapshot_every = 0;  // with StateType::f16: positions after which states are rounded
   std::vector<CacheGroup> groups;
+
+  // Null where there is none.
+  const CacheGroup* find(CacheGroup::Kind kind) const;
+  // Of K and V of all groups while they grow.
   std::uint64_t bytes_per_token() const;
 };
+// The first block that a row at `position` or later sees through a window.
+[[nodiscard]] constexpr std::uint32_t first_block_seen(std::uint32_t window, std::uint32_t position) {
+  return position < window ? 0 : (position - window + 1) / kBlockSize;
+}
 
 // One sequence's part of a step, as the forward pass sees it.
 struct SequenceRows {
   std::span<const TokenId> tokens;       // the tokens to compute, at least one
   std::uint32_t first_position = 0;      // of tokens[0]
   std::span<const BlockId> block_table;  // covers first_position + tokens.size() positions
-  std::uint32_t num_outputs = 0;         // hidden rows wanted: the last num_outputs of `tokens`
+  // As long, of the window group: kNoBlock before the first block that tokens[0] sees. Empty without such a group.
+  std::span<const BlockId> window_table{};
+  // The live state, read and written: of the positions before tokens[0], all zero where that is 0. Null without a
+  // state group.
+  float* state = nullptr;
+  std::uint32_t num_outputs = 0;  // hidden rows wanted: the last num_outputs of `tokens`
+};
+
+// Where the blocks of a model lie.
+struct CacheMemory {
+  KvArena& blocks;
+  KvArena* window_blocks = nullptr;  // of the window group, if there is one
 };
 
 // What a forward pass did, for who watches costs.
@@ -93,8 +122,8 @@ class Model {
   // Runs all layers over a ragged batch: writes K and V of every token into its block, and leaves
   // the normed hidden rows that were asked for in `hidden` [sum of num_outputs, dim], in batch order.
   // Rows are independent: a row's bits depend only on its own sequence. Called by one compute thread.
-  virtual PassCounts forward(Team& team, std::span<const SequenceRows> batch, KvArena& arena, Workspace& workspace,
-                             float* hidden) const = 0;
+  virtual PassCounts forward(Team& team, std::span<const SequenceRows> batch, const CacheMemory& memory,
+                             Workspace& workspace, float* hidden) const = 0;
 
   // logits [num_rows, vocab_size] = head x hidden [num_rows, dim].
   virtual void head(Team& team, const float* hidden, std::size_t num_rows, Workspace& workspace,
@@ -119,9 +148,11 @@ struct ModelOptions {
   const kernels::KernelTable* kernels = nullptr;
   Ternary ternary = Ternary::automatic;
   kernels::KvType kv_type = kernels::KvType::f16;
-  std::uint32_t context = 0;  // 0: the trained context
-  std::uint64_t memory = 0;   // bytes that tables beside the weights may take; 0: any
-  Team* team = nullptr;       // packs weights in parallel
+  StateType state_type = StateType::f32;
+  std::uint32_t snapshot_every = 512;  // a multiple of kBlockSize
+  std::uint32_t context = 0;           // 0: the trained context
+  std::uint64_t memory = 0;            // bytes that tables beside the weights may take; 0: any
+  Team* team = nullptr;                // packs weights in parallel
   WeightsCacheOptions weights_cache;
   std::shared_ptr<MemoryPolicy> memory_policy = system_memory();  // of matrices
   std::function<void(double fraction)> progress;                  // may be empty
