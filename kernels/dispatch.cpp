@@ -222,6 +222,7 @@ constexpr KernelTable kReference = {
     .clamp = scalar::clamp,
     .collect = scalar::collect,
     .sums_above = scalar::sums_above,
+    .recurrent = &reference::recurrent,
 };
 
 constexpr KernelTable kScalar = {
@@ -248,6 +249,7 @@ constexpr KernelTable kScalar = {
     .clamp = scalar::clamp,
     .collect = scalar::collect,
     .sums_above = scalar::sums_above,
+    .recurrent = &scalar::recurrent,
 };
 
 constexpr KernelTable kAvx2 = {
@@ -275,6 +277,7 @@ constexpr KernelTable kAvx2 = {
     .clamp = avx2::clamp,
     .collect = avx2::collect,
     .sums_above = avx2::sums_above,
+    .recurrent = &avx2::recurrent,
 };
 
 // What VNNI changes are products with int8 activations; the rest is AVX2's, or AVX-512's.
@@ -311,6 +314,7 @@ constexpr KernelTable kAvx512 = {
     .clamp = avx512::clamp,
     .collect = avx512::collect,
     .sums_above = avx512::sums_above,
+    .recurrent = &avx512::recurrent,
 };
 
 constexpr KernelTable kAvx512Vnni = [] {
@@ -392,7 +396,7 @@ std::string_view missing_function(const KernelTable& table) {
   // All members by name, so that this is not compiled while a new one is not looked for.
   const auto& [name, layout, activation, unit, prepare, matmul, gated_matmul, max_prepared_bytes, max_rows, rms_norm,
                rope, silu_mul, add, store_kv, attend_split, merge_partial, finish_attention, arg_max, exp_tile, clamp,
-               collect, sums_above] = table;
+               collect, sums_above, recurrent] = table;
   const std::pair<bool, std::string_view> functions[] = {
       {layout, "layout"},
       {activation, "activation"},
@@ -412,6 +416,9 @@ std::string_view missing_function(const KernelTable& table) {
       {clamp, "clamp"},
       {collect, "collect"},
       {sums_above, "sums_above"},
+      {recurrent && recurrent->map && recurrent->layer_norm && recurrent->mix && recurrent->convolve &&
+           recurrent->selective_scan && recurrent->head_scan && recurrent->wkv6 && recurrent->wkv7,
+       "recurrent"},
   };
   for (const auto& [is_there, function] : functions)
     if (!is_there) return function;

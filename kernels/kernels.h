@@ -11,6 +11,7 @@
 #include <span>
 #include <string_view>
 
+#include "kernels/recurrent.h"
 #include "kernels/unit.h"
 #include "kernels/weight_type.h"
 
@@ -271,6 +272,7 @@ struct KernelTable {
   Clamp* clamp;
   Collect* collect;
   SumsAbove* sums_above;
+  const RecurrentKernels* recurrent;
 };
 
 // Raised whenever any recipe changes its bits; part of numerics_id.

@@ -24,6 +24,7 @@ MergePartial merge_partial;
 FinishAttention finish_attention;
 ArgMax arg_max;
 ExpTile exp_tile;
+extern const RecurrentKernels recurrent;
 }  // namespace reference
 
 // Plain C++, for any x86-64 (or other) CPU: the integer recipes on packed panels.
@@ -44,6 +45,7 @@ ExpTile exp_tile;
 Clamp clamp;
 Collect collect;
 SumsAbove sums_above;
+extern const RecurrentKernels recurrent;
 }  // namespace scalar
 
 // The product with int8 activations of a type; nullptr for F32, F16 and BF16.
@@ -71,6 +73,7 @@ ExpTile exp_tile;
 Clamp clamp;
 Collect collect;
 SumsAbove sums_above;
+extern const RecurrentKernels recurrent;
 }  // namespace avx2
 
 // AVX-VNNI besides, for CPUs without AVX-512: clients from Alder Lake (2021) on, Sierra Forest. All else is avx2's.
@@ -99,6 +102,7 @@ ExpTile exp_tile;
 Clamp clamp;
 Collect collect;
 SumsAbove sums_above;
+extern const RecurrentKernels recurrent;
 }  // namespace avx512
 
 // AVX-512-VNNI besides: servers from Cascade Lake (2019) and Zen 4 (2022) on. All else is avx512's.

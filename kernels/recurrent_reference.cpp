@@ -1,0 +1,18 @@
+// The operations of recurrent families with double arithmetic and libm; what is kept between tokens is float32.
+#include <cmath>
+
+namespace troupe::kernels {
+namespace {
+
+using Number = double;
+inline Number exp_of(Number x) { return std::exp(x); }
+
+}  // namespace
+}  // namespace troupe::kernels
+
+#include "kernels/recurrent_plain.h"
+#include "kernels/variants.h"
+
+namespace troupe::kernels::reference {
+const RecurrentKernels recurrent = kRecurrentKernels;
+}
