@@ -8,7 +8,7 @@
 namespace troupe::engine {
 
 std::span<const Family> families() {
-  static const std::array all = {llama_family(), bitnet_family()};
+  static const std::array all = {llama_family(), bitnet_family(), mamba_family(), mamba2_family()};
   return all;
 }
 

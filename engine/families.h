@@ -9,6 +9,8 @@ namespace troupe::engine {
 
 Family llama_family();   // family_llama.cpp
 Family bitnet_family();  // family_bitnet.cpp
+Family mamba_family();   // family_mamba.cpp
+Family mamba2_family();  // family_mamba2.cpp
 
 // Whether the file says that it is of this architecture.
 [[nodiscard]] bool architecture_is(const ModelFile& file, std::string_view name);

@@ -33,13 +33,18 @@ enum class Operation : std::uint8_t {
   ffn_gate_up,  // two products, and their activation
   ffn_round,    // as attn_round; not where one kernel does it with the two products before
   ffn_down,     // product
+  mixer_in,     // products in front of a recurrence, with their norms and roundings
+  scan,         // the recurrence, token by token
+  mixer_out,    // product
+  channel_mix,  // RWKV's feed-forward part, with its norm
   output_norm,
   head,    // rounding, and the product with the vocabulary
   sample,  // draws, and what they mean
 };
-inline constexpr std::array<std::string_view, 15> kOperationNames{
-    "prepare",  "embed",       "attn_norm", "attn_qkv", "rope_store",  "attention", "attn_round", "attn_output",
-    "ffn_norm", "ffn_gate_up", "ffn_round", "ffn_down", "output_norm", "head",      "sample"};
+inline constexpr std::array<std::string_view, 19> kOperationNames{
+    "prepare",     "embed",       "attn_norm",   "attn_qkv",  "rope_store", "attention", "attn_round",
+    "attn_output", "ffn_norm",    "ffn_gate_up", "ffn_round", "ffn_down",   "mixer_in",  "scan",
+    "mixer_out",   "channel_mix", "output_norm", "head",      "sample"};
 inline constexpr std::size_t kNumOperations = kOperationNames.size();
 
 using ProfileClock = std::chrono::steady_clock;

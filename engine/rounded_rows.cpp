@@ -25,9 +25,9 @@ static_assert(std::size(kSlots) == kernels::kNumActivations);
 
 }  // namespace
 
-void RoundedRows::reset(std::size_t num_rows, std::initializer_list<const PackedMatrix*> consumers) {
+void RoundedRows::reset(std::size_t num_rows, std::span<const PackedMatrix* const> consumers) {
   num_rows_ = num_rows;
-  k_ = (*consumers.begin())->k();
+  k_ = consumers[0]->k();
   std::fill(std::begin(rows_), std::end(rows_), nullptr);
   rows_at_once_ = 1;
   for (const PackedMatrix* consumer : consumers) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <initializer_list>
+#include <span>
 
 #include "engine/packed_matrix.h"
 #include "engine/team.h"
@@ -34,7 +35,10 @@ class RoundedRows {
       : kernels_(kernels), team_(team), workspace_(workspace) {}
 
   // Makes room for `num_rows` rows of what `consumers` read (all of the same k).
-  void reset(std::size_t num_rows, std::initializer_list<const PackedMatrix*> consumers);
+  void reset(std::size_t num_rows, std::span<const PackedMatrix* const> consumers);
+  void reset(std::size_t num_rows, std::initializer_list<const PackedMatrix*> consumers) {
+    reset(num_rows, std::span(consumers.begin(), consumers.size()));
+  }
   // Rounds rows [first_row, first_row + num_rows), that of x[r * stride + i] with i < k first. Different rows may be
   // set by different threads, best rows_at_once() from a multiple of it on.
   void set_rows(std::size_t first_row, std::size_t num_rows, const float* x, std::size_t stride);

@@ -37,6 +37,20 @@ class Workspace {
     rounded_i8_group256_tables,
     gated_bf16_tiles,
     thread_scratch,
+    // Of recurrent layers:
+    normed,
+    mixed,  // by token shift
+    mixer,  // what goes into a recurrence: of Mamba all of it, of RWKV the receptance
+    convolved,
+    time_steps,
+    low_rank,  // between two thin matrices
+    keys,
+    values,
+    first_values,  // the first layer's
+    value_mix,
+    decays,
+    rates,
+    mixer_gate,
     attention_items,
     attention_members,
     attention_partials,

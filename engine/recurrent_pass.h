@@ -1,0 +1,170 @@
+// The operations of a recurrent layer over one ragged batch. Families put them in order; see decoder_pass.h for those
+// of transformers.
+//
+// Projections run over all rows of a step at once. What goes token by token (scans) is divided among threads by
+// sequences and units: blocks of channels, or heads. A row's bits depend only on its own sequence.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <initializer_list>
+#include <span>
+#include <vector>
+
+#include "engine/attention_plan.h"
+#include "engine/language_model.h"
+#include "engine/rounded_rows.h"
+#include "engine/team.h"
+#include "engine/workspace.h"
+
+namespace troupe::engine {
+
+// Where the layers' states lie in a sequence's: the exact parts of all layers, then the large ones.
+struct StateLayout {
+  std::uint64_t exact_per_layer = 0;
+  std::uint64_t large_per_layer = 0;
+  std::uint32_t num_layers = 0;
+
+  StateShape shape() const {
+    return {.exact_floats = num_layers * exact_per_layer, .large_floats = num_layers * large_per_layer};
+  }
+  float* exact(float* state, std::uint32_t layer) const { return state + layer * exact_per_layer; }
+  float* large(float* state, std::uint32_t layer) const {
+    return state + num_layers * exact_per_layer + layer * large_per_layer;
+  }
+};
+
+// The rows of a step as what goes token by token sees them.
+struct RecurrentRows {
+  std::span<const SequencePlace> places;
+  std::span<const SequenceRows> batch;
+  std::size_t num_rows = 0;
+  std::uint32_t round_every = 0;  // the large part becomes float16 after each multiple of so many positions; 0: never
+};
+
+// Rounds `count` numbers of a state to float16, and keeps them finite.
+void round_state(float* state, std::size_t count);
+
+// How the units of a scan are handed out.
+struct Units {
+  std::size_t count = 0;
+  std::size_t at_once = 1;          // in one call
+  std::size_t min_per_chunk = 1;    // units times tokens that are worth waking a thread
+  std::size_t floats_per_unit = 0;  // of the large part of a state
+};
+
+// fn(sequence, first_row, num_tokens, first_unit, num_units) for all rows and units, so that a unit's tokens come in
+// order, in pieces that stay in a cache. large(sequence) is one layer's state: what a piece leaves there is rounded
+// where that is asked for.
+template <class Large, class Fn>
+void for_units(Team& team, const RecurrentRows& rows, const Units& units, const Large& large, const Fn& fn) {
+  constexpr std::uint32_t kTokensAtOnce = 32;
+  constexpr std::size_t kChunksPerThread = 4;
+  const auto divide_up = [](std::size_t a, std::size_t b) { return (a + b - 1) / b; };
+  const std::size_t total = units.count * rows.num_rows;
+  const std::size_t num_chunks =
+      std::clamp<std::size_t>(std::min(team.num_threads() * kChunksPerThread, total / units.min_per_chunk), 1,
+                              units.count * rows.places.size());
+  // Chunk i has the pieces of at_once units from i * pieces / num_chunks on; a piece is one sequence's.
+  const std::size_t per_sequence = divide_up(units.count, units.at_once);
+  const std::size_t pieces = per_sequence * rows.places.size();
+  const auto run_piece = [&](std::size_t piece) {
+    const std::size_t sequence = piece / per_sequence, unit = piece % per_sequence * units.at_once;
+    const std::size_t count = std::min(units.at_once, units.count - unit);
+    const SequencePlace& place = rows.places[sequence];
+    for (std::uint32_t token = 0; token < place.num_rows;) {
+      std::uint32_t next = std::min(place.num_rows, token + kTokensAtOnce);
+      if (rows.round_every != 0)
+        next = std::min(next, token + rows.round_every - (place.first_position + token) % rows.round_every);
+      fn(sequence, std::size_t{place.first_row} + token, std::size_t{next - token}, unit, count);
+      token = next;
+      if (rows.round_every != 0 && (place.first_position + token) % rows.round_every == 0)
+        round_state(large(sequence) + unit * units.floats_per_unit, count * units.floats_per_unit);
+    }
+  };
+  team.parallel_for(num_chunks, [&](std::size_t chunk, std::uint32_t) {
+    for (std::size_t i = chunk * pieces / num_chunks; i < (chunk + 1) * pieces / num_chunks; ++i) run_piece(i);
+  });
+}
+
+class RecurrentPass {
+ public:
+  RecurrentPass(const ModelWeights& weights, Team& team, std::span<const SequenceRows> batch, Workspace& workspace);
+
+  std::size_t num_rows() const { return rows_.num_rows; }
+  const RecurrentRows& rows() const { return rows_; }
+  RoundedRows& input() { return input_; }
+  Team& team() const { return team_; }
+  std::span<float> take(Workspace::Slot slot, std::size_t width) {
+    return workspace_.take<float>(slot, rows_.num_rows * width);
+  }
+
+  // residual = the tokens' embeddings.
+  void embed();
+  // fn(first_row, num_rows, thread) over all rows, at most kRowsPerTile at a time.
+  template <class Fn>
+  void for_rows(std::size_t multiple, Fn&& fn);
+  // residual += a pending projection; fn(row, residual of the row) then.
+  template <class Fn>
+  void for_residuals(Fn&& fn);
+  // Rounds rows of x for those matrices, and multiplies.
+  void multiply(const float* x, std::size_t stride, std::initializer_list<Product> products);
+  // x = function(x), all rows.
+  void map(kernels::Function function, float* x, std::size_t width);
+  // residual += matrix times x; the sum is made by the next for_residuals().
+  void add_projection(const PackedMatrix& matrix, const float* x, std::size_t stride);
+  float* delta(std::size_t row) { return delta_.data() + row * dim_; }
+  void set_delta_pending() { delta_pending_ = true; }
+
+  // Rows of a buffer that go on.
+  struct Kept {
+    float* x;
+    std::size_t stride;
+    std::size_t width;
+  };
+  // Keeps only the rows whose hidden state is asked for, of the residual and of these; false if there are none. Once no
+  // sequence needs the others.
+  [[nodiscard]] bool keep_only_outputs(std::initializer_list<Kept> buffers);
+
+ private:
+  const ModelWeights& weights_;
+  const kernels::KernelTable& kernels_;
+  const std::size_t dim_;
+  Team& team_;
+  Workspace& workspace_;
+  std::span<SequencePlace> places_;
+  RecurrentRows rows_;
+  std::span<float> residual_, delta_;
+  bool delta_pending_ = false;
+  RoundedRows input_;
+};
+
+template <class Fn>
+void RecurrentPass::for_rows(std::size_t multiple, Fn&& fn) {
+  constexpr std::size_t kMinRowsPerChunk = 4, kChunksPerThread = 8;
+  const std::size_t threads = team_.num_threads();
+  const std::size_t fair = (rows_.num_rows + threads * kChunksPerThread - 1) / (threads * kChunksPerThread);
+  const std::size_t per_chunk = (std::max(kMinRowsPerChunk, fair) + multiple - 1) / multiple * multiple;
+  team_.parallel_for((rows_.num_rows + per_chunk - 1) / per_chunk, [&](std::size_t chunk, std::uint32_t thread) {
+    const std::size_t end = std::min(rows_.num_rows, (chunk + 1) * per_chunk);
+    for (std::size_t row = chunk * per_chunk; row < end; row += kernels::kRowsPerTile)
+      fn(row, std::min(kernels::kRowsPerTile, end - row), thread);
+  });
+}
+
+template <class Fn>
+void RecurrentPass::for_residuals(Fn&& fn) {
+  for_rows(1, [&](std::size_t first, std::size_t count, std::uint32_t) {
+    for (std::size_t row = first; row < first + count; ++row) {
+      float* x = residual_.data() + row * dim_;
+      if (delta_pending_) kernels_.add(x, delta(row), dim_);
+      fn(row, x);
+    }
+  });
+  delta_pending_ = false;
+}
+
+// A cache spec of states alone: group 0 only names positions.
+[[nodiscard]] CacheSpec state_cache_spec(const StateLayout& layout, const ModelOptions& options);
+
+}  // namespace troupe::engine

@@ -1,0 +1,48 @@
+// What the recurrent families' loaders share.
+#pragma once
+
+#include <string>
+
+#include "engine/language_model.h"
+#include "engine/metadata.h"
+#include "engine/tensor_reader.h"
+
+namespace troupe::engine {
+
+// What no metadata of these families says otherwise: sizes, names, counts. Heads stay 0.
+[[nodiscard]] ModelInfo read_recurrent_info(const ModelFile& file, const std::string& family, Metadata& meta,
+                                            const ModelOptions& options);
+
+// Weights W (which has `layers`) of a family: `shape(Metadata&, W&)` reads sizes and the cache spec,
+// `layer(TensorReader&, prefix, index, W&)` one layer, `rest(TensorReader&, W&)` what lies beside them, `matrices(W&,
+// add)` lists what a step multiplies. Errors as load_decoder.
+template <class W, class Shape, class Layer, class Rest, class Matrices>
+Result<W> load_recurrent(const ModelFile& file, const std::string& family, const ModelOptions& options,
+                         const Shape& shape, const Layer& layer, const Rest& rest, const Matrices& matrices) {
+  return read_with_cache(file, options, [&](kernels::Layout ternary, WeightsCache& cache) -> Result<W> {
+    Metadata meta(file, family);
+    W weights;
+    weights.kernels = options.kernels;
+    weights.info = read_recurrent_info(file, family, meta, options);
+    shape(meta, weights);
+    if (meta.failed()) return meta.error();
+    const auto vocab_size = vocabulary_size(file);
+    if (!vocab_size) return vocab_size.error();
+    weights.info.vocab_size = *vocab_size;
+    weights.content_hash = file.content_hash();
+    TensorReader in(file, family, false, options, ternary, cache, weights);
+    in.ends(weights.info.vocab_size, weights.info.dim);
+    rest(in, weights);
+    for (std::uint32_t i = 0; i < weights.info.num_layers && !in.failed(); ++i)
+      weights.layers.push_back(layer(in, "blk." + std::to_string(i) + ".", i, weights));
+    in.refuse_unknown_tensors();
+    if (in.failed()) return in.error();
+    const auto add = [&](const PackedMatrix& matrix) { add_matrix_work(weights.info.matrices, matrix, false); };
+    for (const auto& each : weights.layers) matrices(each, add);
+    add_matrix_work(weights.info.matrices, weights.head_matrix(), true);
+    in.finish();
+    return weights;
+  });
+}
+
+}  // namespace troupe::engine
