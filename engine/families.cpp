@@ -8,7 +8,8 @@
 namespace troupe::engine {
 
 std::span<const Family> families() {
-  static const std::array all = {llama_family(), bitnet_family(), mamba_family(), mamba2_family()};
+  static const std::array all = {llama_family(),  bitnet_family(), mamba_family(),
+                                 mamba2_family(), rwkv6_family(),  rwkv7_family()};
   return all;
 }
 

@@ -11,6 +11,8 @@ Family llama_family();   // family_llama.cpp
 Family bitnet_family();  // family_bitnet.cpp
 Family mamba_family();   // family_mamba.cpp
 Family mamba2_family();  // family_mamba2.cpp
+Family rwkv6_family();   // family_rwkv6.cpp
+Family rwkv7_family();   // family_rwkv7.cpp
 
 // Whether the file says that it is of this architecture.
 [[nodiscard]] bool architecture_is(const ModelFile& file, std::string_view name);

@@ -25,6 +25,9 @@ class Metadata {
 
   bool has(const std::string& key) const { return file_.find(prefix_ + key) != nullptr; }
 
+  // Nothing where it is no whole number.
+  std::optional<std::int64_t> integer(const std::string& key) const { return file_.integer(prefix_ + key); }
+
   std::uint32_t count(const std::string& key, std::int64_t max, std::optional<std::int64_t> absent = std::nullopt) {
     const std::string full = prefix_ + key;
     const auto value = has(key) ? file_.integer(full) : absent;

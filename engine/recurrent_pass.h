@@ -99,6 +99,12 @@ class RecurrentPass {
     return workspace_.take<float>(slot, rows_.num_rows * width);
   }
 
+  // One for each row.
+  template <class T>
+  std::span<T> take_of(Workspace::Slot slot) {
+    return workspace_.take<T>(slot, rows_.num_rows);
+  }
+
   // residual = the tokens' embeddings.
   void embed();
   // fn(first_row, num_rows, thread) over all rows, at most kRowsPerTile at a time.

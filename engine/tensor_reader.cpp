@@ -151,7 +151,7 @@ void TensorReader::finish() {
   note_speed();
   if (!cache_.is_used() || cache_.has_model()) return;
   for (const TensorInfo& tensor : file_.tensors())  // redundant ones, which nobody read
-    if (!used_.contains(tensor.name)) source_hash_ += tensor_hash(*options_.team, tensor);
+    if (!hashed_.contains(tensor.name)) source_hash_ += tensor_hash(*options_.team, tensor);
   cache_.keep(packed_, source_hash_);
 }
 

@@ -68,6 +68,10 @@ class TensorReader {
   std::vector<float> optional_vector(const std::string& name, std::uint64_t count);
   // A matrix of `rows` outputs and `k` inputs.
   PackedMatrix matrix(const std::string& name, std::uint64_t rows, std::uint64_t k, const MatrixReading& how = {});
+  // What the file has, and nobody computes with.
+  void skip(const std::string& name) {
+    if (has(name)) used_.insert(name);
+  }
   // token_embd, output_norm.weight and, where it is there, output: into the weights.
   void ends(std::uint64_t vocab_size, std::uint64_t dim);
 

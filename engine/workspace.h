@@ -39,8 +39,9 @@ class Workspace {
     thread_scratch,
     // Of recurrent layers:
     normed,
-    mixed,  // by token shift
-    mixer,  // what goes into a recurrence: of Mamba all of it, of RWKV the receptance
+    shifted,  // where the row before each row lies
+    mixed,    // by token shift
+    mixer,    // what goes into a recurrence: of Mamba all of it, of RWKV the receptance
     convolved,
     time_steps,
     low_rank,  // between two thin matrices

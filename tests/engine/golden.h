@@ -20,7 +20,7 @@ inline const std::vector<std::string>& golden_names() {
                                                  "llama-F16",  "llama-BF16",      "llama-Q8_0",  "llama-Q4_0",
                                                  "llama-Q4_1", "llama-IQ4_NL",    "llama-Q4_K",  "llama-Q4_K_M",
                                                  "llama-Q5_K", "llama-Q6_K",      "llama-TQ1_0", "llama-TQ2_0",
-                                                 "mamba-F32",  "mamba2-F32"};
+                                                 "mamba-F32",  "mamba2-F32",      "rwkv6-F32",   "rwkv7-F32"};
   return names;
 }
 
