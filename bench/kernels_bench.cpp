@@ -280,6 +280,13 @@ void append_elementwise(const KernelTable* table, std::vector<RowKernel>& all) {
                  }});
   all.push_back({"silu_mul", kFfn,
                  [=](const float* x, const float* y, std::byte* out) { table->silu_mul(x, y, floats(out), kFfn); }});
+  all.push_back({"gelu_mul", kFfn,
+                 [=](const float* x, const float* y, std::byte* out) { table->gelu_mul(x, y, floats(out), kFfn); }});
+  all.push_back({"relu2_mul", kFfn,
+                 [=](const float* x, const float* y, std::byte* out) { table->relu2_mul(x, y, floats(out), kFfn); }});
+  all.push_back({"soft_cap", kVocabulary, [=](const float*, const float*, std::byte* out) {
+                   table->soft_cap(floats(out), 30.0f, kVocabulary);
+                 }});
   all.push_back({"add", kDim, [=](const float*, const float* y, std::byte* out) { table->add(floats(out), y, kDim); }});
 }
 

@@ -52,6 +52,9 @@ KernelTable make() {
   table.rms_norm = scalar::rms_norm;
   table.rope = scalar::rope;
   table.silu_mul = scalar::silu_mul;
+  table.gelu_mul = scalar::gelu_mul;
+  table.relu2_mul = scalar::relu2_mul;
+  table.soft_cap = scalar::soft_cap;
   table.add = scalar::add;
   table.store_kv = scalar::store_kv;
   table.attend_split = scalar::attend_split;

@@ -10,9 +10,10 @@
 // multiplied with scores and weights in float32.
 //
 // One row goes through the same tile products as 32: a tile's rows do not touch each other, and weights of zero for
-// blocks that only its neighbours see add nothing.
+// blocks that only its neighbours see add nothing. All groups of a call work from the first block on that any row sees.
 #include <immintrin.h>
 
+#include "kernels/exp_avx512.h"
 #include "kernels/tiles_amx.h"
 #include "kernels/variants.h"
 
@@ -107,6 +108,9 @@ struct Work {
     elements_bytes = dim * kPositions * Kv::kBytes;
     k_offset = of.kv_head * shape.head_bytes();
     v_offset = k_offset + shape.v_offset();
+    std::size_t first_seen = kSplitPositions;
+    for (const AttentionRow& row : of.rows) first_seen = row.first_seen < first_seen ? row.first_seen : first_seen;
+    first_block = first_seen / kPositions;
     buffers = of.rows.size() <= kGroupRows ? 2 : kSplitBlocks;
     k_bytes = 2 * steps * Kv::kPlanes * kTile;
     v_bytes = 2 * Kv::kPlanes * kTile;
@@ -123,7 +127,7 @@ struct Work {
     return values + (buffers == 2 ? block % 2 : block * steps + step) * v_bytes;
   }
   const AttentionSplit& split;
-  std::size_t dim, steps, elements_bytes, k_offset, v_offset, buffers, k_bytes, v_bytes;
+  std::size_t dim, steps, elements_bytes, k_offset, v_offset, first_block, buffers, k_bytes, v_bytes;
   std::byte* queries;  // [2 tiles of rows][steps][2 planes]
   std::byte* weights;  // [2 tiles of rows][blocks][2 planes]
   float* scores;       // [32 rows][kSplitPositions]
@@ -278,8 +282,9 @@ void score_block(const Work<Kv>& work, std::size_t block) {
 // Row r's scores become weights, and the largest and the sum its partial's. Everything is in powers of two until then:
 // t = score * log2(e). What the row does not see gets -infinity and so a weight of zero, also under a scale that is
 // NaN.
-template <class Kv>
+template <class Kv, bool capped>
 void weigh_row(const Work<Kv>& work, const Group& group, std::size_t r) {
+  constexpr bool kScaledFirst = Kv::kScaled || capped;
   const AttentionRow& row = group.rows[r];
   float* scores = work.scores + r * kSplitPositions;
   const __m512 lowest = _mm512_set1_ps(-__builtin_inff());
@@ -288,46 +293,58 @@ void weigh_row(const Work<Kv>& work, const Group& group, std::size_t r) {
     return _mm512_loadu_ps(work.split.blocks[p / kPositions] + offset + work.elements_bytes +
                            p % kPositions * sizeof(float));
   };
-  // int8: scaled here, for each position has its own; f16: below, after the subtraction.
+  // int8: scaled here, for each position has its own; f16 without a cap: below, after the subtraction.
   const auto scaled = [&](std::size_t p) {
     const __m512 score = _mm512_load_ps(scores + p);
+    if (capped) {
+      const float cap = work.split.soft_cap;
+      const __m512 by = _mm512_set1_ps(work.split.scale / cap);
+      const __m512 part = _mm512_mul_ps(score, Kv::kScaled ? _mm512_mul_ps(scales_at(p, work.k_offset), by) : by);
+      return _mm512_mul_ps(tanh_avx512(part), _mm512_set1_ps(cap * kLog2E));
+    }
     return Kv::kScaled ? _mm512_mul_ps(score, _mm512_mul_ps(scales_at(p, work.k_offset), scale)) : score;
   };
-  const std::size_t end = group.num_blocks() * kPositions;
+  const std::size_t begin = work.first_block * kPositions, end = group.num_blocks() * kPositions;
+  const auto seen_lanes = [&](std::size_t p) {
+    return static_cast<__mmask16>(lanes_below(p, row.num_seen) & ~lanes_below(p, row.first_seen));
+  };
   __m512 max_lanes = lowest;
-  std::size_t p = 0;
-  for (; p + 16 <= row.num_seen; p += 16) {
-    const __m512 score = scaled(p);
-    if (Kv::kScaled) _mm512_store_ps(scores + p, score);
-    max_lanes = _mm512_max_ps(score, max_lanes);
-  }
-  for (; p < end; p += 16) {
-    const __m512 score = _mm512_mask_mov_ps(lowest, lanes_below(p, row.num_seen), scaled(p));
+  const auto keep_seen = [&](std::size_t p) {
+    const __m512 score = _mm512_mask_mov_ps(lowest, seen_lanes(p), scaled(p));
     _mm512_store_ps(scores + p, score);
     max_lanes = _mm512_max_ps(score, max_lanes);
+  };
+  std::size_t p = begin;
+  for (; p < row.first_seen; p += 16) keep_seen(p);
+  for (; p + 16 <= row.num_seen; p += 16) {
+    const __m512 score = scaled(p);
+    if (kScaledFirst) _mm512_store_ps(scores + p, score);
+    max_lanes = _mm512_max_ps(score, max_lanes);
   }
+  for (; p < end; p += 16) keep_seen(p);
   const float max = _mm512_reduce_max_ps(max_lanes);
   const __m512 maxima = _mm512_set1_ps(max);
   __m512 sum = _mm512_setzero_ps();
   const auto weigh = [&](std::size_t at) {
     const __m512 below = _mm512_sub_ps(_mm512_load_ps(scores + at), maxima);
-    const __m512 weight = exp2_weights(Kv::kScaled ? below : _mm512_mul_ps(below, scale));
+    const __m512 weight = exp2_weights(kScaledFirst ? below : _mm512_mul_ps(below, scale));
     sum = _mm512_add_ps(sum, weight);
     return weight;
   };
-  std::byte* line = work.weights + r / kTileRows * (2 * kSplitBlocks * kTile) + r % kTileRows * kLine;
-  for (p = 0; p < end; p += kPositions, line += 2 * kTile) {
+  std::byte* line =
+      work.weights + (r / kTileRows * kSplitBlocks + work.first_block) * 2 * kTile + r % kTileRows * kLine;
+  for (p = begin; p < end; p += kPositions, line += 2 * kTile) {
     __m512 first = weigh(p), second = weigh(p + 16);
-    if (Kv::kScaled && p + kPositions <= row.num_seen) {
+    if (Kv::kScaled && p >= row.first_seen && p + kPositions <= row.num_seen) {
       first = _mm512_mul_ps(first, scales_at(p, work.v_offset));
       second = _mm512_mul_ps(second, scales_at(p + 16, work.v_offset));
     } else if (Kv::kScaled) {
-      first = _mm512_maskz_mul_ps(lanes_below(p, row.num_seen), first, scales_at(p, work.v_offset));
-      second = _mm512_maskz_mul_ps(lanes_below(p + 16, row.num_seen), second, scales_at(p + 16, work.v_offset));
+      first = _mm512_maskz_mul_ps(seen_lanes(p), first, scales_at(p, work.v_offset));
+      second = _mm512_maskz_mul_ps(seen_lanes(p + 16), second, scales_at(p + 16, work.v_offset));
     }
     store_pairs<2, true>(first, second, line);
   }
-  row.partial[0] = Kv::kScaled ? max * kLn2 : max * work.split.scale;
+  row.partial[0] = kScaledFirst ? max * kLn2 : max * work.split.scale;
   row.partial[1] = sum_of_lanes(sum);
 }
 
@@ -342,8 +359,8 @@ void add_values(const Work<Kv>& work, const Group& group, std::size_t num_seen, 
     expand_values<Kv>(work, block, step, num_seen, next);
   };
   zero_sums<R>();
-  if (is_first) expand(0);
-  for (std::size_t block = 0; block < num_blocks; ++block) {
+  if (is_first) expand(work.first_block);
+  for (std::size_t block = work.first_block; block < num_blocks; ++block) {
     if (is_first && block + 1 < num_blocks) expand(block + 1);
     multiply<Kv, R>(work.weights + block * 2 * kTile, 2 * kSplitBlocks * kTile, work.values_of(block, step));
   }
@@ -360,20 +377,24 @@ void attend_group(const Work<Kv>& work, const Group& group, std::size_t num_seen
   const std::size_t num_blocks = group.num_blocks();
   const auto expand = [&](std::size_t block) {
     // Behind the last K comes the first V.
-    const std::size_t ahead = block + kAhead;
-    const std::byte* next =
-        ahead < num_blocks
-            ? work.split.blocks[ahead] + work.k_offset
-            : work.split.blocks[ahead - num_blocks < num_blocks ? ahead - num_blocks : 0] + work.v_offset;
+    const std::size_t ahead = block + kAhead, first_v = work.first_block + ahead - num_blocks;
+    const std::byte* next = ahead < num_blocks
+                                ? work.split.blocks[ahead] + work.k_offset
+                                : work.split.blocks[first_v < num_blocks ? first_v : work.first_block] + work.v_offset;
     expand_keys<Kv>(work, block, next);
   };
-  if (is_first) expand(0);
+  if (is_first) expand(work.first_block);
   place_queries<Kv>(work, group);
-  for (std::size_t block = 0; block < num_blocks; ++block) {
+  for (std::size_t block = work.first_block; block < num_blocks; ++block) {
     if (is_first && block + 1 < num_blocks) expand(block + 1);
     score_block<Kv, R>(work, block);
   }
-  for (std::size_t r = 0; r < group.count; ++r) weigh_row<Kv>(work, group, r);
+  for (std::size_t r = 0; r < group.count; ++r) {
+    if (work.split.soft_cap != 0.0f)
+      weigh_row<Kv, true>(work, group, r);
+    else
+      weigh_row<Kv, false>(work, group, r);
+  }
   for (std::size_t step = 0; step < work.steps; ++step) add_values<Kv, R>(work, group, num_seen, is_first, step);
 }
 

@@ -102,24 +102,31 @@ void weigh_row(const Tile<Kv>& tile, std::size_t r) {
   float* weights = tile.weights + r * kSplitPositions;
   const __m256 lowest = _mm256_set1_ps(-__builtin_inff()), scale = _mm256_set1_ps(tile.split.scale);
   const __m256i lane = _mm256_set_epi32(7, 6, 5, 4, 3, 2, 1, 0),
-                count = _mm256_set1_epi32(static_cast<int>(row.num_seen));
+                count = _mm256_set1_epi32(static_cast<int>(row.num_seen)),
+                hidden = _mm256_set1_epi32(static_cast<int>(row.first_seen));
+  const float cap = tile.split.soft_cap;
+  const std::size_t first = row.first_seen / 8 * 8;
   const auto scales_at = [&](std::size_t p, std::size_t offset) {
     return _mm256_loadu_ps(
         reinterpret_cast<const float*>(tile.split.blocks[p / kPositions] + offset + tile.elements_bytes) +
         p % kPositions);
   };
   __m256 max_lanes = lowest;
-  for (std::size_t p = 0; p < row.num_seen; p += 8) {
-    const __m256i is_seen = _mm256_cmpgt_epi32(count, _mm256_add_epi32(lane, _mm256_set1_epi32(static_cast<int>(p))));
+  for (std::size_t p = first; p < row.num_seen; p += 8) {
+    const __m256i position = _mm256_add_epi32(lane, _mm256_set1_epi32(static_cast<int>(p)));
+    const __m256i is_seen =
+        _mm256_andnot_si256(_mm256_cmpgt_epi32(hidden, position), _mm256_cmpgt_epi32(count, position));
     const __m256 scales = Kv::kScaled ? _mm256_mul_ps(scales_at(p, tile.k_offset), scale) : scale;
-    const __m256 scaled = _mm256_mul_ps(_mm256_load_ps(weights + p), scales);
+    __m256 scaled = _mm256_mul_ps(_mm256_load_ps(weights + p), scales);
+    if (cap != 0.0f)
+      scaled = _mm256_mul_ps(_mm256_set1_ps(cap), tanh_avx2(_mm256_mul_ps(scaled, _mm256_set1_ps(1.0f / cap))));
     const __m256 score = _mm256_blendv_ps(lowest, scaled, _mm256_castsi256_ps(is_seen));
     _mm256_store_ps(weights + p, score);
     max_lanes = _mm256_max_ps(score, max_lanes);
   }
   const float max = max_of_lanes(max_lanes);
   __m256 sum = _mm256_setzero_ps();
-  for (std::size_t p = 0; p < row.num_seen; p += 8) {
+  for (std::size_t p = first; p < row.num_seen; p += 8) {
     __m256 weight = exp_avx2(_mm256_sub_ps(_mm256_load_ps(weights + p), _mm256_set1_ps(max)));
     sum = _mm256_add_ps(sum, weight);
     if (Kv::kScaled) weight = _mm256_mul_ps(weight, scales_at(p, tile.v_offset));
@@ -129,6 +136,20 @@ void weigh_row(const Tile<Kv>& tile, std::size_t r) {
   row.partial[1] = sum_of_lanes(sum);
 }
 
+// What all rows see; nothing, in front of what the others see, where that is nothing.
+struct Common {
+  std::size_t begin, end;
+};
+inline Common common_positions(const AttentionRow* rows, std::size_t count) {
+  Common common{rows[0].first_seen, rows[0].num_seen};
+  for (std::size_t r = 1; r < count; ++r) {
+    common.begin = rows[r].first_seen > common.begin ? rows[r].first_seen : common.begin;
+    common.end = rows[r].num_seen < common.end ? rows[r].num_seen : common.end;
+  }
+  if (common.begin > common.end) common.begin = common.end;
+  return common;
+}
+
 // The weighted sums of C vectors of dimensions from d on; `lanes` < 8: one vector, of which only so many are there.
 template <class Kv, std::size_t R, std::size_t C>
 void add_values(const Tile<Kv>& tile, std::size_t d, std::size_t lanes, std::size_t num_blocks) {
@@ -136,19 +157,31 @@ void add_values(const Tile<Kv>& tile, std::size_t d, std::size_t lanes, std::siz
     return C == 1 && lanes < 8 ? load_some<Kv>(at, lanes) : Kv::load8(at + 8 * c * Kv::kBytes);
   };
   const std::size_t row_bytes = tile.dim * Kv::kBytes, offset = tile.v_offset + d * Kv::kBytes;
-  std::size_t common = kSplitPositions;
-  for (std::size_t r = 0; r < R; ++r) common = tile.rows[r].num_seen < common ? tile.rows[r].num_seen : common;
+  const Common common = common_positions(tile.rows, R);
   __m256 sums[R][C];
 #pragma GCC unroll 4
   for (std::size_t r = 0; r < R; ++r)
 #pragma GCC unroll 8
     for (std::size_t c = 0; c < C; ++c) sums[r][c] = _mm256_setzero_ps();
-  for (std::size_t block = 0; block * kPositions < common; ++block) {
-    const std::byte* v = tile.split.blocks[block] + offset;
-    const std::byte* next = tile.split.blocks[block + 1 < num_blocks ? block + 1 : block] + offset;
+  // Slots that a row does not see may hold anything, also NaN: they are not read for it.
+  const auto add_alone = [&](std::size_t r, std::size_t begin, std::size_t end) {
+    for (std::size_t p = begin; p < end; ++p) {
+      const std::byte* v = tile.split.blocks[p / kPositions] + offset + p % kPositions * row_bytes;
+      const __m256 weight = _mm256_set1_ps(tile.weights[r * kSplitPositions + p]);
+#pragma GCC unroll 8
+      for (std::size_t c = 0; c < C; ++c) sums[r][c] = _mm256_fmadd_ps(weight, load(v, c), sums[r][c]);
+    }
+  };
+#pragma GCC unroll 4
+  for (std::size_t r = 0; r < R; ++r) add_alone(r, tile.rows[r].first_seen, common.begin);
+  for (std::size_t block = common.begin / kPositions; block * kPositions < common.end; ++block) {
     const std::size_t first = block * kPositions;
-    const std::size_t end = common - first < kPositions ? common : first + kPositions;
-    for (std::size_t p = first; p < end; ++p, v += row_bytes, next += row_bytes) {
+    const std::size_t begin = first < common.begin ? common.begin : first;
+    const std::size_t end = common.end - first < kPositions ? common.end : first + kPositions;
+    const std::size_t at = offset + (begin - first) * row_bytes;
+    const std::byte* v = tile.split.blocks[block] + at;
+    const std::byte* next = tile.split.blocks[block + 1 < num_blocks ? block + 1 : block] + at;
+    for (std::size_t p = begin; p < end; ++p, v += row_bytes, next += row_bytes) {
       prefetch(next);
       __m256 weight[R];
 #pragma GCC unroll 4
@@ -163,13 +196,8 @@ void add_values(const Tile<Kv>& tile, std::size_t d, std::size_t lanes, std::siz
   }
 #pragma GCC unroll 4
   for (std::size_t r = 0; r < R; ++r) {
-    // Slots that a row does not see may hold anything, also NaN: they are not read for it.
-    for (std::size_t p = common; p < tile.rows[r].num_seen; ++p) {
-      const std::byte* v = tile.split.blocks[p / kPositions] + offset + p % kPositions * row_bytes;
-      const __m256 weight = _mm256_set1_ps(tile.weights[r * kSplitPositions + p]);
-#pragma GCC unroll 8
-      for (std::size_t c = 0; c < C; ++c) sums[r][c] = _mm256_fmadd_ps(weight, load(v, c), sums[r][c]);
-    }
+    const std::size_t first = tile.rows[r].first_seen;
+    add_alone(r, first < common.end ? common.end : first, tile.rows[r].num_seen);
 #pragma GCC unroll 8
     for (std::size_t c = 0; c < C; ++c) _mm256_store_ps(tile.rows[r].partial + kPartialValues + d + 8 * c, sums[r][c]);
   }
@@ -179,13 +207,16 @@ template <class Kv, std::size_t R>
 void attend_tile(const AttentionSplit& split, std::size_t first_row) {
   constexpr std::size_t kScoreVectors = R == 4 ? 2 : 4, kVectors = 8 / R;
   const Tile<Kv> tile(split, split.rows.data() + first_row);
-  std::size_t most = 0;
-  for (std::size_t r = 0; r < R; ++r) most = tile.rows[r].num_seen > most ? tile.rows[r].num_seen : most;
-  const std::size_t num_blocks = (most + kPositions - 1) / kPositions;
-  for (std::size_t block = 0; block < num_blocks; ++block) {
+  std::size_t most = 0, first = kSplitPositions;
+  for (std::size_t r = 0; r < R; ++r) {
+    most = tile.rows[r].num_seen > most ? tile.rows[r].num_seen : most;
+    first = tile.rows[r].first_seen < first ? tile.rows[r].first_seen : first;
+  }
+  const std::size_t num_blocks = (most + kPositions - 1) / kPositions, first_block = first / kPositions;
+  for (std::size_t block = first_block; block < num_blocks; ++block) {
     // Behind the last K comes the first V.
     const std::byte* next =
-        block + 1 < num_blocks ? split.blocks[block + 1] + tile.k_offset : split.blocks[0] + tile.v_offset;
+        block + 1 < num_blocks ? split.blocks[block + 1] + tile.k_offset : split.blocks[first_block] + tile.v_offset;
     for (std::size_t p = 0; p < kPositions; p += 8 * kScoreVectors)
       score_positions<Kv, R, kScoreVectors>(tile, block, p, next);
   }

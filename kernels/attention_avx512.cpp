@@ -90,13 +90,18 @@ void score_block(const Tile<Kv>& tile, std::size_t block, const std::byte* next,
     }
   }
   const __m512 lowest = _mm512_set1_ps(-__builtin_inff()), scale = _mm512_set1_ps(tile.split.scale);
+  const float cap = tile.split.soft_cap;
   for (std::size_t half = 0; half < 2; ++half) {
     const std::size_t first = block * kPositions + 16 * half;
     __m512 scales = scale;
     if (Kv::kScaled) scales = _mm512_mul_ps(_mm512_loadu_ps(part + tile.elements_bytes + 64 * half), scale);
     for (std::size_t r = 0; r < R; ++r) {
-      const __mmask16 seen = lanes_below(first, tile.rows[r].num_seen);
-      const __m512 score = _mm512_mask_mul_ps(lowest, seen, scores[r][half], scales);
+      const __mmask16 seen = lanes_below(first, tile.rows[r].num_seen) &
+                             static_cast<__mmask16>(~lanes_below(first, tile.rows[r].first_seen));
+      __m512 score = _mm512_mask_mul_ps(lowest, seen, scores[r][half], scales);
+      if (cap != 0.0f)
+        score = _mm512_mask_mul_ps(lowest, seen, _mm512_set1_ps(cap),
+                                   tanh_avx512(_mm512_mul_ps(score, _mm512_set1_ps(1.0f / cap))));
       _mm512_store_ps(tile.weights + r * kSplitPositions + first, score);
       max[r] = _mm512_max_ps(score, max[r]);
     }
@@ -111,7 +116,7 @@ void weigh_row(const Tile<Kv>& tile, std::size_t r, __m512 max_lanes) {
   const __m512 maxima = _mm512_set1_ps(max);
   __m512 sum = _mm512_setzero_ps();
   float* weights = tile.weights + r * kSplitPositions;
-  for (std::size_t p = 0; p < row.num_seen; p += 16) {
+  for (std::size_t p = row.first_seen / 16 * 16; p < row.num_seen; p += 16) {
     __m512 weight = exp_avx512(_mm512_sub_ps(_mm512_load_ps(weights + p), maxima));
     sum = _mm512_add_ps(sum, weight);
     if (Kv::kScaled) {
@@ -124,6 +129,20 @@ void weigh_row(const Tile<Kv>& tile, std::size_t r, __m512 max_lanes) {
   row.partial[1] = sum_of_lanes(sum);
 }
 
+// What all rows see; nothing, in front of what the others see, where that is nothing.
+struct Common {
+  std::size_t begin, end;
+};
+inline Common common_positions(const AttentionRow* rows, std::size_t count) {
+  Common common{rows[0].first_seen, rows[0].num_seen};
+  for (std::size_t r = 1; r < count; ++r) {
+    common.begin = rows[r].first_seen > common.begin ? rows[r].first_seen : common.begin;
+    common.end = rows[r].num_seen < common.end ? rows[r].num_seen : common.end;
+  }
+  if (common.begin > common.end) common.begin = common.end;
+  return common;
+}
+
 // The weighted sums of C vectors of dimensions from d on.
 template <class Kv, std::size_t R, std::size_t C>
 void add_values(const Tile<Kv>& tile, std::size_t d, __mmask16 mask, std::size_t num_blocks) {
@@ -131,19 +150,29 @@ void add_values(const Tile<Kv>& tile, std::size_t d, __mmask16 mask, std::size_t
     return Kv::load(at + 16 * c * Kv::kBytes, c + 1 == C ? mask : __mmask16{0xffff});
   };
   const std::size_t row_bytes = tile.dim * Kv::kBytes, offset = tile.v_offset + d * Kv::kBytes;
-  std::size_t common = kSplitPositions;
-  for (std::size_t r = 0; r < R; ++r) common = tile.rows[r].num_seen < common ? tile.rows[r].num_seen : common;
+  const Common common = common_positions(tile.rows, R);
   __m512 sums[R][C];
 #pragma GCC unroll 8
   for (std::size_t r = 0; r < R; ++r)
 #pragma GCC unroll 2
     for (std::size_t c = 0; c < C; ++c) sums[r][c] = _mm512_setzero_ps();
-  for (std::size_t block = 0; block * kPositions < common; ++block) {
-    const std::byte* v = tile.split.blocks[block] + offset;
-    const std::byte* next = tile.next(block, num_blocks, nullptr) + offset;
+  // Slots that a row does not see may hold anything, also NaN: they are not read for it.
+  const auto add_alone = [&](std::size_t r, std::size_t begin, std::size_t end) {
+    for (std::size_t p = begin; p < end; ++p) {
+      const std::byte* v = tile.split.blocks[p / kPositions] + offset + p % kPositions * row_bytes;
+      const __m512 weight = _mm512_set1_ps(tile.weights[r * kSplitPositions + p]);
+      for (std::size_t c = 0; c < C; ++c) sums[r][c] = _mm512_fmadd_ps(weight, load(v, c), sums[r][c]);
+    }
+  };
+#pragma GCC unroll 8
+  for (std::size_t r = 0; r < R; ++r) add_alone(r, tile.rows[r].first_seen, common.begin);
+  for (std::size_t block = common.begin / kPositions; block * kPositions < common.end; ++block) {
     const std::size_t first = block * kPositions;
-    const std::size_t end = common - first < kPositions ? common : first + kPositions;
-    for (std::size_t p = first; p < end; ++p, v += row_bytes, next += row_bytes) {
+    const std::size_t begin = first < common.begin ? common.begin : first;
+    const std::size_t end = common.end - first < kPositions ? common.end : first + kPositions;
+    const std::byte* v = tile.split.blocks[block] + offset + (begin - first) * row_bytes;
+    const std::byte* next = tile.next(block, num_blocks, nullptr) + offset + (begin - first) * row_bytes;
+    for (std::size_t p = begin; p < end; ++p, v += row_bytes, next += row_bytes) {
       prefetch(next);
       __m512 x[C];
 #pragma GCC unroll 2
@@ -158,12 +187,8 @@ void add_values(const Tile<Kv>& tile, std::size_t d, __mmask16 mask, std::size_t
   }
 #pragma GCC unroll 8
   for (std::size_t r = 0; r < R; ++r) {
-    // Slots that this row does not see may hold anything, also NaN: they are not read for it.
-    for (std::size_t p = common; p < tile.rows[r].num_seen; ++p) {
-      const std::byte* v = tile.split.blocks[p / kPositions] + offset + p % kPositions * row_bytes;
-      const __m512 weight = _mm512_set1_ps(tile.weights[r * kSplitPositions + p]);
-      for (std::size_t c = 0; c < C; ++c) sums[r][c] = _mm512_fmadd_ps(weight, load(v, c), sums[r][c]);
-    }
+    const std::size_t first = tile.rows[r].first_seen;
+    add_alone(r, first < common.end ? common.end : first, tile.rows[r].num_seen);
     for (std::size_t c = 0; c < C; ++c) _mm512_store_ps(tile.rows[r].partial + kPartialValues + d + 16 * c, sums[r][c]);
   }
 }
@@ -172,16 +197,17 @@ template <class Kv, std::size_t R>
 void attend_tile(const AttentionSplit& split, std::size_t first_row) {
   const Tile<Kv> tile(split, split.rows.data() + first_row);
   __m512 max[R];
-  std::size_t most = 0;
+  std::size_t most = 0, first = kSplitPositions;
   for (std::size_t r = 0; r < R; ++r) {
     max[r] = _mm512_set1_ps(-__builtin_inff());
     most = tile.rows[r].num_seen > most ? tile.rows[r].num_seen : most;
+    first = tile.rows[r].first_seen < first ? tile.rows[r].first_seen : first;
   }
-  const std::size_t num_blocks = (most + kPositions - 1) / kPositions;
-  for (std::size_t block = 0; block < num_blocks; ++block) {
+  const std::size_t num_blocks = (most + kPositions - 1) / kPositions, first_block = first / kPositions;
+  for (std::size_t block = first_block; block < num_blocks; ++block) {
     // Behind the last K comes the first V.
     const std::byte* next =
-        block + 1 < num_blocks ? split.blocks[block + 1] + tile.k_offset : split.blocks[0] + tile.v_offset;
+        block + 1 < num_blocks ? split.blocks[block + 1] + tile.k_offset : split.blocks[first_block] + tile.v_offset;
     score_block<Kv, R>(tile, block, next, max);
   }
   for (std::size_t r = 0; r < R; ++r) weigh_row<Kv>(tile, r, max[r]);

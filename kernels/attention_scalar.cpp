@@ -41,18 +41,19 @@ void attend_row(const AttentionSplit& split, const AttentionRow& row) {
   };
   float weights[kSplitPositions];
   float max = -std::numeric_limits<float>::infinity();
-  for (std::size_t p = 0; p < row.num_seen; ++p) {
+  for (std::size_t p = row.first_seen; p < row.num_seen; ++p) {
     const std::byte* k = part_of(p);
     float score = 0.0f;
     for (std::size_t d = 0; d < dim; ++d)
       score += row.q[d] * Kv::load(k + (d * kBlockPositions + p % kBlockPositions) * Kv::kBytes);
     weights[p] = score * (scale_of(k, p) * split.scale);
+    if (split.soft_cap != 0.0f) weights[p] = split.soft_cap * tanh_scalar(weights[p] * (1.0f / split.soft_cap));
     max = std::max(max, weights[p]);
   }
   float* values = row.partial + kPartialValues;
   std::fill(values, row.partial + partial_floats(dim), 0.0f);
   float sum = 0.0f;
-  for (std::size_t p = 0; p < row.num_seen; ++p) {
+  for (std::size_t p = row.first_seen; p < row.num_seen; ++p) {
     const std::byte* v = part_of(p) + shape.v_offset();
     const float weight = exp_scalar(weights[p] - max);
     sum += weight;

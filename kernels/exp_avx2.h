@@ -1,4 +1,4 @@
-// exp(x) of 8 floats: exp_scalar.h's algorithm with fused multiply-adds. Static: included only by files
+// exp(x) and tanh(x) of 8 floats: exp_scalar.h's algorithms with fused multiply-adds. Static: included only by files
 // compiled for AVX2.
 #pragma once
 
@@ -23,6 +23,21 @@ static inline __m256 exp_avx2(__m256 x) {
   p = _mm256_add_ps(_mm256_fmadd_ps(p, _mm256_mul_ps(r, r), r), _mm256_set1_ps(1.0f));
   const __m256i exponent = _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23);
   return _mm256_andnot_ps(low, _mm256_mul_ps(p, _mm256_castsi256_ps(exponent)));
+}
+
+static inline __m256 tanh_avx2(__m256 x) {
+  const __m256 sign = _mm256_set1_ps(-0.0f), one = _mm256_set1_ps(1.0f);
+  const __m256 magnitude = _mm256_andnot_ps(sign, x), z = _mm256_mul_ps(x, x);
+  __m256 p = _mm256_set1_ps(kTanh11);
+  p = _mm256_fmadd_ps(p, z, _mm256_set1_ps(kTanh9));
+  p = _mm256_fmadd_ps(p, z, _mm256_set1_ps(kTanh7));
+  p = _mm256_fmadd_ps(p, z, _mm256_set1_ps(kTanh5));
+  p = _mm256_fmadd_ps(p, z, _mm256_set1_ps(kTanh3));
+  const __m256 small = _mm256_fmadd_ps(_mm256_mul_ps(p, z), x, x);
+  const __m256 e = exp_avx2(_mm256_add_ps(magnitude, magnitude));
+  const __m256 large = _mm256_sub_ps(one, _mm256_div_ps(_mm256_set1_ps(2.0f), _mm256_add_ps(e, one)));
+  const __m256 is_small = _mm256_cmp_ps(magnitude, _mm256_set1_ps(kTanhSmall), _CMP_LT_OQ);
+  return _mm256_blendv_ps(_mm256_or_ps(large, _mm256_and_ps(sign, x)), small, is_small);
 }
 
 }  // namespace troupe::kernels

@@ -1,4 +1,4 @@
-// exp(x) of 16 floats: exp_scalar.h's algorithm with fused multiply-adds. Static: included only by files
+// exp(x) and tanh(x) of 16 floats: exp_scalar.h's algorithms with fused multiply-adds. Static: included only by files
 // compiled for AVX-512.
 #pragma once
 
@@ -22,6 +22,20 @@ static inline __m512 exp_avx512(__m512 x) {
   p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(kExp2));
   p = _mm512_add_ps(_mm512_fmadd_ps(p, _mm512_mul_ps(r, r), r), _mm512_set1_ps(1.0f));
   return _mm512_mask_mov_ps(_mm512_scalef_ps(p, n), low, _mm512_setzero_ps());
+}
+
+static inline __m512 tanh_avx512(__m512 x) {
+  const __m512 one = _mm512_set1_ps(1.0f), magnitude = _mm512_abs_ps(x), z = _mm512_mul_ps(x, x);
+  __m512 p = _mm512_set1_ps(kTanh11);
+  p = _mm512_fmadd_ps(p, z, _mm512_set1_ps(kTanh9));
+  p = _mm512_fmadd_ps(p, z, _mm512_set1_ps(kTanh7));
+  p = _mm512_fmadd_ps(p, z, _mm512_set1_ps(kTanh5));
+  p = _mm512_fmadd_ps(p, z, _mm512_set1_ps(kTanh3));
+  const __m512 small = _mm512_fmadd_ps(_mm512_mul_ps(p, z), x, x);
+  const __m512 e = exp_avx512(_mm512_add_ps(magnitude, magnitude));
+  const __m512 large = _mm512_sub_ps(one, _mm512_div_ps(_mm512_set1_ps(2.0f), _mm512_add_ps(e, one)));
+  const __m512 with_sign = _mm512_or_ps(large, _mm512_and_ps(_mm512_set1_ps(-0.0f), x));
+  return _mm512_mask_mov_ps(with_sign, _mm512_cmp_ps_mask(magnitude, _mm512_set1_ps(kTanhSmall), _CMP_LT_OQ), small);
 }
 
 }  // namespace troupe::kernels

@@ -1,4 +1,4 @@
-// exp(x) in float32 without libm, shared by the scalar variant's functions.
+// exp(x) and tanh(x) in float32 without libm, shared by the scalar variant's functions.
 //
 // Range reduction x = n ln 2 + r with a split ln 2, |r| <= 0.3466, then a polynomial of degree 7 whose
 // coefficients are Cephes' (S. Moshier, expf). Within 2 ulp. Below -87.33 the result is 0 (never a
@@ -33,5 +33,28 @@ static inline float exp_scalar(float x) {
   p = p * (r * r) + r + 1.0f;
   return p * float_of_bits(static_cast<std::uint32_t>(static_cast<std::int32_t>(n) + 127) << 23);
 }
+
+// tanh(x) within 4 ulp: Cephes' polynomial (S. Moshier, tanhf) where 1 - 2 / (exp(2x) + 1) would cancel.
+inline constexpr float kTanhSmall = 0.625f;
+inline constexpr float kTanh11 = -5.70498872745e-3f, kTanh9 = 2.06390887954e-2f, kTanh7 = -5.37397155531e-2f,
+                       kTanh5 = 1.33314422036e-1f, kTanh3 = -3.33332819422e-1f;
+
+static inline float tanh_scalar(float x) {
+  const float magnitude = x < 0.0f ? -x : x;
+  if (magnitude < kTanhSmall) {
+    const float z = x * x;
+    float p = kTanh11;
+    p = p * z + kTanh9;
+    p = p * z + kTanh7;
+    p = p * z + kTanh5;
+    p = p * z + kTanh3;
+    return p * z * x + x;
+  }
+  const float large = 1.0f - 2.0f / (exp_scalar(magnitude + magnitude) + 1.0f);
+  return x < 0.0f ? -large : large;
+}
+
+// gelu in the tanh form is x / (1 + exp(x (kGelu1 + kGelu3 x^2))).
+inline constexpr float kGelu1 = -1.5957691216f, kGelu3 = -0.0713548162726f;
 
 }  // namespace troupe::kernels

@@ -128,6 +128,16 @@ using Rope = void(float* x, const float* cos, const float* sin, std::size_t rota
 // out[i] = silu(gate[i]) * up[i]. `out` may be either input.
 using SiluMul = void(const float* gate, const float* up, float* out, std::size_t count);
 
+// out[i] = gelu(gate[i]) * up[i], in the tanh form: gelu(x) = x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2
+// (Hendrycks and Gimpel, 2016). `out` may be either input.
+using GeluMul = void(const float* gate, const float* up, float* out, std::size_t count);
+
+// out[i] = max(gate[i], 0)^2 * up[i]. `out` may be either input.
+using Relu2Mul = void(const float* gate, const float* up, float* out, std::size_t count);
+
+// x[i] = cap * tanh(x[i] / cap), with cap > 0.
+using SoftCap = void(float* x, float cap, std::size_t count);
+
 // x[i] += y[i].
 using Add = void(float* x, const float* y, std::size_t count);
 
@@ -186,15 +196,18 @@ inline constexpr std::size_t kPartialValues = 16;
 [[nodiscard]] std::size_t partial_floats(std::size_t head_dim);
 
 struct AttentionRow {
-  const float* q = nullptr;    // [head_dim]
-  float* partial = nullptr;    // [partial_floats(head_dim)], 64-byte aligned
-  std::uint32_t num_seen = 0;  // positions of the split that the row sees: its first 1 to kSplitPositions
+  const float* q = nullptr;  // [head_dim]
+  float* partial = nullptr;  // [partial_floats(head_dim)], 64-byte aligned
+  // The row sees positions [first_seen, num_seen) of the split, at least one.
+  std::uint32_t num_seen = 0;
+  std::uint32_t first_seen = 0;
 };
 
 // Some query rows over one kv head of one split.
-//   blocks      layer parts of the split's blocks, as many as the row that sees most needs
+//   blocks      layer parts of the split's blocks; those that none of the rows sees are not touched
 //   next_block  a layer part that will be read soon, to fetch ahead; may be null
 //   scratch     attention_scratch_bytes(head_dim), 64-byte aligned
+// What the rows see, all together, is one run of positions.
 // Order: scores in ascending d; the largest; weights exp(score - largest), their sum per lane of the variant's vectors,
 // the lanes last; the weighted sum in ascending position. Positions a row does not see get a weight of exactly zero.
 struct AttentionSplit {
@@ -203,7 +216,8 @@ struct AttentionSplit {
   const std::byte* const* blocks = nullptr;
   const std::byte* next_block = nullptr;
   std::span<const AttentionRow> rows;
-  float scale = 1.0f;  // of the scores, 1 / sqrt(head_dim)
+  float scale = 1.0f;     // of the scores, mostly 1 / sqrt(head_dim)
+  float soft_cap = 0.0f;  // of the scaled scores: cap * tanh(score / cap); 0: none
   std::byte* scratch = nullptr;
 };
 using AttendSplit = void(const AttentionSplit& split);
@@ -262,6 +276,9 @@ struct KernelTable {
   RmsNorm* rms_norm;
   Rope* rope;
   SiluMul* silu_mul;
+  GeluMul* gelu_mul;
+  Relu2Mul* relu2_mul;
+  SoftCap* soft_cap;
   Add* add;
   StoreKv* store_kv;
   AttendSplit* attend_split;

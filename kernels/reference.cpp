@@ -70,6 +70,26 @@ void silu_mul(const float* gate, const float* up, float* out, std::size_t count)
   }
 }
 
+void gelu_mul(const float* gate, const float* up, float* out, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) {
+    const double g = gate[i];
+    out[i] =
+        static_cast<float>(0.5 * g * (1.0 + std::tanh(std::sqrt(2.0 / M_PI) * (g + 0.044715 * g * g * g))) * up[i]);
+  }
+}
+
+void relu2_mul(const float* gate, const float* up, float* out, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) {
+    const double g = gate[i] < 0.0f ? 0.0f : gate[i];
+    out[i] = static_cast<float>(g * g * up[i]);
+  }
+}
+
+void soft_cap(float* x, float cap, std::size_t count) {
+  const double limit = cap;
+  for (std::size_t i = 0; i < count; ++i) x[i] = static_cast<float>(limit * std::tanh(x[i] / limit));
+}
+
 void add(float* x, const float* y, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) x[i] += y[i];
 }
@@ -93,23 +113,24 @@ void attend_split(const AttentionSplit& split) {
   for (const AttentionRow& row : split.rows) {
     double scores[kSplitPositions];
     double max = -std::numeric_limits<double>::infinity();
-    for (std::size_t p = 0; p < row.num_seen; ++p) {
+    for (std::size_t p = row.first_seen; p < row.num_seen; ++p) {
       const std::size_t slot = p % kBlockPositions;
       const std::byte* k = split.blocks[p / kBlockPositions] + split.kv_head * shape.head_bytes();
       double sum = 0;
       for (std::size_t d = 0; d < dim; ++d) sum += row.q[d] * get(k, d * kBlockPositions + slot, slot);
       scores[p] = sum * split.scale;
+      if (split.soft_cap != 0.0f) scores[p] = split.soft_cap * std::tanh(scores[p] / split.soft_cap);
       max = std::max(max, scores[p]);
     }
     row.partial[0] = static_cast<float>(max);
     double sum = 0;
-    for (std::size_t p = 0; p < row.num_seen; ++p) sum += scores[p] = std::exp(scores[p] - row.partial[0]);
+    for (std::size_t p = row.first_seen; p < row.num_seen; ++p) sum += scores[p] = std::exp(scores[p] - row.partial[0]);
     row.partial[1] = static_cast<float>(sum);
     float* values = row.partial + kPartialValues;
     std::fill(values, row.partial + partial_floats(dim), 0.0f);
     for (std::size_t d = 0; d < dim; ++d) {
       double value = 0;
-      for (std::size_t p = 0; p < row.num_seen; ++p) {
+      for (std::size_t p = row.first_seen; p < row.num_seen; ++p) {
         const std::size_t slot = p % kBlockPositions;
         const std::byte* v = split.blocks[p / kBlockPositions] + shape.v_offset() + split.kv_head * shape.head_bytes();
         value += scores[p] * get(v, slot * dim + d, slot);

@@ -193,6 +193,35 @@ void silu_mul(const float* gate, const float* up, float* out, std::size_t count)
   }
 }
 
+void gelu_mul(const float* gate, const float* up, float* out, std::size_t count) {
+  const __m512 one = _mm512_set1_ps(1.0f), linear = _mm512_set1_ps(kGelu1), cubic = _mm512_set1_ps(kGelu3);
+  for (std::size_t i = 0; i < count; i += 16) {
+    const __mmask16 mask = first_lanes(count - i);
+    const __m512 g = _mm512_maskz_loadu_ps(mask, gate + i);
+    const __m512 e = exp_avx512(_mm512_mul_ps(g, _mm512_fmadd_ps(cubic, _mm512_mul_ps(g, g), linear)));
+    const __m512 gelu = _mm512_div_ps(g, _mm512_add_ps(one, e));
+    _mm512_mask_storeu_ps(out + i, mask, _mm512_mul_ps(gelu, _mm512_maskz_loadu_ps(mask, up + i)));
+  }
+}
+
+void relu2_mul(const float* gate, const float* up, float* out, std::size_t count) {
+  for (std::size_t i = 0; i < count; i += 16) {
+    const __mmask16 mask = first_lanes(count - i);
+    // A NaN in the second operand stays.
+    const __m512 g = _mm512_max_ps(_mm512_setzero_ps(), _mm512_maskz_loadu_ps(mask, gate + i));
+    _mm512_mask_storeu_ps(out + i, mask, _mm512_mul_ps(_mm512_mul_ps(g, g), _mm512_maskz_loadu_ps(mask, up + i)));
+  }
+}
+
+void soft_cap(float* x, float cap, std::size_t count) {
+  const __m512 caps = _mm512_set1_ps(cap), inverse = _mm512_set1_ps(1.0f / cap);
+  for (std::size_t i = 0; i < count; i += 16) {
+    const __mmask16 mask = first_lanes(count - i);
+    const __m512 scaled = _mm512_mul_ps(_mm512_maskz_loadu_ps(mask, x + i), inverse);
+    _mm512_mask_storeu_ps(x + i, mask, _mm512_mul_ps(caps, tanh_avx512(scaled)));
+  }
+}
+
 void add(float* x, const float* y, std::size_t count) {
   std::size_t i = 0;
   for (; i + 64 <= count; i += 64)

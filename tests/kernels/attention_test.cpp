@@ -39,35 +39,50 @@ struct Cache {
 
 struct Query {
   const float* q = nullptr;
-  std::uint32_t num_positions = 0;  // that it sees
+  std::uint32_t num_positions = 0;  // it sees the last `window` of so many
+  std::uint32_t window = 1u << 30;
+  std::uint32_t first() const { return num_positions - std::min(window, num_positions); }
 };
 
-// Row by row [head_dim]: all rows together, split by split.
+// Row by row [head_dim]: all rows together, split by split. Blocks that no query sees are not there.
 std::vector<float> attend(const KernelTable& table, const Cache& cache, std::uint32_t kv_head,
-                          const std::vector<Query>& queries) {
+                          const std::vector<Query>& queries, float soft_cap = 0.0f) {
   const std::size_t dim = cache.shape.head_dim, floats = partial_floats(dim);
   AlignedBytes scratch(attention_scratch_bytes(dim));
+  std::vector<const std::byte*> blocks = cache.blocks;
+  std::uint32_t first = queries[0].first();
+  for (const Query& query : queries) first = std::min(first, query.first());
+  for (std::uint32_t block = 0; block < first / kBlockPositions; ++block) blocks[block] = nullptr;
+  std::vector<bool> has_total(queries.size());
   AlignedBytes totals(queries.size() * floats * 4), partials(queries.size() * floats * 4);
+  std::memset(totals.data(), 0xff, totals.size());
   for (std::uint32_t split = 0; split * kSplitBlocks < cache.blocks.size(); ++split) {
     std::memset(scratch.data(), 0xff, scratch.size());
-    AlignedBytes& into = split == 0 ? totals : partials;
-    std::memset(into.data(), 0xff, into.size());
+    std::memset(partials.data(), 0xff, partials.size());
+    const std::uint32_t begin = split * kSplitPositions, end = begin + kSplitPositions;
     std::vector<AttentionRow> rows;
     std::vector<float*> merged;
     for (std::size_t i = 0; i < queries.size(); ++i) {
-      if (queries[i].num_positions <= split * kSplitPositions) continue;
-      const std::uint32_t seen = std::min(queries[i].num_positions - split * kSplitPositions, kSplitPositions);
-      rows.push_back({queries[i].q, into.as<float>() + i * floats, seen});
-      merged.push_back(totals.as<float>() + i * floats);
+      if (queries[i].num_positions <= begin || queries[i].first() >= end) continue;
+      const std::uint32_t seen = std::min(queries[i].num_positions - begin, kSplitPositions);
+      float* const total = totals.as<float>() + i * floats;
+      rows.push_back({.q = queries[i].q,
+                      .partial = has_total[i] ? partials.as<float>() + i * floats : total,
+                      .num_seen = seen,
+                      .first_seen = std::max(queries[i].first(), begin) - begin});
+      merged.push_back(has_total[i] ? total : nullptr);
+      has_total[i] = true;
     }
-    if (rows.empty()) break;
+    if (rows.empty()) continue;
     table.attend_split({.shape = cache.shape,
                         .kv_head = kv_head,
-                        .blocks = cache.blocks.data() + split * kSplitBlocks,
+                        .blocks = blocks.data() + split * kSplitBlocks,
                         .rows = rows,
                         .scale = kScale,
+                        .soft_cap = soft_cap,
                         .scratch = scratch.data()});
-    for (std::size_t i = 0; split > 0 && i < rows.size(); ++i) table.merge_partial(rows[i].partial, dim, merged[i]);
+    for (std::size_t i = 0; i < rows.size(); ++i)
+      if (merged[i]) table.merge_partial(rows[i].partial, dim, merged[i]);
   }
   std::vector<float> out(queries.size() * dim, std::nanf(""));
   for (std::size_t i = 0; i < queries.size(); ++i)
@@ -76,17 +91,18 @@ std::vector<float> attend(const KernelTable& table, const Cache& cache, std::uin
 }
 
 // Softmax in double over what the cache holds.
-std::vector<double> exact_row(const Cache& cache, std::size_t head, const Query& query) {
+std::vector<double> exact_row(const Cache& cache, std::size_t head, const Query& query, double soft_cap = 0) {
   const std::size_t dim = cache.shape.head_dim;
   std::vector<double> scores(query.num_positions), out(dim);
   double max = -1e300, sum = 0;
-  for (std::size_t p = 0; p < query.num_positions; ++p) {
+  for (std::size_t p = query.first(); p < query.num_positions; ++p) {
     const auto k = cache.at(p).k;
     for (std::size_t d = 0; d < dim; ++d) scores[p] += query.q[d] * static_cast<double>(k[head * dim + d]);
     scores[p] *= kScale;
+    if (soft_cap != 0) scores[p] = soft_cap * std::tanh(scores[p] / soft_cap);
     max = std::max(max, scores[p]);
   }
-  for (std::size_t p = 0; p < query.num_positions; ++p) {
+  for (std::size_t p = query.first(); p < query.num_positions; ++p) {
     const auto v = cache.at(p).v;
     const double weight = std::exp(scores[p] - max);
     sum += weight;
@@ -98,11 +114,11 @@ std::vector<double> exact_row(const Cache& cache, std::size_t head, const Query&
 
 // `group` rows for each of the last num_tokens of so many positions.
 std::vector<Query> last_tokens(const std::vector<float>& q, std::size_t head_dim, std::uint32_t group,
-                               std::uint32_t num_tokens, std::uint32_t num_positions) {
+                               std::uint32_t num_tokens, std::uint32_t num_positions, std::uint32_t window = 1u << 30) {
   std::vector<Query> queries;
   for (std::uint32_t t = 0; t < num_tokens; ++t)
     for (std::uint32_t g = 0; g < group; ++g)
-      queries.push_back({q.data() + queries.size() * head_dim, num_positions - num_tokens + t + 1});
+      queries.push_back({q.data() + queries.size() * head_dim, num_positions - num_tokens + t + 1, window});
   return queries;
 }
 
@@ -149,6 +165,64 @@ TEST_CASE("a query row's attention has the same bits alone, in a group, in a chu
           REQUIRE(std::memcmp(alone.data(), reversed.data() + back * head_dim, head_dim * sizeof(float)) == 0);
         }
       }
+}
+
+TEST_CASE("with a window a row sees its last positions alone, and blocks before them are not read") {
+  for (const KernelTable* table : supported_tables())
+    for (const KvType type : kKvTypes)
+      for (const std::uint32_t head_dim : {32u, 48u, 96u})
+        for (const std::uint32_t window : {1u, 16u, 31u, 32u, 33u, 100u, 257u})
+          for (const std::uint32_t positions : {1u, 17u, 40u, 256u, 257u, 300u, 530u}) {
+            const Cache cache(*table, {.type = type, .num_kv_heads = 2, .head_dim = head_dim}, positions, 1);
+            const std::uint32_t num_tokens = std::min(positions, 20u);
+            const std::vector<float> q = random_floats(num_tokens * 2 * head_dim, 79, 3.0f);
+            const auto queries = last_tokens(q, head_dim, 2, num_tokens, positions, window);
+            const std::vector<float> out = attend(*table, cache, 1, queries);
+            INFO(table->name << " " << name(type) << " head_dim " << head_dim << " window " << window << " positions "
+                             << positions);
+            for (std::size_t i = 0; i < queries.size(); ++i) {
+              const std::vector<double> expected = exact_row(cache, 1, queries[i]);
+              // Of few positions none hides behind the others.
+              const double allowed = table->name == "amx" && type != KvType::f32 ? 3e-4 : 1e-5;
+              for (std::size_t d = 0; d < head_dim; ++d)
+                REQUIRE(std::fabs(out[i * head_dim + d] - expected[d]) <= allowed);
+              const std::vector<float> alone = attend(*table, cache, 1, {queries[i]});
+              REQUIRE(std::memcmp(alone.data(), out.data() + i * head_dim, head_dim * sizeof(float)) == 0);
+            }
+          }
+}
+
+TEST_CASE("a window as long as what there is changes no bit") {
+  for (const KernelTable* table : supported_tables())
+    for (const KvType type : kKvTypes) {
+      const Cache cache(*table, {.type = type, .num_kv_heads = 1, .head_dim = 64}, 300, 3);
+      const std::vector<float> q = random_floats(40 * 64, 81, 3.0f);
+      INFO(table->name << " " << name(type));
+      REQUIRE(same_bits(attend(*table, cache, 0, last_tokens(q, 64, 2, 20, 300)),
+                        attend(*table, cache, 0, last_tokens(q, 64, 2, 20, 300, 300))));
+    }
+}
+
+TEST_CASE("a soft cap bends every score before the softmax") {
+  for (const KernelTable* table : supported_tables())
+    for (const KvType type : kKvTypes)
+      for (const float cap : {0.5f, 5.0f, 50.0f})
+        for (const std::uint32_t window : {20u, 1000u}) {
+          const std::uint32_t head_dim = 64, positions = 290, num_tokens = 12;
+          const Cache cache(*table, {.type = type, .num_kv_heads = 1, .head_dim = head_dim}, positions, 1);
+          const std::vector<float> q = random_floats(num_tokens * 3 * head_dim, 80, 3.0f);
+          const auto queries = last_tokens(q, head_dim, 3, num_tokens, positions, window);
+          const std::vector<float> out = attend(*table, cache, 0, queries, cap);
+          INFO(table->name << " " << name(type) << " cap " << cap << " window " << window);
+          for (std::size_t i = 0; i < queries.size(); ++i) {
+            const std::vector<double> expected = exact_row(cache, 0, queries[i], cap);
+            const double allowed = table->name == "amx" && type != KvType::f32 ? 1e-4 : 1e-5;
+            for (std::size_t d = 0; d < head_dim; ++d)
+              REQUIRE(std::fabs(out[i * head_dim + d] - expected[d]) <= allowed);
+            const std::vector<float> alone = attend(*table, cache, 0, {queries[i]}, cap);
+            REQUIRE(std::memcmp(alone.data(), out.data() + i * head_dim, head_dim * sizeof(float)) == 0);
+          }
+        }
 }
 
 TEST_CASE("store_kv rounds to the KV type like every other variant and touches only its slot") {

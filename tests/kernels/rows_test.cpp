@@ -36,7 +36,8 @@ TEST_CASE("rope rotates the pairs and leaves what lies behind them") {
     }
 }
 
-TEST_CASE("silu_mul matches the reference from the far negative to the far positive") {
+// `gated` is silu_mul or a sister of it.
+void require_gate_matches(SiluMul* KernelTable::*gated, double epsilon, double margin) {
   for (const KernelTable* table : supported_tables())
     for (std::size_t count = 1; count <= 67; ++count) {
       std::vector<float> gate = random_floats(count, 6, 20.0f);
@@ -45,16 +46,50 @@ TEST_CASE("silu_mul matches the reference from the far negative to the far posit
         gate[1] = 200.0f;
         gate[2] = 0.0f;
         gate[3] = -87.5f;
+        gate[4] = -3.7f;
       }
       const std::vector<float> up = random_floats(count, 7);
       std::vector<float> expected(count), out(count, std::nanf("")), in_place = gate;
-      reference().silu_mul(gate.data(), up.data(), expected.data(), count);
-      table->silu_mul(gate.data(), up.data(), out.data(), count);
-      table->silu_mul(in_place.data(), up.data(), in_place.data(), count);
+      (reference().*gated)(gate.data(), up.data(), expected.data(), count);
+      (table->*gated)(gate.data(), up.data(), out.data(), count);
+      (table->*gated)(in_place.data(), up.data(), in_place.data(), count);
       INFO(table->name << " count " << count);
-      for (std::size_t i = 0; i < count; ++i) REQUIRE(out[i] == Approx(expected[i]).epsilon(1e-6).margin(1e-30));
+      for (std::size_t i = 0; i < count; ++i) REQUIRE(out[i] == Approx(expected[i]).epsilon(epsilon).margin(margin));
       REQUIRE(same_bits(out, in_place));
     }
+}
+
+TEST_CASE("silu_mul matches the reference from the far negative to the far positive") {
+  require_gate_matches(&KernelTable::silu_mul, 1e-6, 1e-30);
+}
+TEST_CASE("gelu_mul matches the reference from the far negative to the far positive") {
+  // Where it is all but zero, it is exp of a number near -87, and the reference's 1 + tanh has lost its digits.
+  require_gate_matches(&KernelTable::gelu_mul, 1e-5, 1e-12);
+}
+TEST_CASE("relu2_mul matches the reference from the far negative to the far positive") {
+  require_gate_matches(&KernelTable::relu2_mul, 1e-6, 1e-30);
+}
+
+TEST_CASE("soft_cap matches the reference from zero to far beyond the cap, and leaves what lies behind alone") {
+  for (const KernelTable* table : supported_tables())
+    for (const float cap : {0.5f, 10.0f, 30.0f})
+      for (std::size_t count = 1; count <= 67; ++count) {
+        std::vector<float> x = random_floats(count + 1, 10, cap);
+        if (count > 4) {
+          x[0] = 0.0f;
+          x[1] = -1e-5f;
+          x[2] = 1e30f;
+          x[3] = -100.0f * cap;
+        }
+        std::vector<float> expected = x;
+        reference().soft_cap(expected.data(), cap, count);
+        table->soft_cap(x.data(), cap, count);
+        INFO(table->name << " cap " << cap << " count " << count);
+        for (std::size_t i = 0; i <= count; ++i) {
+          REQUIRE(x[i] == Approx(expected[i]).epsilon(1e-6).margin(1e-30));
+          if (i < count) REQUIRE(std::fabs(x[i]) <= cap);
+        }
+      }
 }
 
 TEST_CASE("add adds, at every small length") {
