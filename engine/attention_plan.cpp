@@ -1,7 +1,6 @@
 #include "engine/attention_plan.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "cache/ids.h"
 #include "config/assert.h"
@@ -25,14 +24,25 @@ constexpr std::size_t kMinProducts = 64 * 1024;
 constexpr std::size_t kMinMerges = 128;
 
 constexpr std::size_t divide_up(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
+// The memory of a plan: that of one with a window is its own, for a step has both.
+struct Slots {
+  Slot items, members, partials, buffers;
+};
+constexpr Slots slots_of(const AttentionRule& rule) {
+  if (rule.window == 0)
+    return {Slot::attention_items, Slot::attention_members, Slot::attention_partials, Slot::attention_buffers};
+  return {Slot::window_items, Slot::window_members, Slot::window_partials, Slot::window_buffers};
+}
+
 constexpr std::size_t whole_lines(std::size_t bytes) { return divide_up(bytes, 64) * 64; }
 
 }  // namespace
 
 AttentionPlan::AttentionPlan(const kernels::KernelTable& kernels, const kernels::KvShape& shape,
-                             std::uint32_t num_heads, Team& team, Workspace& workspace)
+                             std::uint32_t num_heads, const AttentionRule& rule, Team& team, Workspace& workspace)
     : kernels_(kernels),
       shape_(shape),
+      rule_(rule),
       group_(num_heads / shape.num_kv_heads),
       partial_floats_(kernels::partial_floats(shape.head_dim)),
       team_(team),
@@ -42,6 +52,9 @@ AttentionPlan::AttentionPlan(const kernels::KernelTable& kernels, const kernels:
 
 std::uint32_t AttentionPlan::end_position(std::uint32_t sequence) const {
   return sequences_[sequence].first_position + sequences_[sequence].num_rows;
+}
+std::uint32_t AttentionPlan::first_block(std::uint32_t sequence) const {
+  return rule_.first_seen(sequences_[sequence].first_position) / kBlockSize;
 }
 std::uint32_t AttentionPlan::num_splits(std::uint32_t sequence) const {
   return static_cast<std::uint32_t>(divide_up(end_position(sequence), kSplitPositions));
@@ -67,12 +80,13 @@ void AttentionPlan::make(std::span<const SequencePlace> sequences, std::span<con
   for (std::uint32_t i = 0; i < sequences_.size(); ++i) {
     const SequencePlace& sequence = sequences_[i];
     if (sequence.num_rows == 0) continue;
-    total += cost(num_blocks(i), std::size_t{sequence.num_rows} * group_);
-    products_ += std::size_t{sequence.num_rows} * end_position(i) * 2 * shape_.head_dim * group_ * shape_.num_kv_heads;
+    total += cost(num_blocks(i) - first_block(i), std::size_t{sequence.num_rows} * group_);
+    products_ += std::size_t{sequence.num_rows} * (end_position(i) - rule_.first_seen(sequence.first_position)) * 2 *
+                 shape_.head_dim * group_ * shape_.num_kv_heads;
     if (sequence.num_rows > kMaxMemberTokens) whole_rows += std::size_t{sequence.num_rows} * group_;
-    max_items += sequence.num_rows <= kMaxMemberTokens ? num_splits(i) : sequence.num_rows;
+    max_items += sequence.num_rows <= kMaxMemberTokens ? num_splits(i) - first_split(i) : sequence.num_rows;
   }
-  items_ = workspace_.take<Item>(Slot::attention_items, max_items * shape_.num_kv_heads);
+  items_ = workspace_.take<Item>(slots_of(rule_).items, max_items * shape_.num_kv_heads);
   const std::size_t num_threads = team_.num_threads();
   plan_members(divide_up(total * shape_.num_kv_heads, num_threads * kChunksPerThread));
 
@@ -86,12 +100,14 @@ void AttentionPlan::make(std::span<const SequencePlace> sequences, std::span<con
 
 // Sequences with few rows, so that those with common blocks are neighbours.
 void AttentionPlan::gather_members() {
-  members_ = workspace_.take<Member>(Slot::attention_members, sequences_.size());
+  members_ = workspace_.take<Member>(slots_of(rule_).members, sequences_.size());
   std::size_t count = 0;
   for (std::uint32_t i = 0; i < sequences_.size(); ++i) {
     const SequencePlace& sequence = sequences_[i];
     if (sequence.num_rows == 0 || sequence.num_rows > kMaxMemberTokens) continue;
-    members_[count++] = {.sequence = i, .num_full_splits = (sequence.first_position + 1) / kSplitPositions};
+    members_[count++] = {.sequence = i,
+                         .num_full_splits = (sequence.first_position + 1) / kSplitPositions,
+                         .first_split = first_split(i)};
   }
   members_ = members_.first(count);
   const auto full_blocks = [&](const Member& member) {
@@ -112,7 +128,9 @@ std::uint32_t AttentionPlan::common_splits(const Member& a, const Member& b) con
   const std::uint32_t most = std::min(a.num_full_splits, b.num_full_splits) * kSplitBlocks;
   const auto* x = blocks_.data() + sequences_[a.sequence].first_block;
   const auto* y = blocks_.data() + sequences_[b.sequence].first_block;
-  return static_cast<std::uint32_t>(std::mismatch(x, x + most, y).first - x) / kSplitBlocks;
+  const auto common = static_cast<std::uint32_t>(std::mismatch(x, x + most, y).first - x) / kSplitBlocks;
+  // What both have before their windows is nothing in common.
+  return common > std::max(a.first_split, b.first_split) ? common : 0;
 }
 
 // Members with common blocks, and those that would keep one thread busy while others wait, write partials.
@@ -122,8 +140,8 @@ void AttentionPlan::plan_members(std::size_t cost_per_item) {
   };
   const auto is_long = [&](const Member& member) {
     const std::size_t rows = std::size_t{sequences_[member.sequence].num_rows} * group_;
-    return team_.num_threads() > 1 && num_splits(member.sequence) > 1 &&
-           cost(num_blocks(member.sequence), rows) > cost_per_item;
+    return team_.num_threads() > 1 && num_splits(member.sequence) > member.first_split + 1 &&
+           cost(num_blocks(member.sequence) - first_block(member.sequence), rows) > cost_per_item;
   };
   // Neighbours stay neighbours: the others leave.
   std::uint32_t kept = 0;
@@ -140,10 +158,11 @@ void AttentionPlan::plan_members(std::size_t cost_per_item) {
   for (Member& member : members_.first(kept)) {
     const std::size_t rows = std::size_t{sequences_[member.sequence].num_rows} * group_ * shape_.num_kv_heads;
     member.partials = floats;
-    floats += rows * num_splits(member.sequence) * partial_floats_;
-    num_partials_ += rows * num_splits(member.sequence);
+    const std::uint32_t splits = num_splits(member.sequence) - member.first_split;
+    floats += rows * splits * partial_floats_;
+    num_partials_ += rows * splits;
   }
-  all_partials_ = workspace_.take<float>(Slot::attention_partials, floats);
+  all_partials_ = workspace_.take<float>(slots_of(rule_).partials, floats);
   for (std::uint32_t begin = 0; begin < kept;) {
     std::uint32_t end = begin + 1;
     while (end < kept && members_[end].common_before > 0) ++end;
@@ -170,7 +189,12 @@ void AttentionPlan::plan_common(std::uint32_t begin, std::uint32_t end, std::uin
 void AttentionPlan::plan_run(std::uint32_t begin, std::uint32_t end, std::uint32_t split_begin, std::uint32_t split_end,
                              std::size_t cost_per_item) {
   std::size_t rows = 0;
-  for (std::uint32_t i = begin; i < end; ++i) rows += std::size_t{sequences_[members_[i].sequence].num_rows} * group_;
+  std::uint32_t first_seen = split_end;
+  for (std::uint32_t i = begin; i < end; ++i) {
+    rows += std::size_t{sequences_[members_[i].sequence].num_rows} * group_;
+    first_seen = std::min(first_seen, members_[i].first_split);
+  }
+  split_begin = std::max(split_begin, first_seen);
   const auto splits_per_item =
       static_cast<std::uint32_t>(std::max<std::size_t>(1, cost_per_item / cost(kSplitBlocks, rows)));
   max_rows_ = std::max(max_rows_, rows);
@@ -192,6 +216,7 @@ void AttentionPlan::plan_whole(std::uint32_t sequence, std::uint32_t tokens_per_
     max_whole_rows_ = std::max<std::size_t>(max_whole_rows_, std::size_t{count} * group_);
     for (std::uint32_t head = 0; head < shape_.num_kv_heads; ++head)
       add({.kv_head = head,
+           .split_begin = rule_.first_seen(sequences_[sequence].first_position + first) / kSplitPositions,
            .split_end = (sequences_[sequence].first_position + first + count + kSplitPositions - 1) / kSplitPositions,
            .sequence = sequence,
            .first_token = first,
@@ -207,11 +232,19 @@ void AttentionPlan::add(const Item& item) {
 void AttentionPlan::count_bytes() {
   std::size_t blocks = 0;
   for (const Item& item : items_.first(num_items_)) {
-    const bool is_whole = item.num_members == 0;
-    const std::uint32_t sequence = is_whole ? item.sequence : members_[item.first_member].sequence;
-    const std::uint32_t end = is_whole ? sequences_[sequence].first_position + item.first_token + item.num_tokens
-                                       : std::min(end_position(sequence), item.split_end * kSplitPositions);
-    blocks += blocks_for(end) - std::size_t{item.split_begin} * kSplitBlocks;
+    std::uint32_t begin, end;
+    if (item.num_members == 0) {
+      const std::uint32_t position = sequences_[item.sequence].first_position + item.first_token;
+      begin = rule_.first_seen(position) / kBlockSize;
+      end = position + item.num_tokens;
+    } else {
+      begin = item.split_end * kSplitBlocks;
+      for (const Member& member : members_.subspan(item.first_member, item.num_members))
+        begin = std::min(begin, first_block(member.sequence));
+      begin = std::max(begin, item.split_begin * kSplitBlocks);
+      end = std::min(end_position(members_[item.first_member].sequence), item.split_end * kSplitPositions);
+    }
+    blocks += blocks_for(end) - begin;
   }
   bytes_per_layer_ = blocks * 2 * shape_.head_bytes();
 }
@@ -221,7 +254,7 @@ void AttentionPlan::take_buffers() {
   buffer_bytes_ = whole_lines(max_rows_ * sizeof(kernels::AttentionRow)) +
                   2 * max_whole_rows_ * partial_floats_ * sizeof(float) +
                   kernels::attention_scratch_bytes(shape_.head_dim);
-  all_buffers_ = workspace_.take<std::byte>(Slot::attention_buffers, team_.num_threads() * buffer_bytes_);
+  all_buffers_ = workspace_.take<std::byte>(slots_of(rule_).buffers, team_.num_threads() * buffer_bytes_);
 }
 
 AttentionPlan::Buffers AttentionPlan::buffers(std::uint32_t thread) const {
@@ -260,45 +293,53 @@ void AttentionPlan::attend(const float* q, float* out, std::size_t stride) {
   });
 }
 
-namespace {
-
-// How many positions of a split the row at `position` sees.
-std::uint32_t seen_in(std::uint32_t split, std::uint32_t position) {
+bool AttentionPlan::place_row(std::uint32_t split, std::uint32_t position, kernels::AttentionRow& row) const {
   const std::uint32_t begin = split * kSplitPositions;
-  return position < begin ? 0 : std::min(position + 1 - begin, kSplitPositions);
+  const std::uint32_t first = std::max(rule_.first_seen(position), begin) - begin;
+  if (position < begin || first >= kSplitPositions) return false;
+  row.num_seen = std::min(position + 1 - begin, kSplitPositions);
+  row.first_seen = first;
+  return true;
 }
 
-}  // namespace
+kernels::AttentionSplit AttentionPlan::split_of(std::uint32_t split, std::uint32_t split_end, std::uint32_t kv_head,
+                                                const std::byte* const* blocks, std::size_t num_rows,
+                                                const Buffers& buffers) const {
+  return {.shape = shape_,
+          .kv_head = kv_head,
+          .blocks = blocks + split * kSplitBlocks,
+          .next_block = split + 1 < split_end ? blocks[(split + 1) * kSplitBlocks] : nullptr,
+          .rows = {buffers.rows, num_rows},
+          .scale = rule_.scale,
+          .soft_cap = rule_.soft_cap,
+          .scratch = buffers.kernel};
+}
 
+// Of the tokens, those that see nothing of a split are the first ones (it begins after them) or the last ones (it lies
+// before their window).
 void AttentionPlan::run_whole(const Item& item, const Buffers& buffers) {
   const SequencePlace& sequence = sequences_[item.sequence];
-  for (std::uint32_t split = 0; split < item.split_end; ++split) {
-    float* const into = split == 0 ? buffers.totals : buffers.partials;
-    std::size_t count = 0, skipped = 0;
-    for (std::uint32_t t = item.first_token; t < item.first_token + item.num_tokens; ++t) {
-      const std::uint32_t seen = seen_in(split, sequence.first_position + t);
-      if (seen == 0) {
-        skipped += group_;
-        continue;
+  for (std::uint32_t split = item.split_begin; split < item.split_end; ++split) {
+    std::size_t count = 0, first_row = 0;
+    for (std::uint32_t t = 0; t < item.num_tokens; ++t) {
+      const std::uint32_t token = item.first_token + t, position = sequence.first_position + token;
+      kernels::AttentionRow row;
+      if (!place_row(split, position, row)) continue;
+      if (count == 0) first_row = std::size_t{t} * group_;
+      // A row's first partial is its total so far.
+      float* const into = split == rule_.first_seen(position) / kSplitPositions ? buffers.totals : buffers.partials;
+      for (std::uint32_t g = 0; g < group_; ++g, ++count) {
+        row.q = q_of(sequence.first_row + token, item.kv_head * group_ + g);
+        row.partial = into + (std::size_t{t} * group_ + g) * partial_floats_;
+        buffers.rows[count] = row;
       }
-      for (std::uint32_t g = 0; g < group_; ++g, ++count)
-        buffers.rows[count] = {.q = q_of(sequence.first_row + t, item.kv_head * group_ + g),
-                               .partial = into + count * partial_floats_,
-                               .num_seen = seen};
     }
-    const std::size_t next_block = (split + 1) * kSplitBlocks;
     kernels_.attend_split(
-        {.shape = shape_,
-         .kv_head = item.kv_head,
-         .blocks = blocks_.data() + sequence.first_block + split * kSplitBlocks,
-         .next_block = split + 1 < item.split_end ? blocks_[sequence.first_block + next_block] : nullptr,
-         .rows = {buffers.rows, count},
-         .scale = 1.0f / std::sqrt(static_cast<float>(shape_.head_dim)),
-         .scratch = buffers.kernel});
-    // The tokens that see nothing of a split are the first ones.
-    for (std::size_t i = 0; split > 0 && i < count; ++i)
-      kernels_.merge_partial(buffers.rows[i].partial, shape_.head_dim,
-                             buffers.totals + (skipped + i) * partial_floats_);
+        split_of(split, item.split_end, item.kv_head, blocks_.data() + sequence.first_block, count, buffers));
+    for (std::size_t i = 0; i < count; ++i) {
+      float* const total = buffers.totals + (first_row + i) * partial_floats_;
+      if (buffers.rows[i].partial != total) kernels_.merge_partial(buffers.rows[i].partial, shape_.head_dim, total);
+    }
   }
   for (std::uint32_t i = 0; i < item.num_tokens * group_; ++i)
     kernels_.finish_attention(
@@ -314,29 +355,26 @@ void AttentionPlan::run_splits(const Item& item, const Buffers& buffers) {
     for (const Member& member : members) {
       const SequencePlace& sequence = sequences_[member.sequence];
       for (std::uint32_t t = 0; t < sequence.num_rows; ++t) {
-        const std::uint32_t seen = seen_in(split, sequence.first_position + t);
-        for (std::uint32_t g = 0; g < group_ && seen > 0; ++g)
-          buffers.rows[count++] = {.q = q_of(sequence.first_row + t, item.kv_head * group_ + g),
-                                   .partial = partial(member, item.kv_head, split, t * group_ + g),
-                                   .num_seen = seen};
+        kernels::AttentionRow row;
+        if (!place_row(split, sequence.first_position + t, row)) continue;
+        for (std::uint32_t g = 0; g < group_; ++g) {
+          row.q = q_of(sequence.first_row + t, item.kv_head * group_ + g);
+          row.partial = partial(member, item.kv_head, split, t * group_ + g);
+          buffers.rows[count++] = row;
+        }
       }
     }
-    kernels_.attend_split({.shape = shape_,
-                           .kv_head = item.kv_head,
-                           .blocks = blocks + split * kSplitBlocks,
-                           .next_block = split + 1 < item.split_end ? blocks[(split + 1) * kSplitBlocks] : nullptr,
-                           .rows = {buffers.rows, count},
-                           .scale = 1.0f / std::sqrt(static_cast<float>(shape_.head_dim)),
-                           .scratch = buffers.kernel});
+    if (count != 0) kernels_.attend_split(split_of(split, item.split_end, item.kv_head, blocks, count, buffers));
   }
 }
 
 void AttentionPlan::merge(const Member& member, std::uint32_t kv_head) {
   const SequencePlace& sequence = sequences_[member.sequence];
   for (std::uint32_t row = 0; row < sequence.num_rows * group_; ++row) {
-    float* total = partial(member, kv_head, 0, row);
     const std::uint32_t position = sequence.first_position + row / group_;
-    for (std::uint32_t split = 1; split <= position / kSplitPositions; ++split)
+    const std::uint32_t first = rule_.first_seen(position) / kSplitPositions;
+    float* total = partial(member, kv_head, first, row);
+    for (std::uint32_t split = first + 1; split <= position / kSplitPositions; ++split)
       kernels_.merge_partial(partial(member, kv_head, split, row), shape_.head_dim, total);
     kernels_.finish_attention(total, shape_.head_dim,
                               out_of(sequence.first_row + row / group_, kv_head * group_ + row % group_));
@@ -346,7 +384,7 @@ void AttentionPlan::merge(const Member& member, std::uint32_t kv_head) {
 float* AttentionPlan::partial(const Member& member, std::uint32_t kv_head, std::uint32_t split,
                               std::uint32_t row) const {
   const std::size_t rows = std::size_t{sequences_[member.sequence].num_rows} * group_;
-  const std::size_t index = (std::size_t{split} * shape_.num_kv_heads + kv_head) * rows + row;
+  const std::size_t index = (std::size_t{split - member.first_split} * shape_.num_kv_heads + kv_head) * rows + row;
   return all_partials_.data() + member.partials + index * partial_floats_;
 }
 

@@ -25,13 +25,26 @@ struct SequencePlace {
   std::uint32_t first_block = 0;     // in the list of the step's blocks
 };
 
+// How the layers of a plan attend.
+struct AttentionRule {
+  float scale = 1.0f;        // of scores
+  float soft_cap = 0.0f;     // of scaled scores; 0: none
+  std::uint32_t window = 0;  // a row at position p sees p - window + 1 to p; 0: all up to p
+
+  // The first position that a row sees.
+  std::uint32_t first_seen(std::uint32_t position) const {
+    return window == 0 || position < window ? 0 : position - window + 1;
+  }
+};
+
 class AttentionPlan {
  public:
-  AttentionPlan(const kernels::KernelTable& kernels, const kernels::KvShape& shape, std::uint32_t num_heads, Team& team,
-                Workspace& workspace);
+  AttentionPlan(const kernels::KernelTable& kernels, const kernels::KvShape& shape, std::uint32_t num_heads,
+                const AttentionRule& rule, Team& team, Workspace& workspace);
 
   // blocks: addresses, each sequence's in order. Equal ones at the same index of two sequences are read once for both.
-  // Both spans must stay; what `blocks` holds may change to another layer's parts of the same blocks.
+  // Those that no row sees are not looked at: they may be null. Both spans must stay; what `blocks` holds may change to
+  // another layer's parts of the same blocks.
   void make(std::span<const SequencePlace> sequences, std::span<const std::byte* const> blocks);
 
   // One layer: q and out of row r begin at r * stride; heads side by side.
@@ -54,7 +67,8 @@ class AttentionPlan {
   // A sequence with few rows.
   struct Member {
     std::uint32_t sequence = 0;
-    std::uint32_t num_full_splits = 0;  // that all rows see whole
+    std::uint32_t num_full_splits = 0;  // that all rows see to the end, those before a window among them
+    std::uint32_t first_split = 0;      // that a row sees
     std::uint32_t common_before = 0;    // of them, how many are also the previous member's
     std::size_t partials = 0;           // where its partials begin, in floats
   };
@@ -66,6 +80,12 @@ class AttentionPlan {
   };
 
   std::uint32_t end_position(std::uint32_t sequence) const;
+  std::uint32_t first_block(std::uint32_t sequence) const;  // that a row sees, as first_split
+  std::uint32_t first_split(std::uint32_t sequence) const { return first_block(sequence) / kernels::kSplitBlocks; }
+  // Row `position` in a split: false if it sees nothing there.
+  bool place_row(std::uint32_t split, std::uint32_t position, kernels::AttentionRow& row) const;
+  kernels::AttentionSplit split_of(std::uint32_t split, std::uint32_t split_end, std::uint32_t kv_head,
+                                   const std::byte* const* blocks, std::size_t num_rows, const Buffers& buffers) const;
   std::uint32_t num_splits(std::uint32_t sequence) const;
   std::uint32_t num_blocks(std::uint32_t sequence) const;
   std::uint32_t common_splits(const Member& a, const Member& b) const;
@@ -92,6 +112,7 @@ class AttentionPlan {
 
   const kernels::KernelTable& kernels_;
   const kernels::KvShape shape_;
+  const AttentionRule rule_;
   const std::uint32_t group_;  // query heads that share a kv head
   const std::size_t partial_floats_;
   Team& team_;

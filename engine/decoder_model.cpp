@@ -4,7 +4,7 @@ namespace troupe::engine {
 
 PassCounts DecoderModel::forward(Team& team, std::span<const SequenceRows> batch, const CacheMemory& memory,
                                  Workspace& workspace, float* hidden) const {
-  DecoderPass pass(weights_, team, batch, memory.blocks, workspace);
+  DecoderPass pass(weights_, team, batch, memory, workspace);
   pass.embed();
   for (std::uint32_t i = 0; i < weights_.layers.size(); ++i) {
     pass.begin_layer(i);

@@ -10,18 +10,15 @@ namespace {
 
 using Slot = Workspace::Slot;
 
-// Rows that one thread works through before another helps: a row costs about a microsecond, a join two.
-constexpr std::size_t kMinRowsPerChunk = 4;
-// The same where they are rotated and stored: eight sequences that decode are not worth a join.
+// Where rows are rotated and stored, eight sequences that decode are not worth a join.
 constexpr std::size_t kMinRowsPerStore = 8;
-constexpr std::size_t kChunksPerThread = 8;
 
 constexpr std::size_t divide_up(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
 
 }  // namespace
 
-DecoderPass::DecoderPass(const DecoderWeights& weights, Team& team, std::span<const SequenceRows> batch, KvArena& arena,
-                         Workspace& workspace)
+DecoderPass::DecoderPass(const DecoderWeights& weights, Team& team, std::span<const SequenceRows> batch,
+                         const CacheMemory& memory, Workspace& workspace)
     : weights_(weights),
       kernels_(*weights.kernels),
       info_(weights.info),
@@ -31,24 +28,31 @@ DecoderPass::DecoderPass(const DecoderWeights& weights, Team& team, std::span<co
       q_dim_(std::size_t{info_.num_heads} * info_.head_dim),
       kv_dim_(std::size_t{info_.num_kv_heads} * info_.head_dim),
       qkv_stride_(q_dim_ + 2 * kv_dim_),
+      gate_mul_(weights.gate == Gate::silu   ? kernels_.silu_mul
+                : weights.gate == Gate::gelu ? kernels_.gelu_mul
+                                             : kernels_.relu2_mul),
       batch_(batch),
-      attention_plan_(kernels_, kv_shape_, info_.num_heads, team, workspace),
+      full_{{}, plan_of(0)},
+      window_{{}, plan_of(info_.window)},
       input_(kernels_, team, workspace) {
   const OperationScope scope(team, Operation::prepare);
-  place_rows(batch, arena);
-  attention_plan_.make(sequences_, blocks_);
+  place_rows(batch);
+  place_blocks(batch, memory);
   residual_ = workspace.take<float>(Slot::residual, num_rows_ * info_.dim);
   delta_ = workspace.take<float>(Slot::delta, num_rows_ * info_.dim);
   qkv_ = workspace.take<float>(Slot::qkv, num_rows_ * qkv_stride_);
   attention_ = workspace.take<float>(Slot::attention, num_rows_ * qkv_stride_);
-  gate_ = workspace.take<float>(Slot::gate, num_rows_ * info_.ffn_dim);
-  up_ = workspace.take<float>(Slot::up, num_rows_ * info_.ffn_dim);
   // An odd number of cache lines: the same place of 16 rows must not fall into one set of the cache.
   scratch_stride_ = (divide_up(info_.dim, 16) | 1) * 16;
   scratch_ = workspace.take<float>(Slot::thread_scratch, team.num_threads() * kRowsAtOnce * scratch_stride_);
 }
 
-void DecoderPass::place_rows(std::span<const SequenceRows> batch, KvArena& arena) {
+AttentionPlan DecoderPass::plan_of(std::uint32_t window) const {
+  const AttentionRule rule{.scale = weights_.attention_scale, .soft_cap = weights_.attention_cap, .window = window};
+  return {kernels_, kv_shape_, info_.num_heads, rule, team_, workspace_};
+}
+
+void DecoderPass::place_rows(std::span<const SequenceRows> batch) {
   sequences_ = workspace_.take<Sequence>(Slot::sequences, batch.size());
   std::size_t num_blocks = 0;
   std::size_t num_runs = 0;
@@ -67,15 +71,11 @@ void DecoderPass::place_rows(std::span<const SequenceRows> batch, KvArena& arena
     num_blocks += used;
     num_runs += used - rows.first_position / kBlockSize;
   }
-  blocks_ = workspace_.take<const std::byte*>(Slot::blocks, num_blocks);
   runs_ = workspace_.take<BlockRun>(Slot::block_runs, num_runs);
   std::size_t run = 0;
   for (std::size_t i = 0; i < batch.size(); ++i) {
     const Sequence& sequence = sequences_[i];
     const std::uint32_t end = sequence.first_position + sequence.num_rows;
-    for (std::uint32_t block = 0; block < blocks_for(end); ++block) {
-      blocks_[sequence.first_block + block] = arena.block(batch[i].block_table[block]);
-    }
     for (std::uint32_t position = sequence.first_position; position < end;) {
       const std::uint32_t next = std::min(end, (position / kBlockSize + 1) * kBlockSize);
       runs_[run++] = {static_cast<std::uint32_t>(i), position - sequence.first_position, next - position};
@@ -84,15 +84,26 @@ void DecoderPass::place_rows(std::span<const SequenceRows> batch, KvArena& arena
   }
 }
 
-template <class Fn>
-void DecoderPass::for_rows(std::size_t multiple, Fn&& fn) {
-  const std::size_t fair = divide_up(num_rows_, team_.num_threads() * kChunksPerThread);
-  const std::size_t per_chunk = divide_up(std::max(kMinRowsPerChunk, fair), multiple) * multiple;
-  team_.parallel_for(divide_up(num_rows_, per_chunk), [&](std::size_t chunk, std::uint32_t thread) {
-    const std::size_t end = std::min(num_rows_, (chunk + 1) * per_chunk);
-    for (std::size_t row = chunk * per_chunk; row < end; row += kRowsAtOnce)
-      fn(row, std::min(kRowsAtOnce, end - row), thread);
-  });
+void DecoderPass::place_blocks(std::span<const SequenceRows> batch, const CacheMemory& memory) {
+  const auto end_block = [&](std::size_t i) {
+    return blocks_for(sequences_[i].first_position + sequences_[i].num_rows);
+  };
+  const std::size_t num_blocks = sequences_.back().first_block + end_block(sequences_.size() - 1);
+  for (const CacheGroup& group : weights_.cache.groups) {
+    if (group.num_layers == 0) continue;
+    const bool has_window = group.kind == CacheGroup::Kind::window;
+    LayerGroup& layers = has_window ? window_ : full_;
+    KvArena& arena = has_window ? *memory.window_blocks : memory.blocks;
+    layers.blocks = workspace_.take<const std::byte*>(has_window ? Slot::window_blocks : Slot::blocks, num_blocks);
+    for (std::size_t i = 0; i < batch.size(); ++i) {
+      const std::span<const BlockId> table = has_window ? batch[i].window_table : batch[i].block_table;
+      TROUPE_ASSERT(end_block(i) <= table.size());
+      for (std::uint32_t block = 0; block < end_block(i); ++block)
+        layers.blocks[sequences_[i].first_block + block] =
+            table[block] == kNoBlock ? nullptr : arena.block(table[block]);
+    }
+    layers.plan.make(sequences_, layers.blocks);
+  }
 }
 
 void DecoderPass::embed() {
@@ -105,8 +116,10 @@ void DecoderPass::embed() {
   for_rows(1, [&](std::size_t first, std::size_t count, std::uint32_t) {
     for (std::size_t row = first; row < first + count; ++row) {
       TROUPE_ASSERT(tokens[row] >= 0 && static_cast<std::uint32_t>(tokens[row]) < info_.vocab_size);
-      kernels::unpack_row(weights_.embedding.view(), static_cast<std::size_t>(tokens[row]),
-                          residual_.data() + row * info_.dim);
+      float* x = residual_.data() + row * info_.dim;
+      kernels::unpack_row(weights_.embedding.view(), static_cast<std::size_t>(tokens[row]), x);
+      if (weights_.embedding_scale == 1) continue;
+      for (std::size_t i = 0; i < info_.dim; ++i) x[i] *= weights_.embedding_scale;
     }
   });
 }
@@ -115,14 +128,37 @@ void DecoderPass::norm(const std::vector<float>& norm, std::initializer_list<con
   const OperationScope scope(team_, &norm == &this_layer().attn_norm ? Operation::attn_norm : Operation::ffn_norm,
                              layer_);
   input_.reset(num_rows_, consumers);
+  norm_rows(norm, nullptr);
+}
+
+void DecoderPass::norm(const std::vector<float>& norm, const ExpertWeights& consumer) {
+  const OperationScope scope(team_, Operation::ffn_norm, layer_);
+  if (consumer.shared_gate)
+    input_.reset(num_rows_, {&consumer.router, &consumer.shared_gate, &consumer.shared.gate, &consumer.shared.up});
+  else
+    input_.reset(num_rows_, {&consumer.router});
+  normed_ = workspace_.take<float>(Slot::normed, num_rows_ * info_.dim);
+  norm_rows(norm, normed_.data());
+}
+
+void DecoderPass::add_pending(float* x, std::size_t row) {
+  if (!delta_pending_) return;
+  float* delta = delta_.data() + row * info_.dim;
+  if (delta_norm_) kernels_.rms_norm(delta, delta_norm_->data(), delta, info_.dim, info_.rms_epsilon);
+  kernels_.add(x, delta, info_.dim);
+}
+
+// The normed rows also go to `keep` [rows, dim] unless that is null.
+void DecoderPass::norm_rows(const std::vector<float>& norm, float* keep) {
   for_rows(input_.rows_at_once(), [&](std::size_t first, std::size_t count, std::uint32_t thread) {
-    float* normed = thread_scratch(thread);
+    float* normed = keep ? keep + first * info_.dim : thread_scratch(thread);
+    const std::size_t stride = keep ? info_.dim : scratch_stride_;
     for (std::size_t i = 0; i < count; ++i) {
       float* x = residual_.data() + (first + i) * info_.dim;
-      if (delta_pending_) kernels_.add(x, delta_.data() + (first + i) * info_.dim, info_.dim);
-      kernels_.rms_norm(x, norm.data(), normed + i * scratch_stride_, info_.dim, info_.rms_epsilon);
+      add_pending(x, first + i);
+      kernels_.rms_norm(x, norm.data(), normed + i * stride, info_.dim, info_.rms_epsilon);
     }
-    input_.set_rows(first, count, normed, scratch_stride_);
+    input_.set_rows(first, count, normed, stride);
   });
   delta_pending_ = false;
 }
@@ -147,16 +183,27 @@ void DecoderPass::rotate_and_store() {
 
 void DecoderPass::store_run(const BlockRun& run) {
   const Sequence& sequence = sequences_[run.sequence];
-  const RopeTable& rope = weights_.rope;
+  const DecoderLayer& layer = this_layer();
+  const RopeTable& rope = weights_.rope_of(layer);
+  const std::size_t head_dim = info_.head_dim;
   for (std::uint32_t i = run.first; i < run.first + run.count; ++i) {
     const std::uint32_t position = sequence.first_position + i;
     float* q = qkv_.data() + (sequence.first_row + i) * qkv_stride_;
     float* k = q + q_dim_;
-    for (std::size_t at = 0; at < q_dim_ + kv_dim_; at += info_.head_dim) {
+    if (!layer.qkv_bias.empty()) kernels_.add(q, layer.qkv_bias.data(), qkv_stride_);
+    if (weights_.qk_norm == QkNorm::rows) {
+      kernels_.rms_norm(q, layer.q_norm.data(), q, q_dim_, info_.rms_epsilon);
+      kernels_.rms_norm(k, layer.k_norm.data(), k, kv_dim_, info_.rms_epsilon);
+    }
+    for (std::size_t at = 0; at < q_dim_ + kv_dim_; at += head_dim) {
+      if (weights_.qk_norm == QkNorm::heads) {
+        const std::vector<float>& norm = at < q_dim_ ? layer.q_norm : layer.k_norm;
+        kernels_.rms_norm(q + at, norm.data(), q + at, head_dim, info_.rms_epsilon);
+      }
       kernels_.rope(q + at, rope.cos(position), rope.sin(position), rope.rotated());
     }
     // The arena is ours to write; readers of these positions come after the join.
-    auto* block = const_cast<std::byte*>(blocks_[sequence.first_block + position / kBlockSize]);
+    auto* block = const_cast<std::byte*>(this_group().blocks[sequence.first_block + position / kBlockSize]);
     kernels_.store_kv(kv_shape_, block, position % kBlockSize, k, k + kv_dim_);
   }
 }
@@ -178,15 +225,17 @@ bool DecoderPass::keep_only_outputs() {
     kept += sequence.num_outputs;
   }
   TROUPE_ASSERT(!delta_pending_);
-  if (kept != num_rows_ && kept != 0) attention_plan_.make(sequences_, blocks_);
+  if (kept != num_rows_ && kept != 0) this_group().plan.make(sequences_, this_group().blocks);
   num_rows_ = kept;
   return kept != 0;
 }
 
 void DecoderPass::attend() {
   const OperationScope scope(team_, Operation::attention, layer_);
-  attention_plan_.attend(qkv_.data(), attention_.data(), qkv_stride_);
-  for (const std::byte*& block : blocks_) block += kv_shape_.layer_bytes();
+  LayerGroup& group = this_group();
+  group.plan.attend(qkv_.data(), attention_.data(), qkv_stride_);
+  for (const std::byte*& block : group.blocks)
+    if (block) block += kv_shape_.layer_bytes();
 }
 
 void DecoderPass::round_rows(float* rows, std::size_t stride, const std::vector<float>& sub_norm) {
@@ -204,35 +253,44 @@ void DecoderPass::round_attention(const std::vector<float>& sub_norm, const Pack
   round_rows(attention_.data(), qkv_stride_, sub_norm);
 }
 
-void DecoderPass::gate_and_up(const DecoderLayer& layer) {
+void DecoderPass::gate_and_up(const FeedForward& ffn, bool rounds) {
   const OperationScope scope(team_, Operation::ffn_gate_up, layer_);
-  gated_is_input_ = layer.ffn_sub_norm.empty() && input_.advance_gated(layer.gate, layer.up, layer.down);
+  gated_is_input_ = rounds && weights_.gate == Gate::silu && input_.advance_gated(ffn.gate, ffn.up, ffn.down);
   if (gated_is_input_) return;
-  const Product gate{&layer.gate, gate_.data(), info_.ffn_dim};
-  const Product up{&layer.up, up_.data(), info_.ffn_dim};
-  input_.for_panels(layer.gate.view().num_panels(), 2, [&](const PanelChunk& chunk) {
+  const std::size_t dim = ffn.gate.rows();
+  gate_ = workspace_.take<float>(Slot::gate, num_rows_ * dim);
+  up_ = workspace_.take<float>(Slot::up, num_rows_ * dim);
+  const Product gate{&ffn.gate, gate_.data(), dim};
+  const Product up{&ffn.up, up_.data(), dim};
+  input_.for_panels(ffn.gate.view().num_panels(), 2, [&](const PanelChunk& chunk) {
     input_.multiply_panels(gate, chunk);
     input_.multiply_panels(up, chunk);
-    const std::size_t column = chunk.panel_begin * kernels::kPanelRows;
-    const std::size_t count = std::min<std::size_t>(chunk.panel_end * kernels::kPanelRows, info_.ffn_dim) - column;
-    for (std::size_t row = chunk.first_row; row < chunk.first_row + chunk.num_rows; ++row) {
-      float* out = gate_.data() + row * info_.ffn_dim + column;
-      kernels_.silu_mul(out, up_.data() + row * info_.ffn_dim + column, out, count);
-    }
+    gate_chunk(chunk, dim);
   });
+}
+
+// What a chunk of both products has written becomes gated.
+void DecoderPass::gate_chunk(const PanelChunk& chunk, std::size_t dim) {
+  const std::size_t column = chunk.panel_begin * kernels::kPanelRows;
+  const std::size_t count = std::min<std::size_t>(chunk.panel_end * kernels::kPanelRows, dim) - column;
+  for (std::size_t row = chunk.first_row; row < chunk.first_row + chunk.num_rows; ++row) {
+    float* out = gate_.data() + row * dim + column;
+    gate_mul_(out, up_.data() + row * dim + column, out, count);
+  }
 }
 
 void DecoderPass::round_gated(const std::vector<float>& sub_norm, const PackedMatrix& consumer) {
   if (gated_is_input_) return;
   const OperationScope scope(team_, Operation::ffn_round, layer_);
   input_.reset(num_rows_, {&consumer});
-  round_rows(gate_.data(), info_.ffn_dim, sub_norm);
+  round_rows(gate_.data(), consumer.k(), sub_norm);
 }
 
-void DecoderPass::add_projection(const PackedMatrix& matrix) {
+void DecoderPass::add_projection(const PackedMatrix& matrix, const std::vector<float>& post_norm) {
   const OperationScope scope(team_, &matrix == &this_layer().o ? Operation::attn_output : Operation::ffn_down, layer_);
   input_.multiply({{&matrix, delta_.data(), info_.dim}});
   delta_pending_ = true;
+  delta_norm_ = post_norm.empty() ? nullptr : &post_norm;
 }
 
 void DecoderPass::finish(const std::vector<float>& norm, float* hidden) {
@@ -240,7 +298,7 @@ void DecoderPass::finish(const std::vector<float>& norm, float* hidden) {
   for_rows(1, [&](std::size_t first, std::size_t count, std::uint32_t) {
     for (std::size_t row = first; row < first + count; ++row) {
       float* x = residual_.data() + row * info_.dim;
-      if (delta_pending_) kernels_.add(x, delta_.data() + row * info_.dim, info_.dim);
+      add_pending(x, row);
       kernels_.rms_norm(x, norm.data(), hidden + row * info_.dim, info_.dim, info_.rms_epsilon);
     }
   });

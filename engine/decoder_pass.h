@@ -5,9 +5,11 @@
 // sequence's own blocks: a row's bits do not depend on its neighbours.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <initializer_list>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "engine/attention_plan.h"
@@ -21,37 +23,44 @@ namespace troupe::engine {
 
 class DecoderPass {
  public:
-  DecoderPass(const DecoderWeights& weights, Team& team, std::span<const SequenceRows> batch, KvArena& arena,
+  DecoderPass(const DecoderWeights& weights, Team& team, std::span<const SequenceRows> batch, const CacheMemory& memory,
               Workspace& workspace);
 
-  // residual = the tokens' embeddings.
+  // residual = the tokens' embeddings, scaled where the model wants it.
   void embed();
   // What follows belongs to this layer, as a profiler is told.
   void begin_layer(std::uint32_t layer) { layer_ = layer; }
   // input = rms_norm(residual) * norm, rounded as `consumers` want it. Sums a pending projection first.
   void norm(const std::vector<float>& norm, std::initializer_list<const PackedMatrix*> consumers);
+  // The same as input of a layer's router, its shared expert, and its experts.
+  void norm(const std::vector<float>& norm, const ExpertWeights& consumer);
   // q, k, v = input times the three matrices.
   void project_qkv(const DecoderLayer& layer);
-  // Rotates q and k by their positions, and stores k and v in the sequences' blocks.
+  // Adds biases to q, k and v, norms q and k, where the layer has such; rotates q and k by their positions, and stores
+  // k and v in the sequences' blocks.
   void rotate_and_store();
   // Keeps only the rows whose hidden state is asked for; false if there are none. For the last layer,
   // between rotate_and_store and attend: nobody reads the others any more.
   [[nodiscard]] bool keep_only_outputs();
-  // attention = softmax(q k / sqrt(head_dim)) v over the blocks, then this layer's blocks are done with.
+  // attention = softmax(scaled q k, capped where the model says so) v over the blocks, of a layer with a window over
+  // the last ones; then this layer's blocks are done with.
   void attend();
   // input = attention, normed by `sub_norm` unless that is empty, rounded for `consumer`.
   void round_attention(const std::vector<float>& sub_norm, const PackedMatrix& consumer);
-  // gated = silu(gate input) * (up input). Without a norm behind it, it is rounded for `layer.down` at once where the
-  // kernels can.
-  void gate_and_up(const DecoderLayer& layer);
+  // gated = gate(W_gate input) * (W_up input). `rounds`: there is no norm behind it, so it is rounded for W_down at
+  // once where the kernels can.
+  void gate_and_up(const FeedForward& ffn, bool rounds);
   // input = gated, normed by `sub_norm` unless that is empty, rounded for `consumer`.
   void round_gated(const std::vector<float>& sub_norm, const PackedMatrix& consumer);
-  // residual += matrix times input; the sum is made by the next norm().
-  void add_projection(const PackedMatrix& matrix);
+  // residual += matrix times input, normed by `post_norm` unless that is empty; the sum is made by the next norm().
+  void add_projection(const PackedMatrix& matrix, const std::vector<float>& post_norm = {});
+  // residual += the sum of what its best experts make of a row, each times its weight; the sum is made by the next
+  // norm(). Rows that share an expert meet it together, and no row's sum depends on which others do.
+  void add_experts(const ExpertWeights& moe);
   // hidden = rms_norm(residual) * norm, for the rows that are left.
   void finish(const std::vector<float>& norm, float* hidden);
   // What attention has read of K and V so far.
-  std::uint64_t kv_bytes_read() const { return attention_plan_.kv_bytes_read(); }
+  std::uint64_t kv_bytes_read() const { return full_.plan.kv_bytes_read() + window_.plan.kv_bytes_read(); }
 
  private:
   using Sequence = SequencePlace;
@@ -61,15 +70,57 @@ class DecoderPass {
     std::uint32_t count = 0;
   };
 
+  // Layers whose K and V lie in the same blocks.
+  struct LayerGroup {
+    std::span<const std::byte*> blocks;  // each block's part for the next of these layers; null before a window
+    AttentionPlan plan;
+  };
+  struct Choice {  // one of a row's experts
+    std::uint32_t expert = 0;
+    std::uint32_t place = 0;  // of the row among all experts' rows
+    float weight = 0;
+  };
+
   const DecoderLayer& this_layer() const { return weights_.layers[layer_]; }
-  void place_rows(std::span<const SequenceRows> batch, KvArena& arena);
+  LayerGroup& this_group() { return this_layer().has_window ? window_ : full_; }
+  AttentionPlan plan_of(std::uint32_t window) const;
+  void place_rows(std::span<const SequenceRows> batch);
+  void place_blocks(std::span<const SequenceRows> batch, const CacheMemory& memory);
   void store_run(const BlockRun& run);
+  void norm_rows(const std::vector<float>& norm, float* keep);
+  void add_pending(float* x, std::size_t row);
+  void gate_chunk(const PanelChunk& chunk, std::size_t dim);
+  // decoder_experts.cpp
+  std::span<RowRun> choose_experts(const ExpertWeights& moe, float* scores, std::size_t stride);
+  void choose_for_row(float* scores, std::size_t num_experts, std::span<Choice> choices) const;
+  void reset_for_runs(const ExpertWeights& moe, std::span<const RowRun> runs,
+                      std::initializer_list<PackedMatrix FeedForward::*> matrices);
+  std::size_t rows_of_tile(std::size_t first_place) const;
+  void gather_expert_rows();
+  void sum_experts(const float* scores, std::size_t stride, const float* parts, const float* shared);
 
   // Runs fn(first_row, num_rows, thread) over all rows, at most kRowsAtOnce at a time and split at multiples of
   // `multiple`; few rows stay on the calling thread, without a join.
   static constexpr std::size_t kRowsAtOnce = kernels::kRowsPerTile;
+  // Rows that one thread works through before another helps: a row costs about a microsecond, a join two.
+  static constexpr std::size_t kMinRowsPerChunk = 4;
+  static constexpr std::size_t kChunksPerThread = 8;
   template <class Fn>
-  void for_rows(std::size_t multiple, Fn&& fn);
+  void for_rows(std::size_t multiple, Fn&& fn) {
+    for_range(num_rows_, multiple, std::forward<Fn>(fn));
+  }
+  // The same over [0, num_rows).
+  template <class Fn>
+  void for_range(std::size_t num_rows, std::size_t multiple, Fn&& fn) {
+    const auto divide_up = [](std::size_t a, std::size_t b) { return (a + b - 1) / b; };
+    const std::size_t fair = divide_up(num_rows, team_.num_threads() * kChunksPerThread);
+    const std::size_t per_chunk = divide_up(std::max(kMinRowsPerChunk, fair), multiple) * multiple;
+    team_.parallel_for(divide_up(num_rows, per_chunk), [&](std::size_t chunk, std::uint32_t thread) {
+      const std::size_t end = std::min(num_rows, (chunk + 1) * per_chunk);
+      for (std::size_t row = chunk * per_chunk; row < end; row += kRowsAtOnce)
+        fn(row, std::min(kRowsAtOnce, end - row), thread);
+    });
+  }
   // input = rows of x[r * stride + i], normed in place by `sub_norm` unless that is empty.
   void round_rows(float* x, std::size_t stride, const std::vector<float>& sub_norm);
   // Room for kRowsAtOnce rows.
@@ -86,17 +137,22 @@ class DecoderPass {
   std::size_t q_dim_;
   std::size_t kv_dim_;
   std::size_t qkv_stride_;
+  kernels::SiluMul* gate_mul_;  // or a sister of it
   bool delta_pending_ = false;
-  bool gated_is_input_ = false;  // gate_and_up has already rounded its result
+  const std::vector<float>* delta_norm_ = nullptr;  // of what is pending
+  bool gated_is_input_ = false;                     // gate_and_up has already rounded its result
 
   std::span<const SequenceRows> batch_;
   std::span<Sequence> sequences_;
-  std::span<const std::byte*> blocks_;  // each block's part for the current layer
   std::span<BlockRun> runs_;
   std::span<float> residual_, delta_, qkv_, attention_, gate_, up_, scratch_;
   std::size_t scratch_stride_ = 0;
-  AttentionPlan attention_plan_;
+  LayerGroup full_, window_;
   RoundedRows input_;
+  std::span<float> normed_;               // what experts read
+  std::span<Choice> choices_;             // [rows][experts used], best first
+  std::span<std::uint32_t> expert_rows_;  // which row stands at each place
+  std::span<std::uint32_t> run_experts_;  // whose each run of rows is
 };
 
 }  // namespace troupe::engine

@@ -1,4 +1,6 @@
 // The sizes of a decoder, from the metadata of its file.
+#include <algorithm>
+#include <cmath>
 #include <string>
 
 #include "config/printable.h"
@@ -14,26 +16,102 @@ constexpr std::int64_t kMaxDim = 1 << 18;
 constexpr std::int64_t kMaxFfnDim = 1 << 20;
 constexpr std::int64_t kMaxHeads = 1024;
 constexpr std::int64_t kMaxHeadDim = 1024;
+constexpr std::int64_t kMaxExperts = 1024;  // scores are one tile of a softmax
+static_assert(kMaxExperts <= kernels::kSoftmaxTile);
 constexpr std::int64_t kMaxContext = 1 << 24;
 
-RopeParams read_rope(Metadata& meta, std::uint32_t head_dim) {
-  RopeParams rope;
+// YaRN's part of how positions become angles. Its attention factor is in the magnitude of cos and sin: 1 + 0.1 ln of
+// the scaling factor, as the paper found it.
+void read_yarn(Metadata& meta, double factor, std::uint32_t original_context, RopeParams& rope) {
+  RopeParams::Yarn yarn;
+  yarn.original_context = original_context;
+  yarn.beta_fast = meta.positive("rope.scaling.yarn_beta_fast", yarn.beta_fast);
+  yarn.beta_slow = meta.positive("rope.scaling.yarn_beta_slow", yarn.beta_slow);
+  yarn.share = meta.not_negative("rope.scaling.yarn_ext_factor", yarn.share);
+  if (yarn.share == 0) return;
+  rope.yarn = yarn;
+  const auto magnitude = [&](double slope) { return factor <= 1 ? 1.0 : 1.0 + 0.1 * slope * std::log(factor); };
+  rope.magnitude = magnitude(1);
+  if (meta.has("rope.scaling.yarn_log_multiplier"))
+    rope.magnitude /= magnitude(meta.not_negative("rope.scaling.yarn_log_multiplier", 0));
+}
+
+void read_rope(Metadata& meta, const DecoderTraits& traits, DecoderShape& shape) {
+  const std::uint32_t head_dim = shape.info.head_dim;
+  RopeParams& rope = shape.rope;
   rope.rotated = meta.count("rope.dimension_count", kMaxHeadDim, head_dim);
   if (rope.rotated > head_dim || rope.rotated % 2 != 0) {
     meta.fail(ErrorCode::bad_model, "rope.dimension_count is " + std::to_string(rope.rotated) +
                                         "; it must be even and at most the head's " + std::to_string(head_dim));
   }
   rope.base = meta.positive("rope.freq_base", 10000.0);
+  shape.original_context = meta.count("rope.scaling.original_context_length", kMaxContext, shape.info.trained_context);
   const std::string scaling = meta.string("rope.scaling.type");
-  if (scaling == "linear") {
-    rope.position_scale = 1.0 / meta.positive("rope.scaling.factor", 1.0);
-  } else if (!scaling.empty() && scaling != "none") {
-    meta.fail(ErrorCode::unsupported, "rope scaling of type '" + printable(scaling) +
-                                          "' is not supported; 'linear', 'none' and rope_freqs.weight are");
-  } else if (scaling.empty()) {
-    rope.position_scale = 1.0 / meta.positive("rope.scale_linear", 1.0);  // its name before there were types
+  const std::string factor_key = meta.has("rope.scaling.factor")
+                                     ? "rope.scaling.factor"
+                                     : "rope.scale_linear";  // its name before there were types
+  if (scaling != "none") {
+    const double factor = meta.positive(factor_key, 1.0);
+    rope.position_scale = 1.0 / factor;
+    if (scaling == "yarn") {
+      read_yarn(meta, factor, shape.original_context, rope);
+    } else if (!scaling.empty() && scaling != "linear" && scaling != "longrope") {
+      meta.fail(ErrorCode::unsupported, "rope scaling of type '" + printable(scaling) +
+                                            "' is not supported; 'none', 'linear', 'yarn', 'longrope' and "
+                                            "rope_freqs.weight are");
+    }
   }
-  return rope;
+  rope.magnitude *= meta.positive("rope.scaling.attn_factor", 1.0);
+  if (traits.local_rope_base != 0 && shape.has_local) {
+    shape.local_rope = RopeParams{};
+    shape.local_rope->rotated = rope.rotated;
+    shape.local_rope->base = meta.positive("rope.freq_base_swa", traits.local_rope_base);
+  }
+}
+
+void read_window(Metadata& meta, const ModelFile& file, const DecoderTraits& traits, DecoderShape& shape) {
+  const std::string key = "attention.sliding_window";
+  if (!traits.full_every) {
+    if (meta.has(key)) {
+      meta.fail(ErrorCode::unsupported, "'" + traits.family + "." + key +
+                                            "': attention over a window is not supported "
+                                            "in this family");
+    }
+    return;
+  }
+  // Files of models that could have a window say 0 where they have none, or nothing.
+  const bool says_none =
+      meta.has(key) ? file.integer(traits.family + "." + key) == std::int64_t{0} : traits.window == 0;
+  if (says_none && traits.window == 0) return;
+  const std::uint32_t window = meta.count(key, kMaxContext, traits.window);
+  shape.full_every = *traits.full_every;
+  if (shape.full_every != 0) shape.full_every = meta.count(key + "_pattern", kMaxLayers, shape.full_every);
+  shape.has_local = shape.full_every != 1;
+  // A window that a whole context fits into hides nothing.
+  if (shape.has_local && window < shape.info.context) shape.info.window = window;
+}
+
+void read_experts(Metadata& meta, const ModelFile& file, const DecoderTraits& traits, DecoderShape& shape) {
+  ModelInfo& info = shape.info;
+  const bool has_experts = file.integer(traits.family + ".expert_count").value_or(meta.has("expert_count")) != 0;
+  if (traits.experts == Experts::none && has_experts) {
+    meta.fail(ErrorCode::unsupported,
+              "this is a mixture of experts ('" + traits.family + ".expert_count'), which this family is not");
+  }
+  if (traits.experts == Experts::none || (traits.experts == Experts::some && !has_experts)) return;
+  info.num_experts = meta.count("expert_count", kMaxExperts);
+  info.num_experts_used = meta.count("expert_used_count", kMaxExperts);
+  if (info.num_experts_used > info.num_experts) {
+    meta.fail(ErrorCode::bad_model, "a token uses " + std::to_string(info.num_experts_used) +
+                                        " experts, but there are " + std::to_string(info.num_experts));
+  }
+  const std::uint32_t share = std::max(1u, info.ffn_dim / info.num_experts_used);
+  // Qwen's files give the length of a dense layer, and that of an expert by its own name.
+  shape.expert_ffn_dim = meta.count("expert_feed_forward_length", kMaxFfnDim,
+                                    traits.experts == Experts::all && traits.divided_experts ? share : info.ffn_dim);
+  if (traits.shared_expert) {
+    shape.shared_ffn_dim = meta.count("expert_shared_feed_forward_length", kMaxFfnDim, info.ffn_dim);
+  }
 }
 
 void read_heads(Metadata& meta, ModelInfo& info) {
@@ -73,12 +151,17 @@ Result<DecoderShape> read_decoder_shape(const ModelFile& file, const DecoderTrai
   info.context = options.context ? options.context : info.trained_context;
   read_heads(meta, info);
   info.rms_epsilon = static_cast<float>(meta.positive("attention.layer_norm_rms_epsilon"));
-  shape.rope = read_rope(meta, info.head_dim);
+  read_window(meta, file, traits, shape);
+  read_rope(meta, traits, shape);
   info.rope_base = static_cast<float>(shape.rope.base);
-  if (meta.has("expert_count") && file.integer(traits.family + ".expert_count").value_or(1) != 0) {
-    meta.fail(ErrorCode::unsupported, "this is a mixture of experts ('" + traits.family +
-                                          ".expert_count'), which is not supported yet; use a dense model");
-  }
+  read_experts(meta, file, traits, shape);
+  const std::uint32_t scaled_by =
+      info.num_layers == traits.layers_of_wide_heads ? info.dim / info.num_heads : info.head_dim;
+  shape.attention_scale = 1.0f / std::sqrt(static_cast<float>(scaled_by));
+  if (traits.attention_cap != 0)
+    shape.attention_cap = static_cast<float>(meta.positive("attn_logit_softcapping", traits.attention_cap));
+  if (traits.logit_cap != 0 || meta.has("final_logit_softcapping"))
+    shape.logit_cap = static_cast<float>(meta.positive("final_logit_softcapping", traits.logit_cap));
   if (info.context > kMaxContext) {
     meta.fail(ErrorCode::invalid_argument, "a context of " + std::to_string(info.context) +
                                                " tokens is above the limit of " + std::to_string(kMaxContext) +

@@ -188,6 +188,7 @@ class Executor {
   Executor(const LoadedModel& model, Team& team);
   ~Executor();
 
+  const LoadedModel& model() const;
   // The id must be new, the spec within the model's context and vocabulary (asserted: callers check).
   void open(SequenceSpec spec);
   // Forgets the known tokens from num_tokens (>= 1) on, and all that was computed of them. The last token

@@ -72,6 +72,8 @@ struct Executor::State {
 Executor::Executor(const LoadedModel& model, Team& team) : state_(std::make_unique<State>(model, team)) {}
 Executor::~Executor() = default;
 
+const LoadedModel& Executor::model() const { return state_->model; }
+
 void Executor::open(SequenceSpec spec) {
   const ModelInfo& info = state_->model.info();
   TROUPE_ASSERT(!spec.tokens.empty() && spec.tokens.size() <= info.context);

@@ -7,12 +7,20 @@
 
 namespace troupe::engine {
 
-Family llama_family();   // family_llama.cpp
-Family bitnet_family();  // family_bitnet.cpp
-Family mamba_family();   // family_mamba.cpp
-Family mamba2_family();  // family_mamba2.cpp
-Family rwkv6_family();   // family_rwkv6.cpp
-Family rwkv7_family();   // family_rwkv7.cpp
+Family llama_family();     // family_llama.cpp
+Family qwen2_family();     // family_qwen2.cpp
+Family qwen2moe_family();  // family_qwen2moe.cpp
+Family qwen3_family();     // family_qwen3.cpp
+Family qwen3moe_family();  // family_qwen3moe.cpp
+Family phi3_family();      // family_phi3.cpp
+Family gemma2_family();    // family_gemma2.cpp
+Family gemma3_family();    // family_gemma3.cpp
+Family olmoe_family();     // family_olmoe.cpp
+Family bitnet_family();    // family_bitnet.cpp
+Family mamba_family();     // family_mamba.cpp
+Family mamba2_family();    // family_mamba2.cpp
+Family rwkv6_family();     // family_rwkv6.cpp
+Family rwkv7_family();     // family_rwkv7.cpp
 
 // Whether the file says that it is of this architecture.
 [[nodiscard]] bool architecture_is(const ModelFile& file, std::string_view name);

@@ -21,10 +21,10 @@ class BitnetModel final : public DecoderModel {
     pass.round_attention(layer.attn_sub_norm, layer.o);
     pass.add_projection(layer.o);
     // x += W_down norm(silu(W_gate n) * W_up n), n = norm(x)
-    pass.norm(layer.ffn_norm, {&layer.gate, &layer.up});
-    pass.gate_and_up(layer);
-    pass.round_gated(layer.ffn_sub_norm, layer.down);
-    pass.add_projection(layer.down);
+    pass.norm(layer.ffn_norm, {&layer.ffn.gate, &layer.ffn.up});
+    pass.gate_and_up(layer.ffn, false);
+    pass.round_gated(layer.ffn_sub_norm, layer.ffn.down);
+    pass.add_projection(layer.ffn.down);
   }
 };
 

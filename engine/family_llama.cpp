@@ -1,5 +1,6 @@
 // Llama 1, 2 and 3, Mistral, TinyLlama (Touvron et al., 2023): RMSNorm in front of each half of a
-// layer, rotary positions on neighbouring pairs, grouped-query attention, SwiGLU.
+// layer, rotary positions on neighbouring pairs, grouped-query attention, SwiGLU. Mixtral (Jiang et al., 2024): the
+// same with experts, whose weights are normalised. Mistral's first version attends to a window in every layer.
 #include "engine/decoder_model.h"
 #include "engine/families.h"
 
@@ -20,11 +21,18 @@ class LlamaModel final : public DecoderModel {
     pass.attend();
     pass.round_attention({}, layer.o);
     pass.add_projection(layer.o);
-    // x += W_down (silu(W_gate n) * W_up n), n = norm(x)
-    pass.norm(layer.ffn_norm, {&layer.gate, &layer.up});
-    pass.gate_and_up(layer);
-    pass.round_gated({}, layer.down);
-    pass.add_projection(layer.down);
+    if (!layer.moe.router) {
+      // x += W_down (silu(W_gate n) * W_up n), n = norm(x)
+      pass.norm(layer.ffn_norm, {&layer.ffn.gate, &layer.ffn.up});
+      pass.gate_and_up(layer.ffn, true);
+      pass.round_gated({}, layer.ffn.down);
+      pass.add_projection(layer.ffn.down);
+      return;
+    }
+    // with experts: x += sum over the best experts e of w_e W_down,e (silu(W_gate,e n) * W_up,e n),
+    // w = softmax(W_router n) over those, n = norm(x)
+    pass.norm(layer.ffn_norm, layer.moe);
+    pass.add_experts(layer.moe);
   }
 };
 
@@ -35,7 +43,9 @@ Family llama_family() {
           .accepts = [](const ModelFile& file) { return architecture_is(file, "llama"); },
           .load =
               [](const ModelFile& file, const ModelOptions& options) {
-                return load_decoder_model<LlamaModel>(file, {.family = "llama"}, options);
+                const DecoderTraits traits{
+                    .family = "llama", .experts = Experts::some, .normalised_experts = true, .full_every = 0};
+                return load_decoder_model<LlamaModel>(file, traits, options);
               }};
 }
 

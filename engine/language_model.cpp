@@ -17,7 +17,18 @@ void LanguageModel::head(Team& team, const float* hidden, std::size_t num_rows, 
   RoundedRows input(*shared().kernels, team, workspace);
   input.reset(num_rows, {&matrix});
   input.set_rows(0, num_rows, hidden, matrix.k());
-  input.multiply({{&matrix, logits, matrix.rows()}});
+  if (shared().logit_cap == 0) {
+    input.multiply({{&matrix, logits, matrix.rows()}});
+    return;
+  }
+  const Product product{&matrix, logits, matrix.rows()};
+  input.for_panels(matrix.view().num_panels(), 1, [&](const PanelChunk& chunk) {
+    input.multiply_panels(product, chunk);
+    const std::size_t column = chunk.panel_begin * kernels::kPanelRows;
+    const std::size_t count = std::min<std::size_t>(chunk.panel_end * kernels::kPanelRows, matrix.rows()) - column;
+    for (std::size_t row = chunk.first_row; row < chunk.first_row + chunk.num_rows; ++row)
+      shared().kernels->soft_cap(logits + row * matrix.rows() + column, shared().logit_cap, count);
+  });
 }
 
 void LanguageModel::head_greedy(Team& team, const float* hidden, std::size_t num_rows, Workspace& workspace,
@@ -47,6 +58,7 @@ void LanguageModel::head_greedy(Team& team, const float* hidden, std::size_t num
     input.multiply_chunk(matrix, chunk, logits, count);
     for (std::size_t i = 0; i < chunk.num_rows; ++i) {
       float* row = logits + i * count;
+      if (shared().logit_cap != 0) kernels.soft_cap(row, shared().logit_cap, count);
       kernels.clamp(row, kMaxLogit, count);
       kernels::MaxAt max = kernels.arg_max(row, count);
       max.index += static_cast<std::uint32_t>(column);
@@ -60,14 +72,20 @@ void LanguageModel::head_greedy(Team& team, const float* hidden, std::size_t num
   }
 }
 
-void add_matrix_work(std::vector<MatrixWork>& all, const PackedMatrix& matrix, bool outputs_only) {
+void add_matrix_work(std::vector<MatrixWork>& all, const PackedMatrix& matrix, bool outputs_only,
+                     std::uint32_t num_experts, std::uint32_t num_experts_used) {
   if (!matrix) return;
   const kernels::MatrixView& view = matrix.view();
   auto found = std::find_if(all.begin(), all.end(), [&](const MatrixWork& work) {
-    return work.type == view.type && work.layout == view.layout && work.outputs_only == outputs_only;
+    return work.type == view.type && work.layout == view.layout && work.outputs_only == outputs_only &&
+           work.num_experts == num_experts;
   });
   if (found == all.end())
-    found = all.insert(found, {.type = view.type, .layout = view.layout, .outputs_only = outputs_only});
+    found = all.insert(found, {.type = view.type,
+                               .layout = view.layout,
+                               .outputs_only = outputs_only,
+                               .num_experts = num_experts,
+                               .num_experts_used = num_experts_used});
   found->multiply_adds += view.rows * view.k;
   found->bytes += kernels::packed_bytes(view.type, view.layout, view.rows, view.k);
 }

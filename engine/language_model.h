@@ -17,6 +17,7 @@ struct ModelWeights {
   PackedMatrix embedding;          // [vocab, dim]; also the head where `head` is empty
   std::vector<float> output_norm;  // [dim]
   PackedMatrix head;
+  float logit_cap = 0;             // cap * tanh(logit / cap); 0: none
   std::uint64_t bytes = 0;         // of all weights and tables
   std::uint64_t matrix_bytes = 0;  // of the matrices alone
   std::uint64_t content_hash = 0;  // over the weights as packed
@@ -40,7 +41,8 @@ class LanguageModel : public Model {
 };
 
 // Adds up what a step multiplies, for ModelInfo::matrices. `outputs_only`: rows that nobody asked for have left by
-// then.
-void add_matrix_work(std::vector<MatrixWork>& all, const PackedMatrix& matrix, bool outputs_only);
+// then. Of experts' matrices each is added, and a row meets some.
+void add_matrix_work(std::vector<MatrixWork>& all, const PackedMatrix& matrix, bool outputs_only,
+                     std::uint32_t num_experts = 1, std::uint32_t num_experts_used = 1);
 
 }  // namespace troupe::engine

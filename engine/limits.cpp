@@ -1,6 +1,7 @@
 #include "engine/limits.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 namespace troupe::engine {
@@ -13,9 +14,11 @@ StepWork step_work(std::span<const MatrixWork> matrices, const kernels::KernelTa
   for (const MatrixWork& matrix : matrices) {
     const std::uint64_t met = matrix.outputs_only ? output_rows : rows;
     if (met == 0) continue;
-    work.bytes += static_cast<double>(matrix.bytes);
+    // Rows choose their experts: as many are read as rows that choose by chance meet.
+    const double share = static_cast<double>(matrix.num_experts_used) / matrix.num_experts;
+    work.bytes += static_cast<double>(matrix.bytes) * (1.0 - std::pow(1.0 - share, static_cast<double>(met)));
     work.ops[static_cast<std::size_t>(kernels.unit(matrix.type, matrix.layout))] +=
-        2.0 * static_cast<double>(matrix.multiply_adds) * static_cast<double>(met);
+        2.0 * static_cast<double>(matrix.multiply_adds) * share * static_cast<double>(met);
   }
   return work;
 }

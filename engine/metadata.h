@@ -56,6 +56,15 @@ class Metadata {
     return *value;
   }
 
+  double not_negative(const std::string& key, double absent) {
+    const auto value = has(key) ? file_.number(prefix_ + key) : absent;
+    if (!value || !std::isfinite(*value) || *value < 0 || *value > 0xffffffffu) {
+      fail(ErrorCode::bad_model, "'" + prefix_ + key + "' must be a number from 0 on");
+      return absent;
+    }
+    return *value;
+  }
+
   std::string string(const std::string& key) const {
     const std::string* text = file_.string(prefix_ + key);
     return text ? *text : std::string();

@@ -30,8 +30,11 @@ struct MatrixWork {
   kernels::WeightType type = kernels::WeightType::f32;
   kernels::Layout layout = kernels::Layout::panels;
   bool outputs_only = false;  // by rows alone whose hidden state is asked for: the head, the end of the last layer
-  std::uint64_t multiply_adds = 0;  // for one row
-  std::uint64_t bytes = 0;          // packed, as a step reads them
+  // Where they are experts', a row meets so many of them; both 1 where it meets all.
+  std::uint32_t num_experts = 1;
+  std::uint32_t num_experts_used = 1;
+  std::uint64_t multiply_adds = 0;  // for one row that meets all
+  std::uint64_t bytes = 0;          // packed, as a step reads them that meets all
 };
 
 // What a model is; all counts are checked against the file when it is loaded.
@@ -48,7 +51,10 @@ struct ModelInfo {
   std::uint32_t head_dim = 0;
   std::uint32_t vocab_size = 0;
   std::uint32_t trained_context = 0;
-  std::uint32_t context = 0;  // the longest sequence served, in tokens
+  std::uint32_t context = 0;           // the longest sequence served, in tokens
+  std::uint32_t num_experts = 0;       // of a layer; 0: the model is dense
+  std::uint32_t num_experts_used = 0;  // by a token
+  std::uint32_t window = 0;            // positions that layers with a window see; 0: there are none
   float rms_epsilon = 0;
   float rope_base = 0;
   std::vector<MatrixWork> matrices;  // what a step multiplies, for limits.h
@@ -65,7 +71,7 @@ struct CacheGroup {
   std::uint32_t num_layers = 0;
   std::uint32_t window = 0;           // a row at position p sees p - window + 1 to p
   std::uint64_t bytes_per_block = 0;  // full and window: K and V of all layers of the group for kBlockSize positions
-  StateShape state{};                   // of all layers of the group
+  StateShape state{};                 // of all layers of the group
 };
 // Group 0 is of kind full, with bytes_per_block 0 where no layer sees everything: its blocks then only name positions.
 // After it at most one window and at most one state.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -11,12 +12,25 @@ namespace troupe::engine {
 struct RopeParams {
   std::uint32_t rotated = 0;  // elements of a head that turn, even
   double base = 10000.0;
-  double position_scale = 1.0;  // 1 / factor of linear scaling
-  std::vector<float> factors;   // rope_freqs.weight: each angle is divided by its factor; or empty
+  double position_scale = 1.0;  // 1 / factor of linear scaling and of YaRN
+  double magnitude = 1.0;       // of cos and sin: what LongRoPE and YaRN make of the attention's temperature
+  std::vector<float> factors;   // each angle is divided by its factor (Llama 3, LongRoPE); or empty
+  // YaRN (Peng et al., 2023): of pairs that turn more than beta_fast times within the context the model was trained
+  // with, positions are not scaled; of those that turn less than beta_slow times they are; in between a mixture.
+  struct Yarn {
+    double beta_fast = 32.0;
+    double beta_slow = 1.0;
+    double original_context = 0;
+    double share = 1.0;  // of the mixture: 0 scales all
+  };
+  std::optional<Yarn> yarn;
 };
 
-// cos and sin of every angle of every position: RoFormer (Su et al., 2021),
-// angle(p, i) = p * position_scale * base^(-2i / rotated) / factors[i].
+// What pair i's angle at position 1 is: RoFormer (Su et al., 2021),
+// position_scale * base^(-2i / rotated) / factors[i], and YaRN's mixture of that with position_scale = 1.
+[[nodiscard]] std::vector<double> rope_frequencies(const RopeParams& params);
+
+// cos and sin of every angle of every position, times the magnitude.
 // Computed in double and rounded once, so no step calls libm and none depends on its version.
 class RopeTable {
  public:

@@ -27,7 +27,7 @@ static_assert(std::size(kSlots) == kernels::kNumActivations);
 
 void RoundedRows::reset(std::size_t num_rows, std::span<const PackedMatrix* const> consumers) {
   num_rows_ = num_rows;
-  k_ = consumers[0]->k();
+  k_ = consumers.front()->k();
   std::fill(std::begin(rows_), std::end(rows_), nullptr);
   rows_at_once_ = 1;
   for (const PackedMatrix* consumer : consumers) {
@@ -45,7 +45,7 @@ void RoundedRows::set_rows(std::size_t first_row, std::size_t num_rows, const fl
     if (rows_[kind]) kernels_.prepare[kind](x, stride, k_, first_row, num_rows, rows_[kind]);
 }
 
-RoundedRows::Split RoundedRows::plan(std::size_t num_panels, std::size_t products_per_panel) const {
+std::size_t RoundedRows::rows_per_call() const {
   std::size_t largest_row = 1;
   for (std::size_t kind = 0; kind < std::size(rows_); ++kind) {
     if (!rows_[kind]) continue;
@@ -55,8 +55,12 @@ RoundedRows::Split RoundedRows::plan(std::size_t num_panels, std::size_t product
                              kernels::prepared_bytes(activation, k_, kTileMultiple);
     largest_row = std::max(largest_row, more / kTileMultiple);
   }
-  const std::size_t max_rows =
-      std::max(kTileMultiple, std::min(kernels_.max_rows, kernels_.max_prepared_bytes / largest_row));
+  const std::size_t most = std::min(kernels_.max_rows, kernels_.max_prepared_bytes / largest_row);
+  return std::max(kTileMultiple, divide_up(most, kTileMultiple) * kTileMultiple);
+}
+
+RoundedRows::Split RoundedRows::plan(std::size_t num_panels, std::size_t products_per_panel) const {
+  const std::size_t max_rows = rows_per_call();
   Split split;
   split.num_tiles = divide_up(num_rows_, max_rows);
   split.rows_per_tile = divide_up(divide_up(num_rows_, split.num_tiles), kTileMultiple) * kTileMultiple;
@@ -67,6 +71,27 @@ RoundedRows::Split RoundedRows::plan(std::size_t num_panels, std::size_t product
   split.panels_per_chunk = std::max(divide_up(kMinChunkWork, panel_work), divide_up(num_panels, wanted_chunks));
   split.chunks_per_tile = divide_up(num_panels, split.panels_per_chunk);
   return split;
+}
+
+std::size_t RoundedRows::plan_runs(std::span<RowRun> runs, std::size_t num_panels,
+                                   std::size_t products_per_panel) const {
+  const std::size_t max_rows = rows_per_call();
+  std::size_t num_tiles = 0, fewest_rows = max_rows;
+  for (const RowRun& run : runs) {
+    num_tiles += divide_up(run.num_rows, max_rows);
+    fewest_rows = std::min(fewest_rows, run.num_rows);
+  }
+  if (num_tiles == 0) return num_panels;
+  const std::size_t panel_work = kernels::kPanelRows * k_ * products_per_panel * fewest_rows;
+  const std::size_t wanted_chunks = divide_up(team_.num_threads() * kChunksPerThread, num_tiles);
+  const std::size_t panels =
+      std::min(num_panels, std::max(divide_up(kMinChunkWork, panel_work), divide_up(num_panels, wanted_chunks)));
+  std::size_t chunk = 0;
+  for (RowRun& run : runs) {
+    run.first_chunk = chunk;
+    chunk += divide_up(run.num_rows, max_rows) * divide_up(num_panels, panels);
+  }
+  return panels;
 }
 
 const std::byte* RoundedRows::prepared(const kernels::MatrixView& matrix, std::size_t first_row) const {

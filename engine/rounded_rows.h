@@ -20,6 +20,12 @@ struct Product {
   std::size_t stride;
 };
 
+// Rows [first_row, first_row + num_rows) that meet matrices of their own: first_row is a multiple of kRowsPerTile.
+struct RowRun {
+  std::size_t first_row, num_rows;
+  std::size_t first_chunk;  // for_runs counts
+};
+
 // What one call of a parallel product works on.
 struct PanelChunk {
   std::size_t first_row, num_rows;
@@ -64,6 +70,28 @@ class RoundedRows {
                     std::min(panel + split.panels_per_chunk, num_panels), thread});
     });
   }
+  // The same where runs of rows have matrices of their own, all of one shape: fn(run's index, PanelChunk), as one
+  // parallel region.
+  template <class Fn>
+  void for_runs(std::span<RowRun> runs, std::size_t num_panels, std::size_t products_per_panel, Fn&& fn) {
+    const std::size_t max_rows = rows_per_call();
+    const std::size_t panels_per_chunk = plan_runs(runs, num_panels, products_per_panel);
+    const std::size_t chunks_per_tile = (num_panels + panels_per_chunk - 1) / panels_per_chunk;
+    if (runs.empty()) return;
+    const RowRun& last = runs.back();
+    const std::size_t num_chunks = last.first_chunk + (last.num_rows + max_rows - 1) / max_rows * chunks_per_tile;
+    team_.parallel_for(num_chunks, [&](std::size_t chunk, std::uint32_t thread) {
+      const auto run = std::upper_bound(runs.begin(), runs.end(), chunk,
+                                        [](std::size_t at, const RowRun& r) { return at < r.first_chunk; }) -
+                       1;
+      const std::size_t inside = chunk - run->first_chunk;
+      const std::size_t first = inside / chunks_per_tile * max_rows;
+      const std::size_t panel = inside % chunks_per_tile * panels_per_chunk;
+      fn(static_cast<std::size_t>(run - runs.begin()),
+         PanelChunk{run->first_row + first, std::min(max_rows, run->num_rows - first), panel,
+                    std::min(panel + panels_per_chunk, num_panels), thread});
+    });
+  }
   // The chunk's rows and panels of a product, where they belong in its `out`.
   void multiply_panels(const Product& product, const PanelChunk& chunk) const;
   // The same alone: out[i * stride + j] is the chunk's row i and column j.
@@ -76,6 +104,10 @@ class RoundedRows {
     std::size_t num_tiles, rows_per_tile, panels_per_chunk, chunks_per_tile;
   };
   Split plan(std::size_t num_panels, std::size_t products_per_panel) const;
+  // Numbers the chunks of runs; returns how many panels each has.
+  std::size_t plan_runs(std::span<RowRun> runs, std::size_t num_panels, std::size_t products_per_panel) const;
+  // So many of a call's rows stay in the second-level cache.
+  std::size_t rows_per_call() const;
   const std::byte* prepared(const kernels::MatrixView& matrix, std::size_t first_row) const;
 
   const kernels::KernelTable& kernels_;

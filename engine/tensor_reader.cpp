@@ -164,6 +164,7 @@ const TensorInfo* TensorReader::find(const std::string& name, const std::vector<
   }
   std::vector<std::uint64_t> actual = tensor->shape;
   while (actual.size() > shape.size() && actual.back() == 1) actual.pop_back();
+  while (actual.size() < shape.size()) actual.push_back(1);
   if (actual != shape) {
     fail({ErrorCode::bad_model, file_.path() + ": tensor '" + name + "' has shape " + shape_text(tensor->shape) +
                                     "; the metadata ask for " + shape_text(shape)});

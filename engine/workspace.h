@@ -38,7 +38,6 @@ class Workspace {
     gated_bf16_tiles,
     thread_scratch,
     // Of recurrent layers:
-    normed,
     shifted,  // where the row before each row lies
     mixed,    // by token shift
     mixer,    // what goes into a recurrence: of Mamba all of it, of RWKV the receptance
@@ -56,6 +55,20 @@ class Workspace {
     attention_members,
     attention_partials,
     attention_buffers,
+    window_blocks,  // as blocks; what follows as for the layers that see everything
+    window_items,
+    window_members,
+    window_partials,
+    window_buffers,
+    normed,  // rows that go to several experts
+    expert_scores,
+    expert_choices,
+    expert_rows,
+    expert_runs,
+    run_experts,
+    expert_consumers,
+    expert_parts,  // what each expert makes of each of its rows
+    shared_expert,
     hidden,
     sampled_hidden,
     logits,

@@ -16,11 +16,12 @@ namespace troupe::test {
 
 // The formats and families this version promises.
 inline const std::vector<std::string>& golden_names() {
-  static const std::vector<std::string> names = {"llama-F32",  "llama3-rope-F32", "bitnet-F32",  "bitnet-scale-TQ2_0",
-                                                 "llama-F16",  "llama-BF16",      "llama-Q8_0",  "llama-Q4_0",
-                                                 "llama-Q4_1", "llama-IQ4_NL",    "llama-Q4_K",  "llama-Q4_K_M",
-                                                 "llama-Q5_K", "llama-Q6_K",      "llama-TQ1_0", "llama-TQ2_0",
-                                                 "mamba-F32",  "mamba2-F32",      "rwkv6-F32",   "rwkv7-F32"};
+  static const std::vector<std::string> names = {
+      "llama-F32",    "llama3-rope-F32", "llama-moe-F32", "qwen2-F32",   "qwen3-F32",          "phi3-F32",
+      "gemma2-F32",   "gemma3-F32",      "olmoe-F32",     "bitnet-F32",  "bitnet-scale-TQ2_0", "llama-F16",
+      "llama-BF16",   "llama-Q8_0",      "llama-Q4_0",    "llama-Q4_1",  "llama-IQ4_NL",       "llama-Q4_K",
+      "llama-Q4_K_M", "llama-Q5_K",      "llama-Q6_K",    "llama-TQ1_0", "llama-TQ2_0",        "mamba-F32",
+      "mamba2-F32",   "rwkv6-F32",       "rwkv7-F32"};
   return names;
 }
 
@@ -66,13 +67,15 @@ struct GoldenPrompt {
 
 struct Golden {
   std::string model_path;
-  bool quantised = false;  // has `exact` logits: those of exactly dequantised weights
+  bool quantised = false;  // its weights are rounded, and so are activations unless the kernels are the reference's
+  // What `exact` logits there are: of exactly dequantised weights, or with a true GELU. Of the first prompt alone.
+  bool has_exact = false;
   nlohmann::json json;
   std::string folder;
 
   // The better reference: exact where there is one (of the first prompt), else llama.cpp's own.
   GoldenPrompt prompt(const std::string& prefix) const {
-    const std::string kind = quantised ? "exact_" : "";
+    const std::string kind = has_exact ? "exact_" : "";
     GoldenPrompt out;
     out.tokens = json.at(prefix.empty() ? "prompt" : prefix + "prompt").get<std::vector<TokenId>>();
     const std::string best = prefix + (prefix.empty() ? kind : "");
@@ -97,7 +100,8 @@ inline std::optional<Golden> load_golden(const std::string& name) {
   golden.folder = path->substr(0, path->rfind('/') + 1);
   golden.json = nlohmann::json::parse(std::ifstream(*path));
   golden.model_path = golden.folder + golden.json.at("file").get<std::string>();
-  golden.quantised = golden.json.contains("exact_logits");
+  golden.has_exact = golden.json.contains("exact_logits");
+  golden.quantised = golden.json.at("tolerance").contains("rounded_activations_vs_exact");
   return golden;
 }
 

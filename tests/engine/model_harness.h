@@ -1,6 +1,7 @@
 // Short ways to load models and to run sequences through an Executor.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -63,11 +64,21 @@ class SequenceRunner {
  public:
   SequenceRunner(engine::Executor& executor, SequenceId id, std::vector<TokenId> tokens,
                  std::vector<BlockId> block_table, std::uint32_t num_cached = 0)
-      : executor_(executor), id_(id), left_(static_cast<std::uint32_t>(tokens.size()) - num_cached) {
+      : executor_(executor),
+        id_(id),
+        computed_(num_cached),
+        left_(static_cast<std::uint32_t>(tokens.size()) - num_cached) {
+    if (const auto* group = executor.model().cache_spec().find(engine::CacheGroup::Kind::window))
+      window_ = group->window;
     engine::SequenceSpec spec;
     spec.id = id;
     spec.tokens = std::move(tokens);
     spec.num_cached = num_cached;
+    // Window blocks have the same ids in their own arena; those that nobody sees any more are not there.
+    if (window_ != 0) {
+      spec.window_table = block_table;
+      std::fill(spec.window_table.begin(), spec.window_table.begin() + first_window_block(), kNoBlock);
+    }
     spec.block_table = std::move(block_table);
     executor.open(std::move(spec));
   }
@@ -78,7 +89,13 @@ class SequenceRunner {
   engine::StepItem next(std::uint32_t count) {
     count = std::min(count, left_);
     left_ -= count;
-    return {.sequence = id_, .num_tokens = count, .output = engine::Output::all_logits, .new_blocks = {}};
+    const std::uint32_t first = first_window_block();
+    computed_ += count;
+    return {.sequence = id_,
+            .num_tokens = count,
+            .output = engine::Output::all_logits,
+            .new_blocks = {},
+            .first_window_block = first};
   }
 
   // All that is left, `chunk` tokens at a time: logits [left, vocab].
@@ -93,8 +110,12 @@ class SequenceRunner {
   }
 
  private:
+  std::uint32_t first_window_block() const { return window_ == 0 ? 0 : engine::first_block_seen(window_, computed_); }
+
   engine::Executor& executor_;
   SequenceId id_;
+  std::uint32_t window_ = 0;
+  std::uint32_t computed_;
   std::uint32_t left_;
 };
 
