@@ -26,8 +26,20 @@ Matmul* plain_matmul(WeightType type, Layout) {
       return scalar::matmul_q4_0;
     case WeightType::q4_1:
       return scalar::matmul_q4_1;
+    case WeightType::q5_0:
+      return scalar::matmul_q5_0;
+    case WeightType::q5_1:
+      return scalar::matmul_q5_1;
     case WeightType::iq4_nl:
       return scalar::matmul_iq4_nl;
+    case WeightType::iq4_xs:
+      return scalar::matmul_iq4_xs;
+    case WeightType::mxfp4:
+      return scalar::matmul_mxfp4;
+    case WeightType::q2_k:
+      return scalar::matmul_q2_k;
+    case WeightType::q3_k:
+      return scalar::matmul_q3_k;
     case WeightType::q4_k:
       return scalar::matmul_q4_k;
     case WeightType::q5_k:

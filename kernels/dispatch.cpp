@@ -24,9 +24,7 @@ Layout file_layout(WeightType) { return Layout::file; }
 Layout panels_layout(WeightType) { return Layout::panels; }
 // On the matrix unit, from panels: the int8 products of types whose scales are integers times one for 256 weights.
 bool has_int8_panels(WeightType type) { return type == WeightType::q4_k || type == WeightType::q5_k; }
-Layout amx_layout(WeightType type) {
-  return type == WeightType::f32 || has_int8_panels(type) ? Layout::panels : Layout::tiles;
-}
+Layout amx_layout(WeightType type) { return has_layout(type, Layout::tiles, 256) ? Layout::tiles : Layout::panels; }
 
 Activation reference_activation(WeightType, Layout) { return Activation::f32; }
 Matmul* reference_matmul(WeightType, Layout layout) { return layout == Layout::file ? reference::matmul : nullptr; }
@@ -90,8 +88,20 @@ Matmul* scalar_matmul(WeightType type, Layout layout) {
       return scalar::matmul_q4_0;
     case WeightType::q4_1:
       return scalar::matmul_q4_1;
+    case WeightType::q5_0:
+      return scalar::matmul_q5_0;
+    case WeightType::q5_1:
+      return scalar::matmul_q5_1;
     case WeightType::iq4_nl:
       return scalar::matmul_iq4_nl;
+    case WeightType::iq4_xs:
+      return scalar::matmul_iq4_xs;
+    case WeightType::mxfp4:
+      return scalar::matmul_mxfp4;
+    case WeightType::q2_k:
+      return scalar::matmul_q2_k;
+    case WeightType::q3_k:
+      return scalar::matmul_q3_k;
     case WeightType::q4_k:
       return scalar::matmul_q4_k;
     case WeightType::q5_k:
@@ -159,12 +169,9 @@ Matmul* amx_matmul(WeightType type, Layout layout) {
     case WeightType::tq2_0:
     case WeightType::i2_s:
       return amx::matmul_tq;
-    case WeightType::f32:
-    case WeightType::q4_k:
-    case WeightType::q5_k:
-      break;
+    default:
+      return nullptr;
   }
-  return nullptr;
 }
 
 GatedMatmul* amx_gated_matmul(WeightType type, Layout layout) {

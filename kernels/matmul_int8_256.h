@@ -37,7 +37,7 @@ constexpr std::size_t kHalf = kLine / 2;  // of a line: one vector, 8 rows
 struct alignas(64) Block {
   std::uint8_t lines[kBlockK / 4 * kLine];
   float d[kBlockK / 16][16];              // scale per run
-  float min[kBlockK / 32][16];            // Q4_1, Q4_K, Q5_K
+  float min[kBlockK / 16][16];            // of types that have some
   const std::uint8_t* run[kBlockK / 16];  // the codes of each run: in `lines` or in the packed lines
   const std::byte* ahead;                 // what to prefetch while this block is multiplied
 };
@@ -60,16 +60,6 @@ inline void unpack_halves(const std::byte* from, float* to) {
   _mm256_store_ps(to + 8, halves_to_floats(from + 16));
 }
 
-// Nibble line j of a run: quads j and j + 4.
-inline void unpack_nibbles(const std::uint8_t* from, std::uint8_t* to) {
-  const __m256i low_mask = _mm256_set1_epi8(15);
-  for (std::size_t at = 0; at < 4 * kLine; at += kHalf) {
-    const __m256i line = load_half_line(from + at);
-    store_half_line(to + at, _mm256_and_si256(line, low_mask));
-    store_half_line(to + at + 4 * kLine, _mm256_and_si256(_mm256_srli_epi16(line, 4), low_mask));
-  }
-}
-
 // A type says how a block is unpacked and how its codes are multiplied:
 //   kRunQuads     quads that share a scale: an exact integer run
 //   kNarrowQuads  quads whose `vpmaddubsw` results (at most 2 * 127 * largest code each) add up in int16
@@ -78,171 +68,233 @@ inline void unpack_nibbles(const std::uint8_t* from, std::uint8_t* to) {
 //                 for; -1: no offset
 
 struct Q8_0 {
-  static constexpr std::size_t kBlockBytes = 4 * kQ8_0Unit;
+  static constexpr std::size_t kBlockBytes = 4 * unit_bytes(kQ8_0);
   static constexpr int kRunQuads = 8, kNarrowQuads = 1, kStartShift = 0;
   static constexpr bool kWide = true, kHasMin = false, kRow256 = false;
-  static std::size_t panel_bytes(std::size_t k) { return (k + 63) / 64 * kQ8_0Unit; }
+  static std::size_t panel_bytes(std::size_t k) { return layout::panel_bytes(kQ8_0, k); }
   static void unpack(const std::byte* panel, std::size_t block, std::size_t num_groups, Block& out) {
     for (std::size_t g = 0; g < num_groups; ++g) {
-      const std::byte* unit = panel + (block * 4 + g / 2) * kQ8_0Unit;
+      const std::byte* unit = panel + (block * 4 + g / 2) * unit_bytes(kQ8_0);
       unpack_halves(unit + g % 2 * 32, out.d[g]);
       out.run[g] = bytes(unit) + kLine + g % 2 * 8 * kLine;
     }
   }
 };
 
-struct Q4_0 {
-  static constexpr std::size_t kBlockBytes = 4 * kQ4_0Unit;
-  static constexpr int kRunQuads = 8, kNarrowQuads = 8, kStartShift = 4;
-  static constexpr bool kWide = false, kHasMin = false, kRow256 = false;
-  static std::size_t panel_bytes(std::size_t k) { return (k + 63) / 64 * kQ4_0Unit; }
-  static void unpack(const std::byte* panel, std::size_t block, std::size_t num_groups, Block& out) {
-    for (std::size_t g = 0; g < num_groups; ++g) {
-      const std::byte* unit = panel + (block * 4 + g / 2) * kQ4_0Unit;
-      std::uint8_t* to = out.lines + g * 8 * kLine;
-      unpack_halves(unit + g % 2 * 32, out.d[g]);
-      unpack_nibbles(bytes(unit) + kLine + g % 2 * 4 * kLine, to);
-      out.run[g] = to;
-    }
-  }
-};
+// ---- Codes -----------------------------------------------------------------------------------------------------
+//
+// unpack(from, to): the lines of a run of 32 become eight lines of bytes. kNarrowQuads is for runs of eight quads;
+// shorter ones have as many at most.
 
-struct Q4_1 {
-  static constexpr std::size_t kBlockBytes = 4 * kQ4_1Unit;
-  static constexpr int kRunQuads = 8, kNarrowQuads = 8, kStartShift = -1;
-  static constexpr bool kWide = false, kHasMin = true, kRow256 = false;
-  static std::size_t panel_bytes(std::size_t k) { return (k + 63) / 64 * kQ4_1Unit; }
-  static void unpack(const std::byte* panel, std::size_t block, std::size_t num_groups, Block& out) {
-    for (std::size_t g = 0; g < num_groups; ++g) {
-      const std::byte* unit = panel + (block * 4 + g / 2) * kQ4_1Unit;
-      std::uint8_t* to = out.lines + g * 8 * kLine;
-      unpack_halves(unit + g % 2 * 32, out.d[g]);
-      unpack_halves(unit + kLine + g % 2 * 32, out.min[g]);
-      unpack_nibbles(bytes(unit) + 2 * kLine + g % 2 * 4 * kLine, to);
-      out.run[g] = to;
-    }
-  }
-};
+inline __m256i each_byte(int value) { return _mm256_set1_epi8(static_cast<char>(value)); }
+// By -7 to 7 places, to the left or, below 0, to the right. Bits come from the neighbouring byte, too.
+inline __m256i shift_left(__m256i x, int places) {
+  return places < 0 ? _mm256_srli_epi16(x, -places) : _mm256_slli_epi16(x, places);
+}
+// Those bits of x that `mask` has, after a shift.
+inline __m256i bits_of(__m256i x, int places, __m256i mask) { return _mm256_and_si256(shift_left(x, places), mask); }
 
-// Codes are looked up and from then on treated as Q8_0's.
-struct IQ4_NL {
-  static constexpr std::size_t kBlockBytes = 4 * kQ4_0Unit;
-  static constexpr int kRunQuads = 8, kNarrowQuads = 1, kStartShift = 0;
-  static constexpr bool kWide = true, kHasMin = false, kRow256 = false;
-  static std::size_t panel_bytes(std::size_t k) { return (k + 63) / 64 * kQ4_0Unit; }
-  static void unpack(const std::byte* panel, std::size_t block, std::size_t num_groups, Block& out) {
-    for (std::size_t g = 0; g < num_groups; ++g) {
-      const std::byte* unit = panel + (block * 4 + g / 2) * kQ4_0Unit;
-      std::uint8_t* to = out.lines + g * 8 * kLine;
-      unpack_halves(unit + g % 2 * 32, out.d[g]);
-      look_up_nibbles(bytes(unit) + kLine + g % 2 * 4 * kLine, to);
-      out.run[g] = to;
-    }
-  }
-  static void look_up_nibbles(const std::uint8_t* from, std::uint8_t* to) {
-    const __m256i low_mask = _mm256_set1_epi8(15);
-    const __m256i values =
-        _mm256_xor_si256(_mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(kIQ4_NLValues))),
-                         _mm256_set1_epi8(-128));  // + 128
+template <int offset>
+struct Fours {
+  static constexpr int kNarrowQuads = 8, kStartShift = offset == 0 ? -1 : 4;
+  static constexpr bool kWide = false;
+  static void unpack(const std::uint8_t* from, std::uint8_t* to) {
+    const __m256i low_mask = each_byte(15);
     for (std::size_t at = 0; at < 4 * kLine; at += kHalf) {
       const __m256i line = load_half_line(from + at);
-      const __m256i high = _mm256_and_si256(_mm256_srli_epi16(line, 4), low_mask);
-      store_half_line(to + at, _mm256_shuffle_epi8(values, _mm256_and_si256(line, low_mask)));
-      store_half_line(to + at + 4 * kLine, _mm256_shuffle_epi8(values, high));
+      store_half_line(to + at, _mm256_and_si256(line, low_mask));
+      store_half_line(to + at + 4 * kLine, bits_of(line, -4, low_mask));
     }
   }
 };
 
-inline void unpack_scales_and_mins(const std::byte* unit, Block& out) {
-  for (std::size_t row = 0; row < kPanelRows; row += 8) {
-    const __m256 d = halves_to_floats(unit + 2 * row), dmin = halves_to_floats(unit + kMinOffset + 2 * row);
-    for (std::size_t run = 0; run < 8; ++run) {
-      _mm256_store_ps(out.d[run] + row, _mm256_mul_ps(d, bytes_to_floats(unit + kRunScales + 16 * run + row)));
-      _mm256_store_ps(out.min[run] + row, _mm256_mul_ps(dmin, bytes_to_floats(unit + kRunMins + 16 * run + row)));
-    }
-  }
-}
-
-struct Q4_K {
-  static constexpr std::size_t kBlockBytes = kQ4_KUnit;
-  static constexpr int kRunQuads = 8, kNarrowQuads = 8, kStartShift = -1;
-  static constexpr bool kWide = false, kHasMin = true, kRow256 = false;
-  static std::size_t panel_bytes(std::size_t k) { return k / 256 * kQ4_KUnit; }
-  static void unpack(const std::byte* panel, std::size_t block, std::size_t, Block& out) {
-    const std::byte* unit = panel + block * kQ4_KUnit;
-    unpack_scales_and_mins(unit, out);
-    for (std::size_t run = 0; run < 8; ++run) {
-      std::uint8_t* to = out.lines + run * 8 * kLine;
-      unpack_nibbles(bytes(unit) + kRuns + run * kQ4_KRun, to);
-      out.run[run] = to;
-    }
-  }
-};
-
-struct Q5_K {
-  static constexpr std::size_t kBlockBytes = kQ5_KUnit;
-  static constexpr int kRunQuads = 8, kNarrowQuads = 4, kStartShift = -1;
-  static constexpr bool kWide = false, kHasMin = true, kRow256 = false;
-  static std::size_t panel_bytes(std::size_t k) { return k / 256 * kQ5_KUnit; }
-  static void unpack(const std::byte* panel, std::size_t block, std::size_t, Block& out) {
-    const std::byte* unit = panel + block * kQ5_KUnit;
-    unpack_scales_and_mins(unit, out);
-    for (std::size_t run = 0; run < 8; ++run) {
-      std::uint8_t* to = out.lines + run * 8 * kLine;
-      unpack_run(bytes(unit) + kRuns + run * kQ5_KRun, to);
-      out.run[run] = to;
-    }
-  }
-  // Bit q of the line of high bits moves to bit 4 of quad q.
-  static void unpack_run(const std::uint8_t* from, std::uint8_t* to) {
-    const __m256i low_mask = _mm256_set1_epi8(15), bit = _mm256_set1_epi8(16);
+template <int offset>
+struct Fives {
+  static constexpr int kNarrowQuads = 4, kStartShift = offset == 0 ? -1 : 3;
+  static constexpr bool kWide = false;
+  static void unpack(const std::uint8_t* from, std::uint8_t* to) {
+    const __m256i low_mask = each_byte(15), bit = each_byte(16);
     for (std::size_t at = 0; at < kLine; at += kHalf) {
-      const __m256i high = load_half_line(from + at);
-      for (int j = 0; j < 4; ++j) {
+      const __m256i fifths = load_half_line(from + at);
+#pragma GCC unroll 4
+      for (int j = 0; j < 4; ++j) {  // bit q of `fifths` moves to bit 4
         const std::size_t quad = static_cast<std::size_t>(j) * kLine + at;
         const __m256i line = load_half_line(from + kLine + quad);
-        store_half_line(to + quad, _mm256_or_si256(_mm256_and_si256(line, low_mask),
-                                                   _mm256_and_si256(_mm256_slli_epi16(high, 4 - j), bit)));
-        store_half_line(to + quad + 4 * kLine, _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi16(line, 4), low_mask),
-                                                               _mm256_and_si256(_mm256_srli_epi16(high, j), bit)));
+        store_half_line(to + quad, _mm256_or_si256(_mm256_and_si256(line, low_mask), bits_of(fifths, 4 - j, bit)));
+        store_half_line(to + quad + 4 * kLine, _mm256_or_si256(bits_of(line, -4, low_mask), bits_of(fifths, -j, bit)));
       }
     }
   }
 };
 
-struct Q6_K {
-  static constexpr std::size_t kBlockBytes = kQ6_KUnit;
-  static constexpr int kRunQuads = 4, kNarrowQuads = 2, kStartShift = 2;
-  static constexpr bool kWide = false, kHasMin = false, kRow256 = false;
-  static std::size_t panel_bytes(std::size_t k) { return k / 256 * kQ6_KUnit; }
-  static void unpack(const std::byte* panel, std::size_t block, std::size_t, Block& out) {
-    const std::byte* unit = panel + block * kQ6_KUnit;
-    for (std::size_t run = 0; run < 16; ++run) {
+struct Sixes {
+  static constexpr int kNarrowQuads = 2, kStartShift = 2;
+  static constexpr bool kWide = false;
+  static void unpack(const std::uint8_t* from, std::uint8_t* to) {
+    const __m256i low_mask = each_byte(15), bits = each_byte(0x30);
+    for (std::size_t at = 0; at < kLine; at += kHalf) {
+      const __m256i low_upper = load_half_line(from + at), high_upper = load_half_line(from + kLine + at);
+#pragma GCC unroll 4
+      for (int j = 0; j < 4; ++j) {
+        const std::size_t quad = static_cast<std::size_t>(j) * kLine + at;
+        const __m256i line = load_half_line(from + 2 * kLine + quad);
+        store_half_line(to + quad,
+                        _mm256_or_si256(_mm256_and_si256(line, low_mask), bits_of(low_upper, 4 - 2 * j, bits)));
+        store_half_line(to + quad + 4 * kLine,
+                        _mm256_or_si256(bits_of(line, -4, low_mask), bits_of(high_upper, 4 - 2 * j, bits)));
+      }
+    }
+  }
+};
+
+// Nibbles that stand for values; `offset` makes those unsigned.
+template <const std::int8_t (&values)[16], int offset, int narrow_quads>
+struct LookedUp {
+  static constexpr int kNarrowQuads = narrow_quads, kStartShift = offset == 128 ? 0 : 3;
+  static constexpr bool kWide = offset == 128;
+  static void unpack(const std::uint8_t* from, std::uint8_t* to) {
+    const __m256i low_mask = each_byte(15);
+    const __m256i table = _mm256_add_epi8(
+        _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(values))), each_byte(offset));
+    for (std::size_t at = 0; at < 4 * kLine; at += kHalf) {
+      const __m256i line = load_half_line(from + at);
+      store_half_line(to + at, _mm256_shuffle_epi8(table, _mm256_and_si256(line, low_mask)));
+      store_half_line(to + at + 4 * kLine, _mm256_shuffle_epi8(table, bits_of(line, -4, low_mask)));
+    }
+  }
+};
+using NonLinear = LookedUp<kIQ4_NLValues, 128, 1>;
+using Fp4 = LookedUp<kMXFP4Values, 16, 4>;  // 4 to 28
+
+struct Twos {
+  static constexpr int kNarrowQuads = 8, kStartShift = -1;
+  static constexpr bool kWide = false;
+  static void unpack(const std::uint8_t* from, std::uint8_t* to) {
+    const __m256i mask = each_byte(3);
+    for (std::size_t at = 0; at < kLine; at += kHalf)
+#pragma GCC unroll 8
+      for (int q = 0; q < 8; ++q) {
+        const auto quad = static_cast<std::size_t>(q);
+        store_half_line(to + quad * kLine + at,
+                        bits_of(load_half_line(from + quad / 4 * kLine + at), -2 * (q % 4), mask));
+      }
+  }
+};
+
+struct Threes {
+  static constexpr int kNarrowQuads = 8, kStartShift = 5;
+  static constexpr bool kWide = false;
+  static void unpack(const std::uint8_t* from, std::uint8_t* to) {
+    const __m256i mask = each_byte(3), bit = each_byte(4);
+    for (std::size_t at = 0; at < kLine; at += kHalf) {
+      const __m256i thirds = load_half_line(from + at);
+#pragma GCC unroll 8
+      for (int q = 0; q < 8; ++q) {  // bit q of `thirds` moves to bit 2
+        const auto quad = static_cast<std::size_t>(q);
+        const __m256i line = load_half_line(from + (1 + quad / 4) * kLine + at);
+        store_half_line(to + quad * kLine + at,
+                        _mm256_or_si256(bits_of(line, -2 * (q % 4), mask), bits_of(thirds, 2 - q, bit)));
+      }
+    }
+  }
+};
+
+// ---- Scales ----------------------------------------------------------------------------------------------------
+//
+// unpack(block, unit_bytes, num_groups, out): the scales, and mins, of the units of a block.
+
+// Float16 per 32, two to a unit.
+template <bool has_min>
+struct Halves {
+  static constexpr int kRunQuads = 8;
+  static constexpr bool kHasMin = has_min;
+  static void unpack(const std::byte* block, std::size_t unit_bytes, std::size_t num_groups, Block& out) {
+    for (std::size_t g = 0; g < num_groups; ++g) {
+      const std::byte* unit = block + g / 2 * unit_bytes;
+      unpack_halves(unit + g % 2 * 32, out.d[g]);
+      if constexpr (has_min) unpack_halves(unit + kLine + g % 2 * 32, out.min[g]);
+    }
+  }
+};
+
+// Exponents per 32, four to a unit: of half the power of two that is meant, because values are doubled. The smallest
+// two would be denormal, and are zero.
+struct Powers {
+  static constexpr int kRunQuads = 8;
+  static constexpr bool kHasMin = false;
+  static void unpack(const std::byte* block, std::size_t unit_bytes, std::size_t num_groups, Block& out) {
+    for (std::size_t g = 0; g < num_groups; ++g)
+      for (std::size_t row = 0; row < kPanelRows; row += 8) {
+        const __m128i e = load_8_bytes(block + g / 4 * unit_bytes + g % 4 * 16 + row);
+        const __m256i exponents = _mm256_cvtepu8_epi32(_mm_subs_epu8(e, _mm_set1_epi8(1)));
+        _mm256_store_ps(out.d[g] + row, _mm256_castsi256_ps(_mm256_slli_epi32(exponents, 23)));
+      }
+  }
+};
+
+// int8 times a float16 for 256, for each run of 8 or of 4 quads.
+template <int run_quads>
+struct RunScales {
+  static constexpr int kRunQuads = run_quads;
+  static constexpr bool kHasMin = false;
+  static void unpack(const std::byte* unit, std::size_t, std::size_t, Block& out) {
+    for (std::size_t run = 0; run < 64 / run_quads; ++run)
       for (std::size_t row = 0; row < kPanelRows; row += 8)
         _mm256_store_ps(out.d[run] + row, _mm256_mul_ps(halves_to_floats(unit + 2 * row),
                                                         signed_bytes_to_floats(unit + kRunScales + 16 * run + row)));
-      out.run[run] = out.lines + run * 4 * kLine;
-    }
-    for (std::size_t pair = 0; pair < 8; ++pair)
-      unpack_pair(bytes(unit) + kRuns + pair * kQ6_KRun, out.lines + pair * 8 * kLine);
   }
-  // Bits 2s..2s+1 of line h of high bits move to bits 4..5 of quad 4h + s.
-  static void unpack_pair(const std::uint8_t* from, std::uint8_t* to) {
-    const __m256i low_mask = _mm256_set1_epi8(15), bits = _mm256_set1_epi8(0x30);
-    for (std::size_t at = 0; at < kLine; at += kHalf) {
-      const __m256i first = load_half_line(from + at), second = load_half_line(from + kLine + at);
-      const __m256i first_high[4] = {_mm256_slli_epi16(first, 4), _mm256_slli_epi16(first, 2), first,
-                                     _mm256_srli_epi16(first, 2)};
-      const __m256i second_high[4] = {_mm256_slli_epi16(second, 4), _mm256_slli_epi16(second, 2), second,
-                                      _mm256_srli_epi16(second, 2)};
-      for (std::size_t j = 0; j < 4; ++j) {
-        const __m256i line = load_half_line(from + (j + 2) * kLine + at);
-        store_half_line(to + j * kLine + at,
-                        _mm256_or_si256(_mm256_and_si256(line, low_mask), _mm256_and_si256(first_high[j], bits)));
-        store_half_line(to + (j + 4) * kLine + at,
-                        _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi16(line, 4), low_mask),
-                                        _mm256_and_si256(second_high[j], bits)));
+};
+
+// Q4_K, Q5_K.
+struct RunScalesAndMins {
+  static constexpr int kRunQuads = 8;
+  static constexpr bool kHasMin = true;
+  static void unpack(const std::byte* unit, std::size_t, std::size_t, Block& out) {
+    for (std::size_t row = 0; row < kPanelRows; row += 8) {
+      const __m256 d = halves_to_floats(unit + 2 * row), dmin = halves_to_floats(unit + kMinOffset + 2 * row);
+      for (std::size_t run = 0; run < 8; ++run) {
+        _mm256_store_ps(out.d[run] + row, _mm256_mul_ps(d, bytes_to_floats(unit + kRunScales + 16 * run + row)));
+        _mm256_store_ps(out.min[run] + row, _mm256_mul_ps(dmin, bytes_to_floats(unit + kRunMins + 16 * run + row)));
       }
+    }
+  }
+};
+
+// Q2_K: both in a byte.
+struct HalfRunScalesAndMins {
+  static constexpr int kRunQuads = 4;
+  static constexpr bool kHasMin = true;
+  static void unpack(const std::byte* unit, std::size_t, std::size_t, Block& out) {
+    const __m256i low_mask = _mm256_set1_epi32(15);
+    for (std::size_t row = 0; row < kPanelRows; row += 8) {
+      const __m256 d = halves_to_floats(unit + 2 * row), dmin = halves_to_floats(unit + kMinOffset + 2 * row);
+      for (std::size_t run = 0; run < 16; ++run) {
+        const __m256i both = _mm256_cvtepu8_epi32(load_8_bytes(unit + kRunScales + 16 * run + row));
+        _mm256_store_ps(out.d[run] + row, _mm256_mul_ps(d, _mm256_cvtepi32_ps(_mm256_and_si256(both, low_mask))));
+        _mm256_store_ps(out.min[run] + row, _mm256_mul_ps(dmin, _mm256_cvtepi32_ps(_mm256_srli_epi32(both, 4))));
+      }
+    }
+  }
+};
+
+// ---- Types -----------------------------------------------------------------------------------------------------
+
+template <PanelUnit unit, class Scales, class Codes>
+struct Units {
+  static constexpr std::size_t kBlockBytes = kBlockK / unit.k * unit_bytes(unit);
+  static constexpr int kRunQuads = Scales::kRunQuads, kStartShift = Codes::kStartShift;
+  static constexpr int kNarrowQuads = Codes::kNarrowQuads < kRunQuads ? Codes::kNarrowQuads : kRunQuads;
+  static constexpr bool kWide = Codes::kWide, kHasMin = Scales::kHasMin, kRow256 = false;
+  static std::size_t panel_bytes(std::size_t k) { return layout::panel_bytes(unit, k); }
+  static void unpack(const std::byte* panel, std::size_t block, std::size_t num_groups, Block& out) {
+    constexpr std::size_t kUnitRuns = unit.k / 32, kRunsPerGroup = 8 / kRunQuads;
+    const std::byte* from = panel + block * kBlockBytes;
+    Scales::unpack(from, unit_bytes(unit), num_groups, out);
+    for (std::size_t g = 0; g < num_groups; ++g) {
+      const std::byte* runs = from + g / kUnitRuns * unit_bytes(unit) + unit.header;
+      std::uint8_t* to = out.lines + g * 8 * kLine;
+      Codes::unpack(bytes(runs) + g % kUnitRuns * run_bytes(unit), to);
+      for (std::size_t i = 0; i < kRunsPerGroup; ++i) out.run[g * kRunsPerGroup + i] = to + i * kRunQuads * kLine;
     }
   }
 };
@@ -251,7 +303,7 @@ struct TQ {
   static constexpr std::size_t kBlockBytes = kTQUnit;
   static constexpr int kRunQuads = 64, kNarrowQuads = 32, kStartShift = 0;
   static constexpr bool kWide = false, kHasMin = false, kRow256 = true;
-  static std::size_t panel_bytes(std::size_t k) { return (k + 255) / 256 * kTQUnit; }
+  static std::size_t panel_bytes(std::size_t k) { return layout::panel_bytes(kTQ, k); }
   static void unpack(const std::byte* panel, std::size_t block, std::size_t, Block& out) {
     const std::byte* unit = panel + block * kTQUnit;
     unpack_halves(unit, out.d[0]);
@@ -312,7 +364,7 @@ inline void multiply_tile(const Block& block, const std::byte* a, const RowLayou
   constexpr std::size_t kRunsPerScale = Type::kRunQuads == 4 ? 2 : 1;
   const std::byte* codes = a + block_index * kBlockK;
   const std::byte* scale = a + row.scale + block_index * (kRunsPerBlock / kRunsPerScale) * 4;
-  const std::byte* scaled_sum = a + row.scaled_sum + block_index * kRunsPerBlock * 4;
+  const std::byte* scaled_sums = a + row.scaled_sum + block_index * kRunsPerBlock * 4;
   const std::byte* start = a + row.start + block_index * kRunsPerBlock * 4;
   for (std::size_t run = 0; run < num_runs; ++run, codes += 4 * Type::kRunQuads) {
     if constexpr (R == 1) {
@@ -327,13 +379,17 @@ inline void multiply_tile(const Block& block, const std::byte* a, const RowLayou
     for (int r = 0; r < R; ++r) {
       const std::size_t at = static_cast<std::size_t>(r) * row.stride;
       const __m256 da = broadcast_float(scale + at + run / kRunsPerScale * 4);
+      __m256 scaled_sum{};  // of activations
+      if constexpr (Type::kHasMin && kRunsPerScale == 1)
+        scaled_sum = broadcast_float(scaled_sums + at + run * 4);
+      else if constexpr (Type::kHasMin)
+        scaled_sum = _mm256_mul_ps(_mm256_cvtepi32_ps(broadcast_int(start + at + run * 4)),
+                                   _mm256_mul_ps(da, _mm256_set1_ps(kPerStart)));
       for (int h = 0; h < 2; ++h) {
         float* to = acc + r * 16 + h * 8;
         const __m256 d = _mm256_mul_ps(_mm256_load_ps(block.d[run] + h * 8), da);
         __m256 sum = _mm256_fmadd_ps(float_of_sum(sums[r][h]), d, _mm256_load_ps(to));
-        if constexpr (Type::kHasMin)
-          sum =
-              _mm256_fnmadd_ps(_mm256_load_ps(block.min[run] + h * 8), broadcast_float(scaled_sum + at + run * 4), sum);
+        if constexpr (Type::kHasMin) sum = _mm256_fnmadd_ps(_mm256_load_ps(block.min[run] + h * 8), scaled_sum, sum);
         _mm256_store_ps(to, sum);
       }
     }
@@ -410,17 +466,29 @@ Matmul* matmul_of(WeightType type) {
     case WeightType::q8_0:
       return multiply<Dot, Q8_0>;
     case WeightType::q4_0:
-      return multiply<Dot, Q4_0>;
+      return multiply<Dot, Units<kQ4_0, Halves<false>, Fours<8>>>;
     case WeightType::q4_1:
-      return multiply<Dot, Q4_1>;
+      return multiply<Dot, Units<kQ4_1, Halves<true>, Fours<0>>>;
+    case WeightType::q5_0:
+      return multiply<Dot, Units<kQ5_0, Halves<false>, Fives<16>>>;
+    case WeightType::q5_1:
+      return multiply<Dot, Units<kQ5_1, Halves<true>, Fives<0>>>;
     case WeightType::iq4_nl:
-      return multiply<Dot, IQ4_NL>;
+      return multiply<Dot, Units<kQ4_0, Halves<false>, NonLinear>>;
+    case WeightType::iq4_xs:
+      return multiply<Dot, Units<kIQ4_XS, RunScales<8>, NonLinear>>;
+    case WeightType::mxfp4:
+      return multiply<Dot, Units<kMXFP4, Powers, Fp4>>;
+    case WeightType::q2_k:
+      return multiply<Dot, Units<kQ2_K, HalfRunScalesAndMins, Twos>>;
+    case WeightType::q3_k:
+      return multiply<Dot, Units<kQ3_K, RunScales<4>, Threes>>;
     case WeightType::q4_k:
-      return multiply<Dot, Q4_K>;
+      return multiply<Dot, Units<kQ4_K, RunScalesAndMins, Fours<0>>>;
     case WeightType::q5_k:
-      return multiply<Dot, Q5_K>;
+      return multiply<Dot, Units<kQ5_K, RunScalesAndMins, Fives<0>>>;
     case WeightType::q6_k:
-      return multiply<Dot, Q6_K>;
+      return multiply<Dot, Units<kQ6_K, RunScales<4>, Sixes>>;
     case WeightType::tq1_0:
     case WeightType::tq2_0:
     case WeightType::i2_s:

@@ -42,7 +42,7 @@ constexpr std::size_t kPrefetchBytes = 2048;
 struct alignas(64) Block {
   std::uint8_t lines[kBlockK / 4 * kLine];
   float d[kBlockK / 16][16];    // scale per run
-  float min[kBlockK / 32][16];  // Q4_1, Q4_K, Q5_K
+  float min[kBlockK / 16][16];  // of types that have some
   const std::uint8_t* first;    // `lines`, or the packed lines themselves
   const std::byte* ahead;       // what to prefetch while this block is multiplied
 };
@@ -57,23 +57,6 @@ inline __m512 signed_bytes_to_floats(const std::uint8_t* p) {
   return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
 }
 
-// What lifts codes of this offset to one of 128.
-template <class Dot>
-inline __m512i lift_from(int offset) {
-  return Dot::kAnyByte ? _mm512_set1_epi8(static_cast<char>(kSumOffset - offset)) : _mm512_setzero_si512();
-}
-
-// Nibble line j of a run: quads j and j + 4, plus `add`.
-inline void unpack_nibbles(const std::uint8_t* from, std::uint8_t* to, __m512i add) {
-  const __m512i low_mask = _mm512_set1_epi8(15);
-  for (int j = 0; j < 4; ++j) {
-    const __m512i line = load_line(from + j * kLine);
-    const __m512i high = _mm512_and_si512(_mm512_srli_epi16(line, 4), low_mask);
-    _mm512_store_si512(to + j * kLine, _mm512_add_epi8(_mm512_and_si512(line, low_mask), add));
-    _mm512_store_si512(to + (j + 4) * kLine, _mm512_add_epi8(high, add));
-  }
-}
-
 // A type says how a block is unpacked and how its codes are multiplied:
 //   kRunQuads     quads that share a scale: an exact integer run
 //   kNarrowQuads  quads whose `vpmaddubsw` results (at most 2 * 127 * largest code each) add up in int16
@@ -83,170 +66,236 @@ inline void unpack_nibbles(const std::uint8_t* from, std::uint8_t* to, __m512i a
 //   kPairGap      bytes between pairs of runs
 
 struct Q8_0 {
-  static constexpr std::size_t kBlockBytes = 4 * kQ8_0Unit;
+  static constexpr std::size_t kBlockBytes = 4 * unit_bytes(kQ8_0);
   static constexpr int kRunQuads = 8, kNarrowQuads = 1, kStartShift = 0;
   static constexpr bool kWide = true, kHasMin = false, kRow256 = false;
   static constexpr std::size_t kPairGap = kLine;  // scales lie between pairs of groups
-  static std::size_t panel_bytes(std::size_t k) { return (k + 63) / 64 * kQ8_0Unit; }
+  static std::size_t panel_bytes(std::size_t k) { return layout::panel_bytes(kQ8_0, k); }
   template <class Dot>
   static void unpack(const std::byte* panel, std::size_t block, std::size_t num_groups, Block& out) {
-    const std::byte* unit = panel + block * 4 * kQ8_0Unit;
+    const std::byte* unit = panel + block * kBlockBytes;
     out.first = bytes(unit) + kLine;
     for (std::size_t g = 0; g < num_groups; ++g)
-      _mm512_store_ps(out.d[g], load_halves(unit + g / 2 * kQ8_0Unit + g % 2 * 32));
+      _mm512_store_ps(out.d[g], load_halves(unit + g / 2 * unit_bytes(kQ8_0) + g % 2 * 32));
   }
 };
 
-struct Q4_0 {
-  static constexpr std::size_t kBlockBytes = 4 * kQ4_0Unit;
-  static constexpr int kRunQuads = 8, kNarrowQuads = 8, kStartShift = 4;
-  static constexpr bool kWide = false, kHasMin = false, kRow256 = false;
-  static constexpr std::size_t kPairGap = 0;
-  static std::size_t panel_bytes(std::size_t k) { return (k + 63) / 64 * kQ4_0Unit; }
-  template <class Dot>
-  static void unpack(const std::byte* panel, std::size_t block, std::size_t num_groups, Block& out) {
-    out.first = out.lines;
-    for (std::size_t g = 0; g < num_groups; ++g) {
-      const std::byte* unit = panel + (block * 4 + g / 2) * kQ4_0Unit;
-      _mm512_store_ps(out.d[g], load_halves(unit + g % 2 * 32));
-      unpack_nibbles(bytes(unit) + kLine + g % 2 * 4 * kLine, out.lines + g * 8 * kLine, lift_from<Dot>(8));
-    }
-  }
-};
+// ---- Codes -----------------------------------------------------------------------------------------------------
+//
+// unpack<Dot>(from, to): the lines of a run of 32 become eight lines of bytes, lifted where any byte can be multiplied.
+// kNarrowQuads is for runs of eight quads; shorter ones have as many at most.
 
-struct Q4_1 {
-  static constexpr std::size_t kBlockBytes = 4 * kQ4_1Unit;
-  static constexpr int kRunQuads = 8, kNarrowQuads = 8, kStartShift = -1;
-  static constexpr bool kWide = false, kHasMin = true, kRow256 = false;
-  static constexpr std::size_t kPairGap = 0;
-  static std::size_t panel_bytes(std::size_t k) { return (k + 63) / 64 * kQ4_1Unit; }
-  template <class Dot>
-  static void unpack(const std::byte* panel, std::size_t block, std::size_t num_groups, Block& out) {
-    out.first = out.lines;
-    for (std::size_t g = 0; g < num_groups; ++g) {
-      const std::byte* unit = panel + (block * 4 + g / 2) * kQ4_1Unit;
-      _mm512_store_ps(out.d[g], load_halves(unit + g % 2 * 32));
-      _mm512_store_ps(out.min[g], load_halves(unit + kLine + g % 2 * 32));
-      unpack_nibbles(bytes(unit) + 2 * kLine + g % 2 * 4 * kLine, out.lines + g * 8 * kLine, _mm512_setzero_si512());
-    }
-  }
-};
+inline __m512i each_byte(int value) { return _mm512_set1_epi8(static_cast<char>(value)); }
+// (a & b) | c
+inline __m512i and_or(__m512i a, __m512i b, __m512i c) { return _mm512_ternarylogic_epi32(a, b, c, 0xea); }
+// By -7 to 7 places, to the left or, below 0, to the right. Bits come from the neighbouring byte, too.
+inline __m512i shift_left(__m512i x, int places) {
+  return places < 0 ? _mm512_srli_epi16(x, static_cast<unsigned>(-places))
+                    : _mm512_slli_epi16(x, static_cast<unsigned>(places));
+}
 
-struct IQ4_NL {
-  static constexpr std::size_t kBlockBytes = 4 * kQ4_0Unit;
-  static constexpr int kRunQuads = 8, kNarrowQuads = 1, kStartShift = 0;
-  static constexpr bool kWide = true, kHasMin = false, kRow256 = false;
-  static constexpr std::size_t kPairGap = 0;
-  static std::size_t panel_bytes(std::size_t k) { return (k + 63) / 64 * kQ4_0Unit; }
+// What lifts codes of this offset to one of 128. There is nothing to lift where there is no offset.
+template <class Dot>
+inline __m512i lift_from(int offset) {
+  return Dot::kAnyByte && offset != 0 ? each_byte(kSumOffset - offset) : _mm512_setzero_si512();
+}
+
+template <int offset>
+struct Fours {
+  static constexpr int kNarrowQuads = 8, kStartShift = offset == 0 ? -1 : 4;
+  static constexpr bool kWide = false;
   template <class Dot>
-  static void unpack(const std::byte* panel, std::size_t block, std::size_t num_groups, Block& out) {
-    out.first = out.lines;
-    for (std::size_t g = 0; g < num_groups; ++g) {
-      const std::byte* unit = panel + (block * 4 + g / 2) * kQ4_0Unit;
-      _mm512_store_ps(out.d[g], load_halves(unit + g % 2 * 32));
-      look_up_nibbles(bytes(unit) + kLine + g % 2 * 4 * kLine, out.lines + g * 8 * kLine);
-    }
-  }
-  static void look_up_nibbles(const std::uint8_t* from, std::uint8_t* to) {
-    const __m512i low_mask = _mm512_set1_epi8(15);
-    const __m512i values =
-        _mm512_xor_si512(_mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(kIQ4_NLValues))),
-                         _mm512_set1_epi8(-128));  // + 128
+  static void unpack(const std::uint8_t* from, std::uint8_t* to) {
+    const __m512i low_mask = each_byte(15), lift = lift_from<Dot>(offset);
     for (int j = 0; j < 4; ++j) {
       const __m512i line = load_line(from + j * kLine);
       const __m512i high = _mm512_and_si512(_mm512_srli_epi16(line, 4), low_mask);
-      _mm512_store_si512(to + j * kLine, _mm512_shuffle_epi8(values, _mm512_and_si512(line, low_mask)));
-      _mm512_store_si512(to + (j + 4) * kLine, _mm512_shuffle_epi8(values, high));
+      _mm512_store_si512(to + j * kLine, _mm512_add_epi8(_mm512_and_si512(line, low_mask), lift));
+      _mm512_store_si512(to + (j + 4) * kLine, _mm512_add_epi8(high, lift));
     }
   }
 };
 
-inline void unpack_scales_and_mins(const std::byte* unit, Block& out) {
-  const __m512 d = load_halves(unit), dmin = load_halves(unit + kMinOffset);
-  for (int run = 0; run < 8; ++run) {
-    _mm512_store_ps(out.d[run], _mm512_mul_ps(d, bytes_to_floats(bytes(unit) + kRunScales + 16 * run)));
-    _mm512_store_ps(out.min[run], _mm512_mul_ps(dmin, bytes_to_floats(bytes(unit) + kRunMins + 16 * run)));
-  }
-}
-
-struct Q4_K {
-  static constexpr std::size_t kBlockBytes = kQ4_KUnit;
-  static constexpr int kRunQuads = 8, kNarrowQuads = 8, kStartShift = -1;
-  static constexpr bool kWide = false, kHasMin = true, kRow256 = false;
-  static constexpr std::size_t kPairGap = 0;
-  static std::size_t panel_bytes(std::size_t k) { return k / 256 * kQ4_KUnit; }
+template <int offset>
+struct Fives {
+  static constexpr int kNarrowQuads = 4, kStartShift = offset == 0 ? -1 : 3;
+  static constexpr bool kWide = false;
   template <class Dot>
-  static void unpack(const std::byte* panel, std::size_t block, std::size_t, Block& out) {
-    const std::byte* unit = panel + block * kQ4_KUnit;
-    out.first = out.lines;
-    unpack_scales_and_mins(unit, out);
-    for (int run = 0; run < 8; ++run)
-      unpack_nibbles(bytes(unit) + kRuns + run * kQ4_KRun, out.lines + run * 8 * kLine, _mm512_setzero_si512());
-  }
-};
-
-struct Q5_K {
-  static constexpr std::size_t kBlockBytes = kQ5_KUnit;
-  static constexpr int kRunQuads = 8, kNarrowQuads = 4, kStartShift = -1;
-  static constexpr bool kWide = false, kHasMin = true, kRow256 = false;
-  static constexpr std::size_t kPairGap = 0;
-  static std::size_t panel_bytes(std::size_t k) { return k / 256 * kQ5_KUnit; }
-  template <class Dot>
-  static void unpack(const std::byte* panel, std::size_t block, std::size_t, Block& out) {
-    const std::byte* unit = panel + block * kQ5_KUnit;
-    out.first = out.lines;
-    unpack_scales_and_mins(unit, out);
-    const __m512i low_mask = _mm512_set1_epi8(15), bit = _mm512_set1_epi8(16);
-    for (int run = 0; run < 8; ++run) {
-      const std::uint8_t* from = bytes(unit) + kRuns + run * kQ5_KRun;
-      std::uint8_t* to = out.lines + run * 8 * kLine;
-      const __m512i high = load_line(from);
-      for (int j = 0; j < 4; ++j) {  // bit q of `high` moves to bit 4; 0xea is (a & b) | c
-        const __m512i line = load_line(from + (j + 1) * kLine);
-        const __m512i low_quad = _mm512_slli_epi16(high, static_cast<unsigned>(4 - j));
-        const __m512i high_quad = _mm512_srli_epi16(high, static_cast<unsigned>(j));
-        _mm512_store_si512(to + j * kLine,
-                           _mm512_ternarylogic_epi32(low_quad, bit, _mm512_and_si512(line, low_mask), 0xea));
-        _mm512_store_si512(
-            to + (j + 4) * kLine,
-            _mm512_ternarylogic_epi32(high_quad, bit, _mm512_and_si512(_mm512_srli_epi16(line, 4), low_mask), 0xea));
-      }
+  static void unpack(const std::uint8_t* from, std::uint8_t* to) {
+    const __m512i low_mask = each_byte(15), bit = each_byte(16), lift = lift_from<Dot>(offset);
+    const __m512i fifths = load_line(from);
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; ++j) {  // bit q of `fifths` moves to bit 4
+      const __m512i line = load_line(from + (j + 1) * kLine);
+      const __m512i low = and_or(shift_left(fifths, 4 - j), bit, _mm512_and_si512(line, low_mask));
+      const __m512i high = and_or(shift_left(fifths, -j), bit, _mm512_and_si512(_mm512_srli_epi16(line, 4), low_mask));
+      _mm512_store_si512(to + j * kLine, _mm512_add_epi8(low, lift));
+      _mm512_store_si512(to + (j + 4) * kLine, _mm512_add_epi8(high, lift));
     }
   }
 };
 
-struct Q6_K {
-  static constexpr std::size_t kBlockBytes = kQ6_KUnit;
-  static constexpr int kRunQuads = 4, kNarrowQuads = 2, kStartShift = 2;
-  static constexpr bool kWide = false, kHasMin = false, kRow256 = false;
-  static constexpr std::size_t kPairGap = 0;
-  static std::size_t panel_bytes(std::size_t k) { return k / 256 * kQ6_KUnit; }
+struct Sixes {
+  static constexpr int kNarrowQuads = 2, kStartShift = 2;
+  static constexpr bool kWide = false;
   template <class Dot>
-  static void unpack(const std::byte* panel, std::size_t block, std::size_t, Block& out) {
-    const std::byte* unit = panel + block * kQ6_KUnit;
-    out.first = out.lines;
+  static void unpack(const std::uint8_t* from, std::uint8_t* to) {
+    const __m512i low_mask = each_byte(15), bits = each_byte(0x30), lift = lift_from<Dot>(32);
+    const __m512i low_upper = load_line(from), high_upper = load_line(from + kLine);  // of quads 0-3 and 4-7
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; ++j) {
+      const __m512i line = load_line(from + (j + 2) * kLine);
+      const __m512i low = and_or(shift_left(low_upper, 4 - 2 * j), bits, _mm512_and_si512(line, low_mask));
+      const __m512i high =
+          and_or(shift_left(high_upper, 4 - 2 * j), bits, _mm512_and_si512(_mm512_srli_epi16(line, 4), low_mask));
+      _mm512_store_si512(to + j * kLine, _mm512_add_epi8(low, lift));
+      _mm512_store_si512(to + (j + 4) * kLine, _mm512_add_epi8(high, lift));
+    }
+  }
+};
+
+// Nibbles that stand for values; `offset` makes those unsigned.
+template <const std::int8_t (&values)[16], int offset, int narrow_quads>
+struct LookedUp {
+  static constexpr int kNarrowQuads = narrow_quads, kStartShift = offset == 128 ? 0 : 3;
+  static constexpr bool kWide = offset == 128;
+  template <class Dot>
+  static void unpack(const std::uint8_t* from, std::uint8_t* to) {
+    const __m512i low_mask = each_byte(15);
+    const __m512i table =
+        _mm512_add_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(values))),
+                        _mm512_add_epi8(each_byte(offset), lift_from<Dot>(offset)));
+    for (int j = 0; j < 4; ++j) {
+      const __m512i line = load_line(from + j * kLine);
+      const __m512i high = _mm512_and_si512(_mm512_srli_epi16(line, 4), low_mask);
+      _mm512_store_si512(to + j * kLine, _mm512_shuffle_epi8(table, _mm512_and_si512(line, low_mask)));
+      _mm512_store_si512(to + (j + 4) * kLine, _mm512_shuffle_epi8(table, high));
+    }
+  }
+};
+using NonLinear = LookedUp<kIQ4_NLValues, 128, 1>;
+using Fp4 = LookedUp<kMXFP4Values, 16, 4>;  // 4 to 28
+
+struct Twos {
+  static constexpr int kNarrowQuads = 8, kStartShift = -1;
+  static constexpr bool kWide = false;
+  template <class Dot>
+  static void unpack(const std::uint8_t* from, std::uint8_t* to) {
+    const __m512i mask = each_byte(3);
+#pragma GCC unroll 8
+    for (int q = 0; q < 8; ++q)
+      _mm512_store_si512(to + q * kLine,
+                         _mm512_and_si512(shift_left(load_line(from + q / 4 * kLine), -2 * (q % 4)), mask));
+  }
+};
+
+struct Threes {
+  static constexpr int kNarrowQuads = 8, kStartShift = 5;
+  static constexpr bool kWide = false;
+  template <class Dot>
+  static void unpack(const std::uint8_t* from, std::uint8_t* to) {
+    const __m512i mask = each_byte(3), bit = each_byte(4), lift = lift_from<Dot>(4);
+    const __m512i thirds = load_line(from);
+#pragma GCC unroll 8
+    for (int q = 0; q < 8; ++q) {  // bit q of `thirds` moves to bit 2
+      const __m512i two = _mm512_and_si512(shift_left(load_line(from + (1 + q / 4) * kLine), -2 * (q % 4)), mask);
+      _mm512_store_si512(to + q * kLine, _mm512_add_epi8(and_or(shift_left(thirds, 2 - q), bit, two), lift));
+    }
+  }
+};
+
+// ---- Scales ----------------------------------------------------------------------------------------------------
+//
+// unpack(block, unit_bytes, num_groups, out): the scales, and mins, of the units of a block.
+
+// Float16 per 32, two to a unit.
+template <bool has_min>
+struct Halves {
+  static constexpr int kRunQuads = 8;
+  static constexpr bool kHasMin = has_min;
+  static void unpack(const std::byte* block, std::size_t unit_bytes, std::size_t num_groups, Block& out) {
+    for (std::size_t g = 0; g < num_groups; ++g) {
+      const std::byte* unit = block + g / 2 * unit_bytes;
+      _mm512_store_ps(out.d[g], load_halves(unit + g % 2 * 32));
+      if constexpr (has_min) _mm512_store_ps(out.min[g], load_halves(unit + kLine + g % 2 * 32));
+    }
+  }
+};
+
+// Exponents per 32, four to a unit: of half the power of two that is meant, because values are doubled. The smallest
+// two would be denormal, and are zero.
+struct Powers {
+  static constexpr int kRunQuads = 8;
+  static constexpr bool kHasMin = false;
+  static void unpack(const std::byte* block, std::size_t unit_bytes, std::size_t num_groups, Block& out) {
+    for (std::size_t g = 0; g < num_groups; ++g) {
+      const auto* e = reinterpret_cast<const __m128i*>(block + g / 4 * unit_bytes + g % 4 * 16);
+      const __m512i exponents = _mm512_cvtepu8_epi32(_mm_subs_epu8(_mm_loadu_si128(e), _mm_set1_epi8(1)));
+      _mm512_store_si512(out.d[g], _mm512_slli_epi32(exponents, 23));
+    }
+  }
+};
+
+// int8 times a float16 for 256, for each run of 8 or of 4 quads.
+template <int run_quads>
+struct RunScales {
+  static constexpr int kRunQuads = run_quads;
+  static constexpr bool kHasMin = false;
+  static void unpack(const std::byte* unit, std::size_t, std::size_t, Block& out) {
     const __m512 d = load_halves(unit);
-    for (int run = 0; run < 16; ++run)
+    for (int run = 0; run < 64 / run_quads; ++run)
       _mm512_store_ps(out.d[run], _mm512_mul_ps(d, signed_bytes_to_floats(bytes(unit) + kRunScales + 16 * run)));
-    const __m512i low_mask = _mm512_set1_epi8(15), bits = _mm512_set1_epi8(0x30);
-    const __m512i add = lift_from<Dot>(32);
-    for (int pair = 0; pair < 8; ++pair) {
-      const std::uint8_t* from = bytes(unit) + kRuns + pair * kQ6_KRun;
-      std::uint8_t* to = out.lines + pair * 8 * kLine;
-      const __m512i low_high = load_line(from), high_high = load_line(from + kLine);  // of quads 0-3 and 4-7
-      const __m512i shifted_low[4] = {_mm512_slli_epi16(low_high, 4), _mm512_slli_epi16(low_high, 2), low_high,
-                                      _mm512_srli_epi16(low_high, 2)};
-      const __m512i shifted_high[4] = {_mm512_slli_epi16(high_high, 4), _mm512_slli_epi16(high_high, 2), high_high,
-                                       _mm512_srli_epi16(high_high, 2)};
-      for (int j = 0; j < 4; ++j) {
-        const __m512i line = load_line(from + (j + 2) * kLine);
-        const __m512i low = _mm512_and_si512(line, low_mask);
-        const __m512i high = _mm512_and_si512(_mm512_srli_epi16(line, 4), low_mask);
-        const __m512i low_quad = _mm512_ternarylogic_epi32(shifted_low[j], bits, low, 0xea);
-        const __m512i high_quad = _mm512_ternarylogic_epi32(shifted_high[j], bits, high, 0xea);
-        _mm512_store_si512(to + j * kLine, _mm512_add_epi8(low_quad, add));
-        _mm512_store_si512(to + (j + 4) * kLine, _mm512_add_epi8(high_quad, add));
-      }
+  }
+};
+
+// Q4_K, Q5_K.
+struct RunScalesAndMins {
+  static constexpr int kRunQuads = 8;
+  static constexpr bool kHasMin = true;
+  static void unpack(const std::byte* unit, std::size_t, std::size_t, Block& out) {
+    const __m512 d = load_halves(unit), dmin = load_halves(unit + kMinOffset);
+    for (int run = 0; run < 8; ++run) {
+      _mm512_store_ps(out.d[run], _mm512_mul_ps(d, bytes_to_floats(bytes(unit) + kRunScales + 16 * run)));
+      _mm512_store_ps(out.min[run], _mm512_mul_ps(dmin, bytes_to_floats(bytes(unit) + kRunMins + 16 * run)));
+    }
+  }
+};
+
+// Q2_K: both in a byte.
+struct HalfRunScalesAndMins {
+  static constexpr int kRunQuads = 4;
+  static constexpr bool kHasMin = true;
+  static void unpack(const std::byte* unit, std::size_t, std::size_t, Block& out) {
+    const __m512 d = load_halves(unit), dmin = load_halves(unit + kMinOffset);
+    const __m512i low_mask = _mm512_set1_epi32(15);
+    for (int run = 0; run < 16; ++run) {
+      const auto* from = reinterpret_cast<const __m128i*>(bytes(unit) + kRunScales + 16 * run);
+      const __m512i both = _mm512_cvtepu8_epi32(_mm_loadu_si128(from));
+      _mm512_store_ps(out.d[run], _mm512_mul_ps(d, _mm512_cvtepi32_ps(_mm512_and_si512(both, low_mask))));
+      _mm512_store_ps(out.min[run], _mm512_mul_ps(dmin, _mm512_cvtepi32_ps(_mm512_srli_epi32(both, 4))));
+    }
+  }
+};
+
+// ---- Types -----------------------------------------------------------------------------------------------------
+
+template <PanelUnit unit, class Scales, class Codes>
+struct Units {
+  static constexpr std::size_t kBlockBytes = kBlockK / unit.k * unit_bytes(unit);
+  static constexpr int kRunQuads = Scales::kRunQuads, kStartShift = Codes::kStartShift;
+  static constexpr int kNarrowQuads = Codes::kNarrowQuads < kRunQuads ? Codes::kNarrowQuads : kRunQuads;
+  static constexpr bool kWide = Codes::kWide, kHasMin = Scales::kHasMin, kRow256 = false;
+  static constexpr std::size_t kPairGap = 0;
+  static std::size_t panel_bytes(std::size_t k) { return layout::panel_bytes(unit, k); }
+  template <class Dot>
+  static void unpack(const std::byte* panel, std::size_t block, std::size_t num_groups, Block& out) {
+    constexpr std::size_t kUnitRuns = unit.k / 32;
+    const std::byte* from = panel + block * kBlockBytes;
+    out.first = out.lines;
+    Scales::unpack(from, unit_bytes(unit), num_groups, out);
+    for (std::size_t g = 0; g < num_groups; ++g) {
+      const std::byte* runs = from + g / kUnitRuns * unit_bytes(unit) + unit.header;
+      Codes::template unpack<Dot>(bytes(runs) + g % kUnitRuns * run_bytes(unit), out.lines + g * 8 * kLine);
     }
   }
 };
@@ -256,7 +305,7 @@ struct TQ {
   static constexpr int kRunQuads = 64, kNarrowQuads = 32, kStartShift = 0;
   static constexpr bool kWide = false, kHasMin = false, kRow256 = true;
   static constexpr std::size_t kPairGap = 0;
-  static std::size_t panel_bytes(std::size_t k) { return (k + 255) / 256 * kTQUnit; }
+  static std::size_t panel_bytes(std::size_t k) { return layout::panel_bytes(kTQ, k); }
   template <class Dot>
   static void unpack(const std::byte* panel, std::size_t block, std::size_t, Block& out) {
     const std::byte* unit = panel + block * kTQUnit;
@@ -329,7 +378,7 @@ TROUPE_UNCHECKED inline void multiply_tile(const Block* blocks, const std::byte*
     for (int r = 0; r < R; ++r) sums[p][r] = _mm512_load_ps(acc + (r * P + p) * 16);
   const std::byte* codes = a + block * kBlockK;
   const std::byte* scale = a + row.scale + block * (kRunsPerBlock / kRunsPerScale) * 4;
-  const std::byte* scaled_sum = a + row.scaled_sum + block * kRunsPerBlock * 4;
+  const std::byte* scaled_sums = a + row.scaled_sum + block * kRunsPerBlock * 4;
   const std::byte* start = a + row.start + block * kRunsPerBlock * 4;
   std::size_t line = 0;
   for (std::size_t run = 0; run < num_runs; ++run) {
@@ -350,6 +399,12 @@ TROUPE_UNCHECKED inline void multiply_tile(const Block* blocks, const std::byte*
 #pragma GCC unroll 6
     for (int r = 0; r < R; ++r) {
       const __m512 da = _mm512_set1_ps(float_at(scale + r * row.stride + run / kRunsPerScale * 4));
+      __m512 scaled_sum{};  // of activations
+      if constexpr (Type::kHasMin && kRunsPerScale == 1)
+        scaled_sum = _mm512_set1_ps(float_at(scaled_sums + r * row.stride + run * 4));
+      else if constexpr (Type::kHasMin)
+        scaled_sum = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_set1_epi32(int_at(start + r * row.stride + run * 4))),
+                                   _mm512_mul_ps(da, _mm512_set1_ps(kPerStart)));
 #pragma GCC unroll 2
       for (int p = 0; p < P; ++p) {
         __m512i total = chains[p][r][0];
@@ -357,8 +412,7 @@ TROUPE_UNCHECKED inline void multiply_tile(const Block* blocks, const std::byte*
         const __m512 d = _mm512_mul_ps(_mm512_load_ps(blocks[p].d[run]), da);
         sums[p][r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(total), d, sums[p][r]);
         if constexpr (Type::kHasMin)
-          sums[p][r] = _mm512_fnmadd_ps(_mm512_load_ps(blocks[p].min[run]),
-                                        _mm512_set1_ps(float_at(scaled_sum + r * row.stride + run * 4)), sums[p][r]);
+          sums[p][r] = _mm512_fnmadd_ps(_mm512_load_ps(blocks[p].min[run]), scaled_sum, sums[p][r]);
       }
     }
   }
@@ -441,17 +495,29 @@ Matmul* matmul_of(WeightType type) {
     case WeightType::q8_0:
       return multiply<Dot, Q8_0>;
     case WeightType::q4_0:
-      return multiply<Dot, Q4_0>;
+      return multiply<Dot, Units<kQ4_0, Halves<false>, Fours<8>>>;
     case WeightType::q4_1:
-      return multiply<Dot, Q4_1>;
+      return multiply<Dot, Units<kQ4_1, Halves<true>, Fours<0>>>;
+    case WeightType::q5_0:
+      return multiply<Dot, Units<kQ5_0, Halves<false>, Fives<16>>>;
+    case WeightType::q5_1:
+      return multiply<Dot, Units<kQ5_1, Halves<true>, Fives<0>>>;
     case WeightType::iq4_nl:
-      return multiply<Dot, IQ4_NL>;
+      return multiply<Dot, Units<kQ4_0, Halves<false>, NonLinear>>;
+    case WeightType::iq4_xs:
+      return multiply<Dot, Units<kIQ4_XS, RunScales<8>, NonLinear>>;
+    case WeightType::mxfp4:
+      return multiply<Dot, Units<kMXFP4, Powers, Fp4>>;
+    case WeightType::q2_k:
+      return multiply<Dot, Units<kQ2_K, HalfRunScalesAndMins, Twos>>;
+    case WeightType::q3_k:
+      return multiply<Dot, Units<kQ3_K, RunScales<4>, Threes>>;
     case WeightType::q4_k:
-      return multiply<Dot, Q4_K>;
+      return multiply<Dot, Units<kQ4_K, RunScalesAndMins, Fours<0>>>;
     case WeightType::q5_k:
-      return multiply<Dot, Q5_K>;
+      return multiply<Dot, Units<kQ5_K, RunScalesAndMins, Fives<0>>>;
     case WeightType::q6_k:
-      return multiply<Dot, Q6_K>;
+      return multiply<Dot, Units<kQ6_K, RunScales<4>, Sixes>>;
     case WeightType::tq1_0:
     case WeightType::tq2_0:
     case WeightType::i2_s:

@@ -67,171 +67,199 @@ void for_panels_and_tiles(const MatrixView& matrix, const std::byte* prepared, s
   }
 }
 
-// Unpacks the nibble line pairs of a run of 32; `high` is or-ed in per byte, then `offset` taken off.
-template <class High>
-void unpack_run(const std::uint8_t* lines, int offset, std::int8_t* w, High&& high) {
-  for (std::size_t quad = 0; quad < 8; ++quad)
-    for (std::size_t b = 0; b < kLine; ++b) {
-      const int low = (lines[quad % 4 * kLine + b] >> (quad / 4 * 4)) & 15;
-      w[quad * kLine + b] = static_cast<std::int8_t>((low | high(quad, b)) - offset);
-    }
-}
-constexpr auto kNoHigh = [](std::size_t, std::size_t) { return 0; };
+// ---- Codes: the lines of a run of 32 become what its codes stand for, in quad order -------------------------------
 
-struct Q8_0 {
-  static void unpack(const std::byte* panel, std::size_t g, std::int8_t* w, float (&d)[kPanelRows]) {
-    const std::byte* unit = panel + g / 2 * kQ8_0Unit;
-    half_scales(unit + g % 2 * 32, d);
-    const std::uint8_t* lines = bytes(unit) + kLine + g % 2 * 8 * kLine;
+using High = int(const std::uint8_t* lines, std::size_t quad, std::size_t b);
+int no_bits(const std::uint8_t*, std::size_t, std::size_t) { return 0; }
+int one_bit(const std::uint8_t* lines, std::size_t quad, std::size_t b) { return (lines[b] >> quad) & 1; }
+int two_bits(const std::uint8_t* lines, std::size_t quad, std::size_t b) {
+  return (lines[quad / 4 * kLine + b] >> (quad % 4 * 2)) & 3;
+}
+
+// Nibbles, and above them what `high` takes from the `high_lines` lines before.
+template <std::size_t high_lines, High high, int offset>
+struct Nibbles {
+  static void unpack(const std::uint8_t* lines, std::int8_t* w) {
+    const std::uint8_t* nibbles = lines + high_lines * kLine;
+    for (std::size_t quad = 0; quad < 8; ++quad)
+      for (std::size_t b = 0; b < kLine; ++b) {
+        const int low = (nibbles[quad % 4 * kLine + b] >> (quad / 4 * 4)) & 15;
+        w[quad * kLine + b] = static_cast<std::int8_t>((low | high(lines, quad, b) << 4) - offset);
+      }
+  }
+};
+template <int offset>
+using Fours = Nibbles<0, no_bits, offset>;
+template <int offset>
+using Fives = Nibbles<1, one_bit, offset>;
+using Sixes = Nibbles<2, two_bits, 32>;
+
+template <const std::int8_t (&values)[16]>
+struct LookedUp {
+  static void unpack(const std::uint8_t* lines, std::int8_t* w) {
+    Fours<0>::unpack(lines, w);
+    for (std::size_t b = 0; b < 8 * kLine; ++b) w[b] = values[w[b]];
+  }
+};
+
+// Two bits, and above them what `high` takes from the `high_lines` lines before.
+template <std::size_t high_lines, High high, int offset>
+struct Pairs {
+  static void unpack(const std::uint8_t* lines, std::int8_t* w) {
+    for (std::size_t quad = 0; quad < 8; ++quad)
+      for (std::size_t b = 0; b < kLine; ++b)
+        w[quad * kLine + b] = static_cast<std::int8_t>(
+            (two_bits(lines + high_lines * kLine, quad, b) | high(lines, quad, b) << 2) - offset);
+  }
+};
+using Twos = Pairs<0, no_bits, 0>;
+using Threes = Pairs<1, one_bit, 4>;
+
+struct Bytes {
+  static void unpack(const std::uint8_t* lines, std::int8_t* w) {
     for (std::size_t b = 0; b < 8 * kLine; ++b) w[b] = static_cast<std::int8_t>(lines[b] - 128);
   }
-  static std::size_t panel_bytes(std::size_t k) { return (k + 63) / 64 * kQ8_0Unit; }
 };
 
-struct Q4_0 {
-  static void unpack(const std::byte* panel, std::size_t g, std::int8_t* w, float (&d)[kPanelRows]) {
-    const std::byte* unit = panel + g / 2 * kQ4_0Unit;
-    half_scales(unit + g % 2 * 32, d);
-    unpack_run(bytes(unit) + kLine + g % 2 * 4 * kLine, 8, w, kNoHigh);
+// ---- Scales: what a unit's header has for its run `run` of 32 ------------------------------------------------------
+//
+// kRuns of them share the 32 weights; mins are written by types that have some.
+
+using Floats = float[kPanelRows];
+
+struct Halves {
+  static constexpr std::size_t kRuns = 1;
+  static constexpr bool kHasMin = false;
+  static void unpack(const std::byte* unit, std::size_t run, Floats* d, Floats*) { half_scales(unit + run * 32, d[0]); }
+};
+
+struct HalvesAndMins {
+  static constexpr std::size_t kRuns = 1;
+  static constexpr bool kHasMin = true;
+  static void unpack(const std::byte* unit, std::size_t run, Floats* d, Floats* min) {
+    half_scales(unit + run * 32, d[0]);
+    half_scales(unit + kLine + run * 32, min[0]);
   }
-  static std::size_t panel_bytes(std::size_t k) { return (k + 63) / 64 * kQ4_0Unit; }
 };
 
-struct IQ4_NL {
-  static void unpack(const std::byte* panel, std::size_t g, std::int8_t* w, float (&d)[kPanelRows]) {
-    const std::byte* unit = panel + g / 2 * kQ4_0Unit;
-    half_scales(unit + g % 2 * 32, d);
-    unpack_run(bytes(unit) + kLine + g % 2 * 4 * kLine, 0, w, kNoHigh);
-    for (std::size_t b = 0; b < 8 * kLine; ++b) w[b] = kIQ4_NLValues[w[b]];
+struct Powers {
+  static constexpr std::size_t kRuns = 1;
+  static constexpr bool kHasMin = false;
+  static void unpack(const std::byte* unit, std::size_t run, Floats* d, Floats*) {
+    for (std::size_t n = 0; n < kPanelRows; ++n) d[0][n] = half_of_e8m0(bytes(unit)[run * 16 + n]);
   }
-  static std::size_t panel_bytes(std::size_t k) { return (k + 63) / 64 * kQ4_0Unit; }
 };
 
-template <class Type>
-void matmul_groups_of_32(const MatrixView& matrix, const std::byte* prepared, std::size_t num_rows, float* out,
-                         std::size_t out_stride, std::size_t panel_begin, std::size_t panel_end) {
+// Q4_K, Q5_K.
+struct RunScalesAndMins {
+  static constexpr std::size_t kRuns = 1;
+  static constexpr bool kHasMin = true;
+  static void unpack(const std::byte* unit, std::size_t run, Floats* d, Floats* min) {
+    half_scales(unit, d[0]);
+    half_scales(unit + kMinOffset, min[0]);
+    for (std::size_t n = 0; n < kPanelRows; ++n) {
+      d[0][n] *= bytes(unit)[kRunScales + run * 16 + n];
+      min[0][n] *= bytes(unit)[kRunMins + run * 16 + n];
+    }
+  }
+};
+
+// IQ4_XS; with a scale for every half of a run, Q3_K and Q6_K.
+template <std::size_t num_runs>
+struct RunScales {
+  static constexpr std::size_t kRuns = num_runs;
+  static constexpr bool kHasMin = false;
+  static void unpack(const std::byte* unit, std::size_t run, Floats* d, Floats*) {
+    for (std::size_t i = 0; i < kRuns; ++i) {
+      half_scales(unit, d[i]);
+      for (std::size_t n = 0; n < kPanelRows; ++n)
+        d[i][n] *= static_cast<std::int8_t>(bytes(unit)[kRunScales + (run * kRuns + i) * 16 + n]);
+    }
+  }
+};
+
+// Q2_K.
+struct HalfRunScalesAndMins {
+  static constexpr std::size_t kRuns = 2;
+  static constexpr bool kHasMin = true;
+  static void unpack(const std::byte* unit, std::size_t run, Floats* d, Floats* min) {
+    for (std::size_t i = 0; i < kRuns; ++i) {
+      half_scales(unit, d[i]);
+      half_scales(unit + kMinOffset, min[i]);
+      for (std::size_t n = 0; n < kPanelRows; ++n) {
+        const std::uint8_t both = bytes(unit)[kRunScales + (run * kRuns + i) * 16 + n];
+        d[i][n] *= static_cast<float>(both & 15);
+        min[i][n] *= static_cast<float>(both >> 4);
+      }
+    }
+  }
+};
+
+// ---- Products ------------------------------------------------------------------------------------------------------
+
+// The activations' scale times the sum of their codes, of run `i` of group g.
+template <std::size_t num_runs>
+float scaled_sum(const std::byte* a, const Group32Row& row, std::size_t g, std::size_t i, float da) {
+  if constexpr (num_runs == 1)
+    return load<float>(a + row.scaled_sum + 4 * g);
+  else
+    return static_cast<float>(load<std::int32_t>(a + row.start16 + 4 * (2 * g + i))) * (da * kPerStart);
+}
+
+// acc += sum * (d * da) for every run, and where there is a min: acc += -min * (da * sum of a).
+template <PanelUnit unit, class Scales, class Codes>
+void multiply(const MatrixView& matrix, const std::byte* prepared, std::size_t num_rows, float* out,
+              std::size_t out_stride, std::size_t panel_begin, std::size_t panel_end) {
+  constexpr std::size_t kRuns = Scales::kRuns, kRunK = 32 / kRuns, kUnitRuns = unit.k / 32;
   const Group32Row row = group32_row(matrix.k);
   for_panels_and_tiles(matrix, prepared, row.bytes, num_rows, out, out_stride, panel_begin, panel_end,
-                       Type::panel_bytes(matrix.k), matrix.k / 32,
+                       panel_bytes(unit, matrix.k), matrix.k / 32,
                        [&](const std::byte* panel, std::size_t g, const std::byte* a, std::size_t rows, Acc* acc) {
+                         const std::byte* from = panel + g / kUnitRuns * unit_bytes(unit);
+                         Floats d[kRuns], min[kRuns];
+                         Scales::unpack(from, g % kUnitRuns, d, min);
                          std::int8_t w[8 * kLine];
-                         float d[kPanelRows];
-                         Type::unpack(panel, g, w, d);
+                         Codes::unpack(bytes(from) + unit.header + g % kUnitRuns * run_bytes(unit), w);
                          for (std::size_t r = 0; r < rows; ++r, a += row.bytes)
-                           add_run(w, reinterpret_cast<const std::int8_t*>(a) + 32 * g, 32, d,
-                                   load<float>(a + row.scale + 4 * g), acc[r]);
+                           for (std::size_t i = 0; i < kRuns; ++i) {
+                             const auto da = load<float>(a + row.scale + 4 * g);
+                             const auto* codes = reinterpret_cast<const std::int8_t*>(a) + 32 * g + kRunK * i;
+                             add_run(w + i * kRunK * kPanelRows, codes, kRunK, d[i], da, acc[r]);
+                             if constexpr (Scales::kHasMin) {
+                               const float sum = scaled_sum<kRuns>(a, row, g, i, da);
+                               for (std::size_t n = 0; n < kPanelRows; ++n) acc[r].lane[n] -= min[i][n] * sum;
+                             }
+                           }
                        });
-}
-
-// Types with a min: acc += sum * (d * da), then acc += -min * (da * sum of a).
-void add_run_with_min(const std::int8_t* w, const std::byte* a, const Group32Row& row, std::size_t g,
-                      const float (&d)[kPanelRows], const float (&min)[kPanelRows], Acc& acc) {
-  add_run(w, reinterpret_cast<const std::int8_t*>(a) + 32 * g, 32, d, load<float>(a + row.scale + 4 * g), acc);
-  const float scaled_sum = load<float>(a + row.scaled_sum + 4 * g);
-  for (std::size_t n = 0; n < kPanelRows; ++n) acc.lane[n] -= min[n] * scaled_sum;
-}
-
-template <bool fifth_bit>
-void matmul_with_mins(const MatrixView& matrix, const std::byte* prepared, std::size_t num_rows, float* out,
-                      std::size_t out_stride, std::size_t panel_begin, std::size_t panel_end) {
-  constexpr std::size_t kUnit = fifth_bit ? kQ5_KUnit : kQ4_KUnit;
-  constexpr std::size_t kRun = fifth_bit ? kQ5_KRun : kQ4_KRun;
-  const Group32Row row = group32_row(matrix.k);
-  for_panels_and_tiles(
-      matrix, prepared, row.bytes, num_rows, out, out_stride, panel_begin, panel_end, matrix.k / 256 * kUnit,
-      matrix.k / 32, [&](const std::byte* panel, std::size_t g, const std::byte* a, std::size_t rows, Acc* acc) {
-        const std::byte* unit = panel + g / 8 * kUnit;
-        float d[kPanelRows], min[kPanelRows];
-        half_scales(unit, d);
-        half_scales(unit + kMinOffset, min);
-        for (std::size_t n = 0; n < kPanelRows; ++n) {
-          d[n] *= bytes(unit)[kRunScales + g % 8 * 16 + n];
-          min[n] *= bytes(unit)[kRunMins + g % 8 * 16 + n];
-        }
-        std::int8_t w[8 * kLine];
-        const std::uint8_t* lines = bytes(unit) + kRuns + g % 8 * kRun;
-        if constexpr (fifth_bit)
-          unpack_run(lines + kLine, 0, w, [&](std::size_t q, std::size_t b) { return ((lines[b] >> q) & 1) << 4; });
-        else
-          unpack_run(lines, 0, w, kNoHigh);
-        for (std::size_t r = 0; r < rows; ++r, a += row.bytes) add_run_with_min(w, a, row, g, d, min, acc[r]);
-      });
 }
 
 }  // namespace
 
-void matmul_q8_0(const MatrixView& matrix, const std::byte* prepared, std::size_t num_rows, float* out,
-                 std::size_t out_stride, std::size_t panel_begin, std::size_t panel_end) {
-  matmul_groups_of_32<Q8_0>(matrix, prepared, num_rows, out, out_stride, panel_begin, panel_end);
-}
-
-void matmul_q4_0(const MatrixView& matrix, const std::byte* prepared, std::size_t num_rows, float* out,
-                 std::size_t out_stride, std::size_t panel_begin, std::size_t panel_end) {
-  matmul_groups_of_32<Q4_0>(matrix, prepared, num_rows, out, out_stride, panel_begin, panel_end);
-}
-
-void matmul_iq4_nl(const MatrixView& matrix, const std::byte* prepared, std::size_t num_rows, float* out,
-                   std::size_t out_stride, std::size_t panel_begin, std::size_t panel_end) {
-  matmul_groups_of_32<IQ4_NL>(matrix, prepared, num_rows, out, out_stride, panel_begin, panel_end);
-}
-
-void matmul_q4_1(const MatrixView& matrix, const std::byte* prepared, std::size_t num_rows, float* out,
-                 std::size_t out_stride, std::size_t panel_begin, std::size_t panel_end) {
-  const Group32Row row = group32_row(matrix.k);
-  for_panels_and_tiles(matrix, prepared, row.bytes, num_rows, out, out_stride, panel_begin, panel_end,
-                       (matrix.k + 63) / 64 * kQ4_1Unit, matrix.k / 32,
-                       [&](const std::byte* panel, std::size_t g, const std::byte* a, std::size_t rows, Acc* acc) {
-                         const std::byte* unit = panel + g / 2 * kQ4_1Unit;
-                         float d[kPanelRows], min[kPanelRows];
-                         half_scales(unit + g % 2 * 32, d);
-                         half_scales(unit + kLine + g % 2 * 32, min);
-                         std::int8_t w[8 * kLine];
-                         unpack_run(bytes(unit) + 2 * kLine + g % 2 * 4 * kLine, 0, w, kNoHigh);
-                         for (std::size_t r = 0; r < rows; ++r, a += row.bytes)
-                           add_run_with_min(w, a, row, g, d, min, acc[r]);
-                       });
-}
-
-void matmul_q4_k(const MatrixView& matrix, const std::byte* prepared, std::size_t num_rows, float* out,
-                 std::size_t out_stride, std::size_t panel_begin, std::size_t panel_end) {
-  matmul_with_mins<false>(matrix, prepared, num_rows, out, out_stride, panel_begin, panel_end);
-}
-
-void matmul_q5_k(const MatrixView& matrix, const std::byte* prepared, std::size_t num_rows, float* out,
-                 std::size_t out_stride, std::size_t panel_begin, std::size_t panel_end) {
-  matmul_with_mins<true>(matrix, prepared, num_rows, out, out_stride, panel_begin, panel_end);
-}
-
-// The weights' scales change every 16, the activations' every 32: two runs per activation group.
-void matmul_q6_k(const MatrixView& matrix, const std::byte* prepared, std::size_t num_rows, float* out,
-                 std::size_t out_stride, std::size_t panel_begin, std::size_t panel_end) {
-  const Group32Row row = group32_row(matrix.k);
-  for_panels_and_tiles(
-      matrix, prepared, row.bytes, num_rows, out, out_stride, panel_begin, panel_end, matrix.k / 256 * kQ6_KUnit,
-      matrix.k / 32, [&](const std::byte* panel, std::size_t g, const std::byte* a, std::size_t rows, Acc* acc) {
-        const std::byte* unit = panel + g / 8 * kQ6_KUnit;
-        const std::uint8_t* lines = bytes(unit) + kRuns + g % 8 * kQ6_KRun;
-        std::int8_t w[8 * kLine];
-        unpack_run(lines + 2 * kLine, 32, w,
-                   [&](std::size_t q, std::size_t b) { return ((lines[q / 4 * kLine + b] >> (q % 4 * 2)) & 3) << 4; });
-        float d[2][kPanelRows];
-        for (std::size_t half = 0; half < 2; ++half) {
-          half_scales(unit, d[half]);
-          for (std::size_t n = 0; n < kPanelRows; ++n)
-            d[half][n] *= static_cast<std::int8_t>(bytes(unit)[kRunScales + (g % 8 * 2 + half) * 16 + n]);
-        }
-        for (std::size_t r = 0; r < rows; ++r, a += row.bytes)
-          for (std::size_t half = 0; half < 2; ++half)
-            add_run(w + half * 4 * kLine, reinterpret_cast<const std::int8_t*>(a) + 32 * g + 16 * half, 16, d[half],
-                    load<float>(a + row.scale + 4 * g), acc[r]);
-      });
-}
+#define TROUPE_MATMUL(function, ...)                                                                   \
+  void function(const MatrixView& matrix, const std::byte* prepared, std::size_t num_rows, float* out, \
+                std::size_t out_stride, std::size_t panel_begin, std::size_t panel_end) {              \
+    multiply<__VA_ARGS__>(matrix, prepared, num_rows, out, out_stride, panel_begin, panel_end);        \
+  }
+TROUPE_MATMUL(matmul_q8_0, kQ8_0, Halves, Bytes)
+TROUPE_MATMUL(matmul_q4_0, kQ4_0, Halves, Fours<8>)
+TROUPE_MATMUL(matmul_q4_1, kQ4_1, HalvesAndMins, Fours<0>)
+TROUPE_MATMUL(matmul_q5_0, kQ5_0, Halves, Fives<16>)
+TROUPE_MATMUL(matmul_q5_1, kQ5_1, HalvesAndMins, Fives<0>)
+TROUPE_MATMUL(matmul_iq4_nl, kQ4_0, Halves, LookedUp<kIQ4_NLValues>)
+TROUPE_MATMUL(matmul_iq4_xs, kIQ4_XS, RunScales<1>, LookedUp<kIQ4_NLValues>)
+TROUPE_MATMUL(matmul_mxfp4, kMXFP4, Powers, LookedUp<kMXFP4Values>)
+TROUPE_MATMUL(matmul_q2_k, kQ2_K, HalfRunScalesAndMins, Twos)
+TROUPE_MATMUL(matmul_q3_k, kQ3_K, RunScales<2>, Threes)
+TROUPE_MATMUL(matmul_q4_k, kQ4_K, RunScalesAndMins, Fours<0>)
+TROUPE_MATMUL(matmul_q5_k, kQ5_K, RunScalesAndMins, Fives<0>)
+TROUPE_MATMUL(matmul_q6_k, kQ6_K, RunScales<2>, Sixes)
+#undef TROUPE_MATMUL
 
 void matmul_tq(const MatrixView& matrix, const std::byte* prepared, std::size_t num_rows, float* out,
                std::size_t out_stride, std::size_t panel_begin, std::size_t panel_end) {
   const Group256Row row = group256_row(matrix.k);
   for_panels_and_tiles(matrix, prepared, row.bytes, num_rows, out, out_stride, panel_begin, panel_end,
-                       (matrix.k + 255) / 256 * kTQUnit, (matrix.k + 255) / 256,
+                       panel_bytes(kTQ, matrix.k), (matrix.k + 255) / 256,
                        [&](const std::byte* panel, std::size_t g, const std::byte* a, std::size_t rows, Acc* acc) {
                          const std::byte* unit = panel + g * kTQUnit;
                          float d[kPanelRows];

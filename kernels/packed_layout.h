@@ -11,24 +11,33 @@
 //
 //   F32    per k one line: 16 float32
 //   F16    per k half a line: 16 float16 (BF16 likewise); a panel is padded to whole lines
-//   Q8_0   per 64 k (two groups): 1 line: 2 x 16 float16 d; then 2 x 8 lines of codes + 128
-//   Q4_0   per 64 k: 1 line: 2 x 16 float16 d; then 2 x 4 lines of nibbles
-//   IQ4_NL as Q4_0
-//   Q4_1   per 64 k: 1 line: 2 x 16 float16 d; 1 line: 2 x 16 float16 -m, so that w = d * code - min as in
-//          Q4_K; then 2 x 4 lines of nibbles
-//   Q4_K   per 256 k: 1 line: 16 float16 d, 16 float16 dmin; 2 lines: 8 runs x 16 uint8 scale; 2 lines:
-//          8 runs x 16 uint8 min; then 8 runs x 4 lines of nibbles
-//   Q5_K   as Q4_K, with one more line per run before its nibbles: bit q of a byte is the fifth bit
-//          of quad q
-//   Q6_K   per 256 k: 1 line: 16 float16 d (half used); 4 lines: 16 runs x 16 int8 scale; then per 32 k:
-//          2 lines of high bits (line h, bits 2s..2s+1: quad 4h + s), 4 lines of nibbles
-//   TQ1_0, TQ2_0  per 256 k: 1 line: 16 float16 d (half used); 16 lines of 2-bit codes (line j, bits
-//          2s..2s+1: quad 4j + s)
-//   I2_S   as TQ2_0 with d = 1: the tensor's scale is the matrix's. Codes behind an odd last group of 128 are
-//          zero, and so is what they are multiplied with.
 //
-// Nibble line j of a run of 32: low nibbles are quad j, high nibbles quad j + 4.
-// An odd last group of 32 (Q8_0, Q4_0, IQ4_NL, Q4_1) leaves the second half of its unit zero and unread.
+// All other types lie in units of 64, 128 or 256 k: a header with what scales the codes, then the codes, run by run of
+// 32 k. Headers:
+//
+//   Q8_0, Q4_0, Q5_0, IQ4_NL  64 k: 1 line: 2 x 16 float16 d
+//   Q4_1, Q5_1    64 k: the same, and 1 line: 2 x 16 float16 -m, so that w = d * code - min as in Q4_K
+//   MXFP4         128 k: 1 line: 4 x 16 e
+//   IQ4_XS        256 k, as all below: 1 line: 16 float16 d (half used); 2 lines: 8 runs x 16 int8 scale
+//   Q4_K, Q5_K    1 line: 16 float16 d, 16 float16 dmin; 2 lines: 8 runs x 16 uint8 scale; 2 lines: 8 runs x 16 uint8
+//                 min
+//   Q3_K, Q6_K    1 line: 16 float16 d (half used); 4 lines: 16 half runs x 16 int8 scale
+//   Q2_K          1 line: 16 float16 d, 16 float16 dmin; 4 lines: 16 half runs x 16 bytes, scale in the low and min in
+//                 the high nibble
+//   TQ1_0, TQ2_0  1 line: 16 float16 d (half used)
+//   I2_S          as TQ2_0 with d = 1: the tensor's scale is the matrix's. Codes behind an odd last group of 128 are
+//                 zero, and so is what they are multiplied with.
+//
+// Codes of b bits take b lines for 32 k:
+//
+//   8 bits  line q: quad q (Q8_0: code + 128)
+//   4 bits  nibbles. Line j: low ones quad j, high ones quad j + 4
+//   2 bits  line h, bits 2s..2s+1: quad 4h + s
+//   3 bits  1 line of third bits: bit q of a byte is that of quad q; then the others as 2 bits
+//   5 bits  1 line of fifth bits alike; then nibbles
+//   6 bits  the upper two as 2 bits; then nibbles
+//
+// What an odd last group leaves of its unit is zero and unread.
 #pragma once
 
 #include <cstddef>
@@ -38,22 +47,41 @@ namespace troupe::kernels::layout {
 
 inline constexpr std::size_t kLine = 64;
 
-inline constexpr std::size_t kQ8_0Unit = 17 * kLine;  // per 64 k
-inline constexpr std::size_t kQ4_0Unit = 9 * kLine;   // per 64 k; IQ4_NL too
-inline constexpr std::size_t kQ4_1Unit = 10 * kLine;  // per 64 k
-inline constexpr std::size_t kQ4_KUnit = 37 * kLine;  // per 256 k, as all below
-inline constexpr std::size_t kQ5_KUnit = 45 * kLine;
-inline constexpr std::size_t kQ6_KUnit = 53 * kLine;
-inline constexpr std::size_t kTQUnit = 17 * kLine;  // I2_S too
+struct PanelUnit {
+  std::size_t k, header, bits;  // weights of each row; bytes; of a code
+};
+static constexpr std::size_t run_bytes(PanelUnit unit) { return unit.bits * kLine; }
+static constexpr std::size_t unit_bytes(PanelUnit unit) { return unit.header + unit.k / 32 * run_bytes(unit); }
+static constexpr std::size_t panel_bytes(PanelUnit unit, std::size_t k) {
+  return (k + unit.k - 1) / unit.k * unit_bytes(unit);
+}
 
-// Offsets inside the units of the K types.
-inline constexpr std::size_t kMinOffset = 32;       // Q4_K, Q5_K: dmin
-inline constexpr std::size_t kRunScales = kLine;    // Q4_K, Q5_K, Q6_K
+inline constexpr PanelUnit kQ8_0{64, kLine, 8};
+inline constexpr PanelUnit kQ4_0{64, kLine, 4};  // IQ4_NL too
+inline constexpr PanelUnit kQ4_1{64, 2 * kLine, 4};
+inline constexpr PanelUnit kQ5_0{64, kLine, 5};
+inline constexpr PanelUnit kQ5_1{64, 2 * kLine, 5};
+inline constexpr PanelUnit kMXFP4{128, kLine, 4};
+inline constexpr PanelUnit kIQ4_XS{256, 3 * kLine, 4};
+inline constexpr PanelUnit kQ2_K{256, 5 * kLine, 2};
+inline constexpr PanelUnit kQ3_K{256, 5 * kLine, 3};
+inline constexpr PanelUnit kQ4_K{256, 5 * kLine, 4};
+inline constexpr PanelUnit kQ5_K{256, 5 * kLine, 5};
+inline constexpr PanelUnit kQ6_K{256, 5 * kLine, 6};
+inline constexpr PanelUnit kTQ{256, kLine, 2};  // I2_S too
+
+inline constexpr std::size_t kQ4_KUnit = unit_bytes(kQ4_K);
+inline constexpr std::size_t kQ5_KUnit = unit_bytes(kQ5_K);
+inline constexpr std::size_t kQ6_KUnit = unit_bytes(kQ6_K);
+inline constexpr std::size_t kTQUnit = unit_bytes(kTQ);
+
+// Offsets inside the units of the K types and IQ4_XS.
+inline constexpr std::size_t kMinOffset = 32;       // dmin
+inline constexpr std::size_t kRunScales = kLine;    // of runs or half runs
 inline constexpr std::size_t kRunMins = 3 * kLine;  // Q4_K, Q5_K
-inline constexpr std::size_t kRuns = 5 * kLine;     // Q4_K, Q5_K, Q6_K
-inline constexpr std::size_t kQ4_KRun = 4 * kLine;  // per 32 k
-inline constexpr std::size_t kQ5_KRun = 5 * kLine;  // per 32 k
-inline constexpr std::size_t kQ6_KRun = 6 * kLine;  // per 32 k
+inline constexpr std::size_t kRuns = 5 * kLine;     // of types with such a header
+inline constexpr std::size_t kQ4_KRun = run_bytes(kQ4_K);
+inline constexpr std::size_t kQ5_KRun = run_bytes(kQ5_K);
 
 // ---- The tile layout (Layout::tiles) ---------------------------------------------------------------------
 //
@@ -152,11 +180,12 @@ static constexpr std::size_t float_row_bytes(std::size_t k) { return row_bytes(4
 // A prepared row of int8 codes with one scale per 32: arrays one after the other.
 //   codes       int8 [k], padded to lines
 //   scale       float32 [groups]
-//   scaled_sum  float32 [groups]: scale * sum of the group's codes (the second term of Q4_K and Q5_K)
+//   scaled_sum  float32 [groups]: scale * sum of the group's codes (the second term of types with a min)
 //   start       int32 [groups]: -128 * sum of codes, where a sum over weight codes + 128 starts; those
-//               stored plus less start at a power-of-two part of it (Q8_0, Q4_0)
-//   start16     int32 [2 * groups]: the same per 16 (Q6_K)
+//               stored plus less start at a power-of-two part of it (Q4_0, Q5_0)
+//   start16     int32 [2 * groups]: the same per 16 (Q2_K, Q3_K, Q6_K)
 inline constexpr std::int32_t kSumOffset = 128;
+inline constexpr float kPerStart = -1.0f / kSumOffset;  // times a start: the sum of codes
 struct Group32Row {
   std::size_t scale, scaled_sum, start, start16, bytes;
 };

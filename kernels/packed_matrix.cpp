@@ -21,35 +21,54 @@ std::size_t file_row_bytes(WeightType type, std::size_t k) {
   return k / t.group_size * t.group_bytes;
 }
 
-std::size_t panel_bytes(WeightType type, Layout layout, std::size_t k) {
-  if (layout == Layout::tiles) return tiles_panel_bytes(type, k);
-  if (layout == Layout::lookup) return lookup_panel_bytes(k);
-  if (layout == Layout::trits) return trits_panel_bytes(k);
+// Of a type whose panels lie in units.
+PanelUnit unit_of(WeightType type) {
   switch (type) {
-    case WeightType::f32:
-      return k * kLine;
-    case WeightType::f16:
-    case WeightType::bf16:
-      return round_up(k * 32, kLine);
     case WeightType::q8_0:
-      return (k + 63) / 64 * kQ8_0Unit;
+      return kQ8_0;
     case WeightType::q4_0:
     case WeightType::iq4_nl:
-      return (k + 63) / 64 * kQ4_0Unit;
+      return kQ4_0;
     case WeightType::q4_1:
-      return (k + 63) / 64 * kQ4_1Unit;
+      return kQ4_1;
+    case WeightType::q5_0:
+      return kQ5_0;
+    case WeightType::q5_1:
+      return kQ5_1;
+    case WeightType::mxfp4:
+      return kMXFP4;
+    case WeightType::iq4_xs:
+      return kIQ4_XS;
+    case WeightType::q2_k:
+      return kQ2_K;
+    case WeightType::q3_k:
+      return kQ3_K;
     case WeightType::q4_k:
-      return k / 256 * kQ4_KUnit;
+      return kQ4_K;
     case WeightType::q5_k:
-      return k / 256 * kQ5_KUnit;
+      return kQ5_K;
     case WeightType::q6_k:
-      return k / 256 * kQ6_KUnit;
+      return kQ6_K;
     case WeightType::tq1_0:
     case WeightType::tq2_0:
     case WeightType::i2_s:
-      return (k + 255) / 256 * kTQUnit;
+      return kTQ;
+    case WeightType::f32:
+    case WeightType::f16:
+    case WeightType::bf16:
+      break;
   }
-  return 0;
+  TROUPE_ASSERT(!"no units for this type");
+  return {};
+}
+
+std::size_t bytes_of_panel(WeightType type, Layout layout, std::size_t k) {
+  if (layout == Layout::tiles) return tiles_panel_bytes(type, k);
+  if (layout == Layout::lookup) return lookup_panel_bytes(k);
+  if (layout == Layout::trits) return trits_panel_bytes(k);
+  if (type == WeightType::f32) return k * kLine;
+  if (type == WeightType::f16 || type == WeightType::bf16) return round_up(k * 32, kLine);
+  return layout::panel_bytes(unit_of(type), k);
 }
 
 std::uint8_t* at(std::byte* p, std::size_t offset) { return reinterpret_cast<std::uint8_t*>(p + offset); }
@@ -57,8 +76,7 @@ const std::uint8_t* at(const std::byte* p, std::size_t offset) {
   return reinterpret_cast<const std::uint8_t*>(p + offset);
 }
 
-// Offset in a line of code `i` of a run: its quad's byte.
-std::size_t in_line(std::size_t row, std::size_t i) { return 4 * row + i % 4; }
+// ---- Codes -----------------------------------------------------------------------------------------------------
 
 // A quad lies in one piece in its line and in a group's codes: packing moves and joins words of four codes.
 using Quad = std::uint32_t;
@@ -69,78 +87,76 @@ void put_quad(std::uint8_t* lines, std::size_t line, std::size_t row, Quad quad)
   store(lines + line * kLine + 4 * row, quad);
 }
 
+// Bits of 32 codes, from bit `first` of each on: one, two and four.
+void put_ones(std::uint8_t* lines, std::size_t row, const std::uint8_t codes[32], std::size_t first) {
+  Quad joined = 0;
+  for (std::size_t q = 0; q < 8; ++q) joined |= ((quad_of(codes, q) >> first) & each_byte(1)) << q;
+  put_quad(lines, 0, row, joined);
+}
+void put_twos(std::uint8_t* lines, std::size_t row, const std::uint8_t codes[32], std::size_t first) {
+  for (std::size_t line = 0; line < 2; ++line) {
+    Quad joined = 0;
+    for (std::size_t q = 0; q < 4; ++q) joined |= ((quad_of(codes, 4 * line + q) >> first) & each_byte(3)) << (2 * q);
+    put_quad(lines, line, row, joined);
+  }
+}
 void put_nibbles(std::uint8_t* lines, std::size_t row, const std::uint8_t codes[32]) {
   for (std::size_t q = 0; q < 4; ++q)
     put_quad(lines, q, row, (quad_of(codes, q) & each_byte(15)) | ((quad_of(codes, q + 4) & each_byte(15)) << 4));
 }
-std::uint8_t get_nibble(const std::uint8_t* lines, std::size_t row, std::size_t i) {
-  const std::size_t quad = i / 4;
-  return (lines[quad % 4 * kLine + in_line(row, i)] >> (quad / 4 * 4)) & 15;
-}
 
-// put: writes group `g` of row `row` to the panel.
-// get: that group's values as float32, by the formula of `dequantize`.
+// The bits of a code in nibbles or as two bits; what is above lies in lines before.
+constexpr std::size_t low_bits(std::size_t bits) { return bits < 4 ? 2 : 4; }
 
-void put(const GroupQ8_0& group, std::byte* panel, std::size_t row, std::size_t g) {
-  std::byte* unit = panel + g / 2 * kQ8_0Unit;
-  std::memcpy(unit + g % 2 * 32 + 2 * row, group.d, 2);
-  std::uint8_t codes[32];
-  codes_of(group, codes);
-  std::uint8_t* lines = at(unit, kLine + g % 2 * 8 * kLine);
-  for (std::size_t q = 0; q < 8; ++q) put_quad(lines, q, row, quad_of(codes, q));
-}
-void get_q8_0(const std::byte* panel, std::size_t row, std::size_t g, float* out) {
-  const std::byte* unit = panel + g / 2 * kQ8_0Unit;
-  const float d = load_half(unit + g % 2 * 32 + 2 * row);
-  const std::uint8_t* lines = at(unit, kLine + g % 2 * 8 * kLine);
-  for (std::size_t i = 0; i < 32; ++i) {
-    const std::size_t line = i / 4;
-    out[i] = static_cast<float>(lines[line * kLine + in_line(row, i)] - 128) * d;
+template <std::size_t bits>
+void put_run(std::uint8_t* lines, std::size_t row, const std::uint8_t codes[32]) {
+  if constexpr (bits == 8) {
+    for (std::size_t q = 0; q < 8; ++q) put_quad(lines, q, row, quad_of(codes, q));
+  } else {
+    constexpr std::size_t kLow = low_bits(bits), kHigh = bits - kLow;
+    if constexpr (kHigh == 1) put_ones(lines, row, codes, kLow);
+    if constexpr (kHigh == 2) put_twos(lines, row, codes, kLow);
+    if constexpr (kLow == 2) put_twos(lines + kHigh * kLine, row, codes, 0);
+    if constexpr (kLow == 4) put_nibbles(lines + kHigh * kLine, row, codes);
   }
 }
 
-template <class GroupQ4>
-void put_q4(const GroupQ4& group, std::byte* panel, std::size_t row, std::size_t g) {
-  std::byte* unit = panel + g / 2 * kQ4_0Unit;
-  std::memcpy(unit + g % 2 * 32 + 2 * row, group.d, 2);
-  std::uint8_t codes[32];
-  codes_of(group, codes);
-  put_nibbles(at(unit, kLine + g % 2 * 4 * kLine), row, codes);
-}
-void put(const GroupQ4_0& group, std::byte* panel, std::size_t row, std::size_t g) { put_q4(group, panel, row, g); }
-void put(const GroupIQ4_NL& group, std::byte* panel, std::size_t row, std::size_t g) { put_q4(group, panel, row, g); }
-void get_q4_0(const std::byte* panel, std::size_t row, std::size_t g, float* out) {
-  const std::byte* unit = panel + g / 2 * kQ4_0Unit;
-  const float d = load_half(unit + g % 2 * 32 + 2 * row);
-  const std::uint8_t* lines = at(unit, kLine + g % 2 * 4 * kLine);
-  for (std::size_t i = 0; i < 32; ++i) out[i] = static_cast<float>(get_nibble(lines, row, i) - 8) * d;
-}
-void get_iq4_nl(const std::byte* panel, std::size_t row, std::size_t g, float* out) {
-  const std::byte* unit = panel + g / 2 * kQ4_0Unit;
-  const float d = load_half(unit + g % 2 * 32 + 2 * row);
-  const std::uint8_t* lines = at(unit, kLine + g % 2 * 4 * kLine);
-  for (std::size_t i = 0; i < 32; ++i) out[i] = d * static_cast<float>(kIQ4_NLValues[get_nibble(lines, row, i)]);
+// Code i of a run.
+int get_code(const std::uint8_t* lines, std::size_t bits, std::size_t row, std::size_t i) {
+  const std::size_t quad = i / 4, byte = 4 * row + i % 4;
+  const auto one = [&] { return (lines[byte] >> quad) & 1; };
+  const auto two = [&](const std::uint8_t* from) { return (from[quad / 4 * kLine + byte] >> (quad % 4 * 2)) & 3; };
+  const auto nibble = [&](const std::uint8_t* from) { return (from[quad % 4 * kLine + byte] >> (quad / 4 * 4)) & 15; };
+  if (bits == 8) return lines[quad * kLine + byte];
+  const std::size_t low = low_bits(bits), high = bits - low;
+  const std::uint8_t* from = lines + high * kLine;
+  const int upper = high == 0 ? 0 : high == 1 ? one() : two(lines);
+  return (low == 2 ? two(from) : nibble(from)) | upper << low;
 }
 
-void put(const GroupQ4_1& group, std::byte* panel, std::size_t row, std::size_t g) {
-  std::byte* unit = panel + g / 2 * kQ4_1Unit;
-  std::memcpy(unit + g % 2 * 32 + 2 * row, group.d, 2);
-  store(unit + kLine + g % 2 * 32 + 2 * row, static_cast<std::uint16_t>(load<std::uint16_t>(group.m) ^ 0x8000u));
-  std::uint8_t codes[32];
-  codes_of(group, codes);
-  put_nibbles(at(unit, 2 * kLine + g % 2 * 4 * kLine), row, codes);
-}
-void get_q4_1(const std::byte* panel, std::size_t row, std::size_t g, float* out) {
-  const std::byte* unit = panel + g / 2 * kQ4_1Unit;
-  const float d = load_half(unit + g % 2 * 32 + 2 * row);
-  const float min = load_half(unit + kLine + g % 2 * 32 + 2 * row);
-  const std::uint8_t* lines = at(unit, 2 * kLine + g % 2 * 4 * kLine);
-  for (std::size_t i = 0; i < 32; ++i) out[i] = static_cast<float>(get_nibble(lines, row, i)) * d - min;
-}
+// ---- What scales codes -----------------------------------------------------------------------------------------
 
+// put_scales: writes what scales a group to its unit's header; `run` is the group's first of the unit.
+// scales_of: what 16 weights share, `half` of the unit: w = value * d - min, by the formula of `dequantize`.
+
+template <class Group>
+void put_d(const Group& group, std::byte* unit, std::size_t row, std::size_t run) {
+  std::memcpy(unit + 32 * run + 2 * row, group.d, 2);
+}
+template <class GroupWithM>
+void put_d_and_m(const GroupWithM& group, std::byte* unit, std::size_t row, std::size_t run) {
+  put_d(group, unit, row, run);
+  store(unit + kLine + 32 * run + 2 * row, static_cast<std::uint16_t>(load<std::uint16_t>(group.m) ^ 0x8000u));
+}
+// The scales of runs, or of half runs.
+template <class Scale>
+void put_run_scales(std::byte* unit, std::size_t row, std::size_t count, Scale&& scale) {
+  for (std::size_t i = 0; i < count; ++i)
+    *at(unit, kRunScales + 16 * i + row) = static_cast<std::uint8_t>(scale(static_cast<int>(i)));
+}
 template <class GroupQ4Or5K>
 void put_scales_and_mins(const GroupQ4Or5K& group, std::byte* unit, std::size_t row) {
-  std::memcpy(unit + 2 * row, group.d, 2);
+  put_d(group, unit, row, 0);
   std::memcpy(unit + kMinOffset + 2 * row, group.dmin, 2);
   for (int run = 0; run < 8; ++run) {
     const ScaleMin s = scale_min_of(group.scales, run);
@@ -149,116 +165,134 @@ void put_scales_and_mins(const GroupQ4Or5K& group, std::byte* unit, std::size_t 
   }
 }
 
-void put(const GroupQ4_K& group, std::byte* panel, std::size_t row, std::size_t g) {
-  std::byte* unit = panel + g * kQ4_KUnit;
+template <class Group>
+void put_scales(const Group& group, std::byte* unit, std::size_t row, std::size_t run) {
+  put_d(group, unit, row, run);
+}
+void put_scales(const GroupQ4_1& group, std::byte* unit, std::size_t row, std::size_t run) {
+  put_d_and_m(group, unit, row, run);
+}
+void put_scales(const GroupQ5_1& group, std::byte* unit, std::size_t row, std::size_t run) {
+  put_d_and_m(group, unit, row, run);
+}
+void put_scales(const GroupMXFP4& group, std::byte* unit, std::size_t row, std::size_t run) {
+  *at(unit, 16 * run + row) = group.e;
+}
+void put_scales(const GroupIQ4_XS& group, std::byte* unit, std::size_t row, std::size_t) {
+  put_d(group, unit, row, 0);
+  put_run_scales(unit, row, 8, [&](int run) { return scale_of(group, run); });
+}
+void put_scales(const GroupQ2_K& group, std::byte* unit, std::size_t row, std::size_t) {
+  put_d(group, unit, row, 0);
+  std::memcpy(unit + kMinOffset + 2 * row, group.dmin, 2);
+  put_run_scales(unit, row, 16, [&](int half) { return group.scales[half]; });
+}
+void put_scales(const GroupQ3_K& group, std::byte* unit, std::size_t row, std::size_t) {
+  put_d(group, unit, row, 0);
+  put_run_scales(unit, row, 16, [&](int half) { return scale_of(group, half); });
+}
+void put_scales(const GroupQ4_K& group, std::byte* unit, std::size_t row, std::size_t) {
   put_scales_and_mins(group, unit, row);
-  std::uint8_t codes[256];
-  codes_of(group, codes);
-  for (std::size_t run = 0; run < 8; ++run) put_nibbles(at(unit, kRuns + run * kQ4_KRun), row, codes + 32 * run);
 }
-
-void put(const GroupQ5_K& group, std::byte* panel, std::size_t row, std::size_t g) {
-  std::byte* unit = panel + g * kQ5_KUnit;
+void put_scales(const GroupQ5_K& group, std::byte* unit, std::size_t row, std::size_t) {
   put_scales_and_mins(group, unit, row);
-  std::uint8_t codes[256];
-  codes_of(group, codes);
-  for (std::size_t run = 0; run < 8; ++run) {
-    std::uint8_t* lines = at(unit, kRuns + run * kQ5_KRun);
-    Quad fifth_bits = 0;
-    for (std::size_t q = 0; q < 8; ++q) fifth_bits |= ((quad_of(codes + 32 * run, q) >> 4) & each_byte(1)) << q;
-    put_quad(lines, 0, row, fifth_bits);
-    put_nibbles(lines + kLine, row, codes + 32 * run);
-  }
 }
-
-// Q4_K (no line of high bits) and Q5_K (one).
-void get_q45_k(const std::byte* unit, std::size_t row, bool fifth_bit, float* out) {
-  const float d = load_half(unit + 2 * row);
-  const float dmin = load_half(unit + kMinOffset + 2 * row);
-  for (std::size_t run = 0; run < 8; ++run, out += 32) {
-    const float scale = d * *at(unit, kRunScales + 16 * run + row);
-    const float min = dmin * *at(unit, kRunMins + 16 * run + row);
-    const std::uint8_t* lines = at(unit, kRuns + run * (fifth_bit ? kQ5_KRun : kQ4_KRun));
-    for (std::size_t i = 0; i < 32; ++i) {
-      const int high = fifth_bit ? (lines[in_line(row, i)] >> (i / 4)) & 1 : 0;
-      const int code = get_nibble(fifth_bit ? lines + kLine : lines, row, i) | (high << 4);
-      out[i] = scale * static_cast<float>(code) - min;
-    }
-  }
+void put_scales(const GroupQ6_K& group, std::byte* unit, std::size_t row, std::size_t) {
+  put_d(group, unit, row, 0);
+  put_run_scales(unit, row, 16, [&](int half) { return group.scales[half]; });
 }
-
-void put(const GroupQ6_K& group, std::byte* panel, std::size_t row, std::size_t g) {
-  std::byte* unit = panel + g * kQ6_KUnit;
-  std::memcpy(unit + 2 * row, group.d, 2);
-  for (std::size_t run = 0; run < 16; ++run)
-    *at(unit, kRunScales + 16 * run + row) = static_cast<std::uint8_t>(group.scales[run]);
-  std::uint8_t codes[256];
-  codes_of(group, codes);
-  for (std::size_t pair = 0; pair < 8; ++pair) {
-    std::uint8_t* lines = at(unit, kRuns + pair * kQ6_KRun);
-    for (std::size_t line = 0; line < 2; ++line) {
-      Quad high_bits = 0;
-      for (std::size_t q = 0; q < 4; ++q)
-        high_bits |= ((quad_of(codes + 32 * pair, 4 * line + q) >> 4) & each_byte(3)) << (2 * q);
-      put_quad(lines, line, row, high_bits);
-    }
-    put_nibbles(lines + 2 * kLine, row, codes + 32 * pair);
-  }
-}
-void get_q6_k(const std::byte* unit, std::size_t row, float* out) {
-  const float d = load_half(unit + 2 * row);
-  for (std::size_t i = 0; i < 256; ++i) {
-    const std::uint8_t* lines = at(unit, kRuns + i / 32 * kQ6_KRun);
-    const std::size_t quad = i % 32 / 4;
-    const int high = (lines[quad / 4 * kLine + in_line(row, i)] >> (quad % 4 * 2)) & 3;
-    const int code = get_nibble(lines + 2 * kLine, row, i % 32) | (high << 4);
-    const auto scale = static_cast<std::int8_t>(*at(unit, kRunScales + i / 16 * 16 + row));
-    out[i] = d * scale * static_cast<float>(code - 32);
-  }
-}
-
-// 16 codes to a line.
-void put_ternary_codes(const std::uint8_t* codes, std::uint8_t* lines, std::size_t row, std::size_t num_lines) {
-  for (std::size_t line = 0; line < num_lines; ++line) {
-    Quad joined = 0;
-    for (std::size_t q = 0; q < 4; ++q) joined |= quad_of(codes, 4 * line + q) << (2 * q);
-    put_quad(lines, line, row, joined);
-  }
-}
-template <class GroupTQ>
-void put_ternary(const GroupTQ& group, std::byte* panel, std::size_t row, std::size_t g) {
-  std::byte* unit = panel + g * kTQUnit;
-  std::memcpy(unit + 2 * row, group.d, 2);
-  std::uint8_t codes[256];
-  codes_of(group, codes);
-  put_ternary_codes(codes, at(unit, kLine), row, 16);
-}
-void put(const GroupTQ1_0& group, std::byte* panel, std::size_t row, std::size_t g) {
-  put_ternary(group, panel, row, g);
-}
-void put(const GroupTQ2_0& group, std::byte* panel, std::size_t row, std::size_t g) {
-  put_ternary(group, panel, row, g);
-}
-void put(const GroupI2_S& group, std::byte* panel, std::size_t row, std::size_t g) {
-  std::byte* unit = panel + g / 2 * kTQUnit;
+void put_scales(const GroupI2_S&, std::byte* unit, std::size_t row, std::size_t) {
   store(unit + 2 * row, half_of_float(1.0f));
-  std::uint8_t codes[128];
-  codes_of(group, codes);
-  put_ternary_codes(codes, at(unit, kLine + g % 2 * 8 * kLine), row, 8);
 }
-void get_ternary(const std::byte* unit, std::size_t row, std::size_t count, float* out) {
-  const float d = load_half(unit + 2 * row);
-  for (std::size_t i = 0; i < count; ++i) {
-    const int code = (*at(unit, kLine + i / 16 * kLine + in_line(row, i)) >> (i / 4 % 4 * 2)) & 3;
-    out[i] = static_cast<float>(code - 1) * d;
+
+struct HalfRun {
+  float d = 0, min = 0;
+};
+
+HalfRun scales_of(WeightType type, const std::byte* unit, std::size_t row, std::size_t half) {
+  const std::size_t run = half / 2;
+  const auto half_at = [&](std::size_t offset) { return load_half(unit + offset + 2 * row); };
+  const auto byte_at = [&](std::size_t offset) { return *at(unit, offset + row); };
+  const auto scale_at = [&](std::size_t i) { return static_cast<std::int8_t>(byte_at(kRunScales + 16 * i)); };
+  switch (type) {
+    case WeightType::q8_0:
+    case WeightType::q4_0:
+    case WeightType::q5_0:
+    case WeightType::iq4_nl:
+      return {half_at(32 * run)};
+    case WeightType::q4_1:
+    case WeightType::q5_1:
+      return {half_at(32 * run), half_at(kLine + 32 * run)};
+    case WeightType::mxfp4:
+      return {half_of_e8m0(byte_at(16 * run))};
+    case WeightType::iq4_xs:
+      return {half_at(0) * scale_at(run)};
+    case WeightType::q2_k: {
+      const std::uint8_t both = byte_at(kRunScales + 16 * half);
+      return {half_at(0) * static_cast<float>(both & 15), half_at(kMinOffset) * static_cast<float>(both >> 4)};
+    }
+    case WeightType::q3_k:
+    case WeightType::q6_k:
+      return {half_at(0) * scale_at(half)};
+    case WeightType::q4_k:
+    case WeightType::q5_k:
+      return {half_at(0) * byte_at(kRunScales + 16 * run), half_at(kMinOffset) * byte_at(kRunMins + 16 * run)};
+    case WeightType::tq1_0:
+    case WeightType::tq2_0:
+    case WeightType::i2_s:
+      return {half_at(0)};
+    case WeightType::f32:
+    case WeightType::f16:
+    case WeightType::bf16:
+      break;
+  }
+  return {};
+}
+
+// What a code stands for.
+int value_of(WeightType type, int code) {
+  switch (type) {
+    case WeightType::q8_0:
+      return code - 128;
+    case WeightType::q4_0:
+      return code - 8;
+    case WeightType::q5_0:
+      return code - 16;
+    case WeightType::iq4_nl:
+    case WeightType::iq4_xs:
+      return kIQ4_NLValues[code];
+    case WeightType::mxfp4:
+      return kMXFP4Values[code];
+    case WeightType::q3_k:
+      return code - 4;
+    case WeightType::q6_k:
+      return code - 32;
+    case WeightType::tq1_0:
+    case WeightType::tq2_0:
+    case WeightType::i2_s:
+      return code - 1;
+    default:
+      return code;
   }
 }
+
+// ---- Panels ----------------------------------------------------------------------------------------------------
 
 // Group by group, all rows of the panel: what is being written then stays in the first-level cache.
-template <class Group>
-void pack_groups(const PanelRows& rows, std::size_t num_groups, std::byte* panel) {
-  for (std::size_t g = 0; g < num_groups; ++g)
-    for (std::size_t row = 0; row < rows.count; ++row) put(load<Group>(rows.at(row, g * sizeof(Group))), panel, row, g);
+template <class Group, std::size_t group_size, PanelUnit unit>
+void pack_groups(const PanelRows& rows, std::size_t k, std::byte* panel) {
+  for (std::size_t begin = 0; begin < k; begin += group_size) {
+    std::byte* const to = panel + begin / unit.k * unit_bytes(unit);
+    const std::size_t run = begin % unit.k / 32;
+    for (std::size_t row = 0; row < rows.count; ++row) {
+      const auto group = load<Group>(rows.at(row, begin / group_size * sizeof(Group)));
+      put_scales(group, to, row, run);
+      std::uint8_t codes[group_size];
+      codes_of(group, codes);
+      for (std::size_t i = 0; i < group_size / 32; ++i)
+        put_run<unit.bits>(at(to, unit.header + (run + i) * run_bytes(unit)), row, codes + 32 * i);
+    }
+  }
 }
 
 template <class Element>
@@ -277,25 +311,37 @@ void pack_panel(WeightType type, const PanelRows& rows, std::size_t k, std::byte
     case WeightType::bf16:
       return pack_elements<std::uint16_t>(rows, k, panel);
     case WeightType::q8_0:
-      return pack_groups<GroupQ8_0>(rows, k / 32, panel);
+      return pack_groups<GroupQ8_0, 32, kQ8_0>(rows, k, panel);
     case WeightType::q4_0:
-      return pack_groups<GroupQ4_0>(rows, k / 32, panel);
+      return pack_groups<GroupQ4_0, 32, kQ4_0>(rows, k, panel);
     case WeightType::q4_1:
-      return pack_groups<GroupQ4_1>(rows, k / 32, panel);
+      return pack_groups<GroupQ4_1, 32, kQ4_1>(rows, k, panel);
+    case WeightType::q5_0:
+      return pack_groups<GroupQ5_0, 32, kQ5_0>(rows, k, panel);
+    case WeightType::q5_1:
+      return pack_groups<GroupQ5_1, 32, kQ5_1>(rows, k, panel);
     case WeightType::iq4_nl:
-      return pack_groups<GroupIQ4_NL>(rows, k / 32, panel);
+      return pack_groups<GroupIQ4_NL, 32, kQ4_0>(rows, k, panel);
+    case WeightType::iq4_xs:
+      return pack_groups<GroupIQ4_XS, 256, kIQ4_XS>(rows, k, panel);
+    case WeightType::mxfp4:
+      return pack_groups<GroupMXFP4, 32, kMXFP4>(rows, k, panel);
+    case WeightType::q2_k:
+      return pack_groups<GroupQ2_K, 256, kQ2_K>(rows, k, panel);
+    case WeightType::q3_k:
+      return pack_groups<GroupQ3_K, 256, kQ3_K>(rows, k, panel);
     case WeightType::q4_k:
-      return pack_groups<GroupQ4_K>(rows, k / 256, panel);
+      return pack_groups<GroupQ4_K, 256, kQ4_K>(rows, k, panel);
     case WeightType::q5_k:
-      return pack_groups<GroupQ5_K>(rows, k / 256, panel);
+      return pack_groups<GroupQ5_K, 256, kQ5_K>(rows, k, panel);
     case WeightType::q6_k:
-      return pack_groups<GroupQ6_K>(rows, k / 256, panel);
+      return pack_groups<GroupQ6_K, 256, kQ6_K>(rows, k, panel);
     case WeightType::tq1_0:
-      return pack_groups<GroupTQ1_0>(rows, k / 256, panel);
+      return pack_groups<GroupTQ1_0, 256, kTQ>(rows, k, panel);
     case WeightType::tq2_0:
-      return pack_groups<GroupTQ2_0>(rows, k / 256, panel);
+      return pack_groups<GroupTQ2_0, 256, kTQ>(rows, k, panel);
     case WeightType::i2_s:
-      return pack_groups<GroupI2_S>(rows, k / 128, panel);
+      return pack_groups<GroupI2_S, 128, kTQ>(rows, k, panel);
   }
 }
 
@@ -311,33 +357,19 @@ void unpack_panel_row(WeightType type, const std::byte* panel, std::size_t row, 
       for (std::size_t i = 0; i < k; ++i)
         out[i] = float_of_bf16(load<std::uint16_t>(panel + (i * kPanelRows + row) * 2));
       return;
-    case WeightType::q8_0:
-      for (std::size_t g = 0; g < k / 32; ++g) get_q8_0(panel, row, g, out + 32 * g);
-      return;
-    case WeightType::q4_0:
-      for (std::size_t g = 0; g < k / 32; ++g) get_q4_0(panel, row, g, out + 32 * g);
-      return;
-    case WeightType::q4_1:
-      for (std::size_t g = 0; g < k / 32; ++g) get_q4_1(panel, row, g, out + 32 * g);
-      return;
-    case WeightType::iq4_nl:
-      for (std::size_t g = 0; g < k / 32; ++g) get_iq4_nl(panel, row, g, out + 32 * g);
-      return;
-    case WeightType::q4_k:
-      for (std::size_t g = 0; g < k / 256; ++g) get_q45_k(panel + g * kQ4_KUnit, row, false, out + 256 * g);
-      return;
-    case WeightType::q5_k:
-      for (std::size_t g = 0; g < k / 256; ++g) get_q45_k(panel + g * kQ5_KUnit, row, true, out + 256 * g);
-      return;
-    case WeightType::q6_k:
-      for (std::size_t g = 0; g < k / 256; ++g) get_q6_k(panel + g * kQ6_KUnit, row, out + 256 * g);
-      return;
-    case WeightType::tq1_0:
-    case WeightType::tq2_0:
-    case WeightType::i2_s:
-      for (std::size_t i = 0; i < k; i += 256)
-        get_ternary(panel + i / 256 * kTQUnit, row, std::min<std::size_t>(k - i, 256), out + i);
-      return;
+    default:
+      break;
+  }
+  const PanelUnit unit = unit_of(type);
+  for (std::size_t begin = 0; begin < k; begin += 16, out += 16) {
+    const std::byte* from = panel + begin / unit.k * unit_bytes(unit);
+    const std::size_t i = begin % unit.k;
+    const std::uint8_t* lines = at(from, unit.header + i / 32 * run_bytes(unit));
+    const HalfRun scales = scales_of(type, from, row, i / 16);
+    for (std::size_t j = 0; j < 16; ++j) {
+      const int value = value_of(type, get_code(lines, unit.bits, row, i % 32 + j));
+      out[j] = static_cast<float>(value) * scales.d - scales.min;
+    }
   }
 }
 
@@ -346,7 +378,7 @@ void unpack_panel_row(WeightType type, const std::byte* panel, std::size_t row, 
 std::size_t packed_bytes(WeightType type, Layout layout, std::size_t rows, std::size_t k) {
   if (layout == Layout::file) return round_up(rows * file_row_bytes(type, k), kLine);
   TROUPE_ASSERT(k % info(type).group_size == 0);
-  return (rows + kPanelRows - 1) / kPanelRows * panel_bytes(type, layout, k);
+  return (rows + kPanelRows - 1) / kPanelRows * bytes_of_panel(type, layout, k);
 }
 
 MatrixView panel_range(const MatrixView& matrix, std::size_t panel_begin, std::size_t panel_end) {
@@ -370,7 +402,7 @@ void pack_panels(WeightType type, Layout layout, const std::byte* file_rows, std
     std::memcpy(body + row_begin * row_bytes, file_rows + row_begin * row_bytes, (row_end - row_begin) * row_bytes);
     return;
   }
-  const std::size_t bytes = panel_bytes(type, layout, k);
+  const std::size_t bytes = bytes_of_panel(type, layout, k);
   const auto pack = layout == Layout::tiles    ? pack_tiles_panel
                     : layout == Layout::lookup ? pack_lookup_panel
                     : layout == Layout::trits  ? pack_trits_panel
@@ -388,7 +420,7 @@ void unpack_row(const MatrixView& matrix, std::size_t row, float* out) {
   if (matrix.layout == Layout::file) {
     dequantize(matrix.type, matrix.body + row * file_row_bytes(matrix.type, matrix.k), out, matrix.k);
   } else {
-    const std::byte* panel = matrix.body + row / kPanelRows * panel_bytes(matrix.type, matrix.layout, matrix.k);
+    const std::byte* panel = matrix.body + row / kPanelRows * bytes_of_panel(matrix.type, matrix.layout, matrix.k);
     const auto unpack = matrix.layout == Layout::tiles    ? unpack_tiles_row
                         : matrix.layout == Layout::lookup ? unpack_lookup_row
                         : matrix.layout == Layout::trits  ? unpack_trits_row
@@ -434,8 +466,7 @@ bool is_ternary(WeightType type) {
 }
 
 bool has_layout(WeightType type, Layout layout, std::size_t k) {
-  if (layout == Layout::tiles)  // Q4_K and Q5_K: the matrix unit takes their panels
-    return type != WeightType::f32 && type != WeightType::q4_k && type != WeightType::q5_k;
+  if (layout == Layout::tiles) return has_tiles(type);
   if (layout == Layout::lookup) return is_ternary(type) && k <= kMaxLookupK;
   return layout != Layout::trits || is_ternary(type);
 }

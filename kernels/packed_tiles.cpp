@@ -208,6 +208,24 @@ bool one_scale_per_row(const std::byte* file_rows, std::size_t rows, std::size_t
 
 }  // namespace
 
+bool has_tiles(WeightType type) {
+  switch (type) {
+    case WeightType::f16:
+    case WeightType::bf16:
+    case WeightType::q8_0:
+    case WeightType::q4_0:
+    case WeightType::q4_1:
+    case WeightType::iq4_nl:
+    case WeightType::q6_k:
+    case WeightType::tq1_0:
+    case WeightType::tq2_0:
+    case WeightType::i2_s:
+      return true;
+    default:
+      return false;
+  }
+}
+
 bool tiles_can_hold(WeightType type, const std::byte* file_rows, std::size_t rows, std::size_t k) {
   if (type == WeightType::tq1_0) return one_scale_per_row<GroupTQ1_0>(file_rows, rows, k / 256);
   if (type == WeightType::tq2_0) return one_scale_per_row<GroupTQ2_0>(file_rows, rows, k / 256);
@@ -232,9 +250,7 @@ std::size_t tiles_panel_bytes(WeightType type, std::size_t k) {
     case WeightType::tq2_0:
     case WeightType::i2_s:
       return kLine + (k + 255) / 256 * kTilesTQUnit;
-    case WeightType::f32:
-    case WeightType::q4_k:
-    case WeightType::q5_k:
+    default:
       break;
   }
   TROUPE_ASSERT(!"no tiles for this type");
@@ -262,9 +278,7 @@ void pack_tiles_panel(WeightType type, const PanelRows& rows, std::size_t k, std
       return pack_groups<GroupTQ2_0>(rows, k / 256, panel);
     case WeightType::i2_s:
       return pack_groups<GroupI2_S>(rows, k / 128, panel);
-    case WeightType::f32:
-    case WeightType::q4_k:
-    case WeightType::q5_k:
+    default:
       break;
   }
   TROUPE_ASSERT(!"no tiles for this type");
@@ -297,9 +311,7 @@ void unpack_tiles_row(WeightType type, const std::byte* panel, std::size_t row, 
     case WeightType::tq2_0:
     case WeightType::i2_s:
       return get_ternary(panel, row, k, out);
-    case WeightType::f32:
-    case WeightType::q4_k:
-    case WeightType::q5_k:
+    default:
       break;
   }
   TROUPE_ASSERT(!"no tiles for this type");

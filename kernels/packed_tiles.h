@@ -7,10 +7,14 @@
 
 namespace troupe::kernels {
 
+// Whether there are tiles of this type. Of others the matrix unit takes panels (Q4_K, Q5_K), or they are multiplied by
+// vector instructions.
+[[nodiscard]] bool has_tiles(WeightType type);
+
 // Whether the layout can say what these weights are: ternary types need one scale for all groups of a row.
 [[nodiscard]] bool tiles_can_hold(WeightType type, const std::byte* file_rows, std::size_t rows, std::size_t k);
 
-// Bytes of 16 rows. F32 has no tiles (asserted here and below).
+// Bytes of 16 rows. has_tiles() is asserted here and below.
 [[nodiscard]] std::size_t tiles_panel_bytes(WeightType type, std::size_t k);
 
 // The rows of one panel, in file format.

@@ -34,7 +34,8 @@ extern const RecurrentKernels recurrent;
 namespace scalar {
 PrepareRow prepare_f32, prepare_i8_group32, prepare_i8_group256;
 Matmul matmul_f32, matmul_f16, matmul_bf16;
-Matmul matmul_q8_0, matmul_q4_0, matmul_q4_1, matmul_iq4_nl, matmul_q4_k, matmul_q5_k, matmul_q6_k, matmul_tq;
+Matmul matmul_q8_0, matmul_q4_0, matmul_q4_1, matmul_q5_0, matmul_q5_1, matmul_iq4_nl, matmul_iq4_xs, matmul_mxfp4;
+Matmul matmul_q2_k, matmul_q3_k, matmul_q4_k, matmul_q5_k, matmul_q6_k, matmul_tq;
 RmsNorm rms_norm;
 Rope rope;
 SiluMul silu_mul;

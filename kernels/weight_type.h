@@ -9,8 +9,28 @@
 
 namespace troupe::kernels {
 
-// Formats this version multiplies with.
-enum class WeightType : std::uint8_t { f32, f16, bf16, q8_0, q4_0, q4_1, iq4_nl, q4_k, q5_k, q6_k, tq1_0, tq2_0, i2_s };
+// Formats this version multiplies with. Files of packed weights hold these numbers: new ones go to the end.
+enum class WeightType : std::uint8_t {
+  f32,
+  f16,
+  bf16,
+  q8_0,
+  q4_0,
+  q4_1,
+  iq4_nl,
+  q4_k,
+  q5_k,
+  q6_k,
+  tq1_0,
+  tq2_0,
+  i2_s,
+  q5_0,
+  q5_1,
+  iq4_xs,
+  mxfp4,
+  q2_k,
+  q3_k,
+};
 
 struct WeightTypeInfo {
   WeightType type;

@@ -34,11 +34,13 @@ std::vector<std::string> model_paths() {
     paths.push_back(entry.path().string());
   }
   std::sort(paths.begin(), paths.end());
-  for (const char* name : {"golden/llama-F16.gguf", "golden/llama-Q4_1.gguf", "golden/llama-IQ4_NL.gguf",
-                           "golden/llama-Q4_K.gguf", "golden/llama-Q6_K.gguf", "golden/llama-TQ1_0.gguf",
-                           "golden/llama3-rope-F32.gguf", "golden/bitnet-scale-TQ2_0.gguf", "golden/qwen3-F32.gguf",
-                           "golden/mamba-F32.gguf", "thirdparty/stories260k/stories260K.gguf",
-                           "thirdparty/vocab/ggml-vocab-gpt-2.gguf", "thirdparty/vocab/ggml-vocab-llama-spm.gguf"}) {
+  for (const char* name :
+       {"golden/llama-F16.gguf", "golden/llama-Q4_1.gguf", "golden/llama-IQ4_NL.gguf", "golden/llama-Q5_0.gguf",
+        "golden/llama-Q5_1.gguf", "golden/llama-IQ4_XS.gguf", "golden/llama-MXFP4.gguf", "golden/llama-Q2_K.gguf",
+        "golden/llama-Q3_K.gguf", "golden/llama-Q4_K.gguf", "golden/llama-Q6_K.gguf", "golden/llama-TQ1_0.gguf",
+        "golden/llama3-rope-F32.gguf", "golden/bitnet-scale-TQ2_0.gguf", "golden/qwen3-F32.gguf",
+        "golden/mamba-F32.gguf", "thirdparty/stories260k/stories260K.gguf", "thirdparty/vocab/ggml-vocab-gpt-2.gguf",
+        "thirdparty/vocab/ggml-vocab-llama-spm.gguf"}) {
     if (const auto path = test::shared_file(name)) paths.push_back(*path);
   }
   return paths;

@@ -49,7 +49,7 @@ inline std::vector<float> random_floats(std::size_t count, std::uint32_t seed, f
   return out;
 }
 
-// Where the float16 scales of a type's group lie in it.
+// Where the scales of a type's group lie in it: float16, or the exponent of MXFP4.
 inline std::vector<std::size_t> scale_offsets(WeightType type) {
   switch (type) {
     case WeightType::f32:
@@ -59,12 +59,19 @@ inline std::vector<std::size_t> scale_offsets(WeightType type) {
       return {};
     case WeightType::q8_0:
     case WeightType::q4_0:
+    case WeightType::q5_0:
     case WeightType::iq4_nl:
+    case WeightType::iq4_xs:
+    case WeightType::mxfp4:
       return {0};
     case WeightType::q4_1:
+    case WeightType::q5_1:
     case WeightType::q4_k:
     case WeightType::q5_k:
       return {0, 2};
+    case WeightType::q2_k:
+      return {80, 82};
+    case WeightType::q3_k:
     case WeightType::q6_k:
     case WeightType::tq1_0:
     case WeightType::tq2_0:
@@ -72,6 +79,7 @@ inline std::vector<std::size_t> scale_offsets(WeightType type) {
   }
   return {};
 }
+inline std::size_t scale_bytes(WeightType type) { return type == WeightType::mxfp4 ? 1 : 2; }
 
 // Random codes under scales of a usual size, as they would lie in a file.
 inline std::vector<std::byte> random_weights(WeightType type, std::size_t rows, std::size_t k, std::uint32_t seed) {
@@ -92,6 +100,9 @@ inline std::vector<std::byte> random_weights(WeightType type, std::size_t rows, 
         break;
       case WeightType::bf16:
         store(group, static_cast<std::uint16_t>(bits_of_float(normal(rng)) >> 16));
+        break;
+      case WeightType::mxfp4:
+        store(group, static_cast<std::uint8_t>(118 + rng() % 6));
         break;
       default:
         for (const std::size_t offset : scale_offsets(type)) scale(group + offset);

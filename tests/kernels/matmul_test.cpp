@@ -134,7 +134,8 @@ TEST_CASE("matmul is exact with extreme codes and extreme activations") {
           const std::vector<std::byte> scales = file;
           for (std::byte& b : file) b = static_cast<std::byte>(fill);
           for (std::size_t at = 0; at < file.size(); at += type.group_bytes)  // but keep d and dmin
-            for (const std::size_t d : scale_offsets(type.type)) std::memcpy(&file[at + d], &scales[at + d], 2);
+            for (const std::size_t d : scale_offsets(type.type))
+              std::memcpy(&file[at + d], &scales[at + d], scale_bytes(type.type));
           std::vector<float> weights(outputs * k), x(k);
           dequantize(type.type, file.data(), weights.data(), weights.size());
           for (std::size_t i = 0; i < k; ++i)
@@ -159,7 +160,7 @@ struct Runs {
   std::uint8_t codes[256];
   int offset = 0;
   std::size_t run = 32;
-  float d[16] = {}, min[8] = {};
+  float d[16] = {}, min[16] = {};
 };
 
 template <class GroupQ4Or5K>
@@ -169,6 +170,12 @@ void take_apart_with_mins(const GroupQ4Or5K& group, Runs& out) {
     out.d[i] = load_half(group.d) * scale_min_of(group.scales, i).scale;
     out.min[i] = load_half(group.dmin) * scale_min_of(group.scales, i).min;
   }
+}
+
+// Codes that stand for values, as codes that are the values plus `offset`.
+void look_up(const std::int8_t (&values)[16], int offset, std::size_t count, Runs& out) {
+  out.offset = offset;
+  for (std::size_t i = 0; i < count; ++i) out.codes[i] = static_cast<std::uint8_t>(values[out.codes[i]] + offset);
 }
 
 template <class Group>
@@ -195,10 +202,48 @@ Runs take_apart(WeightType type, const std::byte* group, std::size_t count) {
       out.min[0] = -load_half(q4_1.m);
       break;
     }
-    case WeightType::iq4_nl:
-      take_apart(load<GroupIQ4_NL>(group), 128, 32, out);
-      for (std::size_t i = 0; i < 32; ++i) out.codes[i] = static_cast<std::uint8_t>(kIQ4_NLValues[out.codes[i]] + 128);
+    case WeightType::q5_0:
+      take_apart(load<GroupQ5_0>(group), 16, 32, out);
       break;
+    case WeightType::q5_1: {
+      const auto q5_1 = load<GroupQ5_1>(group);
+      take_apart(q5_1, 0, 32, out);
+      out.min[0] = -load_half(q5_1.m);
+      break;
+    }
+    case WeightType::iq4_nl:
+      take_apart(load<GroupIQ4_NL>(group), 0, 32, out);
+      look_up(kIQ4_NLValues, 128, 32, out);
+      break;
+    case WeightType::iq4_xs: {
+      const auto iq4_xs = load<GroupIQ4_XS>(group);
+      take_apart(iq4_xs, 0, 32, out);
+      look_up(kIQ4_NLValues, 128, 256, out);
+      for (int i = 0; i < 8; ++i) out.d[i] = load_half(iq4_xs.d) * static_cast<float>(scale_of(iq4_xs, i));
+      break;
+    }
+    case WeightType::mxfp4: {
+      const auto mxfp4 = load<GroupMXFP4>(group);
+      codes_of(mxfp4, out.codes);
+      look_up(kMXFP4Values, 16, 32, out);
+      out.d[0] = half_of_e8m0(mxfp4.e);
+      break;
+    }
+    case WeightType::q2_k: {
+      const auto q2_k = load<GroupQ2_K>(group);
+      take_apart(q2_k, 0, 16, out);
+      for (int i = 0; i < 16; ++i) {
+        out.d[i] = load_half(q2_k.d) * static_cast<float>(q2_k.scales[i] & 15);
+        out.min[i] = load_half(q2_k.dmin) * static_cast<float>(q2_k.scales[i] >> 4);
+      }
+      break;
+    }
+    case WeightType::q3_k: {
+      const auto q3_k = load<GroupQ3_K>(group);
+      take_apart(q3_k, 4, 16, out);
+      for (int i = 0; i < 16; ++i) out.d[i] = load_half(q3_k.d) * static_cast<float>(scale_of(q3_k, i));
+      break;
+    }
     case WeightType::q4_k:
       take_apart_with_mins(load<GroupQ4_K>(group), out);
       break;
@@ -229,6 +274,11 @@ Runs take_apart(WeightType type, const std::byte* group, std::size_t count) {
   return out;
 }
 
+bool has_min(WeightType type) {
+  return type == WeightType::q4_1 || type == WeightType::q5_1 || type == WeightType::q2_k || type == WeightType::q4_k ||
+         type == WeightType::q5_k;
+}
+
 // The recipe written down once more, as plainly as possible: exact integers per run of the weights' scale,
 // then one fused chain per output. Works on the file's groups, not on panels.
 float by_the_recipe(WeightType type, const std::byte* file_row, const std::byte* a, std::size_t k) {
@@ -255,8 +305,7 @@ float by_the_recipe(WeightType type, const std::byte* file_row, const std::byte*
       }
       const float da = load<float>(scales + (begin + i) / (ternary ? 256 : 32) * 4);
       acc = std::fma(static_cast<float>(sum), group.d[i / group.run] * da, acc);
-      if (type == WeightType::q4_1 || type == WeightType::q4_k || type == WeightType::q5_k)
-        acc = std::fma(-group.min[i / group.run], da * static_cast<float>(sum_a), acc);
+      if (has_min(type)) acc = std::fma(-group.min[i / group.run], da * static_cast<float>(sum_a), acc);
     }
   }
   return acc;
@@ -397,15 +446,16 @@ TEST_CASE("the matrix unit follows its recipes bit by bit") {
     WARN("skipped: this CPU has no AMX, or this process may not use it");
     return;
   }
+  std::size_t num_types = 0;
   for (const WeightTypeInfo& type : weight_types()) {
-    if (type.type == WeightType::f32) continue;
+    if (!is_tiled(table->activation(type.type, table->layout(type.type)))) continue;  // by the recipe of avx512vnni
+    ++num_types;
     const std::size_t k = odd_k(type.type), outputs = 35, num_rows = 37;
     std::vector<std::byte> file = random_weights(type.type, outputs, k, 31);
     if (is_ternary(type.type)) share_row_scales(type.type, outputs, k, file);
     const Layout layout = layout_for(*table, type.type, file.data(), outputs, k);
     const PackedMatrix matrix(type.type, layout, file, outputs, k);
     const PreparedRows a(*table, table->activation(type.type, layout), random_floats(num_rows * k, 32), num_rows, k);
-    REQUIRE(is_tiled(a.activation));
     const std::vector<float> out = multiply(*table, matrix.view, a, num_rows, 0, matrix.view.num_panels(),
                                             std::vector<float>(num_rows * outputs), outputs);
     INFO(type.name);
@@ -416,6 +466,7 @@ TEST_CASE("the matrix unit follows its recipes bit by bit") {
         REQUIRE(bits_of_float(out[r * outputs + n]) == bits_of_float(expected));
       }
   }
+  REQUIRE(num_types == 12);
 }
 
 TEST_CASE("a gated product is its two products, silu, and the rounding, bit by bit") {
