@@ -20,8 +20,8 @@ struct Dot {
   static constexpr bool kAnyByte = false;
 
   template <class Type, int R>
-  static inline void multiply_run(const std::uint8_t* run, const std::byte* codes, std::size_t stride,
-                                  __m256i (&sums)[R][2]) {
+  [[gnu::always_inline]] static inline void multiply_run(const std::uint8_t* run, const std::byte* codes,
+                                                         std::size_t stride, __m256i (&sums)[R][2]) {
     const __m256i ones = _mm256_set1_epi16(1), high_bit = _mm256_set1_epi8(-128);
     for (int part = 0; part < Type::kRunQuads; part += Type::kNarrowQuads) {
       __m256i narrow[R][2];

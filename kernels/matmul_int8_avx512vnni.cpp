@@ -21,8 +21,9 @@ struct Dot {
                                           : 1;
 
   template <class Type, int kQuads, int P, int R, int kNumChains>
-  TROUPE_UNCHECKED static inline void multiply_quads(const Block* blocks, std::size_t line, const std::byte* codes,
-                                                     std::size_t stride, __m512i (&chains)[P][R][kNumChains]) {
+  TROUPE_UNCHECKED [[gnu::always_inline]] static inline void multiply_quads(const Block* blocks, std::size_t line,
+                                                                            const std::byte* codes, std::size_t stride,
+                                                                            __m512i (&chains)[P][R][kNumChains]) {
 #pragma GCC unroll 8
     for (int q = 0; q < kQuads; ++q) {
       __m512i w[P];

@@ -18,8 +18,8 @@ struct Dot {
   static constexpr bool kAnyByte = true;
 
   template <class Type, int R>
-  static inline void multiply_run(const std::uint8_t* run, const std::byte* codes, std::size_t stride,
-                                  __m256i (&sums)[R][2]) {
+  [[gnu::always_inline]] static inline void multiply_run(const std::uint8_t* run, const std::byte* codes,
+                                                         std::size_t stride, __m256i (&sums)[R][2]) {
     // A few rows alone would wait for vpdpbusd's latency (5 cycles, 2 per cycle): integer sums may be cut.
     constexpr int kChains = R == 1 ? 4 : R == 2 ? 2 : 1;
     constexpr int kStep = Type::kRunQuads < 8 ? Type::kRunQuads : 8;
