@@ -163,6 +163,18 @@ Matmul* amx_matmul(WeightType type, Layout layout) {
       return amx::matmul_q4_1;
     case WeightType::iq4_nl:
       return amx::matmul_iq4_nl;
+    case WeightType::q5_0:
+      return amx::matmul_q5_0;
+    case WeightType::q5_1:
+      return amx::matmul_q5_1;
+    case WeightType::iq4_xs:
+      return amx::matmul_iq4_xs;
+    case WeightType::mxfp4:
+      return amx::matmul_mxfp4;
+    case WeightType::q2_k:
+      return amx::matmul_q2_k;
+    case WeightType::q3_k:
+      return amx::matmul_q3_k;
     case WeightType::q6_k:
       return amx::matmul_q6_k;
     case WeightType::tq1_0:
@@ -187,6 +199,18 @@ GatedMatmul* amx_gated_matmul(WeightType type, Layout layout) {
       return amx::gated_q4_1;
     case WeightType::iq4_nl:
       return amx::gated_iq4_nl;
+    case WeightType::q5_0:
+      return amx::gated_q5_0;
+    case WeightType::q5_1:
+      return amx::gated_q5_1;
+    case WeightType::iq4_xs:
+      return amx::gated_iq4_xs;
+    case WeightType::mxfp4:
+      return amx::gated_mxfp4;
+    case WeightType::q2_k:
+      return amx::gated_q2_k;
+    case WeightType::q3_k:
+      return amx::gated_q3_k;
     case WeightType::q6_k:
       return amx::gated_q6_k;
     default:

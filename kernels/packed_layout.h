@@ -96,6 +96,12 @@ inline constexpr std::size_t kQ5_KRun = run_bytes(kQ5_K);
 //   Q8_0   per 64 k: 1 line: 2 x 16 float16 d; then line r: the 64 signed codes of row r
 //   Q4_0, IQ4_NL  per 128 k (four groups): 2 lines: 4 x 16 float16 d; then 16 lines of nibbles
 //   Q4_1   the same with 2 lines of m, 4 x 16 float16, behind those of d
+//   Q5_0, Q5_1  as Q4_0 and Q4_1, with 4 lines of fifth bits before the nibbles: bit w of dword r of line i is that of
+//          word w (in the order above) of run i of row r
+//   MXFP4  per 128 k: 1 line: 4 x 16 e; then 16 lines of nibbles
+//   IQ4_XS per 256 k: 3 lines of scales as in panels; 2 x 16 lines of nibbles
+//   Q2_K   per 256 k: 5 lines of scales as in panels; 16 lines of codes, as Q6_K's high bits
+//   Q3_K   the same, with 8 lines of third bits, as Q5_0's fifth ones, before those of codes
 //   Q6_K   per 256 k: 5 lines of scales as in panels; 2 x 16 lines of nibbles; 16 lines of high bits: bits 2r, 2r + 1
 //   of
 //          word w of line i: run r of row i
@@ -109,12 +115,18 @@ inline constexpr std::size_t kQ5_KRun = run_bytes(kQ5_K);
 inline constexpr std::size_t kTile = 16 * kLine;
 inline constexpr std::size_t kStageK = 64;
 
-inline constexpr std::size_t kTilesFloatStage = 2 * kTile;  // F16, BF16, per stage
-inline constexpr std::size_t kTilesQ8_0Unit = 17 * kLine;   // per 64 k
-inline constexpr std::size_t kTilesNibbles = 16 * kLine;    // per 128 k
-inline constexpr std::size_t kTilesQ4_0Unit = 18 * kLine;   // per 128 k
-inline constexpr std::size_t kTilesQ4_1Unit = 20 * kLine;   // per 128 k
-inline constexpr std::size_t kTilesQ6_KUnit = kQ6_KUnit;    // per 256 k, as all below
+inline constexpr std::size_t kTilesFloatStage = 2 * kTile;            // F16, BF16, per stage
+inline constexpr std::size_t kTilesQ8_0Unit = 17 * kLine;             // per 64 k
+inline constexpr std::size_t kTilesNibbles = 16 * kLine;              // per 128 k
+inline constexpr std::size_t kTilesQ4_0Unit = 18 * kLine;             // per 128 k
+inline constexpr std::size_t kTilesQ4_1Unit = 20 * kLine;             // per 128 k
+inline constexpr std::size_t kTilesQ5_0Unit = 22 * kLine;             // per 128 k
+inline constexpr std::size_t kTilesQ5_1Unit = 24 * kLine;             // per 128 k
+inline constexpr std::size_t kTilesMXFP4Unit = 17 * kLine;            // per 128 k
+inline constexpr std::size_t kTilesIQ4_XSUnit = unit_bytes(kIQ4_XS);  // per 256 k, as all below
+inline constexpr std::size_t kTilesQ2_KUnit = unit_bytes(kQ2_K);
+inline constexpr std::size_t kTilesQ3_KUnit = unit_bytes(kQ3_K);
+inline constexpr std::size_t kTilesQ6_KUnit = kQ6_KUnit;
 inline constexpr std::size_t kTilesTQUnit = 16 * kLine;
 inline constexpr std::size_t kTilesHighBits = kRuns + 2 * kTilesNibbles;  // Q6_K
 

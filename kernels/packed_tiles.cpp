@@ -58,17 +58,47 @@ void get_q8_0(const std::byte* panel, std::size_t row, std::size_t g, float* out
   for (std::size_t i = 0; i < 32; ++i) out[i] = static_cast<float>(codes[i]) * d;
 }
 
-// Groups of 32 nibbles, four to a unit: the scale and, `header` bytes into the unit, the codes.
+// Bit `bit` of the codes of run `run`, as a line of such bits has it.
+void put_bits(std::byte* lines, std::size_t row, std::size_t run, const std::uint8_t codes[32], std::size_t bit) {
+  std::uint32_t joined = 0;
+  for (std::size_t i = 0; i < 32; ++i) joined |= ((codes[i] >> bit) & 1u) << run_word(i);
+  store(lines + run * kLine + 4 * row, joined);
+}
+int get_bit(const std::byte* lines, std::size_t row, std::size_t run, std::size_t i) {
+  return load<std::uint32_t>(lines + run * kLine + 4 * row) >> run_word(i) & 1;
+}
+
+// Groups of 32, four to a unit: the scale and, `header` bytes into the unit, the codes.
 template <class Group>
-void put_nibbles32(const Group& group, std::byte* unit, std::size_t header, std::size_t row, std::size_t g) {
-  std::memcpy(unit + g % 4 * 32 + 2 * row, group.d, 2);
+void put_d(const Group& group, std::byte* unit, std::size_t row, std::size_t run) {
+  std::memcpy(unit + run * 32 + 2 * row, group.d, 2);
+}
+template <class GroupWithM>
+void put_d_and_m(const GroupWithM& group, std::byte* unit, std::size_t row, std::size_t run) {
+  put_d(group, unit, row, run);
+  std::memcpy(unit + 2 * kLine + run * 32 + 2 * row, group.m, 2);
+}
+template <class Group>
+void put_nibbles32(const Group& group, std::byte* lines, std::size_t row, std::size_t run) {
   std::uint8_t codes[32];
   codes_of(group, codes);
-  put_nibbles(unit + header, row, g % 4, codes);
+  put_nibbles(lines, row, run, codes);
+}
+template <class Group>
+void put_fives32(const Group& group, std::byte* lines, std::size_t row, std::size_t run) {
+  std::uint8_t codes[32];
+  codes_of(group, codes);
+  put_bits(lines, row, run, codes, 4);
+  put_nibbles(lines + 4 * kLine, row, run, codes);
+}
+int get_five(const std::byte* lines, std::size_t row, std::size_t run, std::size_t i) {
+  return get_nibble(lines + 4 * kLine, row, run, i) | get_bit(lines, row, run, i) << 4;
 }
 
 void put(const GroupQ4_0& group, std::byte* panel, std::size_t row, std::size_t g) {
-  put_nibbles32(group, panel + g / 4 * kTilesQ4_0Unit, 2 * kLine, row, g);
+  std::byte* unit = panel + g / 4 * kTilesQ4_0Unit;
+  put_d(group, unit, row, g % 4);
+  put_nibbles32(group, unit + 2 * kLine, row, g % 4);
 }
 void get_q4_0(const std::byte* panel, std::size_t row, std::size_t g, float* out) {
   const std::byte* unit = panel + g / 4 * kTilesQ4_0Unit;
@@ -77,7 +107,9 @@ void get_q4_0(const std::byte* panel, std::size_t row, std::size_t g, float* out
 }
 
 void put(const GroupIQ4_NL& group, std::byte* panel, std::size_t row, std::size_t g) {
-  put_nibbles32(group, panel + g / 4 * kTilesQ4_0Unit, 2 * kLine, row, g);
+  std::byte* unit = panel + g / 4 * kTilesQ4_0Unit;
+  put_d(group, unit, row, g % 4);
+  put_nibbles32(group, unit + 2 * kLine, row, g % 4);
 }
 void get_iq4_nl(const std::byte* panel, std::size_t row, std::size_t g, float* out) {
   const std::byte* unit = panel + g / 4 * kTilesQ4_0Unit;
@@ -88,8 +120,8 @@ void get_iq4_nl(const std::byte* panel, std::size_t row, std::size_t g, float* o
 
 void put(const GroupQ4_1& group, std::byte* panel, std::size_t row, std::size_t g) {
   std::byte* unit = panel + g / 4 * kTilesQ4_1Unit;
-  std::memcpy(unit + 2 * kLine + g % 4 * 32 + 2 * row, group.m, 2);
-  put_nibbles32(group, unit, 4 * kLine, row, g);
+  put_d_and_m(group, unit, row, g % 4);
+  put_nibbles32(group, unit + 4 * kLine, row, g % 4);
 }
 void get_q4_1(const std::byte* panel, std::size_t row, std::size_t g, float* out) {
   const std::byte* unit = panel + g / 4 * kTilesQ4_1Unit;
@@ -98,9 +130,108 @@ void get_q4_1(const std::byte* panel, std::size_t row, std::size_t g, float* out
   for (std::size_t i = 0; i < 32; ++i) out[i] = static_cast<float>(get_nibble(unit + 4 * kLine, row, g % 4, i)) * d + m;
 }
 
-// The byte with the two high bits of k = i of run `run`, and where in it they are.
-std::size_t high_bits_byte(std::size_t row, std::size_t run, std::size_t i) {
-  return kTilesHighBits + row * kLine + 2 * run_word(i) + run / 4;
+void put(const GroupQ5_0& group, std::byte* panel, std::size_t row, std::size_t g) {
+  std::byte* unit = panel + g / 4 * kTilesQ5_0Unit;
+  put_d(group, unit, row, g % 4);
+  put_fives32(group, unit + 2 * kLine, row, g % 4);
+}
+void get_q5_0(const std::byte* panel, std::size_t row, std::size_t g, float* out) {
+  const std::byte* unit = panel + g / 4 * kTilesQ5_0Unit;
+  const float d = load_half(unit + g % 4 * 32 + 2 * row);
+  for (std::size_t i = 0; i < 32; ++i) out[i] = static_cast<float>(get_five(unit + 2 * kLine, row, g % 4, i) - 16) * d;
+}
+
+void put(const GroupQ5_1& group, std::byte* panel, std::size_t row, std::size_t g) {
+  std::byte* unit = panel + g / 4 * kTilesQ5_1Unit;
+  put_d_and_m(group, unit, row, g % 4);
+  put_fives32(group, unit + 4 * kLine, row, g % 4);
+}
+void get_q5_1(const std::byte* panel, std::size_t row, std::size_t g, float* out) {
+  const std::byte* unit = panel + g / 4 * kTilesQ5_1Unit;
+  const float d = load_half(unit + g % 4 * 32 + 2 * row);
+  const float m = load_half(unit + 2 * kLine + g % 4 * 32 + 2 * row);
+  for (std::size_t i = 0; i < 32; ++i) out[i] = static_cast<float>(get_five(unit + 4 * kLine, row, g % 4, i)) * d + m;
+}
+
+void put(const GroupMXFP4& group, std::byte* panel, std::size_t row, std::size_t g) {
+  std::byte* unit = panel + g / 4 * kTilesMXFP4Unit;
+  *at(unit, g % 4 * 16 + row) = group.e;
+  put_nibbles32(group, unit + kLine, row, g % 4);
+}
+void get_mxfp4(const std::byte* panel, std::size_t row, std::size_t g, float* out) {
+  const std::byte* unit = panel + g / 4 * kTilesMXFP4Unit;
+  const float d = half_of_e8m0(*at(unit, g % 4 * 16 + row));
+  for (std::size_t i = 0; i < 32; ++i)
+    out[i] = static_cast<float>(kMXFP4Values[get_nibble(unit + kLine, row, g % 4, i)]) * d;
+}
+
+void put(const GroupIQ4_XS& group, std::byte* panel, std::size_t row, std::size_t g) {
+  std::byte* unit = panel + g * kTilesIQ4_XSUnit;
+  std::memcpy(unit + 2 * row, group.d, 2);
+  std::uint8_t codes[256];
+  codes_of(group, codes);
+  for (std::size_t run = 0; run < 8; ++run) {
+    *at(unit, kRunScales + 16 * run + row) = static_cast<std::uint8_t>(scale_of(group, static_cast<int>(run)));
+    put_nibbles(unit + 3 * kLine, row, run, codes + 32 * run);
+  }
+}
+void get_iq4_xs(const std::byte* unit, std::size_t row, float* out) {
+  const float d = load_half(unit + 2 * row);
+  for (std::size_t i = 0; i < 256; ++i) {
+    const auto scale = static_cast<std::int8_t>(*at(unit, kRunScales + i / 32 * 16 + row));
+    out[i] = d * scale * static_cast<float>(kIQ4_NLValues[get_nibble(unit + 3 * kLine, row, i / 32, i % 32)]);
+  }
+}
+
+// Two bits of every code of a run, from bit `first` on: bits 2 * run of the words of the row's line. All begin as
+// zeros.
+void put_twos(std::byte* lines, std::size_t row, std::size_t run, const std::uint8_t codes[32], std::size_t first) {
+  std::uint8_t twos[32];
+  for (std::size_t i = 0; i < 32; ++i) twos[i] = (codes[i] >> first) & 3;
+  join_words(lines + row * kLine, twos, 2 * run);
+}
+int get_two(const std::byte* lines, std::size_t row, std::size_t run, std::size_t i) {
+  return (*at(lines, row * kLine + 2 * run_word(i) + run / 4) >> (run % 4 * 2)) & 3;
+}
+
+void put(const GroupQ2_K& group, std::byte* panel, std::size_t row, std::size_t g) {
+  std::byte* unit = panel + g * kTilesQ2_KUnit;
+  std::memcpy(unit + 2 * row, group.d, 2);
+  std::memcpy(unit + kMinOffset + 2 * row, group.dmin, 2);
+  for (std::size_t half = 0; half < 16; ++half) *at(unit, kRunScales + 16 * half + row) = group.scales[half];
+  std::uint8_t codes[256];
+  codes_of(group, codes);
+  for (std::size_t run = 0; run < 8; ++run) put_twos(unit + kRuns, row, run, codes + 32 * run, 0);
+}
+void get_q2_k(const std::byte* unit, std::size_t row, float* out) {
+  const float d = load_half(unit + 2 * row), dmin = load_half(unit + kMinOffset + 2 * row);
+  for (std::size_t i = 0; i < 256; ++i) {
+    const std::uint8_t both = *at(unit, kRunScales + i / 16 * 16 + row);
+    out[i] = d * static_cast<float>(both & 15) * static_cast<float>(get_two(unit + kRuns, row, i / 32, i % 32)) -
+             dmin * static_cast<float>(both >> 4);
+  }
+}
+
+void put(const GroupQ3_K& group, std::byte* panel, std::size_t row, std::size_t g) {
+  std::byte* unit = panel + g * kTilesQ3_KUnit;
+  std::memcpy(unit + 2 * row, group.d, 2);
+  for (std::size_t half = 0; half < 16; ++half)
+    *at(unit, kRunScales + 16 * half + row) = static_cast<std::uint8_t>(scale_of(group, static_cast<int>(half)));
+  std::uint8_t codes[256];
+  codes_of(group, codes);
+  for (std::size_t run = 0; run < 8; ++run) {
+    put_bits(unit + kRuns, row, run, codes + 32 * run, 2);
+    put_twos(unit + kRuns + 8 * kLine, row, run, codes + 32 * run, 0);
+  }
+}
+void get_q3_k(const std::byte* unit, std::size_t row, float* out) {
+  const float d = load_half(unit + 2 * row);
+  for (std::size_t i = 0; i < 256; ++i) {
+    const std::size_t run = i / 32;
+    const int code = get_two(unit + kRuns + 8 * kLine, row, run, i % 32) | get_bit(unit + kRuns, row, run, i % 32) << 2;
+    const auto scale = static_cast<std::int8_t>(*at(unit, kRunScales + i / 16 * 16 + row));
+    out[i] = d * scale * static_cast<float>(code - 4);
+  }
 }
 
 void put(const GroupQ6_K& group, std::byte* panel, std::size_t row, std::size_t g) {
@@ -112,16 +243,14 @@ void put(const GroupQ6_K& group, std::byte* panel, std::size_t row, std::size_t 
   codes_of(group, codes);
   for (std::size_t run = 0; run < 8; ++run) {
     put_nibbles(unit + kRuns, row, run, codes + 32 * run);
-    std::uint8_t high[32];
-    for (std::size_t i = 0; i < 32; ++i) high[i] = codes[32 * run + i] >> 4;
-    join_words(unit + kTilesHighBits + row * kLine, high, 2 * run);
+    put_twos(unit + kTilesHighBits, row, run, codes + 32 * run, 4);
   }
 }
 void get_q6_k(const std::byte* unit, std::size_t row, float* out) {
   const float d = load_half(unit + 2 * row);
   for (std::size_t i = 0; i < 256; ++i) {
     const std::size_t run = i / 32;
-    const int high = (*at(unit, high_bits_byte(row, run, i % 32)) >> (run % 4 * 2)) & 3;
+    const int high = get_two(unit + kTilesHighBits, row, run, i % 32);
     const int code = get_nibble(unit + kRuns, row, run, i % 32) | (high << 4);
     const auto scale = static_cast<std::int8_t>(*at(unit, kRunScales + i / 16 * 16 + row));
     out[i] = d * scale * static_cast<float>(code - 32);
@@ -209,21 +338,7 @@ bool one_scale_per_row(const std::byte* file_rows, std::size_t rows, std::size_t
 }  // namespace
 
 bool has_tiles(WeightType type) {
-  switch (type) {
-    case WeightType::f16:
-    case WeightType::bf16:
-    case WeightType::q8_0:
-    case WeightType::q4_0:
-    case WeightType::q4_1:
-    case WeightType::iq4_nl:
-    case WeightType::q6_k:
-    case WeightType::tq1_0:
-    case WeightType::tq2_0:
-    case WeightType::i2_s:
-      return true;
-    default:
-      return false;
-  }
+  return type != WeightType::f32 && type != WeightType::q4_k && type != WeightType::q5_k;
 }
 
 bool tiles_can_hold(WeightType type, const std::byte* file_rows, std::size_t rows, std::size_t k) {
@@ -244,6 +359,18 @@ std::size_t tiles_panel_bytes(WeightType type, std::size_t k) {
       return (k + 127) / 128 * kTilesQ4_0Unit;
     case WeightType::q4_1:
       return (k + 127) / 128 * kTilesQ4_1Unit;
+    case WeightType::q5_0:
+      return (k + 127) / 128 * kTilesQ5_0Unit;
+    case WeightType::q5_1:
+      return (k + 127) / 128 * kTilesQ5_1Unit;
+    case WeightType::mxfp4:
+      return (k + 127) / 128 * kTilesMXFP4Unit;
+    case WeightType::iq4_xs:
+      return k / 256 * kTilesIQ4_XSUnit;
+    case WeightType::q2_k:
+      return k / 256 * kTilesQ2_KUnit;
+    case WeightType::q3_k:
+      return k / 256 * kTilesQ3_KUnit;
     case WeightType::q6_k:
       return k / 256 * kTilesQ6_KUnit;
     case WeightType::tq1_0:
@@ -270,6 +397,18 @@ void pack_tiles_panel(WeightType type, const PanelRows& rows, std::size_t k, std
       return pack_groups<GroupQ4_1>(rows, k / 32, panel);
     case WeightType::iq4_nl:
       return pack_groups<GroupIQ4_NL>(rows, k / 32, panel);
+    case WeightType::q5_0:
+      return pack_groups<GroupQ5_0>(rows, k / 32, panel);
+    case WeightType::q5_1:
+      return pack_groups<GroupQ5_1>(rows, k / 32, panel);
+    case WeightType::mxfp4:
+      return pack_groups<GroupMXFP4>(rows, k / 32, panel);
+    case WeightType::iq4_xs:
+      return pack_groups<GroupIQ4_XS>(rows, k / 256, panel);
+    case WeightType::q2_k:
+      return pack_groups<GroupQ2_K>(rows, k / 256, panel);
+    case WeightType::q3_k:
+      return pack_groups<GroupQ3_K>(rows, k / 256, panel);
     case WeightType::q6_k:
       return pack_groups<GroupQ6_K>(rows, k / 256, panel);
     case WeightType::tq1_0:
@@ -303,6 +442,24 @@ void unpack_tiles_row(WeightType type, const std::byte* panel, std::size_t row, 
       return;
     case WeightType::iq4_nl:
       for (std::size_t g = 0; g < k / 32; ++g) get_iq4_nl(panel, row, g, out + 32 * g);
+      return;
+    case WeightType::q5_0:
+      for (std::size_t g = 0; g < k / 32; ++g) get_q5_0(panel, row, g, out + 32 * g);
+      return;
+    case WeightType::q5_1:
+      for (std::size_t g = 0; g < k / 32; ++g) get_q5_1(panel, row, g, out + 32 * g);
+      return;
+    case WeightType::mxfp4:
+      for (std::size_t g = 0; g < k / 32; ++g) get_mxfp4(panel, row, g, out + 32 * g);
+      return;
+    case WeightType::iq4_xs:
+      for (std::size_t g = 0; g < k / 256; ++g) get_iq4_xs(panel + g * kTilesIQ4_XSUnit, row, out + 256 * g);
+      return;
+    case WeightType::q2_k:
+      for (std::size_t g = 0; g < k / 256; ++g) get_q2_k(panel + g * kTilesQ2_KUnit, row, out + 256 * g);
+      return;
+    case WeightType::q3_k:
+      for (std::size_t g = 0; g < k / 256; ++g) get_q3_k(panel + g * kTilesQ3_KUnit, row, out + 256 * g);
       return;
     case WeightType::q6_k:
       for (std::size_t g = 0; g < k / 256; ++g) get_q6_k(panel + g * kTilesQ6_KUnit, row, out + 256 * g);

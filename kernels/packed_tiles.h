@@ -7,8 +7,7 @@
 
 namespace troupe::kernels {
 
-// Whether there are tiles of this type. Of others the matrix unit takes panels (Q4_K, Q5_K), or they are multiplied by
-// vector instructions.
+// Whether there are tiles of this type: not of F32, nor of Q4_K and Q5_K, of which the matrix unit takes panels.
 [[nodiscard]] bool has_tiles(WeightType type);
 
 // Whether the layout can say what these weights are: ternary types need one scale for all groups of a row.

@@ -1,4 +1,4 @@
-// How each packed weight type becomes tiles of the matrix unit: for matmul_amx.cpp alone, compiled with its flags.
+// How each packed weight type becomes tiles of the matrix unit: for matmul_amx.h alone, compiled with its flags.
 #pragma once
 
 #include <immintrin.h>
@@ -65,21 +65,32 @@ TROUPE_INLINE void no_hook(int) {}
 // row r = 0..15: what the matrix unit can do meanwhile. kStageTiles tiles of weights per stage meet kStageSteps tiles
 // of rows (per plane).
 
-// 4-bit codes. The values of a group's 16 codes are one vector of floats, and bytes 4c + 2 and 4c + 3 of it are value c
+// Short codes. The values of a group's 16 codes are one vector of floats, and bytes 4c + 2 and 4c + 3 of it are value c
 // cut off to bfloat16: one permutation of bytes looks up 32 of them. Its indices take for both bytes of a word the
-// eight bits that have the run's nibble at bit 2.
-class NibbleLookup {
+// eight bits that have the run's code at bit 2: those of codes that lie from bit `first` of the line's words on.
+class CodeIndices {
  public:
-  TROUPE_INLINE explicit NibbleLookup(std::size_t run)
-      : places_(_mm512_add_epi8(_mm512_set1_epi64(0x2e2e1e1e0e0e3e3e), bytes(static_cast<int>(4 * run)))) {}
-  TROUPE_INLINE __m512i operator()(const std::byte* nibbles, __m512 values) const {
-    const __m512i indices = and_or(bits_at(places_, nibbles), bytes(0x3c), _mm512_set1_epi16(0x0302));
-    return _mm512_permutexvar_epi8(indices, _mm512_castps_si512(values));
+  TROUPE_INLINE explicit CodeIndices(int first)
+      : places_(_mm512_add_epi8(_mm512_set1_epi64(0x2e2e1e1e0e0e3e3e), bytes(first))) {}
+  // `code_bits` are those of a code in an index, `rest` what else makes the index.
+  TROUPE_INLINE __m512i operator()(const std::byte* line, int code_bits, __m512i rest) const {
+    return and_or(bits_at(places_, line), bytes(code_bits), rest);
   }
 
  private:
   __m512i places_;
 };
+TROUPE_INLINE __m512i look_up(__m512i indices, __m512 values) {
+  return _mm512_permutexvar_epi8(indices, _mm512_castps_si512(values));
+}
+TROUPE_INLINE __m512i look_up(__m512i indices, __m512 low_values, __m512 high_values) {
+  return _mm512_permutex2var_epi8(_mm512_castps_si512(low_values), indices, _mm512_castps_si512(high_values));
+}
+// One more bit of each word's index, where the row's dword of a line of such bits has a one.
+TROUPE_INLINE __m512i with_bit(__m512i indices, const std::byte* bits, int row, int bit) {
+  const auto words = reinterpret_cast<const std::uint32_t*>(bits)[row];
+  return _mm512_mask_add_epi16(indices, words, indices, bytes(bit));
+}
 
 // Longer codes become the mantissas of floats from 1 to 2, from bit 8 * kByte up: 16 bytes of `codes`, those at
 // first + step * j. One fused multiplication and addition makes the weight of it.
@@ -215,33 +226,86 @@ struct Q8_0 : Bf16Steps {
   }
 };
 
-// The 16 values of a 4-bit code times the scale of a group of 32, and for Q4_1 the group's minimum added.
-template <class Codebook>
-struct Nibbles32 : Bf16Steps {
-  static constexpr std::size_t kStageTiles = 2;
-  static constexpr std::size_t kUnit = Codebook::kHasMin ? kTilesQ4_1Unit : kTilesQ4_0Unit, kStageBytes = kUnit / 2;
-  static constexpr std::size_t kHeader = Codebook::kHasMin ? 4 * kLine : 2 * kLine;
-  static std::size_t stages(std::size_t k) { return (k + 127) / 128 * 2; }
-  static std::size_t panel_bytes(std::size_t k) { return stages(k) / 2 * kUnit; }
+// What scales groups of 32: load(unit, run, d, min) has the scales of runs `run` and `run` + 1 of a unit of kUnitStages
+// stages, and min what is added: raised, because it is cut off, too.
+template <std::size_t unit_bytes, bool has_min>
+struct Halves {
+  static constexpr std::size_t kUnitBytes = unit_bytes, kUnitStages = 2, kHeader = (has_min ? 4 : 2) * kLine;
+  static constexpr bool kHasMin = has_min;
+  TROUPE_INLINE static void load(const std::byte* unit, std::size_t run, float (&d)[2][16], float (&min)[2][16]) {
+    for (std::size_t t = 0; t < 2; ++t) {
+      _mm512_store_ps(d[t], load_halves(unit + (run + t) * 32));
+      if constexpr (has_min) {
+        const __m512 m = load_halves(unit + 2 * kLine + (run + t) * 32);
+        _mm512_store_ps(min[t], _mm512_mul_ps(m, _mm512_set1_ps(kCutOffRaise)));
+      }
+    }
+  }
+};
+struct RunScales {  // IQ4_XS
+  static constexpr std::size_t kUnitBytes = kTilesIQ4_XSUnit, kUnitStages = 4, kHeader = 3 * kLine;
+  static constexpr bool kHasMin = false;
+  TROUPE_INLINE static void load(const std::byte* unit, std::size_t run, float (&d)[2][16], float (&)[2][16]) {
+    for (std::size_t t = 0; t < 2; ++t)
+      _mm512_store_ps(d[t], _mm512_mul_ps(load_halves(unit), signed_bytes(unit + kRunScales + 16 * (run + t))));
+  }
+};
+struct Powers {  // MXFP4: of half the power of two that is meant, as in matmul_int8_512.h
+  static constexpr std::size_t kUnitBytes = kTilesMXFP4Unit, kUnitStages = 2, kHeader = kLine;
+  static constexpr bool kHasMin = false;
+  TROUPE_INLINE static void load(const std::byte* unit, std::size_t run, float (&d)[2][16], float (&)[2][16]) {
+    for (std::size_t t = 0; t < 2; ++t) {
+      const auto* e = reinterpret_cast<const __m128i*>(unit + 16 * (run + t));
+      const __m512i exponents = _mm512_cvtepu8_epi32(_mm_subs_epu8(_mm_loadu_si128(e), _mm_set1_epi8(1)));
+      _mm512_store_si512(d[t], _mm512_slli_epi32(exponents, 23));
+    }
+  }
+};
+
+struct FromMinusEight {
+  static constexpr bool kFifthBit = false;
+  TROUPE_INLINE static __m512 values() { return _mm512_sub_ps(ascending(), _mm512_set1_ps(8)); }
+};
+struct FromZero {
+  static constexpr bool kFifthBit = false;
+  TROUPE_INLINE static __m512 values() { return ascending(); }
+};
+template <const std::int8_t (&table)[16]>
+struct NonLinear {
+  static constexpr bool kFifthBit = false;
+  TROUPE_INLINE static __m512 values() { return signed_bytes(reinterpret_cast<const std::byte*>(table)); }
+};
+// Of the 16 codes without the fifth bit; those with it stand for 16 more.
+template <int first>
+struct Fives {
+  static constexpr bool kFifthBit = true;
+  TROUPE_INLINE static __m512 values() { return _mm512_add_ps(ascending(), _mm512_set1_ps(first)); }
+};
+
+// The values of a 4- or 5-bit code times the scale of a group of 32, and where there is one the group's minimum added.
+template <class Scales, class Codebook>
+struct Groups32 : Bf16Steps {
+  static constexpr std::size_t kStageTiles = 2, kUnitStages = Scales::kUnitStages;
+  static constexpr std::size_t kStageBytes = Scales::kUnitBytes / kUnitStages;
+  static std::size_t stages(std::size_t k) { return (k + 64 * kUnitStages - 1) / (64 * kUnitStages) * kUnitStages; }
+  static std::size_t panel_bytes(std::size_t k) { return stages(k) / kUnitStages * Scales::kUnitBytes; }
   template <class Hook>
   TROUPE_INLINE static void expand(const std::byte* panel, std::size_t stage, std::byte* tiles, const std::byte* ahead,
                                    Hook hook) {
-    const std::byte* unit = panel + stage / 2 * kUnit;
-    const std::size_t run = stage % 2 * 2;
-    const __m512 values = _mm512_mul_ps(Codebook::values(), _mm512_set1_ps(kCutOffRaise));
-    alignas(64) float d[2][16];
-    _mm512_store_ps(d[0], load_halves(unit + run * 32));
-    _mm512_store_ps(d[1], load_halves(unit + run * 32 + 32));
+    const std::byte* unit = panel + stage / kUnitStages * Scales::kUnitBytes;
+    const std::size_t run = stage % kUnitStages * 2;
+    const __m512 raise = _mm512_set1_ps(kCutOffRaise);
+    const __m512 values = _mm512_mul_ps(Codebook::values(), raise);
+    const __m512 high_values = _mm512_mul_ps(_mm512_add_ps(Codebook::values(), _mm512_set1_ps(16)), raise);
+    alignas(64) float d[2][16], min[2][16];
+    Scales::load(unit, run, d, min);
     keep_in_memory(d);
-    alignas(64) float min[2][16];
-    if constexpr (Codebook::kHasMin) {
-      const __m512 raise = _mm512_set1_ps(kCutOffRaise);
-      _mm512_store_ps(min[0], _mm512_mul_ps(load_halves(unit + 2 * kLine + run * 32), raise));
-      _mm512_store_ps(min[1], _mm512_mul_ps(load_halves(unit + 2 * kLine + run * 32 + 32), raise));
-      keep_in_memory(min);
-    }
-    const std::byte* lines = unit + kHeader;
-    const NibbleLookup lookup[2] = {NibbleLookup(run % 4), NibbleLookup(run % 4 + 1)};
+    if constexpr (Scales::kHasMin) keep_in_memory(min);
+    const std::byte* fifths = unit + Scales::kHeader + run * kLine;
+    const std::byte* lines = unit + Scales::kHeader + (Codebook::kFifthBit ? 4 * kLine : 0) + run / 4 * kTilesNibbles;
+    const int first = static_cast<int>(run % 4 * 4);
+    const CodeIndices indices[2] = {CodeIndices(first), CodeIndices(first + 4)};
+    const __m512i upper_word = _mm512_set1_epi16(0x0302);
 #pragma GCC unroll 16
     for (int r = 0; r < 16; ++r) {
       hook(r);
@@ -249,32 +313,107 @@ struct Nibbles32 : Bf16Steps {
       const std::size_t line = static_cast<std::size_t>(r) * kLine;
 #pragma GCC unroll 2
       for (std::size_t t = 0; t < 2; ++t) {
-        const __m512 scale = _mm512_set1_ps(d[t][r]);
-        __m512 table;
-        if constexpr (Codebook::kHasMin)
-          table = _mm512_fmadd_ps(values, scale, _mm512_set1_ps(min[t][r]));
+        const auto scaled = [&](__m512 of) __attribute__((always_inline)) {
+          const __m512 scale = _mm512_set1_ps(d[t][r]);
+          if constexpr (Scales::kHasMin)
+            return _mm512_fmadd_ps(of, scale, _mm512_set1_ps(min[t][r]));
+          else
+            return _mm512_mul_ps(of, scale);
+        };
+        const __m512i index = indices[t](lines + line, 0x3c, upper_word);
+        if constexpr (Codebook::kFifthBit)
+          store_line(tiles + t * kTile + line,
+                     look_up(with_bit(index, fifths + t * kLine, r, 0x40), scaled(values), scaled(high_values)));
         else
-          table = _mm512_mul_ps(values, scale);
-        store_line(tiles + t * kTile + line, lookup[t](lines + line, table));
+          store_line(tiles + t * kTile + line, look_up(index, scaled(values)));
       }
     }
   }
 };
-struct FromMinusEight {
-  static constexpr bool kHasMin = false;
-  TROUPE_INLINE static __m512 values() { return _mm512_sub_ps(ascending(), _mm512_set1_ps(8)); }
+using Q4_0 = Groups32<Halves<kTilesQ4_0Unit, false>, FromMinusEight>;
+using Q4_1 = Groups32<Halves<kTilesQ4_1Unit, true>, FromZero>;
+using Q5_0 = Groups32<Halves<kTilesQ5_0Unit, false>, Fives<-16>>;
+using Q5_1 = Groups32<Halves<kTilesQ5_1Unit, true>, Fives<0>>;
+using IQ4_NL = Groups32<Halves<kTilesQ4_0Unit, false>, NonLinear<kIQ4_NLValues>>;
+using IQ4_XS = Groups32<RunScales, NonLinear<kIQ4_NLValues>>;
+using MXFP4 = Groups32<Powers, NonLinear<kMXFP4Values>>;
+
+// Codes of 2 or 3 bits whose scales hold for 16 k: the values of the two halves of a run, in turns, are one vector to
+// look up in, and what scales them a pair of floats for each row, which one load broadcasts.
+template <bool third_bit, bool has_min>
+struct HalfRuns : Bf16Steps {
+  static constexpr std::size_t kUnitBytes = third_bit ? kTilesQ3_KUnit : kTilesQ2_KUnit;
+  static constexpr std::size_t kStageTiles = 2, kStageBytes = kUnitBytes / 4;
+  static std::size_t stages(std::size_t k) { return k / 64; }
+  static std::size_t panel_bytes(std::size_t k) { return k / 256 * kUnitBytes; }
+  template <class Hook>
+  TROUPE_INLINE static void expand(const std::byte* panel, std::size_t stage, std::byte* tiles, const std::byte* ahead,
+                                   Hook hook) {
+    const std::byte* unit = panel + stage / 4 * kUnitBytes;
+    const std::size_t run = stage % 4 * 2;
+    const __m512 codes = _mm512_setr_ps(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
+    const __m512 values =
+        _mm512_mul_ps(_mm512_sub_ps(codes, _mm512_set1_ps(third_bit ? 4 : 0)), _mm512_set1_ps(kCutOffRaise));
+    alignas(64) double d[2][16], min[2][16];  // pairs of floats
+    for (std::size_t t = 0; t < 2; ++t) {
+      const std::byte* scales = unit + kRunScales + 32 * (run + t);
+      if constexpr (has_min) {
+        store_pairs(scale_of(unit, scales), scale_of(unit, scales + 16), d[t]);
+        store_pairs(min_of(unit, scales), min_of(unit, scales + 16), min[t]);
+      } else {
+        const __m512 of_unit = load_halves(unit);
+        store_pairs(_mm512_mul_ps(of_unit, signed_bytes(scales)), _mm512_mul_ps(of_unit, signed_bytes(scales + 16)),
+                    d[t]);
+      }
+    }
+    keep_in_memory(d);
+    if constexpr (has_min) keep_in_memory(min);
+    const std::byte* thirds = unit + kRuns + run * kLine;
+    const std::byte* lines = unit + kRuns + (third_bit ? 8 * kLine : 0);
+    // Codes at bit 3 of indices, and below them which half it is.
+    const int first = static_cast<int>(2 * run) - 1;
+    const CodeIndices indices[2] = {CodeIndices(first), CodeIndices(first + 2)};
+    const __m512i halves = _mm512_set1_epi32(0x07060302);
+#pragma GCC unroll 16
+    for (int r = 0; r < 16; ++r) {
+      hook(r);
+      prefetch<kStageBytes>(ahead, r);
+      const std::size_t line = static_cast<std::size_t>(r) * kLine;
+#pragma GCC unroll 2
+      for (std::size_t t = 0; t < 2; ++t) {
+        const __m512 scale = _mm512_castpd_ps(_mm512_set1_pd(d[t][r]));
+        __m512 table;
+        if constexpr (has_min)
+          table = _mm512_fmadd_ps(values, scale, _mm512_castpd_ps(_mm512_set1_pd(min[t][r])));
+        else
+          table = _mm512_mul_ps(values, scale);
+        __m512i index = indices[t](lines + line, 0x18, halves);
+        if constexpr (third_bit) index = with_bit(index, thirds + t * kLine, r, 0x20);
+        store_line(tiles + t * kTile + line, look_up(index, table));
+      }
+    }
+  }
+
+ private:
+  // Of a half run of Q2_K.
+  TROUPE_INLINE static __m512 scale_of(const std::byte* unit, const std::byte* scales) {
+    const __m512i both = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(scales)));
+    return _mm512_mul_ps(load_halves(unit), _mm512_cvtepi32_ps(_mm512_and_si512(both, _mm512_set1_epi32(15))));
+  }
+  TROUPE_INLINE static __m512 min_of(const std::byte* unit, const std::byte* scales) {
+    const __m512i both = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(scales)));
+    const __m512 m = _mm512_cvtepi32_ps(_mm512_srli_epi32(both, 4));
+    return _mm512_mul_ps(_mm512_mul_ps(load_halves(unit + kMinOffset), m), _mm512_set1_ps(-kCutOffRaise));
+  }
+  TROUPE_INLINE static void store_pairs(__m512 a, __m512 b, double (&to)[16]) {
+    const __m512i low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    const __m512i high = _mm512_add_epi32(low, _mm512_set1_epi32(8));
+    _mm512_store_pd(to, _mm512_castps_pd(_mm512_permutex2var_ps(a, low, b)));
+    _mm512_store_pd(to + 8, _mm512_castps_pd(_mm512_permutex2var_ps(a, high, b)));
+  }
 };
-struct FromZero {
-  static constexpr bool kHasMin = true;
-  TROUPE_INLINE static __m512 values() { return ascending(); }
-};
-struct NonLinear {
-  static constexpr bool kHasMin = false;
-  TROUPE_INLINE static __m512 values() { return signed_bytes(reinterpret_cast<const std::byte*>(kIQ4_NLValues)); }
-};
-using Q4_0 = Nibbles32<FromMinusEight>;
-using Q4_1 = Nibbles32<FromZero>;
-using IQ4_NL = Nibbles32<NonLinear>;
+using Q2_K = HalfRuns<false, true>;
+using Q3_K = HalfRuns<true, false>;
 
 struct Q6_K : Bf16Steps {
   static constexpr std::size_t kStageTiles = 2, kStageBytes = kTilesQ6_KUnit / 4;

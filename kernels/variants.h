@@ -129,9 +129,10 @@ Matmul matmul_lookup;
 // All else of this variant is avx512vnni's.
 namespace amx {
 PrepareRows prepare_bf16_tiles, prepare_bf16_split_tiles, prepare_i8_tiles, prepare_i8_group256_tiles;
-Matmul matmul_f16, matmul_bf16, matmul_q8_0, matmul_q4_0, matmul_q4_1, matmul_iq4_nl, matmul_q4_k, matmul_q5_k,
-    matmul_q6_k, matmul_tq;
-GatedMatmul gated_bf16, gated_q8_0, gated_q4_0, gated_q4_1, gated_iq4_nl, gated_q6_k;
+Matmul matmul_f16, matmul_bf16, matmul_q8_0, matmul_q4_0, matmul_q4_1, matmul_q5_0, matmul_q5_1, matmul_iq4_nl,
+    matmul_iq4_xs, matmul_mxfp4, matmul_q2_k, matmul_q3_k, matmul_q4_k, matmul_q5_k, matmul_q6_k, matmul_tq;
+GatedMatmul gated_bf16, gated_q8_0, gated_q4_0, gated_q4_1, gated_q5_0, gated_q5_1, gated_iq4_nl, gated_iq4_xs,
+    gated_mxfp4, gated_q2_k, gated_q3_k, gated_q6_k;
 AttendSplit attend_split;  // f32 K and V: avx512's
 }  // namespace amx
 
