@@ -60,7 +60,6 @@ class Workspace {
     window_members,
     window_partials,
     window_buffers,
-    normed,  // rows that go to several experts
     expert_scores,
     expert_choices,
     expert_rows,
