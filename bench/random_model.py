@@ -1,0 +1,494 @@
+#!/usr/bin/python3
+"""Write a GGUF file that has the geometry of a real model, and random weights.
+
+For measurements where no trained weights are at hand: text from such a model is noise, but its shapes, number types and
+cost are those of the real one. Metadata, names, shapes and types of the tensors are what llama.cpp expects, so both can
+be measured with the same file, also after llama-quantize (mamba-130m with --tensor-type ssm_dt=f16: its rows of 48
+values are no whole groups). The values keep activations finite for any number of tokens. Needs numpy.
+
+usage: random_model.py OUT.gguf --geometry mamba-130m [--dtype f16|f32] [--vocabulary FROM.gguf] [--seed 1]
+       random_model.py --list --geometry mamba-130m
+"""
+import argparse
+import math
+import struct
+import sys
+
+import numpy as np
+
+UINT32, INT32, FLOAT32, BOOL, STRING, ARRAY = 4, 5, 6, 7, 8, 9  # of metadata
+F32, F16 = 0, 1  # of tensors
+ALIGNMENT = 32
+PIECE = 1 << 22  # values drawn at a time: the largest embedding alone would be a gigabyte
+RECURRENT_CONTEXT = 1 << 20  # what llama.cpp's converters write where the context has no limit
+
+# ------------------------------------------------------------------------------------------------ values
+# Each takes a generator, the first index, how many, and the tensor's shape (slowest dimension first).
+
+
+def normal(deviation):
+    return lambda random, first, count, shape: np.float32(deviation) * random.standard_normal(count, np.float32)
+
+
+def uniform(low, high):
+    return lambda random, first, count, shape: random.uniform(low, high, count).astype(np.float32)
+
+
+def around(centre, deviation):
+    return lambda random, first, count, shape: np.float32(centre) + np.float32(deviation) * random.standard_normal(
+        count, np.float32)
+
+
+def projection(scale=1.0):
+    """Inputs of deviation 1 become outputs of deviation `scale`."""
+    return lambda random, first, count, shape: np.float32(scale / math.sqrt(shape[-1])) * random.standard_normal(
+        count, np.float32)
+
+
+def ssm_decay(random, first, count, shape):
+    """Mamba: -1, -2, ... -state in every channel, as trained from."""
+    return -1.0 - (np.arange(first, first + count) % shape[-1]).astype(np.float32)
+
+
+def ssm_step_bias(random, first, count, shape):
+    """The inverse of softplus of a step of 0.001 to 0.1, evenly by its logarithm."""
+    step = np.exp(random.uniform(math.log(0.001), math.log(0.1), count))
+    return np.log(np.expm1(step)).astype(np.float32)
+
+
+def exactly(values):
+    array = np.asarray(values, np.float32)
+    return lambda random, first, count, shape: array[first:first + count]
+
+
+ONES = around(1.0, 0.1)  # the weights of a norm
+
+# ------------------------------------------------------------------------------------------------ what a file holds
+
+
+class Model:
+    """Metadata and tensors of a file, in their order."""
+
+    def __init__(self, arch, name):
+        self.arch = arch
+        self.metadata = {}
+        self.tensors = []  # (name, shape, type, values); the shape has its slowest dimension first
+        self.put("general.architecture", STRING, arch)
+        self.put("general.name", STRING, name + "-random")
+
+    def put(self, key, kind, value):
+        self.metadata[key] = (kind, value)
+
+    def integers(self, **values):
+        for key, value in values.items():
+            self.put(f"{self.arch}.{key.replace('__', '.')}", UINT32, value)
+
+    def floats(self, **values):
+        for key, value in values.items():
+            self.put(f"{self.arch}.{key.replace('__', '.')}", FLOAT32, value)
+
+    def matrix(self, name, *shape, values=None):
+        self.tensors.append((name + ".weight", shape, F16, values or projection()))
+
+    def single(self, name, *shape, values=ONES):
+        """One that stays F32 whatever the type of the file, as converters have it."""
+        self.tensors.append((name, shape, F32, values))
+
+    def bias(self, name, size):
+        self.single(name + ".bias", size, values=normal(0.1))
+
+    def layer_norm(self, name, size):
+        self.single(name + ".weight", size)
+        self.bias(name, size)
+
+
+# ------------------------------------------------------------------------------------------------ families
+
+
+def decoder(model, g):
+    """Llama and its relatives: attention, then a gated feed-forward block."""
+    d, heads, kv, hd, ff, vocab = g["d"], g["heads"], g["kv"], g["head_dim"], g["ff"], g["vocab"]
+    model.integers(block_count=g["layers"], context_length=g["context"], embedding_length=d, feed_forward_length=ff,
+                   attention__head_count=heads, attention__head_count_kv=kv, vocab_size=vocab)
+    model.floats(attention__layer_norm_rms_epsilon=g["eps"], rope__freq_base=g["rope"])
+    if model.arch == "gemma3":
+        model.integers(attention__key_length=hd, attention__value_length=hd, attention__sliding_window=g["window"])
+    else:
+        model.integers(rope__dimension_count=hd)
+    experts = g.get("experts", 0)
+    if experts:
+        model.integers(expert_count=experts, expert_used_count=min(g["experts_used"], experts))
+    model.matrix("token_embd", vocab, d)  # with the values of a last matrix, which it may also be
+    for i in range(g["layers"]):
+        b = f"blk.{i}."
+        model.single(b + "attn_norm.weight", d)
+        for name, rows in (("attn_q", heads * hd), ("attn_k", kv * hd), ("attn_v", kv * hd)):
+            model.matrix(b + name, rows, d)
+            if model.arch == "qwen2":
+                model.bias(b + name, rows)
+        model.matrix(b + "attn_output", d, heads * hd)
+        if model.arch in ("gemma3", "olmoe"):
+            model.single(b + "attn_q_norm.weight", hd if model.arch == "gemma3" else heads * hd)
+            model.single(b + "attn_k_norm.weight", hd if model.arch == "gemma3" else kv * hd)
+        if model.arch == "gemma3":
+            model.single(b + "post_attention_norm.weight", d)
+            model.single(b + "post_ffw_norm.weight", d)
+        model.single(b + "ffn_norm.weight", d)
+        if experts:
+            model.single(b + "ffn_gate_inp.weight", experts, d, values=projection())
+            model.matrix(b + "ffn_gate_exps", experts, ff, d)
+            model.matrix(b + "ffn_up_exps", experts, ff, d)
+            model.matrix(b + "ffn_down_exps", experts, d, ff)
+        else:
+            model.matrix(b + "ffn_gate", ff, d)
+            model.matrix(b + "ffn_up", ff, d)
+            model.matrix(b + "ffn_down", d, ff)
+    model.single("output_norm.weight", d)
+    if not g["tied"]:
+        model.matrix("output", vocab, d)
+    if "llama3_rope" in g:
+        model.single("rope_freqs.weight", hd // 2, values=exactly(llama3_factors(hd, g["rope"], **g["llama3_rope"])))
+
+
+def llama3_factors(head_dim, base, factor, low, high, original):
+    """What Llama 3.1 and later divide the frequencies of rotation by, to reach beyond `original` positions."""
+    factors = []
+    for i in range(0, head_dim, 2):
+        wavelength = 2 * math.pi * base ** (i / head_dim)
+        if wavelength < original / high:
+            factors.append(1.0)
+        elif wavelength > original / low:
+            factors.append(factor)
+        else:
+            smooth = (original / wavelength - low) / (high - low)
+            factors.append(1 / ((1 - smooth) / factor + smooth))
+    return factors
+
+
+def mamba(model, g):
+    d, inner, state, conv, rank = g["d"], g["inner"], g["state"], g["conv"], g["dt_rank"]
+    model.integers(context_length=RECURRENT_CONTEXT, embedding_length=d, feed_forward_length=0,
+                   attention__head_count=0, block_count=g["layers"], ssm__conv_kernel=conv, ssm__inner_size=inner,
+                   ssm__state_size=state, ssm__time_step_rank=rank, vocab_size=g["vocab"])
+    model.floats(attention__layer_norm_rms_epsilon=1e-5)
+    model.put("mamba.ssm.dt_b_c_rms", BOOL, False)
+    model.matrix("token_embd", g["vocab"], d)
+    for i in range(g["layers"]):
+        b = f"blk.{i}."
+        model.single(b + "attn_norm.weight", d)
+        model.matrix(b + "ssm_in", 2 * inner, d)
+        model.single(b + "ssm_conv1d.weight", inner, conv, values=projection())
+        model.bias(b + "ssm_conv1d", inner)
+        model.matrix(b + "ssm_x", rank + 2 * state, inner)
+        model.matrix(b + "ssm_dt", inner, rank, values=projection(0.5))
+        model.single(b + "ssm_dt.bias", inner, values=ssm_step_bias)
+        model.single(b + "ssm_a", inner, state, values=ssm_decay)
+        model.single(b + "ssm_d", inner)
+        model.matrix(b + "ssm_out", d, inner)
+    model.single("output_norm.weight", d)
+
+
+def mamba2_mixer(model, b, g):
+    d, inner, state, conv, heads, groups = g["d"], g["inner"], g["state"], g["conv"], g["ssm_heads"], g["groups"]
+    width = inner + 2 * groups * state  # x, B and C are convolved together
+    model.matrix(b + "ssm_in", inner + width + heads, d)
+    model.single(b + "ssm_conv1d.weight", width, conv, values=projection())
+    model.bias(b + "ssm_conv1d", width)
+    model.single(b + "ssm_dt.bias", heads, values=ssm_step_bias)
+    model.single(b + "ssm_a", heads, 1, values=uniform(-16, -1))
+    model.single(b + "ssm_d", heads, 1)
+    if g["ssm_norm"]:
+        model.single(b + "ssm_norm.weight", groups, inner // groups)
+    model.matrix(b + "ssm_out", d, inner)
+
+
+def mamba2_sizes(model, g):
+    model.integers(ssm__conv_kernel=g["conv"], ssm__inner_size=g["inner"], ssm__state_size=g["state"],
+                   ssm__time_step_rank=g["ssm_heads"], ssm__group_count=g["groups"])
+
+
+def mamba2(model, g):
+    model.integers(context_length=RECURRENT_CONTEXT, embedding_length=g["d"], feed_forward_length=0,
+                   attention__head_count=0, block_count=g["layers"], vocab_size=g["vocab"])
+    mamba2_sizes(model, g)
+    model.floats(attention__layer_norm_rms_epsilon=1e-5)
+    model.matrix("token_embd", g["vocab"], g["d"])
+    for i in range(g["layers"]):
+        model.single(f"blk.{i}.attn_norm.weight", g["d"])
+        mamba2_mixer(model, f"blk.{i}.", g)
+    model.single("output_norm.weight", g["d"])
+
+
+def falcon_h1(model, g):
+    """Attention and a Mamba-2 mixer side by side, then a gated feed-forward block."""
+    d, heads, kv, hd, ff = g["d"], g["heads"], g["kv"], g["head_dim"], g["ff"]
+    model.integers(context_length=g["context"], embedding_length=d, feed_forward_length=ff, block_count=g["layers"],
+                   attention__head_count=heads, attention__head_count_kv=kv, attention__key_length=hd,
+                   attention__value_length=hd, vocab_size=g["vocab"])
+    mamba2_sizes(model, g)
+    model.floats(attention__layer_norm_rms_epsilon=1e-5, rope__freq_base=g["rope"])
+    model.matrix("token_embd", g["vocab"], d)
+    for i in range(g["layers"]):
+        b = f"blk.{i}."
+        model.single(b + "attn_norm.weight", d)
+        mamba2_mixer(model, b, g)
+        model.matrix(b + "attn_q", heads * hd, d)
+        model.matrix(b + "attn_k", kv * hd, d)
+        model.matrix(b + "attn_v", kv * hd, d)
+        model.matrix(b + "attn_output", d, heads * hd)
+        model.single(b + "ffn_norm", d)  # without ".weight": so llama.cpp calls it in this family
+        model.matrix(b + "ffn_gate", ff, d)
+        model.matrix(b + "ffn_up", ff, d)
+        model.matrix(b + "ffn_down", d, ff)
+    model.single("output_norm.weight", d)
+    if not g["tied"]:
+        model.matrix("output", g["vocab"], d)
+
+
+def rwkv_frame(model, g):
+    model.integers(context_length=RECURRENT_CONTEXT, embedding_length=g["d"], block_count=g["layers"],
+                   wkv__head_size=g["head_dim"], feed_forward_length=g["ff"], attention__head_count=0,
+                   vocab_size=g["vocab"])
+    model.floats(attention__layer_norm_epsilon=1e-5)
+    model.matrix("token_embd", g["vocab"], g["d"])
+    model.layer_norm("token_embd_norm", g["d"])
+
+
+def rwkv_end(model, g):
+    model.layer_norm("output_norm", g["d"])
+    model.matrix("output", g["vocab"], g["d"])
+
+
+def rwkv7(model, g):
+    d, ff = g["d"], g["ff"]
+    decay, iclr, value, gate = g["ranks"]
+    rwkv_frame(model, g)
+    model.integers(attention__decay_lora_rank=decay, attention__iclr_lora_rank=iclr,
+                   attention__value_residual_mix_lora_rank=value, attention__gate_lora_rank=gate)
+    for i in range(g["layers"]):
+        b = f"blk.{i}."
+        model.layer_norm(b + "attn_norm", d)
+        model.layer_norm(b + "attn_norm_2", d)
+        # A channel forgets exp(-0.6065 sigmoid(w)) per token: 0.2 % to 15 %.
+        model.single(b + "time_mix_w0.weight", d, values=uniform(-6.0, -1.0))
+        model.single(b + "time_mix_w1.weight", decay, d, values=projection())
+        model.single(b + "time_mix_w2.weight", d, decay, values=projection(0.5))
+        model.single(b + "time_mix_a0.weight", d, values=normal(0.5))
+        model.matrix(b + "time_mix_a1", iclr, d)
+        model.matrix(b + "time_mix_a2", d, iclr)
+        # The first layer's are never used, and have the rank of a1 and a2.
+        model.single(b + "time_mix_v0.weight", d, values=normal(0.5))
+        model.matrix(b + "time_mix_v1", iclr if i == 0 else value, d)
+        model.matrix(b + "time_mix_v2", d, iclr if i == 0 else value)
+        model.matrix(b + "time_mix_g1", gate, d)
+        model.matrix(b + "time_mix_g2", d, gate, values=projection(2.0))
+        model.single(b + "time_mix_lerp_fused.weight", 6, 1, 1, d, values=uniform(0, 1))
+        model.single(b + "time_mix_k_k.weight", d, values=around(0.85, 0.1))
+        model.single(b + "time_mix_k_a.weight", d)
+        model.single(b + "time_mix_r_k.weight", d, values=normal(0.1))
+        for name in ("key", "value", "receptance", "output"):
+            model.matrix(b + "time_mix_" + name, d, d)
+        model.layer_norm(b + "time_mix_ln", d)
+        model.single(b + "channel_mix_lerp_k.weight", d, values=uniform(0, 1))
+        model.matrix(b + "channel_mix_key", ff, d)
+        model.matrix(b + "channel_mix_value", d, ff)
+    rwkv_end(model, g)
+
+
+def rwkv6(model, g):
+    d, ff, hd, mix, decay = g["d"], g["ff"], g["head_dim"], g["mix_rank"], g["decay_rank"]
+    rwkv_frame(model, g)
+    model.integers(time_mix_extra_dim=mix, time_decay_extra_dim=decay, rescale_every_n_layers=g["rescale"])
+    for i in range(g["layers"]):
+        b = f"blk.{i}."
+        halved = projection(0.5 ** (i // g["rescale"]))  # the residual stream is halved every `rescale` layers
+        model.layer_norm(b + "attn_norm", d)
+        model.layer_norm(b + "attn_norm_2", d)
+        model.single(b + "time_mix_w1.weight", 5 * mix, d, values=projection())
+        model.single(b + "time_mix_w2.weight", 5, d, mix, values=projection(0.3))
+        model.single(b + "time_mix_lerp_x.weight", d, values=uniform(0, 1))
+        model.single(b + "time_mix_lerp_fused.weight", 5, 1, 1, d, values=uniform(0, 1))
+        model.single(b + "time_mix_first.weight", d // hd, hd, values=normal(0.5))
+        # A channel forgets 1 - exp(-exp(w)) per token: 0.2 % to 30 %.
+        model.single(b + "time_mix_decay.weight", d, values=uniform(-6.0, -1.0))
+        model.single(b + "time_mix_decay_w1.weight", decay, d, values=projection())
+        model.single(b + "time_mix_decay_w2.weight", d, decay, values=projection(0.3))
+        for name in ("key", "value", "receptance", "gate"):
+            model.matrix(b + "time_mix_" + name, d, d)
+        model.layer_norm(b + "time_mix_ln", d)
+        model.matrix(b + "time_mix_output", d, d, values=halved)
+        model.single(b + "channel_mix_lerp_k.weight", d, values=uniform(0, 1))
+        model.single(b + "channel_mix_lerp_r.weight", d, values=uniform(0, 1))
+        model.matrix(b + "channel_mix_key", ff, d)
+        model.matrix(b + "channel_mix_value", d, ff, values=halved)
+        model.matrix(b + "channel_mix_receptance", d, d)
+    rwkv_end(model, g)
+
+
+LLAMA_3_ROPE = {"factor": 32.0, "low": 1.0, "high": 4.0, "original": 8192}
+
+GEOMETRIES = {
+    "mamba-130m": (mamba, "mamba", dict(layers=24, d=768, inner=1536, state=16, conv=4, dt_rank=48, vocab=50280)),
+    "mamba2-130m": (mamba2, "mamba2", dict(layers=24, d=768, inner=1536, state=128, conv=4, ssm_heads=24, groups=1,
+                                           ssm_norm=True, vocab=50288)),
+    "rwkv7-world-0.1b": (rwkv7, "rwkv7", dict(layers=12, d=768, head_dim=64, ff=3072, ranks=(64, 64, 32, 128),
+                                              vocab=65536)),
+    "rwkv6-world-1b6": (rwkv6, "rwkv6", dict(layers=24, d=2048, head_dim=64, ff=7168, mix_rank=32, decay_rank=64,
+                                             rescale=6, vocab=65536)),
+    "qwen2.5-0.5b": (decoder, "qwen2", dict(layers=24, d=896, ff=4864, heads=14, kv=2, head_dim=64, vocab=151936,
+                                            context=32768, rope=1e6, eps=1e-6, tied=True)),
+    "qwen2.5-3b": (decoder, "qwen2", dict(layers=36, d=2048, ff=11008, heads=16, kv=2, head_dim=128, vocab=151936,
+                                          context=32768, rope=1e6, eps=1e-6, tied=True)),
+    "llama-3.2-1b": (decoder, "llama", dict(layers=16, d=2048, ff=8192, heads=32, kv=8, head_dim=64, vocab=128256,
+                                            context=131072, rope=5e5, eps=1e-5, tied=True, llama3_rope=LLAMA_3_ROPE)),
+    "gemma-3-1b": (decoder, "gemma3", dict(layers=26, d=1152, ff=6912, heads=4, kv=1, head_dim=256, vocab=262144,
+                                           context=32768, rope=1e6, eps=1e-6, tied=True, window=512)),
+    "falcon-h1-0.5b": (falcon_h1, "falcon-h1", dict(layers=36, d=1024, ff=2048, heads=8, kv=2, head_dim=64, inner=1536,
+                                                    state=128, conv=4, ssm_heads=24, groups=1, ssm_norm=False,
+                                                    vocab=32784, context=16384, rope=1e11, tied=False)),
+    "olmoe-1b-7b": (decoder, "olmoe", dict(layers=16, d=2048, ff=1024, heads=16, kv=16, head_dim=128, vocab=50304,
+                                           context=4096, rope=1e4, eps=1e-5, tied=False, experts=64, experts_used=8)),
+}
+
+# ------------------------------------------------------------------------------------------------ the file
+
+
+def packed_string(text):
+    data = text.encode() if isinstance(text, str) else text
+    return struct.pack("<Q", len(data)) + data
+
+
+def packed(kind, value):
+    formats = {UINT32: "<I", INT32: "<i", FLOAT32: "<f", BOOL: "<?"}
+    if kind in formats:
+        return struct.pack(formats[kind], value)
+    if kind == STRING:
+        return packed_string(value)
+    element, values = value
+    return struct.pack("<IQ", element, len(values)) + b"".join(packed(element, v) for v in values)
+
+
+class Reader:
+    """Metadata of a GGUF file."""
+
+    SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+
+    def __init__(self, path):
+        with open(path, "rb") as file:
+            self.file = file
+            if file.read(4) != b"GGUF":
+                raise ValueError(f"{path} is no GGUF file")
+            _, _, count = self.take("I"), self.take("Q"), self.take("Q")
+            self.metadata = {}
+            for _ in range(count):
+                key = self.value(STRING).decode()
+                kind = self.take("I")
+                self.metadata[key] = (kind, self.value(kind))
+
+    def take(self, letter):
+        return struct.unpack("<" + letter, self.file.read(struct.calcsize(letter)))[0]
+
+    def value(self, kind):
+        if kind in self.SCALARS:
+            return self.take(self.SCALARS[kind])
+        if kind == STRING:
+            return self.file.read(self.take("Q"))
+        element, count = self.take("I"), self.take("Q")
+        return element, [self.value(element) for _ in range(count)]
+
+
+def add_vocabulary(model, path, size):
+    """That of another file, filled up to the size of this geometry; without one, llama.cpp's word for none."""
+    if not path:
+        model.put("tokenizer.ggml.model", STRING, "no_vocab")
+        return
+    found = {key: entry for key, entry in Reader(path).metadata.items() if key.startswith("tokenizer.")}
+    if "tokenizer.ggml.tokens" not in found:
+        raise ValueError(f"{path} has no vocabulary")
+    missing = size - len(found["tokenizer.ggml.tokens"][1][1])
+    if missing < 0:
+        raise ValueError(f"{path} has {size - missing} tokens, more than the {size} of this geometry")
+    found["tokenizer.ggml.tokens"][1][1].extend(f"<pad_{i}>".encode() for i in range(missing))
+    for key, fill in (("tokenizer.ggml.scores", 0.0), ("tokenizer.ggml.token_type", 5)):  # 5: unused
+        if key in found:
+            found[key][1][1].extend([fill] * missing)
+    model.metadata.update(found)
+
+
+def describe(name, layers=0, experts=0, vocab=0):
+    family, arch, geometry = GEOMETRIES[name]
+    geometry = dict(geometry)
+    for key, value in (("layers", layers), ("experts", experts), ("vocab", vocab)):
+        if value and key in geometry:
+            geometry[key] = value
+    model = Model(arch, name)
+    family(model, geometry)
+    return model, geometry["vocab"]
+
+
+def stored_type(kind, dtype):
+    return kind if dtype == "f16" else F32
+
+
+def header(model, dtype):
+    model.put("general.file_type", UINT32, 1 if dtype == "f16" else 0)
+    out = bytearray(b"GGUF" + struct.pack("<IQQ", 3, len(model.tensors), len(model.metadata)))
+    for key, (kind, value) in model.metadata.items():
+        out += packed_string(key) + struct.pack("<I", kind) + packed(kind, value)
+    offset = 0
+    for name, shape, kind, _ in model.tensors:
+        kind = stored_type(kind, dtype)
+        out += packed_string(name) + struct.pack("<I", len(shape))
+        out += b"".join(struct.pack("<Q", size) for size in reversed(shape))
+        out += struct.pack("<IQ", kind, offset)
+        offset += math.prod(shape) * (2 if kind == F16 else 4)
+        offset += -offset % ALIGNMENT
+    return bytes(out) + b"\0" * (-len(out) % ALIGNMENT)
+
+
+def write(model, dtype, seed, path):
+    with open(path, "wb") as file:
+        file.write(header(model, dtype))
+        for index, (_, shape, kind, values) in enumerate(model.tensors):
+            random = np.random.default_rng([seed, index])
+            number = np.float16 if stored_type(kind, dtype) == F16 else np.float32
+            count = math.prod(shape)
+            for first in range(0, count, PIECE):
+                file.write(values(random, first, min(PIECE, count - first), shape).astype(number).tobytes())
+            file.write(b"\0" * (-file.tell() % ALIGNMENT))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", nargs="?", metavar="OUT.gguf")
+    parser.add_argument("--geometry", required=True, choices=GEOMETRIES)
+    parser.add_argument("--dtype", default="f16", choices=["f16", "f32"],
+                        help="of matrices; vectors and what converters keep precise are f32 in both")
+    parser.add_argument("--vocabulary", metavar="FROM.gguf",
+                        help="take the vocabulary of this file; none: no vocabulary")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--layers", type=int, default=0, help="fewer or more layers than the real model")
+    parser.add_argument("--experts", type=int, default=0, help="fewer experts, where there are any")
+    parser.add_argument("--vocab-size", type=int, default=0, help="a smaller vocabulary")
+    parser.add_argument("--list", action="store_true", help="print name, type and shape of the tensors, write nothing")
+    arguments = parser.parse_args()
+    if not arguments.list and not arguments.out:
+        parser.error("name the file to write, or use --list")
+
+    model, vocab = describe(arguments.geometry, arguments.layers, arguments.experts, arguments.vocab_size)
+    parameters = sum(math.prod(shape) for _, shape, _, _ in model.tensors)
+    if arguments.list:
+        for name, shape, kind, _ in model.tensors:
+            kind = "F16" if stored_type(kind, arguments.dtype) == F16 else "F32"
+            print(f"{name}  {kind}  {' x '.join(map(str, reversed(shape)))}")
+    else:
+        try:
+            add_vocabulary(model, arguments.vocabulary, vocab)
+            write(model, arguments.dtype, arguments.seed, arguments.out)
+        except (OSError, ValueError) as error:
+            sys.exit(f"random_model.py: {error}")
+    print(f"{arguments.geometry}: {parameters / 1e6:.1f} M parameters")
+
+
+if __name__ == "__main__":
+    main()
