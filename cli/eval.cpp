@@ -1,4 +1,4 @@
-// troupe eval: logits, or a greedy continuation, of exactly these tokens.
+// troupe eval: logits, or a greedy continuation, of exactly these tokens; and how far two runs over them lie apart.
 #include "engine/eval.h"
 
 #include <cerrno>
@@ -14,6 +14,7 @@
 #include "cli/progress.h"
 #include "cli/subcommands.h"
 #include "cli/text.h"
+#include "engine/model_comparison.h"
 
 namespace troupe::cli {
 namespace {
@@ -48,27 +49,145 @@ Status write_floats(const std::string& path, const std::vector<float>& values) {
   return Ok{};
 }
 
-}  // namespace
+bool is_comparison(const config::Options& options) {
+  return !options.compare.empty() || options.compare_kv_type != "same" || options.compare_kernels != "same" ||
+         options.compare_ternary != "same";
+}
 
-Result<int> eval(const config::Parsed& parsed) {
-  const config::Options& options = parsed.options;
-  if (options.tokens.empty())
-    return Error{ErrorCode::invalid_argument, "no tokens: name a JSON array of token ids with --tokens IDS.json"};
-  if (options.output.empty() && options.greedy == 0)
-    return Error{ErrorCode::invalid_argument,
-                 "nothing to do: write logits with -o LOGITS.f32, or continue with --greedy N"};
-  const auto ids = read_ids(options.tokens);
-  if (!ids) return ids.error();
-  const auto path = model_path(options);
+// The options of the second run, as if they had been given for the first.
+config::Parsed of_second_run(const config::Parsed& parsed) {
+  config::Parsed second = parsed;
+  config::Options& options = second.options;
+  if (!options.compare.empty()) options.model = options.compare;
+  if (options.compare_kv_type != "same") options.kv_type = options.compare_kv_type;
+  if (options.compare_ternary != "same") options.ternary = options.compare_ternary;
+  if (options.compare_kernels != "same") {
+    options.kernels = options.compare_kernels;
+    const auto origin = parsed.origins.find("compare-kernels");
+    second.origins["kernels"] = origin == parsed.origins.end() ? "--compare-kernels" : origin->second;
+  }
+  return second;
+}
+
+Result<std::shared_ptr<engine::LoadedModel>> load_model(const config::Parsed& parsed, engine::Team& team) {
+  const auto path = model_path(parsed.options);
   if (!path) return path.error();
   auto load = load_options(parsed);
   if (!load) return load.error();
   load->max_sequences = 1;
-  engine::Team team(num_threads(options), engine::allowed_cpus());
   load->team = &team;
+  return load_showing(*path, *load, LoadProgress(log_is_on_terminal(parsed.options), LoadProgress::Clock::now()));
+}
+
+// The tokens of --tokens, or of the text of -f in the model's vocabulary.
+Result<std::vector<TokenId>> read_tokens(const config::Options& options, const engine::LoadedModel& model) {
+  if (!options.tokens.empty()) return read_ids(options.tokens);
+  const auto text = read_text(options.file);
+  if (!text) return Error{text.error().code, "--file: " + text.error().message};
+  if (!model.tokenizer())
+    return Error{ErrorCode::unsupported, "the model has no vocabulary: give it token ids with --tokens"};
+  return model.tokenizer()->encode(*text, {});
+}
+
+// A text in windows as long as the context; ids are one window, whatever their number.
+std::vector<std::vector<TokenId>> windows_of(const std::vector<TokenId>& ids, const config::Options& options,
+                                             const engine::LoadedModel& model) {
+  if (!options.tokens.empty()) return {ids};
+  const auto& tokenizer = model.tokenizer();
+  std::vector<std::vector<TokenId>> windows;
+  for (std::size_t done = 0; done < ids.size(); done += windows.back().size()) {
+    const std::size_t count = std::min<std::size_t>(model.info().context, ids.size() - done);
+    const auto begin = ids.begin() + static_cast<std::ptrdiff_t>(done);
+    windows.emplace_back(begin, begin + static_cast<std::ptrdiff_t>(count));
+    // Every window begins as a text does.
+    if (done > 0 && tokenizer->adds_bos() && tokenizer->bos()) windows.back()[0] = *tokenizer->bos();
+  }
+  return windows;
+}
+
+std::string percent(double share) { return fixed(100 * share, 2) + " %"; }
+
+std::string exponent(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3e", value);
+  return text;
+}
+
+void print_comparison(const engine::ModelComparison& result, const engine::LoadedModel& first,
+                      const engine::LoadedModel& second, bool as_json) {
+  if (as_json) {
+    const nlohmann::ordered_json report{{"model", first.info().name},
+                                        {"numerics_id", first.numerics_id()},
+                                        {"compared_model", second.info().name},
+                                        {"compared_numerics_id", second.numerics_id()},
+                                        {"positions", result.num_positions},
+                                        {"mean_kl_divergence", result.mean_kl_divergence},
+                                        {"median_kl_divergence", result.median_kl_divergence},
+                                        {"p99_kl_divergence", result.p99_kl_divergence},
+                                        {"max_kl_divergence", result.max_kl_divergence},
+                                        {"same_top", result.same_top},
+                                        {"rms", result.rms},
+                                        {"relative_rms", result.relative_rms},
+                                        {"max_abs", result.max_abs},
+                                        {"perplexity", result.first.perplexity()},
+                                        {"compared_perplexity", result.second.perplexity()}};
+    std::cout << report.dump(2) << '\n';
+    return;
+  }
+  std::cout << aligned(
+      {{"first", first.info().name + ", numerics " + first.numerics_id()},
+       {"second", second.info().name + ", numerics " + second.numerics_id()},
+       {"positions", std::to_string(result.num_positions)},
+       {"KL divergence, mean", exponent(result.mean_kl_divergence)},
+       {"median", exponent(result.median_kl_divergence)},
+       {"99 %", exponent(result.p99_kl_divergence)},
+       {"max", exponent(result.max_kl_divergence)},
+       {"same likeliest token", percent(result.same_top)},
+       {"logits, RMS of differences", exponent(result.rms) + ", " + percent(result.relative_rms) +
+                                          " of their spread; at most " + exponent(result.max_abs)},
+       {"perplexity", fixed(result.first.perplexity(), 4) + ", " + fixed(result.second.perplexity(), 4)}});
+}
+
+Status compare(const config::Parsed& parsed, const engine::LoadedModel& first, engine::Team& team,
+               const std::vector<TokenId>& ids) {
+  const auto second = load_model(of_second_run(parsed), team);
+  if (!second) return second.error();
+  if (parsed.options.tokens.empty()) {
+    const auto theirs = read_tokens(parsed.options, **second);
+    if (!theirs) return theirs.error();
+    if (*theirs != ids)
+      return Error{ErrorCode::invalid_argument,
+                   "the two vocabularies make different tokens of the text; give token ids with --tokens"};
+  }
+  const auto result = engine::compare_models(first, **second, team, windows_of(ids, parsed.options, first));
+  if (!result) return result.error();
+  print_comparison(*result, first, **second, parsed.options.json);
+  return Ok{};
+}
+
+}  // namespace
+
+Result<int> eval(const config::Parsed& parsed) {
+  const config::Options& options = parsed.options;
+  if (options.tokens.empty() && options.file.empty())
+    return Error{ErrorCode::invalid_argument,
+                 "no tokens: name a JSON array of token ids with --tokens IDS.json, or a text with -f FILE"};
+  if (!options.tokens.empty() && !options.file.empty())
+    return Error{ErrorCode::invalid_argument,
+                 "the tokens are given twice: with --tokens and with -f; give one of them"};
+  if (options.output.empty() && options.greedy == 0 && !is_comparison(options))
+    return Error{ErrorCode::invalid_argument,
+                 "nothing to do: write logits with -o LOGITS.f32, continue with --greedy N, or compare with --compare "
+                 "MODEL, --compare-kv-type, --compare-kernels or --compare-ternary"};
+  // Before a large model is loaded for nothing.
+  if (!options.tokens.empty())
+    if (const auto ids = read_ids(options.tokens); !ids) return ids.error();
+  engine::Team team(num_threads(options), engine::allowed_cpus());
   if (auto status = start_log(options); !status) return status.error();  // on stderr: stdout is for results
-  const auto model = load_showing(*path, *load, LoadProgress(log_is_on_terminal(options), LoadProgress::Clock::now()));
+  const auto model = load_model(parsed, team);
   if (!model) return model.error();
+  const auto ids = read_tokens(options, **model);
+  if (!ids) return ids.error();
 
   if (!options.output.empty()) {
     const auto logits = engine::evaluate(**model, team, *ids, static_cast<std::uint32_t>(options.chunk));
@@ -82,6 +201,8 @@ Result<int> eval(const config::Parsed& parsed) {
     if (!tokens) return tokens.error();
     std::cout << format_ids(*tokens) << '\n';
   }
+  if (is_comparison(options))
+    if (auto status = compare(parsed, **model, team, *ids); !status) return status.error();
   return kExitOk;
 }
 

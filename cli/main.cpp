@@ -16,7 +16,7 @@ namespace troupe::cli {
 namespace {
 
 // Known names that later versions will have: told apart from slips.
-constexpr std::array<std::string_view, 4> kPlanned{"chat", "perplexity", "quantize", "convert"};
+constexpr std::array<std::string_view, 3> kPlanned{"chat", "quantize", "convert"};
 
 std::string names_of_subcommands() {
   std::string names;
@@ -29,7 +29,7 @@ void print_overview(std::ostream& out) {
   out << "troupe " << kVersion << ": serves language models to every user of one machine\n\n"
       << "Usage: troupe SUBCOMMAND [FLAGS]\n\nSubcommands:\n";
   for (const config::CommandInfo& command : config::commands())
-    out << "  " << command.name << std::string(10 - command.name.size(), ' ') << command.summary << '\n';
+    out << "  " << command.name << std::string(12 - command.name.size(), ' ') << command.summary << '\n';
   out << "\n`troupe SUBCOMMAND --help` shows flags and examples. To begin: `troupe serve` in one terminal,\n"
          "`troupe run Once upon a time` in another.\n";
 }
@@ -77,6 +77,8 @@ Result<int> call(config::Command command, const config::Parsed& parsed) {
       return load(parsed);
     case config::Command::probe:
       return probe(parsed);
+    case config::Command::perplexity:
+      return perplexity(parsed);
   }
   return kExitFailure;
 }

@@ -16,6 +16,7 @@ Result<int> inspect(const config::Parsed& parsed);
 Result<int> status(const config::Parsed& parsed);
 Result<int> load(const config::Parsed& parsed);
 Result<int> top(const config::Parsed& parsed);
+Result<int> perplexity(const config::Parsed& parsed);
 Result<int> probe(const config::Parsed& parsed);
 Result<int> version(const config::Parsed& parsed);
 

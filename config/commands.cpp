@@ -41,11 +41,29 @@ std::vector<CommandInfo> make_commands() {
         "troupe bench --profile -p 512 -n 64 -b 1,32 -t 2", "troupe bench --overhead -b 1,8,32 -n 256 -t 1"}},
       {Command::eval,
        "eval",
-       "compute the logits of given tokens",
+       "compute the logits of given tokens, or compare two runs",
        "",
-       "Computes the logits of every position of a list of token ids and writes them as raw float32.",
+       "Computes the logits of every position of a list of token ids, or of a text, and writes them as raw float32. "
+       "With "
+       "--compare or another --compare-... it computes them a second time, with another model, KV cache or kernels, "
+       "and "
+       "says how far the two lie apart; a text longer than -c is then cut into windows of -c tokens.",
        {"troupe eval --tokens ids.json -o logits.f32", "troupe eval -m llama.gguf --tokens ids.json --greedy 24",
-        "troupe eval --tokens ids.json -o logits.f32 --kv-type f32 --kernels reference --chunk 7"}},
+        "troupe eval --tokens ids.json -o logits.f32 --kv-type f32 --kernels reference --chunk 7",
+        "troupe eval -m llama-f16.gguf --compare llama-q4_k_m.gguf -f text.txt -c 512",
+        "troupe eval -f text.txt --compare-kv-type int8 --json",
+        "troupe eval -f text.txt --kernels reference --compare-kernels scalar"}},
+      {Command::perplexity,
+       "perplexity",
+       "measure how well a model predicts a text",
+       "",
+       "Cuts the text of -f, or of stdin, into windows of -c tokens, lets the model read each from an empty cache, and "
+       "scores the tokens behind its middle, as llama-perplexity does: the result is exp of their mean negative log "
+       "likelihood, with its standard error. The estimate so far goes to stderr. Without -m the embedded model is "
+       "used.",
+       {"troupe perplexity -f text.txt", "troupe perplexity -m llama.gguf -f wiki.test.raw -c 512 --chunks 100",
+        "troupe perplexity -m llama.gguf -f wiki.test.raw -c 384 --stride 256 -ctk int8",
+        "troupe perplexity -f text.txt -c 1024 --by-position -o json"}},
       {Command::tokenize,
        "tokenize",
        "turn text into token ids, or back",

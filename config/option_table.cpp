@@ -16,11 +16,12 @@ constexpr std::uint32_t kTop = bit(Command::top);
 constexpr std::uint32_t kVersion = bit(Command::version);
 constexpr std::uint32_t kLoad = bit(Command::load);
 constexpr std::uint32_t kProbe = bit(Command::probe);
+constexpr std::uint32_t kPerplexity = bit(Command::perplexity);
 
 constexpr std::uint32_t kAsking = kRun | kLoad;  // send requests
 constexpr std::uint32_t kClients = kAsking | kStatus | kTop;
-constexpr std::uint32_t kEngines = kServe | kBench | kEval;          // load a model to compute with it
-constexpr std::uint32_t kReaders = kEngines | kTokenize | kInspect;  // open a model file
+constexpr std::uint32_t kEngines = kServe | kBench | kEval | kPerplexity;  // load a model to compute with it
+constexpr std::uint32_t kReaders = kEngines | kTokenize | kInspect;        // open a model file
 constexpr std::uint32_t kConfigured = kReaders | kClients | kProbe;
 constexpr std::uint32_t kAll = kConfigured | kVersion;
 
@@ -57,8 +58,8 @@ std::vector<Option> make_table() {
        "the model, a GGUF file; none: the embedded one (probe: a size to read at; none: 1 GiB)"},
       {"draft", "-md --model-draft", &O::draft, kServe, kModel, "FILE", kAny,
        "draft model for speculative decoding (refused: this version has none)"},
-      {"ctx-size", "-c --max-model-len", &O::ctx_size, kEngines | kInspect, kModel, "TOKENS", within(0, 1 << 24),
-       "longest sequence, prompt and answer together; 0: as long as the model was trained for"},
+      {"ctx-size", "-c --max-model-len", &O::ctx_size, kServe | kBench | kEval | kInspect, kModel, "TOKENS",
+       within(0, 1 << 24), "longest sequence, prompt and answer together; 0: as long as the model was trained for"},
       {"threads", "-t", &O::threads, kEngines | kProbe, kModel, "N", within(0, 1024),
        "compute threads; 0: all allowed cores up to 4, one fewer above"},
       {"kv-type", "-ctk --cache-type-k --kv-cache-dtype", &O::kv_type, kEngines, kModel, "f16|f32|int8|q8_0", kAny,
@@ -192,7 +193,15 @@ std::vector<Option> make_table() {
       {"profile", "", &O::profile, kBench | kServe, kMeasure, "", kAny,
        "measure the time of each operation of a step, of its joins and layers: bench prints it behind its table, of a "
        "server `troupe status --profile` shows it, and its log at the end"},
-      {"format", "-o", &O::format, kBench, kMeasure, "md|json", kAny, "a table, or JSON"},
+      {"window", "-c --ctx-size", &O::window, kPerplexity, kMeasure, "TOKENS", within(4, 1 << 24),
+       "length of the windows that the text is cut into"},
+      {"stride", "--ppl-stride", &O::stride, kPerplexity, kMeasure, "TOKENS", within(0, 1 << 24),
+       "windows begin this far apart, are half of it longer, and that many tokens of each are scored; 0: windows side "
+       "by side, each scored behind its middle"},
+      {"chunks", "", &O::chunks, kPerplexity, kMeasure, "N", within(0, 1 << 24), "windows that are measured; 0: all"},
+      {"by-position", "", &O::by_position, kPerplexity, kMeasure, "", kAny,
+       "also show how well the tokens are predicted at each part of the window"},
+      {"format", "-o", &O::format, kBench | kPerplexity, kMeasure, "md|json", kAny, "a table, or JSON"},
 
       {"refresh", "", &O::refresh, kProbe, kMeasure, "", kAny, "measure again, whatever is kept"},
       {"quick", "", &O::quick, kProbe, kMeasure, "", kAny,
@@ -273,14 +282,23 @@ std::vector<Option> make_table() {
        "print the N likeliest continuation tokens, one after another, as a JSON array"},
       {"chunk", "", &O::chunk, kEval, kInputOutput, "TOKENS", within(1, 1 << 24),
        "tokens computed in one step; the logits are the same bits for any number"},
+      {"compare", "", &O::compare, kEval, kInputOutput, "FILE", kAny,
+       "compare with the logits of this model over the same tokens; none: with the same one, if another --compare-... "
+       "asks for it"},
+      {"compare-kv-type", "", &O::compare_kv_type, kEval, kInputOutput, "same|f16|f32|int8|q8_0", kAny,
+       "compare with a run that has this KV cache"},
+      {"compare-kernels", "", &O::compare_kernels, kEval, kInputOutput, "VARIANT", kAny,
+       "compare with a run of this kernel variant; same: that of --kernels"},
+      {"compare-ternary", "", &O::compare_ternary, kEval, kInputOutput, "same|auto|multiply|lookup|trits", kAny,
+       "compare with a run that multiplies ternary weights like this"},
       {"decode", "", &O::decode, kTokenize, kInputOutput, "", kAny, "turn token ids into text instead"},
       {"no-bos", "", &O::no_bos, kTokenize, kInputOutput, "", kAny,
        "do not add the tokens that the vocabulary puts at the beginning and the end"},
-      {"file", "-f", &O::file, kRun | kTokenize, kInputOutput, "FILE", kAny,
+      {"file", "-f", &O::file, kRun | kTokenize | kEval | kPerplexity, kInputOutput, "FILE", kAny,
        "read the text from this file; -: from stdin"},
       {"ids", "", &O::ids, kRun | kTokenize, kInputOutput, "", kAny,
        "token ids instead of text: as the prompt (run), as the whole output (tokenize)"},
-      {"json", "", &O::json, kRun | kStatus | kVersion | kInspect, kInputOutput, "", kAny, "print JSON"},
+      {"json", "", &O::json, kRun | kStatus | kVersion | kInspect | kEval, kInputOutput, "", kAny, "print JSON"},
       {"prometheus", "", &O::prometheus, kStatus, kInputOutput, "", kAny, "print Prometheus text"},
       {"show-profile", "--profile", &O::show_profile, kStatus, kInputOutput, "", kAny,
        "show where the time of the server's steps went, by operation, join and layer (of a server with --profile)"},

@@ -32,7 +32,7 @@ using Seed = std::optional<std::uint64_t>;  // written as a number; nothing, "-1
 // The values of all options; the initial values are the defaults. Each subcommand reads its own (option_table.cpp says
 // which). Zero or empty stands for "choose for me" where the help says so.
 struct Options {
-  // A model, loaded by this process (serve, bench, eval, inspect, tokenize); its size alone (probe).
+  // A model, loaded by this process (serve, bench, eval, perplexity, inspect, tokenize); its size alone (probe).
   std::string model;
   std::string draft;
   std::int64_t ctx_size = 0;  // tokens of one sequence; 0: the trained context
@@ -106,7 +106,7 @@ struct Options {
   std::chrono::milliseconds interval{1000};
   bool once = false;
 
-  // bench
+  // bench (format also perplexity)
   std::vector<std::int64_t> n_prompt{512};
   std::vector<std::int64_t> n_gen{64};
   std::vector<std::string> prompt_gen;  // "512,128"
@@ -157,11 +157,21 @@ struct Options {
   std::string openai;
   std::string api_key;
 
+  // perplexity
+  std::int64_t window = 512;
+  std::int64_t stride = 0;  // 0: windows side by side
+  std::int64_t chunks = 0;  // windows; 0: all
+  bool by_position = false;
+
   // eval, tokenize
   std::string tokens;
   std::string output;
   std::int64_t greedy = 0;
   std::int64_t chunk = 512;
+  std::string compare;  // empty: the same model; "same" below: as the first run
+  std::string compare_kv_type = "same";
+  std::string compare_kernels = "same";
+  std::string compare_ternary = "same";
   bool decode = false;
   bool no_bos = false;
 
@@ -172,7 +182,20 @@ struct Options {
 };
 
 // The subcommands that this version has.
-enum class Command : std::uint8_t { serve, run, bench, eval, tokenize, inspect, status, top, version, load, probe };
+enum class Command : std::uint8_t {
+  serve,
+  run,
+  bench,
+  eval,
+  tokenize,
+  inspect,
+  status,
+  top,
+  version,
+  load,
+  probe,
+  perplexity
+};
 
 struct CommandInfo {
   Command command;

@@ -5,6 +5,8 @@
 #include <numeric>
 #include <string>
 
+#include "engine/window_logits.h"
+
 namespace troupe::engine {
 namespace {
 
@@ -22,12 +24,7 @@ std::uint32_t longest_chunk(const LoadedModel& model) {
 Status check(const LoadedModel& model, std::span<const TokenId> tokens, std::uint32_t num_more) {
   const ModelInfo& info = model.info();
   if (tokens.empty()) return Error{ErrorCode::invalid_argument, "there are no tokens to evaluate"};
-  for (std::size_t i = 0; i < tokens.size(); ++i) {
-    if (tokens[i] < 0 || static_cast<std::uint32_t>(tokens[i]) >= info.vocab_size) {
-      return Error{ErrorCode::invalid_argument, "token " + std::to_string(i) + " is " + std::to_string(tokens[i]) +
-                                                    "; ids go from 0 to " + std::to_string(info.vocab_size - 1)};
-    }
-  }
+  if (auto checked = check_ids(info, tokens); !checked) return checked;
   const std::uint64_t room =
       std::min<std::uint64_t>(info.context, std::uint64_t{model.arena()->num_blocks()} * kBlockSize);
   if (tokens.size() + num_more > room) {

@@ -40,6 +40,8 @@ std::vector<std::vector<std::string>> commands_with_model(const std::string& mod
   return {{"serve", "--socket", folder.path("s.sock"), "-m", model},
           {"bench", "-p", "8", "-n", "0", "-m", model},
           {"eval", "--tokens", ids, "--greedy", "1", "-m", model},
+          {"eval", "--tokens", ids, "--compare", model},
+          {"perplexity", "-f", folder.write("text.txt", "some text"), "-m", model},
           {"tokenize", "-m", model, "text"},
           {"inspect", "-m", model}};
 }

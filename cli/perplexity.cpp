@@ -1,0 +1,144 @@
+// troupe perplexity: how well a model predicts a text.
+#include "engine/perplexity.h"
+
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "cli/bench_report.h"
+#include "cli/exit_code.h"
+#include "cli/logging.h"
+#include "cli/model_options.h"
+#include "cli/progress.h"
+#include "cli/subcommands.h"
+#include "cli/text.h"
+#include "cli/version.h"
+#include "engine/window_logits.h"
+
+namespace troupe::cli {
+namespace {
+
+// What was measured, and on what.
+struct Run {
+  const engine::LoadedModel& model;
+  std::uint32_t num_threads;
+  std::size_t num_tokens;  // of the text
+  engine::PerplexityOptions options;
+  engine::PerplexityReport report;
+
+  std::uint32_t length() const { return options.window + options.stride / 2; }
+};
+
+// "18.18 ± 1.72"
+std::string with_error(const engine::LogLikelihood& tokens) {
+  return fixed(tokens.perplexity(), 4) + " ± " + fixed(tokens.perplexity_error(), 4);
+}
+
+void print_markdown(const Run& run, std::ostream& out) {
+  const engine::LoadedModel& model = run.model;
+  out << "troupe " << kVersionAndCommit << ", " << cpu_name() << "\nnumerics " << model.numerics_id() << ", "
+      << run.num_threads << " threads; a text of " << run.num_tokens << " tokens\n\n"
+      << "| model | weights | kernels | kv | windows | scored tokens | mean nll | perplexity |\n"
+      << "|---|---|---|---|---:|---:|---:|---:|\n"
+      << "| " << model.info().name << " | " << model.info().weight_types << " | " << model.kernels().name << " | "
+      << kernels::name(model.cache_spec().kv_type) << " | " << run.report.running.size() << " x " << run.length()
+      << " | " << run.report.scored.count() << " | " << fixed(run.report.scored.mean(), 6) << " | "
+      << with_error(run.report.scored) << " |\n";
+  if (run.report.by_position.empty()) return;
+  out << "\n| positions | tokens | mean nll | perplexity |\n|---:|---:|---:|---:|\n";
+  for (const engine::PositionBucket& bucket : run.report.by_position)
+    out << "| " << bucket.first << " - " << bucket.last << " | " << bucket.tokens.count() << " | "
+        << fixed(bucket.tokens.mean(), 4) << " | " << with_error(bucket.tokens) << " |\n";
+}
+
+void print_json(const Run& run, std::ostream& out) {
+  using nlohmann::ordered_json;
+  const engine::LoadedModel& model = run.model;
+  ordered_json report{{"version", kVersion},
+                      {"commit", kCommit},
+                      {"cpu", cpu_name()},
+                      {"model", model.info().name},
+                      {"family", model.info().family},
+                      {"weight_types", model.info().weight_types},
+                      {"kernels", model.kernels().name},
+                      {"kv_type", kernels::name(model.cache_spec().kv_type)},
+                      {"num_threads", run.num_threads},
+                      {"numerics_id", model.numerics_id()},
+                      {"text_tokens", run.num_tokens},
+                      {"window", run.length()},
+                      {"stride", run.options.stride},
+                      {"windows", run.report.running.size()},
+                      {"scored_tokens", run.report.scored.count()},
+                      {"nll", run.report.scored.mean()},
+                      {"nll_error", run.report.scored.standard_error()},
+                      {"perplexity", run.report.scored.perplexity()},
+                      {"perplexity_error", run.report.scored.perplexity_error()},
+                      {"running", run.report.running}};
+  if (run.options.by_position) {
+    ordered_json buckets = ordered_json::array();
+    for (const engine::PositionBucket& bucket : run.report.by_position)
+      buckets.push_back({{"first", bucket.first},
+                         {"last", bucket.last},
+                         {"tokens", bucket.tokens.count()},
+                         {"nll", bucket.tokens.mean()},
+                         {"nll_error", bucket.tokens.standard_error()}});
+    report["by_position"] = std::move(buckets);
+  }
+  out << report.dump(2) << '\n';
+}
+
+// "[3/12] 18.1793", one over the other on a terminal.
+engine::PerplexityProgress show_on_stderr(bool on_terminal) {
+  return [on_terminal](std::size_t done, std::size_t total, const engine::LogLikelihood& scored) {
+    std::cerr << (on_terminal ? "\r" : "") << "[" << done << "/" << total << "] " << fixed(scored.perplexity(), 4)
+              << (on_terminal && done < total ? " " : "\n") << std::flush;
+  };
+}
+
+engine::PerplexityOptions options_of(const config::Options& options) {
+  engine::PerplexityOptions out;
+  out.window = static_cast<std::uint32_t>(options.window);
+  out.stride = static_cast<std::uint32_t>(options.stride);
+  out.max_windows = static_cast<std::uint32_t>(options.chunks);
+  out.by_position = options.by_position;
+  return out;
+}
+
+}  // namespace
+
+Result<int> perplexity(const config::Parsed& parsed) {
+  const config::Options& options = parsed.options;
+  engine::PerplexityOptions measured = options_of(options);
+  const std::uint32_t length = measured.window + measured.stride / 2;
+  auto text = input_text(parsed);
+  if (!text) return text.error();
+  if (!text->empty() && text->back() == '\n') text->pop_back();  // as llama-perplexity reads a file
+  const auto path = model_path(options);
+  if (!path) return path.error();
+  auto load = load_options(parsed);
+  if (!load) return load.error();
+  load->context = length;
+  load->max_sequences = engine::windows_at_once(length);
+  const std::uint32_t threads = num_threads(options);
+  engine::Team team(threads, engine::allowed_cpus());
+  load->team = &team;
+  if (auto status = start_log(options); !status) return status.error();  // on stderr: stdout is for results
+  const bool on_terminal = log_is_on_terminal(options);
+  const auto model = load_showing(*path, *load, LoadProgress(on_terminal, LoadProgress::Clock::now()));
+  if (!model) return model.error();
+
+  const auto& tokenizer = (*model)->tokenizer();
+  if (!tokenizer)
+    return Error{ErrorCode::unsupported, *path + ": the file has no vocabulary: its perplexity of a text is unknown"};
+  const std::vector<TokenId> tokens = tokenizer->encode(*text, {});
+  if (tokenizer->adds_bos()) measured.begin_token = tokenizer->bos();
+  auto report = engine::measure_perplexity(**model, team, tokens, measured, show_on_stderr(on_terminal));
+  if (!report) return report.error();
+  const Run run{**model, threads, tokens.size(), measured, std::move(*report)};
+  if (options.format == "json")
+    print_json(run, std::cout);
+  else
+    print_markdown(run, std::cout);
+  return kExitOk;
+}
+
+}  // namespace troupe::cli

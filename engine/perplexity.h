@@ -1,0 +1,90 @@
+// Perplexity: how well a model predicts a text. Computed as llama-perplexity computes it, so that figures compare.
+//
+// The text is cut into windows. Each is computed on its own, from an empty cache, and the tokens of its later part are
+// scored: those before them are context. Perplexity is exp of their mean negative log likelihood, where a token's
+// likelihood is the softmax, in double, of the raw logits of the position before it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "cache/ids.h"
+#include "config/result.h"
+#include "engine/engine.h"
+
+namespace troupe::engine {
+
+// -log softmax(logits)[id], in double; the terms are added in ascending order. `id` must be in range (asserted).
+[[nodiscard]] double negative_log_likelihood(std::span<const float> logits, TokenId id);
+
+// Of scored tokens, summed one after another.
+class LogLikelihood {
+ public:
+  void add(double nll) {
+    ++count_;
+    sum_ += nll;
+    squares_ += nll * nll;
+  }
+
+  std::uint64_t count() const { return count_; }
+  double mean() const;              // negative log likelihood of a token; 0 without tokens
+  double standard_error() const;    // of mean(), from the variance of the tokens; 0 for fewer than two
+  double perplexity() const;        // exp(mean())
+  double perplexity_error() const;  // standard_error() x perplexity()
+
+ private:
+  std::uint64_t count_ = 0;
+  double sum_ = 0, squares_ = 0;
+};
+
+struct PerplexityOptions {
+  std::uint32_t window = 512;  // tokens; at least 4
+  // 0: windows side by side, of each the tokens behind its middle are scored. Else windows of `window` + stride / 2
+  // begin this many tokens after one another, and the last `stride` tokens of each are scored.
+  std::uint32_t stride = 0;
+  std::uint32_t max_windows = 0;  // 0: all
+  // Replaces the first token of every window. (Not of strided ones: llama-perplexity leaves them as they are.)
+  std::optional<TokenId> begin_token = {};
+  bool by_position = false;
+};
+
+// A run of tokens of the text: what is scored are predictions from the rows `first_row` to length - 2.
+struct TextWindow {
+  std::size_t begin = 0;
+  std::uint32_t length = 0;
+  std::uint32_t first_row = 0;
+  friend bool operator==(const TextWindow&, const TextWindow&) = default;
+};
+
+// The windows of a text of so many tokens. Errors: invalid_argument, where the text is shorter than two windows, or a
+// window than the stride.
+[[nodiscard]] Result<std::vector<TextWindow>> cut_windows(std::size_t num_tokens, const PerplexityOptions& options);
+
+// Tokens at the positions `first` to `last` of their windows, scored or not.
+struct PositionBucket {
+  std::uint32_t first = 0, last = 0;
+  LogLikelihood tokens;
+};
+
+struct PerplexityReport {
+  LogLikelihood scored;
+  std::vector<double> running;              // the estimate after each window
+  std::vector<PositionBucket> by_position;  // at most 16, if asked for
+};
+
+// After each window: how many are done, of how many, and the estimate so far.
+using PerplexityProgress = std::function<void(std::size_t done, std::size_t total, const LogLikelihood& scored)>;
+
+// Several windows are computed as one batch. Bits depend on the model's numerics id, tokens and options only. Takes the
+// model's KV blocks from 0 on. Errors: as cut_windows; invalid_argument for ids outside the vocabulary, and for
+// windows that do not fit the context.
+[[nodiscard]] Result<PerplexityReport> measure_perplexity(const LoadedModel& model, Team& team,
+                                                          std::span<const TokenId> tokens,
+                                                          const PerplexityOptions& options,
+                                                          const PerplexityProgress& progress = {});
+
+}  // namespace troupe::engine
