@@ -1,4 +1,5 @@
-// Acquire, and waiting for whoever computes the same prefix. The rest of LeaseBook is in lease_book.cpp.
+// Acquire, and waiting for whoever computes the same prefix. The rest of LeaseBook is in lease_book.cpp and
+// lease_attachments.cpp.
 #include "cache/lease_state.h"
 
 namespace troupe::cache {
@@ -21,6 +22,7 @@ void LeaseBook::acquire(const Acquire& message, LeaseEffects& effects) {
 void LeaseBook::State::evaluate(SequenceId sequence, Lease& lease, LeaseEffects& effects) {
   const std::span<const TokenId> tokens = *lease.tokens;
   tree.match(lease.scopes, tokens, servable_blocks(tokens), path);
+  path.resize(served_blocks(path));
   const std::optional<Tail> tail = follow_parent(lease);
   if (!tail && follow_leader(sequence, lease, effects)) return;
 
@@ -28,29 +30,34 @@ void LeaseBook::State::evaluate(SequenceId sequence, Lease& lease, LeaseEffects&
   const auto num_cached = static_cast<std::uint32_t>(path.size());
   const std::uint32_t want = std::max(lease.want, num_cached + (copies ? 1 : 0));
   const std::uint32_t num_private = want - num_cached;
-  const auto num_woken = static_cast<std::uint32_t>(
-      std::count_if(path.begin(), path.end(), [this](BlockId block) { return !tree.held(block); }));
-  const std::uint64_t demand = std::uint64_t{num_private} + lease.headroom + num_woken;
-  if (num_private + lease.headroom > 0 && demand > available()) {
-    settle(sequence, lease, Phase::idle, Short{available() - num_woken}, effects);
+  const std::uint32_t left = room_beside(path);
+  if (num_private + lease.headroom > 0 && std::uint64_t{num_private} + lease.headroom > left) {
+    settle(sequence, lease, Phase::idle, Short{left}, effects);
     return;
   }
+  Holding& holding = lease.holding;
   for (BlockId block : path) tree.hold(block);
-  lease.holding.blocks = path;
-  lease.holding.num_committed = num_cached;
+  holding.blocks = path;
+  holding.num_committed = num_cached;
+  take_attachments(path, holding);
   Acquired acquired;
   acquired.num_cached_tokens = num_cached * kBlockSize;
   if (copies) {  // before anything is evicted
     hold(tail->block);
-    lease.holding.displaced.push_back(tail->block);
-    lease.displaced_by.push_back(lease.last_number);
+    if (tail->window_block != kNoBlock) windows.hold(tail->window_block);
+    holding.displaced.push_back({lease.last_number, tail->block, tail->window_block});
     acquired.num_copied_tokens = tail->num_tokens;
     acquired.copy_from = tail->block;
+    acquired.copy_window_from = tail->window_block;
   }
-  for (std::uint32_t i = 0; i < num_private; ++i) lease.holding.blocks.push_back(take_block());
+  for (std::uint32_t i = 0; i < num_private; ++i) take_entry(holding);
   query_tokens += tokens.size();
   hit_tokens += std::uint64_t{acquired.num_cached_tokens} + acquired.num_copied_tokens;
-  acquired.blocks = lease.holding.blocks;
+  if (holding.restore != kNoSnapshot) ++snapshot_hits;
+  acquired.blocks = holding.blocks;
+  acquired.window_blocks = holding.window_blocks;
+  acquired.restore = holding.restore;
+  acquired.spares = give_spares(lease);
 
   FlightIndex::hash_prefixes(tokens, full_blocks(tokens), lease.prefixes);
   for (std::uint32_t i = num_cached; i < lease.prefixes.size(); ++i)
@@ -60,9 +67,9 @@ void LeaseBook::State::evaluate(SequenceId sequence, Lease& lease, LeaseEffects&
 }
 
 // What a fork takes over: `path` becomes the parent's full blocks. Nothing if the parent cannot give them (any more),
-// or the tree has more than that.
+// or the tree has more than that, or recurrent state would have to be forked too.
 std::optional<LeaseBook::State::Tail> LeaseBook::State::follow_parent(const Lease& lease) const {
-  if (!lease.fork) return std::nullopt;
+  if (!lease.fork || has_state()) return std::nullopt;
   const auto found = leases.find(lease.fork->parent);
   if (found == leases.end() || found->second.phase != Phase::held) return std::nullopt;
   const Lease& parent = found->second;
@@ -75,9 +82,16 @@ std::optional<LeaseBook::State::Tail> LeaseBook::State::follow_parent(const Leas
   const std::uint32_t num_shared = servable / kBlockSize;
   const std::vector<BlockId>& table = parent.holding.blocks;
   if (parent.holding.num_committed < num_shared || num_shared < path.size()) return std::nullopt;
-  path.assign(table.begin(), table.begin() + num_shared);
+  const std::span<const BlockId> shared = std::span(table).first(num_shared);
+  if (served_blocks(shared) < num_shared) return std::nullopt;  // the parent is past the window
+  path.assign(shared.begin(), shared.end());
   if (servable % kBlockSize == 0 || num_shared == table.size()) return Tail{};
-  return Tail{table[num_shared], servable % kBlockSize};
+  Tail tail{.block = table[num_shared], .num_tokens = servable % kBlockSize};
+  if (has_windows()) {
+    tail.window_block = parent.holding.window_blocks[num_shared];
+    if (tail.window_block == kNoBlock) return Tail{};
+  }
+  return tail;
 }
 
 // Makes the lease wait if somebody computes the block after `path`, which is what the tree has.
@@ -90,8 +104,10 @@ bool LeaseBook::State::follow_leader(SequenceId sequence, Lease& lease, LeaseEff
   if (!found) return false;
 
   Lease& leader = leases.at(*found);
+  const std::uint32_t shared = shared_blocks(tokens, *leader.tokens);
+  if (shared <= num_cached) return false;
   lease.leader = *found;
-  lease.shared_blocks = shared_blocks(tokens, *leader.tokens);
+  lease.shared_blocks = shared;
   leader.followers.push_back(sequence);
   if (lease.phase == Phase::waiting) {
     lease.unseen.back().body = Wait{*found};  // for a repeated Acquire; nobody else needs to hear of the change

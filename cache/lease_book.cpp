@@ -3,12 +3,33 @@
 #include "cache/lease_state.h"
 
 namespace troupe::cache {
+namespace {
 
-LeaseBook::State::State(const LeaseBookOptions& options) : epoch(options.epoch), pool(options.num_blocks), tree(pool) {
+AttachmentCounters counters_of(const Attachments& attachments) {
+  return {.total = attachments.num_ids(),
+          .free = attachments.num_free(),
+          .cached = attachments.num_attached(),
+          .available = attachments.available(),
+          .evictions = attachments.num_evictions()};
+}
+
+}  // namespace
+
+LeaseBook::State::State(const LeaseBookOptions& book_options)
+    : options(book_options),
+      epoch(options.epoch),
+      pool(options.num_blocks),
+      tree(pool),
+      windows(options.num_blocks, options.window > 0 ? options.num_window_blocks : 0),
+      snapshots(options.num_blocks, options.snapshot_rule.every > 0 ? options.num_snapshots : 0) {
+  TROUPE_ASSERT(options.window == 0 || options.num_window_blocks >= most_window_blocks(options.window));
+  TROUPE_ASSERT(options.snapshot_rule.every % kBlockSize == 0);
   if (!options.await_quiesce) return;
   TROUPE_ASSERT(options.epoch > 0);
   Orphan everything{options.epoch - 1, {}};
   while (pool.num_free() > 0) everything.holding.blocks.push_back(pool.allocate());
+  while (windows.num_free() > 0) everything.holding.window_blocks.push_back(windows.take());
+  while (snapshots.num_free() > 0) everything.holding.spares.push_back(snapshots.take());
   orphans.push_back(std::move(everything));
 }
 
@@ -44,22 +65,34 @@ LeaseBook::State::Lease* LeaseBook::State::next_message(const LeaseKey& key, boo
 void LeaseBook::State::see(Lease& lease, std::uint32_t seen) {
   while (!lease.unseen.empty() && lease.unseen.front().number <= seen) lease.unseen.pop_front();
   auto& displaced = lease.holding.displaced;
-  std::size_t num_seen = 0;
-  while (num_seen < displaced.size() && lease.displaced_by[num_seen] <= seen) let_go(displaced[num_seen++]);
-  displaced.erase(displaced.begin(), displaced.begin() + static_cast<std::ptrdiff_t>(num_seen));
-  lease.displaced_by.erase(lease.displaced_by.begin(),
-                           lease.displaced_by.begin() + static_cast<std::ptrdiff_t>(num_seen));
+  const auto unseen =
+      std::find_if(displaced.begin(), displaced.end(), [&](const Displaced& entry) { return entry.number > seen; });
+  for (auto entry = displaced.begin(); entry != unseen; ++entry) let_go(*entry);
+  displaced.erase(displaced.begin(), unseen);
 }
 
 // --- holding ---
 
 BlockId LeaseBook::State::take_block() {
   if (pool.num_free() == 0) {
-    tree.evict();
+    const BlockId evicted = tree.evict();
+    windows.detach(evicted);
+    snapshots.detach(evicted);
     ++evictions;
     ++version;
   }
   return pool.allocate();
+}
+
+// One more entry at the end of the tables.
+void LeaseBook::State::take_entry(Holding& holding) {
+  holding.blocks.push_back(take_block());
+  if (has_windows()) holding.window_blocks.push_back(take_window_block());
+}
+
+// How many entries there are blocks for.
+std::uint32_t LeaseBook::State::room() const {
+  return has_windows() ? std::min(available(), windows.available()) : available();
 }
 
 void LeaseBook::extend(const Extend& message, LeaseEffects& effects) {
@@ -67,14 +100,17 @@ void LeaseBook::extend(const Extend& message, LeaseEffects& effects) {
   State::Lease* lease = s.next_message(message.key, false, effects);
   if (lease == nullptr) return;
   TROUPE_ASSERT(lease->phase == State::Phase::held && message.num_blocks > 0);
-  if (message.num_blocks > s.available()) {
-    s.answer(message.key, *lease, Short{s.available()}, effects);
+  if (message.num_blocks > s.room()) {
+    s.answer(message.key, *lease, Short{s.room()}, effects);
     return;
   }
+  Holding& holding = lease->holding;
+  for (std::uint32_t i = 0; i < message.num_blocks; ++i) s.take_entry(holding);
   Extended extended;
-  for (std::uint32_t i = 0; i < message.num_blocks; ++i) extended.blocks.push_back(s.take_block());
-  auto& blocks = lease->holding.blocks;
-  blocks.insert(blocks.end(), extended.blocks.begin(), extended.blocks.end());
+  extended.blocks.assign(holding.blocks.end() - message.num_blocks, holding.blocks.end());
+  if (s.has_windows())
+    extended.window_blocks.assign(holding.window_blocks.end() - message.num_blocks, holding.window_blocks.end());
+  extended.spares = s.give_spares(*lease);
   s.answer(message.key, *lease, std::move(extended), effects);
 }
 
@@ -96,7 +132,8 @@ void LeaseBook::commit(const Commit& message, LeaseEffects& effects) {
     TROUPE_ASSERT(common_tokens(known, tokens) == std::min(known.size(), tokens.size()));
   }
 
-  Committed committed{message.first_block, {}};
+  Committed committed;
+  committed.first_block = message.first_block;
   for (std::uint32_t i = 0; i < num_blocks; ++i) {
     const BlockTokens block(tokens.data() + std::size_t{i} * kBlockSize, kBlockSize);
     const std::uint32_t index = message.first_block + i;
@@ -104,6 +141,13 @@ void LeaseBook::commit(const Commit& message, LeaseEffects& effects) {
     if (index < lease->prefixes.size())
       s.flights.unclaim(lease->prefixes[index], lease->scopes.publish(), message.key.sequence);
   }
+  if (s.has_windows()) {
+    s.commit_window_blocks(holding, message.first_block, message.key.number);
+    const auto first = holding.window_blocks.begin() + message.first_block;
+    committed.window_blocks.assign(first, first + num_blocks);
+  }
+  s.commit_snapshot(holding, message.snapshot);
+  committed.spares = s.give_spares(*lease);
   ++s.version;
   s.answer(message.key, *lease, std::move(committed), effects);
   s.wake_followers(message.key.sequence, *lease, false, effects);
@@ -123,8 +167,7 @@ BlockId LeaseBook::State::commit_block(Lease& lease, std::uint32_t index, BlockT
   }
   tree.hold(canonical);
   holding.blocks[index] = canonical;
-  holding.displaced.push_back(own);
-  lease.displaced_by.push_back(number);
+  holding.displaced.push_back({.number = number, .block = own});
   return canonical;
 }
 
@@ -182,10 +225,16 @@ void LeaseBook::State::let_go(BlockId block) {
   }
 }
 
+void LeaseBook::State::let_go(const Displaced& entry) {
+  if (entry.block != kNoBlock) let_go(entry.block);
+  if (entry.window_block != kNoBlock) windows.drop(entry.window_block);
+}
+
 // Deepest first, as the tree wants it; what was copied from hangs below blocks of the table.
 void LeaseBook::State::give_back(const Holding& holding) {
-  for (BlockId block : holding.displaced) let_go(block);
+  for (const Displaced& entry : holding.displaced) let_go(entry);
   for (std::size_t i = holding.blocks.size(); i-- > 0;) let_go(holding.blocks[i]);
+  give_back_attachments(holding);
 }
 
 // --- steps and epochs ---
@@ -236,18 +285,20 @@ PrefixPrediction LeaseBook::predict(const ScopeList& scopes, std::span<const Tok
   TROUPE_ASSERT(!tokens.empty() && scopes.size() > 0);
   const std::uint32_t limit = servable_blocks(tokens);
   s.tree.match(scopes, tokens, limit, s.path);
-  const auto num_cached = static_cast<std::uint32_t>(s.path.size());
+  const std::uint32_t num_cached = s.served_blocks(s.path);
   if (num_cached == limit || s.flights.size() == 0) return {num_cached * kBlockSize, 0};
   FlightIndex::hash_prefixes(tokens, num_cached + 1, s.prefixes);
   const std::optional<SequenceId> leader = s.leader_of(scopes, tokens, num_cached);
   if (!leader) return {num_cached * kBlockSize, 0};
-  const std::uint32_t shared = shared_blocks(tokens, *s.leases.at(*leader).tokens);
+  const std::uint32_t shared = std::max(num_cached, s.shared_blocks(tokens, *s.leases.at(*leader).tokens));
   return {num_cached * kBlockSize, (shared - num_cached) * kBlockSize};
 }
 
 std::optional<CachedRange> LeaseBook::find_recyclable_range(const ScopeList& scopes, std::uint64_t hash) const {
-  const std::uint32_t num_blocks = state_->tree.find_prefix(scopes, hash);
-  if (num_blocks == 0) return std::nullopt;
+  const State& s = *state_;
+  s.tree.find_prefix(scopes, hash, s.path);
+  const auto num_blocks = static_cast<std::uint32_t>(s.path.size());
+  if (num_blocks == 0 || s.served_blocks(s.path) < num_blocks) return std::nullopt;
   return CachedRange{0, num_blocks * kBlockSize};
 }
 
@@ -267,6 +318,9 @@ CacheCounters LeaseBook::counters() const {
   counters.query_tokens = s.query_tokens;
   counters.hit_tokens = s.hit_tokens;
   counters.waiting = s.num_waiting;
+  counters.window_blocks = counters_of(s.windows);
+  counters.snapshots = counters_of(s.snapshots);
+  counters.snapshot_hits = s.snapshot_hits;
   return counters;
 }
 
@@ -277,7 +331,8 @@ void LeaseBook::check() const {
   for (BlockId block = 0; block < references.size(); ++block) references[block] = s.tree.contains(block) ? 1 : 0;
   const auto count = [&](const Holding& holding) {
     for (BlockId block : holding.blocks) ++references[block];
-    for (BlockId block : holding.displaced) ++references[block];
+    for (const Displaced& entry : holding.displaced)
+      if (entry.block != kNoBlock) ++references[entry.block];
     for (std::size_t i = 0; i < holding.blocks.size(); ++i)
       TROUPE_ASSERT(s.tree.contains(holding.blocks[i]) == (i < holding.num_committed));
   };
@@ -298,6 +353,7 @@ void LeaseBook::check() const {
   TROUPE_ASSERT(num_waiting == s.num_waiting);
   for (BlockId block = 0; block < references.size(); ++block)
     TROUPE_ASSERT(s.pool.references(block) == references[block]);
+  s.check_attachments();
 }
 
 }  // namespace troupe::cache

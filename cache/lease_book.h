@@ -26,6 +26,17 @@
 //   Release{after_step}     -> Acknowledged. The end of this sequence id: finished, cancelled or preempted alike.
 //                              Its blocks come back when step `after_step` is done, at once if it already is.
 //
+// Windows and recurrent state (attachments.h). Where some layers see only a window of positions (window.h), a table of
+// blocks has a second table of the same length beside it, of window blocks; they are given out, published and swapped
+// together with the block of the same index. What a Commit leaves behind the window of all positions to come the book
+// takes back by itself; the sender forgets those entries (kNoBlock) when it sends the Commit. Where there is recurrent
+// state, Acquired names the snapshot to restore before the first step, `restore`. Answers bring `spares`: snapshots
+// that the sequence may write, at the next boundaries of SnapshotRule that its table reaches. A step that ends at a
+// boundary writes one (any that the sender has and has not used), and the Commit up to there brings it in. A spare that
+// finds no use comes back with the Release. Without one, because all snapshots are in use, the boundary goes by. A
+// prefix is served only up to where both can go on from: see served_blocks in lease_attachments.cpp. A fork where there
+// is recurrent state is an Acquire like any other.
+//
 // A preempted request comes back as a new sequence id (ids are never reused), with prompt and generated tokens
 // as its `tokens` and its old rank. Sequence ids come from one counter, taken when Acquire is first sent: ended
 // ids are remembered as runs, so a dense numbering costs no memory.
@@ -62,6 +73,7 @@
 #include "cache/prefix_hash.h"
 #include "cache/rank.h"
 #include "cache/scope.h"
+#include "cache/snapshot_rule.h"
 
 namespace troupe::cache {
 
@@ -101,8 +113,9 @@ struct Extend {
 
 struct Commit {
   LeaseKey key;
-  std::uint32_t first_block = 0;  // index in the block table: the first that is not committed (or cached) yet
-  std::vector<TokenId> tokens;    // of whole blocks, a positive multiple of kBlockSize
+  std::uint32_t first_block = 0;      // index in the block table: the first that is not committed (or cached) yet
+  std::vector<TokenId> tokens;        // of whole blocks, a positive multiple of kBlockSize
+  SnapshotId snapshot = kNoSnapshot;  // one of the spares, if a step wrote it at the end of these tokens
 };
 
 struct Yield {
@@ -122,6 +135,12 @@ struct Acquired {
   // has seen this answer; copied in the next step's work, it is read in time.
   std::uint32_t num_copied_tokens = 0;  // < kBlockSize
   BlockId copy_from = kNoBlock;
+  std::vector<BlockId> window_blocks{};  // as long as `blocks`; kNoBlock before the window. Empty: no windows
+  BlockId copy_window_from = kNoBlock;   // goes with copy_from
+  // The state after the first num_cached_tokens; kNoSnapshot if there are none. It stays until the sequence's first
+  // Commit or its Release.
+  SnapshotId restore = kNoSnapshot;
+  std::vector<SnapshotId> spares{};  // new ones, as in the other answers; mostly none
   friend bool operator==(const Acquired&, const Acquired&) = default;
 };
 struct Wait {
@@ -129,16 +148,21 @@ struct Wait {
   friend bool operator==(const Wait&, const Wait&) = default;
 };
 struct Short {
-  std::uint32_t available = 0;  // blocks that could be given out now: free ones and cached ones nobody holds
+  // Blocks that could be given out now: free ones and cached ones nobody holds; of the kind that has fewer of them.
+  std::uint32_t available = 0;
   friend bool operator==(const Short&, const Short&) = default;
 };
 struct Extended {
   std::vector<BlockId> blocks;
+  std::vector<BlockId> window_blocks{};
+  std::vector<SnapshotId> spares{};
   friend bool operator==(const Extended&, const Extended&) = default;
 };
 struct Committed {
   std::uint32_t first_block = 0;
   std::vector<BlockId> blocks;
+  std::vector<BlockId> window_blocks{};  // kNoBlock where the window has passed
+  std::vector<SnapshotId> spares{};
   friend bool operator==(const Committed&, const Committed&) = default;
 };
 struct Acknowledged {
@@ -175,6 +199,15 @@ struct PrefixPrediction {
   std::uint32_t in_flight_tokens = 0;  // of the tokens after these, being computed by a leader now
 };
 
+// Of the window blocks, or of the snapshots.
+struct AttachmentCounters {
+  std::uint32_t total = 0;
+  std::uint32_t free = 0;
+  std::uint32_t cached = 0;     // attached to radix nodes, held or not
+  std::uint32_t available = 0;  // free, or cached and held by nobody
+  std::uint64_t evictions = 0;
+};
+
 struct CacheCounters {
   std::uint32_t total = 0;
   std::uint32_t free = 0;
@@ -186,12 +219,19 @@ struct CacheCounters {
   std::uint64_t query_tokens = 0;  // of all granted Acquires
   std::uint64_t hit_tokens = 0;    // of these, served from the tree
   std::uint32_t waiting = 0;       // sequences that wait for a leader
+  AttachmentCounters window_blocks;
+  AttachmentCounters snapshots;
+  std::uint64_t snapshot_hits = 0;  // granted Acquires that begin at a snapshot
 };
 
 struct LeaseBookOptions {
   std::uint32_t num_blocks = 0;
-  std::uint64_t epoch = 1;     // the first; messages of lower ones are dropped
-  bool await_quiesce = false;  // nothing is given out before quiesced(epoch - 1)
+  std::uint64_t epoch = 1;              // the first; messages of lower ones are dropped
+  bool await_quiesce = false;           // nothing is given out before quiesced(epoch - 1)
+  std::uint32_t window = 0;             // positions; 0: no layer has a window
+  std::uint32_t num_window_blocks = 0;  // at least most_window_blocks(window), or nobody can go on
+  SnapshotRule snapshot_rule{};         // every = 0: no layer has recurrent state
+  std::uint32_t num_snapshots = 0;
 };
 
 class LeaseBook {
@@ -221,8 +261,9 @@ class LeaseBook {
   // What an Acquire would find. Takes nothing, does not count as use. O(tokens).
   [[nodiscard]] PrefixPrediction predict(const ScopeList& scopes, std::span<const TokenId> tokens) const;
   // The longest cached range of positions that is the prefix of this name (an Anchor's hash) and can serve as a prefix
-  // to whoever asks through `scopes`; nothing if none is cached any more. It begins at 0 as long as all layers see all
-  // positions. A name is not a proof: an Acquire confirms the tokens. Takes nothing. Expected O(blocks of the prefix).
+  // to whoever asks through `scopes`; nothing if none is cached any more. It begins at 0; of layers with a window, what
+  // lies before the window need not be there. A name is not a proof: an Acquire confirms the tokens. Takes nothing.
+  // Expected O(blocks of the prefix).
   [[nodiscard]] std::optional<CachedRange> find_recyclable_range(const ScopeList& scopes, std::uint64_t hash) const;
   // Changes whenever some prediction may have changed.
   [[nodiscard]] std::uint64_t version() const;

@@ -1,4 +1,4 @@
-// The inside of LeaseBook, shared by its two source files; nobody else includes it.
+// The inside of LeaseBook, shared by its three source files; nobody else includes it.
 #pragma once
 
 #include <algorithm>
@@ -10,11 +10,13 @@
 #include <utility>
 #include <vector>
 
+#include "cache/attachments.h"
 #include "cache/block_pool.h"
 #include "cache/flight_index.h"
 #include "cache/id_set.h"
 #include "cache/lease_book.h"
 #include "cache/radix_tree.h"
+#include "cache/window.h"
 #include "config/assert.h"
 
 namespace troupe::cache {
@@ -34,17 +36,21 @@ inline std::size_t common_tokens(std::span<const TokenId> a, std::span<const Tok
   return static_cast<std::size_t>(ends.first - a.begin());
 }
 
-// How many blocks of `tokens` a sequence with tokens `leader` computes that can serve it.
-inline std::uint32_t shared_blocks(std::span<const TokenId> tokens, std::span<const TokenId> leader) {
-  return std::min(servable_blocks(tokens), static_cast<std::uint32_t>(common_tokens(tokens, leader) / kBlockSize));
-}
+// Not in the tables any more but perhaps still read: replaced by canonical ones, or copied from.
+struct Displaced {
+  std::uint32_t number = 0;  // of the message that did it
+  BlockId block = kNoBlock;
+  BlockId window_block = kNoBlock;
+};
 
 // What a holder has, in the order of its block table: the first num_committed blocks are in the tree.
 struct Holding {
   std::vector<BlockId> blocks;
   std::uint32_t num_committed = 0;
-  std::vector<BlockId>
-      displaced;  // not in the table but perhaps still read: replaced by canonical ones, or copied from
+  std::vector<BlockId> window_blocks;  // as long as `blocks`, kNoBlock before the window; empty: no windows
+  std::vector<Displaced> displaced;    // by ascending number
+  SnapshotId restore = kNoSnapshot;    // until it is known to have been read
+  std::vector<SnapshotId> spares;
 };
 
 struct LeaseBook::State {
@@ -62,8 +68,7 @@ struct LeaseBook::State {
     std::optional<Fork> fork;
     // held
     Holding holding;
-    std::vector<std::uint32_t> displaced_by;  // number of the message, for each displaced block
-    std::vector<std::uint64_t> prefixes;      // hashes of the full blocks in `tokens`; empty: claims nothing
+    std::vector<std::uint64_t> prefixes;  // hashes of the full blocks in `tokens`; empty: claims nothing
     std::vector<SequenceId> followers;
     std::optional<Rank> inherited;  // as last told
     // waiting
@@ -79,7 +84,7 @@ struct LeaseBook::State {
     Holding holding;
   };
 
-  explicit State(const LeaseBookOptions& options);
+  explicit State(const LeaseBookOptions& book_options);
   ~State();
 
   // The lease if the message is the next of its sequence, after taking note of what its sender has seen. Else null,
@@ -92,6 +97,7 @@ struct LeaseBook::State {
   // The part-full block that a fork copies: `path` has the full ones before it.
   struct Tail {
     BlockId block = kNoBlock;
+    BlockId window_block = kNoBlock;
     std::uint32_t num_tokens = 0;
   };
   void evaluate(SequenceId sequence, Lease& lease, LeaseEffects& effects);
@@ -106,24 +112,45 @@ struct LeaseBook::State {
   void drop_claims(SequenceId sequence, Lease& lease);
 
   [[nodiscard]] std::uint32_t available() const { return pool.num_free() + tree.num_unheld(); }
+  [[nodiscard]] std::uint32_t room() const;
+  [[nodiscard]] std::uint32_t room_beside(std::span<const BlockId> nodes) const;
   BlockId take_block();
+  void take_entry(Holding& holding);
   BlockId commit_block(Lease& lease, std::uint32_t index, BlockTokens tokens, std::uint32_t number);
   void hold(BlockId block);
   void let_go(BlockId block);
+  void let_go(const Displaced& entry);
   void give_back(const Holding& holding);
 
+  // Attachments (lease_attachments.cpp).
+  [[nodiscard]] bool has_windows() const { return options.window > 0; }
+  [[nodiscard]] bool has_state() const { return options.snapshot_rule.every > 0; }
+  [[nodiscard]] std::uint32_t window_begin(std::uint32_t num_blocks) const;
+  [[nodiscard]] std::uint32_t served_blocks(std::span<const BlockId> nodes) const;
+  [[nodiscard]] std::uint32_t shared_blocks(std::span<const TokenId> tokens, std::span<const TokenId> leader) const;
+  BlockId take_window_block();
+  void take_attachments(std::span<const BlockId> nodes, Holding& holding);
+  void commit_window_blocks(Holding& holding, std::uint32_t first_block, std::uint32_t number);
+  void commit_snapshot(Holding& holding, SnapshotId snapshot);
+  std::vector<SnapshotId> give_spares(Lease& lease);
+  void give_back_attachments(const Holding& holding);
+  void check_attachments() const;
+
+  const LeaseBookOptions options;
   std::uint64_t epoch;
   std::uint64_t last_step = 0;
   std::uint64_t version = 0;
   BlockPool pool;
   RadixTree tree;
+  Attachments windows;
+  Attachments snapshots;
   FlightIndex flights;
   std::unordered_map<SequenceId, Lease> leases;
   IdSet ended;
   std::vector<Releasing> releasing;
   std::vector<Orphan> orphans;
   std::uint32_t num_waiting = 0;
-  std::uint64_t published = 0, evictions = 0, query_tokens = 0, hit_tokens = 0;
+  std::uint64_t published = 0, evictions = 0, query_tokens = 0, hit_tokens = 0, snapshot_hits = 0;
   mutable std::vector<BlockId> path;            // scratch
   mutable std::vector<std::uint64_t> prefixes;  // scratch
 };

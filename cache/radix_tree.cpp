@@ -20,10 +20,13 @@ BlockTokens block_at(std::span<const TokenId> tokens, std::uint32_t index) {
 }  // namespace
 
 RadixTree::RadixTree(BlockPool& pool)
-    : pool_(pool), nodes_(pool.num_blocks()), buckets_(std::bit_ceil(pool.num_blocks() + 1u), kNoBlock) {}
+    : pool_(pool),
+      nodes_(pool.num_blocks()),
+      buckets_(std::bit_ceil(pool.num_blocks() + 1u), kNoBlock),
+      unheld_(pool.num_blocks()) {}
 
 RadixTree::~RadixTree() {
-  while (num_unheld_ > 0) evict();
+  while (unheld_.size() > 0) evict();
   TROUPE_ASSERT(num_blocks_ == 0);
 }
 
@@ -48,11 +51,15 @@ void RadixTree::match(const ScopeList& scopes, std::span<const TokenId> tokens, 
     ends = next;
     num_ends = num_next;
   }
+  fill_path(ends[0], depth, path);
+}
+
+// `path` becomes the blocks from the root to `end`, `depth` of them.
+void RadixTree::fill_path(BlockId end, std::uint32_t depth, std::vector<BlockId>& path) const {
   path.resize(depth);
-  BlockId block = ends[0];
   for (std::uint32_t i = depth; i-- > 0;) {
-    path[i] = block;
-    block = nodes_[block].parent;
+    path[i] = end;
+    end = nodes_[end].parent;
   }
 }
 
@@ -87,15 +94,19 @@ BlockId RadixTree::find_edge(BlockId parent, ScopeId scope, std::uint64_t prefix
   return kNoBlock;
 }
 
-std::uint32_t RadixTree::find_prefix(const ScopeList& scopes, std::uint64_t prefix) const {
+void RadixTree::find_prefix(const ScopeList& scopes, std::uint64_t prefix, std::vector<BlockId>& path) const {
+  BlockId end = kRoot;
   std::uint32_t longest = 0;
   for (ScopeId scope : scopes) {
     for (BlockId block = bucket_of(prefix, scope); block != kNoBlock; block = nodes_[block].next_in_bucket) {
-      if (nodes_[block].prefix == prefix && nodes_[block].scope == scope)
-        longest = std::max(longest, visible_depth(block, scopes));
+      if (nodes_[block].prefix != prefix || nodes_[block].scope != scope) continue;
+      const std::uint32_t depth = visible_depth(block, scopes);
+      if (depth <= longest) continue;
+      longest = depth;
+      end = block;
     }
   }
-  return longest;
+  fill_path(end, longest, path);
 }
 
 // How many blocks there are from the root to this one, or 0 if the way leads through a scope that is not listed.
@@ -130,22 +141,22 @@ void RadixTree::insert(BlockId parent, ScopeId scope, BlockTokens tokens, BlockI
 
 void RadixTree::hold(BlockId block) {
   TROUPE_ASSERT(contains(block));
-  if (!held(block)) unlink(block);
+  if (!held(block)) unheld_.remove(block);
   pool_.retain(block);
 }
 
 void RadixTree::drop(BlockId block) {
   TROUPE_ASSERT(contains(block) && held(block));
   pool_.release(block);
-  if (!held(block)) link_newest(block);
+  if (!held(block)) unheld_.push_newest(block);
 }
 
-void RadixTree::evict() {
-  TROUPE_ASSERT(oldest_ != kNoBlock);
-  const BlockId block = oldest_;
+BlockId RadixTree::evict() {
+  TROUPE_ASSERT(unheld_.size() > 0);
+  const BlockId block = unheld_.oldest();
   RadixNode& node = nodes_[block];
   TROUPE_ASSERT(node.num_children == 0);
-  unlink(block);
+  unheld_.remove(block);
   BlockId* link = &bucket_of(node.prefix, node.scope);
   while (*link != block) link = &nodes_[*link].next_in_bucket;
   *link = node.next_in_bucket;
@@ -153,21 +164,7 @@ void RadixTree::evict() {
   node.cached = false;
   --num_blocks_;
   pool_.release(block);
-}
-
-void RadixTree::link_newest(BlockId block) {
-  nodes_[block].older = newest_;
-  nodes_[block].newer = kNoBlock;
-  (newest_ == kNoBlock ? oldest_ : nodes_[newest_].newer) = block;
-  newest_ = block;
-  ++num_unheld_;
-}
-
-void RadixTree::unlink(BlockId block) {
-  const RadixNode& node = nodes_[block];
-  (node.older == kNoBlock ? oldest_ : nodes_[node.older].newer) = node.newer;
-  (node.newer == kNoBlock ? newest_ : nodes_[node.newer].older) = node.older;
-  --num_unheld_;
+  return block;
 }
 
 void RadixTree::check() const {
@@ -184,13 +181,13 @@ void RadixTree::check() const {
     TROUPE_ASSERT(contains(node.parent));
     TROUPE_ASSERT(held(node.parent) || !held(block));
   }
-  TROUPE_ASSERT(cached == num_blocks_ && unheld == num_unheld_ && children == edges);
+  TROUPE_ASSERT(cached == num_blocks_ && unheld == unheld_.size() && children == edges);
   std::uint32_t listed = 0;
-  for (BlockId block = oldest_; block != kNoBlock; block = nodes_[block].newer) {
+  for (BlockId block = unheld_.oldest(); block != LruList::kNone; block = unheld_.next_newer(block)) {
     TROUPE_ASSERT(contains(block) && !held(block));
     ++listed;
   }
-  TROUPE_ASSERT(listed == num_unheld_);
+  TROUPE_ASSERT(listed == unheld_.size());
 }
 
 }  // namespace troupe::cache

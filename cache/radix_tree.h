@@ -14,6 +14,7 @@
 
 #include "cache/block_pool.h"
 #include "cache/ids.h"
+#include "cache/lru_list.h"
 #include "cache/prefix_hash.h"
 #include "cache/scope.h"
 
@@ -44,10 +45,10 @@ class RadixTree {
   // The child of `parent` with these tokens in the first of the scopes that has one; kNoBlock if none has.
   [[nodiscard]] BlockId find_child(BlockId parent, const ScopeList& scopes, BlockTokens tokens) const;
 
-  // How many blocks the cached prefix of this name has (prefix_hash.h) that is found through `scopes`; 0 if there is
-  // none. Of several that collide, the longest. Only the name is compared: whoever has the tokens confirms by match().
-  // Expected O(blocks of the prefix).
-  [[nodiscard]] std::uint32_t find_prefix(const ScopeList& scopes, std::uint64_t prefix) const;
+  // The cached prefix of this name (prefix_hash.h) that is found through `scopes`: `path` becomes its blocks in order,
+  // none if there is no such prefix. Of several that collide, the longest. Only the name is compared: whoever has the
+  // tokens confirms by match(). Expected O(blocks of the prefix).
+  void find_prefix(const ScopeList& scopes, std::uint64_t prefix, std::vector<BlockId>& path) const;
 
   // Adds `block` below `parent` (kRoot or in the tree). The caller has a reference on the block and on all above it,
   // and counts as a holder from now on. The edge must be new (asserted).
@@ -57,13 +58,13 @@ class RadixTree {
   void hold(BlockId block);
   void drop(BlockId block);
 
-  // Frees the least recently used block that nobody holds; there must be one (asserted).
-  void evict();
+  // Frees the least recently used block that nobody holds, and says which; there must be one (asserted).
+  BlockId evict();
 
   [[nodiscard]] bool contains(BlockId block) const { return nodes_[block].cached; }
   [[nodiscard]] bool held(BlockId block) const { return pool_.references(block) > 1; }
   [[nodiscard]] std::uint32_t num_blocks() const { return num_blocks_; }
-  [[nodiscard]] std::uint32_t num_unheld() const { return num_unheld_; }  // all of them can be evicted
+  [[nodiscard]] std::uint32_t num_unheld() const { return unheld_.size(); }  // all of them can be evicted
   // Checks links and counts (asserted). O(blocks of the pool).
   void check() const;
 
@@ -74,7 +75,6 @@ class RadixTree {
     ScopeId scope;
     BlockId parent;
     BlockId next_in_bucket;
-    BlockId older, newer;  // among those nobody holds
     std::uint32_t num_children;
     bool cached = false;
   };
@@ -84,15 +84,13 @@ class RadixTree {
   [[nodiscard]] BlockId& bucket_of(std::uint64_t prefix, ScopeId scope);
   [[nodiscard]] BlockId find_edge(BlockId parent, ScopeId scope, std::uint64_t prefix, BlockTokens tokens) const;
   [[nodiscard]] std::uint32_t visible_depth(BlockId block, const ScopeList& scopes) const;
-  void link_newest(BlockId block);
-  void unlink(BlockId block);
+  void fill_path(BlockId end, std::uint32_t depth, std::vector<BlockId>& path) const;
 
   BlockPool& pool_;
   std::vector<RadixNode> nodes_;  // by block id
   std::vector<BlockId> buckets_;  // heads of chains, by prefix and scope; a power of two of them
-  BlockId oldest_ = kNoBlock, newest_ = kNoBlock;
+  LruList unheld_;                // those nobody holds
   std::uint32_t num_blocks_ = 0;
-  std::uint32_t num_unheld_ = 0;
 };
 
 }  // namespace troupe::cache
