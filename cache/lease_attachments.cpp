@@ -96,11 +96,15 @@ void LeaseBook::State::commit_window_blocks(Holding& holding, std::uint32_t firs
 
 // The first step has been: what it began from has been read. A spare that it or a later one wrote belongs to the last
 // block, unless that has a snapshot.
-void LeaseBook::State::commit_snapshot(Holding& holding, SnapshotId snapshot) {
+void LeaseBook::State::commit_snapshot(Lease& lease, SnapshotId snapshot) {
+  Holding& holding = lease.holding;
   if (holding.restore != kNoSnapshot) snapshots.drop(std::exchange(holding.restore, kNoSnapshot));
   if (snapshot == kNoSnapshot) return;
   const auto spare = std::find(holding.spares.begin(), holding.spares.end(), snapshot);
+  const std::uint32_t position = holding.num_committed * kBlockSize;
+  const auto num_prompt = static_cast<std::uint32_t>(lease.tokens->size());
   TROUPE_ASSERT(spare != holding.spares.end());
+  TROUPE_ASSERT(options.snapshot_rule.last_up_to(position, num_prompt) == position);
   holding.spares.erase(spare);
   const BlockId node = holding.blocks[holding.num_committed - 1];
   if (snapshots.of(node) == kNoSnapshot) snapshots.attach(node, snapshot);

@@ -146,7 +146,7 @@ void LeaseBook::commit(const Commit& message, LeaseEffects& effects) {
     const auto first = holding.window_blocks.begin() + message.first_block;
     committed.window_blocks.assign(first, first + num_blocks);
   }
-  s.commit_snapshot(holding, message.snapshot);
+  s.commit_snapshot(*lease, message.snapshot);
   committed.spares = s.give_spares(*lease);
   ++s.version;
   s.answer(message.key, *lease, std::move(committed), effects);

@@ -131,7 +131,7 @@ struct LeaseBook::State {
   BlockId take_window_block();
   void take_attachments(std::span<const BlockId> nodes, Holding& holding);
   void commit_window_blocks(Holding& holding, std::uint32_t first_block, std::uint32_t number);
-  void commit_snapshot(Holding& holding, SnapshotId snapshot);
+  void commit_snapshot(Lease& lease, SnapshotId snapshot);
   std::vector<SnapshotId> give_spares(Lease& lease);
   void give_back_attachments(const Holding& holding);
   void check_attachments() const;

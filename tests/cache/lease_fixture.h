@@ -26,6 +26,7 @@ inline std::vector<TokenId> prompt_of(std::initializer_list<int> names, TokenId 
 
 struct LeaseFixture {
   explicit LeaseFixture(std::uint32_t num_blocks = 16) : book({.num_blocks = num_blocks}) {}
+  explicit LeaseFixture(const LeaseBookOptions& options) : book(options) {}
 
   LeaseBook book;
   LeaseEffects effects;
@@ -66,9 +67,10 @@ struct LeaseFixture {
     book.check();
     return effects;
   }
-  LeaseEffects& commit(SequenceId sequence, std::uint32_t first_block, const std::vector<TokenId>& tokens) {
+  LeaseEffects& commit(SequenceId sequence, std::uint32_t first_block, const std::vector<TokenId>& tokens,
+                       SnapshotId snapshot = kNoSnapshot) {
     effects.clear();
-    book.commit({key(sequence), first_block, tokens}, effects);
+    book.commit({key(sequence), first_block, tokens, snapshot}, effects);
     book.check();
     return effects;
   }
@@ -108,6 +110,10 @@ struct LeaseFixture {
     REQUIRE(counters.waiting == 0);
     REQUIRE(counters.free + counters.cached == counters.total);
     REQUIRE(counters.available == counters.total);
+    for (const AttachmentCounters& attached : {counters.window_blocks, counters.snapshots}) {
+      REQUIRE(attached.available == attached.total);
+      REQUIRE(attached.free + attached.cached == attached.total);
+    }
   }
 };
 

@@ -1,0 +1,93 @@
+#include "cache/attachments.h"
+
+#include <catch2/catch.hpp>
+
+#include "cache/snapshot_rule.h"
+#include "cache/window.h"
+
+using namespace troupe;
+using namespace troupe::cache;
+
+TEST_CASE("what is attached and unheld is evicted by the order of its last use, and its radix node carries nothing") {
+  Attachments attachments(/*num_radix_nodes=*/8, /*num_ids=*/3);
+  Attachments::Id ids[3];
+  for (BlockId node = 0; node < 3; ++node) {
+    ids[node] = attachments.take();
+    attachments.attach(node, ids[node]);
+    attachments.drop(ids[node]);
+  }
+  REQUIRE(attachments.num_attached() == 3);
+  REQUIRE((attachments.num_free() == 0 && attachments.available() == 3));
+  attachments.hold(ids[0]);  // used again
+  attachments.drop(ids[0]);
+  attachments.check();
+  REQUIRE(attachments.take() == ids[1]);
+  REQUIRE(attachments.take() == ids[2]);
+  REQUIRE((attachments.of(1) == Attachments::kNone && attachments.of(2) == Attachments::kNone));
+  REQUIRE(attachments.of(0) == ids[0]);
+  REQUIRE(attachments.num_evictions() == 2);
+  attachments.check();
+  attachments.drop(ids[1]);  // never attached: free at once
+  attachments.drop(ids[2]);
+  REQUIRE((attachments.num_free() == 2 && attachments.available() == 3));
+}
+
+TEST_CASE("what is held is not evicted, and survives the radix node it was attached to") {
+  Attachments attachments(8, 2);
+  const Attachments::Id id = attachments.take();
+  attachments.attach(5, id);
+  REQUIRE(attachments.available() == 1);
+  attachments.detach(5);
+  REQUIRE(attachments.of(5) == Attachments::kNone);
+  REQUIRE((attachments.held(id) && attachments.available() == 1));
+  attachments.check();
+  attachments.drop(id);
+  REQUIRE(attachments.num_free() == 2);
+  attachments.detach(5);  // carries nothing: nothing happens
+}
+
+TEST_CASE("without ids nothing is kept per radix node") {
+  Attachments attachments(8, 0);
+  REQUIRE(attachments.of(7) == Attachments::kNone);
+  attachments.detach(7);
+  REQUIRE(attachments.available() == 0);
+  attachments.check();
+}
+
+TEST_CASE("the first block that is seen through a window") {
+  for (std::uint32_t window : {1u, 2u, 16u, 31u, 32u, 33u, 34u, 64u, 65u, 100u}) {
+    std::uint32_t most = 0;
+    for (std::uint32_t position = 0; position < 400; ++position) {
+      const std::uint32_t oldest_seen = position + 1 < window ? 0 : position + 1 - window;
+      INFO("window " << window << ", position " << position);
+      REQUIRE(first_window_block(position, window) == oldest_seen / kBlockSize);
+      most = std::max(most, position / kBlockSize - oldest_seen / kBlockSize + 1);
+    }
+    REQUIRE(most_window_blocks(window) == most);
+  }
+}
+
+TEST_CASE("snapshots are taken before the last token of a prompt, and every so many positions") {
+  const SnapshotRule rule{.every = 128};
+  REQUIRE(rule.next_after(0, 100) == 96);
+  REQUIRE(rule.next_after(96, 100) == 128);
+  REQUIRE(rule.next_after(128, 100) == 256);
+  REQUIRE(rule.next_after(0, 97) == 96);
+  REQUIRE(rule.next_after(0, 96) == 64);  // its last token is always computed
+  REQUIRE(rule.next_after(0, 32) == 128);
+  REQUIRE(rule.next_after(0, 300) == 128);
+  REQUIRE(rule.next_after(256, 300) == 288);
+  REQUIRE(rule.last_up_to(95, 100) == 0);
+  REQUIRE(rule.last_up_to(96, 100) == 96);
+  REQUIRE(rule.last_up_to(127, 100) == 96);
+  REQUIRE(rule.last_up_to(128, 100) == 128);
+  REQUIRE(rule.last_up_to(287, 300) == 256);
+}
+
+TEST_CASE("with rounded state snapshots are taken at fixed positions only") {
+  const SnapshotRule rule{.every = 64, .at_prompt_end = false};
+  REQUIRE(rule.next_after(0, 100) == 64);
+  REQUIRE(rule.next_after(64, 100) == 128);
+  REQUIRE(rule.last_up_to(127, 100) == 64);
+  REQUIRE(rule.last_up_to(63, 60) == 0);
+}

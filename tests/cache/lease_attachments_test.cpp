@@ -1,0 +1,285 @@
+// Window blocks and snapshots in leases, message by message; lease_model_test.cpp has the rest.
+#include <catch2/catch.hpp>
+
+#include "tests/cache/lease_fixture.h"
+
+using namespace troupe;
+using namespace troupe::cache;
+
+namespace {
+
+// Sees 40 positions: those of its own block and up to two before.
+struct WindowFixture : LeaseFixture {
+  explicit WindowFixture(std::uint32_t num_window_blocks = 16)
+      : LeaseFixture({.num_blocks = 16, .window = 40, .num_window_blocks = num_window_blocks}) {}
+};
+
+struct StateFixture : LeaseFixture {
+  explicit StateFixture(std::uint32_t num_snapshots = 4, SnapshotRule rule = {.every = 128})
+      : LeaseFixture({.num_blocks = 16, .snapshot_rule = rule, .num_snapshots = num_snapshots}) {}
+
+  // Computes a prompt of `names` and leaves a snapshot at its end.
+  SnapshotId leave_snapshot(SequenceId sequence, std::initializer_list<int> names) {
+    acquire(sequence, prompt_of(names), static_cast<std::uint32_t>(names.size()) + 1);
+    const std::vector<SnapshotId> spares = answer<Acquired>(sequence).spares;
+    REQUIRE_FALSE(spares.empty());
+    commit(sequence, 0, blocks_of(names), spares[0]);
+    release(sequence);
+    return spares[0];
+  }
+};
+
+}  // namespace
+
+// --- windows ---
+
+TEST_CASE_METHOD(WindowFixture, "a Commit lets go of the window blocks that no later position sees") {
+  acquire(1, prompt_of({1, 2, 3, 4}), 5);
+  const Acquired first = answer<Acquired>(1);
+  REQUIRE(first.window_blocks.size() == 5);
+  REQUIRE(book.counters().window_blocks.available == 11);
+  commit(1, 0, blocks_of({1, 2, 3, 4}));
+  // Position 128 sees 89 and later: block 2 on.
+  const std::vector<BlockId> left = {kNoBlock, kNoBlock, first.window_blocks[2], first.window_blocks[3]};
+  REQUIRE(answer<Committed>(1).window_blocks == left);
+  REQUIRE(book.counters().window_blocks.cached == 4);
+  REQUIRE(book.counters().window_blocks.available == 13);
+
+  acquire(2, prompt_of({1, 2, 3, 4}), 5);
+  const Acquired second = answer<Acquired>(2);
+  REQUIRE(second.num_cached_tokens == 128);
+  REQUIRE(std::equal(left.begin(), left.end(), second.window_blocks.begin()));
+  release(1);
+  release(2);
+  require_all_came_back();
+}
+
+TEST_CASE("a prefix is cut to where its window is still cached") {
+  WindowFixture f(6);
+  f.acquire(1, prompt_of({1, 2, 3, 4}), 5);
+  f.commit(1, 0, blocks_of({1, 2, 3, 4}));
+  f.release(1);
+  f.acquire(2, {7, 7}, 3);  // two free window blocks, and the one that was let go first: of block 1
+  REQUIRE(f.book.counters().window_blocks.evictions == 1);
+  REQUIRE(f.book.predict({kPublicScope}, prompt_of({1, 2, 3, 4})).cached_tokens == 128);
+  REQUIRE(f.book.predict({kPublicScope}, prompt_of({1, 2, 3})).cached_tokens == 32);  // 96 sees 57, in block 1
+  f.release(2);
+  f.acquire(3, prompt_of({1, 2, 3}), 4);
+  REQUIRE(f.answer<Acquired>(3).num_cached_tokens == 32);
+  const std::vector<BlockId> table = f.answer<Acquired>(3).window_blocks;
+  f.commit(3, 1, blocks_of({2, 3}));
+  // Block 1 has one again; block 2 has kept its own, to which the sender swaps.
+  REQUIRE(f.answer<Committed>(3).window_blocks[0] == table[1]);
+  REQUIRE(f.answer<Committed>(3).window_blocks[1] != table[2]);
+  REQUIRE(f.answer<Committed>(3).window_blocks[1] != kNoBlock);
+  f.release(3);
+  f.require_all_came_back();
+}
+
+TEST_CASE("blocks are short when window blocks are, and come back with a Commit") {
+  WindowFixture f(4);
+  f.acquire(1, prompt_of({1, 2, 3, 4, 5}), 4);
+  f.extend(1, 1);
+  REQUIRE(f.answer<Short>(1).available == 0);
+  f.commit(1, 0, blocks_of({1, 2, 3, 4}));
+  f.extend(1, 3);
+  REQUIRE(f.answer<Short>(1).available == 2);
+  f.extend(1, 2);
+  REQUIRE(f.answer<Extended>(1).window_blocks.size() == 2);
+  REQUIRE(f.answer<Extended>(1).blocks.size() == 2);
+  f.acquire(2, {9}, 1);
+  REQUIRE(f.answer<Short>(2).available == 0);
+  f.release(1);
+  f.require_all_came_back();
+}
+
+TEST_CASE_METHOD(WindowFixture, "a swapped window block stays leased until the swap has been seen") {
+  acquire(1, {1, 1}, 1);
+  acquire(2, {1, 1}, 1);
+  const BlockId own = answer<Acquired>(2).window_blocks[0];
+  commit(1, 0, blocks_of({1}));
+  commit(2, 0, blocks_of({1}));
+  const BlockId canonical = answer<Committed>(2).window_blocks[0];
+  REQUIRE(canonical != own);
+  REQUIRE(book.counters().window_blocks.available == 14);
+  extend(2, 1);
+  REQUIRE(answer<Extended>(2).window_blocks == std::vector<BlockId>{own});
+  release(1);
+  release(2);
+  require_all_came_back();
+}
+
+TEST_CASE_METHOD(WindowFixture, "a fork copies its part-full window block, and none that its parent has left behind") {
+  auto prompt = prompt_of({1, 2, 3});
+  acquire(1, prompt, 4);
+  const Acquired parent = answer<Acquired>(1);
+  commit(1, 0, blocks_of({1, 2, 3}));
+  prompt.push_back(98);
+  fork(2, {.parent = 1, .num_tokens = 97}, prompt);
+  REQUIRE(answer<Acquired>(2).num_copied_tokens == 1);
+  REQUIRE(answer<Acquired>(2).copy_from == parent.blocks[3]);
+  REQUIRE(answer<Acquired>(2).copy_window_from == parent.window_blocks[3]);
+  REQUIRE(answer<Acquired>(2).window_blocks.size() == 4);
+  release(2);
+
+  extend(1, 3);
+  std::vector<TokenId> more(prompt.begin() + 96, prompt.begin() + 97);
+  more.resize(96, 5);
+  commit(1, 3, more);  // position 192 sees 153 and later: block 4 on
+  fork(3, {.parent = 1, .num_tokens = 97}, prompt);
+  REQUIRE(answer<Acquired>(3).num_cached_tokens == 96);  // still in the tree
+  REQUIRE(answer<Acquired>(3).num_copied_tokens == 0);
+  release(3);
+  release(1);
+  require_all_came_back();
+}
+
+TEST_CASE("window blocks of an old epoch, and all of a dead keeper's, come back when it is quiet") {
+  WindowFixture f;
+  f.acquire(1, prompt_of({1}), 2);
+  f.book.begin_epoch(2);
+  REQUIRE(f.book.counters().window_blocks.available == 14);
+  f.book.quiesced(1);
+  REQUIRE(f.book.counters().window_blocks.available == 16);
+  LeaseBook next({.num_blocks = 4,
+                  .epoch = 3,
+                  .await_quiesce = true,
+                  .window = 40,
+                  .num_window_blocks = 8,
+                  .snapshot_rule = {.every = 32},
+                  .num_snapshots = 2});
+  REQUIRE((next.counters().window_blocks.available == 0 && next.counters().snapshots.available == 0));
+  next.quiesced(2);
+  REQUIRE((next.counters().window_blocks.free == 8 && next.counters().snapshots.free == 2));
+}
+
+// --- recurrent state ---
+
+TEST_CASE_METHOD(StateFixture, "a prefix is served up to its last snapshot, which is to be restored") {
+  const SnapshotId snapshot = leave_snapshot(1, {1, 2, 3});
+  acquire(2, prompt_of({1, 2, 3}), 3);
+  REQUIRE(answer<Acquired>(2).num_cached_tokens == 96);
+  REQUIRE(answer<Acquired>(2).restore == snapshot);
+  REQUIRE(answer<Acquired>(2).spares.empty());  // the next boundary is 128, beyond the table
+  extend(2, 1);
+  REQUIRE(answer<Extended>(2).spares.size() == 1);
+  acquire(3, prompt_of({1, 2}), 3);
+  REQUIRE(answer<Acquired>(3).num_cached_tokens == 0);  // there is none after 64 positions
+  REQUIRE(answer<Acquired>(3).restore == kNoSnapshot);
+  REQUIRE(book.counters().snapshot_hits == 1);
+  release(2);
+  release(3);
+  require_all_came_back();
+}
+
+TEST_CASE("a snapshot stays until whoever begins from it has made its first step") {
+  StateFixture f(1);
+  const SnapshotId snapshot = f.leave_snapshot(1, {1, 2});
+  f.acquire(2, prompt_of({1, 2}), 3);
+  REQUIRE(f.answer<Acquired>(2).restore == snapshot);
+  f.acquire(3, prompt_of({5, 6}), 3);
+  REQUIRE(f.answer<Acquired>(3).spares.empty());  // the only one is to be read
+  f.yield(2);
+  f.extend(3, 1);
+  REQUIRE(f.answer<Extended>(3).spares.empty());  // and still may be
+  auto text = prompt_of({1, 2});
+  text.resize(96, 7);
+  f.commit(2, 2, {text.begin() + 64, text.end()});
+  f.extend(3, 1);
+  REQUIRE(f.answer<Extended>(3).spares == std::vector<SnapshotId>{snapshot});
+  REQUIRE(f.book.predict({kPublicScope}, prompt_of({1, 2})).cached_tokens == 0);  // evicted; the blocks were not
+  REQUIRE(f.book.counters().evictions == 0);
+  f.release(2);
+  f.release(3);
+  f.require_all_came_back();
+}
+
+TEST_CASE("spares are for the boundaries within the table, two at most") {
+  StateFixture f(4, {.every = 32, .at_prompt_end = false});
+  f.acquire(1, prompt_of({1, 2, 3, 4, 5}), 1);
+  const auto first = f.answer<Acquired>(1).spares;
+  REQUIRE(first.size() == 1);
+  f.extend(1, 3);
+  const auto second = f.answer<Extended>(1).spares;
+  REQUIRE(second.size() == 1);
+  f.commit(1, 0, blocks_of({1}), second[0]);  // in any order
+  const auto third = f.answer<Committed>(1).spares;
+  REQUIRE(third.size() == 1);
+  f.commit(1, 1, blocks_of({2, 3}), first[0]);  // passed 64 without one
+  REQUIRE(f.answer<Committed>(1).spares.empty());
+  REQUIRE(f.book.counters().snapshots.cached == 2);
+  f.release(1);
+  f.require_all_came_back();
+  REQUIRE(f.book.predict({kPublicScope}, prompt_of({1, 2})).cached_tokens == 32);
+  REQUIRE(f.book.predict({kPublicScope}, prompt_of({1, 2, 3, 4})).cached_tokens == 96);
+}
+
+TEST_CASE_METHOD(StateFixture, "a second snapshot of the same position is given back at once") {
+  acquire(1, {1, 1}, 1);
+  acquire(2, {1, 1}, 1);
+  std::vector<TokenId> text = {1, 1};
+  for (SequenceId sequence : {1, 2}) {
+    text.resize(128, 1);
+    extend(sequence, 3);
+    const SnapshotId spare = answer<Extended>(sequence).spares.at(0);
+    commit(sequence, 0, text, spare);
+    REQUIRE(book.counters().snapshots.cached == 1);
+    REQUIRE(book.counters().snapshots.available == 4);
+  }
+  release(1);
+  release(2);
+  require_all_came_back();
+}
+
+TEST_CASE("a spare comes back with the last step of its sequence") {
+  StateFixture f(1);
+  f.acquire(1, prompt_of({1, 2}), 3);
+  REQUIRE(f.answer<Acquired>(1).spares.size() == 1);
+  f.release(1, 7);
+  f.acquire(2, prompt_of({3, 4}), 3);
+  REQUIRE(f.answer<Acquired>(2).spares.empty());
+  f.book.step_done(1, 7);
+  f.extend(2, 1);
+  REQUIRE(f.answer<Extended>(2).spares.size() == 1);
+  f.release(2);
+  f.require_all_came_back();
+}
+
+TEST_CASE_METHOD(StateFixture, "whoever computes the same prompt is waited for only where it leaves a snapshot") {
+  acquire(1, prompt_of({1, 2, 3, 4, 5, 6}), 7);  // boundaries 128 and 192
+  const auto spares = answer<Acquired>(1).spares;
+  acquire(2, prompt_of({1, 2, 3}), 4);
+  REQUIRE(answer<Acquired>(2).num_cached_tokens == 0);
+  acquire(3, prompt_of({1, 2, 3, 4, 9}), 6);
+  REQUIRE(answer<Wait>(3).leader == 1);
+  REQUIRE(book.predict({kPublicScope}, prompt_of({1, 2, 3, 4, 9})).in_flight_tokens == 128);
+  commit(1, 0, blocks_of({1, 2, 3, 4}), spares[0]);
+  REQUIRE(answer<Acquired>(3).num_cached_tokens == 128);
+  REQUIRE(answer<Acquired>(3).restore == spares[0]);
+  for (SequenceId sequence : {1, 2, 3}) release(sequence);
+  require_all_came_back();
+}
+
+TEST_CASE_METHOD(StateFixture, "a fork begins at a snapshot and copies nothing") {
+  acquire(1, prompt_of({1, 2}), 3);
+  const SnapshotId spare = answer<Acquired>(1).spares.at(0);
+  commit(1, 0, blocks_of({1, 2}), spare);
+  auto longer = prompt_of({1, 2});
+  longer.push_back(5);
+  fork(2, {.parent = 1, .num_tokens = 65}, longer, 3);
+  REQUIRE(answer<Acquired>(2).num_cached_tokens == 64);
+  REQUIRE(answer<Acquired>(2).num_copied_tokens == 0);
+  REQUIRE(answer<Acquired>(2).restore == spare);
+  release(1);
+  release(2);
+  require_all_came_back();
+}
+
+TEST_CASE_METHOD(StateFixture, "the snapshot goes with its block, and what it named is served no more") {
+  leave_snapshot(1, {1, 2});
+  acquire(2, {9}, 16);                           // evicts both blocks
+  REQUIRE(book.counters().snapshots.free == 2);  // the other two are spares
+  REQUIRE(book.counters().snapshots.cached == 0);
+  release(2);
+  require_all_came_back();
+}
