@@ -8,8 +8,6 @@ namespace troupe {
 using TokenId = std::int32_t;      // an entry of the vocabulary, >= 0
 using SequenceId = std::uint64_t;  // a request's tokens and state inside the engine; never reused
 using BlockId = std::uint32_t;     // a block of KV positions in the arena, 0 <= id < num_blocks
-using SnapshotId = std::uint32_t;  // all recurrent state of a sequence at one position, 0 <= id < num_snapshots
-
 using SnapshotId = std::uint32_t;  // a copy of a recurrent state, 0 <= id < num_snapshots
 
 inline constexpr BlockId kNoBlock = 0xffffffffu;

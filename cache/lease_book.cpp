@@ -22,7 +22,6 @@ LeaseBook::State::State(const LeaseBookOptions& book_options)
       tree(pool),
       windows(options.num_blocks, options.window > 0 ? options.num_window_blocks : 0),
       snapshots(options.num_blocks, options.snapshot_rule.every > 0 ? options.num_snapshots : 0) {
-  TROUPE_ASSERT(options.window == 0 || options.num_window_blocks >= most_window_blocks(options.window));
   TROUPE_ASSERT(options.snapshot_rule.every % kBlockSize == 0);
   if (!options.await_quiesce) return;
   TROUPE_ASSERT(options.epoch > 0);

@@ -229,7 +229,7 @@ struct LeaseBookOptions {
   std::uint64_t epoch = 1;              // the first; messages of lower ones are dropped
   bool await_quiesce = false;           // nothing is given out before quiesced(epoch - 1)
   std::uint32_t window = 0;             // positions; 0: no layer has a window
-  std::uint32_t num_window_blocks = 0;  // at least most_window_blocks(window), or nobody can go on
+  std::uint32_t num_window_blocks = 0;  // most_window_blocks(window) are enough for one sequence of any length
   SnapshotRule snapshot_rule{};         // every = 0: no layer has recurrent state
   std::uint32_t num_snapshots = 0;
 };
