@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "cache/ids.h"
+#include "cache/window.h"
 #include "config/assert.h"
 
 namespace troupe::scheduler {
@@ -15,6 +16,13 @@ std::string number(std::uint64_t n) { return std::to_string(n); }
 
 Refusal invalid(std::string field, std::string message) {
   return {Outcome::invalid_argument, std::move(message), std::move(field), std::nullopt};
+}
+
+// How many blocks a sequence may have that has them all to itself: a window moves on, if its blocks suffice for that.
+std::uint32_t most_blocks(const Capacity& capacity) {
+  const bool window_can_move =
+      capacity.window == 0 || capacity.num_window_blocks >= cache::most_window_blocks(capacity.window);
+  return window_can_move ? capacity.num_blocks : std::min(capacity.num_blocks, capacity.num_window_blocks);
 }
 
 }  // namespace
@@ -32,7 +40,8 @@ std::variant<Fits, Refusal> check_fit(const Demand& demand, const Capacity& capa
                    "prompt", capacity.context};
 
   // n blocks hold the K and V of n * kBlockSize tokens, and the last token of a sequence needs none.
-  const std::uint64_t most_that_fits = std::uint64_t{capacity.num_blocks} * kBlockSize + 1;
+  const std::uint32_t num_blocks = most_blocks(capacity);
+  const std::uint64_t most_that_fits = std::uint64_t{num_blocks} * kBlockSize + 1;
   const bool is_limited = demand.max_tokens != kUnlimitedTokens;
   const std::uint64_t asked = is_limited ? std::uint64_t{demand.prompt_tokens} + demand.max_tokens : shortest;
   const std::uint64_t longest = std::min<std::uint64_t>(asked, capacity.context);
@@ -40,9 +49,9 @@ std::variant<Fits, Refusal> check_fit(const Demand& demand, const Capacity& capa
     return Refusal{Outcome::never_fits,
                    number(demand.prompt_tokens) + " prompt tokens and " + number(longest - demand.prompt_tokens) +
                        " to generate need " + number((longest - 1 + kBlockSize - 1) / kBlockSize) +
-                       " KV blocks, and the model has " + number(capacity.num_blocks) +
+                       " KV blocks, and the model has " + number(num_blocks) +
                        " in all; ask for less, or serve with a larger --memory",
-                   shortest > most_that_fits ? "prompt" : "max_tokens", capacity.num_blocks};
+                   shortest > most_that_fits ? "prompt" : "max_tokens", num_blocks};
 
   const std::uint64_t max_known = is_limited ? longest : std::min<std::uint64_t>(capacity.context, most_that_fits);
   return Fits{static_cast<std::uint32_t>(std::min<std::uint64_t>(max_known, kUnlimitedTokens))};

@@ -24,6 +24,8 @@ struct Refusal {
 struct Capacity {
   std::uint32_t context = 0;     // longest sequence in tokens
   std::uint32_t num_blocks = 0;  // KV blocks of the model, all sequences together
+  std::uint32_t window = 0;      // positions that layers with a window see; 0: there are none
+  std::uint32_t num_window_blocks = 0;
 };
 
 // It fits, and ends with Outcome::length at this many tokens (prompt included) at the latest.
@@ -32,7 +34,7 @@ struct Fits {
 };
 
 // Checks a request against the room there is when it has that room alone. The last token of a sequence is never
-// computed, so max_known tokens need blocks_for(max_known - 1) blocks.
+// computed, so max_known tokens need blocks_for(max_known - 1) blocks, and as many window blocks as a window is long.
 //
 //   too_long    the prompt and one token are more than the context
 //   never_fits  the prompt, or the prompt and an explicit max_tokens, need more blocks than there are; a request

@@ -1,10 +1,16 @@
 #include "scheduler/step_planner.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "config/assert.h"
 
 namespace troupe::scheduler {
+namespace {
+
+constexpr std::uint32_t kNoBoundary = std::numeric_limits<std::uint32_t>::max();
+
+}  // namespace
 
 StepPlanner::StepPlanner(PlannerOptions options) : options_(options) {
   TROUPE_ASSERT(options.max_step_tokens >= 1 && options.max_sequences >= 1);
@@ -12,7 +18,7 @@ StepPlanner::StepPlanner(PlannerOptions options) : options_(options) {
 }
 
 std::uint32_t StepPlanner::initial_blocks(std::uint32_t known) const {
-  return blocks_for(std::min(known, options_.max_step_tokens));
+  return std::min(blocks_for(std::min(known, options_.max_step_tokens)), options_.max_initial_blocks);
 }
 
 // --- who is in here ---
@@ -26,6 +32,7 @@ void StepPlanner::add(const SequenceStart& start) {
   entries_.push_back({.sequence = start.sequence,
                       .own_rank = start.rank,
                       .rank = start.rank,
+                      .num_prompt = start.known,
                       .known = start.known,
                       .computed = start.computed,
                       .planned = 0,
@@ -80,13 +87,16 @@ void StepPlanner::plan(std::uint64_t step, std::uint64_t epoch, StepPlan& out) {
   out.items.clear();
   std::uint32_t tokens_left = options_.max_step_tokens;
   std::uint32_t rows_left = options_.max_sequences;
+  const cache::SnapshotRule& rule = options_.snapshot_rule;
   const auto give_row = [&](Entry& entry) {
     const std::uint32_t with_blocks = entry.num_blocks * kBlockSize - entry.computed;
-    entry.planned = std::min({entry.known - entry.computed, with_blocks, tokens_left});
-    entry.wants_logits = entry.computed + entry.planned == entry.known;
+    const std::uint32_t boundary = rule.every == 0 ? kNoBoundary : rule.next_after(entry.computed, entry.num_prompt);
+    entry.planned = std::min({entry.known - entry.computed, with_blocks, tokens_left, boundary - entry.computed});
+    const std::uint32_t end = entry.computed + entry.planned;
+    entry.wants_logits = end == entry.known;
     tokens_left -= entry.planned;
     --rows_left;
-    out.items.push_back({entry.sequence, entry.planned, 0, entry.wants_logits});
+    out.items.push_back({entry.sequence, entry.planned, 0, entry.wants_logits, end == boundary});
   };
 
   const auto suspect = std::find_if(entries_.begin(), entries_.end(),

@@ -11,6 +11,8 @@
 // to each sequence that is one behind, oldest first; then chunks of the others, oldest first, from what is left of
 // max_step_tokens. If the oldest of all is not decoding, one token is kept for it: nobody can starve the oldest.
 // Who lacks the blocks for even one token, is parked, or is still in a step that was not advanced sits out.
+// Where the model has recurrent state a row ends at each boundary of cache::SnapshotRule: the state is what it is after
+// a row's last token, so only there it can be saved.
 //
 // The batcher's turn, after every event (an answer, a result, a new request, credit):
 //
@@ -28,7 +30,8 @@
 //      its tokens so far. needs() then lets the oldest ask first; messages keep their order, so it is served first.
 //   4. if no step is running: plan(); if it has items, run it.
 //   Something comes back: a Release at once, or with the end of the step it waits for; a block that a Committed
-//   replaced, with the next message of its sequence; and headroom, when somebody parks.
+//   replaced, with the next message of its sequence; window blocks, with a Commit that leaves some behind; and
+//   headroom, when somebody parks.
 //   On StepResult: LeaseBook::step_done, and retry_denied() if a Release waited for it; for each item advance(sequence,
 //   number of tokens sampled); emit; then newly_full(): Commit these blocks (known tokens [first * kBlockSize, ...)).
 //   Ended sequences: remove(), then Release{after_step = this step}. Committed: swap the entries it names before the
@@ -54,6 +57,7 @@
 
 #include "cache/ids.h"
 #include "cache/rank.h"
+#include "cache/snapshot_rule.h"
 
 namespace troupe::scheduler {
 
@@ -64,6 +68,7 @@ struct PlanItem {
   std::uint32_t num_tokens = 0;  // to compute, from the first uncomputed one on; drafts not included
   std::uint32_t num_draft = 0;   // draft tokens to verify after these; 0: nothing drafts yet
   bool wants_logits = false;     // the row reaches the last known token: sample the next one
+  bool at_snapshot = false;      // it ends at a boundary: a snapshot of the state is worth taking
   friend bool operator==(const PlanItem&, const PlanItem&) = default;
 };
 
@@ -77,6 +82,9 @@ struct StepPlan {
 struct PlannerOptions {
   std::uint32_t max_step_tokens = 512;  // tokens of one step, all rows together; >= 1
   std::uint32_t max_sequences = 64;     // rows of one step, and sequences running at once; >= 1
+  // No Acquire wants more, or with few window blocks it might wait for ever: how many of those there are.
+  std::uint32_t max_initial_blocks = kNoBlock;
+  cache::SnapshotRule snapshot_rule{};  // every = 0: rows end where they like
 };
 
 // A sequence as it enters: what is known of it and what it holds.
@@ -169,7 +177,8 @@ class StepPlanner {
   struct Entry {
     SequenceId sequence;
     Rank own_rank;
-    Rank rank;  // own, or inherited from a follower
+    Rank rank;                 // own, or inherited from a follower
+    std::uint32_t num_prompt;  // known when it was added
     std::uint32_t known;
     std::uint32_t computed;
     std::uint32_t planned;  // tokens in the running step; 0: not in it

@@ -57,6 +57,15 @@ TEST_CASE("a request that needs more blocks than there are never fits, and the m
   REQUIRE(refused(demand(129), capacity).outcome == Outcome::never_fits);
 }
 
+TEST_CASE("window blocks bound a request only where they do not suffice for a window that moves on") {
+  Capacity capacity{.context = 10000, .num_blocks = 100, .window = 65, .num_window_blocks = 3};
+  REQUIRE(fits(demand(100, 1000), capacity) == 1100);
+  capacity.num_window_blocks = 2;
+  REQUIRE(refused(demand(100, 1000), capacity).outcome == Outcome::never_fits);
+  REQUIRE(refused(demand(100, 1000), capacity).limit == 2);
+  REQUIRE(fits(demand(60), capacity) == 65);
+}
+
 TEST_CASE("a request without a limit is cut to what fits") {
   REQUIRE(fits(demand(100), {.context = 10000, .num_blocks = 4}) == 129);
   REQUIRE(fits(demand(1), {.context = 0xffffffffu, .num_blocks = 0x7fffffffu}) == 0xffffffffu);

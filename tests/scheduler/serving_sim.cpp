@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 
 #include "cache/radix_tree.h"
+#include "cache/window.h"
 
 namespace troupe::scheduler {
 namespace {
@@ -13,14 +14,44 @@ std::uint64_t chain(std::uint64_t hash, TokenId token) {
 }
 TokenId sample(std::uint64_t hash) { return static_cast<TokenId>(hash % 50000); }
 
+std::uint64_t chain(std::span<const TokenId> tokens) {
+  std::uint64_t hash = 0;
+  for (TokenId token : tokens) hash = chain(hash, token);
+  return hash;
+}
+
+template <class T>
+void append(std::vector<T>& to, const std::vector<T>& more) {
+  to.insert(to.end(), more.begin(), more.end());
+}
+
 }  // namespace
 
 ServingSim::ServingSim(SimOptions options)
     : options_(options),
       random_(options.seed),
-      book_(std::make_unique<cache::LeaseBook>(cache::LeaseBookOptions{options.num_blocks, 1, false})),
+      book_(make_book(1, false)),
       arena_(options.num_blocks),
-      planner_(options.planner) {}
+      window_arena_(options.num_window_blocks),
+      snapshots_(options.num_snapshots),
+      planner_(planner_options()) {}
+
+PlannerOptions ServingSim::planner_options() const {
+  PlannerOptions planner = options_.planner;
+  planner.snapshot_rule = options_.snapshot_rule;
+  if (has_windows()) planner.max_initial_blocks = options_.num_window_blocks;
+  return planner;
+}
+
+std::unique_ptr<cache::LeaseBook> ServingSim::make_book(std::uint64_t epoch, bool await_quiesce) const {
+  return std::make_unique<cache::LeaseBook>(cache::LeaseBookOptions{.num_blocks = options_.num_blocks,
+                                                                    .epoch = epoch,
+                                                                    .await_quiesce = await_quiesce,
+                                                                    .window = options_.window,
+                                                                    .num_window_blocks = options_.num_window_blocks,
+                                                                    .snapshot_rule = options_.snapshot_rule,
+                                                                    .num_snapshots = options_.num_snapshots});
+}
 
 RequestNumber ServingSim::submit(std::vector<TokenId> prompt, std::uint32_t num_generated, std::int32_t priority,
                                  cache::ScopeList scopes) {
@@ -87,7 +118,7 @@ void ServingSim::kill_keeper() {
   start_epoch();
   to_keeper_.clear();
   repeats_.clear();
-  book_ = std::make_unique<cache::LeaseBook>(cache::LeaseBookOptions{options_.num_blocks, epoch_, true});
+  book_ = make_book(epoch_, true);
   if (!awaiting_quiesce_) to_keeper_.push_back(Quiesced{epoch_ - 1});
 }
 
@@ -96,7 +127,8 @@ void ServingSim::start_epoch() {
   ++epoch_;
   to_batcher_.clear();
   sequences_.clear();
-  planner_ = StepPlanner(options_.planner);
+  states_.clear();
+  planner_ = StepPlanner(planner_options());
   queue_ = RequestQueue(QueueLimits{});
   for (const auto& [number, request] : requests_)
     if (!request.ended) queue_.push_back_preempted(number, request.demand);
@@ -246,7 +278,11 @@ void ServingSim::deliver_answer(const cache::LeaseAnswer& answer) {
   if (const auto* acquired = std::get_if<cache::Acquired>(&answer.body)) {
     sequence.phase = Phase::running;
     sequence.table = acquired->blocks;
+    sequence.window_table = acquired->window_blocks;
+    sequence.restore = acquired->restore;
+    sequence.spares = acquired->spares;
     if (request.num_admissions++ == 0) request.cached_tokens = acquired->num_cached_tokens;
+    request.resumed_at = acquired->num_cached_tokens;
     planner_.add({.sequence = answer.sequence,
                   .rank = request.demand.rank,
                   .known = static_cast<std::uint32_t>(request.tokens.size()),
@@ -254,7 +290,9 @@ void ServingSim::deliver_answer(const cache::LeaseAnswer& answer) {
                   .num_blocks = static_cast<std::uint32_t>(acquired->blocks.size()),
                   .max_known = request.max_known});
   } else if (const auto* extended = std::get_if<cache::Extended>(&answer.body)) {
-    sequence.table.insert(sequence.table.end(), extended->blocks.begin(), extended->blocks.end());
+    append(sequence.table, extended->blocks);
+    append(sequence.window_table, extended->window_blocks);
+    append(sequence.spares, extended->spares);
     planner_.grant(answer.sequence, static_cast<std::uint32_t>(extended->blocks.size()));
   } else if (const auto* committed = std::get_if<cache::Committed>(&answer.body)) {
     const auto entries = sequence.table.begin() + static_cast<std::ptrdiff_t>(committed->first_block);
@@ -263,6 +301,15 @@ void ServingSim::deliver_answer(const cache::LeaseAnswer& answer) {
       planner_.retry_denied();
     }
     std::copy(committed->blocks.begin(), committed->blocks.end(), entries);
+    append(sequence.spares, committed->spares);
+    for (std::size_t i = 0; i < committed->window_blocks.size(); ++i) {
+      BlockId& entry = sequence.window_table[committed->first_block + i];
+      const BlockId canonical = committed->window_blocks[i];
+      if (entry == kNoBlock || canonical == kNoBlock || entry == canonical) continue;  // behind the window by now
+      entry = canonical;
+      sequence.displaced = true;
+      planner_.retry_denied();
+    }
   } else if (const auto* denied = std::get_if<cache::Short>(&answer.body)) {
     if (sequence.phase == Phase::running) {
       planner_.deny(answer.sequence, denied->available);
@@ -278,6 +325,7 @@ void ServingSim::end(SequenceId id, std::uint64_t after_step) {
   to_keeper_.push_back(cache::Release{next_key(id, sequence), after_step});
   if (running_step_ && after_step == running_step_->step) release_waits_ = true;
   sequences_.erase(id);
+  states_.erase(id);
   come_back();
 }
 
@@ -304,8 +352,17 @@ void ServingSim::start_step() {
   for (const PlanItem& item : plan_.items) {
     Sequence& sequence = sequences_.at(item.sequence);
     sequence.last_step = step.step;
+    if (item.at_snapshot && !sequence.spares.empty()) {
+      sequence.saved = sequence.spares.back();
+      sequence.spares.pop_back();
+    }
+    const auto held = std::count_if(sequence.window_table.begin(), sequence.window_table.end(),
+                                    [](BlockId block) { return block != kNoBlock; });
+    most_window_blocks_held_ = std::max(most_window_blocks_held_, static_cast<std::uint32_t>(held));
     step.rows.push_back({item.sequence, requests_.at(sequence.request).tokens, sequence.table,
-                         planner_.computed(item.sequence), item.num_tokens, item.wants_logits});
+                         planner_.computed(item.sequence), item.num_tokens, item.wants_logits, sequence.window_table,
+                         std::exchange(sequence.restore, kNoSnapshot), sequence.saved, std::nullopt});
+    if (const auto live = states_.find(item.sequence); live != states_.end()) step.rows.back().state = live->second;
     REQUIRE(blocks_for(step.rows.back().computed + item.num_tokens) <= sequence.table.size());
     num_tokens += item.num_tokens;
     check_reads(step.rows.back());
@@ -315,13 +372,23 @@ void ServingSim::start_step() {
   running_step_ = std::move(step);
 }
 
+// What the row reads: all positions before it in the blocks, those that its first token sees in the window blocks, and
+// the snapshot that it begins from, if it is its sequence's first.
 void ServingSim::check_reads(const Row& row) const {
+  const std::uint32_t first_seen = row.computed + 1 < options_.window ? 0 : row.computed + 1 - options_.window;
   std::uint64_t hash = 0;
   for (std::uint32_t i = 0; i < row.computed; ++i) {
     hash = chain(hash, row.tokens[i]);
     if (arena_[row.table[i / kBlockSize]][i % kBlockSize] != hash)
       FAIL("sequence " << row.sequence << " reads foreign K and V at position " << i);
+    if (!has_windows() || i < first_seen) continue;
+    const BlockId block = row.window_table[i / kBlockSize];
+    if (block == kNoBlock || window_arena_[block][i % kBlockSize] != hash)
+      FAIL("sequence " << row.sequence << " reads foreign K and V through its window at position " << i);
   }
+  if (!has_state() || row.state) return;
+  if (row.computed > 0 && (row.restore == kNoSnapshot || snapshots_[row.restore] != hash))
+    FAIL("sequence " << row.sequence << " begins from a foreign state at position " << row.computed);
 }
 
 void ServingSim::finish_step() {
@@ -331,17 +398,27 @@ void ServingSim::finish_step() {
   if (std::exchange(release_waits_, false)) come_back();
   for (const Row& row : step.rows) {
     if (step.epoch == epoch_) check_reads(row);
-    std::uint64_t hash =
-        row.computed == 0 ? 0 : arena_[row.table[(row.computed - 1) / kBlockSize]][(row.computed - 1) % kBlockSize];
+    std::uint64_t hash = state_before(row);
     for (std::uint32_t i = row.computed; i < row.computed + row.num_tokens; ++i) {
       hash = chain(hash, row.tokens[i]);
       arena_[row.table[i / kBlockSize]][i % kBlockSize] = hash;
+      if (has_windows()) window_arena_[row.window_table[i / kBlockSize]][i % kBlockSize] = hash;
     }
-    if (step.epoch == epoch_) apply_row(row, step.step);
+    if (row.save != kNoSnapshot) snapshots_[row.save] = hash;
+    if (step.epoch != epoch_) continue;
+    if (has_state() && sequences_.contains(row.sequence)) states_[row.sequence] = hash;
+    apply_row(row, step.step);
   }
   if (step.epoch == epoch_) return;
   to_keeper_.push_back(Quiesced{epoch_ - 1});
   awaiting_quiesce_ = false;
+}
+
+std::uint64_t ServingSim::state_before(const Row& row) const {
+  if (row.computed == 0) return 0;
+  const std::uint32_t last = row.computed - 1;
+  if (!has_state()) return arena_[row.table[last / kBlockSize]][last % kBlockSize];
+  return row.state ? *row.state : snapshots_[row.restore];
 }
 
 void ServingSim::apply_row(const Row& row, std::uint64_t step) {
@@ -358,20 +435,34 @@ void ServingSim::apply_row(const Row& row, std::uint64_t step) {
   const BlockRange full = planner_.newly_full(row.sequence);
   if (full.num_blocks > 0) {
     const auto first = request.tokens.begin() + static_cast<std::ptrdiff_t>(full.first_block * kBlockSize);
+    const SnapshotId saved = std::exchange(sequence.saved, kNoSnapshot);
+    if (saved != kNoSnapshot) ++num_snapshots_saved_;
     to_keeper_.push_back(cache::Commit{next_key(row.sequence, sequence),
                                        full.first_block,
-                                       {first, first + static_cast<std::ptrdiff_t>(full.num_blocks * kBlockSize)}});
+                                       {first, first + static_cast<std::ptrdiff_t>(full.num_blocks * kBlockSize)},
+                                       saved});
+    leave_window_behind(sequence, full.first_block + full.num_blocks);
   }
+  REQUIRE(sequence.saved == kNoSnapshot);
   if (request.tokens.size() == request.max_known) {
     request.ended = true;
     end(row.sequence, step);
   }
 }
 
+// The keeper takes them back by itself.
+void ServingSim::leave_window_behind(Sequence& sequence, std::uint32_t num_committed) {
+  if (!has_windows()) return;
+  const std::uint32_t begin = cache::first_window_block(num_committed * kBlockSize, options_.window);
+  for (std::uint32_t i = begin; i-- > 0 && sequence.window_table[i] != kNoBlock;) {
+    sequence.window_table[i] = kNoBlock;
+    come_back();
+  }
+}
+
 std::vector<TokenId> ServingSim::expected_tokens(const SimRequest& request) {
   std::vector<TokenId> tokens(request.tokens.begin(), request.tokens.begin() + request.num_prompt);
-  std::uint64_t hash = 0;
-  for (TokenId token : tokens) hash = chain(hash, token);
+  std::uint64_t hash = chain(tokens);
   while (tokens.size() < request.tokens.size()) {
     tokens.push_back(sample(hash));
     hash = chain(hash, tokens.back());

@@ -3,7 +3,8 @@
 // written where.
 //
 // Each slot of the arena holds a hash of all tokens up to its position, so a block that is shared wrongly, reused
-// too early or evicted while somebody reads it shows at once, and in every token that is sampled afterwards.
+// too early or evicted while somebody reads it shows at once, and in every token that is sampled afterwards. So does
+// each slot of the window blocks, of which no step reads more than the window; a recurrent state is the hash itself.
 #pragma once
 
 #include <array>
@@ -27,6 +28,10 @@ struct SimOptions {
   PlannerOptions planner{64, 8};
   std::uint64_t seed = 1;
   double repeat_probability = 0.2;  // of each message to the keeper
+  std::uint32_t window = 0;
+  std::uint32_t num_window_blocks = 0;
+  cache::SnapshotRule snapshot_rule{};
+  std::uint32_t num_snapshots = 0;
 };
 
 struct SimRequest {
@@ -39,6 +44,7 @@ struct SimRequest {
   bool ended = false;
   bool cancelled = false;
   std::uint32_t cached_tokens = 0;  // at first admission
+  std::uint32_t resumed_at = 0;     // at the last one
   std::uint32_t num_admissions = 0;
 };
 
@@ -66,6 +72,8 @@ class ServingSim {
   const cache::LeaseBook& book() const { return *book_; }
   std::uint64_t num_preemptions() const { return num_preemptions_; }
   std::uint64_t num_steps() const { return next_step_ - 1; }
+  std::uint64_t num_snapshots_saved() const { return num_snapshots_saved_; }
+  std::uint32_t most_window_blocks_held() const { return most_window_blocks_held_; }  // by one sequence
   const StepPlan& last_plan() const { return plan_; }
   std::optional<RequestNumber> request_of(SequenceId sequence) const;
 
@@ -82,6 +90,10 @@ class ServingSim {
     std::uint64_t last_step = 0;
     bool displaced = false;  // a block was swapped, and the keeper does not know that we know
     std::vector<BlockId> table;
+    std::vector<BlockId> window_table;
+    SnapshotId restore = kNoSnapshot;  // before its first step
+    std::vector<SnapshotId> spares;
+    SnapshotId saved = kNoSnapshot;  // by its last step
   };
   struct StepDone {
     std::uint64_t epoch, step;
@@ -100,6 +112,9 @@ class ServingSim {
     std::vector<BlockId> table;
     std::uint32_t computed, num_tokens;
     bool wants_logits;
+    std::vector<BlockId> window_table;
+    SnapshotId restore, save;
+    std::optional<std::uint64_t> state;  // none: begins from `restore`
   };
   struct RunningStep {
     std::uint64_t step, epoch;
@@ -121,6 +136,12 @@ class ServingSim {
   void start_epoch();
   void start_step();
   void check_reads(const Row& row) const;
+  std::unique_ptr<cache::LeaseBook> make_book(std::uint64_t epoch, bool await_quiesce) const;
+  PlannerOptions planner_options() const;
+  std::uint64_t state_before(const Row& row) const;
+  void leave_window_behind(Sequence& sequence, std::uint32_t num_committed);
+  bool has_windows() const { return options_.window > 0; }
+  bool has_state() const { return options_.snapshot_rule.every > 0; }
   cache::Rank rank_of(SequenceId id) const;
   std::optional<SequenceId> sequence_of(RequestNumber number) const;
 
@@ -131,7 +152,9 @@ class ServingSim {
   std::deque<ToKeeper> to_keeper_;
   std::vector<ToKeeper> repeats_;  // delivered again at any later time, in any order
   std::deque<std::variant<cache::LeaseAnswer, cache::Inheritance>> to_batcher_;
-  std::vector<std::array<std::uint64_t, kBlockSize>> arena_;
+  std::vector<std::array<std::uint64_t, kBlockSize>> arena_, window_arena_;
+  std::vector<std::uint64_t> snapshots_;
+  std::map<SequenceId, std::uint64_t> states_;  // after the last step, of those that have been in one
 
   std::map<RequestNumber, SimRequest> requests_;
   RequestQueue queue_{QueueLimits{}};
@@ -146,6 +169,8 @@ class ServingSim {
   StepPlan plan_;
   std::optional<RunningStep> running_step_;
   std::uint64_t num_preemptions_ = 0;
+  std::uint64_t num_snapshots_saved_ = 0;
+  std::uint32_t most_window_blocks_held_ = 0;
 };
 
 }  // namespace troupe::scheduler

@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 #include <numeric>
 
+#include "cache/window.h"
 #include "tests/scheduler/serving_sim.h"
 
 using namespace troupe;
@@ -27,6 +28,8 @@ void require_all_came_back(const ServingSim& sim) {
   REQUIRE(counters.referenced == 0);
   REQUIRE(counters.waiting == 0);
   REQUIRE(counters.free + counters.cached == counters.total);
+  REQUIRE(counters.window_blocks.available == counters.window_blocks.total);
+  REQUIRE(counters.snapshots.available == counters.snapshots.total);
 }
 
 void require_right_answers(const ServingSim& sim) {
@@ -128,14 +131,111 @@ TEST_CASE("a request that needs every block preempts all younger ones and ends")
   require_all_came_back(sim);
 }
 
+// --- windows and recurrent state ---
+
+TEST_CASE("a prefix that arrives many times at once is computed once also where it is a state") {
+  std::mt19937_64 random(7);
+  ServingSim sim(
+      {.num_blocks = 200, .planner = {64, 16}, .seed = 7, .snapshot_rule = {.every = 64}, .num_snapshots = 40});
+  const std::vector<TokenId> prefix = random_tokens(random, 200);
+  for (int i = 0; i < 16; ++i) sim.submit(joined(prefix, random_tokens(random, 20)), 8);
+  sim.drain();
+  require_right_answers(sim);
+  require_all_came_back(sim);
+  std::uint64_t cached = 0;
+  for (const auto& [number, request] : sim.requests()) cached += request.cached_tokens;
+  REQUIRE(cached == 15u * 192u);  // a multiple of 64, by chance
+  REQUIRE(sim.book().counters().snapshot_hits == 15);
+}
+
+TEST_CASE("the same prompt again begins before its last token, from the snapshot at its end") {
+  std::mt19937_64 random(8);
+  ServingSim sim({.num_blocks = 200, .seed = 8, .snapshot_rule = {.every = 512}, .num_snapshots = 4});
+  const std::vector<TokenId> prompt = random_tokens(random, 150);
+  sim.submit(prompt, 20);
+  sim.drain();
+  const RequestNumber again = sim.submit(prompt, 20);
+  const RequestNumber longer = sim.submit(joined(prompt, random_tokens(random, 90)), 20);
+  sim.drain();
+  REQUIRE(sim.request(again).cached_tokens == 128);
+  REQUIRE(sim.request(longer).cached_tokens == 128);
+  require_right_answers(sim);
+  require_all_came_back(sim);
+}
+
+TEST_CASE("who is preempted goes on from its last snapshot") {
+  std::mt19937_64 random(3);
+  // Room for both, but not once they have grown.
+  ServingSim sim({.num_blocks = 14,
+                  .planner = {64, 4},
+                  .seed = 3,
+                  .snapshot_rule = {.every = 64, .at_prompt_end = false},
+                  .num_snapshots = 8});
+  sim.submit(random_tokens(random, 40), 200);
+  const RequestNumber younger = sim.submit(random_tokens(random, 140), 120);
+  std::uint32_t known = 0;  // when it was preempted
+  while (sim.num_preemptions() == 0) {
+    known = static_cast<std::uint32_t>(sim.request(younger).tokens.size());
+    REQUIRE(sim.tick());
+  }
+  REQUIRE(known > 192);
+  sim.drain();
+  REQUIRE(sim.request(younger).num_admissions > 1);
+  REQUIRE(sim.request(younger).resumed_at == 192);
+  require_right_answers(sim);
+  require_all_came_back(sim);
+}
+
+TEST_CASE("a long text holds the blocks of its window only, and those of the step under way") {
+  std::mt19937_64 random(4);
+  for (std::uint32_t window : {1u, 16u, 33u, 100u}) {
+    // Few enough to run on, by one block at a time; the names of positions are plenty.
+    const std::uint32_t most = cache::most_window_blocks(window);
+    ServingSim sim(
+        {.num_blocks = 100, .planner = {32, 4}, .seed = window, .window = window, .num_window_blocks = most});
+    sim.submit(random_tokens(random, 10 * window + 40), 10 * window + 40);
+    sim.drain();
+    REQUIRE(sim.most_window_blocks_held() == most);
+    require_right_answers(sim);
+    require_all_came_back(sim);
+    sim.submit(random_tokens(random, 500), 50);
+    sim.submit(random_tokens(random, 500), 50);
+    sim.drain();
+    require_right_answers(sim);
+    require_all_came_back(sim);
+  }
+}
+
+TEST_CASE("where there is room enough a sequence needs no more than its window and three steps") {
+  std::mt19937_64 random(5);
+  ServingSim sim({.num_blocks = 100, .planner = {32, 4}, .seed = 5, .window = 64, .num_window_blocks = 100});
+  sim.submit(random_tokens(random, 1000), 200);
+  sim.drain();
+  // The planner asks for two steps ahead of the one under way.
+  REQUIRE(sim.most_window_blocks_held() <= cache::most_window_blocks(64) + 3);
+  require_right_answers(sim);
+}
+
+// --- anything may happen ---
+
 // Random prompts that share prefixes, in several scopes and priorities, with clients that leave or stop reading.
-void run_random_workload(std::uint64_t seed, bool with_deaths) {
+void run_random_workload(std::uint64_t seed, bool with_deaths, bool with_windows = false, bool with_state = false) {
   INFO("seed " << seed);
   std::mt19937_64 random(seed);
-  ServingSim sim(
-      {.num_blocks = 8 + static_cast<std::uint32_t>(random() % 24),
-       .planner = {static_cast<std::uint32_t>(1 + random() % 96), static_cast<std::uint32_t>(1 + random() % 8)},
-       .seed = seed});
+  SimOptions options{
+      .num_blocks = 8 + static_cast<std::uint32_t>(random() % 24),
+      .planner = {static_cast<std::uint32_t>(1 + random() % 96), static_cast<std::uint32_t>(1 + random() % 8)},
+      .seed = seed};
+  if (with_windows) {
+    options.window = 1 + static_cast<std::uint32_t>(random() % 80);
+    options.num_window_blocks = cache::most_window_blocks(options.window) + static_cast<std::uint32_t>(random() % 10);
+  }
+  if (with_state) {
+    options.snapshot_rule = {.every = kBlockSize * (1 + static_cast<std::uint32_t>(random() % 4)),
+                             .at_prompt_end = random() % 2 == 0};
+    options.num_snapshots = static_cast<std::uint32_t>(random() % 12);
+  }
+  ServingSim sim(options);
   std::vector<std::vector<TokenId>> prefixes;
   for (int i = 0; i < 4; ++i)
     prefixes.push_back(random_tokens(random, 16 + static_cast<std::uint32_t>(random() % 110)));
@@ -177,4 +277,16 @@ TEST_CASE("random workloads drain with the right answers, and everything comes b
 
 TEST_CASE("random workloads survive the deaths of batcher and keeper") {
   for (std::uint64_t seed = 1001; seed <= 1150; ++seed) run_random_workload(seed, true);
+}
+
+TEST_CASE("random workloads of models with windows drain with the right answers, and survive deaths") {
+  for (std::uint64_t seed = 2001; seed <= 2100; ++seed) run_random_workload(seed, seed % 2 == 0, true, false);
+}
+
+TEST_CASE("random workloads of models with recurrent state drain with the right answers, and survive deaths") {
+  for (std::uint64_t seed = 3001; seed <= 3100; ++seed) run_random_workload(seed, seed % 2 == 0, false, true);
+}
+
+TEST_CASE("random workloads of models with both drain with the right answers, and survive deaths") {
+  for (std::uint64_t seed = 4001; seed <= 4050; ++seed) run_random_workload(seed, seed % 2 == 0, true, true);
 }

@@ -183,6 +183,35 @@ TEST_CASE_METHOD(Fixture, "blocks are reported full once, those from the cache n
   REQUIRE(planner.newly_full(1) == BlockRange{2, 1});
 }
 
+// --- snapshots ---
+
+TEST_CASE("a row ends where a snapshot of the state is worth taking, in a prompt and in what is generated") {
+  StepPlanner planner({.max_step_tokens = 100, .max_sequences = 4, .snapshot_rule = {.every = 128}});
+  StepPlan step;
+  const auto next = [&] {
+    planner.plan(1, 1, step);
+    for (const PlanItem& item : step.items) planner.advance(item.sequence, item.wants_logits ? 1 : 0);
+    return step.items;
+  };
+  planner.add({.sequence = 1, .rank = {0, 1}, .known = 200, .computed = 0, .num_blocks = 99, .max_known = 999});
+  REQUIRE(next() == Items{{1, 100, 0, false}});
+  REQUIRE(next() == Items{{1, 28, 0, false, true}});  // 128
+  REQUIRE(next() == Items{{1, 64, 0, false, true}});  // 192, before the last token
+  REQUIRE(next() == Items{{1, 8, 0, true}});
+  for (int i = 0; i < 55; ++i) REQUIRE(next() == Items{{1, 1, 0, true}});
+  REQUIRE(next() == Items{{1, 1, 0, true, true}});
+  REQUIRE(planner.computed(1) == 256);
+
+  planner.add({.sequence = 2, .rank = {0, 2}, .known = 300, .computed = 0, .num_blocks = 2, .max_known = 999});
+  REQUIRE(next() == Items{{1, 1, 0, true}, {2, 64, 0, false}});  // its blocks end before the first boundary
+}
+
+TEST_CASE("the first blocks are no more than there are of the scarcest kind") {
+  const StepPlanner planner({.max_step_tokens = 512, .max_sequences = 4, .max_initial_blocks = 3});
+  REQUIRE(planner.initial_blocks(40) == 2);
+  REQUIRE(planner.initial_blocks(400) == 3);
+}
+
 // --- blocks ---
 
 TEST_CASE_METHOD(Fixture, "a chunk ends where the blocks end") {
