@@ -5,12 +5,18 @@
 
 #include "actors/batch_live.h"
 #include "actors/request_check.h"
+#include "cache/window.h"
 #include "config/assert.h"
 
 namespace troupe::actors {
 namespace {
 
 using scheduler::Outcome;
+
+template <class T>
+void append(std::vector<T>& to, const std::vector<T>& more) {
+  to.insert(to.end(), more.begin(), more.end());
+}
 
 Outcome outcome_of(engine::Finish finish) {
   switch (finish) {
@@ -131,8 +137,11 @@ void Batch::apply(Live& live, const cache::LeaseAnswer& answer) {
   if (const auto* acquired_blocks = std::get_if<cache::Acquired>(&answer.body)) {
     acquired(live, *acquired_blocks);
   } else if (const auto* more = std::get_if<cache::Extended>(&answer.body)) {
-    live.table.insert(live.table.end(), more->blocks.begin(), more->blocks.end());
-    live.new_blocks.insert(live.new_blocks.end(), more->blocks.begin(), more->blocks.end());
+    append(live.table, more->blocks);
+    append(live.new_blocks, more->blocks);
+    append(live.window_table, more->window_blocks);
+    append(live.new_window_blocks, more->window_blocks);
+    append(live.spares, more->spares);
     planner_.grant(live.sequence, static_cast<std::uint32_t>(more->blocks.size()));
   } else if (const auto* canonical = std::get_if<cache::Committed>(&answer.body)) {
     committed(live, *canonical);
@@ -153,7 +162,8 @@ void Batch::step_ended(const engine::StepResult& result, TimePoint now) {
     at_work_ = live->request();
     if (options_.faults.before_row) options_.faults.before_row(at_work_);
     planner_.advance(row.sequence, static_cast<std::uint32_t>(row.tokens.size()));
-    live->copy_from = kNoBlock;
+    live->copy_from = live->copy_window_from = kNoBlock;
+    live->restore = kNoSnapshot;
     if (has_computed_prompt(*live)) let_forks_go(live->request());
     take_row(*live, row, now);
     absolve(row.sequence);
@@ -212,15 +222,34 @@ void Batch::commit_full_blocks(Live& live) {
   if (full.num_blocks == 0) return;
   const auto first = live.tokens.begin() + static_cast<std::ptrdiff_t>(full.first_block) * kBlockSize;
   const auto last = first + static_cast<std::ptrdiff_t>(full.num_blocks) * kBlockSize;
-  leases_.push_back(cache::Commit{.key = next_key(live), .first_block = full.first_block, .tokens = {first, last}});
+  leases_.push_back(cache::Commit{.key = next_key(live),
+                                  .first_block = full.first_block,
+                                  .tokens = {first, last},
+                                  .snapshot = std::exchange(live.saved, kNoSnapshot)});
+  leave_window_behind(live, full.first_block + full.num_blocks);
+}
+
+// The keeper takes back by itself what no later position sees; the worker hears of it with the next step.
+void Batch::leave_window_behind(Live& live, std::uint32_t num_committed) {
+  if (live.window_table.empty()) return;
+  const std::uint32_t begin = cache::first_window_block(num_committed * kBlockSize, options_.capacity.window);
+  if (begin == live.first_window_block) return;
+  std::fill(live.window_table.begin() + live.first_window_block, live.window_table.begin() + begin, kNoBlock);
+  live.first_window_block = begin;
+  retry();
 }
 
 void Batch::committed(Live& live, const cache::Committed& answer) {
+  append(live.spares, answer.spares);
   for (std::uint32_t i = 0; i < answer.blocks.size(); ++i) {
-    const std::uint32_t index = answer.first_block + i;
-    if (live.table[index] == answer.blocks[i]) continue;
-    live.table[index] = answer.blocks[i];
-    swaps_.push_back({.sequence = live.sequence, .index = index, .block = answer.blocks[i]});
+    BlockSwap swap{.sequence = live.sequence, .index = answer.first_block + i};
+    if (live.table[swap.index] != answer.blocks[i]) swap.block = live.table[swap.index] = answer.blocks[i];
+    // What is behind the window by now is nobody's concern.
+    if (swap.index >= live.first_window_block && i < answer.window_blocks.size() &&
+        live.window_table[swap.index] != answer.window_blocks[i])
+      swap.window_block = live.window_table[swap.index] = answer.window_blocks[i];
+    if (swap.block == kNoBlock && swap.window_block == kNoBlock) continue;
+    swaps_.push_back(swap);
     live.displaced = true;
     planner_.retry_denied();  // its own next Extend gives the replaced block back first
   }
@@ -262,9 +291,14 @@ void Batch::leave_the_cache(Live& live) {
   live.last_step = 0;
   live.parked = false;
   live.displaced = false;
-  live.copy_from = kNoBlock;
+  live.copy_from = live.copy_window_from = kNoBlock;
   live.table.clear();
   live.new_blocks.clear();
+  live.window_table.clear();
+  live.new_window_blocks.clear();
+  live.first_window_block = 0;
+  live.restore = live.saved = kNoSnapshot;
+  live.spares.clear();
 }
 
 void Batch::drop(Live& live) {
@@ -315,10 +349,17 @@ void Batch::plan_step(TimePoint now) {
     }
     live.was_running = true;
     live.last_step = step_ + 1;
+    if (item.at_snapshot && !live.spares.empty()) {
+      live.saved = live.spares.back();
+      live.spares.pop_back();
+    }
     batch_.items.push_back({.sequence = item.sequence,
                             .num_tokens = item.num_tokens,
                             .output = item.wants_logits ? engine::Output::sample : engine::Output::none,
-                            .new_blocks = std::exchange(live.new_blocks, {})});
+                            .new_blocks = std::exchange(live.new_blocks, {}),
+                            .new_window_blocks = std::exchange(live.new_window_blocks, {}),
+                            .first_window_block = live.first_window_block,
+                            .save = live.saved});
   }
   if (batch_.items.empty()) return;
   step_running_ = true;

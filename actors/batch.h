@@ -111,10 +111,12 @@ class Batch {
   void plan_step(TimePoint now);
   void step_is_over(std::uint64_t epoch, std::uint64_t step);
   void give_up(Live& live, const Failure& why, TimePoint now);
+  bool has_state() const { return options_.planner.snapshot_rule.every > 0; }
   void open(const Live& live, std::uint32_t num_cached);
   void absolve(SequenceId sequence);
   void take_row(Live& live, const engine::ItemResult& row, TimePoint now);
   void commit_full_blocks(Live& live);
+  void leave_window_behind(Live& live, std::uint32_t num_committed);
   void committed(Live& live, const cache::Committed& answer);
   void park(Live& live);
   void retry();

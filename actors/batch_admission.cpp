@@ -4,6 +4,7 @@
 
 #include "actors/batch.h"
 #include "actors/batch_live.h"
+#include "cache/window.h"
 #include "config/assert.h"
 
 namespace troupe::actors {
@@ -114,6 +115,12 @@ void Batch::acquired(Live& live, const cache::Acquired& answer) {
   const std::uint32_t num_cached = answer.num_cached_tokens + answer.num_copied_tokens;
   live.cached_tokens = std::min(num_cached, prompt_tokens);
   live.copy_from = answer.copy_from;
+  live.window_table = answer.window_blocks;
+  live.copy_window_from = answer.copy_window_from;
+  if (!live.window_table.empty())
+    live.first_window_block = cache::first_window_block(answer.num_cached_tokens, options_.capacity.window);
+  live.restore = answer.restore;
+  live.spares = answer.spares;
 
   open(live, num_cached);
   planner_.add({.sequence = live.sequence,
@@ -135,6 +142,9 @@ void Batch::open(const Live& live, std::uint32_t num_cached) {
   spec.num_cached = num_cached;
   spec.block_table = live.table;
   spec.copy_from = live.copy_from;
+  spec.window_table = live.window_table;
+  spec.copy_window_from = live.copy_window_from;
+  spec.restore = live.restore;
   spec.sampling = live.task->body->sampling;
   spec.sampling.max_tokens = live.max_known - spec.num_prompt_tokens;
   opens_.push_back(std::move(spec));

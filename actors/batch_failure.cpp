@@ -19,7 +19,8 @@ void Batch::step_failed(const StepFailure& failure, TimePoint now) {
     if (num_rows_ == 1 && strikes >= kMaxStrikes) give_up(*live, failure.why, now);
   }
   planner_.abandon_step();
-  // The worker begins with nothing. What was computed is in the blocks, and who runs holds them still.
+  // The worker begins with nothing. What was computed is in the blocks, and who runs holds them still; but a recurrent
+  // state is lost, and begins again at the last snapshot.
   closes_.clear();
   swaps_.clear();
   opens_.clear();
@@ -27,7 +28,8 @@ void Batch::step_failed(const StepFailure& failure, TimePoint now) {
   for (const auto& [sequence, live] : sequences_) {
     if (live->place != Place::running) continue;
     live->new_blocks.clear();  // they are in the table
-    if (live->copy_from != kNoBlock) {
+    live->new_window_blocks.clear();
+    if (live->copy_from != kNoBlock || has_state()) {
       unsure.push_back(live);
     } else {
       open(*live, planner_.computed(sequence));

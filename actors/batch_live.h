@@ -38,6 +38,15 @@ struct Batch::Live {
   BlockId copy_from = kNoBlock;  // a fork whose first row has not been computed yet: where its last block comes from
   std::vector<BlockId> table;
   std::vector<BlockId> new_blocks;  // the end of `table` that the worker has not been told of
+  // With windows, as long as `table`; entries before first_window_block are kNoBlock, the keeper took them back.
+  std::vector<BlockId> window_table;
+  std::vector<BlockId> new_window_blocks;
+  BlockId copy_window_from = kNoBlock;  // goes with copy_from
+  std::uint32_t first_window_block = 0;
+  // With recurrent state.
+  SnapshotId restore = kNoSnapshot;  // what it begins from; until its first step has ended
+  std::vector<SnapshotId> spares;    // that its steps may write
+  SnapshotId saved = kNoSnapshot;    // by its last step, and not committed yet
 };
 
 }  // namespace troupe::actors

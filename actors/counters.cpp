@@ -1,6 +1,7 @@
 #include "actors/counters.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace troupe::actors {
 namespace {
@@ -60,10 +61,11 @@ void Counters::restarted() {
 
 void Counters::keeper_restarted() {
   const std::lock_guard lock(mutex_);
-  published_before_ += cache_.published;
-  evictions_before_ += cache_.evictions;
-  cache_.published = 0;
-  cache_.evictions = 0;
+  before_.published += std::exchange(cache_.published, 0);
+  before_.evictions += std::exchange(cache_.evictions, 0);
+  before_.window_blocks.evictions += std::exchange(cache_.window_blocks.evictions, 0);
+  before_.snapshots.evictions += std::exchange(cache_.snapshots.evictions, 0);
+  before_.snapshot_hits += std::exchange(cache_.snapshot_hits, 0);
 }
 
 TimePoint::duration Counters::without_progress(const StreamCounts& counts, TimePoint now) const {
@@ -81,8 +83,18 @@ void Counters::fill(StatusSnapshot& snapshot, TimePoint now) const {
   snapshot.blocks_free = cache_.free;
   snapshot.blocks_cached = cache_.cached;
   snapshot.blocks_referenced = cache_.referenced;
-  snapshot.prefix_blocks_computed = published_before_ + cache_.published;
-  snapshot.evictions = evictions_before_ + cache_.evictions;
+  snapshot.prefix_blocks_computed = before_.published + cache_.published;
+  snapshot.evictions = before_.evictions + cache_.evictions;
+  const cache::AttachmentCounters& windows = cache_.window_blocks;
+  snapshot.window_blocks_total = windows.total;
+  snapshot.window_blocks_free = windows.free;
+  snapshot.window_blocks_cached = windows.cached;
+  snapshot.window_blocks_referenced = windows.total - windows.available;
+  snapshot.window_block_evictions = before_.window_blocks.evictions + windows.evictions;
+  snapshot.snapshots_total = cache_.snapshots.total;
+  snapshot.snapshots_cached = cache_.snapshots.cached;
+  snapshot.snapshot_hits = before_.snapshot_hits + cache_.snapshot_hits;
+  snapshot.snapshot_evictions = before_.snapshots.evictions + cache_.snapshots.evictions;
   snapshot.worker_restarts = restarts_;
   for (const Latency own : {Latency::step_duration, Latency::step_overhead, Latency::cancel_latency}) {
     const auto i = static_cast<std::size_t>(own);

@@ -43,8 +43,7 @@ class Counters {
   Latencies latencies_;
   std::uint64_t restarts_ = 0;
   cache::CacheCounters cache_;
-  std::uint64_t published_before_ = 0;  // by earlier keepers
-  std::uint64_t evictions_before_ = 0;
+  cache::CacheCounters before_;  // what earlier keepers counted
 };
 
 }  // namespace troupe::actors

@@ -49,6 +49,16 @@ Error too_many_texts(const std::string& what, std::uint32_t limit) {
           std::to_string(limit) + " texts wait to be " + what + " already (max_queued_texts); try again later"};
 }
 
+// ", 40 window blocks of 4096 bytes, 64 snapshots of 20480 bytes", as far as the model has such.
+std::string other_pools(const engine::LoadedModel& model) {
+  std::string text;
+  if (const auto& windows = model.window_arena())
+    text += fmt::format(", {} window blocks of {} bytes", windows->num_blocks(), windows->bytes_per_block());
+  if (const auto& snapshots = model.snapshots())
+    text += fmt::format(", {} snapshots of {} bytes", snapshots->num_snapshots(), snapshots->bytes_per_snapshot());
+  return text;
+}
+
 std::uint64_t draw_seed() {
   std::random_device device;
   return (std::uint64_t{device()} << 32) | device();
@@ -217,10 +227,10 @@ void GatewayImpl::load(const caf::actor& supervisor, engine::Team& team) {
   if (loaded) {
     const std::shared_ptr<engine::LoadedModel>& model = *loaded;
     const std::string name = options_.model_alias.empty() ? model->info().name : options_.model_alias;
-    spdlog::info("loaded model \"{}\" in {:.2f} s: {} threads, kernels {}, {} cache blocks of {} bytes, numerics {}",
+    spdlog::info("loaded model \"{}\" in {:.2f} s: {} threads, kernels {}, {} cache blocks of {} bytes{}, numerics {}",
                  name, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(),
                  options_.num_threads, model->kernels().name, model->arena()->num_blocks(),
-                 model->arena()->bytes_per_block(), model->numerics_id());
+                 model->arena()->bytes_per_block(), other_pools(*model), model->numerics_id());
     model_.loaded(model, name);
   } else {
     spdlog::error("the model could not be loaded: {}", loaded.error().message);

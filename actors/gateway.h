@@ -91,6 +91,17 @@ struct StatusSnapshot {
   std::uint32_t blocks_referenced = 0;       // held by running sequences
   std::uint64_t prefix_blocks_computed = 0;  // blocks published to the tree
   std::uint64_t evictions = 0;
+  // Of models whose layers see a window only: the blocks of those layers.
+  std::uint32_t window_blocks_total = 0;
+  std::uint32_t window_blocks_free = 0;
+  std::uint32_t window_blocks_cached = 0;
+  std::uint32_t window_blocks_referenced = 0;
+  std::uint64_t window_block_evictions = 0;
+  // Of models with recurrent state.
+  std::uint32_t snapshots_total = 0;
+  std::uint32_t snapshots_cached = 0;  // attached to a prefix
+  std::uint64_t snapshot_hits = 0;     // sequences that went on from one
+  std::uint64_t snapshot_evictions = 0;
   std::uint64_t worker_restarts = 0;
   std::uint64_t weight_bytes = 0;
   std::uint64_t kv_bytes = 0;

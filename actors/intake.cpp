@@ -7,6 +7,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "actors/model_cache.h"
+
 namespace troupe::actors {
 namespace {
 
@@ -201,7 +203,7 @@ void Intake::wire(const std::shared_ptr<const Wiring>& wiring) {
     limits_ = {.model = house_.model.name(),
                .vocab_size = info.vocab_size,
                .has_vocabulary = wiring_->model->tokenizer() != nullptr,
-               .capacity = {.context = info.context, .num_blocks = wiring_->model->arena()->num_blocks()}};
+               .capacity = capacity_of(*wiring_->model)};
   }
   if (has_new_batcher) {
     // To an intake that replaced another it is new, but it may have requests that ended in between.

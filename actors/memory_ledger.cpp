@@ -14,10 +14,15 @@ MemoryLedger::MemoryLedger(const engine::ProcessMemory& now)
 
 std::vector<MemoryUse> MemoryLedger::entries(const KnownMemory& known, const engine::ProcessMemory& now) {
   const std::uint64_t heap = without(now.heap_used, known.weights_on_heap + known.vocabulary + known.streams);
-  std::vector<MemoryUse> all{{"weights", known.weights},           {"kv_cache", known.kv_cache},
-                             {"step_buffers", known.step_buffers}, {"vocabulary", known.vocabulary},
-                             {"streams", known.streams},           {"heap", heap},
-                             {"runtime", runtime_bytes_},          {"code", now.file_backed}};
+  std::vector<MemoryUse> all{{"weights", known.weights},
+                             {"kv_cache", known.kv_cache},
+                             {"snapshots", known.snapshots},
+                             {"step_buffers", known.step_buffers},
+                             {"vocabulary", known.vocabulary},
+                             {"streams", known.streams},
+                             {"heap", heap},
+                             {"runtime", runtime_bytes_},
+                             {"code", now.file_backed}};
   std::uint64_t sum = 0;
   for (const MemoryUse& use : all) sum += use.bytes;
   // An arena of the allocator is mostly never touched: its free part counts as far as there is resident memory for it.

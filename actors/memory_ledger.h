@@ -18,12 +18,13 @@ struct KnownMemory {
   std::uint64_t weights_on_heap = 0;  // the part of it that the allocator counts too
   std::uint64_t vocabulary = 0;
   std::uint64_t kv_cache = 0;      // blocks that were ever written
+  std::uint64_t snapshots = 0;     // of recurrent state, that were ever written
   std::uint64_t step_buffers = 0;  // the executor's
   std::uint64_t streams = 0;       // requests, prompts and answers of the live streams
 };
 
 // The kinds, in this order:
-//   weights, kv_cache, step_buffers, vocabulary, streams  as above
+//   weights, kv_cache, snapshots, step_buffers, vocabulary, streams  as above
 //   heap       what else the allocator has given out: actors, queues, connections, the prefix tree
 //   heap_free  what the allocator keeps, as far as it is resident: at most what the others leave of the resident memory
 //   runtime    stacks and relocated data, as measured before the model was loaded

@@ -44,11 +44,13 @@ struct LeaseReply {
 
 // To the worker -------------------------------------------------------------------------------------
 
-// Entry `index` of the block table becomes `block`: equal bits, somebody published them first.
+// Entry `index` of the block table becomes `block`, and that of the window table `window_block`; kNoBlock: it stays.
+// Equal bits, somebody published them first.
 struct BlockSwap {
   SequenceId sequence = 0;
   std::uint32_t index = 0;
-  BlockId block = 0;
+  BlockId block = kNoBlock;
+  BlockId window_block = kNoBlock;
 };
 
 // Done in this order: closes, opens, swaps (also in what was just opened again after a step that broke), then one step

@@ -8,6 +8,7 @@
 #include "actors/batcher.h"
 #include "actors/cache_keeper.h"
 #include "actors/intake.h"
+#include "actors/model_cache.h"
 #include "actors/request_check.h"
 #include "actors/target_worker.h"
 #include "actors/telemetry.h"
@@ -150,9 +151,9 @@ caf::actor Supervisor::start(Role role) {
       return spawn<Intake>(house_);
     case Role::keeper: {
       // The batcher that follows begins this epoch.
-      const cache::LeaseBookOptions options{.num_blocks = model->arena()->num_blocks(),
-                                            .epoch = epoch_ + 1,
-                                            .await_quiesce = std::exchange(keeper_started_, true)};
+      cache::LeaseBookOptions options = lease_book_options(*model);
+      options.epoch = epoch_ + 1;
+      options.await_quiesce = std::exchange(keeper_started_, true);
       if (options.await_quiesce) house_.counters.keeper_restarted();
       return spawn<CacheKeeper>(options, house_.counters);
     }
@@ -162,10 +163,14 @@ caf::actor Supervisor::start(Role role) {
     case Role::tokenizer:  // has its own function
       break;
   }
+  const cache::LeaseBookOptions book = lease_book_options(*model);
   BatchOptions options;
   options.epoch = ++epoch_;
-  options.capacity = {.context = model->info().context, .num_blocks = model->arena()->num_blocks()};
-  options.planner = {.max_step_tokens = house_.options.max_step_tokens, .max_sequences = house_.options.max_sequences};
+  options.capacity = capacity_of(*model);
+  options.planner = {.max_step_tokens = house_.options.max_step_tokens,
+                     .max_sequences = house_.options.max_sequences,
+                     .snapshot_rule = book.snapshot_rule};
+  if (book.window > 0) options.planner.max_initial_blocks = book.num_window_blocks;
   options.queue = {.max_requests = house_.options.max_queued_requests,
                    .max_tokens = house_.options.max_queued_tokens,
                    .max_requests_per_uid = house_.options.max_requests_per_uid};

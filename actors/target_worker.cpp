@@ -22,7 +22,10 @@ struct TargetWorker::Stage {
     if (work.batch.items.empty()) return nullptr;
     if (!executor) executor = std::make_unique<engine::Executor>(*model, team);
     for (engine::SequenceSpec& spec : work.opens) executor->open(std::move(spec));
-    for (const BlockSwap& swap : work.swaps) executor->swap_block(swap.sequence, swap.index, swap.block);
+    for (const BlockSwap& swap : work.swaps) {
+      if (swap.block != kNoBlock) executor->swap_block(swap.sequence, swap.index, swap.block);
+      if (swap.window_block != kNoBlock) executor->swap_window_block(swap.sequence, swap.index, swap.window_block);
+    }
     if (faults.before_step) faults.before_step(work.batch);
     auto result = std::make_shared<engine::StepResult>();
     executor->step(work.batch, *result);

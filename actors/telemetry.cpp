@@ -2,6 +2,8 @@
 
 #include <stdexcept>
 
+#include "actors/model_cache.h"
+
 namespace troupe::actors {
 
 Telemetry::Telemetry(caf::actor_config& cfg) : ActorBase(cfg, "telemetry") {}
@@ -36,7 +38,8 @@ KnownMemory known_memory(const House& house, std::uint64_t stream_bytes) {
     known.weights = model->model().weight_bytes();
     known.weights_on_heap = model->weight_heap_bytes();
     known.vocabulary = model->vocabulary_bytes();
-    known.kv_cache = model->arena()->resident_bytes();
+    known.kv_cache = resident_kv_bytes(*model);
+    if (model->snapshots()) known.snapshots = model->snapshots()->resident_bytes();
   }
   return known;
 }
@@ -53,7 +56,7 @@ StatusSnapshot take_snapshot(const House& house, TimePoint now) {
     snapshot.numerics_id = model->numerics_id();
     snapshot.kernels = model->kernels().name;
     snapshot.weight_bytes = model->model().weight_bytes();
-    snapshot.kv_bytes = model->arena()->bytes_per_block() * model->arena()->num_blocks();
+    snapshot.kv_bytes = kv_bytes(*model);
   }
   StreamCounts counts = house.streams.counts();
   const TimePoint::duration still = house.counters.without_progress(counts, now);

@@ -7,6 +7,7 @@
 #include <set>
 #include <sstream>
 
+#include "actors/model_cache.h"
 #include "cli/probe_report.h"
 #include "cli/profile_report.h"
 #include "cli/text.h"
@@ -43,7 +44,7 @@ std::vector<std::pair<std::string, std::uint64_t>> memory_peaks(const BenchConte
   for (const BenchResult& result : results) step_buffers = std::max(step_buffers, result.step_buffer_bytes);
   const engine::LoadedModel& model = *context.model;
   return {{"weights", model.model().weight_bytes()},
-          {"kv_cache", model.arena()->resident_bytes()},
+          {"kv_cache", actors::resident_kv_bytes(model)},
           {"step_buffers", step_buffers},
           {"vocabulary", model.vocabulary_bytes()},
           {"process", engine::process_memory().peak_resident}};

@@ -16,8 +16,8 @@ namespace troupe::cli {
 [[nodiscard]] Result<std::string> model_path(const config::Options& options);
 
 // How to load it; `team` and `progress` stay empty; lines about loading go to the log. Error: for a kernel variant that
-// does not exist or that this CPU cannot run, invalid_argument from the command line, bad_config from a variable or a
-// file; for a weights cache without a home, invalid_argument.
+// does not exist or that this CPU cannot run, or a number of positions that no block ends at, invalid_argument from the
+// command line, bad_config from a variable or a file; for a weights cache without a home, invalid_argument.
 [[nodiscard]] Result<engine::LoadOptions> load_options(const config::Parsed& parsed);
 
 // A gateway's options with both filled in, the rest its defaults. Error: as either.

@@ -98,6 +98,26 @@ void add_tokens_and_steps(const client::ServerStatus& s, Families& out) {
   out.counter("worker_restarts", "Actors that died and were started again.", s.worker_restarts);
 }
 
+// Of models that have such layers only: no line for what there cannot be.
+void add_windows_and_snapshots(const client::ServerStatus& s, Families& out) {
+  if (s.window_blocks_total > 0) {
+    const std::pair<const char*, std::uint32_t> blocks[] = {
+        {"free", s.window_blocks_free}, {"cached", s.window_blocks_cached}, {"referenced", s.window_blocks_referenced}};
+    for (const auto& [state, count] : blocks) {
+      out.gauge("kv_window_blocks", "KV blocks of layers with a window; one can be cached and referenced at once.",
+                count, {{"state", state}});
+    }
+    out.gauge("kv_window_blocks_capacity", "KV blocks of layers with a window there are.", s.window_blocks_total);
+    out.counter("kv_window_block_evictions", "Of those, dropped from the prefix cache.", s.window_block_evictions);
+  }
+  if (s.snapshots_total > 0) {
+    out.gauge("state_snapshots", "Snapshots of recurrent state in the prefix cache.", s.snapshots_cached);
+    out.gauge("state_snapshots_capacity", "Snapshots of recurrent state there is room for.", s.snapshots_total);
+    out.counter("state_snapshot_hits", "Sequences that went on from a snapshot.", s.snapshot_hits);
+    out.counter("state_snapshot_evictions", "Snapshots that were dropped from the prefix cache.", s.snapshot_evictions);
+  }
+}
+
 void add_memory(const client::ServerStatus& s, Families& out) {
   const double total = s.blocks_total;
   out.gauge("kv_cache_usage_perc", "Share of the KV blocks held by sequences, 0 to 1.",
@@ -110,6 +130,7 @@ void add_memory(const client::ServerStatus& s, Families& out) {
   out.gauge("kv_blocks_capacity", "KV blocks there are.", total);
   out.counter("prefix_blocks_computed", "Blocks that were published to the prefix cache.", s.prefix_blocks_computed);
   out.counter("kv_block_evictions", "Blocks that were dropped from the prefix cache.", s.evictions);
+  add_windows_and_snapshots(s, out);
   for (const client::MemoryUse& use : s.memory) {
     out.gauge("memory_bytes", "Resident memory by kind.", static_cast<double>(use.bytes), {{"kind", use.kind}});
   }

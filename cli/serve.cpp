@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "actors/gateway.h"
+#include "actors/model_cache.h"
 #include "cli/events.h"
 #include "cli/exit_code.h"
 #include "cli/guests.h"
@@ -89,11 +90,10 @@ void log_model(const actors::Gateway& gateway, const config::Options& options) {
   const std::shared_ptr<const engine::LoadedModel> model = gateway.model();
   const engine::ModelInfo& info = model->info();
   const engine::KvArena& arena = *model->arena();
-  const std::uint64_t kv_bytes = arena.num_blocks() * arena.bytes_per_block();
   spdlog::info("model {}: {}, {} parameters, {}, weights {}", info.name, info.family, human_count(info.num_parameters),
                info.weight_types, human_bytes(model->model().weight_bytes()));
   spdlog::info("kernels {}, {} threads, KV cache {} ({}, {} blocks of {} tokens), context {} tokens, numerics {}",
-               model->kernels().name, num_threads(options), human_bytes(kv_bytes),
+               model->kernels().name, num_threads(options), human_bytes(actors::kv_bytes(*model)),
                kernels::name(model->cache_spec().kv_type), arena.num_blocks(), kBlockSize, info.context,
                model->numerics_id());
   if (info.context > info.trained_context)

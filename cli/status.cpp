@@ -69,6 +69,15 @@ nlohmann::ordered_json to_json(const client::ServerStatus& s, const std::vector<
           {"blocks_referenced", s.blocks_referenced},
           {"prefix_blocks_computed", s.prefix_blocks_computed},
           {"evictions", s.evictions},
+          {"window_blocks_total", s.window_blocks_total},
+          {"window_blocks_free", s.window_blocks_free},
+          {"window_blocks_cached", s.window_blocks_cached},
+          {"window_blocks_referenced", s.window_blocks_referenced},
+          {"window_block_evictions", s.window_block_evictions},
+          {"snapshots_total", s.snapshots_total},
+          {"snapshots_cached", s.snapshots_cached},
+          {"snapshot_hits", s.snapshot_hits},
+          {"snapshot_evictions", s.snapshot_evictions},
           {"worker_restarts", s.worker_restarts},
           {"weight_bytes", s.weight_bytes},
           {"kv_bytes", s.kv_bytes},
@@ -141,7 +150,7 @@ std::string to_text(const client::ServerStatus& s) {
   const std::string loaded = s.health.readiness == client::Readiness::loading
                                  ? " (" + fixed(100 * s.health.load_fraction, 0) + " %)"
                                  : std::string();
-  return aligned({
+  std::vector<std::pair<std::string, std::string>> lines{
       {"health", name_of(s.health) + loaded},
       {"server", s.server + ", up " + fixed(s.uptime_seconds, 0) + " s"},
       {"model", s.model + (s.numerics_id.empty() ? "" : " (" + s.numerics_id + ")")},
@@ -165,7 +174,17 @@ std::string to_text(const client::ServerStatus& s) {
                      " free, " + to_string(s.blocks_cached) + " cached, " + to_string(s.blocks_referenced) +
                      " in use; " + to_string(s.prefix_blocks_computed) + " published, " + to_string(s.evictions) +
                      " evicted"},
-  });
+  };
+  if (s.window_blocks_total > 0)
+    lines.emplace_back("windows", to_string(s.window_blocks_total) + " blocks of layers with a window: " +
+                                      to_string(s.window_blocks_free) + " free, " + to_string(s.window_blocks_cached) +
+                                      " cached, " + to_string(s.window_blocks_referenced) + " in use; " +
+                                      to_string(s.window_block_evictions) + " evicted");
+  if (s.snapshots_total > 0)
+    lines.emplace_back("snapshots", to_string(s.snapshots_total) + " of recurrent state: " +
+                                        to_string(s.snapshots_cached) + " cached; " + to_string(s.snapshot_hits) +
+                                        " hits, " + to_string(s.snapshot_evictions) + " evicted");
+  return aligned(lines);
 }
 
 }  // namespace

@@ -64,6 +64,11 @@ std::vector<Option> make_table() {
        "compute threads; 0: all allowed cores up to 4, one fewer above"},
       {"kv-type", "-ctk --cache-type-k --kv-cache-dtype", &O::kv_type, kEngines, kModel, "f16|f32|int8|q8_0", kAny,
        "number format of the KV cache: int8 takes half of f16; q8_0 is another name for it"},
+      {"state-type", "", &O::state_type, kEngines, kModel, "f32|f16", kAny,
+       "how snapshots of recurrent state are kept; f16 takes half, and rounds the state where snapshots are taken"},
+      {"state-snapshot-every", "", &O::state_snapshot_every, kEngines, kModel, "TOKENS", within(32, 1 << 20),
+       "positions between two snapshots of recurrent state, a multiple of 32; with f32 one more at the end of a "
+       "prompt"},
       {"memory", "", &O::memory, kEngines | kInspect, kModel, "SIZE", within(0, 1024.0 * 1024.0 * kGiB),
        "budget for weights and KV cache together; 0: 60 % of what is available"},
       {"kv-blocks", "--num-gpu-blocks-override", &O::kv_blocks, kServe, kModel, "N", within(0, 1 << 30),

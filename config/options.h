@@ -38,6 +38,8 @@ struct Options {
   std::int64_t ctx_size = 0;  // tokens of one sequence; 0: the trained context
   std::int64_t threads = 0;   // 0: engine::default_num_threads()
   std::string kv_type = "f16";
+  std::string state_type = "f32";
+  std::int64_t state_snapshot_every = 512;
   Bytes memory;                // 0: 60 % of what is available
   std::int64_t kv_blocks = 0;  // 0: what the memory budget leaves
   std::string kernels;

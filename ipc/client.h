@@ -312,6 +312,15 @@ struct ServerStatus {
   std::uint32_t blocks_referenced = 0;                                  ///< held by running sequences
   std::uint64_t prefix_blocks_computed = 0;                             ///< published to the tree
   std::uint64_t evictions = 0;                                          ///< blocks that were dropped from the tree
+  std::uint32_t window_blocks_total = 0;                                ///< KV blocks of layers with a window
+  std::uint32_t window_blocks_free = 0;                                 ///< of those, unused
+  std::uint32_t window_blocks_cached = 0;                               ///< in the prefix tree
+  std::uint32_t window_blocks_referenced = 0;                           ///< held by running sequences
+  std::uint64_t window_block_evictions = 0;                             ///< that were dropped from the tree
+  std::uint32_t snapshots_total = 0;                                    ///< of recurrent state
+  std::uint32_t snapshots_cached = 0;                                   ///< of those, in the prefix tree
+  std::uint64_t snapshot_hits = 0;                                      ///< sequences that went on from one
+  std::uint64_t snapshot_evictions = 0;                                 ///< that were dropped from the tree
   std::uint64_t worker_restarts = 0;                                    ///< actors that died and were started again
   std::uint64_t weight_bytes = 0;                                       ///< memory of the weights
   std::uint64_t kv_bytes = 0;                                           ///< memory of the KV blocks

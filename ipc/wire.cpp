@@ -361,6 +361,15 @@ v1::ServerFrame to_frame(std::uint64_t stream, actors::StatusSnapshot&& status) 
   out.set_blocks_referenced(status.blocks_referenced);
   out.set_prefix_blocks_computed(status.prefix_blocks_computed);
   out.set_evictions(status.evictions);
+  out.set_window_blocks_total(status.window_blocks_total);
+  out.set_window_blocks_free(status.window_blocks_free);
+  out.set_window_blocks_cached(status.window_blocks_cached);
+  out.set_window_blocks_referenced(status.window_blocks_referenced);
+  out.set_window_block_evictions(status.window_block_evictions);
+  out.set_snapshots_total(status.snapshots_total);
+  out.set_snapshots_cached(status.snapshots_cached);
+  out.set_snapshot_hits(status.snapshot_hits);
+  out.set_snapshot_evictions(status.snapshot_evictions);
   out.set_worker_restarts(status.worker_restarts);
   out.set_weight_bytes(status.weight_bytes);
   out.set_kv_bytes(status.kv_bytes);
