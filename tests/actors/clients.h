@@ -21,12 +21,12 @@ struct Client {
   std::uint32_t max_tokens;
 };
 
-// Prompts that share prefixes of two or three blocks.
+// Prompts that share prefixes of two or three blocks, of ids that the smallest vocabulary has (512).
 inline std::vector<TokenId> some_prompt(std::mt19937& random) {
   std::vector<TokenId> ids = {1};
   const auto family = static_cast<TokenId>(random() % 3);
   const std::size_t shared = 40 + 20 * static_cast<std::size_t>(family);
-  while (ids.size() < shared) ids.push_back(300 + (static_cast<TokenId>(ids.size()) * 7 + family * 31) % 900);
+  while (ids.size() < shared) ids.push_back(300 + (static_cast<TokenId>(ids.size()) * 7 + family * 31) % 200);
   for (std::size_t own = random() % 4; own > 0; --own) ids.push_back(500 + static_cast<TokenId>(random() % 4));
   return ids;
 }
@@ -35,7 +35,7 @@ inline std::vector<TokenId> some_prompt(std::mt19937& random) {
 inline Client client_with(std::size_t prompt_tokens, TokenId salt, std::uint32_t max_tokens) {
   Client client{.id = 0, .sink = std::make_shared<Listener>(), .prompt = {1}, .drawn = false, .max_tokens = max_tokens};
   while (client.prompt.size() < prompt_tokens)
-    client.prompt.push_back(300 + (static_cast<TokenId>(client.prompt.size()) * 7 + salt * 31) % 900);
+    client.prompt.push_back(300 + (static_cast<TokenId>(client.prompt.size()) * 7 + salt * 31) % 200);
   return client;
 }
 
@@ -85,6 +85,8 @@ inline void check_all_came_back(Stage& stage) {
   const StatusSnapshot after = stage.status();
   CHECK(after.blocks_referenced == 0);
   CHECK(after.blocks_free + after.blocks_cached == after.blocks_total);
+  CHECK(after.window_blocks_referenced == 0);
+  CHECK(after.window_blocks_free + after.window_blocks_cached == after.window_blocks_total);
   CHECK(stage.streams.live().empty());
 }
 

@@ -113,13 +113,31 @@ TEST_CASE("memory ledger: the allocator's free part counts as far as there is re
 
 TEST_CASE("counters: what a keeper counted is kept when another one begins from zero") {
   Counters counters(at(0));
-  counters.cache({.total = 8, .free = 6, .published = 5, .evictions = 2});
+  counters.cache({.total = 8,
+                  .free = 6,
+                  .published = 5,
+                  .evictions = 2,
+                  .window_blocks = {.total = 4, .free = 1, .cached = 2, .available = 3, .evictions = 7},
+                  .snapshots = {.total = 3, .cached = 2, .evictions = 1},
+                  .snapshot_hits = 4});
+  CHECK(filled(counters, at(1)).window_blocks_referenced == 1);
+  CHECK(filled(counters, at(1)).window_blocks_cached == 2);
+  CHECK(filled(counters, at(1)).snapshots_cached == 2);
   counters.restarted();
   counters.keeper_restarted();
-  counters.cache({.total = 8, .free = 8, .published = 1, .evictions = 1});
+  counters.cache({.total = 8,
+                  .free = 8,
+                  .published = 1,
+                  .evictions = 1,
+                  .window_blocks = {.evictions = 1},
+                  .snapshots = {.evictions = 1},
+                  .snapshot_hits = 1});
   const StatusSnapshot snapshot = filled(counters, at(1));
   CHECK(snapshot.prefix_blocks_computed == 6);
   CHECK(snapshot.evictions == 3);
+  CHECK(snapshot.window_block_evictions == 8);
+  CHECK(snapshot.snapshot_evictions == 2);
+  CHECK(snapshot.snapshot_hits == 5);
   CHECK(snapshot.blocks_free == 8);
   CHECK(snapshot.worker_restarts == 1);
 }

@@ -113,5 +113,24 @@ TEST_CASE("stress: whatever happens, streams get a beginning of what they get al
   if (kThinning == 1) CHECK(preemptions > 10);  // so the scarcity is real
 }
 
+TEST_CASE("stress: the same with windows, and with recurrent state whose snapshots do not suffice") {
+  for (const char* name : kOtherModels) {
+    INFO(name);
+    const auto plenty = load_golden(name, 256);
+    if (!plenty) return;
+    Reference reference(plenty);
+    const auto scarce = load_golden(name, 8, 4);
+    std::uint64_t preemptions = 0;
+    for (unsigned seed = 1; seed <= 12 / kThinning; ++seed) {
+      INFO("seed " << seed);
+      Life life(seed, scarce);
+      life.live(150);
+      life.check(reference);
+      preemptions += life.preemptions();
+    }
+    if (kThinning == 1) CHECK(preemptions > 5);
+  }
+}
+
 }  // namespace
 }  // namespace troupe::actors

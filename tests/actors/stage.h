@@ -15,6 +15,7 @@
 #include "actors/house.h"
 #include "actors/messages.h"
 #include "actors/supervisor.h"
+#include "tests/support/shared_data.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #define TROUPE_TEST_SANITIZED 1
@@ -74,13 +75,38 @@ struct Listener : StreamSink {
   std::optional<End> end_;
 };
 
-inline std::shared_ptr<engine::LoadedModel> load_model(std::uint32_t num_blocks) {
-  engine::LoadOptions options;
-  options.num_blocks = num_blocks;
-  auto model = engine::LoadedModel::load(std::string(TROUPE_MODELS) + "/tales-5m-tq2_0.gguf", options);
+inline std::shared_ptr<engine::LoadedModel> load_model(const std::string& path, const engine::LoadOptions& options) {
+  auto model = engine::LoadedModel::load(path, options);
   if (!model) FAIL(model.error().message);
   return *model;
 }
+
+// The embedded one.
+inline std::shared_ptr<engine::LoadedModel> load_model(std::uint32_t num_blocks) {
+  engine::LoadOptions options;
+  options.num_blocks = num_blocks;
+  return load_model(std::string(TROUPE_MODELS) + "/tales-5m-tq2_0.gguf", options);
+}
+
+// A tiny one of another family, with random weights and snapshots every 64 positions if it has recurrent state. Null,
+// with a word about it, where the reference data is missing.
+inline std::shared_ptr<engine::LoadedModel> load_golden(const std::string& name, std::uint32_t num_blocks,
+                                                        std::uint32_t num_snapshots = 32,
+                                                        engine::StateType state_type = engine::StateType::f32) {
+  const auto path = troupe::test::shared_file("golden/" + name + ".gguf");
+  if (!path) return nullptr;
+  engine::LoadOptions options;
+  options.num_blocks = num_blocks;
+  options.num_snapshots = num_snapshots;
+  options.snapshot_every = 64;
+  options.state_type = state_type;
+  return load_model(*path, options);
+}
+
+// Recurrent; recurrent beside attention; some layers with a window of 16; all but one with such a window.
+inline constexpr const char* kRecurrentModels[] = {"mamba-F32", "falcon-h1-F32"};
+inline constexpr const char* kWindowModels[] = {"gemma2-F32", "gemma3-F32"};
+inline constexpr const char* kOtherModels[] = {"mamba-F32", "falcon-h1-F32", "gemma2-F32", "gemma3-F32"};
 
 struct TestConfig : caf::actor_system_config {
   TestConfig() { set("scheduler.policy", caf::atom("testing")); }

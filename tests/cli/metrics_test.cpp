@@ -32,6 +32,11 @@ client::ServerStatus some_status() {
   s.blocks_free = 60;
   s.blocks_cached = 30;
   s.blocks_referenced = 25;
+  s.window_blocks_total = 10;
+  s.window_blocks_cached = 4;
+  s.snapshots_total = 7;
+  s.snapshots_cached = 3;
+  s.snapshot_hits = 12;
   s.histogram_bounds = {0.001, 0.01, 0.1};
   s.histograms = {{.name = "time_to_first_token", .counts = {1, 6, 2, 1}, .sum_seconds = 0.5}};
   s.memory = {{.kind = "weights", .bytes = 2u << 20, .peak_bytes = 2u << 20}};
@@ -63,6 +68,20 @@ TEST_CASE("prometheus: the text parses, with vLLM's names behind troupe's prefix
   CHECK(text.value("troupe:request_failure_total",
                    {{"model_name", model}, {"kind", "failed"}, {"reason", "internal"}}) == 3);
   CHECK(text.value("troupe:memory_bytes", {{"model_name", model}, {"kind", "weights"}}) == 2u << 20);
+  CHECK(text.value("troupe:kv_window_blocks", {{"model_name", model}, {"state", "cached"}}) == 4);
+  CHECK(text.value("troupe:state_snapshots", only) == 3);
+  CHECK(text.value("troupe:state_snapshots_capacity", only) == 7);
+  CHECK(text.value("troupe:state_snapshot_hits_total", only) == 12);
+}
+
+TEST_CASE("prometheus: what the model has no layers for is not there") {
+  client::ServerStatus status = some_status();
+  status.window_blocks_total = status.snapshots_total = 0;
+  const PrometheusText text(to_prometheus(status));
+  for (const auto& [name, family] : text.families) {
+    CHECK(name.find("window") == std::string::npos);
+    CHECK(name.find("snapshot") == std::string::npos);
+  }
 }
 
 TEST_CASE("prometheus: a histogram's buckets add up, what is above all bounds is in +Inf") {

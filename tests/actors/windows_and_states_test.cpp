@@ -1,0 +1,205 @@
+// Models whose layers see a window, or have recurrent state, through the whole troupe: real forward passes on the
+// deterministic scheduler. What is served from the cache, and how, must not show in any answer.
+#include <catch2/catch.hpp>
+#include <stdexcept>
+
+#include "cache/window.h"
+#include "tests/actors/clients.h"
+
+namespace troupe::actors {
+namespace {
+
+using namespace test;
+using scheduler::Outcome;
+
+constexpr std::uint32_t kWindow = 16;  // of the models
+
+// What a client gets from a server that has nothing in its cache.
+std::vector<TokenId> cold_answer(const std::shared_ptr<engine::LoadedModel>& model, const Client& client) {
+  Stage stage;
+  stage.serve(model);
+  const auto sink = std::make_shared<Listener>();
+  stage.submit(request_for(client), sink);
+  stage.run();
+  CHECK(stage.streams.counts().cached_tokens == 0);
+  return sink->ids;
+}
+
+// 150 tokens that all have, and some of its own.
+Client client_of_family(TokenId own, std::size_t num_own) {
+  Client client = client_with(150, 3, 20);
+  for (std::size_t i = 0; i < num_own; ++i) client.prompt.push_back(10 + (own * 37 + static_cast<TokenId>(i)) % 200);
+  return client;
+}
+
+GatewayOptions small_steps() {
+  GatewayOptions options;
+  options.max_step_tokens = 48;
+  return options;
+}
+
+void require_warm_is_cold(const std::shared_ptr<engine::LoadedModel>& model, std::uint64_t cached_tokens) {
+  Stage stage(small_steps());
+  stage.serve(model);
+  std::vector<Client> clients;
+  for (TokenId own = 0; own < 4; ++own) clients.push_back(client_of_family(own, own == 0 ? 0 : 10 + 9 * own));
+  clients.push_back(client_of_family(0, 0));  // the first one's prompt again
+  for (Client& client : clients) {
+    client.id = stage.submit(request_for(client), client.sink);
+    stage.run();
+  }
+  for (const Client& client : clients) CHECK(client.sink->ids == cold_answer(model, client));
+  CHECK(stage.streams.counts().cached_tokens == 4 * cached_tokens);
+  check_all_came_back(stage);
+}
+
+TEST_CASE("windows: a shared prefix comes from the cache, and the answer is the cold one") {
+  for (const char* name : kWindowModels) {
+    INFO(name);
+    if (const auto model = load_golden(name, 64)) require_warm_is_cold(model, 128);
+  }
+}
+
+TEST_CASE("states: a shared prefix is served from a snapshot, and the answer is the cold one") {
+  for (const char* name : kRecurrentModels) {
+    INFO(name);
+    if (const auto model = load_golden(name, 64)) require_warm_is_cold(model, 128);
+  }
+}
+
+TEST_CASE("states: rounded ones are served from snapshots at multiples only, with the cold answer") {
+  for (const char* name : kRecurrentModels) {
+    INFO(name);
+    const auto model = load_golden(name, 64, 32, engine::StateType::f16);
+    if (!model) return;
+    require_warm_is_cold(model, 128);
+    Stage stage;
+    stage.serve(model);
+    for (int i = 0; i < 2; ++i) {
+      stage.submit(request_for(client_with(120, 5, 4)), std::make_shared<Listener>());
+      stage.run();
+    }
+    CHECK(stage.streams.counts().cached_tokens == 64);  // not 96, where an exact one would be
+  }
+}
+
+TEST_CASE("states: the same prompt again goes on from its end, and counts as a hit") {
+  for (const char* name : kRecurrentModels) {
+    INFO(name);
+    const auto model = load_golden(name, 64);
+    if (!model) return;
+    Stage stage;
+    stage.serve(model);
+    const Client client = client_with(120, 5, 4);
+    std::vector<std::vector<TokenId>> answers;
+    for (int i = 0; i < 3; ++i) {
+      const auto sink = std::make_shared<Listener>();
+      stage.submit(request_for(client), sink);
+      stage.run();
+      answers.push_back(sink->ids);
+    }
+    CHECK(stage.streams.counts().cached_tokens == 2 * 96);
+    CHECK(stage.status().snapshot_hits == 2);
+    CHECK(stage.status().snapshots_cached == 2);  // after 64 and after 96
+    CHECK(answers[1] == answers[0]);
+    CHECK(answers[2] == answers[0]);
+    check_all_came_back(stage);
+  }
+}
+
+TEST_CASE("windows and states: who is preempted goes on, and gets what it gets alone") {
+  for (const char* name : kOtherModels) {
+    INFO(name);
+    const auto plenty = load_golden(name, 64);
+    if (!plenty) return;
+    Stage stage(small_steps());
+    stage.serve(load_golden(name, 14));
+    std::vector<Client> clients{client_with(40, 1, 220), client_with(140, 2, 140), client_with(70, 3, 100)};
+    for (Client& client : clients) client.id = stage.submit(request_for(client), client.sink);
+    stage.run_with_time();
+    CHECK(stage.streams.counts().preemptions > 0);
+    for (const Client& client : clients) CHECK(client.sink->ids == cold_answer(plenty, client));
+    if (stage.status().snapshots_total > 0) CHECK(stage.status().snapshot_hits > 0);
+    check_all_came_back(stage);
+  }
+}
+
+TEST_CASE("windows and states: whichever step breaks once, every stream gets all that it gets alone") {
+  for (const char* name : kOtherModels) {
+    INFO(name);
+    const auto plenty = load_golden(name, 64);
+    if (!plenty) return;
+    const auto model = load_golden(name, 16);
+    std::vector<std::vector<TokenId>> expected;
+    for (int broken = 0; broken < 24; broken += static_cast<int>(kThinning)) {
+      INFO("step " << broken);
+      int step = 0;
+      FaultPoints faults;
+      faults.before_step = [&](const engine::StepBatch&) {
+        if (step++ == broken) throw std::runtime_error("chance");
+      };
+      Stage stage(small_steps(), faults);
+      stage.serve(model);
+      std::vector<Client> clients{client_with(100, 1, 20), client_with(37, 2, 20), client_with(100, 1, 12)};
+      for (Client& client : clients) client.id = stage.submit(request_for(client), client.sink);
+      stage.run_with_time();
+      if (expected.empty())
+        for (const Client& client : clients) expected.push_back(cold_answer(plenty, client));
+      for (std::size_t i = 0; i < clients.size(); ++i) CHECK(clients[i].sink->ids == expected[i]);
+      CHECK(stage.status().worker_restarts == 0);
+      check_all_came_back(stage);
+    }
+  }
+}
+
+TEST_CASE("windows: a text of eight windows holds the blocks of one window and the next two") {
+  for (const char* name : kWindowModels) {
+    INFO(name);
+    const auto model = load_golden(name, 64);
+    if (!model) return;
+    Stage stage;
+    stage.serve(model);
+    const Client client = client_with(20, 1, 8 * kWindow);
+    stage.submit(request_for(client), client.sink);
+    std::uint32_t most = 0;
+    while (stage.scheduler().try_run_once()) most = std::max(most, stage.status().window_blocks_referenced);
+    CHECK(client.sink->ids.size() == 8 * kWindow);
+    CHECK(most >= 2);
+    CHECK(most <= cache::most_window_blocks(kWindow) + 1);
+    CHECK(client.sink->ids == cold_answer(model, client));
+    check_all_came_back(stage);
+  }
+}
+
+struct Choices : StreamSink {
+  explicit Choices(std::size_t count) : each(count) {}
+  void tokens(TokenRun run) override { each.at(run.choice).tokens(std::move(run)); }
+  void end(End end) override { each.at(end.choice).end(std::move(end)); }
+  std::vector<Listener> each;
+};
+
+TEST_CASE("windows and states: several answers of one prompt are what each is alone") {
+  for (const char* name : kOtherModels) {
+    for (const std::size_t prompt_tokens : {70u, 96u, 97u}) {
+      INFO(name << ", " << prompt_tokens << " tokens");
+      const auto model = load_golden(name, 64);
+      if (!model) return;
+      Stage stage;
+      stage.serve(model);
+      const Client client = client_with(prompt_tokens, 4, 40);
+      Request request = request_for(client);
+      request.num_choices = 3;
+      const auto choices = std::make_shared<Choices>(3);
+      const RequestId id = stage.streams.add(std::move(request), choices, stage.now());
+      caf::anon_send(stage.supervisor, msg::Submit{id});
+      stage.run();
+      const std::vector<TokenId> alone = cold_answer(model, client);
+      for (const Listener& choice : choices->each) CHECK(choice.ids == alone);
+      CHECK(stage.streams.counts().cached_tokens > 0);
+      check_all_came_back(stage);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace troupe::actors
