@@ -114,12 +114,12 @@ TEST_CASE("an unknown kernel variant is refused with those that this CPU can run
 }
 
 TEST_CASE("snapshots of recurrent state can only be where blocks end, and the message says which option to change") {
-  Folder folder;
+  const TempFolder folder;
   const std::string ids = folder.write("ids.json", "[1, 2, 3]");
-  const Finished flag = run({.arguments = {"eval", "--tokens", ids, "--greedy", "1", "--state-snapshot-every", "100"}});
+  const Finished flag = invoke({"eval", "--tokens", ids, "--greedy", "1", "--state-snapshot-every", "100"});
   CHECK(flag.code == 2);
   CHECK_THAT(flag.err, Contains("--state-snapshot-every: 100 is not a multiple of 32"));
-  const Finished type = run({.arguments = {"eval", "--tokens", ids, "--greedy", "1", "--state-type", "f17"}});
+  const Finished type = invoke({"eval", "--tokens", ids, "--greedy", "1", "--state-type", "f17"});
   CHECK(type.code == 2);
   CHECK_THAT(type.err, Contains("'f17' is not one of f32|f16"));
 }
