@@ -4,7 +4,9 @@
 
 #include "config/printable.h"
 #include "engine/tokenizer_byte_pair.h"
+#include "engine/tokenizer_rwkv.h"
 #include "engine/tokenizer_sentencepiece.h"
+#include "engine/tokenizer_wordpiece.h"
 
 namespace troupe::engine {
 
@@ -22,12 +24,15 @@ std::string Tokenizer::decode(const std::vector<TokenId>& ids) const {
 
 Result<std::shared_ptr<const Tokenizer>> make_tokenizer(const ModelFile& file) {
   const std::string* const model = file.string("tokenizer.ggml.model");
-  if (model == nullptr || *model == "no_vocab") return std::shared_ptr<const Tokenizer>();
+  if (model == nullptr || *model == "no_vocab" || *model == "none") return std::shared_ptr<const Tokenizer>();
   if (*model == "llama") return SentencePieceTokenizer::create(file);
   if (*model == "gpt2") return BytePairTokenizer::create(file);
+  if (*model == "rwkv") return RwkvTokenizer::create(file);
+  if (*model == "bert") return WordPieceTokenizer::create(file);
   return Error{ErrorCode::unsupported, file.path() + ": tokenizer.ggml.model is \"" + printable(*model) +
-                                           "\", and the known ones are llama (SentencePiece type) and gpt2 "
-                                           "(byte-level BPE); use a model with one of these"};
+                                           "\", and the known ones are llama (SentencePiece type), gpt2 "
+                                           "(byte-level BPE), rwkv (RWKV World) and bert (WordPiece); use a model "
+                                           "with one of these"};
 }
 
 std::vector<TokenId> find_end_ids(const ModelFile& file, const Tokenizer* tokenizer, std::uint32_t vocab_size) {

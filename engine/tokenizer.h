@@ -27,7 +27,7 @@ class Tokenizer {
   virtual ~Tokenizer() = default;
 
   // Byte-exact: decoding the ids gives `text` back (but for the leading space that SentencePiece
-  // vocabularies add, and bytes that a vocabulary has no token for). `text` may be any bytes.
+  // vocabularies add, and bytes that a vocabulary has no token for; BERT's only keep words). `text` may be any bytes.
   // O(n log n) in text.size().
   [[nodiscard]] virtual std::vector<TokenId> encode(std::string_view text, EncodeOptions options) const = 0;
 
@@ -38,7 +38,7 @@ class Tokenizer {
   // The bytes of a control token's own text ("<|im_end|>"), for logs and `troupe tokenize`.
   [[nodiscard]] virtual std::string raw_piece(TokenId id) const = 0;
 
-  virtual std::string_view name() const = 0;  // "llama" (SentencePiece type) or "gpt2" (byte-level BPE)
+  virtual std::string_view name() const = 0;  // as in tokenizer.ggml.model: llama, gpt2, rwkv, bert
   virtual std::uint32_t size() const = 0;
   virtual TokenKind kind(TokenId id) const = 0;
   virtual std::optional<TokenId> bos() const = 0;
@@ -57,7 +57,7 @@ class Tokenizer {
 };
 
 // Builds the tokenizer that the file's tokenizer.ggml.* metadata describe. A file without one
-// ("no_vocab") gives a null pointer. Errors: bad_model, or unsupported with the list of known ones.
+// ("no_vocab", "none") gives a null pointer. Errors: bad_model, or unsupported with the list of known ones.
 [[nodiscard]] Result<std::shared_ptr<const Tokenizer>> make_tokenizer(const ModelFile& file);
 
 // The tokens that end an answer, ascending: the vocabulary's, or without one (null) what the file's metadata name,

@@ -158,11 +158,22 @@ Result<BytePairTokenizer::Merges> BytePairTokenizer::read_merges(const ModelFile
   return merges;
 }
 
+namespace {
+
+// Microsoft's BitNet b1.58 2B-4T is published without the field; its vocabulary, which is Llama 3's, gives it away.
+std::string find_pre_tokenizer(const ModelFile& file, const Vocabulary& vocabulary) {
+  const std::string* const pre = file.string("tokenizer.ggml.pre");
+  if (pre != nullptr && !pre->empty()) return *pre;
+  const bool llama3 = vocabulary.bos() && vocabulary.text(*vocabulary.bos()) == "<|begin_of_text|>";
+  return llama3 ? "llama-bpe" : "default";
+}
+
+}  // namespace
+
 Result<std::shared_ptr<const Tokenizer>> BytePairTokenizer::create(const ModelFile& file) {
   Result<Vocabulary> vocabulary = Vocabulary::load(file);
   if (!vocabulary) return vocabulary.error();
-  const std::string* const pre = file.string("tokenizer.ggml.pre");
-  Result<TextSplitter> splitter = TextSplitter::create(pre == nullptr ? "default" : *pre);
+  Result<TextSplitter> splitter = TextSplitter::create(find_pre_tokenizer(file, *vocabulary));
   if (!splitter) return Error{splitter.error().code, file.path() + ": " + splitter.error().message};
   Result<Merges> merges = read_merges(file, *vocabulary);
   if (!merges) return merges.error();

@@ -21,8 +21,35 @@ constexpr const char* kGpt2 = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\
 #define TROUPE_AFTER_NUMBERS R"(| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"
 constexpr const char* kLlama3 = TROUPE_CONTRACTIONS R"([^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3})" TROUPE_AFTER_NUMBERS;
 constexpr const char* kQwen2 = TROUPE_CONTRACTIONS R"([^\r\n\p{L}\p{N}]?\p{L}+|\p{N})" TROUPE_AFTER_NUMBERS;
+constexpr const char* kQwen35 = TROUPE_CONTRACTIONS
+    R"([^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr const char* kSeedCoder =
+    TROUPE_CONTRACTIONS R"([^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr const char* kMiniCpm5 = TROUPE_CONTRACTIONS R"([^\r\n\p{L}\p{N}]?\p{L}+|\p{N}+)" TROUPE_AFTER_NUMBERS;
+constexpr const char* kBailing =
+    R"('[sSdDmMtT]|'[lL][lL]|'[vV][eE]|'[rR][eE]|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|)"
+    R"(\s*[\r\n]|\s+(?!\S)|\s+)";
+// Words that change from large to small letters once, with the ending that may follow; letters of no case are both.
+#define TROUPE_CASED_WORDS(ending)                                                         \
+  R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+)" ending \
+  R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*)" ending
+#define TROUPE_ENDING R"((?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])?)"
+#define TROUPE_AFTER_CASED_NUMBERS R"(| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)"
+constexpr const char* kTekken = TROUPE_CASED_WORDS("") R"(|\p{N})" TROUPE_AFTER_CASED_NUMBERS;
+constexpr const char* kGpt4o = TROUPE_CASED_WORDS(TROUPE_ENDING) R"(|\p{N}{1,3})" TROUPE_AFTER_CASED_NUMBERS;
+constexpr const char* kYoutu = TROUPE_CASED_WORDS(TROUPE_ENDING) R"(|\p{N})" TROUPE_AFTER_CASED_NUMBERS;
+#undef TROUPE_AFTER_CASED_NUMBERS
+#undef TROUPE_ENDING
+#undef TROUPE_CASED_WORDS
 #undef TROUPE_CONTRACTIONS
 #undef TROUPE_AFTER_NUMBERS
+
+// Stops at white space and at the punctuation of the languages that it was made for.
+constexpr const char* kBloom = R"( ?[^(\s|.,!?\x{2026}\x{3002}\x{ff0c}\x{3001}\x{964}\x{6d4}\x{60c})]+)";
+constexpr const char* kYoutuScripts =
+    R"([\x{ac00}-\x{d7a3}\x{3131}-\x{318e}]+|)"
+    R"([\x{ff01}\x{2026}\x{201c}\x{201d}\x{2018}\x{2019}\x{2014}\x{ff1a}\x{ff1b}\x{ff0c}\x{3001}-\x{303f})"
+    R"(\x{fe30}-\x{fe4f}]+|[\x{3105}-\x{312f}]+|[\x{4e00}-\x{9fa5}\x{3040}-\x{309f}\x{30a0}-\x{30ff}]+)";
 
 constexpr const char* kNewline = R"([\r\n])";
 constexpr const char* kDigit = R"(\p{N})";
@@ -57,15 +84,31 @@ struct Entry {
 const std::vector<Entry>& entries() {
   static const std::vector<Entry> table = {
       {{"default"}, {kPunctuation, kGpt2, kNumber, kThreeDigits}},
-      {{"gpt-2", "phi-2", "mpt", "olmo", "jais"}, {kGpt2}},
-      {{"llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "lfm2"}, {kLlama3}, true, true},
-      {{"dbrx", "smaug-bpe"}, {kLlama3}},
-      {{"qwen2", "deepseek-r1-qwen", "stablelm2"}, {kQwen2}},
-      {{"starcoder", "refact", "command-r", "smollm", "codeshell", "exaone"}, {kDigit, kGpt2}},
+      {{"gpt-2", "phi-2", "mpt", "olmo", "jais", "exaone4", "gigachat", "a.x-4.0", "mellum", "trillion",
+        "granite-docling", "modern-bert", "roberta-bpe", "jina-es", "jina-de", "jina-v1-en", "jina-v2-es", "jina-v2-de",
+        "jina-v2-code"},
+       {kGpt2}},
+      {{"llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "lfm2", "midm-2.0", "jina-v5-nano"},
+       {kLlama3},
+       true,
+       true},
+      {{"dbrx", "smaug-bpe", "chatglm-bpe", "glm4"}, {kLlama3}},
+      {{"qwen2", "deepseek-r1-qwen", "stablelm2", "megrez", "kormo", "f2llmv2", "hunyuan", "solar-open", "grok-2"},
+       {kQwen2}},
+      {{"qwen35"}, {kQwen35}},
+      {{"starcoder", "refact", "command-r", "smollm", "codeshell", "exaone", "minerva-7b", "mellum2"}, {kDigit, kGpt2}},
+      {{"tekken"}, {kTekken}, true, true},
+      {{"gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2"}, {kGpt4o}},
+      {{"bloom", "gpt3-finnish", "poro-chat"}, {kBloom}},
+      {{"viking"}, {kBloom, kDigit}},
+      {{"bailingmoe", "bailingmoe2", "llada-moe"}, {kBailing}},
+      {{"seed-coder"}, {kSeedCoder}},
+      {{"minicpm5"}, {R"(\p{N}{1,3})", kMiniCpm5}, false, true},
+      {{"youtu"}, {kYoutuScripts, kYoutu}, false, true},
       {{"falcon"}, {kPunctuationFalcon, kGpt2, kThreeDigits}},
       {{"deepseek-llm"}, {kNewline, kDeepSeekLetters, kDeepSeekMarks, kTrailingSpace, kEastAsian, kNumber}},
       {{"deepseek-coder"}, {kNewline, R"(\s?\p{L}+)", R"(\s?\p{P}+)", kEastAsian, kDigit}},
-      {{"deepseek-v3"}, {kDeepSeek3Numbers, kDeepSeek3EastAsian, kDeepSeek3}},
+      {{"deepseek-v3", "hunyuan-dense", "joyai-llm"}, {kDeepSeek3Numbers, kDeepSeek3EastAsian, kDeepSeek3}},
   };
   return table;
 }

@@ -127,11 +127,19 @@ Status Vocabulary::check_lengths(const ModelFile& file) const {
 }
 
 Status Vocabulary::read_special_ids(const ModelFile& file) {
-  // Files of the SentencePiece kind may leave out the ids that its trainer always assigns.
-  if (const std::string* model = file.string("tokenizer.ggml.model"); model && *model == "llama" && size() > 2) {
+  const std::string* const model = file.string("tokenizer.ggml.model");
+  const bool bert = model != nullptr && *model == "bert";
+  if (model != nullptr && *model == "llama" && size() > 2) {
+    // Files of the SentencePiece kind may leave out the ids that its trainer always assigns.
     unknown_ = 0;
     bos_ = 1;
     eos_ = 2;
+  } else if (model != nullptr && *model == "rwkv" && kind(0) == TokenKind::control) {
+    eos_ = 0;  // between the texts that the model was trained on
+  } else if (bert) {
+    unknown_ = find("[UNK]");
+    bos_ = find("[CLS]");
+    eos_ = find("[SEP]");
   }
   const std::string prefix = "tokenizer.ggml.";
   std::optional<TokenId> end_of_turn, end_of_message;
@@ -142,6 +150,12 @@ Status Vocabulary::read_special_ids(const ModelFile& file) {
                                                                  {"eom_token_id", &end_of_message}};
   for (const auto& [key, id] : ids) {
     if (Status status = read_id(file, prefix + key, texts_.size(), *id); !status) return status;
+  }
+  if (bert) {
+    // What stands for the beginning and the end of a text has names of its own there (one of them spelled so).
+    for (const auto& [key, id] : {std::pair("cls_token_id", &bos_), std::pair("seperator_token_id", &eos_)}) {
+      if (Status status = read_id(file, prefix + key, texts_.size(), *id); !status) return status;
+    }
   }
   is_end_.assign(texts_.size(), false);
   for (const std::optional<TokenId>& id : {eos_, end_of_turn, end_of_message}) {

@@ -82,4 +82,35 @@ inline MetadataFile byte_pair_file(const std::vector<std::string>& merges, const
                        {"tokenizer.ggml.merges", merges}});
 }
 
+// An RWKV vocabulary: <s>, the 256 bytes (ids 1 to 256 in order of the byte), then `tokens`, spelled as in a file.
+inline MetadataFile rwkv_file(const std::vector<std::string>& tokens) {
+  std::vector<std::string> all = {"<s>"};
+  for (int byte = 0; byte < 256; ++byte) {
+    const char* const digits = "0123456789abcdef";
+    all.push_back(std::string("\\x") + digits[byte / 16] + digits[byte % 16]);
+  }
+  all.insert(all.end(), tokens.begin(), tokens.end());
+  std::vector<std::int64_t> types(all.size(), 1);
+  types[0] = 3;
+  return MetadataFile({{"tokenizer.ggml.model", std::string("rwkv")},
+                       {"tokenizer.ggml.tokens", all},
+                       {"tokenizer.ggml.token_type", types}});
+}
+
+// A WordPiece vocabulary: [PAD] [UNK] [CLS] [SEP], then `pieces` from id 4 on: "##x" continues a word.
+inline MetadataFile wordpiece_file(const std::vector<std::string>& pieces) {
+  std::vector<std::string> all = {"[PAD]", "[UNK]", "[CLS]", "[SEP]"};
+  for (const std::string& piece : pieces) {
+    all.push_back(piece.substr(0, 2) == "##" ? piece.substr(2) : "\xE2\x96\x81" + piece);
+  }
+  std::vector<std::int64_t> types(all.size(), 1);
+  for (int i = 0; i < 4; ++i) types[static_cast<std::size_t>(i)] = 3;
+  return MetadataFile({{"tokenizer.ggml.model", std::string("bert")},
+                       {"tokenizer.ggml.tokens", all},
+                       {"tokenizer.ggml.token_type", types},
+                       {"tokenizer.ggml.unknown_token_id", std::int64_t{1}},
+                       {"tokenizer.ggml.cls_token_id", std::int64_t{2}},
+                       {"tokenizer.ggml.seperator_token_id", std::int64_t{3}}});
+}
+
 }  // namespace troupe::test

@@ -13,12 +13,16 @@ namespace troupe::engine {
 namespace {
 
 using test::byte_pair_file;
+using test::rwkv_file;
 using test::sentencepiece_file;
+using test::wordpiece_file;
 
 constexpr std::size_t kMegabyte = std::size_t{1} << 20;
 const std::string kMark = "\xE2\x96\x81";
-const char* const kPreTokenizers[] = {"default",   "gpt-2",  "llama-bpe",    "smaug-bpe",      "qwen2",
-                                      "starcoder", "falcon", "deepseek-llm", "deepseek-coder", "deepseek-v3"};
+const char* const kPreTokenizers[] = {"default",    "gpt-2",      "llama-bpe",    "smaug-bpe",      "qwen2",
+                                      "starcoder",  "falcon",     "deepseek-llm", "deepseek-coder", "deepseek-v3",
+                                      "qwen35",     "tekken",     "gpt-4o",       "bloom",          "viking",
+                                      "bailingmoe", "seed-coder", "minicpm5",     "youtu"};
 
 std::shared_ptr<const Tokenizer> make(const test::MetadataFile& file) {
   const auto tokenizer = make_tokenizer(file);
@@ -70,6 +74,23 @@ TEST_CASE("byte-level BPE: every pre-tokenizer encodes hostile texts, which give
       INFO(pre << ", many times " << text.substr(0, 6));
       REQUIRE((tokenizer->decode(tokenizer->encode(text, {})) == text));
     }
+  }
+}
+
+TEST_CASE("RWKV: hostile texts are encoded, and give their bytes back") {
+  const auto tokenizer = make(rwkv_file({"aa", "aaaa", "aaaaaaaa", "  ", "\\n\\n", "<|", "77", "\\xe4\\xb8\\xad"}));
+  for (const std::string& text : hostile_texts(kMegabyte / 4)) {
+    REQUIRE((tokenizer->decode(tokenizer->encode(text, {})) == text));
+  }
+}
+
+TEST_CASE("WordPiece: hostile texts are encoded within their size") {
+  const auto tokenizer =
+      make(wordpiece_file({"a", "##a", "##aaaa", "<", "|", "7", "##7", "$", "'", "\xE4\xB8\xAD", "s"}));
+  for (const std::string& text : hostile_texts(kMegabyte / 4)) {
+    const auto ids = tokenizer->encode(text, {});
+    REQUIRE(ids.size() <= text.size() + 2);
+    REQUIRE((tokenizer->encode(text, {}) == ids));
   }
 }
 
@@ -179,6 +200,30 @@ TEST_CASE("pre-tokenizers cut words as their expressions say") {
   REQUIRE(words_of("deepseek-llm", "a bc, 12 \xC3\xA9t\xC3\xA9  ") ==
           Words{"a", " bc", ",", " ", "12", " \xC3\xA9", "t", "\xC3\xA9", "  "});  // its :-~ also has a to z
   REQUIRE(words_of("deepseek-v3", "a.bc 1234!") == Words{"a", ".bc", " ", "123", "4", "!"});
+  REQUIRE(words_of("tekken", "HTMLParser's don't 12 x/\n\n") ==
+          Words{"HTMLParser", "'s", " don", "'t", " ", "1", "2", " x", "/\n\n"});
+  REQUIRE(words_of("tekken", "camelCaseABC") == Words{"camel", "Case", "ABC"});
+  REQUIRE(words_of("gpt-4o", "I'LL don't 1234") == Words{"I'LL", " don't", " ", "123", "4"});
+  REQUIRE(words_of("llama4", "It's") == Words{"It's"});
+  REQUIRE(words_of("bloom", "ab (cd), 12") == Words{"ab", " (", "cd", "),", " 12"});
+  REQUIRE(words_of("viking", "ab, 12") == Words{"ab", ",", " ", "1", "2"});
+  REQUIRE(words_of("qwen35",
+                   "a\xCC\x81"
+                   "b 12") == Words{"a\xCC\x81"
+                                    "b",
+                                    " ", "1", "2"});
+  REQUIRE(words_of("qwen2",
+                   "a\xCC\x81"
+                   "b") == Words{"a",
+                                 "\xCC\x81"
+                                 "b"});
+  REQUIRE(words_of("chatglm-bpe", "It's 1234") == words_of("llama-bpe", "It's 1234"));
+  REQUIRE(words_of("bailingmoe", "it'd a\n\nb") == Words{"it", "'d", " a", "\n\n", "b"});
+  REQUIRE(words_of("seed-coder", "a //\nb") == Words{"a", " //", "\n", "b"});
+  REQUIRE(words_of("minicpm5", "a 12345") == Words{"a", " ", "123", "45"});
+  REQUIRE(words_of("youtu",
+                   "\xE4\xB8\xAD\xEF\xBC\x8C"
+                   "a's") == Words{"\xE4\xB8\xAD", "\xEF\xBC\x8C", "a's"});
 }
 
 TEST_CASE("a Mongolian vowel separator is no space, an ideographic space is one") {

@@ -13,7 +13,9 @@ namespace {
 
 using test::byte_pair_file;
 using test::MetadataFile;
+using test::rwkv_file;
 using test::sentencepiece_file;
+using test::wordpiece_file;
 using Ids = std::vector<TokenId>;
 
 const std::string kMark = "\xE2\x96\x81";  // how SentencePiece spells a space
@@ -148,9 +150,147 @@ TEST_CASE("end of generation is what the metadata name and what chat models are 
 TEST_CASE("a file without a vocabulary gives a null tokenizer, an unknown kind is refused by name") {
   REQUIRE(make(MetadataFile({})) == nullptr);
   REQUIRE(make(MetadataFile({{"tokenizer.ggml.model", std::string("no_vocab")}})) == nullptr);
-  require_error(MetadataFile({{"tokenizer.ggml.model", std::string("bert")}}), ErrorCode::unsupported, "\"bert\"");
+  require_error(MetadataFile({{"tokenizer.ggml.model", std::string("t5")}}), ErrorCode::unsupported, "\"t5\"");
   require_error(byte_pair_file({"a b"}, "nobody"), ErrorCode::unsupported, "\"nobody\"");
   require_error(byte_pair_file({"a b"}, "nobody"), ErrorCode::unsupported, "llama-bpe, llama3");
+}
+
+TEST_CASE("a file that names no pre-tokenizer has Llama 3's with Llama 3's vocabulary") {
+  auto file = byte_pair_file({"a b", "c d", "b c", "a bc", "abc d"});
+  auto& tokens = std::get<std::vector<std::string>>(file["tokenizer.ggml.tokens"]);
+  std::get<std::vector<std::int64_t>>(file["tokenizer.ggml.token_type"]).push_back(3);
+  const auto bos = static_cast<TokenId>(tokens.size());
+  tokens.push_back("<|begin_of_text|>");
+  file.remove("tokenizer.ggml.pre");
+  REQUIRE(make(file)->encode("abcd 12", {}) == Ids{256, 257, ' ', '1', '2'});
+  file["tokenizer.ggml.bos_token_id"] = std::int64_t{bos};
+  REQUIRE(make(file)->encode("abcd 12", {}) == Ids{bos, 260, ' ', '1', '2'});
+  file["tokenizer.ggml.pre"] = std::string();
+  REQUIRE(make(file)->encode("abcd", {}) == Ids{bos, 260});
+  file["tokenizer.ggml.pre"] = std::string("default");
+  REQUIRE(make(file)->encode("abcd", {}) == Ids{256, 257});
+}
+
+TEST_CASE("RWKV: the longest token that the rest begins with, byte for byte") {
+  // From 257 on. The file spells bytes as Python prints them.
+  const auto tokenizer = make(rwkv_file({"ab", "abcd", "bc", "\\n\\n", "\\xe4\\xb8\\xad", "\\'", "\\\\t", "\\t\\r"}));
+  REQUIRE(tokenizer->name() == "rwkv");
+  REQUIRE(tokenizer->encode("abc", {}) == Ids{257, 1 + 'c'});  // abcd begins like the text, but does not fit
+  REQUIRE(tokenizer->encode("abcdbc", {}) == Ids{258, 259});
+  REQUIRE(tokenizer->encode("\n\n\n", {}) == Ids{260, 1 + '\n'});
+  REQUIRE(tokenizer->encode("\xE4\xB8\xAD\xE4\xB8", {}) == Ids{261, 1 + 0xE4, 1 + 0xB8});
+  // The plain byte comes first in the list, so its second spelling is never used; a backslash and t are no tab.
+  REQUIRE(tokenizer->encode("'\\t\t\r", {}) == Ids{1 + '\'', 263, 264});
+  REQUIRE(tokenizer->piece(261) == "\xE4\xB8\xAD");
+  REQUIRE(tokenizer->piece(263) == "\\t");
+  REQUIRE(tokenizer->piece(0).empty());
+  REQUIRE(tokenizer->eos() == TokenId{0});
+  REQUIRE(tokenizer->is_end_of_generation(0));
+  REQUIRE(tokenizer->bos() == std::nullopt);
+  REQUIRE(tokenizer->encode("<s>", kPlain) == Ids{1 + '<', 1 + 's', 1 + '>'});
+  REQUIRE(tokenizer->encode("<s>", kParse) == Ids{0});
+}
+
+TEST_CASE("RWKV: the padding of a vocabulary is no text, the turn's end is the metadata's") {
+  auto file = rwkv_file({"\\n\\n", "[PAD258]"});
+  std::get<std::vector<std::int64_t>>(file["tokenizer.ggml.token_type"])[258] = 5;
+  file["tokenizer.ggml.eot_token_id"] = std::int64_t{257};
+  const auto tokenizer = make(file);
+  REQUIRE(tokenizer->encode("[PAD258]", kPlain).size() == 8);
+  REQUIRE(tokenizer->piece(258).empty());
+  REQUIRE(tokenizer->is_end_of_generation(257));
+}
+
+TEST_CASE("RWKV: what no token begins becomes unknown, or vanishes without that; bad escapes are refused") {
+  MetadataFile file(
+      {{"tokenizer.ggml.model", std::string("rwkv")}, {"tokenizer.ggml.tokens", std::vector<std::string>{"a", "b"}}});
+  REQUIRE(make(file)->encode("axb", {}) == Ids{0, 1});
+  file["tokenizer.ggml.unknown_token_id"] = std::int64_t{1};
+  REQUIRE(make(file)->encode("axb", {}) == Ids{0, 1, 1});
+  for (const char* text : {"\\", "a\\q", "\\x4", "\\x", "\\xg0", "\\x0g"}) {
+    require_error(rwkv_file({text}), ErrorCode::bad_model, "token 257");
+  }
+}
+
+TEST_CASE("WordPiece: words in pieces, the longest first, between [CLS] and [SEP]") {
+  const auto file = wordpiece_file({"un", "##aff", "##able", "##a", "hello", ",", "world", "unaff", "!"});
+  const auto tokenizer = make(file);
+  REQUIRE(tokenizer->name() == "bert");
+  REQUIRE(tokenizer->encode("unaffable", kPlain) == Ids{11, 6});
+  REQUIRE(tokenizer->encode("Hello, WORLD!", {}) == Ids{2, 8, 9, 10, 12, 3});
+  REQUIRE(tokenizer->encode("hello,world", kPlain) == Ids{8, 9, 10});
+  REQUIRE(tokenizer->encode("una una", kPlain) == Ids{4, 7, 4, 7});
+  REQUIRE(tokenizer->encode("hello unx world", kPlain) == Ids{8, 1, 10});  // one unknown for the whole word
+  REQUIRE(tokenizer->encode("able", kPlain) == Ids{1});                    // only continues words
+  REQUIRE(tokenizer->encode("", {}) == Ids{2, 3});
+  REQUIRE(tokenizer->encode(" \t\n ", kPlain).empty());
+  REQUIRE(tokenizer->decode(tokenizer->encode("Hello,  unaffable world", {})) == "hello , unaffable world");
+  REQUIRE(tokenizer->piece(6) == "able");
+  REQUIRE(tokenizer->piece(8) == " hello");
+  REQUIRE(tokenizer->encode("[CLS]", kPlain) == Ids{1, 1, 1});
+  REQUIRE(tokenizer->encode("[CLS]", kParse) == Ids{2});
+}
+
+TEST_CASE("WordPiece: case and accents go as the metadata say") {
+  auto file = wordpiece_file({"uber", "\xC3\xBC", "##ber", "\xC3\x9C", "\xD0\xB9"});
+  const std::string text =
+      "\xC3\x9C"
+      "BER";  // Ü
+  REQUIRE(make(file)->encode(text, kPlain) == Ids{4});
+  REQUIRE(make(file)->encode("u\xCC\x88"
+                             "ber",
+                             kPlain) == Ids{4});  // the accent as a character of its own
+  file["tokenizer.ggml.normalizer.strip_accents"] = false;
+  REQUIRE(make(file)->encode(text, kPlain) == Ids{5, 6});
+  file["tokenizer.ggml.normalizer.lowercase"] = false;
+  REQUIRE(make(file)->encode("\xC3\x9C"
+                             "ber",
+                             kPlain) == Ids{7, 6});
+  file.remove("tokenizer.ggml.normalizer.strip_accents");  // follows the other
+  REQUIRE(make(file)->encode("\xC3\x9C"
+                             "ber",
+                             kPlain) == Ids{7, 6});
+}
+
+TEST_CASE("WordPiece: Chinese characters and punctuation stand alone, control characters vanish") {
+  const auto tokenizer = make(wordpiece_file(
+      {"a", "\xE4\xB8\xAD", "\xE6\x96\x87", "b", "##b", "\xE2\x80\x9C", "$", "\xE1\x84\x80\xE1\x85\xA1\xE1\x86\xA8"}));
+  REQUIRE(tokenizer->encode("a\xE4\xB8\xAD\xE6\x96\x87"
+                            "b",
+                            kPlain) == Ids{4, 5, 6, 7});
+  REQUIRE(tokenizer->encode("a\xE2\x80\x9C$b", kPlain) == Ids{4, 9, 10, 7});
+  REQUIRE(tokenizer->encode("a\xE2\x80\x8D\x01\xFF"
+                            "b",
+                            kPlain) == Ids{4, 8});  // joiner, control, no UTF-8
+  REQUIRE(tokenizer->encode("a\xE3\x80\x80"
+                            "b",
+                            kPlain) == Ids{4, 7});                // ideographic space
+  REQUIRE(tokenizer->encode("\xEA\xB0\x81", kPlain) == Ids{11});  // a Hangul syllable is three letters
+  REQUIRE(tokenizer->encode("\xEF\xA4\x80", kPlain) == Ids{1});
+  REQUIRE(tokenizer->encode(std::string(100, 'a') + " a", kPlain) == Ids{1, 4});  // aa is no token
+}
+
+TEST_CASE("WordPiece: a word of more than 100 characters is unknown, as in its published tools") {
+  const auto tokenizer = make(wordpiece_file({"a", "##a"}));
+  REQUIRE(tokenizer->encode(std::string(100, 'a'), kPlain).size() == 100);
+  REQUIRE(tokenizer->encode(std::string(101, 'a'), kPlain) == Ids{1});
+}
+
+TEST_CASE("WordPiece: special tokens are found by name where the metadata leave them out, and must be there") {
+  auto file = wordpiece_file({"a"});
+  for (const char* key : {"unknown", "cls", "seperator"}) {
+    file.remove(std::string("tokenizer.ggml.") + key + "_token_id");
+  }
+  REQUIRE(make(file)->encode("a b", {}) == Ids{2, 4, 1, 3});
+  file["tokenizer.ggml.add_bos_token"] = false;  // is said of other kinds
+  REQUIRE(make(file)->encode("a", {}) == Ids{2, 4, 3});
+  for (const auto& [name, place] : {std::pair("[UNK]", 1), std::pair("[CLS]", 2), std::pair("[SEP]", 3)}) {
+    auto without = file;
+    std::get<std::vector<std::string>>(without["tokenizer.ggml.tokens"])[static_cast<std::size_t>(place)] = "other";
+    require_error(without, ErrorCode::bad_model, name);
+  }
+  file["tokenizer.ggml.seperator_token_id"] = std::int64_t{99};
+  require_error(file, ErrorCode::bad_model, "seperator_token_id is 99");
 }
 
 TEST_CASE("damaged metadata are refused, each by what is wrong") {
@@ -218,8 +358,10 @@ TEST_CASE("randomly damaged metadata: an error, or a tokenizer that works") {
   const std::vector<std::int64_t> numbers = {0, 1, 2, 3, 4, 5, 6, 7, -1, 255, 4294967295, 1ll << 40};
   int num_usable = 0;
   for (int round = 0; round < 2000; ++round) {
-    MetadataFile file = round % 2 ? sentencepiece_file({"a", "b", "ab", kMark, kMark + "a"})
-                                  : byte_pair_file({"a b", "ab ab", "\xC4\xA0 a"}, "llama-bpe");
+    MetadataFile file = round % 4 == 0   ? byte_pair_file({"a b", "ab ab", "\xC4\xA0 a"}, "llama-bpe")
+                        : round % 4 == 1 ? sentencepiece_file({"a", "b", "ab", kMark, kMark + "a"})
+                        : round % 4 == 2 ? rwkv_file({"ab", "\\n\\n", "abab"})
+                                         : wordpiece_file({"a", "b", "##b", "##ab", ","});
     for (std::size_t damages = 1 + below(4); damages > 0; --damages) {
       std::vector<std::string> keys;
       for (const auto& [key, value] : file.metadata()) keys.push_back(key);

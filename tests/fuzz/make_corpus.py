@@ -182,6 +182,13 @@ def gguf_corpus():
     write("gguf", "llama-byte-pairs", model("llama", len(words), {
         "model": "gpt2", "pre": "llama-bpe", "tokens": words, "token_type": [1, 1, 1, 1, 1, 3],
         "merges": ["a n", "\u0120 an"], "eos_token_id": 5}))
+    write("gguf", "llama-rwkv", model("llama", 5, {
+        "model": "rwkv", "tokens": ["<s>", "a", "\\x0a\\n", "\\xe4\\xb8", "[PAD4]"], "token_type": [3, 1, 1, 1, 5],
+        "eot_token_id": 2}))
+    write("gguf", "llama-wordpiece", model("llama", 7, {
+        "model": "bert", "tokens": ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "\u2581a", "a", "\u2581,"],
+        "token_type": [3, 3, 3, 3, 1, 1, 1], "cls_token_id": 2, "seperator_token_id": 3, "unknown_token_id": 1,
+        "normalizer.lowercase": True}))
 
 
 def sampler_corpus():
@@ -259,6 +266,12 @@ def tokenizer_corpus():
     }
     for number, (name, value) in enumerate(texts.items()):
         write("tokenizer", name, bytes([number * 2 % 11, number % 4]) + value.encode())
+    rwkv, wordpiece = 20, 21  # the last two of the target's list
+    for name, value in texts.items():
+        write("tokenizer", "rwkv-" + name, bytes([rwkv, 1]) + value.encode())
+        write("tokenizer", "wordpiece-" + name, bytes([wordpiece, 1]) + value.encode())
+    write("tokenizer", "no-utf8-rwkv", bytes([rwkv, 0]) + b"a\xff\xc0\xaf\xed\xa0\x80\xe4\xb8 \x80b\0c")
+    write("tokenizer", "no-utf8-wordpiece", bytes([wordpiece, 0]) + b"a\xff\xc0\xaf\xed\xa0\x80\xe4\xb8 \x80b\0c")
     write("tokenizer", "no-utf8", b"\x01\x01a\xff\xc0\xaf\xed\xa0\x80\xe4\xb8 \x80b\0c")
     write("tokenizer", "no-utf8-pieces", b"\x00\x00a\xff\xc0\xaf\xed\xa0\x80\xe4\xb8 \x80b\0c")
 

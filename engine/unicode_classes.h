@@ -1,0 +1,42 @@
+// What kind of character a code point is, its small letter, and the letters under its accents (Unicode 14).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace troupe::engine {
+
+enum class CharClass : std::uint8_t {
+  other,
+  space,        // \t, \n, \r and the general categories Zs, Zl, Zp
+  control,      // the other characters of the general categories C*, unassigned ones, too
+  mark,         // Mn: drawn over or under the letter before
+  punctuation,  // P*
+};
+
+[[nodiscard]] CharClass char_class(char32_t c);
+
+// The character itself where it has no small letter that is one character.
+[[nodiscard]] char32_t to_lower(char32_t c);
+
+// The characters of the full canonical decomposition that are no marks, none where they are all marks or it has none.
+[[nodiscard]] std::span<const char32_t> decomposed_base(char32_t c);
+
+// Calls use(char32_t) for each character of `c`'s canonical decomposition that is no mark; for `c` where it has none.
+template <class Use>
+void for_each_base(char32_t c, Use use) {
+  constexpr char32_t kFirst = 0xAC00, kLast = 0xD7A3;  // Hangul syllables are letters by arithmetic
+  if (c >= kFirst && c <= kLast) {
+    const char32_t index = c - kFirst;
+    use(0x1100 + index / 588);
+    use(0x1161 + index % 588 / 28);
+    if (index % 28 != 0) use(0x11A7 + index % 28);
+    return;
+  }
+  const std::span<const char32_t> base = decomposed_base(c);
+  if (base.empty()) return use(c);
+  for (const char32_t each : base) use(each);
+}
+
+}  // namespace troupe::engine
