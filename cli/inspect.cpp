@@ -10,6 +10,7 @@
 #include "cli/model_options.h"
 #include "cli/subcommands.h"
 #include "cli/text.h"
+#include "engine/encoder.h"
 #include "engine/memory_budget.h"
 #include "engine/model.h"
 #include "engine/model_file.h"
@@ -115,7 +116,8 @@ std::string served_by(const engine::ModelFile& file) {
     if (family.accepts(file)) return std::string(family.name);
     names += (names.empty() ? "" : ", ") + std::string(family.name);
   }
-  return "none (there are " + names + ")";
+  if (engine::is_encoder(file)) return *file.string("general.architecture") + " (encoder)";
+  return "none (there are " + names + ", and the encoders bert and nomic-bert)";
 }
 
 struct KvCost {

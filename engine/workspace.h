@@ -71,7 +71,8 @@ class Workspace {
     hidden,
     sampled_hidden,
     logits,
-    largest,  // logits of the rows, by thread
+    largest,     // logits of the rows, by thread
+    encoder_kv,  // K and V of one layer of an encoder
     count,
   };
 

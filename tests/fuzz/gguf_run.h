@@ -4,6 +4,7 @@
 #include <string>
 #include <string_view>
 
+#include "engine/encoder.h"
 #include "engine/engine.h"
 #include "tests/engine/gguf_writer.h"
 
@@ -15,13 +16,14 @@ class GgufRun {
   explicit GgufRun(std::uint64_t max_memory = 64u << 20);
 
   // Whether the file is a model. Asserts that one that is not has an error with a message, and that one that is runs a
-  // step and gives each logit and a token of its vocabulary.
+  // step and gives each logit and a token of its vocabulary; an encoder's is two vectors.
   bool run(std::string_view bytes);
   // Of the last run that was none: what was said.
   const Error& error() const { return error_; }
 
  private:
   void step(const engine::LoadedModel& model);
+  void encode(const engine::Encoder& encoder);
 
   engine::Team team_{1};
   engine::LoadOptions options_;

@@ -169,7 +169,39 @@ def model(family, vocab_size, tokenizer, dim=4):
     return gguf.bytes()
 
 
+def encoder(family, dim=4):
+    numbers = random.Random(2)
+    gguf = Gguf()
+    gguf.add("general.architecture", family)
+    for key, value in (("block_count", 1), ("context_length", 8), ("embedding_length", dim), ("feed_forward_length", 4),
+                       ("attention.head_count", 2), ("attention.layer_norm_epsilon", 1e-5), ("pooling_type", 1),
+                       ("attention.causal", False)):
+        gguf.add(family + "." + key, value)
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "\u2581a", "a", "\u2581,"]
+    for key, value in {"model": "bert", "tokens": tokens, "token_type": [3, 3, 3, 3, 1, 1, 1], "cls_token_id": 2,
+                       "seperator_token_id": 3, "unknown_token_id": 1}.items():
+        gguf.add("tokenizer.ggml." + key, value)
+    nomic = family == "nomic-bert"
+    gguf.tensor("token_embd.weight", [dim, len(tokens)], numbers)
+    gguf.tensor("token_types.weight", [dim, 2], numbers)
+    if not nomic:
+        gguf.tensor("position_embd.weight", [dim, 8], numbers)
+    joined = [("attn_qkv", [dim, 3 * dim]), ("ffn_gate", [dim, 4])]
+    apart = [("attn_q", [dim, dim]), ("attn_k", [dim, dim]), ("attn_v", [dim, dim])]
+    matrices = (joined if nomic else apart) + [("attn_output", [dim, dim]), ("ffn_up", [dim, 4]), ("ffn_down", [4, dim])]
+    for name, shape in matrices:
+        gguf.tensor("blk.0." + name + ".weight", shape, numbers)
+        if not nomic:
+            gguf.tensor("blk.0." + name + ".bias", shape[1:], numbers)
+    for name in ("token_embd_norm", "blk.0.attn_output_norm", "blk.0.layer_output_norm"):
+        gguf.tensor(name + ".weight", [dim], numbers)
+        gguf.tensor(name + ".bias", [dim], numbers)
+    return gguf.bytes()
+
+
 def gguf_corpus():
+    write("gguf", "bert", encoder("bert"))
+    write("gguf", "nomic-bert", encoder("nomic-bert"))
     write("gguf", "llama-no-vocabulary", model("llama", 8, {"model": "no_vocab"}))
     write("gguf", "bitnet-no-vocabulary", model("bitnet", 8, {"model": "no_vocab"}))
     write("gguf", "bitnet-i2_s", model("bitnet", 8, {"model": "no_vocab"}, dim=128))
