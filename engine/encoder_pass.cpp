@@ -1,7 +1,6 @@
 #include "engine/encoder_pass.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 
 #include "config/assert.h"
@@ -15,43 +14,12 @@ using kernels::kSplitPositions;
 
 constexpr std::uint32_t kItemRows = 128;  // each block that is expanded serves all of them
 constexpr std::size_t kRowsAtOnce = kernels::kRowsPerTile;
-constexpr std::size_t kLanes = 8;
 
 constexpr std::size_t divide_up(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
 constexpr std::size_t whole_lines(std::size_t bytes) { return divide_up(bytes, 64) * 64; }
 
-// x = (x - mean) * weight / sqrt(variance + eps) + bias. With its mean gone, a row's variance is its mean square.
 void layer_norm(const kernels::KernelTable& kernels, float* x, const LayerNormWeights& norm, float epsilon) {
-  const std::size_t dim = norm.weight.size();
-  std::array<float, kLanes> sums{};
-  std::size_t i = 0;
-  for (; i + kLanes <= dim; i += kLanes)
-    for (std::size_t lane = 0; lane < kLanes; ++lane) sums[lane] += x[i + lane];
-  float sum = 0;
-  for (; i < dim; ++i) sum += x[i];
-  for (const float lane : sums) sum += lane;
-  const float mean = sum / static_cast<float>(dim);
-  for (std::size_t j = 0; j < dim; ++j) x[j] -= mean;
-  kernels.rms_norm(x, norm.weight.data(), x, dim, epsilon);
-  kernels.add(x, norm.bias.data(), dim);
-}
-
-// x = gelu(x), in the form with tanh (Hendrycks and Gimpel, 2016), which is a sigmoid: x * sigmoid(u) with
-// u = 2 sqrt(2 / pi) (x + 0.044715 x^3) is silu(u) * x / u, and x / u is finite everywhere.
-void gelu(const kernels::KernelTable& kernels, float* x, std::size_t count) {
-  constexpr float kTwiceRoot = 1.595769122f, kCubic = 0.044715f;
-  constexpr std::size_t kPiece = 256;
-  std::array<float, kPiece> u, ratio;
-  for (std::size_t begin = 0; begin < count; begin += kPiece) {
-    const std::size_t size = std::min(kPiece, count - begin);
-    float* const piece = x + begin;
-    for (std::size_t i = 0; i < size; ++i) {
-      const float slope = kTwiceRoot * (1.0f + kCubic * piece[i] * piece[i]);
-      u[i] = piece[i] * slope;
-      ratio[i] = 1.0f / slope;
-    }
-    kernels.silu_mul(u.data(), ratio.data(), piece, size);
-  }
+  kernels.recurrent->layer_norm(x, norm.weight.data(), norm.bias.data(), x, norm.weight.size(), epsilon);
 }
 
 }  // namespace
@@ -256,7 +224,7 @@ void EncoderPass::feed_forward(const EncoderLayer& layer) {
       if (layer.gate) {
         kernels_.silu_mul(gate_.data() + (row + i) * ffn_dim, one, one, ffn_dim);
       } else {
-        gelu(kernels_, one, ffn_dim);
+        kernels_.recurrent->map(kernels::Function::gelu, one, one, ffn_dim);
       }
     }
     input_.set_rows(row, count, x, ffn_dim);
