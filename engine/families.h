@@ -17,6 +17,8 @@ Family gemma2_family();    // family_gemma2.cpp
 Family gemma3_family();    // family_gemma3.cpp
 Family olmoe_family();     // family_olmoe.cpp
 Family bitnet_family();    // family_bitnet.cpp
+Family bitnet158_family();
+Family bitnet25_family();  // both: family_bitnet158.cpp
 Family mamba_family();     // family_mamba.cpp
 Family mamba2_family();    // family_mamba2.cpp
 Family rwkv6_family();     // family_rwkv6.cpp

@@ -1,0 +1,53 @@
+// BitNet b1.58 2B4T (Ma et al., 2025), the family that Microsoft trained and published under the name of the first: as
+// that one, but with squared ReLU as gate, which the files' `bitnet` is not to be read with. `bitnet-25` is what files
+// from before its publication call it.
+#include "engine/decoder_model.h"
+#include "engine/families.h"
+
+namespace troupe::engine {
+namespace {
+
+class Bitnet158Model final : public DecoderModel {
+ public:
+  using DecoderModel::DecoderModel;
+
+ private:
+  void run_layer(DecoderPass& pass, const DecoderLayer& layer, bool last) const override {
+    // x += W_o norm(attention(rope(W_q n), rope(W_k n), W_v n)), n = norm(x)
+    pass.norm(layer.attn_norm, {&layer.q, &layer.k, &layer.v});
+    pass.project_qkv(layer);
+    pass.rotate_and_store();
+    if (last && !pass.keep_only_outputs()) return;
+    pass.attend();
+    pass.round_attention(layer.attn_sub_norm, layer.o);
+    pass.add_projection(layer.o);
+    // x += W_down norm(max(W_gate n, 0)^2 * W_up n), n = norm(x)
+    pass.norm(layer.ffn_norm, {&layer.ffn.gate, &layer.ffn.up});
+    pass.gate_and_up(layer.ffn, false);
+    pass.round_gated(layer.ffn_sub_norm, layer.ffn.down);
+    pass.add_projection(layer.ffn.down);
+  }
+};
+
+Result<std::unique_ptr<Model>> load(const ModelFile& file, const ModelOptions& options, const char* name) {
+  const DecoderTraits traits{
+      .family = name, .sub_norms = true, .half_rope = true, .scale_tensors = true, .gate = Gate::squared_relu};
+  return load_decoder_model<Bitnet158Model>(file, traits, options);
+}
+
+}  // namespace
+
+Family bitnet158_family() {
+  return {
+      .name = "bitnet-b1.58",
+      .accepts = [](const ModelFile& file) { return architecture_is(file, "bitnet-b1.58"); },
+      .load = [](const ModelFile& file, const ModelOptions& options) { return load(file, options, "bitnet-b1.58"); }};
+}
+
+Family bitnet25_family() {
+  return {.name = "bitnet-25",
+          .accepts = [](const ModelFile& file) { return architecture_is(file, "bitnet-25"); },
+          .load = [](const ModelFile& file, const ModelOptions& options) { return load(file, options, "bitnet-25"); }};
+}
+
+}  // namespace troupe::engine
