@@ -87,6 +87,7 @@ class BenchRun {
       spec.num_cached = num_cached;
       spec.block_table.resize(blocks);
       std::iota(spec.block_table.begin(), spec.block_table.end(), i * blocks);
+      if (executor_.model().window_arena()) spec.window_table = spec.block_table;  // there are as many
       spec.sampling.temperature = 0;
       spec.sampling.ignore_eos = true;
       executor_.open(std::move(spec));

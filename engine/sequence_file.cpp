@@ -249,6 +249,11 @@ std::optional<Error> check_origin(const std::string& path, const Fixed& fixed, s
 }  // namespace
 
 Status export_sequence(const std::string& path, const LoadedModel& model, const Executor& executor, SequenceId id) {
+  if (model.cache_spec().groups.size() > 1) {
+    return Error{ErrorCode::unsupported, path +
+                                             ": what a model keeps beside the blocks of whole sequences, for windows "
+                                             "or as recurrent state, is not written to files"};
+  }
   std::string temporary = path + ".XXXXXX";
   const FileDescriptor file(::mkstemp(temporary.data()));
   if (file.get() < 0) return Error{ErrorCode::io, path + ": cannot be written: " + system_says()};

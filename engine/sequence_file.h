@@ -28,7 +28,8 @@ namespace troupe::engine {
 inline constexpr std::uint32_t kSequenceFileVersion = 1;
 
 // Writes an open sequence to `path`, all or nothing: a temporary file beside it (mode 0600) is written, synced and
-// renamed. Called by the executor's compute thread, between steps. Error: io, with what the system said.
+// renamed. Called by the executor's compute thread, between steps. Errors: io, with what the system said; unsupported
+// for models with windows or recurrent states, which keep more than the file has room for.
 Status export_sequence(const std::string& path, const LoadedModel& model, const Executor& executor, SequenceId id);
 
 // A sequence on its way back: first what it is, then, once the caller has leased blocks for it, the blocks.

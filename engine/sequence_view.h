@@ -10,7 +10,8 @@
 namespace troupe::engine {
 
 // A view: owns nothing, holds for as long as the sequence is open. Called by the executor's compute thread, between
-// steps. Positions and layers outside the sequence are bugs (asserted).
+// steps. Positions and layers outside the sequence are bugs (asserted), and so is a look at keys and values of a model
+// that has layers of several kinds.
 class SequenceView {
  public:
   // model and executor belong together and outlive the view; `id` is open (asserted).

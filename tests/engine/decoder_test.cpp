@@ -4,6 +4,7 @@
 
 #include "engine/eval.h"
 #include "engine/rope_table.h"
+#include "engine/sequence_file.h"
 #include "tests/engine/golden.h"
 #include "tests/engine/model_harness.h"
 #include "tests/engine/plain_decoder.h"
@@ -242,6 +243,24 @@ TEST_CASE("linear scaling, by either of its names, and none") {
   }
 }
 
+TEST_CASE("a sequence of a model with windows is not written to a file") {
+  PlainDecoder plain = of_family("llama");
+  plain.more_metadata = [](GgufWriter& w, const std::string& prefix) {
+    w.add(prefix + "attention.sliding_window", 32u);
+  };
+  const TemporaryFile file(plain.bytes());
+  const auto model = load_model(file.path(), "");
+  Team team(1);
+  engine::Executor executor(*model, team);
+  SequenceRunner runner(executor, 1, random_tokens(20, plain.vocab, 1), {0});
+  (void)runner.run(20);
+  const std::string path = file.path() + ".sequence";
+  const auto written = engine::export_sequence(path, *model, executor, 1);
+  REQUIRE(!written);
+  CHECK(written.error().code == ErrorCode::unsupported);
+  CHECK_THAT(written.error().message, Catch::Matchers::Contains("is not written to files"));
+}
+
 std::string refusal(const PlainDecoder& plain) {
   const TemporaryFile file(plain.bytes());
   engine::LoadOptions options;
@@ -277,8 +296,9 @@ TEST_CASE("models that contradict their family are refused by name") {
   CHECK_THAT(refusal(wrong), Contains("'qwen3moe.expert_count' is 2000; it must be from 1 to 1024"));
   wrong = moe;
   wrong.says_expert_ffn = false;
-  CHECK_THAT(refusal(wrong), Contains("tensor 'blk.0.ffn_gate_exps.weight' has shape [64 x 24 x 4]; the metadata ask for "
-                                      "[64 x 48 x 4]"));
+  CHECK_THAT(refusal(wrong),
+             Contains("tensor 'blk.0.ffn_gate_exps.weight' has shape [64 x 24 x 4]; the metadata ask for "
+                      "[64 x 48 x 4]"));
   wrong = moe;
   wrong.family = "qwen2moe";
   wrong.biases = true;

@@ -7,6 +7,7 @@
 #include "engine/eval.h"
 #include "tests/engine/golden.h"
 #include "tests/engine/model_harness.h"
+#include "tests/engine/plain_decoder.h"
 
 namespace troupe::test {
 namespace {
@@ -124,7 +125,8 @@ void check_model(const std::string& path, const std::string& kernels, kernels::K
   }
 }
 
-void check_all_variants(const std::string& path) {
+// `is_family`: not for its types of weights or of the cache, which others stand for.
+void check_all_variants(const std::string& path, bool is_family = false) {
   const kernels::KernelTable* before = nullptr;
   for (const kernels::KernelTable* table : variants_to_try()) {
     // Who takes attention from the variant before it does with every type of the cache what that one does.
@@ -132,6 +134,7 @@ void check_all_variants(const std::string& path) {
     before = table;
     for (const auto kv_type : {kernels::KvType::f16, kernels::KvType::f32, kernels::KvType::i8}) {
       if (same_attention && kv_type != kernels::KvType::f16) continue;
+      if (is_family && kv_type != kernels::KvType::f16 && table != &kernels::best_table()) continue;
       // Under sanitizers the other types of the cache are the best variant's.
       if (kSlow && kv_type != kernels::KvType::f16 && table != &kernels::best_table()) continue;
       check_model(path, std::string(table->name), kv_type);
@@ -150,7 +153,7 @@ TEST_CASE("each weight type gives the same bits in every company, history and on
     if (kSlow && name != "llama-Q4_K_M" && name != "llama-TQ1_0" && name != "llama3-rope-F32") continue;
     const auto golden = load_golden(name);
     if (!golden) return;
-    check_all_variants(golden->model_path);
+    check_all_variants(golden->model_path, name != "llama-F32" && name.ends_with("-F32"));
   }
 }
 
@@ -204,16 +207,18 @@ std::size_t in_crowd(const LoadedModel& model, Team& team, const Crowd& crowd,
       to.insert(to.end(), result.items[item].logits.begin(), result.items[item].logits.end());
     }
   }
-  REQUIRE(result.kv_bytes_read % model.arena()->bytes_per_block() == 0);
-  return result.kv_bytes_read / model.arena()->bytes_per_block();
+  const auto& arena = model.window_arena() ? model.window_arena() : model.arena();
+  REQUIRE(result.kv_bytes_read % arena->bytes_per_block() == 0);
+  return result.kv_bytes_read / arena->bytes_per_block();
 }
 
-TEST_CASE("sequences that share a prefix's blocks give the same bits as alone, and the blocks are read once for all") {
+// `num_blocks` are read by the last step.
+void check_crowd(const std::string& path, std::size_t num_blocks, bool all_types) {
   for (const kernels::KernelTable* table : variants_to_try()) {
     if (kSlow && table->name == "reference") continue;
     for (const auto kv_type : {kernels::KvType::f16, kernels::KvType::f32, kernels::KvType::i8}) {
-      const auto model =
-          load_model(TROUPE_MODELS "/tales-draft-q8_0.gguf", std::string(table->name), kv_type, kNumBlocks, 1024);
+      if (!all_types && kv_type != kernels::KvType::f16 && table != &kernels::best_table()) continue;
+      const auto model = load_model(path, std::string(table->name), kv_type, kNumBlocks, 1024);
       INFO(model->numerics_id());
       const Crowd crowd(*model);
       Team one(1);  // splits are not spread over threads then: every other way is compared with that one
@@ -225,14 +230,33 @@ TEST_CASE("sequences that share a prefix's blocks give the same bits as alone, a
       for (const std::uint32_t num_threads : kThreads) {
         Team team(num_threads);
         std::vector<std::vector<float>> logits;
-        // The first split once, the second for three and for one, a tail's block for each, the stranger's.
-        CHECK(in_crowd(*model, team, crowd, logits) == 8 + 8 + 8 + 4 + 1);
+        CHECK(in_crowd(*model, team, crowd, logits) == num_blocks);
         for (std::size_t i = 0; i < 4; ++i) {
           INFO("sequence " << i << " on " << num_threads << " threads");
           CHECK(same_bits(logits[i], expected[i]));
         }
       }
     }
+  }
+}
+
+TEST_CASE("sequences that share a prefix's blocks give the same bits as alone, and the blocks are read once for all") {
+  // The first split once, the second for three and for one, a tail's block for each, the stranger's.
+  check_crowd(TROUPE_MODELS "/tales-draft-q8_0.gguf", 8 + 8 + 8 + 4 + 1, true);
+}
+
+// Position 516 sees from 217 on, which lies in block 6, or from 417 on, in block 13; what lies before is not there.
+TEST_CASE("sequences that share a prefix with a window give the same bits as alone, and only the window is read") {
+  for (const auto& [window, num_blocks] : {std::pair{300u, 2 + 8 + 8 + 4 + 1}, {100u, 3 + 3 + 4 + 1}}) {
+    PlainDecoder plain;
+    plain.family = "phi3";
+    plain.fused = true;
+    plain.context = 1024;
+    plain.more_metadata = [window = window](GgufWriter& w, const std::string& prefix) {
+      w.add(prefix + "attention.sliding_window", window);
+    };
+    const TemporaryFile file(plain.bytes());
+    check_crowd(file.path(), static_cast<std::size_t>(num_blocks), false);
   }
 }
 
