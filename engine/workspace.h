@@ -38,6 +38,7 @@ class Workspace {
     rounded_i8_group256_tables,
     gated_bf16_tiles,
     thread_scratch,
+    normed,  // rows that several products or experts read
     // Of recurrent layers:
     shifted,  // where the row before each row lies
     mixed,    // by token shift
