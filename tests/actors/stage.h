@@ -103,10 +103,10 @@ inline std::shared_ptr<engine::LoadedModel> load_golden(const std::string& name,
   return load_model(*path, options);
 }
 
-// Recurrent; recurrent beside attention; some layers with a window of 16; all but one with such a window.
-inline constexpr const char* kRecurrentModels[] = {"mamba-F32", "falcon-h1-F32"};
+inline constexpr const char* kRecurrentModels[] = {"mamba-F32", "rwkv7-F32"};
+// Half of the layers with a window of 16, and all but one.
 inline constexpr const char* kWindowModels[] = {"gemma2-F32", "gemma3-F32"};
-inline constexpr const char* kOtherModels[] = {"mamba-F32", "falcon-h1-F32", "gemma2-F32", "gemma3-F32"};
+inline constexpr const char* kOtherModels[] = {"gemma2-F32", "gemma3-F32", "mamba-F32", "rwkv7-F32"};
 
 struct TestConfig : caf::actor_system_config {
   TestConfig() { set("scheduler.policy", caf::atom("testing")); }
