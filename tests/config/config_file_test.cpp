@@ -203,6 +203,7 @@ TEST_CASE("--print-config reads back to the same values, for every subcommand") 
       if (option.name == "seed") texts = {"18446744073709551615"};
       if (option.name == "max-frame-bytes" || option.name == "max-outbox-bytes") texts = {"5000"};
       if (option.name == "stall-timeout") texts = {"1001ms"};
+      if (option.name == "state-snapshot-every") texts = {"64"};
       INFO(option.name);
       REQUIRE(assign(option, texts, odd.options).value_or("") == "");
     }
