@@ -198,7 +198,7 @@ std::vector<Option> make_table() {
       {"profile", "", &O::profile, kBench | kServe, kMeasure, "", kAny,
        "measure the time of each operation of a step, of its joins and layers: bench prints it behind its table, of a "
        "server `troupe status --profile` shows it, and its log at the end"},
-      {"window", "-c --ctx-size", &O::window, kPerplexity, kMeasure, "TOKENS", within(4, 1 << 24),
+      {"window", "-c --ctx-size", &O::window, kPerplexity, kMeasure, "TOKENS", within(1, 1 << 24),
        "length of the windows that the text is cut into"},
       {"stride", "--ppl-stride", &O::stride, kPerplexity, kMeasure, "TOKENS", within(0, 1 << 24),
        "windows begin this far apart, are half of it longer, and that many tokens of each are scored; 0: windows side "
