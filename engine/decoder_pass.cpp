@@ -218,6 +218,9 @@ bool DecoderPass::keep_only_outputs() {
       if (from == to) continue;
       std::memcpy(residual_.data() + to * info_.dim, residual_.data() + from * info_.dim, info_.dim * sizeof(float));
       std::memcpy(qkv_.data() + to * qkv_stride_, qkv_.data() + from * qkv_stride_, q_dim_ * sizeof(float));
+      if (!mixer_.empty())
+        std::memcpy(mixer_.data() + to * mixer_stride_, mixer_.data() + from * mixer_stride_,
+                    weights_.mamba.inner * sizeof(float));
     }
     sequence.first_row = static_cast<std::uint32_t>(kept);
     sequence.first_position += skipped;
@@ -291,6 +294,34 @@ void DecoderPass::add_projection(const PackedMatrix& matrix, const std::vector<f
   input_.multiply({{&matrix, delta_.data(), info_.dim}});
   delta_pending_ = true;
   delta_norm_ = post_norm.empty() ? nullptr : &post_norm;
+}
+
+void DecoderPass::run_mixer(const DecoderLayer& layer) {
+  mixer_stride_ = layer.mixer.in.rows();
+  mixer_ = workspace_.take<float>(Slot::mixer, num_rows_ * mixer_stride_);
+  {
+    const OperationScope scope(team_, Operation::mixer_in, layer_);
+    input_.multiply({{&layer.mixer.in, mixer_.data(), mixer_stride_}});
+  }
+  const RecurrentRows rows{
+      .places = sequences_,
+      .batch = batch_,
+      .num_rows = num_rows_,
+      .round_every = weights_.cache.state_type == StateType::f16 ? weights_.cache.snapshot_every : 0};
+  Mamba2Mixer(weights_.mamba, kernels_, info_.rms_epsilon)
+      .run(team_, workspace_, rows, layer.mixer, layer_, weights_.states, mixer_.data());
+}
+
+void DecoderPass::add_mixer(const DecoderLayer& layer) {
+  const OperationScope scope(team_, Operation::mixer_out, layer_);
+  TROUPE_ASSERT(delta_pending_ && !delta_norm_);
+  const std::span<float> out = workspace_.take<float>(Slot::mixed, num_rows_ * info_.dim);
+  input_.reset(num_rows_, {&layer.mixer.out});
+  round_rows(mixer_.data(), mixer_stride_, {});
+  input_.multiply({{&layer.mixer.out, out.data(), info_.dim}});
+  for_rows(1, [&](std::size_t first, std::size_t count, std::uint32_t) {
+    kernels_.add(delta_.data() + first * info_.dim, out.data() + first * info_.dim, count * info_.dim);
+  });
 }
 
 void DecoderPass::finish(const std::vector<float>& norm, float* hidden) {

@@ -45,6 +45,11 @@ class DecoderPass {
   // attention = softmax(scaled q k, capped where the model says so) v over the blocks, of a layer with a window over
   // the last ones; then this layer's blocks are done with.
   void attend();
+  // What a recurrent mixer beside attention makes of the input, which is normed for its `in` too: between project_qkv
+  // and keep_only_outputs.
+  void run_mixer(const DecoderLayer& layer);
+  // residual += the mixer's output projection, beside a pending one.
+  void add_mixer(const DecoderLayer& layer);
   // input = attention, normed by `sub_norm` unless that is empty, rounded for `consumer`.
   void round_attention(const std::vector<float>& sub_norm, const PackedMatrix& consumer);
   // gated = gate(W_gate input) * (W_up input). `rounds`: there is no norm behind it, so it is rounded for W_down at
@@ -149,6 +154,8 @@ class DecoderPass {
   std::size_t scratch_stride_ = 0;
   LayerGroup full_, window_;
   RoundedRows input_;
+  std::span<float> mixer_;  // what the mixer leaves, rows of mixer_stride_
+  std::size_t mixer_stride_ = 0;
   std::span<float> normed_;               // what experts read
   std::span<Choice> choices_;             // [rows][experts used], best first
   std::span<std::uint32_t> expert_rows_;  // which row stands at each place

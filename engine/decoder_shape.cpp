@@ -167,6 +167,7 @@ Result<DecoderShape> read_decoder_shape(const ModelFile& file, const DecoderTrai
                                                " tokens is above the limit of " + std::to_string(kMaxContext) +
                                                "; use a smaller -c");
   }
+  if (traits.mamba2) shape.mamba = read_mamba_shape(meta, true);
   if (meta.failed()) return meta.error();
   return shape;
 }

@@ -29,7 +29,10 @@ class LayerReader {
     if (traits_.sub_norms) layer.attn_sub_norm = in_.vector(prefix_ + "attn_sub_norm.weight", q_dim_);
     layer.o = in_.matrix(prefix_ + "attn_output.weight", info_.dim, q_dim_);
     if (traits_.post_norms) layer.attn_post_norm = in_.vector(prefix_ + "post_attention_norm.weight", info_.dim);
-    layer.ffn_norm = in_.vector(prefix_ + "ffn_norm.weight", info_.dim);
+    // Falcon-H1's converter leaves the suffix away.
+    const bool bare = traits_.mamba2 && in_.has(prefix_ + "ffn_norm");
+    layer.ffn_norm = in_.vector(prefix_ + (bare ? "ffn_norm" : "ffn_norm.weight"), info_.dim);
+    if (traits_.mamba2) layer.mixer = Mamba2Mixer::read(in_, prefix_, shape_.mamba, info_.dim);
     if (info_.num_experts != 0)
       read_experts(layer.moe);
     else
@@ -130,6 +133,7 @@ std::vector<MatrixWork> matrix_work(const DecoderWeights& weights) {
   for (const DecoderLayer& layer : weights.layers) {
     const bool last = &layer == &weights.layers.back();
     for (const PackedMatrix* matrix : {&layer.q, &layer.k, &layer.v}) add_matrix_work(all, *matrix, false);
+    for (const PackedMatrix* matrix : {&layer.mixer.in, &layer.mixer.out}) add_matrix_work(all, *matrix, false);
     add_matrix_work(all, layer.o, last);
     for (const FeedForward* ffn : {&layer.ffn, &layer.moe.shared})
       for (const PackedMatrix* matrix : {&ffn->gate, &ffn->up, &ffn->down}) add_matrix_work(all, *matrix, last);
@@ -142,14 +146,14 @@ std::vector<MatrixWork> matrix_work(const DecoderWeights& weights) {
   return all;
 }
 
-CacheSpec cache_spec_of(const DecoderShape& shape, kernels::KvType type) {
+CacheSpec cache_spec_of(const DecoderShape& shape, const StateLayout& states, const ModelOptions& options) {
   const ModelInfo& info = shape.info;
-  const kernels::KvShape kv{.type = type, .num_kv_heads = info.num_kv_heads, .head_dim = info.head_dim};
+  const kernels::KvShape kv{.type = options.kv_type, .num_kv_heads = info.num_kv_heads, .head_dim = info.head_dim};
   std::uint32_t num_windows = 0;
   for (std::uint32_t i = 0; i < info.num_layers; ++i) num_windows += shape.has_window(i);
   const std::uint32_t num_full = info.num_layers - num_windows;
   CacheSpec spec;
-  spec.kv_type = type;
+  spec.kv_type = options.kv_type;
   spec.groups.push_back(
       {.kind = CacheGroup::Kind::full, .num_layers = num_full, .bytes_per_block = num_full * kv.layer_bytes()});
   if (num_windows != 0) {
@@ -157,6 +161,11 @@ CacheSpec cache_spec_of(const DecoderShape& shape, kernels::KvType type) {
                            .num_layers = num_windows,
                            .window = info.window,
                            .bytes_per_block = num_windows * kv.layer_bytes()});
+  }
+  if (states.num_layers != 0) {
+    spec.state_type = options.state_type;
+    spec.snapshot_every = options.snapshot_every;
+    spec.groups.push_back({.kind = CacheGroup::Kind::state, .num_layers = states.num_layers, .state = states.shape()});
   }
   return spec;
 }
@@ -202,7 +211,9 @@ Result<DecoderWeights> read_decoder(const ModelFile& file, const DecoderTraits& 
   info.weight_types = describe_types(file);
   info.num_parameters = count_parameters(file);
   if (traits.scaled_embedding) weights.embedding_scale = std::sqrt(static_cast<float>(info.dim));
-  weights.cache = cache_spec_of(*shape, options.kv_type);
+  weights.mamba = shape->mamba;
+  if (traits.mamba2) weights.states = Mamba2Mixer::state_layout(shape->mamba, info.num_layers);
+  weights.cache = cache_spec_of(*shape, weights.states, options);
   weights.content_hash = file.content_hash();
 
   const auto vocab_size = vocabulary_size(file);

@@ -9,6 +9,7 @@
 
 #include "config/result.h"
 #include "engine/language_model.h"
+#include "engine/mamba_mixer.h"
 #include "engine/packed_matrix.h"
 #include "engine/rope_table.h"
 
@@ -41,6 +42,7 @@ struct DecoderTraits {
   bool divided_experts = false;     // without a length of their own, experts share that of a dense layer
   bool shared_expert = false;       // one more for all tokens, with a gate of its own
   bool scaled_embedding = false;    // times sqrt(dim)
+  bool mamba2 = false;              // each layer has a Mamba-2 mixer beside its attention (Falcon-H1)
   float attention_cap = 0;          // where the metadata have none; 0: none
   float logit_cap = 0;
   // Local layers, which see a window: none; or all (0), or all but every n-th. The window is `window` where the
@@ -78,12 +80,15 @@ struct DecoderLayer {
   std::vector<float> ffn_sub_norm;   // [ffn_dim], or empty
   std::vector<float> ffn_post_norm;  // [dim], or empty
   ExpertWeights moe;
+  Mamba2Layer mixer;  // empty: none
 };
 
 struct DecoderWeights : ModelWeights {
   std::vector<DecoderLayer> layers;
   RopeTable rope;
   RopeTable local_rope;  // of local layers; empty: as of the others
+  MambaShape mamba;      // of mixers, and where their states lie
+  StateLayout states;
   QkNorm qk_norm = QkNorm::none;
   Gate gate = Gate::silu;
   bool normalised_experts = false;
@@ -114,6 +119,7 @@ struct DecoderShape {
   float attention_scale = 1;
   float attention_cap = 0;
   float logit_cap = 0;
+  MambaShape mamba;
 
   bool is_local(std::uint32_t layer) const { return has_local && (full_every == 0 || (layer + 1) % full_every != 0); }
   bool has_window(std::uint32_t layer) const { return info.window != 0 && is_local(layer); }

@@ -8,10 +8,10 @@
 namespace troupe::engine {
 
 std::span<const Family> families() {
-  static const std::array all = {llama_family(),    qwen2_family(),  qwen2moe_family(),  qwen3_family(),
-                                 qwen3moe_family(), phi3_family(),   gemma2_family(),    gemma3_family(),
-                                 olmoe_family(),    bitnet_family(), bitnet158_family(), bitnet25_family(),
-                                 mamba_family(),    mamba2_family(), rwkv6_family(),     rwkv7_family()};
+  static const std::array all = {
+      llama_family(),     qwen2_family(),  qwen2moe_family(), qwen3_family(),  qwen3moe_family(),  phi3_family(),
+      gemma2_family(),    gemma3_family(), olmoe_family(),    bitnet_family(), bitnet158_family(), bitnet25_family(),
+      falcon_h1_family(), mamba_family(),  mamba2_family(),   rwkv6_family(),  rwkv7_family()};
   return all;
 }
 

@@ -18,11 +18,12 @@ Family gemma3_family();    // family_gemma3.cpp
 Family olmoe_family();     // family_olmoe.cpp
 Family bitnet_family();    // family_bitnet.cpp
 Family bitnet158_family();
-Family bitnet25_family();  // both: family_bitnet158.cpp
-Family mamba_family();     // family_mamba.cpp
-Family mamba2_family();    // family_mamba2.cpp
-Family rwkv6_family();     // family_rwkv6.cpp
-Family rwkv7_family();     // family_rwkv7.cpp
+Family bitnet25_family();   // both: family_bitnet158.cpp
+Family falcon_h1_family();  // family_falcon_h1.cpp
+Family mamba_family();      // family_mamba.cpp
+Family mamba2_family();     // family_mamba2.cpp
+Family rwkv6_family();      // family_rwkv6.cpp
+Family rwkv7_family();      // family_rwkv7.cpp
 
 // Whether the file says that it is of this architecture.
 [[nodiscard]] bool architecture_is(const ModelFile& file, std::string_view name);

@@ -22,7 +22,6 @@ class Workspace {
     blocks,      // addresses of the KV blocks
     block_runs,  // rows that share a KV block
     residual,
-    normed,
     delta,  // what is to be added to the residual
     qkv,
     attention,

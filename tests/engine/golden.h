@@ -17,12 +17,12 @@ namespace troupe::test {
 // The formats and families this version promises.
 inline const std::vector<std::string>& golden_names() {
   static const std::vector<std::string> names = {
-      "llama-F32",    "llama3-rope-F32", "llama-moe-F32", "qwen2-F32",   "qwen3-F32",          "phi3-F32",
-      "gemma2-F32",   "gemma3-F32",      "olmoe-F32",     "bitnet-F32",  "bitnet-scale-TQ2_0", "llama-F16",
-      "llama-BF16",   "llama-Q8_0",      "llama-Q4_0",    "llama-Q4_1",  "llama-Q5_0",         "llama-Q5_1",
-      "llama-IQ4_NL", "llama-IQ4_XS",    "llama-MXFP4",   "llama-Q2_K",  "llama-Q3_K",         "llama-Q4_K",
-      "llama-Q4_K_M", "llama-Q5_K",      "llama-Q6_K",    "llama-TQ1_0", "llama-TQ2_0",        "mamba-F32",
-      "mamba2-F32",   "rwkv6-F32",       "rwkv7-F32"};
+      "llama-F32",    "llama3-rope-F32", "llama-moe-F32", "qwen2-F32",    "qwen3-F32",          "phi3-F32",
+      "gemma2-F32",   "gemma3-F32",      "olmoe-F32",     "bitnet-F32",   "bitnet-scale-TQ2_0", "llama-F16",
+      "llama-BF16",   "llama-Q8_0",      "llama-Q4_0",    "llama-Q4_1",   "llama-Q5_0",         "llama-Q5_1",
+      "llama-IQ4_NL", "llama-IQ4_XS",    "llama-MXFP4",   "llama-Q2_K",   "llama-Q3_K",         "llama-Q4_K",
+      "llama-Q4_K_M", "llama-Q5_K",      "llama-Q6_K",    "llama-TQ1_0",  "llama-TQ2_0",        "mamba-F32",
+      "mamba2-F32",   "rwkv6-F32",       "rwkv7-F32",     "falcon-h1-F32"};
   return names;
 }
 
