@@ -170,8 +170,9 @@ CacheSpec cache_spec_of(const DecoderShape& shape, const StateLayout& states, co
   return spec;
 }
 
-// Of pairs of a head: rope_freqs.weight (Llama 3), or of LongRoPE those for the context served.
-void read_rope_factors(TensorReader& in, const DecoderShape& shape, RopeParams& rope) {
+// Of pairs of a head: rope_freqs.weight (Llama 3), or of LongRoPE those for the context served. Which those are is part
+// of what makes two models give the same bits.
+void read_rope_factors(TensorReader& in, const DecoderShape& shape, RopeParams& rope, ModelWeights& weights) {
   const bool is_long = shape.info.context > shape.original_context;
   const std::string chosen = is_long ? "rope_factors_long.weight" : "rope_factors_short.weight";
   for (const std::string name : {"rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"}) {
@@ -180,7 +181,9 @@ void read_rope_factors(TensorReader& in, const DecoderShape& shape, RopeParams& 
     if (std::any_of(factors.begin(), factors.end(), [](float f) { return !(f > 0.0f && f < 1e9f); })) {
       in.fail_model(name + " must hold numbers above 0");
     }
-    if (name == chosen || name == "rope_freqs.weight") rope.factors = factors;
+    if (name != chosen && name != "rope_freqs.weight") continue;
+    rope.factors = factors;
+    if (name == chosen) weights.content_hash = combine_hashes(weights.content_hash, is_long);
   }
 }
 
@@ -222,7 +225,7 @@ Result<DecoderWeights> read_decoder(const ModelFile& file, const DecoderTraits& 
 
   TensorReader in(file, traits.family, traits.scale_tensors, options, ternary, cache, weights);
   RopeParams rope = shape->rope;
-  read_rope_factors(in, *shape, rope);
+  read_rope_factors(in, *shape, rope, weights);
   in.ends(info.vocab_size, info.dim);
   LayerReader layers(in, *shape, traits);
   for (std::uint32_t i = 0; i < info.num_layers && !in.failed(); ++i) weights.layers.push_back(layers.read(i));

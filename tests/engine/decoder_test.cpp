@@ -1,6 +1,7 @@
 // Families against a pass in double (plain_decoder.h): those without reference data, and what no reference file has, of
 // the others. Refusals of files that name a family and are not of its kind.
 #include <cmath>
+#include <set>
 
 #include "engine/eval.h"
 #include "engine/rope_table.h"
@@ -171,6 +172,7 @@ TEST_CASE("gemma3: five of six layers are local, with a base of their own, wheth
 }
 
 TEST_CASE("LongRoPE takes the factors of the context that is served, and its attention factor") {
+  std::set<std::string> ids;
   std::vector<float> longer, shorter;
   for (int i = 0; i < 8; ++i) {
     longer.push_back(1.0f + 0.7f * static_cast<float>(i));
@@ -189,7 +191,10 @@ TEST_CASE("LongRoPE takes the factors of the context that is served, and its att
       return std::pow(10000.0, -2.0 * pair / 16) / (context > 64 ? longer : shorter)[pair];
     };
     require_logits(plain, 60, context);
+    const TemporaryFile file(plain.bytes());
+    ids.insert(load_model(file.path(), "scalar", kernels::KvType::f32, 0, context)->numerics_id());
   }
+  CHECK(ids.size() == 2);  // other bits, another id
 }
 
 // What the paper's formulas give for heads of 128, a base of 10,000, a trained context of 4,096 and a factor of 16.

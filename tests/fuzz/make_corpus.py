@@ -138,7 +138,8 @@ class Gguf:
             self.data += bytes(numbers.choice((0x55, 0x96, 0x20, 0x8a)) for _ in range(count // 4))
             self.data += struct.pack("<f28x", 0.1)
         else:
-            self.data += b"".join(struct.pack("<f", numbers.randrange(-1000, 1001) / 4000) for _ in range(count))
+            least = 1 if name.startswith("rope_f") else -1000  # factors divide
+            self.data += b"".join(struct.pack("<f", numbers.randrange(least, 1001) / 4000) for _ in range(count))
         self.data += bytes(-len(self.data) % 32)
         self.num_tensors += 1
 
@@ -167,6 +168,49 @@ def model(family, vocab_size, tokenizer, dim=4):
         gguf.tensor("blk.0." + name + ".weight", shape, numbers)
     gguf.tensor("output_norm.weight", [dim], numbers)
     return gguf.bytes()
+
+
+# A family whose layers have other tensors than a llama's, of two heads of 2 elements, one of them with k and v.
+def family_model(family, metadata, tensors, others=()):
+    numbers = random.Random(3)
+    gguf = Gguf()
+    gguf.add("general.architecture", family)
+    for key, value in (("block_count", 2), ("context_length", 64), ("embedding_length", 4), ("feed_forward_length", 4),
+                       ("attention.head_count", 2), ("attention.head_count_kv", 1),
+                       ("attention.layer_norm_rms_epsilon", 1e-5), *metadata):
+        gguf.add(family + "." + key, value)
+    gguf.add("tokenizer.ggml.model", "no_vocab")
+    gguf.tensor("token_embd.weight", [4, 8], numbers)
+    for layer in range(2):
+        for name, shape in [("attn_norm.weight", [4]), ("attn_output.weight", [4, 4]), ("ffn_norm.weight", [4]), *tensors]:
+            gguf.tensor("blk.%d.%s" % (layer, name), shape, numbers)
+    for name, shape in [("output_norm.weight", [4]), *others]:
+        gguf.tensor(name, shape, numbers)
+    return gguf.bytes()
+
+
+def decoder_corpus():
+    qkv = [("attn_q.weight", [4, 4]), ("attn_k.weight", [4, 2]), ("attn_v.weight", [4, 2])]
+    biases = [("attn_q.bias", [4]), ("attn_k.bias", [2]), ("attn_v.bias", [2])]
+    head_norms = [("attn_q_norm.weight", [2]), ("attn_k_norm.weight", [2])]
+    ffn = [("ffn_gate.weight", [4, 4]), ("ffn_up.weight", [4, 4]), ("ffn_down.weight", [4, 4])]
+    posts = [("post_attention_norm.weight", [4]), ("post_ffw_norm.weight", [4])]
+    experts = [("ffn_gate_inp.weight", [4, 3]), ("ffn_gate_exps.weight", [4, 4, 3]), ("ffn_up_exps.weight", [4, 4, 3]),
+               ("ffn_down_exps.weight", [4, 4, 3])]
+    shared = [("ffn_gate_inp_shexp.weight", [4]), ("ffn_gate_shexp.weight", [4, 4]), ("ffn_up_shexp.weight", [4, 4]),
+              ("ffn_down_shexp.weight", [4, 4])]
+    window = ("attention.sliding_window", 8)
+    counts = (("expert_count", 3), ("expert_used_count", 2), ("expert_feed_forward_length", 4))
+    write("gguf", "gemma2", family_model("gemma2", (window, ("attn_logit_softcapping", 50.0)), qkv + ffn + posts))
+    write("gguf", "gemma3", family_model("gemma3", (window,), qkv + head_norms + ffn + posts))
+    write("gguf", "phi3", family_model(
+        "phi3", (window, ("rope.scaling.original_context_length", 32), ("rope.scaling.attn_factor", 1.25)),
+        [("attn_qkv.weight", [4, 8]), ("ffn_up.weight", [4, 8]), ("ffn_down.weight", [4, 4])],
+        [("rope_factors_long.weight", [1]), ("rope_factors_short.weight", [1])]))
+    write("gguf", "qwen2moe", family_model("qwen2moe", (*counts, ("expert_shared_feed_forward_length", 4)),
+                                           qkv + biases + experts + shared))
+    write("gguf", "qwen3moe", family_model(
+        "qwen3moe", (*counts, ("rope.scaling.type", "yarn"), ("rope.scaling.factor", 4.0)), qkv + head_norms + experts))
 
 
 def encoder(family, dim=4):
@@ -200,6 +244,7 @@ def encoder(family, dim=4):
 
 
 def gguf_corpus():
+    decoder_corpus()
     write("gguf", "bert", encoder("bert"))
     write("gguf", "nomic-bert", encoder("nomic-bert"))
     write("gguf", "llama-no-vocabulary", model("llama", 8, {"model": "no_vocab"}))
