@@ -155,6 +155,38 @@ TEST_CASE("matmul is exact with extreme codes and extreme activations") {
     }
 }
 
+// Files are not searched for bad scales: those must not reach what other weights make.
+TEST_CASE("a scale that is no number spoils the output of its own row, and no other") {
+  const std::size_t outputs = 37, bad_row = 5, num_rows = 6;
+  for (const KernelTable* table : supported_tables())
+    for (const WeightTypeInfo& type : weight_types()) {
+      if (scale_offsets(type.type).empty()) continue;
+      const std::size_t k = odd_k(type.type), panels = (outputs + kPanelRows - 1) / kPanelRows;
+      std::vector<std::byte> file = random_weights(type.type, outputs, k, 41);
+      const auto product = [&] {
+        const PackedMatrix matrix(type.type, layout_for(*table, type.type, file.data(), outputs, k), file, outputs, k);
+        const Activation activation = table->activation(type.type, matrix.view.layout);
+        const PreparedRows a(*table, activation, random_floats(num_rows * k, 42), num_rows, k);
+        return multiply(*table, matrix.view, a, num_rows, 0, panels, std::vector<float>(num_rows * outputs), outputs);
+      };
+      const std::vector<float> good = product();
+      std::byte* const scale = file.data() + bad_row * (file.size() / outputs) + scale_offsets(type.type)[0];
+      // MXFP4 has no such scale: its largest, which the standard calls no number, is a power of two, and some weights
+      // are infinite.
+      if (type.type == WeightType::mxfp4)
+        store(scale, std::uint8_t{0xff});
+      else
+        store(scale, std::uint16_t{0x7e00});
+      const std::vector<float> bad = product();
+      INFO(table->name << " " << type.name);
+      for (std::size_t i = 0; i < bad.size(); ++i)
+        if (i % outputs != bad_row)
+          REQUIRE(bits_of_float(bad[i]) == bits_of_float(good[i]));
+        else
+          REQUIRE_FALSE(std::fabs(bad[i]) <= 1e30f);
+    }
+}
+
 // A group of the file taken apart: `run` weights share a scale; w = d * (code - offset) - min.
 struct Runs {
   std::uint8_t codes[256];
