@@ -23,7 +23,7 @@ struct RopeParams {
     double original_context = 0;
     double share = 1.0;  // of the mixture: 0 scales all
   };
-  std::optional<Yarn> yarn;
+  std::optional<Yarn> yarn{};
 };
 
 // What pair i's angle at position 1 is: RoFormer (Su et al., 2021),

@@ -156,7 +156,7 @@ std::vector<std::byte> pack_header(const LoadedModel& model, const Executor& exe
   header.put(model.arena()->bytes_per_block());
   header.put(static_cast<std::uint32_t>(tokens.size()));
   header.put(executor.num_prompt_tokens(id));
-  header.put(executor.num_computed(id));
+  header.put(computed_in_file(model, executor, id));
   header.put(static_cast<std::uint32_t>(anchors.size()));
   TROUPE_ASSERT(header.bytes().size() == kFixedBytes);
   header.put(std::as_bytes(std::span(model.numerics_id())));
@@ -169,30 +169,63 @@ std::vector<std::byte> pack_header(const LoadedModel& model, const Executor& exe
   return header.bytes();
 }
 
-// Zeros in all slots of a block from `used` on.
-void clear_slots(const LoadedModel& model, std::uint32_t used, std::span<std::byte> block) {
+// What a file says is computed. A state cannot go back by the one token whose logits are gone: of a sequence that was
+// computed to its end it has nothing.
+std::uint32_t computed_in_file(const LoadedModel& model, const Executor& executor, SequenceId id) {
+  const std::uint32_t num_computed = executor.num_computed(id);
+  const bool is_over = model.snapshots() && num_computed == executor.num_known(id);
+  return is_over ? 0 : num_computed;
+}
+
+// The first block of a window that the next token, or the last one computed again, sees.
+std::uint32_t first_block_in_file(const LoadedModel& model, std::uint32_t num_tokens, std::uint32_t num_computed) {
+  const CacheGroup* window = model.cache_spec().find(CacheGroup::Kind::window);
+  return window ? first_block_seen(window->window, std::min(num_computed, num_tokens - 1)) : 0;
+}
+
+std::uint64_t window_bytes_in_file(const LoadedModel& model, std::uint32_t num_tokens, std::uint32_t num_computed) {
+  if (!model.window_arena()) return 0;
+  const std::uint32_t count = blocks_for(num_computed) - first_block_in_file(model, num_tokens, num_computed);
+  return count * model.window_arena()->bytes_per_block();
+}
+
+std::uint64_t state_bytes_in_file(const LoadedModel& model, std::uint32_t num_computed) {
+  const CacheGroup* state = model.cache_spec().find(CacheGroup::Kind::state);
+  return state && num_computed != 0 ? state->state.bytes() : 0;
+}
+
+// Zeros in all slots of a block of `num_layers` layers from `used` on.
+void clear_slots(const LoadedModel& model, std::uint32_t num_layers, std::uint32_t used, std::span<std::byte> block) {
   const kernels::KvShape shape = kv_shape_of(model);
-  for (std::uint32_t layer = 0; layer < model.info().num_layers; ++layer)
+  for (std::uint32_t layer = 0; layer < num_layers; ++layer)
     kernels::clear_kv(shape, block.data() + layer * shape.layer_bytes(), used);
 }
 
-bool write_blocks(const FileDescriptor& file, const LoadedModel& model, const Executor& executor, SequenceId id) {
-  KvArena& arena = *model.arena();
-  const std::uint32_t num_computed = executor.num_computed(id);
-  const std::uint32_t num_full = num_computed / kBlockSize;
+bool write_contents(const FileDescriptor& file, const LoadedModel& model, const Executor& executor, SequenceId id) {
+  const std::uint32_t num_computed = computed_in_file(model, executor, id);
   std::uint32_t crc = 0;
-  const auto put = [&](std::span<const std::byte> block) {
-    crc = extend_crc(crc, block);
-    return write_all(file, block);
+  const auto put = [&](std::span<const std::byte> bytes) {
+    crc = extend_crc(crc, bytes);
+    return write_all(file, bytes);
   };
-  for (std::uint32_t i = 0; i < num_full; ++i)
-    if (!put({arena.block(executor.block_table(id)[i]), arena.bytes_per_block()})) return false;
-  if (num_computed % kBlockSize > 0) {
-    const std::byte* last = arena.block(executor.block_table(id)[num_full]);
+  const auto put_blocks = [&](KvArena& arena, std::span<const BlockId> table, std::uint32_t first,
+                              std::uint32_t num_layers) {
+    const std::uint32_t num_full = num_computed / kBlockSize;
+    for (std::uint32_t i = first; i < num_full; ++i)
+      if (!put({arena.block(table[i]), arena.bytes_per_block()})) return false;
+    if (num_computed % kBlockSize == 0) return true;
+    const std::byte* last = arena.block(table[num_full]);
     std::vector<std::byte> copy(last, last + arena.bytes_per_block());
-    clear_slots(model, num_computed % kBlockSize, copy);
-    if (!put(copy)) return false;
+    clear_slots(model, num_layers, num_computed % kBlockSize, copy);
+    return put(copy);
+  };
+  const CacheSpec& spec = model.cache_spec();
+  if (!put_blocks(*model.arena(), executor.block_table(id), 0, spec.groups[0].num_layers)) return false;
+  if (const CacheGroup* window = spec.find(CacheGroup::Kind::window)) {
+    const std::uint32_t first = first_block_in_file(model, executor.num_known(id), num_computed);
+    if (!put_blocks(*model.window_arena(), executor.window_table(id), first, window->num_layers)) return false;
   }
+  if (state_bytes_in_file(model, num_computed) != 0 && !put(std::as_bytes(executor.state(id)))) return false;
   return write_all(file, std::as_bytes(std::span(&crc, 1)));
 }
 
@@ -249,15 +282,10 @@ std::optional<Error> check_origin(const std::string& path, const Fixed& fixed, s
 }  // namespace
 
 Status export_sequence(const std::string& path, const LoadedModel& model, const Executor& executor, SequenceId id) {
-  if (model.cache_spec().groups.size() > 1) {
-    return Error{ErrorCode::unsupported, path +
-                                             ": what a model keeps beside the blocks of whole sequences, for windows "
-                                             "or as recurrent state, is not written to files"};
-  }
   std::string temporary = path + ".XXXXXX";
   const FileDescriptor file(::mkstemp(temporary.data()));
   if (file.get() < 0) return Error{ErrorCode::io, path + ": cannot be written: " + system_says()};
-  const bool written = write_all(file, pack_header(model, executor, id)) && write_blocks(file, model, executor, id) &&
+  const bool written = write_all(file, pack_header(model, executor, id)) && write_contents(file, model, executor, id) &&
                        ::fsync(file.get()) == 0 && ::rename(temporary.c_str(), path.c_str()) == 0;
   if (!written) {
     const Error error{ErrorCode::io, path + ": cannot be written: " + system_says() + "; what was there is unchanged"};
@@ -298,24 +326,29 @@ Result<SequenceFile> SequenceFile::open(const std::string& path, const LoadedMod
   if (from.take<std::uint32_t>() != extend_crc(0, checked)) return damaged(path, "the checksum of its header is wrong");
   if (auto wrong = check_origin(path, fixed, {reinterpret_cast<const char*>(id.data()), id.size()}, model))
     return *wrong;
+  if (model.snapshots() && fixed.num_computed == fixed.num_tokens)
+    return damaged(path, "its state is that of its last token, which must be computed again");
   for (const TokenId token : out.tokens_) {
     if (token < 0 || static_cast<std::uint32_t>(token) >= model.info().vocab_size)
       return damaged(path, "token " + std::to_string(token) + " is not in the vocabulary");
   }
   if (out.anchors_ != cache::anchors_of(out.tokens_)) return damaged(path, "its anchors are not those of its tokens");
-  const std::uint64_t whole =
-      fixed.header_bytes() + std::uint64_t{blocks_for(fixed.num_computed)} * fixed.block_bytes + kChecksumBytes;
+  const std::uint64_t whole = fixed.header_bytes() + std::uint64_t{blocks_for(fixed.num_computed)} * fixed.block_bytes +
+                              window_bytes_in_file(model, fixed.num_tokens, fixed.num_computed) +
+                              state_bytes_in_file(model, fixed.num_computed) + kChecksumBytes;
   if (size < whole) return truncated(path, size, whole);
   if (size > whole) return damaged(path, std::to_string(size - whole) + " bytes follow its end");
   out.path_ = path;
   out.header_bytes_ = fixed.header_bytes();
   out.num_prompt_tokens_ = fixed.num_prompt;
   out.num_computed_ = fixed.num_computed;
+  out.first_window_block_ = first_block_in_file(model, fixed.num_tokens, fixed.num_computed);
   return out;
 }
 
-Status SequenceFile::read_blocks(KvArena& arena, std::span<const BlockId> table) const {
-  TROUPE_ASSERT(table.size() >= num_blocks());
+Status SequenceFile::read_blocks(const LoadedModel& model, std::span<const BlockId> table,
+                                 std::span<const BlockId> window_table) {
+  TROUPE_ASSERT(table.size() >= num_blocks() && (!model.window_arena() || window_table.size() >= num_blocks()));
   const FileDescriptor file(::open(path_.c_str(), O_RDONLY | O_CLOEXEC));
   if (file.get() < 0 || ::lseek(file.get(), static_cast<off_t>(header_bytes_), SEEK_SET) < 0)
     return Error{ErrorCode::io, path_ + ": cannot be read: " + system_says()};
@@ -326,19 +359,31 @@ Status SequenceFile::read_blocks(KvArena& arena, std::span<const BlockId> table)
     return errno == 0 ? damaged(path_, "it became shorter while it was read")
                       : Error{ErrorCode::io, path_ + ": cannot be read: " + system_says()};
   };
-  for (std::uint32_t i = 0; i < num_blocks(); ++i) {
-    if (table[i] == kNoBlock) skipped.resize(arena.bytes_per_block());
-    const std::span<std::byte> block(table[i] == kNoBlock ? skipped.data() : arena.block(table[i]),
-                                     arena.bytes_per_block());
-    if (auto done = read(block); !done) return done;
-    crc = extend_crc(crc, block);
-  }
+  const auto read_checked = [&](std::span<std::byte> bytes) -> Status {
+    if (auto done = read(bytes); !done) return done;
+    crc = extend_crc(crc, bytes);
+    return Ok{};
+  };
+  const auto read_into = [&](KvArena& arena, std::span<const BlockId> blocks, std::uint32_t first) -> Status {
+    for (std::uint32_t i = first; i < num_blocks(); ++i) {
+      if (blocks[i] == kNoBlock) skipped.resize(arena.bytes_per_block());
+      std::byte* to = blocks[i] == kNoBlock ? skipped.data() : arena.block(blocks[i]);
+      if (auto done = read_checked({to, arena.bytes_per_block()}); !done) return done;
+    }
+    return Ok{};
+  };
+  if (auto done = read_into(*model.arena(), table, 0); !done) return done;
+  if (model.window_arena())
+    if (auto done = read_into(*model.window_arena(), window_table, first_window_block_); !done) return done;
+  state_.resize(state_bytes_in_file(model, num_computed_) / sizeof(float));
+  if (auto done = read_checked(std::as_writable_bytes(std::span(state_))); !done) return done;
   if (auto done = read(std::as_writable_bytes(std::span(&expected, 1))); !done) return done;
   if (crc != expected) return damaged(path_, "the checksum of its blocks is wrong");
   return Ok{};
 }
 
-SequenceSpec SequenceFile::spec(SequenceId id, std::vector<BlockId> table, SamplingParams sampling) const {
+SequenceSpec SequenceFile::spec(SequenceId id, std::vector<BlockId> table, SamplingParams sampling,
+                                std::vector<BlockId> window_table) const {
   SequenceSpec spec;
   spec.id = id;
   spec.tokens = tokens_;
@@ -346,6 +391,8 @@ SequenceSpec SequenceFile::spec(SequenceId id, std::vector<BlockId> table, Sampl
   // Where all were computed the last one is computed again: its logits are gone.
   spec.num_cached = std::min(num_computed_, static_cast<std::uint32_t>(tokens_.size()) - 1);
   spec.block_table = std::move(table);
+  spec.window_table = std::move(window_table);
+  spec.state = state_;
   spec.sampling = std::move(sampling);
   return spec;
 }

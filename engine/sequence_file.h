@@ -6,8 +6,9 @@
 //   magic "troupeKV" | u32 version | u32 bytes of numerics_id (<= 256) | u64 model hash | u32 KV type (0: f32, 1: f16,
 //   2: int8) u32 positions per block | u64 bytes per block | u32 tokens (<= 2^24) | u32 of these prompt | u32 of these
 //   computed u32 anchors (one per full block of tokens) numerics_id | tokens, i32 each | anchors: u32 position, u64
-//   hash each | u32 CRC-32 of all bytes so far the blocks of the computed tokens, in order, as they lie in the arena |
-//   u32 CRC-32 of these
+//   hash each | u32 CRC-32 of all bytes so far | the blocks of the computed tokens, in order, as they lie in the arena
+//   | of a model with windows the window blocks that the next token sees, of one with recurrent state the state, as
+//   float32 | u32 CRC-32 of what follows the header
 //
 // Slots of the last block that hold no token of this sequence are written as zeros: what another tenant left in a
 // recycled block does not travel. CRC-32 (zlib's: a dependency that Protobuf brings anyway, and faster than any disk
@@ -28,15 +29,16 @@ namespace troupe::engine {
 inline constexpr std::uint32_t kSequenceFileVersion = 1;
 
 // Writes an open sequence to `path`, all or nothing: a temporary file beside it (mode 0600) is written, synced and
-// renamed. Called by the executor's compute thread, between steps. Errors: io, with what the system said; unsupported
-// for models with windows or recurrent states, which keep more than the file has room for.
+// renamed. Called by the executor's compute thread, between steps. Of a model with recurrent state whose every token is
+// computed only the tokens are written: the last one must be computed again, and a state cannot go back. Error: io,
+// with what the system said.
 Status export_sequence(const std::string& path, const LoadedModel& model, const Executor& executor, SequenceId id);
 
 // A sequence on its way back: first what it is, then, once the caller has leased blocks for it, the blocks.
 //
 //   auto file = SequenceFile::open(path, model);
 //   ... lease file->num_blocks() blocks, or fewer: what is cached can be found by file->anchors() ...
-//   file->read_blocks(*model.arena(), table);
+//   file->read_blocks(model, table);
 //   executor.open(file->spec(id, table, sampling));
 class SequenceFile {
  public:
@@ -51,12 +53,19 @@ class SequenceFile {
   std::uint32_t num_computed() const { return num_computed_; }
   std::uint32_t num_blocks() const { return blocks_for(num_computed_); }
 
+  // The window blocks before this one, no token to come sees.
+  std::uint32_t first_window_block() const { return first_window_block_; }
+
   // Reads the blocks into the first num_blocks() entries of `table`, which nobody else uses; an entry kNoBlock is
-  // checked and skipped (the caller has it from the prefix cache). Called by the compute thread. After an error (io:
-  // truncated or damaged) the blocks hold no meaning.
-  Status read_blocks(KvArena& arena, std::span<const BlockId> table) const;
-  // How the sequence goes on from here.
-  SequenceSpec spec(SequenceId id, std::vector<BlockId> table, SamplingParams sampling) const;
+  // checked and skipped (the caller has it from the prefix cache). Of a model with windows those from
+  // first_window_block() on into `window_table`. Called by the compute thread. After an error (io: truncated or
+  // damaged) the blocks hold no meaning.
+  Status read_blocks(const LoadedModel& model, std::span<const BlockId> table,
+                     std::span<const BlockId> window_table = {});
+  // How the sequence goes on from here, once the blocks were read. `window_table`: as long as `table`, kNoBlock before
+  // first_window_block().
+  SequenceSpec spec(SequenceId id, std::vector<BlockId> table, SamplingParams sampling,
+                    std::vector<BlockId> window_table = {}) const;
 
  private:
   SequenceFile() = default;
@@ -66,6 +75,8 @@ class SequenceFile {
   std::vector<cache::Anchor> anchors_;
   std::uint32_t num_prompt_tokens_ = 0;
   std::uint32_t num_computed_ = 0;
+  std::uint32_t first_window_block_ = 0;
+  std::vector<float> state_;  // once it was read
 };
 
 }  // namespace troupe::engine

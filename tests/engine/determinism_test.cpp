@@ -73,17 +73,25 @@ std::vector<float> in_company(const LoadedModel& model, Team& team, const std::v
   return logits;
 }
 
-// A second sequence starts behind two blocks that the first one computed.
+// A second sequence starts behind two blocks that the first one computed, and behind its state.
 std::vector<float> after_prefix_hit(const LoadedModel& model, Team& team, const std::vector<TokenId>& tokens) {
   Executor executor(model, team);
   auto first_tokens = tokens;
   first_tokens.back() = (first_tokens.back() + 1) % static_cast<TokenId>(model.info().vocab_size);
   const auto first_blocks = blocks_from(0, 6);
   SequenceRunner first(executor, 1, first_tokens, first_blocks);
+  SnapshotId snapshot = kNoSnapshot;
+  if (model.snapshots()) {
+    snapshot = 1;
+    engine::StepBatch batch{.items = {first.next(2 * kBlockSize)}};
+    batch.items[0].save = snapshot;
+    engine::StepResult result;
+    executor.step(batch, result);
+  }
   (void)first.run(kNumTokens);
   std::vector<BlockId> shared = first_blocks;
   shared.back() = 40;
-  SequenceRunner second(executor, 2, tokens, shared, 2 * kBlockSize);
+  SequenceRunner second(executor, 2, tokens, shared, 2 * kBlockSize, snapshot);
   return second.run(4);
 }
 

@@ -63,7 +63,7 @@ inline std::vector<TokenId> random_tokens(std::size_t count, std::uint32_t vocab
 class SequenceRunner {
  public:
   SequenceRunner(engine::Executor& executor, SequenceId id, std::vector<TokenId> tokens,
-                 std::vector<BlockId> block_table, std::uint32_t num_cached = 0)
+                 std::vector<BlockId> block_table, std::uint32_t num_cached = 0, SnapshotId restore = kNoSnapshot)
       : executor_(executor),
         id_(id),
         computed_(num_cached),
@@ -74,6 +74,7 @@ class SequenceRunner {
     spec.id = id;
     spec.tokens = std::move(tokens);
     spec.num_cached = num_cached;
+    spec.restore = restore;
     // Window blocks have the same ids in their own arena; those that nobody sees any more are not there.
     if (window_ != 0) {
       spec.window_table = block_table;

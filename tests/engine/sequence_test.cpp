@@ -182,7 +182,7 @@ TEST_CASE("an imported sequence goes on with the bits it would have had, in ever
     REQUIRE(engine::export_sequence(s.path, *s.model, s.executor, 1));
     const auto again = load_model(kModel, kernels, kv_type, kNumBlocks, 512);  // another process, as good as
     Executor executor(*again, s.team);
-    const auto file = SequenceFile::open(s.path, *again);
+    auto file = SequenceFile::open(s.path, *again);
     if (!file) FAIL(file.error().message);
     CHECK(file->tokens() == s.tokens);
     CHECK(file->num_computed() == 70);
@@ -190,7 +190,7 @@ TEST_CASE("an imported sequence goes on with the bits it would have had, in ever
     CHECK(file->anchors() == cache::anchors_of(s.tokens));
     REQUIRE(file->num_blocks() == 3);
     const std::vector<BlockId> table = {20, 7, 33};
-    REQUIRE(file->read_blocks(*again->arena(), table));
+    REQUIRE(file->read_blocks(*again, table));
     executor.open(file->spec(9, table, {}));
     CHECK(executor.num_computed(9) == 70);
     CHECK(same_bits(go_on(executor, 9), s.expected_tail(70)));
@@ -202,9 +202,9 @@ TEST_CASE("blocks that are cached already need not be read") {
   Stopped s;
   REQUIRE(engine::export_sequence(s.path, *s.model, s.executor, 1));
   const std::vector<BlockId> before(s.executor.block_table(1).begin(), s.executor.block_table(1).end());
-  const auto file = SequenceFile::open(s.path, *s.model);
+  auto file = SequenceFile::open(s.path, *s.model);
   REQUIRE(file);
-  REQUIRE(file->read_blocks(*s.model->arena(), std::vector<BlockId>{kNoBlock, kNoBlock, 50}));
+  REQUIRE(file->read_blocks(*s.model, std::vector<BlockId>{kNoBlock, kNoBlock, 50}));
   s.executor.open(file->spec(2, {before[0], before[1], 50}, {}));
   CHECK(same_bits(go_on(s.executor, 2), s.expected_tail(70)));
 }
@@ -213,10 +213,10 @@ TEST_CASE("a sequence that was computed to its end computes its last token again
   Stopped s;
   (void)go_on(s.executor, 1);
   REQUIRE(engine::export_sequence(s.path, *s.model, s.executor, 1));
-  const auto file = SequenceFile::open(s.path, *s.model);
+  auto file = SequenceFile::open(s.path, *s.model);
   REQUIRE(file);
   CHECK(file->num_computed() == 75);
-  REQUIRE(file->read_blocks(*s.model->arena(), std::vector<BlockId>{50, 51, 52}));
+  REQUIRE(file->read_blocks(*s.model, std::vector<BlockId>{50, 51, 52}));
   s.executor.open(file->spec(2, {50, 51, 52}, {}));
   CHECK(same_bits(go_on(s.executor, 2), s.expected_tail(74)));
 }
@@ -252,9 +252,9 @@ TEST_CASE("what another sequence left in unused slots does not travel") {
   const std::string dirty = slurp(s.path);
   REQUIRE(engine::export_sequence(s.path, *s.model, s.executor, 1));
   CHECK(slurp(s.path) == dirty);  // the same sequence in blocks that were zero
-  const auto file = SequenceFile::open(s.path, *s.model);
+  auto file = SequenceFile::open(s.path, *s.model);
   REQUIRE(file);
-  REQUIRE(file->read_blocks(*s.model->arena(), std::vector<BlockId>{50, 51, 52}));
+  REQUIRE(file->read_blocks(*s.model, std::vector<BlockId>{50, 51, 52}));
   s.executor.open(file->spec(3, {50, 51, 52}, {}));
   CHECK(same_bits(go_on(s.executor, 3), s.expected_tail(70)));
 }
@@ -262,9 +262,9 @@ TEST_CASE("what another sequence left in unused slots does not travel") {
 // Opens a changed file and reads its blocks; the message of the first error.
 std::string refusal(const Stopped& s, const std::string& bytes, const engine::LoadedModel& model) {
   spill(s.path, bytes);
-  const auto file = SequenceFile::open(s.path, model);
+  auto file = SequenceFile::open(s.path, model);
   if (!file) return file.error().message;
-  const auto read = file->read_blocks(*model.arena(), std::vector<BlockId>{50, 51, 52});
+  const auto read = file->read_blocks(model, std::vector<BlockId>{50, 51, 52});
   return read ? "" : read.error().message;
 }
 
@@ -338,7 +338,7 @@ TEST_CASE("what contradicts itself is refused although its checksum is right") {
   CHECK(says(with(anchors_at + 4, 7), "its anchors are not those of its tokens"));
 
   REQUIRE(refusal(s, with(44, 60), *s.model).empty());  // a shorter prompt is another sequence
-  const auto file = SequenceFile::open(s.path, *s.model);
+  auto file = SequenceFile::open(s.path, *s.model);
   REQUIRE(file);
   s.executor.open(file->spec(2, {50, 51, 52}, {}));
   CHECK(s.executor.num_prompt_tokens(2) == 60);

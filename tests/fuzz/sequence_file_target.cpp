@@ -112,7 +112,7 @@ class SequenceFileRun {
                   header_bytes + file.num_blocks() * model_->arena()->bytes_per_block() + kChecksumBytes);
     std::vector<BlockId> table(blocks_for(static_cast<std::uint32_t>(file.tokens().size())));
     for (std::size_t i = 0; i < table.size(); ++i) table[i] = static_cast<BlockId>(i);
-    if (const Status read = file.read_blocks(*model_->arena(), table); !read)
+    if (const Status read = file.read_blocks(*model_, table); !read)
       return check_message(read.error().message);
     std::string summed = bytes;
     correct_checksums(summed);

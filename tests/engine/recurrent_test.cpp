@@ -1,0 +1,237 @@
+// Recurrent families: published logits of a small RWKV, long texts, and states that are saved, restored, rounded,
+// forgotten and written to files.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+
+#include "engine/eval.h"
+#include "engine/sequence_file.h"
+#include "tests/engine/golden.h"
+#include "tests/engine/model_harness.h"
+
+namespace troupe::test {
+namespace {
+
+using engine::Executor;
+using engine::LoadedModel;
+using engine::Team;
+
+const std::vector<std::string> kFamilies = {"mamba-F32", "mamba2-F32", "rwkv6-F32", "rwkv7-F32", "falcon-h1-F32"};
+
+bool same_bits(std::span<const float> a, std::span<const float> b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
+}
+
+std::shared_ptr<LoadedModel> load(const std::string& path, engine::LoadOptions options) {
+  options.memory = std::uint64_t{1} << 30;
+  auto model = LoadedModel::load(path, options);
+  if (!model) FAIL(model.error().message);
+  return *model;
+}
+
+TEST_CASE("a small trained RWKV-7 gives the logits that its authors and llama.cpp publish") {
+  const auto path = shared_file("thirdparty/rwkv/tiny-rwkv-7v0-834K-F32.json");
+  if (!path) return;
+  const auto json = nlohmann::json::parse(std::ifstream(*path));
+  const std::string folder = path->substr(0, path->rfind('/') + 1);
+  const auto prompt = json.at("prompt").get<std::vector<TokenId>>();
+  const auto expected = read_floats(folder + "tiny-rwkv-7v0-834K-F32.logits.f32");
+  const auto& upstream = json.at("upstream");
+  const auto three = upstream.at("tokens").get<std::vector<TokenId>>();
+  const auto expected_after_three = read_floats(folder + upstream.at("file").get<std::string>());
+  const auto& allowed = json.at("tolerance").at("f32_vs_logits");
+  Team team(2);
+  for (const kernels::KernelTable* table : variants_to_try()) {
+    INFO(table->name);
+    const auto model = load(folder + "tiny-rwkv-7v0-834K-F32.gguf", {.kernels = std::string(table->name)});
+    const auto logits = engine::evaluate(*model, team, prompt);
+    REQUIRE(logits);
+    const Difference all = difference(*logits, expected);
+    INFO("max " << all.max_abs << ", RMS " << all.rms);
+    CHECK(all.max_abs <= allowed.at("max_abs").get<double>());
+    CHECK(all.rms <= allowed.at("rms").get<double>());
+    const auto after_three = engine::evaluate(*model, team, three);
+    REQUIRE(after_three);
+    const std::vector<float> last(after_three->end() - model->info().vocab_size, after_three->end());
+    CHECK(difference(last, expected_after_three).max_abs <= allowed.at("max_abs").get<double>());
+  }
+}
+
+// The logits of the last 16 of many tokens.
+std::vector<float> last_logits(const LoadedModel& model, Team& team, const std::vector<TokenId>& tokens) {
+  constexpr std::uint32_t kLast = 16;
+  Executor executor(model, team);
+  const auto count = static_cast<std::uint32_t>(tokens.size());
+  SequenceRunner runner(executor, 1, tokens, some_blocks(blocks_for(count), 0, 1));
+  engine::StepResult result;
+  while (runner.left() > kLast) {
+    engine::StepBatch batch{.items = {runner.next(std::min(512u, runner.left() - kLast))}};
+    batch.items[0].output = engine::Output::none;
+    executor.step(batch, result);
+  }
+  return runner.run(kLast);
+}
+
+TEST_CASE("8,192 tokens stay finite, and end as the reference kernels end") {
+  constexpr std::uint32_t kTokens = kSlow ? 1024 : 8192;
+  for (const std::string& name : kFamilies) {
+    const auto golden = load_golden(name);
+    if (!golden) return;
+    const Tolerance allowed = golden->tolerance("f32_vs_logits");
+    Team team(2);
+    std::vector<float> expected;
+    for (const std::string kernels : {"reference", "scalar", std::string(kernels::best_table().name).c_str()}) {
+      INFO(name << ", " << kernels);
+      const auto model =
+          load(golden->model_path, {.kernels = kernels, .kv_type = kernels::KvType::f32, .context = kTokens});
+      const auto logits = last_logits(*model, team, random_tokens(kTokens, model->info().vocab_size, 5));
+      CHECK(std::all_of(logits.begin(), logits.end(), [](float x) { return std::isfinite(x); }));
+      if (expected.empty()) {
+        expected = logits;
+        continue;
+      }
+      const Difference actual = difference(logits, expected);
+      INFO("max " << actual.max_abs << ", RMS " << actual.rms);
+      CHECK(actual.max_abs <= allowed.max_abs);
+      CHECK(actual.rms <= allowed.rms);
+    }
+  }
+}
+
+// The logits of tokens from `from` on, by a sequence that begins with a snapshot of another one's state there.
+std::vector<float> after_restore(const LoadedModel& model, Team& team, const std::vector<TokenId>& tokens,
+                                 std::uint32_t from, std::uint32_t chunk) {
+  Executor executor(model, team);
+  const auto count = static_cast<std::uint32_t>(tokens.size());
+  const auto blocks = some_blocks(blocks_for(count), 0, 1);
+  SequenceRunner first(executor, 1, tokens, blocks);
+  engine::StepResult result;
+  for (std::uint32_t computed = 0; computed < from;) {
+    const std::uint32_t now = std::min(chunk, from - computed);
+    engine::StepBatch batch{.items = {first.next(now)}};
+    computed += now;
+    if (computed == from) batch.items[0].save = 3;
+    executor.step(batch, result);
+  }
+  (void)first.run(chunk);
+  SequenceRunner second(executor, 2, tokens, blocks, from, 3);
+  return second.run(chunk);
+}
+
+TEST_CASE("states kept as f16 are rounded at fixed positions: the same bits in any chunks and after a restore") {
+  constexpr std::uint32_t kTokens = 150, kEvery = 64;
+  for (const std::string& name : kFamilies) {
+    const auto golden = load_golden(name);
+    if (!golden) return;
+    Team team(2);
+    for (const kernels::KernelTable* table : variants_to_try()) {
+      INFO(name << ", " << table->name);
+      engine::LoadOptions options{.kernels = std::string(table->name)};
+      const auto exact = load(golden->model_path, options);
+      options.state_type = engine::StateType::f16;
+      options.snapshot_every = kEvery;
+      const auto model = load(golden->model_path, options);
+      CHECK(model->numerics_id().ends_with("-s64"));
+      CHECK(model->snapshots()->bytes_per_snapshot() < exact->snapshots()->bytes_per_snapshot());
+      const auto tokens = random_tokens(kTokens, model->info().vocab_size, 8);
+      const auto whole = *engine::evaluate(*model, team, tokens);
+      for (const std::uint32_t chunk : {1u, 33u, 64u}) {
+        INFO("in chunks of " << chunk);
+        CHECK(same_bits(*engine::evaluate(*model, team, tokens, chunk), whole));
+        const auto tail = std::span(whole).subspan(std::size_t{2 * kEvery} * model->info().vocab_size);
+        CHECK(same_bits(after_restore(*model, team, tokens, 2 * kEvery, chunk), tail));
+      }
+      const auto unrounded = *engine::evaluate(*exact, team, tokens);
+      const std::size_t before = std::size_t{kEvery} * model->info().vocab_size;
+      CHECK(same_bits(std::span(whole).first(before), std::span(unrounded).first(before)));
+      CHECK_FALSE(same_bits(whole, unrounded));
+      CHECK(difference(whole, unrounded).rms <= 2e-3);  // measured: at most 7e-4, of logits around 3
+    }
+  }
+}
+
+TEST_CASE("a state cannot go back: what is cut off is computed again from the beginning, to the same bits") {
+  for (const std::string& name : kFamilies) {
+    const auto golden = load_golden(name);
+    if (!golden) return;
+    INFO(name);
+    Team team(2);
+    const auto model = load(golden->model_path, {});
+    const auto tokens = random_tokens(75, model->info().vocab_size, 4);
+    const auto expected = *engine::evaluate(*model, team, tokens);
+    Executor executor(*model, team);
+    SequenceRunner runner(executor, 1, tokens, some_blocks(3, 0, 2));
+    (void)runner.run(20);
+    executor.truncate(1, 50);
+    CHECK(executor.num_computed(1) == 0);
+    engine::StepResult result;
+    executor.step(
+        {.items = {{.sequence = 1, .num_tokens = 50, .output = engine::Output::all_logits, .new_blocks = {}}}}, result);
+    CHECK(same_bits(result.items[0].logits, std::span(expected).first(result.items[0].logits.size())));
+  }
+}
+
+TEST_CASE("a sequence with a state or a window goes through a file with its bits") {
+  const auto directory = std::filesystem::temp_directory_path() / ("troupe-recurrent-" + std::to_string(::getpid()));
+  std::filesystem::create_directories(directory);
+  const std::string path = directory / "sequence.state";
+  for (const std::string name : {"mamba-F32", "mamba2-F32", "rwkv6-F32", "rwkv7-F32", "falcon-h1-F32", "gemma3-F32"}) {
+    const auto golden = load_golden(name);
+    if (!golden) break;
+    INFO(name);
+    Team team(2);
+    const auto model = load(golden->model_path, {});
+    const auto tokens = random_tokens(75, model->info().vocab_size, 4);
+    const auto expected = *engine::evaluate(*model, team, tokens);
+    Executor executor(*model, team);
+    SequenceRunner runner(executor, 1, tokens, some_blocks(3, 8, 2));
+    engine::StepResult result;
+    executor.step({.items = {runner.next(70)}}, result);
+    REQUIRE(engine::export_sequence(path, *model, executor, 1));
+    auto file = engine::SequenceFile::open(path, *model);
+    if (!file) FAIL(file.error().message);
+    CHECK(file->num_computed() == 70);
+    const std::vector<BlockId> table = {20, 7, 33};
+    std::vector<BlockId> window_table;
+    if (model->window_arena()) {
+      window_table = table;
+      std::fill(window_table.begin(), window_table.begin() + file->first_window_block(), kNoBlock);
+    }
+    REQUIRE(file->read_blocks(*model, table, window_table));
+    executor.open(file->spec(2, table, {}, window_table));
+    executor.step({.items = {{.sequence = 2, .num_tokens = 5, .output = engine::Output::all_logits, .new_blocks = {}}}},
+                  result);
+    CHECK(same_bits(result.items[0].logits, std::span(expected).last(result.items[0].logits.size())));
+
+    // Computed to its end: a state has nothing to go on from.
+    executor.step({.items = {runner.next(5)}}, result);
+    REQUIRE(engine::export_sequence(path, *model, executor, 1));
+    file = engine::SequenceFile::open(path, *model);
+    if (!file) FAIL(file.error().message);
+    CHECK(file->num_computed() == (model->snapshots() ? 0 : 75));
+
+    // A flipped bit of the state or of a window's last block does not get through.
+    REQUIRE(engine::export_sequence(path, *model, executor, 2));
+    std::fstream bytes(path, std::ios::in | std::ios::out | std::ios::binary);
+    bytes.seekg(-9, std::ios::end);
+    const char old = static_cast<char>(bytes.get());
+    bytes.seekp(-9, std::ios::end);
+    bytes.put(static_cast<char>(old ^ 4));
+    bytes.close();
+    file = engine::SequenceFile::open(path, *model);
+    if (file && file->num_blocks() != 0) CHECK_FALSE(file->read_blocks(*model, table, window_table));
+  }
+  std::filesystem::remove_all(directory);
+}
+
+TEST_CASE("what recurrent families do not compute is refused by name") {
+  const auto golden = load_golden("mamba-F32");
+  if (!golden) return;
+  const auto too_small = LoadedModel::load(golden->model_path, {.memory = 1 << 20});
+  REQUIRE_FALSE(too_small);
+  CHECK(too_small.error().code == ErrorCode::out_of_memory);
+}
+
+}  // namespace
+}  // namespace troupe::test
