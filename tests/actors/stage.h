@@ -103,10 +103,11 @@ inline std::shared_ptr<engine::LoadedModel> load_golden(const std::string& name,
   return load_model(*path, options);
 }
 
-inline constexpr const char* kRecurrentModels[] = {"mamba-F32", "rwkv7-F32"};
+// Two that are recurrent and nothing else, and one that has attention beside.
+inline constexpr const char* kRecurrentModels[] = {"mamba-F32", "rwkv7-F32", "falcon-h1-F32"};
 // Half of the layers with a window of 16, and all but one.
 inline constexpr const char* kWindowModels[] = {"gemma2-F32", "gemma3-F32"};
-inline constexpr const char* kOtherModels[] = {"gemma2-F32", "gemma3-F32", "mamba-F32", "rwkv7-F32"};
+inline constexpr const char* kOtherModels[] = {"gemma2-F32", "gemma3-F32", "mamba-F32", "rwkv7-F32", "falcon-h1-F32"};
 
 struct TestConfig : caf::actor_system_config {
   TestConfig() { set("scheduler.policy", caf::atom("testing")); }

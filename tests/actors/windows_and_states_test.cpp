@@ -157,7 +157,10 @@ TEST_CASE("windows: a text of eight windows holds the blocks of one window and t
     INFO(name);
     const auto model = load_golden(name, 64);
     if (!model) return;
-    Stage stage;
+    std::uint32_t told = 0;  // the worker: entries before this one are behind the window
+    FaultPoints faults;
+    faults.before_step = [&](const engine::StepBatch& batch) { told = batch.items[0].first_window_block; };
+    Stage stage({}, faults);
     stage.serve(model);
     const Client client = client_with(20, 1, 8 * kWindow);
     stage.submit(request_for(client), client.sink);
@@ -166,6 +169,7 @@ TEST_CASE("windows: a text of eight windows holds the blocks of one window and t
     CHECK(client.sink->ids.size() == 8 * kWindow);
     CHECK(most >= 2);
     CHECK(most <= cache::most_window_blocks(kWindow) + 1);
+    CHECK(told == cache::first_window_block(128, kWindow));  // 147 tokens were computed, four blocks of them committed
     CHECK(client.sink->ids == cold_answer(model, client));
     check_all_came_back(stage);
   }

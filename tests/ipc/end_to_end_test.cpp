@@ -5,6 +5,7 @@
 #include <random>
 
 #include "tests/ipc/real_server.h"
+#include "tests/support/shared_data.h"
 
 namespace troupe::ipc {
 namespace {
@@ -45,6 +46,43 @@ TEST_CASE("an answer over the socket: text, ids, usage, seed, and the same from 
   by_name.model = models->at(0).name;
   REQUIRE(same_bits(complete(*client, by_name), text));
   REQUIRE(client->status()->numerics_id == models->at(0).numerics_id);
+}
+
+TEST_CASE("models with windows and with recurrent state give the same bits cold, from their cache, and four at once") {
+  for (const std::string name : {"gemma3-F32", "falcon-h1-F32"}) {
+    INFO(name);
+    const auto path = troupe::test::shared_file("golden/" + name + ".gguf");
+    if (!path) return;
+    actors::GatewayOptions options;
+    options.model_path = *path;
+    options.num_threads = 2;
+    options.load.num_blocks = 128;
+    options.load.snapshot_every = 64;
+    RealServer server(options);
+    const auto client = server.connect();
+    std::vector<TokenId> prompt = random_tokens(150, 6);
+    for (TokenId& id : prompt) id %= 500;  // of 512
+    Request request = seeded(prompt, 40, 5);
+    const Completion cold = alone(*client, request);
+    REQUIRE(cold.ids.size() == 40);
+    REQUIRE(same_bits(complete(*client, request), cold));
+    const Completion warm = complete(*client, request);
+    REQUIRE(warm.ended.usage.cached_tokens == 128);
+    REQUIRE(same_bits(warm, cold));
+    request.n = 4;
+    const auto four = client->complete_all(request, kPatience);
+    REQUIRE(four);
+    REQUIRE(same_bits(four->front(), cold));
+    require_at_rest(*client);
+    const auto status = wait_status(*client, [](const auto& s) { return s.window_blocks_referenced == 0; });
+    const bool has_windows = name == "gemma3-F32";
+    REQUIRE((status.window_blocks_total > 0) == has_windows);
+    REQUIRE(status.window_blocks_free + status.window_blocks_cached == status.window_blocks_total);
+    REQUIRE((status.window_blocks_cached > 0) == has_windows);
+    REQUIRE((status.snapshots_total > 0) == !has_windows);
+    REQUIRE((status.snapshots_cached > 0) == !has_windows);
+    REQUIRE((status.snapshot_hits >= 2) == !has_windows);
+  }
 }
 
 TEST_CASE("several answers come from one prefill, each the same again, and the first is what one alone is") {
