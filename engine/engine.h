@@ -53,8 +53,8 @@ class KvArena {
 };
 
 struct LoadOptions {
-  std::string kernels;             // a variant's name; empty: TROUPE_KERNELS, else the best this CPU has
-  std::optional<Ternary> ternary;  // none: TROUPE_TERNARY, else the fastest one
+  std::string kernels{};             // a variant's name; empty: TROUPE_KERNELS, else the best this CPU has
+  std::optional<Ternary> ternary{};  // none: TROUPE_TERNARY, else the fastest one
   kernels::KvType kv_type = kernels::KvType::f16;
   StateType state_type = StateType::f32;
   std::uint32_t snapshot_every = 512;  // positions between snapshots of a recurrent state, a multiple of kBlockSize
@@ -63,12 +63,12 @@ struct LoadOptions {
   std::uint32_t num_blocks = 0;  // KV blocks; 0: what the memory budget leaves, at most max_sequences full contexts
   std::uint32_t num_snapshots = 0;  // of states; 0: what the memory budget leaves, within reason
   std::uint32_t max_sequences = 64;
-  Team* team = nullptr;               // used for packing; null: a temporary one
-  WeightsCacheOptions weights_cache;  // packed weights on disk; none where its directory is empty
+  Team* team = nullptr;                 // used for packing; null: a temporary one
+  WeightsCacheOptions weights_cache{};  // packed weights on disk; none where its directory is empty
   // Where weights, KV cache and step buffers lie; not null.
   std::shared_ptr<MemoryPolicy> memory_policy = system_memory();
-  std::function<void(double fraction)> progress;
-  LoadNotes notes;  // lines for the log, from the thread that loads
+  std::function<void(double fraction)> progress{};
+  LoadNotes notes{};  // lines for the log, from the thread that loads
 };
 
 // Weights, vocabulary and KV memory of one model. Immutable but for the arena's contents.

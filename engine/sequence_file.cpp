@@ -143,6 +143,14 @@ Fixed unpack_fixed(std::span<const std::byte> bytes) {
   return fixed;
 }
 
+// What a file says is computed. A state cannot go back by the one token whose logits are gone: of a sequence that was
+// computed to its end it has nothing.
+std::uint32_t computed_in_file(const LoadedModel& model, const Executor& executor, SequenceId id) {
+  const std::uint32_t num_computed = executor.num_computed(id);
+  const bool is_over = model.snapshots() && num_computed == executor.num_known(id);
+  return is_over ? 0 : num_computed;
+}
+
 std::vector<std::byte> pack_header(const LoadedModel& model, const Executor& executor, SequenceId id) {
   const std::span<const TokenId> tokens = executor.tokens(id);
   const std::vector<cache::Anchor> anchors = cache::anchors_of(tokens);
@@ -167,14 +175,6 @@ std::vector<std::byte> pack_header(const LoadedModel& model, const Executor& exe
   }
   header.put(extend_crc(0, header.bytes()));
   return header.bytes();
-}
-
-// What a file says is computed. A state cannot go back by the one token whose logits are gone: of a sequence that was
-// computed to its end it has nothing.
-std::uint32_t computed_in_file(const LoadedModel& model, const Executor& executor, SequenceId id) {
-  const std::uint32_t num_computed = executor.num_computed(id);
-  const bool is_over = model.snapshots() && num_computed == executor.num_known(id);
-  return is_over ? 0 : num_computed;
 }
 
 // The first block of a window that the next token, or the last one computed again, sees.
