@@ -5,7 +5,6 @@
 
 #include "engine/eval.h"
 #include "engine/rope_table.h"
-#include "engine/sequence_file.h"
 #include "tests/engine/golden.h"
 #include "tests/engine/model_harness.h"
 #include "tests/engine/plain_decoder.h"
@@ -246,24 +245,6 @@ TEST_CASE("linear scaling, by either of its names, and none") {
     };
     require_logits(plain, 40);
   }
-}
-
-TEST_CASE("a sequence of a model with windows is not written to a file") {
-  PlainDecoder plain = of_family("llama");
-  plain.more_metadata = [](GgufWriter& w, const std::string& prefix) {
-    w.add(prefix + "attention.sliding_window", 32u);
-  };
-  const TemporaryFile file(plain.bytes());
-  const auto model = load_model(file.path(), "");
-  Team team(1);
-  engine::Executor executor(*model, team);
-  SequenceRunner runner(executor, 1, random_tokens(20, plain.vocab, 1), {0});
-  (void)runner.run(20);
-  const std::string path = file.path() + ".sequence";
-  const auto written = engine::export_sequence(path, *model, executor, 1);
-  REQUIRE(!written);
-  CHECK(written.error().code == ErrorCode::unsupported);
-  CHECK_THAT(written.error().message, Catch::Matchers::Contains("is not written to files"));
 }
 
 std::string refusal(const PlainDecoder& plain) {
