@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "actors/actor_base.h"
+#include "actors/embedder.h"
 #include "actors/house.h"
 #include "actors/messages.h"
 #include "actors/request_check.h"
@@ -98,18 +99,27 @@ Status check_kernels(const std::string& option) {
   return Error{ErrorCode::invalid_argument, "there is no kernel variant \"" + name + "\"; this CPU runs: " + runs};
 }
 
-// What can be said about the options without loading anything.
-Status check_options(const GatewayOptions& options) {
-  if (auto file = engine::open_gguf(options.model_path); !file) return file.error();
+// What can be said about the options without loading anything: whether the model is an encoder.
+Result<bool> check_options(const GatewayOptions& options) {
+  const auto file = engine::open_gguf(options.model_path);
+  if (!file) return file.error();
   if (options.max_step_tokens == 0 || options.max_sequences == 0 || options.max_queued_requests == 0) {
     return Error{ErrorCode::invalid_argument, "max_step_tokens, max_sequences and max_queued_requests must be above 0"};
   }
-  return check_kernels(options.load.kernels);
+  if (const Status kernels = check_kernels(options.load.kernels); !kernels) return kernels.error();
+  return engine::is_encoder(**file);
+}
+
+End generates_nothing() {
+  return refused({.outcome = scheduler::Outcome::unsupported,
+                  .message = "this server's model is an encoder: it makes vectors of texts (Embed) and continues none",
+                  .field = "generate",
+                  .limit = std::nullopt});
 }
 
 class GatewayImpl final : public Gateway {
  public:
-  GatewayImpl(GatewayOptions options, std::optional<KillPlan> kills);
+  GatewayImpl(GatewayOptions options, bool is_encoder, std::optional<KillPlan> kills);
   ~GatewayImpl() override;
 
   RequestId submit(Request request, std::shared_ptr<StreamSink> sink) override;
@@ -120,7 +130,9 @@ class GatewayImpl final : public Gateway {
   bool is_making_progress() const override;
   void status(std::function<void(StatusSnapshot)> done) override;
   std::shared_ptr<const engine::LoadedModel> model() const override { return model_.model(); }
+  std::shared_ptr<const engine::Encoder> encoder() const override { return embedder_->encoder(); }
   std::vector<ModelDescription> models() const override;
+  CancelFlag embed(EmbedRequest request, OnEmbedded done) override;
   void tokenize(std::string text, engine::EncodeOptions options,
                 std::function<void(Result<std::vector<TokenId>>)> done) override;
   void detokenize(std::vector<TokenId> ids, std::function<void(Result<std::string>)> done) override;
@@ -131,10 +143,12 @@ class GatewayImpl final : public Gateway {
  private:
   House house();
   void load(const caf::actor& supervisor, engine::Team& team);
+  void load_encoder(const engine::LoadOptions& load);
   Result<std::shared_ptr<const engine::Tokenizer>> vocabulary() const;
 
   // In this order: what is above outlives what is below.
   GatewayOptions options_;
+  const bool is_encoder_;
   CpuPlan cpus_;
   ModelState model_;
   StreamTable streams_;
@@ -144,6 +158,7 @@ class GatewayImpl final : public Gateway {
   std::unique_ptr<caf::actor_system> system_;
   std::unique_ptr<ThreadPool> texts_;  // these two send to actors: they end before the system
   std::unique_ptr<ComputePool> compute_;
+  std::unique_ptr<Embedder> embedder_;  // works on those two until they go
   FaultPoints faults_;
   caf::actor supervisor_;
   caf::actor saboteur_;  // null but in soak tests
@@ -166,8 +181,9 @@ FaultPoints faults_of(const std::shared_ptr<std::atomic<bool>>& break_step) {
           .before_row = {}};
 }
 
-GatewayImpl::GatewayImpl(GatewayOptions options, std::optional<KillPlan> kills)
+GatewayImpl::GatewayImpl(GatewayOptions options, bool is_encoder, std::optional<KillPlan> kills)
     : options_(with_defaults(std::move(options))),
+      is_encoder_(is_encoder),
       cpus_(plan_cpus(allowed_places(), options_.num_threads)),
       model_(options_.model_alias.empty() ? std::filesystem::path(options_.model_path).stem().string()
                                           : options_.model_alias),
@@ -177,7 +193,8 @@ GatewayImpl::GatewayImpl(GatewayOptions options, std::optional<KillPlan> kills)
       config_(cpus_.rest),
       system_(std::make_unique<caf::actor_system>(config_)),
       texts_(std::make_unique<ThreadPool>("texts", options_.tokenizer_threads, options_.max_queued_texts, cpus_.rest)),
-      compute_(std::make_unique<ComputePool>(options_.num_threads, cpus_.compute)) {
+      compute_(std::make_unique<ComputePool>(options_.num_threads, cpus_.compute)),
+      embedder_(std::make_unique<Embedder>(options_, *texts_, *compute_)) {
   const auto break_step = std::make_shared<std::atomic<bool>>(false);
   if (kills) faults_ = faults_of(break_step);
   supervisor_ = system_->spawn<Supervisor>(house());
@@ -200,6 +217,7 @@ House GatewayImpl::house() {
 
 GatewayImpl::~GatewayImpl() {
   model_.set_draining();
+  embedder_->drain(std::chrono::steady_clock::now());
   caf::anon_send_exit(supervisor_, caf::exit_reason::user_shutdown);
   supervisor_ = nullptr;
   if (saboteur_) caf::anon_send_exit(saboteur_, caf::exit_reason::user_shutdown);
@@ -222,6 +240,7 @@ void GatewayImpl::load(const caf::actor& supervisor, engine::Team& team) {
   engine::LoadOptions load = options_.load;
   load.team = &team;
   load.progress = [this](double fraction) { model_.set_fraction(fraction); };
+  if (is_encoder_) return load_encoder(load);
   const TimePoint start = std::chrono::steady_clock::now();
   auto loaded = engine::LoadedModel::load(options_.model_path, load);
   if (loaded) {
@@ -239,6 +258,31 @@ void GatewayImpl::load(const caf::actor& supervisor, engine::Team& team) {
   caf::anon_send(supervisor, msg::ModelLoaded{});
 }
 
+void GatewayImpl::load_encoder(const engine::LoadOptions& load) {
+  const TimePoint start = std::chrono::steady_clock::now();
+  const auto encoder = engine::Encoder::load(options_.model_path, load);
+  if (!encoder) {
+    spdlog::error("the model could not be loaded: {}", encoder.error().message);
+    return model_.failed(encoder.error());
+  }
+  const std::string name = options_.model_alias.empty() ? (*encoder)->info().name : options_.model_alias;
+  spdlog::info("loaded encoder \"{}\" in {:.2f} s: {} threads, kernels {}, numerics {}", name,
+               std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(), options_.num_threads,
+               (*encoder)->kernels().name, (*encoder)->numerics_id());
+  embedder_->loaded(*encoder);
+  model_.loaded_encoder(name);
+}
+
+CancelFlag GatewayImpl::embed(EmbedRequest request, OnEmbedded done) {
+  if (is_encoder_ && !model_.error()) return embedder_->embed(std::move(request), std::move(done));
+  if (const auto error = model_.error()) {
+    done(ended_as(scheduler::Outcome::model_unloaded, error->message));
+  } else {
+    done(embeds_nothing());
+  }
+  return std::make_shared<std::atomic<bool>>(false);
+}
+
 RequestId GatewayImpl::submit(Request request, std::shared_ptr<StreamSink> sink) {
   if (!request.has_seed) {
     request.sampling.seed = draw_seed();
@@ -247,6 +291,10 @@ RequestId GatewayImpl::submit(Request request, std::shared_ptr<StreamSink> sink)
   const TimePoint now = std::chrono::steady_clock::now();
   const std::uint32_t num_choices = request.num_choices;
   const RequestId id = streams_.add(std::move(request), std::move(sink), now);
+  if (is_encoder_) {
+    streams_.end(id, generates_nothing(), now);
+    return id;
+  }
   // These are the intake's mailbox, or wait for the model.
   const std::uint64_t received = streams_.num_in(RequestState::received);
   if (received > options_.max_queued_requests) {
@@ -266,7 +314,11 @@ void GatewayImpl::credit(RequestId id, std::uint64_t tokens) {
 }
 
 void GatewayImpl::status(std::function<void(StatusSnapshot)> done) {
-  caf::anon_send(supervisor_, msg::Snapshot{std::make_shared<StatusQuery>(house(), std::move(done)), {}});
+  const auto with_embedder = [this, done = std::move(done)](StatusSnapshot snapshot) {
+    embedder_->fill(snapshot);
+    done(std::move(snapshot));
+  };
+  caf::anon_send(supervisor_, msg::Snapshot{std::make_shared<StatusQuery>(house(), with_embedder), {}});
 }
 
 bool GatewayImpl::is_making_progress() const {
@@ -275,10 +327,20 @@ bool GatewayImpl::is_making_progress() const {
 }
 
 std::vector<ModelDescription> GatewayImpl::models() const {
-  const auto model = model_.model();
-  if (!model) return {};
   ModelDescription description;
   description.name = model_.name();
+  if (const auto encoder = embedder_->encoder()) {
+    description.info = encoder->info();
+    description.numerics_id = encoder->numerics_id();
+    description.max_context = encoder->info().context;
+    if (const auto& vocabulary = encoder->tokenizer()) {
+      description.bos = vocabulary->bos();
+      description.eos = vocabulary->eos();
+    }
+    return {description};
+  }
+  const auto model = model_.model();
+  if (!model) return {};
   description.info = model->info();
   description.numerics_id = model->numerics_id();
   description.kv_bytes_per_token = model->cache_spec().bytes_per_token();
@@ -293,9 +355,11 @@ std::vector<ModelDescription> GatewayImpl::models() const {
 
 Result<std::shared_ptr<const engine::Tokenizer>> GatewayImpl::vocabulary() const {
   const auto model = model_.model();
-  if (!model) return not_ready(model_);
-  if (!model->tokenizer()) return Error{ErrorCode::unsupported, "this model has no vocabulary; use token ids"};
-  return model->tokenizer();
+  const auto encoder = embedder_->encoder();
+  if (!model && !encoder) return not_ready(model_);
+  const auto& tokenizer = model ? model->tokenizer() : encoder->tokenizer();
+  if (!tokenizer) return Error{ErrorCode::unsupported, "this model has no vocabulary; use token ids"};
+  return tokenizer;
 }
 
 void GatewayImpl::tokenize(std::string text, engine::EncodeOptions options,
@@ -333,21 +397,23 @@ void GatewayImpl::detokenize(std::vector<TokenId> ids, std::function<void(Result
 
 void GatewayImpl::drain(std::function<void()> done) {
   model_.set_draining();
+  embedder_->drain(std::chrono::steady_clock::now() + options_.drain_timeout);
   caf::anon_send(supervisor_, msg::Drain{options_.drain_timeout});
-  streams_.when_empty(std::move(done));
+  streams_.when_empty([this, done = std::move(done)]() mutable { embedder_->when_empty(std::move(done)); });
 }
 
 }  // namespace
 
 Result<std::unique_ptr<Gateway>> Gateway::start(GatewayOptions options) {
-  if (const Status status = check_options(options); !status) return status.error();
+  const Result<bool> is_encoder = check_options(options);
+  if (!is_encoder) return is_encoder.error();
   std::optional<KillPlan> kills;
   if (const char* text = std::getenv("TROUPE_TEST_KILL")) {
     auto plan = parse_kill_plan(text);
     if (!plan) return plan.error();
     kills = std::move(*plan);
   }
-  return std::unique_ptr<Gateway>(std::make_unique<GatewayImpl>(std::move(options), std::move(kills)));
+  return std::unique_ptr<Gateway>(std::make_unique<GatewayImpl>(std::move(options), *is_encoder, std::move(kills)));
 }
 
 void crash_for_test(Gateway& gateway, Role role) {

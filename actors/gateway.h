@@ -12,9 +12,11 @@
 #include <string>
 #include <vector>
 
+#include "actors/embedding.h"
 #include "actors/latency.h"
 #include "actors/request.h"
 #include "config/result.h"
+#include "engine/encoder.h"
 #include "engine/engine.h"
 #include "engine/profiler.h"
 
@@ -172,9 +174,14 @@ class Gateway {
   virtual bool is_making_progress() const = 0;
   // Fresh counters; asked of the actors, answered within milliseconds even during a step.
   virtual void status(std::function<void(StatusSnapshot)> done) = 0;
-  // Null while loading.
+  // Null while loading, and of a server with an encoder.
   virtual std::shared_ptr<const engine::LoadedModel> model() const = 0;
+  // Null while loading, and of a server whose model continues texts.
+  virtual std::shared_ptr<const engine::Encoder> encoder() const { return nullptr; }
   virtual std::vector<ModelDescription> models() const = 0;
+
+  // Makes vectors of texts, in turns with all others who want some. `done` is called exactly once.
+  virtual CancelFlag embed(EmbedRequest request, OnEmbedded done) = 0;
 
   // Encodes or decodes on the tokenizer threads. Error: loading, unknown model, no vocabulary.
   virtual void tokenize(std::string text, engine::EncodeOptions options,

@@ -16,6 +16,16 @@ void ModelState::loaded(std::shared_ptr<const engine::LoadedModel> model, std::s
   notify(Ok{});
 }
 
+void ModelState::loaded_encoder(std::string name) {
+  fraction_ = 1;
+  {
+    const std::lock_guard lock(mutex_);
+    has_encoder_ = true;
+    name_ = std::move(name);
+  }
+  notify(Ok{});
+}
+
 void ModelState::failed(Error error) {
   {
     const std::lock_guard lock(mutex_);
@@ -28,7 +38,7 @@ Readiness ModelState::readiness() const {
   const std::lock_guard lock(mutex_);
   if (error_) return Readiness::failed;
   if (draining_) return Readiness::draining;
-  return model_ ? Readiness::ready : Readiness::loading;
+  return model_ || has_encoder_ ? Readiness::ready : Readiness::loading;
 }
 
 std::string ModelState::name() const {
@@ -50,11 +60,11 @@ void ModelState::on_loaded(std::function<void(Status)> done) {
   Status status = Ok{};
   {
     const std::lock_guard lock(mutex_);
-    if (!model_ && !error_) {
+    if (!model_ && !has_encoder_ && !error_) {
       waiting_.push_back(std::move(done));
       return;
     }
-    if (!model_) status = *error_;
+    if (!model_ && !has_encoder_) status = *error_;
   }
   done(std::move(status));
 }

@@ -23,7 +23,8 @@ class ModelState {
 
   void set_fraction(double fraction) { fraction_ = fraction; }
   void loaded(std::shared_ptr<const engine::LoadedModel> model, std::string name);
-  void failed(Error error);  // to load, or for good after too many restarts
+  void loaded_encoder(std::string name);  // which lies elsewhere: model() stays null
+  void failed(Error error);               // to load, or for good after too many restarts
   void set_draining() { draining_ = true; }
 
   double fraction() const { return fraction_; }
@@ -44,6 +45,7 @@ class ModelState {
   mutable std::mutex mutex_;
   std::string name_;
   std::shared_ptr<const engine::LoadedModel> model_;
+  bool has_encoder_ = false;
   std::optional<Error> error_;
   std::vector<std::function<void(Status)>> waiting_;
 };

@@ -143,6 +143,7 @@ Cost cost_of(const engine::ModelFile& file, const config::Options& options, cons
   if (const std::string* architecture = file.string("general.architecture"))
     cost.trained = static_cast<std::uint64_t>(file.integer(*architecture + ".context_length").value_or(0));
   cost.context = options.ctx_size ? static_cast<std::uint64_t>(options.ctx_size) : cost.trained;
+  if (engine::is_encoder(file)) return cost;  // keeps nothing between texts
   PerToken token = per_token(file);
   if (token.num_layers == 0) return cost;
   for (const kernels::KvType type : {kernels::KvType::f16, kernels::KvType::f32, kernels::KvType::i8}) {

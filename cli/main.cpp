@@ -59,6 +59,8 @@ Result<int> call(config::Command command, const config::Parsed& parsed) {
       return serve(parsed);
     case config::Command::run:
       return run(parsed);
+    case config::Command::embed:
+      return embed(parsed);
     case config::Command::bench:
       return bench(parsed);
     case config::Command::eval:
@@ -100,7 +102,8 @@ int run_subcommand(const config::CommandInfo& command, const std::vector<std::st
   std::cout.flush();
   if (!result) {
     const bool is_client = command.command == config::Command::run || command.command == config::Command::status ||
-                           command.command == config::Command::load || command.command == config::Command::top;
+                           command.command == config::Command::load || command.command == config::Command::top ||
+                           command.command == config::Command::embed;
     const ErrorCode code = result.error().code;
     return complain(where, result.error().message, is_client ? client_exit_code(code) : exit_code(code));
   }

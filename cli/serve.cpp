@@ -86,7 +86,17 @@ Result<int> end_with(const Error& error, int code) {
   return code;
 }
 
-void log_model(const actors::Gateway& gateway, const config::Options& options) {
+// Its name.
+std::string log_model(const actors::Gateway& gateway, const config::Options& options) {
+  if (const auto encoder = gateway.encoder()) {
+    const engine::ModelInfo& info = encoder->info();
+    spdlog::info("encoder {}: {}, {} parameters, {}, weights {}", info.name, info.family,
+                 human_count(info.num_parameters), info.weight_types, human_bytes(encoder->weight_bytes()));
+    spdlog::info("kernels {}, {} threads, vectors of {} numbers for texts of up to {} tokens, pooling {}, numerics {}",
+                 encoder->kernels().name, num_threads(options), info.dim, info.context,
+                 engine::name(encoder->pooling()), encoder->numerics_id());
+    return info.name;
+  }
   const std::shared_ptr<const engine::LoadedModel> model = gateway.model();
   const engine::ModelInfo& info = model->info();
   const engine::KvArena& arena = *model->arena();
@@ -101,6 +111,7 @@ void log_model(const actors::Gateway& gateway, const config::Options& options) {
         "the context of {} tokens is longer than the {} that the model was trained for: answers beyond that "
         "may be nonsense (-c {} avoids it)",
         info.context, info.trained_context, info.trained_context);
+  return info.name;
 }
 
 // Serves until it is told to stop, and stops.
@@ -228,11 +239,11 @@ class Service {
         return;
       }
     }
-    log_model(*gateway_, parsed_.options);
+    const std::string name = log_model(*gateway_, parsed_.options);
     spdlog::info("ready");
     ready_at_ = Clock::now();
     if (draining_) return;
-    manager_.status("serving " + gateway_->model()->info().name);
+    manager_.status("serving " + name);
     manager_.ready();
   }
 

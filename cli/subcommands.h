@@ -9,6 +9,7 @@ namespace troupe::cli {
 
 Result<int> serve(const config::Parsed& parsed);
 Result<int> run(const config::Parsed& parsed);
+Result<int> embed(const config::Parsed& parsed);
 Result<int> bench(const config::Parsed& parsed);
 Result<int> eval(const config::Parsed& parsed);
 Result<int> tokenize(const config::Parsed& parsed);

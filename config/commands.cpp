@@ -25,6 +25,15 @@ std::vector<CommandInfo> make_commands() {
        "by spaces, else the file of -f, else stdin. Ctrl-C cancels the request.",
        {"troupe run Once upon a time", "troupe run -n 64 --temp 0 \"Once upon a time\"",
         "troupe run --seed 7 --stop \"The end\" -v -f prompt.txt", "troupe run --ids --json 1 424 437 261 399"}},
+      {Command::embed,
+       "embed",
+       "get vectors of texts from the server",
+       "[TEXT...]",
+       "Asks the server, which has to serve an encoder, for one vector for each text and writes each as a line of "
+       "JSON, in "
+       "their order. The texts are the arguments, else the lines of the file of -f, else those of stdin.",
+       {"troupe embed \"a cat\" \"a dog\"", "troupe embed -f lines.txt --pooling mean > vectors.jsonl",
+        "troupe embed --ids \"101 7592 102\""}},
       {Command::bench,
        "bench",
        "measure the speed of the engine, without a server",

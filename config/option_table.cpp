@@ -17,9 +17,10 @@ constexpr std::uint32_t kVersion = bit(Command::version);
 constexpr std::uint32_t kLoad = bit(Command::load);
 constexpr std::uint32_t kProbe = bit(Command::probe);
 constexpr std::uint32_t kPerplexity = bit(Command::perplexity);
+constexpr std::uint32_t kEmbed = bit(Command::embed);
 
 constexpr std::uint32_t kAsking = kRun | kLoad;  // send requests
-constexpr std::uint32_t kClients = kAsking | kStatus | kTop;
+constexpr std::uint32_t kClients = kAsking | kStatus | kTop | kEmbed;
 constexpr std::uint32_t kEngines = kServe | kBench | kEval | kPerplexity;  // load a model to compute with it
 constexpr std::uint32_t kReaders = kEngines | kTokenize | kInspect;        // open a model file
 constexpr std::uint32_t kConfigured = kReaders | kClients | kProbe;
@@ -87,7 +88,7 @@ std::vector<Option> make_table() {
       {"socket", "--uds", &O::socket, kServe | kClients, kServer, "PATH", kAny,
        "Unix socket; none: $XDG_RUNTIME_DIR/troupe/troupe.sock (clients try TROUPE_HOST first, and "
        "/run/troupe/troupe.sock last)"},
-      {"alias", "-a --served-model-name", &O::alias, kServe | kAsking, kServer, "NAME", kAny,
+      {"alias", "-a --served-model-name", &O::alias, kServe | kAsking | kEmbed, kServer, "NAME", kAny,
        "the name that clients call the model; none: the one in the file"},
       {"allow-uid", "", &O::allow_uid, kServe, kServer, "UID,...", within(0, 4294967294.0),
        "further users who may connect; none: only the one who runs the server, and root", kNotFlagOnly, kReloads},
@@ -158,7 +159,7 @@ std::vector<Option> make_table() {
       {"priority", "", &O::priority, kRun, kRequest, "N", within(-1000, 1000), "lower is served earlier"},
       {"scope", "", &O::scope, kAsking, kRequest, "NAME", kAny,
        "who shares the prefix cache: \"public\" all users, another name a part of yours; none: you (load: a new one)"},
-      {"special", "", &O::special, kRun | kTokenize, kRequest, "", kAny,
+      {"special", "", &O::special, kRun | kTokenize | kEmbed, kRequest, "", kAny,
        "text of control tokens (\"<s>\") becomes those tokens"},
 
       {"temp", "--temperature", &O::temp, kAsking, kSampling, "T", within(0, 100),
@@ -297,12 +298,16 @@ std::vector<Option> make_table() {
       {"compare-ternary", "", &O::compare_ternary, kEval, kInputOutput, "same|auto|multiply|lookup|trits", kAny,
        "compare with a run that multiplies ternary weights like this"},
       {"decode", "", &O::decode, kTokenize, kInputOutput, "", kAny, "turn token ids into text instead"},
-      {"no-bos", "", &O::no_bos, kTokenize, kInputOutput, "", kAny,
+      {"pooling", "", &O::pooling, kEmbed, kRequest, "NAME", kAny,
+       "what becomes of the tokens' vectors: mean, cls (the first one) or last; none: the model's own"},
+      {"no-normalise", "--no-normalize", &O::no_normalise, kEmbed, kRequest, "", kAny,
+       "leave the vectors as long as they are, instead of making their length 1"},
+      {"no-bos", "", &O::no_bos, kTokenize | kEmbed, kInputOutput, "", kAny,
        "do not add the tokens that the vocabulary puts at the beginning and the end"},
-      {"file", "-f", &O::file, kRun | kTokenize | kEval | kPerplexity, kInputOutput, "FILE", kAny,
-       "read the text from this file; -: from stdin"},
-      {"ids", "", &O::ids, kRun | kTokenize, kInputOutput, "", kAny,
-       "token ids instead of text: as the prompt (run), as the whole output (tokenize)"},
+      {"file", "-f", &O::file, kRun | kTokenize | kEmbed | kEval | kPerplexity, kInputOutput, "FILE", kAny,
+       "read the text from this file (embed: a text on each line); -: from stdin"},
+      {"ids", "", &O::ids, kRun | kTokenize | kEmbed, kInputOutput, "", kAny,
+       "token ids instead of text: as the prompt (run), as the texts (embed), as the whole output (tokenize)"},
       {"json", "", &O::json, kRun | kStatus | kVersion | kInspect | kEval, kInputOutput, "", kAny, "print JSON"},
       {"prometheus", "", &O::prometheus, kStatus, kInputOutput, "", kAny, "print Prometheus text"},
       {"show-profile", "--profile", &O::show_profile, kStatus, kInputOutput, "", kAny,

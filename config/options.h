@@ -177,6 +177,10 @@ struct Options {
   bool decode = false;
   bool no_bos = false;
 
+  // embed
+  std::string pooling;
+  bool no_normalise = false;
+
   // Every subcommand.
   std::string config;
   bool print_config = false;
@@ -196,7 +200,8 @@ enum class Command : std::uint8_t {
   version,
   load,
   probe,
-  perplexity
+  perplexity,
+  embed
 };
 
 struct CommandInfo {

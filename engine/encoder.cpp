@@ -71,6 +71,7 @@ Encoder::~Encoder() = default;
 const ModelInfo& Encoder::info() const { return weights_->info; }
 Pooling Encoder::pooling() const { return weights_->pooling; }
 std::uint64_t Encoder::weight_bytes() const { return weights_->bytes; }
+std::uint64_t Encoder::matrix_bytes() const { return weights_->matrix_bytes; }
 
 void Encoder::encode(Team& team, std::span<const std::span<const TokenId>> texts, const PoolingOptions& pooling,
                      Workspace& workspace, float* rows) const {

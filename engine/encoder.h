@@ -38,7 +38,8 @@ class Encoder {
   const std::shared_ptr<const Tokenizer>& tokenizer() const { return tokenizer_; }  // null: the file has none
   // Equal ids give equal bits, as LoadedModel's.
   const std::string& numerics_id() const { return numerics_id_; }
-  std::uint64_t weight_bytes() const;
+  std::uint64_t weight_bytes() const;  // memory held by packed weights, vectors and tables
+  std::uint64_t matrix_bytes() const;  // the part of it that came from the MemoryPolicy
 
   // rows [texts.size(), dim]: the vector of each text, of 1 to info().context tokens of the vocabulary (asserted).
   // A text's bits do not depend on the other texts, nor on the team. One thread at a time per workspace.

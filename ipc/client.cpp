@@ -198,6 +198,15 @@ class Question final : public Receiver {
   }
   void on_lost(const Error& error) override { set(error); }
 
+  // Nothing: not in time.
+  std::optional<Result<v1::ServerFrame>> wait(std::optional<std::chrono::milliseconds> timeout) {
+    std::unique_lock lock(mutex_);
+    const auto is_there = [&] { return answer_.has_value(); };
+    if (!timeout) answered_.wait(lock, is_there);
+    if (timeout && !answered_.wait_for(lock, *timeout, is_there)) return std::nullopt;
+    return *std::move(answer_);
+  }
+
   Result<v1::ServerFrame> wait_for(std::chrono::milliseconds timeout) {
     std::unique_lock lock(mutex_);
     if (answered_.wait_for(lock, timeout, [&] { return answer_.has_value(); })) return *std::move(answer_);
@@ -356,6 +365,7 @@ Result<std::unique_ptr<Client>> Client::connect(const ConnectOptions& options) {
                     .max_frame_bytes = welcome.limits().max_frame_bytes(),
                     .max_streams = welcome.limits().max_streams(),
                     .max_choices = welcome.limits().max_choices(),
+                    .max_embed_inputs = welcome.limits().max_embed_inputs(),
                     .max_outbox_bytes = welcome.limits().max_outbox_bytes(),
                     .stall_timeout = to_ms(welcome.limits().stall_timeout_ms())};
       return std::unique_ptr<Client>(new Client(std::move(impl)));
@@ -467,6 +477,50 @@ Result<std::string> Client::detokenize(const std::vector<TokenId>& ids, const st
   });
   if (!answer) return answer.error();
   return answer->detokenized().raw();
+}
+
+Result<Embeddings> Client::embed(const EmbedRequest& request, std::optional<std::chrono::milliseconds> timeout) {
+  if (impl_->connection->on_reader()) return inside_callback();
+  if (!ipc::is_utf8(request.model)) return not_utf8("the model's name");
+  const std::uint64_t stream = impl_->connection->next_stream();
+  v1::ClientFrame frame;
+  v1::Embed& embed = *frame.mutable_embed();
+  embed.set_stream(stream);
+  embed.set_model(request.model);
+  if (const auto* texts = std::get_if<std::vector<std::string>>(&request.inputs)) {
+    for (const std::string& text : *texts) {
+      if (!ipc::is_utf8(text)) return not_utf8("a text");
+      embed.add_texts(text);
+    }
+  } else {
+    for (const std::vector<TokenId>& ids : std::get<std::vector<std::vector<TokenId>>>(request.inputs))
+      embed.add_token_ids()->mutable_ids()->Add(ids.begin(), ids.end());
+  }
+  if (request.pooling) embed.set_pooling(static_cast<v1::Pooling>(static_cast<int>(*request.pooling) + 1));
+  embed.set_normalise(request.normalise);
+  embed.set_add_special(request.add_special);
+  embed.set_parse_special(request.parse_special);
+  const auto question = std::make_shared<Question>();
+  if (Status sent = impl_->connection->request(stream, frame, question); !sent) return sent.error();
+  auto answer = question->wait(timeout);
+  if (!answer) {
+    v1::ClientFrame cancel;
+    cancel.mutable_cancel()->set_stream(stream);
+    impl_->connection->tell(cancel);
+    return Error{ErrorCode::io, "the server did not answer within " + std::to_string(timeout->count()) + " ms"};
+  }
+  if (!*answer) return answer->error();
+  if ((*answer)->has_failed()) return Error{ErrorCode::io, (*answer)->failed().message()};
+  if (!(*answer)->has_embeddings()) return Error{ErrorCode::io, "the server ended the request: it stops"};
+  const v1::Embeddings& in = (*answer)->embeddings();
+  Embeddings out;
+  for (const v1::Embeddings::Vector& vector : in.vectors())
+    out.vectors.emplace_back(vector.values().begin(), vector.values().end());
+  out.pooling = in.pooling() == v1::POOLING_CLS    ? Pooling::cls
+                : in.pooling() == v1::POOLING_LAST ? Pooling::last
+                                                   : Pooling::mean;
+  out.prompt_tokens = in.usage().prompt_tokens();
+  return out;
 }
 
 Result<std::vector<ModelDescription>> Client::models() {

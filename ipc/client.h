@@ -206,6 +206,7 @@ struct ServerInfo {
   std::uint32_t max_frame_bytes = 0;           ///< of one message's body
   std::uint32_t max_streams = 0;               ///< of this connection at a time
   std::uint32_t max_choices = 0;               ///< Request::n
+  std::uint32_t max_embed_inputs = 0;          ///< EmbedRequest::inputs
   std::uint64_t max_outbox_bytes = 0;          ///< unread bytes at which the server ends the connection
   std::chrono::milliseconds stall_timeout{0};  ///< a stream without credit for this long is ended
 };
@@ -339,6 +340,31 @@ struct ServerStatus {
   std::optional<Profile> profile{};            ///< if asked for, of a server that was started with --profile
 };
 
+/// What becomes of the hidden states of an input's tokens.
+enum class Pooling {
+  mean,  ///< their mean
+  cls,   ///< the first one
+  last,  ///< the last one
+};
+
+/// Asks for one vector for each input.
+struct EmbedRequest {
+  /// Texts, or exact ids; at most ServerInfo::max_embed_inputs, none longer than the model's context.
+  std::variant<std::vector<std::string>, std::vector<std::vector<TokenId>>> inputs{};
+  std::string model{};               ///< empty: the only or default model
+  std::optional<Pooling> pooling{};  ///< absent: the model's own
+  bool normalise = true;             ///< to a length of 1
+  bool add_special = true;           ///< texts: with what the vocabulary puts around them
+  bool parse_special = false;        ///< texts: the text of control tokens becomes their ids
+};
+
+/// The vectors, in the order of the inputs.
+struct Embeddings {
+  std::vector<std::vector<float>> vectors{};  ///< one for each input
+  Pooling pooling = Pooling::mean;            ///< that was done
+  std::uint32_t prompt_tokens = 0;            ///< of all inputs
+};
+
 /// Where and how to connect.
 struct ConnectOptions {
   /// Path of the socket. Empty: TROUPE_HOST (unix:///path), else the first that answers of
@@ -388,6 +414,10 @@ class Client {
                                         const std::string& model = {});
   /// The bytes of `ids`, at most 65,536 of them; may be invalid UTF-8. Waits, not in a callback. Errors as tokenize().
   Result<std::string> detokenize(const std::vector<TokenId>& ids, const std::string& model = {});
+  /// Vectors of texts. Waits, not in a callback; after `timeout` the request is cancelled, absent: as long as it takes.
+  /// Errors as tokenize(), and io when the time is over or the server failed.
+  Result<Embeddings> embed(const EmbedRequest& request,
+                           std::optional<std::chrono::milliseconds> timeout = std::nullopt);
   /// The models served; empty while loading. Waits, not in a callback. Errors as tokenize().
   Result<std::vector<ModelDescription>> models();
   /// Counters and state, and with list_requests the live requests: the caller's own, or all of them for the server's

@@ -92,6 +92,8 @@ std::uint64_t stream_of(const v1::ServerFrame& frame) {
       return frame.status().stream();
     case v1::ServerFrame::kHealth:
       return frame.health().stream();
+    case v1::ServerFrame::kEmbeddings:
+      return frame.embeddings().stream();
     default:
       return 0;
   }

@@ -72,7 +72,7 @@ Decoded decode(std::string_view body) {
     return decoded;
   }
   decoded.stream = stream_of(frame);
-  decoded.refusal = check_counts(frame.generate());
+  decoded.refusal = frame.has_embed() ? check_counts(frame.embed()) : check_counts(frame.generate());
   if (!decoded.refusal) decoded.refusal = check_served(frame);
   if (decoded.refusal) frame = v1::ClientFrame();  // here, where the time that it takes is nobody else's
   return decoded;

@@ -398,6 +398,7 @@ void Session::cancel_choice(Choice& choice) const {
 
 void Session::cancel_stream(Stream& stream) const {
   for (Choice& choice : stream.choices) cancel_choice(choice);
+  if (stream.unwanted) *stream.unwanted = true;
 }
 
 void Session::cancel_streams() {

@@ -107,6 +107,7 @@ class Session : public std::enable_shared_from_this<Session> {
     std::vector<Choice> choices;   // none: a question that one frame answers
     std::size_t num_open = 0;      // of them have not ended
     bool implicit_credit = false;  // granted by us as the socket takes the tokens
+    actors::CancelFlag unwanted;   // of a question that computes for a while; else null
   };
 
   asio::awaitable<void> read_loop();
@@ -136,6 +137,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void on_credit(const v1::Credit& credit);
   void on_tokenize(v1::Tokenize& tokenize);
   void on_detokenize(const v1::Detokenize& detokenize);
+  void on_embed(v1::Embed& embed);
   void on_status(const v1::StatusRequest& question);
   // Enters a new stream, or refuses (its number is 0, is in use, or there are too many) and returns null.
   Stream* open_stream(std::uint64_t stream);

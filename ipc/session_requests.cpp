@@ -64,6 +64,7 @@ v1::Limits limits_of(const ServerOptions& options) {
   limits.set_max_prompt_bytes(max_prompt_bytes(options.max_frame_bytes));
   limits.set_max_detokenize_ids(kMaxDetokenizeIds);
   limits.set_max_choices(actors::kMaxChoices);
+  limits.set_max_embed_inputs(actors::kMaxEmbedInputs);
   return limits;
 }
 
@@ -101,6 +102,8 @@ void Session::on_request(v1::ClientFrame& frame) {
       return on_tokenize(*frame.mutable_tokenize());
     case v1::ClientFrame::kDetokenize:
       return on_detokenize(frame.detokenize());
+    case v1::ClientFrame::kEmbed:
+      return on_embed(*frame.mutable_embed());
     case v1::ClientFrame::kStatus:
       return on_status(frame.status());
     case v1::ClientFrame::kModels: {
@@ -139,6 +142,7 @@ void Session::on_hello(const v1::Hello& hello) {
   welcome.set_protocol(kProtocol);
   welcome.set_server(server_name());
   if (const auto model = hub_.gateway->model()) welcome.set_numerics_id(valid_utf8(model->numerics_id()));
+  if (const auto encoder = hub_.gateway->encoder()) welcome.set_numerics_id(valid_utf8(encoder->numerics_id()));
   *welcome.mutable_limits() = limits_of(hub_.options);
   *welcome.mutable_health() = health_now(*hub_.gateway);
   outbox_->push({0, std::move(frame)});
@@ -282,6 +286,25 @@ void Session::on_detokenize(const v1::Detokenize& detokenize) {
                              }
                              outbox->push({stream, std::move(frame)});
                            });
+}
+
+void Session::on_embed(v1::Embed& embed) {
+  const std::uint64_t number = embed.stream();
+  Stream* const stream = open_stream(number);
+  if (!stream || refuse_unknown_model(number, embed.model())) return;
+  auto checked = to_request(embed, peer_.uid, max_prompt_bytes(hub_.options.max_frame_bytes));
+  if (const Refusal* refusal = std::get_if<Refusal>(&checked)) return answer(number, to_frame(number, *refusal));
+  auto& request = std::get<actors::EmbedRequest>(checked);
+  // A float has 4 bytes, and each vector a length before it. Computed in vain is worse than refused.
+  const auto encoder = hub_.gateway->encoder();
+  const std::uint64_t bytes = encoder ? request.num_inputs() * (std::uint64_t{encoder->info().dim} * 4 + 16) + 64 : 0;
+  if (bytes > hub_.options.max_frame_bytes)
+    return answer(number, to_frame(number, above(Outcome::too_long, "max_frame_bytes", "the answer's size in bytes",
+                                                 bytes, hub_.options.max_frame_bytes)));
+  // The answer may be there before the flag is; it waits in the outbox for this thread.
+  stream->unwanted = hub_.gateway->embed(std::move(request), [outbox = outbox_, number](actors::EmbedAnswer answer) {
+    outbox->push({number, to_frame(number, std::move(answer))});
+  });
 }
 
 void Session::on_status(const v1::StatusRequest& question) {

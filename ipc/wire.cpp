@@ -209,6 +209,86 @@ std::optional<Refusal> check_counts(const v1::Generate& generate) {
   return too_many("sampling.logit_bias", "biased tokens", sampling.logit_bias_size(), engine::kMaxLogitBias);
 }
 
+std::optional<Refusal> check_counts(const v1::Embed& embed) {
+  const auto count =
+      static_cast<std::uint64_t>(embed.texts_size()) + static_cast<std::uint64_t>(embed.token_ids_size());
+  if (count <= actors::kMaxEmbedInputs) return std::nullopt;
+  return above(Outcome::invalid_argument, embed.texts_size() > 0 ? "texts" : "token_ids", "the number of inputs", count,
+               actors::kMaxEmbedInputs);
+}
+
+std::variant<actors::EmbedRequest, Refusal> to_request(v1::Embed& embed, std::uint32_t uid,
+                                                       std::uint32_t max_prompt_bytes) {
+  if (embed.texts_size() > 0 && embed.token_ids_size() > 0)
+    return invalid("token_ids", "texts and token_ids are two ways to say the same; send one of them");
+  if (embed.texts_size() == 0 && embed.token_ids_size() == 0)
+    return invalid("texts", "there is nothing to embed; send texts or token_ids");
+  actors::EmbedRequest request;
+  request.uid = uid;
+  std::size_t bytes = 0;
+  if (embed.texts_size() > 0) {
+    auto& texts = request.inputs.emplace<std::vector<std::string>>();
+    for (std::string& text : *embed.mutable_texts()) {
+      bytes += text.size();
+      texts.push_back(std::move(text));
+    }
+  } else {
+    auto& inputs = request.inputs.emplace<std::vector<std::vector<TokenId>>>();
+    for (const v1::TokenIds& ids : embed.token_ids()) {
+      bytes += static_cast<std::size_t>(ids.ids_size()) * sizeof(TokenId);
+      inputs.emplace_back(ids.ids().begin(), ids.ids().end());
+    }
+  }
+  const std::string field = embed.token_ids_size() > 0 ? "token_ids" : "texts";
+  if (bytes > max_prompt_bytes)
+    return above(Outcome::too_long, field, "the inputs' size in bytes", bytes, max_prompt_bytes);
+  switch (embed.pooling()) {
+    case v1::POOLING_UNSPECIFIED:
+      break;
+    case v1::POOLING_MEAN:
+      request.pooling = engine::Pooling::mean;
+      break;
+    case v1::POOLING_CLS:
+      request.pooling = engine::Pooling::cls;
+      break;
+    case v1::POOLING_LAST:
+      request.pooling = engine::Pooling::last;
+      break;
+    default:
+      return invalid("pooling", "there is no pooling " + std::to_string(static_cast<int>(embed.pooling())) +
+                                    "; 1 is mean, 2 cls, 3 last");
+  }
+  request.normalise = !embed.has_normalise() || embed.normalise();
+  request.add_special = !embed.has_add_special() || embed.add_special();
+  request.parse_special = embed.parse_special();
+  return request;
+}
+
+v1::ServerFrame to_frame(std::uint64_t stream, actors::EmbedAnswer&& answer) {
+  if (auto* end = std::get_if<actors::End>(&answer)) return to_frame(stream, std::move(*end));
+  const auto& embeddings = std::get<actors::Embeddings>(answer);
+  v1::ServerFrame frame;
+  v1::Embeddings& out = *frame.mutable_embeddings();
+  out.set_stream(stream);
+  for (std::size_t begin = 0; begin < embeddings.values.size(); begin += embeddings.dim) {
+    const float* const row = embeddings.values.data() + begin;
+    out.add_vectors()->mutable_values()->Add(row, row + embeddings.dim);
+  }
+  switch (embeddings.pooling) {
+    case engine::Pooling::mean:
+      out.set_pooling(v1::POOLING_MEAN);
+      break;
+    case engine::Pooling::cls:
+      out.set_pooling(v1::POOLING_CLS);
+      break;
+    case engine::Pooling::last:
+      out.set_pooling(v1::POOLING_LAST);
+      break;
+  }
+  out.mutable_usage()->set_prompt_tokens(static_cast<std::uint32_t>(embeddings.prompt_tokens));
+  return frame;
+}
+
 std::variant<actors::Request, Refusal> to_request(v1::Generate& generate, std::uint32_t uid,
                                                   std::uint32_t max_prompt_bytes) {
   if (auto refusal = check(generate, max_prompt_bytes)) return *std::move(refusal);

@@ -54,6 +54,7 @@ void keep_visible(std::vector<actors::RequestView>& requests, std::uint32_t uid,
 // Counts above their limits, of what a request repeats. Comes before everything that looks at each of
 // what is counted: a frame has room for two million entries. O(1).
 [[nodiscard]] std::optional<Refusal> check_counts(const v1::Generate& generate);
+[[nodiscard]] std::optional<Refusal> check_counts(const v1::Embed& embed);
 
 // What the gateway is asked, or why it is not, given that check_counts() had nothing to say: everything that can be
 // told without a model is checked. Takes the prompt out of `generate`.
@@ -61,7 +62,12 @@ void keep_visible(std::vector<actors::RequestView>& requests, std::uint32_t uid,
 [[nodiscard]] std::variant<actors::Request, Refusal> to_request(v1::Generate& generate, std::uint32_t uid,
                                                                 std::uint32_t max_prompt_bytes);
 
+// The same of vectors.
+[[nodiscard]] std::variant<actors::EmbedRequest, Refusal> to_request(v1::Embed& embed, std::uint32_t uid,
+                                                                     std::uint32_t max_prompt_bytes);
+
 [[nodiscard]] v1::ServerFrame to_frame(std::uint64_t stream, const Refusal& refusal, bool closing = false);
+[[nodiscard]] v1::ServerFrame to_frame(std::uint64_t stream, actors::EmbedAnswer&& answer);
 [[nodiscard]] v1::ServerFrame to_frame(std::uint64_t stream, actors::TokenRun&& run);
 [[nodiscard]] v1::ServerFrame to_frame(std::uint64_t stream, actors::End&& end);
 [[nodiscard]] v1::ServerFrame to_frame(std::uint64_t stream, actors::StatusSnapshot&& status);

@@ -461,3 +461,36 @@ TEST_CASE("a budget that holds no context is refused with the numbers") {
   CHECK_THAT(finished.err, Contains("memory"));
   CHECK_FALSE(std::filesystem::exists(folder.path("t.sock")));
 }
+
+TEST_CASE("embed prints a line of JSON for each text, from arguments, lines and ids, and says what it cannot do") {
+  ServerProcess server({"-m", TROUPE_TEST_DATA "/tiny-bert.gguf"});
+  const auto lines_of = [](const Finished& finished) {
+    INFO(finished.err);
+    REQUIRE(finished.code == 0);
+    std::vector<json> lines;
+    std::istringstream stream(finished.out);
+    for (std::string line; std::getline(stream, line);) lines.push_back(json::parse(line));
+    return lines;
+  };
+  const auto lines = lines_of(server.call({"embed", "a cat", "the sun"}));
+  REQUIRE(lines.size() == 2);
+  CHECK(lines[1]["index"] == 1);
+  CHECK(lines[1]["embedding"].size() == 64);
+  CHECK(lines_of(server.call({"embed"}, "a cat\nthe sun\n")) == lines);
+  std::string many;
+  for (int i = 0; i < 70; ++i) many += "a cat\n";  // more than one request holds
+  const auto all = lines_of(server.call({"embed", "-f", "-"}, many));
+  REQUIRE(all.size() == 70);
+  CHECK(all[69]["index"] == 69);
+  CHECK(all[69]["embedding"] == lines[0]["embedding"]);
+  CHECK(lines_of(server.call({"embed", "--pooling", "mean", "a cat"}))[0] != lines[0]);
+  CHECK(lines_of(server.call({"embed", "--no-normalise", "a cat"}))[0] != lines[0]);
+  CHECK(lines_of(server.call({"embed", "--ids", "2 7 3"})).size() == 1);
+  CHECK(server.call({"embed", "--pooling", "rank", "a cat"}).code == 2);
+  const Finished beyond = server.call({"embed", "--ids", "9999"});
+  CHECK(beyond.code == 2);
+  CHECK_THAT(beyond.err, Contains("9999"));
+  const Finished run = server.call({"run", "Once"});
+  CHECK(run.code == 2);
+  CHECK_THAT(run.err, Contains("encoder"));
+}

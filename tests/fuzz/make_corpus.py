@@ -63,7 +63,9 @@ FRAMES = {
     "models": message((7, message((1, 5)))),
     "status": message((8, message((1, 6)))),
     "health": message((9, message((1, 7)))),
-    "unserved": message((10, message((1, 8), (3, "embed me")))),
+    "embed": message((10, message((1, 8), (3, "embed me"), (3, "and me"), (5, 2), (6, 0)))),
+    "embed-ids": message((10, message((1, 10), (4, field(1, b"\x01\x05\x80\x02")), (4, field(1, b"\x03"))))),
+    "unserved": message((11, message((1, 9), (2, "model.gguf")))),
     "unknown": message((99, message((1, 9)))),
 }
 

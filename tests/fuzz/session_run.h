@@ -30,6 +30,7 @@ class JudgingGateway final : public actors::Gateway {
   void status(std::function<void(actors::StatusSnapshot)> done) override;
   std::shared_ptr<const engine::LoadedModel> model() const override { return model_; }
   std::vector<actors::ModelDescription> models() const override;
+  actors::CancelFlag embed(actors::EmbedRequest request, actors::OnEmbedded done) override;
   void tokenize(std::string text, engine::EncodeOptions options,
                 std::function<void(Result<std::vector<TokenId>>)> done) override;
   void detokenize(std::vector<TokenId> ids, std::function<void(Result<std::string>)> done) override;

@@ -90,6 +90,14 @@ class FakeGateway final : public actors::Gateway {
     fake.end_ids = {2, 7};
     return {fake};
   }
+  // The test answers.
+  actors::CancelFlag embed(actors::EmbedRequest request, actors::OnEmbedded done) override {
+    auto flag = std::make_shared<std::atomic<bool>>(false);
+    return change([&] {
+      embeds_.push_back({std::move(request), std::move(done), flag});
+      return flag;
+    });
+  }
   // Each byte is a token; answered on the caller's thread.
   void tokenize(std::string text, engine::EncodeOptions,
                 std::function<void(Result<std::vector<TokenId>>)> done) override {
@@ -114,6 +122,14 @@ class FakeGateway final : public actors::Gateway {
   // For the test.
   Submitted wait_submitted(std::size_t index) {
     return wait([&] { return submitted_.size() > index; }, [&] { return submitted_[index]; });
+  }
+  struct Asked {
+    actors::EmbedRequest request;
+    actors::OnEmbedded done;
+    actors::CancelFlag cancelled;
+  };
+  Asked wait_embed(std::size_t index) {
+    return wait([&] { return embeds_.size() > index; }, [&] { return embeds_[index]; });
   }
   std::vector<actors::RequestId> wait_cancelled(std::size_t count) {
     return wait([&] { return cancelled_.size() >= count; }, [&] { return cancelled_; });
@@ -142,6 +158,7 @@ class FakeGateway final : public actors::Gateway {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Submitted> submitted_;
+  std::vector<Asked> embeds_;
   std::vector<actors::RequestId> cancelled_;
   std::map<actors::RequestId, std::uint64_t> credit_;
   std::size_t num_credit_calls_ = 0;

@@ -121,7 +121,8 @@ TEST_CASE("the protocol's page: every message and every field of a request is na
       INFO(frame->field(i)->message_type()->name());
       REQUIRE(doc.find(frame->field(i)->message_type()->name()) != std::string::npos);
     }
-  for (const auto* message : {v1::Generate::descriptor(), v1::Sampling::descriptor(), v1::Refused::descriptor()})
+  for (const auto* message :
+       {v1::Generate::descriptor(), v1::Sampling::descriptor(), v1::Embed::descriptor(), v1::Refused::descriptor()})
     for (int i = 0; i < message->field_count(); ++i) {
       const std::string name = message->field(i)->name();
       INFO(name);

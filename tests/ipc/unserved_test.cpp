@@ -96,7 +96,7 @@ TEST_CASE("every field and every request that the schema marks as not served is 
   }
   // That the walk finds what is known to be there.
   for (const char* known : {"messages", "grammar", "echo", "sampling.typical_p", "sampling.xtc_probability",
-                            "sampling.xtc_threshold", "sampling.dry_multiplier", "sampling.mirostat", "embed"}) {
+                            "sampling.xtc_threshold", "sampling.dry_multiplier", "sampling.mirostat", "load_model"}) {
     INFO(known);
     REQUIRE(std::find(names.begin(), names.end(), known) != names.end());
   }

@@ -1,0 +1,48 @@
+// What a client asks for when it wants vectors of texts, and what it gets: plain values, as in actors/request.h.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "actors/request.h"
+#include "engine/pooling.h"
+
+namespace troupe::actors {
+
+struct EmbedRequest {
+  std::uint32_t uid = 0;  // the tenant, from the kernel
+  // Texts, or exact ids; 1 to kMaxEmbedInputs of them, none longer than the model's context.
+  std::variant<std::vector<std::string>, std::vector<std::vector<TokenId>>> inputs;
+  bool add_special = true;  // text only, as in Request
+  bool parse_special = false;
+  std::optional<engine::Pooling> pooling;  // none: the model's own
+  bool normalise = true;
+
+  std::size_t num_inputs() const {
+    return std::visit([](const auto& each) { return each.size(); }, inputs);
+  }
+};
+
+inline constexpr std::size_t kMaxEmbedInputs = 256;
+
+struct Embeddings {
+  engine::Pooling pooling = engine::Pooling::mean;
+  std::uint32_t dim = 0;
+  std::vector<float> values;  // [inputs, dim]
+  std::uint64_t prompt_tokens = 0;
+};
+
+// The vectors, or why there are none: an End of kind refused or failed, or cancelled.
+using EmbedAnswer = std::variant<Embeddings, End>;
+using OnEmbedded = std::function<void(EmbedAnswer)>;
+
+// Set: nobody wants the answer any more, and it is soon End::cancelled.
+using CancelFlag = std::shared_ptr<std::atomic<bool>>;
+
+}  // namespace troupe::actors

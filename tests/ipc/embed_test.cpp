@@ -1,0 +1,206 @@
+// Vectors over the socket: the frames with a gateway that the test plays, then the whole server with a small encoder.
+#include <cmath>
+#include <fstream>
+#include <future>
+#include <string>
+#include <vector>
+
+#include "tests/ipc/fixture.h"
+#include "tests/ipc/real_server.h"
+
+namespace troupe::ipc {
+namespace {
+
+using namespace test;
+using scheduler::Outcome;
+
+v1::ClientFrame embed_frame(std::uint64_t stream, const std::vector<std::string>& texts) {
+  v1::ClientFrame frame;
+  frame.mutable_embed()->set_stream(stream);
+  for (const std::string& text : texts) frame.mutable_embed()->add_texts(text);
+  return frame;
+}
+
+void require_refused(RawClient& client, const v1::ClientFrame& frame, v1::Outcome code, const std::string& field) {
+  REQUIRE(client.send(frame));
+  const v1::ServerFrame answer = client.expect();
+  REQUIRE(answer.has_refused());
+  INFO(answer.refused().message());
+  REQUIRE(answer.refused().stream() == frame.embed().stream());
+  REQUIRE(answer.refused().code() == code);
+  REQUIRE(answer.refused().field() == field);
+}
+
+actors::GatewayOptions tiny_encoder() {
+  actors::GatewayOptions options;
+  options.model_path = TROUPE_TEST_DATA "/tiny-bert.gguf";
+  options.num_threads = 2;
+  return options;
+}
+
+using Vectors = std::vector<std::vector<float>>;
+
+}  // namespace
+
+TEST_CASE("what an Embed asks for reaches the gateway, and its answer the client") {
+  FakeServer server;
+  RawClient client(server.path());
+  REQUIRE(client.hello().limits().max_embed_inputs() == actors::kMaxEmbedInputs);
+  v1::ClientFrame frame = embed_frame(7, {"one", "two"});
+  frame.mutable_embed()->set_pooling(v1::POOLING_LAST);
+  frame.mutable_embed()->set_normalise(false);
+  frame.mutable_embed()->set_add_special(false);
+  frame.mutable_embed()->set_parse_special(true);
+  REQUIRE(client.send(frame));
+  const auto asked = server.gateway.wait_embed(0);
+  REQUIRE(std::get<std::vector<std::string>>(asked.request.inputs) == std::vector<std::string>{"one", "two"});
+  REQUIRE(asked.request.pooling == engine::Pooling::last);
+  REQUIRE_FALSE(asked.request.normalise);
+  REQUIRE_FALSE(asked.request.add_special);
+  REQUIRE(asked.request.parse_special);
+  REQUIRE(asked.request.uid == ::geteuid());
+  asked.done(
+      actors::Embeddings{.pooling = engine::Pooling::last, .dim = 2, .values = {1, 2, 3, 4}, .prompt_tokens = 9});
+  const v1::ServerFrame answer = client.expect();
+  REQUIRE(answer.embeddings().stream() == 7);
+  REQUIRE(answer.embeddings().vectors_size() == 2);
+  REQUIRE(answer.embeddings().vectors(1).values(0) == 3);
+  REQUIRE(answer.embeddings().pooling() == v1::POOLING_LAST);
+  REQUIRE(answer.embeddings().usage().prompt_tokens() == 9);
+
+  v1::ClientFrame plain;
+  plain.mutable_embed()->set_stream(7);  // free again
+  plain.mutable_embed()->add_token_ids()->add_ids(5);
+  plain.mutable_embed()->add_token_ids()->add_ids(6);
+  REQUIRE(client.send(plain));
+  const auto ids = server.gateway.wait_embed(1);
+  REQUIRE(std::get<1>(ids.request.inputs) == std::vector<std::vector<TokenId>>{{5}, {6}});
+  REQUIRE(ids.request.pooling == std::nullopt);
+  REQUIRE(ids.request.normalise);
+  REQUIRE(ids.request.add_special);
+  actors::End failed;
+  failed.outcome = Outcome::internal;
+  failed.message = "why";
+  ids.done(failed);
+  REQUIRE(client.expect().failed().message() == "why");
+}
+
+TEST_CASE("an Embed that says nothing, or two things, or too much, is refused by its field") {
+  FakeServer server({.max_frame_bytes = 65536});
+  RawClient client(server.path());
+  client.hello();
+  require_refused(client, embed_frame(1, {}), v1::OUTCOME_INVALID_ARGUMENT, "texts");
+  v1::ClientFrame both = embed_frame(2, {"a"});
+  both.mutable_embed()->add_token_ids()->add_ids(1);
+  require_refused(client, both, v1::OUTCOME_INVALID_ARGUMENT, "token_ids");
+  require_refused(client, embed_frame(3, std::vector<std::string>(257, "a")), v1::OUTCOME_INVALID_ARGUMENT, "texts");
+  v1::ClientFrame pooling = embed_frame(4, {"a"});
+  pooling.mutable_embed()->set_pooling(static_cast<v1::Pooling>(9));
+  require_refused(client, pooling, v1::OUTCOME_INVALID_ARGUMENT, "pooling");
+  v1::ClientFrame model = embed_frame(5, {"a"});
+  model.mutable_embed()->set_model("nobody");
+  require_refused(client, model, v1::OUTCOME_UNKNOWN_MODEL, "model");
+  v1::ClientFrame ids;
+  ids.mutable_embed()->set_stream(6);
+  auto& many = *ids.mutable_embed()->add_token_ids();
+  for (int i = 0; i < 20000; ++i) many.add_ids(1);  // a byte each in the frame, four in memory
+  require_refused(client, ids, v1::OUTCOME_TOO_LONG, "token_ids");
+}
+
+TEST_CASE("a cancelled Embed ends once, as Done{cancelled}; a client that hangs up is not computed for") {
+  FakeServer server;
+  RawClient client(server.path());
+  client.hello();
+  REQUIRE(client.send(embed_frame(7, {"one"})));
+  const auto asked = server.gateway.wait_embed(0);
+  REQUIRE_FALSE(*asked.cancelled);
+  v1::ClientFrame cancel;
+  cancel.mutable_cancel()->set_stream(7);
+  REQUIRE(client.send(cancel));
+  REQUIRE(client.send(embed_frame(8, {"two"})));
+  const auto next = server.gateway.wait_embed(1);  // so the cancel has been read
+  REQUIRE(*asked.cancelled);
+  REQUIRE_FALSE(*next.cancelled);
+  actors::End end;
+  end.outcome = Outcome::cancelled;
+  asked.done(end);
+  const v1::ServerFrame answer = client.expect();
+  REQUIRE(answer.done().stream() == 7);
+  REQUIRE(answer.done().reason() == v1::OUTCOME_CANCELLED);
+  client.hang_up();
+  const auto give_up = std::chrono::steady_clock::now() + kPatience;
+  while (!*next.cancelled && std::chrono::steady_clock::now() < give_up) std::this_thread::yield();
+  REQUIRE(*next.cancelled);
+  next.done(end);  // nobody hears it
+}
+
+TEST_CASE("a server with an encoder: the same vectors for everybody, alone or at once") {
+  RealServer server(tiny_encoder());
+  const auto client = server.connect();
+  while (client->health()->readiness != client::Readiness::ready) std::this_thread::yield();
+  const std::vector<std::string> texts = {"Once upon a time", "cat", "The sun is red!"};
+  Vectors alone;
+  for (const std::string& text : texts) {
+    const auto answer = client->embed({.inputs = std::vector{text}}, kPatience);
+    if (!answer) FAIL(answer.error().message);
+    REQUIRE(answer->pooling == client::Pooling::cls);
+    REQUIRE(answer->vectors.size() == 1);
+    REQUIRE(answer->vectors[0].size() == 64);
+    alone.push_back(answer->vectors[0]);
+  }
+  std::vector<std::future<Vectors>> others;
+  for (int i = 0; i < 4; ++i)
+    others.push_back(std::async(std::launch::async, [&] {
+      const auto own = server.connect();
+      Vectors last;
+      for (int round = 0; round < 20; ++round) last = own->embed({.inputs = texts}, kPatience)->vectors;
+      return last;
+    }));
+  for (auto& other : others) REQUIRE(other.get() == alone);
+  const auto ids = client->tokenize("cat");
+  REQUIRE(ids->size() == 3);
+  REQUIRE(client->embed({.inputs = std::vector<std::vector<TokenId>>{*ids}}, kPatience)->vectors[0] == alone[1]);
+  double squares = 0;
+  for (const float x : alone[0]) squares += double{x} * x;
+  REQUIRE(squares == Approx(1).epsilon(1e-5));
+  REQUIRE(client->embed({.inputs = texts, .pooling = client::Pooling::mean}, kPatience)->vectors != alone);
+  REQUIRE(client->models()->at(0).family == "bert");
+  REQUIRE(client->models()->at(0).numerics_id == client->status()->numerics_id);
+  REQUIRE(client->status()->requests_running == 0);
+  REQUIRE(ended_as(*client->status(), "eos") == 3 + 80 + 2);
+}
+
+TEST_CASE("an encoder continues no text, a decoder embeds none, and both say so") {
+  RealServer encoder(tiny_encoder());
+  const auto generated = encoder.connect()->complete({.prompt = "Once"}, kPatience);
+  REQUIRE(generated);
+  REQUIRE(generated->ended.outcome == Outcome::unsupported);
+  REQUIRE(generated->ended.message.find("encoder") != std::string::npos);
+  RealServer decoder;
+  const auto embedded = decoder.connect()->embed({.inputs = std::vector<std::string>{"Once"}}, kPatience);
+  REQUIRE_FALSE(embedded);
+  REQUIRE(embedded.error().code == ErrorCode::unsupported);
+}
+
+TEST_CASE("draining finishes what is under way, and stopping ends the rest: nobody waits for ever") {
+  std::vector<std::future<Result<client::Embeddings>>> waiting;
+  std::vector<std::unique_ptr<client::Client>> clients;
+  {
+    RealServer server(tiny_encoder());
+    const auto first = server.connect();
+    while (first->health()->readiness != client::Readiness::ready) std::this_thread::yield();
+    const std::vector<std::vector<TokenId>> much(256, std::vector<TokenId>(320, 7));
+    for (int i = 0; i < 4; ++i) {
+      clients.push_back(server.connect());
+      waiting.push_back(std::async(
+          std::launch::async, [&client = *clients.back(), much] { return client.embed({.inputs = much}, kPatience); }));
+    }
+    while (first->status()->requests_running == 0) std::this_thread::yield();
+  }
+  for (auto& each : waiting) {
+    const auto answer = each.get();  // vectors, or that the server has gone
+    if (answer) REQUIRE(answer->vectors.size() == 256);
+  }
+}
+
+}  // namespace troupe::ipc
