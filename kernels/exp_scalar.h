@@ -18,6 +18,11 @@ inline constexpr float kRoundMagic = 12582912.0f;  // 1.5 * 2^23: adding and sub
 inline constexpr float kExp7 = 1.9875691500e-4f, kExp6 = 1.3981999507e-3f, kExp5 = 8.3334519073e-3f,
                        kExp4 = 4.1665795894e-2f, kExp3 = 1.6666665459e-1f, kExp2 = 5.0000001201e-1f;
 
+// ln(2)^k / k!
+inline constexpr float kTwoPower7 = 1.525273380e-05f, kTwoPower6 = 1.540353039e-04f, kTwoPower5 = 1.333355815e-03f,
+                       kTwoPower4 = 9.618129108e-03f, kTwoPower3 = 5.550410866e-02f, kTwoPower2 = 2.402265070e-01f,
+                       kTwoPower1 = 6.931471806e-01f;
+
 static inline float exp_scalar(float x) {
   if (x != x) return x;
   if (x < kExpLow) return 0.0f;

@@ -17,6 +17,21 @@ inline Lanes div(Lanes a, Lanes b) { return _mm512_div_ps(a, b); }
 inline Lanes fma(Lanes a, Lanes b, Lanes c) { return _mm512_fmadd_ps(a, b, c); }
 inline Lanes max(Lanes a, Lanes b) { return _mm512_max_ps(b, a); }  // a NaN in `a` stays
 inline Lanes exp(Lanes x) { return exp_avx512(x); }
+// 2^x = 2^n 2^r, |r| <= 1/2: the Taylor series of 2^r to degree 7, within 1e-8.
+inline Lanes exp2_below_0(Lanes x) {
+  const Lanes n = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  const Lanes r = _mm512_sub_ps(x, n);
+  Lanes p = _mm512_set1_ps(kTwoPower7);
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(kTwoPower6));
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(kTwoPower5));
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(kTwoPower4));
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(kTwoPower3));
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(kTwoPower2));
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(kTwoPower1));
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f));
+  const __mmask16 low = _mm512_cmp_ps_mask(x, _mm512_set1_ps(-126.0f), _CMP_LT_OQ);
+  return _mm512_mask_mov_ps(_mm512_scalef_ps(p, n), low, _mm512_setzero_ps());
+}
 inline Lanes root(Lanes x) { return _mm512_sqrt_ps(x); }
 // In all lanes: i and i + 8, then + 4, ...
 inline Lanes sum(Lanes x) {

@@ -1,6 +1,7 @@
 // The operations of recurrent.h, once for all instruction sets: written in terms of `Lanes`, 16 numbers side by side,
 // which the including file defines together with
-//   load, store, set1, add, sub, mul, div, fma (a * b + c), max, exp, sqrt of the first lane (root), sum (of all lanes)
+//   load, store, set1, add, sub, mul, div, fma (a * b + c), max, exp, exp2_below_0 (2^x for x <= 0, 0 from -126 down),
+//   root (square root), sum (of all lanes, in all lanes)
 // in an anonymous namespace, before it includes this. All here is in an anonymous namespace, too: each file has its
 // own.
 #pragma once
@@ -140,11 +141,11 @@ void scan_blocks(const SelectiveScan& s) {
     for (std::size_t t = 0; t < s.num_tokens; ++t) {
       const Lanes x = load(s.x + t * s.x_stride + channel);
       const Lanes d = softplus(add(load(s.dt + t * s.dt_stride + channel), dt_bias));
-      const Lanes dx = mul(d, x);
+      const Lanes dx = mul(d, x), d_log2 = mul(d, set1(1.44269504f));
       const float *b = s.b + t * s.bc_stride, *c = s.c + t * s.bc_stride;
       Lanes y = mul(skip, x);
       for (std::size_t n = 0; n < s.state_size; ++n) {
-        const Lanes decay = exp(mul(d, load(a + n * kLanes)));
+        const Lanes decay = exp2_below_0(mul(d_log2, load(a + n * kLanes)));
         const Lanes h = fma(decay, load(state + n * kLanes), mul(dx, set1(b[n])));
         store(state + n * kLanes, h);
         y = fma(h, set1(c[n]), y);
@@ -154,28 +155,45 @@ void scan_blocks(const SelectiveScan& s) {
   }
 }
 
+// Calls fn(first block, number) for all blocks of a head, four at once where there are so many: they share what is the
+// same for all, and none waits for its own additions. fn.template operator()<N>(block).
+template <class Fn>
+inline void for_blocks(std::size_t num_blocks, const Fn& fn) {
+  std::size_t block = 0;
+  for (; block + 4 <= num_blocks; block += 4) fn.template operator()<4>(block);
+  for (; block < num_blocks; ++block) fn.template operator()<1>(block);
+}
+
 void scan_head(const HeadScan& s) {
-  for (std::size_t block = 0; block < s.head_dim / kLanes; ++block) {
-    const std::size_t channel = block * kLanes;
-    float* state = s.state + block * s.state_size * kLanes;
-    const Lanes skip = set1(s.skip);
+  const Lanes skip = set1(s.skip);
+  for_blocks(s.head_dim / kLanes, [&]<std::size_t N>(std::size_t block) {
+    const std::size_t channel = block * kLanes, state_floats = s.state_size * kLanes;
+    float* state = s.state + block * state_floats;
     for (std::size_t t = 0; t < s.num_tokens; ++t) {
-      const Lanes x = load(s.x + t * s.x_stride + channel);
       const Lanes d = softplus(add(set1(s.dt[t * s.dt_stride]), set1(s.dt_bias)));
       const Lanes decay = exp(mul(d, set1(s.a)));
-      const Lanes dx = mul(d, x);
       const float *b = s.b + t * s.bc_stride, *c = s.c + t * s.bc_stride;
-      Lanes y[2] = {mul(skip, x), zero()};  // two chains: one alone waits for its own additions
-      for (std::size_t n = 0; n < s.state_size; ++n) {
-        const Lanes h = fma(decay, load(state + n * kLanes), mul(dx, set1(b[n])));
-        store(state + n * kLanes, h);
-        y[n % 2] = fma(h, set1(c[n]), y[n % 2]);
+      Lanes dx[N], y[N];
+      for (std::size_t i = 0; i < N; ++i) {
+        const Lanes x = load(s.x + t * s.x_stride + channel + i * kLanes);
+        dx[i] = mul(d, x);
+        y[i] = mul(skip, x);
       }
-      Lanes out = add(y[0], y[1]);
-      if (s.z) out = mul(out, silu(load(s.z + t * s.z_stride + channel)));
-      store(s.y + t * s.y_stride + channel, out);
+      for (std::size_t n = 0; n < s.state_size; ++n) {
+        const Lanes b_n = set1(b[n]), c_n = set1(c[n]);
+        for (std::size_t i = 0; i < N; ++i) {
+          float* at = state + i * state_floats + n * kLanes;
+          const Lanes h = fma(decay, load(at), mul(dx[i], b_n));
+          store(at, h);
+          y[i] = fma(h, c_n, y[i]);
+        }
+      }
+      for (std::size_t i = 0; i < N; ++i) {
+        if (s.z) y[i] = mul(y[i], silu(load(s.z + t * s.z_stride + channel + i * kLanes)));
+        store(s.y + t * s.y_stride + channel + i * kLanes, y[i]);
+      }
     }
-  }
+  });
 }
 
 // out = norm over the head(y) * weight + bias. `out` may be y.
@@ -196,17 +214,24 @@ void wkv6_head(const Wkv6& h) {
       bonus = fma(mul(load(r + i), load(h.first + i)), load(k + i), bonus);
     }
     bonus = sum(bonus);
-    for (std::size_t block = 0; block < size / kLanes; ++block) {
+    for_blocks(size / kLanes, [&]<std::size_t N>(std::size_t block) {
       float* state = h.state + block * size * kLanes;
-      const Lanes value = load(v + block * kLanes);
-      Lanes total[2] = {mul(bonus, value), zero()};
-      for (std::size_t i = 0; i < size; ++i) {
-        const Lanes s = load(state + i * kLanes);
-        total[i % 2] = fma(set1(r[i]), s, total[i % 2]);
-        store(state + i * kLanes, fma(set1(w[i]), s, mul(set1(k[i]), value)));
+      Lanes value[N], total[N];
+      for (std::size_t b = 0; b < N; ++b) {
+        value[b] = load(v + (block + b) * kLanes);
+        total[b] = mul(bonus, value[b]);
       }
-      store(y + block * kLanes, add(total[0], total[1]));
-    }
+      for (std::size_t i = 0; i < size; ++i) {
+        const Lanes r_i = set1(r[i]), w_i = set1(w[i]), k_i = set1(k[i]);
+        for (std::size_t b = 0; b < N; ++b) {
+          float* at = state + (b * size + i) * kLanes;
+          const Lanes s = load(at);
+          total[b] = fma(r_i, s, total[b]);
+          store(at, fma(w_i, s, mul(k_i, value[b])));
+        }
+      }
+      for (std::size_t b = 0; b < N; ++b) store(y + (block + b) * kLanes, total[b]);
+    });
     norm_head(y, h.norm_weight, h.norm_bias, y, size);
     for (std::size_t i = 0; i < size; i += kLanes)
       store(h.out + row + i, mul(load(y + i), silu(load(h.gate + row + i))));
@@ -248,22 +273,28 @@ void wkv7_head(const Wkv7& h) {
       store(kk + i, direction);
       store(kka + i, mul(direction, load(kka + i)));
     }
-    for (std::size_t block = 0; block < size / kLanes; ++block) {
+    for_blocks(size / kLanes, [&]<std::size_t N>(std::size_t block) {
       float* state = h.state + block * size * kLanes;
-      const Lanes v = load(value + block * kLanes);
-      Lanes removed[2] = {zero(), zero()};
-      for (std::size_t j = 0; j < size; ++j)
-        removed[j % 2] = fma(load(state + j * kLanes), set1(kk[j]), removed[j % 2]);
-      const Lanes gone = add(removed[0], removed[1]);
-      Lanes total[2] = {zero(), zero()};
-      for (std::size_t j = 0; j < size; ++j) {
-        const Lanes added = sub(mul(v, set1(key[j])), mul(gone, set1(kka[j])));
-        const Lanes s = fma(load(state + j * kLanes), set1(w[j]), added);
-        store(state + j * kLanes, s);
-        total[j % 2] = fma(s, set1(r[j]), total[j % 2]);
+      Lanes v[N], removed[N], total[N];
+      for (std::size_t b = 0; b < N; ++b) {
+        v[b] = load(value + (block + b) * kLanes);
+        removed[b] = total[b] = zero();
       }
-      store(y + block * kLanes, add(total[0], total[1]));
-    }
+      for (std::size_t j = 0; j < size; ++j) {
+        const Lanes kk_j = set1(kk[j]);
+        for (std::size_t b = 0; b < N; ++b) removed[b] = fma(load(state + (b * size + j) * kLanes), kk_j, removed[b]);
+      }
+      for (std::size_t j = 0; j < size; ++j) {
+        const Lanes w_j = set1(w[j]), key_j = set1(key[j]), kka_j = set1(kka[j]), r_j = set1(r[j]);
+        for (std::size_t b = 0; b < N; ++b) {
+          float* at = state + (b * size + j) * kLanes;
+          const Lanes s = fma(load(at), w_j, sub(mul(v[b], key_j), mul(removed[b], kka_j)));
+          store(at, s);
+          total[b] = fma(s, r_j, total[b]);
+        }
+      }
+      for (std::size_t b = 0; b < N; ++b) store(y + (block + b) * kLanes, total[b]);
+    });
     norm_head(y, h.norm_weight, h.norm_bias, y, size);
     for (std::size_t i = 0; i < size; i += kLanes) {
       Lanes out = fma(bonus, load(value + i), load(y + i));

@@ -77,7 +77,7 @@ class SequenceFileRun {
     std::string bytes = mode & 1 ? std::string(input.rest()) : edited(input);
     if (mode & 2) correct_checksums(bytes);
     file_.write(bytes);
-    const auto file = engine::SequenceFile::open(file_.path(), *model_);
+    auto file = engine::SequenceFile::open(file_.path(), *model_);
     if (!file) return check_message(file.error().message);
     check(*file, bytes);
   }
@@ -99,7 +99,7 @@ class SequenceFileRun {
     return bytes;
   }
 
-  void check(const engine::SequenceFile& file, const std::string& bytes) {
+  void check(engine::SequenceFile& file, const std::string& bytes) {
     const engine::ModelInfo& info = model_->info();
     TROUPE_ASSERT(!file.tokens().empty() && file.tokens().size() <= info.context);
     TROUPE_ASSERT(file.num_computed() <= file.tokens().size() && file.num_prompt_tokens() <= file.tokens().size());
@@ -112,8 +112,7 @@ class SequenceFileRun {
                   header_bytes + file.num_blocks() * model_->arena()->bytes_per_block() + kChecksumBytes);
     std::vector<BlockId> table(blocks_for(static_cast<std::uint32_t>(file.tokens().size())));
     for (std::size_t i = 0; i < table.size(); ++i) table[i] = static_cast<BlockId>(i);
-    if (const Status read = file.read_blocks(*model_, table); !read)
-      return check_message(read.error().message);
+    if (const Status read = file.read_blocks(*model_, table); !read) return check_message(read.error().message);
     std::string summed = bytes;
     correct_checksums(summed);
     TROUPE_ASSERT(bytes == summed);
