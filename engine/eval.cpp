@@ -5,6 +5,7 @@
 #include <numeric>
 #include <string>
 
+#include "cache/window.h"
 #include "engine/window_logits.h"
 
 namespace troupe::engine {
@@ -56,10 +57,11 @@ SequenceSpec make_spec(const LoadedModel& model, std::span<const TokenId> tokens
 
 // The next step of the only sequence.
 StepItem next_item(const LoadedModel& model, std::uint32_t num_computed, std::uint32_t num_tokens, Output output) {
-  return {.sequence = kOnly,
-          .num_tokens = num_tokens,
-          .output = output,
-          .first_window_block = model.window_arena() ? first_block_seen(model.info().window, num_computed) : 0};
+  return {
+      .sequence = kOnly,
+      .num_tokens = num_tokens,
+      .output = output,
+      .first_window_block = model.window_arena() ? cache::first_window_block(num_computed, model.info().window) : 0};
 }
 
 }  // namespace

@@ -83,33 +83,26 @@ class Rwkv6Model final : public LanguageModel {
       ShiftedRows x(pass, *weights_.kernels, weights_.shape, layer.time_norm, weights_.states, index, Shift::time_mix);
       float* mixed = pass.take(Slot::mixed, dim).data();
       float* low = pass.take(Slot::time_steps, kMixes * rank).data();
-      x.mix(layer.mix_all, mixed);
-      pass.multiply(mixed, dim, {{&layer.mix_down, low, kMixes * rank}});
+      x.multiply(layer.mix_all, {{&layer.mix_down, low, kMixes * rank}});
       pass.map(kernels::Function::tanh, low, kMixes * rank);
-      // mixed = x + (before - x) (mix + mix_up low)
-      const auto mix = [&](std::size_t which) {
+      // products with x + (before - x) (mix + mix_up low)
+      const auto multiply = [&](std::size_t which, const Product& product) {
         pass.multiply(low + which * rank, kMixes * rank, {{&layer.mix_up[which], mixed, dim}});
-        pass.for_rows(1, [&](std::size_t first, std::size_t count, std::uint32_t) {
-          for (std::size_t row = first; row < first + count; ++row) {
-            float* at = mixed + row * dim;
-            weights_.kernels->add(at, layer.mix[which].data(), dim);
-            weights_.kernels->recurrent->mix(x.row(row), x.before(row), at, at, dim);
-          }
-        });
+        pass.multiply_made(
+            [&](std::size_t row, float* out) {
+              float* at = mixed + row * dim;
+              weights_.kernels->add(at, layer.mix[which].data(), dim);
+              weights_.kernels->recurrent->mix(x.row(row), x.before(row), at, out, dim);
+            },
+            {product});
       };
-      mix(0);
       float* thin = pass.take(Slot::low_rank, weights_.decay_rank).data();
-      pass.multiply(mixed, dim, {{&layer.decay_down, thin, weights_.decay_rank}});
-      pass.map(kernels::Function::tanh, thin, weights_.decay_rank);
-      pass.multiply(thin, weights_.decay_rank, {{&layer.decay_up, w, dim}});
-      mix(1);
-      pass.multiply(mixed, dim, {{&layer.k, k, dim}});
-      mix(2);
-      pass.multiply(mixed, dim, {{&layer.v, v, dim}});
-      mix(3);
-      pass.multiply(mixed, dim, {{&layer.r, r, dim}});
-      mix(4);
-      pass.multiply(mixed, dim, {{&layer.g, g, dim}});
+      multiply(0, {&layer.decay_down, thin, weights_.decay_rank});
+      pass.multiply_mapped(kernels::Function::tanh, thin, weights_.decay_rank, {{&layer.decay_up, w, dim}});
+      multiply(1, {&layer.k, k, dim});
+      multiply(2, {&layer.v, v, dim});
+      multiply(3, {&layer.r, r, dim});
+      multiply(4, {&layer.g, g, dim});
       x.keep_last();
     }
     scan(pass, layer, index, r, k, v, w, g);
@@ -166,8 +159,7 @@ class Rwkv6Model final : public LanguageModel {
     pass.map(kernels::Function::sigmoid, r, dim);
     float* k = pass.take(Slot::gate, wide).data();
     pass.multiply(mixed_k, dim, {{&layer.channel_key, k, wide}});
-    pass.map(kernels::Function::relu_squared, k, wide);
-    pass.add_projection(layer.channel_value, k, wide);
+    pass.multiply_mapped(kernels::Function::relu_squared, k, wide, {pass.to_delta(layer.channel_value)});
     pass.for_rows(1, [&](std::size_t first, std::size_t count, std::uint32_t) {
       for (std::size_t row = first; row < first + count; ++row)
         for (std::size_t i = 0; i < dim; ++i) pass.delta(row)[i] *= r[row * dim + i];

@@ -82,26 +82,18 @@ class Rwkv7Model final : public LanguageModel {
     {
       const OperationScope scope(pass.team(), Operation::mixer_in, index);
       ShiftedRows x(pass, *weights_.kernels, weights_.shape, layer.time_norm, weights_.states, index, Shift::time_mix);
-      float* mixed = pass.take(Slot::mixed, dim).data();
-      x.mix(layer.mix_r, mixed);
-      pass.multiply(mixed, dim, {{&layer.r, r, dim}});
-      x.mix(layer.mix_k, mixed);
-      pass.multiply(mixed, dim, {{&layer.k, k, dim}});
-      x.mix(layer.mix_w, mixed);
-      multiply_thin(pass, layer.w, kernels::Function::tanh, mixed, w);
-      x.mix(layer.mix_a, mixed);
-      multiply_thin(pass, layer.a, std::nullopt, mixed, a);
-      if (g) {
-        x.mix(layer.mix_g, mixed);
-        multiply_thin(pass, layer.g, kernels::Function::sigmoid, mixed, g);
-      }
-      x.mix(layer.mix_v, mixed);
+      x.multiply(layer.mix_r, {{&layer.r, r, dim}});
+      x.multiply(layer.mix_k, {{&layer.k, k, dim}});
+      multiply_thin(pass, x, layer.mix_w, layer.w, kernels::Function::tanh, w);
+      multiply_thin(pass, x, layer.mix_a, layer.a, std::nullopt, a);
+      if (g) multiply_thin(pass, x, layer.mix_g, layer.g, kernels::Function::sigmoid, g);
       if (v_mix) {
-        float* low = pass.take(Slot::low_rank, layer.v_mix.down.rows()).data();
-        pass.multiply(mixed, dim, {{&layer.v, v, dim}, {&layer.v_mix.down, low, layer.v_mix.down.rows()}});
-        pass.multiply(low, layer.v_mix.down.rows(), {{&layer.v_mix.up, v_mix, dim}});
+        const std::size_t rank = layer.v_mix.down.rows();
+        float* low = pass.take(Slot::low_rank, rank).data();
+        x.multiply(layer.mix_v, {{&layer.v, v, dim}, {&layer.v_mix.down, low, rank}});
+        pass.multiply(low, rank, {{&layer.v_mix.up, v_mix, dim}});
       } else {
-        pass.multiply(mixed, dim, {{&layer.v, v, dim}});
+        x.multiply(layer.mix_v, {{&layer.v, v, dim}});
       }
       x.keep_last();
     }
@@ -110,13 +102,17 @@ class Rwkv7Model final : public LanguageModel {
     pass.add_projection(layer.o, r, dim);
   }
 
-  void multiply_thin(RecurrentPass& pass, const LowRank& thin, std::optional<kernels::Function> function,
-                     const float* x, float* out) const {
-    const std::size_t rank = thin.down.rows(), dim = weights_.shape.dim;
+  // out = W_up function(W_down mixed)
+  void multiply_thin(RecurrentPass& pass, const ShiftedRows& x, const std::vector<float>& mix, const LowRank& thin,
+                     std::optional<kernels::Function> function, float* out) const {
+    const std::size_t rank = thin.down.rows();
     float* low = pass.take(Slot::low_rank, rank).data();
-    pass.multiply(x, dim, {{&thin.down, low, rank}});
-    if (function) pass.map(*function, low, rank);
-    pass.multiply(low, rank, {{&thin.up, out, dim}});
+    x.multiply(mix, {{&thin.down, low, rank}});
+    const Product up{&thin.up, out, weights_.shape.dim};
+    if (function)
+      pass.multiply_mapped(*function, low, rank, {up});
+    else
+      pass.multiply(low, rank, {up});
   }
 
   // The result takes the place of r.
@@ -169,8 +165,7 @@ class Rwkv7Model final : public LanguageModel {
     if (index + 1 == weights_.layers.size() && !pass.keep_only_outputs({{mixed, dim, dim}})) return false;
     float* k = pass.take(Slot::gate, wide).data();
     pass.multiply(mixed, dim, {{&layer.channel_key, k, wide}});
-    pass.map(kernels::Function::relu_squared, k, wide);
-    pass.add_projection(layer.channel_value, k, wide);
+    pass.multiply_mapped(kernels::Function::relu_squared, k, wide, {pass.to_delta(layer.channel_value)});
     return true;
   }
 

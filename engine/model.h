@@ -86,10 +86,6 @@ struct CacheSpec {
   // Of K and V of all groups while they grow.
   std::uint64_t bytes_per_token() const;
 };
-// The first block that a row at `position` or later sees through a window.
-[[nodiscard]] constexpr std::uint32_t first_block_seen(std::uint32_t window, std::uint32_t position) {
-  return position < window ? 0 : (position - window + 1) / kBlockSize;
-}
 
 // One sequence's part of a step, as the forward pass sees it.
 struct SequenceRows {

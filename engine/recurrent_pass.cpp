@@ -60,16 +60,27 @@ void RecurrentPass::embed() {
   });
 }
 
-void RecurrentPass::multiply(const float* x, std::size_t stride, std::initializer_list<Product> products) {
+void RecurrentPass::reset_input(std::initializer_list<Product> products) {
   const PackedMatrix* consumers[8] = {};
   TROUPE_ASSERT(products.size() <= 8);
   std::size_t count = 0;
   for (const Product& product : products) consumers[count++] = product.matrix;
   input_.reset(rows_.num_rows, std::span<const PackedMatrix* const>(consumers, count));
+}
+
+void RecurrentPass::multiply(const float* x, std::size_t stride, std::initializer_list<Product> products) {
+  reset_input(products);
   for_rows(input_.rows_at_once(), [&](std::size_t first, std::size_t rows, std::uint32_t) {
     input_.set_rows(first, rows, x + first * stride, stride);
   });
   input_.multiply(products);
+}
+
+void RecurrentPass::multiply_mapped(kernels::Function function, const float* x, std::size_t stride,
+                                    std::initializer_list<Product> products) {
+  const std::size_t k = products.begin()->matrix->k();
+  multiply_made([&](std::size_t row, float* out) { kernels_.recurrent->map(function, x + row * stride, out, k); },
+                products);
 }
 
 void RecurrentPass::map(kernels::Function function, float* x, std::size_t width) {

@@ -113,14 +113,25 @@ class RecurrentPass {
   // residual += a pending projection; fn(row, residual of the row) then.
   template <class Fn>
   void for_residuals(Fn&& fn);
+  // Rounds rows that make(row, out) gives one at a time, k numbers each, for those matrices, and multiplies: what is
+  // only read once is never written to memory.
+  template <class Make>
+  void multiply_made(const Make& make, std::initializer_list<Product> products);
   // Rounds rows of x for those matrices, and multiplies.
   void multiply(const float* x, std::size_t stride, std::initializer_list<Product> products);
   // x = function(x), all rows.
   void map(kernels::Function function, float* x, std::size_t width);
+  // The same of function(x).
+  void multiply_mapped(kernels::Function function, const float* x, std::size_t stride,
+                       std::initializer_list<Product> products);
   // residual += matrix times x; the sum is made by the next for_residuals().
   void add_projection(const PackedMatrix& matrix, const float* x, std::size_t stride);
   float* delta(std::size_t row) { return delta_.data() + row * dim_; }
-  void set_delta_pending() { delta_pending_ = true; }
+  // Where rows that add_projection would make go, for who multiplies otherwise.
+  Product to_delta(const PackedMatrix& matrix) {
+    delta_pending_ = true;
+    return {&matrix, delta_.data(), dim_};
+  }
 
   // Rows of a buffer that go on.
   struct Kept {
@@ -133,6 +144,8 @@ class RecurrentPass {
   [[nodiscard]] bool keep_only_outputs(std::initializer_list<Kept> buffers);
 
  private:
+  void reset_input(std::initializer_list<Product> products);
+
   const ModelWeights& weights_;
   const kernels::KernelTable& kernels_;
   const std::size_t dim_;
@@ -168,6 +181,21 @@ void RecurrentPass::for_residuals(Fn&& fn) {
     }
   });
   delta_pending_ = false;
+}
+
+template <class Make>
+void RecurrentPass::multiply_made(const Make& make, std::initializer_list<Product> products) {
+  reset_input(products);
+  // An odd number of cache lines: the same place of 16 rows must not fall into one set of the cache.
+  const std::size_t stride = ((products.begin()->matrix->k() + 15) / 16 | 1) * 16;
+  const std::size_t per_thread = kernels::kRowsPerTile * stride;
+  float* scratch = workspace_.take<float>(Workspace::Slot::thread_scratch, team_.num_threads() * per_thread).data();
+  for_rows(input_.rows_at_once(), [&](std::size_t first, std::size_t count, std::uint32_t thread) {
+    float* made = scratch + thread * per_thread;
+    for (std::size_t i = 0; i < count; ++i) make(first + i, made + i * stride);
+    input_.set_rows(first, count, made, stride);
+  });
+  input_.multiply(products);
 }
 
 // A cache spec of states alone: group 0 only names positions.

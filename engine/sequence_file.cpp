@@ -12,6 +12,7 @@
 #include <cstring>
 #include <utility>
 
+#include "cache/window.h"
 #include "config/assert.h"
 #include "config/file_descriptor.h"
 #include "engine/sequence_view.h"
@@ -29,6 +30,7 @@ constexpr std::size_t kAnchorBytes = 12;
 constexpr std::size_t kChecksumBytes = 4;
 
 std::uint32_t extend_crc(std::uint32_t crc, std::span<const std::byte> bytes) {
+  if (bytes.empty()) return crc;  // zlib takes a null pointer for a new beginning
   return static_cast<std::uint32_t>(crc32_z(crc, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
 }
 
@@ -180,7 +182,7 @@ std::vector<std::byte> pack_header(const LoadedModel& model, const Executor& exe
 // The first block of a window that the next token, or the last one computed again, sees.
 std::uint32_t first_block_in_file(const LoadedModel& model, std::uint32_t num_tokens, std::uint32_t num_computed) {
   const CacheGroup* window = model.cache_spec().find(CacheGroup::Kind::window);
-  return window ? first_block_seen(window->window, std::min(num_computed, num_tokens - 1)) : 0;
+  return window ? cache::first_window_block(std::min(num_computed, num_tokens - 1), window->window) : 0;
 }
 
 std::uint64_t window_bytes_in_file(const LoadedModel& model, std::uint32_t num_tokens, std::uint32_t num_computed) {

@@ -63,6 +63,12 @@ void ShiftedRows::keep_last() {
   }
 }
 
+void ShiftedRows::multiply(const std::vector<float>& mix, std::initializer_list<Product> products) const {
+  pass_.multiply_made(
+      [&](std::size_t i, float* out) { kernels_.recurrent->mix(row(i), before(i), mix.data(), out, shape_.dim); },
+      products);
+}
+
 void ShiftedRows::mix(const std::vector<float>& mix, float* out) const {
   pass_.for_rows(1, [&](std::size_t first, std::size_t count, std::uint32_t) {
     for (std::size_t i = first; i < first + count; ++i)

@@ -41,6 +41,8 @@ class ShiftedRows {
   const float* row(std::size_t row) const { return rows_ + row * shape_.dim; }
   // The row before it; of a sequence's first one, what its state has.
   const float* before(std::size_t row) const { return before_[row]; }
+  // Products with row + (before - row) * mix.
+  void multiply(const std::vector<float>& mix, std::initializer_list<Product> products) const;
   // out = row + (before - row) * mix, all rows.
   void mix(const std::vector<float>& mix, float* out) const;
 

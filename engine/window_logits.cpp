@@ -4,6 +4,7 @@
 #include <numeric>
 #include <string>
 
+#include "cache/window.h"
 #include "config/assert.h"
 
 namespace troupe::engine {
@@ -98,7 +99,8 @@ std::uint32_t WindowLogits::max_advance() const {
 }
 
 void WindowLogits::step(std::uint32_t count, Output output) {
-  const std::uint32_t first_seen = model_.window_arena() ? first_block_seen(model_.info().window, num_computed_) : 0;
+  const std::uint32_t first_seen =
+      model_.window_arena() ? cache::first_window_block(num_computed_, model_.info().window) : 0;
   batch_.items.clear();
   for (const SequenceId id : open_)
     batch_.items.push_back({.sequence = id, .num_tokens = count, .output = output, .first_window_block = first_seen});

@@ -12,6 +12,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "cache/window.h"
 #include "engine/engine.h"
 
 namespace troupe::test {
@@ -111,7 +112,7 @@ class SequenceRunner {
   }
 
  private:
-  std::uint32_t first_window_block() const { return window_ == 0 ? 0 : engine::first_block_seen(window_, computed_); }
+  std::uint32_t first_window_block() const { return window_ == 0 ? 0 : cache::first_window_block(computed_, window_); }
 
   engine::Executor& executor_;
   SequenceId id_;

@@ -307,9 +307,9 @@ TEST_CASE("between measured numbers of threads and sizes a limit is interpolated
 TEST_CASE("a step's work is that of the rows that meet each matrix") {
   const kernels::KernelTable* table = kernels::find_table("avx512vnni");
   REQUIRE(table);
-  const MatrixWork matrices[] = {{kernels::WeightType::q8_0, kernels::Layout::panels, false, 1000, 1100},
-                                 {kernels::WeightType::q8_0, kernels::Layout::panels, true, 10, 11},
-                                 {kernels::WeightType::f16, kernels::Layout::panels, true, 7, 14}};
+  const MatrixWork matrices[] = {{kernels::WeightType::q8_0, kernels::Layout::panels, false, 1, 1, 1000, 1100},
+                                 {kernels::WeightType::q8_0, kernels::Layout::panels, true, 1, 1, 10, 11},
+                                 {kernels::WeightType::f16, kernels::Layout::panels, true, 1, 1, 7, 14}};
   const StepWork all = step_work(matrices, *table, 5, 5);
   CHECK(all.bytes == 1125);
   CHECK(all.ops[static_cast<std::size_t>(Unit::int8_avx512vnni)] == 2.0 * 1010 * 5);
@@ -325,6 +325,11 @@ TEST_CASE("a step's work is that of the rows that meet each matrix") {
   const StepWork last = step_work(matrices, *table, 512, 1);
   CHECK(last.bytes == 1125);
   CHECK(last.total_ops() == 2.0 * (1000 * 512 + 17));
+  // Of four experts a row meets one; the more rows, the more of them are read.
+  const MatrixWork experts{kernels::WeightType::q8_0, kernels::Layout::panels, false, 4, 1, 4000, 4400};
+  CHECK(step_work({&experts, 1}, *table, 1, 0).bytes == Approx(1100));
+  CHECK(step_work({&experts, 1}, *table, 2, 0).bytes == Approx(4400 * (1 - 0.75 * 0.75)));
+  CHECK(step_work({&experts, 1}, *table, 2, 0).total_ops() == Approx(2.0 * 1000 * 2));
   const StepWork chunk = step_work(matrices, *table, 512, 0);  // nothing is asked for: no head
   CHECK(chunk.bytes == 1100);
   CHECK(chunk.total_ops() == 2.0 * 1000 * 512);
