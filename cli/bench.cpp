@@ -87,6 +87,9 @@ class BenchRun {
       spec.num_cached = num_cached;
       spec.block_table.resize(blocks);
       std::iota(spec.block_table.begin(), spec.block_table.end(), i * blocks);
+      // A state that no text left: it costs what any other does.
+      if (const auto* group = executor_.model().cache_spec().find(engine::CacheGroup::Kind::state); group && num_cached)
+        spec.state.resize(group->state.num_floats());
       if (executor_.model().window_arena()) spec.window_table = spec.block_table;  // there are as many
       spec.sampling.temperature = 0;
       spec.sampling.ignore_eos = true;

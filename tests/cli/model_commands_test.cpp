@@ -367,6 +367,18 @@ TEST_CASE("bench measures prefill and decoding at every batch size, as a table o
   }
 }
 
+TEST_CASE("bench measures models with windows and recurrent states behind a long text, too") {
+  for (const char* name : {"mamba-F32", "rwkv7-F32", "falcon-h1-F32", "gemma3-F32"}) {
+    const auto model = shared_file(std::string("golden/") + name + ".gguf");
+    if (!model) return;
+    INFO(name);
+    const Finished finished = invoke(
+        {"bench", "-m", *model, "-p", "16", "-n", "4", "-b", "2", "-d", "0,70", "-r", "1", "-t", "2", "-o", "json"});
+    CHECK(finished.code == 0);
+    CHECK(json::parse(finished.out)["results"].size() == 4);
+  }
+}
+
 TEST_CASE("bench --profile says where the time of each test went, and what memory there was") {
   const std::vector<std::string> command{"bench", "--profile", "-p", "64", "-n", "40",
                                          "-b",    "1,2",       "-r", "2",  "-t", "2"};
