@@ -21,7 +21,7 @@ struct Dot {
   static constexpr int kChains = 1;  // sums are added in one cycle
 
   template <class Type, int kQuads, int P, int R>
-  TROUPE_UNCHECKED [[gnu::always_inline]] static inline void multiply_quads(const Block* blocks, std::size_t line,
+  [[gnu::always_inline]] TROUPE_UNCHECKED static inline void multiply_quads(const Block* blocks, std::size_t line,
                                                                             const std::byte* codes, std::size_t stride,
                                                                             __m512i (&sums)[P][R][1]) {
     const __m512i zero = _mm512_setzero_si512(), ones = _mm512_set1_epi16(1), high_bit = _mm512_set1_epi8(-128);

@@ -21,7 +21,7 @@ struct Dot {
                                           : 1;
 
   template <class Type, int kQuads, int P, int R, int kNumChains>
-  TROUPE_UNCHECKED [[gnu::always_inline]] static inline void multiply_quads(const Block* blocks, std::size_t line,
+  [[gnu::always_inline]] TROUPE_UNCHECKED static inline void multiply_quads(const Block* blocks, std::size_t line,
                                                                             const std::byte* codes, std::size_t stride,
                                                                             __m512i (&chains)[P][R][kNumChains]) {
 #pragma GCC unroll 8
