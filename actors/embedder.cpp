@@ -27,16 +27,18 @@ End failed(const std::exception_ptr& thrown, const std::string& doing) {
                   why.out_of_memory ? "there was no memory " + doing : "it could not be worked on: " + why.what);
 }
 
-// Whether these ids can go through the encoder. `field`: what the client calls the inputs.
+// Whether these ids can go through the model. `field`: what the client calls the inputs.
 std::optional<End> check_ids(const std::vector<TokenId>& ids, std::size_t input, const std::string& field,
-                             const engine::ModelInfo& info) {
+                             const engine::TextVectors& vectors) {
+  const engine::ModelInfo& info = vectors.info();
+  const std::uint32_t max_tokens = vectors.max_tokens();
   const std::string name = field + "[" + std::to_string(input) + "]";
   if (ids.empty()) return refusal(Outcome::invalid_argument, field, name + " has no tokens");
-  if (ids.size() > info.context) {
-    return refusal(Outcome::too_long, field,
-                   name + " has " + std::to_string(ids.size()) + " tokens; this model reads at most " +
-                       std::to_string(info.context),
-                   info.context);
+  if (ids.size() > max_tokens) {
+    return refusal(
+        Outcome::too_long, field,
+        name + " has " + std::to_string(ids.size()) + " tokens; this model reads at most " + std::to_string(max_tokens),
+        max_tokens);
   }
   for (const TokenId id : ids) {
     if (id >= 0 && static_cast<std::uint32_t>(id) < info.vocab_size) continue;
@@ -54,7 +56,7 @@ struct Embedder::Job {
   EmbedRequest request;
   OnEmbedded done;
   CancelFlag cancelled;
-  std::shared_ptr<const engine::Encoder> encoder;
+  std::shared_ptr<const engine::TextVectors> vectors;
   std::vector<std::vector<TokenId>> ids;
   std::size_t next = 0;  // input
   Embeddings answer;
@@ -65,7 +67,18 @@ Embedder::Embedder(const GatewayOptions& options, ThreadPool& texts, Compute& co
 
 void Embedder::loaded(std::shared_ptr<const engine::Encoder> encoder) {
   const std::lock_guard lock(mutex_);
+  vectors_ = encoder;
   encoder_ = std::move(encoder);
+}
+
+void Embedder::loaded(std::shared_ptr<const engine::TextVectors> hidden_states) {
+  const std::lock_guard lock(mutex_);
+  vectors_ = std::move(hidden_states);
+}
+
+std::shared_ptr<const engine::TextVectors> Embedder::vectors() const {
+  const std::lock_guard lock(mutex_);
+  return vectors_;
 }
 
 std::shared_ptr<const engine::Encoder> Embedder::encoder() const {
@@ -77,7 +90,7 @@ CancelFlag Embedder::embed(EmbedRequest request, OnEmbedded done) {
   auto job = std::make_shared<Job>();
   job->cancelled = std::make_shared<std::atomic<bool>>(false);
   const CancelFlag flag = job->cancelled;
-  if (auto refused = admit(request, job->encoder)) {
+  if (auto refused = admit(request, job->vectors)) {
     done(*std::move(refused));
     return flag;
   }
@@ -86,7 +99,7 @@ CancelFlag Embedder::embed(EmbedRequest request, OnEmbedded done) {
   if (auto* ids = std::get_if<std::vector<std::vector<TokenId>>>(&job->request.inputs)) {
     job->ids = std::move(*ids);
     for (std::size_t i = 0; i < job->ids.size(); ++i) {
-      if (auto wrong = check_ids(job->ids[i], i, "token_ids", job->encoder->info())) {
+      if (auto wrong = check_ids(job->ids[i], i, "token_ids", *job->vectors)) {
         finish(*job, *std::move(wrong));
         return flag;
       }
@@ -100,7 +113,7 @@ CancelFlag Embedder::embed(EmbedRequest request, OnEmbedded done) {
 }
 
 // Enters the request, or says why not.
-std::optional<End> Embedder::admit(const EmbedRequest& request, std::shared_ptr<const engine::Encoder>& encoder) {
+std::optional<End> Embedder::admit(const EmbedRequest& request, std::shared_ptr<const engine::TextVectors>& vectors) {
   const std::lock_guard lock(mutex_);
   const auto no = [&](End end) {
     ++num_received_;
@@ -110,7 +123,7 @@ std::optional<End> Embedder::admit(const EmbedRequest& request, std::shared_ptr<
   if (drained_at_) {
     return no(refusal(Outcome::draining, {}, "this server is shutting down and takes no new requests"));
   }
-  if (!encoder_) return no(refusal(Outcome::loading, {}, "the model is still loading; try again later"));
+  if (!vectors_) return no(refusal(Outcome::loading, {}, "the model is still loading; try again later"));
   if (request.num_inputs() == 0) return no(refusal(Outcome::invalid_argument, "texts", "there is no text to embed"));
   if (request.num_inputs() > kMaxEmbedInputs) {
     return no(refusal(Outcome::invalid_argument, "texts",
@@ -118,7 +131,7 @@ std::optional<End> Embedder::admit(const EmbedRequest& request, std::shared_ptr<
                           std::to_string(kMaxEmbedInputs) + " are taken at once",
                       kMaxEmbedInputs));
   }
-  if (std::holds_alternative<std::vector<std::string>>(request.inputs) && !encoder_->tokenizer()) {
+  if (std::holds_alternative<std::vector<std::string>>(request.inputs) && !vectors_->tokenizer()) {
     return no(refusal(Outcome::unsupported, "texts", "this model has no vocabulary; send token_ids"));
   }
   if (num_open_ >= options_.max_queued_requests) {
@@ -135,7 +148,7 @@ std::optional<End> Embedder::admit(const EmbedRequest& request, std::shared_ptr<
   ++num_received_;
   ++num_open_;
   ++open_of_[request.uid];
-  encoder = encoder_;
+  vectors = vectors_;
   return std::nullopt;
 }
 
@@ -146,9 +159,8 @@ void Embedder::read_texts(const std::shared_ptr<Job>& job) {
                                         .parse_special = job->request.parse_special};
     for (std::size_t i = 0; i < texts.size(); ++i) {
       if (unwanted(*job)) return finish(*job, ended_as(Outcome::cancelled, {}));
-      job->ids.push_back(job->encoder->tokenizer()->encode(texts[i], options));
-      if (auto wrong = check_ids(job->ids.back(), i, "texts", job->encoder->info()))
-        return finish(*job, *std::move(wrong));
+      job->ids.push_back(job->vectors->tokenizer()->encode(texts[i], options));
+      if (auto wrong = check_ids(job->ids.back(), i, "texts", *job->vectors)) return finish(*job, *std::move(wrong));
     }
   } catch (...) {
     return finish(*job, failed(std::current_exception(), "to encode its text"));
@@ -171,11 +183,11 @@ bool Embedder::encode_some(Job& job) {
     finish(job, ended_as(Outcome::cancelled, {}));
     return true;
   }
-  const std::size_t dim = job.encoder->info().dim;
+  const std::size_t dim = job.vectors->info().dim;
   Embeddings& answer = job.answer;
   if (job.next == 0) {
     answer.dim = static_cast<std::uint32_t>(dim);
-    answer.pooling = job.request.pooling.value_or(job.encoder->pooling());
+    answer.pooling = job.request.pooling.value_or(job.vectors->pooling());
     answer.values.resize(job.ids.size() * dim);
   }
   std::vector<std::span<const TokenId>> texts;
@@ -186,7 +198,7 @@ bool Embedder::encode_some(Job& job) {
     tokens += job.ids[i].size();
   }
   float* const rows = answer.values.data() + job.next * dim;
-  job.encoder->encode(compute_.team(), texts, {answer.pooling, job.request.normalise}, workspace_, rows);
+  job.vectors->encode(compute_.team(), texts, {answer.pooling, job.request.normalise}, workspace_, rows);
   answer.prompt_tokens += tokens;
   job.next += texts.size();
   {
@@ -250,22 +262,18 @@ void Embedder::fill(StatusSnapshot& snapshot) const {
     for (const auto& [outcome, ended] : num_ended_)
       if (scheduler::info(outcome).name == name) count += ended;
   }
-  if (!encoder_) return;
-  snapshot.numerics_id = encoder_->numerics_id();
-  snapshot.kernels = encoder_->kernels().name;
-  snapshot.weight_bytes = encoder_->weight_bytes();
+  if (encoder_) {  // of another model the rest of the house tells
+    snapshot.numerics_id = encoder_->numerics_id();
+    snapshot.kernels = encoder_->kernels().name;
+    snapshot.weight_bytes = encoder_->weight_bytes();
+  }
   for (MemoryUse& use : snapshot.memory) {
-    const std::uint64_t bytes = use.kind == "weights"        ? encoder_->matrix_bytes()
-                                : use.kind == "step_buffers" ? workspace_bytes_
-                                                             : 0;
+    const std::uint64_t bytes = use.kind == "weights" && encoder_ ? encoder_->matrix_bytes()
+                                : use.kind == "step_buffers"      ? workspace_bytes_
+                                                                  : 0;
     use.bytes += bytes;
     use.peak_bytes = std::max(use.peak_bytes, use.bytes);
   }
-}
-
-End embeds_nothing() {
-  return refusal(Outcome::unsupported, "embed",
-                 "this server's model continues texts; vectors come from a server with an encoder");
 }
 
 }  // namespace troupe::actors

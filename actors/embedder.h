@@ -20,7 +20,7 @@
 
 namespace troupe::actors {
 
-// A request's texts are encoded on a text thread, then go through the encoder on the compute thread, some at a time:
+// A request's texts are encoded on a text thread, then go through the model on the compute thread, some at a time:
 // between two turns the turns of others run, so that a large request keeps nobody waiting for all of it. A request that
 // nobody wants any more ends before its next turn.
 //
@@ -31,7 +31,9 @@ class Embedder {
 
   // From now on there is a model. Before, requests are refused as loading.
   void loaded(std::shared_ptr<const engine::Encoder> encoder);
-  std::shared_ptr<const engine::Encoder> encoder() const;  // null: not loaded
+  void loaded(std::shared_ptr<const engine::TextVectors> hidden_states);
+  std::shared_ptr<const engine::Encoder> encoder() const;      // null: not loaded, or the model is none
+  std::shared_ptr<const engine::TextVectors> vectors() const;  // null: not loaded
 
   // Calls `done` exactly once: on a thread of the pools, or for what is refused at once on the caller's own.
   CancelFlag embed(EmbedRequest request, OnEmbedded done);
@@ -47,7 +49,7 @@ class Embedder {
  private:
   struct Job;
 
-  std::optional<End> admit(const EmbedRequest& request, std::shared_ptr<const engine::Encoder>& encoder);
+  std::optional<End> admit(const EmbedRequest& request, std::shared_ptr<const engine::TextVectors>& vectors);
   void read_texts(const std::shared_ptr<Job>& job);
   void take_turn(const std::shared_ptr<Job>& job);
   // Whether the job has ended, one way or the other.
@@ -61,7 +63,8 @@ class Embedder {
   engine::Workspace workspace_;  // the compute thread's
 
   mutable std::mutex mutex_;
-  std::shared_ptr<const engine::Encoder> encoder_;
+  std::shared_ptr<const engine::Encoder> encoder_;            // if it is one
+  std::shared_ptr<const engine::TextVectors> vectors_;        // the encoder, or a model's hidden states
   std::optional<TimePoint> drained_at_;                       // draining
   std::unordered_map<std::uint32_t, std::uint32_t> open_of_;  // requests under way, by uid
   std::uint64_t num_open_ = 0;
@@ -71,8 +74,5 @@ class Embedder {
   std::uint64_t workspace_bytes_ = 0;
   std::vector<std::function<void()>> waiting_;
 };
-
-// What a server without an encoder says.
-[[nodiscard]] End embeds_nothing();
 
 }  // namespace troupe::actors

@@ -19,6 +19,7 @@
 #include "actors/testing.h"
 #include "actors/topology.h"
 #include "config/assert.h"
+#include "engine/hidden_states.h"
 
 namespace troupe::actors {
 namespace {
@@ -131,6 +132,7 @@ class GatewayImpl final : public Gateway {
   void status(std::function<void(StatusSnapshot)> done) override;
   std::shared_ptr<const engine::LoadedModel> model() const override { return model_.model(); }
   std::shared_ptr<const engine::Encoder> encoder() const override { return embedder_->encoder(); }
+  std::shared_ptr<const engine::TextVectors> vectors() const override { return embedder_->vectors(); }
   std::vector<ModelDescription> models() const override;
   CancelFlag embed(EmbedRequest request, OnEmbedded done) override;
   void tokenize(std::string text, engine::EncodeOptions options,
@@ -250,6 +252,7 @@ void GatewayImpl::load(const caf::actor& supervisor, engine::Team& team) {
                  name, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(),
                  options_.num_threads, model->kernels().name, model->arena()->num_blocks(),
                  model->arena()->bytes_per_block(), other_pools(*model), model->numerics_id());
+    embedder_->loaded(std::make_shared<const engine::HiddenStates>(model));
     model_.loaded(model, name);
   } else {
     spdlog::error("the model could not be loaded: {}", loaded.error().message);
@@ -274,12 +277,9 @@ void GatewayImpl::load_encoder(const engine::LoadOptions& load) {
 }
 
 CancelFlag GatewayImpl::embed(EmbedRequest request, OnEmbedded done) {
-  if (is_encoder_ && !model_.error()) return embedder_->embed(std::move(request), std::move(done));
-  if (const auto error = model_.error()) {
-    done(ended_as(scheduler::Outcome::model_unloaded, error->message));
-  } else {
-    done(embeds_nothing());
-  }
+  const auto error = model_.error();
+  if (!error) return embedder_->embed(std::move(request), std::move(done));
+  done(ended_as(scheduler::Outcome::model_unloaded, error->message));
   return std::make_shared<std::atomic<bool>>(false);
 }
 

@@ -19,6 +19,7 @@
 #include "engine/encoder.h"
 #include "engine/engine.h"
 #include "engine/profiler.h"
+#include "engine/text_vectors.h"
 
 namespace troupe::actors {
 
@@ -178,6 +179,8 @@ class Gateway {
   virtual std::shared_ptr<const engine::LoadedModel> model() const = 0;
   // Null while loading, and of a server whose model continues texts.
   virtual std::shared_ptr<const engine::Encoder> encoder() const { return nullptr; }
+  // What Embed asks: the encoder, or the model's hidden states. Null while loading.
+  virtual std::shared_ptr<const engine::TextVectors> vectors() const { return nullptr; }
   virtual std::vector<ModelDescription> models() const = 0;
 
   // Makes vectors of texts, in turns with all others who want some. `done` is called exactly once.

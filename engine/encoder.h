@@ -17,6 +17,7 @@
 #include "engine/engine.h"
 #include "engine/pooling.h"
 #include "engine/team.h"
+#include "engine/text_vectors.h"
 #include "engine/tokenizer.h"
 #include "engine/workspace.h"
 
@@ -25,26 +26,26 @@ namespace troupe::engine {
 struct EncoderWeights;
 
 // Weights and vocabulary of one encoder. Immutable; keeps nothing between texts.
-class Encoder {
+class Encoder final : public TextVectors {
  public:
   // Of `options`, what is about sequences (KV blocks, their number and type) does not matter. Errors as
   // LoadedModel::load; unsupported where the file is no encoder.
   static Result<std::shared_ptr<const Encoder>> load(const std::string& path, const LoadOptions& options);
-  ~Encoder();
+  ~Encoder() override;
 
-  const ModelInfo& info() const;  // context: the longest text, in tokens
-  Pooling pooling() const;        // that the file asks for; mean where it asks for none
+  const ModelInfo& info() const override;
+  std::uint32_t max_tokens() const override { return info().context; }
+  Pooling pooling() const override;  // that the file asks for; mean where it asks for none
   const kernels::KernelTable& kernels() const { return *kernels_; }
-  const std::shared_ptr<const Tokenizer>& tokenizer() const { return tokenizer_; }  // null: the file has none
+  const std::shared_ptr<const Tokenizer>& tokenizer() const override { return tokenizer_; }
   // Equal ids give equal bits, as LoadedModel's.
   const std::string& numerics_id() const { return numerics_id_; }
   std::uint64_t weight_bytes() const;  // memory held by packed weights, vectors and tables
   std::uint64_t matrix_bytes() const;  // the part of it that came from the MemoryPolicy
 
-  // rows [texts.size(), dim]: the vector of each text, of 1 to info().context tokens of the vocabulary (asserted).
-  // A text's bits do not depend on the other texts, nor on the team. One thread at a time per workspace.
+  // One thread at a time per workspace.
   void encode(Team& team, std::span<const std::span<const TokenId>> texts, const PoolingOptions& pooling,
-              Workspace& workspace, float* rows) const;
+              Workspace& workspace, float* rows) const override;
 
  private:
   Encoder() = default;

@@ -296,8 +296,8 @@ void Session::on_embed(v1::Embed& embed) {
   if (const Refusal* refusal = std::get_if<Refusal>(&checked)) return answer(number, to_frame(number, *refusal));
   auto& request = std::get<actors::EmbedRequest>(checked);
   // A float has 4 bytes, and each vector a length before it. Computed in vain is worse than refused.
-  const auto encoder = hub_.gateway->encoder();
-  const std::uint64_t bytes = encoder ? request.num_inputs() * (std::uint64_t{encoder->info().dim} * 4 + 16) + 64 : 0;
+  const auto vectors = hub_.gateway->vectors();
+  const std::uint64_t bytes = vectors ? request.num_inputs() * (std::uint64_t{vectors->info().dim} * 4 + 16) + 64 : 0;
   if (bytes > hub_.options.max_frame_bytes)
     return answer(number, to_frame(number, above(Outcome::too_long, "max_frame_bytes", "the answer's size in bytes",
                                                  bytes, hub_.options.max_frame_bytes)));

@@ -170,16 +170,38 @@ TEST_CASE("a server with an encoder: the same vectors for everybody, alone or at
   REQUIRE(ended_as(*client->status(), "eos") == 3 + 80 + 2);
 }
 
-TEST_CASE("an encoder continues no text, a decoder embeds none, and both say so") {
+TEST_CASE("an encoder continues no text, and says so") {
   RealServer encoder(tiny_encoder());
   const auto generated = encoder.connect()->complete({.prompt = "Once"}, kPatience);
   REQUIRE(generated);
   REQUIRE(generated->ended.outcome == Outcome::unsupported);
   REQUIRE(generated->ended.message.find("encoder") != std::string::npos);
-  RealServer decoder;
-  const auto embedded = decoder.connect()->embed({.inputs = std::vector<std::string>{"Once"}}, kPatience);
-  REQUIRE_FALSE(embedded);
-  REQUIRE(embedded.error().code == ErrorCode::unsupported);
+}
+
+TEST_CASE("a model that continues texts gives its hidden states, the same while it continues others") {
+  RealServer server;
+  const auto client = server.connect();
+  while (client->health()->readiness != client::Readiness::ready) std::this_thread::yield();
+  const std::vector<std::string> texts = {"Once upon a time", "The sun is red!"};
+  const auto alone = client->embed({.inputs = texts}, kPatience);
+  if (!alone) FAIL(alone.error().message);
+  REQUIRE(alone->pooling == client::Pooling::last);
+  REQUIRE(alone->vectors.size() == 2);
+  REQUIRE(alone->vectors[0] != alone->vectors[1]);
+  const auto before = client->complete({.prompt = "Once", .sampling = {.temperature = 0, .max_tokens = 24}}, kPatience);
+  REQUIRE(before);
+  auto other = std::async(std::launch::async, [&] {
+    return server.connect()->complete({.prompt = "Once", .sampling = {.temperature = 0, .max_tokens = 24}}, kPatience);
+  });
+  for (int round = 0; round < 20; ++round)
+    REQUIRE(client->embed({.inputs = texts}, kPatience)->vectors == alone->vectors);
+  const auto beside = other.get();
+  REQUIRE(beside);
+  REQUIRE(beside->text == before->text);
+  const std::vector<std::vector<TokenId>> too_long = {std::vector<TokenId>(4000, 5)};
+  const auto refused = client->embed({.inputs = too_long}, kPatience);
+  REQUIRE_FALSE(refused);
+  REQUIRE(client->status()->requests_running == 0);
 }
 
 TEST_CASE("draining finishes what is under way, and stopping ends the rest: nobody waits for ever") {

@@ -1,0 +1,36 @@
+// Vectors of texts out of a model that continues them: its hidden states behind the last norm, pooled.
+//
+// Not through an Executor: a text needs its K and V, or its state, only while it is read, in memory of its own that
+// comes and goes with a call. So nothing here touches the blocks that sequences lease.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "engine/engine.h"
+#include "engine/text_vectors.h"
+
+namespace troupe::engine {
+
+// The longest text, in tokens, whatever the context: what it keeps meanwhile comes on top of the memory budget.
+inline constexpr std::uint32_t kMaxHiddenTokens = 2048;
+
+class HiddenStates final : public TextVectors {
+ public:
+  explicit HiddenStates(std::shared_ptr<const LoadedModel> model) : model_(std::move(model)) {}
+
+  const ModelInfo& info() const override { return model_->info(); }
+  std::uint32_t max_tokens() const override;
+  Pooling pooling() const override { return Pooling::last; }  // the one token that has seen them all
+  const std::shared_ptr<const Tokenizer>& tokenizer() const override { return model_->tokenizer(); }
+  // Texts one after the other, each in steps of 512 tokens at most. Throws bad_alloc where there is no memory for its
+  // blocks.
+  void encode(Team& team, std::span<const std::span<const TokenId>> texts, const PoolingOptions& pooling,
+              Workspace& workspace, float* rows) const override;
+
+ private:
+  std::shared_ptr<const LoadedModel> model_;
+};
+
+}  // namespace troupe::engine
