@@ -114,6 +114,7 @@ void check_model(const std::string& name) {
     const Tolerance& tolerance = is_reference ? float_tolerance : rounded_tolerance;
     check_prompt(*model, team, first, tolerance, first.logits);
     require_greedy(*model, team, first, 4 * tolerance.rms);
+    if (kSlow) continue;  // another prompt goes the same ways
     if (golden->has_exact) {
       const auto logits = engine::evaluate(*model, team, second.tokens);
       REQUIRE(logits);
