@@ -140,7 +140,8 @@ TEST_CASE("golden models: 1,100 random tokens agree with the reference kernels")
                                                               : "f32_vs_logits");
     // The tolerance was taken from 43 positions; the largest difference of 1,100 is a rarer one. Measured: at most 0.69
     // of the tolerance in every file but bitnet-scale-TQ2_0, where it is 1.004 of 0.99. The RMS needs no such room.
-    rounded.max_abs *= 1.1;
+    // But for Mamba in plain C++, which has no fused multiply-adds: 1.2 of it, with an RMS of 0.4.
+    rounded.max_abs *= name.starts_with("mamba") ? 1.5 : 1.1;
     Team team(2);
     std::vector<float> reference;
     for (const kernels::KernelTable* table : variants_to_try()) {
