@@ -1,5 +1,6 @@
-// How one model's memory is divided: what its weights take, and how much KV cache fits beside them. The loader and
-// `troupe inspect` both ask here, so that what one of them promises the other keeps.
+// How one model's memory is divided: what its weights take, and how much KV cache fits beside them. `troupe inspect`
+// asks here; the loader divides what weights leave by cache_plan.h, which comes to the same where all layers see
+// everything.
 #pragma once
 
 #include <cstdint>
