@@ -49,8 +49,10 @@ constexpr std::size_t kPrefetchBytes = 3072;  // how far ahead of the expansion 
 constexpr std::size_t kMaxPairs = 8;          // pairs of panels that share one pass over the rows
 constexpr std::size_t kBlockStages = 8;       // 512 k of two panels: 32 KiB of bfloat16
 
-// Tiles 0..3 hold sums, 4 and 5 weights, 6 and 7 rows.
-const TileConfig kConfig;
+// So many rows, or fewer, are first copied out of their tiles: of a tile's line they take 4 bytes each, and the lines
+// of all k, which every few panels need again, would drive weights out of the first-level cache.
+constexpr std::size_t kMaxPackedRows = 8;
+constexpr std::size_t kMaxPackedBytes = 128 * 1024;
 
 // ---- The tile instructions of a stage -----------------------------------------------------------------
 
@@ -59,6 +61,7 @@ struct Stage {
   const std::byte* weights;  // of the first panel
   std::size_t next_panel;    // from there to the next one's
   const std::byte* rows;     // the stage's first tile of the first 16 rows
+  std::size_t line_bytes;    // of that tile
   std::size_t next_rows;     // from there to the next 16 rows' tile
   std::size_t low_plane;     // and to the low parts (kSplit)
 };
@@ -80,13 +83,13 @@ TROUPE_INLINE void run_op(int op, const Stage& stage) {
   const auto step = static_cast<std::size_t>(op / S::kStepOps);
   const int product = op % S::kStepOps / S::kProductOps;
   const std::byte* weights = stage.weights + step * kTile + (product == 2 ? 2 * kTile : 0);
-  const std::byte* rows = stage.rows + step * kTile + (product == 1 ? stage.low_plane : 0);
+  const std::byte* rows = stage.rows + step * 16 * stage.line_bytes + (product == 1 ? stage.low_plane : 0);
   switch (op % S::kProductOps) {
     case 0:
       TROUPE_TILE_LOAD(4, weights, kLine);
       break;
     case 1:
-      TROUPE_TILE_LOAD(6, rows, kLine);
+      TROUPE_TILE_LOAD(6, rows, stage.line_bytes);
       break;
     case 2:
       TROUPE_TILE_MULTIPLY(0, 4, 6);
@@ -101,7 +104,7 @@ TROUPE_INLINE void run_op(int op, const Stage& stage) {
       if constexpr (kRowTiles == 1)
         TROUPE_TILE_LOAD(4, weights + 2 * stage.next_panel, kLine);
       else
-        TROUPE_TILE_LOAD(7, rows + stage.next_rows, kLine);
+        TROUPE_TILE_LOAD(7, rows + stage.next_rows, stage.line_bytes);
       break;
     case 6:
       if constexpr (kRowTiles == 1)
@@ -141,7 +144,18 @@ struct Rows {
   const std::byte* prepared;
   std::size_t tile_bytes;  // of 16 rows
   std::size_t count;
+  // Where tiles are loaded from: `prepared`, or a copy with shorter lines.
+  const std::byte* lines;
+  std::size_t line_bytes;
+  std::size_t low_plane;  // from a tile to its low parts (kSplit)
 
+  Rows(const std::byte* from, std::size_t bytes_of_tile, std::size_t num_rows)
+      : prepared(from),
+        tile_bytes(bytes_of_tile),
+        count(num_rows),
+        lines(from),
+        line_bytes(kLine),
+        low_plane(bytes_of_tile / 2) {}
   TROUPE_INLINE std::size_t tiles() const { return (count + kRowsPerTile - 1) / kRowsPerTile; }
   TROUPE_INLINE std::size_t in_tile(std::size_t row_tile) const {
     const std::size_t left = count - row_tile * kRowsPerTile;
@@ -308,10 +322,11 @@ void multiply_few(const Job& job, const Rows& rows, std::size_t stages, std::siz
   const std::size_t to_next = kPanels / 2 * job.pair_bytes() - job.panel_bytes;
   Stage stage{.weights = nullptr,
               .next_panel = kPanelBytes,
-              .rows = rows.prepared + row_tile * rows.tile_bytes,
+              .rows = rows.lines + row_tile * rows.tile_bytes,
+              .line_bytes = rows.line_bytes,
               .next_rows = rows.tile_bytes,
-              .low_plane = rows.tile_bytes / 2};
-  for (std::size_t s = 0; s < stages; ++s, stage.rows += Type::kStageSteps * kTile) {
+              .low_plane = rows.low_plane};
+  for (std::size_t s = 0; s < stages; ++s, stage.rows += Type::kStageSteps * 16 * rows.line_bytes) {
     stage.weights = tiles[s % 2];
     if (s + 1 == stages) {
       run_stage<Type, kPanels, kRowTiles>(stage);
@@ -332,7 +347,7 @@ void multiply_few(const Job& job, const Rows& rows, std::size_t stages, std::siz
               run_op<Type, kPanels, kRowTiles>(op, stage);
           });
   }
-  alignas(64) std::byte sums[4 * kTile];
+  alignas(64) std::byte sums[4 * kTile] = {};  // of fewer rows than a tile has, parts of lines are stored
   store_sums<kPanels * kRowTiles>(sums);
   for (int part = 0; part < kPanels * kRowTiles; ++part)
     job.write(rows, i + static_cast<std::size_t>(kRowTiles == 1 ? part / 2 : 0),
@@ -438,12 +453,12 @@ void multiply_many(const Job& job, const Rows& rows, std::size_t stages, std::si
     const std::size_t pair = first_pair + u % num_pairs;
     const bool begin = unit.first_stage == 0, end = unit.first_stage + unit.num_stages == stages;
     for (std::size_t row_tile = 0; row_tile < row_tiles; row_tile += 2) {
-      const Stage stage{
-          .weights = weights,
-          .next_panel = kPanelTileBytes,
-          .rows = rows.prepared + row_tile * rows.tile_bytes + unit.first_stage * Type::kStageSteps * kTile,
-          .next_rows = rows.tile_bytes,
-          .low_plane = rows.tile_bytes / 2};
+      const Stage stage{.weights = weights,
+                        .next_panel = kPanelTileBytes,
+                        .rows = rows.lines + row_tile * rows.tile_bytes + unit.first_stage * Type::kStageSteps * kTile,
+                        .line_bytes = kLine,
+                        .next_rows = rows.tile_bytes,
+                        .low_plane = rows.low_plane};
       std::byte* waiting = sums[u % num_pairs][row_tile / 2];
       const std::size_t expansions = expansion.left() < per_pass ? expansion.left() : per_pass;
       const bool two = row_tile + 1 < row_tiles;
@@ -471,11 +486,34 @@ void multiply_many(const Job& job, const Rows& rows, std::size_t stages, std::si
   unwritten.write_all();
 }
 
+// Rows as the lines of tiles that have no other rows; the rest of `rows` stays.
+template <std::size_t kRows>
+void pack_lines(Rows& rows, std::size_t num_lines, std::byte* packed) {
+  for (std::size_t i = 0; i < num_lines; ++i)
+    __builtin_memcpy(packed + i * 4 * kRows, rows.prepared + i * kLine, 4 * kRows);
+  rows.lines = packed;
+  rows.line_bytes = 4 * kRows;
+}
+
 // All pairs of a job, for at most kMaxRowsAtOnce rows.
 template <class Type, class Job>
-void multiply_job(const Job& job, const Rows& rows, std::size_t k) {
+void multiply_job(const Job& job, Rows rows, std::size_t k) {
   const std::size_t stages = Type::stages(k), num_pairs = job.num_pairs();
-  _tile_loadconfig(&kConfig);
+  // Tiles 0..3 hold sums, 4 and 5 weights, 6 and 7 rows.
+  TileConfig config;
+  alignas(64) std::byte packed[kMaxPackedBytes];
+  const std::size_t planes = Type::kSplit ? 2 : 1, plane_lines = tiles_k(k) / (Type::kIntegers ? 4 : 2);
+  const std::size_t packed_rows = rows.count <= 2 ? rows.count : rows.count <= 4 ? 4 : kMaxPackedRows;
+  if (rows.count <= kMaxPackedRows && planes * plane_lines * 4 * packed_rows <= kMaxPackedBytes) {
+    const std::size_t num_lines = planes * plane_lines;
+    packed_rows == 1   ? pack_lines<1>(rows, num_lines, packed)
+    : packed_rows == 2 ? pack_lines<2>(rows, num_lines, packed)
+    : packed_rows == 4 ? pack_lines<4>(rows, num_lines, packed)
+                       : pack_lines<8>(rows, num_lines, packed);
+    rows.low_plane = plane_lines * rows.line_bytes;
+    for (const std::size_t tile : {0, 1, 2, 3, 6}) config.row_bytes[tile] = static_cast<std::uint16_t>(rows.line_bytes);
+  }
+  asm volatile("ldtilecfg %0" ::"m"(config) : "memory");
   if (rows.count <= kFewRows) {
     std::size_t i = 0;
     if (rows.tiles() == 1)
@@ -511,7 +549,7 @@ void multiply(const MatrixView& matrix, const std::byte* prepared, std::size_t n
                           .panel_begin = panel_begin,
                           .panel_end = panel_end,
                           .panel_bytes = Type::panel_bytes(matrix.k)};
-    multiply_job<Type>(job, Rows{prepared + begin / kRowsPerTile * tile_bytes, tile_bytes, count}, matrix.k);
+    multiply_job<Type>(job, Rows(prepared + begin / kRowsPerTile * tile_bytes, tile_bytes, count), matrix.k);
   }
 }
 
@@ -521,7 +559,7 @@ void multiply_gated(const MatrixView& gate, const MatrixView& up, const std::byt
   const std::size_t tile_bytes = row_tile_bytes<Type>(gate.k), out_tile_bytes = bf16_tiles_bytes(gate.rows);
   for (std::size_t begin = 0; begin < num_rows; begin += kMaxRowsAtOnce) {
     const std::size_t count = num_rows - begin < kMaxRowsAtOnce ? num_rows - begin : kMaxRowsAtOnce;
-    const Rows rows{prepared + begin / kRowsPerTile * tile_bytes, tile_bytes, count};
+    const Rows rows(prepared + begin / kRowsPerTile * tile_bytes, tile_bytes, count);
     std::byte* to = out + begin / kRowsPerTile * out_tile_bytes;
     const Gated<Type> job{.gate = gate,
                           .up = up,
