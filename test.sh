@@ -34,7 +34,7 @@ jobs=$(nproc)
 cmake --preset "$preset" >/dev/null || { cmake --preset "$preset"; exit 1; }
 cmake --build --preset "$preset" -j "$jobs"
 if [ "$preset" = coverage ]; then find build/coverage -name '*.gcda' -delete; fi
-ctest --preset "$preset" "${ctest_args[@]}"
+ctest --preset "$preset" -j "$jobs" "${ctest_args[@]}"
 
 # Programs that passed are silent: what they skipped is said here.
 skipped=$(grep -h 'skipped: ' "build/$preset/Testing/Temporary/LastTest.log" | sort -u || true)

@@ -15,24 +15,13 @@
 #include "actors/house.h"
 #include "actors/messages.h"
 #include "actors/supervisor.h"
+#include "tests/support/sanitized.h"
 #include "tests/support/shared_data.h"
-
-#if defined(__SANITIZE_ADDRESS__)
-#define TROUPE_TEST_SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define TROUPE_TEST_SANITIZED 1
-#endif
-#endif
 
 namespace troupe::actors::test {
 
-// Steps are some 20 times slower under AddressSanitizer: the long tests then take one case of so many.
-#ifdef TROUPE_TEST_SANITIZED
-inline constexpr unsigned kThinning = 8;
-#else
-inline constexpr unsigned kThinning = 1;
-#endif
+// Under sanitizers the long tests take one case of so many.
+inline constexpr unsigned kThinning = troupe::test::kSanitized ? 8 : 1;
 
 class InlineCompute final : public Compute {
  public:

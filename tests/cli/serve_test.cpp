@@ -290,14 +290,14 @@ TEST_CASE("--timeout ends an answer with what it has") {
 
 TEST_CASE("SIGTERM lets a running answer finish and refuses new ones") {
   ServerProcess server({"-c", "65536", "--drain-timeout", "600s"});
-  Process client(server.spawn(with(kEndless, {"-n", "2000", "--json"})));
+  Process client(server.spawn(with(kEndless, {"-n", "500", "--json"})));
   REQUIRE(wait_for_first(server, "generated_tokens"));
   const Finished stopped = server.stop();
   const Finished finished = client.wait();
   INFO(stopped.err << finished.err);
   CHECK(stopped.code == 0);
   CHECK(finished.code == 0);
-  CHECK(json::parse(finished.out)["ids"].size() == 2000);
+  CHECK(json::parse(finished.out)["ids"].size() == 500);
   CHECK_FALSE(std::filesystem::exists(server.socket()));
 }
 
@@ -315,13 +315,13 @@ TEST_CASE("a drain ends at --drain-timeout, and the answer that was cut says so"
 
 TEST_CASE("one signal that is delivered twice is one signal") {
   ServerProcess server({"-c", "65536", "--drain-timeout", "600s"});
-  Process client(server.spawn(with(kEndless, {"-n", "2000", "--json"})));
+  Process client(server.spawn(with(kEndless, {"-n", "500", "--json"})));
   REQUIRE(wait_for_first(server, "generated_tokens"));
   server.process().signal(SIGTERM);
   server.process().signal(SIGTERM);
   const Finished stopped = server.process().wait();
   CHECK(stopped.code == 0);
-  CHECK(json::parse(client.wait().out)["ids"].size() == 2000);
+  CHECK(json::parse(client.wait().out)["ids"].size() == 500);
 }
 
 TEST_CASE("a second signal stops at once, with the signal's exit code and no socket file left") {

@@ -19,9 +19,9 @@ using engine::Team;
 constexpr std::uint32_t kNumTokens = 75;  // two full blocks and a part of a third
 constexpr std::uint32_t kNumBlocks = 256;
 const std::vector<std::uint32_t> kChunks =
-    kSlow ? std::vector<std::uint32_t>{7} : std::vector<std::uint32_t>{1, 7, 31, 32, 33};
+    kSanitized ? std::vector<std::uint32_t>{7} : std::vector<std::uint32_t>{1, 7, 31, 32, 33};
 const std::vector<std::uint32_t> kThreads =
-    kSlow ? std::vector<std::uint32_t>{3} : std::vector<std::uint32_t>{1, 2, 3, 5};
+    kSanitized ? std::vector<std::uint32_t>{3} : std::vector<std::uint32_t>{1, 2, 3, 5};
 
 bool same_bits(std::span<const float> a, std::span<const float> b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
@@ -145,7 +145,7 @@ void check_all_variants(const std::string& path, bool every_kv_type) {
       if (same_attention && kv_type != kernels::KvType::f16) continue;
       if (!every_kv_type && kv_type != kernels::KvType::f16 && table != &kernels::best_table()) continue;
       // Under sanitizers the other types of the cache are the best variant's.
-      if (kSlow && kv_type != kernels::KvType::f16 && table != &kernels::best_table()) continue;
+      if (kSanitized && kv_type != kernels::KvType::f16 && table != &kernels::best_table()) continue;
       check_model(path, std::string(table->name), kv_type);
     }
   }
@@ -153,13 +153,13 @@ void check_all_variants(const std::string& path, bool every_kv_type) {
 
 TEST_CASE("the embedded models give the same bits in every company, history and on any number of threads") {
   // Three quarters of this file's time: under sanitizers the small one stands for both.
-  if (!kSlow) check_all_variants(TROUPE_MODELS "/tales-5m-tq2_0.gguf", false);
+  if (!kSanitized) check_all_variants(TROUPE_MODELS "/tales-5m-tq2_0.gguf", false);
   check_all_variants(TROUPE_MODELS "/tales-draft-q8_0.gguf", true);
 }
 
 TEST_CASE("each weight type gives the same bits in every company, history and on any number of threads") {
   for (const std::string& name : golden_names()) {
-    if (kSlow && name != "llama-Q4_K_M" && name != "llama-TQ1_0" && name != "llama3-rope-F32") continue;
+    if (kSanitized && name != "llama-Q4_K_M" && name != "llama-TQ1_0" && name != "llama3-rope-F32") continue;
     const auto golden = load_golden(name);
     if (!golden) return;
     check_all_variants(golden->model_path, name == "llama-F32");
@@ -224,7 +224,7 @@ std::size_t in_crowd(const LoadedModel& model, Team& team, const Crowd& crowd,
 // `num_blocks` are read by the last step.
 void check_crowd(const std::string& path, std::size_t num_blocks, bool all_types) {
   for (const kernels::KernelTable* table : variants_to_try()) {
-    if (kSlow && table->name == "reference") continue;
+    if (kSanitized && table->name == "reference") continue;
     for (const auto kv_type : {kernels::KvType::f16, kernels::KvType::f32, kernels::KvType::i8}) {
       if (!all_types && kv_type != kernels::KvType::f16 && table != &kernels::best_table()) continue;
       const auto model = load_model(path, std::string(table->name), kv_type, kNumBlocks, 1024);

@@ -255,7 +255,7 @@ TEST_CASE("thousands of damaged files are errors or valid models") {
   constexpr std::uint64_t kInteresting[] = {0,          1,          2,          0x7f,       0xff,       0xffff,
                                             0x7fffffff, 0xffffffff, 1ull << 32, 1ull << 62, 1ull << 63, ~0ull};
   std::mt19937_64 random(20);
-  const int kMutations = kSlow ? 2000 : 6000;
+  const int kMutations = kSanitized ? 2000 : 6000;
   int num_loaded = 0;
   for (int i = 0; i < kMutations; ++i) {
     std::string damaged = bytes;

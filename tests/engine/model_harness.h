@@ -14,28 +14,16 @@
 
 #include "cache/window.h"
 #include "engine/engine.h"
+#include "tests/support/sanitized.h"
 
 namespace troupe::test {
-
-// Address sanitizer makes everything several times slower: tests then try fewer combinations.
-#if defined(__SANITIZE_ADDRESS__)
-inline constexpr bool kSlow = true;
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-inline constexpr bool kSlow = true;
-#else
-inline constexpr bool kSlow = false;
-#endif
-#else
-inline constexpr bool kSlow = false;
-#endif
 
 // What this CPU can run. Under sanitizers without those that differ from a neighbour in the byte product alone, which
 // the tests of the kernels cover.
 inline std::vector<const kernels::KernelTable*> variants_to_try() {
   std::vector<const kernels::KernelTable*> tables;
   for (const kernels::KernelTable* table : kernels::supported_tables())
-    if (!kSlow || (table->name != "avxvnni" && table->name != "avx512")) tables.push_back(table);
+    if (!kSanitized || (table->name != "avxvnni" && table->name != "avx512")) tables.push_back(table);
   return tables;
 }
 

@@ -74,7 +74,7 @@ std::vector<float> last_logits(const LoadedModel& model, Team& team, const std::
 }
 
 TEST_CASE("8,192 tokens stay finite, and end as the reference kernels end") {
-  constexpr std::uint32_t kTokens = kSlow ? 1024 : 8192;
+  constexpr std::uint32_t kTokens = kSanitized ? 1024 : 8192;
   for (const std::string& name : kFamilies) {
     const auto golden = load_golden(name);
     if (!golden) return;

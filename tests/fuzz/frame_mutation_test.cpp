@@ -106,7 +106,7 @@ void require_healthy(SessionRun& run) {
 TEST_CASE("mutated frames are answered, refused or end their connection with a reason, and nobody else's") {
   SessionRun run;
   const std::vector<v1::ClientFrame> frames = valid_frames();
-  const int count = num_mutations(test::kSlow ? 3000 : 10000);
+  const int count = num_mutations(test::kSanitized ? 3000 : 10000);
   Tally tally;
   for (int i = 0; i < count; ++i) {
     std::mt19937_64 random(static_cast<std::uint64_t>(i));

@@ -51,7 +51,7 @@ TEST_CASE("mutated model files are errors or models that run") {
   std::vector<GgufMutator> models;
   for (const std::string& path : model_paths()) models.emplace_back(read_file(path));
   for (const GgufMutator& model : models) CHECK(model.header_bytes() > 24);
-  const int count = num_mutations(test::kSlow ? 300 : 1000);
+  const int count = num_mutations(test::kSanitized ? 300 : 1000);
   int num_loaded = 0;
   for (int i = 0; i < count; ++i) {
     std::mt19937_64 random(static_cast<std::uint64_t>(i));  // so that one of them can be looked at alone

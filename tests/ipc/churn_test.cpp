@@ -1,7 +1,7 @@
 // Clients that vanish and requests that are cancelled, by the hundred and in every phase of a request, against the
 // real server: each request ends exactly once, everything it held comes back, and who stays notices nothing.
 //
-// TROUPE_CHURN says how many of each (default 60; 1,000 is what docs/numbers.md reports).
+// TROUPE_CHURN says how many of each (default 60, with sanitizers 24; 1,000 is what docs/numbers.md reports).
 #include <array>
 #include <cstdlib>
 #include <map>
@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "tests/ipc/real_server.h"
+#include "tests/support/sanitized.h"
 
 namespace troupe::ipc {
 namespace {
@@ -19,7 +20,7 @@ using client::Request;
 
 std::size_t churn() {
   const char* wanted = std::getenv("TROUPE_CHURN");
-  return wanted ? std::strtoull(wanted, nullptr, 10) : 60;
+  return wanted ? std::strtoull(wanted, nullptr, 10) : troupe::test::kSanitized ? 24 : 60;
 }
 
 // Where a request is when it is cancelled, or its client vanishes.
