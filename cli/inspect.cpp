@@ -10,7 +10,9 @@
 #include "cli/model_options.h"
 #include "cli/subcommands.h"
 #include "cli/text.h"
+#include "engine/cache_plan.h"
 #include "engine/encoder.h"
+#include "engine/families.h"
 #include "engine/memory_budget.h"
 #include "engine/model.h"
 #include "engine/model_file.h"
@@ -84,32 +86,6 @@ std::uint64_t num_parameters(const engine::ModelFile& file) {
   return count;
 }
 
-// What a token of context takes.
-struct PerToken {
-  std::uint64_t num_layers = 0;
-  kernels::KvShape kv;               // of a layer, whatever the type; no heads: unknown
-  std::uint64_t rotation_bytes = 0;  // of the table of rotations, which sequences share
-};
-
-// By the metadata that all attention models in GGUF share; zeros where they are missing.
-PerToken per_token(const engine::ModelFile& file) {
-  const std::string* architecture = file.string("general.architecture");
-  if (!architecture) return {};
-  const auto get = [&](const char* key) { return file.integer(*architecture + key).value_or(0); };
-  const std::int64_t layers = get(".block_count"), heads = get(".attention.head_count"), dim = get(".embedding_length");
-  const std::int64_t kv_heads = file.integer(*architecture + ".attention.head_count_kv").value_or(heads);
-  std::int64_t head_dim = get(".attention.key_length");
-  if (head_dim == 0 && heads > 0) head_dim = dim / heads;
-  const std::int64_t rotated = file.integer(*architecture + ".rope.dimension_count").value_or(head_dim);
-  constexpr std::int64_t kSane = 1 << 24;
-  for (const std::int64_t value : {layers, kv_heads, head_dim})
-    if (value <= 0 || value > kSane) return {};
-  return {
-      .num_layers = static_cast<std::uint64_t>(layers),
-      .kv = {.num_kv_heads = static_cast<std::uint32_t>(kv_heads), .head_dim = static_cast<std::uint32_t>(head_dim)},
-      .rotation_bytes = static_cast<std::uint64_t>(std::clamp<std::int64_t>(rotated, 0, head_dim)) * sizeof(float)};
-}
-
 std::string served_by(const engine::ModelFile& file) {
   std::string names;
   for (const engine::Family& family : engine::families()) {
@@ -120,42 +96,112 @@ std::string served_by(const engine::ModelFile& file) {
   return "none (there are " + names + ", and the encoders bert and nomic-bert)";
 }
 
+// What K and V of one type cost.
 struct KvCost {
   std::string type;
-  std::uint64_t bytes_per_token = 0;
-  std::uint64_t longest_context = 0;  // of one sequence alone, in whole blocks
-  std::uint64_t num_sequences = 0;    // of Cost::context tokens at once
+  std::uint64_t bytes_per_token = 0;  // of all layers
+  std::uint64_t window_bytes = 0;     // of it, of layers with a window
+  std::uint64_t longest_context = 0;  // that serve -c takes, in whole blocks
+  std::uint64_t num_sequences = 0;    // of Cost::context tokens, that blocks are there for
+};
+
+struct StateCost {
+  std::string type;               // of snapshots
+  std::uint64_t bytes = 0;        // of a running sequence; 0: the model keeps none
+  std::uint64_t of_snapshot = 0;  // bytes
+  std::uint64_t num_snapshots = 0;
 };
 
 struct Cost {
-  std::uint64_t memory = 0;   // the budget, in bytes
-  std::uint64_t weights = 0;  // in memory, packed
-  std::uint64_t trained = 0;  // context in tokens
-  std::uint64_t context = 0;  // --ctx-size, else the trained one
-  std::vector<KvCost> kv;
+  std::uint64_t memory = 0;         // the budget, in bytes
+  std::uint64_t weights = 0;        // in memory, packed
+  std::uint64_t trained = 0;        // context in tokens
+  std::uint64_t context = 0;        // --ctx-size, else the trained one
+  std::uint64_t window = 0;         // positions that layers with a window see; 0: there are none
+  std::uint64_t window_tokens = 0;  // for which a sequence has blocks of them, at most
+  std::vector<KvCost> kv;           // empty where no layer has attention
+  StateCost state;
+  std::uint64_t max_sequences = 0;  // --parallel: there are not blocks for more
+  std::string unknown;              // why it is not known what sequences take
 };
 
-// As the loader divides its budget, so that the longest context here is the longest that `serve -c` takes.
-Cost cost_of(const engine::ModelFile& file, const config::Options& options, const kernels::KernelTable& kernels) {
+// Asks the metadata and the cache plan what the loader would ask them, so that what is told here is what serve has.
+class Planner {
+ public:
+  Planner(const engine::ModelFile& file, const engine::Family& family, const engine::LoadOptions& options,
+          std::uint64_t left)
+      : file_(file), family_(family), options_(options), left_(left) {}
+
+  // As is served with such K and V and a longest sequence of so many tokens.
+  Result<engine::ModelOutline> outline(kernels::KvType type, std::uint32_t context) const {
+    engine::ModelOptions options;
+    options.kv_type = type;
+    options.state_type = options_.state_type;
+    options.snapshot_every = options_.snapshot_every;
+    options.context = context;
+    return family_.outline(file_, options);
+  }
+  Result<engine::CachePlan> plan(const engine::ModelOutline& outline) const {
+    return engine::plan_cache(outline.cache, outline.info.context, options_,
+                              left_ - std::min(left_, outline.table_bytes));
+  }
+  // The longest one there is a plan for: what it needs grows with the context.
+  std::uint64_t longest_context(kernels::KvType type) const {
+    std::uint32_t fits = 0, too_long = std::numeric_limits<std::uint32_t>::max() / kBlockSize;  // in blocks
+    while (too_long - fits > 1) {
+      const std::uint32_t middle = fits + (too_long - fits) / 2;
+      const auto model = outline(type, middle * kBlockSize);
+      (model && model->table_bytes <= left_ && plan(*model) ? fits : too_long) = middle;
+    }
+    return std::uint64_t{fits} * kBlockSize;
+  }
+
+ private:
+  const engine::ModelFile& file_;
+  const engine::Family& family_;
+  const engine::LoadOptions& options_;
+  const std::uint64_t left_;
+};
+
+KvCost kv_cost(const Planner& planner, const engine::ModelOutline& outline, kernels::KvType type) {
+  const engine::CacheGroup* window = outline.cache.find(engine::CacheGroup::Kind::window);
+  KvCost kv{.type = std::string(kernels::name(type)),
+            .bytes_per_token = outline.cache.bytes_per_token(),
+            .window_bytes = window ? window->bytes_per_block / kBlockSize : 0,
+            .longest_context = planner.longest_context(type)};
+  if (const auto plan = planner.plan(outline)) kv.num_sequences = plan->num_blocks / blocks_for(outline.info.context);
+  return kv;
+}
+
+Cost cost_of(const engine::ModelFile& file, const engine::LoadOptions& options, const kernels::KernelTable& kernels) {
   Cost cost;
-  cost.memory = options.memory.count ? options.memory.count : engine::default_memory_budget();
+  cost.memory = options.memory ? options.memory : engine::default_memory_budget();
   cost.weights = engine::packed_weight_bytes(file, kernels);
   if (const std::string* architecture = file.string("general.architecture"))
     cost.trained = static_cast<std::uint64_t>(file.integer(*architecture + ".context_length").value_or(0));
-  cost.context = options.ctx_size ? static_cast<std::uint64_t>(options.ctx_size) : cost.trained;
-  if (engine::is_encoder(file)) return cost;  // keeps nothing between texts
-  PerToken token = per_token(file);
-  if (token.num_layers == 0) return cost;
+  cost.context = options.context ? options.context : cost.trained;
+  cost.max_sequences = options.max_sequences;
+  const auto family = engine::find_family(file);
+  if (!family) return cost;  // an encoder keeps nothing between texts
+  const Planner planner(file, **family, options, cost.memory - std::min(cost.memory, cost.weights));
   for (const kernels::KvType type : {kernels::KvType::f16, kernels::KvType::f32, kernels::KvType::i8}) {
-    token.kv.type = type;
-    KvCost kv{.type = std::string(kernels::name(type)),
-              .bytes_per_token = token.num_layers * token.kv.layer_bytes() / kBlockSize};
-    kv.longest_context = kBlockSize * engine::blocks_that_fit(cost.memory, cost.weights,
-                                                              kBlockSize * (kv.bytes_per_token + token.rotation_bytes));
-    const std::uint64_t blocks = engine::blocks_that_fit(
-        cost.memory, cost.weights + cost.context * token.rotation_bytes, kBlockSize * kv.bytes_per_token);
-    if (cost.context > 0) kv.num_sequences = blocks / ((cost.context + kBlockSize - 1) / kBlockSize);
-    cost.kv.push_back(std::move(kv));
+    const auto outline = planner.outline(type, options.context);
+    if (!outline) {
+      cost.unknown = outline.error().message;
+      return cost;
+    }
+    if (outline->cache.bytes_per_token() != 0) cost.kv.push_back(kv_cost(planner, *outline, type));
+    if (const engine::CacheGroup* window = outline->cache.find(engine::CacheGroup::Kind::window)) {
+      cost.window = window->window;
+      cost.window_tokens = kBlockSize * engine::window_blocks_needed(window->window, outline->info.context);
+    }
+    if (const engine::CacheGroup* state = outline->cache.find(engine::CacheGroup::Kind::state)) {
+      const auto plan = planner.plan(*outline);
+      cost.state = {.type = std::string(engine::name(options.state_type)),
+                    .bytes = state->state.bytes(),
+                    .of_snapshot = state->state.snapshot_bytes(options.state_type),
+                    .num_snapshots = plan ? plan->num_snapshots : 0};
+    }
   }
   return cost;
 }
@@ -178,11 +224,24 @@ void print_json(const engine::ModelFile& file, const Cost& cost) {
                       {"weight_bytes", cost.weights},
                       {"kv_bytes_per_token", ordered_json::object()},
                       {"longest_context", ordered_json::object()},
+                      {"num_sequences", ordered_json::object()},
                       {"metadata", ordered_json::object()},
                       {"tensors", ordered_json::array()}};
   for (const KvCost& kv : cost.kv) {
     object["kv_bytes_per_token"][kv.type] = kv.bytes_per_token;
     object["longest_context"][kv.type] = kv.longest_context;
+    object["num_sequences"][kv.type] = kv.num_sequences;
+    if (cost.window != 0) object["window"]["bytes_per_token"][kv.type] = kv.window_bytes;
+  }
+  if (cost.window != 0) {
+    object["window"]["positions"] = cost.window;
+    object["window"]["cached_tokens"] = cost.window_tokens;
+  }
+  if (cost.state.bytes != 0) {
+    object["state"] = {{"bytes", cost.state.bytes},
+                       {"snapshot_type", cost.state.type},
+                       {"snapshot_bytes", cost.state.of_snapshot},
+                       {"num_snapshots", cost.state.num_snapshots}};
   }
   for (const auto& [key, value] : file.metadata()) {
     const std::size_t count = std::visit(CountElements{}, value);
@@ -207,12 +266,20 @@ void print_text(const engine::ModelFile& file, const Cost& cost) {
       {"memory budget", human_bytes(cost.memory)},
   };
   for (const KvCost& kv : cost.kv) {
-    std::string fits = std::to_string(kv.bytes_per_token) + " bytes per token; the longest context that fits is " +
-                       std::to_string(kv.longest_context) + " tokens";
-    if (cost.context > 0)
-      fits += "; " + std::to_string(kv.num_sequences) + " sequences of " + std::to_string(cost.context);
-    lines.emplace_back("KV cache " + kv.type, fits);
+    std::string text = std::to_string(kv.bytes_per_token) + " bytes per token";
+    if (kv.window_bytes != 0)
+      text += ", of which " + std::to_string(kv.window_bytes) + " for the last " + std::to_string(cost.window_tokens) +
+              " at most (a window of " + std::to_string(cost.window) + ")";
+    text += "; the longest context that fits is " + std::to_string(kv.longest_context) + " tokens; " +
+            std::to_string(kv.num_sequences) + " sequences of " + std::to_string(cost.context);
+    if (kv.num_sequences == cost.max_sequences) text += " (--parallel)";
+    lines.emplace_back("KV cache " + kv.type, text);
   }
+  if (cost.state.bytes != 0)
+    lines.emplace_back("state", human_bytes(cost.state.bytes) + " for each running sequence, of any length; " +
+                                    std::to_string(cost.state.num_snapshots) + " snapshots " + cost.state.type +
+                                    " of " + human_bytes(cost.state.of_snapshot));
+  if (!cost.unknown.empty()) lines.emplace_back("cache", "unknown: " + cost.unknown);
   std::cout << aligned(lines) << "\nMetadata (" << file.metadata().size() << ")\n";
   std::vector<std::pair<std::string, std::string>> metadata;
   for (const auto& [key, value] : file.metadata()) {
@@ -243,7 +310,7 @@ Result<int> inspect(const config::Parsed& parsed) {
   if (!path) return path.error();
   const auto file = engine::open_gguf(*path);
   if (!file) return file.error();
-  const Cost cost = cost_of(**file, options, *kernels);
+  const Cost cost = cost_of(**file, *load, *kernels);
   if (options.json)
     print_json(**file, cost);
   else

@@ -65,7 +65,7 @@ std::vector<Option> make_table() {
        "compute threads; 0: all allowed cores up to 4, one fewer above"},
       {"kv-type", "-ctk --cache-type-k --kv-cache-dtype", &O::kv_type, kEngines, kModel, "f16|f32|int8|q8_0", kAny,
        "number format of the KV cache: int8 takes half of f16; q8_0 is another name for it"},
-      {"state-type", "", &O::state_type, kEngines, kModel, "f32|f16", kAny,
+      {"state-type", "", &O::state_type, kEngines | kInspect, kModel, "f32|f16", kAny,
        "how snapshots of recurrent state are kept; f16 takes half, and rounds the state where snapshots are taken"},
       {"state-snapshot-every", "", &O::state_snapshot_every, kEngines, kModel, "TOKENS", within(32, 1 << 20),
        "positions between two snapshots of recurrent state, a multiple of 32; with f32 one more at the end of a "
@@ -106,7 +106,7 @@ std::vector<Option> make_table() {
       {"progress-timeout", "", &O::progress_timeout, kServe, kServer, "TIME", within(1, 24 * kHours),
        "how long work may wait without a step ending before health says stalled; more than the longest step"},
 
-      {"parallel", "-np --max-num-seqs", &O::parallel, kServe, kLimits, "N", within(1, 4096),
+      {"parallel", "-np --max-num-seqs", &O::parallel, kServe | kInspect, kLimits, "N", within(1, 4096),
        "sequences computed at once"},
       {"max-step-tokens", "-b --batch-size --max-num-batched-tokens", &O::max_step_tokens, kServe, kLimits, "TOKENS",
        within(1, 65536), "tokens of one step, all sequences together"},

@@ -21,13 +21,12 @@ std::uint32_t window_blocks_needed(std::uint32_t window, std::uint32_t context) 
   return std::min(blocks_for(context), blocks_for(window) + 2 + kChunk / kBlockSize);
 }
 
-Result<CachePlan> plan_cache(const Model& model, const LoadOptions& options, std::uint64_t left) {
-  const CacheSpec& spec = model.cache_spec();
+Result<CachePlan> plan_cache(const CacheSpec& spec, std::uint32_t context, const LoadOptions& options,
+                             std::uint64_t left) {
   const CacheGroup* window = spec.find(CacheGroup::Kind::window);
   const CacheGroup* state = spec.find(CacheGroup::Kind::state);
   const std::uint64_t block_bytes = spec.groups[0].bytes_per_block;
   const std::uint64_t window_bytes = window ? window->bytes_per_block : 0;
-  const std::uint32_t context = model.info().context;
   const std::uint64_t per_context = blocks_for(context);
   const std::uint64_t window_per_context = window ? window_blocks_needed(window->window, context) : 0;
   const std::uint64_t max_sequences = std::max(1u, options.max_sequences);

@@ -17,7 +17,8 @@ struct CachePlan {
 // `left`: bytes beside the weights. One sequence of the whole context fits, or there is an error (out_of_memory) that
 // says which context would. What options ask for by number is given, or the same error. At most what max_sequences
 // whole contexts need; a quarter of the memory for snapshots, or half where nothing else grows.
-[[nodiscard]] Result<CachePlan> plan_cache(const Model& model, const LoadOptions& options, std::uint64_t left);
+[[nodiscard]] Result<CachePlan> plan_cache(const CacheSpec& spec, std::uint32_t context, const LoadOptions& options,
+                                           std::uint64_t left);
 
 // Window blocks that one sequence needs at most: those a row sees, one that is being filled, one that is seen in part,
 // and those of a long chunk under way.

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "engine/decoder_pass.h"
 #include "engine/decoder_weights.h"
+#include "engine/families.h"
 #include "engine/language_model.h"
 
 namespace troupe::engine {
@@ -26,13 +28,19 @@ class DecoderModel : public LanguageModel {
   DecoderWeights weights_;
 };
 
-// Loads a model of type M whose file has the shape that `traits` describe.
-template <class M>
-Result<std::unique_ptr<Model>> load_decoder_model(const ModelFile& file, const DecoderTraits& traits,
-                                                  const ModelOptions& options) {
-  auto weights = load_decoder(file, traits, options);
-  if (!weights) return weights.error();
-  return std::unique_ptr<Model>(std::make_unique<M>(std::move(*weights)));
+// The family of models of type M, whose files have the shape that traits() describe.
+template <class M, DecoderTraits (*traits)()>
+Family decoder_family() {
+  static const std::string name = traits().family;
+  return {.name = name,
+          .accepts = [](const ModelFile& file) { return architecture_is(file, name); },
+          .outline = [](const ModelFile& file,
+                        const ModelOptions& options) { return outline_decoder(file, traits(), options); },
+          .load = [](const ModelFile& file, const ModelOptions& options) -> Result<std::unique_ptr<Model>> {
+            auto weights = load_decoder(file, traits(), options);
+            if (!weights) return weights.error();
+            return std::unique_ptr<Model>(std::make_unique<M>(std::move(*weights)));
+          }};
 }
 
 }  // namespace troupe::engine

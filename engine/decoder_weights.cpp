@@ -146,6 +146,11 @@ std::vector<MatrixWork> matrix_work(const DecoderWeights& weights) {
   return all;
 }
 
+// Empty where layers have attention only.
+StateLayout states_of(const DecoderShape& shape, const DecoderTraits& traits) {
+  return traits.mamba2 ? Mamba2Mixer::state_layout(shape.mamba, shape.info.num_layers) : StateLayout{};
+}
+
 CacheSpec cache_spec_of(const DecoderShape& shape, const StateLayout& states, const ModelOptions& options) {
   const ModelInfo& info = shape.info;
   const kernels::KvShape kv{.type = options.kv_type, .num_kv_heads = info.num_kv_heads, .head_dim = info.head_dim};
@@ -192,9 +197,7 @@ Result<DecoderWeights> read_decoder(const ModelFile& file, const DecoderTraits& 
                                     kernels::Layout ternary, WeightsCache& cache) {
   auto shape = read_decoder_shape(file, traits, options);
   if (!shape) return shape.error();
-  const std::uint64_t table_bytes =
-      RopeTable::bytes_for(shape->rope, shape->info.context) +
-      (shape->local_rope ? RopeTable::bytes_for(*shape->local_rope, shape->info.context) : 0);
+  const std::uint64_t table_bytes = shape->table_bytes();
   if (options.memory != 0 && table_bytes > options.memory) {
     return Error{ErrorCode::out_of_memory,
                  file.path() + ": rotations for " + std::to_string(shape->info.context) + " tokens take " +
@@ -215,7 +218,7 @@ Result<DecoderWeights> read_decoder(const ModelFile& file, const DecoderTraits& 
   info.num_parameters = count_parameters(file);
   if (traits.scaled_embedding) weights.embedding_scale = std::sqrt(static_cast<float>(info.dim));
   weights.mamba = shape->mamba;
-  if (traits.mamba2) weights.states = Mamba2Mixer::state_layout(shape->mamba, info.num_layers);
+  weights.states = states_of(*shape, traits);
   weights.cache = cache_spec_of(*shape, weights.states, options);
   weights.content_hash = file.content_hash();
 
@@ -240,6 +243,14 @@ Result<DecoderWeights> read_decoder(const ModelFile& file, const DecoderTraits& 
 }
 
 }  // namespace
+
+Result<ModelOutline> outline_decoder(const ModelFile& file, const DecoderTraits& traits, const ModelOptions& options) {
+  const auto shape = read_decoder_shape(file, traits, options);
+  if (!shape) return shape.error();
+  return ModelOutline{.info = shape->info,
+                      .cache = cache_spec_of(*shape, states_of(*shape, traits), options),
+                      .table_bytes = shape->table_bytes()};
+}
 
 Result<DecoderWeights> load_decoder(const ModelFile& file, const DecoderTraits& traits, const ModelOptions& options) {
   return read_with_cache(file, options, [&](kernels::Layout ternary, WeightsCache& cache) {

@@ -106,6 +106,10 @@ struct DecoderWeights : ModelWeights {
 [[nodiscard]] Result<DecoderWeights> load_decoder(const ModelFile& file, const DecoderTraits& traits,
                                                   const ModelOptions& options);
 
+// What the metadata alone say.
+[[nodiscard]] Result<ModelOutline> outline_decoder(const ModelFile& file, const DecoderTraits& traits,
+                                                   const ModelOptions& options);
+
 // The metadata part of it: sizes, checked against each other but not yet against tensors.
 struct DecoderShape {
   ModelInfo info;
@@ -121,6 +125,11 @@ struct DecoderShape {
   float logit_cap = 0;
   MambaShape mamba;
 
+  // Of the tables of rotations.
+  std::uint64_t table_bytes() const {
+    return RopeTable::bytes_for(rope, info.context) +
+           (local_rope ? RopeTable::bytes_for(*local_rope, info.context) : 0);
+  }
   bool is_local(std::uint32_t layer) const { return has_local && (full_every == 0 || (layer + 1) % full_every != 0); }
   bool has_window(std::uint32_t layer) const { return info.window != 0 && is_local(layer); }
 };

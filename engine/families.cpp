@@ -20,10 +20,10 @@ bool architecture_is(const ModelFile& file, std::string_view name) {
   return architecture && *architecture == name;
 }
 
-Result<std::unique_ptr<Model>> load_model(const ModelFile& file, const ModelOptions& options) {
+Result<const Family*> find_family(const ModelFile& file) {
   std::string known;
   for (const Family& family : families()) {
-    if (family.accepts(file)) return family.load(file, options);
+    if (family.accepts(file)) return &family;
     known += (known.empty() ? "" : ", ") + std::string(family.name);
   }
   const std::string* architecture = file.string("general.architecture");
@@ -32,6 +32,12 @@ Result<std::unique_ptr<Model>> load_model(const ModelFile& file, const ModelOpti
   }
   return Error{ErrorCode::unsupported, file.path() + ": architecture '" + printable(*architecture) +
                                            "' is not supported; supported are " + known};
+}
+
+Result<std::unique_ptr<Model>> load_model(const ModelFile& file, const ModelOptions& options) {
+  const auto family = find_family(file);
+  if (!family) return family.error();
+  return (*family)->load(file, options);
 }
 
 }  // namespace troupe::engine

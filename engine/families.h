@@ -28,8 +28,11 @@ Family rwkv7_family();      // family_rwkv7.cpp
 // Whether the file says that it is of this architecture.
 [[nodiscard]] bool architecture_is(const ModelFile& file, std::string_view name);
 
-// Loads with the first family that accepts the file. Error: unsupported (with the families there are),
-// or what the family says.
+// The first family that accepts the file. Error: bad_model without an architecture, or unsupported (with the families
+// there are).
+[[nodiscard]] Result<const Family*> find_family(const ModelFile& file);
+
+// Loads with that family. Error: as find_family, or what the family says.
 [[nodiscard]] Result<std::unique_ptr<Model>> load_model(const ModelFile& file, const ModelOptions& options);
 
 }  // namespace troupe::engine

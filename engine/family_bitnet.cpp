@@ -28,17 +28,10 @@ class BitnetModel final : public DecoderModel {
   }
 };
 
+DecoderTraits traits() { return {.family = "bitnet", .sub_norms = true, .half_rope = true, .scale_tensors = true}; }
+
 }  // namespace
 
-Family bitnet_family() {
-  return {.name = "bitnet",
-          .accepts = [](const ModelFile& file) { return architecture_is(file, "bitnet"); },
-          .load =
-              [](const ModelFile& file, const ModelOptions& options) {
-                const DecoderTraits traits{
-                    .family = "bitnet", .sub_norms = true, .half_rope = true, .scale_tensors = true};
-                return load_decoder_model<BitnetModel>(file, traits, options);
-              }};
-}
+Family bitnet_family() { return decoder_family<BitnetModel, traits>(); }
 
 }  // namespace troupe::engine

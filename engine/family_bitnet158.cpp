@@ -29,25 +29,15 @@ class Bitnet158Model final : public DecoderModel {
   }
 };
 
-Result<std::unique_ptr<Model>> load(const ModelFile& file, const ModelOptions& options, const char* name) {
-  const DecoderTraits traits{
-      .family = name, .sub_norms = true, .half_rope = true, .scale_tensors = true, .gate = Gate::squared_relu};
-  return load_decoder_model<Bitnet158Model>(file, traits, options);
+DecoderTraits traits_of(const char* name) {
+  return {.family = name, .sub_norms = true, .half_rope = true, .scale_tensors = true, .gate = Gate::squared_relu};
 }
+DecoderTraits bitnet158() { return traits_of("bitnet-b1.58"); }
+DecoderTraits bitnet25() { return traits_of("bitnet-25"); }
 
 }  // namespace
 
-Family bitnet158_family() {
-  return {
-      .name = "bitnet-b1.58",
-      .accepts = [](const ModelFile& file) { return architecture_is(file, "bitnet-b1.58"); },
-      .load = [](const ModelFile& file, const ModelOptions& options) { return load(file, options, "bitnet-b1.58"); }};
-}
-
-Family bitnet25_family() {
-  return {.name = "bitnet-25",
-          .accepts = [](const ModelFile& file) { return architecture_is(file, "bitnet-25"); },
-          .load = [](const ModelFile& file, const ModelOptions& options) { return load(file, options, "bitnet-25"); }};
-}
+Family bitnet158_family() { return decoder_family<Bitnet158Model, bitnet158>(); }
+Family bitnet25_family() { return decoder_family<Bitnet158Model, bitnet25>(); }
 
 }  // namespace troupe::engine

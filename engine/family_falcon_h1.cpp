@@ -30,16 +30,10 @@ class FalconH1Model final : public DecoderModel {
   }
 };
 
+DecoderTraits traits() { return {.family = "falcon-h1", .half_rope = true, .mamba2 = true}; }
+
 }  // namespace
 
-Family falcon_h1_family() {
-  return {.name = "falcon-h1",
-          .accepts = [](const ModelFile& file) { return architecture_is(file, "falcon-h1"); },
-          .load =
-              [](const ModelFile& file, const ModelOptions& options) {
-                return load_decoder_model<FalconH1Model>(
-                    file, {.family = "falcon-h1", .half_rope = true, .mamba2 = true}, options);
-              }};
-}
+Family falcon_h1_family() { return decoder_family<FalconH1Model, traits>(); }
 
 }  // namespace troupe::engine

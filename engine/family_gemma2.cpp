@@ -28,25 +28,21 @@ class Gemma2Model final : public DecoderModel {
   }
 };
 
+DecoderTraits traits() {
+  return {.family = "gemma2",
+          .post_norms = true,
+          .half_rope = true,
+          .gate = Gate::gelu,
+          .scaled_embedding = true,
+          .attention_cap = 50,
+          .logit_cap = 30,
+          .full_every = 2,
+          .window = 4096,
+          .layers_of_wide_heads = 46};
+}
+
 }  // namespace
 
-Family gemma2_family() {
-  return {.name = "gemma2",
-          .accepts = [](const ModelFile& file) { return architecture_is(file, "gemma2"); },
-          .load =
-              [](const ModelFile& file, const ModelOptions& options) {
-                const DecoderTraits traits{.family = "gemma2",
-                                           .post_norms = true,
-                                           .half_rope = true,
-                                           .gate = Gate::gelu,
-                                           .scaled_embedding = true,
-                                           .attention_cap = 50,
-                                           .logit_cap = 30,
-                                           .full_every = 2,
-                                           .window = 4096,
-                                           .layers_of_wide_heads = 46};
-                return load_decoder_model<Gemma2Model>(file, traits, options);
-              }};
-}
+Family gemma2_family() { return decoder_family<Gemma2Model, traits>(); }
 
 }  // namespace troupe::engine

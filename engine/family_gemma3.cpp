@@ -28,24 +28,20 @@ class Gemma3Model final : public DecoderModel {
   }
 };
 
+DecoderTraits traits() {
+  return {.family = "gemma3",
+          .post_norms = true,
+          .qk_norm = QkNorm::heads,
+          .half_rope = true,
+          .gate = Gate::gelu,
+          .scaled_embedding = true,
+          .full_every = 6,
+          .local_rope_base = 10000,
+          .layers_of_wide_heads = 62};
+}
+
 }  // namespace
 
-Family gemma3_family() {
-  return {.name = "gemma3",
-          .accepts = [](const ModelFile& file) { return architecture_is(file, "gemma3"); },
-          .load =
-              [](const ModelFile& file, const ModelOptions& options) {
-                const DecoderTraits traits{.family = "gemma3",
-                                           .post_norms = true,
-                                           .qk_norm = QkNorm::heads,
-                                           .half_rope = true,
-                                           .gate = Gate::gelu,
-                                           .scaled_embedding = true,
-                                           .full_every = 6,
-                                           .local_rope_base = 10000,
-                                           .layers_of_wide_heads = 62};
-                return load_decoder_model<Gemma3Model>(file, traits, options);
-              }};
-}
+Family gemma3_family() { return decoder_family<Gemma3Model, traits>(); }
 
 }  // namespace troupe::engine

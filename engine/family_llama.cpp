@@ -36,17 +36,12 @@ class LlamaModel final : public DecoderModel {
   }
 };
 
+DecoderTraits traits() {
+  return {.family = "llama", .experts = Experts::some, .normalised_experts = true, .full_every = 0};
+}
+
 }  // namespace
 
-Family llama_family() {
-  return {.name = "llama",
-          .accepts = [](const ModelFile& file) { return architecture_is(file, "llama"); },
-          .load =
-              [](const ModelFile& file, const ModelOptions& options) {
-                const DecoderTraits traits{
-                    .family = "llama", .experts = Experts::some, .normalised_experts = true, .full_every = 0};
-                return load_decoder_model<LlamaModel>(file, traits, options);
-              }};
-}
+Family llama_family() { return decoder_family<LlamaModel, traits>(); }
 
 }  // namespace troupe::engine

@@ -56,15 +56,20 @@ class MambaModel final : public LanguageModel {
   MambaMixer mixer_;
 };
 
+void read_shape(Metadata& meta, const ModelOptions& options, Weights& w) {
+  w.info.rms_epsilon = static_cast<float>(meta.positive("attention.layer_norm_rms_epsilon"));
+  w.shape = read_mamba_shape(meta, false);
+  w.states = MambaMixer::state_layout(w.shape, w.info.num_layers);
+  w.cache = state_cache_spec(w.states, options);
+}
+
+Result<ModelOutline> outline(const ModelFile& file, const ModelOptions& options) {
+  return outline_recurrent<Weights>(file, "mamba", options, read_shape);
+}
+
 Result<std::unique_ptr<Model>> load(const ModelFile& file, const ModelOptions& options) {
   auto weights = load_recurrent<Weights>(
-      file, "mamba", options,
-      [&](Metadata& meta, Weights& w) {
-        w.info.rms_epsilon = static_cast<float>(meta.positive("attention.layer_norm_rms_epsilon"));
-        w.shape = read_mamba_shape(meta, false);
-        w.states = MambaMixer::state_layout(w.shape, w.info.num_layers);
-        w.cache = state_cache_spec(w.states, options);
-      },
+      file, "mamba", options, read_shape,
       [](TensorReader& in, const std::string& prefix, std::uint32_t, Weights& w) {
         Layer layer;
         layer.norm = in.vector(prefix + "attn_norm.weight", w.info.dim);
@@ -83,8 +88,10 @@ Result<std::unique_ptr<Model>> load(const ModelFile& file, const ModelOptions& o
 }  // namespace
 
 Family mamba_family() {
-  return {
-      .name = "mamba", .accepts = [](const ModelFile& file) { return architecture_is(file, "mamba"); }, .load = load};
+  return {.name = "mamba",
+          .accepts = [](const ModelFile& file) { return architecture_is(file, "mamba"); },
+          .outline = outline,
+          .load = load};
 }
 
 }  // namespace troupe::engine

@@ -61,15 +61,20 @@ class Mamba2Model final : public LanguageModel {
   Mamba2Mixer mixer_;
 };
 
+void read_shape(Metadata& meta, const ModelOptions& options, Weights& w) {
+  w.info.rms_epsilon = static_cast<float>(meta.positive("attention.layer_norm_rms_epsilon"));
+  w.shape = read_mamba_shape(meta, true);
+  w.states = Mamba2Mixer::state_layout(w.shape, w.info.num_layers);
+  w.cache = state_cache_spec(w.states, options);
+}
+
+Result<ModelOutline> outline(const ModelFile& file, const ModelOptions& options) {
+  return outline_recurrent<Weights>(file, "mamba2", options, read_shape);
+}
+
 Result<std::unique_ptr<Model>> load(const ModelFile& file, const ModelOptions& options) {
   auto weights = load_recurrent<Weights>(
-      file, "mamba2", options,
-      [&](Metadata& meta, Weights& w) {
-        w.info.rms_epsilon = static_cast<float>(meta.positive("attention.layer_norm_rms_epsilon"));
-        w.shape = read_mamba_shape(meta, true);
-        w.states = Mamba2Mixer::state_layout(w.shape, w.info.num_layers);
-        w.cache = state_cache_spec(w.states, options);
-      },
+      file, "mamba2", options, read_shape,
       [](TensorReader& in, const std::string& prefix, std::uint32_t, Weights& w) {
         Layer layer;
         layer.norm = in.vector(prefix + "attn_norm.weight", w.info.dim);
@@ -87,8 +92,10 @@ Result<std::unique_ptr<Model>> load(const ModelFile& file, const ModelOptions& o
 }  // namespace
 
 Family mamba2_family() {
-  return {
-      .name = "mamba2", .accepts = [](const ModelFile& file) { return architecture_is(file, "mamba2"); }, .load = load};
+  return {.name = "mamba2",
+          .accepts = [](const ModelFile& file) { return architecture_is(file, "mamba2"); },
+          .outline = outline,
+          .load = load};
 }
 
 }  // namespace troupe::engine

@@ -27,17 +27,12 @@ class OlmoeModel final : public DecoderModel {
   }
 };
 
+DecoderTraits traits() {
+  return {.family = "olmoe", .qk_norm = QkNorm::rows, .half_rope = true, .experts = Experts::all};
+}
+
 }  // namespace
 
-Family olmoe_family() {
-  return {.name = "olmoe",
-          .accepts = [](const ModelFile& file) { return architecture_is(file, "olmoe"); },
-          .load =
-              [](const ModelFile& file, const ModelOptions& options) {
-                const DecoderTraits traits{
-                    .family = "olmoe", .qk_norm = QkNorm::rows, .half_rope = true, .experts = Experts::all};
-                return load_decoder_model<OlmoeModel>(file, traits, options);
-              }};
-}
+Family olmoe_family() { return decoder_family<OlmoeModel, traits>(); }
 
 }  // namespace troupe::engine

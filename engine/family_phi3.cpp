@@ -29,16 +29,10 @@ class Phi3Model final : public DecoderModel {
   }
 };
 
+DecoderTraits traits() { return {.family = "phi3", .half_rope = true, .fused = true, .full_every = 0}; }
+
 }  // namespace
 
-Family phi3_family() {
-  return {.name = "phi3",
-          .accepts = [](const ModelFile& file) { return architecture_is(file, "phi3"); },
-          .load =
-              [](const ModelFile& file, const ModelOptions& options) {
-                const DecoderTraits traits{.family = "phi3", .half_rope = true, .fused = true, .full_every = 0};
-                return load_decoder_model<Phi3Model>(file, traits, options);
-              }};
-}
+Family phi3_family() { return decoder_family<Phi3Model, traits>(); }
 
 }  // namespace troupe::engine

@@ -27,16 +27,10 @@ class Qwen2Model final : public DecoderModel {
   }
 };
 
+DecoderTraits traits() { return {.family = "qwen2", .qkv_biases = true, .half_rope = true}; }
+
 }  // namespace
 
-Family qwen2_family() {
-  return {.name = "qwen2",
-          .accepts = [](const ModelFile& file) { return architecture_is(file, "qwen2"); },
-          .load =
-              [](const ModelFile& file, const ModelOptions& options) {
-                const DecoderTraits traits{.family = "qwen2", .qkv_biases = true, .half_rope = true};
-                return load_decoder_model<Qwen2Model>(file, traits, options);
-              }};
-}
+Family qwen2_family() { return decoder_family<Qwen2Model, traits>(); }
 
 }  // namespace troupe::engine

@@ -28,21 +28,17 @@ class Qwen2MoeModel final : public DecoderModel {
   }
 };
 
+DecoderTraits traits() {
+  return {.family = "qwen2moe",
+          .qkv_biases = true,
+          .half_rope = true,
+          .experts = Experts::all,
+          .divided_experts = true,
+          .shared_expert = true};
+}
+
 }  // namespace
 
-Family qwen2moe_family() {
-  return {.name = "qwen2moe",
-          .accepts = [](const ModelFile& file) { return architecture_is(file, "qwen2moe"); },
-          .load =
-              [](const ModelFile& file, const ModelOptions& options) {
-                const DecoderTraits traits{.family = "qwen2moe",
-                                           .qkv_biases = true,
-                                           .half_rope = true,
-                                           .experts = Experts::all,
-                                           .divided_experts = true,
-                                           .shared_expert = true};
-                return load_decoder_model<Qwen2MoeModel>(file, traits, options);
-              }};
-}
+Family qwen2moe_family() { return decoder_family<Qwen2MoeModel, traits>(); }
 
 }  // namespace troupe::engine

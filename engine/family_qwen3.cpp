@@ -27,16 +27,10 @@ class Qwen3Model final : public DecoderModel {
   }
 };
 
+DecoderTraits traits() { return {.family = "qwen3", .qk_norm = QkNorm::heads, .half_rope = true}; }
+
 }  // namespace
 
-Family qwen3_family() {
-  return {.name = "qwen3",
-          .accepts = [](const ModelFile& file) { return architecture_is(file, "qwen3"); },
-          .load =
-              [](const ModelFile& file, const ModelOptions& options) {
-                const DecoderTraits traits{.family = "qwen3", .qk_norm = QkNorm::heads, .half_rope = true};
-                return load_decoder_model<Qwen3Model>(file, traits, options);
-              }};
-}
+Family qwen3_family() { return decoder_family<Qwen3Model, traits>(); }
 
 }  // namespace troupe::engine

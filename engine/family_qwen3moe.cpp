@@ -26,21 +26,17 @@ class Qwen3MoeModel final : public DecoderModel {
   }
 };
 
+DecoderTraits traits() {
+  return {.family = "qwen3moe",
+          .qk_norm = QkNorm::heads,
+          .half_rope = true,
+          .experts = Experts::all,
+          .normalised_experts = true,
+          .divided_experts = true};
+}
+
 }  // namespace
 
-Family qwen3moe_family() {
-  return {.name = "qwen3moe",
-          .accepts = [](const ModelFile& file) { return architecture_is(file, "qwen3moe"); },
-          .load =
-              [](const ModelFile& file, const ModelOptions& options) {
-                const DecoderTraits traits{.family = "qwen3moe",
-                                           .qk_norm = QkNorm::heads,
-                                           .half_rope = true,
-                                           .experts = Experts::all,
-                                           .normalised_experts = true,
-                                           .divided_experts = true};
-                return load_decoder_model<Qwen3MoeModel>(file, traits, options);
-              }};
-}
+Family qwen3moe_family() { return decoder_family<Qwen3MoeModel, traits>(); }
 
 }  // namespace troupe::engine

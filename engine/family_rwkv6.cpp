@@ -209,20 +209,25 @@ Layer read_layer(TensorReader& in, const std::string& prefix, const Weights& w) 
   return layer;
 }
 
+void read_shape(Metadata& meta, const ModelOptions& options, Weights& w) {
+  w.info.ffn_dim = meta.count("feed_forward_length", 1 << 20);
+  w.shape = read_rwkv_shape(meta, w.info);
+  w.mix_rank = meta.count("time_mix_extra_dim", kMaxRank);
+  w.decay_rank = meta.count("time_decay_extra_dim", kMaxRank);
+  // 0 means never.
+  const bool never = !meta.has("rescale_every_n_layers") || meta.integer("rescale_every_n_layers") == 0;
+  w.rescale_every = never ? 0 : meta.count("rescale_every_n_layers", 1 << 16);
+  w.states = rwkv_state_layout(w.shape, w.info.num_layers);
+  w.cache = state_cache_spec(w.states, options);
+}
+
+Result<ModelOutline> outline(const ModelFile& file, const ModelOptions& options) {
+  return outline_recurrent<Weights>(file, "rwkv6", options, read_shape);
+}
+
 Result<std::unique_ptr<Model>> load(const ModelFile& file, const ModelOptions& options) {
   auto weights = load_recurrent<Weights>(
-      file, "rwkv6", options,
-      [&](Metadata& meta, Weights& w) {
-        w.info.ffn_dim = meta.count("feed_forward_length", 1 << 20);
-        w.shape = read_rwkv_shape(meta, w.info);
-        w.mix_rank = meta.count("time_mix_extra_dim", kMaxRank);
-        w.decay_rank = meta.count("time_decay_extra_dim", kMaxRank);
-        // 0 means never.
-        const bool never = !meta.has("rescale_every_n_layers") || meta.integer("rescale_every_n_layers") == 0;
-        w.rescale_every = never ? 0 : meta.count("rescale_every_n_layers", 1 << 16);
-        w.states = rwkv_state_layout(w.shape, w.info.num_layers);
-        w.cache = state_cache_spec(w.states, options);
-      },
+      file, "rwkv6", options, read_shape,
       [](TensorReader& in, const std::string& prefix, std::uint32_t, Weights& w) { return read_layer(in, prefix, w); },
       [](TensorReader& in, Weights& w) {
         w.embedding_norm = read_layer_norm(in, "token_embd_norm", w.info.dim);
@@ -241,8 +246,10 @@ Result<std::unique_ptr<Model>> load(const ModelFile& file, const ModelOptions& o
 }  // namespace
 
 Family rwkv6_family() {
-  return {
-      .name = "rwkv6", .accepts = [](const ModelFile& file) { return architecture_is(file, "rwkv6"); }, .load = load};
+  return {.name = "rwkv6",
+          .accepts = [](const ModelFile& file) { return architecture_is(file, "rwkv6"); },
+          .outline = outline,
+          .load = load};
 }
 
 }  // namespace troupe::engine

@@ -215,19 +215,24 @@ Layer read_layer(TensorReader& in, const std::string& prefix, std::uint32_t inde
   return layer;
 }
 
+void read_shape(Metadata& meta, const ModelOptions& options, Weights& w) {
+  w.info.ffn_dim = meta.count("feed_forward_length", 1 << 20);
+  w.shape = read_rwkv_shape(meta, w.info);
+  w.decay_rank = meta.count("attention.decay_lora_rank", kMaxRank);
+  w.rate_rank = meta.count("attention.iclr_lora_rank", kMaxRank);
+  w.value_rank = meta.count("attention.value_residual_mix_lora_rank", kMaxRank);
+  w.gate_rank = meta.has("attention.gate_lora_rank") ? meta.count("attention.gate_lora_rank", kMaxRank) : 0;
+  w.states = rwkv_state_layout(w.shape, w.info.num_layers);
+  w.cache = state_cache_spec(w.states, options);
+}
+
+Result<ModelOutline> outline(const ModelFile& file, const ModelOptions& options) {
+  return outline_recurrent<Weights>(file, "rwkv7", options, read_shape);
+}
+
 Result<std::unique_ptr<Model>> load(const ModelFile& file, const ModelOptions& options) {
   auto weights = load_recurrent<Weights>(
-      file, "rwkv7", options,
-      [&](Metadata& meta, Weights& w) {
-        w.info.ffn_dim = meta.count("feed_forward_length", 1 << 20);
-        w.shape = read_rwkv_shape(meta, w.info);
-        w.decay_rank = meta.count("attention.decay_lora_rank", kMaxRank);
-        w.rate_rank = meta.count("attention.iclr_lora_rank", kMaxRank);
-        w.value_rank = meta.count("attention.value_residual_mix_lora_rank", kMaxRank);
-        w.gate_rank = meta.has("attention.gate_lora_rank") ? meta.count("attention.gate_lora_rank", kMaxRank) : 0;
-        w.states = rwkv_state_layout(w.shape, w.info.num_layers);
-        w.cache = state_cache_spec(w.states, options);
-      },
+      file, "rwkv7", options, read_shape,
       [](TensorReader& in, const std::string& prefix, std::uint32_t index, Weights& w) {
         return read_layer(in, prefix, index, w);
       },
@@ -248,8 +253,10 @@ Result<std::unique_ptr<Model>> load(const ModelFile& file, const ModelOptions& o
 }  // namespace
 
 Family rwkv7_family() {
-  return {
-      .name = "rwkv7", .accepts = [](const ModelFile& file) { return architecture_is(file, "rwkv7"); }, .load = load};
+  return {.name = "rwkv7",
+          .accepts = [](const ModelFile& file) { return architecture_is(file, "rwkv7"); },
+          .outline = outline,
+          .load = load};
 }
 
 }  // namespace troupe::engine

@@ -60,7 +60,7 @@ Result<std::shared_ptr<LoadedModel>> LoadedModel::load(const std::string& path, 
                                            " rows"};
   }
   const std::uint64_t weights = (*model)->weight_bytes();
-  const auto plan = plan_cache(**model, options, budget - std::min(budget, weights));
+  const auto plan = plan_cache((*model)->cache_spec(), info.context, options, budget - std::min(budget, weights));
   if (!plan) {
     return Error{plan.error().code, path + ": with a memory budget of " + mebibytes(budget) +
                                         ", of which weights take " + mebibytes(weights) + " and " +

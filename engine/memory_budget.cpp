@@ -1,6 +1,6 @@
 #include "engine/memory_budget.h"
 
-#include <algorithm>
+#include <string>
 
 #include "engine/machine.h"
 #include "engine/packed_matrix.h"
@@ -20,23 +20,20 @@ std::uint64_t packed_weight_bytes(const ModelFile& file, const kernels::KernelTa
   const bool has_head = file.find_tensor("output.weight") != nullptr;
   std::uint64_t bytes = 0;
   for (const TensorInfo& tensor : file.tensors()) {
-    if (tensor.shape.size() == 2) {
+    const bool is_experts = tensor.shape.size() == 3 && tensor.name.find("_exps.") != std::string::npos;
+    if (tensor.shape.size() == 2 || is_experts) {
       // An embedding that is not the head too is only looked up, in the file's own layout.
       const bool looked_up = has_head && tensor.name == "token_embd.weight";
-      bytes += kPackedHeaderBytes +
-               kernels::packed_bytes(tensor.type, looked_up ? kernels::Layout::file : kernels.layout(tensor.type),
-                                     tensor.rows(), tensor.columns());
-    } else if (tensor.shape.size() < 2) {
-      bytes += tensor.columns() * sizeof(float);  // vectors are kept as float32
+      const std::uint64_t num_matrices = is_experts ? tensor.shape[2] : 1;
+      bytes += num_matrices *
+               (kPackedHeaderBytes +
+                kernels::packed_bytes(tensor.type, looked_up ? kernels::Layout::file : kernels.layout(tensor.type),
+                                      tensor.rows() / num_matrices, tensor.columns()));
     } else {
-      bytes += tensor.bytes.size();
+      bytes += tensor.columns() * tensor.rows() * sizeof(float);  // vectors are kept as float32
     }
   }
   return bytes;
-}
-
-std::uint64_t blocks_that_fit(std::uint64_t budget, std::uint64_t weight_bytes, std::uint64_t bytes_per_block) {
-  return (budget - std::min(budget, weight_bytes)) / bytes_per_block;
 }
 
 }  // namespace troupe::engine

@@ -161,10 +161,19 @@ struct ModelOptions {
   LoadNotes notes;                                                // may be empty
 };
 
+// What a file's metadata alone say of a model: no tensor is read.
+struct ModelOutline {
+  ModelInfo info;  // without what is counted over tensors: types, parameters, vocabulary, matrices
+  CacheSpec cache;
+  std::uint64_t table_bytes = 0;  // of tables that grow with the context, beside the weights
+};
+
 // A family is one new file and one line in families.cpp.
 struct Family {
   std::string_view name;
   bool (*accepts)(const ModelFile& file);
+  // Of the options those that say what is kept of a sequence. Errors as load, as far as metadata tell.
+  Result<ModelOutline> (*outline)(const ModelFile& file, const ModelOptions& options);
   Result<std::unique_ptr<Model>> (*load)(const ModelFile& file, const ModelOptions& options);
 };
 

@@ -13,7 +13,19 @@ namespace troupe::engine {
 [[nodiscard]] ModelInfo read_recurrent_info(const ModelFile& file, const std::string& family, Metadata& meta,
                                             const ModelOptions& options);
 
-// Weights W (which has `layers`) of a family: `shape(Metadata&, W&)` reads sizes and the cache spec,
+// What the metadata alone say. `shape` as load_recurrent has it.
+template <class W, class Shape>
+Result<ModelOutline> outline_recurrent(const ModelFile& file, const std::string& family, const ModelOptions& options,
+                                       const Shape& shape) {
+  Metadata meta(file, family);
+  W weights;
+  weights.info = read_recurrent_info(file, family, meta, options);
+  shape(meta, options, weights);
+  if (meta.failed()) return meta.error();
+  return ModelOutline{.info = std::move(weights.info), .cache = std::move(weights.cache)};
+}
+
+// Weights W (which has `layers`) of a family: `shape(Metadata&, options, W&)` reads sizes and the cache spec,
 // `layer(TensorReader&, prefix, index, W&)` one layer, `rest(TensorReader&, W&)` what lies beside them, `matrices(W&,
 // add)` lists what a step multiplies. Errors as load_decoder.
 template <class W, class Shape, class Layer, class Rest, class Matrices>
@@ -24,7 +36,7 @@ Result<W> load_recurrent(const ModelFile& file, const std::string& family, const
     W weights;
     weights.kernels = options.kernels;
     weights.info = read_recurrent_info(file, family, meta, options);
-    shape(meta, weights);
+    shape(meta, options, weights);
     if (meta.failed()) return meta.error();
     const auto vocab_size = vocabulary_size(file);
     if (!vocab_size) return vocab_size.error();

@@ -191,6 +191,9 @@ TEST_CASE("the longest context that inspect names is the longest that can be had
   // Codes of TQ1_0 are widened when they are packed: the file's size says too little.
   std::vector<std::string> models{kTales, TROUPE_MODELS "/tales-draft-q8_0.gguf"};
   if (const auto widened = shared_file("golden/llama-TQ1_0.gguf")) models.push_back(*widened);
+  // Layers with windows hold no more than those.
+  for (const char* name : {"golden/gemma2-F32.gguf", "golden/gemma3-F32.gguf"})
+    if (const auto windows = shared_file(name)) models.push_back(*windows);
   const TempFolder folder;
   const std::string ids = folder.write("ids.json", "[1, 2]");
   for (const std::string& model : models) {
@@ -237,9 +240,59 @@ TEST_CASE("inspect shows metadata, tensors, KV cost and the longest context that
   CHECK(object["longest_context"]["f16"] == left / ((3072 + 64 * sizeof(float)) * 32) * 32);  // and 64 rotated elements
   CHECK(object["metadata"]["tokenizer.ggml.tokens"]["length"] == 2048);
   CHECK(object["tensors"].size() == 68);
+  CHECK(object["num_sequences"]["f16"] == (left - 1024 * 64 * sizeof(float)) / (3072 * 1024));
+  CHECK_FALSE(object.contains("window"));
+  CHECK_FALSE(object.contains("state"));
+  const Finished few = invoke({"inspect", "--memory", "50M", "--parallel", "3"});
+  CHECK_THAT(few.out, Contains("3 sequences of 1024 (--parallel)\n"));
   const auto tiny = json::parse(invoke({"inspect", "--memory", "1M", "--json"}).out);
   CHECK(tiny["longest_context"]["f16"] == 0);
+  CHECK(tiny["num_sequences"]["f16"] == 0);
   CHECK(invoke({"inspect", kTales, kTales}).code == 2);
+}
+
+TEST_CASE("inspect counts what layers with windows and recurrent layers keep for what it is") {
+  // Two layers of 64 numbers in K and V each, the first with a window.
+  if (const auto gemma2 = shared_file("golden/gemma2-F32.gguf")) {
+    const std::vector<std::string> how{"inspect", "-m", *gemma2, "--memory", "16M", "-c", "8192"};
+    CHECK_THAT(invoke(how).out,
+               Contains("512 bytes per token, of which 256 for the last 1120 at most (a window of 16); "));
+    auto as_json = how;
+    as_json.push_back("--json");
+    const auto object = json::parse(invoke(as_json).out);
+    CHECK(object["kv_bytes_per_token"]["f16"] == 512);
+    CHECK(object["window"] == json{{"positions", 16},
+                                   {"cached_tokens", 1120},
+                                   {"bytes_per_token", {{"f16", 256}, {"f32", 512}, {"int8", 144}}}});
+    // As the loader divides what weights and the rotations of 32 numbers leave.
+    const std::uint64_t left = (16u << 20) - object["weight_bytes"].get<std::uint64_t>() - 8192 * 32 * sizeof(float);
+    CHECK(object["num_sequences"]["f16"] == left / (8192 * 256 + 1120 * 256));
+  }
+  if (const auto rwkv = shared_file("golden/rwkv7-F32.gguf")) {
+    CHECK_THAT(invoke({"inspect", *rwkv}).out,
+               Contains(" for each running sequence, of any length; 256 snapshots f32 of "));
+    const auto object = json::parse(invoke({"inspect", *rwkv, "--state-type", "f16", "--json"}).out);
+    CHECK(object["kv_bytes_per_token"].empty());
+    // Three layers of 128 x 32 numbers and two rows of 128.
+    CHECK(object["state"] == json{{"bytes", 3 * (128 * 64 + 256) * 4},
+                                  {"snapshot_type", "f16"},
+                                  {"snapshot_bytes", 3 * (128 * 64 * 2 + 256 * 4)},
+                                  {"num_snapshots", 256}});
+  }
+  if (const auto hybrid = shared_file("golden/falcon-h1-F32.gguf")) {
+    const auto object = json::parse(invoke({"inspect", *hybrid, "--memory", "4M", "--json"}).out);
+    CHECK(object["kv_bytes_per_token"]["f16"] == 256);
+    CHECK(object["state"]["num_snapshots"] < 64);  // a quarter of what is left
+    CHECK(object["num_sequences"]["f16"] > 0);
+  }
+  // What cannot be known is said, and the rest is told.
+  std::string bytes = read_file(kTales);
+  const std::string key = "bitnet.block_count";
+  bytes.replace(bytes.find(key), key.size(), "bitnet.block_kount");
+  const TempFolder folder;
+  const Finished incomplete = invoke({"inspect", folder.write("incomplete.gguf", bytes)});
+  CHECK(incomplete.code == 0);
+  CHECK_THAT(incomplete.out, Contains("unknown: ") && Contains("'bitnet.block_count' is missing"));
 }
 
 TEST_CASE("tokenize gives ids and pieces, and decodes them back") {
