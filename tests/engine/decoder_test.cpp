@@ -234,6 +234,37 @@ TEST_CASE("YaRN in a file: its factor, its contexts, and the attention's tempera
   require_logits(plain, 100);
 }
 
+TEST_CASE("YaRN in a file: every parameter that it may name") {
+  PlainDecoder plain = of_family("qwen2");
+  plain.biases = plain.halves = true;
+  plain.magnitude = (1 + 0.1 * std::log(4.0)) / (1 + 0.1 * 0.75 * std::log(4.0)) * 1.25;
+  plain.more_metadata = [](GgufWriter& w, const std::string& prefix) {
+    w.add(prefix + "rope.freq_base", 500.0f);
+    w.add(prefix + "rope.scaling.type", "yarn");
+    w.add(prefix + "rope.scaling.factor", 4.0f);
+    w.add(prefix + "rope.scaling.yarn_beta_fast", 8.0f);
+    w.add(prefix + "rope.scaling.yarn_beta_slow", 0.5f);
+    w.add(prefix + "rope.scaling.yarn_ext_factor", 0.5f);
+    w.add(prefix + "rope.scaling.yarn_log_multiplier", 0.75f);
+    w.add(prefix + "rope.scaling.attn_factor", 1.25f);
+  };
+  // Pairs that turn 8 times in the 512 positions of training, and half a time: 2.99 and 6.56 of 8.
+  plain.angle = [](std::uint32_t, std::uint32_t pair) {
+    const double kept = 0.5 * (1 - std::clamp((pair - 2.0) / 5.0, 0.0, 1.0));
+    return std::pow(500.0, -2.0 * pair / 16) * (kept + (1 - kept) / 4);
+  };
+  require_logits(plain, 100);
+  // With no part of the mixture all positions are scaled, and the temperature stays.
+  plain.magnitude = 1;
+  plain.more_metadata = [](GgufWriter& w, const std::string& prefix) {
+    w.add(prefix + "rope.scaling.type", "yarn");
+    w.add(prefix + "rope.scaling.factor", 4.0f);
+    w.add(prefix + "rope.scaling.yarn_ext_factor", 0.0f);
+  };
+  plain.angle = [](std::uint32_t, std::uint32_t pair) { return std::pow(10000.0, -2.0 * pair / 16) / 4; };
+  require_logits(plain, 40);
+}
+
 TEST_CASE("linear scaling, by either of its names, and none") {
   for (const char* how : {"linear", "", "none"}) {
     PlainDecoder plain = of_family("llama");

@@ -53,6 +53,30 @@ TEST_CASE("the last hidden state is the one that the next token comes from, in e
   }
 }
 
+TEST_CASE("the first token's state is the same before any text, and the mean takes in all steps of a long one") {
+  const auto golden = load_golden("rwkv7-F32");
+  if (!golden) return;
+  Team team(2);
+  const std::shared_ptr<const engine::LoadedModel> model = load_model(golden->model_path, "");
+  const HiddenStates states(model);
+  const std::size_t dim = model->info().dim;
+  const auto text = random_tokens(1020, model->info().vocab_size, 4);  // two steps
+  const auto first = vectors_of(states, team, {text}, {Pooling::cls, false});
+  CHECK(same_bits(first, vectors_of(states, team, {{text[0]}}, {Pooling::last, false})));
+  // The mean of the first n tokens grows by the last one's share.
+  std::vector<double> sum(dim);
+  for (const std::size_t length : {1017u, 1018u, 1019u, 1020u}) {
+    const std::vector<TokenId> part(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(length));
+    const auto mean = vectors_of(states, team, {part}, {Pooling::mean, false});
+    const auto last = vectors_of(states, team, {part}, {Pooling::last, false});
+    for (std::size_t i = 0; i < dim; ++i) {
+      const double total = double{mean[i]} * static_cast<double>(length);
+      if (length != 1017) CHECK(total - sum[i] == Approx(double{last[i]}).margin(2e-3));
+      sum[i] = total;
+    }
+  }
+}
+
 TEST_CASE("the mean is that of all tokens' states, and vectors have length 1 if they are to") {
   const auto golden = load_golden("llama-F32");
   if (!golden) return;
