@@ -6,6 +6,8 @@
 namespace troupe::kernels::test {
 namespace {
 
+constexpr float kUntouched = 12345.0f;  // behind what is written
+
 const RecurrentKernels& reference() { return *find_table("reference")->recurrent; }
 
 void require_close(const std::vector<float>& out, const std::vector<float>& expected, double relative = 2e-5) {
@@ -45,13 +47,16 @@ TEST_CASE("functions of one number are their formulas at every small length, als
     for (const Function function :
          {Function::sigmoid, Function::silu, Function::tanh, Function::relu_squared, Function::gelu})
       for (std::size_t count = 1; count <= 35; ++count) {
-        std::vector<float> x = hard_numbers(count, count), out(count, std::nanf(""));
+        std::vector<float> x = hard_numbers(count, count), out(count + 1, std::nanf(""));
+        out[count] = kUntouched;
         table->recurrent->map(function, x.data(), out.data(), count);
         INFO(table->name << ", function " << static_cast<int>(function) << ", count " << count);
         for (std::size_t i = 0; i < count; ++i) {
           INFO("of " << x[i]);
           REQUIRE(out[i] == Approx(formula(function, double{x[i]})).epsilon(1e-5).margin(2e-7));
         }
+        REQUIRE(out[count] == kUntouched);
+        out.pop_back();
         table->recurrent->map(function, x.data(), x.data(), count);
         REQUIRE(same_bits(x, out));
       }
@@ -76,7 +81,9 @@ TEST_CASE("layer_norm and mix are their formulas at every small length, also in 
       for (const float value : x) mean += double{value} / static_cast<double>(dim);
       for (const float value : x)
         variance += (double{value} - mean) * (double{value} - mean) / static_cast<double>(dim);
-      std::vector<float> expected(dim), out(dim, std::nanf("")), in_place = x;
+      std::vector<float> expected(dim + 1, kUntouched), out(dim, std::nanf("")), in_place = x;
+      out.push_back(kUntouched);
+      in_place.push_back(kUntouched);
       INFO(table->name << " dim " << dim);
       for (std::size_t i = 0; i < dim; ++i)
         expected[i] = static_cast<float>((double{x[i]} - mean) / std::sqrt(variance + 1e-3) * double{weight[i]} +
@@ -86,6 +93,7 @@ TEST_CASE("layer_norm and mix are their formulas at every small length, also in 
       require_close(out, expected);
       REQUIRE(same_bits(out, in_place));
       in_place = bias;
+      in_place.push_back(kUntouched);
       for (std::size_t i = 0; i < dim; ++i) expected[i] = x[i] + (weight[i] - x[i]) * bias[i];
       table->recurrent->mix(x.data(), weight.data(), bias.data(), out.data(), dim);
       table->recurrent->mix(x.data(), weight.data(), in_place.data(), in_place.data(), dim);
