@@ -50,11 +50,14 @@ void require_gate_matches(SiluMul* KernelTable::*gated, double epsilon, double m
       }
       const std::vector<float> up = random_floats(count, 7);
       std::vector<float> expected(count), out(count, std::nanf("")), in_place = gate;
+      out.push_back(0.25f);  // behind what is written
+      in_place.push_back(0.25f);
       (reference().*gated)(gate.data(), up.data(), expected.data(), count);
       (table->*gated)(gate.data(), up.data(), out.data(), count);
       (table->*gated)(in_place.data(), up.data(), in_place.data(), count);
       INFO(table->name << " count " << count);
       for (std::size_t i = 0; i < count; ++i) REQUIRE(out[i] == Approx(expected[i]).epsilon(epsilon).margin(margin));
+      REQUIRE(out[count] == 0.25f);
       REQUIRE(same_bits(out, in_place));
     }
 }
@@ -68,6 +71,22 @@ TEST_CASE("gelu_mul matches the reference from the far negative to the far posit
 }
 TEST_CASE("relu2_mul matches the reference from the far negative to the far positive") {
   require_gate_matches(&KernelTable::relu2_mul, 1e-6, 1e-30);
+}
+
+TEST_CASE("a gate or a capped score that is no number stays none, and no other becomes one") {
+  for (const KernelTable* table : supported_tables()) {
+    const std::vector<float> up(21, 1.0f);
+    std::vector<float> x(21, 0.5f);
+    x[3] = x[18] = std::nanf("");
+    for (SiluMul* const gated : {table->silu_mul, table->gelu_mul, table->relu2_mul}) {
+      std::vector<float> out(x.size());
+      gated(x.data(), up.data(), out.data(), x.size());
+      INFO(table->name);
+      for (std::size_t i = 0; i < x.size(); ++i) CHECK(std::isnan(out[i]) == (i == 3 || i == 18));
+    }
+    table->soft_cap(x.data(), 30.0f, x.size());
+    for (std::size_t i = 0; i < x.size(); ++i) CHECK(std::isnan(x[i]) == (i == 3 || i == 18));
+  }
 }
 
 TEST_CASE("soft_cap matches the reference from zero to far beyond the cap, and leaves what lies behind alone") {
