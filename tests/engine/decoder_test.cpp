@@ -149,6 +149,40 @@ TEST_CASE("gemma2: every other layer has a window, the largest model scales quer
   }
 }
 
+TEST_CASE("windows: a block that was swapped is read in its new place, and one that was given back not at all") {
+  PlainDecoder plain = gemma("gemma2", 3);
+  plain.more_metadata = [](GgufWriter& w, const std::string& prefix) {
+    w.add(prefix + "attention.sliding_window", 20u);
+  };
+  const TemporaryFile file(plain.bytes());
+  const auto model = load_model(file.path(), "");
+  const auto tokens = random_tokens(75, plain.vocab, 6);
+  Team team(2);
+  const auto expected = *engine::evaluate(*model, team, tokens);
+  engine::Executor executor(*model, team);
+  engine::StepResult result;
+  SequenceRunner runner(executor, 1, tokens, {8, 9, 10});
+  const auto require_next = [&](std::uint32_t first, std::uint32_t count) {
+    executor.step({.items = {runner.next(count)}}, result);
+    const auto& logits = result.items[0].logits;
+    REQUIRE(logits.size() == std::size_t{count} * plain.vocab);
+    CHECK(std::memcmp(logits.data(), expected.data() + std::size_t{first} * plain.vocab,
+                      logits.size() * sizeof(float)) == 0);
+  };
+  const auto window_block = [&](BlockId block) { return model->window_arena()->block(block); };
+  const std::uint64_t block_bytes = model->window_arena()->bytes_per_block();
+  require_next(0, 50);
+  std::memcpy(window_block(30), window_block(9), block_bytes);
+  std::memset(window_block(9), 0x7f, block_bytes);
+  executor.swap_window_block(1, 1, 30);
+  require_next(50, 10);  // position 50 sees 31 to 50
+  CHECK(executor.window_table(1)[0] == 8);
+  std::memset(window_block(8), 0x7f, block_bytes);
+  require_next(60, 15);  // and 60 the second block
+  CHECK(executor.window_table(1)[0] == kNoBlock);
+  CHECK(executor.window_table(1)[1] == 30);
+}
+
 TEST_CASE("gemma3: five of six layers are local, with a base of their own, whether the window is shorter or not") {
   for (const std::uint32_t layers : {7u, 62u})
     for (const std::uint32_t context : {512u, 64u}) {
