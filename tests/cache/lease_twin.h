@@ -1,0 +1,121 @@
+// A twin of LeaseBook, kept in maps: it follows every message and requires of the book's answers what the rules say.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "cache/lease_book.h"
+
+namespace troupe::cache::test {
+
+using Message = std::variant<Acquire, Extend, Commit, Yield, Release>;
+
+inline const LeaseKey& key_of(const Message& message) {
+  return std::visit([](const auto& m) -> const LeaseKey& { return m.key; }, message);
+}
+
+// One sequence, as the book must know it.
+struct Twin {
+  std::uint32_t last = 0;
+  std::map<std::uint32_t, LeaseAnswer> answers;  // not seen yet
+  bool waiting = false, held = false, yielded = false;
+  Acquire asked;
+  std::vector<BlockId> table;
+  std::uint32_t num_committed = 0;
+  std::vector<BlockId> window_table;
+  SnapshotId restore = kNoSnapshot;
+  std::vector<SnapshotId> spares;
+  // Swapped, or copied from; by the number of the message.
+  std::vector<std::pair<std::uint32_t, BlockId>> displaced, displaced_windows;
+};
+
+// Ids that nobody else may get.
+struct Held {
+  std::set<BlockId> blocks, windows;
+  std::set<SnapshotId> snapshots;
+};
+
+// A cached block: what it says, and where it hangs.
+struct Content {
+  BlockId parent;
+  ScopeId scope;
+  std::vector<TokenId> tokens;
+};
+
+class BookTwin {
+ public:
+  explicit BookTwin(const LeaseBookOptions& options) : options_(options) {}
+
+  // How often each thing happened, to see that all of them are met.
+  mutable std::map<std::string, std::uint64_t> seen;
+
+  // `effects`: what the book made of the message.
+  void follow(const Message& message, const LeaseEffects& effects);
+  void step_done(std::uint64_t step);
+  void begin_epoch(std::uint64_t epoch);  // who held something is dead
+  void quiesced(std::uint64_t epoch);
+
+  bool has_windows() const { return options_.window > 0; }
+  bool has_state() const { return options_.snapshot_rule.every > 0; }
+  bool is_anyone_there() const { return !twins_.empty(); }
+  bool is_boundary(std::uint32_t position, std::uint32_t num_prompt) const;
+  std::uint32_t cached_tokens(const ScopeList& scopes, const std::vector<TokenId>& tokens) const;
+
+  void require_same_counts(const CacheCounters& counters) const;
+  // Every anchor there ever was, asked for through these scopes, against all prefixes by their tokens.
+  void require_same_ranges(LeaseBook& book, const ScopeList& scopes);
+
+ private:
+  // What a fork gets, if it is served.
+  struct Forked {
+    bool is_served = false;
+    std::uint32_t num_shared = 0;
+    std::uint32_t num_copied = 0;
+    BlockId copy_from = kNoBlock;
+    BlockId copy_window_from = kNoBlock;
+  };
+
+  void follow(const Acquire& m, Twin& twin, const LeaseAnswer& answer);
+  void follow(const Extend& m, Twin& twin, const LeaseAnswer& answer);
+  void follow(const Commit& m, Twin& twin, const LeaseAnswer& answer);
+  void follow(const Yield& m, Twin& twin, const LeaseAnswer& answer);
+  void follow(const Release& m, Twin& twin, const LeaseAnswer& answer);
+  void settle(Twin& twin, const LeaseAnswer& answer);  // of an Acquire, at once or after waiting
+  Forked fork_of(const Acquire& m) const;
+  void commit_windows(const Commit& m, Twin& twin, const Committed& committed);
+  void commit_snapshot(const Commit& m, Twin& twin);
+
+  // What the book gave out: nobody may hold it, and it may only be evicted when nothing was free.
+  void take_fresh(Twin& twin, BlockId block);
+  void take_fresh_window(Twin& twin, BlockId block);
+  void take_spares(Twin& twin, const std::vector<SnapshotId>& spares);
+  bool evict(std::map<BlockId, std::uint32_t>& attached, const std::set<std::uint32_t>& held, std::uint32_t num_ids,
+             std::uint32_t id);
+  static void add_held(const Twin& twin, Held& held);
+  Held all_held() const;
+  std::uint32_t room_beside(const std::vector<BlockId>& nodes) const;
+
+  std::uint32_t window_begin(std::uint32_t num_blocks) const;
+  std::uint32_t served(const std::vector<BlockId>& nodes) const;
+  bool leaves_useful_snapshot(const std::vector<TokenId>& theirs, const std::vector<TokenId>& mine,
+                              std::uint32_t position) const;
+  std::optional<BlockId> find_child(BlockId parent, const ScopeList& scopes, const std::vector<TokenId>& tokens) const;
+  std::vector<BlockId> longest_path(const ScopeList& scopes, const std::vector<TokenId>& tokens) const;
+
+  const LeaseBookOptions options_;
+  std::uint64_t epoch_ = 1;
+  std::uint64_t done_step_ = 0;
+  std::map<SequenceId, Twin> twins_;
+  std::set<SequenceId> ended_;
+  std::map<BlockId, Content> contents_;
+  std::map<BlockId, std::uint32_t> windows_, snapshots_;  // by the block of the radix node
+  std::set<std::uint64_t> anchors_;                       // names of all prefixes seen so far
+  std::vector<std::pair<std::uint64_t, Held>> awaiting_step_;
+  std::vector<std::pair<std::uint64_t, Held>> orphans_;
+};
+
+}  // namespace troupe::cache::test
