@@ -63,8 +63,8 @@ class Model {
   static LeaseBookOptions options_of(std::mt19937_64& random, bool with_windows, bool with_state) {
     LeaseBookOptions options{.num_blocks = 4 + static_cast<std::uint32_t>(random() % 16)};
     if (with_windows) {
-      constexpr std::uint32_t kWindows[] = {1, 16, 33, 40, 70};
-      options.window = kWindows[random() % 5];
+      constexpr std::uint32_t kWindows[] = {1, 2, 16, 33, 34, 70};  // on both sides of what another block begins with
+      options.window = kWindows[random() % std::size(kWindows)];
       options.num_window_blocks = most_window_blocks(options.window) + static_cast<std::uint32_t>(random() % 12);
     }
     if (with_state) {
