@@ -216,6 +216,15 @@ inline std::vector<double> prepared_values(const PreparedRows& a, std::size_t r)
   return out;
 }
 
+// Rows [0, num_rows) of `a` become rows of `out` from first_out on.
+inline std::vector<float> multiply(const KernelTable& table, const MatrixView& view, const PreparedRows& a,
+                                   std::size_t num_rows, std::size_t panel_begin, std::size_t panel_end,
+                                   std::vector<float> out, std::size_t out_stride, std::size_t first_out = 0) {
+  table.matmul(view.type, view.layout)(view, a.bytes.data(), num_rows, out.data() + first_out * out_stride, out_stride,
+                                       panel_begin, panel_end);
+  return out;
+}
+
 inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
