@@ -5,6 +5,7 @@
 
 #include "cache/window.h"
 #include "tests/actors/clients.h"
+#include "tests/engine/plain_decoder.h"
 
 namespace troupe::actors {
 namespace {
@@ -181,6 +182,38 @@ struct Choices : StreamSink {
   void end(End end) override { each.at(end.choice).end(std::move(end)); }
   std::vector<Listener> each;
 };
+
+TEST_CASE("windows: equal sequences swap their blocks for each other's while blocks are scarce, and nobody can tell") {
+  // Of 100 positions, so that what was swapped is read for long.
+  troupe::test::PlainDecoder plain;
+  plain.vocab = 512;
+  plain.more_metadata = [](troupe::test::GgufWriter& w, const std::string& prefix) {
+    w.add(prefix + "attention.sliding_window", 100u);
+  };
+  const troupe::test::TemporaryFile file(plain.bytes());
+  const auto load = [&](std::uint32_t num_blocks) {
+    engine::LoadOptions options;
+    options.num_blocks = num_blocks;
+    return load_model(file.path(), options);
+  };
+  const auto plenty = load(64);
+  const Client like = client_with(40, 5, 150), other = client_with(40, 6, 150);
+  const std::vector<TokenId> alone = cold_answer(plenty, like), other_alone = cold_answer(plenty, other);
+  for (std::uint32_t num_blocks = 10; num_blocks <= 30; ++num_blocks) {
+    INFO(num_blocks << " blocks");
+    Stage stage(small_steps());
+    stage.serve(load(num_blocks));
+    std::vector<Client> clients{like, like, other, like, other, like};
+    for (Client& client : clients) {
+      client.sink = std::make_shared<Listener>();
+      client.id = stage.submit(request_for(client), client.sink);
+    }
+    stage.run_with_time();
+    for (const Client& client : clients)
+      CHECK(client.sink->ids == (client.prompt == like.prompt ? alone : other_alone));
+    check_all_came_back(stage);
+  }
+}
 
 TEST_CASE("windows and states: several answers of one prompt are what each is alone") {
   for (const char* name : kOtherModels) {
