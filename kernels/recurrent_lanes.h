@@ -1,5 +1,6 @@
-// The operations of recurrent.h, once for all instruction sets: written in terms of `Lanes`, 16 numbers side by side,
-// which the including file defines together with
+// The operations of recurrent.h and the gates of kernels.h, which need the same functions of one number, once for all
+// instruction sets: written in terms of `Lanes`, 16 numbers side by side, which the including file defines together
+// with
 //   load, store, set1, add, sub, mul, div, fma (a * b + c), max, exp, exp2_below_0 (2^x for x <= 0, 0 from -126 down),
 //   root (square root), sum (of all lanes, in all lanes)
 // in an anonymous namespace, before it includes this. All here is in an anonymous namespace, too: each file has its
@@ -9,6 +10,7 @@
 #include <cstddef>
 #include <cstring>
 
+#include "kernels/exp_scalar.h"
 #include "kernels/recurrent.h"
 
 namespace troupe::kernels {
@@ -72,14 +74,22 @@ inline Lanes apply(Function function, Lanes x) {
     case Function::gelu:
       break;
   }
-  // x / 2 (1 + tanh(t)) = x sigmoid(2 t)
-  const Lanes t = mul(x, fma(mul(set1(2 * 0.7978845608f * 0.044715f), x), x, set1(2 * 0.7978845608f)));
-  return mul(x, sigmoid(t));
+  return div(x, add(one(), exp(mul(x, fma(set1(kGelu3), mul(x, x), set1(kGelu1))))));
 }
 
 void map_rows(Function function, const float* x, float* out, std::size_t count) {
   for (std::size_t i = 0; i < count; i += kLanes)
     store_some(out + i, apply(function, load_some(x + i, count - i)), count - i);
+}
+
+// What kernels.h says of silu_mul, gelu_mul and relu2_mul: out[i] = function(gate[i]) * up[i].
+template <Function function>
+void gate_rows(const float* gate, const float* up, float* out, std::size_t count) {
+  std::size_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) store(out + i, mul(apply(function, load(gate + i)), load(up + i)));
+  if (i == count) return;
+  const Lanes open = apply(function, load_some(gate + i, count - i));
+  store_some(out + i, mul(open, load_some(up + i, count - i)), count - i);
 }
 
 void layer_norm_row(const float* x, const float* weight, const float* bias, float* out, std::size_t dim, float eps) {

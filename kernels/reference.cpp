@@ -63,28 +63,6 @@ void rope(float* x, const float* cos, const float* sin, std::size_t rotated) {
   }
 }
 
-void silu_mul(const float* gate, const float* up, float* out, std::size_t count) {
-  for (std::size_t i = 0; i < count; ++i) {
-    const double g = gate[i];
-    out[i] = static_cast<float>(g / (1.0 + std::exp(-g)) * up[i]);
-  }
-}
-
-void gelu_mul(const float* gate, const float* up, float* out, std::size_t count) {
-  for (std::size_t i = 0; i < count; ++i) {
-    const double g = gate[i];
-    out[i] =
-        static_cast<float>(0.5 * g * (1.0 + std::tanh(std::sqrt(2.0 / M_PI) * (g + 0.044715 * g * g * g))) * up[i]);
-  }
-}
-
-void relu2_mul(const float* gate, const float* up, float* out, std::size_t count) {
-  for (std::size_t i = 0; i < count; ++i) {
-    const double g = gate[i] < 0.0f ? 0.0f : gate[i];
-    out[i] = static_cast<float>(g * g * up[i]);
-  }
-}
-
 void soft_cap(float* x, float cap, std::size_t count) {
   const double limit = cap;
   for (std::size_t i = 0; i < count; ++i) x[i] = static_cast<float>(limit * std::tanh(x[i] / limit));

@@ -143,34 +143,6 @@ void rope(float* x, const float* cos, const float* sin, std::size_t rotated) {
   if (i < num_pairs) scalar::rope(x + 2 * i, cos + i, sin + i, rotated - 2 * i);
 }
 
-void silu_mul(const float* gate, const float* up, float* out, std::size_t count) {
-  const __m256 one = _mm256_set1_ps(1.0f);
-  for (std::size_t i = 0; i < count; i += 8) {
-    const __m256 g = load_first(gate + i, count - i);
-    const __m256 e = exp_avx2(_mm256_sub_ps(_mm256_setzero_ps(), g));
-    const __m256 silu = _mm256_div_ps(g, _mm256_add_ps(one, e));
-    store_first(out + i, count - i, _mm256_mul_ps(silu, load_first(up + i, count - i)));
-  }
-}
-
-void gelu_mul(const float* gate, const float* up, float* out, std::size_t count) {
-  const __m256 one = _mm256_set1_ps(1.0f), linear = _mm256_set1_ps(kGelu1), cubic = _mm256_set1_ps(kGelu3);
-  for (std::size_t i = 0; i < count; i += 8) {
-    const __m256 g = load_first(gate + i, count - i);
-    const __m256 e = exp_avx2(_mm256_mul_ps(g, _mm256_fmadd_ps(cubic, _mm256_mul_ps(g, g), linear)));
-    const __m256 gelu = _mm256_div_ps(g, _mm256_add_ps(one, e));
-    store_first(out + i, count - i, _mm256_mul_ps(gelu, load_first(up + i, count - i)));
-  }
-}
-
-void relu2_mul(const float* gate, const float* up, float* out, std::size_t count) {
-  for (std::size_t i = 0; i < count; i += 8) {
-    // A NaN in the second operand stays.
-    const __m256 g = _mm256_max_ps(_mm256_setzero_ps(), load_first(gate + i, count - i));
-    store_first(out + i, count - i, _mm256_mul_ps(_mm256_mul_ps(g, g), load_first(up + i, count - i)));
-  }
-}
-
 void soft_cap(float* x, float cap, std::size_t count) {
   const __m256 caps = _mm256_set1_ps(cap), inverse = _mm256_set1_ps(1.0f / cap);
   for (std::size_t i = 0; i < count; i += 8)

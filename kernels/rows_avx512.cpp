@@ -182,37 +182,6 @@ void rope(float* x, const float* cos, const float* sin, std::size_t rotated) {
   _mm512_mask_storeu_ps(x + i, mask, rotated_pairs(pairs, c, s));
 }
 
-void silu_mul(const float* gate, const float* up, float* out, std::size_t count) {
-  const __m512 one = _mm512_set1_ps(1.0f);
-  for (std::size_t i = 0; i < count; i += 16) {
-    const __mmask16 mask = first_lanes(count - i);
-    const __m512 g = _mm512_maskz_loadu_ps(mask, gate + i);
-    const __m512 e = exp_avx512(_mm512_sub_ps(_mm512_setzero_ps(), g));
-    const __m512 silu = _mm512_div_ps(g, _mm512_add_ps(one, e));
-    _mm512_mask_storeu_ps(out + i, mask, _mm512_mul_ps(silu, _mm512_maskz_loadu_ps(mask, up + i)));
-  }
-}
-
-void gelu_mul(const float* gate, const float* up, float* out, std::size_t count) {
-  const __m512 one = _mm512_set1_ps(1.0f), linear = _mm512_set1_ps(kGelu1), cubic = _mm512_set1_ps(kGelu3);
-  for (std::size_t i = 0; i < count; i += 16) {
-    const __mmask16 mask = first_lanes(count - i);
-    const __m512 g = _mm512_maskz_loadu_ps(mask, gate + i);
-    const __m512 e = exp_avx512(_mm512_mul_ps(g, _mm512_fmadd_ps(cubic, _mm512_mul_ps(g, g), linear)));
-    const __m512 gelu = _mm512_div_ps(g, _mm512_add_ps(one, e));
-    _mm512_mask_storeu_ps(out + i, mask, _mm512_mul_ps(gelu, _mm512_maskz_loadu_ps(mask, up + i)));
-  }
-}
-
-void relu2_mul(const float* gate, const float* up, float* out, std::size_t count) {
-  for (std::size_t i = 0; i < count; i += 16) {
-    const __mmask16 mask = first_lanes(count - i);
-    // A NaN in the second operand stays.
-    const __m512 g = _mm512_max_ps(_mm512_setzero_ps(), _mm512_maskz_loadu_ps(mask, gate + i));
-    _mm512_mask_storeu_ps(out + i, mask, _mm512_mul_ps(_mm512_mul_ps(g, g), _mm512_maskz_loadu_ps(mask, up + i)));
-  }
-}
-
 void soft_cap(float* x, float cap, std::size_t count) {
   const __m512 caps = _mm512_set1_ps(cap), inverse = _mm512_set1_ps(1.0f / cap);
   for (std::size_t i = 0; i < count; i += 16) {

@@ -98,24 +98,6 @@ void rope(float* x, const float* cos, const float* sin, std::size_t rotated) {
   }
 }
 
-void silu_mul(const float* gate, const float* up, float* out, std::size_t count) {
-  for (std::size_t i = 0; i < count; ++i) out[i] = gate[i] / (1.0f + exp_scalar(-gate[i])) * up[i];
-}
-
-void gelu_mul(const float* gate, const float* up, float* out, std::size_t count) {
-  for (std::size_t i = 0; i < count; ++i) {
-    const float e = exp_scalar(gate[i] * (kGelu1 + kGelu3 * (gate[i] * gate[i])));
-    out[i] = gate[i] / (1.0f + e) * up[i];
-  }
-}
-
-void relu2_mul(const float* gate, const float* up, float* out, std::size_t count) {
-  for (std::size_t i = 0; i < count; ++i) {
-    const float g = gate[i] < 0.0f ? 0.0f : gate[i];
-    out[i] = g * g * up[i];
-  }
-}
-
 void soft_cap(float* x, float cap, std::size_t count) {
   const float inverse = 1.0f / cap;
   for (std::size_t i = 0; i < count; ++i) x[i] = cap * tanh_scalar(x[i] * inverse);
