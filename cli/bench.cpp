@@ -54,8 +54,8 @@ class BenchRun {
   double measure() {
     const std::vector<SequenceId> ids = open(test_.depth);
     const Clock::time_point start = Clock::now();
-    for (std::uint32_t done = 0; done < test_.num_prompt; done += kBenchChunk) {
-      const std::uint32_t count = std::min(kBenchChunk, test_.num_prompt - done);
+    for (std::uint32_t done = 0; done < test_.num_prompt; done += test_.step_tokens) {
+      const std::uint32_t count = std::min(test_.step_tokens, test_.num_prompt - done);
       const bool last = done + count == test_.num_prompt;
       step({item(ids[0], count, last ? engine::Output::sample : engine::Output::none)});
     }
@@ -102,8 +102,8 @@ class BenchRun {
   // Computes the first `depth` tokens once; the rounds find them in the blocks.
   void fill_depth() {
     for (const SequenceId id : open(0)) {
-      for (std::uint32_t done = 0; done < test_.depth; done += kBenchChunk)
-        step({item(id, std::min(kBenchChunk, test_.depth - done), engine::Output::none)});
+      for (std::uint32_t done = 0; done < test_.depth; done += test_.step_tokens)
+        step({item(id, std::min(test_.step_tokens, test_.depth - done), engine::Output::none)});
       executor_.close(id);
     }
   }
@@ -151,6 +151,7 @@ Result<std::vector<BenchCase>> make_cases(const config::Options& options) {
           cases.push_back(
               {.depth = at, .num_gen = static_cast<std::uint32_t>(tokens), .batch = static_cast<std::uint32_t>(batch)});
   }
+  for (BenchCase& test : cases) test.step_tokens = static_cast<std::uint32_t>(options.step_tokens);
   if (cases.empty())
     return Error{ErrorCode::invalid_argument, "there is nothing to measure: give -p or -n a length above 0"};
   return cases;

@@ -63,8 +63,8 @@ engine::RunLimits limits_of(const BenchContext& context, const BenchCase& test) 
   const auto add = [&](std::uint32_t rows, std::uint32_t outputs) {
     limits.add(engine::step_work(model.info().matrices, model.kernels(), rows, outputs));
   };
-  for (std::uint32_t done = 0; done < test.num_prompt; done += kBenchChunk)
-    add(std::min(kBenchChunk, test.num_prompt - done), done + kBenchChunk >= test.num_prompt ? 1 : 0);
+  for (std::uint32_t done = 0; done < test.num_prompt; done += test.step_tokens)
+    add(std::min(test.step_tokens, test.num_prompt - done), done + test.step_tokens >= test.num_prompt ? 1 : 0);
   for (std::uint32_t i = 0; i < test.num_gen; ++i) add(test.batch, test.batch);
   return limits;
 }
@@ -137,6 +137,7 @@ void print_json(const BenchContext& context, const std::vector<BenchResult>& res
                       {"n_gen", result.test.num_gen},
                       {"batch_size", result.test.batch},
                       {"n_depth", result.test.depth},
+                      {"n_ubatch", result.test.step_tokens},
                       {"median_ts", median(result.tokens_per_second)},
                       {"spread_percent", spread_percent(result.tokens_per_second)},
                       {"samples_ts", result.tokens_per_second},

@@ -20,6 +20,7 @@ struct BenchCase {
   std::uint32_t num_prompt = 0;
   std::uint32_t num_gen = 0;
   std::uint32_t batch = 1;
+  std::uint32_t step_tokens = 512;  // of a prompt that one step computes
 
   std::string name() const;  // "pp512", "pp512+tg128", "tg64 x8 @ d512"
 };
@@ -43,8 +44,6 @@ struct BenchContext {
 
 // What one round of a test demands of the machine, step by step as the bench runs it.
 [[nodiscard]] engine::RunLimits limits_of(const BenchContext& context, const BenchCase& test);
-
-inline constexpr std::uint32_t kBenchChunk = 512;  // prompt tokens of one step: what the server takes by default
 
 [[nodiscard]] double median(std::vector<double> values);  // not empty
 

@@ -192,6 +192,8 @@ std::vector<Option> make_table() {
       {"batch-sizes", "-b", &O::batch_sizes, kBench, kMeasure, "N,...", within(1, 4096), "sequences decoded at once"},
       {"n-depth", "-d", &O::n_depth, kBench, kMeasure, "TOKENS,...", within(0, 1 << 24),
        "tokens that are in the cache before the measurement begins"},
+      {"step-tokens", "-ub --ubatch-size", &O::step_tokens, kBench, kMeasure, "TOKENS", within(1, 65536),
+       "tokens of a prompt that one step computes, as a server's --max-step-tokens; longer prompts take several steps"},
       {"repetitions", "-r", &O::repetitions, kBench, kMeasure, "N", within(1, 1000),
        "measured rounds, after one that warms up"},
       {"overhead", "", &O::overhead, kBench, kMeasure, "", kAny,

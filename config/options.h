@@ -114,6 +114,7 @@ struct Options {
   std::vector<std::string> prompt_gen;  // "512,128"
   std::vector<std::int64_t> batch_sizes{1, 8, 32};
   std::vector<std::int64_t> n_depth{0};
+  std::int64_t step_tokens = 512;  // max_step_tokens of what is measured
   std::int64_t repetitions = 5;
   std::string format = "md";
   bool overhead = false;

@@ -217,7 +217,8 @@ class Executor {
   // memory ledger, on the compute thread like everything here. O(1).
   std::uint64_t workspace_bytes() const;
 
-  // One pass over the batch. `result` is overwritten; its vectors are reused.
+  // Computes the batch; more than some hundred rows in several passes over the layers. `result` is overwritten; its
+  // vectors are reused.
   void step(const StepBatch& batch, StepResult& result);
 
  private:

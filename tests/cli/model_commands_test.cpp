@@ -465,6 +465,8 @@ TEST_CASE("bench --profile says where the time of each test went, and what memor
        {"## pp64\n\nprefill: 2 steps of 64.0 tokens, ", "## tg40 x2\n\ndecode: 80 steps of 2.0 tokens, ",
         "| ffn_gate_up | ", "| head | ", "| all | ", "memory, at most: weights "})
     CHECK_THAT(text.out, Contains(part));
+  const Finished in_steps = invoke({"bench", "--profile", "-p", "64", "-n", "0", "-r", "2", "--step-tokens", "24"});
+  CHECK_THAT(in_steps.out, Contains("\nprefill: 6 steps of 21.3 tokens, "));
   CHECK(json::parse(invoke({"bench", "-p", "8", "-n", "0", "-r", "1", "-o", "json"}).out)["results"][0].count(
             "profile") == 0);
 }

@@ -152,6 +152,34 @@ TEST_CASE("states kept as f16 are rounded at fixed positions: the same bits in a
   }
 }
 
+TEST_CASE("a step of many rows gives the bits of small steps, wherever it cuts its sequences") {
+  std::vector<std::string> names = kFamilies;
+  names.insert(names.end(), {"gemma3-F32", "olmoe-F32"});  // a window, and experts
+  for (const std::string& name : names) {
+    const auto golden = load_golden(name);
+    if (!golden) return;
+    INFO(name);
+    Team team(2);
+    const auto model = load(golden->model_path, {.context = 1024, .num_blocks = 64});
+    const std::uint32_t vocab = model->info().vocab_size;
+    const auto first = random_tokens(300, vocab, 1), middle = random_tokens(740, vocab, 2);
+    const auto last = random_tokens(100, vocab, 3);
+    const auto alone = [&](const std::vector<TokenId>& tokens) { return *engine::evaluate(*model, team, tokens, 90); };
+    const auto of_first = alone(first), of_middle = alone(middle), of_last = alone(last);
+    Executor executor(*model, team);
+    SequenceRunner a(executor, 1, first, some_blocks(10, 0, 1));
+    SequenceRunner b(executor, 2, middle, some_blocks(24, 10, 2));
+    SequenceRunner c(executor, 3, last, some_blocks(4, 34, 3));
+    engine::StepResult result;
+    engine::StepBatch batch{.items = {a.next(300), b.next(690), c.next(100)}};  // rows 512 and 1,024 lie within two
+    batch.items[1].output = engine::Output::none;
+    executor.step(batch, result);
+    CHECK(same_bits(result.items[0].logits, of_first));
+    CHECK(same_bits(result.items[2].logits, of_last));
+    CHECK(same_bits(b.run(50), std::span(of_middle).last(std::size_t{50} * vocab)));
+  }
+}
+
 TEST_CASE("a state cannot go back: what is cut off is computed again from the beginning, to the same bits") {
   for (const std::string& name : kFamilies) {
     const auto golden = load_golden(name);
