@@ -15,15 +15,16 @@ constexpr std::size_t kMinRowsPerStore = 8;
 
 constexpr std::size_t divide_up(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
 
+// Blocks that hold a sequence up to its last row.
+std::uint32_t num_used_blocks(const SequencePlace& place) { return blocks_for(place.first_position + place.num_rows); }
+
 }  // namespace
 
 DecoderPass::DecoderPass(const DecoderWeights& weights, Team& team, std::span<const SequenceRows> batch,
                          const CacheMemory& memory, Workspace& workspace)
-    : weights_(weights),
-      kernels_(*weights.kernels),
+    : LayerPass(weights, team, batch, workspace),
+      weights_(weights),
       info_(weights.info),
-      team_(team),
-      workspace_(workspace),
       kv_shape_{.type = weights.cache.kv_type, .num_kv_heads = info_.num_kv_heads, .head_dim = info_.head_dim},
       q_dim_(std::size_t{info_.num_heads} * info_.head_dim),
       kv_dim_(std::size_t{info_.num_kv_heads} * info_.head_dim),
@@ -31,15 +32,11 @@ DecoderPass::DecoderPass(const DecoderWeights& weights, Team& team, std::span<co
       gate_mul_(weights.gate == Gate::silu   ? kernels_.silu_mul
                 : weights.gate == Gate::gelu ? kernels_.gelu_mul
                                              : kernels_.relu2_mul),
-      batch_(batch),
       full_{{}, plan_of(0)},
-      window_{{}, plan_of(info_.window)},
-      input_(kernels_, team, workspace) {
+      window_{{}, plan_of(info_.window)} {
   const OperationScope scope(team, Operation::prepare);
-  place_rows(batch);
-  place_blocks(batch, memory);
-  residual_ = workspace.take<float>(Slot::residual, num_rows_ * info_.dim);
-  delta_ = workspace.take<float>(Slot::delta, num_rows_ * info_.dim);
+  place_blocks(memory);
+  place_runs();
   qkv_ = workspace.take<float>(Slot::qkv, num_rows_ * qkv_stride_);
   attention_ = workspace.take<float>(Slot::attention, num_rows_ * qkv_stride_);
   // An odd number of cache lines: the same place of 16 rows must not fall into one set of the cache.
@@ -52,76 +49,44 @@ AttentionPlan DecoderPass::plan_of(std::uint32_t window) const {
   return {kernels_, kv_shape_, info_.num_heads, rule, team_, workspace_};
 }
 
-void DecoderPass::place_rows(std::span<const SequenceRows> batch) {
-  sequences_ = workspace_.take<Sequence>(Slot::sequences, batch.size());
-  std::size_t num_blocks = 0;
-  std::size_t num_runs = 0;
-  for (std::size_t i = 0; i < batch.size(); ++i) {
-    const SequenceRows& rows = batch[i];
-    const auto count = static_cast<std::uint32_t>(rows.tokens.size());
-    TROUPE_ASSERT(count >= 1 && rows.num_outputs <= count && rows.first_position + count <= info_.context);
-    sequences_[i] = {.first_row = static_cast<std::uint32_t>(num_rows_),
-                     .num_rows = count,
-                     .first_position = rows.first_position,
-                     .num_outputs = rows.num_outputs,
-                     .first_block = static_cast<std::uint32_t>(num_blocks)};
-    const std::uint32_t used = blocks_for(rows.first_position + count);
-    TROUPE_ASSERT(used <= rows.block_table.size());
-    num_rows_ += count;
-    num_blocks += used;
-    num_runs += used - rows.first_position / kBlockSize;
+void DecoderPass::place_blocks(const CacheMemory& memory) {
+  std::uint32_t num_blocks = 0;
+  for (std::size_t i = 0; i < places_.size(); ++i) {
+    places_[i].first_block = num_blocks;
+    num_blocks += num_used_blocks(places_[i]);
+    TROUPE_ASSERT(num_used_blocks(places_[i]) <= batch_[i].block_table.size());
   }
-  runs_ = workspace_.take<BlockRun>(Slot::block_runs, num_runs);
-  std::size_t run = 0;
-  for (std::size_t i = 0; i < batch.size(); ++i) {
-    const Sequence& sequence = sequences_[i];
-    const std::uint32_t end = sequence.first_position + sequence.num_rows;
-    for (std::uint32_t position = sequence.first_position; position < end;) {
-      const std::uint32_t next = std::min(end, (position / kBlockSize + 1) * kBlockSize);
-      runs_[run++] = {static_cast<std::uint32_t>(i), position - sequence.first_position, next - position};
-      position = next;
-    }
-  }
-}
-
-void DecoderPass::place_blocks(std::span<const SequenceRows> batch, const CacheMemory& memory) {
-  const auto end_block = [&](std::size_t i) {
-    return blocks_for(sequences_[i].first_position + sequences_[i].num_rows);
-  };
-  const std::size_t num_blocks = sequences_.back().first_block + end_block(sequences_.size() - 1);
   for (const CacheGroup& group : weights_.cache.groups) {
     if (group.num_layers == 0) continue;
     const bool has_window = group.kind == CacheGroup::Kind::window;
     LayerGroup& layers = has_window ? window_ : full_;
     KvArena& arena = has_window ? *memory.window_blocks : memory.blocks;
     layers.blocks = workspace_.take<const std::byte*>(has_window ? Slot::window_blocks : Slot::blocks, num_blocks);
-    for (std::size_t i = 0; i < batch.size(); ++i) {
-      const std::span<const BlockId> table = has_window ? batch[i].window_table : batch[i].block_table;
-      TROUPE_ASSERT(end_block(i) <= table.size());
-      for (std::uint32_t block = 0; block < end_block(i); ++block)
-        layers.blocks[sequences_[i].first_block + block] =
-            table[block] == kNoBlock ? nullptr : arena.block(table[block]);
+    for (std::size_t i = 0; i < places_.size(); ++i) {
+      const std::span<const BlockId> table = has_window ? batch_[i].window_table : batch_[i].block_table;
+      const std::uint32_t used = num_used_blocks(places_[i]);
+      TROUPE_ASSERT(used <= table.size());
+      for (std::uint32_t block = 0; block < used; ++block)
+        layers.blocks[places_[i].first_block + block] = table[block] == kNoBlock ? nullptr : arena.block(table[block]);
     }
-    layers.plan.make(sequences_, layers.blocks);
+    layers.plan.make(places_, layers.blocks);
   }
 }
 
-void DecoderPass::embed() {
-  const OperationScope scope(team_, Operation::embed);
-  // Rows follow the batch: sequence by sequence, token by token.
-  std::span<TokenId> tokens = workspace_.take<TokenId>(Slot::tokens, num_rows_);
-  for (std::size_t i = 0; i < batch_.size(); ++i) {
-    std::copy(batch_[i].tokens.begin(), batch_[i].tokens.end(), tokens.begin() + sequences_[i].first_row);
-  }
-  for_rows(1, [&](std::size_t first, std::size_t count, std::uint32_t) {
-    for (std::size_t row = first; row < first + count; ++row) {
-      TROUPE_ASSERT(tokens[row] >= 0 && static_cast<std::uint32_t>(tokens[row]) < info_.vocab_size);
-      float* x = residual_.data() + row * info_.dim;
-      kernels::unpack_row(weights_.embedding.view(), static_cast<std::size_t>(tokens[row]), x);
-      if (weights_.embedding_scale == 1) continue;
-      for (std::size_t i = 0; i < info_.dim; ++i) x[i] *= weights_.embedding_scale;
+void DecoderPass::place_runs() {
+  std::size_t num_runs = 0;
+  for (const SequencePlace& place : places_) num_runs += num_used_blocks(place) - place.first_position / kBlockSize;
+  runs_ = workspace_.take<BlockRun>(Slot::block_runs, num_runs);
+  std::size_t run = 0;
+  for (std::size_t i = 0; i < places_.size(); ++i) {
+    const SequencePlace& place = places_[i];
+    const std::uint32_t end = place.first_position + place.num_rows;
+    for (std::uint32_t position = place.first_position; position < end;) {
+      const std::uint32_t next = std::min(end, (position / kBlockSize + 1) * kBlockSize);
+      runs_[run++] = {static_cast<std::uint32_t>(i), position - place.first_position, next - position};
+      position = next;
     }
-  });
+  }
 }
 
 void DecoderPass::norm(const std::vector<float>& norm, std::initializer_list<const PackedMatrix*> consumers) {
@@ -182,7 +147,7 @@ void DecoderPass::rotate_and_store() {
 }
 
 void DecoderPass::store_run(const BlockRun& run) {
-  const Sequence& sequence = sequences_[run.sequence];
+  const SequencePlace& sequence = places_[run.sequence];
   const DecoderLayer& layer = this_layer();
   const RopeTable& rope = weights_.rope_of(layer);
   const std::size_t head_dim = info_.head_dim;
@@ -209,28 +174,13 @@ void DecoderPass::store_run(const BlockRun& run) {
 }
 
 bool DecoderPass::keep_only_outputs() {
-  std::size_t kept = 0;
-  for (Sequence& sequence : sequences_) {
-    const std::uint32_t skipped = sequence.num_rows - sequence.num_outputs;
-    for (std::uint32_t i = 0; i < sequence.num_outputs; ++i) {
-      const std::size_t from = sequence.first_row + skipped + i;
-      const std::size_t to = kept + i;
-      if (from == to) continue;
-      std::memcpy(residual_.data() + to * info_.dim, residual_.data() + from * info_.dim, info_.dim * sizeof(float));
-      std::memcpy(qkv_.data() + to * qkv_stride_, qkv_.data() + from * qkv_stride_, q_dim_ * sizeof(float));
-      if (!mixer_.empty())
-        std::memcpy(mixer_.data() + to * mixer_stride_, mixer_.data() + from * mixer_stride_,
-                    weights_.mamba.inner * sizeof(float));
-    }
-    sequence.first_row = static_cast<std::uint32_t>(kept);
-    sequence.first_position += skipped;
-    sequence.num_rows = sequence.num_outputs;
-    kept += sequence.num_outputs;
-  }
-  TROUPE_ASSERT(!delta_pending_);
-  if (kept != num_rows_ && kept != 0) this_group().plan.make(sequences_, this_group().blocks);
-  num_rows_ = kept;
-  return kept != 0;
+  const std::size_t before = num_rows_;
+  const Kept queries{.x = qkv_.data(), .stride = qkv_stride_, .width = q_dim_};
+  const Kept mixed{.x = mixer_.data(), .stride = mixer_stride_, .width = weights_.mamba.inner};
+  const bool any =
+      mixer_.empty() ? LayerPass::keep_only_outputs({queries}) : LayerPass::keep_only_outputs({queries, mixed});
+  if (any && num_rows_ != before) this_group().plan.make(places_, this_group().blocks);
+  return any;
 }
 
 void DecoderPass::attend() {
@@ -304,10 +254,7 @@ void DecoderPass::run_mixer(const DecoderLayer& layer) {
     input_.multiply({{&layer.mixer.in, mixer_.data(), mixer_stride_}});
   }
   const RecurrentRows rows{
-      .places = sequences_,
-      .batch = batch_,
-      .num_rows = num_rows_,
-      .round_every = weights_.cache.state_type == StateType::f16 ? weights_.cache.snapshot_every : 0};
+      .places = places_, .batch = batch_, .num_rows = num_rows_, .round_every = round_every(weights_.cache)};
   Mamba2Mixer(weights_.mamba, kernels_, info_.rms_epsilon)
       .run(team_, workspace_, rows, layer.mixer, layer_, weights_.states, mixer_.data());
 }

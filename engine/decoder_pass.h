@@ -1,33 +1,27 @@
 // The operations of a transformer layer over one ragged batch. Families put them in order.
 //
-// A pass holds the residual stream of every row (one row per token of the batch) and runs each
-// operation over all rows with the team. No operation mixes rows but attention, which reads a
-// sequence's own blocks: a row's bits do not depend on its neighbours.
+// Each operation runs over all rows with the team. No operation mixes rows but attention, which reads a sequence's own
+// blocks: a row's bits do not depend on its neighbours.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <initializer_list>
 #include <span>
-#include <utility>
 #include <vector>
 
-#include "engine/attention_plan.h"
 #include "engine/decoder_weights.h"
 #include "engine/engine.h"
-#include "engine/rounded_rows.h"
-#include "engine/team.h"
-#include "engine/workspace.h"
+#include "engine/layer_pass.h"
 
 namespace troupe::engine {
 
-class DecoderPass {
+class DecoderPass : public LayerPass {
  public:
   DecoderPass(const DecoderWeights& weights, Team& team, std::span<const SequenceRows> batch, const CacheMemory& memory,
               Workspace& workspace);
 
   // residual = the tokens' embeddings, scaled where the model wants it.
-  void embed();
+  void embed() { LayerPass::embed(weights_.embedding_scale); }
   // What follows belongs to this layer, as a profiler is told.
   void begin_layer(std::uint32_t layer) { layer_ = layer; }
   // input = rms_norm(residual) * norm, rounded as `consumers` want it. Sums a pending projection first.
@@ -68,7 +62,6 @@ class DecoderPass {
   std::uint64_t kv_bytes_read() const { return full_.plan.kv_bytes_read() + window_.plan.kv_bytes_read(); }
 
  private:
-  using Sequence = SequencePlace;
   struct BlockRun {  // rows of one sequence that lie in one block: written by one thread
     std::uint32_t sequence = 0;
     std::uint32_t first = 0;  // among the sequence's rows
@@ -89,8 +82,8 @@ class DecoderPass {
   const DecoderLayer& this_layer() const { return weights_.layers[layer_]; }
   LayerGroup& this_group() { return this_layer().has_window ? window_ : full_; }
   AttentionPlan plan_of(std::uint32_t window) const;
-  void place_rows(std::span<const SequenceRows> batch);
-  void place_blocks(std::span<const SequenceRows> batch, const CacheMemory& memory);
+  void place_blocks(const CacheMemory& memory);
+  void place_runs();
   void store_run(const BlockRun& run);
   void norm_rows(const std::vector<float>& norm, float* keep);
   void add_pending(float* x, std::size_t row);
@@ -104,56 +97,26 @@ class DecoderPass {
   void gather_expert_rows();
   void sum_experts(const float* scores, std::size_t stride, const float* parts, const float* shared);
 
-  // Runs fn(first_row, num_rows, thread) over all rows, at most kRowsAtOnce at a time and split at multiples of
-  // `multiple`; few rows stay on the calling thread, without a join.
-  static constexpr std::size_t kRowsAtOnce = kernels::kRowsPerTile;
-  // Rows that one thread works through before another helps: a row costs about a microsecond, a join two.
-  static constexpr std::size_t kMinRowsPerChunk = 4;
-  static constexpr std::size_t kChunksPerThread = 8;
-  template <class Fn>
-  void for_rows(std::size_t multiple, Fn&& fn) {
-    for_range(num_rows_, multiple, std::forward<Fn>(fn));
-  }
-  // The same over [0, num_rows).
-  template <class Fn>
-  void for_range(std::size_t num_rows, std::size_t multiple, Fn&& fn) {
-    const auto divide_up = [](std::size_t a, std::size_t b) { return (a + b - 1) / b; };
-    const std::size_t fair = divide_up(num_rows, team_.num_threads() * kChunksPerThread);
-    const std::size_t per_chunk = divide_up(std::max(kMinRowsPerChunk, fair), multiple) * multiple;
-    team_.parallel_for(divide_up(num_rows, per_chunk), [&](std::size_t chunk, std::uint32_t thread) {
-      const std::size_t end = std::min(num_rows, (chunk + 1) * per_chunk);
-      for (std::size_t row = chunk * per_chunk; row < end; row += kRowsAtOnce)
-        fn(row, std::min(kRowsAtOnce, end - row), thread);
-    });
-  }
   // input = rows of x[r * stride + i], normed in place by `sub_norm` unless that is empty.
   void round_rows(float* x, std::size_t stride, const std::vector<float>& sub_norm);
   // Room for kRowsAtOnce rows.
   float* thread_scratch(std::uint32_t thread) const { return scratch_.data() + thread * kRowsAtOnce * scratch_stride_; }
 
   const DecoderWeights& weights_;
-  const kernels::KernelTable& kernels_;
   const ModelInfo& info_;
-  Team& team_;
-  Workspace& workspace_;
   kernels::KvShape kv_shape_;
   std::uint32_t layer_ = 0;
-  std::size_t num_rows_ = 0;
   std::size_t q_dim_;
   std::size_t kv_dim_;
   std::size_t qkv_stride_;
-  kernels::SiluMul* gate_mul_;  // or a sister of it
-  bool delta_pending_ = false;
+  kernels::SiluMul* gate_mul_;                      // or a sister of it
   const std::vector<float>* delta_norm_ = nullptr;  // of what is pending
   bool gated_is_input_ = false;                     // gate_and_up has already rounded its result
 
-  std::span<const SequenceRows> batch_;
-  std::span<Sequence> sequences_;
   std::span<BlockRun> runs_;
-  std::span<float> residual_, delta_, qkv_, attention_, gate_, up_, scratch_;
+  std::span<float> qkv_, attention_, gate_, up_, scratch_;
   std::size_t scratch_stride_ = 0;
   LayerGroup full_, window_;
-  RoundedRows input_;
   std::span<float> mixer_;  // what the mixer leaves, rows of mixer_stride_
   std::size_t mixer_stride_ = 0;
   std::span<float> normed_;               // what experts read

@@ -120,7 +120,7 @@ class Rwkv7Model final : public LanguageModel {
             const float* v, const float* a, const float* g, const float* v_mix, const float* v_first) const {
     const OperationScope scope(pass.team(), Operation::scan, index);
     const std::size_t dim = weights_.shape.dim, size = weights_.shape.head_size;
-    const RecurrentRows& rows = pass.rows();
+    const RecurrentRows rows = pass.rows();
     const auto large = [&](std::size_t sequence) { return weights_.states.large(rows.batch[sequence].state, index); };
     for_units(pass.team(), rows,
               {.count = weights_.shape.num_heads(), .min_per_chunk = 4, .floats_per_unit = size * size}, large,

@@ -96,7 +96,7 @@ MambaLayer MambaMixer::read(TensorReader& in, const std::string& prefix, const M
 float* MambaMixer::run(RecurrentPass& pass, const MambaLayer& layer, std::uint32_t index, const StateLayout& states,
                        const float* x, std::size_t stride) const {
   const std::size_t inner = shape_.inner, state = shape_.state_size, rank = shape_.num_heads;
-  const RecurrentRows& rows = pass.rows();
+  const RecurrentRows rows = pass.rows();
   float* xz = pass.take(Slot::mixer, 2 * inner).data();
   float* convolved = pass.take(Slot::convolved, inner).data();
   const std::size_t low_stride = rank + 2 * state;

@@ -9,13 +9,8 @@
 #include <cstdint>
 #include <initializer_list>
 #include <span>
-#include <vector>
 
-#include "engine/attention_plan.h"
-#include "engine/language_model.h"
-#include "engine/rounded_rows.h"
-#include "engine/team.h"
-#include "engine/workspace.h"
+#include "engine/layer_pass.h"
 
 namespace troupe::engine {
 
@@ -44,6 +39,8 @@ struct RecurrentRows {
 
 // Rounds `count` numbers of a state to float16, and keeps them finite.
 void round_state(float* state, std::size_t count);
+// What RecurrentRows::round_every is for a model's cache.
+[[nodiscard]] std::uint32_t round_every(const CacheSpec& cache);
 
 // How the units of a scan are handed out.
 struct Units {
@@ -87,29 +84,27 @@ void for_units(Team& team, const RecurrentRows& rows, const Units& units, const 
   });
 }
 
-class RecurrentPass {
+class RecurrentPass : public LayerPass {
  public:
   RecurrentPass(const ModelWeights& weights, Team& team, std::span<const SequenceRows> batch, Workspace& workspace);
 
-  std::size_t num_rows() const { return rows_.num_rows; }
-  const RecurrentRows& rows() const { return rows_; }
+  std::size_t num_rows() const { return num_rows_; }
+  RecurrentRows rows() const {
+    return {.places = places_, .batch = batch_, .num_rows = num_rows_, .round_every = round_every_};
+  }
   RoundedRows& input() { return input_; }
   Team& team() const { return team_; }
   std::span<float> take(Workspace::Slot slot, std::size_t width) {
-    return workspace_.take<float>(slot, rows_.num_rows * width);
+    return workspace_.take<float>(slot, num_rows_ * width);
   }
 
   // One for each row.
   template <class T>
   std::span<T> take_of(Workspace::Slot slot) {
-    return workspace_.take<T>(slot, rows_.num_rows);
+    return workspace_.take<T>(slot, num_rows_);
   }
 
-  // residual = the tokens' embeddings.
-  void embed();
-  // fn(first_row, num_rows, thread) over all rows, at most kRowsPerTile at a time.
-  template <class Fn>
-  void for_rows(std::size_t multiple, Fn&& fn);
+  using LayerPass::for_rows;
   // residual += a pending projection; fn(row, residual of the row) then.
   template <class Fn>
   void for_residuals(Fn&& fn);
@@ -133,43 +128,14 @@ class RecurrentPass {
     return {&matrix, delta_.data(), dim_};
   }
 
-  // Rows of a buffer that go on.
-  struct Kept {
-    float* x;
-    std::size_t stride;
-    std::size_t width;
-  };
-  // Keeps only the rows whose hidden state is asked for, of the residual and of these; false if there are none. Once no
-  // sequence needs the others.
-  [[nodiscard]] bool keep_only_outputs(std::initializer_list<Kept> buffers);
+  // Once no sequence needs the others.
+  using LayerPass::keep_only_outputs;
 
  private:
   void reset_input(std::initializer_list<Product> products);
 
-  const ModelWeights& weights_;
-  const kernels::KernelTable& kernels_;
-  const std::size_t dim_;
-  Team& team_;
-  Workspace& workspace_;
-  std::span<SequencePlace> places_;
-  RecurrentRows rows_;
-  std::span<float> residual_, delta_;
-  bool delta_pending_ = false;
-  RoundedRows input_;
+  const std::uint32_t round_every_;
 };
-
-template <class Fn>
-void RecurrentPass::for_rows(std::size_t multiple, Fn&& fn) {
-  constexpr std::size_t kMinRowsPerChunk = 4, kChunksPerThread = 8;
-  const std::size_t threads = team_.num_threads();
-  const std::size_t fair = (rows_.num_rows + threads * kChunksPerThread - 1) / (threads * kChunksPerThread);
-  const std::size_t per_chunk = (std::max(kMinRowsPerChunk, fair) + multiple - 1) / multiple * multiple;
-  team_.parallel_for((rows_.num_rows + per_chunk - 1) / per_chunk, [&](std::size_t chunk, std::uint32_t thread) {
-    const std::size_t end = std::min(rows_.num_rows, (chunk + 1) * per_chunk);
-    for (std::size_t row = chunk * per_chunk; row < end; row += kernels::kRowsPerTile)
-      fn(row, std::min(kernels::kRowsPerTile, end - row), thread);
-  });
-}
 
 template <class Fn>
 void RecurrentPass::for_residuals(Fn&& fn) {

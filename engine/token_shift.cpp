@@ -39,7 +39,7 @@ ShiftedRows::ShiftedRows(RecurrentPass& pass, const kernels::KernelTable& kernel
   const std::size_t dim = shape.dim;
   rows_ = pass.take(Slot::normed, dim).data();
   before_ = pass.take_of<const float*>(Slot::shifted);
-  const RecurrentRows& rows = pass.rows();
+  const RecurrentRows rows = pass.rows();
   for (std::size_t sequence = 0; sequence < rows.places.size(); ++sequence) {
     const SequencePlace& place = rows.places[sequence];
     for (std::uint32_t i = 0; i < place.num_rows; ++i)
@@ -56,7 +56,7 @@ float* ShiftedRows::kept(std::size_t sequence) const {
 }
 
 void ShiftedRows::keep_last() {
-  const RecurrentRows& rows = pass_.rows();
+  const RecurrentRows rows = pass_.rows();
   for (std::size_t sequence = 0; sequence < rows.places.size(); ++sequence) {
     const SequencePlace& place = rows.places[sequence];
     std::memcpy(kept(sequence), row(place.first_row + place.num_rows - 1), shape_.dim * sizeof(float));
