@@ -293,7 +293,7 @@ struct KernelTable {
 };
 
 // Raised whenever any recipe changes its bits; part of numerics_id.
-inline constexpr std::uint32_t kRecipeVersion = 4;
+inline constexpr std::uint32_t kRecipeVersion = 5;
 
 // Every table this program has, best last, and those that this CPU (and operating system) can run; then what was
 // registered (register_table.h). A span stays as it is while others are added.

@@ -26,6 +26,7 @@ inline Lanes max(Lanes a, Lanes b) {  // a NaN in `a` stays
   return {_mm256_max_ps(b.low, a.low), _mm256_max_ps(b.high, a.high)};
 }
 inline Lanes exp(Lanes x) { return {exp_avx2(x.low), exp_avx2(x.high)}; }
+inline Lanes tanh(Lanes x) { return {tanh_avx2(x.low), tanh_avx2(x.high)}; }
 // 2^x = 2^n 2^r, |r| <= 1/2: the Taylor series of 2^r to degree 7, within 1e-8.
 inline __m256 exp2_below_0(__m256 x) {
   const __m256 low = _mm256_cmp_ps(x, _mm256_set1_ps(-126.0f), _CMP_LT_OQ);

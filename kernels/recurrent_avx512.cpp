@@ -17,6 +17,7 @@ inline Lanes div(Lanes a, Lanes b) { return _mm512_div_ps(a, b); }
 inline Lanes fma(Lanes a, Lanes b, Lanes c) { return _mm512_fmadd_ps(a, b, c); }
 inline Lanes max(Lanes a, Lanes b) { return _mm512_max_ps(b, a); }  // a NaN in `a` stays
 inline Lanes exp(Lanes x) { return exp_avx512(x); }
+inline Lanes tanh(Lanes x) { return tanh_avx512(x); }
 // 2^x = 2^n 2^r, |r| <= 1/2: the Taylor series of 2^r to degree 7, within 1e-8.
 inline Lanes exp2_below_0(Lanes x) {
   const Lanes n = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);

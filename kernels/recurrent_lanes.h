@@ -1,8 +1,8 @@
 // The operations of recurrent.h and the gates of kernels.h, which need the same functions of one number, once for all
 // instruction sets: written in terms of `Lanes`, 16 numbers side by side, which the including file defines together
 // with
-//   load, store, set1, add, sub, mul, div, fma (a * b + c), max, exp, exp2_below_0 (2^x for x <= 0, 0 from -126 down),
-//   root (square root), sum (of all lanes, in all lanes)
+//   load, store, set1, add, sub, mul, div, fma (a * b + c), max, exp, tanh, exp2_below_0 (2^x for x <= 0, 0 from -126
+//   down), root (square root), sum (of all lanes, in all lanes)
 // in an anonymous namespace, before it includes this. All here is in an anonymous namespace, too: each file has its
 // own.
 #pragma once
@@ -46,7 +46,6 @@ inline Lanes one() { return set1(1.0f); }
 inline Lanes negative(Lanes x) { return sub(zero(), x); }
 inline Lanes sigmoid(Lanes x) { return div(one(), add(one(), exp(negative(x)))); }
 inline Lanes silu(Lanes x) { return div(x, add(one(), exp(negative(x)))); }
-inline Lanes tanh(Lanes x) { return sub(div(set1(2.0f), add(one(), exp(mul(set1(-2.0f), x)))), one()); }
 
 // ln(1 + u) for u from 0 to 1: 2 atanh(u / (2 + u)) as a series, which has no cancellation where u is small.
 inline Lanes log_one_plus(Lanes u) {

@@ -1,5 +1,5 @@
 // The operations of recurrent_lanes.h with lanes in plain C++. The including file has defined, in an anonymous
-// namespace, Number (float or double) exp_of(Number) and exp2_of(Number), which is 2^x for x <= 0.
+// namespace, Number (float or double), exp_of(Number), tanh_of(Number) and exp2_of(Number), which is 2^x for x <= 0.
 #pragma once
 
 #include <cmath>
@@ -45,6 +45,9 @@ inline Lanes max(Lanes a, Lanes b) {  // a NaN in `a` stays
 }
 inline Lanes exp(Lanes x) {
   return each([&](int i) { return exp_of(x.x[i]); });
+}
+inline Lanes tanh(Lanes x) {
+  return each([&](int i) { return tanh_of(x.x[i]); });
 }
 inline Lanes exp2_below_0(Lanes x) {
   return each([&](int i) { return exp2_of(x.x[i]); });

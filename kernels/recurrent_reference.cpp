@@ -6,6 +6,7 @@ namespace {
 
 using Number = double;
 inline Number exp_of(Number x) { return std::exp(x); }
+inline Number tanh_of(Number x) { return std::tanh(x); }
 inline Number exp2_of(Number x) { return std::exp2(x); }
 
 }  // namespace

@@ -6,6 +6,7 @@ namespace {
 
 using Number = float;
 inline Number exp_of(Number x) { return exp_scalar(x); }
+inline Number tanh_of(Number x) { return tanh_scalar(x); }
 // 2^x = 2^n 2^r, |r| <= 1/2: the Taylor series of 2^r to degree 7, within 1e-8.
 inline Number exp2_of(Number x) {
   if (x < -126.0f) return 0.0f;
