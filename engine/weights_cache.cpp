@@ -188,6 +188,7 @@ void WeightsCache::open_file() {
   if (const Status same = check_source(file.get(), *header); !same) return unusable(same.error().message);
   ::futimens(file.get(), nullptr);  // used now; where that fails it is evicted early
   header_ = std::move(*header);
+  for (std::size_t i = 0; i < header_->entries.size(); ++i) places_.emplace(header_->entries[i].name_hash, i);
   file_ = std::move(file);
 }
 
@@ -237,18 +238,19 @@ Result<PackedMatrix> WeightsCache::read(std::string_view name, kernels::WeightTy
                                         std::uint64_t rows, std::uint64_t k, float scale,
                                         const std::shared_ptr<MemoryPolicy>& policy) {
   TROUPE_ASSERT(has_model());
-  const std::uint64_t name_hash = hash_of_name(name);
-  const auto entry = std::find_if(header_->entries.begin(), header_->entries.end(), [&](const WeightsEntry& e) {
-    const bool layout_fits =
-        e.header.layout == layout ||
-        (layout != kernels::Layout::file && kernels::is_ternary(type) && e.header.layout == kernels::Layout::panels);
-    return e.name_hash == name_hash && e.header.type == type && layout_fits && e.header.rows == rows && e.header.k == k;
-  });
+  const auto fits = [&](const PackedHeader& h) {
+    const bool layout_fits = h.layout == layout || (layout != kernels::Layout::file && kernels::is_ternary(type) &&
+                                                    h.layout == kernels::Layout::panels);
+    return h.type == type && layout_fits && h.rows == rows && h.k == k;
+  };
   PackedMatrix matrix;
-  if (entry != header_->entries.end()) {
-    auto read = PackedMatrix::read(team_, entry->header, file_.get(), entry->offset, scale, policy);
-    if (!read) return read.error();
-    matrix = std::move(*read);
+  if (const auto place = places_.find(hash_of_name(name)); place != places_.end()) {
+    const WeightsEntry& entry = header_->entries[place->second];
+    if (fits(entry.header)) {
+      auto read = PackedMatrix::read(team_, entry.header, file_.get(), entry.offset, scale, policy);
+      if (!read) return read.error();
+      matrix = std::move(*read);
+    }
   }
   if (!matrix) {
     warn(path_ + ": damaged: " + printable(name) + " is not what was written; the model is packed again");
@@ -290,6 +292,9 @@ bool WeightsCache::make_room(std::uint64_t bytes) {
 
 void WeightsCache::keep(std::span<const Matrix> matrices, std::uint64_t source_hash) {
   TROUPE_ASSERT(is_used());
+  if (matrices.size() > kMaxWeightsEntries)
+    return warn(path_ + ": " + std::to_string(matrices.size()) + " matrices are more than the " +
+                std::to_string(kMaxWeightsEntries) + " that a file can hold; they are not kept");
   WeightsHeader header{.recipe = kernels::kRecipeVersion,
                        .model_hash = model_.content_hash(),
                        .source_hash = source_hash,

@@ -17,6 +17,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "config/file_descriptor.h"
@@ -71,8 +72,8 @@ class WeightsCache {
   Result<PackedMatrix> read(std::string_view name, kernels::WeightType type, kernels::Layout layout, std::uint64_t rows,
                             std::uint64_t k, float scale, const std::shared_ptr<MemoryPolicy>& policy);
 
-  // Writes the model's file, after evicting those that were not used for longest. `source_hash`: the sum of
-  // tensor_hash.
+  // Writes the model's file, after evicting those that were not used for longest; not if there are more matrices than
+  // kMaxWeightsEntries. `source_hash`: the sum of tensor_hash.
   void keep(std::span<const Matrix> matrices, std::uint64_t source_hash);
 
   static std::uint64_t hash_of_name(std::string_view name);
@@ -95,6 +96,7 @@ class WeightsCache {
   std::string name_, path_;
   FileDescriptor directory_{-1}, file_{-1};
   std::optional<WeightsHeader> header_;
+  std::unordered_map<std::uint64_t, std::size_t> places_;  // of header_'s entries, by the hash of their names
 };
 
 }  // namespace troupe::engine

@@ -13,7 +13,6 @@ namespace {
 static_assert(std::endian::native == std::endian::little);
 
 constexpr std::array<char, 8> kMagic = {'t', 'r', 'o', 'u', 'p', 'e', 'W', 'C'};
-constexpr std::size_t kMaxMatrices = 1u << 16;
 constexpr std::size_t kVariantBytes = 16;
 constexpr std::size_t kStampBytes = 40;
 constexpr std::size_t kEntryBytes = 64;
@@ -98,7 +97,7 @@ Result<std::size_t> parse_weights_count(std::span<const std::byte> fixed) {
                                              std::to_string(kWeightsFileVersion)};
   Unpacker count(fixed.subspan(56));
   const auto num_matrices = count.take<std::uint32_t>();
-  if (num_matrices > kMaxMatrices) return damaged(std::to_string(num_matrices) + " matrices");
+  if (num_matrices > kMaxWeightsEntries) return damaged(std::to_string(num_matrices) + " matrices");
   return std::size_t{num_matrices};
 }
 
@@ -168,7 +167,7 @@ std::vector<std::byte> write_weights_stamp(const FileStamp& stamp) {
 }
 
 std::vector<std::byte> write_weights_header(const WeightsHeader& header) {
-  TROUPE_ASSERT(header.variant.size() <= kVariantBytes && header.entries.size() <= kMaxMatrices);
+  TROUPE_ASSERT(header.variant.size() <= kVariantBytes && header.entries.size() <= kMaxWeightsEntries);
   Packer to;
   to.put(kMagic);
   to.put(kWeightsFileVersion);

@@ -3,7 +3,7 @@
 // The format, version 2; integers are little-endian, offsets count from the beginning of the file:
 //
 //     0  magic "troupeWC" | u32 version | u32 recipe version | u64 model hash | u64 source hash
-//        char[16] variant, padded with zeros | u64 bytes of the file | u32 matrices (<= 2^16) | u32 0
+//        char[16] variant, padded with zeros | u64 bytes of the file | u32 matrices (<= 2^20) | u32 0
 //    64  stamp of the source: u64 inode | u64 bytes | i64 mtime, i64 ctime in ns | u64 checksum of these | zeros
 //   128  per matrix: u64 hash of its name | u64 offset of its body | u32 type | u32 layout | u64 rows | u64 k
 //        u64 bytes of the body | u64 checksum of the body | u64 content (PackedHeader)
@@ -29,6 +29,9 @@ namespace troupe::engine {
 inline constexpr std::uint32_t kWeightsFileVersion = 2;  // also raised when the same weights are packed to other bytes
 inline constexpr std::size_t kWeightsFixedBytes = 128;   // up to the matrices
 inline constexpr std::size_t kWeightsStampAt = 64;
+
+// Each expert of each layer is one: the largest mixtures have some 50,000.
+inline constexpr std::size_t kMaxWeightsEntries = 1u << 20;
 
 struct WeightsEntry {
   std::uint64_t name_hash = 0;
@@ -57,6 +60,7 @@ struct WeightsHeader {
 // a matrix that packed_bytes can be asked about, and lies within the file. Error: as above.
 [[nodiscard]] Result<WeightsHeader> parse_weights_header(std::span<const std::byte> bytes, std::uint64_t file_bytes);
 
+// At most kMaxWeightsEntries (asserted).
 [[nodiscard]] std::vector<std::byte> write_weights_header(const WeightsHeader& header);
 [[nodiscard]] std::vector<std::byte> write_weights_stamp(const FileStamp& stamp);  // what stands at kWeightsStampAt
 

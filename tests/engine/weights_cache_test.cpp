@@ -22,6 +22,7 @@
 namespace troupe::test {
 namespace {
 
+using engine::WeightsCache;
 namespace fs = std::filesystem;
 using engine::LoadedModel;
 using engine::LoadNote;
@@ -447,6 +448,50 @@ TEST_CASE("what a killed writer left is removed, and nobody else's files are") {
   CHECK_FALSE(fs::exists(old_one));
   CHECK(fs::exists(young_one));
   CHECK(fs::exists(foreign));
+}
+
+TEST_CASE("a header holds the matrices of a large mixture of experts") {
+  engine::WeightsHeader header{
+      .recipe = 1, .model_hash = 2, .source_hash = 3, .variant = "scalar", .file_bytes = 0, .stamp = {}, .entries = {}};
+  const std::uint64_t body = kernels::packed_bytes(kernels::WeightType::f32, kernels::Layout::file, 1, 4);
+  std::uint64_t end = engine::weights_header_bytes(70'000);
+  for (std::uint64_t i = 0; i < 70'000; ++i) {
+    const std::uint64_t offset = (end + 4095) / 4096 * 4096;
+    end = offset + body;
+    header.entries.push_back({.name_hash = i,
+                              .offset = offset,
+                              .header = {.version = 1,
+                                         .type = kernels::WeightType::f32,
+                                         .layout = kernels::Layout::file,
+                                         .rows = 1,
+                                         .k = 4,
+                                         .body_bytes = body,
+                                         .checksum = 0,
+                                         .content = 0}});
+  }
+  header.file_bytes = end;
+  const auto parsed = engine::parse_weights_header(engine::write_weights_header(header), end);
+  if (!parsed) FAIL(parsed.error().message);
+  CHECK(parsed->entries.size() == 70'000);
+  CHECK(parsed->entries.back().name_hash == 69'999);
+}
+
+TEST_CASE("more matrices than a file can hold are not kept, with a warning") {
+  const CacheDirectory directory;
+  const ModelCopy copy(TinyLlama{}.writer());
+  const auto file = engine::open_gguf(copy.path());
+  REQUIRE(file);
+  engine::Team team(1);
+  std::vector<LoadNote> notes;
+  const engine::LoadNotes keep_note = [&](const LoadNote& note) { notes.push_back(note); };
+  WeightsCache cache({.directory = directory.path()}, **file, "scalar", kernels::Layout::panels, team, keep_note);
+  REQUIRE(cache.is_used());
+  const std::vector<std::byte> nothing(engine::kPackedHeaderBytes);
+  cache.keep(std::vector<WeightsCache::Matrix>(engine::kMaxWeightsEntries + 1, {.name_hash = 1, .bytes = nothing}), 0);
+  REQUIRE(notes.size() == 1);
+  CHECK(notes[0].warning);
+  CHECK(notes[0].text.find("1048577 matrices are more than the 1048576 that a file can hold") != std::string::npos);
+  CHECK(directory.files().empty());
 }
 
 }  // namespace
