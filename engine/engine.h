@@ -197,6 +197,8 @@ class Executor {
   void truncate(SequenceId id, std::uint32_t num_tokens);
   // Forgets K and V from position num_computed (<= now) on; the tokens stay known and are computed again. A block that
   // others share must be replaced by an own copy first. With a recurrent state num_computed must be what it is, or 0.
+  // With a window group what the next token then sees must still be there: no block given back may be among the window
+  // of position num_computed (asserted by the next step). That holds for truncate(), too.
   void rewind(SequenceId id, std::uint32_t num_computed);
   // Replaces entry `index` of the block table by an equal block (the canonical one after a commit).
   void swap_block(SequenceId id, std::uint32_t index, BlockId block);

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <limits>
 
+#include "cache/window.h"
 #include "config/assert.h"
 #include "engine/engine.h"
 #include "engine/workspace.h"
@@ -46,6 +47,7 @@ struct Executor::State {
   const Sequence& find(SequenceId id) const { return const_cast<State*>(this)->find(id); }
 
   void begin_state(Sequence& sequence, const SequenceSpec& spec);
+  void assert_window(const Sequence& sequence, std::uint32_t num_tokens) const;
   std::size_t gather_rows(const StepBatch& batch);
   PassCounts forward(float* hidden);
   void save_states(const StepBatch& batch);
@@ -225,9 +227,19 @@ void Executor::step(const StepBatch& batch, StepResult& result) {
   scope.end(end);
 }
 
+// Every window block is there that the next tokens see or write.
+void Executor::State::assert_window(const Sequence& sequence, std::uint32_t num_tokens) const {
+  const std::uint32_t first = cache::first_window_block(sequence.num_computed, model.info().window);
+  const std::uint32_t end = blocks_for(sequence.num_computed + num_tokens);
+  TROUPE_ASSERT(end <= sequence.window_table.size());
+  const auto begin = sequence.window_table.begin();
+  TROUPE_ASSERT(std::find(begin + first, begin + end, kNoBlock) == begin + end);
+}
+
 // Appends the new blocks and lists what to compute. Returns how many hidden rows are wanted.
 std::size_t Executor::State::gather_rows(const StepBatch& batch) {
   const OperationScope scope(team, Operation::prepare);
+  const std::uint32_t window = model.info().window;
   rows.clear();
   std::size_t num_outputs = 0;
   for (const StepItem& item : batch.items) {
@@ -242,6 +254,7 @@ std::size_t Executor::State::gather_rows(const StepBatch& batch) {
                 kNoBlock);
     }
     TROUPE_ASSERT(item.num_tokens >= 1 && item.num_tokens <= sequence.num_known() - sequence.num_computed);
+    if (window != 0) assert_window(sequence, item.num_tokens);
     // A draw needs the last known token's logits.
     TROUPE_ASSERT(item.output != Output::sample || sequence.num_computed + item.num_tokens == sequence.num_known());
     const std::uint32_t outputs = item.output == Output::none ? 0 : item.output == Output::sample ? 1 : item.num_tokens;

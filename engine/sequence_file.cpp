@@ -271,9 +271,20 @@ std::optional<Error> check_origin(const std::string& path, const Fixed& fixed, s
     return Error{ErrorCode::unsupported, path + ": foreign: it was made under numerics " + std::string(numerics_id) +
                                              ", and this is " + model.numerics_id() +
                                              "; use the same model, kernel variant and KV type, or compute it anew"};
+  // Keys and values of layers with a window lie in these blocks where the window is as long as the context.
+  const std::uint64_t block_bytes = model.arena()->bytes_per_block(), layer_bytes = kv_shape_of(model).layer_bytes();
+  const bool other_window = fixed.block_bytes != block_bytes && layer_bytes != 0 &&
+                            fixed.block_bytes % layer_bytes == 0 &&
+                            fixed.block_bytes / layer_bytes <= model.info().num_layers;
   if (fixed.model_hash != model.model().content_hash() || fixed.kv_type != number_of(model.cache_spec().kv_type) ||
-      fixed.block_size != kBlockSize || fixed.block_bytes != model.arena()->bytes_per_block())
+      fixed.block_size != kBlockSize || (fixed.block_bytes != block_bytes && !other_window))
     return damaged(path, "its model hash, KV type or block size contradict its numerics " + std::string(numerics_id));
+  if (other_window)
+    return Error{ErrorCode::unsupported,
+                 path + ": foreign: its blocks hold " + std::to_string(fixed.block_bytes / layer_bytes) +
+                     " layers, and here they hold " + std::to_string(block_bytes / layer_bytes) +
+                     ": it was made under a -c on the other side of the window of the model's layers; use that -c, or "
+                     "compute it anew"};
   if (fixed.num_tokens > model.info().context)
     return Error{ErrorCode::invalid_argument, path + ": " + std::to_string(fixed.num_tokens) +
                                                   " tokens are more than the context of " +
@@ -299,7 +310,7 @@ Status export_sequence(const std::string& path, const LoadedModel& model, const 
 }
 
 Result<SequenceFile> SequenceFile::open(const std::string& path, const LoadedModel& model) {
-  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   struct stat info {};
   if (file.get() < 0 || ::fstat(file.get(), &info) != 0)
     return Error{ErrorCode::io, path + ": cannot be read: " + system_says()};
@@ -341,6 +352,7 @@ Result<SequenceFile> SequenceFile::open(const std::string& path, const LoadedMod
   if (size < whole) return truncated(path, size, whole);
   if (size > whole) return damaged(path, std::to_string(size - whole) + " bytes follow its end");
   out.path_ = path;
+  out.file_ = std::move(file);
   out.header_bytes_ = fixed.header_bytes();
   out.num_prompt_tokens_ = fixed.num_prompt;
   out.num_computed_ = fixed.num_computed;
@@ -351,13 +363,12 @@ Result<SequenceFile> SequenceFile::open(const std::string& path, const LoadedMod
 Status SequenceFile::read_blocks(const LoadedModel& model, std::span<const BlockId> table,
                                  std::span<const BlockId> window_table) {
   TROUPE_ASSERT(table.size() >= num_blocks() && (!model.window_arena() || window_table.size() >= num_blocks()));
-  const FileDescriptor file(::open(path_.c_str(), O_RDONLY | O_CLOEXEC));
-  if (file.get() < 0 || ::lseek(file.get(), static_cast<off_t>(header_bytes_), SEEK_SET) < 0)
+  if (::lseek(file_.get(), static_cast<off_t>(header_bytes_), SEEK_SET) < 0)
     return Error{ErrorCode::io, path_ + ": cannot be read: " + system_says()};
   std::vector<std::byte> skipped;
   std::uint32_t crc = 0, expected = 0;
   const auto read = [&](std::span<std::byte> bytes) -> Status {
-    if (read_all(file, bytes)) return Ok{};
+    if (read_all(file_, bytes)) return Ok{};
     return errno == 0 ? damaged(path_, "it became shorter while it was read")
                       : Error{ErrorCode::io, path_ + ": cannot be read: " + system_says()};
   };

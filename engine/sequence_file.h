@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "cache/prefix_hash.h"
+#include "config/file_descriptor.h"
 #include "config/result.h"
 #include "engine/engine.h"
 
@@ -40,11 +41,13 @@ Status export_sequence(const std::string& path, const LoadedModel& model, const 
 //   ... lease file->num_blocks() blocks, or fewer: what is cached can be found by file->anchors() ...
 //   file->read_blocks(model, table);
 //   executor.open(file->spec(id, table, sampling));
+//
+// Keeps the file open: what is renamed to its path meanwhile does not get into it.
 class SequenceFile {
  public:
   // Reads and checks all but the blocks, O(tokens). Errors, each saying what to do: io (not there, truncated, damaged),
-  // unsupported (not such a file, a newer version, made with another model, kernel variant or KV type),
-  // invalid_argument (longer than the context served).
+  // unsupported (not such a file, a newer version, made with another model, kernel variant or KV type, or under a
+  // context on the other side of the model's window), invalid_argument (longer than the context served).
   static Result<SequenceFile> open(const std::string& path, const LoadedModel& model);
 
   const std::vector<TokenId>& tokens() const { return tokens_; }
@@ -70,6 +73,7 @@ class SequenceFile {
  private:
   SequenceFile() = default;
   std::string path_;
+  FileDescriptor file_{-1};  // what was opened, whatever is put in its place
   std::uint64_t header_bytes_ = 0;
   std::vector<TokenId> tokens_;
   std::vector<cache::Anchor> anchors_;

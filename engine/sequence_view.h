@@ -22,7 +22,8 @@ class SequenceView {
   std::span<const TokenId> tokens() const { return executor_.tokens(id_); }
 
   // Forgets K and V from position `length` (<= now) on. The tokens stay known: the next steps compute them again.
-  // O(1). A block that others share must be replaced by an own copy first.
+  // O(1). A block that others share must be replaced by an own copy first. Executor::rewind() says how far a sequence
+  // with windows or a recurrent state can go back.
   void truncate(std::uint32_t length) { executor_.rewind(id_, length); }
   void clear() { truncate(0); }
 

@@ -1,8 +1,10 @@
 // What a sequence keeps: looked at, cut short, forked, written to a file and read back.
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <zlib.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -11,6 +13,7 @@
 #include "engine/eval.h"
 #include "engine/sequence_file.h"
 #include "engine/sequence_view.h"
+#include "tests/engine/gguf_writer.h"
 #include "tests/engine/model_harness.h"
 
 namespace troupe::test {
@@ -68,6 +71,21 @@ std::vector<float> go_on(Executor& executor, SequenceId id) {
       {.items = {{.sequence = id, .num_tokens = left, .output = engine::Output::all_logits, .new_blocks = {}}}},
       result);
   return result.items[0].logits;
+}
+
+// Whether `action` ends its process by an assertion.
+template <class Action>
+bool asserts(Action action) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::close(STDERR_FILENO);
+    std::signal(SIGABRT, SIG_DFL);  // not Catch's handler, which would print a report
+    action();
+    ::_exit(0);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT;
 }
 
 template <class Check>
@@ -207,6 +225,68 @@ TEST_CASE("blocks that are cached already need not be read") {
   REQUIRE(file->read_blocks(*s.model, std::vector<BlockId>{kNoBlock, kNoBlock, 50}));
   s.executor.open(file->spec(2, {before[0], before[1], 50}, {}));
   CHECK(same_bits(go_on(s.executor, 2), s.expected_tail(70)));
+}
+
+TEST_CASE("what is put in an opened file's place does not get into it") {
+  Stopped s;
+  REQUIRE(engine::export_sequence(s.path, *s.model, s.executor, 1));
+  auto file = SequenceFile::open(s.path, *s.model);
+  REQUIRE(file);
+  SequenceRunner runner(s.executor, 2, random_tokens(75, s.model->info().vocab_size, 12), {40, 41, 42});
+  engine::StepResult result;
+  s.executor.step({.items = {runner.next(70)}}, result);
+  REQUIRE(engine::export_sequence(s.path, *s.model, s.executor, 2));  // as long, with a checksum of its own
+  REQUIRE(file->read_blocks(*s.model, std::vector<BlockId>{50, 51, 52}));
+  s.executor.open(file->spec(3, {50, 51, 52}, {}));
+  CHECK(same_bits(go_on(s.executor, 3), s.expected_tail(70)));
+}
+
+TEST_CASE("a sequence that was made under a context on the other side of the window is foreign, not damaged") {
+  GgufWriter w = TinyLlama{.context = 160}.writer();
+  w.add("llama.attention.sliding_window", 32u);
+  const TemporaryFile model_file(w.bytes());
+  const auto narrow = load_model(model_file.path(), "", kernels::KvType::f32, 8, 32);
+  const auto wide = load_model(model_file.path(), "", kernels::KvType::f32, 8, 160);
+  REQUIRE(narrow->numerics_id() == wide->numerics_id());
+  REQUIRE((!narrow->window_arena() && wide->window_arena()));
+  engine::Team team(1);
+  const Directory directory;
+  const std::string path = directory.path / "sequence.state";
+  for (const auto& [from, to] : {std::pair{narrow, wide}, {wide, narrow}}) {
+    Executor executor(*from, team);
+    SequenceRunner runner(executor, 1, random_tokens(20, 48, 3), {0});
+    engine::StepResult result;
+    executor.step({.items = {runner.next(10)}}, result);
+    REQUIRE(engine::export_sequence(path, *from, executor, 1));
+    CHECK(SequenceFile::open(path, *from));
+    const auto other = SequenceFile::open(path, *to);
+    REQUIRE_FALSE(other);
+    INFO(other.error().message);
+    CHECK(other.error().code == ErrorCode::unsupported);
+    CHECK(other.error().message.find("a -c on the other side of the window") != std::string::npos);
+  }
+}
+
+TEST_CASE("a sequence goes back as far as its window is there, and no further") {
+  GgufWriter w = TinyLlama{.context = 160}.writer();
+  w.add("llama.attention.sliding_window", 32u);
+  const TemporaryFile model_file(w.bytes());
+  const auto model = load_model(model_file.path(), "", kernels::KvType::f32, 8, 160);
+  const auto tokens = random_tokens(150, 48, 3);
+  const auto step_after = [&](std::uint32_t position) {
+    engine::Team team(1);
+    Executor executor(*model, team);
+    SequenceRunner runner(executor, 1, tokens, some_blocks(5, 0, 1));
+    engine::StepResult result;
+    executor.step({.items = {runner.next(100)}}, result);
+    executor.step({.items = {runner.next(20)}}, result);  // rows from 100 on see 69 and on: two blocks are given back
+    SequenceView(*model, executor, 1).truncate(position);
+    (void)go_on(executor, 1);
+  };
+  step_after(96);
+  CHECK_FALSE(asserts([&] { step_after(95); }));  // sees 64, the first of its block
+  CHECK(asserts([&] { step_after(94); }));
+  CHECK(asserts([&] { step_after(0); }));
 }
 
 TEST_CASE("a sequence that was computed to its end computes its last token again") {
