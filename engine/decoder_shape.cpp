@@ -6,22 +6,19 @@
 #include "config/printable.h"
 #include "engine/decoder_weights.h"
 #include "engine/metadata.h"
+#include "engine/model_info.h"
 #include "engine/tensor_reader.h"
 
 namespace troupe::engine {
 namespace {
 
-constexpr std::int64_t kMaxLayers = 1024;
-constexpr std::int64_t kMaxDim = 1 << 18;
-constexpr std::int64_t kMaxFfnDim = 1 << 20;
-constexpr std::int64_t kMaxHeads = 1024;
-constexpr std::int64_t kMaxHeadDim = 1024;
 constexpr std::int64_t kMaxExperts = 1024;  // scores are one tile of a softmax
 static_assert(kMaxExperts <= kernels::kSoftmaxTile);
-constexpr std::int64_t kMaxContext = 1 << 24;
 
 // YaRN's part of how positions become angles. Its attention factor is in the magnitude of cos and sin: 1 + 0.1 ln of
-// the scaling factor, as the paper found it.
+// the scaling factor, as the paper found it. That is also what llama.cpp takes in these families where a file has a
+// rope.scaling.yarn_attn_factor: its converter writes one for models of many families, and it reads one in none of
+// these.
 void read_yarn(Metadata& meta, double factor, std::uint32_t original_context, RopeParams& rope) {
   RopeParams::Yarn yarn;
   yarn.original_context = original_context;
@@ -34,6 +31,24 @@ void read_yarn(Metadata& meta, double factor, std::uint32_t original_context, Ro
   rope.magnitude = magnitude(1);
   if (meta.has("rope.scaling.yarn_log_multiplier"))
     rope.magnitude /= magnitude(meta.not_negative("rope.scaling.yarn_log_multiplier", 0));
+}
+
+// Gemma 3's local layers rotate by positions as they are, Gemma 2's as the others, but for a base of their own where a
+// file has one.
+void read_local_rope(Metadata& meta, const DecoderTraits& traits, DecoderShape& shape) {
+  meta.refuse_unless("rope.dimension_count_swa", {std::int64_t{shape.rope.rotated}},
+                     "local layers rotate as much as the others");
+  if (!shape.has_local) return;
+  if (traits.local_rope_base != 0) {
+    shape.local_rope = RopeParams{};
+    shape.local_rope->rotated = shape.rope.rotated;
+    shape.local_rope->base = meta.positive("rope.freq_base_swa", traits.local_rope_base);
+  } else if (traits.full_every.value_or(0) != 0 && meta.has("rope.freq_base_swa")) {
+    shape.local_rope = shape.rope;
+    shape.local_rope->base = meta.positive("rope.freq_base_swa");
+  } else {
+    meta.refuse_unless("rope.freq_base_swa", {shape.rope.base}, "all layers of this family rotate alike");
+  }
 }
 
 void read_rope(Metadata& meta, const DecoderTraits& traits, DecoderShape& shape) {
@@ -62,43 +77,37 @@ void read_rope(Metadata& meta, const DecoderTraits& traits, DecoderShape& shape)
     }
   }
   rope.magnitude *= meta.positive("rope.scaling.attn_factor", 1.0);
-  if (traits.local_rope_base != 0 && shape.has_local) {
-    shape.local_rope = RopeParams{};
-    shape.local_rope->rotated = rope.rotated;
-    shape.local_rope->base = meta.positive("rope.freq_base_swa", traits.local_rope_base);
-  }
+  read_local_rope(meta, traits, shape);
 }
 
-void read_window(Metadata& meta, const ModelFile& file, const DecoderTraits& traits, DecoderShape& shape) {
-  const std::string key = "attention.sliding_window";
+void read_window(Metadata& meta, const DecoderTraits& traits, DecoderShape& shape) {
+  const std::string key = "attention.sliding_window", pattern = key + "_pattern";
   if (!traits.full_every) {
-    if (meta.has(key)) {
-      meta.fail(ErrorCode::unsupported, "'" + traits.family + "." + key +
-                                            "': attention over a window is not supported "
-                                            "in this family");
-    }
+    meta.refuse_unless(key, {0}, "layers of this family see everything");
     return;
   }
   // Files of models that could have a window say 0 where they have none, or nothing.
-  const bool says_none =
-      meta.has(key) ? file.integer(traits.family + "." + key) == std::int64_t{0} : traits.window == 0;
+  const bool says_none = meta.has(key) ? meta.integer(key) == std::int64_t{0} : traits.window == 0;
   if (says_none && traits.window == 0) return;
   const std::uint32_t window = meta.count(key, kMaxContext, traits.window);
-  shape.full_every = *traits.full_every;
-  if (shape.full_every != 0) shape.full_every = meta.count(key + "_pattern", kMaxLayers, shape.full_every);
+  const bool says_all = meta.has(pattern) ? meta.integer(pattern) == std::int64_t{0} : traits.full_every == 0u;
+  shape.full_every = says_all ? 0 : meta.count(pattern, kMaxLayers, *traits.full_every);
   shape.has_local = shape.full_every != 1;
   // A window that a whole context fits into hides nothing.
   if (shape.has_local && window < shape.info.context) shape.info.window = window;
 }
 
-void read_experts(Metadata& meta, const ModelFile& file, const DecoderTraits& traits, DecoderShape& shape) {
+void read_experts(Metadata& meta, const DecoderTraits& traits, DecoderShape& shape) {
   ModelInfo& info = shape.info;
-  const bool has_experts = file.integer(traits.family + ".expert_count").value_or(meta.has("expert_count")) != 0;
+  const bool has_experts = meta.integer("expert_count").value_or(0) != 0;
   if (traits.experts == Experts::none && has_experts) {
     meta.fail(ErrorCode::unsupported,
               "this is a mixture of experts ('" + traits.family + ".expert_count'), which this family is not");
   }
   if (traits.experts == Experts::none || (traits.experts == Experts::some && !has_experts)) return;
+  meta.refuse_unless("expert_group_count", {0, 1}, "a token's experts are the best of all");
+  meta.refuse_unless("expert_gating_func", {0, 1}, "experts are weighted by softmax (1)");
+  meta.refuse_unless("expert_weights_scale", {0, 1}, "experts' weights are not scaled");
   info.num_experts = meta.count("expert_count", kMaxExperts);
   info.num_experts_used = meta.count("expert_used_count", kMaxExperts);
   if (info.num_experts_used > info.num_experts) {
@@ -129,6 +138,8 @@ void read_heads(Metadata& meta, ModelInfo& info) {
   if (meta.count("attention.value_length", kMaxHeadDim, info.head_dim) != info.head_dim) {
     meta.fail(ErrorCode::unsupported, "keys and values of different length are not supported");
   }
+  for (const char* const local : {"attention.key_length_swa", "attention.value_length_swa"})
+    meta.refuse_unless(local, {std::int64_t{info.head_dim}}, "heads of all layers are of one length");
   if (info.head_dim % 2 != 0) {
     meta.fail(ErrorCode::bad_model,
               "heads of " + std::to_string(info.head_dim) + " elements cannot be rotated in pairs");
@@ -141,32 +152,26 @@ Result<DecoderShape> read_decoder_shape(const ModelFile& file, const DecoderTrai
                                         const ModelOptions& options) {
   Metadata meta(file, traits.family);
   DecoderShape shape;
+  shape.info = read_model_info(file, traits.family, meta, options);
   ModelInfo& info = shape.info;
-  info.name = model_name(file);
-  info.family = traits.family;
-  info.num_layers = meta.count("block_count", kMaxLayers);
-  info.dim = meta.count("embedding_length", kMaxDim);
   info.ffn_dim = meta.count("feed_forward_length", kMaxFfnDim);
-  info.trained_context = meta.count("context_length", kMaxContext);
-  info.context = options.context ? options.context : info.trained_context;
   read_heads(meta, info);
   info.rms_epsilon = static_cast<float>(meta.positive("attention.layer_norm_rms_epsilon"));
-  read_window(meta, file, traits, shape);
+  read_window(meta, traits, shape);
   read_rope(meta, traits, shape);
   info.rope_base = static_cast<float>(shape.rope.base);
-  read_experts(meta, file, traits, shape);
+  read_experts(meta, traits, shape);
   const std::uint32_t scaled_by =
       info.num_layers == traits.layers_of_wide_heads ? info.dim / info.num_heads : info.head_dim;
   shape.attention_scale = 1.0f / std::sqrt(static_cast<float>(scaled_by));
   if (traits.attention_cap != 0)
     shape.attention_cap = static_cast<float>(meta.positive("attn_logit_softcapping", traits.attention_cap));
-  if (traits.logit_cap != 0 || meta.has("final_logit_softcapping"))
-    shape.logit_cap = static_cast<float>(meta.positive("final_logit_softcapping", traits.logit_cap));
-  if (info.context > kMaxContext) {
-    meta.fail(ErrorCode::invalid_argument, "a context of " + std::to_string(info.context) +
-                                               " tokens is above the limit of " + std::to_string(kMaxContext) +
-                                               "; use a smaller -c");
-  }
+  else
+    meta.refuse_unless("attn_logit_softcapping", {0}, "scores of this family are not capped");
+  shape.logit_cap =
+      static_cast<float>(traits.logit_cap != 0 ? meta.positive("final_logit_softcapping", traits.logit_cap)
+                                               : meta.not_negative("final_logit_softcapping", 0));
+  meta.refuse_unless("attention.causal", {true}, "a token sees those before it, as a model that continues texts must");
   if (traits.mamba2) shape.mamba = read_mamba_shape(meta, true);
   if (meta.failed()) return meta.error();
   return shape;

@@ -28,6 +28,7 @@ Result<std::shared_ptr<const Encoder>> Encoder::load(const std::string& path, co
   if (!ternary) return ternary.error();
   const auto file = open_gguf(path);
   if (!file) return file.error();
+  if (const Status whole = refuse_shard(**file); !whole) return whole.error();
   if (!is_encoder(**file)) {
     return Error{ErrorCode::unsupported, path + ": this is no encoder; bert and nomic-bert are"};
   }
@@ -69,7 +70,7 @@ Result<std::shared_ptr<const Encoder>> Encoder::load(const std::string& path, co
 Encoder::~Encoder() = default;
 
 const ModelInfo& Encoder::info() const { return weights_->info; }
-Pooling Encoder::pooling() const { return weights_->pooling; }
+Pooling Encoder::pooling() const { return info().pooling.value_or(Pooling::mean); }
 std::uint64_t Encoder::weight_bytes() const { return weights_->bytes; }
 std::uint64_t Encoder::matrix_bytes() const { return weights_->matrix_bytes; }
 

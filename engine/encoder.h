@@ -34,6 +34,7 @@ class Encoder final : public TextVectors {
   ~Encoder() override;
 
   const ModelInfo& info() const override;
+  // The trained context or kMaxEncoderTokens, or what the options asked for below these.
   std::uint32_t max_tokens() const override { return info().context; }
   Pooling pooling() const override;  // that the file asks for; mean where it asks for none
   const kernels::KernelTable& kernels() const { return *kernels_; }

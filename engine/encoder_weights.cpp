@@ -1,62 +1,39 @@
 #include "engine/encoder_weights.h"
 
+#include <algorithm>
 #include <string>
 
 #include "engine/families.h"
 #include "engine/metadata.h"
+#include "engine/model_info.h"
 #include "engine/tensor_reader.h"
 
 namespace troupe::engine {
 namespace {
 
-constexpr std::int64_t kMaxLayers = 1024;
-constexpr std::int64_t kMaxDim = 1 << 18;
-constexpr std::int64_t kMaxFfnDim = 1 << 20;
-constexpr std::int64_t kMaxHeads = 1024;
-constexpr std::int64_t kMaxHeadDim = 1024;
-constexpr std::int64_t kMaxContext = 1 << 20;
 constexpr std::int64_t kMaxTokenTypes = 1024;
 
 struct EncoderShape {
   ModelInfo info;
-  Pooling pooling = Pooling::mean;
   float epsilon = 0;
   bool rotates = false;
   RopeParams rope;
 };
 
-void read_pooling(const ModelFile& file, Metadata& meta, const std::string& family, EncoderShape& shape) {
-  constexpr std::int64_t kNone = 0, kMean = 1, kCls = 2, kLast = 3, kRank = 4;
-  switch (file.integer(family + ".pooling_type").value_or(kNone)) {
-    case kNone:
-    case kMean:
-      break;
-    case kCls:
-      shape.pooling = Pooling::cls;
-      break;
-    case kLast:
-      shape.pooling = Pooling::last;
-      break;
-    case kRank:
-      meta.fail(ErrorCode::unsupported,
-                "this model ranks pairs of texts ('" + family + ".pooling_type' is 4), which is not supported");
-      break;
-    default:
-      meta.fail(ErrorCode::bad_model, "'" + family + ".pooling_type' is none of 0 to 4");
-  }
+// Whole heads turn, by positions as they are.
+void refuse_scaled_positions(Metadata& meta, std::int64_t head_dim) {
+  meta.refuse_unless("rope.dimension_count", {head_dim}, "an encoder rotates whole heads");
+  meta.refuse_unless("rope.scaling.type", {"none", "linear"}, "an encoder's positions are not scaled");
+  for (const char* const factor : {"rope.scaling.factor", "rope.scale_linear", "rope.scaling.attn_factor"})
+    meta.refuse_unless(factor, {0, 1}, "an encoder's positions are not scaled");
 }
 
 Result<EncoderShape> read_shape(const ModelFile& file, const std::string& family, const ModelOptions& options) {
   Metadata meta(file, family);
   EncoderShape shape;
+  shape.info = read_model_info(file, family, meta, options);
   ModelInfo& info = shape.info;
-  info.name = model_name(file);
-  info.family = family;
-  info.num_layers = meta.count("block_count", kMaxLayers);
-  info.dim = meta.count("embedding_length", kMaxDim);
   info.ffn_dim = meta.count("feed_forward_length", kMaxFfnDim);
-  info.trained_context = meta.count("context_length", kMaxContext);
-  info.context = options.context ? options.context : info.trained_context;
   info.num_heads = meta.count("attention.head_count", kMaxHeads);
   info.num_kv_heads = info.num_heads;
   if (info.dim % info.num_heads != 0 || info.dim / info.num_heads > kMaxHeadDim) {
@@ -71,21 +48,17 @@ Result<EncoderShape> read_shape(const ModelFile& file, const std::string& family
     shape.rope.rotated = info.head_dim;
     shape.rope.base = meta.positive("rope.freq_base", 10000.0);
     info.rope_base = static_cast<float>(shape.rope.base);
+    refuse_scaled_positions(meta, info.head_dim);
   }
-  if (info.context > info.trained_context) {
-    meta.fail(ErrorCode::invalid_argument, "this encoder reads texts of up to " + std::to_string(info.trained_context) +
-                                               " tokens; use no -c, or a smaller one");
+  const std::uint32_t longest = std::min(info.trained_context, kMaxEncoderTokens);
+  if (options.context > longest) {
+    meta.fail(ErrorCode::invalid_argument,
+              "this encoder reads texts of up to " + std::to_string(longest) + " tokens; use no -c, or a smaller one");
   }
-  if (file.boolean(family + ".attention.causal").value_or(false)) {
-    meta.fail(ErrorCode::unsupported, "an encoder whose attention is causal is not supported");
-  }
-  read_pooling(file, meta, family, shape);
+  info.context = options.context ? options.context : longest;
+  meta.refuse_unless("attention.causal", {false}, "tokens of an encoder see all others");
   if (meta.failed()) return meta.error();
   return shape;
-}
-
-LayerNormWeights read_norm(TensorReader& in, const std::string& name, std::uint64_t dim) {
-  return {in.vector(name + ".weight", dim), in.vector(name + ".bias", dim)};
 }
 
 // q, k and v lie in three tensors, or one after another in one.
@@ -123,13 +96,13 @@ EncoderLayer read_layer(TensorReader& in, const EncoderShape& shape, std::uint32
   read_qkv(in, prefix, shape, layer);
   layer.o = in.matrix(prefix + "attn_output.weight", dim, dim);
   layer.o_bias = in.optional_vector(prefix + "attn_output.bias", dim);
-  layer.attn_norm = read_norm(in, prefix + "attn_output_norm", dim);
+  layer.attn_norm = read_layer_norm(in, prefix + "attn_output_norm", dim);
   if (shape.info.family == "nomic-bert") layer.gate = in.matrix(prefix + "ffn_gate.weight", ffn_dim, dim);
   layer.up = in.matrix(prefix + "ffn_up.weight", ffn_dim, dim);
   layer.up_bias = in.optional_vector(prefix + "ffn_up.bias", ffn_dim);
   layer.down = in.matrix(prefix + "ffn_down.weight", dim, ffn_dim);
   layer.down_bias = in.optional_vector(prefix + "ffn_down.bias", dim);
-  layer.ffn_norm = read_norm(in, prefix + "layer_output_norm", dim);
+  layer.ffn_norm = read_layer_norm(in, prefix + "layer_output_norm", dim);
   if (layer.gate && !layer.up_bias.empty()) {
     in.fail({ErrorCode::unsupported, in.file().path() + ": biases of gated layers are not supported"});
   }
@@ -164,12 +137,9 @@ Result<EncoderWeights> read_encoder(const ModelFile& file, const ModelOptions& o
   }
   EncoderWeights weights;
   weights.kernels = options.kernels;
-  weights.pooling = shape->pooling;
   weights.epsilon = shape->epsilon;
   weights.info = shape->info;
   ModelInfo& info = weights.info;
-  info.weight_types = describe_types(file);
-  info.num_parameters = count_parameters(file);
   weights.cache.kv_type = options.kv_type;
   weights.content_hash = file.content_hash();
   const auto vocab_size = vocabulary_size(file);
@@ -183,7 +153,7 @@ Result<EncoderWeights> read_encoder(const ModelFile& file, const ModelOptions& o
         in.matrix("position_embd.weight", info.trained_context, info.dim, {.multiplied = false, .part = {}});
   }
   weights.token_type = read_token_type(in, info.dim);
-  weights.embedding_norm = read_norm(in, "token_embd_norm", info.dim);
+  weights.embedding_norm = read_layer_norm(in, "token_embd_norm", info.dim);
   for (std::uint32_t i = 0; i < info.num_layers && !in.failed(); ++i)
     weights.layers.push_back(read_layer(in, *shape, i));
   in.refuse_unknown_tensors();

@@ -5,18 +5,14 @@
 
 #include "config/result.h"
 #include "engine/language_model.h"
+#include "engine/layer_norm.h"
 #include "engine/packed_matrix.h"
-#include "engine/pooling.h"
 #include "engine/rope_table.h"
 
 namespace troupe::engine {
 
 // Two families share the shape. `bert` adds a learned vector for each position, has biases and one matrix in front of
 // its GELU; `nomic-bert` rotates by position, has no biases and gates with SiLU.
-struct LayerNormWeights {
-  std::vector<float> weight, bias;  // [dim]
-};
-
 struct EncoderLayer {
   PackedMatrix q, k, v, o;
   std::vector<float> qkv_bias, o_bias;  // [3 * dim], [dim]; or empty
@@ -27,7 +23,6 @@ struct EncoderLayer {
 };
 
 struct EncoderWeights : ModelWeights {
-  Pooling pooling = Pooling::mean;
   float epsilon = 0;
   PackedMatrix positions;         // [trained_context, dim], or empty
   std::vector<float> token_type;  // [dim]: of the first type, which all tokens have; or empty
@@ -35,6 +30,10 @@ struct EncoderWeights : ModelWeights {
   std::vector<EncoderLayer> layers;
   RopeTable rope;  // or empty
 };
+
+// The longest text, in tokens, whatever a file claims: attention takes time by the square of it, and activations of a
+// whole text, 40 KiB for each token of a base model, come on top of the memory budget.
+inline constexpr std::uint32_t kMaxEncoderTokens = 8192;
 
 // Errors: bad_model, unsupported (names what), out_of_memory, invalid_argument (context).
 [[nodiscard]] Result<EncoderWeights> load_encoder(const ModelFile& file, const ModelOptions& options);

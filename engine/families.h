@@ -28,6 +28,9 @@ Family rwkv7_family();      // family_rwkv7.cpp
 // Whether the file says that it is of this architecture.
 [[nodiscard]] bool architecture_is(const ModelFile& file, std::string_view name);
 
+// Error: unsupported where the file is one of several that a model was split into: its tensors lie in the others, too.
+[[nodiscard]] Status refuse_shard(const ModelFile& file);
+
 // The first family that accepts the file. Error: bad_model without an architecture, or unsupported (with the families
 // there are).
 [[nodiscard]] Result<const Family*> find_family(const ModelFile& file);

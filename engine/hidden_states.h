@@ -22,7 +22,8 @@ class HiddenStates final : public TextVectors {
 
   const ModelInfo& info() const override { return model_->info(); }
   std::uint32_t max_tokens() const override;
-  Pooling pooling() const override { return Pooling::last; }  // the one token that has seen them all
+  // That the file asks for, as embedding models do; else last: the one token that has seen them all.
+  Pooling pooling() const override { return info().pooling.value_or(Pooling::last); }
   const std::shared_ptr<const Tokenizer>& tokenizer() const override { return model_->tokenizer(); }
   // Texts one after the other, each in steps of 512 tokens at most. Throws bad_alloc where there is no memory for its
   // blocks.

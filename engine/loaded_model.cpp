@@ -23,6 +23,7 @@ Result<std::shared_ptr<LoadedModel>> LoadedModel::load(const std::string& path, 
   if (!ternary) return ternary.error();
   const auto file = open_gguf(path);
   if (!file) return file.error();
+  if (const Status whole = refuse_shard(**file); !whole) return whole.error();
   const std::uint64_t heap_before = process_memory().heap_used;
   auto tokenizer = make_tokenizer(**file);
   if (!tokenizer) return tokenizer.error();

@@ -15,6 +15,7 @@
 #include "config/result.h"
 #include "engine/memory_policy.h"
 #include "engine/model_file.h"
+#include "engine/pooling.h"
 #include "engine/snapshots.h"
 #include "engine/weights_cache.h"
 #include "kernels/kernels.h"
@@ -55,6 +56,7 @@ struct ModelInfo {
   std::uint32_t num_experts = 0;       // of a layer; 0: the model is dense
   std::uint32_t num_experts_used = 0;  // by a token
   std::uint32_t window = 0;            // positions that layers with a window see; 0: there are none
+  std::optional<Pooling> pooling{};    // of vectors of texts, where the file asks for one
   float rms_epsilon = 0;
   float rope_base = 0;
   std::vector<MatrixWork> matrices;  // what a step multiplies, for limits.h

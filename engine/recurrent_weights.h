@@ -5,13 +5,10 @@
 
 #include "engine/language_model.h"
 #include "engine/metadata.h"
+#include "engine/model_info.h"
 #include "engine/tensor_reader.h"
 
 namespace troupe::engine {
-
-// What no metadata of these families says otherwise: sizes, names, counts. Heads stay 0.
-[[nodiscard]] ModelInfo read_recurrent_info(const ModelFile& file, const std::string& family, Metadata& meta,
-                                            const ModelOptions& options);
 
 // What the metadata alone say. `shape` as load_recurrent has it.
 template <class W, class Shape>
@@ -19,7 +16,7 @@ Result<ModelOutline> outline_recurrent(const ModelFile& file, const std::string&
                                        const Shape& shape) {
   Metadata meta(file, family);
   W weights;
-  weights.info = read_recurrent_info(file, family, meta, options);
+  weights.info = read_model_info(file, family, meta, options);
   shape(meta, options, weights);
   if (meta.failed()) return meta.error();
   return ModelOutline{.info = std::move(weights.info), .cache = std::move(weights.cache)};
@@ -27,7 +24,8 @@ Result<ModelOutline> outline_recurrent(const ModelFile& file, const std::string&
 
 // Weights W (which has `layers`) of a family: `shape(Metadata&, options, W&)` reads sizes and the cache spec,
 // `layer(TensorReader&, prefix, index, W&)` one layer, `rest(TensorReader&, W&)` what lies beside them, `matrices(W&,
-// add)` lists what a step multiplies. Errors as load_decoder.
+// add)` lists what a step multiplies; add(matrix, true) for what comes behind a layer's last state, which of the last
+// layer only meets the rows whose hidden state is asked for. Errors as load_decoder.
 template <class W, class Shape, class Layer, class Rest, class Matrices>
 Result<W> load_recurrent(const ModelFile& file, const std::string& family, const ModelOptions& options,
                          const Shape& shape, const Layer& layer, const Rest& rest, const Matrices& matrices) {
@@ -35,7 +33,7 @@ Result<W> load_recurrent(const ModelFile& file, const std::string& family, const
     Metadata meta(file, family);
     W weights;
     weights.kernels = options.kernels;
-    weights.info = read_recurrent_info(file, family, meta, options);
+    weights.info = read_model_info(file, family, meta, options);
     shape(meta, options, weights);
     if (meta.failed()) return meta.error();
     const auto vocab_size = vocabulary_size(file);
@@ -49,8 +47,12 @@ Result<W> load_recurrent(const ModelFile& file, const std::string& family, const
       weights.layers.push_back(layer(in, "blk." + std::to_string(i) + ".", i, weights));
     in.refuse_unknown_tensors();
     if (in.failed()) return in.error();
-    const auto add = [&](const PackedMatrix& matrix) { add_matrix_work(weights.info.matrices, matrix, false); };
-    for (const auto& each : weights.layers) matrices(each, add);
+    for (const auto& each : weights.layers) {
+      const bool last = &each == &weights.layers.back();
+      matrices(each, [&](const PackedMatrix& matrix, bool behind_states = false) {
+        add_matrix_work(weights.info.matrices, matrix, last && behind_states);
+      });
+    }
     add_matrix_work(weights.info.matrices, weights.head_matrix(), true);
     in.finish();
     return weights;

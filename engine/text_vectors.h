@@ -19,8 +19,9 @@ class TextVectors {
  public:
   virtual ~TextVectors() = default;
   virtual const ModelInfo& info() const = 0;
-  virtual std::uint32_t max_tokens() const = 0;                           // of one text
-  virtual Pooling pooling() const = 0;                                    // where nobody asks for another
+  virtual std::uint32_t max_tokens() const = 0;  // of one text
+  // Where nobody asks for another: that of the file (ModelInfo::pooling), else mean of an encoder and last of others.
+  virtual Pooling pooling() const = 0;
   virtual const std::shared_ptr<const Tokenizer>& tokenizer() const = 0;  // null: the file has none
 
   // rows [texts.size(), dim]: the vector of each text, of 1 to max_tokens() tokens of the vocabulary (asserted).

@@ -8,15 +8,9 @@ namespace troupe::engine {
 
 using Slot = Workspace::Slot;
 
-LayerNormWeights read_layer_norm(TensorReader& in, const std::string& name, std::uint64_t dim) {
-  LayerNormWeights norm;
-  norm.weight = in.vector(name + ".weight", dim);
-  norm.bias = in.vector(name + ".bias", dim);
-  return norm;
-}
-
 RwkvShape read_rwkv_shape(Metadata& meta, const ModelInfo& info) {
   RwkvShape shape{.dim = info.dim};
+  meta.refuse_unless("token_shift_count", {2}, "each half of a layer has one shift");
   shape.head_size = meta.count("wkv.head_size", kernels::kMaxWkvHead);
   shape.epsilon = static_cast<float>(meta.positive("attention.layer_norm_epsilon"));
   if (meta.failed()) return shape;

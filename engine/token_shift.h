@@ -1,20 +1,15 @@
-// What RWKV's families share: token shift, which mixes each row with the one before it, and layer norms.
+// What RWKV's families share: token shift, which mixes each row with the one before it.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "engine/layer_norm.h"
 #include "engine/metadata.h"
 #include "engine/recurrent_pass.h"
-#include "engine/tensor_reader.h"
 
 namespace troupe::engine {
-
-struct LayerNormWeights {
-  std::vector<float> weight, bias;  // [dim]
-};
-[[nodiscard]] LayerNormWeights read_layer_norm(TensorReader& in, const std::string& name, std::uint64_t dim);
 
 struct RwkvShape {
   std::uint32_t dim = 0;

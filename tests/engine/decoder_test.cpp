@@ -124,6 +124,20 @@ TEST_CASE("llama and phi3 attend to a window where the file names one, and no lo
   }
 }
 
+TEST_CASE("of llama's layers every n-th may see everything, or all, or none") {
+  for (const std::uint32_t pattern : {0u, 1u, 3u}) {
+    PlainDecoder plain = of_family("llama");
+    plain.layers = 4;
+    const auto sees_all = [=](std::uint32_t layer) { return pattern != 0 && (layer + 1) % pattern == 0; };
+    plain.window = [=](std::uint32_t layer) { return sees_all(layer) ? 0u : 20u; };
+    plain.more_metadata = [=](GgufWriter& w, const std::string& prefix) {
+      w.add(prefix + "attention.sliding_window", 20u);
+      w.add(prefix + "attention.sliding_window_pattern", pattern);
+    };
+    require_logits(plain, 70, 0, [=](const engine::ModelInfo& info) { CHECK(info.window == (pattern == 1 ? 0 : 20)); });
+  }
+}
+
 PlainDecoder gemma(const std::string& family, std::uint32_t layers) {
   PlainDecoder plain = of_family(family);
   plain.layers = layers;
@@ -181,6 +195,23 @@ TEST_CASE("windows: a block that was swapped is read in its new place, and one t
   require_next(60, 15);  // and 60 the second block
   CHECK(executor.window_table(1)[0] == kNoBlock);
   CHECK(executor.window_table(1)[1] == 30);
+}
+
+TEST_CASE("gemma2: layers with a window rotate by a base of their own where the file has one") {
+  PlainDecoder plain = gemma("gemma2", 3);
+  plain.attention_cap = 50;
+  plain.logit_cap = 30;
+  plain.window = [](std::uint32_t layer) { return layer % 2 == 0 ? 20u : 0u; };
+  plain.angle = [](std::uint32_t layer, std::uint32_t pair) {
+    return std::pow(layer % 2 == 0 ? 500.0 : 20000.0, -2.0 * pair / 16) / 2;
+  };
+  plain.more_metadata = [](GgufWriter& w, const std::string& prefix) {
+    w.add(prefix + "attention.sliding_window", 20u);
+    w.add(prefix + "rope.freq_base", 20000.0f);
+    w.add(prefix + "rope.freq_base_swa", 500.0f);
+    w.add(prefix + "rope.scaling.factor", 2.0f);
+  };
+  require_logits(plain, 70);
 }
 
 TEST_CASE("gemma3: five of six layers are local, with a base of their own, whether the window is shorter or not") {
@@ -369,7 +400,9 @@ TEST_CASE("models that contradict their family are refused by name") {
   wrong.more_metadata = [](GgufWriter& w, const std::string& prefix) {
     w.add(prefix + "attention.sliding_window", 64u);
   };
-  CHECK_THAT(refusal(wrong), Contains("attention over a window is not supported in this family"));
+  CHECK_THAT(refusal(wrong),
+             Contains("'qwen2.attention.sliding_window' is 64, which is not supported: layers of this family see "
+                      "everything"));
   wrong = of_family("qwen3");
   CHECK_THAT(refusal(wrong), Contains("tensor 'blk.0.attn_q_norm.weight' is missing"));
   wrong = gemma("gemma2", 2);
@@ -380,8 +413,7 @@ TEST_CASE("models that contradict their family are refused by name") {
   wrong.more_metadata = [](GgufWriter& w, const std::string& prefix) {
     w.add(prefix + "attn_logit_softcapping", 0.0f);
   };
-  CHECK_THAT(refusal(wrong),
-             Contains("'gemma2.attn_logit_softcapping' is 0.000000; it must be a finite number above 0"));
+  CHECK_THAT(refusal(wrong), Contains("'gemma2.attn_logit_softcapping' is 0; it must be a finite number above 0"));
   wrong.more_metadata = {};
   wrong.post_norms = false;
   CHECK_THAT(refusal(wrong), Contains("tensor 'blk.0.post_attention_norm.weight' is missing"));

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -201,6 +202,53 @@ TEST_CASE("what an encoder's file says is told, what cannot be served is refused
   const auto decoder = LoadedModel::load(model_path("bert"), {});
   REQUIRE_FALSE(decoder);
   REQUIRE(decoder.error().code == ErrorCode::unsupported);
+}
+
+namespace {
+
+// The fixture with other metadata.
+std::string copy_of(const std::string& family, const std::map<std::string, MetadataValue>& changes) {
+  const auto file = open_gguf(model_path(family));
+  if (!file) FAIL(file.error().message);
+  test::GgufWriter out;
+  for (const auto& [key, value] : (*file)->metadata())
+    if (!changes.contains(key)) std::visit(test::MetadataCopy(out, key), value);
+  for (const auto& [key, value] : changes) std::visit(test::MetadataCopy(out, key), value);
+  for (const TensorInfo& tensor : (*file)->tensors())
+    out.add_tensor(tensor.name, tensor.shape, tensor.file_type().gguf_number, test::to_string(tensor.bytes));
+  return out.bytes();
+}
+
+}  // namespace
+
+TEST_CASE("an encoder reads 8,192 tokens at most, whatever its file claims") {
+  const test::TemporaryFile file(copy_of("nomic-bert", {{"nomic-bert.context_length", std::int64_t{1} << 20}}));
+  LoadOptions options;
+  const auto encoder = Encoder::load(file.path(), options);
+  REQUIRE(encoder);
+  CHECK((*encoder)->info().trained_context == 1u << 20);
+  CHECK((*encoder)->max_tokens() == 8192);
+  options.context = 8193;
+  require_error(file.path(), options, ErrorCode::invalid_argument, "up to 8192 tokens; use no -c, or a smaller one");
+  options.context = 8192;
+  CHECK(Encoder::load(file.path(), options));
+}
+
+TEST_CASE("an encoder whose positions are scaled, or whose heads turn in part, is refused") {
+  const auto refused = [](const std::string& key, const MetadataValue& value, const std::string& mention) {
+    const test::TemporaryFile file(copy_of("nomic-bert", {{"nomic-bert." + key, value}}));
+    require_error(file.path(), {}, ErrorCode::unsupported, "'nomic-bert." + key + "' is " + mention);
+  };
+  refused("rope.dimension_count", 16, "16, which is not supported");
+  refused("rope.scaling.type", "yarn", "'yarn', which is not supported");
+  refused("rope.scaling.factor", 2.0, "2, which is not supported");
+  refused("rope.scale_linear", 2.0, "2, which is not supported");
+  refused("rope.scaling.attn_factor", 1.5, "1.5, which is not supported");
+  refused("attention.causal", true, "true, which is not supported");
+  const test::TemporaryFile harmless(copy_of("nomic-bert", {{"nomic-bert.rope.dimension_count", 32},
+                                                            {"nomic-bert.rope.scaling.type", "none"},
+                                                            {"nomic-bert.rope.scaling.factor", 1.0}}));
+  CHECK(Encoder::load(harmless.path(), {}));
 }
 
 }  // namespace troupe::engine

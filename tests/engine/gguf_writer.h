@@ -38,6 +38,12 @@ class GgufWriter {
     std::memcpy(&bits, &value, sizeof bits);
     add_raw(key, 6, number(bits, 4));
   }
+  void add(std::string_view key, double value) {
+    std::uint64_t bits = 0;
+    std::memcpy(&bits, &value, sizeof bits);
+    add_raw(key, 12, number(bits, 8));
+  }
+  void add(std::string_view key, bool value) { add_raw(key, 7, number(value ? 1 : 0, 1)); }
   void add(std::string_view key, const char* value) { add_raw(key, 8, text(value)); }
 
   // `type` is a ggml_type; `data` the bytes in the file.
@@ -148,6 +154,56 @@ struct TinyLlama {
       tensor(blk + "ffn_down.weight", {24, 16});
     }
     tensor("output_norm.weight", {16});
+    return w;
+  }
+};
+
+// A small Mamba: 2 layers, dim 16, 32 channels of 8, 48 tokens. `norms`: Falcon-Mamba's.
+struct TinyMamba {
+  bool norms = false;
+
+  GgufWriter writer() const {
+    constexpr std::uint64_t kDim = 16, kInner = 32, kState = 8, kRank = 4;
+    GgufWriter w;
+    w.add("general.architecture", "mamba");
+    w.add("tokenizer.ggml.model", "no_vocab");
+    for (const auto& [key, value] : {std::pair{"block_count", 2u},
+                                     {"context_length", 1024u},
+                                     {"embedding_length", 16u},
+                                     {"feed_forward_length", 0u},
+                                     {"attention.head_count", 0u},
+                                     {"vocab_size", 48u},
+                                     {"ssm.conv_kernel", 4u},
+                                     {"ssm.inner_size", 32u},
+                                     {"ssm.state_size", 8u},
+                                     {"ssm.time_step_rank", 4u}})
+      w.add("mamba." + std::string(key), value);
+    w.add("mamba.attention.layer_norm_rms_epsilon", 1e-5f);
+    w.add("mamba.ssm.dt_b_c_rms", norms);
+    std::uint64_t seed = 0;
+    const auto put = [&](const std::string& name, std::vector<std::uint64_t> shape, double low, double high) {
+      std::uint64_t count = 1;
+      for (const std::uint64_t extent : shape) count *= extent;
+      std::mt19937_64 random(++seed);
+      std::vector<float> values(count);
+      for (float& value : values)
+        value = static_cast<float>(low + (high - low) * static_cast<double>(random() % 4096) / 4096);
+      w.add_tensor(name, std::move(shape), 0, {reinterpret_cast<const char*>(values.data()), count * sizeof(float)});
+    };
+    put("token_embd.weight", {kDim, 48}, -1, 1);
+    for (const std::string blk : {"blk.0.", "blk.1."}) {
+      put(blk + "attn_norm.weight", {kDim}, 0.5, 1.5);
+      put(blk + "ssm_in.weight", {kDim, 2 * kInner}, -0.5, 0.5);
+      put(blk + "ssm_conv1d.weight", {4, kInner}, -0.5, 0.5);
+      put(blk + "ssm_conv1d.bias", {kInner}, -0.2, 0.2);
+      put(blk + "ssm_x.weight", {kInner, kRank + 2 * kState}, -1, 1);
+      put(blk + "ssm_dt.weight", {kRank, kInner}, -0.5, 0.5);
+      put(blk + "ssm_dt.bias", {kInner}, -2, 0);
+      put(blk + "ssm_a", {kState, kInner}, -4, -0.1);
+      put(blk + "ssm_d", {kInner}, 0.5, 1.5);
+      put(blk + "ssm_out.weight", {kInner, kDim}, -0.5, 0.5);
+    }
+    put("output_norm.weight", {kDim}, 0.5, 1.5);
     return w;
   }
 };
