@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <string>
 
+#include "engine/load_choices.h"
+
 namespace troupe::engine {
 namespace {
 
@@ -10,10 +12,9 @@ namespace {
 constexpr std::uint32_t kChunk = 1024;
 // A block without bytes is a name, which costs some 200 bytes in the tree of prefixes.
 constexpr std::uint64_t kMaxNames = 1u << 16;
+constexpr std::uint64_t kNameBytes = 200;
 constexpr std::uint64_t kSnapshotsPerSequence = 4;
 constexpr std::uint64_t kMinSnapshots = 64;
-
-std::string mebibytes(std::uint64_t bytes) { return std::to_string((bytes + (1u << 20) - 1) >> 20) + " MiB"; }
 
 }  // namespace
 
@@ -46,7 +47,11 @@ Result<CachePlan> plan_cache(const CacheSpec& spec, std::uint32_t context, const
       return Error{ErrorCode::out_of_memory, "the state of one sequence takes " + mebibytes(state->state.bytes()) +
                                                  "; use a larger --memory or a smaller model"};
     }
-    for_blocks -= std::min(for_blocks, plan.num_snapshots * each);
+    if (plan.num_snapshots > for_blocks / each) {
+      return Error{ErrorCode::out_of_memory, std::to_string(plan.num_snapshots) + " snapshots of " + mebibytes(each) +
+                                                 " each do not fit; use fewer, or a larger --memory"};
+    }
+    for_blocks -= plan.num_snapshots * each;
   }
 
   // Of one whole context, or of what was asked for.
@@ -63,12 +68,18 @@ Result<CachePlan> plan_cache(const CacheSpec& spec, std::uint32_t context, const
                      (longest > 0 ? "; use -c " + std::to_string(longest) + " or less, or a larger --memory"
                                   : "; use a larger --memory or a smaller model")};
   }
+  const bool names_only = block_bytes + window_bytes == 0;
+  if (names_only && options.num_blocks > for_blocks / kNameBytes) {
+    return Error{ErrorCode::out_of_memory, "the names of " + std::to_string(options.num_blocks) + " KV blocks take " +
+                                               mebibytes(options.num_blocks * kNameBytes) +
+                                               "; use fewer, or a larger --memory"};
+  }
   if (options.num_blocks) {
     plan.num_blocks = options.num_blocks;
     plan.num_window_blocks = static_cast<std::uint32_t>(needed_window);
     return plan;
   }
-  if (block_bytes + window_bytes == 0) {
+  if (names_only) {
     plan.num_blocks =
         static_cast<std::uint32_t>(std::max(per_context, std::min(per_context * max_sequences, kMaxNames)));
     return plan;

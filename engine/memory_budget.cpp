@@ -20,18 +20,17 @@ std::uint64_t packed_weight_bytes(const ModelFile& file, const kernels::KernelTa
   const bool has_head = file.find_tensor("output.weight") != nullptr;
   std::uint64_t bytes = 0;
   for (const TensorInfo& tensor : file.tensors()) {
-    const bool is_experts = tensor.shape.size() == 3 && tensor.name.find("_exps.") != std::string::npos;
-    if (tensor.shape.size() == 2 || is_experts) {
-      // An embedding that is not the head too is only looked up, in the file's own layout.
-      const bool looked_up = has_head && tensor.name == "token_embd.weight";
-      const std::uint64_t num_matrices = is_experts ? tensor.shape[2] : 1;
-      bytes += num_matrices *
-               (kPackedHeaderBytes +
-                kernels::packed_bytes(tensor.type, looked_up ? kernels::Layout::file : kernels.layout(tensor.type),
-                                      tensor.rows() / num_matrices, tensor.columns()));
-    } else {
-      bytes += tensor.columns() * tensor.rows() * sizeof(float);  // vectors are kept as float32
+    if (tensor.shape.size() < 2 || (tensor.shape.size() > 2 && tensor.shape[1] == 1)) {
+      bytes += tensor.columns() * tensor.rows() * sizeof(float);  // vectors, or several in one, are kept as float32
+      continue;
     }
+    // An embedding that is not the head too is only looked up, in the file's own layout.
+    const bool looked_up = has_head && tensor.name == "token_embd.weight";
+    const kernels::Layout layout = looked_up ? kernels::Layout::file : kernels.layout(tensor.type);
+    // Each of several matrices in one tensor, such as experts, is packed by itself.
+    const std::uint64_t num_matrices = tensor.rows() / tensor.shape[1];
+    bytes += num_matrices *
+             (kPackedHeaderBytes + kernels::packed_bytes(tensor.type, layout, tensor.shape[1], tensor.columns()));
   }
   return bytes;
 }

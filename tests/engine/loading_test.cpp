@@ -5,8 +5,11 @@
 
 #include "engine/engine.h"
 #include "engine/families.h"
+#include "engine/hidden_states.h"
+#include "engine/memory_budget.h"
 #include "tests/engine/gguf_writer.h"
 #include "tests/engine/model_harness.h"
+#include "tests/engine/plain_decoder.h"
 
 namespace troupe::test {
 namespace {
@@ -115,6 +118,139 @@ TEST_CASE("what this version does not compute is refused by name") {
   w = TinyLlama{}.writer();
   w.add("llama.attention.value_length", 4u);
   CHECK(unsupported(w, "different length"));
+}
+
+TEST_CASE("metadata that change what a model computes, and that nothing computes with, are refused") {
+  const auto with = [](const std::string& family, const auto&... pairs) {
+    GgufWriter w = TinyLlama{.architecture = family}.writer();
+    (w.add(family + "." + pairs.first, pairs.second), ...);
+    return w;
+  };
+  const auto unsupported = [](const GgufWriter& w, const std::string& part) {
+    return says(refusal(w), ErrorCode::unsupported, part);
+  };
+  const auto loads = [](const GgufWriter& w) {
+    const TemporaryFile file(w.bytes());
+    const auto model = LoadedModel::load(file.path(), small_options());
+    UNSCOPED_INFO((model ? "" : model.error().message));
+    return static_cast<bool>(model);
+  };
+  using std::pair;
+  CHECK(unsupported(with("llama", pair{"attention.causal", false}),
+                    "'llama.attention.causal' is false, which is not supported: a token sees those before it"));
+  CHECK(loads(with("llama", pair{"attention.causal", true})));
+  CHECK(unsupported(with("llama", pair{"attn_logit_softcapping", 30.5f}), "'llama.attn_logit_softcapping' is 30.5"));
+  CHECK(loads(with("llama", pair{"attn_logit_softcapping", 0.0f}, pair{"final_logit_softcapping", 0.0f})));
+  CHECK(unsupported(with("llama", pair{"rope.dimension_count_swa", 4u}), "'llama.rope.dimension_count_swa' is 4"));
+  CHECK(loads(with("llama", pair{"rope.dimension_count_swa", 8u})));
+  CHECK(unsupported(with("llama", pair{"attention.key_length_swa", 4u}), "'llama.attention.key_length_swa' is 4"));
+  CHECK(loads(with("llama", pair{"rope.freq_base_swa", 500.0f})));  // no layer sees a window
+  CHECK(unsupported(with("llama", pair{"rope.freq_base_swa", 500.0f}, pair{"attention.sliding_window", 32u}),
+                    "'llama.rope.freq_base_swa' is 500"));
+  CHECK(loads(with("llama", pair{"rope.freq_base_swa", 10000.0f}, pair{"attention.sliding_window", 32u})));
+  const pair count{"expert_count", 4u}, used{"expert_used_count", 2u};
+  CHECK(unsupported(with("qwen2moe", count, used, pair{"expert_group_count", 2u}), "expert_group_count' is 2"));
+  CHECK(unsupported(with("qwen2moe", count, used, pair{"expert_gating_func", 2u}), "expert_gating_func' is 2"));
+  CHECK(unsupported(with("qwen2moe", count, used, pair{"expert_weights_scale", 2.5f}), "expert_weights_scale' is 2.5"));
+  CHECK(says(refusal(with("qwen2moe", count, used, pair{"expert_group_count", 1u}, pair{"expert_gating_func", 1u})),
+             ErrorCode::bad_model, "attn_q.bias"));  // past the metadata
+  CHECK(unsupported(with("rwkv7", pair{"token_shift_count", 3u}), "'rwkv7.token_shift_count' is 3"));
+  CHECK(unsupported(with("mamba2", pair{"ssm.conv_kernel", 4u}, pair{"ssm.inner_size", 32u}, pair{"ssm.state_size", 8u},
+                         pair{"ssm.time_step_rank", 2u}, pair{"ssm.dt_b_c_rms", true}),
+                    "'mamba2.ssm.dt_b_c_rms' is true"));
+}
+
+TEST_CASE("a key of the wrong type is an error, not an absence") {
+  const auto bad = [](const char* key, auto value, const std::string& part) {
+    GgufWriter w = TinyLlama{}.writer();
+    w.add(std::string("llama.") + key, value);
+    return says(refusal(w), ErrorCode::bad_model, "'llama." + std::string(key) + "' is " + part);
+  };
+  CHECK(bad("rope.scaling.type", 3u, "3, which is not a text"));
+  CHECK(bad("pooling_type", "mean", "'mean', which is not a whole number"));
+  CHECK(bad("attention.sliding_window", 32.5f, "32.5, which is not a whole number"));
+  CHECK(bad("expert_count", true, "true, which is not a whole number"));
+  CHECK(bad("rope.freq_base", "high", "'high', which is not a number"));
+  GgufWriter w = TinyLlama{.architecture = "mamba"}.writer();
+  for (const char* key : {"ssm.conv_kernel", "ssm.inner_size", "ssm.state_size", "ssm.time_step_rank"})
+    w.add(std::string("mamba.") + key, 4u);
+  w.add("mamba.ssm.dt_b_c_rms", 1u);
+  CHECK(says(refusal(w), ErrorCode::bad_model, "'mamba.ssm.dt_b_c_rms' is 1, which is not true or false"));
+}
+
+TEST_CASE("a number that float32 does not have is refused: it would become 0 or infinite") {
+  const auto bad = [](const char* key, double value, const char* text) {
+    GgufWriter w = TinyLlama{.left_out = std::string("llama.") + key}.writer();
+    w.add(std::string("llama.") + key, value);
+    return says(refusal(w), ErrorCode::bad_model, std::string(key) + text);
+  };
+  CHECK(bad("attention.layer_norm_rms_epsilon", 1e-50, "' is 1e-50; it must be a finite number above 0"));
+  CHECK(bad("attention.layer_norm_rms_epsilon", 1e50, "' is 1e+50; it must be a finite number above 0"));
+  CHECK(bad("final_logit_softcapping", 1e-50, "' must be a number from 0 on that float32 has"));
+  CHECK(bad("rope.scaling.factor", 1e-300, "' is 1e-300; it must be"));
+}
+
+TEST_CASE("a file that is a part of a model says so, and what to do") {
+  for (const char* left_out : {"", "general.architecture"}) {  // all but the first part lack most metadata
+    GgufWriter w = TinyLlama{.left_out = left_out}.writer();
+    w.add_raw("split.no", 2, GgufWriter::number(1, 2));
+    w.add_raw("split.count", 2, GgufWriter::number(3, 2));
+    CHECK(says(refusal(w), ErrorCode::unsupported, "this is file 2 of 3 that a model was split into; merge them"));
+  }
+  GgufWriter w = TinyLlama{}.writer();
+  w.add_raw("split.count", 2, GgufWriter::number(1, 2));
+  const TemporaryFile file(w.bytes());
+  CHECK(LoadedModel::load(file.path(), small_options()));
+}
+
+TEST_CASE("vectors of texts are pooled as the file asks, else the last token is taken") {
+  using engine::Pooling;
+  const auto pooling_of = [](std::optional<std::uint32_t> type) {
+    GgufWriter w = TinyLlama{}.writer();
+    if (type) w.add("llama.pooling_type", *type);
+    const TemporaryFile file(w.bytes());
+    const auto model = LoadedModel::load(file.path(), small_options());
+    REQUIRE(model);
+    return engine::HiddenStates(*model).pooling();
+  };
+  CHECK(pooling_of(std::nullopt) == Pooling::last);
+  CHECK(pooling_of(0) == Pooling::last);
+  CHECK(pooling_of(1) == Pooling::mean);
+  CHECK(pooling_of(2) == Pooling::cls);
+  CHECK(pooling_of(3) == Pooling::last);
+  GgufWriter w = TinyLlama{}.writer();
+  w.add("llama.pooling_type", 4u);
+  CHECK(
+      says(refusal(w), ErrorCode::unsupported, "'llama.pooling_type' is 4, which is not supported: this model ranks"));
+  w = TinyLlama{}.writer();
+  w.add("llama.pooling_type", 5u);
+  CHECK(says(refusal(w), ErrorCode::bad_model, "is 5; it must be from 0 to 4"));
+}
+
+TEST_CASE("what the weights take is known before they are read, also of experts") {
+  const auto estimate_and_actual = [](const std::string& bytes, const std::string& kernels) {
+    const TemporaryFile path(bytes);
+    const auto file = engine::open_gguf(path.path());
+    REQUIRE(file);
+    LoadOptions options = small_options();
+    options.kernels = kernels;
+    const auto model = LoadedModel::load(path.path(), options);
+    if (!model) FAIL(model.error().message);
+    const std::uint64_t rotations = std::uint64_t{(*model)->info().context} * 16 * sizeof(float);
+    return std::pair(engine::packed_weight_bytes(**file, (*model)->kernels()),
+                     (*model)->model().weight_bytes() - rotations);
+  };
+  PlainDecoder plain;
+  plain.family = "llama";
+  plain.normalised = true;
+  plain.experts = 5;
+  plain.experts_used = 2;
+  plain.expert_ffn = plain.ffn;
+  for (const kernels::KernelTable* table : kernels::supported_tables()) {
+    const auto [estimate, actual] = estimate_and_actual(plain.bytes(), std::string(table->name));
+    INFO(table->name);
+    CHECK(estimate == actual);
+  }
 }
 
 TEST_CASE("a model whose rotation factors are no positive numbers is refused") {
