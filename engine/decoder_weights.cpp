@@ -133,8 +133,8 @@ std::vector<MatrixWork> matrix_work(const DecoderWeights& weights) {
   for (const DecoderLayer& layer : weights.layers) {
     const bool last = &layer == &weights.layers.back();
     for (const PackedMatrix* matrix : {&layer.q, &layer.k, &layer.v}) add_matrix_work(all, *matrix, false);
-    for (const PackedMatrix* matrix : {&layer.mixer.in, &layer.mixer.out}) add_matrix_work(all, *matrix, false);
-    add_matrix_work(all, layer.o, last);
+    add_matrix_work(all, layer.mixer.in, false);
+    for (const PackedMatrix* matrix : {&layer.o, &layer.mixer.out}) add_matrix_work(all, *matrix, last);
     for (const FeedForward* ffn : {&layer.ffn, &layer.moe.shared})
       for (const PackedMatrix* matrix : {&ffn->gate, &ffn->up, &ffn->down}) add_matrix_work(all, *matrix, last);
     for (const PackedMatrix* matrix : {&layer.moe.router, &layer.moe.shared_gate}) add_matrix_work(all, *matrix, last);
@@ -214,8 +214,6 @@ Result<DecoderWeights> read_decoder(const ModelFile& file, const DecoderTraits& 
   weights.attention_cap = shape->attention_cap;
   weights.logit_cap = shape->logit_cap;
   ModelInfo& info = weights.info;
-  info.weight_types = describe_types(file);
-  info.num_parameters = count_parameters(file);
   if (traits.scaled_embedding) weights.embedding_scale = std::sqrt(static_cast<float>(info.dim));
   weights.mamba = shape->mamba;
   weights.states = states_of(*shape, traits);

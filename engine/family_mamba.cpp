@@ -78,8 +78,8 @@ Result<std::unique_ptr<Model>> load(const ModelFile& file, const ModelOptions& o
       },
       [](TensorReader&, Weights&) {},
       [](const Layer& layer, const auto& add) {
-        for (const PackedMatrix* matrix : {&layer.mixer.in, &layer.mixer.x, &layer.mixer.dt, &layer.mixer.out})
-          add(*matrix);
+        for (const PackedMatrix* matrix : {&layer.mixer.in, &layer.mixer.x, &layer.mixer.dt}) add(*matrix);
+        add(layer.mixer.out, true);
       });
   if (!weights) return weights.error();
   return std::unique_ptr<Model>(std::make_unique<MambaModel>(std::move(*weights)));

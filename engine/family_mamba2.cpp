@@ -83,7 +83,8 @@ Result<std::unique_ptr<Model>> load(const ModelFile& file, const ModelOptions& o
       },
       [](TensorReader&, Weights&) {},
       [](const Layer& layer, const auto& add) {
-        for (const PackedMatrix* matrix : {&layer.mixer.in, &layer.mixer.out}) add(*matrix);
+        add(layer.mixer.in);
+        add(layer.mixer.out, true);
       });
   if (!weights) return weights.error();
   return std::unique_ptr<Model>(std::make_unique<Mamba2Model>(std::move(*weights)));

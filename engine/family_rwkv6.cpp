@@ -234,9 +234,9 @@ Result<std::unique_ptr<Model>> load(const ModelFile& file, const ModelOptions& o
         w.final_norm = {w.output_norm, in.vector("output_norm.bias", w.info.dim)};
       },
       [](const Layer& l, const auto& add) {
-        for (const PackedMatrix* matrix : {&l.mix_down, &l.decay_down, &l.decay_up, &l.r, &l.k, &l.v, &l.g, &l.o,
-                                           &l.channel_key, &l.channel_value, &l.channel_receptance})
+        for (const PackedMatrix* matrix : {&l.mix_down, &l.decay_down, &l.decay_up, &l.r, &l.k, &l.v, &l.g, &l.o})
           add(*matrix);
+        for (const PackedMatrix* matrix : {&l.channel_key, &l.channel_value, &l.channel_receptance}) add(*matrix, true);
         for (const PackedMatrix& matrix : l.mix_up) add(matrix);
       });
   if (!weights) return weights.error();

@@ -241,10 +241,10 @@ Result<std::unique_ptr<Model>> load(const ModelFile& file, const ModelOptions& o
         w.final_norm = {w.output_norm, in.vector("output_norm.bias", w.info.dim)};
       },
       [](const Layer& l, const auto& add) {
-        for (const PackedMatrix* matrix :
-             {&l.r, &l.k, &l.v, &l.o, &l.w.down, &l.w.up, &l.a.down, &l.a.up, &l.v_mix.down, &l.v_mix.up, &l.g.down,
-              &l.g.up, &l.channel_key, &l.channel_value})
+        for (const PackedMatrix* matrix : {&l.r, &l.k, &l.v, &l.o, &l.w.down, &l.w.up, &l.a.down, &l.a.up,
+                                           &l.v_mix.down, &l.v_mix.up, &l.g.down, &l.g.up})
           add(*matrix);
+        for (const PackedMatrix* matrix : {&l.channel_key, &l.channel_value}) add(*matrix, true);
       });
   if (!weights) return weights.error();
   return std::unique_ptr<Model>(std::make_unique<Rwkv7Model>(std::move(*weights)));

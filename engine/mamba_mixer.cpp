@@ -45,6 +45,10 @@ MambaShape read_mamba_shape(Metadata& meta, bool heads) {
   shape.inner = meta.count("ssm.inner_size", kMaxInner);
   shape.state_size = meta.count("ssm.state_size", kMaxState);
   shape.num_heads = meta.count("ssm.time_step_rank", kMaxInner);
+  if (heads)
+    meta.refuse_unless("ssm.dt_b_c_rms", {false}, "of Mamba's first version alone b and c can be normed");
+  else if (meta.boolean("ssm.dt_b_c_rms", false))
+    shape.norm_epsilon = static_cast<float>(meta.positive("attention.layer_norm_rms_epsilon"));
   if (meta.failed()) return shape;
   if (shape.conv_width < 2) meta.fail(ErrorCode::unsupported, "a convolution of width 1 is not supported");
   if (shape.inner % kStateLanes != 0)
@@ -93,6 +97,25 @@ MambaLayer MambaMixer::read(TensorReader& in, const std::string& prefix, const M
   return layer;
 }
 
+MambaMixer::MambaMixer(const MambaShape& shape, const kernels::KernelTable& kernels)
+    : shape_(shape),
+      kernels_(kernels),
+      ones_(shape.norm_epsilon == 0 ? 0 : std::max(shape.num_heads, shape.state_size), 1.0f) {}
+
+// Time steps, b and c of each row, each over itself.
+void MambaMixer::norm_parts(RecurrentPass& pass, float* low) const {
+  const std::size_t rank = shape_.num_heads, state = shape_.state_size;
+  pass.for_rows(1, [&](std::size_t first, std::size_t count, std::uint32_t) {
+    for (std::size_t row = first; row < first + count; ++row) {
+      float* part = low + row * (rank + 2 * state);
+      for (const std::size_t size : {rank, state, state}) {
+        kernels_.rms_norm(part, ones_.data(), part, size, shape_.norm_epsilon);
+        part += size;
+      }
+    }
+  });
+}
+
 float* MambaMixer::run(RecurrentPass& pass, const MambaLayer& layer, std::uint32_t index, const StateLayout& states,
                        const float* x, std::size_t stride) const {
   const std::size_t inner = shape_.inner, state = shape_.state_size, rank = shape_.num_heads;
@@ -125,6 +148,7 @@ float* MambaMixer::run(RecurrentPass& pass, const MambaLayer& layer, std::uint32
                                               .num_tokens = tokens});
               });
     pass.multiply(convolved, inner, {{&layer.x, low, low_stride}});
+    if (shape_.norm_epsilon != 0) norm_parts(pass, low);
     pass.multiply(low, low_stride, {{&layer.dt, dt, inner}});
   }
   const OperationScope scope(pass.team(), Operation::scan, index);

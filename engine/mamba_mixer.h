@@ -17,6 +17,7 @@ struct MambaShape {
   std::uint32_t state_size = 0;
   std::uint32_t num_heads = 0;   // Mamba-2; of Mamba the rank of time steps
   std::uint32_t num_groups = 1;  // Mamba-2: that share b and c
+  float norm_epsilon = 0;        // Mamba: of norms of time steps, b and c, which Falcon-Mamba has; 0: there are none
 
   std::uint32_t head_dim() const { return inner / num_heads; }
   std::uint32_t bc_dim() const { return num_groups * state_size; }
@@ -25,7 +26,8 @@ struct MambaShape {
 // Reads `PREFIX.ssm.*`; `heads`: Mamba-2's.
 [[nodiscard]] MambaShape read_mamba_shape(Metadata& meta, bool heads);
 
-// Mamba (Gu and Dao, 2023).
+// Mamba (Gu and Dao, 2023), and Falcon-Mamba (Zuo et al., "Falcon Mamba: The First Competitive Attention-free 7B
+// Language Model", 2024).
 struct MambaLayer {
   PackedMatrix in;                     // [x, z]
   std::vector<float> conv, conv_bias;  // [width][inner], [inner]
@@ -39,14 +41,17 @@ class MambaMixer {
   static StateLayout state_layout(const MambaShape& shape, std::uint32_t num_layers);
   static MambaLayer read(TensorReader& in, const std::string& prefix, const MambaShape& shape, std::uint32_t dim);
 
-  MambaMixer(const MambaShape& shape, const kernels::KernelTable& kernels) : shape_(shape), kernels_(kernels) {}
+  MambaMixer(const MambaShape& shape, const kernels::KernelTable& kernels);
   // Of normed rows x [rows, dim]: leaves what goes into `layer.out`, [rows, inner].
   float* run(RecurrentPass& pass, const MambaLayer& layer, std::uint32_t index, const StateLayout& states,
              const float* x, std::size_t stride) const;
 
  private:
-  const MambaShape& shape_;
+  void norm_parts(RecurrentPass& pass, float* low) const;
+
+  const MambaShape shape_;
   const kernels::KernelTable& kernels_;
+  const std::vector<float> ones_;  // the weights of norms that have none
 };
 
 // Mamba-2 (Dao and Gu, 2024).
@@ -64,13 +69,13 @@ class Mamba2Mixer {
 
   Mamba2Mixer(const MambaShape& shape, const kernels::KernelTable& kernels, float epsilon)
       : shape_(shape), kernels_(kernels), epsilon_(epsilon) {}
-  // From the product of the normed rows with `layer.in`, [rows, in.rows()], which is overwritten: leaves what goes into
-  // `layer.out`, [rows, inner].
+  // From the product of the normed rows with `layer.in`, [rows, in.rows()], which is overwritten: leaves there what
+  // goes into `layer.out`, `inner` numbers at the beginning of each row, so in.rows() apart.
   float* run(Team& team, Workspace& workspace, const RecurrentRows& rows, const Mamba2Layer& layer, std::uint32_t index,
              const StateLayout& states, float* projected) const;
 
  private:
-  const MambaShape& shape_;
+  const MambaShape shape_;
   const kernels::KernelTable& kernels_;
   const float epsilon_;
 };

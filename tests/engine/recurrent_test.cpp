@@ -7,6 +7,7 @@
 
 #include "engine/eval.h"
 #include "engine/sequence_file.h"
+#include "tests/engine/gguf_writer.h"
 #include "tests/engine/golden.h"
 #include "tests/engine/model_harness.h"
 
@@ -252,6 +253,73 @@ TEST_CASE("a sequence with a state or a window goes through a file with its bits
     if (file && file->num_blocks() != 0) CHECK_FALSE(file->read_blocks(*model, table, window_table));
   }
   std::filesystem::remove_all(directory);
+}
+
+TEST_CASE("Falcon-Mamba norms time steps, b and c; Mamba does not") {
+  std::vector<TokenId> tokens(40);
+  for (std::size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<TokenId>((i * 7 + 3) % 48);
+  // What llama.cpp (d32676d77) makes of the same files: the first logits of the tokens 5 and 39.
+  struct Expected {
+    bool norms;
+    std::vector<float> of_5, of_39;
+  };
+  const Expected both[] = {
+      {false,
+       {-1.539383f, -2.277735f, -0.927402f, -0.249600f, 4.168049f, 2.488011f, -0.833191f, -4.355662f},
+       {3.228252f, 2.129857f, -3.361447f, 3.486231f, 1.114285f, -0.614898f, -2.607446f, 2.485048f}},
+      {true,
+       {-0.968251f, -2.051842f, -0.412123f, -0.696997f, 4.145597f, 2.600225f, -0.234069f, -4.792821f},
+       {0.361652f, 4.458922f, 2.857594f, -0.558518f, 4.947632f, -1.580409f, -2.377214f, 1.168953f}}};
+  for (const Expected& expected : both) {
+    const TemporaryFile file(TinyMamba{.norms = expected.norms}.writer().bytes());
+    for (const kernels::KernelTable* table : variants_to_try()) {
+      INFO(table->name << (expected.norms ? ", norms" : ""));
+      Team team(2);
+      const auto model = load(file.path(), {.kernels = std::string(table->name)});
+      const auto logits = engine::evaluate(*model, team, tokens);
+      REQUIRE(logits);
+      for (const auto& [row, values] : {std::pair{5, expected.of_5}, {39, expected.of_39}})
+        CHECK(difference({logits->begin() + row * 48, logits->begin() + row * 48 + 8}, values).max_abs < 2e-4);
+      for (const std::uint32_t chunk : {1u, 19u})
+        CHECK(same_bits(*engine::evaluate(*model, team, tokens, chunk), *logits));
+    }
+  }
+}
+
+TEST_CASE("of a recurrent model's last layer, what lies behind its states meets the rows asked for only") {
+  const TemporaryFile file(TinyMamba{}.writer().bytes());
+  const auto model = load(file.path(), {});
+  std::uint64_t everywhere = 0, outputs = 0;
+  for (const engine::MatrixWork& matrix : model->info().matrices)
+    (matrix.outputs_only ? outputs : everywhere) += matrix.multiply_adds;
+  CHECK(outputs == 32 * 16 + 48 * 16);  // ssm_out and the head
+  CHECK(everywhere == 2 * (16 * 64 + 32 * 20 + 4 * 32) + 32 * 16);
+}
+
+TEST_CASE("falcon-h1: nor do the mixers' outputs of its last layer") {
+  const auto golden = load_golden("falcon-h1-F32");
+  if (!golden) return;
+  const auto model = load(golden->model_path, {});
+  const engine::ModelInfo& info = model->info();
+  const auto file = engine::open_gguf(golden->model_path);
+  const std::uint64_t inner = (*file)->find_tensor("blk.0.ssm_out.weight")->columns();
+  std::uint64_t outputs = 0;
+  for (const engine::MatrixWork& matrix : info.matrices) outputs += matrix.outputs_only ? matrix.multiply_adds : 0;
+  CHECK(outputs == info.dim * (inner + info.num_heads * info.head_dim + 3 * info.ffn_dim + info.vocab_size));
+}
+
+TEST_CASE("snapshots and blocks that were asked for by number fit the memory, or the model is refused") {
+  const TemporaryFile file(TinyMamba{}.writer().bytes());
+  const auto refusal = [&](engine::LoadOptions options) {
+    options.memory = 64u << 20;
+    const auto model = LoadedModel::load(file.path(), options);
+    return model ? "loaded" : model.error().code == ErrorCode::out_of_memory ? model.error().message : "another error";
+  };
+  using Catch::Matchers::Contains;
+  CHECK(refusal({.num_snapshots = 1000}) == "loaded");
+  CHECK_THAT(refusal({.num_snapshots = 0xfffffff0}), Contains("4294967280 snapshots of 1 MiB each do not fit"));
+  CHECK(refusal({.num_blocks = 100'000}) == "loaded");
+  CHECK_THAT(refusal({.num_blocks = 900'000'000}), Contains("the names of 900000000 KV blocks take 171662 MiB"));
 }
 
 TEST_CASE("a recurrent model that its memory has no room for is refused") {
