@@ -29,9 +29,9 @@ std::vector<CommandInfo> make_commands() {
        "embed",
        "get vectors of texts from the server",
        "[TEXT...]",
-       "Asks the server, which has to serve an encoder, for one vector for each text and writes each as a line of "
-       "JSON, in "
-       "their order. The texts are the arguments, else the lines of the file of -f, else those of stdin.",
+       "Asks the server for one vector for each text and writes each as a line of JSON, in their order: of an encoder "
+       "what it is made for, of a model that continues texts its hidden states, pooled. The texts are the arguments, "
+       "else the lines of the file of -f, else those of stdin.",
        {"troupe embed \"a cat\" \"a dog\"", "troupe embed -f lines.txt --pooling mean > vectors.jsonl",
         "troupe embed --ids \"101 7592 102\""}},
       {Command::bench,

@@ -37,7 +37,8 @@ struct RecurrentRows {
   std::uint32_t round_every = 0;  // the large part becomes float16 after each multiple of so many positions; 0: never
 };
 
-// Rounds `count` numbers of a state to float16, and keeps them finite.
+// Rounds `count` numbers of a state to float16, those beyond its range to its largest: none becomes infinite. NaN
+// stays.
 void round_state(float* state, std::size_t count);
 // What RecurrentRows::round_every is for a model's cache.
 [[nodiscard]] std::uint32_t round_every(const CacheSpec& cache);
