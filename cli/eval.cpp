@@ -89,20 +89,20 @@ Result<std::vector<TokenId>> read_tokens(const config::Options& options, const e
   return model.tokenizer()->encode(*text, {});
 }
 
-// A text in windows as long as the context; ids are one window, whatever their number.
-std::vector<std::vector<TokenId>> windows_of(const std::vector<TokenId>& ids, const config::Options& options,
-                                             const engine::LoadedModel& model) {
+// A text in passages as long as the context; ids are one passage, whatever their number.
+std::vector<std::vector<TokenId>> passages_of(const std::vector<TokenId>& ids, const config::Options& options,
+                                              const engine::LoadedModel& model) {
   if (!options.tokens.empty()) return {ids};
   const auto& tokenizer = model.tokenizer();
-  std::vector<std::vector<TokenId>> windows;
-  for (std::size_t done = 0; done < ids.size(); done += windows.back().size()) {
+  std::vector<std::vector<TokenId>> passages;
+  for (std::size_t done = 0; done < ids.size(); done += passages.back().size()) {
     const std::size_t count = std::min<std::size_t>(model.info().context, ids.size() - done);
     const auto begin = ids.begin() + static_cast<std::ptrdiff_t>(done);
-    windows.emplace_back(begin, begin + static_cast<std::ptrdiff_t>(count));
-    // Every window begins as a text does.
-    if (done > 0 && tokenizer->adds_bos() && tokenizer->bos()) windows.back()[0] = *tokenizer->bos();
+    passages.emplace_back(begin, begin + static_cast<std::ptrdiff_t>(count));
+    // Every passage begins as a text does.
+    if (done > 0 && tokenizer->adds_bos() && tokenizer->bos()) passages.back()[0] = *tokenizer->bos();
   }
-  return windows;
+  return passages;
 }
 
 std::string percent(double share) { return fixed(100 * share, 2) + " %"; }
@@ -159,7 +159,7 @@ Status compare(const config::Parsed& parsed, const engine::LoadedModel& first, e
       return Error{ErrorCode::invalid_argument,
                    "the two vocabularies make different tokens of the text; give token ids with --tokens"};
   }
-  const auto result = engine::compare_models(first, **second, team, windows_of(ids, parsed.options, first));
+  const auto result = engine::compare_models(first, **second, team, passages_of(ids, parsed.options, first));
   if (!result) return result.error();
   print_comparison(*result, first, **second, parsed.options.json);
   return Ok{};

@@ -12,7 +12,7 @@
 #include "cli/subcommands.h"
 #include "cli/text.h"
 #include "cli/version.h"
-#include "engine/window_logits.h"
+#include "engine/passage_logits.h"
 
 namespace troupe::cli {
 namespace {
@@ -25,7 +25,7 @@ struct Run {
   engine::PerplexityOptions options;
   engine::PerplexityReport report;
 
-  std::uint32_t length() const { return options.window + options.stride / 2; }
+  std::uint32_t length() const { return options.length + options.stride / 2; }
 };
 
 // "18.18 ± 1.72"
@@ -37,7 +37,7 @@ void print_markdown(const Run& run, std::ostream& out) {
   const engine::LoadedModel& model = run.model;
   out << "troupe " << kVersionAndCommit << ", " << cpu_name() << "\nnumerics " << model.numerics_id() << ", "
       << run.num_threads << " threads; a text of " << run.num_tokens << " tokens\n\n"
-      << "| model | weights | kernels | kv | windows | scored tokens | mean nll | perplexity |\n"
+      << "| model | weights | kernels | kv | passages | scored tokens | mean nll | perplexity |\n"
       << "|---|---|---|---|---:|---:|---:|---:|\n"
       << "| " << model.info().name << " | " << model.info().weight_types << " | " << model.kernels().name << " | "
       << kernels::name(model.cache_spec().kv_type) << " | " << run.report.running.size() << " x " << run.length()
@@ -64,9 +64,9 @@ void print_json(const Run& run, std::ostream& out) {
                       {"num_threads", run.num_threads},
                       {"numerics_id", model.numerics_id()},
                       {"text_tokens", run.num_tokens},
-                      {"window", run.length()},
+                      {"passage", run.length()},
                       {"stride", run.options.stride},
-                      {"windows", run.report.running.size()},
+                      {"passages", run.report.running.size()},
                       {"scored_tokens", run.report.scored.count()},
                       {"nll", run.report.scored.mean()},
                       {"nll_error", run.report.scored.standard_error()},
@@ -96,9 +96,9 @@ engine::PerplexityProgress show_on_stderr(bool on_terminal) {
 
 engine::PerplexityOptions options_of(const config::Options& options) {
   engine::PerplexityOptions out;
-  out.window = static_cast<std::uint32_t>(options.window);
+  out.length = static_cast<std::uint32_t>(options.window);
   out.stride = static_cast<std::uint32_t>(options.stride);
-  out.max_windows = static_cast<std::uint32_t>(options.chunks);
+  out.max_passages = static_cast<std::uint32_t>(options.chunks);
   out.by_position = options.by_position;
   return out;
 }
@@ -108,7 +108,7 @@ engine::PerplexityOptions options_of(const config::Options& options) {
 Result<int> perplexity(const config::Parsed& parsed) {
   const config::Options& options = parsed.options;
   engine::PerplexityOptions measured = options_of(options);
-  const std::uint32_t length = measured.window + measured.stride / 2;
+  const std::uint32_t length = measured.length + measured.stride / 2;
   auto text = input_text(parsed);
   if (!text) return text.error();
   if (!text->empty() && text->back() == '\n') text->pop_back();  // as llama-perplexity reads a file
@@ -117,7 +117,7 @@ Result<int> perplexity(const config::Parsed& parsed) {
   auto load = load_options(parsed);
   if (!load) return load.error();
   load->context = length;
-  load->max_sequences = engine::windows_at_once(length);
+  load->max_sequences = engine::passages_at_once(length);
   const std::uint32_t threads = num_threads(options);
   engine::Team team(threads, engine::allowed_cpus());
   load->team = &team;

@@ -56,7 +56,7 @@ std::vector<CommandInfo> make_commands() {
        "With "
        "--compare or another --compare-... it computes them a second time, with another model, KV cache or kernels, "
        "and "
-       "says how far the two lie apart; a text longer than -c is then cut into windows of -c tokens.",
+       "says how far the two lie apart; a text longer than -c is then cut into passages of -c tokens.",
        {"troupe eval --tokens ids.json -o logits.f32", "troupe eval -m llama.gguf --tokens ids.json --greedy 24",
         "troupe eval --tokens ids.json -o logits.f32 --kv-type f32 --kernels reference --chunk 7",
         "troupe eval -m llama-f16.gguf --compare llama-q4_k_m.gguf -f text.txt -c 512",
@@ -66,7 +66,8 @@ std::vector<CommandInfo> make_commands() {
        "perplexity",
        "measure how well a model predicts a text",
        "",
-       "Cuts the text of -f, or of stdin, into windows of -c tokens, lets the model read each from an empty cache, and "
+       "Cuts the text of -f, or of stdin, into passages of -c tokens, lets the model read each from an empty cache, "
+       "and "
        "scores the tokens behind its middle, as llama-perplexity does: the result is exp of their mean negative log "
        "likelihood, with its standard error. The estimate so far goes to stderr. Without -m the embedded model is "
        "used.",

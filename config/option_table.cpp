@@ -202,11 +202,12 @@ std::vector<Option> make_table() {
        "measure the time of each operation of a step, of its joins and layers: bench prints it behind its table, of a "
        "server `troupe status --profile` shows it, and its log at the end"},
       {"window", "-c --ctx-size", &O::window, kPerplexity, kMeasure, "TOKENS", within(1, 1 << 24),
-       "length of the windows that the text is cut into"},
+       "length of the passages that the text is cut into"},
       {"stride", "--ppl-stride", &O::stride, kPerplexity, kMeasure, "TOKENS", within(0, 1 << 24),
-       "windows begin this far apart, are half of it longer, and that many tokens of each are scored; 0: windows side "
+       "passages begin this far apart, are half of it longer, and that many tokens of each are scored; 0: passages "
+       "side "
        "by side, each scored behind its middle"},
-      {"chunks", "", &O::chunks, kPerplexity, kMeasure, "N", within(0, 1 << 24), "windows that are measured; 0: all"},
+      {"chunks", "", &O::chunks, kPerplexity, kMeasure, "N", within(0, 1 << 24), "passages that are measured; 0: all"},
       {"by-position", "", &O::by_position, kPerplexity, kMeasure, "", kAny,
        "also show how well the tokens are predicted at each part of the window"},
       {"format", "-o", &O::format, kBench | kPerplexity, kMeasure, "md|json", kAny, "a table, or JSON"},

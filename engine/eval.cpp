@@ -6,7 +6,7 @@
 #include <string>
 
 #include "cache/window.h"
-#include "engine/window_logits.h"
+#include "engine/passage_logits.h"
 
 namespace troupe::engine {
 namespace {

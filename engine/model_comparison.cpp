@@ -5,7 +5,7 @@
 #include <string>
 
 #include "config/assert.h"
-#include "engine/window_logits.h"
+#include "engine/passage_logits.h"
 
 namespace troupe::engine {
 namespace {
@@ -28,14 +28,14 @@ double quantile(const std::vector<double>& sorted, double share) {
   return sorted[std::max<std::size_t>(rank, 1) - 1];
 }
 
-Status check(const LoadedModel& first, const LoadedModel& second, std::span<const std::vector<TokenId>> windows) {
+Status check(const LoadedModel& first, const LoadedModel& second, std::span<const std::vector<TokenId>> passages) {
   const std::uint32_t ours = first.info().vocab_size, theirs = second.info().vocab_size;
   if (ours != theirs) {
     return Error{ErrorCode::invalid_argument, "the two models have vocabularies of " + std::to_string(ours) + " and " +
                                                   std::to_string(theirs) + " tokens: their logits do not compare"};
   }
-  if (windows.empty()) return Error{ErrorCode::invalid_argument, "there are no tokens to evaluate"};
-  for (const std::vector<TokenId>& tokens : windows) {
+  if (passages.empty()) return Error{ErrorCode::invalid_argument, "there are no tokens to evaluate"};
+  for (const std::vector<TokenId>& tokens : passages) {
     if (tokens.empty()) return Error{ErrorCode::invalid_argument, "there are no tokens to evaluate"};
     if (auto checked = check_ids(first.info(), tokens); !checked) return checked;
   }
@@ -92,17 +92,17 @@ ModelComparison summarise(std::span<const RowDifference> rows, std::size_t vocab
 }
 
 Result<ModelComparison> compare_models(const LoadedModel& first, const LoadedModel& second, Team& team,
-                                       std::span<const std::vector<TokenId>> windows) {
-  if (auto checked = check(first, second, windows); !checked) return checked.error();
+                                       std::span<const std::vector<TokenId>> passages) {
+  if (auto checked = check(first, second, passages); !checked) return checked.error();
   const std::size_t vocab = first.info().vocab_size;
-  WindowLogits a(first, team), b(second, team);
+  PassageLogits a(first, team), b(second, team);
   std::vector<RowDifference> rows;
   LogLikelihood likelihood_a, likelihood_b;
-  for (const std::vector<TokenId>& tokens : windows) {
-    const std::span window(&tokens, 1);
+  for (const std::vector<TokenId>& tokens : passages) {
+    const std::span passage(&tokens, 1);
     const auto length = static_cast<std::uint32_t>(tokens.size());
-    if (auto opened = a.open(window); !opened) return opened.error();
-    if (auto opened = b.open(window); !opened) return opened.error();
+    if (auto opened = a.open(passage); !opened) return opened.error();
+    if (auto opened = b.open(passage); !opened) return opened.error();
     for (std::uint32_t done = 0; done < length;) {
       const std::uint32_t count = std::min({length - done, a.max_advance(), b.max_advance()});
       a.advance(count);

@@ -39,10 +39,10 @@ struct ModelComparison {
 // Of rows in their order; quantiles are those of the nearest rank.
 [[nodiscard]] ModelComparison summarise(std::span<const RowDifference> rows, std::size_t vocab_size);
 
-// Both runs over these windows of tokens, every position of them. Takes KV blocks of both models from 0 on; they may be
-// one and the same. Errors: invalid_argument for different vocabulary sizes, ids outside them, no tokens, windows that
-// do not fit.
+// Both runs over these passages of tokens, every position of them. Takes KV blocks of both models from 0 on; they may
+// be one and the same. Errors: invalid_argument for different vocabulary sizes, ids outside them, no tokens, passages
+// that do not fit.
 [[nodiscard]] Result<ModelComparison> compare_models(const LoadedModel& first, const LoadedModel& second, Team& team,
-                                                     std::span<const std::vector<TokenId>> windows);
+                                                     std::span<const std::vector<TokenId>> passages);
 
 }  // namespace troupe::engine

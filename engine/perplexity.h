@@ -1,6 +1,6 @@
 // Perplexity: how well a model predicts a text. Computed as llama-perplexity computes it, so that figures compare.
 //
-// The text is cut into windows. Each is computed on its own, from an empty cache, and the tokens of its later part are
+// The text is cut into passages. Each is computed on its own, from an empty cache, and the tokens of its later part are
 // scored: those before them are context. Perplexity is exp of their mean negative log likelihood, where a token's
 // likelihood is the softmax, in double, of the raw logits of the position before it.
 #pragma once
@@ -42,29 +42,29 @@ class LogLikelihood {
 };
 
 struct PerplexityOptions {
-  std::uint32_t window = 512;  // tokens; at least 4
-  // 0: windows side by side, of each the tokens behind its middle are scored. Else windows of `window` + stride / 2
+  std::uint32_t length = 512;  // tokens; at least 4
+  // 0: passages side by side, of each the tokens behind its middle are scored. Else passages of `length` + stride / 2
   // begin this many tokens after one another, and the last `stride` tokens of each are scored.
   std::uint32_t stride = 0;
-  std::uint32_t max_windows = 0;  // 0: all
-  // Replaces the first token of every window. (Not of strided ones: llama-perplexity leaves them as they are.)
+  std::uint32_t max_passages = 0;  // 0: all
+  // Replaces the first token of every passage. (Not of strided ones: llama-perplexity leaves them as they are.)
   std::optional<TokenId> begin_token = {};
   bool by_position = false;
 };
 
 // A run of tokens of the text: what is scored are predictions from the rows `first_row` to length - 2.
-struct TextWindow {
+struct Passage {
   std::size_t begin = 0;
   std::uint32_t length = 0;
   std::uint32_t first_row = 0;
-  friend bool operator==(const TextWindow&, const TextWindow&) = default;
+  friend bool operator==(const Passage&, const Passage&) = default;
 };
 
-// The windows of a text of so many tokens. Errors: invalid_argument, where the text is shorter than two windows, or a
-// window than the stride.
-[[nodiscard]] Result<std::vector<TextWindow>> cut_windows(std::size_t num_tokens, const PerplexityOptions& options);
+// The passages of a text of so many tokens. Errors: invalid_argument, where the text is shorter than two passages, or a
+// passage than the stride.
+[[nodiscard]] Result<std::vector<Passage>> cut_passages(std::size_t num_tokens, const PerplexityOptions& options);
 
-// Tokens at the positions `first` to `last` of their windows, scored or not.
+// Tokens at the positions `first` to `last` of their passages, scored or not.
 struct PositionBucket {
   std::uint32_t first = 0, last = 0;
   LogLikelihood tokens;
@@ -72,16 +72,16 @@ struct PositionBucket {
 
 struct PerplexityReport {
   LogLikelihood scored;
-  std::vector<double> running;              // the estimate after each window
+  std::vector<double> running;              // the estimate after each passage
   std::vector<PositionBucket> by_position;  // at most 16, if asked for
 };
 
-// After each window: how many are done, of how many, and the estimate so far.
+// After each passage: how many are done, of how many, and the estimate so far.
 using PerplexityProgress = std::function<void(std::size_t done, std::size_t total, const LogLikelihood& scored)>;
 
-// Several windows are computed as one batch. Bits depend on the model's numerics id, tokens and options only. Takes the
-// model's KV blocks from 0 on. Errors: as cut_windows; invalid_argument for ids outside the vocabulary, and for
-// windows that do not fit the context.
+// Several passages are computed as one batch. Bits depend on the model's numerics id, tokens and options only. Takes
+// the model's KV blocks from 0 on. Errors: as cut_passages; invalid_argument for ids outside the vocabulary, and for
+// passages that do not fit the context.
 [[nodiscard]] Result<PerplexityReport> measure_perplexity(const LoadedModel& model, Team& team,
                                                           std::span<const TokenId> tokens,
                                                           const PerplexityOptions& options,

@@ -27,7 +27,7 @@ json result_of(std::vector<std::string> arguments, const std::string& stdin_text
 
 }  // namespace
 
-TEST_CASE("perplexity prints a table, and the estimate after each window on stderr") {
+TEST_CASE("perplexity prints a table, and the estimate after each passage on stderr") {
   const Finished finished = invoke({"perplexity", "-f", kStories, "-c", "128", "--chunks", "3"});
   INFO(finished.err);
   REQUIRE(finished.code == 0);
@@ -43,8 +43,8 @@ TEST_CASE("perplexity prints a table, and the estimate after each window on stde
 TEST_CASE("perplexity as JSON has all figures, those by position where they are asked for") {
   const json plain = result_of({"perplexity", "-f", kStories, "-c", "64", "--chunks", "5", "-o", "json"});
   CHECK(plain["text_tokens"] == 1552);
-  CHECK(plain["window"] == 64);
-  CHECK(plain["windows"] == 5);
+  CHECK(plain["passage"] == 64);
+  CHECK(plain["passages"] == 5);
   CHECK(plain["scored_tokens"] == 5 * 31);
   CHECK(plain["kv_type"] == "f16");
   const double perplexity = plain["perplexity"];
@@ -64,12 +64,12 @@ TEST_CASE("perplexity as JSON has all figures, those by position where they are 
              Contains("\n| 1 - 3 | 15 | "));
 }
 
-TEST_CASE("perplexity with a stride: longer windows, each token scored once") {
+TEST_CASE("perplexity with a stride: longer passages, each token scored once") {
   const json result = result_of({"perplexity", "-f", kStories, "-c", "96", "--ppl-stride", "64", "-o", "json"});
-  CHECK(result["window"] == 128);
+  CHECK(result["passage"] == 128);
   CHECK(result["stride"] == 64);
-  CHECK(result["windows"] == (1552 - 128 + 63) / 64);
-  CHECK(result["scored_tokens"] == result["windows"].get<int>() * 64);
+  CHECK(result["passages"] == (1552 - 128 + 63) / 64);
+  CHECK(result["scored_tokens"] == result["passages"].get<int>() * 64);
 }
 
 TEST_CASE("perplexity depends on the KV cache's type and on the kernels, not on threads, and reads stdin") {
@@ -92,11 +92,11 @@ TEST_CASE("perplexity says what it cannot do") {
   const TempFolder folder;
   const Finished text = invoke({"perplexity", "-f", folder.write("short.txt", "Once upon a time\n")});
   CHECK(text.code == 2);
-  CHECK_THAT(text.err, Contains("the text has 5 tokens, fewer than two windows of 512; use a longer text or a smaller "
+  CHECK_THAT(text.err, Contains("the text has 5 tokens, fewer than two passages of 512; use a longer text or a smaller "
                                 "-c"));
   const Finished stride = invoke({"perplexity", "-f", kStories, "-c", "64", "--stride", "128"});
   CHECK(stride.code == 2);
-  CHECK_THAT(stride.err, Contains("a stride of 128 leaves no context in windows of 128 tokens"));
+  CHECK_THAT(stride.err, Contains("a stride of 128 leaves no context in passages of 128 tokens"));
   CHECK(invoke({"perplexity", "-f", folder.path("none.txt")}).code == 1);
   CHECK(invoke({"perplexity", "-f", kStories, "-c", "3"}).code == 2);
   CHECK(invoke({"perplexity", "some", "text"}).code == 2);

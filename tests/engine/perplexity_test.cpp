@@ -1,4 +1,4 @@
-// Perplexity and the comparison of two runs: the arithmetic by hand, the windows, and the embedded model on a text.
+// Perplexity and the comparison of two runs: the arithmetic by hand, the passages, and the embedded model on a text.
 #include "engine/perplexity.h"
 
 #include <algorithm>
@@ -8,15 +8,15 @@
 
 #include "engine/eval.h"
 #include "engine/model_comparison.h"
-#include "engine/window_logits.h"
+#include "engine/passage_logits.h"
 #include "tests/engine/model_harness.h"
 #include "tests/support/shared_data.h"
 
 namespace troupe::test {
 namespace {
 
-using engine::cut_windows;
-using engine::TextWindow;
+using engine::cut_passages;
+using engine::Passage;
 
 const std::string kModel = TROUPE_MODELS "/tales-5m-tq2_0.gguf";
 const std::string kDraft = TROUPE_MODELS "/tales-draft-q8_0.gguf";
@@ -29,9 +29,9 @@ std::vector<TokenId> story_tokens(const engine::LoadedModel& model) {
   return model.tokenizer()->encode(text.substr(0, text.size() - 1), {});  // as llama-perplexity reads it
 }
 
-engine::PerplexityOptions windows_of(std::uint32_t length, const engine::LoadedModel& model) {
+engine::PerplexityOptions passages_of(std::uint32_t length, const engine::LoadedModel& model) {
   engine::PerplexityOptions options;
-  options.window = length;
+  options.length = length;
   options.begin_token = model.tokenizer()->bos();
   return options;
 }
@@ -52,16 +52,16 @@ std::vector<std::string> fast_variants() {
   return names;
 }
 
-std::vector<std::vector<TokenId>> story_windows(const engine::LoadedModel& model, std::size_t length,
-                                                std::size_t count) {
+std::vector<std::vector<TokenId>> story_passages(const engine::LoadedModel& model, std::size_t length,
+                                                 std::size_t count) {
   const std::vector<TokenId> tokens = story_tokens(model);
-  std::vector<std::vector<TokenId>> windows;
+  std::vector<std::vector<TokenId>> passages;
   for (std::size_t i = 0; i < count; ++i) {
     const auto begin = tokens.begin() + static_cast<std::ptrdiff_t>(i * length);
-    windows.emplace_back(begin, begin + static_cast<std::ptrdiff_t>(length));
-    windows.back()[0] = *model.tokenizer()->bos();
+    passages.emplace_back(begin, begin + static_cast<std::ptrdiff_t>(length));
+    passages.back()[0] = *model.tokenizer()->bos();
   }
-  return windows;
+  return passages;
 }
 
 TEST_CASE("a negative log likelihood is that of the softmax, however large the logits") {
@@ -86,64 +86,64 @@ TEST_CASE("mean, standard error and perplexity of scored tokens") {
   CHECK(tokens.perplexity_error() == Approx(std::exp(3.0) * std::sqrt(3.5 / 3)));
 }
 
-TEST_CASE("windows lie side by side, and each is scored behind its middle") {
-  const auto windows = cut_windows(50, {.window = 16});
-  REQUIRE(windows);
-  CHECK(*windows == std::vector<TextWindow>{{0, 16, 8}, {16, 16, 8}, {32, 16, 8}});
-  CHECK(cut_windows(47, {.window = 16})->size() == 2);
-  CHECK(cut_windows(50, {.window = 16, .max_windows = 2})->size() == 2);
-  CHECK(cut_windows(50, {.window = 16, .max_windows = 9})->size() == 3);
-  CHECK((*cut_windows(14, {.window = 7}))[1] == TextWindow{7, 7, 3});
+TEST_CASE("passages lie side by side, and each is scored behind its middle") {
+  const auto passages = cut_passages(50, {.length = 16});
+  REQUIRE(passages);
+  CHECK(*passages == std::vector<Passage>{{0, 16, 8}, {16, 16, 8}, {32, 16, 8}});
+  CHECK(cut_passages(47, {.length = 16})->size() == 2);
+  CHECK(cut_passages(50, {.length = 16, .max_passages = 2})->size() == 2);
+  CHECK(cut_passages(50, {.length = 16, .max_passages = 9})->size() == 3);
+  CHECK((*cut_passages(14, {.length = 7}))[1] == Passage{7, 7, 3});
 }
 
-TEST_CASE("with a stride windows overlap, and each token behind the first context is scored once") {
+TEST_CASE("with a stride passages overlap, and each token behind the first context is scored once") {
   for (const std::size_t num_tokens : {40u, 41u, 47u, 48u, 49u, 100u}) {
-    const auto windows = cut_windows(num_tokens, {.window = 16, .stride = 8});
-    REQUIRE(windows);
-    std::size_t next = (*windows)[0].first_row + 1;
-    for (const TextWindow& window : *windows) {
-      CHECK(window.length == 20);
-      CHECK(window.begin + window.first_row + 1 == next);
-      next = window.begin + window.length;
+    const auto passages = cut_passages(num_tokens, {.length = 16, .stride = 8});
+    REQUIRE(passages);
+    std::size_t next = (*passages)[0].first_row + 1;
+    for (const Passage& passage : *passages) {
+      CHECK(passage.length == 20);
+      CHECK(passage.begin + passage.first_row + 1 == next);
+      next = passage.begin + passage.length;
       CHECK(next <= num_tokens);
     }
     CHECK(next + 8 >= num_tokens);
   }
 }
 
-TEST_CASE("windows that cannot be are refused with the numbers") {
-  CHECK(cut_windows(31, {.window = 16}).error().message ==
-        "the text has 31 tokens, fewer than two windows of 16; use a longer text or a smaller -c");
-  CHECK(cut_windows(32, {.window = 16}));
-  CHECK(cut_windows(39, {.window = 16, .stride = 8}).error().message ==
-        "the text has 39 tokens, fewer than two windows of 20; use a longer text or a smaller -c");
-  CHECK(cut_windows(9000, {.window = 16, .stride = 32}).error().message ==
-        "a stride of 32 leaves no context in windows of 32 tokens; use a smaller --stride");
-  CHECK_FALSE(cut_windows(9000, {.window = 3}));
+TEST_CASE("passages that cannot be are refused with the numbers") {
+  CHECK(cut_passages(31, {.length = 16}).error().message ==
+        "the text has 31 tokens, fewer than two passages of 16; use a longer text or a smaller -c");
+  CHECK(cut_passages(32, {.length = 16}));
+  CHECK(cut_passages(39, {.length = 16, .stride = 8}).error().message ==
+        "the text has 39 tokens, fewer than two passages of 20; use a longer text or a smaller -c");
+  CHECK(cut_passages(9000, {.length = 16, .stride = 32}).error().message ==
+        "a stride of 32 leaves no context in passages of 32 tokens; use a smaller --stride");
+  CHECK_FALSE(cut_passages(9000, {.length = 3}));
 }
 
-TEST_CASE("perplexity is what the logits of each window say, to the bit") {
+TEST_CASE("perplexity is what the logits of each passage say, to the bit") {
   engine::Team team(2);
   const auto model = load_model(kModel, "", kernels::KvType::f16);
   const std::vector<TokenId> tokens = story_tokens(*model);
   const std::size_t vocab = model->info().vocab_size;
   for (const std::uint32_t stride : {0u, 40u}) {
-    engine::PerplexityOptions options = windows_of(100, *model);
+    engine::PerplexityOptions options = passages_of(100, *model);
     options.stride = stride;
-    options.max_windows = 4;
+    options.max_passages = 4;
     const auto report = engine::measure_perplexity(*model, team, tokens, options);
     REQUIRE(report);
     engine::LogLikelihood expected;
     std::vector<double> running;
-    const auto windows = cut_windows(tokens.size(), options);
-    REQUIRE(windows);
-    for (const TextWindow& window : *windows) {
-      const auto begin = tokens.begin() + static_cast<std::ptrdiff_t>(window.begin);
-      std::vector<TokenId> text(begin, begin + window.length);
+    const auto passages = cut_passages(tokens.size(), options);
+    REQUIRE(passages);
+    for (const Passage& passage : *passages) {
+      const auto begin = tokens.begin() + static_cast<std::ptrdiff_t>(passage.begin);
+      std::vector<TokenId> text(begin, begin + passage.length);
       if (stride == 0) text[0] = 1;  // <s>
       const auto logits = engine::evaluate(*model, team, text);
       REQUIRE(logits);
-      for (std::uint32_t row = window.first_row; row + 1 < window.length; ++row)
+      for (std::uint32_t row = passage.first_row; row + 1 < passage.length; ++row)
         expected.add(engine::negative_log_likelihood(std::span(*logits).subspan(row * vocab, vocab), text[row + 1]));
       running.push_back(expected.perplexity());
     }
@@ -162,7 +162,7 @@ TEST_CASE("models with windows, with states and with experts are measured side b
     const auto model = load_model(*path, "", kernels::KvType::f16, 40, 200);
     const std::size_t vocab = model->info().vocab_size;
     const std::vector<TokenId> tokens = random_tokens(4 * 150, model->info().vocab_size, 7);
-    const auto report = engine::measure_perplexity(*model, team, tokens, {.window = 150});
+    const auto report = engine::measure_perplexity(*model, team, tokens, {.length = 150});
     REQUIRE(report);
     engine::LogLikelihood expected;
     for (std::size_t begin = 0; begin < tokens.size(); begin += 150) {
@@ -176,20 +176,20 @@ TEST_CASE("models with windows, with states and with experts are measured side b
   }
 }
 
-TEST_CASE("perplexity does not depend on threads, nor on how many windows are computed at once") {
+TEST_CASE("perplexity does not depend on threads, nor on how many passages are computed at once") {
   std::vector<double> means;
   for (const std::uint32_t threads : {1u, 2u, 3u}) {
-    for (const std::uint32_t num_blocks : {3u, 100u}) {  // of one window, and of many
+    for (const std::uint32_t num_blocks : {3u, 100u}) {  // of one passage, and of many
       engine::Team team(threads);
       const auto model = load_model(kModel, "", kernels::KvType::f16, num_blocks, 96);
-      engine::PerplexityOptions options = windows_of(70, *model);
-      options.max_windows = 7;
+      engine::PerplexityOptions options = passages_of(70, *model);
+      options.max_passages = 7;
       std::vector<std::size_t> done;
       const auto report =
           engine::measure_perplexity(*model, team, story_tokens(*model), options,
-                                     [&](std::size_t windows, std::size_t total, const engine::LogLikelihood&) {
+                                     [&](std::size_t passages, std::size_t total, const engine::LogLikelihood&) {
                                        CHECK(total == 7);
-                                       done.push_back(windows);
+                                       done.push_back(passages);
                                      });
       REQUIRE(report);
       CHECK(done == std::vector<std::size_t>{1, 2, 3, 4, 5, 6, 7});
@@ -202,8 +202,8 @@ TEST_CASE("perplexity does not depend on threads, nor on how many windows are co
 TEST_CASE("by position: every predicted token is in one bucket, and the later half adds up to the score") {
   engine::Team team(2);
   const auto model = load_model(kModel, "", kernels::KvType::f16);
-  engine::PerplexityOptions options = windows_of(65, *model);  // 64 predicted tokens, four in a bucket
-  options.max_windows = 5;
+  engine::PerplexityOptions options = passages_of(65, *model);  // 64 predicted tokens, four in a bucket
+  options.max_passages = 5;
   const double score = engine::measure_perplexity(*model, team, story_tokens(*model), options)->scored.mean();
   options.by_position = true;
   const auto report = engine::measure_perplexity(*model, team, story_tokens(*model), options);
@@ -227,30 +227,30 @@ TEST_CASE("by position: every predicted token is in one bucket, and the later ha
   CHECK(sum / static_cast<double>(count) == Approx(score).epsilon(1e-12));
 }
 
-TEST_CASE("measuring refuses ids outside the vocabulary and windows longer than the context") {
+TEST_CASE("measuring refuses ids outside the vocabulary and passages longer than the context") {
   engine::Team team(1);
   const auto model = load_model(kModel, "", kernels::KvType::f16, 8, 64);
-  CHECK(engine::measure_perplexity(*model, team, std::vector<TokenId>(100, 2048), {.window = 32}).error().message ==
+  CHECK(engine::measure_perplexity(*model, team, std::vector<TokenId>(100, 2048), {.length = 32}).error().message ==
         "token 0 is 2048; ids go from 0 to 2047");
-  const auto longer = engine::measure_perplexity(*model, team, std::vector<TokenId>(400, 5), {.window = 96});
+  const auto longer = engine::measure_perplexity(*model, team, std::vector<TokenId>(400, 5), {.length = 96});
   REQUIRE_FALSE(longer);
   CHECK(longer.error().message == "96 tokens do not fit a context of 64; use a larger -c");
 }
 
-// Of the reference kernels, windows of 128 tokens, all twelve. The variants that round activations to eight bits lie
+// Of the reference kernels, passages of 128 tokens, all twelve. The variants that round activations to eight bits lie
 // within 0.1 % of it (scalar -0.10, avx2 -0.08, avx512vnni -0.04, amx +0.09): of 756 tokens that is chance.
 TEST_CASE("the embedded model's perplexity of a text is the stored one") {
   constexpr double kStored = 17.3936;
   for (const std::string& kernels : fast_variants()) {
     const auto model = load_model(kModel, kernels);
     INFO(kernels);
-    CHECK(perplexity_of(kernels, windows_of(128, *model)) == Approx(kStored).epsilon(0.002));
+    CHECK(perplexity_of(kernels, passages_of(128, *model)) == Approx(kStored).epsilon(0.002));
   }
 }
 
 TEST_CASE("ternary weights with integer products predict a text as well as in float32") {
-  engine::PerplexityOptions options = windows_of(128, *load_model(kModel, "scalar"));
-  options.max_windows = kSanitized ? 2 : 4;
+  engine::PerplexityOptions options = passages_of(128, *load_model(kModel, "scalar"));
+  options.max_passages = kSanitized ? 2 : 4;
   const double exact = perplexity_of("reference", options);
   for (const std::string& kernels : fast_variants()) {
     INFO(kernels);
@@ -304,7 +304,7 @@ TEST_CASE("an int8 KV cache changes what a model predicts by at most 1e-3 nats p
   const auto check = [&](const std::string& path, const std::string& kernels, std::size_t count) {
     const auto f16 = load_model(path, kernels, kernels::KvType::f16),
                i8 = load_model(path, kernels, kernels::KvType::i8);
-    const auto result = engine::compare_models(*f16, *i8, team, story_windows(*f16, 256, count));
+    const auto result = engine::compare_models(*f16, *i8, team, story_passages(*f16, 256, count));
     REQUIRE(result);
     INFO(path << ", " << kernels << ": mean " << result->mean_kl_divergence << ", 99 % " << result->p99_kl_divergence);
     CHECK(result->num_positions == count * 256);
@@ -320,15 +320,15 @@ TEST_CASE("an int8 KV cache changes what a model predicts by at most 1e-3 nats p
 TEST_CASE("a comparison sees every position: what the two runs' logits say, and nothing between equal runs") {
   engine::Team team(2);
   const auto scalar = load_model(kModel, "scalar"), reference = load_model(kModel, "reference");
-  const auto windows = story_windows(*scalar, 24, 2);
-  const auto result = engine::compare_models(*scalar, *reference, team, windows);
+  const auto passages = story_passages(*scalar, 24, 2);
+  const auto result = engine::compare_models(*scalar, *reference, team, passages);
   REQUIRE(result);
   std::vector<engine::RowDifference> rows;
   const std::size_t vocab = scalar->info().vocab_size;
-  for (const std::vector<TokenId>& window : windows) {
-    const auto a = engine::evaluate(*scalar, team, window), b = engine::evaluate(*reference, team, window);
+  for (const std::vector<TokenId>& passage : passages) {
+    const auto a = engine::evaluate(*scalar, team, passage), b = engine::evaluate(*reference, team, passage);
     REQUIRE((a && b));
-    for (std::size_t i = 0; i < window.size(); ++i)
+    for (std::size_t i = 0; i < passage.size(); ++i)
       rows.push_back(
           engine::compare_rows(std::span(*a).subspan(i * vocab, vocab), std::span(*b).subspan(i * vocab, vocab)));
   }
@@ -338,9 +338,9 @@ TEST_CASE("a comparison sees every position: what the two runs' logits say, and 
   CHECK(result->max_kl_divergence == expected.max_kl_divergence);
   CHECK(result->rms == expected.rms);
   CHECK(result->same_top == expected.same_top);
-  CHECK(result->first.count() == 46);  // the last token of each window is followed by none
+  CHECK(result->first.count() == 46);  // the last token of each passage is followed by none
 
-  const auto same = engine::compare_models(*scalar, *scalar, team, windows);
+  const auto same = engine::compare_models(*scalar, *scalar, team, passages);
   REQUIRE(same);
   CHECK(same->max_kl_divergence == 0);
   CHECK(same->max_abs == 0);
@@ -353,8 +353,8 @@ TEST_CASE("models with different vocabularies are not compared") {
   if (!other) return;
   engine::Team team(1);
   const auto model = load_model(kModel, "scalar"), golden = load_model(*other, "scalar");
-  const std::vector<std::vector<TokenId>> windows{{1, 2, 3}};
-  CHECK(engine::compare_models(*model, *golden, team, windows).error().message ==
+  const std::vector<std::vector<TokenId>> passages{{1, 2, 3}};
+  CHECK(engine::compare_models(*model, *golden, team, passages).error().message ==
         "the two models have vocabularies of 2048 and 512 tokens: their logits do not compare");
   CHECK_FALSE(engine::compare_models(*model, *model, team, {}));
   const std::vector<std::vector<TokenId>> outside{{1, 2048}};

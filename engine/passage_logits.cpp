@@ -1,4 +1,4 @@
-#include "engine/window_logits.h"
+#include "engine/passage_logits.h"
 
 #include <algorithm>
 #include <numeric>
@@ -21,9 +21,9 @@ std::uint32_t window_blocks(const LoadedModel& model, std::uint32_t length, std:
 
 }  // namespace
 
-std::uint32_t windows_at_once(const LoadedModel& model, std::uint32_t length) {
+std::uint32_t passages_at_once(const LoadedModel& model, std::uint32_t length) {
   std::uint32_t count =
-      std::min(windows_at_once(length), model.arena()->num_blocks() / std::max(1u, blocks_for(length)));
+      std::min(passages_at_once(length), model.arena()->num_blocks() / std::max(1u, blocks_for(length)));
   if (model.window_arena())
     count = std::min(count, model.window_arena()->num_blocks() / std::max(1u, window_blocks(model, length, length)));
   return std::max(1u, count);
@@ -39,31 +39,31 @@ Status check_ids(const ModelInfo& info, std::span<const TokenId> tokens) {
   return Ok{};
 }
 
-Status WindowLogits::open(std::span<const std::vector<TokenId>> windows) {
+Status PassageLogits::open(std::span<const std::vector<TokenId>> passages) {
   for (const SequenceId id : open_) executor_.close(id);
   open_.clear();
-  TROUPE_ASSERT(!windows.empty() && !windows[0].empty());
-  const auto length = static_cast<std::uint32_t>(windows[0].size());
+  TROUPE_ASSERT(!passages.empty() && !passages[0].empty());
+  const auto length = static_cast<std::uint32_t>(passages[0].size());
   const std::uint32_t blocks = blocks_for(length);
-  if (length > model_.info().context || blocks * windows.size() > model_.arena()->num_blocks()) {
+  if (length > model_.info().context || blocks * passages.size() > model_.arena()->num_blocks()) {
     const std::uint64_t room = std::min<std::uint64_t>(
-        model_.info().context, model_.arena()->num_blocks() / windows.size() * std::uint64_t{kBlockSize});
+        model_.info().context, model_.arena()->num_blocks() / passages.size() * std::uint64_t{kBlockSize});
     return Error{ErrorCode::invalid_argument, std::to_string(length) + " tokens do not fit a context of " +
                                                   std::to_string(room) + "; use a larger -c"};
   }
-  const auto num_windows = static_cast<std::uint32_t>(windows.size());
+  const auto num_passages = static_cast<std::uint32_t>(passages.size());
   num_computed_ = 0;
-  most_ = std::max(1u, kWindowStepTokens / num_windows);
+  most_ = std::max(1u, kPassageStepTokens / num_passages);
   std::uint32_t share = 0;  // of the blocks of layers with a window
   if (model_.window_arena()) {
-    share = model_.window_arena()->num_blocks() / num_windows;
+    share = model_.window_arena()->num_blocks() / num_passages;
     if (share < window_blocks(model_, length, 1)) {
       return Error{ErrorCode::invalid_argument, "windows of " + std::to_string(model_.info().window) +
                                                     " positions in the model need more KV blocks; use more --memory"};
     }
     while (share < window_blocks(model_, length, most_)) most_ = (most_ + 1) / 2;
   }
-  for (const std::vector<TokenId>& tokens : windows) {
+  for (const std::vector<TokenId>& tokens : passages) {
     TROUPE_ASSERT(tokens.size() == length);
     const auto index = static_cast<std::uint32_t>(open_.size());
     SequenceSpec spec;
@@ -80,7 +80,7 @@ Status WindowLogits::open(std::span<const std::vector<TokenId>> windows) {
   return Ok{};
 }
 
-void WindowLogits::skip(std::uint32_t count) {
+void PassageLogits::skip(std::uint32_t count) {
   for (std::uint32_t done = 0; done < count;) {
     const std::uint32_t now = std::min(most_, count - done);
     step(now, Output::none);
@@ -88,17 +88,17 @@ void WindowLogits::skip(std::uint32_t count) {
   }
 }
 
-void WindowLogits::advance(std::uint32_t count) {
+void PassageLogits::advance(std::uint32_t count) {
   TROUPE_ASSERT(count <= max_advance());
   step(count, Output::all_logits);
 }
 
-std::uint32_t WindowLogits::max_advance() const {
-  const std::size_t rows = std::min<std::size_t>(kWindowStepTokens, kMaxLogits / model_.info().vocab_size);
+std::uint32_t PassageLogits::max_advance() const {
+  const std::size_t rows = std::min<std::size_t>(kPassageStepTokens, kMaxLogits / model_.info().vocab_size);
   return std::min(most_, static_cast<std::uint32_t>(std::max<std::size_t>(1, rows / open_.size())));
 }
 
-void WindowLogits::step(std::uint32_t count, Output output) {
+void PassageLogits::step(std::uint32_t count, Output output) {
   const std::uint32_t first_seen =
       model_.window_arena() ? cache::first_window_block(num_computed_, model_.info().window) : 0;
   batch_.items.clear();

@@ -1,0 +1,60 @@
+// Raw logits of passages of tokens, several passages at once: what perplexity and the comparison of two models read.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "cache/ids.h"
+#include "config/result.h"
+#include "engine/engine.h"
+
+namespace troupe::engine {
+
+// Tokens of one step, all passages together; more would make the step buffers larger and nothing faster.
+inline constexpr std::uint32_t kPassageStepTokens = 512;
+
+// How many passages of `length` tokens fill a step.
+[[nodiscard]] constexpr std::uint32_t passages_at_once(std::uint32_t length) {
+  return length == 0 || length >= kPassageStepTokens ? 1 : kPassageStepTokens / length;
+}
+
+// How many of them a model has blocks for; at least 1.
+[[nodiscard]] std::uint32_t passages_at_once(const LoadedModel& model, std::uint32_t length);
+
+// Error: invalid_argument for an id outside the vocabulary, naming its place.
+[[nodiscard]] Status check_ids(const ModelInfo& info, std::span<const TokenId> tokens);
+
+// Walks through a few passages of equal length side by side. Takes the model's KV blocks from 0 on: nobody else may use
+// them meanwhile. The logits of a passage do not depend on the others, nor on how many tokens a call asks for.
+class PassageLogits {
+ public:
+  // Both must outlive it.
+  PassageLogits(const LoadedModel& model, Team& team) : model_(model), executor_(model, team) {}
+
+  // Begins anew with these passages, all of one length >= 1, their ids within the vocabulary (asserted). Error:
+  // invalid_argument if they do not fit the context or the blocks.
+  [[nodiscard]] Status open(std::span<const std::vector<TokenId>> passages);
+  // Computes `count` more tokens (>= 1, no more than are left) of every passage, without logits.
+  void skip(std::uint32_t count);
+  // Computes `count` more tokens of every passage (>= 1, at most max_advance(), no more than are left), with logits.
+  void advance(std::uint32_t count);
+  // Limited by the memory that the logits of all passages take, and by the blocks of layers with a window.
+  std::uint32_t max_advance() const;
+  // Of the last advance(): [tokens, vocabulary] of one passage. Valid until the next call that is not const.
+  std::span<const float> logits(std::size_t passage) const { return result_.items[passage].logits; }
+
+ private:
+  void step(std::uint32_t count, Output output);
+
+  const LoadedModel& model_;
+  Executor executor_;
+  std::vector<SequenceId> open_;
+  std::uint32_t num_computed_ = 0;  // of every passage
+  std::uint32_t most_ = 0;          // tokens of one passage in a step
+  SequenceId last_id_ = 0;
+  StepBatch batch_;
+  StepResult result_;
+};
+
+}  // namespace troupe::engine
