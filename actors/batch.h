@@ -102,6 +102,7 @@ class Batch {
   void let_forks_go(RequestId parent);
   void acquire(Live& live);
   void acquired(Live& live, const cache::Acquired& answer);
+  void give_back(Live& live);
   void make_room();
   void preempt(Live& live);
 

@@ -29,7 +29,7 @@ void Batch::admit() {
   if (!queue_.empty() && planner_.has_room() && find(*queue_.peek())->rank.priority < lacking->rank.priority) {
     return admit_from_queue();
   }
-  if (!something_came_back_) {
+  if (!something_came_back_ || !planner_.can_add()) {
     // An older request need not wait until younger ones end by themselves.
     const auto victim = step_running_ ? std::nullopt : planner_.victim_for(lacking->rank);
     if (!victim) return;
@@ -109,6 +109,11 @@ void Batch::acquire(Live& live) {
 }
 
 void Batch::acquired(Live& live, const cache::Acquired& answer) {
+  if (planner_.is_full()) {  // each has a recurrent state, and there is memory for no more of them
+    const auto victim = planner_.parked_victim();
+    if (!victim) return give_back(live);
+    preempt(*find_sequence(*victim));
+  }
   move_to(live, Place::running);
   live.table = answer.blocks;
   const auto prompt_tokens = static_cast<std::uint32_t>(live.task->prompt->size());
@@ -131,6 +136,12 @@ void Batch::acquired(Live& live, const cache::Acquired& answer) {
                 .max_known = live.max_known,
                 .alone_until = live.alone_until});
   if (!streams_.set_state(live.request(), live.generation(), RequestState::running)) drop(live);
+}
+
+// It got its blocks when others had taken the last place.
+void Batch::give_back(Live& live) {
+  leave_the_cache(live);
+  queue_again(live);
 }
 
 // Opens its sequence in the worker, with all blocks that it has.

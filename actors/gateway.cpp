@@ -51,13 +51,14 @@ Error too_many_texts(const std::string& what, std::uint32_t limit) {
           std::to_string(limit) + " texts wait to be " + what + " already (max_queued_texts); try again later"};
 }
 
-// ", 40 window blocks of 4096 bytes, 64 snapshots of 20480 bytes", as far as the model has such.
+// ", 40 window blocks of 4096 bytes, 64 snapshots of 20480 bytes, 16 states", as far as the model has such.
 std::string other_pools(const engine::LoadedModel& model) {
   std::string text;
   if (const auto& windows = model.window_arena())
     text += fmt::format(", {} window blocks of {} bytes", windows->num_blocks(), windows->bytes_per_block());
   if (const auto& snapshots = model.snapshots())
     text += fmt::format(", {} snapshots of {} bytes", snapshots->num_snapshots(), snapshots->bytes_per_snapshot());
+  if (const std::uint32_t states = model.num_states(); states > 0) text += fmt::format(", {} states", states);
   return text;
 }
 

@@ -170,6 +170,7 @@ caf::actor Supervisor::start(Role role) {
   options.planner = {.max_step_tokens = house_.options.max_step_tokens,
                      .max_sequences = house_.options.max_sequences,
                      .snapshot_rule = book.snapshot_rule};
+  if (const std::uint32_t states = model->num_states(); states > 0) options.planner.max_open = states;
   if (book.window > 0) options.planner.max_initial_blocks = book.num_window_blocks;
   options.queue = {.max_requests = house_.options.max_queued_requests,
                    .max_tokens = house_.options.max_queued_tokens,

@@ -207,6 +207,11 @@ Result<int> bench(const config::Parsed& parsed) {
   if (auto status = start_log(options); !status) return status.error();  // on stderr: stdout is for results
   const auto model = load_showing(*path, *load, LoadProgress(log_is_on_terminal(options), LoadProgress::Clock::now()));
   if (!model) return model.error();
+  if (const std::uint32_t states = (*model)->num_states(); states > 0 && states < load->max_sequences) {
+    return Error{ErrorCode::out_of_memory, "there is memory for the states of " + std::to_string(states) +
+                                               " sequences, and the tests have up to " +
+                                               std::to_string(load->max_sequences) + "; use a larger --memory"};
+  }
 
   std::error_code ignored;
   const auto probe = engine::kept_probe();

@@ -35,7 +35,9 @@ Result<CachePlan> plan_cache(const CacheSpec& spec, std::uint32_t context, const
 
   std::uint64_t for_blocks = left;
   if (state) {
-    const std::uint64_t live = std::max(state->state.bytes(), std::min(max_sequences * state->state.bytes(), left / 4));
+    const std::uint64_t room = left / 4 / std::max<std::uint64_t>(1, state->state.bytes());
+    plan.num_states = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(room, 1, max_sequences));
+    const std::uint64_t live = plan.num_states * state->state.bytes();
     for_blocks -= std::min(for_blocks, live);
     const std::uint64_t share = for_blocks / (block_bytes + window_bytes == 0 ? 2 : 4);
     const std::uint64_t each = std::max<std::uint64_t>(1, state->state.snapshot_bytes(options.state_type));

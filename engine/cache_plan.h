@@ -1,4 +1,4 @@
-// How many blocks and snapshots a model gets of the memory that its weights leave.
+// How many blocks, snapshots and live states a model gets of the memory that its weights leave.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +12,7 @@ struct CachePlan {
   std::uint32_t num_blocks = 0;
   std::uint32_t num_window_blocks = 0;
   std::uint32_t num_snapshots = 0;
+  std::uint32_t num_states = 0;  // of sequences that are open at once; 0: there is no recurrent state
 };
 
 // `left`: bytes beside the weights. One sequence of the whole context fits, or there is an error (out_of_memory) that

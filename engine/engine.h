@@ -88,6 +88,8 @@ class LoadedModel {
   const std::shared_ptr<SnapshotArena>& snapshots() const { return snapshots_; }
   // Positions after whose multiples a snapshot is worth keeping.
   std::uint32_t snapshot_every() const { return snapshot_every_; }
+  // Sequences that may be open at once, each with a recurrent state in the memory budget; 0: the model has none.
+  std::uint32_t num_states() const { return num_states_; }
   // Equal ids give equal bits: recipe version, variant, KV type, model hash ("4-avx512vnni-f16-9f3c..."); with states
   // kept as f16 also "-s512", the positions after which they are rounded.
   const std::string& numerics_id() const { return numerics_id_; }
@@ -105,6 +107,7 @@ class LoadedModel {
   std::shared_ptr<KvArena> arena_, window_arena_;
   std::shared_ptr<SnapshotArena> snapshots_;
   std::uint32_t snapshot_every_ = 0;
+  std::uint32_t num_states_ = 0;
   std::string numerics_id_;
   std::vector<TokenId> end_ids_;
   std::shared_ptr<MemoryPolicy> memory_policy_;
@@ -189,7 +192,9 @@ class Executor {
   ~Executor();
 
   const LoadedModel& model() const;
-  // The id must be new, the spec within the model's context and vocabulary (asserted: callers check).
+  // The id must be new, the spec within the model's context and vocabulary, and with a state group no more sequences
+  // open than LoadedModel::num_states() (asserted: callers check). Throws bad_alloc where there is no memory for a
+  // state.
   void open(SequenceSpec spec);
   // Forgets the known tokens from num_tokens (>= 1) on, and all that was computed of them. The last token
   // left is computed again by the next step, because its logits are gone. The block table stays. A recurrent state

@@ -2,6 +2,7 @@
 #include <chrono>
 #include <cstring>
 #include <limits>
+#include <new>
 
 #include "cache/window.h"
 #include "config/assert.h"
@@ -128,8 +129,9 @@ void Executor::open(SequenceSpec spec) {
 void Executor::State::begin_state(Sequence& sequence, const SequenceSpec& spec) {
   if (state_shape.num_floats() == 0) return;
   if (unused_states.empty()) {
+    TROUPE_ASSERT(sequences.size() < model.num_states());
     sequence.state = AlignedMemory::allocate(model.memory_policy(), MemoryKind::kv_cache, state_shape.bytes());
-    TROUPE_ASSERT(sequence.state.data());
+    if (!sequence.state.data()) throw std::bad_alloc();
     state_bytes += state_shape.bytes();
   } else {
     sequence.state = std::move(unused_states.back());

@@ -87,6 +87,7 @@ Result<std::shared_ptr<LoadedModel>> LoadedModel::load(const std::string& path, 
     if (!snapshots) return snapshots.error();
     loaded->snapshots_ = std::move(*snapshots);
     loaded->snapshot_every_ = options.snapshot_every;
+    loaded->num_states_ = plan->num_states;
   }
   loaded->model_ = std::move(*model);
   loaded->memory_policy_ = options.memory_policy;

@@ -26,6 +26,7 @@ std::uint32_t passages_at_once(const LoadedModel& model, std::uint32_t length) {
       std::min(passages_at_once(length), model.arena()->num_blocks() / std::max(1u, blocks_for(length)));
   if (model.window_arena())
     count = std::min(count, model.window_arena()->num_blocks() / std::max(1u, window_blocks(model, length, length)));
+  if (model.num_states() > 0) count = std::min(count, model.num_states());
   return std::max(1u, count);
 }
 

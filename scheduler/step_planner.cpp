@@ -13,7 +13,7 @@ constexpr std::uint32_t kNoBoundary = std::numeric_limits<std::uint32_t>::max();
 }  // namespace
 
 StepPlanner::StepPlanner(PlannerOptions options) : options_(options) {
-  TROUPE_ASSERT(options.max_step_tokens >= 1 && options.max_sequences >= 1);
+  TROUPE_ASSERT(options.max_step_tokens >= 1 && options.max_sequences >= 1 && options.max_open >= 1);
   entries_.reserve(2 * std::size_t{options.max_sequences});
 }
 
@@ -23,10 +23,15 @@ std::uint32_t StepPlanner::initial_blocks(std::uint32_t known) const {
 
 // --- who is in here ---
 
-bool StepPlanner::has_room() const { return num_running() < options_.max_sequences; }
+bool StepPlanner::has_room() const { return num_running() < options_.max_sequences && can_add(); }
+
+bool StepPlanner::is_full() const { return entries_.size() >= options_.max_open; }
+
+bool StepPlanner::can_add() const { return !is_full() || parked_victim(); }
 
 void StepPlanner::add(const SequenceStart& start) {
   TROUPE_ASSERT(!contains(start.sequence));
+  TROUPE_ASSERT(!is_full());
   TROUPE_ASSERT(start.computed < start.known && start.known < start.max_known);
   TROUPE_ASSERT(blocks_for(start.computed) <= start.num_blocks);
   entries_.push_back({.sequence = start.sequence,
@@ -198,16 +203,23 @@ std::optional<SequenceId> StepPlanner::victim() const {
   return victim_for(needy->rank);
 }
 
+// Of those who are in no running step.
+template <class MayGo>
+std::optional<SequenceId> StepPlanner::youngest(MayGo&& may_go) const {
+  const auto found = std::find_if(entries_.rbegin(), entries_.rend(),
+                                  [&](const Entry& entry) { return entry.planned == 0 && may_go(entry); });
+  if (found == entries_.rend()) return std::nullopt;
+  return found->sequence;
+}
+
 std::optional<SequenceId> StepPlanner::victim_for(const Rank& rank) const {
-  const auto youngest = [this](auto&& may_go) -> std::optional<SequenceId> {
-    const auto found = std::find_if(entries_.rbegin(), entries_.rend(), [&](const Entry& entry) {
-      return entry.planned == 0 && entry.num_blocks > 0 && may_go(entry);
-    });
-    if (found == entries_.rend()) return std::nullopt;
-    return found->sequence;
-  };
-  if (const auto parked = youngest([](const Entry& entry) { return entry.parked; })) return parked;
-  return youngest([&](const Entry& entry) { return entry.rank > rank; });
+  if (const auto parked = youngest([](const Entry& entry) { return entry.parked && entry.num_blocks > 0; }))
+    return parked;
+  return youngest([&](const Entry& entry) { return entry.rank > rank && entry.num_blocks > 0; });
+}
+
+std::optional<SequenceId> StepPlanner::parked_victim() const {
+  return youngest([](const Entry& entry) { return entry.parked; });
 }
 
 // --- parking and ranks ---

@@ -22,7 +22,10 @@
 //      next to admit, before any picked one but those of a better priority, the oldest of several first. Ask again once
 //      something came back since the Acquire was sent (the denial may be older than that), or, when no step is running,
 //      after preempting victim_for(its rank). The mere end of a step is not something: asked again after each, a
-//      request would still wait for its answer whenever somebody could be preempted for it.
+//      request would still wait for its answer whenever somebody could be preempted for it. Where each sequence has a
+//      recurrent state, and as many as there is memory for are in here, the Acquired of another one costs a parked one
+//      its place: preempt parked_victim() before add(). Without one (those that waited for a leader come several at
+//      once) the newcomer gives back what it got, and is queued again.
 //   2. needs(): send an Extend for each. grant() or deny() as the answers come. Needs look a step ahead, so the
 //      answers usually arrive while a step runs.
 //   3. if no step is running and there is a victim(): remove() it, close it in the worker, send
@@ -52,6 +55,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <vector>
 
@@ -85,6 +89,8 @@ struct PlannerOptions {
   // No Acquire wants more, or with few window blocks it might wait for ever: how many of those there are.
   std::uint32_t max_initial_blocks = kNoBlock;
   cache::SnapshotRule snapshot_rule{};  // every = 0: rows end where they like
+  // Sequences in here at once, parked ones too: where each has a recurrent state, as many as there is memory for. >= 1.
+  std::uint32_t max_open = std::numeric_limits<std::uint32_t>::max();
 };
 
 // A sequence as it enters: what is known of it and what it holds.
@@ -123,6 +129,11 @@ class StepPlanner {
 
   // Whether another sequence may run. Parked ones do not count: slow readers must not fill the house.
   [[nodiscard]] bool has_room() const;
+  // As many as max_open are in here: parked_victim() has to go before the next add().
+  [[nodiscard]] bool is_full() const;
+  // It is not full, or there is a parked_victim().
+  [[nodiscard]] bool can_add() const;
+  // Not while it is full (asserted).
   void add(const SequenceStart& start);
   // Forgets a sequence: ended, cancelled or preempted; also one in the running step. Unknown ids are ignored.
   void remove(SequenceId sequence);
@@ -160,6 +171,8 @@ class StepPlanner {
   // blocks is unanswered, or waiting helps.
   [[nodiscard]] std::optional<SequenceId> victim() const;
   [[nodiscard]] std::optional<SequenceId> victim_for(const Rank& rank) const;
+  // The youngest parked one that is in no running step.
+  [[nodiscard]] std::optional<SequenceId> parked_victim() const;
 
   // Sits out from now on (after a step that is running). Both are idempotent.
   void park(SequenceId sequence);
@@ -203,6 +216,8 @@ class StepPlanner {
     bool suspected() const { return computed < alone_until; }
   };
 
+  template <class MayGo>
+  [[nodiscard]] std::optional<SequenceId> youngest(MayGo&& may_go) const;
   [[nodiscard]] Entry* find(SequenceId sequence);
   [[nodiscard]] Entry& at(SequenceId sequence);
   [[nodiscard]] const Entry& at(SequenceId sequence) const;

@@ -176,6 +176,55 @@ TEST_CASE("windows: a text of eight windows holds the blocks of one window and t
   }
 }
 
+TEST_CASE("states: however many clients stop reading, there are no more than the budget has room for") {
+  constexpr std::uint32_t kStates = 3;
+  for (const char* name : kRecurrentModels) {
+    INFO(name);
+    const auto path = troupe::test::shared_file("golden/" + std::string(name) + ".gguf");
+    if (!path) return;
+    engine::LoadOptions load;
+    load.num_blocks = 256;
+    load.num_snapshots = 8;
+    load.snapshot_every = 64;
+    load.max_sequences = kStates;
+    const auto model = load_model(*path, load);
+    REQUIRE(model->num_states() == kStates);
+    const std::uint64_t state_bytes = model->cache_spec().find(engine::CacheGroup::Kind::state)->state.bytes();
+    Stage stage;  // with places for 64
+    stage.serve(model);
+    std::vector<Client> clients;
+    const auto submit = [&](TokenId salt) {
+      clients.push_back(client_with(40, salt, 6));
+      Request request = request_for(clients.back());
+      request.credit = 1;
+      clients.back().id = stage.submit(std::move(request), clients.back().sink);
+    };
+    for (TokenId salt = 0; salt < static_cast<TokenId>(kStates); ++salt) submit(salt);
+    stage.run();
+    const std::uint64_t with_all_states = stage.counters.workspace_bytes();
+    for (TokenId salt = kStates; salt < 40; ++salt) {
+      submit(salt);
+      stage.run();
+    }
+    CHECK(stage.counters.workspace_bytes() < with_all_states + state_bytes);
+    for (const Client& client : clients) CHECK(client.sink->ids.size() == 1);
+    // One token at a time for some, all at once for others: who has lost its state goes on from a snapshot.
+    for (int more = 0; more < 2; ++more) {
+      for (const Client& client : clients) stage.credit(client.id, 1);
+      stage.run();
+    }
+    for (const Client& client : clients) stage.credit(client.id, 100);
+    stage.run();
+    CHECK(stage.counters.workspace_bytes() < with_all_states + kStates * state_bytes);  // more rows in a step
+    for (const Client& client : clients) {
+      REQUIRE(client.sink->end_);
+      CHECK(client.sink->end_->outcome == Outcome::length);
+      CHECK(client.sink->ids == cold_answer(model, client));
+    }
+    check_all_came_back(stage);
+  }
+}
+
 struct Choices : StreamSink {
   explicit Choices(std::size_t count) : each(count) {}
   void tokens(TokenRun run) override { each.at(run.choice).tokens(std::move(run)); }

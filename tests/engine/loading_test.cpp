@@ -10,6 +10,7 @@
 #include "tests/engine/gguf_writer.h"
 #include "tests/engine/model_harness.h"
 #include "tests/engine/plain_decoder.h"
+#include "tests/support/shared_data.h"
 
 namespace troupe::test {
 namespace {
@@ -298,6 +299,29 @@ TEST_CASE("the budget decides how many blocks there are") {
   CHECK((*LoadedModel::load(path, options))->arena()->num_blocks() == 2 * 1024 / kBlockSize);
   options.num_blocks = 5;  // fewer than a context, if that is what is asked for
   CHECK((*LoadedModel::load(path, options))->arena()->num_blocks() == 5);
+}
+
+TEST_CASE("of what weights leave, a quarter is for the states of open sequences, one for each at most") {
+  const auto path = shared_file("golden/falcon-h1-F32.gguf");
+  if (!path) return;
+  LoadOptions options;
+  options.max_sequences = 16;
+  options.context = 64;
+  options.memory = std::uint64_t{1} << 30;
+  const auto plenty = LoadedModel::load(*path, options);
+  REQUIRE(plenty);
+  CHECK((*plenty)->num_states() == 16);
+  const std::uint64_t state = (*plenty)->cache_spec().find(engine::CacheGroup::Kind::state)->state.bytes();
+  const std::uint64_t weights = (*plenty)->model().weight_bytes();
+  for (const std::uint64_t states : {1, 5}) {
+    options.memory = weights + 4 * state * states + state;
+    const auto few = LoadedModel::load(*path, options);
+    if (!few) FAIL(few.error().message);
+    CHECK((*few)->num_states() == states);
+  }
+  const auto none = LoadedModel::load(TROUPE_MODELS "/tales-5m-tq2_0.gguf", {});
+  REQUIRE(none);
+  CHECK((*none)->num_states() == 0);
 }
 
 TEST_CASE("kernels are chosen by option, then by environment, and only if they exist") {

@@ -91,21 +91,25 @@ void ServingSim::cancel(RequestNumber number) {
   SimRequest& request = requests_.at(number);
   if (request.ended) return;
   request.ended = request.cancelled = true;
-  if (queue_.remove(number)) return;
+  if (queue_.remove(number) || unpaid_.erase(number) > 0) return;
   if (const auto id = sequence_of(number)) end(*id, sequences_.at(*id).last_step);
 }
 
 void ServingSim::park(RequestNumber number) {
   const auto id = sequence_of(number);
   if (!id || sequences_.at(*id).phase != Phase::running) return;
+  if (std::exchange(sequences_.at(*id).parked, true)) return;
   planner_.park(*id);
   to_keeper_.push_back(cache::Yield{next_key(*id, sequences_.at(*id))});
   retry_short_ = true;  // headroom
 }
 
 void ServingSim::unpark(RequestNumber number) {
+  if (unpaid_.erase(number) > 0) queue_.push_back_preempted(number, requests_.at(number).demand);
   const auto id = sequence_of(number);
-  if (id && planner_.contains(*id)) planner_.unpark(*id);
+  if (!id || !planner_.contains(*id)) return;
+  planner_.unpark(*id);
+  sequences_.at(*id).parked = false;
 }
 
 void ServingSim::kill_batcher() {
@@ -127,6 +131,7 @@ void ServingSim::start_epoch() {
   ++epoch_;
   to_batcher_.clear();
   sequences_.clear();
+  unpaid_.clear();
   states_.clear();
   planner_ = StepPlanner(planner_options());
   queue_ = RequestQueue(QueueLimits{});
@@ -229,7 +234,7 @@ void ServingSim::admit() {
   if (planner_.starved() || num_acquiring > 0) return;
   const bool has_room = planner_.has_room() && !queue_.empty();
   if (next && !(has_room && requests_.at(*queue_.peek()).demand.rank.priority < rank_of(*next).priority)) {
-    if (!retry_short_) {
+    if (!retry_short_ || !planner_.can_add()) {
       // An older request need not wait for younger ones to end by themselves.
       const auto victim =
           running_step_ ? std::nullopt : planner_.victim_for(requests_.at(sequences_.at(*next).request).demand.rank);
@@ -276,6 +281,11 @@ void ServingSim::deliver_answer(const cache::LeaseAnswer& answer) {
   REQUIRE(answer.number == sequence.seen + 1);
   sequence.seen = answer.number;
   if (const auto* acquired = std::get_if<cache::Acquired>(&answer.body)) {
+    if (planner_.is_full()) {
+      const auto victim = planner_.parked_victim();
+      if (!victim) return preempt(answer.sequence);  // gives back what it got
+      preempt(*victim);
+    }
     sequence.phase = Phase::running;
     sequence.table = acquired->blocks;
     sequence.window_table = acquired->window_blocks;
@@ -337,7 +347,11 @@ void ServingSim::come_back() {
 void ServingSim::preempt(SequenceId id) {
   const Sequence& sequence = sequences_.at(id);
   const SimRequest& request = requests_.at(sequence.request);
-  queue_.push_back_preempted(request.number, request.demand);
+  if (sequence.parked) {
+    unpaid_.insert(request.number);
+  } else {
+    queue_.push_back_preempted(request.number, request.demand);
+  }
   end(id, sequence.last_step);
   ++num_preemptions_;
 }
@@ -409,6 +423,7 @@ void ServingSim::finish_step() {
     if (has_state() && sequences_.contains(row.sequence)) states_[row.sequence] = hash;
     apply_row(row, step.step);
   }
+  REQUIRE(states_.size() <= options_.planner.max_open);
   if (step.epoch == epoch_) return;
   to_keeper_.push_back(Quiesced{epoch_ - 1});
   awaiting_quiesce_ = false;

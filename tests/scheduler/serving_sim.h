@@ -14,6 +14,7 @@
 #include <memory>
 #include <optional>
 #include <random>
+#include <set>
 #include <variant>
 #include <vector>
 
@@ -88,6 +89,7 @@ class ServingSim {
     std::uint32_t sent = 0;
     std::uint32_t seen = 0;
     std::uint64_t last_step = 0;
+    bool parked = false;
     bool displaced = false;  // a block was swapped, and the keeper does not know that we know
     std::vector<BlockId> table;
     std::vector<BlockId> window_table;
@@ -160,6 +162,7 @@ class ServingSim {
   RequestQueue queue_{QueueLimits{}};
   StepPlanner planner_;
   std::map<SequenceId, Sequence> sequences_;
+  std::set<RequestNumber> unpaid_;  // preempted while parked
   SequenceId next_sequence_ = 1;
   std::uint64_t epoch_ = 1;
   bool awaiting_quiesce_ = false;  // the step of a dead batcher still runs

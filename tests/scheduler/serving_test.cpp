@@ -186,6 +186,28 @@ TEST_CASE("who is preempted goes on from its last snapshot") {
   require_all_came_back(sim);
 }
 
+TEST_CASE("however many are parked, no more have a state than there is memory for, and all end with their answers") {
+  std::mt19937_64 random(12);
+  ServingSim sim({.num_blocks = 400,
+                  .planner = {.max_step_tokens = 64, .max_sequences = 16, .max_open = 3},
+                  .seed = 12,
+                  .snapshot_rule = {.every = 64},
+                  .num_snapshots = 8});
+  std::vector<RequestNumber> all;
+  for (int i = 0; i < 40; ++i) all.push_back(sim.submit(random_tokens(random, 33), 30));
+  // Whoever has begun to answer stops reading, until all have.
+  const auto begun = [&](RequestNumber number) { return sim.request(number).tokens.size() > 33; };
+  while (!std::all_of(all.begin(), all.end(), begun)) {
+    REQUIRE(sim.tick());
+    for (const RequestNumber number : all)
+      if (begun(number)) sim.park(number);
+  }
+  for (const RequestNumber number : all) sim.unpark(number);
+  sim.drain();
+  require_right_answers(sim);
+  require_all_came_back(sim);
+}
+
 TEST_CASE("a long text holds the blocks of its window only, and those of the step under way") {
   std::mt19937_64 random(4);
   for (std::uint32_t window : {1u, 16u, 33u, 100u}) {
@@ -234,6 +256,7 @@ void run_random_workload(std::uint64_t seed, bool with_deaths, bool with_windows
     options.snapshot_rule = {.every = kBlockSize * (1 + static_cast<std::uint32_t>(random() % 4)),
                              .at_prompt_end = random() % 2 == 0};
     options.num_snapshots = static_cast<std::uint32_t>(random() % 12);
+    options.planner.max_open = 1 + static_cast<std::uint32_t>(random() % 10);
   }
   ServingSim sim(options);
   std::vector<std::vector<TokenId>> prefixes;

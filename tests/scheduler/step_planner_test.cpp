@@ -101,6 +101,35 @@ TEST_CASE_METHOD(Fixture, "the rows of a step are bounded by max_sequences") {
   REQUIRE(step.items.back().sequence == 4);  // the youngest sits out
 }
 
+TEST_CASE("a parked sequence gives the place of its state to a newcomer; a running one does not") {
+  StepPlanner planner({.max_step_tokens = 40, .max_sequences = 4, .max_open = 2});
+  const auto add = [&](SequenceId id) {
+    planner.add({.sequence = id, .rank = {0, id}, .known = 1, .computed = 0, .num_blocks = 9, .max_known = 99});
+  };
+  add(1);
+  REQUIRE_FALSE(planner.is_full());
+  add(2);
+  REQUIRE(planner.is_full());
+  REQUIRE_FALSE(planner.can_add());
+  REQUIRE_FALSE(planner.has_room());
+  StepPlan plan;
+  planner.plan(1, 1, plan);
+  planner.park(2);
+  REQUIRE_FALSE(planner.has_room());  // its state is being computed
+  for (const PlanItem& item : plan.items) planner.advance(item.sequence, 1);
+  REQUIRE(planner.is_full());
+  REQUIRE(planner.has_room());
+  REQUIRE(planner.parked_victim() == 2);
+  planner.park(1);
+  REQUIRE(planner.parked_victim() == 2);  // the younger one
+  planner.remove(2);
+  REQUIRE_FALSE(planner.is_full());
+  add(3);
+  planner.unpark(1);
+  REQUIRE_FALSE(planner.has_room());
+  REQUIRE_FALSE(planner.parked_victim());
+}
+
 TEST_CASE("decodes that fill the step leave one token for the oldest, if it is prefilling") {
   StepPlanner planner({.max_step_tokens = 2, .max_sequences = 4});
   StepPlan plan;
