@@ -29,11 +29,12 @@ std::uint32_t LeaseBook::State::served_blocks(std::span<const BlockId> nodes) co
 }
 
 // How many blocks of `tokens` a sequence with tokens `leader` computes that can serve it. What lies between two
-// snapshots serves nobody.
+// snapshots serves nobody; where there is room for none, nothing does.
 std::uint32_t LeaseBook::State::shared_blocks(std::span<const TokenId> tokens, std::span<const TokenId> leader) const {
   const auto equal = static_cast<std::uint32_t>(common_tokens(tokens, leader) / kBlockSize);
   const std::uint32_t shared = std::min(servable_blocks(tokens), equal);
   if (!has_state()) return shared;
+  if (options.num_snapshots == 0) return 0;
   return options.snapshot_rule.last_up_to(shared * kBlockSize, static_cast<std::uint32_t>(leader.size())) / kBlockSize;
 }
 

@@ -260,6 +260,14 @@ TEST_CASE_METHOD(StateFixture, "whoever computes the same prompt is waited for o
   require_all_came_back();
 }
 
+TEST_CASE("where there is room for no snapshot nobody waits for whoever computes the same prompt") {
+  StateFixture book(0);
+  const std::vector<TokenId> prompt = prompt_of({1, 2, 3, 4, 5});
+  REQUIRE(std::holds_alternative<Acquired>(book.acquire(1, prompt, 6).answers.at(0).body));
+  REQUIRE(book.book.predict({kPublicScope}, prompt).in_flight_tokens == 0);
+  REQUIRE(std::holds_alternative<Acquired>(book.acquire(2, prompt, 6).answers.at(0).body));
+}
+
 TEST_CASE_METHOD(StateFixture, "a fork begins at a snapshot and copies nothing") {
   acquire(1, prompt_of({1, 2}), 3);
   const SnapshotId spare = answer<Acquired>(1).spares.at(0);
