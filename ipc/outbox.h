@@ -35,6 +35,7 @@ class Outbox {
   std::vector<Outgoing> take();
   void written();
 
+  std::uint64_t max_bytes() const { return max_bytes_; }
   bool overflowed() const;
   // Of all that is queued or being written, by the same estimate as max_bytes.
   std::uint64_t bytes() const;

@@ -297,10 +297,13 @@ void Session::on_embed(v1::Embed& embed) {
   auto& request = std::get<actors::EmbedRequest>(checked);
   // A float has 4 bytes, and each vector a length before it. Computed in vain is worse than refused.
   const auto vectors = hub_.gateway->vectors();
-  const std::uint64_t bytes = vectors ? request.num_inputs() * (std::uint64_t{vectors->info().dim} * 4 + 16) + 64 : 0;
-  if (bytes > hub_.options.max_frame_bytes)
-    return answer(number, to_frame(number, above(Outcome::too_long, "max_frame_bytes", "the answer's size in bytes",
-                                                 bytes, hub_.options.max_frame_bytes)));
+  const std::uint64_t bytes = vectors ? request.num_inputs() * (std::uint64_t{vectors->info().dim} * 4 + 16) + 256 : 0;
+  const bool outbox_is_less = outbox_->max_bytes() < hub_.options.max_frame_bytes;
+  const std::uint64_t most = outbox_is_less ? outbox_->max_bytes() : hub_.options.max_frame_bytes;
+  if (bytes > most)
+    return answer(number,
+                  to_frame(number, above(Outcome::too_long, outbox_is_less ? "max_outbox_bytes" : "max_frame_bytes",
+                                         "the answer's size in bytes", bytes, most)));
   // The answer may be there before the flag is; it waits in the outbox for this thread.
   stream->unwanted = hub_.gateway->embed(std::move(request), [outbox = outbox_, number](actors::EmbedAnswer answer) {
     outbox->push({number, to_frame(number, std::move(answer))});

@@ -170,6 +170,18 @@ TEST_CASE("a server with an encoder: the same vectors for everybody, alone or at
   REQUIRE(ended_as(*client->status(), "eos") == 3 + 80 + 2);
 }
 
+TEST_CASE("vectors beyond the outbox are refused before they are computed, and the connection goes on") {
+  RealServer server(tiny_encoder(), {.max_outbox_bytes = 65536});
+  const auto own = server.connect();
+  while (own->health()->readiness != client::Readiness::ready) std::this_thread::yield();
+  RawClient client(server.path());
+  client.hello();
+  require_refused(client, embed_frame(1, std::vector<std::string>(256, "cat")), v1::OUTCOME_TOO_LONG,
+                  "max_outbox_bytes");
+  REQUIRE(client.send(embed_frame(2, std::vector<std::string>(200, "cat"))));
+  REQUIRE(client.expect().embeddings().vectors_size() == 200);
+}
+
 TEST_CASE("an encoder continues no text, and says so") {
   RealServer encoder(tiny_encoder());
   const auto generated = encoder.connect()->complete({.prompt = "Once"}, kPatience);
