@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "cache/window.h"
 #include "engine/load_choices.h"
 
 namespace troupe::engine {
@@ -19,7 +20,7 @@ constexpr std::uint64_t kMinSnapshots = 64;
 }  // namespace
 
 std::uint32_t window_blocks_needed(std::uint32_t window, std::uint32_t context) {
-  return std::min(blocks_for(context), blocks_for(window) + 2 + kChunk / kBlockSize);
+  return std::min(blocks_for(context), cache::most_window_blocks(window, kChunk));
 }
 
 Result<CachePlan> plan_cache(const CacheSpec& spec, std::uint32_t context, const LoadOptions& options,

@@ -21,8 +21,7 @@ struct CachePlan {
 [[nodiscard]] Result<CachePlan> plan_cache(const CacheSpec& spec, std::uint32_t context, const LoadOptions& options,
                                            std::uint64_t left);
 
-// Window blocks that one sequence needs at most: those a row sees, one that is being filled, one that is seen in part,
-// and those of a long chunk under way.
+// Window blocks that one sequence needs at most, a long chunk of it under way.
 [[nodiscard]] std::uint32_t window_blocks_needed(std::uint32_t window, std::uint32_t context);
 
 }  // namespace troupe::engine

@@ -18,8 +18,7 @@ std::uint32_t longest_chunk(const LoadedModel& model) {
   if (!model.window_arena()) return std::numeric_limits<std::uint32_t>::max();
   const std::uint32_t blocks = model.window_arena()->num_blocks();
   if (blocks >= blocks_for(model.info().context)) return std::numeric_limits<std::uint32_t>::max();
-  const std::uint32_t seen = blocks_for(model.info().window) + 2;
-  return blocks > seen ? (blocks - seen) * kBlockSize : 0;
+  return cache::longest_window_chunk(model.info().window, blocks);
 }
 
 Status check(const LoadedModel& model, std::span<const TokenId> tokens, std::uint32_t num_more) {

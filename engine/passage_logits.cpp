@@ -6,6 +6,7 @@
 
 #include "cache/window.h"
 #include "config/assert.h"
+#include "engine/check_ids.h"
 
 namespace troupe::engine {
 namespace {
@@ -16,7 +17,7 @@ constexpr std::size_t kMaxLogits = std::size_t{1} << 25;
 // Blocks of layers with a window that one sequence of `length` needs to compute `chunk` tokens in a step: what these
 // see and what they write. More than all of its blocks are never needed.
 std::uint32_t window_blocks(const LoadedModel& model, std::uint32_t length, std::uint32_t chunk) {
-  return std::min(blocks_for(length), blocks_for(model.info().window) + 2 + blocks_for(chunk));
+  return std::min(blocks_for(length), cache::most_window_blocks(model.info().window, chunk));
 }
 
 }  // namespace
@@ -31,13 +32,11 @@ std::uint32_t passages_at_once(const LoadedModel& model, std::uint32_t length) {
 }
 
 Status check_ids(const ModelInfo& info, std::span<const TokenId> tokens) {
-  for (std::size_t i = 0; i < tokens.size(); ++i) {
-    if (tokens[i] < 0 || static_cast<std::uint32_t>(tokens[i]) >= info.vocab_size) {
-      return Error{ErrorCode::invalid_argument, "token " + std::to_string(i) + " is " + std::to_string(tokens[i]) +
-                                                    "; ids go from 0 to " + std::to_string(info.vocab_size - 1)};
-    }
-  }
-  return Ok{};
+  const auto unknown = find_unknown_id(tokens, info.vocab_size);
+  if (!unknown) return Ok{};
+  return Error{ErrorCode::invalid_argument, "token " + std::to_string(*unknown) + " is " +
+                                                std::to_string(tokens[*unknown]) + "; ids go from 0 to " +
+                                                std::to_string(info.vocab_size - 1)};
 }
 
 Status PassageLogits::open(std::span<const std::vector<TokenId>> passages) {

@@ -349,7 +349,8 @@ enum class Pooling {
 
 /// Asks for one vector for each input.
 struct EmbedRequest {
-  /// Texts, or exact ids; at most ServerInfo::max_embed_inputs, none longer than the model's context.
+  /// Texts, or exact ids; at most ServerInfo::max_embed_inputs, none longer than the model's context, and than 2,048
+  /// tokens where the model continues texts.
   std::variant<std::vector<std::string>, std::vector<std::vector<TokenId>>> inputs{};
   std::string model{};               ///< empty: the only or default model
   std::optional<Pooling> pooling{};  ///< absent: the model's own

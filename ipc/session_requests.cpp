@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "config/printable.h"
+#include "engine/check_ids.h"
 #include "ipc/session.h"
 #include "ipc/utf8.h"
 
@@ -267,14 +268,15 @@ void Session::on_detokenize(const v1::Detokenize& detokenize) {
     return answer(stream,
                   to_frame(stream, above(Outcome::too_long, "ids", "the number of ids", count, kMaxDetokenizeIds)));
   const auto model = hub_.gateway->model();
-  const std::int64_t vocab_size = model ? model->info().vocab_size : 0;
-  for (const TokenId id : detokenize.ids()) {
-    if (!model || (id >= 0 && id < vocab_size)) continue;
-    return answer(stream,
-                  to_frame(stream, invalid("ids", "token id " + std::to_string(id) + " is not in the vocabulary of " +
-                                                      std::to_string(vocab_size) + " tokens")));
+  const std::uint32_t vocab_size = model ? model->info().vocab_size : 0;
+  std::vector<TokenId> ids(detokenize.ids().begin(), detokenize.ids().end());
+  const auto unknown = model ? engine::find_unknown_id(ids, vocab_size) : std::nullopt;
+  if (unknown) {
+    return answer(stream, to_frame(stream, invalid("ids", "token id " + std::to_string(ids[*unknown]) +
+                                                              " is not in the vocabulary of " +
+                                                              std::to_string(vocab_size) + " tokens")));
   }
-  hub_.gateway->detokenize({detokenize.ids().begin(), detokenize.ids().end()},
+  hub_.gateway->detokenize(std::move(ids),
                            [outbox = outbox_, stream, gateway = hub_.gateway](Result<std::string> text) {
                              v1::ServerFrame frame;
                              if (text) {

@@ -67,6 +67,27 @@ TEST_CASE("the first block that is seen through a window") {
   }
 }
 
+TEST_CASE("the blocks that a step of several tokens sees through a window, and how long a step some blocks allow") {
+  for (std::uint32_t window : {1u, 2u, 31u, 32u, 33u, 34u, 65u, 100u}) {
+    for (std::uint32_t chunk : {1u, 2u, 31u, 32u, 33u, 64u, 100u}) {
+      std::uint32_t most = 0;
+      for (std::uint32_t position = 0; position < 400; ++position) {
+        const std::uint32_t last = (position + chunk - 1) / kBlockSize;
+        most = std::max(most, last - first_window_block(position, window) + 1);
+      }
+      INFO("window " << window << ", " << chunk << " tokens");
+      REQUIRE(most_window_blocks(window, chunk) == most);
+      REQUIRE(longest_window_chunk(window, most) >= chunk);
+    }
+    for (std::uint32_t blocks = 1; blocks < 9; ++blocks) {
+      const std::uint32_t longest = longest_window_chunk(window, blocks);
+      INFO("window " << window << ", " << blocks << " blocks");
+      if (longest > 0) REQUIRE(most_window_blocks(window, longest) <= blocks);
+      REQUIRE(most_window_blocks(window, longest + 1) > blocks);
+    }
+  }
+}
+
 TEST_CASE("snapshots are taken before the last token of a prompt, and every so many positions") {
   const SnapshotRule rule{.every = 128};
   REQUIRE(rule.next_after(0, 100) == 96);

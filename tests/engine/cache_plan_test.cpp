@@ -18,8 +18,8 @@ using engine::LoadOptions;
 using engine::plan_cache;
 
 constexpr std::uint64_t kFullBlock = 1000, kWindowBlock = 5000;
-constexpr std::uint32_t kWindow = 64, kContext = 6400;  // 200 blocks; of the window at most 2 + 2 + 32
-constexpr std::uint64_t kOfOne = 200 * kFullBlock + 36 * kWindowBlock;
+constexpr std::uint32_t kWindow = 64, kContext = 6400;  // 200 blocks; of the window at most 35: 63 + 1,024 positions
+constexpr std::uint64_t kOfOne = 200 * kFullBlock + 35 * kWindowBlock;
 
 CacheSpec with_window() {
   CacheSpec spec;
@@ -50,12 +50,13 @@ TEST_CASE("cache plan: windows and whole contexts get room for as many sequences
   const auto two_and_a_half = plan_cache(with_window(), kContext, options(64), kOfOne * 5 / 2);
   REQUIRE(two_and_a_half);
   CHECK(two_and_a_half->num_blocks == 500);
-  CHECK(two_and_a_half->num_window_blocks == 90);
+  CHECK(two_and_a_half->num_window_blocks == 87);
   CHECK(two_and_a_half->num_snapshots == 0);
+  CHECK(two_and_a_half->num_states == 0);
   const auto no_more_than_can_run = plan_cache(with_window(), kContext, options(3), kOfOne * 100);
   REQUIRE(no_more_than_can_run);
   CHECK(no_more_than_can_run->num_blocks == 600);
-  CHECK(no_more_than_can_run->num_window_blocks == 108);
+  CHECK(no_more_than_can_run->num_window_blocks == 105);
 }
 
 TEST_CASE("cache plan: one whole context fits, or the error says which would") {
@@ -66,14 +67,14 @@ TEST_CASE("cache plan: one whole context fits, or the error says which would") {
   CHECK_THAT(short_by_a_byte.error().message, Contains("6400 tokens") && Contains("; use -c 6368 or less"));
   CHECK(plan_cache(with_window(), 6368, options(1), kOfOne - 1));
   // Not even the windows fit: no context is named.
-  const auto tiny = plan_cache(with_window(), kContext, options(1), 36 * kWindowBlock - 1);
+  const auto tiny = plan_cache(with_window(), kContext, options(1), 35 * kWindowBlock - 1);
   REQUIRE_FALSE(tiny);
   CHECK_THAT(tiny.error().message, Contains("use a larger --memory or a smaller model"));
 }
 
 TEST_CASE("cache plan: a short context needs window blocks for itself alone") {
   CHECK(engine::window_blocks_needed(kWindow, 96) == 3);
-  CHECK(engine::window_blocks_needed(kWindow, kContext) == 36);
+  CHECK(engine::window_blocks_needed(kWindow, kContext) == 35);
   const auto plan = plan_cache(with_window(), 96, options(1), 3 * (kFullBlock + kWindowBlock));
   REQUIRE(plan);
   CHECK(plan->num_blocks == 3);
@@ -84,6 +85,7 @@ TEST_CASE("cache plan: running states come first, then snapshots get half, or a 
   // Four states of 1,000 bytes are set aside of 100,000; of 96,000 snapshots take half.
   const auto alone = plan_cache(with_state(0), kContext, options(4), 100000);
   REQUIRE(alone);
+  CHECK(alone->num_states == 4);
   CHECK(alone->num_snapshots == 48);
   CHECK(alone->num_blocks == 800);  // names of positions
   const auto beside = plan_cache(with_state(100), 320, options(4), 100000);
@@ -100,6 +102,7 @@ TEST_CASE("cache plan: running states come first, then snapshots get half, or a 
   const auto many =
       plan_cache(with_state(0, engine::StateType::f16), kContext, options(64, engine::StateType::f16), 100000);
   REQUIRE(many);
+  CHECK(many->num_states == 25);
   CHECK(many->num_snapshots == 62);  // of 37,500
   const auto none = plan_cache(with_state(0), kContext, options(4), 999);
   REQUIRE_FALSE(none);
