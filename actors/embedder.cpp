@@ -6,20 +6,21 @@
 #include <span>
 #include <utility>
 
+#include "actors/house.h"
 #include "actors/request_check.h"
+#include "engine/check_ids.h"
 
 namespace troupe::actors {
 namespace {
 
 using scheduler::Outcome;
+using Texts = std::vector<std::string>;
+using Ids = std::vector<std::vector<TokenId>>;
 
-// Of one turn: some milliseconds of a small encoder. A text is not cut.
+// Of one turn: some milliseconds of a small encoder. An encoder does not cut a text.
 constexpr std::size_t kTokensPerTurn = 1024;
-
-End refusal(Outcome outcome, std::string field, std::string message,
-            std::optional<std::uint64_t> limit = std::nullopt) {
-  return refused({.outcome = outcome, .message = std::move(message), .field = std::move(field), .limit = limit});
-}
+// Of one turn on a text thread: some milliseconds. A text is not cut.
+constexpr std::size_t kBytesPerTurn = 64 << 10;
 
 End failed(const std::exception_ptr& thrown, const std::string& doing) {
   const Failure why = failure_of(thrown);
@@ -30,7 +31,7 @@ End failed(const std::exception_ptr& thrown, const std::string& doing) {
 // Whether these ids can go through the model. `field`: what the client calls the inputs.
 std::optional<End> check_ids(const std::vector<TokenId>& ids, std::size_t input, const std::string& field,
                              const engine::TextVectors& vectors) {
-  const engine::ModelInfo& info = vectors.info();
+  const std::uint32_t vocab_size = vectors.info().vocab_size;
   const std::uint32_t max_tokens = vectors.max_tokens();
   const std::string name = field + "[" + std::to_string(input) + "]";
   if (ids.empty()) return refusal(Outcome::invalid_argument, field, name + " has no tokens");
@@ -40,14 +41,35 @@ std::optional<End> check_ids(const std::vector<TokenId>& ids, std::size_t input,
         name + " has " + std::to_string(ids.size()) + " tokens; this model reads at most " + std::to_string(max_tokens),
         max_tokens);
   }
-  for (const TokenId id : ids) {
-    if (id >= 0 && static_cast<std::uint32_t>(id) < info.vocab_size) continue;
+  if (const auto unknown = engine::find_unknown_id(ids, vocab_size)) {
     return refusal(Outcome::invalid_argument, field,
-                   name + " has the id " + std::to_string(id) + "; this model's vocabulary has the ids 0 to " +
-                       std::to_string(info.vocab_size - 1),
-                   info.vocab_size);
+                   name + " has the id " + std::to_string(ids[*unknown]) +
+                       "; this model's vocabulary has the ids 0 to " + std::to_string(vocab_size - 1),
+                   vocab_size);
   }
   return std::nullopt;
+}
+
+template <class Container>
+std::uint64_t bytes_of(const std::vector<Container>& all) {
+  std::uint64_t bytes = 0;
+  for (const Container& each : all) bytes += each.size() * sizeof(each[0]);
+  return bytes;
+}
+
+// Tells it. What throws on the way, as when the vectors do not fit into memory once more, is told instead.
+void tell(const OnEmbedded& done, EmbedAnswer answer) noexcept {
+  std::exception_ptr thrown;
+  try {
+    return done(std::move(answer));
+  } catch (...) {
+    thrown = std::current_exception();
+  }
+  try {
+    done(failed(thrown, "to answer it"));
+  } catch (...) {
+    // There is nothing smaller to say.
+  }
 }
 
 }  // namespace
@@ -55,15 +77,21 @@ std::optional<End> check_ids(const std::vector<TokenId>& ids, std::size_t input,
 struct Embedder::Job {
   EmbedRequest request;
   OnEmbedded done;
-  CancelFlag cancelled;
+  CancelFlag cancelled = std::make_shared<std::atomic<bool>>(false);
   std::shared_ptr<const engine::TextVectors> vectors;
-  std::vector<std::vector<TokenId>> ids;
-  std::size_t next = 0;  // input
+  Ids ids;               // of the texts that are encoded, or what was given
+  std::size_t next = 0;  // input to compute
   Embeddings answer;
+  std::uint64_t claimed = 0, held = 0;  // bytes
+  bool ended = false;
+
+  std::uint64_t answer_bytes() const {
+    return request.num_inputs() * std::uint64_t{vectors->info().dim} * sizeof(float);
+  }
 };
 
-Embedder::Embedder(const GatewayOptions& options, ThreadPool& texts, Compute& compute)
-    : options_(options), texts_(texts), compute_(compute), workspace_(options.load.memory_policy) {}
+Embedder::Embedder(const GatewayOptions& options, StreamTable& streams, ThreadPool& texts, Compute& compute)
+    : options_(options), streams_(streams), texts_(texts), compute_(compute), workspace_(options.load.memory_policy) {}
 
 void Embedder::loaded(std::shared_ptr<const engine::Encoder> encoder) {
   const std::lock_guard lock(mutex_);
@@ -87,36 +115,34 @@ std::shared_ptr<const engine::Encoder> Embedder::encoder() const {
 }
 
 CancelFlag Embedder::embed(EmbedRequest request, OnEmbedded done) {
-  auto job = std::make_shared<Job>();
-  job->cancelled = std::make_shared<std::atomic<bool>>(false);
-  const CancelFlag flag = job->cancelled;
-  if (auto refused = admit(request, job->vectors)) {
-    done(*std::move(refused));
-    return flag;
-  }
+  const auto job = std::make_shared<Job>();
   job->request = std::move(request);
   job->done = std::move(done);
-  if (auto* ids = std::get_if<std::vector<std::vector<TokenId>>>(&job->request.inputs)) {
-    job->ids = std::move(*ids);
+  if (auto no = admit(*job)) {
+    tell(job->done, *std::move(no));
+    return job->cancelled;
+  }
+  if (auto* ids = std::get_if<Ids>(&job->request.inputs)) {
+    job->ids = std::exchange(*ids, Ids(ids->size()));
     for (std::size_t i = 0; i < job->ids.size(); ++i) {
       if (auto wrong = check_ids(job->ids[i], i, "token_ids", *job->vectors)) {
         finish(*job, *std::move(wrong));
-        return flag;
+        return job->cancelled;
       }
     }
-    compute_.post([this, job] { take_turn(job); });
-  } else if (!texts_.post([this, job] { read_texts(job); })) {
-    finish(*job, queue_full(std::to_string(options_.max_queued_texts) + " texts wait to be encoded already",
-                            "max_queued_texts", options_.max_queued_texts));
+    wait_to_compute(job);
+  } else {
+    encode(job);
   }
-  return flag;
+  return job->cancelled;
 }
 
 // Enters the request, or says why not.
-std::optional<End> Embedder::admit(const EmbedRequest& request, std::shared_ptr<const engine::TextVectors>& vectors) {
+std::optional<End> Embedder::admit(Job& job) {
+  const EmbedRequest& request = job.request;
   const std::lock_guard lock(mutex_);
+  ++num_received_;
   const auto no = [&](End end) {
-    ++num_received_;
     ++num_ended_[end.outcome];
     return std::optional<End>(std::move(end));
   };
@@ -131,89 +157,230 @@ std::optional<End> Embedder::admit(const EmbedRequest& request, std::shared_ptr<
                           std::to_string(kMaxEmbedInputs) + " are taken at once",
                       kMaxEmbedInputs));
   }
-  if (std::holds_alternative<std::vector<std::string>>(request.inputs) && !vectors_->tokenizer()) {
+  if (std::holds_alternative<Texts>(request.inputs) && !vectors_->tokenizer()) {
     return no(refusal(Outcome::unsupported, "texts", "this model has no vocabulary; send token_ids"));
   }
   if (num_open_ >= options_.max_queued_requests) {
     return no(queue_full(std::to_string(num_open_) + " requests wait already", "max_queued_requests",
                          options_.max_queued_requests));
   }
-  const auto mine = open_of_.find(request.uid);
-  if (mine != open_of_.end() && mine->second >= options_.max_requests_per_uid) {
-    return no(refusal(Outcome::quota, "max_requests_per_user",
-                      std::to_string(mine->second) + " requests of this user are under way, at most " +
-                          std::to_string(options_.max_requests_per_uid) + " may be; wait for one to end",
-                      options_.max_requests_per_uid));
+  job.vectors = vectors_;
+  const std::uint64_t held = std::visit([](const auto& inputs) { return bytes_of(inputs); }, request.inputs);
+  const std::uint64_t claimed = held + job.answer_bytes();
+  if (num_open_ > 0 && claimed_bytes_ + claimed > options_.max_embed_bytes) {
+    return no(queue_full("texts and vectors of " + std::to_string(claimed_bytes_) +
+                             " bytes are under way already; with the " + std::to_string(claimed) +
+                             " of this request they would be more than " + std::to_string(options_.max_embed_bytes),
+                         "max_embed_bytes", options_.max_embed_bytes));
   }
-  ++num_received_;
+  if (auto over = streams_.take_quota_of(request.uid)) return no(refused(*std::move(over)));
+  if (num_open_ == 0) last_progress_ = std::chrono::steady_clock::now();
   ++num_open_;
-  ++open_of_[request.uid];
-  vectors = vectors_;
+  ++num_unanswered_;
+  count_memory(job, held);
   return std::nullopt;
 }
 
-void Embedder::read_texts(const std::shared_ptr<Job>& job) {
-  try {
-    const auto& texts = std::get<std::vector<std::string>>(job->request.inputs);
-    const engine::EncodeOptions options{.add_special = job->request.add_special,
-                                        .parse_special = job->request.parse_special};
-    for (std::size_t i = 0; i < texts.size(); ++i) {
-      if (unwanted(*job)) return finish(*job, ended_as(Outcome::cancelled, {}));
-      job->ids.push_back(job->vectors->tokenizer()->encode(texts[i], options));
-      if (auto wrong = check_ids(job->ids.back(), i, "texts", *job->vectors)) return finish(*job, *std::move(wrong));
-    }
-  } catch (...) {
-    return finish(*job, failed(std::current_exception(), "to encode its text"));
-  }
-  compute_.post([this, job] { take_turn(job); });
+// With the lock. What it holds now; what it claims covers that and all of its vectors.
+void Embedder::count_memory(Job& job, std::uint64_t held) {
+  const std::uint64_t inputs = held - std::min<std::uint64_t>(held, job.answer.values.size() * sizeof(float));
+  const std::uint64_t claimed = job.ended ? 0 : inputs + job.answer_bytes();
+  claimed_bytes_ += claimed - job.claimed;
+  held_bytes_ += held - job.held;
+  job.claimed = claimed;
+  job.held = held;
 }
 
-void Embedder::take_turn(const std::shared_ptr<Job>& job) {
-  bool ended = true;
-  try {
-    ended = encode_some(*job);
-  } catch (...) {
-    finish(*job, failed(std::current_exception(), "to compute it"));
-  }
-  if (!ended) compute_.post([this, job] { take_turn(job); });
+// --- encoding ---
+
+// A few words are encoded where they came in; longer texts may take a while.
+void Embedder::encode(const JobPtr& job) {
+  if (bytes_of(std::get<Texts>(job->request.inputs)) > kMaxTextInActor) return wait_to_encode(job);
+  if (encode_some(*job, kMaxTextInActor)) wait_to_compute(job);
 }
 
-bool Embedder::encode_some(Job& job) {
-  if (unwanted(job)) {
-    finish(job, ended_as(Outcome::cancelled, {}));
-    return true;
-  }
-  const std::size_t dim = job.vectors->info().dim;
-  Embeddings& answer = job.answer;
-  if (job.next == 0) {
-    answer.dim = static_cast<std::uint32_t>(dim);
-    answer.pooling = job.request.pooling.value_or(job.vectors->pooling());
-    answer.values.resize(job.ids.size() * dim);
-  }
-  std::vector<std::span<const TokenId>> texts;
-  std::size_t tokens = 0;
-  for (std::size_t i = job.next; i < job.ids.size(); ++i) {
-    if (!texts.empty() && tokens + job.ids[i].size() > kTokensPerTurn) break;
-    texts.emplace_back(job.ids[i]);
-    tokens += job.ids[i].size();
-  }
-  float* const rows = answer.values.data() + job.next * dim;
-  job.vectors->encode(compute_.team(), texts, {answer.pooling, job.request.normalise}, workspace_, rows);
-  answer.prompt_tokens += tokens;
-  job.next += texts.size();
+void Embedder::wait_to_encode(const JobPtr& job) {
+  bool is_first = false;
   {
     const std::lock_guard lock(mutex_);
-    prompt_tokens_ += tokens;
-    workspace_bytes_ = workspace_.total_bytes();
+    to_encode_.push(job->request.uid, job);
+    is_first = !std::exchange(encoding_, true);
   }
-  if (!std::all_of(rows, rows + texts.size() * dim, [](float x) { return std::isfinite(x); })) {
-    finish(job, ended_as(Outcome::internal, "the model gave numbers that are not finite"));
-    return true;
+  if (!is_first || texts_.post([this] { encode_waiting(); })) return;
+  // Others' texts wait in all places. Whoever has joined meanwhile has none either.
+  for (;;) {
+    std::optional<JobPtr> next;
+    {
+      const std::lock_guard lock(mutex_);
+      next = to_encode_.pop();
+      if (!next) {
+        encoding_ = false;
+        return;
+      }
+    }
+    finish(**next, queue_full(std::to_string(options_.max_queued_texts) + " texts wait to be encoded already",
+                              "max_queued_texts", options_.max_queued_texts));
   }
-  if (job.next < job.ids.size()) return false;
-  finish(job, std::move(answer));
-  return true;
 }
+
+// On a text thread.
+void Embedder::encode_waiting() {
+  for (;;) {
+    JobPtr job;
+    {
+      const std::lock_guard lock(mutex_);
+      job = *to_encode_.pop();
+    }
+    const bool encoded = encode_some(*job, kBytesPerTurn);
+    if (encoded) wait_to_compute(job);
+    {
+      const std::lock_guard lock(mutex_);
+      if (!encoded && !job->ended) to_encode_.push(job->request.uid, job);
+      if (to_encode_.empty()) {
+        encoding_ = false;
+        return;
+      }
+    }
+    // Behind the texts of others; where their queue is full nobody waits for this thread but they.
+    if (texts_.post([this] { encode_waiting(); })) return;
+  }
+}
+
+// Whether all of its texts are encoded. If not, there are more, or it has ended.
+bool Embedder::encode_some(Job& job, std::size_t max_bytes) {
+  std::uint64_t held = 0;
+  try {
+    auto& texts = std::get<Texts>(job.request.inputs);
+    const engine::EncodeOptions options{.add_special = job.request.add_special,
+                                        .parse_special = job.request.parse_special};
+    for (std::size_t bytes = 0; job.ids.size() < texts.size() && (bytes == 0 || bytes < max_bytes);) {
+      if (unwanted(job)) {
+        finish(job, ended_as(Outcome::cancelled, {}));
+        return false;
+      }
+      const std::size_t i = job.ids.size();
+      const std::string text = std::exchange(texts[i], {});  // not needed any more
+      bytes += text.size() + 1;
+      job.ids.push_back(job.vectors->tokenizer()->encode(text, options));
+      job.ids.back().shrink_to_fit();
+      if (auto wrong = check_ids(job.ids.back(), i, "texts", *job.vectors)) {
+        finish(job, *std::move(wrong));
+        return false;
+      }
+    }
+    held = bytes_of(texts) + bytes_of(job.ids);
+  } catch (...) {
+    finish(job, failed(std::current_exception(), "to encode its text"));
+    return false;
+  }
+  const std::lock_guard lock(mutex_);
+  count_memory(job, held);
+  last_progress_ = std::chrono::steady_clock::now();
+  return job.ids.size() == job.request.num_inputs();
+}
+
+// --- computing ---
+
+void Embedder::wait_to_compute(const JobPtr& job) {
+  {
+    const std::lock_guard lock(mutex_);
+    to_compute_.push(job->request.uid, job);
+    if (std::exchange(computing_, true)) return;
+  }
+  compute_.post([this] { compute_waiting(); });
+}
+
+// On the compute thread: one pass of whoever's turn it is. Then steps that wait there go first.
+void Embedder::compute_waiting() {
+  if (!turn_.job && !begin_turn()) return;
+  const JobPtr job = turn_.job;
+  std::optional<End> end;
+  bool turn_over = true;
+  try {
+    if (unwanted(*job)) {  // in the middle of a text
+      end = ended_as(Outcome::cancelled, {});
+    } else {
+      turn_over = advance_turn();
+      if (turn_over) end_turn(*job);
+    }
+  } catch (...) {
+    end = failed(std::current_exception(), "to compute it");
+  }
+  if (turn_over) turn_ = {};
+  const bool complete = turn_over && !end && job->next == job->ids.size();
+  bool more = false;
+  {
+    const std::lock_guard lock(mutex_);
+    last_progress_ = std::chrono::steady_clock::now();
+    workspace_bytes_ = workspace_.total_bytes();
+    reading_bytes_ = turn_.reading ? turn_.reading->bytes() : 0;
+    if (turn_over && !end && !complete) to_compute_.push(job->request.uid, job);
+    more = computing_ = turn_.job || !to_compute_.empty();
+  }
+  if (more) compute_.post([this] { compute_waiting(); });
+  if (end) return finish(*job, *std::move(end));
+  if (!complete) return;
+  const std::vector<float>& values = job->answer.values;
+  if (std::all_of(values.begin(), values.end(), [](float x) { return std::isfinite(x); })) {
+    finish(*job, std::move(job->answer));
+  } else {
+    finish(*job, ended_as(Outcome::internal, "the model gave numbers that are not finite"));
+  }
+}
+
+// Takes the next job that somebody wants; whether there is one.
+bool Embedder::begin_turn() {
+  for (;;) {
+    JobPtr job;
+    {
+      const std::lock_guard lock(mutex_);
+      auto next = to_compute_.pop();
+      if (!next) {
+        computing_ = false;
+        return false;
+      }
+      job = *std::move(next);
+    }
+    if (!unwanted(*job)) {
+      turn_.job = job;
+      return true;
+    }
+    finish(*job, ended_as(Outcome::cancelled, {}));
+  }
+}
+
+// Whether all of the turn's texts are read.
+bool Embedder::advance_turn() {
+  Job& job = *turn_.job;
+  if (!turn_.reading) {
+    job.answer.dim = job.vectors->info().dim;
+    job.answer.pooling = job.request.pooling.value_or(job.vectors->pooling());
+    std::vector<std::span<const TokenId>> texts;
+    for (std::size_t i = job.next; i < job.ids.size(); ++i) {
+      if (!texts.empty() && turn_.num_tokens + job.ids[i].size() > kTokensPerTurn) break;
+      texts.emplace_back(job.ids[i]);
+      turn_.num_tokens += job.ids[i].size();
+    }
+    turn_.num_texts = texts.size();
+    turn_.rows.resize(texts.size() * job.answer.dim);
+    turn_.reading = job.vectors->read(texts, {job.answer.pooling, job.request.normalise}, turn_.rows.data());
+  }
+  return turn_.reading->advance(compute_.team(), workspace_, options_.max_step_tokens);
+}
+
+// Its vectors join those that the request has, and its ids are not needed any more.
+void Embedder::end_turn(Job& job) {
+  std::vector<float>& values = job.answer.values;
+  if (values.empty()) values.reserve(job.ids.size() * job.answer.dim);  // touched as it fills
+  values.insert(values.end(), turn_.rows.begin(), turn_.rows.end());
+  for (const std::size_t end = job.next + turn_.num_texts; job.next < end; ++job.next) job.ids[job.next] = {};
+  job.answer.prompt_tokens += turn_.num_tokens;
+  const std::lock_guard lock(mutex_);
+  prompt_tokens_ += turn_.num_tokens;
+  count_memory(job, bytes_of(job.ids) + values.size() * sizeof(float));
+}
+
+// --- the end ---
 
 bool Embedder::unwanted(const Job& job) const {
   if (*job.cancelled) return true;
@@ -221,18 +388,23 @@ bool Embedder::unwanted(const Job& job) const {
   return drained_at_ && std::chrono::steady_clock::now() >= *drained_at_;
 }
 
+// Whoever hears of the end finds its place free again.
 void Embedder::finish(Job& job, EmbedAnswer answer) {
   const End* const end = std::get_if<End>(&answer);
-  const Outcome outcome = end ? end->outcome : Outcome::eos;
-  std::exchange(job.done, nullptr)(std::move(answer));
+  {
+    const std::lock_guard lock(mutex_);
+    if (std::exchange(job.ended, true)) return;
+    ++num_ended_[end ? end->outcome : Outcome::eos];
+    --num_open_;
+    count_memory(job, 0);
+  }
+  streams_.give_back_quota_of(job.request.uid);
+  tell(job.done, std::move(answer));
+  job.done = nullptr;
   std::vector<std::function<void()>> waiting;
   {
     const std::lock_guard lock(mutex_);
-    ++num_ended_[outcome];
-    --num_open_;
-    const auto mine = open_of_.find(job.request.uid);
-    if (--mine->second == 0) open_of_.erase(mine);
-    if (num_open_ == 0) waiting = std::exchange(waiting_, {});
+    if (--num_unanswered_ == 0) waiting = std::exchange(waiting_, {});
   }
   for (const auto& done : waiting) done();
 }
@@ -245,12 +417,20 @@ void Embedder::drain(TimePoint deadline) {
 void Embedder::when_empty(std::function<void()> done) {
   {
     const std::lock_guard lock(mutex_);
-    if (num_open_ > 0) {
+    if (num_unanswered_ > 0) {
       waiting_.push_back(std::move(done));
       return;
     }
   }
   done();
+}
+
+// --- what it tells ---
+
+TimePoint::duration Embedder::without_progress(TimePoint now) const {
+  const std::lock_guard lock(mutex_);
+  if (num_open_ == 0) return {};
+  return now - std::min(now, last_progress_);
 }
 
 void Embedder::fill(StatusSnapshot& snapshot) const {
@@ -262,18 +442,20 @@ void Embedder::fill(StatusSnapshot& snapshot) const {
     for (const auto& [outcome, ended] : num_ended_)
       if (scheduler::info(outcome).name == name) count += ended;
   }
-  if (encoder_) {  // of another model the rest of the house tells
-    snapshot.numerics_id = encoder_->numerics_id();
-    snapshot.kernels = encoder_->kernels().name;
-    snapshot.weight_bytes = encoder_->weight_bytes();
-  }
-  for (MemoryUse& use : snapshot.memory) {
-    const std::uint64_t bytes = use.kind == "weights" && encoder_ ? encoder_->matrix_bytes()
-                                : use.kind == "step_buffers"      ? workspace_bytes_
-                                                                  : 0;
-    use.bytes += bytes;
-    use.peak_bytes = std::max(use.peak_bytes, use.bytes);
-  }
+  if (!encoder_) return;  // of another model the rest of the house tells
+  snapshot.numerics_id = encoder_->numerics_id();
+  snapshot.kernels = encoder_->kernels().name;
+  snapshot.weight_bytes = encoder_->weight_bytes();
+}
+
+void Embedder::add_to(KnownMemory& known) const {
+  const std::lock_guard lock(mutex_);
+  known.streams += held_bytes_;
+  known.step_buffers += workspace_bytes_ + reading_bytes_;
+  if (!encoder_) return;
+  known.weights += encoder_->weight_bytes();
+  known.weights_on_heap += encoder_->weight_bytes() - encoder_->matrix_bytes();
+  known.vocabulary += encoder_->vocabulary_bytes();
 }
 
 }  // namespace troupe::actors

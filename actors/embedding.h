@@ -17,7 +17,8 @@ namespace troupe::actors {
 
 struct EmbedRequest {
   std::uint32_t uid = 0;  // the tenant, from the kernel
-  // Texts, or exact ids; 1 to kMaxEmbedInputs of them, none longer than the model's context.
+  // Texts, or exact ids; 1 to kMaxEmbedInputs of them, none longer than TextVectors::max_tokens(): an encoder's
+  // context, and of a model that continues texts at most engine::kMaxHiddenTokens.
   std::variant<std::vector<std::string>, std::vector<std::vector<TokenId>>> inputs;
   bool add_special = true;  // text only, as in Request
   bool parse_special = false;
@@ -42,7 +43,7 @@ struct Embeddings {
 using EmbedAnswer = std::variant<Embeddings, End>;
 using OnEmbedded = std::function<void(EmbedAnswer)>;
 
-// Set: nobody wants the answer any more, and it is soon End::cancelled.
+// Set: nobody wants the answer any more; it is cancelled when its turn comes.
 using CancelFlag = std::shared_ptr<std::atomic<bool>>;
 
 }  // namespace troupe::actors

@@ -2,6 +2,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <optional>
@@ -19,6 +20,7 @@
 #include "actors/testing.h"
 #include "actors/topology.h"
 #include "config/assert.h"
+#include "engine/check_ids.h"
 #include "engine/hidden_states.h"
 
 namespace troupe::actors {
@@ -197,7 +199,7 @@ GatewayImpl::GatewayImpl(GatewayOptions options, bool is_encoder, std::optional<
       system_(std::make_unique<caf::actor_system>(config_)),
       texts_(std::make_unique<ThreadPool>("texts", options_.tokenizer_threads, options_.max_queued_texts, cpus_.rest)),
       compute_(std::make_unique<ComputePool>(options_.num_threads, cpus_.compute)),
-      embedder_(std::make_unique<Embedder>(options_, *texts_, *compute_)) {
+      embedder_(std::make_unique<Embedder>(options_, streams_, *texts_, *compute_)) {
   const auto break_step = std::make_shared<std::atomic<bool>>(false);
   if (kills) faults_ = faults_of(break_step);
   supervisor_ = system_->spawn<Supervisor>(house());
@@ -215,7 +217,8 @@ House GatewayImpl::house() {
           .model = model_,
           .texts = *texts_,
           .compute = *compute_,
-          .faults = faults_};
+          .faults = faults_,
+          .embedder = embedder_.get()};
 }
 
 GatewayImpl::~GatewayImpl() {
@@ -317,14 +320,21 @@ void GatewayImpl::credit(RequestId id, std::uint64_t tokens) {
 void GatewayImpl::status(std::function<void(StatusSnapshot)> done) {
   const auto with_embedder = [this, done = std::move(done)](StatusSnapshot snapshot) {
     embedder_->fill(snapshot);
+    const TimePoint::duration still = embedder_->without_progress(std::chrono::steady_clock::now());
+    snapshot.last_step_age_seconds =
+        std::max(snapshot.last_step_age_seconds, std::chrono::duration<double>(still).count());
+    snapshot.stalled = snapshot.stalled || still > options_.progress_timeout;
     done(std::move(snapshot));
   };
   caf::anon_send(supervisor_, msg::Snapshot{std::make_shared<StatusQuery>(house(), with_embedder), {}});
 }
 
+// Generation and Embed each have to get on: neither hides that the other stands still.
 bool GatewayImpl::is_making_progress() const {
+  const TimePoint now = std::chrono::steady_clock::now();
   return model_.readiness() != Readiness::failed &&
-         counters_.without_progress(streams_.counts(), std::chrono::steady_clock::now()) <= options_.progress_timeout;
+         counters_.without_progress(streams_.counts(), now) <= options_.progress_timeout &&
+         embedder_->without_progress(now) <= options_.progress_timeout;
 }
 
 std::vector<ModelDescription> GatewayImpl::models() const {
@@ -382,12 +392,10 @@ void GatewayImpl::detokenize(std::vector<TokenId> ids, std::function<void(Result
   const auto vocabulary_or = vocabulary();
   if (!vocabulary_or) return done(vocabulary_or.error());
   const std::uint32_t size = (*vocabulary_or)->size();
-  for (const TokenId id : ids) {
-    if (id < 0 || static_cast<std::uint32_t>(id) >= size) {
-      return done(
-          Error{ErrorCode::invalid_argument,
-                "token " + std::to_string(id) + " is not in the vocabulary (0 to " + std::to_string(size - 1) + ")"});
-    }
+  if (const auto unknown = engine::find_unknown_id(ids, size)) {
+    return done(Error{ErrorCode::invalid_argument, "token " + std::to_string(ids[*unknown]) +
+                                                       " is not in the vocabulary (0 to " + std::to_string(size - 1) +
+                                                       ")"});
   }
   const auto shared_done = std::make_shared<std::function<void(Result<std::string>)>>(std::move(done));
   const bool taken = texts_->post([shared_done, vocabulary = *vocabulary_or, ids = std::move(ids)] {

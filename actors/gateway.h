@@ -85,9 +85,10 @@ struct StatusSnapshot {
   std::uint64_t generated_tokens = 0;
   std::uint64_t preemptions = 0;
   std::uint64_t steps = 0;
-  double step_seconds = 0;           // sum over all steps
-  double last_step_age_seconds = 0;  // health is progress: time since a step ended while work waits
-  bool stalled = false;              // that is longer than GatewayOptions::progress_timeout
+  double step_seconds = 0;  // sum over all steps
+  // Health is progress: while work waits, the time since a step ended, or of requests for vectors a pass.
+  double last_step_age_seconds = 0;
+  bool stalled = false;  // that is longer than GatewayOptions::progress_timeout
   std::uint32_t blocks_total = 0;
   std::uint32_t blocks_free = 0;
   std::uint32_t blocks_cached = 0;           // in the prefix tree
@@ -138,6 +139,8 @@ struct GatewayOptions {
   std::uint32_t max_parked_requests = 1024;  // out of credit; at that many no new ones are taken
   std::uint64_t max_queued_tokens = 1u << 22;
   std::uint32_t max_queued_texts = 64;  // long texts that wait for a tokenizer thread
+  // That texts, ids and vectors of all requests for vectors take together; one alone is always taken.
+  std::uint64_t max_embed_bytes = 64u << 20;
   std::uint32_t max_requests_per_uid = 512;
   std::uint32_t tokenizer_threads = 2;
   std::chrono::milliseconds drain_timeout{30000};
@@ -170,8 +173,9 @@ class Gateway {
 
   virtual Readiness readiness() const = 0;
   virtual double load_fraction() const = 0;
-  // False: the server is of no use any more. Work has waited for longer than progress_timeout while no step ended, or
-  // the model failed. Idle or loading, it is true. For watchdogs: asks no actor, so none of them can keep it waiting.
+  // False: the server is of no use any more. Work has waited for longer than progress_timeout while no step ended (for
+  // vectors: no pass), or the model failed. Idle or loading, it is true. For watchdogs: asks no actor, so none of them
+  // can keep it waiting.
   virtual bool is_making_progress() const = 0;
   // Fresh counters; asked of the actors, answered within milliseconds even during a step.
   virtual void status(std::function<void(StatusSnapshot)> done) = 0;

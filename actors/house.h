@@ -25,6 +25,8 @@ inline constexpr std::chrono::milliseconds kShortestRestartDelay{10};
 inline constexpr std::chrono::milliseconds kLongestRestartDelay{1000};
 inline constexpr std::chrono::seconds kQuietTime{1};
 
+class Embedder;
+
 // Every member outlives the actor system; whoever makes the house sees to it.
 struct House {
   const GatewayOptions& options;
@@ -35,6 +37,7 @@ struct House {
   ThreadPool& texts;
   Compute& compute;
   FaultPoints faults{};
+  const Embedder* embedder = nullptr;  // null: this house makes no vectors
 };
 
 }  // namespace troupe::actors

@@ -5,6 +5,7 @@
 
 #include "actors/stream_table.h"
 #include "config/printable.h"
+#include "engine/check_ids.h"
 
 namespace troupe::actors {
 namespace {
@@ -12,11 +13,6 @@ namespace {
 using scheduler::Outcome;
 
 constexpr std::chrono::milliseconds kRetryAfter{1000};
-
-End refusal(Outcome outcome, std::string field, std::string message,
-            std::optional<std::uint64_t> limit = std::nullopt) {
-  return refused({.outcome = outcome, .message = std::move(message), .field = std::move(field), .limit = limit});
-}
 
 std::optional<End> check_stop_strings(const std::vector<std::string>& stops) {
   if (stops.size() > kMaxStopStrings) {
@@ -38,14 +34,12 @@ std::optional<End> check_stop_strings(const std::vector<std::string>& stops) {
 }
 
 std::optional<End> check_ids(const std::vector<TokenId>& ids, std::uint32_t vocab_size) {
-  for (std::size_t i = 0; i < ids.size(); ++i) {
-    if (ids[i] >= 0 && static_cast<std::uint32_t>(ids[i]) < vocab_size) continue;
-    return refusal(Outcome::invalid_argument, "token_ids",
-                   "token_ids[" + std::to_string(i) + "] is " + std::to_string(ids[i]) +
-                       "; this model's vocabulary has the ids 0 to " + std::to_string(vocab_size - 1),
-                   vocab_size);
-  }
-  return std::nullopt;
+  const auto unknown = engine::find_unknown_id(ids, vocab_size);
+  if (!unknown) return std::nullopt;
+  return refusal(Outcome::invalid_argument, "token_ids",
+                 "token_ids[" + std::to_string(*unknown) + "] is " + std::to_string(ids[*unknown]) +
+                     "; this model's vocabulary has the ids 0 to " + std::to_string(vocab_size - 1),
+                 vocab_size);
 }
 
 }  // namespace
@@ -103,6 +97,10 @@ std::optional<End> check_length(const Request& request, std::size_t prompt_token
   auto fit = scheduler::check_fit(demand, limits.capacity);
   if (auto* no = std::get_if<scheduler::Refusal>(&fit)) return refused(std::move(*no));
   return std::nullopt;
+}
+
+End refusal(Outcome outcome, std::string field, std::string message, std::optional<std::uint64_t> limit) {
+  return refused({.outcome = outcome, .message = std::move(message), .field = std::move(field), .limit = limit});
 }
 
 End ended_as(Outcome outcome, std::string message) {

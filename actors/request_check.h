@@ -30,6 +30,10 @@ struct ServingLimits {
 [[nodiscard]] std::optional<End> check_length(const Request& request, std::size_t prompt_tokens,
                                               const ServingLimits& limits);
 
+// The end of a request that is refused. field: what is wrong with it, or the limit that was met.
+[[nodiscard]] End refusal(scheduler::Outcome outcome, std::string field, std::string message,
+                          std::optional<std::uint64_t> limit = std::nullopt);
+
 // The end of a stream that failed, or was ended by us. Outcomes that time may cure come with a time to retry after.
 [[nodiscard]] End ended_as(scheduler::Outcome outcome, std::string message);
 

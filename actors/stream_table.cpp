@@ -138,6 +138,16 @@ std::optional<scheduler::Refusal> StreamTable::take_quota(RequestId id) {
   return find(id) ? take_quota(choices_of(id)) : std::nullopt;
 }
 
+std::optional<scheduler::Refusal> StreamTable::take_quota_of(std::uint32_t uid) {
+  const std::lock_guard lock(mutex_);
+  return quota_.take(uid);
+}
+
+void StreamTable::give_back_quota_of(std::uint32_t uid) {
+  const std::lock_guard lock(mutex_);
+  quota_.give_back(uid);
+}
+
 // All or none.
 std::optional<scheduler::Refusal> StreamTable::take_quota(const std::vector<RecordPtr>& choices) {
   std::vector<Record*> taken;

@@ -108,7 +108,10 @@ class StreamTable {
   // Counts all its choices against their user's quota, each from here to its end; once, however often it is called.
   // What is wrong, if the quota is used up; nothing also if the stream has ended.
   std::optional<scheduler::Refusal> take_quota(RequestId id);
-  // The same, and from `received` to `encoding`.
+  // For requests that are no streams (Embed): one counts against the same quota, from here to give_back_quota_of().
+  std::optional<scheduler::Refusal> take_quota_of(std::uint32_t uid);
+  void give_back_quota_of(std::uint32_t uid);
+  // As take_quota(), and from `received` to `encoding`.
   std::optional<scheduler::Refusal> admit(RequestId id);
   // From `encoding` to `queued`: the prompt is known. One for each choice; none if the stream has ended.
   std::vector<std::shared_ptr<const Assignment>> assign(RequestId id, std::vector<TokenId> prompt);

@@ -2,6 +2,7 @@
 
 #include <stdexcept>
 
+#include "actors/embedder.h"
 #include "actors/model_cache.h"
 
 namespace troupe::actors {
@@ -41,6 +42,7 @@ KnownMemory known_memory(const House& house, std::uint64_t stream_bytes) {
     known.kv_cache = resident_kv_bytes(*model);
     if (model->snapshots()) known.snapshots = model->snapshots()->resident_bytes();
   }
+  if (house.embedder) house.embedder->add_to(known);
   return known;
 }
 

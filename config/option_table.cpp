@@ -118,6 +118,8 @@ std::vector<Option> make_table() {
        within(1, 4294967296.0), "prompt tokens that may wait, all requests together"},
       {"max-queued-texts", "", &O::max_queued_texts, kServe, kLimits, "N", within(1, 65536),
        "texts over 4 KiB that may wait to be tokenized"},
+      {"max-embed-bytes", "", &O::max_embed_bytes, kServe, kLimits, "SIZE", within(1, 64 * kGiB),
+       "texts and vectors of all requests for vectors, together"},
       {"max-requests-per-user", "", &O::max_requests_per_user, kServe, kLimits, "N", within(1, 1 << 20),
        "requests of one user, waiting or running"},
       {"max-connections", "", &O::max_connections, kServe, kLimits, "N", within(1, 65536),

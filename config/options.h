@@ -56,6 +56,7 @@ struct Options {
   std::int64_t max_parked_requests = 1024;
   std::int64_t max_queued_tokens = 1 << 22;
   std::int64_t max_queued_texts = 64;
+  Bytes max_embed_bytes{64u << 20};
   std::int64_t max_requests_per_user = 512;
   std::int64_t tokenizer_threads = 2;
   std::int64_t max_connections = 256;

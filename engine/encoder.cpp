@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "config/assert.h"
 #include "engine/encoder_pass.h"
@@ -9,6 +10,7 @@
 #include "engine/families.h"
 #include "engine/load_choices.h"
 #include "engine/memory_budget.h"
+#include "engine/process_memory.h"
 
 namespace troupe::engine {
 namespace {
@@ -32,8 +34,10 @@ Result<std::shared_ptr<const Encoder>> Encoder::load(const std::string& path, co
   if (!is_encoder(**file)) {
     return Error{ErrorCode::unsupported, path + ": this is no encoder; bert and nomic-bert are"};
   }
+  const std::uint64_t heap_before = process_memory().heap_used;
   auto tokenizer = make_tokenizer(**file);
   if (!tokenizer) return tokenizer.error();
+  const std::uint64_t heap_with_vocabulary = process_memory().heap_used;
   const std::uint64_t budget = options.memory ? options.memory : default_memory_budget();
   const std::uint64_t estimate = packed_weight_bytes(**file, **table);
   if (estimate > budget) {
@@ -63,6 +67,7 @@ Result<std::shared_ptr<const Encoder>> Encoder::load(const std::string& path, co
   encoder->numerics_id_ = make_numerics_id(**table, weights->cache, weights->content_hash);
   encoder->kernels_ = *table;
   encoder->tokenizer_ = std::move(*tokenizer);
+  encoder->vocabulary_bytes_ = heap_with_vocabulary - std::min(heap_before, heap_with_vocabulary);
   encoder->weights_ = std::make_unique<const EncoderWeights>(std::move(*weights));
   return std::shared_ptr<const Encoder>(std::move(encoder));
 }
@@ -74,19 +79,38 @@ Pooling Encoder::pooling() const { return info().pooling.value_or(Pooling::mean)
 std::uint64_t Encoder::weight_bytes() const { return weights_->bytes; }
 std::uint64_t Encoder::matrix_bytes() const { return weights_->matrix_bytes; }
 
-void Encoder::encode(Team& team, std::span<const std::span<const TokenId>> texts, const PoolingOptions& pooling,
-                     Workspace& workspace, float* rows) const {
-  const std::size_t dim = info().dim;
-  for (std::size_t begin = 0; begin < texts.size();) {
-    std::size_t end = begin + 1, num_rows = texts[begin].size();
-    while (end < texts.size() && num_rows + texts[end].size() <= kRowsPerPass) num_rows += texts[end++].size();
-    EncoderPass pass(*weights_, team, texts.subspan(begin, end - begin), workspace);
+// Some of the texts at a time, each of them whole.
+class Encoder::Pass final : public TextVectors::Reading {
+ public:
+  Pass(const EncoderWeights& weights, std::span<const std::span<const TokenId>> texts, const PoolingOptions& pooling,
+       float* rows)
+      : weights_(weights), texts_(texts.begin(), texts.end()), pooling_(pooling), rows_(rows) {}
+
+  bool advance(Team& team, Workspace& workspace, std::size_t) override {
+    if (begin_ == texts_.size()) return true;
+    const std::size_t dim = weights_.info.dim;
+    std::size_t end = begin_ + 1, num_rows = texts_[begin_].size();
+    while (end < texts_.size() && num_rows + texts_[end].size() <= kRowsPerPass) num_rows += texts_[end++].size();
+    EncoderPass pass(weights_, team, std::span(texts_).subspan(begin_, end - begin_), workspace);
     const std::span<const float> hidden = pass.run();
-    for (std::size_t i = begin; i < end; ++i) {
-      pool_rows(hidden.data() + pass.first_row(i - begin) * dim, texts[i].size(), dim, pooling, rows + i * dim);
+    for (std::size_t i = begin_; i < end; ++i) {
+      pool_rows(hidden.data() + pass.first_row(i - begin_) * dim, texts_[i].size(), dim, pooling_, rows_ + i * dim);
     }
-    begin = end;
+    begin_ = end;
+    return begin_ == texts_.size();
   }
+
+ private:
+  const EncoderWeights& weights_;
+  std::vector<std::span<const TokenId>> texts_;
+  PoolingOptions pooling_;
+  float* rows_;
+  std::size_t begin_ = 0;  // text
+};
+
+std::unique_ptr<TextVectors::Reading> Encoder::read(std::span<const std::span<const TokenId>> texts,
+                                                    const PoolingOptions& pooling, float* rows) const {
+  return std::make_unique<Pass>(*weights_, texts, pooling, rows);
 }
 
 }  // namespace troupe::engine

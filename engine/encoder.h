@@ -44,16 +44,21 @@ class Encoder final : public TextVectors {
   std::uint64_t weight_bytes() const;  // memory held by packed weights, vectors and tables
   std::uint64_t matrix_bytes() const;  // the part of it that came from the MemoryPolicy
 
-  // One thread at a time per workspace.
-  void encode(Team& team, std::span<const std::span<const TokenId>> texts, const PoolingOptions& pooling,
-              Workspace& workspace, float* rows) const override;
+  std::uint64_t vocabulary_bytes() const { return vocabulary_bytes_; }  // what the allocator gave for it
+
+  // A pass has some thousand tokens, or one text.
+  std::unique_ptr<Reading> read(std::span<const std::span<const TokenId>> texts, const PoolingOptions& pooling,
+                                float* rows) const override;
 
  private:
+  class Pass;
+
   Encoder() = default;
   std::unique_ptr<const EncoderWeights> weights_;
   const kernels::KernelTable* kernels_ = nullptr;
   std::shared_ptr<const Tokenizer> tokenizer_;
   std::string numerics_id_;
+  std::uint64_t vocabulary_bytes_ = 0;
 };
 
 // Whether the file says that it is one.

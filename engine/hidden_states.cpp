@@ -13,7 +13,7 @@
 namespace troupe::engine {
 namespace {
 
-constexpr std::uint32_t kTokensPerStep = 512;
+constexpr std::size_t kTokensPerPass = 512;
 
 std::shared_ptr<KvArena> own_blocks(std::uint32_t count, const CacheGroup& group,
                                     const std::shared_ptr<MemoryPolicy>& policy) {
@@ -22,48 +22,86 @@ std::shared_ptr<KvArena> own_blocks(std::uint32_t count, const CacheGroup& group
   return std::move(*arena);
 }
 
+std::uint64_t bytes_of(const KvArena& arena) { return arena.num_blocks() * arena.bytes_per_block(); }
+
+// Memory for the longest of the texts, which they use one after the other.
+class HiddenReading final : public TextVectors::Reading {
+ public:
+  HiddenReading(std::shared_ptr<const LoadedModel> model, std::span<const std::span<const TokenId>> texts,
+                const PoolingOptions& pooling, float* rows)
+      : model_(std::move(model)), texts_(texts.begin(), texts.end()), pooling_(pooling), rows_(rows) {
+    std::size_t longest = 0;
+    for (const auto& text : texts_) longest = std::max(longest, text.size());
+    const CacheSpec& spec = model_->cache_spec();
+    const auto num_blocks = blocks_for(static_cast<std::uint32_t>(longest));
+    blocks_ = own_blocks(num_blocks, spec.groups[0], model_->memory_policy());
+    if (const CacheGroup* window = spec.find(CacheGroup::Kind::window)) {
+      window_ = window->window;
+      window_blocks_ = own_blocks(num_blocks, *window, model_->memory_policy());
+    }
+    if (const CacheGroup* state = spec.find(CacheGroup::Kind::state)) live_.resize(state->state.num_floats());
+    table_.resize(num_blocks);
+    std::iota(table_.begin(), table_.end(), 0u);
+    hidden_.resize(longest * model_->info().dim);
+  }
+
+  bool advance(Team& team, Workspace& workspace, std::size_t max_tokens) override {
+    std::size_t left = std::min(max_tokens, kTokensPerPass);
+    while (left > 0 && index_ < texts_.size()) {
+      const std::span<const TokenId> text = texts_[index_];
+      const auto count = static_cast<std::uint32_t>(std::min(left, text.size() - done_));
+      step(team, workspace, text.subspan(done_, count));
+      left -= count;
+      done_ += count;
+      if (done_ < text.size()) continue;
+      const std::size_t dim = model_->info().dim;
+      pool_rows(hidden_.data(), text.size(), dim, pooling_, rows_ + index_ * dim);
+      ++index_;
+      done_ = 0;
+    }
+    return index_ == texts_.size();
+  }
+
+  std::uint64_t bytes() const override { return bytes_of(*blocks_) + (window_blocks_ ? bytes_of(*window_blocks_) : 0); }
+
+ private:
+  void step(Team& team, Workspace& workspace, std::span<const TokenId> tokens) {
+    if (done_ == 0) std::fill(live_.begin(), live_.end(), 0.0f);
+    if (window_blocks_) {
+      window_table_ = table_;
+      std::fill(window_table_.begin(), window_table_.begin() + cache::first_window_block(done_, window_), kNoBlock);
+    }
+    const SequenceRows rows{.tokens = tokens,
+                            .first_position = done_,
+                            .block_table = table_,
+                            .window_table = window_table_,
+                            .state = live_.empty() ? nullptr : live_.data(),
+                            .num_outputs = static_cast<std::uint32_t>(tokens.size())};
+    model_->model().forward(team, {&rows, 1}, {*blocks_, window_blocks_.get()}, workspace,
+                            hidden_.data() + done_ * model_->info().dim);
+  }
+
+  std::shared_ptr<const LoadedModel> model_;
+  std::vector<std::span<const TokenId>> texts_;
+  PoolingOptions pooling_;
+  float* rows_;
+  std::size_t index_ = 0;   // of the text that is being read
+  std::uint32_t done_ = 0;  // of its tokens
+  std::shared_ptr<KvArena> blocks_, window_blocks_;
+  std::uint32_t window_ = 0;
+  std::vector<BlockId> table_, window_table_;
+  std::vector<float> live_;    // recurrent state
+  std::vector<float> hidden_;  // of the text's tokens so far
+};
+
 }  // namespace
 
 std::uint32_t HiddenStates::max_tokens() const { return std::min(info().context, kMaxHiddenTokens); }
 
-void HiddenStates::encode(Team& team, std::span<const std::span<const TokenId>> texts, const PoolingOptions& pooling,
-                          Workspace& workspace, float* rows) const {
-  std::size_t longest = 0;
-  for (const auto& text : texts) longest = std::max(longest, text.size());
-  TROUPE_ASSERT(longest <= max_tokens());
-  const std::size_t dim = info().dim;
-  const CacheSpec& spec = model_->cache_spec();
-  const auto num_blocks = blocks_for(static_cast<std::uint32_t>(longest));
-  const auto blocks = own_blocks(num_blocks, spec.groups[0], model_->memory_policy());
-  const CacheGroup* const window = spec.find(CacheGroup::Kind::window);
-  const auto window_blocks =
-      window ? own_blocks(num_blocks, *window, model_->memory_policy()) : std::shared_ptr<KvArena>();
-  const CacheGroup* const state = spec.find(CacheGroup::Kind::state);
-  std::vector<BlockId> table(num_blocks), window_table;
-  std::iota(table.begin(), table.end(), 0u);
-  std::vector<float> hidden(longest * dim);
-  for (std::size_t i = 0; i < texts.size(); ++i) {
-    const std::span<const TokenId> text = texts[i];
-    TROUPE_ASSERT(!text.empty());
-    std::vector<float> live(state ? state->state.num_floats() : 0);
-    for (std::uint32_t done = 0; done < text.size();) {
-      const auto count = std::min(kTokensPerStep, static_cast<std::uint32_t>(text.size()) - done);
-      if (window) {
-        window_table = table;
-        const auto first = cache::first_window_block(done, window->window);
-        std::fill(window_table.begin(), window_table.begin() + first, kNoBlock);
-      }
-      const SequenceRows step{.tokens = text.subspan(done, count),
-                              .first_position = done,
-                              .block_table = table,
-                              .window_table = window_table,
-                              .state = live.empty() ? nullptr : live.data(),
-                              .num_outputs = count};
-      model_->model().forward(team, {&step, 1}, {*blocks, window_blocks.get()}, workspace, hidden.data() + done * dim);
-      done += count;
-    }
-    pool_rows(hidden.data(), text.size(), dim, pooling, rows + i * dim);
-  }
+std::unique_ptr<TextVectors::Reading> HiddenStates::read(std::span<const std::span<const TokenId>> texts,
+                                                         const PoolingOptions& pooling, float* rows) const {
+  for (const auto& text : texts) TROUPE_ASSERT(!text.empty() && text.size() <= max_tokens());
+  return std::make_unique<HiddenReading>(model_, texts, pooling, rows);
 }
 
 }  // namespace troupe::engine

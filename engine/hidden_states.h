@@ -1,7 +1,7 @@
 // Vectors of texts out of a model that continues them: its hidden states behind the last norm, pooled.
 //
 // Not through an Executor: a text needs its K and V, or its state, only while it is read, in memory of its own that
-// comes and goes with a call. So nothing here touches the blocks that sequences lease.
+// comes and goes with a reading. So nothing here touches the blocks that sequences lease.
 #pragma once
 
 #include <cstdint>
@@ -25,10 +25,9 @@ class HiddenStates final : public TextVectors {
   // That the file asks for, as embedding models do; else last: the one token that has seen them all.
   Pooling pooling() const override { return info().pooling.value_or(Pooling::last); }
   const std::shared_ptr<const Tokenizer>& tokenizer() const override { return model_->tokenizer(); }
-  // Texts one after the other, each in steps of 512 tokens at most. Throws bad_alloc where there is no memory for its
-  // blocks.
-  void encode(Team& team, std::span<const std::span<const TokenId>> texts, const PoolingOptions& pooling,
-              Workspace& workspace, float* rows) const override;
+  // Texts one after the other; a pass has 512 tokens at most, of one text or several.
+  std::unique_ptr<Reading> read(std::span<const std::span<const TokenId>> texts, const PoolingOptions& pooling,
+                                float* rows) const override;
 
  private:
   std::shared_ptr<const LoadedModel> model_;

@@ -6,11 +6,14 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <stdexcept>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "actors/embedder.h"
+#include "engine/hidden_states.h"
 
 namespace troupe::actors {
 namespace {
@@ -27,6 +30,10 @@ class SteppedCompute final : public Compute {
     jobs_.push_back(std::move(job));
   }
   engine::Team& team() override { return team_; }
+  std::size_t num_jobs() {
+    const std::lock_guard lock(mutex_);
+    return jobs_.size();
+  }
   // Whether there was one.
   bool run_one() {
     std::function<void()> job;
@@ -77,14 +84,17 @@ struct Stage {
     if (!loaded) FAIL(loaded.error().message);
     encoder = *loaded;
     texts = std::make_unique<ThreadPool>("texts", 1, options.max_queued_texts);
-    embedder = std::make_unique<Embedder>(options, *texts, compute);
+    streams = std::make_unique<StreamTable>(options.max_requests_per_uid);
+    embedder = std::make_unique<Embedder>(options, *streams, *texts, compute);
     embedder->loaded(encoder);
   }
-  // The text thread has run dry.
+  // The text thread has run dry: between two turns others' jobs run, as this one.
   void settle() {
-    std::promise<void> reached;
-    REQUIRE(texts->post([&] { reached.set_value(); }));
-    reached.get_future().wait();
+    for (int turn = 0; turn < 8; ++turn) {
+      std::promise<void> reached;
+      while (!texts->post([&] { reached.set_value(); })) std::this_thread::yield();
+      reached.get_future().wait();
+    }
   }
   int run_all() {
     settle();
@@ -103,6 +113,7 @@ struct Stage {
   GatewayOptions options;
   SteppedCompute compute;
   std::shared_ptr<const engine::Encoder> encoder;
+  std::unique_ptr<StreamTable> streams;
   std::unique_ptr<ThreadPool> texts;
   std::unique_ptr<Embedder> embedder;
 };
@@ -208,7 +219,7 @@ TEST_CASE("while the model loads, and beyond the limits of requests and users, i
   options.max_queued_requests = 3;
   options.max_requests_per_uid = 2;
   Stage stage(options);
-  Embedder loading(stage.options, *stage.texts, stage.compute);
+  Embedder loading(stage.options, *stage.streams, *stage.texts, stage.compute);
   Answer early;
   (void)loading.embed(of_texts({"cat"}), early.callback());
   REQUIRE(early.end().outcome == Outcome::loading);
@@ -256,6 +267,186 @@ TEST_CASE("draining lets what is under way finish until its deadline, and ends t
   other.embedder->drain(std::chrono::steady_clock::now());
   other.run_all();
   REQUIRE(cut.end().outcome == Outcome::cancelled);
+}
+
+TEST_CASE("however many requests wait, the compute thread has one job of them, and users take turns") {
+  Stage stage;
+  std::array<Answer, 6> greedy;
+  Answer modest;
+  for (Answer& answer : greedy)
+    (void)stage.embedder->embed(of_ids(Ids(4, std::vector<TokenId>(300, 7)), 1), answer.callback());
+  (void)stage.embedder->embed(of_ids({{2, 9, 3}}, 2), modest.callback());
+  REQUIRE(stage.compute.num_jobs() == 1);
+  REQUIRE(stage.compute.run_one());  // three of four texts
+  REQUIRE(stage.compute.num_jobs() == 1);
+  REQUIRE(modest.count == 0);
+  REQUIRE(stage.compute.run_one());
+  REQUIRE(modest.count == 1);
+  REQUIRE(stage.compute.num_jobs() == 1);
+  stage.run_all();
+  for (const Answer& answer : greedy) REQUIRE(answer.vectors().prompt_tokens == 1200);
+}
+
+TEST_CASE("a model that continues texts reads a long one in passes of at most a step's tokens") {
+  const auto loaded =
+      engine::LoadedModel::load(TROUPE_MODELS "/tales-5m-tq2_0.gguf", {.num_blocks = 8, .max_sequences = 1});
+  if (!loaded) FAIL(loaded.error().message);
+  const auto states = std::make_shared<const engine::HiddenStates>(*loaded);
+  std::vector<float> expected;
+  for (const std::uint32_t step : {512u, 100u}) {
+    GatewayOptions options;
+    options.max_step_tokens = step;
+    Stage stage(options);
+    stage.embedder->loaded(states);
+    Answer answer, gone;
+    (void)stage.embedder->embed(of_ids({std::vector<TokenId>(600, 7), {5, 6}}), answer.callback());
+    REQUIRE(stage.run_all() == (step == 512 ? 2 : 7));
+    if (expected.empty()) expected = answer.vectors().values;
+    REQUIRE(answer.vectors().values == expected);
+    const CancelFlag flag = stage.embedder->embed(of_ids({std::vector<TokenId>(600, 7)}), gone.callback());
+    REQUIRE(stage.compute.run_one());
+    KnownMemory known;
+    stage.embedder->add_to(known);
+    REQUIRE(known.step_buffers > 19 * (*loaded)->arena()->bytes_per_block());  // its blocks, meanwhile
+    *flag = true;
+    REQUIRE(stage.run_all() == 1);  // in the middle of the text
+    REQUIRE(gone.end().outcome == Outcome::cancelled);
+  }
+}
+
+TEST_CASE("work that waits while no pass ends is no progress, with an encoder too") {
+  Stage stage;
+  const auto later = [](int seconds) { return std::chrono::steady_clock::now() + std::chrono::seconds(seconds); };
+  REQUIRE(stage.embedder->without_progress(later(100)).count() == 0);
+  Answer answer;
+  (void)stage.embedder->embed(of_ids(Ids(8, std::vector<TokenId>(300, 7))), answer.callback());
+  REQUIRE(stage.embedder->without_progress(later(100)) > std::chrono::seconds(99));
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  const TimePoint before = std::chrono::steady_clock::now();
+  REQUIRE(stage.compute.run_one());
+  REQUIRE(stage.embedder->without_progress(before).count() == 0);
+  stage.run_all();
+  REQUIRE(stage.embedder->without_progress(later(100)).count() == 0);
+}
+
+TEST_CASE("texts and vectors of open requests take no more than max_embed_bytes, and what is done is given back") {
+  GatewayOptions options;
+  options.max_embed_bytes = 8192;
+  Stage stage(options);
+  const std::uint64_t vector_bytes = 64 * sizeof(float);
+  Answer large, second, third;
+  (void)stage.embedder->embed(of_ids(Ids(40, {2, 9})), large.callback());  // more than there is room for, but alone
+  KnownMemory known;
+  stage.embedder->add_to(known);
+  REQUIRE(known.streams == 40 * 2 * sizeof(TokenId));
+  REQUIRE(known.weights == stage.encoder->weight_bytes());
+  REQUIRE(known.weights_on_heap == stage.encoder->weight_bytes() - stage.encoder->matrix_bytes());
+  (void)stage.embedder->embed(of_texts({"cat"}), second.callback());
+  REQUIRE(second.end().outcome == Outcome::queue_full);
+  REQUIRE(second.end().field == "max_embed_bytes");
+  REQUIRE(second.end().limit == 8192);
+  REQUIRE(second.end().retry_after);
+  stage.run_all();
+  REQUIRE(large.vectors().values.size() == 40 * 64);
+  (void)stage.embedder->embed(of_ids(Ids(4, std::vector<TokenId>(300, 7))), third.callback());
+  REQUIRE(stage.compute.run_one());
+  known = {};
+  stage.embedder->add_to(known);
+  REQUIRE(known.streams == 3 * vector_bytes + 300 * sizeof(TokenId));  // three vectors for three texts
+  REQUIRE(known.step_buffers > 0);
+  stage.run_all();
+  known = {};
+  stage.embedder->add_to(known);
+  REQUIRE(known.streams == 0);
+}
+
+TEST_CASE("who is told an answer and throws is told why, and nobody else suffers") {
+  Stage stage;
+  int calls = 0;
+  std::optional<End> told;
+  (void)stage.embedder->embed(of_ids({{7}}), [&](EmbedAnswer answer) {
+    ++calls;
+    if (std::holds_alternative<Embeddings>(answer)) throw std::bad_alloc();
+    told = std::get<End>(std::move(answer));
+  });
+  (void)stage.embedder->embed(of_ids({{7}}), [&](EmbedAnswer) {
+    ++calls;
+    throw std::runtime_error("always");
+  });
+  Answer next;
+  (void)stage.embedder->embed(of_ids({{7}}), next.callback());
+  stage.run_all();
+  REQUIRE(calls == 4);
+  REQUIRE(told);
+  REQUIRE(told->outcome == Outcome::out_of_memory);
+  REQUIRE(next.vectors().dim == 64);
+  int empty = 0;
+  stage.embedder->when_empty([&] { ++empty; });
+  REQUIRE(empty == 1);
+}
+
+TEST_CASE("a user's requests for vectors and for answers count together, and an end makes room at once") {
+  GatewayOptions options;
+  options.max_requests_per_uid = 2;
+  Stage stage(options);
+  REQUIRE_FALSE(stage.streams->take_quota_of(1));  // a stream's
+  Answer first, refused, other, again;
+  (void)stage.embedder->embed(of_ids({{7}}), [&](EmbedAnswer answer) {
+    first.callback()(std::move(answer));
+    if (first.count == 1) (void)stage.embedder->embed(of_ids({{7}}), again.callback());
+  });
+  (void)stage.embedder->embed(of_ids({{7}}), refused.callback());
+  REQUIRE(refused.end().outcome == Outcome::quota);
+  (void)stage.embedder->embed(of_ids({{7}}, 2), other.callback());
+  stage.run_all();
+  REQUIRE(first.vectors().dim == 64);
+  REQUIRE(again.vectors().dim == 64);
+  REQUIRE(other.vectors().dim == 64);
+  stage.streams->give_back_quota_of(1);
+}
+
+TEST_CASE("a few words need no text thread, and long texts of all users one place among those of others") {
+  Stage stage;  // four places
+  std::promise<void> busy;
+  const std::shared_future<void> go(busy.get_future());
+  std::promise<void> began;
+  REQUIRE(stage.texts->post([&] {
+    began.set_value();
+    go.wait();
+  }));
+  began.get_future().wait();
+  Answer small;
+  (void)stage.embedder->embed(of_texts({"cat", "the sun"}), small.callback());
+  REQUIRE(stage.compute.run_one());
+  REQUIRE(small.vectors().dim == 64);
+
+  const std::string words = std::string("cat and the sun ");
+  std::string text;
+  while (text.size() < 600) text += words;
+  std::array<Answer, 10> large;
+  for (std::size_t i = 0; i < large.size(); ++i)
+    (void)stage.embedder->embed(of_texts(Texts(10, text), i < 8 ? 1 : 2), large[i].callback());
+  for (int i = 0; i < 3; ++i) REQUIRE(stage.texts->post([] {}));  // there is room for them
+  REQUIRE_FALSE(stage.texts->post([] {}));
+  busy.set_value();
+  for (int i = 0; i < 40; ++i) stage.run_all();
+  for (const Answer& answer : large) REQUIRE(answer.vectors().prompt_tokens > 0);
+
+  std::promise<void> busy_again;
+  const std::shared_future<void> go_again(busy_again.get_future());
+  std::promise<void> began_again;
+  REQUIRE(stage.texts->post([&] {
+    began_again.set_value();
+    go_again.wait();
+  }));
+  began_again.get_future().wait();
+  for (int i = 0; i < 4; ++i) REQUIRE(stage.texts->post([] {}));
+  Answer full;
+  (void)stage.embedder->embed(of_texts(Texts(10, text)), full.callback());
+  busy_again.set_value();
+  stage.settle();
+  REQUIRE(full.end().outcome == Outcome::queue_full);
+  REQUIRE(full.end().field == "max_queued_texts");
 }
 
 }  // namespace troupe::actors
