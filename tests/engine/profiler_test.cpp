@@ -102,7 +102,9 @@ TEST_CASE("a profiler hears of every operation, in order, with its layer, each w
   CHECK(step.num_rows == 1);
   CHECK(step.num_sequences == 1);
 
+  // Prepared are the batch's rows, their places in the pass, and what a transformer's attention needs of them.
   std::vector<std::pair<Operation, std::uint32_t>> expected{{Operation::prepare, engine::kNoLayer},
+                                                            {Operation::prepare, engine::kNoLayer},
                                                             {Operation::prepare, engine::kNoLayer},
                                                             {Operation::embed, engine::kNoLayer}};
   for (std::uint32_t layer = 0; layer < kLayers; ++layer)
