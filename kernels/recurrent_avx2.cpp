@@ -61,14 +61,5 @@ inline Lanes sum(Lanes x) {
 #include "kernels/variants.h"
 
 namespace troupe::kernels::avx2 {
-const RecurrentKernels recurrent = kRecurrentKernels;
-void silu_mul(const float* gate, const float* up, float* out, std::size_t count) {
-  gate_rows<Function::silu>(gate, up, out, count);
-}
-void gelu_mul(const float* gate, const float* up, float* out, std::size_t count) {
-  gate_rows<Function::gelu>(gate, up, out, count);
-}
-void relu2_mul(const float* gate, const float* up, float* out, std::size_t count) {
-  gate_rows<Function::relu_squared>(gate, up, out, count);
-}
+TROUPE_RECURRENT_KERNELS
 }  // namespace troupe::kernels::avx2

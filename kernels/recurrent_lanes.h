@@ -335,3 +335,16 @@ constexpr RecurrentKernels kRecurrentKernels{map_rows,    layer_norm_row, mix_ro
 
 }  // namespace
 }  // namespace troupe::kernels
+
+// What a variant has of these, in its own namespace.
+#define TROUPE_RECURRENT_KERNELS                                                      \
+  const RecurrentKernels recurrent = kRecurrentKernels;                               \
+  void silu_mul(const float* gate, const float* up, float* out, std::size_t count) {  \
+    gate_rows<Function::silu>(gate, up, out, count);                                  \
+  }                                                                                   \
+  void gelu_mul(const float* gate, const float* up, float* out, std::size_t count) {  \
+    gate_rows<Function::gelu>(gate, up, out, count);                                  \
+  }                                                                                   \
+  void relu2_mul(const float* gate, const float* up, float* out, std::size_t count) { \
+    gate_rows<Function::relu_squared>(gate, up, out, count);                          \
+  }

@@ -31,14 +31,5 @@ inline Number exp2_of(Number x) {
 #include "kernels/variants.h"
 
 namespace troupe::kernels::scalar {
-const RecurrentKernels recurrent = kRecurrentKernels;
-void silu_mul(const float* gate, const float* up, float* out, std::size_t count) {
-  gate_rows<Function::silu>(gate, up, out, count);
-}
-void gelu_mul(const float* gate, const float* up, float* out, std::size_t count) {
-  gate_rows<Function::gelu>(gate, up, out, count);
-}
-void relu2_mul(const float* gate, const float* up, float* out, std::size_t count) {
-  gate_rows<Function::relu_squared>(gate, up, out, count);
-}
+TROUPE_RECURRENT_KERNELS
 }  // namespace troupe::kernels::scalar
