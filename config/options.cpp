@@ -85,8 +85,14 @@ void warn_of_unknown_variables(const Surroundings& surroundings, std::vector<std
   }
 }
 
+constexpr std::string_view kPathValue = "PATH";  // Option::value of where a socket is
+
 Status apply_flags(const Flags& flags, Parsed& parsed) {
   for (const FlagUse& use : flags.uses) {
+    // An empty variable of a script, most likely: another server than the one that was meant.
+    if (use.option->value == kPathValue && use.texts.back().empty())
+      return Error{ErrorCode::invalid_argument,
+                   "--" + std::string(use.option->name) + ": the path is empty; name one, or leave the flag out"};
     if (const auto problem = assign(*use.option, use.texts, parsed.options))
       return Error{ErrorCode::invalid_argument, "--" + std::string(use.option->name) + ": " + *problem};
     parsed.origins[std::string(use.option->name)] = "--" + std::string(use.option->name);

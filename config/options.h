@@ -49,6 +49,7 @@ struct Options {
 
   // The server.
   std::string socket;
+  bool no_strict_modes = false;
   std::string alias;
   std::int64_t max_step_tokens = 512;
   std::int64_t parallel = 64;
@@ -56,6 +57,7 @@ struct Options {
   std::int64_t max_parked_requests = 1024;
   std::int64_t max_queued_tokens = 1 << 22;
   std::int64_t max_queued_texts = 64;
+  Bytes max_queued_text_bytes{64u << 20};
   Bytes max_embed_bytes{64u << 20};
   std::int64_t max_requests_per_user = 512;
   std::int64_t tokenizer_threads = 2;
@@ -64,6 +66,9 @@ struct Options {
   std::int64_t max_streams = 64;
   Bytes max_frame_bytes{4u << 20};
   Bytes max_outbox_bytes{16u << 20};
+  Bytes max_buffer_bytes{512u << 20};
+  std::int64_t max_frames_per_second = 20'000;
+  std::int64_t max_questions_per_second = 1'000;
   std::chrono::milliseconds stall_timeout{60'000};
   std::chrono::milliseconds hello_timeout{5'000};
   std::chrono::milliseconds idle_timeout{0};
@@ -101,6 +106,7 @@ struct Options {
   bool ids = false;
   bool special = false;
   bool json = false;
+  bool raw = false;
   bool verbose = false;
 
   // status, top
@@ -186,6 +192,7 @@ struct Options {
   // Every subcommand.
   std::string config;
   bool print_config = false;
+  bool print_limits = false;  // serve
   bool help = false;
 };
 

@@ -4,6 +4,7 @@
 #include <fstream>
 
 #include "config/options.h"
+#include "tests/support/temp_folder.h"
 
 using namespace troupe;
 using namespace troupe::config;
@@ -11,14 +12,6 @@ using namespace troupe::config;
 namespace {
 
 struct Reading {
-  Reading() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "troupe-reread-XXXXXX").string();
-    REQUIRE(::mkdtemp(pattern.data()) != nullptr);
-    folder = pattern;
-    file = folder + "/troupe.toml";
-  }
-  ~Reading() { std::filesystem::remove_all(folder); }
-
   void write(const std::string& content) const { std::ofstream(file) << content; }
   Parsed first(std::vector<std::string> arguments = {}) const {
     arguments.insert(arguments.end(), {"--config", file});
@@ -32,8 +25,9 @@ struct Reading {
     return *reread;
   }
 
-  std::string folder, file;
-  Surroundings surroundings;
+  const test::TempFolder folder;
+  const std::string file = folder.path("troupe.toml");
+  Surroundings surroundings{};
 };
 
 std::vector<std::string> names(const std::vector<const Option*>& options) {
