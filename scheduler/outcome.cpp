@@ -47,12 +47,14 @@ constexpr std::array kOutcomes{
 
 std::span<const OutcomeInfo> outcomes() { return kOutcomes; }
 
-const OutcomeInfo& info(Outcome outcome) {
-  for (const OutcomeInfo& row : kOutcomes)
-    if (row.outcome == outcome) return row;
+std::size_t index_of(Outcome outcome) {
+  for (std::size_t i = 0; i < kOutcomes.size(); ++i)
+    if (kOutcomes[i].outcome == outcome) return i;
   const bool known_outcome = false;  // every enumerator has a row: tests/scheduler/outcome_test.cpp
   TROUPE_ASSERT(known_outcome);
 }
+
+const OutcomeInfo& info(Outcome outcome) { return kOutcomes[index_of(outcome)]; }
 
 std::optional<Outcome> outcome_from_number(std::uint32_t number) {
   for (const OutcomeInfo& row : kOutcomes)

@@ -1,6 +1,7 @@
 // How a request can end: one table, shared by the wire, the exit codes and the counters. Append only.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -51,6 +52,7 @@ struct OutcomeInfo {
 
 [[nodiscard]] std::span<const OutcomeInfo> outcomes();
 [[nodiscard]] const OutcomeInfo& info(Outcome outcome);
+[[nodiscard]] std::size_t index_of(Outcome outcome);  // of its row in outcomes()
 [[nodiscard]] std::optional<Outcome> outcome_from_number(std::uint32_t number);
 
 }  // namespace troupe::scheduler

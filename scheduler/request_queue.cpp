@@ -1,63 +1,19 @@
 #include "scheduler/request_queue.h"
 
 #include <algorithm>
-#include <string>
 
 #include "config/assert.h"
 
 namespace troupe::scheduler {
-namespace {
-
-// limit: by the name it has in the configuration.
-Refusal full(Outcome outcome, std::string message, std::string limit, std::uint64_t value) {
-  message += " (" + limit + "); try again later";
-  return {outcome, std::move(message), std::move(limit), value};
-}
-
-}  // namespace
-
-RequestQueue::RequestQueue(QueueLimits limits) : limits_(limits) {}
-
-std::optional<Refusal> RequestQueue::push(RequestNumber number, const Demand& demand) {
-  if (size() >= limits_.max_requests)
-    return full(Outcome::queue_full, "the queue holds " + std::to_string(size()) + " requests, its limit",
-                "max_queued_requests", limits_.max_requests);
-  // A prompt that is longer than the whole limit may wait alone: it fits the model, or admission had refused it.
-  if (!empty() && tokens_ + demand.prompt_tokens > limits_.max_tokens)
-    return full(Outcome::queue_full,
-                "the queue holds " + std::to_string(tokens_) + " prompt tokens and may hold " +
-                    std::to_string(limits_.max_tokens) + "; " + std::to_string(demand.prompt_tokens) +
-                    " more do not fit",
-                "max_queued_tokens", limits_.max_tokens);
-  const auto held = per_uid_.find(demand.uid);
-  if (held != per_uid_.end() && held->second >= limits_.max_requests_per_uid)
-    return full(Outcome::quota,
-                "user " + std::to_string(demand.uid) + " has " + std::to_string(held->second) +
-                    " requests waiting, the limit for one user",
-                "max_requests_per_user", limits_.max_requests_per_uid);
-  insert(number, demand);
-  return std::nullopt;
-}
-
-void RequestQueue::push_back_preempted(RequestNumber number, const Demand& demand) { insert(number, demand); }
-
-void RequestQueue::insert(RequestNumber number, const Demand& demand) {
+void RequestQueue::push(RequestNumber number, const Demand& demand) {
   TROUPE_ASSERT(std::none_of(entries_.begin(), entries_.end(), [&](const Entry& e) { return e.number == number; }));
   const auto place =
       std::upper_bound(entries_.begin(), entries_.end(), demand.rank,
                        [](const cache::Rank& rank, const Entry& entry) { return rank < entry.demand.rank; });
   entries_.insert(place, {number, demand});
-  tokens_ += demand.prompt_tokens;
-  ++per_uid_[demand.uid];
 }
 
-void RequestQueue::erase(std::size_t index) {
-  const auto entry = entries_.begin() + static_cast<std::ptrdiff_t>(index);
-  tokens_ -= entry->demand.prompt_tokens;
-  const auto held = per_uid_.find(entry->demand.uid);
-  if (--held->second == 0) per_uid_.erase(held);
-  entries_.erase(entry);
-}
+void RequestQueue::erase(std::size_t index) { entries_.erase(entries_.begin() + static_cast<std::ptrdiff_t>(index)); }
 
 bool RequestQueue::remove(RequestNumber number) {
   for (std::size_t i = 0; i < entries_.size(); ++i) {

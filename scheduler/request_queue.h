@@ -10,31 +10,19 @@
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <unordered_map>
 #include <vector>
 
-#include "scheduler/admission.h"
 #include "scheduler/demand.h"
 
 namespace troupe::scheduler {
 
 inline constexpr std::uint32_t kMaxOvertaken = 32;
 
-struct QueueLimits {
-  std::uint32_t max_requests = 1024;
-  std::uint64_t max_tokens = 1u << 22;  // prompt tokens of all waiting requests
-  std::uint32_t max_requests_per_uid = 512;
-};
-
 // Not thread-safe. push and pick are O(waiting requests).
 class RequestQueue {
  public:
-  explicit RequestQueue(QueueLimits limits);
-
-  // Takes a request, or says which limit is met (Outcome::queue_full). A number that is already in here is a bug.
-  [[nodiscard]] std::optional<Refusal> push(RequestNumber number, const Demand& demand);
-  // Puts a preempted request back: never refused, whatever the limits.
-  void push_back_preempted(RequestNumber number, const Demand& demand);
+  // Takes a request; how many there may be is decided before. A number that is already in here is a bug.
+  void push(RequestNumber number, const Demand& demand);
   // Takes a request out: cancelled. False if it is not in here.
   bool remove(RequestNumber number);
 
@@ -54,7 +42,6 @@ class RequestQueue {
 
   [[nodiscard]] std::uint32_t size() const { return static_cast<std::uint32_t>(entries_.size()); }
   [[nodiscard]] bool empty() const { return entries_.empty(); }
-  [[nodiscard]] std::uint64_t tokens() const { return tokens_; }
 
  private:
   struct Entry {
@@ -65,13 +52,9 @@ class RequestQueue {
   };
   [[nodiscard]] std::size_t num_candidates() const;
   [[nodiscard]] std::size_t choose() const;
-  void insert(RequestNumber number, const Demand& demand);
   void erase(std::size_t index);
 
-  QueueLimits limits_;
   std::vector<Entry> entries_;  // by rank
-  std::uint64_t tokens_ = 0;
-  std::unordered_map<std::uint32_t, std::uint32_t> per_uid_;
 };
 
 }  // namespace troupe::scheduler

@@ -68,7 +68,7 @@ RequestNumber ServingSim::submit(std::vector<TokenId> prompt, std::uint32_t num_
   request.tokens = std::move(prompt);
   request.max_known = request.num_prompt + num_generated;
   REQUIRE(blocks_for(request.max_known - 1) <= options_.num_blocks);
-  REQUIRE_FALSE(queue_.push(number, request.demand));
+  queue_.push(number, request.demand);
   requests_.emplace(number, std::move(request));
   return number;
 }
@@ -105,7 +105,7 @@ void ServingSim::park(RequestNumber number) {
 }
 
 void ServingSim::unpark(RequestNumber number) {
-  if (unpaid_.erase(number) > 0) queue_.push_back_preempted(number, requests_.at(number).demand);
+  if (unpaid_.erase(number) > 0) queue_.push(number, requests_.at(number).demand);
   const auto id = sequence_of(number);
   if (!id || !planner_.contains(*id)) return;
   planner_.unpark(*id);
@@ -134,9 +134,9 @@ void ServingSim::start_epoch() {
   unpaid_.clear();
   states_.clear();
   planner_ = StepPlanner(planner_options());
-  queue_ = RequestQueue(QueueLimits{});
+  queue_ = RequestQueue();
   for (const auto& [number, request] : requests_)
-    if (!request.ended) queue_.push_back_preempted(number, request.demand);
+    if (!request.ended) queue_.push(number, request.demand);
   awaiting_quiesce_ = running_step_.has_value();
 }
 
@@ -350,7 +350,7 @@ void ServingSim::preempt(SequenceId id) {
   if (sequence.parked) {
     unpaid_.insert(request.number);
   } else {
-    queue_.push_back_preempted(request.number, request.demand);
+    queue_.push(request.number, request.demand);
   }
   end(id, sequence.last_step);
   ++num_preemptions_;

@@ -159,7 +159,7 @@ class ServingSim {
   std::map<SequenceId, std::uint64_t> states_;  // after the last step, of those that have been in one
 
   std::map<RequestNumber, SimRequest> requests_;
-  RequestQueue queue_{QueueLimits{}};
+  RequestQueue queue_;
   StepPlanner planner_;
   std::map<SequenceId, Sequence> sequences_;
   std::set<RequestNumber> unpaid_;  // preempted while parked

@@ -1,6 +1,9 @@
 #include "scheduler/turn_list.h"
 
 #include <catch2/catch.hpp>
+#include <cstdint>
+#include <map>
+#include <random>
 #include <vector>
 
 using troupe::scheduler::TurnList;
@@ -18,6 +21,81 @@ TEST_CASE("each user gets one thing done in turn, whoever came first, and its ow
   REQUIRE(list.size() == 3);
   for (int i = 0; i < 3; ++i) order.push_back(*list.pop());
   REQUIRE(order == std::vector<int>{10, 20, 30, 11, 21, 12});
+  REQUIRE(list.empty());
+  REQUIRE_FALSE(list.pop());
+}
+
+namespace {
+
+struct Thing {
+  std::uint32_t uid;
+  std::uint64_t cost;
+  int number;
+};
+
+}  // namespace
+
+TEST_CASE("in any order of arrival, a user who had nothing waits for at most one thing of each other") {
+  for (const std::uint32_t seed : {1u, 2u, 3u, 4u}) {
+    std::mt19937 random(seed);
+    TurnList<Thing> list;
+    std::map<std::uint32_t, int> waiting;
+    // Of the users whose first thing waits: what others got since it came.
+    std::map<std::uint32_t, std::map<std::uint32_t, int>> overtaken;
+    std::map<std::uint32_t, int> next_number, next_out;
+    const auto pop = [&] {
+      const auto thing = list.pop();
+      REQUIRE(thing);
+      REQUIRE(thing->number == next_out[thing->uid]++);  // in order within a user
+      --waiting[thing->uid];
+      overtaken.erase(thing->uid);
+      for (auto& [uid, others] : overtaken) REQUIRE(++others[thing->uid] <= 1);
+    };
+    for (int i = 0; i < 5000; ++i) {
+      if (random() % 2 == 0 && !list.empty()) {
+        pop();
+        continue;
+      }
+      const std::uint32_t uid = random() % 3 == 0 ? 1 + random() % 5 : 0;
+      if (waiting[uid]++ == 0 && next_out[uid] == 0) overtaken[uid] = {};
+      list.push(uid, {uid, 0, next_number[uid]++}, 1 + random() % (random() % 4 == 0 ? 100000 : 10));
+    }
+    while (!list.empty()) pop();
+    REQUIRE(next_out == next_number);  // all came back
+  }
+}
+
+TEST_CASE("users who always have something get the same by cost, but for one thing of each") {
+  for (const std::uint32_t seed : {1u, 2u, 3u}) {
+    std::mt19937 random(seed);
+    TurnList<Thing> list;
+    constexpr std::uint64_t kMost[] = {10, 1000, 100000};
+    std::uint64_t got[3] = {};
+    const auto push = [&](std::uint32_t uid) {
+      const std::uint64_t cost = 1 + random() % kMost[uid];
+      list.push(uid, {uid, cost, 0}, cost);
+    };
+    for (std::uint32_t uid = 0; uid < 3; ++uid) push(uid), push(uid);
+    for (int i = 0; i < 20000; ++i) {
+      const Thing thing = *list.pop();
+      got[thing.uid] += thing.cost;
+      push(thing.uid);
+      for (int a = 0; a < 3; ++a) {
+        for (int b = 0; b < 3; ++b) REQUIRE(got[a] <= got[b] + kMost[a] + kMost[b]);
+      }
+    }
+  }
+}
+
+TEST_CASE("what is removed costs its user no turn") {
+  TurnList<Thing> list;
+  for (int i = 0; i < 4; ++i) list.push(1, {1, 1000, i}, 1000);
+  list.push(2, {2, 1, 0}, 1);
+  REQUIRE(list.remove_if([](const Thing& thing) { return thing.uid == 1 && thing.number < 3; }).size() == 3);
+  REQUIRE(list.size() == 2);
+  list.push(3, {3, 1, 0}, 1);
+  REQUIRE(list.pop()->number == 3);
+  REQUIRE(list.remove_if([](const Thing&) { return true; }).size() == 2);
   REQUIRE(list.empty());
   REQUIRE_FALSE(list.pop());
 }

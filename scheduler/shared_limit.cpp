@@ -1,0 +1,61 @@
+#include "scheduler/shared_limit.h"
+
+#include <utility>
+
+#include "config/assert.h"
+
+namespace troupe::scheduler {
+namespace {
+
+std::string number(std::uint64_t n) { return std::to_string(n); }
+
+std::string and_more(std::uint64_t amount) { return amount > 1 ? ", and " + number(amount) + " more do not fit" : ""; }
+
+}  // namespace
+
+std::optional<Refusal> SharedLimit::check_share(const Tenant& tenant, std::uint64_t amount) const {
+  const std::uint64_t own = held_by(tenant.uid);
+  const std::uint64_t share = share_of(options_.limit, tenant.is_owner);
+  if (own == 0 || (own <= share && amount <= share - own)) return std::nullopt;
+  return Refusal{Outcome::quota,
+                 "user " + number(tenant.uid) + " has " + number(own) + " " + options_.what + " here and may have " +
+                     number(share) + ", the share of one user in " + options_.name + " (" + number(options_.limit) +
+                     ")" + and_more(amount) + "; wait until some are done",
+                 options_.name, share};
+}
+
+std::optional<Refusal> SharedLimit::try_take(const Tenant& tenant, std::uint64_t amount) {
+  const std::uint64_t kept = tenant.is_owner ? 0 : kept_for_owner_of(options_.limit);
+  const std::uint64_t most = options_.limit - kept;
+  const bool is_alone = held_ == 0 && options_.takes_any_alone;
+  if (!is_alone && (held_ > most || amount > most - held_))
+    return Refusal{Outcome::queue_full,
+                   "there are " + number(held_) + " " + options_.what + " already, of at most " + number(most) + " (" +
+                       options_.name + (kept > 0 ? "; " + number(kept) + " more are kept for the owner)" : ")") +
+                       and_more(amount) + "; try again later",
+                   options_.name, options_.limit};
+  if (auto refused = check_share(tenant, amount)) return refused;
+  take(tenant.uid, amount);
+  return std::nullopt;
+}
+
+void SharedLimit::take(std::uint32_t uid, std::uint64_t amount) {
+  if (amount == 0) return;
+  held_ += amount;
+  held_by_[uid] += amount;
+}
+
+void SharedLimit::give_back(std::uint32_t uid, std::uint64_t amount) {
+  if (amount == 0) return;
+  const auto found = held_by_.find(uid);
+  TROUPE_ASSERT(found != held_by_.end() && found->second >= amount);
+  held_ -= amount;
+  if ((found->second -= amount) == 0) held_by_.erase(found);
+}
+
+std::uint64_t SharedLimit::held_by(std::uint32_t uid) const {
+  const auto found = held_by_.find(uid);
+  return found == held_by_.end() ? 0 : found->second;
+}
+
+}  // namespace troupe::scheduler

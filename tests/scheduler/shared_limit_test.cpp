@@ -1,0 +1,116 @@
+#include "scheduler/shared_limit.h"
+
+#include <catch2/catch.hpp>
+#include <random>
+#include <vector>
+
+namespace troupe::scheduler {
+namespace {
+
+constexpr Tenant kOwner{0, true};
+constexpr Tenant kAnn{1001, false};
+constexpr Tenant kBen{1002, false};
+
+SharedLimit limit_of(std::uint64_t limit) {
+  return SharedLimit({.name = "max_things", .what = "things", .limit = limit});
+}
+
+TEST_CASE("one user gets a quarter of a shared limit, and another finds as much") {
+  SharedLimit limit = limit_of(64);
+  for (int i = 0; i < 16; ++i) REQUIRE_FALSE(limit.try_take(kAnn));
+  const auto refused = limit.try_take(kAnn);
+  REQUIRE(refused);
+  CHECK(refused->outcome == Outcome::quota);
+  CHECK(refused->field == "max_things");
+  CHECK(refused->limit == 16);
+  CHECK(refused->message ==
+        "user 1001 has 16 things here and may have 16, the share of one user in max_things (64); wait until some are "
+        "done");
+  for (int i = 0; i < 16; ++i) REQUIRE_FALSE(limit.try_take(kBen));
+  limit.give_back(kAnn.uid);
+  REQUIRE_FALSE(limit.try_take(kAnn));
+  REQUIRE(limit.held() == 32);
+}
+
+TEST_CASE("guests cannot take what is kept for the owner, however many they are") {
+  SharedLimit limit = limit_of(64);
+  std::uint64_t taken = 0;
+  std::optional<Refusal> refused;
+  for (std::uint32_t uid = 1; uid <= 10 && !refused; ++uid) {
+    for (int i = 0; i < 16 && !refused; ++i) {
+      refused = limit.try_take({uid, false});
+      if (!refused) ++taken;
+    }
+  }
+  REQUIRE(taken == 60);
+  CHECK(refused->outcome == Outcome::queue_full);
+  CHECK(refused->message ==
+        "there are 60 things already, of at most 60 (max_things; 4 more are kept for the owner); try again later");
+  for (int i = 0; i < 4; ++i) REQUIRE_FALSE(limit.try_take(kOwner));
+  REQUIRE(limit.try_take(kOwner)->outcome == Outcome::queue_full);
+}
+
+TEST_CASE("the owner leaves a quarter to others") {
+  SharedLimit limit = limit_of(64);
+  for (int i = 0; i < 48; ++i) REQUIRE_FALSE(limit.try_take(kOwner));
+  REQUIRE(limit.try_take(kOwner)->outcome == Outcome::quota);
+  REQUIRE_FALSE(limit.try_take(kAnn));
+}
+
+TEST_CASE("small limits have a place for a guest, and from 2 on one for the owner") {
+  SharedLimit one = limit_of(1);
+  REQUIRE_FALSE(one.try_take(kAnn));
+  REQUIRE(one.try_take(kOwner));
+  SharedLimit two = limit_of(2);
+  REQUIRE_FALSE(two.try_take(kAnn));
+  REQUIRE(two.try_take(kBen)->outcome == Outcome::queue_full);
+  REQUIRE_FALSE(two.try_take(kOwner));
+  REQUIRE(limit_of(0).try_take(kOwner));
+}
+
+TEST_CASE("a user who holds nothing may go beyond the share with one thing that fits, and alone beyond the limit") {
+  SharedLimit limit({.name = "max_bytes", .what = "bytes", .limit = 100, .takes_any_alone = true});
+  REQUIRE_FALSE(limit.try_take(kAnn, 60));
+  CHECK(limit.try_take(kAnn, 1)->outcome == Outcome::quota);
+  CHECK(limit.try_take(kBen, 60)->outcome == Outcome::queue_full);
+  CHECK(limit.try_take(kBen, 60)->message ==
+        "there are 60 bytes already, of at most 94 (max_bytes; 6 more are kept for the owner), and 60 more do not fit; "
+        "try again later");
+  limit.give_back(kAnn.uid, 60);
+  REQUIRE_FALSE(limit.try_take(kBen, 1000));
+  CHECK(limit.try_take(kAnn, 1)->outcome == Outcome::queue_full);
+  limit.give_back(kBen.uid, 1000);
+  REQUIRE(limit_of(100).try_take(kBen, 101)->outcome == Outcome::queue_full);
+}
+
+TEST_CASE("whatever is taken and given back, shares and limit hold, and everything comes back") {
+  for (const std::uint32_t seed : {1u, 2u, 3u}) {
+    std::mt19937 random(seed);
+    SharedLimit limit = limit_of(1000);
+    std::vector<std::pair<Tenant, std::uint64_t>> held;
+    for (int i = 0; i < 20000; ++i) {
+      const std::uint32_t uid = random() % 7;
+      const Tenant tenant{uid, uid == 0};
+      const std::uint64_t amount = random() % 40;
+      const std::uint64_t own = limit.held_by(uid), all = limit.held();
+      if (random() % 2 == 0 && !limit.try_take(tenant, amount)) {
+        held.emplace_back(tenant, amount);
+        REQUIRE(limit.held_by(uid) == own + amount);
+        REQUIRE(limit.held_by(uid) <= share_of(1000, tenant.is_owner));
+        REQUIRE(limit.held() <= 1000 - (tenant.is_owner ? 0 : kept_for_owner_of(1000)));
+        continue;
+      }
+      REQUIRE(limit.held_by(uid) == own);
+      REQUIRE(limit.held() == all);
+      if (held.empty()) continue;
+      std::swap(held[random() % held.size()], held.back());
+      limit.give_back(held.back().first.uid, held.back().second);
+      held.pop_back();
+    }
+    for (const auto& [tenant, amount] : held) limit.give_back(tenant.uid, amount);
+    REQUIRE(limit.held() == 0);
+  }
+}
+
+}  // namespace
+}  // namespace troupe::scheduler
