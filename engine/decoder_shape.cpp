@@ -71,7 +71,7 @@ void read_rope(Metadata& meta, const DecoderTraits& traits, DecoderShape& shape)
     if (scaling == "yarn") {
       read_yarn(meta, factor, shape.original_context, rope);
     } else if (!scaling.empty() && scaling != "linear" && scaling != "longrope") {
-      meta.fail(ErrorCode::unsupported, "rope scaling of type '" + printable(scaling) +
+      meta.fail(ErrorCode::unsupported, "rope scaling of type '" + Printable(scaling) +
                                             "' is not supported; 'none', 'linear', 'yarn', 'longrope' and "
                                             "rope_freqs.weight are");
     }

@@ -34,17 +34,13 @@ Result<std::shared_ptr<const Encoder>> Encoder::load(const std::string& path, co
   if (!is_encoder(**file)) {
     return Error{ErrorCode::unsupported, path + ": this is no encoder; bert and nomic-bert are"};
   }
+  const std::uint64_t budget = options.memory ? options.memory : default_memory_budget();
+  const std::uint64_t estimate = expected_vocabulary_bytes(**file) + packed_weight_bytes(**file, **table);
+  if (const Status fits = check_budget(**file, **table, budget); !fits) return fits.error();
   const std::uint64_t heap_before = process_memory().heap_used;
   auto tokenizer = make_tokenizer(**file);
   if (!tokenizer) return tokenizer.error();
   const std::uint64_t heap_with_vocabulary = process_memory().heap_used;
-  const std::uint64_t budget = options.memory ? options.memory : default_memory_budget();
-  const std::uint64_t estimate = packed_weight_bytes(**file, **table);
-  if (estimate > budget) {
-    return Error{ErrorCode::out_of_memory, path + ": a memory budget of " + mebibytes(budget) +
-                                               " is too small: weights take " + mebibytes(estimate) +
-                                               "; use a larger --memory or a smaller model"};
-  }
   std::unique_ptr<Team> own_team;
   if (!options.team) own_team = std::make_unique<Team>(default_num_threads());
   auto weights = load_encoder(**file, {.kernels = *table,

@@ -30,6 +30,7 @@ class Encoder final : public TextVectors {
  public:
   // Of `options`, what is about sequences (KV blocks, their number and type) does not matter. Errors as
   // LoadedModel::load; unsupported where the file is no encoder.
+  // Throws as LoadedModel::load.
   static Result<std::shared_ptr<const Encoder>> load(const std::string& path, const LoadOptions& options);
   ~Encoder() override;
 

@@ -74,6 +74,7 @@ struct LoadOptions {
 // Weights, vocabulary and KV memory of one model. Immutable but for the arena's contents.
 class LoadedModel {
  public:
+  // Throws Stopped soon after options.team was told to stop, bad_alloc where there is no memory beside the weights.
   static Result<std::shared_ptr<LoadedModel>> load(const std::string& path, const LoadOptions& options);
 
   const Model& model() const { return *model_; }

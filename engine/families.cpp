@@ -39,7 +39,7 @@ Result<const Family*> find_family(const ModelFile& file) {
   if (!architecture) {
     return Error{ErrorCode::bad_model, file.path() + ": 'general.architecture' is missing; this is no language model"};
   }
-  return Error{ErrorCode::unsupported, file.path() + ": architecture '" + printable(*architecture) +
+  return Error{ErrorCode::unsupported, file.path() + ": architecture '" + Printable(*architecture) +
                                            "' is not supported; supported are " + known};
 }
 

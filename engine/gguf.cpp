@@ -12,6 +12,7 @@
 #include <numeric>
 #include <utility>
 
+#include "config/printable.h"
 #include "engine/mapped_file.h"
 #include "engine/model_file.h"
 
@@ -58,13 +59,7 @@ std::uint64_t min_bytes(ValueType type) {
   return 1;
 }
 
-// Names in a message: printable, and not longer than a line.
-std::string quoted(std::string_view text) {
-  std::string out(1, '\'');
-  for (const char c : text.substr(0, 80)) out.push_back((c >= 0x20 && c < 0x7f) ? c : '?');
-  out.append(text.size() > 80 ? "...'" : "'");
-  return out;
-}
+std::string quoted(std::string_view text) { return "'" + Printable(text) + "'"; }
 
 __attribute__((format(printf, 1, 2))) std::string format(const char* pattern, ...) {
   char line[512];

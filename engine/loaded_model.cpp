@@ -24,19 +24,15 @@ Result<std::shared_ptr<LoadedModel>> LoadedModel::load(const std::string& path, 
   const auto file = open_gguf(path);
   if (!file) return file.error();
   if (const Status whole = refuse_shard(**file); !whole) return whole.error();
+  const std::uint64_t budget = options.memory ? options.memory : default_memory_budget();
+  // Before anything is built or packed: a model that cannot fit is refused at once.
+  const std::uint64_t vocabulary = expected_vocabulary_bytes(**file);
+  const std::uint64_t estimate = vocabulary + packed_weight_bytes(**file, **table);
+  if (const Status fits = check_budget(**file, **table, budget); !fits) return fits.error();
   const std::uint64_t heap_before = process_memory().heap_used;
   auto tokenizer = make_tokenizer(**file);
   if (!tokenizer) return tokenizer.error();
   const std::uint64_t heap_with_vocabulary = process_memory().heap_used;
-
-  const std::uint64_t budget = options.memory ? options.memory : default_memory_budget();
-  // Before any is packed: a model that cannot fit is refused at once.
-  const std::uint64_t estimate = packed_weight_bytes(**file, **table);
-  if (estimate > budget) {
-    return Error{ErrorCode::out_of_memory, path + ": a memory budget of " + mebibytes(budget) +
-                                               " is too small: weights take " + mebibytes(estimate) +
-                                               "; use a larger --memory or a smaller model"};
-  }
 
   std::unique_ptr<Team> own_team;
   if (!options.team) own_team = std::make_unique<Team>(default_num_threads());
@@ -61,11 +57,12 @@ Result<std::shared_ptr<LoadedModel>> LoadedModel::load(const std::string& path, 
                                            " rows"};
   }
   const std::uint64_t weights = (*model)->weight_bytes();
-  const auto plan = plan_cache((*model)->cache_spec(), info.context, options, budget - std::min(budget, weights));
+  const auto plan =
+      plan_cache((*model)->cache_spec(), info.context, options, budget - std::min(budget, weights + vocabulary));
   if (!plan) {
-    return Error{plan.error().code, path + ": with a memory budget of " + mebibytes(budget) +
-                                        ", of which weights take " + mebibytes(weights) + " and " +
-                                        plan.error().message};
+    return Error{plan.error().code, path + ": with a memory budget of " + mebibytes(budget) + ", of which weights" +
+                                        (vocabulary ? " and vocabulary" : "") + " take " +
+                                        mebibytes(weights + vocabulary) + " and " + plan.error().message};
   }
   const CacheSpec& cache = (*model)->cache_spec();
   auto arena = KvArena::create(plan->num_blocks, cache.groups[0].bytes_per_block, options.memory_policy);

@@ -1,9 +1,13 @@
-// How much memory there is for a model, and what its weights take of it. What they leave is divided by cache_plan.h.
+// How much memory there is for a model, and what its weights and its vocabulary take of it. What they leave is divided
+// by cache_plan.h.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
+#include "config/result.h"
 #include "engine/model_file.h"
+#include "engine/tokenizer.h"
 #include "kernels/kernels.h"
 
 namespace troupe::engine {
@@ -16,5 +20,17 @@ namespace troupe::engine {
 // its tensors or turns them round. The tables of rotations, which grow with the context, come on top (ModelOutline).
 // Reads the directory of tensors only.
 [[nodiscard]] std::uint64_t packed_weight_bytes(const ModelFile& file, const kernels::KernelTable& kernels);
+
+// What the vocabulary of `file` takes once its tokenizer is made, in bytes, and while it is made: an upper bound,
+// within three times what it is. 0 without a vocabulary. Reads metadata only; O(tokens).
+[[nodiscard]] std::uint64_t expected_vocabulary_bytes(const ModelFile& file);
+
+// Whether both fit `budget`. Error: out_of_memory, with the numbers.
+[[nodiscard]] Status check_budget(const ModelFile& file, const kernels::KernelTable& kernels, std::uint64_t budget);
+
+// For those who want no weights: as make_tokenizer(). Error also: out_of_memory, before anything is built, where
+// expected_vocabulary_bytes() are above `budget`.
+[[nodiscard]] Result<std::shared_ptr<const Tokenizer>> make_tokenizer_within(const ModelFile& file,
+                                                                             std::uint64_t budget);
 
 }  // namespace troupe::engine

@@ -17,7 +17,7 @@ bool is_array(const MetadataValue& value) {
 std::string text_of(const MetadataValue& value) {
   if (const auto* integer = std::get_if<std::int64_t>(&value)) return std::to_string(*integer);
   if (const auto* boolean = std::get_if<bool>(&value)) return *boolean ? "true" : "false";
-  if (const auto* string = std::get_if<std::string>(&value)) return "'" + printable(*string) + "'";
+  if (const auto* string = std::get_if<std::string>(&value)) return "'" + Printable(*string) + "'";
   if (const auto* number = std::get_if<double>(&value)) {
     char text[32];
     std::snprintf(text, sizeof text, "%g", *number);

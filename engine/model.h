@@ -40,7 +40,7 @@ struct MatrixWork {
 
 // What a model is; all counts are checked against the file when it is loaded.
 struct ModelInfo {
-  std::string name;          // general.name, else the file's name
+  std::string name;          // general.name, else the file's name; Printable, of at most kMaxModelNameBytes
   std::string family;        // "llama", "bitnet"
   std::string weight_types;  // "Q4_K x 135, Q6_K x 21, F32 x 45": most frequent first
   std::uint64_t num_parameters = 0;

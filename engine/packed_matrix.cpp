@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "config/assert.h"
+#include "engine/finite_weights.h"
 #include "engine/team.h"
 
 namespace troupe::engine {
@@ -96,11 +97,19 @@ Result<PackedMatrix> PackedMatrix::pack(Team& team, kernels::WeightType type, ke
   if (!matrix) return matrix.error();
   std::byte* body = matrix->body();
   const std::size_t panels = matrix->view_.num_panels();
+  const std::size_t row_bytes = file_rows.size() / rows;
+  std::atomic<bool> finite = true;
   team.parallel_for((panels + kPanelsPerChunk - 1) / kPanelsPerChunk, [&](std::size_t chunk, std::uint32_t) {
     const std::size_t begin = chunk * kPanelsPerChunk;
-    kernels::pack_panels(type, layout, file_rows.data(), rows, k, begin, std::min(begin + kPanelsPerChunk, panels),
-                         body);
+    for (std::size_t panel = begin; panel < std::min(begin + kPanelsPerChunk, panels); ++panel) {
+      const std::size_t first_row = panel * kernels::kPanelRows;
+      const std::size_t num_rows = std::min(kernels::kPanelRows, rows - first_row);
+      // What is looked at lies in this core's cache then, for what is packed.
+      if (!all_finite(type, file_rows.subspan(first_row * row_bytes, num_rows * row_bytes))) finite = false;
+      kernels::pack_panels(type, layout, file_rows.data(), rows, k, panel, panel + 1, body);
+    }
   });
+  if (!finite) return Error{ErrorCode::bad_model, "has a weight that is not finite"};
   header.checksum = checksum(team, {body, header.body_bytes});
   header.content = kernels::is_ternary(type) ? engine::checksum(team, file_rows) : header.checksum;
   new (matrix->memory_.data()) PackedHeader(header);

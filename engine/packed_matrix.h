@@ -36,7 +36,8 @@ class PackedMatrix {
   PackedMatrix() = default;  // empty: rows() == 0
 
   // Packs `file_rows` (all rows x k weights in file format, row-major), panels in parallel. `scale` is
-  // multiplied with every output. `policy` gives the memory. Error: out_of_memory. O(rows * k).
+  // multiplied with every output. `policy` gives the memory. Errors: out_of_memory; bad_model, for a weight that is
+  // not finite. O(rows * k).
   static Result<PackedMatrix> pack(Team& team, kernels::WeightType type, kernels::Layout layout,
                                    std::span<const std::byte> file_rows, std::size_t rows, std::size_t k,
                                    float scale = 1.0f, const std::shared_ptr<MemoryPolicy>& policy = system_memory());

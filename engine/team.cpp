@@ -73,9 +73,17 @@ struct Team::Shared {
     ThreadSpan span;
   };
   std::vector<Times> times;
-  std::vector<ThreadSpan> spans;  // of the region that is reported
-  std::atomic<bool> stop{false};
+  std::vector<ThreadSpan> spans;     // of the region that is reported
+  std::atomic<bool> stopped{false};  // Team::stop(); beside what is only written between regions
+  std::atomic<bool> ending{false};   // the threads return
   std::vector<std::thread> threads;
+
+  ~Shared() {
+    ending.store(true, std::memory_order_release);
+    wake.fetch_add(1, std::memory_order_acq_rel);
+    wake.notify_all();
+    for (std::thread& thread : threads) thread.join();
+  }
 
   // A chunk of the current region, or nothing. O(1), lock-free.
   bool take(std::uint32_t& chunk) {
@@ -100,7 +108,7 @@ struct Team::Shared {
         if (timed) span.begin = ProfileClock::now();
       }
       try {
-        call(fn, chunk, thread);
+        if (!stopped.load(std::memory_order_relaxed)) call(fn, chunk, thread);
       } catch (...) {
         if (!failed.test_and_set()) failure = std::current_exception();
       }
@@ -122,7 +130,7 @@ struct Team::Shared {
     kernels::set_flush_denormals();
     while (true) {
       const std::uint32_t seen = wake.load(std::memory_order_acquire);
-      if (stop.load(std::memory_order_acquire)) return;
+      if (ending.load(std::memory_order_acquire)) return;
       work(thread);
       if (!spin_until([&] { return has_chunks() || wake.load(std::memory_order_relaxed) != seen; })) wake.wait(seen);
     }
@@ -144,18 +152,19 @@ Team::Team(std::uint32_t num_threads, std::vector<int> cpus)
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
-Team::~Team() {
-  shared_->stop.store(true, std::memory_order_release);
-  shared_->wake.fetch_add(1, std::memory_order_acq_rel);
-  shared_->wake.notify_all();
-  for (std::thread& thread : shared_->threads) thread.join();
-}
+Team::~Team() = default;
+
+void Team::stop() { shared_->stopped.store(true, std::memory_order_relaxed); }
+bool Team::is_stopped() const { return shared_->stopped.load(std::memory_order_relaxed); }
 
 void Team::run(std::size_t num_chunks, Call call, void* fn) {
   if (num_chunks == 0) return;
   kernels::set_flush_denormals();
   if (num_chunks == 1 || num_threads_ == 1) {
-    for (std::size_t chunk = 0; chunk < num_chunks; ++chunk) call(fn, chunk, 0);
+    for (std::size_t chunk = 0; chunk < num_chunks; ++chunk) {
+      throw_if_stopped();
+      call(fn, chunk, 0);
+    }
     return;
   }
   TROUPE_ASSERT(num_chunks < 0xffffffffu);
@@ -179,9 +188,11 @@ void Team::run(std::size_t num_chunks, Call call, void* fn) {
     if (seen != num_chunks) shared.done.wait(seen);
   }
   if (shared.timed) report_join(begin);
-  if (!shared.failed.test()) return;
-  shared.failed.clear();
-  std::rethrow_exception(std::exchange(shared.failure, nullptr));
+  if (shared.failed.test()) {
+    shared.failed.clear();
+    std::rethrow_exception(std::exchange(shared.failure, nullptr));
+  }
+  throw_if_stopped();
 }
 
 void Team::report_join(ProfileClock::time_point begin) {

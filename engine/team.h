@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <type_traits>
 #include <vector>
@@ -10,6 +11,12 @@
 #include "engine/profiler.h"
 
 namespace troupe::engine {
+
+// Thrown by the regions of a team that was told to stop.
+class Stopped final : public std::exception {
+ public:
+  const char* what() const noexcept override { return "the work was told to stop"; }
+};
 
 // `num_threads` includes the calling thread, which works too. The regions are entered by one
 // thread at a time (the compute thread). Between regions the threads spin for some microseconds and
@@ -35,6 +42,15 @@ class Team {
     run(
         num_chunks, [](void* f, std::size_t chunk, std::uint32_t thread) { (*static_cast<F*>(f))(chunk, thread); },
         const_cast<void*>(static_cast<const void*>(&fn)));
+  }
+
+  // From any thread, for good: the region that runs skips the chunks that it has not begun, and that region and all
+  // later ones throw Stopped. What they were to write is then incomplete.
+  void stop();
+  // For long work between two regions.
+  [[nodiscard]] bool is_stopped() const;
+  void throw_if_stopped() const {
+    if (is_stopped()) throw Stopped();
   }
 
   // Who hears of the operations and their joins; null, as at first: nobody, which costs a look at a pointer. Between

@@ -8,6 +8,7 @@
 #include <map>
 
 #include "config/printable.h"
+#include "engine/finite_weights.h"
 #include "engine/team.h"
 
 namespace troupe::engine {
@@ -37,6 +38,12 @@ std::vector<std::byte> interleave(std::span<const std::byte> rows, std::uint64_t
   return out;
 }
 
+std::string not_finite(const TensorInfo& tensor) {
+  const std::string as = tensor.converted_from ? " as " + std::string(kernels::info(tensor.type).name) : "";
+  return "tensor '" + Printable(tensor.name) + "' of type " + std::string(tensor.file_type().name) +
+         " has a weight that is not finite" + as + "; the file is damaged, download or convert it again";
+}
+
 // Some rows of a tensor, which are `file_rows` in its file's type, in the type that they become.
 Result<AlignedMemory> convert_rows(Team& team, const TensorInfo& tensor, std::span<const std::byte> file_rows,
                                    std::uint64_t num_rows) {
@@ -45,18 +52,14 @@ Result<AlignedMemory> convert_rows(Team& team, const TensorInfo& tensor, std::sp
   const std::size_t to_bytes = tensor.columns() * kernels::info(tensor.type).group_bytes;
   auto rows = AlignedMemory::allocate(num_rows * to_bytes);
   if (!rows.data()) {
-    return Error{ErrorCode::out_of_memory, "no memory to convert tensor '" + printable(tensor.name) + "'"};
+    return Error{ErrorCode::out_of_memory, "no memory to convert tensor '" + Printable(tensor.name) + "'"};
   }
   std::atomic<bool> finite = true;
   team.parallel_for(num_rows, [&](std::size_t row, std::uint32_t) {
     if (!kernels::convert(from, file_rows.data() + row * from_bytes, rows.data() + row * to_bytes, tensor.columns()))
       finite = false;
   });
-  if (!finite) {
-    return Error{ErrorCode::bad_model, "tensor '" + printable(tensor.name) + "' of type " +
-                                           std::string(from.info.name) + " has a weight that is not finite as " +
-                                           std::string(kernels::info(tensor.type).name)};
-  }
+  if (!finite) return Error{ErrorCode::bad_model, not_finite(tensor)};
   return rows;
 }
 
@@ -86,6 +89,10 @@ std::vector<float> TensorReader::vector(const std::string& name, std::uint64_t c
     kernels::dequantize(tensor->type, tensor->bytes.data(), values.data(), count);
   if (tensor->scale != 1.0f)
     for (float& value : values) value *= tensor->scale;
+  if (!all_finite(kernels::WeightType::f32, std::as_bytes(std::span(values)))) {
+    fail({ErrorCode::bad_model, file_.path() + ": " + not_finite(*tensor)});
+    return {};
+  }
   weights_.bytes += count * sizeof(float);
   hash({reinterpret_cast<const std::byte*>(values.data()), count * sizeof(float)});
   done_with(*tensor, tensor->bytes.size());
@@ -142,7 +149,7 @@ void TensorReader::ends(std::uint64_t vocab_size, std::uint64_t dim) {
 void TensorReader::refuse_unknown_tensors() {
   for (const TensorInfo& tensor : file_.tensors()) {
     if (used_.contains(tensor.name) || is_redundant(tensor.name)) continue;
-    fail({ErrorCode::unsupported, file_.path() + ": tensor '" + printable(tensor.name) + "' is not part of a '" +
+    fail({ErrorCode::unsupported, file_.path() + ": tensor '" + Printable(tensor.name) + "' is not part of a '" +
                                       family_ + "' model as it is supported here"});
   }
 }
@@ -193,7 +200,10 @@ Result<PackedMatrix> TensorReader::pack(const TensorInfo& tensor, std::span<cons
     layout = kernels::ternary_layout_for(ternary_, tensor.type, file_rows.data(), rows, k);
   else if (how.multiplied)
     layout = kernels::layout_for(*options_.kernels, tensor.type, file_rows.data(), rows, k);
-  return PackedMatrix::pack(*options_.team, tensor.type, layout, file_rows, rows, k, scale, options_.memory_policy);
+  auto packed =
+      PackedMatrix::pack(*options_.team, tensor.type, layout, file_rows, rows, k, scale, options_.memory_policy);
+  if (!packed && packed.error().code == ErrorCode::bad_model) return Error{ErrorCode::bad_model, not_finite(tensor)};
+  return packed;
 }
 
 // If the weights allow it.
@@ -236,7 +246,8 @@ void TensorReader::note_speed() const {
 
 std::string model_name(const ModelFile& file) {
   const std::string* name = file.string("general.name");
-  return name && !name->empty() ? *name : std::filesystem::path(file.path()).stem().string();
+  const std::string stem = std::filesystem::path(file.path()).stem().string();
+  return Printable(name && !name->empty() ? *name : stem, kMaxModelNameBytes).text();
 }
 
 std::string describe_types(const ModelFile& file) {

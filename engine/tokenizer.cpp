@@ -10,10 +10,12 @@
 
 namespace troupe::engine {
 
-std::string Tokenizer::decode(const std::vector<TokenId>& ids) const {
+std::string Tokenizer::decode(const std::vector<TokenId>& ids, const std::atomic<bool>* interrupt) const {
+  Interrupt stop(interrupt);
   std::string text;
   bool first = adds_space_prefix();
   for (const TokenId id : ids) {
+    stop.poll();
     const std::string piece = this->piece(id);
     const bool strip = first && !piece.empty() && piece[0] == ' ';
     text.append(piece, strip ? 1 : 0);
@@ -29,7 +31,7 @@ Result<std::shared_ptr<const Tokenizer>> make_tokenizer(const ModelFile& file) {
   if (*model == "gpt2") return BytePairTokenizer::create(file);
   if (*model == "rwkv") return RwkvTokenizer::create(file);
   if (*model == "bert") return WordPieceTokenizer::create(file);
-  return Error{ErrorCode::unsupported, file.path() + ": tokenizer.ggml.model is \"" + printable(*model) +
+  return Error{ErrorCode::unsupported, file.path() + ": tokenizer.ggml.model is \"" + Printable(*model) +
                                            "\", and the known ones are llama (SentencePiece type), gpt2 "
                                            "(byte-level BPE), rwkv (RWKV World) and bert (WordPiece); use a model "
                                            "with one of these"};

@@ -1,6 +1,7 @@
 // Text to token ids and back.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -10,6 +11,7 @@
 
 #include "cache/ids.h"
 #include "config/result.h"
+#include "engine/interrupt.h"
 #include "engine/model_file.h"
 
 namespace troupe::engine {
@@ -19,6 +21,8 @@ enum class TokenKind : std::uint8_t { normal, unknown, control, user_defined, un
 struct EncodeOptions {
   bool add_special = true;     // add BOS/EOS where the vocabulary asks for it
   bool parse_special = false;  // text of control tokens becomes their id; only ever on request
+  // Set by any thread while it is encoded: encode() soon throws Interrupted. May be null.
+  const std::atomic<bool>* interrupt = nullptr;
 };
 
 // A vocabulary. Immutable and shared; every call may come from any thread.
@@ -52,8 +56,8 @@ class Tokenizer {
   virtual bool is_end_of_generation(TokenId id) const = 0;
 
   // The whole text of `ids` (pieces one after another, without the space that a SentencePiece
-  // vocabulary put before the first one).
-  [[nodiscard]] std::string decode(const std::vector<TokenId>& ids) const;
+  // vocabulary put before the first one). interrupt: as in EncodeOptions.
+  [[nodiscard]] std::string decode(const std::vector<TokenId>& ids, const std::atomic<bool>* interrupt = nullptr) const;
 };
 
 // Builds the tokenizer that the file's tokenizer.ggml.* metadata describe. A file without one

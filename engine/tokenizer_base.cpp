@@ -55,14 +55,15 @@ void BaseTokenizer::set_pieces(const std::vector<std::string>& pieces) {
 }
 
 std::vector<TokenId> BaseTokenizer::encode(std::string_view text, EncodeOptions options) const {
+  Interrupt interrupt(options.interrupt);
   std::vector<TokenId> ids;
   ids.reserve(text.size() / 3 + 2);
   if (options.add_special && rules_.add_bos) ids.push_back(*vocabulary_.bos());
   bool begins_text = true;
   for (std::size_t begin = 0; begin < text.size();) {
-    const auto special = specials_.find(text, begin, options.parse_special);
+    const auto special = specials_.find(text, begin, options.parse_special, interrupt);
     const std::size_t end = special ? special->begin : text.size();
-    if (end > begin) encode_text(text.substr(begin, end - begin), begins_text, ids);
+    if (end > begin) encode_text(text.substr(begin, end - begin), begins_text, ids, interrupt);
     if (!special) break;
     ids.push_back(special->id);
     begins_text = true;

@@ -40,8 +40,9 @@ class BaseTokenizer : public Tokenizer {
   void set_pieces(const std::vector<std::string>& pieces);
 
   // Appends the ids of text that holds no special token. `begins_text`: nothing but special tokens
-  // stand right before it.
-  virtual void encode_text(std::string_view text, bool begins_text, std::vector<TokenId>& ids) const = 0;
+  // stand right before it. Every loop over the text polls `interrupt`.
+  virtual void encode_text(std::string_view text, bool begins_text, std::vector<TokenId>& ids,
+                           Interrupt& interrupt) const = 0;
 
   const Vocabulary& vocabulary() const { return vocabulary_; }
 

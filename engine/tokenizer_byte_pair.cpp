@@ -60,17 +60,22 @@ std::string unspell(std::string_view text) {
 // Merges words, one after another, in memory that is kept between them.
 class BytePairTokenizer::WordMerger {
  public:
-  explicit WordMerger(const BytePairTokenizer& tokenizer) : tokenizer_(tokenizer) {}
+  WordMerger(const BytePairTokenizer& tokenizer, Interrupt& interrupt) : tokenizer_(tokenizer), interrupt_(interrupt) {}
 
   void run(std::string_view word, std::vector<TokenId>& ids) {
     symbols_.clear();
     for (std::size_t i = 0; i < word.size(); ++i) {
+      interrupt_.poll();
       const auto at = static_cast<std::int32_t>(i);
       symbols_.push_back({tokenizer_.byte_tokens_[static_cast<std::uint8_t>(word[i])], at - 1, at + 1});
     }
     symbols_.back().next = -1;
-    for (std::size_t i = 1; i < symbols_.size(); ++i) propose(static_cast<std::int32_t>(i) - 1);
+    for (std::size_t i = 1; i < symbols_.size(); ++i) {
+      interrupt_.poll();
+      propose(static_cast<std::int32_t>(i) - 1);
+    }
     while (!queue_.empty()) {
+      interrupt_.poll();
       std::pop_heap(queue_.begin(), queue_.end());
       const Candidate candidate = queue_.back();
       queue_.pop_back();
@@ -123,6 +128,7 @@ class BytePairTokenizer::WordMerger {
   }
 
   const BytePairTokenizer& tokenizer_;
+  Interrupt& interrupt_;
   std::vector<Symbol> symbols_;
   std::vector<Candidate> queue_;
 };
@@ -139,7 +145,7 @@ Result<BytePairTokenizer::Merges> BytePairTokenizer::read_merges(const ModelFile
   merges.reserve(list->size());
   for (std::size_t rank = 0; rank < list->size(); ++rank) {
     const std::string& line = (*list)[rank];
-    const auto quoted = [&] { return "merge " + std::to_string(rank) + " (\"" + printable(line) + "\")"; };
+    const auto quoted = [&] { return "merge " + std::to_string(rank) + " (\"" + Printable(line) + "\")"; };
     // The first character may itself be a space in vocabularies that do not spell it.
     const std::size_t space = line.find(' ', 1);
     if (space == std::string::npos || space + 1 == line.size()) return bad(quoted() + " is not two tokens");
@@ -210,26 +216,28 @@ BytePairTokenizer::BytePairTokenizer(const ModelFile& file, Vocabulary vocabular
   set_pieces(pieces);
 }
 
-void BytePairTokenizer::encode_text(std::string_view text, bool, std::vector<TokenId>& ids) const {
+void BytePairTokenizer::encode_text(std::string_view text, bool, std::vector<TokenId>& ids,
+                                    Interrupt& interrupt) const {
   // Valid runs go through the pre-tokenizer; bytes that are no UTF-8 stand between them.
   std::vector<std::string_view> words;
   for (std::size_t begin = 0; begin < text.size();) {
     const bool valid = next_utf8(text.substr(begin)).status == Utf8Status::valid;
     std::size_t end = begin;
     while (end < text.size()) {
+      interrupt.poll();
       const Utf8Char next = next_utf8(text.substr(end));
       if ((next.status == Utf8Status::valid) != valid) break;
       end += next.length;
     }
     const std::string_view run = text.substr(begin, end - begin);
     if (valid) {
-      splitter_.split(run, words);
+      splitter_.split(run, words, interrupt);
     } else {
       words.push_back(run);
     }
     begin = end;
   }
-  WordMerger merger(*this);
+  WordMerger merger(*this, interrupt);
   for (const std::string_view word : words) {
     if (splitter_.takes_whole_words()) {
       if (const auto id = vocabulary().find(spell(word)); id && vocabulary().is_text(*id)) {

@@ -25,7 +25,8 @@ class BytePairTokenizer final : public BaseTokenizer {
   std::string_view name() const override { return "gpt2"; }
 
  protected:
-  void encode_text(std::string_view text, bool begins_text, std::vector<TokenId>& ids) const override;
+  void encode_text(std::string_view text, bool begins_text, std::vector<TokenId>& ids,
+                   Interrupt& interrupt) const override;
 
  private:
   struct Merge {

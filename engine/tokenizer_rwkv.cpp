@@ -68,7 +68,7 @@ Result<std::shared_ptr<const Tokenizer>> RwkvTokenizer::create(const ModelFile& 
     std::optional<std::string> bytes = unescape(vocabulary->text(id));
     if (!bytes) {
       return Error{ErrorCode::bad_model, file.path() + ": token " + std::to_string(i) + " (\"" +
-                                             printable(vocabulary->text(id)) +
+                                             Printable(vocabulary->text(id)) +
                                              "\") has an escape that stands for no byte; the file's vocabulary is "
                                              "damaged, convert it again"};
     }
@@ -85,8 +85,9 @@ RwkvTokenizer::RwkvTokenizer(const ModelFile& file, Vocabulary vocabulary, const
   set_pieces(pieces);
 }
 
-void RwkvTokenizer::encode_text(std::string_view text, bool, std::vector<TokenId>& ids) const {
+void RwkvTokenizer::encode_text(std::string_view text, bool, std::vector<TokenId>& ids, Interrupt& interrupt) const {
   while (!text.empty()) {
+    interrupt.poll();
     if (const auto match = tokens_.find(text)) {
       ids.push_back(match->id);
       text.remove_prefix(match->length);

@@ -21,7 +21,8 @@ class RwkvTokenizer final : public BaseTokenizer {
   std::string_view name() const override { return "rwkv"; }
 
  protected:
-  void encode_text(std::string_view text, bool begins_text, std::vector<TokenId>& ids) const override;
+  void encode_text(std::string_view text, bool begins_text, std::vector<TokenId>& ids,
+                   Interrupt& interrupt) const override;
 
  private:
   RwkvTokenizer(const ModelFile& file, Vocabulary vocabulary, const std::vector<std::string>& pieces,

@@ -58,16 +58,19 @@ int parse_byte_token(std::string_view text) {
 // date if either symbol has changed since, which its length tells.
 class SentencePieceTokenizer::Merger {
  public:
-  Merger(const SentencePieceTokenizer& tokenizer, std::string_view text) : tokenizer_(tokenizer), text_(text) {}
+  Merger(const SentencePieceTokenizer& tokenizer, std::string_view text, Interrupt& interrupt)
+      : tokenizer_(tokenizer), text_(text), interrupt_(interrupt) {}
 
   // Calls use(symbol) for each of the final symbols, in order.
   template <class Use>
   void run(Use use) {
     split();
     for (std::int32_t right = 1; right < static_cast<std::int32_t>(symbols_.size()); ++right) {
+      interrupt_.poll();
       propose(right - 1, right);
     }
     while (!queue_.empty()) {
+      interrupt_.poll();
       const Merge merge = queue_.top();
       queue_.pop();
       Symbol& left = symbols_[static_cast<std::size_t>(merge.left)];
@@ -82,6 +85,7 @@ class SentencePieceTokenizer::Merger {
       if (left.next >= 0) propose(merge.left, left.next);
     }
     for (std::int32_t i = symbols_.empty() ? -1 : 0; i >= 0; i = symbols_[static_cast<std::size_t>(i)].next) {
+      interrupt_.poll();
       const Symbol& symbol = symbols_[static_cast<std::size_t>(i)];
       use(text_.substr(symbol.begin, symbol.length));
     }
@@ -104,6 +108,7 @@ class SentencePieceTokenizer::Merger {
 
   void split() {
     for (std::size_t begin = 0; begin < text_.size();) {
+      interrupt_.poll();
       const Utf8Char next = next_utf8(text_.substr(begin));
       const std::uint32_t length = next.status == Utf8Status::valid ? next.length : 1;
       const auto i = static_cast<std::int32_t>(symbols_.size());
@@ -123,6 +128,7 @@ class SentencePieceTokenizer::Merger {
 
   const SentencePieceTokenizer& tokenizer_;
   std::string_view text_;
+  Interrupt& interrupt_;
   std::vector<Symbol> symbols_;
   std::priority_queue<Merge> queue_;
 };
@@ -187,9 +193,10 @@ SentencePieceTokenizer::SentencePieceTokenizer(const ModelFile& file, Vocabulary
   set_pieces(pieces);
 }
 
-void SentencePieceTokenizer::encode_text(std::string_view text, bool begins_text, std::vector<TokenId>& ids) const {
+void SentencePieceTokenizer::encode_text(std::string_view text, bool begins_text, std::vector<TokenId>& ids,
+                                         Interrupt& interrupt) const {
   const std::string escaped = escape_spaces(text, begins_text && adds_space_prefix());
-  Merger(*this, escaped).run([&](std::string_view symbol) { append_symbol(symbol, ids); });
+  Merger(*this, escaped, interrupt).run([&](std::string_view symbol) { append_symbol(symbol, ids); });
 }
 
 void SentencePieceTokenizer::append_symbol(std::string_view symbol, std::vector<TokenId>& ids) const {

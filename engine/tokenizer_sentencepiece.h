@@ -21,7 +21,8 @@ class SentencePieceTokenizer final : public BaseTokenizer {
   std::string_view name() const override { return "llama"; }
 
  protected:
-  void encode_text(std::string_view text, bool begins_text, std::vector<TokenId>& ids) const override;
+  void encode_text(std::string_view text, bool begins_text, std::vector<TokenId>& ids,
+                   Interrupt& interrupt) const override;
 
  private:
   using ByteTokens = std::array<TokenId, 256>;  // -1: there is none

@@ -16,12 +16,15 @@ void SpecialTokens::add(std::string_view text, TokenId id, bool on_request) {
   if (nodes_[node].id < 0) nodes_[node] = {id, on_request};
 }
 
-std::optional<SpecialTokens::Match> SpecialTokens::find(std::string_view text, std::size_t from, bool all) const {
+std::optional<SpecialTokens::Match> SpecialTokens::find(std::string_view text, std::size_t from, bool all,
+                                                        Interrupt& interrupt) const {
   for (std::size_t begin = from; begin < text.size(); ++begin) {
+    interrupt.poll();
     if (!begins_[static_cast<std::uint8_t>(text[begin])]) continue;
     std::optional<Match> longest;
     std::uint32_t node = 0;
     for (std::size_t end = begin; end < text.size(); ++end) {
+      interrupt.poll();
       const auto next = edges_.find(edge(node, text[end]));
       if (next == edges_.end()) break;
       node = next->second;

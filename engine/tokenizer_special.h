@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cache/ids.h"
+#include "engine/interrupt.h"
 
 namespace troupe::engine {
 
@@ -25,7 +26,7 @@ class SpecialTokens {
   };
   // The leftmost match at or after `from`, the longest one there.
   // O(text.size() * longest special text) at worst, in practice one table look-up per byte.
-  std::optional<Match> find(std::string_view text, std::size_t from, bool all) const;
+  std::optional<Match> find(std::string_view text, std::size_t from, bool all, Interrupt& interrupt) const;
 
  private:
   struct Node {

@@ -172,11 +172,12 @@ struct MatchState {
 // Cuts one piece into matches and gaps. Should PCRE2 give up (a limit, no memory), the rest is one
 // word: longer words cost nothing but the ids that training would have chosen.
 void split_piece(const pcre2_code* code, MatchState& state, std::string_view piece,
-                 std::vector<std::string_view>& words) {
+                 std::vector<std::string_view>& words, Interrupt& interrupt) {
   const auto* const subject = reinterpret_cast<PCRE2_SPTR>(piece.data());
   const PCRE2_SIZE* const bounds = pcre2_get_ovector_pointer(state.data);
   std::size_t begin = 0;
   while (begin < piece.size()) {
+    interrupt.poll();
     const int found = pcre2_match(code, subject, piece.size(), begin, PCRE2_NO_UTF_CHECK, state.data, state.context);
     if (found < 0 || bounds[1] <= bounds[0]) break;
     if (bounds[0] > begin) words.push_back(piece.substr(begin, bounds[0] - begin));
@@ -199,7 +200,7 @@ Result<TextSplitter> TextSplitter::create(const std::string& name) {
     splitter.takes_whole_words_ = entry.takes_whole_words;
     return splitter;
   }
-  return Error{ErrorCode::unsupported, "the pre-tokenizer \"" + printable(name) + "\" is not known, only these are: " +
+  return Error{ErrorCode::unsupported, "the pre-tokenizer \"" + Printable(name) + "\" is not known, only these are: " +
                                            known_names() + "; use a model with one of these"};
 }
 
@@ -211,7 +212,7 @@ std::string TextSplitter::known_names() {
   return names;
 }
 
-void TextSplitter::split(std::string_view text, std::vector<std::string_view>& words) const {
+void TextSplitter::split(std::string_view text, std::vector<std::string_view>& words, Interrupt& interrupt) const {
   MatchState state;
   // A bound on backtracking that only a super-linear expression could reach.
   constexpr std::size_t kMaxLimit = std::numeric_limits<std::uint32_t>::max();
@@ -219,7 +220,7 @@ void TextSplitter::split(std::string_view text, std::vector<std::string_view>& w
   std::vector<std::string_view> pieces{text}, next;
   for (const Code& code : expressions_) {
     next.clear();
-    for (const std::string_view piece : pieces) split_piece(code.get(), state, piece, next);
+    for (const std::string_view piece : pieces) split_piece(code.get(), state, piece, next, interrupt);
     pieces.swap(next);
   }
   words.insert(words.end(), pieces.begin(), pieces.end());

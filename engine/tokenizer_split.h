@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "config/result.h"
+#include "engine/interrupt.h"
 
 struct pcre2_real_code_8;
 struct pcre2_real_match_context_8;
@@ -26,7 +27,7 @@ class TextSplitter {
 
   // Appends the words of `text`, which must be valid UTF-8; together they are the text. They borrow
   // from it. O(text.size()): no expression scans the same run of characters from more than one start.
-  void split(std::string_view text, std::vector<std::string_view>& words) const;
+  void split(std::string_view text, std::vector<std::string_view>& words, Interrupt& interrupt) const;
 
   // Defaults that come with the pre-tokenizer.
   bool adds_bos() const { return adds_bos_; }

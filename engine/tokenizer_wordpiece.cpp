@@ -66,7 +66,8 @@ WordPieceTokenizer::WordPieceTokenizer(const ModelFile& file, Vocabulary vocabul
   set_pieces(pieces);
 }
 
-void WordPieceTokenizer::encode_text(std::string_view text, bool, std::vector<TokenId>& ids) const {
+void WordPieceTokenizer::encode_text(std::string_view text, bool, std::vector<TokenId>& ids,
+                                     Interrupt& interrupt) const {
   std::u32string word;
   const auto end_word = [&] {
     append_word(word, ids);
@@ -84,6 +85,7 @@ void WordPieceTokenizer::encode_text(std::string_view text, bool, std::vector<To
     }
   };
   while (!text.empty()) {
+    interrupt.poll();
     const Utf8Char next = next_utf8(text);
     text.remove_prefix(next.length);
     const char32_t c = next.code_point;

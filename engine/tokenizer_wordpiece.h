@@ -24,7 +24,8 @@ class WordPieceTokenizer final : public BaseTokenizer {
   std::string_view name() const override { return "bert"; }
 
  protected:
-  void encode_text(std::string_view text, bool begins_text, std::vector<TokenId>& ids) const override;
+  void encode_text(std::string_view text, bool begins_text, std::vector<TokenId>& ids,
+                   Interrupt& interrupt) const override;
 
  private:
   WordPieceTokenizer(const ModelFile& file, Vocabulary vocabulary, LongestMatch tokens);

@@ -33,6 +33,7 @@ constexpr std::size_t kSampleBytes = 4096;
 constexpr std::uint64_t kBodyAlignment = 4096;
 constexpr std::uint64_t kLeftFree = 256u << 20;  // of the file system: others live there too
 constexpr std::int64_t kAbandonedAfter_s = 3600;
+constexpr std::uint64_t kWritePiece = 16u << 20;  // written, and later waited for, between two looks at a stop
 
 std::string system_says() { return std::strerror(errno); }
 
@@ -213,7 +214,7 @@ Result<WeightsHeader> WeightsCache::read_header(int file) const {
   if (header->recipe != kernels::kRecipeVersion || header->variant != variant_ ||
       header->model_hash != model_.content_hash())
     return Error{ErrorCode::unsupported, "made for another model, variant or version (" +
-                                             std::to_string(header->recipe) + "-" + printable(header->variant) + "-" +
+                                             std::to_string(header->recipe) + "-" + Printable(header->variant) + "-" +
                                              hex(header->model_hash) + ")"};
   return header;
 }
@@ -253,7 +254,7 @@ Result<PackedMatrix> WeightsCache::read(std::string_view name, kernels::WeightTy
     }
   }
   if (!matrix) {
-    warn(path_ + ": damaged: " + printable(name) + " is not what was written; the model is packed again");
+    warn(path_ + ": damaged: " + Printable(name) + " is not what was written; the model is packed again");
     header_.reset();
   }
   return matrix;
@@ -322,6 +323,28 @@ void WeightsCache::keep(std::span<const Matrix> matrices, std::uint64_t source_h
   note("weights cache: " + path_ + text);
 }
 
+// False: it cannot be written, or the team was told to stop.
+bool WeightsCache::write_body(int file, std::uint64_t offset, std::span<const std::byte> body) const {
+  while (!body.empty() && !team_.is_stopped()) {
+    const auto piece = body.first(std::min<std::uint64_t>(kWritePiece, body.size()));
+    if (!write_at(file, offset, piece)) return false;
+    // The disk works while the next piece is copied.
+    ::sync_file_range(file, static_cast<off_t>(offset), static_cast<off_t>(piece.size()), SYNC_FILE_RANGE_WRITE);
+    body = body.subspan(piece.size());
+    offset += piece.size();
+  }
+  return body.empty();
+}
+
+// Waits piece by piece, so that the fsync() that follows has little left and a stop does not wait for all of it. False:
+// the team was told to stop; what the disk cannot keep is seen by fsync().
+bool WeightsCache::wait_for_disk(int file, std::uint64_t bytes) const {
+  for (std::uint64_t offset = 0; offset < bytes && !team_.is_stopped(); offset += kWritePiece)
+    ::sync_file_range(file, static_cast<off_t>(offset), static_cast<off_t>(kWritePiece),
+                      SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
+  return !team_.is_stopped();
+}
+
 Status WeightsCache::write_file(std::span<const Matrix> matrices, WeightsHeader header) {
   std::uint64_t random = 0;
   if (::getrandom(&random, sizeof random, 0) != sizeof random) return Error{ErrorCode::io, system_says()};
@@ -330,18 +353,14 @@ Status WeightsCache::write_file(std::span<const Matrix> matrices, WeightsHeader 
       ::openat(directory_.get(), temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (file.get() < 0) return Error{ErrorCode::io, system_says()};
   bool written = write_at(file.get(), 0, write_weights_header(header));
-  for (std::size_t i = 0; i < matrices.size() && written; ++i) {
-    const WeightsEntry& entry = header.entries[i];
-    written = write_at(file.get(), entry.offset, matrices[i].bytes.subspan(kPackedHeaderBytes));
-    // The disk works while the next matrix is copied.
-    ::sync_file_range(file.get(), static_cast<off_t>(entry.offset), static_cast<off_t>(entry.header.body_bytes),
-                      SYNC_FILE_RANGE_WRITE);
-  }
-  written = written && ::fsync(file.get()) == 0 &&
+  for (std::size_t i = 0; i < matrices.size() && written; ++i)
+    written = write_body(file.get(), header.entries[i].offset, matrices[i].bytes.subspan(kPackedHeaderBytes));
+  written = written && wait_for_disk(file.get(), header.file_bytes) && ::fsync(file.get()) == 0 &&
             ::renameat(directory_.get(), temporary.c_str(), directory_.get(), name_.c_str()) == 0;
   if (!written) {
     const Error error{ErrorCode::io, system_says()};
     ::unlinkat(directory_.get(), temporary.c_str(), 0);
+    team_.throw_if_stopped();
     return error;
   }
   ::fsync(directory_.get());  // where that fails the file may be gone after a crash: then it is written again

@@ -73,7 +73,8 @@ class WeightsCache {
                             std::uint64_t k, float scale, const std::shared_ptr<MemoryPolicy>& policy);
 
   // Writes the model's file, after evicting those that were not used for longest; not if there are more matrices than
-  // kMaxWeightsEntries. `source_hash`: the sum of tensor_hash.
+  // kMaxWeightsEntries. `source_hash`: the sum of tensor_hash. Throws Stopped soon after the team was told to stop;
+  // nothing is left behind then.
   void keep(std::span<const Matrix> matrices, std::uint64_t source_hash);
 
   static std::uint64_t hash_of_name(std::string_view name);
@@ -85,6 +86,8 @@ class WeightsCache {
   Status check_source(int file, const WeightsHeader& header);
   bool make_room(std::uint64_t bytes);
   Status write_file(std::span<const Matrix> matrices, WeightsHeader header);
+  bool write_body(int file, std::uint64_t offset, std::span<const std::byte> body) const;
+  bool wait_for_disk(int file, std::uint64_t bytes) const;
   void note(std::string text) const;
   void warn(const std::string& what) const;
 

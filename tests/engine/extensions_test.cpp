@@ -14,6 +14,7 @@
 #include "kernels/converted_type.h"
 #include "tests/engine/gguf_copy.h"
 #include "tests/engine/model_harness.h"
+#include "tests/support/temp_folder.h"
 
 namespace troupe::test {
 namespace {
@@ -102,13 +103,12 @@ TEST_CASE("rows whose halves are rotated are put in order before they are conver
 
 TEST_CASE("what a converted type means is part of the model's identity, and of what its packed weights are kept as") {
   const TemporaryFile file(inverted(tiny()));
-  std::string directory = fs::temp_directory_path() / "troupe-extensions-XXXXXX";
-  REQUIRE(::mkdtemp(directory.data()) != nullptr);
+  const TempFolder folder;
   std::vector<std::string> notes;
   const auto load = [&] {
     notes.clear();
     LoadOptions options = small_options();
-    options.weights_cache = {.directory = directory, .max_bytes = 0};
+    options.weights_cache = {.directory = folder.path(), .max_bytes = 0};
     options.notes = [&](const engine::LoadNote& note) { notes.push_back(note.text); };
     const auto model = LoadedModel::load(file.path(), options);
     REQUIRE(model);
@@ -128,7 +128,6 @@ TEST_CASE("what a converted type means is part of the model's identity, and of w
   inverted_type.version = 1;
   CHECK(was("packed "));
   CHECK(third->numerics_id() != first->numerics_id());
-  fs::remove_all(directory);
 }
 
 TEST_CASE("a type that nobody brings along is refused as before, and those that there are named") {
@@ -183,8 +182,7 @@ class CountingMemory final : public engine::MemoryPolicy {
 
 TEST_CASE("all large memory of a model comes from its policy, and goes back there") {
   const TemporaryFile file(tiny());
-  std::string directory = fs::temp_directory_path() / "troupe-extensions-XXXXXX";
-  REQUIRE(::mkdtemp(directory.data()) != nullptr);
+  const TempFolder folder;
   for (const bool from_cache : {false, true}) {  // the first load fills the weights cache
     INFO("from the weights cache: " << from_cache);
     const auto memory = std::make_shared<CountingMemory>();
@@ -192,7 +190,7 @@ TEST_CASE("all large memory of a model comes from its policy, and goes back ther
       LoadOptions options = small_options();
       options.num_blocks = 4;
       options.memory_policy = memory;
-      options.weights_cache = {.directory = directory, .max_bytes = 0};
+      options.weights_cache = {.directory = folder.path(), .max_bytes = 0};
       auto model = LoadedModel::load(file.path(), options);
       REQUIRE(model);
       CHECK((*model)->model().matrix_bytes() > 0);
@@ -211,7 +209,6 @@ TEST_CASE("all large memory of a model comes from its policy, and goes back ther
       CHECK(memory->bytes(kind) == 0);
     CHECK(memory.use_count() == 1);
   }
-  fs::remove_all(directory);
 }
 
 TEST_CASE("a policy that has no memory left is a model that cannot be loaded") {

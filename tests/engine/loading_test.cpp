@@ -1,12 +1,19 @@
 // What a model must be to be loaded, and what is said of one that is not.
+#include <algorithm>
+#include <cmath>
 #include <cstdlib>
 
 #include <catch2/catch.hpp>
 
 #include "engine/engine.h"
 #include "engine/families.h"
+#include "engine/finite_weights.h"
 #include "engine/hidden_states.h"
 #include "engine/memory_budget.h"
+#include "engine/packed_matrix.h"
+#include "engine/process_memory.h"
+#include "engine/team.h"
+#include "tests/engine/gguf_copy.h"
 #include "tests/engine/gguf_writer.h"
 #include "tests/engine/model_harness.h"
 #include "tests/engine/plain_decoder.h"
@@ -68,7 +75,7 @@ TEST_CASE("what a file says of itself cannot break out of an error's line") {
   const std::string evil = "evil\n\x1b[2J" + std::string(500, 'x');
   const auto tame = [&](const GgufWriter& w) {
     const Error error = refusal(w);
-    return says(error, error.code, "evil??[2Jxxx") && error.message.find('\n') == std::string::npos &&
+    return says(error, error.code, "evil\\n\\x1b[2Jxxx") && error.message.find('\n') == std::string::npos &&
            error.message.size() < 300;
   };
   CHECK(tame(TinyLlama{.architecture = evil}.writer()));
@@ -260,6 +267,121 @@ TEST_CASE("a model whose rotation factors are no positive numbers is refused") {
   CHECK(says(refusal(w), ErrorCode::bad_model, "rope_freqs.weight"));
 }
 
+TEST_CASE("a weight that is not finite is found when the model is loaded, in any type, and its tensor is named") {
+  // By type: where in a group of so many bytes a float16, or for floats the number itself, can be damaged.
+  struct Place {
+    kernels::WeightType type;
+    std::size_t offset;
+    std::string bytes;
+  };
+  const std::string inf16("\x00\x7c", 2), nan16("\x01\xfe", 2);
+  const std::vector<Place> places = {{kernels::WeightType::f32, 0, std::string("\x00\x00\x80\xff", 4)},
+                                     {kernels::WeightType::f32, 0, std::string("\x00\x00\xc0\x7f", 4)},
+                                     {kernels::WeightType::f16, 0, nan16},
+                                     {kernels::WeightType::bf16, 0, std::string("\x80\x7f", 2)},
+                                     {kernels::WeightType::q8_0, 0, inf16},
+                                     {kernels::WeightType::q4_0, 0, nan16},
+                                     {kernels::WeightType::q4_1, 0, inf16},
+                                     {kernels::WeightType::q4_1, 2, inf16},
+                                     {kernels::WeightType::q5_0, 0, inf16},
+                                     {kernels::WeightType::q5_1, 2, nan16},
+                                     {kernels::WeightType::iq4_nl, 0, inf16},
+                                     {kernels::WeightType::iq4_xs, 0, inf16},
+                                     {kernels::WeightType::mxfp4, 0, std::string("\xff", 1)},
+                                     {kernels::WeightType::q2_k, 80, inf16},
+                                     {kernels::WeightType::q2_k, 82, nan16},
+                                     {kernels::WeightType::q3_k, 108, inf16},
+                                     {kernels::WeightType::q4_k, 0, inf16},
+                                     {kernels::WeightType::q4_k, 2, inf16},
+                                     {kernels::WeightType::q5_k, 2, nan16},
+                                     {kernels::WeightType::q6_k, 208, inf16},
+                                     {kernels::WeightType::tq1_0, 52, nan16},
+                                     {kernels::WeightType::tq2_0, 64, inf16}};
+  for (const Place& place : places) {
+    const kernels::WeightTypeInfo& type = kernels::info(place.type);
+    INFO(type.name << " at " << place.offset);
+    const std::uint64_t rows = 300, columns = 256;  // more than one thread's part
+    std::string groups(rows * columns / type.group_size * type.group_bytes, '\x11');
+    CHECK(engine::all_finite(place.type, std::as_bytes(std::span(groups))));
+    const std::size_t last = groups.size() - type.group_bytes;
+    if (place.type == kernels::WeightType::mxfp4) groups[last + 1] = '\x77';
+    groups.replace(last + place.offset, place.bytes.size(), place.bytes);
+    std::vector<float> weights(columns);
+    const std::size_t row_bytes = groups.size() / rows;
+    kernels::dequantize(place.type, reinterpret_cast<const std::byte*>(groups.data()) + groups.size() - row_bytes,
+                        weights.data(), columns);
+    CHECK_FALSE(std::all_of(weights.begin(), weights.end(), [](float weight) { return std::isfinite(weight); }));
+    CHECK_FALSE(engine::all_finite(place.type, std::as_bytes(std::span(groups))));
+    engine::Team team(2);
+    const auto packed = engine::PackedMatrix::pack(team, place.type, kernels::Layout::file,
+                                                   std::as_bytes(std::span(groups)), rows, columns);
+    REQUIRE_FALSE(packed);
+    CHECK(packed.error().code == ErrorCode::bad_model);
+  }
+}
+
+TEST_CASE("a model with one damaged weight is refused, whichever tensor has it") {
+  const TemporaryFile original(TinyLlama{}.writer().bytes());
+  const auto file = engine::open_gguf(original.path());
+  REQUIRE(file);
+  for (const engine::TensorInfo& tensor : (*file)->tensors()) {
+    GgufWriter w;
+    copy_metadata(**file, w);
+    for (const engine::TensorInfo& each : (*file)->tensors()) {
+      std::string data = to_string(each.bytes);
+      if (each.name == tensor.name) data.replace(data.size() - 4, 4, std::string("\x00\x00\x80\x7f", 4));
+      w.add_tensor(each.name, each.shape, 0, std::move(data));
+    }
+    CHECK(says(refusal(w), ErrorCode::bad_model,
+               "tensor '" + tensor.name + "' of type F32 has a weight that is not finite"));
+  }
+}
+
+TEST_CASE("a vocabulary that does not fit is refused before it is built, and others take what is expected of them") {
+  constexpr std::uint64_t kTokens = 20'000;
+  for (const std::string model : {"llama", "gpt2", "rwkv", "bert"}) {
+    for (const char special : {'\x01', '\x04'}) {  // normal, and looked for in every text
+      INFO(model << ", type " << int{special});
+      GgufWriter w = TinyLlama{.left_out = "tokenizer.ggml.model"}.writer();
+      w.add("tokenizer.ggml.model", model.c_str());
+      w.add("tokenizer.ggml.pre", "gpt-2");
+      std::string texts = GgufWriter::number(8, 4) + GgufWriter::number(kTokens, 8);
+      std::string types = GgufWriter::number(5, 4) + GgufWriter::number(kTokens, 8);
+      for (std::uint64_t i = 0; i < kTokens; ++i) {
+        texts += GgufWriter::text(i == 1   ? "[UNK]"
+                                  : i == 2 ? "[CLS]"
+                                  : i == 3 ? "[SEP]"
+                                           : std::to_string(i * 7919) + std::string(i % 60, 'x'));
+        types += GgufWriter::number(i < 4 ? 3 : static_cast<std::uint64_t>(special), 4);
+      }
+      w.add_raw("tokenizer.ggml.tokens", 9, texts);
+      w.add_raw("tokenizer.ggml.token_type", 9, types);
+      std::string scores = GgufWriter::number(6, 4) + GgufWriter::number(kTokens, 8);
+      scores.append(kTokens * sizeof(float), '\0');
+      w.add_raw("tokenizer.ggml.scores", 9, scores);
+      w.add_raw("tokenizer.ggml.merges", 9, GgufWriter::number(8, 4) + GgufWriter::number(0, 8));
+      const TemporaryFile path(w.bytes());
+      const auto file = engine::open_gguf(path.path());
+      REQUIRE(file);
+      const std::uint64_t expected = engine::expected_vocabulary_bytes(**file);
+      const std::uint64_t before = engine::process_memory().heap_used;
+      const auto tokenizer = engine::make_tokenizer_within(**file, expected);
+      if (!tokenizer) FAIL(tokenizer.error().message);
+      const std::uint64_t after = engine::process_memory().heap_used;
+      if (before != 0) {  // a sanitizer's allocator does not tell
+        CHECK(after - before <= expected);
+        CHECK(after - before >= expected / 4);
+      }
+      CHECK_FALSE(engine::make_tokenizer_within(**file, expected - 1));
+      LoadOptions options = small_options();
+      options.memory = expected;  // and nothing for weights
+      const auto loaded = LoadedModel::load(path.path(), options);
+      REQUIRE_FALSE(loaded);
+      CHECK(says(loaded.error(), ErrorCode::out_of_memory, " and the vocabulary up to "));
+    }
+  }
+}
+
 TEST_CASE("a budget that is too small is refused with the numbers") {
   const std::string path = TROUPE_MODELS "/tales-5m-tq2_0.gguf";
   LoadOptions options;
@@ -293,8 +415,9 @@ TEST_CASE("the budget decides how many blocks there are") {
   const auto limited = LoadedModel::load(path, options);
   REQUIRE(limited);
   const auto& model = **limited;
+  const std::uint64_t vocabulary = engine::expected_vocabulary_bytes(**engine::open_gguf(path));
   CHECK(model.arena()->num_blocks() ==
-        (options.memory - model.model().weight_bytes()) / model.arena()->bytes_per_block());
+        (options.memory - model.model().weight_bytes() - vocabulary) / model.arena()->bytes_per_block());
   options.max_sequences = 2;
   CHECK((*LoadedModel::load(path, options))->arena()->num_blocks() == 2 * 1024 / kBlockSize);
   options.num_blocks = 5;  // fewer than a context, if that is what is asked for

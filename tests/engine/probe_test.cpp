@@ -19,6 +19,7 @@
 #include "engine/machine_probe.h"
 #include "engine/probe_file.h"
 #include "kernels/peaks.h"
+#include "tests/support/temp_folder.h"
 
 namespace fs = std::filesystem;
 
@@ -28,25 +29,9 @@ namespace {
 using namespace troupe::engine;
 using kernels::Unit;
 
-class Folder {
+class Folder : public TempFolder {
  public:
-  Folder() {
-    std::string pattern = (fs::temp_directory_path() / "troupe-probe-XXXXXX").string();
-    REQUIRE(::mkdtemp(pattern.data()) != nullptr);
-    path_ = pattern;
-  }
-  ~Folder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  fs::path operator/(const std::string& name) const { return path_ / name; }
-  void write(const std::string& name, const std::string& text) const {
-    fs::create_directories((path_ / name).parent_path());
-    std::ofstream(path_ / name) << text;
-  }
-
- private:
-  fs::path path_;
+  fs::path operator/(const std::string& name) const { return path(name); }
 };
 
 std::string content(const fs::path& path) {

@@ -10,6 +10,7 @@
 #include "tests/engine/gguf_writer.h"
 #include "tests/engine/golden.h"
 #include "tests/engine/model_harness.h"
+#include "tests/support/temp_folder.h"
 
 namespace troupe::test {
 namespace {
@@ -203,9 +204,8 @@ TEST_CASE("a state cannot go back: what is cut off is computed again from the be
 }
 
 TEST_CASE("a sequence with a state or a window goes through a file with its bits") {
-  const auto directory = std::filesystem::temp_directory_path() / ("troupe-recurrent-" + std::to_string(::getpid()));
-  std::filesystem::create_directories(directory);
-  const std::string path = directory / "sequence.state";
+  const TempFolder folder;
+  const std::string path = folder.path("sequence.state");
   for (const std::string name : {"mamba-F32", "mamba2-F32", "rwkv6-F32", "rwkv7-F32", "falcon-h1-F32", "gemma3-F32"}) {
     const auto golden = load_golden(name);
     if (!golden) break;
@@ -252,7 +252,6 @@ TEST_CASE("a sequence with a state or a window goes through a file with its bits
     file = engine::SequenceFile::open(path, *model);
     if (file && file->num_blocks() != 0) CHECK_FALSE(file->read_blocks(*model, table, window_table));
   }
-  std::filesystem::remove_all(directory);
 }
 
 TEST_CASE("Falcon-Mamba norms time steps, b and c; Mamba does not") {

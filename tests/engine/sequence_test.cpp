@@ -15,6 +15,7 @@
 #include "engine/sequence_view.h"
 #include "tests/engine/gguf_writer.h"
 #include "tests/engine/model_harness.h"
+#include "tests/support/temp_folder.h"
 
 namespace troupe::test {
 namespace {
@@ -32,11 +33,8 @@ bool same_bits(std::span<const float> a, std::span<const float> b) {
 }
 
 struct Directory {
-  Directory() : path(fs::temp_directory_path() / ("troupe-sequence-" + std::to_string(::getpid()))) {
-    fs::create_directories(path);
-  }
-  ~Directory() { fs::remove_all(path); }
-  fs::path path;
+  const TempFolder folder;
+  const fs::path path = folder.path();
 };
 
 // A model, and a sequence of 75 tokens of which the first 70 are computed: two full blocks and a part of a third.

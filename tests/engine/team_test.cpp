@@ -10,6 +10,7 @@
 
 #include "engine/machine.h"
 #include "engine/team.h"
+#include "tests/support/temp_folder.h"
 
 namespace troupe::test {
 namespace {
@@ -32,6 +33,25 @@ TEST_CASE("a team runs every chunk exactly once") {
       CHECK(std::all_of(runs.begin(), runs.end(), [](const auto& n) { return n == 1; }));
       CHECK(highest < num_threads);
     }
+  }
+}
+
+TEST_CASE("a team that was told to stop begins no more chunks, and its regions throw from then on") {
+  for (const std::uint32_t num_threads : {1u, 4u}) {
+    Team team(num_threads);
+    std::atomic<int> runs{0};
+    const auto stop_in_the_third = [&](std::size_t, std::uint32_t) {
+      if (++runs == 3) team.stop();
+    };
+    CHECK_FALSE(team.is_stopped());
+    CHECK_THROWS_AS(team.parallel_for(10'000, stop_in_the_third), engine::Stopped);
+    CHECK(runs >= 3);
+    CHECK(runs < 10'000);  // but for those that other threads had begun
+    CHECK(team.is_stopped());
+    runs = 100;
+    CHECK_THROWS_AS(team.parallel_for(1, stop_in_the_third), engine::Stopped);
+    CHECK_THROWS_AS(team.parallel_for(50, stop_in_the_third), engine::Stopped);
+    CHECK(runs == 100);
   }
 }
 
@@ -118,32 +138,18 @@ TEST_CASE("there is at least one CPU, and a team by default uses no more than al
 }
 
 // A small tree of files that looks like /proc and /sys.
-class FakeRoot {
- public:
-  FakeRoot() : path_(std::filesystem::temp_directory_path() / ("troupe_root_" + std::to_string(::getpid()))) {
-    std::filesystem::remove_all(path_);
-  }
-  ~FakeRoot() { std::filesystem::remove_all(path_); }
-  void put(const std::string& file, const std::string& text) const {
-    std::filesystem::create_directories((path_ / file).parent_path());
-    std::ofstream(path_ / file) << text;
-  }
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
+using FakeRoot = TempFolder;
 
 TEST_CASE("cgroup version 2: the smallest limit on the way up counts") {
   FakeRoot root;
-  root.put("proc/self/cgroup", "0::/user/job\n");
-  root.put("proc/meminfo", "MemTotal: 9000000 kB\nMemAvailable: 1000000 kB\n");
+  root.write("proc/self/cgroup", "0::/user/job\n");
+  root.write("proc/meminfo", "MemTotal: 9000000 kB\nMemAvailable: 1000000 kB\n");
   CHECK_FALSE(engine::cgroup_cpus(root.path()));
   CHECK(engine::available_memory(root.path()) == 1000000ull * 1024);
-  root.put("sys/fs/cgroup/user/job/cpu.max", "max 100000\n");
-  root.put("sys/fs/cgroup/user/cpu.max", "250000 100000\n");
-  root.put("sys/fs/cgroup/user/job/memory.max", "max\n");
-  root.put("sys/fs/cgroup/user/memory.max", "300000000\n");
+  root.write("sys/fs/cgroup/user/job/cpu.max", "max 100000\n");
+  root.write("sys/fs/cgroup/user/cpu.max", "250000 100000\n");
+  root.write("sys/fs/cgroup/user/job/memory.max", "max\n");
+  root.write("sys/fs/cgroup/user/memory.max", "300000000\n");
   CHECK(engine::cgroup_cpus(root.path()) == 2.5);
   CHECK(engine::cgroup_memory(root.path()) == 300000000u);
   CHECK(engine::available_memory(root.path()) == 300000000u);
@@ -151,13 +157,13 @@ TEST_CASE("cgroup version 2: the smallest limit on the way up counts") {
 
 TEST_CASE("cgroup version 1: quota over period, and -1 means none") {
   FakeRoot root;
-  root.put("proc/self/cgroup", "5:memory:/a/b\n3:cpu,cpuacct:/a/b\n1:name=systemd:/\n");
-  root.put("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "-1\n");
-  root.put("sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n");
+  root.write("proc/self/cgroup", "5:memory:/a/b\n3:cpu,cpuacct:/a/b\n1:name=systemd:/\n");
+  root.write("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "-1\n");
+  root.write("sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n");
   CHECK_FALSE(engine::cgroup_cpus(root.path()));
   // Only the group itself is visible, as the root of the mount: that is how a container sees it.
-  root.put("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "150000\n");
-  root.put("sys/fs/cgroup/memory/memory.limit_in_bytes", "123456789\n");
+  root.write("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "150000\n");
+  root.write("sys/fs/cgroup/memory/memory.limit_in_bytes", "123456789\n");
   CHECK(engine::cgroup_cpus(root.path()) == 1.5);
   CHECK(engine::cgroup_memory(root.path()) == 123456789u);
 }

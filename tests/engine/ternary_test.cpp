@@ -6,6 +6,7 @@
 #include "engine/ternary_choice.h"
 #include "tests/engine/gguf_writer.h"
 #include "tests/engine/model_harness.h"
+#include "tests/support/temp_folder.h"
 
 namespace troupe::test {
 namespace {
@@ -67,10 +68,9 @@ TEST_CASE(
 }
 
 TEST_CASE("each layout comes back from a cache file of its own") {
-  std::string root = std::filesystem::temp_directory_path() / "troupe-ternary-XXXXXX";
-  REQUIRE(::mkdtemp(root.data()) != nullptr);
+  const TempFolder root;
   for (const std::string& kernels : variants()) {
-    const std::string cache = root + "/" + kernels;
+    const std::string cache = root.path(kernels);
     const std::string id = load(kernels, Ternary::multiply).model->numerics_id();
     for (const char* begins : {"packed ", "read "})
       for (const Ternary ternary : {Ternary::lookup, Ternary::multiply, Ternary::trits}) {
@@ -84,7 +84,6 @@ TEST_CASE("each layout comes back from a cache file of its own") {
       }
     CHECK(std::distance(std::filesystem::directory_iterator(cache), {}) == 3);
   }
-  std::filesystem::remove_all(root);
 }
 
 TEST_CASE("asking for lookup tables or trits where there are none is an error, and for what does not exist too") {

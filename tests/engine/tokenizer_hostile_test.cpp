@@ -1,5 +1,6 @@
 // Texts meant to make a tokenizer slow or wrong. No clock: an algorithm that is quadratic on a
 // megabyte does not come back within the test's limit.
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <random>
 #include <string>
@@ -108,6 +109,23 @@ TEST_CASE("a megabyte is merged as fully as a few bytes") {
   }
 }
 
+TEST_CASE("encoding and decoding stop soon after their flag is set, whatever the vocabulary") {
+  const std::atomic<bool> set{true}, unset{false};
+  std::vector<std::shared_ptr<const Tokenizer>> all = {greedy_pieces(), make(rwkv_file({"aa", "aaaa", "77"})),
+                                                       make(wordpiece_file({"a", "##a", "7", "##7"}))};
+  for (const char* pre : kPreTokenizers) all.push_back(greedy_byte_pairs(pre));
+  for (const auto& tokenizer : all) {
+    INFO(tokenizer->name());
+    for (const char* const unit : {"a", " ", "7", "a ", "\xFF"}) {
+      const std::string text = repeat(unit, 4096);
+      REQUIRE_THROWS_AS(tokenizer->encode(text, {.interrupt = &set}), Interrupted);
+      REQUIRE((tokenizer->encode(text, {.interrupt = &unset}) == tokenizer->encode(text, {})));
+    }
+    REQUIRE_THROWS_AS(tokenizer->decode(std::vector<TokenId>(4096, 0), &set), Interrupted);
+    REQUIRE(tokenizer->decode({0, 1}, &unset) == tokenizer->decode({0, 1}));
+  }
+}
+
 TEST_CASE("many special tokens with one beginning do not slow a text of that beginning") {
   auto file = byte_pair_file({"< |"});
   auto& tokens = std::get<std::vector<std::string>>(file["tokenizer.ggml.tokens"]);
@@ -182,7 +200,8 @@ std::vector<std::string> words_of(const std::string& pre, const std::string& tex
   const auto splitter = TextSplitter::create(pre);
   if (!splitter) FAIL(splitter.error().message);
   std::vector<std::string_view> words;
-  splitter->split(text, words);
+  Interrupt never(nullptr);
+  splitter->split(text, words, never);
   return {words.begin(), words.end()};
 }
 using Words = std::vector<std::string>;

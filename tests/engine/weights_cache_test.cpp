@@ -18,6 +18,7 @@
 #include "engine/engine.h"
 #include "tests/engine/gguf_writer.h"
 #include "tests/engine/model_harness.h"
+#include "tests/support/temp_folder.h"
 
 namespace troupe::test {
 namespace {
@@ -65,14 +66,6 @@ struct Load {
 
 class CacheDirectory {
  public:
-  CacheDirectory() {
-    std::string name = fs::temp_directory_path() / "troupe-cache-XXXXXX";
-    REQUIRE(::mkdtemp(name.data()) != nullptr);
-    root_ = name;
-    path_ = name + "/deep/er";  // made by the cache
-  }
-  ~CacheDirectory() { fs::remove_all(root_); }
-
   const std::string& path() const { return path_; }
   std::vector<std::string> files() const {
     std::vector<std::string> names;
@@ -101,7 +94,8 @@ class CacheDirectory {
   }
 
  private:
-  std::string root_, path_;
+  const TempFolder root_;
+  const std::string path_ = root_.path("deep/er");  // made by the cache
 };
 
 std::string id_without_cache(const std::string& model, const std::string& kernels = "") {
@@ -376,6 +370,31 @@ TEST_CASE("many that load the same model at once do each other no harm") {
   cache.load(model.path(), "scalar");
   CHECK(cache.files().size() == 1);
   CHECK(cache.load(model.path(), "scalar").read());
+}
+
+TEST_CASE("a load whose team is told to stop ends wherever it is, and leaves no file") {
+  const CacheDirectory cache;
+  const ModelCopy model(TinyLlama{}.writer());
+  for (const bool kept : {false, true}) {
+    for (const double reached : {0.0, 0.5, 1.0}) {  // at 1 all is packed, and is written where it is kept
+      engine::Team team(2);
+      double last = 0;
+      LoadOptions options;
+      options.memory = 64u << 20;
+      options.team = &team;
+      if (kept) options.weights_cache.directory = cache.path();
+      options.progress = [&](double fraction) {
+        last = fraction;
+        if (fraction >= reached) team.stop();
+      };
+      INFO("kept " << kept << ", stopped at " << reached);
+      if (reached < 1 || kept) {
+        CHECK_THROWS_AS(LoadedModel::load(model.path(), options), engine::Stopped);
+        CHECK(last < reached + 0.5);
+      }
+      CHECK(cache.files().empty());
+    }
+  }
 }
 
 TEST_CASE("a full disk is a warning") {

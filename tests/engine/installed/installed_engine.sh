@@ -6,7 +6,8 @@ cmake=$1 build=$2 compiler=$3 model=$4
 here=$(cd "$(dirname "$0")" && pwd)
 top=$here/../../..
 
-dir=$(mktemp -d)
+[ -w "$build" ] || { echo "skipped: cmake --install writes a list into $build, which is read-only"; exit 77; }
+dir=$(realpath "$(mktemp -d)")
 trap 'rm -rf "$dir"' EXIT INT TERM
 "$cmake" --install "$build" --prefix "$dir/prefix" --component engine >/dev/null
 # Outside, headers are <troupe/...>; the writer of GGUF files that one example borrows comes along.
