@@ -2,6 +2,8 @@
 
 #include <spdlog/spdlog.h>
 
+#include <exception>
+
 #include "actors/failure.h"
 
 namespace troupe::actors {
@@ -16,7 +18,11 @@ ActorBase::ActorBase(caf::actor_config& cfg, const char* name) : event_based_act
     spdlog::warn("{}: a request went unanswered: {}", name_, home_system().render(error));
   });
   set_exception_handler([this](std::exception_ptr& thrown) -> caf::error {
-    spdlog::error("{}: ended by an exception: {}", name_, failure_of(thrown).what);
+    const Failure why = failure_of(thrown);
+    spdlog::error("{}: ended by an exception: {}", name_, why.what);
+    // Work that finds no memory catches it. What arrives here was thrown by CAF between a message and its receiver, who
+    // may never be scheduled again: only a new process helps.
+    if (why.out_of_memory) std::terminate();
     return caf::sec::runtime_error;
   });
 }

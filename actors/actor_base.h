@@ -1,7 +1,8 @@
 // What all our actors have in common: they survive a stray message or error, and say so in the log.
 //
 // CAF's own handlers would print to stdout, or end the actor whose request went unanswered. Here only an
-// exception ends an actor; its supervisor hears of it and restarts it.
+// exception ends an actor; its supervisor hears of it and restarts it. std::bad_alloc ends the process
+// (std::terminate).
 #pragma once
 
 #include <caf/all.hpp>

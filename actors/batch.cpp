@@ -38,7 +38,6 @@ Outcome outcome_of(engine::Finish finish) {
 Batch::Batch(BatchOptions options, StreamTable& streams)
     : options_(std::move(options)),
       streams_(streams),
-      queue_(options_.queue),
       planner_(options_.planner),
       last_sequence_(options_.epoch << 40) {}  // ids of different epochs differ
 
@@ -76,19 +75,12 @@ void Batch::enqueue(std::shared_ptr<const Assignment> task, TimePoint now) {
   if (live.task->strikes > 0) live.alone_until = static_cast<std::uint32_t>(live.tokens.size());
   if (live.tokens.size() >= live.max_known) return end(live, Outcome::length, {}, now);
   if (live.emitted >= live.granted) {
-    if (!streams_.set_state(live.request(), live.generation(), RequestState::parked)) drop(live);
+    if (!out_of_credit(live, now)) drop(live);
     return;
   }
   const Live* parent = parent_of(live);
   if (parent && !has_computed_prompt(*parent) && parent->place != Place::unpaid) return move_to(live, Place::behind);
-  // Admitted before, or together with another choice: no bound counts now.
-  if (live.generation() > 1 || body.fork_of != 0) return queue_again(live);
-  if (auto full = queue_.push(live.request(), demand_of(live))) {
-    streams_.end(live.request(), live.generation(), refused(std::move(*full)), now);
-    return drop(live);
-  }
-  move_to(live, Place::queued);
-  predictions_fresh_ = false;
+  queue_again(live);
 }
 
 bool Batch::forget(RequestId request) {
@@ -213,7 +205,7 @@ void Batch::take_row(Live& live, const engine::ItemResult& row, TimePoint now) {
   } else if (finished) {
     end(live, outcome_of(row.finish), {}, now);
   } else if (live.emitted >= live.granted) {
-    park(live);
+    park(live, now);
   }
 }
 
@@ -255,8 +247,15 @@ void Batch::committed(Live& live, const cache::Committed& answer) {
   }
 }
 
-void Batch::park(Live& live) {
-  if (!streams_.set_state(live.request(), live.generation(), RequestState::parked)) return drop(live);
+// Whether it may wait for credit; if not, its stream has ended. Another one may have had to go instead.
+bool Batch::out_of_credit(Live& live, TimePoint now) {
+  const Parked parked = streams_.park(live.request(), live.generation(), now);
+  if (parked.ended != live.request()) forget(parked.ended);
+  return parked.is_live;
+}
+
+void Batch::park(Live& live, TimePoint now) {
+  if (!out_of_credit(live, now)) return drop(live);
   live.parked = true;
   planner_.park(live.sequence);
   leases_.push_back(cache::Yield{.key = next_key(live)});

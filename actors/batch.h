@@ -40,7 +40,6 @@ struct BatchOptions {
   std::uint64_t epoch = 1;  // higher than that of every batch before it on the same keeper and worker
   scheduler::Capacity capacity;
   scheduler::PlannerOptions planner;
-  scheduler::QueueLimits queue;
   std::shared_ptr<const engine::Tokenizer> tokenizer;      // null: answers have no text
   std::function<void(const engine::StepResult&)> on_step;  // GatewayOptions::on_step
   FaultPoints faults{};
@@ -119,7 +118,8 @@ class Batch {
   void commit_full_blocks(Live& live);
   void leave_window_behind(Live& live, std::uint32_t num_committed);
   void committed(Live& live, const cache::Committed& answer);
-  void park(Live& live);
+  void park(Live& live, TimePoint now);
+  bool out_of_credit(Live& live, TimePoint now);
   void retry();
   void leave_the_cache(Live& live);
   void drop(Live& live);

@@ -18,7 +18,7 @@ void Batch::move_to(Live& live, Place place) {
 void Batch::queue_again(Live& live) {
   move_to(live, Place::queued);
   predictions_fresh_ = false;
-  queue_.push_back_preempted(live.request(), demand_of(live));
+  queue_.push(live.request(), demand_of(live));
 }
 
 // One at a time: who was told that blocks are lacking, the oldest first, then the queue, unless it is more urgent.

@@ -68,10 +68,10 @@ void Counters::keeper_restarted() {
   before_.snapshot_hits += std::exchange(cache_.snapshot_hits, 0);
 }
 
-TimePoint::duration Counters::without_progress(const StreamCounts& counts, TimePoint now) const {
+TimePoint::duration Counters::without_progress(std::optional<TimePoint> work_since, TimePoint now) const {
   const std::lock_guard lock(mutex_);
-  if (!has_model_ || !counts.has_work()) return {};
-  return now - std::min(now, std::max(last_progress_, counts.work_since));
+  if (!has_model_ || !work_since) return {};
+  return now - std::min(now, std::max(last_progress_, *work_since));
 }
 
 void Counters::fill(StatusSnapshot& snapshot, TimePoint now) const {

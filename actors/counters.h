@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <mutex>
+#include <optional>
 
 #include "actors/gateway.h"
 #include "actors/stream_table.h"
@@ -26,8 +27,9 @@ class Counters {
   void keeper_restarted();  // the next cache() counts from zero again
 
   std::uint64_t workspace_bytes() const;  // of the worker's executor
-  // While requests wait or run: how long ago a step ended, or there was something to compute again. Else nothing.
-  TimePoint::duration without_progress(const StreamCounts& counts, TimePoint now) const;
+  // How long ago a step ended, or there was something to compute again. work_since: StreamTable::work_since(); without
+  // it zero.
+  TimePoint::duration without_progress(std::optional<TimePoint> work_since, TimePoint now) const;
   // Fills in what this class knows.
   void fill(StatusSnapshot& snapshot, TimePoint now) const;
 

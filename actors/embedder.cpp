@@ -90,8 +90,17 @@ struct Embedder::Job {
   }
 };
 
-Embedder::Embedder(const GatewayOptions& options, StreamTable& streams, ThreadPool& texts, Compute& compute)
-    : options_(options), streams_(streams), texts_(texts), compute_(compute), workspace_(options.load.memory_policy) {}
+Embedder::Embedder(const GatewayOptions& options, StreamTable& streams, TextThreads& texts, Compute& compute)
+    : options_(options),
+      streams_(streams),
+      texts_(texts),
+      compute_(compute),
+      workspace_(options.load.memory_policy),
+      requests_({.name = "max_queued_requests", .what = "requests for vectors", .limit = options.max_queued_requests}),
+      bytes_({.name = "max_embed_bytes",
+              .what = "bytes of texts and vectors",
+              .limit = options.max_embed_bytes,
+              .takes_any_alone = true}) {}
 
 void Embedder::loaded(std::shared_ptr<const engine::Encoder> encoder) {
   const std::lock_guard lock(mutex_);
@@ -160,20 +169,20 @@ std::optional<End> Embedder::admit(Job& job) {
   if (std::holds_alternative<Texts>(request.inputs) && !vectors_->tokenizer()) {
     return no(refusal(Outcome::unsupported, "texts", "this model has no vocabulary; send token_ids"));
   }
-  if (num_open_ >= options_.max_queued_requests) {
-    return no(queue_full(std::to_string(num_open_) + " requests wait already", "max_queued_requests",
-                         options_.max_queued_requests));
-  }
+  if (auto full = requests_.try_take(request.tenant())) return no(refused(*std::move(full)));
   job.vectors = vectors_;
   const std::uint64_t held = std::visit([](const auto& inputs) { return bytes_of(inputs); }, request.inputs);
   const std::uint64_t claimed = held + job.answer_bytes();
-  if (num_open_ > 0 && claimed_bytes_ + claimed > options_.max_embed_bytes) {
-    return no(queue_full("texts and vectors of " + std::to_string(claimed_bytes_) +
-                             " bytes are under way already; with the " + std::to_string(claimed) +
-                             " of this request they would be more than " + std::to_string(options_.max_embed_bytes),
-                         "max_embed_bytes", options_.max_embed_bytes));
+  auto over = bytes_.try_take(request.tenant(), claimed);
+  if (!over) {
+    job.claimed = claimed;
+    over = streams_.take_quota_of(request.uid);
+    if (over) bytes_.give_back(request.uid, claimed);
   }
-  if (auto over = streams_.take_quota_of(request.uid)) return no(refused(*std::move(over)));
+  if (over) {
+    requests_.give_back(request.uid);
+    return no(refused(*std::move(over)));
+  }
   if (num_open_ == 0) last_progress_ = std::chrono::steady_clock::now();
   ++num_open_;
   ++num_unanswered_;
@@ -185,7 +194,8 @@ std::optional<End> Embedder::admit(Job& job) {
 void Embedder::count_memory(Job& job, std::uint64_t held) {
   const std::uint64_t inputs = held - std::min<std::uint64_t>(held, job.answer.values.size() * sizeof(float));
   const std::uint64_t claimed = job.ended ? 0 : inputs + job.answer_bytes();
-  claimed_bytes_ += claimed - job.claimed;
+  bytes_.give_back(job.request.uid, job.claimed);
+  bytes_.take(job.request.uid, claimed);
   held_bytes_ += held - job.held;
   job.claimed = claimed;
   job.held = held;
@@ -200,50 +210,28 @@ void Embedder::encode(const JobPtr& job) {
 }
 
 void Embedder::wait_to_encode(const JobPtr& job) {
-  bool is_first = false;
-  {
-    const std::lock_guard lock(mutex_);
-    to_encode_.push(job->request.uid, job);
-    is_first = !std::exchange(encoding_, true);
-  }
-  if (!is_first || texts_.post([this] { encode_waiting(); })) return;
-  // Others' texts wait in all places. Whoever has joined meanwhile has none either.
-  for (;;) {
-    std::optional<JobPtr> next;
-    {
-      const std::lock_guard lock(mutex_);
-      next = to_encode_.pop();
-      if (!next) {
-        encoding_ = false;
-        return;
-      }
-    }
-    finish(**next, queue_full(std::to_string(options_.max_queued_texts) + " texts wait to be encoded already",
-                              "max_queued_texts", options_.max_queued_texts));
-  }
+  TextJob text;
+  text.tenant = job->request.tenant();
+  text.bytes = bytes_of(std::get<Texts>(job->request.inputs));
+  text.first_part = next_part(*job);
+  text.unwanted = job->cancelled;
+  text.work = [this, job] {
+    if (!encode_some(*job, kBytesPerTurn) && !job->ended) return next_part(*job);
+    return std::uint64_t{0};
+  };
+  text.ended = [this, job](std::optional<End> end) {
+    if (end) return finish(*job, *std::move(end));
+    if (!job->ended) wait_to_compute(job);
+  };
+  if (auto refused = texts_.post(std::move(text))) finish(*job, *std::move(refused));
 }
 
-// On a text thread.
-void Embedder::encode_waiting() {
-  for (;;) {
-    JobPtr job;
-    {
-      const std::lock_guard lock(mutex_);
-      job = *to_encode_.pop();
-    }
-    const bool encoded = encode_some(*job, kBytesPerTurn);
-    if (encoded) wait_to_compute(job);
-    {
-      const std::lock_guard lock(mutex_);
-      if (!encoded && !job->ended) to_encode_.push(job->request.uid, job);
-      if (to_encode_.empty()) {
-        encoding_ = false;
-        return;
-      }
-    }
-    // Behind the texts of others; where their queue is full nobody waits for this thread but they.
-    if (texts_.post([this] { encode_waiting(); })) return;
-  }
+// Bytes of the texts that encode_some() does next; at least 1.
+std::uint64_t Embedder::next_part(const Job& job) {
+  const auto& texts = std::get<Texts>(job.request.inputs);
+  std::uint64_t bytes = 0;
+  for (std::size_t i = job.ids.size(); i < texts.size() && bytes < kBytesPerTurn; ++i) bytes += texts[i].size() + 1;
+  return std::max<std::uint64_t>(bytes, 1);
 }
 
 // Whether all of its texts are encoded. If not, there are more, or it has ended.
@@ -252,7 +240,8 @@ bool Embedder::encode_some(Job& job, std::size_t max_bytes) {
   try {
     auto& texts = std::get<Texts>(job.request.inputs);
     const engine::EncodeOptions options{.add_special = job.request.add_special,
-                                        .parse_special = job.request.parse_special};
+                                        .parse_special = job.request.parse_special,
+                                        .interrupt = job.cancelled.get()};
     for (std::size_t bytes = 0; job.ids.size() < texts.size() && (bytes == 0 || bytes < max_bytes);) {
       if (unwanted(job)) {
         finish(job, ended_as(Outcome::cancelled, {}));
@@ -269,6 +258,9 @@ bool Embedder::encode_some(Job& job, std::size_t max_bytes) {
       }
     }
     held = bytes_of(texts) + bytes_of(job.ids);
+  } catch (const engine::Interrupted&) {
+    finish(job, ended_as(Outcome::cancelled, {}));
+    return false;
   } catch (...) {
     finish(job, failed(std::current_exception(), "to encode its text"));
     return false;
@@ -303,6 +295,8 @@ void Embedder::compute_waiting() {
       turn_over = advance_turn();
       if (turn_over) end_turn(*job);
     }
+  } catch (const engine::Stopped&) {  // the server ends
+    end = ended_as(Outcome::cancelled, {});
   } catch (...) {
     end = failed(std::current_exception(), "to compute it");
   }
@@ -396,6 +390,7 @@ void Embedder::finish(Job& job, EmbedAnswer answer) {
     if (std::exchange(job.ended, true)) return;
     ++num_ended_[end ? end->outcome : Outcome::eos];
     --num_open_;
+    requests_.give_back(job.request.uid);
     count_memory(job, 0);
   }
   streams_.give_back_quota_of(job.request.uid);

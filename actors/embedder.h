@@ -15,24 +15,25 @@
 #include "actors/gateway.h"
 #include "actors/memory_ledger.h"
 #include "actors/stream_table.h"
-#include "actors/thread_pool.h"
+#include "actors/text_threads.h"
 #include "engine/encoder.h"
 #include "engine/workspace.h"
+#include "scheduler/shared_limit.h"
 #include "scheduler/turn_list.h"
 
 namespace troupe::actors {
 
-// A request's texts are encoded, short ones at once and others on a text thread, then go through the model on the
-// compute thread, some at a time. In both places users take turns, and a user's requests too; each place has at most
-// one job of ours, and between two of them whatever else waits there runs: between two steps of generation lies at most
-// one pass over max_step_tokens tokens (an encoder reads whole texts, of some thousand tokens together). A request that
-// nobody wants any more ends when its turn comes.
+// A request's texts are encoded, short ones at once and others on the text threads, then go through the model on the
+// compute thread, some at a time. In both places users take turns, and a user's requests too. The compute thread has at
+// most one job of ours, and between two of them whatever else waits there runs: between two steps of generation lies at
+// most one pass over max_step_tokens tokens (an encoder reads whole texts, of some thousand tokens together). A request
+// that nobody wants any more ends when its turn comes.
 //
 // Thread-safe. `texts` and `compute` must have run dry before it goes; the others outlive it.
 class Embedder {
  public:
   // streams: whose requests count against the same quota of their user.
-  Embedder(const GatewayOptions& options, StreamTable& streams, ThreadPool& texts, Compute& compute);
+  Embedder(const GatewayOptions& options, StreamTable& streams, TextThreads& texts, Compute& compute);
 
   // From now on there is a model. Before, requests are refused as loading.
   void loaded(std::shared_ptr<const engine::Encoder> encoder);
@@ -73,7 +74,7 @@ class Embedder {
   // Encoding.
   void encode(const JobPtr& job);
   void wait_to_encode(const JobPtr& job);
-  void encode_waiting();
+  static std::uint64_t next_part(const Job& job);
   bool encode_some(Job& job, std::size_t max_bytes);
   // Computing.
   void wait_to_compute(const JobPtr& job);
@@ -88,7 +89,7 @@ class Embedder {
 
   const GatewayOptions& options_;
   StreamTable& streams_;
-  ThreadPool& texts_;
+  TextThreads& texts_;
   Compute& compute_;
   // The compute thread's.
   engine::Workspace workspace_;
@@ -98,16 +99,16 @@ class Embedder {
   std::shared_ptr<const engine::Encoder> encoder_;      // if it is one
   std::shared_ptr<const engine::TextVectors> vectors_;  // the encoder, or a model's hidden states
   std::optional<TimePoint> drained_at_;                 // draining
-  scheduler::TurnList<JobPtr> to_encode_, to_compute_;
-  bool encoding_ = false;   // a job of ours is with the text threads; it is wherever there is something to encode
-  bool computing_ = false;  // and with the compute thread
+  scheduler::TurnList<JobPtr> to_compute_;
+  bool computing_ = false;  // a job of ours is with the compute thread; it is wherever there is something to compute
   std::uint64_t num_open_ = 0;
   std::uint64_t num_unanswered_ = 0;  // of these, and of those that have ended but not heard so yet
   TimePoint last_progress_{};
   std::uint64_t num_received_ = 0;
   std::unordered_map<scheduler::Outcome, std::uint64_t> num_ended_;  // what was answered counts as eos
   std::uint64_t prompt_tokens_ = 0;
-  std::uint64_t claimed_bytes_ = 0;  // that the open requests hold at most, for max_embed_bytes
+  scheduler::SharedLimit requests_;  // open ones
+  scheduler::SharedLimit bytes_;     // that they hold at most
   std::uint64_t held_bytes_ = 0;     // that they hold
   std::uint64_t workspace_bytes_ = 0;
   std::uint64_t reading_bytes_ = 0;

@@ -8,7 +8,9 @@
 #include <optional>
 #include <random>
 #include <stdexcept>
+#include <thread>
 #include <utility>
+#include <variant>
 
 #include "actors/actor_base.h"
 #include "actors/embedder.h"
@@ -48,11 +50,6 @@ struct SystemConfig : caf::actor_system_config {
   }
 };
 
-Error too_many_texts(const std::string& what, std::uint32_t limit) {
-  return {ErrorCode::busy,
-          std::to_string(limit) + " texts wait to be " + what + " already (max_queued_texts); try again later"};
-}
-
 // ", 40 window blocks of 4096 bytes, 64 snapshots of 20480 bytes, 16 states", as far as the model has such.
 std::string other_pools(const engine::LoadedModel& model) {
   std::string text;
@@ -69,21 +66,25 @@ std::uint64_t draw_seed() {
   return (std::uint64_t{device()} << 32) | device();
 }
 
-Error not_ready(const ModelState& model) {
-  if (const auto error = model.error()) return *error;
-  return {ErrorCode::busy, "the model is still loading (" + std::to_string(static_cast<int>(model.fraction() * 100)) +
-                               " %); try again later"};
+// Why there is no vocabulary to ask.
+End not_ready(const ModelState& model) {
+  if (const auto error = model.error()) return ended_as(scheduler::Outcome::model_unloaded, error->message);
+  return refusal(scheduler::Outcome::loading, {},
+                 "the model is still loading (" + std::to_string(static_cast<int>(model.fraction() * 100)) +
+                     " %); try again later");
 }
 
-// What it returns, or why it threw.
-template <class Work>
-auto tried(const Work& work) -> Result<decltype(work())> {
+// answer = work(), or why that threw. What was interrupted has no answer.
+template <class Answer, class Convert>
+void convert(Answer& answer, const Convert& work) {
   try {
-    return work();
+    answer = work();
+  } catch (const engine::Interrupted&) {
+    throw;
   } catch (...) {
     const Failure why = failure_of(std::current_exception());
-    return Error{why.out_of_memory ? ErrorCode::out_of_memory : ErrorCode::unsupported,
-                 "this text could not be worked on: " + why.what};
+    answer = ended_as(why.out_of_memory ? scheduler::Outcome::out_of_memory : scheduler::Outcome::internal,
+                      "this text could not be worked on: " + why.what);
   }
 }
 
@@ -101,6 +102,12 @@ Status check_kernels(const std::string& option) {
     return Error{ErrorCode::unsupported, "this CPU cannot run the kernel variant \"" + name + "\"; it runs: " + runs};
   }
   return Error{ErrorCode::invalid_argument, "there is no kernel variant \"" + name + "\"; this CPU runs: " + runs};
+}
+
+template <class Answer>
+CancelFlag answered(const std::function<void(Answer)>& done, End end) {
+  done(std::move(end));
+  return std::make_shared<std::atomic<bool>>(false);
 }
 
 // What can be said about the options without loading anything: whether the model is an encoder.
@@ -138,9 +145,9 @@ class GatewayImpl final : public Gateway {
   std::shared_ptr<const engine::TextVectors> vectors() const override { return embedder_->vectors(); }
   std::vector<ModelDescription> models() const override;
   CancelFlag embed(EmbedRequest request, OnEmbedded done) override;
-  void tokenize(std::string text, engine::EncodeOptions options,
-                std::function<void(Result<std::vector<TokenId>>)> done) override;
-  void detokenize(std::vector<TokenId> ids, std::function<void(Result<std::string>)> done) override;
+  CancelFlag tokenize(scheduler::Tenant tenant, std::string text, engine::EncodeOptions options,
+                      OnTokenized done) override;
+  CancelFlag detokenize(scheduler::Tenant tenant, std::vector<TokenId> ids, OnDetokenized done) override;
   void drain(std::function<void()> done) override;
   void on_loaded(std::function<void(Status)> done) override { model_.on_loaded(std::move(done)); }
   void crash(Role role) { caf::anon_send(supervisor_, msg::Crash{role}); }
@@ -148,8 +155,12 @@ class GatewayImpl final : public Gateway {
  private:
   House house();
   void load(const caf::actor& supervisor, engine::Team& team);
+  void load_model(const engine::LoadOptions& load);
   void load_encoder(const engine::LoadOptions& load);
-  Result<std::shared_ptr<const engine::Tokenizer>> vocabulary() const;
+  void not_loaded(const Error& error);
+  std::variant<std::shared_ptr<const engine::Tokenizer>, End> vocabulary() const;
+  template <class Answer, class Convert>
+  CancelFlag post_text(scheduler::Tenant tenant, std::uint64_t bytes, std::function<void(Answer)> done, Convert work);
 
   // In this order: what is above outlives what is below.
   GatewayOptions options_;
@@ -161,7 +172,7 @@ class GatewayImpl final : public Gateway {
   MemoryLedger memory_;
   SystemConfig config_;
   std::unique_ptr<caf::actor_system> system_;
-  std::unique_ptr<ThreadPool> texts_;  // these two send to actors: they end before the system
+  std::unique_ptr<TextThreads> texts_;  // these two send to actors: they end before the system
   std::unique_ptr<ComputePool> compute_;
   std::unique_ptr<Embedder> embedder_;  // works on those two until they go
   FaultPoints faults_;
@@ -192,12 +203,18 @@ GatewayImpl::GatewayImpl(GatewayOptions options, bool is_encoder, std::optional<
       cpus_(plan_cpus(allowed_places(), options_.num_threads)),
       model_(options_.model_alias.empty() ? std::filesystem::path(options_.model_path).stem().string()
                                           : options_.model_alias),
-      streams_(options_.max_requests_per_uid),
+      streams_({.max_requests_per_uid = options_.max_requests_per_uid,
+                .max_queued_requests = options_.max_queued_requests,
+                .max_queued_tokens = options_.max_queued_tokens,
+                .max_parked_requests = options_.max_parked_requests}),
       counters_(std::chrono::steady_clock::now()),
       memory_(engine::process_memory()),
       config_(cpus_.rest),
       system_(std::make_unique<caf::actor_system>(config_)),
-      texts_(std::make_unique<ThreadPool>("texts", options_.tokenizer_threads, options_.max_queued_texts, cpus_.rest)),
+      texts_(std::make_unique<TextThreads>(TextThreadsOptions{.max_large = options_.tokenizer_threads,
+                                                              .max_texts = options_.max_queued_texts,
+                                                              .max_bytes = options_.max_queued_text_bytes},
+                                           cpus_.rest)),
       compute_(std::make_unique<ComputePool>(options_.num_threads, cpus_.compute)),
       embedder_(std::make_unique<Embedder>(options_, streams_, *texts_, *compute_)) {
   const auto break_step = std::make_shared<std::atomic<bool>>(false);
@@ -223,6 +240,8 @@ House GatewayImpl::house() {
 
 GatewayImpl::~GatewayImpl() {
   model_.set_draining();
+  compute_->team().stop();  // a load, a step or a pass for vectors that still runs is of no use any more
+  if (model_.loading()) spdlog::info("loading is given up");
   embedder_->drain(std::chrono::steady_clock::now());
   caf::anon_send_exit(supervisor_, caf::exit_reason::user_shutdown);
   supervisor_ = nullptr;
@@ -246,32 +265,40 @@ void GatewayImpl::load(const caf::actor& supervisor, engine::Team& team) {
   engine::LoadOptions load = options_.load;
   load.team = &team;
   load.progress = [this](double fraction) { model_.set_fraction(fraction); };
-  if (is_encoder_) return load_encoder(load);
-  const TimePoint start = std::chrono::steady_clock::now();
-  auto loaded = engine::LoadedModel::load(options_.model_path, load);
-  if (loaded) {
-    const std::shared_ptr<engine::LoadedModel>& model = *loaded;
-    const std::string name = options_.model_alias.empty() ? model->info().name : options_.model_alias;
-    spdlog::info("loaded model \"{}\" in {:.2f} s: {} threads, kernels {}, {} cache blocks of {} bytes{}, numerics {}",
-                 name, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(),
-                 options_.num_threads, model->kernels().name, model->arena()->num_blocks(),
-                 model->arena()->bytes_per_block(), other_pools(*model), model->numerics_id());
-    embedder_->loaded(std::make_shared<const engine::HiddenStates>(model));
-    model_.loaded(model, name);
-  } else {
-    spdlog::error("the model could not be loaded: {}", loaded.error().message);
-    model_.failed(loaded.error());
+  try {
+    is_encoder_ ? load_encoder(load) : load_model(load);
+  } catch (const engine::Stopped&) {
+    return;
+  } catch (...) {
+    const Failure why = failure_of(std::current_exception());
+    not_loaded({why.out_of_memory ? ErrorCode::out_of_memory : ErrorCode::io, options_.model_path + ": " + why.what});
   }
   caf::anon_send(supervisor, msg::ModelLoaded{});
+}
+
+void GatewayImpl::not_loaded(const Error& error) {
+  spdlog::error("the model could not be loaded: {}", error.message);
+  model_.failed(error);
+}
+
+void GatewayImpl::load_model(const engine::LoadOptions& load) {
+  const TimePoint start = std::chrono::steady_clock::now();
+  auto loaded = engine::LoadedModel::load(options_.model_path, load);
+  if (!loaded) return not_loaded(loaded.error());
+  const std::shared_ptr<engine::LoadedModel>& model = *loaded;
+  const std::string name = options_.model_alias.empty() ? model->info().name : options_.model_alias;
+  spdlog::info("loaded model \"{}\" in {:.2f} s: {} threads, kernels {}, {} cache blocks of {} bytes{}, numerics {}",
+               name, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(),
+               options_.num_threads, model->kernels().name, model->arena()->num_blocks(),
+               model->arena()->bytes_per_block(), other_pools(*model), model->numerics_id());
+  embedder_->loaded(std::make_shared<const engine::HiddenStates>(model));
+  model_.loaded(model, name);
 }
 
 void GatewayImpl::load_encoder(const engine::LoadOptions& load) {
   const TimePoint start = std::chrono::steady_clock::now();
   const auto encoder = engine::Encoder::load(options_.model_path, load);
-  if (!encoder) {
-    spdlog::error("the model could not be loaded: {}", encoder.error().message);
-    return model_.failed(encoder.error());
-  }
+  if (!encoder) return not_loaded(encoder.error());
   const std::string name = options_.model_alias.empty() ? (*encoder)->info().name : options_.model_alias;
   spdlog::info("loaded encoder \"{}\" in {:.2f} s: {} threads, kernels {}, numerics {}", name,
                std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(), options_.num_threads,
@@ -283,8 +310,7 @@ void GatewayImpl::load_encoder(const engine::LoadOptions& load) {
 CancelFlag GatewayImpl::embed(EmbedRequest request, OnEmbedded done) {
   const auto error = model_.error();
   if (!error) return embedder_->embed(std::move(request), std::move(done));
-  done(ended_as(scheduler::Outcome::model_unloaded, error->message));
-  return std::make_shared<std::atomic<bool>>(false);
+  return answered(done, ended_as(scheduler::Outcome::model_unloaded, error->message));
 }
 
 RequestId GatewayImpl::submit(Request request, std::shared_ptr<StreamSink> sink) {
@@ -293,19 +319,14 @@ RequestId GatewayImpl::submit(Request request, std::shared_ptr<StreamSink> sink)
     request.has_seed = true;
   }
   const TimePoint now = std::chrono::steady_clock::now();
-  const std::uint32_t num_choices = request.num_choices;
   const RequestId id = streams_.add(std::move(request), std::move(sink), now);
   if (is_encoder_) {
     streams_.end(id, generates_nothing(), now);
     return id;
   }
-  // These are the intake's mailbox, or wait for the model.
-  const std::uint64_t received = streams_.num_in(RequestState::received);
-  if (received > options_.max_queued_requests) {
-    streams_.end(id,
-                 queue_full(std::to_string(received - num_choices) + " requests wait to be looked at already",
-                            "max_queued_requests", options_.max_queued_requests),
-                 now);
+  // Before it is in any mailbox.
+  if (auto full = streams_.take_place(id)) {
+    streams_.end(id, refused(*std::move(full)), now);
     return id;
   }
   caf::anon_send(supervisor_, msg::Submit{id});
@@ -333,7 +354,7 @@ void GatewayImpl::status(std::function<void(StatusSnapshot)> done) {
 bool GatewayImpl::is_making_progress() const {
   const TimePoint now = std::chrono::steady_clock::now();
   return model_.readiness() != Readiness::failed &&
-         counters_.without_progress(streams_.counts(), now) <= options_.progress_timeout &&
+         counters_.without_progress(streams_.work_since(), now) <= options_.progress_timeout &&
          embedder_->without_progress(now) <= options_.progress_timeout;
 }
 
@@ -364,51 +385,82 @@ std::vector<ModelDescription> GatewayImpl::models() const {
   return {description};
 }
 
-Result<std::shared_ptr<const engine::Tokenizer>> GatewayImpl::vocabulary() const {
+std::variant<std::shared_ptr<const engine::Tokenizer>, End> GatewayImpl::vocabulary() const {
+  if (model_.draining())
+    return refusal(scheduler::Outcome::draining, {}, "this server is shutting down and takes no new requests");
   const auto model = model_.model();
   const auto encoder = embedder_->encoder();
   if (!model && !encoder) return not_ready(model_);
   const auto& tokenizer = model ? model->tokenizer() : encoder->tokenizer();
-  if (!tokenizer) return Error{ErrorCode::unsupported, "this model has no vocabulary; use token ids"};
+  if (!tokenizer) return refusal(scheduler::Outcome::unsupported, {}, "this model has no vocabulary; use token ids");
   return tokenizer;
 }
 
-void GatewayImpl::tokenize(std::string text, engine::EncodeOptions options,
-                           std::function<void(Result<std::vector<TokenId>>)> done) {
-  const auto vocabulary_or = vocabulary();
-  if (!vocabulary_or) return done(vocabulary_or.error());
-  if (text.size() > kMaxPromptBytes) {
-    return done(Error{ErrorCode::invalid_argument, "the text has " + std::to_string(text.size()) + " bytes; at most " +
-                                                       std::to_string(kMaxPromptBytes) + " are taken"});
-  }
-  const auto shared_done = std::make_shared<std::function<void(Result<std::vector<TokenId>>)>>(std::move(done));
-  const bool taken = texts_->post([shared_done, vocabulary = *vocabulary_or, text = std::move(text), options] {
-    (*shared_done)(tried([&] { return vocabulary->encode(text, options); }));
-  });
-  if (!taken) (*shared_done)(too_many_texts("encoded", options_.max_queued_texts));
+// done: told the answer once, when its text's place is free again.
+template <class Answer, class Convert>
+CancelFlag GatewayImpl::post_text(scheduler::Tenant tenant, std::uint64_t bytes, std::function<void(Answer)> done,
+                                  Convert work) {
+  TextJob job;
+  job.tenant = tenant;
+  job.bytes = job.first_part = bytes;
+  const CancelFlag unwanted = job.unwanted;
+  const auto answer = std::make_shared<Answer>();
+  const auto tell = std::make_shared<std::function<void(Answer)>>(std::move(done));
+  job.work = [answer, unwanted, work = std::move(work)] {
+    convert(*answer, [&] { return work(unwanted.get()); });
+    return std::uint64_t{0};
+  };
+  job.ended = [answer, tell](std::optional<End> end) {
+    if (end) return (*tell)(*std::move(end));
+    (*tell)(std::move(*answer));
+  };
+  if (auto refused = texts_->post(std::move(job))) (*tell)(*std::move(refused));
+  return unwanted;
 }
 
-void GatewayImpl::detokenize(std::vector<TokenId> ids, std::function<void(Result<std::string>)> done) {
-  const auto vocabulary_or = vocabulary();
-  if (!vocabulary_or) return done(vocabulary_or.error());
-  const std::uint32_t size = (*vocabulary_or)->size();
-  if (const auto unknown = engine::find_unknown_id(ids, size)) {
-    return done(Error{ErrorCode::invalid_argument, "token " + std::to_string(ids[*unknown]) +
-                                                       " is not in the vocabulary (0 to " + std::to_string(size - 1) +
-                                                       ")"});
+CancelFlag GatewayImpl::tokenize(scheduler::Tenant tenant, std::string text, engine::EncodeOptions options,
+                                 OnTokenized done) {
+  auto vocabulary_or = vocabulary();
+  if (auto* no = std::get_if<End>(&vocabulary_or)) return answered(done, std::move(*no));
+  if (text.size() > kMaxPromptBytes) {
+    return answered(done, refusal(scheduler::Outcome::invalid_argument, "text",
+                                  "the text has " + std::to_string(text.size()) + " bytes; at most " +
+                                      std::to_string(kMaxPromptBytes) + " are taken",
+                                  kMaxPromptBytes));
   }
-  const auto shared_done = std::make_shared<std::function<void(Result<std::string>)>>(std::move(done));
-  const bool taken = texts_->post([shared_done, vocabulary = *vocabulary_or, ids = std::move(ids)] {
-    (*shared_done)(tried([&] { return vocabulary->decode(ids); }));
-  });
-  if (!taken) (*shared_done)(too_many_texts("decoded", options_.max_queued_texts));
+  const std::uint64_t bytes = text.size();
+  return post_text(
+      tenant, bytes, std::move(done),
+      [vocabulary = std::get<0>(vocabulary_or), text = std::move(text), options](const std::atomic<bool>* interrupt) {
+        engine::EncodeOptions with_flag = options;
+        with_flag.interrupt = interrupt;
+        return vocabulary->encode(text, with_flag);
+      });
+}
+
+CancelFlag GatewayImpl::detokenize(scheduler::Tenant tenant, std::vector<TokenId> ids, OnDetokenized done) {
+  auto vocabulary_or = vocabulary();
+  if (auto* no = std::get_if<End>(&vocabulary_or)) return answered(done, std::move(*no));
+  const std::uint32_t size = std::get<0>(vocabulary_or)->size();
+  if (const auto unknown = engine::find_unknown_id(ids, size)) {
+    return answered(done, refusal(scheduler::Outcome::invalid_argument, "ids",
+                                  "token " + std::to_string(ids[*unknown]) + " is not in the vocabulary (0 to " +
+                                      std::to_string(size - 1) + ")"));
+  }
+  const std::uint64_t bytes = ids.size() * sizeof(TokenId);
+  return post_text(tenant, bytes, std::move(done),
+                   [vocabulary = std::get<0>(vocabulary_or), ids = std::move(ids)](const std::atomic<bool>* interrupt) {
+                     return vocabulary->decode(ids, interrupt);
+                   });
 }
 
 void GatewayImpl::drain(std::function<void()> done) {
   model_.set_draining();
   embedder_->drain(std::chrono::steady_clock::now() + options_.drain_timeout);
   caf::anon_send(supervisor_, msg::Drain{options_.drain_timeout});
-  streams_.when_empty([this, done = std::move(done)]() mutable { embedder_->when_empty(std::move(done)); });
+  streams_.when_empty([this, done = std::move(done)]() mutable {
+    embedder_->when_empty([this, done = std::move(done)]() mutable { texts_->when_empty(std::move(done)); });
+  });
 }
 
 }  // namespace
@@ -422,7 +474,14 @@ Result<std::unique_ptr<Gateway>> Gateway::start(GatewayOptions options) {
     if (!plan) return plan.error();
     kills = std::move(*plan);
   }
-  return std::unique_ptr<Gateway>(std::make_unique<GatewayImpl>(std::move(options), *is_encoder, std::move(kills)));
+  // An actor system cannot be taken down half started: CAF 0.17 then joins threads that it has not started, or waits
+  // for them for ever. What throws on this thread is caught nowhere, and so ends the process by std::terminate where it
+  // is thrown, before any destructor runs.
+  std::unique_ptr<Gateway> gateway;
+  std::thread([&] {
+    gateway = std::make_unique<GatewayImpl>(std::move(options), *is_encoder, std::move(kills));
+  }).join();
+  return gateway;
 }
 
 void crash_for_test(Gateway& gateway, Role role) {

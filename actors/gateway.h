@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "actors/embedding.h"
@@ -118,6 +119,12 @@ struct StatusSnapshot {
   std::optional<engine::ProfileSnapshot> profile;  // where the time of the steps went, if the profiler sums up
 };
 
+// The answer to a text, or why there is none: an End of kind refused or failed, or cancelled.
+using Tokenized = std::variant<std::vector<TokenId>, End>;
+using OnTokenized = std::function<void(Tokenized)>;
+using Detokenized = std::variant<std::string, End>;
+using OnDetokenized = std::function<void(Detokenized)>;
+
 struct ModelDescription {
   std::string name;
   engine::ModelInfo info;
@@ -138,11 +145,12 @@ struct GatewayOptions {
   std::uint32_t max_queued_requests = 1024;
   std::uint32_t max_parked_requests = 1024;  // out of credit; at that many no new ones are taken
   std::uint64_t max_queued_tokens = 1u << 22;
-  std::uint32_t max_queued_texts = 64;  // long texts that wait for a tokenizer thread
+  std::uint32_t max_queued_texts = 64;              // texts that wait for a text thread or are with one
+  std::uint64_t max_queued_text_bytes = 64u << 20;  // that these take together
   // That texts, ids and vectors of all requests for vectors take together; one alone is always taken.
   std::uint64_t max_embed_bytes = 64u << 20;
   std::uint32_t max_requests_per_uid = 512;
-  std::uint32_t tokenizer_threads = 2;
+  std::uint32_t tokenizer_threads = 2;  // for large texts; one more is there for small ones (text_threads.h)
   std::chrono::milliseconds drain_timeout{30000};
   // Work that waits while no step ends for longer than this: the server stands still.
   std::chrono::milliseconds progress_timeout{60000};
@@ -190,10 +198,10 @@ class Gateway {
   // Makes vectors of texts, in turns with all others who want some. `done` is called exactly once.
   virtual CancelFlag embed(EmbedRequest request, OnEmbedded done) = 0;
 
-  // Encodes or decodes on the tokenizer threads. Error: loading, unknown model, no vocabulary.
-  virtual void tokenize(std::string text, engine::EncodeOptions options,
-                        std::function<void(Result<std::vector<TokenId>>)> done) = 0;
-  virtual void detokenize(std::vector<TokenId> ids, std::function<void(Result<std::string>)> done) = 0;
+  // Encodes or decodes on the text threads, in turns with everybody else's texts. `done` is called exactly once.
+  virtual CancelFlag tokenize(scheduler::Tenant tenant, std::string text, engine::EncodeOptions options,
+                              OnTokenized done) = 0;
+  virtual CancelFlag detokenize(scheduler::Tenant tenant, std::vector<TokenId> ids, OnDetokenized done) = 0;
 
   // Refuses new requests (Outcome::draining); `done` is called when the last stream has ended, or at
   // drain_timeout after ending the rest as cancelled.

@@ -11,7 +11,7 @@
 #include "actors/memory_ledger.h"
 #include "actors/model_state.h"
 #include "actors/stream_table.h"
-#include "actors/thread_pool.h"
+#include "actors/text_threads.h"
 
 namespace troupe::actors {
 
@@ -34,7 +34,7 @@ struct House {
   Counters& counters;
   MemoryLedger& memory;
   ModelState& model;
-  ThreadPool& texts;
+  TextThreads& texts;
   Compute& compute;
   FaultPoints faults{};
   const Embedder* embedder = nullptr;  // null: this house makes no vectors

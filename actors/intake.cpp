@@ -16,22 +16,21 @@ using scheduler::Outcome;
 
 constexpr std::chrono::seconds kTimerReach{1};
 
-// msg::Encoded, or msg::EncodeFailed if that threw: a text costs its own request, no actor and no thread.
+// msg::Encoded, or msg::EncodeFailed if that threw: a text costs its own request, no actor and no thread. Throws
+// engine::Interrupted alone.
 caf::message encode_text(const engine::Tokenizer& tokenizer, const FaultPoints& faults, RequestId request,
-                         const Request& body) {
+                         const Request& body, const std::atomic<bool>* interrupt = nullptr) {
   try {
     if (faults.before_encode) faults.before_encode(body);
     auto ids = std::make_shared<std::vector<TokenId>>(tokenizer.encode(
-        std::get<std::string>(body.prompt), {.add_special = body.add_special, .parse_special = body.parse_special}));
+        std::get<std::string>(body.prompt),
+        {.add_special = body.add_special, .parse_special = body.parse_special, .interrupt = interrupt}));
     return caf::make_message(msg::Encoded{request, std::move(ids)});
+  } catch (const engine::Interrupted&) {
+    throw;
   } catch (...) {
     return caf::make_message(msg::EncodeFailed{request, failure_of(std::current_exception())});
   }
-}
-
-std::uint64_t prompt_bytes(const Request& request) {
-  if (const auto* text = std::get_if<std::string>(&request.prompt)) return text->size();
-  return std::get<std::vector<TokenId>>(request.prompt).size() * sizeof(TokenId);
 }
 
 }  // namespace
@@ -40,9 +39,7 @@ Intake::Intake(caf::actor_config& cfg, const House& house) : ActorBase(cfg, "int
 
 caf::behavior Intake::make_behavior() {
   // What a predecessor left: it was told, but cannot act any more.
-  for (const RequestId request : house_.streams.unassigned()) {
-    if (const auto body = house_.streams.request(request)) keep_waiting(request, prompt_bytes(*body));
-  }
+  for (const RequestId request : house_.streams.unassigned()) waiting_.insert(request);
   arm_timer();
   return {
       [this](const msg::Submit& submit) {
@@ -53,13 +50,17 @@ caf::behavior Intake::make_behavior() {
       [this](const msg::Encoded& done) { encoded(done.request, std::move(*done.ids)); },
       [this](const msg::EncodeFailed& failed) { not_encoded(failed.request, failed.why); },
       [this](const msg::Deadline&) { end_overdue(); },
-      [this](const msg::Forget& forget) { stop_waiting(forget.request); },
+      [this](const msg::Forget& message) { forget(message.request); },
+      [this](const msg::ForgetAll&) { forget_all(); },
       [this](const msg::Wire& wire_message) { wire(wire_message.wiring); },
       [](const msg::Crash&) { throw std::runtime_error("a test asked for it"); },
   };
 }
 
-void Intake::on_exit() { wiring_ = nullptr; }
+void Intake::on_exit() {
+  forget_all();
+  wiring_ = nullptr;
+}
 
 TimePoint Intake::now() { return home_system().clock().now(); }
 
@@ -103,55 +104,30 @@ void Intake::look_at(RequestId request) {
     how.message = "this server has no model to serve with: " + error->message;
     return end(request, how);
   }
+  if (auto full = house_.streams.take_place(request)) return end(request, refused(*std::move(full)));
   if (wiring_ && wiring_->model) return admit(request, *body);
-  wait_for_model(request, *body);
+  wait_for_model(request);
 }
 
-void Intake::wait_for_model(RequestId request, const Request& body) {
-  if (waiting_.contains(request)) return;
-  const GatewayOptions& options = house_.options;
-  if (waiting_.size() >= options.max_queued_requests) {
-    return end(request, queue_full("the model is still loading and " + std::to_string(waiting_.size()) +
-                                       " requests wait for it already",
-                                   "max_queued_requests", options.max_queued_requests));
-  }
-  // How many tokens a text is cannot be known yet; as ids they would take this much.
-  const std::uint64_t bytes = prompt_bytes(body);
-  const std::uint64_t most = options.max_queued_tokens * sizeof(TokenId);
-  if (!waiting_.empty() && waiting_bytes_ + bytes > most) {
-    return end(request, queue_full("the model is still loading and prompts of " + std::to_string(waiting_bytes_) +
-                                       " bytes wait for it already, of at most " + std::to_string(most),
-                                   "max_queued_tokens", options.max_queued_tokens));
-  }
+void Intake::wait_for_model(RequestId request) {
   if (auto over = house_.streams.take_quota(request)) return end(request, refused(std::move(*over)));
-  keep_waiting(request, bytes);
+  waiting_.insert(request);
 }
 
-void Intake::keep_waiting(RequestId request, std::uint64_t bytes) {
-  waiting_.emplace(request, bytes);
-  waiting_bytes_ += bytes;
+// Its text need not be encoded any more.
+void Intake::forget(RequestId request) {
+  waiting_.erase(request);
+  const auto encoding = encoding_.extract(request);
+  if (!encoding.empty()) *encoding.mapped() = true;
 }
 
-void Intake::stop_waiting(RequestId request) {
-  const auto entry = waiting_.extract(request);
-  if (!entry.empty()) waiting_bytes_ -= entry.mapped();
+void Intake::forget_all() {
+  waiting_.clear();
+  for (const auto& [request, unwanted] : std::exchange(encoding_, {})) *unwanted = true;
 }
 
 void Intake::admit(RequestId request, const Request& body) {
   if (auto wrong = check_for_model(body, limits_)) return end(request, *wrong);
-  const std::uint64_t queued = house_.streams.num_queued();
-  if (queued + body.num_choices > house_.options.max_queued_requests) {
-    const std::string more = body.num_choices > 1 ? ", and this one is " + std::to_string(body.num_choices) : "";
-    return end(request, queue_full(std::to_string(queued) + " requests wait already, of at most " +
-                                       std::to_string(house_.options.max_queued_requests) + more,
-                                   "max_queued_requests", house_.options.max_queued_requests));
-  }
-  const std::uint64_t parked = house_.streams.num_in(RequestState::parked);
-  if (parked >= house_.options.max_parked_requests) {
-    return end(request, queue_full(std::to_string(parked) + " requests are parked because their clients do not read, " +
-                                       "of at most " + std::to_string(house_.options.max_parked_requests),
-                                   "max_parked_requests", house_.options.max_parked_requests));
-  }
   if (auto over = house_.streams.admit(request)) return end(request, refused(std::move(*over)));
   if (const auto* ids = std::get_if<std::vector<TokenId>>(&body.prompt)) return encoded(request, *ids);
   encode(request, house_.streams.request(request));
@@ -163,21 +139,31 @@ void Intake::encode(RequestId request, std::shared_ptr<const Request> body) {
     const auto& tokenizers = wiring_->tokenizers;
     return send(tokenizers[next_tokenizer_++ % tokenizers.size()], msg::Encode{request, std::move(body)});
   }
-  const bool taken = house_.texts.post(
-      [self = caf::actor{this}, request, body, faults = house_.faults, tokenizer = wiring_->model->tokenizer()] {
-        caf::anon_send(self, encode_text(*tokenizer, faults, request, *body));
-      });
-  if (taken) return;
-  const std::uint32_t most = house_.options.max_queued_texts;
-  end(request, queue_full(std::to_string(most) + " long texts wait to be encoded already", "max_queued_texts", most));
+  TextJob text;
+  text.tenant = body->tenant();
+  text.bytes = text.first_part = std::get<std::string>(body->prompt).size();
+  encoding_[request] = text.unwanted;
+  const auto result = std::make_shared<caf::message>();
+  text.work = [result, request, body, faults = house_.faults, tokenizer = wiring_->model->tokenizer(),
+               unwanted = text.unwanted] {
+    *result = encode_text(*tokenizer, faults, request, *body, unwanted.get());
+    return std::uint64_t{0};
+  };
+  // What was interrupted or dropped has ended.
+  text.ended = [result, self = caf::actor{this}](const std::optional<End>& end) {
+    if (!end) caf::anon_send(self, std::move(*result));
+  };
+  if (auto full = house_.texts.post(std::move(text))) end(request, *full);
 }
 
 void Intake::encoded(RequestId request, std::vector<TokenId> ids) {
   const auto body = house_.streams.request(request);
   // Encoded twice where a tokenizer died: one answer is enough.
   if (!body || house_.streams.state(request) != RequestState::encoding) return;
+  encoding_.erase(request);
   house_.streams.absolve(request);
   if (auto wrong = check_length(*body, ids.size(), limits_)) return end(request, *wrong);
+  if (auto full = house_.streams.retake_place(request, ids.size())) return end(request, refused(*std::move(full)));
   // Without a batcher the next wiring brings one, which then gets all that is assigned.
   for (auto& task : house_.streams.assign(request, std::move(ids))) {
     if (wiring_->batcher) send(wiring_->batcher, msg::Enqueue{std::move(task)});
@@ -211,8 +197,7 @@ void Intake::wire(const std::shared_ptr<const Wiring>& wiring) {
     for (auto& task : house_.streams.resume()) send(wiring_->batcher, msg::Enqueue{std::move(task)});
   }
   if (!wiring_->model && !house_.model.error()) return;
-  waiting_bytes_ = 0;
-  for (const auto& [request, bytes] : std::exchange(waiting_, {})) look_at(request);
+  for (const RequestId request : std::exchange(waiting_, {})) look_at(request);
   if (!has_new_tokenizers || wiring_->tokenizers.empty()) return;
   // Whatever a dead one had; what others have as well is encoded twice and taken once.
   for (const RequestId request : house_.streams.unassigned()) {
@@ -222,7 +207,7 @@ void Intake::wire(const std::shared_ptr<const Wiring>& wiring) {
 
 void Intake::end(RequestId request, const End& how) {
   if (!house_.streams.end(request, how, now())) return;
-  stop_waiting(request);
+  forget(request);
   if (wiring_ && wiring_->batcher) send(wiring_->batcher, msg::Forget{request});
 }
 

@@ -7,15 +7,16 @@
 // Receives  msg::Submit    a new request: ends, waits for the model, or goes on to be encoded
 //           msg::Encoded   its text as ids; msg::EncodeFailed: it is tried once more, then given up
 //           msg::Deadline  of some request, or a while later than the last one
-//           msg::Forget    a stream that was ended by somebody else
+//           msg::Forget    a stream that was ended by somebody else; msg::ForgetAll: all of them
 //           msg::Wire      whom to talk to; a new batcher gets all that the last one had
 // Sends     msg::Encode to a tokenizer, msg::Enqueue and msg::Forget to the batcher
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
+#include <set>
+#include <unordered_map>
 
 #include "actors/actor_base.h"
 #include "actors/house.h"
@@ -36,9 +37,9 @@ class Intake : public ActorBase {
   void end_overdue();
   void arm_timer();
   void look_at(RequestId request);
-  void wait_for_model(RequestId request, const Request& body);
-  void keep_waiting(RequestId request, std::uint64_t bytes);
-  void stop_waiting(RequestId request);
+  void wait_for_model(RequestId request);
+  void forget(RequestId request);
+  void forget_all();
   void admit(RequestId request, const Request& body);
   void encode(RequestId request, std::shared_ptr<const Request> body);
   void encoded(RequestId request, std::vector<TokenId> ids);
@@ -49,9 +50,9 @@ class Intake : public ActorBase {
   const House house_;
   std::shared_ptr<const Wiring> wiring_;
   ServingLimits limits_;
-  std::map<RequestId, std::uint64_t> waiting_;  // for the model to load, oldest first: bytes of the prompt
-  std::uint64_t waiting_bytes_ = 0;
-  std::optional<TimePoint> timer_;  // when the next msg::Deadline comes
+  std::set<RequestId> waiting_;                         // for the model to load, oldest first
+  std::unordered_map<RequestId, CancelFlag> encoding_;  // texts with the text threads
+  std::optional<TimePoint> timer_;                      // when the next msg::Deadline comes
   std::size_t next_tokenizer_ = 0;
 };
 

@@ -41,6 +41,11 @@ Readiness ModelState::readiness() const {
   return model_ || has_encoder_ ? Readiness::ready : Readiness::loading;
 }
 
+bool ModelState::loading() const {
+  const std::lock_guard lock(mutex_);
+  return !model_ && !has_encoder_ && !error_;
+}
+
 std::string ModelState::name() const {
   const std::lock_guard lock(mutex_);
   return name_;

@@ -29,6 +29,7 @@ class ModelState {
 
   double fraction() const { return fraction_; }
   bool draining() const { return draining_; }
+  bool loading() const;  // also while draining
   Readiness readiness() const;
   std::string name() const;
   std::shared_ptr<const engine::LoadedModel> model() const;  // null while loading

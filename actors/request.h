@@ -11,6 +11,7 @@
 #include "cache/ids.h"
 #include "engine/sampler.h"
 #include "scheduler/outcome.h"
+#include "scheduler/shared_limit.h"
 
 namespace troupe::actors {
 
@@ -18,6 +19,7 @@ using RequestId = std::uint64_t;  // given by the gateway; never reused while th
 
 struct Request {
   std::uint32_t uid = 0;  // the tenant, from the kernel (SO_PEERCRED), never from the client
+  bool is_owner = false;  // the user who runs the server, or root
   std::string model;      // empty: the only or default model
   std::variant<std::string, std::vector<TokenId>> prompt;  // text, or exact ids
   bool add_special = true;                                 // text only: BOS as the vocabulary asks
@@ -34,6 +36,8 @@ struct Request {
   // one has computed the prompt, and goes on from there as its fork; if that one is gone by then, it computes it
   // itself.
   RequestId fork_of = 0;
+
+  scheduler::Tenant tenant() const { return {uid, is_owner}; }
 };
 
 inline constexpr std::size_t kMaxPromptBytes = 8u << 20;

@@ -71,7 +71,7 @@ std::optional<End> check_for_model(const Request& request, const ServingLimits& 
   if (!request.model.empty() && request.model != limits.model) {
     return refusal(
         Outcome::unknown_model, "model",
-        "there is no model \"" + printable(request.model) + "\" here; this server has \"" + limits.model + "\"");
+        "there is no model \"" + Printable(request.model) + "\" here; this server has \"" + limits.model + "\"");
   }
   if (auto wrong = engine::validate(request.sampling, limits.vocab_size)) {
     return refusal(Outcome::invalid_argument, wrong->field, wrong->message);

@@ -9,23 +9,30 @@ namespace {
 
 double seconds(TimePoint from, TimePoint to) { return std::chrono::duration<double>(to - from).count(); }
 
-std::size_t place_of(scheduler::Outcome outcome) {
-  const auto table = scheduler::outcomes();
-  for (std::size_t i = 0; i < table.size(); ++i) {
-    if (table[i].outcome == outcome) return i;
-  }
-  TROUPE_ASSERT(!"an outcome that the table lacks");
-  return 0;
-}
-
 // Far enough for anybody, and no clock overflows.
 constexpr std::chrono::milliseconds kLongestDeadline = std::chrono::hours(24 * 365 * 100);
+
+// What a prompt counts before it is encoded: English has about four bytes to a token.
+std::uint64_t likely_tokens(const Request& request) {
+  if (const auto* text = std::get_if<std::string>(&request.prompt)) return (text->size() + 3) / 4;
+  return std::get<std::vector<TokenId>>(request.prompt).size();
+}
 
 std::uint64_t saturating_add(std::uint64_t a, std::uint64_t b) { return a + b < a ? ~std::uint64_t{0} : a + b; }
 
 }  // namespace
 
-StreamTable::StreamTable(std::uint32_t max_requests_per_uid) : quota_(max_requests_per_uid) {}
+StreamTable::StreamTable(const StreamLimits& limits)
+    : quota_(limits.max_requests_per_uid),
+      queued_requests_(
+          {.name = "max_queued_requests", .what = "waiting requests", .limit = limits.max_queued_requests}),
+      queued_tokens_({.name = "max_queued_tokens",
+                      .what = "prompt tokens of waiting requests",
+                      .limit = limits.max_queued_tokens,
+                      .takes_any_alone = true}),
+      parked_({.name = "max_parked_requests",
+               .what = "requests that are parked because their clients do not read",
+               .limit = limits.max_parked_requests}) {}
 
 StreamTable::~StreamTable() { TROUPE_ASSERT(records_.empty() && ends_pending_ == 0); }
 
@@ -123,14 +130,37 @@ std::vector<RequestId> StreamTable::unassigned() const {
   return ids;
 }
 
-std::uint64_t StreamTable::num_in(RequestState state) const {
+std::optional<scheduler::Refusal> StreamTable::take_place(RequestId id) {
   const std::lock_guard lock(mutex_);
-  return counts_.in(state);
+  const RecordPtr first = find(id);
+  if (!first || first->has_place) return std::nullopt;
+  const scheduler::Tenant tenant = first->request->tenant();
+  const std::vector<RecordPtr> choices = choices_of(id);
+  const std::uint64_t tokens = likely_tokens(*first->request);
+  if (auto full = queued_requests_.try_take(tenant, choices.size())) return full;
+  if (auto full = queued_tokens_.try_take(tenant, tokens)) {
+    queued_requests_.give_back(tenant.uid, choices.size());
+    return full;
+  }
+  for (const RecordPtr& record : choices) record->has_place = true;
+  first->place_tokens = tokens;
+  return std::nullopt;
 }
 
-std::uint64_t StreamTable::num_queued() const {
+std::optional<scheduler::Refusal> StreamTable::retake_place(RequestId id, std::uint64_t prompt_tokens) {
   const std::lock_guard lock(mutex_);
-  return counts_.in(RequestState::encoding) + counts_.in(RequestState::queued);
+  const RecordPtr record = find(id);
+  if (!record || !record->has_place) return std::nullopt;
+  queued_tokens_.give_back(record->request->uid, std::exchange(record->place_tokens, 0));
+  if (auto full = queued_tokens_.try_take(record->request->tenant(), prompt_tokens)) return full;
+  record->place_tokens = prompt_tokens;
+  return std::nullopt;
+}
+
+void StreamTable::give_back_place(Record& record) {
+  if (!std::exchange(record.has_place, false)) return;
+  queued_requests_.give_back(record.request->uid);
+  queued_tokens_.give_back(record.request->uid, std::exchange(record.place_tokens, 0));
 }
 
 std::optional<scheduler::Refusal> StreamTable::take_quota(RequestId id) {
@@ -170,6 +200,7 @@ std::optional<scheduler::Refusal> StreamTable::admit(RequestId id) {
   const std::lock_guard lock(mutex_);
   if (!find(id)) return std::nullopt;
   const std::vector<RecordPtr> choices = choices_of(id);
+  if (auto refused = parked_.check_share(choices.front()->request->tenant())) return refused;
   if (auto refused = take_quota(choices)) return refused;
   for (const RecordPtr& record : choices) move_to(*record, RequestState::encoding);
   return std::nullopt;
@@ -229,6 +260,49 @@ bool StreamTable::preempted(RequestId id, std::uint64_t generation) {
   ++record->preemptions;
   ++counts_.preemptions;
   return true;
+}
+
+Parked StreamTable::park(RequestId id, std::uint64_t generation, TimePoint now) {
+  std::unique_lock lock(mutex_);
+  const RecordPtr record = current(id, generation);
+  if (!record) return {};
+  move_to(*record, RequestState::parked);
+  if (!record->parked_since) record->parked_since = now;
+  if (parked_.held() <= parked_.limit()) return {.is_live = true};
+  const RecordPtr slowest = slowest_reader(now);
+  const Parked parked{.is_live = slowest != record, .ended = slowest->id};
+  const double seconds_parked = std::chrono::duration<double>(time_parked(*slowest, now)).count();
+  End end;
+  end.outcome = scheduler::Outcome::cancelled;
+  end.message = "its client took " + std::to_string(slowest->emitted.size()) + " tokens and let the answer wait for " +
+                std::to_string(static_cast<std::uint64_t>(seconds_parked)) + " s; others needed its place among the " +
+                std::to_string(parked_.limit()) + " (max_parked_requests). Grant more credit, and sooner";
+  end.field = "max_parked_requests";
+  end.limit = parked_.limit();
+  end_locked(lock, slowest->id, end, now);
+  return parked;
+}
+
+TimePoint::duration StreamTable::time_parked(const Record& record, TimePoint now) {
+  return record.parked_before + (record.parked_since ? now - *record.parked_since : TimePoint::duration{});
+}
+
+StreamTable::RecordPtr StreamTable::slowest_reader(TimePoint now) const {
+  RecordPtr slowest;
+  std::pair<std::uint64_t, double> most;
+  for (const auto& [id, record] : records_) {
+    if (record->state != RequestState::parked) continue;
+    const std::uint64_t own = parked_.held_by(record->request->uid);
+    const std::uint64_t kept = record->request->is_owner ? scheduler::kept_for_owner_of(parked_.limit()) : 0;
+    const double per_token = std::chrono::duration<double>(time_parked(*record, now)).count() /
+                             static_cast<double>(record->emitted.size() + 1);
+    const std::pair<std::uint64_t, double> here{own - std::min(own, kept), per_token};
+    // Of equal ones the newest, so that it does not depend on the order of the table.
+    if (slowest && (here < most || (here == most && id < slowest->id))) continue;
+    slowest = record;
+    most = here;
+  }
+  return slowest;
 }
 
 bool StreamTable::deliver(Emission emission, TimePoint now) {
@@ -309,6 +383,8 @@ std::optional<std::uint64_t> StreamTable::grant(RequestId id, std::uint64_t toke
   const RecordPtr record = find(id);
   if (!record) return std::nullopt;
   if (!counts_.has_work()) counts_.work_since = now;  // if it was parked; else it changes nothing
+  if (tokens > 0 && record->parked_since)
+    record->parked_before += now - *std::exchange(record->parked_since, std::nullopt);
   record->granted = saturating_add(record->granted, tokens);
   return record->granted;
 }
@@ -331,6 +407,11 @@ StreamCounts StreamTable::counts() const {
   const auto table = scheduler::outcomes();
   for (std::size_t i = 0; i < table.size(); ++i) counts.ended.emplace_back(table[i].name, ended_[i]);
   return counts;
+}
+
+std::optional<TimePoint> StreamTable::work_since() const {
+  const std::lock_guard lock(mutex_);
+  return counts_.has_work() ? std::optional(counts_.work_since) : std::nullopt;
 }
 
 std::vector<RequestView> StreamTable::views(TimePoint now) const {
@@ -379,7 +460,12 @@ StreamTable::RecordPtr StreamTable::current(RequestId id, std::uint64_t generati
 void StreamTable::move_to(Record& record, RequestState state) {
   --counts_.in_state[static_cast<std::size_t>(record.state)];
   ++counts_.in_state[static_cast<std::size_t>(state)];
+  const std::uint32_t uid = record.request->uid;
+  if (record.state == RequestState::parked) parked_.give_back(uid);
+  if (state == RequestState::parked) parked_.take(uid);
   record.state = state;
+  if (state == RequestState::running || state == RequestState::parked || state == RequestState::ended)
+    give_back_place(record);
 }
 
 std::vector<StreamTable::RecordPtr> StreamTable::choices_of(RequestId first) const {
@@ -410,7 +496,7 @@ void StreamTable::end_one(Record& record, End end, TimePoint now) {
   records_.erase(record.id);
   if (record.deadline) deadlines_.erase({*record.deadline, record.id});
   if (record.has_quota) quota_.give_back(record.request->uid);
-  ++ended_[place_of(end.outcome)];
+  ++ended_[scheduler::index_of(end.outcome)];
 
   end.choice = record.request->sampling.choice;
   end.seed = record.request->sampling.seed;

@@ -28,6 +28,7 @@
 #include "actors/gateway.h"
 #include "actors/request.h"
 #include "scheduler/admission.h"
+#include "scheduler/shared_limit.h"
 
 namespace troupe::actors {
 
@@ -77,9 +78,23 @@ struct StreamCounts {
   bool has_work() const { return waiting() + in(RequestState::running) > 0; }
 };
 
+// As in GatewayOptions.
+struct StreamLimits {
+  std::uint32_t max_requests_per_uid = 512;
+  std::uint32_t max_queued_requests = 1024;
+  std::uint64_t max_queued_tokens = 1u << 22;
+  std::uint32_t max_parked_requests = 1024;
+};
+
+// What became of a stream that ran out of credit.
+struct Parked {
+  bool is_live = false;  // false: the batcher should forget it
+  RequestId ended = 0;   // this stream had to go in return, and the batcher should forget it, too; 0: none
+};
+
 class StreamTable {
  public:
-  explicit StreamTable(std::uint32_t max_requests_per_uid);
+  explicit StreamTable(const StreamLimits& limits);
   ~StreamTable();  // every stream has ended (asserted)
   StreamTable(const StreamTable&) = delete;
   StreamTable& operator=(const StreamTable&) = delete;
@@ -102,16 +117,20 @@ class StreamTable {
   // of each.
   std::vector<RequestId> unassigned() const;
 
-  std::uint64_t num_in(RequestState state) const;
-  // Requests that are being encoded or queued.
-  std::uint64_t num_queued() const;
+  // Gives all its choices places among the waiting requests, and its prompt among the waiting tokens (a text counts one
+  // for four bytes), each until it first runs, is parked or ends; what is preempted waits without a place. Once,
+  // however often it is called. What is wrong, if a limit or its user's share is met; nothing also if the stream has
+  // ended.
+  std::optional<scheduler::Refusal> take_place(RequestId id);
+  // Its prompt turned out to be so many tokens.
+  std::optional<scheduler::Refusal> retake_place(RequestId id, std::uint64_t prompt_tokens);
   // Counts all its choices against their user's quota, each from here to its end; once, however often it is called.
   // What is wrong, if the quota is used up; nothing also if the stream has ended.
   std::optional<scheduler::Refusal> take_quota(RequestId id);
   // For requests that are no streams (Embed): one counts against the same quota, from here to give_back_quota_of().
   std::optional<scheduler::Refusal> take_quota_of(std::uint32_t uid);
   void give_back_quota_of(std::uint32_t uid);
-  // As take_quota(), and from `received` to `encoding`.
+  // As take_quota(), and from `received` to `encoding`. Refused is also a user with a whole share of parked streams.
   std::optional<scheduler::Refusal> admit(RequestId id);
   // From `encoding` to `queued`: the prompt is known. One for each choice; none if the stream has ended.
   std::vector<std::shared_ptr<const Assignment>> assign(RequestId id, std::vector<TokenId> prompt);
@@ -123,6 +142,10 @@ class StreamTable {
   bool set_state(RequestId id, std::uint64_t generation, RequestState state);
   bool started(RequestId id, std::uint64_t generation, std::uint32_t cached_tokens, TimePoint now);
   bool preempted(RequestId id, std::uint64_t generation);
+  // It is out of credit. If more streams are parked now than may be, one is ended: of the user with most of them, who
+  // for this keeps the owner's reserve apart, the one whose client reads most slowly: the longest time parked for each
+  // token that it took.
+  Parked park(RequestId id, std::uint64_t generation, TimePoint now);
   // Hands tokens on. What the stream has already is dropped, a gap is a bug (asserted).
   bool deliver(Emission emission, TimePoint now);
   bool end(RequestId id, std::uint64_t generation, const End& end, TimePoint now);
@@ -145,6 +168,8 @@ class StreamTable {
   void when_empty(std::function<void()> done);
 
   StreamCounts counts() const;  // O(live streams)
+  // StreamCounts::work_since while streams wait or run; nothing while none does. O(1).
+  std::optional<TimePoint> work_since() const;
   std::vector<RequestView> views(TimePoint now) const;
 
  private:
@@ -159,6 +184,10 @@ class StreamTable {
     std::uint64_t generation = 1;
     RequestState state = RequestState::received;
     bool has_quota = false;
+    bool has_place = false;
+    std::uint64_t place_tokens = 0;
+    std::optional<TimePoint> parked_since;  // until its client granted more
+    TimePoint::duration parked_before{};
     std::uint32_t cached_tokens = 0;
     std::uint32_t preemptions = 0;
     std::uint32_t strikes = 0;
@@ -177,6 +206,9 @@ class StreamTable {
   void insert(RequestId id, Request request, std::shared_ptr<StreamSink> sink, TimePoint now);
   void move_to(Record& record, RequestState state);
   std::optional<scheduler::Refusal> take_quota(const std::vector<RecordPtr>& choices);
+  void give_back_place(Record& record);
+  RecordPtr slowest_reader(TimePoint now) const;
+  static TimePoint::duration time_parked(const Record& record, TimePoint now);
   bool end_locked(std::unique_lock<std::mutex>& lock, RequestId id, const End& end, TimePoint now);
   void end_one(Record& record, End end, TimePoint now);
   void count_request(const Record& record, const Usage& usage, TimePoint now);
@@ -188,11 +220,13 @@ class StreamTable {
   std::unordered_map<RequestId, RecordPtr> records_;
   std::set<std::pair<TimePoint, RequestId>> deadlines_;  // of the records that have one
   scheduler::Quota quota_;
+  scheduler::SharedLimit queued_requests_, queued_tokens_;
+  scheduler::SharedLimit parked_;
   RequestId last_id_ = 0;
   std::uint64_t ends_pending_ = 0;  // streams whose sink has not heard its end
   std::vector<std::function<void()>> when_empty_;
   StreamCounts counts_;
-  std::array<std::uint64_t, 256> ended_{};  // by place in scheduler::outcomes()
+  std::array<std::uint64_t, 256> ended_{};  // by scheduler::index_of()
 };
 
 }  // namespace troupe::actors

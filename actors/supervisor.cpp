@@ -3,6 +3,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 #include "actors/batcher.h"
@@ -41,6 +42,8 @@ const char* name_of(Role role) {
 
 Supervisor::Supervisor(caf::actor_config& cfg, const House& house) : ActorBase(cfg, "supervisor"), house_(house) {
   set_down_handler([this](const caf::down_msg& down) { child_died(down); });
+  // Nothing restarts this actor, and without it no request ever ends.
+  set_exception_handler([](std::exception_ptr&) -> caf::error { std::terminate(); });
 }
 
 caf::behavior Supervisor::make_behavior() {
@@ -68,6 +71,7 @@ caf::behavior Supervisor::make_behavior() {
       },
       [this](const msg::DrainTimeout&) {
         end_all(ended_as(scheduler::Outcome::cancelled, "the server shut down before this answer was complete"));
+        house_.texts.drop_all();
       },
       [this](const msg::Crash& m) {
         if (m.role != Role::tokenizer) return pass_on(m.role, caf::make_message(m));
@@ -172,9 +176,6 @@ caf::actor Supervisor::start(Role role) {
                      .snapshot_rule = book.snapshot_rule};
   if (const std::uint32_t states = model->num_states(); states > 0) options.planner.max_open = states;
   if (book.window > 0) options.planner.max_initial_blocks = book.num_window_blocks;
-  options.queue = {.max_requests = house_.options.max_queued_requests,
-                   .max_tokens = house_.options.max_queued_tokens,
-                   .max_requests_per_uid = house_.options.max_requests_per_uid};
   options.tokenizer = model->tokenizer();
   options.faults = house_.faults;
   options.on_step = house_.options.on_step;
@@ -204,6 +205,7 @@ void Supervisor::cancel(const msg::Cancel& cancel) {
 
 void Supervisor::end_all(const End& how) {
   house_.streams.end_all(how, how, now());
+  pass_on(Role::intake, caf::make_message(msg::ForgetAll{}));
   pass_on(Role::batcher, caf::make_message(msg::ForgetAll{}));
 }
 

@@ -52,6 +52,8 @@ void TargetWorker::run(const msg::RunStep& message) {
   compute_.post([stage = stage_, work = message.work, sender = caf::actor_cast<caf::actor>(current_sender())] {
     try {
       if (auto result = stage->run(*work)) caf::anon_send(sender, msg::StepResult{std::move(result)});
+    } catch (const engine::Stopped&) {
+      stage->executor.reset();  // the server ends: no batcher waits for this step
     } catch (...) {
       stage->executor.reset();  // half a step may be in it
       StepFailure failure{

@@ -61,7 +61,7 @@ StatusSnapshot take_snapshot(const House& house, TimePoint now) {
     snapshot.kv_bytes = kv_bytes(*model);
   }
   StreamCounts counts = house.streams.counts();
-  const TimePoint::duration still = house.counters.without_progress(counts, now);
+  const TimePoint::duration still = house.counters.without_progress(house.streams.work_since(), now);
   snapshot.requests_received = counts.received;
   snapshot.requests_ended = std::move(counts.ended);
   snapshot.requests_waiting = counts.waiting();

@@ -17,17 +17,10 @@ StatusSnapshot filled(const Counters& counters, TimePoint now) {
   return snapshot;
 }
 
-StreamCounts counts_of(std::uint64_t queued, TimePoint since) {
-  StreamCounts counts;
-  counts.in_state[static_cast<std::size_t>(RequestState::queued)] = queued;
-  counts.work_since = since;
-  return counts;
-}
-
 TEST_CASE("counters: time goes by without progress while there is work and a model, and no step ends") {
   Counters counters(at(0));
   const auto still = [&](std::uint64_t queued, int since, int now) {
-    return counters.without_progress(counts_of(queued, at(since)), at(now));
+    return counters.without_progress(queued > 0 ? std::optional(at(since)) : std::nullopt, at(now));
   };
   CHECK(still(1, 10, 50) == std::chrono::seconds(0));  // loading
   counters.model_loaded(at(60));

@@ -79,22 +79,19 @@ struct Answer {
 
 struct Stage {
   explicit Stage(GatewayOptions given = {}) : options(std::move(given)) {
-    options.max_queued_texts = 4;
     auto loaded = engine::Encoder::load(TROUPE_TEST_DATA "/tiny-bert.gguf", {});
     if (!loaded) FAIL(loaded.error().message);
     encoder = *loaded;
-    texts = std::make_unique<ThreadPool>("texts", 1, options.max_queued_texts);
-    streams = std::make_unique<StreamTable>(options.max_requests_per_uid);
+    texts = std::make_unique<TextThreads>(TextThreadsOptions{.max_large = 1, .max_texts = options.max_queued_texts});
+    streams = std::make_unique<StreamTable>(StreamLimits{.max_requests_per_uid = options.max_requests_per_uid});
     embedder = std::make_unique<Embedder>(options, *streams, *texts, compute);
     embedder->loaded(encoder);
   }
-  // The text thread has run dry: between two turns others' jobs run, as this one.
+  // The text threads have run dry.
   void settle() {
-    for (int turn = 0; turn < 8; ++turn) {
-      std::promise<void> reached;
-      while (!texts->post([&] { reached.set_value(); })) std::this_thread::yield();
-      reached.get_future().wait();
-    }
+    std::promise<void> reached;
+    texts->when_empty([&] { reached.set_value(); });
+    reached.get_future().wait();
   }
   int run_all() {
     settle();
@@ -114,7 +111,7 @@ struct Stage {
   SteppedCompute compute;
   std::shared_ptr<const engine::Encoder> encoder;
   std::unique_ptr<StreamTable> streams;
-  std::unique_ptr<ThreadPool> texts;
+  std::unique_ptr<TextThreads> texts;
   std::unique_ptr<Embedder> embedder;
 };
 
@@ -225,12 +222,15 @@ TEST_CASE("while the model loads, and beyond the limits of requests and users, i
   REQUIRE(early.end().outcome == Outcome::loading);
   REQUIRE(early.end().retry_after);
   std::array<Answer, 5> answers;
-  for (int i = 0; i < 3; ++i)
-    (void)stage.embedder->embed(of_ids({{7}}, 1), answers[static_cast<std::size_t>(i)].callback());
+  const auto ask = [&](std::uint32_t uid, int i) {
+    EmbedRequest request = of_ids({{7}}, uid);
+    request.is_owner = true;
+    (void)stage.embedder->embed(request, answers[static_cast<std::size_t>(i)].callback());
+  };
+  for (int i = 0; i < 3; ++i) ask(1, i);
   REQUIRE(answers[2].end().outcome == Outcome::quota);
   REQUIRE(answers[2].end().field == "max_requests_per_user");
-  for (int i = 3; i < 5; ++i)
-    (void)stage.embedder->embed(of_ids({{7}}, 2), answers[static_cast<std::size_t>(i)].callback());
+  for (int i = 3; i < 5; ++i) ask(2, i);
   REQUIRE(answers[4].end().outcome == Outcome::queue_full);
   REQUIRE(answers[4].end().field == "max_queued_requests");
   stage.run_all();
@@ -405,48 +405,55 @@ TEST_CASE("a user's requests for vectors and for answers count together, and an 
   stage.streams->give_back_quota_of(1);
 }
 
-TEST_CASE("a few words need no text thread, and long texts of all users one place among those of others") {
-  Stage stage;  // four places
+TEST_CASE("a few words need no text thread, and of long texts each user has a share of the places") {
+  GatewayOptions options;
+  options.max_queued_texts = 5;
+  Stage stage(options);
   std::promise<void> busy;
   const std::shared_future<void> go(busy.get_future());
-  std::promise<void> began;
-  REQUIRE(stage.texts->post([&] {
-    began.set_value();
-    go.wait();
-  }));
-  began.get_future().wait();
+  std::array<std::promise<void>, 2> began;
+  for (std::size_t i = 0; i < 2; ++i) {  // both threads
+    TextJob job;
+    job.tenant = {0, true};
+    job.first_part = i == 0 ? scheduler::kMaxSmallTextBytes + 1 : 1;
+    job.work = [&began, i, go] {
+      began[i].set_value();
+      go.wait();
+      return std::uint64_t{0};
+    };
+    job.ended = [](const std::optional<End>&) {};
+    REQUIRE_FALSE(stage.texts->post(std::move(job)));
+  }
+  for (std::promise<void>& each : began) each.get_future().wait();
   Answer small;
   (void)stage.embedder->embed(of_texts({"cat", "the sun"}), small.callback());
   REQUIRE(stage.compute.run_one());
   REQUIRE(small.vectors().dim == 64);
 
-  const std::string words = std::string("cat and the sun ");
   std::string text;
-  while (text.size() < 600) text += words;
-  std::array<Answer, 10> large;
-  for (std::size_t i = 0; i < large.size(); ++i)
-    (void)stage.embedder->embed(of_texts(Texts(10, text), i < 8 ? 1 : 2), large[i].callback());
-  for (int i = 0; i < 3; ++i) REQUIRE(stage.texts->post([] {}));  // there is room for them
-  REQUIRE_FALSE(stage.texts->post([] {}));
+  while (text.size() < 600) text += "cat and the sun ";
+  Answer first, second, other, third, unread;
+  (void)stage.embedder->embed(of_texts(Texts(100, text), 1), first.callback());
+  (void)stage.embedder->embed(of_texts(Texts(10, text), 1), second.callback());
+  REQUIRE(second.end().outcome == Outcome::quota);
+  REQUIRE(second.end().field == "max_queued_texts");
+  REQUIRE(second.end().limit == 1);
+  REQUIRE(second.end().retry_after);
+  (void)stage.embedder->embed(of_texts(Texts(10, text), 2), other.callback());
+  (void)stage.embedder->embed(of_texts(Texts(10, text), 3), third.callback());  // the last place is the owner's
+  REQUIRE(third.end().outcome == Outcome::queue_full);
+  REQUIRE(third.end().limit == 5);
+  EmbedRequest owners = of_texts(Texts(10, text), 0);
+  owners.is_owner = true;
+  const CancelFlag unwanted = stage.embedder->embed(owners, unread.callback());
+  *unwanted = true;
+  Answer wanted;
+  (void)stage.embedder->embed(owners, wanted.callback());  // in the place of what nobody wants any more
+  REQUIRE(unread.end().outcome == Outcome::cancelled);
   busy.set_value();
   for (int i = 0; i < 40; ++i) stage.run_all();
-  for (const Answer& answer : large) REQUIRE(answer.vectors().prompt_tokens > 0);
-
-  std::promise<void> busy_again;
-  const std::shared_future<void> go_again(busy_again.get_future());
-  std::promise<void> began_again;
-  REQUIRE(stage.texts->post([&] {
-    began_again.set_value();
-    go_again.wait();
-  }));
-  began_again.get_future().wait();
-  for (int i = 0; i < 4; ++i) REQUIRE(stage.texts->post([] {}));
-  Answer full;
-  (void)stage.embedder->embed(of_texts(Texts(10, text)), full.callback());
-  busy_again.set_value();
-  stage.settle();
-  REQUIRE(full.end().outcome == Outcome::queue_full);
-  REQUIRE(full.end().field == "max_queued_texts");
+  for (const Answer* answer : {&first, &other}) REQUIRE(answer->vectors().prompt_tokens > 0);
+  REQUIRE(wanted.vectors().prompt_tokens > 0);
 }
 
 }  // namespace troupe::actors

@@ -6,7 +6,9 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "actors/gateway.h"
@@ -116,9 +118,13 @@ inline std::unique_ptr<Gateway> start(GatewayOptions options = embedded_model())
   return std::move(*gateway);
 }
 
+// The user who runs the server.
+inline constexpr scheduler::Tenant kOwner{1000, true};
+
 inline Request greedy(std::string text, std::uint32_t max_tokens) {
   Request request;
-  request.uid = 1000;
+  request.uid = kOwner.uid;
+  request.is_owner = kOwner.is_owner;
   request.prompt = std::move(text);
   request.sampling.temperature = 0;
   request.sampling.max_tokens = max_tokens;
@@ -171,18 +177,58 @@ inline Answered run(Gateway& gateway, Request request) {
   return answer(sink);
 }
 
+// An answer that comes from another thread, or before the question returns.
+template <class T>
+class Answer {
+ public:
+  std::function<void(T)> callback() {
+    return [state = state_](T value) {
+      const std::lock_guard lock(state->mutex);
+      state->value = std::move(value);
+      ++state->count;
+      state->changed.notify_all();
+    };
+  }
+  bool is_there() const {
+    const std::lock_guard lock(state_->mutex);
+    return state_->count > 0;
+  }
+  T wait() const {
+    std::unique_lock lock(state_->mutex);
+    if (!state_->changed.wait_for(lock, std::chrono::seconds(60), [&] { return state_->count > 0; })) {
+      lock.unlock();
+      FAIL("nothing happened for a minute");
+    }
+    REQUIRE(state_->count == 1);
+    return *state_->value;
+  }
+
+ private:
+  struct State {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::optional<T> value;
+    int count = 0;
+  };
+  std::shared_ptr<State> state_ = std::make_shared<State>();
+};
+
 inline StatusSnapshot status(Gateway& gateway) {
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::optional<StatusSnapshot> got;
-  gateway.status([&](StatusSnapshot snapshot) {
-    const std::lock_guard lock(mutex);
-    got = std::move(snapshot);
-    changed.notify_all();
-  });
-  std::unique_lock lock(mutex);
-  changed.wait(lock, [&] { return got.has_value(); });
-  return *got;
+  Answer<StatusSnapshot> snapshot;
+  gateway.status(snapshot.callback());
+  return snapshot.wait();
+}
+
+inline Tokenized tokenized(Gateway& gateway, std::string text, scheduler::Tenant tenant = kOwner) {
+  Answer<Tokenized> ids;
+  (void)gateway.tokenize(tenant, std::move(text), {}, ids.callback());
+  return ids.wait();
+}
+
+inline Detokenized detokenized(Gateway& gateway, std::vector<TokenId> ids, scheduler::Tenant tenant = kOwner) {
+  Answer<Detokenized> text;
+  (void)gateway.detokenize(tenant, std::move(ids), text.callback());
+  return text.wait();
 }
 
 }  // namespace troupe::actors::test

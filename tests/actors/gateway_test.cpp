@@ -1,4 +1,5 @@
 // The gateway with real threads and the embedded model: what clients see.
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -383,27 +384,157 @@ TEST_CASE("gateway: a user's quota is refused by name, another user is served") 
 
 TEST_CASE("gateway: text and ids of the vocabulary on request") {
   const auto gateway = start();
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::vector<TokenId> ids;
-  std::string text;
-  gateway->tokenize(kPrompt, {}, [&](Result<std::vector<TokenId>> got) {
-    const std::lock_guard lock(mutex);
-    ids = *got;
-    changed.notify_all();
-  });
-  std::unique_lock lock(mutex);
-  changed.wait(lock, [&] { return !ids.empty(); });
-  CHECK(ids == std::vector<TokenId>{1, 424, 437, 261, 399});
-  gateway->detokenize(ids, [&](Result<std::string> got) {
-    const std::lock_guard inner(mutex);
-    text = *got;
-    changed.notify_all();
-  });
-  changed.wait(lock, [&] { return !text.empty(); });
-  CHECK(text == kPrompt);
-  lock.unlock();
-  gateway->detokenize({-1}, [&](Result<std::string> got) { CHECK_FALSE(got); });
+  const Tokenized ids = tokenized(*gateway, kPrompt);
+  REQUIRE(std::get<std::vector<TokenId>>(ids) == std::vector<TokenId>{1, 424, 437, 261, 399});
+  REQUIRE(std::get<std::string>(detokenized(*gateway, std::get<std::vector<TokenId>>(ids))) == kPrompt);
+  const End refused = std::get<End>(detokenized(*gateway, {-1}));
+  CHECK(refused.outcome == Outcome::invalid_argument);
+  CHECK(refused.field == "ids");
+}
+
+// --- texts of several users ---
+
+constexpr scheduler::Tenant kGuest{2001, false};
+constexpr scheduler::Tenant kOtherGuest{2002, false};
+const std::string kMegabyte(1 << 20, 'a');
+
+std::size_t num_there(const std::vector<Answer<Tokenized>>& answers) {
+  return static_cast<std::size_t>(
+      std::count_if(answers.begin(), answers.end(), [](const auto& answer) { return answer.is_there(); }));
+}
+
+TEST_CASE("gateway: another user's small texts are answered while 160 texts of a megabyte wait") {
+  GatewayOptions options = embedded_model();
+  options.max_queued_texts = 1024;
+  options.max_queued_text_bytes = 1u << 30;
+  const auto gateway = start(options);
+  std::vector<Answer<Tokenized>> large(160);
+  std::vector<CancelFlag> flags;
+  for (auto& answer : large) flags.push_back(gateway->tokenize(kGuest, kMegabyte, {}, answer.callback()));
+  for (int i = 0; i < 12; ++i) {
+    REQUIRE(std::holds_alternative<std::vector<TokenId>>(tokenized(*gateway, "Once.", kOtherGuest)));
+    REQUIRE(std::holds_alternative<std::string>(detokenized(*gateway, {424}, kOtherGuest)));
+    Request request = greedy(std::string(1250, 'a') + " " + std::string(3850, 'b'), 1);
+    request.uid = kOtherGuest.uid;
+    request.is_owner = false;
+    CHECK(run(*gateway, std::move(request)).end.outcome == Outcome::too_long);  // it has been encoded
+  }
+  CHECK(num_there(large) < large.size() / 2);  // in order of arrival it would be nearly all
+  for (const CancelFlag& flag : flags) *flag = true;
+  for (const auto& answer : large) (void)answer.wait();
+}
+
+TEST_CASE("gateway: one user's texts leave room to others', and the refusal names the share") {
+  GatewayOptions options = embedded_model();
+  options.max_queued_texts = 16;
+  const auto gateway = start(options);
+  std::vector<Answer<Tokenized>> large(20);
+  std::vector<CancelFlag> flags;
+  for (auto& answer : large) flags.push_back(gateway->tokenize(kGuest, kMegabyte, {}, answer.callback()));
+  std::size_t refused = 0;
+  for (const auto& answer : large) {
+    if (!answer.is_there()) continue;
+    const Tokenized got = answer.wait();
+    const End* const end = std::get_if<End>(&got);
+    if (!end) continue;
+    ++refused;
+    CHECK(end->outcome == Outcome::quota);
+    CHECK(end->field == "max_queued_texts");
+    CHECK(end->limit == std::optional<std::uint64_t>(4));
+    CHECK(end->retry_after);
+  }
+  CHECK(refused > 0);
+  CHECK(std::holds_alternative<std::vector<TokenId>>(tokenized(*gateway, "Once.", kOtherGuest)));
+  for (const CancelFlag& flag : flags) *flag = true;
+  for (const auto& answer : large) (void)answer.wait();
+}
+
+TEST_CASE("gateway: texts whose client has gone are dropped, and what runs of them stops") {
+  GatewayOptions options = embedded_model();
+  options.max_queued_texts = 256;
+  options.max_queued_text_bytes = 1u << 30;
+  const auto gateway = start(options);
+  std::vector<Answer<Tokenized>> gone(60);
+  for (auto& answer : gone) *gateway->tokenize(kGuest, kMegabyte, {}, answer.callback()) = true;
+  // Behind all of them in order, for it is the same user's.
+  CHECK(std::holds_alternative<std::vector<TokenId>>(tokenized(*gateway, kMegabyte, kGuest)));
+  std::size_t dropped = 0;
+  for (const auto& answer : gone) {
+    const Tokenized got = answer.wait();
+    if (const End* const end = std::get_if<End>(&got)) dropped += end->outcome == Outcome::cancelled ? 1 : 0;
+  }
+  CHECK(dropped == gone.size());
+}
+
+TEST_CASE("gateway: a cancelled request's long prompt gives its place back at once") {
+  GatewayOptions options = embedded_model();
+  options.tokenizer_threads = 1;
+  options.max_queued_texts = 8;  // of which a guest may have two: one that stops, and a new one
+  const auto gateway = start(options);
+  for (int i = 0; i < 8; ++i) {
+    Request request = greedy(std::string(8u << 20, 'a'), 1);
+    request.uid = kGuest.uid;
+    request.is_owner = false;
+    const auto sink = std::make_shared<Recorder>();
+    const RequestId id = gateway->submit(std::move(request), sink);
+    gateway->cancel(id);
+    CHECK(sink->wait_for_end().outcome == Outcome::cancelled);
+  }
+  // The intake heard of the cancels in order; whatever it had posted is unwanted by now, or gone.
+  CHECK(status(*gateway).requests_waiting == 0);
+}
+
+TEST_CASE("gateway: a stop does not wait for texts") {
+  GatewayOptions options = embedded_model();
+  options.max_queued_texts = 1024;
+  options.max_queued_text_bytes = 1u << 30;
+  auto gateway = start(options);
+  const std::string text(4u << 20, 'a');
+  std::vector<Answer<Tokenized>> large(60);
+  for (auto& answer : large) (void)gateway->tokenize(kGuest, text, {}, answer.callback());
+  const auto sink = std::make_shared<Recorder>();
+  Request request = greedy(text, 1);
+  gateway->submit(std::move(request), sink);
+  gateway.reset();
+  std::size_t encoded = 0;
+  for (const auto& answer : large) {
+    REQUIRE(answer.is_there());
+    const Tokenized got = answer.wait();
+    const End* const end = std::get_if<End>(&got);
+    encoded += end ? 0 : 1;
+    if (end) CHECK((end->outcome == Outcome::draining || end->outcome == Outcome::cancelled));
+  }
+  CHECK(encoded < 10);
+  CHECK(sink->ended());
+}
+
+TEST_CASE("gateway: a drain finishes texts that were taken and refuses new ones; at its timeout it drops them") {
+  {
+    const auto gateway = start();
+    Answer<Tokenized> text, late;
+    Answer<bool> drained;
+    (void)gateway->tokenize(kGuest, kMegabyte, {}, text.callback());
+    gateway->drain([done = drained.callback()] { done(true); });
+    (void)gateway->tokenize(kGuest, "Once.", {}, late.callback());
+    CHECK(std::get<End>(late.wait()).outcome == Outcome::draining);
+    drained.wait();
+    REQUIRE(text.is_there());
+    CHECK(std::holds_alternative<std::vector<TokenId>>(text.wait()));
+  }
+  GatewayOptions options = embedded_model();
+  options.max_queued_texts = 1024;
+  options.max_queued_text_bytes = 1u << 30;
+  options.drain_timeout = std::chrono::milliseconds(1);
+  const auto gateway = start(options);
+  std::vector<Answer<Tokenized>> large(60);
+  const std::string text(4u << 20, 'a');
+  for (auto& answer : large) (void)gateway->tokenize(kGuest, text, {}, answer.callback());
+  Answer<bool> drained;
+  gateway->drain([done = drained.callback()] { done(true); });
+  drained.wait();
+  REQUIRE(num_there(large) == large.size());
+  const Tokenized last = large.back().wait();
+  CHECK(std::holds_alternative<End>(last));
 }
 
 }  // namespace

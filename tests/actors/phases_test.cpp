@@ -188,7 +188,7 @@ TEST_CASE("slow readers: a parked stream keeps its blocks while nobody needs the
   CHECK(stage.streams.counts().preemptions == 0);
 }
 
-TEST_CASE("slow readers: so many may be parked at most; then new requests are refused until one goes on or ends") {
+TEST_CASE("slow readers: a user with a whole share of parked requests gets no new ones until one goes on or ends") {
   GatewayOptions options;
   options.max_parked_requests = 2;
   Stage stage(options);
@@ -202,9 +202,9 @@ TEST_CASE("slow readers: so many may be parked at most; then new requests are re
     return client;
   };
   const Client first = submit(1), second = submit(2), third = submit(3);
-  CHECK(stage.streams.num_in(RequestState::parked) == 2);
+  CHECK(stage.streams.counts().in(RequestState::parked) == 2);
   REQUIRE(third.sink->end_);
-  CHECK(third.sink->end_->outcome == Outcome::queue_full);
+  CHECK(third.sink->end_->outcome == Outcome::quota);
   CHECK(third.sink->end_->field == "max_parked_requests");
   stage.credit(first.id, 3);
   stage.run();

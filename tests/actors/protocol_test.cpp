@@ -14,6 +14,7 @@ using scheduler::Outcome;
 
 Request request_for(std::string text, std::uint32_t max_tokens) {
   Request request;
+  request.is_owner = true;
   request.prompt = std::move(text);
   request.sampling.temperature = 0;
   request.sampling.max_tokens = max_tokens;
@@ -358,7 +359,7 @@ TEST_CASE("protocol: a submission that an intake and its successor both hear of 
 
 // A batch without actors around it: messages in an order that two mailboxes can produce.
 TEST_CASE("protocol: credit and ends that overtake their assignment are not lost") {
-  StreamTable streams(10);
+  StreamTable streams({.max_requests_per_uid = 10});
   const auto add = [&](std::uint64_t credit) {
     Request request = request_of_ids(20, 1, 8);
     request.credit = credit;

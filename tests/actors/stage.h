@@ -107,7 +107,10 @@ class Stage {
   explicit Stage(GatewayOptions wanted = {}, FaultPoints fault_points = {})
       : options(std::move(wanted)),
         faults(std::move(fault_points)),
-        streams(options.max_requests_per_uid),
+        streams({.max_requests_per_uid = options.max_requests_per_uid,
+                 .max_queued_requests = options.max_queued_requests,
+                 .max_queued_tokens = options.max_queued_tokens,
+                 .max_parked_requests = options.max_parked_requests}),
         system(config) {
     supervisor = system.spawn<Supervisor>(house());
     run();
@@ -165,7 +168,7 @@ class Stage {
   Counters counters{TimePoint{}};
   MemoryLedger memory{engine::process_memory()};
   ModelState model{"tales"};
-  ThreadPool texts{"texts", 1, 8};
+  TextThreads texts{{.max_large = 1}};
   InlineCompute compute;
   TestConfig config;
   caf::actor_system system;

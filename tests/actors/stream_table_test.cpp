@@ -3,7 +3,9 @@
 #include <catch2/catch.hpp>
 
 #include <map>
+#include <memory>
 #include <numeric>
+#include <random>
 #include <thread>
 
 namespace troupe::actors {
@@ -62,7 +64,7 @@ struct Stream {
 };
 
 TEST_CASE("streams: strikes are counted for each stream, outlive a batcher, and are forgiven") {
-  StreamTable table(kQuota);
+  StreamTable table({.max_requests_per_uid = kQuota});
   Stream one(table), other(table);
   CHECK(table.strike(one.id) == 1);
   CHECK(table.strike(one.id) == 2);
@@ -77,7 +79,7 @@ TEST_CASE("streams: strikes are counted for each stream, outlive a batcher, and 
 }
 
 TEST_CASE("streams: work is there since the first stream that came, or got credit, when nobody else waited or ran") {
-  StreamTable table(kQuota);
+  StreamTable table({.max_requests_per_uid = kQuota});
   const auto sink = std::make_shared<Listener>();
   const RequestId first = table.add({}, sink, at(10));
   CHECK(table.counts().has_work());
@@ -113,13 +115,13 @@ Request for_choices(std::uint32_t n) {
 }
 
 TEST_CASE("streams: the choices of a request share its prompt, and each has tokens and an end of its own") {
-  StreamTable table(kQuota);
+  StreamTable table({.max_requests_per_uid = kQuota});
   const auto sink = std::make_shared<Choices>();
   const RequestId first = table.add(for_choices(3), sink, at(0));
   CHECK(table.live() == std::vector<RequestId>{first, first + 1, first + 2});
   CHECK(table.unassigned() == std::vector<RequestId>{first});
   CHECK_FALSE(table.admit(first));
-  CHECK(table.num_in(RequestState::encoding) == 3);
+  CHECK(table.counts().in(RequestState::encoding) == 3);
   CHECK(table.end(first + 1, outcome(Outcome::cancelled), at(1)));  // one may go alone, but for the first
   CHECK(table.live().size() == 2);
   const auto tasks = table.assign(first, {1, 2});
@@ -141,7 +143,7 @@ TEST_CASE("streams: the choices of a request share its prompt, and each has toke
 }
 
 TEST_CASE("streams: before their prompt is known, choices end as the first one ends") {
-  StreamTable table(kQuota);
+  StreamTable table({.max_requests_per_uid = kQuota});
   const auto sink = std::make_shared<Choices>();
   const RequestId first = table.add(for_choices(3), sink, at(0));
   CHECK(table.end(first, outcome(Outcome::unknown_model), at(1)));
@@ -151,7 +153,7 @@ TEST_CASE("streams: before their prompt is known, choices end as the first one e
 }
 
 TEST_CASE("streams: the quota takes all choices of a request or none") {
-  StreamTable table(3);
+  StreamTable table({.max_requests_per_uid = 3});
   const auto sink = std::make_shared<Choices>(), other = std::make_shared<Choices>();
   const RequestId pair = table.add(for_choices(2), sink, at(0));
   CHECK_FALSE(table.admit(pair));
@@ -170,7 +172,7 @@ TEST_CASE("streams: the quota takes all choices of a request or none") {
 }
 
 TEST_CASE("streams: when all end, a choice that waited for its first one's prefill had begun") {
-  StreamTable table(kQuota);
+  StreamTable table({.max_requests_per_uid = kQuota});
   const auto sink = std::make_shared<Choices>(), idle = std::make_shared<Choices>();
   const RequestId first = table.add(for_choices(2), sink, at(0));
   table.add(for_choices(2), idle, at(0));
@@ -184,7 +186,7 @@ TEST_CASE("streams: when all end, a choice that waited for its first one's prefi
 }
 
 TEST_CASE("stream table: tokens arrive in order and the end comes once, with usage and seed") {
-  StreamTable table(kQuota);
+  StreamTable table({.max_requests_per_uid = kQuota});
   Request request;
   request.sampling.seed = 77;
   Stream s(table, request);
@@ -211,7 +213,7 @@ TEST_CASE("stream table: tokens arrive in order and the end comes once, with usa
 }
 
 TEST_CASE("stream table: a request's times are counted once, in seconds, however its tokens are bundled") {
-  StreamTable table(kQuota);
+  StreamTable table({.max_requests_per_uid = kQuota});
   Stream s(table);
   Stream waiting(table);
   CHECK(table.started(s.id, 1, 2, at(10)));
@@ -248,7 +250,7 @@ TEST_CASE("stream table: a request's times are counted once, in seconds, however
 }
 
 TEST_CASE("stream table: what is known already is dropped, ids and text alike") {
-  StreamTable table(kQuota);
+  StreamTable table({.max_requests_per_uid = kQuota});
   Stream s(table);
   table.started(s.id, 1, 0, at(0));
   table.deliver(emission(*s.task, 0, {5, 6}, 0, "ab"), at(1));
@@ -260,7 +262,7 @@ TEST_CASE("stream table: what is known already is dropped, ids and text alike") 
 }
 
 TEST_CASE("stream table: resuming gives the record under a new generation and drops the old one's reports") {
-  StreamTable table(kQuota);
+  StreamTable table({.max_requests_per_uid = kQuota});
   Stream s(table);
   table.started(s.id, 1, 0, at(0));
   table.deliver(emission(*s.task, 0, {5, 6}, 0, "ab"), at(1));
@@ -286,7 +288,7 @@ TEST_CASE("stream table: resuming gives the record under a new generation and dr
 }
 
 TEST_CASE("stream table: a request whose prompt is not encoded yet is not resumed but listed as unassigned") {
-  StreamTable table(kQuota);
+  StreamTable table({.max_requests_per_uid = kQuota});
   auto sink = std::make_shared<Listener>();
   const RequestId id = table.add({}, sink, at(0));
   CHECK(table.resume().empty());
@@ -297,17 +299,15 @@ TEST_CASE("stream table: a request whose prompt is not encoded yet is not resume
 }
 
 TEST_CASE("stream table: states are counted") {
-  StreamTable table(kQuota);
+  StreamTable table({.max_requests_per_uid = kQuota});
   Request request;
   request.uid = 7;
   const auto state = [&](RequestState s) { return table.counts().in_state[static_cast<std::size_t>(s)]; };
   auto sink = std::make_shared<Listener>();
   const RequestId first = table.add(request, sink, at(0));
-  CHECK(table.num_queued() == 0);
   Stream second(table, request);
   CHECK(state(RequestState::received) == 1);
   CHECK(state(RequestState::queued) == 1);
-  CHECK(table.num_queued() == 1);
   table.started(second.id, 1, 0, at(1));
   CHECK(state(RequestState::running) == 1);
   table.set_state(second.id, 1, RequestState::parked);
@@ -327,7 +327,7 @@ TEST_CASE("stream table: states are counted") {
 }
 
 TEST_CASE("stream table: a user's quota counts from admission to the end") {
-  StreamTable table(2);
+  StreamTable table({.max_requests_per_uid = 2});
   Request request;
   request.uid = 7;
   Stream first(table, request);
@@ -347,7 +347,7 @@ TEST_CASE("stream table: a user's quota counts from admission to the end") {
 }
 
 TEST_CASE("stream table: credit adds up without overflow and ended streams take none") {
-  StreamTable table(kQuota);
+  StreamTable table({.max_requests_per_uid = kQuota});
   Request request;
   request.credit = 5;
   Stream s(table, request);
@@ -361,7 +361,7 @@ TEST_CASE("stream table: credit adds up without overflow and ended streams take 
 }
 
 TEST_CASE("stream table: a deadline beyond the clock is one that never comes") {
-  StreamTable table(kQuota);
+  StreamTable table({.max_requests_per_uid = kQuota});
   Request request;
   request.deadline = milliseconds::max();
   Stream s(table, request);
@@ -372,7 +372,7 @@ TEST_CASE("stream table: a deadline beyond the clock is one that never comes") {
 }
 
 TEST_CASE("stream table: a sink may call back into the table from within a call") {
-  StreamTable table(kQuota);
+  StreamTable table({.max_requests_per_uid = kQuota});
   Stream s(table);
   s.sink->on_tokens = [&] {
     table.grant(s.id, 1, TimePoint{});
@@ -384,7 +384,7 @@ TEST_CASE("stream table: a sink may call back into the table from within a call"
 }
 
 TEST_CASE("stream table: when_empty waits for the last sink to hear its end") {
-  StreamTable table(kQuota);
+  StreamTable table({.max_requests_per_uid = kQuota});
   int called = 0;
   table.when_empty([&] { ++called; });
   CHECK(called == 1);
@@ -398,7 +398,7 @@ TEST_CASE("stream table: when_empty waits for the last sink to hear its end") {
 }
 
 TEST_CASE("stream table: ends and tokens from many threads keep every stream in order") {
-  StreamTable table(kQuota);
+  StreamTable table({.max_requests_per_uid = kQuota});
   std::vector<std::unique_ptr<Stream>> streams;
   for (int i = 0; i < 50; ++i) streams.push_back(std::make_unique<Stream>(table));
   std::thread batcher([&] {
@@ -415,6 +415,177 @@ TEST_CASE("stream table: ends and tokens from many threads keep every stream in 
     CHECK(s->sink->ends.size() == 1);
     for (std::size_t i = 0; i < s->sink->ids.size(); ++i) CHECK(s->sink->ids[i] == static_cast<TokenId>(i));
     CHECK(s->sink->ends[0].usage.completion_tokens == s->sink->ids.size());
+  }
+}
+
+// --- places and shares ---
+
+Request of_user(std::uint32_t uid, std::size_t prompt_tokens = 3) {
+  Request request;
+  request.uid = uid;
+  request.is_owner = uid == 0;
+  request.prompt = std::vector<TokenId>(prompt_tokens, 7);
+  return request;
+}
+
+TEST_CASE("streams: waiting requests of one user leave places to others, and those of the running are free again") {
+  StreamTable table({.max_queued_requests = 16});
+  std::vector<std::unique_ptr<Stream>> streams;
+  const auto waits = [&](Request request) {
+    streams.push_back(std::make_unique<Stream>(table, std::move(request)));
+    return table.take_place(streams.back()->id);
+  };
+  for (int i = 0; i < 4; ++i) CHECK_FALSE(waits(of_user(1)));
+  CHECK_FALSE(table.take_place(streams.front()->id));  // it has one
+  const auto own = waits(of_user(1));
+  REQUIRE(own);
+  CHECK(own->outcome == Outcome::quota);
+  CHECK(own->field == "max_queued_requests");
+  CHECK(own->limit == 4);
+  for (const std::uint32_t uid : {2, 3}) {
+    for (int i = 0; i < 4; ++i) CHECK_FALSE(waits(of_user(uid)));
+  }
+  for (int i = 0; i < 3; ++i) CHECK_FALSE(waits(of_user(4)));
+  CHECK(waits(of_user(4))->outcome == Outcome::queue_full);
+  CHECK_FALSE(waits(of_user(0)));  // kept for the owner
+  // Running, parked or ended: each leaves its place for good.
+  CHECK(table.started(streams[0]->id, 1, 0, at(1)));
+  CHECK(table.preempted(streams[0]->id, 1));
+  CHECK(table.set_state(streams[0]->id, 1, RequestState::queued));
+  CHECK(table.park(streams[1]->id, 1, at(1)).is_live);
+  table.end(streams[2]->id, outcome(Outcome::cancelled), at(1));
+  for (int i = 0; i < 2; ++i) CHECK_FALSE(waits(of_user(1)));
+  CHECK(waits(of_user(1)));  // the last place is still the owner's
+  for (const auto& stream : streams) table.end(stream->id, outcome(Outcome::cancelled), at(2));
+}
+
+TEST_CASE("streams: waiting prompts' tokens have shares, a text counts by its size until it is known as ids") {
+  StreamTable table({.max_queued_tokens = 1600});
+  auto sink = std::make_shared<Listener>();
+  Request text = of_user(1);
+  text.prompt = std::string(800, 'a');  // likely 200 tokens
+  const RequestId first = table.add(text, sink, at(0));
+  const RequestId second = table.add(text, sink, at(0));
+  const RequestId third = table.add(text, sink, at(0));
+  const RequestId other = table.add(of_user(2, 400), sink, at(0));
+  CHECK_FALSE(table.take_place(first));
+  CHECK_FALSE(table.take_place(second));
+  const auto refused = table.take_place(third);
+  REQUIRE(refused);
+  CHECK(refused->outcome == Outcome::quota);
+  CHECK(refused->field == "max_queued_tokens");
+  CHECK_FALSE(table.take_place(other));
+  for (const RequestId id : {first, second}) CHECK_FALSE(table.retake_place(id, 100));
+  CHECK_FALSE(table.take_place(third));  // 100 and 100 and 200
+  CHECK(table.retake_place(second, 101));
+  for (const RequestId id : {first, second, third}) table.end(id, outcome(Outcome::cancelled), at(1));
+  const RequestId alone = table.add(of_user(1, 1000), sink, at(0));
+  CHECK_FALSE(table.take_place(alone));  // more than a share, but there is room and the user has nothing else
+  for (const RequestId id : {other, alone}) table.end(id, outcome(Outcome::cancelled), at(1));
+}
+
+TEST_CASE("streams: users whose streams trickle keep nobody out: the slowest of whoever has most parked has to go") {
+  StreamTable table({.max_parked_requests = 16});
+  std::vector<std::unique_ptr<Stream>> ann, ben;
+  const auto park = [&](Stream& stream, int ms) { return table.park(stream.id, 1, at(ms)); };
+  const auto add = [&](std::vector<std::unique_ptr<Stream>>& to, std::uint32_t uid) {
+    to.push_back(std::make_unique<Stream>(table, of_user(uid)));
+  };
+  for (int i = 0; i < 9; ++i) add(ann, 1);
+  for (int i = 0; i < 7; ++i) add(ben, 2);
+  for (auto& stream : ann) CHECK(park(*stream, 0).ended == 0);
+  for (auto& stream : ben) CHECK(park(*stream, 0).ended == 0);
+  // All but one of Ann's get a token a second and wait for the next again.
+  for (int second = 1; second <= 5; ++second) {
+    for (std::size_t i = 0; i < ann.size(); ++i) {
+      if (i == 3) continue;
+      Stream& stream = *ann[i];
+      table.grant(stream.id, 1, at(1000 * second));
+      table.set_state(stream.id, 1, RequestState::running);
+      table.deliver(emission(*stream.task, static_cast<std::uint64_t>(second - 1), {9}, 0, ""), at(1000 * second));
+      CHECK(park(stream, 1000 * second + 1).ended == 0);
+    }
+  }
+  // Those who have a share parked get nothing new; others do, and the owner.
+  auto sink = std::make_shared<Listener>();
+  const RequestId more = table.add(of_user(1), sink, at(6000));
+  const auto refused = table.admit(more);
+  REQUIRE(refused);
+  CHECK(refused->outcome == Outcome::quota);
+  CHECK(refused->field == "max_parked_requests");
+  table.end(more, outcome(Outcome::cancelled), at(6000));
+  Stream carl(table, of_user(3)), root(table, of_user(0));
+  const Parked parked = park(carl, 6000);
+  CHECK(parked.is_live);
+  CHECK(parked.ended == ann[3]->id);
+  const End& end = ann[3]->sink->ends.at(0);
+  CHECK(end.outcome == Outcome::cancelled);
+  CHECK(end.field == "max_parked_requests");
+  CHECK(end.message ==
+        "its client took 0 tokens and let the answer wait for 6 s; others needed its place among the 16 "
+        "(max_parked_requests). Grant more credit, and sooner");
+  CHECK(park(root, 6000).is_live);
+  CHECK(carl.sink->ends.empty());
+  CHECK(root.sink->ends.empty());
+  CHECK(table.counts().in(RequestState::parked) == 16);
+  table.end_all(outcome(Outcome::cancelled), outcome(Outcome::cancelled), at(7000));
+}
+
+TEST_CASE("streams: in any order of events no more are parked than may be, and only whoever has most loses one") {
+  for (const std::uint32_t seed : {1u, 2u, 3u}) {
+    std::mt19937 random(seed);
+    StreamTable table({.max_requests_per_uid = 1000, .max_parked_requests = 20});
+    std::map<RequestId, std::unique_ptr<Stream>> streams;
+    std::map<RequestId, std::uint32_t> parked;  // by user
+    for (int i = 0; i < 3000; ++i) {
+      if (streams.size() < 60) {
+        const std::uint32_t uid = random() % 2 == 0 ? 1 : 1 + random() % 6;
+        Request request = of_user(uid);
+        auto sink = std::make_shared<Listener>();
+        const RequestId probe = table.add(request, sink, at(i));
+        std::uint32_t own = 0;
+        for (const auto& [id, user] : parked) own += user == uid ? 1 : 0;
+        const bool refused = table.admit(probe).has_value();
+        REQUIRE(refused == (own >= 5));  // a quarter
+        table.end(probe, outcome(Outcome::cancelled), at(i));
+        if (refused) continue;
+        auto stream = std::make_unique<Stream>(table, std::move(request));
+        const RequestId id = stream->id;
+        streams.emplace(id, std::move(stream));
+      }
+      auto it = streams.begin();
+      std::advance(it, random() % streams.size());
+      const RequestId id = it->first;
+      const std::uint32_t uid = table.request(id)->uid;
+      switch (random() % 4) {
+        case 0:
+          table.end(id, outcome(Outcome::cancelled), at(i));
+          parked.erase(id);
+          streams.erase(id);
+          break;
+        case 1:
+          table.grant(id, 1, at(i));
+          table.set_state(id, 1, RequestState::running);
+          parked.erase(id);
+          break;
+        default: {
+          parked[id] = uid;
+          const Parked result = table.park(id, 1, at(i));
+          REQUIRE((result.ended != 0) == (parked.size() > 20));
+          REQUIRE(result.is_live == (result.ended != id));
+          if (result.ended == 0) break;
+          std::map<std::uint32_t, int> count;
+          for (const auto& [each, user] : parked) ++count[user];
+          for (const auto& [user, n] : count) REQUIRE(count[parked.at(result.ended)] >= n);
+          REQUIRE(streams.at(result.ended)->sink->ends.size() == 1);
+          streams.erase(result.ended);
+          parked.erase(result.ended);
+        }
+      }
+      REQUIRE(table.counts().in(RequestState::parked) == parked.size());
+    }
+    table.end_all(outcome(Outcome::cancelled), outcome(Outcome::cancelled), at(9999));
+    REQUIRE(table.counts().in(RequestState::parked) == 0);
   }
 }
 
