@@ -6,10 +6,10 @@
 #include <mutex>
 #include <utility>
 
+#include "config/utf8.h"
 #include "ipc/client_status.h"
 #include "ipc/connection.h"
 #include "ipc/socket_path.h"
-#include "ipc/utf8.h"
 
 namespace troupe::client {
 namespace {
@@ -19,6 +19,8 @@ namespace {
 constexpr std::uint64_t kCreditWindow = 256;
 // A server takes fewer.
 constexpr std::uint32_t kMostChoices = 1u << 16;
+// Servers ask for seconds; far more, or a number that overflows, is no answer.
+constexpr std::uint64_t kMaxRetryAfterMs = 3'600'000;
 
 template <class Duration>
 std::chrono::milliseconds to_ms(Duration count) {
@@ -181,11 +183,11 @@ Error not_utf8(const std::string& what) {
 // What the protocol's strings must be: the server would take the whole connection for broken.
 Status check_text(const Request& request) {
   const auto* text = std::get_if<std::string>(&request.prompt);
-  if (text && !ipc::is_utf8(*text)) return not_utf8("the prompt");
-  if (!ipc::is_utf8(request.model)) return not_utf8("the model's name");
-  if (!ipc::is_utf8(request.cache_scope)) return not_utf8("cache_scope");
+  if (text && !is_utf8(*text)) return not_utf8("the prompt");
+  if (!is_utf8(request.model)) return not_utf8("the model's name");
+  if (!is_utf8(request.cache_scope)) return not_utf8("cache_scope");
   for (const std::string& stop : request.stop)
-    if (!ipc::is_utf8(stop)) return not_utf8("a stop string");
+    if (!is_utf8(stop)) return not_utf8("a stop string");
   return Ok{};
 }
 
@@ -238,12 +240,20 @@ struct Stream::State final : Receiver {
         callbacks(std::move(stream_callbacks)),
         automatic(grants_credit),
         open(num_choices),
-        used(num_choices) {}
+        choices(num_choices) {}
 
   bool on_frame(v1::ServerFrame& frame) override {
+    if (const std::string wrong = what_is_wrong(frame); !wrong.empty()) {
+      finish(Error{ErrorCode::protocol, "the server breaks the protocol: " + wrong});
+      v1::ClientFrame cancel;
+      cancel.mutable_cancel()->set_stream(id);
+      connection->tell(cancel);
+      return true;
+    }
     if (!frame.has_tokens()) {
       const bool is_last = frame.has_refused() || --open == 0;
       const Ended how = to_ended(frame);
+      choices[how.choice].ended = true;
       if (is_last) {
         finish(how);
       } else if (callbacks.on_end) {
@@ -252,12 +262,36 @@ struct Stream::State final : Receiver {
       return is_last;
     }
     const Tokens tokens = to_tokens(*frame.mutable_tokens());
+    Choice& choice = choices[tokens.choice];
+    choice.next_index += tokens.ids.size();
+    choice.since_grant += tokens.ids.size();
     if (callbacks.on_tokens) callbacks.on_tokens(tokens);
-    if (!automatic || tokens.choice >= used.size()) return false;
-    std::uint64_t& since = used[tokens.choice];
-    since += tokens.ids.size();
-    if (since >= kCreditWindow / 2) grant(std::exchange(since, 0), tokens.choice);
+    if (automatic && choice.since_grant >= kCreditWindow / 2)
+      grant(std::exchange(choice.since_grant, 0), tokens.choice);
     return false;
+  }
+
+  // Empty: nothing.
+  std::string what_is_wrong(const v1::ServerFrame& frame) const {
+    using std::to_string;
+    if (frame.has_refused()) {
+      const std::uint64_t ms = frame.refused().retry_after_ms();
+      return ms <= kMaxRetryAfterMs ? ""
+                                    : "it asks for another try after " + to_string(ms) + " ms, at most " +
+                                          to_string(kMaxRetryAfterMs) + " are meant to be";
+    }
+    if (!frame.has_tokens() && !frame.has_done() && !frame.has_failed())
+      return "it answers a request for tokens with another message";
+    const std::uint32_t choice = frame.has_tokens() ? frame.tokens().choice()
+                                 : frame.has_done() ? frame.done().choice()
+                                                    : frame.failed().choice();
+    if (choice >= choices.size())
+      return "it sends choice " + to_string(choice) + " of a request for " + to_string(choices.size());
+    if (choices[choice].ended) return "it sends more of choice " + to_string(choice) + ", which has ended";
+    if (frame.has_tokens() && frame.tokens().first_index() != choices[choice].next_index)
+      return "it sends tokens of choice " + to_string(choice) + " from " + to_string(frame.tokens().first_index()) +
+             " on, and " + to_string(choices[choice].next_index) + " is next";
+    return "";
   }
 
   void on_lost(const Error& error) override { finish(error); }
@@ -283,8 +317,13 @@ struct Stream::State final : Receiver {
   const std::uint64_t id;
   Callbacks callbacks;  // the reader's
   const bool automatic;
-  std::uint32_t open;               // choices that have not ended; the reader's
-  std::vector<std::uint64_t> used;  // tokens of each choice since its last grant; the reader's
+  std::uint32_t open;  // choices that have not ended; the reader's
+  struct Choice {
+    std::uint64_t next_index = 0;   // of the token that comes next
+    std::uint64_t since_grant = 0;  // tokens since the last grant of credit
+    bool ended = false;
+  };
+  std::vector<Choice> choices;  // the reader's
   std::mutex mutex;
   std::condition_variable ended;
   std::optional<Result<Ended>> end;
@@ -326,7 +365,10 @@ struct Client::Impl {
     fill(frame, stream);
     const auto question = std::make_shared<Question>();
     if (Status sent = connection->request(stream, frame, question); !sent) return sent.error();
-    return question->wait_for(request_timeout);
+    auto answer = question->wait_for(request_timeout);
+    if (answer && answer->has_failed()) return Error{ErrorCode::io, answer->failed().message()};
+    if (answer && answer->has_done()) return Error{ErrorCode::io, "the server ended the request: it stops"};
+    return answer;
   }
 
   // One try of complete_all().
@@ -352,7 +394,7 @@ Result<std::unique_ptr<Client>> Client::connect(const ConnectOptions& options) {
   std::optional<Error> first;
   for (const std::string& path : paths) {
     if (Status checked = ipc::check_socket_path(path); !checked) return checked.error();
-    auto connection = Connection::open(path, options.name, options.connect_timeout);
+    auto connection = Connection::open(path, options.name, options.strict_modes, options.connect_timeout);
     if (connection) {
       auto impl = std::make_unique<Impl>();
       impl->connection = std::move(*connection);
@@ -367,7 +409,8 @@ Result<std::unique_ptr<Client>> Client::connect(const ConnectOptions& options) {
                     .max_choices = welcome.limits().max_choices(),
                     .max_embed_inputs = welcome.limits().max_embed_inputs(),
                     .max_outbox_bytes = welcome.limits().max_outbox_bytes(),
-                    .stall_timeout = to_ms(welcome.limits().stall_timeout_ms())};
+                    .stall_timeout = to_ms(welcome.limits().stall_timeout_ms()),
+                    .distrust = impl->connection->distrust()};
       return std::unique_ptr<Client>(new Client(std::move(impl)));
     }
     if (!first) {
@@ -455,7 +498,7 @@ Result<std::vector<Completion>> Client::Impl::complete_once(Client& client, cons
 
 Result<std::vector<TokenId>> Client::tokenize(const std::string& text, bool add_special, bool parse_special,
                                               const std::string& model) {
-  if (!ipc::is_utf8(text)) return not_utf8("the text");
+  if (!is_utf8(text)) return not_utf8("the text");
   const auto answer = impl_->ask([&](v1::ClientFrame& frame, std::uint64_t stream) {
     v1::Tokenize& tokenize = *frame.mutable_tokenize();
     tokenize.set_stream(stream);
@@ -481,7 +524,7 @@ Result<std::string> Client::detokenize(const std::vector<TokenId>& ids, const st
 
 Result<Embeddings> Client::embed(const EmbedRequest& request, std::optional<std::chrono::milliseconds> timeout) {
   if (impl_->connection->on_reader()) return inside_callback();
-  if (!ipc::is_utf8(request.model)) return not_utf8("the model's name");
+  if (!is_utf8(request.model)) return not_utf8("the model's name");
   const std::uint64_t stream = impl_->connection->next_stream();
   v1::ClientFrame frame;
   v1::Embed& embed = *frame.mutable_embed();
@@ -489,7 +532,7 @@ Result<Embeddings> Client::embed(const EmbedRequest& request, std::optional<std:
   embed.set_model(request.model);
   if (const auto* texts = std::get_if<std::vector<std::string>>(&request.inputs)) {
     for (const std::string& text : *texts) {
-      if (!ipc::is_utf8(text)) return not_utf8("a text");
+      if (!is_utf8(text)) return not_utf8("a text");
       embed.add_texts(text);
     }
   } else {
@@ -513,6 +556,10 @@ Result<Embeddings> Client::embed(const EmbedRequest& request, std::optional<std:
   if ((*answer)->has_failed()) return Error{ErrorCode::io, (*answer)->failed().message()};
   if (!(*answer)->has_embeddings()) return Error{ErrorCode::io, "the server ended the request: it stops"};
   const v1::Embeddings& in = (*answer)->embeddings();
+  const std::size_t num_inputs = std::visit([](const auto& inputs) { return inputs.size(); }, request.inputs);
+  if (static_cast<std::size_t>(in.vectors_size()) != num_inputs)
+    return Error{ErrorCode::protocol, "the server breaks the protocol: it sends " + std::to_string(in.vectors_size()) +
+                                          " vectors for " + std::to_string(num_inputs) + " inputs"};
   Embeddings out;
   for (const v1::Embeddings::Vector& vector : in.vectors())
     out.vectors.emplace_back(vector.values().begin(), vector.values().end());

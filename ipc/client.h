@@ -155,7 +155,8 @@ class Backoff {
 struct Callbacks {
   std::function<void(const Tokens&)> on_tokens{};  ///< may be empty
   /// Called exactly once for each choice, after its last on_tokens: how it ended. But once for all that
-  /// were open, if the request was refused, or with io if the connection was lost. May be empty.
+  /// were open, if the request was refused, or with io if the connection was lost, or with protocol if the server
+  /// sends what it must not: a gap in the tokens, a choice that was not asked for. May be empty.
   std::function<void(const Result<Ended>&)> on_end{};
 };
 
@@ -209,6 +210,7 @@ struct ServerInfo {
   std::uint32_t max_embed_inputs = 0;          ///< EmbedRequest::inputs
   std::uint64_t max_outbox_bytes = 0;          ///< unread bytes at which the server ends the connection
   std::chrono::milliseconds stall_timeout{0};  ///< a stream without credit for this long is ended
+  std::string distrust{};                      ///< why ConnectOptions::strict_modes would have refused it, if so
 };
 
 /// A model that the server serves.
@@ -289,6 +291,12 @@ struct LiveRequest {
 
 /// Counters of the server since its start, and its state now.
 struct ServerStatus {
+  /// Requests of one kind ("generate", "health", ...) and how they ended; docs/protocol.md, Status.Kind.
+  struct Kind {
+    std::string kind{};                                          ///< which
+    std::uint64_t received = 0;                                  ///< since start
+    std::vector<std::pair<std::string, std::uint64_t>> ended{};  ///< by outcome's name, those that occurred
+  };
   Health health{};                                                      ///< readiness
   std::string server{};                                                 ///< name and version
   std::string model{};                                                  ///< name of the model
@@ -297,6 +305,8 @@ struct ServerStatus {
   double uptime_seconds = 0;                                            ///< since start
   std::uint64_t requests_received = 0;                                  ///< admitted or not
   std::vector<std::pair<std::string, std::uint64_t>> requests_ended{};  ///< by outcome's name
+  std::vector<Kind> kinds{};                                            ///< those that occurred
+  bool own_only = false;                                                ///< a guest asks: nothing of others is counted
   std::uint64_t requests_waiting = 0;                                   ///< before their first step
   std::uint64_t requests_running = 0;                                   ///< in the batch
   std::uint64_t requests_parked = 0;                                    ///< out of credit
@@ -371,6 +381,10 @@ struct ConnectOptions {
   /// Path of the socket. Empty: TROUPE_HOST (unix:///path), else the first that answers of
   /// $XDG_RUNTIME_DIR/troupe/troupe.sock (or /run/user/UID/...) and /run/troupe/troupe.sock.
   std::string socket{};
+  /// Whether to refuse (permission) a server that was started by another user than this process's or root, unless that
+  /// user owns the socket's directory and no one else can write to it and those above it: what is asked of it would
+  /// be read, and answered, by that user. False: such a server is used, and ServerInfo::distrust says what is wrong.
+  bool strict_modes = true;
   std::chrono::milliseconds connect_timeout{5000};   ///< until the server's welcome
   std::chrono::milliseconds request_timeout{10000};  ///< of tokenize, detokenize, models, status, health
   std::string name = "libtroupe";                    ///< for the server's log, at most 64 bytes
@@ -381,7 +395,8 @@ struct ConnectOptions {
 class Client {
  public:
   /// Connects and exchanges greetings. Errors: invalid_argument (path), io (no server; says which paths
-  /// were tried), permission, busy (too many connections), protocol, unsupported.
+  /// were tried), permission (not let in, or strict_modes), busy (too many
+  /// connections), protocol, unsupported.
   static Result<std::unique_ptr<Client>> connect(const ConnectOptions& options = {});
 
   /// Closes as close() does. Not from a callback.

@@ -58,6 +58,8 @@ ServerStatus to_status(const v1::Status& in, const Health& health) {
                    .uptime_seconds = in.uptime_seconds(),
                    .requests_received = in.requests_received(),
                    .requests_ended = {},
+                   .kinds = {},
+                   .own_only = in.own_only(),
                    .requests_waiting = in.requests_waiting(),
                    .requests_running = in.requests_running(),
                    .requests_parked = in.requests_parked(),
@@ -99,6 +101,12 @@ ServerStatus to_status(const v1::Status& in, const Health& health) {
   if (in.has_profile()) out.profile = to_profile(in.profile());
   for (const v1::Status::Ended& ended : in.requests_ended())
     out.requests_ended.emplace_back(ended.outcome(), ended.count());
+  for (const v1::Status::Kind& kind : in.kinds()) {
+    ServerStatus::Kind& added = out.kinds.emplace_back();
+    added.kind = kind.kind();
+    added.received = kind.received();
+    for (const v1::Status::Ended& ended : kind.ended()) added.ended.emplace_back(ended.outcome(), ended.count());
+  }
   return out;
 }
 

@@ -2,6 +2,7 @@
 
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -11,6 +12,7 @@
 #include <utility>
 
 #include "ipc/framing.h"
+#include "ipc/strict_modes.h"
 
 namespace troupe::client {
 namespace {
@@ -41,19 +43,22 @@ bool wait_for(int fd, short events, Deadline deadline) {
 }
 
 Result<int> connect_socket(const std::string& path, Deadline deadline) {
-  const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return Error{ErrorCode::io, "cannot make a socket" + reason(errno)};
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   std::memcpy(address.sun_path, path.data(), std::min(path.size(), sizeof(address.sun_path) - 1));
   for (;;) {
+    // Where the server's queue of connections is full, connect() waits for its turn among others, for at most so long.
+    // Everything else on this descriptor says MSG_DONTWAIT.
+    const auto left = std::max<SteadyClock::duration>(deadline - SteadyClock::now(), std::chrono::milliseconds(1));
+    const auto us = std::chrono::duration_cast<std::chrono::microseconds>(left).count();
+    const timeval wait{.tv_sec = static_cast<time_t>(us / 1'000'000),
+                       .tv_usec = static_cast<suseconds_t>(us % 1'000'000)};
+    ::setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof wait);
     if (::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0) return fd;
     const int error = errno;
-    // EAGAIN: the server's queue of connections is full. The kernel has no event for that, so we ask again.
-    if ((error == EAGAIN || error == EINTR) && SteadyClock::now() < deadline) {
-      ::poll(nullptr, 0, 10);
-      continue;
-    }
+    if (error == EINTR && SteadyClock::now() < deadline) continue;
     ::close(fd);
     if (error == EACCES || error == EPERM)
       return Error{ErrorCode::permission, "not allowed to connect to " + path + reason(error)};
@@ -102,11 +107,15 @@ std::uint64_t stream_of(const v1::ServerFrame& frame) {
 }  // namespace
 
 Result<std::shared_ptr<Connection>> Connection::open(const std::string& path, const std::string& name,
-                                                     std::chrono::milliseconds timeout) {
+                                                     bool strict_modes, std::chrono::milliseconds timeout) {
   const Deadline deadline = SteadyClock::now() + timeout;
   const Result<int> fd = connect_socket(path, deadline);
   if (!fd) return fd.error();
   const std::shared_ptr<Connection> connection(new Connection(*fd, path));
+  if (const Status expected = ipc::check_server(*fd, path); !expected) {
+    if (strict_modes) return expected.error();
+    connection->distrust_ = expected.error().message;
+  }
   if (Status greeted = connection->greet(name, deadline); !greeted) return greeted.error();
   connection->reader_ = std::thread([connection] { connection->read(); });
   return connection;

@@ -33,14 +33,17 @@ class Receiver {
 // Thread-safe. Every stream that was sent hears exactly one end.
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
-  // Connects and exchanges greetings; starts the reader. Errors: io, permission, busy, protocol, unsupported.
-  static Result<std::shared_ptr<Connection>> open(const std::string& path, const std::string& name,
+  // Connects and exchanges greetings; starts the reader. With strict_modes a server that check_server() finds wrong is
+  // sent nothing. Errors: io, permission, busy, protocol, unsupported.
+  static Result<std::shared_ptr<Connection>> open(const std::string& path, const std::string& name, bool strict_modes,
                                                   std::chrono::milliseconds timeout);
   ~Connection();
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
   const v1::Welcome& welcome() const { return welcome_; }
+  // What check_server() found wrong; empty: nothing.
+  const std::string& distrust() const { return distrust_; }
   std::uint64_t next_stream() { return next_stream_.fetch_add(1); }
 
   // Sends the frame that opens `stream`; what is answered goes to `receiver`. On an error the receiver
@@ -74,6 +77,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   const int fd_;
   const std::string path_;
   v1::Welcome welcome_;
+  std::string distrust_;
   ipc::FrameDecoder decoder_{ipc::kMaxFrameBytesCeiling};
   std::string scratch_;  // the reader's; before it starts, greet()'s
   std::thread reader_;

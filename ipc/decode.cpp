@@ -43,6 +43,33 @@ std::uint64_t stream_of(const v1::ClientFrame& frame) {
   return 0;
 }
 
+RequestKind kind_of(const v1::ClientFrame& frame) {
+  switch (frame.body_case()) {
+    case v1::ClientFrame::kGenerate:
+      return RequestKind::generate;
+    case v1::ClientFrame::kEmbed:
+      return RequestKind::embed;
+    case v1::ClientFrame::kTokenize:
+      return RequestKind::tokenize;
+    case v1::ClientFrame::kDetokenize:
+      return RequestKind::detokenize;
+    case v1::ClientFrame::kModels:
+      return RequestKind::models;
+    case v1::ClientFrame::kStatus:
+      return RequestKind::status;
+    case v1::ClientFrame::kHealth:
+      return RequestKind::health;
+    default:
+      return RequestKind::other;
+  }
+}
+
+// A number of answers that cannot be served is no number of requests.
+std::uint64_t count_of(const v1::ClientFrame& frame) {
+  const v1::Generate& generate = frame.generate();
+  return generate.has_n() && generate.n() >= 1 && generate.n() <= actors::kMaxChoices ? generate.n() : 1;
+}
+
 // Whether the request holds something that this server does not serve or does not know.
 std::optional<Refusal> check_served(const v1::ClientFrame& frame) {
   const auto unserved = find_unserved(frame);
@@ -72,6 +99,8 @@ Decoded decode(std::string_view body) {
     return decoded;
   }
   decoded.stream = stream_of(frame);
+  decoded.kind = kind_of(frame);
+  decoded.count = count_of(frame);
   decoded.refusal = frame.has_embed() ? check_counts(frame.embed()) : check_counts(frame.generate());
   if (!decoded.refusal) decoded.refusal = check_served(frame);
   if (decoded.refusal) frame = v1::ClientFrame();  // here, where the time that it takes is nobody else's

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string_view>
 
+#include "ipc/request_counts.h"
 #include "ipc/troupe.pb.h"
 #include "ipc/wire.h"
 
@@ -17,11 +18,12 @@ namespace troupe::ipc {
 inline constexpr std::size_t kMaxInlineFrameBytes = 16u << 10;
 
 struct Decoded {
-  v1::ClientFrame frame;           // what it holds is cheap to look at and to free: counts are within their limits
-  bool damaged = false;            // not a ClientFrame, or text in it is not UTF-8; the rest is empty then
-  std::uint64_t stream = 0;        // of the request, also of a refused one
-  std::optional<Refusal> refusal;  // counts above their limits, or something unserved; `frame` is empty then but for
-                                   // the kind of its body
+  v1::ClientFrame frame;     // what it holds is cheap to look at and to free: counts are within their limits
+  bool damaged = false;      // not a ClientFrame, or text in it is not UTF-8; the rest is empty then
+  std::uint64_t stream = 0;  // of the request, also of a refused one
+  RequestKind kind = RequestKind::other;
+  std::uint64_t count = 1;         // of requests, as RequestCounts counts them
+  std::optional<Refusal> refusal;  // counts above their limits, or something unserved; `frame` is empty then
 };
 
 // Parses a body and checks what costs time to look at. O(body.size()).

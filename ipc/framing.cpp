@@ -1,6 +1,7 @@
 #include "ipc/framing.h"
 
 #include <array>
+#include <utility>
 
 #include "config/assert.h"
 
@@ -34,12 +35,19 @@ FrameDecoder::FrameDecoder(std::uint32_t max_frame_bytes) : max_frame_bytes_(max
   TROUPE_ASSERT(max_frame_bytes >= 1 && max_frame_bytes <= kMaxFrameBytesCeiling);
 }
 
+std::size_t FrameDecoder::next_frame_bytes() const {
+  if (buffer_.size() - begin_ < kFrameHeaderBytes) return 0;
+  const std::uint32_t length = little_endian(buffer_.data() + begin_);
+  return length > max_frame_bytes_ ? 0 : kFrameHeaderBytes + length;
+}
+
+void FrameDecoder::drop_taken() {
+  buffer_.erase(0, std::exchange(begin_, 0));
+  if (buffer_.empty() && buffer_.capacity() > kIdleCapacity) buffer_.shrink_to_fit();
+}
+
 void FrameDecoder::append(std::string_view bytes) {
-  if (begin_ > 0) {
-    buffer_.erase(0, begin_);
-    begin_ = 0;
-    if (buffer_.empty() && buffer_.capacity() > kIdleCapacity) buffer_.shrink_to_fit();
-  }
+  drop_taken();
   buffer_.append(bytes);
 }
 

@@ -15,11 +15,14 @@
 #include <utility>
 
 #include "config/file_descriptor.h"
+#include "ipc/strict_modes.h"
 
 namespace troupe::ipc {
 namespace {
 
-constexpr int kBacklog = 128;
+// As long as systems allow (net.core.somaxconn): connections that come faster than they are accepted wait here, and a
+// short queue would be full of one user's.
+constexpr int kBacklog = 4096;
 
 std::string reason(int error) { return std::string(": ") + std::strerror(error); }
 
@@ -32,12 +35,6 @@ sockaddr_un address_of(const std::string& path) {
   address.sun_family = AF_UNIX;
   std::memcpy(address.sun_path, path.data(), path.size());  // at most 107 bytes; the rest is zero
   return address;
-}
-
-std::string octal(mode_t mode) {
-  std::string text = "0000";
-  for (int i = 3; i >= 0; --i, mode >>= 3) text[static_cast<std::size_t>(i)] = static_cast<char>('0' + (mode & 7));
-  return text;
 }
 
 mode_t directory_mode(const Guests& guests) { return guests.none() ? 0700 : 0711; }
@@ -73,15 +70,6 @@ Status check_given_directory(const std::string& directory) {
   if (::stat(directory.c_str(), &status) != 0)
     return Error{code_of(errno), "cannot use the socket's directory " + directory + reason(errno)};
   if (!S_ISDIR(status.st_mode)) return Error{ErrorCode::io, directory + " is not a directory"};
-  if (status.st_uid != ::geteuid() && status.st_uid != 0)
-    return Error{ErrorCode::permission, "the socket's directory " + directory + " belongs to uid " +
-                                            std::to_string(status.st_uid) +
-                                            ", who could put another socket in its place; choose a directory of "
-                                            "your own"};
-  if ((status.st_mode & S_IWOTH) && !(status.st_mode & S_ISVTX))
-    return Error{ErrorCode::permission, "everybody can write to the socket's directory " + directory + " (mode " +
-                                            octal(status.st_mode & 07777) +
-                                            ") and could put another socket in its place; choose a private one"};
   return Ok{};
 }
 
@@ -140,6 +128,17 @@ Result<std::string> path_of_listening(int fd) {
 
 }  // namespace
 
+std::string directory_of(const std::string& path) {
+  const std::filesystem::path parent = std::filesystem::path(path).parent_path();
+  return parent.empty() ? std::string(".") : parent.string();
+}
+
+std::string octal(mode_t mode) {
+  std::string text = "0000";
+  for (int i = 3; i >= 0; --i, mode >>= 3) text[static_cast<std::size_t>(i)] = static_cast<char>('0' + (mode & 7));
+  return text;
+}
+
 Result<Peer> peer_of(int fd) {
   ucred credentials{};
   socklen_t size = sizeof(credentials);
@@ -168,12 +167,14 @@ bool admitted(const Peer& peer, int fd, const Guests& guests) {
   return std::any_of(groups.begin(), groups.end(), [&](gid_t gid) { return contains(guests.gids, gid); });
 }
 
-Result<ListeningSocket> ListeningSocket::open(const std::string& path, const Guests& guests, bool own_directory) {
-  const std::filesystem::path parent = std::filesystem::path(path).parent_path();
-  const std::string directory = parent.empty() ? std::string(".") : parent.string();
+Result<ListeningSocket> ListeningSocket::open(const std::string& path, const Guests& guests, bool own_directory,
+                                              bool strict_modes) {
+  const std::string directory = directory_of(path);
   if (Status checked = own_directory ? check_own_directory(directory, guests) : check_given_directory(directory);
       !checked)
     return checked.error();
+  if (strict_modes)
+    if (Status way = check_way_to(directory); !way) return way.error();
 
   // Two servers that start at once must not remove each other's socket between look and bind. Where others
   // can open the directory anybody could hold this lock for ever, so there we go without.
@@ -184,21 +185,22 @@ Result<ListeningSocket> ListeningSocket::open(const std::string& path, const Gue
     ::flock(lock.get(), LOCK_EX);
 
   if (Status cleared = clear_path(path); !cleared) return cleared.error();
-  FileDescriptor fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (fd.get() < 0) return Error{ErrorCode::io, "cannot make a socket" + reason(errno)};
+  ListeningSocket socket(-1, path);
+  socket.fd_ = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (socket.fd_ < 0) return Error{ErrorCode::io, "cannot make a socket" + reason(errno)};
+  if (own_directory) socket.own_directory_ = directory;
+  socket.file_ = std::make_shared<SocketFile>(path);
   const sockaddr_un address = address_of(path);
   const mode_t mode = socket_mode(guests);
   const mode_t before = ::umask(0777 & ~mode);
-  const int bound = ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address));
+  const int bound = ::bind(socket.fd_, reinterpret_cast<const sockaddr*>(&address), sizeof(address));
   const int bind_error = errno;
+  if (bound == 0) socket.file_->remember();  // from here on the file goes when we fail
   ::umask(before);
   if (bound != 0) {
     const ErrorCode code = bind_error == EADDRINUSE ? ErrorCode::busy : code_of(bind_error);
     return Error{code, "cannot make the socket " + path + reason(bind_error)};
   }
-  ListeningSocket socket(fd.release(), path);
-  socket.remember_file();  // from here on the file goes when we fail
-  if (own_directory) socket.own_directory_ = directory;
   if (Status given = give_to_group(path, guests); !given) return given.error();
   if (::listen(socket.fd_, kBacklog) != 0) return Error{ErrorCode::io, "cannot listen on " + path + reason(errno)};
   return socket;
@@ -215,21 +217,8 @@ Result<ListeningSocket> ListeningSocket::adopt(int fd) {
   return ListeningSocket(fd, std::move(*path));
 }
 
-void ListeningSocket::remember_file() {
-  struct stat status {};
-  if (::lstat(path_.c_str(), &status) == 0) {
-    device_ = status.st_dev;
-    inode_ = status.st_ino;
-  }
-}
-
-bool ListeningSocket::file_is_ours() const {
-  struct stat status {};
-  return inode_ != 0 && ::lstat(path_.c_str(), &status) == 0 && status.st_dev == device_ && status.st_ino == inode_;
-}
-
 Status ListeningSocket::admit(const Guests& guests) {
-  if (!file_is_ours()) return Ok{};
+  if (!file_ || !file_->is_there()) return Ok{};
   // Group first: a mode that lets a group in must not let in the previous one.
   if (Status given = give_to_group(path_, guests); !given) return given.error();
   if (::chmod(path_.c_str(), socket_mode(guests)) != 0)
@@ -243,8 +232,7 @@ ListeningSocket::ListeningSocket(ListeningSocket&& other) noexcept
     : fd_(std::exchange(other.fd_, -1)),
       path_(std::move(other.path_)),
       own_directory_(std::move(other.own_directory_)),
-      device_(other.device_),
-      inode_(std::exchange(other.inode_, 0)) {}
+      file_(std::move(other.file_)) {}
 
 ListeningSocket::~ListeningSocket() {
   remove_file();
@@ -254,8 +242,7 @@ ListeningSocket::~ListeningSocket() {
 int ListeningSocket::release() { return std::exchange(fd_, -1); }
 
 void ListeningSocket::remove_file() {
-  if (file_is_ours()) ::unlink(path_.c_str());
-  inode_ = 0;
+  if (file_) file_->remove();
 }
 
 }  // namespace troupe::ipc

@@ -5,65 +5,70 @@
 namespace troupe::ipc {
 namespace {
 
-// Upper bounds of what protobuf makes of each part: a varint of a 32-bit number takes at most 10 bytes.
-constexpr std::uint64_t kFrameBytes = 96;
-constexpr std::uint64_t kEndBytes = 256;
-constexpr std::uint64_t kStatusBytes = 8192;  // its histograms take half of that
-constexpr std::uint64_t kLiveRequestBytes = 96;
-constexpr std::uint64_t kOperationBytes = 128;  // of a profile, without its layers
-constexpr std::uint64_t kIdBytes = 10;
-constexpr std::uint64_t kLogprobBytes = 14;
+constexpr std::uint64_t kAllocationBytes = 16;  // what malloc() adds to each piece
 
-struct BytesOf {
+std::uint64_t heap_bytes(const std::string& text) {
+  static const std::size_t inside = std::string().capacity();  // short texts lie in the object
+  return text.capacity() > inside ? text.capacity() + kAllocationBytes : 0;
+}
+
+template <class T>
+std::uint64_t heap_bytes(const std::vector<T>& items) {
+  return items.capacity() == 0 ? 0 : items.capacity() * sizeof(T) + kAllocationBytes;
+}
+
+struct HeapBytes {
   std::uint64_t operator()(const actors::TokenRun& run) const {
-    std::uint64_t bytes = kFrameBytes + run.text.size() + kIdBytes * run.ids.size();
-    for (const engine::SampledToken& token : run.logprobs) bytes += kLogprobBytes * (1 + token.top.size());
+    std::uint64_t bytes = heap_bytes(run.text) + heap_bytes(run.ids) + heap_bytes(run.logprobs);
+    for (const engine::SampledToken& token : run.logprobs) bytes += heap_bytes(token.top);
     return bytes;
   }
-  std::uint64_t operator()(const actors::End& end) const {
-    return kEndBytes + 3 * (end.message.size() + end.field.size() + end.stop.size());
+  std::uint64_t operator()(const std::unique_ptr<actors::End>& end) const {
+    return sizeof(actors::End) + kAllocationBytes + heap_bytes(end->message) + heap_bytes(end->field) +
+           heap_bytes(end->stop);
   }
-  std::uint64_t operator()(const actors::StatusSnapshot& status) const {
-    std::uint64_t bytes = kStatusBytes + kLiveRequestBytes * status.requests.size();
-    if (!status.profile) return bytes;
-    for (const engine::PhaseTime& phase : status.profile->phases) {
-      bytes += kFrameBytes;
-      for (const engine::OperationTime& operation : phase.operations)
-        bytes += kOperationBytes + sizeof(double) * operation.layer_seconds.size();
-    }
-    return bytes;
-  }
-  std::uint64_t operator()(const v1::ServerFrame& frame) const { return kFrameBytes + frame.ByteSizeLong(); }
+  std::uint64_t operator()(const Answer& answer) const { return heap_bytes(answer.frame); }
 };
 
 }  // namespace
 
-Outbox::Outbox(std::uint64_t max_bytes, std::function<void()> wake) : max_bytes_(max_bytes), wake_(std::move(wake)) {}
+Outbox::Outbox(std::uint64_t max_bytes, std::unique_ptr<BufferShare> share, std::function<void()> wake)
+    : max_bytes_(max_bytes), share_(std::move(share)), wake_(std::move(wake)) {}
 
 void Outbox::push(Outgoing item) {
-  const std::uint64_t bytes = std::visit(BytesOf{}, item.body);
+  const std::uint64_t bytes = sizeof(Queued) + kAllocationBytes + std::visit(HeapBytes{}, item.body);
   const std::lock_guard lock(mutex_);
   if (closed_ || overflowed_) return;
-  if (queued_bytes_ + writing_bytes_ + bytes > max_bytes_) {
+  const std::uint64_t held = queued_bytes_ + writing_bytes_ + bytes;
+  share_was_full_ = held <= max_bytes_ && !share_->grow_to(held);
+  if (held > max_bytes_ || share_was_full_) {
     overflowed_ = true;
-    queue_.clear();
+    drop_queue();
   } else {
-    queue_.push_back(std::move(item));
+    queue_.push_back({std::move(item), bytes});
     queued_bytes_ += bytes;
   }
   if (!std::exchange(woken_, true)) wake_();
 }
 
-std::vector<Outgoing> Outbox::take() {
+std::vector<Outgoing> Outbox::take(std::uint64_t most) {
+  std::vector<Outgoing> taken;
   const std::lock_guard lock(mutex_);
-  woken_ = false;
-  writing_bytes_ += std::exchange(queued_bytes_, 0);
-  return std::exchange(queue_, {});
+  for (std::uint64_t bytes = 0; !queue_.empty() && (taken.empty() || bytes + queue_.front().bytes <= most);) {
+    bytes += queue_.front().bytes;
+    queued_bytes_ -= queue_.front().bytes;
+    writing_bytes_ += queue_.front().bytes;
+    taken.push_back(std::move(queue_.front().item));
+    queue_.pop_front();
+  }
+  woken_ = !queue_.empty();
+  return taken;
 }
 
 void Outbox::written() {
   const std::lock_guard lock(mutex_);
   writing_bytes_ = 0;
+  share_->shrink_to(queued_bytes_);
 }
 
 std::uint64_t Outbox::bytes() const {
@@ -76,17 +81,29 @@ bool Outbox::overflowed() const {
   return overflowed_;
 }
 
+bool Outbox::share_was_full() const {
+  const std::lock_guard lock(mutex_);
+  return share_was_full_;
+}
+
+// With the lock.
+void Outbox::drop_queue() {
+  queue_.clear();
+  queued_bytes_ = 0;
+  share_->shrink_to(writing_bytes_);
+}
+
 void Outbox::close() {
   const std::lock_guard lock(mutex_);
   closed_ = true;
-  queue_.clear();
+  drop_queue();
 }
 
 void Outbox::close_with(Outgoing last) {
   const std::lock_guard lock(mutex_);
   closed_ = true;
-  queue_.clear();
-  queue_.push_back(std::move(last));
+  drop_queue();
+  queue_.push_back({std::move(last), 0});
 }
 
 }  // namespace troupe::ipc

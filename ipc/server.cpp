@@ -8,20 +8,27 @@
 #include <asio.hpp>
 
 #include <atomic>
+#include <cerrno>
 #include <limits>
 #include <thread>
 #include <utility>
 
 #include "config/assert.h"
+#include "config/file_descriptor.h"
 #include "ipc/listening_socket.h"
 #include "ipc/session.h"
 #include "ipc/socket_path.h"
+#include "ipc/strict_modes.h"
+#include "ipc/troupe.pb.h"
 
 namespace troupe::ipc {
 namespace {
 
 using scheduler::Outcome;
 using Acceptor = asio::local::stream_protocol::acceptor;
+
+// Of the io thread, some ten microseconds each: others wait for a third of a millisecond.
+constexpr int kMaxAcceptsPerTurn = 32;
 
 Status out_of_range(const std::string& name, const std::string& range) {
   return Error{ErrorCode::invalid_argument, name + " is out of range; it must be " + range};
@@ -34,6 +41,11 @@ Status check(const ServerOptions& options) {
   if (options.max_frame_bytes < 1024 || options.max_frame_bytes > kMaxFrameBytesCeiling)
     return out_of_range("max_frame_bytes", "from 1024 to 16777216 (16 MiB)");
   if (options.max_outbox_bytes < 4096) return out_of_range("max_outbox_bytes", "at least 4096");
+  // Half of it is for frames, and guests cannot take all of that half: one that never has room would wait for ever.
+  if (options.max_buffer_bytes < 4 * std::uint64_t{options.max_frame_bytes})
+    return out_of_range("max_buffer_bytes", "at least four times max_frame_bytes");
+  if (options.max_frames_per_second == 0) return out_of_range("max_frames_per_second", "at least 1");
+  if (options.max_questions_per_second == 0) return out_of_range("max_questions_per_second", "at least 1");
   if (options.hello_timeout.count() <= 0) return out_of_range("hello_timeout", "above 0");
   if (options.stall_timeout.count() <= 0) return out_of_range("stall_timeout", "above 0");
   if (options.idle_timeout.count() < 0) return out_of_range("idle_timeout", "at least 0");
@@ -89,7 +101,22 @@ Result<ListeningSocket> open_socket(ServerOptions& options) {
     options.socket_path = *path;
   }
   if (Status checked = check_socket_path(options.socket_path); !checked) return checked.error();
-  return ListeningSocket::open(options.socket_path, guests_of(options), own_directory);
+  if (!options.strict_modes)
+    if (const Status way = check_way_to(directory_of(options.socket_path)); !way)
+      spdlog::warn("{} (no-strict-modes)", way.error().message);
+  return ListeningSocket::open(options.socket_path, guests_of(options), own_directory, options.strict_modes);
+}
+
+// A fresh socket has room for one small frame, so this neither waits nor fails; if it did, closing says
+// enough.
+void send_once(int connection, const std::string& bytes) {
+  static_cast<void>(::send(connection, bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL));
+}
+
+std::string last_frame(const Refusal& refusal) {
+  std::string bytes;
+  append_frame(bytes, to_frame(0, refusal, /*closing=*/true));
+  return bytes;
 }
 
 }  // namespace
@@ -109,10 +136,13 @@ struct Server::Impl : std::enable_shared_from_this<Server::Impl> {
     acceptor.non_blocking(true);
   }
 
+  void accept();
   asio::awaitable<void> accept_loop();
-  void welcome(Socket socket);
-  std::optional<Refusal> no_room_for(std::uint32_t uid) const;
-  void refuse(Socket& socket, const Refusal& refusal);
+  std::error_code accept_waiting();
+  void welcome(FileDescriptor connection);
+  void turn_away(int connection, const Peer& peer);
+  std::optional<Refusal> no_room_for(std::uint32_t uid);
+  void refuse(int connection, const Refusal& refusal);
   void reconfigure(const ServerOptions& options);
   void warn_refused(const Peer& peer, const std::string& why);
   void end_if_idle(std::chrono::milliseconds time, const std::function<void()>& done);
@@ -128,53 +158,68 @@ struct Server::Impl : std::enable_shared_from_this<Server::Impl> {
   asio::executor_work_guard<asio::io_context::executor_type> work;
   std::thread thread;
   std::atomic<bool> draining{false};
+  std::pair<std::uint32_t, std::string> not_allowed_frame;  // of the uid that was turned away last
 };
+
+void Server::Impl::accept() {
+  asio::co_spawn(hub.io, accept_loop(), [this](const std::exception_ptr& thrown) {
+    if (!thrown) return;
+    // Only the lack of memory throws there; it costs the connection that came.
+    spdlog::error("a connection could not be accepted: out of memory");
+    accept();
+  });
+}
 
 asio::awaitable<void> Server::Impl::accept_loop() {
   while (acceptor.is_open()) {
     asio::error_code error;
-    Socket socket(hub.io);
-    co_await acceptor.async_accept(socket, asio::redirect_error(asio::use_awaitable, error));
-    // Closed meanwhile, by drain() or stop(): whoever was accepted just before must not be served either.
-    if (!acceptor.is_open()) co_return;
-    if (!error) {
-      welcome(std::move(socket));
-      continue;
-    }
-    if (error == asio::error::connection_aborted) continue;
+    co_await acceptor.async_wait(Acceptor::wait_read, asio::redirect_error(asio::use_awaitable, error));
+    if (!acceptor.is_open()) co_return;  // by drain() or stop()
+    const std::error_code failed = accept_waiting();
+    if (!failed) continue;
     // Out of descriptors, most likely: whoever waits stays in the queue until some are free again.
-    spdlog::warn("cannot accept a connection: {}; trying again in 100 ms", error.message());
+    spdlog::warn("cannot accept a connection: {}; trying again in 100 ms", failed.message());
     retry.expires_after(std::chrono::milliseconds(100));
     co_await retry.async_wait(asio::redirect_error(asio::use_awaitable, error));
   }
 }
 
-void Server::Impl::welcome(Socket socket) {
-  asio::error_code error;
-  socket.non_blocking(true, error);
-  const Result<Peer> peer = peer_of(socket.native_handle());
+// All that wait, so that many of one user do not hold up the next one's, but not so many that other connections wait.
+// An error only where trying again at once would not help.
+std::error_code Server::Impl::accept_waiting() {
+  for (int i = 0; i < kMaxAcceptsPerTurn; ++i) {
+    FileDescriptor connection(::accept4(acceptor.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (connection.get() >= 0) {
+      welcome(std::move(connection));
+      continue;
+    }
+    if (errno == EAGAIN) return {};
+    if (errno != ECONNABORTED && errno != EINTR) return {errno, std::system_category()};
+  }
+  return {};
+}
+
+void Server::Impl::welcome(FileDescriptor connection) {
+  const Result<Peer> peer = peer_of(connection.get());
   if (!peer)
     return refuse(
-        socket,
+        connection.get(),
         {.code = Outcome::permission, .field = {}, .message = peer.error().message, .limit = {}, .retry_after = {}});
-  if (!admitted(*peer, socket.native_handle(), guests)) {
-    warn_refused(*peer, "not allowed");
-    return refuse(socket, not_allowed(peer->uid));
-  }
+  if (!admitted(*peer, connection.get(), guests)) return turn_away(connection.get(), *peer);
   if (const auto refusal = no_room_for(peer->uid)) {
     warn_refused(*peer, refusal->message);
-    return refuse(socket, *refusal);
+    return refuse(connection.get(), *refusal);
   }
   ++hub.connections_accepted;
+  Socket socket(hub.io, asio::local::stream_protocol(), connection.release());
   const auto session = std::make_shared<Session>(hub, std::move(socket), *peer);
   hub.remember(session);
   session->start();
 }
 
-std::optional<Refusal> Server::Impl::no_room_for(std::uint32_t uid) const {
+std::optional<Refusal> Server::Impl::no_room_for(std::uint32_t uid) {
   const ServerOptions& options = hub.options;
-  const auto found = hub.connections_of.find(uid);
-  const std::uint32_t own = found == hub.connections_of.end() ? 0 : found->second;
+  const std::uint32_t own = hub.user(uid).connections;
   if (own >= options.max_connections_per_uid)
     return crowded(Outcome::quota, "max_connections_per_uid", " of uid " + std::to_string(uid), own,
                    options.max_connections_per_uid);
@@ -190,15 +235,18 @@ void Server::Impl::warn_refused(const Peer& peer, const std::string& why) {
                                   " pid " + std::to_string(peer.pid) + " refused: " + why);
 }
 
-// A fresh socket has room for one small frame, so this neither waits nor fails; if it did, closing says
-// enough.
-void Server::Impl::refuse(Socket& socket, const Refusal& refusal) {
+// Of a user who may not connect at all there may be thousands: each costs a few system calls.
+void Server::Impl::turn_away(int connection, const Peer& peer) {
   ++hub.connections_refused;
-  std::string bytes;
-  append_frame(bytes, to_frame(0, refusal, /*closing=*/true));
-  asio::error_code ignored;
-  socket.write_some(asio::buffer(bytes), ignored);
-  socket.close(ignored);
+  warn_refused(peer, "not allowed");
+  auto& [uid, frame] = not_allowed_frame;
+  if (frame.empty() || uid != peer.uid) not_allowed_frame = {peer.uid, last_frame(not_allowed(peer.uid))};
+  send_once(connection, frame);
+}
+
+void Server::Impl::refuse(int connection, const Refusal& refusal) {
+  ++hub.connections_refused;
+  send_once(connection, last_frame(refusal));
 }
 
 void Server::Impl::reconfigure(const ServerOptions& options) {
@@ -207,6 +255,9 @@ void Server::Impl::reconfigure(const ServerOptions& options) {
   fit_to_descriptors(hub.options);
   hub.options.max_connections_per_uid = options.max_connections_per_uid;
   hub.options.max_outbox_bytes = options.max_outbox_bytes;
+  hub.options.max_frames_per_second = options.max_frames_per_second;
+  hub.options.max_questions_per_second = options.max_questions_per_second;
+  hub.set_rates();
   hub.options.hello_timeout = options.hello_timeout;
   hub.options.stall_timeout = options.stall_timeout;
   hub.options.idle_timeout = options.idle_timeout;
@@ -263,7 +314,11 @@ Result<std::unique_ptr<Server>> Server::bind(ServerOptions options) {
   if (!socket) return socket.error();
   // Damaged frames are answered to their sender; protobuf need not tell stderr, too.
   google::protobuf::SetLogHandler(nullptr);
-  return std::unique_ptr<Server>(new Server(std::make_shared<Impl>(std::move(options), std::move(*socket))));
+  // Made now, where the lack of memory ends the start: in the middle of a frame protobuf would go on with half of it.
+  v1::ClientFrame::descriptor();
+  const auto impl = std::make_shared<Impl>(std::move(options), std::move(*socket));
+  impl->hub.self = std::shared_ptr<Hub>(impl, &impl->hub);
+  return std::unique_ptr<Server>(new Server(impl));
 }
 
 Server::Server(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -272,11 +327,13 @@ Server::~Server() { stop(); }
 
 const std::string& Server::socket_path() const { return impl_->listening.path(); }
 
+std::shared_ptr<SocketFile> Server::socket_file() const { return impl_->listening.file(); }
+
 void Server::start(actors::Gateway& gateway) {
   TROUPE_ASSERT(!impl_->thread.joinable());
   impl_->hub.gateway = &gateway;
   impl_->hub.empty_since = Clock::now();
-  asio::co_spawn(impl_->hub.io, impl_->accept_loop(), asio::detached);
+  impl_->accept();
   impl_->thread = std::thread([impl = impl_.get()] { impl->hub.io.run(); });
 }
 
@@ -289,12 +346,7 @@ Status Server::reconfigure(const ServerOptions& options) {
 void Server::status(std::function<void(actors::StatusSnapshot)> done) {
   if (!impl_->thread.joinable()) return;
   asio::post(impl_->hub.io, [impl = impl_.get(), done = std::move(done)]() mutable {
-    // The gateway's answer may come when the server has stopped: then nobody waits for it any more.
-    impl->hub.gateway->status([weak = impl->weak_from_this(), done = std::move(done)](actors::StatusSnapshot snapshot) {
-      const auto self = weak.lock();
-      if (!self) return;
-      asio::post(self->hub.io, [done, snapshot = std::move(snapshot)]() mutable { done(std::move(snapshot)); });
-    });
+    impl->hub.ask_status([done = std::move(done)](const actors::StatusSnapshot& snapshot) { done(snapshot); });
   });
 }
 

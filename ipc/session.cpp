@@ -1,5 +1,6 @@
 #include "ipc/session.h"
 
+#include <poll.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -13,9 +14,21 @@ namespace {
 
 using scheduler::Outcome;
 
-constexpr std::size_t kReadBytes = 64u << 10;
+// Frames that one connection may have handled before all others that sent something have their turn.
+constexpr int kFramesPerTurn = 8;
+// A connection that has sent too many frames waits so long at least: then it has several at once, and what they grant
+// is told to the gateway once.
+constexpr std::chrono::milliseconds kPaceInterval{10};
+// How often one that waits for its client to read looks whether it has gone.
+constexpr std::chrono::milliseconds kHangUpInterval{100};
+// How often a connection that waits for room looks for it.
+constexpr std::chrono::milliseconds kRoomInterval{5};
+// Of answers that are encoded and written at once.
+constexpr std::uint64_t kBytesPerWrite = 64u << 10;
 // How long a client that is being sent away may take to read why.
 constexpr std::chrono::milliseconds kGoodbyeTimeout{5000};
+// The same at the end of a drain: the process ends by force a few seconds after it.
+constexpr std::chrono::milliseconds kLastGoodbyeTimeout{2000};
 
 template <class... Ts>
 struct Overloaded : Ts... {
@@ -32,69 +45,17 @@ Refusal stalled(const std::string& what, std::chrono::milliseconds timeout) {
           .retry_after = {}};
 }
 
+scheduler::Tenant tenant_of(const Peer& peer) { return {.uid = peer.uid, .is_owner = is_owner(peer.uid)}; }
+
 }  // namespace
-
-Hub::Hub(ServerOptions server_options) : options(std::move(server_options)), scratch(kReadBytes), tick_timer_(io) {}
-
-void Hub::remember(const std::shared_ptr<Session>& session) {
-  if (sessions.insert(session).second) ++connections_of[session->uid()];
-}
-
-void Hub::add_outboxes(std::vector<actors::MemoryUse>& memory) {
-  std::uint64_t bytes = 0;
-  for (const auto& session : sessions) bytes += session->outbox_bytes();
-  outbox_peak_bytes = std::max(outbox_peak_bytes, bytes);
-  for (actors::MemoryUse& use : memory) {
-    if (use.kind == "heap") use.bytes -= std::min(use.bytes, bytes);
-  }
-  memory.push_back({.kind = "outboxes", .bytes = bytes, .peak_bytes = outbox_peak_bytes});
-}
-
-void Hub::forget(const std::shared_ptr<Session>& session) {
-  if (sessions.erase(session) == 0) return;
-  const auto count = connections_of.find(session->uid());
-  if (--count->second == 0) connections_of.erase(count);
-  if (sessions.empty()) empty_since = Clock::now();
-  if (sessions.empty() && on_empty) std::exchange(on_empty, nullptr)();
-}
-
-void Hub::warn(LogQuota& kind, const std::string& line) {
-  const auto left_out = kind.take(Clock::now());
-  if (!left_out) return;
-  if (*left_out > 0) spdlog::warn("{} lines like the next were left out", *left_out);
-  spdlog::warn("{}", line);
-}
-
-void Hub::arm_tick() {
-  if (stopped_ || std::exchange(tick_armed_, true)) return;
-  using std::chrono::milliseconds;
-  milliseconds shortest = std::min(options.hello_timeout, options.stall_timeout);
-  if (options.idle_timeout.count() > 0) shortest = std::min(shortest, options.idle_timeout);
-  tick_timer_.expires_after(std::clamp(shortest / 4, milliseconds(5), milliseconds(1000)));
-  tick_timer_.async_wait([this](asio::error_code error) {
-    tick_armed_ = false;
-    if (!error) tick();
-  });
-}
-
-void Hub::stop_ticking() {
-  stopped_ = true;
-  tick_timer_.cancel();
-}
-
-void Hub::tick() {
-  const Clock::time_point now = Clock::now();
-  const std::vector<std::shared_ptr<Session>> all(sessions.begin(), sessions.end());  // a tick may close some
-  bool again = false;
-  for (const std::shared_ptr<Session>& session : all) again |= session->tick(now);
-  if (again) arm_tick();
-}
 
 Session::Session(Hub& hub, Socket socket, Peer peer)
     : hub_(hub),
       socket_(std::move(socket)),
       peer_(peer),
+      user_(hub.user(peer.uid)),
       outbox_(std::make_shared<Outbox>(hub.options.max_outbox_bytes,
+                                       std::make_unique<BufferShare>(hub.answers, tenant_of(peer)),
                                        [this, &io = hub.io] {
                                          asio::post(io, [weak = weak_from_this()] {
                                            if (const auto self = weak.lock()) self->on_wake();
@@ -103,7 +64,9 @@ Session::Session(Hub& hub, Socket socket, Peer peer)
       wake_(hub.io, Clock::time_point::max()),
       goodbye_(hub.io),
       decoded_(hub.io, Clock::time_point::max()),
-      decoder_(hub.options.max_frame_bytes) {}
+      leave_(hub.io),
+      decoder_(hub.options.max_frame_bytes),
+      input_(hub.frames, tenant_of(peer)) {}
 
 void Session::start() {
   const auto on_exit = [self = shared_from_this()](const std::exception_ptr& exception) {
@@ -122,19 +85,22 @@ asio::awaitable<void> Session::read_loop() {
   while (!closing_) {
     co_await socket_.async_wait(Socket::wait_read, asio::redirect_error(asio::use_awaitable, error));
     if (error) break;
-    const std::size_t size = socket_.read_some(asio::buffer(hub_.scratch), error);
+    // Of a large frame no more than is missing: its buffer has just that much.
+    const std::size_t most = input_.bytes() > 0 ? decoder_.missing_bytes() : hub_.scratch.size();
+    const std::size_t size = socket_.read_some(asio::buffer(hub_.scratch, most), error);
     if (error == asio::error::would_block || error == asio::error::try_again) continue;
     if (error) break;  // the end: a client that has gone, or has closed its half, wants no more answers
-    co_await on_bytes(std::string_view(hub_.scratch.data(), size));
+    last_read_ = Clock::now();
+    decoder_.append(std::string_view(hub_.scratch.data(), size));
+    co_await take_frames();
   }
   if (!closing_) close();
 }
 
-// bytes: gone at the first co_await; the decoder has its own.
-asio::awaitable<void> Session::on_bytes(std::string_view bytes) {
-  last_read_ = Clock::now();
-  decoder_.append(bytes);
-  while (!closing_) {
+// Handles the frames that have come whole.
+asio::awaitable<void> Session::take_frames() {
+  int handled = 0;
+  for (; !closing_; ++handled) {
     const auto body = decoder_.next();
     if (!body) {
       break_off({.code = Outcome::invalid_argument,
@@ -145,6 +111,9 @@ asio::awaitable<void> Session::on_bytes(std::string_view bytes) {
       co_return;
     }
     if (!body->has_value()) break;
+    if (handled > 0 && handled % kFramesPerTurn == 0) co_await yield();
+    if (outbox_->is_half_full() || !user_.frames.take(Clock::now())) co_await wait_for_leave();
+    if (closing_) co_return;
     const std::size_t size = (*body)->size();
     if (size <= kMaxInlineFrameBytes) {
       on_frame(decode(**body), size);
@@ -154,8 +123,45 @@ asio::awaitable<void> Session::on_bytes(std::string_view bytes) {
     if (!closing_) on_frame(std::move(decoded), size);
   }
   pass_on_credit();
+  decoder_.drop_taken();
+  if (handled > 0) input_.shrink_to(0);  // the large frame, if there was one, has ended
   if (decoder_.mid_frame()) hub_.arm_tick();
+  co_await wait_for_room();
 }
+
+// A client whose user has large frames half sent on many connections waits for its own; others have shares of theirs.
+asio::awaitable<void> Session::wait_for_room() {
+  const std::size_t bytes = decoder_.next_frame_bytes();
+  if (bytes <= kSmallFrameBytes || input_.bytes() > 0) co_return;
+  held_back_ = true;
+  while (!closing_ && !input_.grow_to(bytes)) co_await wait(kRoomInterval);  // any thread may give some back
+  held_back_ = false;
+  if (!closing_) decoder_.reserve_next_frame();
+  last_read_ = Clock::now();
+}
+
+asio::awaitable<void> Session::wait_for_leave() {
+  pass_on_credit();
+  held_back_ = true;
+  while (!closing_ && outbox_->is_half_full()) co_await wait(kHangUpInterval);  // the writer ends this wait
+  while (!closing_ && !user_.frames.take(Clock::now()))
+    co_await wait(std::max(kPaceInterval, user_.frames.time_to_next(Clock::now())));
+  held_back_ = false;
+  last_read_ = Clock::now();  // the wait was ours, not the client's
+}
+
+// While nothing is read, the end of the stream does not show by itself: what a client that has gone had sent would be
+// looked at frame by frame, each in its time.
+asio::awaitable<void> Session::wait(std::chrono::milliseconds time) {
+  asio::error_code ignored;
+  leave_.expires_after(time);
+  co_await leave_.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+  if (!socket_.is_open()) co_return;
+  pollfd entry{.fd = socket_.native_handle(), .events = POLLRDHUP, .revents = 0};
+  if (::poll(&entry, 1, 0) > 0) close();
+}
+
+asio::awaitable<void> Session::yield() { co_await asio::post(hub_.io, asio::use_awaitable); }
 
 // The frames of this connection wait, and those of others do not. The view stays good: nothing is read meanwhile.
 asio::awaitable<Decoded> Session::decode_elsewhere(std::string_view body) {
@@ -184,13 +190,20 @@ asio::awaitable<Decoded> Session::decode_elsewhere(std::string_view body) {
 }
 
 void Session::on_wake() {
-  if (outbox_->overflowed() && !closing_)
+  if (outbox_->overflowed() && !closing_) {
+    const bool of_all = outbox_->share_was_full();
+    const std::uint64_t limit = of_all ? hub_.options.max_buffer_bytes : hub_.options.max_outbox_bytes;
+    const std::string name = of_all ? "max_buffer_bytes" : "max_outbox_bytes";
     break_off({.code = Outcome::quota,
-               .field = "max_outbox_bytes",
-               .message = "more than " + std::to_string(hub_.options.max_outbox_bytes) +
-                          " bytes of answers wait unread (max_outbox_bytes); read faster, or grant less credit",
-               .limit = hub_.options.max_outbox_bytes,
+               .field = name,
+               .message = of_all ? "the answers that wait unread on this user's connections leave no room in the " +
+                                       std::to_string(limit) + " bytes of all (" + name +
+                                       "); read faster, or grant less credit"
+                                 : "more than " + std::to_string(limit) + " bytes of answers wait unread (" + name +
+                                       "); read faster, or grant less credit",
+               .limit = limit,
                .retry_after = {}});
+  }
   wake_.cancel();
 }
 
@@ -199,13 +212,12 @@ asio::awaitable<void> Session::write_loop() {
   asio::error_code error;
   std::string bytes;
   while (socket_.is_open()) {
-    std::vector<Outgoing> batch = outbox_->take();
+    std::vector<Outgoing> batch = outbox_->take(kBytesPerWrite);
     if (batch.empty()) {
       if (closing_) break;
       co_await wake_.async_wait(asio::redirect_error(asio::use_awaitable, error));
       continue;
     }
-    bytes.clear();
     for (Outgoing& item : batch) encode(std::move(item), bytes);
     batch.clear();
     for (std::size_t sent = 0; sent < bytes.size();) {
@@ -219,7 +231,9 @@ asio::awaitable<void> Session::write_loop() {
       }
     }
     write_progress_.reset();
+    bytes = std::string();  // not kept: it may have been as large as a frame may be
     outbox_->written();
+    if (held_back_ && !outbox_->is_half_full()) leave_.cancel();
     for (const auto& [request, tokens] : std::exchange(to_grant_, {})) hub_.gateway->credit(request, tokens);
   }
   close();
@@ -229,22 +243,8 @@ void Session::encode(Outgoing&& item, std::string& bytes) {
   const std::uint64_t stream = item.stream;
   std::visit(Overloaded{
                  [&](actors::TokenRun& run) { encode_tokens(stream, std::move(run), bytes); },
-                 [&](actors::End& end) { encode_end(stream, std::move(end), bytes); },
-                 [&](v1::ServerFrame& frame) { encode_answer(stream, std::move(frame), bytes); },
-                 [&](actors::StatusSnapshot& snapshot) {
-                   hub_.add_outboxes(snapshot.memory);
-                   v1::ServerFrame frame = to_frame(stream, std::move(snapshot));
-                   v1::Status& status = *frame.mutable_status();
-                   status.set_connections(static_cast<std::uint32_t>(hub_.sessions.size()));
-                   std::size_t streams = 0;
-                   for (const auto& session : hub_.sessions) streams += session->num_streams();
-                   status.set_streams(static_cast<std::uint32_t>(streams));
-                   status.set_connections_accepted(hub_.connections_accepted);
-                   status.set_connections_refused(hub_.connections_refused);
-                   status.set_connections_broken(hub_.connections_broken);
-                   status.set_server(server_name());
-                   encode_answer(stream, std::move(frame), bytes);
-                 },
+                 [&](std::unique_ptr<actors::End>& end) { encode_end(stream, std::move(*end), bytes); },
+                 [&](Answer& answer) { encode_answer(stream, std::move(answer), bytes); },
              },
              item.body);
 }
@@ -275,32 +275,33 @@ void Session::encode_end(std::uint64_t number, actors::End&& end, std::string& b
   const bool is_last = --stream.num_open == 0;
   if (choice.stalled && end.outcome == Outcome::cancelled)
     end.message = stalled("no credit was granted", hub_.options.stall_timeout).message;
+  const RequestKind kind = stream.kind;
   if (is_last) streams_.erase(found);  // before the client can see the end and use the number again
   last_answer_ = Clock::now();
+  count_ended(kind, end.outcome);
+  user_.prompt_tokens += end.usage.prompt_tokens;
+  user_.cached_tokens += end.usage.cached_tokens;
+  user_.generated_tokens += end.usage.completion_tokens;
   // The choices of a request are refused together: one answer says it.
   if (!is_last && scheduler::info(end.outcome).kind == scheduler::OutcomeKind::refused) return;
   append_frame(bytes, to_frame(number, std::move(end)));
 }
 
-void Session::encode_answer(std::uint64_t number, v1::ServerFrame&& frame, std::string& bytes) {
-  if (number != 0 && streams_.erase(number) == 0) return;
+void Session::encode_answer(std::uint64_t number, Answer&& answer, std::string& bytes) {
+  if (number != 0) {
+    const auto found = streams_.find(number);
+    if (found == streams_.end()) return;
+    count_ended(found->second.kind, answer.outcome, found->second.count);
+    streams_.erase(found);
+  }
   last_answer_ = Clock::now();
-  const std::size_t size = frame.ByteSizeLong();
-  if (size <= hub_.options.max_frame_bytes) return append_frame(bytes, frame);
-  append_frame(bytes,
-               to_frame(number, {.code = Outcome::too_long,
-                                 .field = "max_frame_bytes",
-                                 .message = "the answer has " + std::to_string(size) + " bytes, above the limit of " +
-                                            std::to_string(hub_.options.max_frame_bytes) +
-                                            " (max_frame_bytes); ask in smaller pieces",
-                                 .limit = hub_.options.max_frame_bytes,
-                                 .retry_after = {}}));
+  bytes += answer.frame;
 }
 
 void Session::announce_draining() {
   v1::ServerFrame frame;
   frame.mutable_draining()->set_message("the server is stopping; running requests are finished");
-  outbox_->push({0, std::move(frame)});
+  outbox_->push({0, Answer{to_bytes(frame)}});
 }
 
 bool Session::tick(Clock::time_point now) {
@@ -319,7 +320,7 @@ bool Session::tick(Clock::time_point now) {
     }
     again = true;
   }
-  if (decoder_.mid_frame() && !decoding_) {
+  if (decoder_.mid_frame() && !decoding_ && !held_back_) {
     if (now - last_read_ >= options.stall_timeout) {
       break_off(stalled("a frame was begun and nothing more came", options.stall_timeout));
       return false;
@@ -371,21 +372,22 @@ void Session::break_off(const Refusal& refusal) {
   if (closing_) return;
   closing_ = true;
   ++hub_.connections_broken;
-  hub_.warn(hub_.broken_lines, ended_line(printable(refusal.message)));
+  hub_.warn(hub_.broken_lines, ended_line(Printable(refusal.message).text()));
   cancel_streams();
-  outbox_->close_with({0, to_frame(0, refusal, /*closing=*/true)});
-  arm_goodbye();
+  outbox_->close_with({0, Answer{to_bytes(to_frame(0, refusal, /*closing=*/true))}});
+  arm_goodbye(kGoodbyeTimeout);
 }
 
 void Session::close_when_flushed() {
   if (closing_) return;
   closing_ = true;
-  arm_goodbye();
+  arm_goodbye(kLastGoodbyeTimeout);
 }
 
-void Session::arm_goodbye() {
+void Session::arm_goodbye(std::chrono::milliseconds time) {
   wake_.cancel();
-  goodbye_.expires_after(kGoodbyeTimeout);
+  leave_.cancel();
+  goodbye_.expires_after(time);
   goodbye_.async_wait([weak = weak_from_this()](asio::error_code error) {
     const auto self = weak.lock();
     if (self && !error) self->close();
@@ -402,8 +404,21 @@ void Session::cancel_stream(Stream& stream) const {
 }
 
 void Session::cancel_streams() {
-  for (auto& [number, stream] : streams_) cancel_stream(stream);
+  for (auto& [number, stream] : streams_) {
+    cancel_stream(stream);
+    count_ended(stream.kind, Outcome::cancelled, stream.choices.empty() ? stream.count : stream.num_open);
+  }
   streams_.clear();
+}
+
+void Session::count_received(RequestKind kind, std::uint64_t count) {
+  hub_.counts.received(kind, count);
+  user_.counts.received(kind, count);
+}
+
+void Session::count_ended(RequestKind kind, Outcome outcome, std::uint64_t count) {
+  hub_.counts.ended(kind, outcome, count);
+  user_.counts.ended(kind, outcome, count);
 }
 
 void Session::close() {
@@ -414,6 +429,7 @@ void Session::close() {
   asio::error_code ignored;
   socket_.close(ignored);
   wake_.cancel();
+  leave_.cancel();
   goodbye_.cancel();
   spdlog::debug("connection of uid {} pid {} closed", peer_.uid, peer_.pid);
   hub_.forget(shared_from_this());

@@ -12,64 +12,19 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
 #include "ipc/decode.h"
 #include "ipc/framing.h"
+#include "ipc/hub.h"
 #include "ipc/listening_socket.h"
-#include "ipc/log_quota.h"
 #include "ipc/outbox.h"
-#include "ipc/server.h"
 #include "ipc/wire.h"
 
 namespace troupe::ipc {
 
-using Clock = std::chrono::steady_clock;
 using Socket = asio::local::stream_protocol::socket;
-
-class Session;
-
-// What the sessions of a server share. Io thread only, but for `io` itself.
-struct Hub {
-  explicit Hub(ServerOptions server_options);
-
-  // Asks for a look at every session's deadlines soon. Nothing ticks while nobody asks, or once stopped:
-  // a write that ends just before its connection is closed would keep the io thread for another tick.
-  void arm_tick();
-  void stop_ticking();
-  void remember(const std::shared_ptr<Session>& session);
-  void forget(const std::shared_ptr<Session>& session);
-  // Takes the outboxes of all sessions out of "heap", and lists them.
-  void add_outboxes(std::vector<actors::MemoryUse>& memory);
-  // Logs a line, unless its kind had enough of them this second.
-  void warn(LogQuota& kind, const std::string& line);
-
-  asio::io_context io{1};
-  asio::thread_pool decoders{1};  // of large frames; its jobs post back to io, and hold what they read
-  ServerOptions options;
-  actors::Gateway* gateway = nullptr;
-  std::unordered_set<std::shared_ptr<Session>> sessions;
-  std::unordered_map<std::uint32_t, std::uint32_t> connections_of;  // by uid, of `sessions`
-  std::chrono::steady_clock::time_point
-      empty_since;            // when the last of `sessions` went; meaningless while there are some
-  std::vector<char> scratch;  // what any session reads into: an idle connection has no buffer of its own
-  std::uint64_t connections_accepted = 0;
-  std::uint64_t connections_refused = 0;
-  std::uint64_t connections_broken = 0;
-  std::uint64_t outbox_peak_bytes = 0;  // of all sessions together, as far as anybody asked
-  LogQuota refused_lines;               // connections not accepted
-  LogQuota broken_lines;                // connections ended by us
-  std::function<void()> on_empty;       // set while draining: the last session has gone
-
- private:
-  void tick();
-
-  asio::steady_timer tick_timer_;
-  bool tick_armed_ = false;
-  bool stopped_ = false;
-};
 
 class Session : public std::enable_shared_from_this<Session> {
  public:
@@ -87,6 +42,7 @@ class Session : public std::enable_shared_from_this<Session> {
   // Looks at the deadlines; whether there is one to look at again.
   bool tick(Clock::time_point now);
   std::uint32_t uid() const { return peer_.uid; }
+  User& user() const { return user_; }
   bool is_admitted(const Guests& guests) { return admitted(peer_, socket_.native_handle(), guests); }
   std::size_t num_streams() const { return streams_.size(); }
   std::uint64_t outbox_bytes() const { return outbox_->bytes(); }
@@ -104,6 +60,8 @@ class Session : public std::enable_shared_from_this<Session> {
   };
   // A request that has not been answered to its end.
   struct Stream {
+    RequestKind kind = RequestKind::other;
+    std::uint64_t count = 1;       // of requests, as RequestCounts counts them
     std::vector<Choice> choices;   // none: a question that one frame answers
     std::size_t num_open = 0;      // of them have not ended
     bool implicit_credit = false;  // granted by us as the socket takes the tokens
@@ -112,47 +70,71 @@ class Session : public std::enable_shared_from_this<Session> {
 
   asio::awaitable<void> read_loop();
   asio::awaitable<void> write_loop();
-  asio::awaitable<void> on_bytes(std::string_view bytes);
+  asio::awaitable<void> take_frames();
+  // Waits while this connection may not ask for more: its answers fill half of the outbox, or its user has sent as many
+  // frames as the rate allows.
+  asio::awaitable<void> wait_for_leave();
+  // Waits until there is room for the frame that has begun, if it is a large one.
+  asio::awaitable<void> wait_for_room();
+  // Waits so long, or until leave_ is cancelled; closes a connection whose client has hung up.
+  asio::awaitable<void> wait(std::chrono::milliseconds time);
+  // Lets other connections have their turn.
+  asio::awaitable<void> yield();
   asio::awaitable<Decoded> decode_elsewhere(std::string_view body);
   void on_wake();
   void encode(Outgoing&& item, std::string& bytes);
   void encode_tokens(std::uint64_t stream, actors::TokenRun&& run, std::string& bytes);
   void encode_end(std::uint64_t stream, actors::End&& end, std::string& bytes);
-  void encode_answer(std::uint64_t stream, v1::ServerFrame&& frame, std::string& bytes);
+  void encode_answer(std::uint64_t stream, Answer&& answer, std::string& bytes);
   // Once per choice: a client may repeat itself faster than anybody can listen.
   void cancel_choice(Choice& choice) const;
   void cancel_stream(Stream& stream) const;
   void cancel_streams();
+  void count_received(RequestKind kind, std::uint64_t count = 1);
+  void count_ended(RequestKind kind, scheduler::Outcome outcome, std::uint64_t count = 1);
   // Tells the gateway, once per choice, what one read brought of credit.
   void pass_on_credit();
-  void arm_goodbye();
+  void arm_goodbye(std::chrono::milliseconds time);
   std::string ended_line(const std::string& why) const;  // for the log
 
   // session_requests.cpp: one per frame of the protocol.
   void on_frame(Decoded&& decoded, std::size_t bytes);
   void on_hello(const v1::Hello& hello);
-  void on_request(v1::ClientFrame& frame);
-  void on_generate(v1::Generate& generate);
+  void on_request(v1::ClientFrame& frame, std::uint64_t count);
+  void on_generate(v1::Generate& generate, std::uint64_t count);
   void on_cancel(const v1::Cancel& cancel);
   void on_credit(const v1::Credit& credit);
   void on_tokenize(v1::Tokenize& tokenize);
   void on_detokenize(const v1::Detokenize& detokenize);
   void on_embed(v1::Embed& embed);
   void on_status(const v1::StatusRequest& question);
-  // Enters a new stream, or refuses (its number is 0, is in use, or there are too many) and returns null.
-  Stream* open_stream(std::uint64_t stream);
-  void refuse(std::uint64_t stream, const Refusal& refusal);
-  void answer(std::uint64_t stream, v1::ServerFrame frame);
+  // The same for each of the kinds that one frame answers, from what is known or shared.
+  void on_models(std::uint64_t stream);
+  void on_health(std::uint64_t stream);
+  void answer_status(std::uint64_t stream, const actors::StatusSnapshot& status, bool list, bool profile);
+  // Enters a new stream for `count` requests, or refuses (its number is 0, is in use, or there are too many) and
+  // returns null.
+  Stream* open_stream(std::uint64_t stream, RequestKind kind, std::uint64_t count = 1);
+  // As open_stream(), for a request of control: of those a user may send so many per second.
+  Stream* open_control(std::uint64_t stream, RequestKind kind);
+  // Answers a request that has no stream.
+  void refuse(std::uint64_t stream, RequestKind kind, const Refusal& refusal, std::uint64_t count = 1);
+  // Answers the request of an open stream.
+  void answer(std::uint64_t stream, const v1::ServerFrame& frame);
+  void answer(std::uint64_t stream, const Refusal& refusal);
   bool refuse_unknown_model(std::uint64_t stream, const std::string& model);
 
   Hub& hub_;
   Socket socket_;
   const Peer peer_;
+  User& user_;
   const std::shared_ptr<Outbox> outbox_;
   asio::steady_timer wake_;     // never expires; cancelled when the outbox has something
   asio::steady_timer goodbye_;  // how long the last words may take
   asio::steady_timer decoded_;  // never expires; cancelled when a large frame has been decoded
+  asio::steady_timer leave_;    // what wait_for_leave() waits for
   FrameDecoder decoder_;
+  BufferShare input_;  // of a large frame, from its header to its end
   std::unordered_map<std::uint64_t, Stream> streams_;
   std::vector<std::pair<actors::RequestId, std::uint64_t>> to_grant_;  // once the write is through
   std::vector<std::uint64_t> credited_;  // streams with something to_credit, perhaps twice
@@ -161,6 +143,7 @@ class Session : public std::enable_shared_from_this<Session> {
   Clock::time_point last_answer_ = Clock::now();     // the last end of a request
   std::optional<Clock::time_point> write_progress_;  // while a write is under way
   bool decoding_ = false;                            // a large frame, elsewhere
+  bool held_back_ = false;                           // in wait_for_leave() or wait_for_room()
   bool welcomed_ = false;
   bool closing_ = false;
 };

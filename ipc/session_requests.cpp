@@ -5,9 +5,10 @@
 #include <algorithm>
 
 #include "config/printable.h"
+#include "config/utf8.h"
 #include "engine/check_ids.h"
 #include "ipc/session.h"
-#include "ipc/utf8.h"
+#include "ipc/status_frame.h"
 
 namespace troupe::ipc {
 namespace {
@@ -30,26 +31,43 @@ Refusal invalid(std::string field, std::string message) {
           .retry_after = {}};
 }
 
-// Why the gateway could not answer a question.
-Refusal to_refusal(const Error& error, actors::Readiness readiness) {
-  Outcome code = Outcome::internal;
-  if (readiness == actors::Readiness::loading)
-    code = Outcome::loading;
-  else if (readiness == actors::Readiness::draining)
-    code = Outcome::draining;
-  else if (error.code == ErrorCode::invalid_argument)
-    code = Outcome::invalid_argument;
-  else if (error.code == ErrorCode::model_missing)
-    code = Outcome::unknown_model;
-  else if (error.code == ErrorCode::busy)
-    code = Outcome::queue_full;
-  else
-    code = Outcome::unsupported;
-  Refusal refusal{.code = code, .field = {}, .message = error.message, .limit = {}, .retry_after = {}};
-  if (code == Outcome::queue_full) refusal.field = "max_queued_texts";  // the one queue that questions wait in
-  if (scheduler::info(code).retryable) refusal.retry_after = kRetryAfter;
-  return refusal;
+// The outcome that a frame tells: eos, if it is an answer.
+Outcome outcome_of(const v1::ServerFrame& frame) {
+  std::uint32_t number = static_cast<std::uint32_t>(Outcome::eos);
+  if (frame.has_done()) number = frame.done().reason();
+  if (frame.has_refused()) number = frame.refused().code();
+  if (frame.has_failed()) number = frame.failed().code();
+  return scheduler::outcome_from_number(number).value_or(Outcome::internal);
 }
+
+// The frame, or a refusal where it is larger than a frame may be.
+Answer to_answer(std::uint64_t stream, const v1::ServerFrame& frame, std::uint32_t max_frame_bytes) {
+  const std::size_t size = frame.ByteSizeLong();
+  if (size <= max_frame_bytes) return {to_bytes(frame), outcome_of(frame)};
+  return {to_bytes(to_frame(stream,
+                            {.code = Outcome::too_long,
+                             .field = "max_frame_bytes",
+                             .message = "the answer has " + std::to_string(size) + " bytes, above the limit of " +
+                                        std::to_string(max_frame_bytes) + " (max_frame_bytes); ask in smaller pieces",
+                             .limit = max_frame_bytes,
+                             .retry_after = {}})),
+          Outcome::too_long};
+}
+
+// Takes the answer to one question to its connection, from any thread.
+class Answering {
+ public:
+  Answering(std::shared_ptr<Outbox> outbox, std::uint64_t stream, std::uint32_t max_frame_bytes)
+      : outbox_(std::move(outbox)), stream_(stream), max_frame_bytes_(max_frame_bytes) {}
+  void operator()(const v1::ServerFrame& frame) const {
+    outbox_->push({stream_, to_answer(stream_, frame, max_frame_bytes_)});
+  }
+
+ private:
+  std::shared_ptr<Outbox> outbox_;
+  std::uint64_t stream_;
+  std::uint32_t max_frame_bytes_;
+};
 
 v1::Limits limits_of(const ServerOptions& options) {
   v1::Limits limits;
@@ -86,15 +104,18 @@ void Session::on_frame(Decoded&& decoded, std::size_t bytes) {
     return break_off(invalid(
         "hello", is_hello ? "a second Hello; it is sent once" : "the first frame of a connection must be Hello"));
   if (is_hello) return on_hello(decoded.frame.hello());
-  if (!decoded.refusal) return on_request(decoded.frame);
+  if (decoded.kind != RequestKind::other || decoded.refusal ||
+      decoded.frame.body_case() == v1::ClientFrame::BODY_NOT_SET)
+    count_received(decoded.kind, decoded.count);
+  if (!decoded.refusal) return on_request(decoded.frame, decoded.count);
   // Answering an open stream's number would look like that stream's end.
-  refuse(streams_.contains(decoded.stream) ? 0 : decoded.stream, *decoded.refusal);
+  refuse(streams_.contains(decoded.stream) ? 0 : decoded.stream, decoded.kind, *decoded.refusal, decoded.count);
 }
 
-void Session::on_request(v1::ClientFrame& frame) {
+void Session::on_request(v1::ClientFrame& frame, std::uint64_t count) {
   switch (frame.body_case()) {
     case v1::ClientFrame::kGenerate:
-      return on_generate(*frame.mutable_generate());
+      return on_generate(*frame.mutable_generate(), count);
     case v1::ClientFrame::kCancel:
       return on_cancel(frame.cancel());
     case v1::ClientFrame::kCredit:
@@ -107,22 +128,25 @@ void Session::on_request(v1::ClientFrame& frame) {
       return on_embed(*frame.mutable_embed());
     case v1::ClientFrame::kStatus:
       return on_status(frame.status());
-    case v1::ClientFrame::kModels: {
-      const std::uint64_t stream = frame.models().stream();
-      if (open_stream(stream)) answer(stream, to_frame(stream, hub_.gateway->models()));
-      return;
-    }
-    case v1::ClientFrame::kHealth: {
-      const std::uint64_t stream = frame.health().stream();
-      if (!open_stream(stream)) return;
-      v1::ServerFrame health;
-      *health.mutable_health() = health_now(*hub_.gateway);
-      health.mutable_health()->set_stream(stream);
-      return answer(stream, std::move(health));
-    }
+    case v1::ClientFrame::kModels:
+      return on_models(frame.models().stream());
+    case v1::ClientFrame::kHealth:
+      return on_health(frame.health().stream());
     default:
-      return refuse(0, invalid("frame", "the frame has no body; see ClientFrame in the protocol"));
+      return refuse(0, RequestKind::other, invalid("frame", "the frame has no body; see ClientFrame in the protocol"));
   }
+}
+
+void Session::on_models(std::uint64_t stream) {
+  if (open_control(stream, RequestKind::models)) answer(stream, to_frame(stream, hub_.gateway->models()));
+}
+
+void Session::on_health(std::uint64_t stream) {
+  if (!open_control(stream, RequestKind::health)) return;
+  v1::ServerFrame health;
+  *health.mutable_health() = health_now(*hub_.gateway);
+  health.mutable_health()->set_stream(stream);
+  answer(stream, health);
 }
 
 void Session::on_hello(const v1::Hello& hello) {
@@ -137,7 +161,7 @@ void Session::on_hello(const v1::Hello& hello) {
     return break_off(invalid("hello.client", "the client's name has " + std::to_string(hello.client().size()) +
                                                  " bytes; at most 64 are taken"));
   welcomed_ = true;
-  spdlog::debug("connection of uid {} pid {}: {}", peer_.uid, peer_.pid, printable(hello.client()));
+  spdlog::debug("connection of uid {} pid {}: {}", peer_.uid, peer_.pid, Printable(hello.client()));
   v1::ServerFrame frame;
   v1::Welcome& welcome = *frame.mutable_welcome();
   welcome.set_protocol(kProtocol);
@@ -146,40 +170,55 @@ void Session::on_hello(const v1::Hello& hello) {
   if (const auto encoder = hub_.gateway->encoder()) welcome.set_numerics_id(valid_utf8(encoder->numerics_id()));
   *welcome.mutable_limits() = limits_of(hub_.options);
   *welcome.mutable_health() = health_now(*hub_.gateway);
-  outbox_->push({0, std::move(frame)});
+  outbox_->push({0, Answer{to_bytes(frame)}});
 }
 
-Session::Stream* Session::open_stream(std::uint64_t number) {
+Session::Stream* Session::open_stream(std::uint64_t number, RequestKind kind, std::uint64_t count) {
   if (number == 0) {
-    refuse(0, invalid("stream", "stream 0 is the connection; number requests from 1"));
+    refuse(0, kind, invalid("stream", "stream 0 is the connection; number requests from 1"), count);
     return nullptr;
   }
   if (streams_.contains(number)) {
-    refuse(0, invalid("stream", "stream " + std::to_string(number) + " is in use; its request goes on"));
+    refuse(0, kind, invalid("stream", "stream " + std::to_string(number) + " is in use; its request goes on"), count);
     return nullptr;
   }
   if (streams_.size() >= hub_.options.max_streams) {
-    refuse(number,
+    refuse(number, kind,
            {.code = Outcome::quota,
             .field = "max_streams",
             .message = std::to_string(streams_.size()) + " requests of this connection are unanswered, at most " +
                        std::to_string(hub_.options.max_streams) + " may be (max_streams); wait for one to end",
             .limit = hub_.options.max_streams,
-            .retry_after = kRetryAfter});
+            .retry_after = kRetryAfter},
+           count);
     return nullptr;
   }
-  return &streams_[number];
+  Stream& stream = streams_[number];
+  stream.kind = kind;
+  stream.count = count;
+  return &stream;
 }
 
-void Session::on_generate(v1::Generate& generate) {
+Session::Stream* Session::open_control(std::uint64_t number, RequestKind kind) {
+  const Clock::time_point now = Clock::now();
+  if (user_.questions.take(now)) return open_stream(number, kind);
+  const std::uint32_t most = hub_.options.max_questions_per_second;
+  refuse(streams_.contains(number) ? 0 : number, kind,
+         {.code = Outcome::quota,
+          .field = "max_questions_per_second",
+          .message = "uid " + std::to_string(peer_.uid) + " asks for Health, Models and Status more than " +
+                     std::to_string(most) + " times a second (max_questions_per_second); ask less often",
+          .limit = most,
+          .retry_after = user_.questions.time_to_next(now)});
+  return nullptr;
+}
+
+void Session::on_generate(v1::Generate& generate, std::uint64_t count) {
   const std::uint64_t number = generate.stream();
-  Stream* stream = open_stream(number);
+  Stream* stream = open_stream(number, RequestKind::generate, count);
   if (!stream) return;
   auto checked = to_request(generate, peer_.uid, max_prompt_bytes(hub_.options.max_frame_bytes));
-  if (const Refusal* refusal = std::get_if<Refusal>(&checked)) {
-    streams_.erase(number);
-    return refuse(number, *refusal);
-  }
+  if (const Refusal* refusal = std::get_if<Refusal>(&checked)) return answer(number, *refusal);
   auto& request = std::get<actors::Request>(checked);
   request.credit = std::min(request.credit, kMaxCredit);
   Choice choice;
@@ -231,10 +270,9 @@ bool Session::refuse_unknown_model(std::uint64_t stream, const std::string& mode
     known += (known.empty() ? "" : ", ") + description.name;
   }
   if (known.empty()) return false;  // still loading: the gateway says so
-  streams_.erase(stream);
-  refuse(stream, {.code = Outcome::unknown_model,
+  answer(stream, {.code = Outcome::unknown_model,
                   .field = "model",
-                  .message = "there is no model " + printable(model) + "; this server has " + known,
+                  .message = "there is no model " + Printable(model) + "; this server has " + known,
                   .limit = {},
                   .retry_after = {}});
   return true;
@@ -242,60 +280,58 @@ bool Session::refuse_unknown_model(std::uint64_t stream, const std::string& mode
 
 void Session::on_tokenize(v1::Tokenize& tokenize) {
   const std::uint64_t stream = tokenize.stream();
-  if (!open_stream(stream) || refuse_unknown_model(stream, tokenize.model())) return;
+  Stream* const opened = open_stream(stream, RequestKind::tokenize);
+  if (!opened || refuse_unknown_model(stream, tokenize.model())) return;
   const std::uint32_t most = max_prompt_bytes(hub_.options.max_frame_bytes);
   if (const std::size_t bytes = tokenize.text().size(); bytes > most)
-    return answer(stream, to_frame(stream, above(Outcome::too_long, "text", "the text's size in bytes", bytes, most)));
+    return answer(stream, above(Outcome::too_long, "text", "the text's size in bytes", bytes, most));
   const engine::EncodeOptions options{.add_special = !tokenize.has_add_special() || tokenize.add_special(),
                                       .parse_special = tokenize.parse_special()};
-  hub_.gateway->tokenize(std::move(*tokenize.mutable_text()), options,
-                         [outbox = outbox_, stream, gateway = hub_.gateway](Result<std::vector<TokenId>> ids) {
-                           v1::ServerFrame frame;
-                           if (ids) {
-                             frame.mutable_tokenized()->set_stream(stream);
-                             frame.mutable_tokenized()->mutable_ids()->Add(ids->begin(), ids->end());
-                           } else {
-                             frame = to_frame(stream, to_refusal(ids.error(), gateway->readiness()));
-                           }
-                           outbox->push({stream, std::move(frame)});
-                         });
+  opened->unwanted = hub_.gateway->tokenize(
+      {peer_.uid, is_owner(peer_.uid)}, std::move(*tokenize.mutable_text()), options,
+      [tell = Answering(outbox_, stream, hub_.options.max_frame_bytes), stream](actors::Tokenized answer) {
+        if (auto* end = std::get_if<actors::End>(&answer)) return tell(to_frame(stream, std::move(*end)));
+        const auto& ids = std::get<std::vector<TokenId>>(answer);
+        v1::ServerFrame frame;
+        frame.mutable_tokenized()->set_stream(stream);
+        frame.mutable_tokenized()->mutable_ids()->Add(ids.begin(), ids.end());
+        tell(frame);
+      });
 }
 
 void Session::on_detokenize(const v1::Detokenize& detokenize) {
   const std::uint64_t stream = detokenize.stream();
-  if (!open_stream(stream) || refuse_unknown_model(stream, detokenize.model())) return;
+  Stream* const opened = open_stream(stream, RequestKind::detokenize);
+  if (!opened || refuse_unknown_model(stream, detokenize.model())) return;
   if (const auto count = static_cast<std::size_t>(detokenize.ids_size()); count > kMaxDetokenizeIds)
-    return answer(stream,
-                  to_frame(stream, above(Outcome::too_long, "ids", "the number of ids", count, kMaxDetokenizeIds)));
+    return answer(stream, above(Outcome::too_long, "ids", "the number of ids", count, kMaxDetokenizeIds));
   const auto model = hub_.gateway->model();
   const std::uint32_t vocab_size = model ? model->info().vocab_size : 0;
   std::vector<TokenId> ids(detokenize.ids().begin(), detokenize.ids().end());
   const auto unknown = model ? engine::find_unknown_id(ids, vocab_size) : std::nullopt;
   if (unknown) {
-    return answer(stream, to_frame(stream, invalid("ids", "token id " + std::to_string(ids[*unknown]) +
-                                                              " is not in the vocabulary of " +
-                                                              std::to_string(vocab_size) + " tokens")));
+    return answer(stream, invalid("ids", "token id " + std::to_string(ids[*unknown]) + " is not in the vocabulary of " +
+                                             std::to_string(vocab_size) + " tokens"));
   }
-  hub_.gateway->detokenize(std::move(ids),
-                           [outbox = outbox_, stream, gateway = hub_.gateway](Result<std::string> text) {
-                             v1::ServerFrame frame;
-                             if (text) {
-                               frame.mutable_detokenized()->set_stream(stream);
-                               frame.mutable_detokenized()->set_text(valid_utf8(*text));
-                               frame.mutable_detokenized()->set_raw(std::move(*text));
-                             } else {
-                               frame = to_frame(stream, to_refusal(text.error(), gateway->readiness()));
-                             }
-                             outbox->push({stream, std::move(frame)});
-                           });
+  opened->unwanted = hub_.gateway->detokenize(
+      {peer_.uid, is_owner(peer_.uid)}, std::move(ids),
+      [tell = Answering(outbox_, stream, hub_.options.max_frame_bytes), stream](actors::Detokenized answer) {
+        if (auto* end = std::get_if<actors::End>(&answer)) return tell(to_frame(stream, std::move(*end)));
+        auto& text = std::get<std::string>(answer);
+        v1::ServerFrame frame;
+        frame.mutable_detokenized()->set_stream(stream);
+        frame.mutable_detokenized()->set_text(valid_utf8(text));
+        frame.mutable_detokenized()->set_raw(std::move(text));
+        tell(frame);
+      });
 }
 
 void Session::on_embed(v1::Embed& embed) {
   const std::uint64_t number = embed.stream();
-  Stream* const stream = open_stream(number);
+  Stream* const stream = open_stream(number, RequestKind::embed);
   if (!stream || refuse_unknown_model(number, embed.model())) return;
   auto checked = to_request(embed, peer_.uid, max_prompt_bytes(hub_.options.max_frame_bytes));
-  if (const Refusal* refusal = std::get_if<Refusal>(&checked)) return answer(number, to_frame(number, *refusal));
+  if (const Refusal* refusal = std::get_if<Refusal>(&checked)) return answer(number, *refusal);
   auto& request = std::get<actors::EmbedRequest>(checked);
   // A float has 4 bytes, and each vector a length before it. Computed in vain is worse than refused.
   const auto vectors = hub_.gateway->vectors();
@@ -303,30 +339,43 @@ void Session::on_embed(v1::Embed& embed) {
   const bool outbox_is_less = outbox_->max_bytes() < hub_.options.max_frame_bytes;
   const std::uint64_t most = outbox_is_less ? outbox_->max_bytes() : hub_.options.max_frame_bytes;
   if (bytes > most)
-    return answer(number,
-                  to_frame(number, above(Outcome::too_long, outbox_is_less ? "max_outbox_bytes" : "max_frame_bytes",
-                                         "the answer's size in bytes", bytes, most)));
+    return answer(number, above(Outcome::too_long, outbox_is_less ? "max_outbox_bytes" : "max_frame_bytes",
+                                "the answer's size in bytes", bytes, most));
   // The answer may be there before the flag is; it waits in the outbox for this thread.
-  stream->unwanted = hub_.gateway->embed(std::move(request), [outbox = outbox_, number](actors::EmbedAnswer answer) {
-    outbox->push({number, to_frame(number, std::move(answer))});
-  });
+  stream->unwanted = hub_.gateway->embed(
+      std::move(request), [tell = Answering(outbox_, number, hub_.options.max_frame_bytes),
+                           number](actors::EmbedAnswer vectors) { tell(to_frame(number, std::move(vectors))); });
 }
 
 void Session::on_status(const v1::StatusRequest& question) {
   const std::uint64_t stream = question.stream();
-  if (!open_stream(stream)) return;
-  // The counters of connections are added where they live: on the io thread, when the answer is encoded.
-  hub_.gateway->status([outbox = outbox_, stream, uid = peer_.uid, list = question.list_requests(),
-                        profile = question.profile()](actors::StatusSnapshot snapshot) {
-    if (!list) snapshot.requests.clear();
-    if (!profile) snapshot.profile.reset();
-    keep_visible(snapshot.requests, uid, ::geteuid());
-    outbox->push({stream, std::move(snapshot)});
+  if (!open_control(stream, RequestKind::status)) return;
+  hub_.ask_status([weak = weak_from_this(), stream, list = question.list_requests(),
+                   profile = question.profile()](const actors::StatusSnapshot& status) {
+    if (const auto self = weak.lock()) self->answer_status(stream, status, list, profile);
   });
 }
 
-void Session::refuse(std::uint64_t stream, const Refusal& refusal) { outbox_->push({0, to_frame(stream, refusal)}); }
+void Session::answer_status(std::uint64_t stream, const actors::StatusSnapshot& status, bool list, bool profile) {
+  if (!streams_.contains(stream)) return;
+  const StatusView view{.uid = peer_.uid, .is_owner = is_owner(peer_.uid), .list_requests = list, .profile = profile};
+  v1::ServerFrame frame = status_frame(stream, status, view);
+  if (view.is_owner)
+    hub_.add_counts(*frame.mutable_status());
+  else
+    user_.add_counts(*frame.mutable_status());
+  answer(stream, frame);
+}
 
-void Session::answer(std::uint64_t stream, v1::ServerFrame frame) { outbox_->push({stream, std::move(frame)}); }
+void Session::refuse(std::uint64_t stream, RequestKind kind, const Refusal& refusal, std::uint64_t count) {
+  count_ended(kind, refusal.code, count);
+  outbox_->push({0, Answer{to_bytes(to_frame(stream, refusal))}});
+}
+
+void Session::answer(std::uint64_t stream, const v1::ServerFrame& frame) {
+  outbox_->push({stream, to_answer(stream, frame, hub_.options.max_frame_bytes)});
+}
+
+void Session::answer(std::uint64_t stream, const Refusal& refusal) { answer(stream, to_frame(stream, refusal)); }
 
 }  // namespace troupe::ipc

@@ -3,9 +3,9 @@
 #include <utility>
 
 #include "config/assert.h"
+#include "config/utf8.h"
 #include "ipc/framing.h"
 #include "ipc/listening_socket.h"
-#include "ipc/utf8.h"
 
 namespace troupe::ipc {
 namespace {
@@ -106,83 +106,6 @@ void fill(v1::Timings& out, const actors::Usage& usage) {
 
 v1::Outcome to_wire(Outcome outcome) { return static_cast<v1::Outcome>(outcome); }
 
-const char* name_of(actors::RequestState state) {
-  switch (state) {
-    case actors::RequestState::received:
-      return "received";
-    case actors::RequestState::encoding:
-      return "encoding";
-    case actors::RequestState::queued:
-      return "queued";
-    case actors::RequestState::running:
-      return "running";
-    case actors::RequestState::parked:
-      return "parked";
-    case actors::RequestState::ended:
-      break;
-  }
-  return "ended";
-}
-
-void add_profile(const engine::ProfileSnapshot& profile, v1::Status::Profile& out) {
-  out.set_num_threads(profile.num_threads);
-  for (const engine::PhaseTime& phase : profile.phases) {
-    v1::Status::Profile::Phase& added = *out.add_phases();
-    added.set_phase(phase.name);
-    added.set_steps(phase.steps);
-    added.set_tokens(phase.rows);
-    added.set_seconds(phase.seconds);
-    added.set_measured_steps(phase.measured_steps);
-    added.set_measured_seconds(phase.measured_seconds);
-    for (const engine::OperationTime& operation : phase.operations) {
-      v1::Status::Profile::Operation& row = *added.add_operations();
-      row.set_operation(operation.name);
-      row.set_calls(operation.calls);
-      row.set_seconds(operation.seconds);
-      row.set_joins(operation.joins);
-      row.set_join_seconds(operation.join_seconds);
-      row.set_busy_seconds(operation.busy_seconds);
-      row.set_wake_up_seconds(operation.wake_up_seconds);
-      row.set_wait_seconds(operation.wait_seconds);
-      row.set_absent_seconds(operation.absent_seconds);
-      row.mutable_layer_seconds()->Add(operation.layer_seconds.begin(), operation.layer_seconds.end());
-    }
-  }
-}
-
-// What is a list in it: latencies, memory, requests, the profile.
-void add_lists(const actors::StatusSnapshot& status, v1::Status& out) {
-  out.mutable_histogram_bounds()->Add(actors::kLatencyBounds.begin(), actors::kLatencyBounds.end());
-  for (std::size_t i = 0; i < actors::kLatencyNames.size(); ++i) {
-    const actors::Histogram& histogram = status.latencies.histograms[i];
-    v1::Status::Histogram& added = *out.add_histograms();
-    added.set_name(std::string(actors::kLatencyNames[i]));
-    added.mutable_counts()->Add(histogram.counts.begin(), histogram.counts.end());
-    added.set_sum_seconds(histogram.sum_seconds);
-  }
-  for (const actors::MemoryUse& use : status.memory) {
-    v1::Status::Memory& added = *out.add_memory();
-    added.set_kind(use.kind);
-    added.set_bytes(use.bytes);
-    added.set_peak_bytes(use.peak_bytes);
-  }
-  out.set_resident_bytes(status.resident_bytes);
-  out.set_peak_resident_bytes(status.peak_resident_bytes);
-  for (const actors::RequestView& view : status.requests) {
-    v1::Status::LiveRequest& added = *out.add_live_requests();
-    added.set_request(view.request);
-    added.set_uid(view.uid);
-    added.set_state(name_of(view.state));
-    added.set_priority(view.priority);
-    added.set_prompt_tokens(view.prompt_tokens);
-    added.set_cached_tokens(view.cached_tokens);
-    added.set_generated_tokens(view.generated_tokens);
-    added.set_preemptions(view.preemptions);
-    added.set_age_seconds(view.age_seconds);
-  }
-  if (status.profile) add_profile(*status.profile, *out.mutable_profile());
-}
-
 }  // namespace
 
 std::string server_name() { return "troupe " TROUPE_VERSION; }
@@ -225,6 +148,7 @@ std::variant<actors::EmbedRequest, Refusal> to_request(v1::Embed& embed, std::ui
     return invalid("texts", "there is nothing to embed; send texts or token_ids");
   actors::EmbedRequest request;
   request.uid = uid;
+  request.is_owner = is_owner(uid);
   std::size_t bytes = 0;
   if (embed.texts_size() > 0) {
     auto& texts = request.inputs.emplace<std::vector<std::string>>();
@@ -295,6 +219,7 @@ std::variant<actors::Request, Refusal> to_request(v1::Generate& generate, std::u
   if (auto refusal = check_priority(generate.priority(), uid)) return *std::move(refusal);
   actors::Request request;
   request.uid = uid;
+  request.is_owner = is_owner(uid);
   request.model = generate.model();
   if (generate.prompt_case() == v1::Generate::kText) {
     request.prompt = std::move(*generate.mutable_text());
@@ -404,60 +329,6 @@ v1::Health to_health(actors::Readiness readiness, double load_fraction, bool sta
   return health;
 }
 
-void keep_visible(std::vector<actors::RequestView>& requests, std::uint32_t uid, std::uint32_t owner) {
-  // Who asks, when and how much is enough to guess by: it is nobody else's business.
-  if (uid != owner && uid != 0) std::erase_if(requests, [&](const auto& view) { return view.uid != uid; });
-  if (requests.size() > kMaxListedRequests) requests.resize(kMaxListedRequests);
-}
-
-v1::ServerFrame to_frame(std::uint64_t stream, actors::StatusSnapshot&& status) {
-  v1::ServerFrame frame;
-  v1::Status& out = *frame.mutable_status();
-  out.set_stream(stream);
-  *out.mutable_health() = to_health(status.readiness, status.load_fraction, status.stalled);
-  out.set_model(valid_utf8(status.model));
-  out.set_numerics_id(valid_utf8(status.numerics_id));
-  out.set_kernels(status.kernels);
-  out.set_uptime_seconds(status.uptime_seconds);
-  out.set_requests_received(status.requests_received);
-  for (const auto& [outcome, count] : status.requests_ended) {
-    v1::Status::Ended& ended = *out.add_requests_ended();
-    ended.set_outcome(outcome);
-    ended.set_count(count);
-  }
-  out.set_requests_waiting(status.requests_waiting);
-  out.set_requests_running(status.requests_running);
-  out.set_requests_parked(status.requests_parked);
-  out.set_prompt_tokens(status.prompt_tokens);
-  out.set_cached_tokens(status.cached_tokens);
-  out.set_generated_tokens(status.generated_tokens);
-  out.set_preemptions(status.preemptions);
-  out.set_steps(status.steps);
-  out.set_step_seconds(status.step_seconds);
-  out.set_last_step_age_seconds(status.last_step_age_seconds);
-  out.set_blocks_total(status.blocks_total);
-  out.set_blocks_free(status.blocks_free);
-  out.set_blocks_cached(status.blocks_cached);
-  out.set_blocks_referenced(status.blocks_referenced);
-  out.set_prefix_blocks_computed(status.prefix_blocks_computed);
-  out.set_evictions(status.evictions);
-  out.set_window_blocks_total(status.window_blocks_total);
-  out.set_window_blocks_free(status.window_blocks_free);
-  out.set_window_blocks_cached(status.window_blocks_cached);
-  out.set_window_blocks_referenced(status.window_blocks_referenced);
-  out.set_window_block_evictions(status.window_block_evictions);
-  out.set_snapshots_total(status.snapshots_total);
-  out.set_snapshots_cached(status.snapshots_cached);
-  out.set_snapshot_hits(status.snapshot_hits);
-  out.set_snapshot_evictions(status.snapshot_evictions);
-  out.set_worker_restarts(status.worker_restarts);
-  out.set_weight_bytes(status.weight_bytes);
-  out.set_kv_bytes(status.kv_bytes);
-  out.set_num_threads(status.num_threads);
-  add_lists(status, out);
-  return frame;
-}
-
 v1::ServerFrame to_frame(std::uint64_t stream, const std::vector<actors::ModelDescription>& models) {
   v1::ServerFrame frame;
   frame.mutable_models()->set_stream(stream);
@@ -487,6 +358,12 @@ void append_frame(std::string& out, const google::protobuf::MessageLite& message
   out.reserve(out.size() + kFrameHeaderBytes + bytes);
   append_frame_header(out, static_cast<std::uint32_t>(bytes));
   TROUPE_ASSERT(message.AppendToString(&out));
+}
+
+std::string to_bytes(const google::protobuf::MessageLite& message) {
+  std::string bytes;
+  append_frame(bytes, message);
+  return bytes;
 }
 
 }  // namespace troupe::ipc

@@ -40,13 +40,6 @@ inline constexpr std::size_t kMaxDetokenizeIds = 65536;
   return std::min(static_cast<std::uint32_t>(actors::kMaxPromptBytes), max_frame_bytes);
 }
 
-// Live requests that one Status lists.
-inline constexpr std::size_t kMaxListedRequests = 256;
-
-// Leaves what `uid` may see of the live requests: its own, or all if it is root or runs the server (`owner`); at most
-// kMaxListedRequests.
-void keep_visible(std::vector<actors::RequestView>& requests, std::uint32_t uid, std::uint32_t owner);
-
 // A value above a limit, in words and numbers.
 [[nodiscard]] Refusal above(scheduler::Outcome code, std::string field, const std::string& what, std::uint64_t value,
                             std::uint64_t limit);
@@ -70,11 +63,12 @@ void keep_visible(std::vector<actors::RequestView>& requests, std::uint32_t uid,
 [[nodiscard]] v1::ServerFrame to_frame(std::uint64_t stream, actors::EmbedAnswer&& answer);
 [[nodiscard]] v1::ServerFrame to_frame(std::uint64_t stream, actors::TokenRun&& run);
 [[nodiscard]] v1::ServerFrame to_frame(std::uint64_t stream, actors::End&& end);
-[[nodiscard]] v1::ServerFrame to_frame(std::uint64_t stream, actors::StatusSnapshot&& status);
 [[nodiscard]] v1::ServerFrame to_frame(std::uint64_t stream, const std::vector<actors::ModelDescription>& models);
 [[nodiscard]] v1::Health to_health(actors::Readiness readiness, double load_fraction, bool stalled);
 
 // Appends a frame: length and body. The body is below 2 GiB (asserted).
 void append_frame(std::string& out, const google::protobuf::MessageLite& message);
+// That frame alone.
+[[nodiscard]] std::string to_bytes(const google::protobuf::MessageLite& message);
 
 }  // namespace troupe::ipc

@@ -165,7 +165,12 @@ TEST_CASE("a question that finds the queue full may be asked again later") {
   FakeServer server;
   RawClient client(server.path());
   client.hello();
-  server.gateway.fail_texts({ErrorCode::busy, "64 texts wait"});
+  actors::End full;
+  full.outcome = Outcome::queue_full;
+  full.message = "64 texts wait";
+  full.field = "max_queued_texts";
+  full.retry_after = std::chrono::seconds(1);
+  server.gateway.fail_texts(full);
   v1::ClientFrame ask;
   ask.mutable_tokenize()->set_stream(1);
   REQUIRE(client.send(ask));

@@ -1,6 +1,7 @@
 // The client library against the real server, with a gateway that the test plays.
 #include "ipc/client.h"
 
+#include <array>
 #include <future>
 #include <string>
 #include <thread>
@@ -71,6 +72,51 @@ TEST_CASE("a server that never welcomes is an error after the timeout, one too m
   REQUIRE_FALSE(second);
   REQUIRE(second.error().code == ErrorCode::busy);
   REQUIRE(second.error().message.find("max_connections") != std::string::npos);
+}
+
+TEST_CASE("a client says nothing to a server of another user in a directory of several, unless asked to") {
+  if (::geteuid() != 0) {
+    WARN("skipped: only root can become another user");
+    return;
+  }
+  const TempDir dir;
+  REQUIRE(::chmod(dir.path().c_str(), 01777) == 0);
+  const std::string path = dir / "a.sock";
+  for (const bool strict : {true, false}) {
+    std::array<int, 2> ready{};
+    REQUIRE(::pipe(ready.data()) == 0);
+    const pid_t child = ::fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {  // plain calls only; exits with the number of bytes that it was sent, at most 1
+      if (::setgid(12345) != 0 || ::setuid(12345) != 0) ::_exit(3);
+      const int fd = ::socket(AF_UNIX, SOCK_STREAM, 0);
+      sockaddr_un address{};
+      address.sun_family = AF_UNIX;
+      std::memcpy(address.sun_path, path.data(), path.size());
+      ::unlink(path.c_str());
+      if (::bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 || ::listen(fd, 1) != 0)
+        ::_exit(4);
+      (void)!::write(ready[1], "x", 1);
+      const int client = ::accept(fd, nullptr, nullptr);
+      char byte = 0;
+      ::_exit(static_cast<int>(::recv(client, &byte, 1, 0)));
+    }
+    ::close(ready[1]);
+    char byte = 0;
+    REQUIRE(::read(ready[0], &byte, 1) == 1);
+    ::close(ready[0]);
+    const auto client = Client::connect({.socket = path, .strict_modes = strict});
+    REQUIRE_FALSE(client);  // nothing there answers a greeting
+    REQUIRE((client.error().code == ErrorCode::permission) == strict);
+    if (strict) {
+      REQUIRE(client.error().message.find("uid 12345") != std::string::npos);
+      REQUIRE(client.error().message.find(path) != std::string::npos);
+    }
+    int status = 0;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    REQUIRE(WIFEXITED(status));
+    REQUIRE(WEXITSTATUS(status) == (strict ? 0 : 1));
+  }
 }
 
 TEST_CASE("a stream's tokens and end come to its callbacks, and wait returns after them") {

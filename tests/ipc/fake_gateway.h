@@ -6,6 +6,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <functional>
+#include <future>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -69,8 +70,19 @@ class FakeGateway final : public actors::Gateway {
   }
   actors::Readiness readiness() const override { return actors::Readiness::ready; }
   double load_fraction() const override { return 1; }
-  bool is_making_progress() const override { return !stands_still_; }
+  bool is_making_progress() const override {
+    num_models_before_health_ = num_models_calls_.load();
+    return !stands_still_;
+  }
   void status(std::function<void(actors::StatusSnapshot)> done) override {
+    const bool held = change([&] {
+      ++num_status_calls_;
+      if (holds_status_) held_status_ = done;
+      return holds_status_;
+    });
+    if (!held) done(snapshot());
+  }
+  actors::StatusSnapshot snapshot() const {
     actors::StatusSnapshot snapshot;
     snapshot.readiness = actors::Readiness::ready;
     snapshot.model = "fake";
@@ -80,10 +92,13 @@ class FakeGateway final : public actors::Gateway {
                           .state = actors::RequestState::running,
                           .generated_tokens = 3,
                           .age_seconds = 1}};
-    done(std::move(snapshot));
+    return snapshot;
   }
   std::shared_ptr<const engine::LoadedModel> model() const override { return nullptr; }
   std::vector<actors::ModelDescription> models() const override {
+    ++num_models_calls_;
+    if (first_models_) first_models_->get_future().wait();
+    first_models_ = nullptr;
     actors::ModelDescription fake;
     fake.name = "fake";
     fake.eos = 2;
@@ -99,17 +114,19 @@ class FakeGateway final : public actors::Gateway {
     });
   }
   // Each byte is a token; answered on the caller's thread.
-  void tokenize(std::string text, engine::EncodeOptions,
-                std::function<void(Result<std::vector<TokenId>>)> done) override {
-    if (const auto error = change([&] { return text_error_; })) return done(*error);
+  actors::CancelFlag tokenize(scheduler::Tenant, std::string text, engine::EncodeOptions,
+                              actors::OnTokenized done) override {
+    const auto end = change([&] { return text_end_; });
     std::vector<TokenId> ids;
     for (const char c : text) ids.push_back(static_cast<unsigned char>(c));
-    done(std::move(ids));
+    end ? done(*end) : done(std::move(ids));
+    return text_flag_;
   }
-  void detokenize(std::vector<TokenId> ids, std::function<void(Result<std::string>)> done) override {
+  actors::CancelFlag detokenize(scheduler::Tenant, std::vector<TokenId> ids, actors::OnDetokenized done) override {
     std::string text;
     for (const TokenId id : ids) text.push_back(static_cast<char>(id));
     done(std::move(text));
+    return text_flag_;
   }
   void drain(std::function<void()> done) override {
     change([&] {
@@ -148,10 +165,29 @@ class FakeGateway final : public actors::Gateway {
     const std::lock_guard lock(mutex_);
     return num_credit_calls_;
   }
-  void fail_texts(Error error) {
-    change([&] { return text_error_ = std::move(error); });
+  void fail_texts(actors::End error) {
+    change([&] { return text_end_ = std::move(error); });
   }
   void stand_still() { stands_still_ = true; }
+  // The next question for the status is answered by release_status() alone.
+  void hold_status() {
+    change([&] { return holds_status_ = true; });
+  }
+  void release_status() {
+    const auto done = wait([&] { return static_cast<bool>(held_status_); },
+                           [&] {
+                             holds_status_ = false;
+                             return std::exchange(held_status_, nullptr);
+                           });
+    done(snapshot());
+  }
+  std::size_t num_status_calls() {
+    const std::lock_guard lock(mutex_);
+    return num_status_calls_;
+  }
+  // The first question for models stops the io thread until this is fulfilled. Before any question.
+  void stop_at_models(std::promise<void>& go_on) { first_models_ = &go_on; }
+  std::size_t num_models_before_health() const { return num_models_before_health_; }
   void keep_streams_on_cancel() { ends_on_cancel_ = false; }
 
  private:
@@ -162,10 +198,16 @@ class FakeGateway final : public actors::Gateway {
   std::vector<actors::RequestId> cancelled_;
   std::map<actors::RequestId, std::uint64_t> credit_;
   std::size_t num_credit_calls_ = 0;
-  std::optional<Error> text_error_;
+  std::optional<actors::End> text_end_;
+  const actors::CancelFlag text_flag_ = std::make_shared<std::atomic<bool>>(false);
   std::function<void()> drained_;
   bool ends_on_cancel_ = true;
   std::atomic<bool> stands_still_{false};
+  bool holds_status_ = false;
+  std::function<void(actors::StatusSnapshot)> held_status_;
+  std::size_t num_status_calls_ = 0;
+  mutable std::atomic<std::size_t> num_models_calls_{0}, num_models_before_health_{0};
+  mutable std::promise<void>* first_models_ = nullptr;
 };
 
 }  // namespace troupe::ipc::test

@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "ipc/buffer_budget.h"
 #include "ipc/server.h"
 #include "tests/ipc/fake_gateway.h"
 #include "tests/ipc/support.h"
@@ -59,6 +60,11 @@ inline std::array<std::unique_ptr<RawClient>, 2> require_room_for_two(FakeServer
   auto third = std::make_unique<RawClient>(server.path());
   third->hello();
   return {std::move(second), std::move(third)};
+}
+
+// Of a budget that nothing fills.
+inline std::unique_ptr<BufferShare> any_share() {
+  return std::make_unique<BufferShare>(std::make_shared<BufferBudget>(1ull << 50), scheduler::Tenant{.is_owner = true});
 }
 
 enum class Knock { welcomed, refused, failed };

@@ -4,6 +4,7 @@
 #include <random>
 #include <string>
 
+#include "ipc/status_frame.h"
 #include "ipc/wire.h"
 #include "tests/ipc/fixture.h"
 
@@ -446,19 +447,17 @@ TEST_CASE("questions are answered with their stream number") {
 }
 
 TEST_CASE("of the live requests everybody sees the own ones, owner and root all, and nobody more than are listed") {
-  const auto visible = [](std::uint32_t uid, std::uint32_t owner, std::size_t count) {
+  const auto seen = [](std::uint32_t uid, bool is_owner, std::size_t count) {
     std::vector<actors::RequestView> requests;
     for (std::uint32_t i = 0; i < count; ++i) requests.push_back({.request = i + 1, .uid = 1000 + i % 2});
-    keep_visible(requests, uid, owner);
-    return requests;
+    return visible(requests, uid, is_owner);
   };
-  REQUIRE(visible(1000, 900, 10).size() == 5);
-  for (const actors::RequestView& view : visible(1001, 900, 10)) REQUIRE(view.uid == 1001);
-  REQUIRE(visible(1002, 900, 10).empty());
-  REQUIRE(visible(900, 900, 10).size() == 10);
-  REQUIRE(visible(0, 900, 10).size() == 10);
-  REQUIRE(visible(900, 900, 1000).size() == kMaxListedRequests);
-  REQUIRE(visible(900, 900, 1000).front().request == 1);
+  REQUIRE(seen(1000, false, 10).size() == 5);
+  for (const actors::RequestView& view : seen(1001, false, 10)) REQUIRE(view.uid == 1001);
+  REQUIRE(seen(1002, false, 10).empty());
+  REQUIRE(seen(900, true, 10).size() == 10);
+  REQUIRE(seen(900, true, 1000).size() == kMaxListedRequests);
+  REQUIRE(seen(900, true, 1000).front().request == 1);
 }
 
 TEST_CASE("requests are listed only where that is asked for, with what happens to them") {

@@ -25,6 +25,7 @@
 
 #include "ipc/framing.h"
 #include "ipc/troupe.pb.h"
+#include "tests/support/temp_folder.h"
 
 namespace troupe::ipc::test {
 
@@ -32,24 +33,9 @@ namespace troupe::ipc::test {
 inline constexpr std::chrono::seconds kPatience{60};
 
 // A private folder (0700), removed at the end.
-class TempDir {
+class TempDir : public troupe::test::TempFolder {
  public:
-  TempDir() {
-    std::string path = (std::filesystem::temp_directory_path() / "troupe-ipc-XXXXXX").string();
-    REQUIRE(::mkdtemp(path.data()) != nullptr);
-    path_ = path;
-  }
-  ~TempDir() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  TempDir(const TempDir&) = delete;
-  TempDir& operator=(const TempDir&) = delete;
-  std::string operator/(const std::string& name) const { return (path_ / name).string(); }
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
+  std::string operator/(const std::string& name) const { return path(name); }
 };
 
 // A client that speaks bytes: everything a well-behaved library would not do.
@@ -65,6 +51,8 @@ class RawClient {
   RawClient(const RawClient&) = delete;
   RawClient& operator=(const RawClient&) = delete;
 
+  int fd() const { return fd_; }
+
   void hang_up() {
     if (fd_ >= 0) ::close(std::exchange(fd_, -1));
   }
@@ -79,6 +67,14 @@ class RawClient {
       if (sent < 0) return false;
       bytes.remove_prefix(static_cast<std::size_t>(sent));
     }
+    return true;
+  }
+
+  // All of it or nothing: false when the socket has no room.
+  bool try_send(std::string_view bytes) {
+    const ssize_t sent = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent < 0) return false;
+    REQUIRE(static_cast<std::size_t>(sent) == bytes.size());
     return true;
   }
 

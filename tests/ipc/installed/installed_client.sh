@@ -5,7 +5,8 @@ set -eu
 cmake=$1 build=$2 compiler=$3 troupe=$4 model=$5
 here=$(cd "$(dirname "$0")" && pwd)
 
-dir=$(mktemp -d)
+[ -w "$build" ] || { echo "skipped: cmake --install writes a list into $build, which is read-only"; exit 77; }
+dir=$(realpath "$(mktemp -d)")
 trap 'rm -rf "$dir"' EXIT INT TERM
 "$cmake" --install "$build" --prefix "$dir/prefix" --component client >/dev/null
 "$cmake" -S "$here" -B "$dir/build" -DCMAKE_PREFIX_PATH="$dir/prefix" -DCMAKE_CXX_COMPILER="$compiler" >/dev/null

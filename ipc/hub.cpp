@@ -1,0 +1,151 @@
+#include "ipc/hub.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "ipc/session.h"
+#include "ipc/status_frame.h"
+
+namespace troupe::ipc {
+namespace {
+
+constexpr std::size_t kReadBytes = 64u << 10;
+constexpr std::chrono::milliseconds kStatusInterval{50};
+constexpr std::size_t kMaxRememberedUsers = 4096;
+
+}  // namespace
+
+void User::add_counts(v1::Status& status) const {
+  ipc::add_counts(status, counts);
+  status.set_prompt_tokens(prompt_tokens);
+  status.set_cached_tokens(cached_tokens);
+  status.set_generated_tokens(generated_tokens);
+}
+
+Hub::Hub(ServerOptions server_options)
+    : options(std::move(server_options)),
+      frames(std::make_shared<BufferBudget>(options.max_buffer_bytes / 2)),
+      answers(std::make_shared<BufferBudget>(options.max_buffer_bytes / 2)),
+      scratch(kReadBytes),
+      tick_timer_(io),
+      status_timer_(io) {}
+
+void Hub::remember(const std::shared_ptr<Session>& session) {
+  if (sessions.insert(session).second) ++session->user().connections;
+}
+
+void Hub::forget(const std::shared_ptr<Session>& session) {
+  if (sessions.erase(session) == 0) return;
+  --session->user().connections;
+  if (sessions.empty()) empty_since = Clock::now();
+  if (sessions.empty() && on_empty) std::exchange(on_empty, nullptr)();
+}
+
+User& Hub::user(std::uint32_t uid) {
+  if (const auto found = users_.find(uid); found != users_.end()) return found->second;
+  if (users_.size() >= kMaxRememberedUsers) {
+    const auto gone =
+        std::find_if(users_.begin(), users_.end(), [](const auto& u) { return u.second.connections == 0; });
+    if (gone != users_.end()) users_.erase(gone);
+  }
+  return users_.try_emplace(uid, uid, options).first->second;
+}
+
+void Hub::set_rates() {
+  for (auto& [uid, user] : users_) {
+    user.frames.set_rate(options.max_frames_per_second);
+    user.questions.set_rate(options.max_questions_per_second);
+  }
+}
+
+void Hub::ask_status(OnStatus done) {
+  waiting_.push_back(std::move(done));
+  arm_status();
+}
+
+void Hub::arm_status() {
+  if (stopped_ || status_armed_ || waiting_.empty() || !asking_.empty()) return;
+  const Clock::time_point due = last_question_ + kStatusInterval;
+  if (Clock::now() >= due) return put_status_question();
+  status_armed_ = true;
+  status_timer_.expires_at(due);
+  status_timer_.async_wait([this](asio::error_code error) {
+    status_armed_ = false;
+    if (!error) put_status_question();
+  });
+}
+
+void Hub::put_status_question() {
+  last_question_ = Clock::now();
+  asking_ = std::exchange(waiting_, {});
+  gateway->status([weak = self](actors::StatusSnapshot snapshot) {
+    const auto hub = weak.lock();
+    if (!hub) return;
+    asio::post(hub->io, [weak, snapshot = std::move(snapshot)] {
+      const auto server = weak.lock();
+      if (!server) return;
+      for (const OnStatus& done : std::exchange(server->asking_, {})) done(snapshot);
+      server->arm_status();
+    });
+  });
+}
+
+void Hub::add_counts(v1::Status& status) {
+  ipc::add_counts(status, counts);
+  status.set_connections(static_cast<std::uint32_t>(sessions.size()));
+  std::size_t streams = 0;
+  std::uint64_t outboxes = 0;
+  for (const auto& session : sessions) {
+    streams += session->num_streams();
+    outboxes += session->outbox_bytes();
+  }
+  status.set_streams(static_cast<std::uint32_t>(streams));
+  status.set_connections_accepted(connections_accepted);
+  status.set_connections_refused(connections_refused);
+  status.set_connections_broken(connections_broken);
+  // The gateway has counted outboxes as "heap".
+  outbox_peak_bytes = std::max(outbox_peak_bytes, outboxes);
+  for (v1::Status::Memory& use : *status.mutable_memory())
+    if (use.kind() == "heap") use.set_bytes(use.bytes() - std::min(use.bytes(), outboxes));
+  v1::Status::Memory& added = *status.add_memory();
+  added.set_kind("outboxes");
+  added.set_bytes(outboxes);
+  added.set_peak_bytes(outbox_peak_bytes);
+}
+
+void Hub::warn(LogQuota& kind, const std::string& line) {
+  const auto left_out = kind.take(Clock::now());
+  if (!left_out) return;
+  if (*left_out > 0) spdlog::warn("{} lines like the next were left out", *left_out);
+  spdlog::warn("{}", line);
+}
+
+void Hub::arm_tick() {
+  if (stopped_ || std::exchange(tick_armed_, true)) return;
+  using std::chrono::milliseconds;
+  milliseconds shortest = std::min(options.hello_timeout, options.stall_timeout);
+  if (options.idle_timeout.count() > 0) shortest = std::min(shortest, options.idle_timeout);
+  tick_timer_.expires_after(std::clamp(shortest / 4, milliseconds(5), milliseconds(1000)));
+  tick_timer_.async_wait([this](asio::error_code error) {
+    tick_armed_ = false;
+    if (!error) tick();
+  });
+}
+
+void Hub::stop_ticking() {
+  stopped_ = true;
+  tick_timer_.cancel();
+  status_timer_.cancel();
+}
+
+void Hub::tick() {
+  const Clock::time_point now = Clock::now();
+  const std::vector<std::shared_ptr<Session>> all(sessions.begin(), sessions.end());  // a tick may close some
+  bool again = false;
+  for (const std::shared_ptr<Session>& session : all) again |= session->tick(now);
+  if (again) arm_tick();
+}
+
+}  // namespace troupe::ipc

@@ -1,0 +1,137 @@
+#include "ipc/strict_modes.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <cstring>
+#include <deque>
+#include <filesystem>
+#include <vector>
+
+#include "config/printable.h"
+#include "ipc/listening_socket.h"
+
+namespace troupe::ipc {
+namespace {
+
+constexpr int kMaxLinks = 40;  // the kernel's own bound (path_resolution(7))
+constexpr const char* kOtherwise = ", or accept it with --no-strict-modes";
+
+constexpr std::size_t kMaxShownPath = 512;
+
+std::string shown(const std::string& path) { return Printable(path, kMaxShownPath).text(); }
+
+bool others_may_write(const struct stat& status) { return (status.st_mode & (S_IWGRP | S_IWOTH)) != 0; }
+bool is_sticky(const struct stat& status) { return (status.st_mode & S_ISVTX) != 0; }
+
+Error failed(const std::string& path, int error) {
+  const bool denied = error == EACCES || error == EPERM;
+  return {denied ? ErrorCode::permission : ErrorCode::io,
+          "cannot look at " + shown(path) + ", on the way to the socket: " + std::strerror(error)};
+}
+
+// One walk along a path, as the kernel would go it.
+class Walk {
+ public:
+  explicit Walk(std::vector<uid_t> trusted) : trusted_(std::move(trusted)) {}
+
+  // Of `path`, from / on. What is not a directory may only be its end.
+  Status to(const std::string& path) {
+    std::error_code error;
+    const std::filesystem::path whole = std::filesystem::absolute(path, error);
+    if (error) return failed(path, error.value());
+    push_front(whole);
+    if (Status root = enter("/"); !root) return root;
+    while (!left_.empty()) {
+      const std::string name = left_.front();
+      left_.pop_front();
+      if (name.empty() || name == "." || name == "/") continue;
+      if (Status step = name == ".." ? enter(at_.parent_path()) : enter(at_ / name); !step) return step;
+    }
+    return Ok{};
+  }
+
+  // The last directory on the way.
+  const std::filesystem::path& directory() const { return at_; }
+  const struct stat& status() const { return status_; }
+
+ private:
+  void push_front(const std::filesystem::path& path) {
+    const std::vector<std::string> names(path.begin(), path.end());
+    left_.insert(left_.begin(), names.begin(), names.end());
+  }
+
+  Status enter(const std::filesystem::path& path) {
+    struct stat status {};
+    if (::lstat(path.c_str(), &status) != 0) return failed(path, errno);
+    if (S_ISLNK(status.st_mode)) return follow(path, status);
+    if (!S_ISDIR(status.st_mode)) return left_.empty() ? Status(Ok{}) : Status(failed(path, ENOTDIR));
+    if (Status owned = check_owner(path, status); !owned) return owned;
+    if (others_may_write(status) && !is_sticky(status)) return writable(path, status);
+    at_ = path;
+    status_ = status;
+    return Ok{};
+  }
+
+  Status follow(const std::filesystem::path& link, const struct stat& status) {
+    if (Status owned = check_owner(link, status); !owned) return owned;
+    if (++num_links_ > kMaxLinks) return failed(link, ELOOP);
+    std::error_code error;
+    const std::filesystem::path target = std::filesystem::read_symlink(link, error);
+    if (error) return failed(link, error.value());
+    push_front(target);
+    return target.is_absolute() ? enter("/") : Status(Ok{});
+  }
+
+  Status check_owner(const std::filesystem::path& path, const struct stat& status) const {
+    if (std::find(trusted_.begin(), trusted_.end(), status.st_uid) != trusted_.end()) return Ok{};
+    return Error{ErrorCode::permission, shown(path) + ", on the way to the socket, belongs to uid " +
+                                            std::to_string(status.st_uid) + ", who is neither uid " +
+                                            std::to_string(::geteuid()) +
+                                            " nor root and could put another socket in its place; choose a "
+                                            "directory of your own with --socket" +
+                                            kOtherwise};
+  }
+
+  static Status writable(const std::filesystem::path& path, const struct stat& status) {
+    const bool all = (status.st_mode & S_IWOTH) != 0;
+    return Error{ErrorCode::permission,
+                 (all ? "everybody" : "group " + std::to_string(status.st_gid)) + " can write to " + shown(path) +
+                     " (mode " + octal(status.st_mode & 07777) +
+                     "), on the way to the socket, and could put another socket in its place; chmod " +
+                     (all ? "go-w " : "g-w ") + shown(path) + ", or choose a private directory with --socket" +
+                     kOtherwise};
+  }
+
+  const std::vector<uid_t> trusted_;
+  std::deque<std::string> left_;  // names that are still to go
+  std::filesystem::path at_;
+  struct stat status_ {};  // of at_
+  int num_links_ = 0;
+};
+
+}  // namespace
+
+Status check_way_to(const std::string& directory) { return Walk({0, ::geteuid()}).to(directory); }
+
+Status check_server(int fd, const std::string& path) {
+  const Result<Peer> server = peer_of(fd);
+  if (!server) return server.error();
+  if (is_owner(server->uid)) return Ok{};
+  const std::string who = "the server at " + shown(path) + " runs as uid " + std::to_string(server->uid);
+  Walk walk({0, ::geteuid(), server->uid});
+  if (Status way = walk.to(path); !way) return Error{way.error().code, who + ", and " + way.error().message};
+  // What lies in a directory that others cannot write to was put there by root, by us or by the server's user.
+  if (!others_may_write(walk.status()) || walk.status().st_uid == server->uid) return Ok{};
+  return Error{ErrorCode::permission,
+               who + ", which is neither you nor root nor the owner of " + shown(walk.directory()) + " (uid " +
+                   std::to_string(walk.status().st_uid) +
+                   "), where everybody may make a socket: it may not be the server that you mean; ask its user for a "
+                   "socket in a directory of their own" +
+                   kOtherwise};
+}
+
+}  // namespace troupe::ipc

@@ -1,0 +1,388 @@
+// Clients that ask faster than anybody can answer, or than they read: their memory, and what others notice.
+#include <malloc.h>
+#include <sys/socket.h>
+
+#include <atomic>
+#include <future>
+#include <map>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "ipc/outbox.h"
+#include "ipc/status_frame.h"
+#include "ipc/token_bucket.h"
+#include "ipc/wire.h"
+#include "tests/ipc/fixture.h"
+
+namespace troupe::ipc {
+namespace {
+
+using namespace test;
+using scheduler::Outcome;
+
+v1::ClientFrame health_frame(std::uint64_t stream) {
+  v1::ClientFrame frame;
+  frame.mutable_health()->set_stream(stream);
+  return frame;
+}
+
+v1::ClientFrame models_frame(std::uint64_t stream) {
+  v1::ClientFrame frame;
+  frame.mutable_models()->set_stream(stream);
+  return frame;
+}
+
+v1::ClientFrame status_frame_of(std::uint64_t stream) {
+  v1::ClientFrame frame;
+  frame.mutable_status()->set_stream(stream);
+  return frame;
+}
+
+// What the heap grows by when `count` of these are queued, as a share of what the outbox says it holds.
+template <class Make>
+double grown(std::size_t count, Make make) {
+  Outbox outbox(1ull << 40, any_share(), [] {});
+  const std::size_t before = ::mallinfo2().uordblks;
+  for (std::size_t i = 0; i < count; ++i) outbox.push({1, make()});
+  const std::size_t after = ::mallinfo2().uordblks;
+  return static_cast<double>(after - before) / static_cast<double>(outbox.bytes());
+}
+
+TEST_CASE("what an outbox says it holds is what the heap has grown by, whatever waits in it") {
+  if (::mallinfo2().uordblks == 0) {
+    WARN("skipped: a sanitizer's allocator does not tell");
+    return;
+  }
+  const auto fits = [](double share) { return share > 0.5 && share < 1.1; };
+  const Refusal refusal{
+      .code = Outcome::quota, .field = "max_streams", .message = "wait", .limit = 1, .retry_after = {}};
+  CHECK(fits(grown(20000, [&] { return Answer{to_bytes(to_frame(1, refusal))}; })));
+  CHECK(fits(grown(20000, [] { return Answer{std::string(10, 'x')}; })));
+  CHECK(fits(grown(200, [] { return Answer{std::string(100000, 'x')}; })));
+  CHECK(fits(grown(20000, [] { return run_of(0, {1}, "x"); })));
+  CHECK(fits(grown(2000, [] { return run_of(0, std::vector<TokenId>(300, 7), std::string(1000, 'x')); })));
+  CHECK(fits(grown(20000, [] { return std::make_unique<actors::End>(end_of(Outcome::eos)); })));
+  CHECK(fits(grown(1000, [] {
+    actors::TokenRun run = run_of(0, {1, 2}, "xy");
+    run.logprobs.resize(2);
+    for (auto& token : run.logprobs) token.top.resize(20);
+    return run;
+  })));
+}
+
+TEST_CASE("a client that asks and does not read is not read either, and gets every answer once it reads") {
+  FakeServer server({.max_streams = 1u << 20, .max_outbox_bytes = 64u << 10, .max_questions_per_second = 1u << 30});
+  RawClient client(server.path());
+  client.hello();
+  // Until the socket takes no more: the server has stopped reading.
+  std::uint64_t asked = 0;
+  std::string frame;
+  do {
+    frame = RawClient::frame_bytes(models_frame(++asked));
+  } while (client.try_send(frame));
+  std::thread rest([&] { REQUIRE(client.send_bytes(frame)); });
+  for (std::uint64_t stream = 1; stream <= asked; ++stream) REQUIRE(client.expect().models().stream() == stream);
+  rest.join();
+}
+
+TEST_CASE("answers that one user leaves unread end its connections where its share ends, and leave others theirs") {
+  const auto budget = std::make_shared<BufferBudget>(100000);
+  const auto outbox_of = [&](std::uint32_t uid, bool is_owner) {
+    return std::make_unique<Outbox>(
+        1u << 20, std::make_unique<BufferShare>(budget, scheduler::Tenant{.uid = uid, .is_owner = is_owner}), [] {});
+  };
+  const auto fill = [](Outbox& outbox, int count) {
+    for (int i = 0; i < count; ++i) outbox.push({1, Answer{std::string(1000, 'x')}});
+  };
+  const auto first = outbox_of(1000, false);
+  auto second = outbox_of(1000, false);
+  const auto neighbour = outbox_of(1001, false);
+  const auto owner = outbox_of(0, true);
+  fill(*first, 15);
+  fill(*second, 15);  // a quarter of the budget is 25,000
+  REQUIRE_FALSE(first->overflowed());
+  REQUIRE(second->overflowed());
+  REQUIRE(second->share_was_full());
+  fill(*neighbour, 15);
+  REQUIRE_FALSE(neighbour->overflowed());
+  fill(*owner, 50);
+  REQUIRE_FALSE(owner->overflowed());
+  REQUIRE(budget->held() == first->bytes() + neighbour->bytes() + owner->bytes());
+  (void)first->take(1u << 20);
+  first->written();
+  neighbour->close();
+  owner->close_with({0, Answer{"bye"}});
+  REQUIRE(budget->held() == 0);
+}
+
+TEST_CASE("large frames of one user wait for its share, and come through one after the other") {
+  constexpr std::uint32_t kFrame = 12u << 20;
+  FakeServer server({.max_frame_bytes = 16u << 20, .max_outbox_bytes = 1u << 30, .max_buffer_bytes = 64u << 20});
+  v1::ClientFrame frame;
+  frame.mutable_tokenize()->set_stream(1);
+  frame.mutable_tokenize()->set_text(std::string(kFrame, 'x'));
+  const std::string bytes = RawClient::frame_bytes(frame);
+  std::vector<std::thread> clients;
+  std::atomic<int> answered{0};
+  for (int i = 0; i < 4; ++i)  // of 32 MiB 24 are the owner's share
+    clients.emplace_back([&] {
+      RawClient client(server.path());
+      client.hello();
+      if (client.send_bytes(bytes) && client.expect().refused().code() == v1::OUTCOME_TOO_LONG) ++answered;
+    });
+  for (std::thread& client : clients) client.join();
+  REQUIRE(answered == 4);
+}
+
+TEST_CASE("a client with thousands of frames waits for its turns, and others are served between them") {
+  FakeServer server;
+  std::promise<void> go_on;
+  server.gateway.stop_at_models(go_on);
+  RawClient flood(server.path());
+  flood.hello();
+  RawClient other(server.path());
+  other.hello();
+  std::string bytes;
+  for (std::uint64_t stream = 1; stream <= 2000; ++stream) bytes += RawClient::frame_bytes(models_frame(stream));
+  REQUIRE(flood.send_bytes(bytes));
+  REQUIRE(other.send(health_frame(1)));
+  go_on.set_value();
+  REQUIRE(other.expect().has_health());
+  REQUIRE(server.gateway.num_models_before_health() <= 32);
+}
+
+TEST_CASE("questions of control beyond a user's rate are refused with a time to ask again") {
+  FakeServer server({.max_questions_per_second = 1});
+  RawClient client(server.path());
+  client.hello();
+  REQUIRE(client.send(health_frame(1)));
+  REQUIRE(client.expect().has_health());
+  RawClient second(server.path());
+  second.hello();
+  for (const auto& frame : {health_frame(1), models_frame(2), status_frame_of(3)}) {
+    REQUIRE(second.send(frame));
+    const v1::ServerFrame answer = second.expect();
+    REQUIRE(answer.refused().code() == v1::OUTCOME_QUOTA);
+    REQUIRE(answer.refused().field() == "max_questions_per_second");
+    REQUIRE(answer.refused().limit() == 1);
+    REQUIRE(answer.refused().retry_after_ms() > 0);
+    REQUIRE_FALSE(answer.refused().closing());
+  }
+  REQUIRE(second.send(generate_frame(4)));  // work has its own limits
+  server.gateway.wait_submitted(0);
+}
+
+TEST_CASE("frames beyond a user's rate are read later, and none is lost") {
+  FakeServer server({.max_frames_per_second = 1000});
+  RawClient client(server.path());
+  client.hello();
+  v1::ClientFrame frame = generate_frame(1);
+  frame.mutable_generate()->set_credit(1);
+  std::string bytes = RawClient::frame_bytes(frame);
+  frame.mutable_credit()->set_stream(1);
+  frame.mutable_credit()->set_tokens(3);
+  for (int i = 0; i < 300; ++i) bytes += RawClient::frame_bytes(frame);
+  bytes += RawClient::frame_bytes(health_frame(2));
+  REQUIRE(client.send_bytes(bytes));
+  REQUIRE(client.expect().has_health());
+  REQUIRE(server.gateway.wait_credit(1, 900) == 900);
+}
+
+TEST_CASE("a client that goes while its frames wait is forgotten, and so are they") {
+  FakeServer server({.max_frames_per_second = 10});
+  auto gone = std::make_unique<RawClient>(server.path());
+  gone->hello();
+  REQUIRE(gone->send(generate_frame(1)));
+  const actors::RequestId id = server.gateway.wait_submitted(0).id;
+  std::string bytes;
+  for (std::uint64_t stream = 2; stream <= 2000; ++stream) bytes += RawClient::frame_bytes(models_frame(stream));
+  REQUIRE(gone->send_bytes(bytes));  // minutes, at that rate
+  gone.reset();
+  REQUIRE(server.gateway.wait_cancelled(1) == std::vector<actors::RequestId>{id});
+}
+
+TEST_CASE("a bucket gives its rate per second and a burst of a tenth of it") {
+  const TokenBucket::TimePoint start{std::chrono::hours(1)};
+  const auto at = [&](int ms) { return start + std::chrono::milliseconds(ms); };
+  TokenBucket bucket(100);
+  const auto taken = [&](TokenBucket::TimePoint now) {
+    int count = 0;
+    while (bucket.take(now)) ++count;
+    return count;
+  };
+  REQUIRE(taken(at(0)) == 10);
+  REQUIRE(bucket.time_to_next(at(0)) == std::chrono::milliseconds(10));
+  REQUIRE(taken(at(10)) == 1);
+  REQUIRE(taken(at(5)) == 0);  // a clock that goes back gives nothing
+  REQUIRE(taken(at(60)) == 5);
+  REQUIRE(taken(at(100000)) == 10);
+  bucket.set_rate(1000);
+  REQUIRE(taken(at(100050)) == 50);
+  TokenBucket slow(1);
+  REQUIRE(slow.take(at(0)));
+  REQUIRE_FALSE(slow.take(at(999)));
+  REQUIRE(slow.take(at(1001)));
+}
+
+TEST_CASE("one question of the gateway answers all who asked for the status before it was put") {
+  FakeServer server;
+  server.gateway.hold_status();
+  RawClient first(server.path());
+  first.hello();
+  REQUIRE(first.send(status_frame_of(1)));
+  RawClient second(server.path());
+  second.hello();
+  for (std::uint64_t stream = 1; stream <= 50; ++stream) REQUIRE(second.send(status_frame_of(stream)));
+  REQUIRE(second.send(health_frame(51)));
+  REQUIRE(second.expect().has_health());  // all of it has been read
+  server.gateway.release_status();
+  REQUIRE(first.expect().status().model() == "fake");
+  for (std::uint64_t stream = 1; stream <= 50; ++stream) REQUIRE(second.expect().status().stream() == stream);
+  REQUIRE(server.gateway.num_status_calls() == 2);
+}
+
+// By kind and outcome.
+using Seen = std::map<std::pair<std::string, std::string>, std::uint64_t>;
+
+Seen seen_by(const v1::Status& status) {
+  Seen seen;
+  for (const v1::Status::Kind& kind : status.kinds())
+    for (const v1::Status::Ended& ended : kind.ended()) seen[{kind.kind(), ended.outcome()}] = ended.count();
+  return seen;
+}
+
+TEST_CASE("every frame that asks for something is counted once, by its kind and how it ended") {
+  FakeServer server({.max_streams = 4});
+  Seen expected;
+  RawClient client(server.path());
+  client.hello();
+  const auto ask = [&](v1::ClientFrame frame, const std::string& kind, const std::string& outcome, int count = 1) {
+    expected[{kind, outcome}] += static_cast<std::uint64_t>(count);
+    REQUIRE(client.send(frame));
+    (void)client.expect();
+  };
+  v1::ClientFrame frame = generate_frame(1);
+  frame.mutable_generate()->set_n(0);
+  ask(frame, "generate", "invalid_argument");
+  frame.mutable_generate()->set_n(3);
+  frame.mutable_generate()->set_priority(5000);
+  ask(frame, "generate", "invalid_argument", 3);
+  frame = generate_frame(1);
+  for (int i = 0; i < 17; ++i) frame.mutable_generate()->add_stop("x");
+  ask(frame, "generate", "invalid_argument");
+  frame = {};
+  frame.mutable_embed()->set_stream(1);
+  ask(frame, "embed", "invalid_argument");
+  frame = {};
+  frame.mutable_tokenize()->set_stream(1);
+  frame.mutable_tokenize()->set_text("abc");
+  ask(frame, "tokenize", "eos");
+  frame.mutable_tokenize()->set_model("another");
+  ask(frame, "tokenize", "unknown_model");
+  frame = {};
+  frame.mutable_detokenize()->set_stream(1);
+  frame.mutable_detokenize()->add_ids(65);
+  ask(frame, "detokenize", "eos");
+  ask(models_frame(1), "models", "eos");
+  ask(health_frame(0), "health", "invalid_argument");
+  ask(health_frame(1), "health", "eos");
+  frame = {};
+  frame.mutable_load_model()->set_stream(9);
+  ask(frame, "other", "unsupported");
+  ask({}, "other", "invalid_argument");
+
+  // Three choices that end in three ways, and a request whose connection goes.
+  frame = generate_frame(1);
+  frame.mutable_generate()->set_n(3);
+  REQUIRE(client.send(frame));
+  const auto sink = server.gateway.wait_submitted(0).sink;
+  const Outcome outcomes[] = {Outcome::eos, Outcome::length, Outcome::internal};
+  for (std::uint32_t choice = 0; choice < 3; ++choice) {
+    actors::End end = end_of(outcomes[choice]);
+    end.choice = choice;
+    sink->end(end);
+    (void)client.expect();
+    ++expected[{"generate", std::string(scheduler::info(outcomes[choice]).name)}];
+  }
+  ask(generate_frame(0), "generate", "invalid_argument");
+  {
+    RawClient gone(server.path());
+    gone.hello();
+    frame.mutable_generate()->set_n(2);
+    REQUIRE(gone.send(frame));
+    server.gateway.wait_submitted(4);
+    frame = {};
+    frame.mutable_embed()->set_stream(2);
+    frame.mutable_embed()->add_texts("x");
+    REQUIRE(gone.send(frame));
+    server.gateway.wait_embed(0);
+  }
+  server.gateway.wait_cancelled(2);
+  expected[{"generate", "cancelled"}] += 2;
+  expected[{"embed", "cancelled"}] += 1;
+  // More at once than a connection may have.
+  for (std::uint64_t stream = 1; stream <= 4; ++stream) REQUIRE(client.send(generate_frame(stream)));
+  ask(generate_frame(5), "generate", "quota");
+  for (std::size_t i = 0; i < 4; ++i) server.gateway.wait_submitted(5 + i).sink->end(end_of(Outcome::draining));
+  for (int i = 0; i < 4; ++i) REQUIRE(client.expect().refused().code() == v1::OUTCOME_DRAINING);
+  expected[{"generate", "draining"}] += 4;
+
+  REQUIRE(client.send(status_frame_of(1)));
+  const v1::ServerFrame answer = client.expect();
+  REQUIRE(seen_by(answer.status()) == expected);
+  std::uint64_t received = 0, ended = 0;
+  for (const v1::Status::Ended& each : answer.status().requests_ended()) ended += each.count();
+  for (const auto& [what, count] : expected) received += what.first == "generate" || what.first == "embed" ? count : 0;
+  REQUIRE(answer.status().requests_received() == received);
+  REQUIRE(ended == received);
+}
+
+TEST_CASE("a guest is told of its own requests, and of nothing that others move") {
+  actors::StatusSnapshot status;
+  status.model = "fake";
+  status.num_threads = 3;
+  status.weight_bytes = 5;
+  status.requests_running = 7;
+  status.prompt_tokens = status.generated_tokens = status.steps = status.evictions = 7;
+  status.blocks_free = status.blocks_cached = status.blocks_referenced = 7;
+  status.resident_bytes = status.peak_resident_bytes = 7;
+  status.memory = {{.kind = "heap", .bytes = 7, .peak_bytes = 7}};
+  status.latencies.add(actors::Latency::step_duration, 1);
+  status.profile.emplace();
+  for (std::uint32_t i = 0; i < 6; ++i)
+    status.requests.push_back({.request = 100 + i, .uid = 1000 + i % 2, .state = actors::RequestState::running});
+
+  const v1::Status guest =
+      status_frame(1, status, {.uid = 1001, .is_owner = false, .list_requests = true, .profile = true}).status();
+  v1::Status expected;
+  expected.set_stream(1);
+  *expected.mutable_health() = guest.health();
+  expected.set_own_only(true);
+  expected.set_server(server_name());
+  expected.set_model("fake");
+  expected.set_num_threads(3);
+  expected.set_weight_bytes(5);
+  expected.set_requests_running(3);
+  REQUIRE(guest.live_requests_size() == 3);
+  for (int i = 0; i < 3; ++i) {
+    REQUIRE(guest.live_requests(i).uid() == 1001);
+    REQUIRE(guest.live_requests(i).request() == static_cast<std::uint64_t>(i) + 1);
+  }
+  v1::Status without_list = guest;
+  without_list.clear_live_requests();
+  REQUIRE(without_list.SerializeAsString() == expected.SerializeAsString());
+
+  const v1::Status owner =
+      status_frame(1, status, {.uid = 0, .is_owner = true, .list_requests = true, .profile = true}).status();
+  REQUIRE_FALSE(owner.own_only());
+  REQUIRE(owner.requests_running() == 7);
+  REQUIRE(owner.evictions() == 7);
+  REQUIRE(owner.live_requests_size() == 6);
+  REQUIRE(owner.live_requests(0).request() == 100);
+  REQUIRE(owner.histograms_size() > 0);
+  REQUIRE(owner.has_profile());
+}
+
+}  // namespace
+}  // namespace troupe::ipc
