@@ -15,6 +15,7 @@
 #include "cli/exit_code.h"
 #include "cli/logging.h"
 #include "cli/model_options.h"
+#include "cli/output.h"
 #include "cli/text.h"
 #include "cli/version.h"
 
@@ -153,7 +154,7 @@ void print_json(const std::vector<Overhead>& results, bool own_cores, std::uint3
                                       {"num_threads", threads},
                                       {"own_cores", own_cores},
                                       {"overhead", std::move(rows)}};
-  out << report.dump(2) << '\n';
+  write_json(report, out);
 }
 
 // The gateway with its model loaded. Error: why it is not.
@@ -165,7 +166,8 @@ Result<std::unique_ptr<actors::Gateway>> start(const config::Parsed& parsed, Gap
   actors::GatewayOptions& gateway = *named;
   gateway.num_threads = num_threads(options);
   gateway.max_sequences = most_sequences;
-  gateway.max_queued_requests = gateway.max_requests_per_uid = most_sequences;
+  gateway.max_requests_per_uid = most_sequences;
+  gateway.max_queued_requests = 4 * most_sequences;  // of which one user may have a quarter
   gateway.on_step = [&recorder](const engine::StepResult& result) { recorder.step(result); };
   auto started = actors::Gateway::start(std::move(gateway));
   if (!started) return started.error();

@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "actors/model_cache.h"
+#include "cli/output.h"
 #include "cli/probe_report.h"
 #include "cli/profile_report.h"
 #include "cli/text.h"
@@ -175,7 +176,7 @@ void print_json(const BenchContext& context, const std::vector<BenchResult>& res
                       {"results", std::move(rows)}};
   // Null: there is none; run `troupe probe`.
   report["probe"] = context.probe ? ordered_json::parse(engine::to_json(*context.probe)) : ordered_json(nullptr);
-  out << report.dump(2) << '\n';
+  write_json(report, out);
 }
 
 }  // namespace troupe::cli

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/connect.h"
 #include "cli/exit_code.h"
 #include "cli/subcommands.h"
 #include "cli/text.h"
@@ -63,10 +64,7 @@ Result<int> embed(const config::Parsed& parsed) {
     if (!parsed_ids) return parsed_ids.error();
     ids.push_back(std::move(*parsed_ids));
   }
-  client::ConnectOptions connect;
-  connect.socket = options.socket;
-  connect.name = "troupe embed";
-  const auto client = client::Client::connect(connect);
+  const auto client = connect(options, "troupe embed");
   if (!client) return client.error();
 
   client::EmbedRequest request;

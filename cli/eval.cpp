@@ -11,6 +11,7 @@
 #include "cli/exit_code.h"
 #include "cli/logging.h"
 #include "cli/model_options.h"
+#include "cli/output.h"
 #include "cli/progress.h"
 #include "cli/subcommands.h"
 #include "cli/text.h"
@@ -131,7 +132,7 @@ void print_comparison(const engine::ModelComparison& result, const engine::Loade
                                         {"max_abs", result.max_abs},
                                         {"perplexity", result.first.perplexity()},
                                         {"compared_perplexity", result.second.perplexity()}};
-    std::cout << report.dump(2) << '\n';
+    write_json(report, std::cout);
     return;
   }
   std::cout << aligned(
@@ -193,8 +194,9 @@ Result<int> eval(const config::Parsed& parsed) {
     const auto logits = engine::evaluate(**model, team, *ids, static_cast<std::uint32_t>(options.chunk));
     if (!logits) return logits.error();
     if (auto status = write_floats(options.output, *logits); !status) return status.error();
-    std::cerr << "wrote logits of " << ids->size() << " positions x " << (*model)->info().vocab_size
-              << " tokens (numerics " << (*model)->numerics_id() << ") to " << options.output << '\n';
+    complain("troupe eval", "wrote logits of " + std::to_string(ids->size()) + " positions x " +
+                                std::to_string((*model)->info().vocab_size) + " tokens (numerics " +
+                                (*model)->numerics_id() + ") to " + options.output);
   }
   if (options.greedy > 0) {
     const auto tokens = engine::greedy(**model, team, *ids, static_cast<std::uint32_t>(options.greedy));

@@ -2,43 +2,41 @@
 #pragma once
 
 #include <chrono>
-#include <csignal>
-#include <initializer_list>
+#include <condition_variable>
+#include <deque>
 #include <mutex>
 #include <optional>
-#include <vector>
 
 namespace troupe::cli {
 
-// What the main thread of `serve` and `run` waits for.
+// What the main thread of `serve`, `run` and `load` waits for.
 enum class Event {
-  signal,  // one of those that the queue takes
+  signal,  // one that the process takes; see EventQueue::last_signal
   loaded,  // the model is loaded, or cannot be
   ended,   // the drain, or the stream, has ended
   health,  // the server has answered how it does
 };
 
-// Takes its signals from their default action for the rest of the process. Create it on the main thread before any
-// other thread starts: threads inherit the mask. One per process.
 class EventQueue {
  public:
-  explicit EventQueue(std::initializer_list<int> signals = {SIGINT, SIGTERM});
-  ~EventQueue();
-  EventQueue(const EventQueue&) = delete;
-  EventQueue& operator=(const EventQueue&) = delete;
-
   // From any thread; never blocks for long.
   void post(Event event);
+  void post_signal(int number);
   // The next event, or nothing after `timeout`. Main thread only.
   [[nodiscard]] std::optional<Event> wait(std::optional<std::chrono::milliseconds> timeout = std::nullopt);
-  // The number of the last signal that came; 0 before.
+  // The number of the last signal that wait() has returned; 0 before. Main thread only.
   [[nodiscard]] int last_signal() const { return last_signal_; }
 
  private:
+  struct Entry {
+    Event event;
+    int signal;
+  };
+  void push(Entry entry);
+
   std::mutex mutex_;
-  std::vector<Event> posted_;  // oldest first
-  int signals_ = -1;           // signalfd
-  int wake_ = -1;              // eventfd: posted_ may be non-empty
+  std::condition_variable posted_;
+  std::deque<Entry> entries_;  // oldest first
   int last_signal_ = 0;
 };
 

@@ -12,6 +12,7 @@ inline constexpr int kExitUsage = 2;            // bad flags, or values of flags
 inline constexpr int kExitBadModel = 65;        // the model file is damaged or of an unknown kind
 inline constexpr int kExitModelMissing = 66;    // there is no such model file
 inline constexpr int kExitSocketBusy = 69;      // another server listens there
+inline constexpr int kExitOsLimit = 71;         // no more threads, memory or descriptors
 inline constexpr int kExitSocketFailure = 73;   // the socket cannot be created
 inline constexpr int kExitRefusedForLoad = 75;  // the server has no room; try again
 inline constexpr int kExitPermission = 77;
@@ -21,11 +22,14 @@ inline constexpr int kExitSignalBase = 128;  // plus the signal's number: 130 fo
 // The same for the manual page.
 inline constexpr config::ExitStatus kExitStatuses[] = {
     {kExitOk, "all is well; serve: a clean stop, the drain included"},
-    {kExitFailure, "something failed at run time; status: the server has failed or stands still"},
+    {kExitFailure,
+     "something failed at run time; serve: also where it had to be ended by force, by an error that nothing handles or "
+     "because it had not stopped 5 seconds after --drain-timeout; status: the server has failed or stands still"},
     {kExitUsage, "wrong flags or values; run: a request that can never be served"},
     {kExitBadModel, "the model file is damaged, or of a kind that is not served"},
     {kExitModelMissing, "there is no such model file"},
     {kExitSocketBusy, "another server listens on the socket"},
+    {kExitOsLimit, "the system gives no more threads, memory or file descriptors; the message names the limit"},
     {kExitSocketFailure, "the socket cannot be made"},
     {kExitRefusedForLoad, "run: the server has no room now, try again; status: it loads or drains"},
     {kExitPermission, "the system, or the server, does not allow it"},

@@ -8,6 +8,7 @@
 #include "cache/ids.h"
 #include "cli/exit_code.h"
 #include "cli/model_options.h"
+#include "cli/output.h"
 #include "cli/subcommands.h"
 #include "cli/text.h"
 #include "engine/cache_plan.h"
@@ -115,6 +116,7 @@ struct StateCost {
 struct Cost {
   std::uint64_t memory = 0;         // the budget, in bytes
   std::uint64_t weights = 0;        // in memory, packed
+  std::uint64_t vocabulary = 0;     // in memory, at most
   std::uint64_t trained = 0;        // context in tokens
   std::uint64_t context = 0;        // --ctx-size, else the trained one
   std::uint64_t window = 0;         // positions that layers with a window see; 0: there are none
@@ -177,13 +179,14 @@ Cost cost_of(const engine::ModelFile& file, const engine::LoadOptions& options, 
   Cost cost;
   cost.memory = options.memory ? options.memory : engine::default_memory_budget();
   cost.weights = engine::packed_weight_bytes(file, kernels);
+  cost.vocabulary = engine::expected_vocabulary_bytes(file);
   if (const std::string* architecture = file.string("general.architecture"))
     cost.trained = static_cast<std::uint64_t>(file.integer(*architecture + ".context_length").value_or(0));
   cost.context = options.context ? options.context : cost.trained;
   cost.max_sequences = options.max_sequences;
   const auto family = engine::find_family(file);
   if (!family) return cost;  // an encoder keeps nothing between texts
-  const Planner planner(file, **family, options, cost.memory - std::min(cost.memory, cost.weights));
+  const Planner planner(file, **family, options, cost.memory - std::min(cost.memory, cost.weights + cost.vocabulary));
   for (const kernels::KvType type : {kernels::KvType::f16, kernels::KvType::f32, kernels::KvType::i8}) {
     const auto outline = planner.outline(type, options.context);
     if (!outline) {
@@ -207,8 +210,8 @@ Cost cost_of(const engine::ModelFile& file, const engine::LoadOptions& options, 
 }
 
 // Empty also for a vocabulary that cannot be read: what can be told of the file is told.
-std::vector<TokenId> end_ids(const engine::ModelFile& file) {
-  const auto tokenizer = engine::make_tokenizer(file);
+std::vector<TokenId> end_ids(const engine::ModelFile& file, const Cost& cost) {
+  const auto tokenizer = engine::make_tokenizer_within(file, cost.memory);
   if (!tokenizer) return {};
   return engine::find_end_ids(file, tokenizer->get(), std::numeric_limits<std::int32_t>::max());
 }
@@ -219,9 +222,10 @@ void print_json(const engine::ModelFile& file, const Cost& cost) {
                       {"num_parameters", num_parameters(file)},
                       {"weight_types", weight_types(file)},
                       {"family", served_by(file)},
-                      {"end_ids", end_ids(file)},
+                      {"end_ids", end_ids(file, cost)},
                       {"memory_budget", cost.memory},
                       {"weight_bytes", cost.weights},
+                      {"vocabulary_bytes", cost.vocabulary},
                       {"kv_bytes_per_token", ordered_json::object()},
                       {"longest_context", ordered_json::object()},
                       {"num_sequences", ordered_json::object()},
@@ -250,12 +254,12 @@ void print_json(const engine::ModelFile& file, const Cost& cost) {
   }
   for (const engine::TensorInfo& tensor : file.tensors())
     object["tensors"].push_back({{"name", tensor.name}, {"type", tensor.file_type().name}, {"shape", tensor.shape}});
-  std::cout << object.dump(2, ' ', false, ordered_json::error_handler_t::replace) << '\n';
+  write_json(object, std::cout);
 }
 
 void print_text(const engine::ModelFile& file, const Cost& cost) {
   std::string ends;
-  for (const TokenId id : end_ids(file)) ends += (ends.empty() ? "" : ", ") + std::to_string(id);
+  for (const TokenId id : end_ids(file, cost)) ends += (ends.empty() ? "" : ", ") + std::to_string(id);
   std::vector<std::pair<std::string, std::string>> lines{
       {"file", file.path() + ", " + human_bytes(file.file_bytes())},
       {"family", served_by(file)},

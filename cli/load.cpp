@@ -20,6 +20,8 @@
 #include "cli/events.h"
 #include "cli/exit_code.h"
 #include "cli/load_options.h"
+#include "cli/output.h"
+#include "cli/signals.h"
 #include "cli/subcommands.h"
 #include "cli/version.h"
 
@@ -145,8 +147,10 @@ Status write_trace(const std::string& path, const load::Plan& plan, const load::
 // The whole of it but for the reports; on a thread of its own, so that the main one hears signals.
 Result<LoadResult> drive_troupe(const config::Parsed& parsed, const load::Goals& goals, const std::atomic<bool>& stop) {
   const config::Options& options = parsed.options;
-  auto server = load::reach_troupe(options.socket, options.alias);
+  auto server = load::reach_troupe(options.socket, !options.no_strict_modes, options.alias);
   if (!server) return server.error();
+  if (const std::string& distrust = server->control->server().distrust; !distrust.empty())
+    complain("troupe load", "warning: " + distrust);
   const auto plan = make_load_plan(options, load::vocabulary_of(server->model));
   if (!plan) return plan.error();
   Meter meter(::isatty(STDERR_FILENO) != 0);
@@ -163,7 +167,7 @@ Result<LoadResult> drive_troupe(const config::Parsed& parsed, const load::Goals&
     if (Status warmed = load::warm_prefixes(*plan, *server->control, drive.model, drive.cache_scope); !warmed)
       return warmed.error();
   const auto plan_lines = describe(options, *plan);
-  std::cerr << "troupe load: " << plan_lines.front().second << ", at " << server->socket << '\n';
+  complain("troupe load", plan_lines.front().second + ", at " + server->socket);
   auto run = load::run_troupe(*plan, *server, drive);
   if (!run) return run.error();
 
@@ -199,7 +203,7 @@ Result<LoadResult> drive_openai(const config::Parsed& parsed, const load::Goals&
   const auto plan = make_load_plan(options, server->vocabulary);
   if (!plan) return plan.error();
   const auto plan_lines = describe(options, *plan);
-  std::cerr << "troupe load: " << plan_lines.front().second << ", at " << server->endpoint << '\n';
+  complain("troupe load", plan_lines.front().second + ", at " + server->endpoint);
 
   load::OpenAiOptions drive;
   drive.max_retries = static_cast<std::uint32_t>(options.max_retries);
@@ -239,17 +243,18 @@ Result<int> report(const config::Options& options, const LoadResult& result, con
   if (Status done = write_report(options.report, load::write_json, result, summary); !done) return done.error();
   if (Status done = write_report(options.html, load::write_html, result, summary); !done) return done.error();
   for (std::size_t i = 0; i < std::min(result.mismatches.size(), kMismatchesShown); ++i)
-    std::cerr << "troupe load: request " << result.mismatches[i].index << " differs: " << result.mismatches[i].what
-              << '\n';
+    complain("troupe load",
+             "request " + std::to_string(result.mismatches[i].index) + " differs: " + result.mismatches[i].what);
   const std::vector<std::string> missed = load::missed_goals(result.run, summary, goals);
-  for (const std::string& goal : missed) std::cerr << "troupe load: goal missed: " << goal << '\n';
+  for (const std::string& goal : missed) complain("troupe load", "goal missed: " + goal);
   return missed.empty() ? kExitOk : kExitFailure;
 }
 
 }  // namespace
 
 Result<int> load(const config::Parsed& parsed) {
-  EventQueue events;  // before any other thread starts
+  EventQueue events;
+  const SignalThread signals({SIGINT, SIGTERM}, [&](int number) { events.post_signal(number); });
   const auto goals = make_goals(parsed);
   if (!goals) return goals.error();
   std::atomic<bool> stop{false};

@@ -1,11 +1,13 @@
 #include "cli/logging.h"
 
 #include <spdlog/details/file_helper.h>
+#include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/base_sink.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -14,6 +16,8 @@
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
+
+#include "config/printable.h"
 
 namespace troupe::cli {
 namespace {
@@ -28,7 +32,7 @@ class JsonFormatter final : public spdlog::formatter {
                             {"level", text(spdlog::level::to_string_view(message.level))},
                             {"thread", message.thread_id},
                             {"message", text(message.payload)}};
-    const std::string dumped = line.dump(-1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+    const std::string dumped = printable_json(line.dump(-1, ' ', false, ordered_json::error_handler_t::replace)) + "\n";
     out.append(dumped.data(), dumped.data() + dumped.size());
   }
   std::unique_ptr<spdlog::formatter> clone() const override { return std::make_unique<JsonFormatter>(); }
@@ -48,6 +52,22 @@ class JsonFormatter final : public spdlog::formatter {
     return text;
   }
 };
+
+// The message of a line of text: whatever it repeats, it cannot end the line or colour a terminal.
+class PrintableMessage final : public spdlog::custom_flag_formatter {
+ public:
+  void format(const spdlog::details::log_msg& message, const std::tm& /*time*/, spdlog::memory_buf_t& out) override {
+    const Printable shown({message.payload.data(), message.payload.size()}, kMaxMessageBytes);
+    out.append(shown.text().data(), shown.text().data() + shown.text().size());
+  }
+  std::unique_ptr<custom_flag_formatter> clone() const override { return std::make_unique<PrintableMessage>(); }
+};
+
+std::unique_ptr<spdlog::formatter> text_formatter() {
+  auto formatter = std::make_unique<spdlog::pattern_formatter>();
+  formatter->add_flag<PrintableMessage>('*').set_pattern("%Y-%m-%d %H:%M:%S.%e %^%l%$ %*");
+  return formatter;
+}
 
 // A log file that can be opened anew while others write to it.
 class FileSink final : public spdlog::sinks::base_sink<std::mutex> {
@@ -83,7 +103,15 @@ class FileSink final : public spdlog::sinks::base_sink<std::mutex> {
   std::unique_ptr<spdlog::details::file_helper> file_;
 };
 
+// Never destroyed: threads that end the process by force log while it goes.
+std::atomic<std::shared_ptr<spdlog::logger>*> started{nullptr};
+
 }  // namespace
+
+spdlog::logger* started_log() noexcept {
+  const std::shared_ptr<spdlog::logger>* const log = started;
+  return log ? log->get() : nullptr;
+}
 
 Status start_log(const config::Options& options) {
   spdlog::sink_ptr sink;
@@ -100,9 +128,10 @@ Status start_log(const config::Options& options) {
   if (options.log_format == "json")
     logger->set_formatter(std::make_unique<JsonFormatter>());
   else
-    logger->set_pattern("%Y-%m-%d %H:%M:%S.%e %^%l%$ %v");
+    logger->set_formatter(text_formatter());
   logger->set_level(spdlog::level::from_str(options.log_level));
   logger->flush_on(spdlog::level::trace);
+  started = new std::shared_ptr<spdlog::logger>(logger);
   spdlog::set_default_logger(std::move(logger));
   return Ok{};
 }

@@ -4,6 +4,10 @@
 #include "config/options.h"
 #include "config/result.h"
 
+namespace spdlog {
+class logger;
+}
+
 namespace troupe::cli {
 
 // Makes the logger of --log-format, --log-level and --log-file the default of the process. Error: permission or io when
@@ -14,6 +18,9 @@ namespace troupe::cli {
 // (its file may have been renamed by logrotate(8)). Error: permission or io; lines go to the file that was open before
 // then.
 [[nodiscard]] Status reload_log(const config::Options& options);
+
+// What start_log() made, for as long as the process lives; null before.
+[[nodiscard]] spdlog::logger* started_log() noexcept;
 
 // Whether log lines go to a terminal as text, so that a progress bar may be drawn between them.
 [[nodiscard]] bool log_is_on_terminal(const config::Options& options);

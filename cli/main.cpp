@@ -1,12 +1,16 @@
 // The single binary: finds the subcommand, reads its options, runs it, and turns errors into exit codes.
 #include <array>
 #include <cstdio>
+#include <exception>
 #include <iostream>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "cli/exit_code.h"
+#include "cli/forced_end.h"
+#include "cli/output.h"
+#include "cli/process.h"
 #include "cli/subcommands.h"
 #include "cli/version.h"
 #include "config/options.h"
@@ -35,7 +39,7 @@ void print_overview(std::ostream& out) {
 }
 
 int complain(std::string_view where, const std::string& message, int code) {
-  std::cerr << where << ": " << message << '\n';
+  cli::complain(where, message);
   return code;
 }
 
@@ -97,7 +101,7 @@ int run_subcommand(const config::CommandInfo& command, const std::vector<std::st
     std::cout << config::print_config(command.command, *parsed);
     return kExitOk;
   }
-  for (const std::string& warning : parsed->warnings) std::cerr << where << ": warning: " << warning << '\n';
+  for (const std::string& warning : parsed->warnings) cli::complain(where, "warning: " + warning);
   const Result<int> result = call(command.command, *parsed);
   std::cout.flush();
   if (!result) {
@@ -107,7 +111,6 @@ int run_subcommand(const config::CommandInfo& command, const std::vector<std::st
     const ErrorCode code = result.error().code;
     return complain(where, result.error().message, is_client ? client_exit_code(code) : exit_code(code));
   }
-  if (!std::cout) return complain(where, "writing to stdout failed", kExitFailure);
   return *result;
 }
 
@@ -135,7 +138,22 @@ int dispatch(std::vector<std::string> arguments) {
   return command ? run_subcommand(*command, arguments) : unknown_subcommand(name);
 }
 
+// Before the objects of this program that live as long as the process: they take memory, too.
+[[gnu::constructor(101)]] void handle_terminate_first() { handle_terminate(); }
+
 }  // namespace
 }  // namespace troupe::cli
 
-int main(int argc, char** argv) { return troupe::cli::dispatch({argv + 1, argv + argc}); }
+int main(int argc, char** argv) {
+  using namespace troupe::cli;
+  if (!prepare_process()) return kExitOsLimit;
+  try {
+    StandardOutput output;
+    const int code = dispatch({argv + 1, argv + argc});
+    const std::string failure = output.finish();
+    return failure.empty() ? code : complain("troupe", failure, code == kExitOk ? kExitFailure : code);
+  } catch (...) {
+    const Ending ending = ending_of(std::current_exception());
+    return complain("troupe", ending.why, ending.code);
+  }
+}

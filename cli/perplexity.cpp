@@ -8,6 +8,7 @@
 #include "cli/exit_code.h"
 #include "cli/logging.h"
 #include "cli/model_options.h"
+#include "cli/output.h"
 #include "cli/progress.h"
 #include "cli/subcommands.h"
 #include "cli/text.h"
@@ -83,7 +84,7 @@ void print_json(const Run& run, std::ostream& out) {
                          {"nll_error", bucket.tokens.standard_error()}});
     report["by_position"] = std::move(buckets);
   }
-  out << report.dump(2) << '\n';
+  write_json(report, out);
 }
 
 // "[3/12] 18.1793", one over the other on a terminal.

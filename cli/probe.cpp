@@ -6,6 +6,7 @@
 #include <iostream>
 
 #include "cli/exit_code.h"
+#include "cli/output.h"
 #include "cli/probe_report.h"
 #include "cli/progress.h"
 #include "cli/subcommands.h"
@@ -54,11 +55,11 @@ engine::MachineProbe measure(engine::ProbeOptions options) {
 // Not being able to keep it is no reason not to show it.
 void keep(const std::optional<std::filesystem::path>& folder, const engine::MachineProbe& probe) {
   if (!folder) {
-    std::cerr << "troupe probe: warning: neither XDG_CACHE_HOME nor HOME is set; the benchmarks will not find this\n";
+    complain("troupe probe", "warning: neither XDG_CACHE_HOME nor HOME is set; the benchmarks will not find this");
     return;
   }
   if (const Status saved = engine::save_probe(*folder, probe); !saved)
-    std::cerr << "troupe probe: warning: " << saved.error().message << "; the benchmarks will not find this\n";
+    complain("troupe probe", "warning: " + saved.error().message + "; the benchmarks will not find this");
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "config/printable.h"
 #include "scheduler/outcome.h"
 
 namespace troupe::cli {
@@ -20,7 +21,7 @@ using Labels = std::vector<std::pair<std::string, std::string>>;
 // Gathers families in the order of the first mention of each.
 class Families {
  public:
-  explicit Families(std::string model) : model_(std::move(model)) {}
+  explicit Families(const std::string& model) : model_(label(model)) {}
 
   void gauge(const std::string& name, const std::string& help, double value, const Labels& labels = {}) {
     add(name, help, MetricType::Gauge, labels).gauge.value = value;
@@ -31,7 +32,7 @@ class Families {
   }
   void histogram(const std::vector<double>& bounds, const client::LatencyHistogram& histogram) {
     ClientMetric::Histogram& out =
-        add(histogram.name + "_seconds", help_of(histogram.name), MetricType::Histogram, {}).histogram;
+        add(label(histogram.name) + "_seconds", help_of(histogram.name), MetricType::Histogram, {}).histogram;
     out.sample_sum = histogram.sum_seconds;
     for (std::size_t i = 0; i < histogram.counts.size(); ++i) {
       out.sample_count += histogram.counts[i];
@@ -42,8 +43,11 @@ class Families {
   std::string text() const { return prometheus::TextSerializer().Serialize(families_); }
 
  private:
+  // Of a model or a server, which has chosen it itself.
+  static std::string label(const std::string& text) { return Printable(text, kMaxModelNameBytes).text(); }
+
   static std::string help_of(const std::string& histogram) {
-    std::string words = histogram;
+    std::string words = label(histogram);
     for (char& c : words)
       if (c == '_') c = ' ';
     return "Histogram of " + words + " in seconds.";
@@ -54,7 +58,7 @@ class Families {
     if (families_.empty() || families_.back().name != full) families_.push_back({full, help, type, {}});
     ClientMetric& metric = families_.back().metric.emplace_back();
     metric.label.push_back({"model_name", model_});
-    for (const auto& [label, value] : labels) metric.label.push_back({label, value});
+    for (const auto& [key, value] : labels) metric.label.push_back({key, label(value)});
     return metric;
   }
 
@@ -87,11 +91,22 @@ void add_requests(const client::ServerStatus& s, Families& out) {
   }
 }
 
-void add_tokens_and_steps(const client::ServerStatus& s, Families& out) {
+// Of each kind: those of Generate and Embed are in request_success and request_failure, too.
+void add_kinds(const client::ServerStatus& s, Families& out) {
+  for (const client::ServerStatus::Kind& kind : s.kinds)
+    for (const auto& [outcome, count] : kind.ended)
+      out.counter("frames", "Frames that asked for something, by kind and how they ended.", count,
+                  {{"kind", kind.kind}, {"outcome", outcome}});
+}
+
+void add_tokens(const client::ServerStatus& s, Families& out) {
   out.counter("prompt_tokens", "Tokens of prompts that were begun.", s.prompt_tokens);
   out.counter("generation_tokens", "Tokens that were generated.", s.generated_tokens);
   out.counter("prefix_cache_queries", "Prompt tokens that were looked for in the prefix cache.", s.prompt_tokens);
   out.counter("prefix_cache_hits", "Prompt tokens that were found there.", s.cached_tokens);
+}
+
+void add_steps(const client::ServerStatus& s, Families& out) {
   out.counter("num_preemptions", "Sequences that gave way to older ones.", s.preemptions);
   out.counter("steps", "Passes over a batch.", s.steps);
   out.gauge("last_step_age_seconds", "Since the last progress, while there is work.", s.last_step_age_seconds);
@@ -146,6 +161,9 @@ void add_server(const client::ServerStatus& s, Families& out) {
   out.gauge("ready", "1 while requests are served.", s.health.readiness == client::Readiness::ready ? 1 : 0);
   out.gauge("stalled", "1 while requests wait and no step ends.", s.health.stalled ? 1 : 0);
   out.gauge("uptime_seconds", "Since the start.", s.uptime_seconds);
+}
+
+void add_connections(const client::ServerStatus& s, Families& out) {
   out.gauge("num_connections", "Open connections.", s.connections);
   out.gauge("num_streams", "Open streams on all connections.", s.streams);
   const std::pair<const char*, std::uint64_t> connections[] = {
@@ -160,8 +178,12 @@ void add_server(const client::ServerStatus& s, Families& out) {
 std::string to_prometheus(const client::ServerStatus& status) {
   Families families(status.model);
   add_server(status, families);
+  if (!status.own_only) add_connections(status, families);
   add_requests(status, families);
-  add_tokens_and_steps(status, families);
+  add_kinds(status, families);
+  add_tokens(status, families);
+  if (status.own_only) return families.text();  // a guest is told no more
+  add_steps(status, families);
   add_memory(status, families);
   for (const client::LatencyHistogram& histogram : status.histograms) {
     families.histogram(status.histogram_bounds, histogram);

@@ -6,11 +6,15 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "cli/connect.h"
 #include "cli/events.h"
 #include "cli/exit_code.h"
+#include "cli/output.h"
 #include "cli/sampling.h"
+#include "cli/signals.h"
 #include "cli/subcommands.h"
 #include "cli/text.h"
+#include "config/printable.h"
 #include "config/values.h"
 #include "ipc/client.h"
 #include "scheduler/outcome.h"
@@ -73,6 +77,7 @@ Result<client::Request> make_request(const config::Parsed& parsed) {
 // What came of the answer so far. Touched by the client's reader thread until the stream has ended, then by main.
 struct Answer {
   std::string text;
+  TerminalText shown;  // of it, for a terminal
   std::vector<TokenId> ids;
   std::vector<client::Logprobs> logprobs;
   std::optional<Result<client::Ended>> end;
@@ -121,23 +126,23 @@ void print_timings(const client::Ended& ended) {
 }
 
 // Prints what is left to say about the end; the exit code.
-int report_end(const Answer& answer, const client::Ended& ended, const config::Options& options) {
+int report_end(Answer& answer, const client::Ended& ended, const config::Options& options) {
   const scheduler::OutcomeInfo& outcome = scheduler::info(ended.outcome);
   if (options.json)
-    std::cout << to_json(answer, ended).dump(2) << std::endl;
+    write_json(to_json(answer, ended), std::cout);
   else if (!answer.text.empty() && answer.text.back() != '\n')
-    std::cout << std::endl;
+    std::cout << answer.shown.end() << std::endl;
   if (options.verbose) print_timings(ended);
   if (outcome.kind == scheduler::OutcomeKind::done) {
     if (ended.outcome == scheduler::Outcome::cancelled || ended.outcome == scheduler::Outcome::deadline)
-      std::cerr << "troupe run: the answer is not complete (" << outcome.name << ")"
-                << (ended.message.empty() ? "" : ": ") << ended.message << '\n';
+      complain("troupe run", "the answer is not complete (" + std::string(outcome.name) + ")" +
+                                 (ended.message.empty() ? "" : ": " + ended.message));
     return outcome.exit_code;
   }
-  std::cerr << "troupe run: " << (outcome.kind == scheduler::OutcomeKind::refused ? "refused" : "failed") << " ("
-            << outcome.name << "): " << ended.message;
-  if (ended.retry_after) std::cerr << "; try again in " << config::format_duration(*ended.retry_after);
-  std::cerr << '\n';
+  std::string line = outcome.kind == scheduler::OutcomeKind::refused ? "refused" : "failed";
+  line += " (" + std::string(outcome.name) + "): " + ended.message;
+  if (ended.retry_after) line += "; try again in " + config::format_duration(*ended.retry_after);
+  complain("troupe run", line);
   return outcome.exit_code;
 }
 
@@ -145,24 +150,23 @@ int report_end(const Answer& answer, const client::Ended& ended, const config::O
 
 Result<int> run(const config::Parsed& parsed) {
   const config::Options& options = parsed.options;
-  EventQueue events;  // before the client's threads start
+  EventQueue events;
+  const SignalThread signals({SIGINT, SIGTERM}, [&](int number) { events.post_signal(number); });
   const auto request = make_request(parsed);
   if (!request) return request.error();
   Answer answer;  // outlives the client, whose reader thread writes to it
-  client::ConnectOptions connect;
-  connect.socket = options.socket;
-  connect.name = "troupe run";
-  const auto client = client::Client::connect(connect);
+  const auto client = connect(options, "troupe run");
   if (!client) return client.error();
   if ((*client)->server().health.readiness == client::Readiness::loading && ::isatty(STDERR_FILENO) != 0)
-    std::cerr << "troupe run: the server is loading its model; waiting\n";
+    complain("troupe run", "the server is loading its model; waiting");
 
+  const bool shows = shows_controls(options.raw);
   client::Callbacks callbacks;
   callbacks.on_tokens = [&](const client::Tokens& tokens) {
     answer.text += tokens.text;
     answer.ids.insert(answer.ids.end(), tokens.ids.begin(), tokens.ids.end());
     answer.logprobs.insert(answer.logprobs.end(), tokens.logprobs.begin(), tokens.logprobs.end());
-    if (!options.json) std::cout << tokens.text << std::flush;
+    if (!options.json) std::cout << (shows ? answer.shown.show(tokens.text) : tokens.text) << std::flush;
   };
   callbacks.on_end = [&](const Result<client::Ended>& ended) {
     answer.end = ended;

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <iostream>
 #include <mutex>
 #include <sstream>
 
@@ -13,15 +14,20 @@
 #include "actors/model_cache.h"
 #include "cli/events.h"
 #include "cli/exit_code.h"
+#include "cli/forced_end.h"
 #include "cli/guests.h"
 #include "cli/logging.h"
 #include "cli/model_options.h"
+#include "cli/print_limits.h"
+#include "cli/process.h"
 #include "cli/profile_report.h"
 #include "cli/progress.h"
 #include "cli/service_manager.h"
+#include "cli/signals.h"
 #include "cli/subcommands.h"
 #include "cli/text.h"
 #include "cli/version.h"
+#include "config/printable.h"
 #include "engine/step_profile.h"
 #include "ipc/server.h"
 
@@ -29,14 +35,16 @@ namespace troupe::cli {
 namespace {
 
 constexpr std::chrono::milliseconds kProgressInterval{100};
-// timeout(1) and sudo(8) deliver one signal twice, to the process and to its group: within this time it counts once.
-constexpr std::chrono::milliseconds kSameSignal{200};
 // How often a service manager is told how the server does; more often where its watchdog asks for it.
 constexpr std::chrono::milliseconds kHealthInterval{10'000};
 // A load that makes no progress for this long has failed, as a service manager sees it.
 constexpr std::chrono::milliseconds kLoadStall{60'000};
 // What a stop takes beside the drain.
 constexpr std::chrono::milliseconds kStopMargin{15'000};
+static_assert(kStopMargin > kStopLimit);
+// Threads of a server beside those that compute and those that encode texts: the I/O thread and one that decodes large
+// frames, the actors' two and their clock, and one that may have to say why the process ends by force.
+constexpr std::uint32_t kOtherThreads = 6;
 
 using Clock = std::chrono::steady_clock;
 
@@ -46,6 +54,7 @@ Result<ipc::ServerOptions> server_options(const config::Parsed& parsed) {
   if (!guests) return guests.error();
   ipc::ServerOptions server;
   server.socket_path = options.socket;
+  server.strict_modes = !options.no_strict_modes;
   server.allow_uids = std::move(guests->uids);
   server.allow_gids = std::move(guests->gids);
   server.max_connections = static_cast<std::uint32_t>(options.max_connections);
@@ -53,6 +62,9 @@ Result<ipc::ServerOptions> server_options(const config::Parsed& parsed) {
   server.max_streams = static_cast<std::uint32_t>(options.max_streams);
   server.max_frame_bytes = static_cast<std::uint32_t>(options.max_frame_bytes.count);
   server.max_outbox_bytes = options.max_outbox_bytes.count;
+  server.max_buffer_bytes = options.max_buffer_bytes.count;
+  server.max_frames_per_second = static_cast<std::uint32_t>(options.max_frames_per_second);
+  server.max_questions_per_second = static_cast<std::uint32_t>(options.max_questions_per_second);
   server.hello_timeout = options.hello_timeout;
   server.stall_timeout = options.stall_timeout;
   server.idle_timeout = options.idle_timeout;
@@ -64,6 +76,10 @@ Result<actors::GatewayOptions> gateway_options(const config::Parsed& parsed) {
   auto named = gateway_for_model(parsed);
   if (!named) return named.error();
   actors::GatewayOptions& gateway = *named;
+  if (Printable(options.alias, kMaxModelNameBytes) != options.alias)
+    return Error{ErrorCode::invalid_argument, "--alias: '" + Printable(options.alias) + "' is not a name of at most " +
+                                                  std::to_string(kMaxModelNameBytes) +
+                                                  " bytes of UTF-8 without control characters"};
   gateway.model_alias = options.alias;
   gateway.num_threads = static_cast<std::uint32_t>(options.threads);
   gateway.max_step_tokens = static_cast<std::uint32_t>(options.max_step_tokens);
@@ -72,6 +88,7 @@ Result<actors::GatewayOptions> gateway_options(const config::Parsed& parsed) {
   gateway.max_parked_requests = static_cast<std::uint32_t>(options.max_parked_requests);
   gateway.max_queued_tokens = static_cast<std::uint64_t>(options.max_queued_tokens);
   gateway.max_queued_texts = static_cast<std::uint32_t>(options.max_queued_texts);
+  gateway.max_queued_text_bytes = options.max_queued_text_bytes.count;
   gateway.max_embed_bytes = options.max_embed_bytes.count;
   gateway.max_requests_per_uid = static_cast<std::uint32_t>(options.max_requests_per_user);
   gateway.tokenizer_threads = static_cast<std::uint32_t>(options.tokenizer_threads);
@@ -81,11 +98,12 @@ Result<actors::GatewayOptions> gateway_options(const config::Parsed& parsed) {
   return named;
 }
 
-// Exit codes that depend on what was being done: an I/O error while binding is about the socket.
-Result<int> end_with(const Error& error, int code) {
-  spdlog::error("{}", error.message);
-  return code;
+// The exit code, once the log says why.
+int end_with(const Ending& ending) {
+  spdlog::error("{}", ending.why);
+  return ending.code;
 }
+int end_with(const Error& error) { return end_with(ending_of(error)); }
 
 // Its name.
 std::string log_model(const actors::Gateway& gateway, const config::Options& options) {
@@ -118,18 +136,19 @@ std::string log_model(const actors::Gateway& gateway, const config::Options& opt
 // Serves until it is told to stop, and stops.
 class Service {
  public:
-  Service(const config::Parsed& parsed, ServiceManager& manager, EventQueue& events)
-      : parsed_(parsed), manager_(manager), events_(events) {}
+  Service(const config::Parsed& parsed, ServiceManager& manager, EventQueue& events, bool on_terminal)
+      : parsed_(parsed), manager_(manager), events_(events), on_terminal_(on_terminal) {}
 
-  Result<int> run() {
+  // The exit code. What it has started goes with the destructor.
+  int run() {
     if (auto code = bind_socket(); code) return *code;
     auto gateway_options = cli::gateway_options(parsed_);
-    if (!gateway_options) return end_with(gateway_options.error(), exit_code(gateway_options.error().code));
+    if (!gateway_options) return end_with(gateway_options.error());
     spdlog::info("loading {}", gateway_options->model_path);
     manager_.status("loading " + gateway_options->model_path);
     const std::shared_ptr<const engine::Profiler> profiler = gateway_options->profiler;
     auto gateway = actors::Gateway::start(std::move(*gateway_options));
-    if (!gateway) return end_with(gateway.error(), exit_code(gateway.error().code));
+    if (!gateway) return end_with(gateway.error());
     profiler_ = profiler;
     gateway_ = std::move(*gateway);
     gateway_->on_loaded([this](Status status) {
@@ -140,24 +159,23 @@ class Service {
       events_.post(Event::loaded);
     });
     server_->start(*gateway_);
-    const int code = wait_for_end();
-    server_->stop();
-    return code;
+    return wait_for_end();
   }
 
  private:
   // The exit code, if there is no socket to serve.
   std::optional<int> bind_socket() {
     auto options = server_options(parsed_);
-    if (!options) return *end_with(options.error(), exit_code(options.error().code));
+    if (!options) return end_with(options.error());
     const auto inherited = manager_.socket();
-    if (!inherited) return *end_with(inherited.error(), exit_code(inherited.error().code));
+    if (!inherited) return end_with(inherited.error());
     options->inherited_socket = *inherited;
     auto server = ipc::Server::bind(std::move(*options));
     if (!server)
-      return *end_with(server.error(),
-                       server.error().code == ErrorCode::io ? kExitSocketFailure : exit_code(server.error().code));
+      return end_with(server.error().code == ErrorCode::io ? Ending{kExitSocketFailure, server.error().message}
+                                                           : ending_of(server.error()));
     server_ = std::move(*server);
+    remove_at_forced_end(server_->socket_file());
     spdlog::info("troupe {} listens on {}", kVersion, server_->socket_path());
     if (const std::string& asked_for = parsed_.options.socket;
         *inherited && !asked_for.empty() && asked_for != server_->socket_path())
@@ -236,7 +254,7 @@ class Service {
     {
       const std::lock_guard lock(mutex_);
       if (!load_status_) {
-        code_ = *end_with(load_status_.error(), exit_code(load_status_.error().code));
+        code_ = end_with(load_status_.error());
         return;
       }
     }
@@ -283,17 +301,10 @@ class Service {
     return Ok{};
   }
 
-  // The first signal drains, the second ends the process at once.
+  // The second one ends the process elsewhere (cli/signals.h).
   void on_stop_signal() {
     const int number = events_.last_signal();
-    if (draining_) {
-      if (number == first_signal_ && Clock::now() - first_signal_at_ < kSameSignal) return;
-      spdlog::warn("signal {}: stopping at once", number);
-      leave_now(kExitSignalBase + number);
-    }
     draining_ = true;
-    first_signal_ = number;
-    first_signal_at_ = Clock::now();
     progress_.finish();
     const auto drain_timeout = parsed_.options.drain_timeout;
     spdlog::info("signal {}: finishing what runs, for at most {} ms; a second signal stops at once", number,
@@ -309,8 +320,6 @@ class Service {
       manager_.stopping();
     }
     log_profile();
-    spdlog::info("stopped");
-    if (loading_) leave_now(kExitOk);
     code_ = kExitOk;
   }
 
@@ -323,14 +332,6 @@ class Service {
       if (!line.empty()) spdlog::info("profile: {}", line);
   }
 
-  // Ends the process without waiting for a step or a load that is under way: the socket file is removed, everything
-  // else goes with the process.
-  [[noreturn]] void leave_now(int code) {
-    server_->stop();
-    spdlog::default_logger()->flush();
-    std::_Exit(code);
-  }
-
   config::Parsed parsed_;  // in effect
   ServiceManager& manager_;
   EventQueue& events_;
@@ -339,7 +340,7 @@ class Service {
   actors::StatusSnapshot health_;  // written by the io thread
   LoadProgress progress_{log_is_on_terminal(parsed_.options), Clock::now()};
   // There SIGHUP says that the terminal has been closed, and ends the server as SIGTERM does.
-  const bool on_terminal_ = ::isatty(STDERR_FILENO) != 0;
+  const bool on_terminal_;
   bool loading_ = true;
   double told_fraction_ = 0;
   Clock::time_point told_at_;
@@ -347,13 +348,25 @@ class Service {
   Clock::time_point last_look_ = Clock::now();
   bool asking_ = false;
   bool draining_ = false;
-  int first_signal_ = 0;
-  Clock::time_point first_signal_at_;
   std::optional<int> code_;
   std::shared_ptr<const engine::Profiler> profiler_;  // null without --profile
   std::unique_ptr<actors::Gateway> gateway_;
   std::unique_ptr<ipc::Server> server_;  // declared last: its streams must end before the gateway goes
 };
+
+// Its exit code. All threads but the one that waits for signals have ended when it returns.
+int run_service(const config::Parsed& parsed, ServiceManager& manager, const std::shared_ptr<EventQueue>& events) {
+  try {
+    const bool on_terminal = ::isatty(STDERR_FILENO) != 0;
+    start_stop_thread(events, {.drain_timeout = parsed.options.drain_timeout, .hangup_stops = on_terminal});
+    const auto num_threads =
+        cli::num_threads(parsed.options) + kOtherThreads + static_cast<std::uint32_t>(parsed.options.tokenizer_threads);
+    if (const auto lack = lack_of_threads(num_threads)) return end_with(*lack);
+    return Service(parsed, manager, *events, on_terminal).run();
+  } catch (...) {
+    return end_with(ending_of(std::current_exception()));
+  }
+}
 
 }  // namespace
 
@@ -361,11 +374,20 @@ Result<int> serve(const config::Parsed& parsed) {
   const config::Options& options = parsed.options;
   if (!options.draft.empty())
     return Error{ErrorCode::invalid_argument, "--draft: this version does not serve draft models; leave it out"};
+  if (options.print_limits) {
+    const auto text = limits_text(options);
+    if (!text) return text.error();
+    std::cout << *text;
+    return kExitOk;
+  }
+  ignore_closed_pipes();
+  give_back_large_buffers();
+  keep_memory_reserve();
   ServiceManager manager;  // before a log file takes descriptor 3
   if (auto status = start_log(options); !status) return status.error();
-  EventQueue events{SIGINT, SIGTERM, SIGHUP};  // before any thread starts
-  Service service(parsed, manager, events);
-  return service.run();
+  const int code = run_service(parsed, manager, std::make_shared<EventQueue>());
+  if (code == kExitOk) spdlog::info("stopped");
+  return code;
 }
 
 }  // namespace troupe::cli

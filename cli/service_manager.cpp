@@ -8,6 +8,8 @@
 #include <cstring>
 #include <ctime>
 
+#include "config/printable.h"
+
 namespace troupe::cli {
 
 ServiceManager::ServiceManager()
@@ -31,7 +33,7 @@ Result<std::optional<int>> ServiceManager::socket() const {
 void ServiceManager::status(const std::string& line) {
   if (line == last_status_) return;
   last_status_ = line;
-  tell("STATUS=" + line);
+  tell("STATUS=" + Printable(line, kMaxMessageBytes));  // in one line: the next would be another message
 }
 
 void ServiceManager::extend(std::chrono::milliseconds time) {

@@ -5,11 +5,14 @@
 #include <nlohmann/json.hpp>
 
 #include "cache/ids.h"
+#include "cli/connect.h"
 #include "cli/exit_code.h"
+#include "cli/output.h"
 #include "cli/profile_report.h"
 #include "cli/prometheus.h"
 #include "cli/subcommands.h"
 #include "cli/text.h"
+#include "config/printable.h"
 #include "ipc/client.h"
 
 namespace troupe::cli {
@@ -25,6 +28,11 @@ nlohmann::ordered_json to_json(const client::ServerStatus& s, const std::vector<
   using nlohmann::ordered_json;
   ordered_json ended = ordered_json::object();
   for (const auto& [outcome, count] : s.requests_ended) ended[outcome] = count;
+  ordered_json kinds = ordered_json::object();
+  for (const client::ServerStatus::Kind& kind : s.kinds) {
+    ordered_json& ends = kinds[kind.kind] = {{"received", kind.received}, {"ended", ordered_json::object()}};
+    for (const auto& [outcome, count] : kind.ended) ends["ended"][outcome] = count;
+  }
   ordered_json memory = ordered_json::object();
   for (const client::MemoryUse& use : s.memory)
     memory[use.kind] = {{"bytes", use.bytes}, {"peak_bytes", use.peak_bytes}};
@@ -56,6 +64,8 @@ nlohmann::ordered_json to_json(const client::ServerStatus& s, const std::vector<
           {"requests_running", s.requests_running},
           {"requests_parked", s.requests_parked},
           {"requests_ended", ended},
+          {"kinds", kinds},
+          {"own_only", s.own_only},
           {"prompt_tokens", s.prompt_tokens},
           {"cached_tokens", s.cached_tokens},
           {"generated_tokens", s.generated_tokens},
@@ -99,14 +109,14 @@ engine::ProfileSnapshot to_snapshot(const client::Profile& profile) {
   engine::ProfileSnapshot out{.num_threads = profile.num_threads, .phases = {}};
   for (const client::PhaseTime& phase : profile.phases) {
     engine::PhaseTime& added = out.phases.emplace_back();
-    added.name = phase.phase;
+    added.name = Printable(phase.phase).text();
     added.steps = phase.steps;
     added.rows = phase.tokens;
     added.seconds = phase.seconds;
     added.measured_steps = phase.measured_steps;
     added.measured_seconds = phase.measured_seconds;
     for (const client::OperationTime& row : phase.operations)
-      added.operations.push_back({.name = row.operation,
+      added.operations.push_back({.name = Printable(row.operation).text(),
                                   .calls = row.calls,
                                   .seconds = row.seconds,
                                   .joins = row.joins,
@@ -155,17 +165,21 @@ std::string to_text(const client::ServerStatus& s) {
       {"server", s.server + ", up " + fixed(s.uptime_seconds, 0) + " s"},
       {"model", s.model + (s.numerics_id.empty() ? "" : " (" + s.numerics_id + ")")},
       {"compute", s.kernels + ", " + to_string(s.num_threads) + " threads"},
-      {"memory", memory_line(s)},
       {"budgeted", "weights " + human_bytes(s.weight_bytes) + ", KV cache up to " + human_bytes(s.kv_bytes)},
-      {"connections", to_string(s.connections) + " open with " + to_string(s.streams) + " streams; " +
-                          to_string(s.connections_accepted) + " accepted, " + to_string(s.connections_refused) +
-                          " refused, " + to_string(s.connections_broken) + " broken"},
       {"requests", to_string(s.requests_waiting) + " waiting, " + to_string(s.requests_running) + " running, " +
-                       to_string(s.requests_parked) + " parked, " + to_string(s.requests_received) + " received"},
+                       to_string(s.requests_parked) + " parked, " + to_string(s.requests_received) + " received" +
+                       (s.own_only ? " (yours)" : "")},
       {"ended", ended.empty() ? "none" : ended},
       {"tokens", to_string(s.prompt_tokens) + " of prompts (" + to_string(s.cached_tokens) + " cached, " +
                      percent(static_cast<double>(s.cached_tokens), static_cast<double>(s.prompt_tokens)) + "), " +
                      to_string(s.generated_tokens) + " generated"},
+  };
+  if (s.own_only) return aligned(lines);  // a guest is told no more
+  const std::vector<std::pair<std::string, std::string>> of_all{
+      {"memory", memory_line(s)},
+      {"connections", to_string(s.connections) + " open with " + to_string(s.streams) + " streams; " +
+                          to_string(s.connections_accepted) + " accepted, " + to_string(s.connections_refused) +
+                          " refused, " + to_string(s.connections_broken) + " broken"},
       {"steps", to_string(s.steps) + ", " +
                     fixed(s.steps ? 1e3 * s.step_seconds / static_cast<double>(s.steps) : 0, 2) + " ms each, last " +
                     fixed(s.last_step_age_seconds, 1) + " s ago; " + to_string(s.preemptions) + " preemptions, " +
@@ -175,6 +189,7 @@ std::string to_text(const client::ServerStatus& s) {
                      " in use; " + to_string(s.prefix_blocks_computed) + " published, " + to_string(s.evictions) +
                      " evicted"},
   };
+  lines.insert(lines.end(), of_all.begin(), of_all.end());
   if (s.window_blocks_total > 0)
     lines.emplace_back("windows", to_string(s.window_blocks_total) + " blocks of layers with a window: " +
                                       to_string(s.window_blocks_free) + " free, " + to_string(s.window_blocks_cached) +
@@ -190,10 +205,7 @@ std::string to_text(const client::ServerStatus& s) {
 }  // namespace
 
 Result<int> status(const config::Parsed& parsed) {
-  client::ConnectOptions connect;
-  connect.socket = parsed.options.socket;
-  connect.name = "troupe status";
-  const auto client = client::Client::connect(connect);
+  const auto client = connect(parsed.options, "troupe status");
   if (!client) return client.error();
   const bool profile = parsed.options.show_profile;
   if (profile && parsed.options.prometheus)
@@ -210,7 +222,7 @@ Result<int> status(const config::Parsed& parsed) {
     if (!models) return models.error();
     auto report = to_json(*status, *models);
     if (profile) report["profile"] = profile_json(to_snapshot(*status->profile));
-    std::cout << report.dump(2) << '\n';
+    write_json(report, std::cout);
   } else if (profile) {
     const engine::ProfileSnapshot snapshot = to_snapshot(*status->profile);
     std::cout << (snapshot.phases.empty() ? "no step was computed yet\n" : profile_text(snapshot));

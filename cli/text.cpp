@@ -14,10 +14,13 @@
 #include <limits>
 #include <string_view>
 
+#include "config/printable.h"
 #include "config/values.h"
 
 namespace troupe::cli {
 namespace {
+
+constexpr std::size_t kMaxLabelBytes = 128;
 
 std::string scaled(double value, double step, const std::array<const char*, 5>& units) {
   std::size_t unit = 0;
@@ -63,11 +66,16 @@ std::string human_count(std::uint64_t count) {
 }
 
 std::string aligned(const std::vector<std::pair<std::string, std::string>>& lines) {
+  std::vector<std::string> labels;
   std::size_t width = 0;
-  for (const auto& [label, value] : lines) width = std::max(width, label.size());
-  std::string out;
   for (const auto& [label, value] : lines)
-    out.append(label).append(width - label.size() + 2, ' ').append(value).append("\n");
+    width = std::max(width, labels.emplace_back(Printable(label, kMaxLabelBytes).text()).size());
+  std::string out;
+  for (std::size_t i = 0; i < lines.size(); ++i)
+    out.append(labels[i])
+        .append(width - labels[i].size() + 2, ' ')
+        .append(Printable(lines[i].second, kMaxMessageBytes))
+        .append("\n");
   return out;
 }
 

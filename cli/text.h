@@ -24,7 +24,7 @@ namespace troupe::cli {
 // "loading", "ready", "draining", "failed"; "stalled" whatever else it is
 [[nodiscard]] std::string name_of(const client::Health& health);
 
-// Lines "label   value" with the values in one column.
+// Lines "label   value" with the values in one column. Each is Printable, whatever the two hold.
 [[nodiscard]] std::string aligned(const std::vector<std::pair<std::string, std::string>>& lines);
 
 // The whole file, or all of stdin for "-". Error: io, or permission.

@@ -2,13 +2,17 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <iomanip>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "cli/exit_code.h"
 #include "cli/model_options.h"
+#include "cli/output.h"
 #include "cli/subcommands.h"
 #include "cli/text.h"
+#include "config/printable.h"
+#include "engine/memory_budget.h"
 #include "engine/model_file.h"
 #include "engine/tokenizer.h"
 
@@ -18,7 +22,7 @@ namespace {
 Result<std::shared_ptr<const engine::Tokenizer>> open_vocabulary(const std::string& path) {
   const auto file = engine::open_gguf(path);
   if (!file) return file.error();
-  auto tokenizer = engine::make_tokenizer(**file);
+  auto tokenizer = engine::make_tokenizer_within(**file, engine::default_memory_budget());
   if (!tokenizer) return tokenizer.error();
   if (!*tokenizer)
     return Error{ErrorCode::unsupported, path + ": the file has no vocabulary: it can be used with token ids only"};
@@ -29,7 +33,7 @@ Result<std::shared_ptr<const engine::Tokenizer>> open_vocabulary(const std::stri
 std::string quoted(const std::string& bytes) {
   const nlohmann::json text = bytes;
   try {
-    return text.dump();
+    return printable_json(text.dump());
   } catch (const nlohmann::json::type_error&) {  // part of a character
     std::string out = "\"";
     for (const char c : bytes) {
@@ -41,7 +45,7 @@ std::string quoted(const std::string& bytes) {
   }
 }
 
-Result<int> decode(const engine::Tokenizer& tokenizer, const std::string& text) {
+Result<int> decode(const engine::Tokenizer& tokenizer, const std::string& text, bool raw) {
   const auto ids = parse_ids(text);
   if (!ids) return ids.error();
   for (const TokenId id : *ids)
@@ -49,7 +53,8 @@ Result<int> decode(const engine::Tokenizer& tokenizer, const std::string& text) 
       return Error{ErrorCode::invalid_argument, "there is no token " + std::to_string(id) + ": the vocabulary has " +
                                                     std::to_string(tokenizer.size()) + ", from 0 on"};
   // The exact bytes; a line break only for a person's terminal.
-  std::cout << tokenizer.decode(*ids) << (::isatty(STDOUT_FILENO) != 0 ? "\n" : "");
+  const std::string bytes = tokenizer.decode(*ids);
+  std::cout << (shows_controls(raw) ? TerminalText::of(bytes) : bytes) << (::isatty(STDOUT_FILENO) != 0 ? "\n" : "");
   return kExitOk;
 }
 
@@ -63,7 +68,7 @@ Result<int> tokenize(const config::Parsed& parsed) {
   if (!tokenizer) return tokenizer.error();
   const auto text = input_text(parsed);
   if (!text) return text.error();
-  if (options.decode) return decode(**tokenizer, *text);
+  if (options.decode) return decode(**tokenizer, *text, options.raw);
 
   const std::vector<TokenId> ids =
       (*tokenizer)->encode(*text, {.add_special = !options.no_bos, .parse_special = options.special});
@@ -73,9 +78,9 @@ Result<int> tokenize(const config::Parsed& parsed) {
   }
   for (const TokenId id : ids) {
     const std::string piece = (*tokenizer)->piece(id);
-    std::printf("%8d  %s\n", id, quoted(piece.empty() ? (*tokenizer)->raw_piece(id) : piece).c_str());
+    std::cout << std::setw(8) << id << "  " << quoted(piece.empty() ? (*tokenizer)->raw_piece(id) : piece) << '\n';
   }
-  return std::fflush(stdout) == 0 ? kExitOk : kExitFailure;
+  return kExitOk;
 }
 
 }  // namespace troupe::cli

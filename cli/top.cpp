@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "cli/connect.h"
 #include "cli/exit_code.h"
 #include "cli/subcommands.h"
 #include "cli/top_screen.h"
@@ -126,10 +127,7 @@ Result<int> watch(client::Client& client, Signals& signals, std::chrono::millise
 Result<int> top(const config::Parsed& parsed) {
   std::optional<Signals> signals;
   if (!parsed.options.once) signals.emplace();  // before the client starts a thread: it inherits the mask
-  client::ConnectOptions connect;
-  connect.socket = parsed.options.socket;
-  connect.name = "troupe top";
-  const auto client = client::Client::connect(connect);
+  const auto client = connect(parsed.options, "troupe top");
   if (!client) return client.error();
   if (!parsed.options.once) {
     if (::isatty(STDIN_FILENO) && ::isatty(STDOUT_FILENO)) return watch(**client, *signals, parsed.options.interval);

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "cli/text.h"
+#include "config/printable.h"
 
 namespace troupe::cli {
 namespace {
@@ -163,8 +164,7 @@ std::vector<std::string> top_screen(const ServerStatus& now, const std::optional
     lines.insert(lines.end(), requests.begin(), requests.end());
   }
   if (lines.size() > size.rows) lines.resize(size.rows);
-  for (std::string& line : lines)
-    if (line.size() > size.columns) line.resize(size.columns);
+  for (std::string& line : lines) line = Printable(line, size.columns).text();
   return lines;
 }
 

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/exit_code.h"
+#include "cli/output.h"
 #include "cli/subcommands.h"
 #include "kernels/amx_permission.h"
 #include "kernels/kernels.h"
@@ -30,7 +31,7 @@ Result<int> version(const config::Parsed& parsed) {
         {"amx_refusal", refusal.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(refusal)},
         {"recipe_version", kernels::kRecipeVersion},
     };
-    std::cout << object.dump(2) << '\n';
+    write_json(object, std::cout);
     return kExitOk;
   }
   std::cout << "troupe " << kVersionAndCommit << '\n'

@@ -6,7 +6,7 @@
 
 #include "bench/load/report_format.h"
 #include "config/assert.h"
-#include "ipc/utf8.h"
+#include "config/utf8.h"
 
 namespace troupe::load {
 namespace {
@@ -188,7 +188,7 @@ std::string draw_marks(const Chart& chart, const Frame& frame) {
 
 std::string escaped(std::string_view text) {
   std::string out;
-  for (const char c : ipc::valid_utf8(text)) {
+  for (const char c : valid_utf8(text)) {
     const auto byte = static_cast<unsigned char>(c);
     if (c == '&')
       out += "&amp;";

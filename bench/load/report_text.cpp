@@ -2,6 +2,7 @@
 #include <ostream>
 
 #include "bench/load/report_format.h"
+#include "config/printable.h"
 
 namespace troupe::load {
 namespace {
@@ -18,7 +19,8 @@ std::string right(const std::string& text, std::size_t width) {
 void write_lines(const std::vector<std::pair<std::string, std::string>>& lines, std::ostream& out) {
   std::size_t width = 0;
   for (const auto& [label, value] : lines) width = std::max(width, label.size());
-  for (const auto& [label, value] : lines) out << "  " << left(label, width + 2) << value << '\n';
+  for (const auto& [label, value] : lines)
+    out << "  " << left(Printable(label).text(), width + 2) << Printable(value, kMaxMessageBytes) << '\n';
 }
 
 void write_throughput(const Summary& s, std::ostream& out) {
@@ -49,8 +51,10 @@ void write_latencies(const Summary& s, std::ostream& out) {
 }  // namespace
 
 void write_text(const ReportHead& head, const Run& run, const Summary& summary, std::ostream& out) {
-  out << (head.title.empty() ? "Load test" : head.title) << ": " << head.model << (head.model.empty() ? "" : " at ")
-      << head.endpoint << "\n\n";
+  out << Printable((head.title.empty() ? "Load test" : head.title) + ": " + head.model +
+                       (head.model.empty() ? "" : " at ") + head.endpoint,
+                   kMaxMessageBytes)
+      << "\n\n";
   write_lines(run.description, out);
   out << "\nResult\n";
   write_lines(findings(run, summary, head.goodput), out);

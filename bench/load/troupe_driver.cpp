@@ -113,7 +113,8 @@ class TroupeDriver {
 };
 
 Result<std::unique_ptr<client::Client>> TroupeDriver::connect() const {
-  return client::Client::connect({.socket = server_.socket, .name = "troupe load"});
+  return client::Client::connect(
+      {.socket = server_.socket, .strict_modes = server_.strict_modes, .name = "troupe load"});
 }
 
 Result<TroupeRun> TroupeDriver::run() {

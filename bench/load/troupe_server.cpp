@@ -13,12 +13,12 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::seconds kRestPatience{10};
 constexpr std::chrono::milliseconds kPoll{5};  // between two questions about something that the server does by itself
 
-Result<std::unique_ptr<client::Client>> connect(const std::string& socket) {
-  return client::Client::connect({.socket = socket, .name = "troupe load"});
+Result<std::unique_ptr<client::Client>> connect(const std::string& socket, bool strict_modes) {
+  return client::Client::connect({.socket = socket, .strict_modes = strict_modes, .name = "troupe load"});
 }
 
 // Which of the paths where clients look answers: raw connections must go to the same server.
-Result<TroupeServer> find_server(const std::string& socket) {
+Result<TroupeServer> find_server(const std::string& socket, bool strict_modes) {
   std::vector<std::string> paths{socket};
   if (socket.empty()) {
     auto candidates = ipc::client_socket_paths(ipc::SocketEnvironment::current());
@@ -26,8 +26,8 @@ Result<TroupeServer> find_server(const std::string& socket) {
     paths = std::move(*candidates);
   }
   for (const std::string& path : paths)
-    if (auto client = connect(path)) return TroupeServer{path, std::move(*client), {}, {}};
-  auto last = connect(socket);  // whose error names all of them
+    if (auto client = connect(path, strict_modes)) return TroupeServer{path, std::move(*client), {}, {}, strict_modes};
+  auto last = connect(socket, strict_modes);  // whose error names all of them
   if (!last) return last.error();
   return Error{ErrorCode::io, "the server appeared only now; try again"};
 }
@@ -63,8 +63,8 @@ std::uint64_t num_ended(const client::ServerStatus& status) {
 
 }  // namespace
 
-Result<TroupeServer> reach_troupe(const std::string& socket, const std::string& model) {
-  auto server = find_server(socket);
+Result<TroupeServer> reach_troupe(const std::string& socket, bool strict_modes, const std::string& model) {
+  auto server = find_server(socket, strict_modes);
   if (!server) return server.error();
   if (Status ready = wait_until_ready(*server->control); !ready) return ready.error();
   const auto models = server->control->models();

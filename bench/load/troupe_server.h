@@ -16,12 +16,13 @@ struct TroupeServer {
   std::unique_ptr<client::Client> control{};  // for questions, and for what is not measured
   client::ModelDescription model{};
   client::ServerStatus status{};  // when it was found
+  bool strict_modes = true;       // ConnectOptions::strict_modes of every connection to it
 };
 
 // Connects to `socket` (empty: where clients look) and waits until the server is ready. `model`: empty for the only or
 // default one. Errors: those of client::Client::connect; model_missing (it does not serve that model, or could not load
 // it); busy (it drains).
-[[nodiscard]] Result<TroupeServer> reach_troupe(const std::string& socket, const std::string& model);
+[[nodiscard]] Result<TroupeServer> reach_troupe(const std::string& socket, bool strict_modes, const std::string& model);
 
 // The ids that synthetic prompts for the model are made of, and its context.
 [[nodiscard]] Vocabulary vocabulary_of(const client::ModelDescription& model);

@@ -1,0 +1,14 @@
+#include "cli/connect.h"
+
+#include "cli/output.h"
+
+namespace troupe::cli {
+
+Result<std::unique_ptr<client::Client>> connect(const config::Options& options, const std::string& name) {
+  auto client =
+      client::Client::connect({.socket = options.socket, .strict_modes = !options.no_strict_modes, .name = name});
+  if (client && !(*client)->server().distrust.empty()) complain(name, "warning: " + (*client)->server().distrust);
+  return client;
+}
+
+}  // namespace troupe::cli

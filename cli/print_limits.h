@@ -1,0 +1,25 @@
+// `troupe serve --print-limits`: how much memory each limit allows, and all of them together.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "config/options.h"
+#include "config/result.h"
+
+namespace troupe::cli {
+
+struct MemoryLimit {
+  std::string what;
+  std::uint64_t bytes = 0;
+  std::string from;  // the options that it follows from
+};
+
+// The most that a server with these options holds of each kind. context: of one sequence, in tokens.
+[[nodiscard]] std::vector<MemoryLimit> memory_limits(const config::Options& options, std::uint64_t context);
+
+// A line for each, bytes first; the last one is "total". Error: the model's file cannot be read.
+[[nodiscard]] Result<std::string> limits_text(const config::Options& options);
+
+}  // namespace troupe::cli

@@ -1,0 +1,118 @@
+#include "cli/process.h"
+
+#include <fcntl.h>
+#include <malloc.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <latch>
+#include <new>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+namespace troupe::cli {
+namespace {
+
+bool is_limited(__rlimit_resource what) {
+  rlimit limit{};
+  return ::getrlimit(what, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+}
+
+Ending no_memory() {
+  return {kExitOsLimit, std::string("the system gives this process no more memory; ") +
+                            (is_limited(RLIMIT_AS) ? "its address space is limited: raise ulimit -v"
+                                                   : "use a smaller --memory, or raise MemoryMax= of its unit")};
+}
+
+Ending no_threads(const std::string& what) {
+  return {kExitOsLimit, "the system starts no more threads (" + what +
+                            "); raise ulimit -u (LimitNPROC= and TasksMax= of a unit)" +
+                            (is_limited(RLIMIT_AS) ? ", or ulimit -v, which limits their stacks" : "")};
+}
+
+std::atomic<void*> memory_reserve{nullptr};
+
+// Address space, which is what a limit of memory takes away (ulimit -v); it is never touched, so it takes no memory.
+void fill_memory_reserve() noexcept {
+  void* const reserve = ::mmap(nullptr, kMemoryReserve, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (reserve == MAP_FAILED) return;
+  void* none = nullptr;
+  if (!memory_reserve.compare_exchange_strong(none, reserve)) ::munmap(reserve, kMemoryReserve);
+}
+
+// For std::set_new_handler: operator new tries again when it returns.
+void give_memory_reserve() {
+  if (void* const reserve = memory_reserve.exchange(nullptr)) {
+    ::munmap(reserve, kMemoryReserve);
+    return;
+  }
+  // That was not enough: it is kept for smaller ones, if it is still to be had.
+  fill_memory_reserve();
+  throw std::bad_alloc();
+}
+
+}  // namespace
+
+bool prepare_process() noexcept {
+  std::signal(SIGXFSZ, SIG_IGN);
+  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd)  // open() gives the lowest one that is free
+    if (::fcntl(fd, F_GETFD) < 0 && ::open("/dev/null", O_RDWR) != fd) return false;
+  return true;
+}
+
+void ignore_closed_pipes() noexcept { std::signal(SIGPIPE, SIG_IGN); }
+
+void give_back_large_buffers() noexcept {
+  constexpr int kLargeBytes = 256 << 10;
+  ::mallopt(M_MMAP_THRESHOLD, kLargeBytes);  // fixed: it no longer follows what was freed
+  ::mallopt(M_TRIM_THRESHOLD, 4 * kLargeBytes);
+}
+
+void keep_memory_reserve() noexcept {
+  fill_memory_reserve();
+  std::set_new_handler(give_memory_reserve);
+}
+
+std::optional<Ending> lack_of_threads(std::uint32_t count) {
+  std::latch all_run(1);
+  std::vector<std::thread> threads;
+  threads.reserve(count);
+  std::optional<Ending> lack;
+  try {
+    while (threads.size() < count) threads.emplace_back([&] { all_run.wait(); });
+  } catch (const std::system_error& error) {
+    lack = no_threads("this server needs " + std::to_string(count) + ", and it has " + std::to_string(threads.size()) +
+                      ": " + error.code().message());
+  }
+  all_run.count_down();
+  for (std::thread& thread : threads) thread.join();
+  return lack;
+}
+
+Ending ending_of(const std::exception_ptr& thrown) {
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const std::bad_alloc&) {
+    return no_memory();
+  } catch (const std::system_error& error) {
+    const int number = error.code().value();
+    if (number == EAGAIN) return no_threads(error.what());
+    if (number == ENOMEM) return no_memory();
+    if (number != EMFILE && number != ENFILE) return {kExitFailure, error.what()};
+    return {kExitOsLimit, std::string(error.what()) +
+                              ": the system gives this process no more file descriptors; raise ulimit -n "
+                              "(LimitNOFILE= of a unit)"};
+  } catch (const std::exception& error) {
+    return {kExitFailure, error.what()};
+  } catch (...) {
+    return {kExitFailure, "an unknown error"};
+  }
+}
+
+}  // namespace troupe::cli

@@ -1,0 +1,54 @@
+// Signals, taken by threads of their own: they are heard whatever the other threads do.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <functional>
+#include <initializer_list>
+#include <memory>
+#include <thread>
+
+#include "cli/events.h"
+
+namespace troupe::cli {
+
+// Takes signals from their default action for the rest of the process.
+class SignalThread {
+ public:
+  // Blocks `signals` in the calling thread, and so in all threads that it starts later: create it before them.
+  // `on_signal` is called with the number of each that comes, on the thread that waits for them. Throws
+  // std::system_error where no thread can be started.
+  SignalThread(std::initializer_list<int> signals, std::function<void(int)> on_signal);
+  // `on_signal` is not called any more; the signals stay blocked.
+  ~SignalThread();
+  SignalThread(const SignalThread&) = delete;
+  SignalThread& operator=(const SignalThread&) = delete;
+
+ private:
+  const sigset_t set_;
+  const std::function<void(int)> on_signal_;
+  std::atomic<bool> ending_{false};
+  std::thread thread_;
+};
+
+// timeout(1) and sudo(8) deliver one signal twice, to the process and to its group: within this time it counts once.
+inline constexpr std::chrono::milliseconds kSameSignal{200};
+// How long a server may take to stop beyond --drain-timeout.
+inline constexpr std::chrono::milliseconds kStopLimit{5000};
+
+struct StopOptions {
+  std::chrono::milliseconds drain_timeout;
+  bool hangup_stops = false;  // SIGHUP stops too, instead of going to the queue every time
+};
+
+// Starts the thread that takes SIGTERM, SIGINT and SIGHUP of a server. It lives as long as the process, waits for no
+// other thread and takes no lock that one may hold for long, so that a server that was told to stop does end:
+//   the first signal that stops   goes to `events`
+//   a second one                  ends the process at once with 128 plus its number
+//   drain_timeout + kStopLimit    after the first one the process ends with kExitFailure
+// One that has the first one's number must come kSameSignal after it to count. Ends by force are as end_by_force() has
+// them (cli/forced_end.h). Call once, before other threads are started. Throws std::system_error as SignalThread.
+void start_stop_thread(std::shared_ptr<EventQueue> events, const StopOptions& options);
+
+}  // namespace troupe::cli
