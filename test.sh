@@ -36,10 +36,11 @@ cmake --build --preset "$preset" -j "$jobs"
 if [ "$preset" = coverage ]; then find build/coverage -name '*.gcda' -delete; fi
 ctest --preset "$preset" -j "$jobs" "${ctest_args[@]}"
 
-# Programs that passed are silent: what they skipped is said here.
-skipped=$(grep -h 'skipped: ' "build/$preset/Testing/Temporary/LastTest.log" | sort -u || true)
+# Programs that passed are silent: what they skipped is said here, with what is missing.
+skipped=$(sed -n 's/ (set TROUPE_SHARED_DIR.*\| (set$//; s/.*\(skipped: \)/  \1/p' \
+  "build/$preset/Testing/Temporary/LastTest.log" | sort -u)
 if [ -n "$skipped" ]; then
-  printf '%s\n' "Left out, since reference data is not there:" "$skipped"
+  printf '%s\n' "Left out; reference data is looked for in TROUPE_SHARED_DIR, or ../shared:" "$skipped"
 fi
 
 # Lines per folder; below the floor in one of the folders that decide things, the run fails. Counters of several

@@ -6,7 +6,7 @@ set -eu
 troupe=$1 model=$2
 shift 2
 
-dir=$(mktemp -d)
+dir=$(mktemp -d /tmp/troupe-example-XXXXXX)  # TMPDIR may be too long for the address of a socket
 server=
 cleanup() {
   if [ -n "$server" ]; then kill "$server" 2>/dev/null || true; fi

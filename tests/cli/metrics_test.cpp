@@ -53,7 +53,7 @@ client::ServerStatus some_status() {
 TEST_CASE("prometheus: the text parses, with vLLM's names behind troupe's prefix") {
   const client::ServerStatus status = some_status();
   const PrometheusText text(to_prometheus(status));
-  const std::string model = "say \"hi\"\\n";  // as the reader leaves the escapes
+  const std::string model = "say \"hi\"\\\\n";  // Printable, and as the reader leaves the escapes
   const Labels only{{"model_name", model}};
   CHECK(text.value("troupe:num_requests_running", only) == 2);
   CHECK(text.value("troupe:num_requests_waiting", only) == 1);

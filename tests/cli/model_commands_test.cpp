@@ -236,7 +236,8 @@ TEST_CASE("inspect shows metadata, tensors, KV cost and the longest context that
   CHECK(object["family"] == "bitnet");
   CHECK(object["kv_bytes_per_token"]["f16"] == 3072);
   CHECK(object["kv_bytes_per_token"]["f32"] == 6144);
-  const std::uint64_t left = (50u << 20) - object["weight_bytes"].get<std::uint64_t>();
+  const std::uint64_t left =
+      (50u << 20) - object["weight_bytes"].get<std::uint64_t>() - object["vocabulary_bytes"].get<std::uint64_t>();
   CHECK(object["longest_context"]["f16"] == left / ((3072 + 64 * sizeof(float)) * 32) * 32);  // and 64 rotated elements
   CHECK(object["metadata"]["tokenizer.ggml.tokens"]["length"] == 2048);
   CHECK(object["tensors"].size() == 68);
@@ -493,6 +494,10 @@ TEST_CASE("bench --overhead measures the time between steps through the actors")
 }
 
 TEST_CASE("the embedded model is found by an installed binary") {
+  if (::access(TROUPE_BUILD_DIR, W_OK) != 0) {
+    WARN("skipped: cmake --install writes a list into " TROUPE_BUILD_DIR ", which is read-only");
+    return;
+  }
   const TempFolder prefix;
   const Finished install =
       run({.arguments = {"--install", TROUPE_BUILD_DIR, "--prefix", prefix.path()}, .program = TROUPE_CMAKE});

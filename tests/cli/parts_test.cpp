@@ -13,6 +13,7 @@
 #include "cli/exit_code.h"
 #include "cli/probe_report.h"
 #include "cli/progress.h"
+#include "cli/signals.h"
 #include "cli/text.h"
 
 using namespace troupe;
@@ -132,6 +133,7 @@ TEST_CASE("a benchmark's case is named as llama-bench names it") {
 TEST_CASE("posted events and signals come out of one queue, and waiting can time out") {
   using namespace std::chrono_literals;
   EventQueue events;
+  const SignalThread signals({SIGINT, SIGTERM}, [&](int number) { events.post_signal(number); });
   CHECK_FALSE(events.wait(0ms));
   std::thread([&] {
     events.post(Event::loaded);

@@ -1,4 +1,5 @@
 // troupe probe from outside: what it keeps, and what the benchmark makes of it.
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
@@ -10,6 +11,7 @@
 
 using namespace troupe::test;
 using Catch::Matchers::Contains;
+using Catch::Matchers::EndsWith;
 using nlohmann::json;
 
 namespace {
@@ -24,6 +26,39 @@ std::filesystem::path kept_file(const TempFolder& cache) {
 }
 
 const std::vector<std::string> kBench{"bench", "-p", "16", "-n", "4", "-b", "1", "-r", "1", "-t", "1"};
+
+std::vector<std::string> bench(const std::vector<std::string>& more) {
+  std::vector<std::string> arguments = kBench;
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return arguments;
+}
+
+// The last cell of the row of one test: "64 % of read".
+std::string share_cell(const std::string& table, const std::string& test) {
+  const std::size_t row = table.find("| " + test + " |");
+  if (row == std::string::npos) return {};
+  const std::string line = table.substr(row, table.find('\n', row) - row);
+  const std::size_t end = line.rfind(" |"), begin = line.rfind("| ", end - 1);
+  return line.substr(begin + 2, end - begin - 2);
+}
+
+// Rows and report name the same limit: the longer one of reading and computing. Which one that is, the machine decides:
+// a large cache makes reading fast, a matrix unit makes computing fast.
+void check_shares(const std::string& table, const json& report) {
+  CHECK_THAT(table, Contains("| tokens/s | of the limit |"));
+  REQUIRE(report["results"].size() == 2);
+  for (const json& row : report["results"]) {
+    INFO(row.dump(2));
+    CHECK(row["weight_bytes_per_second"].get<double>() > 0);
+    CHECK(row["ops_per_second"].get<double>() > 0);
+    const double reading = row["read_share"], computing = row.value("compute_share", 0.0);
+    CHECK(reading > 0);
+    CHECK(row["share"] == std::max(reading, computing));
+    const std::string limit = row["limit"];
+    CHECK(limit == (reading >= computing ? "read" : row["compute_unit"]));
+    CHECK_THAT(share_cell(table, row["test"]), EndsWith(" % of " + limit));
+  }
+}
 
 }  // namespace
 
@@ -67,18 +102,17 @@ TEST_CASE("probe measures once, also where AMX is denied; bench then knows its l
 
   const Finished table = call(kBench);
   CHECK(table.code == 0);
-  CHECK_THAT(table.out, Contains("| tokens/s | of the limit |") && Contains(" % of read |"));
   CHECK_THAT(table.out, !Contains(advice));
-  std::vector<std::string> arguments = kBench;
-  arguments.insert(arguments.end(), {"-o", "json"});
-  const json report = json::parse(call(arguments).out);
+  const json report = json::parse(call(bench({"-o", "json"})).out);
   CHECK(report["probe"] == probe);
-  for (const json& row : report["results"]) {
-    CHECK(row["weight_bytes_per_second"].get<double>() > 0);
-    CHECK(row["ops_per_second"].get<double>() > 0);
-    CHECK(row["read_share"].get<double>() > 0);
-    CHECK(row["share"].get<double>() >= row["read_share"].get<double>());
-    CHECK_FALSE(row["limit"].get<std::string>().empty());
+  check_shares(table.out, report);
+
+  // With kernels whose unit was measured, computing has its share too. It is the limit where a cache reads fast.
+  const json variants = json::parse(call({"version", "--json"}).out)["kernels"];
+  if (std::find(variants.begin(), variants.end(), "avx2") != variants.end()) {
+    const json narrow = json::parse(call(bench({"--kernels", "avx2", "-o", "json"})).out);
+    check_shares(call(bench({"--kernels", "avx2"})).out, narrow);
+    for (const json& row : narrow["results"]) CHECK(row["compute_share"].get<double>() > 0);
   }
 
   // One that is damaged is as good as none.
@@ -86,7 +120,7 @@ TEST_CASE("probe measures once, also where AMX is denied; bench then knows its l
   const Finished after = call(kBench);
   CHECK(after.code == 0);
   CHECK_THAT(after.out, Contains(advice));
-  CHECK(json::parse(call(arguments).out)["probe"].is_null());
+  CHECK(json::parse(call(bench({"-o", "json"})).out)["probe"].is_null());
 }
 
 TEST_CASE("probe refuses a model that is not there, and what it cannot print") {

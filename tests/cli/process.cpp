@@ -6,8 +6,10 @@
 #include <linux/seccomp.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include <array>
@@ -21,7 +23,6 @@
 namespace troupe::test {
 namespace {
 
-constexpr std::chrono::seconds kPatience{120};
 constexpr uid_t kNobody = 65534;
 
 // What a child may inherit: nothing that could lead it to another server, configuration or model.
@@ -94,29 +95,28 @@ std::array<int, 2> make_pipe() {
   return ends;
 }
 
+// A terminal's two ends: the one that a test reads, the one that the child writes to.
+std::array<int, 2> make_terminal() {
+  const int reader = ::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+  REQUIRE(reader >= 0);
+  REQUIRE(::grantpt(reader) == 0);
+  REQUIRE(::unlockpt(reader) == 0);
+  char name[64];
+  REQUIRE(::ptsname_r(reader, name, sizeof name) == 0);
+  const int writer = ::open(name, O_RDWR | O_NOCTTY | O_CLOEXEC);
+  REQUIRE(writer >= 0);
+  termios settings{};
+  REQUIRE(::tcgetattr(writer, &settings) == 0);
+  ::cfmakeraw(&settings);
+  REQUIRE(::tcsetattr(writer, TCSANOW, &settings) == 0);
+  return {reader, writer};
+}
+
 }  // namespace
-
-TempFolder::TempFolder() {
-  std::string pattern = (std::filesystem::temp_directory_path() / "troupe-cli-XXXXXX").string();
-  REQUIRE(::mkdtemp(pattern.data()) != nullptr);
-  path_ = pattern;
-}
-
-TempFolder::~TempFolder() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
-}
-
-std::string TempFolder::write(const std::string& name, const std::string& content) const {
-  const std::filesystem::path file = path_ / name;
-  std::filesystem::create_directories(file.parent_path());
-  std::ofstream(file, std::ios::binary) << content;
-  return file.string();
-}
 
 Process::Process(const Spawn& spawn) {
   ::signal(SIGPIPE, SIG_IGN);  // a child may end before it has read its input
-  const auto in = make_pipe(), out = make_pipe(), err = make_pipe();
+  const auto in = make_pipe(), out = spawn.on_terminal ? make_terminal() : make_pipe(), err = make_pipe();
   std::vector<std::string> arguments = spawn.arguments;
   arguments.insert(arguments.begin(), spawn.program);
   std::map<std::string, std::string> additions = spawn.environment;
@@ -131,13 +131,18 @@ Process::Process(const Spawn& spawn) {
   if (pid_ == 0) {  // only async-signal-safe calls from here to exec
     ::signal(SIGPIPE, SIG_DFL);
     ::dup2(in[0], 0);
-    ::dup2(out[1], 1);
-    ::dup2(err[1], 2);
+    ::dup2(spawn.out >= 0 ? spawn.out : out[1], 1);
+    ::dup2(spawn.err >= 0 ? spawn.err : err[1], 2);
+    for (const int fd : spawn.closed) ::close(fd);
     place(spawn.handed);
     for (char* entry : envp)
       if (entry && std::string_view(entry) == "LISTEN_PID=0000000000") write_pid(entry);
     if (spawn.deny_write_execute && ::prctl(kSetMdwe, kRefuseExecGain, 0, 0, 0) != 0) ::_exit(126);
     if (spawn.amx_error != 0 && !deny_amx(spawn.amx_error)) ::_exit(126);
+    for (const auto& [what, limit] : spawn.limits) {
+      const rlimit both{.rlim_cur = limit, .rlim_max = limit};
+      if (::setrlimit(static_cast<__rlimit_resource>(what), &both) != 0) ::_exit(126);
+    }
     if (spawn.as_nobody && (::setgroups(0, nullptr) != 0 || ::setgid(kNobody) != 0 || ::setuid(kNobody) != 0))
       ::_exit(126);
     ::execve(argv[0], argv.data(), envp.data());
@@ -184,10 +189,10 @@ void Process::collect(int fd, Stream& stream) {
   ::close(fd);
 }
 
-bool Process::wait_for(const Stream& stream, const std::string& text) {
+bool Process::wait_for(const Stream& stream, const std::string& text, std::chrono::seconds patience) {
   std::unique_lock lock(mutex_);
   const auto found = [&] { return stream.text.find(text) != std::string::npos; };
-  changed_.wait_for(lock, kPatience, [&] { return stream.closed || found(); });
+  changed_.wait_for(lock, patience, [&] { return stream.closed || found(); });
   return found();
 }
 
@@ -196,10 +201,10 @@ std::string Process::out() {
   return out_.text;
 }
 
-Finished Process::wait() {
+Finished Process::wait(std::chrono::seconds patience) {
   std::unique_lock lock(mutex_);
   // A child that ends closes its pipes.
-  if (!changed_.wait_for(lock, kPatience, [&] { return out_.closed && err_.closed; })) {
+  if (!changed_.wait_for(lock, patience, [&] { return out_.closed && err_.closed; })) {
     ::kill(pid_, SIGKILL);
     changed_.wait(lock, [&] { return out_.closed && err_.closed; });
   }
@@ -207,7 +212,7 @@ Finished Process::wait() {
   REQUIRE(::waitpid(pid_, &status, 0) == pid_);
   reaped_ = true;
   const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  return {code, out_.text, err_.text};
+  return {code, WIFSIGNALED(status), out_.text, err_.text};
 }
 
 bool can_deny_write_execute() { return ::prctl(kGetMdwe, 0, 0, 0, 0) >= 0; }

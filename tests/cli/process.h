@@ -5,7 +5,7 @@
 
 #include <chrono>
 #include <condition_variable>
-#include <filesystem>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -13,62 +13,59 @@
 #include <thread>
 #include <vector>
 
+#include "tests/support/temp_folder.h"
+
 namespace troupe::test {
-
-// A folder of its own, removed at the end.
-class TempFolder {
- public:
-  TempFolder();
-  ~TempFolder();
-  TempFolder(const TempFolder&) = delete;
-  TempFolder& operator=(const TempFolder&) = delete;
-
-  std::string path(const std::string& name = "") const { return (path_ / name).string(); }
-  std::string write(const std::string& name, const std::string& content) const;
-
- private:
-  std::filesystem::path path_;
-};
 
 struct Spawn {
   std::vector<std::string> arguments{};              // after the program's name
   std::map<std::string, std::string> environment{};  // on top of a clean one
   std::string stdin_text{};
+  bool on_terminal = false;   // stdout is one, which changes nothing in what is written to it
   bool as_nobody = false;     // with the rights of uid 65534; only root can
   std::vector<int> handed{};  // descriptors that it gets as 3, 4, ... with LISTEN_FDS, as a service manager does it
-  bool deny_write_execute = false;  // MemoryDenyWriteExecute= of systemd.exec(5), as the kernel itself has it
-  int amx_error = 0;                // errno with which the kernel refuses the permission to use the matrix unit
+  bool deny_write_execute = false;        // MemoryDenyWriteExecute= of systemd.exec(5), as the kernel itself has it
+  std::vector<int> closed{};              // descriptors that it does not have
+  std::map<int, std::uint64_t> limits{};  // RLIMIT_... of setrlimit(2), both the soft and the hard one
+  int out = -1, err = -1;                 // become its stdout and stderr instead of what Process collects
+  int amx_error = 0;                      // errno with which the kernel refuses the permission to use the matrix unit
   std::string program = TROUPE_BINARY;
 };
 
 struct Finished {
   int code = -1;  // exit status, or 128 + the signal that ended it
+  bool by_signal = false;
   std::string out, err;
 };
 
 // A child whose output is collected while it runs. Killed at the end if it has not ended.
 class Process {
  public:
+  static constexpr std::chrono::seconds kPatience{120};
+
   explicit Process(const Spawn& spawn);
   ~Process();
   Process(const Process&) = delete;
   Process& operator=(const Process&) = delete;
 
+  pid_t pid() const { return pid_; }
   void signal(int number) const;
-  // Waits until stderr (or stdout) holds `text`; false when the child ended without saying it.
-  bool wait_for_err(const std::string& text) { return wait_for(err_, text); }
-  bool wait_for_out(const std::string& text) { return wait_for(out_, text); }
+  // Waits until stderr (or stdout) holds `text`; false when the child ended, or `patience` did, without it.
+  bool wait_for_err(const std::string& text, std::chrono::seconds patience = kPatience) {
+    return wait_for(err_, text, patience);
+  }
+  bool wait_for_out(const std::string& text) { return wait_for(out_, text, kPatience); }
   // What stdout has held so far.
   std::string out();
-  // Waits for the end. Everything a test does takes seconds: after two minutes the child is killed.
-  Finished wait();
+  // Waits for the end. Everything a test does takes seconds: after two minutes, or `patience`, the child is killed.
+  Finished wait(std::chrono::seconds patience = kPatience);
 
  private:
   struct Stream {
     std::string text;
     bool closed = false;
   };
-  bool wait_for(const Stream& stream, const std::string& text);
+  bool wait_for(const Stream& stream, const std::string& text, std::chrono::seconds patience);
   void collect(int fd, Stream& stream);
 
   pid_t pid_ = -1;

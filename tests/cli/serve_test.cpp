@@ -39,6 +39,20 @@ std::vector<std::string> with(std::vector<std::string> arguments, const std::vec
 
 }  // namespace
 
+TEST_CASE("a socket's directory that a group may write to is refused with 77, and with --no-strict-modes warned of") {
+  const TempFolder folder;
+  REQUIRE(::chmod(folder.path().c_str(), 0770) == 0);
+  const Finished refused = invoke({"serve", "--socket", folder.path("s.sock")});
+  CHECK(refused.code == 77);
+  CHECK_THAT(refused.err, Contains("(mode 0770)") && Contains("chmod g-w") && Contains("--no-strict-modes"));
+  Process server({.arguments = {"serve", "--no-strict-modes", "--socket", folder.path("s.sock")}});
+  CHECK(server.wait_for_err("ready"));
+  server.signal(SIGTERM);
+  const Finished served = server.wait();
+  CHECK(served.code == 0);
+  CHECK_THAT(served.err, Contains("warning") && Contains("(mode 0770)"));
+}
+
 TEST_CASE("the kinds of memory that status lists are the resident memory, within 5 %, before and after a load") {
   ServerProcess server;
   const auto require_whole = [](const json& status) {
@@ -412,10 +426,12 @@ TEST_CASE("every line of a JSON log is an object with time, level and message") 
   std::istringstream lines(stopped.err);
   int count = 0;
   bool named = false;
-  for (std::string line; std::getline(lines, line); ++count) {
+  for (std::string line; std::getline(lines, line);) {
     const json object = json::parse(line);
     CHECK(object["time"].get<std::string>().size() == 24);
-    CHECK(object["level"] == "info");
+    const bool is_info = object["level"] == "info";
+    CHECK((is_info || object["level"] == "warning"));  // of a machine that refuses AMX or allows few descriptors
+    count += is_info;
     named = named || object["message"].get<std::string>().find("a\"b\\c\xef\xbf\xbd.gguf") != std::string::npos;
   }
   CHECK(count >= 5);

@@ -2,7 +2,8 @@
 # Installs into a prefix of its own and has systemd check the units there. Usage: units.sh CMAKE BUILD_DIR
 set -euo pipefail
 command -v systemd-analyze >/dev/null || { echo "skipped: there is no systemd-analyze"; exit 77; }
-prefix=$(mktemp -d)
+[ -w "$2" ] || { echo "skipped: cmake --install writes a list into $2, which is read-only"; exit 77; }
+prefix=$(mktemp -d /tmp/troupe-units-XXXXXX)  # holds the address of a socket, which TMPDIR may be too long for
 trap 'rm -rf "$prefix"' EXIT
 "$1" --install "$2" --prefix "$prefix" >/dev/null
 

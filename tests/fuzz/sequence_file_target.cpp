@@ -18,6 +18,7 @@
 #include "engine/sequence_file.h"
 #include "tests/engine/gguf_writer.h"
 #include "tests/fuzz/fuzz_target.h"
+#include "tests/support/temp_folder.h"
 
 namespace troupe::fuzz {
 namespace {
@@ -144,7 +145,8 @@ class SequenceFileRun {
   engine::Team team_{1};
   std::shared_ptr<engine::LoadedModel> model_;
   test::TemporaryFile file_{""};
-  std::string export_path_ = std::filesystem::temp_directory_path() / ("troupe-fuzz-" + std::to_string(::getpid()));
+  test::TempFolder folder_;
+  std::string export_path_ = folder_.path("exported");
   std::string real_;
 };
 

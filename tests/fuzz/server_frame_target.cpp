@@ -16,6 +16,7 @@
 #include "ipc/framing.h"
 #include "ipc/troupe.pb.h"
 #include "tests/fuzz/fuzz_target.h"
+#include "tests/support/temp_folder.h"
 
 namespace troupe::client {
 namespace {
@@ -24,9 +25,6 @@ namespace {
 class HostileServer {
  public:
   HostileServer() {
-    std::string folder = (std::filesystem::temp_directory_path() / "troupe-fuzz-XXXXXX").string();
-    TROUPE_ASSERT(::mkdtemp(folder.data()) != nullptr);
-    folder_ = folder;
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
     path().copy(address.sun_path, sizeof address.sun_path - 1);
@@ -34,12 +32,8 @@ class HostileServer {
     TROUPE_ASSERT(::bind(listening_, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
     TROUPE_ASSERT(::listen(listening_, 4) == 0);
   }
-  ~HostileServer() {
-    ::close(listening_);
-    std::error_code ignored;
-    std::filesystem::remove_all(folder_, ignored);
-  }
-  std::string path() const { return folder_ + "/s"; }
+  ~HostileServer() { ::close(listening_); }
+  std::string path() const { return folder_.path("s"); }
 
   // One connection, on a thread of its own.
   std::thread serve(bool welcomes, std::string_view bytes) const {
@@ -87,7 +81,7 @@ class HostileServer {
     return bytes + frame.SerializeAsString();
   }
 
-  std::string folder_;
+  const test::TempFolder folder_;
   int listening_ = -1;
 };
 

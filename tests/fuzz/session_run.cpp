@@ -12,8 +12,8 @@
 #include <utility>
 
 #include "config/assert.h"
+#include "config/utf8.h"
 #include "ipc/unserved.h"
-#include "ipc/utf8.h"
 #include "tests/fuzz/fuzz_target.h"
 
 namespace troupe::fuzz {
@@ -160,13 +160,15 @@ actors::CancelFlag JudgingGateway::embed(actors::EmbedRequest request, actors::O
   return std::make_shared<std::atomic<bool>>(false);
 }
 
-void JudgingGateway::tokenize(std::string text, engine::EncodeOptions options,
-                              std::function<void(Result<std::vector<TokenId>>)> done) {
+actors::CancelFlag JudgingGateway::tokenize(scheduler::Tenant, std::string text, engine::EncodeOptions options,
+                                            actors::OnTokenized done) {
   done(model_->tokenizer()->encode(text, options));
+  return std::make_shared<std::atomic<bool>>(false);
 }
 
-void JudgingGateway::detokenize(std::vector<TokenId> ids, std::function<void(Result<std::string>)> done) {
+actors::CancelFlag JudgingGateway::detokenize(scheduler::Tenant, std::vector<TokenId> ids, actors::OnDetokenized done) {
   done(model_->tokenizer()->decode(ids));
+  return std::make_shared<std::atomic<bool>>(false);
 }
 
 SessionRun::SessionRun() : gateway_(std::make_unique<JudgingGateway>()) {
@@ -175,6 +177,7 @@ SessionRun::SessionRun() : gateway_(std::make_unique<JudgingGateway>()) {
   ipc::ServerOptions options;
   options.max_frame_bytes = 1u << 20;
   options.max_streams = 8;
+  options.max_frames_per_second = options.max_questions_per_second = 1u << 30;  // a run waits for nothing
   hub_ = std::make_unique<ipc::Hub>(options);
   hub_->gateway = gateway_.get();
 }

@@ -31,9 +31,10 @@ class JudgingGateway final : public actors::Gateway {
   std::shared_ptr<const engine::LoadedModel> model() const override { return model_; }
   std::vector<actors::ModelDescription> models() const override;
   actors::CancelFlag embed(actors::EmbedRequest request, actors::OnEmbedded done) override;
-  void tokenize(std::string text, engine::EncodeOptions options,
-                std::function<void(Result<std::vector<TokenId>>)> done) override;
-  void detokenize(std::vector<TokenId> ids, std::function<void(Result<std::string>)> done) override;
+  actors::CancelFlag tokenize(scheduler::Tenant tenant, std::string text, engine::EncodeOptions options,
+                              actors::OnTokenized done) override;
+  actors::CancelFlag detokenize(scheduler::Tenant tenant, std::vector<TokenId> ids,
+                                actors::OnDetokenized done) override;
   void drain(std::function<void()> done) override { done(); }
   void on_loaded(std::function<void(Status)> done) override { done(Ok{}); }
 

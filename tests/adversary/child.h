@@ -1,0 +1,87 @@
+// Processes of this program's own making, and what /proc says of any.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tests/adversary/client.h"
+
+namespace troupe::adversary {
+
+// A forked process that works as another user and writes what it found into a pipe.
+class Child {
+ public:
+  // work(fd) runs in the child, which ends with it. uid: whose rights it takes, nothing: ours. niceness: setpriority().
+  Child(std::optional<uid_t> uid, int niceness, const std::function<void(int)>& work);
+  ~Child();  // killed and waited for
+  Child(Child&& other) noexcept;
+  Child& operator=(Child&&) = delete;
+
+  pid_t pid() const { return pid_; }
+  // Collects what there is to read, waiting at most that long; false once the child has ended.
+  bool collect(std::chrono::milliseconds patience);
+  // What it has written.
+  const std::string& text() const { return text_; }
+  void kill() const;
+
+ private:
+  pid_t pid_ = -1;
+  Descriptor pipe_;
+  std::string text_;
+};
+
+// A server on a socket in a folder of its own.
+class ServerProcess {
+ public:
+  struct Options {
+    std::string program;
+    std::string folder;
+    std::vector<std::string> arguments{};  // after `serve --socket PATH`
+  };
+  explicit ServerProcess(Options options);
+  ~ServerProcess();  // killed if it lives
+  ServerProcess(const ServerProcess&) = delete;
+  ServerProcess& operator=(const ServerProcess&) = delete;
+
+  pid_t pid() const { return pid_; }
+  const std::string& socket() const { return socket_; }
+  std::string log() const;
+  // False: it ended, or the patience did.
+  bool wait_for_log(const std::string& text, std::chrono::milliseconds patience);
+  void signal(int number) const;
+  // Exit status, or 128 and the signal; nothing while it lives.
+  std::optional<int> ended();
+  std::optional<int> wait(std::chrono::milliseconds patience);
+  bool socket_exists() const;
+
+ private:
+  std::string socket_, log_path_;
+  pid_t pid_ = -1;
+  std::optional<int> code_;
+};
+
+// Runs `program ARGUMENTS` to its end and returns what it printed; nothing unless it ended with 0.
+std::optional<std::string> output_of(const std::vector<std::string>& command);
+
+// Bytes; 0 if there is no such process.
+std::uint64_t resident_bytes(pid_t pid);
+// The largest since reset_peak().
+std::uint64_t peak_resident_bytes(pid_t pid);
+void reset_peak(pid_t pid);
+// CPU time that a process has used, that this one and its children that have ended have, and that all of the machine's
+// CPUs were busy.
+Seconds cpu_time(pid_t pid);
+Seconds own_cpu_time();
+Seconds machine_cpu_time();
+// Whether a thread of it runs or waits for a CPU.
+bool has_work(pid_t pid);
+
+// Waits; where a program watches processes there is nothing to be woken by.
+void pause_for(std::chrono::milliseconds time);
+
+}  // namespace troupe::adversary
