@@ -1,5 +1,6 @@
 #include "config/config_file.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -95,6 +96,80 @@ std::string unknown_key(std::string_view key, bool is_table) {
                      : " (`troupe serve --print-config` shows those it has)");
 }
 
+// A TOML document's bytes, passed over in the order of its strings and comments.
+class TomlScan {
+ public:
+  explicit TomlScan(std::string_view document) : rest_(document) {
+    if (rest_.starts_with("\xEF\xBB\xBF")) skip(3);  // a byte order mark
+  }
+
+  // The line of the first character beyond ASCII that stands where TOML allows only ASCII: outside strings and
+  // comments, or behind a backslash in a string of several lines.
+  //
+  // toml++ 3.3 asks of such a character whether it is white space, and for most of those below U+049A or near U+3000
+  // the answer is undefined behaviour; they must not reach it. All others it refuses by itself.
+  std::optional<int> misplaced_character() {
+    while (!rest_.empty()) {
+      const char next = rest_.front();
+      if (!is_ascii(next)) return line_;
+      if (next == '#') {
+        skip_until("\n");
+      } else if (next == '"' || next == '\'') {
+        if (!skip_string()) return line_;
+      } else {
+        skip(1);
+      }
+    }
+    return std::nullopt;
+  }
+
+ private:
+  static bool is_ascii(char byte) { return static_cast<unsigned char>(byte) < 0x80; }
+  static bool is_blank(char byte) { return byte == ' ' || byte == '\t' || byte == '\r' || byte == '\n'; }
+
+  void skip(std::size_t bytes) {
+    bytes = std::min(bytes, rest_.size());
+    line_ += static_cast<int>(std::count(rest_.begin(), rest_.begin() + static_cast<std::ptrdiff_t>(bytes), '\n'));
+    rest_.remove_prefix(bytes);
+  }
+
+  void skip_until(std::string_view end) { skip(std::min(rest_.find(end), rest_.size())); }
+
+  // Behind the string that begins here, or behind the line's end if it is not closed; false at a misplaced character.
+  bool skip_string() {
+    const char quote = rest_.front();
+    const bool multi_line = rest_.starts_with(std::string(3, quote));
+    const std::string end(multi_line ? 3 : 1, quote);
+    skip(end.size());
+    bool continued = false;  // behind a backslash at a line's end, and since then only blanks and escapes
+    while (!rest_.empty() && !rest_.starts_with(end) && (multi_line || rest_.front() != '\n')) {
+      if (continued && !is_ascii(rest_.front())) return false;
+      if (quote == '\'' || rest_.front() != '\\') {
+        continued = continued && is_blank(rest_.front());
+        skip(1);
+        continue;
+      }
+      skip(1);
+      if (!multi_line || rest_.empty()) {
+        skip(1);
+      } else if (!is_ascii(rest_.front())) {
+        return false;
+      } else if (is_blank(rest_.front())) {
+        continued = true;
+      } else {
+        skip(rest_.front() == 'u' ? 5 : rest_.front() == 'U' ? 9 : 1);
+      }
+    }
+    skip(end.size());
+    // A string of several lines may end in up to two quotes of its own.
+    for (int own = 0; multi_line && own < 2 && rest_.starts_with(quote); ++own) skip(1);
+    return true;
+  }
+
+  std::string_view rest_;
+  int line_ = 1;
+};
+
 }  // namespace
 
 Result<std::optional<ConfigFile>> read_config_file(const std::string& path) {
@@ -110,6 +185,10 @@ Result<std::optional<ConfigFile>> read_config_file(const std::string& path) {
   if (content.size() > kMaxFileBytes)
     return Error{ErrorCode::bad_config,
                  path + ": has more than " + std::to_string(kMaxFileBytes) + " bytes; this is no configuration file"};
+  if (const auto line = TomlScan(content).misplaced_character())
+    return Error{ErrorCode::bad_config, path + ":" + std::to_string(*line) +
+                                            ": a character beyond ASCII outside quotes; write values such as names and "
+                                            "paths as \"...\""};
   const toml::parse_result parsed = toml::parse(content, path);
   if (!parsed)
     return Error{ErrorCode::bad_config, path + ":" + std::to_string(parsed.error().source().begin.line) + ": " +

@@ -7,33 +7,14 @@
 #include <fstream>
 
 #include "config/values.h"
+#include "tests/support/temp_folder.h"
 
 using namespace troupe;
 using namespace troupe::config;
 
 namespace {
 
-// A folder of its own for each test case, removed at the end.
-class TempFolder {
- public:
-  TempFolder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "troupe-config-XXXXXX").string();
-    REQUIRE(::mkdtemp(pattern.data()) != nullptr);
-    path_ = pattern;
-  }
-  ~TempFolder() { std::filesystem::remove_all(path_); }
-
-  std::string write(const std::string& name, const std::string& content) const {
-    const std::filesystem::path file = path_ / name;
-    std::filesystem::create_directories(file.parent_path());
-    std::ofstream(file, std::ios::binary) << content;
-    return file.string();
-  }
-  std::string path(const std::string& name = "") const { return (path_ / name).string(); }
-
- private:
-  std::filesystem::path path_;
-};
+using test::TempFolder;
 
 Result<Parsed> parse_with(const std::string& file, std::vector<std::string> arguments = {},
                           Command command = Command::serve) {
@@ -172,6 +153,37 @@ TEST_CASE("a file with a mistake is refused with its line") {
   CHECK(error_of("\n\ntemp = 1000\n") == "t.toml:3: temp: 1000 is out of range: it must be 0 to 100");
 }
 
+TEST_CASE("characters beyond ASCII stand in strings and comments only") {
+  const TempFolder folder;
+  for (const char* content : {
+           "# é\nmodel = \"é\" # é\n",
+           "\xEF\xBB\xBFmodel = 'é'",
+           R"(model = """é\té""""""",
+           R"(model = "\"é\\" #é)",
+           "model = '''\n\\é'''",
+           "model = \"\"\"a\\\n b é\"\"\"",
+       }) {
+    CAPTURE(content);
+    const auto parsed = parse_with(folder.write("t.toml", content));
+    CHECK((parsed ? "" : parsed.error().message) == "");
+  }
+  for (const char* content : {
+           "model = 'a'\né = 1",
+           "model = 'a'\nctx-size = é",
+           "# é\nctx-size =é1",
+           "#\nmodel = 'a' é",
+           "\nmodel = a\xB5",
+           "\nctx-size = 1\xE3\x82\x9A",
+           "\nmodel = \"\"\"a\"\"\"\" é",
+           "\nmodel = \"\"\"\\é\"\"\"",
+           "model = \"\"\"\\\né\"\"\"",
+           "model = \"\"\"\\\n\\t\\u0020é\"\"\"",
+       }) {
+    CAPTURE(content);
+    CHECK(error_of(content).starts_with("t.toml:2: a character beyond ASCII outside quotes"));
+  }
+}
+
 TEST_CASE("a value of the wrong type is refused with the right one") {
   CHECK(error_of("threads = '2'\n") == "t.toml:1: 2 is of the wrong type: threads takes a whole number");
   CHECK(error_of("threads = [1]\n") == "t.toml:1: the value is of the wrong type: threads takes a whole number");
@@ -202,6 +214,7 @@ TEST_CASE("--print-config reads back to the same values, for every subcommand") 
       if (std::holds_alternative<std::vector<std::int64_t> Options::*>(option.field)) texts = {"1", "2"};
       if (option.name == "seed") texts = {"18446744073709551615"};
       if (option.name == "max-frame-bytes" || option.name == "max-outbox-bytes") texts = {"5000"};
+      if (option.name == "max-buffer-bytes") texts = {"33554433"};
       if (option.name == "stall-timeout") texts = {"1001ms"};
       if (option.name == "state-snapshot-every") texts = {"64"};
       INFO(option.name);
