@@ -92,13 +92,13 @@ asio::awaitable<void> Session::read_loop() {
     if (error) break;  // the end: a client that has gone, or has closed its half, wants no more answers
     last_read_ = Clock::now();
     decoder_.append(std::string_view(hub_.scratch.data(), size));
-    co_await take_frames();
+    const bool frame_ended = co_await take_frames();
+    if (const auto time = pace_.after_read(size, frame_ended); time.count() > 0 && !closing_) co_await wait(time);
   }
   if (!closing_) close();
 }
 
-// Handles the frames that have come whole.
-asio::awaitable<void> Session::take_frames() {
+asio::awaitable<bool> Session::take_frames() {
   int handled = 0;
   for (; !closing_; ++handled) {
     const auto body = decoder_.next();
@@ -108,12 +108,12 @@ asio::awaitable<void> Session::take_frames() {
                  .message = body.error().message,
                  .limit = hub_.options.max_frame_bytes,
                  .retry_after = {}});
-      co_return;
+      co_return true;
     }
     if (!body->has_value()) break;
     if (handled > 0 && handled % kFramesPerTurn == 0) co_await yield();
     if (outbox_->is_half_full() || !user_.frames.take(Clock::now())) co_await wait_for_leave();
-    if (closing_) co_return;
+    if (closing_) co_return true;
     const std::size_t size = (*body)->size();
     if (size <= kMaxInlineFrameBytes) {
       on_frame(decode(**body), size);
@@ -127,6 +127,7 @@ asio::awaitable<void> Session::take_frames() {
   if (handled > 0) input_.shrink_to(0);  // the large frame, if there was one, has ended
   if (decoder_.mid_frame()) hub_.arm_tick();
   co_await wait_for_room();
+  co_return handled > 0;
 }
 
 // A client whose user has large frames half sent on many connections waits for its own; others have shares of theirs.

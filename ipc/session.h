@@ -20,6 +20,7 @@
 #include "ipc/hub.h"
 #include "ipc/listening_socket.h"
 #include "ipc/outbox.h"
+#include "ipc/read_pace.h"
 #include "ipc/wire.h"
 
 namespace troupe::ipc {
@@ -70,7 +71,8 @@ class Session : public std::enable_shared_from_this<Session> {
 
   asio::awaitable<void> read_loop();
   asio::awaitable<void> write_loop();
-  asio::awaitable<void> take_frames();
+  // Handles the frames that have come whole; whether there was one.
+  asio::awaitable<bool> take_frames();
   // Waits while this connection may not ask for more: its answers fill half of the outbox, or its user has sent as many
   // frames as the rate allows.
   asio::awaitable<void> wait_for_leave();
@@ -132,8 +134,9 @@ class Session : public std::enable_shared_from_this<Session> {
   asio::steady_timer wake_;     // never expires; cancelled when the outbox has something
   asio::steady_timer goodbye_;  // how long the last words may take
   asio::steady_timer decoded_;  // never expires; cancelled when a large frame has been decoded
-  asio::steady_timer leave_;    // what wait_for_leave() waits for
+  asio::steady_timer leave_;    // what wait() waits for
   FrameDecoder decoder_;
+  ReadPace pace_;
   BufferShare input_;  // of a large frame, from its header to its end
   std::unordered_map<std::uint64_t, Stream> streams_;
   std::vector<std::pair<actors::RequestId, std::uint64_t>> to_grant_;  // once the write is through

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "ipc/outbox.h"
+#include "ipc/read_pace.h"
 #include "ipc/status_frame.h"
 #include "ipc/token_bucket.h"
 #include "ipc/wire.h"
@@ -223,6 +224,30 @@ TEST_CASE("a bucket gives its rate per second and a burst of a tenth of it") {
   REQUIRE(slow.take(at(0)));
   REQUIRE_FALSE(slow.take(at(999)));
   REQUIRE(slow.take(at(1001)));
+}
+
+TEST_CASE("a frame that comes in crumbs is read ever more rarely, and others at once") {
+  ReadPace pace;
+  const auto waits = [&](std::size_t bytes, bool frame_ended) { return pace.after_read(bytes, frame_ended).count(); };
+  REQUIRE(waits(4, false) == 0);
+  REQUIRE(waits(1, false) == 0);
+  for (const int expected : {1, 2, 4, 8, 16, 16, 16}) REQUIRE(waits(1023, false) == expected);
+  REQUIRE(waits(1024, false) == 0);
+  REQUIRE(waits(1, false) == 16);
+  REQUIRE(waits(1, true) == 0);
+  for (int i = 0; i < 2; ++i) REQUIRE(waits(1, false) == 0);
+  REQUIRE(waits(1, false) == 1);
+  for (int i = 0; i < 1000; ++i) REQUIRE(waits(100, true) == 0);
+}
+
+TEST_CASE("a frame that is sent byte by byte is answered") {
+  FakeServer server;
+  RawClient client(server.path());
+  client.hello();
+  for (const char byte : RawClient::frame_bytes(health_frame(7)) + RawClient::frame_bytes(models_frame(8)))
+    REQUIRE(client.send_bytes(std::string(1, byte)));
+  REQUIRE(client.expect().health().stream() == 7);
+  REQUIRE(client.expect().models().stream() == 8);
 }
 
 TEST_CASE("one question of the gateway answers all who asked for the status before it was put") {
