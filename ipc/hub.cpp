@@ -115,11 +115,11 @@ void Hub::add_counts(v1::Status& status) {
   added.set_peak_bytes(outbox_peak_bytes);
 }
 
-void Hub::warn(LogQuota& kind, const std::string& line) {
+void Hub::warn(LogQuota& kind, const std::function<std::string()>& line) {
   const auto left_out = kind.take(Clock::now());
   if (!left_out) return;
   if (*left_out > 0) spdlog::warn("{} lines like the next were left out", *left_out);
-  spdlog::warn("{}", line);
+  spdlog::warn("{}", line());
 }
 
 void Hub::arm_tick() {

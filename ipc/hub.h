@@ -68,8 +68,8 @@ struct Hub {
   void ask_status(OnStatus done);
   // What an owner is told of connections, of all users' requests, and of the memory of outboxes.
   void add_counts(v1::Status& status);
-  // Logs a line, unless its kind had enough of them this second.
-  void warn(LogQuota& kind, const std::string& line);
+  // Logs a line, which is made only then, unless its kind had enough of them this second.
+  void warn(LogQuota& kind, const std::function<std::string()>& line);
 
   asio::io_context io{1};
   asio::thread_pool decoders{1};  // of large frames; its jobs post back to io, and hold what they read

@@ -83,13 +83,28 @@ Refusal not_allowed(std::uint32_t uid) {
           .retry_after = {}};
 }
 
-Refusal crowded(Outcome code, const std::string& field, const std::string& whose, std::uint64_t open,
-                std::uint64_t limit) {
-  return {.code = code,
+// Why one more connection of an allowed user is too many, as numbers: thousands a second may be refused.
+struct Crowd {
+  Outcome code{};  // quota: of this user; queue_full: of all
+  std::uint32_t uid = 0;
+  bool is_owner = false;
+  std::uint64_t open = 0;
+  std::uint64_t limit = 0;
+
+  bool operator==(const Crowd&) const = default;
+};
+
+Refusal to_refusal(const Crowd& crowd) {
+  const bool own = crowd.code == Outcome::quota;
+  const std::string field = own ? "max_connections_per_uid" : "max_connections";
+  const std::string whose = own              ? " of uid " + std::to_string(crowd.uid)
+                            : crowd.is_owner ? ""
+                                             : " (those kept for the owner apart)";
+  return {.code = crowd.code,
           .field = field,
-          .message = std::to_string(open) + " connections" + whose + " are open, at most " + std::to_string(limit) +
-                     " may be (" + field + "); close one, or try again later",
-          .limit = limit,
+          .message = std::to_string(crowd.open) + " connections" + whose + " are open, at most " +
+                     std::to_string(crowd.limit) + " may be (" + field + "); close one, or try again later",
+          .limit = crowd.limit,
           .retry_after = std::chrono::seconds(1)};
 }
 
@@ -141,10 +156,11 @@ struct Server::Impl : std::enable_shared_from_this<Server::Impl> {
   std::error_code accept_waiting();
   void welcome(FileDescriptor connection);
   void turn_away(int connection, const Peer& peer);
-  std::optional<Refusal> no_room_for(std::uint32_t uid);
+  void turn_away(int connection, const Peer& peer, const Crowd& crowd);
+  std::optional<Crowd> no_room_for(std::uint32_t uid);
   void refuse(int connection, const Refusal& refusal);
   void reconfigure(const ServerOptions& options);
-  void warn_refused(const Peer& peer, const std::string& why);
+  void warn_refused(const Peer& peer, const std::function<std::string()>& why);
   void end_if_idle(std::chrono::milliseconds time, const std::function<void()>& done);
   void begin_drain(std::function<void()> done);
   void end_drain(std::function<void()> done);
@@ -158,7 +174,9 @@ struct Server::Impl : std::enable_shared_from_this<Server::Impl> {
   asio::executor_work_guard<asio::io_context::executor_type> work;
   std::thread thread;
   std::atomic<bool> draining{false};
-  std::pair<std::uint32_t, std::string> not_allowed_frame;  // of the uid that was turned away last
+  // What those were sent that were turned away last: a storm is of one kind.
+  std::pair<std::uint32_t, std::string> not_allowed_frame;
+  std::pair<Crowd, std::string> crowd_frame;
 };
 
 void Server::Impl::accept() {
@@ -206,10 +224,7 @@ void Server::Impl::welcome(FileDescriptor connection) {
         connection.get(),
         {.code = Outcome::permission, .field = {}, .message = peer.error().message, .limit = {}, .retry_after = {}});
   if (!admitted(*peer, connection.get(), guests)) return turn_away(connection.get(), *peer);
-  if (const auto refusal = no_room_for(peer->uid)) {
-    warn_refused(*peer, refusal->message);
-    return refuse(connection.get(), *refusal);
-  }
+  if (const auto crowd = no_room_for(peer->uid)) return turn_away(connection.get(), *peer, *crowd);
   ++hub.connections_accepted;
   Socket socket(hub.io, asio::local::stream_protocol(), connection.release());
   const auto session = std::make_shared<Session>(hub, std::move(socket), *peer);
@@ -217,30 +232,38 @@ void Server::Impl::welcome(FileDescriptor connection) {
   session->start();
 }
 
-std::optional<Refusal> Server::Impl::no_room_for(std::uint32_t uid) {
+std::optional<Crowd> Server::Impl::no_room_for(std::uint32_t uid) {
   const ServerOptions& options = hub.options;
   const std::uint32_t own = hub.user(uid).connections;
   if (own >= options.max_connections_per_uid)
-    return crowded(Outcome::quota, "max_connections_per_uid", " of uid " + std::to_string(uid), own,
-                   options.max_connections_per_uid);
+    return Crowd{Outcome::quota, uid, false, own, options.max_connections_per_uid};
   const std::uint32_t kept = is_owner(uid) ? 0 : kept_for_owner(options.max_connections);
-  if (hub.sessions.size() >= options.max_connections - kept)
-    return crowded(Outcome::queue_full, "max_connections", kept > 0 ? " (those kept for the owner apart)" : "",
-                   hub.sessions.size(), options.max_connections - kept);
+  const std::uint32_t limit = options.max_connections - kept;
+  if (hub.sessions.size() >= limit) return Crowd{Outcome::queue_full, 0, kept == 0, hub.sessions.size(), limit};
   return std::nullopt;
 }
 
-void Server::Impl::warn_refused(const Peer& peer, const std::string& why) {
-  hub.warn(hub.refused_lines, "connection of uid " + std::to_string(peer.uid) + " gid " + std::to_string(peer.gid) +
-                                  " pid " + std::to_string(peer.pid) + " refused: " + why);
+void Server::Impl::warn_refused(const Peer& peer, const std::function<std::string()>& why) {
+  hub.warn(hub.refused_lines, [&] {
+    return "connection of uid " + std::to_string(peer.uid) + " gid " + std::to_string(peer.gid) + " pid " +
+           std::to_string(peer.pid) + " refused: " + why();
+  });
 }
 
-// Of a user who may not connect at all there may be thousands: each costs a few system calls.
+// There may be thousands a second: each costs a few system calls.
 void Server::Impl::turn_away(int connection, const Peer& peer) {
   ++hub.connections_refused;
-  warn_refused(peer, "not allowed");
+  warn_refused(peer, [] { return "not allowed"; });
   auto& [uid, frame] = not_allowed_frame;
   if (frame.empty() || uid != peer.uid) not_allowed_frame = {peer.uid, last_frame(not_allowed(peer.uid))};
+  send_once(connection, frame);
+}
+
+void Server::Impl::turn_away(int connection, const Peer& peer, const Crowd& crowd) {
+  ++hub.connections_refused;
+  warn_refused(peer, [&] { return to_refusal(crowd).message; });
+  auto& [last, frame] = crowd_frame;
+  if (frame.empty() || last != crowd) crowd_frame = {crowd, last_frame(to_refusal(crowd))};
   send_once(connection, frame);
 }
 

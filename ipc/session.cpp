@@ -343,8 +343,10 @@ bool Session::tick(Clock::time_point now) {
   }
   if (write_progress_) {
     if (now - *write_progress_ >= options.stall_timeout) {
-      hub_.warn(hub_.broken_lines, ended_line("it read nothing for " + std::to_string(options.stall_timeout.count()) +
-                                              " ms (stall_timeout)"));
+      hub_.warn(hub_.broken_lines, [&] {
+        return ended_line("it read nothing for " + std::to_string(options.stall_timeout.count()) +
+                          " ms (stall_timeout)");
+      });
       ++hub_.connections_broken;
       close();
       return false;
@@ -373,7 +375,7 @@ void Session::break_off(const Refusal& refusal) {
   if (closing_) return;
   closing_ = true;
   ++hub_.connections_broken;
-  hub_.warn(hub_.broken_lines, ended_line(Printable(refusal.message).text()));
+  hub_.warn(hub_.broken_lines, [&] { return ended_line(Printable(refusal.message).text()); });
   cancel_streams();
   outbox_->close_with({0, Answer{to_bytes(to_frame(0, refusal, /*closing=*/true))}});
   arm_goodbye(kGoodbyeTimeout);

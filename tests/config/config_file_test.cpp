@@ -158,8 +158,8 @@ TEST_CASE("characters beyond ASCII stand in strings and comments only") {
   for (const char* content : {
            "# é\nmodel = \"é\" # é\n",
            "\xEF\xBB\xBFmodel = 'é'",
-           R"(model = """é\té""""""",
-           R"(model = "\"é\\" #é)",
+           "model = \"\"\"\né\\té\"\"\"\"\"",
+           "model = \"\\\"é\\\\\" #é",
            "model = '''\n\\é'''",
            "model = \"\"\"a\\\n b é\"\"\"",
        }) {
