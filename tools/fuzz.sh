@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the libFuzzer targets of tests/fuzz (clang 14, AddressSanitizer and UBSan; the asan preset builds them).
 #
-#   tools/fuzz.sh                    every target for 5 seconds: what .ci/run does
+#   tools/fuzz.sh                    every target for 5 seconds, always from the same seed: what .ci/run does
 #   tools/fuzz.sh gguf 3600          one target for an hour; a third argument is the number of processes
 #   tools/fuzz.sh --mutations N      N mutated model files and 10 N mutated frames instead (10,000 and 100,000 are
 #                                    what docs/numbers.md reports)
@@ -23,11 +23,12 @@ build() {
   cmake --build --preset "$preset" -j "$(nproc)" --target "$@"
 }
 
+# A landing should not depend on chance: longer runs, of other seeds, look for what is new.
 # Bounds of one input: 10 seconds, and memory far above what the limits in docs/limits.md allow it to take.
 fuzz() {
-  local target=$1 seconds=$2 processes=$3 dictionary=tests/fuzz/dictionaries/$1 found=build/fuzz/$1
-  local options=(-max_total_time="$seconds" -timeout=10 -rss_limit_mb=3000 -max_len=20000 -print_final_stats=1
-    -artifact_prefix="build/fuzz/$target-")
+  local target=$1 seconds=$2 processes=$3 seed=$4 dictionary=tests/fuzz/dictionaries/$1 found=build/fuzz/$1
+  local options=(-seed="$seed" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=3000 -max_len=20000
+    -print_final_stats=1 -artifact_prefix="build/fuzz/$target-")
   [ ! -f "$dictionary" ] || options+=(-dict="$dictionary")
   [ "$processes" = 1 ] || options+=(-fork="$processes")
   mkdir -p "$found" "tests/fuzz/regressions/$target"
@@ -47,10 +48,10 @@ case "${1:-}" in
     ;;
   '')
     build "${targets[@]/#/fuzz_}"
-    for target in "${targets[@]}"; do fuzz "$target" 5 1; done
+    for target in "${targets[@]}"; do fuzz "$target" 5 1 1; done
     ;;
   *)
     build "fuzz_$1"
-    fuzz "$1" "${2:-60}" "${3:-1}"
+    fuzz "$1" "${2:-60}" "${3:-1}" 0  # 0: another one each time
     ;;
 esac
