@@ -7,7 +7,7 @@
 
 #include "engine/decoder_pass.h"
 #include "engine/decoder_weights.h"
-#include "engine/families.h"
+#include "engine/model_info.h"
 #include "engine/language_model.h"
 
 namespace troupe::engine {

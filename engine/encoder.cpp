@@ -7,7 +7,7 @@
 #include "config/assert.h"
 #include "engine/encoder_pass.h"
 #include "engine/encoder_weights.h"
-#include "engine/families.h"
+#include "engine/model_info.h"
 #include "engine/load_choices.h"
 #include "engine/memory_budget.h"
 #include "engine/process_memory.h"

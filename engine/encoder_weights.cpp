@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <string>
 
-#include "engine/families.h"
 #include "engine/metadata.h"
 #include "engine/model_info.h"
 #include "engine/tensor_reader.h"

@@ -1,9 +1,9 @@
 #include "engine/families.h"
 
-#include "config/printable.h"
-
 #include <array>
 #include <string>
+
+#include "config/printable.h"
 
 namespace troupe::engine {
 
@@ -13,20 +13,6 @@ std::span<const Family> families() {
       gemma2_family(),    gemma3_family(), olmoe_family(),    bitnet_family(), bitnet158_family(), bitnet25_family(),
       falcon_h1_family(), mamba_family(),  mamba2_family(),   rwkv6_family(),  rwkv7_family()};
   return all;
-}
-
-bool architecture_is(const ModelFile& file, std::string_view name) {
-  const std::string* architecture = file.string("general.architecture");
-  return architecture && *architecture == name;
-}
-
-Status refuse_shard(const ModelFile& file) {
-  const std::int64_t count = file.integer("split.count").value_or(1);
-  if (count <= 1) return Ok{};
-  return Error{ErrorCode::unsupported,
-               file.path() + ": this is file " + std::to_string(file.integer("split.no").value_or(0) + 1) + " of " +
-                   std::to_string(count) +
-                   " that a model was split into; merge them (llama-gguf-split --merge FIRST.gguf WHOLE.gguf)"};
 }
 
 Result<const Family*> find_family(const ModelFile& file) {

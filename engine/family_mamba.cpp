@@ -1,6 +1,7 @@
 // Mamba (Gu and Dao, "Mamba: Linear-Time Sequence Modeling with Selective State Spaces", 2023): no attention, no
 // feed-forward part; layers of RMSNorm, a gated convolution and a selective scan.
 #include "engine/families.h"
+#include "engine/model_info.h"
 #include "engine/mamba_mixer.h"
 #include "engine/recurrent_weights.h"
 

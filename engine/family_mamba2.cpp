@@ -1,6 +1,7 @@
 // Mamba-2 (Dao and Gu, "Transformers are SSMs", 2024): as Mamba, with one decay for each head, and a norm in front of
 // the output projection.
 #include "engine/families.h"
+#include "engine/model_info.h"
 #include "engine/mamba_mixer.h"
 #include "engine/recurrent_weights.h"
 

@@ -1,6 +1,7 @@
 // RWKV-6 (Peng et al., "Eagle and Finch: RWKV with Matrix-Valued States and Dynamic Recurrence", 2024): layers of time
 // mixing, whose decay and token shift depend on the data, and channel mixing.
 #include "engine/families.h"
+#include "engine/model_info.h"
 #include "engine/recurrent_weights.h"
 #include "engine/token_shift.h"
 #include "kernels/recurrent.h"

@@ -1,6 +1,7 @@
 // RWKV-7 (Peng et al., "RWKV-7 Goose with Expressive Dynamic State Evolution", 2025): layers of time mixing, whose
 // state is a matrix for each head under a generalised delta rule, and channel mixing.
 #include "engine/families.h"
+#include "engine/model_info.h"
 #include "engine/recurrent_weights.h"
 #include "engine/token_shift.h"
 #include "kernels/recurrent.h"

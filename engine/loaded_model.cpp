@@ -4,6 +4,7 @@
 #include "engine/cache_plan.h"
 #include "engine/engine.h"
 #include "engine/families.h"
+#include "engine/model_info.h"
 #include "engine/load_choices.h"
 #include "engine/memory_budget.h"
 #include "engine/process_memory.h"

@@ -48,4 +48,18 @@ ModelInfo read_model_info(const ModelFile& file, const std::string& family, Meta
   return info;
 }
 
+bool architecture_is(const ModelFile& file, std::string_view name) {
+  const std::string* architecture = file.string("general.architecture");
+  return architecture && *architecture == name;
+}
+
+Status refuse_shard(const ModelFile& file) {
+  const std::int64_t count = file.integer("split.count").value_or(1);
+  if (count <= 1) return Ok{};
+  return Error{ErrorCode::unsupported,
+               file.path() + ": this is file " + std::to_string(file.integer("split.no").value_or(0) + 1) + " of " +
+                   std::to_string(count) +
+                   " that a model was split into; merge them (llama-gguf-split --merge FIRST.gguf WHOLE.gguf)"};
+}
+
 }  // namespace troupe::engine

@@ -1,8 +1,9 @@
-// What files of every family say of themselves, and what they may claim.
+// What files of every family say of themselves, and the limits of it.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "engine/metadata.h"
 #include "engine/model.h"
@@ -21,5 +22,11 @@ inline constexpr std::int64_t kMaxContext = 1 << 24;
 // A context that is asked for, above kMaxContext, is an invalid_argument.
 [[nodiscard]] ModelInfo read_model_info(const ModelFile& file, const std::string& family, Metadata& meta,
                                         const ModelOptions& options);
+
+// Whether the file says that it is of this architecture.
+[[nodiscard]] bool architecture_is(const ModelFile& file, std::string_view name);
+
+// Error: unsupported where the file is one of several that a model was split into: its tensors lie in the others, too.
+[[nodiscard]] Status refuse_shard(const ModelFile& file);
 
 }  // namespace troupe::engine
