@@ -77,7 +77,7 @@ void Batcher::handle(Event&& event) {
   try {
     event();
   } catch (...) {
-    if (const RequestId request = batch_.at_work()) streams_.strike(request);
+    if (const RequestId request = batch_.at_work()) streams_.record_fault(request);
     throw;
   }
   turn();

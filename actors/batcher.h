@@ -13,9 +13,9 @@
 #pragma once
 
 #include "actors/actor_base.h"
-#include "actors/batch.h"
-#include "actors/counters.h"
 #include "actors/messages.h"
+#include "actors/serving/batch.h"
+#include "actors/status/counters.h"
 
 namespace troupe::actors {
 

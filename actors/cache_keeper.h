@@ -6,8 +6,8 @@
 #pragma once
 
 #include "actors/actor_base.h"
-#include "actors/counters.h"
 #include "actors/messages.h"
+#include "actors/status/counters.h"
 #include "cache/lease_book.h"
 
 namespace troupe::actors {

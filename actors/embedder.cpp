@@ -6,9 +6,9 @@
 #include <span>
 #include <utility>
 
-#include "actors/house.h"
 #include "actors/request_check.h"
-#include "engine/check_ids.h"
+#include "actors/server_context.h"
+#include "engine/sampling/check_ids.h"
 
 namespace troupe::actors {
 namespace {
@@ -437,7 +437,7 @@ void Embedder::fill(StatusSnapshot& snapshot) const {
     for (const auto& [outcome, ended] : num_ended_)
       if (scheduler::info(outcome).name == name) count += ended;
   }
-  if (!encoder_) return;  // of another model the rest of the house tells
+  if (!encoder_) return;  // the memory of other models is counted elsewhere
   snapshot.numerics_id = encoder_->numerics_id();
   snapshot.kernels = encoder_->kernels().name;
   snapshot.weight_bytes = encoder_->weight_bytes();

@@ -9,15 +9,15 @@
 #include <unordered_map>
 #include <vector>
 
-#include "actors/compute_pool.h"
 #include "actors/embedding.h"
 #include "actors/failure.h"
 #include "actors/gateway.h"
-#include "actors/memory_ledger.h"
-#include "actors/stream_table.h"
-#include "actors/text_threads.h"
-#include "engine/encoder.h"
-#include "engine/workspace.h"
+#include "actors/serving/stream_table.h"
+#include "actors/status/memory_ledger.h"
+#include "actors/threads/compute_pool.h"
+#include "actors/threads/text_threads.h"
+#include "engine/memory/workspace.h"
+#include "engine/model/encoder.h"
 #include "scheduler/shared_limit.h"
 #include "scheduler/turn_list.h"
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "actors/request.h"
-#include "engine/pooling.h"
+#include "engine/layers/pooling.h"
 
 namespace troupe::actors {
 

@@ -14,16 +14,16 @@
 
 #include "actors/actor_base.h"
 #include "actors/embedder.h"
-#include "actors/house.h"
 #include "actors/messages.h"
 #include "actors/request_check.h"
 #include "actors/saboteur.h"
+#include "actors/server_context.h"
 #include "actors/supervisor.h"
 #include "actors/testing.h"
-#include "actors/topology.h"
+#include "actors/threads/topology.h"
 #include "config/assert.h"
-#include "engine/check_ids.h"
-#include "engine/hidden_states.h"
+#include "engine/model/hidden_states.h"
+#include "engine/sampling/check_ids.h"
 
 namespace troupe::actors {
 namespace {
@@ -153,7 +153,7 @@ class GatewayImpl final : public Gateway {
   void crash(Role role) { caf::anon_send(supervisor_, msg::Crash{role}); }
 
  private:
-  House house();
+  ServerContext context();
   void load(const caf::actor& supervisor, engine::Team& team);
   void load_model(const engine::LoadOptions& load);
   void load_encoder(const engine::LoadOptions& load);
@@ -219,14 +219,14 @@ GatewayImpl::GatewayImpl(GatewayOptions options, bool is_encoder, std::optional<
       embedder_(std::make_unique<Embedder>(options_, streams_, *texts_, *compute_)) {
   const auto break_step = std::make_shared<std::atomic<bool>>(false);
   if (kills) faults_ = faults_of(break_step);
-  supervisor_ = system_->spawn<Supervisor>(house());
+  supervisor_ = system_->spawn<Supervisor>(context());
   if (kills) saboteur_ = system_->spawn<Saboteur>(std::move(*kills), supervisor_, break_step);
   compute_->team().set_profiler(options_.profiler.get());
   // By value: the destructor takes both members away before it waits for this job.
   compute_->post([this, supervisor = supervisor_, &team = compute_->team()] { load(supervisor, team); });
 }
 
-House GatewayImpl::house() {
+ServerContext GatewayImpl::context() {
   return {.options = options_,
           .streams = streams_,
           .counters = counters_,
@@ -347,7 +347,7 @@ void GatewayImpl::status(std::function<void(StatusSnapshot)> done) {
     snapshot.stalled = snapshot.stalled || still > options_.progress_timeout;
     done(std::move(snapshot));
   };
-  caf::anon_send(supervisor_, msg::Snapshot{std::make_shared<StatusQuery>(house(), with_embedder), {}});
+  caf::anon_send(supervisor_, msg::Snapshot{std::make_shared<StatusQuery>(context(), with_embedder), {}});
 }
 
 // Generation and Embed each have to get on: neither hides that the other stands still.

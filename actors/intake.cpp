@@ -7,7 +7,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "actors/model_cache.h"
+#include "actors/serving/model_cache.h"
 
 namespace troupe::actors {
 namespace {
@@ -35,16 +35,16 @@ caf::message encode_text(const engine::Tokenizer& tokenizer, const FaultPoints& 
 
 }  // namespace
 
-Intake::Intake(caf::actor_config& cfg, const House& house) : ActorBase(cfg, "intake"), house_(house) {}
+Intake::Intake(caf::actor_config& cfg, const ServerContext& context) : ActorBase(cfg, "intake"), context_(context) {}
 
 caf::behavior Intake::make_behavior() {
   // What a predecessor left: it was told, but cannot act any more.
-  for (const RequestId request : house_.streams.unassigned()) waiting_.insert(request);
+  for (const RequestId request : context_.streams.unassigned()) waiting_.insert(request);
   arm_timer();
   return {
       [this](const msg::Submit& submit) {
         // In any other state a predecessor has looked at it, and so did we since.
-        if (house_.streams.state(submit.request) == RequestState::received) look_at(submit.request);
+        if (context_.streams.state(submit.request) == RequestState::received) look_at(submit.request);
         arm_timer();
       },
       [this](const msg::Encoded& done) { encoded(done.request, std::move(*done.ids)); },
@@ -67,7 +67,7 @@ TimePoint Intake::now() { return home_system().clock().now(); }
 // CAF's timers cannot be taken back. One that comes early finds nothing to do, and kTimerReach bounds how long those
 // of requests that have ended stay behind.
 void Intake::arm_timer() {
-  const auto deadline = house_.streams.next_deadline();
+  const auto deadline = context_.streams.next_deadline();
   if (!deadline) return;
   const TimePoint when = std::min(*deadline, now() + kTimerReach);
   if (timer_ && *timer_ <= when) return;
@@ -77,40 +77,40 @@ void Intake::arm_timer() {
 
 void Intake::end_overdue() {
   if (timer_ && *timer_ <= now()) timer_.reset();
-  const bool begun = house_.model.model() != nullptr;
+  const bool begun = context_.model.model() != nullptr;
   End late = begun ? End{}
                    : refused({.outcome = Outcome::loading,
                               .message = "the model was still loading when the deadline came",
                               .field = {},
                               .limit = std::nullopt});
   if (begun) late.outcome = Outcome::deadline;
-  for (const RequestId request : house_.streams.overdue(now())) end(request, late);
+  for (const RequestId request : context_.streams.overdue(now())) end(request, late);
   arm_timer();
 }
 
 void Intake::look_at(RequestId request) {
-  const auto body = house_.streams.request(request);
+  const auto body = context_.streams.request(request);
   if (!body) return;
-  if (house_.model.draining()) {
+  if (context_.model.draining()) {
     return end(request, refused({.outcome = Outcome::draining,
                                  .message = "this server is shutting down and takes no new requests",
                                  .field = {},
                                  .limit = std::nullopt}));
   }
   if (auto wrong = check_shape(*body)) return end(request, *wrong);
-  if (const auto error = house_.model.error()) {
+  if (const auto error = context_.model.error()) {
     End how;
     how.outcome = Outcome::model_unloaded;
     how.message = "this server has no model to serve with: " + error->message;
     return end(request, how);
   }
-  if (auto full = house_.streams.take_place(request)) return end(request, refused(*std::move(full)));
+  if (auto full = context_.streams.take_place(request)) return end(request, refused(*std::move(full)));
   if (wiring_ && wiring_->model) return admit(request, *body);
   wait_for_model(request);
 }
 
 void Intake::wait_for_model(RequestId request) {
-  if (auto over = house_.streams.take_quota(request)) return end(request, refused(std::move(*over)));
+  if (auto over = context_.streams.take_quota(request)) return end(request, refused(std::move(*over)));
   waiting_.insert(request);
 }
 
@@ -128,9 +128,9 @@ void Intake::forget_all() {
 
 void Intake::admit(RequestId request, const Request& body) {
   if (auto wrong = check_for_model(body, limits_)) return end(request, *wrong);
-  if (auto over = house_.streams.admit(request)) return end(request, refused(std::move(*over)));
+  if (auto over = context_.streams.admit(request)) return end(request, refused(std::move(*over)));
   if (const auto* ids = std::get_if<std::vector<TokenId>>(&body.prompt)) return encoded(request, *ids);
-  encode(request, house_.streams.request(request));
+  encode(request, context_.streams.request(request));
 }
 
 void Intake::encode(RequestId request, std::shared_ptr<const Request> body) {
@@ -144,7 +144,7 @@ void Intake::encode(RequestId request, std::shared_ptr<const Request> body) {
   text.bytes = text.first_part = std::get<std::string>(body->prompt).size();
   encoding_[request] = text.unwanted;
   const auto result = std::make_shared<caf::message>();
-  text.work = [result, request, body, faults = house_.faults, tokenizer = wiring_->model->tokenizer(),
+  text.work = [result, request, body, faults = context_.faults, tokenizer = wiring_->model->tokenizer(),
                unwanted = text.unwanted] {
     *result = encode_text(*tokenizer, faults, request, *body, unwanted.get());
     return std::uint64_t{0};
@@ -153,31 +153,31 @@ void Intake::encode(RequestId request, std::shared_ptr<const Request> body) {
   text.ended = [result, self = caf::actor{this}](const std::optional<End>& end) {
     if (!end) caf::anon_send(self, std::move(*result));
   };
-  if (auto full = house_.texts.post(std::move(text))) end(request, *full);
+  if (auto full = context_.texts.post(std::move(text))) end(request, *full);
 }
 
 void Intake::encoded(RequestId request, std::vector<TokenId> ids) {
-  const auto body = house_.streams.request(request);
+  const auto body = context_.streams.request(request);
   // Encoded twice where a tokenizer died: one answer is enough.
-  if (!body || house_.streams.state(request) != RequestState::encoding) return;
+  if (!body || context_.streams.state(request) != RequestState::encoding) return;
   encoding_.erase(request);
-  house_.streams.absolve(request);
+  context_.streams.clear_faults(request);
   if (auto wrong = check_length(*body, ids.size(), limits_)) return end(request, *wrong);
-  if (auto full = house_.streams.retake_place(request, ids.size())) return end(request, refused(*std::move(full)));
+  if (auto full = context_.streams.retake_place(request, ids.size())) return end(request, refused(*std::move(full)));
   // Without a batcher the next wiring brings one, which then gets all that is assigned.
-  for (auto& task : house_.streams.assign(request, std::move(ids))) {
+  for (auto& task : context_.streams.assign(request, std::move(ids))) {
     if (wiring_->batcher) send(wiring_->batcher, msg::Enqueue{std::move(task)});
   }
 }
 
 // Once more, since it may have been chance; then no more.
 void Intake::not_encoded(RequestId request, const Failure& why) {
-  if (house_.streams.state(request) != RequestState::encoding) return;
-  const std::uint32_t strikes = house_.streams.strike(request);
-  spdlog::error("request {}: its text could not be encoded ({} of at most {} times): {}", request, strikes, kMaxStrikes,
-                why.what);
-  if (strikes >= kMaxStrikes) return end(request, given_up(why, "to encode its text"));
-  encode(request, house_.streams.request(request));
+  if (context_.streams.state(request) != RequestState::encoding) return;
+  const std::uint32_t num_faults = context_.streams.record_fault(request);
+  spdlog::error("request {}: its text could not be encoded ({} of at most {} times): {}", request, num_faults,
+                kMaxFaults, why.what);
+  if (num_faults >= kMaxFaults) return end(request, given_up(why, "to encode its text"));
+  encode(request, context_.streams.request(request));
 }
 
 void Intake::wire(const std::shared_ptr<const Wiring>& wiring) {
@@ -186,7 +186,7 @@ void Intake::wire(const std::shared_ptr<const Wiring>& wiring) {
   wiring_ = wiring;
   if (wiring_->model) {
     const engine::ModelInfo& info = wiring_->model->info();
-    limits_ = {.model = house_.model.name(),
+    limits_ = {.model = context_.model.name(),
                .vocab_size = info.vocab_size,
                .has_vocabulary = wiring_->model->tokenizer() != nullptr,
                .capacity = capacity_of(*wiring_->model)};
@@ -194,19 +194,19 @@ void Intake::wire(const std::shared_ptr<const Wiring>& wiring) {
   if (has_new_batcher) {
     // To an intake that replaced another it is new, but it may have requests that ended in between.
     send(wiring_->batcher, msg::ForgetAll{});
-    for (auto& task : house_.streams.resume()) send(wiring_->batcher, msg::Enqueue{std::move(task)});
+    for (auto& task : context_.streams.resume()) send(wiring_->batcher, msg::Enqueue{std::move(task)});
   }
-  if (!wiring_->model && !house_.model.error()) return;
+  if (!wiring_->model && !context_.model.error()) return;
   for (const RequestId request : std::exchange(waiting_, {})) look_at(request);
   if (!has_new_tokenizers || wiring_->tokenizers.empty()) return;
   // Whatever a dead one had; what others have as well is encoded twice and taken once.
-  for (const RequestId request : house_.streams.unassigned()) {
-    if (house_.streams.state(request) == RequestState::encoding) encode(request, house_.streams.request(request));
+  for (const RequestId request : context_.streams.unassigned()) {
+    if (context_.streams.state(request) == RequestState::encoding) encode(request, context_.streams.request(request));
   }
 }
 
 void Intake::end(RequestId request, const End& how) {
-  if (!house_.streams.end(request, how, now())) return;
+  if (!context_.streams.end(request, how, now())) return;
   forget(request);
   if (wiring_ && wiring_->batcher) send(wiring_->batcher, msg::Forget{request});
 }

@@ -19,15 +19,15 @@
 #include <unordered_map>
 
 #include "actors/actor_base.h"
-#include "actors/house.h"
 #include "actors/messages.h"
 #include "actors/request_check.h"
+#include "actors/server_context.h"
 
 namespace troupe::actors {
 
 class Intake : public ActorBase {
  public:
-  Intake(caf::actor_config& cfg, const House& house);
+  Intake(caf::actor_config& cfg, const ServerContext& context);
 
   caf::behavior make_behavior() override;
   void on_exit() override;
@@ -47,7 +47,7 @@ class Intake : public ActorBase {
   void wire(const std::shared_ptr<const Wiring>& wiring);
   void end(RequestId request, const End& how);
 
-  const House house_;
+  const ServerContext context_;
   std::shared_ptr<const Wiring> wiring_;
   ServingLimits limits_;
   std::set<RequestId> waiting_;                         // for the model to load, oldest first

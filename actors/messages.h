@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "actors/gateway.h"
-#include "actors/status_query.h"
-#include "actors/step_work.h"
-#include "actors/stream_table.h"
+#include "actors/serving/step_work.h"
+#include "actors/serving/stream_table.h"
+#include "actors/status/status_query.h"
 
 namespace troupe::actors {
 
@@ -94,7 +94,7 @@ struct Quiesced {
   std::uint64_t epoch;
 };
 
-// The house.
+// The server.
 struct ModelLoaded {};  // or why not: see ModelState
 struct Wire {
   std::shared_ptr<const Wiring> wiring;

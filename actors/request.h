@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "cache/ids.h"
-#include "engine/sampler.h"
+#include "engine/sampling/sampler.h"
 #include "scheduler/outcome.h"
 #include "scheduler/shared_limit.h"
 

@@ -3,9 +3,9 @@
 #include <chrono>
 #include <utility>
 
-#include "actors/stream_table.h"
+#include "actors/serving/stream_table.h"
 #include "config/printable.h"
-#include "engine/check_ids.h"
+#include "engine/sampling/check_ids.h"
 
 namespace troupe::actors {
 namespace {
@@ -112,7 +112,7 @@ End ended_as(Outcome outcome, std::string message) {
 }
 
 End given_up(const Failure& why, const std::string& doing) {
-  const std::string times = std::to_string(kMaxStrikes) + " times";
+  const std::string times = std::to_string(kMaxFaults) + " times";
   if (why.out_of_memory) {
     return ended_as(Outcome::out_of_memory, "there was not enough memory " + doing + ", " + times +
                                                 "; try again later, or with a shorter prompt");

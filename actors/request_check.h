@@ -37,7 +37,7 @@ struct ServingLimits {
 // The end of a stream that failed, or was ended by us. Outcomes that time may cure come with a time to retry after.
 [[nodiscard]] End ended_as(scheduler::Outcome outcome, std::string message);
 
-// The end of a request that broke what worked on it kMaxStrikes times. doing: "to compute it", "to encode its text".
+// The end of a request that broke what worked on it kMaxFaults times. doing: "to compute it", "to encode its text".
 [[nodiscard]] End given_up(const Failure& why, const std::string& doing);
 
 // The refusal of a queue that holds `what` already. field: the server's limit that was met.

@@ -9,8 +9,8 @@
 #include "actors/batcher.h"
 #include "actors/cache_keeper.h"
 #include "actors/intake.h"
-#include "actors/model_cache.h"
 #include "actors/request_check.h"
+#include "actors/serving/model_cache.h"
 #include "actors/target_worker.h"
 #include "actors/telemetry.h"
 
@@ -40,7 +40,8 @@ const char* name_of(Role role) {
 
 }  // namespace
 
-Supervisor::Supervisor(caf::actor_config& cfg, const House& house) : ActorBase(cfg, "supervisor"), house_(house) {
+Supervisor::Supervisor(caf::actor_config& cfg, const ServerContext& context)
+    : ActorBase(cfg, "supervisor"), context_(context) {
   set_down_handler([this](const caf::down_msg& down) { child_died(down); });
   // Nothing restarts this actor, and without it no request ever ends.
   set_exception_handler([](std::exception_ptr&) -> caf::error { std::terminate(); });
@@ -57,8 +58,8 @@ caf::behavior Supervisor::make_behavior() {
       [this](const msg::Credit& m) { pass_on(Role::batcher, caf::make_message(m)); },
       [this](const msg::Cancel& m) { cancel(m); },
       [this](const msg::ModelLoaded&) {
-        model_ready_ = house_.model.model() != nullptr;
-        if (model_ready_) house_.counters.model_loaded(now());
+        model_ready_ = context_.model.model() != nullptr;
+        if (model_ready_) context_.counters.model_loaded(now());
         start_missing();
       },
       [this](const msg::Restart&) {
@@ -66,12 +67,12 @@ caf::behavior Supervisor::make_behavior() {
         if (!gave_up_) start_missing();
       },
       [this](const msg::Drain& drain) {
-        spdlog::info("draining: {} streams are open", house_.streams.live().size());
+        spdlog::info("draining: {} streams are open", context_.streams.live().size());
         delayed_send(this, drain.timeout, msg::DrainTimeout{});
       },
       [this](const msg::DrainTimeout&) {
         end_all(ended_as(scheduler::Outcome::cancelled, "the server shut down before this answer was complete"));
-        house_.texts.drop_all();
+        context_.texts.drop_all();
       },
       [this](const msg::Crash& m) {
         if (m.role != Role::tokenizer) return pass_on(m.role, caf::make_message(m));
@@ -98,12 +99,12 @@ void Supervisor::child_died(const caf::down_msg& down) {
   if (dead == children_.end() && !was_tokenizer) return;  // one that was replaced
   const Role role = was_tokenizer ? Role::tokenizer : static_cast<Role>(dead - children_.begin());
   if (!was_tokenizer) *dead = nullptr;  // frees it
-  house_.counters.restarted();
-  const std::uint64_t steps = house_.counters.steps();
-  if (steps != std::exchange(steps_seen_, steps) || !house_.streams.counts().has_work()) num_deaths_ = 0;
+  context_.counters.restarted();
+  const std::uint64_t steps = context_.counters.steps();
+  if (steps != std::exchange(steps_seen_, steps) || !context_.streams.counts().has_work()) num_deaths_ = 0;
   ++num_deaths_;
   spdlog::error("the {} died ({} of at most {} without a step between them)", name_of(role), num_deaths_, kMaxRestarts);
-  if (gave_up_ || num_deaths_ > kMaxRestarts) return give_up();
+  if (gave_up_ || num_deaths_ > kMaxRestarts) return stop_service();
 
   if ((role == Role::keeper || role == Role::worker) && child(Role::batcher)) {
     send_exit(child(Role::batcher), caf::exit_reason::kill);
@@ -137,32 +138,32 @@ void Supervisor::start_missing() {
 
 // Whether any was missing.
 bool Supervisor::start_tokenizers() {
-  const auto model = model_ready_ ? house_.model.model() : nullptr;
-  if (!model || !model->tokenizer() || tokenizers_.size() >= house_.options.tokenizer_threads) return false;
-  while (tokenizers_.size() < house_.options.tokenizer_threads) {
-    tokenizers_.push_back(spawn<TextEncoder>(model->tokenizer(), house_.faults));
+  const auto model = model_ready_ ? context_.model.model() : nullptr;
+  if (!model || !model->tokenizer() || tokenizers_.size() >= context_.options.tokenizer_threads) return false;
+  while (tokenizers_.size() < context_.options.tokenizer_threads) {
+    tokenizers_.push_back(spawn<TextEncoder>(model->tokenizer(), context_.faults));
     monitor(tokenizers_.back());
   }
   return true;
 }
 
 caf::actor Supervisor::start(Role role) {
-  const auto model = house_.model.model();
+  const auto model = context_.model.model();
   switch (role) {
     case Role::telemetry:
       return spawn<Telemetry>();
     case Role::intake:
-      return spawn<Intake>(house_);
+      return spawn<Intake>(context_);
     case Role::keeper: {
       // The batcher that follows begins this epoch.
       cache::LeaseBookOptions options = lease_book_options(*model);
       options.epoch = epoch_ + 1;
       options.await_quiesce = std::exchange(keeper_started_, true);
-      if (options.await_quiesce) house_.counters.keeper_restarted();
-      return spawn<CacheKeeper>(options, house_.counters);
+      if (options.await_quiesce) context_.counters.keeper_restarted();
+      return spawn<CacheKeeper>(options, context_.counters);
     }
     case Role::worker:
-      return spawn<TargetWorker>(house_);
+      return spawn<TargetWorker>(context_);
     case Role::batcher:
     case Role::tokenizer:  // has its own function
       break;
@@ -171,21 +172,22 @@ caf::actor Supervisor::start(Role role) {
   BatchOptions options;
   options.epoch = ++epoch_;
   options.capacity = capacity_of(*model);
-  options.planner = {.max_step_tokens = house_.options.max_step_tokens,
-                     .max_sequences = house_.options.max_sequences,
+  options.planner = {.max_step_tokens = context_.options.max_step_tokens,
+                     .max_sequences = context_.options.max_sequences,
                      .snapshot_rule = book.snapshot_rule};
   if (const std::uint32_t states = model->num_states(); states > 0) options.planner.max_open = states;
   if (book.window > 0) options.planner.max_initial_blocks = book.num_window_blocks;
   options.tokenizer = model->tokenizer();
-  options.faults = house_.faults;
-  options.on_step = house_.options.on_step;
-  return spawn<Batcher>(std::move(options), house_.streams, house_.counters, child(Role::keeper), child(Role::worker));
+  options.faults = context_.faults;
+  options.on_step = context_.options.on_step;
+  return spawn<Batcher>(std::move(options), context_.streams, context_.counters, child(Role::keeper),
+                        child(Role::worker));
 }
 
 void Supervisor::wire_intake() {
   auto wiring = std::make_shared<Wiring>();
   if (model_ready_) {
-    wiring->model = house_.model.model();
+    wiring->model = context_.model.model();
     wiring->tokenizers = tokenizers_;
     wiring->batcher = child(Role::batcher);
   }
@@ -198,21 +200,21 @@ void Supervisor::pass_on(Role role, const caf::message& message) {
 }
 
 void Supervisor::cancel(const msg::Cancel& cancel) {
-  if (!house_.streams.end(cancel.request, ended_as(scheduler::Outcome::cancelled, {}), now())) return;
+  if (!context_.streams.end(cancel.request, ended_as(scheduler::Outcome::cancelled, {}), now())) return;
   pass_on(Role::intake, caf::make_message(msg::Forget{cancel.request}));
   pass_on(Role::batcher, caf::make_message(msg::Forget{cancel.request, cancel.arrived}));
 }
 
 void Supervisor::end_all(const End& how) {
-  house_.streams.end_all(how, how, now());
+  context_.streams.end_all(how, how, now());
   pass_on(Role::intake, caf::make_message(msg::ForgetAll{}));
   pass_on(Role::batcher, caf::make_message(msg::ForgetAll{}));
 }
 
-void Supervisor::give_up() {
+void Supervisor::stop_service() {
   gave_up_ = true;
   spdlog::critical("too many deaths: this server stops serving; restart it");
-  house_.model.failed({ErrorCode::unsupported, "its workers died too often; restart the server"});
+  context_.model.failed({ErrorCode::unsupported, "its workers died too often; restart the server"});
   end_all(ended_as(scheduler::Outcome::worker_lost, "the server's workers died too often; it has to be restarted"));
   if (child(Role::intake)) return;  // it refuses what comes
   child(Role::intake) = start(Role::intake);

@@ -20,14 +20,14 @@
 #include <vector>
 
 #include "actors/actor_base.h"
-#include "actors/house.h"
 #include "actors/messages.h"
+#include "actors/server_context.h"
 
 namespace troupe::actors {
 
 class Supervisor : public ActorBase {
  public:
-  Supervisor(caf::actor_config& cfg, const House& house);
+  Supervisor(caf::actor_config& cfg, const ServerContext& context);
 
   caf::behavior make_behavior() override;
   void on_exit() override;
@@ -44,9 +44,9 @@ class Supervisor : public ActorBase {
   void pass_on(Role role, const caf::message& message);
   void cancel(const msg::Cancel& cancel);
   void end_all(const End& how);
-  void give_up();
+  void stop_service();
 
-  const House house_;
+  const ServerContext context_;
   std::array<caf::actor, kNumRoles> children_;
   std::vector<caf::actor> tokenizers_;
   std::size_t num_deaths_ = 0;    // in a row, without progress

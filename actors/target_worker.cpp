@@ -33,11 +33,13 @@ struct TargetWorker::Stage {
   }
 };
 
-TargetWorker::TargetWorker(caf::actor_config& cfg, const House& house)
+TargetWorker::TargetWorker(caf::actor_config& cfg, const ServerContext& context)
     : ActorBase(cfg, "target worker"),
-      compute_(house.compute),
-      stage_(std::make_shared<Stage>(Stage{
-          .model = house.model.model(), .team = house.compute.team(), .faults = house.faults, .executor = nullptr})) {}
+      compute_(context.compute),
+      stage_(std::make_shared<Stage>(Stage{.model = context.model.model(),
+                                           .team = context.compute.team(),
+                                           .faults = context.faults,
+                                           .executor = nullptr})) {}
 
 caf::behavior TargetWorker::make_behavior() {
   return {

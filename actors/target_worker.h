@@ -18,14 +18,14 @@
 #include <memory>
 
 #include "actors/actor_base.h"
-#include "actors/house.h"
 #include "actors/messages.h"
+#include "actors/server_context.h"
 
 namespace troupe::actors {
 
 class TargetWorker : public ActorBase {
  public:
-  TargetWorker(caf::actor_config& cfg, const House& house);  // the house has a model
+  TargetWorker(caf::actor_config& cfg, const ServerContext& context);  // once a model is loaded
 
   caf::behavior make_behavior() override;
 

@@ -3,7 +3,7 @@
 #include <stdexcept>
 
 #include "actors/embedder.h"
-#include "actors/model_cache.h"
+#include "actors/serving/model_cache.h"
 
 namespace troupe::actors {
 
@@ -33,35 +33,35 @@ void Telemetry::answer(std::uint64_t number) {
 
 namespace {
 
-KnownMemory known_memory(const House& house, std::uint64_t stream_bytes) {
-  KnownMemory known{.step_buffers = house.counters.workspace_bytes(), .streams = stream_bytes};
-  if (const auto model = house.model.model()) {
+KnownMemory known_memory(const ServerContext& context, std::uint64_t stream_bytes) {
+  KnownMemory known{.step_buffers = context.counters.workspace_bytes(), .streams = stream_bytes};
+  if (const auto model = context.model.model()) {
     known.weights = model->model().weight_bytes();
     known.weights_on_heap = model->weight_heap_bytes();
     known.vocabulary = model->vocabulary_bytes();
     known.kv_cache = resident_kv_bytes(*model);
     if (model->snapshots()) known.snapshots = model->snapshots()->resident_bytes();
   }
-  if (house.embedder) house.embedder->add_to(known);
+  if (context.embedder) context.embedder->add_to(known);
   return known;
 }
 
 }  // namespace
 
-StatusSnapshot take_snapshot(const House& house, TimePoint now) {
+StatusSnapshot take_snapshot(const ServerContext& context, TimePoint now) {
   StatusSnapshot snapshot;
-  snapshot.readiness = house.model.readiness();
-  snapshot.load_fraction = house.model.fraction();
-  snapshot.model = house.model.name();
-  snapshot.num_threads = house.options.num_threads;
-  if (const auto model = house.model.model()) {
+  snapshot.readiness = context.model.readiness();
+  snapshot.load_fraction = context.model.fraction();
+  snapshot.model = context.model.name();
+  snapshot.num_threads = context.options.num_threads;
+  if (const auto model = context.model.model()) {
     snapshot.numerics_id = model->numerics_id();
     snapshot.kernels = model->kernels().name;
     snapshot.weight_bytes = model->model().weight_bytes();
     snapshot.kv_bytes = kv_bytes(*model);
   }
-  StreamCounts counts = house.streams.counts();
-  const TimePoint::duration still = house.counters.without_progress(house.streams.work_since(), now);
+  StreamCounts counts = context.streams.counts();
+  const TimePoint::duration still = context.counters.without_progress(context.streams.work_since(), now);
   snapshot.requests_received = counts.received;
   snapshot.requests_ended = std::move(counts.ended);
   snapshot.requests_waiting = counts.waiting();
@@ -72,15 +72,15 @@ StatusSnapshot take_snapshot(const House& house, TimePoint now) {
   snapshot.generated_tokens = counts.generated_tokens;
   snapshot.preemptions = counts.preemptions;
   snapshot.latencies = counts.latencies;
-  snapshot.requests = house.streams.views(now);
+  snapshot.requests = context.streams.views(now);
   const engine::ProcessMemory process = engine::process_memory();
   snapshot.resident_bytes = process.resident;
   snapshot.peak_resident_bytes = process.peak_resident;
-  snapshot.memory = house.memory.entries(known_memory(house, counts.bytes), process);
-  if (house.options.profiler) snapshot.profile = house.options.profiler->snapshot();
-  house.counters.fill(snapshot, now);
+  snapshot.memory = context.memory.entries(known_memory(context, counts.bytes), process);
+  if (context.options.profiler) snapshot.profile = context.options.profiler->snapshot();
+  context.counters.fill(snapshot, now);
   snapshot.last_step_age_seconds = std::chrono::duration<double>(still).count();
-  snapshot.stalled = still > house.options.progress_timeout;
+  snapshot.stalled = still > context.options.progress_timeout;
   return snapshot;
 }
 

@@ -25,9 +25,9 @@
 
 #include "bench/gemm.h"
 #include "bench/plain_table.h"
-#include "engine/limits.h"
-#include "engine/probe_file.h"
-#include "kernels/half.h"
+#include "engine/evaluation/limits.h"
+#include "engine/machine/probe_file.h"
+#include "kernels/formats/half.h"
 #include "kernels/kernels.h"
 
 namespace troupe::kernels {

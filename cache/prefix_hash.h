@@ -23,7 +23,7 @@ inline constexpr std::uint64_t kEmptyPrefix = 0;
 }
 
 // A mark that a sequence carries: its first `position` tokens have the name `hash`. It travels with exported state
-// (engine/sequence_file.h), and LeaseBook::find_recyclable_range tells what is still cached of it. Which numbers
+// (engine/model/sequence_file.h), and LeaseBook::find_recyclable_range tells what is still cached of it. Which numbers
 // come out is part of that file's format.
 struct Anchor {
   std::uint32_t position = 0;  // a positive multiple of kBlockSize

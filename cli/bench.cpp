@@ -14,9 +14,9 @@
 #include "cli/model_options.h"
 #include "cli/progress.h"
 #include "cli/subcommands.h"
+#include "engine/compute/step_profile.h"
 #include "engine/engine.h"
-#include "engine/probe_file.h"
-#include "engine/step_profile.h"
+#include "engine/machine/probe_file.h"
 
 namespace troupe::cli {
 namespace {

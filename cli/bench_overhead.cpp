@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "actors/gateway.h"
-#include "actors/topology.h"
+#include "actors/threads/topology.h"
 #include "cli/bench_report.h"
 #include "cli/exit_code.h"
 #include "cli/logging.h"

@@ -7,14 +7,14 @@
 #include <set>
 #include <sstream>
 
-#include "actors/model_cache.h"
+#include "actors/serving/model_cache.h"
 #include "cli/output.h"
 #include "cli/probe_report.h"
 #include "cli/profile_report.h"
 #include "cli/text.h"
 #include "cli/version.h"
-#include "engine/probe_file.h"
-#include "engine/process_memory.h"
+#include "engine/machine/probe_file.h"
+#include "engine/memory/process_memory.h"
 
 namespace troupe::cli {
 namespace {

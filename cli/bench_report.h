@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "engine/compute/profiler.h"
 #include "engine/engine.h"
-#include "engine/limits.h"
-#include "engine/profiler.h"
+#include "engine/evaluation/limits.h"
 
 namespace troupe::cli {
 

@@ -6,7 +6,7 @@
 
 #include "config/options.h"
 #include "config/result.h"
-#include "ipc/client.h"
+#include "ipc/client/client.h"
 
 namespace troupe::cli {
 

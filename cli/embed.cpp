@@ -10,7 +10,7 @@
 #include "cli/exit_code.h"
 #include "cli/subcommands.h"
 #include "cli/text.h"
-#include "ipc/client.h"
+#include "ipc/client/client.h"
 
 namespace troupe::cli {
 namespace {

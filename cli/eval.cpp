@@ -1,5 +1,5 @@
 // troupe eval: logits, or a greedy continuation, of exactly these tokens; and how far two runs over them lie apart.
-#include "engine/eval.h"
+#include "engine/evaluation/eval.h"
 
 #include <cerrno>
 #include <cstring>
@@ -15,7 +15,7 @@
 #include "cli/progress.h"
 #include "cli/subcommands.h"
 #include "cli/text.h"
-#include "engine/model_comparison.h"
+#include "engine/evaluation/model_comparison.h"
 
 namespace troupe::cli {
 namespace {

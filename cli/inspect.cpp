@@ -11,14 +11,14 @@
 #include "cli/output.h"
 #include "cli/subcommands.h"
 #include "cli/text.h"
-#include "engine/cache_plan.h"
-#include "engine/encoder.h"
-#include "engine/families.h"
-#include "engine/memory_budget.h"
+#include "engine/families/families.h"
+#include "engine/formats/model_file.h"
 #include "engine/model.h"
-#include "engine/model_file.h"
-#include "engine/tokenizer.h"
-#include "kernels/weight_type.h"
+#include "engine/model/cache_plan.h"
+#include "engine/model/encoder.h"
+#include "engine/model/memory_budget.h"
+#include "engine/tokenizers/tokenizer.h"
+#include "kernels/formats/weight_type.h"
 
 namespace troupe::cli {
 namespace {

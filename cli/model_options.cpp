@@ -7,8 +7,8 @@
 #include <string_view>
 #include <utility>
 
-#include "engine/probe_file.h"
-#include "kernels/amx_permission.h"
+#include "engine/machine/probe_file.h"
+#include "kernels/cpu/amx_permission.h"
 #include "kernels/kernels.h"
 
 namespace troupe::cli {

@@ -1,5 +1,5 @@
 // troupe perplexity: how well a model predicts a text.
-#include "engine/perplexity.h"
+#include "engine/evaluation/perplexity.h"
 
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -13,7 +13,7 @@
 #include "cli/subcommands.h"
 #include "cli/text.h"
 #include "cli/version.h"
-#include "engine/passage_logits.h"
+#include "engine/evaluation/passage_logits.h"
 
 namespace troupe::cli {
 namespace {

@@ -4,8 +4,8 @@
 
 #include "cli/model_options.h"
 #include "cli/text.h"
-#include "engine/memory_budget.h"
-#include "engine/model_file.h"
+#include "engine/formats/model_file.h"
+#include "engine/model/memory_budget.h"
 #include "ipc/server.h"
 
 namespace troupe::cli {

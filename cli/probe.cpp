@@ -10,8 +10,8 @@
 #include "cli/probe_report.h"
 #include "cli/progress.h"
 #include "cli/subcommands.h"
-#include "engine/probe_file.h"
-#include "engine/team.h"
+#include "engine/compute/team.h"
+#include "engine/machine/probe_file.h"
 
 namespace troupe::cli {
 namespace {

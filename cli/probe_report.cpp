@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "cli/text.h"
-#include "kernels/unit.h"
+#include "kernels/cpu/unit.h"
 
 namespace troupe::cli {
 namespace {

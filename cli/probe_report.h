@@ -5,7 +5,7 @@
 #include <set>
 #include <string>
 
-#include "engine/machine_probe.h"
+#include "engine/machine/machine_probe.h"
 
 namespace troupe::cli {
 

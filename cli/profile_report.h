@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "engine/profiler.h"
+#include "engine/compute/profiler.h"
 
 namespace troupe::cli {
 

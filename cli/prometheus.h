@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "ipc/client.h"
+#include "ipc/client/client.h"
 
 namespace troupe::cli {
 

@@ -16,7 +16,7 @@
 #include "cli/text.h"
 #include "config/printable.h"
 #include "config/values.h"
-#include "ipc/client.h"
+#include "ipc/client/client.h"
 #include "scheduler/outcome.h"
 
 namespace troupe::cli {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "config/options.h"
-#include "ipc/client.h"
+#include "ipc/client/client.h"
 
 namespace troupe::cli {
 

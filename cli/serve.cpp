@@ -11,7 +11,7 @@
 #include <sstream>
 
 #include "actors/gateway.h"
-#include "actors/model_cache.h"
+#include "actors/serving/model_cache.h"
 #include "cli/events.h"
 #include "cli/exit_code.h"
 #include "cli/forced_end.h"
@@ -28,7 +28,7 @@
 #include "cli/text.h"
 #include "cli/version.h"
 #include "config/printable.h"
-#include "engine/step_profile.h"
+#include "engine/compute/step_profile.h"
 #include "ipc/server.h"
 
 namespace troupe::cli {

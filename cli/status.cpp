@@ -13,7 +13,7 @@
 #include "cli/subcommands.h"
 #include "cli/text.h"
 #include "config/printable.h"
-#include "ipc/client.h"
+#include "ipc/client/client.h"
 
 namespace troupe::cli {
 namespace {

@@ -9,7 +9,7 @@
 #include "cache/ids.h"
 #include "config/options.h"
 #include "config/result.h"
-#include "ipc/client.h"
+#include "ipc/client/client.h"
 
 namespace troupe::cli {
 

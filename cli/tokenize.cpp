@@ -12,9 +12,9 @@
 #include "cli/subcommands.h"
 #include "cli/text.h"
 #include "config/printable.h"
-#include "engine/memory_budget.h"
-#include "engine/model_file.h"
-#include "engine/tokenizer.h"
+#include "engine/formats/model_file.h"
+#include "engine/model/memory_budget.h"
+#include "engine/tokenizers/tokenizer.h"
 
 namespace troupe::cli {
 namespace {

@@ -18,7 +18,7 @@
 #include "cli/exit_code.h"
 #include "cli/subcommands.h"
 #include "cli/top_screen.h"
-#include "ipc/client.h"
+#include "ipc/client/client.h"
 
 namespace troupe::cli {
 namespace {

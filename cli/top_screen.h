@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "ipc/client.h"
+#include "ipc/client/client.h"
 
 namespace troupe::cli {
 

@@ -20,11 +20,11 @@
 
 #include "cache/ids.h"
 #include "config/result.h"
-#include "engine/aligned_memory.h"
+#include "engine/compute/team.h"
+#include "engine/memory/aligned_memory.h"
 #include "engine/model.h"
-#include "engine/sampler.h"
-#include "engine/team.h"
-#include "engine/tokenizer.h"
+#include "engine/sampling/sampler.h"
+#include "engine/tokenizers/tokenizer.h"
 
 namespace troupe::engine {
 

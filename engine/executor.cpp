@@ -7,7 +7,7 @@
 #include "cache/window.h"
 #include "config/assert.h"
 #include "engine/engine.h"
-#include "engine/workspace.h"
+#include "engine/memory/workspace.h"
 
 namespace troupe::engine {
 namespace {

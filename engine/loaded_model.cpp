@@ -1,13 +1,13 @@
 #include <algorithm>
 #include <string>
 
-#include "engine/cache_plan.h"
 #include "engine/engine.h"
-#include "engine/families.h"
-#include "engine/model_info.h"
-#include "engine/load_choices.h"
-#include "engine/memory_budget.h"
-#include "engine/process_memory.h"
+#include "engine/families/families.h"
+#include "engine/memory/process_memory.h"
+#include "engine/model/cache_plan.h"
+#include "engine/model/load_choices.h"
+#include "engine/model/memory_budget.h"
+#include "engine/weights/model_info.h"
 
 namespace troupe::engine {
 namespace {

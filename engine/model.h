@@ -13,11 +13,11 @@
 
 #include "cache/ids.h"
 #include "config/result.h"
-#include "engine/memory_policy.h"
-#include "engine/model_file.h"
-#include "engine/pooling.h"
-#include "engine/snapshots.h"
-#include "engine/weights_cache.h"
+#include "engine/formats/model_file.h"
+#include "engine/layers/pooling.h"
+#include "engine/memory/memory_policy.h"
+#include "engine/model/snapshots.h"
+#include "engine/weights/weights_cache.h"
 #include "kernels/kernels.h"
 
 namespace troupe::engine {

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "ipc/frames/status_frame.h"
 #include "ipc/session.h"
-#include "ipc/status_frame.h"
 
 namespace troupe::ipc {
 namespace {

@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "ipc/buffer_budget.h"
+#include "ipc/frames/request_counts.h"
 #include "ipc/log_quota.h"
-#include "ipc/request_counts.h"
 #include "ipc/server.h"
 #include "ipc/token_bucket.h"
 #include "ipc/troupe.pb.h"

@@ -18,7 +18,7 @@
 
 #include "actors/gateway.h"
 #include "config/result.h"
-#include "ipc/framing.h"
+#include "ipc/frames/framing.h"
 #include "ipc/socket_file.h"
 
 namespace troupe::ipc {

@@ -15,13 +15,13 @@
 #include <utility>
 #include <vector>
 
-#include "ipc/decode.h"
-#include "ipc/framing.h"
+#include "ipc/frames/decode.h"
+#include "ipc/frames/framing.h"
+#include "ipc/frames/wire.h"
 #include "ipc/hub.h"
 #include "ipc/listening_socket.h"
 #include "ipc/outbox.h"
 #include "ipc/read_pace.h"
-#include "ipc/wire.h"
 
 namespace troupe::ipc {
 

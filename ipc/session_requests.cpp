@@ -6,9 +6,9 @@
 
 #include "config/printable.h"
 #include "config/utf8.h"
-#include "engine/check_ids.h"
+#include "engine/sampling/check_ids.h"
+#include "ipc/frames/status_frame.h"
 #include "ipc/session.h"
-#include "ipc/status_frame.h"
 
 namespace troupe::ipc {
 namespace {

@@ -8,12 +8,12 @@
 #endif
 
 #include "config/assert.h"
-#include "kernels/amx_permission.h"
 #include "kernels/append_only.h"
-#include "kernels/cpu_features.h"
-#include "kernels/half.h"
+#include "kernels/cpu/amx_permission.h"
+#include "kernels/cpu/cpu_features.h"
+#include "kernels/formats/half.h"
+#include "kernels/formats/packed_layout.h"
 #include "kernels/kernels.h"
-#include "kernels/packed_layout.h"
 #include "kernels/register_table.h"
 #include "kernels/variants.h"
 

@@ -11,9 +11,9 @@
 #include <span>
 #include <string_view>
 
-#include "kernels/recurrent.h"
-#include "kernels/unit.h"
-#include "kernels/weight_type.h"
+#include "kernels/cpu/unit.h"
+#include "kernels/formats/weight_type.h"
+#include "kernels/recurrent/recurrent.h"
 
 namespace troupe::kernels {
 

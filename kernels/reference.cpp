@@ -5,8 +5,8 @@
 #include <limits>
 
 #include "config/assert.h"
-#include "kernels/half.h"
-#include "kernels/packed_layout.h"
+#include "kernels/formats/half.h"
+#include "kernels/formats/packed_layout.h"
 #include "kernels/variants.h"
 
 namespace troupe::kernels::reference {

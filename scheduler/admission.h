@@ -42,7 +42,7 @@ struct Fits {
 //   invalid_argument  an empty prompt, or max_tokens 0
 [[nodiscard]] std::variant<Fits, Refusal> check_fit(const Demand& demand, const Capacity& capacity);
 
-// Requests that each tenant has in the house, from arrival to end. Not thread-safe.
+// Live requests per tenant, from arrival to end. Not thread-safe.
 class Quota {
  public:
   explicit Quota(std::uint32_t max_requests_per_uid) : max_requests_(max_requests_per_uid) {}

@@ -127,7 +127,7 @@ class StepPlanner {
   // What Acquire should want for a request with this many known tokens: the blocks of its first step.
   [[nodiscard]] std::uint32_t initial_blocks(std::uint32_t known) const;
 
-  // Whether another sequence may run. Parked ones do not count: slow readers must not fill the house.
+  // Whether another sequence may run. Parked ones do not count: slow readers must not fill the batch.
   [[nodiscard]] bool has_room() const;
   // As many as max_open are in here: parked_victim() has to go before the next add().
   [[nodiscard]] bool is_full() const;

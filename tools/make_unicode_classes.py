@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Writes engine/unicode_classes.cpp from Python's own Unicode tables: classes of characters, small letters, and what
+"""Writes engine/tokenizers/unicode_classes.cpp from Python's own Unicode tables: classes of characters, small letters, and what
 stays of a letter without its accents.
 
-    tools/make_unicode_classes.py > engine/unicode_classes.cpp
+    tools/make_unicode_classes.py > engine/tokenizers/unicode_classes.cpp
 """
 import unicodedata
 
@@ -71,7 +71,7 @@ def print_lines(items):
 
 
 print("""// Unicode %s, written by tools/make_unicode_classes.py.
-#include "engine/unicode_classes.h"
+#include "engine/tokenizers/unicode_classes.h"
 
 #include <algorithm>
 #include <iterator>

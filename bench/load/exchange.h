@@ -14,7 +14,7 @@
 #include "bench/load/plan.h"
 #include "bench/load/record.h"
 #include "bench/load/troupe_driver.h"
-#include "ipc/client.h"
+#include "ipc/client/client.h"
 
 namespace troupe::load {
 

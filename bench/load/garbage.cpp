@@ -9,7 +9,7 @@
 #include <cstring>
 
 #include "bench/load/random.h"
-#include "ipc/framing.h"
+#include "ipc/frames/framing.h"
 
 namespace troupe::load {
 namespace {

@@ -14,7 +14,7 @@
 #include "bench/load/record.h"
 #include "cache/ids.h"
 #include "config/result.h"
-#include "ipc/client.h"
+#include "ipc/client/client.h"
 
 namespace troupe::load {
 

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <numbers>
 
-#include "engine/philox.h"
+#include "engine/sampling/philox.h"
 
 namespace troupe::load {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "bench/load/record.h"
-#include "ipc/client.h"
+#include "ipc/client/client.h"
 
 namespace troupe::load {
 

@@ -7,7 +7,7 @@
 #include "bench/load/plan.h"
 #include "bench/load/record.h"
 #include "config/result.h"
-#include "ipc/client.h"
+#include "ipc/client/client.h"
 
 namespace troupe::load {
 

@@ -4,7 +4,7 @@
 //   example_basic /path/to/troupe.sock
 #include <cstdio>
 
-#include "ipc/client.h"
+#include "ipc/client/client.h"
 #include "scheduler/outcome.h"
 
 int main(int argc, char** argv) {

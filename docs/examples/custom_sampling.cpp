@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <string>
 
-#include "ipc/client.h"
+#include "ipc/client/client.h"
 
 namespace {
 

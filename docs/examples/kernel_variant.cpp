@@ -9,7 +9,7 @@
 #include <cstring>
 
 #include "engine/engine.h"
-#include "engine/eval.h"
+#include "engine/evaluation/eval.h"
 #include "kernels/register_table.h"
 
 namespace {

@@ -3,8 +3,8 @@
 //
 //   example_memory_policy MODEL.gguf
 //
-// What a policy may do is said in engine/memory_policy.h. Prints what each kind takes beside what the engine says that
-// it takes; ends with 1 if they differ, or if the answer does.
+// What a policy may do is said in engine/memory/memory_policy.h. Prints what each kind takes beside what the engine
+// says that it takes; ends with 1 if they differ, or if the answer does.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -13,8 +13,8 @@
 #include <mutex>
 
 #include "engine/engine.h"
-#include "engine/eval.h"
-#include "engine/memory_policy.h"
+#include "engine/evaluation/eval.h"
+#include "engine/memory/memory_policy.h"
 
 namespace {
 

@@ -2,16 +2,16 @@
 //
 //   example_step_trace MODEL.gguf [THREADS] > trace.json
 //
-// Needs the engine alone: no server, no actors. What a profiler may do is said in engine/profiler.h: it is called in
-// the middle of a step, so this one writes into memory that it took before.
+// Needs the engine alone: no server, no actors. What a profiler may do is said in engine/compute/profiler.h: it is
+// called in the middle of a step, so this one writes into memory that it took before.
 #include <cstdio>
 #include <cstdlib>
 #include <numeric>
 #include <string_view>
 #include <vector>
 
+#include "engine/compute/profiler.h"
 #include "engine/engine.h"
-#include "engine/profiler.h"
 
 namespace {
 

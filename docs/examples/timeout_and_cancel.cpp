@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "ipc/client.h"
+#include "ipc/client/client.h"
 #include "scheduler/outcome.h"
 
 namespace {

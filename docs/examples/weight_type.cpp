@@ -3,15 +3,16 @@
 //   example_weight_type MODEL.gguf
 //
 // Writes the model's matrices in the new type, and the same weights as BF16; both must give the same bits on every
-// variant. What a type may be is said in kernels/converted_type.h. Ends with 1 if anything is not as it should be.
+// variant. What a type may be is said in kernels/formats/converted_type.h. Ends with 1 if anything is not as it should
+// be.
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
 #include "engine/engine.h"
-#include "engine/eval.h"
-#include "kernels/converted_type.h"
+#include "engine/evaluation/eval.h"
+#include "kernels/formats/converted_type.h"
 #include "tests/engine/gguf_copy.h"  // writes GGUF files
 
 namespace {

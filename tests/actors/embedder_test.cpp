@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "actors/embedder.h"
-#include "engine/hidden_states.h"
+#include "engine/model/hidden_states.h"
 
 namespace troupe::actors {
 namespace {

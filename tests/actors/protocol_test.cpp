@@ -1,8 +1,8 @@
 // The actors' protocol, event by event, on CAF's deterministic scheduler.
 #include <catch2/catch.hpp>
 
-#include "actors/batch.h"
 #include "actors/cache_keeper.h"
+#include "actors/serving/batch.h"
 #include "actors/telemetry.h"
 #include "tests/actors/stage.h"
 
@@ -251,7 +251,7 @@ TEST_CASE("protocol: a status is asked for through the batcher and the keeper, a
   stage.run();
   int answered = 0;
   const auto ask = [&] {
-    caf::anon_send(stage.supervisor, msg::Snapshot{std::make_shared<StatusQuery>(stage.house(),
+    caf::anon_send(stage.supervisor, msg::Snapshot{std::make_shared<StatusQuery>(stage.context(),
                                                                                  [&](StatusSnapshot snapshot) {
                                                                                    CHECK(snapshot.model == "tales");
                                                                                    ++answered;

@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "actors/house.h"
 #include "actors/messages.h"
+#include "actors/server_context.h"
 #include "actors/supervisor.h"
 #include "tests/support/sanitized.h"
 #include "tests/support/shared_data.h"
@@ -112,7 +112,7 @@ class Stage {
                  .max_queued_tokens = options.max_queued_tokens,
                  .max_parked_requests = options.max_parked_requests}),
         system(config) {
-    supervisor = system.spawn<Supervisor>(house());
+    supervisor = system.spawn<Supervisor>(context());
     run();
   }
   ~Stage() {
@@ -124,7 +124,7 @@ class Stage {
     scheduler().run();
   }
 
-  House house() {
+  ServerContext context() {
     return {.options = options,
             .streams = streams,
             .counters = counters,

@@ -13,7 +13,7 @@
 
 #include "config/file_descriptor.h"
 #include "config/utf8.h"
-#include "ipc/framing.h"
+#include "ipc/frames/framing.h"
 #include "ipc/troupe.pb.h"
 #include "tests/cli/process.h"
 #include "tests/engine/gguf_writer.h"

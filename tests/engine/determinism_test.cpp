@@ -4,7 +4,7 @@
 #include <cstring>
 #include <functional>
 
-#include "engine/eval.h"
+#include "engine/evaluation/eval.h"
 #include "tests/engine/golden.h"
 #include "tests/engine/model_harness.h"
 #include "tests/engine/plain_decoder.h"

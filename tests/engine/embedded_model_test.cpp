@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "engine/eval.h"
+#include "engine/evaluation/eval.h"
 #include "tests/engine/model_harness.h"
 
 namespace troupe::test {

@@ -4,7 +4,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "engine/eval.h"
+#include "engine/evaluation/eval.h"
 #include "tests/engine/model_harness.h"
 #include "tests/support/count_allocations.h"
 

@@ -10,8 +10,8 @@
 #include <catch2/catch.hpp>
 
 #include "engine/engine.h"
-#include "engine/eval.h"
-#include "kernels/converted_type.h"
+#include "engine/evaluation/eval.h"
+#include "kernels/formats/converted_type.h"
 #include "tests/engine/gguf_copy.h"
 #include "tests/engine/model_harness.h"
 #include "tests/support/temp_folder.h"

@@ -6,7 +6,7 @@
 #include <variant>
 #include <vector>
 
-#include "engine/model_file.h"
+#include "engine/formats/model_file.h"
 #include "tests/engine/gguf_writer.h"
 
 namespace troupe::test {

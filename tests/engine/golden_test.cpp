@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <map>
 
-#include "engine/eval.h"
+#include "engine/evaluation/eval.h"
 #include "tests/engine/golden.h"
 #include "tests/engine/model_harness.h"
 

@@ -5,14 +5,14 @@
 
 #include <catch2/catch.hpp>
 
+#include "engine/compute/team.h"
 #include "engine/engine.h"
-#include "engine/families.h"
-#include "engine/finite_weights.h"
-#include "engine/hidden_states.h"
-#include "engine/memory_budget.h"
-#include "engine/packed_matrix.h"
-#include "engine/process_memory.h"
-#include "engine/team.h"
+#include "engine/families/families.h"
+#include "engine/formats/finite_weights.h"
+#include "engine/memory/process_memory.h"
+#include "engine/model/hidden_states.h"
+#include "engine/model/memory_budget.h"
+#include "engine/weights/packed_matrix.h"
 #include "tests/engine/gguf_copy.h"
 #include "tests/engine/gguf_writer.h"
 #include "tests/engine/model_harness.h"

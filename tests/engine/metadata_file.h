@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/model_file.h"
+#include "engine/formats/model_file.h"
 
 namespace troupe::test {
 

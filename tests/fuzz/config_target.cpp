@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "config/options.h"
-#include "engine/unicode.h"
+#include "engine/tokenizers/unicode.h"
 #include "tests/engine/gguf_writer.h"
 #include "tests/fuzz/fuzz_target.h"
 

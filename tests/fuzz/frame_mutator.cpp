@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "ipc/framing.h"
+#include "ipc/frames/framing.h"
 
 namespace troupe::fuzz {
 namespace {

@@ -1,6 +1,6 @@
 // Damage to GGUF files that knows the format: the numbers a reader decides by, and the places between its parts.
 //
-// Written apart from engine/gguf.cpp on purpose, and takes any bytes: what does not parse is damaged blindly.
+// Written apart from engine/formats/gguf.cpp on purpose, and takes any bytes: what does not parse is damaged blindly.
 #pragma once
 
 #include <array>

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "config/assert.h"
-#include "engine/encoder.h"
-#include "engine/eval.h"
+#include "engine/evaluation/eval.h"
+#include "engine/model/encoder.h"
 #include "tests/fuzz/fuzz_target.h"
 
 namespace troupe::fuzz {

@@ -4,8 +4,8 @@
 #include <string>
 #include <string_view>
 
-#include "engine/encoder.h"
 #include "engine/engine.h"
+#include "engine/model/encoder.h"
 #include "tests/engine/gguf_writer.h"
 
 namespace troupe::fuzz {

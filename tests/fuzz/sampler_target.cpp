@@ -2,7 +2,7 @@
 #include <cmath>
 #include <vector>
 
-#include "engine/sampler.h"
+#include "engine/sampling/sampler.h"
 #include "tests/fuzz/fuzz_target.h"
 
 namespace troupe::engine {

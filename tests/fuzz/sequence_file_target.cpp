@@ -15,7 +15,7 @@
 #include <iterator>
 #include <string>
 
-#include "engine/sequence_file.h"
+#include "engine/model/sequence_file.h"
 #include "tests/engine/gguf_writer.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/support/temp_folder.h"
@@ -24,7 +24,7 @@ namespace troupe::fuzz {
 namespace {
 
 constexpr std::uint32_t kNumTokens = 75, kNumComputed = 70;
-constexpr std::size_t kNumTokensAt = 40, kIdBytesAt = 12, kNumAnchorsAt = 52;  // engine/sequence_file.h
+constexpr std::size_t kNumTokensAt = 40, kIdBytesAt = 12, kNumAnchorsAt = 52;  // engine/model/sequence_file.h
 constexpr std::size_t kFixedBytes = 56, kChecksumBytes = 4;
 constexpr std::size_t kMostBytes = 1u << 20;
 

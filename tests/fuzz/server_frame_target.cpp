@@ -12,8 +12,8 @@
 #include <string>
 #include <thread>
 
-#include "ipc/client.h"
-#include "ipc/framing.h"
+#include "ipc/client/client.h"
+#include "ipc/frames/framing.h"
 #include "ipc/troupe.pb.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/support/temp_folder.h"

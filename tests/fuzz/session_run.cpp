@@ -13,7 +13,7 @@
 
 #include "config/assert.h"
 #include "config/utf8.h"
-#include "ipc/unserved.h"
+#include "ipc/frames/unserved.h"
 #include "tests/fuzz/fuzz_target.h"
 
 namespace troupe::fuzz {

@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "engine/weights_file.h"
+#include "engine/weights/weights_file.h"
 #include "tests/fuzz/fuzz_target.h"
 
 namespace troupe::fuzz {

@@ -5,9 +5,9 @@
 #include <spdlog/sinks/ostream_sink.h>
 #include <spdlog/spdlog.h>
 
+#include "ipc/frames/wire.h"
 #include "ipc/log_quota.h"
 #include "ipc/session.h"
-#include "ipc/wire.h"
 #include "tests/ipc/fixture.h"
 
 namespace troupe::ipc {

@@ -9,11 +9,11 @@
 #include <thread>
 #include <vector>
 
+#include "ipc/frames/status_frame.h"
+#include "ipc/frames/wire.h"
 #include "ipc/outbox.h"
 #include "ipc/read_pace.h"
-#include "ipc/status_frame.h"
 #include "ipc/token_bucket.h"
-#include "ipc/wire.h"
 #include "tests/ipc/fixture.h"
 
 namespace troupe::ipc {

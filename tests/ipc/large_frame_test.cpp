@@ -1,7 +1,7 @@
 // Frames that are decoded away from the io thread: nothing about them is different but who waits.
 #include <string>
 
-#include "ipc/decode.h"
+#include "ipc/frames/decode.h"
 #include "tests/ipc/fixture.h"
 
 namespace troupe::ipc {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "actors/gateway.h"
-#include "ipc/client.h"
+#include "ipc/client/client.h"
 #include "ipc/server.h"
 #include "tests/ipc/support.h"
 

@@ -4,8 +4,8 @@
 #include <random>
 #include <string>
 
-#include "ipc/status_frame.h"
-#include "ipc/wire.h"
+#include "ipc/frames/status_frame.h"
+#include "ipc/frames/wire.h"
 #include "tests/ipc/fixture.h"
 
 namespace troupe::ipc {

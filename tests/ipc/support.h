@@ -23,7 +23,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "ipc/framing.h"
+#include "ipc/frames/framing.h"
 #include "ipc/troupe.pb.h"
 #include "tests/support/temp_folder.h"
 

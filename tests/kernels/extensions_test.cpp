@@ -12,7 +12,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "kernels/converted_type.h"
+#include "kernels/formats/converted_type.h"
 #include "kernels/kernels.h"
 #include "kernels/register_table.h"
 

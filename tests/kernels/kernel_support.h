@@ -11,10 +11,10 @@
 
 #include <catch2/catch.hpp>
 
-#include "kernels/groups.h"
-#include "kernels/half.h"
+#include "kernels/formats/groups.h"
+#include "kernels/formats/half.h"
+#include "kernels/formats/packed_layout.h"
 #include "kernels/kernels.h"
-#include "kernels/packed_layout.h"
 
 namespace troupe::kernels::test {
 

@@ -1,7 +1,7 @@
 // What a program of somebody else's does with the installed library: ask a server, and tell how that ended.
 #include <cstdio>
 
-#include <troupe/ipc/client.h>
+#include <troupe/ipc/client/client.h>
 #include <troupe/scheduler/outcome.h>
 
 int main(int argc, char** argv) {

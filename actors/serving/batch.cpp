@@ -1,0 +1,410 @@
+#include "actors/serving/batch.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "actors/request_check.h"
+#include "actors/serving/batch_live.h"
+#include "cache/window.h"
+#include "config/assert.h"
+
+namespace troupe::actors {
+namespace {
+
+using scheduler::Outcome;
+
+template <class T>
+void append(std::vector<T>& to, const std::vector<T>& more) {
+  to.insert(to.end(), more.begin(), more.end());
+}
+
+Outcome outcome_of(engine::Finish finish) {
+  switch (finish) {
+    case engine::Finish::eos:
+      return Outcome::eos;
+    case engine::Finish::stop_id:
+      return Outcome::stop_id;
+    case engine::Finish::length:
+      return Outcome::length;
+    case engine::Finish::running:
+      break;
+  }
+  TROUPE_ASSERT(!"a row that goes on has no outcome");
+  return Outcome::internal;
+}
+
+}  // namespace
+
+Batch::Batch(BatchOptions options, StreamTable& streams)
+    : options_(std::move(options)),
+      streams_(streams),
+      planner_(options_.planner),
+      last_sequence_(options_.epoch << 40) {}  // ids of different epochs differ
+
+Batch::~Batch() = default;
+
+void Batch::enqueue(std::shared_ptr<const Assignment> task, TimePoint now) {
+  // Credit and the end of a stream come here another way than its assignment, and may have been faster.
+  const auto granted = streams_.granted(task->request, task->generation);
+  if (!granted) return;
+  at_work_ = task->request;
+  if (Live* old = find(task->request)) {
+    if (old->generation() >= task->generation) return;
+    drop(*old);
+  }
+  auto owned = std::make_unique<Live>(std::move(task), options_.tokenizer);
+  Live& live = *owned;
+  requests_.emplace(live.request(), std::move(owned));
+  ++num_at_[static_cast<std::size_t>(live.place)];
+  const Request& body = *live.task->body;
+  live.rank = {.priority = body.priority, .arrival = live.request()};
+  live.scopes = cache::scopes_for(body.uid, body.cache_scope);
+  live.granted = *granted;
+  live.tokens = *live.task->prompt;
+  const auto fit = scheduler::check_fit(demand_of(live), options_.capacity);
+  TROUPE_ASSERT(std::holds_alternative<scheduler::Fits>(fit));  // the intake asked the same
+  live.max_known = std::get<scheduler::Fits>(fit).max_known;
+  if (live.task->num_faults >= kMaxFaults) return fail_request(live, {.what = "its worker died"}, now);
+
+  // What was sent before the batcher died is not sent again; only the state it leads to is rebuilt.
+  for (const TokenId id : live.task->emitted) {
+    live.tokens.push_back(id);
+    ++live.emitted;
+    if (auto piece = live.answer.push(id); piece.stop) return end(live, Outcome::stop_string, *piece.stop, now);
+  }
+  if (live.task->num_faults > 0) live.alone_until = static_cast<std::uint32_t>(live.tokens.size());
+  if (live.tokens.size() >= live.max_known) return end(live, Outcome::length, {}, now);
+  if (live.emitted >= live.granted) {
+    if (!out_of_credit(live, now)) drop(live);
+    return;
+  }
+  const Live* parent = parent_of(live);
+  if (parent && !has_computed_prompt(*parent) && parent->place != Place::no_credit)
+    return move_to(live, Place::waiting_for_fork);
+  queue_again(live);
+}
+
+bool Batch::forget(RequestId request) {
+  Live* live = find(request);
+  if (!live) return false;
+  const bool in_step = step_running_ && live->sequence != 0 && live->last_step == step_;
+  drop(*live);
+  return in_step;
+}
+
+void Batch::forget_all() {
+  while (!requests_.empty()) drop(*requests_.begin()->second);
+}
+
+void Batch::credit(RequestId request, std::uint64_t granted) {
+  Live* live = find(request);
+  if (!live || granted <= live->granted) return;
+  live->granted = granted;
+  if (live->place == Place::no_credit) {
+    if (!streams_.set_state(live->request(), live->generation(), RequestState::queued)) return drop(*live);
+    queue_again(*live);
+  } else if (live->parked) {
+    if (!streams_.set_state(live->request(), live->generation(), RequestState::running)) return drop(*live);
+    live->parked = false;
+    planner_.unpark(live->sequence);
+  }
+}
+
+void Batch::keeper_replied(const LeaseReply& reply) {
+  for (const cache::LeaseAnswer& answer : reply.effects.answers) {
+    Live* live = find_sequence(answer.sequence);  // none: ended meanwhile, its Release is on the way
+    if (live && answer.epoch == options_.epoch && answer.number > live->seen) apply(*live, answer);
+  }
+  for (const cache::Inheritance& heir : reply.effects.inherited) planner_.inherit(heir.sequence, heir.rank);
+  if (!reply.predictions.empty()) {
+    for (const Prediction& prediction : reply.predictions) queue_.set_prediction(prediction.request, prediction.tokens);
+    predictions_asked_ = false;
+    predictions_fresh_ = true;
+  }
+}
+
+void Batch::apply(Live& live, const cache::LeaseAnswer& answer) {
+  // A Wait is not applied: the answer that counts follows under the same number.
+  if (std::holds_alternative<cache::Wait>(answer.body)) return move_to(live, Place::following);
+  live.seen = answer.number;
+  if (const auto* acquired_blocks = std::get_if<cache::Acquired>(&answer.body)) {
+    acquired(live, *acquired_blocks);
+  } else if (const auto* more = std::get_if<cache::Extended>(&answer.body)) {
+    append(live.table, more->blocks);
+    append(live.new_blocks, more->blocks);
+    append(live.window_table, more->window_blocks);
+    append(live.new_window_blocks, more->window_blocks);
+    append(live.spares, more->spares);
+    planner_.grant(live.sequence, static_cast<std::uint32_t>(more->blocks.size()));
+  } else if (const auto* canonical = std::get_if<cache::Committed>(&answer.body)) {
+    committed(live, *canonical);
+  } else if (const auto* denied = std::get_if<cache::Short>(&answer.body)) {
+    if (live.place == Place::running) {
+      planner_.deny(live.sequence, denied->available);
+    } else {
+      move_to(live, Place::short_of_blocks);
+    }
+  }
+}
+
+void Batch::step_ended(const engine::StepResult& result, TimePoint now) {
+  step_is_over(result.epoch, result.step);
+  for (const engine::ItemResult& row : result.items) {
+    Live* live = find_sequence(row.sequence);
+    if (!live) continue;  // cancelled during the step
+    at_work_ = live->request();
+    if (options_.faults.before_row) options_.faults.before_row(at_work_);
+    planner_.advance(row.sequence, static_cast<std::uint32_t>(row.tokens.size()));
+    live->copy_from = live->copy_window_from = kNoBlock;
+    live->restore = kNoSnapshot;
+    if (has_computed_prompt(*live)) requeue_forks(live->request());
+    take_row(*live, row, now);
+    clear_faults(row.sequence);
+  }
+}
+
+void Batch::step_is_over(std::uint64_t epoch, std::uint64_t step) {
+  TROUPE_ASSERT(step_running_ && epoch == options_.epoch && step == step_);
+  step_running_ = false;
+  if (std::exchange(release_waits_, false)) retry();
+  leases_.push_back(StepEnded{.epoch = epoch, .step = step});
+}
+
+// What a step brought for one sequence: text, stop strings, the stream, full blocks, the end.
+void Batch::take_row(Live& live, const engine::ItemResult& row, TimePoint now) {
+  Emission out{.request = live.request(),
+               .generation = live.generation(),
+               .first_index = live.emitted,
+               .ids = {},
+               .text_offset = live.answer.text_bytes(),
+               .text = {},
+               .logprobs = {}};
+  std::optional<std::string> stop;
+  for (const engine::SampledToken& token : row.tokens) {
+    live.tokens.push_back(token.id);
+    ++live.emitted;
+    out.ids.push_back(token.id);
+    if (live.task->body->sampling.num_logprobs >= 0) out.logprobs.push_back(token);
+    Answer::Piece piece = live.answer.push(token.id);
+    out.text += piece.text;
+    stop = std::move(piece.stop);
+    if (stop) break;  // tokens past the match are neither sent nor counted
+  }
+  const bool finished = row.finish != engine::Finish::running;
+  if (finished && !stop) {
+    Answer::Piece rest = live.answer.finish();
+    out.text += rest.text;
+    stop = std::move(rest.stop);
+  }
+  const bool has_news = !out.ids.empty() || !out.text.empty();
+  const bool alive = !has_news || streams_.deliver(std::move(out), now);
+  commit_full_blocks(live);
+  if (!alive) {
+    drop(live);
+  } else if (stop) {
+    end(live, Outcome::stop_string, *stop, now);
+  } else if (finished) {
+    end(live, outcome_of(row.finish), {}, now);
+  } else if (live.emitted >= live.granted) {
+    park(live, now);
+  }
+}
+
+void Batch::commit_full_blocks(Live& live) {
+  const scheduler::BlockRange full = planner_.newly_full(live.sequence);
+  if (full.num_blocks == 0) return;
+  const auto first = live.tokens.begin() + static_cast<std::ptrdiff_t>(full.first_block) * kBlockSize;
+  const auto last = first + static_cast<std::ptrdiff_t>(full.num_blocks) * kBlockSize;
+  leases_.push_back(cache::Commit{.key = next_key(live),
+                                  .first_block = full.first_block,
+                                  .tokens = {first, last},
+                                  .snapshot = std::exchange(live.saved, kNoSnapshot)});
+  leave_window_behind(live, full.first_block + full.num_blocks);
+}
+
+// The keeper takes back by itself what no later position sees; the worker hears of it with the next step.
+void Batch::leave_window_behind(Live& live, std::uint32_t num_committed) {
+  if (live.window_table.empty()) return;
+  const std::uint32_t begin = cache::first_window_block(num_committed * kBlockSize, options_.capacity.window);
+  if (begin == live.first_window_block) return;
+  std::fill(live.window_table.begin() + live.first_window_block, live.window_table.begin() + begin, kNoBlock);
+  live.first_window_block = begin;
+  retry();
+}
+
+void Batch::committed(Live& live, const cache::Committed& answer) {
+  append(live.spares, answer.spares);
+  for (std::uint32_t i = 0; i < answer.blocks.size(); ++i) {
+    BlockSwap swap{.sequence = live.sequence, .index = answer.first_block + i};
+    if (live.table[swap.index] != answer.blocks[i]) swap.block = live.table[swap.index] = answer.blocks[i];
+    // What is behind the window by now is nobody's concern.
+    if (swap.index >= live.first_window_block && i < answer.window_blocks.size() &&
+        live.window_table[swap.index] != answer.window_blocks[i])
+      swap.window_block = live.window_table[swap.index] = answer.window_blocks[i];
+    if (swap.block == kNoBlock && swap.window_block == kNoBlock) continue;
+    swaps_.push_back(swap);
+    live.displaced = true;
+    planner_.retry_denied();  // its own next Extend gives the replaced block back first
+  }
+}
+
+// Whether it may wait for credit; if not, its stream has ended. Another one may have had to go instead.
+bool Batch::out_of_credit(Live& live, TimePoint now) {
+  const Parked parked = streams_.park(live.request(), live.generation(), now);
+  if (parked.ended != live.request()) forget(parked.ended);
+  return parked.is_live;
+}
+
+void Batch::park(Live& live, TimePoint now) {
+  if (!out_of_credit(live, now)) return drop(live);
+  live.parked = true;
+  planner_.park(live.sequence);
+  leases_.push_back(cache::Yield{.key = next_key(live)});
+  something_came_back_ = true;  // the headroom for its next block
+}
+
+// Blocks came back, or soon will: whoever was denied some may ask again.
+void Batch::retry() {
+  something_came_back_ = true;
+  planner_.retry_denied();
+}
+
+// Gives up the sequence: its blocks come back once the last step planned with it is done.
+void Batch::release_blocks(Live& live) {
+  leases_.push_back(cache::Release{.key = next_key(live), .after_step = live.last_step});
+  if (live.place == Place::running) {
+    planner_.remove(live.sequence);
+    const auto unopened =
+        std::find_if(opens_.begin(), opens_.end(), [&](const auto& spec) { return spec.id == live.sequence; });
+    if (unopened != opens_.end()) {
+      opens_.erase(unopened);
+    } else {
+      closes_.push_back(live.sequence);
+    }
+    std::erase_if(swaps_, [&](const BlockSwap& swap) { return swap.sequence == live.sequence; });
+  }
+  if (step_running_ && live.last_step == step_) release_waits_ = true;
+  retry();
+  sequences_.erase(live.sequence);
+  live.sequence = 0;
+  live.number = live.seen = 0;
+  live.last_step = 0;
+  live.parked = false;
+  live.displaced = false;
+  live.copy_from = live.copy_window_from = kNoBlock;
+  live.table.clear();
+  live.new_blocks.clear();
+  live.window_table.clear();
+  live.new_window_blocks.clear();
+  live.first_window_block = 0;
+  live.restore = live.saved = kNoSnapshot;
+  live.spares.clear();
+}
+
+void Batch::drop(Live& live) {
+  if (live.place == Place::queued) {
+    queue_.remove(live.request());
+    predictions_fresh_ = false;
+  } else if (live.sequence != 0) {
+    release_blocks(live);
+  }
+  --num_at_[static_cast<std::size_t>(live.place)];
+  const RequestId request = live.request();
+  requests_.erase(request);
+  requeue_forks(request);
+}
+
+void Batch::end(Live& live, Outcome outcome, std::string stop, TimePoint now) {
+  End how;
+  how.outcome = outcome;
+  how.stop = std::move(stop);
+  streams_.end(live.request(), live.generation(), how, now);
+  drop(live);
+}
+
+void Batch::turn(TimePoint now) {
+  admit();
+  ask_for_blocks();
+  if (step_running_) return;
+  make_room();
+  plan_step(now);
+}
+
+void Batch::ask_for_blocks() {
+  needs_.clear();
+  planner_.needs(needs_);
+  for (const scheduler::BlockNeed& need : needs_) {
+    Live* live = find_sequence(need.sequence);
+    leases_.push_back(cache::Extend{.key = next_key(*live), .num_blocks = need.num_blocks});
+  }
+}
+
+void Batch::plan_step(TimePoint now) {
+  planner_.plan(step_ + 1, options_.epoch, plan_);
+  for (const scheduler::PlanItem& item : plan_.items) {
+    Live& live = *find_sequence(item.sequence);
+    if (!live.was_running && !streams_.started(live.request(), live.generation(), live.cached_tokens, now)) {
+      drop(live);
+      continue;
+    }
+    live.was_running = true;
+    live.last_step = step_ + 1;
+    if (item.at_snapshot && !live.spares.empty()) {
+      live.saved = live.spares.back();
+      live.spares.pop_back();
+    }
+    batch_.items.push_back({.sequence = item.sequence,
+                            .num_tokens = item.num_tokens,
+                            .output = item.wants_logits ? engine::Output::sample : engine::Output::none,
+                            .new_blocks = std::exchange(live.new_blocks, {}),
+                            .new_window_blocks = std::exchange(live.new_window_blocks, {}),
+                            .first_window_block = live.first_window_block,
+                            .save = live.saved});
+  }
+  if (batch_.items.empty()) return;
+  step_running_ = true;
+  num_rows_ = batch_.items.size();
+  batch_.step = ++step_;
+  batch_.epoch = options_.epoch;
+}
+
+std::vector<LeaseMessage> Batch::take_leases() { return std::exchange(leases_, {}); }
+
+std::shared_ptr<StepWork> Batch::take_work() {
+  // Swaps and opens wait for the next step; closes free memory, so they go at once if nothing runs.
+  if (batch_.items.empty() && (closes_.empty() || step_running_)) return nullptr;
+  auto work = std::make_shared<StepWork>();
+  work->closes = std::exchange(closes_, {});
+  if (batch_.items.empty()) return work;
+  work->swaps = std::exchange(swaps_, {});
+  work->opens = std::exchange(opens_, {});
+  work->batch = std::exchange(batch_, {});
+  return work;
+}
+
+Batch::Live* Batch::find(RequestId request) {
+  const auto it = requests_.find(request);
+  return it == requests_.end() ? nullptr : it->second.get();
+}
+
+Batch::Live* Batch::find_sequence(SequenceId sequence) {
+  const auto it = sequences_.find(sequence);
+  return it == sequences_.end() ? nullptr : it->second;
+}
+
+scheduler::Demand Batch::demand_of(const Live& live) const {
+  const Request& body = *live.task->body;
+  return {.uid = body.uid,
+          .rank = live.rank,
+          .deadline_ms = std::nullopt,  // the intake's timers end streams
+          .prompt_tokens = static_cast<std::uint32_t>(live.task->prompt->size()),
+          .max_tokens = body.sampling.max_tokens};
+}
+
+cache::LeaseKey Batch::next_key(Live& live) {
+  // The keeper now learns that a replaced block is not read any more.
+  if (std::exchange(live.displaced, false)) retry();
+  return {.epoch = options_.epoch, .sequence = live.sequence, .number = ++live.number, .seen = live.seen};
+}
+
+}  // namespace troupe::actors

@@ -1,0 +1,158 @@
+// The running requests of one model: the plain logic of the batcher.
+//
+// Events come in (a request, credit, answers of the keeper, the result of a step); after each the batcher calls
+// turn(), which decides everything that can be decided now, and takes away what is to be sent: messages for the
+// keeper, and at most one step for the worker. What happens to streams goes straight to the stream table. The
+// order of a turn, and why it always makes progress, is explained in scheduler/step_planner.h; the messages of
+// the leases in cache/lease_book.h.
+//
+// A request in here is in one of these places:
+//
+//   queued     in the RequestQueue
+//   asking     has a sequence id and asked for its blocks; at most one request at a time
+//   following  waits for a leader that computes the same prefix
+//   lacking    was told that there are too few blocks, and asks again
+//   running    in the planner, and open (or about to be opened) in the worker; maybe parked, with its blocks
+//   unpaid     out of client credit, without sequence and blocks
+//   behind     waits until the request that it is a fork of has computed their prompt
+//
+// Not thread-safe: the batcher owns it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "actors/serving/answer.h"
+#include "actors/serving/step_work.h"
+#include "actors/serving/stream_table.h"
+#include "scheduler/admission.h"
+#include "scheduler/request_queue.h"
+#include "scheduler/step_planner.h"
+
+namespace troupe::actors {
+
+struct BatchOptions {
+  std::uint64_t epoch = 1;  // higher than that of every batch before it on the same keeper and worker
+  scheduler::Capacity capacity;
+  scheduler::PlannerOptions planner;
+  std::shared_ptr<const engine::Tokenizer> tokenizer;      // null: answers have no text
+  std::function<void(const engine::StepResult&)> on_step;  // GatewayOptions::on_step
+  FaultPoints faults{};
+};
+
+class Batch {
+ public:
+  // `streams` must outlive the batch.
+  Batch(BatchOptions options, StreamTable& streams);
+  ~Batch();
+
+  // Takes a request, or goes on with one that another batch had. A newer generation of a request that is in
+  // here already replaces it, an older one is ignored.
+  void enqueue(std::shared_ptr<const Assignment> task, TimePoint now);
+  // Its stream has ended: drops it, also in the middle of a step. Unknown ids are ignored.
+  // Whether it held blocks that come back only once the running step has ended.
+  bool forget(RequestId request);
+  void forget_all();
+  // The client's credit is now this much since the beginning; a lower figure than before is ignored.
+  void credit(RequestId request, std::uint64_t granted);
+  void keeper_replied(const LeaseReply& reply);
+  void step_ended(const engine::StepResult& result, TimePoint now);
+  // The step that runs broke. Everybody goes on from where they were; those in it are computed alone until they are
+  // past it, and whoever breaks a step alone, and for the second time, is given up.
+  void step_failed(const StepFailure& failure, TimePoint now);
+  // Whose event was being handled since begin_event(), for when handling it threw; 0: nobody's alone.
+  void begin_event() { at_work_ = 0; }
+  [[nodiscard]] RequestId at_work() const { return at_work_; }
+
+  // Decides what to do next. Call after every event, then send what the take functions give.
+  void turn(TimePoint now);
+  [[nodiscard]] std::vector<LeaseMessage> take_leases();  // for the keeper, in order; maybe none
+  [[nodiscard]] std::shared_ptr<StepWork> take_work();    // for the worker; null: nothing
+  [[nodiscard]] std::size_t num_requests() const { return requests_.size(); }
+  // Some sequence goes on by itself: it waits for no client.
+  [[nodiscard]] bool has_work() const { return planner_.num_running() > 0; }
+
+ private:
+  enum class Place : std::uint8_t { queued, asking, following, short_of_blocks, running, no_credit, waiting_for_fork };
+  static constexpr std::size_t kNumPlaces = 7;
+  struct Live;
+
+  Live* find(RequestId request);
+  Live* find_sequence(SequenceId sequence);
+  scheduler::Demand demand_of(const Live& live) const;
+  cache::LeaseKey next_key(Live& live);
+
+  // Admission (batch_admission.cpp).
+  void move_to(Live& live, Place place);
+  std::uint32_t num_at(Place place) const { return num_at_[static_cast<std::size_t>(place)]; }
+  void queue_again(Live& live);
+  void admit();
+  void admit_from_queue();
+  void ask_for_predictions();
+  Live* oldest_short_of_blocks();
+  Live* parent_of(const Live& live);
+  bool has_computed_prompt(const Live& live) const;
+  std::optional<cache::Fork> fork_of(const Live& live);
+  void requeue_forks(RequestId parent);
+  void acquire(Live& live);
+  void acquired(Live& live, const cache::Acquired& answer);
+  void give_back(Live& live);
+  void make_room();
+  void preempt(Live& live);
+
+  // Running.
+  void apply(Live& live, const cache::LeaseAnswer& answer);
+  void ask_for_blocks();
+  void plan_step(TimePoint now);
+  void step_is_over(std::uint64_t epoch, std::uint64_t step);
+  void fail_request(Live& live, const Failure& why, TimePoint now);
+  bool has_state() const { return options_.planner.snapshot_rule.every > 0; }
+  void open(const Live& live, std::uint32_t num_cached);
+  void clear_faults(SequenceId sequence);
+  void take_row(Live& live, const engine::ItemResult& row, TimePoint now);
+  void commit_full_blocks(Live& live);
+  void leave_window_behind(Live& live, std::uint32_t num_committed);
+  void committed(Live& live, const cache::Committed& answer);
+  void park(Live& live, TimePoint now);
+  bool out_of_credit(Live& live, TimePoint now);
+  void retry();
+  void release_blocks(Live& live);
+  void drop(Live& live);
+  void end(Live& live, scheduler::Outcome outcome, std::string stop, TimePoint now);
+
+  BatchOptions options_;
+  StreamTable& streams_;
+  scheduler::RequestQueue queue_;
+  scheduler::StepPlanner planner_;
+  std::unordered_map<RequestId, std::unique_ptr<Live>> requests_;
+  std::unordered_map<SequenceId, Live*> sequences_;
+  std::array<std::uint32_t, kNumPlaces> num_at_{};  // requests at each place
+  SequenceId last_sequence_ = 0;
+  std::uint64_t step_ = 0;
+  bool step_running_ = false;
+  std::size_t num_rows_ = 0;  // of the last step
+  RequestId at_work_ = 0;
+  bool release_waits_ = false;        // a Release was sent that waits for the running step
+  bool something_came_back_ = false;  // since the last Acquire was sent
+  bool predictions_fresh_ = false;
+  bool predictions_asked_ = false;
+
+  // To be sent.
+  std::vector<LeaseMessage> leases_;
+  std::vector<SequenceId> closes_;
+  std::vector<BlockSwap> swaps_;
+  std::vector<engine::SequenceSpec> opens_;
+  engine::StepBatch batch_;
+
+  // Scratch, kept between turns.
+  scheduler::StepPlan plan_;
+  std::vector<scheduler::BlockNeed> needs_;
+  std::vector<scheduler::RequestNumber> candidates_;
+};
+
+}  // namespace troupe::actors

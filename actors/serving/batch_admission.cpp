@@ -1,0 +1,181 @@
+// How requests of a Batch get their places and blocks, and lose them to older ones.
+#include <algorithm>
+#include <utility>
+
+#include "actors/serving/batch.h"
+#include "actors/serving/batch_live.h"
+#include "cache/window.h"
+#include "config/assert.h"
+
+namespace troupe::actors {
+
+void Batch::move_to(Live& live, Place place) {
+  --num_at_[static_cast<std::size_t>(live.place)];
+  ++num_at_[static_cast<std::size_t>(place)];
+  live.place = place;
+}
+
+void Batch::queue_again(Live& live) {
+  move_to(live, Place::queued);
+  predictions_fresh_ = false;
+  queue_.push(live.request(), demand_of(live));
+}
+
+// One at a time: who was told that blocks are lacking, the oldest first, then the queue, unless it is more urgent.
+void Batch::admit() {
+  if (planner_.starved() || num_at(Place::asking) > 0) return;
+  Live* waiting = oldest_short_of_blocks();
+  if (!waiting) return admit_from_queue();
+  if (!queue_.empty() && planner_.has_room() && find(*queue_.peek())->rank.priority < waiting->rank.priority) {
+    return admit_from_queue();
+  }
+  if (!something_came_back_ || !planner_.can_add()) {
+    // An older request need not wait until younger ones end by themselves.
+    const auto victim = step_running_ ? std::nullopt : planner_.victim_for(waiting->rank);
+    if (!victim) return;
+    preempt(*find_sequence(*victim));
+  }
+  acquire(*waiting);
+}
+
+void Batch::admit_from_queue() {
+  if (queue_.empty() || !planner_.has_room() || num_at(Place::following) >= options_.planner.max_sequences) return;
+  if (queue_.size() > 1 && !predictions_fresh_) return ask_for_predictions();
+  Live& live = *find(*queue_.pick());
+  predictions_fresh_ = false;  // what this one computes, others may share
+  live.sequence = ++last_sequence_;
+  sequences_.emplace(live.sequence, &live);
+  acquire(live);
+  if (queue_.size() > 1) ask_for_predictions();  // answered together with this Acquire
+}
+
+void Batch::ask_for_predictions() {
+  if (predictions_asked_) return;
+  predictions_asked_ = true;
+  candidates_.clear();
+  queue_.candidates(candidates_);
+  for (const scheduler::RequestNumber number : candidates_) {
+    const Live& live = *find(number);
+    leases_.push_back(Predict{.request = number, .scopes = live.scopes, .tokens = live.task->prompt});
+  }
+}
+
+Batch::Live* Batch::oldest_short_of_blocks() {
+  if (num_at(Place::short_of_blocks) == 0) return nullptr;
+  Live* oldest = nullptr;
+  for (const auto& [sequence, live] : sequences_) {
+    if (live->place == Place::short_of_blocks && (!oldest || live->rank < oldest->rank)) oldest = live;
+  }
+  return oldest;
+}
+
+// The first choice of the request that this is another choice of, if it is in here still. Prompt and readers are the
+// same: the stream table made both of one request.
+Batch::Live* Batch::parent_of(const Live& live) {
+  const RequestId id = live.task->body->fork_of;
+  return id == 0 ? nullptr : find(id);
+}
+
+bool Batch::has_computed_prompt(const Live& live) const {
+  return live.place == Place::running && planner_.computed(live.sequence) >= live.task->prompt->size();
+}
+
+std::optional<cache::Fork> Batch::fork_of(const Live& live) {
+  const Live* parent = parent_of(live);
+  if (!parent || !has_computed_prompt(*parent)) return std::nullopt;
+  return cache::Fork{parent->sequence, static_cast<std::uint32_t>(live.task->prompt->size())};
+}
+
+// Nothing to wait for any more: the prompt is computed, or whoever computed it is gone.
+void Batch::requeue_forks(RequestId parent) {
+  if (num_at(Place::waiting_for_fork) == 0) return;
+  for (const auto& [request, live] : requests_) {
+    if (live->place == Place::waiting_for_fork && live->task->body->fork_of == parent) queue_again(*live);
+  }
+}
+
+void Batch::acquire(Live& live) {
+  move_to(live, Place::asking);
+  something_came_back_ = false;
+  leases_.push_back(
+      cache::Acquire{.key = next_key(live),
+                     .rank = live.rank,
+                     .scopes = live.scopes,
+                     .tokens = std::make_shared<const std::vector<TokenId>>(live.tokens),
+                     .want = planner_.initial_blocks(static_cast<std::uint32_t>(live.tokens.size())),
+                     // Whoever runs may need a block soon; admitting into those would only preempt somebody right away.
+                     .headroom = planner_.num_running(),
+                     .fork = fork_of(live)});
+}
+
+void Batch::acquired(Live& live, const cache::Acquired& answer) {
+  if (planner_.is_full()) {  // each has a recurrent state, and there is memory for no more of them
+    const auto victim = planner_.parked_victim();
+    if (!victim) return give_back(live);
+    preempt(*find_sequence(*victim));
+  }
+  move_to(live, Place::running);
+  live.table = answer.blocks;
+  const auto prompt_tokens = static_cast<std::uint32_t>(live.task->prompt->size());
+  const std::uint32_t num_cached = answer.num_cached_tokens + answer.num_copied_tokens;
+  live.cached_tokens = std::min(num_cached, prompt_tokens);
+  live.copy_from = answer.copy_from;
+  live.window_table = answer.window_blocks;
+  live.copy_window_from = answer.copy_window_from;
+  if (!live.window_table.empty())
+    live.first_window_block = cache::first_window_block(answer.num_cached_tokens, options_.capacity.window);
+  live.restore = answer.restore;
+  live.spares = answer.spares;
+
+  open(live, num_cached);
+  planner_.add({.sequence = live.sequence,
+                .rank = live.rank,
+                .known = static_cast<std::uint32_t>(live.tokens.size()),
+                .computed = num_cached,
+                .num_blocks = static_cast<std::uint32_t>(answer.blocks.size()),
+                .max_known = live.max_known,
+                .alone_until = live.alone_until});
+  if (!streams_.set_state(live.request(), live.generation(), RequestState::running)) drop(live);
+}
+
+// It got its blocks when others had taken the last place.
+void Batch::give_back(Live& live) {
+  release_blocks(live);
+  queue_again(live);
+}
+
+// Opens its sequence in the worker, with all blocks that it has.
+void Batch::open(const Live& live, std::uint32_t num_cached) {
+  engine::SequenceSpec spec;
+  spec.id = live.sequence;
+  spec.tokens = live.tokens;
+  spec.num_prompt_tokens = static_cast<std::uint32_t>(live.task->prompt->size());
+  spec.num_cached = num_cached;
+  spec.block_table = live.table;
+  spec.copy_from = live.copy_from;
+  spec.window_table = live.window_table;
+  spec.copy_window_from = live.copy_window_from;
+  spec.restore = live.restore;
+  spec.sampling = live.task->body->sampling;
+  spec.sampling.max_tokens = live.max_known - spec.num_prompt_tokens;
+  opens_.push_back(std::move(spec));
+}
+
+// Preempts one sequence if an older one cannot go on without its blocks.
+void Batch::make_room() {
+  const auto victim = planner_.victim();
+  if (!victim) return;
+  preempt(*find_sequence(*victim));
+  ask_for_blocks();
+}
+
+void Batch::preempt(Live& live) {
+  const bool was_parked = live.parked;
+  release_blocks(live);
+  if (!streams_.preempted(live.request(), live.generation())) return drop(live);
+  if (was_parked) return move_to(live, Place::no_credit);
+  streams_.set_state(live.request(), live.generation(), RequestState::queued);
+  queue_again(live);
+}
+
+}  // namespace troupe::actors

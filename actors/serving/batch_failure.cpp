@@ -1,0 +1,54 @@
+// What a Batch does about a step that broke: nobody loses a token, and the guilty one is found.
+#include <utility>
+
+#include "actors/request_check.h"
+#include "actors/serving/batch.h"
+#include "actors/serving/batch_live.h"
+
+namespace troupe::actors {
+
+void Batch::step_failed(const StepFailure& failure, TimePoint now) {
+  step_is_over(failure.epoch, failure.step);
+  for (const scheduler::PlanItem& item : plan_.items) {
+    Live* live = find_sequence(item.sequence);
+    if (!live) continue;  // its stream ended during the step
+    live->alone_until = planner_.computed(item.sequence) + item.num_tokens;
+    planner_.suspect(item.sequence, live->alone_until);
+    // In company anybody may have done it; and once may be chance.
+    const std::uint32_t num_faults = streams_.record_fault(live->request());
+    if (num_rows_ == 1 && num_faults >= kMaxFaults) fail_request(*live, failure.why, now);
+  }
+  planner_.abandon_step();
+  // The worker begins with nothing. What was computed is in the blocks, and who runs holds them still; but a recurrent
+  // state is lost, and begins again at the last snapshot.
+  closes_.clear();
+  swaps_.clear();
+  opens_.clear();
+  std::vector<Live*> unsure;  // forks: nobody knows whether the copy was made, and its source may be another's by now
+  for (const auto& [sequence, live] : sequences_) {
+    if (live->place != Place::running) continue;
+    live->new_blocks.clear();  // they are in the table
+    live->new_window_blocks.clear();
+    if (live->copy_from != kNoBlock || has_state()) {
+      unsure.push_back(live);
+    } else {
+      open(*live, planner_.computed(sequence));
+    }
+  }
+  for (Live* live : unsure) preempt(*live);
+}
+
+void Batch::fail_request(Live& live, const Failure& why, TimePoint now) {
+  streams_.end(live.request(), live.generation(), given_up(why, "to compute it"), now);
+  drop(live);
+}
+
+// It is past the tokens of the step that broke, alone.
+void Batch::clear_faults(SequenceId sequence) {
+  Live* live = find_sequence(sequence);
+  if (!live || live->alone_until == 0 || planner_.computed(sequence) < live->alone_until) return;
+  live->alone_until = 0;
+  streams_.clear_faults(live->request());
+}
+
+}  // namespace troupe::actors

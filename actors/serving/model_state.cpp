@@ -1,0 +1,86 @@
+#include "actors/serving/model_state.h"
+
+#include <utility>
+
+namespace troupe::actors {
+
+ModelState::ModelState(std::string name) : name_(std::move(name)) {}
+
+void ModelState::loaded(std::shared_ptr<const engine::LoadedModel> model, std::string name) {
+  fraction_ = 1;
+  {
+    const std::lock_guard lock(mutex_);
+    model_ = std::move(model);
+    name_ = std::move(name);
+  }
+  notify(Ok{});
+}
+
+void ModelState::loaded_encoder(std::string name) {
+  fraction_ = 1;
+  {
+    const std::lock_guard lock(mutex_);
+    has_encoder_ = true;
+    name_ = std::move(name);
+  }
+  notify(Ok{});
+}
+
+void ModelState::failed(Error error) {
+  {
+    const std::lock_guard lock(mutex_);
+    error_ = error;
+  }
+  notify(std::move(error));
+}
+
+Readiness ModelState::readiness() const {
+  const std::lock_guard lock(mutex_);
+  if (error_) return Readiness::failed;
+  if (draining_) return Readiness::draining;
+  return model_ || has_encoder_ ? Readiness::ready : Readiness::loading;
+}
+
+bool ModelState::loading() const {
+  const std::lock_guard lock(mutex_);
+  return !model_ && !has_encoder_ && !error_;
+}
+
+std::string ModelState::name() const {
+  const std::lock_guard lock(mutex_);
+  return name_;
+}
+
+std::shared_ptr<const engine::LoadedModel> ModelState::model() const {
+  const std::lock_guard lock(mutex_);
+  return model_;
+}
+
+std::optional<Error> ModelState::error() const {
+  const std::lock_guard lock(mutex_);
+  return error_;
+}
+
+void ModelState::on_loaded(std::function<void(Status)> done) {
+  Status status = Ok{};
+  {
+    const std::lock_guard lock(mutex_);
+    if (!model_ && !has_encoder_ && !error_) {
+      waiting_.push_back(std::move(done));
+      return;
+    }
+    if (!model_ && !has_encoder_) status = *error_;
+  }
+  done(std::move(status));
+}
+
+void ModelState::notify(const Status& status) {
+  std::vector<std::function<void(Status)>> waiting;
+  {
+    const std::lock_guard lock(mutex_);
+    waiting = std::exchange(waiting_, {});
+  }
+  for (const auto& done : waiting) done(status);
+}
+
+}  // namespace troupe::actors

@@ -1,0 +1,54 @@
+// The one model this server has: loading, there, or why not. Behind the gateway, outside every actor.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "actors/status_snapshot.h"
+#include "config/result.h"
+#include "engine/engine.h"
+
+namespace troupe::actors {
+
+// Thread-safe. Callbacks are called outside of the lock.
+class ModelState {
+ public:
+  // name: what clients call the model, as far as it is known before loading.
+  explicit ModelState(std::string name);
+
+  void set_fraction(double fraction) { fraction_ = fraction; }
+  void loaded(std::shared_ptr<const engine::LoadedModel> model, std::string name);
+  void loaded_encoder(std::string name);  // which lies elsewhere: model() stays null
+  void failed(Error error);               // to load, or for good after too many restarts
+  void set_draining() { draining_ = true; }
+
+  double fraction() const { return fraction_; }
+  bool draining() const { return draining_; }
+  bool loading() const;  // also while draining
+  Readiness readiness() const;
+  std::string name() const;
+  std::shared_ptr<const engine::LoadedModel> model() const;  // null while loading
+  std::optional<Error> error() const;
+
+  // Calls `done` once loading has ended; at once if it has.
+  void on_loaded(std::function<void(Status)> done);
+
+ private:
+  void notify(const Status& status);
+
+  std::atomic<double> fraction_{0};
+  std::atomic<bool> draining_{false};
+  mutable std::mutex mutex_;
+  std::string name_;
+  std::shared_ptr<const engine::LoadedModel> model_;
+  bool has_encoder_ = false;
+  std::optional<Error> error_;
+  std::vector<std::function<void(Status)>> waiting_;
+};
+
+}  // namespace troupe::actors

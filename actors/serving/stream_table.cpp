@@ -1,0 +1,561 @@
+#include "actors/serving/stream_table.h"
+
+#include <algorithm>
+
+#include "config/assert.h"
+
+namespace troupe::actors {
+namespace {
+
+double seconds(TimePoint from, TimePoint to) { return std::chrono::duration<double>(to - from).count(); }
+
+// Far enough for anybody, and no clock overflows.
+constexpr std::chrono::milliseconds kLongestDeadline = std::chrono::hours(24 * 365 * 100);
+
+// What a prompt counts before it is encoded: English has about four bytes to a token.
+std::uint64_t likely_tokens(const Request& request) {
+  if (const auto* text = std::get_if<std::string>(&request.prompt)) return (text->size() + 3) / 4;
+  return std::get<std::vector<TokenId>>(request.prompt).size();
+}
+
+std::uint64_t saturating_add(std::uint64_t a, std::uint64_t b) { return a + b < a ? ~std::uint64_t{0} : a + b; }
+
+}  // namespace
+
+StreamTable::StreamTable(const StreamLimits& limits)
+    : quota_(limits.max_requests_per_uid),
+      queued_requests_(
+          {.name = "max_queued_requests", .what = "waiting requests", .limit = limits.max_queued_requests}),
+      queued_tokens_({.name = "max_queued_tokens",
+                      .what = "prompt tokens of waiting requests",
+                      .limit = limits.max_queued_tokens,
+                      .takes_any_alone = true}),
+      parked_({.name = "max_parked_requests",
+               .what = "requests that are parked because their clients do not read",
+               .limit = limits.max_parked_requests}) {}
+
+StreamTable::~StreamTable() { TROUPE_ASSERT(records_.empty() && ends_pending_ == 0); }
+
+RequestId StreamTable::add(Request request, std::shared_ptr<StreamSink> sink, TimePoint now) {
+  TROUPE_ASSERT(request.num_choices >= 1 && request.num_choices <= kMaxChoices && request.sampling.choice == 0);
+  const std::uint32_t num_choices = request.num_choices;
+  Request follower;
+  if (num_choices > 1) {
+    auto prompt = std::exchange(request.prompt, {});  // not copied
+    follower = request;
+    request.prompt = std::move(prompt);
+  }
+  const std::lock_guard lock(mutex_);
+  const RequestId first = last_id_ + 1;
+  last_id_ += num_choices;
+  for (std::uint32_t choice = 1; choice < num_choices; ++choice) {
+    follower.sampling.choice = choice;
+    follower.fork_of = first;
+    insert(first + choice, follower, sink, now);
+  }
+  insert(first, std::move(request), std::move(sink), now);
+  return first;
+}
+
+void StreamTable::insert(RequestId id, Request request, std::shared_ptr<StreamSink> sink, TimePoint now) {
+  auto record = std::make_shared<Record>();
+  record->id = id;
+  record->granted = request.credit;
+  record->request = std::make_shared<const Request>(std::move(request));
+  record->sink = std::move(sink);
+  record->submitted = now;
+  if (const auto& deadline = record->request->deadline) record->deadline = now + std::min(*deadline, kLongestDeadline);
+  if (record->deadline) deadlines_.emplace(*record->deadline, id);
+  records_.emplace(id, std::move(record));
+  ++counts_.received;
+  if (!counts_.has_work()) counts_.work_since = now;
+  ++counts_.in_state[static_cast<std::size_t>(RequestState::received)];
+  ++ends_pending_;
+}
+
+std::shared_ptr<const Request> StreamTable::request(RequestId id) const {
+  const std::lock_guard lock(mutex_);
+  const RecordPtr record = find(id);
+  return record ? record->request : nullptr;
+}
+
+RequestState StreamTable::state(RequestId id) const {
+  const std::lock_guard lock(mutex_);
+  const RecordPtr record = find(id);
+  return record ? record->state : RequestState::ended;
+}
+
+std::optional<std::uint64_t> StreamTable::granted(RequestId id, std::uint64_t generation) const {
+  const std::lock_guard lock(mutex_);
+  const RecordPtr record = current(id, generation);
+  if (!record) return std::nullopt;
+  return record->granted;
+}
+
+std::optional<TimePoint> StreamTable::next_deadline() const {
+  const std::lock_guard lock(mutex_);
+  if (deadlines_.empty()) return std::nullopt;
+  return deadlines_.begin()->first;
+}
+
+std::vector<RequestId> StreamTable::overdue(TimePoint now) const {
+  std::vector<RequestId> ids;
+  const std::lock_guard lock(mutex_);
+  for (const auto& [deadline, id] : deadlines_) {
+    if (deadline > now) break;
+    ids.push_back(id);
+  }
+  return ids;
+}
+
+std::vector<RequestId> StreamTable::live() const {
+  std::vector<RequestId> ids;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [id, record] : records_) ids.push_back(id);
+  }
+  std::sort(ids.begin(), ids.end());
+  return ids;
+}
+
+std::vector<RequestId> StreamTable::unassigned() const {
+  std::vector<RequestId> ids;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [id, record] : records_) {
+      if (!record->prompt && record->request->fork_of == 0) ids.push_back(id);
+    }
+  }
+  std::sort(ids.begin(), ids.end());
+  return ids;
+}
+
+std::optional<scheduler::Refusal> StreamTable::take_place(RequestId id) {
+  const std::lock_guard lock(mutex_);
+  const RecordPtr first = find(id);
+  if (!first || first->has_place) return std::nullopt;
+  const scheduler::Tenant tenant = first->request->tenant();
+  const std::vector<RecordPtr> choices = choices_of(id);
+  const std::uint64_t tokens = likely_tokens(*first->request);
+  if (auto full = queued_requests_.try_take(tenant, choices.size())) return full;
+  if (auto full = queued_tokens_.try_take(tenant, tokens)) {
+    queued_requests_.give_back(tenant.uid, choices.size());
+    return full;
+  }
+  for (const RecordPtr& record : choices) record->has_place = true;
+  first->place_tokens = tokens;
+  return std::nullopt;
+}
+
+std::optional<scheduler::Refusal> StreamTable::retake_place(RequestId id, std::uint64_t prompt_tokens) {
+  const std::lock_guard lock(mutex_);
+  const RecordPtr record = find(id);
+  if (!record || !record->has_place) return std::nullopt;
+  queued_tokens_.give_back(record->request->uid, std::exchange(record->place_tokens, 0));
+  if (auto full = queued_tokens_.try_take(record->request->tenant(), prompt_tokens)) return full;
+  record->place_tokens = prompt_tokens;
+  return std::nullopt;
+}
+
+void StreamTable::give_back_place(Record& record) {
+  if (!std::exchange(record.has_place, false)) return;
+  queued_requests_.give_back(record.request->uid);
+  queued_tokens_.give_back(record.request->uid, std::exchange(record.place_tokens, 0));
+}
+
+std::optional<scheduler::Refusal> StreamTable::take_quota(RequestId id) {
+  const std::lock_guard lock(mutex_);
+  return find(id) ? take_quota(choices_of(id)) : std::nullopt;
+}
+
+std::optional<scheduler::Refusal> StreamTable::take_quota_of(std::uint32_t uid) {
+  const std::lock_guard lock(mutex_);
+  return quota_.take(uid);
+}
+
+void StreamTable::give_back_quota_of(std::uint32_t uid) {
+  const std::lock_guard lock(mutex_);
+  quota_.give_back(uid);
+}
+
+// All or none.
+std::optional<scheduler::Refusal> StreamTable::take_quota(const std::vector<RecordPtr>& choices) {
+  std::vector<Record*> taken;
+  for (const RecordPtr& record : choices) {
+    if (record->has_quota) continue;
+    if (auto refused = quota_.take(record->request->uid)) {
+      for (Record* other : taken) {
+        other->has_quota = false;
+        quota_.give_back(other->request->uid);
+      }
+      return refused;
+    }
+    record->has_quota = true;
+    taken.push_back(record.get());
+  }
+  return std::nullopt;
+}
+
+std::optional<scheduler::Refusal> StreamTable::admit(RequestId id) {
+  const std::lock_guard lock(mutex_);
+  if (!find(id)) return std::nullopt;
+  const std::vector<RecordPtr> choices = choices_of(id);
+  if (auto refused = parked_.check_share(choices.front()->request->tenant())) return refused;
+  if (auto refused = take_quota(choices)) return refused;
+  for (const RecordPtr& record : choices) move_to(*record, RequestState::encoding);
+  return std::nullopt;
+}
+
+std::vector<std::shared_ptr<const Assignment>> StreamTable::assign(RequestId id, std::vector<TokenId> prompt) {
+  const auto shared = std::make_shared<const std::vector<TokenId>>(std::move(prompt));
+  std::vector<std::shared_ptr<const Assignment>> all;
+  const std::lock_guard lock(mutex_);
+  if (!find(id)) return all;
+  for (const RecordPtr& record : choices_of(id)) {
+    record->prompt = shared;
+    move_to(*record, RequestState::queued);
+    all.push_back(assignment(*record));
+  }
+  return all;
+}
+
+std::vector<std::shared_ptr<const Assignment>> StreamTable::resume() {
+  std::vector<std::shared_ptr<const Assignment>> all;
+  const std::lock_guard lock(mutex_);
+  for (const auto& [id, record] : records_) {
+    if (!record->prompt) continue;  // still with the intake
+    ++record->generation;
+    move_to(*record, RequestState::queued);
+    all.push_back(assignment(*record));
+  }
+  std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a->request < b->request; });
+  return all;
+}
+
+bool StreamTable::set_state(RequestId id, std::uint64_t generation, RequestState state) {
+  const std::lock_guard lock(mutex_);
+  const RecordPtr record = current(id, generation);
+  if (record) move_to(*record, state);
+  return record != nullptr;
+}
+
+bool StreamTable::started(RequestId id, std::uint64_t generation, std::uint32_t cached_tokens, TimePoint now) {
+  const std::lock_guard lock(mutex_);
+  const RecordPtr record = current(id, generation);
+  if (!record) return false;
+  move_to(*record, RequestState::running);
+  if (!record->first_step) {  // a resumed stream keeps the figures of its first start
+    record->first_step = now;
+    record->cached_tokens = cached_tokens;
+    counts_.prompt_tokens += record->prompt->size();
+    counts_.cached_tokens += cached_tokens;
+  }
+  return true;
+}
+
+bool StreamTable::preempted(RequestId id, std::uint64_t generation) {
+  const std::lock_guard lock(mutex_);
+  const RecordPtr record = current(id, generation);
+  if (!record) return false;
+  ++record->preemptions;
+  ++counts_.preemptions;
+  return true;
+}
+
+Parked StreamTable::park(RequestId id, std::uint64_t generation, TimePoint now) {
+  std::unique_lock lock(mutex_);
+  const RecordPtr record = current(id, generation);
+  if (!record) return {};
+  move_to(*record, RequestState::parked);
+  if (!record->parked_since) record->parked_since = now;
+  if (parked_.held() <= parked_.limit()) return {.is_live = true};
+  const RecordPtr slowest = slowest_reader(now);
+  const Parked parked{.is_live = slowest != record, .ended = slowest->id};
+  const double seconds_parked = std::chrono::duration<double>(time_parked(*slowest, now)).count();
+  End end;
+  end.outcome = scheduler::Outcome::cancelled;
+  end.message = "its client took " + std::to_string(slowest->emitted.size()) + " tokens and let the answer wait for " +
+                std::to_string(static_cast<std::uint64_t>(seconds_parked)) + " s; others needed its place among the " +
+                std::to_string(parked_.limit()) + " (max_parked_requests). Grant more credit, and sooner";
+  end.field = "max_parked_requests";
+  end.limit = parked_.limit();
+  end_locked(lock, slowest->id, end, now);
+  return parked;
+}
+
+TimePoint::duration StreamTable::time_parked(const Record& record, TimePoint now) {
+  return record.parked_before + (record.parked_since ? now - *record.parked_since : TimePoint::duration{});
+}
+
+StreamTable::RecordPtr StreamTable::slowest_reader(TimePoint now) const {
+  RecordPtr slowest;
+  std::pair<std::uint64_t, double> most;
+  for (const auto& [id, record] : records_) {
+    if (record->state != RequestState::parked) continue;
+    const std::uint64_t own = parked_.held_by(record->request->uid);
+    const std::uint64_t kept = record->request->is_owner ? scheduler::kept_for_owner_of(parked_.limit()) : 0;
+    const double per_token = std::chrono::duration<double>(time_parked(*record, now)).count() /
+                             static_cast<double>(record->emitted.size() + 1);
+    const std::pair<std::uint64_t, double> here{own - std::min(own, kept), per_token};
+    // Of equal ones the newest, so that it does not depend on the order of the table.
+    if (slowest && (here < most || (here == most && id < slowest->id))) continue;
+    slowest = record;
+    most = here;
+  }
+  return slowest;
+}
+
+bool StreamTable::deliver(Emission emission, TimePoint now) {
+  std::unique_lock lock(mutex_);
+  const RecordPtr record = current(emission.request, emission.generation);
+  if (!record) return false;
+
+  TROUPE_ASSERT(emission.first_index <= record->emitted.size());
+  TROUPE_ASSERT(emission.text_offset <= record->text_bytes);
+  TROUPE_ASSERT(emission.logprobs.empty() || emission.logprobs.size() == emission.ids.size());
+  const auto known_ids = std::min<std::uint64_t>(record->emitted.size() - emission.first_index, emission.ids.size());
+  const auto known_text = std::min<std::uint64_t>(record->text_bytes - emission.text_offset, emission.text.size());
+
+  TokenRun run;
+  run.choice = record->request->sampling.choice;
+  run.first_index = emission.first_index + known_ids;
+  run.ids.assign(emission.ids.begin() + static_cast<std::ptrdiff_t>(known_ids), emission.ids.end());
+  if (!emission.logprobs.empty()) {
+    run.logprobs.assign(emission.logprobs.begin() + static_cast<std::ptrdiff_t>(known_ids), emission.logprobs.end());
+  }
+  run.text = known_text == 0 ? std::move(emission.text) : emission.text.substr(known_text);
+  if (run.ids.empty() && run.text.empty()) return true;
+
+  record->emitted.insert(record->emitted.end(), run.ids.begin(), run.ids.end());
+  record->text_bytes += run.text.size();
+  if (!run.ids.empty()) {
+    if (record->first_token) {
+      const double gap = seconds(*record->last_token, now);
+      counts_.latencies.add(Latency::inter_token_latency, gap / static_cast<double>(run.ids.size()));
+    } else {
+      record->first_token = now;
+      counts_.latencies.add(Latency::time_to_first_token, seconds(record->submitted, now));
+    }
+    record->last_token = now;
+    counts_.generated_tokens += run.ids.size();
+  }
+  record->outbox.emplace_back(std::move(run));
+  hand_over(lock, record);
+  return true;
+}
+
+bool StreamTable::end(RequestId id, std::uint64_t generation, const End& end, TimePoint now) {
+  std::unique_lock lock(mutex_);
+  if (!current(id, generation)) return false;
+  return end_locked(lock, id, end, now);
+}
+
+bool StreamTable::end(RequestId id, const End& end, TimePoint now) {
+  std::unique_lock lock(mutex_);
+  return end_locked(lock, id, end, now);
+}
+
+void StreamTable::end_all(const End& running, const End& waiting, TimePoint now) {
+  for (const RequestId id : live()) {
+    std::unique_lock lock(mutex_);
+    const RecordPtr record = find(id);
+    if (!record) continue;
+    // A choice that waits for the first one to compute their prompt is part of what has begun; the first, with the
+    // lower id, has ended by now.
+    const bool begun = record->first_step || (record->request->fork_of != 0 && record->prompt);
+    end_locked(lock, id, begun ? running : waiting, now);
+  }
+}
+
+std::uint32_t StreamTable::record_fault(RequestId id) {
+  const std::lock_guard lock(mutex_);
+  const RecordPtr record = find(id);
+  return record ? ++record->num_faults : 0;
+}
+
+void StreamTable::clear_faults(RequestId id) {
+  const std::lock_guard lock(mutex_);
+  if (const RecordPtr record = find(id)) record->num_faults = 0;
+}
+
+std::optional<std::uint64_t> StreamTable::grant(RequestId id, std::uint64_t tokens, TimePoint now) {
+  const std::lock_guard lock(mutex_);
+  const RecordPtr record = find(id);
+  if (!record) return std::nullopt;
+  if (!counts_.has_work()) counts_.work_since = now;  // if it was parked; else it changes nothing
+  if (tokens > 0 && record->parked_since)
+    record->parked_before += now - *std::exchange(record->parked_since, std::nullopt);
+  record->granted = saturating_add(record->granted, tokens);
+  return record->granted;
+}
+
+void StreamTable::when_empty(std::function<void()> done) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (ends_pending_ > 0) {
+      when_empty_.push_back(std::move(done));
+      return;
+    }
+  }
+  done();
+}
+
+StreamCounts StreamTable::counts() const {
+  const std::lock_guard lock(mutex_);
+  StreamCounts counts = counts_;
+  for (const auto& [id, record] : records_) counts.bytes += bytes_of(*record);
+  const auto table = scheduler::outcomes();
+  for (std::size_t i = 0; i < table.size(); ++i) counts.ended.emplace_back(table[i].name, ended_[i]);
+  return counts;
+}
+
+std::optional<TimePoint> StreamTable::work_since() const {
+  const std::lock_guard lock(mutex_);
+  return counts_.has_work() ? std::optional(counts_.work_since) : std::nullopt;
+}
+
+std::vector<RequestView> StreamTable::views(TimePoint now) const {
+  std::vector<RequestView> views;
+  {
+    const std::lock_guard lock(mutex_);
+    views.reserve(records_.size());
+    for (const auto& [id, record] : records_) {
+      views.push_back({.request = id,
+                       .uid = record->request->uid,
+                       .state = record->state,
+                       .priority = record->request->priority,
+                       .prompt_tokens = record->prompt ? static_cast<std::uint32_t>(record->prompt->size()) : 0,
+                       .cached_tokens = record->cached_tokens,
+                       .generated_tokens = static_cast<std::uint32_t>(record->emitted.size()),
+                       .preemptions = record->preemptions,
+                       .age_seconds = seconds(record->submitted, now)});
+    }
+  }
+  std::sort(views.begin(), views.end(), [](const auto& a, const auto& b) { return a.request < b.request; });
+  return views;
+}
+
+// What the stream holds on the heap, but for the sink, which is not ours.
+std::uint64_t StreamTable::bytes_of(const Record& record) {
+  std::uint64_t bytes = sizeof(Record) + sizeof(Request) + record.emitted.capacity() * sizeof(TokenId);
+  if (record.prompt) bytes += record.prompt->capacity() * sizeof(TokenId);
+  if (const auto* text = std::get_if<std::string>(&record.request->prompt)) bytes += text->capacity();
+  if (const auto* ids = std::get_if<std::vector<TokenId>>(&record.request->prompt)) {
+    bytes += ids->capacity() * sizeof(TokenId);
+  }
+  return bytes;
+}
+
+StreamTable::RecordPtr StreamTable::find(RequestId id) const {
+  const auto it = records_.find(id);
+  return it == records_.end() ? nullptr : it->second;
+}
+
+StreamTable::RecordPtr StreamTable::current(RequestId id, std::uint64_t generation) const {
+  RecordPtr record = find(id);
+  if (record && record->generation != generation) return nullptr;
+  return record;
+}
+
+void StreamTable::move_to(Record& record, RequestState state) {
+  --counts_.in_state[static_cast<std::size_t>(record.state)];
+  ++counts_.in_state[static_cast<std::size_t>(state)];
+  const std::uint32_t uid = record.request->uid;
+  if (record.state == RequestState::parked) parked_.give_back(uid);
+  if (state == RequestState::parked) parked_.take(uid);
+  record.state = state;
+  if (state == RequestState::running || state == RequestState::parked || state == RequestState::ended)
+    give_back_place(record);
+}
+
+std::vector<StreamTable::RecordPtr> StreamTable::choices_of(RequestId first) const {
+  std::vector<RecordPtr> choices = {find(first)};
+  for (std::uint32_t choice = 1; choice < choices.front()->request->num_choices; ++choice) {
+    if (RecordPtr other = find(first + choice)) choices.push_back(std::move(other));
+  }
+  return choices;
+}
+
+bool StreamTable::end_locked(std::unique_lock<std::mutex>& lock, RequestId id, const End& end, TimePoint now) {
+  const RecordPtr record = find(id);
+  if (!record) return false;
+  const bool is_first = record->request->fork_of == 0;
+  std::vector<RecordPtr> ended = {record};
+  if (is_first && !record->prompt) ended = choices_of(id);
+  for (const RecordPtr& each : ended) end_one(*each, end, now);
+  for (const RecordPtr& each : ended) {
+    if (!lock.owns_lock()) lock.lock();
+    hand_over(lock, each);
+  }
+  return true;
+}
+
+// But for telling its sink.
+void StreamTable::end_one(Record& record, End end, TimePoint now) {
+  move_to(record, RequestState::ended);
+  records_.erase(record.id);
+  if (record.deadline) deadlines_.erase({*record.deadline, record.id});
+  if (record.has_quota) quota_.give_back(record.request->uid);
+  ++ended_[scheduler::index_of(end.outcome)];
+
+  end.choice = record.request->sampling.choice;
+  end.seed = record.request->sampling.seed;
+  Usage& usage = end.usage;
+  usage.prompt_tokens = record.prompt ? static_cast<std::uint32_t>(record.prompt->size()) : 0;
+  usage.cached_tokens = record.cached_tokens;
+  usage.completion_tokens = static_cast<std::uint32_t>(record.emitted.size());
+  usage.preemptions = record.preemptions;
+  usage.queue_seconds = seconds(record.submitted, record.first_step.value_or(now));
+  if (record.first_token) {
+    usage.prefill_seconds = seconds(*record.first_step, *record.first_token);
+    usage.decode_seconds = seconds(*record.first_token, *record.last_token);
+    usage.ttft_seconds = seconds(record.submitted, *record.first_token);
+    count_request(record, usage, now);
+  }
+  record.outbox.emplace_back(std::move(end));
+}
+
+void StreamTable::count_request(const Record& record, const Usage& usage, TimePoint now) {
+  Latencies& latencies = counts_.latencies;
+  latencies.add(Latency::e2e_request_latency, seconds(record.submitted, now));
+  latencies.add(Latency::request_queue_time, usage.queue_seconds);
+  latencies.add(Latency::request_prefill_time, usage.prefill_seconds);
+  latencies.add(Latency::request_decode_time, usage.decode_seconds);
+  latencies.add(Latency::request_inference_time, seconds(*record.first_step, now));
+}
+
+// Empties the outbox, calling the sink without the lock. A thread that finds another one at it leaves
+// what it added to that one: order is kept, nobody waits.
+void StreamTable::hand_over(std::unique_lock<std::mutex>& lock, const RecordPtr& record) {
+  if (record->handing_over) return;
+  record->handing_over = true;
+  std::vector<std::function<void()>> done;
+  while (!record->outbox.empty()) {
+    std::variant<TokenRun, End> next = std::move(record->outbox.front());
+    record->outbox.pop_front();
+    lock.unlock();
+    const bool is_end = std::holds_alternative<End>(next);
+    if (is_end) {
+      record->sink->end(std::get<End>(std::move(next)));
+    } else {
+      record->sink->tokens(std::get<TokenRun>(std::move(next)));
+    }
+    lock.lock();
+    if (is_end) record->sink.reset();
+    if (is_end && --ends_pending_ == 0) done = std::exchange(when_empty_, {});
+  }
+  record->handing_over = false;
+  lock.unlock();
+  for (const auto& call : done) call();
+}
+
+std::shared_ptr<const Assignment> StreamTable::assignment(const Record& record) {
+  return std::make_shared<const Assignment>(Assignment{.request = record.id,
+                                                       .generation = record.generation,
+                                                       .body = record.request,
+                                                       .prompt = record.prompt,
+                                                       .emitted = record.emitted,
+                                                       .num_faults = record.num_faults});
+}
+
+}  // namespace troupe::actors

@@ -1,0 +1,46 @@
+// Where this process's memory is, kind by kind: the entries of `troupe status`. Together they are what the kernel calls
+// resident, within 5 % (tests/cli/serve_test.cpp).
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "actors/status_snapshot.h"
+#include "engine/memory/process_memory.h"
+
+namespace troupe::actors {
+
+// What the server knows and the kernel does not.
+struct KnownMemory {
+  std::uint64_t weights = 0;          // packed, and tables
+  std::uint64_t weights_on_heap = 0;  // the part of it that the allocator counts too
+  std::uint64_t vocabulary = 0;
+  std::uint64_t kv_cache = 0;      // blocks that were ever written
+  std::uint64_t snapshots = 0;     // of recurrent state, that were ever written
+  std::uint64_t step_buffers = 0;  // the executor's
+  std::uint64_t streams = 0;       // requests, prompts and answers of the live streams
+};
+
+// The kinds, in this order:
+//   weights, kv_cache, snapshots, step_buffers, vocabulary, streams  as above
+//   heap       what else the allocator has given out: actors, queues, connections, the prefix tree
+//   heap_free  what the allocator keeps, as far as it is resident: at most what the others leave of the resident memory
+//   runtime    stacks and relocated data, as measured before the model was loaded
+//   code       of the program and its libraries: file-backed pages, as the kernel counts them now
+// Thread-safe.
+class MemoryLedger {
+ public:
+  // now: before anything is loaded.
+  explicit MemoryLedger(const engine::ProcessMemory& now);
+
+  [[nodiscard]] std::vector<MemoryUse> entries(const KnownMemory& known, const engine::ProcessMemory& now);
+
+ private:
+  std::uint64_t runtime_bytes_;
+  std::mutex mutex_;
+  std::vector<MemoryUse> last_;  // for the peaks
+};
+
+}  // namespace troupe::actors

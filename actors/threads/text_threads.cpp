@@ -1,0 +1,148 @@
+#include "actors/threads/text_threads.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "actors/request_check.h"
+#include "config/assert.h"
+#include "engine/compute/interrupt.h"
+
+namespace troupe::actors {
+namespace {
+
+using scheduler::Outcome;
+
+}  // namespace
+
+TextThreads::TextThreads(const TextThreadsOptions& options, std::vector<int> cpus)
+    : num_threads_(options.max_large + 1),
+      texts_({.name = "max_queued_texts", .what = "queued texts", .limit = options.max_texts}),
+      bytes_({.name = "max_queued_text_bytes",
+              .what = "bytes of queued texts",
+              .limit = options.max_bytes,
+              .takes_any_alone = true}),
+      queue_(options.max_large),
+      pool_("texts", num_threads_, num_threads_, std::move(cpus)) {}
+
+TextThreads::~TextThreads() { drop_all(); }
+
+std::optional<End> TextThreads::post(TextJob job) {
+  const auto shared = std::make_shared<TextJob>(std::move(job));
+  auto refusal = enter(shared);
+  if (refusal) {
+    drop_unwanted();
+    refusal = enter(shared);
+  }
+  if (refusal) return refused(*std::move(refusal));
+  return std::nullopt;
+}
+
+std::optional<scheduler::Refusal> TextThreads::enter(const JobPtr& job) {
+  const std::lock_guard lock(mutex_);
+  if (closed_)
+    return scheduler::Refusal{Outcome::draining, "this server is shutting down and takes no new texts", {}, {}};
+  if (auto refusal = texts_.try_take(job->tenant)) return refusal;
+  if (auto refusal = bytes_.try_take(job->tenant, job->bytes)) {
+    texts_.give_back(job->tenant.uid);
+    return refusal;
+  }
+  ++num_untold_;
+  queue_.push(job->tenant.uid, job->first_part, job);
+  add_thread();
+  return std::nullopt;
+}
+
+// With the lock. A thread that finds nothing which it may do goes back to the pool.
+void TextThreads::add_thread() {
+  if (num_active_ == num_threads_) return;
+  ++num_active_;
+  const bool taken = pool_.post([this] { work(); });
+  TROUPE_ASSERT(taken);  // the pool has a place for each thread
+}
+
+void TextThreads::work() {
+  std::unique_lock lock(mutex_);
+  while (const auto next = queue_.pop()) {
+    const JobPtr& job = next->item;
+    running_.push_back(job);
+    lock.unlock();
+    std::uint64_t left = 0;
+    std::optional<End> how;
+    try {
+      if (*job->unwanted) throw engine::Interrupted();
+      left = job->work();
+    } catch (const engine::Interrupted&) {
+      how = ended_as(Outcome::cancelled, {});
+    }
+    lock.lock();
+    std::erase(running_, job);
+    if (next->is_large) queue_.large_done();
+    if (left > 0 && !closed_) {
+      queue_.push(job->tenant.uid, left, job);
+      continue;
+    }
+    if (closed_ && (how || left > 0))
+      how = ended_as(Outcome::cancelled, "the server stopped before this text was done");
+    lock.unlock();
+    finish({job}, how);
+    if (next->is_large) drop_unwanted();  // while they wait they hold memory
+    lock.lock();
+  }
+  --num_active_;
+}
+
+// Their place is free before they are told, so whoever hears of the end may come again.
+void TextThreads::finish(const std::vector<JobPtr>& jobs, const std::optional<End>& how) {
+  {
+    const std::lock_guard lock(mutex_);
+    for (const JobPtr& job : jobs) {
+      texts_.give_back(job->tenant.uid);
+      bytes_.give_back(job->tenant.uid, job->bytes);
+    }
+  }
+  for (const JobPtr& job : jobs) {
+    job->ended(how);
+    *job = {};  // what it holds goes with it
+  }
+  std::vector<std::function<void()>> done;
+  {
+    const std::lock_guard lock(mutex_);
+    num_untold_ -= jobs.size();
+    if (num_untold_ == 0) done = std::exchange(when_empty_, {});
+  }
+  for (const auto& call : done) call();
+}
+
+void TextThreads::drop_unwanted() {
+  std::vector<JobPtr> unwanted;
+  {
+    const std::lock_guard lock(mutex_);
+    unwanted = queue_.remove_if([](const JobPtr& job) { return job->unwanted->load(); });
+  }
+  if (!unwanted.empty()) finish(unwanted, ended_as(Outcome::cancelled, {}));
+}
+
+void TextThreads::drop_all() {
+  std::vector<JobPtr> waiting;
+  {
+    const std::lock_guard lock(mutex_);
+    closed_ = true;
+    for (const JobPtr& job : running_) *job->unwanted = true;
+    waiting = queue_.remove_if([](const JobPtr&) { return true; });
+  }
+  if (waiting.empty()) return;
+  finish(waiting, ended_as(Outcome::draining, "the server stopped before this text was worked on; try again later"));
+}
+
+void TextThreads::when_empty(std::function<void()> done) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (num_untold_ > 0) {
+      when_empty_.push_back(std::move(done));
+      return;
+    }
+  }
+  done();
+}
+
+}  // namespace troupe::actors

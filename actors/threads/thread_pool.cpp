@@ -1,0 +1,84 @@
+#include "actors/threads/thread_pool.h"
+
+#include <pthread.h>
+#include <sched.h>
+
+#include <utility>
+
+namespace troupe::actors {
+namespace {
+
+constexpr int kPausesPerLook = 16;
+
+void pause_core() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
+}  // namespace
+
+ThreadPool::ThreadPool(std::string name, std::uint32_t num_threads, std::size_t max_queued, std::vector<int> cpus,
+                       std::chrono::microseconds awake)
+    : name_(std::move(name)), max_queued_(max_queued), cpus_(std::move(cpus)), awake_(awake) {
+  for (std::uint32_t i = 0; i < num_threads; ++i) threads_.emplace_back([this] { work(); });
+}
+
+ThreadPool::~ThreadPool() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  wake_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+bool ThreadPool::post(std::function<void()> job) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (jobs_.size() >= max_queued_) return false;
+    jobs_.push_back(std::move(job));
+    num_jobs_.store(jobs_.size(), std::memory_order_relaxed);
+  }
+  wake_.notify_one();
+  return true;
+}
+
+void ThreadPool::work() {
+  pthread_setname_np(pthread_self(), name_.c_str());
+  bind_this_thread(cpus_);
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    wake_.wait(lock, [this] { return stopping_ || !jobs_.empty(); });
+    if (jobs_.empty()) return;
+    std::function<void()> job = std::move(jobs_.front());
+    jobs_.pop_front();
+    num_jobs_.store(jobs_.size(), std::memory_order_relaxed);
+    lock.unlock();
+    job();
+    job = nullptr;  // what it holds goes before the next wait, and without the lock
+    wait_awake();
+    lock.lock();
+  }
+}
+
+// The kernel needs some 20 us to wake a thread on another CPU; the next step is often there sooner.
+void ThreadPool::wait_awake() {
+  if (awake_.count() == 0) return;
+  const auto deadline = std::chrono::steady_clock::now() + awake_;
+  while (num_jobs_.load(std::memory_order_relaxed) == 0 && std::chrono::steady_clock::now() < deadline) {
+    for (int i = 0; i < kPausesPerLook; ++i) pause_core();
+  }
+}
+
+void bind_this_thread(const std::vector<int>& cpus) {
+  if (cpus.empty()) return;
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (const int cpu : cpus) {
+    if (cpu >= 0 && cpu < CPU_SETSIZE) CPU_SET(cpu, &set);
+  }
+  pthread_setaffinity_np(pthread_self(), sizeof(set), &set);
+}
+
+}  // namespace troupe::actors

@@ -1,0 +1,50 @@
+#include "actors/threads/topology.h"
+
+#include <hwloc.h>
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+#include <utility>
+
+#include "engine/compute/team.h"
+
+namespace troupe::actors {
+
+CpuPlan plan_cpus(std::vector<CpuPlace> places, std::uint32_t num_threads) {
+  if (places.size() <= num_threads) return {};
+  std::sort(places.begin(), places.end(), [](const CpuPlace& a, const CpuPlace& b) { return a.cpu < b.cpu; });
+  std::map<std::uint32_t, std::uint32_t> seen_of_core;
+  std::vector<std::tuple<std::uint32_t, std::uint32_t, int>> order;  // node, n-th thread of its core, cpu
+  order.reserve(places.size());
+  for (const CpuPlace& place : places) order.emplace_back(place.node, seen_of_core[place.core]++, place.cpu);
+  std::sort(order.begin(), order.end());
+
+  CpuPlan plan;
+  for (const auto& [node, sibling, cpu] : order) {
+    (plan.compute.size() < num_threads ? plan.compute : plan.rest).push_back(cpu);
+  }
+  return plan;
+}
+
+std::vector<CpuPlace> allowed_places() {
+  hwloc_topology_t topology;
+  if (hwloc_topology_init(&topology) != 0) return {};
+  std::vector<CpuPlace> places;
+  if (hwloc_topology_load(topology) == 0) {
+    const std::vector<int> allowed = engine::allowed_cpus();
+    for (hwloc_obj_t pu = nullptr; (pu = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_PU, pu)) != nullptr;) {
+      const int cpu = static_cast<int>(pu->os_index);
+      if (!std::binary_search(allowed.begin(), allowed.end(), cpu)) continue;
+      const hwloc_obj_t core = hwloc_get_ancestor_obj_by_type(topology, HWLOC_OBJ_CORE, pu);
+      const int node = hwloc_bitmap_first(pu->nodeset);
+      places.push_back({.cpu = cpu,
+                        .node = node < 0 ? 0 : static_cast<std::uint32_t>(node),
+                        .core = core != nullptr ? core->logical_index : pu->logical_index});
+    }
+  }
+  hwloc_topology_destroy(topology);
+  return places;
+}
+
+}  // namespace troupe::actors

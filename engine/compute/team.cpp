@@ -1,0 +1,206 @@
+#include "engine/compute/team.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+
+#include <atomic>
+#include <chrono>
+#include <exception>
+#include <thread>
+#include <utility>
+
+#include "config/assert.h"
+#include "kernels/kernels.h"
+
+namespace troupe::engine {
+namespace {
+
+// How long a thread waits awake before it sleeps. Longer than the serial work between two regions of
+// a step (some microseconds), shorter than what a neighbour on the same core would notice.
+constexpr std::chrono::microseconds kSpin{25};
+constexpr int kPausesPerClockRead = 32;
+
+void pause_core() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
+// Polls `ready` for kSpin; whether it became true.
+template <class Ready>
+bool spin_until(Ready ready) {
+  const auto deadline = std::chrono::steady_clock::now() + kSpin;
+  do {
+    for (int i = 0; i < kPausesPerClockRead; ++i) {
+      if (ready()) return true;
+      pause_core();
+    }
+  } while (std::chrono::steady_clock::now() < deadline);
+  return ready();
+}
+
+void pin_to(std::thread& thread, int cpu) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (cpu < 0 || cpu >= CPU_SETSIZE) return;
+  CPU_SET(cpu, &set);
+  // A CPU that has gone offline or out of the mask leaves the thread unpinned: slower, not wrong.
+  ::pthread_setaffinity_np(thread.native_handle(), sizeof set, &set);
+}
+
+}  // namespace
+
+// A region is published by one store to `tickets`: (epoch << 32) | chunks left. A thread takes a chunk
+// by lowering the count with a compare-and-swap, so it holds a chunk of exactly the region whose epoch
+// it read; and because the region cannot end before that chunk is done, `call`, `fn` and `num_chunks`
+// may be read without a lock. A thread that comes late finds no chunk and touches nothing.
+struct Team::Shared {
+  alignas(64) std::atomic<std::uint64_t> tickets{0};
+  alignas(64) std::atomic<std::uint32_t> wake{0};  // counts regions; sleepers wait on it
+  alignas(64) std::atomic<std::uint32_t> done{0};  // chunks of this region that are done
+  alignas(64) std::uint32_t num_chunks = 0;
+  Call call = nullptr;
+  void* fn = nullptr;
+  std::atomic_flag failed;
+  std::exception_ptr failure;  // of this region; written by whoever sets `failed`, read when all chunks are done
+  // Somebody wants to know what each thread does in this region. A thread writes its times before it reports its chunks
+  // as done, so the caller may read them once all are; the epoch tells them from an older region's.
+  bool timed = false;
+  std::uint32_t epoch = 0;
+  struct alignas(64) Times {
+    std::uint32_t epoch = 0;
+    ThreadSpan span;
+  };
+  std::vector<Times> times;
+  std::vector<ThreadSpan> spans;     // of the region that is reported
+  std::atomic<bool> stopped{false};  // Team::stop(); beside what is only written between regions
+  std::atomic<bool> ending{false};   // the threads return
+  std::vector<std::thread> threads;
+
+  ~Shared() {
+    ending.store(true, std::memory_order_release);
+    wake.fetch_add(1, std::memory_order_acq_rel);
+    wake.notify_all();
+    for (std::thread& thread : threads) thread.join();
+  }
+
+  // A chunk of the current region, or nothing. O(1), lock-free.
+  bool take(std::uint32_t& chunk) {
+    std::uint64_t ticket = tickets.load(std::memory_order_acquire);
+    while (static_cast<std::uint32_t>(ticket) != 0) {
+      if (tickets.compare_exchange_weak(ticket, ticket - 1, std::memory_order_acq_rel, std::memory_order_acquire)) {
+        chunk = num_chunks - static_cast<std::uint32_t>(ticket);
+        return true;
+      }
+    }
+    return false;
+  }
+
+  void work(std::uint32_t thread) {
+    std::uint32_t chunk = 0;
+    std::uint32_t num_done = 0;
+    std::uint32_t total = 0;
+    ThreadSpan span;
+    while (take(chunk)) {
+      if (num_done == 0) {
+        total = num_chunks;
+        if (timed) span.begin = ProfileClock::now();
+      }
+      try {
+        if (!stopped.load(std::memory_order_relaxed)) call(fn, chunk, thread);
+      } catch (...) {
+        if (!failed.test_and_set()) failure = std::current_exception();
+      }
+      ++num_done;
+    }
+    if (num_done == 0) return;
+    if (timed) {
+      span.end = ProfileClock::now();
+      span.num_chunks = num_done;
+      times[thread] = {epoch, span};
+    }
+    // Whoever brings the last chunk wakes the caller. The region cannot end before this addition.
+    if (done.fetch_add(num_done, std::memory_order_acq_rel) + num_done == total) done.notify_one();
+  }
+
+  bool has_chunks() const { return static_cast<std::uint32_t>(tickets.load(std::memory_order_relaxed)) != 0; }
+
+  void run_thread(std::uint32_t thread) {
+    kernels::set_flush_denormals();
+    while (true) {
+      const std::uint32_t seen = wake.load(std::memory_order_acquire);
+      if (ending.load(std::memory_order_acquire)) return;
+      work(thread);
+      if (!spin_until([&] { return has_chunks() || wake.load(std::memory_order_relaxed) != seen; })) wake.wait(seen);
+    }
+  }
+};
+
+Team::Team(std::uint32_t num_threads, std::vector<int> cpus)
+    : num_threads_(num_threads == 0 ? 1 : num_threads), shared_(std::make_unique<Shared>()) {
+  shared_->times.resize(num_threads_);
+  shared_->spans.resize(num_threads_);
+  // Signals are for the threads that wait for them, never for one in the middle of a product.
+  sigset_t all, before;
+  sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  for (std::uint32_t i = 1; i < num_threads_; ++i) {
+    shared_->threads.emplace_back([shared = shared_.get(), i] { shared->run_thread(i); });
+    if (!cpus.empty()) pin_to(shared_->threads.back(), cpus[i % cpus.size()]);
+  }
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+Team::~Team() = default;
+
+void Team::stop() { shared_->stopped.store(true, std::memory_order_relaxed); }
+bool Team::is_stopped() const { return shared_->stopped.load(std::memory_order_relaxed); }
+
+void Team::run(std::size_t num_chunks, Call call, void* fn) {
+  if (num_chunks == 0) return;
+  kernels::set_flush_denormals();
+  if (num_chunks == 1 || num_threads_ == 1) {
+    for (std::size_t chunk = 0; chunk < num_chunks; ++chunk) {
+      throw_if_stopped();
+      call(fn, chunk, 0);
+    }
+    return;
+  }
+  TROUPE_ASSERT(num_chunks < 0xffffffffu);
+  Shared& shared = *shared_;
+  ProfileClock::time_point begin;
+  shared.timed = operation_ != nullptr;
+  if (shared.timed) begin = ProfileClock::now();
+  shared.call = call;
+  shared.fn = fn;
+  shared.num_chunks = static_cast<std::uint32_t>(num_chunks);
+  shared.done.store(0, std::memory_order_relaxed);
+  const std::uint64_t epoch = (shared.tickets.load(std::memory_order_relaxed) >> 32) + 1;
+  shared.epoch = static_cast<std::uint32_t>(epoch);
+  shared.tickets.store((epoch << 32) | num_chunks, std::memory_order_release);
+  shared.wake.fetch_add(1, std::memory_order_acq_rel);
+  shared.wake.notify_all();
+  shared.work(0);
+  const auto finished = [&] { return shared.done.load(std::memory_order_acquire) == num_chunks; };
+  while (!spin_until(finished)) {
+    const std::uint32_t seen = shared.done.load(std::memory_order_acquire);
+    if (seen != num_chunks) shared.done.wait(seen);
+  }
+  if (shared.timed) report_join(begin);
+  if (shared.failed.test()) {
+    shared.failed.clear();
+    std::rethrow_exception(std::exchange(shared.failure, nullptr));
+  }
+  throw_if_stopped();
+}
+
+void Team::report_join(ProfileClock::time_point begin) {
+  Shared& shared = *shared_;
+  const auto end = ProfileClock::now();
+  for (std::size_t i = 0; i < shared.times.size(); ++i)
+    shared.spans[i] = shared.times[i].epoch == shared.epoch ? shared.times[i].span : ThreadSpan{};
+  listener_->on_join({.operation = operation_, .begin = begin, .end = end, .threads = shared.spans});
+}
+
+}  // namespace troupe::engine

@@ -1,0 +1,117 @@
+#include "engine/evaluation/eval.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <string>
+
+#include "cache/window.h"
+#include "engine/evaluation/passage_logits.h"
+
+namespace troupe::engine {
+namespace {
+
+constexpr SequenceId kOnly = 1;
+
+// Tokens of a step: at most so many that the blocks they write and those they see are different ones.
+std::uint32_t longest_chunk(const LoadedModel& model) {
+  if (!model.window_arena()) return std::numeric_limits<std::uint32_t>::max();
+  const std::uint32_t blocks = model.window_arena()->num_blocks();
+  if (blocks >= blocks_for(model.info().context)) return std::numeric_limits<std::uint32_t>::max();
+  return cache::longest_window_chunk(model.info().window, blocks);
+}
+
+Status check(const LoadedModel& model, std::span<const TokenId> tokens, std::uint32_t num_more) {
+  const ModelInfo& info = model.info();
+  if (tokens.empty()) return Error{ErrorCode::invalid_argument, "there are no tokens to evaluate"};
+  if (auto checked = check_ids(info, tokens); !checked) return checked;
+  const std::uint64_t room =
+      std::min<std::uint64_t>(info.context, std::uint64_t{model.arena()->num_blocks()} * kBlockSize);
+  if (tokens.size() + num_more > room) {
+    return Error{ErrorCode::invalid_argument, std::to_string(tokens.size() + num_more) +
+                                                  " tokens do not fit a context of " + std::to_string(room) +
+                                                  "; use a larger -c"};
+  }
+  if (longest_chunk(model) == 0) {
+    return Error{ErrorCode::invalid_argument,
+                 "a window of " + std::to_string(model.info().window) + " positions needs more KV blocks"};
+  }
+  return Ok{};
+}
+
+// Where the window's blocks are fewer than the text's they are taken in turns: the one before has left the window.
+SequenceSpec make_spec(const LoadedModel& model, std::span<const TokenId> tokens, std::uint32_t num_more) {
+  SequenceSpec spec;
+  spec.id = kOnly;
+  spec.tokens.assign(tokens.begin(), tokens.end());
+  spec.block_table.resize(blocks_for(static_cast<std::uint32_t>(tokens.size()) + num_more));
+  std::iota(spec.block_table.begin(), spec.block_table.end(), BlockId{0});
+  if (model.window_arena()) {
+    for (const BlockId block : spec.block_table)
+      spec.window_table.push_back(block % model.window_arena()->num_blocks());
+  }
+  spec.sampling.temperature = 0.0f;
+  return spec;
+}
+
+// The next step of the only sequence.
+StepItem next_item(const LoadedModel& model, std::uint32_t num_computed, std::uint32_t num_tokens, Output output) {
+  return {
+      .sequence = kOnly,
+      .num_tokens = num_tokens,
+      .output = output,
+      .first_window_block = model.window_arena() ? cache::first_window_block(num_computed, model.info().window) : 0};
+}
+
+}  // namespace
+
+Result<std::vector<float>> evaluate(const LoadedModel& model, Team& team, std::span<const TokenId> tokens,
+                                    std::uint32_t chunk) {
+  if (auto checked = check(model, tokens, 0); !checked) return checked.error();
+  Executor executor(model, team);
+  executor.open(make_spec(model, tokens, 0));
+  std::vector<float> logits;
+  logits.reserve(tokens.size() * model.info().vocab_size);
+  StepBatch batch;
+  StepResult result;
+  chunk = std::max(1u, std::min(chunk, longest_chunk(model)));
+  for (std::size_t done = 0; done < tokens.size(); done += batch.items[0].num_tokens) {
+    const auto count = static_cast<std::uint32_t>(std::min<std::size_t>(chunk, tokens.size() - done));
+    batch.items = {next_item(model, static_cast<std::uint32_t>(done), count, Output::all_logits)};
+    executor.step(batch, result);
+    logits.insert(logits.end(), result.items[0].logits.begin(), result.items[0].logits.end());
+  }
+  return logits;
+}
+
+Result<std::vector<TokenId>> greedy(const LoadedModel& model, Team& team, std::span<const TokenId> prompt,
+                                    std::uint32_t count, bool ignore_eos) {
+  if (auto checked = check(model, prompt, 0); !checked) return checked.error();
+  std::vector<TokenId> out;
+  if (count == 0) return out;
+  const std::uint64_t room =
+      std::min<std::uint64_t>(model.info().context, std::uint64_t{model.arena()->num_blocks()} * kBlockSize);
+  SequenceSpec spec =
+      make_spec(model, prompt, static_cast<std::uint32_t>(std::min<std::uint64_t>(count, room - prompt.size())));
+  spec.sampling.max_tokens = count;
+  spec.sampling.ignore_eos = ignore_eos;
+  Executor executor(model, team);
+  executor.open(std::move(spec));
+  StepBatch batch;
+  StepResult result;
+  const auto num_prompt = static_cast<std::uint32_t>(prompt.size());
+  std::uint32_t num_computed = 0;
+  while (prompt.size() + out.size() < room) {
+    const std::uint32_t left = num_prompt + static_cast<std::uint32_t>(out.size()) - num_computed;
+    const std::uint32_t count = std::min(left, longest_chunk(model));
+    batch.items = {next_item(model, num_computed, count, count == left ? Output::sample : Output::none)};
+    executor.step(batch, result);
+    num_computed += count;
+    if (count != left) continue;
+    for (const SampledToken& token : result.items[0].tokens) out.push_back(token.id);
+    if (result.items[0].finish != Finish::running) break;
+  }
+  return out;
+}
+
+}  // namespace troupe::engine

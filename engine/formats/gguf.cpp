@@ -1,0 +1,477 @@
+// GGUF, versions 2 and 3: header, metadata, tensor directory, then aligned tensor data.
+// Format: github.com/ggml-org/ggml/blob/master/docs/gguf.md
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cinttypes>
+#include <cmath>
+#include <cstdarg>
+#include <cstdio>
+#include <cstring>
+#include <limits>
+#include <numeric>
+#include <utility>
+
+#include "config/printable.h"
+#include "engine/formats/mapped_file.h"
+#include "engine/formats/model_file.h"
+
+namespace troupe::engine {
+namespace {
+
+// What a file may ask of us. Far above every real model, far below what would hurt.
+constexpr std::uint64_t kMaxMetadata = 1u << 16;
+constexpr std::uint64_t kMaxTensors = 1u << 16;
+constexpr std::uint64_t kMaxKeyBytes = 1u << 16;
+constexpr std::uint64_t kMaxTensorNameBytes = 256;
+constexpr std::uint64_t kMaxStringBytes = 16u << 20;
+constexpr std::uint64_t kMaxArrayElements = 16u << 20;
+constexpr std::uint64_t kMaxMetadataMiB = 256;  // of all metadata, as they lie in memory once they are read
+constexpr std::uint32_t kMaxDimensions = 4;
+constexpr std::uint64_t kMaxAlignment = 1u << 20;
+constexpr std::uint64_t kDefaultAlignment = 32;
+
+enum class ValueType : std::uint32_t { u8, i8, u16, i16, u32, i32, f32, boolean, string, array, u64, i64, f64 };
+constexpr std::uint32_t kNumValueTypes = 13;
+
+// Bytes of a value in the file; of a string or array at least.
+std::uint64_t min_bytes(ValueType type) {
+  switch (type) {
+    case ValueType::u8:
+    case ValueType::i8:
+    case ValueType::boolean:
+      return 1;
+    case ValueType::u16:
+    case ValueType::i16:
+      return 2;
+    case ValueType::u32:
+    case ValueType::i32:
+    case ValueType::f32:
+      return 4;
+    case ValueType::array:
+      return 12;
+    case ValueType::string:
+    case ValueType::u64:
+    case ValueType::i64:
+    case ValueType::f64:
+      return 8;
+  }
+  return 1;
+}
+
+std::string quoted(std::string_view text) { return "'" + Printable(text) + "'"; }
+
+__attribute__((format(printf, 1, 2))) std::string format(const char* pattern, ...) {
+  char line[512];
+  va_list args;
+  va_start(args, pattern);
+  std::vsnprintf(line, sizeof line, pattern, args);
+  va_end(args);
+  return line;
+}
+
+// Reads little-endian values one after another; the first failure sticks and names its offset.
+class Reader {
+ public:
+  explicit Reader(std::span<const std::byte> bytes) : bytes_(bytes) {}
+
+  std::uint64_t offset() const { return offset_; }
+  std::uint64_t remaining() const { return bytes_.size() - offset_; }
+  bool failed() const { return !failure_.empty(); }
+  const std::string& failure() const { return failure_; }
+
+  void fail(const std::string& what) {
+    if (!failed()) failure_ = format("at byte %" PRIu64 ": ", offset_) + what;
+  }
+
+  template <class T>
+  T number(const char* what) {
+    T value{};
+    if (!has(sizeof value, what)) return value;
+    std::memcpy(&value, bytes_.data() + offset_, sizeof value);
+    offset_ += sizeof value;
+    return value;
+  }
+
+  // Counts what is about to be kept against what all metadata may take. A sparse file costs its author nothing.
+  bool charge(std::uint64_t count, std::uint64_t bytes_each) {
+    charged_ += count * bytes_each;  // both far below 2^32
+    if (charged_ > kMaxMetadataMiB << 20) fail(format("metadata that take more than %" PRIu64 " MiB", kMaxMetadataMiB));
+    return !failed();
+  }
+
+  std::string string(const char* what, std::uint64_t max_bytes) {
+    const auto length = number<std::uint64_t>(what);
+    if (failed()) return {};
+    if (length > max_bytes) {
+      fail(format("%s is %" PRIu64 " bytes long, at most %" PRIu64 " are allowed", what, length, max_bytes));
+      return {};
+    }
+    if (!has(length, what) || !charge(1, length + sizeof(std::string))) return {};
+    std::string text(reinterpret_cast<const char*>(bytes_.data() + offset_), length);
+    offset_ += length;
+    return text;
+  }
+
+ private:
+  bool has(std::uint64_t count, const char* what) {
+    if (failed()) return false;
+    if (count <= remaining()) return true;
+    fail(format("%s needs %" PRIu64 " bytes, but the file ends after %" PRIu64 " more", what, count, remaining()));
+    return false;
+  }
+
+  std::span<const std::byte> bytes_;
+  std::uint64_t offset_ = 0;
+  std::uint64_t charged_ = 0;
+  std::string failure_;
+};
+
+std::int64_t read_integer(Reader& in, ValueType type) {
+  switch (type) {
+    case ValueType::u8:
+      return in.number<std::uint8_t>("a metadata value");
+    case ValueType::i8:
+      return in.number<std::int8_t>("a metadata value");
+    case ValueType::u16:
+      return in.number<std::uint16_t>("a metadata value");
+    case ValueType::i16:
+      return in.number<std::int16_t>("a metadata value");
+    case ValueType::u32:
+      return in.number<std::uint32_t>("a metadata value");
+    case ValueType::i32:
+      return in.number<std::int32_t>("a metadata value");
+    case ValueType::i64:
+      return in.number<std::int64_t>("a metadata value");
+    case ValueType::boolean: {
+      const auto value = in.number<std::uint8_t>("a metadata value");
+      if (value > 1) in.fail(format("a boolean holds %u; it must be 0 or 1", value));
+      return value;
+    }
+    default:
+      break;
+  }
+  const auto value = in.number<std::uint64_t>("a metadata value");
+  if (value > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
+    in.fail(format("the integer %" PRIu64 " is out of range", value));
+    return 0;
+  }
+  return static_cast<std::int64_t>(value);
+}
+
+bool is_float(ValueType type) { return type == ValueType::f32 || type == ValueType::f64; }
+
+double read_float(Reader& in, ValueType type) {
+  return type == ValueType::f32 ? in.number<float>("a metadata value") : in.number<double>("a metadata value");
+}
+
+ValueType read_value_type(Reader& in) {
+  const auto number = in.number<std::uint32_t>("a metadata type");
+  if (!in.failed() && number >= kNumValueTypes) {
+    in.fail(format("metadata type %u does not exist (0 to %u do)", number, kNumValueTypes - 1));
+  }
+  return static_cast<ValueType>(number);
+}
+
+MetadataValue read_array(Reader& in) {
+  const ValueType type = read_value_type(in);
+  const auto count = in.number<std::uint64_t>("an array's length");
+  if (in.failed()) return {};
+  if (type == ValueType::array) {
+    in.fail("an array of arrays; these are not supported");
+    return {};
+  }
+  if (count > kMaxArrayElements) {
+    in.fail(format("an array of %" PRIu64 " elements; at most %" PRIu64 " are allowed", count, kMaxArrayElements));
+    return {};
+  }
+  if (count > in.remaining() / min_bytes(type)) {
+    in.fail(format("an array of %" PRIu64 " elements does not fit the %" PRIu64 " bytes left", count, in.remaining()));
+    return {};
+  }
+  if (type != ValueType::string && !in.charge(count, sizeof(std::int64_t))) return {};
+  if (type == ValueType::string) {
+    std::vector<std::string> values;  // which grow as they are charged for
+    while (values.size() < count && !in.failed()) values.push_back(in.string("a string in an array", kMaxStringBytes));
+    return values;
+  }
+  if (is_float(type)) {
+    std::vector<double> values;
+    values.reserve(count);
+    while (values.size() < count && !in.failed()) values.push_back(read_float(in, type));
+    return values;
+  }
+  std::vector<std::int64_t> values;
+  values.reserve(count);
+  while (values.size() < count && !in.failed()) values.push_back(read_integer(in, type));
+  return values;
+}
+
+MetadataValue read_value(Reader& in) {
+  const ValueType type = read_value_type(in);
+  if (in.failed()) return {};
+  if (type == ValueType::array) return read_array(in);
+  if (type == ValueType::string) return in.string("a metadata string", kMaxStringBytes);
+  if (type == ValueType::boolean) return read_integer(in, type) != 0;
+  if (is_float(type)) return read_float(in, type);
+  return read_integer(in, type);
+}
+
+// a * b, and a + b, or nothing where it does not fit.
+std::optional<std::uint64_t> product(std::uint64_t a, std::uint64_t b) {
+  std::uint64_t result = 0;
+  return __builtin_mul_overflow(a, b, &result) ? std::nullopt : std::optional(result);
+}
+std::optional<std::uint64_t> sum(std::uint64_t a, std::uint64_t b) {
+  std::uint64_t result = 0;
+  return __builtin_add_overflow(a, b, &result) ? std::nullopt : std::optional(result);
+}
+
+// A tensor's entry in the directory, before its place in the file is known.
+struct Entry {
+  TensorInfo info;
+  std::uint64_t offset = 0;  // from the beginning of the tensor data
+  std::uint64_t size = 0;    // bytes, with the type's tail
+};
+
+// The shape's bytes in its type, or nothing (and the reader has failed).
+std::optional<std::uint64_t> checked_size(Reader& in, const TensorInfo& tensor) {
+  const kernels::WeightTypeInfo& type = tensor.file_type();
+  std::optional<std::uint64_t> elements = 1;
+  for (const std::uint64_t extent : tensor.shape) {
+    if (extent == 0) in.fail("tensor " + quoted(tensor.name) + " has a dimension of 0");
+    if (elements) elements = product(*elements, extent);
+  }
+  if (tensor.columns() % type.group_size != 0) {
+    in.fail("tensor " + quoted(tensor.name) +
+            format(": its rows of %" PRIu64 " are not a multiple of %.*s's group of %u", tensor.columns(),
+                   static_cast<int>(type.name.size()), type.name.data(), type.group_size));
+  }
+  auto bytes = elements ? product(*elements / type.group_size, type.group_bytes) : std::nullopt;
+  if (bytes) bytes = sum(*bytes, type.tail_bytes);
+  if (!bytes) in.fail("tensor " + quoted(tensor.name) + " is larger than any file");
+  return in.failed() ? std::nullopt : bytes;
+}
+
+std::string known_types() {
+  std::string names;
+  for (const auto& type : kernels::weight_types()) names.append(names.empty() ? "" : " ").append(type.name);
+  for (const auto* type : kernels::converted_types()) names.append(" ").append(type->info.name);
+  return names;
+}
+
+class GgufFile final : public ModelFile {
+ public:
+  GgufFile(std::string path, std::unique_ptr<MappedFile> mapping)
+      : path_(std::move(path)), mapping_(std::move(mapping)) {}
+
+  // Reads everything up to the tensor data, and finds the tensors' bytes.
+  Status parse();
+
+  const std::string& path() const override { return path_; }
+  std::uint64_t file_bytes() const override { return mapping_->bytes().size(); }
+  std::uint64_t content_hash() const override { return content_hash_; }
+  FileStamp stamp() const override { return mapping_->stamp(); }
+  const std::map<std::string, MetadataValue, std::less<>>& metadata() const override { return metadata_; }
+  const std::vector<TensorInfo>& tensors() const override { return tensors_; }
+  const TensorInfo* find_tensor(std::string_view name) const override {
+    const auto it = tensor_index_.find(name);
+    return it == tensor_index_.end() ? nullptr : &tensors_[it->second];
+  }
+  void drop_pages(std::span<const std::byte> bytes) const override { mapping_->drop_pages(bytes); }
+
+ private:
+  struct Counts {
+    std::uint64_t tensors = 0;
+    std::uint64_t metadata = 0;
+  };
+
+  Error bad(const std::string& what) const { return {ErrorCode::bad_model, path_ + ": " + what}; }
+  Result<Counts> read_header(Reader& in) const;
+  Status read_metadata(Reader& in, std::uint64_t count);
+  Result<std::vector<Entry>> read_directory(Reader& in, std::uint64_t count, std::uint64_t alignment) const;
+  Result<Entry> read_entry(Reader& in, std::uint64_t alignment) const;
+  Result<std::uint64_t> alignment() const;
+  Status place_tensors(std::vector<Entry> entries, std::uint64_t data_begin);
+  Status split_tail(TensorInfo& tensor) const;
+
+  std::string path_;
+  std::unique_ptr<MappedFile> mapping_;
+  std::map<std::string, MetadataValue, std::less<>> metadata_;
+  std::vector<TensorInfo> tensors_;
+  std::map<std::string, std::size_t, std::less<>> tensor_index_;
+  std::uint64_t content_hash_ = 0;
+};
+
+// FNV-1a (Fowler, Noll, Vo), 64 bits.
+std::uint64_t hash_bytes(std::span<const std::byte> bytes) {
+  std::uint64_t hash = 0xcbf29ce484222325u;
+  for (const std::byte byte : bytes) hash = (hash ^ static_cast<std::uint64_t>(byte)) * 0x100000001b3u;
+  return hash;
+}
+
+// What the bytes of such a tensor mean, which the file itself does not say.
+std::uint64_t hash_of(const kernels::ConvertedType& type) {
+  const std::string meaning = std::string(type.info.name) + '\0' + std::to_string(type.version) + '\0' +
+                              std::string(kernels::info(type.info.type).name);
+  return hash_bytes(std::as_bytes(std::span(meaning)));
+}
+
+Status GgufFile::parse() {
+  Reader in(mapping_->bytes());
+  const auto counts = read_header(in);
+  if (!counts) return counts.error();
+  if (auto read = read_metadata(in, counts->metadata); !read) return read;
+  const auto align = alignment();
+  if (!align) return align.error();
+  auto entries = read_directory(in, counts->tensors, *align);
+  if (!entries) return entries.error();
+  content_hash_ = hash_bytes(mapping_->bytes().first(in.offset())) ^ (file_bytes() * 0x9e3779b97f4a7c15u);
+  for (const Entry& entry : *entries)
+    if (entry.info.converted_from) content_hash_ = content_hash_ * 0x100000001b3u + hash_of(*entry.info.converted_from);
+  const std::uint64_t data_begin = (in.offset() + *align - 1) / *align * *align;
+  return place_tensors(std::move(*entries), data_begin);
+}
+
+Result<GgufFile::Counts> GgufFile::read_header(Reader& in) const {
+  const auto magic = in.number<std::array<char, 4>>("the magic number");
+  if (in.failed()) return bad("is not a GGUF file: it has " + std::to_string(file_bytes()) + " bytes");
+  if (std::string_view(magic.data(), magic.size()) != "GGUF") {
+    return bad("is not a GGUF file: it begins with " + quoted({magic.data(), magic.size()}) + " instead of 'GGUF'");
+  }
+  const auto version = in.number<std::uint32_t>("the version");
+  if (!in.failed() && (version == 0x02000000u || version == 0x03000000u)) {
+    return Error{ErrorCode::unsupported, path_ + ": is a big-endian GGUF file; convert it to little-endian"};
+  }
+  if (!in.failed() && version != 2 && version != 3) {
+    return Error{ErrorCode::unsupported,
+                 path_ + ": is GGUF version " + std::to_string(version) + "; versions 2 and 3 are supported"};
+  }
+  Counts counts;
+  counts.tensors = in.number<std::uint64_t>("the number of tensors");
+  counts.metadata = in.number<std::uint64_t>("the number of metadata entries");
+  if (in.failed()) return bad(in.failure());
+  if (counts.tensors > kMaxTensors) {
+    return bad(format("claims %" PRIu64 " tensors; at most %" PRIu64 " are allowed", counts.tensors, kMaxTensors));
+  }
+  if (counts.metadata > kMaxMetadata) {
+    return bad(
+        format("claims %" PRIu64 " metadata entries; at most %" PRIu64 " are allowed", counts.metadata, kMaxMetadata));
+  }
+  return counts;
+}
+
+Status GgufFile::read_metadata(Reader& in, std::uint64_t count) {
+  for (std::uint64_t i = 0; i < count; ++i) {
+    std::string key = in.string("a metadata key", kMaxKeyBytes);
+    if (!in.failed() && key.empty()) in.fail("metadata entry " + std::to_string(i) + " has an empty key");
+    MetadataValue value = in.failed() ? MetadataValue{} : read_value(in);
+    if (in.failed()) {
+      return bad(format("metadata entry %" PRIu64 " of %" PRIu64 " ", i + 1, count) + quoted(key) + ": " +
+                 in.failure());
+    }
+    if (!metadata_.emplace(key, std::move(value)).second) return bad("has two metadata entries named " + quoted(key));
+  }
+  return Ok{};
+}
+
+Result<std::uint64_t> GgufFile::alignment() const {
+  if (!find("general.alignment")) return kDefaultAlignment;
+  const auto value = integer("general.alignment");
+  if (!value || *value < 1 || static_cast<std::uint64_t>(*value) > kMaxAlignment ||
+      !std::has_single_bit(static_cast<std::uint64_t>(*value))) {
+    return bad(format("general.alignment must be a power of two up to %" PRIu64, kMaxAlignment));
+  }
+  return static_cast<std::uint64_t>(*value);
+}
+
+Result<Entry> GgufFile::read_entry(Reader& in, std::uint64_t alignment) const {
+  Entry entry;
+  entry.info.name = in.string("a tensor name", kMaxTensorNameBytes);
+  const auto num_dimensions = in.number<std::uint32_t>("a tensor's number of dimensions");
+  if (!in.failed() && (num_dimensions == 0 || num_dimensions > kMaxDimensions)) {
+    in.fail("tensor " + quoted(entry.info.name) +
+            format(" has %u dimensions; 1 to %u are allowed", num_dimensions, kMaxDimensions));
+  }
+  for (std::uint32_t i = 0; i < num_dimensions && !in.failed(); ++i) {
+    entry.info.shape.push_back(in.number<std::uint64_t>("a tensor's dimension"));
+  }
+  const auto type_number = in.number<std::uint32_t>("a tensor's type");
+  entry.offset = in.number<std::uint64_t>("a tensor's offset");
+  if (in.failed()) return bad(in.failure());
+  const auto type = kernels::weight_type_of_gguf(type_number);
+  entry.info.converted_from = type ? nullptr : kernels::converted_type_of_gguf(type_number);
+  if (!type && !entry.info.converted_from) {
+    return Error{ErrorCode::unsupported,
+                 path_ + ": tensor " + quoted(entry.info.name) +
+                     format(" has weight type %u, which is not supported; use one of ", type_number) + known_types()};
+  }
+  entry.info.type = type ? *type : entry.info.converted_from->info.type;
+  if (entry.offset % alignment != 0) {
+    in.fail("tensor " + quoted(entry.info.name) +
+            format(" begins at %" PRIu64 ", which is not a multiple of %" PRIu64, entry.offset, alignment));
+  }
+  const auto size = checked_size(in, entry.info);
+  if (!size) return bad(in.failure());
+  entry.size = *size;
+  return entry;
+}
+
+Result<std::vector<Entry>> GgufFile::read_directory(Reader& in, std::uint64_t count, std::uint64_t alignment) const {
+  std::vector<Entry> entries;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    auto entry = read_entry(in, alignment);
+    if (!entry) return entry.error();
+    entries.push_back(std::move(*entry));
+  }
+  return entries;
+}
+
+// Takes the scale of all weights out of what lies behind them, where the type has such a tail.
+Status GgufFile::split_tail(TensorInfo& tensor) const {
+  const std::uint32_t tail_bytes = tensor.file_type().tail_bytes;
+  if (tail_bytes == 0) return Ok{};
+  const auto tail = tensor.bytes.last(tail_bytes);
+  std::memcpy(&tensor.scale, tail.data(), sizeof tensor.scale);
+  if (!std::isfinite(tensor.scale)) return bad("tensor " + quoted(tensor.name) + " has a scale that is not finite");
+  tensor.bytes = tensor.bytes.first(tensor.bytes.size() - tail_bytes);
+  return Ok{};
+}
+
+Status GgufFile::place_tensors(std::vector<Entry> entries, std::uint64_t data_begin) {
+  const std::uint64_t data_bytes = data_begin <= file_bytes() ? file_bytes() - data_begin : 0;
+  for (Entry& entry : entries) {
+    if (entry.size > data_bytes || entry.offset > data_bytes - entry.size) {
+      return bad("tensor " + quoted(entry.info.name) +
+                 format(" needs bytes %" PRIu64 " to %" PRIu64 " of the tensor data, but the file has %" PRIu64
+                        "; is the download complete?",
+                        entry.offset, entry.offset + entry.size, data_bytes));
+    }
+    entry.info.bytes = mapping_->bytes().subspan(data_begin + entry.offset, entry.size);
+    if (auto split = split_tail(entry.info); !split) return split;
+    if (!tensor_index_.emplace(entry.info.name, tensors_.size()).second) {
+      return bad("has two tensors named " + quoted(entry.info.name));
+    }
+    tensors_.push_back(entry.info);
+  }
+  std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.offset < b.offset; });
+  for (std::size_t i = 1; i < entries.size(); ++i) {
+    if (entries[i - 1].offset + entries[i - 1].size > entries[i].offset) {
+      return bad("tensors " + quoted(entries[i - 1].info.name) + " and " + quoted(entries[i].info.name) +
+                 " lie over each other");
+    }
+  }
+  return Ok{};
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const ModelFile>> open_gguf(const std::string& path) {
+  auto mapping = MappedFile::open(path);
+  if (!mapping) return mapping.error();
+  auto file = std::make_shared<GgufFile>(path, std::move(*mapping));
+  if (auto parsed = file->parse(); !parsed) return parsed.error();
+  return std::shared_ptr<const ModelFile>(std::move(file));
+}
+
+}  // namespace troupe::engine

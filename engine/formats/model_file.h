@@ -1,0 +1,84 @@
+// A model file as the families and tokenizers see it: metadata and tensors, whatever the format.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "config/result.h"
+#include "engine/formats/mapped_file.h"
+#include "kernels/formats/converted_type.h"
+
+namespace troupe::engine {
+
+// One metadata value. Integers of every width arrive as int64 (a uint64 above int64's range is
+// refused on reading); arrays of numbers as vectors.
+using MetadataValue = std::variant<std::int64_t, double, bool, std::string, std::vector<std::int64_t>,
+                                   std::vector<double>, std::vector<std::string>>;
+
+// A tensor whose bytes lie in the mapped file. `shape` is in GGUF order: shape[0] is the run of
+// adjacent elements (k, the columns), shape[1] the rows; unused dimensions are absent.
+struct TensorInfo {
+  std::string name;
+  kernels::WeightType type;                                // that a matrix of it has once it is loaded
+  const kernels::ConvertedType* converted_from = nullptr;  // that its bytes have; null: `type` too
+  std::vector<std::uint64_t> shape;
+  std::span<const std::byte> bytes;  // of all rows, borrowed from the ModelFile
+  float scale = 1.0f;                // of all its weights, where the type has one for a tensor; finite
+
+  std::uint64_t columns() const { return shape.empty() ? 1 : shape[0]; }
+  std::uint64_t rows() const;  // product of all dimensions but the first
+  // Of its bytes.
+  const kernels::WeightTypeInfo& file_type() const {
+    return converted_from ? converted_from->info : kernels::info(type);
+  }
+};
+
+// An opened, fully checked model file. Immutable; any thread may read it. Every span and view it
+// gives lives as long as it does.
+class ModelFile {
+ public:
+  virtual ~ModelFile() = default;
+
+  virtual const std::string& path() const = 0;
+  virtual std::uint64_t file_bytes() const = 0;
+  // A hash of the metadata and the tensor directory with the file size, without the tensors' bytes: those join it while
+  // they are packed (Model::content_hash), and only the whole names a model's bits in numerics_id.
+  virtual std::uint64_t content_hash() const = 0;
+  // Of the file when it was opened.
+  virtual FileStamp stamp() const = 0;
+
+  virtual const std::map<std::string, MetadataValue, std::less<>>& metadata() const = 0;
+  virtual const std::vector<TensorInfo>& tensors() const = 0;  // in file order
+
+  // nullptr where there is none.
+  virtual const TensorInfo* find_tensor(std::string_view name) const = 0;
+  const MetadataValue* find(std::string_view key) const;
+
+  // Typed look-ups: nullopt if the key is absent or holds another type.
+  std::optional<std::int64_t> integer(std::string_view key) const;
+  std::optional<double> number(std::string_view key) const;  // integers too
+  std::optional<bool> boolean(std::string_view key) const;
+  const std::string* string(std::string_view key) const;
+  const std::vector<std::string>* strings(std::string_view key) const;
+  const std::vector<std::int64_t>* integers(std::string_view key) const;
+  const std::vector<double>* numbers(std::string_view key) const;
+
+  // Tells the operating system that these bytes are not needed again (drops page cache mappings).
+  virtual void drop_pages(std::span<const std::byte> bytes) const = 0;
+};
+
+// Opens a GGUF v2/v3 file by mapping it. Every count, offset, length, type and dimension is checked;
+// the error names the file, the place and what was expected (ErrorCode model_missing, permission,
+// bad_model or unsupported).
+[[nodiscard]] Result<std::shared_ptr<const ModelFile>> open_gguf(const std::string& path);
+
+}  // namespace troupe::engine

@@ -1,0 +1,286 @@
+#include "engine/layers/decoder_pass.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "config/assert.h"
+
+namespace troupe::engine {
+namespace {
+
+using Slot = Workspace::Slot;
+
+// Where rows are rotated and stored, eight sequences that decode are not worth a join.
+constexpr std::size_t kMinRowsPerStore = 8;
+
+constexpr std::size_t divide_up(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
+
+// Blocks that hold a sequence up to its last row.
+std::uint32_t num_used_blocks(const SequencePlace& place) { return blocks_for(place.first_position + place.num_rows); }
+
+}  // namespace
+
+DecoderPass::DecoderPass(const DecoderWeights& weights, Team& team, std::span<const SequenceRows> batch,
+                         const CacheMemory& memory, Workspace& workspace)
+    : LayerPass(weights, team, batch, workspace),
+      weights_(weights),
+      info_(weights.info),
+      kv_shape_{.type = weights.cache.kv_type, .num_kv_heads = info_.num_kv_heads, .head_dim = info_.head_dim},
+      q_dim_(std::size_t{info_.num_heads} * info_.head_dim),
+      kv_dim_(std::size_t{info_.num_kv_heads} * info_.head_dim),
+      qkv_stride_(q_dim_ + 2 * kv_dim_),
+      gate_mul_(weights.gate == Gate::silu   ? kernels_.silu_mul
+                : weights.gate == Gate::gelu ? kernels_.gelu_mul
+                                             : kernels_.relu2_mul),
+      full_{{}, plan_of(0)},
+      window_{{}, plan_of(info_.window)} {
+  const OperationScope scope(team, Operation::prepare);
+  place_blocks(memory);
+  place_runs();
+  qkv_ = workspace.take<float>(Slot::qkv, num_rows_ * qkv_stride_);
+  attention_ = workspace.take<float>(Slot::attention, num_rows_ * qkv_stride_);
+  // An odd number of cache lines: the same place of 16 rows must not fall into one set of the cache.
+  scratch_stride_ = (divide_up(info_.dim, 16) | 1) * 16;
+  scratch_ = workspace.take<float>(Slot::thread_scratch, team.num_threads() * kRowsAtOnce * scratch_stride_);
+}
+
+AttentionPlan DecoderPass::plan_of(std::uint32_t window) const {
+  const AttentionRule rule{.scale = weights_.attention_scale, .soft_cap = weights_.attention_cap, .window = window};
+  return {kernels_, kv_shape_, info_.num_heads, rule, team_, workspace_};
+}
+
+void DecoderPass::place_blocks(const CacheMemory& memory) {
+  std::uint32_t num_blocks = 0;
+  for (std::size_t i = 0; i < places_.size(); ++i) {
+    places_[i].first_block = num_blocks;
+    num_blocks += num_used_blocks(places_[i]);
+    TROUPE_ASSERT(num_used_blocks(places_[i]) <= batch_[i].block_table.size());
+  }
+  for (const CacheGroup& group : weights_.cache.groups) {
+    if (group.num_layers == 0) continue;
+    const bool has_window = group.kind == CacheGroup::Kind::window;
+    LayerGroup& layers = has_window ? window_ : full_;
+    KvArena& arena = has_window ? *memory.window_blocks : memory.blocks;
+    layers.blocks = workspace_.take<const std::byte*>(has_window ? Slot::window_blocks : Slot::blocks, num_blocks);
+    for (std::size_t i = 0; i < places_.size(); ++i) {
+      const std::span<const BlockId> table = has_window ? batch_[i].window_table : batch_[i].block_table;
+      const std::uint32_t used = num_used_blocks(places_[i]);
+      TROUPE_ASSERT(used <= table.size());
+      for (std::uint32_t block = 0; block < used; ++block)
+        layers.blocks[places_[i].first_block + block] = table[block] == kNoBlock ? nullptr : arena.block(table[block]);
+    }
+    layers.plan.make(places_, layers.blocks);
+  }
+}
+
+void DecoderPass::place_runs() {
+  std::size_t num_runs = 0;
+  for (const SequencePlace& place : places_) num_runs += num_used_blocks(place) - place.first_position / kBlockSize;
+  runs_ = workspace_.take<BlockRun>(Slot::block_runs, num_runs);
+  std::size_t run = 0;
+  for (std::size_t i = 0; i < places_.size(); ++i) {
+    const SequencePlace& place = places_[i];
+    const std::uint32_t end = place.first_position + place.num_rows;
+    for (std::uint32_t position = place.first_position; position < end;) {
+      const std::uint32_t next = std::min(end, (position / kBlockSize + 1) * kBlockSize);
+      runs_[run++] = {static_cast<std::uint32_t>(i), position - place.first_position, next - position};
+      position = next;
+    }
+  }
+}
+
+void DecoderPass::norm(const std::vector<float>& norm, std::initializer_list<const PackedMatrix*> consumers) {
+  const OperationScope scope(team_, &norm == &this_layer().attn_norm ? Operation::attn_norm : Operation::ffn_norm,
+                             layer_);
+  input_.reset(num_rows_, consumers);
+  norm_rows(norm, nullptr);
+}
+
+void DecoderPass::norm(const std::vector<float>& norm, const ExpertWeights& consumer) {
+  const OperationScope scope(team_, Operation::ffn_norm, layer_);
+  if (consumer.shared_gate)
+    input_.reset(num_rows_, {&consumer.router, &consumer.shared_gate, &consumer.shared.gate, &consumer.shared.up});
+  else
+    input_.reset(num_rows_, {&consumer.router});
+  normed_ = workspace_.take<float>(Slot::normed, num_rows_ * info_.dim);
+  norm_rows(norm, normed_.data());
+}
+
+void DecoderPass::add_pending(float* x, std::size_t row) {
+  if (!delta_pending_) return;
+  float* delta = delta_.data() + row * info_.dim;
+  if (delta_norm_) kernels_.rms_norm(delta, delta_norm_->data(), delta, info_.dim, info_.rms_epsilon);
+  kernels_.add(x, delta, info_.dim);
+}
+
+// The normed rows also go to `keep` [rows, dim] unless that is null.
+void DecoderPass::norm_rows(const std::vector<float>& norm, float* keep) {
+  for_rows(input_.rows_at_once(), [&](std::size_t first, std::size_t count, std::uint32_t thread) {
+    float* normed = keep ? keep + first * info_.dim : thread_scratch(thread);
+    const std::size_t stride = keep ? info_.dim : scratch_stride_;
+    for (std::size_t i = 0; i < count; ++i) {
+      float* x = residual_.data() + (first + i) * info_.dim;
+      add_pending(x, first + i);
+      kernels_.rms_norm(x, norm.data(), normed + i * stride, info_.dim, info_.rms_epsilon);
+    }
+    input_.set_rows(first, count, normed, stride);
+  });
+  delta_pending_ = false;
+}
+
+void DecoderPass::project_qkv(const DecoderLayer& layer) {
+  const OperationScope scope(team_, Operation::attn_qkv, layer_);
+  float* out = qkv_.data();
+  input_.multiply({{&layer.q, out, qkv_stride_},
+                   {&layer.k, out + q_dim_, qkv_stride_},
+                   {&layer.v, out + q_dim_ + kv_dim_, qkv_stride_}});
+}
+
+void DecoderPass::rotate_and_store() {
+  const OperationScope scope(team_, Operation::rope_store, layer_);
+  // A run never splits a block among threads: neighbouring positions share cache lines there.
+  const std::size_t runs_per_chunk = divide_up(kMinRowsPerStore * runs_.size(), num_rows_);
+  team_.parallel_for(divide_up(runs_.size(), runs_per_chunk), [&](std::size_t chunk, std::uint32_t) {
+    const std::size_t end = std::min(runs_.size(), (chunk + 1) * runs_per_chunk);
+    for (std::size_t i = chunk * runs_per_chunk; i < end; ++i) store_run(runs_[i]);
+  });
+}
+
+void DecoderPass::store_run(const BlockRun& run) {
+  const SequencePlace& sequence = places_[run.sequence];
+  const DecoderLayer& layer = this_layer();
+  const RopeTable& rope = weights_.rope_of(layer);
+  const std::size_t head_dim = info_.head_dim;
+  for (std::uint32_t i = run.first; i < run.first + run.count; ++i) {
+    const std::uint32_t position = sequence.first_position + i;
+    float* q = qkv_.data() + (sequence.first_row + i) * qkv_stride_;
+    float* k = q + q_dim_;
+    if (!layer.qkv_bias.empty()) kernels_.add(q, layer.qkv_bias.data(), qkv_stride_);
+    if (weights_.qk_norm == QkNorm::rows) {
+      kernels_.rms_norm(q, layer.q_norm.data(), q, q_dim_, info_.rms_epsilon);
+      kernels_.rms_norm(k, layer.k_norm.data(), k, kv_dim_, info_.rms_epsilon);
+    }
+    for (std::size_t at = 0; at < q_dim_ + kv_dim_; at += head_dim) {
+      if (weights_.qk_norm == QkNorm::heads) {
+        const std::vector<float>& norm = at < q_dim_ ? layer.q_norm : layer.k_norm;
+        kernels_.rms_norm(q + at, norm.data(), q + at, head_dim, info_.rms_epsilon);
+      }
+      kernels_.rope(q + at, rope.cos(position), rope.sin(position), rope.rotated());
+    }
+    // The arena is ours to write; readers of these positions come after the join.
+    auto* block = const_cast<std::byte*>(this_group().blocks[sequence.first_block + position / kBlockSize]);
+    kernels_.store_kv(kv_shape_, block, position % kBlockSize, k, k + kv_dim_);
+  }
+}
+
+bool DecoderPass::drop_rows_without_output() {
+  const std::size_t before = num_rows_;
+  const Kept queries{.x = qkv_.data(), .stride = qkv_stride_, .width = q_dim_};
+  const Kept mixed{.x = mixer_.data(), .stride = mixer_stride_, .width = weights_.mamba.inner};
+  const bool any = mixer_.empty() ? LayerPass::drop_rows_without_output({queries})
+                                  : LayerPass::drop_rows_without_output({queries, mixed});
+  if (any && num_rows_ != before) this_group().plan.make(places_, this_group().blocks);
+  return any;
+}
+
+void DecoderPass::attend() {
+  const OperationScope scope(team_, Operation::attention, layer_);
+  LayerGroup& group = this_group();
+  group.plan.attend(qkv_.data(), attention_.data(), qkv_stride_);
+  for (const std::byte*& block : group.blocks)
+    if (block) block += kv_shape_.layer_bytes();
+}
+
+void DecoderPass::round_rows(float* rows, std::size_t stride, const std::vector<float>& sub_norm) {
+  for_rows(input_.rows_at_once(), [&](std::size_t first, std::size_t count, std::uint32_t) {
+    float* x = rows + first * stride;
+    for (std::size_t i = 0; i < count && !sub_norm.empty(); ++i)
+      kernels_.rms_norm(x + i * stride, sub_norm.data(), x + i * stride, sub_norm.size(), info_.rms_epsilon);
+    input_.set_rows(first, count, x, stride);
+  });
+}
+
+void DecoderPass::round_attention(const std::vector<float>& sub_norm, const PackedMatrix& consumer) {
+  const OperationScope scope(team_, Operation::attn_round, layer_);
+  input_.reset(num_rows_, {&consumer});
+  round_rows(attention_.data(), qkv_stride_, sub_norm);
+}
+
+void DecoderPass::gate_and_up(const FeedForward& ffn, bool rounds) {
+  const OperationScope scope(team_, Operation::ffn_gate_up, layer_);
+  gated_is_input_ = rounds && weights_.gate == Gate::silu && input_.advance_gated(ffn.gate, ffn.up, ffn.down);
+  if (gated_is_input_) return;
+  const std::size_t dim = ffn.gate.rows();
+  gate_ = workspace_.take<float>(Slot::gate, num_rows_ * dim);
+  up_ = workspace_.take<float>(Slot::up, num_rows_ * dim);
+  const Product gate{&ffn.gate, gate_.data(), dim};
+  const Product up{&ffn.up, up_.data(), dim};
+  input_.for_panels(ffn.gate.view().num_panels(), 2, [&](const PanelChunk& chunk) {
+    input_.multiply_panels(gate, chunk);
+    input_.multiply_panels(up, chunk);
+    gate_chunk(chunk, dim);
+  });
+}
+
+// What a chunk of both products has written becomes gated.
+void DecoderPass::gate_chunk(const PanelChunk& chunk, std::size_t dim) {
+  const std::size_t column = chunk.panel_begin * kernels::kPanelRows;
+  const std::size_t count = std::min<std::size_t>(chunk.panel_end * kernels::kPanelRows, dim) - column;
+  for (std::size_t row = chunk.first_row; row < chunk.first_row + chunk.num_rows; ++row) {
+    float* out = gate_.data() + row * dim + column;
+    gate_mul_(out, up_.data() + row * dim + column, out, count);
+  }
+}
+
+void DecoderPass::round_gated(const std::vector<float>& sub_norm, const PackedMatrix& consumer) {
+  if (gated_is_input_) return;
+  const OperationScope scope(team_, Operation::ffn_round, layer_);
+  input_.reset(num_rows_, {&consumer});
+  round_rows(gate_.data(), consumer.k(), sub_norm);
+}
+
+void DecoderPass::add_projection(const PackedMatrix& matrix, const std::vector<float>& post_norm) {
+  const OperationScope scope(team_, &matrix == &this_layer().o ? Operation::attn_output : Operation::ffn_down, layer_);
+  input_.multiply({{&matrix, delta_.data(), info_.dim}});
+  delta_pending_ = true;
+  delta_norm_ = post_norm.empty() ? nullptr : &post_norm;
+}
+
+void DecoderPass::run_mixer(const DecoderLayer& layer) {
+  mixer_stride_ = layer.mixer.in.rows();
+  mixer_ = workspace_.take<float>(Slot::mixer, num_rows_ * mixer_stride_);
+  {
+    const OperationScope scope(team_, Operation::mixer_in, layer_);
+    input_.multiply({{&layer.mixer.in, mixer_.data(), mixer_stride_}});
+  }
+  const RecurrentRows rows{
+      .places = places_, .batch = batch_, .num_rows = num_rows_, .round_every = round_every(weights_.cache)};
+  Mamba2Mixer(weights_.mamba, kernels_, info_.rms_epsilon)
+      .run(team_, workspace_, rows, layer.mixer, layer_, weights_.states, mixer_.data());
+}
+
+void DecoderPass::add_mixer(const DecoderLayer& layer) {
+  const OperationScope scope(team_, Operation::mixer_out, layer_);
+  TROUPE_ASSERT(delta_pending_ && !delta_norm_);
+  const std::span<float> out = workspace_.take<float>(Slot::mixed, num_rows_ * info_.dim);
+  input_.reset(num_rows_, {&layer.mixer.out});
+  round_rows(mixer_.data(), mixer_stride_, {});
+  input_.multiply({{&layer.mixer.out, out.data(), info_.dim}});
+  for_rows(1, [&](std::size_t first, std::size_t count, std::uint32_t) {
+    kernels_.add(delta_.data() + first * info_.dim, out.data() + first * info_.dim, count * info_.dim);
+  });
+}
+
+void DecoderPass::finish(const std::vector<float>& norm, float* hidden) {
+  const OperationScope scope(team_, Operation::output_norm);
+  for_rows(1, [&](std::size_t first, std::size_t count, std::uint32_t) {
+    for (std::size_t row = first; row < first + count; ++row) {
+      float* x = residual_.data() + row * info_.dim;
+      add_pending(x, row);
+      kernels_.rms_norm(x, norm.data(), hidden + row * info_.dim, info_.dim, info_.rms_epsilon);
+    }
+  });
+  delta_pending_ = false;
+}
+
+}  // namespace troupe::engine

@@ -1,0 +1,259 @@
+#include "engine/layers/decoder_weights.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "engine/weights/tensor_reader.h"
+
+namespace troupe::engine {
+namespace {
+
+// Reads the tensors of one model's layers.
+class LayerReader {
+ public:
+  LayerReader(TensorReader& in, const DecoderShape& shape, const DecoderTraits& traits)
+      : in_(in),
+        shape_(shape),
+        info_(shape.info),
+        traits_(traits),
+        q_dim_(std::uint64_t{info_.num_heads} * info_.head_dim),
+        kv_dim_(std::uint64_t{info_.num_kv_heads} * info_.head_dim) {}
+
+  DecoderLayer read(std::uint32_t index) {
+    prefix_ = "blk." + std::to_string(index) + ".";
+    DecoderLayer layer;
+    layer.is_local = shape_.is_local(index);
+    layer.has_window = shape_.has_window(index);
+    layer.attn_norm = in_.vector(prefix_ + "attn_norm.weight", info_.dim);
+    read_qkv(layer);
+    if (traits_.sub_norms) layer.attn_sub_norm = in_.vector(prefix_ + "attn_sub_norm.weight", q_dim_);
+    layer.o = in_.matrix(prefix_ + "attn_output.weight", info_.dim, q_dim_);
+    if (traits_.post_norms) layer.attn_post_norm = in_.vector(prefix_ + "post_attention_norm.weight", info_.dim);
+    // Falcon-H1's converter leaves the suffix away.
+    const bool bare = traits_.mamba2 && in_.has(prefix_ + "ffn_norm");
+    layer.ffn_norm = in_.vector(prefix_ + (bare ? "ffn_norm" : "ffn_norm.weight"), info_.dim);
+    if (traits_.mamba2) layer.mixer = Mamba2Mixer::read(in_, prefix_, shape_.mamba, info_.dim);
+    if (info_.num_experts != 0)
+      read_experts(layer.moe);
+    else
+      layer.ffn = read_dense();
+    if (traits_.sub_norms) layer.ffn_sub_norm = in_.vector(prefix_ + "ffn_sub_norm.weight", info_.ffn_dim);
+    if (traits_.post_norms) layer.ffn_post_norm = in_.vector(prefix_ + "post_ffw_norm.weight", info_.dim);
+    return layer;
+  }
+
+ private:
+  void read_qkv(DecoderLayer& layer) {
+    MatrixReading rotated{.interleave_head = traits_.half_rope ? info_.head_dim : 0,
+                          .interleave_rotated = shape_.rope.rotated,
+                          .part = {}};
+    if (traits_.fused) {
+      const std::string name = prefix_ + "attn_qkv.weight";
+      const std::uint64_t all = q_dim_ + 2 * kv_dim_;
+      rotated.part = TensorPart{.first = 0, .of = all};
+      layer.q = in_.matrix(name, q_dim_, info_.dim, rotated);
+      rotated.part->first = q_dim_;
+      layer.k = in_.matrix(name, kv_dim_, info_.dim, rotated);
+      layer.v = in_.matrix(name, kv_dim_, info_.dim, {.part = TensorPart{.first = q_dim_ + kv_dim_, .of = all}});
+      return;
+    }
+    layer.q = in_.matrix(prefix_ + "attn_q.weight", q_dim_, info_.dim, rotated);
+    layer.k = in_.matrix(prefix_ + "attn_k.weight", kv_dim_, info_.dim, rotated);
+    layer.v = in_.matrix(prefix_ + "attn_v.weight", kv_dim_, info_.dim);
+    if (traits_.qkv_biases || in_.has(prefix_ + "attn_q.bias")) {
+      layer.qkv_bias = in_order(in_.vector(prefix_ + "attn_q.bias", q_dim_));
+      for (const auto& more :
+           {in_order(in_.vector(prefix_ + "attn_k.bias", kv_dim_)), in_.vector(prefix_ + "attn_v.bias", kv_dim_)})
+        layer.qkv_bias.insert(layer.qkv_bias.end(), more.begin(), more.end());
+    }
+    if (traits_.qk_norm == QkNorm::none) return;
+    const bool of_heads = traits_.qk_norm == QkNorm::heads;
+    layer.q_norm = in_order(in_.vector(prefix_ + "attn_q_norm.weight", of_heads ? info_.head_dim : q_dim_));
+    layer.k_norm = in_order(in_.vector(prefix_ + "attn_k_norm.weight", of_heads ? info_.head_dim : kv_dim_));
+  }
+
+  // What belongs to the rows of q or k, in the order that these are packed in.
+  std::vector<float> in_order(const std::vector<float>& values) const {
+    if (!traits_.half_rope) return values;
+    std::vector<float> out(values.size());
+    for (std::size_t i = 0; i < values.size(); ++i)
+      out[i] = values[interleaved_row(i, info_.head_dim, shape_.rope.rotated)];
+    return out;
+  }
+
+  FeedForward read_dense() {
+    const std::uint64_t ffn_dim = info_.ffn_dim;
+    FeedForward out;
+    if (traits_.fused) {
+      const std::string name = prefix_ + "ffn_up.weight";
+      out.gate = in_.matrix(name, ffn_dim, info_.dim, {.part = TensorPart{.first = 0, .of = 2 * ffn_dim}});
+      out.up = in_.matrix(name, ffn_dim, info_.dim, {.part = TensorPart{.first = ffn_dim, .of = 2 * ffn_dim}});
+    } else {
+      out.gate = in_.matrix(prefix_ + "ffn_gate.weight", ffn_dim, info_.dim);
+      out.up = in_.matrix(prefix_ + "ffn_up.weight", ffn_dim, info_.dim);
+    }
+    out.down = in_.matrix(prefix_ + "ffn_down.weight", info_.dim, ffn_dim);
+    return out;
+  }
+
+  // One of a layer's experts: a slice of "ffn_gate_exps.weight", or in older files "ffn_gate.3.weight".
+  PackedMatrix read_expert(const std::string& kind, std::uint32_t expert, std::uint64_t rows, std::uint64_t k) {
+    const std::string alone = prefix_ + kind + "." + std::to_string(expert) + ".weight";
+    if (in_.has(alone)) return in_.matrix(alone, rows, k);
+    const TensorPart part{.first = expert * rows, .of = info_.num_experts * rows, .num_experts = info_.num_experts};
+    return in_.matrix(prefix_ + kind + "_exps.weight", rows, k, {.part = part});
+  }
+
+  void read_experts(ExpertWeights& moe) {
+    const std::uint64_t dim = info_.dim, ffn_dim = shape_.expert_ffn_dim;
+    moe.router = in_.matrix(prefix_ + "ffn_gate_inp.weight", info_.num_experts, dim);
+    for (std::uint32_t e = 0; e < info_.num_experts && !in_.failed(); ++e)
+      moe.experts.push_back({.gate = read_expert("ffn_gate", e, ffn_dim, dim),
+                             .up = read_expert("ffn_up", e, ffn_dim, dim),
+                             .down = read_expert("ffn_down", e, dim, ffn_dim)});
+    if (!traits_.shared_expert) return;
+    moe.shared_gate = in_.matrix(prefix_ + "ffn_gate_inp_shexp.weight", 1, dim);
+    moe.shared.gate = in_.matrix(prefix_ + "ffn_gate_shexp.weight", shape_.shared_ffn_dim, dim);
+    moe.shared.up = in_.matrix(prefix_ + "ffn_up_shexp.weight", shape_.shared_ffn_dim, dim);
+    moe.shared.down = in_.matrix(prefix_ + "ffn_down_shexp.weight", dim, shape_.shared_ffn_dim);
+  }
+
+  TensorReader& in_;
+  const DecoderShape& shape_;
+  const ModelInfo& info_;
+  const DecoderTraits& traits_;
+  const std::uint64_t q_dim_, kv_dim_;
+  std::string prefix_;
+};
+
+// Rows that nobody asked for leave the last layer when their k and v are stored.
+std::vector<MatrixWork> matrix_work(const DecoderWeights& weights) {
+  const ModelInfo& info = weights.info;
+  std::vector<MatrixWork> all;
+  for (const DecoderLayer& layer : weights.layers) {
+    const bool last = &layer == &weights.layers.back();
+    for (const PackedMatrix* matrix : {&layer.q, &layer.k, &layer.v}) add_matrix_work(all, *matrix, false);
+    add_matrix_work(all, layer.mixer.in, false);
+    for (const PackedMatrix* matrix : {&layer.o, &layer.mixer.out}) add_matrix_work(all, *matrix, last);
+    for (const FeedForward* ffn : {&layer.ffn, &layer.moe.shared})
+      for (const PackedMatrix* matrix : {&ffn->gate, &ffn->up, &ffn->down}) add_matrix_work(all, *matrix, last);
+    for (const PackedMatrix* matrix : {&layer.moe.router, &layer.moe.shared_gate}) add_matrix_work(all, *matrix, last);
+    for (const FeedForward& expert : layer.moe.experts)
+      for (const PackedMatrix* matrix : {&expert.gate, &expert.up, &expert.down})
+        add_matrix_work(all, *matrix, last, info.num_experts, info.num_experts_used);
+  }
+  add_matrix_work(all, weights.head_matrix(), true);
+  return all;
+}
+
+// Empty where layers have attention only.
+StateLayout states_of(const DecoderShape& shape, const DecoderTraits& traits) {
+  return traits.mamba2 ? Mamba2Mixer::state_layout(shape.mamba, shape.info.num_layers) : StateLayout{};
+}
+
+CacheSpec cache_spec_of(const DecoderShape& shape, const StateLayout& states, const ModelOptions& options) {
+  const ModelInfo& info = shape.info;
+  const kernels::KvShape kv{.type = options.kv_type, .num_kv_heads = info.num_kv_heads, .head_dim = info.head_dim};
+  std::uint32_t num_windows = 0;
+  for (std::uint32_t i = 0; i < info.num_layers; ++i) num_windows += shape.has_window(i);
+  const std::uint32_t num_full = info.num_layers - num_windows;
+  CacheSpec spec;
+  spec.kv_type = options.kv_type;
+  spec.groups.push_back(
+      {.kind = CacheGroup::Kind::full, .num_layers = num_full, .bytes_per_block = num_full * kv.layer_bytes()});
+  if (num_windows != 0) {
+    spec.groups.push_back({.kind = CacheGroup::Kind::window,
+                           .num_layers = num_windows,
+                           .window = info.window,
+                           .bytes_per_block = num_windows * kv.layer_bytes()});
+  }
+  if (states.num_layers != 0) {
+    spec.state_type = options.state_type;
+    spec.snapshot_every = options.snapshot_every;
+    spec.groups.push_back({.kind = CacheGroup::Kind::state, .num_layers = states.num_layers, .state = states.shape()});
+  }
+  return spec;
+}
+
+// Of pairs of a head: rope_freqs.weight (Llama 3), or of LongRoPE those for the context served. Which those are is part
+// of what makes two models give the same bits.
+void read_rope_factors(TensorReader& in, const DecoderShape& shape, RopeParams& rope, ModelWeights& weights) {
+  const bool is_long = shape.info.context > shape.original_context;
+  const std::string chosen = is_long ? "rope_factors_long.weight" : "rope_factors_short.weight";
+  for (const std::string name : {"rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"}) {
+    if (!in.has(name)) continue;
+    const std::vector<float> factors = in.vector(name, rope.rotated / 2);
+    if (std::any_of(factors.begin(), factors.end(), [](float f) { return !(f > 0.0f && f < 1e9f); })) {
+      in.fail_model(name + " must hold numbers above 0");
+    }
+    if (name != chosen && name != "rope_freqs.weight") continue;
+    rope.factors = factors;
+    if (name == chosen) weights.content_hash = combine_hashes(weights.content_hash, is_long);
+  }
+}
+
+// Packs the weights, or takes them from the cache if the model is there.
+Result<DecoderWeights> read_decoder(const ModelFile& file, const DecoderTraits& traits, const ModelOptions& options,
+                                    kernels::Layout ternary, WeightsCache& cache) {
+  auto shape = read_decoder_shape(file, traits, options);
+  if (!shape) return shape.error();
+  const std::uint64_t table_bytes = shape->table_bytes();
+  if (options.memory != 0 && table_bytes > options.memory) {
+    return Error{ErrorCode::out_of_memory,
+                 file.path() + ": rotations for " + std::to_string(shape->info.context) + " tokens take " +
+                     std::to_string(table_bytes >> 20) + " MiB, and the memory budget leaves " +
+                     std::to_string(options.memory >> 20) + " MiB; use a smaller -c or a larger --memory"};
+  }
+  DecoderWeights weights;
+  weights.kernels = options.kernels;
+  weights.info = shape->info;
+  weights.qk_norm = traits.qk_norm;
+  weights.gate = traits.gate;
+  weights.normalised_experts = traits.normalised_experts;
+  weights.attention_scale = shape->attention_scale;
+  weights.attention_cap = shape->attention_cap;
+  weights.logit_cap = shape->logit_cap;
+  ModelInfo& info = weights.info;
+  if (traits.scaled_embedding) weights.embedding_scale = std::sqrt(static_cast<float>(info.dim));
+  weights.mamba = shape->mamba;
+  weights.states = states_of(*shape, traits);
+  weights.cache = cache_spec_of(*shape, weights.states, options);
+  weights.content_hash = file.content_hash();
+
+  const auto vocab_size = vocabulary_size(file);
+  if (!vocab_size) return vocab_size.error();
+  info.vocab_size = *vocab_size;
+
+  TensorReader in(file, traits.family, traits.scale_tensors, options, ternary, cache, weights);
+  RopeParams rope = shape->rope;
+  read_rope_factors(in, *shape, rope, weights);
+  in.read_embedding_and_head(info.vocab_size, info.dim);
+  LayerReader layers(in, *shape, traits);
+  for (std::uint32_t i = 0; i < info.num_layers && !in.failed(); ++i) weights.layers.push_back(layers.read(i));
+  in.refuse_unknown_tensors();
+  if (in.failed()) return in.error();
+  info.matrices = matrix_work(weights);
+  in.finish();
+  weights.rope = RopeTable(rope, info.context);
+  if (shape->local_rope) weights.local_rope = RopeTable(*shape->local_rope, info.context);
+  weights.bytes += weights.rope.bytes() + weights.local_rope.bytes();
+  return weights;
+}
+
+}  // namespace
+
+Result<ModelOutline> outline_decoder(const ModelFile& file, const DecoderTraits& traits, const ModelOptions& options) {
+  const auto shape = read_decoder_shape(file, traits, options);
+  if (!shape) return shape.error();
+  return ModelOutline{.info = shape->info,
+                      .cache = cache_spec_of(*shape, states_of(*shape, traits), options),
+                      .table_bytes = shape->table_bytes()};
+}
+
+Result<DecoderWeights> load_decoder(const ModelFile& file, const DecoderTraits& traits, const ModelOptions& options) {
+  return read_with_cache(file, options, [&](kernels::Layout ternary, WeightsCache& cache) {
+    return read_decoder(file, traits, options, ternary, cache);
+  });
+}
+
+}  // namespace troupe::engine

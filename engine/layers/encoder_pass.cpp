@@ -1,0 +1,235 @@
+#include "engine/layers/encoder_pass.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "config/assert.h"
+
+namespace troupe::engine {
+namespace {
+
+using Slot = Workspace::Slot;
+using kernels::kSplitBlocks;
+using kernels::kSplitPositions;
+
+constexpr std::uint32_t kItemRows = 128;  // each block that is expanded serves all of them
+constexpr std::size_t kRowsAtOnce = kernels::kRowsPerTile;
+
+constexpr std::size_t divide_up(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
+constexpr std::size_t whole_lines(std::size_t bytes) { return divide_up(bytes, 64) * 64; }
+
+void layer_norm(const kernels::KernelTable& kernels, float* x, const LayerNormWeights& norm, float epsilon) {
+  kernels.recurrent->layer_norm(x, norm.weight.data(), norm.bias.data(), x, norm.weight.size(), epsilon);
+}
+
+}  // namespace
+
+EncoderPass::EncoderPass(const EncoderWeights& weights, Team& team, std::span<const std::span<const TokenId>> texts,
+                         Workspace& workspace)
+    : weights_(weights),
+      kernels_(*weights.kernels),
+      info_(weights.info),
+      team_(team),
+      workspace_(workspace),
+      kv_shape_{.type = weights.cache.kv_type, .num_kv_heads = info_.num_heads, .head_dim = info_.head_dim},
+      dim_(info_.dim),
+      qkv_stride_(3 * dim_),
+      input_(kernels_, team, workspace) {
+  place(texts);
+  residual_ = workspace.take<float>(Slot::residual, num_rows_ * dim_);
+  delta_ = workspace.take<float>(Slot::delta, num_rows_ * dim_);
+  qkv_ = workspace.take<float>(Slot::qkv, num_rows_ * qkv_stride_);
+  attention_ = workspace.take<float>(Slot::attention, num_rows_ * dim_);
+  if (weights.layers[0].gate) gate_ = workspace.take<float>(Slot::gate, num_rows_ * info_.ffn_dim);
+  up_ = workspace.take<float>(Slot::up, num_rows_ * info_.ffn_dim);
+  embed(texts);
+}
+
+void EncoderPass::place(std::span<const std::span<const TokenId>> texts) {
+  texts_ = workspace_.take<Text>(Slot::sequences, texts.size());
+  std::size_t num_blocks = 0, num_items = 0;
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    TROUPE_ASSERT(!texts[i].empty() && texts[i].size() <= info_.context);
+    texts_[i] = {.first_row = static_cast<std::uint32_t>(num_rows_),
+                 .num_rows = static_cast<std::uint32_t>(texts[i].size()),
+                 .first_block = static_cast<std::uint32_t>(num_blocks)};
+    num_rows_ += texts[i].size();
+    num_blocks += blocks_for(texts_[i].num_rows);
+    num_items += divide_up(texts_[i].num_rows, kItemRows) * info_.num_heads;
+  }
+  const std::size_t block_bytes = kv_shape_.layer_bytes();
+  std::byte* const kv = workspace_.take<std::byte>(Slot::encoder_kv, num_blocks * block_bytes).data();
+  blocks_ = workspace_.take<const std::byte*>(Slot::blocks, num_blocks);
+  runs_ = workspace_.take<Run>(Slot::block_runs, num_blocks);
+  items_ = workspace_.take<Item>(Slot::attention_items, num_items);
+  std::size_t item = 0, block = 0;
+  for (std::uint32_t i = 0; i < texts_.size(); ++i) {
+    const std::uint32_t num_rows = texts_[i].num_rows;
+    for (std::uint32_t first = 0; first < num_rows; first += kItemRows)
+      for (std::uint32_t head = 0; head < info_.num_heads; ++head)
+        items_[item++] = {i, head, first, std::min(kItemRows, num_rows - first)};
+    for (std::uint32_t first = 0; first < num_rows; first += kBlockSize, ++block) {
+      runs_[block] = {
+          .text = i, .first = first, .count = std::min(kBlockSize, num_rows - first), .kv = kv + block * block_bytes};
+      blocks_[block] = runs_[block].kv;
+    }
+    // Nobody sees what lies behind a text, but its zero weights are multiplied with it.
+    const Run& last = runs_[block - 1];
+    if (last.count < kBlockSize) kernels::clear_kv(kv_shape_, last.kv, last.count);
+  }
+  buffer_bytes_ = whole_lines(kItemRows * sizeof(kernels::AttentionRow)) +
+                  2 * kItemRows * kernels::partial_floats(info_.head_dim) * sizeof(float) +
+                  kernels::attention_scratch_bytes(info_.head_dim);
+  buffers_ = workspace_.take<std::byte>(Slot::attention_buffers, team_.num_threads() * buffer_bytes_);
+}
+
+template <class Fn>
+void EncoderPass::for_rows(Fn&& fn) {
+  team_.parallel_for(divide_up(num_rows_, kRowsAtOnce), [&](std::size_t tile, std::uint32_t) {
+    fn(tile * kRowsAtOnce, std::min(kRowsAtOnce, num_rows_ - tile * kRowsAtOnce));
+  });
+}
+
+void EncoderPass::embed(std::span<const std::span<const TokenId>> texts) {
+  team_.parallel_for(runs_.size(), [&](std::size_t i, std::uint32_t) {
+    const Run& run = runs_[i];
+    for (std::uint32_t position = run.first; position < run.first + run.count; ++position) {
+      const std::size_t at = (texts_[run.text].first_row + position) * dim_;
+      float* const row = residual_.data() + at;
+      const TokenId token = texts[run.text][position];
+      TROUPE_ASSERT(token >= 0 && static_cast<std::uint32_t>(token) < info_.vocab_size);
+      kernels::unpack_row(weights_.embedding.view(), static_cast<std::size_t>(token), row);
+      if (!weights_.token_type.empty()) kernels_.add(row, weights_.token_type.data(), dim_);
+      if (weights_.positions) {
+        float* const learned = delta_.data() + at;  // nothing is to be added yet
+        kernels::unpack_row(weights_.positions.view(), position, learned);
+        kernels_.add(row, learned, dim_);
+      }
+      layer_norm(kernels_, row, weights_.embedding_norm, weights_.epsilon);
+    }
+  });
+}
+
+std::span<const float> EncoderPass::run() {
+  const EncoderLayer* const first = weights_.layers.data();
+  round({&first->q, &first->k, &first->v}, residual_.data(), dim_);
+  for (std::size_t i = 0; i < weights_.layers.size(); ++i) {
+    const EncoderLayer& layer = weights_.layers[i];
+    project_and_store(layer);
+    attend();
+    round({&layer.o}, attention_.data(), dim_);
+    input_.multiply({{&layer.o, delta_.data(), dim_}});
+    if (layer.gate) {
+      add_and_norm(layer.o_bias, layer.attn_norm, {&layer.gate, &layer.up});
+    } else {
+      add_and_norm(layer.o_bias, layer.attn_norm, {&layer.up});
+    }
+    feed_forward(layer);
+    if (i + 1 < weights_.layers.size()) {
+      const EncoderLayer& next = weights_.layers[i + 1];
+      add_and_norm(layer.down_bias, layer.ffn_norm, {&next.q, &next.k, &next.v});
+    } else {
+      add_and_norm(layer.down_bias, layer.ffn_norm, {});
+    }
+  }
+  return residual_;
+}
+
+void EncoderPass::round(std::initializer_list<const PackedMatrix*> consumers, const float* rows, std::size_t stride) {
+  input_.reset(num_rows_, consumers);
+  for_rows([&](std::size_t row, std::size_t count) { input_.set_rows(row, count, rows + row * stride, stride); });
+}
+
+void EncoderPass::add_and_norm(const std::vector<float>& bias, const LayerNormWeights& norm,
+                               std::initializer_list<const PackedMatrix*> consumers) {
+  if (consumers.size() > 0) input_.reset(num_rows_, consumers);
+  for_rows([&](std::size_t row, std::size_t count) {
+    float* const x = residual_.data() + row * dim_;
+    kernels_.add(x, delta_.data() + row * dim_, count * dim_);
+    for (std::size_t i = 0; i < count; ++i) {
+      if (!bias.empty()) kernels_.add(x + i * dim_, bias.data(), dim_);
+      layer_norm(kernels_, x + i * dim_, norm, weights_.epsilon);
+    }
+    if (consumers.size() > 0) input_.set_rows(row, count, x, dim_);
+  });
+}
+
+void EncoderPass::project_and_store(const EncoderLayer& layer) {
+  float* const out = qkv_.data();
+  input_.multiply(
+      {{&layer.q, out, qkv_stride_}, {&layer.k, out + dim_, qkv_stride_}, {&layer.v, out + 2 * dim_, qkv_stride_}});
+  const RopeTable& rope = weights_.rope;
+  // By block: neighbouring positions share cache lines there.
+  team_.parallel_for(runs_.size(), [&](std::size_t i, std::uint32_t) {
+    const Run& run = runs_[i];
+    for (std::uint32_t position = run.first; position < run.first + run.count; ++position) {
+      float* const row = out + (texts_[run.text].first_row + position) * qkv_stride_;
+      if (!layer.qkv_bias.empty()) kernels_.add(row, layer.qkv_bias.data(), qkv_stride_);
+      for (std::size_t at = 0; rope.rotated() != 0 && at < 2 * dim_; at += info_.head_dim)
+        kernels_.rope(row + at, rope.cos(position), rope.sin(position), rope.rotated());
+      kernels_.store_kv(kv_shape_, run.kv, position - run.first, row + dim_, row + 2 * dim_);
+    }
+  });
+}
+
+void EncoderPass::attend() {
+  team_.parallel_for(items_.size(), [&](std::size_t i, std::uint32_t thread) {
+    run_item(items_[i], buffers_.data() + thread * buffer_bytes_);
+  });
+}
+
+// As a decoder's rows see a prefix, split by split, but every row the whole text.
+void EncoderPass::run_item(const Item& item, std::byte* buffers) {
+  const Text& text = texts_[item.text];
+  const std::size_t partial = kernels::partial_floats(info_.head_dim);
+  auto* const rows = reinterpret_cast<kernels::AttentionRow*>(buffers);
+  auto* const totals = reinterpret_cast<float*>(buffers + whole_lines(kItemRows * sizeof(kernels::AttentionRow)));
+  float* const partials = totals + kItemRows * partial;
+  auto* const scratch = reinterpret_cast<std::byte*>(partials + kItemRows * partial);
+  const std::size_t begin = text.first_row + item.first;
+  for (std::uint32_t split = 0; split * kSplitPositions < text.num_rows; ++split) {
+    float* const into = split == 0 ? totals : partials;
+    for (std::uint32_t i = 0; i < item.count; ++i)
+      rows[i] = {.q = qkv_.data() + (begin + i) * qkv_stride_ + item.head * info_.head_dim,
+                 .partial = into + i * partial,
+                 .num_seen = std::min(text.num_rows - split * kSplitPositions, kSplitPositions)};
+    kernels_.attend_split({.shape = kv_shape_,
+                           .kv_head = item.head,
+                           .blocks = blocks_.data() + text.first_block + split * kSplitBlocks,
+                           .next_block = nullptr,
+                           .rows = {rows, item.count},
+                           .scale = 1.0f / std::sqrt(static_cast<float>(info_.head_dim)),
+                           .scratch = scratch});
+    for (std::uint32_t i = 0; split > 0 && i < item.count; ++i)
+      kernels_.merge_partial(partials + i * partial, info_.head_dim, totals + i * partial);
+  }
+  for (std::uint32_t i = 0; i < item.count; ++i)
+    kernels_.finish_attention(totals + i * partial, info_.head_dim,
+                              attention_.data() + (begin + i) * dim_ + item.head * info_.head_dim);
+}
+
+void EncoderPass::feed_forward(const EncoderLayer& layer) {
+  const std::size_t ffn_dim = info_.ffn_dim;
+  if (layer.gate) {
+    input_.multiply({{&layer.gate, gate_.data(), ffn_dim}, {&layer.up, up_.data(), ffn_dim}});
+  } else {
+    input_.multiply({{&layer.up, up_.data(), ffn_dim}});
+  }
+  input_.reset(num_rows_, {&layer.down});
+  for_rows([&](std::size_t row, std::size_t count) {
+    float* const x = up_.data() + row * ffn_dim;
+    for (std::size_t i = 0; i < count; ++i) {
+      float* const one = x + i * ffn_dim;
+      if (!layer.up_bias.empty()) kernels_.add(one, layer.up_bias.data(), ffn_dim);
+      if (layer.gate) {
+        kernels_.silu_mul(gate_.data() + (row + i) * ffn_dim, one, one, ffn_dim);
+      } else {
+        kernels_.recurrent->map(kernels::Function::gelu, one, one, ffn_dim);
+      }
+    }
+    input_.set_rows(row, count, x, ffn_dim);
+  });
+  input_.multiply({{&layer.down, delta_.data(), dim_}});
+}
+
+}  // namespace troupe::engine

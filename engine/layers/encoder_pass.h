@@ -1,0 +1,83 @@
+// The operations of an encoder's layer over the rows of some texts.
+//
+// Every row (one per token of all texts) goes through each operation with the team; only attention looks at other rows,
+// those of its own text, all of them, before and behind. K and V of one layer lie in blocks as a decoder's do, for the
+// kernels that read those, and are written over by the next layer.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <span>
+
+#include "cache/ids.h"
+#include "engine/compute/team.h"
+#include "engine/layers/encoder_weights.h"
+#include "engine/memory/workspace.h"
+#include "engine/weights/prepared_activations.h"
+
+namespace troupe::engine {
+
+class EncoderPass {
+ public:
+  // No text is empty or longer than the context (asserted). All must outlive the pass.
+  EncoderPass(const EncoderWeights& weights, Team& team, std::span<const std::span<const TokenId>> texts,
+              Workspace& workspace);
+
+  // Runs all layers. The hidden rows [tokens of all texts, dim], text by text, until the workspace is used again.
+  std::span<const float> run();
+  std::size_t first_row(std::size_t text) const { return texts_[text].first_row; }
+
+ private:
+  struct Text {
+    std::uint32_t first_row = 0;
+    std::uint32_t num_rows = 0;
+    std::uint32_t first_block = 0;
+  };
+  struct Run {  // rows of one text whose K and V lie in one block
+    std::uint32_t text = 0;
+    std::uint32_t first = 0;  // position
+    std::uint32_t count = 0;
+    std::byte* kv = nullptr;
+  };
+  // Query rows of one text over one head.
+  struct Item {
+    std::uint32_t text = 0;
+    std::uint32_t head = 0;
+    std::uint32_t first = 0;  // among the text's rows
+    std::uint32_t count = 0;
+  };
+
+  void place(std::span<const std::span<const TokenId>> texts);
+  void embed(std::span<const std::span<const TokenId>> texts);
+  void project_and_store(const EncoderLayer& layer);
+  void attend();
+  void run_item(const Item& item, std::byte* buffers);
+  void feed_forward(const EncoderLayer& layer);
+  // residual = norm(residual + delta + bias), rounded for `consumers`.
+  void add_and_norm(const std::vector<float>& bias, const LayerNormWeights& norm,
+                    std::initializer_list<const PackedMatrix*> consumers);
+  void round(std::initializer_list<const PackedMatrix*> consumers, const float* rows, std::size_t stride);
+
+  // Runs fn(first_row, num_rows) over all rows, whole tiles at a time.
+  template <class Fn>
+  void for_rows(Fn&& fn);
+
+  const EncoderWeights& weights_;
+  const kernels::KernelTable& kernels_;
+  const ModelInfo& info_;
+  Team& team_;
+  Workspace& workspace_;
+  kernels::KvShape kv_shape_;
+  std::size_t num_rows_ = 0;
+  std::size_t dim_, qkv_stride_;
+  std::span<Text> texts_;
+  std::span<Item> items_;
+  std::span<const std::byte*> blocks_;
+  std::span<Run> runs_;
+  std::span<std::byte> buffers_;  // of all threads
+  std::size_t buffer_bytes_ = 0;
+  std::span<float> residual_, delta_, qkv_, attention_, gate_, up_;
+  PreparedActivations input_;
+};
+
+}  // namespace troupe::engine

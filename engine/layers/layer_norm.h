@@ -1,0 +1,23 @@
+// The weights of a layer norm, and how they lie in a file.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/weights/tensor_reader.h"
+
+namespace troupe::engine {
+
+struct LayerNormWeights {
+  std::vector<float> weight, bias;  // [dim]
+};
+
+[[nodiscard]] inline LayerNormWeights read_layer_norm(TensorReader& in, const std::string& name, std::uint64_t dim) {
+  LayerNormWeights norm;
+  norm.weight = in.vector(name + ".weight", dim);
+  norm.bias = in.vector(name + ".bias", dim);
+  return norm;
+}
+
+}  // namespace troupe::engine

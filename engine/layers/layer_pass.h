@@ -1,0 +1,73 @@
+// What passes over a ragged batch share, those of transformers and those of recurrent families: where rows lie, the
+// residual stream of every row (one row per token of the batch), and how rows are divided among threads.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <initializer_list>
+#include <span>
+#include <utility>
+
+#include "engine/compute/team.h"
+#include "engine/layers/attention_plan.h"
+#include "engine/memory/workspace.h"
+#include "engine/weights/language_model.h"
+#include "engine/weights/prepared_activations.h"
+
+namespace troupe::engine {
+
+class LayerPass {
+ public:
+  // residual = the tokens' embeddings, each times `scale`.
+  void embed(float scale = 1.0f);
+
+ protected:
+  LayerPass(const ModelWeights& weights, Team& team, std::span<const SequenceRows> batch, Workspace& workspace);
+
+  // fn(first_row, num_rows, thread) over all rows, at most kRowsAtOnce at a time and split at multiples of `multiple`;
+  // few rows stay on the calling thread, without a join.
+  template <class Fn>
+  void for_rows(std::size_t multiple, Fn&& fn) {
+    for_range(num_rows_, multiple, std::forward<Fn>(fn));
+  }
+  // The same over [0, num_rows).
+  static constexpr std::size_t kRowsAtOnce = kernels::kRowsPerTile;
+  template <class Fn>
+  void for_range(std::size_t num_rows, std::size_t multiple, Fn&& fn) {
+    // Rows that one thread works through before another helps: a row costs about a microsecond, a join two.
+    constexpr std::size_t kMinRowsPerChunk = 4, kChunksPerThread = 8;
+    const auto divide_up = [](std::size_t a, std::size_t b) { return (a + b - 1) / b; };
+    const std::size_t fair = divide_up(num_rows, team_.num_threads() * kChunksPerThread);
+    const std::size_t per_chunk = divide_up(std::max(kMinRowsPerChunk, fair), multiple) * multiple;
+    team_.parallel_for(divide_up(num_rows, per_chunk), [&](std::size_t chunk, std::uint32_t thread) {
+      const std::size_t end = std::min(num_rows, (chunk + 1) * per_chunk);
+      for (std::size_t row = chunk * per_chunk; row < end; row += kRowsAtOnce)
+        fn(row, std::min(kRowsAtOnce, end - row), thread);
+    });
+  }
+
+  // Rows of a buffer that go on.
+  struct Kept {
+    float* x;
+    std::size_t stride;
+    std::size_t width;
+  };
+  // Keeps only the rows whose hidden state is asked for, of the residual and of these; false if there are none.
+  [[nodiscard]] bool drop_rows_without_output(std::initializer_list<Kept> buffers);
+
+  const kernels::KernelTable& kernels_;
+  const std::size_t dim_;
+  Team& team_;
+  Workspace& workspace_;
+  std::span<const SequenceRows> batch_;
+  std::span<SequencePlace> places_;  // of the batch's sequences, one after another; their blocks are not set here
+  std::size_t num_rows_ = 0;
+  std::span<float> residual_, delta_;  // delta: what is to be added to the residual, where it is pending
+  bool delta_pending_ = false;
+  PreparedActivations input_;
+
+ private:
+  const ModelWeights& shared_;
+};
+
+}  // namespace troupe::engine

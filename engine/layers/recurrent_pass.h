@@ -1,0 +1,171 @@
+// The operations of a recurrent layer over one ragged batch. Families put them in order; see decoder_pass.h for those
+// of transformers.
+//
+// Projections run over all rows of a step at once. What goes token by token (scans) is divided among threads by
+// sequences and units: blocks of channels, or heads. A row's bits depend only on its own sequence.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <initializer_list>
+#include <span>
+
+#include "engine/layers/layer_pass.h"
+
+namespace troupe::engine {
+
+// Where the layers' states lie in a sequence's: the exact parts of all layers, then the large ones.
+struct StateLayout {
+  std::uint64_t exact_per_layer = 0;
+  std::uint64_t large_per_layer = 0;
+  std::uint32_t num_layers = 0;
+
+  StateShape shape() const {
+    return {.exact_floats = num_layers * exact_per_layer, .large_floats = num_layers * large_per_layer};
+  }
+  float* exact(float* state, std::uint32_t layer) const { return state + layer * exact_per_layer; }
+  float* large(float* state, std::uint32_t layer) const {
+    return state + num_layers * exact_per_layer + layer * large_per_layer;
+  }
+};
+
+// The rows of a step as what goes token by token sees them.
+struct RecurrentRows {
+  std::span<const SequencePlace> places;
+  std::span<const SequenceRows> batch;
+  std::size_t num_rows = 0;
+  std::uint32_t round_every = 0;  // the large part becomes float16 after each multiple of so many positions; 0: never
+};
+
+// Rounds `count` numbers of a state to float16, those beyond its range to its largest: none becomes infinite. NaN
+// stays.
+void round_state(float* state, std::size_t count);
+// What RecurrentRows::round_every is for a model's cache.
+[[nodiscard]] std::uint32_t round_every(const CacheSpec& cache);
+
+// How the units of a scan are handed out.
+struct Units {
+  std::size_t count = 0;
+  std::size_t at_once = 1;          // in one call
+  std::size_t min_per_chunk = 1;    // units times tokens that are worth waking a thread
+  std::size_t floats_per_unit = 0;  // of the large part of a state
+};
+
+// fn(sequence, first_row, num_tokens, first_unit, num_units) for all rows and units, so that a unit's tokens come in
+// order, in pieces that stay in a cache. large(sequence) is one layer's state: what a piece leaves there is rounded
+// where that is asked for.
+template <class Large, class Fn>
+void for_units(Team& team, const RecurrentRows& rows, const Units& units, const Large& large, const Fn& fn) {
+  constexpr std::uint32_t kTokensAtOnce = 32;
+  constexpr std::size_t kChunksPerThread = 4;
+  const auto divide_up = [](std::size_t a, std::size_t b) { return (a + b - 1) / b; };
+  const std::size_t total = units.count * rows.num_rows;
+  const std::size_t num_chunks =
+      std::clamp<std::size_t>(std::min(team.num_threads() * kChunksPerThread, total / units.min_per_chunk), 1,
+                              units.count * rows.places.size());
+  // Chunk i has the pieces of at_once units from i * pieces / num_chunks on; a piece is one sequence's.
+  const std::size_t per_sequence = divide_up(units.count, units.at_once);
+  const std::size_t pieces = per_sequence * rows.places.size();
+  const auto run_piece = [&](std::size_t piece) {
+    const std::size_t sequence = piece / per_sequence, unit = piece % per_sequence * units.at_once;
+    const std::size_t count = std::min(units.at_once, units.count - unit);
+    const SequencePlace& place = rows.places[sequence];
+    for (std::uint32_t token = 0; token < place.num_rows;) {
+      std::uint32_t next = std::min(place.num_rows, token + kTokensAtOnce);
+      if (rows.round_every != 0)
+        next = std::min(next, token + rows.round_every - (place.first_position + token) % rows.round_every);
+      fn(sequence, std::size_t{place.first_row} + token, std::size_t{next - token}, unit, count);
+      token = next;
+      if (rows.round_every != 0 && (place.first_position + token) % rows.round_every == 0)
+        round_state(large(sequence) + unit * units.floats_per_unit, count * units.floats_per_unit);
+    }
+  };
+  team.parallel_for(num_chunks, [&](std::size_t chunk, std::uint32_t) {
+    for (std::size_t i = chunk * pieces / num_chunks; i < (chunk + 1) * pieces / num_chunks; ++i) run_piece(i);
+  });
+}
+
+class RecurrentPass : public LayerPass {
+ public:
+  RecurrentPass(const ModelWeights& weights, Team& team, std::span<const SequenceRows> batch, Workspace& workspace);
+
+  std::size_t num_rows() const { return num_rows_; }
+  RecurrentRows rows() const {
+    return {.places = places_, .batch = batch_, .num_rows = num_rows_, .round_every = round_every_};
+  }
+  PreparedActivations& input() { return input_; }
+  Team& team() const { return team_; }
+  std::span<float> take(Workspace::Slot slot, std::size_t width) {
+    return workspace_.take<float>(slot, num_rows_ * width);
+  }
+
+  // One for each row.
+  template <class T>
+  std::span<T> take_of(Workspace::Slot slot) {
+    return workspace_.take<T>(slot, num_rows_);
+  }
+
+  using LayerPass::for_rows;
+  // residual += a pending projection; fn(row, residual of the row) then.
+  template <class Fn>
+  void for_residuals(Fn&& fn);
+  // Rounds rows that make(row, out) gives one at a time, k numbers each, for those matrices, and multiplies: what is
+  // only read once is never written to memory.
+  template <class Make>
+  void multiply_made(const Make& make, std::initializer_list<Product> products);
+  // Rounds rows of x for those matrices, and multiplies.
+  void multiply(const float* x, std::size_t stride, std::initializer_list<Product> products);
+  // x = function(x), all rows.
+  void map(kernels::Function function, float* x, std::size_t width);
+  // The same of function(x).
+  void multiply_mapped(kernels::Function function, const float* x, std::size_t stride,
+                       std::initializer_list<Product> products);
+  // residual += matrix times x; the sum is made by the next for_residuals().
+  void add_projection(const PackedMatrix& matrix, const float* x, std::size_t stride);
+  float* delta(std::size_t row) { return delta_.data() + row * dim_; }
+  // Where rows that add_projection would make go, for who multiplies otherwise.
+  Product to_delta(const PackedMatrix& matrix) {
+    delta_pending_ = true;
+    return {&matrix, delta_.data(), dim_};
+  }
+
+  // Once no sequence needs the others.
+  using LayerPass::drop_rows_without_output;
+
+ private:
+  void reset_input(std::initializer_list<Product> products);
+
+  const std::uint32_t round_every_;
+};
+
+template <class Fn>
+void RecurrentPass::for_residuals(Fn&& fn) {
+  for_rows(1, [&](std::size_t first, std::size_t count, std::uint32_t) {
+    for (std::size_t row = first; row < first + count; ++row) {
+      float* x = residual_.data() + row * dim_;
+      if (delta_pending_) kernels_.add(x, delta(row), dim_);
+      fn(row, x);
+    }
+  });
+  delta_pending_ = false;
+}
+
+template <class Make>
+void RecurrentPass::multiply_made(const Make& make, std::initializer_list<Product> products) {
+  reset_input(products);
+  // An odd number of cache lines: the same place of 16 rows must not fall into one set of the cache.
+  const std::size_t stride = ((products.begin()->matrix->k() + 15) / 16 | 1) * 16;
+  const std::size_t per_thread = kernels::kRowsPerTile * stride;
+  float* scratch = workspace_.take<float>(Workspace::Slot::thread_scratch, team_.num_threads() * per_thread).data();
+  for_rows(input_.rows_at_once(), [&](std::size_t first, std::size_t count, std::uint32_t thread) {
+    float* made = scratch + thread * per_thread;
+    for (std::size_t i = 0; i < count; ++i) make(first + i, made + i * stride);
+    input_.set_rows(first, count, made, stride);
+  });
+  input_.multiply(products);
+}
+
+// A cache spec of states alone: group 0 only names positions.
+[[nodiscard]] CacheSpec state_cache_spec(const StateLayout& layout, const ModelOptions& options);
+
+}  // namespace troupe::engine

@@ -1,0 +1,52 @@
+#include "engine/layers/rope_table.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "config/assert.h"
+
+namespace troupe::engine {
+
+namespace {
+
+// The pair that turns `turns` times within the original context, as a fraction.
+double pair_that_turns(const RopeParams& params, double turns) {
+  return params.rotated * std::log(params.yarn->original_context / (turns * 2 * M_PI)) / (2 * std::log(params.base));
+}
+
+}  // namespace
+
+std::vector<double> rope_frequencies(const RopeParams& params) {
+  const std::uint32_t num_pairs = params.rotated / 2;
+  TROUPE_ASSERT(params.rotated % 2 == 0);
+  TROUPE_ASSERT(params.factors.empty() || params.factors.size() == num_pairs);
+  double low = 0, high = 0;
+  if (params.yarn) {
+    low = std::max(0.0, std::floor(pair_that_turns(params, params.yarn->beta_fast)));
+    high = std::min(params.rotated - 1.0, std::ceil(pair_that_turns(params, params.yarn->beta_slow)));
+  }
+  std::vector<double> frequencies(num_pairs);
+  for (std::uint32_t i = 0; i < num_pairs; ++i) {
+    frequencies[i] = std::pow(params.base, -2.0 * i / params.rotated);
+    if (!params.factors.empty()) frequencies[i] /= static_cast<double>(params.factors[i]);
+    double kept = 0;  // the share of the angle whose position is not scaled
+    if (params.yarn) kept = params.yarn->share * (1.0 - std::clamp((i - low) / std::max(0.001, high - low), 0.0, 1.0));
+    frequencies[i] *= params.position_scale * (1.0 - kept) + kept;
+  }
+  return frequencies;
+}
+
+RopeTable::RopeTable(const RopeParams& params, std::uint32_t num_positions)
+    : rotated_(params.rotated), values_(std::size_t{num_positions} * params.rotated) {
+  const std::uint32_t num_pairs = rotated_ / 2;
+  const std::vector<double> frequencies = rope_frequencies(params);
+  for (std::uint32_t position = 0; position < num_positions; ++position) {
+    float* row = values_.data() + std::size_t{position} * rotated_;
+    for (std::uint32_t i = 0; i < num_pairs; ++i) {
+      row[i] = static_cast<float>(params.magnitude * std::cos(position * frequencies[i]));
+      row[num_pairs + i] = static_cast<float>(params.magnitude * std::sin(position * frequencies[i]));
+    }
+  }
+}
+
+}  // namespace troupe::engine

@@ -1,0 +1,57 @@
+// What RWKV's families share: token shift, which mixes each row with the one before it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/formats/metadata.h"
+#include "engine/layers/layer_norm.h"
+#include "engine/layers/recurrent_pass.h"
+
+namespace troupe::engine {
+
+struct RwkvShape {
+  std::uint32_t dim = 0;
+  std::uint32_t head_size = 0;
+  float epsilon = 0;  // of the layer norms
+
+  std::uint32_t num_heads() const { return dim / head_size; }
+};
+[[nodiscard]] RwkvShape read_rwkv_shape(Metadata& meta, const ModelInfo& info);
+
+// A layer's state: the last normed rows in front of time mixing and of channel mixing, then the heads' matrices.
+[[nodiscard]] StateLayout rwkv_state_layout(const RwkvShape& shape, std::uint32_t num_layers);
+enum class Shift : std::uint8_t { time_mix, channel_mix };
+
+// The normed rows of one half of a layer, each beside the one before it in its sequence.
+class ShiftedRows {
+ public:
+  // Sums a pending projection, and norms the residual.
+  ShiftedRows(RecurrentPass& pass, const kernels::KernelTable& kernels, const RwkvShape& shape,
+              const LayerNormWeights& norm, const StateLayout& states, std::uint32_t layer, Shift half);
+  // The last rows into the states. Once all rows are mixed.
+  void keep_last();
+
+  const float* row(std::size_t row) const { return rows_ + row * shape_.dim; }
+  // The row before it; of a sequence's first one, what its state has.
+  const float* before(std::size_t row) const { return before_[row]; }
+  // Products with row + (before - row) * mix.
+  void multiply(const std::vector<float>& mix, std::initializer_list<Product> products) const;
+  // out = row + (before - row) * mix, all rows.
+  void mix(const std::vector<float>& mix, float* out) const;
+
+ private:
+  float* kept(std::size_t sequence) const;
+
+  RecurrentPass& pass_;
+  const kernels::KernelTable& kernels_;
+  const RwkvShape& shape_;
+  const StateLayout& states_;
+  const std::uint32_t layer_;
+  const Shift half_;
+  float* rows_;
+  std::span<const float*> before_;
+};
+
+}  // namespace troupe::engine

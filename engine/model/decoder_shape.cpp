@@ -1,0 +1,180 @@
+// The sizes of a decoder, from the metadata of its file.
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "config/printable.h"
+#include "engine/formats/metadata.h"
+#include "engine/layers/decoder_weights.h"
+#include "engine/weights/model_info.h"
+#include "engine/weights/tensor_reader.h"
+
+namespace troupe::engine {
+namespace {
+
+constexpr std::int64_t kMaxExperts = 1024;  // scores are one tile of a softmax
+static_assert(kMaxExperts <= kernels::kSoftmaxTile);
+
+// YaRN's part of how positions become angles. Its attention factor is in the magnitude of cos and sin: 1 + 0.1 ln of
+// the scaling factor, as the paper found it. That is also what llama.cpp takes in these families where a file has a
+// rope.scaling.yarn_attn_factor: its converter writes one for models of many families, and it reads one in none of
+// these.
+void read_yarn(Metadata& meta, double factor, std::uint32_t original_context, RopeParams& rope) {
+  RopeParams::Yarn yarn;
+  yarn.original_context = original_context;
+  yarn.beta_fast = meta.positive("rope.scaling.yarn_beta_fast", yarn.beta_fast);
+  yarn.beta_slow = meta.positive("rope.scaling.yarn_beta_slow", yarn.beta_slow);
+  yarn.share = meta.not_negative("rope.scaling.yarn_ext_factor", yarn.share);
+  if (yarn.share == 0) return;
+  rope.yarn = yarn;
+  const auto magnitude = [&](double slope) { return factor <= 1 ? 1.0 : 1.0 + 0.1 * slope * std::log(factor); };
+  rope.magnitude = magnitude(1);
+  if (meta.has("rope.scaling.yarn_log_multiplier"))
+    rope.magnitude /= magnitude(meta.not_negative("rope.scaling.yarn_log_multiplier", 0));
+}
+
+// Gemma 3's local layers rotate by positions as they are, Gemma 2's as the others, but for a base of their own where a
+// file has one.
+void read_local_rope(Metadata& meta, const DecoderTraits& traits, DecoderShape& shape) {
+  meta.refuse_unless("rope.dimension_count_swa", {std::int64_t{shape.rope.rotated}},
+                     "local layers rotate as much as the others");
+  if (!shape.has_local) return;
+  if (traits.local_rope_base != 0) {
+    shape.local_rope = RopeParams{};
+    shape.local_rope->rotated = shape.rope.rotated;
+    shape.local_rope->base = meta.positive("rope.freq_base_swa", traits.local_rope_base);
+  } else if (traits.full_every.value_or(0) != 0 && meta.has("rope.freq_base_swa")) {
+    shape.local_rope = shape.rope;
+    shape.local_rope->base = meta.positive("rope.freq_base_swa");
+  } else {
+    meta.refuse_unless("rope.freq_base_swa", {shape.rope.base}, "all layers of this family rotate alike");
+  }
+}
+
+void read_rope(Metadata& meta, const DecoderTraits& traits, DecoderShape& shape) {
+  const std::uint32_t head_dim = shape.info.head_dim;
+  RopeParams& rope = shape.rope;
+  rope.rotated = meta.count("rope.dimension_count", kMaxHeadDim, head_dim);
+  if (rope.rotated > head_dim || rope.rotated % 2 != 0) {
+    meta.fail(ErrorCode::bad_model, "rope.dimension_count is " + std::to_string(rope.rotated) +
+                                        "; it must be even and at most the head's " + std::to_string(head_dim));
+  }
+  rope.base = meta.positive("rope.freq_base", 10000.0);
+  shape.original_context = meta.count("rope.scaling.original_context_length", kMaxContext, shape.info.trained_context);
+  const std::string scaling = meta.string("rope.scaling.type");
+  const std::string factor_key = meta.has("rope.scaling.factor")
+                                     ? "rope.scaling.factor"
+                                     : "rope.scale_linear";  // its name before there were types
+  if (scaling != "none") {
+    const double factor = meta.positive(factor_key, 1.0);
+    rope.position_scale = 1.0 / factor;
+    if (scaling == "yarn") {
+      read_yarn(meta, factor, shape.original_context, rope);
+    } else if (!scaling.empty() && scaling != "linear" && scaling != "longrope") {
+      meta.fail(ErrorCode::unsupported, "rope scaling of type '" + Printable(scaling) +
+                                            "' is not supported; 'none', 'linear', 'yarn', 'longrope' and "
+                                            "rope_freqs.weight are");
+    }
+  }
+  rope.magnitude *= meta.positive("rope.scaling.attn_factor", 1.0);
+  read_local_rope(meta, traits, shape);
+}
+
+void read_window(Metadata& meta, const DecoderTraits& traits, DecoderShape& shape) {
+  const std::string key = "attention.sliding_window", pattern = key + "_pattern";
+  if (!traits.full_every) {
+    meta.refuse_unless(key, {0}, "layers of this family see everything");
+    return;
+  }
+  // Files of models that could have a window say 0 where they have none, or nothing.
+  const bool says_none = meta.has(key) ? meta.integer(key) == std::int64_t{0} : traits.window == 0;
+  if (says_none && traits.window == 0) return;
+  const std::uint32_t window = meta.count(key, kMaxContext, traits.window);
+  const bool says_all = meta.has(pattern) ? meta.integer(pattern) == std::int64_t{0} : traits.full_every == 0u;
+  shape.full_every = says_all ? 0 : meta.count(pattern, kMaxLayers, *traits.full_every);
+  shape.has_local = shape.full_every != 1;
+  // A window that a whole context fits into hides nothing.
+  if (shape.has_local && window < shape.info.context) shape.info.window = window;
+}
+
+void read_experts(Metadata& meta, const DecoderTraits& traits, DecoderShape& shape) {
+  ModelInfo& info = shape.info;
+  const bool has_experts = meta.integer("expert_count").value_or(0) != 0;
+  if (traits.experts == Experts::none && has_experts) {
+    meta.fail(ErrorCode::unsupported,
+              "this is a mixture of experts ('" + traits.family + ".expert_count'), which this family is not");
+  }
+  if (traits.experts == Experts::none || (traits.experts == Experts::some && !has_experts)) return;
+  meta.refuse_unless("expert_group_count", {0, 1}, "a token's experts are the best of all");
+  meta.refuse_unless("expert_gating_func", {0, 1}, "experts are weighted by softmax (1)");
+  meta.refuse_unless("expert_weights_scale", {0, 1}, "experts' weights are not scaled");
+  info.num_experts = meta.count("expert_count", kMaxExperts);
+  info.num_experts_used = meta.count("expert_used_count", kMaxExperts);
+  if (info.num_experts_used > info.num_experts) {
+    meta.fail(ErrorCode::bad_model, "a token uses " + std::to_string(info.num_experts_used) +
+                                        " experts, but there are " + std::to_string(info.num_experts));
+  }
+  const std::uint32_t share = std::max(1u, info.ffn_dim / info.num_experts_used);
+  // Qwen's files give the length of a dense layer, and that of an expert by its own name.
+  shape.expert_ffn_dim = meta.count("expert_feed_forward_length", kMaxFfnDim,
+                                    traits.experts == Experts::all && traits.divided_experts ? share : info.ffn_dim);
+  if (traits.shared_expert) {
+    shape.shared_ffn_dim = meta.count("expert_shared_feed_forward_length", kMaxFfnDim, info.ffn_dim);
+  }
+}
+
+void read_heads(Metadata& meta, ModelInfo& info) {
+  info.num_heads = meta.count("attention.head_count", kMaxHeads);
+  info.num_kv_heads = meta.count("attention.head_count_kv", kMaxHeads, info.num_heads);
+  if (info.num_heads % info.num_kv_heads != 0) {
+    meta.fail(ErrorCode::bad_model, std::to_string(info.num_heads) + " heads cannot share " +
+                                        std::to_string(info.num_kv_heads) + " kv heads evenly");
+  }
+  if (!meta.has("attention.key_length") && info.dim % info.num_heads != 0) {
+    meta.fail(ErrorCode::bad_model, "the dimension " + std::to_string(info.dim) + " is not a multiple of the " +
+                                        std::to_string(info.num_heads) + " heads");
+  }
+  info.head_dim = meta.count("attention.key_length", kMaxHeadDim, info.dim / info.num_heads);
+  if (meta.count("attention.value_length", kMaxHeadDim, info.head_dim) != info.head_dim) {
+    meta.fail(ErrorCode::unsupported, "keys and values of different length are not supported");
+  }
+  for (const char* const local : {"attention.key_length_swa", "attention.value_length_swa"})
+    meta.refuse_unless(local, {std::int64_t{info.head_dim}}, "heads of all layers are of one length");
+  if (info.head_dim % 2 != 0) {
+    meta.fail(ErrorCode::bad_model,
+              "heads of " + std::to_string(info.head_dim) + " elements cannot be rotated in pairs");
+  }
+}
+
+}  // namespace
+
+Result<DecoderShape> read_decoder_shape(const ModelFile& file, const DecoderTraits& traits,
+                                        const ModelOptions& options) {
+  Metadata meta(file, traits.family);
+  DecoderShape shape;
+  shape.info = read_model_info(file, traits.family, meta, options);
+  ModelInfo& info = shape.info;
+  info.ffn_dim = meta.count("feed_forward_length", kMaxFfnDim);
+  read_heads(meta, info);
+  info.rms_epsilon = static_cast<float>(meta.positive("attention.layer_norm_rms_epsilon"));
+  read_window(meta, traits, shape);
+  read_rope(meta, traits, shape);
+  info.rope_base = static_cast<float>(shape.rope.base);
+  read_experts(meta, traits, shape);
+  const std::uint32_t scaled_by =
+      info.num_layers == traits.layers_of_wide_heads ? info.dim / info.num_heads : info.head_dim;
+  shape.attention_scale = 1.0f / std::sqrt(static_cast<float>(scaled_by));
+  if (traits.attention_cap != 0)
+    shape.attention_cap = static_cast<float>(meta.positive("attn_logit_softcapping", traits.attention_cap));
+  else
+    meta.refuse_unless("attn_logit_softcapping", {0}, "scores of this family are not capped");
+  shape.logit_cap =
+      static_cast<float>(traits.logit_cap != 0 ? meta.positive("final_logit_softcapping", traits.logit_cap)
+                                               : meta.not_negative("final_logit_softcapping", 0));
+  meta.refuse_unless("attention.causal", {true}, "a token sees those before it, as a model that continues texts must");
+  if (traits.mamba2) shape.mamba = read_mamba_shape(meta, true);
+  if (meta.failed()) return meta.error();
+  return shape;
+}
+
+}  // namespace troupe::engine

@@ -1,0 +1,211 @@
+#include "engine/sampling/sampler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <sstream>
+#include <utility>
+
+#include "config/assert.h"
+#include "engine/sampling/philox.h"
+
+namespace troupe::engine {
+namespace {
+
+// Logits are brought into this range, so that no later difference or product overflows; NaN counts
+// as the smallest. What must not be drawn goes below the range.
+constexpr float kExcluded = -2e30f;
+// Below this, 1 / temperature would make a softmax of one token anyway.
+constexpr float kMinTemperature = 1e-4f;
+
+float clamp_logit(float logit) {
+  if (!(logit > -kMaxLogit)) return -kMaxLogit;  // also NaN
+  return logit < kMaxLogit ? logit : kMaxLogit;
+}
+
+template <class T>
+FieldError out_of_range(const char* field, T value, const char* range) {
+  std::ostringstream message;
+  message << field << " is " << value << "; it must be " << range;
+  return {std::string("sampling.") + field, message.str()};
+}
+
+std::optional<FieldError> validate_ids(const SamplingParams& params, std::uint32_t vocab_size) {
+  const std::string range = "an id from 0 to " + std::to_string(vocab_size - 1) + ", as the vocabulary has";
+  const auto known = [&](TokenId id) { return id >= 0 && static_cast<std::uint32_t>(id) < vocab_size; };
+  if (params.logit_bias.size() > kMaxLogitBias) {
+    return FieldError{"sampling.logit_bias", "logit_bias has " + std::to_string(params.logit_bias.size()) +
+                                                 " entries; it must have at most " + std::to_string(kMaxLogitBias)};
+  }
+  for (const auto& [id, bias] : params.logit_bias) {
+    if (!known(id)) {
+      return FieldError{"sampling.logit_bias",
+                        "logit_bias names token " + std::to_string(id) + "; it must be " + range};
+    }
+    if (std::isnan(bias) || bias > kMaxLogitBiasValue) {
+      return FieldError{"sampling.logit_bias", "logit_bias of token " + std::to_string(id) + " is " +
+                                                   std::to_string(bias) +
+                                                   "; it must be a number up to 1e6 (-inf bans the token)"};
+    }
+  }
+  if (params.stop_ids.size() > kMaxStopIds) {
+    return FieldError{"sampling.stop_ids", "stop_ids has " + std::to_string(params.stop_ids.size()) +
+                                               " entries; it must have at most " + std::to_string(kMaxStopIds)};
+  }
+  for (const TokenId id : params.stop_ids) {
+    if (!known(id)) {
+      return FieldError{"sampling.stop_ids", "stop_ids has token " + std::to_string(id) + "; it must be " + range};
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<FieldError> validate(const SamplingParams& params, std::uint32_t vocab_size) {
+  const auto within = [](float value, float low, float high) { return value >= low && value <= high; };  // NaN: no
+  if (!within(params.temperature, 0, kMaxTemperature)) {
+    return out_of_range("temperature", params.temperature, "from 0 (greedy) to 100");
+  }
+  if (params.top_k < 0) return out_of_range("top_k", params.top_k, "0 (all) or more");
+  if (!(params.top_p > 0 && params.top_p <= 1)) {
+    return out_of_range("top_p", params.top_p, "above 0 and at most 1");
+  }
+  if (!within(params.min_p, 0, 1)) return out_of_range("min_p", params.min_p, "from 0 to 1");
+  if (!(params.repeat_penalty > 0 && params.repeat_penalty <= kMaxPenalty)) {
+    return out_of_range("repeat_penalty", params.repeat_penalty, "above 0 and at most 100");
+  }
+  if (!within(params.presence_penalty, -kMaxPenalty, kMaxPenalty)) {
+    return out_of_range("presence_penalty", params.presence_penalty, "from -100 to 100");
+  }
+  if (!within(params.frequency_penalty, -kMaxPenalty, kMaxPenalty)) {
+    return out_of_range("frequency_penalty", params.frequency_penalty, "from -100 to 100");
+  }
+  if (params.repeat_last_n < -1) {
+    return out_of_range("repeat_last_n", params.repeat_last_n, "-1 (all), 0 (off) or a number of tokens");
+  }
+  if (params.max_tokens == 0) return out_of_range("max_tokens", params.max_tokens, "at least 1");
+  if (params.num_logprobs < -1 || params.num_logprobs > kMaxLogprobs) {
+    return out_of_range("num_logprobs", params.num_logprobs, "from -1 (none) to 20");
+  }
+  return validate_ids(params, vocab_size);
+}
+
+Sampler::Sampler(const kernels::KernelTable& kernels, SamplingParams params, std::vector<TokenId> end_ids)
+    : kernels_(&kernels), params_(std::move(params)), end_ids_(std::move(end_ids)), candidates_(kernels) {
+  has_penalties_ = params_.repeat_last_n != 0 &&
+                   (params_.repeat_penalty != 1 || params_.presence_penalty != 0 || params_.frequency_penalty != 0);
+}
+
+bool Sampler::is_plain_greedy() const {
+  return params_.temperature < kMinTemperature && params_.num_logprobs < 0 && params_.logit_bias.empty() &&
+         !has_penalties_ && !params_.ignore_eos;
+}
+
+void Sampler::reserve(std::size_t num_tokens) {
+  if (has_penalties_) history_.reserve(num_tokens);
+}
+
+void Sampler::accept(TokenId id) {
+  if (has_penalties_) history_.push_back(id);
+}
+
+void Sampler::retract(std::size_t count) {
+  if (!has_penalties_) return;
+  TROUPE_ASSERT(count <= history_.size());
+  history_.resize(history_.size() - count);
+}
+
+SampledToken Sampler::sample(std::span<float> logits, std::uint64_t position) {
+  TROUPE_ASSERT(!logits.empty());
+  kernels_->clamp(logits.data(), kMaxLogit, logits.size());
+  const bool wants_logprobs = params_.num_logprobs >= 0;
+  if (wants_logprobs) raw_logits_.assign(logits.begin(), logits.end());
+
+  apply_bias(logits);
+  apply_penalties(logits);
+  if (params_.ignore_eos) {
+    for (const TokenId id : end_ids_) logits[static_cast<std::size_t>(id)] = kExcluded;
+  }
+
+  SampledToken token;
+  token.id = choose(logits, position);
+  if (wants_logprobs) add_logprobs(token);
+  return token;
+}
+
+void Sampler::apply_bias(std::span<float> logits) const {
+  for (const auto& [id, bias] : params_.logit_bias) {
+    float& logit = logits[static_cast<std::size_t>(id)];
+    if (bias < -kMaxLogit) {
+      logit = kExcluded;
+    } else if (logit != kExcluded) {  // a ban stands, whatever else is said of the token
+      logit = clamp_logit(logit + bias);
+    }
+  }
+}
+
+// Counts the window, then visits it again and takes each token's count at its first sight, which
+// leaves the counters zero for the next call: O(window), and nothing to keep in step with retract().
+void Sampler::apply_penalties(std::span<float> logits) {
+  if (!has_penalties_) return;
+  counts_.resize(logits.size());
+  const std::size_t window = params_.repeat_last_n < 0
+                                 ? history_.size()
+                                 : std::min(history_.size(), static_cast<std::size_t>(params_.repeat_last_n));
+  const auto recent = std::span(history_).last(window);
+  for (const TokenId id : recent) ++counts_[static_cast<std::size_t>(id)];
+  for (const TokenId id : recent) {
+    const std::uint32_t count = std::exchange(counts_[static_cast<std::size_t>(id)], 0);
+    float& logit = logits[static_cast<std::size_t>(id)];
+    if (count == 0 || logit == kExcluded) continue;
+    const float penalised = logit > 0 ? logit / params_.repeat_penalty : logit * params_.repeat_penalty;
+    const float subtracted = params_.presence_penalty + static_cast<float>(count) * params_.frequency_penalty;
+    logit = clamp_logit(penalised - subtracted);
+  }
+}
+
+TokenId Sampler::choose(std::span<const float> logits, std::uint64_t position) {
+  if (params_.temperature < kMinTemperature) {
+    return static_cast<TokenId>(kernels_->arg_max(logits.data(), logits.size()).index);
+  }
+  if (params_.top_k > 0) {
+    candidates_.assign_top_k(logits, static_cast<std::size_t>(params_.top_k));
+  } else {
+    candidates_.assign(logits);
+  }
+  candidates_.to_weights(1.0f / params_.temperature);
+  if (params_.top_p < 1) candidates_.keep_top_p(params_.top_p);
+  if (params_.min_p > 0) candidates_.keep_min_p(params_.min_p);
+  return candidates_.draw(uniform_draw(params_.seed, position, params_.choice, DrawPurpose::token));
+}
+
+void Sampler::add_logprobs(SampledToken& token) {
+  const std::vector<float>& raw = raw_logits_;
+  const float max = kernels_->arg_max(raw.data(), raw.size()).value;
+  tile_.resize(kernels::kSoftmaxTile);
+  float sum = 0;
+  for (std::size_t begin = 0; begin < raw.size(); begin += kernels::kSoftmaxTile) {
+    const std::size_t count = std::min(kernels::kSoftmaxTile, raw.size() - begin);
+    sum += kernels_->exp_tile(raw.data() + begin, max, 1.0f, tile_.data(), count);
+  }
+  const float log_sum = kernels::log_positive(sum);
+  const auto logprob = [&](TokenId id) { return (raw[static_cast<std::size_t>(id)] - max) - log_sum; };
+  token.logprob = logprob(token.id);
+
+  // The likeliest few: ids ascend, so a later one must be strictly larger to overtake an equal.
+  const std::size_t wanted = std::min(raw.size(), static_cast<std::size_t>(params_.num_logprobs));
+  if (wanted == 0) return;
+  std::vector<TokenLogprob>& top = token.top;
+  top.reserve(wanted + 1);
+  for (std::size_t i = 0; i < raw.size(); ++i) {
+    if (top.size() == wanted && raw[i] <= raw[static_cast<std::size_t>(top.back().id)]) continue;
+    const auto place = std::find_if(top.begin(), top.end(), [&](const TokenLogprob& other) {
+      return raw[static_cast<std::size_t>(other.id)] < raw[i];
+    });
+    top.insert(place, {static_cast<TokenId>(i), 0});
+    if (top.size() > wanted) top.pop_back();
+  }
+  for (TokenLogprob& entry : top) entry.logprob = logprob(entry.id);
+}
+
+}  // namespace troupe::engine

@@ -1,0 +1,252 @@
+#include "engine/tokenizers/byte_pair.h"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "config/printable.h"
+#include "engine/tokenizers/unicode.h"
+
+namespace troupe::engine {
+namespace {
+
+// GPT-2 spells every byte as a printable character: printable Latin-1 as itself, the others, in
+// ascending order, as U+0100 and on.
+struct ByteSpelling {
+  std::array<char32_t, 256> character;
+  std::array<int, 512> byte;  // of a character; -1: none
+
+  ByteSpelling() {
+    byte.fill(-1);
+    char32_t next = 256;
+    for (int b = 0; b < 256; ++b) {
+      const bool printable = (b >= '!' && b <= '~') || (b >= 0xA1 && b <= 0xAC) || b >= 0xAE;
+      character[static_cast<std::size_t>(b)] = printable ? static_cast<char32_t>(b) : next++;
+      byte[character[static_cast<std::size_t>(b)]] = b;
+    }
+  }
+};
+const ByteSpelling& spelling() {
+  static const ByteSpelling table;
+  return table;
+}
+
+std::string spell(std::string_view bytes) {
+  std::string spelled;
+  for (const char c : bytes) append_utf8(spelled, spelling().character[static_cast<std::uint8_t>(c)]);
+  return spelled;
+}
+
+// The bytes that a token's text stands for; what is no spelling of a byte stands for itself.
+std::string unspell(std::string_view text) {
+  std::string bytes;
+  while (!text.empty()) {
+    const Utf8Char next = next_utf8(text);
+    const bool spelled = next.status == Utf8Status::valid && next.code_point < spelling().byte.size() &&
+                         spelling().byte[next.code_point] >= 0;
+    if (spelled) {
+      bytes += static_cast<char>(spelling().byte[next.code_point]);
+    } else {
+      bytes += text.substr(0, next.length);
+    }
+    text.remove_prefix(next.length);
+  }
+  return bytes;
+}
+
+}  // namespace
+
+// Merges words, one after another, in memory that is kept between them.
+class BytePairTokenizer::WordMerger {
+ public:
+  WordMerger(const BytePairTokenizer& tokenizer, Interrupt& interrupt) : tokenizer_(tokenizer), interrupt_(interrupt) {}
+
+  void run(std::string_view word, std::vector<TokenId>& ids) {
+    symbols_.clear();
+    for (std::size_t i = 0; i < word.size(); ++i) {
+      interrupt_.poll();
+      const auto at = static_cast<std::int32_t>(i);
+      symbols_.push_back({tokenizer_.byte_tokens_[static_cast<std::uint8_t>(word[i])], at - 1, at + 1});
+    }
+    symbols_.back().next = -1;
+    for (std::size_t i = 1; i < symbols_.size(); ++i) {
+      interrupt_.poll();
+      propose(static_cast<std::int32_t>(i) - 1);
+    }
+    while (!queue_.empty()) {
+      interrupt_.poll();
+      std::pop_heap(queue_.begin(), queue_.end());
+      const Candidate candidate = queue_.back();
+      queue_.pop_back();
+      merge(candidate);
+    }
+    for (std::int32_t i = 0; i >= 0; i = symbol(i).next) {
+      if (symbol(i).id >= 0) ids.push_back(symbol(i).id);
+    }
+  }
+
+ private:
+  struct Symbol {
+    TokenId id;  // -1: a byte without a token; kMerged
+    std::int32_t previous, next;
+  };
+  static constexpr TokenId kMerged = -2;  // now part of its left neighbour
+  struct Candidate {
+    std::uint32_t rank;
+    std::int32_t left;
+    TokenId left_id, right_id, merged;
+    bool operator<(const Candidate& other) const {  // the heap's top is the largest
+      return rank != other.rank ? rank > other.rank : left > other.left;
+    }
+  };
+
+  Symbol& symbol(std::int32_t i) { return symbols_[static_cast<std::size_t>(i)]; }
+
+  // Queues the merge of a symbol and the next one, if the list has it.
+  void propose(std::int32_t left) {
+    const std::int32_t right = symbol(left).next;
+    if (right < 0 || symbol(left).id < 0 || symbol(right).id < 0) return;
+    const auto found = tokenizer_.merges_.find(pair(symbol(left).id, symbol(right).id));
+    if (found == tokenizer_.merges_.end()) return;
+    queue_.push_back({found->second.rank, left, symbol(left).id, symbol(right).id, found->second.merged});
+    std::push_heap(queue_.begin(), queue_.end());
+  }
+
+  // Out of date if either symbol has changed since it was queued.
+  void merge(const Candidate& candidate) {
+    Symbol& left = symbol(candidate.left);
+    if (left.id != candidate.left_id || left.next < 0) return;
+    Symbol& right = symbol(left.next);
+    if (right.id != candidate.right_id) return;
+    left.id = candidate.merged;
+    right.id = kMerged;
+    left.next = right.next;
+    if (left.next >= 0) symbol(left.next).previous = candidate.left;
+    propose(candidate.left);
+    if (left.previous >= 0) propose(left.previous);
+  }
+
+  const BytePairTokenizer& tokenizer_;
+  Interrupt& interrupt_;
+  std::vector<Symbol> symbols_;
+  std::vector<Candidate> queue_;
+};
+
+Result<BytePairTokenizer::Merges> BytePairTokenizer::read_merges(const ModelFile& file, const Vocabulary& vocabulary) {
+  const auto bad = [&](const std::string& what) {
+    return Error{ErrorCode::bad_model, file.path() + ": " + what +
+                                           "; the file's vocabulary is damaged, convert it "
+                                           "again"};
+  };
+  const auto* const list = file.strings("tokenizer.ggml.merges");
+  if (list == nullptr) return bad("tokenizer.ggml.merges is missing, and a vocabulary of model \"gpt2\" needs it");
+  Merges merges;
+  merges.reserve(list->size());
+  for (std::size_t rank = 0; rank < list->size(); ++rank) {
+    const std::string& line = (*list)[rank];
+    const auto quoted = [&] { return "merge " + std::to_string(rank) + " (\"" + Printable(line) + "\")"; };
+    // The first character may itself be a space in vocabularies that do not spell it.
+    const std::size_t space = line.find(' ', 1);
+    if (space == std::string::npos || space + 1 == line.size()) return bad(quoted() + " is not two tokens");
+    const std::string_view left_text = std::string_view(line).substr(0, space);
+    const std::string_view right_text = std::string_view(line).substr(space + 1);
+    const auto left = vocabulary.find(left_text);
+    const auto right = vocabulary.find(right_text);
+    const auto merged = vocabulary.find(std::string(left_text) + std::string(right_text));
+    if (!left || !right || !merged) {
+      return bad(quoted() + " refers to a token that is not in the vocabulary of " + std::to_string(vocabulary.size()));
+    }
+    // What is not text must not come out of text.
+    if (!vocabulary.is_text(*merged)) continue;
+    merges.try_emplace(pair(*left, *right), Merge{static_cast<std::uint32_t>(rank), *merged});
+  }
+  return merges;
+}
+
+namespace {
+
+// Microsoft's BitNet b1.58 2B-4T is published without the field; its vocabulary, which is Llama 3's, gives it away.
+std::string find_pre_tokenizer(const ModelFile& file, const Vocabulary& vocabulary) {
+  const std::string* const pre = file.string("tokenizer.ggml.pre");
+  if (pre != nullptr && !pre->empty()) return *pre;
+  const bool llama3 = vocabulary.bos() && vocabulary.text(*vocabulary.bos()) == "<|begin_of_text|>";
+  return llama3 ? "llama-bpe" : "default";
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const Tokenizer>> BytePairTokenizer::create(const ModelFile& file) {
+  Result<Vocabulary> vocabulary = Vocabulary::load(file);
+  if (!vocabulary) return vocabulary.error();
+  Result<TextSplitter> splitter = TextSplitter::create(find_pre_tokenizer(file, *vocabulary));
+  if (!splitter) return Error{splitter.error().code, file.path() + ": " + splitter.error().message};
+  Result<Merges> merges = read_merges(file, *vocabulary);
+  if (!merges) return merges.error();
+  return std::shared_ptr<const Tokenizer>(
+      new BytePairTokenizer(file, std::move(*vocabulary), std::move(*merges), std::move(*splitter)));
+}
+
+BytePairTokenizer::BytePairTokenizer(const ModelFile& file, Vocabulary vocabulary, Merges merges, TextSplitter splitter)
+    : BaseTokenizer(file, std::move(vocabulary), read_rules(file, {.add_bos = splitter.adds_bos()})),
+      merges_(std::move(merges)),
+      splitter_(std::move(splitter)) {
+  for (std::size_t byte = 0; byte < byte_tokens_.size(); ++byte) {
+    const char c = static_cast<char>(byte);
+    const auto id = this->vocabulary().find(spell(std::string_view(&c, 1)));
+    byte_tokens_[byte] = id && this->vocabulary().is_text(*id) ? *id : -1;
+  }
+  std::vector<std::string> pieces(size());
+  for (std::uint32_t i = 0; i < size(); ++i) {
+    const auto id = static_cast<TokenId>(i);
+    switch (kind(id)) {
+      case TokenKind::control:
+      case TokenKind::unknown:
+        break;  // no text
+      case TokenKind::user_defined:
+        pieces[i] = this->vocabulary().text(id);
+        break;
+      case TokenKind::normal:
+      case TokenKind::unused:
+      case TokenKind::byte:
+        pieces[i] = unspell(this->vocabulary().text(id));
+        break;
+    }
+  }
+  set_pieces(pieces);
+}
+
+void BytePairTokenizer::encode_text(std::string_view text, bool, std::vector<TokenId>& ids,
+                                    Interrupt& interrupt) const {
+  // Valid runs go through the pre-tokenizer; bytes that are no UTF-8 stand between them.
+  std::vector<std::string_view> words;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const bool valid = next_utf8(text.substr(begin)).status == Utf8Status::valid;
+    std::size_t end = begin;
+    while (end < text.size()) {
+      interrupt.poll();
+      const Utf8Char next = next_utf8(text.substr(end));
+      if ((next.status == Utf8Status::valid) != valid) break;
+      end += next.length;
+    }
+    const std::string_view run = text.substr(begin, end - begin);
+    if (valid) {
+      splitter_.split(run, words, interrupt);
+    } else {
+      words.push_back(run);
+    }
+    begin = end;
+  }
+  WordMerger merger(*this, interrupt);
+  for (const std::string_view word : words) {
+    if (splitter_.takes_whole_words()) {
+      if (const auto id = vocabulary().find(spell(word)); id && vocabulary().is_text(*id)) {
+        ids.push_back(*id);
+        continue;
+      }
+    }
+    merger.run(word, ids);
+  }
+}
+
+}  // namespace troupe::engine

@@ -1,0 +1,89 @@
+// Text to token ids and back.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cache/ids.h"
+#include "config/result.h"
+#include "engine/compute/interrupt.h"
+#include "engine/formats/model_file.h"
+
+namespace troupe::engine {
+
+enum class TokenKind : std::uint8_t { normal, unknown, control, user_defined, unused, byte };
+
+struct EncodeOptions {
+  bool add_special = true;     // add BOS/EOS where the vocabulary asks for it
+  bool parse_special = false;  // text of control tokens becomes their id; only ever on request
+  // Set by any thread while it is encoded: encode() soon throws Interrupted. May be null.
+  const std::atomic<bool>* interrupt = nullptr;
+};
+
+// A vocabulary. Immutable and shared; every call may come from any thread.
+class Tokenizer {
+ public:
+  virtual ~Tokenizer() = default;
+
+  // Byte-exact: decoding the ids gives `text` back (but for the leading space that SentencePiece
+  // vocabularies add, and bytes that a vocabulary has no token for; BERT's only keep words). `text` may be any bytes.
+  // O(n log n) in text.size().
+  [[nodiscard]] virtual std::vector<TokenId> encode(std::string_view text, EncodeOptions options) const = 0;
+
+  // The bytes a token stands for, as a server streams them (may be part of a UTF-8 character;
+  // empty for control tokens). `id` must be in the vocabulary (asserted).
+  [[nodiscard]] virtual std::string piece(TokenId id) const = 0;
+
+  // The bytes of a control token's own text ("<|im_end|>"), for logs and `troupe tokenize`.
+  [[nodiscard]] virtual std::string raw_piece(TokenId id) const = 0;
+
+  virtual std::string_view name() const = 0;  // as in tokenizer.ggml.model: llama, gpt2, rwkv, bert
+  virtual std::uint32_t size() const = 0;
+  virtual TokenKind kind(TokenId id) const = 0;
+  virtual std::optional<TokenId> bos() const = 0;
+  virtual std::optional<TokenId> eos() const = 0;
+  virtual std::optional<TokenId> unknown() const = 0;
+  virtual bool adds_bos() const = 0;
+  // Whether text is encoded with a space before it, which decode() takes away again.
+  virtual bool adds_space_prefix() const = 0;
+
+  // Whether generation ends at this token (EOS, EOT, EOM: what llama.cpp calls end of generation).
+  virtual bool is_end_of_generation(TokenId id) const = 0;
+
+  // The whole text of `ids` (pieces one after another, without the space that a SentencePiece
+  // vocabulary put before the first one). interrupt: as in EncodeOptions.
+  [[nodiscard]] std::string decode(const std::vector<TokenId>& ids, const std::atomic<bool>* interrupt = nullptr) const;
+};
+
+// Builds the tokenizer that the file's tokenizer.ggml.* metadata describe. A file without one
+// ("no_vocab", "none") gives a null pointer. Errors: bad_model, or unsupported with the list of known ones.
+[[nodiscard]] Result<std::shared_ptr<const Tokenizer>> make_tokenizer(const ModelFile& file);
+
+// The tokens that end an answer, ascending: the vocabulary's, or without one (null) what the file's metadata name,
+// if it is below vocab_size.
+[[nodiscard]] std::vector<TokenId> find_end_ids(const ModelFile& file, const Tokenizer* tokenizer,
+                                                std::uint32_t vocab_size);
+
+// Turns a stream of ids into text that never ends inside a UTF-8 character: bytes that begin a
+// character are held back until it is whole; bytes that cannot be UTF-8 become U+FFFD.
+// One per stream; not thread-safe.
+class Detokenizer {
+ public:
+  explicit Detokenizer(std::shared_ptr<const Tokenizer> tokenizer);
+
+  // The text that `id` completes; may be empty.
+  [[nodiscard]] std::string push(TokenId id);
+  // What is still held back, as U+FFFD; call at the end of a stream.
+  [[nodiscard]] std::string flush();
+
+ private:
+  std::shared_ptr<const Tokenizer> tokenizer_;
+  std::string held_;  // the begun character: at most 3 bytes
+};
+
+}  // namespace troupe::engine

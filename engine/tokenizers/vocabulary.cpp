@@ -1,0 +1,195 @@
+#include "engine/tokenizers/vocabulary.h"
+
+#include <cmath>
+
+#include "config/assert.h"
+
+namespace troupe::engine {
+namespace {
+
+// How chat models spell "I have finished", beyond the ids that the metadata name.
+constexpr std::string_view kEndTexts[] = {
+    "<|eot_id|>",
+    "<|im_end|>",
+    "<|end|>",
+    "<|return|>",
+    "<|call|>",
+    "<end_of_turn>",
+    "<|eom_id|>",
+    "<|endoftext|>",
+    "<|end_of_text|>",
+    "<EOT>",
+    "_<EOT>",
+    "[EOT]",
+    "[EOS]",
+    "</s>",
+    "<|eot|>",
+    "<|eom|>",
+    "<turn|>",
+    "<end_of_utterance>",
+    "<|tool_call_end|>",
+};
+
+constexpr std::int64_t kAbsentId = 0xFFFFFFFF;  // some converters write this for "there is none"
+
+Error bad_vocabulary(const ModelFile& file, const std::string& what) {
+  return {ErrorCode::bad_model, file.path() + ": " + what + "; the file's vocabulary is damaged, convert it again"};
+}
+
+// An optional special id; an error if it is outside of the vocabulary.
+Status read_id(const ModelFile& file, const std::string& key, std::size_t vocab_size, std::optional<TokenId>& id) {
+  const std::optional<std::int64_t> value = file.integer(key);
+  if (!value) return Ok{};
+  id.reset();
+  if (*value == kAbsentId || *value == -1) return Ok{};
+  if (*value < 0 || static_cast<std::uint64_t>(*value) >= vocab_size) {
+    return bad_vocabulary(
+        file, key + " is " + std::to_string(*value) + ", but there are " + std::to_string(vocab_size) + " tokens");
+  }
+  id = static_cast<TokenId>(*value);
+  return Ok{};
+}
+
+}  // namespace
+
+Result<Vocabulary> Vocabulary::load(const ModelFile& file) {
+  Vocabulary vocabulary;
+  if (Status status = vocabulary.read_arrays(file); !status) return status.error();
+  if (Status status = vocabulary.read_special_ids(file); !status) return status.error();
+  if (Status status = vocabulary.check_lengths(file); !status) return status.error();
+  return vocabulary;
+}
+
+Status Vocabulary::read_arrays(const ModelFile& file) {
+  const auto* const texts = file.strings("tokenizer.ggml.tokens");
+  if (texts == nullptr || texts->empty()) return bad_vocabulary(file, "tokenizer.ggml.tokens is missing or empty");
+  if (texts->size() > kMaxVocabularySize) {
+    return bad_vocabulary(file, "tokenizer.ggml.tokens has " + std::to_string(texts->size()) +
+                                    " entries, more than the " + std::to_string(kMaxVocabularySize) + " allowed");
+  }
+  const auto wrong_length = [&](const char* key, std::size_t length) {
+    return bad_vocabulary(file, std::string(key) + " has " + std::to_string(length) + " entries for " +
+                                    std::to_string(texts->size()) + " tokens");
+  };
+  std::size_t total_bytes = 0;
+  for (const std::string& text : *texts) total_bytes += text.size();
+  if (total_bytes > kMaxVocabularyBytes) {
+    return bad_vocabulary(file, "tokenizer.ggml.tokens holds " + std::to_string(total_bytes) +
+                                    " bytes of text, more than the " + std::to_string(kMaxVocabularyBytes) +
+                                    " allowed");
+  }
+  texts_ = *texts;
+  kinds_.assign(texts_.size(), TokenKind::normal);
+  if (const auto* const types = file.integers("tokenizer.ggml.token_type")) {
+    if (types->size() != texts_.size()) return wrong_length("tokenizer.ggml.token_type", types->size());
+    for (std::size_t i = 0; i < types->size(); ++i) {
+      const std::int64_t type = (*types)[i];
+      if (type < 0 || type > 6) {
+        return bad_vocabulary(
+            file, "token " + std::to_string(i) + " has type " + std::to_string(type) + ", which is none of 0 to 6");
+      }
+      // 1 is normal, then as in the enumeration; 0 ("undefined") is what some converters write for text.
+      kinds_[i] = type == 0 ? TokenKind::normal : static_cast<TokenKind>(type - 1);
+    }
+  }
+  if (const auto* const scores = file.numbers("tokenizer.ggml.scores")) {
+    if (scores->size() != texts_.size()) return wrong_length("tokenizer.ggml.scores", scores->size());
+    scores_.reserve(scores->size());
+    for (const double score : *scores) {
+      if (std::isnan(score)) return bad_vocabulary(file, "tokenizer.ggml.scores has an entry that is not a number");
+      scores_.push_back(static_cast<float>(score));
+    }
+  }
+  by_text_.reserve(texts_.size());
+  for (std::size_t i = 0; i < texts_.size(); ++i) by_text_.emplace(texts_[i], static_cast<TokenId>(i));
+  return Ok{};
+}
+
+Status Vocabulary::check_lengths(const ModelFile& file) const {
+  std::size_t special_bytes = 0;
+  for (std::size_t i = 0; i < texts_.size(); ++i) {
+    const bool special = is_special(static_cast<TokenId>(i));
+    const std::size_t bytes = texts_[i].size();
+    const std::size_t limit = special ? kMaxSpecialTokenBytes : kMaxTokenBytes;
+    if (bytes > limit) {
+      return bad_vocabulary(file, "token " + std::to_string(i) + " has " + std::to_string(bytes) +
+                                      " bytes, more than the " + std::to_string(limit) + " allowed" +
+                                      (special ? " of a special one" : ""));
+    }
+    if (special) special_bytes += bytes;
+  }
+  if (special_bytes > kMaxSpecialTokensBytes) {
+    return bad_vocabulary(file, "it has special tokens of " + std::to_string(special_bytes) +
+                                    " bytes together, more than the " + std::to_string(kMaxSpecialTokensBytes) +
+                                    " allowed");
+  }
+  return Ok{};
+}
+
+Status Vocabulary::read_special_ids(const ModelFile& file) {
+  const std::string* const model = file.string("tokenizer.ggml.model");
+  const bool bert = model != nullptr && *model == "bert";
+  if (model != nullptr && *model == "llama" && size() > 2) {
+    // Files of the SentencePiece kind may leave out the ids that its trainer always assigns.
+    unknown_ = 0;
+    bos_ = 1;
+    eos_ = 2;
+  } else if (model != nullptr && *model == "rwkv" && kind(0) == TokenKind::control) {
+    eos_ = 0;  // between the texts that the model was trained on
+  } else if (bert) {
+    unknown_ = find("[UNK]");
+    bos_ = find("[CLS]");
+    eos_ = find("[SEP]");
+  }
+  const std::string prefix = "tokenizer.ggml.";
+  std::optional<TokenId> end_of_turn, end_of_message;
+  const std::pair<const char*, std::optional<TokenId>*> ids[] = {{"bos_token_id", &bos_},
+                                                                 {"eos_token_id", &eos_},
+                                                                 {"unknown_token_id", &unknown_},
+                                                                 {"eot_token_id", &end_of_turn},
+                                                                 {"eom_token_id", &end_of_message}};
+  for (const auto& [key, id] : ids) {
+    if (Status status = read_id(file, prefix + key, texts_.size(), *id); !status) return status;
+  }
+  if (bert) {
+    // What stands for the beginning and the end of a text has names of its own there (one of them spelled so).
+    for (const auto& [key, id] : {std::pair("cls_token_id", &bos_), std::pair("seperator_token_id", &eos_)}) {
+      if (Status status = read_id(file, prefix + key, texts_.size(), *id); !status) return status;
+    }
+  }
+  is_end_.assign(texts_.size(), false);
+  for (const std::optional<TokenId>& id : {eos_, end_of_turn, end_of_message}) {
+    if (id) is_end_[index(*id)] = true;
+  }
+  for (const std::string_view text : kEndTexts) {
+    const std::optional<TokenId> id = find(text);
+    if (!id || kinds_[index(*id)] == TokenKind::normal) continue;
+    is_end_[index(*id)] = true;
+    // Phi-3 lists "</s>" as user-defined, which would let any prompt contain it.
+    kinds_[index(*id)] = TokenKind::control;
+  }
+  return Ok{};
+}
+
+std::optional<TokenId> Vocabulary::find(std::string_view text) const {
+  const auto found = by_text_.find(text);
+  if (found == by_text_.end()) return std::nullopt;
+  return found->second;
+}
+
+bool Vocabulary::is_special(TokenId id) const {
+  const TokenKind kind = this->kind(id);
+  return kind == TokenKind::control || kind == TokenKind::unknown || kind == TokenKind::user_defined;
+}
+
+bool Vocabulary::is_text(TokenId id) const {
+  const TokenKind kind = this->kind(id);
+  return kind == TokenKind::normal || kind == TokenKind::user_defined || kind == TokenKind::unused;
+}
+
+std::size_t Vocabulary::index(TokenId id) const {
+  TROUPE_ASSERT(id >= 0 && static_cast<std::size_t>(id) < texts_.size());
+  return static_cast<std::size_t>(id);
+}
+
+}  // namespace troupe::engine

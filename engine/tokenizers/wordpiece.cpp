@@ -1,0 +1,130 @@
+#include "engine/tokenizers/wordpiece.h"
+
+#include <utility>
+
+#include "engine/tokenizers/unicode.h"
+#include "engine/tokenizers/unicode_classes.h"
+
+namespace troupe::engine {
+namespace {
+
+constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // U+2581
+constexpr std::size_t kMaxWordChars = 100;
+
+// What BERT calls a Chinese character; the end of the fifth range is as its published tools have it.
+bool is_chinese(char32_t c) {
+  return (c >= 0x4E00 && c <= 0x9FFF) || (c >= 0x3400 && c <= 0x4DBF) || (c >= 0x20000 && c <= 0x2A6DF) ||
+         (c >= 0x2A700 && c <= 0x2B73F) || (c >= 0x2B740 && c <= 0x2B81F) || (c >= 0x2B920 && c <= 0x2CEAF) ||
+         (c >= 0xF900 && c <= 0xFAFF) || (c >= 0x2F800 && c <= 0x2FA1F);
+}
+
+bool is_punctuation(char32_t c) {
+  if (c < 128)
+    return c > ' ' && c != 127 && !(c >= '0' && c <= '9') && !(c >= 'A' && c <= 'Z') && !(c >= 'a' && c <= 'z');
+  return char_class(c) == CharClass::punctuation;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const Tokenizer>> WordPieceTokenizer::create(const ModelFile& file) {
+  Result<Vocabulary> vocabulary = Vocabulary::load(file);
+  if (!vocabulary) return vocabulary.error();
+  const auto missing = [&](const char* name) {
+    return Error{ErrorCode::bad_model, file.path() + ": the vocabulary of model \"bert\" has no " + name +
+                                           " token; the file's vocabulary is damaged, convert it again"};
+  };
+  if (!vocabulary->bos()) return missing("[CLS]");
+  if (!vocabulary->eos()) return missing("[SEP]");
+  if (!vocabulary->unknown()) return missing("[UNK]");
+  std::vector<std::pair<std::string, TokenId>> tokens;
+  for (std::uint32_t i = 0; i < vocabulary->size(); ++i) {
+    const auto id = static_cast<TokenId>(i);
+    if (vocabulary->is_text(id)) tokens.emplace_back(vocabulary->text(id), id);
+  }
+  return std::shared_ptr<const Tokenizer>(
+      new WordPieceTokenizer(file, std::move(*vocabulary), LongestMatch(std::move(tokens))));
+}
+
+// Files disagree about add_bos and add_eos, because converters look for the names of other vocabularies; BERT's models
+// always read [CLS] text [SEP].
+WordPieceTokenizer::WordPieceTokenizer(const ModelFile& file, Vocabulary vocabulary, LongestMatch tokens)
+    : BaseTokenizer(file, std::move(vocabulary), {.add_bos = true, .add_eos = true, .add_space_prefix = true}),
+      tokens_(std::move(tokens)),
+      lowercase_(file.boolean("tokenizer.ggml.normalizer.lowercase").value_or(true)),
+      strip_accents_(file.boolean("tokenizer.ggml.normalizer.strip_accents").value_or(lowercase_)) {
+  std::vector<std::string> pieces(size());
+  for (std::uint32_t i = 0; i < size(); ++i) {
+    const auto id = static_cast<TokenId>(i);
+    std::string_view text = this->vocabulary().text(id);
+    if (kind(id) == TokenKind::control || kind(id) == TokenKind::unknown) continue;  // no text
+    if (text.substr(0, kSpaceMark.size()) == kSpaceMark) {
+      text.remove_prefix(kSpaceMark.size());
+      pieces[i] = ' ';
+    }
+    pieces[i] += text;
+  }
+  set_pieces(pieces);
+}
+
+void WordPieceTokenizer::encode_text(std::string_view text, bool, std::vector<TokenId>& ids,
+                                     Interrupt& interrupt) const {
+  std::u32string word;
+  const auto end_word = [&] {
+    append_word(word, ids);
+    word.clear();
+  };
+  const auto add_char = [&](char32_t c) {
+    if (strip_accents_ && char_class(c) == CharClass::mark) return;
+    if (lowercase_) c = to_lower(c);
+    if (is_punctuation(c)) {
+      end_word();
+      word = c;
+      end_word();
+    } else {
+      word += c;
+    }
+  };
+  while (!text.empty()) {
+    interrupt.poll();
+    const Utf8Char next = next_utf8(text);
+    text.remove_prefix(next.length);
+    const char32_t c = next.code_point;
+    if (next.status != Utf8Status::valid || c == 0xFFFD) continue;  // damaged text says nothing
+    const CharClass kind = char_class(c);
+    if (kind == CharClass::space) {
+      end_word();
+    } else if (kind != CharClass::control) {
+      const bool chinese = is_chinese(c);
+      if (chinese) end_word();
+      if (strip_accents_) {
+        for_each_base(c, add_char);
+      } else {
+        add_char(c);
+      }
+      if (chinese) end_word();
+    }
+  }
+  end_word();
+}
+
+void WordPieceTokenizer::append_word(std::u32string_view word, std::vector<TokenId>& ids) const {
+  if (word.empty()) return;
+  const std::size_t begin = ids.size();
+  bool whole = word.size() <= kMaxWordChars;
+  if (whole) {
+    std::string spelled(kSpaceMark);
+    for (const char32_t c : word) append_utf8(spelled, c);
+    for (std::string_view rest = spelled; whole && !rest.empty();) {
+      const auto match = tokens_.find(rest);
+      whole = match.has_value();
+      if (!whole) break;
+      ids.push_back(match->id);
+      rest.remove_prefix(match->length);
+    }
+  }
+  if (whole) return;
+  ids.resize(begin);
+  ids.push_back(*unknown());
+}
+
+}  // namespace troupe::engine

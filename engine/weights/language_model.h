@@ -1,0 +1,48 @@
+// What all families share: weights at both ends of the layers, and the head.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/model.h"
+#include "engine/weights/packed_matrix.h"
+
+namespace troupe::engine {
+
+// The weights that every family has, and what is known of all of them. A family's own weights derive from it.
+struct ModelWeights {
+  ModelInfo info;
+  CacheSpec cache;
+  const kernels::KernelTable* kernels = nullptr;
+  PackedMatrix embedding;          // [vocab, dim]; also the head where `head` is empty
+  std::vector<float> output_norm;  // [dim]
+  PackedMatrix head;
+  float logit_cap = 0;             // cap * tanh(logit / cap); 0: none
+  std::uint64_t bytes = 0;         // of all weights and tables
+  std::uint64_t matrix_bytes = 0;  // of the matrices alone
+  std::uint64_t content_hash = 0;  // over the weights as packed
+
+  const PackedMatrix& head_matrix() const { return head ? head : embedding; }
+};
+
+class LanguageModel : public Model {
+ public:
+  const ModelInfo& info() const override { return shared().info; }
+  const CacheSpec& cache_spec() const override { return shared().cache; }
+  std::uint64_t weight_bytes() const override { return shared().bytes; }
+  std::uint64_t matrix_bytes() const override { return shared().matrix_bytes; }
+  std::uint64_t content_hash() const override { return shared().content_hash; }
+  void head(Team& team, const float* hidden, std::size_t num_rows, Workspace& workspace, float* logits) const override;
+  void head_greedy(Team& team, const float* hidden, std::size_t num_rows, Workspace& workspace,
+                   kernels::MaxAt* best) const override;
+
+ private:
+  virtual const ModelWeights& shared() const = 0;
+};
+
+// Adds up what a step multiplies, for ModelInfo::matrices. `outputs_only`: rows that nobody asked for have left by
+// then. Of experts' matrices each is added, and a row meets some.
+void add_matrix_work(std::vector<MatrixWork>& all, const PackedMatrix& matrix, bool outputs_only,
+                     std::uint32_t num_experts = 1, std::uint32_t num_experts_used = 1);
+
+}  // namespace troupe::engine

@@ -1,0 +1,65 @@
+#include "engine/weights/model_info.h"
+
+#include "engine/weights/tensor_reader.h"
+
+namespace troupe::engine {
+namespace {
+
+std::optional<Pooling> read_pooling(Metadata& meta) {
+  constexpr std::int64_t kNone = 0, kMean = 1, kCls = 2, kLast = 3, kRank = 4;
+  const std::int64_t type = meta.integer("pooling_type").value_or(kNone);
+  switch (type) {
+    case kNone:
+      return std::nullopt;
+    case kMean:
+      return Pooling::mean;
+    case kCls:
+      return Pooling::cls;
+    case kLast:
+      return Pooling::last;
+    case kRank:
+      meta.refuse_unless("pooling_type", {kNone}, "this model ranks pairs of texts");
+      return std::nullopt;
+    default:
+      meta.fail(ErrorCode::bad_model, "'pooling_type' is " + std::to_string(type) + "; it must be from 0 to 4");
+      return std::nullopt;
+  }
+}
+
+}  // namespace
+
+ModelInfo read_model_info(const ModelFile& file, const std::string& family, Metadata& meta,
+                          const ModelOptions& options) {
+  ModelInfo info;
+  info.name = model_name(file);
+  info.family = family;
+  info.weight_types = describe_types(file);
+  info.num_parameters = count_parameters(file);
+  info.num_layers = meta.count("block_count", kMaxLayers);
+  info.dim = meta.count("embedding_length", kMaxDim);
+  info.trained_context = meta.count("context_length", kMaxContext);
+  info.context = options.context ? options.context : info.trained_context;
+  if (info.context > kMaxContext) {
+    meta.fail(ErrorCode::invalid_argument, "a context of " + std::to_string(info.context) +
+                                               " tokens is above the limit of " + std::to_string(kMaxContext) +
+                                               "; use a smaller -c");
+  }
+  info.pooling = read_pooling(meta);
+  return info;
+}
+
+bool architecture_is(const ModelFile& file, std::string_view name) {
+  const std::string* architecture = file.string("general.architecture");
+  return architecture && *architecture == name;
+}
+
+Status refuse_shard(const ModelFile& file) {
+  const std::int64_t count = file.integer("split.count").value_or(1);
+  if (count <= 1) return Ok{};
+  return Error{ErrorCode::unsupported,
+               file.path() + ": this is file " + std::to_string(file.integer("split.no").value_or(0) + 1) + " of " +
+                   std::to_string(count) +
+                   " that a model was split into; merge them (llama-gguf-split --merge FIRST.gguf WHOLE.gguf)"};
+}
+
+}  // namespace troupe::engine

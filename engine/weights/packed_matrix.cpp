@@ -1,0 +1,156 @@
+#include "engine/weights/packed_matrix.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "config/assert.h"
+#include "engine/compute/team.h"
+#include "engine/formats/finite_weights.h"
+
+namespace troupe::engine {
+namespace {
+
+constexpr std::size_t kPanelsPerChunk = 16;       // 256 rows: some hundred KiB of source
+constexpr std::size_t kChecksumPiece = 1u << 20;  // hashed by one thread, then joined in order
+
+// Reads `bytes` from `offset` on; false where the file ends before or cannot be read.
+bool read_at(int file, std::uint64_t offset, std::span<std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t count = ::pread(file, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) return false;
+    bytes = bytes.subspan(static_cast<std::size_t>(count));
+    offset += static_cast<std::uint64_t>(count);
+  }
+  return true;
+}
+
+// The pieces' hashes, in order.
+std::uint64_t join(std::size_t size, std::span<const std::uint64_t> pieces) {
+  std::uint64_t hash = size;
+  for (const std::uint64_t piece : pieces) hash = combine_hashes(hash, piece);
+  return hash;
+}
+
+std::span<std::byte> piece_of(std::span<std::byte> bytes, std::size_t i) {
+  return bytes.subspan(i * kChecksumPiece, std::min(kChecksumPiece, bytes.size() - i * kChecksumPiece));
+}
+
+}  // namespace
+
+// Four independent multiply chains, so that a byte costs less than reading it from memory.
+std::uint64_t hash_piece(std::span<const std::byte> bytes) {
+  std::array<std::uint64_t, 4> lanes = {0x9e3779b97f4a7c15u, 0xbf58476d1ce4e5b9u, 0x94d049bb133111ebu,
+                                        0xd6e8feb86659fd93u};
+  std::array<std::uint64_t, 4> words;
+  for (std::size_t i = 0; i < bytes.size(); i += sizeof words) {
+    words = {};
+    std::memcpy(words.data(), bytes.data() + i, std::min(sizeof words, bytes.size() - i));
+    for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
+      lanes[lane] = (lanes[lane] ^ words[lane]) * 0x100000001b3u;
+      lanes[lane] ^= lanes[lane] >> 29;
+    }
+  }
+  std::uint64_t hash = bytes.size();
+  for (const std::uint64_t lane : lanes) hash = combine_hashes(hash, lane);
+  return hash;
+}
+
+std::uint64_t combine_hashes(std::uint64_t hash, std::uint64_t next) {
+  // The finaliser of splitmix64 (Steele et al., OOPSLA 2014).
+  std::uint64_t x = hash * 0x9e3779b97f4a7c15u + next;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+  return x ^ (x >> 31);
+}
+
+std::uint64_t checksum(Team& team, std::span<const std::byte> bytes) {
+  std::vector<std::uint64_t> pieces((bytes.size() + kChecksumPiece - 1) / kChecksumPiece);
+  team.parallel_for(pieces.size(), [&](std::size_t i, std::uint32_t) {
+    const std::size_t begin = i * kChecksumPiece;
+    pieces[i] = hash_piece(bytes.subspan(begin, std::min(kChecksumPiece, bytes.size() - begin)));
+  });
+  return join(bytes.size(), pieces);
+}
+
+Result<PackedMatrix> PackedMatrix::pack(Team& team, kernels::WeightType type, kernels::Layout layout,
+                                        std::span<const std::byte> file_rows, std::size_t rows, std::size_t k,
+                                        float scale, const std::shared_ptr<MemoryPolicy>& policy) {
+  const kernels::WeightTypeInfo& type_info = kernels::info(type);
+  TROUPE_ASSERT(rows >= 1 && k % type_info.group_size == 0);
+  TROUPE_ASSERT(file_rows.size() == rows * (k / type_info.group_size) * type_info.group_bytes);
+  PackedHeader header{.version = kernels::kRecipeVersion,
+                      .type = type,
+                      .layout = layout,
+                      .rows = rows,
+                      .k = k,
+                      .body_bytes = kernels::packed_bytes(type, layout, rows, k)};
+  auto matrix = allocate(header, scale, policy);
+  if (!matrix) return matrix.error();
+  std::byte* body = matrix->body();
+  const std::size_t panels = matrix->view_.num_panels();
+  const std::size_t row_bytes = file_rows.size() / rows;
+  std::atomic<bool> finite = true;
+  team.parallel_for((panels + kPanelsPerChunk - 1) / kPanelsPerChunk, [&](std::size_t chunk, std::uint32_t) {
+    const std::size_t begin = chunk * kPanelsPerChunk;
+    for (std::size_t panel = begin; panel < std::min(begin + kPanelsPerChunk, panels); ++panel) {
+      const std::size_t first_row = panel * kernels::kPanelRows;
+      const std::size_t num_rows = std::min(kernels::kPanelRows, rows - first_row);
+      // What is looked at lies in this core's cache then, for what is packed.
+      if (!all_finite(type, file_rows.subspan(first_row * row_bytes, num_rows * row_bytes))) finite = false;
+      kernels::pack_panels(type, layout, file_rows.data(), rows, k, panel, panel + 1, body);
+    }
+  });
+  if (!finite) return Error{ErrorCode::bad_model, "has a weight that is not finite"};
+  header.checksum = checksum(team, {body, header.body_bytes});
+  header.content = kernels::is_ternary(type) ? engine::checksum(team, file_rows) : header.checksum;
+  new (matrix->memory_.data()) PackedHeader(header);
+  return matrix;
+}
+
+Result<PackedMatrix> PackedMatrix::read(Team& team, const PackedHeader& header, int file, std::uint64_t offset,
+                                        float scale, const std::shared_ptr<MemoryPolicy>& policy) {
+  auto matrix = allocate(header, scale, policy);
+  if (!matrix) return matrix.error();
+  const std::span<std::byte> body(matrix->body(), header.body_bytes);
+  std::vector<std::uint64_t> pieces((body.size() + kChecksumPiece - 1) / kChecksumPiece);
+  std::atomic<bool> complete = true;
+  // A piece is hashed by the thread that read it, while it lies in that core's cache.
+  team.parallel_for(pieces.size(), [&](std::size_t i, std::uint32_t) {
+    const std::span<std::byte> piece = piece_of(body, i);
+    if (read_at(file, offset + i * kChecksumPiece, piece))
+      pieces[i] = hash_piece(piece);
+    else
+      complete = false;
+  });
+  if (!complete || join(body.size(), pieces) != header.checksum) return PackedMatrix();
+  new (matrix->memory_.data()) PackedHeader(header);
+  return matrix;
+}
+
+Result<PackedMatrix> PackedMatrix::allocate(const PackedHeader& header, float scale,
+                                            const std::shared_ptr<MemoryPolicy>& policy) {
+  PackedMatrix matrix;
+  matrix.memory_ = AlignedMemory::allocate(policy, MemoryKind::weights, kPackedHeaderBytes + header.body_bytes);
+  if (!matrix.memory_.data()) {
+    return Error{ErrorCode::out_of_memory,
+                 "no memory for a matrix of " + std::to_string(header.body_bytes) + " bytes; load a smaller model"};
+  }
+  matrix.view_ = {.type = header.type,
+                  .layout = header.layout,
+                  .rows = header.rows,
+                  .k = header.k,
+                  .body = matrix.body(),
+                  .scale = scale};
+  return matrix;
+}
+
+}  // namespace troupe::engine

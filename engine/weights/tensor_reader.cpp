@@ -1,0 +1,286 @@
+#include "engine/weights/tensor_reader.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <map>
+
+#include "config/printable.h"
+#include "engine/compute/team.h"
+#include "engine/formats/finite_weights.h"
+
+namespace troupe::engine {
+namespace {
+
+constexpr std::uint64_t kMaxVocabulary = 1u << 24;
+
+std::string shape_text(const std::vector<std::uint64_t>& shape) {
+  std::string text = "[";
+  for (const std::uint64_t extent : shape) text += (text.size() > 1 ? " x " : "") + std::to_string(extent);
+  return text + "]";
+}
+
+// Old converters wrote these; they say nothing that the metadata does not.
+bool is_redundant(std::string_view name) {
+  return name.ends_with(".attn_rot_embd") || name.ends_with(".rotary_emb.inv_freq");
+}
+
+std::vector<std::byte> interleave(std::span<const std::byte> rows, std::uint64_t num_rows, std::uint32_t head_dim,
+                                  std::uint32_t rotated) {
+  const std::size_t row_bytes = rows.size() / num_rows;
+  std::vector<std::byte> out(rows.size());
+  for (std::uint64_t row = 0; row < num_rows; ++row) {
+    const std::byte* from = rows.data() + interleaved_row(row, head_dim, rotated) * row_bytes;
+    std::memcpy(out.data() + row * row_bytes, from, row_bytes);
+  }
+  return out;
+}
+
+std::string not_finite(const TensorInfo& tensor) {
+  const std::string as = tensor.converted_from ? " as " + std::string(kernels::info(tensor.type).name) : "";
+  return "tensor '" + Printable(tensor.name) + "' of type " + std::string(tensor.file_type().name) +
+         " has a weight that is not finite" + as + "; the file is damaged, download or convert it again";
+}
+
+// Some rows of a tensor, which are `file_rows` in its file's type, in the type that they become.
+Result<AlignedMemory> convert_rows(Team& team, const TensorInfo& tensor, std::span<const std::byte> file_rows,
+                                   std::uint64_t num_rows) {
+  const kernels::ConvertedType& from = *tensor.converted_from;
+  const std::size_t from_bytes = file_rows.size() / num_rows;
+  const std::size_t to_bytes = tensor.columns() * kernels::info(tensor.type).group_bytes;
+  auto rows = AlignedMemory::allocate(num_rows * to_bytes);
+  if (!rows.data()) {
+    return Error{ErrorCode::out_of_memory, "no memory to convert tensor '" + Printable(tensor.name) + "'"};
+  }
+  std::atomic<bool> finite = true;
+  team.parallel_for(num_rows, [&](std::size_t row, std::uint32_t) {
+    if (!kernels::convert(from, file_rows.data() + row * from_bytes, rows.data() + row * to_bytes, tensor.columns()))
+      finite = false;
+  });
+  if (!finite) return Error{ErrorCode::bad_model, not_finite(tensor)};
+  return rows;
+}
+
+}  // namespace
+
+TensorReader::TensorReader(const ModelFile& file, std::string_view family, bool scale_tensors,
+                           const ModelOptions& options, kernels::Layout ternary, WeightsCache& cache,
+                           ModelWeights& weights)
+    : file_(file),
+      family_(family),
+      scale_tensors_(scale_tensors),
+      options_(options),
+      ternary_(ternary),
+      cache_(cache),
+      weights_(weights) {
+  for (const TensorInfo& tensor : file.tensors()) total_bytes_ += tensor.bytes.size();
+}
+
+std::vector<float> TensorReader::vector(const std::string& name, std::uint64_t count,
+                                        std::vector<std::uint64_t> shape) {
+  const TensorInfo* tensor = find(name, shape.empty() ? std::vector{count} : shape);
+  if (!tensor) return {};
+  std::vector<float> values(count);
+  if (tensor->converted_from)
+    kernels::dequantize(*tensor->converted_from, tensor->bytes.data(), values.data(), count);
+  else
+    kernels::dequantize(tensor->type, tensor->bytes.data(), values.data(), count);
+  if (tensor->scale != 1.0f)
+    for (float& value : values) value *= tensor->scale;
+  if (!all_finite(kernels::WeightType::f32, std::as_bytes(std::span(values)))) {
+    fail({ErrorCode::bad_model, file_.path() + ": " + not_finite(*tensor)});
+    return {};
+  }
+  weights_.bytes += count * sizeof(float);
+  hash({reinterpret_cast<const std::byte*>(values.data()), count * sizeof(float)});
+  done_with(*tensor, tensor->bytes.size());
+  return values;
+}
+
+std::vector<float> TensorReader::optional_vector(const std::string& name, std::uint64_t count) {
+  return has(name) ? vector(name, count) : std::vector<float>();
+}
+
+PackedMatrix TensorReader::matrix(const std::string& name, std::uint64_t rows, std::uint64_t k,
+                                  const MatrixReading& how) {
+  float scale = scale_of(name);
+  const TensorPart part = how.part.value_or(TensorPart{.first = 0, .of = rows});
+  std::vector<std::uint64_t> shape = {k, part.of};
+  if (part.num_experts != 0) shape = {k, part.of / part.num_experts, part.num_experts};
+  const TensorInfo* tensor = find(name, shape);
+  if (!tensor) return {};
+  if (tensor->file_type().tail_bytes != 0) {
+    scale *= tensor->scale;
+    hash(std::as_bytes(std::span(&tensor->scale, 1)));  // it is not in the packed body
+  }
+  const std::string part_name = how.part ? name + "#" + std::to_string(part.first) : name;
+  const std::size_t row_bytes = tensor->bytes.size() / part.of;
+  const std::span<const std::byte> file_rows = tensor->bytes.subspan(part.first * row_bytes, rows * row_bytes);
+  auto packed = cache_.has_model() ? cache_.read(part_name, tensor->type,
+                                                 how.multiplied ? wanted_layout(tensor->type) : kernels::Layout::file,
+                                                 rows, k, scale, options_.memory_policy)
+                                   : pack(*tensor, file_rows, rows, k, scale, how);
+  if (!packed) {
+    fail({packed.error().code, file_.path() + ": " + packed.error().message});
+    return {};
+  }
+  if (!*packed) {
+    fail({ErrorCode::io, cache_.path() + ": damaged"});  // read_with_cache then packs
+    return {};
+  }
+  packed_.push_back({WeightsCache::hash_of_name(part_name), packed->bytes()});
+  weights_.bytes += packed->bytes().size();
+  weights_.matrix_bytes += packed->bytes().size();
+  weights_.content_hash = combine_hashes(weights_.content_hash, packed->header().content);
+  done_with(*tensor, file_rows.size());
+  return std::move(*packed);
+}
+
+void TensorReader::read_embedding_and_head(std::uint64_t vocab_size, std::uint64_t dim) {
+  const bool tied = !has("output.weight");
+  // The embedding is read row by row where nothing multiplies with it.
+  weights_.embedding = matrix("token_embd.weight", vocab_size, dim, {.multiplied = tied, .part = {}});
+  weights_.output_norm = vector("output_norm.weight", dim);
+  if (!tied) weights_.head = matrix("output.weight", vocab_size, dim);
+}
+
+void TensorReader::refuse_unknown_tensors() {
+  for (const TensorInfo& tensor : file_.tensors()) {
+    if (used_.contains(tensor.name) || is_redundant(tensor.name)) continue;
+    fail({ErrorCode::unsupported, file_.path() + ": tensor '" + Printable(tensor.name) + "' is not part of a '" +
+                                      family_ + "' model as it is supported here"});
+  }
+}
+
+void TensorReader::finish() {
+  note_speed();
+  if (!cache_.is_used() || cache_.has_model()) return;
+  for (const TensorInfo& tensor : file_.tensors())  // redundant ones, which nobody read
+    if (!hashed_.contains(tensor.name)) source_hash_ += tensor_hash(*options_.team, tensor);
+  cache_.keep(packed_, source_hash_);
+}
+
+const TensorInfo* TensorReader::find(const std::string& name, const std::vector<std::uint64_t>& shape) {
+  if (failed()) return nullptr;
+  const TensorInfo* tensor = file_.find_tensor(name);
+  if (!tensor) {
+    fail({ErrorCode::bad_model, file_.path() + ": tensor '" + name + "' is missing"});
+    return nullptr;
+  }
+  std::vector<std::uint64_t> actual = tensor->shape;
+  while (actual.size() > shape.size() && actual.back() == 1) actual.pop_back();
+  while (actual.size() < shape.size()) actual.push_back(1);
+  if (actual != shape) {
+    fail({ErrorCode::bad_model, file_.path() + ": tensor '" + name + "' has shape " + shape_text(tensor->shape) +
+                                    "; the metadata ask for " + shape_text(shape)});
+    return nullptr;
+  }
+  used_.insert(name);
+  return tensor;
+}
+
+Result<PackedMatrix> TensorReader::pack(const TensorInfo& tensor, std::span<const std::byte> file_rows,
+                                        std::uint64_t rows, std::uint64_t k, float scale, const MatrixReading& how) {
+  std::vector<std::byte> interleaved;
+  if (how.interleave_head != 0) {
+    interleaved = interleave(file_rows, rows, how.interleave_head, how.interleave_rotated);
+    file_rows = interleaved;
+  }
+  AlignedMemory converted;
+  if (tensor.converted_from) {
+    auto rows_of = convert_rows(*options_.team, tensor, file_rows, rows);
+    if (!rows_of) return rows_of.error();
+    converted = std::move(*rows_of);
+    file_rows = {converted.data(), converted.size()};
+  }
+  kernels::Layout layout = kernels::Layout::file;
+  if (how.multiplied && is_ternary_choice(tensor.type))
+    layout = kernels::ternary_layout_for(ternary_, tensor.type, file_rows.data(), rows, k);
+  else if (how.multiplied)
+    layout = kernels::layout_for(*options_.kernels, tensor.type, file_rows.data(), rows, k);
+  auto packed =
+      PackedMatrix::pack(*options_.team, tensor.type, layout, file_rows, rows, k, scale, options_.memory_policy);
+  if (!packed && packed.error().code == ErrorCode::bad_model) return Error{ErrorCode::bad_model, not_finite(tensor)};
+  return packed;
+}
+
+// If the weights allow it.
+kernels::Layout TensorReader::wanted_layout(kernels::WeightType type) const {
+  return is_ternary_choice(type) ? ternary_ : options_.kernels->layout(type);
+}
+// Panels are no choice: they mean what the kernels like best.
+bool TensorReader::is_ternary_choice(kernels::WeightType type) const {
+  return kernels::is_ternary(type) && ternary_ != kernels::Layout::panels;
+}
+
+float TensorReader::scale_of(const std::string& matrix_name) {
+  const std::string name = matrix_name.substr(0, matrix_name.rfind('.')) + ".scale";
+  if (!scale_tensors_ || !has(name)) return 1.0f;
+  const std::vector<float> values = vector(name, 1);
+  return values.empty() ? 1.0f : values[0];
+}
+
+void TensorReader::hash(std::span<const std::byte> bytes) {
+  weights_.content_hash = combine_hashes(weights_.content_hash, checksum(*options_.team, bytes));
+}
+
+void TensorReader::done_with(const TensorInfo& tensor, std::uint64_t bytes) {
+  if (cache_.is_used() && !cache_.has_model() && hashed_.insert(tensor.name).second)
+    source_hash_ += tensor_hash(*options_.team, tensor);
+  file_.drop_pages(tensor.bytes);
+  done_bytes_ += bytes;
+  if (options_.progress) options_.progress(static_cast<double>(done_bytes_) / static_cast<double>(total_bytes_));
+}
+
+void TensorReader::note_speed() const {
+  if (!options_.notes) return;
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
+  const double gigabytes = 1e-9 * static_cast<double>(cache_.has_model() ? weights_.bytes : total_bytes_);
+  char text[96];
+  std::snprintf(text, sizeof text, "%s %.2f GB of weights in %.2f s (%.1f GB/s)",
+                cache_.has_model() ? "read" : "packed", gigabytes, seconds, gigabytes / seconds);
+  options_.notes({.warning = false, .text = text + (cache_.has_model() ? " from " + cache_.path() : "")});
+}
+
+std::string model_name(const ModelFile& file) {
+  const std::string* name = file.string("general.name");
+  const std::string stem = std::filesystem::path(file.path()).stem().string();
+  return Printable(name && !name->empty() ? *name : stem, kMaxModelNameBytes).text();
+}
+
+std::string describe_types(const ModelFile& file) {
+  std::map<std::string_view, std::size_t> counts;
+  for (const TensorInfo& tensor : file.tensors()) ++counts[tensor.file_type().name];
+  std::vector<std::pair<std::string_view, std::size_t>> order(counts.begin(), counts.end());
+  std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
+  std::string text;
+  for (const auto& [name, count] : order) {
+    text += (text.empty() ? "" : ", ") + std::string(name) + " x " + std::to_string(count);
+  }
+  return text;
+}
+
+std::uint64_t count_parameters(const ModelFile& file) {
+  std::uint64_t count = 0;
+  for (const TensorInfo& tensor : file.tensors()) {
+    if (tensor.name.starts_with("rope_f")) continue;  // rope_freqs, rope_factors_long and _short
+    std::uint64_t elements = 1;
+    for (const std::uint64_t extent : tensor.shape) elements *= extent;
+    count += elements;
+  }
+  return count;
+}
+
+Result<std::uint32_t> vocabulary_size(const ModelFile& file) {
+  const TensorInfo* embedding = file.find_tensor("token_embd.weight");
+  if (!embedding) return Error{ErrorCode::bad_model, file.path() + ": tensor 'token_embd.weight' is missing"};
+  if (embedding->rows() > kMaxVocabulary) {
+    return Error{ErrorCode::bad_model,
+                 file.path() + ": a vocabulary of " + std::to_string(embedding->rows()) + " tokens"};
+  }
+  return static_cast<std::uint32_t>(embedding->rows());
+}
+
+}  // namespace troupe::engine

@@ -1,0 +1,370 @@
+#include "engine/weights/weights_cache.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cinttypes>
+#include <cstdio>
+#include <cstring>
+#include <ctime>
+#include <filesystem>
+#include <memory>
+#include <tuple>
+#include <utility>
+
+#include "config/assert.h"
+#include "config/printable.h"
+#include "engine/compute/team.h"
+
+namespace troupe::engine {
+namespace {
+
+constexpr std::string_view kEnding = ".weights";
+constexpr std::string_view kTemporaryEnding = ".weights.tmp";
+constexpr std::size_t kSampledTensors = 16;
+constexpr std::size_t kSampleBytes = 4096;
+constexpr std::uint64_t kBodyAlignment = 4096;
+constexpr std::uint64_t kLeftFree = 256u << 20;  // of the file system: others live there too
+constexpr std::int64_t kAbandonedAfter_s = 3600;
+constexpr std::uint64_t kWritePiece = 16u << 20;  // written, and later waited for, between two looks at a stop
+
+std::string system_says() { return std::strerror(errno); }
+
+bool write_at(int file, std::uint64_t offset, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t count = ::pwrite(file, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) return false;
+    bytes = bytes.subspan(static_cast<std::size_t>(count));
+    offset += static_cast<std::uint64_t>(count);
+  }
+  return true;
+}
+
+// As many of `bytes` as there are.
+std::size_t read_at(int file, std::uint64_t offset, std::span<std::byte> bytes) {
+  std::size_t total = 0;
+  while (total < bytes.size()) {
+    const ssize_t count = ::pread(file, bytes.data() + total, bytes.size() - total, static_cast<off_t>(offset + total));
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) break;
+    total += static_cast<std::size_t>(count);
+  }
+  return total;
+}
+
+std::string hex(std::uint64_t value) {
+  char text[17];
+  std::snprintf(text, sizeof text, "%016" PRIx64, value);
+  return text;
+}
+
+std::string gigabytes(std::uint64_t bytes) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.2f GB", 1e-9 * static_cast<double>(bytes));
+  return text;
+}
+
+// What tells models apart that have the same metadata and shapes, such as two trainings of one: the beginnings of
+// tensors all over the file.
+std::uint64_t sample(const ModelFile& model) {
+  const auto& tensors = model.tensors();
+  std::uint64_t hash = 0;
+  for (std::size_t i = 0; i < std::min(kSampledTensors, tensors.size()); ++i) {
+    const auto bytes = tensors[i * tensors.size() / std::min(kSampledTensors, tensors.size())].bytes;
+    hash = combine_hashes(hash, hash_piece(bytes.first(std::min(kSampleBytes, bytes.size()))));
+  }
+  return hash;
+}
+
+// A name that this cache gives: others are not its files, and stay.
+bool is_ours(std::string_view name, std::string_view ending) {
+  return name.size() > 17 && name[16] == '-' && name.ends_with(ending) &&
+         name.substr(0, 16).find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
+
+struct CachedFile {
+  std::string name;
+  std::uint64_t bytes;
+  timespec used;
+};
+
+// The cache's files; those that a writer left behind when it was killed are removed.
+std::vector<CachedFile> list(int directory) {
+  std::vector<CachedFile> files;
+  const int copy = ::openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  DIR* opened = copy < 0 ? nullptr : ::fdopendir(copy);
+  if (!opened) {
+    if (copy >= 0) ::close(copy);
+    return files;
+  }
+  const std::unique_ptr<DIR, int (*)(DIR*)> entries(opened, ::closedir);
+  const std::int64_t now = std::time(nullptr);
+  while (const dirent* entry = ::readdir(entries.get())) {
+    struct stat status {};
+    const bool temporary = is_ours(entry->d_name, kTemporaryEnding);
+    if (!temporary && !is_ours(entry->d_name, kEnding)) continue;
+    if (::fstatat(directory, entry->d_name, &status, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(status.st_mode)) continue;
+    if (temporary && status.st_mtim.tv_sec < now - kAbandonedAfter_s) {
+      ::unlinkat(directory, entry->d_name, 0);
+      continue;
+    }
+    files.push_back({entry->d_name, static_cast<std::uint64_t>(status.st_size), status.st_mtim});
+  }
+  return files;
+}
+
+}  // namespace
+
+std::uint64_t tensor_hash(Team& team, const TensorInfo& tensor) {
+  return combine_hashes(WeightsCache::hash_of_name(tensor.name), checksum(team, tensor.bytes));
+}
+
+std::uint64_t WeightsCache::hash_of_name(std::string_view name) { return hash_piece(std::as_bytes(std::span(name))); }
+
+namespace {
+
+std::string file_name(const ModelFile& model, std::string_view variant, kernels::Layout ternary) {
+  std::uint64_t key = combine_hashes(model.content_hash(), sample(model));
+  key = combine_hashes(key, kernels::kRecipeVersion);
+  key = combine_hashes(key, kWeightsFileVersion);
+  if (ternary != kernels::Layout::panels) key = combine_hashes(key, static_cast<std::uint64_t>(ternary));
+  return hex(key) + "-" + std::string(variant) + std::string(kEnding);
+}
+
+}  // namespace
+
+bool WeightsCache::has_file(const WeightsCacheOptions& options, const ModelFile& file, std::string_view variant,
+                            kernels::Layout ternary) {
+  return !options.directory.empty() &&
+         ::access((options.directory + "/" + file_name(file, variant, ternary)).c_str(), R_OK) == 0;
+}
+
+WeightsCache::WeightsCache(const WeightsCacheOptions& options, const ModelFile& file, std::string_view variant,
+                           kernels::Layout ternary, Team& team, LoadNotes notes)
+    : options_(options), model_(file), variant_(variant), team_(team), notes_(std::move(notes)) {
+  if (options_.directory.empty()) return;
+  name_ = file_name(model_, variant_, ternary);
+  path_ = options_.directory + "/" + name_;
+  open_directory();
+  if (is_used()) open_file();
+}
+
+void WeightsCache::note(std::string text) const {
+  if (notes_) notes_({.warning = false, .text = std::move(text)});
+}
+void WeightsCache::warn(const std::string& what) const {
+  if (notes_) notes_({.warning = true, .text = "weights cache: " + what});
+}
+
+void WeightsCache::open_directory() {
+  const std::string& path = options_.directory;
+  std::error_code ignored;
+  std::filesystem::create_directories(std::filesystem::path(path + "/").parent_path().parent_path(), ignored);
+  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
+    return warn(path + ": cannot be made: " + system_says() + "; weights are not kept");
+  FileDescriptor directory(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  struct stat status {};
+  if (directory.get() < 0 || ::fstat(directory.get(), &status) != 0)
+    return warn(path + ": cannot be opened: " + system_says() + "; weights are not kept");
+  if (status.st_uid != ::geteuid() || (status.st_mode & 022) != 0)
+    return warn(path + ": others may write to it; weights are not kept there (chown it to this user, and chmod 700)");
+  directory_ = std::move(directory);
+}
+
+void WeightsCache::open_file() {
+  FileDescriptor file(::openat(directory_.get(), name_.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  if (file.get() < 0 && errno == ENOENT) return;
+  const auto unusable = [&](const std::string& why) { warn(path_ + ": " + why + "; the model is packed again"); };
+  if (file.get() < 0) return unusable("cannot be opened: " + system_says());
+  auto header = read_header(file.get());
+  if (!header) return unusable(header.error().message);
+  if (const Status same = check_source(file.get(), *header); !same) return unusable(same.error().message);
+  ::futimens(file.get(), nullptr);  // used now; where that fails it is evicted early
+  header_ = std::move(*header);
+  for (std::size_t i = 0; i < header_->entries.size(); ++i) places_.emplace(header_->entries[i].name_hash, i);
+  file_ = std::move(file);
+}
+
+Result<WeightsHeader> WeightsCache::read_header(int file) const {
+  struct stat status {};
+  if (::fstat(file, &status) != 0) return Error{ErrorCode::io, "cannot be read: " + system_says()};
+  if (!S_ISREG(status.st_mode)) return Error{ErrorCode::io, "not a plain file"};
+  if (status.st_uid != ::geteuid() || (status.st_mode & 022) != 0)
+    return Error{ErrorCode::permission, "others may have written to it"};
+  const auto size = static_cast<std::uint64_t>(status.st_size);
+  std::vector<std::byte> bytes(kWeightsFixedBytes);
+  bool complete = read_at(file, 0, bytes) == bytes.size();
+  if (complete) {
+    const auto count = parse_weights_count(bytes);
+    if (!count) return count.error();
+    bytes.resize(weights_header_bytes(*count));
+    complete = read_at(file, 0, bytes) == bytes.size();
+  }
+  if (!complete) return Error{ErrorCode::io, "damaged: cut off after " + std::to_string(size) + " bytes"};
+  auto header = parse_weights_header(bytes, size);
+  if (!header) return header.error();
+  if (header->recipe != kernels::kRecipeVersion || header->variant != variant_ ||
+      header->model_hash != model_.content_hash())
+    return Error{ErrorCode::unsupported, "made for another model, variant or version (" +
+                                             std::to_string(header->recipe) + "-" + Printable(header->variant) + "-" +
+                                             hex(header->model_hash) + ")"};
+  return header;
+}
+
+// That the model is the one that was packed.
+Status WeightsCache::check_source(int file, const WeightsHeader& header) {
+  if (header.stamp == model_.stamp()) return Ok{};
+  std::uint64_t hash = 0;
+  for (const TensorInfo& tensor : model_.tensors()) {
+    hash += tensor_hash(team_, tensor);
+    model_.drop_pages(tensor.bytes);
+  }
+  if (hash != header.source_hash) return Error{ErrorCode::io, "the model has changed since it was packed"};
+  note("weights cache: " + model_.path() + " was copied or touched, and is what was packed (compared by its hash)");
+  // By its number: the name may be another writer's file by now.
+  const FileDescriptor writable(::open(("/proc/self/fd/" + std::to_string(file)).c_str(), O_WRONLY | O_CLOEXEC));
+  if (writable.get() >= 0) write_at(writable.get(), kWeightsStampAt, write_weights_stamp(model_.stamp()));
+  return Ok{};
+}
+
+Result<PackedMatrix> WeightsCache::read(std::string_view name, kernels::WeightType type, kernels::Layout layout,
+                                        std::uint64_t rows, std::uint64_t k, float scale,
+                                        const std::shared_ptr<MemoryPolicy>& policy) {
+  TROUPE_ASSERT(has_model());
+  const auto fits = [&](const PackedHeader& h) {
+    const bool layout_fits = h.layout == layout || (layout != kernels::Layout::file && kernels::is_ternary(type) &&
+                                                    h.layout == kernels::Layout::panels);
+    return h.type == type && layout_fits && h.rows == rows && h.k == k;
+  };
+  PackedMatrix matrix;
+  if (const auto place = places_.find(hash_of_name(name)); place != places_.end()) {
+    const WeightsEntry& entry = header_->entries[place->second];
+    if (fits(entry.header)) {
+      auto read = PackedMatrix::read(team_, entry.header, file_.get(), entry.offset, scale, policy);
+      if (!read) return read.error();
+      matrix = std::move(*read);
+    }
+  }
+  if (!matrix) {
+    warn(path_ + ": damaged: " + Printable(name) + " is not what was written; the model is packed again");
+    header_.reset();
+  }
+  return matrix;
+}
+
+// False, with a warning: no room for so many bytes.
+bool WeightsCache::make_room(std::uint64_t bytes) {
+  if (options_.max_bytes != 0 && bytes > options_.max_bytes) {
+    warn(path_ + ": " + gigabytes(bytes) + " are more than the limit of " + gigabytes(options_.max_bytes) +
+         "; they are not kept (raise --weights-cache-size)");
+    return false;
+  }
+  std::vector<CachedFile> files = list(directory_.get());
+  std::erase_if(files, [&](const CachedFile& file) { return file.name == name_; });  // it will be replaced
+  std::sort(files.begin(), files.end(), [](const auto& a, const auto& b) {
+    return std::tie(a.used.tv_sec, a.used.tv_nsec) < std::tie(b.used.tv_sec, b.used.tv_nsec);
+  });
+  std::uint64_t total = bytes;
+  for (const CachedFile& file : files) total += file.bytes;
+  const auto has_room = [&] {
+    struct statvfs space {};
+    return ::fstatvfs(directory_.get(), &space) != 0 ||
+           std::uint64_t{space.f_bavail} * space.f_frsize >= bytes + kLeftFree;
+  };
+  for (const CachedFile& file : files) {
+    if ((options_.max_bytes == 0 || total <= options_.max_bytes) && has_room()) break;
+    if (file.name.ends_with(kTemporaryEnding)) continue;  // somebody is writing it
+    if (::unlinkat(directory_.get(), file.name.c_str(), 0) != 0) continue;
+    total -= file.bytes;
+    note("weights cache: evicted " + options_.directory + "/" + file.name + ", " + gigabytes(file.bytes));
+  }
+  if (has_room()) return true;
+  warn(options_.directory + ": the file system has no room for " + gigabytes(bytes) + "; they are not kept");
+  return false;
+}
+
+void WeightsCache::keep(std::span<const Matrix> matrices, std::uint64_t source_hash) {
+  TROUPE_ASSERT(is_used());
+  if (matrices.size() > kMaxWeightsEntries)
+    return warn(path_ + ": " + std::to_string(matrices.size()) + " matrices are more than the " +
+                std::to_string(kMaxWeightsEntries) + " that a file can hold; they are not kept");
+  WeightsHeader header{.recipe = kernels::kRecipeVersion,
+                       .model_hash = model_.content_hash(),
+                       .source_hash = source_hash,
+                       .variant = variant_,
+                       .file_bytes = 0,
+                       .stamp = model_.stamp(),
+                       .entries = {}};
+  std::uint64_t end = weights_header_bytes(matrices.size());
+  for (const Matrix& matrix : matrices) {
+    WeightsEntry entry;
+    entry.name_hash = matrix.name_hash;
+    std::memcpy(&entry.header, matrix.bytes.data(), sizeof entry.header);
+    entry.offset = (end + kBodyAlignment - 1) / kBodyAlignment * kBodyAlignment;
+    end = entry.offset + entry.header.body_bytes;
+    header.entries.push_back(entry);
+  }
+  header.file_bytes = end;
+  if (!make_room(end)) return;
+  const auto begin = std::chrono::steady_clock::now();
+  if (const Status written = write_file(matrices, std::move(header)); !written)
+    return warn(path_ + ": cannot be written: " + written.error().message + "; the weights are not kept");
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  char text[64];
+  std::snprintf(text, sizeof text, ": kept %s in %.1f s", gigabytes(end).c_str(), seconds);
+  note("weights cache: " + path_ + text);
+}
+
+// False: it cannot be written, or the team was told to stop.
+bool WeightsCache::write_body(int file, std::uint64_t offset, std::span<const std::byte> body) const {
+  while (!body.empty() && !team_.is_stopped()) {
+    const auto piece = body.first(std::min<std::uint64_t>(kWritePiece, body.size()));
+    if (!write_at(file, offset, piece)) return false;
+    // The disk works while the next piece is copied.
+    ::sync_file_range(file, static_cast<off_t>(offset), static_cast<off_t>(piece.size()), SYNC_FILE_RANGE_WRITE);
+    body = body.subspan(piece.size());
+    offset += piece.size();
+  }
+  return body.empty();
+}
+
+// Waits piece by piece, so that the fsync() that follows has little left and a stop does not wait for all of it. False:
+// the team was told to stop; what the disk cannot keep is seen by fsync().
+bool WeightsCache::wait_for_disk(int file, std::uint64_t bytes) const {
+  for (std::uint64_t offset = 0; offset < bytes && !team_.is_stopped(); offset += kWritePiece)
+    ::sync_file_range(file, static_cast<off_t>(offset), static_cast<off_t>(kWritePiece),
+                      SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
+  return !team_.is_stopped();
+}
+
+Status WeightsCache::write_file(std::span<const Matrix> matrices, WeightsHeader header) {
+  std::uint64_t random = 0;
+  if (::getrandom(&random, sizeof random, 0) != sizeof random) return Error{ErrorCode::io, system_says()};
+  const std::string temporary = name_.substr(0, 16) + "-" + hex(random) + std::string(kTemporaryEnding);
+  const FileDescriptor file(
+      ::openat(directory_.get(), temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (file.get() < 0) return Error{ErrorCode::io, system_says()};
+  bool written = write_at(file.get(), 0, write_weights_header(header));
+  for (std::size_t i = 0; i < matrices.size() && written; ++i)
+    written = write_body(file.get(), header.entries[i].offset, matrices[i].bytes.subspan(kPackedHeaderBytes));
+  written = written && wait_for_disk(file.get(), header.file_bytes) && ::fsync(file.get()) == 0 &&
+            ::renameat(directory_.get(), temporary.c_str(), directory_.get(), name_.c_str()) == 0;
+  if (!written) {
+    const Error error{ErrorCode::io, system_says()};
+    ::unlinkat(directory_.get(), temporary.c_str(), 0);
+    team_.throw_if_stopped();
+    return error;
+  }
+  ::fsync(directory_.get());  // where that fails the file may be gone after a crash: then it is written again
+  return Ok{};
+}
+
+}  // namespace troupe::engine

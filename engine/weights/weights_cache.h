@@ -1,0 +1,105 @@
+// Packed weights on disk: a model that was loaded before is read as it lies in memory instead of being packed again.
+//
+// One file per model and kernel variant (engine/weights/weights_file.h), named by a hash of the model's metadata, its
+// tensor directory, its size and a sample of its tensors: not by its path. That the model is still the one that was
+// packed is known by its stamp (inode, size, times of modification and change). Where that differs, because the model
+// was copied, moved or written to, all of it is hashed and compared with the hash of when it was packed.
+//
+// Nothing in a file is believed: its owner and mode, header, every number and the checksum of every body are checked
+// before use. What cannot be used is packed and written again. Files are written beside their place, synced and
+// renamed, so that they are whole or not there, whoever else writes the same one. Checksums find damage, not malice:
+// the directory must belong to the user of the process, and nobody else may be able to write to it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "config/file_descriptor.h"
+#include "config/result.h"
+#include "engine/formats/model_file.h"
+#include "engine/weights/packed_matrix.h"
+#include "engine/weights/weights_file.h"
+
+namespace troupe::engine {
+
+class Team;
+
+struct WeightsCacheOptions {
+  std::string directory;        // empty: no cache
+  std::uint64_t max_bytes = 0;  // of all files in it; 0: any
+};
+
+// One line about loading, for the log.
+struct LoadNote {
+  bool warning = false;
+  std::string text;
+};
+using LoadNotes = std::function<void(const LoadNote&)>;
+
+// What joins the hash of all tensors, in any order.
+[[nodiscard]] std::uint64_t tensor_hash(Team& team, const TensorInfo& tensor);
+
+// The cache as one load of one model sees it. Never an error: what goes wrong is a warning, and then there is no cache.
+class WeightsCache {
+ public:
+  struct Matrix {
+    std::uint64_t name_hash;
+    std::span<const std::byte> bytes;  // PackedMatrix::bytes
+  };
+
+  // Whether there is a file for the model with ternary weights in this layout, whatever is in it.
+  static bool has_file(const WeightsCacheOptions& options, const ModelFile& file, std::string_view variant,
+                       kernels::Layout ternary);
+
+  // Opens the directory, which it makes if it is not there, and the model's file in it. `file` and `team` must outlive
+  // it. `ternary`: panels, lookup or trits, how ternary weights lie there; each has a file of its own.
+  WeightsCache(const WeightsCacheOptions& options, const ModelFile& file, std::string_view variant,
+               kernels::Layout ternary, Team& team, LoadNotes notes);
+
+  bool is_used() const { return directory_.get() >= 0; }  // there is a place to keep weights in
+  bool has_model() const { return header_.has_value(); }
+  const std::string& path() const { return path_; }
+
+  // A matrix of the model's file, which there must be. Empty: it is not there or damaged, and the file is no longer
+  // used. `layout`: the variant's; ternary weights may have been packed as panels instead. Error:
+  // out_of_memory.
+  Result<PackedMatrix> read(std::string_view name, kernels::WeightType type, kernels::Layout layout, std::uint64_t rows,
+                            std::uint64_t k, float scale, const std::shared_ptr<MemoryPolicy>& policy);
+
+  // Writes the model's file, after evicting those that were not used for longest; not if there are more matrices than
+  // kMaxWeightsEntries. `source_hash`: the sum of tensor_hash. Throws Stopped soon after the team was told to stop;
+  // nothing is left behind then.
+  void keep(std::span<const Matrix> matrices, std::uint64_t source_hash);
+
+  static std::uint64_t hash_of_name(std::string_view name);
+
+ private:
+  void open_directory();
+  void open_file();
+  Result<WeightsHeader> read_header(int file) const;
+  Status check_source(int file, const WeightsHeader& header);
+  bool make_room(std::uint64_t bytes);
+  Status write_file(std::span<const Matrix> matrices, WeightsHeader header);
+  bool write_body(int file, std::uint64_t offset, std::span<const std::byte> body) const;
+  bool wait_for_disk(int file, std::uint64_t bytes) const;
+  void note(std::string text) const;
+  void warn(const std::string& what) const;
+
+  WeightsCacheOptions options_;
+  const ModelFile& model_;
+  std::string variant_;
+  Team& team_;
+  LoadNotes notes_;
+  std::string name_, path_;
+  FileDescriptor directory_{-1}, file_{-1};
+  std::optional<WeightsHeader> header_;
+  std::unordered_map<std::uint64_t, std::size_t> places_;  // of header_'s entries, by the hash of their names
+};
+
+}  // namespace troupe::engine

@@ -1,0 +1,67 @@
+// The beginning of a file of packed weights: what it was made of, and where which matrix lies.
+//
+// The format, version 2; integers are little-endian, offsets count from the beginning of the file:
+//
+//     0  magic "troupeWC" | u32 version | u32 recipe version | u64 model hash | u64 source hash
+//        char[16] variant, padded with zeros | u64 bytes of the file | u32 matrices (<= 2^20) | u32 0
+//    64  stamp of the source: u64 inode | u64 bytes | i64 mtime, i64 ctime in ns | u64 checksum of these | zeros
+//   128  per matrix: u64 hash of its name | u64 offset of its body | u32 type | u32 layout | u64 rows | u64 k
+//        u64 bytes of the body | u64 checksum of the body | u64 content (PackedHeader)
+//        u64 checksum of bytes 0 to 64 and of the matrices
+//        bodies, each at a multiple of 4096, in the order of the matrices
+//
+// The stamp alone may be written again in place: whatever a torn write leaves there is at worst no stamp, and then the
+// source is hashed to see whether it is the same.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "config/result.h"
+#include "engine/formats/mapped_file.h"
+#include "engine/weights/packed_matrix.h"
+
+namespace troupe::engine {
+
+inline constexpr std::uint32_t kWeightsFileVersion = 2;  // also raised when the same weights are packed to other bytes
+inline constexpr std::size_t kWeightsFixedBytes = 128;   // up to the matrices
+inline constexpr std::size_t kWeightsStampAt = 64;
+
+// Each expert of each layer is one: the largest mixtures have some 50,000.
+inline constexpr std::size_t kMaxWeightsEntries = 1u << 20;
+
+struct WeightsEntry {
+  std::uint64_t name_hash = 0;
+  std::uint64_t offset = 0;
+  PackedHeader header;  // version: that of the recipe, as the file has it
+};
+
+struct WeightsHeader {
+  std::uint32_t recipe = 0;
+  std::uint64_t model_hash = 0;   // ModelFile::content_hash
+  std::uint64_t source_hash = 0;  // of the bytes of all tensors
+  std::string variant;            // of kernels, at most 16 bytes
+  std::uint64_t file_bytes = 0;
+  std::optional<FileStamp> stamp;
+  std::vector<WeightsEntry> entries;  // in the order of their bodies, which do not overlap
+};
+
+// Bytes of a header with `num_matrices` matrices.
+[[nodiscard]] std::size_t weights_header_bytes(std::size_t num_matrices);
+
+// How many matrices a file says it has, from its first kWeightsFixedBytes. Error: unsupported for what is no such file
+// or another version of it, else io.
+[[nodiscard]] Result<std::size_t> parse_weights_count(std::span<const std::byte> fixed);
+
+// The header out of exactly its weights_header_bytes, of a file of `file_bytes`. Every number is checked: each entry is
+// a matrix that packed_bytes can be asked about, and lies within the file. Error: as above.
+[[nodiscard]] Result<WeightsHeader> parse_weights_header(std::span<const std::byte> bytes, std::uint64_t file_bytes);
+
+// At most kMaxWeightsEntries (asserted).
+[[nodiscard]] std::vector<std::byte> write_weights_header(const WeightsHeader& header);
+[[nodiscard]] std::vector<std::byte> write_weights_stamp(const FileStamp& stamp);  // what stands at kWeightsStampAt
+
+}  // namespace troupe::engine

@@ -1,0 +1,294 @@
+#include "ipc/client/connection.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "ipc/frames/framing.h"
+#include "ipc/strict_modes.h"
+
+namespace troupe::client {
+namespace {
+
+using SteadyClock = std::chrono::steady_clock;
+using Deadline = SteadyClock::time_point;
+
+constexpr std::uint32_t kProtocol = 1;
+constexpr std::size_t kReadBytes = 64u << 10;
+// The server reads all the time; one that takes nothing for so long is stuck.
+constexpr std::chrono::seconds kSendTimeout{30};
+
+std::string reason(int error) { return std::string(": ") + std::strerror(error); }
+
+// Waits until `fd` can be read or written; false when the deadline has passed.
+bool wait_for(int fd, short events, Deadline deadline) {
+  for (;;) {
+    int timeout = -1;
+    if (deadline != Deadline::max()) {
+      const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - SteadyClock::now()).count();
+      if (left <= 0) return false;
+      timeout = static_cast<int>(std::min<long long>(left, 1 << 30));
+    }
+    pollfd entry{.fd = fd, .events = events, .revents = 0};
+    const int ready = ::poll(&entry, 1, timeout);
+    if (ready > 0 || (ready < 0 && errno != EINTR)) return true;  // an error shows at the next call
+  }
+}
+
+Result<int> connect_socket(const std::string& path, Deadline deadline) {
+  const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return Error{ErrorCode::io, "cannot make a socket" + reason(errno)};
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path, path.data(), std::min(path.size(), sizeof(address.sun_path) - 1));
+  for (;;) {
+    // Where the server's queue of connections is full, connect() waits for its turn among others, for at most so long.
+    // Everything else on this descriptor says MSG_DONTWAIT.
+    const auto left = std::max<SteadyClock::duration>(deadline - SteadyClock::now(), std::chrono::milliseconds(1));
+    const auto us = std::chrono::duration_cast<std::chrono::microseconds>(left).count();
+    const timeval wait{.tv_sec = static_cast<time_t>(us / 1'000'000),
+                       .tv_usec = static_cast<suseconds_t>(us % 1'000'000)};
+    ::setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof wait);
+    if (::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0) return fd;
+    const int error = errno;
+    if (error == EINTR && SteadyClock::now() < deadline) continue;
+    ::close(fd);
+    if (error == EACCES || error == EPERM)
+      return Error{ErrorCode::permission, "not allowed to connect to " + path + reason(error)};
+    if (error == ENOENT) return Error{ErrorCode::io, "no server at " + path + " (there is no such socket)"};
+    if (error == ECONNREFUSED) return Error{ErrorCode::io, "no server at " + path + " (the socket is dead)"};
+    if (error == EAGAIN) return Error{ErrorCode::busy, "the server at " + path + " does not accept connections"};
+    return Error{ErrorCode::io, "cannot connect to " + path + reason(error)};
+  }
+}
+
+Error to_error(const v1::Refused& refused) {
+  ErrorCode code = ErrorCode::protocol;
+  if (refused.code() == v1::OUTCOME_PERMISSION) code = ErrorCode::permission;
+  if (refused.code() == v1::OUTCOME_QUEUE_FULL || refused.code() == v1::OUTCOME_QUOTA) code = ErrorCode::busy;
+  if (refused.code() == v1::OUTCOME_UNSUPPORTED) code = ErrorCode::unsupported;
+  return Error{code, "the server ended the connection: " + refused.message()};
+}
+
+std::uint64_t stream_of(const v1::ServerFrame& frame) {
+  switch (frame.body_case()) {
+    case v1::ServerFrame::kTokens:
+      return frame.tokens().stream();
+    case v1::ServerFrame::kDone:
+      return frame.done().stream();
+    case v1::ServerFrame::kRefused:
+      return frame.refused().stream();
+    case v1::ServerFrame::kFailed:
+      return frame.failed().stream();
+    case v1::ServerFrame::kTokenized:
+      return frame.tokenized().stream();
+    case v1::ServerFrame::kDetokenized:
+      return frame.detokenized().stream();
+    case v1::ServerFrame::kModels:
+      return frame.models().stream();
+    case v1::ServerFrame::kStatus:
+      return frame.status().stream();
+    case v1::ServerFrame::kHealth:
+      return frame.health().stream();
+    case v1::ServerFrame::kEmbeddings:
+      return frame.embeddings().stream();
+    default:
+      return 0;
+  }
+}
+
+}  // namespace
+
+Result<std::shared_ptr<Connection>> Connection::open(const std::string& path, const std::string& name,
+                                                     bool strict_modes, std::chrono::milliseconds timeout) {
+  const Deadline deadline = SteadyClock::now() + timeout;
+  const Result<int> fd = connect_socket(path, deadline);
+  if (!fd) return fd.error();
+  const std::shared_ptr<Connection> connection(new Connection(*fd, path));
+  if (const Status expected = ipc::check_server(*fd, path); !expected) {
+    if (strict_modes) return expected.error();
+    connection->distrust_ = expected.error().message;
+  }
+  if (Status greeted = connection->greet(name, deadline); !greeted) return greeted.error();
+  connection->reader_ = std::thread([connection] { connection->read(); });
+  return connection;
+}
+
+Connection::Connection(int fd, std::string path) : fd_(fd), path_(std::move(path)), scratch_(kReadBytes, '\0') {}
+
+Connection::~Connection() {
+  // The last holder may be the reader itself, at its end.
+  if (reader_.joinable()) reader_.detach();
+  ::close(fd_);
+}
+
+void Connection::close() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!lost_) farewell_ = lost_ = Error{ErrorCode::io, "the connection was closed by this client"};
+    lost_changed_.notify_all();
+  }
+  ::shutdown(fd_, SHUT_RDWR);  // wakes the reader, which tells the receivers
+  if (on_reader()) return;
+  const std::lock_guard lock(close_mutex_);
+  if (reader_.joinable()) reader_.join();
+}
+
+Status Connection::greet(const std::string& name, Deadline deadline) {
+  v1::ClientFrame frame;
+  frame.mutable_hello()->set_protocol(kProtocol);
+  frame.mutable_hello()->set_client(name);
+  // A server that refuses us may have closed already: what it said is still to be read.
+  const Status sent = send(frame);
+  for (;;) {
+    const Result<std::string_view> body = receive(deadline);
+    if (!body) return sent ? Status(body.error()) : sent;
+    v1::ServerFrame answer;
+    if (!answer.ParseFromArray(body->data(), static_cast<int>(body->size())))
+      return Error{ErrorCode::protocol, "what listens on " + path_ + " is not a troupe server"};
+    if (answer.has_refused()) return to_error(answer.refused());
+    if (!answer.has_welcome()) continue;
+    welcome_ = answer.welcome();
+    if (welcome_.protocol() == kProtocol) return Ok{};
+    return Error{ErrorCode::unsupported, "the server wants to speak protocol version " +
+                                             std::to_string(welcome_.protocol()) + "; this library speaks version 1"};
+  }
+}
+
+Result<std::string_view> Connection::receive(Deadline deadline) {
+  for (;;) {
+    const auto body = decoder_.next();
+    if (!body) return body.error();
+    if (*body) return **body;
+    if (!wait_for(fd_, POLLIN, deadline))
+      return Error{ErrorCode::io, "the server at " + path_ + " did not answer in time"};
+    const ssize_t size = ::recv(fd_, scratch_.data(), scratch_.size(), MSG_DONTWAIT);
+    if (size == 0) return Error{ErrorCode::io, "the server at " + path_ + " closed the connection"};
+    if (size < 0 && (errno == EAGAIN || errno == EINTR)) continue;
+    if (size < 0) return Error{ErrorCode::io, "the connection to " + path_ + " broke" + reason(errno)};
+    decoder_.append(std::string_view(scratch_).substr(0, static_cast<std::size_t>(size)));
+  }
+}
+
+Status Connection::send(const v1::ClientFrame& frame) {
+  std::string bytes;
+  const std::size_t size = frame.ByteSizeLong();
+  const std::uint32_t limit = welcome_.has_limits() ? welcome_.limits().max_frame_bytes() : ipc::kMaxFrameBytesCeiling;
+  if (size > limit)
+    return Error{ErrorCode::invalid_argument, "the request has " + std::to_string(size) +
+                                                  " bytes, above the server's limit of " + std::to_string(limit) +
+                                                  " (max_frame_bytes)"};
+  bytes.reserve(ipc::kFrameHeaderBytes + size);
+  ipc::append_frame_header(bytes, static_cast<std::uint32_t>(size));
+  frame.AppendToString(&bytes);
+  const Deadline deadline = SteadyClock::now() + kSendTimeout;
+  const std::lock_guard lock(write_mutex_);
+  for (std::size_t sent = 0; sent < bytes.size();) {
+    const ssize_t count = ::send(fd_, bytes.data() + sent, bytes.size() - sent, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (count >= 0) {
+      sent += static_cast<std::size_t>(count);
+      continue;
+    }
+    if (errno == EINTR) continue;
+    if (errno == EAGAIN && wait_for(fd_, POLLOUT, deadline)) continue;
+    const int error = errno;
+    if (sent > 0) ::shutdown(fd_, SHUT_RDWR);  // half a frame: nothing after it would make sense
+    return Error{ErrorCode::io, "cannot send to the server at " + path_ + reason(error)};
+  }
+  return Ok{};
+}
+
+Status Connection::request(std::uint64_t stream, const v1::ClientFrame& frame, std::shared_ptr<Receiver> receiver) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (lost_) return *lost_;
+    receivers_.emplace(stream, std::move(receiver));  // before the frame goes: the answer may be quick
+  }
+  Status sent = send(frame);
+  if (sent) return sent;
+  const std::lock_guard lock(mutex_);
+  // The reader may have taken the receiver out and told it of the loss; then there is no error to return.
+  if (receivers_.erase(stream) == 0) return Ok{};
+  return sent;
+}
+
+void Connection::tell(const v1::ClientFrame& frame) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (lost_) return;
+  }
+  if (!send(frame)) ::shutdown(fd_, SHUT_RDWR);  // the reader finds out and tells everybody
+}
+
+std::optional<Error> Connection::wait_lost(std::chrono::milliseconds time) {
+  std::unique_lock lock(mutex_);
+  lost_changed_.wait_for(lock, time, [&] { return lost_.has_value(); });
+  return lost_;
+}
+
+void Connection::read() {
+  reader_id_ = std::this_thread::get_id();
+  const Error error = read_frames();
+  ::shutdown(fd_, SHUT_RDWR);
+  std::optional<Error> farewell;
+  {
+    const std::lock_guard lock(mutex_);
+    farewell = farewell_;
+  }
+  lose(farewell.value_or(error));
+}
+
+Error Connection::read_frames() {
+  for (;;) {
+    const Result<std::string_view> body = receive(Deadline::max());
+    if (!body) return body.error();
+    v1::ServerFrame frame;
+    if (!frame.ParseFromArray(body->data(), static_cast<int>(body->size())))
+      return Error{ErrorCode::protocol, "the server at " + path_ + " sent a damaged frame"};
+    dispatch(frame);
+  }
+}
+
+void Connection::dispatch(v1::ServerFrame& frame) {
+  if (frame.has_draining()) draining_ = true;
+  const std::uint64_t stream = stream_of(frame);
+  if (frame.has_refused() && frame.refused().closing()) {
+    const std::lock_guard lock(mutex_);
+    farewell_ = to_error(frame.refused());
+    return;
+  }
+  std::shared_ptr<Receiver> receiver;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = receivers_.find(stream);
+    if (found == receivers_.end()) {
+      if (stream != 0) ++stray_frames_;
+      return;
+    }
+    receiver = found->second;
+  }
+  // Not under the lock: what is called may send.
+  if (!receiver->on_frame(frame)) return;
+  const std::lock_guard lock(mutex_);
+  receivers_.erase(stream);
+}
+
+void Connection::lose(const Error& error) {
+  std::unordered_map<std::uint64_t, std::shared_ptr<Receiver>> orphans;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!lost_) lost_ = error;
+    lost_changed_.notify_all();
+    orphans.swap(receivers_);
+  }
+  for (const auto& [stream, receiver] : orphans) receiver->on_lost(error);
+}
+
+}  // namespace troupe::client

@@ -1,0 +1,369 @@
+#include "ipc/frames/wire.h"
+
+#include <utility>
+
+#include "config/assert.h"
+#include "config/utf8.h"
+#include "ipc/frames/framing.h"
+#include "ipc/listening_socket.h"
+
+namespace troupe::ipc {
+namespace {
+
+using scheduler::Outcome;
+
+constexpr std::int32_t kMaxPriority = 1000;  // and its negative: room for every ranking that people think of
+
+// Beyond a year a deadline is a mistake (seconds taken for milliseconds), and far below what overflows.
+constexpr std::uint64_t kMaxDeadlineMs = 366ull * 24 * 3600 * 1000;
+
+Refusal invalid(std::string field, std::string message) {
+  return {.code = Outcome::invalid_argument,
+          .field = std::move(field),
+          .message = std::move(message),
+          .limit = {},
+          .retry_after = {}};
+}
+
+// Everybody may step back; stepping before others is for whoever runs the server, and root.
+std::optional<Refusal> check_priority(std::int32_t priority, std::uint32_t uid) {
+  if (priority < -kMaxPriority || priority > kMaxPriority) {
+    Refusal refusal = invalid("priority", "priority is " + std::to_string(priority) + "; it may be from -1000 to 1000");
+    refusal.limit = kMaxPriority;
+    return refusal;
+  }
+  if (priority >= 0 || is_owner(uid)) return std::nullopt;
+  return Refusal{.code = Outcome::permission,
+                 .field = "priority",
+                 .message = "priority is " + std::to_string(priority) +
+                            "; below 0 only the server's own user and root " + "may ask for, uid " +
+                            std::to_string(uid) + " may from 0 to 1000",
+                 .limit = {},
+                 .retry_after = {}};
+}
+
+// Values and sizes that need no model to be judged.
+std::optional<Refusal> check(const v1::Generate& generate, std::uint32_t max_prompt_bytes) {
+  if (generate.has_n() && generate.n() == 0) return invalid("n", "n is 0; ask for at least 1 answer");
+  if (generate.n() > actors::kMaxChoices)
+    return above(Outcome::invalid_argument, "n", "n", generate.n(), actors::kMaxChoices);
+  if (generate.prompt_case() == v1::Generate::PROMPT_NOT_SET)
+    return invalid("prompt", "there is no prompt; give text or token_ids");
+  if (generate.text().size() > max_prompt_bytes)
+    return above(Outcome::too_long, "text", "the prompt's size in bytes", generate.text().size(), max_prompt_bytes);
+  if (const std::size_t bytes = sizeof(TokenId) * static_cast<std::size_t>(generate.token_ids().ids_size());
+      bytes > max_prompt_bytes)
+    return above(Outcome::too_long, "token_ids", "the prompt's size in bytes, 4 for each id,", bytes, max_prompt_bytes);
+  for (const std::int32_t id : generate.token_ids().ids())
+    if (id < 0) return invalid("token_ids", "token id " + std::to_string(id) + " is below 0");
+  for (const std::string& stop : generate.stop()) {
+    if (stop.empty()) return invalid("stop", "a stop string is empty; it would end every answer at once");
+    if (stop.size() > actors::kMaxStopStringBytes)
+      return above(Outcome::invalid_argument, "stop", "a stop string's size in bytes", stop.size(),
+                   actors::kMaxStopStringBytes);
+  }
+  if (generate.cache_scope().size() > actors::kMaxScopeBytes)
+    return above(Outcome::invalid_argument, "cache_scope", "its size in bytes", generate.cache_scope().size(),
+                 actors::kMaxScopeBytes);
+  if (generate.deadline_ms() > kMaxDeadlineMs)
+    return above(Outcome::invalid_argument, "deadline_ms", "deadline_ms", generate.deadline_ms(), kMaxDeadlineMs);
+  if (generate.logprobs() > static_cast<std::uint32_t>(engine::kMaxLogprobs))
+    return above(Outcome::invalid_argument, "logprobs", "logprobs", generate.logprobs(), engine::kMaxLogprobs);
+  return std::nullopt;
+}
+
+engine::SamplingParams to_params(const v1::Sampling& sampling) {
+  engine::SamplingParams params;  // its defaults are the protocol's
+  if (sampling.has_temperature()) params.temperature = sampling.temperature();
+  if (sampling.has_top_k()) params.top_k = sampling.top_k();
+  if (sampling.has_top_p()) params.top_p = sampling.top_p();
+  if (sampling.has_min_p()) params.min_p = sampling.min_p();
+  if (sampling.has_repeat_penalty()) params.repeat_penalty = sampling.repeat_penalty();
+  if (sampling.has_presence_penalty()) params.presence_penalty = sampling.presence_penalty();
+  if (sampling.has_frequency_penalty()) params.frequency_penalty = sampling.frequency_penalty();
+  if (sampling.has_repeat_last_n()) params.repeat_last_n = sampling.repeat_last_n();
+  if (sampling.has_seed()) params.seed = sampling.seed();
+  if (sampling.has_max_tokens()) params.max_tokens = sampling.max_tokens();
+  params.ignore_eos = sampling.ignore_eos();
+  for (const v1::LogitBias& bias : sampling.logit_bias()) params.logit_bias.emplace_back(bias.id(), bias.bias());
+  params.stop_ids.assign(sampling.stop_ids().begin(), sampling.stop_ids().end());
+  return params;
+}
+
+void fill(v1::Usage& out, const actors::Usage& usage) {
+  out.set_prompt_tokens(usage.prompt_tokens);
+  out.set_cached_tokens(usage.cached_tokens);
+  out.set_completion_tokens(usage.completion_tokens);
+  out.set_preemptions(usage.preemptions);
+}
+
+void fill(v1::Timings& out, const actors::Usage& usage) {
+  out.set_queue_seconds(usage.queue_seconds);
+  out.set_prefill_seconds(usage.prefill_seconds);
+  out.set_decode_seconds(usage.decode_seconds);
+  out.set_ttft_seconds(usage.ttft_seconds);
+}
+
+v1::Outcome to_wire(Outcome outcome) { return static_cast<v1::Outcome>(outcome); }
+
+}  // namespace
+
+std::string server_name() { return "troupe " TROUPE_VERSION; }
+
+Refusal above(Outcome code, std::string field, const std::string& what, std::uint64_t value, std::uint64_t limit) {
+  return {.code = code,
+          .field = std::move(field),
+          .message = what + " is " + std::to_string(value) + "; at most " + std::to_string(limit) + " is served",
+          .limit = limit,
+          .retry_after = {}};
+}
+
+std::optional<Refusal> check_counts(const v1::Generate& generate) {
+  const auto too_many = [](std::string field, const std::string& what, int count,
+                           std::size_t limit) -> std::optional<Refusal> {
+    if (static_cast<std::size_t>(count) <= limit) return std::nullopt;
+    return above(Outcome::invalid_argument, std::move(field), "the number of " + what,
+                 static_cast<std::uint64_t>(count), limit);
+  };
+  const v1::Sampling& sampling = generate.sampling();
+  if (auto refusal = too_many("stop", "stop strings", generate.stop_size(), actors::kMaxStopStrings)) return refusal;
+  if (auto refusal = too_many("sampling.stop_ids", "stop ids", sampling.stop_ids_size(), engine::kMaxStopIds))
+    return refusal;
+  return too_many("sampling.logit_bias", "biased tokens", sampling.logit_bias_size(), engine::kMaxLogitBias);
+}
+
+std::optional<Refusal> check_counts(const v1::Embed& embed) {
+  const auto count =
+      static_cast<std::uint64_t>(embed.texts_size()) + static_cast<std::uint64_t>(embed.token_ids_size());
+  if (count <= actors::kMaxEmbedInputs) return std::nullopt;
+  return above(Outcome::invalid_argument, embed.texts_size() > 0 ? "texts" : "token_ids", "the number of inputs", count,
+               actors::kMaxEmbedInputs);
+}
+
+std::variant<actors::EmbedRequest, Refusal> to_request(v1::Embed& embed, std::uint32_t uid,
+                                                       std::uint32_t max_prompt_bytes) {
+  if (embed.texts_size() > 0 && embed.token_ids_size() > 0)
+    return invalid("token_ids", "texts and token_ids are two ways to say the same; send one of them");
+  if (embed.texts_size() == 0 && embed.token_ids_size() == 0)
+    return invalid("texts", "there is nothing to embed; send texts or token_ids");
+  actors::EmbedRequest request;
+  request.uid = uid;
+  request.is_owner = is_owner(uid);
+  std::size_t bytes = 0;
+  if (embed.texts_size() > 0) {
+    auto& texts = request.inputs.emplace<std::vector<std::string>>();
+    for (std::string& text : *embed.mutable_texts()) {
+      bytes += text.size();
+      texts.push_back(std::move(text));
+    }
+  } else {
+    auto& inputs = request.inputs.emplace<std::vector<std::vector<TokenId>>>();
+    for (const v1::TokenIds& ids : embed.token_ids()) {
+      bytes += static_cast<std::size_t>(ids.ids_size()) * sizeof(TokenId);
+      inputs.emplace_back(ids.ids().begin(), ids.ids().end());
+    }
+  }
+  const std::string field = embed.token_ids_size() > 0 ? "token_ids" : "texts";
+  if (bytes > max_prompt_bytes)
+    return above(Outcome::too_long, field, "the inputs' size in bytes", bytes, max_prompt_bytes);
+  switch (embed.pooling()) {
+    case v1::POOLING_UNSPECIFIED:
+      break;
+    case v1::POOLING_MEAN:
+      request.pooling = engine::Pooling::mean;
+      break;
+    case v1::POOLING_CLS:
+      request.pooling = engine::Pooling::cls;
+      break;
+    case v1::POOLING_LAST:
+      request.pooling = engine::Pooling::last;
+      break;
+    default:
+      return invalid("pooling", "there is no pooling " + std::to_string(static_cast<int>(embed.pooling())) +
+                                    "; 1 is mean, 2 cls, 3 last");
+  }
+  request.normalise = !embed.has_normalise() || embed.normalise();
+  request.add_special = !embed.has_add_special() || embed.add_special();
+  request.parse_special = embed.parse_special();
+  return request;
+}
+
+v1::ServerFrame to_frame(std::uint64_t stream, actors::EmbedAnswer&& answer) {
+  if (auto* end = std::get_if<actors::End>(&answer)) return to_frame(stream, std::move(*end));
+  const auto& embeddings = std::get<actors::Embeddings>(answer);
+  v1::ServerFrame frame;
+  v1::Embeddings& out = *frame.mutable_embeddings();
+  out.set_stream(stream);
+  for (std::size_t begin = 0; begin < embeddings.values.size(); begin += embeddings.dim) {
+    const float* const row = embeddings.values.data() + begin;
+    out.add_vectors()->mutable_values()->Add(row, row + embeddings.dim);
+  }
+  switch (embeddings.pooling) {
+    case engine::Pooling::mean:
+      out.set_pooling(v1::POOLING_MEAN);
+      break;
+    case engine::Pooling::cls:
+      out.set_pooling(v1::POOLING_CLS);
+      break;
+    case engine::Pooling::last:
+      out.set_pooling(v1::POOLING_LAST);
+      break;
+  }
+  out.mutable_usage()->set_prompt_tokens(static_cast<std::uint32_t>(embeddings.prompt_tokens));
+  return frame;
+}
+
+std::variant<actors::Request, Refusal> to_request(v1::Generate& generate, std::uint32_t uid,
+                                                  std::uint32_t max_prompt_bytes) {
+  if (auto refusal = check(generate, max_prompt_bytes)) return *std::move(refusal);
+  if (auto refusal = check_priority(generate.priority(), uid)) return *std::move(refusal);
+  actors::Request request;
+  request.uid = uid;
+  request.is_owner = is_owner(uid);
+  request.model = generate.model();
+  if (generate.prompt_case() == v1::Generate::kText) {
+    request.prompt = std::move(*generate.mutable_text());
+  } else {
+    const auto& ids = generate.token_ids().ids();
+    request.prompt = std::vector<TokenId>(ids.begin(), ids.end());
+  }
+  request.add_special = !generate.has_add_special() || generate.add_special();
+  request.parse_special = generate.parse_special();
+  request.sampling = to_params(generate.sampling());
+  request.sampling.num_logprobs = generate.has_logprobs() ? static_cast<std::int32_t>(generate.logprobs()) : -1;
+  request.has_seed = generate.sampling().has_seed();
+  request.stop_strings.assign(generate.stop().begin(), generate.stop().end());
+  if (generate.has_deadline_ms()) request.deadline = std::chrono::milliseconds(generate.deadline_ms());
+  request.priority = generate.priority();
+  request.cache_scope = generate.cache_scope();
+  request.credit = generate.has_credit() ? generate.credit() : kImplicitCredit;
+  request.num_choices = generate.has_n() ? generate.n() : 1;
+  return request;
+}
+
+v1::ServerFrame to_frame(std::uint64_t stream, const Refusal& refusal, bool closing) {
+  v1::ServerFrame frame;
+  v1::Refused& out = *frame.mutable_refused();
+  out.set_stream(stream);
+  out.set_code(to_wire(refusal.code));
+  out.set_message(valid_utf8(refusal.message));
+  out.set_field(valid_utf8(refusal.field));
+  if (refusal.limit) out.set_limit(*refusal.limit);
+  if (refusal.retry_after) out.set_retry_after_ms(static_cast<std::uint64_t>(refusal.retry_after->count()));
+  out.set_closing(closing);
+  return frame;
+}
+
+v1::ServerFrame to_frame(std::uint64_t stream, actors::TokenRun&& run) {
+  v1::ServerFrame frame;
+  v1::Tokens& out = *frame.mutable_tokens();
+  out.set_stream(stream);
+  out.set_choice(run.choice);
+  out.set_first_index(run.first_index);
+  out.mutable_ids()->Add(run.ids.begin(), run.ids.end());
+  out.set_text(std::move(run.text));
+  for (const engine::SampledToken& token : run.logprobs) {
+    v1::TokenLogprobs& logprobs = *out.add_logprobs();
+    logprobs.set_logprob(token.logprob);
+    for (const engine::TokenLogprob& top : token.top) {
+      logprobs.add_top_ids(top.id);
+      logprobs.add_top_logprobs(top.logprob);
+    }
+  }
+  return frame;
+}
+
+v1::ServerFrame to_frame(std::uint64_t stream, actors::End&& end) {
+  v1::ServerFrame frame;
+  switch (scheduler::info(end.outcome).kind) {
+    case scheduler::OutcomeKind::done: {
+      v1::Done& out = *frame.mutable_done();
+      out.set_stream(stream);
+      out.set_choice(end.choice);
+      out.set_reason(to_wire(end.outcome));
+      out.set_stop(std::move(end.stop));
+      out.set_message(valid_utf8(end.message));
+      out.set_seed(end.seed);
+      fill(*out.mutable_usage(), end.usage);
+      fill(*out.mutable_timings(), end.usage);
+      break;
+    }
+    case scheduler::OutcomeKind::refused:
+      return to_frame(stream, Refusal{.code = end.outcome,
+                                      .field = std::move(end.field),
+                                      .message = std::move(end.message),
+                                      .limit = end.limit,
+                                      .retry_after = end.retry_after});
+    case scheduler::OutcomeKind::failed: {
+      v1::Failed& out = *frame.mutable_failed();
+      out.set_stream(stream);
+      out.set_choice(end.choice);
+      out.set_code(to_wire(end.outcome));
+      out.set_message(valid_utf8(end.message));
+      out.set_seed(end.seed);
+      fill(*out.mutable_usage(), end.usage);
+      break;
+    }
+  }
+  return frame;
+}
+
+v1::Health to_health(actors::Readiness readiness, double load_fraction, bool stalled) {
+  v1::Health health;
+  switch (readiness) {
+    case actors::Readiness::loading:
+      health.set_readiness(v1::READINESS_LOADING);
+      break;
+    case actors::Readiness::ready:
+      health.set_readiness(v1::READINESS_READY);
+      break;
+    case actors::Readiness::draining:
+      health.set_readiness(v1::READINESS_DRAINING);
+      break;
+    case actors::Readiness::failed:
+      health.set_readiness(v1::READINESS_FAILED);
+      break;
+  }
+  health.set_load_fraction(load_fraction);
+  health.set_stalled(stalled);
+  return health;
+}
+
+v1::ServerFrame to_frame(std::uint64_t stream, const std::vector<actors::ModelDescription>& models) {
+  v1::ServerFrame frame;
+  frame.mutable_models()->set_stream(stream);
+  for (const actors::ModelDescription& model : models) {
+    v1::Models::Model& out = *frame.mutable_models()->add_models();
+    out.set_name(valid_utf8(model.name));
+    out.set_family(valid_utf8(model.info.family));
+    out.set_num_parameters(model.info.num_parameters);
+    out.set_weight_types(model.info.weight_types);
+    out.set_context(model.max_context);
+    out.set_trained_context(model.info.trained_context);
+    out.set_vocab_size(model.info.vocab_size);
+    if (model.bos) out.set_bos(*model.bos);
+    if (model.eos) out.set_eos(*model.eos);
+    out.mutable_end_ids()->Add(model.end_ids.begin(), model.end_ids.end());
+    out.set_kv_bytes_per_token(model.kv_bytes_per_token);
+    out.set_numerics_id(model.numerics_id);
+    out.set_num_layers(model.info.num_layers);
+    out.set_dim(model.info.dim);
+  }
+  return frame;
+}
+
+void append_frame(std::string& out, const google::protobuf::MessageLite& message) {
+  const std::size_t bytes = message.ByteSizeLong();
+  TROUPE_ASSERT(bytes < (1ull << 31));
+  out.reserve(out.size() + kFrameHeaderBytes + bytes);
+  append_frame_header(out, static_cast<std::uint32_t>(bytes));
+  TROUPE_ASSERT(message.AppendToString(&out));
+}
+
+std::string to_bytes(const google::protobuf::MessageLite& message) {
+  std::string bytes;
+  append_frame(bytes, message);
+  return bytes;
+}
+
+}  // namespace troupe::ipc

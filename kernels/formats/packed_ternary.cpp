@@ -1,0 +1,162 @@
+#include "kernels/formats/packed_ternary.h"
+
+#include <algorithm>
+#include <cstdint>
+
+#include "config/assert.h"
+#include "kernels/formats/groups.h"
+#include "kernels/formats/half.h"
+#include "kernels/formats/packed_layout.h"
+#include "kernels/kernels.h"
+
+namespace troupe::kernels {
+namespace {
+
+using namespace layout;
+
+constexpr std::size_t kTriples = 86;  // the last one has one weight of 256
+
+// The codes (weight + 1) of the 256 k of unit `unit`, what a row lacks as zeros, and the scale.
+template <class GroupTQ>
+void read_unit(const PanelRows& rows, std::size_t row, std::size_t unit, std::size_t, std::uint8_t (&codes)[256]) {
+  codes_of(load<GroupTQ>(rows.at(row, unit * sizeof(GroupTQ))), codes);
+}
+template <>
+void read_unit<GroupI2_S>(const PanelRows& rows, std::size_t row, std::size_t unit, std::size_t k,
+                          std::uint8_t (&codes)[256]) {
+  std::fill(std::begin(codes), std::end(codes), std::uint8_t{1});
+  for (std::size_t g = 2 * unit; g < std::min(2 * unit + 2, k / 128); ++g)
+    codes_of(load<GroupI2_S>(rows.at(row, g * sizeof(GroupI2_S))),
+             *reinterpret_cast<std::uint8_t(*)[128]>(codes + g % 2 * 128));
+}
+
+void put_lookup_unit(const std::uint8_t (&codes)[256], std::byte* unit, std::size_t row) {
+  auto* bytes = reinterpret_cast<std::uint8_t*>(unit);
+  for (std::size_t triple = 0; triple < kTriples; ++triple) {
+    const auto digit = [&](std::size_t i) { return 3 * triple + i < 256 ? codes[3 * triple + i] - 1 : 0; };
+    const int v = 9 * digit(0) + 3 * digit(1) + digit(2);
+    const std::size_t step = triple / 4, byte = triple % 4 * kPanelRows + row;
+    if (v < 0) bytes[step / 8 * kLine + byte] |= static_cast<std::uint8_t>(0x80u >> (step % 8));
+    bytes[kLookupSigns + step / 2 * kLine + byte] |= static_cast<std::uint8_t>((v < 0 ? -v : v) << (step % 2 * 4));
+  }
+}
+
+// Where byte `i` of quad `quad` of a row is a word's digit.
+struct TritsPlace {
+  std::size_t offset;  // of the word in its unit
+  std::size_t digit;
+};
+TritsPlace trits_place(std::size_t row, std::size_t quad, std::size_t i) {
+  const std::size_t byte = 4 * row + i, lane = byte / 16, in_lane = byte % 16;
+  const std::size_t line = 2 * (quad / kTritsQuads) + in_lane / 8;
+  return {line * kLine + 2 * (8 * lane + in_lane % 8), quad % kTritsQuads};
+}
+constexpr std::size_t kTritsWordQuads = kTritsPairs * kTritsQuads;  // the quads behind them are nibbles
+constexpr std::uint32_t kTritsRange = 59049;                        // 3^10
+
+void put_trits_unit(const std::uint8_t (&codes)[256], std::byte* unit, std::size_t row) {
+  for (std::size_t i = 0; i < 4; ++i) {
+    const auto code = [&](std::size_t quad) { return std::uint32_t{codes[4 * quad + i]}; };
+    for (std::size_t quad = 0; quad < kTritsWordQuads; quad += kTritsQuads) {
+      std::uint32_t value = 0;
+      for (std::size_t digit = 0; digit < kTritsQuads; ++digit) value = 3 * value + code(quad + digit);
+      const std::uint32_t word = (value * 65536 + kTritsRange - 1) / kTritsRange;
+      store(unit + trits_place(row, quad, i).offset, static_cast<std::uint16_t>(word));
+    }
+    const std::uint32_t low = 3 * code(kTritsWordQuads) + code(kTritsWordQuads + 1);
+    const std::uint32_t high = 3 * code(kTritsWordQuads + 2) + code(kTritsWordQuads + 3);
+    unit[2 * kTritsPairs * kLine + 4 * row + i] = static_cast<std::byte>(low | (high << 4));
+  }
+}
+
+std::uint32_t get_trit(const std::byte* unit, std::size_t row, std::size_t quad, std::size_t i) {
+  if (quad >= kTritsWordQuads) {
+    const auto nibbles = std::to_integer<std::uint32_t>(unit[2 * kTritsPairs * kLine + 4 * row + i]);
+    const std::uint32_t two = (nibbles >> ((quad - kTritsWordQuads) / 2 * 4)) & 15;
+    return quad % 2 == 0 ? two / 3 : two % 3;
+  }
+  const TritsPlace place = trits_place(row, quad, i);
+  std::uint32_t rest = load<std::uint16_t>(unit + place.offset);
+  for (std::size_t digit = 0; digit < place.digit; ++digit) rest = rest * 3 & 0xffff;
+  return rest * 3 >> 16;
+}
+
+// `put_unit` writes a row's 256 codes to a unit of `unit_bytes`; units lie behind a line of scales.
+template <class Group, class PutUnit>
+void pack_units(const PanelRows& rows, std::size_t k, std::byte* panel, std::size_t unit_bytes, PutUnit& put_unit) {
+  for (std::size_t unit = 0; unit < (k + 255) / 256; ++unit)
+    for (std::size_t row = 0; row < rows.count; ++row) {
+      std::uint8_t codes[256];
+      read_unit<Group>(rows, row, unit, k, codes);
+      put_unit(codes, panel + kLine + unit * unit_bytes, row);
+    }
+}
+
+template <class GroupTQ>
+void pack_scales(const PanelRows& rows, std::byte* panel) {
+  for (std::size_t row = 0; row < rows.count; ++row)
+    store(panel + 2 * row, load<std::uint16_t>(rows.at(row, offsetof(GroupTQ, d))));
+}
+
+template <class PutUnit>
+void pack_panel(WeightType type, const PanelRows& rows, std::size_t k, std::byte* panel, std::size_t unit_bytes,
+                PutUnit& put_unit) {
+  switch (type) {
+    case WeightType::tq1_0:
+      pack_scales<GroupTQ1_0>(rows, panel);
+      return pack_units<GroupTQ1_0>(rows, k, panel, unit_bytes, put_unit);
+    case WeightType::tq2_0:
+      pack_scales<GroupTQ2_0>(rows, panel);
+      return pack_units<GroupTQ2_0>(rows, k, panel, unit_bytes, put_unit);
+    case WeightType::i2_s:
+      for (std::size_t row = 0; row < rows.count; ++row) store(panel + 2 * row, half_of_float(1.0f));
+      return pack_units<GroupI2_S>(rows, k, panel, unit_bytes, put_unit);
+    default:
+      TROUPE_ASSERT(!"no such layout of this type");
+  }
+}
+
+}  // namespace
+
+bool has_ternary_rows(WeightType type, const std::byte* file_rows, std::size_t rows, std::size_t k) {
+  TROUPE_ASSERT(is_ternary(type));
+  if (!tiles_can_hold(type, file_rows, rows, k)) return false;
+  if (type != WeightType::tq2_0) return true;
+  std::uint8_t threes = 0;
+  for (std::size_t g = 0; g < rows * (k / 256); ++g) {
+    const auto group = load<GroupTQ2_0>(file_rows + g * sizeof(GroupTQ2_0));
+    for (const std::uint8_t codes : group.codes) threes |= static_cast<std::uint8_t>(codes & (codes >> 1) & 0x55);
+  }
+  return threes == 0;
+}
+
+void pack_lookup_panel(WeightType type, const PanelRows& rows, std::size_t k, std::byte* panel) {
+  pack_panel(type, rows, k, panel, kLookupUnit, put_lookup_unit);
+}
+void pack_trits_panel(WeightType type, const PanelRows& rows, std::size_t k, std::byte* panel) {
+  pack_panel(type, rows, k, panel, kTritsUnit, put_trits_unit);
+}
+
+void unpack_lookup_row(WeightType type, const std::byte* panel, std::size_t row, std::size_t k, float* out) {
+  TROUPE_ASSERT(is_ternary(type));
+  const float d = load_half(panel + 2 * row);
+  for (std::size_t i = 0; i < k; ++i) {
+    const auto* unit = reinterpret_cast<const std::uint8_t*>(panel + kLine + i / 256 * kLookupUnit);
+    const std::size_t triple = i % 256 / 3, step = triple / 4, byte = triple % 4 * kPanelRows + row;
+    int v = (unit[kLookupSigns + step / 2 * kLine + byte] >> (step % 2 * 4)) & 15;
+    if (((unit[step / 8 * kLine + byte] << (step % 8)) & 0x80) != 0) v = -v;
+    const int code = (v + 13) / (i % 256 % 3 == 0 ? 9 : i % 256 % 3 == 1 ? 3 : 1) % 3;
+    out[i] = static_cast<float>(code - 1) * d;
+  }
+}
+
+void unpack_trits_row(WeightType type, const std::byte* panel, std::size_t row, std::size_t k, float* out) {
+  TROUPE_ASSERT(is_ternary(type));
+  const float d = load_half(panel + 2 * row);
+  for (std::size_t i = 0; i < k; ++i) {
+    const std::byte* unit = panel + kLine + i / 256 * kTritsUnit;
+    out[i] = (static_cast<float>(get_trit(unit, row, i % 256 / 4, i % 4)) - 1.0f) * d;
+  }
+}
+
+}  // namespace troupe::kernels

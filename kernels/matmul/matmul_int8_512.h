@@ -1,0 +1,534 @@
+// Matrix products of quantized weights with int8 activations in vectors of 64 bytes, for avx512 and avx512vnni.
+//
+// Blocks of 256 k of two panels are unpacked to unsigned bytes on the stack (Q8_0 is read in place) and
+// multiplied with tiles of 6 rows: with VNNI 12 int32 and 12 float32 accumulators, one broadcast of an
+// activation quad serves two `vpdpbusd`. The float32 chains of up to 48 rows wait in an L1-sized buffer while
+// the next block is unpacked, so unpacking costs some 7 % of a large product, and a single row streams the
+// weights once at memory speed. Every output goes through the same instructions whatever the tile.
+//
+// How bytes are multiplied is the variant's, a struct `Dot`:
+//   kAnyByte    any unsigned byte can be multiplied: codes are lifted to the offset of 128, for which a row's `start`
+//               is; else 8-bit codes are made signed: their sums start at zero
+//   kStepQuads  most quads of one multiply_quads
+//   kChains<n>  int32 sums per output where n vectors of outputs are multiplied at once
+//   multiply_quads<Type, kQuads>(blocks, line, codes, stride, chains)  adds the products of kQuads quads to
+//               chains[p][r]: P panels from `line` on, R rows from `codes` on
+//
+// Everything is of internal linkage: each file that includes this has its own, in its own instruction set.
+#pragma once
+
+#include <immintrin.h>
+
+#include "kernels/formats/groups.h"
+#include "kernels/formats/packed_layout.h"
+#include "kernels/variants.h"
+
+namespace troupe::kernels::int8_512 {
+namespace {
+
+using namespace layout;
+
+constexpr int kTileRows = 6;
+constexpr std::size_t kBlockRows = 48;
+constexpr std::size_t kBlockK = 256;
+constexpr int kMaxPanels = 2;
+// A few rows are multiplied faster than weights arrive: memory must not idle while a block is multiplied.
+// Prefetches of what comes 2-4 KiB later, spread over its runs, take one row of Q4_K from 11.9 to 15.3 GB/s
+// where plain reading reaches 16.3.
+constexpr int kPrefetchRows = 4;
+constexpr std::size_t kPrefetchBytes = 2048;
+
+// One panel's part of a block, ready to multiply.
+struct alignas(64) Block {
+  std::uint8_t lines[kBlockK / 4 * kLine];
+  float d[kBlockK / 16][16];    // scale per run
+  float min[kBlockK / 16][16];  // of types that have some
+  const std::uint8_t* first;    // `lines`, or the packed lines themselves
+  const std::byte* ahead;       // what to prefetch while this block is multiplied
+};
+
+inline const std::uint8_t* bytes(const std::byte* p) { return reinterpret_cast<const std::uint8_t*>(p); }
+inline __m512i load_line(const std::uint8_t* p) { return _mm512_loadu_si512(p); }
+inline __m512 load_halves(const void* p) { return _mm512_cvtph_ps(_mm256_loadu_si256(static_cast<const __m256i*>(p))); }
+inline __m512 bytes_to_floats(const std::uint8_t* p) {
+  return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+}
+inline __m512 signed_bytes_to_floats(const std::uint8_t* p) {
+  return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+}
+
+// A type says how a block is unpacked and how its codes are multiplied:
+//   kRunQuads     quads that share a scale: an exact integer run
+//   kNarrowQuads  quads whose `vpmaddubsw` results (at most 2 * 127 * largest code each) add up in int16
+//   kWide         codes of 8 bits, offset 128: two products of theirs would not fit into int16
+//   kStartShift   how much smaller, as a power of two, the codes' offset is than the one a row's `start` is
+//                 for, unless they are lifted; -1: no offset
+//   kPairGap      bytes between pairs of runs
+
+struct Q8_0 {
+  static constexpr std::size_t kBlockBytes = 4 * unit_bytes(kQ8_0);
+  static constexpr int kRunQuads = 8, kNarrowQuads = 1, kStartShift = 0;
+  static constexpr bool kWide = true, kHasMin = false, kRow256 = false;
+  static constexpr std::size_t kPairGap = kLine;  // scales lie between pairs of groups
+  static std::size_t panel_bytes(std::size_t k) { return layout::panel_bytes(kQ8_0, k); }
+  template <class Dot>
+  static void unpack(const std::byte* panel, std::size_t block, std::size_t num_groups, Block& out) {
+    const std::byte* unit = panel + block * kBlockBytes;
+    out.first = bytes(unit) + kLine;
+    for (std::size_t g = 0; g < num_groups; ++g)
+      _mm512_store_ps(out.d[g], load_halves(unit + g / 2 * unit_bytes(kQ8_0) + g % 2 * 32));
+  }
+};
+
+// ---- Codes -----------------------------------------------------------------------------------------------------
+//
+// unpack<Dot>(from, to): the lines of a run of 32 become eight lines of bytes, lifted where any byte can be multiplied.
+// kNarrowQuads is for runs of eight quads; shorter ones have as many at most.
+
+inline __m512i each_byte(int value) { return _mm512_set1_epi8(static_cast<char>(value)); }
+// (a & b) | c
+inline __m512i and_or(__m512i a, __m512i b, __m512i c) { return _mm512_ternarylogic_epi32(a, b, c, 0xea); }
+// By -7 to 7 places, to the left or, below 0, to the right. Bits come from the neighbouring byte, too.
+inline __m512i shift_left(__m512i x, int places) {
+  return places < 0 ? _mm512_srli_epi16(x, static_cast<unsigned>(-places))
+                    : _mm512_slli_epi16(x, static_cast<unsigned>(places));
+}
+
+// What lifts codes of this offset to one of 128. There is nothing to lift where there is no offset.
+template <class Dot>
+inline __m512i lift_from(int offset) {
+  return Dot::kAnyByte && offset != 0 ? each_byte(kSumOffset - offset) : _mm512_setzero_si512();
+}
+
+template <int offset>
+struct Fours {
+  static constexpr int kNarrowQuads = 8, kStartShift = offset == 0 ? -1 : 4;
+  static constexpr bool kWide = false;
+  template <class Dot>
+  static void unpack(const std::uint8_t* from, std::uint8_t* to) {
+    const __m512i low_mask = each_byte(15), lift = lift_from<Dot>(offset);
+    for (int j = 0; j < 4; ++j) {
+      const __m512i line = load_line(from + j * kLine);
+      const __m512i high = _mm512_and_si512(_mm512_srli_epi16(line, 4), low_mask);
+      _mm512_store_si512(to + j * kLine, _mm512_add_epi8(_mm512_and_si512(line, low_mask), lift));
+      _mm512_store_si512(to + (j + 4) * kLine, _mm512_add_epi8(high, lift));
+    }
+  }
+};
+
+template <int offset>
+struct Fives {
+  static constexpr int kNarrowQuads = 4, kStartShift = offset == 0 ? -1 : 3;
+  static constexpr bool kWide = false;
+  template <class Dot>
+  static void unpack(const std::uint8_t* from, std::uint8_t* to) {
+    const __m512i low_mask = each_byte(15), bit = each_byte(16), lift = lift_from<Dot>(offset);
+    const __m512i fifths = load_line(from);
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; ++j) {  // bit q of `fifths` moves to bit 4
+      const __m512i line = load_line(from + (j + 1) * kLine);
+      const __m512i low = and_or(shift_left(fifths, 4 - j), bit, _mm512_and_si512(line, low_mask));
+      const __m512i high = and_or(shift_left(fifths, -j), bit, _mm512_and_si512(_mm512_srli_epi16(line, 4), low_mask));
+      _mm512_store_si512(to + j * kLine, _mm512_add_epi8(low, lift));
+      _mm512_store_si512(to + (j + 4) * kLine, _mm512_add_epi8(high, lift));
+    }
+  }
+};
+
+struct Sixes {
+  static constexpr int kNarrowQuads = 2, kStartShift = 2;
+  static constexpr bool kWide = false;
+  template <class Dot>
+  static void unpack(const std::uint8_t* from, std::uint8_t* to) {
+    const __m512i low_mask = each_byte(15), bits = each_byte(0x30), lift = lift_from<Dot>(32);
+    const __m512i low_upper = load_line(from), high_upper = load_line(from + kLine);  // of quads 0-3 and 4-7
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; ++j) {
+      const __m512i line = load_line(from + (j + 2) * kLine);
+      const __m512i low = and_or(shift_left(low_upper, 4 - 2 * j), bits, _mm512_and_si512(line, low_mask));
+      const __m512i high =
+          and_or(shift_left(high_upper, 4 - 2 * j), bits, _mm512_and_si512(_mm512_srli_epi16(line, 4), low_mask));
+      _mm512_store_si512(to + j * kLine, _mm512_add_epi8(low, lift));
+      _mm512_store_si512(to + (j + 4) * kLine, _mm512_add_epi8(high, lift));
+    }
+  }
+};
+
+// Nibbles that stand for values; `offset` makes those unsigned.
+template <const std::int8_t (&values)[16], int offset, int narrow_quads>
+struct LookedUp {
+  static constexpr int kNarrowQuads = narrow_quads, kStartShift = offset == 128 ? 0 : 3;
+  static constexpr bool kWide = offset == 128;
+  template <class Dot>
+  static void unpack(const std::uint8_t* from, std::uint8_t* to) {
+    const __m512i low_mask = each_byte(15);
+    const __m512i table =
+        _mm512_add_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(values))),
+                        _mm512_add_epi8(each_byte(offset), lift_from<Dot>(offset)));
+    for (int j = 0; j < 4; ++j) {
+      const __m512i line = load_line(from + j * kLine);
+      const __m512i high = _mm512_and_si512(_mm512_srli_epi16(line, 4), low_mask);
+      _mm512_store_si512(to + j * kLine, _mm512_shuffle_epi8(table, _mm512_and_si512(line, low_mask)));
+      _mm512_store_si512(to + (j + 4) * kLine, _mm512_shuffle_epi8(table, high));
+    }
+  }
+};
+using NonLinear = LookedUp<kIQ4_NLValues, 128, 1>;
+using Fp4 = LookedUp<kMXFP4Values, 16, 4>;  // 4 to 28
+
+struct Twos {
+  static constexpr int kNarrowQuads = 8, kStartShift = -1;
+  static constexpr bool kWide = false;
+  template <class Dot>
+  static void unpack(const std::uint8_t* from, std::uint8_t* to) {
+    const __m512i mask = each_byte(3);
+#pragma GCC unroll 8
+    for (int q = 0; q < 8; ++q)
+      _mm512_store_si512(to + q * kLine,
+                         _mm512_and_si512(shift_left(load_line(from + q / 4 * kLine), -2 * (q % 4)), mask));
+  }
+};
+
+struct Threes {
+  static constexpr int kNarrowQuads = 8, kStartShift = 5;
+  static constexpr bool kWide = false;
+  template <class Dot>
+  static void unpack(const std::uint8_t* from, std::uint8_t* to) {
+    const __m512i mask = each_byte(3), bit = each_byte(4), lift = lift_from<Dot>(4);
+    const __m512i thirds = load_line(from);
+#pragma GCC unroll 8
+    for (int q = 0; q < 8; ++q) {  // bit q of `thirds` moves to bit 2
+      const __m512i two = _mm512_and_si512(shift_left(load_line(from + (1 + q / 4) * kLine), -2 * (q % 4)), mask);
+      _mm512_store_si512(to + q * kLine, _mm512_add_epi8(and_or(shift_left(thirds, 2 - q), bit, two), lift));
+    }
+  }
+};
+
+// ---- Scales ----------------------------------------------------------------------------------------------------
+//
+// unpack(block, unit_bytes, num_groups, out): the scales, and mins, of the units of a block.
+
+// Float16 per 32, two to a unit.
+template <bool has_min>
+struct Halves {
+  static constexpr int kRunQuads = 8;
+  static constexpr bool kHasMin = has_min;
+  static void unpack(const std::byte* block, std::size_t unit_bytes, std::size_t num_groups, Block& out) {
+    for (std::size_t g = 0; g < num_groups; ++g) {
+      const std::byte* unit = block + g / 2 * unit_bytes;
+      _mm512_store_ps(out.d[g], load_halves(unit + g % 2 * 32));
+      if constexpr (has_min) _mm512_store_ps(out.min[g], load_halves(unit + kLine + g % 2 * 32));
+    }
+  }
+};
+
+// Exponents per 32, four to a unit: of half the power of two that is meant, because values are doubled. The smallest
+// two would be denormal, and are zero.
+struct Powers {
+  static constexpr int kRunQuads = 8;
+  static constexpr bool kHasMin = false;
+  static void unpack(const std::byte* block, std::size_t unit_bytes, std::size_t num_groups, Block& out) {
+    for (std::size_t g = 0; g < num_groups; ++g) {
+      const auto* e = reinterpret_cast<const __m128i*>(block + g / 4 * unit_bytes + g % 4 * 16);
+      const __m512i exponents = _mm512_cvtepu8_epi32(_mm_subs_epu8(_mm_loadu_si128(e), _mm_set1_epi8(1)));
+      _mm512_store_si512(out.d[g], _mm512_slli_epi32(exponents, 23));
+    }
+  }
+};
+
+// int8 times a float16 for 256, for each run of 8 or of 4 quads.
+template <int run_quads>
+struct RunScales {
+  static constexpr int kRunQuads = run_quads;
+  static constexpr bool kHasMin = false;
+  static void unpack(const std::byte* unit, std::size_t, std::size_t, Block& out) {
+    const __m512 d = load_halves(unit);
+    for (int run = 0; run < 64 / run_quads; ++run)
+      _mm512_store_ps(out.d[run], _mm512_mul_ps(d, signed_bytes_to_floats(bytes(unit) + kRunScales + 16 * run)));
+  }
+};
+
+// Q4_K, Q5_K.
+struct RunScalesAndMins {
+  static constexpr int kRunQuads = 8;
+  static constexpr bool kHasMin = true;
+  static void unpack(const std::byte* unit, std::size_t, std::size_t, Block& out) {
+    const __m512 d = load_halves(unit), dmin = load_halves(unit + kMinOffset);
+    for (int run = 0; run < 8; ++run) {
+      _mm512_store_ps(out.d[run], _mm512_mul_ps(d, bytes_to_floats(bytes(unit) + kRunScales + 16 * run)));
+      _mm512_store_ps(out.min[run], _mm512_mul_ps(dmin, bytes_to_floats(bytes(unit) + kRunMins + 16 * run)));
+    }
+  }
+};
+
+// Q2_K: both in a byte.
+struct HalfRunScalesAndMins {
+  static constexpr int kRunQuads = 4;
+  static constexpr bool kHasMin = true;
+  static void unpack(const std::byte* unit, std::size_t, std::size_t, Block& out) {
+    const __m512 d = load_halves(unit), dmin = load_halves(unit + kMinOffset);
+    const __m512i low_mask = _mm512_set1_epi32(15);
+    for (int run = 0; run < 16; ++run) {
+      const auto* from = reinterpret_cast<const __m128i*>(bytes(unit) + kRunScales + 16 * run);
+      const __m512i both = _mm512_cvtepu8_epi32(_mm_loadu_si128(from));
+      _mm512_store_ps(out.d[run], _mm512_mul_ps(d, _mm512_cvtepi32_ps(_mm512_and_si512(both, low_mask))));
+      _mm512_store_ps(out.min[run], _mm512_mul_ps(dmin, _mm512_cvtepi32_ps(_mm512_srli_epi32(both, 4))));
+    }
+  }
+};
+
+// ---- Types -----------------------------------------------------------------------------------------------------
+
+template <PanelUnit unit, class Scales, class Codes>
+struct Units {
+  static constexpr std::size_t kBlockBytes = kBlockK / unit.k * unit_bytes(unit);
+  static constexpr int kRunQuads = Scales::kRunQuads, kStartShift = Codes::kStartShift;
+  static constexpr int kNarrowQuads = Codes::kNarrowQuads < kRunQuads ? Codes::kNarrowQuads : kRunQuads;
+  static constexpr bool kWide = Codes::kWide, kHasMin = Scales::kHasMin, kRow256 = false;
+  static constexpr std::size_t kPairGap = 0;
+  static std::size_t panel_bytes(std::size_t k) { return layout::panel_bytes(unit, k); }
+  template <class Dot>
+  static void unpack(const std::byte* panel, std::size_t block, std::size_t num_groups, Block& out) {
+    constexpr std::size_t kUnitRuns = unit.k / 32;
+    const std::byte* from = panel + block * kBlockBytes;
+    out.first = out.lines;
+    Scales::unpack(from, unit_bytes(unit), num_groups, out);
+    for (std::size_t g = 0; g < num_groups; ++g) {
+      const std::byte* runs = from + g / kUnitRuns * unit_bytes(unit) + unit.header;
+      Codes::template unpack<Dot>(bytes(runs) + g % kUnitRuns * run_bytes(unit), out.lines + g * 8 * kLine);
+    }
+  }
+};
+
+struct TQ {
+  static constexpr std::size_t kBlockBytes = kTQUnit;
+  static constexpr int kRunQuads = 64, kNarrowQuads = 32, kStartShift = 0;
+  static constexpr bool kWide = false, kHasMin = false, kRow256 = true;
+  static constexpr std::size_t kPairGap = 0;
+  static std::size_t panel_bytes(std::size_t k) { return layout::panel_bytes(kTQ, k); }
+  template <class Dot>
+  static void unpack(const std::byte* panel, std::size_t block, std::size_t, Block& out) {
+    const std::byte* unit = panel + block * kTQUnit;
+    out.first = out.lines;
+    _mm512_store_ps(out.d[0], load_halves(unit));
+    const __m512i mask = _mm512_set1_epi8(3);
+    for (int j = 0; j < 16; ++j) {
+      const __m512i line = load_line(bytes(unit) + kLine + j * kLine);
+      std::uint8_t* to = out.lines + j * 4 * kLine;
+      _mm512_store_si512(to, _mm512_and_si512(line, mask));
+      _mm512_store_si512(to + kLine, _mm512_and_si512(_mm512_srli_epi16(line, 2), mask));
+      _mm512_store_si512(to + 2 * kLine, _mm512_and_si512(_mm512_srli_epi16(line, 4), mask));
+      _mm512_store_si512(to + 3 * kLine, _mm512_and_si512(_mm512_srli_epi16(line, 6), mask));
+    }
+  }
+};
+
+// Where the parts of a prepared row lie, for either form.
+struct RowLayout {
+  std::size_t stride, scale, scaled_sum, start;
+};
+template <class Type>
+RowLayout row_layout(std::size_t k) {
+  if constexpr (Type::kRow256) {
+    const Group256Row row = group256_row(k);
+    return {row.bytes, row.scale, 0, row.start};
+  } else {
+    const Group32Row row = group32_row(k);
+    return {row.bytes, row.scale, row.scaled_sum, Type::kRunQuads == 4 ? row.start16 : row.start};
+  }
+}
+
+inline float float_at(const std::byte* p) { return *reinterpret_cast<const float*>(p); }
+inline int int_at(const std::byte* p) { return *reinterpret_cast<const int*>(p); }
+
+// Prefetches part `part` of `num_parts` of what lies ahead of P panels.
+template <class Type, int P, std::size_t num_parts>
+inline void prefetch_part(const Block* blocks, std::size_t part) {
+  constexpr std::size_t kLines = (Type::kBlockBytes / kLine + num_parts - 1) / num_parts;
+  for (std::size_t i = part * kLines; i < (part + 1) * kLines; ++i)
+    for (int p = 0; p < P; ++p) _mm_prefetch(reinterpret_cast<const char*>(blocks[p].ahead + i * kLine), _MM_HINT_T0);
+}
+
+// The start of a run's integer sum: minus the codes' offset times the sum of the activations.
+template <class Dot, class Type>
+inline __m512i run_start(const std::byte* start) {
+  if constexpr (Type::kStartShift < 0 || (Type::kWide && !Dot::kAnyByte))
+    return _mm512_setzero_si512();
+  else if constexpr (Dot::kAnyByte)
+    return _mm512_set1_epi32(int_at(start));
+  else
+    return _mm512_srai_epi32(_mm512_set1_epi32(int_at(start)), Type::kStartShift);
+}
+
+// Checks of undefined behaviour on each of the thousands of loads of a product take clang 14 minutes; addresses stay
+// checked.
+#define TROUPE_UNCHECKED __attribute__((no_sanitize("undefined")))
+
+// acc[r][p] += one block, for R rows from `a` on and P panels.
+template <class Dot, class Type, int P, int R>
+TROUPE_UNCHECKED inline void multiply_tile(const Block* blocks, const std::byte* a, const RowLayout& row,
+                                           std::size_t block, std::size_t num_runs, float* acc) {
+  constexpr std::size_t kRunsPerBlock = kBlockK / 4 / Type::kRunQuads;
+  constexpr std::size_t kRunsPerScale = Type::kRunQuads == 4 ? 2 : 1;
+  constexpr int kStep = Type::kRunQuads < Dot::kStepQuads ? Type::kRunQuads : Dot::kStepQuads;
+  constexpr std::size_t kParts = kBlockK / 4 / kStep;
+  constexpr int kChains = Dot::template kChains<P * R>;
+  __m512 sums[P][R];
+  for (int p = 0; p < P; ++p)
+    for (int r = 0; r < R; ++r) sums[p][r] = _mm512_load_ps(acc + (r * P + p) * 16);
+  const std::byte* codes = a + block * kBlockK;
+  const std::byte* scale = a + row.scale + block * (kRunsPerBlock / kRunsPerScale) * 4;
+  const std::byte* scaled_sums = a + row.scaled_sum + block * kRunsPerBlock * 4;
+  const std::byte* start = a + row.start + block * kRunsPerBlock * 4;
+  std::size_t line = 0;
+  for (std::size_t run = 0; run < num_runs; ++run) {
+    __m512i chains[P][R][kChains];
+    for (int p = 0; p < P; ++p)
+      for (int r = 0; r < R; ++r) {
+        chains[p][r][0] = run_start<Dot, Type>(start + r * row.stride + 4 * run);
+        for (int c = 1; c < kChains; ++c) chains[p][r][c] = _mm512_setzero_si512();
+      }
+    for (int quad = 0; quad < Type::kRunQuads; quad += kStep) {
+      if constexpr (R <= kPrefetchRows)
+        prefetch_part<Type, P, kParts>(blocks, run * (kParts / kRunsPerBlock) + static_cast<std::size_t>(quad / kStep));
+      Dot::template multiply_quads<Type, kStep>(blocks, line, codes, row.stride, chains);
+      line += kStep * kLine;
+      codes += 4 * kStep;
+    }
+    if constexpr (Type::kPairGap != 0) line += run % 2 * Type::kPairGap;
+#pragma GCC unroll 6
+    for (int r = 0; r < R; ++r) {
+      const __m512 da = _mm512_set1_ps(float_at(scale + r * row.stride + run / kRunsPerScale * 4));
+      __m512 scaled_sum{};  // of activations
+      if constexpr (Type::kHasMin && kRunsPerScale == 1)
+        scaled_sum = _mm512_set1_ps(float_at(scaled_sums + r * row.stride + run * 4));
+      else if constexpr (Type::kHasMin)
+        scaled_sum = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_set1_epi32(int_at(start + r * row.stride + run * 4))),
+                                   _mm512_mul_ps(da, _mm512_set1_ps(kPerStart)));
+#pragma GCC unroll 2
+      for (int p = 0; p < P; ++p) {
+        __m512i total = chains[p][r][0];
+        for (int c = 1; c < kChains; ++c) total = _mm512_add_epi32(total, chains[p][r][c]);
+        const __m512 d = _mm512_mul_ps(_mm512_load_ps(blocks[p].d[run]), da);
+        sums[p][r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(total), d, sums[p][r]);
+        if constexpr (Type::kHasMin)
+          sums[p][r] = _mm512_fnmadd_ps(_mm512_load_ps(blocks[p].min[run]), scaled_sum, sums[p][r]);
+      }
+    }
+  }
+  for (int p = 0; p < P; ++p)
+    for (int r = 0; r < R; ++r) _mm512_store_ps(acc + (r * P + p) * 16, sums[p][r]);
+}
+
+// The rows behind the last tile: R or fewer.
+template <class Dot, class Type, int P, int R>
+inline void multiply_rest(const Block* blocks, const std::byte* a, const RowLayout& row, std::size_t block,
+                          std::size_t num_runs, std::size_t num_rows, float* acc) {
+  if constexpr (R > 0) {
+    if (num_rows == R) return multiply_tile<Dot, Type, P, R>(blocks, a, row, block, num_runs, acc);
+    multiply_rest<Dot, Type, P, R - 1>(blocks, a, row, block, num_runs, num_rows, acc);
+  }
+}
+
+template <class Dot, class Type, int P>
+inline void multiply_rows(const Block* blocks, const std::byte* a, const RowLayout& row, std::size_t block,
+                          std::size_t num_runs, std::size_t num_rows, float* acc) {
+  while (num_rows >= kTileRows) {
+    multiply_tile<Dot, Type, P, kTileRows>(blocks, a, row, block, num_runs, acc);
+    a += kTileRows * row.stride;
+    acc += kTileRows * P * 16;
+    num_rows -= kTileRows;
+  }
+  multiply_rest<Dot, Type, P, kTileRows - 1>(blocks, a, row, block, num_runs, num_rows, acc);
+}
+
+// P panels from `panel` on, for at most kBlockRows rows.
+template <class Dot, class Type, int P>
+void multiply_panels(const MatrixView& matrix, std::size_t panel, const std::byte* a, const RowLayout& row,
+                     std::size_t num_rows, float* out, std::size_t out_stride) {
+  constexpr std::size_t kBlocksAhead = (kPrefetchBytes + Type::kBlockBytes - 1) / Type::kBlockBytes;
+  const std::size_t panel_bytes = Type::panel_bytes(matrix.k);
+  Block blocks[P];
+  alignas(64) float acc[kBlockRows * P * 16];
+  for (std::size_t i = 0; i < num_rows * P * 16; i += 16) _mm512_store_ps(acc + i, _mm512_setzero_ps());
+  for (std::size_t block = 0; block * kBlockK < matrix.k; ++block) {
+    const std::size_t rest = matrix.k - block * kBlockK;
+    const std::size_t count = rest < kBlockK ? rest : kBlockK;
+    for (int p = 0; p < P; ++p) {
+      const std::byte* weights = matrix.body + (panel + static_cast<std::size_t>(p)) * panel_bytes;
+      blocks[p].ahead = weights + (block + kBlocksAhead) * Type::kBlockBytes;  // past the end: only a prefetch
+      Type::template unpack<Dot>(weights, block, count / 32, blocks[p]);
+    }
+    constexpr std::size_t kRun = 4 * Type::kRunQuads;  // TQ's last one may be shorter: zeros fill it up
+    multiply_rows<Dot, Type, P>(blocks, a, row, block, (count + kRun - 1) / kRun, num_rows, acc);
+  }
+  const __m512 scale = _mm512_set1_ps(matrix.scale);
+  for (int p = 0; p < P; ++p) {
+    const std::size_t n = (panel + static_cast<std::size_t>(p)) * kPanelRows;
+    const std::size_t width = matrix.rows - n;
+    const auto mask = static_cast<__mmask16>(width >= 16 ? 0xffff : (1u << width) - 1);
+    for (std::size_t r = 0; r < num_rows; ++r)
+      _mm512_mask_storeu_ps(out + r * out_stride + n, mask,
+                            _mm512_mul_ps(_mm512_load_ps(acc + (r * P + static_cast<std::size_t>(p)) * 16), scale));
+  }
+}
+
+template <class Dot, class Type>
+void multiply(const MatrixView& matrix, const std::byte* prepared, std::size_t num_rows, float* out,
+              std::size_t out_stride, std::size_t panel_begin, std::size_t panel_end) {
+  const RowLayout row = row_layout<Type>(matrix.k);
+  for (std::size_t begin = 0; begin < num_rows; begin += kBlockRows) {
+    const std::size_t rows = num_rows - begin < kBlockRows ? num_rows - begin : kBlockRows;
+    const std::byte* a = prepared + begin * row.stride;
+    std::size_t panel = panel_begin;
+    for (; panel + kMaxPanels <= panel_end; panel += kMaxPanels)
+      multiply_panels<Dot, Type, kMaxPanels>(matrix, panel, a, row, rows, out + begin * out_stride, out_stride);
+    if (panel < panel_end)
+      multiply_panels<Dot, Type, 1>(matrix, panel, a, row, rows, out + begin * out_stride, out_stride);
+  }
+}
+
+// The product of a type; nullptr for types without codes.
+template <class Dot>
+Matmul* matmul_of(WeightType type) {
+  switch (type) {
+    case WeightType::q8_0:
+      return multiply<Dot, Q8_0>;
+    case WeightType::q4_0:
+      return multiply<Dot, Units<kQ4_0, Halves<false>, Fours<8>>>;
+    case WeightType::q4_1:
+      return multiply<Dot, Units<kQ4_1, Halves<true>, Fours<0>>>;
+    case WeightType::q5_0:
+      return multiply<Dot, Units<kQ5_0, Halves<false>, Fives<16>>>;
+    case WeightType::q5_1:
+      return multiply<Dot, Units<kQ5_1, Halves<true>, Fives<0>>>;
+    case WeightType::iq4_nl:
+      return multiply<Dot, Units<kQ4_0, Halves<false>, NonLinear>>;
+    case WeightType::iq4_xs:
+      return multiply<Dot, Units<kIQ4_XS, RunScales<8>, NonLinear>>;
+    case WeightType::mxfp4:
+      return multiply<Dot, Units<kMXFP4, Powers, Fp4>>;
+    case WeightType::q2_k:
+      return multiply<Dot, Units<kQ2_K, HalfRunScalesAndMins, Twos>>;
+    case WeightType::q3_k:
+      return multiply<Dot, Units<kQ3_K, RunScales<4>, Threes>>;
+    case WeightType::q4_k:
+      return multiply<Dot, Units<kQ4_K, RunScalesAndMins, Fours<0>>>;
+    case WeightType::q5_k:
+      return multiply<Dot, Units<kQ5_K, RunScalesAndMins, Fives<0>>>;
+    case WeightType::q6_k:
+      return multiply<Dot, Units<kQ6_K, RunScales<4>, Sixes>>;
+    case WeightType::tq1_0:
+    case WeightType::tq2_0:
+    case WeightType::i2_s:
+      return multiply<Dot, TQ>;
+    case WeightType::f32:
+    case WeightType::f16:
+    case WeightType::bf16:
+      break;
+  }
+  return nullptr;
+}
+
+}  // namespace
+}  // namespace troupe::kernels::int8_512

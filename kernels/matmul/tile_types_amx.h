@@ -1,0 +1,480 @@
+// How each packed weight type becomes tiles of the matrix unit: for matmul_amx.h alone, compiled with its flags.
+#pragma once
+
+#include <immintrin.h>
+
+#include "kernels/cpu/tiles_amx.h"
+#include "kernels/formats/groups.h"
+#include "kernels/formats/packed_layout.h"
+
+namespace troupe::kernels::amx {
+namespace {
+
+using namespace layout;
+
+TROUPE_INLINE __m512 load_halves(const std::byte* p) {
+  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
+TROUPE_INLINE __m512 signed_bytes(const std::byte* p) {
+  return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+}
+TROUPE_INLINE __m512 unsigned_bytes(const std::byte* p) {
+  return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+}
+TROUPE_INLINE __m512i load_line(const std::byte* p) { return _mm512_loadu_si512(p); }
+TROUPE_INLINE void store_line(std::byte* p, __m512i line) { _mm512_store_si512(p, line); }
+
+// Asks for the memory of a stage of kStageBytes that is to be expanded later, in ascending order: its lines (not always
+// a whole number: some are asked for twice) are spread over the 16 rows of the stage that is being expanded.
+template <std::size_t kStageBytes>
+TROUPE_INLINE void prefetch(const std::byte* ahead, int row) {
+  for (std::size_t line = static_cast<std::size_t>(row) * kLine; line < kStageBytes; line += 16 * kLine)
+    _mm_prefetch(reinterpret_cast<const char*>(ahead + line), _MM_HINT_T0);
+}
+
+// A bfloat16 line: k = j and k = 16 + j become words 2j and 2j + 1, cut off.
+TROUPE_INLINE __m512i cut_off_pairs(__m512 low, __m512 high) {
+  const __m512i upper_words =
+      _mm512_broadcast_i32x4(_mm_setr_epi8(2, 3, 2, 3, 6, 7, 6, 7, 10, 11, 10, 11, 14, 15, 14, 15));
+  return _mm512_mask_shuffle_epi8(_mm512_castps_si512(high), 0x3333333333333333u, _mm512_castps_si512(low),
+                                  upper_words);
+}
+
+TROUPE_INLINE __m512i bytes(int value) { return _mm512_set1_epi8(static_cast<char>(value)); }
+// (a & b) | c, and the bits of `a` where `mask` has ones, else those of `b`.
+TROUPE_INLINE __m512i and_or(__m512i a, __m512i b, __m512i c) { return _mm512_ternarylogic_epi32(a, b, c, 0xea); }
+TROUPE_INLINE __m512i select(__m512i mask, __m512i a, __m512i b) { return _mm512_ternarylogic_epi32(mask, a, b, 0xca); }
+// Byte i becomes the eight bits of its own qword that begin at bit `places` i (modulo 64).
+TROUPE_INLINE __m512i bits_at(__m512i places, const std::byte* line) {
+  return _mm512_multishift_epi64_epi8(places, load_line(line));
+}
+
+// Keeps an array in memory, so that a broadcast of one value is a load. The compiler would take it out of a register
+// with a permutation, and permutations are what limits expansion.
+template <class Array>
+TROUPE_INLINE void keep_in_memory(Array& array) {
+  asm("" : "+m"(array));
+}
+
+TROUPE_INLINE void no_hook(int) {}
+
+// ---- How each type becomes tiles ----------------------------------------------------------------------
+//
+// stages(k), panel_bytes(k), of which a stage takes kStageBytes; expand(panel, stage, tiles, ahead, hook) writes the
+// kStageTiles tiles of one stage of one panel, asks for the memory of the stage at `ahead`, and calls hook(r) before
+// row r = 0..15: what the matrix unit can do meanwhile. kStageTiles tiles of weights per stage meet kStageSteps tiles
+// of rows (per plane).
+
+// Short codes. The values of a group's 16 codes are one vector of floats, and bytes 4c + 2 and 4c + 3 of it are value c
+// cut off to bfloat16: one permutation of bytes looks up 32 of them. Its indices take for both bytes of a word the
+// eight bits that have the run's code at bit 2: those of codes that lie from bit `first` of the line's words on.
+class CodeIndices {
+ public:
+  TROUPE_INLINE explicit CodeIndices(int first)
+      : places_(_mm512_add_epi8(_mm512_set1_epi64(0x2e2e1e1e0e0e3e3e), bytes(first))) {}
+  // `code_bits` are those of a code in an index, `rest` what else makes the index.
+  TROUPE_INLINE __m512i operator()(const std::byte* line, int code_bits, __m512i rest) const {
+    return and_or(bits_at(places_, line), bytes(code_bits), rest);
+  }
+
+ private:
+  __m512i places_;
+};
+TROUPE_INLINE __m512i look_up(__m512i indices, __m512 values) {
+  return _mm512_permutexvar_epi8(indices, _mm512_castps_si512(values));
+}
+TROUPE_INLINE __m512i look_up(__m512i indices, __m512 low_values, __m512 high_values) {
+  return _mm512_permutex2var_epi8(_mm512_castps_si512(low_values), indices, _mm512_castps_si512(high_values));
+}
+// One more bit of each word's index, where the row's dword of a line of such bits has a one.
+TROUPE_INLINE __m512i with_bit(__m512i indices, const std::byte* bits, int row, int bit) {
+  const auto words = reinterpret_cast<const std::uint32_t*>(bits)[row];
+  return _mm512_mask_add_epi16(indices, words, indices, bytes(bit));
+}
+
+// Longer codes become the mantissas of floats from 1 to 2, from bit 8 * kByte up: 16 bytes of `codes`, those at
+// first + step * j. One fused multiplication and addition makes the weight of it.
+template <int kByte>
+class Mantissas {
+ public:
+  TROUPE_INLINE explicit Mantissas(int step) {
+    alignas(64) std::uint32_t indices[16];
+    for (int j = 0; j < 16; ++j) indices[j] = static_cast<std::uint32_t>(j * step) * 0x01010101u;
+    first_ = _mm512_load_si512(indices);
+  }
+  TROUPE_INLINE __m512 operator()(__m512i codes, int first) const {
+    return _mm512_castsi512_ps(_mm512_mask_permutexvar_epi8(_mm512_set1_epi32(0x3f800000), 0x1111111111111111u << kByte,
+                                                            _mm512_add_epi8(first_, bytes(first)), codes));
+  }
+
+ private:
+  __m512i first_;
+};
+// Codes of 6 bits, from a line of nibbles and a line with the bits above them: byte 4j + 2h + t is that of
+// k = j + 16h of run `run` + t, below a bit of the exponent, for Mantissas<2>.
+class JoinedCodes {
+ public:
+  TROUPE_INLINE explicit JoinedCodes(std::size_t run)
+      : low_places_(_mm512_add_epi8(_mm512_set1_epi64(0x3430242014100400), bytes(static_cast<int>(run % 4 * 4)))),
+        high_places_(_mm512_add_epi8(_mm512_set1_epi64(0x2e2c1e1c0e0c3e3c), bytes(static_cast<int>(2 * run)))) {}
+  TROUPE_INLINE __m512i operator()(const std::byte* nibbles, const std::byte* high) const {
+    return and_or(select(bytes(15), bits_at(low_places_, nibbles), bits_at(high_places_, high)), bytes(0x3f),
+                  bytes(128));
+  }
+
+ private:
+  __m512i low_places_, high_places_;
+};
+
+// The leading bits of values, so many that a product with an integer of `bits` bits is exact.
+template <int kBits>
+TROUPE_INLINE __m512 leading_bits(__m512 x) {
+  return _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(-1 << kBits)));
+}
+
+TROUPE_INLINE __m512 ascending() { return _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15); }
+
+struct Bf16Steps {
+  static constexpr std::size_t kStageSteps = 2;
+  static constexpr bool kSplit = false, kIntegers = false;
+};
+
+struct Bf16 : Bf16Steps {
+  static constexpr std::size_t kStageTiles = 2, kStageBytes = kTilesFloatStage;
+  static std::size_t stages(std::size_t k) { return (k + 63) / 64; }
+  static std::size_t panel_bytes(std::size_t k) { return stages(k) * kTilesFloatStage; }
+  template <class Hook>
+  TROUPE_INLINE static void expand(const std::byte* panel, std::size_t stage, std::byte* tiles, const std::byte* ahead,
+                                   Hook hook) {
+    const std::byte* from = panel + stage * kTilesFloatStage;
+#pragma GCC unroll 16
+    for (int r = 0; r < 16; ++r) {
+      hook(r);
+      prefetch<kStageBytes>(ahead, r);
+      for (std::size_t t = 0; t < 2; ++t) {
+        const std::size_t line = t * kTile + static_cast<std::size_t>(r) * kLine;
+        store_line(tiles + line, load_line(from + line));
+      }
+    }
+  }
+};
+
+// Two tiles of high parts, then two of low parts: a half has 11 bits, two bfloat16 have 16.
+struct F16 {
+  static constexpr std::size_t kStageTiles = 4, kStageSteps = 2, kStageBytes = kTilesFloatStage;
+  static constexpr bool kSplit = true, kIntegers = false;
+  static std::size_t stages(std::size_t k) { return (k + 63) / 64; }
+  static std::size_t panel_bytes(std::size_t k) { return stages(k) * kTilesFloatStage; }
+  template <class Hook>
+  TROUPE_INLINE static void expand(const std::byte* panel, std::size_t stage, std::byte* tiles, const std::byte* ahead,
+                                   Hook hook) {
+    const std::byte* from = panel + stage * kTilesFloatStage;
+    const __m512i even = _mm512_setr_epi32(0x00020000, 0x00060004, 0x000a0008, 0x000e000c, 0x00120010, 0x00160014,
+                                           0x001a0018, 0x001e001c, 0x00030001, 0x00070005, 0x000b0009, 0x000f000d,
+                                           0x00130011, 0x00170015, 0x001b0019, 0x001f001d);
+    const __m512 high_part = _mm512_castsi512_ps(_mm512_set1_epi32(static_cast<int>(0xffff0000u)));
+#pragma GCC unroll 16
+    for (int r = 0; r < 16; ++r) {
+      hook(r);
+      prefetch<kStageBytes>(ahead, r);
+      for (std::size_t t = 0; t < 2; ++t) {
+        const std::size_t line = t * kTile + static_cast<std::size_t>(r) * kLine;
+        const __m512i halves = _mm512_permutexvar_epi16(even, load_line(from + line));
+        const __m512 first = _mm512_cvtph_ps(_mm512_castsi512_si256(halves));
+        const __m512 second = _mm512_cvtph_ps(_mm512_extracti64x4_epi64(halves, 1));
+        store_line(tiles + line, cut_off_pairs(first, second));
+        const __m512 first_rest = _mm512_sub_ps(first, _mm512_and_ps(first, high_part));
+        const __m512 second_rest = _mm512_sub_ps(second, _mm512_and_ps(second, high_part));
+        store_line(tiles + 2 * kTile + line, cut_off_pairs(first_rest, second_rest));
+      }
+    }
+  }
+};
+
+struct Q8_0 : Bf16Steps {
+  static constexpr std::size_t kStageTiles = 2, kStageBytes = kTilesQ8_0Unit;
+  static std::size_t stages(std::size_t k) { return (k + 63) / 64; }
+  static std::size_t panel_bytes(std::size_t k) { return stages(k) * kTilesQ8_0Unit; }
+  template <class Hook>
+  TROUPE_INLINE static void expand(const std::byte* panel, std::size_t stage, std::byte* tiles, const std::byte* ahead,
+                                   Hook hook) {
+    const std::byte* unit = panel + stage * kTilesQ8_0Unit;
+    // Bits 8..15 of a mantissa: 1 + (code + 128) / 2^15. Then -(2^15 + 128) scales are 257 of something, and exact.
+    alignas(64) float scale[2][16], zero[2][16];
+    for (std::size_t t = 0; t < 2; ++t) {
+      const __m512 d = leading_bits<9>(_mm512_mul_ps(load_halves(unit + 32 * t), _mm512_set1_ps(kCutOffRaise)));
+      _mm512_store_ps(scale[t], _mm512_mul_ps(d, _mm512_set1_ps(0x1p15f)));
+      _mm512_store_ps(zero[t], _mm512_mul_ps(d, _mm512_set1_ps(-0x1p15f - 128)));
+    }
+    keep_in_memory(scale);
+    keep_in_memory(zero);
+    const Mantissas<1> mantissas(1);
+#pragma GCC unroll 16
+    for (int r = 0; r < 16; ++r) {
+      hook(r);
+      prefetch<kStageBytes>(ahead, r);
+      const std::size_t line = static_cast<std::size_t>(r) * kLine;
+      const __m512i codes = _mm512_xor_si512(load_line(unit + kLine + line), bytes(128));
+#pragma GCC unroll 2
+      for (int t = 0; t < 2; ++t) {
+        const __m512 s = _mm512_set1_ps(scale[t][r]), z = _mm512_set1_ps(zero[t][r]);
+        store_line(tiles + static_cast<std::size_t>(t) * kTile + line,
+                   cut_off_pairs(_mm512_fmadd_ps(mantissas(codes, 32 * t), s, z),
+                                 _mm512_fmadd_ps(mantissas(codes, 32 * t + 16), s, z)));
+      }
+    }
+  }
+};
+
+// What scales groups of 32: load(unit, run, d, min) has the scales of runs `run` and `run` + 1 of a unit of kUnitStages
+// stages, and min what is added: raised, because it is cut off, too.
+template <std::size_t unit_bytes, bool has_min>
+struct Halves {
+  static constexpr std::size_t kUnitBytes = unit_bytes, kUnitStages = 2, kHeader = (has_min ? 4 : 2) * kLine;
+  static constexpr bool kHasMin = has_min;
+  TROUPE_INLINE static void load(const std::byte* unit, std::size_t run, float (&d)[2][16], float (&min)[2][16]) {
+    for (std::size_t t = 0; t < 2; ++t) {
+      _mm512_store_ps(d[t], load_halves(unit + (run + t) * 32));
+      if constexpr (has_min) {
+        const __m512 m = load_halves(unit + 2 * kLine + (run + t) * 32);
+        _mm512_store_ps(min[t], _mm512_mul_ps(m, _mm512_set1_ps(kCutOffRaise)));
+      }
+    }
+  }
+};
+struct RunScales {  // IQ4_XS
+  static constexpr std::size_t kUnitBytes = kTilesIQ4_XSUnit, kUnitStages = 4, kHeader = 3 * kLine;
+  static constexpr bool kHasMin = false;
+  TROUPE_INLINE static void load(const std::byte* unit, std::size_t run, float (&d)[2][16], float (&)[2][16]) {
+    for (std::size_t t = 0; t < 2; ++t)
+      _mm512_store_ps(d[t], _mm512_mul_ps(load_halves(unit), signed_bytes(unit + kRunScales + 16 * (run + t))));
+  }
+};
+struct Powers {  // MXFP4: of half the power of two that is meant, as in matmul_int8_512.h
+  static constexpr std::size_t kUnitBytes = kTilesMXFP4Unit, kUnitStages = 2, kHeader = kLine;
+  static constexpr bool kHasMin = false;
+  TROUPE_INLINE static void load(const std::byte* unit, std::size_t run, float (&d)[2][16], float (&)[2][16]) {
+    for (std::size_t t = 0; t < 2; ++t) {
+      const auto* e = reinterpret_cast<const __m128i*>(unit + 16 * (run + t));
+      const __m512i exponents = _mm512_cvtepu8_epi32(_mm_subs_epu8(_mm_loadu_si128(e), _mm_set1_epi8(1)));
+      _mm512_store_si512(d[t], _mm512_slli_epi32(exponents, 23));
+    }
+  }
+};
+
+struct FromMinusEight {
+  static constexpr bool kFifthBit = false;
+  TROUPE_INLINE static __m512 values() { return _mm512_sub_ps(ascending(), _mm512_set1_ps(8)); }
+};
+struct FromZero {
+  static constexpr bool kFifthBit = false;
+  TROUPE_INLINE static __m512 values() { return ascending(); }
+};
+template <const std::int8_t (&table)[16]>
+struct NonLinear {
+  static constexpr bool kFifthBit = false;
+  TROUPE_INLINE static __m512 values() { return signed_bytes(reinterpret_cast<const std::byte*>(table)); }
+};
+// Of the 16 codes without the fifth bit; those with it stand for 16 more.
+template <int first>
+struct Fives {
+  static constexpr bool kFifthBit = true;
+  TROUPE_INLINE static __m512 values() { return _mm512_add_ps(ascending(), _mm512_set1_ps(first)); }
+};
+
+// The values of a 4- or 5-bit code times the scale of a group of 32, and where there is one the group's minimum added.
+template <class Scales, class Codebook>
+struct Groups32 : Bf16Steps {
+  static constexpr std::size_t kStageTiles = 2, kUnitStages = Scales::kUnitStages;
+  static constexpr std::size_t kStageBytes = Scales::kUnitBytes / kUnitStages;
+  static std::size_t stages(std::size_t k) { return (k + 64 * kUnitStages - 1) / (64 * kUnitStages) * kUnitStages; }
+  static std::size_t panel_bytes(std::size_t k) { return stages(k) / kUnitStages * Scales::kUnitBytes; }
+  template <class Hook>
+  TROUPE_INLINE static void expand(const std::byte* panel, std::size_t stage, std::byte* tiles, const std::byte* ahead,
+                                   Hook hook) {
+    const std::byte* unit = panel + stage / kUnitStages * Scales::kUnitBytes;
+    const std::size_t run = stage % kUnitStages * 2;
+    const __m512 raise = _mm512_set1_ps(kCutOffRaise);
+    const __m512 values = _mm512_mul_ps(Codebook::values(), raise);
+    const __m512 high_values = _mm512_mul_ps(_mm512_add_ps(Codebook::values(), _mm512_set1_ps(16)), raise);
+    alignas(64) float d[2][16], min[2][16];
+    Scales::load(unit, run, d, min);
+    keep_in_memory(d);
+    if constexpr (Scales::kHasMin) keep_in_memory(min);
+    const std::byte* fifths = unit + Scales::kHeader + run * kLine;
+    const std::byte* lines = unit + Scales::kHeader + (Codebook::kFifthBit ? 4 * kLine : 0) + run / 4 * kTilesNibbles;
+    const int first = static_cast<int>(run % 4 * 4);
+    const CodeIndices indices[2] = {CodeIndices(first), CodeIndices(first + 4)};
+    const __m512i upper_word = _mm512_set1_epi16(0x0302);
+#pragma GCC unroll 16
+    for (int r = 0; r < 16; ++r) {
+      hook(r);
+      prefetch<kStageBytes>(ahead, r);
+      const std::size_t line = static_cast<std::size_t>(r) * kLine;
+#pragma GCC unroll 2
+      for (std::size_t t = 0; t < 2; ++t) {
+        const auto scaled = [&](__m512 of) __attribute__((always_inline)) {
+          const __m512 scale = _mm512_set1_ps(d[t][r]);
+          if constexpr (Scales::kHasMin)
+            return _mm512_fmadd_ps(of, scale, _mm512_set1_ps(min[t][r]));
+          else
+            return _mm512_mul_ps(of, scale);
+        };
+        const __m512i index = indices[t](lines + line, 0x3c, upper_word);
+        if constexpr (Codebook::kFifthBit)
+          store_line(tiles + t * kTile + line,
+                     look_up(with_bit(index, fifths + t * kLine, r, 0x40), scaled(values), scaled(high_values)));
+        else
+          store_line(tiles + t * kTile + line, look_up(index, scaled(values)));
+      }
+    }
+  }
+};
+using Q4_0 = Groups32<Halves<kTilesQ4_0Unit, false>, FromMinusEight>;
+using Q4_1 = Groups32<Halves<kTilesQ4_1Unit, true>, FromZero>;
+using Q5_0 = Groups32<Halves<kTilesQ5_0Unit, false>, Fives<-16>>;
+using Q5_1 = Groups32<Halves<kTilesQ5_1Unit, true>, Fives<0>>;
+using IQ4_NL = Groups32<Halves<kTilesQ4_0Unit, false>, NonLinear<kIQ4_NLValues>>;
+using IQ4_XS = Groups32<RunScales, NonLinear<kIQ4_NLValues>>;
+using MXFP4 = Groups32<Powers, NonLinear<kMXFP4Values>>;
+
+// Codes of 2 or 3 bits whose scales hold for 16 k: the values of the two halves of a run, in turns, are one vector to
+// look up in, and what scales them a pair of floats for each row, which one load broadcasts.
+template <bool third_bit, bool has_min>
+struct HalfRuns : Bf16Steps {
+  static constexpr std::size_t kUnitBytes = third_bit ? kTilesQ3_KUnit : kTilesQ2_KUnit;
+  static constexpr std::size_t kStageTiles = 2, kStageBytes = kUnitBytes / 4;
+  static std::size_t stages(std::size_t k) { return k / 64; }
+  static std::size_t panel_bytes(std::size_t k) { return k / 256 * kUnitBytes; }
+  template <class Hook>
+  TROUPE_INLINE static void expand(const std::byte* panel, std::size_t stage, std::byte* tiles, const std::byte* ahead,
+                                   Hook hook) {
+    const std::byte* unit = panel + stage / 4 * kUnitBytes;
+    const std::size_t run = stage % 4 * 2;
+    const __m512 codes = _mm512_setr_ps(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
+    const __m512 values =
+        _mm512_mul_ps(_mm512_sub_ps(codes, _mm512_set1_ps(third_bit ? 4 : 0)), _mm512_set1_ps(kCutOffRaise));
+    alignas(64) double d[2][16], min[2][16];  // pairs of floats
+    for (std::size_t t = 0; t < 2; ++t) {
+      const std::byte* scales = unit + kRunScales + 32 * (run + t);
+      if constexpr (has_min) {
+        store_pairs(scale_of(unit, scales), scale_of(unit, scales + 16), d[t]);
+        store_pairs(min_of(unit, scales), min_of(unit, scales + 16), min[t]);
+      } else {
+        const __m512 of_unit = load_halves(unit);
+        store_pairs(_mm512_mul_ps(of_unit, signed_bytes(scales)), _mm512_mul_ps(of_unit, signed_bytes(scales + 16)),
+                    d[t]);
+      }
+    }
+    keep_in_memory(d);
+    if constexpr (has_min) keep_in_memory(min);
+    const std::byte* thirds = unit + kRuns + run * kLine;
+    const std::byte* lines = unit + kRuns + (third_bit ? 8 * kLine : 0);
+    // Codes at bit 3 of indices, and below them which half it is.
+    const int first = static_cast<int>(2 * run) - 1;
+    const CodeIndices indices[2] = {CodeIndices(first), CodeIndices(first + 2)};
+    const __m512i halves = _mm512_set1_epi32(0x07060302);
+#pragma GCC unroll 16
+    for (int r = 0; r < 16; ++r) {
+      hook(r);
+      prefetch<kStageBytes>(ahead, r);
+      const std::size_t line = static_cast<std::size_t>(r) * kLine;
+#pragma GCC unroll 2
+      for (std::size_t t = 0; t < 2; ++t) {
+        const __m512 scale = _mm512_castpd_ps(_mm512_set1_pd(d[t][r]));
+        __m512 table;
+        if constexpr (has_min)
+          table = _mm512_fmadd_ps(values, scale, _mm512_castpd_ps(_mm512_set1_pd(min[t][r])));
+        else
+          table = _mm512_mul_ps(values, scale);
+        __m512i index = indices[t](lines + line, 0x18, halves);
+        if constexpr (third_bit) index = with_bit(index, thirds + t * kLine, r, 0x20);
+        store_line(tiles + t * kTile + line, look_up(index, table));
+      }
+    }
+  }
+
+ private:
+  // Of a half run of Q2_K.
+  TROUPE_INLINE static __m512 scale_of(const std::byte* unit, const std::byte* scales) {
+    const __m512i both = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(scales)));
+    return _mm512_mul_ps(load_halves(unit), _mm512_cvtepi32_ps(_mm512_and_si512(both, _mm512_set1_epi32(15))));
+  }
+  TROUPE_INLINE static __m512 min_of(const std::byte* unit, const std::byte* scales) {
+    const __m512i both = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(scales)));
+    const __m512 m = _mm512_cvtepi32_ps(_mm512_srli_epi32(both, 4));
+    return _mm512_mul_ps(_mm512_mul_ps(load_halves(unit + kMinOffset), m), _mm512_set1_ps(-kCutOffRaise));
+  }
+  TROUPE_INLINE static void store_pairs(__m512 a, __m512 b, double (&to)[16]) {
+    const __m512i low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    const __m512i high = _mm512_add_epi32(low, _mm512_set1_epi32(8));
+    _mm512_store_pd(to, _mm512_castps_pd(_mm512_permutex2var_ps(a, low, b)));
+    _mm512_store_pd(to + 8, _mm512_castps_pd(_mm512_permutex2var_ps(a, high, b)));
+  }
+};
+using Q2_K = HalfRuns<false, true>;
+using Q3_K = HalfRuns<true, false>;
+
+struct Q6_K : Bf16Steps {
+  static constexpr std::size_t kStageTiles = 2, kStageBytes = kTilesQ6_KUnit / 4;
+  static std::size_t stages(std::size_t k) { return k / 64; }
+  static std::size_t panel_bytes(std::size_t k) { return k / 256 * kTilesQ6_KUnit; }
+  template <class Hook>
+  TROUPE_INLINE static void expand(const std::byte* panel, std::size_t stage, std::byte* tiles, const std::byte* ahead,
+                                   Hook hook) {
+    const std::byte* unit = panel + stage / 4 * kTilesQ6_KUnit;
+    const std::size_t run = stage % 4 * 2;
+    // Bits 16..21 of a mantissa: 1 + code / 2^7. Then -(2^7 + 32) scales, 5 of something, are exact.
+    const __m512 d = _mm512_mul_ps(load_halves(unit), _mm512_set1_ps(kCutOffRaise));
+    alignas(64) float scale[4][16], zero[4][16];
+    for (std::size_t i = 0; i < 4; ++i) {
+      const __m512 s = leading_bits<3>(_mm512_mul_ps(d, signed_bytes(unit + kRunScales + 16 * (2 * run + i))));
+      _mm512_store_ps(scale[i], _mm512_mul_ps(s, _mm512_set1_ps(0x1p7f)));
+      _mm512_store_ps(zero[i], _mm512_mul_ps(s, _mm512_set1_ps(-0x1p7f - 32)));
+    }
+    keep_in_memory(scale);
+    keep_in_memory(zero);
+    const std::byte* lines = unit + kRuns + run / 4 * kTilesNibbles;
+    const JoinedCodes joined(run);
+    const Mantissas<2> mantissas(4);
+#pragma GCC unroll 16
+    for (int r = 0; r < 16; ++r) {
+      hook(r);
+      prefetch<kStageBytes>(ahead, r);
+      const std::size_t line = static_cast<std::size_t>(r) * kLine;
+      const __m512i codes = joined(lines + line, unit + kTilesHighBits + line);
+#pragma GCC unroll 2
+      for (int t = 0; t < 2; ++t) {
+        const auto value = [&](int half) __attribute__((always_inline)) {
+          return _mm512_fmadd_ps(mantissas(codes, t + 2 * half), _mm512_set1_ps(scale[2 * t + half][r]),
+                                 _mm512_set1_ps(zero[2 * t + half][r]));
+        };
+        store_line(tiles + static_cast<std::size_t>(t) * kTile + line, cut_off_pairs(value(0), value(1)));
+      }
+    }
+  }
+};
+
+// Codes 0..2 stay as they are; the sum of the activations is subtracted at the end. One integer run over all of k.
+struct TQ {
+  static constexpr std::size_t kStageTiles = 1, kStageSteps = 1, kStageBytes = kTilesTQUnit / 4;
+  static constexpr bool kSplit = false, kIntegers = true;
+  static std::size_t stages(std::size_t k) { return k / 64; }
+  static std::size_t panel_bytes(std::size_t k) { return kLine + (k + 255) / 256 * kTilesTQUnit; }
+  template <class Hook>
+  TROUPE_INLINE static void expand(const std::byte* panel, std::size_t stage, std::byte* tiles, const std::byte* ahead,
+                                   Hook hook) {
+    const std::byte* unit = panel + kLine + stage / 4 * kTilesTQUnit;
+    const __m512i mask = bytes(3), turn = _mm512_set1_epi16(static_cast<short>(stage % 4 * 2));
+#pragma GCC unroll 16
+    for (int r = 0; r < 16; ++r) {
+      hook(r);
+      prefetch<kStageBytes>(ahead, r);
+      const std::size_t line = static_cast<std::size_t>(r) * kLine;
+      store_line(tiles + line, _mm512_and_si512(_mm512_srlv_epi16(load_line(unit + line), turn), mask));
+    }
+  }
+};
+
+}  // namespace
+}  // namespace troupe::kernels::amx

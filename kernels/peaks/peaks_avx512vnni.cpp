@@ -1,0 +1,22 @@
+// Peak loop for AVX-512-VNNI.
+#include <immintrin.h>
+
+#include "kernels/peaks/peaks_variants.h"
+
+namespace troupe::kernels::peaks {
+
+std::uint64_t int8_avx512vnni(std::uint64_t rounds) {
+  const __m512i bytes = _mm512_set1_epi8(5), weights = _mm512_set1_epi8(3);
+  __m512i x[12];
+  for (int i = 0; i < 12; ++i) x[i] = _mm512_set1_epi32(i);
+  for (std::uint64_t round = 0; round < rounds; ++round)
+    for (int step = 0; step < 4; ++step)
+      for (int i = 0; i < 12; ++i) {
+        x[i] = _mm512_dpbusd_epi32(x[i], bytes, weights);
+        __asm__ volatile("" : "+v"(x[i]));  // several in a row are not to become one
+      }
+  for (int i = 1; i < 12; ++i) x[0] = _mm512_add_epi32(x[0], x[i]);
+  return static_cast<std::uint32_t>(_mm_cvtsi128_si32(_mm512_castsi512_si128(x[0])));
+}
+
+}  // namespace troupe::kernels::peaks

@@ -1,0 +1,82 @@
+#include "actors/serving/answer.h"
+
+#include <catch2/catch.hpp>
+
+#include "engine/formats/model_file.h"
+
+namespace troupe::actors {
+namespace {
+
+std::shared_ptr<const engine::Tokenizer> vocabulary() {
+  const auto file = engine::open_gguf(std::string(TROUPE_MODELS) + "/tales-5m-tq2_0.gguf");
+  REQUIRE(file);
+  auto tokenizer = engine::make_tokenizer(**file);
+  REQUIRE(tokenizer);
+  return *tokenizer;
+}
+
+std::vector<TokenId> ids_of(const engine::Tokenizer& tokenizer, const std::string& text) {
+  return tokenizer.encode(text, {.add_special = false, .parse_special = false});
+}
+
+TEST_CASE("answer: the text of all ids, in whole characters") {
+  const auto tokenizer = vocabulary();
+  Answer answer(tokenizer, {});
+  std::string text;
+  for (const TokenId id :
+       ids_of(*tokenizer, "A d\xC3\xB6g \xF0\x9F\x90\xB6.")) {  // the last character is four byte tokens
+    const auto piece = answer.push(id);
+    CHECK((piece.text.empty() || (static_cast<unsigned char>(piece.text[0]) & 0xC0) != 0x80));
+    text += piece.text;
+  }
+  text += answer.finish().text;
+  CHECK(text == " A d\xC3\xB6g \xF0\x9F\x90\xB6.");
+  CHECK(answer.text_bytes() == text.size());
+}
+
+TEST_CASE("answer: a character that never became whole is replaced, and may complete a stop string") {
+  const auto tokenizer = vocabulary();
+  const auto ids = ids_of(*tokenizer, "\xF0\x9F\x90\xB6");
+  const auto give_all_but_one = [&](Answer& answer) {
+    std::string text;
+    for (std::size_t i = 0; i + 1 < ids.size(); ++i) text += answer.push(ids[i]).text;
+    return text;
+  };
+  Answer plain(tokenizer, {});
+  std::string text = give_all_but_one(plain);
+  text += plain.finish().text;
+  CHECK(text.find("\xEF\xBF\xBD") != std::string::npos);
+
+  Answer stopped(tokenizer, {"\xEF\xBF\xBD"});
+  give_all_but_one(stopped);
+  CHECK(stopped.finish().stop == std::optional<std::string>("\xEF\xBF\xBD"));
+}
+
+TEST_CASE("answer: given the same ids again, it comes to the same state") {
+  const auto tokenizer = vocabulary();
+  const auto ids = ids_of(*tokenizer, "The end is near. The end.");
+  for (std::size_t cut = 0; cut < ids.size(); ++cut) {
+    Answer first(tokenizer, {"end."});
+    std::string sent;
+    for (std::size_t i = 0; i < cut; ++i) sent += first.push(ids[i]).text;
+    Answer second(tokenizer, {"end."});
+    for (std::size_t i = 0; i < cut; ++i) (void)second.push(ids[i]);
+    CHECK(second.text_bytes() == sent.size());
+    for (std::size_t i = cut; i < ids.size(); ++i) {
+      const auto a = first.push(ids[i]);
+      const auto b = second.push(ids[i]);
+      CHECK(a.text == b.text);
+      CHECK(a.stop == b.stop);
+      if (a.stop) break;
+    }
+  }
+}
+
+TEST_CASE("answer: without a vocabulary there is no text") {
+  Answer answer(nullptr, {});
+  CHECK(answer.push(5).text.empty());
+  CHECK(answer.finish().text.empty());
+}
+
+}  // namespace
+}  // namespace troupe::actors

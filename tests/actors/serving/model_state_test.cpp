@@ -1,0 +1,63 @@
+#include "actors/serving/model_state.h"
+
+#include <catch2/catch.hpp>
+
+#include "actors/threads/compute_pool.h"
+
+namespace troupe::actors {
+namespace {
+
+TEST_CASE("model state: loading, then ready, then draining; whoever waits is told once") {
+  ModelState state("file-name");
+  CHECK(state.readiness() == Readiness::loading);
+  CHECK(state.name() == "file-name");
+  int told = 0;
+  state.on_loaded([&](Status status) { told += status ? 1 : 100; });
+  state.set_fraction(0.5);
+  CHECK(state.fraction() == 0.5);
+  CHECK(told == 0);
+
+  const engine::LoadOptions options;  // a variable: GCC 12 takes members of a temporary for uninitialised
+  auto model = engine::LoadedModel::load(std::string(TROUPE_MODELS) + "/tales-5m-tq2_0.gguf", options);
+  REQUIRE(model);
+  state.loaded(*model, "tales");
+  CHECK(told == 1);
+  state.on_loaded([&](Status status) { told += status ? 10 : 100; });
+  CHECK(told == 11);
+  CHECK(state.readiness() == Readiness::ready);
+  CHECK(state.name() == "tales");
+  CHECK(state.fraction() == 1);
+  state.set_draining();
+  CHECK(state.readiness() == Readiness::draining);
+}
+
+TEST_CASE("model state: a failure is told with its reason, and stays") {
+  ModelState state("x");
+  std::string why;
+  state.on_loaded([&](Status status) { why = status.error().message; });
+  state.failed({ErrorCode::bad_model, "no tensors"});
+  CHECK(why == "no tensors");
+  CHECK(state.readiness() == Readiness::failed);
+  CHECK(state.error()->code == ErrorCode::bad_model);
+  CHECK_FALSE(state.model());
+}
+
+TEST_CASE("compute pool: jobs run one at a time and in order, with the team at hand") {
+  std::vector<std::uint32_t> order;
+  {
+    ComputePool pool(2, {});
+    CHECK(pool.team().num_threads() == 2);
+    for (std::uint32_t i = 0; i < 50; ++i) {
+      pool.post([&order, &pool, i] {
+        std::atomic<std::uint32_t> sum{0};
+        pool.team().parallel_for(10,
+                                 [&](std::size_t chunk, std::uint32_t) { sum += static_cast<std::uint32_t>(chunk); });
+        order.push_back(i + sum - 45);
+      });
+    }
+  }
+  for (std::uint32_t i = 0; i < 50; ++i) CHECK(order[i] == i);
+}
+
+}  // namespace
+}  // namespace troupe::actors

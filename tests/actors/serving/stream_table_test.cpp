@@ -1,0 +1,593 @@
+#include "actors/serving/stream_table.h"
+
+#include <catch2/catch.hpp>
+
+#include <map>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <thread>
+
+namespace troupe::actors {
+namespace {
+
+using scheduler::Outcome;
+using std::chrono::milliseconds;
+
+constexpr std::uint32_t kQuota = 64;
+const TimePoint kStart{};
+TimePoint at(int ms) { return kStart + milliseconds(ms); }
+
+// Remembers all it hears.
+struct Listener : StreamSink {
+  void tokens(TokenRun run) override {
+    CHECK(ends.empty());
+    CHECK(run.first_index == ids.size());
+    ids.insert(ids.end(), run.ids.begin(), run.ids.end());
+    text += run.text;
+    if (on_tokens) on_tokens();
+  }
+  void end(End end) override { ends.push_back(std::move(end)); }
+
+  std::vector<TokenId> ids;
+  std::string text;
+  std::vector<End> ends;
+  std::function<void()> on_tokens;
+};
+
+End outcome(Outcome what) {
+  End end;
+  end.outcome = what;
+  return end;
+}
+
+Emission emission(const Assignment& task, std::uint64_t first, std::vector<TokenId> ids, std::uint64_t offset,
+                  std::string text) {
+  return {.request = task.request,
+          .generation = task.generation,
+          .first_index = first,
+          .ids = std::move(ids),
+          .text_offset = offset,
+          .text = std::move(text),
+          .logprobs = {}};
+}
+
+struct Stream {
+  explicit Stream(StreamTable& table, Request request = {}) : sink(std::make_shared<Listener>()) {
+    id = table.add(std::move(request), sink, at(0));
+    CHECK_FALSE(table.admit(id));
+    task = table.assign(id, {1, 2, 3}).at(0);
+  }
+  std::shared_ptr<Listener> sink;
+  RequestId id;
+  std::shared_ptr<const Assignment> task;
+};
+
+TEST_CASE("streams: faults are counted for each stream, outlive a batcher, and are forgiven") {
+  StreamTable table({.max_requests_per_uid = kQuota});
+  Stream one(table), other(table);
+  CHECK(table.record_fault(one.id) == 1);
+  CHECK(table.record_fault(one.id) == 2);
+  CHECK(table.record_fault(other.id) == 1);
+  table.clear_faults(other.id);
+  const auto resumed = table.resume();
+  REQUIRE(resumed.size() == 2);
+  CHECK(resumed[0]->num_faults == 2);
+  CHECK(resumed[1]->num_faults == 0);
+  for (const Stream* stream : {&one, &other}) table.end(stream->id, outcome(Outcome::cancelled), at(1));
+  CHECK(table.record_fault(one.id) == 0);
+}
+
+TEST_CASE("streams: work is there since the first stream that came, or got credit, when nobody else waited or ran") {
+  StreamTable table({.max_requests_per_uid = kQuota});
+  const auto sink = std::make_shared<Listener>();
+  const RequestId first = table.add({}, sink, at(10));
+  CHECK(table.counts().has_work());
+  const RequestId second = table.add({}, std::make_shared<Listener>(), at(20));
+  CHECK(table.counts().work_since == at(10));
+  table.end(second, outcome(Outcome::cancelled), at(21));
+  CHECK_FALSE(table.admit(first));
+  const auto task = table.assign(first, {1}).at(0);
+  CHECK(table.set_state(first, task->generation, RequestState::parked));
+  CHECK_FALSE(table.counts().has_work());
+  table.grant(first, 1, at(30));
+  CHECK(table.set_state(first, task->generation, RequestState::running));
+  CHECK(table.counts().has_work());
+  CHECK(table.counts().work_since == at(30));
+  table.grant(first, 1, at(40));
+  CHECK(table.counts().work_since == at(30));
+  table.end(first, outcome(Outcome::cancelled), at(41));
+}
+
+// What each choice of one request hears.
+struct Choices : StreamSink {
+  void tokens(TokenRun run) override { ids[run.choice].insert(ids[run.choice].end(), run.ids.begin(), run.ids.end()); }
+  void end(End end) override { ends[end.choice].push_back(end.outcome); }
+  std::map<std::uint32_t, std::vector<TokenId>> ids;
+  std::map<std::uint32_t, std::vector<Outcome>> ends;
+};
+
+Request for_choices(std::uint32_t n) {
+  Request request;
+  request.prompt = "text";
+  request.num_choices = n;
+  return request;
+}
+
+TEST_CASE("streams: the choices of a request share its prompt, and each has tokens and an end of its own") {
+  StreamTable table({.max_requests_per_uid = kQuota});
+  const auto sink = std::make_shared<Choices>();
+  const RequestId first = table.add(for_choices(3), sink, at(0));
+  CHECK(table.live() == std::vector<RequestId>{first, first + 1, first + 2});
+  CHECK(table.unassigned() == std::vector<RequestId>{first});
+  CHECK_FALSE(table.admit(first));
+  CHECK(table.counts().in(RequestState::encoding) == 3);
+  CHECK(table.end(first + 1, outcome(Outcome::cancelled), at(1)));  // one may go alone, but for the first
+  CHECK(table.live().size() == 2);
+  const auto tasks = table.assign(first, {1, 2});
+  REQUIRE(tasks.size() == 2);
+  CHECK(tasks[0]->request == first);
+  CHECK(tasks[0]->body->fork_of == 0);
+  CHECK(tasks[1]->request == first + 2);
+  CHECK(tasks[1]->body->fork_of == first);
+  CHECK(tasks[1]->body->sampling.choice == 2);
+  CHECK(tasks[1]->prompt == tasks[0]->prompt);
+  CHECK(table.deliver(emission(*tasks[1], 0, {9}, 0, "z"), at(2)));
+  CHECK(table.deliver(emission(*tasks[0], 0, {5, 6}, 0, "ab"), at(2)));
+  CHECK(table.end(first, 1, outcome(Outcome::eos), at(3)));
+  CHECK(table.live() == std::vector<RequestId>{first + 2});
+  CHECK(table.end(first + 2, 1, outcome(Outcome::length), at(4)));
+  CHECK(sink->ids == std::map<std::uint32_t, std::vector<TokenId>>{{0, {5, 6}}, {2, {9}}});
+  CHECK(sink->ends == std::map<std::uint32_t, std::vector<Outcome>>{
+                          {0, {Outcome::eos}}, {1, {Outcome::cancelled}}, {2, {Outcome::length}}});
+}
+
+TEST_CASE("streams: before their prompt is known, choices end as the first one ends") {
+  StreamTable table({.max_requests_per_uid = kQuota});
+  const auto sink = std::make_shared<Choices>();
+  const RequestId first = table.add(for_choices(3), sink, at(0));
+  CHECK(table.end(first, outcome(Outcome::unknown_model), at(1)));
+  CHECK(table.live().empty());
+  CHECK(sink->ends.size() == 3);
+  for (const auto& [choice, ends] : sink->ends) CHECK(ends == std::vector<Outcome>{Outcome::unknown_model});
+}
+
+TEST_CASE("streams: the quota takes all choices of a request or none") {
+  StreamTable table({.max_requests_per_uid = 3});
+  const auto sink = std::make_shared<Choices>(), other = std::make_shared<Choices>();
+  const RequestId pair = table.add(for_choices(2), sink, at(0));
+  CHECK_FALSE(table.admit(pair));
+  const RequestId second = table.add(for_choices(2), other, at(0));
+  const auto refused = table.admit(second);
+  REQUIRE(refused);
+  CHECK(refused->outcome == Outcome::quota);
+  const RequestId single = table.add({}, std::make_shared<Listener>(), at(1));
+  CHECK_FALSE(table.admit(single));  // the third place was not kept
+  CHECK(table.end(second, outcome(Outcome::quota), at(2)));
+  for (const RequestId id : {pair, single}) CHECK(table.end(id, outcome(Outcome::cancelled), at(3)));
+  CHECK(table.live().empty());
+  const RequestId three = table.add(for_choices(3), other, at(4));
+  CHECK_FALSE(table.admit(three));  // each gave its place back
+  CHECK(table.end(three, outcome(Outcome::cancelled), at(5)));
+}
+
+TEST_CASE("streams: when all end, a choice that waited for its first one's prefill had begun") {
+  StreamTable table({.max_requests_per_uid = kQuota});
+  const auto sink = std::make_shared<Choices>(), idle = std::make_shared<Choices>();
+  const RequestId first = table.add(for_choices(2), sink, at(0));
+  table.add(for_choices(2), idle, at(0));
+  CHECK_FALSE(table.admit(first));
+  CHECK(table.assign(first, {1, 2}).size() == 2);
+  CHECK(table.started(first, 1, 0, at(1)));
+  table.end_all(outcome(Outcome::cancelled), outcome(Outcome::draining), at(2));
+  for (const auto& [choice, ends] : sink->ends) CHECK(ends == std::vector<Outcome>{Outcome::cancelled});
+  for (const auto& [choice, ends] : idle->ends) CHECK(ends == std::vector<Outcome>{Outcome::draining});
+  CHECK(sink->ends.size() + idle->ends.size() == 4);
+}
+
+TEST_CASE("stream table: tokens arrive in order and the end comes once, with usage and seed") {
+  StreamTable table({.max_requests_per_uid = kQuota});
+  Request request;
+  request.sampling.seed = 77;
+  Stream s(table, request);
+  CHECK(table.started(s.id, 1, 2, at(10)));
+  CHECK(table.deliver(emission(*s.task, 0, {5}, 0, "a"), at(30)));
+  CHECK(table.deliver(emission(*s.task, 1, {6, 7}, 1, "bc"), at(70)));
+  CHECK(table.end(s.id, 1, outcome(Outcome::eos), at(80)));
+  CHECK_FALSE(table.end(s.id, outcome(Outcome::cancelled), at(90)));
+  CHECK_FALSE(table.deliver(emission(*s.task, 3, {8}, 3, "d"), at(90)));
+
+  CHECK(s.sink->ids == std::vector<TokenId>{5, 6, 7});
+  CHECK(s.sink->text == "abc");
+  REQUIRE(s.sink->ends.size() == 1);
+  const End& end = s.sink->ends[0];
+  CHECK(end.outcome == Outcome::eos);
+  CHECK(end.seed == 77);
+  CHECK(end.usage.prompt_tokens == 3);
+  CHECK(end.usage.cached_tokens == 2);
+  CHECK(end.usage.completion_tokens == 3);
+  CHECK(end.usage.queue_seconds == Approx(0.010));
+  CHECK(end.usage.prefill_seconds == Approx(0.020));
+  CHECK(end.usage.decode_seconds == Approx(0.040));
+  CHECK(end.usage.ttft_seconds == Approx(0.030));
+}
+
+TEST_CASE("stream table: a request's times are counted once, in seconds, however its tokens are bundled") {
+  StreamTable table({.max_requests_per_uid = kQuota});
+  Stream s(table);
+  Stream waiting(table);
+  CHECK(table.started(s.id, 1, 2, at(10)));
+  CHECK(table.deliver(emission(*s.task, 0, {5}, 0, ""), at(30)));
+  CHECK(table.deliver(emission(*s.task, 1, {6, 7}, 0, ""), at(70)));
+  const std::vector<RequestView> views = table.views(at(100));
+  REQUIRE(views.size() == 2);
+  CHECK(views[0].request == s.id);
+  CHECK(views[0].state == RequestState::running);
+  CHECK(views[0].prompt_tokens == 3);
+  CHECK(views[0].cached_tokens == 2);
+  CHECK(views[0].generated_tokens == 3);
+  CHECK(views[0].age_seconds == Approx(0.1));
+  CHECK(views[1].state == RequestState::queued);
+  CHECK(table.counts().bytes > 0);
+  CHECK(table.end(s.id, 1, outcome(Outcome::eos), at(80)));
+  CHECK(table.end(waiting.id, outcome(Outcome::cancelled), at(90)));  // never got a token: not counted
+  CHECK(table.counts().bytes == 0);
+  CHECK(table.views(at(100)).empty());
+  const Latencies latencies = table.counts().latencies;
+  const auto require = [&](Latency latency, std::uint64_t count, double sum) {
+    const Histogram& histogram = latencies.histograms[static_cast<std::size_t>(latency)];
+    INFO(kLatencyNames[static_cast<std::size_t>(latency)]);
+    CHECK(std::accumulate(histogram.counts.begin(), histogram.counts.end(), std::uint64_t{0}) == count);
+    CHECK(histogram.sum_seconds == Approx(sum));
+  };
+  require(Latency::time_to_first_token, 1, 0.030);
+  require(Latency::inter_token_latency, 1, 0.020);  // two tokens in 40 ms
+  require(Latency::e2e_request_latency, 1, 0.080);
+  require(Latency::request_queue_time, 1, 0.010);
+  require(Latency::request_prefill_time, 1, 0.020);
+  require(Latency::request_decode_time, 1, 0.040);
+  require(Latency::request_inference_time, 1, 0.070);
+}
+
+TEST_CASE("stream table: what is known already is dropped, ids and text alike") {
+  StreamTable table({.max_requests_per_uid = kQuota});
+  Stream s(table);
+  table.started(s.id, 1, 0, at(0));
+  table.deliver(emission(*s.task, 0, {5, 6}, 0, "ab"), at(1));
+  table.deliver(emission(*s.task, 0, {5, 6}, 0, "ab"), at(2));  // all of it again
+  table.deliver(emission(*s.task, 1, {6, 7}, 1, "bc"), at(3));  // half of it again
+  table.end(s.id, outcome(Outcome::length), at(4));
+  CHECK(s.sink->ids == std::vector<TokenId>{5, 6, 7});
+  CHECK(s.sink->text == "abc");
+}
+
+TEST_CASE("stream table: resuming gives the record under a new generation and drops the old one's reports") {
+  StreamTable table({.max_requests_per_uid = kQuota});
+  Stream s(table);
+  table.started(s.id, 1, 0, at(0));
+  table.deliver(emission(*s.task, 0, {5, 6}, 0, "ab"), at(1));
+  table.grant(s.id, 9, TimePoint{});
+
+  const auto resumed = table.resume();
+  REQUIRE(resumed.size() == 1);
+  CHECK(resumed[0]->request == s.id);
+  CHECK(resumed[0]->generation == 2);
+  CHECK(*resumed[0]->prompt == std::vector<TokenId>{1, 2, 3});
+  CHECK(resumed[0]->emitted == std::vector<TokenId>{5, 6});
+  CHECK(table.granted(s.id, resumed[0]->generation) == 9u);
+
+  CHECK_FALSE(table.deliver(emission(*s.task, 2, {9}, 2, "x"), at(2)));
+  CHECK_FALSE(table.set_state(s.id, 1, RequestState::parked));
+  CHECK_FALSE(table.preempted(s.id, 1));
+  CHECK_FALSE(table.end(s.id, 1, outcome(Outcome::eos), at(2)));
+  CHECK(table.started(s.id, 2, 3, at(3)));
+  CHECK(table.deliver(emission(*resumed[0], 2, {7}, 2, "c"), at(3)));
+  CHECK(table.end(s.id, 2, outcome(Outcome::eos), at(4)));
+  CHECK(s.sink->ids == std::vector<TokenId>{5, 6, 7});
+  CHECK(s.sink->ends.at(0).usage.cached_tokens == 0);  // of the first start
+}
+
+TEST_CASE("stream table: a request whose prompt is not encoded yet is not resumed but listed as unassigned") {
+  StreamTable table({.max_requests_per_uid = kQuota});
+  auto sink = std::make_shared<Listener>();
+  const RequestId id = table.add({}, sink, at(0));
+  CHECK(table.resume().empty());
+  CHECK(table.unassigned() == std::vector<RequestId>{id});
+  table.end_all(outcome(Outcome::cancelled), outcome(Outcome::draining), at(1));
+  CHECK(sink->ends.at(0).outcome == Outcome::draining);
+  CHECK(table.live().empty());
+}
+
+TEST_CASE("stream table: states are counted") {
+  StreamTable table({.max_requests_per_uid = kQuota});
+  Request request;
+  request.uid = 7;
+  const auto state = [&](RequestState s) { return table.counts().in_state[static_cast<std::size_t>(s)]; };
+  auto sink = std::make_shared<Listener>();
+  const RequestId first = table.add(request, sink, at(0));
+  Stream second(table, request);
+  CHECK(state(RequestState::received) == 1);
+  CHECK(state(RequestState::queued) == 1);
+  table.started(second.id, 1, 0, at(1));
+  CHECK(state(RequestState::running) == 1);
+  table.set_state(second.id, 1, RequestState::parked);
+  CHECK(state(RequestState::parked) == 1);
+  table.preempted(second.id, 1);
+  table.set_state(second.id, 1, RequestState::queued);
+  table.end(second.id, outcome(Outcome::cancelled), at(2));
+  table.end(first, outcome(Outcome::cancelled), at(2));
+  CHECK(state(RequestState::ended) == 2);
+  CHECK(table.counts().received == 2);
+  CHECK(table.counts().preemptions == 1);
+  std::uint64_t cancelled = 0;
+  for (const auto& [name, n] : table.counts().ended) {
+    if (name == "cancelled") cancelled = n;
+  }
+  CHECK(cancelled == 2);
+}
+
+TEST_CASE("stream table: a user's quota counts from admission to the end") {
+  StreamTable table({.max_requests_per_uid = 2});
+  Request request;
+  request.uid = 7;
+  Stream first(table, request);
+  Stream second(table, request);
+  auto sink = std::make_shared<Listener>();
+  const RequestId third = table.add(request, sink, at(0));
+  const auto refused = table.admit(third);
+  REQUIRE(refused);
+  CHECK(refused->outcome == Outcome::quota);
+  CHECK(refused->limit == std::optional<std::uint64_t>(2));
+  request.uid = 8;
+  Stream other(table, request);
+  table.end(first.id, outcome(Outcome::eos), at(1));
+  CHECK_FALSE(table.admit(third));
+  CHECK_FALSE(table.admit(third));  // counted once
+  table.end_all(outcome(Outcome::cancelled), outcome(Outcome::draining), at(2));
+}
+
+TEST_CASE("stream table: credit adds up without overflow and ended streams take none") {
+  StreamTable table({.max_requests_per_uid = kQuota});
+  Request request;
+  request.credit = 5;
+  Stream s(table, request);
+  CHECK(table.grant(s.id, 3, TimePoint{}) == std::optional<std::uint64_t>(8));
+  CHECK(table.grant(s.id, ~std::uint64_t{0}, TimePoint{}) == std::optional<std::uint64_t>(~std::uint64_t{0}));
+  table.end(s.id, outcome(Outcome::eos), at(1));
+  CHECK_FALSE(table.grant(s.id, 3, TimePoint{}));
+  CHECK(table.assign(s.id, {1}).empty());
+  CHECK_FALSE(table.admit(s.id));  // nothing to say about it
+  CHECK_FALSE(table.request(s.id));
+}
+
+TEST_CASE("stream table: a deadline beyond the clock is one that never comes") {
+  StreamTable table({.max_requests_per_uid = kQuota});
+  Request request;
+  request.deadline = milliseconds::max();
+  Stream s(table, request);
+  CHECK(table.next_deadline() > at(1'000'000'000));
+  CHECK(table.overdue(at(1'000'000'000)).empty());
+  table.end(s.id, outcome(Outcome::eos), at(1));
+  CHECK_FALSE(table.next_deadline());
+}
+
+TEST_CASE("stream table: a sink may call back into the table from within a call") {
+  StreamTable table({.max_requests_per_uid = kQuota});
+  Stream s(table);
+  s.sink->on_tokens = [&] {
+    table.grant(s.id, 1, TimePoint{});
+    table.end(s.id, outcome(Outcome::cancelled), at(2));  // the sink hears it after this call returns
+    CHECK(s.sink->ends.empty());
+  };
+  table.deliver(emission(*s.task, 0, {5}, 0, "a"), at(1));
+  CHECK(s.sink->ends.size() == 1);
+}
+
+TEST_CASE("stream table: when_empty waits for the last sink to hear its end") {
+  StreamTable table({.max_requests_per_uid = kQuota});
+  int called = 0;
+  table.when_empty([&] { ++called; });
+  CHECK(called == 1);
+  Stream a(table);
+  Stream b(table);
+  table.when_empty([&] { called += 10; });
+  table.end(a.id, outcome(Outcome::eos), at(1));
+  CHECK(called == 1);
+  table.end(b.id, outcome(Outcome::eos), at(1));
+  CHECK(called == 11);
+}
+
+TEST_CASE("stream table: ends and tokens from many threads keep every stream in order") {
+  StreamTable table({.max_requests_per_uid = kQuota});
+  std::vector<std::unique_ptr<Stream>> streams;
+  for (int i = 0; i < 50; ++i) streams.push_back(std::make_unique<Stream>(table));
+  std::thread batcher([&] {
+    for (std::uint64_t i = 0; i < 20; ++i) {
+      for (const auto& s : streams) table.deliver(emission(*s->task, i, {static_cast<TokenId>(i)}, i, "x"), at(1));
+    }
+  });
+  std::thread canceller([&] {
+    for (const auto& s : streams) table.end(s->id, outcome(Outcome::cancelled), at(2));
+  });
+  batcher.join();
+  canceller.join();
+  for (const auto& s : streams) {
+    CHECK(s->sink->ends.size() == 1);
+    for (std::size_t i = 0; i < s->sink->ids.size(); ++i) CHECK(s->sink->ids[i] == static_cast<TokenId>(i));
+    CHECK(s->sink->ends[0].usage.completion_tokens == s->sink->ids.size());
+  }
+}
+
+// --- places and shares ---
+
+Request of_user(std::uint32_t uid, std::size_t prompt_tokens = 3) {
+  Request request;
+  request.uid = uid;
+  request.is_owner = uid == 0;
+  request.prompt = std::vector<TokenId>(prompt_tokens, 7);
+  return request;
+}
+
+TEST_CASE("streams: waiting requests of one user leave places to others, and those of the running are free again") {
+  StreamTable table({.max_queued_requests = 16});
+  std::vector<std::unique_ptr<Stream>> streams;
+  const auto waits = [&](Request request) {
+    streams.push_back(std::make_unique<Stream>(table, std::move(request)));
+    return table.take_place(streams.back()->id);
+  };
+  for (int i = 0; i < 4; ++i) CHECK_FALSE(waits(of_user(1)));
+  CHECK_FALSE(table.take_place(streams.front()->id));  // it has one
+  const auto own = waits(of_user(1));
+  REQUIRE(own);
+  CHECK(own->outcome == Outcome::quota);
+  CHECK(own->field == "max_queued_requests");
+  CHECK(own->limit == 4);
+  for (const std::uint32_t uid : {2, 3}) {
+    for (int i = 0; i < 4; ++i) CHECK_FALSE(waits(of_user(uid)));
+  }
+  for (int i = 0; i < 3; ++i) CHECK_FALSE(waits(of_user(4)));
+  CHECK(waits(of_user(4))->outcome == Outcome::queue_full);
+  CHECK_FALSE(waits(of_user(0)));  // kept for the owner
+  // Running, parked or ended: each leaves its place for good.
+  CHECK(table.started(streams[0]->id, 1, 0, at(1)));
+  CHECK(table.preempted(streams[0]->id, 1));
+  CHECK(table.set_state(streams[0]->id, 1, RequestState::queued));
+  CHECK(table.park(streams[1]->id, 1, at(1)).is_live);
+  table.end(streams[2]->id, outcome(Outcome::cancelled), at(1));
+  for (int i = 0; i < 2; ++i) CHECK_FALSE(waits(of_user(1)));
+  CHECK(waits(of_user(1)));  // the last place is still the owner's
+  for (const auto& stream : streams) table.end(stream->id, outcome(Outcome::cancelled), at(2));
+}
+
+TEST_CASE("streams: waiting prompts' tokens have shares, a text counts by its size until it is known as ids") {
+  StreamTable table({.max_queued_tokens = 1600});
+  auto sink = std::make_shared<Listener>();
+  Request text = of_user(1);
+  text.prompt = std::string(800, 'a');  // likely 200 tokens
+  const RequestId first = table.add(text, sink, at(0));
+  const RequestId second = table.add(text, sink, at(0));
+  const RequestId third = table.add(text, sink, at(0));
+  const RequestId other = table.add(of_user(2, 400), sink, at(0));
+  CHECK_FALSE(table.take_place(first));
+  CHECK_FALSE(table.take_place(second));
+  const auto refused = table.take_place(third);
+  REQUIRE(refused);
+  CHECK(refused->outcome == Outcome::quota);
+  CHECK(refused->field == "max_queued_tokens");
+  CHECK_FALSE(table.take_place(other));
+  for (const RequestId id : {first, second}) CHECK_FALSE(table.retake_place(id, 100));
+  CHECK_FALSE(table.take_place(third));  // 100 and 100 and 200
+  CHECK(table.retake_place(second, 101));
+  for (const RequestId id : {first, second, third}) table.end(id, outcome(Outcome::cancelled), at(1));
+  const RequestId alone = table.add(of_user(1, 1000), sink, at(0));
+  CHECK_FALSE(table.take_place(alone));  // more than a share, but there is room and the user has nothing else
+  for (const RequestId id : {other, alone}) table.end(id, outcome(Outcome::cancelled), at(1));
+}
+
+TEST_CASE("streams: users whose streams trickle keep nobody out: the slowest of whoever has most parked has to go") {
+  StreamTable table({.max_parked_requests = 16});
+  std::vector<std::unique_ptr<Stream>> ann, ben;
+  const auto park = [&](Stream& stream, int ms) { return table.park(stream.id, 1, at(ms)); };
+  const auto add = [&](std::vector<std::unique_ptr<Stream>>& to, std::uint32_t uid) {
+    to.push_back(std::make_unique<Stream>(table, of_user(uid)));
+  };
+  for (int i = 0; i < 9; ++i) add(ann, 1);
+  for (int i = 0; i < 7; ++i) add(ben, 2);
+  for (auto& stream : ann) CHECK(park(*stream, 0).ended == 0);
+  for (auto& stream : ben) CHECK(park(*stream, 0).ended == 0);
+  // All but one of Ann's get a token a second and wait for the next again.
+  for (int second = 1; second <= 5; ++second) {
+    for (std::size_t i = 0; i < ann.size(); ++i) {
+      if (i == 3) continue;
+      Stream& stream = *ann[i];
+      table.grant(stream.id, 1, at(1000 * second));
+      table.set_state(stream.id, 1, RequestState::running);
+      table.deliver(emission(*stream.task, static_cast<std::uint64_t>(second - 1), {9}, 0, ""), at(1000 * second));
+      CHECK(park(stream, 1000 * second + 1).ended == 0);
+    }
+  }
+  // Those who have a share parked get nothing new; others do, and the owner.
+  auto sink = std::make_shared<Listener>();
+  const RequestId more = table.add(of_user(1), sink, at(6000));
+  const auto refused = table.admit(more);
+  REQUIRE(refused);
+  CHECK(refused->outcome == Outcome::quota);
+  CHECK(refused->field == "max_parked_requests");
+  table.end(more, outcome(Outcome::cancelled), at(6000));
+  Stream carl(table, of_user(3)), root(table, of_user(0));
+  const Parked parked = park(carl, 6000);
+  CHECK(parked.is_live);
+  CHECK(parked.ended == ann[3]->id);
+  const End& end = ann[3]->sink->ends.at(0);
+  CHECK(end.outcome == Outcome::cancelled);
+  CHECK(end.field == "max_parked_requests");
+  CHECK(end.message ==
+        "its client took 0 tokens and let the answer wait for 6 s; others needed its place among the 16 "
+        "(max_parked_requests). Grant more credit, and sooner");
+  CHECK(park(root, 6000).is_live);
+  CHECK(carl.sink->ends.empty());
+  CHECK(root.sink->ends.empty());
+  CHECK(table.counts().in(RequestState::parked) == 16);
+  table.end_all(outcome(Outcome::cancelled), outcome(Outcome::cancelled), at(7000));
+}
+
+TEST_CASE("streams: in any order of events no more are parked than may be, and only whoever has most loses one") {
+  for (const std::uint32_t seed : {1u, 2u, 3u}) {
+    std::mt19937 random(seed);
+    StreamTable table({.max_requests_per_uid = 1000, .max_parked_requests = 20});
+    std::map<RequestId, std::unique_ptr<Stream>> streams;
+    std::map<RequestId, std::uint32_t> parked;  // by user
+    for (int i = 0; i < 3000; ++i) {
+      if (streams.size() < 60) {
+        const std::uint32_t uid = random() % 2 == 0 ? 1 : 1 + random() % 6;
+        Request request = of_user(uid);
+        auto sink = std::make_shared<Listener>();
+        const RequestId probe = table.add(request, sink, at(i));
+        std::uint32_t own = 0;
+        for (const auto& [id, user] : parked) own += user == uid ? 1 : 0;
+        const bool refused = table.admit(probe).has_value();
+        REQUIRE(refused == (own >= 5));  // a quarter
+        table.end(probe, outcome(Outcome::cancelled), at(i));
+        if (refused) continue;
+        auto stream = std::make_unique<Stream>(table, std::move(request));
+        const RequestId id = stream->id;
+        streams.emplace(id, std::move(stream));
+      }
+      auto it = streams.begin();
+      std::advance(it, random() % streams.size());
+      const RequestId id = it->first;
+      const std::uint32_t uid = table.request(id)->uid;
+      switch (random() % 4) {
+        case 0:
+          table.end(id, outcome(Outcome::cancelled), at(i));
+          parked.erase(id);
+          streams.erase(id);
+          break;
+        case 1:
+          table.grant(id, 1, at(i));
+          table.set_state(id, 1, RequestState::running);
+          parked.erase(id);
+          break;
+        default: {
+          parked[id] = uid;
+          const Parked result = table.park(id, 1, at(i));
+          REQUIRE((result.ended != 0) == (parked.size() > 20));
+          REQUIRE(result.is_live == (result.ended != id));
+          if (result.ended == 0) break;
+          std::map<std::uint32_t, int> count;
+          for (const auto& [each, user] : parked) ++count[user];
+          for (const auto& [user, n] : count) REQUIRE(count[parked.at(result.ended)] >= n);
+          REQUIRE(streams.at(result.ended)->sink->ends.size() == 1);
+          streams.erase(result.ended);
+          parked.erase(result.ended);
+        }
+      }
+      REQUIRE(table.counts().in(RequestState::parked) == parked.size());
+    }
+    table.end_all(outcome(Outcome::cancelled), outcome(Outcome::cancelled), at(9999));
+    REQUIRE(table.counts().in(RequestState::parked) == 0);
+  }
+}
+
+}  // namespace
+}  // namespace troupe::actors

@@ -1,0 +1,139 @@
+#include "actors/status/counters.h"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <numeric>
+
+#include "actors/status/memory_ledger.h"
+
+namespace troupe::actors {
+namespace {
+
+TimePoint at(int seconds) { return TimePoint{} + std::chrono::seconds(seconds); }
+
+StatusSnapshot filled(const Counters& counters, TimePoint now) {
+  StatusSnapshot snapshot;
+  counters.fill(snapshot, now);
+  return snapshot;
+}
+
+TEST_CASE("counters: time goes by without progress while there is work and a model, and no step ends") {
+  Counters counters(at(0));
+  const auto still = [&](std::uint64_t queued, int since, int now) {
+    return counters.without_progress(queued > 0 ? std::optional(at(since)) : std::nullopt, at(now));
+  };
+  CHECK(still(1, 10, 50) == std::chrono::seconds(0));  // loading
+  counters.model_loaded(at(60));
+  CHECK(still(0, 10, 100) == std::chrono::seconds(0));
+  CHECK(still(1, 10, 61) == std::chrono::seconds(1));    // not since it came
+  CHECK(still(1, 100, 101) == std::chrono::seconds(1));  // not since the model is there
+  counters.step_began(at(102));
+  engine::StepResult step;
+  step.compute_seconds = 0.5;
+  counters.step_ended(step, false, at(103));
+  CHECK(still(1, 100, 108) == std::chrono::seconds(5));
+  CHECK(still(0, 100, 108) == std::chrono::seconds(0));
+  CHECK(still(1, 200, 108) == std::chrono::seconds(0));  // work that came after this moment
+  CHECK(filled(counters, at(108)).steps == 1);
+  CHECK(filled(counters, at(108)).step_seconds == Approx(0.5));
+  CHECK(filled(counters, at(108)).uptime_seconds == Approx(108));
+}
+
+engine::StepResult step_of(int began, int ended) {
+  engine::StepResult step;
+  step.kernels_began = at(began);
+  step.kernels_ended = at(ended);
+  step.compute_seconds = ended - began;
+  return step;
+}
+
+std::uint64_t count(const StatusSnapshot& snapshot, Latency latency) {
+  const Histogram& histogram = snapshot.latencies.histograms[static_cast<std::size_t>(latency)];
+  return std::accumulate(histogram.counts.begin(), histogram.counts.end(), std::uint64_t{0});
+}
+
+TEST_CASE("counters: the overhead of a step counts only where the one before had work left") {
+  Counters counters(at(0));
+  counters.step_ended(step_of(1, 3), false, at(3));
+  counters.step_ended(step_of(4, 6), true, at(6));         // 1 s after the kernels before
+  counters.step_ended(step_of(106, 107), false, at(107));  // idle before
+  const StatusSnapshot snapshot = filled(counters, at(107));
+  CHECK(count(snapshot, Latency::step_duration) == 3);
+  CHECK(count(snapshot, Latency::step_overhead) == 1);
+  CHECK(snapshot.latencies.histograms[static_cast<std::size_t>(Latency::step_overhead)].sum_seconds == Approx(1));
+}
+
+TEST_CASE("a histogram counts a duration in the first bucket whose bound it does not exceed") {
+  Histogram histogram;
+  histogram.add(0);
+  histogram.add(10e-6);
+  histogram.add(11e-6);
+  histogram.add(1000);
+  histogram.add(1001);
+  CHECK(histogram.counts.front() == 2);
+  CHECK(histogram.counts[1] == 1);
+  CHECK(histogram.counts[kLatencyBounds.size() - 1] == 1);
+  CHECK(histogram.counts.back() == 1);
+  CHECK(histogram.sum_seconds == Approx(2001.000021));
+  CHECK(std::is_sorted(kLatencyBounds.begin(), kLatencyBounds.end()));
+}
+
+TEST_CASE("memory ledger: the allocator's free part counts as far as there is resident memory for it, peaks stay") {
+  MemoryLedger ledger({.resident = 100, .file_backed = 60, .heap_used = 30});
+  const auto find = [](const std::vector<MemoryUse>& uses, const std::string& kind) {
+    for (const MemoryUse& use : uses)
+      if (use.kind == kind) return use;
+    FAIL("no " << kind);
+    return MemoryUse{};
+  };
+  const auto sum = [](const std::vector<MemoryUse>& uses) {
+    std::uint64_t bytes = 0;
+    for (const MemoryUse& use : uses) bytes += use.bytes;
+    return bytes;
+  };
+  const KnownMemory known{.weights = 1000, .weights_on_heap = 20, .vocabulary = 50, .kv_cache = 300, .streams = 5};
+  const auto busy = ledger.entries(known, {.resident = 1600, .file_backed = 70, .heap_used = 200, .heap_free = 500});
+  CHECK(find(busy, "runtime").bytes == 10);
+  CHECK(find(busy, "heap").bytes == 125);      // without what other kinds count
+  CHECK(find(busy, "heap_free").bytes == 40);  // not 500: RSS has no room for it
+  CHECK(sum(busy) == 1600);
+  const auto quiet = ledger.entries(known, {.resident = 2000, .file_backed = 70, .heap_used = 100, .heap_free = 300});
+  CHECK(find(quiet, "heap").bytes == 25);
+  CHECK(find(quiet, "heap").peak_bytes == 125);
+  CHECK(find(quiet, "heap_free").bytes == 300);  // 2000 - 1760 are missing: something is not counted, and it shows
+  CHECK(sum(quiet) == 1760);
+}
+
+TEST_CASE("counters: what a keeper counted is kept when another one begins from zero") {
+  Counters counters(at(0));
+  counters.cache({.total = 8,
+                  .free = 6,
+                  .published = 5,
+                  .evictions = 2,
+                  .window_blocks = {.total = 4, .free = 1, .cached = 2, .available = 3, .evictions = 7},
+                  .snapshots = {.total = 3, .cached = 2, .evictions = 1},
+                  .snapshot_hits = 4});
+  CHECK(filled(counters, at(1)).window_blocks_referenced == 1);
+  CHECK(filled(counters, at(1)).window_blocks_cached == 2);
+  CHECK(filled(counters, at(1)).snapshots_cached == 2);
+  counters.restarted();
+  counters.keeper_restarted();
+  counters.cache({.total = 8,
+                  .free = 8,
+                  .published = 1,
+                  .evictions = 1,
+                  .window_blocks = {.evictions = 1},
+                  .snapshots = {.evictions = 1},
+                  .snapshot_hits = 1});
+  const StatusSnapshot snapshot = filled(counters, at(1));
+  CHECK(snapshot.prefix_blocks_computed == 6);
+  CHECK(snapshot.evictions == 3);
+  CHECK(snapshot.window_block_evictions == 8);
+  CHECK(snapshot.snapshot_evictions == 2);
+  CHECK(snapshot.snapshot_hits == 5);
+  CHECK(snapshot.blocks_free == 8);
+  CHECK(snapshot.worker_restarts == 1);
+}
+
+}  // namespace
+}  // namespace troupe::actors

@@ -1,0 +1,294 @@
+// A model file from the outside world: every mistake in it is an error that names it, never a crash.
+#include <catch2/catch.hpp>
+
+#include "engine/engine.h"
+#include "engine/formats/model_file.h"
+#include "tests/engine/gguf_writer.h"
+#include "tests/engine/model_harness.h"
+
+namespace troupe::test {
+namespace {
+
+using engine::open_gguf;
+
+std::string number(std::uint64_t value, std::size_t bytes) { return GgufWriter::number(value, bytes); }
+
+// The message of the error that these bytes give; also checks that it names the file.
+std::string refusal(const std::string& bytes, ErrorCode code = ErrorCode::bad_model) {
+  const TemporaryFile file(bytes);
+  const auto opened = open_gguf(file.path());
+  REQUIRE_FALSE(opened);
+  CHECK(opened.error().code == code);
+  CHECK(opened.error().message.starts_with(file.path()));
+  return opened.error().message;
+}
+
+bool has(const std::string& text, const std::string& part) {
+  const bool found = text.find(part) != std::string::npos;
+  if (!found) UNSCOPED_INFO("message: " << text);
+  return found;
+}
+
+TEST_CASE("a good file's metadata and tensors can be looked up") {
+  GgufWriter w;
+  w.add("general.architecture", "llama");
+  w.add("some.count", 7u);
+  w.add("some.ratio", 0.5f);
+  w.add_raw("some.flag", 7, number(1, 1));
+  w.add_raw("some.small", 1, number(0xfe, 1));         // int8 -2
+  w.add_raw("some.large", 10, number(1ull << 40, 8));  // uint64
+  w.add_raw("some.names", 9, number(8, 4) + number(2, 8) + GgufWriter::text("a") + GgufWriter::text("bc"));
+  w.add_raw("some.numbers", 9, number(5, 4) + number(2, 8) + number(3, 4) + number(0xffffffff, 4));
+  w.add_floats("matrix", {4, 3}, 1);
+  w.add_floats("vector", {5}, 2);
+  const TemporaryFile file(w.bytes());
+  const auto opened = open_gguf(file.path());
+  REQUIRE(opened);
+  const engine::ModelFile& model = **opened;
+  CHECK(model.path() == file.path());
+  CHECK(model.file_bytes() == w.bytes().size());
+  CHECK(*model.string("general.architecture") == "llama");
+  CHECK(model.integer("some.count") == 7);
+  CHECK(model.number("some.count") == 7.0);
+  CHECK(model.number("some.ratio") == 0.5);
+  CHECK(model.boolean("some.flag") == true);
+  CHECK(model.integer("some.small") == -2);
+  CHECK(model.integer("some.large") == std::int64_t{1} << 40);
+  CHECK(*model.strings("some.names") == std::vector<std::string>{"a", "bc"});
+  CHECK(*model.integers("some.numbers") == std::vector<std::int64_t>{3, -1});
+  CHECK_FALSE(model.integer("some.ratio"));
+  CHECK(model.string("absent") == nullptr);
+  REQUIRE(model.tensors().size() == 2);
+  const engine::TensorInfo* matrix = model.find_tensor("matrix");
+  REQUIRE(matrix != nullptr);
+  CHECK(matrix->columns() == 4);
+  CHECK(matrix->rows() == 3);
+  CHECK(matrix->bytes.size() == 48);
+  CHECK(model.find_tensor("vector")->rows() == 1);
+  CHECK(model.find_tensor("absent") == nullptr);
+}
+
+TEST_CASE("a file that cannot be opened says why") {
+  const auto missing = open_gguf("/nonexistent/model.gguf");
+  REQUIRE_FALSE(missing);
+  CHECK(missing.error().code == ErrorCode::model_missing);
+  const auto folder = open_gguf("/tmp");
+  REQUIRE_FALSE(folder);
+  CHECK(folder.error().code == ErrorCode::bad_model);
+  CHECK(has(refusal(""), "is empty"));
+}
+
+TEST_CASE("a file of another kind or version is refused by name") {
+  CHECK(has(refusal("GG"), "is not a GGUF file"));
+  CHECK(has(refusal("ggjt" + std::string(40, '\0')), "begins with 'ggjt'"));
+  GgufWriter w;
+  w.version = 1;
+  CHECK(has(refusal(w.bytes(), ErrorCode::unsupported), "version 1; versions 2 and 3"));
+  w.version = 4;
+  CHECK(has(refusal(w.bytes(), ErrorCode::unsupported), "version 4"));
+  w.version = 0x03000000;
+  CHECK(has(refusal(w.bytes(), ErrorCode::unsupported), "big-endian"));
+  w.version = 2;
+  CHECK(open_gguf(TemporaryFile(w.bytes()).path()));
+}
+
+TEST_CASE("counts and lengths beyond the limits are refused before anything is allocated") {
+  const std::string head = "GGUF" + number(3, 4);
+  CHECK(has(refusal(head + number(1ull << 60, 8) + number(0, 8)), "tensors; at most 65536"));
+  CHECK(has(refusal(head + number(0, 8) + number(1ull << 60, 8)), "metadata entries; at most 65536"));
+  CHECK(has(refusal(head + number(0, 8) + number(1, 8) + number(1ull << 62, 8)), "a metadata key is"));
+  CHECK(has(refusal(head + number(0, 8) + number(1, 8) + number(100, 8)), "the file ends after"));
+  GgufWriter w;
+  w.add_raw("k", 9, number(4, 4) + number(1ull << 61, 8));
+  CHECK(has(refusal(w.bytes()), "elements; at most"));
+  w = {};
+  w.add_raw("k", 9, number(8, 4) + number(1000000, 8));
+  CHECK(has(refusal(w.bytes()), "does not fit"));
+  w = {};
+  w.add_raw("k", 8, number(1ull << 40, 8));
+  CHECK(has(refusal(w.bytes()), "'k'"));
+}
+
+TEST_CASE("what all metadata together may take is limited, however small each entry claims to be") {
+  GgufWriter w;
+  // Each array is within the limit of one, and takes eight times its bytes once it is read.
+  const std::string bytes(12u << 20, '\1');
+  for (int i = 0; i < 3; ++i)
+    w.add_raw("array." + std::to_string(i), 9, number(0, 4) + number(bytes.size(), 8) + bytes);
+  CHECK(has(refusal(w.bytes()), "metadata that take more than 256 MiB"));
+}
+
+TEST_CASE("values that mean nothing are refused") {
+  GgufWriter w;
+  w.add_raw("k", 99, "");
+  CHECK(has(refusal(w.bytes()), "metadata type 99"));
+  w = {};
+  w.add_raw("k", 9, number(9, 4) + number(1, 8) + number(4, 4) + number(0, 8));
+  CHECK(has(refusal(w.bytes()), "array of arrays"));
+  w = {};
+  w.add_raw("k", 7, number(2, 1));
+  CHECK(has(refusal(w.bytes()), "must be 0 or 1"));
+  w = {};
+  w.add_raw("k", 10, number(1ull << 63, 8));
+  CHECK(has(refusal(w.bytes()), "out of range"));
+  w = {};
+  w.add("twice", 1u);
+  w.add("twice", 2u);
+  CHECK(has(refusal(w.bytes()), "two metadata entries named 'twice'"));
+  w = {};
+  w.add("", 1u);
+  CHECK(has(refusal(w.bytes()), "empty key"));
+  for (const std::uint32_t alignment : {0u, 3u, 1u << 30}) {
+    w = {};
+    w.add("general.alignment", alignment);
+    CHECK(has(refusal(w.bytes()), "power of two"));
+  }
+}
+
+TEST_CASE("tensors that do not fit their file, their type or each other are refused") {
+  const std::string data(64, '\0');
+  const auto one = [&](std::vector<std::uint64_t> shape, std::uint32_t type, std::uint64_t offset) {
+    GgufWriter w;
+    w.add_tensor("first", {16}, 0, data);
+    w.add_tensor_at("wrong", std::move(shape), type, offset);
+    return w.bytes();
+  };
+  CHECK(has(refusal(one({}, 0, 64)), "has 0 dimensions"));
+  CHECK(has(refusal(one({1, 1, 1, 1, 1}, 0, 64)), "has 5 dimensions"));
+  CHECK(has(refusal(one({4, 0}, 0, 64)), "a dimension of 0"));
+  CHECK(has(refusal(one({1ull << 40, 1ull << 40}, 0, 64)), "larger than any file"));
+  CHECK(has(refusal(one({33, 2}, 8, 64)), "not a multiple of Q8_0's group of 32"));
+  CHECK(has(refusal(one({4}, 0, 3)), "not a multiple of 32"));
+  CHECK(has(refusal(one({4}, 0, 64)), "the file has 64"));
+  CHECK(has(refusal(one({4}, 0, 0xffffffffffffffe0u)), "is the download complete?"));
+  CHECK(has(refusal(one({4}, 0, 32)), "lie over each other"));
+  CHECK(has(refusal(one({4}, 77, 64), ErrorCode::unsupported), "weight type 77"));
+  GgufWriter w;
+  w.add_tensor("same", {16}, 0, data);
+  w.add_tensor("same", {16}, 0, data);
+  CHECK(has(refusal(w.bytes()), "two tensors named 'same'"));
+}
+
+// I2_S: 128 weights in 32 bytes, and behind the last of a tensor 32 bytes that begin with its scale.
+TEST_CASE("a tensor with one scale for all its weights has it behind them, and both must be there") {
+  const auto tail = [](float scale) {
+    std::string bytes(32, '\x7f');
+    std::memcpy(bytes.data(), &scale, sizeof scale);
+    return bytes;
+  };
+  const std::string codes(2 * 3 * 32, '\x55');
+  const auto one = [&](const std::string& bytes) {
+    GgufWriter w;
+    w.add_tensor("ternary", {256, 3}, 36, bytes);
+    return w.bytes();
+  };
+  const std::string good = one(codes + tail(-0.3f));
+  const TemporaryFile file(good);
+  const auto opened = open_gguf(file.path());
+  REQUIRE(opened);
+  const engine::TensorInfo& tensor = *(*opened)->find_tensor("ternary");
+  CHECK(tensor.scale == -0.3f);
+  CHECK(tensor.bytes.size() == codes.size());
+  for (std::size_t missing = 1; missing <= 32; ++missing) {
+    INFO("without the last " << missing);
+    CHECK(has(refusal(good.substr(0, good.size() - missing)), "is the download complete?"));
+  }
+  CHECK(has(refusal(one(codes + tail(std::numeric_limits<float>::infinity()))), "'ternary' has a scale that"));
+  CHECK(has(refusal(one(codes + tail(std::numeric_limits<float>::quiet_NaN()))), "not finite"));
+  const auto with_shape = [&](std::vector<std::uint64_t> shape, std::uint64_t offset) {
+    GgufWriter w;
+    w.add_tensor("first", {128}, 36, codes.substr(0, 32) + tail(1.0f));
+    w.add_tensor_at("second", std::move(shape), 36, offset);
+    return w.bytes() + codes;
+  };
+  CHECK(open_gguf(TemporaryFile(with_shape({128, 2}, 64)).path()));
+  CHECK(has(refusal(with_shape({128}, 32)), "lie over each other"));  // the second on the first one's tail
+  CHECK(has(refusal(with_shape({64, 2}, 64)), "not a multiple of I2_S's group of 128"));
+  CHECK(has(refusal(with_shape({128, 1ull << 57, 1ull << 57}, 64)), "larger than any file"));
+  CHECK(has(refusal(with_shape({128, (1ull << 57) - 1}, 64)), "is the download complete?"));
+}
+
+TEST_CASE("names from a file are printed without control characters and not at full length") {
+  GgufWriter w;
+  w.add_tensor_at("evil\x1b[2J\n" + std::string(200, 'x'), {0}, 0, 0);
+  const std::string message = refusal(w.bytes());
+  CHECK(message.find('\x1b') == std::string::npos);
+  CHECK(message.find('\n') == std::string::npos);
+  CHECK(message.size() < 300);
+}
+
+TEST_CASE("the content hash follows metadata, directory and size") {
+  const auto hash = [](const GgufWriter& w) {
+    const TemporaryFile file(w.bytes());
+    return (*open_gguf(file.path()))->content_hash();
+  };
+  const GgufWriter w = TinyLlama{}.writer();
+  CHECK(hash(w) == hash(TinyLlama{}.writer()));
+  CHECK(hash(w) != hash(TinyLlama{.context = 65}.writer()));
+}
+
+TEST_CASE("a file cut off at any byte of its header is an error") {
+  const GgufWriter w = TinyLlama{}.writer();
+  const std::string bytes = w.bytes();
+  const TemporaryFile file(bytes);
+  CHECK(open_gguf(file.path()));
+  for (std::size_t length = 1; length <= w.header_bytes(); ++length) {
+    file.write(std::string_view(bytes).substr(0, length));
+    const auto opened = open_gguf(file.path());
+    if (opened) FAIL("cut off at " << length);
+  }
+  file.write(std::string_view(bytes).substr(0, bytes.size() - 1));
+  CHECK_FALSE(open_gguf(file.path()));
+}
+
+// Seeded damage of all kinds, through the whole loader: an error or a valid model, nothing else.
+TEST_CASE("thousands of damaged files are errors or valid models") {
+  const GgufWriter w = TinyLlama{}.writer();
+  const std::string bytes = w.bytes();
+  const TemporaryFile file(bytes);
+  engine::Team team(1);
+  engine::LoadOptions options;
+  options.kernels = "scalar";
+  options.memory = 64u << 20;
+  options.team = &team;
+  REQUIRE(engine::LoadedModel::load(file.path(), options));
+  constexpr std::uint64_t kInteresting[] = {0,          1,          2,          0x7f,       0xff,       0xffff,
+                                            0x7fffffff, 0xffffffff, 1ull << 32, 1ull << 62, 1ull << 63, ~0ull};
+  std::mt19937_64 random(20);
+  const int kMutations = kSanitized ? 2000 : 6000;
+  int num_loaded = 0;
+  for (int i = 0; i < kMutations; ++i) {
+    std::string damaged = bytes;
+    const std::size_t at = random() % w.header_bytes();
+    switch (random() % 4) {
+      case 0:
+        damaged[at] = static_cast<char>(random());
+        break;
+      case 1:
+        damaged[at] = static_cast<char>(damaged[at] ^ (1 << random() % 8));
+        break;
+      case 2: {  // a whole field becomes a number that overflows something
+        const std::size_t width = std::size_t{1} << (random() % 4);
+        const std::string value = number(kInteresting[random() % std::size(kInteresting)], width);
+        damaged.replace(at, std::min(width, damaged.size() - at), value);
+        break;
+      }
+      default:
+        damaged.erase(at, random() % 16 + 1);
+        break;
+    }
+    file.write(damaged);
+    const auto model = engine::LoadedModel::load(file.path(), options);
+    if (model) {
+      ++num_loaded;
+    } else if (model.error().message.empty()) {
+      FAIL("an error without a message at mutation " << i);
+    }
+  }
+  // Damage to the bits of epsilon or of the context is no mistake that anybody could see.
+  CHECK(num_loaded > 0);
+  CHECK(num_loaded < kMutations / 2);
+}
+
+}  // namespace
+}  // namespace troupe::test

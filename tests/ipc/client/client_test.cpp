@@ -1,0 +1,364 @@
+// The client library against the real server, with a gateway that the test plays.
+#include "ipc/client/client.h"
+
+#include <array>
+#include <future>
+#include <string>
+#include <thread>
+
+#include "tests/ipc/fixture.h"
+
+namespace troupe::client {
+namespace {
+
+using namespace ipc::test;
+using std::chrono::milliseconds;
+
+std::unique_ptr<Client> connect(const FakeServer& server) {
+  auto client = Client::connect({.socket = server.path()});
+  if (!client) FAIL(client.error().message);
+  return std::move(*client);
+}
+
+// Runs a call that waits, so that the test can play the server meanwhile.
+template <class F>
+auto in_background(F f) {
+  return std::async(std::launch::async, std::move(f));
+}
+
+TEST_CASE("connecting tells what the server is") {
+  FakeServer server;
+  const auto client = connect(server);
+  REQUIRE(client->server().protocol == 1);
+  REQUIRE(client->server().server.starts_with("troupe "));
+  REQUIRE(client->server().health.readiness == Readiness::ready);
+  REQUIRE(client->server().max_streams == 64);
+  REQUIRE(client->server().stall_timeout == milliseconds(60000));
+}
+
+TEST_CASE("connecting where nobody listens says where it was tried and what to start") {
+  const TempDir dir;
+  const auto missing = Client::connect({.socket = dir / "none.sock"});
+  REQUIRE_FALSE(missing);
+  REQUIRE(missing.error().code == ErrorCode::io);
+  REQUIRE(missing.error().message.find(dir / "none.sock") != std::string::npos);
+  REQUIRE(missing.error().message.find("troupe serve") != std::string::npos);
+  const auto too_long = Client::connect({.socket = "/" + std::string(200, 'x')});
+  REQUIRE_FALSE(too_long);
+  REQUIRE(too_long.error().code == ErrorCode::invalid_argument);
+}
+
+TEST_CASE("TROUPE_HOST decides when no socket is given") {
+  FakeServer server;
+  ::setenv("TROUPE_HOST", ("unix://" + server.path()).c_str(), 1);
+  REQUIRE(Client::connect());
+  ::setenv("TROUPE_HOST", "tcp://localhost:1", 1);
+  const auto tcp = Client::connect();
+  REQUIRE_FALSE(tcp);
+  REQUIRE(tcp.error().code == ErrorCode::unsupported);
+  ::unsetenv("TROUPE_HOST");
+}
+
+TEST_CASE("a server that never welcomes is an error after the timeout, one too many is busy") {
+  const TempDir dir;
+  auto silent = ipc::Server::bind({.socket_path = dir / "silent.sock"});  // bound, not started
+  REQUIRE(silent);
+  const auto client = Client::connect({.socket = dir / "silent.sock", .connect_timeout = milliseconds(30)});
+  REQUIRE_FALSE(client);
+  REQUIRE(client.error().code == ErrorCode::io);
+  FakeServer server({.max_connections = 1});
+  const auto first = connect(server);
+  const auto second = Client::connect({.socket = server.path()});
+  REQUIRE_FALSE(second);
+  REQUIRE(second.error().code == ErrorCode::busy);
+  REQUIRE(second.error().message.find("max_connections") != std::string::npos);
+}
+
+TEST_CASE("a client says nothing to a server of another user in a directory of several, unless asked to") {
+  if (::geteuid() != 0) {
+    WARN("skipped: only root can become another user");
+    return;
+  }
+  const TempDir dir;
+  REQUIRE(::chmod(dir.path().c_str(), 01777) == 0);
+  const std::string path = dir / "a.sock";
+  for (const bool strict : {true, false}) {
+    std::array<int, 2> ready{};
+    REQUIRE(::pipe(ready.data()) == 0);
+    const pid_t child = ::fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {  // plain calls only; exits with the number of bytes that it was sent, at most 1
+      if (::setgid(12345) != 0 || ::setuid(12345) != 0) ::_exit(3);
+      const int fd = ::socket(AF_UNIX, SOCK_STREAM, 0);
+      sockaddr_un address{};
+      address.sun_family = AF_UNIX;
+      std::memcpy(address.sun_path, path.data(), path.size());
+      ::unlink(path.c_str());
+      if (::bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 || ::listen(fd, 1) != 0)
+        ::_exit(4);
+      (void)!::write(ready[1], "x", 1);
+      const int client = ::accept(fd, nullptr, nullptr);
+      char byte = 0;
+      ::_exit(static_cast<int>(::recv(client, &byte, 1, 0)));
+    }
+    ::close(ready[1]);
+    char byte = 0;
+    REQUIRE(::read(ready[0], &byte, 1) == 1);
+    ::close(ready[0]);
+    const auto client = Client::connect({.socket = path, .strict_modes = strict});
+    REQUIRE_FALSE(client);  // nothing there answers a greeting
+    REQUIRE((client.error().code == ErrorCode::permission) == strict);
+    if (strict) {
+      REQUIRE(client.error().message.find("uid 12345") != std::string::npos);
+      REQUIRE(client.error().message.find(path) != std::string::npos);
+    }
+    int status = 0;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    REQUIRE(WIFEXITED(status));
+    REQUIRE(WEXITSTATUS(status) == (strict ? 0 : 1));
+  }
+}
+
+TEST_CASE("a stream's tokens and end come to its callbacks, and wait returns after them") {
+  FakeServer server;
+  const auto client = connect(server);
+  std::string text;
+  std::vector<TokenId> ids;
+  bool ended = false;
+  auto stream = client->generate({.prompt = std::vector<TokenId>{1, 2}, .logprobs = 1},
+                                 {.on_tokens =
+                                      [&](const Tokens& tokens) {
+                                        text += tokens.text;
+                                        ids.insert(ids.end(), tokens.ids.begin(), tokens.ids.end());
+                                        if (tokens.first_index == 0) REQUIRE(tokens.logprobs.at(0).top.at(0).id == 9);
+                                      },
+                                  .on_end = [&](const Result<Ended>& end) { ended = end && end->done(); }});
+  REQUIRE(stream);
+  const auto submitted = server.gateway.wait_submitted(0);
+  REQUIRE(std::get<std::vector<TokenId>>(submitted.request.prompt) == std::vector<TokenId>{1, 2});
+  REQUIRE_FALSE(stream->wait_for(milliseconds(1)));
+  actors::TokenRun run = run_of(0, {5}, "a");
+  run.logprobs = {{.id = 5, .logprob = -1.0f, .top = {{9, -0.5f}}}};
+  submitted.sink->tokens(std::move(run));
+  submitted.sink->tokens(run_of(1, {6, 7}, "bc"));
+  actors::End end = end_of(Outcome::stop_string);
+  end.stop = "x";
+  end.seed = 11;
+  end.usage.completion_tokens = 3;
+  submitted.sink->end(end);
+  const auto result = stream->wait();
+  REQUIRE(result);
+  REQUIRE(result->outcome == Outcome::stop_string);
+  REQUIRE(result->stop == "x");
+  REQUIRE(result->seed == 11);
+  REQUIRE(result->usage.completion_tokens == 3);
+  REQUIRE(ended);
+  REQUIRE(text == "abc");
+  REQUIRE(ids == std::vector<TokenId>{5, 6, 7});
+  stream->cancel();  // harmless after the end
+  REQUIRE(stream->wait()->outcome == Outcome::stop_string);
+}
+
+TEST_CASE("complete collects the whole answer") {
+  FakeServer server;
+  const auto client = connect(server);
+  auto answer = in_background(
+      [&] { return client->complete({.prompt = "p", .sampling = {.seed = 3, .max_tokens = 4}, .stop = {"."}}); });
+  const auto submitted = server.gateway.wait_submitted(0);
+  REQUIRE(submitted.request.sampling.seed == 3);
+  REQUIRE(submitted.request.sampling.max_tokens == 4);
+  REQUIRE(submitted.request.stop_strings == std::vector<std::string>{"."});
+  submitted.sink->tokens(run_of(0, {1}, "x"));
+  submitted.sink->tokens(run_of(1, {2}, "y"));
+  submitted.sink->end(end_of(Outcome::eos));
+  const auto got = answer.get();
+  REQUIRE(got);
+  REQUIRE(got->text == "xy");
+  REQUIRE(got->ids == std::vector<TokenId>{1, 2});
+  REQUIRE(got->ended.done());
+}
+
+TEST_CASE("complete cancels after its timeout and keeps what came") {
+  FakeServer server;
+  const auto client = connect(server);
+  auto answer = in_background([&] { return client->complete({.prompt = "p"}, milliseconds(50)); });
+  server.gateway.wait_submitted(0).sink->tokens(run_of(0, {1}, "x"));
+  const auto got = answer.get();
+  REQUIRE(got);
+  REQUIRE(got->ended.outcome == Outcome::cancelled);
+  REQUIRE(got->text == "x");
+  REQUIRE(server.gateway.wait_cancelled(1).size() == 1);
+}
+
+TEST_CASE("a refusal is the stream's end, with everything the server said") {
+  FakeServer server;
+  const auto client = connect(server);
+  auto answer = in_background([&] { return client->complete({.prompt = "p"}); });
+  actors::End end = end_of(Outcome::queue_full);
+  end.message = "full";
+  end.field = "max_queued_requests";
+  end.limit = 4;
+  end.retry_after = milliseconds(20);
+  server.gateway.wait_submitted(0).sink->end(end);
+  const auto got = answer.get();
+  REQUIRE(got);
+  REQUIRE_FALSE(got->ended.done());
+  REQUIRE(got->ended.outcome == Outcome::queue_full);
+  REQUIRE(got->ended.message == "full");
+  REQUIRE(got->ended.field == "max_queued_requests");
+  REQUIRE(got->ended.limit == 4);
+  REQUIRE(got->ended.retry_after == milliseconds(20));
+}
+
+TEST_CASE("the library grants credit as tokens are consumed, and leaves it alone when asked to") {
+  FakeServer server;
+  const auto client = connect(server);
+  auto automatic = client->generate({.prompt = "a"}, {});
+  const auto first = server.gateway.wait_submitted(0);
+  const std::uint64_t window = first.request.credit;
+  REQUIRE(window > 0);
+  first.sink->tokens(run_of(0, std::vector<TokenId>(window, 1), "x"));
+  REQUIRE(server.gateway.wait_credit(1, window) == window);
+
+  auto manual = client->generate({.prompt = "b", .credit = 0}, {});
+  REQUIRE(server.gateway.wait_submitted(1).request.credit == 0);
+  manual->credit(5);
+  REQUIRE(server.gateway.wait_credit(2, 5) == 5);
+}
+
+TEST_CASE("a callback may start and cancel streams, but what waits is refused in it") {
+  FakeServer server;
+  const auto client = connect(server);
+  std::optional<Stream> inner;
+  std::optional<Error> waiting, asking, completing;
+  std::optional<Stream> outer;
+  auto started =
+      client->generate({.prompt = "outer", .credit = 0}, {.on_tokens =
+                                                              [&](const Tokens&) {
+                                                                waiting = outer->wait().error();
+                                                                asking = client->health().error();
+                                                                completing = client->complete({.prompt = "x"}).error();
+                                                                inner = *client->generate({.prompt = "inner"}, {});
+                                                                outer->cancel();
+                                                              },
+                                                          .on_end = {}});
+  outer = *started;
+  server.gateway.wait_submitted(0).sink->tokens(run_of(0, {1}, "x"));
+  REQUIRE(outer->wait()->outcome == Outcome::cancelled);
+  for (const auto& error : {waiting, asking, completing}) REQUIRE(error->code == ErrorCode::invalid_argument);
+  server.gateway.wait_submitted(1).sink->end(end_of(Outcome::eos));
+  REQUIRE(inner->wait()->outcome == Outcome::eos);
+}
+
+TEST_CASE("when the server goes, every stream ends with an error, and so does every later call") {
+  FakeServer server;
+  const auto client = connect(server);
+  std::promise<Error> ended;
+  auto stream = client->generate(
+      {.prompt = "a"}, {.on_tokens = {}, .on_end = [&](const Result<Ended>& end) { ended.set_value(end.error()); }});
+  server.gateway.wait_submitted(0);
+  server.gateway.keep_streams_on_cancel();
+  server.server->stop();
+  REQUIRE(ended.get_future().get().code == ErrorCode::io);
+  REQUIRE_FALSE(stream->wait());
+  REQUIRE_FALSE(client->generate({.prompt = "b"}, {}));
+  REQUIRE_FALSE(client->health());
+  stream->credit(3);  // harmless
+}
+
+TEST_CASE("a client that closes ends its streams here and there; handles outlive it") {
+  FakeServer server;
+  auto client = connect(server);
+  auto stream = client->generate({.prompt = "a"}, {});
+  server.gateway.wait_submitted(0);
+  client->close();
+  client->close();
+  const auto end = stream->wait();
+  REQUIRE_FALSE(end);
+  REQUIRE(end.error().message.find("closed by this client") != std::string::npos);
+  server.gateway.wait_cancelled(1);
+  client.reset();
+  stream->cancel();
+  REQUIRE(stream->id() > 0);
+}
+
+TEST_CASE("questions: tokens, text, models, status, health, and what the server refuses of them") {
+  FakeServer server;
+  const auto client = connect(server);
+  REQUIRE(*client->tokenize("abc") == std::vector<TokenId>{'a', 'b', 'c'});
+  REQUIRE(*client->detokenize({0x61, 0xff}) == "a\xff");
+  const auto models = client->models();
+  REQUIRE(models);
+  REQUIRE(models->at(0).name == "fake");
+  REQUIRE(models->at(0).eos == 2);
+  REQUIRE(models->at(0).end_ids == std::vector<TokenId>{2, 7});
+  REQUIRE_FALSE(models->at(0).bos);
+  const auto status = client->status();
+  REQUIRE(status);
+  REQUIRE(status->model == "fake");
+  REQUIRE(status->connections == 1);
+  REQUIRE(client->health()->readiness == Readiness::ready);
+  const auto unknown = client->tokenize("abc", true, false, "gpt-9");
+  REQUIRE_FALSE(unknown);
+  REQUIRE(unknown.error().code == ErrorCode::model_missing);
+}
+
+TEST_CASE("health, status and the welcome say when the server stands still") {
+  FakeServer server;
+  const auto client = connect(server);
+  REQUIRE_FALSE(client->server().health.stalled);
+  REQUIRE_FALSE(client->health()->stalled);
+  REQUIRE_FALSE(client->status()->health.stalled);
+  server.gateway.stand_still();
+  REQUIRE(client->health()->stalled);
+  REQUIRE(client->health()->readiness == Readiness::ready);
+  REQUIRE(client->status()->health.stalled);
+  REQUIRE(connect(server)->server().health.stalled);
+}
+
+TEST_CASE("what cannot be sent is refused here: too long, and text that is not UTF-8") {
+  FakeServer server({.max_frame_bytes = 2000});
+  const auto client = connect(server);
+  const auto long_prompt = client->generate({.prompt = std::string(3000, 'x')}, {});
+  REQUIRE_FALSE(long_prompt);
+  REQUIRE(long_prompt.error().code == ErrorCode::invalid_argument);
+  REQUIRE(long_prompt.error().message.find("2000") != std::string::npos);
+  REQUIRE_FALSE(client->generate({.prompt = "\xff"}, {}));
+  REQUIRE_FALSE(client->generate({.prompt = "a", .stop = {"\xff"}}, {}));
+  REQUIRE_FALSE(client->tokenize("\xff"));
+  REQUIRE(client->health());  // the connection is as good as before
+}
+
+TEST_CASE("a drain is announced") {
+  FakeServer server;
+  const auto client = connect(server);
+  REQUIRE_FALSE(client->draining());
+  auto stream = client->generate({.prompt = "a"}, {});
+  const auto submitted = server.gateway.wait_submitted(0);
+  server.server->drain([] {});
+  const auto done = server.gateway.wait_draining();
+  submitted.sink->end(end_of(Outcome::eos));  // comes after the announcement, on the same wire
+  REQUIRE(stream->wait()->outcome == Outcome::eos);
+  REQUIRE(client->draining());
+  done();
+}
+
+TEST_CASE("eight threads share one client without mixing their answers") {
+  FakeServer server({.max_streams = 1000});
+  const auto client = connect(server);
+  std::vector<std::thread> threads;
+  std::atomic<int> right{0};
+  for (int t = 0; t < 8; ++t)
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 200; ++i) {
+        const std::string text = "thread " + std::to_string(t) + " round " + std::to_string(i);
+        const auto ids = client->tokenize(text);
+        if (ids && std::string(ids->begin(), ids->end()) == text) ++right;
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  REQUIRE(right == 1600);
+}
+
+}  // namespace
+}  // namespace troupe::client
