@@ -1,9 +1,9 @@
-// What radix nodes carry beside their block: of one kind, the window blocks or the snapshots of recurrent state.
+// The second id that a radix node can have beside its block: a window block, or a snapshot of recurrent state.
 //
-// A model with layers that see only a window of positions keeps their K and V in blocks of a pool of their own, and a
-// model with recurrent state keeps snapshots of it. Both belong to the end of a cached prefix just as its block does,
-// but a cached prefix is worth keeping without them: they come and go while the radix node stays, by their own order of
-// use. So no block is ever evicted for the sake of a snapshot or a window block.
+// A model with sliding-window layers keeps their K and V in a separate pool of blocks, and a model with recurrent state
+// keeps snapshots of it. Each belongs to the end of a cached prefix as its block does, but the prefix is worth keeping
+// without it: attachments have an LRU order of their own and are evicted while the radix node stays. So no block is
+// ever evicted to make room for a snapshot or a window block.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace troupe::cache {
 
-// A pool of ids, and for each radix node at most one of them. Not thread-safe. Every call but check() is O(1) and
+// A pool of ids, of which each radix node has at most one attached. Not thread-safe. Every call but check() is O(1) and
 // allocates nothing.
 class Attachments {
  public:
@@ -23,25 +23,25 @@ class Attachments {
   static constexpr Id kNone = LruList::kNone;
   static_assert(kNone == kNoBlock && kNone == kNoSnapshot);
 
-  // num_ids 0: there is no such group of layers, and nothing is kept per radix node.
+  // num_ids 0: the model has no such layers, and no memory is used per radix node.
   Attachments(std::uint32_t num_radix_nodes, std::uint32_t num_ids);
-  // Gives up what is attached; nobody may hold one (asserted).
+  // Detaches all ids; none may be held (asserted).
   ~Attachments();
   Attachments(const Attachments&) = delete;
   Attachments& operator=(const Attachments&) = delete;
 
-  // What the radix node carries; kNone if nothing.
+  // The id attached to this radix node, or kNone.
   [[nodiscard]] Id of(BlockId radix_node) const { return of_.empty() ? kNone : of_[radix_node]; }
 
-  // A free id, else the least recently used one of those attached that nobody holds; available() must not be 0
-  // (asserted). The caller holds it.
+  // Returns a free id, or detaches the least recently used unheld one; available() must not be 0 (asserted). The caller
+  // holds the id.
   [[nodiscard]] Id take();
-  // The radix node carries this from now on; it must carry nothing (asserted). The caller holds `id`, and still does.
+  // Attaches `id` to a radix node that has none (asserted). The caller holds `id` and continues to hold it.
   void attach(BlockId radix_node, Id id);
-  // The radix node has been evicted: it carries nothing any more. Who holds the id keeps it.
+  // The radix node has been evicted: detaches its id, if any. Holders of the id keep it.
   void detach(BlockId radix_node);
-  // One holder more or less. When the last one drops what is attached it stays, as the most recently used; anything
-  // else becomes free.
+  // Adds or removes a holder. An attached id without holders stays attached, as the most recently used; any other id
+  // without holders is free.
   void hold(Id id);
   void drop(Id id);
 
@@ -60,7 +60,7 @@ class Attachments {
   BlockPool pool_;                   // one reference for each holder, and one for being attached
   std::vector<Id> of_;               // by radix node
   std::vector<BlockId> radix_node_;  // by id; kNoBlock: not attached
-  LruList unheld_;                   // attached, held by nobody
+  LruList unheld_;                   // attached, without holders
   std::uint32_t num_attached_ = 0;
   std::uint64_t num_evictions_ = 0;
 };

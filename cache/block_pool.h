@@ -1,4 +1,4 @@
-// The KV blocks of one model as numbers: which are free, and how many references hold each of the others.
+// The KV blocks of one model as ids: which are free, and the reference count of each of the others.
 #pragma once
 
 #include <cstdint>
@@ -17,12 +17,12 @@ class BlockPool {
   BlockPool(const BlockPool&) = delete;
   BlockPool& operator=(const BlockPool&) = delete;
 
-  // A block with one reference; there must be a free one (asserted). The last one returned goes out first: its
-  // memory is the likeliest to be in a cache, and a pool that is never full touches few pages.
+  // Returns a block with one reference; there must be a free one (asserted). Last in, first out: the memory of the
+  // block freed last is the likeliest to be in a CPU cache, and a pool that is never full touches few pages.
   [[nodiscard]] BlockId allocate();
-  // One more reference to a block that has some (asserted).
+  // Adds a reference to a block that is not free (asserted).
   void retain(BlockId block);
-  // One reference less; the last one frees the block.
+  // Removes a reference; the block is free when none is left.
   void release(BlockId block);
 
   [[nodiscard]] std::uint32_t references(BlockId block) const;

@@ -1,4 +1,4 @@
-// Which prompt blocks are being computed right now, and by whom: what makes a prefix be computed once.
+// Which sequence is computing which prompt block right now, so that a common prefix is computed once.
 #pragma once
 
 #include <cstdint>
@@ -12,20 +12,20 @@
 
 namespace troupe::cache {
 
-// Block i of a sequence is named by a hash over its tokens up to the end of block i and the scope it will be
-// published under. A name is claimed by one sequence at a time; whoever needs the same block may wait for it.
+// The key of a sequence's block i is a hash over its tokens up to the end of block i and the scope it will be published
+// under. One sequence at a time claims a key; other sequences that need the same block may wait for it.
 // Not thread-safe.
 class FlightIndex {
  public:
-  // Tokens as named hashes: prefix[i] covers blocks 0..i. O(tokens).
+  // The prefix hashes of `tokens`: prefixes[i] covers blocks 0..i. O(tokens).
   static void hash_prefixes(std::span<const TokenId> tokens, std::uint32_t num_blocks,
                             std::vector<std::uint64_t>& prefixes);
 
-  // `sequence` will compute block `index`. Does nothing if somebody else has claimed it.
+  // `sequence` will compute the block with this prefix hash. Does nothing if it is claimed already.
   void claim(std::uint64_t prefix, ScopeId scope, SequenceId sequence);
-  // Takes a claim back; does nothing if it is not this sequence's.
+  // Removes the claim; does nothing if another sequence has it.
   void unclaim(std::uint64_t prefix, ScopeId scope, SequenceId sequence);
-  // Who computes this block under one of these scopes. The caller confirms the tokens.
+  // The sequence that computes this block under one of these scopes. The caller compares the tokens to confirm.
   [[nodiscard]] std::optional<SequenceId> find(std::uint64_t prefix, const ScopeList& scopes) const;
 
   void clear() { claims_.clear(); }

@@ -1,4 +1,4 @@
-// A set of ids that were given out by a counter: kept as runs, so ids that all end cost nothing.
+// A set of ids from a counter, stored as ranges of consecutive ids: a set without gaps is one range, however large.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace troupe::cache {
 
-// O(log runs) per call. 2^64 - 1 is not a valid id.
+// O(log ranges) per call. 2^64 - 1 is not a valid id.
 class IdSet {
  public:
   void insert(std::uint64_t id) {

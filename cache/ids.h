@@ -1,4 +1,4 @@
-// The names that sequences, tokens and blocks go by, everywhere.
+// The id types of tokens, sequences, blocks and snapshots, used everywhere.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Acquire, and waiting for whoever computes the same prefix. The rest of LeaseBook is in lease_book.cpp and
+// Acquire, and waiting for a sequence that computes the same prefix. The rest of LeaseBook is in lease_book.cpp and
 // lease_attachments.cpp.
 #include "cache/lease_state.h"
 
@@ -18,7 +18,7 @@ void LeaseBook::acquire(const Acquire& message, LeaseEffects& effects) {
   state_->evaluate(message.key.sequence, *lease, effects);
 }
 
-// Answers an Acquire: a new one, or one whose leader is not needed any more.
+// Answers an Acquire: a new one, or one that need not wait for its leader any more.
 void LeaseBook::State::evaluate(SequenceId sequence, Lease& lease, LeaseEffects& effects) {
   const std::span<const TokenId> tokens = *lease.tokens;
   tree.match(lease.scopes, tokens, servable_blocks(tokens), path);
@@ -66,8 +66,9 @@ void LeaseBook::State::evaluate(SequenceId sequence, Lease& lease, LeaseEffects&
   settle(sequence, lease, Phase::held, std::move(acquired), effects);
 }
 
-// What a fork takes over: `path` becomes the parent's full blocks. Nothing if the parent cannot give them (any more),
-// or the tree has more than that, or recurrent state would have to be forked too.
+// The blocks that a fork takes over: `path` becomes the parent's full blocks; returns the part-full one. Nothing, and
+// `path` unchanged, if the parent does not hold these blocks committed (any more), or `path`, which is what the tree
+// has, is longer, or the model has recurrent state.
 std::optional<LeaseBook::State::Tail> LeaseBook::State::follow_parent(const Lease& lease) const {
   if (!lease.fork || has_state()) return std::nullopt;
   const auto found = leases.find(lease.fork->parent);
@@ -94,7 +95,7 @@ std::optional<LeaseBook::State::Tail> LeaseBook::State::follow_parent(const Leas
   return tail;
 }
 
-// Makes the lease wait if somebody computes the block after `path`, which is what the tree has.
+// Makes the lease wait if another sequence computes the block after `path`, the cached prefix.
 bool LeaseBook::State::follow_leader(SequenceId sequence, Lease& lease, LeaseEffects& effects) {
   const std::span<const TokenId> tokens = *lease.tokens;
   const auto num_cached = static_cast<std::uint32_t>(path.size());
@@ -110,7 +111,7 @@ bool LeaseBook::State::follow_leader(SequenceId sequence, Lease& lease, LeaseEff
   lease.shared_blocks = shared;
   leader.followers.push_back(sequence);
   if (lease.phase == Phase::waiting) {
-    lease.unseen.back().body = Wait{*found};  // for a repeated Acquire; nobody else needs to hear of the change
+    lease.unseen.back().body = Wait{*found};  // for a repeated Acquire; a change of leader is not reported otherwise
   } else {
     lease.phase = Phase::waiting;
     ++num_waiting;
@@ -120,7 +121,7 @@ bool LeaseBook::State::follow_leader(SequenceId sequence, Lease& lease, LeaseEff
   return true;
 }
 
-// Who computes block `block` of these tokens; `prefixes` holds their hashes up to it.
+// The sequence that computes block `block` of these tokens; `prefixes` has their hashes up to that block.
 std::optional<SequenceId> LeaseBook::State::leader_of(const ScopeList& scopes, std::span<const TokenId> tokens,
                                                       std::uint32_t block) const {
   const std::optional<SequenceId> found = flights.find(prefixes[block], scopes);
@@ -159,7 +160,7 @@ void LeaseBook::State::update_inheritance(SequenceId sequence, Lease& lease, Lea
   effects.inherited.push_back({sequence, best});
 }
 
-// Answers the followers who have no more to wait for: all, or those who share no more with the leader.
+// Evaluates waiting Acquires again: of all followers, or of those for which the leader has committed all shared blocks.
 void LeaseBook::State::wake_followers(SequenceId leader, Lease& lease, bool all, LeaseEffects& effects) {
   if (lease.followers.empty()) return;
   const auto may_go = [&](SequenceId follower) {

@@ -1,25 +1,25 @@
-// Window blocks and snapshots of recurrent state, as LeaseBook deals with them: lease_book.h says what senders see.
+// How LeaseBook gives out, publishes and takes back window blocks and snapshots; lease_book.h has the protocol.
 #include "cache/lease_state.h"
 
 namespace troupe::cache {
 namespace {
 
-// A sequence may write one snapshot while the Commit that brings in the one before is on its way.
+// Two, because a sequence may write a snapshot while the Commit that names the one before is on its way.
 constexpr std::size_t kMaxSpares = 2;
 
 }  // namespace
 
-// The first window block that is still seen from the end of num_blocks blocks on.
+// The index of the first window block that positions after the first num_blocks blocks attend to.
 std::uint32_t LeaseBook::State::window_begin(std::uint32_t num_blocks) const {
   return has_windows() ? first_window_block(num_blocks * kBlockSize, options.window) : 0;
 }
 
-// Of the cached blocks of a prefix, how many a sequence can go on from: the state after the last of them is there, and
-// K and V of all positions that the next one sees in layers with a window.
+// How many of these cached blocks a sequence can begin after: the last of them has a snapshot of the state (if the model
+// has one), and all blocks in the next position's window have their window block.
 std::uint32_t LeaseBook::State::served_blocks(std::span<const BlockId> nodes) const {
   if (!has_windows() && !has_state()) return static_cast<std::uint32_t>(nodes.size());
   std::uint32_t served = 0;
-  std::uint32_t first_present = 0;  // from here on all have their window block
+  std::uint32_t first_present = 0;  // blocks from here to i all have their window block
   for (std::uint32_t i = 0; i < nodes.size(); ++i) {
     if (has_windows() && windows.of(nodes[i]) == kNoBlock) first_present = i + 1;
     if (has_state() && snapshots.of(nodes[i]) == kNoSnapshot) continue;
@@ -28,8 +28,8 @@ std::uint32_t LeaseBook::State::served_blocks(std::span<const BlockId> nodes) co
   return served;
 }
 
-// How many blocks of `tokens` a sequence with tokens `leader` computes that can serve it. What lies between two
-// snapshots serves nobody; where there is room for none, nothing does.
+// How many leading blocks of `tokens` can be served once the sequence with tokens `leader` has computed them. With
+// recurrent state only whole runs up to a snapshot can be; if the server has no snapshots, none.
 std::uint32_t LeaseBook::State::shared_blocks(std::span<const TokenId> tokens, std::span<const TokenId> leader) const {
   const auto equal = static_cast<std::uint32_t>(common_tokens(tokens, leader) / kBlockSize);
   const std::uint32_t shared = std::min(servable_blocks(tokens), equal);
@@ -38,7 +38,7 @@ std::uint32_t LeaseBook::State::shared_blocks(std::span<const TokenId> tokens, s
   return options.snapshot_rule.last_up_to(shared * kBlockSize, static_cast<std::uint32_t>(leader.size())) / kBlockSize;
 }
 
-// How many entries there would be blocks for once these blocks of the tree are held, with the window at their end.
+// room() after these blocks of the tree, and the window blocks at their end, will have been held.
 std::uint32_t LeaseBook::State::room_beside(std::span<const BlockId> nodes) const {
   const auto count_unheld = [&](std::span<const BlockId> some, auto&& held) {
     return static_cast<std::uint32_t>(
@@ -58,7 +58,7 @@ BlockId LeaseBook::State::take_window_block() {
   return block;
 }
 
-// Holds what a sequence goes on from that begins after these blocks of the tree.
+// Holds the window blocks and the snapshot that a sequence beginning after these blocks of the tree reads.
 void LeaseBook::State::take_attachments(std::span<const BlockId> nodes, Holding& holding) {
   if (has_windows()) {
     holding.window_blocks.assign(nodes.size(), kNoBlock);
@@ -73,8 +73,8 @@ void LeaseBook::State::take_attachments(std::span<const BlockId> nodes, Holding&
   }
 }
 
-// Publishes the window blocks from first_block on whose blocks have been committed, or swaps them for equal ones, and
-// lets go of those behind the window of all positions to come: also a step that is planned already does not read them.
+// Publishes the window blocks of the blocks committed from first_block on, or swaps them for equal ones, and drops
+// those that no later position attends to: a step that is planned already does not read them either.
 void LeaseBook::State::commit_window_blocks(Holding& holding, std::uint32_t first_block, std::uint32_t number) {
   const std::uint32_t begin = window_begin(holding.num_committed);
   for (std::uint32_t i = first_block; i < holding.num_committed; ++i) {
@@ -95,8 +95,8 @@ void LeaseBook::State::commit_window_blocks(Holding& holding, std::uint32_t firs
   }
 }
 
-// The first step has been: what it began from has been read. A spare that it or a later one wrote belongs to the last
-// block, unless that has a snapshot.
+// The first step has run, so the snapshot it restored has been read and is dropped. A spare that this or a later step
+// wrote is attached to the last committed block, unless that has a snapshot already.
 void LeaseBook::State::commit_snapshot(Lease& lease, SnapshotId snapshot) {
   Holding& holding = lease.holding;
   if (holding.restore != kNoSnapshot) snapshots.drop(std::exchange(holding.restore, kNoSnapshot));
@@ -112,7 +112,8 @@ void LeaseBook::State::commit_snapshot(Lease& lease, SnapshotId snapshot) {
   snapshots.drop(snapshot);
 }
 
-// A spare for each boundary within the table, as far as there are snapshots that nobody holds. Returns the new ones.
+// Tops up the spares: one for each of the next boundaries within the table (at most kMaxSpares), as long as snapshots
+// are available. Returns the new ones.
 std::vector<SnapshotId> LeaseBook::State::give_spares(Lease& lease) {
   std::vector<SnapshotId> given;
   if (!has_state()) return given;

@@ -89,7 +89,7 @@ void LeaseBook::State::take_entry(Holding& holding) {
   if (has_windows()) holding.window_blocks.push_back(take_window_block());
 }
 
-// How many entries there are blocks for.
+// How many entries the available blocks (and window blocks) suffice for.
 std::uint32_t LeaseBook::State::room() const {
   return has_windows() ? std::min(available(), windows.available()) : available();
 }
@@ -124,7 +124,7 @@ void LeaseBook::commit(const Commit& message, LeaseEffects& effects) {
   TROUPE_ASSERT(num_blocks > 0 && tokens.size() % kBlockSize == 0);
   TROUPE_ASSERT(message.first_block == holding.num_committed);
   TROUPE_ASSERT(std::size_t{message.first_block} + num_blocks <= holding.blocks.size());
-  // What was known at Acquire must be what was computed: a mismatch would poison the cache for everybody.
+  // The committed tokens must equal those known at Acquire: a mismatch would put wrong K and V into the shared cache.
   const std::size_t first_token = std::size_t{message.first_block} * kBlockSize;
   if (first_token < lease->tokens->size()) {
     const std::span<const TokenId> known = std::span(*lease->tokens).subspan(first_token);
@@ -152,7 +152,7 @@ void LeaseBook::commit(const Commit& message, LeaseEffects& effects) {
   s.wake_followers(message.key.sequence, *lease, false, effects);
 }
 
-// Publishes the block at `index`, or swaps it for the equal one that is there already. Returns the canonical one.
+// Publishes the block at `index`, or swaps it for an equal one that is in the tree. Returns the canonical one.
 BlockId LeaseBook::State::commit_block(Lease& lease, std::uint32_t index, BlockTokens tokens, std::uint32_t number) {
   Holding& holding = lease.holding;
   const BlockId parent = index == 0 ? kRoot : holding.blocks[index - 1];
@@ -200,14 +200,14 @@ void LeaseBook::release(const Release& message, LeaseEffects& effects) {
   } else if (!lease->holding.blocks.empty()) {
     s.releasing.push_back({message.after_step, std::move(lease->holding)});
   }
-  // Its blocks are back (or on their way) before the first follower asks for some.
+  // Its blocks are given back (or queued in `releasing`) before the first follower is evaluated.
   State::Lease last_words = std::move(*lease);
   s.leases.erase(sequence);
   last_words.inherited.reset();
   s.wake_followers(sequence, last_words, true, effects);
 }
 
-// One reference more or less to a block that has some, whether it is in the tree or not.
+// hold and let_go add and remove a reference to a block that is not free, whether it is in the tree or not.
 void LeaseBook::State::hold(BlockId block) {
   if (tree.contains(block)) {
     tree.hold(block);
@@ -229,7 +229,7 @@ void LeaseBook::State::let_go(const Displaced& entry) {
   if (entry.window_block != kNoBlock) windows.drop(entry.window_block);
 }
 
-// Deepest first, as the tree wants it; what was copied from hangs below blocks of the table.
+// Deepest first, as RadixTree requires; a block that a fork copied from can be below blocks of the table.
 void LeaseBook::State::give_back(const Holding& holding) {
   for (const Displaced& entry : holding.displaced) let_go(entry);
   for (std::size_t i = holding.blocks.size(); i-- > 0;) let_go(holding.blocks[i]);
@@ -277,7 +277,7 @@ void LeaseBook::quiesced(std::uint64_t epoch) {
   });
 }
 
-// --- looking ---
+// --- queries ---
 
 PrefixPrediction LeaseBook::predict(const ScopeList& scopes, std::span<const TokenId> tokens) const {
   const State& s = *state_;

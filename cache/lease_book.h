@@ -1,17 +1,17 @@
-// Who holds which KV blocks: the one authority over the block pool and the prefix tree of a model.
+// Which sequence holds which KV blocks: the one authority over the block pool and the prefix tree of a model.
 //
 // Plain logic: no thread, no clock. The cache keeper calls it with messages as they arrive and sends on what it
-// returns; every message may arrive twice or late, and its sender may die at any point.
+// returns; every message may arrive twice or late, and its sender may terminate at any point.
 //
 // The life of a sequence, as the batcher sees it
 //
 //   Acquire{tokens, want}   -> Acquired{num_cached_tokens, blocks}: `blocks` is the whole block table so far, the
 //                              cached prefix first, then `want` blocks less what was cached (see `want`).
-//                           -> Wait{leader}: somebody is computing the same prefix. Nothing is held. The real
+//                           -> Wait{leader}: `leader` is computing the same prefix. Nothing is held. The real
 //                              answer to this same number comes later, unasked, among the answers that some
 //                              other sequence's Commit, Yield or Release brings.
 //                           -> Short{available}: not enough blocks. Nothing is held; ask again (under the next
-//                              number) when something came back, or Release.
+//                              number) when blocks were given back, or Release.
 //                              With `fork` the table begins with what another running sequence has computed, up to
 //                              any position: full blocks are shared, and of the one that is part full the caller
 //                              makes a copy (copy-on-write at the only block that either of them still writes to).
@@ -19,23 +19,23 @@
 //   Commit{first, tokens}   -> Committed{first_block, blocks}. Sent only after the StepResult of the step that
 //                              filled the blocks; generated tokens as well as prompt. Publishes them in the tree.
 //                              The answer names the canonical block of each: where it differs from the sender's,
-//                              somebody published the same tokens first (equal bits), and the sender swaps its
+//                              another sequence published the same tokens first (equal bits), and the sender swaps its
 //                              entry before it plans its next step.
-//   Yield{}                 -> Acknowledged. The sequence stops computing for a while (parked): whoever waits for
-//                              it waits no longer. It keeps its blocks.
+//   Yield{}                 -> Acknowledged. The sequence stops computing for a while (parked): its followers wait
+//                              no longer. It keeps its blocks.
 //   Release{after_step}     -> Acknowledged. The end of this sequence id: finished, cancelled or preempted alike.
 //                              Its blocks come back when step `after_step` is done, at once if it already is.
 //
 // Windows and recurrent state (attachments.h). Where some layers see only a window of positions (window.h), a table of
 // blocks has a second table of the same length beside it, of window blocks; they are given out, published and swapped
-// together with the block of the same index. What a Commit leaves behind the window of all positions to come the book
-// takes back by itself; the sender forgets those entries (kNoBlock) when it sends the Commit. Where there is recurrent
+// together with the block of the same index. At a Commit the book takes back window blocks that no later position
+// attends to; the sender sets those entries to kNoBlock when it sends the Commit. Where there is recurrent
 // state, Acquired names the snapshot to restore before the first step, `restore`. Answers bring `spares`: snapshots
 // that the sequence may write, at the next boundaries of SnapshotRule that its table reaches. A step that ends at a
-// boundary writes one (any that the sender has and has not used), and the Commit up to there brings it in. A spare that
-// finds no use comes back with the Release. Without one, because all snapshots are in use, the boundary goes by. A
-// prefix is served only up to where both can go on from: see served_blocks in lease_attachments.cpp. A fork where there
-// is recurrent state is an Acquire like any other.
+// boundary writes one (any that the sender has and has not used), and the Commit up to there names it. A spare that is
+// not used comes back with the Release. Without a spare, because all snapshots are in use, the boundary gets no
+// snapshot. A prefix is served only up to where its window blocks and a snapshot allow to resume: see served_blocks in
+// lease_attachments.cpp. For a model with recurrent state a fork is treated as a plain Acquire.
 //
 // A preempted request comes back as a new sequence id (ids are never reused), with prompt and generated tokens
 // as its `tokens` and its old rank. Sequence ids come from one counter, taken when Acquire is first sent: ended
@@ -49,17 +49,17 @@
 // pipelined: waiting for each answer is not needed. Answers come in the order of the numbers; one that is not above
 // `seen` is a repetition and ignored.
 //
-// Steps and deaths. Steps run in the order of their numbers. step_done(epoch, step) is told after each
+// Steps and restarts. Steps run in the order of their numbers. step_done(epoch, step) is called after each
 // StepResult, before the messages that the result causes. A new batcher calls begin_epoch with a higher number:
-// messages of older epochs are dropped, waiters of old epochs vanish, and blocks that an old epoch held stay
-// untouchable until quiesced(epoch): the worker's word that no step of that epoch or an older one will write
-// any more. Published prefixes survive. A new keeper after a death builds its book with
-// `await_quiesce`: all blocks are untouchable until then.
+// messages of older epochs are dropped, waiting Acquires of old epochs are forgotten, and blocks that an old epoch held
+// are not reused until quiesced(epoch): the worker's promise that no step of that epoch or an older one will write
+// any more. Published prefixes survive. A restarted keeper builds its book with `await_quiesce`: no block is given out
+// until then.
 //
-// Single flight. While a sequence computes prompt blocks nobody has (it leads), later Acquires that would need the
-// very next of these blocks wait, holding nothing. Each is answered as soon as all it shares with the leader is
+// Single flight. While a sequence computes prompt blocks that are not cached (it leads), later Acquires that would need
+// the very next of these blocks wait, holding nothing. Each is answered as soon as all it shares with the leader is
 // committed; if the leader ends or yields first, the first follower by rank leads. `inherited` in the effects
-// tells the batcher which rank the planner must give the leader so that nobody waits for somebody less urgent.
+// is the rank that the planner must give the leader so that no follower waits for a less urgent sequence.
 #pragma once
 
 #include <cstdint>
@@ -87,8 +87,8 @@ struct LeaseKey {
   std::uint32_t seen = 0;    // answers up to this number have been applied by the sender
 };
 
-// Begins a sequence where another one is: n answers from one prefill. Served while the parent holds its blocks and has
-// committed the full ones; later, the same Acquire is served from the tree like any other.
+// Begins a sequence with the blocks of another one: n answers from one prefill. Served while the parent holds its
+// blocks and has committed the full ones; later, the same Acquire is served from the tree like any other.
 struct Fork {
   SequenceId parent = 0;         // of the same scopes (asserted)
   std::uint32_t num_tokens = 0;  // of the tokens, computed by the parent and equal to its own first ones
@@ -100,8 +100,8 @@ struct Acquire {
   ScopeList scopes;
   Tokens tokens;           // all known ids, prompt and (after a preemption) generated; at least one
   std::uint32_t want = 0;  // blocks the table should have, cached ones included; more are never refused if cached
-  // Short unless this many more blocks stay available for the growth of others. 0 when nobody else runs, or the
-  // last one waiting might never start.
+  // Short unless this many more blocks stay available for the growth of other sequences. 0 when no other sequence runs,
+  // or the only waiting request might never start.
   std::uint32_t headroom = 0;
   std::optional<Fork> fork{};  // a fork that is served never waits
 };
@@ -131,8 +131,8 @@ struct Acquired {
   std::uint32_t num_cached_tokens = 0;  // a multiple of kBlockSize, less than tokens->size()
   std::vector<BlockId> blocks;          // the block table; the first num_cached_tokens / kBlockSize are filled
   // A fork: before the first step of this sequence blocks[num_cached_tokens / kBlockSize] is to be made a copy of
-  // `copy_from`, of which the first num_copied_tokens slots are filled. Nobody else gets that block before the sender
-  // has seen this answer; copied in the next step's work, it is read in time.
+  // `copy_from`, of which the first num_copied_tokens slots are filled. `copy_from` is not reused before the sender has
+  // seen this answer, so copying it in the next step's work is in time.
   std::uint32_t num_copied_tokens = 0;  // < kBlockSize
   BlockId copy_from = kNoBlock;
   std::vector<BlockId> window_blocks{};  // as long as `blocks`; kNoBlock before the window. Empty: no windows
@@ -148,7 +148,8 @@ struct Wait {
   friend bool operator==(const Wait&, const Wait&) = default;
 };
 struct Short {
-  // Blocks that could be given out now: free ones and cached ones nobody holds; of the kind that has fewer of them.
+  // Blocks that could be given out now, free or cached without holders: the smaller of the count of blocks and, where
+  // there are windows, the count of window blocks.
   std::uint32_t available = 0;
   friend bool operator==(const Short&, const Short&) = default;
 };
@@ -177,7 +178,7 @@ struct LeaseAnswer {
   Body body;
 };
 
-// The rank that `sequence` borrows from its best follower; none: it has no followers any more.
+// The best rank among the followers of `sequence`, which inherits it; none: it has no followers any more.
 struct Inheritance {
   SequenceId sequence = 0;
   std::optional<Rank> rank;
@@ -204,7 +205,7 @@ struct AttachmentCounters {
   std::uint32_t total = 0;
   std::uint32_t free = 0;
   std::uint32_t cached = 0;     // attached to radix nodes, held or not
-  std::uint32_t available = 0;  // free, or cached and held by nobody
+  std::uint32_t available = 0;  // free, or cached without holders
   std::uint64_t evictions = 0;
 };
 
@@ -213,7 +214,7 @@ struct CacheCounters {
   std::uint32_t free = 0;
   std::uint32_t cached = 0;      // in the tree, held or not
   std::uint32_t referenced = 0;  // held by sequences (running, or awaiting the end of their last step)
-  std::uint32_t available = 0;   // free, or cached and held by nobody
+  std::uint32_t available = 0;   // free, or cached without holders
   std::uint64_t published = 0;   // blocks that entered the tree
   std::uint64_t evictions = 0;
   std::uint64_t query_tokens = 0;  // of all granted Acquires
@@ -237,14 +238,14 @@ struct LeaseBookOptions {
 class LeaseBook {
  public:
   explicit LeaseBook(LeaseBookOptions options);
-  // A book may die with leases out (its process is ending); the blocks go with it.
+  // May run while leases are out (the process is ending); it releases their blocks.
   ~LeaseBook();
   LeaseBook(const LeaseBook&) = delete;
   LeaseBook& operator=(const LeaseBook&) = delete;
 
   // Messages; the protocol is above. O(tokens) for Acquire and Commit, O(blocks) for Extend and Release, plus
   // O(log cached) for each block evicted to make room. What contradicts the protocol within the right epoch
-  // and number (a Commit beyond the table, an Extend of nothing) is our own bug and asserted.
+  // and number (a Commit beyond the table, an Extend by 0 blocks) is our own bug and asserted.
   void acquire(const Acquire& message, LeaseEffects& effects);
   void extend(const Extend& message, LeaseEffects& effects);
   void commit(const Commit& message, LeaseEffects& effects);
@@ -258,14 +259,14 @@ class LeaseBook {
   // No step of `epoch` or an older one is running or will run. Frees what they held.
   void quiesced(std::uint64_t epoch);
 
-  // What an Acquire would find. Takes nothing, does not count as use. O(tokens).
+  // What an Acquire would find. Takes no references, does not change the LRU order. O(tokens).
   [[nodiscard]] PrefixPrediction predict(const ScopeList& scopes, std::span<const TokenId> tokens) const;
-  // The longest cached range of positions that is the prefix of this name (an Anchor's hash) and can serve as a prefix
-  // to whoever asks through `scopes`; nothing if none is cached any more. It begins at 0; of layers with a window, what
-  // lies before the window need not be there. A name is not a proof: an Acquire confirms the tokens. Takes nothing.
+  // The longest cached prefix with this hash (an Anchor's) that a request with `scopes` could be served; none if it is
+  // not cached any more. The range begins at 0; in layers with a window the K and V before the window need not be
+  // cached. Equal hashes do not prove equal tokens: an Acquire compares them. Takes no references.
   // Expected O(blocks of the prefix).
   [[nodiscard]] std::optional<CachedRange> find_recyclable_range(const ScopeList& scopes, std::uint64_t hash) const;
-  // Changes whenever some prediction may have changed.
+  // Changes whenever the result of predict() may have changed.
   [[nodiscard]] std::uint64_t version() const;
 
   [[nodiscard]] CacheCounters counters() const;

@@ -1,4 +1,4 @@
-// The inside of LeaseBook, shared by its three source files; nobody else includes it.
+// The private state of LeaseBook, included by its three source files only.
 #pragma once
 
 #include <algorithm>
@@ -36,14 +36,15 @@ inline std::size_t common_tokens(std::span<const TokenId> a, std::span<const Tok
   return static_cast<std::size_t>(ends.first - a.begin());
 }
 
-// Not in the tables any more but perhaps still read: replaced by canonical ones, or copied from.
+// Blocks that are not in the block table but that a planned step may still read: replaced by canonical ones, or the
+// source of a fork's copy.
 struct Displaced {
-  std::uint32_t number = 0;  // of the message that did it
+  std::uint32_t number = 0;  // of the message that replaced or copied them
   BlockId block = kNoBlock;
   BlockId window_block = kNoBlock;
 };
 
-// What a holder has, in the order of its block table: the first num_committed blocks are in the tree.
+// The blocks and snapshots that a lease holds. `blocks` is the block table; the first num_committed are in the tree.
 struct Holding {
   std::vector<BlockId> blocks;
   std::uint32_t num_committed = 0;
@@ -59,7 +60,7 @@ struct LeaseBook::State {
   struct Lease {
     Phase phase = Phase::idle;
     std::uint32_t last_number = 0;
-    std::deque<LeaseAnswer> unseen;  // answers the sender may ask for again, by number
+    std::deque<LeaseAnswer> unseen;  // answers kept in case the sender repeats the message, by number
     Rank rank;
     ScopeList scopes;
     Tokens tokens;
@@ -70,7 +71,7 @@ struct LeaseBook::State {
     Holding holding;
     std::vector<std::uint64_t> prefixes;  // hashes of the full blocks in `tokens`; empty: claims nothing
     std::vector<SequenceId> followers;
-    std::optional<Rank> inherited;  // as last told
+    std::optional<Rank> inherited;  // as last reported in LeaseEffects
     // waiting
     SequenceId leader = 0;
     std::uint32_t shared_blocks = 0;  // with the leader; runnable when it has committed these
@@ -87,8 +88,8 @@ struct LeaseBook::State {
   explicit State(const LeaseBookOptions& book_options);
   ~State();
 
-  // The lease if the message is the next of its sequence, after taking note of what its sender has seen. Else null,
-  // and a repeated message has been answered as before.
+  // If the message is the next of its sequence: applies `seen` and returns the lease. Else null; a repeated message
+  // gets the answer it got before.
   Lease* next_message(const LeaseKey& key, bool may_begin, LeaseEffects& effects);
   void see(Lease& lease, std::uint32_t seen);
   template <class Body>
@@ -155,7 +156,7 @@ struct LeaseBook::State {
   mutable std::vector<std::uint64_t> prefixes;  // scratch
 };
 
-// Answers, and remembers the answer for when the message is repeated.
+// Answers, and stores the answer in case the message is repeated.
 template <class Body>
 void LeaseBook::State::answer(const LeaseKey& key, Lease& lease, Body body, LeaseEffects& effects) {
   lease.unseen.push_back({key.epoch, key.sequence, key.number, std::move(body)});

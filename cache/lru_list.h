@@ -13,7 +13,7 @@ class LruList {
 
   explicit LruList(std::uint32_t num_ids) : links_(num_ids) {}
 
-  // The id must not be in the list, or be in it for remove(); nobody checks.
+  // push_newest: the id must not be in the list; remove: it must be. Neither is checked.
   void push_newest(std::uint32_t id) {
     links_[id] = {newest_, kNone};
     (newest_ == kNone ? oldest_ : links_[newest_].newer) = id;

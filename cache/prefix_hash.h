@@ -1,4 +1,4 @@
-// Names of prefixes: a hash over all tokens up to the end of a block, and the marks that carry such names.
+// Prefix hashes: a hash over all tokens up to the end of a block, and the anchors that carry such hashes.
 #pragma once
 
 #include <cstdint>
@@ -12,19 +12,19 @@ namespace troupe::cache {
 // One block's worth of tokens.
 using BlockTokens = std::span<const TokenId, kBlockSize>;
 
-// A number that almost always differs where tokens differ. Hits are confirmed by comparing the tokens.
+// Different tokens almost always hash differently. Hits are confirmed by comparing the tokens.
 [[nodiscard]] std::uint64_t hash_block(BlockTokens tokens);
 [[nodiscard]] std::uint64_t mix_hash(std::uint64_t a, std::uint64_t b);
 
-// The name of a prefix and one more block of tokens; kEmptyPrefix names the prefix of no tokens.
+// The hash of a prefix and one more block of tokens; kEmptyPrefix is the hash of the empty prefix.
 inline constexpr std::uint64_t kEmptyPrefix = 0;
 [[nodiscard]] inline std::uint64_t extend_prefix(std::uint64_t prefix, std::uint64_t block_hash) {
   return mix_hash(prefix, block_hash);
 }
 
-// A mark that a sequence carries: its first `position` tokens have the name `hash`. It travels with exported state
-// (engine/model/sequence_file.h), and LeaseBook::find_recyclable_range tells what is still cached of it. Which numbers
-// come out is part of that file's format.
+// The prefix hash of a sequence's first `position` tokens. Anchors are stored in exported state
+// (engine/model/sequence_file.h), so the hash values are part of that file's format;
+// LeaseBook::find_recyclable_range returns which of these positions are still cached.
 struct Anchor {
   std::uint32_t position = 0;  // a positive multiple of kBlockSize
   std::uint64_t hash = 0;
@@ -34,7 +34,7 @@ struct Anchor {
 // The anchors of a sequence, one at the end of each full block of `tokens`, ascending. O(tokens).
 [[nodiscard]] std::vector<Anchor> anchors_of(std::span<const TokenId> tokens);
 
-// Positions [begin, end) of which K and V are cached.
+// The K and V of positions [begin, end) are cached.
 struct CachedRange {
   std::uint32_t begin = 0;
   std::uint32_t end = 0;

@@ -9,8 +9,8 @@
 namespace troupe::cache {
 namespace {
 
-// How many equally long paths through different scopes a lookup follows. Two exist only where a prefix was
-// published twice, first by a user and then in public; more than this is not worth a longer search.
+// How many equally long paths through different scopes a lookup follows. More than one exists only where a prefix was
+// published twice, first in a user's scope and then in public; more than this is not worth a longer search.
 constexpr std::size_t kMaxPaths = 8;
 
 BlockTokens block_at(std::span<const TokenId> tokens, std::uint32_t index) {
@@ -109,7 +109,7 @@ void RadixTree::find_prefix(const ScopeList& scopes, std::uint64_t prefix, std::
   fill_path(end, longest, path);
 }
 
-// How many blocks there are from the root to this one, or 0 if the way leads through a scope that is not listed.
+// The number of blocks from the root to this one, or 0 if an edge on the path has a scope that is not listed.
 std::uint32_t RadixTree::visible_depth(BlockId block, const ScopeList& scopes) const {
   std::uint32_t depth = 0;
   for (; block != kRoot; block = nodes_[block].parent) {

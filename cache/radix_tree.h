@@ -2,9 +2,9 @@
 //
 // After RadixAttention (Zheng et al., "SGLang", 2024), with two changes: edges are whole blocks, because K and V
 // are shared by whole blocks only, so no edge is ever split; and every edge belongs to a scope (cache/scope.h), so
-// a prefix is found only by those who may know of it. Below one radix node equal tokens can hang once per scope.
+// a request finds only prefixes of its own scopes. A radix node can have children with equal tokens, one per scope.
 //
-// Each cached block is one radix node and has one edge above it: radix nodes are named by their BlockId.
+// Each cached block is one radix node and has one edge above it; the id of a radix node is its BlockId.
 #pragma once
 
 #include <array>
@@ -24,41 +24,41 @@ inline constexpr BlockId kRoot = kNoBlock;  // the parent of first blocks
 
 // Not thread-safe. Allocates in the constructor only; some 180 bytes per block of the pool.
 //
-// Holders. Whoever holds a radix node holds all above it, and drops deeper ones first. So every radix node is
-// dropped for the last time after its children, the list of dropped ones in order of time has children before
-// parents, and its front is both the least recently used and a leaf: eviction is O(1).
+// Holding. A caller that holds a radix node also holds all nodes above it, and drops deeper ones first. So a radix node
+// is always dropped after its children, the list of unheld nodes in the order they were dropped has children before
+// parents, and its front is both the least recently used node and a leaf: eviction is O(1).
 class RadixTree {
  public:
   // The tree takes a reference of its own on each block in it. The pool must outlive it.
   explicit RadixTree(BlockPool& pool);
-  // Gives up all blocks; nobody may hold one (asserted).
+  // Releases all blocks; none may be held (asserted).
   ~RadixTree();
   RadixTree(const RadixTree&) = delete;
   RadixTree& operator=(const RadixTree&) = delete;
 
   // The longest cached prefix of `tokens` in full blocks, at most max_blocks of them: `path` becomes its blocks in
   // order. Among equally long paths the one whose edges have the earlier scopes wins, the first edge counting
-  // most. Takes nothing and does not count as use. O(tokens).
+  // most. Takes no references and does not change the LRU order. O(tokens).
   void match(const ScopeList& scopes, std::span<const TokenId> tokens, std::uint32_t max_blocks,
              std::vector<BlockId>& path) const;
 
   // The child of `parent` with these tokens in the first of the scopes that has one; kNoBlock if none has.
   [[nodiscard]] BlockId find_child(BlockId parent, const ScopeList& scopes, BlockTokens tokens) const;
 
-  // The cached prefix of this name (prefix_hash.h) that is found through `scopes`: `path` becomes its blocks in order,
-  // none if there is no such prefix. Of several that collide, the longest. Only the name is compared: whoever has the
-  // tokens confirms by match(). Expected O(blocks of the prefix).
+  // The cached prefix with this hash (prefix_hash.h) whose edges all lie in `scopes`: `path` becomes its blocks in order,
+  // none if there is no such prefix. Of several that collide, the longest. Only the hash is compared; a caller that has
+  // the tokens confirms with match(). Expected O(blocks of the prefix).
   void find_prefix(const ScopeList& scopes, std::uint64_t prefix, std::vector<BlockId>& path) const;
 
-  // Adds `block` below `parent` (kRoot or in the tree). The caller has a reference on the block and on all above it,
-  // and counts as a holder from now on. The edge must be new (asserted).
+  // Adds `block` below `parent` (kRoot or in the tree). The caller has a reference on the block and on all above it;
+  // its reference on the block counts as holding it. The edge must be new (asserted).
   void insert(BlockId parent, ScopeId scope, BlockTokens tokens, BlockId block);
 
-  // One holder more or less; see above for the order.
+  // Adds or removes a holder; see above for the order.
   void hold(BlockId block);
   void drop(BlockId block);
 
-  // Frees the least recently used block that nobody holds, and says which; there must be one (asserted).
+  // Frees the least recently used unheld block and returns its id; there must be one (asserted).
   BlockId evict();
 
   [[nodiscard]] bool contains(BlockId block) const { return nodes_[block].cached; }
@@ -71,7 +71,7 @@ class RadixTree {
  private:
   struct RadixNode {
     std::array<TokenId, kBlockSize> tokens;
-    std::uint64_t prefix;  // the name of all tokens from the root to the end of this block
+    std::uint64_t prefix;  // the hash of all tokens from the root to the end of this block
     ScopeId scope;
     BlockId parent;
     BlockId next_in_bucket;
@@ -89,7 +89,7 @@ class RadixTree {
   BlockPool& pool_;
   std::vector<RadixNode> nodes_;  // by block id
   std::vector<BlockId> buckets_;  // heads of chains, by prefix and scope; a power of two of them
-  LruList unheld_;                // those nobody holds
+  LruList unheld_;                // cached blocks without holders
   std::uint32_t num_blocks_ = 0;
 };
 

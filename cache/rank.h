@@ -1,4 +1,4 @@
-// Who goes first: one total order over requests, used by leases, the step planner and the queue alike.
+// The one total order over requests, used by leases, the step planner and the request queue.
 #pragma once
 
 #include <compare>

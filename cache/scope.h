@@ -1,8 +1,8 @@
-// Who may find a cached prefix: every edge of the radix tree belongs to one scope.
+// Scopes: which requests may reuse a cached prefix. Every edge of the radix tree belongs to one scope.
 //
-// Reusing a prefix shows in the time to the first token, so what one user computed must not be found by
-// another unless somebody said "public". The bits of a scope are laid out so that scopes of different
-// users can never be equal, whatever names they choose; names collide within their own user only.
+// Reusing a prefix shows in the time to the first token, so a prefix that one user computed must not be found by
+// another user's request unless it was published as "public". The bits of a scope are laid out so that scopes of
+// different users are never equal, whatever names they choose; two names of one user may collide.
 #pragma once
 
 #include <array>
@@ -28,7 +28,7 @@ constexpr ScopeId make_scope(std::uint64_t kind, std::uint32_t owner, std::uint3
 // The default: shared by all requests of one user.
 constexpr ScopeId user_scope(std::uint32_t uid) { return detail::make_scope(1, uid, 0); }
 
-// A name that the user chose, within the user: requests of other names do not see it.
+// A scope that the user named; only requests of this user with this name (or one that collides) find its prefixes.
 constexpr ScopeId named_scope(std::uint32_t uid, std::string_view name) {
   std::uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a
   for (char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
@@ -69,8 +69,8 @@ class ScopeList {
   std::size_t size_ = 0;
 };
 
-// The scopes of a request of `uid` that asked for the cache scope `name`: "" is the user's own, "public" is
-// shared by all; anything else is a scope within the user. Public prefixes are found by everybody.
+// The scopes of a request of `uid` with the cache scope `name`: "" is the user's own, "public" is shared by all users,
+// anything else is a named scope of this user. Every request also finds public prefixes.
 constexpr ScopeList scopes_for(std::uint32_t uid, std::string_view name) {
   if (name == "public") return {kPublicScope};
   if (name.empty()) return {kPublicScope, user_scope(uid)};

@@ -1,4 +1,4 @@
-// At which positions a sequence of a model with recurrent state leaves a snapshot of it in the cache.
+// At which positions a model with recurrent state saves a snapshot of a sequence's state in the cache.
 #pragma once
 
 #include <algorithm>
@@ -8,11 +8,11 @@
 
 namespace troupe::cache {
 
-// A snapshot is worth its memory where others will go on from: at the last block boundary that leaves a token of the
-// prompt to compute (the same prompt again, or the next turn of a conversation), and now and then on the way (prompts
-// that part from this one earlier, and sequences that are preempted).
+// A snapshot is worth its memory where later requests will resume: at the last block boundary that leaves a token of
+// the prompt to compute (the same prompt again, or a conversation's next message), and every `every` positions (prompts
+// that differ from this one earlier, and sequences that are preempted).
 //
-// `num_prompt` is what was known when the sequence began: for one that was preempted, its answer so far included.
+// `num_prompt` is the number of tokens known when the sequence began; after a preemption they include the answer so far.
 struct SnapshotRule {
   std::uint32_t every = 0;    // positions, a multiple of kBlockSize; 0: no snapshots, the model has no recurrent state
   bool at_prompt_end = true;  // false: multiples of `every` only

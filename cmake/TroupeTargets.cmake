@@ -2,7 +2,8 @@
 
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+  # ccache keeps nothing of files with precompiled headers unless told that neither they nor __TIME__ matter.
+  set(CMAKE_CXX_COMPILER_LAUNCHER env CCACHE_SLOPPINESS=pch_defines,time_macros ${CCACHE_PROGRAM})
 endif()
 
 if(NOT CMAKE_BUILD_TYPE)
@@ -41,6 +42,30 @@ endif()
 
 find_package(Threads REQUIRED)
 
+# For code that runs once per command, option or report: less to generate, nothing that a user notices.
+set(TROUPE_COLD_OPTIONS $<$<CONFIG:Release>:-O1>)
+
+# The standard library is parsed once for all files but kernels, which have flags of their own and little of it.
+option(TROUPE_PCH "Precompile the headers of the standard library" ON)
+if(TROUPE_PCH)
+  if(CCACHE_PROGRAM)
+    if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+      add_compile_options(-fpch-preprocess)
+    else()
+      add_compile_options("SHELL:-Xclang -fno-pch-timestamp")
+    endif()
+  endif()
+  add_library(troupe_std_headers OBJECT ${CMAKE_SOURCE_DIR}/cmake/std_headers.cpp)
+  target_compile_options(troupe_std_headers PRIVATE ${TROUPE_FUZZ_OPTIONS})
+  target_precompile_headers(troupe_std_headers PRIVATE ${CMAKE_SOURCE_DIR}/cmake/std_headers.h)
+endif()
+
+# troupe_without_pch(file...): for files in which GCC 12 reports impossible string lengths once the standard library comes
+# from a precompiled header (GCC bug 105651 again).
+function(troupe_without_pch)
+  set_source_files_properties(${ARGN} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
+endfunction()
+
 # troupe_library(name SOURCES a.cpp ... LIBS x y): a static library whose headers are included from the
 # top ("cache/ids.h").
 function(troupe_library name)
@@ -50,6 +75,9 @@ function(troupe_library name)
   target_link_libraries(${name} PUBLIC ${ARG_LIBS})
   if(NOT name STREQUAL "troupe_kernels")
     target_compile_options(${name} PRIVATE ${TROUPE_FUZZ_OPTIONS})
+    if(TROUPE_PCH)
+      target_precompile_headers(${name} REUSE_FROM troupe_std_headers)
+    endif()
   endif()
 endfunction()
 
@@ -68,6 +96,9 @@ function(troupe_test name)
   cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;LIBS;LABELS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ${ARG_LIBS} troupe_catch_main)
+  if(TROUPE_PCH)
+    target_precompile_headers(${name} REUSE_FROM troupe_test_headers)
+  endif()
   target_compile_definitions(${name} PRIVATE TROUPE_TEST_DATA="${CMAKE_SOURCE_DIR}/tests/data"
                                              TROUPE_MODELS="${CMAKE_SOURCE_DIR}/models")
   add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})

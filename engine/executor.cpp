@@ -14,11 +14,11 @@ namespace {
 
 using Slot = Workspace::Slot;
 
-// Rows that go through the layers together. What more rows write between two products leaves the caches: 8,192 at once
-// cost up to 1.2 times as much per row. So many are enough for a weight that is read once per pass.
+// Rows per pass over the layers. The activations of more rows do not stay in the caches between two products: 8,192 at
+// once cost up to 1.2 times as much per row. 512 rows are enough to amortise reading each weight once per pass.
 constexpr std::uint32_t kMaxRowsPerPass = 512;
 
-// A sequence as the executor knows it: the only place that holds its tokens while it runs.
+// The executor's state of one sequence; holds the only copy of its tokens while it runs.
 struct Sequence {
   std::vector<TokenId> tokens;  // known
   std::vector<BlockId> block_table;
@@ -56,7 +56,7 @@ struct Executor::State {
   void sample_all(StepResult& result);
   Finish take(Sequence& sequence, SampledToken token, std::vector<SampledToken>& out) const;
 
-  // One sampled row of the step under way.
+  // One row to sample in the current step.
   struct Draw {
     Sequence* sequence = nullptr;
     std::size_t item = 0;
@@ -69,12 +69,12 @@ struct Executor::State {
   StateShape state_shape;  // no floats without a state group
   std::unordered_map<SequenceId, Sequence> sequences;
   std::vector<AlignedMemory> unused_states;  // of closed sequences
-  std::uint64_t state_bytes = 0;             // of all states, used or not
-  // Kept between steps for their memory.
+  std::uint64_t state_bytes = 0;             // of all states, in use or not
+  // Members to avoid allocations in a step.
   std::vector<SequenceRows> rows;
   std::vector<SequenceRows> pass_rows;
   std::vector<Draw> draws;
-  // Whether the draws' logits were only looked at for their largest.
+  // Whether all draws of this step are greedy: then only `largest` is computed, no logits.
   bool all_greedy = false;
   std::vector<kernels::MaxAt> largest;
 };
@@ -114,7 +114,7 @@ void Executor::open(SequenceSpec spec) {
     TROUPE_ASSERT(token >= 0 && static_cast<std::uint32_t>(token) < info.vocab_size);
     sequence.sampler.accept(token);
   }
-  // Room for the whole answer, so that no step has to grow these.
+  // Reserve for the whole answer, so that no step reallocates these.
   const std::uint64_t longest =
       std::min<std::uint64_t>(info.context, std::uint64_t{sequence.num_prompt} + sequence.sampler.params().max_tokens);
   sequence.tokens.reserve(std::max<std::size_t>(longest, sequence.tokens.size()));
@@ -125,7 +125,7 @@ void Executor::open(SequenceSpec spec) {
   TROUPE_ASSERT(is_new);
 }
 
-// The live state after spec.num_cached positions, in memory of a sequence that ended where there is some.
+// Sets the live state after spec.num_cached positions; reuses the memory of a closed sequence if there is any.
 void Executor::State::begin_state(Sequence& sequence, const SequenceSpec& spec) {
   if (state_shape.num_floats() == 0) return;
   if (unused_states.empty()) {
@@ -229,7 +229,7 @@ void Executor::step(const StepBatch& batch, StepResult& result) {
   scope.end(end);
 }
 
-// Every window block is there that the next tokens see or write.
+// Asserts that the table has every window block that the next tokens read or write.
 void Executor::State::assert_window(const Sequence& sequence, std::uint32_t num_tokens) const {
   const std::uint32_t first = cache::first_window_block(sequence.num_computed, model.info().window);
   const std::uint32_t end = blocks_for(sequence.num_computed + num_tokens);
@@ -238,7 +238,7 @@ void Executor::State::assert_window(const Sequence& sequence, std::uint32_t num_
   TROUPE_ASSERT(std::find(begin + first, begin + end, kNoBlock) == begin + end);
 }
 
-// Appends the new blocks and lists what to compute. Returns how many hidden rows are wanted.
+// Appends the new blocks and fills `rows`. Returns the number of output rows.
 std::size_t Executor::State::gather_rows(const StepBatch& batch) {
   const OperationScope scope(team, Operation::prepare);
   const std::uint32_t window = model.info().window;
@@ -271,8 +271,9 @@ std::size_t Executor::State::gather_rows(const StepBatch& batch) {
   return num_outputs;
 }
 
-// All rows, in their order, in passes of at most so many: a sequence that does not fit into one goes on in the next, as
-// it would in the next step. Where each row meets some experts only, all go together: the more of them meet one.
+// Computes all rows, in order, in passes of at most max_rows: a sequence that does not fit into one pass continues in
+// the next, as it would in the next step. A mixture of experts takes all rows in one pass, so that each expert gets
+// more rows per read of its weights.
 PassCounts Executor::State::forward(float* hidden) {
   const CacheMemory memory{*model.arena(), model.window_arena().get()};
   const std::uint32_t max_rows =
@@ -313,8 +314,8 @@ void Executor::State::save_states(const StepBatch& batch) {
   });
 }
 
-// All logits go straight to their result; rows to be sampled are gathered and multiplied together. Where all of them
-// are greedy, their logits are never written.
+// Logits of all_logits items are written to their results; rows to be sampled are gathered and multiplied together. If
+// all of them are greedy, their logits are never written.
 void Executor::State::compute_logits(const StepBatch& batch, const float* hidden, StepResult& result) {
   const ModelInfo& info = model.info();
   draws.clear();
@@ -366,7 +367,7 @@ void Executor::State::sample_all(StepResult& result) {
   }
 }
 
-// What a sampled token means: an end, or one more known token.
+// Applies a sampled token: ends the sequence, or appends the token to it.
 Finish Executor::State::take(Sequence& sequence, SampledToken token, std::vector<SampledToken>& out) const {
   const SamplingParams& params = sequence.sampler.params();
   const auto is_in = [&](const std::vector<TokenId>& ids) {

@@ -12,7 +12,7 @@
 namespace troupe::engine {
 namespace {
 
-// Other threads give memory back meanwhile: never below nothing.
+// 0 instead of a negative difference: other threads may free memory in between.
 std::uint64_t grown(std::uint64_t before, std::uint64_t after) { return after - std::min(before, after); }
 
 }  // namespace
@@ -26,7 +26,7 @@ Result<std::shared_ptr<LoadedModel>> LoadedModel::load(const std::string& path, 
   if (!file) return file.error();
   if (const Status whole = refuse_shard(**file); !whole) return whole.error();
   const std::uint64_t budget = options.memory ? options.memory : default_memory_budget();
-  // Before anything is built or packed: a model that cannot fit is refused at once.
+  // Checked before anything is built or packed, to refuse a model that cannot fit at once.
   const std::uint64_t vocabulary = expected_vocabulary_bytes(**file);
   const std::uint64_t estimate = vocabulary + packed_weight_bytes(**file, **table);
   if (const Status fits = check_budget(**file, **table, budget); !fits) return fits.error();

@@ -1,4 +1,4 @@
-// How many blocks, snapshots and live states a model gets of the memory that its weights leave.
+// Divides the memory beside the weights into KV blocks, snapshots and live states.
 #pragma once
 
 #include <cstdint>
@@ -12,16 +12,16 @@ struct CachePlan {
   std::uint32_t num_blocks = 0;
   std::uint32_t num_window_blocks = 0;
   std::uint32_t num_snapshots = 0;
-  std::uint32_t num_states = 0;  // of sequences that are open at once; 0: there is no recurrent state
+  std::uint32_t num_states = 0;  // one per open sequence; 0: the model has no recurrent state
 };
 
-// `left`: bytes beside the weights. One sequence of the whole context fits, or there is an error (out_of_memory) that
-// says which context would. What options ask for by number is given, or the same error. At most what max_sequences
-// whole contexts need; a quarter of the memory for snapshots, or half where nothing else grows.
+// `left`: bytes beside the weights. At least one sequence of the whole context fits, else the error (out_of_memory)
+// names the context that would. Numbers given in `options` are used as they are, or the same error. Plans at most
+// max_sequences whole contexts; snapshots get a quarter of the memory, or half if there is no other group that grows.
 [[nodiscard]] Result<CachePlan> plan_cache(const CacheSpec& spec, std::uint32_t context, const LoadOptions& options,
                                            std::uint64_t left);
 
-// Window blocks that one sequence needs at most, a long chunk of it under way.
+// The most window blocks that one sequence needs, during a long prefill chunk.
 [[nodiscard]] std::uint32_t window_blocks_needed(std::uint32_t window, std::uint32_t context);
 
 }  // namespace troupe::engine

@@ -1,4 +1,4 @@
-// What the families of decoder-only transformers share: weights and the loop over layers.
+// Base of the decoder-only transformer families: weights and the loop over layers.
 #pragma once
 
 #include <memory>
@@ -21,14 +21,13 @@ class DecoderModel : public LanguageModel {
 
  private:
   const ModelWeights& shared() const override { return weights_; }
-  // One layer over all rows. In the last one, rows that nobody asked for may be left out once their k
-  // and v are stored.
+  // Runs one layer over all rows. The last layer may drop rows without output once their k and v are stored.
   virtual void run_layer(DecoderPass& pass, const DecoderLayer& layer, bool last) const = 0;
 
   DecoderWeights weights_;
 };
 
-// The family of models of type M, whose files have the shape that traits() describe.
+// The family of models of type M; traits() describes their files.
 template <class M, DecoderTraits (*traits)()>
 Family decoder_family() {
   static const std::string name = traits().family;

@@ -1,4 +1,4 @@
-// The door to models that turn a text into one vector: BERT-type encoders, which read a whole text at once.
+// The public interface to embedding models of the BERT type: encoders, which read a whole text at once.
 //
 //   auto encoder = engine::Encoder::load("bge-small.gguf", {});
 //   const auto ids = (*encoder)->tokenizer()->encode("a text", {});
@@ -28,26 +28,25 @@ struct EncoderWeights;
 // Weights and vocabulary of one encoder. Immutable; keeps nothing between texts.
 class Encoder final : public TextVectors {
  public:
-  // Of `options`, what is about sequences (KV blocks, their number and type) does not matter. Errors as
-  // LoadedModel::load; unsupported where the file is no encoder.
-  // Throws as LoadedModel::load.
+  // Ignores the `options` about sequences (number and type of KV blocks). Errors as LoadedModel::load; unsupported if
+  // the file is no encoder. Throws as LoadedModel::load.
   static Result<std::shared_ptr<const Encoder>> load(const std::string& path, const LoadOptions& options);
   ~Encoder() override;
 
   const ModelInfo& info() const override;
-  // The trained context or kMaxEncoderTokens, or what the options asked for below these.
+  // The smallest of the trained context, kMaxEncoderTokens and LoadOptions::context.
   std::uint32_t max_tokens() const override { return info().context; }
-  Pooling pooling() const override;  // that the file asks for; mean where it asks for none
+  Pooling pooling() const override;  // as the file says; else mean
   const kernels::KernelTable& kernels() const { return *kernels_; }
   const std::shared_ptr<const Tokenizer>& tokenizer() const override { return tokenizer_; }
   // Equal ids give equal bits, as LoadedModel's.
   const std::string& numerics_id() const { return numerics_id_; }
   std::uint64_t weight_bytes() const;  // memory held by packed weights, vectors and tables
-  std::uint64_t matrix_bytes() const;  // the part of it that came from the MemoryPolicy
+  std::uint64_t matrix_bytes() const;  // the part of weight_bytes() allocated by the MemoryPolicy
 
-  std::uint64_t vocabulary_bytes() const { return vocabulary_bytes_; }  // what the allocator gave for it
+  std::uint64_t vocabulary_bytes() const { return vocabulary_bytes_; }  // heap bytes
 
-  // A pass has some thousand tokens, or one text.
+  // A pass takes some thousand tokens, or one text.
   std::unique_ptr<Reading> read(std::span<const std::span<const TokenId>> texts, const PoolingOptions& pooling,
                                 float* rows) const override;
 
@@ -62,7 +61,7 @@ class Encoder final : public TextVectors {
   std::uint64_t vocabulary_bytes_ = 0;
 };
 
-// Whether the file says that it is one.
+// Whether the file's architecture is an encoder.
 [[nodiscard]] bool is_encoder(const ModelFile& file);
 
 }  // namespace troupe::engine

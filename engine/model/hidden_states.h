@@ -1,7 +1,7 @@
-// Vectors of texts out of a model that continues them: its hidden states behind the last norm, pooled.
+// Embeddings from a decoder model: its hidden states after the last norm, pooled.
 //
-// Not through an Executor: a text needs its K and V, or its state, only while it is read, in memory of its own that
-// comes and goes with a reading. So nothing here touches the blocks that sequences lease.
+// Does not use an Executor: the K and V, or the state, of a text live only as long as its Reading, in memory allocated
+// for it. The blocks that sequences lease are not touched.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace troupe::engine {
 
-// The longest text, in tokens, whatever the context: what it keeps meanwhile comes on top of the memory budget.
+// The longest text, in tokens, even with a longer context: its K and V come on top of the memory budget.
 inline constexpr std::uint32_t kMaxHiddenTokens = 2048;
 
 class HiddenStates final : public TextVectors {
@@ -22,10 +22,10 @@ class HiddenStates final : public TextVectors {
 
   const ModelInfo& info() const override { return model_->info(); }
   std::uint32_t max_tokens() const override;
-  // That the file asks for, as embedding models do; else last: the one token that has seen them all.
+  // As the file says (files of embedding models do); else last, the only token that attends to all of them.
   Pooling pooling() const override { return info().pooling.value_or(Pooling::last); }
   const std::shared_ptr<const Tokenizer>& tokenizer() const override { return model_->tokenizer(); }
-  // Texts one after the other; a pass has 512 tokens at most, of one text or several.
+  // Reads texts one after the other; a pass takes at most 512 tokens, of one text or several.
   std::unique_ptr<Reading> read(std::span<const std::span<const TokenId>> texts, const PoolingOptions& pooling,
                                 float* rows) const override;
 

@@ -1,4 +1,4 @@
-// What is decided while a model is loaded, whatever its shape: kernels, ternary weights, the name of its bits.
+// Choices made while any model is loaded: kernel variant, way of multiplying ternary weights, numerics id.
 #pragma once
 
 #include <cstdint>
@@ -10,16 +10,16 @@
 
 namespace troupe::engine {
 
-// A number of bytes as people say it.
+// Formats a number of bytes for messages ("12 MiB").
 [[nodiscard]] std::string mebibytes(std::uint64_t bytes);
 
-// The variant of this name; of none: of TROUPE_KERNELS, else the best that can run. Errors: invalid_argument,
-// unsupported.
+// The variant of this name; for an empty name that of TROUPE_KERNELS, else the best that can run. Errors:
+// invalid_argument, unsupported.
 [[nodiscard]] Result<const kernels::KernelTable*> choose_kernels(std::string name, const LoadNotes& notes);
-// None: TROUPE_TERNARY, else automatic. Error: invalid_argument.
+// Without a value: TROUPE_TERNARY, else automatic. Error: invalid_argument.
 [[nodiscard]] Result<Ternary> choose_ternary(std::optional<Ternary> ternary);
 
-// Recipe version, variant, KV type, hash of the model, and where states are rounded how often
+// Recipe version, variant, KV type, model hash, and with states kept as f16 the positions after which they are rounded
 // ("4-avx512vnni-f16-9f3c...").
 [[nodiscard]] std::string make_numerics_id(const kernels::KernelTable& kernels, const CacheSpec& cache,
                                            std::uint64_t hash);

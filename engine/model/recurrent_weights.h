@@ -1,4 +1,4 @@
-// What the recurrent families' loaders share.
+// Shared by the loaders of the recurrent families.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace troupe::engine {
 
-// What the metadata alone say. `shape` as load_recurrent has it.
+// The outline from metadata only. `shape`: as for load_recurrent.
 template <class W, class Shape>
 Result<ModelOutline> outline_recurrent(const ModelFile& file, const std::string& family, const ModelOptions& options,
                                        const Shape& shape) {
@@ -22,10 +22,10 @@ Result<ModelOutline> outline_recurrent(const ModelFile& file, const std::string&
   return ModelOutline{.info = std::move(weights.info), .cache = std::move(weights.cache)};
 }
 
-// Weights W (which has `layers`) of a family: `shape(Metadata&, options, W&)` reads sizes and the cache spec,
-// `layer(TensorReader&, prefix, index, W&)` one layer, `rest(TensorReader&, W&)` what lies beside them, `matrices(W&,
-// add)` lists what a step multiplies; add(matrix, true) for what comes behind a layer's last state, which of the last
-// layer only meets the rows whose hidden state is asked for. Errors as load_decoder.
+// Loads the weights W (with a member `layers`) of a family: `shape(Metadata&, options, W&)` reads sizes and the cache
+// spec, `layer(TensorReader&, prefix, index, W&)` one layer, `rest(TensorReader&, W&)` all other tensors,
+// `matrices(layer, add)` lists the matrices that a step multiplies with; add(matrix, true) for those after a layer's
+// last state: in the last layer only output rows are multiplied with them. Errors as load_decoder.
 template <class W, class Shape, class Layer, class Rest, class Matrices>
 Result<W> load_recurrent(const ModelFile& file, const std::string& family, const ModelOptions& options,
                          const Shape& shape, const Layer& layer, const Rest& rest, const Matrices& matrices) {

@@ -1,5 +1,5 @@
-// A sequence in a file: its tokens and everything computed of them, to go on later or in another process with the
-// same bits as if it had never stopped.
+// A sequence in a file: its tokens and their KV blocks and state, to continue later or in another process with the same
+// bits as without the break.
 //
 // The format, version 1; integers are little-endian:
 //
@@ -10,9 +10,10 @@
 //   | of a model with windows the window blocks that the next token sees, of one with recurrent state the state, as
 //   float32 | u32 CRC-32 of what follows the header
 //
-// Slots of the last block that hold no token of this sequence are written as zeros: what another tenant left in a
-// recycled block does not travel. CRC-32 (zlib's: a dependency that Protobuf brings anyway, and faster than any disk
-// here) finds damage, not malice: a file is trusted as far as a prompt is, and every count in it is checked.
+// Slots of the last block that hold no token of this sequence are written as zeros, so that another tenant's data in a
+// recycled block does not get into the file. CRC-32 (zlib's: a dependency that Protobuf brings anyway, and faster than
+// any disk here) detects damage, not manipulation: a file is trusted as far as a prompt is, and every count in it is
+// checked.
 #pragma once
 
 #include <cstdint>
@@ -30,19 +31,19 @@ namespace troupe::engine {
 inline constexpr std::uint32_t kSequenceFileVersion = 1;
 
 // Writes an open sequence to `path`, all or nothing: a temporary file beside it (mode 0600) is written, synced and
-// renamed. Called by the executor's compute thread, between steps. Of a model with recurrent state whose every token is
-// computed only the tokens are written: the last one must be computed again, and a state cannot go back. Error: io,
-// with what the system said.
+// renamed. Called by the executor's compute thread, between steps. With recurrent state and every token computed, only
+// the tokens are written: the last one must be computed again, and a state cannot be rolled back. Error: io, with the
+// system's message.
 Status export_sequence(const std::string& path, const LoadedModel& model, const Executor& executor, SequenceId id);
 
-// A sequence on its way back: first what it is, then, once the caller has leased blocks for it, the blocks.
+// Reads a sequence from a file: first its header, then, once the caller has leased blocks for it, the blocks.
 //
 //   auto file = SequenceFile::open(path, model);
-//   ... lease file->num_blocks() blocks, or fewer: what is cached can be found by file->anchors() ...
+//   ... lease file->num_blocks() blocks, or fewer: file->anchors() finds cached ones ...
 //   file->read_blocks(model, table);
 //   executor.open(file->spec(id, table, sampling));
 //
-// Keeps the file open: what is renamed to its path meanwhile does not get into it.
+// Keeps the file open: a file renamed to its path in the meantime is not read.
 class SequenceFile {
  public:
   // Reads and checks all but the blocks, O(tokens). Errors, each saying what to do: io (not there, truncated, damaged),
@@ -56,16 +57,16 @@ class SequenceFile {
   std::uint32_t num_computed() const { return num_computed_; }
   std::uint32_t num_blocks() const { return blocks_for(num_computed_); }
 
-  // The window blocks before this one, no token to come sees.
+  // No later token attends to the window blocks before this one.
   std::uint32_t first_window_block() const { return first_window_block_; }
 
-  // Reads the blocks into the first num_blocks() entries of `table`, which nobody else uses; an entry kNoBlock is
-  // checked and skipped (the caller has it from the prefix cache). Of a model with windows those from
-  // first_window_block() on into `window_table`. Called by the compute thread. After an error (io: truncated or
-  // damaged) the blocks hold no meaning.
+  // Reads the blocks into the first num_blocks() entries of `table`, which no other sequence may use; for an entry
+  // kNoBlock the block is checked and skipped (the caller has it from the prefix cache). With a window group those from
+  // first_window_block() on are read into `window_table`. Called by the compute thread. After an error (io: truncated
+  // or damaged) the contents of the blocks are undefined.
   Status read_blocks(const LoadedModel& model, std::span<const BlockId> table,
                      std::span<const BlockId> window_table = {});
-  // How the sequence goes on from here, once the blocks were read. `window_table`: as long as `table`, kNoBlock before
+  // The spec to continue the sequence with, after read_blocks(). `window_table`: as long as `table`, kNoBlock before
   // first_window_block().
   SequenceSpec spec(SequenceId id, std::vector<BlockId> table, SamplingParams sampling,
                     std::vector<BlockId> window_table = {}) const;
@@ -73,14 +74,14 @@ class SequenceFile {
  private:
   SequenceFile() = default;
   std::string path_;
-  FileDescriptor file_{-1};  // what was opened, whatever is put in its place
+  FileDescriptor file_{-1};  // stays open, even if the path is replaced
   std::uint64_t header_bytes_ = 0;
   std::vector<TokenId> tokens_;
   std::vector<cache::Anchor> anchors_;
   std::uint32_t num_prompt_tokens_ = 0;
   std::uint32_t num_computed_ = 0;
   std::uint32_t first_window_block_ = 0;
-  std::vector<float> state_;  // once it was read
+  std::vector<float> state_;  // filled by read_blocks()
 };
 
 }  // namespace troupe::engine

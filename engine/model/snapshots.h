@@ -1,4 +1,4 @@
-// Copies of what a recurrent model remembers of a sequence, so that another one can go on from there.
+// Snapshots of recurrent states, from which other sequences with the same prefix continue.
 #pragma once
 
 #include <cstddef>
@@ -15,13 +15,13 @@
 
 namespace troupe::engine {
 
-// How the large part of a state is kept in a snapshot, and rounded while a sequence runs: docs/numerics.md.
+// The type of a state's large part in a snapshot, to which it is also rounded while a sequence runs: docs/numerics.md.
 enum class StateType : std::uint8_t { f32, f16 };
 [[nodiscard]] std::string_view name(StateType type);
 [[nodiscard]] std::optional<StateType> find_state_type(std::string_view name);  // "f32", "f16"
 
-// What one sequence's state is made of: float32 numbers, the exact part first. The exact part (the last inputs of a
-// convolution or token shift) is small and kept as it is; the large part (the matrices that a scan updates) may be
+// The size of one sequence's state: float32 numbers, the exact part first. The exact part (the last inputs of a
+// convolution or token shift) is small and never rounded; the large part (the matrices that a scan updates) may be
 // rounded.
 struct StateShape {
   std::uint64_t exact_floats = 0;
@@ -45,8 +45,8 @@ class SnapshotArena {
   std::uint64_t bytes_per_snapshot() const { return shape_.snapshot_bytes(type_); }
   std::size_t resident_bytes() const { return memory_.resident_bytes(); }
 
-  // `state` has as many numbers as the shape. With f16 its large part must already be rounded, or restore() gives
-  // something else than was saved.
+  // `state` has num_floats() of the shape. With f16 its large part must already be rounded, else restore() differs from
+  // the saved state.
   void save(SnapshotId id, const float* state);
   void restore(SnapshotId id, float* state) const;
 

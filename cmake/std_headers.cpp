@@ -1,0 +1,1 @@
+// Gives the target that parses std_headers.h a source file.
