@@ -40,7 +40,7 @@ class KvArena {
 
   std::uint32_t num_blocks() const { return num_blocks_; }
   std::uint64_t bytes_per_block() const { return bytes_per_block_; }
-  std::byte* block(BlockId id);  // id < num_blocks (asserted); null where blocks have no bytes
+  std::byte* block(BlockId id);  // id < num_blocks (asserted); null if blocks have no bytes
   // Bytes of the blocks written so far; the others take address space only. Any thread.
   std::size_t resident_bytes() const { return memory_.resident_bytes(); }
 
@@ -59,12 +59,12 @@ struct LoadOptions {
   StateType state_type = StateType::f32;
   std::uint32_t snapshot_every = 512;  // positions between snapshots of a recurrent state, a multiple of kBlockSize
   std::uint32_t context = 0;           // longest sequence; 0: the trained context
-  std::uint64_t memory = 0;      // bytes for weights and cache together (memory_budget.h); 0: 60 % of what is available
-  std::uint32_t num_blocks = 0;  // KV blocks; 0: as many as the memory budget leaves room for, at most max_sequences full contexts
-  std::uint32_t num_snapshots = 0;  // of states; 0: chosen from the memory budget (cache_plan.h)
+  std::uint64_t memory = 0;            // bytes for weights and cache together (memory_budget.h); 0: 60 % of available
+  std::uint32_t num_blocks = 0;        // KV blocks; 0: as the memory budget allows, at most max_sequences full contexts
+  std::uint32_t num_snapshots = 0;     // of states; 0: chosen from the memory budget (cache_plan.h)
   std::uint32_t max_sequences = 64;
   Team* team = nullptr;                 // used for packing; null: a temporary one
-  WeightsCacheOptions weights_cache{};  // packed weights on disk; none where its directory is empty
+  WeightsCacheOptions weights_cache{};  // packed weights on disk; none if its directory is empty
   // Allocates weights, KV cache and step buffers; not null.
   std::shared_ptr<MemoryPolicy> memory_policy = system_memory();
   std::function<void(double fraction)> progress{};

@@ -15,7 +15,7 @@ namespace {
 using Slot = Workspace::Slot;
 
 // Rows per pass over the layers. The activations of more rows do not stay in the caches between two products: 8,192 at
-// once cost up to 1.2 times as much per row. 512 rows are enough to amortise reading each weight once per pass.
+// once cost up to 1.2 times as much per row. This many rows are enough to amortise reading each weight once per pass.
 constexpr std::uint32_t kMaxRowsPerPass = 512;
 
 // The executor's state of one sequence; holds the only copy of its tokens while it runs.

@@ -26,7 +26,7 @@ Result<std::shared_ptr<LoadedModel>> LoadedModel::load(const std::string& path, 
   if (!file) return file.error();
   if (const Status whole = refuse_shard(**file); !whole) return whole.error();
   const std::uint64_t budget = options.memory ? options.memory : default_memory_budget();
-  // Checked before anything is built or packed, to refuse a model that cannot fit at once.
+  // Checked before anything is built or packed: a model that cannot fit is refused early.
   const std::uint64_t vocabulary = expected_vocabulary_bytes(**file);
   const std::uint64_t estimate = vocabulary + packed_weight_bytes(**file, **table);
   if (const Status fits = check_budget(**file, **table, budget); !fits) return fits.error();

@@ -59,7 +59,7 @@ struct ModelInfo {
   std::optional<Pooling> pooling{};    // for embeddings, if the file names one
   float rms_epsilon = 0;
   float rope_base = 0;
-  std::vector<MatrixWork> matrices;  // what a step multiplies, for limits.h
+  std::vector<MatrixWork> matrices;  // matrices that a step multiplies with, for limits.h
 };
 
 // The cache layout of a group of layers.
@@ -83,7 +83,7 @@ struct CacheSpec {
   std::uint32_t snapshot_every = 0;  // with StateType::f16: positions after which states are rounded
   std::vector<CacheGroup> groups;
 
-  // Null where there is none.
+  // Null if there is none.
   const CacheGroup* find(CacheGroup::Kind kind) const;
   // K and V of one more token in all groups; a window group counts in full.
   std::uint64_t bytes_per_token() const;

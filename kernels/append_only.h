@@ -8,14 +8,14 @@
 
 namespace troupe::kernels {
 
-// Of things that live as long as the program. Any thread may read at any time, and what it was given stays true while
-// others add; who adds, adds alone (a lock of its own).
+// Holds pointers to objects that live as long as the program. Any thread may read at any time; a span from entries()
+// stays valid while entries are added. Calls of add() must be serialised by a lock of the caller.
 template <class T, std::size_t capacity>
 class AppendOnly {
  public:
   std::span<const T* const> entries() const { return {entries_.data(), count_.load(std::memory_order_acquire)}; }
   bool full() const { return entries().size() == capacity; }
-  // Not when it is full.
+  // Must not be full.
   void add(const T& entry) {
     const std::size_t count = entries().size();
     entries_[count] = &entry;

@@ -22,7 +22,7 @@ namespace {
 
 Layout file_layout(WeightType) { return Layout::file; }
 Layout panels_layout(WeightType) { return Layout::panels; }
-// On the matrix unit, from panels: the int8 products of types whose scales are integers times one for 256 weights.
+// Types that AMX multiplies in int8, from panels: those with integer scales times one float scale per 256 weights.
 bool has_int8_panels(WeightType type) { return type == WeightType::q4_k || type == WeightType::q5_k; }
 Layout amx_layout(WeightType type) { return has_layout(type, Layout::tiles, 256) ? Layout::tiles : Layout::panels; }
 
@@ -320,7 +320,7 @@ constexpr KernelTable kAvx2 = {
     .recurrent = &avx2::recurrent,
 };
 
-// What VNNI changes are products with int8 activations; the rest is AVX2's, or AVX-512's.
+// VNNI variants have their own products with int8 activations; the rest is AVX2's, or AVX-512's.
 constexpr KernelTable kAvxVnni = [] {
   KernelTable table = kAvx2;
   table.name = "avxvnni";
@@ -368,7 +368,7 @@ constexpr KernelTable kAvx512Vnni = [] {
   return table;
 }();
 
-// Tiles, for Q4_K and Q5_K made out of panels; the rest, with F32 and those ternary matrices that need panels, is
+// AMX tiles, for Q4_K and Q5_K expanded from panels. All else, including F32 and ternary matrices that need panels, is
 // AVX-512's.
 constexpr KernelTable kAmx = [] {
   KernelTable table = kAvx512Vnni;
@@ -383,13 +383,13 @@ constexpr KernelTable kAmx = [] {
   table.matmul = amx_matmul;
   table.gated_matmul = amx_gated_matmul;
   table.attend_split = amx::attend_split;
-  table.max_prepared_bytes = kAnyNumber;  // cuts k itself
+  table.max_prepared_bytes = kAnyNumber;  // the kernels cut k into blocks themselves
   table.max_rows = 512;
   return table;
 }();
 
-// Best last: best_table takes the last of these that this CPU can run. (Which of avxvnni and avx512 is the better one
-// need not be known: no CPU has both AVX-VNNI and AVX-512 but not AVX-512-VNNI.)
+// Best last: best_table takes the last of these that this CPU can run. (The order of avxvnni and avx512 does not
+// matter: every CPU with both AVX-VNNI and AVX-512 also has AVX-512-VNNI.)
 constexpr const KernelTable* kTables[] = {&kReference, &kScalar, &kAvx2, &kAvxVnni, &kAvx512, &kAvx512Vnni, &kAmx};
 
 bool cpu_has(const KernelTable& table) {
@@ -401,9 +401,9 @@ bool cpu_has(const KernelTable& table) {
   return true;
 }
 
-// Every list begins with this program's own tables; what is registered stands behind them.
+// Each list has the built-in tables first, then registered ones.
 struct Tables {
-  // The CPU is asked once: its answer cannot change while the process lives.
+  // The CPU's features are queried once: they cannot change during the process.
   Tables() {
     for (const KernelTable* table : kTables) {
       all.add(*table);
@@ -436,7 +436,7 @@ bool lacks_product(const KernelTable& table, WeightType type, Layout layout) {
 
 // A function that `table` lacks, or nothing.
 std::string_view missing_function(const KernelTable& table) {
-  // All members by name, so that this is not compiled while a new one is not looked for.
+  // Binds all members by name, so that a new member is a compile error here until it is checked.
   const auto& [name, layout, activation, unit, prepare, matmul, gated_matmul, max_prepared_bytes, max_rows, rms_norm,
                rope, silu_mul, gelu_mul, relu2_mul, soft_cap, add, store_kv, attend_split, merge_partial,
                finish_attention, arg_max, exp_tile, clamp, collect, sums_above, recurrent] = table;
@@ -471,7 +471,7 @@ std::string_view missing_function(const KernelTable& table) {
   return {};
 }
 
-// A weight type whose product `table` lacks, or nothing.
+// A weight type without a product in `table`, or nothing.
 std::string_view missing_product(const KernelTable& table) {
   for (const WeightTypeInfo& type : weight_types()) {
     const Layout layout = table.layout(type.type);
@@ -494,7 +494,7 @@ const KernelTable* find_table(std::string_view name) {
   return nullptr;
 }
 
-bool is_supported(const KernelTable& table) { return cpu_has(table); }  // registered: whoever did says so
+bool is_supported(const KernelTable& table) { return cpu_has(table); }  // true for registered tables
 
 const KernelTable& best_table() { return *tables().best; }
 

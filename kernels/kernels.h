@@ -26,34 +26,33 @@ enum class Activation : std::uint8_t {
   i8_group256,  // int8 per 256 (a last group may be shorter, a multiple of 32)
   // The forms of the tile layout, 16 rows side by side:
   bf16_tiles,        // bfloat16, round to nearest even
-  bf16_split_tiles,  // two bfloat16 whose sum is the value to 16 bits or more
+  bf16_split_tiles,  // two bfloat16; their sum is the value to 16 bits or more
   i8_tiles,          // int8 for a whole row: scale = max|x| / 127, as BitNet defines it
-  // For panels on the matrix unit, 16 rows side by side too:
+  // For panels on AMX, 16 rows side by side too:
   i8_group256_tiles,  // as i8_group256; k is a multiple of 256
   // For the lookup layout:
   i8_group256_tables,  // as i8_group256, and tables of sums for the first kLookupRows rows
 };
 inline constexpr std::size_t kNumActivations = 8;
 
-// A matrix in the order its kernels read, at rest in one position-independent 64-byte aligned body.
+// A matrix in the order its kernels read, stored as one position-independent 64-byte aligned body.
 //
-// Packed layout ("panels"): rows in panels of kPanelRows, the last panel padded with zero weights;
-// inside a panel, k advances in quads so that one 64-byte line holds 16 rows x 4 k of 8-bit codes.
-// packed_layout.h documents the body of each type, also of the tile layout, whose panels are 16 rows too.
-// The reference variant keeps file order instead.
+// Packed layout ("panels"): rows in panels of kPanelRows, the last panel padded with zero weights; inside a panel, k
+// advances in quads so that one 64-byte line holds 16 rows x 4 k of 8-bit codes. packed_layout.h documents the body of
+// each type, also of the tile layout, which has panels of 16 rows too. The reference variant keeps file order instead.
 inline constexpr std::size_t kPanelRows = 16;
 
 enum class Layout : std::uint8_t {
   file,    // as in the file
   panels,  // for vector instructions: lines of 16 rows x 4 k
-  tiles,   // for the matrix unit: lines of one row (ternary types only where a row has one scale; not for F32, nor for
-           // Q4_K and Q5_K, of which it takes panels)
-  // Ternary types where a row has one scale (packed_layout.h):
-  lookup,  // 1.75 bits per weight, for looking sums up
+  tiles,   // for AMX: lines of one row (ternary types only with one scale per row; not for F32, nor for
+           // Q4_K and Q5_K, for which AMX reads panels)
+  // Ternary types with one scale per row (packed_layout.h):
+  lookup,  // 1.75 bits per weight, for table lookup of sums
   trits,   // 1.625 bits per weight, for vector instructions
 };
 inline constexpr Layout kLastLayout = Layout::trits;
-// Up to so many rows are looked up in tables; more are multiplied. Both give the same bits.
+// Up to this many rows use lookup tables; more rows are multiplied. Both give the same bits.
 inline constexpr std::size_t kLookupRows = 4;
 
 struct MatrixView {
@@ -78,7 +77,7 @@ struct MatrixView {
 void pack_panels(WeightType type, Layout layout, const std::byte* file_rows, std::size_t rows, std::size_t k,
                  std::size_t panel_begin, std::size_t panel_end, std::byte* body);
 
-// out[0..k) = row `row` of the matrix times its scale: exactly the values of the file (embeddings).
+// out[0..k) = row `row` of the matrix times its scale: exactly the file's values (embeddings).
 void unpack_row(const MatrixView& matrix, std::size_t row, float* out);
 
 // Rounds rows [first_row, first_row + num_rows) of the input of a product: x[r * stride + i] is element i < k of row
@@ -92,27 +91,27 @@ inline constexpr std::size_t kRowsPerTile = 16;
   return activation >= Activation::bf16_tiles && activation <= Activation::i8_group256_tiles;
 }
 // Bytes of the first num_rows rows; a multiple of 64 (with tables: of 32). Row r, for the tile forms r a multiple of
-// 16, begins prepared_bytes(activation, k, r) behind row 0.
+// 16, begins prepared_bytes(activation, k, r) bytes after row 0.
 [[nodiscard]] std::size_t prepared_bytes(Activation activation, std::size_t k, std::size_t num_rows);
 
 // out[r * out_stride + n] = scale * sum over k of activation[r][k] * weight[n][k]
 // for rows r in [0, num_rows) and outputs n of panels [panel_begin, panel_end), n < matrix.rows.
-//   prepared   row 0 as PrepareRows of the matrix's activation made it, or any row that begins somewhere
+//   prepared   row 0 as written by PrepareRows of the matrix's activation, or a later row by its prepared_bytes()
 // Order (tiles have their own, in docs/numerics.md): inside a group the sum is exact in int32; groups are added in
 // ascending order in one float32 chain per output (f32: one fused chain in ascending k).
 //
-// Rows are blocked inside: callers pass all rows they have. Panels are multiplied in pairs, so an even
-// number of them is best, and a row of activations is read once per pair: for many rows, pass a range of
-// rows whose prepared bytes stay in the second-level cache (512 KiB) with as many panels as balance allows.
+// Rows are blocked inside: callers pass all rows they have. Panels are multiplied in pairs, so an even number of them
+// is best, and a row of activations is read once per pair: for many rows, pass a range of rows whose prepared bytes
+// stay in the second-level cache (max_prepared_bytes) with as many panels as balance allows.
 using Matmul = void(const MatrixView& matrix, const std::byte* prepared, std::size_t num_rows, float* out,
                     std::size_t out_stride, std::size_t panel_begin, std::size_t panel_end);
 
-// The gated half of a feed-forward layer in one: silu(gate row) * (up row), rounded for the product that comes next,
-// for panels [panel_begin, panel_end) of two matrices of one shape, type and layout.
+// The gated half of a feed-forward layer in one call: silu(gate row) * (up row), rounded for the next product, for
+// panels [panel_begin, panel_end) of two matrices of one shape, type and layout.
 //   prepared   rows as for a Matmul with `gate`
 //   out        row 0 of rows prepared as Activation::bf16_tiles of k = gate.rows; the call with the last panel also
-//              writes the zeros behind it
-// Values are those that Matmul, SiluMul and PrepareRows would give one after the other, up to the last bit of silu.
+//              writes the zeros after it
+// Values equal those of Matmul, SiluMul and PrepareRows called in turn, up to the last bit of silu.
 using GatedMatmul = void(const MatrixView& gate, const MatrixView& up, const std::byte* prepared, std::size_t num_rows,
                          std::byte* out, std::size_t panel_begin, std::size_t panel_end);
 
@@ -121,7 +120,7 @@ using GatedMatmul = void(const MatrixView& gate, const MatrixView& up, const std
 // out[i] = x[i] * weight[i] / sqrt(mean(x * x) + eps), over one row. `out` may be `x`.
 using RmsNorm = void(const float* x, const float* weight, float* out, std::size_t dim, float eps);
 
-// Rotates the pairs of one head in place: neighbouring pairs (2i, 2i+1), as llama files want.
+// Rotates the pairs of one head in place: neighbouring pairs (2i, 2i+1), the order of llama files.
 //   x [head_dim]; cos, sin [rotated / 2]; elements from `rotated` on stay as they are.
 using Rope = void(float* x, const float* cos, const float* sin, std::size_t rotated);
 
@@ -161,7 +160,7 @@ struct KvShape {
   std::uint32_t num_kv_heads = 0;
   std::uint32_t head_dim = 0;
 
-  // Of the elements of one head's K (or V), and with their scales.
+  // elements_bytes(): one head's K (or V) without scales; head_bytes(): with scales.
   [[gnu::always_inline]] std::size_t elements_bytes() const {
     return std::size_t{head_dim} * kBlockPositions * element_bytes(type);
   }
@@ -172,22 +171,22 @@ struct KvShape {
   [[gnu::always_inline]] std::size_t layer_bytes() const { return 2 * v_offset(); }
 };
 
-// Rounds one token's k and v rows [num_kv_heads * head_dim] to the KV type and stores them at `slot`
-// (0..31) of `layer_block`, one layer's part of a block. All variants store the same bits. f16 and i8 never hold an
-// infinity or NaN: too large becomes the largest, so that a weight of zero times any of them is zero.
+// Rounds one token's k and v rows [num_kv_heads * head_dim] to the KV type and stores them at `slot` (0..31) of
+// `layer_block`, one layer's part of a block. All variants store the same bits. f16 and i8 never hold an infinity or
+// NaN: larger values become the largest finite one, so that a weight of zero times any value is zero.
 using StoreKv = void(const KvShape& shape, std::byte* layer_block, std::uint32_t slot, const float* k, const float* v);
 
-// What `slot` holds, exactly: k and v [num_kv_heads * head_dim]. For looking at it, not for a step.
+// Reads the exact values of `slot`: k and v [num_kv_heads * head_dim]. For inspection, not for a step.
 void load_kv(const KvShape& shape, const std::byte* layer_block, std::uint32_t slot, float* k, float* v);
-// Zeros in all slots from `first_slot` on.
+// Writes zeros to all slots from `first_slot` on.
 void clear_kv(const KvShape& shape, std::byte* layer_block, std::uint32_t first_slot);
 
-// Attention goes split by split: a split is 8 blocks aligned to position 0. Of each split it sees, a query row gets a
-// partial, the softmax over that split in a form that can go on: the largest score, the sum of exp(score - largest),
-// and V weighted with exp(score - largest). A row's partials are merged one by one, ascending (Dao et al.,
-// Flash-Decoding, 2023). A partial depends on its row and on what the row sees of the split alone, never on the other
-// rows of a call: so splits may be spread over threads, and rows of all sequences that share a split's blocks may be in
-// one call.
+// Attention is computed split by split: a split is 8 blocks aligned to position 0. For each split it sees, a query row
+// gets a partial, the softmax over that split in a form that can be merged: the largest score, the sum of exp(score -
+// largest), and V weighted with exp(score - largest). A row's partials are merged one by one, ascending (Dao et al.,
+// Flash-Decoding, 2023). A partial depends only on its row and on the positions of the split that the row sees, never
+// on the other rows of a call: so splits may be spread over threads, and rows of all sequences that share a split's
+// blocks may be in one call.
 inline constexpr std::uint32_t kSplitBlocks = 8;
 inline constexpr std::uint32_t kSplitPositions = kSplitBlocks * kBlockPositions;
 // In floats: [0] the largest score, [1] the sum, from [kPartialValues] on head_dim values, padded to 64 bytes with
@@ -204,12 +203,12 @@ struct AttentionRow {
 };
 
 // Some query rows over one kv head of one split.
-//   blocks      layer parts of the split's blocks; those that none of the rows sees are not touched
-//   next_block  a layer part that will be read soon, to fetch ahead; may be null
+//   blocks      layer parts of the split's blocks; blocks that no row sees are not read
+//   next_block  a layer part that will be read soon, to prefetch; may be null
 //   scratch     attention_scratch_bytes(head_dim), 64-byte aligned
-// What the rows see, all together, is one run of positions.
-// Order: scores in ascending d; the largest; weights exp(score - largest), their sum per lane of the variant's vectors,
-// the lanes last; the weighted sum in ascending position. Positions a row does not see get a weight of exactly zero.
+// The positions seen by any of the rows are contiguous. Order: scores in ascending d; the largest; weights exp(score -
+// largest), their sum per lane of the variant's vectors, the lanes last; the weighted sum in ascending position.
+// Positions that a row does not see get a weight of exactly zero.
 struct AttentionSplit {
   KvShape shape;
   std::uint32_t kv_head = 0;
@@ -223,25 +222,25 @@ struct AttentionSplit {
 using AttendSplit = void(const AttentionSplit& split);
 [[nodiscard]] std::size_t attention_scratch_bytes(std::size_t head_dim);
 
-// total = total and then partial.
+// Merges the next partial into `total`.
 using MergePartial = void(const float* partial, std::size_t head_dim, float* total);
 // out[0..head_dim) = values / sum.
 using FinishAttention = void(const float* total, std::size_t head_dim, float* out);
 
 // ---- Sampling ----------------------------------------------------------------------------------
 
-// Largest value of x[0..count), and the lowest index that holds it. NaN loses against everything.
+// Largest value of x[0..count), and the lowest index with that value. NaN counts as less than any number.
 struct MaxAt {
   float value;
   std::uint32_t index;
 };
 using ArgMax = MaxAt(const float* x, std::size_t count);
 
-// x[i] into [-limit, limit]; NaN becomes -limit.
+// Clamps x[i] to [-limit, limit]; NaN becomes -limit.
 using Clamp = void(float* x, float limit, std::size_t count);
 
-// Appends every x[i] >= least and first_id + i to `values` and `ids`, ascending, and returns how many there are. Both
-// have room for `count`; `values` may be `x`.
+// Appends every x[i] >= least to `values` and its first_id + i to `ids`, ascending, and returns their number. Both have
+// room for `count`; `values` may be `x`.
 using Collect = std::size_t(const float* x, std::size_t count, float least, std::int32_t first_id, std::int32_t* ids,
                             float* values);
 
@@ -262,15 +261,15 @@ using ExpTile = float(const float* x, float max, float inv_temperature, float* o
 
 struct KernelTable {
   std::string_view name;              // "reference", "scalar", "avx2", "avxvnni", "avx512", "avx512vnni", "amx"
-  Layout (*layout)(WeightType type);  // that its products of this type like best
-  // The recipe: how rows are rounded, and what multiplies them, for a type in a layout that the table uses.
+  Layout (*layout)(WeightType type);  // the preferred layout of its products of this type
+  // The recipe: how rows are rounded, and the functions that multiply them, for a type in a layout that the table uses.
   Activation (*activation)(WeightType type, Layout layout);
-  Unit (*unit)(WeightType type, Layout layout);       // whose peak judges them when there are many rows
+  Unit (*unit)(WeightType type, Layout layout);       // the unit that limits products of many rows
   PrepareRows* prepare[kNumActivations];              // by Activation
-  Matmul* (*matmul)(WeightType type, Layout layout);  // null: no such layout of this type
-  // Null where a variant has no such product, and for types it has none for.
+  Matmul* (*matmul)(WeightType type, Layout layout);  // null: not for this type and layout
+  // Returns null for types and layouts without such a product.
   GatedMatmul* (*gated_matmul)(WeightType type, Layout layout);
-  // Rows of one call: as many as fit into so many prepared bytes, at most max_rows.
+  // Rows per call: as many as fit into max_prepared_bytes, at most max_rows.
   std::size_t max_prepared_bytes;
   std::size_t max_rows;
   RmsNorm* rms_norm;
@@ -295,14 +294,14 @@ struct KernelTable {
 // Raised whenever any recipe changes its bits; part of numerics_id.
 inline constexpr std::uint32_t kRecipeVersion = 5;
 
-// Every table this program has, best last, and those that this CPU (and operating system) can run; then what was
-// registered (register_table.h). A span stays as it is while others are added.
+// Every built-in table, best last, and those that this CPU (and operating system) can run; then registered ones
+// (register_table.h). A span stays valid, without later additions.
 [[nodiscard]] std::span<const KernelTable* const> all_tables();
 [[nodiscard]] std::span<const KernelTable* const> supported_tables();
-// nullptr if there is no such name; `supported` tells a CPU's lack from a misspelling.
+// nullptr if there is no such name. is_supported() distinguishes a known table that this CPU cannot run.
 [[nodiscard]] const KernelTable* find_table(std::string_view name);
 [[nodiscard]] bool is_supported(const KernelTable& table);
-[[nodiscard]] const KernelTable& best_table();  // of this program's own
+[[nodiscard]] const KernelTable& best_table();  // of the built-in tables
 
 // The layout in which `table` multiplies with these weights (all rows in file format): table.layout(type), but panels
 // for ternary weights with more than one scale in a row. O(rows * k) for ternary types, else O(1).
@@ -312,20 +311,20 @@ inline constexpr std::uint32_t kRecipeVersion = 5;
 // Whether `table` has products of ternary weights in `layout`, lookup or trits, beside those in panels, with the same
 // bits.
 [[nodiscard]] bool has_ternary_layout(const KernelTable& table, Layout layout);
-// The layout that `asked`, panels, lookup or trits, becomes for these weights: asked, but panels where the type is not
-// ternary, a row has several scales, or there is no such layout. Only for tables that have it. O(rows * k) for ternary
-// types, else O(1).
+// The layout to use for these weights if `asked` (panels, lookup or trits) is requested: `asked`, but panels if the
+// type is not ternary, a row has several scales, or has_layout() is false. Only for tables that have it. O(rows * k)
+// for ternary types, else O(1).
 [[nodiscard]] Layout ternary_layout_for(Layout asked, WeightType type, const std::byte* file_rows, std::size_t rows,
                                         std::size_t k);
 [[nodiscard]] bool is_ternary(WeightType type);
-// Whether there is such a body at all: what packed_bytes and pack_panels may be asked for.
+// Whether packed_bytes and pack_panels support this combination.
 [[nodiscard]] bool has_layout(WeightType type, Layout layout, std::size_t k);
 
 // Sets flush-to-zero and denormals-are-zero for the calling thread.
 void set_flush_denormals();
 
-// Bytes leave the caches of all cores, so that who measures next reads memory. Where there is no such instruction, they
-// stay.
+// Evicts the bytes from the caches of all cores, so that the next measurement reads memory. Does nothing on CPUs other
+// than x86.
 void leave_caches(const std::byte* bytes, std::size_t count);
 
 }  // namespace troupe::kernels

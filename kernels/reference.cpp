@@ -12,7 +12,7 @@
 namespace troupe::kernels::reference {
 namespace {
 
-constexpr std::size_t kChunk = 256;   // of k: the largest group
+constexpr std::size_t kChunk = 256;   // weights per chunk: the largest group
 constexpr std::size_t kRowTile = 16;  // rows that share one dequantised chunk
 
 }  // namespace
@@ -72,7 +72,7 @@ void add(float* x, const float* y, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) x[i] += y[i];
 }
 
-// Sums in double, exp from libm; a partial holds their float32.
+// Sums in double, exp from libm; partials hold them rounded to float32.
 void attend_split(const AttentionSplit& split) {
   const KvShape& shape = split.shape;
   const std::size_t dim = shape.head_dim, size = element_bytes(shape.type);

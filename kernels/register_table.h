@@ -1,4 +1,4 @@
-// A kernel variant of one's own: an extension point (docs/extending.md, docs/examples/kernel_variant.cpp).
+// Registers user-defined kernel variants: an extension point (docs/extending.md, docs/examples/kernel_variant.cpp).
 #pragma once
 
 #include "config/result.h"
@@ -8,17 +8,17 @@ namespace troupe::kernels {
 
 inline constexpr std::size_t kMaxRegisteredTables = 32;
 
-// Adds `table` to all_tables() and supported_tables(), behind those that were there, and to what find_table() finds. It
-// is used where somebody asks for its name, and never chosen as the best.
+// Appends `table` to all_tables() and supported_tables(), so that find_table() finds it. It is used only if requested
+// by name, and never chosen by best_table().
 //
-// Nothing is copied: the table and its name must live, unchanged, as long as the program. Registering says that this
-// CPU can run all its functions: who replaces some functions of another table registers where is_supported(that table).
-// The contracts of kernels.h hold for what it replaces. Its name stands for its bits in numerics_id: other bits,
-// another name.
+// Nothing is copied: the table and its name must live, unchanged, as long as the program. The caller guarantees that
+// this CPU can run all its functions: a table made from a copy of another one is registered only if is_supported(that
+// other table). Its functions must meet the contracts of kernels.h. numerics_id contains its name: a table that gives
+// other bits needs another name.
 //
-// Error, and nothing is added: invalid_argument for a name that another table has or that is not 1 to 16 of a-z, 0-9
-// and _ (it goes into ids and file names), for a function that is missing, or for more than kMaxRegisteredTables.
-// Any thread, at any time.
+// Errors, without adding the table: invalid_argument for a name that another table has or that is not 1 to 16 of a-z,
+// 0-9 and _ (it goes into ids and file names), for a missing function, or for more than kMaxRegisteredTables. Any
+// thread, at any time.
 [[nodiscard]] Status register_table(const KernelTable& table);
 
 }  // namespace troupe::kernels

@@ -1,17 +1,17 @@
-// Every variant's functions, by the contracts of kernels.h. dispatch.cpp gathers them in tables.
+// The functions of every variant, with the contracts of kernels.h. dispatch.cpp lists them in tables.
 //
-// A variant lists what it does itself; what it lacks, its table takes from `scalar`.
+// A variant lists only its own functions; dispatch.cpp fills the rest of its table from another variant.
 #pragma once
 
 #include "kernels/kernels.h"
 
 namespace troupe::kernels {
 
-// The plainest arithmetic: file layout, float32 activations, sums in double, exp from libm. What the
-// others are tested against, not something to serve with.
-// One row of a PrepareRows whose rows do not share lines: x [k] becomes row `row`.
+// PrepareRows for a single row, for activations with separate lines per row: writes x [k] to row `row`.
 using PrepareRow = void(const float* x, std::size_t k, std::size_t row, std::byte* prepared);
 
+// The simplest arithmetic: file layout, float32 activations, sums in double, exp from libm. For testing the other
+// variants against, not for serving.
 namespace reference {
 PrepareRow prepare_f32;
 Matmul matmul;  // any type
@@ -64,8 +64,8 @@ PrepareRow prepare_i8_group32, prepare_i8_group256, prepare_i8_group256_tables;
 Matmul matmul_f32, matmul_f16, matmul_bf16;
 MatmulOf matmul_int8;
 Matmul matmul_trits;
-Matmul matmul_lookup;  // avxvnni's as well
-// What Layout::lookup has of one panel, as Layout::panels has it.
+Matmul matmul_lookup;  // also used by avxvnni
+// Converts one panel from Layout::lookup to Layout::panels.
 void unpack_lookup_panel(const std::byte* panel, std::size_t k, std::byte* out);
 RmsNorm rms_norm;
 Rope rope;
@@ -86,7 +86,7 @@ SumsAbove sums_above;
 extern const RecurrentKernels recurrent;
 }  // namespace avx2
 
-// AVX-VNNI besides, for CPUs without AVX-512: clients from Alder Lake (2021) on, Sierra Forest. All else is avx2's.
+// AVX2 and AVX-VNNI, for CPUs without AVX-512: clients from Alder Lake (2021) on, Sierra Forest. All else is avx2's.
 namespace avxvnni {
 MatmulOf matmul_int8;
 Matmul matmul_trits;
@@ -118,22 +118,22 @@ SumsAbove sums_above;
 extern const RecurrentKernels recurrent;
 }  // namespace avx512
 
-// AVX-512-VNNI besides: servers from Cascade Lake (2019) and Zen 4 (2022) on. All else is avx512's.
+// AVX-512 with VNNI: servers from Cascade Lake (2019) and Zen 4 (2022) on. All else is avx512's.
 namespace avx512vnni {
 MatmulOf matmul_int8;
 Matmul matmul_trits;
 Matmul matmul_lookup;
 }  // namespace avx512vnni
 
-// AMX with int8 and bfloat16 tiles, and AVX-512 as those CPUs have it: servers from Sapphire Rapids (2023) on.
-// All else of this variant is avx512vnni's.
+// AMX with int8 and bfloat16 tiles, and the AVX-512 of these CPUs: servers from Sapphire Rapids (2023) on. All else of
+// this variant is avx512vnni's.
 namespace amx {
 PrepareRows prepare_bf16_tiles, prepare_bf16_split_tiles, prepare_i8_tiles, prepare_i8_group256_tiles;
 Matmul matmul_f16, matmul_bf16, matmul_q8_0, matmul_q4_0, matmul_q4_1, matmul_q5_0, matmul_q5_1, matmul_iq4_nl,
     matmul_iq4_xs, matmul_mxfp4, matmul_q2_k, matmul_q3_k, matmul_q4_k, matmul_q5_k, matmul_q6_k, matmul_tq;
 GatedMatmul gated_bf16, gated_q8_0, gated_q4_0, gated_q4_1, gated_q5_0, gated_q5_1, gated_iq4_nl, gated_iq4_xs,
     gated_mxfp4, gated_q2_k, gated_q3_k, gated_q6_k;
-AttendSplit attend_split;  // f32 K and V: avx512's
+AttendSplit attend_split;  // for f32 K and V it calls avx512's
 }  // namespace amx
 
 }  // namespace troupe::kernels

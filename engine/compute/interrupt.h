@@ -1,4 +1,4 @@
-// How long work on a text is stopped from outside.
+// Interrupts long work on a text from another thread.
 #pragma once
 
 #include <atomic>
@@ -7,17 +7,17 @@
 
 namespace troupe::engine {
 
-// Thrown by work whose flag was set.
+// Thrown by Interrupt::poll() once its flag is set.
 class Interrupted : public std::exception {
  public:
   const char* what() const noexcept override { return "interrupted"; }
 };
 
-// Looks at a flag once in kCallsPerLook calls: some tens of microseconds of any loop over a text. Not thread-safe; the
+// Reads a flag once in kCallsPerLook calls: every some tens of microseconds in a loop over a text. Not thread-safe; the
 // flag may be set by any thread.
 class Interrupt {
  public:
-  // flag: null: never.
+  // flag: may be null, then poll() never throws.
   explicit Interrupt(const std::atomic<bool>* flag) : flag_(flag) {}
 
   void poll() {

@@ -1,11 +1,11 @@
-// Who wants to know where the time of a step goes: the hook behind `--profile` of bench and serve, open to anybody's
-// own.
+// Interface of profilers, which measure where the time of a step goes: used by `--profile` of bench and serve, and open
+// to other implementations.
 //
 //   class Trace final : public engine::Profiler { void on_operation(const engine::OperationSpan& span) override; };
 //   Trace trace;
 //   team.set_profiler(&trace);  // every step that this team computes from now on
 //
-// engine/compute/step_profile.h sums up; docs/examples/step_trace.cpp writes a timeline.
+// engine/compute/step_profile.h adds up times; docs/examples/step_trace.cpp writes a timeline.
 #pragma once
 
 #include <array>
@@ -19,27 +19,27 @@
 
 namespace troupe::engine {
 
-// What a step consists of, in its order. A family uses those that it has.
+// The operations of a step, in order. A family uses some of them.
 enum class Operation : std::uint8_t {
-  prepare,      // places the rows: positions, addresses of blocks, work items
+  prepare,      // lists the rows' positions, the addresses of blocks, and work items
   embed,        // looks up the tokens' embeddings
-  attn_norm,    // adds the projection before, norms, rounds for the next product
+  attn_norm,    // adds the pending projection, norms, rounds for the next product
   attn_qkv,     // three products
   rope_store,   // rotates q and k, writes k and v into the blocks
   attention,    // softmax(q k) v over the blocks
-  attn_round,   // rounds its result for the next product
+  attn_round,   // rounds attention's result for the next product
   attn_output,  // product
   ffn_norm,     // as attn_norm
   ffn_gate_up,  // two products, and their activation
-  ffn_round,    // as attn_round; not where one kernel does it with the two products before
+  ffn_round,    // as attn_round; absent if the kernel of ffn_gate_up also rounds
   ffn_down,     // product
-  mixer_in,     // products in front of a recurrence, with their norms and roundings
+  mixer_in,     // products before a recurrence, with their norms and roundings
   scan,         // the recurrence, token by token
   mixer_out,    // product
   channel_mix,  // RWKV's feed-forward part, with its norm
   output_norm,
   head,    // rounding, and the product with the vocabulary
-  sample,  // draws, and what they mean
+  sample,  // draws tokens and applies them
 };
 inline constexpr std::array<std::string_view, 19> kOperationNames{
     "prepare",     "embed",       "attn_norm",   "attn_qkv",  "rope_store", "attention", "attn_round",
@@ -52,7 +52,7 @@ using ProfileClock = std::chrono::steady_clock;
 struct StepSpan {
   std::uint64_t step = 0;
   std::uint32_t num_rows = 0;       // tokens computed
-  std::uint32_t num_sequences = 0;  // equal: every sequence decodes
+  std::uint32_t num_sequences = 0;  // equal to num_rows: every sequence decodes
   ProfileClock::time_point begin, end;
 };
 
@@ -64,33 +64,33 @@ struct OperationSpan {
   ProfileClock::time_point begin, end;
 };
 
-// What one thread did in a join. A thread that came when no chunk was left has none, and no times.
+// The work of one thread in a join. A thread that arrived when no chunk was left has num_chunks 0 and no times.
 struct ThreadSpan {
-  ProfileClock::time_point begin, end;  // of its first chunk, of its last
+  ProfileClock::time_point begin, end;  // begin of its first chunk, end of its last
   std::uint32_t num_chunks = 0;
 };
 
 // A parallel region of more than one chunk and thread, from before it was published until all its chunks were done.
 struct JoinSpan {
-  const OperationSpan* operation = nullptr;  // whose part it is; its end is not known yet
+  const OperationSpan* operation = nullptr;  // the operation it belongs to; its `end` is not set yet
   ProfileClock::time_point begin, end;
-  std::span<const ThreadSpan> threads;  // by number; the caller is the first
+  std::span<const ThreadSpan> threads;  // by thread number; [0] is the caller
 };
 
-// One row per operation, of all steps of one kind.
+// One operation's times, over all steps of one phase.
 struct OperationTime {
   std::string name;
   std::uint64_t calls = 0;
   double seconds = 0;  // of the thread that leads the step
-  // Of the joins in it. Each thread's time between a join's begin and end is one of four, so that together they are
-  // join_seconds times the number of threads.
+  // The joins in it. Each thread's time between a join's begin and end is split into busy, wake_up, wait and absent;
+  // the sum of the four is join_seconds times the number of threads.
   std::uint64_t joins = 0;
   double join_seconds = 0;
   double busy_seconds = 0;            // from a thread's first chunk to its last
-  double wake_up_seconds = 0;         // before it, of threads that got one
-  double wait_seconds = 0;            // after it, until the last thread was done: imbalance
-  double absent_seconds = 0;          // of threads that got none: late, or there were too few chunks
-  std::vector<double> layer_seconds;  // empty where the operation belongs to no layer
+  double wake_up_seconds = 0;         // before that, of threads that got a chunk
+  double wait_seconds = 0;            // after that, until the last thread was done: imbalance
+  double absent_seconds = 0;          // of threads that got no chunk: late, or there were too few chunks
+  std::vector<double> layer_seconds;  // empty if the operation belongs to no layer
 };
 
 struct PhaseTime {
@@ -98,7 +98,7 @@ struct PhaseTime {
   std::uint64_t steps = 0;
   std::uint64_t rows = 0;  // tokens computed
   double seconds = 0;
-  // Of some of the steps, where they are short beside the looking at clocks.
+  // Only some of the steps are measured if reading clocks would take too much of their time.
   std::uint64_t measured_steps = 0;
   double measured_seconds = 0;
   std::vector<OperationTime> operations;  // of the measured steps, those that occurred
@@ -109,17 +109,17 @@ struct ProfileSnapshot {
   std::vector<PhaseTime> phases;  // those that occurred
 };
 
-// Called by the thread that leads the step, within it: must not block, throw or allocate. Spans are the engine's and
-// end with the call. The bits of a step do not depend on whether anybody listens.
+// Called by the thread that leads the step, during the step: must not block, throw or allocate. Spans are owned by the
+// engine and valid during the call only. The bits of a step do not depend on the profiler.
 class Profiler {
  public:
   virtual ~Profiler() = default;
-  // Whether the operations and joins of this step, whose end is not known yet, are to be reported.
+  // Returns whether to report the operations and joins of this step. `step.end` is not set yet.
   virtual bool on_step_begin(const StepSpan& /*step*/) { return true; }
   virtual void on_operation(const OperationSpan& /*operation*/) {}
   virtual void on_join(const JoinSpan& /*join*/) {}
   virtual void on_step_end(const StepSpan& /*step*/) {}  // of every step that did not throw
-  // What `troupe status --profile` shows; nothing if this profiler does not sum up. Any thread, at any time.
+  // What `troupe status --profile` shows; nothing if this profiler keeps no sums. Any thread, at any time.
   virtual std::optional<ProfileSnapshot> snapshot() const { return std::nullopt; }
 };
 

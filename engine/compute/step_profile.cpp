@@ -6,13 +6,13 @@
 namespace troupe::engine {
 namespace {
 
-// As many as a model may have (decoder_shape.cpp); layers beyond count as the last.
+// The most layers a model may have (model_info.h); layers beyond count as the last.
 constexpr std::uint32_t kMaxLayers = 1024;
 
-// What a report takes, reading the clock included (40 ns each on virtual machines of 2025).
+// ns per report, including reading the clock (40 ns each on virtual machines of 2025).
 constexpr std::int64_t kOperationCost = 120;
 constexpr std::int64_t kJoinCost = 200;
-// Measuring may take one part in so many of the steps' time.
+// Measuring may take 1 / kShare of the steps' time.
 constexpr std::int64_t kShare = 200;
 
 std::uint64_t nanoseconds(ProfileClock::time_point begin, ProfileClock::time_point end) {
@@ -35,7 +35,7 @@ bool StepProfile::on_step_begin(const StepSpan& step) {
   step_.measured = phases_[phase_of(step)].debt <= 0;
   step_.cost = 0;
   if (!step_.measured) return false;
-  // Here and not at the end: a step that threw leaves half of its times behind.
+  // Cleared here and not at the end, because a step that threw leaves incomplete times.
   for (auto& sums : step_.sums) std::fill(std::begin(sums), std::end(sums), 0);
   std::fill_n(step_.layers.begin(), std::size_t{step_.num_layers} * kNumOperations, 0);
   step_.num_layers = 0;

@@ -16,8 +16,8 @@
 namespace troupe::engine {
 namespace {
 
-// How long a thread waits awake before it sleeps. Longer than the serial work between two regions of
-// a step (some microseconds), shorter than what a neighbour on the same core would notice.
+// How long a thread waits awake before it sleeps. Longer than the serial work between two regions of a step (some
+// microseconds), short enough not to slow down another process on the same core.
 constexpr std::chrono::microseconds kSpin{25};
 constexpr int kPausesPerClockRead = 32;
 
@@ -63,9 +63,9 @@ struct Team::Shared {
   Call call = nullptr;
   void* fn = nullptr;
   std::atomic_flag failed;
-  std::exception_ptr failure;  // of this region; written by whoever sets `failed`, read when all chunks are done
-  // Somebody wants to know what each thread does in this region. A thread writes its times before it reports its chunks
-  // as done, so the caller may read them once all are; the epoch tells them from an older region's.
+  std::exception_ptr failure;  // of this region; written by the setter of `failed`, read when all chunks are done
+  // A profiler measures what each thread does in this region. A thread writes its times before it reports its chunks as
+  // done, so the caller may read them once all are; the epoch tells them from an older region's.
   bool timed = false;
   std::uint32_t epoch = 0;
   struct alignas(64) Times {
@@ -73,8 +73,8 @@ struct Team::Shared {
     ThreadSpan span;
   };
   std::vector<Times> times;
-  std::vector<ThreadSpan> spans;     // of the region that is reported
-  std::atomic<bool> stopped{false};  // Team::stop(); beside what is only written between regions
+  std::vector<ThreadSpan> spans;     // of the reported region
+  std::atomic<bool> stopped{false};  // set by Team::stop(); on the cache line of members written only between regions
   std::atomic<bool> ending{false};   // the threads return
   std::vector<std::thread> threads;
 
@@ -120,7 +120,7 @@ struct Team::Shared {
       span.num_chunks = num_done;
       times[thread] = {epoch, span};
     }
-    // Whoever brings the last chunk wakes the caller. The region cannot end before this addition.
+    // The thread that finishes the last chunk wakes the caller. The region cannot end before this addition.
     if (done.fetch_add(num_done, std::memory_order_acq_rel) + num_done == total) done.notify_one();
   }
 
@@ -141,7 +141,7 @@ Team::Team(std::uint32_t num_threads, std::vector<int> cpus)
     : num_threads_(num_threads == 0 ? 1 : num_threads), shared_(std::make_unique<Shared>()) {
   shared_->times.resize(num_threads_);
   shared_->spans.resize(num_threads_);
-  // Signals are for the threads that wait for them, never for one in the middle of a product.
+  // Team threads block all signals: other threads wait for them.
   sigset_t all, before;
   sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, &before);

@@ -12,7 +12,7 @@
 
 namespace troupe::engine {
 
-// Thrown by the regions of a team that was told to stop.
+// Thrown by the regions of a stopped team (Team::stop()).
 class Stopped final : public std::exception {
  public:
   const char* what() const noexcept override { return "the work was told to stop"; }
@@ -24,7 +24,7 @@ class Stopped final : public std::exception {
 // while inside a region.
 class Team {
  public:
-  // cpus: where thread i (from 1 on) is pinned, cpus[i % size]; empty: not pinned.
+  // cpus: thread i (from 1 on) is pinned to cpus[i % size]; empty: not pinned.
   explicit Team(std::uint32_t num_threads, std::vector<int> cpus = {});
   ~Team();
   Team(const Team&) = delete;
@@ -32,10 +32,10 @@ class Team {
 
   std::uint32_t num_threads() const { return num_threads_; }
 
-  // Calls fn(chunk, thread) once for each chunk in [0, num_chunks), on any thread, in any order, and
-  // returns when all are done. Chunks are handed out dynamically: a late thread costs one chunk.
-  // fn must not depend on which thread runs it (but for scratch space by `thread`). What it throws reaches the caller
-  // once all chunks are done; of several exceptions one.
+  // Calls fn(chunk, thread) once for each chunk in [0, num_chunks), on any thread, in any order, and returns when all
+  // are done. Chunks are handed out dynamically: a late thread costs one chunk. fn must not depend on the thread that
+  // runs it (except for scratch space by `thread`). An exception from fn is rethrown to the caller once all chunks are
+  // done; of several exceptions one.
   template <class Fn>
   void parallel_for(std::size_t num_chunks, Fn&& fn) {
     using F = std::remove_reference_t<Fn>;
@@ -44,17 +44,18 @@ class Team {
         const_cast<void*>(static_cast<const void*>(&fn)));
   }
 
-  // From any thread, for good: the region that runs skips the chunks that it has not begun, and that region and all
-  // later ones throw Stopped. What they were to write is then incomplete.
+  // Stops the team for good. Any thread. The current region skips the chunks that have not begun, and that region and
+  // all later ones throw Stopped; their output is then incomplete.
   void stop();
-  // For long work between two regions.
+  // To be polled by long work between two regions.
   [[nodiscard]] bool is_stopped() const;
   void throw_if_stopped() const {
     if (is_stopped()) throw Stopped();
   }
 
-  // Who hears of the operations and their joins; null, as at first: nobody, which costs a look at a pointer. Between
-  // regions and operations, by the thread that enters them. Must live until it is replaced.
+  // Sets the profiler of steps, operations and joins; null (the default) turns profiling off, which costs one pointer
+  // check. Called between regions and operations by the thread that enters them. `profiler` must live until it is
+  // replaced.
   void set_profiler(Profiler* profiler) { profiler_ = profiler; }
 
  private:
@@ -67,18 +68,18 @@ class Team {
   struct Shared;
   std::uint32_t num_threads_;
   Profiler* profiler_ = nullptr;
-  Profiler* listener_ = nullptr;              // the profiler, within a step that it wants to hear of
-  const OperationSpan* operation_ = nullptr;  // the one under way, if there is a profiler
+  Profiler* listener_ = nullptr;              // the profiler, during a step that it measures
+  const OperationSpan* operation_ = nullptr;  // the current one, if there is a listener
   std::unique_ptr<Shared> shared_;
 };
 
-// Tells the team's profiler of a step, and the operations in this scope if it wants them.
+// Reports a step to the team's profiler, and the operations in this scope if on_step_begin() returned true.
 class StepScope {
  public:
   StepScope(Team& team, const StepSpan& span) : team_(team), span_(span) {
     if (team.profiler_ && team.profiler_->on_step_begin(span_)) team.listener_ = team.profiler_;
   }
-  ~StepScope() { team_.listener_ = nullptr; }  // without end(): the step threw
+  ~StepScope() { team_.listener_ = nullptr; }  // if end() was not called, the step threw
   StepScope(const StepScope&) = delete;
   StepScope& operator=(const StepScope&) = delete;
 
@@ -92,8 +93,8 @@ class StepScope {
   StepSpan span_;
 };
 
-// Within a step, says what is being done until the end of the scope: the regions in it are that operation's joins.
-// Scopes do not nest.
+// Marks an operation of a step, until the end of the scope: the regions in it are that operation's joins. Scopes do not
+// nest.
 class OperationScope {
  public:
   OperationScope(Team& team, Operation operation, std::uint32_t layer = kNoLayer) : team_(team) {

@@ -13,7 +13,7 @@ namespace {
 
 constexpr SequenceId kOnly = 1;
 
-// Tokens of a step: at most so many that the blocks they write and those they see are different ones.
+// The most tokens per step for which the window blocks that are written differ from those that are read.
 std::uint32_t longest_chunk(const LoadedModel& model) {
   if (!model.window_arena()) return std::numeric_limits<std::uint32_t>::max();
   const std::uint32_t blocks = model.window_arena()->num_blocks();
@@ -39,7 +39,8 @@ Status check(const LoadedModel& model, std::span<const TokenId> tokens, std::uin
   return Ok{};
 }
 
-// Where the window's blocks are fewer than the text's they are taken in turns: the one before has left the window.
+// If there are fewer window blocks than blocks of the text, they are reused in rotation: a block's earlier positions
+// have then left the window.
 SequenceSpec make_spec(const LoadedModel& model, std::span<const TokenId> tokens, std::uint32_t num_more) {
   SequenceSpec spec;
   spec.id = kOnly;
@@ -54,7 +55,7 @@ SequenceSpec make_spec(const LoadedModel& model, std::span<const TokenId> tokens
   return spec;
 }
 
-// The next step of the only sequence.
+// The step item of the only sequence.
 StepItem next_item(const LoadedModel& model, std::uint32_t num_computed, std::uint32_t num_tokens, Output output) {
   return {
       .sequence = kOnly,

@@ -1,4 +1,4 @@
-// Simple uses of one whole model by one caller: logits of a text, a greedy continuation.
+// Helpers for a caller that has a model to itself: logits of a text, a greedy continuation.
 #pragma once
 
 #include <cstdint>
@@ -11,14 +11,14 @@
 
 namespace troupe::engine {
 
-// Raw logits [tokens.size(), vocab_size] of every position, computed `chunk` tokens at a time (>= 1; the
-// bits do not depend on it). Takes the model's KV blocks from 0 on: nobody else may use them meanwhile.
-// Error: invalid_argument for ids outside the vocabulary or more tokens than context and blocks hold.
+// Raw logits [tokens.size(), vocab_size] of every position, computed `chunk` tokens at a time (>= 1; the bits do not
+// depend on it). Uses the model's KV blocks from 0 on: no other caller may use them at the same time. Error:
+// invalid_argument for ids outside the vocabulary or more tokens than context and blocks hold.
 [[nodiscard]] Result<std::vector<float>> evaluate(const LoadedModel& model, Team& team, std::span<const TokenId> tokens,
                                                   std::uint32_t chunk = 512);
 
-// The likeliest next `count` tokens one after another; fewer if the model ends or the context is full.
-// Otherwise as evaluate().
+// The likeliest next `count` tokens one after another; fewer after an end-of-generation token or if the context is
+// full. Otherwise as evaluate().
 [[nodiscard]] Result<std::vector<TokenId>> greedy(const LoadedModel& model, Team& team, std::span<const TokenId> prompt,
                                                   std::uint32_t count, bool ignore_eos = false);
 

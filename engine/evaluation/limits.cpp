@@ -14,7 +14,7 @@ StepWork step_work(std::span<const MatrixWork> matrices, const kernels::KernelTa
   for (const MatrixWork& matrix : matrices) {
     const std::uint64_t met = matrix.outputs_only ? output_rows : rows;
     if (met == 0) continue;
-    // Rows choose their experts: as many are read as rows that choose by chance meet.
+    // Bytes of experts: the expected number of different experts if rows chose them at random.
     const double share = static_cast<double>(matrix.num_experts_used) / matrix.num_experts;
     work.bytes += static_cast<double>(matrix.bytes) * (1.0 - std::pow(1.0 - share, static_cast<double>(met)));
     work.ops[static_cast<std::size_t>(kernels.unit(matrix.type, matrix.layout))] +=

@@ -1,7 +1,7 @@
-// The least time that steps can take on a probed machine: the roofline that a benchmark's result is a share of.
+// The least time that steps can take on a probed machine: the roofline that benchmarks compare their results with.
 //
-// Counted are products with weights: their bytes, once per step however many rows there are, and their multiplications
-// and additions. Attention, norms and sampling are not, nor is the KV cache: what they take lowers the share.
+// Counts products with weights: their bytes, once per step for any number of rows, and their multiplications and
+// additions. Does not count attention, the KV cache, norms and sampling: their time lowers the share.
 #pragma once
 
 #include <array>
@@ -16,36 +16,36 @@
 
 namespace troupe::engine {
 
-// What steps demand of the machine.
+// Bytes and operations of steps.
 struct StepWork {
   double bytes = 0;                              // of weights, read from memory or a cache
   std::array<double, kernels::kNumUnits> ops{};  // by Unit; a multiply-add is two
   double total_ops() const;
 };
 
-// Of one step of `rows` rows, of which `output_rows` are asked for. Matrices that no row meets are not read.
+// The work of one step of `rows` rows, `output_rows` of them with output. Matrices that no row uses are not read.
 [[nodiscard]] StepWork step_work(std::span<const MatrixWork> matrices, const kernels::KernelTable& kernels,
                                  std::uint64_t rows, std::uint64_t output_rows);
 
-// Adds up the steps of a run, and the least time for them.
+// Adds up the steps of a benchmark, and the least time for them.
 class RunLimits {
  public:
-  // `probe` may be null; it outlives the RunLimits.
+  // `probe` may be null; it must outlive the RunLimits.
   RunLimits(const MachineProbe* probe, std::uint32_t num_threads) : probe_(probe), num_threads_(num_threads) {}
 
   void add(const StepWork& step);
 
   double bytes() const { return bytes_; }
   double ops() const { return ops_; }
-  // Nothing without a probe, or where it lacks a unit.
+  // Nothing without a probe, or if it lacks a unit that the steps use.
   std::optional<double> read_seconds() const { return read_seconds_; }
   std::optional<double> compute_seconds() const { return compute_seconds_; }
-  // The one that most of compute_seconds() is for.
+  // The unit with most of compute_seconds().
   kernels::Unit unit() const;
 
-  // What is left of the limit: the longer of the two times, of `seconds`.
+  // The longer of the two times as a share of `seconds`.
   struct Share {
-    double value = 0;   // 0 to about 1; above 1 the probe was disturbed, or a cache holds what it did not for the probe
+    double value = 0;   // 0 to about 1; above 1: disturbed probe, or more cache hits than in the probe
     std::string limit;  // "read", or the unit's name
   };
   std::optional<Share> share(double seconds) const;

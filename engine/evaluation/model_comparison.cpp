@@ -10,7 +10,7 @@
 namespace troupe::engine {
 namespace {
 
-// log of the sum of exp(logit), and which logit is the largest.
+// log of the sum of exp(logit), and the index of the largest logit.
 struct Normaliser {
   explicit Normaliser(std::span<const float> logits)
       : top(static_cast<std::size_t>(std::max_element(logits.begin(), logits.end()) - logits.begin())) {
@@ -60,7 +60,7 @@ RowDifference compare_rows(std::span<const float> first, std::span<const float> 
     row.max_abs = std::max(row.max_abs, std::abs(difference));
     row.spread += (first[i] - mean) * (first[i] - mean);
   }
-  row.kl_divergence = std::max(0.0, row.kl_divergence);  // rounding alone can make it negative
+  row.kl_divergence = std::max(0.0, row.kl_divergence);  // only rounding can make it negative
   return row;
 }
 

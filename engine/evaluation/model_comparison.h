@@ -1,5 +1,4 @@
-// How far the logits of one run lie from those of another, over the same tokens: two models, two kernel variants, two
-// types of KV cache.
+// Compares the logits of two evaluations of the same tokens: of two models, two kernel variants, two types of KV cache.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +12,12 @@
 
 namespace troupe::engine {
 
-// Of one position.
+// The difference at one position.
 struct RowDifference {
   double kl_divergence = 0;  // of the second distribution from the first, in nats; at least 0
   double squares = 0;        // sum of the squared differences of the logits
   double max_abs = 0;
-  double spread = 0;  // sum of the squared distances of the first logits from their mean: what `squares` is relative to
+  double spread = 0;  // sum of the squared distances of the first logits from their mean; `squares` is relative to it
   bool same_top = false;  // the same likeliest token; among equal logits the lowest id
 };
 
@@ -30,18 +29,18 @@ struct ModelComparison {
   double mean_kl_divergence = 0, median_kl_divergence = 0, p99_kl_divergence = 0, max_kl_divergence = 0;
   double same_top = 0;      // share of the positions
   double rms = 0;           // of the differences of all logits
-  double relative_rms = 0;  // beside the spread of the first run's logits around their means
+  double relative_rms = 0;  // relative to the spread of the first model's logits around their means
   double max_abs = 0;
-  // Of the tokens that follow, in both runs.
+  // Likelihood of the next tokens, in both evaluations.
   LogLikelihood first, second;
 };
 
-// Of rows in their order; quantiles are those of the nearest rank.
+// Adds up rows in order; quantiles by nearest rank.
 [[nodiscard]] ModelComparison summarise(std::span<const RowDifference> rows, std::size_t vocab_size);
 
-// Both runs over these passages of tokens, every position of them. Takes KV blocks of both models from 0 on; they may
-// be one and the same. Errors: invalid_argument for different vocabulary sizes, ids outside them, no tokens, passages
-// that do not fit.
+// Compares both models at every position of these passages. Uses KV blocks of both models from 0 on; they may be the
+// same model. Errors: invalid_argument for different vocabulary sizes, ids outside them, no tokens, passages that do
+// not fit.
 [[nodiscard]] Result<ModelComparison> compare_models(const LoadedModel& first, const LoadedModel& second, Team& team,
                                                      std::span<const std::vector<TokenId>> passages);
 

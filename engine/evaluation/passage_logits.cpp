@@ -14,8 +14,8 @@ namespace {
 // 128 MiB: 220 rows of a vocabulary of 152,000, all rows of a step with 32,000.
 constexpr std::size_t kMaxLogits = std::size_t{1} << 25;
 
-// Blocks of layers with a window that one sequence of `length` needs to compute `chunk` tokens in a step: what these
-// see and what they write. More than all of its blocks are never needed.
+// Window blocks that one sequence of `length` needs to compute `chunk` tokens in a step: those read and those written.
+// At most all of its blocks.
 std::uint32_t window_blocks(const LoadedModel& model, std::uint32_t length, std::uint32_t chunk) {
   return std::min(blocks_for(length), cache::most_window_blocks(model.info().window, chunk));
 }
@@ -54,7 +54,7 @@ Status PassageLogits::open(std::span<const std::vector<TokenId>> passages) {
   const auto num_passages = static_cast<std::uint32_t>(passages.size());
   num_computed_ = 0;
   most_ = std::max(1u, kPassageStepTokens / num_passages);
-  std::uint32_t share = 0;  // of the blocks of layers with a window
+  std::uint32_t share = 0;  // window blocks per passage
   if (model_.window_arena()) {
     share = model_.window_arena()->num_blocks() / num_passages;
     if (share < window_blocks(model_, length, 1)) {
@@ -71,7 +71,8 @@ Status PassageLogits::open(std::span<const std::vector<TokenId>> passages) {
     spec.tokens = tokens;
     spec.block_table.resize(blocks);
     std::iota(spec.block_table.begin(), spec.block_table.end(), BlockId{index * blocks});
-    // Where they are fewer than the text's they are taken in turns: the one before has left the layers' window.
+    // If they are fewer than the passage's blocks, they are reused in rotation: a block's earlier positions have then
+    // left the window.
     for (std::uint32_t i = 0; share != 0 && i < blocks; ++i) spec.window_table.push_back(index * share + i % share);
     spec.sampling.temperature = 0.0f;
     executor_.open(std::move(spec));

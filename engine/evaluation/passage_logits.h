@@ -1,4 +1,4 @@
-// Raw logits of passages of tokens, several passages at once: what perplexity and the comparison of two models read.
+// Raw logits of passages of tokens, several passages at once, for perplexity and the comparison of two models.
 #pragma once
 
 #include <cstdint>
@@ -22,17 +22,17 @@ inline constexpr std::uint32_t kPassageStepTokens = 512;
 // How many of them a model has blocks for; at least 1.
 [[nodiscard]] std::uint32_t passages_at_once(const LoadedModel& model, std::uint32_t length);
 
-// Error: invalid_argument for an id outside the vocabulary, naming its place.
+// Error: invalid_argument for an id outside the vocabulary, with its index.
 [[nodiscard]] Status check_ids(const ModelInfo& info, std::span<const TokenId> tokens);
 
-// Walks through a few passages of equal length side by side. Takes the model's KV blocks from 0 on: nobody else may use
-// them meanwhile. The logits of a passage do not depend on the others, nor on how many tokens a call asks for.
+// Computes a few passages of equal length side by side. Uses the model's KV blocks from 0 on: no other caller may use
+// them at the same time. The logits of a passage do not depend on the others, nor on the number of tokens per call.
 class PassageLogits {
  public:
   // Both must outlive it.
   PassageLogits(const LoadedModel& model, Team& team) : model_(model), executor_(model, team) {}
 
-  // Begins anew with these passages, all of one length >= 1, their ids within the vocabulary (asserted). Error:
+  // Starts over with these passages, all of one length >= 1, their ids within the vocabulary (asserted). Error:
   // invalid_argument if they do not fit the context or the blocks.
   [[nodiscard]] Status open(std::span<const std::vector<TokenId>> passages);
   // Computes `count` more tokens (>= 1, no more than are left) of every passage, without logits.
@@ -41,7 +41,7 @@ class PassageLogits {
   void advance(std::uint32_t count);
   // Limited by the memory that the logits of all passages take, and by the blocks of layers with a window.
   std::uint32_t max_advance() const;
-  // Of the last advance(): [tokens, vocabulary] of one passage. Valid until the next call that is not const.
+  // The logits of the last advance(): [tokens, vocabulary] of one passage. Valid until the next call that is not const.
   std::span<const float> logits(std::size_t passage) const { return result_.items[passage].logits; }
 
  private:

@@ -14,7 +14,7 @@ constexpr std::uint32_t kMinPassage = 4;
 constexpr std::uint32_t kPositionBuckets = 16;
 
 std::vector<PositionBucket> make_buckets(std::uint32_t length) {
-  // Position 0 is predicted by nothing.
+  // Position 0 has no prediction.
   const std::uint32_t predicted = length - 1, count = std::min(kPositionBuckets, predicted);
   std::vector<PositionBucket> buckets(count);
   for (std::uint32_t i = 0; i < count; ++i) {
@@ -29,13 +29,13 @@ class Scorer {
  public:
   Scorer(const LoadedModel& model, Team& team) : team_(team), logits_(model, team), vocab_(model.info().vocab_size) {}
 
-  // nll()[w][i]: of the token at i + 1 of passage w, for all i from `first_row` on.
+  // Computes nll()[w][i], of the token at i + 1 of passage w, for all i from `first_row` on.
   Status score(std::span<const std::vector<TokenId>> passages, std::uint32_t first_row) {
     if (auto opened = logits_.open(passages); !opened) return opened;
     const auto length = static_cast<std::uint32_t>(passages[0].size());
     nll_.assign(passages.size(), std::vector<double>(length - 1));
     logits_.skip(first_row);
-    // The last token predicts nothing here and is not computed.
+    // The last token's prediction is not needed, so it is not computed.
     for (std::uint32_t row = first_row; row + 1 < length;) {
       const std::uint32_t count = std::min(logits_.max_advance(), length - 1 - row);
       logits_.advance(count);

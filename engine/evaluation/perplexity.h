@@ -1,8 +1,8 @@
 // Perplexity: how well a model predicts a text. Computed as llama-perplexity computes it, so that figures compare.
 //
 // The text is cut into passages. Each is computed on its own, from an empty cache, and the tokens of its later part are
-// scored: those before them are context. Perplexity is exp of their mean negative log likelihood, where a token's
-// likelihood is the softmax, in double, of the raw logits of the position before it.
+// scored; those before them are context. Perplexity is exp of the mean negative log likelihood of the scored tokens; a
+// token's likelihood is the softmax, in double, of the raw logits of the position before it.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@ namespace troupe::engine {
 // -log softmax(logits)[id], in double; the terms are added in ascending order. `id` must be in range (asserted).
 [[nodiscard]] double negative_log_likelihood(std::span<const float> logits, TokenId id);
 
-// Of scored tokens, summed one after another.
+// The log likelihood of scored tokens, summed one after another.
 class LogLikelihood {
  public:
   void add(double nll) {
@@ -43,8 +43,8 @@ class LogLikelihood {
 
 struct PerplexityOptions {
   std::uint32_t length = 512;  // tokens; at least 4
-  // 0: passages side by side, of each the tokens behind its middle are scored. Else passages of `length` + stride / 2
-  // begin this many tokens after one another, and the last `stride` tokens of each are scored.
+  // 0: passages do not overlap, and the tokens after the middle of each are scored. Else passages of `length` + stride
+  // / 2 tokens start every `stride` tokens, and the last `stride` tokens of each are scored.
   std::uint32_t stride = 0;
   std::uint32_t max_passages = 0;  // 0: all
   // Replaces the first token of every passage. (Not of strided ones: llama-perplexity leaves them as they are.)
@@ -52,7 +52,7 @@ struct PerplexityOptions {
   bool by_position = false;
 };
 
-// A run of tokens of the text: what is scored are predictions from the rows `first_row` to length - 2.
+// A range of the text's tokens; the predictions of rows `first_row` to length - 2 are scored.
 struct Passage {
   std::size_t begin = 0;
   std::uint32_t length = 0;
@@ -60,8 +60,8 @@ struct Passage {
   friend bool operator==(const Passage&, const Passage&) = default;
 };
 
-// The passages of a text of so many tokens. Errors: invalid_argument, where the text is shorter than two passages, or a
-// passage than the stride.
+// The passages of a text of `num_tokens` tokens. Error: invalid_argument if the text is shorter than two passages, or a
+// passage shorter than the stride.
 [[nodiscard]] Result<std::vector<Passage>> cut_passages(std::size_t num_tokens, const PerplexityOptions& options);
 
 // Tokens at the positions `first` to `last` of their passages, scored or not.
@@ -73,14 +73,14 @@ struct PositionBucket {
 struct PerplexityReport {
   LogLikelihood scored;
   std::vector<double> running;              // the estimate after each passage
-  std::vector<PositionBucket> by_position;  // at most 16, if asked for
+  std::vector<PositionBucket> by_position;  // at most 16, if PerplexityOptions::by_position
 };
 
-// After each passage: how many are done, of how many, and the estimate so far.
+// Called after each passage, with the estimate so far.
 using PerplexityProgress = std::function<void(std::size_t done, std::size_t total, const LogLikelihood& scored)>;
 
-// Several passages are computed as one batch. Bits depend on the model's numerics id, tokens and options only. Takes
-// the model's KV blocks from 0 on. Errors: as cut_passages; invalid_argument for ids outside the vocabulary, and for
+// Several passages are computed as one batch. Bits depend on the model's numerics id, tokens and options only. Uses the
+// model's KV blocks from 0 on. Errors: as cut_passages; invalid_argument for ids outside the vocabulary, and for
 // passages that do not fit the context.
 [[nodiscard]] Result<PerplexityReport> measure_perplexity(const LoadedModel& model, Team& team,
                                                           std::span<const TokenId> tokens,

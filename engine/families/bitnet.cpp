@@ -1,5 +1,5 @@
-// BitNet b1.58 (Ma et al., 2024) as GGUF calls it `bitnet`: a llama whose matrices are ternary, with a
-// second RMSNorm in front of both output projections, rotary positions on halves of a head, and SiLU.
+// BitNet b1.58 (Ma et al., 2024), architecture `bitnet` in GGUF: a llama with ternary matrices, a second RMSNorm before
+// both output projections, rotary positions on halves of a head, and SiLU.
 #include "engine/families/families.h"
 #include "engine/model/decoder_model.h"
 

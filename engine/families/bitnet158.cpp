@@ -1,6 +1,5 @@
-// BitNet b1.58 2B4T (Ma et al., 2025), the family that Microsoft trained and published under the name of the first: as
-// that one, but with squared ReLU as gate, which the files' `bitnet` is not to be read with. `bitnet-25` is what files
-// from before its publication call it.
+// BitNet b1.58 2B4T (Ma et al., 2025), Microsoft's model: as `bitnet`, but with squared ReLU as gate. Its architecture
+// is `bitnet-b1.58` in GGUF, `bitnet-25` in files from before its publication.
 #include "engine/families/families.h"
 #include "engine/model/decoder_model.h"
 

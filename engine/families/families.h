@@ -1,4 +1,4 @@
-// The families: a function for each, in the file of its name; families.cpp lists them.
+// The model families: one function each, in the file of the same name; families.cpp lists them.
 #pragma once
 
 #include "engine/model.h"
@@ -23,11 +23,11 @@ Family mamba2_family();
 Family rwkv6_family();
 Family rwkv7_family();
 
-// The first family that accepts the file. Error: bad_model without an architecture, or unsupported (with the families
-// there are).
+// The first family that accepts the file. Error: bad_model without an architecture, or unsupported (with the supported
+// families).
 [[nodiscard]] Result<const Family*> find_family(const ModelFile& file);
 
-// Loads with that family. Error: as find_family, or what the family says.
+// Loads with that family. Error: as find_family, or from the family's load.
 [[nodiscard]] Result<std::unique_ptr<Model>> load_model(const ModelFile& file, const ModelOptions& options);
 
 }  // namespace troupe::engine

@@ -1,5 +1,5 @@
-// Gemma 2 (Gemma Team, 2024): embeddings times sqrt(dim), norms in front of and behind each half of a layer, GELU, caps
-// of scores and of logits. Every other layer, from the first on, attends to a window.
+// Gemma 2 (Gemma Team, 2024): embeddings times sqrt(dim), norms before and after each half of a layer, GELU, caps of
+// scores and of logits. Every other layer, from the first on, has a sliding window.
 #include "engine/families/families.h"
 #include "engine/model/decoder_model.h"
 

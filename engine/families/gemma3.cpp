@@ -1,5 +1,5 @@
 // Gemma 3 (Gemma Team, 2025): as Gemma 2, but q and k normed head by head instead of capped scores. Five of six layers
-// attend to a window, with rotary positions of a smaller base.
+// have a sliding window and RoPE with a smaller base.
 #include "engine/families/families.h"
 #include "engine/model/decoder_model.h"
 

@@ -1,6 +1,6 @@
-// Llama 1, 2 and 3, Mistral, TinyLlama (Touvron et al., 2023): RMSNorm in front of each half of a
-// layer, rotary positions on neighbouring pairs, grouped-query attention, SwiGLU. Mixtral (Jiang et al., 2024): the
-// same with experts, whose weights are normalised. Mistral's first version attends to a window in every layer.
+// Llama 1, 2 and 3, Mistral, TinyLlama (Touvron et al., 2023): RMSNorm before each half of a layer, rotary positions on
+// neighbouring pairs, grouped-query attention, SwiGLU. Mixtral (Jiang et al., 2024): the same with experts and
+// normalised expert weights. The first version of Mistral has a sliding window in every layer.
 #include "engine/families/families.h"
 #include "engine/model/decoder_model.h"
 

@@ -1,4 +1,4 @@
-// OLMoE (Muennighoff et al., 2024): a mixture of experts whose q and k are normed over all heads at once, with rotary
+// OLMoE (Muennighoff et al., 2024): a mixture of experts with q and k normed over all heads at once, and rotary
 // positions on halves of a head. A token's weights are those of the softmax over all experts.
 #include "engine/families/families.h"
 #include "engine/model/decoder_model.h"

@@ -1,6 +1,6 @@
-// Phi-3, Phi-3.5 mini and Phi-4 (Abdin et al., 2024): a llama whose files hold q, k and v in one matrix, gate and up in
-// another, with rotary positions on halves of a head and LongRoPE (Ding et al., 2024) for long contexts. Where a file
-// names a window, all layers attend to that.
+// Phi-3, Phi-3.5 mini and Phi-4 (Abdin et al., 2024): a llama with q, k and v in one tensor, gate and up in another,
+// rotary positions on halves of a head and LongRoPE (Ding et al., 2024) for long contexts. If a file has a window, all
+// layers use it.
 #include "engine/families/families.h"
 #include "engine/model/decoder_model.h"
 

@@ -1,5 +1,5 @@
-// Qwen1.5 and Qwen2 as mixtures of experts (Yang et al., 2024): Qwen2's attention; beside the experts that a token
-// chooses a shared one, behind a gate of its own. A token's weights are those of the softmax over all experts.
+// Qwen1.5 and Qwen2 as mixtures of experts (Yang et al., 2024): Qwen2's attention; besides a token's chosen experts a
+// shared one with its own gate. Expert weights are the softmax over all experts.
 #include "engine/families/families.h"
 #include "engine/model/decoder_model.h"
 

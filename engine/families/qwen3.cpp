@@ -1,4 +1,4 @@
-// Qwen3 (Yang et al., 2025): a llama whose q and k are normed head by head, with rotary positions on halves of a head.
+// Qwen3 (Yang et al., 2025): a llama with q and k normed head by head, and rotary positions on halves of a head.
 #include "engine/families/families.h"
 #include "engine/model/decoder_model.h"
 

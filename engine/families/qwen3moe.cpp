@@ -1,4 +1,4 @@
-// Qwen3 as a mixture of experts (Yang et al., 2025): Qwen3's attention, and experts whose weights add up to 1.
+// Qwen3 as a mixture of experts (Yang et al., 2025): Qwen3's attention, and expert weights that add up to 1.
 #include "engine/families/families.h"
 #include "engine/model/decoder_model.h"
 

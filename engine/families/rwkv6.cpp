@@ -1,5 +1,5 @@
 // RWKV-6 (Peng et al., "Eagle and Finch: RWKV with Matrix-Valued States and Dynamic Recurrence", 2024): layers of time
-// mixing, whose decay and token shift depend on the data, and channel mixing.
+// mixing, with decay and token shift that depend on the data, and channel mixing.
 #include "engine/families/families.h"
 #include "engine/layers/token_shift.h"
 #include "engine/model/recurrent_weights.h"
@@ -16,9 +16,9 @@ constexpr std::size_t kMixes = 5;  // of decay, key, value, receptance and gate,
 
 struct Layer {
   LayerNormWeights time_norm, channel_norm;
-  std::vector<float> mix_all;             // of the input of the mixes themselves
-  std::vector<float> mix[kMixes];         // what is added to them
-  PackedMatrix mix_down, mix_up[kMixes];  // thin
+  std::vector<float> mix_all;             // for the input of mix_down
+  std::vector<float> mix[kMixes];         // the constant part of each mix
+  PackedMatrix mix_down, mix_up[kMixes];  // low-rank
   std::vector<float> decay, first;
   PackedMatrix decay_down, decay_up;
   PackedMatrix r, k, v, g, o;
@@ -31,7 +31,7 @@ struct Weights : ModelWeights {
   RwkvShape shape;
   StateLayout states;
   std::uint32_t mix_rank = 0, decay_rank = 0;
-  std::uint32_t rescale_every = 0;  // layers after which everything is halved; 0: never
+  std::uint32_t rescale_every = 0;  // layers after which the residual is halved; 0: never
   LayerNormWeights embedding_norm, final_norm;
   std::vector<Layer> layers;
 };
@@ -70,7 +70,7 @@ class Rwkv6Model final : public LanguageModel {
  private:
   const ModelWeights& shared() const override { return weights_; }
 
-  // x += W_o wkv6(...) of x' = norm(x), each input mixed with the row before as the data want it
+  // x += W_o wkv6(...) of x' = norm(x), each input mixed with the row before by a factor that depends on the data
   void mix_time(RecurrentPass& pass, std::uint32_t index) const {
     const Layer& layer = weights_.layers[index];
     const std::size_t dim = weights_.shape.dim, rank = weights_.mix_rank;
@@ -111,7 +111,7 @@ class Rwkv6Model final : public LanguageModel {
     pass.add_projection(layer.o, r, dim);
   }
 
-  // The result takes the place of r.
+  // The result overwrites r.
   void scan(RecurrentPass& pass, const Layer& layer, std::uint32_t index, float* r, const float* k, const float* v,
             const float* w, const float* g) const {
     const OperationScope scope(pass.team(), Operation::scan, index);

@@ -1,5 +1,5 @@
-// RWKV-7 (Peng et al., "RWKV-7 Goose with Expressive Dynamic State Evolution", 2025): layers of time mixing, whose
-// state is a matrix for each head under a generalised delta rule, and channel mixing.
+// RWKV-7 (Peng et al., "RWKV-7 Goose with Expressive Dynamic State Evolution", 2025): layers of time mixing, with a
+// matrix per head as state, updated by a generalised delta rule, and channel mixing.
 #include "engine/families/families.h"
 #include "engine/layers/token_shift.h"
 #include "engine/model/recurrent_weights.h"
@@ -13,7 +13,7 @@ using Slot = Workspace::Slot;
 
 constexpr std::int64_t kMaxRank = 1 << 16;
 
-// A thin product W2 f(W1 x), and what is added to it.
+// A low-rank product W2 f(W1 x) + offset.
 struct LowRank {
   PackedMatrix down, up;
   std::vector<float> offset;
@@ -116,7 +116,7 @@ class Rwkv7Model final : public LanguageModel {
       pass.multiply(low, rank, {up});
   }
 
-  // The result takes the place of r.
+  // The result overwrites r.
   void scan(RecurrentPass& pass, const Layer& layer, std::uint32_t index, float* r, const float* w, const float* k,
             const float* v, const float* a, const float* g, const float* v_mix, const float* v_first) const {
     const OperationScope scope(pass.team(), Operation::scan, index);
@@ -196,7 +196,7 @@ Layer read_layer(TensorReader& in, const std::string& prefix, std::uint32_t inde
     parts[i]->assign(mixes.data() + i * dim, mixes.data() + (i + 1) * dim);
   layer.w = read_thin(in, prefix + "time_mix_w", w.decay_rank, dim, true);
   layer.a = read_thin(in, prefix + "time_mix_a", w.rate_rank, dim, true);
-  if (index == 0) {  // the first layer's values are as they are
+  if (index == 0) {  // the first layer's values are not mixed
     for (const char* name : {"time_mix_v0.weight", "time_mix_v1.weight", "time_mix_v2.weight"}) in.skip(prefix + name);
   } else {
     layer.v_mix = read_thin(in, prefix + "time_mix_v", w.value_rank, dim, true);

@@ -13,12 +13,12 @@ namespace {
 
 using kernels::WeightType;
 
-// An infinity or none at all: all bits of the exponent are set.
+// Infinity and NaN have all bits of the exponent set.
 constexpr std::uint32_t kExponentF32 = 0x7f800000;
 constexpr std::uint16_t kExponentBF16 = 0x7f80;
 constexpr std::uint16_t kExponentF16 = 0x7c00;
 
-// Of adjacent numbers; written so that a compiler makes vectors of it.
+// Checks adjacent numbers; written so that compilers vectorise it.
 template <class Bits>
 bool finite_numbers(std::span<const std::byte> bytes, Bits exponent) {
   Bits bad = 0;
@@ -30,7 +30,7 @@ bool finite_numbers(std::span<const std::byte> bytes, Bits exponent) {
   return bad == 0;
 }
 
-// Of the float16 at these offsets of each group.
+// Checks the float16 scales at these offsets of each group.
 template <std::size_t kGroupBytes, std::size_t... kOffsets>
 bool finite_scales(std::span<const std::byte> bytes) {
   std::uint16_t bad = 0;
@@ -45,7 +45,7 @@ bool finite_scales(std::span<const std::byte> bytes) {
   return bad == 0;
 }
 
-// Its scales are powers of two, of which the largest make infinities of the largest codes only.
+// MXFP4's scales are powers of two; the largest ones give infinity only with the largest codes.
 bool finite_mxfp4(std::span<const std::byte> bytes) {
   constexpr std::uint8_t kLargestWithAllCodes = 252;  // 2^(252 - 127) * 6 is finite
   constexpr std::size_t kWeights = 32;
@@ -102,7 +102,7 @@ bool all_finite(WeightType type, std::span<const std::byte> groups) {
     case WeightType::mxfp4:
       return finite_mxfp4(groups);
     case WeightType::i2_s:
-      return true;  // codes alone; the tensor's scale is checked where it is read
+      return true;  // only codes; the tensor's scale is checked when it is read
   }
   return true;
 }

@@ -1,4 +1,4 @@
-// Whether the weights of a file are numbers: one that is not would make every answer nonsense, hours after the load.
+// Checks that the weights of a file are finite: a single one that is not would spoil every answer, without an error.
 #pragma once
 
 #include <cstddef>
@@ -8,8 +8,8 @@
 
 namespace troupe::engine {
 
-// Whether all weights of these whole groups are finite as float32. Looks at floats and at the scales of groups, not at
-// codes, which are finite times them. Reads `groups` once; O(bytes).
+// Whether all weights of these whole groups are finite as float32. Checks floats and the scales of groups; codes are
+// always finite. Reads `groups` once; O(bytes).
 [[nodiscard]] bool all_finite(kernels::WeightType type, std::span<const std::byte> groups);
 
 }  // namespace troupe::engine

@@ -19,14 +19,14 @@
 namespace troupe::engine {
 namespace {
 
-// What a file may ask of us. Far above every real model, far below what would hurt.
+// Limits on a file's counts and sizes: far above every real model, small enough to be harmless.
 constexpr std::uint64_t kMaxMetadata = 1u << 16;
 constexpr std::uint64_t kMaxTensors = 1u << 16;
 constexpr std::uint64_t kMaxKeyBytes = 1u << 16;
 constexpr std::uint64_t kMaxTensorNameBytes = 256;
 constexpr std::uint64_t kMaxStringBytes = 16u << 20;
 constexpr std::uint64_t kMaxArrayElements = 16u << 20;
-constexpr std::uint64_t kMaxMetadataMiB = 256;  // of all metadata, as they lie in memory once they are read
+constexpr std::uint64_t kMaxMetadataMiB = 256;  // of all metadata in memory
 constexpr std::uint32_t kMaxDimensions = 4;
 constexpr std::uint64_t kMaxAlignment = 1u << 20;
 constexpr std::uint64_t kDefaultAlignment = 32;
@@ -34,7 +34,7 @@ constexpr std::uint64_t kDefaultAlignment = 32;
 enum class ValueType : std::uint32_t { u8, i8, u16, i16, u32, i32, f32, boolean, string, array, u64, i64, f64 };
 constexpr std::uint32_t kNumValueTypes = 13;
 
-// Bytes of a value in the file; of a string or array at least.
+// Bytes of a value in the file; of a string or array the minimum.
 std::uint64_t min_bytes(ValueType type) {
   switch (type) {
     case ValueType::u8:
@@ -70,7 +70,7 @@ __attribute__((format(printf, 1, 2))) std::string format(const char* pattern, ..
   return line;
 }
 
-// Reads little-endian values one after another; the first failure sticks and names its offset.
+// Reads little-endian values one after another; the first error is kept, with its offset.
 class Reader {
  public:
   explicit Reader(std::span<const std::byte> bytes) : bytes_(bytes) {}
@@ -93,7 +93,8 @@ class Reader {
     return value;
   }
 
-  // Counts what is about to be kept against what all metadata may take. A sparse file costs its author nothing.
+  // Charges `count` values against the limit for all metadata, before they are allocated: a sparse file can claim any
+  // count.
   bool charge(std::uint64_t count, std::uint64_t bytes_each) {
     charged_ += count * bytes_each;  // both far below 2^32
     if (charged_ > kMaxMetadataMiB << 20) fail(format("metadata that take more than %" PRIu64 " MiB", kMaxMetadataMiB));
@@ -191,7 +192,7 @@ MetadataValue read_array(Reader& in) {
   }
   if (type != ValueType::string && !in.charge(count, sizeof(std::int64_t))) return {};
   if (type == ValueType::string) {
-    std::vector<std::string> values;  // which grow as they are charged for
+    std::vector<std::string> values;  // grows as its elements are charged
     while (values.size() < count && !in.failed()) values.push_back(in.string("a string in an array", kMaxStringBytes));
     return values;
   }
@@ -217,7 +218,7 @@ MetadataValue read_value(Reader& in) {
   return read_integer(in, type);
 }
 
-// a * b, and a + b, or nothing where it does not fit.
+// a * b, and a + b, or nothing on overflow.
 std::optional<std::uint64_t> product(std::uint64_t a, std::uint64_t b) {
   std::uint64_t result = 0;
   return __builtin_mul_overflow(a, b, &result) ? std::nullopt : std::optional(result);
@@ -227,14 +228,14 @@ std::optional<std::uint64_t> sum(std::uint64_t a, std::uint64_t b) {
   return __builtin_add_overflow(a, b, &result) ? std::nullopt : std::optional(result);
 }
 
-// A tensor's entry in the directory, before its place in the file is known.
+// A tensor's entry in the directory, before its offset in the file is known.
 struct Entry {
   TensorInfo info;
   std::uint64_t offset = 0;  // from the beginning of the tensor data
   std::uint64_t size = 0;    // bytes, with the type's tail
 };
 
-// The shape's bytes in its type, or nothing (and the reader has failed).
+// The size of the tensor in bytes, or nothing after in.fail().
 std::optional<std::uint64_t> checked_size(Reader& in, const TensorInfo& tensor) {
   const kernels::WeightTypeInfo& type = tensor.file_type();
   std::optional<std::uint64_t> elements = 1;
@@ -310,7 +311,7 @@ std::uint64_t hash_bytes(std::span<const std::byte> bytes) {
   return hash;
 }
 
-// What the bytes of such a tensor mean, which the file itself does not say.
+// Hashes the name and version of a converted type, because the meaning of its bytes is not in the file.
 std::uint64_t hash_of(const kernels::ConvertedType& type) {
   const std::string meaning = std::string(type.info.name) + '\0' + std::to_string(type.version) + '\0' +
                               std::string(kernels::info(type.info.type).name);
@@ -427,7 +428,7 @@ Result<std::vector<Entry>> GgufFile::read_directory(Reader& in, std::uint64_t co
   return entries;
 }
 
-// Takes the scale of all weights out of what lies behind them, where the type has such a tail.
+// Reads the scale of all weights from the bytes after them, if the type has such a tail.
 Status GgufFile::split_tail(TensorInfo& tensor) const {
   const std::uint32_t tail_bytes = tensor.file_type().tail_bytes;
   if (tail_bytes == 0) return Ok{};

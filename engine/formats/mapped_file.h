@@ -11,9 +11,8 @@
 
 namespace troupe::engine {
 
-// What the operating system says of a file's contents without reading them: whoever writes to it changes one of these.
-// The time of change (ctime) cannot be set back, as that of modification can. Devices are left out: their numbers
-// differ from boot to boot.
+// Identifies a file's contents without reading them: a write to the file changes one of these. Unlike mtime, ctime
+// cannot be set back. The device number is left out, because it may differ from boot to boot.
 struct FileStamp {
   std::uint64_t inode = 0;
   std::uint64_t bytes = 0;
@@ -32,7 +31,7 @@ class MappedFile {
 
   std::span<const std::byte> bytes() const { return {base_, size_}; }
   const FileStamp& stamp() const { return stamp_; }  // when it was opened
-  // The whole pages inside `part` leave this process; a later read fetches them again from the file.
+  // Drops the whole pages inside `part` from this process's memory; a later read loads them from the file again.
   void drop_pages(std::span<const std::byte> part) const;
 
  private:

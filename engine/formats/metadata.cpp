@@ -32,7 +32,7 @@ std::optional<double> number_of(const MetadataValue& value) {
   return std::nullopt;
 }
 
-// 1 is 1.0: files differ in how they write a number.
+// 1 equals 1.0: files differ in the type of a number.
 bool is_same(const MetadataValue& a, const MetadataValue& b) {
   const auto x = number_of(a), y = number_of(b);
   return x && y ? *x == *y : a == b;

@@ -11,34 +11,33 @@
 
 namespace troupe::engine {
 
-// Reads keys below the family's prefix ("llama."); the first failure sticks, later calls return something harmless.
-// A key whose value has another type than asked for is a failure, not an absence.
+// Reads keys with the family's prefix ("llama."); the first error is kept, and later calls return harmless values. A
+// value of another type than requested is an error, not an absent key.
 class Metadata {
  public:
   Metadata(const ModelFile& file, const std::string& prefix) : file_(file), prefix_(prefix + ".") {}
 
   bool failed() const { return error_.has_value(); }
   const Error& error() const { return *error_; }
-  // With the file's name in front.
+  // Puts the file's name before the message.
   void fail(ErrorCode code, const std::string& what) {
     if (!error_) error_ = Error{code, file_.path() + ": " + what};
   }
 
   bool has(const std::string& key) const { return file_.find(prefix_ + key) != nullptr; }
 
-  // These are what the file says, or `absent` where it says nothing.
+  // These return the file's value, or `absent` if the key is absent.
   std::optional<std::int64_t> integer(const std::string& key);
   bool boolean(const std::string& key, bool absent);
   std::string string(const std::string& key, const std::string& absent = {});
-  // From 1 to `max`; without `absent` there must be one, as below.
+  // From 1 to `max`; without `absent` the key must exist, also for positive().
   std::uint32_t count(const std::string& key, std::int64_t max, std::optional<std::int64_t> absent = std::nullopt);
-  // Numbers that stay what they are in float32: finite, and from its smallest normal one on, so that what divides by
-  // one of them never divides by 0.
+  // Numbers in the range of normal float32 values, so that they can be divided by after rounding to float32.
   double positive(const std::string& key, std::optional<double> absent = std::nullopt);
   double not_negative(const std::string& key, double absent);  // or 0; below 2^32
 
-  // For a key that changes what a model computes, and that nothing here computes with: the file may leave it out or
-  // hold one of these values. unsupported otherwise, with the key, its value and `what_is`: what is supported.
+  // For a key that changes the model's computation in a way that is not implemented: it may be absent or have one of
+  // the `harmless` values. Else fails as unsupported, with the key, its value and `what_is`: what is supported.
   void refuse_unless(const std::string& key, std::initializer_list<MetadataValue> harmless, const std::string& what_is);
 
  private:

@@ -24,19 +24,19 @@ namespace troupe::engine {
 using MetadataValue = std::variant<std::int64_t, double, bool, std::string, std::vector<std::int64_t>,
                                    std::vector<double>, std::vector<std::string>>;
 
-// A tensor whose bytes lie in the mapped file. `shape` is in GGUF order: shape[0] is the run of
-// adjacent elements (k, the columns), shape[1] the rows; unused dimensions are absent.
+// A tensor in the mapped file. `shape` is in GGUF order: shape[0] is the number of adjacent elements (k, the columns),
+// shape[1] the rows; unused dimensions are absent.
 struct TensorInfo {
   std::string name;
-  kernels::WeightType type;                                // that a matrix of it has once it is loaded
-  const kernels::ConvertedType* converted_from = nullptr;  // that its bytes have; null: `type` too
+  kernels::WeightType type;                                // of the loaded matrix
+  const kernels::ConvertedType* converted_from = nullptr;  // the type of `bytes`; null: it is `type`
   std::vector<std::uint64_t> shape;
   std::span<const std::byte> bytes;  // of all rows, borrowed from the ModelFile
-  float scale = 1.0f;                // of all its weights, where the type has one for a tensor; finite
+  float scale = 1.0f;                // of all its weights, if the type has one per tensor; finite
 
   std::uint64_t columns() const { return shape.empty() ? 1 : shape[0]; }
   std::uint64_t rows() const;  // product of all dimensions but the first
-  // Of its bytes.
+  // The type of `bytes`.
   const kernels::WeightTypeInfo& file_type() const {
     return converted_from ? converted_from->info : kernels::info(type);
   }
@@ -51,15 +51,15 @@ class ModelFile {
   virtual const std::string& path() const = 0;
   virtual std::uint64_t file_bytes() const = 0;
   // A hash of the metadata and the tensor directory with the file size, without the tensors' bytes: those join it while
-  // they are packed (Model::content_hash), and only the whole names a model's bits in numerics_id.
+  // they are packed (Model::content_hash), and numerics_id uses that complete hash.
   virtual std::uint64_t content_hash() const = 0;
-  // Of the file when it was opened.
+  // The file's stamp when it was opened.
   virtual FileStamp stamp() const = 0;
 
   virtual const std::map<std::string, MetadataValue, std::less<>>& metadata() const = 0;
   virtual const std::vector<TensorInfo>& tensors() const = 0;  // in file order
 
-  // nullptr where there is none.
+  // nullptr if there is none.
   virtual const TensorInfo* find_tensor(std::string_view name) const = 0;
   const MetadataValue* find(std::string_view key) const;
 
@@ -72,13 +72,12 @@ class ModelFile {
   const std::vector<std::int64_t>* integers(std::string_view key) const;
   const std::vector<double>* numbers(std::string_view key) const;
 
-  // Tells the operating system that these bytes are not needed again (drops page cache mappings).
+  // Tells the operating system that these bytes are not needed again (drops their pages from this process).
   virtual void drop_pages(std::span<const std::byte> bytes) const = 0;
 };
 
-// Opens a GGUF v2/v3 file by mapping it. Every count, offset, length, type and dimension is checked;
-// the error names the file, the place and what was expected (ErrorCode model_missing, permission,
-// bad_model or unsupported).
+// Opens a GGUF v2/v3 file by mapping it. Every count, offset, length, type and dimension is checked; the error names
+// the file, the offset and the expected value (ErrorCode model_missing, permission, bad_model or unsupported).
 [[nodiscard]] Result<std::shared_ptr<const ModelFile>> open_gguf(const std::string& path);
 
 }  // namespace troupe::engine

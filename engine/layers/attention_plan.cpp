@@ -12,19 +12,19 @@ using Slot = Workspace::Slot;
 using kernels::kSplitBlocks;
 using kernels::kSplitPositions;
 
-// Sequences with at most so many rows in a step may be spread over items: more rows amortise what they read, and their
-// partials would take more memory than they are worth.
+// Sequences with at most this many rows in a step may be split over several items: more rows amortise reading K and V,
+// and their partials would take too much memory.
 constexpr std::uint32_t kMaxMemberTokens = 8;
-// Query rows of a whole item: each block that is expanded serves all of them.
+// Query rows of a whole item: each block is expanded once for all of them.
 constexpr std::uint32_t kWholeRows = 128;
 constexpr std::uint32_t kMinWholeRows = 32;
 constexpr std::size_t kChunksPerThread = 8;
-// Below so many multiply-adds, or merges, another thread is not worth waking.
+// Below this many multiply-adds, or merges, waking another thread does not pay.
 constexpr std::size_t kMinProducts = 64 * 1024;
 constexpr std::size_t kMinMerges = 128;
 
 constexpr std::size_t divide_up(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
-// The memory of a plan: that of one with a window is its own, for a step has both.
+// Workspace slots of a plan: plans with and without a window use different ones, because a step can have both.
 struct Slots {
   Slot items, members, partials, buffers;
 };
@@ -98,7 +98,7 @@ void AttentionPlan::make(std::span<const SequencePlace> sequences, std::span<con
   take_buffers();
 }
 
-// Sequences with few rows, so that those with common blocks are neighbours.
+// Lists the sequences with few rows, sorted so that those that share blocks are neighbours.
 void AttentionPlan::gather_members() {
   members_ = workspace_.take<Member>(slots_of(rule_).members, sequences_.size());
   std::size_t count = 0;
@@ -129,11 +129,11 @@ std::uint32_t AttentionPlan::common_splits(const Member& a, const Member& b) con
   const auto* x = blocks_.data() + sequences_[a.sequence].first_block;
   const auto* y = blocks_.data() + sequences_[b.sequence].first_block;
   const auto common = static_cast<std::uint32_t>(std::mismatch(x, x + most, y).first - x) / kSplitBlocks;
-  // What both have before their windows is nothing in common.
+  // Shared splits before both windows do not count.
   return common > std::max(a.first_split, b.first_split) ? common : 0;
 }
 
-// Members with common blocks, and those that would keep one thread busy while others wait, write partials.
+// Members that share blocks, and members long enough to keep one thread busy while others wait, write partials.
 void AttentionPlan::plan_members(std::size_t cost_per_item) {
   const auto has_company = [&](std::size_t i) {
     return members_[i].common_before > 0 || (i + 1 < members_.size() && members_[i + 1].common_before > 0);
@@ -143,7 +143,7 @@ void AttentionPlan::plan_members(std::size_t cost_per_item) {
     return team_.num_threads() > 1 && num_splits(member.sequence) > member.first_split + 1 &&
            cost(num_blocks(member.sequence) - first_block(member.sequence), rows) > cost_per_item;
   };
-  // Neighbours stay neighbours: the others leave.
+  // Removes the other members; sharing members stay neighbours.
   std::uint32_t kept = 0;
   for (std::size_t i = 0; i < members_.size(); ++i) {
     const Member member = members_[i];
@@ -171,7 +171,7 @@ void AttentionPlan::plan_members(std::size_t cost_per_item) {
   }
 }
 
-// Members [begin, end) have all splits before first_split in common: plans what follows.
+// Plans the splits from first_split on of members [begin, end), which share all splits before it.
 void AttentionPlan::plan_common(std::uint32_t begin, std::uint32_t end, std::uint32_t first_split,
                                 std::size_t cost_per_item) {
   std::uint32_t common = end - begin == 1 ? num_splits(members_[begin].sequence) : members_[begin + 1].common_before;
@@ -207,7 +207,7 @@ void AttentionPlan::plan_run(std::uint32_t begin, std::uint32_t end, std::uint32
            .split_end = std::min(split + splits_per_item, split_end)});
 }
 
-// The last tokens first: they see most, and the last chunk handed out should be a short one.
+// Last tokens first: they attend to most positions, and the chunks handed out last should be short.
 void AttentionPlan::plan_whole(std::uint32_t sequence, std::uint32_t tokens_per_item) {
   const std::uint32_t num_rows = sequences_[sequence].num_rows;
   for (std::size_t i = divide_up(num_rows, tokens_per_item); i-- > 0;) {
@@ -275,7 +275,7 @@ void AttentionPlan::attend(const float* q, float* out, std::size_t stride) {
   kv_bytes_read_ += bytes_per_layer_;
   const std::size_t max_chunks = team_.num_threads() * kChunksPerThread;
   const std::size_t num_chunks = std::min({num_items_, max_chunks, divide_up(products_, kMinProducts)});
-  // Item i goes to chunk i % num_chunks: long and short items mix.
+  // Item i goes to chunk i % num_chunks, so that each chunk has long and short items.
   team_.parallel_for(num_chunks, [&](std::size_t chunk, std::uint32_t thread) {
     for (std::size_t i = chunk; i < num_items_; i += num_chunks) {
       if (items_[i].num_members == 0)
@@ -315,8 +315,8 @@ kernels::AttentionSplit AttentionPlan::split_of(std::uint32_t split, std::uint32
           .scratch = buffers.kernel};
 }
 
-// Of the tokens, those that see nothing of a split are the first ones (it begins after them) or the last ones (it lies
-// before their window).
+// Tokens that see nothing of a split are the first ones (the split begins after them) or the last ones (it lies before
+// their window), so the others are contiguous.
 void AttentionPlan::run_whole(const Item& item, const Buffers& buffers) {
   const SequencePlace& sequence = sequences_[item.sequence];
   for (std::uint32_t split = item.split_begin; split < item.split_end; ++split) {
@@ -326,7 +326,7 @@ void AttentionPlan::run_whole(const Item& item, const Buffers& buffers) {
       kernels::AttentionRow row;
       if (!place_row(split, position, row)) continue;
       if (count == 0) first_row = std::size_t{t} * group_;
-      // A row's first partial is its total so far.
+      // A row's first partial is written directly to its total.
       float* const into = split == rule_.first_seen(position) / kSplitPositions ? buffers.totals : buffers.partials;
       for (std::uint32_t g = 0; g < group_; ++g, ++count) {
         row.q = q_of(sequence.first_row + token, item.kv_head * group_ + g);

@@ -1,10 +1,10 @@
-// Who multiplies what in the attention of one step.
+// Divides the attention of one step into work items for the threads.
 //
 // Work items are of two kinds. A whole item takes some query rows of one sequence over one kv head through all splits
-// and writes the answer. Where that would leave threads idle (few rows, a long context), or where several sequences
-// have blocks in common, items take rows through a run of splits instead and write partials, which are merged once all
-// are there. Which kind, how many splits and whose rows share an item change no bits: partials are those of kernels.h
-// either way, merged in ascending order.
+// and writes the result. If that would leave threads idle (few rows, a long context), or if several sequences share
+// blocks, items take rows through a range of splits instead and write partials, which are merged once all are computed.
+// The kind of item, the number of splits and the rows that share an item change no bits: partials are always those of
+// kernels.h, merged in ascending order.
 #pragma once
 
 #include <cstdint>
@@ -16,22 +16,22 @@
 
 namespace troupe::engine {
 
-// Where a sequence's rows and blocks lie in a step.
+// The position of a sequence's rows and blocks in the lists of a step.
 struct SequencePlace {
   std::uint32_t first_row = 0;
   std::uint32_t num_rows = 0;        // tokens; may be 0
   std::uint32_t first_position = 0;  // of the first row
-  std::uint32_t num_outputs = 0;     // rows at the end whose hidden state is asked for
+  std::uint32_t num_outputs = 0;     // output rows: the last ones
   std::uint32_t first_block = 0;     // in the list of the step's blocks
 };
 
-// How the layers of a plan attend.
+// The attention parameters of the layers of a plan.
 struct AttentionRule {
   float scale = 1.0f;        // of scores
   float soft_cap = 0.0f;     // of scaled scores; 0: none
-  std::uint32_t window = 0;  // a row at position p sees p - window + 1 to p; 0: all up to p
+  std::uint32_t window = 0;  // a row at position p attends to p - window + 1 to p; 0: all up to p
 
-  // The first position that a row sees.
+  // The first position that a row at `position` attends to.
   std::uint32_t first_seen(std::uint32_t position) const {
     return window == 0 || position < window ? 0 : position - window + 1;
   }
@@ -42,35 +42,35 @@ class AttentionPlan {
   AttentionPlan(const kernels::KernelTable& kernels, const kernels::KvShape& shape, std::uint32_t num_heads,
                 const AttentionRule& rule, Team& team, Workspace& workspace);
 
-  // blocks: addresses, each sequence's in order. Equal ones at the same index of two sequences are read once for both.
-  // Those that no row sees are not looked at: they may be null. Both spans must stay; what `blocks` holds may change to
-  // another layer's parts of the same blocks.
+  // blocks: the addresses of each sequence's blocks, in order. Equal addresses at the same index of two sequences are
+  // read once for both. Blocks that no row attends to may be null. Both spans must stay valid; the addresses may change
+  // to another layer's parts of the same blocks.
   void make(std::span<const SequencePlace> sequences, std::span<const std::byte* const> blocks);
 
-  // One layer: q and out of row r begin at r * stride; heads side by side.
+  // Computes one layer: q and out of row r begin at r * stride, heads side by side.
   void attend(const float* q, float* out, std::size_t stride);
 
-  // Of K and V that attend() calls for so far.
+  // Bytes of K and V read by all attend() calls so far.
   std::uint64_t kv_bytes_read() const { return kv_bytes_read_; }
 
  private:
   struct Item {
     std::uint32_t kv_head = 0;
-    std::uint32_t first_member = 0;  // of members_, whose rows all take part; none: a whole item
+    std::uint32_t first_member = 0;  // range of members_ with rows in this item; empty: a whole item
     std::uint32_t num_members = 0;
     std::uint32_t split_begin = 0;
     std::uint32_t split_end = 0;
-    std::uint32_t sequence = 0;  // a whole item's, and which of its tokens
+    std::uint32_t sequence = 0;  // for a whole item: its sequence and tokens
     std::uint32_t first_token = 0;
     std::uint32_t num_tokens = 0;
   };
-  // A sequence with few rows.
+  // A sequence with at most kMaxMemberTokens rows.
   struct Member {
     std::uint32_t sequence = 0;
-    std::uint32_t num_full_splits = 0;  // that all rows see to the end, those before a window among them
-    std::uint32_t first_split = 0;      // that a row sees
-    std::uint32_t common_before = 0;    // of them, how many are also the previous member's
-    std::size_t partials = 0;           // where its partials begin, in floats
+    std::uint32_t num_full_splits = 0;  // splits that all rows see to the end, including those before a window
+    std::uint32_t first_split = 0;      // the first that a row sees
+    std::uint32_t common_before = 0;    // leading splits shared with the previous member
+    std::size_t partials = 0;           // offset of its partials, in floats
   };
   struct Buffers {  // of one thread
     kernels::AttentionRow* rows;
@@ -80,16 +80,16 @@ class AttentionPlan {
   };
 
   std::uint32_t end_position(std::uint32_t sequence) const;
-  std::uint32_t first_block(std::uint32_t sequence) const;  // that a row sees, as first_split
+  std::uint32_t first_block(std::uint32_t sequence) const;  // the first that a row sees
   std::uint32_t first_split(std::uint32_t sequence) const { return first_block(sequence) / kernels::kSplitBlocks; }
-  // Row `position` in a split: false if it sees nothing there.
+  // Sets the range of a split that the row at `position` sees; false if it sees nothing there.
   bool place_row(std::uint32_t split, std::uint32_t position, kernels::AttentionRow& row) const;
   kernels::AttentionSplit split_of(std::uint32_t split, std::uint32_t split_end, std::uint32_t kv_head,
                                    const std::byte* const* blocks, std::size_t num_rows, const Buffers& buffers) const;
   std::uint32_t num_splits(std::uint32_t sequence) const;
   std::uint32_t num_blocks(std::uint32_t sequence) const;
   std::uint32_t common_splits(const Member& a, const Member& b) const;
-  // What a run of splits costs, in blocks of up to 16 query rows.
+  // The cost of some blocks: each counts 1, plus 1 for every 16 query rows or part of them.
   std::size_t cost(std::size_t num_blocks, std::size_t num_rows) const;
 
   void gather_members();
@@ -120,7 +120,7 @@ class AttentionPlan {
 
   std::span<const SequencePlace> sequences_;
   std::span<const std::byte* const> blocks_;
-  std::span<Member> members_;  // the first num_split_members_ are those whose items write partials
+  std::span<Member> members_;  // the first num_split_members_ have items that write partials
   std::uint32_t num_split_members_ = 0;
   std::span<Item> items_;
   std::size_t num_items_ = 0;
@@ -130,8 +130,8 @@ class AttentionPlan {
   std::span<float> all_partials_;
   std::span<std::byte> all_buffers_;
   std::size_t buffer_bytes_ = 0;
-  std::size_t max_rows_ = 0;        // of an item
-  std::size_t max_whole_rows_ = 0;  // of a whole item
+  std::size_t max_rows_ = 0;        // per item
+  std::size_t max_whole_rows_ = 0;  // per whole item
 
   const float* q_ = nullptr;
   float* out_ = nullptr;

@@ -1,4 +1,4 @@
-// Layers whose feed-forward part is a mixture of experts.
+// Layers with a mixture of experts as feed-forward part.
 #include <algorithm>
 
 #include "config/assert.h"
@@ -9,10 +9,10 @@ namespace {
 
 using Slot = Workspace::Slot;
 
-// Smallest sum that weights are divided by: that of float16's normal numbers, as the files' other readers have it.
+// Lower bound of the sum that expert weights are divided by: the smallest normal float16, as in other GGUF readers.
 constexpr float kMinWeightSum = 0x1p-14f;
 
-constexpr std::uint32_t kNoRow = 0xffffffffu;  // a place between two experts' rows
+constexpr std::uint32_t kNoRow = 0xffffffffu;  // padding between two experts' rows
 
 }  // namespace
 
@@ -68,7 +68,7 @@ void DecoderPass::add_experts(const ExpertWeights& moe) {
   delta_norm_ = nullptr;
 }
 
-// The best experts of every row; then the places of their rows, expert by expert, each from a multiple of
+// Chooses the best experts of every row; then lists the rows expert by expert, each expert's from a multiple of
 // kRowsPerTile on.
 std::span<RowRun> DecoderPass::choose_experts(const ExpertWeights& moe, float* scores, std::size_t stride) {
   const std::size_t num_experts = moe.experts.size(), used = info_.num_experts_used;
@@ -93,7 +93,7 @@ std::span<RowRun> DecoderPass::choose_experts(const ExpertWeights& moe, float* s
     choices_[i].place = static_cast<std::uint32_t>(run.first_row + run.num_rows++);
     expert_rows_[choices_[i].place] = static_cast<std::uint32_t>(i / used);
   }
-  // Only experts that somebody chose are read.
+  // Only experts with at least one row are read.
   run_experts_ = workspace_.take<std::uint32_t>(Slot::run_experts, num_experts);
   std::size_t num_runs = 0;
   for (std::uint32_t expert = 0; expert < num_experts; ++expert) {
@@ -104,7 +104,7 @@ std::span<RowRun> DecoderPass::choose_experts(const ExpertWeights& moe, float* s
   return all.first(num_runs);
 }
 
-// Of equal scores the lowest expert's is the better one. Weights are the softmax over all experts. `scores` become its
+// Among equal scores the lowest expert wins. Weights are the softmax over all experts; `scores` are overwritten by its
 // numerators.
 void DecoderPass::choose_for_row(float* scores, std::size_t num_experts, std::span<Choice> choices) const {
   for (std::size_t rank = 0; rank < choices.size(); ++rank) {
@@ -136,7 +136,7 @@ void DecoderPass::reset_for_runs(const ExpertWeights& moe, std::span<const RowRu
   input_.reset(expert_rows_.size(), consumers);
 }
 
-// How many of a tile's places have a row.
+// The number of rows in a tile, without padding.
 std::size_t DecoderPass::rows_of_tile(std::size_t first_place) const {
   const auto tile = expert_rows_.subspan(first_place, kernels::kRowsPerTile);
   return static_cast<std::size_t>(std::find(tile.begin(), tile.end(), kNoRow) - tile.begin());
@@ -154,7 +154,7 @@ void DecoderPass::gather_expert_rows() {
   });
 }
 
-// Best first, and the shared expert last: a row's sum has the same order in every company.
+// Sums experts best first, the shared expert last: a row's order of summation does not depend on the other rows.
 void DecoderPass::sum_experts(const float* scores, std::size_t stride, const float* parts, const float* shared) {
   const std::size_t used = info_.num_experts_used, dim = info_.dim;
   for_rows(1, [&](std::size_t first, std::size_t count, std::uint32_t) {

@@ -10,12 +10,12 @@ namespace {
 
 using Slot = Workspace::Slot;
 
-// Where rows are rotated and stored, eight sequences that decode are not worth a join.
+// Rotating and storing eight decode rows or fewer does not pay for a join.
 constexpr std::size_t kMinRowsPerStore = 8;
 
 constexpr std::size_t divide_up(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
 
-// Blocks that hold a sequence up to its last row.
+// The blocks of a sequence up to its last row.
 std::uint32_t num_used_blocks(const SequencePlace& place) { return blocks_for(place.first_position + place.num_rows); }
 
 }  // namespace
@@ -39,7 +39,7 @@ DecoderPass::DecoderPass(const DecoderWeights& weights, Team& team, std::span<co
   place_runs();
   qkv_ = workspace.take<float>(Slot::qkv, num_rows_ * qkv_stride_);
   attention_ = workspace.take<float>(Slot::attention, num_rows_ * qkv_stride_);
-  // An odd number of cache lines: the same place of 16 rows must not fall into one set of the cache.
+  // An odd number of cache lines, so that the same column of 16 rows does not map to one cache set.
   scratch_stride_ = (divide_up(info_.dim, 16) | 1) * 16;
   scratch_ = workspace.take<float>(Slot::thread_scratch, team.num_threads() * kRowsAtOnce * scratch_stride_);
 }
@@ -138,7 +138,7 @@ void DecoderPass::project_qkv(const DecoderLayer& layer) {
 
 void DecoderPass::rotate_and_store() {
   const OperationScope scope(team_, Operation::rope_store, layer_);
-  // A run never splits a block among threads: neighbouring positions share cache lines there.
+  // One thread per block: neighbouring positions share cache lines.
   const std::size_t runs_per_chunk = divide_up(kMinRowsPerStore * runs_.size(), num_rows_);
   team_.parallel_for(divide_up(runs_.size(), runs_per_chunk), [&](std::size_t chunk, std::uint32_t) {
     const std::size_t end = std::min(runs_.size(), (chunk + 1) * runs_per_chunk);
@@ -167,7 +167,7 @@ void DecoderPass::store_run(const BlockRun& run) {
       }
       kernels_.rope(q + at, rope.cos(position), rope.sin(position), rope.rotated());
     }
-    // The arena is ours to write; readers of these positions come after the join.
+    // Writing is safe: these blocks belong to the sequence, and these positions are read only after the join.
     auto* block = const_cast<std::byte*>(this_group().blocks[sequence.first_block + position / kBlockSize]);
     kernels_.store_kv(kv_shape_, block, position % kBlockSize, k, k + kv_dim_);
   }
@@ -222,7 +222,7 @@ void DecoderPass::gate_and_up(const FeedForward& ffn, bool rounds) {
   });
 }
 
-// What a chunk of both products has written becomes gated.
+// Applies the gate to this chunk's gate and up outputs.
 void DecoderPass::gate_chunk(const PanelChunk& chunk, std::size_t dim) {
   const std::size_t column = chunk.panel_begin * kernels::kPanelRows;
   const std::size_t count = std::min<std::size_t>(chunk.panel_end * kernels::kPanelRows, dim) - column;

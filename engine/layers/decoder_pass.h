@@ -1,7 +1,7 @@
-// The operations of a transformer layer over one ragged batch. Families put them in order.
+// The operations of a transformer layer over one ragged batch. Families call them in their order.
 //
-// Each operation runs over all rows with the team. No operation mixes rows but attention, which reads a sequence's own
-// blocks: a row's bits do not depend on its neighbours.
+// Each operation runs over all rows with the team. Only attention reads other rows, through the sequence's own blocks:
+// a row's bits do not depend on other sequences.
 #pragma once
 
 #include <cstdint>
@@ -20,62 +20,62 @@ class DecoderPass : public LayerPass {
   DecoderPass(const DecoderWeights& weights, Team& team, std::span<const SequenceRows> batch, const CacheMemory& memory,
               Workspace& workspace);
 
-  // residual = the tokens' embeddings, scaled where the model wants it.
+  // residual = the tokens' embeddings, times the model's embedding scale.
   void embed() { LayerPass::embed(weights_.embedding_scale); }
-  // What follows belongs to this layer, as a profiler is told.
+  // Sets the layer of the following operations.
   void begin_layer(std::uint32_t layer) { layer_ = layer; }
-  // input = rms_norm(residual) * norm, rounded as `consumers` want it. Sums a pending projection first.
+  // input = rms_norm(residual) * norm, rounded for `consumers`. Adds a pending projection first.
   void norm(const std::vector<float>& norm, std::initializer_list<const PackedMatrix*> consumers);
-  // The same as input of a layer's router, its shared expert, and its experts.
+  // The same with a mixture of experts as consumer: its router, shared expert and experts.
   void norm(const std::vector<float>& norm, const ExpertWeights& consumer);
   // q, k, v = input times the three matrices.
   void project_qkv(const DecoderLayer& layer);
-  // Adds biases to q, k and v, norms q and k, where the layer has such; rotates q and k by their positions, and stores
-  // k and v in the sequences' blocks.
+  // Adds biases to q, k and v and norms q and k if the layer has them; rotates q and k by their positions, and stores k
+  // and v in the sequences' blocks.
   void rotate_and_store();
-  // Keeps only the rows whose hidden state is asked for; false if there are none. For the last layer,
-  // between rotate_and_store and attend: nobody reads the others any more.
+  // Keeps only output rows; false if there are none. For the last layer, between rotate_and_store and attend: no later
+  // operation reads the other rows.
   [[nodiscard]] bool drop_rows_without_output();
-  // attention = softmax(scaled q k, capped where the model says so) v over the blocks, of a layer with a window over
-  // the last ones; then this layer's blocks are done with.
+  // attention = softmax(scaled q k, capped if the model has a cap) v over the blocks, in a window layer over the last
+  // ones. Then moves on to the next layer's part of the blocks.
   void attend();
-  // What a recurrent mixer beside attention makes of the input, which is normed for its `in` too: between project_qkv
-  // and drop_rows_without_output.
+  // Runs the recurrent mixer beside attention on the input, which norm() also rounded for the mixer's `in`: between
+  // project_qkv and drop_rows_without_output.
   void run_mixer(const DecoderLayer& layer);
-  // residual += the mixer's output projection, beside a pending one.
+  // residual += the mixer's output projection, in addition to a pending one.
   void add_mixer(const DecoderLayer& layer);
-  // input = attention, normed by `sub_norm` unless that is empty, rounded for `consumer`.
+  // input = attention, normed with `sub_norm` unless it is empty, rounded for `consumer`.
   void round_attention(const std::vector<float>& sub_norm, const PackedMatrix& consumer);
-  // gated = gate(W_gate input) * (W_up input). `rounds`: there is no norm behind it, so it is rounded for W_down at
-  // once where the kernels can.
+  // gated = gate(W_gate input) * (W_up input). `rounds`: no norm follows, so kernels that can do it round the result
+  // for W_down directly.
   void gate_and_up(const FeedForward& ffn, bool rounds);
-  // input = gated, normed by `sub_norm` unless that is empty, rounded for `consumer`.
+  // input = gated, normed with `sub_norm` unless it is empty, rounded for `consumer`.
   void round_gated(const std::vector<float>& sub_norm, const PackedMatrix& consumer);
-  // residual += matrix times input, normed by `post_norm` unless that is empty; the sum is made by the next norm().
+  // residual += matrix times input, normed with `post_norm` unless it is empty; the next norm() does the addition.
   void add_projection(const PackedMatrix& matrix, const std::vector<float>& post_norm = {});
-  // residual += the sum of what its best experts make of a row, each times its weight; the sum is made by the next
-  // norm(). Rows that share an expert meet it together, and no row's sum depends on which others do.
+  // residual += the weighted sum of a row's best experts; the next norm() does the addition. Rows of the same expert
+  // are multiplied together; a row's sum does not depend on the other rows.
   void add_experts(const ExpertWeights& moe);
-  // hidden = rms_norm(residual) * norm, for the rows that are left.
+  // hidden = rms_norm(residual) * norm, for the remaining rows.
   void finish(const std::vector<float>& norm, float* hidden);
-  // What attention has read of K and V so far.
+  // Bytes of K and V that attention has read so far.
   std::uint64_t kv_bytes_read() const { return full_.plan.kv_bytes_read() + window_.plan.kv_bytes_read(); }
 
  private:
-  struct BlockRun {  // rows of one sequence that lie in one block: written by one thread
+  struct BlockRun {  // rows of one sequence in one block: written by one thread
     std::uint32_t sequence = 0;
     std::uint32_t first = 0;  // among the sequence's rows
     std::uint32_t count = 0;
   };
 
-  // Layers whose K and V lie in the same blocks.
+  // Layers with K and V in the same cache group.
   struct LayerGroup {
     std::span<const std::byte*> blocks;  // each block's part for the next of these layers; null before a window
     AttentionPlan plan;
   };
   struct Choice {  // one of a row's experts
     std::uint32_t expert = 0;
-    std::uint32_t place = 0;  // of the row among all experts' rows
+    std::uint32_t place = 0;  // index of the row among all experts' rows
     float weight = 0;
   };
 
@@ -97,9 +97,9 @@ class DecoderPass : public LayerPass {
   void gather_expert_rows();
   void sum_experts(const float* scores, std::size_t stride, const float* parts, const float* shared);
 
-  // input = rows of x[r * stride + i], normed in place by `sub_norm` unless that is empty.
+  // input = rows of x[r * stride + i], normed in place with `sub_norm` unless it is empty.
   void round_rows(float* x, std::size_t stride, const std::vector<float>& sub_norm);
-  // Room for kRowsAtOnce rows.
+  // Holds kRowsAtOnce rows.
   float* thread_scratch(std::uint32_t thread) const { return scratch_.data() + thread * kRowsAtOnce * scratch_stride_; }
 
   const DecoderWeights& weights_;
@@ -109,20 +109,20 @@ class DecoderPass : public LayerPass {
   std::size_t q_dim_;
   std::size_t kv_dim_;
   std::size_t qkv_stride_;
-  kernels::SiluMul* gate_mul_;                      // or a sister of it
-  const std::vector<float>* delta_norm_ = nullptr;  // of what is pending
+  kernels::SiluMul* gate_mul_;                      // or gelu_mul, relu2_mul
+  const std::vector<float>* delta_norm_ = nullptr;  // of the pending projection
   bool gated_is_input_ = false;                     // gate_and_up has already rounded its result
 
   std::span<BlockRun> runs_;
   std::span<float> qkv_, attention_, gate_, up_, scratch_;
   std::size_t scratch_stride_ = 0;
   LayerGroup full_, window_;
-  std::span<float> mixer_;  // what the mixer leaves, rows of mixer_stride_
+  std::span<float> mixer_;  // output of the mixer, rows of mixer_stride_
   std::size_t mixer_stride_ = 0;
-  std::span<float> normed_;               // what experts read
+  std::span<float> normed_;               // input of the experts
   std::span<Choice> choices_;             // [rows][experts used], best first
-  std::span<std::uint32_t> expert_rows_;  // which row stands at each place
-  std::span<std::uint32_t> run_experts_;  // whose each run of rows is
+  std::span<std::uint32_t> expert_rows_;  // the row at each index of the experts' rows
+  std::span<std::uint32_t> run_experts_;  // the expert of each range of rows
 };
 
 }  // namespace troupe::engine

@@ -29,7 +29,7 @@ class LayerReader {
     if (traits_.sub_norms) layer.attn_sub_norm = in_.vector(prefix_ + "attn_sub_norm.weight", q_dim_);
     layer.o = in_.matrix(prefix_ + "attn_output.weight", info_.dim, q_dim_);
     if (traits_.post_norms) layer.attn_post_norm = in_.vector(prefix_ + "post_attention_norm.weight", info_.dim);
-    // Falcon-H1's converter leaves the suffix away.
+    // Falcon-H1's converter omits the suffix.
     const bool bare = traits_.mamba2 && in_.has(prefix_ + "ffn_norm");
     layer.ffn_norm = in_.vector(prefix_ + (bare ? "ffn_norm" : "ffn_norm.weight"), info_.dim);
     if (traits_.mamba2) layer.mixer = Mamba2Mixer::read(in_, prefix_, shape_.mamba, info_.dim);
@@ -72,7 +72,7 @@ class LayerReader {
     layer.k_norm = in_order(in_.vector(prefix_ + "attn_k_norm.weight", of_heads ? info_.head_dim : kv_dim_));
   }
 
-  // What belongs to the rows of q or k, in the order that these are packed in.
+  // Reorders one value per row of q or k into the order in which these rows are packed.
   std::vector<float> in_order(const std::vector<float>& values) const {
     if (!traits_.half_rope) return values;
     std::vector<float> out(values.size());
@@ -126,7 +126,8 @@ class LayerReader {
   std::string prefix_;
 };
 
-// Rows that nobody asked for leave the last layer when their k and v are stored.
+// Lists the matrices of a step. The last layer drops rows without output once their k and v are stored, so its later
+// matrices count for output rows only.
 std::vector<MatrixWork> matrix_work(const DecoderWeights& weights) {
   const ModelInfo& info = weights.info;
   std::vector<MatrixWork> all;
@@ -146,7 +147,7 @@ std::vector<MatrixWork> matrix_work(const DecoderWeights& weights) {
   return all;
 }
 
-// Empty where layers have attention only.
+// Empty if layers have attention only.
 StateLayout states_of(const DecoderShape& shape, const DecoderTraits& traits) {
   return traits.mamba2 ? Mamba2Mixer::state_layout(shape.mamba, shape.info.num_layers) : StateLayout{};
 }
@@ -175,8 +176,8 @@ CacheSpec cache_spec_of(const DecoderShape& shape, const StateLayout& states, co
   return spec;
 }
 
-// Of pairs of a head: rope_freqs.weight (Llama 3), or of LongRoPE those for the context served. Which those are is part
-// of what makes two models give the same bits.
+// Reads a head's frequency factors: rope_freqs.weight (Llama 3), or LongRoPE's short or long factors, depending on the
+// context served. The choice changes bits, so it goes into the content hash.
 void read_rope_factors(TensorReader& in, const DecoderShape& shape, RopeParams& rope, ModelWeights& weights) {
   const bool is_long = shape.info.context > shape.original_context;
   const std::string chosen = is_long ? "rope_factors_long.weight" : "rope_factors_short.weight";
@@ -192,7 +193,7 @@ void read_rope_factors(TensorReader& in, const DecoderShape& shape, RopeParams& 
   }
 }
 
-// Packs the weights, or takes them from the cache if the model is there.
+// Packs the weights, or reads them from the cache if it has the model.
 Result<DecoderWeights> read_decoder(const ModelFile& file, const DecoderTraits& traits, const ModelOptions& options,
                                     kernels::Layout ternary, WeightsCache& cache) {
   auto shape = read_decoder_shape(file, traits, options);

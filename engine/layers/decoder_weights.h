@@ -1,5 +1,5 @@
-// The weights of a decoder-only transformer as llama files name them, and how they are read and
-// checked. Families say what they expect; everything else in a file is refused by name.
+// The weights of a decoder-only transformer with llama.cpp's tensor names, and how they are read and checked. A family
+// lists the tensors it expects; a file with any other tensor is refused, with its name.
 #pragma once
 
 #include <cstdint>
@@ -15,42 +15,42 @@
 
 namespace troupe::engine {
 
-// What makes the gate of a feed-forward layer: gate(W_gate n) * W_up n.
+// The gate function of a feed-forward layer: gate(W_gate n) * W_up n.
 enum class Gate : std::uint8_t { silu, gelu, squared_relu };
 
 enum class QkNorm : std::uint8_t {
   none,
-  heads,  // q and k of each head are normed by themselves, all by the same weights
-  rows,   // all heads' q together, and all heads' k
+  heads,  // q and k of each head are normed separately, with the same weights
+  rows,   // q of all heads is normed as one row, and k of all heads
 };
 
 enum class Experts : std::uint8_t { none, some, all };  // whether the family's models are mixtures of experts
 
-// What distinguishes the families that share this shape.
+// The differences between the families with this shape.
 struct DecoderTraits {
-  std::string family;       // what its metadata's keys begin with
-  bool sub_norms = false;   // norms in front of both output projections (BitNet b1.58)
-  bool post_norms = false;  // norms behind both halves of a layer (Gemma 2)
+  std::string family;       // prefix of its metadata keys
+  bool sub_norms = false;   // norms before both output projections (BitNet b1.58)
+  bool post_norms = false;  // norms after both halves of a layer (Gemma 2)
   QkNorm qk_norm = QkNorm::none;
-  bool qkv_biases = false;     // q, k and v have biases; otherwise they may have
+  bool qkv_biases = false;     // q, k and v must have biases; else they are optional
   bool half_rope = false;      // rotates (i, i + rotated/2) instead of (2i, 2i+1)
   bool scale_tensors = false;  // optional "NAME.scale" of one element per matrix
   bool fused = false;          // attn_qkv holds q, k and v, ffn_up the gate and then up (Phi-3)
   Gate gate = Gate::silu;
   Experts experts = Experts::none;
   bool normalised_experts = false;  // the weights of a token's experts add up to 1
-  bool divided_experts = false;     // without a length of their own, experts share that of a dense layer
-  bool shared_expert = false;       // one more for all tokens, with a gate of its own
+  bool divided_experts = false;     // if the file has no expert length, experts divide that of a dense layer
+  bool shared_expert = false;       // one more expert for all tokens, with its own gate
   bool scaled_embedding = false;    // times sqrt(dim)
   bool mamba2 = false;              // each layer has a Mamba-2 mixer beside its attention (Falcon-H1)
-  float attention_cap = 0;          // where the metadata have none; 0: none
+  float attention_cap = 0;          // default if the metadata have none; 0: none
   float logit_cap = 0;
-  // Local layers, which see a window: none; or all (0), or all but every n-th. The window is `window` where the
-  // metadata do not say.
+  // Local (sliding-window) layers. No value: none; 0: all; n: all but every n-th. `window` is the default if the
+  // metadata have none.
   std::optional<std::uint32_t> full_every{};
   std::uint32_t window = 0;
-  double local_rope_base = 0;  // of local layers; 0: as of the others
-  // Models of so many layers scale scores by dim / num_heads instead of head_dim.
+  double local_rope_base = 0;  // of local layers; 0: as in the other layers
+  // Models with this number of layers scale scores by dim / num_heads instead of head_dim.
   std::uint32_t layers_of_wide_heads = 0;
 };
 
@@ -67,12 +67,12 @@ struct ExpertWeights {
 };
 
 struct DecoderLayer {
-  bool is_local = false;         // one of those that see a window, where the context is longer than that
-  bool has_window = false;       // and it is
+  bool is_local = false;         // a sliding-window layer by architecture
+  bool has_window = false;       // is_local, and the context is longer than the window
   std::vector<float> attn_norm;  // [dim]
   PackedMatrix q, k, v, o;
   std::vector<float> qkv_bias;        // [(num_heads + 2 * num_kv_heads) * head_dim], or empty
-  std::vector<float> q_norm, k_norm;  // as QkNorm says
+  std::vector<float> q_norm, k_norm;  // sizes as in QkNorm
   std::vector<float> attn_sub_norm;   // [num_heads * head_dim], or empty
   std::vector<float> attn_post_norm;  // [dim], or empty
   std::vector<float> ffn_norm;        // [dim]
@@ -86,8 +86,8 @@ struct DecoderLayer {
 struct DecoderWeights : ModelWeights {
   std::vector<DecoderLayer> layers;
   RopeTable rope;
-  RopeTable local_rope;  // of local layers; empty: as of the others
-  MambaShape mamba;      // of mixers, and where their states lie
+  RopeTable local_rope;  // of local layers; empty: as in the other layers
+  MambaShape mamba;      // of mixers; `states` has the offsets of their states
   StateLayout states;
   QkNorm qk_norm = QkNorm::none;
   Gate gate = Gate::silu;
@@ -101,31 +101,31 @@ struct DecoderWeights : ModelWeights {
   }
 };
 
-// Reads, checks and packs. The file's pages are dropped tensor by tensor. Errors: bad_model,
-// unsupported (names what), out_of_memory, invalid_argument (context).
+// Reads, checks and packs. The file's pages are dropped tensor by tensor. Errors: bad_model, unsupported (with the
+// feature's name), out_of_memory, invalid_argument (context).
 [[nodiscard]] Result<DecoderWeights> load_decoder(const ModelFile& file, const DecoderTraits& traits,
                                                   const ModelOptions& options);
 
-// What the metadata alone say.
+// The outline from metadata only.
 [[nodiscard]] Result<ModelOutline> outline_decoder(const ModelFile& file, const DecoderTraits& traits,
                                                    const ModelOptions& options);
 
-// The metadata part of it: sizes, checked against each other but not yet against tensors.
+// Sizes from the metadata, checked against each other but not yet against tensors.
 struct DecoderShape {
   ModelInfo info;
   RopeParams rope;                       // without factors
-  std::uint32_t original_context = 0;    // beyond it LongRoPE has other factors
-  std::optional<RopeParams> local_rope;  // where local layers have their own
+  std::uint32_t original_context = 0;    // for longer contexts LongRoPE has other factors
+  std::optional<RopeParams> local_rope;  // if local layers have their own
   std::uint32_t expert_ffn_dim = 0;
   std::uint32_t shared_ffn_dim = 0;
-  bool has_local = false;  // whether there are local layers: all, but every full_every-th unless that is 0
+  bool has_local = false;  // whether there are local layers: all (full_every == 0), or all but every full_every-th
   std::uint32_t full_every = 0;
   float attention_scale = 1;
   float attention_cap = 0;
   float logit_cap = 0;
   MambaShape mamba;
 
-  // Of the tables of rotations.
+  // Bytes of the RoPE tables.
   std::uint64_t table_bytes() const {
     return RopeTable::bytes_for(rope, info.context) +
            (local_rope ? RopeTable::bytes_for(*local_rope, info.context) : 0);

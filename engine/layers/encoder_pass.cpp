@@ -12,7 +12,7 @@ using Slot = Workspace::Slot;
 using kernels::kSplitBlocks;
 using kernels::kSplitPositions;
 
-constexpr std::uint32_t kItemRows = 128;  // each block that is expanded serves all of them
+constexpr std::uint32_t kItemRows = 128;  // query rows per item: each block is expanded once for all of them
 constexpr std::size_t kRowsAtOnce = kernels::kRowsPerTile;
 
 constexpr std::size_t divide_up(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
@@ -73,7 +73,7 @@ void EncoderPass::place(std::span<const std::span<const TokenId>> texts) {
           .text = i, .first = first, .count = std::min(kBlockSize, num_rows - first), .kv = kv + block * block_bytes};
       blocks_[block] = runs_[block].kv;
     }
-    // Nobody sees what lies behind a text, but its zero weights are multiplied with it.
+    // Slots after a text's end get attention weights of zero, but they are multiplied, so they must be finite.
     const Run& last = runs_[block - 1];
     if (last.count < kBlockSize) kernels::clear_kv(kv_shape_, last.kv, last.count);
   }
@@ -101,7 +101,7 @@ void EncoderPass::embed(std::span<const std::span<const TokenId>> texts) {
       kernels::unpack_row(weights_.embedding.view(), static_cast<std::size_t>(token), row);
       if (!weights_.token_type.empty()) kernels_.add(row, weights_.token_type.data(), dim_);
       if (weights_.positions) {
-        float* const learned = delta_.data() + at;  // nothing is to be added yet
+        float* const learned = delta_.data() + at;  // delta_ is free at this point
         kernels::unpack_row(weights_.positions.view(), position, learned);
         kernels_.add(row, learned, dim_);
       }
@@ -159,7 +159,7 @@ void EncoderPass::project_and_store(const EncoderLayer& layer) {
   input_.multiply(
       {{&layer.q, out, qkv_stride_}, {&layer.k, out + dim_, qkv_stride_}, {&layer.v, out + 2 * dim_, qkv_stride_}});
   const RopeTable& rope = weights_.rope;
-  // By block: neighbouring positions share cache lines there.
+  // One thread per block: neighbouring positions share cache lines.
   team_.parallel_for(runs_.size(), [&](std::size_t i, std::uint32_t) {
     const Run& run = runs_[i];
     for (std::uint32_t position = run.first; position < run.first + run.count; ++position) {
@@ -178,7 +178,7 @@ void EncoderPass::attend() {
   });
 }
 
-// As a decoder's rows see a prefix, split by split, but every row the whole text.
+// Attention split by split as in a decoder, but every row sees the whole text.
 void EncoderPass::run_item(const Item& item, std::byte* buffers) {
   const Text& text = texts_[item.text];
   const std::size_t partial = kernels::partial_floats(info_.head_dim);

@@ -1,8 +1,8 @@
 // The operations of an encoder's layer over the rows of some texts.
 //
-// Every row (one per token of all texts) goes through each operation with the team; only attention looks at other rows,
-// those of its own text, all of them, before and behind. K and V of one layer lie in blocks as a decoder's do, for the
-// kernels that read those, and are written over by the next layer.
+// Each operation runs over all rows (one per token of all texts) with the team; only attention reads other rows: all of
+// the same text, in both directions. K and V of one layer are stored in blocks like a decoder's, for the same attention
+// kernels, and the next layer overwrites them.
 #pragma once
 
 #include <cstdint>
@@ -19,11 +19,12 @@ namespace troupe::engine {
 
 class EncoderPass {
  public:
-  // No text is empty or longer than the context (asserted). All must outlive the pass.
+  // No text is empty or longer than the context (asserted). All arguments must outlive the pass.
   EncoderPass(const EncoderWeights& weights, Team& team, std::span<const std::span<const TokenId>> texts,
               Workspace& workspace);
 
-  // Runs all layers. The hidden rows [tokens of all texts, dim], text by text, until the workspace is used again.
+  // Runs all layers. Returns the hidden rows [tokens of all texts, dim], text by text, valid until the workspace is
+  // used again.
   std::span<const float> run();
   std::size_t first_row(std::size_t text) const { return texts_[text].first_row; }
 
@@ -33,7 +34,7 @@ class EncoderPass {
     std::uint32_t num_rows = 0;
     std::uint32_t first_block = 0;
   };
-  struct Run {  // rows of one text whose K and V lie in one block
+  struct Run {  // rows of one text with K and V in one block
     std::uint32_t text = 0;
     std::uint32_t first = 0;  // position
     std::uint32_t count = 0;

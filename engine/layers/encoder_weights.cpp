@@ -19,7 +19,7 @@ struct EncoderShape {
   RopeParams rope;
 };
 
-// Whole heads turn, by positions as they are.
+// Refuses partial rotation and scaled positions.
 void refuse_scaled_positions(Metadata& meta, std::int64_t head_dim) {
   meta.refuse_unless("rope.dimension_count", {head_dim}, "an encoder rotates whole heads");
   meta.refuse_unless("rope.scaling.type", {"none", "linear"}, "an encoder's positions are not scaled");
@@ -60,7 +60,7 @@ Result<EncoderShape> read_shape(const ModelFile& file, const std::string& family
   return shape;
 }
 
-// q, k and v lie in three tensors, or one after another in one.
+// Reads q, k and v from three tensors, or from one joined tensor.
 void read_qkv(TensorReader& in, const std::string& prefix, const EncoderShape& shape, EncoderLayer& layer) {
   const std::uint64_t dim = shape.info.dim;
   const bool joined = in.has(prefix + "attn_qkv.weight");
@@ -68,7 +68,7 @@ void read_qkv(TensorReader& in, const std::string& prefix, const EncoderShape& s
   const char* const names[] = {"attn_q", "attn_k", "attn_v"};
   for (std::uint64_t i = 0; i < 3; ++i) {
     MatrixReading how;
-    if (shape.rotates && i < 2) {  // (i, i + head_dim / 2) turn together
+    if (shape.rotates && i < 2) {  // RoPE rotates pairs (i, i + head_dim / 2)
       how.interleave_head = shape.info.head_dim;
       how.interleave_rotated = shape.rope.rotated;
     }

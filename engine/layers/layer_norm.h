@@ -1,4 +1,4 @@
-// The weights of a layer norm, and how they lie in a file.
+// The weights of a layer norm, and how they are read from a file.
 #pragma once
 
 #include <cstdint>

@@ -34,7 +34,7 @@ LayerPass::LayerPass(const ModelWeights& weights, Team& team, std::span<const Se
 
 void LayerPass::embed(float scale) {
   const OperationScope scope(team_, Operation::embed);
-  // Rows follow the batch: sequence by sequence, token by token.
+  // Rows are in the order of the batch: sequence by sequence, token by token.
   std::span<TokenId> tokens = workspace_.take<TokenId>(Slot::tokens, num_rows_);
   for (std::size_t i = 0; i < batch_.size(); ++i)
     std::copy(batch_[i].tokens.begin(), batch_[i].tokens.end(), tokens.begin() + places_[i].first_row);

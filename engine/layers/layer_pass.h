@@ -1,5 +1,5 @@
-// What passes over a ragged batch share, those of transformers and those of recurrent families: where rows lie, the
-// residual stream of every row (one row per token of the batch), and how rows are divided among threads.
+// Base of the passes over a ragged batch, for transformers and recurrent families: the list of rows, the residual
+// stream of every row (one row per token of the batch), and the division of rows among threads.
 #pragma once
 
 #include <algorithm>
@@ -24,8 +24,8 @@ class LayerPass {
  protected:
   LayerPass(const ModelWeights& weights, Team& team, std::span<const SequenceRows> batch, Workspace& workspace);
 
-  // fn(first_row, num_rows, thread) over all rows, at most kRowsAtOnce at a time and split at multiples of `multiple`;
-  // few rows stay on the calling thread, without a join.
+  // Calls fn(first_row, num_rows, thread) over all rows, at most kRowsAtOnce at a time and split at multiples of
+  // `multiple`; few rows stay on the calling thread, without a join.
   template <class Fn>
   void for_rows(std::size_t multiple, Fn&& fn) {
     for_range(num_rows_, multiple, std::forward<Fn>(fn));
@@ -34,7 +34,7 @@ class LayerPass {
   static constexpr std::size_t kRowsAtOnce = kernels::kRowsPerTile;
   template <class Fn>
   void for_range(std::size_t num_rows, std::size_t multiple, Fn&& fn) {
-    // Rows that one thread works through before another helps: a row costs about a microsecond, a join two.
+    // Rows per thread before another thread helps: a row costs about a microsecond, a join two.
     constexpr std::size_t kMinRowsPerChunk = 4, kChunksPerThread = 8;
     const auto divide_up = [](std::size_t a, std::size_t b) { return (a + b - 1) / b; };
     const std::size_t fair = divide_up(num_rows, team_.num_threads() * kChunksPerThread);
@@ -46,13 +46,13 @@ class LayerPass {
     });
   }
 
-  // Rows of a buffer that go on.
+  // A buffer of rows to compact.
   struct Kept {
     float* x;
     std::size_t stride;
     std::size_t width;
   };
-  // Keeps only the rows whose hidden state is asked for, of the residual and of these; false if there are none.
+  // Keeps only the output rows of the residual and of `buffers`; false if there are none.
   [[nodiscard]] bool drop_rows_without_output(std::initializer_list<Kept> buffers);
 
   const kernels::KernelTable& kernels_;
@@ -60,9 +60,9 @@ class LayerPass {
   Team& team_;
   Workspace& workspace_;
   std::span<const SequenceRows> batch_;
-  std::span<SequencePlace> places_;  // of the batch's sequences, one after another; their blocks are not set here
+  std::span<SequencePlace> places_;  // of the batch's sequences, in order; their blocks are not set here
   std::size_t num_rows_ = 0;
-  std::span<float> residual_, delta_;  // delta: what is to be added to the residual, where it is pending
+  std::span<float> residual_, delta_;  // delta: to be added to the residual, if delta_pending_
   bool delta_pending_ = false;
   PreparedActivations input_;
 

@@ -14,8 +14,7 @@ using kernels::kStateLanes;
 constexpr std::int64_t kMaxInner = 1 << 20;
 constexpr std::int64_t kMaxState = 1 << 12;
 
-// Blocks of 16 channels that one thread works through before it looks for the next piece: four lie side by side in
-// rows, and so do their cache lines.
+// Blocks of 16 channels per call: four are adjacent in a row, and so are their cache lines.
 constexpr std::size_t kBlocksAtOnce = 4;
 
 // The transpose of [rows][columns].
@@ -31,7 +30,7 @@ std::vector<float> read_convolution(TensorReader& in, const std::string& prefix,
   return transposed(in.vector(prefix + "ssm_conv1d.weight", width * channels, {width, channels}), channels, width);
 }
 
-// a must be below 0, or states grow without end.
+// a must not be above 0, or states grow without bound.
 void check_negative(TensorReader& in, const std::string& name, const std::vector<float>& a) {
   if (std::any_of(a.begin(), a.end(), [](float x) { return !(x <= 0.0f && x > -1e30f); }))
     in.fail_model("tensor '" + name + "' must hold numbers below 0");
@@ -102,7 +101,7 @@ MambaMixer::MambaMixer(const MambaShape& shape, const kernels::KernelTable& kern
       kernels_(kernels),
       ones_(shape.norm_epsilon == 0 ? 0 : std::max(shape.num_heads, shape.state_size), 1.0f) {}
 
-// Time steps, b and c of each row, each over itself.
+// Norms the time steps, b and c of each row separately.
 void MambaMixer::norm_parts(RecurrentPass& pass, float* low) const {
   const std::size_t rank = shape_.num_heads, state = shape_.state_size;
   pass.for_rows(1, [&](std::size_t first, std::size_t count, std::uint32_t) {
@@ -130,7 +129,7 @@ float* MambaMixer::run(RecurrentPass& pass, const MambaLayer& layer, std::uint32
     const OperationScope scope(pass.team(), Operation::mixer_in, index);
     pass.multiply(x, stride, {{&layer.in, xz, 2 * inner}});
     const auto none = [](std::size_t) -> float* { return nullptr; };
-    RecurrentRows exact = rows;  // inputs are kept as they are
+    RecurrentRows exact = rows;  // the convolution inputs are never rounded
     exact.round_every = 0;
     for_units(pass.team(), exact, {.count = num_blocks, .at_once = kBlocksAtOnce, .min_per_chunk = 256}, none,
               [&](std::size_t sequence, std::size_t row, std::size_t tokens, std::size_t block, std::size_t count) {
@@ -213,7 +212,7 @@ float* Mamba2Mixer::run(Team& team, Workspace& workspace, const RecurrentRows& r
   const std::size_t inner = shape_.inner, head_dim = shape_.head_dim(), state = shape_.state_size;
   const std::size_t channels = inner + 2 * shape_.bc_dim(), stride = inner + channels + shape_.num_heads;
   float* convolved = workspace.take<float>(Slot::convolved, rows.num_rows * channels).data();
-  RecurrentRows exact = rows;  // inputs are kept as they are
+  RecurrentRows exact = rows;  // the convolution inputs are never rounded
   exact.round_every = 0;
   const auto none = [](std::size_t) -> float* { return nullptr; };
   for_units(team, exact, {.count = channels / kStateLanes, .at_once = kBlocksAtOnce, .min_per_chunk = 256}, none,
@@ -233,7 +232,7 @@ float* Mamba2Mixer::run(Team& team, Workspace& workspace, const RecurrentRows& r
             });
   const auto large = [&](std::size_t sequence) { return states.large(rows.batch[sequence].state, index); };
   const std::size_t heads_per_group = shape_.num_heads / shape_.num_groups;
-  // y takes the place of z, with which rows of `projected` begin.
+  // y overwrites z at the beginning of each row of `projected`.
   for_units(team, rows, {.count = shape_.num_heads, .min_per_chunk = 4, .floats_per_unit = head_dim * state}, large,
             [&](std::size_t sequence, std::size_t row, std::size_t tokens, std::size_t head, std::size_t) {
               const float* from = convolved + row * channels;

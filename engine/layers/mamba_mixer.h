@@ -1,4 +1,4 @@
-// The mixers of Mamba and Mamba-2, for families that consist of them and for those that have them beside attention.
+// The mixers of Mamba and Mamba-2, for purely recurrent families and for those that also have attention.
 #pragma once
 
 #include <cstdint>
@@ -15,15 +15,15 @@ struct MambaShape {
   std::uint32_t conv_width = 0;
   std::uint32_t inner = 0;  // channels
   std::uint32_t state_size = 0;
-  std::uint32_t num_heads = 0;   // Mamba-2; of Mamba the rank of time steps
-  std::uint32_t num_groups = 1;  // Mamba-2: that share b and c
-  float norm_epsilon = 0;        // Mamba: of norms of time steps, b and c, which Falcon-Mamba has; 0: there are none
+  std::uint32_t num_heads = 0;   // Mamba-2: heads; Mamba: the rank of time steps
+  std::uint32_t num_groups = 1;  // Mamba-2: groups of heads that share b and c
+  float norm_epsilon = 0;        // Mamba: of Falcon-Mamba's norms of time steps, b and c; 0: there are none
 
   std::uint32_t head_dim() const { return inner / num_heads; }
   std::uint32_t bc_dim() const { return num_groups * state_size; }
 };
 
-// Reads `PREFIX.ssm.*`; `heads`: Mamba-2's.
+// Reads `PREFIX.ssm.*`; `heads`: with the keys of Mamba-2.
 [[nodiscard]] MambaShape read_mamba_shape(Metadata& meta, bool heads);
 
 // Mamba (Gu and Dao, 2023), and Falcon-Mamba (Zuo et al., "Falcon Mamba: The First Competitive Attention-free 7B
@@ -42,7 +42,7 @@ class MambaMixer {
   static MambaLayer read(TensorReader& in, const std::string& prefix, const MambaShape& shape, std::uint32_t dim);
 
   MambaMixer(const MambaShape& shape, const kernels::KernelTable& kernels);
-  // Of normed rows x [rows, dim]: leaves what goes into `layer.out`, [rows, inner].
+  // Runs the mixer on normed rows x [rows, dim]. Returns the input of `layer.out`, [rows, inner].
   float* run(RecurrentPass& pass, const MambaLayer& layer, std::uint32_t index, const StateLayout& states,
              const float* x, std::size_t stride) const;
 
@@ -51,7 +51,7 @@ class MambaMixer {
 
   const MambaShape shape_;
   const kernels::KernelTable& kernels_;
-  const std::vector<float> ones_;  // the weights of norms that have none
+  const std::vector<float> ones_;  // weights for norms without weights
 };
 
 // Mamba-2 (Dao and Gu, 2024).
@@ -69,8 +69,8 @@ class Mamba2Mixer {
 
   Mamba2Mixer(const MambaShape& shape, const kernels::KernelTable& kernels, float epsilon)
       : shape_(shape), kernels_(kernels), epsilon_(epsilon) {}
-  // From the product of the normed rows with `layer.in`, [rows, in.rows()], which is overwritten: leaves there what
-  // goes into `layer.out`, `inner` numbers at the beginning of each row, so in.rows() apart.
+  // `projected`: the product of the normed rows with `layer.in`, [rows, in.rows()]; overwritten. Returns the input of
+  // `layer.out`: the first `inner` numbers of each row, with a stride of in.rows().
   float* run(Team& team, Workspace& workspace, const RecurrentRows& rows, const Mamba2Layer& layer, std::uint32_t index,
              const StateLayout& states, float* projected) const;
 

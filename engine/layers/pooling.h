@@ -1,4 +1,4 @@
-// One vector out of the hidden states of a text's tokens.
+// Pools the hidden states of a text's tokens into one vector.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 namespace troupe::engine {
 
 enum class Pooling : std::uint8_t {
-  mean,  // of all tokens, those that surround the text too
+  mean,  // of all tokens, with the special tokens around the text
   cls,   // the first token
   last,  // the last token
 };
@@ -18,10 +18,11 @@ enum class Pooling : std::uint8_t {
 
 struct PoolingOptions {
   Pooling pooling = Pooling::mean;
-  bool normalise = true;  // to a length of 1; a vector of zeros stays as it is
+  bool normalise = true;  // to a length of 1; a zero vector stays unchanged
 };
 
-// out [dim] from hidden [num_rows, dim], num_rows >= 1. In ascending order of rows, so that equal rows give equal bits.
+// Pools hidden [num_rows, dim], num_rows >= 1, to out [dim]. Adds rows in ascending order, so that equal rows give
+// equal bits.
 void pool_rows(const float* hidden, std::size_t num_rows, std::size_t dim, const PoolingOptions& options, float* out);
 
 }  // namespace troupe::engine

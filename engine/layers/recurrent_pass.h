@@ -1,7 +1,7 @@
-// The operations of a recurrent layer over one ragged batch. Families put them in order; see decoder_pass.h for those
-// of transformers.
+// The operations of a recurrent layer over one ragged batch. Families call them in their order; decoder_pass.h has
+// those of transformers.
 //
-// Projections run over all rows of a step at once. What goes token by token (scans) is divided among threads by
+// Projections run over all rows of a step at once. Scans, which go token by token, are divided among threads by
 // sequences and units: blocks of channels, or heads. A row's bits depend only on its own sequence.
 #pragma once
 
@@ -14,7 +14,7 @@
 
 namespace troupe::engine {
 
-// Where the layers' states lie in a sequence's: the exact parts of all layers, then the large ones.
+// The layers' offsets in a sequence's state: the exact parts of all layers, then the large parts.
 struct StateLayout {
   std::uint64_t exact_per_layer = 0;
   std::uint64_t large_per_layer = 0;
@@ -29,31 +29,30 @@ struct StateLayout {
   }
 };
 
-// The rows of a step as what goes token by token sees them.
+// The rows of a step, as scans use them.
 struct RecurrentRows {
   std::span<const SequencePlace> places;
   std::span<const SequenceRows> batch;
   std::size_t num_rows = 0;
-  std::uint32_t round_every = 0;  // the large part becomes float16 after each multiple of so many positions; 0: never
+  std::uint32_t round_every = 0;  // the large part is rounded to float16 at multiples of this many positions; 0: never
 };
 
-// Rounds `count` numbers of a state to float16, those beyond its range to its largest: none becomes infinite. NaN
-// stays.
+// Rounds `count` numbers of a state to float16; numbers beyond its range become its largest, never infinite. NaN stays.
 void round_state(float* state, std::size_t count);
-// What RecurrentRows::round_every is for a model's cache.
+// RecurrentRows::round_every for a model's cache.
 [[nodiscard]] std::uint32_t round_every(const CacheSpec& cache);
 
-// How the units of a scan are handed out.
+// How a scan is divided: a unit is a block of channels, or a head.
 struct Units {
   std::size_t count = 0;
-  std::size_t at_once = 1;          // in one call
-  std::size_t min_per_chunk = 1;    // units times tokens that are worth waking a thread
-  std::size_t floats_per_unit = 0;  // of the large part of a state
+  std::size_t at_once = 1;          // units per call
+  std::size_t min_per_chunk = 1;    // units times tokens that make waking a thread pay
+  std::size_t floats_per_unit = 0;  // in the large part of a state
 };
 
-// fn(sequence, first_row, num_tokens, first_unit, num_units) for all rows and units, so that a unit's tokens come in
-// order, in pieces that stay in a cache. large(sequence) is one layer's state: what a piece leaves there is rounded
-// where that is asked for.
+// Calls fn(sequence, first_row, num_tokens, first_unit, num_units) for all rows and units, a unit's tokens in order, at
+// most kTokensAtOnce per call so that they stay in a cache. large(sequence) is the large part of one layer's state,
+// rounded according to round_every.
 template <class Large, class Fn>
 void for_units(Team& team, const RecurrentRows& rows, const Units& units, const Large& large, const Fn& fn) {
   constexpr std::uint32_t kTokensAtOnce = 32;
@@ -63,7 +62,7 @@ void for_units(Team& team, const RecurrentRows& rows, const Units& units, const 
   const std::size_t num_chunks =
       std::clamp<std::size_t>(std::min(team.num_threads() * kChunksPerThread, total / units.min_per_chunk), 1,
                               units.count * rows.places.size());
-  // Chunk i has the pieces of at_once units from i * pieces / num_chunks on; a piece is one sequence's.
+  // A piece is at_once units of one sequence. Chunk i has the pieces from i * pieces / num_chunks on.
   const std::size_t per_sequence = divide_up(units.count, units.at_once);
   const std::size_t pieces = per_sequence * rows.places.size();
   const auto run_piece = [&](std::size_t piece) {
@@ -99,37 +98,37 @@ class RecurrentPass : public LayerPass {
     return workspace_.take<float>(slot, num_rows_ * width);
   }
 
-  // One for each row.
+  // One element per row.
   template <class T>
   std::span<T> take_of(Workspace::Slot slot) {
     return workspace_.take<T>(slot, num_rows_);
   }
 
   using LayerPass::for_rows;
-  // residual += a pending projection; fn(row, residual of the row) then.
+  // Adds a pending projection to the residual, then calls fn(row, residual of the row).
   template <class Fn>
   void for_residuals(Fn&& fn);
-  // Rounds rows that make(row, out) gives one at a time, k numbers each, for those matrices, and multiplies: what is
-  // only read once is never written to memory.
+  // Multiplies rows of k numbers computed by make(row, out), rounding them at once for the matrices: the unrounded rows
+  // are never written to memory.
   template <class Make>
   void multiply_made(const Make& make, std::initializer_list<Product> products);
-  // Rounds rows of x for those matrices, and multiplies.
+  // Rounds the rows of x for the matrices, and multiplies.
   void multiply(const float* x, std::size_t stride, std::initializer_list<Product> products);
   // x = function(x), all rows.
   void map(kernels::Function function, float* x, std::size_t width);
-  // The same of function(x).
+  // multiply() with function(x) as input.
   void multiply_mapped(kernels::Function function, const float* x, std::size_t stride,
                        std::initializer_list<Product> products);
-  // residual += matrix times x; the sum is made by the next for_residuals().
+  // residual += matrix times x; the next for_residuals() does the addition.
   void add_projection(const PackedMatrix& matrix, const float* x, std::size_t stride);
   float* delta(std::size_t row) { return delta_.data() + row * dim_; }
-  // Where rows that add_projection would make go, for who multiplies otherwise.
+  // The output of add_projection, for callers that multiply with another function.
   Product to_delta(const PackedMatrix& matrix) {
     delta_pending_ = true;
     return {&matrix, delta_.data(), dim_};
   }
 
-  // Once no sequence needs the others.
+  // May be called once no state needs the other rows.
   using LayerPass::drop_rows_without_output;
 
  private:
@@ -153,7 +152,7 @@ void RecurrentPass::for_residuals(Fn&& fn) {
 template <class Make>
 void RecurrentPass::multiply_made(const Make& make, std::initializer_list<Product> products) {
   reset_input(products);
-  // An odd number of cache lines: the same place of 16 rows must not fall into one set of the cache.
+  // An odd number of cache lines, so that the same column of 16 rows does not map to one cache set.
   const std::size_t stride = ((products.begin()->matrix->k() + 15) / 16 | 1) * 16;
   const std::size_t per_thread = kernels::kRowsPerTile * stride;
   float* scratch = workspace_.take<float>(Workspace::Slot::thread_scratch, team_.num_threads() * per_thread).data();
@@ -165,7 +164,7 @@ void RecurrentPass::multiply_made(const Make& make, std::initializer_list<Produc
   input_.multiply(products);
 }
 
-// A cache spec of states alone: group 0 only names positions.
+// A cache spec with states only: the blocks of group 0 have no bytes.
 [[nodiscard]] CacheSpec state_cache_spec(const StateLayout& layout, const ModelOptions& options);
 
 }  // namespace troupe::engine

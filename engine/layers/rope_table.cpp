@@ -9,7 +9,7 @@ namespace troupe::engine {
 
 namespace {
 
-// The pair that turns `turns` times within the original context, as a fraction.
+// The index of the pair, as a fraction, with `turns` full rotations within the original context.
 double pair_that_turns(const RopeParams& params, double turns) {
   return params.rotated * std::log(params.yarn->original_context / (turns * 2 * M_PI)) / (2 * std::log(params.base));
 }
@@ -29,7 +29,7 @@ std::vector<double> rope_frequencies(const RopeParams& params) {
   for (std::uint32_t i = 0; i < num_pairs; ++i) {
     frequencies[i] = std::pow(params.base, -2.0 * i / params.rotated);
     if (!params.factors.empty()) frequencies[i] /= static_cast<double>(params.factors[i]);
-    double kept = 0;  // the share of the angle whose position is not scaled
+    double kept = 0;  // share of the unscaled position in the angle
     if (params.yarn) kept = params.yarn->share * (1.0 - std::clamp((i - low) / std::max(0.001, high - low), 0.0, 1.0));
     frequencies[i] *= params.position_scale * (1.0 - kept) + kept;
   }

@@ -1,4 +1,4 @@
-// The angles of rotary position embeddings, made once.
+// The angles of rotary position embeddings (RoPE), computed once.
 #pragma once
 
 #include <cstdint>
@@ -8,26 +8,26 @@
 
 namespace troupe::engine {
 
-// What turns a position into angles.
+// The parameters of the angles.
 struct RopeParams {
-  std::uint32_t rotated = 0;  // elements of a head that turn, even
+  std::uint32_t rotated = 0;  // rotated elements of a head, even
   double base = 10000.0;
   double position_scale = 1.0;  // 1 / factor of linear scaling and of YaRN
-  double magnitude = 1.0;       // of cos and sin: what LongRoPE and YaRN make of the attention's temperature
+  double magnitude = 1.0;       // factor of cos and sin: the attention scaling of LongRoPE and YaRN
   std::vector<float> factors;   // each angle is divided by its factor (Llama 3, LongRoPE); or empty
-  // YaRN (Peng et al., 2023): of pairs that turn more than beta_fast times within the context the model was trained
-  // with, positions are not scaled; of those that turn less than beta_slow times they are; in between a mixture.
+  // YaRN (Peng et al., 2023): pairs with more than beta_fast full rotations within the trained context use unscaled
+  // positions, pairs with fewer than beta_slow scaled ones; in between both are mixed.
   struct Yarn {
     double beta_fast = 32.0;
     double beta_slow = 1.0;
     double original_context = 0;
-    double share = 1.0;  // of the mixture: 0 scales all
+    double share = 1.0;  // of unscaled positions in the mixture; 0: all positions are scaled
   };
   std::optional<Yarn> yarn{};
 };
 
-// What pair i's angle at position 1 is: RoFormer (Su et al., 2021),
-// position_scale * base^(-2i / rotated) / factors[i], and YaRN's mixture of that with position_scale = 1.
+// The angle of pair i at position 1: RoFormer (Su et al., 2021), position_scale * base^(-2i / rotated) / factors[i],
+// and with YaRN its mixture with position_scale = 1.
 [[nodiscard]] std::vector<double> rope_frequencies(const RopeParams& params);
 
 // cos and sin of every angle of every position, times the magnitude.
@@ -42,7 +42,7 @@ class RopeTable {
   const float* cos(std::uint32_t position) const { return row(position); }
   const float* sin(std::uint32_t position) const { return row(position) + rotated_ / 2; }
   std::size_t bytes() const { return values_.size() * sizeof(float); }
-  // What the table of these will take.
+  // The size of the table.
   static std::uint64_t bytes_for(const RopeParams& params, std::uint32_t num_positions) {
     return std::uint64_t{num_positions} * params.rotated * sizeof(float);
   }

@@ -1,4 +1,4 @@
-// What RWKV's families share: token shift, which mixes each row with the one before it.
+// Token shift of the RWKV families, which mixes each row with the one before it.
 #pragma once
 
 #include <cstdint>
@@ -20,23 +20,23 @@ struct RwkvShape {
 };
 [[nodiscard]] RwkvShape read_rwkv_shape(Metadata& meta, const ModelInfo& info);
 
-// A layer's state: the last normed rows in front of time mixing and of channel mixing, then the heads' matrices.
+// A layer's state: the last normed input rows of time mixing and of channel mixing, then the heads' matrices.
 [[nodiscard]] StateLayout rwkv_state_layout(const RwkvShape& shape, std::uint32_t num_layers);
 enum class Shift : std::uint8_t { time_mix, channel_mix };
 
-// The normed rows of one half of a layer, each beside the one before it in its sequence.
+// The normed rows of one half of a layer, each with the row before it in its sequence.
 class ShiftedRows {
  public:
-  // Sums a pending projection, and norms the residual.
+  // Adds a pending projection to the residual, and norms it.
   ShiftedRows(RecurrentPass& pass, const kernels::KernelTable& kernels, const RwkvShape& shape,
               const LayerNormWeights& norm, const StateLayout& states, std::uint32_t layer, Shift half);
-  // The last rows into the states. Once all rows are mixed.
+  // Copies the last rows to the states. Called once all rows are mixed.
   void keep_last();
 
   const float* row(std::size_t row) const { return rows_ + row * shape_.dim; }
-  // The row before it; of a sequence's first one, what its state has.
+  // The row before it; for the first row of a sequence, the row in its state.
   const float* before(std::size_t row) const { return before_[row]; }
-  // Products with row + (before - row) * mix.
+  // Multiplies with row + (before - row) * mix as input.
   void multiply(const std::vector<float>& mix, std::initializer_list<Product> products) const;
   // out = row + (before - row) * mix, all rows.
   void mix(const std::vector<float>& mix, float* out) const;

@@ -43,8 +43,8 @@ bool lists(const std::string& controllers, const std::string& controller) {
   return false;
 }
 
-// Calls `visit` with the folder of this process's group for `controller` and each folder above it.
-// Inside a container the named path may not exist: then only what is visible is visited.
+// Calls `visit` with the folder of this process's group for `controller` and each folder above it. Inside a container
+// the named path may not exist: then only the visible folders are visited.
 void visit_groups(const fs::path& root, const std::string& controller,
                   const std::function<void(const fs::path&)>& visit) {
   std::ifstream groups(root / "proc/self/cgroup");
@@ -126,7 +126,7 @@ MachineIdentity machine_identity(const fs::path& root) {
   MachineIdentity identity{.cpu = "unknown CPU", .revision = "", .cpus = format_cpus(allowed_cpus())};
   std::map<std::string, std::string> facts;
   std::ifstream in(root / "proc/cpuinfo");
-  // "stepping\t: 2"; the first CPU speaks for all, up to an empty line.
+  // "stepping\t: 2"; only the first CPU is read, up to an empty line.
   for (std::string line; std::getline(in, line) && !line.empty();) {
     const auto colon = line.find(':');
     if (colon == std::string::npos) continue;
@@ -152,7 +152,7 @@ CpuTicks cpu_ticks(std::span<const int> cpus, const fs::path& root) {
     int cpu = 0;
     // The first line is the sum of all CPUs: it has a blank where the others have a number.
     if (line[3] == ' ' || !(fields >> cpu) || std::find(cpus.begin(), cpus.end(), cpu) == cpus.end()) continue;
-    // user nice system idle iowait irq softirq steal; guests' time behind them is in the first two already.
+    // user nice system idle iowait irq softirq steal; the guest times after them are already in the first two.
     std::uint64_t value = 0;
     for (int i = 0; i < 8 && fields >> value; ++i) {
       ticks.total += value;

@@ -22,7 +22,7 @@ using Clock = std::chrono::steady_clock;
 using kernels::Unit;
 
 constexpr std::uint64_t kMiB = 1u << 20, kGiB = 1u << 30;
-constexpr std::uint64_t kReadPortion = kMiB;  // between two looks at the clock: some 50 us from memory
+constexpr std::uint64_t kReadPortion = kMiB;  // between two clock reads: some 50 us from memory
 constexpr double kPortionOps = 5e7;           // the same for the slowest multiplying loop: 0.5 ms
 constexpr std::size_t kMaxPartners = 15;      // CPUs that the first one is paired with
 
@@ -40,7 +40,7 @@ std::string utc_now() {
   return text;
 }
 
-// Of this process, in 2 MiB pages. Nothing before Linux 4.14.
+// Bytes of this process in 2 MiB pages. Nothing before Linux 4.14.
 std::optional<std::uint64_t> huge_page_bytes() {
   std::ifstream in("/proc/self/smaps_rollup");
   for (std::string line; std::getline(in, line);) {
@@ -52,7 +52,7 @@ std::optional<std::uint64_t> huge_page_bytes() {
   return std::nullopt;
 }
 
-// Memory that the threads of the team wrote first, each its part.
+// Memory first written by the threads of the team, each its part (NUMA first touch).
 class Buffer {
  public:
   Buffer(std::uint64_t bytes, bool huge_pages, std::span<const int> cpus) : huge_pages_(huge_pages) {
@@ -66,7 +66,7 @@ class Buffer {
         memory_.data()[at] = static_cast<std::byte>(at >> 12);
     });
     if (!huge_pages) return;
-    // Asking is not getting: the system may have none, or have them switched off.
+    // The system may have no huge pages, or they may be switched off.
     if (const auto now = huge_page_bytes()) huge_pages_ = *now >= huge_before + bytes / 2;
   }
   explicit operator bool() const { return memory_.data() != nullptr; }
@@ -78,7 +78,7 @@ class Buffer {
   bool huge_pages_;
 };
 
-// Reads the beginning of a buffer again and again, each thread its part.
+// Reads the beginning of a buffer repeatedly, each thread its part.
 class Reader {
  public:
   Reader(const std::byte* data, std::uint64_t bytes, std::size_t num_threads)
@@ -90,7 +90,7 @@ class Reader {
     at = at + count == part_ ? 0 : at + count;
     return static_cast<double>(count);
   }
-  // So that what stays in a cache is there.
+  // Warms the caches.
   void read_once(std::uint32_t thread) {
     do read_portion(thread);
     while (at_[thread].value != 0);
@@ -106,7 +106,7 @@ class Reader {
   std::vector<Position> at_;
 };
 
-// Enough rounds of a loop for a portion.
+// A portion of enough rounds of a loop.
 Portion portion_of(const kernels::PeakLoop& loop) {
   const auto rounds = std::max<std::uint64_t>(1, static_cast<std::uint64_t>(kPortionOps / loop.ops_per_round));
   return [loop, rounds](std::uint32_t) {
@@ -125,7 +125,7 @@ Portion portion_of(kernels::Loop* adds) {
   };
 }
 
-// One probe: a list of things to measure, in order.
+// One probe: a list of measurements, in order.
 class Prober {
  public:
   explicit Prober(const ProbeOptions& options) : options_(options), all_cpus_(allowed_cpus()) {
@@ -171,7 +171,7 @@ class Prober {
     };
     probe_.model_bytes = options_.model_bytes;
     model_ = fitting(options_.model_bytes);
-    // Four times the L3: what a pass leaves there is gone when the next one comes.
+    // Four times the L3, so that nothing of one pass is still cached in the next.
     beyond_ = fitting(std::max((options_.quick ? 1 : 2) * kGiB, 4 * probe_.l3_bytes));
   }
 
@@ -207,7 +207,7 @@ class Prober {
 
   Rate rate_of_adds(kernels::Loop* adds) const { return measure_rate(cpus(1), rounds_, portion_of(adds), Time::own); }
 
-  // The first CPU with each other: with the widest vectors, and with the matrix unit.
+  // Pairs the first CPU with each other one: for the widest vectors, and for AMX.
   void plan_pairs() {
     std::optional<kernels::PeakLoop> vectors, tiles;
     for (const kernels::PeakLoop& loop : kernels::peak_loops())
@@ -227,7 +227,7 @@ class Prober {
       double kept, others_percent;
     };
     std::vector<Sample> samples;
-    for (int i = 0; i < std::max(options_.num_rounds, 1); ++i) {  // in turns: the clock may drift
+    for (int i = 0; i < std::max(options_.num_rounds, 1); ++i) {  // pairs alternate, because the clock may drift
       const Rate single = measure_rate(alone, one, portion_of(loop), Time::own);
       const Rate shared = measure_rate(both, one, portion_of(loop), Time::own);
       samples.push_back({.kept = shared.per_second / 2 / single.per_second,
@@ -253,7 +253,7 @@ class Prober {
         sizes[bytes] = few_or_all();
     sizes[model_] = few_or_all();
     sizes[beyond_] = huge_pages ? some() : few_or_all();
-    // The memory itself is a job too: writing it takes as long as reading it several times.
+    // Allocating the memory is a job too: writing it takes as long as reading it several times.
     jobs_.push_back([this, huge_pages, bytes = sizes.rbegin()->first] {
       buffer_.reset();
       buffer_.emplace(bytes, huge_pages, cpus(probe_.num_threads));
@@ -266,7 +266,7 @@ class Prober {
 
   void measure_read(std::uint64_t bytes, std::uint32_t count) {
     if (!*buffer_) return;                         // no address space left: the figure is absent
-    for (const ReadFigure& figure : probe_.reads)  // asked for huge pages and got none
+    for (const ReadFigure& figure : probe_.reads)  // huge pages were requested but not given
       if (figure.bytes == bytes && figure.num_threads == count && figure.huge_pages == buffer_->huge_pages()) return;
     Reader reader(buffer_->data(), bytes, count);
     const std::vector<int> team = cpus(count);
@@ -291,13 +291,13 @@ class Prober {
   std::vector<int> all_cpus_;
   MachineProbe probe_;
   Rounds rounds_;
-  std::uint64_t model_ = 0;   // bytes of the read at model size, cut to what memory allows
-  std::uint64_t beyond_ = 0;  // and of the one beyond the L3
+  std::uint64_t model_ = 0;   // bytes read at model size, limited by memory
+  std::uint64_t beyond_ = 0;  // bytes read beyond the L3
   std::vector<std::function<void()>> jobs_;
   std::optional<Buffer> buffer_;
 };
 
-// The value at `x` of the straight lines through `points`, at their ends beyond them.
+// Linear interpolation between `points`; the nearest end outside them.
 double interpolate(const std::map<double, double>& points, double x) {
   const auto above = points.lower_bound(x);
   if (above == points.end()) return points.rbegin()->second;
@@ -311,7 +311,8 @@ double interpolate(const std::map<double, double>& points, double x) {
 
 Pairing pairing(const PairFigure& figure) {
   if (figure.others_percent > 5) return Pairing::unclear;
-  // Two threads of one core share its units: each keeps half, or a little more where one alone cannot fill them.
+  // Two threads of one core share its arithmetic units: each keeps half, or a little more if one alone cannot use them
+  // fully.
   if (figure.kept >= 0.8) return Pairing::cores;
   return figure.kept <= 0.65 ? Pairing::siblings : Pairing::unclear;
 }
@@ -332,7 +333,7 @@ std::optional<double> MachineProbe::read_bytes_per_second(std::uint64_t bytes, s
   for (const ReadFigure& figure : reads)
     if (figure.huge_pages == huge) by_size[figure.bytes][figure.num_threads] = figure.rate.per_second;
   if (by_size.empty()) return std::nullopt;
-  std::map<double, double> by_logarithm;  // sizes are steps of a factor: caches end at powers of two
+  std::map<double, double> by_logarithm;  // interpolates over log(bytes), because the measured sizes differ by factors
   for (const auto& [size, by_threads] : by_size)
     by_logarithm[std::log2(static_cast<double>(size))] = interpolate(by_threads, threads);
   return interpolate(by_logarithm, std::log2(static_cast<double>(std::max<std::uint64_t>(bytes, 1))));

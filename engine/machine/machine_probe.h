@@ -1,8 +1,8 @@
-// What this machine can do at most: the limits that `troupe probe` measures and benchmarks are judged by.
+// The speed limits of this machine, measured by `troupe probe` and used to judge benchmarks.
 //
-// Every figure is the median of rounds with pinned threads and says what disturbed it. Arithmetic is counted by the
-// threads' own time, so that other processes on the same CPUs take little away; reading by the clock on the wall.
-// probe_file.h keeps the result; limits.h turns it into the least time that a step can take.
+// Every figure is the median of rounds with pinned threads and reports disturbances. Arithmetic is timed by the
+// threads' CPU time, so that other processes on the same CPUs change little; reading by wall-clock time. probe_file.h
+// keeps the result; limits.h turns it into the least time that a step can take.
 #pragma once
 
 #include <chrono>
@@ -18,7 +18,7 @@
 
 namespace troupe::engine {
 
-// Raised when something is measured in another way, or more is: older results are measured again.
+// Raised when a measurement changes or is added: older results are measured again.
 inline constexpr std::uint32_t kProbeVersion = 2;
 
 struct PeakFigure {
@@ -28,21 +28,22 @@ struct PeakFigure {
 };
 
 struct ReadFigure {
-  std::uint64_t bytes = 0;  // read again and again, each thread its own part
+  std::uint64_t bytes = 0;  // read repeatedly, each thread its own part
   std::uint32_t num_threads = 0;
   bool huge_pages = false;  // 2 MiB instead of 4 KiB
   Rate rate;                // bytes
 };
 
-// What two CPUs keep of their speed when both compute: about 1 for two cores, about 1/2 for siblings of one core.
+// The share of its speed that each of two CPUs keeps when both compute: about 1 for two cores, about 1/2 for
+// hyperthreads of one core.
 struct PairFigure {
   kernels::Unit unit = kernels::Unit::none;
-  int first = 0, second = 0;  // of the pairs that were tried, the one that kept least
+  int first = 0, second = 0;  // the tested pair with the smallest `kept`
   double kept = 0;
-  double others_percent = 0;  // of the threads' time, as in Rate
+  double others_percent = 0;  // share of the threads' time, as in Rate
 };
 enum class Pairing : std::uint8_t { cores, siblings, unclear };
-// A pair that others disturbed by more than 5 % is unclear, whatever it kept.
+// A pair that other processes disturbed by more than 5 % is unclear, whatever its `kept`.
 [[nodiscard]] Pairing pairing(const PairFigure& figure);
 
 struct MachineProbe {
@@ -51,27 +52,28 @@ struct MachineProbe {
   std::string measured_at;  // UTC: "2026-11-22T01:30:00Z"
   double duration_s = 0;
   bool quick = false;
-  std::uint32_t num_threads = 0;  // of the team whose peaks these are
-  std::uint64_t model_bytes = 0;  // as asked; memory may have allowed to read less
-  std::uint64_t l3_bytes = 0;     // as the CPU reports it; 0: it does not
-  double steal_percent = 0;       // of the whole run
+  std::uint32_t num_threads = 0;  // of the team that measured the peaks
+  std::uint64_t model_bytes = 0;  // as in the options; limited memory may have allowed only less
+  std::uint64_t l3_bytes = 0;     // as reported by the CPU; 0: not reported
+  double steal_percent = 0;       // of the whole measurement
   double others_percent = 0;      // mean of the figures
 
   Rate clock;                            // Hz
-  std::optional<Rate> clock_beside_amx;  // Hz, while the matrix unit is three quarters busy
+  std::optional<Rate> clock_beside_amx;  // Hz, while AMX is three quarters busy
   std::vector<PairFigure> pairs;         // empty on one CPU
   std::vector<PeakFigure> peaks;         // units that this CPU lacks, or may not use, are absent
   std::vector<ReadFigure> reads;
-  std::optional<double> wake_s;       // a sleeping thread's way back to work
-  std::optional<double> ping_pong_s;  // a cache line's way from one CPU to another
+  std::optional<double> wake_s;       // time to wake a sleeping thread
+  std::optional<double> ping_pong_s;  // time to move a cache line from one CPU to another
 
-  // Whether the hypervisor or other processes took over 1 % of the time: then the limits are higher than the figures.
+  // Whether the hypervisor or other processes took more than 1 % of the time: then the true limits are higher than
+  // measured.
   [[nodiscard]] bool disturbed() const;
 
-  // Multiplications and additions per second of `threads` threads: between those that were measured a straight line,
-  // beyond them the nearest. Nothing where the unit is absent.
+  // Multiplications and additions per second of `threads` threads: linear interpolation between measured numbers of
+  // threads, beyond them the nearest. Nothing if the unit is absent.
   [[nodiscard]] std::optional<double> ops_per_second(kernels::Unit unit, std::uint32_t threads) const;
-  // The same for reading `bytes` again and again, as weights are read: from 2 MiB pages where there are any.
+  // The same for reading `bytes` repeatedly, as weights are read: from 2 MiB pages if these were measured.
   [[nodiscard]] std::optional<double> read_bytes_per_second(std::uint64_t bytes, std::uint32_t threads) const;
 };
 
@@ -80,9 +82,9 @@ struct ProbeOptions {
   std::uint64_t model_bytes = 1ull << 30;   // one of the sizes to read
   std::uint64_t max_buffer = 0;             // 0: half of the available memory, at most 8 GiB
   bool quick = false;                       // a smaller buffer, and no 4 KiB pages
-  std::chrono::microseconds round{40'000};  // one of several for each figure
+  std::chrono::microseconds round{40'000};  // length of one of num_rounds rounds
   int num_rounds = 5;
-  std::chrono::milliseconds patience{14'000};     // disturbed rounds are not repeated after this
+  std::chrono::milliseconds patience{14'000};     // disturbed rounds are not repeated after this much time
   std::function<void(double fraction)> progress;  // may be empty
 };
 

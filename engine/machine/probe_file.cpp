@@ -116,7 +116,7 @@ std::string environment(const char* name) {
   return value ? value : "";
 }
 
-// FNV-1a: names a file, nothing more; what is in it is compared in full.
+// FNV-1a, for the file's name only; its contents are compared in full.
 std::uint64_t hash_of(const std::string& text) {
   std::uint64_t hash = 0xcbf29ce484222325u;
   for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
@@ -164,14 +164,14 @@ std::string to_json(const MachineProbe& probe) {
       {"reads", std::move(reads)},
       {"wake_s", or_null(probe.wake_s)},
       {"ping_pong_s", or_null(probe.ping_pong_s)}};
-  // What the CPU says of itself may be no UTF-8.
+  // The CPU's name may be no UTF-8.
   return out.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
 }
 
 Result<MachineProbe> parse_probe(const std::string& text) {
   try {
     return read(json::parse(text));
-  } catch (const std::exception& error) {  // nlohmann's, and ours
+  } catch (const std::exception& error) {  // from nlohmann::json, and from this file
     return Error{ErrorCode::invalid_argument, std::string("this is no probe: ") + error.what()};
   }
 }

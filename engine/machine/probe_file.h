@@ -1,4 +1,4 @@
-// Where the result of `troupe probe` is kept: one JSON file per machine, which benchmarks read.
+// Stores the result of `troupe probe`: one JSON file per machine, read by benchmarks.
 #pragma once
 
 #include <filesystem>
@@ -11,23 +11,23 @@
 namespace troupe::engine {
 
 [[nodiscard]] std::string to_json(const MachineProbe& probe);
-// Error: invalid_argument, for what is no probe of this version, or holds figures that cannot be.
+// Error: invalid_argument, if it is no probe of this version, or holds impossible figures.
 [[nodiscard]] Result<MachineProbe> parse_probe(const std::string& json);
 
-// $XDG_CACHE_HOME/troupe, else ~/.cache/troupe; nothing where neither variable is set. As XDG's specification says, an
-// empty or relative one is not.
+// $XDG_CACHE_HOME/troupe, else ~/.cache/troupe; nothing if neither variable is set. An empty or relative value counts
+// as not set, as in the XDG specification.
 [[nodiscard]] std::optional<std::filesystem::path> probe_folder();
 
-// The file in `folder` that belongs to `machine`; a home directory may be shared by many.
+// The file in `folder` for `machine`; one per machine because several machines may share a home directory.
 [[nodiscard]] std::filesystem::path probe_path(const std::filesystem::path& folder, const MachineIdentity& machine);
 
-// Nothing where there is none, or it is damaged, of another machine or of another version of the measurement.
+// Nothing if there is no file, or it is damaged, of another machine or of another version of the measurement.
 [[nodiscard]] std::optional<MachineProbe> load_probe(const std::filesystem::path& folder,
                                                      const MachineIdentity& machine);
-// What is kept for this machine, where it is kept.
+// The stored probe of this machine, from probe_folder().
 [[nodiscard]] std::optional<MachineProbe> kept_probe();
 
-// Writes beside the file and renames: a reader sees the old one or the new one. Makes the folder. Error: io.
+// Writes a temporary file and renames it: a reader sees the old or the new file. Creates the folder. Error: io.
 [[nodiscard]] Status save_probe(const std::filesystem::path& folder, const MachineProbe& probe);
 
 }  // namespace troupe::engine

@@ -24,7 +24,7 @@ void pin_this_thread(int cpu) {
   CPU_ZERO(&set);
   if (cpu < 0 || cpu >= CPU_SETSIZE) return;
   CPU_SET(cpu, &set);
-  ::pthread_setaffinity_np(::pthread_self(), sizeof set, &set);  // a CPU that has gone: slower, not wrong
+  ::pthread_setaffinity_np(::pthread_self(), sizeof set, &set);  // may fail if the CPU is offline: slower, not wrong
 }
 
 void pause_core() {
@@ -57,7 +57,7 @@ Round run_round(std::span<const int> cpus, std::chrono::microseconds length, con
   std::vector<Part> parts(cpus.size());
   std::barrier line(static_cast<std::ptrdiff_t>(cpus.size()));
   run_on(cpus, [&](std::uint32_t thread) {
-    portion(thread);  // instructions and operands are in the caches
+    portion(thread);  // warms the caches
     line.arrive_and_wait();
     const double cpu_before = thread_cpu_seconds();
     const Clock::time_point start = Clock::now(), end = start + length;
@@ -106,7 +106,7 @@ Rate measure_rate(std::span<const int> cpus, const Rounds& rounds, const Portion
   }
   const CpuTicks after = cpu_ticks(cpus);
 
-  // Two quiet rounds of five say more than five disturbed ones.
+  // Two quiet rounds of five are more reliable than five disturbed ones.
   const std::vector<Round>& used = 2 * quiet.size() >= wanted - 1 && !quiet.empty() ? quiet : all;
   std::vector<double> values;
   Rate rate;
@@ -150,8 +150,8 @@ double wake_latency(int sleeper, int waker, int num_samples) {
 }
 
 std::optional<double> ping_pong_latency(int first, int second, int num_batches) {
-  constexpr std::uint32_t kTrips = 50;               // of one batch: reading the clock costs about as much as one
-  constexpr std::chrono::milliseconds kEnough{300};  // a partner that is not running answers when it runs again
+  constexpr std::uint32_t kTrips = 50;               // per batch: reading the clock costs about as much as one trip
+  constexpr std::chrono::milliseconds kEnough{300};  // time limit: a descheduled partner answers late
   constexpr int kSpinsPerYield = 10'000;
   alignas(128) std::atomic<std::uint32_t> ball{0};  // odd: served, even: returned
   std::atomic<bool> over{false};
@@ -182,7 +182,7 @@ std::optional<double> ping_pong_latency(int first, int second, int num_batches) 
     }
     over.store(true);
   });
-  // The first finds the other thread still starting.
+  // The first batch is dropped: the other thread may still be starting.
   if (batches.size() < 2) return std::nullopt;
   return median_of({batches.begin() + 1, batches.end()});
 }

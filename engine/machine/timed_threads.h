@@ -1,4 +1,4 @@
-// What pinned threads do at the same time, and how fast: the stopwatch of machine_probe.h.
+// Times the work of pinned threads that run at the same time, for machine_probe.h.
 #pragma once
 
 #include <chrono>
@@ -12,31 +12,31 @@ namespace troupe::engine {
 // Amounts per second, of all threads together: the median of the rounds.
 struct Rate {
   double per_second = 0;
-  double spread_percent = 0;  // half the range of the rounds, of the median
-  double steal_percent = 0;   // of the CPUs' time, that the hypervisor took while it was measured
-  double others_percent = 0;  // of the threads' time, that other processes took
+  double spread_percent = 0;  // half the range of the rounds, relative to the median
+  double steal_percent = 0;   // share of the CPUs' time that the hypervisor took
+  double others_percent = 0;  // share of the threads' time that other processes took
 
-  // Whether either took over kQuietPercent: then more would have been possible.
+  // Whether either is above kQuietPercent: then the true rate is higher.
   [[nodiscard]] bool disturbed() const;
 };
 inline constexpr double kQuietPercent = 1.0;
 
-// Seconds of what: of the clock, or of each thread's own time, which stands still while others have its CPU. Own time
-// is right for what threads do not share; threads that seldom run at once would read faster than memory can.
+// Wall-clock time, or each thread's CPU time, which stops while other processes have its CPU. CPU time suits resources
+// that threads do not share; for memory it would overstate the rate of threads that seldom run at once.
 enum class Time : std::uint8_t { wall, own };
 
 struct Rounds {
   std::chrono::microseconds length{40'000};
   int count = 5;
-  // A round is repeated, up to as many times again, where others took more than kQuietPercent of it; not after this.
+  // Rounds of which others took more than kQuietPercent are repeated, at most `count` more rounds; none after this.
   std::chrono::steady_clock::time_point patience = std::chrono::steady_clock::time_point::max();
 };
 
-// Does a little work, far less than a round takes, and says how much it was.
+// Does a small amount of work, far less than a round takes, and returns the amount.
 using Portion = std::function<double(std::uint32_t thread)>;
 
-// Calls `portion` from one thread on each of `cpus` for as long as a round lasts; a CPU that is named twice has two.
-// Where enough rounds were quiet, only they count.
+// Calls `portion` from one thread on each of `cpus` for the length of each round; a CPU that is listed twice gets two
+// threads. If enough rounds were quiet, only they count.
 [[nodiscard]] Rate measure_rate(std::span<const int> cpus, const Rounds& rounds, const Portion& portion, Time time);
 
 // Runs fn(thread) once on each of `cpus`, and waits for all.

@@ -10,12 +10,11 @@
 
 namespace troupe::engine {
 
-// Pages that are zero until written: the operating system's, or a policy's (memory_policy.h says what they are like).
-// Move-only.
+// Pages that are zero until written: the operating system's, or a policy's (see memory_policy.h). Move-only.
 class AlignedMemory {
  public:
   AlignedMemory() = default;
-  // Null data() where there is no memory (address space) left; size 0 is valid and empty.
+  // Null data() if there is no memory (address space) left; size 0 is valid and empty.
   static AlignedMemory allocate(std::size_t bytes) {
     return allocate(system_memory(), MemoryKind::step_buffers, bytes);
   }
@@ -32,13 +31,13 @@ class AlignedMemory {
 
   std::byte* data() const { return data_; }
   std::size_t size() const { return size_; }
-  // How much of it is in memory now: pages that were written, not what was asked for. Asks the kernel; O(size).
+  // Bytes in physical memory: pages that were written, not the size. Calls the kernel; O(size).
   [[nodiscard]] std::size_t resident_bytes() const;
 
  private:
   std::byte* data_ = nullptr;
   std::size_t size_ = 0;
-  std::shared_ptr<MemoryPolicy> policy_;  // whose data_ is
+  std::shared_ptr<MemoryPolicy> policy_;  // allocated data_
   MemoryKind kind_ = MemoryKind::weights;
 };
 

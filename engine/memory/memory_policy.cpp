@@ -11,13 +11,13 @@ class SystemMemory final : public MemoryPolicy {
  public:
   std::byte* allocate(MemoryKind, std::size_t bytes) noexcept override {
     const std::size_t slack = bytes >= kHugePage ? kHugePage : 0;
-    // NORESERVE: KV blocks may never be touched; the budget is counted, not committed.
+    // NORESERVE: KV blocks may never be touched, so the budget must not count as committed memory.
     void* mapped =
         ::mmap(nullptr, bytes + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (mapped == MAP_FAILED) return nullptr;
     auto* base = static_cast<std::byte*>(mapped);
     if (slack == 0) return base;
-    // Cut off what lies before the boundary and after the end.
+    // Unmap the slack before the aligned start and after the end.
     const std::size_t head = (kHugePage - reinterpret_cast<std::uintptr_t>(base) % kHugePage) % kHugePage;
     if (head != 0) ::munmap(base, head);
     const std::size_t used = (bytes + 4095) / 4096 * 4096;

@@ -9,7 +9,7 @@ namespace troupe::engine {
 std::byte* Workspace::bytes(Slot slot, std::size_t count) {
   AlignedMemory& buffer = buffers_[static_cast<std::size_t>(slot)];
   if (buffer.size() < count) {
-    // In steps of a quarter: a slowly growing batch does not allocate every time.
+    // Grows by at least a quarter, so that a slowly growing batch does not allocate every time.
     const std::size_t size = (std::max(count, buffer.size() + buffer.size() / 4) + 4095) / 4096 * 4096;
     buffer = AlignedMemory();
     buffer = AlignedMemory::allocate(policy_, MemoryKind::step_buffers, size);

@@ -1,4 +1,4 @@
-// Memory that a step needs and gives back: activations, scratch space, tables of rows.
+// Memory that steps reuse: activations, scratch space, tables of rows.
 #pragma once
 
 #include <array>
@@ -12,17 +12,17 @@
 
 namespace troupe::engine {
 
-// One growing buffer per purpose. take() keeps the contents of a buffer that is large enough and
-// loses them when it has to grow, so a warm step allocates nothing. Not thread-safe: one executor's.
+// One growing buffer per purpose. take() keeps the contents of a buffer that is large enough and loses them when it has
+// to grow, so a warm step allocates nothing. Not thread-safe: one per executor.
 class Workspace {
  public:
   enum class Slot {
     tokens,      // of all rows of the batch
-    sequences,   // where each sequence's rows and blocks begin
+    sequences,   // first row and block of each sequence
     blocks,      // addresses of the KV blocks
     block_runs,  // rows that share a KV block
     residual,
-    delta,  // what is to be added to the residual
+    delta,  // a pending addition to the residual
     qkv,
     attention,
     gate,
@@ -39,15 +39,15 @@ class Workspace {
     thread_scratch,
     normed,  // rows that several products or experts read
     // Of recurrent layers:
-    shifted,  // where the row before each row lies
+    shifted,  // address of the row before each row
     mixed,    // by token shift
-    mixer,    // what goes into a recurrence: of Mamba all of it, of RWKV the receptance
+    mixer,    // input of a recurrence: Mamba's whole input, RWKV's receptance
     convolved,
     time_steps,
-    low_rank,  // between two thin matrices
+    low_rank,  // between two low-rank matrices
     keys,
     values,
-    first_values,  // the first layer's
+    first_values,  // of the first layer
     value_mix,
     decays,
     rates,
@@ -56,7 +56,7 @@ class Workspace {
     attention_members,
     attention_partials,
     attention_buffers,
-    window_blocks,  // as blocks; what follows as for the layers that see everything
+    window_blocks,  // as `blocks`; the next four as for layers without a window
     window_items,
     window_members,
     window_partials,
@@ -67,7 +67,7 @@ class Workspace {
     expert_runs,
     run_experts,
     expert_consumers,
-    expert_parts,  // what each expert makes of each of its rows
+    expert_parts,  // output of each expert for each of its rows
     shared_expert,
     hidden,
     sampled_hidden,

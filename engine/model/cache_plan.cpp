@@ -9,9 +9,9 @@
 namespace troupe::engine {
 namespace {
 
-// Rows of one sequence in a step, at most so many for the purpose of planning: more make it wait for blocks.
+// The most rows of one sequence in a step that the plan allows for; a larger chunk waits for window blocks.
 constexpr std::uint32_t kChunk = 1024;
-// A block without bytes is a name, which costs some 200 bytes in the tree of prefixes.
+// A block without bytes is only an id, which costs some 200 bytes in the prefix tree.
 constexpr std::uint64_t kMaxNames = 1u << 16;
 constexpr std::uint64_t kNameBytes = 200;
 constexpr std::uint64_t kSnapshotsPerSequence = 4;
@@ -57,7 +57,7 @@ Result<CachePlan> plan_cache(const CacheSpec& spec, std::uint32_t context, const
     for_blocks -= plan.num_snapshots * each;
   }
 
-  // Of one whole context, or of what was asked for.
+  // For one whole context, or the number in the options.
   const std::uint64_t needed_blocks = options.num_blocks ? options.num_blocks : per_context;
   const std::uint64_t needed_window = window ? (options.num_blocks ? options.num_blocks : window_per_context) : 0;
   const std::uint64_t needed = needed_blocks * block_bytes + needed_window * window_bytes;
@@ -87,7 +87,7 @@ Result<CachePlan> plan_cache(const CacheSpec& spec, std::uint32_t context, const
         static_cast<std::uint32_t>(std::max(per_context, std::min(per_context * max_sequences, kMaxNames)));
     return plan;
   }
-  // Where there are windows both kinds get room for as many sequences of the whole context.
+  // With a window group, both kinds of blocks get room for the same number of sequences of the whole context.
   const auto scaled = [&](std::uint64_t of_one) {
     const double sequences =
         std::min(static_cast<double>(for_blocks) / static_cast<double>(needed), static_cast<double>(max_sequences));

@@ -17,7 +17,8 @@ struct CachePlan {
 
 // `left`: bytes beside the weights. At least one sequence of the whole context fits, else the error (out_of_memory)
 // names the context that would. Numbers given in `options` are used as they are, or the same error. Plans at most
-// max_sequences whole contexts; snapshots get a quarter of the memory, or half if there is no other group that grows.
+// max_sequences whole contexts. Live states get at most a quarter of the memory, snapshots at most a quarter of the
+// rest, or half if there are no K and V.
 [[nodiscard]] Result<CachePlan> plan_cache(const CacheSpec& spec, std::uint32_t context, const LoadOptions& options,
                                            std::uint64_t left);
 

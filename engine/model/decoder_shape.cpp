@@ -12,13 +12,12 @@
 namespace troupe::engine {
 namespace {
 
-constexpr std::int64_t kMaxExperts = 1024;  // scores are one tile of a softmax
+constexpr std::int64_t kMaxExperts = 1024;  // the router's scores fit one ExpTile call (kSoftmaxTile)
 static_assert(kMaxExperts <= kernels::kSoftmaxTile);
 
-// YaRN's part of how positions become angles. Its attention factor is in the magnitude of cos and sin: 1 + 0.1 ln of
-// the scaling factor, as the paper found it. That is also what llama.cpp takes in these families where a file has a
-// rope.scaling.yarn_attn_factor: its converter writes one for models of many families, and it reads one in none of
-// these.
+// Reads YaRN's RoPE parameters. Its attention factor goes into the magnitude of cos and sin: 1 + 0.1 ln of the scaling
+// factor, as in the paper. llama.cpp uses the same for these families even if a file has rope.scaling.yarn_attn_factor:
+// its converter writes that key for many families, but it reads the key for none of these.
 void read_yarn(Metadata& meta, double factor, std::uint32_t original_context, RopeParams& rope) {
   RopeParams::Yarn yarn;
   yarn.original_context = original_context;
@@ -33,8 +32,8 @@ void read_yarn(Metadata& meta, double factor, std::uint32_t original_context, Ro
     rope.magnitude /= magnitude(meta.not_negative("rope.scaling.yarn_log_multiplier", 0));
 }
 
-// Gemma 3's local layers rotate by positions as they are, Gemma 2's as the others, but for a base of their own where a
-// file has one.
+// Gemma 3's local layers use unscaled positions, Gemma 2's the same RoPE as the other layers; a file may give them
+// another base.
 void read_local_rope(Metadata& meta, const DecoderTraits& traits, DecoderShape& shape) {
   meta.refuse_unless("rope.dimension_count_swa", {std::int64_t{shape.rope.rotated}},
                      "local layers rotate as much as the others");
@@ -64,7 +63,7 @@ void read_rope(Metadata& meta, const DecoderTraits& traits, DecoderShape& shape)
   const std::string scaling = meta.string("rope.scaling.type");
   const std::string factor_key = meta.has("rope.scaling.factor")
                                      ? "rope.scaling.factor"
-                                     : "rope.scale_linear";  // its name before there were types
+                                     : "rope.scale_linear";  // the key's name before rope.scaling.type existed
   if (scaling != "none") {
     const double factor = meta.positive(factor_key, 1.0);
     rope.position_scale = 1.0 / factor;
@@ -86,14 +85,14 @@ void read_window(Metadata& meta, const DecoderTraits& traits, DecoderShape& shap
     meta.refuse_unless(key, {0}, "layers of this family see everything");
     return;
   }
-  // Files of models that could have a window say 0 where they have none, or nothing.
+  // Files of families with windows have 0 or no key if the model has none.
   const bool says_none = meta.has(key) ? meta.integer(key) == std::int64_t{0} : traits.window == 0;
   if (says_none && traits.window == 0) return;
   const std::uint32_t window = meta.count(key, kMaxContext, traits.window);
   const bool says_all = meta.has(pattern) ? meta.integer(pattern) == std::int64_t{0} : traits.full_every == 0u;
   shape.full_every = says_all ? 0 : meta.count(pattern, kMaxLayers, *traits.full_every);
   shape.has_local = shape.full_every != 1;
-  // A window that a whole context fits into hides nothing.
+  // A window as long as the context masks nothing.
   if (shape.has_local && window < shape.info.context) shape.info.window = window;
 }
 
@@ -115,7 +114,7 @@ void read_experts(Metadata& meta, const DecoderTraits& traits, DecoderShape& sha
                                         " experts, but there are " + std::to_string(info.num_experts));
   }
   const std::uint32_t share = std::max(1u, info.ffn_dim / info.num_experts_used);
-  // Qwen's files give the length of a dense layer, and that of an expert by its own name.
+  // Qwen's files have the length of a dense layer, and a separate key for that of an expert.
   shape.expert_ffn_dim = meta.count("expert_feed_forward_length", kMaxFfnDim,
                                     traits.experts == Experts::all && traits.divided_experts ? share : info.ffn_dim);
   if (traits.shared_expert) {

@@ -15,8 +15,7 @@
 namespace troupe::engine {
 namespace {
 
-// Rows that go through the layers together: enough for the matrix units, and their activations bound what the
-// workspace takes. A text is never cut.
+// Rows per pass over the layers: enough for AMX, and few enough to bound the workspace. A text is never cut.
 constexpr std::size_t kRowsPerPass = 1024;
 
 }  // namespace
@@ -75,7 +74,7 @@ Pooling Encoder::pooling() const { return info().pooling.value_or(Pooling::mean)
 std::uint64_t Encoder::weight_bytes() const { return weights_->bytes; }
 std::uint64_t Encoder::matrix_bytes() const { return weights_->matrix_bytes; }
 
-// Some of the texts at a time, each of them whole.
+// Reads some whole texts per pass.
 class Encoder::Pass final : public TextVectors::Reading {
  public:
   Pass(const EncoderWeights& weights, std::span<const std::span<const TokenId>> texts, const PoolingOptions& pooling,

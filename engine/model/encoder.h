@@ -34,7 +34,7 @@ class Encoder final : public TextVectors {
   ~Encoder() override;
 
   const ModelInfo& info() const override;
-  // The smallest of the trained context, kMaxEncoderTokens and LoadOptions::context.
+  // The smallest of the trained context, kMaxEncoderTokens and (unless 0) LoadOptions::context.
   std::uint32_t max_tokens() const override { return info().context; }
   Pooling pooling() const override;  // as the file says; else mean
   const kernels::KernelTable& kernels() const { return *kernels_; }

@@ -24,7 +24,7 @@ std::shared_ptr<KvArena> own_blocks(std::uint32_t count, const CacheGroup& group
 
 std::uint64_t bytes_of(const KvArena& arena) { return arena.num_blocks() * arena.bytes_per_block(); }
 
-// Memory for the longest of the texts, which they use one after the other.
+// Has memory for the longest text; the texts use it one after the other.
 class HiddenReading final : public TextVectors::Reading {
  public:
   HiddenReading(std::shared_ptr<const LoadedModel> model, std::span<const std::span<const TokenId>> texts,
@@ -85,8 +85,8 @@ class HiddenReading final : public TextVectors::Reading {
   std::vector<std::span<const TokenId>> texts_;
   PoolingOptions pooling_;
   float* rows_;
-  std::size_t index_ = 0;   // of the text that is being read
-  std::uint32_t done_ = 0;  // of its tokens
+  std::size_t index_ = 0;   // of the current text
+  std::uint32_t done_ = 0;  // tokens of it read so far
   std::shared_ptr<KvArena> blocks_, window_blocks_;
   std::uint32_t window_ = 0;
   std::vector<BlockId> table_, window_table_;

@@ -9,7 +9,8 @@
 namespace troupe::engine {
 namespace {
 
-// The best variant that can run. Says so where that is not the one this CPU is made for: it would only be slow.
+// The best variant that can run. Logs a warning if the CPU has AMX but it cannot be used, because the only symptom
+// would be lower speed.
 const kernels::KernelTable* best_kernels(const LoadNotes& notes) {
   const kernels::KernelTable& best = kernels::best_table();
   const std::string refusal = kernels::amx_refusal();

@@ -11,13 +11,13 @@ namespace {
 
 constexpr double kBudgetShare = 0.6;
 
-// Upper bounds of what the tokenizers keep, allocators included.
-constexpr std::uint64_t kTokenBytes = 256;       // strings and places in several tables
+// Upper bounds of the tokenizers' memory, with the allocator's overhead.
+constexpr std::uint64_t kTokenBytes = 256;       // strings, and entries in several tables
 constexpr std::uint64_t kTextCopies = 4;         // of a token's text: as listed, as a piece, and while both are made
 constexpr std::uint64_t kSpecialByteBytes = 72;  // a node of a trie, and its edge in a hash table
 constexpr std::uint64_t kMergeBytes = 64;        // a pair in a hash table
 
-// tokenizer.ggml.token_type of tokens that are looked for in every text.
+// Whether tokens of this tokenizer.ggml.token_type are searched for in every text.
 bool is_special(std::int64_t type) { return type == 2 || type == 3 || type == 4; }
 
 Error too_small(const ModelFile& file, std::uint64_t budget, const std::string& why) {
@@ -39,10 +39,10 @@ std::uint64_t packed_weight_bytes(const ModelFile& file, const kernels::KernelTa
       bytes += tensor.columns() * tensor.rows() * sizeof(float);  // vectors, or several in one, are kept as float32
       continue;
     }
-    // An embedding that is not the head too is only looked up, in the file's own layout.
+    // An embedding that is not also the head is only looked up, and stays in the file's layout.
     const bool looked_up = has_head && tensor.name == "token_embd.weight";
     const kernels::Layout layout = looked_up ? kernels::Layout::file : kernels.layout(tensor.type);
-    // Each of several matrices in one tensor, such as experts, is packed by itself.
+    // Several matrices in one tensor, such as experts, are packed separately.
     const std::uint64_t num_matrices = tensor.rows() / tensor.shape[1];
     bytes += num_matrices *
              (kPackedHeaderBytes + kernels::packed_bytes(tensor.type, layout, tensor.shape[1], tensor.columns()));

@@ -23,14 +23,14 @@ namespace {
 static_assert(std::endian::native == std::endian::little);
 
 constexpr std::array<char, 8> kMagic = {'t', 'r', 'o', 'u', 'p', 'e', 'K', 'V'};
-constexpr std::size_t kFixedBytes = 56;  // up to and with the number of anchors
+constexpr std::size_t kFixedBytes = 56;  // up to the number of anchors, inclusive
 constexpr std::uint32_t kMaxIdBytes = 256;
 constexpr std::uint32_t kMaxTokens = 1u << 24;
 constexpr std::size_t kAnchorBytes = 12;
 constexpr std::size_t kChecksumBytes = 4;
 
 std::uint32_t extend_crc(std::uint32_t crc, std::span<const std::byte> bytes) {
-  if (bytes.empty()) return crc;  // zlib takes a null pointer for a new beginning
+  if (bytes.empty()) return crc;  // zlib returns the initial CRC for a null pointer
   return static_cast<std::uint32_t>(crc32_z(crc, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
 }
 
@@ -67,7 +67,7 @@ bool write_all(const FileDescriptor& file, std::span<const std::byte> bytes) {
   return true;
 }
 
-// False: the end of the file came first (errno 0), or the system said no.
+// False: the file is too short (errno 0), or read() failed.
 bool read_all(const FileDescriptor& file, std::span<std::byte> bytes) {
   errno = 0;
   while (!bytes.empty()) {
@@ -79,7 +79,7 @@ bool read_all(const FileDescriptor& file, std::span<std::byte> bytes) {
   return true;
 }
 
-// Integers in the order they are written.
+// Serialises integers.
 class Packer {
  public:
   template <class T>
@@ -103,7 +103,7 @@ class Unpacker {
     return value;
   }
   std::span<const std::byte> take(std::size_t count) {
-    TROUPE_ASSERT(count <= left_.size());  // lengths are checked before
+    TROUPE_ASSERT(count <= left_.size());  // lengths were checked before
     const auto bytes = left_.first(count);
     left_ = left_.subspan(count);
     return bytes;
@@ -113,7 +113,7 @@ class Unpacker {
   std::span<const std::byte> left_;
 };
 
-// The numbers at the beginning, as they stand there.
+// The fixed-size part of the header, in file order.
 struct Fixed {
   std::array<char, 8> magic;
   std::uint32_t version, id_bytes;
@@ -145,8 +145,8 @@ Fixed unpack_fixed(std::span<const std::byte> bytes) {
   return fixed;
 }
 
-// What a file says is computed. A state cannot go back by the one token whose logits are gone: of a sequence that was
-// computed to its end it has nothing.
+// The number of computed tokens to write to a file. With a recurrent state and all tokens computed it is 0: after a
+// resume the last token is computed again for its logits, and the state cannot be rolled back by one token.
 std::uint32_t computed_in_file(const LoadedModel& model, const Executor& executor, SequenceId id) {
   const std::uint32_t num_computed = executor.num_computed(id);
   const bool is_over = model.snapshots() && num_computed == executor.num_known(id);
@@ -179,7 +179,7 @@ std::vector<std::byte> pack_header(const LoadedModel& model, const Executor& exe
   return header.bytes();
 }
 
-// The first block of a window that the next token, or the last one computed again, sees.
+// The first window block that the next token, or the last one when computed again, attends to.
 std::uint32_t first_block_in_file(const LoadedModel& model, std::uint32_t num_tokens, std::uint32_t num_computed) {
   const CacheGroup* window = model.cache_spec().find(CacheGroup::Kind::window);
   return window ? cache::first_window_block(std::min(num_computed, num_tokens - 1), window->window) : 0;
@@ -239,7 +239,7 @@ bool sync_directory_of(const std::string& path) {
   return opened.get() >= 0 && ::fsync(opened.get()) == 0;
 }
 
-// What makes the numbers impossible, whatever the model.
+// Checks the numbers against each other and the limits of the format, without a model.
 std::optional<Error> check_numbers(const std::string& path, const Fixed& fixed) {
   if (fixed.magic != kMagic)
     return Error{ErrorCode::unsupported, path + ": not an exported sequence: it does not begin with troupeKV"};
@@ -264,14 +264,14 @@ std::optional<Error> check_numbers(const std::string& path, const Fixed& fixed) 
   return std::nullopt;
 }
 
-// Whether it was made by what would go on with it.
+// Checks that the file was made with the same model, variant and KV type.
 std::optional<Error> check_origin(const std::string& path, const Fixed& fixed, std::string_view numerics_id,
                                   const LoadedModel& model) {
   if (numerics_id != model.numerics_id())
     return Error{ErrorCode::unsupported, path + ": foreign: it was made under numerics " + std::string(numerics_id) +
                                              ", and this is " + model.numerics_id() +
                                              "; use the same model, kernel variant and KV type, or compute it anew"};
-  // Keys and values of layers with a window lie in these blocks where the window is as long as the context.
+  // If the context is not longer than the window, the K and V of window layers are in these blocks too.
   const std::uint64_t block_bytes = model.arena()->bytes_per_block(), layer_bytes = kv_shape_of(model).layer_bytes();
   const bool other_window = fixed.block_bytes != block_bytes && layer_bytes != 0 &&
                             fixed.block_bytes % layer_bytes == 0 &&
@@ -401,7 +401,7 @@ SequenceSpec SequenceFile::spec(SequenceId id, std::vector<BlockId> table, Sampl
   spec.id = id;
   spec.tokens = tokens_;
   spec.num_prompt_tokens = num_prompt_tokens_;
-  // Where all were computed the last one is computed again: its logits are gone.
+  // If all tokens were computed, the last one is computed again for its logits.
   spec.num_cached = std::min(num_computed_, static_cast<std::uint32_t>(tokens_.size()) - 1);
   spec.block_table = std::move(table);
   spec.window_table = std::move(window_table);

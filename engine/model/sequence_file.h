@@ -3,12 +3,15 @@
 //
 // The format, version 1; integers are little-endian:
 //
-//   magic "troupeKV" | u32 version | u32 bytes of numerics_id (<= 256) | u64 model hash | u32 KV type (0: f32, 1: f16,
-//   2: int8) u32 positions per block | u64 bytes per block | u32 tokens (<= 2^24) | u32 of these prompt | u32 of these
-//   computed u32 anchors (one per full block of tokens) numerics_id | tokens, i32 each | anchors: u32 position, u64
-//   hash each | u32 CRC-32 of all bytes so far | the blocks of the computed tokens, in order, as they lie in the arena
-//   | of a model with windows the window blocks that the next token sees, of one with recurrent state the state, as
-//   float32 | u32 CRC-32 of what follows the header
+//   magic "troupeKV" | u32 version | u32 bytes of numerics_id (<= 256) | u64 model hash
+//   u32 KV type (0: f32, 1: f16, 2: int8) | u32 positions per block | u64 bytes per block
+//   u32 tokens (<= 2^24) | u32 of these prompt | u32 of these computed | u32 anchors (one per full block of tokens)
+//   numerics_id | tokens, i32 each | anchors, each u32 position, u64 hash
+//   u32 CRC-32 of all bytes so far (the header)
+//   the blocks of the computed tokens, in order, as in the arena
+//   with a window group: the window blocks that the next token attends to
+//   with a recurrent state: the state, as float32
+//   u32 CRC-32 of everything after the header
 //
 // Slots of the last block that hold no token of this sequence are written as zeros, so that another tenant's data in a
 // recycled block does not get into the file. CRC-32 (zlib's: a dependency that Protobuf brings anyway, and faster than
@@ -46,9 +49,10 @@ Status export_sequence(const std::string& path, const LoadedModel& model, const 
 // Keeps the file open: a file renamed to its path in the meantime is not read.
 class SequenceFile {
  public:
-  // Reads and checks all but the blocks, O(tokens). Errors, each saying what to do: io (not there, truncated, damaged),
-  // unsupported (not such a file, a newer version, made with another model, kernel variant or KV type, or under a
-  // context on the other side of the model's window), invalid_argument (longer than the context served).
+  // Reads and checks all but the blocks, O(tokens). Errors, each with a remedy in its message: io (not there,
+  // truncated, damaged), unsupported (not such a file, a newer version, made with another model, kernel variant or KV
+  // type, or under a context on the other side of the model's window), invalid_argument (longer than the context
+  // served).
   static Result<SequenceFile> open(const std::string& path, const LoadedModel& model);
 
   const std::vector<TokenId>& tokens() const { return tokens_; }

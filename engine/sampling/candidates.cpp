@@ -12,22 +12,22 @@
 namespace troupe::engine {
 namespace {
 
-// An unsigned number that sorts as the float does.
+// An unsigned number with the sort order of the float.
 std::uint32_t sort_key(float value) {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(value + 0.0f);  // -0 becomes +0
   return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
 
-// Where a selection ends: all values with a larger key are in, and the first `num_equal` (by id) of
-// those with this key.
+// The threshold of a selection: keeps all values with a larger key, and the first `num_equal` (by id) of those with
+// this key.
 struct Cut {
   std::uint32_t key;
   std::size_t num_equal;
 };
 
-// Most significant digit first radix selection: finds the smallest set of the largest values whose
-// weights sum to at least `target`. `weight(i)` is the weight of values[i]; sums run in ascending
-// order of i within a bucket and in descending order of buckets. `buckets` is scratch.
+// Most significant digit first radix selection: finds the smallest set of the largest values with weights that sum to
+// at least `target`. `weight(i)` is the weight of values[i]; sums run in ascending order of i within a bucket and in
+// descending order of buckets. `buckets` is scratch.
 template <class Weight>
 Cut find_cut(std::span<const float> values, double target, Weight weight, std::vector<double>& buckets) {
   constexpr int kBits[] = {12, 10, 10};
@@ -43,8 +43,8 @@ Cut find_cut(std::span<const float> values, double target, Weight weight, std::v
       const std::uint64_t key = sort_key(values[i]);
       if (key >> prefix_shift == prefix) buckets[(key >> shift) & (num_buckets - 1)] += weight(i);
     }
-    // Down from the largest values to the bucket where the target is reached; or, if rounding put it
-    // just out of reach, to the last one that holds anything.
+    // Scans from the largest values down to the bucket that reaches the target; or, if rounding keeps the sum just
+    // below it, to the last bucket that is not empty.
     std::uint32_t chosen = 0;
     double sum = above;
     for (std::uint32_t bucket = num_buckets; bucket-- > 0 && sum < target;) {
@@ -64,8 +64,8 @@ Cut find_cut(std::span<const float> values, double target, Weight weight, std::v
   return cut;
 }
 
-// Compacts both arrays to the elements for which keep(i) holds and returns how many. Without a branch: which tokens
-// pass is as good as random to the CPU, and a misprediction costs more than the two copies.
+// Compacts both arrays to the elements for which keep(i) holds and returns their number. Branch-free: the CPU cannot
+// predict which tokens pass, and a misprediction costs more than the two copies.
 template <class Keep>
 std::size_t compact(TokenId* ids, float* values, std::size_t count, Keep keep) {
   std::size_t kept = 0;
@@ -88,7 +88,7 @@ std::size_t apply(Cut cut, TokenId* ids, float* values, std::size_t count) {
 }
 
 constexpr std::size_t kMaxBuckets = 1u << 12;
-constexpr std::size_t kMinTile = 64;  // smaller ones are not worth a call each
+constexpr std::size_t kMinTile = 64;  // smaller tiles do not pay for a call each
 
 }  // namespace
 
@@ -115,8 +115,8 @@ void Candidates::assign_top_k(std::span<const float> logits, std::size_t k) {
   assign(logits);
   if (k >= logits.size()) return;
   bucket_weight_.resize(kMaxBuckets);
-  // With k tiles or more, the k-th largest of their maxima bounds the k-th largest logit from below: for the usual k of
-  // 40 one fast pass leaves little more than k of 128,000.
+  // With k tiles or more, the k-th largest tile maximum is a lower bound of the k-th largest logit: for the usual k of
+  // 40 one fast pass leaves little more than k of 128,000 logits.
   const std::size_t tile = std::min(kernels::kSoftmaxTile, logits.size() / (4 * k));
   if (tile >= kMinTile) {
     tile_maxima_.clear();
@@ -182,12 +182,12 @@ void Candidates::sum_tiles() {
 void Candidates::keep_top_p(float top_p) {
   const double sum = total();
   const double target = sum * static_cast<double>(top_p);
-  // Tokens below this bound hold less than 1 - top_p of the sum together, so none is needed (the
-  // factor leaves room for the rounding of the sums); the largest always is.
+  // All tokens below this bound have together less than 1 - top_p of the sum, so none is needed (the factor allows for
+  // rounding of the sums); the largest token always is.
   const float max = largest();
   auto bound = static_cast<float>(std::min(0.999 * (sum - target) / static_cast<double>(size()), double{max}));
-  // Nor is a token below a bound above which there is more than enough: some between this one and the largest are
-  // tried.
+  // Tokens below a higher bound are not needed either if those above it have more than enough weight: tries some bounds
+  // between this one and the largest weight.
   if (size() > kernels::kSoftmaxTile && bound > 0) {
     const float step = std::sqrt(std::sqrt(std::sqrt(max / bound)));
     float least[kernels::kNumBounds];
@@ -226,7 +226,7 @@ TokenId Candidates::draw(double u) const {
     sum += tile_sums_[next];
   }
   const std::size_t end = std::min(size(), (tile + 1) * kernels::kSoftmaxTile);
-  std::size_t last = 0;  // the last one with any weight: where rounding may leave us
+  std::size_t last = 0;  // the last one with weight > 0, drawn if rounding keeps the sum below the target
   for (std::size_t i = tile * kernels::kSoftmaxTile; i < end; ++i) {
     if (values_[i] == 0) continue;
     sum += values_[i];

@@ -1,4 +1,4 @@
-// The tokens that may still be drawn, and the filters that cut them down.
+// The candidate tokens of a draw, and the filters that remove some of them.
 #pragma once
 
 #include <cstddef>
@@ -27,9 +27,9 @@ class Candidates {
   // Turns logits into weights exp((logit - max) * inv_temperature).
   void to_weights(float inv_temperature);
 
-  // Of the weights: keeps the smallest set of the largest ones that holds at least `top_p` of the sum.
+  // Keeps the smallest set of the largest weights with at least `top_p` of the sum.
   void keep_top_p(float top_p);
-  // Keeps what is at least min_p times the largest weight.
+  // Keeps weights of at least min_p times the largest one.
   void keep_min_p(float min_p);
 
   // The id at which the cumulative weight, in ascending order of id, first exceeds u of the sum.
@@ -51,7 +51,7 @@ class Candidates {
   const kernels::KernelTable* kernels_;
   std::span<const float> source_;      // the values: the caller's logits at first, then values_
   bool all_ = false;                   // the ids are 0, 1, 2 .. and not in ids_
-  mutable std::vector<TokenId> ids_;   // as much room as the largest vocabulary needed
+  mutable std::vector<TokenId> ids_;   // sized for the largest vocabulary so far
   std::vector<float> values_;          // likewise
   std::vector<double> tile_sums_;      // of the weights
   std::vector<float> tile_maxima_;     // scratch of assign_top_k

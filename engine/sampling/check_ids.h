@@ -1,4 +1,4 @@
-// Whether ids are those of a vocabulary.
+// Checks ids against the size of a vocabulary.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace troupe::engine {
 
-// The place of the first id that a vocabulary of this size does not have; nothing: it has them all.
+// The index of the first id outside a vocabulary of this size; nothing: all are inside.
 [[nodiscard]] inline std::optional<std::size_t> find_unknown_id(std::span<const TokenId> ids,
                                                                 std::uint32_t vocab_size) {
   const auto found = std::find_if(ids.begin(), ids.end(),

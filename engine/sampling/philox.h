@@ -1,8 +1,8 @@
 // Philox4x32-10: random numbers as a function of a key and a counter, with no state in between.
 //
-// Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011. Because
-// there is no state, a draw at position 917 is the same whether or not positions 0 to 916 were ever
-// drawn by this process: what lets a stream resume after a restart, or a draft be rejected.
+// Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011. Because there is no state, a
+// draw at position 917 is the same whether or not positions 0 to 916 were ever drawn by this process. So a stream can
+// resume after a restart, and a draft can be rejected.
 #pragma once
 
 #include <array>
@@ -28,7 +28,7 @@ constexpr PhiloxCounter philox4x32_10(PhiloxCounter counter, PhiloxKey key) {
   return counter;
 }
 
-// What a draw is for; different purposes at the same position are independent.
+// The purpose of a draw; draws of different purposes at the same position are independent.
 enum class DrawPurpose : std::uint32_t { token = 0 };
 
 // Uniform in [0, 1) with 53 random bits.

@@ -11,8 +11,8 @@
 namespace troupe::engine {
 namespace {
 
-// Logits are brought into this range, so that no later difference or product overflows; NaN counts
-// as the smallest. What must not be drawn goes below the range.
+// Logits are clamped to +-kMaxLogit, so that no later difference or product overflows; NaN counts as the smallest.
+// Excluded tokens get this value, below the range.
 constexpr float kExcluded = -2e30f;
 // Below this, 1 / temperature would make a softmax of one token anyway.
 constexpr float kMinTemperature = 1e-4f;
@@ -62,7 +62,7 @@ std::optional<FieldError> validate_ids(const SamplingParams& params, std::uint32
 }  // namespace
 
 std::optional<FieldError> validate(const SamplingParams& params, std::uint32_t vocab_size) {
-  const auto within = [](float value, float low, float high) { return value >= low && value <= high; };  // NaN: no
+  const auto within = [](float value, float low, float high) { return value >= low && value <= high; };  // NaN: false
   if (!within(params.temperature, 0, kMaxTemperature)) {
     return out_of_range("temperature", params.temperature, "from 0 (greedy) to 100");
   }
@@ -138,14 +138,14 @@ void Sampler::apply_bias(std::span<float> logits) const {
     float& logit = logits[static_cast<std::size_t>(id)];
     if (bias < -kMaxLogit) {
       logit = kExcluded;
-    } else if (logit != kExcluded) {  // a ban stands, whatever else is said of the token
+    } else if (logit != kExcluded) {  // a ban wins over other biases of the token
       logit = clamp_logit(logit + bias);
     }
   }
 }
 
-// Counts the window, then visits it again and takes each token's count at its first sight, which
-// leaves the counters zero for the next call: O(window), and nothing to keep in step with retract().
+// Counts the window's tokens, then visits it again and takes each token's count at its first occurrence, which resets
+// the counters to zero for the next call: O(window), and retract() has no counters to update.
 void Sampler::apply_penalties(std::span<float> logits) {
   if (!has_penalties_) return;
   counts_.resize(logits.size());
@@ -192,7 +192,7 @@ void Sampler::add_logprobs(SampledToken& token) {
   const auto logprob = [&](TokenId id) { return (raw[static_cast<std::size_t>(id)] - max) - log_sum; };
   token.logprob = logprob(token.id);
 
-  // The likeliest few: ids ascend, so a later one must be strictly larger to overtake an equal.
+  // Selects the likeliest tokens: ids ascend, so a later one must be strictly larger to come before an earlier one.
   const std::size_t wanted = std::min(raw.size(), static_cast<std::size_t>(params_.num_logprobs));
   if (wanted == 0) return;
   std::vector<TokenLogprob>& top = token.top;

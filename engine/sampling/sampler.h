@@ -17,23 +17,23 @@
 
 namespace troupe::engine {
 
-// What a request asks of the sampler. The defaults are neutral: the model's own distribution.
+// The sampling parameters of a request. The defaults are neutral: the model's own distribution.
 struct SamplingParams {
   float temperature = 1.0f;         // 0: greedy, the likeliest token (lowest id among equals)
   std::int32_t top_k = 0;           // keep the k likeliest; 0: all
   float top_p = 1.0f;               // keep the smallest set with at least this probability, (0, 1]
-  float min_p = 0.0f;               // drop what is below min_p times the largest probability, [0, 1]
+  float min_p = 0.0f;               // drop tokens below min_p times the largest probability, [0, 1]
   float repeat_penalty = 1.0f;      // divides (or multiplies, if negative) logits of repeated tokens
   float presence_penalty = 0.0f;    // subtracted once from each repeated token
   float frequency_penalty = 0.0f;   // subtracted for each time a token is repeated
   std::int32_t repeat_last_n = 64;  // window of the three penalties, prompt included; -1: all, 0: off
   std::vector<std::pair<TokenId, float>> logit_bias = {};  // added to raw logits; -inf bans a token
-  std::uint64_t seed = 0;    // key of the draws; whoever fills this in drew one if none was given
-  std::uint32_t choice = 0;  // which of the n answers to one request this is: each has draws of its own
+  std::uint64_t seed = 0;    // key of the draws; the caller draws one if the request has none
+  std::uint32_t choice = 0;  // index among the n answers to one request: each has different draws
   std::uint32_t max_tokens = std::numeric_limits<std::uint32_t>::max();
   std::vector<TokenId> stop_ids = {};  // a sampled one ends the sequence; it is not emitted
   bool ignore_eos = false;             // end-of-generation tokens are never drawn
-  std::int32_t num_logprobs = -1;      // -1: none; n: the chosen token's and those of the n likeliest
+  std::int32_t num_logprobs = -1;      // -1: none; n: of the chosen token and the n likeliest ones
 };
 
 inline constexpr std::int32_t kMaxLogprobs = 20;
@@ -42,7 +42,7 @@ inline constexpr std::size_t kMaxLogitBias = 1024;
 inline constexpr float kMaxTemperature = 100.0f;  // below 1e-4 a draw is greedy
 inline constexpr float kMaxPenalty = 100.0f;
 inline constexpr float kMaxLogitBiasValue = 1e6f;
-inline constexpr float kMaxLogit = 1e30f;  // larger ones, and infinities, count as this
+inline constexpr float kMaxLogit = 1e30f;  // larger logits, and infinities, are clamped to this
 
 struct FieldError {
   std::string field;    // "sampling.top_p"
@@ -63,30 +63,29 @@ struct SampledToken {
   std::vector<TokenLogprob> top;  // num_logprobs entries, likeliest first
 };
 
-// The sampler of one sequence: parameters and the token counts that penalties need.
-// Not thread-safe. Everything but the first call on a vocabulary size allocates nothing (unless
-// top logprobs are asked for, or penalties have to remember more tokens than reserve() was told of).
-// O(vocabulary + repeat_last_n) per token.
+// The sampler of one sequence: parameters and the token counts that penalties need. Not thread-safe. After the first
+// call on a vocabulary size nothing is allocated (except for top logprobs, or if penalties need a longer history than
+// reserve() made room for). O(vocabulary + repeat_last_n) per token.
 class Sampler {
  public:
   // `end_ids` are the vocabulary's end-of-generation tokens (for ignore_eos).
   Sampler(const kernels::KernelTable& kernels, SamplingParams params, std::vector<TokenId> end_ids);
 
-  // Makes room for the history of a sequence of `num_tokens` tokens, where penalties keep one.
+  // Makes room for the history of a sequence of `num_tokens` tokens, if penalties need one.
   void reserve(std::size_t num_tokens);
-  // Tells the sampler of a token of the sequence: prompt and sampled ones, in order.
+  // Adds a token of the sequence to the history: prompt and sampled ones, in order.
   void accept(TokenId id);
   // Forgets the last `count` accepted tokens (a rejected draft).
   void retract(std::size_t count);
 
-  // Draws the token for `position` (the number of tokens before it; so a resumed sequence draws the
-  // same). `logits` is used as scratch space and holds no meaning afterwards. Does not call accept(). Never fails: NaN
+  // Draws the token for `position` (the number of tokens before it, so that a resumed sequence draws the same).
+  // `logits` is used as scratch space; its contents are undefined afterwards. Does not call accept(). Never fails: NaN
   // counts as the smallest logit, infinities as +-1e30. All ids of the parameters and the history must be in the
   // vocabulary. Philox4x32-10 (Salmon et al., SC 2011), key = seed, counter = (position, choice, purpose).
   [[nodiscard]] SampledToken sample(std::span<float> logits, std::uint64_t position);
 
   const SamplingParams& params() const { return params_; }
-  // The token is the likeliest one and nothing else is asked for: sample() need not be called to find it.
+  // Whether the token is just the argmax of the raw logits, without logprobs: then sample() need not be called.
   bool is_plain_greedy() const;
 
  private:
@@ -99,7 +98,7 @@ class Sampler {
   SamplingParams params_;
   std::vector<TokenId> end_ids_;
   bool has_penalties_ = false;
-  std::vector<TokenId> history_;  // only kept where penalties need it
+  std::vector<TokenId> history_;  // only kept if penalties need it
   // Scratch, kept between calls.
   Candidates candidates_;
   std::vector<std::uint32_t> counts_;

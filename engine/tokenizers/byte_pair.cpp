@@ -38,7 +38,7 @@ std::string spell(std::string_view bytes) {
   return spelled;
 }
 
-// The bytes that a token's text stands for; what is no spelling of a byte stands for itself.
+// The bytes that a token's text stands for; a character that spells no byte stands for itself.
 std::string unspell(std::string_view text) {
   std::string bytes;
   while (!text.empty()) {
@@ -57,7 +57,7 @@ std::string unspell(std::string_view text) {
 
 }  // namespace
 
-// Merges words, one after another, in memory that is kept between them.
+// Merges words, one after another, reusing its memory.
 class BytePairTokenizer::WordMerger {
  public:
   WordMerger(const BytePairTokenizer& tokenizer, Interrupt& interrupt) : tokenizer_(tokenizer), interrupt_(interrupt) {}
@@ -91,7 +91,7 @@ class BytePairTokenizer::WordMerger {
     TokenId id;  // -1: a byte without a token; kMerged
     std::int32_t previous, next;
   };
-  static constexpr TokenId kMerged = -2;  // now part of its left neighbour
+  static constexpr TokenId kMerged = -2;  // merged into its left neighbour
   struct Candidate {
     std::uint32_t rank;
     std::int32_t left;
@@ -103,7 +103,7 @@ class BytePairTokenizer::WordMerger {
 
   Symbol& symbol(std::int32_t i) { return symbols_[static_cast<std::size_t>(i)]; }
 
-  // Queues the merge of a symbol and the next one, if the list has it.
+  // Queues the merge of a symbol and the next one, if it is in the merge list.
   void propose(std::int32_t left) {
     const std::int32_t right = symbol(left).next;
     if (right < 0 || symbol(left).id < 0 || symbol(right).id < 0) return;
@@ -113,7 +113,7 @@ class BytePairTokenizer::WordMerger {
     std::push_heap(queue_.begin(), queue_.end());
   }
 
-  // Out of date if either symbol has changed since it was queued.
+  // Does the merge, unless either symbol has changed since it was queued.
   void merge(const Candidate& candidate) {
     Symbol& left = symbol(candidate.left);
     if (left.id != candidate.left_id || left.next < 0) return;
@@ -157,7 +157,7 @@ Result<BytePairTokenizer::Merges> BytePairTokenizer::read_merges(const ModelFile
     if (!left || !right || !merged) {
       return bad(quoted() + " refers to a token that is not in the vocabulary of " + std::to_string(vocabulary.size()));
     }
-    // What is not text must not come out of text.
+    // Text must not become a token that is not text.
     if (!vocabulary.is_text(*merged)) continue;
     merges.try_emplace(pair(*left, *right), Merge{static_cast<std::uint32_t>(rank), *merged});
   }
@@ -166,7 +166,8 @@ Result<BytePairTokenizer::Merges> BytePairTokenizer::read_merges(const ModelFile
 
 namespace {
 
-// Microsoft's BitNet b1.58 2B-4T is published without the field; its vocabulary, which is Llama 3's, gives it away.
+// Microsoft's BitNet b1.58 2B-4T is published without the field; it is recognised by its vocabulary, which is Llama
+// 3's.
 std::string find_pre_tokenizer(const ModelFile& file, const Vocabulary& vocabulary) {
   const std::string* const pre = file.string("tokenizer.ggml.pre");
   if (pre != nullptr && !pre->empty()) return *pre;
@@ -218,7 +219,7 @@ BytePairTokenizer::BytePairTokenizer(const ModelFile& file, Vocabulary vocabular
 
 void BytePairTokenizer::encode_text(std::string_view text, bool, std::vector<TokenId>& ids,
                                     Interrupt& interrupt) const {
-  // Valid runs go through the pre-tokenizer; bytes that are no UTF-8 stand between them.
+  // Valid UTF-8 goes through the pre-tokenizer; invalid bytes between are separate words.
   std::vector<std::string_view> words;
   for (std::size_t begin = 0; begin < text.size();) {
     const bool valid = next_utf8(text.substr(begin)).status == Utf8Status::valid;

@@ -12,11 +12,10 @@
 
 namespace troupe::engine {
 
-// Encodes as GPT-2 does (Radford et al. 2019; BPE: Sennrich, Haddow and Birch, ACL 2016): the text is
-// cut into words by the pre-tokenizer; each starts as its bytes, and the pair of neighbours that the
-// merge list names first is merged (the leftmost among equals) until none is in the list. The vocabulary
-// spells bytes as printable characters; a byte that it has no token for is dropped. Bytes that are
-// no UTF-8 are words of their own.
+// Encodes as GPT-2 does (Radford et al. 2019; BPE: Sennrich, Haddow and Birch, ACL 2016): the text is cut into words by
+// the pre-tokenizer; each starts as its bytes, and the pair of neighbours that the merge list has first is merged (the
+// leftmost among equals) until none is in the list. The vocabulary spells bytes as printable characters; a byte without
+// a token is dropped. Bytes that are no UTF-8 are separate words.
 class BytePairTokenizer final : public BaseTokenizer {
  public:
   // Error: bad_model, or unsupported (an unknown pre-tokenizer).
@@ -30,7 +29,7 @@ class BytePairTokenizer final : public BaseTokenizer {
 
  private:
   struct Merge {
-    std::uint32_t rank;  // place in the merge list
+    std::uint32_t rank;  // index in the merge list
     TokenId merged;
   };
   using Merges = std::unordered_map<std::uint64_t, Merge>;  // by pair(left, right)

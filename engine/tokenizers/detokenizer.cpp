@@ -21,7 +21,7 @@ std::string Detokenizer::push(TokenId id) {
   return text;
 }
 
-// What is held back is always one begun character: one maximal subpart.
+// The bytes held back are always one incomplete character: one maximal subpart.
 std::string Detokenizer::flush() {
   if (std::exchange(held_, {}).empty()) return {};
   return std::string(kReplacementCharacter);

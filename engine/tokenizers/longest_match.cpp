@@ -28,7 +28,7 @@ std::optional<LongestMatch::Match> LongestMatch::find(std::string_view text) con
   const auto front = static_cast<std::uint8_t>(text[0]);
   auto begin = texts_.begin() + first_[front], end = texts_.begin() + first_[std::size_t{front} + 1];
   for (std::size_t length = 1; begin != end; ++length) {
-    // All of the range begin with text[0, length), and the one that is no longer stands first.
+    // All texts in the range begin with text[0, length); a text of exactly this length is the first.
     if (begin->first.size() == length) {
       longest = Match{begin->second, length};
       ++begin;

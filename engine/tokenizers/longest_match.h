@@ -13,8 +13,8 @@
 
 namespace troupe::engine {
 
-// The texts in order of their bytes: the ones that share a beginning stand together, so each further byte narrows a
-// range. A trie's answers from one array; immutable once built.
+// The texts sorted by their bytes: those with a common beginning are adjacent, so each further byte narrows a range.
+// Same answers as a trie, from one array; immutable once built.
 class LongestMatch {
  public:
   // The lowest id of a text wins; empty texts are left out.

@@ -29,7 +29,7 @@ constexpr const char* kMiniCpm5 = TROUPE_CONTRACTIONS R"([^\r\n\p{L}\p{N}]?\p{L}
 constexpr const char* kBailing =
     R"('[sSdDmMtT]|'[lL][lL]|'[vV][eE]|'[rR][eE]|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|)"
     R"(\s*[\r\n]|\s+(?!\S)|\s+)";
-// Words that change from large to small letters once, with the ending that may follow; letters of no case are both.
+// Words with at most one change from upper to lower case, and an optional ending; caseless letters count as both.
 #define TROUPE_CASED_WORDS(ending)                                                         \
   R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+)" ending \
   R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*)" ending
@@ -44,7 +44,7 @@ constexpr const char* kYoutu = TROUPE_CASED_WORDS(TROUPE_ENDING) R"(|\p{N})" TRO
 #undef TROUPE_CONTRACTIONS
 #undef TROUPE_AFTER_NUMBERS
 
-// Stops at white space and at the punctuation of the languages that it was made for.
+// Words end at white space and at the punctuation of the languages that BLOOM was trained on.
 constexpr const char* kBloom = R"( ?[^(\s|.,!?\x{2026}\x{3002}\x{ff0c}\x{3001}\x{964}\x{6d4}\x{60c})]+)";
 constexpr const char* kYoutuScripts =
     R"([\x{ac00}-\x{d7a3}\x{3131}-\x{318e}]+|)"
@@ -58,7 +58,7 @@ constexpr const char* kThreeDigits = R"([0-9][0-9][0-9])";
 constexpr const char* kPunctuation = R"([\p{P}\$\+<=>\^~\|]+)";
 constexpr const char* kPunctuationFalcon = R"([\p{P}\$\+<=>\^~\|`]+)";
 
-// DeepSeek LLM lists its letters one by one: cased letters, but for some alphabets.
+// DeepSeek LLM lists its letters one by one: cased letters, without some alphabets.
 constexpr const char* kDeepSeekLetters =
     R"(\s?[^\P{L&}\x{560}-\x{588}\x{10c7}-\x{10ff}\x{1c80}-\x{1c88}\x{2d00}-\x{2d2d}\x{a790}-\x{ab68})"
     R"(\x{10570}-\x{105bc}\x{16e40}-\x{1df1e}]+)";
@@ -147,13 +147,13 @@ pcre2_code* compile(const char* expression) {
   PCRE2_SIZE offset = 0;
   pcre2_code* const code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
                                          PCRE2_UTF | PCRE2_UCP | PCRE2_DOLLAR_ENDONLY, &error, &offset, nullptr);
-  TROUPE_ASSERT(code != nullptr);  // the expressions are ours
-  // Without JIT (memory may be refused to it) the interpreter finds the same, more slowly.
+  TROUPE_ASSERT(code != nullptr);  // the expressions are constants of this file
+  // Without JIT (the system may refuse executable memory) the interpreter gives the same result, more slowly.
   pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);
   return code;
 }
 
-// Memory for one split; PCRE2's compiled expressions are shared, this is not.
+// PCRE2's working memory for one split; unlike the compiled expressions it is not shared.
 struct MatchState {
   MatchState() : data(pcre2_match_data_create(1, nullptr)), context(pcre2_match_context_create(nullptr)) {
     TROUPE_ASSERT(data != nullptr && context != nullptr);
@@ -169,8 +169,8 @@ struct MatchState {
   pcre2_match_context* context;
 };
 
-// Cuts one piece into matches and gaps. Should PCRE2 give up (a limit, no memory), the rest is one
-// word: longer words cost nothing but the ids that training would have chosen.
+// Cuts one piece into matches and gaps. If PCRE2 fails (a limit, no memory), the rest is one word: that only gives
+// other ids than in training.
 void split_piece(const pcre2_code* code, MatchState& state, std::string_view piece,
                  std::vector<std::string_view>& words, Interrupt& interrupt) {
   const auto* const subject = reinterpret_cast<PCRE2_SPTR>(piece.data());

@@ -25,13 +25,13 @@ class TextSplitter {
   static Result<TextSplitter> create(const std::string& name);
   static std::string known_names();
 
-  // Appends the words of `text`, which must be valid UTF-8; together they are the text. They borrow
-  // from it. O(text.size()): no expression scans the same run of characters from more than one start.
+  // Appends the words of `text`, which must be valid UTF-8; together they are the text. They borrow from it.
+  // O(text.size()): no expression scans the same characters from more than one start.
   void split(std::string_view text, std::vector<std::string_view>& words, Interrupt& interrupt) const;
 
   // Defaults that come with the pre-tokenizer.
   bool adds_bos() const { return adds_bos_; }
-  // Whether a word that is a token is taken whole, even where merges would end elsewhere.
+  // Whether a word that is a token is not split, even if merges would not produce that token.
   bool takes_whole_words() const { return takes_whole_words_; }
 
  private:

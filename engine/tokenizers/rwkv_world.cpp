@@ -8,7 +8,7 @@
 namespace troupe::engine {
 namespace {
 
-// The bytes that a token's spelling stands for; nothing where it is no such spelling.
+// The bytes that a token's spelling stands for; nothing if it is no valid spelling.
 std::optional<std::string> unescape(std::string_view text) {
   const auto hex_digit = [](char c) {
     return c >= '0' && c <= '9'   ? c - '0'
@@ -63,7 +63,7 @@ Result<std::shared_ptr<const Tokenizer>> RwkvTokenizer::create(const ModelFile& 
   for (std::uint32_t i = 0; i < vocabulary->size(); ++i) {
     const auto id = static_cast<TokenId>(i);
     const TokenKind kind = vocabulary->kind(id);
-    // Neither the end of a text nor the padding of the vocabulary comes out of text.
+    // Text must not become the end-of-text token or padding of the vocabulary.
     if (kind == TokenKind::control || kind == TokenKind::unknown || kind == TokenKind::unused) continue;
     std::optional<std::string> bytes = unescape(vocabulary->text(id));
     if (!bytes) {

@@ -10,9 +10,9 @@
 
 namespace troupe::engine {
 
-// Encodes as RWKV's own tool does: from the left, always the longest token that the rest of the text begins with. The
-// file spells a token as Python prints bytes: \t, \n, \r, \\, \', \" and \xNN stand for one byte each. A byte that
-// begins no token becomes the unknown token, or is dropped where there is none; the published vocabulary has all 256.
+// Encodes as RWKV's reference tokenizer does: from the left, always the longest token that the rest of the text begins
+// with. The file spells a token as Python prints bytes: \t, \n, \r, \\, \', \" and \xNN stand for one byte each. A byte
+// that begins no token becomes the unknown token, or is dropped if there is none; the published vocabulary has all 256.
 class RwkvTokenizer final : public BaseTokenizer {
  public:
   // Error: bad_model.

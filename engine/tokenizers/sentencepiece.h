@@ -1,4 +1,4 @@
-// The SentencePiece type of vocabulary ("llama"): merges by score, bytes where nothing fits.
+// The SentencePiece type of vocabulary ("llama"): merges by score, byte tokens for unknown characters.
 #pragma once
 
 #include <array>
@@ -8,11 +8,10 @@
 
 namespace troupe::engine {
 
-// Encodes as SentencePiece's BPE model does (Kudo and Richardson, EMNLP 2018): the text, with spaces as
-// U+2581, starts as single characters; the neighbours whose concatenation is the best-scoring token
-// are merged (the leftmost among equals) until no pair is a token. A character outside of the
-// vocabulary becomes its bytes' tokens <0xNN>, or the unknown token where there are none. Bytes that
-// are no UTF-8 count as characters of one byte.
+// Encodes as SentencePiece's BPE model does (Kudo and Richardson, EMNLP 2018): the text, with spaces as U+2581, starts
+// as single characters; the neighbours that form the best-scoring token are merged (the leftmost among equals) until no
+// pair is a token. A character outside of the vocabulary becomes its bytes' tokens <0xNN>, or the unknown token if
+// there are none. Bytes that are no UTF-8 count as characters of one byte.
 class SentencePieceTokenizer final : public BaseTokenizer {
  public:
   // Error: bad_model.

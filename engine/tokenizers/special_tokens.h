@@ -15,8 +15,8 @@ namespace troupe::engine {
 // A trie of token texts. Built once, then immutable.
 class SpecialTokens {
  public:
-  // on_request: matched only where find() is asked for all of them (control and unknown tokens).
-  // `text` must not be empty; the first id of a text wins.
+  // on_request: matched only by find() with `all` (control and unknown tokens). `text` must not be empty; the first id
+  // of a text wins.
   void add(std::string_view text, TokenId id, bool on_request);
 
   struct Match {

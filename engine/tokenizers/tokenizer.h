@@ -19,9 +19,9 @@ namespace troupe::engine {
 enum class TokenKind : std::uint8_t { normal, unknown, control, user_defined, unused, byte };
 
 struct EncodeOptions {
-  bool add_special = true;     // add BOS/EOS where the vocabulary asks for it
-  bool parse_special = false;  // text of control tokens becomes their id; only ever on request
-  // Set by any thread while it is encoded: encode() soon throws Interrupted. May be null.
+  bool add_special = true;     // add BOS/EOS if the vocabulary says so
+  bool parse_special = false;  // text of control tokens becomes their id
+  // If another thread sets it, encode() soon throws Interrupted. May be null.
   const std::atomic<bool>* interrupt = nullptr;
 };
 
@@ -30,9 +30,8 @@ class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
 
-  // Byte-exact: decoding the ids gives `text` back (but for the leading space that SentencePiece
-  // vocabularies add, and bytes that a vocabulary has no token for; BERT's only keep words). `text` may be any bytes.
-  // O(n log n) in text.size().
+  // Byte-exact: decoding the ids gives `text` again (except for the leading space that SentencePiece vocabularies add,
+  // and bytes without a token; BERT's vocabulary keeps only words). `text` may be any bytes. O(n log n) in text.size().
   [[nodiscard]] virtual std::vector<TokenId> encode(std::string_view text, EncodeOptions options) const = 0;
 
   // The bytes a token stands for, as a server streams them (may be part of a UTF-8 character;
@@ -49,10 +48,10 @@ class Tokenizer {
   virtual std::optional<TokenId> eos() const = 0;
   virtual std::optional<TokenId> unknown() const = 0;
   virtual bool adds_bos() const = 0;
-  // Whether text is encoded with a space before it, which decode() takes away again.
+  // Whether text is encoded with a space before it, which decode() removes.
   virtual bool adds_space_prefix() const = 0;
 
-  // Whether generation ends at this token (EOS, EOT, EOM: what llama.cpp calls end of generation).
+  // Whether generation ends at this token (EOS, EOT, EOM: llama.cpp's end of generation).
   virtual bool is_end_of_generation(TokenId id) const = 0;
 
   // The whole text of `ids` (pieces one after another, without the space that a SentencePiece
@@ -60,11 +59,11 @@ class Tokenizer {
   [[nodiscard]] std::string decode(const std::vector<TokenId>& ids, const std::atomic<bool>* interrupt = nullptr) const;
 };
 
-// Builds the tokenizer that the file's tokenizer.ggml.* metadata describe. A file without one
-// ("no_vocab", "none") gives a null pointer. Errors: bad_model, or unsupported with the list of known ones.
+// Builds the tokenizer described by the file's tokenizer.ggml.* metadata. A file without one ("no_vocab", "none") gives
+// a null pointer. Errors: bad_model, or unsupported with the list of known ones.
 [[nodiscard]] Result<std::shared_ptr<const Tokenizer>> make_tokenizer(const ModelFile& file);
 
-// The tokens that end an answer, ascending: the vocabulary's, or without one (null) what the file's metadata name,
+// The tokens that end an answer, ascending: the vocabulary's, or without one (null) the eos id in the file's metadata,
 // if it is below vocab_size.
 [[nodiscard]] std::vector<TokenId> find_end_ids(const ModelFile& file, const Tokenizer* tokenizer,
                                                 std::uint32_t vocab_size);
@@ -78,12 +77,12 @@ class Detokenizer {
 
   // The text that `id` completes; may be empty.
   [[nodiscard]] std::string push(TokenId id);
-  // What is still held back, as U+FFFD; call at the end of a stream.
+  // The bytes still held back, as U+FFFD; call at the end of a stream.
   [[nodiscard]] std::string flush();
 
  private:
   std::shared_ptr<const Tokenizer> tokenizer_;
-  std::string held_;  // the begun character: at most 3 bytes
+  std::string held_;  // the incomplete character: at most 3 bytes
 };
 
 }  // namespace troupe::engine

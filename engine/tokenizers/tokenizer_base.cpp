@@ -10,8 +10,8 @@ namespace {
 
 bool is_ascii_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
-// Phi-3's special tokens swallow the white space after them, but for these three. GGUF has no field
-// for it, so the name decides, as in llama.cpp.
+// Phi-3's special tokens swallow the white space after them, except for these three. GGUF has no field for it, so the
+// model's name decides, as in llama.cpp.
 bool is_phi3(const ModelFile& file) {
   const std::string* const name = file.string("general.name");
   if (name == nullptr) return false;

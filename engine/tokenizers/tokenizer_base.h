@@ -1,4 +1,4 @@
-// What the tokenizers have in common: the vocabulary, special tokens in a text, BOS and EOS, pieces.
+// Base of the tokenizers: the vocabulary, special tokens in a text, BOS and EOS, pieces.
 #pragma once
 
 #include <string>
@@ -27,7 +27,7 @@ class BaseTokenizer : public Tokenizer {
   bool is_end_of_generation(TokenId id) const final { return vocabulary_.is_end_of_generation(id); }
 
  protected:
-  // What surrounds the text; each flag from the metadata, else the tokenizer's default.
+  // Tokens added around the text; each flag from the metadata, else the tokenizer's default.
   struct Rules {
     bool add_bos = false;
     bool add_eos = false;
@@ -39,8 +39,8 @@ class BaseTokenizer : public Tokenizer {
   BaseTokenizer(const ModelFile& file, Vocabulary vocabulary, Rules rules);
   void set_pieces(const std::vector<std::string>& pieces);
 
-  // Appends the ids of text that holds no special token. `begins_text`: nothing but special tokens
-  // stand right before it. Every loop over the text polls `interrupt`.
+  // Appends the ids of text without special tokens. `begins_text`: the text is at the beginning or right after a
+  // special token. Every loop over the text polls `interrupt`.
   virtual void encode_text(std::string_view text, bool begins_text, std::vector<TokenId>& ids,
                            Interrupt& interrupt) const = 0;
 
@@ -50,7 +50,7 @@ class BaseTokenizer : public Tokenizer {
   Vocabulary vocabulary_;
   Rules rules_;
   SpecialTokens specials_;
-  std::vector<bool> eats_space_;            // by id: white space after this special token belongs to it
+  std::vector<bool> eats_space_;            // by id: white space after this special token is dropped
   std::string piece_bytes_;                 // all pieces, one after another
   std::vector<std::uint32_t> piece_begin_;  // [size + 1]
 };

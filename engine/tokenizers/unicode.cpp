@@ -9,7 +9,7 @@ Utf8Char next_utf8(std::string_view text) {
   if (first < 0xC2 || first > 0xF4) return {Utf8Status::invalid, 1};  // continuation, overlong, beyond U+10FFFF
   const std::uint8_t length = first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
 
-  // Overlong forms, surrogates and too large values show in the second byte already.
+  // The second byte already shows overlong forms, surrogates and too large values.
   std::uint8_t low = 0x80, high = 0xBF;
   if (first == 0xE0) low = 0xA0;
   if (first == 0xED) high = 0x9F;

@@ -11,11 +11,11 @@ namespace troupe::engine {
 enum class Utf8Status : std::uint8_t {
   valid,       // a whole character
   invalid,     // bytes that no continuation can make valid
-  incomplete,  // the text ends inside what may still become a character
+  incomplete,  // the text ends inside a character that may still become valid
 };
 
-// What stands at the front of a text. An ill-formed sequence is cut as Unicode recommends (maximal
-// subpart, The Unicode Standard 3.9, table 3-7): `length` bytes stand for one U+FFFD.
+// The first character of a text. An ill-formed sequence is cut as Unicode recommends (maximal subpart, The Unicode
+// Standard 3.9, table 3-7): `length` bytes stand for one U+FFFD.
 struct Utf8Char {
   Utf8Status status;
   std::uint8_t length;      // bytes, 1 to 4

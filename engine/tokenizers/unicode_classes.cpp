@@ -14,7 +14,7 @@ struct ClassRange {
 struct SmallLetters {
   char32_t first, last;
   std::uint32_t step;
-  std::int32_t distance;  // from a letter to its small one
+  std::int32_t distance;  // from a letter to its lower-case letter
 };
 constexpr auto kSpace = CharClass::space, kCtrl = CharClass::control, kMark = CharClass::mark,
                kPunct = CharClass::punctuation;

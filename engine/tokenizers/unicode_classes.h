@@ -1,4 +1,4 @@
-// What kind of character a code point is, its small letter, and the letters under its accents (Unicode 14).
+// The class of a character, its lower-case letter, and its letters without accents (Unicode 14).
 #pragma once
 
 #include <cstddef>
@@ -17,16 +17,18 @@ enum class CharClass : std::uint8_t {
 
 [[nodiscard]] CharClass char_class(char32_t c);
 
-// The character itself where it has no small letter that is one character.
+// The lower-case letter; the character itself if that does not exist or is several characters.
 [[nodiscard]] char32_t to_lower(char32_t c);
 
-// The characters of the full canonical decomposition that are no marks, none where they are all marks or it has none.
+// The characters of the full canonical decomposition that are no marks; empty if all are marks or there is no
+// decomposition.
 [[nodiscard]] std::span<const char32_t> decomposed_base(char32_t c);
 
-// Calls use(char32_t) for each character of `c`'s canonical decomposition that is no mark; for `c` where it has none.
+// Calls use(char32_t) for each character of `c`'s canonical decomposition that is no mark; for `c` itself if
+// decomposed_base() is empty.
 template <class Use>
 void for_each_base(char32_t c, Use use) {
-  constexpr char32_t kFirst = 0xAC00, kLast = 0xD7A3;  // Hangul syllables are letters by arithmetic
+  constexpr char32_t kFirst = 0xAC00, kLast = 0xD7A3;  // Hangul syllables are decomposed by arithmetic
   if (c >= kFirst && c <= kLast) {
     const char32_t index = c - kFirst;
     use(0x1100 + index / 588);

@@ -7,7 +7,7 @@
 namespace troupe::engine {
 namespace {
 
-// How chat models spell "I have finished", beyond the ids that the metadata name.
+// Texts of end-of-generation tokens of chat models, in addition to the ids in the metadata.
 constexpr std::string_view kEndTexts[] = {
     "<|eot_id|>",
     "<|im_end|>",
@@ -88,7 +88,7 @@ Status Vocabulary::read_arrays(const ModelFile& file) {
         return bad_vocabulary(
             file, "token " + std::to_string(i) + " has type " + std::to_string(type) + ", which is none of 0 to 6");
       }
-      // 1 is normal, then as in the enumeration; 0 ("undefined") is what some converters write for text.
+      // 1 is normal, then as in the enumeration; some converters write 0 ("undefined") for normal tokens.
       kinds_[i] = type == 0 ? TokenKind::normal : static_cast<TokenKind>(type - 1);
     }
   }
@@ -130,12 +130,12 @@ Status Vocabulary::read_special_ids(const ModelFile& file) {
   const std::string* const model = file.string("tokenizer.ggml.model");
   const bool bert = model != nullptr && *model == "bert";
   if (model != nullptr && *model == "llama" && size() > 2) {
-    // Files of the SentencePiece kind may leave out the ids that its trainer always assigns.
+    // SentencePiece files may omit the ids that its trainer always assigns.
     unknown_ = 0;
     bos_ = 1;
     eos_ = 2;
   } else if (model != nullptr && *model == "rwkv" && kind(0) == TokenKind::control) {
-    eos_ = 0;  // between the texts that the model was trained on
+    eos_ = 0;  // the separator of texts in training
   } else if (bert) {
     unknown_ = find("[UNK]");
     bos_ = find("[CLS]");
@@ -152,7 +152,7 @@ Status Vocabulary::read_special_ids(const ModelFile& file) {
     if (Status status = read_id(file, prefix + key, texts_.size(), *id); !status) return status;
   }
   if (bert) {
-    // What stands for the beginning and the end of a text has names of its own there (one of them spelled so).
+    // BERT's tokens for the beginning and end of a text have other keys (one with this spelling).
     for (const auto& [key, id] : {std::pair("cls_token_id", &bos_), std::pair("seperator_token_id", &eos_)}) {
       if (Status status = read_id(file, prefix + key, texts_.size(), *id); !status) return status;
     }

@@ -18,8 +18,8 @@ namespace troupe::engine {
 inline constexpr std::size_t kMaxVocabularySize = std::size_t{1} << 22;
 inline constexpr std::size_t kMaxVocabularyBytes = std::size_t{1} << 28;  // of all texts together
 inline constexpr std::size_t kMaxTokenBytes = 4096;                       // the longest known has 512
-// Of tokens that are looked for in every prompt: a prompt that repeats the beginning of one costs its length each time,
-// and each byte of them is a node of a trie.
+// Limits for special tokens, which are searched for in every prompt: a prompt that repeats the beginning of one costs
+// its length each time, and each byte of them is a node of a trie.
 inline constexpr std::size_t kMaxSpecialTokenBytes = 1024;
 inline constexpr std::size_t kMaxSpecialTokensBytes = std::size_t{1} << 23;  // together
 
@@ -34,15 +34,15 @@ class Vocabulary {
   Vocabulary& operator=(Vocabulary&&) = default;
 
   std::uint32_t size() const { return static_cast<std::uint32_t>(texts_.size()); }
-  // As spelled in the file. All three: id < size (asserted).
+  // text(): as spelled in the file. These three: id < size (asserted).
   std::string_view text(TokenId id) const { return texts_[index(id)]; }
   TokenKind kind(TokenId id) const { return kinds_[index(id)]; }
   float score(TokenId id) const { return scores_.empty() ? 0.0f : scores_[index(id)]; }
   bool has_scores() const { return !scores_.empty(); }
 
-  // The lowest id that is spelled so.
+  // The lowest id with this text.
   std::optional<TokenId> find(std::string_view text) const;
-  // Whether its text is looked for before a text is cut into words: control, unknown and user-defined tokens.
+  // Whether its text is searched for before a text is cut into words: control, unknown and user-defined tokens.
   bool is_special(TokenId id) const;
   // Whether ordinary text may become this token. Control, unknown and byte tokens are not text, even
   // where their spelling occurs in it.

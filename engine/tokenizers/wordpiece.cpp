@@ -11,7 +11,7 @@ namespace {
 constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // U+2581
 constexpr std::size_t kMaxWordChars = 100;
 
-// What BERT calls a Chinese character; the end of the fifth range is as its published tools have it.
+// BERT's definition of a Chinese character; the sixth range begins at 0x2B920, as in its published tokenizers.
 bool is_chinese(char32_t c) {
   return (c >= 0x4E00 && c <= 0x9FFF) || (c >= 0x3400 && c <= 0x4DBF) || (c >= 0x20000 && c <= 0x2A6DF) ||
          (c >= 0x2A700 && c <= 0x2B73F) || (c >= 0x2B740 && c <= 0x2B81F) || (c >= 0x2B920 && c <= 0x2CEAF) ||
@@ -45,8 +45,8 @@ Result<std::shared_ptr<const Tokenizer>> WordPieceTokenizer::create(const ModelF
       new WordPieceTokenizer(file, std::move(*vocabulary), LongestMatch(std::move(tokens))));
 }
 
-// Files disagree about add_bos and add_eos, because converters look for the names of other vocabularies; BERT's models
-// always read [CLS] text [SEP].
+// add_bos and add_eos differ between files, because converters search for token names of other vocabularies; BERT
+// models always read [CLS] text [SEP].
 WordPieceTokenizer::WordPieceTokenizer(const ModelFile& file, Vocabulary vocabulary, LongestMatch tokens)
     : BaseTokenizer(file, std::move(vocabulary), {.add_bos = true, .add_eos = true, .add_space_prefix = true}),
       tokens_(std::move(tokens)),
@@ -89,7 +89,7 @@ void WordPieceTokenizer::encode_text(std::string_view text, bool, std::vector<To
     const Utf8Char next = next_utf8(text);
     text.remove_prefix(next.length);
     const char32_t c = next.code_point;
-    if (next.status != Utf8Status::valid || c == 0xFFFD) continue;  // damaged text says nothing
+    if (next.status != Utf8Status::valid || c == 0xFFFD) continue;  // invalid characters are dropped
     const CharClass kind = char_class(c);
     if (kind == CharClass::space) {
       end_word();

@@ -1,4 +1,4 @@
-// The vocabulary of BERT ("bert"): words in pieces, the longest piece first.
+// The WordPiece type of vocabulary ("bert"): words are cut into pieces, longest match first.
 #pragma once
 
 #include <memory>
@@ -11,11 +11,11 @@
 namespace troupe::engine {
 
 // Encodes as BERT does (Devlin et al., NAACL 2019; WordPiece: Schuster and Nakajima, ICASSP 2012): control characters
-// vanish, letters become small and lose their accents where the metadata say so (by default), the text is cut at white
-// space, around punctuation and around Chinese characters, and from each word the longest token is taken from the left
-// until nothing is left. A word that cannot be taken apart like this, or of more than 100 characters, is one unknown
-// token. The file spells the first piece of a word with U+2581 before it. [CLS] and [SEP] stand around what is encoded.
-// Not byte-exact: decoding gives the words back, with single spaces.
+// are dropped, letters become lower-case and lose their accents unless the metadata say otherwise, the text is cut at
+// white space, around punctuation and around Chinese characters, and each word is cut from the left into the longest
+// tokens. A word that cannot be cut like this, or of more than 100 characters, is one unknown token. The file spells
+// the first piece of a word with U+2581 before it. [CLS] and [SEP] are added around the ids. Not byte-exact: decoding
+// gives the words back, with single spaces.
 class WordPieceTokenizer final : public BaseTokenizer {
  public:
   // Error: bad_model.

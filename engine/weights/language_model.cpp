@@ -43,7 +43,7 @@ void LanguageModel::head_greedy(Team& team, const float* hidden, std::size_t num
   const std::size_t num_panels = matrix.view().num_panels();
   const std::size_t chunk_floats = input.largest_chunk(num_panels);
   float* chunks = workspace.take<float>(Slot::logits, team.num_threads() * chunk_floats).data();
-  // By thread: which chunks it gets is chance, but not what comes out of all of them.
+  // One maximum per thread: the chunks that a thread gets vary, but the maximum of all threads does not.
   const std::span<kernels::MaxAt> largest =
       workspace.take<kernels::MaxAt>(Slot::largest, team.num_threads() * num_rows);
   std::fill(largest.begin(), largest.end(),

@@ -1,4 +1,4 @@
-// What all families share: weights at both ends of the layers, and the head.
+// Base of all language models: embedding, output norm, and the head.
 #pragma once
 
 #include <cstdint>
@@ -9,17 +9,17 @@
 
 namespace troupe::engine {
 
-// The weights that every family has, and what is known of all of them. A family's own weights derive from it.
+// The weights that every family has, and totals over all weights. The weights of a family derive from it.
 struct ModelWeights {
   ModelInfo info;
   CacheSpec cache;
   const kernels::KernelTable* kernels = nullptr;
-  PackedMatrix embedding;          // [vocab, dim]; also the head where `head` is empty
+  PackedMatrix embedding;          // [vocab, dim]; also the head if `head` is empty
   std::vector<float> output_norm;  // [dim]
   PackedMatrix head;
   float logit_cap = 0;             // cap * tanh(logit / cap); 0: none
   std::uint64_t bytes = 0;         // of all weights and tables
-  std::uint64_t matrix_bytes = 0;  // of the matrices alone
+  std::uint64_t matrix_bytes = 0;  // of the matrices only
   std::uint64_t content_hash = 0;  // over the weights as packed
 
   const PackedMatrix& head_matrix() const { return head ? head : embedding; }
@@ -40,8 +40,8 @@ class LanguageModel : public Model {
   virtual const ModelWeights& shared() const = 0;
 };
 
-// Adds up what a step multiplies, for ModelInfo::matrices. `outputs_only`: rows that nobody asked for have left by
-// then. Of experts' matrices each is added, and a row meets some.
+// Adds a matrix that a step multiplies with to ModelInfo::matrices. `outputs_only`: only output rows are multiplied
+// with it. Called for the matrices of each expert; a row uses num_experts_used of them.
 void add_matrix_work(std::vector<MatrixWork>& all, const PackedMatrix& matrix, bool outputs_only,
                      std::uint32_t num_experts = 1, std::uint32_t num_experts_used = 1);
 

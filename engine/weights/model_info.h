@@ -1,4 +1,4 @@
-// What files of every family say of themselves, and the limits of it.
+// The metadata common to all families, and their limits.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace troupe::engine {
 
-// Beyond these a file is refused before memory is given for what it claims; docs/limits.md lists them.
+// A file with larger sizes is refused before memory is allocated for them; docs/limits.md lists these limits.
 inline constexpr std::int64_t kMaxLayers = 1024;
 inline constexpr std::int64_t kMaxDim = 1 << 18;
 inline constexpr std::int64_t kMaxFfnDim = 1 << 20;
@@ -18,15 +18,15 @@ inline constexpr std::int64_t kMaxHeads = 1024;
 inline constexpr std::int64_t kMaxHeadDim = 1024;
 inline constexpr std::int64_t kMaxContext = 1 << 24;
 
-// Name, weight types and parameters; layers, dimension, contexts and pooling. What else there is, is the families' own.
-// A context that is asked for, above kMaxContext, is an invalid_argument.
+// Reads name, weight types and parameters; layers, dimension, contexts and pooling. The families read the rest. An
+// options.context above kMaxContext is an invalid_argument.
 [[nodiscard]] ModelInfo read_model_info(const ModelFile& file, const std::string& family, Metadata& meta,
                                         const ModelOptions& options);
 
-// Whether the file says that it is of this architecture.
+// Whether the file's architecture is `name`.
 [[nodiscard]] bool architecture_is(const ModelFile& file, std::string_view name);
 
-// Error: unsupported where the file is one of several that a model was split into: its tensors lie in the others, too.
+// Error: unsupported if the file is a shard: one of several files that a model was split into.
 [[nodiscard]] Status refuse_shard(const ModelFile& file);
 
 }  // namespace troupe::engine

@@ -19,9 +19,9 @@ namespace troupe::engine {
 namespace {
 
 constexpr std::size_t kPanelsPerChunk = 16;       // 256 rows: some hundred KiB of source
-constexpr std::size_t kChecksumPiece = 1u << 20;  // hashed by one thread, then joined in order
+constexpr std::size_t kChecksumPiece = 1u << 20;  // hashed by one thread; the pieces' hashes are combined in order
 
-// Reads `bytes` from `offset` on; false where the file ends before or cannot be read.
+// Reads `bytes` from `offset` on; false if the file is shorter or cannot be read.
 bool read_at(int file, std::uint64_t offset, std::span<std::byte> bytes) {
   while (!bytes.empty()) {
     const ssize_t count = ::pread(file, bytes.data(), bytes.size(), static_cast<off_t>(offset));
@@ -33,7 +33,7 @@ bool read_at(int file, std::uint64_t offset, std::span<std::byte> bytes) {
   return true;
 }
 
-// The pieces' hashes, in order.
+// Combines the pieces' hashes in order.
 std::uint64_t join(std::size_t size, std::span<const std::uint64_t> pieces) {
   std::uint64_t hash = size;
   for (const std::uint64_t piece : pieces) hash = combine_hashes(hash, piece);
@@ -46,7 +46,7 @@ std::span<std::byte> piece_of(std::span<std::byte> bytes, std::size_t i) {
 
 }  // namespace
 
-// Four independent multiply chains, so that a byte costs less than reading it from memory.
+// Four independent multiply chains, so that hashing is faster than reading from memory.
 std::uint64_t hash_piece(std::span<const std::byte> bytes) {
   std::array<std::uint64_t, 4> lanes = {0x9e3779b97f4a7c15u, 0xbf58476d1ce4e5b9u, 0x94d049bb133111ebu,
                                         0xd6e8feb86659fd93u};
@@ -104,7 +104,7 @@ Result<PackedMatrix> PackedMatrix::pack(Team& team, kernels::WeightType type, ke
     for (std::size_t panel = begin; panel < std::min(begin + kPanelsPerChunk, panels); ++panel) {
       const std::size_t first_row = panel * kernels::kPanelRows;
       const std::size_t num_rows = std::min(kernels::kPanelRows, rows - first_row);
-      // What is looked at lies in this core's cache then, for what is packed.
+      // The check brings the rows into this core's cache, where packing reads them.
       if (!all_finite(type, file_rows.subspan(first_row * row_bytes, num_rows * row_bytes))) finite = false;
       kernels::pack_panels(type, layout, file_rows.data(), rows, k, panel, panel + 1, body);
     }
@@ -123,7 +123,7 @@ Result<PackedMatrix> PackedMatrix::read(Team& team, const PackedHeader& header, 
   const std::span<std::byte> body(matrix->body(), header.body_bytes);
   std::vector<std::uint64_t> pieces((body.size() + kChecksumPiece - 1) / kChecksumPiece);
   std::atomic<bool> complete = true;
-  // A piece is hashed by the thread that read it, while it lies in that core's cache.
+  // Each piece is hashed by the thread that read it, while it is in that core's cache.
   team.parallel_for(pieces.size(), [&](std::size_t i, std::uint32_t) {
     const std::span<std::byte> piece = piece_of(body, i);
     if (read_at(file, offset + i * kChecksumPiece, piece))

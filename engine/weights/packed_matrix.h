@@ -13,7 +13,7 @@ namespace troupe::engine {
 
 class Team;
 
-// What lies in front of a packed body: enough to tell, later and elsewhere, what the bytes are.
+// Precedes a packed body and describes its bytes, also for other processes.
 struct PackedHeader {
   std::uint32_t version = 0;  // kernels::kRecipeVersion when it was packed
   kernels::WeightType type = kernels::WeightType::f32;
@@ -22,29 +22,28 @@ struct PackedHeader {
   std::uint64_t k = 0;
   std::uint64_t body_bytes = 0;
   std::uint64_t checksum = 0;  // of the body
-  // What it says to a model's hash: the checksum, but of ternary weights, which may lie in several layouts that give
-  // the same bits, a hash of the rows that were packed.
+  // Its contribution to the model's content hash: the checksum; for ternary weights, which have several layouts with
+  // the same bits, a hash of the rows before packing.
   std::uint64_t content = 0;
 };
 inline constexpr std::size_t kPackedHeaderBytes = 64;  // the body follows, 64-byte aligned
 static_assert(sizeof(PackedHeader) <= kPackedHeaderBytes);
 
-// Header and body are one position-independent run of bytes: it can be copied, sent or mapped as it
-// is. Immutable once packed; move-only.
+// Header and body are one position-independent range of bytes that can be copied, sent or mapped. Immutable once
+// packed; move-only.
 class PackedMatrix {
  public:
   PackedMatrix() = default;  // empty: rows() == 0
 
-  // Packs `file_rows` (all rows x k weights in file format, row-major), panels in parallel. `scale` is
-  // multiplied with every output. `policy` gives the memory. Errors: out_of_memory; bad_model, for a weight that is
-  // not finite. O(rows * k).
+  // Packs `file_rows` (all rows x k weights in file format, row-major), panels in parallel. `scale` is multiplied with
+  // every output. `policy` allocates the memory. Errors: out_of_memory; bad_model, for a weight that is not finite.
+  // O(rows * k).
   static Result<PackedMatrix> pack(Team& team, kernels::WeightType type, kernels::Layout layout,
                                    std::span<const std::byte> file_rows, std::size_t rows, std::size_t k,
                                    float scale = 1.0f, const std::shared_ptr<MemoryPolicy>& policy = system_memory());
 
-  // The same matrix out of the file it was written to: `header.body_bytes` from `offset` on, read and checked in
-  // parallel into memory of its own. Empty where they cannot be read or are not what `header` says. Error:
-  // out_of_memory.
+  // Reads a packed matrix from a file: `header.body_bytes` from `offset` on, read and checked in parallel. Empty if
+  // they cannot be read or do not match `header`. Error: out_of_memory.
   static Result<PackedMatrix> read(Team& team, const PackedHeader& header, int file, std::uint64_t offset, float scale,
                                    const std::shared_ptr<MemoryPolicy>& policy = system_memory());
 
@@ -66,7 +65,7 @@ class PackedMatrix {
 
 // A hash of `bytes`, in an order that does not depend on the team's size.
 [[nodiscard]] std::uint64_t checksum(Team& team, std::span<const std::byte> bytes);
-// Of a piece of a body, by the calling thread.
+// A hash of a piece of a body, computed by the calling thread.
 [[nodiscard]] std::uint64_t hash_piece(std::span<const std::byte> bytes);
 // Joins hashes in order: combine(combine(seed, a), b).
 [[nodiscard]] std::uint64_t combine_hashes(std::uint64_t hash, std::uint64_t next);

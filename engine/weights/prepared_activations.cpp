@@ -5,8 +5,8 @@
 namespace troupe::engine {
 namespace {
 
-// A chunk of a product: enough multiply-adds (some microseconds) to be worth handing out, few enough
-// that a late thread delays nobody.
+// The size of a product's chunk: enough multiply-adds (some microseconds) to pay for handing it out, few enough that a
+// late thread hardly delays the join.
 constexpr std::size_t kMinChunkWork = 64 * 1024;
 constexpr std::size_t kChunksPerThread = 8;
 constexpr std::size_t kTileMultiple = kernels::kRowsPerTile;
@@ -50,7 +50,7 @@ std::size_t PreparedActivations::rows_per_call() const {
   for (std::size_t kind = 0; kind < std::size(rows_); ++kind) {
     if (!rows_[kind]) continue;
     const auto activation = static_cast<kernels::Activation>(kind);
-    // Of rows in the middle: tables, which only the first rows have, are not read when there are many.
+    // Measured on later rows: only the first rows have tables, which are not read in calls with many rows.
     const std::size_t more = kernels::prepared_bytes(activation, k_, 2 * kTileMultiple) -
                              kernels::prepared_bytes(activation, k_, kTileMultiple);
     largest_row = std::max(largest_row, more / kTileMultiple);
@@ -122,7 +122,7 @@ void PreparedActivations::multiply(std::initializer_list<Product> products) {
   std::size_t num_panels = 0;
   for (const Product& product : products) num_panels += product.matrix->view().num_panels();
   for_panels(num_panels, 1, [&](const PanelChunk& chunk) {
-    std::size_t before = 0;  // panels of the products in front of this one
+    std::size_t before = 0;  // panels of the products before this one
     for (const Product& product : products) {
       const std::size_t panels = product.matrix->view().num_panels();
       PanelChunk part = chunk;

@@ -1,4 +1,4 @@
-// Rows of activations, rounded once for all matrices that read them, and the products with those.
+// Rows of activations, rounded once for all matrices that read them, and the products with these matrices.
 #pragma once
 
 #include <algorithm>
@@ -13,53 +13,54 @@
 
 namespace troupe::engine {
 
-// out[r * stride + n] = row r times column n of the matrix.
+// out[r * stride + n] = input row r times row n of the matrix.
 struct Product {
   const PackedMatrix* matrix;
   float* out;
   std::size_t stride;
 };
 
-// Rows [first_row, first_row + num_rows) that meet matrices of their own: first_row is a multiple of kRowsPerTile.
+// Rows [first_row, first_row + num_rows) with matrices of their own, such as an expert's: first_row is a multiple of
+// kRowsPerTile.
 struct RowRun {
   std::size_t first_row, num_rows;
-  std::size_t first_chunk;  // for_runs counts
+  std::size_t first_chunk;  // set by for_runs
 };
 
-// What one call of a parallel product works on.
+// The rows and panels of one chunk of a parallel product.
 struct PanelChunk {
   std::size_t first_row, num_rows;
   std::size_t panel_begin, panel_end;
   std::uint32_t thread;
 };
 
-// The input of a set of matrices. Each activation kind that one of them wants is made once per row
-// (Q4_K and Q6_K share theirs). A row's products do not depend on the other rows.
+// The input of a set of matrices. Each row is prepared once per activation kind that one of them reads (Q4_K and Q6_K
+// read the same). A row's products do not depend on the other rows.
 class PreparedActivations {
  public:
   PreparedActivations(const kernels::KernelTable& kernels, Team& team, Workspace& workspace)
       : kernels_(kernels), team_(team), workspace_(workspace) {}
 
-  // Makes room for `num_rows` rows of what `consumers` read (all of the same k).
+  // Allocates `num_rows` rows of the activation kinds that `consumers` read (all of the same k).
   void reset(std::size_t num_rows, std::span<const PackedMatrix* const> consumers);
   void reset(std::size_t num_rows, std::initializer_list<const PackedMatrix*> consumers) {
     reset(num_rows, std::span(consumers.begin(), consumers.size()));
   }
-  // Rounds rows [first_row, first_row + num_rows), that of x[r * stride + i] with i < k first. Different rows may be
-  // set by different threads, best rows_at_once() from a multiple of it on.
+  // Rounds rows [first_row, first_row + num_rows): x[r * stride + i], i < k, is row first_row + r. Different rows may
+  // be set by different threads, best rows_at_once() rows from a multiple of it on.
   void set_rows(std::size_t first_row, std::size_t num_rows, const float* x, std::size_t stride);
   std::size_t rows_at_once() const { return rows_at_once_; }
 
   // All products are one parallel region: their panels are numbered one after another.
   void multiply(std::initializer_list<Product> products);
 
-  // Makes silu(gate) * up the rows of a new input, that of `consumer`, in one parallel region without writing
-  // them as floats. False, and nothing done, where the kernels have no such product for these matrices.
+  // Replaces the input by silu(gate) * up, prepared for `consumer`, in one parallel region without writing floats.
+  // False, and nothing done, if the kernels have no such product for these matrices.
   [[nodiscard]] bool advance_gated(const PackedMatrix& gate, const PackedMatrix& up, const PackedMatrix& consumer);
 
-  // The pieces of it, for products that go on with their results at once: calls fn(PanelChunk) over all rows and
-  // `num_panels` panels, split so that threads balance and a tile of rows stays in the second-level cache.
-  // `products_per_panel` matrices are multiplied in fn.
+  // The loop of multiply(), for callers that process each chunk's results at once: calls fn(PanelChunk) over all rows
+  // and `num_panels` panels, split so that threads balance and a chunk's rows stay in the second-level cache. fn
+  // multiplies with `products_per_panel` matrices.
   template <class Fn>
   void for_panels(std::size_t num_panels, std::size_t products_per_panel, Fn&& fn) {
     const Split split = plan(num_panels, products_per_panel);
@@ -70,7 +71,7 @@ class PreparedActivations {
                     std::min(panel + split.panels_per_chunk, num_panels), thread});
     });
   }
-  // The same where runs of rows have matrices of their own, all of one shape: fn(run's index, PanelChunk), as one
+  // The same for ranges of rows with matrices of their own, all of one shape: fn(index into runs, PanelChunk), in one
   // parallel region.
   template <class Fn>
   void for_runs(std::span<RowRun> runs, std::size_t num_panels, std::size_t products_per_panel, Fn&& fn) {
@@ -92,11 +93,11 @@ class PreparedActivations {
                     std::min(panel + panels_per_chunk, num_panels), thread});
     });
   }
-  // The chunk's rows and panels of a product, where they belong in its `out`.
+  // Computes the chunk's rows and panels of a product, into their positions in its `out`.
   void multiply_panels(const Product& product, const PanelChunk& chunk) const;
-  // The same alone: out[i * stride + j] is the chunk's row i and column j.
+  // Computes the chunk into a buffer: out[i * stride + j] is the chunk's row i and output j.
   void multiply_chunk(const PackedMatrix& matrix, const PanelChunk& chunk, float* out, std::size_t stride) const;
-  // How many values the largest chunk of one product has.
+  // The number of values of the largest chunk of one product.
   std::size_t largest_chunk(std::size_t num_panels) const;
 
  private:
@@ -104,9 +105,9 @@ class PreparedActivations {
     std::size_t num_tiles, rows_per_tile, panels_per_chunk, chunks_per_tile;
   };
   Split plan(std::size_t num_panels, std::size_t products_per_panel) const;
-  // Numbers the chunks of runs; returns how many panels each has.
+  // Sets first_chunk of each range; returns the number of panels per chunk.
   std::size_t plan_runs(std::span<RowRun> runs, std::size_t num_panels, std::size_t products_per_panel) const;
-  // So many of a call's rows stay in the second-level cache.
+  // The number of rows per call that stay in the second-level cache.
   std::size_t rows_per_call() const;
   const std::byte* prepared(const kernels::MatrixView& matrix, std::size_t first_row) const;
 
@@ -116,7 +117,7 @@ class PreparedActivations {
   std::size_t num_rows_ = 0;
   std::size_t k_ = 0;
   std::size_t rows_at_once_ = 1;
-  std::byte* rows_[kernels::kNumActivations] = {};  // by kernels::Activation; null where nobody reads it
+  std::byte* rows_[kernels::kNumActivations] = {};  // by kernels::Activation; null if no consumer reads it
 };
 
 }  // namespace troupe::engine

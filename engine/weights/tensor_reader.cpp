@@ -22,7 +22,7 @@ std::string shape_text(const std::vector<std::uint64_t>& shape) {
   return text + "]";
 }
 
-// Old converters wrote these; they say nothing that the metadata does not.
+// Tensors of old converters that repeat the metadata.
 bool is_redundant(std::string_view name) {
   return name.ends_with(".attn_rot_embd") || name.ends_with(".rotary_emb.inv_freq");
 }
@@ -44,7 +44,7 @@ std::string not_finite(const TensorInfo& tensor) {
          " has a weight that is not finite" + as + "; the file is damaged, download or convert it again";
 }
 
-// Some rows of a tensor, which are `file_rows` in its file's type, in the type that they become.
+// Converts some rows of a tensor, `file_rows`, from the file's type to the loaded type.
 Result<AlignedMemory> convert_rows(Team& team, const TensorInfo& tensor, std::span<const std::byte> file_rows,
                                    std::uint64_t num_rows) {
   const kernels::ConvertedType& from = *tensor.converted_from;
@@ -113,7 +113,7 @@ PackedMatrix TensorReader::matrix(const std::string& name, std::uint64_t rows, s
   if (!tensor) return {};
   if (tensor->file_type().tail_bytes != 0) {
     scale *= tensor->scale;
-    hash(std::as_bytes(std::span(&tensor->scale, 1)));  // it is not in the packed body
+    hash(std::as_bytes(std::span(&tensor->scale, 1)));  // because it is not in the packed body
   }
   const std::string part_name = how.part ? name + "#" + std::to_string(part.first) : name;
   const std::size_t row_bytes = tensor->bytes.size() / part.of;
@@ -127,7 +127,7 @@ PackedMatrix TensorReader::matrix(const std::string& name, std::uint64_t rows, s
     return {};
   }
   if (!*packed) {
-    fail({ErrorCode::io, cache_.path() + ": damaged"});  // read_with_cache then packs
+    fail({ErrorCode::io, cache_.path() + ": damaged"});  // read_with_cache then reads again, packing
     return {};
   }
   packed_.push_back({WeightsCache::hash_of_name(part_name), packed->bytes()});
@@ -140,7 +140,7 @@ PackedMatrix TensorReader::matrix(const std::string& name, std::uint64_t rows, s
 
 void TensorReader::read_embedding_and_head(std::uint64_t vocab_size, std::uint64_t dim) {
   const bool tied = !has("output.weight");
-  // The embedding is read row by row where nothing multiplies with it.
+  // An untied embedding is only looked up row by row.
   weights_.embedding = matrix("token_embd.weight", vocab_size, dim, {.multiplied = tied, .part = {}});
   weights_.output_norm = vector("output_norm.weight", dim);
   if (!tied) weights_.head = matrix("output.weight", vocab_size, dim);
@@ -157,7 +157,7 @@ void TensorReader::refuse_unknown_tensors() {
 void TensorReader::finish() {
   note_speed();
   if (!cache_.is_used() || cache_.has_model()) return;
-  for (const TensorInfo& tensor : file_.tensors())  // redundant ones, which nobody read
+  for (const TensorInfo& tensor : file_.tensors())  // redundant tensors, which are not read
     if (!hashed_.contains(tensor.name)) source_hash_ += tensor_hash(*options_.team, tensor);
   cache_.keep(packed_, source_hash_);
 }
@@ -206,11 +206,11 @@ Result<PackedMatrix> TensorReader::pack(const TensorInfo& tensor, std::span<cons
   return packed;
 }
 
-// If the weights allow it.
+// The preferred layout; the weights may not allow it.
 kernels::Layout TensorReader::wanted_layout(kernels::WeightType type) const {
   return is_ternary_choice(type) ? ternary_ : options_.kernels->layout(type);
 }
-// Panels are no choice: they mean what the kernels like best.
+// Whether ternary_ applies. Panels mean no choice: the kernels' preferred layout is used.
 bool TensorReader::is_ternary_choice(kernels::WeightType type) const {
   return kernels::is_ternary(type) && ternary_ != kernels::Layout::panels;
 }

@@ -1,4 +1,4 @@
-// Takes tensors out of a model file by name and shape, and packs them.
+// Reads tensors from a model file by name and shape, and packs them.
 #pragma once
 
 #include <chrono>
@@ -17,12 +17,11 @@
 
 namespace troupe::engine {
 
-// A part of a tensor, where several matrices lie in one: its rows [first, first + rows asked for) of `of` rows in all
-// (rows of all experts count).
+// A part of a tensor that holds several matrices: the rows from `first` on, of `of` rows in total (over all experts).
 struct TensorPart {
   std::uint64_t first = 0;
   std::uint64_t of = 0;
-  std::uint64_t num_experts = 0;  // the extent of a third dimension; 0: there is none
+  std::uint64_t num_experts = 0;  // the size of the third dimension; 0: there is none
 };
 
 // The order of q and k rows that makes rotating (i, i + rotated/2) a rotation of neighbours: scores are sums over a
@@ -35,19 +34,19 @@ struct TensorPart {
   return row - element + element / 2 + (element % 2) * (rotated / 2);
 }
 
-// How a matrix is taken.
+// How a matrix is read.
 struct MatrixReading {
   bool multiplied = true;                // false: only looked up, row by row
-  std::uint32_t interleave_head = 0;     // rows as interleaved_row says, heads of so many; 0: as they are
-  std::uint32_t interleave_rotated = 0;  // of a head
+  std::uint32_t interleave_head = 0;     // head size: rows are reordered by interleaved_row; 0: file order
+  std::uint32_t interleave_rotated = 0;  // rotated elements of a head
   std::optional<TensorPart> part;
 };
 
-// The first failure sticks, later calls do nothing. Errors: bad_model, unsupported, out_of_memory. What is read is
-// counted and hashed in `weights`. By the loading thread.
+// The first error is kept and later calls do nothing. Errors: bad_model, unsupported, out_of_memory. Sizes and hashes
+// of the tensors read are added to `weights`. Used by the loading thread.
 class TensorReader {
  public:
-  // `scale_tensors`: "NAME.scale" of one element may belong to a matrix. All must outlive the reader.
+  // `scale_tensors`: a matrix may have a tensor "NAME.scale" of one element. All arguments must outlive the reader.
   TensorReader(const ModelFile& file, std::string_view family, bool scale_tensors, const ModelOptions& options,
                kernels::Layout ternary, WeightsCache& cache, ModelWeights& weights);
 
@@ -56,28 +55,28 @@ class TensorReader {
   void fail(Error error) {
     if (!error_) error_ = std::move(error);
   }
-  // With the file's name in front.
+  // Puts the file's name before the message.
   void fail_model(const std::string& what) { fail({ErrorCode::bad_model, file_.path() + ": " + what}); }
 
   bool has(const std::string& name) const { return file_.find_tensor(name) != nullptr; }
   const ModelFile& file() const { return file_; }
 
-  // `count` numbers as float32, whatever dimensions they have in the file (`shape`; empty: one).
+  // Reads `count` numbers as float32 from a tensor of dimensions `shape` (empty: one dimension).
   std::vector<float> vector(const std::string& name, std::uint64_t count, std::vector<std::uint64_t> shape = {});
-  // Empty where the file has no such tensor.
+  // Empty if the file has no such tensor.
   std::vector<float> optional_vector(const std::string& name, std::uint64_t count);
   // A matrix of `rows` outputs and `k` inputs.
   PackedMatrix matrix(const std::string& name, std::uint64_t rows, std::uint64_t k, const MatrixReading& how = {});
-  // What the file has, and nobody computes with.
+  // Marks a tensor as known although it is not used.
   void skip(const std::string& name) {
     if (has(name)) used_.insert(name);
   }
-  // token_embd, output_norm.weight and, where it is there, output: into the weights.
+  // Reads token_embd, output_norm and, if present, output into the weights.
   void read_embedding_and_head(std::uint64_t vocab_size, std::uint64_t dim);
 
-  // Whatever has not been asked for means that the file computes something else.
+  // Fails if the file has tensors that were not read: then the model computes something else.
   void refuse_unknown_tensors();
-  // Once all has been read: a line for the log, and packed weights to the cache.
+  // Called once all is read: writes a line to the log, and packed weights to the cache.
   void finish();
 
  private:
@@ -95,14 +94,14 @@ class TensorReader {
   const std::string family_;
   const bool scale_tensors_;
   const ModelOptions& options_;
-  const kernels::Layout ternary_;  // panels, or lookup or trits where the kernels have them
+  const kernels::Layout ternary_;  // panels, lookup or trits
   WeightsCache& cache_;
   ModelWeights& weights_;
   std::vector<WeightsCache::Matrix> packed_;
   std::uint64_t source_hash_ = 0;
   const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
-  std::set<std::string, std::less<>> used_;    // tensors asked for
-  std::set<std::string, std::less<>> hashed_;  // of them, those in source_hash_
+  std::set<std::string, std::less<>> used_;    // tensors read
+  std::set<std::string, std::less<>> hashed_;  // those of used_ in source_hash_
   std::uint64_t done_bytes_ = 0;
   std::uint64_t total_bytes_ = 0;
   std::optional<Error> error_;
@@ -116,8 +115,8 @@ class TensorReader {
 // The rows of token_embd.weight. Error: bad_model.
 [[nodiscard]] Result<std::uint32_t> vocabulary_size(const ModelFile& file);
 
-// read(layout of ternary weights, cache of packed ones) -> Result<...>, called again where the cache turns out to be
-// damaged: what was read before is thrown away.
+// Calls read(layout of ternary weights, weights cache) -> Result<...>, and again if the cache turns out to be damaged:
+// the first result is then discarded.
 template <class Read>
 auto read_with_cache(const ModelFile& file, const ModelOptions& options, const Read& read)
     -> decltype(read(kernels::Layout(), std::declval<WeightsCache&>())) {
@@ -126,7 +125,7 @@ auto read_with_cache(const ModelFile& file, const ModelOptions& options, const R
   WeightsCache cache(options.weights_cache, file, options.kernels->name, *ternary, *options.team, options.notes);
   const bool cached = cache.has_model();
   auto weights = read(*ternary, cache);
-  // The file was one whole, and is written as one again.
+  // The cache file was dropped as damaged: read again, this time packing and writing a new one.
   if (!weights && cached && !cache.has_model()) weights = read(*ternary, cache);
   return weights;
 }

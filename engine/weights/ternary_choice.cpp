@@ -19,15 +19,15 @@ namespace {
 using kernels::Layout;
 
 constexpr std::uint64_t kWorthMeasuring = 32u << 20;  // bytes of ternary weights
-constexpr std::size_t kProbeBytes = 8u << 20;         // of a matrix, read out of memory
+constexpr std::size_t kProbeBytes = 8u << 20;         // of the measured matrix, read from memory
 constexpr int kProbeRuns = 7;
-constexpr std::size_t kProbeRows[] = {1, 8};  // a stream alone, and some at once: the sum of both decides
+constexpr std::size_t kProbeRows[] = {1, 8};  // a single stream, and a batch: the sum of both times decides
 constexpr std::size_t kMostRows = 8;
-constexpr double kLeastGain = 0.98;  // of the time of multiply-adds, or nothing is won
+constexpr double kLeastGain = 0.98;  // another layout must take less than this share of the time of multiply-adds
 constexpr std::size_t kChunksPerThread = 8;
 
-// The ways to multiply ternary weights, as the option and the log call them; multiply-adds, which all kernels have,
-// first.
+// The ways to multiply ternary weights, with their names in the option and the log; multiply-adds, which all kernels
+// have, first.
 struct Way {
   Ternary ternary;
   Layout layout;
@@ -53,7 +53,7 @@ std::ptrdiff_t num_ways(const kernels::KernelTable& kernels) {
   return std::count_if(std::begin(kWays), std::end(kWays), [&](const Way& way) { return has_way(kernels, way); });
 }
 
-// One of the candidates: a matrix whose panels are all the same.
+// A layout to measure: a matrix of equal panels.
 class Candidate {
  public:
   Candidate(const kernels::KernelTable& kernels, Team& team, kernels::WeightType type, Layout layout, std::size_t k,
@@ -64,7 +64,7 @@ class Candidate {
     prepared_ = AlignedMemory::allocate(kernels::prepared_bytes(activation_, k, kMostRows) + 64);
     if (!is_there()) return;
     const kernels::WeightTypeInfo& t = kernels::info(type);
-    // No code is 3 in these bytes; scales, the last two bytes of TQ's groups, are some small number.
+    // These bytes hold no code 3; scales, the last two bytes of TQ's groups, are a small number.
     const std::vector<std::byte> rows(kernels::kPanelRows * k / t.group_size * t.group_bytes, std::byte{0x24});
     team.parallel_for(num_panels, [&](std::size_t panel, std::uint32_t) {
       kernels::pack_panels(type, layout, rows.data(), kernels::kPanelRows, k, 0, 1, body_.data() + panel * panel_bytes);
@@ -111,7 +111,7 @@ class Candidate {
   std::vector<float> x_, out_;
 };
 
-// The fastest, but multiply-adds where nothing is won.
+// The fastest layout, but multiply-adds unless the gain is large enough.
 Layout fastest(const std::vector<TernaryTime>& times) {
   const auto faster = [](const TernaryTime& a, const TernaryTime& b) { return a.seconds < b.seconds; };
   const TernaryTime& best = *std::min_element(times.begin(), times.end(), faster);
@@ -152,10 +152,10 @@ std::vector<TernaryTime> time_ternary(const kernels::KernelTable& kernels, Team&
   for (const Way& way : kWays) {
     if (!has_way(kernels, way) || !kernels::has_layout(type, way.layout, k)) continue;
     const Candidate& candidate = candidates.emplace_back(kernels, team, type, way.layout, k, num_panels);
-    if (!candidate.is_there()) return {{Layout::panels, 0}};  // the model will not fit either, and says so
+    if (!candidate.is_there()) return {{Layout::panels, 0}};  // the model will not fit either; its load reports it
     best.push_back({way.layout, std::numeric_limits<double>::infinity()});
   }
-  for (int run = 0; run < kProbeRuns + 1; ++run)  // the first one warms up
+  for (int run = 0; run < kProbeRuns + 1; ++run)  // the first round warms up
     for (std::size_t i = 0; i < best.size(); ++i) best[i].seconds = std::min(best[i].seconds, candidates[i].seconds());
   return best;
 }

@@ -1,4 +1,4 @@
-// Which of the layouts of ternary weights a model gets: asked for, as they were kept, or measured.
+// Chooses the layout of a model's ternary weights: from the options, from the weights cache, or by measurement.
 #pragma once
 
 #include <vector>
@@ -8,9 +8,9 @@
 
 namespace troupe::engine {
 
-// Seconds that one row and then eight rows take, their rounding included, times a matrix of the type's weights in each
-// layout that the kernels have for them, panels first: a server has a stream alone as well as some at once. The fastest
-// of several runs, in turns: others disturb all alike.
+// Times the product of one row, then of eight rows, with a matrix of ternary weights, rounding included, in each layout
+// that the kernels have, panels first. One and eight rows, because a server runs both single streams and batches.
+// `seconds` is the fastest of several rounds; the layouts alternate so that other load affects all alike.
 struct TernaryTime {
   kernels::Layout layout;
   double seconds;
@@ -18,10 +18,10 @@ struct TernaryTime {
 [[nodiscard]] std::vector<TernaryTime> time_ternary(const kernels::KernelTable& kernels, Team& team,
                                                     kernels::WeightType type, std::size_t k);
 
-// Layout::panels, lookup or trits, for the ternary weights of `file`; where the kernels have no choice, or the file no
-// such weights, panels, which then says nothing. Measures, and says so in a note, only where nobody asked for one of
-// them, the cache keeps none, and the weights are too many for caches: where they fit in there, the first is as good.
-// Error: unsupported, if one was asked for that the kernels do not have.
+// Layout::panels, lookup or trits for the ternary weights of `file`; panels, without meaning, if the kernels have only
+// these or the file has no ternary weights. Measures, with a note in the log, only if the options name no layout, the
+// weights cache has none, and the weights do not fit the CPU caches (then all layouts are equally fast). Error:
+// unsupported, if the options name a layout that the kernels do not have.
 [[nodiscard]] Result<kernels::Layout> choose_ternary_layout(const ModelFile& file, const ModelOptions& options);
 
 }  // namespace troupe::engine

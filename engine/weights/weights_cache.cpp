@@ -31,9 +31,9 @@ constexpr std::string_view kTemporaryEnding = ".weights.tmp";
 constexpr std::size_t kSampledTensors = 16;
 constexpr std::size_t kSampleBytes = 4096;
 constexpr std::uint64_t kBodyAlignment = 4096;
-constexpr std::uint64_t kLeftFree = 256u << 20;  // of the file system: others live there too
+constexpr std::uint64_t kLeftFree = 256u << 20;  // of the file system, for its other users
 constexpr std::int64_t kAbandonedAfter_s = 3600;
-constexpr std::uint64_t kWritePiece = 16u << 20;  // written, and later waited for, between two looks at a stop
+constexpr std::uint64_t kWritePiece = 16u << 20;  // written, and later waited for, between two checks of is_stopped()
 
 std::string system_says() { return std::strerror(errno); }
 
@@ -48,7 +48,7 @@ bool write_at(int file, std::uint64_t offset, std::span<const std::byte> bytes) 
   return true;
 }
 
-// As many of `bytes` as there are.
+// Reads up to bytes.size() bytes; returns how many were read.
 std::size_t read_at(int file, std::uint64_t offset, std::span<std::byte> bytes) {
   std::size_t total = 0;
   while (total < bytes.size()) {
@@ -72,8 +72,8 @@ std::string gigabytes(std::uint64_t bytes) {
   return text;
 }
 
-// What tells models apart that have the same metadata and shapes, such as two trainings of one: the beginnings of
-// tensors all over the file.
+// Hashes the beginnings of tensors all over the file, to distinguish models with the same metadata and shapes, such as
+// two trainings of one.
 std::uint64_t sample(const ModelFile& model) {
   const auto& tensors = model.tensors();
   std::uint64_t hash = 0;
@@ -84,7 +84,7 @@ std::uint64_t sample(const ModelFile& model) {
   return hash;
 }
 
-// A name that this cache gives: others are not its files, and stay.
+// Whether a name is of this cache's form; other files are left alone.
 bool is_ours(std::string_view name, std::string_view ending) {
   return name.size() > 17 && name[16] == '-' && name.ends_with(ending) &&
          name.substr(0, 16).find_first_not_of("0123456789abcdef") == std::string_view::npos;
@@ -96,7 +96,7 @@ struct CachedFile {
   timespec used;
 };
 
-// The cache's files; those that a writer left behind when it was killed are removed.
+// Lists the cache's files; removes temporary files of killed writers.
 std::vector<CachedFile> list(int directory) {
   std::vector<CachedFile> files;
   const int copy = ::openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -187,7 +187,7 @@ void WeightsCache::open_file() {
   auto header = read_header(file.get());
   if (!header) return unusable(header.error().message);
   if (const Status same = check_source(file.get(), *header); !same) return unusable(same.error().message);
-  ::futimens(file.get(), nullptr);  // used now; where that fails it is evicted early
+  ::futimens(file.get(), nullptr);  // marks it as used; if this fails it is only evicted earlier
   header_ = std::move(*header);
   for (std::size_t i = 0; i < header_->entries.size(); ++i) places_.emplace(header_->entries[i].name_hash, i);
   file_ = std::move(file);
@@ -219,7 +219,7 @@ Result<WeightsHeader> WeightsCache::read_header(int file) const {
   return header;
 }
 
-// That the model is the one that was packed.
+// Checks that the model is the one that was packed.
 Status WeightsCache::check_source(int file, const WeightsHeader& header) {
   if (header.stamp == model_.stamp()) return Ok{};
   std::uint64_t hash = 0;
@@ -229,7 +229,7 @@ Status WeightsCache::check_source(int file, const WeightsHeader& header) {
   }
   if (hash != header.source_hash) return Error{ErrorCode::io, "the model has changed since it was packed"};
   note("weights cache: " + model_.path() + " was copied or touched, and is what was packed (compared by its hash)");
-  // By its number: the name may be another writer's file by now.
+  // Opened through the descriptor, because the name may refer to another writer's file by now.
   const FileDescriptor writable(::open(("/proc/self/fd/" + std::to_string(file)).c_str(), O_WRONLY | O_CLOEXEC));
   if (writable.get() >= 0) write_at(writable.get(), kWeightsStampAt, write_weights_stamp(model_.stamp()));
   return Ok{};
@@ -260,7 +260,7 @@ Result<PackedMatrix> WeightsCache::read(std::string_view name, kernels::WeightTy
   return matrix;
 }
 
-// False, with a warning: no room for so many bytes.
+// Evicts files to make room for `bytes`. False, with a warning: there is not enough room.
 bool WeightsCache::make_room(std::uint64_t bytes) {
   if (options_.max_bytes != 0 && bytes > options_.max_bytes) {
     warn(path_ + ": " + gigabytes(bytes) + " are more than the limit of " + gigabytes(options_.max_bytes) +
@@ -268,7 +268,7 @@ bool WeightsCache::make_room(std::uint64_t bytes) {
     return false;
   }
   std::vector<CachedFile> files = list(directory_.get());
-  std::erase_if(files, [&](const CachedFile& file) { return file.name == name_; });  // it will be replaced
+  std::erase_if(files, [&](const CachedFile& file) { return file.name == name_; });  // will be replaced
   std::sort(files.begin(), files.end(), [](const auto& a, const auto& b) {
     return std::tie(a.used.tv_sec, a.used.tv_nsec) < std::tie(b.used.tv_sec, b.used.tv_nsec);
   });
@@ -281,7 +281,7 @@ bool WeightsCache::make_room(std::uint64_t bytes) {
   };
   for (const CachedFile& file : files) {
     if ((options_.max_bytes == 0 || total <= options_.max_bytes) && has_room()) break;
-    if (file.name.ends_with(kTemporaryEnding)) continue;  // somebody is writing it
+    if (file.name.ends_with(kTemporaryEnding)) continue;  // being written by another process
     if (::unlinkat(directory_.get(), file.name.c_str(), 0) != 0) continue;
     total -= file.bytes;
     note("weights cache: evicted " + options_.directory + "/" + file.name + ", " + gigabytes(file.bytes));
@@ -323,12 +323,12 @@ void WeightsCache::keep(std::span<const Matrix> matrices, std::uint64_t source_h
   note("weights cache: " + path_ + text);
 }
 
-// False: it cannot be written, or the team was told to stop.
+// False: a write failed, or the team is stopped.
 bool WeightsCache::write_body(int file, std::uint64_t offset, std::span<const std::byte> body) const {
   while (!body.empty() && !team_.is_stopped()) {
     const auto piece = body.first(std::min<std::uint64_t>(kWritePiece, body.size()));
     if (!write_at(file, offset, piece)) return false;
-    // The disk works while the next piece is copied.
+    // Starts writeback, so that the disk works while the next piece is copied.
     ::sync_file_range(file, static_cast<off_t>(offset), static_cast<off_t>(piece.size()), SYNC_FILE_RANGE_WRITE);
     body = body.subspan(piece.size());
     offset += piece.size();
@@ -336,8 +336,8 @@ bool WeightsCache::write_body(int file, std::uint64_t offset, std::span<const st
   return body.empty();
 }
 
-// Waits piece by piece, so that the fsync() that follows has little left and a stop does not wait for all of it. False:
-// the team was told to stop; what the disk cannot keep is seen by fsync().
+// Waits for writeback piece by piece, so that the following fsync() has little to do and a stop does not wait for the
+// whole file. False: the team is stopped. Disk errors are left to fsync().
 bool WeightsCache::wait_for_disk(int file, std::uint64_t bytes) const {
   for (std::uint64_t offset = 0; offset < bytes && !team_.is_stopped(); offset += kWritePiece)
     ::sync_file_range(file, static_cast<off_t>(offset), static_cast<off_t>(kWritePiece),
@@ -363,7 +363,7 @@ Status WeightsCache::write_file(std::span<const Matrix> matrices, WeightsHeader 
     team_.throw_if_stopped();
     return error;
   }
-  ::fsync(directory_.get());  // where that fails the file may be gone after a crash: then it is written again
+  ::fsync(directory_.get());  // if this fails, a crash may lose the file; then it is written again
   return Ok{};
 }
 

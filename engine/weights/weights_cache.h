@@ -1,14 +1,14 @@
-// Packed weights on disk: a model that was loaded before is read as it lies in memory instead of being packed again.
+// Packed weights on disk: a model that was loaded before is read in its packed form instead of being packed again.
 //
 // One file per model and kernel variant (engine/weights/weights_file.h), named by a hash of the model's metadata, its
-// tensor directory, its size and a sample of its tensors: not by its path. That the model is still the one that was
-// packed is known by its stamp (inode, size, times of modification and change). Where that differs, because the model
-// was copied, moved or written to, all of it is hashed and compared with the hash of when it was packed.
+// tensor directory, its size and a sample of its tensors: not by its path. The stamp (inode, size, mtime, ctime) shows
+// that the model is still the one that was packed. If the stamp differs, because the model was copied, moved or written
+// to, all of the model is hashed and compared with its hash at packing time.
 //
-// Nothing in a file is believed: its owner and mode, header, every number and the checksum of every body are checked
-// before use. What cannot be used is packed and written again. Files are written beside their place, synced and
-// renamed, so that they are whole or not there, whoever else writes the same one. Checksums find damage, not malice:
-// the directory must belong to the user of the process, and nobody else may be able to write to it.
+// A file is not trusted: its owner and mode, header, every number and the checksum of every body are checked before
+// use. Weights that fail a check are packed and written again. Files are written under a temporary name, synced and
+// renamed, so that they are complete or absent, even if several processes write the same one. Checksums detect damage,
+// not manipulation: the directory must belong to the user of the process, and no other user may have write access.
 #pragma once
 
 #include <cstdint>
@@ -42,10 +42,10 @@ struct LoadNote {
 };
 using LoadNotes = std::function<void(const LoadNote&)>;
 
-// What joins the hash of all tensors, in any order.
+// The hash of one tensor; the sum over all tensors is the source hash, in any order.
 [[nodiscard]] std::uint64_t tensor_hash(Team& team, const TensorInfo& tensor);
 
-// The cache as one load of one model sees it. Never an error: what goes wrong is a warning, and then there is no cache.
+// The cache during one load of one model. Failures are warnings, not errors: the load goes on without a cache.
 class WeightsCache {
  public:
   struct Matrix {
@@ -53,28 +53,27 @@ class WeightsCache {
     std::span<const std::byte> bytes;  // PackedMatrix::bytes
   };
 
-  // Whether there is a file for the model with ternary weights in this layout, whatever is in it.
+  // Whether there is a file for the model with ternary weights in this layout; does not check its contents.
   static bool has_file(const WeightsCacheOptions& options, const ModelFile& file, std::string_view variant,
                        kernels::Layout ternary);
 
-  // Opens the directory, which it makes if it is not there, and the model's file in it. `file` and `team` must outlive
-  // it. `ternary`: panels, lookup or trits, how ternary weights lie there; each has a file of its own.
+  // Opens the directory, creating it if absent, and the model's file in it. `file` and `team` must outlive the object.
+  // `ternary`: the layout of ternary weights, panels, lookup or trits; each has a file of its own.
   WeightsCache(const WeightsCacheOptions& options, const ModelFile& file, std::string_view variant,
                kernels::Layout ternary, Team& team, LoadNotes notes);
 
-  bool is_used() const { return directory_.get() >= 0; }  // there is a place to keep weights in
+  bool is_used() const { return directory_.get() >= 0; }  // the directory is open
   bool has_model() const { return header_.has_value(); }
   const std::string& path() const { return path_; }
 
-  // A matrix of the model's file, which there must be. Empty: it is not there or damaged, and the file is no longer
-  // used. `layout`: the variant's; ternary weights may have been packed as panels instead. Error:
-  // out_of_memory.
+  // Reads a matrix from the model's file (requires has_model()). Empty: it is absent or damaged, and the file is no
+  // longer used. `layout`: the variant's; ternary weights may have been packed as panels instead. Error: out_of_memory.
   Result<PackedMatrix> read(std::string_view name, kernels::WeightType type, kernels::Layout layout, std::uint64_t rows,
                             std::uint64_t k, float scale, const std::shared_ptr<MemoryPolicy>& policy);
 
-  // Writes the model's file, after evicting those that were not used for longest; not if there are more matrices than
-  // kMaxWeightsEntries. `source_hash`: the sum of tensor_hash. Throws Stopped soon after the team was told to stop;
-  // nothing is left behind then.
+  // Writes the model's file, after evicting the least recently used ones; writes nothing if there are more matrices
+  // than kMaxWeightsEntries. `source_hash`: the sum of tensor_hash. Throws Stopped soon after the team is stopped, and
+  // then leaves no file behind.
   void keep(std::span<const Matrix> matrices, std::uint64_t source_hash);
 
   static std::uint64_t hash_of_name(std::string_view name);
@@ -99,7 +98,7 @@ class WeightsCache {
   std::string name_, path_;
   FileDescriptor directory_{-1}, file_{-1};
   std::optional<WeightsHeader> header_;
-  std::unordered_map<std::uint64_t, std::size_t> places_;  // of header_'s entries, by the hash of their names
+  std::unordered_map<std::uint64_t, std::size_t> places_;  // index of header_'s entries, by the hash of their names
 };
 
 }  // namespace troupe::engine

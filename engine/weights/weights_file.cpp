@@ -18,9 +18,9 @@ constexpr std::size_t kStampBytes = 40;
 constexpr std::size_t kEntryBytes = 64;
 constexpr std::size_t kChecksumBytes = 8;
 constexpr std::uint64_t kBodyAlignment = 4096;
-constexpr std::uint64_t kMaxExtent = 1u << 24;  // of rows and k: no product of them overflows
+constexpr std::uint64_t kMaxExtent = 1u << 24;  // of rows and k, so that their products do not overflow
 
-// Integers one after another. A few hundred bytes at most: hash_bytes is called by one thread.
+// Serialises integers.
 class Packer {
  public:
   template <class T>
@@ -41,7 +41,7 @@ class Unpacker {
   template <class T>
   T take() {
     T value;
-    TROUPE_ASSERT(left_.size() >= sizeof value);  // lengths are checked before
+    TROUPE_ASSERT(left_.size() >= sizeof value);  // lengths were checked before
     std::memcpy(&value, left_.data(), sizeof value);
     left_ = left_.subspan(sizeof value);
     return value;
@@ -53,7 +53,7 @@ class Unpacker {
 
 Error damaged(const std::string& what) { return {ErrorCode::io, "damaged: " + what}; }
 
-// Of everything but the stamp.
+// The checksum of everything except the stamp.
 std::uint64_t header_checksum(std::span<const std::byte> without_checksum) {
   return combine_hashes(hash_piece(without_checksum.first(kWeightsStampAt)),
                         hash_piece(without_checksum.subspan(kWeightsFixedBytes)));
@@ -70,7 +70,7 @@ std::optional<FileStamp> parse_stamp(std::span<const std::byte> bytes) {
   return stamp;
 }
 
-// A matrix of `type` in `layout` that the kernels know.
+// Whether the kernels support a matrix of `type` in `layout`.
 bool is_matrix(std::uint32_t type, std::uint32_t layout, std::uint64_t rows, std::uint64_t k) {
   const auto types = kernels::weight_types();
   const auto found = std::find_if(types.begin(), types.end(),
@@ -119,7 +119,7 @@ Result<WeightsHeader> parse_weights_header(std::span<const std::byte> bytes, std
   const auto variant_end = std::find(variant.begin(), variant.end(), '\0');
   header.variant.assign(variant.begin(), variant_end);
   header.file_bytes = fixed.take<std::uint64_t>();
-  fixed.take<std::uint32_t>();  // the matrices
+  fixed.take<std::uint32_t>();  // the number of matrices
   if (fixed.take<std::uint32_t>() != 0 || std::any_of(variant_end, variant.end(), [](char c) { return c != '\0'; }))
     return damaged("something stands where zeros should");
   if (header.file_bytes != file_bytes)

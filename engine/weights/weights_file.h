@@ -1,4 +1,4 @@
-// The beginning of a file of packed weights: what it was made of, and where which matrix lies.
+// The header of a file of packed weights: its source, and the offset of each matrix.
 //
 // The format, version 2; integers are little-endian, offsets count from the beginning of the file:
 //
@@ -10,8 +10,8 @@
 //        u64 checksum of bytes 0 to 64 and of the matrices
 //        bodies, each at a multiple of 4096, in the order of the matrices
 //
-// The stamp alone may be written again in place: whatever a torn write leaves there is at worst no stamp, and then the
-// source is hashed to see whether it is the same.
+// Only the stamp may be rewritten in place: a torn write leaves at worst an invalid stamp, and then the source is
+// hashed and compared.
 #pragma once
 
 #include <cstdint>
@@ -30,13 +30,13 @@ inline constexpr std::uint32_t kWeightsFileVersion = 2;  // also raised when the
 inline constexpr std::size_t kWeightsFixedBytes = 128;   // up to the matrices
 inline constexpr std::size_t kWeightsStampAt = 64;
 
-// Each expert of each layer is one: the largest mixtures have some 50,000.
+// Each expert of each layer counts separately: the largest mixtures have some 50,000 matrices.
 inline constexpr std::size_t kMaxWeightsEntries = 1u << 20;
 
 struct WeightsEntry {
   std::uint64_t name_hash = 0;
   std::uint64_t offset = 0;
-  PackedHeader header;  // version: that of the recipe, as the file has it
+  PackedHeader header;  // version: WeightsHeader::recipe
 };
 
 struct WeightsHeader {
@@ -52,16 +52,16 @@ struct WeightsHeader {
 // Bytes of a header with `num_matrices` matrices.
 [[nodiscard]] std::size_t weights_header_bytes(std::size_t num_matrices);
 
-// How many matrices a file says it has, from its first kWeightsFixedBytes. Error: unsupported for what is no such file
-// or another version of it, else io.
+// The number of matrices in a file, from its first kWeightsFixedBytes. Error: unsupported if it is no such file or of
+// another version, else io.
 [[nodiscard]] Result<std::size_t> parse_weights_count(std::span<const std::byte> fixed);
 
-// The header out of exactly its weights_header_bytes, of a file of `file_bytes`. Every number is checked: each entry is
-// a matrix that packed_bytes can be asked about, and lies within the file. Error: as above.
+// Parses a header of exactly weights_header_bytes, of a file of `file_bytes`. Every number is checked: each entry is a
+// valid matrix for packed_bytes, and lies within the file. Errors as above.
 [[nodiscard]] Result<WeightsHeader> parse_weights_header(std::span<const std::byte> bytes, std::uint64_t file_bytes);
 
 // At most kMaxWeightsEntries (asserted).
 [[nodiscard]] std::vector<std::byte> write_weights_header(const WeightsHeader& header);
-[[nodiscard]] std::vector<std::byte> write_weights_stamp(const FileStamp& stamp);  // what stands at kWeightsStampAt
+[[nodiscard]] std::vector<std::byte> write_weights_stamp(const FileStamp& stamp);  // the bytes at kWeightsStampAt
 
 }  // namespace troupe::engine

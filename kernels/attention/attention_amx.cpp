@@ -1,16 +1,17 @@
-// Attention on the matrix unit: scores and weighted sums as products of bfloat16 tiles.
+// Attention on AMX: scores and weighted sums as products of bfloat16 tiles.
 //
 // Query rows are the left operand, 16 to a tile. K and V, expanded from their packed form one block at a time, are the
-// right operand: the layout of a block needs no transposition for that. Two passes over a split: the scores of its 8
-// blocks; then, once a row's largest is known, the weighted sums, which stay in tiles for the whole split.
+// right operand; the layout of a block needs no transposition. Two passes over a split: the scores of its 8 blocks;
+// then, once a row's largest score is known, the weighted sums, which stay in tiles for the whole split.
 //
-// No accuracy is given up for bfloat16: a value becomes two of them, high and low part, and the products high x high,
-// low x high and high x low are all added. What is rounded that way are queries and weights (to 16 bits and more). A
-// half is exactly its two parts, and an int8 code is exactly one, so K and V lose nothing; the scales of int8 are
-// multiplied with scores and weights in float32.
+// To keep accuracy, a value is split into two bfloat16, high and low part, and the products high x high, low x high and
+// high x low are all added. Queries and weights are rounded that way (to 16 bits or more). A half is exactly two parts,
+// and an int8 code exactly one, so K and V are exact; the scales of int8 are multiplied with scores and weights in
+// float32.
 //
-// One row goes through the same tile products as 32: a tile's rows do not touch each other, and weights of zero for
-// blocks that only its neighbours see add nothing. All groups of a call work from the first block on that any row sees.
+// A single row goes through the same tile products as 32: a tile's rows do not affect each other, and blocks that only
+// other rows see have weights of zero, which add nothing. All groups of a call begin at the first block that any row
+// sees.
 #include <immintrin.h>
 
 #include "kernels/cpu/tiles_amx.h"
@@ -22,11 +23,11 @@ namespace {
 
 constexpr std::size_t kPositions = kBlockPositions;
 constexpr std::size_t kLine = 64, kTile = 1024, kTileRows = 16, kGroupRows = 32;
-constexpr std::size_t kAhead = 2;  // blocks that memory is asked for before they are expanded
+constexpr std::size_t kAhead = 2;  // blocks to prefetch before they are expanded
 constexpr float kLog2E = 1.44269504f, kLn2 = 0.693147181f;
-constexpr std::size_t kScoreBytes = kSplitPositions * sizeof(float);  // of one row
+constexpr std::size_t kScoreBytes = kSplitPositions * sizeof(float);  // per row
 
-// Tiles 0..3 hold sums (two tiles of rows by two of columns), 4 and 5 right operands, 6 and 7 rows.
+// Tiles 0..3 hold sums (two tiles of rows by two of columns), 4 and 5 right operands, 6 and 7 left operands (rows).
 const TileConfig kConfig;
 
 TROUPE_INLINE __mmask16 first_lanes(std::size_t count) {
@@ -63,8 +64,8 @@ struct I8 {
   TROUPE_INLINE static __m512 load(const std::byte* p, __mmask16 mask) { return of(_mm_maskz_loadu_epi8(mask, p)); }
 };
 
-// 2^t for t <= 0, also -infinity. The fraction's polynomial is the best of degree 5 with p(0) = 1: within 8.3e-8 of
-// 2^f.
+// 2^t for t <= 0, also -infinity. The polynomial for the fraction f is the best of degree 5 with p(0) = 1: within
+// 8.3e-8 of 2^f.
 TROUPE_INLINE __m512 exp2_weights(__m512 t) {
   const __m512 f = _mm512_reduce_ps(t, 0x09);  // t - floor(t)
   __m512 p = _mm512_set1_ps(1.867130072e-3f);
@@ -76,13 +77,13 @@ TROUPE_INLINE __m512 exp2_weights(__m512 t) {
   return _mm512_scalef_ps(p, t);  // by floor(t)
 }
 
-// Bfloat16 in words 2j and 2j + 1: even[j] and odd[j], cut off. 0xea is (a & b) | c.
+// Truncates to bfloat16: even[j] to word 2j, odd[j] to word 2j + 1. 0xea is (a & b) | c.
 TROUPE_INLINE __m512i cut_off_pairs(__m512i even, __m512i odd) {
   return _mm512_ternarylogic_epi32(odd, _mm512_set1_epi32(static_cast<int>(0xffff0000u)), _mm512_srli_epi32(even, 16),
                                    0xea);
 }
-// One line of a tile, and for two planes what the cut took away in the same line of the next tile; `round`: that one
-// is rounded to nearest, where a half's has bits enough.
+// Writes one line of a tile, and with two planes the truncation's remainder to the same line of the next tile. `round`:
+// the remainder is rounded to nearest (not needed for a half, whose remainder is exact).
 template <std::size_t planes, bool round>
 TROUPE_INLINE void store_pairs(__m512 even, __m512 odd, std::byte* line) {
   _mm512_store_si512(line, cut_off_pairs(_mm512_castps_si512(even), _mm512_castps_si512(odd)));
@@ -97,8 +98,9 @@ TROUPE_INLINE void store_pairs(__m512 even, __m512 odd, std::byte* line) {
   _mm512_store_si512(line + kTile, cut_off_pairs(even_rest, odd_rest));
 }
 
-// The scratch space of a call. One 32-row group needs K and V once: then two buffers in the first-level cache take
-// turns, so that one block is expanded while the one before is multiplied. Several groups keep a whole split expanded.
+// The scratch space of a call. With one group of 32 rows K and V are used once: two buffers in the first-level cache
+// alternate, so that one block is expanded while the one before is multiplied. With several groups the whole split
+// stays expanded.
 template <class Kv>
 struct Work {
   explicit Work(const AttentionSplit& of) : split(of) {
@@ -122,7 +124,7 @@ struct Work {
     values = keys + kSplitBlocks * 4 * steps * kTile;
   }
   std::byte* keys_of(std::size_t block) const { return keys + block % buffers * k_bytes; }
-  // Of two tiles of dimensions, 32 * step and on.
+  // Two tiles of values of the dimensions from 32 * step on.
   std::byte* values_of(std::size_t block, std::size_t step) const {
     return values + (buffers == 2 ? block % 2 : block * steps + step) * v_bytes;
   }
@@ -136,7 +138,7 @@ struct Work {
   std::byte* values;   // [buffers or blocks][steps][2 tiles of dimensions][planes]
 };
 
-// Line j of a tile of keys: dimensions 32 * step + j and 16 further, of 16 positions.
+// Expands a block's keys. Line j of a tile: dimensions 32 * step + j and 32 * step + 16 + j, of 16 positions.
 template <class Kv>
 void expand_keys(const Work<Kv>& work, std::size_t block, const std::byte* next) {
   constexpr std::size_t kRowBytes = kPositions * Kv::kBytes, kPlanes = Kv::kPlanes;
@@ -166,7 +168,8 @@ void expand_keys(const Work<Kv>& work, std::size_t block, const std::byte* next)
   }
 }
 
-// Line j of a tile of values: positions j and 16 + j, of 16 dimensions. What nobody sees is zero, for it may be NaN.
+// Expands a block's values. Line j of a tile: positions j and 16 + j, of 16 dimensions. Positions from num_seen on
+// become zero, because their slots may hold NaN.
 template <class Kv>
 void expand_values(const Work<Kv>& work, std::size_t block, std::size_t step, std::size_t num_seen,
                    const std::byte* next) {
@@ -198,8 +201,8 @@ void expand_values(const Work<Kv>& work, std::size_t block, std::size_t step, st
     }
 }
 
-// Tiles 0..3 += rows x columns, R tiles of rows by two of columns. Rows have their planes side by side, tiles of rows
-// are `rows_stride` apart.
+// Tiles 0..3 += rows x columns, R tiles of rows by two of columns. A row tile's planes are adjacent; row tiles are
+// `rows_stride` apart.
 template <class Kv, std::size_t R>
 TROUPE_INLINE void multiply(const std::byte* rows, std::size_t rows_stride, const std::byte* columns) {
   TROUPE_TILE_LOAD(4, columns, kLine);
@@ -251,7 +254,7 @@ TROUPE_INLINE void store_sums(std::byte* to, std::size_t row_stride, std::size_t
   }
 }
 
-// Rows of one group, [rows, rows + count), of which one sees num_seen positions and none more.
+// Up to 32 rows, [rows, rows + count). num_seen is the maximum over these rows.
 struct Group {
   const AttentionRow* rows;
   std::size_t count;
@@ -279,9 +282,9 @@ void score_block(const Work<Kv>& work, std::size_t block) {
   store_sums<R>(reinterpret_cast<std::byte*>(work.scores + block * kPositions), kScoreBytes, kTileRows * kScoreBytes);
 }
 
-// Row r's scores become weights, and the largest and the sum its partial's. Everything is in powers of two until then:
-// t = score * log2(e). What the row does not see gets -infinity and so a weight of zero, also under a scale that is
-// NaN.
+// Turns row r's scores into weights, and writes the largest score and the sum to its partial. Computed in powers of
+// two: t = score * log2(e). Positions that the row does not see get -infinity and so a weight of zero, even if a scale
+// is NaN.
 template <class Kv, bool capped>
 void weigh_row(const Work<Kv>& work, const Group& group, std::size_t r) {
   constexpr bool kScaledFirst = Kv::kScaled || capped;
@@ -293,7 +296,7 @@ void weigh_row(const Work<Kv>& work, const Group& group, std::size_t r) {
     return _mm512_loadu_ps(work.split.blocks[p / kPositions] + offset + work.elements_bytes +
                            p % kPositions * sizeof(float));
   };
-  // int8: scaled here, for each position has its own; f16 without a cap: below, after the subtraction.
+  // int8: scaled here, because each position has its own scale; f16 without a cap: scaled below, after the subtraction.
   const auto scaled = [&](std::size_t p) {
     const __m512 score = _mm512_load_ps(scores + p);
     if (capped) {
@@ -376,7 +379,7 @@ template <class Kv, std::size_t R>
 void attend_group(const Work<Kv>& work, const Group& group, std::size_t num_seen, bool is_first) {
   const std::size_t num_blocks = group.num_blocks();
   const auto expand = [&](std::size_t block) {
-    // Behind the last K comes the first V.
+    // After the last K block, prefetch the first V block.
     const std::size_t ahead = block + kAhead, first_v = work.first_block + ahead - num_blocks;
     const std::byte* next = ahead < num_blocks
                                 ? work.split.blocks[ahead] + work.k_offset
@@ -398,7 +401,7 @@ void attend_group(const Work<Kv>& work, const Group& group, std::size_t num_seen
   for (std::size_t step = 0; step < work.steps; ++step) add_values<Kv, R>(work, group, num_seen, is_first, step);
 }
 
-// The group that sees most comes first: it expands what the others need.
+// The group that sees most positions comes first: it expands all that the others need.
 template <class Kv>
 void attend(const AttentionSplit& split) {
   const Work<Kv> work(split);

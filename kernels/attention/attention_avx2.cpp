@@ -1,6 +1,6 @@
-// Attention with AVX2. Tiles of up to 4 query rows share every load of K and V; within a tile each row
-// goes through the instructions it would go through alone, so tiles do not change bits. Register
-// blocks are shaped by the tile: always 8 chains of fused multiply-adds, enough to hide their latency.
+// Attention with AVX2. Row tiles of up to 4 query rows share every load of K and V; within a row tile each row goes
+// through the same instructions as alone, so row tiles do not change bits. The shape of register blocks depends on the
+// number of rows: always 8 chains of fused multiply-adds, enough to hide their latency.
 #include <immintrin.h>
 
 #include "kernels/formats/packed_layout.h"
@@ -36,14 +36,14 @@ struct F16 {
     return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
   }
 };
-struct I8 {  // codes; the scales are multiplied with scores and weights
+struct I8 {  // codes; scores and weights are multiplied with the scales
   static constexpr std::size_t kBytes = 1;
   static constexpr bool kScaled = true;
   static __m256 load8(const std::byte* p) {
     return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
   }
 };
-// Only the first `count`, and zeros.
+// Loads the first `count` elements, then zeros.
 template <class Kv>
 inline __m256 load_some(const std::byte* p, std::size_t count) {
   alignas(32) std::byte copy[32] = {};
@@ -53,7 +53,7 @@ inline __m256 load_some(const std::byte* p, std::size_t count) {
 
 inline void prefetch(const std::byte* p) { _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0); }
 
-// Up to 4 rows over one split. weights [rows][kSplitPositions]: scores, then what V is multiplied with.
+// Up to 4 query rows over one split. weights [rows][kSplitPositions]: first scores, then the weights of V.
 template <class Kv>
 struct Tile {
   Tile(const AttentionSplit& of, const AttentionRow* first) : split(of), rows(first) {
@@ -70,7 +70,7 @@ struct Tile {
   float* weights;
 };
 
-// weights[r] = scores before scaling, of W * 8 positions of a block from `first` on.
+// weights[r] = unscaled scores of W * 8 positions of a block from `first` on.
 template <class Kv, std::size_t R, std::size_t W>
 void score_positions(const Tile<Kv>& tile, std::size_t block, std::size_t first, const std::byte* next) {
   __m256 scores[R][W];
@@ -95,7 +95,7 @@ void score_positions(const Tile<Kv>& tile, std::size_t block, std::size_t first,
       _mm256_store_ps(tile.weights + r * kSplitPositions + block * kPositions + first + 8 * w, scores[r][w]);
 }
 
-// Scores become weights. Positions that the row does not see, which may be anything, become -infinity and then zero.
+// Turns scores into weights. Positions that the row does not see, with arbitrary contents, get -infinity and so zero.
 template <class Kv>
 void weigh_row(const Tile<Kv>& tile, std::size_t r) {
   const AttentionRow& row = tile.rows[r];
@@ -136,7 +136,7 @@ void weigh_row(const Tile<Kv>& tile, std::size_t r) {
   row.partial[1] = sum_of_lanes(sum);
 }
 
-// What all rows see; nothing, in front of what the others see, where that is nothing.
+// The positions that all rows see; if there are none, an empty range.
 struct Common {
   std::size_t begin, end;
 };
@@ -150,7 +150,7 @@ inline Common common_positions(const AttentionRow* rows, std::size_t count) {
   return common;
 }
 
-// The weighted sums of C vectors of dimensions from d on; `lanes` < 8: one vector, of which only so many are there.
+// The weighted sums of C vectors of dimensions from d on; `lanes` < 8: one vector with only this many dimensions.
 template <class Kv, std::size_t R, std::size_t C>
 void add_values(const Tile<Kv>& tile, std::size_t d, std::size_t lanes, std::size_t num_blocks) {
   const auto load = [=](const std::byte* at, std::size_t c) {
@@ -163,7 +163,7 @@ void add_values(const Tile<Kv>& tile, std::size_t d, std::size_t lanes, std::siz
   for (std::size_t r = 0; r < R; ++r)
 #pragma GCC unroll 8
     for (std::size_t c = 0; c < C; ++c) sums[r][c] = _mm256_setzero_ps();
-  // Slots that a row does not see may hold anything, also NaN: they are not read for it.
+  // Slots that a row does not see may hold any bits, also NaN: they are not read for this row.
   const auto add_alone = [&](std::size_t r, std::size_t begin, std::size_t end) {
     for (std::size_t p = begin; p < end; ++p) {
       const std::byte* v = tile.split.blocks[p / kPositions] + offset + p % kPositions * row_bytes;
@@ -214,7 +214,7 @@ void attend_tile(const AttentionSplit& split, std::size_t first_row) {
   }
   const std::size_t num_blocks = (most + kPositions - 1) / kPositions, first_block = first / kPositions;
   for (std::size_t block = first_block; block < num_blocks; ++block) {
-    // Behind the last K comes the first V.
+    // After the last K block, prefetch the first V block.
     const std::byte* next =
         block + 1 < num_blocks ? split.blocks[block + 1] + tile.k_offset : split.blocks[first_block] + tile.v_offset;
     for (std::size_t p = 0; p < kPositions; p += 8 * kScoreVectors)
@@ -256,7 +256,8 @@ void attend_split(const AttentionSplit& split) {
 
 void merge_partial(const float* partial, std::size_t head_dim, float* total) {
   const float max = partial[0] > total[0] ? partial[0] : total[0];
-  // In registers: written to memory as two floats they could not be read as a vector before they are there.
+  // Combined in registers: a vector load of two floats just stored separately would stall, because stores are not
+  // forwarded to a wider load.
   const __m128 below = _mm_unpacklo_ps(_mm_set_ss(total[0] - max), _mm_set_ss(partial[0] - max));
   const __m128 first = _mm256_castps256_ps128(exp_avx2(_mm256_zextps128_ps256(below)));
   const __m128 second = _mm_movehdup_ps(first);
@@ -274,14 +275,14 @@ void finish_attention(const float* total, std::size_t head_dim, float* out) {
 
 namespace {
 
-// Column `slot` of a K part takes 8 elements.
+// Stores 8 elements in column `slot` of a K part.
 template <class T>
 inline void put_column(const T* elements, T* column) {
 #pragma GCC unroll 8
   for (std::size_t i = 0; i < 8; ++i) column[i * kPositions] = elements[i];
 }
 
-// dim is a multiple of 8, here and below.
+// head_dim is a multiple of 8, here and below.
 void store_halves(const KvShape& shape, std::byte* layer_block, std::uint32_t slot, const float* k, const float* v) {
   const std::size_t dim = shape.head_dim;
   const __m256 most = _mm256_set1_ps(65504.0f), least = _mm256_set1_ps(-65504.0f);
@@ -302,7 +303,7 @@ void store_halves(const KvShape& shape, std::byte* layer_block, std::uint32_t sl
   }
 }
 
-// One head's scale, and what its values are multiplied with to become codes.
+// One head's scale, and the factor from its values to codes.
 struct Scale {
   float scale;
   __m256 inverse;
@@ -313,7 +314,7 @@ Scale scale_of(const float* x, std::size_t dim) {
   for (std::size_t d = 0; d < dim; d += 8)  // NaN in the first operand: keeps the second
     max = _mm256_max_ps(_mm256_andnot_ps(sign, _mm256_loadu_ps(x + d)), max);
   float largest = max_of_lanes(max);
-  largest = largest < 1e38f ? largest : 1e38f;  // 127 times the scale is a float
+  largest = largest < 1e38f ? largest : 1e38f;  // keeps 127 times the scale finite
   const bool usual = largest > layout::kSmallestMax;
   return {usual ? largest / 127.0f : 0.0f, _mm256_set1_ps(usual ? 127.0f / largest : 0.0f)};
 }
@@ -346,7 +347,7 @@ void store_codes(const KvShape& shape, std::byte* layer_block, std::uint32_t slo
 }  // namespace
 
 void store_kv(const KvShape& shape, std::byte* layer_block, std::uint32_t slot, const float* k, const float* v) {
-  // f32, for comparisons, is one store per element of K with or without vectors.
+  // f32 (for comparisons only) needs one store per element of K with or without vectors.
   if (shape.type == KvType::f32 || shape.head_dim % 8 != 0) return scalar::store_kv(shape, layer_block, slot, k, v);
   return shape.type == KvType::f16 ? store_halves(shape, layer_block, slot, k, v)
                                    : store_codes(shape, layer_block, slot, k, v);

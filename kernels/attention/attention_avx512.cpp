@@ -1,5 +1,5 @@
-// Attention with AVX-512. Tiles of up to 8 query rows share every load of K and V; within a tile each
-// row goes through the instructions it would go through alone, so tiles do not change bits.
+// Attention with AVX-512. Row tiles of up to 8 query rows share every load of K and V; within a row tile each row goes
+// through the same instructions as alone, so row tiles do not change bits.
 #include <immintrin.h>
 
 #include "kernels/formats/packed_layout.h"
@@ -14,7 +14,7 @@ constexpr std::size_t kPositions = kBlockPositions;
 inline __mmask16 first_lanes(std::size_t count) {
   return static_cast<__mmask16>(count >= 16 ? 0xffff : (1u << count) - 1);
 }
-// Of the 16 from `begin` on, those below `end`.
+// The mask of those of the 16 positions from `begin` on that are below `end`.
 inline __mmask16 lanes_below(std::size_t begin, std::size_t end) {
   return end > begin ? first_lanes(end - begin) : __mmask16{0};
 }
@@ -40,7 +40,7 @@ struct F16 {
   }
   static __m512 load(const std::byte* p, __mmask16 mask) { return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(mask, p)); }
 };
-struct I8 {  // codes; the scales are multiplied with scores and weights
+struct I8 {  // codes; scores and weights are multiplied with the scales
   static constexpr std::size_t kBytes = 1;
   static constexpr bool kScaled = true;
   static __m512 of(__m128i codes) { return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(codes)); }
@@ -50,7 +50,7 @@ struct I8 {  // codes; the scales are multiplied with scores and weights
 
 inline void prefetch(const std::byte* p) { _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0); }
 
-// Up to 8 rows over one split. weights [rows][kSplitPositions]: scores, then what V is multiplied with.
+// Up to 8 query rows over one split. weights [rows][kSplitPositions]: first scores, then the weights of V.
 template <class Kv>
 struct Tile {
   Tile(const AttentionSplit& of, const AttentionRow* first) : split(of), rows(first) {
@@ -66,13 +66,13 @@ struct Tile {
   std::size_t dim, elements_bytes, k_offset, v_offset;
   float* weights;
 
-  // The block after `block`, or a place as good as any.
+  // The block after `block`, to prefetch; after the last one `otherwise`, or if null `block` again.
   const std::byte* next(std::size_t block, std::size_t num_blocks, const std::byte* otherwise) const {
     return block + 1 < num_blocks ? split.blocks[block + 1] : otherwise ? otherwise : split.blocks[block];
   }
 };
 
-// Scores of one block: scaled, and -infinity where a row sees nothing; max takes them in.
+// Computes the scaled scores of one block, -infinity for positions that a row does not see; updates `max`.
 template <class Kv, std::size_t R>
 void score_block(const Tile<Kv>& tile, std::size_t block, const std::byte* next, __m512 (&max)[R]) {
   __m512 scores[R][2];
@@ -108,7 +108,7 @@ void score_block(const Tile<Kv>& tile, std::size_t block, const std::byte* next,
   }
 }
 
-// One row's scores become weights. Lanes beyond what it sees: exp(-infinity) is zero.
+// Turns one row's scores into weights. Positions that it does not see get exp(-infinity) = 0.
 template <class Kv>
 void weigh_row(const Tile<Kv>& tile, std::size_t r, __m512 max_lanes) {
   const AttentionRow& row = tile.rows[r];
@@ -129,7 +129,7 @@ void weigh_row(const Tile<Kv>& tile, std::size_t r, __m512 max_lanes) {
   row.partial[1] = sum_of_lanes(sum);
 }
 
-// What all rows see; nothing, in front of what the others see, where that is nothing.
+// The positions that all rows see; if there are none, an empty range.
 struct Common {
   std::size_t begin, end;
 };
@@ -156,7 +156,7 @@ void add_values(const Tile<Kv>& tile, std::size_t d, __mmask16 mask, std::size_t
   for (std::size_t r = 0; r < R; ++r)
 #pragma GCC unroll 2
     for (std::size_t c = 0; c < C; ++c) sums[r][c] = _mm512_setzero_ps();
-  // Slots that a row does not see may hold anything, also NaN: they are not read for it.
+  // Slots that a row does not see may hold any bits, also NaN: they are not read for this row.
   const auto add_alone = [&](std::size_t r, std::size_t begin, std::size_t end) {
     for (std::size_t p = begin; p < end; ++p) {
       const std::byte* v = tile.split.blocks[p / kPositions] + offset + p % kPositions * row_bytes;
@@ -205,7 +205,7 @@ void attend_tile(const AttentionSplit& split, std::size_t first_row) {
   }
   const std::size_t num_blocks = (most + kPositions - 1) / kPositions, first_block = first / kPositions;
   for (std::size_t block = first_block; block < num_blocks; ++block) {
-    // Behind the last K comes the first V.
+    // After the last K block, prefetch the first V block.
     const std::byte* next =
         block + 1 < num_blocks ? split.blocks[block + 1] + tile.k_offset : split.blocks[first_block] + tile.v_offset;
     score_block<Kv, R>(tile, block, next, max);
@@ -232,7 +232,7 @@ void attend(const AttentionSplit& split) {
   if (num_rows - row == 1) attend_tile<Kv, 1>(split, row);
 }
 
-// Column `slot` of a K part takes 16 (or `count`) elements.
+// Stores 16 (or `count`) elements in column `slot` of a K part.
 template <class T>
 inline void put_column(const T* elements, std::size_t count, T* column) {
   if (count < 16) {
@@ -264,7 +264,7 @@ void store_halves(const KvShape& shape, std::byte* layer_block, std::uint32_t sl
   }
 }
 
-// One head's scale, and what its values are multiplied with to become codes.
+// One head's scale, and the factor from its values to codes.
 struct Scale {
   float scale;
   __m512 inverse;
@@ -274,7 +274,7 @@ Scale scale_of(const float* x, std::size_t dim) {
   for (std::size_t d = 0; d < dim; d += 16)  // NaN in the first operand: keeps the second
     max = _mm512_max_ps(_mm512_abs_ps(_mm512_maskz_loadu_ps(first_lanes(dim - d), x + d)), max);
   float largest = _mm512_reduce_max_ps(max);
-  largest = largest < 1e38f ? largest : 1e38f;  // 127 times the scale is a float
+  largest = largest < 1e38f ? largest : 1e38f;  // keeps 127 times the scale finite
   const bool usual = largest > layout::kSmallestMax;
   return {usual ? largest / 127.0f : 0.0f, _mm512_set1_ps(usual ? 127.0f / largest : 0.0f)};
 }
@@ -317,7 +317,8 @@ void attend_split(const AttentionSplit& split) {
 
 void merge_partial(const float* partial, std::size_t head_dim, float* total) {
   const float max = partial[0] > total[0] ? partial[0] : total[0];
-  // In registers: written to memory as two floats they could not be read as a vector before they are there.
+  // Combined in registers: a vector load of two floats just stored separately would stall, because stores are not
+  // forwarded to a wider load.
   const __m128 below = _mm_unpacklo_ps(_mm_set_ss(total[0] - max), _mm_set_ss(partial[0] - max));
   const __m128 first = _mm512_castps512_ps128(exp_avx512(_mm512_zextps128_ps512(below)));
   const __m128 second = _mm_movehdup_ps(first);

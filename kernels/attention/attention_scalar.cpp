@@ -12,7 +12,7 @@ namespace troupe::kernels::scalar {
 namespace {
 
 constexpr float kMaxHalf = 65504.0f;
-constexpr float kMaxScaled = 1e38f;  // 127 times its scale is a float, however it is rounded
+constexpr float kMaxScaled = 1e38f;  // keeps 127 times its scale finite in any rounding
 
 struct F32 {
   static constexpr std::size_t kBytes = 4;
@@ -65,13 +65,13 @@ void attend_row(const AttentionSplit& split, const AttentionRow& row) {
   row.partial[1] = sum;
 }
 
-// Too large becomes the largest, NaN the lowest.
+// Clamps x to [-most, most]; NaN becomes -most.
 float limited(float x, float most) {
   const float low = x > -most ? x : -most;
   return low < most ? low : most;
 }
 
-// Of one head: the codes go to out[d * stride]. Returns the scale.
+// Rounds one head: writes the codes to out[d * stride] and returns the scale.
 float store_codes(const float* x, std::size_t dim, std::byte* out, std::size_t stride) {
   float max = 0.0f;
   for (std::size_t d = 0; d < dim; ++d) {

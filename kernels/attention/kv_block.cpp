@@ -1,4 +1,4 @@
-// The layout of KV blocks, for those who look at them outside a step.
+// Sizes of KV blocks and scratch space, and access to blocks outside a step.
 #include <algorithm>
 #include <cstring>
 
@@ -40,8 +40,8 @@ std::size_t element_bytes(KvType type) { return type == KvType::f32 ? 4 : type =
 std::size_t partial_floats(std::size_t head_dim) { return kPartialValues + layout::round_up(head_dim, 16); }
 
 std::size_t attention_scratch_bytes(std::size_t head_dim) {
-  // What the matrix unit's variant takes, in tiles of 1 KiB: 32 query rows, a split's K and V, scores, weights, sums.
-  // The others need the scores of some rows.
+  // The need of variant `amx`, in tiles of 1 KiB: 32 query rows, a split's K and V, scores, weights, sums. The other
+  // variants need only the scores of some rows.
   constexpr std::size_t kTileBytes = 1024;
   const std::size_t steps = (head_dim + 31) / 32;
   const std::size_t tiles = 4 * steps + 2 * (kSplitBlocks * 4 * steps) + 32 + 4 * kSplitBlocks + 4;

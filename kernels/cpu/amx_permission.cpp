@@ -18,7 +18,7 @@ struct Amx {
   bool allowed = false;
   bool int8 = false;
   bool bf16 = false;
-  int refused_with = 0;  // errno; 0 also where there was nothing to ask for
+  int refused_with = 0;  // errno; 0 also if the CPU has no tiles
 };
 
 #if defined(__x86_64__) && defined(__linux__)
@@ -28,7 +28,7 @@ constexpr int kRequestPermission = 0x1023;                                      
 constexpr int kTileData = 18;                                                      // the bit of the tiles in XCR0
 constexpr unsigned kBf16Bit = 1u << 22, kTileBit = 1u << 24, kInt8Bit = 1u << 25;  // CPUID 7.0, EDX
 
-// Palette 1 as every kernel here assumes it: eight tiles of 16 rows x 64 bytes.
+// Whether palette 1 is as the kernels assume: eight tiles of 16 rows x 64 bytes.
 bool has_palette() {
   unsigned a = 0, b = 0, c = 0, d = 0;
   if (__get_cpuid_count(0x1d, 0, &a, &b, &c, &d) == 0 || a < 1) return false;
@@ -40,7 +40,7 @@ bool has_palette() {
 Amx ask() {
   unsigned a = 0, b = 0, c = 0, d = 0;
   if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || (d & kTileBit) == 0 || !has_palette()) return {};
-  // Also fails where the operating system does not save tiles at all.
+  // Also fails if the operating system does not save tiles at all.
   const int refused_with = ::syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0 ? 0 : errno;
   return {.allowed = refused_with == 0,
           .int8 = (d & kInt8Bit) != 0,
@@ -59,7 +59,7 @@ const Amx& amx() {
   return answer;
 }
 
-// By what Linux answers (arch/x86/kernel/fpu/xstate.c); what it never does comes from a filter.
+// By the errno from Linux (arch/x86/kernel/fpu/xstate.c); others come from a system call filter.
 const char* what_to_do(int refused_with) {
   switch (refused_with) {
     case EINVAL:

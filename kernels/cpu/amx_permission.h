@@ -1,14 +1,14 @@
-// Whether this process may use the matrix unit (AMX).
+// Whether this process may use AMX.
 //
 // Having the instructions is not enough: the tiles are 8 KiB of state per thread, and Linux lets a process touch them
-// only after it has asked once (arch_prctl(ARCH_REQ_XCOMP_PERM), Linux 5.16). The permission then holds for all threads
-// of the process, those that exist and those to come. It is refused where a hypervisor or a filter of system calls says
-// no, and while a thread has an alternate signal stack too small for the larger frame.
+// only after one request (arch_prctl(ARCH_REQ_XCOMP_PERM), Linux 5.16). The permission then holds for all threads of
+// the process, existing and new ones. It is refused if a hypervisor or a system call filter forbids it, or while a
+// thread has an alternate signal stack too small for the larger frame.
 //
 // Tiles are configured per thread: every thread that multiplies loads its own configuration (_tile_loadconfig) and
 // releases it (_tile_release) before it sleeps, so that switching threads need not save 8 KiB. The configuration is
-// best a static constant: GCC 12's _tile_loadconfig does not say that all 64 bytes are read, and one on the stack can
-// be optimised away, which is an illegal instruction at the first tile load.
+// best a static constant: GCC 12's _tile_loadconfig does not declare that it reads all 64 bytes, so the initialisation
+// of one on the stack can be optimised away, which gives an illegal instruction at the first tile load.
 #pragma once
 
 #include <string>
@@ -16,15 +16,15 @@
 namespace troupe::kernels {
 
 // The CPU has tiles (palette 1: eight of 16 rows x 64 bytes), the operating system saves them, and this process may use
-// them. Asks at the first call and remembers the answer; from any thread.
+// them. The first call requests the permission, later ones return the same result; from any thread.
 [[nodiscard]] bool amx_allowed();
 
-// amx_allowed(), and the CPU multiplies int8 (TDPBSSD and its kin) or bf16 (TDPBF16PS).
+// amx_allowed(), and the CPU multiplies int8 (TDPBSSD and its variants) or bf16 (TDPBF16PS).
 [[nodiscard]] bool has_amx_int8();
 [[nodiscard]] bool has_amx_bf16();
 
-// What was refused and what to do about it, for a log line or an error: where this CPU has all that the variant `amx`
-// needs, but this process may not use the tiles. Empty otherwise.
+// If this CPU has everything that the variant `amx` needs, but this process may not use the tiles: the reason and a
+// remedy, for a log line or an error. Else empty.
 [[nodiscard]] std::string amx_refusal();
 
 }  // namespace troupe::kernels

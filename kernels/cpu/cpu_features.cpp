@@ -10,7 +10,7 @@ namespace troupe::kernels {
 
 namespace {
 
-// Clang 14's __builtin_cpu_supports knows neither of these. Their registers are those of AVX.
+// Clang 14's __builtin_cpu_supports has neither of these. They use AVX registers, so there is no other state to check.
 bool has_f16c_bit() {
   unsigned a = 0, b = 0, c = 0, d = 0;
   return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;

@@ -1,4 +1,4 @@
-// What every file with tile instructions begins with. Included only by files compiled for AMX.
+// Shared by all files with tile instructions. Included only by files compiled for AMX.
 #pragma once
 
 #include <immintrin.h>
@@ -7,7 +7,7 @@
 
 #define TROUPE_INLINE [[gnu::always_inline]] inline
 
-// GCC 12 does not tell the compiler that tile instructions read and write memory.
+// GCC 12's tile intrinsics do not declare that they read and write memory.
 #define TROUPE_TILE_LOAD(tile, from, stride) \
   do {                                       \
     asm volatile("" ::: "memory");           \
@@ -22,8 +22,8 @@
 namespace troupe::kernels::amx {
 namespace {
 
-// Eight tiles of 16 lines of 64 bytes. One on the stack is for `asm` alone: of what _tile_loadconfig is given there,
-// the compiler may drop the initialisation.
+// Eight tiles of 16 lines of 64 bytes. Pass a TileConfig on the stack only to `asm`: with _tile_loadconfig the compiler
+// may drop its initialisation.
 struct alignas(64) TileConfig {
   std::uint8_t palette = 1;
   std::uint8_t start_row = 0;

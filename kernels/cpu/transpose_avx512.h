@@ -1,4 +1,4 @@
-// A 16 x 16 matrix of dwords, transposed in registers. Static: included only by files compiled for AVX-512.
+// Transposes a 16 x 16 matrix of dwords in registers. Static: included only by files compiled for AVX-512.
 #pragma once
 
 #include <immintrin.h>

@@ -11,7 +11,7 @@
 namespace troupe::kernels {
 namespace {
 
-// Far above every real type; a group's values lie on the stack while they are converted.
+// Far above every real type; bounded because a group's values are converted on the stack.
 constexpr std::uint32_t kMaxGroupSize = 4096;
 constexpr std::uint32_t kMaxGroupBytes = 1u << 16;
 
@@ -57,13 +57,13 @@ Status check(const ConvertedType& type) {
 
 bool is_finite(float value) { return (bits_of_float(value) & 0x7f800000u) != 0x7f800000u; }
 
-// Of a finite value: to nearest even.
+// Rounds a finite value to nearest even.
 std::uint16_t bf16_of_float(float value) {
   const std::uint32_t bits = bits_of_float(value);
   return static_cast<std::uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1)) >> 16);
 }
 
-// One value in its new format; false where it is not finite there.
+// Stores one value as `type`; false if it is not finite in that type.
 bool store_as(WeightType type, float value, std::byte* out) {
   if (!is_finite(value)) return false;
   if (type == WeightType::f32) {

@@ -1,4 +1,4 @@
-// The groups of GGUF's quantized types, byte for byte, and how the codes and scales come out of them.
+// The groups of GGUF's quantized types, byte for byte, and functions to read their codes and scales.
 //
 // Formats: ggml's block_q8_0 ... block_tq2_0, and bitnet.cpp's I2_S. All fields are bytes, so the structs have
 // no padding and may lie anywhere; multi-byte fields are little-endian.
@@ -26,7 +26,7 @@ struct GroupQ4_1 {  // 32 weights: w = d * code + m; nibbles as in Q4_0
 
 struct GroupQ5_0 {  // 32 weights: w = d * (code - 16); nibbles as in Q4_0
   std::uint8_t d[2];
-  std::uint8_t high_bits[4];  // bit i of the 32: the fifth of weight i
+  std::uint8_t high_bits[4];  // bit i of the 32: the fifth bit of weight i
   std::uint8_t nibbles[16];
 };
 
@@ -42,25 +42,25 @@ struct GroupIQ4_NL {  // 32 weights: w = d * kIQ4_NLValues[code]; nibbles as in 
   std::uint8_t nibbles[16];
 };
 
-// What the codes of IQ4_NL stand for.
+// The values of the codes of IQ4_NL.
 static constexpr std::int8_t kIQ4_NLValues[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
                                                   1,    13,   25,  38,  53,  69,  89,  113};
 
 struct GroupIQ4_XS {  // 256 weights in 8 runs of 32: w = d * scale * kIQ4_NLValues[code]
   std::uint8_t d[2];
   std::uint8_t scales_high[2];  // two bits for each run, the upper ones of scale + 32
-  std::uint8_t scales_low[4];   // and four
+  std::uint8_t scales_low[4];   // the lower four bits
   std::uint8_t nibbles[128];    // run by run as in Q4_0
 };
 
-// OCP microscaling FP4. 32 weights: w = 2^(e - 127) * kMXFP4Values[code] / 2; nibbles as in Q4_0. Whatever e is, it is
-// a power of two, as ggml reads it: 255 (not a number, by the standard) and the largest codes give infinities.
+// OCP microscaling FP4. 32 weights: w = 2^(e - 127) * kMXFP4Values[code] / 2; nibbles as in Q4_0. Every e is a power of
+// two, as in ggml, even 255 (NaN in the standard), which gives infinities with the largest codes.
 struct GroupMXFP4 {
   std::uint8_t e;
   std::uint8_t nibbles[16];
 };
 
-// What the codes of MXFP4 stand for, doubled.
+// The values of the codes of MXFP4, doubled.
 static constexpr std::int8_t kMXFP4Values[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
 struct GroupQ2_K {          // 256 weights in 16 runs of 16: w = d * scale * code - dmin * min
@@ -123,7 +123,7 @@ static_assert(sizeof(GroupQ8_0) == 34 && sizeof(GroupQ4_0) == 18 && sizeof(Group
 static_assert(sizeof(GroupQ5_0) == 22 && sizeof(GroupQ5_1) == 24 && sizeof(GroupIQ4_XS) == 136 &&
               sizeof(GroupMXFP4) == 17 && sizeof(GroupQ2_K) == 84 && sizeof(GroupQ3_K) == 110);
 
-// A group taken apart. Codes are unsigned, in the order of the weights (Q8_0: code + 128; I2_S: 1 for code 3).
+// Reads the codes of a group. Codes are unsigned, in the order of the weights (Q8_0: code + 128; I2_S: 1 for code 3).
 void codes_of(const GroupQ8_0& group, std::uint8_t codes[32]);
 void codes_of(const GroupQ4_0& group, std::uint8_t codes[32]);
 void codes_of(const GroupQ4_1& group, std::uint8_t codes[32]);
@@ -152,7 +152,7 @@ struct ScaleMin {
 [[nodiscard]] int scale_of(const GroupIQ4_XS& group, int run);
 [[nodiscard]] int scale_of(const GroupQ3_K& group, int run);
 
-// 2^(e - 127) / 2; exact, also where it is denormal.
+// 2^(e - 127) / 2; exact, also if it is denormal.
 [[nodiscard]] float half_of_e8m0(std::uint8_t e);
 
 }  // namespace troupe::kernels

@@ -63,7 +63,7 @@ static inline std::uint16_t half_of_float(float value) {
 // Exact.
 static inline float float_of_bf16(std::uint16_t bf16) { return float_of_bits(static_cast<std::uint32_t>(bf16) << 16); }
 
-// A T at any alignment.
+// Reads or writes a T at any alignment.
 template <class T>
 static inline T load(const void* from) {
   T value;

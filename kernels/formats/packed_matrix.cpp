@@ -21,7 +21,7 @@ std::size_t file_row_bytes(WeightType type, std::size_t k) {
   return k / t.group_size * t.group_bytes;
 }
 
-// Of a type whose panels lie in units.
+// The unit of a type that is stored in units.
 PanelUnit unit_of(WeightType type) {
   switch (type) {
     case WeightType::q8_0:
@@ -78,7 +78,7 @@ const std::uint8_t* at(const std::byte* p, std::size_t offset) {
 
 // ---- Codes -----------------------------------------------------------------------------------------------------
 
-// A quad lies in one piece in its line and in a group's codes: packing moves and joins words of four codes.
+// A quad is contiguous in its line and in a group's codes: packing moves and joins words of four codes.
 using Quad = std::uint32_t;
 constexpr Quad each_byte(Quad byte) { return byte * 0x01010101u; }
 
@@ -87,7 +87,7 @@ void put_quad(std::uint8_t* lines, std::size_t line, std::size_t row, Quad quad)
   store(lines + line * kLine + 4 * row, quad);
 }
 
-// Bits of 32 codes, from bit `first` of each on: one, two and four.
+// Write one, two or four bits of each of 32 codes, from bit `first` on.
 void put_ones(std::uint8_t* lines, std::size_t row, const std::uint8_t codes[32], std::size_t first) {
   Quad joined = 0;
   for (std::size_t q = 0; q < 8; ++q) joined |= ((quad_of(codes, q) >> first) & each_byte(1)) << q;
@@ -105,7 +105,7 @@ void put_nibbles(std::uint8_t* lines, std::size_t row, const std::uint8_t codes[
     put_quad(lines, q, row, (quad_of(codes, q) & each_byte(15)) | ((quad_of(codes, q + 4) & each_byte(15)) << 4));
 }
 
-// The bits of a code in nibbles or as two bits; what is above lies in lines before.
+// The low bits of a code, stored in nibbles or as two bits; the bits above them are in the lines before.
 constexpr std::size_t low_bits(std::size_t bits) { return bits < 4 ? 2 : 4; }
 
 template <std::size_t bits>
@@ -134,10 +134,11 @@ int get_code(const std::uint8_t* lines, std::size_t bits, std::size_t row, std::
   return (low == 2 ? two(from) : nibble(from)) | upper << low;
 }
 
-// ---- What scales codes -----------------------------------------------------------------------------------------
+// ---- Scales of codes -------------------------------------------------------------------------------------------
 
-// put_scales: writes what scales a group to its unit's header; `run` is the group's first of the unit.
-// scales_of: what 16 weights share, `half` of the unit: w = value * d - min, by the formula of `dequantize`.
+// put_scales: writes a group's scales to its unit's header; `run` is the group's first run in the unit.
+// scales_of: d and min of the 16 weights of half run `half` of the unit: w = value * d - min, by the formula of
+// `dequantize`.
 
 template <class Group>
 void put_d(const Group& group, std::byte* unit, std::size_t row, std::size_t run) {
@@ -249,7 +250,7 @@ HalfRun scales_of(WeightType type, const std::byte* unit, std::size_t row, std::
   return {};
 }
 
-// What a code stands for.
+// The value of a code.
 int value_of(WeightType type, int code) {
   switch (type) {
     case WeightType::q8_0:
@@ -278,7 +279,7 @@ int value_of(WeightType type, int code) {
 
 // ---- Panels ----------------------------------------------------------------------------------------------------
 
-// Group by group, all rows of the panel: what is being written then stays in the first-level cache.
+// Group by group, for all rows of the panel, so that the lines being written stay in the first-level cache.
 template <class Group, std::size_t group_size, PanelUnit unit>
 void pack_groups(const PanelRows& rows, std::size_t k, std::byte* panel) {
   for (std::size_t begin = 0; begin < k; begin += group_size) {
@@ -302,7 +303,7 @@ void pack_elements(const PanelRows& rows, std::size_t k, std::byte* panel) {
       store(panel + (i * kPanelRows + row) * sizeof(Element), load<Element>(rows.at(row, i * sizeof(Element))));
 }
 
-// The panel begins as zeros: what is missing at its ends stays zero.
+// The panel is zeroed by the caller: missing rows and missing k stay zero.
 void pack_panel(WeightType type, const PanelRows& rows, std::size_t k, std::byte* panel) {
   switch (type) {
     case WeightType::f32:

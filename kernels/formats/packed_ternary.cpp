@@ -16,7 +16,7 @@ using namespace layout;
 
 constexpr std::size_t kTriples = 86;  // the last one has one weight of 256
 
-// The codes (weight + 1) of the 256 k of unit `unit`, what a row lacks as zeros, and the scale.
+// Reads the codes (weight + 1) of the 256 k of unit `unit`, zeros beyond the end of the row.
 template <class GroupTQ>
 void read_unit(const PanelRows& rows, std::size_t row, std::size_t unit, std::size_t, std::uint8_t (&codes)[256]) {
   codes_of(load<GroupTQ>(rows.at(row, unit * sizeof(GroupTQ))), codes);
@@ -41,7 +41,7 @@ void put_lookup_unit(const std::uint8_t (&codes)[256], std::byte* unit, std::siz
   }
 }
 
-// Where byte `i` of quad `quad` of a row is a word's digit.
+// The word and digit of byte `i` of quad `quad` of a row.
 struct TritsPlace {
   std::size_t offset;  // of the word in its unit
   std::size_t digit;
@@ -51,7 +51,7 @@ TritsPlace trits_place(std::size_t row, std::size_t quad, std::size_t i) {
   const std::size_t line = 2 * (quad / kTritsQuads) + in_lane / 8;
   return {line * kLine + 2 * (8 * lane + in_lane % 8), quad % kTritsQuads};
 }
-constexpr std::size_t kTritsWordQuads = kTritsPairs * kTritsQuads;  // the quads behind them are nibbles
+constexpr std::size_t kTritsWordQuads = kTritsPairs * kTritsQuads;  // the quads after them are nibbles
 constexpr std::uint32_t kTritsRange = 59049;                        // 3^10
 
 void put_trits_unit(const std::uint8_t (&codes)[256], std::byte* unit, std::size_t row) {
@@ -81,7 +81,7 @@ std::uint32_t get_trit(const std::byte* unit, std::size_t row, std::size_t quad,
   return rest * 3 >> 16;
 }
 
-// `put_unit` writes a row's 256 codes to a unit of `unit_bytes`; units lie behind a line of scales.
+// `put_unit` writes a row's 256 codes to a unit of `unit_bytes`; units follow a line of scales.
 template <class Group, class PutUnit>
 void pack_units(const PanelRows& rows, std::size_t k, std::byte* panel, std::size_t unit_bytes, PutUnit& put_unit) {
   for (std::size_t unit = 0; unit < (k + 255) / 256; ++unit)

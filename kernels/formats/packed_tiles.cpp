@@ -18,14 +18,15 @@ const std::uint8_t* at(const std::byte* p, std::size_t offset) {
   return reinterpret_cast<const std::uint8_t*>(p + offset);
 }
 
-// Nibbles of run `run` (of any number) of row `row`; `lines` are those of the unit's first 128 k.
+// The offset of the byte with the nibble of k = i of run `run` (any number) of row `row`, from the nibble lines of the
+// unit's first 128 k.
 std::size_t nibble_byte(std::size_t row, std::size_t run, std::size_t i) {
   return run / 4 * kTilesNibbles + row * kLine + 2 * run_word(i) + run % 4 / 2;
 }
 
-// Joins 32 values to the words of a line, each shifted to its bits there, which are still zero.
+// ORs 32 values into the words of a line, shifted to their bits, which are still zero.
 void join_words(std::byte* line, const std::uint8_t values[32], std::size_t shift) {
-  const auto factor = static_cast<std::uint16_t>(1u << shift);  // compilers multiply 16-bit lanes, and widen to shift
+  const auto factor = static_cast<std::uint16_t>(1u << shift);  // not a shift, for which compilers widen 16-bit lanes
   std::uint16_t words[32];
   std::memcpy(words, line, kLine);
   for (std::size_t i = 0; i < 16; ++i) {
@@ -43,7 +44,7 @@ std::uint8_t get_nibble(const std::byte* lines, std::size_t row, std::size_t run
   return (*at(lines, nibble_byte(row, run, i)) >> (run % 2 * 4)) & 15;
 }
 
-// put: writes group `g` of row `row` to the panel, which began as zeros. get: that group's values, by the formula of
+// put: writes group `g` of row `row` to the zeroed panel. get: reads that group's values, by the formula of
 // `dequantize`.
 
 void put(const GroupQ8_0& group, std::byte* panel, std::size_t row, std::size_t g) {
@@ -58,7 +59,7 @@ void get_q8_0(const std::byte* panel, std::size_t row, std::size_t g, float* out
   for (std::size_t i = 0; i < 32; ++i) out[i] = static_cast<float>(codes[i]) * d;
 }
 
-// Bit `bit` of the codes of run `run`, as a line of such bits has it.
+// Writes bit `bit` of the codes of run `run` to a line of such bits.
 void put_bits(std::byte* lines, std::size_t row, std::size_t run, const std::uint8_t codes[32], std::size_t bit) {
   std::uint32_t joined = 0;
   for (std::size_t i = 0; i < 32; ++i) joined |= ((codes[i] >> bit) & 1u) << run_word(i);
@@ -183,8 +184,8 @@ void get_iq4_xs(const std::byte* unit, std::size_t row, float* out) {
   }
 }
 
-// Two bits of every code of a run, from bit `first` on: bits 2 * run of the words of the row's line. All begin as
-// zeros.
+// Writes two bits of every code of a run, from bit `first` on, to bits 2 * run of the words of the row's line, which is
+// zeroed.
 void put_twos(std::byte* lines, std::size_t row, std::size_t run, const std::uint8_t codes[32], std::size_t first) {
   std::uint8_t twos[32];
   for (std::size_t i = 0; i < 32; ++i) twos[i] = (codes[i] >> first) & 3;
@@ -257,12 +258,12 @@ void get_q6_k(const std::byte* unit, std::size_t row, float* out) {
   }
 }
 
-// The byte with the code of k = i, which is at bits `i / 64 % 4 * 2`.
+// The offset of the byte with the code of k = i, at bits `i / 64 % 4 * 2`.
 std::size_t ternary_byte(std::size_t row, std::size_t i) {
   return kLine + i / 256 * kTilesTQUnit + row * kLine + i % 64;
 }
 
-// Joins codes to the bytes of a row's lines, 64 at a time: `begin` (a multiple of 64) is the k of the first.
+// ORs codes into the bytes of a row's lines, 64 at a time: `begin` (a multiple of 64) is the k of the first.
 void put_ternary_codes(std::byte* panel, std::size_t row, std::size_t begin, const std::uint8_t* codes,
                        std::size_t count) {
   for (std::size_t k = begin; k < begin + count; k += 64, codes += 64) {
@@ -300,7 +301,7 @@ void get_ternary(const std::byte* panel, std::size_t row, std::size_t k, float* 
   }
 }
 
-// Group by group, all rows of the panel: what is being written then stays in the first-level cache.
+// Group by group, for all rows of the panel, so that the lines being written stay in the first-level cache.
 template <class Group>
 void pack_groups(const PanelRows& rows, std::size_t num_groups, std::byte* panel) {
   for (std::size_t g = 0; g < num_groups; ++g)

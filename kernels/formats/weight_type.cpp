@@ -22,14 +22,14 @@ constexpr WeightTypeInfo kTypes[] = {
     {WeightType::i2_s, "I2_S", 36, 128, 32, 32},
 };
 
-// The digit of a base-3 fraction that comes first after its byte was multiplied by 3^n (mod 256).
+// The first digit of a base-3 fraction after its byte is multiplied by 3^n (mod 256).
 std::uint8_t ternary_digit(std::uint8_t byte, std::uint8_t power_of_3) {
   const auto shifted = static_cast<std::uint8_t>(byte * power_of_3);
   return static_cast<std::uint8_t>((shifted * 3) >> 8);
 }
 constexpr std::uint8_t kPowersOf3[5] = {1, 3, 9, 27, 81};
 
-// A group of 32: low nibbles first.
+// Reads 32 codes: low nibbles first.
 void nibbles_of_32(const std::uint8_t nibbles[16], std::uint8_t codes[32]) {
   for (int i = 0; i < 16; ++i) {
     codes[i] = nibbles[i] & 0x0f;
@@ -37,13 +37,13 @@ void nibbles_of_32(const std::uint8_t nibbles[16], std::uint8_t codes[32]) {
   }
 }
 
-// The same with a fifth bit: bit i of `high_bits` is that of weight i.
+// The same with a fifth bit: bit i of `high_bits` is the fifth bit of weight i.
 void fives_of_32(const std::uint8_t nibbles[16], const std::uint8_t high_bits[4], std::uint8_t codes[32]) {
   nibbles_of_32(nibbles, codes);
   for (int i = 0; i < 32; ++i) codes[i] |= static_cast<std::uint8_t>(((high_bits[i / 8] >> (i % 8)) & 1) << 4);
 }
 
-// 256 codes of two bits: 32 bytes hold four runs of 32.
+// Reads 256 codes of two bits: 32 bytes hold four runs of 32.
 void twos_of(const std::uint8_t twos[64], std::uint8_t codes[256]) {
   for (int run = 0; run < 8; ++run)
     for (int i = 0; i < 32; ++i) codes[32 * run + i] = (twos[run / 4 * 32 + i] >> (2 * (run % 4))) & 3;

@@ -1,4 +1,4 @@
-// The number formats of weights in model files, and their exact meaning as float32.
+// The number formats of weights in model files, and their exact values as float32.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace troupe::kernels {
 
-// Formats this version multiplies with. Files of packed weights hold these numbers: new ones go to the end.
+// Formats with kernels. Files of packed weights hold these numbers: new ones go to the end.
 enum class WeightType : std::uint8_t {
   f32,
   f16,
@@ -34,11 +34,11 @@ enum class WeightType : std::uint8_t {
 
 struct WeightTypeInfo {
   WeightType type;
-  std::string_view name;      // as GGUF tools spell it: "Q4_K"
+  std::string_view name;      // as in GGUF tools: "Q4_K"
   std::uint32_t gguf_number;  // ggml_type in a GGUF tensor directory
   std::uint32_t group_size;   // weights in a group, adjacent in a row
   std::uint32_t group_bytes;
-  // Behind the groups of a whole tensor (I2_S); they begin with a float32, the scale of all its weights.
+  // Bytes after the groups of a whole tensor (I2_S); they begin with a float32, the scale of all its weights.
   std::uint32_t tail_bytes = 0;
 };
 
@@ -46,9 +46,8 @@ struct WeightTypeInfo {
 [[nodiscard]] const WeightTypeInfo& info(WeightType type);
 [[nodiscard]] std::optional<WeightType> weight_type_of_gguf(std::uint32_t gguf_number);
 
-// out[i] = the exact float32 value of weight i. `count` is a multiple of the group size; `in` holds
-// count / group_size groups, any alignment. Bit-equal to ggml's to_float; where a tensor has a scale for all
-// its weights, that is still to be multiplied with.
+// out[i] = the exact float32 value of weight i. `count` is a multiple of the group size; `in` holds count / group_size
+// groups, any alignment. Bit-equal to ggml's to_float; does not apply the scale of a whole tensor.
 void dequantize(WeightType type, const std::byte* in, float* out, std::size_t count);
 
 }  // namespace troupe::kernels

@@ -1,4 +1,4 @@
-// Products on the matrix unit (AMX) of types without codes, with long ones, and with ternary weights.
+// Products on AMX: types without codes, with 6- and 8-bit codes, and ternary types.
 #include "kernels/matmul/matmul_amx.h"
 
 namespace troupe::kernels::amx {

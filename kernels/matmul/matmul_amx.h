@@ -1,22 +1,22 @@
-// Matrix products on the matrix unit (AMX): bfloat16 tiles, and int8 tiles for ternary weights.
+// Matrix products on AMX: bfloat16 tiles, and int8 tiles for ternary weights.
 //
-// Weights are the left operand: 16 outputs x 32 k (64 k of bytes) to a tile, expanded from their packed form one
-// stage (64 k) of two panels at a time into a buffer in the first-level cache. Rows of activations are the right
-// operand, 16 to a tile, as rows_amx.cpp laid them out. So a tile of sums is 16 outputs x 16 rows and a product of
-// tiles takes the same 16 cycles for one row as for sixteen.
+// Weights are the left operand: 16 outputs x 32 k (64 k of bytes) to a tile, expanded from their packed form one stage
+// (64 k) of two panels at a time into a buffer in the first-level cache. Rows of activations are the right operand, 16
+// to a tile, in the layout written by rows_amx.cpp. So a tile of sums is 16 outputs x 16 rows, and a product of tiles
+// takes 16 cycles for one row as for sixteen.
 //
 // Few rows are multiplied 32 at a time, or up to 16 with four panels: the sums stay in tiles for all of k, and the next
-// stage is expanded between the tile instructions of this one, so that one row costs what streaming and expanding the
-// weights costs. Many rows: blocks of 512 k are expanded once and multiplied with all rows, 32 at a time; the sums wait
-// in a buffer meanwhile.
+// stage is expanded between the tile instructions of this one, so that one row takes only the time of streaming and
+// expanding the weights. Many rows: blocks of 512 k are expanded once and multiplied with all rows, 32 at a time; the
+// other sums are kept in a buffer.
 //
 // One output's sum goes through the same tile products in ascending k either way, and moving float32 sums in and out of
 // tiles does not change them: the bits do not depend on the number of rows. TDPBF16PS itself adds in a fixed order
 // (Intel's manual: even and odd k of a tile in two fused chains, their sum to the accumulator; denormals are zero,
 // rounding to nearest even, whatever MXCSR says).
 //
-// Everything is of internal linkage: each file that includes this has its own. Two do, because all types in one take
-// GCC 12 minutes.
+// Everything has internal linkage: each file that includes this has its own copy. Two files do, because GCC 12 takes
+// minutes for all types in one.
 #pragma once
 
 #include <immintrin.h>
@@ -28,7 +28,7 @@
 #include "kernels/rows/exp_avx512.h"
 #include "kernels/variants.h"
 
-// Of `Type`; tiles are numbers, which is all that the intrinsics take.
+// A tile product of `Type`. A macro, because the intrinsics take tile numbers as constants.
 #define TROUPE_TILE_MULTIPLY(sums, weights, rows) \
   do {                                            \
     if constexpr (Type::kIntegers)                \
@@ -43,40 +43,40 @@ namespace {
 using namespace layout;
 
 constexpr std::size_t kMaxRowsAtOnce = 512;  // of activations: their sums take 128 bytes per row and pair of panels
-// Up to so many rows it is faster to expand the weights again for every 32.
+// Up to this many rows it is faster to expand the weights again for every 32.
 constexpr std::size_t kFewRows = 96;
-constexpr std::size_t kPrefetchBytes = 3072;  // how far ahead of the expansion memory is asked
+constexpr std::size_t kPrefetchBytes = 3072;  // prefetch distance ahead of the expansion
 constexpr std::size_t kMaxPairs = 8;          // pairs of panels that share one pass over the rows
 constexpr std::size_t kBlockStages = 8;       // 512 k of two panels: 32 KiB of bfloat16
 
-// So many rows, or fewer, are first copied out of their tiles: of a tile's line they take 4 bytes each, and the lines
-// of all k, which every few panels need again, would drive weights out of the first-level cache.
+// At most this many rows are first copied to shorter lines: each row uses only 4 bytes of a tile's line, and the full
+// lines of all k, read again for every few panels, would evict weights from the first-level cache.
 constexpr std::size_t kMaxPackedRows = 8;
 constexpr std::size_t kMaxPackedBytes = 128 * 1024;
 
 // ---- The tile instructions of a stage -----------------------------------------------------------------
 
-// What a stage multiplies: expanded weights of two panels, and 16 or 32 rows; or of four panels, and 16 rows.
+// The operands of a stage: expanded weights of two panels, and 16 or 32 rows; or of four panels, and 16 rows.
 struct Stage {
   const std::byte* weights;  // of the first panel
-  std::size_t next_panel;    // from there to the next one's
+  std::size_t next_panel;    // offset to the next panel's
   const std::byte* rows;     // the stage's first tile of the first 16 rows
   std::size_t line_bytes;    // of that tile
-  std::size_t next_rows;     // from there to the next 16 rows' tile
-  std::size_t low_plane;     // and to the low parts (kSplit)
+  std::size_t next_rows;     // offset to the tile of the next 16 rows
+  std::size_t low_plane;     // offset to the low parts (kSplit)
 };
 
-// The tiles that are multiplied with one another: kPanels x kRowTiles is 2 or 4. Tiles 0..3 hold sums: of two panels
-// with the first 16 rows, then with the next 16, or of four panels.
+// The shape of a tile product: kPanels x kRowTiles is 2 or 4. Tiles 0..3 hold sums: of two panels with the first 16
+// rows, then with the next 16, or of four panels.
 template <class Type, int kPanels, int kRowTiles>
 struct Shape {
   static constexpr int kProductOps = 2 * kPanels + (kRowTiles == 1 ? 1 : 4);
-  // The parts of a split value go in the order high x high, high x low (of the rows), low (of the weights) x high.
+  // The products of split values, in order: high x high, high x low (of the rows), low (of the weights) x high.
   static constexpr int kStepOps = (Type::kSplit ? 3 : 1) * kProductOps;
   static constexpr int kStageOps = static_cast<int>(Type::kStageSteps) * kStepOps;
 };
 
-// Instruction `op` of a stage. `op` is a constant wherever this is called.
+// Runs instruction `op` of a stage. `op` is a constant in all callers.
 template <class Type, int kPanels, int kRowTiles>
 TROUPE_INLINE void run_op(int op, const Stage& stage) {
   using S = Shape<Type, kPanels, kRowTiles>;
@@ -144,10 +144,10 @@ struct Rows {
   const std::byte* prepared;
   std::size_t tile_bytes;  // of 16 rows
   std::size_t count;
-  // Where tiles are loaded from: `prepared`, or a copy with shorter lines.
+  // The source of tile loads: `prepared`, or a copy with shorter lines.
   const std::byte* lines;
   std::size_t line_bytes;
-  std::size_t low_plane;  // from a tile to its low parts (kSplit)
+  std::size_t low_plane;  // offset from a tile to its low parts (kSplit)
 
   Rows(const std::byte* from, std::size_t bytes_of_tile, std::size_t num_rows)
       : prepared(from),
@@ -163,17 +163,17 @@ struct Rows {
   }
 };
 
-// Two panels that are multiplied together: sums of the first are in tiles 0 and 2, of the second in 1 and 3.
+// Two panels that are multiplied together: the sums of the first are in tiles 0 and 2, of the second in 1 and 3.
 struct Pair {
   const std::byte* a;
   const std::byte* b;
 };
 
-// What becomes of sums. A job has pairs [0, num_pairs()) of the panels it was made for; from a panel to that of the
-// next pair it is pair_bytes(). write() takes the sums of pair i with 16 rows, those of its first panel and behind them
+// Jobs: the processing of sums. A job has pairs [0, num_pairs()) of its panels; pair_bytes() is the offset from a panel
+// to that of the next pair. write() processes the sums of pair i with 16 rows, first those of its first panel, then
 // those of its second, in two parts (0 and 1).
 
-// Outputs as float32. A pair is two neighbouring panels; a last one without a neighbour is multiplied beside itself.
+// Writes outputs as float32. A pair is two neighbouring panels; a last single panel is paired with itself.
 template <class Type>
 struct Plain {
   const MatrixView& matrix;
@@ -238,7 +238,7 @@ struct Plain {
   }
 };
 
-// silu(gate) * up, rounded to be the next product's rows: a tile of sums has the order that rows for tiles have, so
+// Writes silu(gate) * up, rounded as the next product's rows: a tile of sums has the same order as prepared rows, so
 // nothing is transposed and no float32 is written. A pair is the same panel of both matrices.
 template <class Type>
 struct Gated {
@@ -266,14 +266,14 @@ struct Gated {
     const __m512 gate_scale = _mm512_set1_ps(gate.scale), up_scale = _mm512_set1_ps(up.scale);
     const __m512 one = _mm512_set1_ps(1.0f);
     std::byte* tile = out + row_tile * bf16_tiles_bytes(gate.rows) + panel / 2 * kTile;
-    const std::size_t width = gate.rows - panel * kPanelRows;  // beyond it: padding
+    const std::size_t width = gate.rows - panel * kPanelRows;  // outputs from `width` on are padding
     for (std::size_t j = 0; j < 16; ++j) {
       const __m512 g = _mm512_mul_ps(_mm512_castsi512_ps(load_line(gates + j * kLine)), gate_scale);
       const __m512 u = _mm512_mul_ps(_mm512_castsi512_ps(load_line(ups + j * kLine)), up_scale);
       const __m512 silu = _mm512_div_ps(g, _mm512_add_ps(one, exp_avx512(_mm512_sub_ps(_mm512_setzero_ps(), g))));
       __m512i words = _mm512_cvtepu16_epi32(reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(_mm512_mul_ps(silu, u))));
       if (j >= width) words = _mm512_setzero_si512();
-      // Even panels are the first 16 of a run of 32 k, the low words; odd ones the high words.
+      // Even panels are the first 16 k of a run of 32, the low words; odd ones the high words.
       if (panel % 2 == 0)
         _mm512_mask_storeu_epi16(tile + j * kLine, 0x55555555u, words);
       else
@@ -282,7 +282,7 @@ struct Gated {
   }
 };
 
-// Two or four tiles of sums, from and to memory.
+// Load and store two or four tiles of sums.
 template <int kTiles>
 TROUPE_INLINE void load_sums(const std::byte* waiting) {
   TROUPE_TILE_LOAD(0, waiting, kLine);
@@ -318,7 +318,7 @@ void multiply_few(const Job& job, const Rows& rows, std::size_t stages, std::siz
   zero_sums();
   for (std::size_t p = 0; p < kPanels; ++p)
     Type::expand(panels[p], 0, tiles[0] + p * kPanelBytes, panels[p] + kPrefetchBytes, no_hook);
-  // What follows the end of a panel is the beginning of the one that takes its place in the next call.
+  // After the end of a panel, prefetch the beginning of the panel that replaces it in the next call.
   const std::size_t to_next = kPanels / 2 * job.pair_bytes() - job.panel_bytes;
   Stage stage{.weights = nullptr,
               .next_panel = kPanelBytes,
@@ -334,7 +334,7 @@ void multiply_few(const Job& job, const Rows& rows, std::size_t stages, std::siz
     }
     std::size_t ahead = (s + 1) * Type::kStageBytes + kPrefetchBytes;
     if (ahead >= job.panel_bytes) ahead += to_next;
-      // 16 rows of every panel are expanded; the stage's instructions are spread over them.
+      // Expands 16 rows of every panel, with the stage's tile instructions spread between them.
 #pragma GCC unroll 4
     for (int p = 0; p < kPanels; ++p)
       Type::expand(
@@ -347,7 +347,7 @@ void multiply_few(const Job& job, const Rows& rows, std::size_t stages, std::siz
               run_op<Type, kPanels, kRowTiles>(op, stage);
           });
   }
-  alignas(64) std::byte sums[4 * kTile] = {};  // of fewer rows than a tile has, parts of lines are stored
+  alignas(64) std::byte sums[4 * kTile] = {};  // zeroed: with fewer than 16 rows only parts of lines are stored
   store_sums<kPanels * kRowTiles>(sums);
   for (int part = 0; part < kPanels * kRowTiles; ++part)
     job.write(rows, i + static_cast<std::size_t>(kRowTiles == 1 ? part / 2 : 0),
@@ -357,13 +357,13 @@ void multiply_few(const Job& job, const Rows& rows, std::size_t stages, std::siz
 
 // ---- Many rows -----------------------------------------------------------------------------------------
 
-// A pair of panels' part of one block of k: what is expanded into one buffer and multiplied with all rows.
+// One block of k of a pair of panels: expanded into one buffer and multiplied with all rows.
 struct Unit {
   Pair pair;
   std::size_t first_stage, num_stages;
 };
 
-// Expands a unit bit by bit: a call expands one stage of one panel.
+// Expands a unit step by step: each call expands one stage of one panel.
 template <class Type>
 struct Expansion {
   Unit unit;
@@ -381,9 +381,8 @@ struct Expansion {
   }
 };
 
-// Multiplies a unit with 16 or 32 rows, and meanwhile expands `num_expansions` stages of the next one: so the matrix
-// unit does not wait for the expansion, nor the expansion for memory. Calls
-// after_stage() after every stage.
+// Multiplies a unit with 16 or 32 rows, interleaved with the expansion of `num_expansions` stages of the next one, so
+// that AMX does not wait for the expansion, nor the expansion for memory. Calls after_stage() after every stage.
 template <class Type, int kRowTiles, class After>
 TROUPE_INLINE void multiply_unit(const Stage& first, std::size_t num_stages, Expansion<Type>& expansion,
                                  std::size_t num_expansions, After after_stage) {
@@ -396,7 +395,7 @@ TROUPE_INLINE void multiply_unit(const Stage& first, std::size_t num_stages, Exp
     --stages_left;
     after_stage();
   };
-  // 16 rows are expanded by every run; a stage is multiplied whenever its share of them is done.
+  // Each expansion.run() expands 16 rows; a stage is multiplied after every `share` of these rows.
   const std::size_t share = (16 * num_expansions + num_stages - 1) / num_stages;
   std::size_t due = 0;
   for (; num_expansions != 0; --num_expansions)
@@ -410,7 +409,7 @@ TROUPE_INLINE void multiply_unit(const Stage& first, std::size_t num_stages, Exp
   while (stages_left != 0) multiply_stage();
 }
 
-// Complete sums that are not yet outputs. They are written between the stages of the next pass.
+// Complete sums that are still to be written, between the stages of the next pass.
 template <class Job>
 struct Unwritten {
   const Job& job;
@@ -486,7 +485,7 @@ void multiply_many(const Job& job, const Rows& rows, std::size_t stages, std::si
   unwritten.write_all();
 }
 
-// Rows as the lines of tiles that have no other rows; the rest of `rows` stays.
+// Copies the rows to tile lines of only kRows rows, and points `rows` to the copy.
 template <std::size_t kRows>
 void pack_lines(Rows& rows, std::size_t num_lines, std::byte* packed) {
   for (std::size_t i = 0; i < num_lines; ++i)
@@ -518,7 +517,7 @@ void multiply_job(const Job& job, Rows rows, std::size_t k) {
     std::size_t i = 0;
     if (rows.tiles() == 1)
       for (; i + 1 < num_pairs; i += 2) multiply_few<Type, 4, 1>(job, rows, stages, i, 0);
-    for (; i < num_pairs; ++i)  // the weights of a pair stay in the second-level cache
+    for (; i < num_pairs; ++i)  // a pair's weights stay in the second-level cache
       for (std::size_t row_tile = 0; row_tile < rows.tiles(); row_tile += 2) {
         if (row_tile + 1 < rows.tiles())
           multiply_few<Type, 2, 2>(job, rows, stages, i, row_tile);
@@ -569,7 +568,7 @@ void multiply_gated(const MatrixView& gate, const MatrixView& up, const std::byt
                           .panel_bytes = Type::panel_bytes(gate.k)};
     multiply_job<Type>(job, rows, gate.k);
     if (panel_end != gate.num_panels()) continue;
-    // What follows the last panel is padding.
+    // The rest after the last panel is padding, set to zero.
     const std::size_t first_word = panel_end % 2;
     for (std::size_t t = 0; t < rows.tiles(); ++t) {
       std::byte* tile = to + t * out_tile_bytes + panel_end / 2 * kTile;

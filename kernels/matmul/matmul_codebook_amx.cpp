@@ -1,4 +1,4 @@
-// Products on the matrix unit (AMX) of types with short codes, whose values are looked up.
+// Products on AMX: types with short codes, which are converted by table lookup.
 #include "kernels/matmul/matmul_amx.h"
 
 namespace troupe::kernels::amx {

@@ -15,7 +15,7 @@ using namespace layout;
 constexpr int kTileRows = 6;
 constexpr int kMaxPanels = 4;
 
-// 8 rows' weights of one k.
+// Loads the weights of 8 outputs at one k.
 struct F32 {
   static constexpr std::size_t kBytes = 4;
   static __m256 load8(const std::byte* p) { return _mm256_loadu_ps(reinterpret_cast<const float*>(p)); }
@@ -80,8 +80,8 @@ void multiply_one_by_one(const MatrixView& matrix, std::size_t panel, std::size_
   for (; panel < panel_end; ++panel) multiply_tile<Type, 1, R>(matrix, panel, a, stride, out, out_stride);
 }
 
-// Up to kMaxPanels panels for a block of rows: tiles of 6 and 4 rows with one panel at a time, what is left
-// row by row with all panels at once.
+// Up to kMaxPanels panels for a block of rows: row tiles of 6 and 4 rows with one panel at a time, the remaining rows
+// one by one with all panels at once.
 template <class Type>
 void multiply_panels(const MatrixView& matrix, std::size_t panel, std::size_t panel_end, const std::byte* a,
                      std::size_t stride, std::size_t num_rows, float* out, std::size_t out_stride) {
@@ -113,7 +113,7 @@ template <class Type>
 void multiply(const MatrixView& matrix, const std::byte* prepared, std::size_t num_rows, float* out,
               std::size_t out_stride, std::size_t panel_begin, std::size_t panel_end) {
   const std::size_t stride = float_row_bytes(matrix.k);
-  // Rows that stay in a second-level cache of 256 KiB while all panels pass by.
+  // The number of rows that stay in a second-level cache of 256 KiB while all panels are read.
   const std::size_t fit = (192 * 1024 / stride) / kTileRows * kTileRows;
   const std::size_t block = fit < kTileRows ? kTileRows : fit;
   for (std::size_t begin = 0; begin < num_rows; begin += block) {

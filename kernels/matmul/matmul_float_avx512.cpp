@@ -95,7 +95,7 @@ template <class Type>
 void multiply(const MatrixView& matrix, const std::byte* prepared, std::size_t num_rows, float* out,
               std::size_t out_stride, std::size_t panel_begin, std::size_t panel_end) {
   const std::size_t stride = float_row_bytes(matrix.k);
-  // Rows that stay in the second-level cache while all panels pass by.
+  // The number of rows that stay in the second-level cache while all panels are read.
   const std::size_t fit = (512 * 1024 / stride) / kTileRows * kTileRows;
   const std::size_t block = fit < kTileRows ? kTileRows : fit;
   for (std::size_t begin = 0; begin < num_rows; begin += block) {

@@ -1,18 +1,17 @@
 // Matrix products of quantized weights with int8 activations in vectors of 32 bytes, for avx2 and avxvnni.
 //
-// Blocks of 256 k of one panel are unpacked to bytes on the stack (Q8_0 is read in place) and multiplied
-// with tiles of a few rows; the float32 chains of up to 48 rows wait in a buffer while the next block is
-// unpacked (block, rows and chains: 19 KiB of first-level cache). Every output goes through the same
-// operations whatever the tile. All sums of integers are exact, so the integers, and with them the recipe,
-// are those of the other integer variants.
+// Blocks of 256 k of one panel are unpacked to bytes on the stack (Q8_0 is read in place) and multiplied with row tiles
+// of a few rows; the float32 chains of up to 48 rows are kept in a buffer while the next block is unpacked (block, rows
+// and chains: 19 KiB of first-level cache). Every output goes through the same operations for any row tile. All sums of
+// integers are exact, so the integers, and with them the recipe, are the same in all integer variants.
 //
-// How bytes are multiplied is the variant's, a struct `Dot`:
-//   kTileRows  rows of a tile
+// The variant defines how bytes are multiplied, in a struct `Dot`:
+//   kTileRows  rows of a row tile
 //   kAnyByte   any unsigned byte can be multiplied; else 8-bit codes are made signed: their sums start at zero
 //   multiply_run<Type, R>(run, codes, stride, sums)  sums[r][h] += the integer products of one run: 8 outputs
 //              per half h, for R rows from `codes` on
 //
-// Everything is of internal linkage: each file that includes this has its own, in its own instruction set.
+// Everything has internal linkage: each file that includes this has its own copy, in its own instruction set.
 #pragma once
 
 #include <immintrin.h>
@@ -29,17 +28,17 @@ using namespace layout;
 
 constexpr std::size_t kBlockRows = 48;
 constexpr std::size_t kBlockK = 256;
-// A row alone is multiplied faster than weights arrive: what comes this much later is fetched meanwhile.
+// A single row is multiplied faster than weights arrive from memory: prefetches this far ahead.
 constexpr std::size_t kPrefetchBytes = 2048;
-constexpr std::size_t kHalf = kLine / 2;  // of a line: one vector, 8 rows
+constexpr std::size_t kHalf = kLine / 2;  // half a line: one vector, 8 rows
 
 // One panel's part of a block, ready to multiply.
 struct alignas(64) Block {
   std::uint8_t lines[kBlockK / 4 * kLine];
   float d[kBlockK / 16][16];              // scale per run
-  float min[kBlockK / 16][16];            // of types that have some
+  float min[kBlockK / 16][16];            // for types with a min
   const std::uint8_t* run[kBlockK / 16];  // the codes of each run: in `lines` or in the packed lines
-  const std::byte* ahead;                 // what to prefetch while this block is multiplied
+  const std::byte* ahead;                 // address to prefetch while this block is multiplied
 };
 
 inline const std::uint8_t* bytes(const std::byte* p) { return reinterpret_cast<const std::uint8_t*>(p); }
@@ -54,18 +53,18 @@ inline __m256 signed_bytes_to_floats(const std::byte* p) {
   return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(load_8_bytes(p)));
 }
 
-// The 16 scales of a group of a panel.
+// Converts the 16 scales of a group of a panel.
 inline void unpack_halves(const std::byte* from, float* to) {
   _mm256_store_ps(to, halves_to_floats(from));
   _mm256_store_ps(to + 8, halves_to_floats(from + 16));
 }
 
-// A type says how a block is unpacked and how its codes are multiplied:
+// A type defines how a block is unpacked and how its codes are multiplied:
 //   kRunQuads     quads that share a scale: an exact integer run
-//   kNarrowQuads  quads whose `vpmaddubsw` results (at most 2 * 127 * largest code each) add up in int16
-//   kWide         codes of 8 bits, offset 128: two products of theirs would not fit into int16
-//   kStartShift   how much smaller, as a power of two, the codes' offset is than the one a row's `start` is
-//                 for; -1: no offset
+//   kNarrowQuads  quads with `vpmaddubsw` results (at most 2 * 127 * largest code each) that add up in int16
+//   kWide         codes of 8 bits, offset 128: the sum of two products would not fit into int16
+//   kStartShift   log2 of the ratio of the offset that a row's `start` is for to the codes' offset; -1: no
+//                 offset
 
 struct Q8_0 {
   static constexpr std::size_t kBlockBytes = 4 * unit_bytes(kQ8_0);
@@ -83,15 +82,15 @@ struct Q8_0 {
 
 // ---- Codes -----------------------------------------------------------------------------------------------------
 //
-// unpack(from, to): the lines of a run of 32 become eight lines of bytes. kNarrowQuads is for runs of eight quads;
-// shorter ones have as many at most.
+// unpack(from, to): unpacks the lines of a run of 32 to eight lines of bytes. kNarrowQuads is for runs of eight quads;
+// shorter runs are limited to their length.
 
 inline __m256i each_byte(int value) { return _mm256_set1_epi8(static_cast<char>(value)); }
-// By -7 to 7 places, to the left or, below 0, to the right. Bits come from the neighbouring byte, too.
+// Shifts by -7 to 7 places, to the left or, below 0, to the right. Bits of the neighbouring byte shift in, too.
 inline __m256i shift_left(__m256i x, int places) {
   return places < 0 ? _mm256_srli_epi16(x, -places) : _mm256_slli_epi16(x, places);
 }
-// Those bits of x that `mask` has, after a shift.
+// The bits of `mask` of the shifted x.
 inline __m256i bits_of(__m256i x, int places, __m256i mask) { return _mm256_and_si256(shift_left(x, places), mask); }
 
 template <int offset>
@@ -147,7 +146,7 @@ struct Sixes {
   }
 };
 
-// Nibbles that stand for values; `offset` makes those unsigned.
+// Nibbles that index a table of values; `offset` makes the values unsigned.
 template <const std::int8_t (&values)[16], int offset, int narrow_quads>
 struct LookedUp {
   static constexpr int kNarrowQuads = narrow_quads, kStartShift = offset == 128 ? 0 : 3;
@@ -203,7 +202,7 @@ struct Threes {
 //
 // unpack(block, unit_bytes, num_groups, out): the scales, and mins, of the units of a block.
 
-// Float16 per 32, two to a unit.
+// Float16 scales per 32 k, two to a unit.
 template <bool has_min>
 struct Halves {
   static constexpr int kRunQuads = 8;
@@ -217,8 +216,8 @@ struct Halves {
   }
 };
 
-// Exponents per 32, four to a unit: of half the power of two that is meant, because values are doubled. The smallest
-// two would be denormal, and are zero.
+// Exponents per 32 k, four to a unit. The scale is half the power of two, because kMXFP4Values are doubled. The
+// smallest two would be denormal, and are zero.
 struct Powers {
   static constexpr int kRunQuads = 8;
   static constexpr bool kHasMin = false;
@@ -232,7 +231,7 @@ struct Powers {
   }
 };
 
-// int8 times a float16 for 256, for each run of 8 or of 4 quads.
+// An int8 scale for each run of 8 or of 4 quads, times a float16 per 256 k.
 template <int run_quads>
 struct RunScales {
   static constexpr int kRunQuads = run_quads;
@@ -260,7 +259,7 @@ struct RunScalesAndMins {
   }
 };
 
-// Q2_K: both in a byte.
+// Q2_K: scale and min in one byte.
 struct HalfRunScalesAndMins {
   static constexpr int kRunQuads = 4;
   static constexpr bool kHasMin = true;
@@ -321,7 +320,7 @@ struct TQ {
   }
 };
 
-// Where the parts of a prepared row lie, for either form.
+// Offsets of the parts of a prepared row, in either form.
 struct RowLayout {
   std::size_t stride, scale, scaled_sum, start;
 };
@@ -339,8 +338,9 @@ RowLayout row_layout(std::size_t k) {
 inline __m256 broadcast_float(const std::byte* p) { return _mm256_set1_ps(load<float>(p)); }
 inline __m256i broadcast_int(const std::byte* p) { return _mm256_set1_epi32(load<std::int32_t>(p)); }
 
-// Integer sums are kept as the bits of 1.5 * 2^23 plus the sum, which is the float of this value for sums of up to 22
-// bits. Taking 1.5 * 2^23 away makes a float of the sum, exactly; some CPUs add on one more port than they convert on.
+// Integer sums are kept as the bits of the float 1.5 * 2^23, plus the sum: for sums of up to 22 bits that is the float
+// 1.5 * 2^23 + sum. Subtracting 1.5 * 2^23 gives the sum as float, exactly; on some CPUs additions have one more port
+// than conversions.
 constexpr std::int32_t kSumBias = 0x4b400000;
 inline __m256 float_of_sum(__m256i sum) {
   return _mm256_sub_ps(_mm256_castsi256_ps(sum), _mm256_castsi256_ps(_mm256_set1_epi32(kSumBias)));
@@ -393,13 +393,13 @@ inline void multiply_tile(const Block& block, const std::byte* a, const RowLayou
         _mm256_store_ps(to, sum);
       }
     }
-    // The float sums go to memory: GCC 12 would keep some in registers from run to run, and spill integer sums for
+    // Forces the float sums to memory: GCC 12 would keep some in registers from run to run, and spill integer sums for
     // them.
     __asm__ volatile("" ::: "memory");
   }
 }
 
-// The rows behind the last tile: R or fewer.
+// The rows after the last full row tile: R or fewer.
 template <class Dot, class Type, int R>
 inline void multiply_rest(const Block& block, const std::byte* a, const RowLayout& row, std::size_t block_index,
                           std::size_t num_runs, std::size_t num_rows, float* acc) {
@@ -433,9 +433,9 @@ void multiply_panel(const MatrixView& matrix, std::size_t panel, const std::byte
   for (std::size_t index = 0; index * kBlockK < matrix.k; ++index) {
     const std::size_t rest = matrix.k - index * kBlockK;
     const std::size_t count = rest < kBlockK ? rest : kBlockK;
-    block.ahead = weights + (index + kBlocksAhead) * Type::kBlockBytes;  // past the end: only a prefetch
+    block.ahead = weights + (index + kBlocksAhead) * Type::kBlockBytes;  // may be past the end, for prefetching only
     Type::unpack(weights, index, count / 32, block);
-    constexpr std::size_t kRun = 4 * Type::kRunQuads;  // TQ's last one may be shorter: zeros fill it up
+    constexpr std::size_t kRun = 4 * Type::kRunQuads;  // TQ's last run may be shorter: padded with zeros
     multiply_rows<Dot, Type>(block, a, row, index, (count + kRun - 1) / kRun, num_rows, acc);
   }
   const std::size_t begin = panel * kPanelRows;

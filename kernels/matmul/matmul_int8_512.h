@@ -1,20 +1,20 @@
 // Matrix products of quantized weights with int8 activations in vectors of 64 bytes, for avx512 and avx512vnni.
 //
-// Blocks of 256 k of two panels are unpacked to unsigned bytes on the stack (Q8_0 is read in place) and
-// multiplied with tiles of 6 rows: with VNNI 12 int32 and 12 float32 accumulators, one broadcast of an
-// activation quad serves two `vpdpbusd`. The float32 chains of up to 48 rows wait in an L1-sized buffer while
-// the next block is unpacked, so unpacking costs some 7 % of a large product, and a single row streams the
-// weights once at memory speed. Every output goes through the same instructions whatever the tile.
+// Blocks of 256 k of two panels are unpacked to unsigned bytes on the stack (Q8_0 is read in place) and multiplied with
+// row tiles of 6 rows: with VNNI 12 int32 and 12 float32 accumulators, one broadcast of an activation quad serves two
+// `vpdpbusd`. The float32 chains of up to 48 rows are kept in an L1-sized buffer while the next block is unpacked, so
+// unpacking costs some 7 % of a large product, and a single row streams the weights once at memory speed. Every output
+// goes through the same instructions for any row tile.
 //
-// How bytes are multiplied is the variant's, a struct `Dot`:
-//   kAnyByte    any unsigned byte can be multiplied: codes are lifted to the offset of 128, for which a row's `start`
+// The variant defines how bytes are multiplied, in a struct `Dot`:
+//   kAnyByte    any unsigned byte can be multiplied: codes are raised to the offset of 128, for which a row's `start`
 //               is; else 8-bit codes are made signed: their sums start at zero
-//   kStepQuads  most quads of one multiply_quads
-//   kChains<n>  int32 sums per output where n vectors of outputs are multiplied at once
+//   kStepQuads  the most quads of one multiply_quads
+//   kChains<n>  int32 sums per output if n vectors of outputs are multiplied at once
 //   multiply_quads<Type, kQuads>(blocks, line, codes, stride, chains)  adds the products of kQuads quads to
 //               chains[p][r]: P panels from `line` on, R rows from `codes` on
 //
-// Everything is of internal linkage: each file that includes this has its own, in its own instruction set.
+// Everything has internal linkage: each file that includes this has its own copy, in its own instruction set.
 #pragma once
 
 #include <immintrin.h>
@@ -32,9 +32,9 @@ constexpr int kTileRows = 6;
 constexpr std::size_t kBlockRows = 48;
 constexpr std::size_t kBlockK = 256;
 constexpr int kMaxPanels = 2;
-// A few rows are multiplied faster than weights arrive: memory must not idle while a block is multiplied.
-// Prefetches of what comes 2-4 KiB later, spread over its runs, take one row of Q4_K from 11.9 to 15.3 GB/s
-// where plain reading reaches 16.3.
+// A few rows are multiplied faster than weights arrive: memory must not idle while a block is multiplied. Prefetches
+// 2-4 KiB ahead, spread over the block's runs, raise one row of Q4_K from 11.9 to 15.3 GB/s; plain reading reaches
+// 16.3.
 constexpr int kPrefetchRows = 4;
 constexpr std::size_t kPrefetchBytes = 2048;
 
@@ -42,9 +42,9 @@ constexpr std::size_t kPrefetchBytes = 2048;
 struct alignas(64) Block {
   std::uint8_t lines[kBlockK / 4 * kLine];
   float d[kBlockK / 16][16];    // scale per run
-  float min[kBlockK / 16][16];  // of types that have some
+  float min[kBlockK / 16][16];  // for types with a min
   const std::uint8_t* first;    // `lines`, or the packed lines themselves
-  const std::byte* ahead;       // what to prefetch while this block is multiplied
+  const std::byte* ahead;       // address to prefetch while this block is multiplied
 };
 
 inline const std::uint8_t* bytes(const std::byte* p) { return reinterpret_cast<const std::uint8_t*>(p); }
@@ -57,19 +57,19 @@ inline __m512 signed_bytes_to_floats(const std::uint8_t* p) {
   return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
 }
 
-// A type says how a block is unpacked and how its codes are multiplied:
+// A type defines how a block is unpacked and how its codes are multiplied:
 //   kRunQuads     quads that share a scale: an exact integer run
-//   kNarrowQuads  quads whose `vpmaddubsw` results (at most 2 * 127 * largest code each) add up in int16
-//   kWide         codes of 8 bits, offset 128: two products of theirs would not fit into int16
-//   kStartShift   how much smaller, as a power of two, the codes' offset is than the one a row's `start` is
-//                 for, unless they are lifted; -1: no offset
+//   kNarrowQuads  quads with `vpmaddubsw` results (at most 2 * 127 * largest code each) that add up in int16
+//   kWide         codes of 8 bits, offset 128: the sum of two products would not fit into int16
+//   kStartShift   log2 of the ratio of the offset that a row's `start` is for to the codes' offset, unless they
+//                 are raised; -1: no offset
 //   kPairGap      bytes between pairs of runs
 
 struct Q8_0 {
   static constexpr std::size_t kBlockBytes = 4 * unit_bytes(kQ8_0);
   static constexpr int kRunQuads = 8, kNarrowQuads = 1, kStartShift = 0;
   static constexpr bool kWide = true, kHasMin = false, kRow256 = false;
-  static constexpr std::size_t kPairGap = kLine;  // scales lie between pairs of groups
+  static constexpr std::size_t kPairGap = kLine;  // the scales between pairs of groups
   static std::size_t panel_bytes(std::size_t k) { return layout::panel_bytes(kQ8_0, k); }
   template <class Dot>
   static void unpack(const std::byte* panel, std::size_t block, std::size_t num_groups, Block& out) {
@@ -82,19 +82,19 @@ struct Q8_0 {
 
 // ---- Codes -----------------------------------------------------------------------------------------------------
 //
-// unpack<Dot>(from, to): the lines of a run of 32 become eight lines of bytes, lifted where any byte can be multiplied.
-// kNarrowQuads is for runs of eight quads; shorter ones have as many at most.
+// unpack<Dot>(from, to): unpacks the lines of a run of 32 to eight lines of bytes, raised if kAnyByte. kNarrowQuads is
+// for runs of eight quads; shorter runs are limited to their length.
 
 inline __m512i each_byte(int value) { return _mm512_set1_epi8(static_cast<char>(value)); }
 // (a & b) | c
 inline __m512i and_or(__m512i a, __m512i b, __m512i c) { return _mm512_ternarylogic_epi32(a, b, c, 0xea); }
-// By -7 to 7 places, to the left or, below 0, to the right. Bits come from the neighbouring byte, too.
+// Shifts by -7 to 7 places, to the left or, below 0, to the right. Bits of the neighbouring byte shift in, too.
 inline __m512i shift_left(__m512i x, int places) {
   return places < 0 ? _mm512_srli_epi16(x, static_cast<unsigned>(-places))
                     : _mm512_slli_epi16(x, static_cast<unsigned>(places));
 }
 
-// What lifts codes of this offset to one of 128. There is nothing to lift where there is no offset.
+// The addend that raises codes of this offset to an offset of 128; 0 for codes without offset.
 template <class Dot>
 inline __m512i lift_from(int offset) {
   return Dot::kAnyByte && offset != 0 ? each_byte(kSumOffset - offset) : _mm512_setzero_si512();
@@ -141,7 +141,7 @@ struct Sixes {
   template <class Dot>
   static void unpack(const std::uint8_t* from, std::uint8_t* to) {
     const __m512i low_mask = each_byte(15), bits = each_byte(0x30), lift = lift_from<Dot>(32);
-    const __m512i low_upper = load_line(from), high_upper = load_line(from + kLine);  // of quads 0-3 and 4-7
+    const __m512i low_upper = load_line(from), high_upper = load_line(from + kLine);  // for quads 0-3 and 4-7
 #pragma GCC unroll 4
     for (int j = 0; j < 4; ++j) {
       const __m512i line = load_line(from + (j + 2) * kLine);
@@ -154,7 +154,7 @@ struct Sixes {
   }
 };
 
-// Nibbles that stand for values; `offset` makes those unsigned.
+// Nibbles that index a table of values; `offset` makes the values unsigned.
 template <const std::int8_t (&values)[16], int offset, int narrow_quads>
 struct LookedUp {
   static constexpr int kNarrowQuads = narrow_quads, kStartShift = offset == 128 ? 0 : 3;
@@ -208,7 +208,7 @@ struct Threes {
 //
 // unpack(block, unit_bytes, num_groups, out): the scales, and mins, of the units of a block.
 
-// Float16 per 32, two to a unit.
+// Float16 scales per 32 k, two to a unit.
 template <bool has_min>
 struct Halves {
   static constexpr int kRunQuads = 8;
@@ -222,8 +222,8 @@ struct Halves {
   }
 };
 
-// Exponents per 32, four to a unit: of half the power of two that is meant, because values are doubled. The smallest
-// two would be denormal, and are zero.
+// Exponents per 32 k, four to a unit. The scale is half the power of two, because kMXFP4Values are doubled. The
+// smallest two would be denormal, and are zero.
 struct Powers {
   static constexpr int kRunQuads = 8;
   static constexpr bool kHasMin = false;
@@ -236,7 +236,7 @@ struct Powers {
   }
 };
 
-// int8 times a float16 for 256, for each run of 8 or of 4 quads.
+// An int8 scale for each run of 8 or of 4 quads, times a float16 per 256 k.
 template <int run_quads>
 struct RunScales {
   static constexpr int kRunQuads = run_quads;
@@ -261,7 +261,7 @@ struct RunScalesAndMins {
   }
 };
 
-// Q2_K: both in a byte.
+// Q2_K: scale and min in one byte.
 struct HalfRunScalesAndMins {
   static constexpr int kRunQuads = 4;
   static constexpr bool kHasMin = true;
@@ -323,7 +323,7 @@ struct TQ {
   }
 };
 
-// Where the parts of a prepared row lie, for either form.
+// Offsets of the parts of a prepared row, in either form.
 struct RowLayout {
   std::size_t stride, scale, scaled_sum, start;
 };
@@ -341,7 +341,7 @@ RowLayout row_layout(std::size_t k) {
 inline float float_at(const std::byte* p) { return *reinterpret_cast<const float*>(p); }
 inline int int_at(const std::byte* p) { return *reinterpret_cast<const int*>(p); }
 
-// Prefetches part `part` of `num_parts` of what lies ahead of P panels.
+// Prefetches part `part` of `num_parts` of the block ahead, for P panels.
 template <class Type, int P, std::size_t num_parts>
 inline void prefetch_part(const Block* blocks, std::size_t part) {
   constexpr std::size_t kLines = (Type::kBlockBytes / kLine + num_parts - 1) / num_parts;
@@ -360,8 +360,8 @@ inline __m512i run_start(const std::byte* start) {
     return _mm512_srai_epi32(_mm512_set1_epi32(int_at(start)), Type::kStartShift);
 }
 
-// Checks of undefined behaviour on each of the thousands of loads of a product take clang 14 minutes; addresses stay
-// checked.
+// Disables UBSan here: with checks on each of the thousands of loads of a product, clang 14 takes minutes. ASan stays
+// on.
 #define TROUPE_UNCHECKED __attribute__((no_sanitize("undefined")))
 
 // acc[r][p] += one block, for R rows from `a` on and P panels.
@@ -420,7 +420,7 @@ TROUPE_UNCHECKED inline void multiply_tile(const Block* blocks, const std::byte*
     for (int r = 0; r < R; ++r) _mm512_store_ps(acc + (r * P + p) * 16, sums[p][r]);
 }
 
-// The rows behind the last tile: R or fewer.
+// The rows after the last full row tile: R or fewer.
 template <class Dot, class Type, int P, int R>
 inline void multiply_rest(const Block* blocks, const std::byte* a, const RowLayout& row, std::size_t block,
                           std::size_t num_runs, std::size_t num_rows, float* acc) {
@@ -456,10 +456,10 @@ void multiply_panels(const MatrixView& matrix, std::size_t panel, const std::byt
     const std::size_t count = rest < kBlockK ? rest : kBlockK;
     for (int p = 0; p < P; ++p) {
       const std::byte* weights = matrix.body + (panel + static_cast<std::size_t>(p)) * panel_bytes;
-      blocks[p].ahead = weights + (block + kBlocksAhead) * Type::kBlockBytes;  // past the end: only a prefetch
+      blocks[p].ahead = weights + (block + kBlocksAhead) * Type::kBlockBytes;  // may be past the end: only prefetched
       Type::template unpack<Dot>(weights, block, count / 32, blocks[p]);
     }
-    constexpr std::size_t kRun = 4 * Type::kRunQuads;  // TQ's last one may be shorter: zeros fill it up
+    constexpr std::size_t kRun = 4 * Type::kRunQuads;  // TQ's last run may be shorter: padded with zeros
     multiply_rows<Dot, Type, P>(blocks, a, row, block, (count + kRun - 1) / kRun, num_rows, acc);
   }
   const __m512 scale = _mm512_set1_ps(matrix.scale);

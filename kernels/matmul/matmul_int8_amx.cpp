@@ -1,20 +1,20 @@
-// Products of Q4_K and Q5_K where there is a matrix unit (AMX), with int8 operands.
+// Products of Q4_K and Q5_K on CPUs with AMX, with int8 operands.
 //
 // A weight is d * scale * code - dmin * min: scales and mins have 6 bits and hold for 32 k (a *run*), d and dmin for
 // 256 k (a *group*), and activations have one scale per group, too. code * scale is rounded to 8 bits, a multiple of 4
-// (Q5_K: of 8): the error is a tenth of the one that the format itself leaves. So all that is summed over a group are
-// integers, and there is one float step per group, whatever instructions came to the sum:
+// (Q5_K: of 8): the error is a tenth of the format's own quantization error. So all sums over a group are integers, and
+// there is one float step per group, the same for all instruction sets:
 //
 //   acc += d_a * (4 * d * sum(a * round(code * scale / 4)) - dmin * sum over runs(min * sum of the run's a))
 //
 // Few rows are multiplied with vector instructions (VNNI), more with tiles: rows of activations are the left operand,
-// 16 rows x 64 k to a tile, and weights the right one. The lines of Layout::panels, 16 outputs x 4 k, are a tile of 64
-// k x 16 outputs as soon as nibbles are bytes.
+// 16 rows x 64 k to a tile, and weights the right one. The lines of Layout::panels, 16 outputs x 4 k, form a tile of 64
+// k x 16 outputs once nibbles are expanded to bytes.
 //
 // A group of two panels (a *unit*) is expanded to tiles once, while the one before it is multiplied, and multiplied
 // with all rows, 32 at a time (a *pass*); the float step of a pass is done during the next. Few rows: weights are read
-// from memory in ascending order. Many rows: some pairs of panels share one way over a group of the activations. The
-// order of one output's additions is the same either way.
+// from memory in ascending order. Many rows: several pairs of panels are multiplied with a group of the activations
+// while it is cached. The order of one output's additions is the same either way.
 #include <immintrin.h>
 
 #include "kernels/cpu/tiles_amx.h"
@@ -29,9 +29,9 @@ using namespace layout;
 constexpr std::size_t kMaxRowsAtOnce = 512;  // of activations: their sums take 128 bytes per row and pair of panels
 constexpr std::size_t kMaxPasses = kMaxRowsAtOnce / 32;
 constexpr std::size_t kMaxDotRows = 4;        // few rows: vector instructions
-constexpr std::size_t kFewRows = 96;          // up to so many a pair of panels is multiplied with all k before the next
-constexpr std::size_t kPairsPerBlock = 4;     // beyond
-constexpr std::size_t kPrefetchBytes = 3072;  // how far ahead of vector instructions memory is asked
+constexpr std::size_t kFewRows = 96;          // up to this many, a pair of panels is done for all k before the next
+constexpr std::size_t kPairsPerBlock = 4;     // for more rows
+constexpr std::size_t kPrefetchBytes = 3072;  // prefetch distance of the vector code
 constexpr std::size_t kRunsPerGroup = 8;
 constexpr std::size_t kStages = 4;              // of 64 k in a group
 constexpr std::size_t kStageLines = 16;         // of nibbles: two panels x two runs x 4
@@ -50,8 +50,8 @@ TROUPE_INLINE void prefetch(const std::byte* p) { _mm_prefetch(reinterpret_cast<
 
 // ---- Weights ---------------------------------------------------------------------------------
 
-// A run of a panel. codes(j, low, high): those of nibble line j, quads j and j + 4. Products of a code and a scale are
-// kept but for kShift bits.
+// A run of a panel. codes(j, low, high): the codes of nibble line j, quads j and j + 4. Products of a code and a scale
+// are rounded by kShift bits.
 struct Q4_K {
   static constexpr std::size_t kUnitBytes = kQ4_KUnit, kRunBytes = kQ4_KRun, kHighLines = 0;
   static constexpr int kShift = 2;
@@ -78,7 +78,7 @@ struct Q5_K {
     TROUPE_INLINE void codes(std::size_t j, __m512i& low, __m512i& high) const {
       const __m512i nibbles = load_line(lines + j * kLine);
       const auto shift = static_cast<unsigned>(j);
-      // Bits j and j + 4 of a byte of `fifths` come to bit 4. 0xf8: a | (b & c).
+      // Bits j and j + 4 of a byte of `fifths` move to bit 4. 0xf8: a | (b & c).
       const __m512i mask = words(0x0f0f), place = words(0x1010);
       low =
           _mm512_ternarylogic_epi32(_mm512_and_si512(nibbles, mask), _mm512_slli_epi16(fifths, 4 - shift), place, 0xf8);
@@ -88,13 +88,13 @@ struct Q5_K {
   };
 };
 
-// round(code * scale / 2^kShift) for the codes of a run: the code times the upper bits of its scale, and what the lower
-// kShift bits add. No product of bytes exceeds a byte, so words may be multiplied.
+// round(code * scale / 2^kShift) for the codes of a run: the code times the upper bits of its scale, plus the part of
+// the lower kShift bits. No product of bytes exceeds a byte, so words can be multiplied.
 template <class Type>
 class TimesScale {
  public:
   TROUPE_INLINE TimesScale() = default;
-  // Of run `run` of a panel's group.
+  // For run `run` of a panel's group.
   TROUPE_INLINE TimesScale(const std::byte* unit, std::size_t run) {
     // Scale r of 16 becomes both words of dword r.
     const __m512i spread = _mm512_set_epi8(-1, 15, -1, 15, -1, 14, -1, 14, -1, 13, -1, 13, -1, 12, -1, 12,  //
@@ -117,7 +117,7 @@ class TimesScale {
   __m512i upper_, lower_;
 };
 
-// What the float step of a group needs of 16 outputs.
+// The scales of 16 outputs for the float step of a group.
 struct UnitScales {
   __m512 d, dmin;
   __m512i mins[4];  // of two runs: the words of dword r
@@ -134,7 +134,7 @@ struct UnitScales {
   }
 };
 
-// The activations of a row in a group: of 16 rows from `group` on, row `r`.
+// The activations of a row in a group: row `r` of the 16 rows at `group`.
 struct GroupRow {
   const std::byte* group;
   std::size_t r;
@@ -148,12 +148,12 @@ struct GroupRow {
   }
 };
 
-// The float step: acc and what a group adds to it, of which `sum` is the sum of a * round(code * scale / 2^kShift).
+// The float step: adds a group to acc; `sum` is the sum of a * round(code * scale / 2^kShift).
 TROUPE_INLINE __m512 add_group(__m512 acc, __m512i sum, const GroupRow& row, const UnitScales& scales) {
   const std::int32_t* run_sums = row.sums();
   __m512i products = _mm512_setzero_si512();
 #pragma GCC unroll 4
-  for (std::size_t i = 0; i < 4; ++i)  // GCC would broadcast with an instruction of its own
+  for (std::size_t i = 0; i < 4; ++i)  // asm, because GCC would use a separate broadcast instruction
     asm("vpdpwssd %2%{1to16%}, %1, %0" : "+v"(products) : "v"(scales.mins[i]), "m"(run_sums[i]));
   const __m512 minimum = _mm512_cvtepi32_ps(products);
   const __m512 value = _mm512_fnmadd_ps(minimum, scales.dmin, _mm512_mul_ps(_mm512_cvtepi32_ps(sum), scales.d));
@@ -250,14 +250,15 @@ struct Unit {
   const std::byte* panels[2];
 };
 
-// Expands a unit to tiles [kStages][2 panels], nibble line by nibble line, and asks for the memory of a later unit
-// meanwhile. Lines are numbered stage by stage, in a stage panel by panel.
+// Expands a unit to tiles [kStages][2 panels], nibble line by nibble line, and prefetches a later unit. Lines are
+// numbered stage by stage, in a stage panel by panel.
 template <class Type>
 class Expansion {
  public:
   TROUPE_INLINE Expansion(const Unit& from, const Unit& ahead) : from_(from), ahead_(ahead) {}
 
-  // Line `first` + i to its stage's tiles. Lines are taken in order, from a multiple of four on; i is a constant.
+  // Expands line `first` + i to its stage's tiles. Lines are expanded in order, from a multiple of four on; i is a
+  // constant.
   TROUPE_INLINE void expand(std::size_t first, std::size_t i, std::byte* stage_tiles) {
     const std::size_t j = i % 4;
     if (j == 0) open(first + i, stage_tiles);
@@ -292,23 +293,23 @@ class Expansion {
 
 // ---- From tiles to outputs -----------------------------------------------------------------------------
 
-// A unit's product with the rows of a pass as it comes out of the tiles, and what is to become of it.
+// Integer sums of a unit and the rows of a pass, and the arguments of their float step.
 struct Unfinished {
   const std::byte* sums;     // [2 x 16 rows][2 panels] tiles
   const UnitScales* scales;  // of both panels
   const std::byte* rows;     // the first 16 rows' group of activations
-  std::size_t next_rows;     // from there to the next 16 rows'
+  std::size_t next_rows;     // offset to that of the next 16 rows
   std::size_t count = 0;     // rows
   float* acc;                // as `sums`
-  __mmask16 earlier = 0;     // ones, but for the first group of k: what counts of `acc`
-  // At the end of k, where row r of panel p goes to out + r * stride + p * kPanelRows, as far as masks[p] says; else
-  // null: back to `acc`.
+  __mmask16 earlier = 0;     // mask of valid `acc`: all ones, but zero for the first group of k
+  // At the end of k row r of panel p is written to out + r * stride + p * kPanelRows, under masks[p]. Before the end
+  // null: results go back to `acc`.
   float* out = nullptr;
   std::size_t stride = 0;
   __mmask16 masks[2] = {};
 };
 
-// One panel of it with 16 rows, row by row.
+// The float step of one panel with 16 rows, row by row.
 template <bool kLast>
 class Finishing {
  public:
@@ -325,7 +326,7 @@ class Finishing {
       mask_ = from.masks[panel];
     }
   }
-  // Row i, ascending; a constant.
+  // Finishes row i; called with ascending constants.
   TROUPE_INLINE void finish(std::size_t i) {
     if (i >= left_) return;
     const __m512 before = _mm512_maskz_load_ps(earlier_, acc_ + i * kPanelRows);
@@ -351,19 +352,19 @@ class Finishing {
 
 // ---- Products with tiles -------------------------------------------------------------------------------
 
-// What is to be expanded meanwhile: from nibble line `first_line` of `unit` on, to a stage's tiles.
+// The expansion that runs during a stage: from nibble line `first_line` of `unit` on, to a stage's tiles.
 struct Meanwhile {
   Unit unit, ahead;
   std::size_t first_line;
   std::byte* tiles;
 };
 
-// One stage of a unit, of which `weights` are the two tiles, with 16 or 32 rows, of which `rows` are the tiles.
-// Meanwhile kLines nibble lines are expanded, and a quarter of `unfinished` is finished.
+// Multiplies one stage of a unit (two tiles at `weights`) with 16 or 32 rows (tiles at `rows`). Interleaved, kLines
+// nibble lines are expanded, and a quarter of `unfinished` is finished.
 template <class Type, int kRowTiles, int kLines, bool kLast>
 TROUPE_INLINE void multiply_stage(const std::byte* weights, const std::byte* rows, std::size_t next_rows,
                                   std::size_t stage, const Meanwhile& meanwhile, const Unfinished& unfinished) {
-  Finishing<kLast> finishing(unfinished, stage / 2, stage % 2);  // of two row tiles, if the pass before had them
+  Finishing<kLast> finishing(unfinished, stage / 2, stage % 2);  // of up to two row tiles, as in the pass before
   Expansion<Type> expansion(meanwhile.unit, meanwhile.ahead);
   TROUPE_TILE_LOAD(4, rows, kLine);
   TROUPE_TILE_LOAD(5, weights, kLine);
@@ -378,21 +379,21 @@ TROUPE_INLINE void multiply_stage(const std::byte* weights, const std::byte* row
 #pragma GCC unroll 16
   for (std::size_t slot = 0; slot < 16; ++slot) {
     if constexpr (kLines != 0) {
-      constexpr std::size_t kSlots = 16 / kLines;  // for a line
+      constexpr std::size_t kSlots = 16 / kLines;  // per line
       if (slot % kSlots == kSlots - 1) expansion.expand(meanwhile.first_line, slot / kSlots, meanwhile.tiles);
     }
     finishing.finish(slot);
   }
 }
 
-// A unit, expanded, with the rows of a pass.
+// The product of an expanded unit with the rows of a pass.
 struct Pass {
   const std::byte* weights;  // [kStages] stages' tiles
   const std::byte* rows;
   std::size_t next_rows;
   std::byte* sums;
-  // Expanded meanwhile, from nibble line first_line on; its tiles may be `weights`: a stage is written after it was
-  // read.
+  // next_unit is expanded during the pass, from nibble line first_line on. `expanded` may be `weights`: a stage is
+  // written after it was read.
   Unit next_unit, later_unit;
   std::size_t first_line;
   std::byte* expanded;
@@ -433,8 +434,8 @@ TROUPE_INLINE void multiply_pass(bool two_row_tiles, const Pass& pass, const Unf
                   : multiply_pass<Type, 1, kLines, false>(pass, unfinished);
 }
 
-// The units of a call in the order they are multiplied: block by block of pairs of panels, group by group of k,
-// pair by pair.
+// The units of a call in the order of multiplication: block by block of pairs of panels, group by group of k, pair by
+// pair.
 template <class Type>
 class Units {
  public:
@@ -462,7 +463,7 @@ class Units {
   std::size_t first_panel(const Place& place) const {
     return target_.panel_begin + 2 * (place.first_pair + place.pair);
   }
-  // A last panel without a neighbour is multiplied beside itself. Behind the end: any unit.
+  // A last single panel is paired with itself. After the end: any unit.
   Unit at(const Place& place) const {
     const std::size_t first = place.end ? target_.panel_begin : first_panel(place);
     const std::size_t second = first + 1 < target_.panel_end ? first + 1 : first;
@@ -499,7 +500,7 @@ void multiply_rows(const Target& target, const std::byte* prepared, std::size_t 
   units.advance(later);
   Expansion<Type> expansion(units.at(place), units.at(next));
   for (std::size_t stage = 0; stage < kStages; ++stage) expansion.expand_stage(stage, tiles[0] + stage * kStageTiles);
-  // Nothing yet, but its pointers are followed.
+  // No rows yet, but its pointers must be valid.
   Unfinished unfinished{.sums = sums[0], .scales = scales[0], .rows = prepared, .next_rows = 0, .acc = acc[0]};
   std::size_t number_of_passes = 0;
   for (std::size_t number = 0; !place.end; place = next, next = later, units.advance(later), ++number) {
@@ -510,7 +511,7 @@ void multiply_rows(const Target& target, const std::byte* prepared, std::size_t 
       const std::size_t left = num_rows - pass * 32, count = left < 32 ? left : 32, panel = units.first_panel(place);
       float* const out = target.out + pass * 32 * target.stride + panel * kPanelRows;
       std::byte* to = sums[number_of_passes % 2];
-      // Expanded meanwhile: the next unit, in the first four passes (of two or three: in two) or the only one.
+      // The next unit is expanded in the first four passes (with two or three passes: in two; with one: in that one).
       const std::size_t lines = passes == 1 ? kStageLines : passes < 4 ? kStageLines / 2 : kStageLines / 4;
       const Pass what{.weights = passes == 1 ? tiles[0] : tiles[number % 2],
                       .rows = prepared + 2 * pass * tile_bytes + place.group * kI8GroupBytes,

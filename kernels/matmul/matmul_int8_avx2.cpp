@@ -1,8 +1,8 @@
 // Matrix products of quantized weights with int8 activations on AVX2.
 //
-// AVX2 multiplies unsigned by signed bytes and adds neighbours in int16 (`vpmaddubsw`), saturating. Codes
-// of up to 6 bits leave room to add several such results before `vpmaddwd` widens them to int32; 8-bit
-// codes are made signed and multiplied as |w| * (sign(w) * a), widened at once.
+// AVX2 multiplies unsigned by signed bytes and adds neighbours in int16 (`vpmaddubsw`), saturating. Codes of up to 6
+// bits leave room to add several such results before `vpmaddwd` widens them to int32; 8-bit codes are made signed,
+// multiplied as |w| * (sign(w) * a), and each result is widened.
 #include <immintrin.h>
 
 #include "kernels/matmul/matmul_int8_256.h"
@@ -16,7 +16,7 @@ using namespace int8_256;
 
 struct Dot {
   static constexpr int kTileRows = 4;
-  static constexpr int kRowChains = 1;  // sums are added in one cycle
+  static constexpr int kRowChains = 1;  // one is enough: an addition takes one cycle
   static constexpr bool kAnyByte = false;
 
   template <class Type, int R>
@@ -27,7 +27,7 @@ struct Dot {
       __m256i narrow[R][2];
       for (int r = 0; r < R; ++r)
         for (int h = 0; h < 2; ++h) narrow[r][h] = _mm256_setzero_si256();
-// Unrolled whole, GCC 12 sums in another order and spills: 15 % slower.
+// Limits unrolling: fully unrolled, GCC 12 reorders the sums and spills, which is 15 % slower.
 #pragma GCC unroll 2
       for (int q = 0; q < Type::kNarrowQuads; ++q, run += kLine, codes += 4) {
         const __m256i w[2] = {load_half_line(run), load_half_line(run + kHalf)};
@@ -50,7 +50,7 @@ struct Dot {
     }
   }
 
-  // 64 times at most 4 * 127 fit into int16.
+  // Cannot overflow: 64 * 4 * 127 fits into int16.
   static __m256i add_line(__m256i sum, __m256i half, __m256i quad) {
     return _mm256_add_epi16(sum, _mm256_maddubs_epi16(half, quad));
   }

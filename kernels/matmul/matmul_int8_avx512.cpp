@@ -1,8 +1,9 @@
 // Matrix products of quantized weights with int8 activations on AVX-512 without VNNI.
 //
 // As on AVX2, `vpmaddubsw` adds neighbours in int16, saturating: codes of up to 6 bits leave room to add several such
-// results before `vpmaddwd` widens them to int32; 8-bit codes are made signed and multiplied as |w| * (sign(w) * a),
-// widened at once. There is no `vpsignb` of 64 bytes: a subtraction under the mask of the negative codes does it.
+// results before `vpmaddwd` widens them to int32; 8-bit codes are made signed, multiplied as |w| * (sign(w) * a), and
+// each result is widened. There is no `vpsignb` of 64 bytes: a subtraction under the mask of the negative codes
+// replaces it.
 #include <immintrin.h>
 
 #include "kernels/matmul/matmul_int8_512.h"
@@ -18,7 +19,7 @@ struct Dot {
   static constexpr int kStepQuads = 32;
   static constexpr bool kAnyByte = false;
   template <int n>
-  static constexpr int kChains = 1;  // sums are added in one cycle
+  static constexpr int kChains = 1;  // one is enough: an addition takes one cycle
 
   template <class Type, int kQuads, int P, int R>
   [[gnu::always_inline]] TROUPE_UNCHECKED static inline void multiply_quads(const Block* blocks, std::size_t line,
@@ -59,7 +60,7 @@ struct Dot {
     }
   }
 
-  // 64 times at most 4 * 127 fit into int16.
+  // Cannot overflow: 64 * 4 * 127 fits into int16.
   static __m512i add_line(__m512i sum, __m512i line, __m512i quad) {
     return _mm512_add_epi16(sum, _mm512_maddubs_epi16(line, quad));
   }

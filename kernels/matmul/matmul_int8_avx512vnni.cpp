@@ -14,7 +14,8 @@ using namespace int8_512;
 struct Dot {
   static constexpr int kStepQuads = 8;
   static constexpr bool kAnyByte = true;
-  // A few rows alone would wait for vpdpbusd's latency (5 cycles, 2 per cycle): integer sums may be cut.
+  // With few rows one chain per output would wait for vpdpbusd's latency (5 cycles, 2 per cycle): integer sums are
+  // split into several chains.
   template <int n>
   static constexpr int kChains = n <= 2   ? 4
                                  : n <= 4 ? 2

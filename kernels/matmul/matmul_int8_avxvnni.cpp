@@ -20,7 +20,8 @@ struct Dot {
   template <class Type, int R>
   [[gnu::always_inline]] static inline void multiply_run(const std::uint8_t* run, const std::byte* codes,
                                                          std::size_t stride, __m256i (&sums)[R][2]) {
-    // A few rows alone would wait for vpdpbusd's latency (5 cycles, 2 per cycle): integer sums may be cut.
+    // With few rows one chain per output would wait for vpdpbusd's latency (5 cycles, 2 per cycle): integer sums are
+    // split into several chains.
     constexpr int kChains = R == 1 ? 4 : R == 2 ? 2 : 1;
     constexpr int kStep = Type::kRunQuads < 8 ? Type::kRunQuads : 8;
     __m256i chains[R][2][kChains];

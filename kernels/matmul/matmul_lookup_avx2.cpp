@@ -1,10 +1,10 @@
-// Products of ternary weights by looking sums up, on AVX2: Layout::lookup.
+// Products of ternary weights by table lookup, on AVX2: Layout::lookup.
 //
 // For one row of activations a triple of weights has 27 possible sums, 14 up to the sign. They are tabulated once per
-// row and matrix input; then four bits of weights, and a sign, are three multiply-adds: `vpshufb` looks up 32 at once.
-// A sum has 10 bits and a byte 8, so there are two tables, of a high and a low part in base 31, whose bytes add up over
-// 8 steps before they are joined to int16, where the sums of 256 k always fit: 256 * 127 < 2^15. All of it is exact:
-// the integers are those of the multiply-add kernels, and the float chain is theirs.
+// row of a matrix's input; then a lookup by four bits, and a sign, replaces three multiply-adds: `vpshufb` looks up 32
+// at once. A sum has 10 bits and a byte 8, so there are two tables, for a high and a low part in base 31; their bytes
+// are added over 8 steps before they are joined to int16, where the sums of 256 k always fit: 256 * 127 < 2^15. All of
+// it is exact: the integers and the float chain are the same as in the multiply-add kernels.
 //
 // After Wei et al., T-MAC (2024), and Wang et al., bitnet.cpp (2025): docs/background/lookup_tables.md.
 #include <immintrin.h>
@@ -20,22 +20,22 @@ using namespace layout;
 
 constexpr std::size_t kHalf = kLine / 2;
 constexpr std::size_t kStepsPerSign = 8;
-// What comes this much later is fetched meanwhile, as in the other kernels for one row.
+// Prefetches this far ahead, as the other kernels for one row.
 constexpr std::size_t kPrefetchBytes = 2048;
 
 inline __m256i load_half_line(const std::byte* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
 
-// acc[0] += high, acc[1] += low parts of 32 lookups; the top bits of `signs` say which are subtracted.
+// acc[0] += high, acc[1] += low parts of 32 lookups; those with a top bit in `signs` are subtracted.
 inline void look_up(__m256i index, __m256i signs, const std::byte* table, __m256i (&acc)[2]) {
   const __m256i factor =
-      _mm256_or_si256(signs, _mm256_set1_epi8(1));  // vpsignb makes zero of what has a factor of zero
+      _mm256_or_si256(signs, _mm256_set1_epi8(1));  // vpsignb would give zero for a factor of zero, so it is made odd
   const __m256i high = _mm256_shuffle_epi8(load_half_line(table + kLine), index);
   const __m256i low = _mm256_shuffle_epi8(load_half_line(table), index);
   acc[0] = _mm256_add_epi8(acc[0], _mm256_sign_epi8(high, factor));
   acc[1] = _mm256_add_epi8(acc[1], _mm256_sign_epi8(low, factor));
 }
 
-// sums[p][0] += rows 0-7 and sums[p][1] += rows 8-15 of one unit of P panels, in int16, each triple in its lane.
+// sums[p][0] += rows 0-7 and sums[p][1] += rows 8-15 of one unit of P panels, in int16, separately per lane.
 template <int P>
 inline void add_unit(const std::byte* unit, std::size_t panel_bytes, const std::byte* tables, __m256i (&sums)[P][2]) {
   const __m256i low_mask = _mm256_set1_epi8(15), join = _mm256_set1_epi16(0x0100 | kLookupBase);
@@ -115,14 +115,14 @@ void look_up_panels(const MatrixView& matrix, std::size_t panel, const std::byte
     }
 }
 
-// The digits of 0..13: what each weight of a triple counts in the sums of a table; 14 and 15 are not used.
+// The digits of 0..13: the factor of each activation of a triple in the table's sums; 14 and 15 are not used.
 constexpr std::int8_t kDigits[3][16] = {{0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0},
                                         {0, 0, 1, 1, 1, -1, -1, -1, 0, 0, 0, 1, 1, 1, 0, 0},
                                         {0, 1, -1, 0, 1, -1, 0, 1, -1, 0, 1, -1, 0, 1, 0, 0}};
 
 inline __m128i digits(int weight) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(kDigits[weight])); }
 
-// Four bytes for each of the entries first..first+3 and first+8..first+11: their digits and a zero.
+// Four bytes for each of the table entries first..first+3 and first+8..first+11: their digits and a zero.
 inline __m256i digits_by_entry(std::size_t first) {
   alignas(32) std::int8_t bytes[32] = {};
   for (std::size_t i = 0; i < 8; ++i)
@@ -130,7 +130,8 @@ inline __m256i digits_by_entry(std::size_t first) {
   return _mm256_load_si256(reinterpret_cast<const __m256i*>(bytes));
 }
 
-// The tables of one row, from its codes. What lies behind the 256 k of a unit comes into sums that are never looked up.
+// Makes the tables of one row from its codes. Bytes after the 256 k of a unit only affect sums that are never looked
+// up.
 void make_tables(const std::byte* codes, std::size_t k, std::byte* tables) {
   const __m256i digits_0 = digits_by_entry(0), digits_4 = digits_by_entry(4);
   const __m256i ones_8 = _mm256_set1_epi8(1), ones_16 = _mm256_set1_epi16(1);
@@ -151,7 +152,7 @@ void make_tables(const std::byte* codes, std::size_t k, std::byte* tables) {
     }
 }
 
-// Codes (weight + 1) of a unit in the order k, row.
+// Unpacks the codes (weight + 1) of a unit, in the order k, row.
 void unpack_unit(const std::byte* unit, std::byte* codes) {
   const __m256i low_mask = _mm256_set1_epi8(15), one = _mm256_set1_epi8(1);
   const __m256i digit[3] = {_mm256_broadcastsi128_si256(digits(0)), _mm256_broadcastsi128_si256(digits(1)),
@@ -173,7 +174,7 @@ void unpack_unit(const std::byte* unit, std::byte* codes) {
     }
 }
 
-// Four k of 16 rows, k by k, become 16 rows of four k. first: rows 0-3 and 8-11; second: the others.
+// Transposes four k of 16 rows, stored k by k, to 16 rows of four k. first: rows 0-3 and 8-11; second: the others.
 inline void transpose_quad(const std::byte* codes, __m256i& first, __m256i& second) {
   const __m256i pairs = _mm256_setr_epi8(0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15, 0, 8, 1, 9, 2, 10, 3, 11,
                                          4, 12, 5, 13, 6, 14, 7, 15);

@@ -1,5 +1,5 @@
-// Products of ternary weights by looking sums up, on AVX-512 F, BW and VL: what matmul_lookup_avx2.cpp does, 64 lookups
-// at once, with signs as mask registers. Tables are made, and panels unpacked for many rows, by AVX2.
+// Products of ternary weights by table lookup, on AVX-512 F, BW and VL: as matmul_lookup_avx2.cpp, with 64 lookups at
+// once and signs in mask registers. Tables are made, and panels unpacked for many rows, by the AVX2 code.
 #include <immintrin.h>
 
 #include "kernels/formats/half.h"
@@ -58,7 +58,7 @@ inline void add_steps(const std::byte* unit, std::size_t panel_bytes, const std:
   }
 }
 
-// The sums of 16 rows, whose lanes are still to be added.
+// Adds the lanes of the sums of 16 rows, and converts to floats.
 inline __m512 to_floats(const __m512i (&sums)[2]) {
   const __m512i low = _mm512_shuffle_i64x2(sums[0], sums[1], 0x44);   // lanes 0, 1 of both
   const __m512i high = _mm512_shuffle_i64x2(sums[0], sums[1], 0xee);  // lanes 2, 3
@@ -111,7 +111,7 @@ void look_up_panels(const MatrixView& matrix, std::size_t panel, const std::byte
     }
 }
 
-// Rows without tables, or too many of them: panels are unpacked two at a time and multiplied by `multiply`.
+// For rows without tables, or more than kLookupRows: panels are unpacked two at a time and multiplied by `multiply`.
 void multiply_unpacked(Matmul* multiply, const MatrixView& matrix, const std::byte* codes, std::size_t num_rows,
                        float* out, std::size_t out_stride, std::size_t panel_begin, std::size_t panel_end) {
   constexpr std::size_t kPanels = 2;

@@ -1,7 +1,7 @@
 // The scalar variant's matrix products: the recipes of the integer variants in plain C++.
 //
-// A group of a panel is unpacked to signed bytes once for a tile of rows; the sums over a group are
-// exact integers, then added to a float32 chain per output: acc += sum * (d_weight * d_activation).
+// A group of a panel is unpacked to signed bytes once per row tile; the sums over a group are exact integers, then
+// added to a float32 chain per output: acc += sum * (d_weight * d_activation).
 #include <algorithm>
 #include <cstring>
 
@@ -21,7 +21,7 @@ struct Acc {
   float lane[kPanelRows] = {};
 };
 
-// 16 rows x `count` k of a group in quad order, with the offset of the codes already removed.
+// A group's weights as signed bytes: 16 rows x up to 256 k in quad order, without the codes' offset.
 struct Unpacked {
   std::int8_t w[256 * kPanelRows];
 };
@@ -46,7 +46,7 @@ void half_scales(const std::byte* from, float (&d)[kPanelRows]) {
   for (std::size_t n = 0; n < kPanelRows; ++n) d[n] = load_half(from + 2 * n);
 }
 
-// Calls per_group(panel, g, row pointers, num, accs) for g ascending, then writes the tile's outputs.
+// Calls per_group(panel, g, row pointers, num, accs) for ascending g, then writes the row tile's outputs.
 template <class PerGroup>
 void for_panels_and_tiles(const MatrixView& matrix, const std::byte* prepared, std::size_t prepared_stride,
                           std::size_t num_rows, float* out, std::size_t out_stride, std::size_t panel_begin,
@@ -67,7 +67,7 @@ void for_panels_and_tiles(const MatrixView& matrix, const std::byte* prepared, s
   }
 }
 
-// ---- Codes: the lines of a run of 32 become what its codes stand for, in quad order -------------------------------
+// ---- Codes: unpack the lines of a run of 32 to the values of its codes, in quad order -----------------------------
 
 using High = int(const std::uint8_t* lines, std::size_t quad, std::size_t b);
 int no_bits(const std::uint8_t*, std::size_t, std::size_t) { return 0; }
@@ -76,7 +76,7 @@ int two_bits(const std::uint8_t* lines, std::size_t quad, std::size_t b) {
   return (lines[quad / 4 * kLine + b] >> (quad % 4 * 2)) & 3;
 }
 
-// Nibbles, and above them what `high` takes from the `high_lines` lines before.
+// Nibbles as low bits, and as high bits those that `high` reads from the `high_lines` lines before.
 template <std::size_t high_lines, High high, int offset>
 struct Nibbles {
   static void unpack(const std::uint8_t* lines, std::int8_t* w) {
@@ -102,7 +102,7 @@ struct LookedUp {
   }
 };
 
-// Two bits, and above them what `high` takes from the `high_lines` lines before.
+// Two low bits, and as high bits those that `high` reads from the `high_lines` lines before.
 template <std::size_t high_lines, High high, int offset>
 struct Pairs {
   static void unpack(const std::uint8_t* lines, std::int8_t* w) {
@@ -121,9 +121,9 @@ struct Bytes {
   }
 };
 
-// ---- Scales: what a unit's header has for its run `run` of 32 ------------------------------------------------------
+// ---- Scales: read from a unit's header, for its run `run` of 32 ----------------------------------------------------
 //
-// kRuns of them share the 32 weights; mins are written by types that have some.
+// kRuns: scales per 32 weights. Only types with kHasMin write mins.
 
 using Floats = float[kPanelRows];
 
@@ -164,7 +164,7 @@ struct RunScalesAndMins {
   }
 };
 
-// IQ4_XS; with a scale for every half of a run, Q3_K and Q6_K.
+// IQ4_XS; with num_runs = 2 (a scale per half run) Q3_K and Q6_K.
 template <std::size_t num_runs>
 struct RunScales {
   static constexpr std::size_t kRuns = num_runs;
@@ -206,7 +206,7 @@ float scaled_sum(const std::byte* a, const Group32Row& row, std::size_t g, std::
     return static_cast<float>(load<std::int32_t>(a + row.start16 + 4 * (2 * g + i))) * (da * kPerStart);
 }
 
-// acc += sum * (d * da) for every run, and where there is a min: acc += -min * (da * sum of a).
+// acc += sum * (d * da) for every run, and for types with a min: acc += -min * (da * sum of a).
 template <PanelUnit unit, class Scales, class Codes>
 void multiply(const MatrixView& matrix, const std::byte* prepared, std::size_t num_rows, float* out,
               std::size_t out_stride, std::size_t panel_begin, std::size_t panel_end) {

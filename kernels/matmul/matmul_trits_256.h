@@ -1,9 +1,9 @@
 // Matrix products of ternary weights in Layout::trits with int8 activations in vectors of 32 bytes, for avx2 and
-// avxvnni: what matmul_trits_512.h does, half a line at a time.
+// avxvnni: as matmul_trits_512.h, half a line at a time.
 //
-// `Dot` has, besides what matmul_int8_256.h asks for:
-//   kRowChains                 sums per output where there is one row
-//   add_line(sum, half, quad)  `sum` and the products of half a line of digits: all 64 of a unit may be added up
+// `Dot` has, besides the members for matmul_int8_256.h:
+//   kRowChains                 sums per output for a single row
+//   add_line(sum, half, quad)  `sum` plus the products of half a line of digits; all 64 of a unit fit one sum
 //   to_int32(sum)              the sum as int32
 #pragma once
 
@@ -32,9 +32,9 @@ inline void for_each_quad(const std::uint8_t* unit, const Use& use) {
     const auto two_of = [&](std::size_t i, __m256i rest_a, __m256i rest_b) {
       use_two(first, i, _mm256_packus_epi16(_mm256_mulhi_epu16(rest_a, nine), _mm256_mulhi_epu16(rest_b, nine)));
     };
-    const auto two_behind = [&](std::size_t i, short power) {  // of 3: what takes i digits off
+    const auto two_behind = [&](std::size_t i, short power) {  // power of 3 that removes i digits
       __m256i by = _mm256_set1_epi16(power);
-      __asm__("" : "+x"(by));  // GCC would make four shifts and additions of a product with 81
+      __asm__("" : "+x"(by));  // else GCC replaces a product with 81 by four shifts and additions
       two_of(i, _mm256_mullo_epi16(a, by), _mm256_mullo_epi16(b, by));
     };
     two_of(0, a, b);
@@ -64,14 +64,15 @@ struct Trits {
   }
 };
 
-// Lines are asked for one by one, as others are used, and earlier than other types need them: here two threads wait for
-// nothing but memory. 4 KiB ahead instead of 2, and one by one instead of by the unit, each take some 5 % off a row.
+// Lines are prefetched one by one, between uses of other lines, and further ahead than for other types, because here
+// two threads are limited by memory only. 4 KiB ahead instead of 2, and one by one instead of per unit, each save some
+// 5 % of a row's time.
 inline void fetch_line_ahead(const std::byte* unit, std::size_t line) {
   constexpr std::size_t kAhead = 4096;
   _mm_prefetch(reinterpret_cast<const char*>(unit + kAhead + line * kLine), _MM_HINT_T0);
 }
 
-// One panel, for one row: digits are multiplied as they come.
+// One panel, for one row: digits are multiplied as they are unpacked.
 template <class Dot>
 void multiply_one(const MatrixView& matrix, std::size_t panel, const std::byte* a, float* out) {
   const Group256Row row = group256_row(matrix.k);

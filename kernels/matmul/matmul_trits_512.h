@@ -1,14 +1,15 @@
 // Matrix products of ternary weights in Layout::trits with int8 activations in vectors of 64 bytes, for avx512 and
-// avx512vnni: the integers of the 2-bit layout, out of fewer bytes.
+// avx512vnni: the same integer sums as from the 2-bit layout, from fewer bytes.
 //
-// Ten quads of digits come out of two lines of words: a multiplication takes the digits before a pair off, another one
-// makes a number of the pair, the numbers of both lines are joined to bytes, and two tables make digits of them: 3.2
-// instructions per line of digits where two-bit codes take 1.75, but one row reads a quarter less.
+// Two lines of words hold ten quads of digits: one multiplication removes the digits before a pair, another gives the
+// pair as a number, the numbers of both lines are joined to bytes, and two table lookups give the digits. 3.2
+// instructions per line of digits against 1.75 for two-bit codes, but one row reads a quarter less.
 //
-// A few rows multiply digits as they come, in registers. For more, blocks are unpacked as all other types are.
+// For a few rows digits are multiplied in registers as they are unpacked. For more, blocks are unpacked like those of
+// all other types.
 //
-// `Dot` has, besides what matmul_int8_512.h asks for:
-//   add_line(sum, line, quad)  `sum` and the products of a line of digits: all 64 of a unit may be added up
+// `Dot` has, besides the members for matmul_int8_512.h:
+//   add_line(sum, line, quad)  `sum` plus the products of a line of digits; all 64 of a unit fit one sum
 //   to_int32(sum)              the sum as int32
 #pragma once
 
@@ -37,9 +38,9 @@ inline void for_each_quad(const std::uint8_t* unit, const Use& use) {
     const auto two_of = [&](std::size_t i, __m512i rest_a, __m512i rest_b) {
       use_two(first, i, _mm512_packus_epi16(_mm512_mulhi_epu16(rest_a, nine), _mm512_mulhi_epu16(rest_b, nine)));
     };
-    const auto two_behind = [&](std::size_t i, short power) {  // of 3: what takes i digits off
+    const auto two_behind = [&](std::size_t i, short power) {  // power of 3 that removes i digits
       __m512i by = _mm512_set1_epi16(power);
-      __asm__("" : "+v"(by));  // GCC would make four shifts and additions of a product with 81
+      __asm__("" : "+v"(by));  // else GCC replaces a product with 81 by four shifts and additions
       two_of(i, _mm512_mullo_epi16(a, by), _mm512_mullo_epi16(b, by));
     };
     two_of(0, a, b);
@@ -69,8 +70,9 @@ struct Trits {
   }
 };
 
-// Lines are asked for one by one, as others are used, and earlier than other types need them: here two threads wait for
-// nothing but memory. 4 KiB ahead instead of 2, and one by one instead of by the unit, each take some 5 % off a row.
+// Lines are prefetched one by one, between uses of other lines, and further ahead than for other types, because here
+// two threads are limited by memory only. 4 KiB ahead instead of 2, and one by one instead of per unit, each save some
+// 5 % of a row's time.
 inline void fetch_line_ahead(const std::byte* unit, std::size_t line) {
   constexpr std::size_t kAhead = 4096;
   _mm_prefetch(reinterpret_cast<const char*>(unit + kAhead + line * kLine), _MM_HINT_T0);

@@ -1,4 +1,4 @@
-// How each packed weight type becomes tiles of the matrix unit: for matmul_amx.h alone, compiled with its flags.
+// Expands each packed weight type to AMX tiles: for matmul_amx.h only, compiled with its flags.
 #pragma once
 
 #include <immintrin.h>
@@ -24,15 +24,15 @@ TROUPE_INLINE __m512 unsigned_bytes(const std::byte* p) {
 TROUPE_INLINE __m512i load_line(const std::byte* p) { return _mm512_loadu_si512(p); }
 TROUPE_INLINE void store_line(std::byte* p, __m512i line) { _mm512_store_si512(p, line); }
 
-// Asks for the memory of a stage of kStageBytes that is to be expanded later, in ascending order: its lines (not always
-// a whole number: some are asked for twice) are spread over the 16 rows of the stage that is being expanded.
+// Prefetches a stage of kStageBytes to be expanded later, in ascending order: its lines (not always a whole number:
+// some are prefetched twice) are spread over the 16 rows of the stage being expanded.
 template <std::size_t kStageBytes>
 TROUPE_INLINE void prefetch(const std::byte* ahead, int row) {
   for (std::size_t line = static_cast<std::size_t>(row) * kLine; line < kStageBytes; line += 16 * kLine)
     _mm_prefetch(reinterpret_cast<const char*>(ahead + line), _MM_HINT_T0);
 }
 
-// A bfloat16 line: k = j and k = 16 + j become words 2j and 2j + 1, cut off.
+// Makes a bfloat16 line by truncation: low[j] (k = j) to word 2j, high[j] (k = 16 + j) to word 2j + 1.
 TROUPE_INLINE __m512i cut_off_pairs(__m512 low, __m512 high) {
   const __m512i upper_words =
       _mm512_broadcast_i32x4(_mm_setr_epi8(2, 3, 2, 3, 6, 7, 6, 7, 10, 11, 10, 11, 14, 15, 14, 15));
@@ -41,16 +41,16 @@ TROUPE_INLINE __m512i cut_off_pairs(__m512 low, __m512 high) {
 }
 
 TROUPE_INLINE __m512i bytes(int value) { return _mm512_set1_epi8(static_cast<char>(value)); }
-// (a & b) | c, and the bits of `a` where `mask` has ones, else those of `b`.
+// and_or: (a & b) | c. select: bits of `a` where `mask` is one, else of `b`.
 TROUPE_INLINE __m512i and_or(__m512i a, __m512i b, __m512i c) { return _mm512_ternarylogic_epi32(a, b, c, 0xea); }
 TROUPE_INLINE __m512i select(__m512i mask, __m512i a, __m512i b) { return _mm512_ternarylogic_epi32(mask, a, b, 0xca); }
-// Byte i becomes the eight bits of its own qword that begin at bit `places` i (modulo 64).
+// Byte i of the result is the eight bits of its own qword from bit places[i] on (modulo 64).
 TROUPE_INLINE __m512i bits_at(__m512i places, const std::byte* line) {
   return _mm512_multishift_epi64_epi8(places, load_line(line));
 }
 
-// Keeps an array in memory, so that a broadcast of one value is a load. The compiler would take it out of a register
-// with a permutation, and permutations are what limits expansion.
+// Keeps an array in memory, so that a broadcast of one value is a load. Otherwise the compiler extracts it from a
+// register by a permutation, and permutations limit the speed of expansion.
 template <class Array>
 TROUPE_INLINE void keep_in_memory(Array& array) {
   asm("" : "+m"(array));
@@ -58,21 +58,21 @@ TROUPE_INLINE void keep_in_memory(Array& array) {
 
 TROUPE_INLINE void no_hook(int) {}
 
-// ---- How each type becomes tiles ----------------------------------------------------------------------
+// ---- Expansion of each type to tiles -------------------------------------------------------------------
 //
-// stages(k), panel_bytes(k), of which a stage takes kStageBytes; expand(panel, stage, tiles, ahead, hook) writes the
-// kStageTiles tiles of one stage of one panel, asks for the memory of the stage at `ahead`, and calls hook(r) before
-// row r = 0..15: what the matrix unit can do meanwhile. kStageTiles tiles of weights per stage meet kStageSteps tiles
-// of rows (per plane).
+// stages(k), and panel_bytes(k) with kStageBytes per stage; expand(panel, stage, tiles, ahead, hook) writes the
+// kStageTiles tiles of one stage of one panel, prefetches the stage at `ahead`, and calls hook(r) before row r = 0..15,
+// which issues tile instructions that run at the same time. The kStageTiles weight tiles of a stage are multiplied with
+// kStageSteps tiles of rows (per plane).
 
-// Short codes. The values of a group's 16 codes are one vector of floats, and bytes 4c + 2 and 4c + 3 of it are value c
-// cut off to bfloat16: one permutation of bytes looks up 32 of them. Its indices take for both bytes of a word the
-// eight bits that have the run's code at bit 2: those of codes that lie from bit `first` of the line's words on.
+// For short codes. The values of a group's 16 codes are one vector of floats, and bytes 4c + 2 and 4c + 3 of it are
+// value c truncated to bfloat16: one byte permutation looks up 32 values. Its indices, for both bytes of a word, are
+// eight bits with the run's code at bit 2; in the line's words the codes begin at bit `first`.
 class CodeIndices {
  public:
   TROUPE_INLINE explicit CodeIndices(int first)
       : places_(_mm512_add_epi8(_mm512_set1_epi64(0x2e2e1e1e0e0e3e3e), bytes(first))) {}
-  // `code_bits` are those of a code in an index, `rest` what else makes the index.
+  // `code_bits`: mask of the code in an index; `rest`: the other bits of the index.
   TROUPE_INLINE __m512i operator()(const std::byte* line, int code_bits, __m512i rest) const {
     return and_or(bits_at(places_, line), bytes(code_bits), rest);
   }
@@ -86,14 +86,14 @@ TROUPE_INLINE __m512i look_up(__m512i indices, __m512 values) {
 TROUPE_INLINE __m512i look_up(__m512i indices, __m512 low_values, __m512 high_values) {
   return _mm512_permutex2var_epi8(_mm512_castps_si512(low_values), indices, _mm512_castps_si512(high_values));
 }
-// One more bit of each word's index, where the row's dword of a line of such bits has a one.
+// Adds `bit` to the index of each word that has a one in the row's dword of `bits`.
 TROUPE_INLINE __m512i with_bit(__m512i indices, const std::byte* bits, int row, int bit) {
   const auto words = reinterpret_cast<const std::uint32_t*>(bits)[row];
   return _mm512_mask_add_epi16(indices, words, indices, bytes(bit));
 }
 
-// Longer codes become the mantissas of floats from 1 to 2, from bit 8 * kByte up: 16 bytes of `codes`, those at
-// first + step * j. One fused multiplication and addition makes the weight of it.
+// For longer codes. Puts 16 bytes of `codes`, at first + step * j, into the mantissas, from bit 8 * kByte up, of floats
+// from 1 to 2. One fused multiply-add converts such a float to the weight.
 template <int kByte>
 class Mantissas {
  public:
@@ -110,8 +110,8 @@ class Mantissas {
  private:
   __m512i first_;
 };
-// Codes of 6 bits, from a line of nibbles and a line with the bits above them: byte 4j + 2h + t is that of
-// k = j + 16h of run `run` + t, below a bit of the exponent, for Mantissas<2>.
+// Codes of 6 bits, from a line of nibbles and a line with their upper bits: byte 4j + 2h + t is the code of k = j + 16h
+// of run `run` + t, below an exponent bit, for Mantissas<2>.
 class JoinedCodes {
  public:
   TROUPE_INLINE explicit JoinedCodes(std::size_t run)
@@ -126,7 +126,7 @@ class JoinedCodes {
   __m512i low_places_, high_places_;
 };
 
-// The leading bits of values, so many that a product with an integer of `bits` bits is exact.
+// Truncates values by kBits bits, so that their product with an integer of kBits bits is exact.
 template <int kBits>
 TROUPE_INLINE __m512 leading_bits(__m512 x) {
   return _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(-1 << kBits)));
@@ -199,7 +199,8 @@ struct Q8_0 : Bf16Steps {
   TROUPE_INLINE static void expand(const std::byte* panel, std::size_t stage, std::byte* tiles, const std::byte* ahead,
                                    Hook hook) {
     const std::byte* unit = panel + stage * kTilesQ8_0Unit;
-    // Bits 8..15 of a mantissa: 1 + (code + 128) / 2^15. Then -(2^15 + 128) scales are 257 of something, and exact.
+    // Bits 8..15 of a mantissa: 1 + (code + 128) / 2^15. The addend -(2^15 + 128) * scale = -257 * 2^7 * scale is
+    // exact.
     alignas(64) float scale[2][16], zero[2][16];
     for (std::size_t t = 0; t < 2; ++t) {
       const __m512 d = leading_bits<9>(_mm512_mul_ps(load_halves(unit + 32 * t), _mm512_set1_ps(kCutOffRaise)));
@@ -226,8 +227,8 @@ struct Q8_0 : Bf16Steps {
   }
 };
 
-// What scales groups of 32: load(unit, run, d, min) has the scales of runs `run` and `run` + 1 of a unit of kUnitStages
-// stages, and min what is added: raised, because it is cut off, too.
+// Scales of groups of 32: load(unit, run, d, min) gives the scales d of runs `run` and `run` + 1 of a unit of
+// kUnitStages stages, and the addends min, raised because they are truncated, too.
 template <std::size_t unit_bytes, bool has_min>
 struct Halves {
   static constexpr std::size_t kUnitBytes = unit_bytes, kUnitStages = 2, kHeader = (has_min ? 4 : 2) * kLine;
@@ -250,7 +251,7 @@ struct RunScales {  // IQ4_XS
       _mm512_store_ps(d[t], _mm512_mul_ps(load_halves(unit), signed_bytes(unit + kRunScales + 16 * (run + t))));
   }
 };
-struct Powers {  // MXFP4: of half the power of two that is meant, as in matmul_int8_512.h
+struct Powers {  // MXFP4: half the power of two, as in matmul_int8_512.h
   static constexpr std::size_t kUnitBytes = kTilesMXFP4Unit, kUnitStages = 2, kHeader = kLine;
   static constexpr bool kHasMin = false;
   TROUPE_INLINE static void load(const std::byte* unit, std::size_t run, float (&d)[2][16], float (&)[2][16]) {
@@ -275,14 +276,14 @@ struct NonLinear {
   static constexpr bool kFifthBit = false;
   TROUPE_INLINE static __m512 values() { return signed_bytes(reinterpret_cast<const std::byte*>(table)); }
 };
-// Of the 16 codes without the fifth bit; those with it stand for 16 more.
+// The values of the 16 codes without the fifth bit; with it they are 16 larger.
 template <int first>
 struct Fives {
   static constexpr bool kFifthBit = true;
   TROUPE_INLINE static __m512 values() { return _mm512_add_ps(ascending(), _mm512_set1_ps(first)); }
 };
 
-// The values of a 4- or 5-bit code times the scale of a group of 32, and where there is one the group's minimum added.
+// 4- and 5-bit codes: their values times the scale of a group of 32, plus the group's minimum if the type has one.
 template <class Scales, class Codebook>
 struct Groups32 : Bf16Steps {
   static constexpr std::size_t kStageTiles = 2, kUnitStages = Scales::kUnitStages;
@@ -338,8 +339,8 @@ using IQ4_NL = Groups32<Halves<kTilesQ4_0Unit, false>, NonLinear<kIQ4_NLValues>>
 using IQ4_XS = Groups32<RunScales, NonLinear<kIQ4_NLValues>>;
 using MXFP4 = Groups32<Powers, NonLinear<kMXFP4Values>>;
 
-// Codes of 2 or 3 bits whose scales hold for 16 k: the values of the two halves of a run, in turns, are one vector to
-// look up in, and what scales them a pair of floats for each row, which one load broadcasts.
+// Codes of 2 or 3 bits with a scale per 16 k: the values for the two halves of a run alternate in one lookup vector,
+// and their scales are a pair of floats for each row, broadcast by one load.
 template <bool third_bit, bool has_min>
 struct HalfRuns : Bf16Steps {
   static constexpr std::size_t kUnitBytes = third_bit ? kTilesQ3_KUnit : kTilesQ2_KUnit;
@@ -370,7 +371,7 @@ struct HalfRuns : Bf16Steps {
     if constexpr (has_min) keep_in_memory(min);
     const std::byte* thirds = unit + kRuns + run * kLine;
     const std::byte* lines = unit + kRuns + (third_bit ? 8 * kLine : 0);
-    // Codes at bit 3 of indices, and below them which half it is.
+    // Indices: the code from bit 3 on, below it the half of the run.
     const int first = static_cast<int>(2 * run) - 1;
     const CodeIndices indices[2] = {CodeIndices(first), CodeIndices(first + 2)};
     const __m512i halves = _mm512_set1_epi32(0x07060302);
@@ -395,7 +396,7 @@ struct HalfRuns : Bf16Steps {
   }
 
  private:
-  // Of a half run of Q2_K.
+  // The scales of a half run of Q2_K.
   TROUPE_INLINE static __m512 scale_of(const std::byte* unit, const std::byte* scales) {
     const __m512i both = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(scales)));
     return _mm512_mul_ps(load_halves(unit), _mm512_cvtepi32_ps(_mm512_and_si512(both, _mm512_set1_epi32(15))));
@@ -424,7 +425,7 @@ struct Q6_K : Bf16Steps {
                                    Hook hook) {
     const std::byte* unit = panel + stage / 4 * kTilesQ6_KUnit;
     const std::size_t run = stage % 4 * 2;
-    // Bits 16..21 of a mantissa: 1 + code / 2^7. Then -(2^7 + 32) scales, 5 of something, are exact.
+    // Bits 16..21 of a mantissa: 1 + code / 2^7. The addend -(2^7 + 32) * scale = -5 * 2^5 * scale is exact.
     const __m512 d = _mm512_mul_ps(load_halves(unit), _mm512_set1_ps(kCutOffRaise));
     alignas(64) float scale[4][16], zero[4][16];
     for (std::size_t i = 0; i < 4; ++i) {
@@ -455,7 +456,8 @@ struct Q6_K : Bf16Steps {
   }
 };
 
-// Codes 0..2 stay as they are; the sum of the activations is subtracted at the end. One integer run over all of k.
+// Codes 0..2 are multiplied unsigned; the sum of the activations is subtracted at the end. One integer sum over all of
+// k.
 struct TQ {
   static constexpr std::size_t kStageTiles = 1, kStageSteps = 1, kStageBytes = kTilesTQUnit / 4;
   static constexpr bool kSplit = false, kIntegers = true;

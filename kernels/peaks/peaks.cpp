@@ -1,4 +1,4 @@
-// Chooses among the loops of peaks_*.cpp by what the CPU has.
+// Chooses among the loops of peaks_*.cpp by the CPU's features.
 #include "kernels/peaks/peaks.h"
 
 #include <array>
@@ -79,7 +79,7 @@ std::span<const PeakLoop> peak_loops() {
   return {result.loops.data(), result.count};
 }
 
-// Register to register: CPUs from Alder Lake on add a constant for nothing while they rename registers.
+// Adds a register: CPUs from Alder Lake on add constants for free during register renaming.
 std::uint64_t dependent_adds(std::uint64_t rounds) {
   std::uint64_t sum = 1;
   for (std::uint64_t round = 0; round < rounds; ++round) {

@@ -1,4 +1,4 @@
-// Peak loops for the matrix unit.
+// Peak loops for AMX.
 #include <immintrin.h>
 
 #include "kernels/cpu/tiles_amx.h"
@@ -13,8 +13,8 @@ struct alignas(64) Tile {
   std::uint8_t bytes[16][64];
 };
 
-// Tiles 0 to 5 are sums, 6 and 7 the factors: six chains, where an instruction takes 52 cycles and one can begin every
-// 16. The asm tells the compiler that the bytes are read, which GCC 12's tile loads do not.
+// Tiles 0 to 5 are sums, 6 and 7 the factors: six chains, because an instruction takes 52 cycles and one can start
+// every 16. The asm tells the compiler that the bytes are read; GCC 12's tile loads do not.
 void load_tiles(std::uint8_t first) {
   Tile tile;
   for (int row = 0; row < 16; ++row)
@@ -32,7 +32,7 @@ void load_tiles(std::uint8_t first) {
   _tile_loadd(5, &tile, 64);
 }
 
-// Bits of all sums.
+// Stores the sums, releases the tiles, and returns bits of all sums.
 std::uint64_t take_tiles() {
   Tile tiles[6];
   _tile_stored(0, &tiles[0], 64);
@@ -80,7 +80,7 @@ std::uint64_t bf16_amx(std::uint64_t rounds) {
   return take_tiles();
 }
 
-// Six products take at least 96 cycles, the additions 128: these set the pace.
+// Six products take at least 96 cycles, the additions 128: the additions determine the time.
 std::uint64_t adds_beside_int8_amx(std::uint64_t rounds) {
   static_assert(kAddsPerRound == 128);
   load_tiles(1);

@@ -6,7 +6,7 @@
 namespace troupe::kernels::peaks {
 namespace {
 
-constexpr int kStepsPerRound = 4;  // so that counting rounds costs nothing
+constexpr int kStepsPerRound = 4;  // so that counting rounds costs next to nothing
 
 }  // namespace
 
@@ -22,7 +22,7 @@ std::uint64_t f32_avx2(std::uint64_t rounds) {
   return static_cast<std::uint32_t>(_mm_cvtsi128_si32(_mm256_castsi256_si128(_mm256_castps_si256(x[0]))));
 }
 
-// Only the additions form chains; the products of bytes are made anew each time.
+// Only the additions form chains; the byte products are computed again each time.
 std::uint64_t int8_avx2(std::uint64_t rounds) {
   const __m256i ones = _mm256_set1_epi16(1), weights = _mm256_set1_epi8(3);
   __m256i bytes = _mm256_set1_epi8(5);
@@ -31,7 +31,7 @@ std::uint64_t int8_avx2(std::uint64_t rounds) {
   for (std::uint64_t round = 0; round < rounds; ++round)
     for (int step = 0; step < kStepsPerRound; ++step)
       for (int i = 0; i < 8; ++i) {
-        __asm__ volatile("" : "+x"(bytes));  // may have changed: nothing is computed ahead
+        __asm__ volatile("" : "+x"(bytes));  // prevents hoisting of the products
         x[i] = _mm256_add_epi32(x[i], _mm256_madd_epi16(_mm256_maddubs_epi16(bytes, weights), ones));
       }
   for (int i = 1; i < 8; ++i) x[0] = _mm256_add_epi32(x[0], x[i]);

@@ -17,7 +17,7 @@ std::uint64_t f32_avx512(std::uint64_t rounds) {
   return static_cast<std::uint32_t>(_mm_cvtsi128_si32(_mm512_castsi512_si128(_mm512_castps_si512(x[0]))));
 }
 
-// Only the additions form chains; the products of bytes are made anew each time.
+// Only the additions form chains; the byte products are computed again each time.
 std::uint64_t int8_avx512(std::uint64_t rounds) {
   const __m512i ones = _mm512_set1_epi16(1), weights = _mm512_set1_epi8(3);
   __m512i bytes = _mm512_set1_epi8(5);
@@ -26,7 +26,7 @@ std::uint64_t int8_avx512(std::uint64_t rounds) {
   for (std::uint64_t round = 0; round < rounds; ++round)
     for (int step = 0; step < 4; ++step)
       for (int i = 0; i < 8; ++i) {
-        __asm__ volatile("" : "+v"(bytes));  // may have changed: nothing is computed ahead
+        __asm__ volatile("" : "+v"(bytes));  // prevents hoisting of the products
         x[i] = _mm512_add_epi32(x[i], _mm512_madd_epi16(_mm512_maddubs_epi16(bytes, weights), ones));
       }
   for (int i = 1; i < 8; ++i) x[0] = _mm512_add_epi32(x[0], x[i]);

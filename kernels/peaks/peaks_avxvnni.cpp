@@ -13,7 +13,7 @@ std::uint64_t int8_avxvnni(std::uint64_t rounds) {
     for (int step = 0; step < 4; ++step)
       for (int i = 0; i < 12; ++i) {
         x[i] = _mm256_dpbusd_avx_epi32(x[i], bytes, weights);
-        __asm__ volatile("" : "+x"(x[i]));  // several in a row are not to become one
+        __asm__ volatile("" : "+x"(x[i]));  // prevents merging several into one
       }
   for (int i = 1; i < 12; ++i) x[0] = _mm256_add_epi32(x[0], x[i]);
   return static_cast<std::uint32_t>(_mm_cvtsi128_si32(_mm256_castsi256_si128(x[0])));

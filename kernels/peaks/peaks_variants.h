@@ -10,7 +10,7 @@ namespace troupe::kernels::peaks {
 
 using ReadAll = std::uint64_t(const std::byte* data, std::size_t bytes);
 
-// Each names what one round does, counted as in PeakLoop.
+// The comments give the work of one round, counted as in PeakLoop.
 Loop f32_avx2;         // 4 x 12 instructions of 8 multiply-adds
 Loop int8_avx2;        // 4 x 8 of 32
 Loop int8_avxvnni;     // 4 x 12 of 32

@@ -1,9 +1,9 @@
-// Operations of recurrent families (Mamba, RWKV), and the elementwise functions that they and others need.
+// Operations of recurrent families (Mamba, RWKV), and elementwise functions that other families also use.
 //
-// A scan goes token by token, each token's state from the one before, in float32: one code for one row and for many,
-// so chunks and batches change no bits. It is vectorised over channels, of which 16 side by side make a block; a
-// state lies [block][n][16]. Rows are addressed as x[t * stride + i]; strides are in floats. Different blocks, or
-// heads, may be done by different threads.
+// A scan goes token by token, each token's state computed from the one before, in float32: the same code for one row
+// and for many, so chunks and batches change no bits. It is vectorised over channels: 16 adjacent ones make a block,
+// and a state is stored as [block][n][16]. Rows are addressed as x[t * stride + i]; strides are in floats. Different
+// blocks, or heads, may be done by different threads.
 #pragma once
 
 #include <cstddef>
@@ -39,16 +39,16 @@ struct Convolution {
   std::size_t out_stride = 0;
   const float* weight = nullptr;  // [width][weight_stride]
   std::size_t weight_stride = 0;
-  const float* bias = nullptr;  // [channels]
-  float* history = nullptr;     // [width - 1][weight_stride], the inputs before: read, then those before the next token
-  std::uint32_t width = 0;      // 2 to kMaxConvolution
+  const float* bias = nullptr;   // [channels]
+  float* history = nullptr;      // [width - 1][weight_stride]: the previous inputs; updated for the next token
+  std::uint32_t width = 0;       // 2 to kMaxConvolution
   std::size_t num_channels = 0;  // a multiple of 16
   std::size_t num_tokens = 0;
 };
 inline constexpr std::uint32_t kMaxConvolution = 8;
 using Convolve = void(const Convolution& convolution);
 
-// Mamba's selective scan (Gu and Dao, 2023, algorithm 2), of some blocks of channels:
+// Mamba's selective scan (Gu and Dao, 2023, algorithm 2), over some blocks of channels:
 //   d = softplus(dt + dt_bias);  h[n] = exp(d a[n]) h[n] + d x b[n];  y = (sum over n of h[n] c[n] + skip x) silu(z)
 struct SelectiveScan {
   const float* x = nullptr;  // [tokens][channels]
@@ -72,8 +72,8 @@ struct SelectiveScan {
 };
 using SelectiveScanOf = void(const SelectiveScan& scan);
 
-// Mamba-2's (Dao and Gu, 2024): one a, dt and skip for all channels of a head. Of one head; z is not looked at where it
-// is null.
+// Mamba-2's scan (Dao and Gu, 2024): one a, dt and skip for all channels of a head. Computes one head; without the
+// factor silu(z) if z is null.
 //   d = softplus(dt + dt_bias);  h[n] = exp(d a) h[n] + d x b[n];  y = (sum over n of h[n] c[n] + skip x) silu(z)
 struct HeadScan {
   const float* x = nullptr;  // [tokens][head_dim]
@@ -98,7 +98,7 @@ struct HeadScan {
 using HeadScanOf = void(const HeadScan& scan);
 
 inline constexpr std::size_t kMaxWkvHead = 256;
-inline constexpr float kWkvNormEpsilon = 64e-5f;  // of the norm over each head: a constant of RWKV
+inline constexpr float kWkvNormEpsilon = 64e-5f;  // of the norm over each head, fixed in RWKV
 
 // RWKV-6's time mixing of one head (Peng et al., "Eagle and Finch", 2024), i over keys and j over values:
 //   w[i] = exp(-exp(decay[i] + w'[i]))
@@ -118,8 +118,9 @@ using Wkv6Of = void(const Wkv6& wkv);
 // RWKV-7's time mixing of one head (Peng et al., "Goose", 2025), j over keys and i over values:
 //   w = exp(-exp(-1/2) sigmoid(w0 + w'));  a = sigmoid(a0 + a');  v = v + (v_first - v) sigmoid(v0 + v')
 //   kk = k k_k / |k k_k|;  k = k + (a - 1) k k_a
-//   s[i][j] = w[j] s[i][j] - (sum over j' of s[i][j'] kk[j']) kk[j] a[j] + v[i] k[j];  y[i] = sum over j of s[i][j]
-//   r[j] out = (norm over the head(y) * norm_weight + norm_bias + (sum of r k r_k) v) * gate
+//   s[i][j] = w[j] s[i][j] - (sum over j' of s[i][j'] kk[j']) kk[j] a[j] + v[i] k[j]
+//   y[i] = sum over j of s[i][j] r[j]
+//   out = (norm over the head(y) * norm_weight + norm_bias + (sum of r k r_k) v) * gate
 struct Wkv7 {
   const float *r = nullptr, *w = nullptr, *k = nullptr, *v = nullptr, *a = nullptr;  // [tokens][head_size], w' and a'
   std::size_t stride = 0;                                                            // of all rows here
@@ -135,7 +136,7 @@ struct Wkv7 {
 };
 using Wkv7Of = void(const Wkv7& wkv);
 
-// One variant's. All but the reference's differ in the last bits only.
+// The functions of one variant. All except the reference's differ in the last bits only.
 struct RecurrentKernels {
   Map* map;
   LayerNorm* layer_norm;

@@ -45,7 +45,7 @@ inline __m256 exp2_below_0(__m256 x) {
 }
 inline Lanes exp2_below_0(Lanes x) { return {exp2_below_0(x.low), exp2_below_0(x.high)}; }
 inline Lanes root(Lanes x) { return {_mm256_sqrt_ps(x.low), _mm256_sqrt_ps(x.high)}; }
-// In all lanes: i and i + 8, then + 4, ...
+// The sum in all lanes: adds i and i + 8, then + 4, ...
 inline Lanes sum(Lanes x) {
   __m256 y = _mm256_add_ps(x.low, x.high);
   y = _mm256_add_ps(y, _mm256_permute2f128_ps(y, y, 1));

@@ -34,7 +34,7 @@ inline Lanes exp2_below_0(Lanes x) {
   return _mm512_mask_mov_ps(_mm512_scalef_ps(p, n), low, _mm512_setzero_ps());
 }
 inline Lanes root(Lanes x) { return _mm512_sqrt_ps(x); }
-// In all lanes: i and i + 8, then + 4, ...
+// The sum in all lanes: adds i and i + 8, then + 4, ...
 inline Lanes sum(Lanes x) {
   x = _mm512_add_ps(x, _mm512_shuffle_f32x4(x, x, 0x4e));
   x = _mm512_add_ps(x, _mm512_shuffle_f32x4(x, x, 0xb1));

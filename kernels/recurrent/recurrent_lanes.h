@@ -1,10 +1,9 @@
-// The operations of recurrent.h and the gates of kernels.h, which need the same functions of one number, once for all
-// instruction sets: written in terms of `Lanes`, 16 numbers side by side, which the including file defines together
-// with
+// The operations of recurrent.h and the gates of kernels.h, which use the same elementwise functions, written once for
+// all instruction sets: in terms of `Lanes`, a vector of 16 numbers, which the including file defines together with
 //   load, store, set1, add, sub, mul, div, fma (a * b + c), max, exp, tanh, exp2_below_0 (2^x for x <= 0, 0 from -126
 //   down), root (square root), sum (of all lanes, in all lanes)
-// in an anonymous namespace, before it includes this. All here is in an anonymous namespace, too: each file has its
-// own.
+// in an anonymous namespace, before it includes this header. Everything here is in an anonymous namespace, too: each
+// file has its own copy.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +17,7 @@ namespace {
 
 constexpr std::size_t kLanes = kStateLanes;
 
-// The rest of a row, less than 16 numbers, padded with zeros.
+// Loads the rest of a row, fewer than 16 numbers, padded with zeros.
 inline Lanes load_some(const float* x, std::size_t count) {
   if (count >= kLanes) return load(x);
   float padded[kLanes] = {};
@@ -32,9 +31,9 @@ inline void store_some(float* out, Lanes x, std::size_t count) {
   std::memcpy(out, padded, count * sizeof(float));
 }
 
-// Asks for the same numbers of the row `ahead` tokens later, if there is one. A scan reads some cache lines of a row;
-// those of the next one lie a row of the model further, where no prefetcher of the hardware follows.
-// Inlined at once: GCC takes a function that only asks for one that does nothing, and drops its calls.
+// Prefetches the same numbers of the row `ahead` tokens later, if there is one. A scan reads some cache lines of a row;
+// those of the next row are a whole row of the model further, too far for hardware prefetchers. Always inlined: GCC
+// treats a function that only prefetches as one without effect, and drops its calls.
 [[gnu::always_inline]] inline void fetch(const float* x, std::size_t count, std::size_t stride, std::size_t t,
                                          std::size_t ahead, std::size_t num_tokens) {
   if (t + ahead >= num_tokens) return;
@@ -47,7 +46,7 @@ inline Lanes negative(Lanes x) { return sub(zero(), x); }
 inline Lanes sigmoid(Lanes x) { return div(one(), add(one(), exp(negative(x)))); }
 inline Lanes silu(Lanes x) { return div(x, add(one(), exp(negative(x)))); }
 
-// ln(1 + u) for u from 0 to 1: 2 atanh(u / (2 + u)) as a series, which has no cancellation where u is small.
+// ln(1 + u) for u from 0 to 1: 2 atanh(u / (2 + u)) as a series, which has no cancellation for small u.
 inline Lanes log_one_plus(Lanes u) {
   const Lanes s = div(u, add(set1(2.0f), u));
   const Lanes q = mul(s, s);
@@ -90,7 +89,7 @@ void map_rows(Function function, const float* x, float* out, std::size_t count) 
     store_some(out + i, apply(function, load_some(x + i, count - i)), count - i);
 }
 
-// What kernels.h says of silu_mul, gelu_mul and relu2_mul: out[i] = function(gate[i]) * up[i].
+// silu_mul, gelu_mul and relu2_mul of kernels.h: out[i] = function(gate[i]) * up[i].
 template <Function function>
 void gate_rows(const float* gate, const float* up, float* out, std::size_t count) {
   std::size_t i = 0;
@@ -111,7 +110,7 @@ void layer_norm_row(const float* x, const float* weight, const float* bias, floa
     const Lanes centred = sub(load(x + i), mean);
     squares = fma(centred, centred, squares);
   }
-  if (i < dim) {  // what pads the rest is no part of it
+  if (i < dim) {  // the padding must not count
     float rest[kLanes] = {};
     store_some(rest, sub(load_some(x + i, dim - i), mean), dim - i);
     squares = fma(load(rest), load(rest), squares);
@@ -176,8 +175,8 @@ void scan_blocks(const SelectiveScan& s) {
   }
 }
 
-// Calls fn(first block, number) for all blocks of a head, four at once where there are so many: they share what is the
-// same for all, and none waits for its own additions. fn.template operator()<N>(block).
+// Calls fn.template operator()<N>(first block) for all blocks of a head, N = 4 blocks at once as long as possible, else
+// 1: the four share common values, and their independent chains hide the latency of additions.
 template <class Fn>
 inline void for_blocks(std::size_t num_blocks, const Fn& fn) {
   std::size_t block = 0;
@@ -262,7 +261,7 @@ void wkv6_head(const Wkv6& h) {
 }
 
 void wkv7_head(const Wkv7& h) {
-  constexpr float kDecay = -0.606531f;  // -exp(-1/2), as the reference implementation rounds it
+  constexpr float kDecay = -0.606531f;  // -exp(-1/2), rounded as in the reference implementation
   const std::size_t size = h.head_size;
   const float* const inputs[] = {h.r, h.w, h.k, h.v, h.a, h.gate, h.v_mix, h.v_mix ? h.v_first : nullptr};
   alignas(64) float w[kMaxWkvHead], key[kMaxWkvHead], value[kMaxWkvHead], kk[kMaxWkvHead], kka[kMaxWkvHead],
@@ -336,7 +335,7 @@ constexpr RecurrentKernels kRecurrentKernels{map_rows,    layer_norm_row, mix_ro
 }  // namespace
 }  // namespace troupe::kernels
 
-// What a variant has of these, in its own namespace.
+// Defines these functions in a variant's namespace.
 #define TROUPE_RECURRENT_KERNELS                                                      \
   const RecurrentKernels recurrent = kRecurrentKernels;                               \
   void silu_mul(const float* gate, const float* up, float* out, std::size_t count) {  \

@@ -1,4 +1,4 @@
-// The operations of recurrent_lanes.h with lanes in plain C++. The including file has defined, in an anonymous
+// The operations of recurrent_lanes.h with lanes in plain C++. The including file first defines, in an anonymous
 // namespace, Number (float or double), exp_of(Number), tanh_of(Number) and exp2_of(Number), which is 2^x for x <= 0.
 #pragma once
 
@@ -55,7 +55,7 @@ inline Lanes exp2_below_0(Lanes x) {
 inline Lanes root(Lanes x) {
   return each([&](int i) { return std::sqrt(x.x[i]); });
 }
-// In all lanes: i and i + 8, then + 4, ...
+// The sum in all lanes: adds i and i + 8, then + 4, ...
 inline Lanes sum(Lanes x) {
   for (int width = 8; width != 0; width /= 2)
     for (int i = 0; i < width; ++i) x.x[i] += x.x[i + width];
@@ -65,4 +65,4 @@ inline Lanes sum(Lanes x) {
 }  // namespace
 }  // namespace troupe::kernels
 
-#include "kernels/recurrent/recurrent_lanes.h"  // in terms of these
+#include "kernels/recurrent/recurrent_lanes.h"  // uses the functions above

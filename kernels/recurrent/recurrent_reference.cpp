@@ -1,4 +1,4 @@
-// The operations of recurrent families with double arithmetic and libm; what is kept between tokens is float32.
+// The operations of recurrent families with double arithmetic and libm; the state between tokens is float32.
 #include <cmath>
 
 namespace troupe::kernels {

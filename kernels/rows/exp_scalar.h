@@ -1,8 +1,8 @@
 // exp(x) and tanh(x) in float32 without libm, shared by the scalar variant's functions.
 //
-// Range reduction x = n ln 2 + r with a split ln 2, |r| <= 0.3466, then a polynomial of degree 7 whose
-// coefficients are Cephes' (S. Moshier, expf). Within 2 ulp. Below -87.33 the result is 0 (never a
-// denormal); above 88.37 it is that of 88.37; NaN stays NaN.
+// Range reduction x = n ln 2 + r with a split ln 2, |r| <= 0.3466, then a polynomial of degree 7 with the coefficients
+// of Cephes (S. Moshier, expf). Within 2 ulp. Below -87.33 the result is 0 (never a denormal); above 88.37 it is
+// exp(88.37); NaN stays NaN.
 #pragma once
 
 #include "kernels/formats/half.h"
@@ -39,7 +39,8 @@ static inline float exp_scalar(float x) {
   return p * float_of_bits(static_cast<std::uint32_t>(static_cast<std::int32_t>(n) + 127) << 23);
 }
 
-// tanh(x) within 4 ulp: Cephes' polynomial (S. Moshier, tanhf) where 1 - 2 / (exp(2x) + 1) would cancel.
+// tanh(x) within 4 ulp: Cephes' polynomial (S. Moshier, tanhf) for small |x|, where 1 - 2 / (exp(2x) + 1) has
+// cancellation.
 inline constexpr float kTanhSmall = 0.625f;
 inline constexpr float kTanh11 = -5.70498872745e-3f, kTanh9 = 2.06390887954e-2f, kTanh7 = -5.37397155531e-2f,
                        kTanh5 = 1.33314422036e-1f, kTanh3 = -3.33332819422e-1f;

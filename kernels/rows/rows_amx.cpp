@@ -1,4 +1,4 @@
-// Rounding of activations for the matrix unit: 16 rows side by side, see packed_layout.h.
+// Rounding of activations for AMX: 16 rows side by side, see packed_layout.h.
 #include <immintrin.h>
 
 #include "kernels/cpu/transpose_avx512.h"

@@ -15,7 +15,7 @@ inline __m256i first_lanes(std::size_t count) {
   return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(kOnesThenZeros + 8 - count));
 }
 
-// The first `count` floats (8 if there are more) and zeros; nothing beyond is touched.
+// The first `count` floats (at most 8), then zeros; later ones are not read or written.
 inline __m256 load_first(const float* from, std::size_t count) {
   return count >= 8 ? _mm256_loadu_ps(from) : _mm256_maskload_ps(from, first_lanes(count));
 }
@@ -26,7 +26,7 @@ inline void store_first(float* to, std::size_t count, __m256 x) {
     _mm256_maskstore_ps(to, first_lanes(count), x);
 }
 
-// Of 16 lanes: i and i + 8, then + 4, ...: the order of the scalar variant.
+// Adds 16 lanes: i and i + 8, then + 4, ...: the order of the scalar variant.
 inline float sum_of_lanes(__m256 low, __m256 high) {
   const __m256 eight = _mm256_add_ps(low, high);
   const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
@@ -124,7 +124,8 @@ void rms_norm(const float* x, const float* weight, float* out, std::size_t dim, 
 }
 
 void rope(float* x, const float* cos, const float* sin, std::size_t rotated) {
-  // Four, each twice. Both halves get all four, so that no shuffle crosses them: those have one port, the others two.
+  // Four numbers, each twice. Both halves get all four, so that no shuffle crosses lanes: such shuffles have one port,
+  // others two.
   const auto twice = [](const float* four) {
     const __m256 both = _mm256_broadcast_ps(reinterpret_cast<const __m128*>(four));
     return _mm256_permutevar_ps(both, _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3));

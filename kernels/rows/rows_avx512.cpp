@@ -12,7 +12,7 @@ inline __mmask16 first_lanes(std::size_t count) {
   return static_cast<__mmask16>(count >= 16 ? 0xffff : (1u << count) - 1);
 }
 
-// Lanes i and i + 8, then + 4, ...: the order of the scalar variant.
+// Adds lanes i and i + 8, then + 4, ...: the order of the scalar variant.
 inline float sum_of_lanes(__m512 x) {
   const __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1));
   const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
@@ -61,7 +61,7 @@ inline __m512 max_of_4_groups(const float* x) {
   return _mm512_max_ps(max, _mm512_permute_ps(max, 0xb1));
 }
 
-// The sums of 16 codes, of four runs, each in all elements of its lane.
+// The sums of four times 16 codes, each in all elements of its lane.
 inline __m512i sums_of_4_runs(const std::byte* codes) {
   const __m512i twos = _mm512_maddubs_epi16(_mm512_set1_epi8(1), _mm512_loadu_si512(codes));
   const __m512i quads = _mm512_madd_epi16(twos, _mm512_set1_epi16(1));
@@ -79,7 +79,7 @@ inline void prepare_4_groups(const float* x, std::size_t g, const layout::Group3
       _mm512_shuffle_f32x4(inverse, inverse, 0x00), _mm512_shuffle_f32x4(inverse, inverse, 0x55),
       _mm512_shuffle_f32x4(inverse, inverse, 0xaa), _mm512_shuffle_f32x4(inverse, inverse, 0xff)};
   for (int i = 0; i < 8; ++i) round_16(x + 16 * i, inverses[i / 2], codes + 16 * i);
-  // Runs of 16: lanes of `low` are runs 0-3, of `high` 4-7; picks one element of each.
+  // Lanes of `low` are sums 0-3 of 16 codes, of `high` 4-7; picks one element of each.
   const __m512i low = sums_of_4_runs(codes), high = sums_of_4_runs(codes + 64);
   const __m512i sums16 =
       _mm512_permutex2var_epi32(low, _mm512_set_epi32(0, 0, 0, 0, 0, 0, 0, 0, 28, 24, 20, 16, 12, 8, 4, 0), high);
@@ -159,11 +159,11 @@ void rms_norm(const float* x, const float* weight, float* out, std::size_t dim, 
 
 namespace {
 
-// Of 8 pairs; the cosines and sines are in the low half.
+// Rotates 8 pairs; the cosines and sines are in the low half.
 inline __m512 rotated_pairs(__m512 pairs, __m512 cos, __m512 sin) {
   const __m512i twice = _mm512_set_epi32(7, 7, 6, 6, 5, 5, 4, 4, 3, 3, 2, 2, 1, 1, 0, 0);
   const __m512 c = _mm512_permutexvar_ps(twice, cos), s = _mm512_permutexvar_ps(twice, sin);
-  // Swapped by a shift: shuffles of 64 bytes have one port only.
+  // Swaps by a rotation, because shuffles of 64 bytes have only one port.
   const __m512 swapped = _mm512_castsi512_ps(_mm512_rol_epi64(_mm512_castps_si512(pairs), 32));
   return _mm512_fmaddsub_ps(pairs, c, _mm512_mul_ps(swapped, s));  // even lanes subtract, odd lanes add
 }
