@@ -9,7 +9,7 @@
 namespace troupe::actors {
 
 ActorBase::ActorBase(caf::actor_config& cfg, const char* name) : event_based_actor(cfg), name_(name) {
-  // Neither handler prints the message itself: it may hold somebody's prompt.
+  // Neither handler prints the message itself: it may contain a user's prompt.
   set_default_handler([this](caf::scheduled_actor*, caf::message_view&) -> caf::result<caf::message> {
     spdlog::error("{}: got a message it does not know", name_);
     return caf::make_error(caf::sec::unexpected_message);
@@ -20,8 +20,8 @@ ActorBase::ActorBase(caf::actor_config& cfg, const char* name) : event_based_act
   set_exception_handler([this](std::exception_ptr& thrown) -> caf::error {
     const Failure why = failure_of(thrown);
     spdlog::error("{}: ended by an exception: {}", name_, why.what);
-    // Work that finds no memory catches it. What arrives here was thrown by CAF between a message and its receiver, who
-    // may never be scheduled again: only a new process helps.
+    // Our own work catches std::bad_alloc. One that arrives here was thrown inside CAF while it delivered a message,
+    // and the receiver may never be scheduled again: only a new process helps.
     if (why.out_of_memory) std::terminate();
     return caf::sec::runtime_error;
   });

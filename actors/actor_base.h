@@ -1,8 +1,7 @@
-// What all our actors have in common: they survive a stray message or error, and say so in the log.
+// The base of all our actors: an unexpected message or an error message is logged and does not end the actor.
 //
-// CAF's own handlers would print to stdout, or end the actor whose request went unanswered. Here only an
-// exception ends an actor; its supervisor hears of it and restarts it. std::bad_alloc ends the process
-// (std::terminate).
+// CAF's default handlers would print to stdout, or end an actor when its request gets no answer. Here only an exception
+// ends an actor, and the supervisor restarts it. std::bad_alloc ends the process (std::terminate).
 #pragma once
 
 #include <caf/all.hpp>

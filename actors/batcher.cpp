@@ -62,15 +62,15 @@ void Batcher::step_ended(const engine::StepResult& result) {
   });
 }
 
-// Whoever was cancelled in the step gives its blocks back with the next message to the keeper.
+// The blocks of requests cancelled during the step are given back with the next message to the keeper.
 void Batcher::step_over(bool continues) {
   continues_ = continues;
   cancelled_.insert(cancelled_.end(), cancelled_in_step_.begin(), cancelled_in_step_.end());
   cancelled_in_step_.clear();
 }
 
-// One event of the batch, and what follows from it. A batcher that throws dies; if one request's event made it, the
-// next batcher will know.
+// Handles one event of the batch, then runs turn(). An exception ends the batcher; if it came from the work for one
+// request, the fault is recorded in the stream table, where the next batcher finds it.
 template <class Event>
 void Batcher::handle(Event&& event) {
   batch_.begin_event();
@@ -86,7 +86,7 @@ void Batcher::handle(Event&& event) {
 void Batcher::turn() {
   if (!quiesced_) return;
   batch_.turn(now());
-  // The step first: the worker computes while the keeper answers.
+  // The step is sent first, so that the worker computes while the keeper answers.
   if (auto work = batch_.take_work()) {
     if (!work->batch.items.empty()) counters_.step_began(now());
     send(worker_, msg::RunStep{options_.epoch, std::move(work)});

@@ -1,14 +1,16 @@
-// Keeps one model busy with everybody's requests. Plain logic: Batch, and scheduler/ and cache/ below it.
+// Runs the requests of all clients on one model, batched into steps. Plain logic: Batch, which uses scheduler/ and
+// cache/.
 //
-// Steps run back to back without polling: each event is followed by one turn of the batch, whose messages go to the
-// keeper and, if no step is running, the worker. At most four messages per step: RunStep, StepResult, Lease, Leased.
+// Steps run back to back without polling: after each event Batch::turn() decides what to do next, and its messages go
+// to the keeper and, if no step is running, the worker. At most four messages per step: RunStep, StepResult, Lease,
+// Leased.
 //
 // Receives  msg::Enqueue     a request, new or resumed
-//           msg::Credit      the client lets us send more
+//           msg::Credit      the client has granted more tokens
 //           msg::Forget      a stream has ended; msg::ForgetAll: all have
 //           msg::Leased      from the keeper
-//           msg::StepResult  from the worker; msg::StepFailed: the step broke
-//           msg::Quiesced    from the worker: nothing of an older batcher runs any more
+//           msg::StepResult  from the worker; msg::StepFailed: the step threw
+//           msg::Quiesced    from the worker: no step of an older batcher runs any more
 // Sends     msg::Lease, msg::BeginEpoch, msg::Quiesced to the keeper; msg::RunStep, msg::Quiesce to the worker
 #pragma once
 
@@ -42,10 +44,11 @@ class Batcher : public ActorBase {
   caf::actor worker_;
   StreamTable& streams_;
   Batch batch_;
-  // When the requests were cancelled whose blocks come back with the next message to the keeper, or after the step.
+  // For Latency::cancel_latency: when requests were cancelled. The blocks of the first are given back with the next
+  // message to the keeper, those of the second after the running step.
   std::vector<TimePoint> cancelled_, cancelled_in_step_;
-  bool continues_ = false;  // after its last step the batch had work left
-  bool quiesced_ = false;   // no step of an older batcher runs any more: this one may begin
+  bool continues_ = false;  // the batch had work left after its last step
+  bool quiesced_ = false;   // msg::Quiesced has arrived: this batcher may run steps
 };
 
 }  // namespace troupe::actors

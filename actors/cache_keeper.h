@@ -1,8 +1,8 @@
-// Answers the batcher's messages about KV blocks. Plain logic: cache::LeaseBook, where the protocol is explained.
+// Answers the batcher's messages about KV blocks. Plain logic and the protocol: cache/lease_book.h.
 //
-// Receives  msg::Lease       -> sends msg::Leased to the sender, if there is anything to say
+// Receives  msg::Lease       -> msg::Leased to the sender, unless the reply is empty
 //           msg::BeginEpoch  a new batcher takes over
-//           msg::Quiesced    no step of an old batcher runs any more: what it held comes back
+//           msg::Quiesced    no step of an old batcher runs any more: the blocks it held are free again
 #pragma once
 
 #include "actors/actor_base.h"
@@ -14,7 +14,7 @@ namespace troupe::actors {
 
 class CacheKeeper : public ActorBase {
  public:
-  // options.await_quiesce: another keeper gave out the same blocks before.
+  // options.await_quiesce: an earlier keeper may have given out the same blocks.
   CacheKeeper(caf::actor_config& cfg, cache::LeaseBookOptions options, Counters& counters);
 
   caf::behavior make_behavior() override;

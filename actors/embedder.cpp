@@ -17,9 +17,10 @@ using scheduler::Outcome;
 using Texts = std::vector<std::string>;
 using Ids = std::vector<std::vector<TokenId>>;
 
-// Of one turn: some milliseconds of a small encoder. An encoder does not cut a text.
+// A turn on the compute thread takes texts up to this many tokens (some milliseconds of a small encoder), or one longer
+// text, since texts are not split.
 constexpr std::size_t kTokensPerTurn = 1024;
-// Of one turn on a text thread: some milliseconds. A text is not cut.
+// A turn on a text thread ends once it has encoded this many bytes (some milliseconds). Texts are not split.
 constexpr std::size_t kBytesPerTurn = 64 << 10;
 
 End failed(const std::exception_ptr& thrown, const std::string& doing) {
@@ -28,7 +29,7 @@ End failed(const std::exception_ptr& thrown, const std::string& doing) {
                   why.out_of_memory ? "there was no memory " + doing : "it could not be worked on: " + why.what);
 }
 
-// Whether these ids can go through the model. `field`: what the client calls the inputs.
+// Checks that the model can read these ids. `field`: the name of the inputs in the request.
 std::optional<End> check_ids(const std::vector<TokenId>& ids, std::size_t input, const std::string& field,
                              const engine::TextVectors& vectors) {
   const std::uint32_t vocab_size = vectors.info().vocab_size;
@@ -57,7 +58,8 @@ std::uint64_t bytes_of(const std::vector<Container>& all) {
   return bytes;
 }
 
-// Tells it. What throws on the way, as when the vectors do not fit into memory once more, is told instead.
+// Calls `done` with the answer. If that throws, as when there is no memory for a copy of the vectors, calls `done` with
+// the failure instead.
 void tell(const OnEmbedded& done, EmbedAnswer answer) noexcept {
   std::exception_ptr thrown;
   try {
@@ -68,7 +70,7 @@ void tell(const OnEmbedded& done, EmbedAnswer answer) noexcept {
   try {
     done(failed(thrown, "to answer it"));
   } catch (...) {
-    // There is nothing smaller to say.
+    // The failure could not be delivered either.
   }
 }
 
@@ -79,7 +81,7 @@ struct Embedder::Job {
   OnEmbedded done;
   CancelFlag cancelled = std::make_shared<std::atomic<bool>>(false);
   std::shared_ptr<const engine::TextVectors> vectors;
-  Ids ids;               // of the texts that are encoded, or what was given
+  Ids ids;               // of the texts encoded so far, or the ids that the client sent
   std::size_t next = 0;  // input to compute
   Embeddings answer;
   std::uint64_t claimed = 0, held = 0;  // bytes
@@ -146,7 +148,7 @@ CancelFlag Embedder::embed(EmbedRequest request, OnEmbedded done) {
   return job->cancelled;
 }
 
-// Enters the request, or says why not.
+// Counts the request against all limits, or returns the refusal.
 std::optional<End> Embedder::admit(Job& job) {
   const EmbedRequest& request = job.request;
   const std::lock_guard lock(mutex_);
@@ -190,7 +192,7 @@ std::optional<End> Embedder::admit(Job& job) {
   return std::nullopt;
 }
 
-// With the lock. What it holds now; what it claims covers that and all of its vectors.
+// Call with the lock. Sets the bytes that the job holds now; it claims those and the bytes of all its vectors.
 void Embedder::count_memory(Job& job, std::uint64_t held) {
   const std::uint64_t inputs = held - std::min<std::uint64_t>(held, job.answer.values.size() * sizeof(float));
   const std::uint64_t claimed = job.ended ? 0 : inputs + job.answer_bytes();
@@ -203,7 +205,7 @@ void Embedder::count_memory(Job& job, std::uint64_t held) {
 
 // --- encoding ---
 
-// A few words are encoded where they came in; longer texts may take a while.
+// Texts of up to kMaxTextInActor bytes together are encoded on the caller's thread, longer ones on the text threads.
 void Embedder::encode(const JobPtr& job) {
   if (bytes_of(std::get<Texts>(job->request.inputs)) > kMaxTextInActor) return wait_to_encode(job);
   if (encode_some(*job, kMaxTextInActor)) wait_to_compute(job);
@@ -234,7 +236,8 @@ std::uint64_t Embedder::next_part(const Job& job) {
   return std::max<std::uint64_t>(bytes, 1);
 }
 
-// Whether all of its texts are encoded. If not, there are more, or it has ended.
+// Encodes at least one text and stops after max_bytes. Returns whether all texts are encoded; if not, there are more or
+// the job has ended.
 bool Embedder::encode_some(Job& job, std::size_t max_bytes) {
   std::uint64_t held = 0;
   try {
@@ -282,7 +285,8 @@ void Embedder::wait_to_compute(const JobPtr& job) {
   compute_.post([this] { compute_waiting(); });
 }
 
-// On the compute thread: one pass of whoever's turn it is. Then steps that wait there go first.
+// On the compute thread: runs one pass of the current turn, then posts itself again, so that steps waiting there go
+// first.
 void Embedder::compute_waiting() {
   if (!turn_.job && !begin_turn()) return;
   const JobPtr job = turn_.job;
@@ -322,7 +326,7 @@ void Embedder::compute_waiting() {
   }
 }
 
-// Takes the next job that somebody wants; whether there is one.
+// Begins a turn for the next job that is not cancelled; returns whether there is one.
 bool Embedder::begin_turn() {
   for (;;) {
     JobPtr job;
@@ -343,7 +347,7 @@ bool Embedder::begin_turn() {
   }
 }
 
-// Whether all of the turn's texts are read.
+// Runs one pass of the turn; returns whether all of its texts have been read.
 bool Embedder::advance_turn() {
   Job& job = *turn_.job;
   if (!turn_.reading) {
@@ -362,7 +366,7 @@ bool Embedder::advance_turn() {
   return turn_.reading->advance(compute_.team(), workspace_, options_.max_step_tokens);
 }
 
-// Its vectors join those that the request has, and its ids are not needed any more.
+// Appends the turn's vectors to the answer and frees the ids of its texts.
 void Embedder::end_turn(Job& job) {
   std::vector<float>& values = job.answer.values;
   if (values.empty()) values.reserve(job.ids.size() * job.answer.dim);  // touched as it fills
@@ -382,7 +386,7 @@ bool Embedder::unwanted(const Job& job) const {
   return drained_at_ && std::chrono::steady_clock::now() >= *drained_at_;
 }
 
-// Whoever hears of the end finds its place free again.
+// The job's claims on the limits are given back before `done` is called, so a client may send its next request at once.
 void Embedder::finish(Job& job, EmbedAnswer answer) {
   const End* const end = std::get_if<End>(&answer);
   {
@@ -420,7 +424,7 @@ void Embedder::when_empty(std::function<void()> done) {
   done();
 }
 
-// --- what it tells ---
+// --- status ---
 
 TimePoint::duration Embedder::without_progress(TimePoint now) const {
   const std::lock_guard lock(mutex_);
@@ -437,7 +441,7 @@ void Embedder::fill(StatusSnapshot& snapshot) const {
     for (const auto& [outcome, ended] : num_ended_)
       if (scheduler::info(outcome).name == name) count += ended;
   }
-  if (!encoder_) return;  // the memory of other models is counted elsewhere
+  if (!encoder_) return;  // take_snapshot() fills these in for other models
   snapshot.numerics_id = encoder_->numerics_id();
   snapshot.kernels = encoder_->kernels().name;
   snapshot.weight_bytes = encoder_->weight_bytes();

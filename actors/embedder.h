@@ -1,4 +1,4 @@
-// Serves requests for vectors of texts. Plain: no actor, no CAF.
+// Serves Embed requests: vectors of texts. Plain: no actor, no CAF.
 #pragma once
 
 #include <cstdint>
@@ -24,46 +24,47 @@
 namespace troupe::actors {
 
 // A request's texts are encoded, short ones at once and others on the text threads, then go through the model on the
-// compute thread, some at a time. In both places users take turns, and a user's requests too. The compute thread has at
-// most one job of ours, and between two of them whatever else waits there runs: between two steps of generation lies at
-// most one pass over max_step_tokens tokens (an encoder reads whole texts, of some thousand tokens together). A request
-// that nobody wants any more ends when its turn comes.
+// compute thread, a few texts at a time. Both are scheduled fairly among users; an unfinished request goes back to the
+// end of its user's queue. The embedder has at most one job on the compute thread, and other jobs that wait there run
+// between two of its jobs: so between two steps of generation there is at most one pass over max_step_tokens tokens (an
+// encoder reads whole texts, together up to kTokensPerTurn or one longer text). A cancelled request ends at its next
+// turn.
 //
-// Thread-safe. `texts` and `compute` must have run dry before it goes; the others outlive it.
+// Thread-safe. All jobs on `texts` and `compute` must have ended before the destructor; the other arguments outlive it.
 class Embedder {
  public:
-  // streams: whose requests count against the same quota of their user.
+  // streams: Embed requests count against the same per-user quota as its requests.
   Embedder(const GatewayOptions& options, StreamTable& streams, TextThreads& texts, Compute& compute);
 
-  // From now on there is a model. Before, requests are refused as loading.
+  // Sets the model. Before this, requests are refused with Outcome::loading.
   void loaded(std::shared_ptr<const engine::Encoder> encoder);
   void loaded(std::shared_ptr<const engine::TextVectors> hidden_states);
-  std::shared_ptr<const engine::Encoder> encoder() const;      // null: not loaded, or the model is none
+  std::shared_ptr<const engine::Encoder> encoder() const;      // null: not loaded, or the model is no encoder
   std::shared_ptr<const engine::TextVectors> vectors() const;  // null: not loaded
 
-  // Calls `done` exactly once: on a thread of the pools, or for what is refused at once on the caller's own. Should it
-  // throw, it is called once more, with a failure that says so.
+  // Calls `done` exactly once: on a thread of the pools, or, if the request ends at once, on the caller's own. If
+  // `done` throws, it is called once more with a failure.
   CancelFlag embed(EmbedRequest request, OnEmbedded done);
 
-  // Refuses what comes from now on; what is under way at `deadline` ends as cancelled.
+  // Refuses new requests; those still live at `deadline` end as cancelled.
   void drain(TimePoint deadline);
-  // Calls `done` once nothing is under way and everybody has their answer; at once if that is so now.
+  // Calls `done` once no request is live and every answer has been delivered; at once if that is so now.
   void when_empty(std::function<void()> done);
 
-  // While requests are under way: how long ago a text was encoded, a pass ended, or the first of them came. Else
-  // nothing.
+  // While requests are live: the time since a text was encoded, a pass ended, or the first of them arrived, whichever
+  // was last. Else 0.
   TimePoint::duration without_progress(TimePoint now) const;
-  // Adds what this class counts, but for memory.
+  // Adds this class's counters, without memory.
   void fill(StatusSnapshot& snapshot) const;
-  // Adds the encoder, if there is one, the requests under way, and what their passes need.
+  // Adds the memory of the encoder, if there is one, of the live requests, and of their passes.
   void add_to(KnownMemory& known) const;
 
  private:
   struct Job;
   using JobPtr = std::shared_ptr<Job>;
-  // Some texts of one request on their way through the model.
+  // Texts of one request that go through the model together: one turn of its user in `to_compute_`.
   struct Turn {
-    JobPtr job;  // null: nobody's
+    JobPtr job;  // null: no turn has begun
     std::size_t num_texts = 0;
     std::uint64_t num_tokens = 0;
     std::vector<float> rows;
@@ -91,25 +92,25 @@ class Embedder {
   StreamTable& streams_;
   TextThreads& texts_;
   Compute& compute_;
-  // The compute thread's.
+  // Used by the compute thread only.
   engine::Workspace workspace_;
   Turn turn_;
 
   mutable std::mutex mutex_;
-  std::shared_ptr<const engine::Encoder> encoder_;      // if it is one
+  std::shared_ptr<const engine::Encoder> encoder_;      // null if the model is no encoder
   std::shared_ptr<const engine::TextVectors> vectors_;  // the encoder, or a model's hidden states
-  std::optional<TimePoint> drained_at_;                 // draining
+  std::optional<TimePoint> drained_at_;                 // the deadline of drain(); none: not draining
   scheduler::TurnList<JobPtr> to_compute_;
-  bool computing_ = false;  // a job of ours is with the compute thread; it is wherever there is something to compute
-  std::uint64_t num_open_ = 0;
-  std::uint64_t num_unanswered_ = 0;  // of these, and of those that have ended but not heard so yet
+  bool computing_ = false;  // compute_waiting() is posted or running; always true while there is something to compute
+  std::uint64_t num_open_ = 0;        // live requests
+  std::uint64_t num_unanswered_ = 0;  // requests for which `done` has not returned: live, or just ended
   TimePoint last_progress_{};
   std::uint64_t num_received_ = 0;
-  std::unordered_map<scheduler::Outcome, std::uint64_t> num_ended_;  // what was answered counts as eos
+  std::unordered_map<scheduler::Outcome, std::uint64_t> num_ended_;  // answered requests count as eos
   std::uint64_t prompt_tokens_ = 0;
-  scheduler::SharedLimit requests_;  // open ones
-  scheduler::SharedLimit bytes_;     // that they hold at most
-  std::uint64_t held_bytes_ = 0;     // that they hold
+  scheduler::SharedLimit requests_;  // live requests
+  scheduler::SharedLimit bytes_;     // claimed by live requests: their inputs and all of their vectors
+  std::uint64_t held_bytes_ = 0;     // held by live requests now
   std::uint64_t workspace_bytes_ = 0;
   std::uint64_t reading_bytes_ = 0;
   std::vector<std::function<void()>> waiting_;

@@ -1,4 +1,4 @@
-// What a client asks for when it wants vectors of texts, and what it gets: plain values, as in actors/request.h.
+// An Embed request and its answer: plain values, as in actors/request.h.
 #pragma once
 
 #include <atomic>
@@ -19,7 +19,7 @@ struct EmbedRequest {
   std::uint32_t uid = 0;  // the tenant, from the kernel
   bool is_owner = false;  // as in Request
   // Texts, or exact ids; 1 to kMaxEmbedInputs of them, none longer than TextVectors::max_tokens(): an encoder's
-  // context, and of a model that continues texts at most engine::kMaxHiddenTokens.
+  // context, for other models at most engine::kMaxHiddenTokens.
   std::variant<std::vector<std::string>, std::vector<std::vector<TokenId>>> inputs;
   bool add_special = true;  // text only, as in Request
   bool parse_special = false;
@@ -41,11 +41,11 @@ struct Embeddings {
   std::uint64_t prompt_tokens = 0;
 };
 
-// The vectors, or why there are none: an End of kind refused or failed, or cancelled.
+// The vectors, or an End of kind refused or failed, or cancelled.
 using EmbedAnswer = std::variant<Embeddings, End>;
 using OnEmbedded = std::function<void(EmbedAnswer)>;
 
-// Set: nobody wants the answer any more; it is cancelled when its turn comes.
+// Set to true: the answer is not needed any more; the work ends as cancelled, at its next check of the flag.
 using CancelFlag = std::shared_ptr<std::atomic<bool>>;
 
 }  // namespace troupe::actors

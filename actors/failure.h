@@ -1,4 +1,4 @@
-// Work that threw: why, and where tests make it throw.
+// What is recorded of work that threw, and hooks with which tests make work throw.
 #pragma once
 
 #include <exception>
@@ -12,17 +12,17 @@ namespace troupe::actors {
 
 struct Failure {
   bool out_of_memory = false;  // std::bad_alloc
-  std::string what;            // one line, free of anybody's text
+  std::string what;            // one line, without prompt or answer text
 };
 
 [[nodiscard]] Failure failure_of(const std::exception_ptr& thrown);
 
-// Called on the thread that does the work, right before it. What they throw counts as thrown by the work itself. All
-// are empty but in tests.
+// Called on the thread that does the work, right before it. An exception they throw counts as thrown by the work
+// itself. Empty except in tests and with TROUPE_TEST_KILL.
 struct FaultPoints {
   std::function<void(const engine::StepBatch&)> before_step;  // compute thread
   std::function<void(const Request&)> before_encode;          // tokenizers and text threads
-  std::function<void(RequestId)> before_row;                  // batcher: what a step brought for this request
+  std::function<void(RequestId)> before_row;                  // batcher, before it handles a step's row of this request
 };
 
 }  // namespace troupe::actors

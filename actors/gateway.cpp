@@ -28,7 +28,7 @@
 namespace troupe::actors {
 namespace {
 
-// Keeps CAF's threads off the CPUs that compute: there a message would wait for a whole step.
+// Keeps CAF's threads off the compute CPUs, where a message would wait for a whole step.
 class BindThreads final : public caf::thread_hook {
  public:
   explicit BindThreads(std::vector<int> cpus) : cpus_(std::move(cpus)) {}
@@ -50,7 +50,7 @@ struct SystemConfig : caf::actor_system_config {
   }
 };
 
-// ", 40 window blocks of 4096 bytes, 64 snapshots of 20480 bytes, 16 states", as far as the model has such.
+// ", 40 window blocks of 4096 bytes, 64 snapshots of 20480 bytes, 16 states": those that the model has.
 std::string other_pools(const engine::LoadedModel& model) {
   std::string text;
   if (const auto& windows = model.window_arena())
@@ -66,7 +66,7 @@ std::uint64_t draw_seed() {
   return (std::uint64_t{device()} << 32) | device();
 }
 
-// Why there is no vocabulary to ask.
+// The answer to a text request while no model is loaded.
 End not_ready(const ModelState& model) {
   if (const auto error = model.error()) return ended_as(scheduler::Outcome::model_unloaded, error->message);
   return refusal(scheduler::Outcome::loading, {},
@@ -74,7 +74,7 @@ End not_ready(const ModelState& model) {
                      " %); try again later");
 }
 
-// answer = work(), or why that threw. What was interrupted has no answer.
+// answer = work(), or the failure if that threw. engine::Interrupted is passed on.
 template <class Answer, class Convert>
 void convert(Answer& answer, const Convert& work) {
   try {
@@ -110,7 +110,7 @@ CancelFlag answered(const std::function<void(Answer)>& done, End end) {
   return std::make_shared<std::atomic<bool>>(false);
 }
 
-// What can be said about the options without loading anything: whether the model is an encoder.
+// Checks the options without loading the model. Returns whether the model is an encoder.
 Result<bool> check_options(const GatewayOptions& options) {
   const auto file = engine::open_gguf(options.model_path);
   if (!file) return file.error();
@@ -162,7 +162,7 @@ class GatewayImpl final : public Gateway {
   template <class Answer, class Convert>
   CancelFlag post_text(scheduler::Tenant tenant, std::uint64_t bytes, std::function<void(Answer)> done, Convert work);
 
-  // In this order: what is above outlives what is below.
+  // Order matters: each member outlives those below it.
   GatewayOptions options_;
   const bool is_encoder_;
   CpuPlan cpus_;
@@ -172,12 +172,12 @@ class GatewayImpl final : public Gateway {
   MemoryLedger memory_;
   SystemConfig config_;
   std::unique_ptr<caf::actor_system> system_;
-  std::unique_ptr<TextThreads> texts_;  // these two send to actors: they end before the system
+  std::unique_ptr<TextThreads> texts_;  // jobs of these two send to actors, so they are destroyed before the system
   std::unique_ptr<ComputePool> compute_;
-  std::unique_ptr<Embedder> embedder_;  // works on those two until they go
+  std::unique_ptr<Embedder> embedder_;  // posts jobs to those two until they are destroyed
   FaultPoints faults_;
   caf::actor supervisor_;
-  caf::actor saboteur_;  // null but in soak tests
+  caf::actor saboteur_;  // null except in soak tests
 };
 
 GatewayOptions with_defaults(GatewayOptions options) {
@@ -187,7 +187,7 @@ GatewayOptions with_defaults(GatewayOptions options) {
   return options;
 }
 
-// Steps throw when the flag is set, once.
+// The next step throws once after the flag is set.
 FaultPoints faults_of(const std::shared_ptr<std::atomic<bool>>& break_step) {
   return {.before_step =
               [break_step](const engine::StepBatch&) {
@@ -222,7 +222,7 @@ GatewayImpl::GatewayImpl(GatewayOptions options, bool is_encoder, std::optional<
   supervisor_ = system_->spawn<Supervisor>(context());
   if (kills) saboteur_ = system_->spawn<Saboteur>(std::move(*kills), supervisor_, break_step);
   compute_->team().set_profiler(options_.profiler.get());
-  // By value: the destructor takes both members away before it waits for this job.
+  // Captured by value: the destructor clears both members before it waits for this job.
   compute_->post([this, supervisor = supervisor_, &team = compute_->team()] { load(supervisor, team); });
 }
 
@@ -240,7 +240,7 @@ ServerContext GatewayImpl::context() {
 
 GatewayImpl::~GatewayImpl() {
   model_.set_draining();
-  compute_->team().stop();  // a load, a step or a pass for vectors that still runs is of no use any more
+  compute_->team().stop();  // aborts a running load, step or Embed pass
   if (model_.loading()) spdlog::info("loading is given up");
   embedder_->drain(std::chrono::steady_clock::now());
   caf::anon_send_exit(supervisor_, caf::exit_reason::user_shutdown);
@@ -260,7 +260,7 @@ GatewayImpl::~GatewayImpl() {
   system_.reset();
 }
 
-// On the compute thread: it has nothing else to do yet, and its team packs the weights.
+// On the compute thread, which has no other work yet and whose team packs the weights.
 void GatewayImpl::load(const caf::actor& supervisor, engine::Team& team) {
   engine::LoadOptions load = options_.load;
   load.team = &team;
@@ -324,7 +324,7 @@ RequestId GatewayImpl::submit(Request request, std::shared_ptr<StreamSink> sink)
     streams_.end(id, generates_nothing(), now);
     return id;
   }
-  // Before it is in any mailbox.
+  // The limit is checked here, because mailboxes are unbounded.
   if (auto full = streams_.take_place(id)) {
     streams_.end(id, refused(*std::move(full)), now);
     return id;
@@ -350,7 +350,7 @@ void GatewayImpl::status(std::function<void(StatusSnapshot)> done) {
   caf::anon_send(supervisor_, msg::Snapshot{std::make_shared<StatusQuery>(context(), with_embedder), {}});
 }
 
-// Generation and Embed each have to get on: neither hides that the other stands still.
+// Generation and Embed are checked separately: progress of one does not hide that the other is stalled.
 bool GatewayImpl::is_making_progress() const {
   const TimePoint now = std::chrono::steady_clock::now();
   return model_.readiness() != Readiness::failed &&
@@ -396,7 +396,7 @@ std::variant<std::shared_ptr<const engine::Tokenizer>, End> GatewayImpl::vocabul
   return tokenizer;
 }
 
-// done: told the answer once, when its text's place is free again.
+// done: called once with the answer, after the text has stopped counting against the limits.
 template <class Answer, class Convert>
 CancelFlag GatewayImpl::post_text(scheduler::Tenant tenant, std::uint64_t bytes, std::function<void(Answer)> done,
                                   Convert work) {
@@ -474,9 +474,9 @@ Result<std::unique_ptr<Gateway>> Gateway::start(GatewayOptions options) {
     if (!plan) return plan.error();
     kills = std::move(*plan);
   }
-  // An actor system cannot be taken down half started: CAF 0.17 then joins threads that it has not started, or waits
-  // for them for ever. What throws on this thread is caught nowhere, and so ends the process by std::terminate where it
-  // is thrown, before any destructor runs.
+  // A half-started actor system cannot be destroyed: CAF 0.17 then joins threads that it has not started, or waits for
+  // them for ever. So it is built on a thread that catches nothing: an exception ends the process by std::terminate
+  // where it is thrown, before any destructor runs.
   std::unique_ptr<Gateway> gateway;
   std::thread([&] {
     gateway = std::make_unique<GatewayImpl>(std::move(options), *is_encoder, std::move(kills));

@@ -1,8 +1,8 @@
 // The border between the wire and the actors: free of CAF, Asio and protobuf.
 //
 // Every call may come from any thread and returns at once. Answers arrive through sinks and callbacks, which must not
-// block: on threads of the server, and where an answer is known at once (a model that is not there, nothing to
-// drain) on the caller's own before the call returns. No lock is held then, so they may call back into the gateway.
+// block: on threads of the server, or, where the answer is known at once (no model, nothing to drain), on the caller's
+// own thread before the call returns. No lock is held then, so they may call back into the gateway.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@
 
 namespace troupe::actors {
 
-// The answer to a text, or why there is none: an End of kind refused or failed, or cancelled.
+// The result, or an End of kind refused or failed, or cancelled.
 using Tokenized = std::variant<std::vector<TokenId>, End>;
 using OnTokenized = std::function<void(Tokenized)>;
 using Detokenized = std::variant<std::string, End>;
@@ -45,48 +45,47 @@ struct ModelDescription {
 // stream gets its end first.
 class Gateway {
  public:
-  // Starts the actors and begins to load the model in the background; what can be checked at once (the
-  // model file opens, the variant exists) is checked here.
+  // Starts the actors and begins to load the model in the background. Returns an error for what can be checked at once:
+  // the model file opens, the kernel variant exists, the limits are above 0.
   static Result<std::unique_ptr<Gateway>> start(GatewayOptions options);
   virtual ~Gateway() = default;
 
-  // Takes a request; its sink hears everything else. The id is for cancel and credit. A request for n answers has n ids
-  // from this one on, one for each choice, in order.
+  // Takes a request; tokens and the end go to its sink. The id is for cancel and credit. A request for n answers has n
+  // consecutive ids beginning with this one, one for each choice.
   virtual RequestId submit(Request request, std::shared_ptr<StreamSink> sink) = 0;
-  // Ends the choice with Outcome::cancelled unless it has ended already; until the prompt is known as ids, the first
-  // one takes the others with it. Unknown ids are ignored.
+  // Ends the choice with Outcome::cancelled unless it has ended already. Until the prompt is encoded, cancelling the
+  // first choice ends all of them. Unknown ids are ignored.
   virtual void cancel(RequestId id) = 0;
   // Lets `tokens` more tokens of the choice be sent. Unknown ids are ignored.
   virtual void credit(RequestId id, std::uint64_t tokens) = 0;
 
   virtual Readiness readiness() const = 0;
   virtual double load_fraction() const = 0;
-  // False: the server is of no use any more. Work has waited for longer than progress_timeout while no step ended (for
-  // vectors: no pass), or the model failed. Idle or loading, it is true. For watchdogs: asks no actor, so none of them
-  // can keep it waiting.
+  // False: work has waited for longer than progress_timeout while no step ended (for Embed: no pass), or the model
+  // failed. True while idle or loading. For watchdogs: sends no message, so a blocked actor cannot delay it.
   virtual bool is_making_progress() const = 0;
-  // Fresh counters; asked of the actors, answered within milliseconds even during a step.
+  // Current counters, collected from the actors within milliseconds, also during a step.
   virtual void status(std::function<void(StatusSnapshot)> done) = 0;
-  // Null while loading, and of a server with an encoder.
+  // Null while loading, and if the model is an encoder.
   virtual std::shared_ptr<const engine::LoadedModel> model() const = 0;
-  // Null while loading, and of a server whose model continues texts.
+  // Null while loading, and if the model is not an encoder.
   virtual std::shared_ptr<const engine::Encoder> encoder() const { return nullptr; }
-  // What Embed asks: the encoder, or the model's hidden states. Null while loading.
+  // What Embed computes with: the encoder, or the model's hidden states. Null while loading.
   virtual std::shared_ptr<const engine::TextVectors> vectors() const { return nullptr; }
   virtual std::vector<ModelDescription> models() const = 0;
 
-  // Makes vectors of texts, in turns with all others who want some. `done` is called exactly once.
+  // Computes the embeddings of texts, scheduled fairly among users. `done` is called exactly once.
   virtual CancelFlag embed(EmbedRequest request, OnEmbedded done) = 0;
 
-  // Encodes or decodes on the text threads, in turns with everybody else's texts. `done` is called exactly once.
+  // Encodes or decodes on the text threads, scheduled fairly among users. `done` is called exactly once.
   virtual CancelFlag tokenize(scheduler::Tenant tenant, std::string text, engine::EncodeOptions options,
                               OnTokenized done) = 0;
   virtual CancelFlag detokenize(scheduler::Tenant tenant, std::vector<TokenId> ids, OnDetokenized done) = 0;
 
-  // Refuses new requests (Outcome::draining); `done` is called when the last stream has ended, or at
-  // drain_timeout after ending the rest as cancelled.
+  // Refuses new requests (Outcome::draining). `done` is called when the last request has ended; those that are live at
+  // drain_timeout are ended as cancelled.
   virtual void drain(std::function<void()> done) = 0;
-  // Called once loading ended: an Ok, or why the model cannot be served.
+  // Calls `done` once loading has ended: Ok, or the error that keeps the model from being served.
   virtual void on_loaded(std::function<void(Status)> done) = 0;
 };
 

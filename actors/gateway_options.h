@@ -1,4 +1,4 @@
-// How a server runs: its model, its limits, its times.
+// The options of a server: its model, limits and timeouts.
 #pragma once
 
 #include <chrono>
@@ -20,21 +20,21 @@ struct GatewayOptions {
   std::uint32_t max_step_tokens = 512;  // tokens of one step, all sequences together
   std::uint32_t max_sequences = 64;     // running at once
   std::uint32_t max_queued_requests = 1024;
-  std::uint32_t max_parked_requests = 1024;  // out of credit; at that many no new ones are taken
+  std::uint32_t max_parked_requests = 1024;  // out of credit; for one more a stream is ended (StreamTable::park)
   std::uint64_t max_queued_tokens = 1u << 22;
-  std::uint32_t max_queued_texts = 64;              // texts that wait for a text thread or are with one
-  std::uint64_t max_queued_text_bytes = 64u << 20;  // that these take together
-  // That texts, ids and vectors of all requests for vectors take together; one alone is always taken.
+  std::uint32_t max_queued_texts = 64;              // texts that wait for a text thread or are being worked on
+  std::uint64_t max_queued_text_bytes = 64u << 20;  // of all these texts together
+  // Of the texts, ids and vectors of all Embed requests together; while there is none, any one request is taken.
   std::uint64_t max_embed_bytes = 64u << 20;
   std::uint32_t max_requests_per_uid = 512;
   std::uint32_t tokenizer_threads = 2;  // for large texts; one more is there for small ones (text_threads.h)
   std::chrono::milliseconds drain_timeout{30000};
-  // Work that waits while no step ends for longer than this: the server stands still.
+  // While work waits and no step ends for longer than this, the server counts as stalled.
   std::chrono::milliseconds progress_timeout{60000};
-  // For measuring: called with the result of every step before its tokens go on. On a thread of the server; must not
-  // block. May be empty.
+  // For measuring: called with the result of every step before its tokens are delivered, on a thread of the server.
+  // Must not block. May be empty.
   std::function<void(const engine::StepResult&)> on_step;
-  // Hears of the operations of every step (engine/compute/profiler.h). May be null.
+  // Records the operations of every step (engine/compute/profiler.h). May be null.
   std::shared_ptr<engine::Profiler> profiler;
 };
 

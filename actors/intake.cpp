@@ -16,8 +16,8 @@ using scheduler::Outcome;
 
 constexpr std::chrono::seconds kTimerReach{1};
 
-// msg::Encoded, or msg::EncodeFailed if that threw: a text costs its own request, no actor and no thread. Throws
-// engine::Interrupted alone.
+// Encodes a text. Returns msg::Encoded, or msg::EncodeFailed if that threw, so that a bad text fails its request and
+// not the actor or thread. Throws engine::Interrupted only.
 caf::message encode_text(const engine::Tokenizer& tokenizer, const FaultPoints& faults, RequestId request,
                          const Request& body, const std::atomic<bool>* interrupt = nullptr) {
   try {
@@ -38,12 +38,12 @@ caf::message encode_text(const engine::Tokenizer& tokenizer, const FaultPoints& 
 Intake::Intake(caf::actor_config& cfg, const ServerContext& context) : ActorBase(cfg, "intake"), context_(context) {}
 
 caf::behavior Intake::make_behavior() {
-  // What a predecessor left: it was told, but cannot act any more.
+  // After a restart: requests that the previous intake had received.
   for (const RequestId request : context_.streams.unassigned()) waiting_.insert(request);
   arm_timer();
   return {
       [this](const msg::Submit& submit) {
-        // In any other state a predecessor has looked at it, and so did we since.
+        // In any other state the previous intake has handled it, and make_behavior() has found it.
         if (context_.streams.state(submit.request) == RequestState::received) look_at(submit.request);
         arm_timer();
       },
@@ -64,8 +64,8 @@ void Intake::on_exit() {
 
 TimePoint Intake::now() { return home_system().clock().now(); }
 
-// CAF's timers cannot be taken back. One that comes early finds nothing to do, and kTimerReach bounds how long those
-// of requests that have ended stay behind.
+// CAF's timers cannot be cancelled: one that fires early does nothing, and kTimerReach bounds how long the timer of an
+// ended request remains.
 void Intake::arm_timer() {
   const auto deadline = context_.streams.next_deadline();
   if (!deadline) return;
@@ -114,7 +114,7 @@ void Intake::wait_for_model(RequestId request) {
   waiting_.insert(request);
 }
 
-// Its text need not be encoded any more.
+// Drops the request; its text need not be encoded any more.
 void Intake::forget(RequestId request) {
   waiting_.erase(request);
   const auto encoding = encoding_.extract(request);
@@ -149,7 +149,7 @@ void Intake::encode(RequestId request, std::shared_ptr<const Request> body) {
     *result = encode_text(*tokenizer, faults, request, *body, unwanted.get());
     return std::uint64_t{0};
   };
-  // What was interrupted or dropped has ended.
+  // With an End the job was interrupted or dropped, and its request has ended: nothing is sent.
   text.ended = [result, self = caf::actor{this}](const std::optional<End>& end) {
     if (!end) caf::anon_send(self, std::move(*result));
   };
@@ -158,19 +158,19 @@ void Intake::encode(RequestId request, std::shared_ptr<const Request> body) {
 
 void Intake::encoded(RequestId request, std::vector<TokenId> ids) {
   const auto body = context_.streams.request(request);
-  // Encoded twice where a tokenizer died: one answer is enough.
+  // After a tokenizer's death a text may be encoded twice; the second result is ignored.
   if (!body || context_.streams.state(request) != RequestState::encoding) return;
   encoding_.erase(request);
   context_.streams.clear_faults(request);
   if (auto wrong = check_length(*body, ids.size(), limits_)) return end(request, *wrong);
   if (auto full = context_.streams.retake_place(request, ids.size())) return end(request, refused(*std::move(full)));
-  // Without a batcher the next wiring brings one, which then gets all that is assigned.
+  // Without a batcher nothing is sent: the one that the next msg::Wire brings gets all assigned requests.
   for (auto& task : context_.streams.assign(request, std::move(ids))) {
     if (wiring_->batcher) send(wiring_->batcher, msg::Enqueue{std::move(task)});
   }
 }
 
-// Once more, since it may have been chance; then no more.
+// Encodes the text again, since the failure may have been temporary; after kMaxFaults failures ends the request.
 void Intake::not_encoded(RequestId request, const Failure& why) {
   if (context_.streams.state(request) != RequestState::encoding) return;
   const std::uint32_t num_faults = context_.streams.record_fault(request);
@@ -192,14 +192,15 @@ void Intake::wire(const std::shared_ptr<const Wiring>& wiring) {
                .capacity = capacity_of(*wiring_->model)};
   }
   if (has_new_batcher) {
-    // To an intake that replaced another it is new, but it may have requests that ended in between.
+    // To a restarted intake every batcher is new; one that ran before may have requests that have ended since.
     send(wiring_->batcher, msg::ForgetAll{});
     for (auto& task : context_.streams.resume()) send(wiring_->batcher, msg::Enqueue{std::move(task)});
   }
   if (!wiring_->model && !context_.model.error()) return;
   for (const RequestId request : std::exchange(waiting_, {})) look_at(request);
   if (!has_new_tokenizers || wiring_->tokenizers.empty()) return;
-  // Whatever a dead one had; what others have as well is encoded twice and taken once.
+  // Sends all unfinished texts again, because those of a dead tokenizer are lost. Texts that another tokenizer still
+  // has are encoded twice, and the second result is ignored.
   for (const RequestId request : context_.streams.unassigned()) {
     if (context_.streams.state(request) == RequestState::encoding) encode(request, context_.streams.request(request));
   }

@@ -1,15 +1,15 @@
-// Looks at every request first: checks it, refuses what can never or not now be served, has its text encoded,
-// and passes it to the batcher. Also keeps the clock: a request's deadline ends it wherever it is.
+// The first actor to handle a request: checks it, refuses it if it can never or cannot now be served, has its text
+// encoded, and passes it to the batcher. Also ends requests at their deadlines, in whatever state they are.
 //
-// Plain logic: request_check.h, scheduler/admission.h. The records are in the stream table, so an intake that died
-// is replaced by one that finds everything there.
+// Plain logic: request_check.h, scheduler/admission.h. The records are in the stream table, so a restarted intake
+// continues from there.
 //
-// Receives  msg::Submit    a new request: ends, waits for the model, or goes on to be encoded
-//           msg::Encoded   its text as ids; msg::EncodeFailed: it is tried once more, then given up
-//           msg::Deadline  of some request, or a while later than the last one
-//           msg::Forget    a stream that was ended by somebody else; msg::ForgetAll: all of them
-//           msg::Wire      whom to talk to; a new batcher gets all that the last one had
-// Sends     msg::Encode to a tokenizer, msg::Enqueue and msg::Forget to the batcher
+// Receives  msg::Submit    a new request: it is ended, kept until the model is loaded, or encoded
+//           msg::Encoded   its text as ids; msg::EncodeFailed: it is tried once more, then ended
+//           msg::Deadline  its own timer: a deadline may have passed
+//           msg::Forget    a stream was ended by the supervisor; msg::ForgetAll: all of them
+//           msg::Wire      the actors to send to; a new batcher gets all requests that the last one had
+// Sends     msg::Encode to a tokenizer, msg::Enqueue, msg::Forget and msg::ForgetAll to the batcher
 #pragma once
 
 #include <cstdint>
@@ -50,8 +50,8 @@ class Intake : public ActorBase {
   const ServerContext context_;
   std::shared_ptr<const Wiring> wiring_;
   ServingLimits limits_;
-  std::set<RequestId> waiting_;                         // for the model to load, oldest first
-  std::unordered_map<RequestId, CancelFlag> encoding_;  // texts with the text threads
+  std::set<RequestId> waiting_;                         // requests that wait for the model to load, oldest first
+  std::unordered_map<RequestId, CancelFlag> encoding_;  // requests with a text on the text threads
   std::optional<TimePoint> timer_;                      // when the next msg::Deadline comes
   std::size_t next_tokenizer_ = 0;
 };

@@ -1,7 +1,7 @@
 // Every message that our actors exchange. All of them stay inside the process.
 //
-// Plain structs; what is large travels behind a shared pointer. A receiver names them in the comment above
-// its class.
+// Plain structs; large contents are behind a shared pointer. The comment above an actor's class lists the messages it
+// receives.
 #pragma once
 
 #include <caf/all.hpp>
@@ -23,7 +23,7 @@ namespace troupe::actors {
 enum class Role : std::uint8_t { telemetry, intake, keeper, worker, batcher, tokenizer };
 inline constexpr std::size_t kNumRoles = 5;  // with one actor each; the tokenizers are several
 
-// Whom the intake talks to, as it is now. Sent again whenever it changes.
+// The actors that the intake sends to, and the model. Sent again whenever one of them changes.
 struct Wiring {
   std::shared_ptr<const engine::LoadedModel> model;  // null while loading
   std::vector<caf::actor> tokenizers;
@@ -44,10 +44,10 @@ struct Credit {
   RequestId request;
   std::uint64_t granted;  // since the beginning
 };
-struct Deadline {};  // the time of the earliest one may have come
-struct Forget {      // the stream has ended: drop all that is left of it
+struct Deadline {};  // a timer: the earliest deadline may have passed
+struct Forget {      // the stream has ended: drop the request
   RequestId request;
-  std::optional<TimePoint> cancelled{};  // when that was asked for, if it was
+  std::optional<TimePoint> cancelled{};  // when the cancel arrived, if it was cancelled
 };
 struct ForgetAll {};
 struct Encode {
@@ -87,7 +87,7 @@ struct StepFailed {
 struct BeginEpoch {
   std::uint64_t epoch;
 };
-struct Quiesce {  // let no step of this epoch or an older one run any more
+struct Quiesce {  // run no more steps of this epoch or an older one
   std::uint64_t epoch;
 };
 struct Quiesced {
@@ -95,7 +95,7 @@ struct Quiesced {
 };
 
 // The server.
-struct ModelLoaded {};  // or why not: see ModelState
+struct ModelLoaded {};  // loading has ended; ModelState has the model or the error
 struct Wire {
   std::shared_ptr<const Wiring> wiring;
 };
@@ -108,8 +108,8 @@ struct Snapshot {
   std::shared_ptr<StatusQuery> query;
   caf::actor batcher;  // filled in by the supervisor; null: there is none
 };
-// Goes from telemetry through the batcher and the keeper back to telemetry: whatever a client had heard of
-// before it asked has arrived everywhere by then.
+// Goes from telemetry through the batcher and the keeper back to telemetry. When it is back, both have handled all
+// messages sent before it, so the counters include every event that the client already knows of.
 struct Fence {
   caf::actor telemetry;
   std::uint64_t number;

@@ -1,4 +1,4 @@
-// What a client asks for, as it comes through the gateway: plain values, no protobuf, no CAF.
+// A generation request and its answer, as they pass through the gateway: plain values, no protobuf, no CAF.
 #pragma once
 
 #include <chrono>
@@ -19,7 +19,7 @@ using RequestId = std::uint64_t;  // given by the gateway; never reused while th
 
 struct Request {
   std::uint32_t uid = 0;  // the tenant, from the kernel (SO_PEERCRED), never from the client
-  bool is_owner = false;  // the user who runs the server, or root
+  bool is_owner = false;  // the server's own user, or root
   std::string model;      // empty: the only or default model
   std::variant<std::string, std::vector<TokenId>> prompt;  // text, or exact ids
   bool add_special = true;                                 // text only: BOS as the vocabulary asks
@@ -27,13 +27,13 @@ struct Request {
   engine::SamplingParams sampling;
   bool has_seed = false;  // else the gateway draws one and reports it
   std::vector<std::string> stop_strings;
-  std::optional<std::chrono::milliseconds> deadline;  // from submission; the stream ends with what it has
+  std::optional<std::chrono::milliseconds> deadline;  // from submission; then the stream ends with the tokens so far
   std::int32_t priority = 0;                          // lower is earlier
   std::string cache_scope;        // empty: the caller's uid; "public": shared by all; else a name within the uid
   std::uint64_t credit = 0;       // tokens that may be sent before the client grants more, of each choice
   std::uint32_t num_choices = 1;  // answers, from one prefill; 1 to kMaxChoices
-  // Filled in by the stream table for all choices but the first: the request of the first. This one waits until that
-  // one has computed the prompt, and goes on from there as its fork; if that one is gone by then, it computes it
+  // Set by the stream table for all choices but the first: the request id of the first. This choice waits until the
+  // first one has computed the prompt, then begins as its fork; if the first ends before that, it computes the prompt
   // itself.
   RequestId fork_of = 0;
 
@@ -58,21 +58,21 @@ struct Usage {
   std::uint32_t preemptions = 0;
 };
 
-// A run of tokens of one choice. `text` is whole UTF-8 characters, whose bytes may lag behind the ids.
+// Consecutive tokens of one choice. `text` is whole UTF-8 characters; it may lag behind the ids.
 struct TokenRun {
   std::uint32_t choice = 0;
   std::uint64_t first_index = 0;  // of ids[0] among the tokens of this choice
   std::vector<TokenId> ids;
   std::string text;
-  std::vector<engine::SampledToken> logprobs;  // one per id if asked for, else empty
+  std::vector<engine::SampledToken> logprobs;  // one per id if requested, else empty
 };
 
-// How a choice ended. Exactly one for each choice of a submitted request, after its last TokenRun. Before their prompt
-// is known as ids, the choices of a request end together and alike.
+// How a choice ended. Exactly one for each choice of a submitted request, after its last TokenRun. Until the prompt is
+// encoded, the choices of a request end together, with the same outcome.
 struct End {
   std::uint32_t choice = 0;
   scheduler::Outcome outcome = scheduler::Outcome::internal;
-  std::string message;                 // for refused and failed: what to do about it
+  std::string message;                 // refused and failed: what is wrong, and what to do
   std::string field;                   // refused: the offending field, or the limit by its name in the configuration
   std::string stop;                    // the stop string that matched
   std::optional<std::uint64_t> limit;  // refused: the limit that was met

@@ -1,4 +1,4 @@
-// Whether a request can be served at all, before anything is spent on it. Plain logic.
+// Checks of a request before any work is done for it. Plain logic.
 #pragma once
 
 #include <optional>
@@ -14,36 +14,37 @@ namespace troupe::actors {
 
 // What a loaded model allows.
 struct ServingLimits {
-  std::string model;  // what clients call it
+  std::string model;  // the name that clients use
   std::uint32_t vocab_size = 0;
   bool has_vocabulary = false;  // whether text can be encoded
   scheduler::Capacity capacity;
 };
 
-// What can be told without a model: bytes, stop strings, scope. nullopt: nothing is wrong.
+// Checks that need no model: prompt size, stop strings, cache scope, deadline. nullopt: nothing is wrong.
 [[nodiscard]] std::optional<End> check_shape(const Request& request);
 
-// The name, the vocabulary, the sampling parameters and given ids. nullopt: nothing is wrong.
+// Checks the model's name, the sampling parameters, prompt ids and whether the vocabulary that is needed exists.
+// nullopt: nothing is wrong.
 [[nodiscard]] std::optional<End> check_for_model(const Request& request, const ServingLimits& limits);
 
-// Whether the prompt and its answer fit the context and the cache (scheduler::check_fit). nullopt: they do.
+// Checks that prompt and answer fit the context and the cache (scheduler::check_fit). nullopt: they do.
 [[nodiscard]] std::optional<End> check_length(const Request& request, std::size_t prompt_tokens,
                                               const ServingLimits& limits);
 
-// The end of a request that is refused. field: what is wrong with it, or the limit that was met.
+// The end of a refused request. field: the request's field at fault, or the name of the limit that was met.
 [[nodiscard]] End refusal(scheduler::Outcome outcome, std::string field, std::string message,
                           std::optional<std::uint64_t> limit = std::nullopt);
 
-// The end of a stream that failed, or was ended by us. Outcomes that time may cure come with a time to retry after.
+// The end of a stream that failed or that the server ended. Retryable outcomes get a retry_after.
 [[nodiscard]] End ended_as(scheduler::Outcome outcome, std::string message);
 
-// The end of a request that broke what worked on it kMaxFaults times. doing: "to compute it", "to encode its text".
+// The end of a request after kMaxFaults failed attempts. doing: "to compute it", "to encode its text".
 [[nodiscard]] End given_up(const Failure& why, const std::string& doing);
 
-// The refusal of a queue that holds `what` already. field: the server's limit that was met.
+// The end of a request refused because a queue is full. what: the message; field: the name of the limit that was met.
 [[nodiscard]] End queue_full(std::string what, std::string field, std::uint64_t limit);
 
-// The end that a refusal is for its stream. Outcomes that time may cure come with a time to retry after.
+// The refusal as the end of its stream. Retryable outcomes get a retry_after.
 [[nodiscard]] End refused(scheduler::Refusal refusal);
 
 }  // namespace troupe::actors

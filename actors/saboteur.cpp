@@ -32,7 +32,7 @@ std::string_view name_of(const std::optional<Role>& role) {
   return "?";
 }
 
-// The text before the first `separator`, which is taken away with it.
+// Removes the text up to the first `separator`, and the separator; returns that text.
 std::string_view take_until(std::string_view& text, char separator) {
   const std::size_t at = text.find(separator);
   const std::string_view head = text.substr(0, at);

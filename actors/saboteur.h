@@ -1,11 +1,10 @@
-// Breaks the server on purpose while it serves: for soak tests, by developers only.
+// Injects faults into a running server: for soak tests, by developers only.
 //
 //   TROUPE_TEST_KILL="period=2s,seed=1" troupe serve ...
 //
-// About every period (half of it to one and a half times, so that no rhythm of the server is met) one target, drawn
-// from the seed, is hit wherever it is at that moment: an actor throws at the next message it takes from its mailbox,
-// or the next step throws. `targets=worker+step` narrows the choice: telemetry intake keeper worker batcher tokenizer
-// step.
+// About every period (0.5 to 1.5 times, at random, so as not to be in phase with the server's own timers) one target is
+// drawn from the seed: an actor throws at the next message it takes from its mailbox, or the next step throws.
+// `targets=worker+step` limits the choice: telemetry intake keeper worker batcher tokenizer step.
 #pragma once
 
 #include <atomic>
@@ -26,7 +25,7 @@ namespace troupe::actors {
 struct KillPlan {
   std::chrono::milliseconds period{0};
   std::uint64_t seed = 1;
-  std::vector<std::optional<Role>> targets;  // nothing: the next step
+  std::vector<std::optional<Role>> targets;  // nullopt: the next step
 };
 
 // Error: bad_config, with what is wrong in `text`.
@@ -36,7 +35,7 @@ struct KillPlan {
 // Sends     msg::Crash to the supervisor
 class Saboteur : public ActorBase {
  public:
-  // break_step: set when the next step shall throw.
+  // break_step: set to make the next step throw.
   Saboteur(caf::actor_config& cfg, KillPlan plan, caf::actor supervisor, std::shared_ptr<std::atomic<bool>> break_step);
 
   caf::behavior make_behavior() override;

@@ -1,4 +1,4 @@
-// What the actors share: plain, thread-safe, and older than any of them.
+// What the actors share: plain and thread-safe, built before any actor.
 #pragma once
 
 #include <chrono>
@@ -17,10 +17,11 @@ namespace troupe::actors {
 
 // Texts up to this size are encoded inside an actor (some 100 us); longer ones on the text threads.
 inline constexpr std::size_t kMaxTextInActor = 4096;
-// So many deaths of actors in a row are survived while work waits and no step ends between them; one more ends the
-// service. Where steps end, restarts cost time and nothing else.
+// At most this many actor deaths in a row are answered by a restart while work waits and no step ends between them; one
+// more ends the service. While steps end, actors are restarted without limit.
 inline constexpr std::size_t kMaxRestarts = 5;
-// How long what died stays dead: doubled from one death to the next, and the shortest again after a quiet time.
+// Delay from an actor's death to its restart: doubled with each death, back to the shortest after kQuietTime without
+// one.
 inline constexpr std::chrono::milliseconds kShortestRestartDelay{10};
 inline constexpr std::chrono::milliseconds kLongestRestartDelay{1000};
 inline constexpr std::chrono::seconds kQuietTime{1};
@@ -37,7 +38,7 @@ struct ServerContext {
   TextThreads& texts;
   Compute& compute;
   FaultPoints faults{};
-  const Embedder* embedder = nullptr;  // null: no vectors are served
+  const Embedder* embedder = nullptr;  // null: Embed is not served
 };
 
 }  // namespace troupe::actors

@@ -14,18 +14,18 @@
 
 namespace troupe::actors {
 
-// Where a request is on its way.
+// The states of a request, in the order it normally passes through them.
 enum class RequestState : std::uint8_t {
-  received,  // not yet looked at, or waiting for the model to load
+  received,  // not checked yet, or waiting for the model to load
   encoding,  // its text is being turned into ids
-  queued,    // waits for a place among the running (also after a preemption)
+  queued,    // waits for admission to the running batch (also after a preemption)
   running,   // takes part in steps
   parked,    // out of client credit
   ended,
 };
 inline constexpr std::size_t kNumRequestStates = 6;
 
-// One live request, without anything of what it says.
+// One live request, without its prompt and answer.
 struct RequestView {
   RequestId request = 0;
   std::uint32_t uid = 0;
@@ -33,7 +33,7 @@ struct RequestView {
   std::int32_t priority = 0;
   std::uint32_t prompt_tokens = 0;     // 0: not known yet
   std::uint32_t cached_tokens = 0;     // of the prompt
-  std::uint32_t generated_tokens = 0;  // 0 while running: its prompt is being computed
+  std::uint32_t generated_tokens = 0;  // 0 in state running: its prompt is being computed
   std::uint32_t preemptions = 0;
   double age_seconds = 0;  // since its arrival
 };
@@ -44,12 +44,12 @@ enum class Readiness { loading, ready, draining, failed };
 struct MemoryUse {
   std::string kind;
   std::uint64_t bytes = 0;
-  // Exact for what is never given back before the end (weights, KV blocks, step buffers); for the others the most
-  // that any question for the status has seen.
+  // Exact for kinds that never shrink (weights, KV blocks, step buffers); for the others the maximum over all status
+  // queries so far.
   std::uint64_t peak_bytes = 0;
 };
 
-// How the server does: everything `troupe status` prints. Counters count from the start of the server.
+// Everything `troupe status` prints. Counters count from the start of the server.
 struct StatusSnapshot {
   Readiness readiness = Readiness::loading;
   double load_fraction = 0;
@@ -68,7 +68,7 @@ struct StatusSnapshot {
   std::uint64_t preemptions = 0;
   std::uint64_t steps = 0;
   double step_seconds = 0;  // sum over all steps
-  // Health is progress: while work waits, the time since a step ended, or of requests for vectors a pass.
+  // While work waits: the time since a step ended, or for Embed requests a pass; the longer of both.
   double last_step_age_seconds = 0;
   bool stalled = false;  // that is longer than GatewayOptions::progress_timeout
   std::uint32_t blocks_total = 0;
@@ -77,27 +77,27 @@ struct StatusSnapshot {
   std::uint32_t blocks_referenced = 0;       // held by running sequences
   std::uint64_t prefix_blocks_computed = 0;  // blocks published to the tree
   std::uint64_t evictions = 0;
-  // Of models whose layers see a window only: the blocks of those layers.
+  // For models with sliding-window layers: the blocks of those layers.
   std::uint32_t window_blocks_total = 0;
   std::uint32_t window_blocks_free = 0;
   std::uint32_t window_blocks_cached = 0;
   std::uint32_t window_blocks_referenced = 0;
   std::uint64_t window_block_evictions = 0;
-  // Of models with recurrent state.
+  // For models with recurrent state.
   std::uint32_t snapshots_total = 0;
   std::uint32_t snapshots_cached = 0;  // attached to a prefix
-  std::uint64_t snapshot_hits = 0;     // sequences that went on from one
+  std::uint64_t snapshot_hits = 0;     // sequences that began from a snapshot
   std::uint64_t snapshot_evictions = 0;
   std::uint64_t worker_restarts = 0;
   std::uint64_t weight_bytes = 0;
   std::uint64_t kv_bytes = 0;
   std::uint32_t num_threads = 0;
   Latencies latencies;
-  std::vector<MemoryUse> memory;  // what the resident memory is for
+  std::vector<MemoryUse> memory;  // the resident memory by kind
   std::uint64_t resident_bytes = 0;
   std::uint64_t peak_resident_bytes = 0;
   std::vector<RequestView> requests;               // all live ones, oldest first
-  std::optional<engine::ProfileSnapshot> profile;  // where the time of the steps went, if the profiler sums up
+  std::optional<engine::ProfileSnapshot> profile;  // step time by operation, if the profiler collects it
 };
 
 }  // namespace troupe::actors

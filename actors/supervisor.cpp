@@ -43,7 +43,7 @@ const char* name_of(Role role) {
 Supervisor::Supervisor(caf::actor_config& cfg, const ServerContext& context)
     : ActorBase(cfg, "supervisor"), context_(context) {
   set_down_handler([this](const caf::down_msg& down) { child_died(down); });
-  // Nothing restarts this actor, and without it no request ever ends.
+  // No other actor restarts this one, and without it no request would end.
   set_exception_handler([](std::exception_ptr&) -> caf::error { std::terminate(); });
 }
 
@@ -96,9 +96,9 @@ void Supervisor::child_died(const caf::down_msg& down) {
   const auto is_dead = [&](const caf::actor& child) { return child && child.address() == down.source; };
   const auto dead = std::find_if(children_.begin(), children_.end(), is_dead);
   const bool was_tokenizer = std::erase_if(tokenizers_, is_dead) > 0;
-  if (dead == children_.end() && !was_tokenizer) return;  // one that was replaced
+  if (dead == children_.end() && !was_tokenizer) return;  // replaced already
   const Role role = was_tokenizer ? Role::tokenizer : static_cast<Role>(dead - children_.begin());
-  if (!was_tokenizer) *dead = nullptr;  // frees it
+  if (!was_tokenizer) *dead = nullptr;  // drops the reference, which frees the actor
   context_.counters.restarted();
   const std::uint64_t steps = context_.counters.steps();
   if (steps != std::exchange(steps_seen_, steps) || !context_.streams.counts().has_work()) num_deaths_ = 0;
@@ -136,7 +136,7 @@ void Supervisor::start_missing() {
   if (!had_all) wire_intake();
 }
 
-// Whether any was missing.
+// Starts the missing tokenizers; returns whether any was missing.
 bool Supervisor::start_tokenizers() {
   const auto model = model_ready_ ? context_.model.model() : nullptr;
   if (!model || !model->tokenizer() || tokenizers_.size() >= context_.options.tokenizer_threads) return false;
@@ -155,7 +155,7 @@ caf::actor Supervisor::start(Role role) {
     case Role::intake:
       return spawn<Intake>(context_);
     case Role::keeper: {
-      // The batcher that follows begins this epoch.
+      // The next batcher begins this epoch.
       cache::LeaseBookOptions options = lease_book_options(*model);
       options.epoch = epoch_ + 1;
       options.await_quiesce = std::exchange(keeper_started_, true);
@@ -165,7 +165,7 @@ caf::actor Supervisor::start(Role role) {
     case Role::worker:
       return spawn<TargetWorker>(context_);
     case Role::batcher:
-    case Role::tokenizer:  // has its own function
+    case Role::tokenizer:  // started by start_tokenizers()
       break;
   }
   const cache::LeaseBookOptions book = lease_book_options(*model);
@@ -194,7 +194,7 @@ void Supervisor::wire_intake() {
   send(child(Role::intake), msg::Wire{std::move(wiring)});
 }
 
-// To a child that is being restarted nothing is sent: what matters is in the stream table, where it will look.
+// Drops the message if the child is being restarted: the new one reads what it needs from the stream table.
 void Supervisor::pass_on(Role role, const caf::message& message) {
   if (child(role)) send(child(role), message);
 }
@@ -216,7 +216,7 @@ void Supervisor::stop_service() {
   spdlog::critical("too many deaths: this server stops serving; restart it");
   context_.model.failed({ErrorCode::unsupported, "its workers died too often; restart the server"});
   end_all(ended_as(scheduler::Outcome::worker_lost, "the server's workers died too often; it has to be restarted"));
-  if (child(Role::intake)) return;  // it refuses what comes
+  if (child(Role::intake)) return;  // it refuses new requests
   child(Role::intake) = start(Role::intake);
   monitor(child(Role::intake));
   wire_intake();

@@ -1,15 +1,17 @@
-// Starts the other actors and replaces those that die. The root of the actor system; it never dies itself.
+// Starts the other actors and restarts those that die. The root of the actor system; an exception in it ends the
+// process.
 //
-// Who is restarted: an actor that died, a tokenizer among several like any other. With the keeper or the worker the
-// batcher goes too, since it knew what they held; a new batcher begins a new epoch, waits for the last step of the old
-// one through the worker, and gets every live request from the intake. Clients see a pause. Too many deaths
-// without a step between them (kMaxRestarts) end every stream with Outcome::worker_lost, and the service with it.
+// A dead actor is restarted, each tokenizer on its own. When the keeper or the worker dies, the batcher is stopped and
+// restarted too, since its state refers to theirs. A new batcher begins a new epoch, waits until the worker has
+// finished the last step of the old one, and gets every live request from the intake. Clients see a pause. Too many
+// deaths without a step between them (kMaxRestarts) end every stream with Outcome::worker_lost, and the service.
 //
-// Receives  msg::Submit, msg::Snapshot  passed on
-//           msg::Cancel                 ends the stream, and tells whoever works for it
+// Receives  msg::Submit                 passed on to the intake
+//           msg::Snapshot               passed on to telemetry
+//           msg::Cancel                 ends the stream, and sends msg::Forget to the intake and the batcher
 //           msg::Credit                 passed on to the batcher
-//           msg::ModelLoaded            starts what needs a model
-//           msg::Drain                  ends what is left once the time is up
+//           msg::ModelLoaded            starts the actors that need a model
+//           msg::Drain                  ends the streams that are live when its timeout has passed
 //           msg::Crash                  passed on, for tests
 #pragma once
 
@@ -49,12 +51,12 @@ class Supervisor : public ActorBase {
   const ServerContext context_;
   std::array<caf::actor, kNumRoles> children_;
   std::vector<caf::actor> tokenizers_;
-  std::size_t num_deaths_ = 0;    // in a row, without progress
-  std::uint64_t steps_seen_ = 0;  // that had ended at the last death
+  std::size_t num_deaths_ = 0;    // in a row, without a step between them
+  std::uint64_t steps_seen_ = 0;  // number of ended steps at the last death
   TimePoint last_death_;
   std::chrono::milliseconds restart_delay_{0};
   std::uint64_t epoch_ = 0;
-  bool keeper_started_ = false;  // one gave out blocks before
+  bool keeper_started_ = false;  // a keeper has run before and may have given out blocks
   bool model_ready_ = false;
   bool restart_pending_ = false;
   bool gave_up_ = false;

@@ -13,7 +13,7 @@ struct TargetWorker::Stage {
   std::shared_ptr<const engine::LoadedModel> model;
   engine::Team& team;
   FaultPoints faults;
-  std::unique_ptr<engine::Executor> executor;  // made by the first step, and by the next after one that broke
+  std::unique_ptr<engine::Executor> executor;  // made by the first step, and by the next after one that failed
 
   std::shared_ptr<const engine::StepResult> run(StepWork& work) {
     if (executor) {
@@ -50,14 +50,14 @@ caf::behavior TargetWorker::make_behavior() {
 }
 
 void TargetWorker::run(const msg::RunStep& message) {
-  if (message.epoch <= quiesced_epoch_) return;  // of a batcher that is dead
+  if (message.epoch <= quiesced_epoch_) return;  // from a batcher that has been replaced
   compute_.post([stage = stage_, work = message.work, sender = caf::actor_cast<caf::actor>(current_sender())] {
     try {
       if (auto result = stage->run(*work)) caf::anon_send(sender, msg::StepResult{std::move(result)});
     } catch (const engine::Stopped&) {
       stage->executor.reset();  // the server ends: no batcher waits for this step
     } catch (...) {
-      stage->executor.reset();  // half a step may be in it
+      stage->executor.reset();  // it may be in the middle of a step
       StepFailure failure{
           .epoch = work->batch.epoch, .step = work->batch.step, .why = failure_of(std::current_exception())};
       spdlog::error("step {} with {} sequences broke: {}", failure.step, work->batch.items.size(), failure.why.what);

@@ -1,15 +1,14 @@
-// Runs steps of the target model. Steps are computed on the compute pool, never in here: the worker hands a step
-// over, and its result goes to the batcher as a message, so the worker is never deaf.
+// Runs steps of the target model. Steps are computed on the compute pool, never inside the actor: the worker posts a
+// step as a job and the job sends the result to the batcher, so the worker handles messages during a step.
 //
-// The executor with its sequence states belongs to the worker, but only jobs of the compute pool touch it. A
-// worker that dies leaves its last job to end; a successor's first job comes after it.
+// The executor with its sequence states belongs to the worker, but only jobs of the compute pool access it. When a
+// worker dies its last job still runs to its end; the next worker's first job runs after it.
 //
-// A step that throws ends neither the worker nor the thread: its executor is thrown away, with whatever half a step
-// left in it, and the batcher opens its sequences again.
+// A step that throws ends neither the worker nor the thread: its executor, which may be in the middle of a step, is
+// destroyed, and the batcher opens its sequences again.
 //
-// Receives  msg::RunStep   -> msg::StepResult or msg::StepFailed to the sender, unless the work has no step in it, or
-// is
-//                             of an epoch that was quiesced
+// Receives  msg::RunStep   -> msg::StepResult or msg::StepFailed to the sender; nothing if the work has no step in it
+//                             or is of a quiesced epoch
 //           msg::Quiesce   -> msg::Quiesced to the sender, once every step before it has ended; all sequences
 //                             are closed
 #pragma once
@@ -30,7 +29,7 @@ class TargetWorker : public ActorBase {
   caf::behavior make_behavior() override;
 
  private:
-  struct Stage;  // what jobs work on
+  struct Stage;  // the model, the executor and what else the jobs use
 
   void run(const msg::RunStep& message);
   void quiesce(std::uint64_t epoch);

@@ -27,7 +27,7 @@ void Telemetry::ask(const msg::Snapshot& snapshot) {
 
 void Telemetry::answer(std::uint64_t number) {
   const auto asked = asked_.extract(number);
-  if (asked.empty()) return;  // answered before
+  if (asked.empty()) return;  // answered already
   asked.mapped().query->answer(home_system().clock().now());
 }
 

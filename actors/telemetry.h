@@ -1,8 +1,8 @@
-// Answers how the server does, in milliseconds, whatever is being computed: it reads counters that the other actors
-// keep up to date. Before, it sends a fence through them, so that what the asker knows of is counted.
+// Answers status queries within milliseconds, also during a step: it reads counters that the other actors keep up to
+// date. Before reading it sends a msg::Fence through them, so that every event the client already knows of is counted.
 //
-// Receives  msg::Snapshot -> calls its callback: once the fence is back, or after kFenceTimeout (an actor died)
-//           msg::Fenced   the fence, or that time
+// Receives  msg::Snapshot -> answers its query: once the fence is back, or after kFenceTimeout (an actor died)
+//           msg::Fenced   the fence is back, or kFenceTimeout has passed
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// What only tests ask of a running gateway.
+// Functions on a running gateway for tests only.
 #pragma once
 
 #include "actors/gateway.h"
@@ -6,7 +6,7 @@
 
 namespace troupe::actors {
 
-// Makes the actor in this role throw, once it comes to that message.
+// Sends the actor in this role a message at which it throws.
 void crash_for_test(Gateway& gateway, Role role);
 
 }  // namespace troupe::actors

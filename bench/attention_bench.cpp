@@ -1,11 +1,11 @@
 // Micro-benchmarks of attention over one kv head of TinyLlama-1.1B's geometry (8 query heads share it, 64 dimensions),
-// every variant and KV type. The cache is larger than the second-level cache and cycled through: decode reads it from
-// memory. Time is the thread's own.
+// every variant and KV type. The KV cache is larger than the second-level cache and cycled through, so decode reads it
+// from memory. Times are the thread's CPU time.
 //
 //   attention_bench --benchmark_filter='attention/amx/int8/decode/.*'
 //
-// decode/N: one token after N positions. prefill/N: 16 tokens (128 rows) that end there. shared/S: one token of S
-// sequences over the same split.
+// decode/N: one token after N positions. prefill/N: the last 16 tokens (128 rows) of N positions. shared/S: one token
+// of each of S sequences over the same split.
 #include <benchmark/benchmark.h>
 #include <sys/mman.h>
 
@@ -29,7 +29,7 @@ struct Free {
   void operator()(std::byte* p) const { std::free(p); }
 };
 using Bytes = std::unique_ptr<std::byte, Free>;
-// In huge pages where the system has them, as the arena.
+// In huge pages if the system has them, like the arena.
 Bytes allocate(std::size_t size) {
   constexpr std::size_t kHugePage = std::size_t{2} << 20;
   size = (size + kHugePage - 1) / kHugePage * kHugePage;
@@ -47,7 +47,8 @@ std::vector<float> random_floats(std::size_t count) {
   return out;
 }
 
-// `positions` seen by `tokens` tokens of each of `sequences`, split by split and merged, as a step does it.
+// The last `tokens` tokens of `positions` positions, for each of `sequences`: attention split by split, merged as in a
+// step.
 void attention(benchmark::State& state, const KernelTable* table, KvType type, std::uint32_t positions,
                std::uint32_t tokens, std::uint32_t sequences) {
   const KvShape shape{.type = type, .num_kv_heads = kHeads, .head_dim = kDim};
@@ -96,7 +97,7 @@ void attention(benchmark::State& state, const KernelTable* table, KvType type, s
     for (std::size_t r = 0; r < num_rows; ++r)
       table->finish_attention(totals + r * floats, kDim, out.data() + r * kDim);
     benchmark::DoNotOptimize(out.data());
-    if (tokens == 1) first_block += blocks_per_call;  // prefill finds the blocks where the tile before left them
+    if (tokens == 1) first_block += blocks_per_call;  // prefill finds its blocks in the CPU cache, as in a step
     if (first_block + blocks_per_call > num_blocks) {
       first_block = 0;
       head = (head + 1) % kHeads;

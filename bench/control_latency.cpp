@@ -1,14 +1,14 @@
-// How long control messages take while the server is as busy as it gets.
+// The latency of control messages while the server is under full load.
 //
 //   control_latency -m MODEL.gguf [--threads 2] [--step-tokens 512] [--samples 200] [--text-bytes 1048576]
 //
 // Through the real gateway, in this process. Phase one: prompts of random tokens are prefilled one after the other in
-// full steps. Phase two: the same, while a text of --text-bytes is being tokenized. In each phase, at random moments:
+// full steps. Phase two: the same, while a text of --text-bytes is being tokenized. In each phase, at random times:
 //
 //   status   status() to its answer (through telemetry, batcher and keeper)
 //   health   readiness() and is_making_progress()
 //   cancel   cancel() of a queued request to the end of its stream
-//   freed    cancel() of the request that is being computed to a status that says its blocks are back, and the length
+//   freed    cancel() of the request that is being computed to a status in which its blocks are free, and the length
 //            of the step that had to end first
 #include <algorithm>
 #include <atomic>
@@ -39,7 +39,7 @@ struct Arguments {
   std::size_t text_bytes = 1 << 20;
 };
 
-// Ends are all that is asked of a stream here.
+// Records only the end of a stream.
 struct Ending : actors::StreamSink {
   void tokens(actors::TokenRun) override {}
   void end(actors::End) override { ended.set_value(Clock::now()); }
@@ -77,7 +77,7 @@ class Bench {
     for (int i = 0; i < arguments_.samples; ++i) {
       const auto prefill = submit(prompt_tokens_);
       const auto queued = submit(16);
-      std::this_thread::sleep_for(std::chrono::microseconds(20000 + random_() % 200000));  // a random moment
+      std::this_thread::sleep_for(std::chrono::microseconds(20000 + random_() % 200000));  // a random time
       time("status", [&] { status(gateway_); });
       time("health",
            [&] { (void)(gateway_.readiness() == actors::Readiness::ready && gateway_.is_making_progress()); });
@@ -142,7 +142,7 @@ Arguments parse(int argc, char** argv) {
   return arguments;
 }
 
-// Tokenizes a long text again and again until it is told to stop.
+// Tokenizes a long text again and again until `stop` is set.
 void tokenize_until(const std::atomic<bool>& stop, actors::Gateway& gateway, std::size_t bytes) {
   std::mt19937 random(2);
   std::string text;

@@ -1,4 +1,4 @@
-// Float products of other libraries, to compare ours with. Single thread.
+// Float matrix products of other libraries, to compare ours with. Single thread.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@ struct GemmLibrary {
   const char* name;
   const char* package;       // Debian's
   Gemm* multiply;            // null: not found when this was configured
-  const char* (*kernels)();  // whose it uses
+  const char* (*kernels)();  // name of the kernels that the library uses
 };
 
 [[nodiscard]] std::span<const GemmLibrary> gemm_libraries();
@@ -23,8 +23,8 @@ const char* eigen_kernels();
 const char* openblas_kernels();
 Gemm gemm_openblas;  // gemm_openblas.cpp
 
-// OpenBLAS takes kernels without AVX on a CPU that is younger than itself. Starts this program again with those of the
-// newest that this CPU can run (OPENBLAS_CORETYPE), unless the variable is set or they are in use.
+// OpenBLAS chooses kernels without AVX on a CPU that is newer than the library. Executes this program again with the
+// newest kernels that this CPU can run (OPENBLAS_CORETYPE), unless the variable is set or they are in use.
 void choose_openblas_kernels(char** argv);
 
 }  // namespace troupe::kernels

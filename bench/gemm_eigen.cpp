@@ -1,4 +1,4 @@
-// Compiled for the machine that builds it: Eigen chooses its instructions when it is compiled.
+// Compiled for the machine that builds it, because Eigen chooses its instructions at compile time.
 #define EIGEN_DONT_PARALLELIZE
 #include <Eigen/Core>
 
@@ -13,7 +13,7 @@ void gemm_eigen(const float* x, const float* w, float* out, std::size_t m, std::
   using Vector = Eigen::Matrix<float, Eigen::Dynamic, 1>;
   const auto size = [](std::size_t n) { return static_cast<Eigen::Index>(n); };
   const Eigen::Map<const Matrix> weights(w, size(rows), size(k));
-  if (m == 1) {  // its product of a matrix and a vector is another one
+  if (m == 1) {  // Eigen has a separate product of a matrix and a vector
     const Eigen::Map<const Vector> in(x, size(k));
     Eigen::Map<Vector>(out, size(rows)).noalias() = weights * in;
   } else {

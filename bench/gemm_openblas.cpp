@@ -18,7 +18,7 @@ void choose_openblas_kernels(char** argv) {
   const std::string_view now = ::openblas_get_corename();
   if (!best || std::getenv(kVariable) || (now != "Prescott" && now != "Core2" && now != "Nehalem")) return;
   ::setenv(kVariable, best, 1);
-  ::execv("/proc/self/exe", argv);  // on failure we go on with what there is; the label says it
+  ::execv("/proc/self/exe", argv);  // if it fails, the program goes on with the current kernels; the label names them
 }
 
 void gemm_openblas(const float* x, const float* w, float* out, std::size_t m, std::size_t rows, std::size_t k) {

@@ -1,9 +1,9 @@
 // Micro-benchmarks of the kernels, every variant this CPU has. Memory-bound cases report GB/s of weights
 // (the matrix is larger than the second-level cache and, for one row, cycled through; m1_cached is one row with a
-// matrix that stays in it), products GOP/s. `x_scalar` is how many times as fast as the scalar twin a kernel does the
-// same work, both by the thread's CPU time in this run. Where `troupe probe` has measured this machine, `share` is what
-// a product reached of the limit of one thread: reading the weights or multiplying with them, whichever takes longer.
-// gemm_f32/ are Eigen and OpenBLAS on one thread, where they were found, beside matmul/VARIANT/F32.
+// matrix that stays in it), products GOP/s. `x_scalar` is the speed relative to the scalar kernel that does the same
+// work (its twin), both by the thread's CPU time in this run. If `troupe probe` has measured this machine, `share` is a
+// product's speed relative to the limit of one thread: reading the weights or multiplying with them, whichever takes
+// longer. gemm_f32/ are Eigen and OpenBLAS on one thread, if they were found, to compare with matmul/VARIANT/F32.
 //
 //   kernels_bench --benchmark_filter='matmul/avx512vnni/Q4_K/.*'
 //   kernels_bench --benchmark_filter='(matmul/.*/F32|gemm_f32/.*)/.*'
@@ -51,12 +51,13 @@ std::vector<float> random_floats(std::size_t count) {
   return out;
 }
 
-// Random codes; scales of small finite size wherever a float16 could lie (values do not matter here).
+// Random weight codes; every position that may hold a float16 scale gets a small finite value (values do not matter
+// here).
 std::vector<std::byte> random_file(WeightType type, std::size_t rows, std::size_t k) {
   const WeightTypeInfo& t = info(type);
   std::vector<std::byte> out(rows * k / t.group_size * t.group_bytes + t.tail_bytes);
   std::mt19937 rng(2);
-  // Without code 3, which is no ternary weight.
+  // The mask excludes code 3, which is no ternary weight.
   const std::uint32_t mask = type == WeightType::tq2_0 ? 0x26262626u : 0x2f2f2f2fu;
   std::size_t at = 0;
   for (; at + 4 <= out.size(); at += 4) {
@@ -64,8 +65,8 @@ std::vector<std::byte> random_file(WeightType type, std::size_t rows, std::size_
     std::memcpy(out.data() + at, &four, 4);
   }
   for (; at < out.size(); ++at) out[at] = static_cast<std::byte>(rng() & mask);
-  // Ternary files have one scale for a whole matrix (BitNet), the last two bytes of each group; some variants use their
-  // tiles only then.
+  // Ternary files have the same scale in all groups of a matrix (BitNet), in the last two bytes of each group; some
+  // layouts need that (packed_tiles.h, packed_ternary.h).
   if (type == WeightType::tq1_0 || type == WeightType::tq2_0)
     for (std::size_t end = t.group_bytes; end <= out.size(); end += t.group_bytes)
       out[end - 2] = out[end - 1] = std::byte{0x2c};
@@ -80,8 +81,8 @@ double cpu_seconds() {
 
 const KernelTable& scalar_table() { return *find_table("scalar"); }
 
-// CPU seconds of one call, at least: the fastest of ten runs of 2 ms or more. The clock is a system call: it is read
-// only around many calls.
+// CPU seconds of one call: the fastest of ten runs of 2 ms or more. The clock is a system call, so it is read only
+// around many calls.
 double seconds_of(const std::function<void()>& call) {
   const auto seconds = [&](int calls) {
     const double begin = cpu_seconds();
@@ -95,12 +96,12 @@ double seconds_of(const std::function<void()>& call) {
   return best;
 }
 
-// What the twins of a kernel take for one unit of work; 0: it has none.
+// Seconds of a kernel's twins for one unit of work; 0: it has no twin.
 struct Twins {
   double scalar = 0, plain = 0;
 };
 
-// Measured when they are asked for first; measure(table) gives seconds.
+// Returns the twins of `key`, measured at the first call; measure(table) returns seconds.
 template <class Measure>
 Twins twins_of(const std::string& key, Measure&& measure) {
   static std::map<std::string, Twins> known;
@@ -120,7 +121,7 @@ void run_beside_twins(benchmark::State& state, double work, const Twins& twins, 
 }
 
 struct Problem {
-  // Without a layout asked for: the one that the table likes best.
+  // asked: nullopt: the table's preferred layout.
   Problem(const KernelTable& table, WeightType type, std::size_t rows, std::size_t k, std::size_t m,
           std::optional<Layout> asked = std::nullopt)
       : num_rows(m), out(m * rows) {
@@ -134,7 +135,7 @@ struct Problem {
     prepared = allocate(prepared_bytes(activation, k, m));
     const std::vector<float> x = random_floats(m * k);
     table.prepare[static_cast<std::size_t>(activation)](x.data(), k, k, 0, m, prepared.get());
-    // As the engine calls it: rows that stay in the second-level cache.
+    // As many rows per call as the engine passes: they stay in the second-level cache.
     const std::size_t row_bytes = std::max<std::size_t>(1, prepared_bytes(activation, k, kTileRows) / kTileRows);
     rows_per_call = std::max(kTileRows, std::min(table.max_rows, table.max_prepared_bytes / row_bytes));
     rows_per_call = rows_per_call / kTileRows * kTileRows;
@@ -163,7 +164,7 @@ const std::optional<engine::MachineProbe>& probe() {
   return kept;
 }
 
-// Of one multiply-add, with a matrix that stays in the cache: a scalar product is never bound by memory.
+// Seconds of one multiply-add, with a matrix that stays in the cache, since a scalar product is never bound by memory.
 Twins matmul_twins(WeightType type, std::size_t k, std::size_t m) {
   return twins_of("matmul/" + std::string(info(type).name) + "/" + std::to_string(m), [=](const KernelTable& table) {
     constexpr std::size_t kRows = 64;
@@ -190,7 +191,7 @@ void matmul(benchmark::State& state, const KernelTable* table, WeightType type, 
   state.counters["share"] = benchmark::Counter(calls * least, benchmark::Counter::kIsRate);
 }
 
-// out[m, rows] = x[m, k] times w[rows, k] transposed, by somebody else's library.
+// out[m, rows] = x[m, k] times w[rows, k] transposed, by another library.
 void gemm(benchmark::State& state, const GemmLibrary& library, std::size_t rows, std::size_t k, std::size_t m) {
   const std::vector<float> x = random_floats(m * k), w = random_floats(rows * k);
   std::vector<float> out(m * rows);
@@ -206,7 +207,7 @@ void gemm(benchmark::State& state, const GemmLibrary& library, std::size_t rows,
       benchmark::Counter(calls * 2e-9 * static_cast<double>(rows * k * m), benchmark::Counter::kIsRate);
 }
 
-// One split in the caches; attention_bench reads from memory, in the sizes of a step.
+// Attention over one split in the CPU caches; attention_bench reads from memory, in the sizes of a step.
 void attention(benchmark::State& state, const KernelTable* table, KvType type, std::uint32_t tokens) {
   constexpr std::uint32_t kHeadDim = 64, kGroup = 8;
   const KvShape shape{.type = type, .num_kv_heads = 1, .head_dim = kHeadDim};
@@ -229,7 +230,7 @@ void attention(benchmark::State& state, const KernelTable* table, KvType type, s
                     .num_seen = kSplitPositions});
   const AttentionSplit split{
       .shape = shape, .blocks = blocks.data(), .rows = rows, .scale = 0.125f, .scratch = scratch.get()};
-  // The layout of the blocks is the same for all variants, and so is what lies in them.
+  // The layout and the contents of the blocks are the same for all variants.
   const std::string key = "attention/" + std::string(name(type)) + "/" + std::to_string(tokens);
   const Twins twins = twins_of(key, [&](const KernelTable& twin) {
     return seconds_of([&] {
@@ -250,7 +251,8 @@ void attention(benchmark::State& state, const KernelTable* table, KvType type, s
 
 // TinyLlama-1.1B.
 constexpr std::size_t kDim = 2048, kFfn = 5632, kVocabulary = 32000, kHeadDim = 64, kHeads = 32, kKvHeads = 4;
-// Outputs of a product: for one row as many as a head or several layers in a row, from memory.
+// Outputs of a product. kManyRows: for a product with one row, whose weights come from memory; as many outputs as the
+// output head or several layers.
 constexpr std::size_t kManyRows = 32768, kFewRows = 512, kCachedRows = 128;
 constexpr std::size_t kPreparedRows = 16;
 
@@ -259,7 +261,7 @@ struct RowKernel {
   std::string name;
   std::size_t count;
   std::function<void(const float* x, const float* y, std::byte* out)> run;
-  std::string twin{};  // the scalar kernel that does its work, where that has another name
+  std::string twin{};  // the scalar kernel that does the same work, if it has another name
 };
 
 float* floats(std::byte* p) { return reinterpret_cast<float*>(p); }
@@ -268,7 +270,7 @@ void append_elementwise(const KernelTable* table, std::vector<RowKernel>& all) {
   all.push_back({"rms_norm", kDim, [=](const float* x, const float* y, std::byte* out) {
                    table->rms_norm(x, y, floats(out), kDim, 1e-5f);
                  }});
-  // All heads of a token, turned by true angles: in place again and again they stay as long as they are.
+  // All heads of a token, rotated by real angles, so that repeated rotation in place does not change their length.
   std::vector<float> cos, sin;
   for (std::size_t i = 0; i < kHeadDim / 2; ++i) {
     cos.push_back(std::cos(static_cast<float>(i)));
@@ -296,7 +298,7 @@ void append_attention(const KernelTable* table, std::vector<RowKernel>& all) {
     all.push_back({"store_kv_" + std::string(name(type)), kKvHeads * kHeadDim,
                    [=](const float* x, const float* y, std::byte* out) { table->store_kv(shape, out, 13, x, y); }});
   }
-  // All heads of a token. The same partial again and again: the sums grow slowly.
+  // All heads of a token. The same partial is merged repeatedly; the sums grow slowly.
   const std::size_t floats_of_head = partial_floats(kHeadDim);
   all.push_back({"merge_partial", kHeads * floats_of_head, [=](const float* x, const float*, std::byte* out) {
                    for (std::size_t head = 0; head < kHeads; ++head)
@@ -333,8 +335,8 @@ void append_sampling(const KernelTable* table, std::vector<RowKernel>& all) {
                  }});
 }
 
-// Rows become activations. Where a layout has a rounding of its own, its twin is what the scalar variant does to the
-// rows of the same products; none where that is a copy.
+// Kernels that prepare activations from rows. For a layout with its own rounding, the twin is the scalar variant's
+// preparation for the same products; no twin if that is a copy.
 void append_prepare(const KernelTable* table, std::vector<RowKernel>& all) {
   struct Kind {
     const char* name;
@@ -357,7 +359,7 @@ void append_prepare(const KernelTable* table, std::vector<RowKernel>& all) {
            kKinds[kind].twin});
 }
 
-// Those that `table` has, in the same order for every variant.
+// The row kernels that `table` has, in the same order for every variant.
 std::vector<RowKernel> row_kernels(const KernelTable* table) {
   std::vector<RowKernel> all;
   append_elementwise(table, all);
@@ -367,7 +369,7 @@ std::vector<RowKernel> row_kernels(const KernelTable* table) {
   return all;
 }
 
-// What they write: also lookup tables of rows, and a block's layer.
+// Bytes for the output of any row kernel, also lookup tables of rows and a block's layer.
 constexpr std::size_t kOutBytes = 4 * 1024 * 1024;
 
 Bytes aligned_floats(std::size_t count) {

@@ -1,4 +1,4 @@
-// Compiled, like the scalar kernels that it names, with `scalar` spelled `plain` (CMakeLists.txt).
+// Compiled, like the scalar kernels that it names, with `scalar` in identifiers replaced by `plain` (CMakeLists.txt).
 #include "bench/plain_table.h"
 
 #include "kernels/variants.h"

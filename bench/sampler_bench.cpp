@@ -17,7 +17,7 @@ using troupe::engine::SamplingParams;
 
 constexpr std::size_t kVocabulary = 128'000;
 
-// A few likely tokens over a broad tail, as language models give them.
+// A few likely tokens over a broad tail, as from a language model.
 std::vector<float> logits() {
   std::mt19937 random(1);
   std::normal_distribution<float> normal(0, 2);

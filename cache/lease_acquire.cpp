@@ -76,7 +76,7 @@ std::optional<LeaseBook::State::Tail> LeaseBook::State::follow_parent(const Leas
   const Lease& parent = found->second;
   const std::span<const TokenId> tokens = *lease.tokens;
   TROUPE_ASSERT(std::equal(lease.scopes.begin(), lease.scopes.end(), parent.scopes.begin(), parent.scopes.end()));
-  // Where the parent's tokens are known here they are compared, as a Commit's are.
+  // As far as the parent's tokens are known here they are compared, as in a Commit.
   TROUPE_ASSERT(common_tokens(tokens, *parent.tokens) >=
                 std::min<std::size_t>({lease.fork->num_tokens, tokens.size(), parent.tokens->size()}));
   const auto servable = std::min(lease.fork->num_tokens, static_cast<std::uint32_t>(tokens.size() - 1));

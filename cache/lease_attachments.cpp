@@ -14,8 +14,8 @@ std::uint32_t LeaseBook::State::window_begin(std::uint32_t num_blocks) const {
   return has_windows() ? first_window_block(num_blocks * kBlockSize, options.window) : 0;
 }
 
-// How many of these cached blocks a sequence can begin after: the last of them has a snapshot of the state (if the model
-// has one), and all blocks in the next position's window have their window block.
+// How many of these cached blocks a sequence can begin after: the last of them has a snapshot (if the model has
+// recurrent state), and all blocks in the next position's window have their window block.
 std::uint32_t LeaseBook::State::served_blocks(std::span<const BlockId> nodes) const {
   if (!has_windows() && !has_state()) return static_cast<std::uint32_t>(nodes.size());
   std::uint32_t served = 0;
@@ -29,7 +29,7 @@ std::uint32_t LeaseBook::State::served_blocks(std::span<const BlockId> nodes) co
 }
 
 // How many leading blocks of `tokens` can be served once the sequence with tokens `leader` has computed them. With
-// recurrent state only whole runs up to a snapshot can be; if the server has no snapshots, none.
+// recurrent state only the blocks up to a snapshot position can be; if there is no memory for snapshots, none.
 std::uint32_t LeaseBook::State::shared_blocks(std::span<const TokenId> tokens, std::span<const TokenId> leader) const {
   const auto equal = static_cast<std::uint32_t>(common_tokens(tokens, leader) / kBlockSize);
   const std::uint32_t shared = std::min(servable_blocks(tokens), equal);

@@ -39,12 +39,12 @@
 //
 // A preempted request comes back as a new sequence id (ids are never reused), with prompt and generated tokens
 // as its `tokens` and its old rank. Sequence ids come from one counter, taken when Acquire is first sent: ended
-// ids are remembered as runs, so a dense numbering costs no memory.
+// ids are remembered as ranges, so a dense numbering costs no memory.
 //
 // Numbers. Each sequence numbers its messages 1, 2, 3, ... A repeated number gets the answer it got; a number
 // that skips one is dropped unanswered, so a sender that has no answer simply repeats what it sent, in order.
 // `seen` says up to which number the sender has applied the answers to its block table; older answers are
-// forgotten, and blocks that a Commit replaced stay leased until then, because a step planned in ignorance of
+// forgotten, and blocks that a Commit replaced stay leased until then, because a step planned before the sender applied
 // the swap still reads them. A Wait is not applied: what counts is the answer that follows it. Messages may be
 // pipelined: waiting for each answer is not needed. Answers come in the order of the numbers; one that is not above
 // `seen` is a repetition and ignored.
@@ -79,7 +79,7 @@ namespace troupe::cache {
 
 using Tokens = std::shared_ptr<const std::vector<TokenId>>;
 
-// What every message begins with.
+// The first member of every message.
 struct LeaseKey {
   std::uint64_t epoch = 0;
   SequenceId sequence = 0;
@@ -184,7 +184,7 @@ struct Inheritance {
   std::optional<Rank> rank;
 };
 
-// What a call brought about, appended in order. The caller clears and reuses it.
+// The effects of a call, appended in order. The caller clears and reuses it.
 struct LeaseEffects {
   std::vector<LeaseAnswer> answers;  // to the batcher; also for other sequences than the message's
   std::vector<Inheritance> inherited;
@@ -243,9 +243,10 @@ class LeaseBook {
   LeaseBook(const LeaseBook&) = delete;
   LeaseBook& operator=(const LeaseBook&) = delete;
 
-  // Messages; the protocol is above. O(tokens) for Acquire and Commit, O(blocks) for Extend and Release, plus
-  // O(log cached) for each block evicted to make room. What contradicts the protocol within the right epoch
-  // and number (a Commit beyond the table, an Extend by 0 blocks) is our own bug and asserted.
+  // Messages; the protocol is above. O(tokens) for Acquire and Commit, O(blocks) for Extend and Release, plus expected
+  // O(1) for each block evicted to make room, plus an Acquire for each follower that is answered. What contradicts the
+  // protocol within the right epoch and number (a Commit beyond the table, an Extend by 0 blocks) is our own bug and
+  // asserted.
   void acquire(const Acquire& message, LeaseEffects& effects);
   void extend(const Extend& message, LeaseEffects& effects);
   void commit(const Commit& message, LeaseEffects& effects);

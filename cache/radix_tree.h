@@ -29,7 +29,7 @@ inline constexpr BlockId kRoot = kNoBlock;  // the parent of first blocks
 // parents, and its front is both the least recently used node and a leaf: eviction is O(1).
 class RadixTree {
  public:
-  // The tree takes a reference of its own on each block in it. The pool must outlive it.
+  // The tree holds one reference on each block in it. The pool must outlive it.
   explicit RadixTree(BlockPool& pool);
   // Releases all blocks; none may be held (asserted).
   ~RadixTree();
@@ -45,9 +45,9 @@ class RadixTree {
   // The child of `parent` with these tokens in the first of the scopes that has one; kNoBlock if none has.
   [[nodiscard]] BlockId find_child(BlockId parent, const ScopeList& scopes, BlockTokens tokens) const;
 
-  // The cached prefix with this hash (prefix_hash.h) whose edges all lie in `scopes`: `path` becomes its blocks in order,
-  // none if there is no such prefix. Of several that collide, the longest. Only the hash is compared; a caller that has
-  // the tokens confirms with match(). Expected O(blocks of the prefix).
+  // The cached prefix with this hash (prefix_hash.h) whose edges all lie in `scopes`: `path` becomes its blocks in
+  // order, none if there is no such prefix. Of several that collide, the longest. Only the hash is compared; a caller
+  // that has the tokens confirms with match(). Expected O(blocks of the prefix).
   void find_prefix(const ScopeList& scopes, std::uint64_t prefix, std::vector<BlockId>& path) const;
 
   // Adds `block` below `parent` (kRoot or in the tree). The caller has a reference on the block and on all above it;

@@ -12,7 +12,8 @@ namespace troupe::cache {
 // the prompt to compute (the same prompt again, or a conversation's next message), and every `every` positions (prompts
 // that differ from this one earlier, and sequences that are preempted).
 //
-// `num_prompt` is the number of tokens known when the sequence began; after a preemption they include the answer so far.
+// `num_prompt` is the number of tokens known when the sequence began; after a preemption that includes the answer so
+// far.
 struct SnapshotRule {
   std::uint32_t every = 0;    // positions, a multiple of kBlockSize; 0: no snapshots, the model has no recurrent state
   bool at_prompt_end = true;  // false: multiples of `every` only

@@ -1,4 +1,4 @@
-// troupe bench: the speed of the engine through its one door, the executor; no server, no actors.
+// troupe bench: measures the engine's speed through the executor, without server or actors.
 #include <algorithm>
 #include <charconv>
 #include <chrono>
@@ -36,7 +36,7 @@ engine::StepItem item(SequenceId sequence, std::uint32_t num_tokens, engine::Out
   return item;
 }
 
-// Runs the rounds of one test. Sequence i owns the i-th run of the arena's blocks.
+// Runs the rounds of one test. Sequence i has the i-th range of the arena's blocks.
 class BenchRun {
  public:
   BenchRun(const engine::LoadedModel& model, engine::Team& team, BenchCase test)
@@ -87,10 +87,10 @@ class BenchRun {
       spec.num_cached = num_cached;
       spec.block_table.resize(blocks);
       std::iota(spec.block_table.begin(), spec.block_table.end(), i * blocks);
-      // A state that no text left: it costs what any other does.
+      // An all-zero recurrent state instead of one computed from text; it takes the same time.
       if (const auto* group = executor_.model().cache_spec().find(engine::CacheGroup::Kind::state); group && num_cached)
         spec.state.resize(group->state.num_floats());
-      if (executor_.model().window_arena()) spec.window_table = spec.block_table;  // there are as many
+      if (executor_.model().window_arena()) spec.window_table = spec.block_table;  // both arenas have as many blocks
       spec.sampling.temperature = 0;
       spec.sampling.ignore_eos = true;
       executor_.open(std::move(spec));
@@ -132,7 +132,8 @@ Result<BenchCase> parse_pair(const std::string& text) {
                                                 std::to_string(kMaxLength) + ", as in 512,128"};
 }
 
-// Prefill of each length, both of each pair, then decoding of each length and batch size; all at each depth.
+// The tests at each depth: prefill of each length, prefill and decode of each pair, decode of each length and batch
+// size.
 Result<std::vector<BenchCase>> make_cases(const config::Options& options) {
   std::vector<BenchCase> cases;
   for (const std::int64_t depth : options.n_depth) {
@@ -157,7 +158,7 @@ Result<std::vector<BenchCase>> make_cases(const config::Options& options) {
   return cases;
 }
 
-// Context and blocks for the longest and the widest of the tests.
+// Sets context and blocks to what the longest and the widest test need.
 void reserve(const std::vector<BenchCase>& cases, engine::LoadOptions& load) {
   std::uint32_t context = 0, blocks = 0, sequences = 1;
   for (const BenchCase& test : cases) {

@@ -24,10 +24,10 @@ namespace {
 
 constexpr std::uint32_t kPromptTokens = 16;
 constexpr std::uint64_t kTokenSeed = 42;
-// What DESIGN allows where the team has its own cores.
+// The goal for the time between two steps if the team has its own cores: 40 us, and 2 us per sequence.
 constexpr double kTargetUs = 40, kTargetUsPerSequence = 2;
 
-// Hears of every step; keeps the gaps between two that follow each other with the wanted number of rows.
+// Called after every step; keeps the gaps between two consecutive steps that both have the expected number of rows.
 class GapRecorder {
  public:
   void expect(std::size_t rows) {
@@ -69,7 +69,7 @@ class EndCounter final : public actors::StreamSink {
       error_ = std::string(scheduler::info(end.outcome).name) + ": " + end.message;
     changed_.notify_all();
   }
-  // What went wrong with the first that did not end as it should; empty: nothing.
+  // Waits until `count` streams have ended. Returns the error of the first that did not end as expected; empty: none.
   std::string wait_for(std::size_t count) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return ended_ == count; });
@@ -93,7 +93,8 @@ struct Overhead {
   double target_us() const { return kTargetUs + kTargetUsPerSequence * sequences; }
 };
 
-// All sequences at once, all with the same number of tokens: but for its ends, a round is steps of full width.
+// Submits all sequences at once, all with the same number of tokens: except at its begin and end, all steps of a round
+// have all rows.
 Result<Overhead> measure(actors::Gateway& gateway, GapRecorder& recorder, std::uint32_t sequences,
                          std::uint32_t num_tokens, std::int64_t rounds) {
   std::mt19937_64 random(kTokenSeed);
@@ -116,7 +117,7 @@ Result<Overhead> measure(actors::Gateway& gateway, GapRecorder& recorder, std::u
     if (const std::string error = sink->wait_for(sequences); !error.empty())
       return Error{ErrorCode::unsupported, "a sequence of the measurement ended with " + error};
     const std::vector<double> gaps = recorder.take();
-    if (round > 0) overhead.gaps_us.insert(overhead.gaps_us.end(), gaps.begin(), gaps.end());  // the first warms up
+    if (round > 0) overhead.gaps_us.insert(overhead.gaps_us.end(), gaps.begin(), gaps.end());  // round 0 is warm-up
   }
   if (overhead.gaps_us.empty())
     return Error{ErrorCode::invalid_argument, "no two steps followed each other; use a larger -n"};
@@ -157,7 +158,7 @@ void print_json(const std::vector<Overhead>& results, bool own_cores, std::uint3
   write_json(report, out);
 }
 
-// The gateway with its model loaded. Error: why it is not.
+// Starts a gateway and waits until its model is loaded.
 Result<std::unique_ptr<actors::Gateway>> start(const config::Parsed& parsed, GapRecorder& recorder,
                                                std::uint32_t most_sequences) {
   const config::Options& options = parsed.options;

@@ -1,4 +1,4 @@
-// troupe bench --overhead: what a step costs beside its kernels.
+// troupe bench --overhead: the time of a step outside its kernels.
 #pragma once
 
 #include "config/options.h"

@@ -25,7 +25,7 @@ double spread_percent(const std::vector<double>& values) {
   return 50.0 * (*high - *low) / median(values);
 }
 
-// Ends a line of the head.
+// The end of a line of the head: the machine's limits, or how to measure them.
 std::string share_note(const BenchContext& context) {
   if (!context.probe) return "no limits to compare with: run `troupe probe`\n";
   std::set<kernels::Unit> units;
@@ -38,7 +38,7 @@ std::string share_note(const BenchContext& context) {
   return note;
 }
 
-// The most that there was of each kind; none of these is given back before the end.
+// Peak memory of each kind; none of them shrinks before the end.
 std::vector<std::pair<std::string, std::uint64_t>> memory_peaks(const BenchContext& context,
                                                                 const std::vector<BenchResult>& results) {
   std::uint64_t step_buffers = 0;
@@ -174,7 +174,7 @@ void print_json(const BenchContext& context, const std::vector<BenchResult>& res
                       {"numerics_id", model.numerics_id()},
                       {"memory_peak_bytes", std::move(memory)},
                       {"results", std::move(rows)}};
-  // Null: there is none; run `troupe probe`.
+  // Null: no probe is stored; run `troupe probe`.
   report["probe"] = context.probe ? ordered_json::parse(engine::to_json(*context.probe)) : ordered_json(nullptr);
   write_json(report, out);
 }

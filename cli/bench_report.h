@@ -13,14 +13,14 @@
 
 namespace troupe::cli {
 
-// One test: `depth` tokens are in the cache, then `num_prompt` tokens of a prompt are computed, then `num_gen` tokens
-// are decoded in each of `batch` sequences (one, if there is a prompt too).
+// One test: with `depth` tokens in the cache, num_prompt tokens of a prompt are computed, then num_gen tokens are
+// decoded in each of `batch` sequences (one, if there is a prompt too).
 struct BenchCase {
   std::uint32_t depth = 0;
   std::uint32_t num_prompt = 0;
   std::uint32_t num_gen = 0;
   std::uint32_t batch = 1;
-  std::uint32_t step_tokens = 512;  // of a prompt that one step computes
+  std::uint32_t step_tokens = 512;  // prompt tokens that one step computes at most
 
   std::string name() const;  // "pp512", "pp512+tg128", "tg64 x8 @ d512"
 };
@@ -34,15 +34,15 @@ struct BenchResult {
   double seconds() const;  // of the median round
 };
 
-// Of the whole run.
+// What all tests of one `troupe bench` share.
 struct BenchContext {
   const engine::LoadedModel* model = nullptr;
   std::uint64_t file_bytes = 0;
   std::uint32_t num_threads = 0;
-  const engine::MachineProbe* probe = nullptr;  // of this machine, where there is one: results get their shares
+  const engine::MachineProbe* probe = nullptr;  // for results as shares of the machine's limits; null: none was made
 };
 
-// What one round of a test demands of the machine, step by step as the bench runs it.
+// The machine's limits for one round of a test, step by step as the bench runs it.
 [[nodiscard]] engine::RunLimits limits_of(const BenchContext& context, const BenchCase& test);
 
 [[nodiscard]] double median(std::vector<double> values);  // not empty
@@ -52,7 +52,7 @@ struct BenchContext {
 
 void print_markdown_head(const BenchContext& context, std::ostream& out);
 void print_markdown_row(const BenchContext& context, const BenchResult& result, std::ostream& out);
-// Where the time of each test went, and what memory there was at most.
+// The time of each test by operation, and the peak memory.
 void print_profiles(const BenchContext& context, const std::vector<BenchResult>& results, std::ostream& out);
 void print_json(const BenchContext& context, const std::vector<BenchResult>& results, std::ostream& out);
 

@@ -1,4 +1,4 @@
-// How the subcommands that talk to a server reach it.
+// How the client subcommands connect to a server.
 #pragma once
 
 #include <memory>
@@ -10,8 +10,8 @@
 
 namespace troupe::cli {
 
-// As Client::connect with --socket and --no-strict-modes; `name` is for the server's log, and for a warning on stderr
-// where the latter let pass what would have been refused.
+// As Client::connect with --socket and --no-strict-modes. `name` is for the server's log, and for the warning on stderr
+// about a server that is only accepted because of --no-strict-modes.
 [[nodiscard]] Result<std::unique_ptr<client::Client>> connect(const config::Options& options, const std::string& name);
 
 }  // namespace troupe::cli

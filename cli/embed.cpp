@@ -1,4 +1,4 @@
-// troupe embed: vectors of texts from the server, a line of JSON each.
+// troupe embed: embeddings of texts from the server, one line of JSON each.
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -15,10 +15,10 @@
 namespace troupe::cli {
 namespace {
 
-// The texts: each argument one, or each line of the file.
+// The texts: the arguments, or the lines of the file.
 Result<std::vector<std::string>> texts_of(const config::Parsed& parsed) {
   if (!parsed.arguments.empty() && parsed.options.file.empty()) return parsed.arguments;
-  const auto all = input_text(parsed);  // says what is wrong with both
+  const auto all = input_text(parsed);  // an error if there are arguments and a file
   if (!all) return all.error();
   std::vector<std::string> lines;
   for (std::size_t begin = 0; begin < all->size();) {
@@ -31,7 +31,7 @@ Result<std::vector<std::string>> texts_of(const config::Parsed& parsed) {
   return lines;
 }
 
-// With as many digits as a float32 has.
+// A JSON array, with the shortest digits that read back to the same float32.
 std::string array_of(const std::vector<float>& values) {
   std::string text = "[";
   for (const float value : values) {

@@ -1,4 +1,4 @@
-// troupe eval: logits, or a greedy continuation, of exactly these tokens; and how far two runs over them lie apart.
+// troupe eval: logits, or a greedy continuation, of given tokens; and the difference between two such runs.
 #include "engine/evaluation/eval.h"
 
 #include <cerrno>
@@ -90,7 +90,7 @@ Result<std::vector<TokenId>> read_tokens(const config::Options& options, const e
   return model.tokenizer()->encode(*text, {});
 }
 
-// A text in passages as long as the context; ids are one passage, whatever their number.
+// Splits a text into passages as long as the context; --tokens is always one passage.
 std::vector<std::vector<TokenId>> passages_of(const std::vector<TokenId>& ids, const config::Options& options,
                                               const engine::LoadedModel& model) {
   if (!options.tokens.empty()) return {ids};
@@ -100,7 +100,7 @@ std::vector<std::vector<TokenId>> passages_of(const std::vector<TokenId>& ids, c
     const std::size_t count = std::min<std::size_t>(model.info().context, ids.size() - done);
     const auto begin = ids.begin() + static_cast<std::ptrdiff_t>(done);
     passages.emplace_back(begin, begin + static_cast<std::ptrdiff_t>(count));
-    // Every passage begins as a text does.
+    // Every passage begins with BOS, as a text does.
     if (done > 0 && tokenizer->adds_bos() && tokenizer->bos()) passages.back()[0] = *tokenizer->bos();
   }
   return passages;
@@ -180,7 +180,7 @@ Result<int> eval(const config::Parsed& parsed) {
     return Error{ErrorCode::invalid_argument,
                  "nothing to do: write logits with -o LOGITS.f32, continue with --greedy N, or compare with --compare "
                  "MODEL, --compare-kv-type, --compare-kernels or --compare-ternary"};
-  // Before a large model is loaded for nothing.
+  // Checks the ids before a large model is loaded.
   if (!options.tokens.empty())
     if (const auto ids = read_ids(options.tokens); !ids) return ids.error();
   engine::Team team(num_threads(options), engine::allowed_cpus());

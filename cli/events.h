@@ -1,4 +1,4 @@
-// One place to wait for signals and for what other threads report.
+// A queue of events: signals, and reports of other threads.
 #pragma once
 
 #include <chrono>
@@ -9,12 +9,12 @@
 
 namespace troupe::cli {
 
-// What the main thread of `serve`, `run` and `load` waits for.
+// The events that the main thread of `serve`, `run` and `load` waits for.
 enum class Event {
-  signal,  // one that the process takes; see EventQueue::last_signal
-  loaded,  // the model is loaded, or cannot be
+  signal,  // see EventQueue::last_signal
+  loaded,  // loading the model has succeeded or failed
   ended,   // the drain, or the stream, has ended
-  health,  // the server has answered how it does
+  health,  // the server's status query was answered
 };
 
 class EventQueue {

@@ -1,4 +1,4 @@
-// What a process of ours ends with, for scripts and service managers (sysexits.h where it has a number).
+// The exit codes, for scripts and service managers (those of sysexits.h where it has one).
 #pragma once
 
 #include "config/options.h"
@@ -19,7 +19,7 @@ inline constexpr int kExitPermission = 77;
 inline constexpr int kExitBadConfig = 78;    // a configuration file or variable cannot be used
 inline constexpr int kExitSignalBase = 128;  // plus the signal's number: 130 for Ctrl-C
 
-// The same for the manual page.
+// The exit codes and their meanings, for the manual page.
 inline constexpr config::ExitStatus kExitStatuses[] = {
     {kExitOk, "all is well; serve: a clean stop, the drain included"},
     {kExitFailure,
@@ -64,7 +64,7 @@ constexpr int exit_code(ErrorCode code) {
   return kExitFailure;
 }
 
-// For errors of subcommands that talk to a server: what the server has no room for may be tried again.
+// For errors of client subcommands: `busy` means that the server has no room and a retry may succeed.
 constexpr int client_exit_code(ErrorCode code) {
   if (code == ErrorCode::busy) return kExitRefusedForLoad;
   if (code == ErrorCode::unsupported) return kExitFailure;

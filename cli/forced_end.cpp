@@ -28,18 +28,19 @@ constexpr std::chrono::milliseconds kLastWords{200};
 
 std::atomic<ipc::SocketFile*> socket_file{nullptr};
 
-// A line of at most so many bytes is written whole or, where stderr has no room for it, not at all.
+// Writes a line of at most 511 bytes to stderr, or nothing if stderr has no room. A pipe that poll() reports as
+// writable takes such a line as a whole, so this does not block.
 void say_on_stderr(const char* why) noexcept {
   char line[512];
   const int length = std::snprintf(line, sizeof line, "troupe: %s\n", why);
   pollfd out{.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
   if (length <= 0 || ::poll(&out, 1, 0) != 1 || (out.revents & POLLOUT) == 0) return;
-  line[sizeof line - 2] = '\n';  // of a longer one
+  line[sizeof line - 2] = '\n';  // ends a line that was cut
   [[maybe_unused]] const auto ignored = ::write(STDERR_FILENO, line, std::min<std::size_t>(length, sizeof line - 1));
 }
 
-// On a thread of its own, since another may hold the log's lock, or wait for the reader of a pipe. False: there is no
-// log or no thread, or the log did not take the line in time.
+// Logs on a new thread, since another thread may hold the log's lock or block on a full pipe. False: there is no log,
+// the thread could not be started, or the line was not written in time.
 bool say_in_log(const char* why) noexcept {
   spdlog::logger* const log = started_log();
   if (!log) return false;
@@ -60,7 +61,7 @@ bool say_in_log(const char* why) noexcept {
   static std::atomic_flag entered;
   if (entered.test_and_set()) ::_exit(kExitFailure);
   int code = kExitOsLimit;
-  char why[400] = "out of memory";  // where there is not even memory to say it better
+  char why[400] = "out of memory";  // if there is no memory for a better message
   try {
     Ending ending{kExitFailure, "an error that cannot be handled"};
     if (const std::exception_ptr thrown = std::current_exception()) ending = ending_of(thrown);
@@ -69,7 +70,7 @@ bool say_in_log(const char* why) noexcept {
     for (char& c : why)
       if (c != '\0' && (c < ' ' || c > '~')) c = '?';
   } catch (...) {
-    // It stays with that.
+    // `code` and `why` keep their initial values.
   }
   end_by_force(code, why);
 }
@@ -90,7 +91,7 @@ void end_by_force(int code, const char* why) noexcept {
 
 void handle_terminate() noexcept {
   std::set_terminate(terminated);
-  std::signal(SIGABRT, [](int) {  // an assertion, or the allocator: only what a signal handler may do
+  std::signal(SIGABRT, [](int) {  // an assertion, or the allocator; calls only what a signal handler may call
     if (ipc::SocketFile* file = socket_file) file->remove();
     ::_exit(kExitFailure);
   });

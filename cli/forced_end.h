@@ -1,4 +1,4 @@
-// Ends of the process that wait for none of its threads.
+// Ends the process without waiting for any of its threads.
 #pragma once
 
 #include <memory>
@@ -7,15 +7,15 @@
 
 namespace troupe::cli {
 
-// What end_by_force() removes; null: nothing. Kept until the process ends.
+// The socket file that end_by_force() removes; null: none. Kept until the process ends.
 void remove_at_forced_end(std::shared_ptr<ipc::SocketFile> file);
 
-// Removes the socket file, tries for at most 200 ms to write `why` to the log, or to stderr where there is none, and
-// leaves with _exit(): no destructor runs. Any thread; waits for no lock.
+// Removes the socket file, tries for at most 200 ms to write `why` to the log, else writes it to stderr, and calls
+// _exit(): no destructor runs. Any thread; waits for no lock.
 [[noreturn]] void end_by_force(int code, const char* why) noexcept;
 
-// Makes std::terminate, and so an exception that nothing handles, end the process by force as ending_of() says, and
-// abort(), which has said why, with kExitFailure: never a core file, which would hold prompts.
+// Makes std::terminate, and so an unhandled exception, call end_by_force() with the code and reason of ending_of(), and
+// abort(), whose caller has printed the reason, end with kExitFailure. No core file is written: it would hold prompts.
 void handle_terminate() noexcept;
 
 }  // namespace troupe::cli

@@ -11,11 +11,11 @@
 namespace troupe::cli {
 namespace {
 
-// getpwnam_r and getgrnam_r: the same call for two kinds of records. Nothing if the name is unknown.
+// Calls getpwnam_r or getgrnam_r. nullopt: the name is unknown.
 template <class Record>
 Result<std::optional<Record>> look_up(const std::string& name,
                                       int (*find)(const char*, Record*, char*, std::size_t, Record**)) {
-  constexpr std::size_t kMaxBuffer = 16u << 20;  // a group of all users of a big site
+  constexpr std::size_t kMaxBuffer = 16u << 20;  // enough for a group of all users of a big site
   for (std::vector<char> buffer(4096);; buffer.resize(buffer.size() * 4)) {
     Record record{};
     Record* found = nullptr;

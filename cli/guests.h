@@ -1,4 +1,4 @@
-// Who may use the server, from ids and names.
+// The users and groups that may use the server, from ids and names.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ struct GuestIds {
   std::vector<std::uint32_t> gids;
 };
 
-// --allow-uid, --allow-gid, and --allow-user and --allow-group as the system knows them now. Error: invalid_argument
-// (bad_config where it comes from a variable or a file) for a name that is unknown; io if the system cannot look it up.
+// The ids of --allow-uid and --allow-gid, and those of --allow-user and --allow-group, looked up now. Error:
+// invalid_argument (bad_config if it comes from a variable or a file) for an unknown name; io if the lookup fails.
 [[nodiscard]] Result<GuestIds> guest_ids(const config::Parsed& parsed);
 
 }  // namespace troupe::cli

@@ -1,4 +1,4 @@
-// troupe inspect: what a model file holds, and what serving it would cost.
+// troupe inspect: the contents of a model file, and the memory needed to serve it.
 #include <algorithm>
 #include <iostream>
 #include <limits>
@@ -97,13 +97,13 @@ std::string served_by(const engine::ModelFile& file) {
   return "none (there are " + names + ", and the encoders bert and nomic-bert)";
 }
 
-// What K and V of one type cost.
+// Memory of K and V of one type.
 struct KvCost {
   std::string type;
   std::uint64_t bytes_per_token = 0;  // of all layers
-  std::uint64_t window_bytes = 0;     // of it, of layers with a window
-  std::uint64_t longest_context = 0;  // that serve -c takes, in whole blocks
-  std::uint64_t num_sequences = 0;    // of Cost::context tokens, that blocks are there for
+  std::uint64_t window_bytes = 0;     // the part of it for layers with a window
+  std::uint64_t longest_context = 0;  // the largest serve -c, in whole blocks
+  std::uint64_t num_sequences = 0;    // sequences of Cost::context tokens that the blocks suffice for
 };
 
 struct StateCost {
@@ -119,22 +119,22 @@ struct Cost {
   std::uint64_t vocabulary = 0;     // in memory, at most
   std::uint64_t trained = 0;        // context in tokens
   std::uint64_t context = 0;        // --ctx-size, else the trained one
-  std::uint64_t window = 0;         // positions that layers with a window see; 0: there are none
-  std::uint64_t window_tokens = 0;  // for which a sequence has blocks of them, at most
-  std::vector<KvCost> kv;           // empty where no layer has attention
+  std::uint64_t window = 0;         // positions that layers with a window attend to; 0: no such layers
+  std::uint64_t window_tokens = 0;  // the most tokens of a sequence with blocks in those layers
+  std::vector<KvCost> kv;           // empty if no layer has attention
   StateCost state;
-  std::uint64_t max_sequences = 0;  // --parallel: there are not blocks for more
-  std::string unknown;              // why it is not known what sequences take
+  std::uint64_t max_sequences = 0;  // --parallel
+  std::string unknown;              // why the memory of sequences is not known
 };
 
-// Asks the metadata and the cache plan what the loader would ask them, so that what is told here is what serve has.
+// Plans the cache from the metadata as the loader does, so that the figures are those of serve.
 class Planner {
  public:
   Planner(const engine::ModelFile& file, const engine::Family& family, const engine::LoadOptions& options,
           std::uint64_t left)
       : file_(file), family_(family), options_(options), left_(left) {}
 
-  // As is served with such K and V and a longest sequence of so many tokens.
+  // The model as it would be served with this KV type and context.
   Result<engine::ModelOutline> outline(kernels::KvType type, std::uint32_t context) const {
     engine::ModelOptions options;
     options.kv_type = type;
@@ -147,7 +147,7 @@ class Planner {
     return engine::plan_cache(outline.cache, outline.info.context, options_,
                               left_ - std::min(left_, outline.table_bytes));
   }
-  // The longest one there is a plan for: what it needs grows with the context.
+  // The longest context that fits, by binary search, since the memory needed grows with the context.
   std::uint64_t longest_context(kernels::KvType type) const {
     std::uint32_t fits = 0, too_long = std::numeric_limits<std::uint32_t>::max() / kBlockSize;  // in blocks
     while (too_long - fits > 1) {
@@ -209,7 +209,7 @@ Cost cost_of(const engine::ModelFile& file, const engine::LoadOptions& options, 
   return cost;
 }
 
-// Empty also for a vocabulary that cannot be read: what can be told of the file is told.
+// The tokens that end an answer; empty if the vocabulary cannot be read, which is no error here.
 std::vector<TokenId> end_ids(const engine::ModelFile& file, const Cost& cost) {
   const auto tokenizer = engine::make_tokenizer_within(file, cost.memory);
   if (!tokenizer) return {};

@@ -1,4 +1,4 @@
-// troupe load: the load generator against a troupe server, and what came of it.
+// troupe load: runs the load generator against a server and reports the results.
 #include <unistd.h>
 
 #include <atomic>
@@ -28,9 +28,9 @@
 namespace troupe::cli {
 namespace {
 
-constexpr double kLineInterval_s = 5;  // between two lines of progress where they cannot be drawn over
+constexpr double kLineInterval_s = 5;  // between two lines of progress, if stderr is no terminal
 
-// How far the run is, on stderr: one line that changes on a terminal, a line every few seconds elsewhere.
+// Shows the progress on stderr: one line that changes on a terminal, a line every few seconds elsewhere.
 class Meter {
  public:
   explicit Meter(bool on_terminal) : on_terminal_(on_terminal) {}
@@ -78,7 +78,7 @@ class Meter {
   std::chrono::steady_clock::time_point last_line_ = std::chrono::steady_clock::now();
 };
 
-// What a run leaves for the reports.
+// The result of a run, for the reports.
 struct LoadResult {
   load::ReportHead head;
   load::Run run;
@@ -101,7 +101,7 @@ std::string cpu_model() {
   return "unknown CPU";
 }
 
-// Shared by this run alone, so that nothing is cached before it begins.
+// A cache scope that only this run uses, so that none of its prefixes is cached before it begins.
 std::string fresh_scope() {
   const auto now = std::chrono::system_clock::now().time_since_epoch().count();
   return "load-" + std::to_string(::getpid()) + "-" + std::to_string(now);
@@ -144,7 +144,7 @@ Status write_trace(const std::string& path, const load::Plan& plan, const load::
   return file ? Status(Ok{}) : Error{ErrorCode::io, "cannot write the trace " + path};
 }
 
-// The whole of it but for the reports; on a thread of its own, so that the main one hears signals.
+// Does everything but the reports; called on a separate thread, so that the main thread can wait for signals.
 Result<LoadResult> drive_troupe(const config::Parsed& parsed, const load::Goals& goals, const std::atomic<bool>& stop) {
   const config::Options& options = parsed.options;
   auto server = load::reach_troupe(options.socket, !options.no_strict_modes, options.alias);

@@ -39,7 +39,7 @@ Result<load::PlanSpec> make_spec(const config::Options& options, const load::Voc
   const auto output = load::parse_lengths(options.output_len, "--output-len");
   if (!output) return output.error();
   client::Sampling sampling = sampling_of(options);
-  sampling.ignore_eos = true;  // the answers have the lengths that were asked for
+  sampling.ignore_eos = true;  // so that every answer has its planned length
   load::PlanSpec spec;
   spec.seed = options.seed.value_or(0);
   spec.pace = make_pace(options);

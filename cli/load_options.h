@@ -1,4 +1,4 @@
-// What the flags of `troupe load` mean.
+// Converts the flags of `troupe load` to a load plan.
 #pragma once
 
 #include <string>
@@ -18,10 +18,10 @@ namespace troupe::cli {
 
 [[nodiscard]] Result<load::Goals> make_goals(const config::Parsed& parsed);
 
-// How many connections the requests share.
+// The number of connections that the requests share.
 [[nodiscard]] std::uint32_t num_connections(const config::Options& options, const load::Plan& plan);
 
-// What was asked for, in the words of the report: ("load", "closed loop, 64 clients"), ...
+// The settings as shown in the report: ("load", "closed loop, 64 clients"), ...
 [[nodiscard]] std::vector<std::pair<std::string, std::string>> describe(const config::Options& options,
                                                                         const load::Plan& plan);
 

@@ -53,7 +53,8 @@ class JsonFormatter final : public spdlog::formatter {
   }
 };
 
-// The message of a line of text: whatever it repeats, it cannot end the line or colour a terminal.
+// Formats the message as Printable, so that text from outside cannot end the line or send control sequences to a
+// terminal.
 class PrintableMessage final : public spdlog::custom_flag_formatter {
  public:
   void format(const spdlog::details::log_msg& message, const std::tm& /*time*/, spdlog::memory_buf_t& out) override {
@@ -69,10 +70,10 @@ std::unique_ptr<spdlog::formatter> text_formatter() {
   return formatter;
 }
 
-// A log file that can be opened anew while others write to it.
+// A log file that can be reopened while other threads log.
 class FileSink final : public spdlog::sinks::base_sink<std::mutex> {
  public:
-  // Error: permission or io; what was open before stays in use.
+  // Error: permission or io; then the old file stays in use.
   Status open(const std::string& path) {
     // Tried first, because spdlog would make missing directories: a mistyped path should be an error.
     if (!std::ofstream(path, std::ios::app)) {
@@ -103,7 +104,7 @@ class FileSink final : public spdlog::sinks::base_sink<std::mutex> {
   std::unique_ptr<spdlog::details::file_helper> file_;
 };
 
-// Never destroyed: threads that end the process by force log while it goes.
+// Never destroyed: threads that end the process by force may log while static objects are destroyed.
 std::atomic<std::shared_ptr<spdlog::logger>*> started{nullptr};
 
 }  // namespace

@@ -14,12 +14,11 @@ namespace troupe::cli {
 // the file cannot be opened.
 [[nodiscard]] Status start_log(const config::Options& options);
 
-// While the log is in use, from any thread: makes another level the least that is logged, and opens --log-file anew
-// (its file may have been renamed by logrotate(8)). Error: permission or io; lines go to the file that was open before
-// then.
+// Sets the log level and opens --log-file again (logrotate(8) may have renamed it). May be called from any thread while
+// others log. Error: permission or io; then lines still go to the old file.
 [[nodiscard]] Status reload_log(const config::Options& options);
 
-// What start_log() made, for as long as the process lives; null before.
+// The logger that start_log() made, valid until the process ends; null before start_log().
 [[nodiscard]] spdlog::logger* started_log() noexcept;
 
 // Whether log lines go to a terminal as text, so that a progress bar may be drawn between them.

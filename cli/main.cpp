@@ -19,7 +19,7 @@
 namespace troupe::cli {
 namespace {
 
-// Known names that later versions will have: told apart from slips.
+// Subcommands of later versions: they get their own message instead of a suggestion of a similar name.
 constexpr std::array<std::string_view, 3> kPlanned{"chat", "quantize", "convert"};
 
 std::string names_of_subcommands() {
@@ -138,7 +138,7 @@ int dispatch(std::vector<std::string> arguments) {
   return command ? run_subcommand(*command, arguments) : unknown_subcommand(name);
 }
 
-// Before the objects of this program that live as long as the process: they take memory, too.
+// Runs before the constructors of static objects, which may run out of memory too.
 [[gnu::constructor(101)]] void handle_terminate_first() { handle_terminate(); }
 
 }  // namespace

@@ -22,7 +22,8 @@ std::string names(std::span<const kernels::KernelTable* const> tables) {
   return list;
 }
 
-// Up to the names of what can run. `table` is the one that cannot, or null where no variant is called `name`.
+// The beginning of an error message; the caller appends the variants that can run. `table`: the variant that this CPU
+// cannot run; null if no variant is called `name`.
 std::string why_not(const std::string& name, const kernels::KernelTable* table) {
   if (!table) return "there is no variant '" + name + "'; this CPU can run ";
   const std::string refusal = name == "amx" ? kernels::amx_refusal() : "";
@@ -30,11 +31,11 @@ std::string why_not(const std::string& name, const kernels::KernelTable* table) 
   return "this CPU cannot run '" + name + "'; it can run ";
 }
 
-// Nothing: no cache.
+// The directory of the weights cache; empty: no cache.
 Result<std::string> weights_cache_directory(const std::string& option) {
   if (option.empty() || option == "off") return std::string();
   if (option != "auto") return option;
-  // systemd's CacheDirectory=; of several, separated by colons, the first.
+  // systemd's CacheDirectory=: the first of several, separated by colons.
   const char* of_service = std::getenv("CACHE_DIRECTORY");
   if (of_service && *of_service == '/') {
     const std::string all = of_service;
@@ -50,7 +51,7 @@ kernels::KvType kv_type_of(std::string_view option) {
   return option == "f16" ? kernels::KvType::f16 : kernels::KvType::i8;
 }
 
-// What is wrong with the value of an option, which may come from a flag, a variable or a file.
+// The error for a bad value of an option, with its origin: a flag, a variable or a file.
 Error bad_value(const config::Parsed& parsed, const std::string& option, const std::string& why) {
   const auto found = parsed.origins.find(option);
   const std::string origin = found == parsed.origins.end() ? "--" + option : found->second;
@@ -81,7 +82,7 @@ Result<engine::LoadOptions> load_options(const config::Parsed& parsed) {
       return bad_value(parsed, "kernels", why_not(options.kernels, table) + names(kernels::supported_tables()));
   }
   load.kernels = options.kernels;
-  load.ternary = engine::find_ternary(options.ternary);  // one of them: the option says which there are
+  load.ternary = engine::find_ternary(options.ternary);  // found: the option table allows only known names
   load.kv_type = kv_type_of(options.kv_type);
   load.state_type = *engine::find_state_type(options.state_type);  // likewise
   load.snapshot_every = static_cast<std::uint32_t>(options.state_snapshot_every);

@@ -1,4 +1,4 @@
-// From the options that name and load a model to what the engine takes.
+// Converts the options that choose and load a model to the engine's options.
 #pragma once
 
 #include <cstdint>
@@ -11,16 +11,17 @@
 
 namespace troupe::cli {
 
-// The file of -m, else the embedded model: beside the installed binary, else in the source tree that it was built from.
-// Error: model_missing, when the embedded model is in neither place.
+// The file of -m, else the embedded model: beside the installed binary, else in the source tree it was built from.
+// Error: model_missing, if neither file exists.
 [[nodiscard]] Result<std::string> model_path(const config::Options& options);
 
-// How to load it; `team` and `progress` stay empty; lines about loading go to the log. Error: for a kernel variant that
-// does not exist or that this CPU cannot run, or a number of positions that no block ends at, invalid_argument from the
-// command line, bad_config from a variable or a file; for a weights cache without a home, invalid_argument.
+// The options for loading; `team` and `progress` stay empty; lines about loading go to the log. Error: for a kernel
+// variant that does not exist or that this CPU cannot run, or a --state-snapshot-every that is no multiple of the block
+// size: invalid_argument if it comes from the command line, bad_config if from a variable or a file. For
+// --weights-cache auto without a home directory: invalid_argument.
 [[nodiscard]] Result<engine::LoadOptions> load_options(const config::Parsed& parsed);
 
-// A gateway's options with both filled in, the rest its defaults. Error: as either.
+// A gateway's options with model_path() and load_options() filled in, the rest defaults. Errors: theirs.
 [[nodiscard]] Result<actors::GatewayOptions> gateway_for_model(const config::Parsed& parsed);
 
 // --threads, or the engine's default.

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t kBufferBytes = 64u << 10;
 
-// 0, or errno.
+// Returns 0, or errno.
 int write_all(const char* text, std::size_t size) {
   while (size > 0) {
     const ssize_t count = ::write(STDOUT_FILENO, text, size);

@@ -1,4 +1,5 @@
-// How the subcommands print: whatever a terminal or a log gets passes here, or cli/logging.h, or aligned() (text.h).
+// How the subcommands print. All output to a terminal or a log goes through these functions, cli/logging.h, or
+// aligned() (text.h).
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -10,8 +11,8 @@
 
 namespace troupe::cli {
 
-// While it lives std::cout writes to descriptor 1 through it, and it knows why a write failed. One per process.
-// On a terminal every line appears at once.
+// While it exists std::cout writes to descriptor 1 through it, and it keeps the error of a failed write. One per
+// process. On a terminal every line is written at once.
 class StandardOutput final : public std::streambuf {
  public:
   StandardOutput();
@@ -19,7 +20,7 @@ class StandardOutput final : public std::streambuf {
   StandardOutput(const StandardOutput&) = delete;
   StandardOutput& operator=(const StandardOutput&) = delete;
 
-  // Writes what is left. Empty, or why not everything that was printed could be written.
+  // Writes the rest of the buffer. Returns an error message if some output could not be written, else "".
   [[nodiscard]] std::string finish();
 
  protected:
@@ -37,12 +38,11 @@ class StandardOutput final : public std::streambuf {
 // "WHERE: MESSAGE" as one Printable line on stderr.
 void complain(std::string_view where, std::string_view message);
 
-// JSON that parses to exactly `value` (of text that is not UTF-8, with U+FFFD) and in which a terminal obeys nothing,
-// and a line end.
+// Writes JSON that parses to exactly `value` (bytes that are not UTF-8 become U+FFFD) and that has no control
+// characters for a terminal, and a line end.
 void write_json(const nlohmann::ordered_json& value, std::ostream& out);
 
-// Whether text that a model wrote must be shown by TerminalText: stdout is a terminal, and its user has not asked for
-// --raw.
+// Whether a model's text must be printed through TerminalText: stdout is a terminal, and --raw was not given.
 [[nodiscard]] bool shows_controls(bool raw);
 
 }  // namespace troupe::cli

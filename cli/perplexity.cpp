@@ -18,7 +18,7 @@
 namespace troupe::cli {
 namespace {
 
-// What was measured, and on what.
+// A measurement: the model, the text, the options and the result.
 struct Run {
   const engine::LoadedModel& model;
   std::uint32_t num_threads;
@@ -87,7 +87,7 @@ void print_json(const Run& run, std::ostream& out) {
   write_json(report, out);
 }
 
-// "[3/12] 18.1793", one over the other on a terminal.
+// "[3/12] 18.1793"; on a terminal each line overwrites the one before.
 engine::PerplexityProgress show_on_stderr(bool on_terminal) {
   return [on_terminal](std::size_t done, std::size_t total, const engine::LogLikelihood& scored) {
     std::cerr << (on_terminal ? "\r" : "") << "[" << done << "/" << total << "] " << fixed(scored.perplexity(), 4)

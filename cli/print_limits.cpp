@@ -11,18 +11,18 @@
 namespace troupe::cli {
 namespace {
 
-// Code and libraries as far as they are resident, stacks, the vocabulary's and the actors' own memory: of the embedded
-// model 60 MiB, of one with 256,000 tokens 110.
+// Resident code and libraries, stacks, the vocabulary and the actors' own memory: 60 MiB with the embedded model,
+// 110 MiB with a vocabulary of 256,000 tokens.
 constexpr std::uint64_t kProgramBytes = 128u << 20;
-// A decoded frame of many tiny entries takes so many times its bytes; one frame is decoded at a time.
+// A frame of many tiny entries takes this many times its bytes when decoded; one frame is decoded at a time.
 constexpr std::uint64_t kDecodedFactor = 30;
-// A text takes so many times its bytes while it is encoded: of one long word, with the ids and their answer.
+// A text takes this many times its bytes while it is encoded: the worst case, one long word, with ids and answer.
 constexpr std::uint64_t kEncodedFactor = 64;
 // A connection without its large frames and its answers: two buffers of a small frame, its session, the kernel's part.
 constexpr std::uint64_t kConnectionBytes = 2 * ipc::kSmallFrameBytes + (16u << 10);
-// A request without its prompt and answer: its record, its parameters, its place in the actors' queues.
+// A request without its prompt and answer: its record, its parameters, its entries in the actors' queues.
 constexpr std::uint64_t kRequestBytes = 8u << 10;
-// Each token of a live sequence stands in its record, in the batch, and in the executor.
+// Each token of a live sequence is stored in its record, in the batch, and in the executor.
 constexpr std::uint64_t kTokenBytes = 24;
 
 std::uint64_t count(std::int64_t value) { return static_cast<std::uint64_t>(value); }

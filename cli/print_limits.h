@@ -13,13 +13,13 @@ namespace troupe::cli {
 struct MemoryLimit {
   std::string what;
   std::uint64_t bytes = 0;
-  std::string from;  // the options that it follows from
+  std::string from;  // the options that determine it
 };
 
-// The most that a server with these options holds of each kind. context: of one sequence, in tokens.
+// The most memory of each kind that a server with these options uses. context: of one sequence, in tokens.
 [[nodiscard]] std::vector<MemoryLimit> memory_limits(const config::Options& options, std::uint64_t context);
 
-// A line for each, bytes first; the last one is "total". Error: the model's file cannot be read.
+// One line per kind, bytes first; the last line is "total". Error: the model's file cannot be read.
 [[nodiscard]] Result<std::string> limits_text(const config::Options& options);
 
 }  // namespace troupe::cli

@@ -1,4 +1,4 @@
-// troupe probe: measures what this machine can do, and keeps it for the benchmarks.
+// troupe probe: measures the limits of this machine, and stores them for the benchmarks.
 #include <unistd.h>
 
 #include <cstdio>
@@ -16,7 +16,7 @@
 namespace troupe::cli {
 namespace {
 
-// Whether what is kept answers what is asked. A full probe answers for a quick one.
+// Whether the stored probe has the requested figures. A full probe can be used for a quick one.
 bool answers(const engine::MachineProbe& kept, const engine::ProbeOptions& asked, bool model_given) {
   return kept.num_threads == asked.num_threads && (!model_given || kept.model_bytes == asked.model_bytes) &&
          (asked.quick || !kept.quick);
@@ -52,7 +52,7 @@ engine::MachineProbe measure(engine::ProbeOptions options) {
   return probe;
 }
 
-// Not being able to keep it is no reason not to show it.
+// Stores the probe; if that fails, only warns, since the result was printed.
 void keep(const std::optional<std::filesystem::path>& folder, const engine::MachineProbe& probe) {
   if (!folder) {
     complain("troupe probe", "warning: neither XDG_CACHE_HOME nor HOME is set; the benchmarks will not find this");

@@ -53,7 +53,7 @@ std::string taken_text(const MachineProbe& probe) {
   return text;
 }
 
-// The first column to the left, the others to the right.
+// Aligns the first column to the left, the others to the right.
 void print_table(const std::vector<std::vector<std::string>>& rows, std::ostream& out) {
   std::vector<std::size_t> widths;
   for (const auto& row : rows) {

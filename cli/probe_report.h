@@ -1,4 +1,4 @@
-// The result of `troupe probe`, for people.
+// The result of `troupe probe` as text.
 #pragma once
 
 #include <iosfwd>
@@ -9,10 +9,10 @@
 
 namespace troupe::cli {
 
-// Facts, then a table of peaks and one of reading speeds. Figures that were disturbed carry a star.
+// Facts, then a table of peaks and one of read bandwidths. Figures from a disturbed measurement are marked with a star.
 void print_probe(const engine::MachineProbe& probe, std::ostream& out);
 
-// "read 31.7 GB/s (2.00 GiB), int8-amx 7681 GOP/s": what so many threads can do at most, of these units.
+// "read 31.7 GB/s (2.00 GiB), int8-amx 7681 GOP/s": the measured limits of this number of threads, for these units.
 [[nodiscard]] std::string limits_line(const engine::MachineProbe& probe, std::uint32_t num_threads,
                                       const std::set<kernels::Unit>& units);
 

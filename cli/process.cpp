@@ -38,7 +38,7 @@ Ending no_threads(const std::string& what) {
 
 std::atomic<void*> memory_reserve{nullptr};
 
-// Address space, which is what a limit of memory takes away (ulimit -v); it is never touched, so it takes no memory.
+// Reserves address space, which is what ulimit -v limits; it is never touched, so it takes no memory.
 void fill_memory_reserve() noexcept {
   void* const reserve = ::mmap(nullptr, kMemoryReserve, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (reserve == MAP_FAILED) return;
@@ -52,7 +52,7 @@ void give_memory_reserve() {
     ::munmap(reserve, kMemoryReserve);
     return;
   }
-  // That was not enough: it is kept for smaller ones, if it is still to be had.
+  // The reserve was released already, and this allocation is still too large: reserve again for smaller ones.
   fill_memory_reserve();
   throw std::bad_alloc();
 }
@@ -61,7 +61,7 @@ void give_memory_reserve() {
 
 bool prepare_process() noexcept {
   std::signal(SIGXFSZ, SIG_IGN);
-  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd)  // open() gives the lowest one that is free
+  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd)  // open() returns the lowest free one
     if (::fcntl(fd, F_GETFD) < 0 && ::open("/dev/null", O_RDWR) != fd) return false;
   return true;
 }
@@ -70,7 +70,7 @@ void ignore_closed_pipes() noexcept { std::signal(SIGPIPE, SIG_IGN); }
 
 void give_back_large_buffers() noexcept {
   constexpr int kLargeBytes = 256 << 10;
-  ::mallopt(M_MMAP_THRESHOLD, kLargeBytes);  // fixed: it no longer follows what was freed
+  ::mallopt(M_MMAP_THRESHOLD, kLargeBytes);  // setting it turns off its automatic growth
   ::mallopt(M_TRIM_THRESHOLD, 4 * kLargeBytes);
 }
 

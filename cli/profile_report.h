@@ -1,4 +1,4 @@
-// Where the time of steps went, as bench and status print it.
+// The time of steps by operation, as bench and status print it.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -8,7 +8,7 @@
 
 namespace troupe::cli {
 
-// A table for each phase, in Markdown: operations, what their joins cost, and the first, the median and the slowest
+// A Markdown table for each phase: operations, the time of their joins, and the first, the median and the slowest
 // layer; in milliseconds per step.
 [[nodiscard]] std::string profile_text(const engine::ProfileSnapshot& profile);
 // All of it, in seconds: {"num_threads", "phases": [{"phase", "steps", "operations": [...], ...}]}.

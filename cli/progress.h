@@ -1,4 +1,4 @@
-// How far a model is loaded: a bar on a terminal, log lines elsewhere, and nothing if it takes under a second.
+// Shows the progress of loading a model: a bar on a terminal, log lines elsewhere, nothing if it takes under a second.
 #pragma once
 
 #include <chrono>
@@ -19,7 +19,7 @@ class LoadProgress {
 
   // Shows that `fraction` (0 to 1) is done at `now`: redraws the bar, or logs each full tenth once.
   void update(double fraction, Clock::time_point now);
-  // Takes the bar off the screen.
+  // Erases the bar.
   void finish();
 
   // "[#########...........]  45 %"
@@ -32,7 +32,7 @@ class LoadProgress {
   int tenths_logged_ = 0;
 };
 
-// engine::LoadedModel::load, with `progress` showing how far it is.
+// Calls engine::LoadedModel::load and shows its progress.
 [[nodiscard]] Result<std::shared_ptr<engine::LoadedModel>> load_showing(const std::string& path,
                                                                         engine::LoadOptions load,
                                                                         LoadProgress progress);

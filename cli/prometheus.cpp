@@ -18,7 +18,7 @@ using prometheus::MetricType;
 
 using Labels = std::vector<std::pair<std::string, std::string>>;
 
-// Gathers families in the order of the first mention of each.
+// Collects metric families in the order in which they are first added.
 class Families {
  public:
   explicit Families(const std::string& model) : model_(label(model)) {}
@@ -43,7 +43,7 @@ class Families {
   std::string text() const { return prometheus::TextSerializer().Serialize(families_); }
 
  private:
-  // Of a model or a server, which has chosen it itself.
+  // A label's value; it may come from a model file or a server, so it is made printable.
   static std::string label(const std::string& text) { return Printable(text, kMaxModelNameBytes).text(); }
 
   static std::string help_of(const std::string& histogram) {
@@ -72,7 +72,7 @@ void add_requests(const client::ServerStatus& s, Families& out) {
             static_cast<double>(s.requests_waiting));
   out.gauge("num_requests_parked", "Requests whose client does not read.", static_cast<double>(s.requests_parked));
   out.counter("requests_received", "Requests, admitted or not.", s.requests_received);
-  // One family after the other: the text format wants the samples of each together.
+  // One family after the other: the text format requires the samples of a family to be together.
   for (const bool success : {true, false}) {
     for (const scheduler::OutcomeInfo& outcome : scheduler::outcomes()) {
       if ((outcome.kind == scheduler::OutcomeKind::done) != success) continue;
@@ -91,7 +91,7 @@ void add_requests(const client::ServerStatus& s, Families& out) {
   }
 }
 
-// Of each kind: those of Generate and Embed are in request_success and request_failure, too.
+// Requests by kind; Generate and Embed are also counted in request_success and request_failure.
 void add_kinds(const client::ServerStatus& s, Families& out) {
   for (const client::ServerStatus::Kind& kind : s.kinds)
     for (const auto& [outcome, count] : kind.ended)
@@ -113,7 +113,7 @@ void add_steps(const client::ServerStatus& s, Families& out) {
   out.counter("worker_restarts", "Actors that died and were started again.", s.worker_restarts);
 }
 
-// Of models that have such layers only: no line for what there cannot be.
+// Only for models with window layers or recurrent state; other models get no such lines.
 void add_windows_and_snapshots(const client::ServerStatus& s, Families& out) {
   if (s.window_blocks_total > 0) {
     const std::pair<const char*, std::uint32_t> blocks[] = {
@@ -182,7 +182,7 @@ std::string to_prometheus(const client::ServerStatus& status) {
   add_requests(status, families);
   add_kinds(status, families);
   add_tokens(status, families);
-  if (status.own_only) return families.text();  // a guest is told no more
+  if (status.own_only) return families.text();  // the server sends no more to a guest
   add_steps(status, families);
   add_memory(status, families);
   for (const client::LatencyHistogram& histogram : status.histograms) {

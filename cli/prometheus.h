@@ -7,8 +7,8 @@
 
 namespace troupe::cli {
 
-// Text format 0.0.4. Names are "troupe:" and what vLLM calls the same thing, where it has it; seconds and bytes;
-// counters end with _total. Every metric has the label model_name; docs/metrics.md lists them all.
+// Text format 0.0.4. Names are "troupe:" and vLLM's name for the same metric, if it has one; units are seconds and
+// bytes; counters end with _total. Every metric has the label model_name; docs/metrics.md lists them all.
 [[nodiscard]] std::string to_prometheus(const client::ServerStatus& status);
 
 }  // namespace troupe::cli

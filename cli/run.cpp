@@ -24,7 +24,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// "15043=-2.5", or as llama.cpp writes it "15043+1", "15043-1".
+// "15043=-2.5", or in llama.cpp's form "15043+1", "15043-1".
 Result<std::pair<TokenId, float>> parse_logit_bias(const std::string& text) {
   const std::size_t split = text.find_first_of("=+-", 1);
   if (split != std::string::npos) {
@@ -49,7 +49,7 @@ Result<client::Request> make_request(const config::Parsed& parsed) {
     if (!ids) return ids.error();
     request.prompt = std::move(*ids);
   } else {
-    // Editors and echo end a text with a line break that is not meant as part of the prompt.
+    // Editors and echo end a text with a line break that does not belong to the prompt.
     if (parsed.arguments.empty() && text->ends_with('\n')) text->pop_back();
     request.prompt = std::move(*text);
   }
@@ -74,10 +74,10 @@ Result<client::Request> make_request(const config::Parsed& parsed) {
   return request;
 }
 
-// What came of the answer so far. Touched by the client's reader thread until the stream has ended, then by main.
+// The answer so far. Used by the client's reader thread until the stream has ended, then by the main thread.
 struct Answer {
   std::string text;
-  TerminalText shown;  // of it, for a terminal
+  TerminalText shown;  // filters the text for a terminal
   std::vector<TokenId> ids;
   std::vector<client::Logprobs> logprobs;
   std::optional<Result<client::Ended>> end;
@@ -125,7 +125,7 @@ void print_timings(const client::Ended& ended) {
                std::string(scheduler::info(ended.outcome).name).c_str(), static_cast<unsigned long long>(ended.seed));
 }
 
-// Prints what is left to say about the end; the exit code.
+// Prints how the answer ended; returns the exit code.
 int report_end(Answer& answer, const client::Ended& ended, const config::Options& options) {
   const scheduler::OutcomeInfo& outcome = scheduler::info(ended.outcome);
   if (options.json)

@@ -6,7 +6,7 @@
 
 namespace troupe::cli {
 
-// temp, top-k, top-p, min-p, the penalties and seed; the rest stays as the client library has it.
+// temp, top-k, top-p, min-p, the penalties and seed; the other fields have the client library's defaults.
 [[nodiscard]] client::Sampling sampling_of(const config::Options& options);
 
 }  // namespace troupe::cli

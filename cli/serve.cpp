@@ -1,4 +1,4 @@
-// troupe serve: socket first, then the model, then answers until a signal.
+// troupe serve: binds the socket, loads the model, and serves until a signal.
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
@@ -35,15 +35,15 @@ namespace troupe::cli {
 namespace {
 
 constexpr std::chrono::milliseconds kProgressInterval{100};
-// How often a service manager is told how the server does; more often where its watchdog asks for it.
+// How often the service manager gets the server's status; more often if its watchdog's period requires it.
 constexpr std::chrono::milliseconds kHealthInterval{10'000};
-// A load that makes no progress for this long has failed, as a service manager sees it.
+// A service manager considers a load failed that makes no progress for this long.
 constexpr std::chrono::milliseconds kLoadStall{60'000};
-// What a stop takes beside the drain.
+// The longest time that a stop takes in addition to the drain.
 constexpr std::chrono::milliseconds kStopMargin{15'000};
 static_assert(kStopMargin > kStopLimit);
-// Threads of a server beside those that compute and those that encode texts: the I/O thread and one that decodes large
-// frames, the actors' two and their clock, and one that may have to say why the process ends by force.
+// Threads of a server beside those that compute and those that encode texts: the I/O thread, the decoder of large
+// frames, two for actors and one for their clock, and one for logging why the process ends by force.
 constexpr std::uint32_t kOtherThreads = 6;
 
 using Clock = std::chrono::steady_clock;
@@ -98,14 +98,14 @@ Result<actors::GatewayOptions> gateway_options(const config::Parsed& parsed) {
   return named;
 }
 
-// The exit code, once the log says why.
+// Logs the reason; returns the exit code.
 int end_with(const Ending& ending) {
   spdlog::error("{}", ending.why);
   return ending.code;
 }
 int end_with(const Error& error) { return end_with(ending_of(error)); }
 
-// Its name.
+// Logs the model's properties; returns its name.
 std::string log_model(const actors::Gateway& gateway, const config::Options& options) {
   if (const auto encoder = gateway.encoder()) {
     const engine::ModelInfo& info = encoder->info();
@@ -133,13 +133,13 @@ std::string log_model(const actors::Gateway& gateway, const config::Options& opt
   return info.name;
 }
 
-// Serves until it is told to stop, and stops.
+// Serves until it has to stop, then stops.
 class Service {
  public:
   Service(const config::Parsed& parsed, ServiceManager& manager, EventQueue& events, bool on_terminal)
       : parsed_(parsed), manager_(manager), events_(events), on_terminal_(on_terminal) {}
 
-  // The exit code. What it has started goes with the destructor.
+  // Returns the exit code. The destructor ends everything that was started.
   int run() {
     if (auto code = bind_socket(); code) return *code;
     auto gateway_options = cli::gateway_options(parsed_);
@@ -163,7 +163,7 @@ class Service {
   }
 
  private:
-  // The exit code, if there is no socket to serve.
+  // Returns the exit code if there is no socket to serve.
   std::optional<int> bind_socket() {
     auto options = server_options(parsed_);
     if (!options) return end_with(options.error());
@@ -202,13 +202,13 @@ class Service {
     return *code_;
   }
 
-  // What has to be looked at although nothing happens: the progress of loading, then health and idleness where
-  // somebody wants to know. Without them the process sleeps.
+  // How often look() must run without any event: for the progress of loading, then for the service manager's health
+  // reports and --idle-exit. nullopt: never, so an idle process uses no CPU.
   std::optional<std::chrono::milliseconds> look_interval() const {
     if (loading_) return kProgressInterval;
     std::optional<std::chrono::milliseconds> interval;
     if (manager_.listens()) interval = kHealthInterval;
-    // Three looks in a period: one may come late.
+    // Three reports per watchdog period, so that one may be late.
     if (manager_.watchdog()) interval = std::min(kHealthInterval, *manager_.watchdog() / 3);
     if (const auto idle = parsed_.options.idle_exit; idle.count() > 0)
       interval = std::min(interval.value_or(idle / 4), std::max(idle / 4, std::chrono::milliseconds(10)));
@@ -225,7 +225,8 @@ class Service {
   void look() {
     last_look_ = Clock::now();
     if (loading_) return watch_loading();
-    // One question at a time: while it is not answered, nobody keeps the watchdog from barking.
+    // One status query at a time: while it is unanswered no keep_alive() is sent, so the watchdog restarts a server
+    // that hangs.
     if (manager_.listens() && !std::exchange(asking_, true))
       server_->status([this](actors::StatusSnapshot snapshot) {
         {
@@ -276,11 +277,12 @@ class Service {
     manager_.status((draining_ ? "finishing what runs: " : "serving " + health.model + ": ") +
                     std::to_string(health.requests_running) + " running, " + std::to_string(health.requests_waiting) +
                     " waiting");
-    // The answer says that the io thread and the actors live, this that steps end or nothing waits (progress-timeout).
+    // The answer shows that the io thread and the actors work; this check, that steps end or no work waits
+    // (progress-timeout).
     if (gateway_->is_making_progress()) manager_.keep_alive();
   }
 
-  // Takes over what can change, and says what cannot.
+  // SIGHUP: applies the options that can change at run time, and logs those that need a restart.
   void reload() {
     manager_.reloading();
     auto reread = config::read_again(config::Command::serve, parsed_, config::Surroundings::of_this_process());
@@ -301,7 +303,7 @@ class Service {
     return Ok{};
   }
 
-  // The second one ends the process elsewhere (cli/signals.h).
+  // The first stop signal; a second one is handled by the stop thread (cli/signals.h).
   void on_stop_signal() {
     const int number = events_.last_signal();
     draining_ = true;
@@ -323,7 +325,7 @@ class Service {
     code_ = kExitOk;
   }
 
-  // For whoever comes too late to ask for it.
+  // Logs the profile at the end of the server.
   void log_profile() const {
     const auto profile = profiler_ ? profiler_->snapshot() : std::nullopt;
     if (!profile) return;
@@ -339,7 +341,7 @@ class Service {
   Status load_status_{Ok{}};       // written by on_loaded's thread
   actors::StatusSnapshot health_;  // written by the io thread
   LoadProgress progress_{log_is_on_terminal(parsed_.options), Clock::now()};
-  // There SIGHUP says that the terminal has been closed, and ends the server as SIGTERM does.
+  // On a terminal SIGHUP means that it was closed, and stops the server as SIGTERM does.
   const bool on_terminal_;
   bool loading_ = true;
   double told_fraction_ = 0;
@@ -351,10 +353,10 @@ class Service {
   std::optional<int> code_;
   std::shared_ptr<const engine::Profiler> profiler_;  // null without --profile
   std::unique_ptr<actors::Gateway> gateway_;
-  std::unique_ptr<ipc::Server> server_;  // declared last: its streams must end before the gateway goes
+  std::unique_ptr<ipc::Server> server_;  // declared last: its streams must end before the gateway is destroyed
 };
 
-// Its exit code. All threads but the one that waits for signals have ended when it returns.
+// Runs a Service; returns its exit code. By then all threads but the stop thread have ended.
 int run_service(const config::Parsed& parsed, ServiceManager& manager, const std::shared_ptr<EventQueue>& events) {
   try {
     const bool on_terminal = ::isatty(STDERR_FILENO) != 0;

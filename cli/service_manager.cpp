@@ -33,7 +33,7 @@ Result<std::optional<int>> ServiceManager::socket() const {
 void ServiceManager::status(const std::string& line) {
   if (line == last_status_) return;
   last_status_ = line;
-  tell("STATUS=" + Printable(line, kMaxMessageBytes));  // in one line: the next would be another message
+  tell("STATUS=" + Printable(line, kMaxMessageBytes));  // no line break: the next line would be another message
 }
 
 void ServiceManager::extend(std::chrono::milliseconds time) {

@@ -1,4 +1,4 @@
-// The service manager that started this process, if one did: systemd, or whatever speaks its protocol
+// The service manager that started this process, if one did: systemd, or another that implements its protocol
 // (sd_listen_fds(3), sd_notify(3), sd_watchdog_enabled(3)).
 #pragma once
 
@@ -16,16 +16,16 @@ class ServiceManager {
   // Reads LISTEN_PID, LISTEN_FDS and WATCHDOG_USEC. Call once, before other descriptors are opened.
   ServiceManager();
 
-  // The socket that the manager bound for us; nothing if there is none. Error: bad_config, if there are several.
+  // The socket that the manager bound for us; nullopt if there is none. Error: bad_config, if there are several.
   [[nodiscard]] Result<std::optional<int>> socket() const;
-  // Somebody listens to what we tell.
+  // Whether the manager receives notifications.
   [[nodiscard]] bool listens() const { return listens_; }
-  // The manager restarts us when it has not heard a keep_alive() for this long.
+  // The manager restarts this process after this long without a keep_alive().
   [[nodiscard]] std::optional<std::chrono::milliseconds> watchdog() const { return watchdog_; }
 
-  // One line for `systemctl status`. Told only when it differs from the last.
+  // One line for `systemctl status`. Sent only when it differs from the last one.
   void status(const std::string& line);
-  // Start or stop goes on, for at most another `time`, past the unit's timeouts.
+  // Asks for at most another `time` for the start or stop, beyond the unit's timeouts.
   void extend(std::chrono::milliseconds time);
   void ready();
   void reloading();  // ready() ends it

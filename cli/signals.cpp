@@ -75,7 +75,7 @@ SignalThread::~SignalThread() {
   ending_ = true;
   int any = 1;
   while (!::sigismember(&set_, any)) ++any;
-  ::pthread_kill(thread_.native_handle(), any);  // the thread's own: it ends the wait there, and nothing else
+  ::pthread_kill(thread_.native_handle(), any);  // only ends the thread's sigtimedwait()
   thread_.join();
 }
 

@@ -1,4 +1,4 @@
-// Signals, taken by threads of their own: they are heard whatever the other threads do.
+// Signals, handled by separate threads, whatever the other threads are doing.
 #pragma once
 
 #include <atomic>
@@ -13,12 +13,12 @@
 
 namespace troupe::cli {
 
-// Takes signals from their default action for the rest of the process.
+// A thread that waits for signals. Their default actions are off for the rest of the process.
 class SignalThread {
  public:
   // Blocks `signals` in the calling thread, and so in all threads that it starts later: create it before them.
-  // `on_signal` is called with the number of each that comes, on the thread that waits for them. Throws
-  // std::system_error where no thread can be started.
+  // `on_signal` is called with the number of each signal, on the thread that waits for them. Throws std::system_error
+  // if no thread can be started.
   SignalThread(std::initializer_list<int> signals, std::function<void(int)> on_signal);
   // `on_signal` is not called any more; the signals stay blocked.
   ~SignalThread();
@@ -42,13 +42,13 @@ struct StopOptions {
   bool hangup_stops = false;  // SIGHUP stops too, instead of going to the queue every time
 };
 
-// Starts the thread that takes SIGTERM, SIGINT and SIGHUP of a server. It lives as long as the process, waits for no
-// other thread and takes no lock that one may hold for long, so that a server that was told to stop does end:
-//   the first signal that stops   goes to `events`
-//   a second one                  ends the process at once with 128 plus its number
-//   drain_timeout + kStopLimit    after the first one the process ends with kExitFailure
-// One that has the first one's number must come kSameSignal after it to count. Ends by force are as end_by_force() has
-// them (cli/forced_end.h). Call once, before other threads are started. Throws std::system_error as SignalThread.
+// Starts a server's stop thread, which handles SIGTERM, SIGINT and SIGHUP. It runs until the process ends, waits for no
+// other thread and takes no lock that one may hold for long, so that a stop signal always ends the server:
+//   the first stop signal                       is posted to `events`
+//   a second one                                ends the process at once with 128 plus its number
+//   drain_timeout + kStopLimit after the first  the process is ended with kExitFailure
+// A second signal with the same number counts only kSameSignal or more after the first. The last two call
+// end_by_force() (cli/forced_end.h). Call once, before other threads are started. Throws as SignalThread.
 void start_stop_thread(std::shared_ptr<EventQueue> events, const StopOptions& options);
 
 }  // namespace troupe::cli

@@ -1,4 +1,4 @@
-// troupe status: what the server says about itself.
+// troupe status: prints the server's status.
 #include <algorithm>
 #include <cstdio>
 #include <iostream>
@@ -23,7 +23,7 @@ int exit_code_of(const client::Health& health) {
   return health.readiness == client::Readiness::ready ? kExitOk : kExitRefusedForLoad;
 }
 
-// Every counter, under the name it has in client::ServerStatus.
+// Every counter, under its name in client::ServerStatus.
 nlohmann::ordered_json to_json(const client::ServerStatus& s, const std::vector<client::ModelDescription>& models) {
   using nlohmann::ordered_json;
   ordered_json ended = ordered_json::object();
@@ -104,7 +104,7 @@ nlohmann::ordered_json to_json(const client::ServerStatus& s, const std::vector<
           {"models", described}};
 }
 
-// As the engine has it: what prints bench's prints this too.
+// Converts to the engine's type, so that bench and status print profiles with the same code.
 engine::ProfileSnapshot to_snapshot(const client::Profile& profile) {
   engine::ProfileSnapshot out{.num_threads = profile.num_threads, .phases = {}};
   for (const client::PhaseTime& phase : profile.phases) {
@@ -136,7 +136,7 @@ std::string percent(double part, double whole) {
   return text;
 }
 
-// "42.1 MiB resident, 43.0 at most: weights 2.02 MiB, ...", the largest first; what is under 1 % is summed up.
+// "42.1 MiB resident, 43.0 at most: weights 2.02 MiB, ...", the largest first; kinds under 1 % are summed up.
 std::string memory_line(const client::ServerStatus& s) {
   std::vector<client::MemoryUse> uses = s.memory;
   std::stable_sort(uses.begin(), uses.end(), [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
@@ -174,7 +174,7 @@ std::string to_text(const client::ServerStatus& s) {
                      percent(static_cast<double>(s.cached_tokens), static_cast<double>(s.prompt_tokens)) + "), " +
                      to_string(s.generated_tokens) + " generated"},
   };
-  if (s.own_only) return aligned(lines);  // a guest is told no more
+  if (s.own_only) return aligned(lines);  // the server sends no more to a guest
   const std::vector<std::pair<std::string, std::string>> of_all{
       {"memory", memory_line(s)},
       {"connections", to_string(s.connections) + " open with " + to_string(s.streams) + " streams; " +

@@ -1,5 +1,5 @@
-// What each subcommand does with its options. The result is the exit code, or an error that main() prints and turns
-// into one (exit_code.h). Each runs once per process, on the main thread.
+// The subcommands. The result is the exit code, or an error that main() prints and turns into one (exit_code.h). Each
+// runs once per process, on the main thread.
 #pragma once
 
 #include "config/options.h"

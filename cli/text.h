@@ -1,4 +1,4 @@
-// Text in and out of the subcommands.
+// Formatting and reading of text for the subcommands.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace troupe::cli {
 
-// "1.87 MiB", "512 B": three digits, for people.
+// "1.87 MiB", "512 B": three digits.
 [[nodiscard]] std::string human_bytes(std::uint64_t bytes);
 // "5.25 M", "1.10 G": for counts of parameters.
 [[nodiscard]] std::string human_count(std::uint64_t count);
@@ -21,20 +21,20 @@ namespace troupe::cli {
 // "12.34"
 [[nodiscard]] std::string fixed(double value, int decimals);
 
-// "loading", "ready", "draining", "failed"; "stalled" whatever else it is
+// "stalled" if it is; else "loading", "ready", "draining" or "failed"
 [[nodiscard]] std::string name_of(const client::Health& health);
 
-// Lines "label   value" with the values in one column. Each is Printable, whatever the two hold.
+// Lines "label   value" with the values in one column. Both are made Printable.
 [[nodiscard]] std::string aligned(const std::vector<std::pair<std::string, std::string>>& lines);
 
 // The whole file, or all of stdin for "-". Error: io, or permission.
 [[nodiscard]] Result<std::string> read_text(const std::string& path);
 
-// The text that run and tokenize work on: the arguments joined by spaces, else the file of --file, else stdin. Error:
+// The input of run and tokenize: the arguments joined by spaces, else the file of --file, else stdin. Error:
 // invalid_argument if there are both, or neither and stdin is a terminal.
 [[nodiscard]] Result<std::string> input_text(const config::Parsed& parsed);
 
-// "1 424 437", "1,424,437" or "[1, 424, 437]". Error: invalid_argument, naming what is no token id.
+// "1 424 437", "1,424,437" or "[1, 424, 437]". Error: invalid_argument, with the part that is no token id.
 [[nodiscard]] Result<std::vector<TokenId>> parse_ids(const std::string& text);
 
 // "[1, 424, 437]"

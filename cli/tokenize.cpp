@@ -52,7 +52,7 @@ Result<int> decode(const engine::Tokenizer& tokenizer, const std::string& text, 
     if (static_cast<std::uint32_t>(id) >= tokenizer.size())
       return Error{ErrorCode::invalid_argument, "there is no token " + std::to_string(id) + ": the vocabulary has " +
                                                     std::to_string(tokenizer.size()) + ", from 0 on"};
-  // The exact bytes; a line break only for a person's terminal.
+  // The exact bytes; a line break is added only on a terminal.
   const std::string bytes = tokenizer.decode(*ids);
   std::cout << (shows_controls(raw) ? TerminalText::of(bytes) : bytes) << (::isatty(STDOUT_FILENO) != 0 ? "\n" : "");
   return kExitOk;

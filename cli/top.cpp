@@ -1,4 +1,4 @@
-// troupe top: the server's status, again and again, on the whole terminal.
+// troupe top: shows the server's status on the whole terminal, refreshed periodically.
 #include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/signalfd.h>
@@ -23,7 +23,7 @@
 namespace troupe::cli {
 namespace {
 
-// A file descriptor that tells of the signals by which a terminal ends or changes a program.
+// A signalfd for the signals that end the program or change the terminal's size.
 class Signals {
  public:
   Signals() {
@@ -38,7 +38,7 @@ class Signals {
   Signals& operator=(const Signals&) = delete;
 
   int fd() const { return fd_; }
-  // The next signal that came; 0: none.
+  // The next pending signal; 0: none.
   int next() const {
     signalfd_siginfo info{};
     return ::read(fd_, &info, sizeof info) == sizeof info ? static_cast<int>(info.ssi_signo) : 0;
@@ -48,7 +48,7 @@ class Signals {
   int fd_;
 };
 
-// The terminal's second screen, with keys that come at once and unseen. What was there comes back with the destructor.
+// The terminal's alternate screen, with unbuffered keys and no echo. The destructor restores the previous screen.
 class FullScreen {
  public:
   FullScreen() {
@@ -65,7 +65,7 @@ class FullScreen {
   FullScreen(const FullScreen&) = delete;
   FullScreen& operator=(const FullScreen&) = delete;
 
-  // Writes over what is there line by line: nothing flickers.
+  // Overwrites the screen line by line without clearing it, so that it does not flicker.
   void show(const std::vector<std::string>& lines) {
     std::string text = "\x1b[H";
     for (std::size_t i = 0; i < lines.size(); ++i) text += (i ? "\r\n" : "") + lines[i] + "\x1b[K";
@@ -84,7 +84,7 @@ ScreenSize screen_size() {
 
 enum class Wish { look_again, draw_again, stop };
 
-// Until the time, a key or a signal comes. A terminal that has gone away stops us.
+// Waits until `until`, a key or a signal. A closed terminal counts as a wish to quit.
 Wish wait_for_wish(Signals& signals, std::chrono::steady_clock::time_point until) {
   while (true) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - std::chrono::steady_clock::now());

@@ -51,7 +51,7 @@ const client::LatencyHistogram* find(const ServerStatus& status, const std::stri
   return nullptr;
 }
 
-// What was counted since `before`.
+// Differences of counters since `before`.
 struct Since {
   const ServerStatus& now;
   const std::optional<ServerStatus>& before;
@@ -96,7 +96,7 @@ std::vector<std::string> head(const ServerStatus& now, const std::optional<Serve
   };
 }
 
-// "memory    42 MiB resident, at most 43: weights 2.02 MiB, ...", largest first, as many as a line holds.
+// "memory    42 MiB resident, at most 43: weights 2.02 MiB, ...", largest first, as many as fit into a line.
 std::string memory(const ServerStatus& now, std::size_t columns) {
   std::vector<client::MemoryUse> uses = now.memory;
   std::stable_sort(uses.begin(), uses.end(), [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
@@ -109,7 +109,7 @@ std::string memory(const ServerStatus& now, std::size_t columns) {
   return line;
 }
 
-// What the requests look like: those that run first.
+// The table of live requests, running ones first.
 std::vector<std::string> table(const ServerStatus& now, std::size_t rows) {
   std::vector<LiveRequest> live = now.live_requests;
   std::stable_partition(live.begin(), live.end(), [](const LiveRequest& r) { return r.state == "running"; });

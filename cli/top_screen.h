@@ -1,4 +1,4 @@
-// What `troupe top` shows, as lines of text: no terminal in here.
+// The screen of `troupe top` as lines of text; uses no terminal.
 #pragma once
 
 #include <cstddef>
@@ -15,13 +15,13 @@ struct ScreenSize {
   std::size_t columns = 80;
 };
 
-// At most size.rows lines of at most size.columns characters, the last one in reserve for the keys. Speeds are
-// between `before` and `now`; without `before`, since the server's start.
+// At most size.rows lines of at most size.columns characters; the table of requests leaves the last line free for the
+// keys. Rates are those between `before` and `now`; without `before`, since the server's start.
 [[nodiscard]] std::vector<std::string> top_screen(const client::ServerStatus& now,
                                                   const std::optional<client::ServerStatus>& before, ScreenSize size);
 
-// The duration below which `share` (0 to 1) of those lie that `now` counts and `before` does not: the upper bound of
-// its bucket in seconds. Nothing where none was counted, or it lies above the last bound.
+// The quantile `share` (0 to 1) of the latencies counted in `now` and not in `before`: the upper bound of its bucket in
+// seconds. nullopt if none was counted, or it is above the last bound.
 [[nodiscard]] std::optional<double> quantile(const client::ServerStatus& now,
                                              const std::optional<client::ServerStatus>& before,
                                              const std::string& histogram, double share);

@@ -15,10 +15,10 @@
 namespace troupe::config {
 namespace {
 
-// Far above every real one; /dev/zero has no end.
+// Far above every real file; bounds the read of files without an end (/dev/zero).
 constexpr std::size_t kMaxFileBytes = 1u << 20;
 
-// A TOML scalar as the text that a flag would have; nothing for tables, arrays and dates.
+// A TOML scalar as the text that a flag would have; nullopt for tables, arrays and dates.
 std::optional<std::string> scalar_text(const toml::node& node) {
   if (const auto* value = node.as_string()) return value->get();
   if (const auto* value = node.as_integer()) return std::to_string(value->get());
@@ -59,7 +59,7 @@ bool takes_list(const Option& option) {
          std::holds_alternative<std::vector<std::string> Options::*>(option.field);
 }
 
-// The entry's texts, or what is wrong with the value.
+// The texts of an entry's value, or an error.
 Result<std::vector<std::string>> read_texts(const Option& option, const toml::node& node) {
   std::vector<const toml::node*> scalars{&node};
   if (const toml::array* array = node.as_array(); array && takes_list(option)) {
@@ -96,18 +96,18 @@ std::string unknown_key(std::string_view key, bool is_table) {
                      : " (`troupe serve --print-config` shows those it has)");
 }
 
-// A TOML document's bytes, passed over in the order of its strings and comments.
+// Scans a TOML document by its strings and comments.
 class TomlScan {
  public:
   explicit TomlScan(std::string_view document) : rest_(document) {
     if (rest_.starts_with("\xEF\xBB\xBF")) skip(3);  // a byte order mark
   }
 
-  // The line of the first character beyond ASCII that stands where TOML allows only ASCII: outside strings and
-  // comments, or behind a backslash in a string of several lines.
+  // The line of the first non-ASCII character where TOML allows only ASCII: outside strings and comments, or after a
+  // backslash in a multi-line string.
   //
-  // toml++ 3.3 asks of such a character whether it is white space, and for most of those below U+049A or near U+3000
-  // the answer is undefined behaviour; they must not reach it. All others it refuses by itself.
+  // toml++ 3.3 tests whether such a character is white space, which is undefined behaviour for most of those below
+  // U+049A or near U+3000, so they must not reach it. It refuses all others by itself.
   std::optional<int> misplaced_character() {
     while (!rest_.empty()) {
       const char next = rest_.front();
@@ -135,13 +135,14 @@ class TomlScan {
 
   void skip_until(std::string_view end) { skip(std::min(rest_.find(end), rest_.size())); }
 
-  // Behind the string that begins here, or behind the line's end if it is not closed; false at a misplaced character.
+  // Moves past the string that begins here, or to the end of the line if it is not closed; false at a misplaced
+  // character.
   bool skip_string() {
     const char quote = rest_.front();
     const bool multi_line = rest_.starts_with(std::string(3, quote));
     const std::string end(multi_line ? 3 : 1, quote);
     skip(end.size());
-    bool continued = false;  // behind a backslash at a line's end, and since then only blanks and escapes
+    bool continued = false;  // only blanks and escapes since a backslash at a line's end
     while (!rest_.empty() && !rest_.starts_with(end) && (multi_line || rest_.front() != '\n')) {
       if (continued && !is_ascii(rest_.front())) return false;
       if (quote == '\'' || rest_.front() != '\\') {
@@ -161,7 +162,7 @@ class TomlScan {
       }
     }
     skip(end.size());
-    // A string of several lines may end in up to two quotes of its own.
+    // A multi-line string may have up to two quotes right before its closing quotes.
     for (int own = 0; multi_line && own < 2 && rest_.starts_with(quote); ++own) skip(1);
     return true;
   }

@@ -11,8 +11,8 @@ namespace troupe::config {
 
 struct ConfigEntry {
   const Option* option;
-  std::vector<std::string> texts;  // as assign() takes them; none for an empty list
-  int line;                        // from 1 on
+  std::vector<std::string> texts;  // the argument for assign(); empty for an empty list
+  int line;                        // from 1
 };
 
 struct ConfigFile {
@@ -20,8 +20,8 @@ struct ConfigFile {
   std::vector<ConfigEntry> entries;  // by key
 };
 
-// Nothing if there is no such file. Error: bad_config if it cannot be read, is not TOML (with the line), or has a key
-// that is unknown (with the nearest name) or whose value has the wrong type.
+// nullopt if there is no such file. Error: bad_config if it cannot be read, is not TOML (with the line), has an unknown
+// key (with the nearest name), or a value of the wrong type.
 [[nodiscard]] Result<std::optional<ConfigFile>> read_config_file(const std::string& path);
 
 // A text as a TOML string, quoted.

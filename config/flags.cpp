@@ -42,7 +42,7 @@ Error unknown_flag(Command command, const std::string& argument) {
   return {ErrorCode::invalid_argument, message + " (--help lists the flags)"};
 }
 
-// CLI11 says "--name: 1 required  missing".
+// Rewrites CLI11's message "--name: 1 required  missing".
 Error missing_value(const std::string& what) {
   const std::string flag = what.substr(0, what.find(':'));
   for (const Option& option : option_table())
@@ -74,7 +74,7 @@ Result<Flags> read_flags(Command command, std::span<const std::string> arguments
     if (option.belongs_to(command)) added.emplace_back(&option, add(app, option));
 
   const auto end_of_flags = std::find(arguments.begin(), arguments.end(), "--");
-  std::vector<std::string> reversed;  // the order in which CLI11 wants them
+  std::vector<std::string> reversed;  // CLI11 takes them in reverse order
   for (auto it = arguments.begin(); it != end_of_flags; ++it)
     reversed.insert(reversed.begin(), replace_one_dash_spelling(command, *it));
   Flags flags;

@@ -1,4 +1,4 @@
-// The command line of one subcommand, taken apart but not yet read as values. Used by parse() only.
+// The command line of one subcommand, split into flags and arguments, values not parsed yet. Used by parse() only.
 #pragma once
 
 #include <span>
@@ -16,7 +16,7 @@ struct FlagUse {
 
 struct Flags {
   std::vector<FlagUse> uses;           // in the order of the table, each option once
-  std::vector<std::string> arguments;  // what is not a flag; all that follows "--"
+  std::vector<std::string> arguments;  // all that is not a flag, and everything after "--"
   bool asks_for_help = false;
 };
 

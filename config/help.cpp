@@ -12,8 +12,8 @@ namespace {
 constexpr std::size_t kWidth = 100;
 constexpr std::size_t kIndent = 30;  // where the help text of an option begins
 
-// `text` broken between words into lines of at most kWidth columns, each but the first begun with `indent` spaces;
-// `column` is where the first begins.
+// Wraps `text` between words to lines of at most kWidth columns, indented by `indent` spaces except for the first,
+// which begins at `column`.
 std::string wrap(std::string_view text, std::size_t column, std::size_t indent) {
   std::string out;
   std::istringstream words{std::string(text)};
@@ -47,7 +47,7 @@ std::string synopsis(const Option& option) {
 void write_option(const Option& option, std::ostream& out) {
   const std::string left = "  " + synopsis(option);
   const std::string right = std::string(option.help) + " " + facts(option);
-  // Two columns where the left one leaves room, else the text goes below.
+  // Two columns if the left one is short enough, else the help text begins on the next line.
   if (left.size() + 2 <= kIndent)
     out << left << std::string(kIndent - left.size(), ' ');
   else

@@ -1,4 +1,4 @@
-// Pieces that --help and the manual page share. Used by help.cpp and man.cpp only.
+// Shared by --help and the manual page. Used by help.cpp and man.cpp only.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace troupe::config {
 
-// "[0 to 100; default 0.8; TROUPE_TEMP]"; empty where there is nothing to say.
+// "[0 to 100; default 0.8; TROUPE_TEMP]"; empty if an option has none of these.
 [[nodiscard]] std::string facts(const Option& option);
 
 // All spellings, short ones first: "-c", "--ctx-size", "--max-model-len".

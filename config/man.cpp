@@ -7,7 +7,8 @@
 namespace troupe::config {
 namespace {
 
-// Text as it stands in a line of roff: dashes that can be copied, no accidental escapes or requests.
+// Escapes text for a line of roff: dashes stay ASCII so that they can be copied, and nothing is read as an escape or a
+// request.
 std::string plain(std::string_view text) {
   std::string out;
   if (text.starts_with('.') || text.starts_with('\'')) out += "\\&";

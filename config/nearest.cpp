@@ -34,7 +34,7 @@ std::optional<std::string> nearest(std::string_view name, std::span<const std::s
   for (const std::string& candidate : names) {
     const std::string_view letters = without_dashes(candidate);
     const std::size_t distance = edit_distance(wanted, letters);
-    // With no letter in common it is no slip: "x" is not like "c".
+    // Names with no letter in common are not similar: "x" is not a typo of "c".
     if (distance < best_distance && distance < std::max(wanted.size(), letters.size())) {
       best = &candidate;
       best_distance = distance;

@@ -32,7 +32,7 @@ constexpr Range kAny{};
 constexpr Range within(double min, double max) { return {min, max, false}; }
 constexpr Range above(double min, double max) { return {min, max, true}; }
 
-// The last two fields of a row of what SIGHUP reloads.
+// Names for the last two fields of a row, for options that SIGHUP reloads.
 constexpr bool kNotFlagOnly = false;
 constexpr bool kReloads = true;
 
@@ -51,7 +51,7 @@ constexpr std::string_view kInputOutput = "Input and output";
 constexpr std::string_view kConfiguration = "Configuration";
 
 // The one table. Spellings follow llama.cpp; vLLM's are aliases where they differ. Within a subcommand every spelling
-// is unique, and names (keys, variables) are unique throughout: tests/config holds both.
+// is unique, and names (keys, variables) are unique throughout: tests/config checks both.
 std::vector<Option> make_table() {
   using O = Options;
   return {

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::string_view kPrefix = "TROUPE_";
 
-// Variables with this prefix that are read elsewhere: by the client library, and by our tests.
+// Variables with the prefix TROUPE_ that are not options: read by the client library, the gateway and our tests.
 constexpr std::string_view kOtherVariables[] = {"HOST", "SHARED_DIR", "TEST_KILL"};
 
 std::string variable_or_empty(const Surroundings& surroundings, std::string_view name) {
@@ -23,7 +23,7 @@ std::string variable_or_empty(const Surroundings& surroundings, std::string_view
   return found == surroundings.variables.end() ? std::string() : found->second;
 }
 
-// Files to try, in order; only the first is demanded to exist, and only if it was asked for by name.
+// Reads the first configuration file that exists; a file that was named explicitly must exist.
 Result<std::optional<ConfigFile>> read_file(const std::string& asked_for, const Surroundings& surroundings) {
   if (!asked_for.empty()) {
     auto file = read_config_file(asked_for);
@@ -43,7 +43,7 @@ Result<std::optional<ConfigFile>> read_file(const std::string& asked_for, const 
   return read_config_file(surroundings.system_file);
 }
 
-// Takes every entry of the file into account: those of other subcommands are checked against a scratch copy.
+// Applies the entries of the file. Those of other subcommands are checked too, with a scratch copy of the options.
 Status apply_file(Command command, const ConfigFile& file, Parsed& parsed) {
   parsed.file = file.path;
   Options unused;
@@ -85,11 +85,11 @@ void warn_of_unknown_variables(const Surroundings& surroundings, std::vector<std
   }
 }
 
-constexpr std::string_view kPathValue = "PATH";  // Option::value of where a socket is
+constexpr std::string_view kPathValue = "PATH";  // Option::value of options that name a socket
 
 Status apply_flags(const Flags& flags, Parsed& parsed) {
   for (const FlagUse& use : flags.uses) {
-    // An empty variable of a script, most likely: another server than the one that was meant.
+    // Most likely an empty variable in a script; the default socket could be another server than the intended one.
     if (use.option->value == kPathValue && use.texts.back().empty())
       return Error{ErrorCode::invalid_argument,
                    "--" + std::string(use.option->name) + ": the path is empty; name one, or leave the flag out"};

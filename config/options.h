@@ -1,9 +1,9 @@
 // One table of options: every flag, TROUPE_* variable and troupe.toml key, with its type, range, unit, default and
 // help.
 //
-// The parser, --help, --print-config, the variables and the file all follow from the table in option_table.cpp, so
-// they cannot disagree. A value is looked for in this order: flag, environment, file, default. Everything here is
-// plain and thread-compatible; only parse() reads files.
+// The parser, --help, --print-config, the variables and the file all use the table in option_table.cpp, so they cannot
+// disagree. The first of these sets an option: flag, environment, file, default. Everything here is plain and
+// thread-compatible; only parse() and read_again() read files.
 #pragma once
 
 #include <chrono>
@@ -27,10 +27,10 @@ struct Bytes {
   friend bool operator==(const Bytes&, const Bytes&) = default;
 };
 
-using Seed = std::optional<std::uint64_t>;  // written as a number; nothing, "-1": drawn for each request
+using Seed = std::optional<std::uint64_t>;  // written as a number; "-1" or nullopt: drawn for each request
 
-// The values of all options; the initial values are the defaults. Each subcommand reads its own (option_table.cpp says
-// which). Zero or empty stands for "choose for me" where the help says so.
+// The values of all options; the initial values are the defaults. option_table.cpp says which subcommands use an
+// option. Zero or empty means "choose automatically" where the help says so.
 struct Options {
   // A model, loaded by this process (serve, bench, eval, perplexity, inspect, tokenize); its size alone (probe).
   std::string model;
@@ -121,7 +121,7 @@ struct Options {
   std::vector<std::string> prompt_gen;  // "512,128"
   std::vector<std::int64_t> batch_sizes{1, 8, 32};
   std::vector<std::int64_t> n_depth{0};
-  std::int64_t step_tokens = 512;  // max_step_tokens of what is measured
+  std::int64_t step_tokens = 512;  // most prompt tokens of one step
   std::int64_t repetitions = 5;
   std::string format = "md";
   bool overhead = false;
@@ -224,10 +224,10 @@ struct CommandInfo {
 
 [[nodiscard]] std::span<const CommandInfo> commands();
 [[nodiscard]] const CommandInfo& info(Command command);
-// nullptr where there is no such subcommand.
+// nullptr if there is no such subcommand.
 [[nodiscard]] const CommandInfo* find_command(std::string_view name);
 
-// Where an option's value lives; its type says how the option is read, printed and checked.
+// The member of Options that holds an option's value; its type determines how it is parsed, printed and checked.
 using Field = std::variant<bool Options::*, std::int64_t Options::*, double Options::*, std::string Options::*,
                            Bytes Options::*, std::chrono::milliseconds Options::*, Seed Options::*,
                            std::vector<std::int64_t> Options::*, std::vector<std::string> Options::*>;
@@ -249,9 +249,9 @@ struct Option {
   std::string_view group;  // heading in --help
   std::string_view value;  // placeholder in --help: "TOKENS"; "a|b|c": these values only; empty: a flag without value
   Range range;
-  std::string_view help;   // ends with what 0 or nothing means, where that is special
+  std::string_view help;   // ends with the meaning of 0 or empty, if it is special
   bool flag_only = false;  // no variable and no key in the file (--help, --print-config)
-  bool reloads = false;    // a server that runs takes over a new value (read_again())
+  bool reloads = false;    // a running server can change the value (read_again())
 
   bool belongs_to(Command command) const { return (commands >> static_cast<unsigned>(command) & 1u) != 0; }
   std::string variable() const;                // "TROUPE_CTX_SIZE"
@@ -260,7 +260,7 @@ struct Option {
 
 [[nodiscard]] std::span<const Option> option_table();
 
-// What parse() looks at besides the arguments.
+// The inputs of parse() besides the arguments.
 struct Surroundings {
   std::map<std::string, std::string, std::less<>> variables;  // the whole environment
   std::string system_file = "/etc/troupe/troupe.toml";
@@ -270,33 +270,33 @@ struct Surroundings {
 
 struct Parsed {
   Options options;
-  std::vector<std::string> arguments;                       // what is not a flag, in order
+  std::vector<std::string> arguments;                       // all that is not a flag, in order
   std::map<std::string, std::string, std::less<>> origins;  // option name -> "--threads", "TROUPE_THREADS", "FILE:3"
   std::vector<std::string> warnings;                        // unknown TROUPE_* variables
   std::string file;                                         // the configuration file that was read, if any
-  std::vector<std::string> command_line;                    // what was parsed, for read_again()
+  std::vector<std::string> command_line;                    // the parsed arguments, for read_again()
 };
 
 // Reads the arguments after the subcommand's name, the environment and the configuration file: --config, else
 // TROUPE_CONFIG, else $XDG_CONFIG_HOME/troupe/troupe.toml (~/.config without the variable), else the system's file; of
 // the last two the first that exists. A file may set options of other subcommands: they are checked and not used.
 //
-// With --help among the arguments nothing else is looked at. Errors: invalid_argument for the command line, bad_config
+// With --help among the arguments everything else is ignored. Errors: invalid_argument for the command line, bad_config
 // for a variable or a file; the message names the source, the value, and the range or the nearest known name.
 [[nodiscard]] Result<Parsed> parse(Command command, std::span<const std::string> arguments,
                                    const Surroundings& surroundings);
 
-// What a program that runs makes of a configuration that may have changed.
+// The result of read_again().
 struct Reread {
-  Parsed in_effect;                       // as before, with the new values of those options that can change
-  std::vector<const Option*> changed;     // which those are
-  std::vector<std::string> need_restart;  // "threads = 4 (FILE:3)": other options whose value is a new one
+  Parsed in_effect;                       // the old values, with the new values of options that reload
+  std::vector<const Option*> changed;     // options that reload and have a new value
+  std::vector<std::string> need_restart;  // "threads = 4 (FILE:3)": other options with a new value
 };
 
-// parse() again, with the same command line. Errors: as parse(); then what was in effect is still right.
+// Calls parse() again, with the same command line. Errors: as parse(); then the old values stay in effect.
 [[nodiscard]] Result<Reread> read_again(Command command, const Parsed& in_effect, const Surroundings& surroundings);
 
-// The option as it stands in the configuration in effect: "log-level = \"warn\" (FILE:3)".
+// The option's value and origin: "log-level = \"warn\" (FILE:3)".
 [[nodiscard]] std::string describe(const Option& option, const Parsed& parsed);
 
 // What `troupe NAME --help` prints: usage, options by group with default, range and variable, and examples.
@@ -307,7 +307,7 @@ struct ExitStatus {
   std::string_view meaning;
 };
 
-// troupe(1), as man(7) reads it: everything that --help says of every subcommand, and these exit statuses.
+// The manual page troupe(1) in man(7) format: the --help of every subcommand, and these exit statuses.
 [[nodiscard]] std::string man_page(std::string_view version, std::span<const ExitStatus> statuses);
 
 // What `troupe NAME --print-config` prints: a troupe.toml that reads back to the same values (of UTF-8 texts).

@@ -14,10 +14,10 @@ bool is_within(char32_t code, char32_t first, char32_t last) { return code >= fi
 
 bool is_control(char32_t code) { return code < 0x20 || is_within(code, 0x7f, 0x9f); }
 
-// Text after these reads in an order that is not the order of its characters, or as another line.
+// Line and paragraph separators, and characters that change the direction in which text is displayed.
 bool reorders(char32_t code) { return is_within(code, 0x2028, 0x202e) || is_within(code, 0x2066, 0x2069); }
 
-// Text with these looks like text without them.
+// Characters without width: text with them looks like text without them.
 bool is_invisible(char32_t code) { return is_within(code, 0x200b, 0x200f) || code == 0x2060 || code == 0xfeff; }
 
 std::string hex(const char* pattern, unsigned value) {
@@ -33,8 +33,8 @@ std::string escape(char32_t code) {
   return hex(code < 0x80 ? "\\x%02x" : "\\u%04x", code);
 }
 
-// Calls `out` with each character of `text`, or a text for what `is_shown` says is not to be printed itself, until it
-// returns false.
+// Calls `out` with each character of `text`, or with its escape if `is_shown` is true for it or it is not UTF-8, until
+// `out` returns false.
 template <class IsShown, class Out>
 void escape_all(std::string_view text, IsShown is_shown, Out out) {
   while (!text.empty()) {
@@ -58,7 +58,7 @@ bool is_shown_on_terminal(char32_t code) {
 
 Printable::Printable(std::string_view text, std::size_t max_bytes) {
   const std::string_view cut = max_bytes < kCut.size() ? "" : kCut;
-  std::size_t whole = 0;  // the most characters with which there is room for `cut`
+  std::size_t whole = 0;  // bytes of the most characters that leave room for `cut`
   escape_all(text, is_shown_in_name, [&](std::string_view part) {
     if (text_.size() + cut.size() <= max_bytes) whole = text_.size();
     text_ += part;
@@ -70,7 +70,7 @@ Printable::Printable(std::string_view text, std::size_t max_bytes) {
 std::string printable_json(std::string_view json) {
   std::string out;
   out.reserve(json.size());
-  // Its line ends and spaces are between values; within a string JSON has them as escapes already.
+  // Line ends and other control characters outside strings are white space; within strings JSON requires escapes.
   const auto is_shown = [](char32_t code) { return code >= 0x20 && is_shown_in_name(code); };
   while (!json.empty()) {
     const Utf8Character character = first_character(json);

@@ -1,4 +1,4 @@
-// Text from outside (a client, a server, a model file, a flag), fit for a terminal, a log or a line of a message.
+// Makes text from outside (a client, a server, a model file, a flag) safe for a terminal, a log or a line of a message.
 #pragma once
 
 #include <cstddef>
@@ -13,17 +13,17 @@ inline constexpr std::size_t kMaxNameBytes = 64;        // of a name in a messag
 inline constexpr std::size_t kMaxModelNameBytes = 128;  // of the name that a model is served under
 inline constexpr std::size_t kMaxMessageBytes = 8192;   // of a line of a log, or on a terminal
 
-// UTF-8 of bounded length without anything that a terminal obeys or that looks like other text: control characters
-// (C0, DEL, C1), marks and overrides of writing direction, spaces without width, line and paragraph separators, and
-// bytes that are not UTF-8 are shown as "\n", "\x1b", "\u202e" or "\xff". All other characters stay as they are. What
-// is printable already stays equal: making it printable twice does no harm.
+// UTF-8 of bounded length without control sequences for a terminal and without characters that make text look like
+// other text: control characters (C0, DEL, C1), marks and overrides of writing direction, zero-width spaces, line and
+// paragraph separators, and bytes that are not UTF-8 are escaped as "\n", "\x1b", "\u202e" or "\xff". All other
+// characters are unchanged. Idempotent: printable text is not changed.
 class Printable {
  public:
-  // At most `max_bytes`; of longer text the beginning, and "…" where that fits.
+  // At most `max_bytes`; longer text is cut, and ends with "…" if that fits.
   explicit Printable(std::string_view text, std::size_t max_bytes = kMaxNameBytes);
 
   const std::string& text() const { return text_; }
-  operator std::string_view() const { return text_; }  // so that fmt formats it
+  operator std::string_view() const { return text_; }  // for fmt
 
   friend bool operator==(const Printable& a, std::string_view b) { return a.text_ == b; }
   friend std::string operator+(std::string before, const Printable& text) { return std::move(before) + text.text_; }
@@ -33,23 +33,24 @@ class Printable {
   std::string text_;
 };
 
-// The same JSON text with every character within its strings that Printable would show, and JSON allows, as \uXXXX:
-// it parses to the same values, and a terminal obeys nothing in it. `json` is valid UTF-8. O(json.size()).
+// Escapes as \uXXXX every character within the JSON text's strings that Printable would escape and JSON allows: the
+// result parses to the same values and has no control characters for a terminal. `json` is valid UTF-8.
+// O(json.size()).
 [[nodiscard]] std::string printable_json(std::string_view json);
 
-// What a model writes, for a terminal: characters as they are, with line ends, tabs and joiners, but control characters
-// and overrides of writing direction shown as Printable shows them. Text may come in pieces that end anywhere.
+// A model's text, for a terminal: line ends, tabs and joiners are unchanged, but control characters and overrides of
+// writing direction are escaped as by Printable. Text may come in pieces that end inside a character.
 class TerminalText {
  public:
-  // Of a text that is there as a whole.
+  // For a whole text.
   [[nodiscard]] static std::string of(std::string_view text);
-  // What is to be shown now: `piece`, after what was kept of those before, without an unfinished character.
+  // Returns the text to show now: what was kept of earlier pieces, and `piece` without an incomplete last character.
   [[nodiscard]] std::string show(std::string_view piece);
-  // After the last piece: what was kept.
+  // After the last piece: returns the text that was kept.
   [[nodiscard]] std::string end();
 
  private:
-  std::string kept_;  // the beginning of a character
+  std::string kept_;  // an incomplete character
 };
 
 }  // namespace troupe

@@ -1,6 +1,6 @@
-// A value or the reason why there is none: how functions report what the outside world can cause.
+// A value or an error: how functions report failures that input or the system can cause.
 //
-// What only our own bug can cause is an assertion instead (TROUPE_ASSERT in config/assert.h).
+// Failures that only a bug of ours can cause are assertions instead (TROUPE_ASSERT in config/assert.h).
 #pragma once
 
 #include <cassert>
@@ -17,8 +17,8 @@ enum class ErrorCode {
   bad_model,         // a model file is damaged or contradicts itself
   model_missing,     // there is no such model file
   unsupported,       // well formed, but not something this version (or this CPU) can do
-  permission,        // the operating system or our own rules say no
-  busy,              // somebody else holds it (a live socket)
+  permission,        // the operating system or our own rules do not allow it
+  busy,              // in use (the socket of a live server), or a server without room
   out_of_memory,     // it does not fit the memory budget
   io,                // reading, writing or connecting failed
   protocol,          // the peer sent something that is not our protocol
@@ -26,10 +26,10 @@ enum class ErrorCode {
 
 struct Error {
   ErrorCode code;
-  std::string message;  // one line for a person: what is wrong, the numbers, what to do
+  std::string message;  // one line for the user: what is wrong, the numbers, what to do
 };
 
-// Either a T or an Error. Reading the wrong side is a bug (asserted).
+// Either a T or an Error. Reading the one that is not there is a bug (asserted in debug builds).
 template <class T>
 class [[nodiscard]] Result {
  public:
@@ -58,7 +58,7 @@ class [[nodiscard]] Result {
   std::variant<T, Error> state_;
 };
 
-// Result of something that has no value to give.
+// The result of a function without a value.
 struct Ok {};
 using Status = Result<Ok>;
 

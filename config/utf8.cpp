@@ -5,7 +5,7 @@
 namespace troupe {
 namespace {
 
-// Bytes of a character with this first byte; 0 where none begins with it.
+// Bytes of a character with this first byte; 0 if no character begins with it.
 std::size_t bytes_of(unsigned char lead) {
   if (lead < 0x80) return 1;
   if (lead < 0xc2 || lead > 0xf4) return 0;
@@ -43,7 +43,7 @@ std::size_t incomplete_end(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   for (std::size_t count = 1; count <= std::min<std::size_t>(3, text.size()); ++count) {
     const std::size_t begin = text.size() - count;
-    if ((byte(begin) & 0xc0) == 0x80) continue;  // the character begins before it
+    if ((byte(begin) & 0xc0) == 0x80) continue;  // a continuation byte
     if (bytes_of(byte(begin)) <= count) return 0;
     return count == 1 || may_follow(byte(begin), byte(begin + 1)) ? count : 0;
   }

@@ -1,4 +1,4 @@
-// UTF-8 as RFC 3629 has it: no surrogates, nothing overlong, nothing above U+10FFFF.
+// UTF-8 as in RFC 3629: no surrogates, no overlong forms, nothing above U+10FFFF.
 #pragma once
 
 #include <cstddef>
@@ -8,17 +8,16 @@
 
 namespace troupe {
 
-// The character that a text begins with.
+// The first character of a text.
 struct Utf8Character {
-  std::size_t bytes = 0;  // 0: the text begins with none
+  std::size_t bytes = 0;  // 0: the text does not begin with a valid character
   char32_t code = 0;
 };
 
 // O(1).
 [[nodiscard]] Utf8Character first_character(std::string_view text);
 
-// Bytes at the end of `text`, at most 3, that begin a character which is not complete yet: more text may make it one.
-// O(1).
+// The number of bytes at the end of `text`, at most 3, that are the beginning of an incomplete character. O(1).
 [[nodiscard]] std::size_t incomplete_end(std::string_view text);
 
 // Whether all of `text` is UTF-8. O(text.size()).

@@ -32,7 +32,7 @@ std::string lower(std::string_view text) {
   return out;
 }
 
-// A number >= 0 and a unit, as a count of the base unit; nothing if that is not a whole count within `max`.
+// Parses a number >= 0 and a unit to a count of the base unit; nullopt if that is not a whole count within `max`.
 std::optional<double> parse_with_unit(std::string_view text, std::span<const Unit> units, double max) {
   const std::size_t digits = std::min(text.find_first_not_of("0123456789."), text.size());
   const auto number = parse_number(text.substr(0, digits));
@@ -54,7 +54,7 @@ std::optional<T> parse_whole(std::string_view text) {
 
 std::string format_integer(double value) { return std::to_string(static_cast<std::int64_t>(value)); }
 
-// How a bound of the range reads in the unit of the option.
+// A bound of the range in the unit of the option.
 std::string format_bound(const Field& field, double bound) {
   if (std::holds_alternative<Bytes Options::*>(field)) return format_bytes(static_cast<std::uint64_t>(bound));
   if (std::holds_alternative<std::chrono::milliseconds Options::*>(field))
@@ -77,7 +77,7 @@ std::vector<std::string> split(std::string_view text, char separator) {
   }
 }
 
-// Sets one field; one overload per type of field. Each gives an error sentence or nothing.
+// Sets one field; one overload per type of field. Each returns an error message or nullopt.
 class Assigner {
  public:
   Assigner(const Option& option, std::span<const std::string> texts, Options& options)

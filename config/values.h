@@ -33,14 +33,14 @@ namespace troupe::config {
 [[nodiscard]] std::optional<std::string> assign(const Option& option, std::span<const std::string> texts,
                                                 Options& options);
 
-// "1..65536", "above 0, at most 1", "0 or more"; empty where anything goes.
+// "1..65536", "above 0, at most 1", "0 or more"; empty if there is no bound.
 [[nodiscard]] std::string describe_range(const Option& option);
 
 // The field's value as texts that assign() reads back: one entry, or one per entry of a list.
 [[nodiscard]] std::vector<std::string> to_texts(const Option& option, const Options& options);
 
-// Which of `names` is most like `name` (fewest edits: insert, delete, replace, swap neighbours), if any is close
-// enough to be a slip: one edit for each three letters, at least one. Leading dashes count for nothing.
+// The one of `names` that is most similar to `name` (fewest edits: insert, delete, replace, swap neighbours), if it is
+// close enough for a typo: at most one edit per three letters, but at least one. Leading dashes are ignored.
 // O(sum of lengths x name.size()).
 [[nodiscard]] std::optional<std::string> nearest(std::string_view name, std::span<const std::string> names);
 

@@ -1,4 +1,4 @@
-// The memory of all connections together: of frames that are being read, or of answers that wait unread.
+// A limit on the memory of all connections together: of frames being read, or of unsent answers.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ class BufferBudget {
   explicit BufferBudget(std::uint64_t max_bytes)
       : limit_({.name = "max_buffer_bytes", .what = "bytes of frames and answers", .limit = max_bytes}) {}
 
-  // Whether so much more fits into the tenant's share and into what is left; then it is taken. O(1).
+  // Takes `bytes` if they fit into the tenant's share and into the limit; returns whether they did. O(1).
   [[nodiscard]] bool try_take(const scheduler::Tenant& tenant, std::uint64_t bytes) {
     const std::lock_guard lock(mutex_);
     return !limit_.try_take(tenant, bytes);
@@ -35,7 +35,7 @@ class BufferBudget {
   scheduler::SharedLimit limit_;
 };
 
-// What one buffer has of the budget; gives it back when it goes. Not thread-safe.
+// One buffer's part of the budget; the destructor gives it back. Not thread-safe.
 class BufferShare {
  public:
   BufferShare(std::shared_ptr<BufferBudget> budget, scheduler::Tenant tenant)
@@ -44,7 +44,7 @@ class BufferShare {
   BufferShare(const BufferShare&) = delete;
   BufferShare& operator=(const BufferShare&) = delete;
 
-  // False: there is no room; nothing changes.
+  // False: the budget has no room, and nothing changes.
   [[nodiscard]] bool grow_to(std::uint64_t bytes) {
     if (bytes > bytes_ && !budget_->try_take(tenant_, bytes - bytes_)) return false;
     bytes_ = bytes > bytes_ ? bytes : bytes_;

@@ -105,7 +105,7 @@ void Hub::add_counts(v1::Status& status) {
   status.set_connections_accepted(connections_accepted);
   status.set_connections_refused(connections_refused);
   status.set_connections_broken(connections_broken);
-  // The gateway has counted outboxes as "heap".
+  // The gateway has counted outboxes under "heap".
   outbox_peak_bytes = std::max(outbox_peak_bytes, outboxes);
   for (v1::Status::Memory& use : *status.mutable_memory())
     if (use.kind() == "heap") use.set_bytes(use.bytes() - std::min(use.bytes(), outboxes));

@@ -20,8 +20,8 @@
 namespace troupe::ipc {
 namespace {
 
-// As long as systems allow (net.core.somaxconn): connections that come faster than they are accepted wait here, and a
-// short queue would be full of one user's.
+// As long as systems allow (net.core.somaxconn): connections that arrive faster than they are accepted wait in this
+// queue, and one user could fill a short one.
 constexpr int kBacklog = 4096;
 
 std::string reason(int error) { return std::string(": ") + std::strerror(error); }
@@ -73,7 +73,8 @@ Status check_given_directory(const std::string& directory) {
   return Ok{};
 }
 
-// Makes way for our socket: nothing there, or a socket that nobody listens to any more.
+// Makes `path` free for our socket: removes the file of a dead socket; an error if a live server or another file is
+// there.
 Status clear_path(const std::string& path) {
   struct stat status {};
   if (::lstat(path.c_str(), &status) != 0) {
@@ -86,7 +87,7 @@ Status clear_path(const std::string& path) {
   if (probe.get() < 0) return Error{ErrorCode::io, "cannot make a socket" + reason(errno)};
   const sockaddr_un address = address_of(path);
   const int connected = ::connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address));
-  // EAGAIN: its queue of connections is full; EPROTOTYPE: it is no stream socket. Both are alive.
+  // EAGAIN: its queue of connections is full; EPROTOTYPE: it is no stream socket. In both cases a server is alive.
   if (connected == 0 || errno == EAGAIN || errno == EPROTOTYPE)
     return Error{ErrorCode::busy, "another server listens on " + path +
                                       "; stop it, talk to it (troupe status --socket " + path +
@@ -107,7 +108,7 @@ Status give_to_group(const std::string& path, const Guests& guests) {
                                    reason(errno) + " (only groups that we are a member of can be let in)"};
 }
 
-// The path of a listening Unix stream socket, or what `fd` is instead.
+// The path of a listening Unix stream socket; an error if `fd` is something else.
 Result<std::string> path_of_listening(int fd) {
   int listens = 0, type = 0;
   socklen_t size = sizeof(int);
@@ -158,7 +159,7 @@ bool admitted(const Peer& peer, int fd, const Guests& guests) {
   std::vector<gid_t> groups(256);
   socklen_t size = static_cast<socklen_t>(groups.size() * sizeof(gid_t));
   int got = ::getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, groups.data(), &size);
-  if (got != 0 && errno == ERANGE) {  // `size` now says how much is needed
+  if (got != 0 && errno == ERANGE) {  // `size` is now the size needed
     groups.resize(size / sizeof(gid_t));
     got = ::getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, groups.data(), &size);
   }
@@ -176,8 +177,8 @@ Result<ListeningSocket> ListeningSocket::open(const std::string& path, const Gue
   if (strict_modes)
     if (Status way = check_way_to(directory); !way) return way.error();
 
-  // Two servers that start at once must not remove each other's socket between look and bind. Where others
-  // can open the directory anybody could hold this lock for ever, so there we go without.
+  // Two servers that start at once must not remove each other's socket between clear_path() and bind(). In a directory
+  // that other users can open, any of them could hold this lock for ever, so there it is not taken.
   const FileDescriptor lock(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   struct stat status {};
   if (lock.get() >= 0 && ::fstat(lock.get(), &status) == 0 && status.st_uid == ::geteuid() &&
@@ -195,7 +196,7 @@ Result<ListeningSocket> ListeningSocket::open(const std::string& path, const Gue
   const mode_t before = ::umask(0777 & ~mode);
   const int bound = ::bind(socket.fd_, reinterpret_cast<const sockaddr*>(&address), sizeof(address));
   const int bind_error = errno;
-  if (bound == 0) socket.file_->remember();  // from here on the file goes when we fail
+  if (bound == 0) socket.file_->remember();  // from here on the file is removed if we fail
   ::umask(before);
   if (bound != 0) {
     const ErrorCode code = bind_error == EADDRINUSE ? ErrorCode::busy : code_of(bind_error);
@@ -219,7 +220,7 @@ Result<ListeningSocket> ListeningSocket::adopt(int fd) {
 
 Status ListeningSocket::admit(const Guests& guests) {
   if (!file_ || !file_->is_there()) return Ok{};
-  // Group first: a mode that lets a group in must not let in the previous one.
+  // Group first: the new mode must not admit the file's previous group.
   if (Status given = give_to_group(path_, guests); !given) return given.error();
   if (::chmod(path_.c_str(), socket_mode(guests)) != 0)
     return Error{code_of(errno), "cannot change the mode of " + path_ + reason(errno)};

@@ -1,4 +1,4 @@
-// The server's socket file: made safely, guarded, and removed again. Plain POSIX.
+// The server's listening socket and its file: created safely, with permissions, and removed at the end. Plain POSIX.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace troupe::ipc {
 
-// Who may connect besides our own uid.
+// The users that may connect besides our own uid and root.
 struct Guests {
   std::vector<std::uint32_t> uids;
   std::vector<std::uint32_t> gids;  // primary or supplementary
@@ -20,8 +20,8 @@ struct Guests {
   bool none() const { return uids.empty() && gids.empty(); }
 };
 
-// Who is at the other end, as the kernel noted it at connect() (unix(7), SO_PEERCRED). The pid is a
-// hint: it may have been reused since.
+// The credentials of the process at the other end, as the kernel recorded them at connect() (unix(7), SO_PEERCRED). The
+// pid is only a hint: it may have been reused since.
 struct Peer {
   std::uint32_t uid = 0;
   std::uint32_t gid = 0;
@@ -32,10 +32,10 @@ struct Peer {
 
 // "0755"
 [[nodiscard]] std::string octal(mode_t mode);
-// Where the file of a socket lies: "." for a name alone.
+// The directory of a socket's file: "." for a name alone.
 [[nodiscard]] std::string directory_of(const std::string& path);
 
-// Our own user, or root, who could become it: always let in, and with rights that guests have not.
+// Whether the uid is our own user or root: always admitted, and with rights that guests do not have.
 [[nodiscard]] bool is_owner(std::uint32_t uid);
 
 // Whether the peer is an owner or a guest. Reads SO_PEERGROUPS of `fd` where only supplementary groups decide.
@@ -44,29 +44,29 @@ struct Peer {
 // A bound, listening, non-blocking socket and its file.
 class ListeningSocket {
  public:
-  // `path` has passed check_socket_path(). own_directory: the directory is ours alone (a default path):
-  // it is made if missing, and must belong to us with nobody else let in. Otherwise it must exist. No other user
-  // may be able to replace it or the files in it (check_way_to() in strict_modes.h), unless strict_modes is false.
-  // Changes the process's umask for a moment: call before other threads make files.
+  // `path` has passed check_socket_path(). own_directory: the directory is for this socket only (a default path): it is
+  // made if missing, must belong to us, and other users must have no access (with guests: no write access). Otherwise
+  // it must exist. No other user may be able to replace it or the files in it (check_way_to() in strict_modes.h),
+  // unless strict_modes is false. Changes the process's umask for a moment: call before other threads make files.
   // Errors: busy, permission, io; see Server::bind().
   static Result<ListeningSocket> open(const std::string& path, const Guests& guests, bool own_directory,
                                       bool strict_modes = true);
-  // Takes over a socket that a service manager has bound and listens on. Its file, with owner and mode, is the
-  // manager's: it is neither changed nor removed. Error: bad_config, if `fd` is no listening Unix stream socket with a
+  // Takes over a listening socket that a service manager has bound. Its file, with owner and mode, belongs to the
+  // manager: it is neither changed nor removed. Error: bad_config, if `fd` is no listening Unix stream socket with a
   // path; it is left open then.
   static Result<ListeningSocket> adopt(int fd);
 
   ListeningSocket(ListeningSocket&& other) noexcept;
   ListeningSocket& operator=(ListeningSocket&&) = delete;
-  ~ListeningSocket();  // closes the descriptor if it is still here, and removes the file
+  ~ListeningSocket();  // closes the descriptor unless it was released, and removes the file
 
   const std::string& path() const { return path_; }
-  // Gives the descriptor away.
+  // Returns the descriptor; the caller closes it.
   int release();
-  // Opens our own file, and our own directory, as far as `guests` need, and no further. Does nothing to an adopted
-  // one. Error: permission or io.
+  // Sets the mode of our own file and directory to what `guests` need, and no more. Does nothing to an adopted socket.
+  // Error: permission or io.
   [[nodiscard]] Status admit(const Guests& guests);
-  // Removes the file unless another one lies in its place. Idempotent.
+  // Removes the file unless another file has replaced it. Idempotent.
   void remove_file();
   // Null for an adopted socket.
   const std::shared_ptr<SocketFile>& file() const { return file_; }

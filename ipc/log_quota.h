@@ -1,4 +1,4 @@
-// Keeps a client that is turned away again and again from filling the log. Not thread-safe.
+// Bounds log lines per second, so that a client that is refused again and again cannot fill the log. Not thread-safe.
 #pragma once
 
 #include <chrono>
@@ -13,7 +13,7 @@ inline constexpr int kMaxLogLinesPerSecond = 5;
 // One per kind of line.
 class LogQuota {
  public:
-  // Whether a line may be written at `now`: if so, how many were left out since the last one. O(1).
+  // nullopt: no line may be written at `now`. Else the number of lines left out since the last one. O(1).
   [[nodiscard]] std::optional<std::uint64_t> take(std::chrono::steady_clock::time_point now) {
     if (now - second_begin_ >= std::chrono::seconds(1)) {
       second_begin_ = now;

@@ -5,10 +5,10 @@
 namespace troupe::ipc {
 namespace {
 
-constexpr std::uint64_t kAllocationBytes = 16;  // what malloc() adds to each piece
+constexpr std::uint64_t kAllocationBytes = 16;  // malloc()'s overhead per allocation
 
 std::uint64_t heap_bytes(const std::string& text) {
-  static const std::size_t inside = std::string().capacity();  // short texts lie in the object
+  static const std::size_t inside = std::string().capacity();  // short strings are stored in the object
   return text.capacity() > inside ? text.capacity() + kAllocationBytes : 0;
 }
 
@@ -86,7 +86,7 @@ bool Outbox::share_was_full() const {
   return share_was_full_;
 }
 
-// With the lock.
+// Call with the lock.
 void Outbox::drop_queue() {
   queue_.clear();
   queued_bytes_ = 0;

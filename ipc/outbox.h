@@ -1,4 +1,4 @@
-// What a connection has yet to send: filled from any thread, emptied by the io thread.
+// The unsent answers of a connection: filled from any thread, emptied by the io thread.
 #pragma once
 
 #include <cstddef>
@@ -18,28 +18,28 @@
 
 namespace troupe::ipc {
 
-// The answer to a question, as a frame.
+// The answer to a request that one frame answers.
 struct Answer {
   std::string frame;  // with its header; within max_frame_bytes
   scheduler::Outcome outcome = scheduler::Outcome::eos;
 };
 
-// Tokens and ends become frames when they are written, on the io thread: an actor only moves a value in.
+// Tokens and ends are encoded as frames when they are written, on the io thread: an actor only moves a value in.
 struct Outgoing {
   std::uint64_t stream = 0;
   std::variant<actors::TokenRun, std::unique_ptr<actors::End>, Answer> body;
 };
 
-// Thread-safe. Outlives its connection as long as a sink or a callback holds it; closed, it swallows
-// what they bring.
+// Thread-safe. Sinks and callbacks may keep it alive after its connection has closed; a closed outbox drops what they
+// push.
 class Outbox {
  public:
-  // What it holds counts against `share`, too. `wake` is called, under the lock, when something arrives for an io
-  // thread that knows of nothing: once per burst. It must only post.
+  // The held bytes also count against `share`. `wake` is called, with the lock held, when an item is pushed and the io
+  // thread has not been woken since it last emptied the queue: once per burst. It must only post.
   Outbox(std::uint64_t max_bytes, std::unique_ptr<BufferShare> share, std::function<void()> wake);
 
-  // O(1), never blocks on the socket. Over max_bytes, or where the share has no room, the queue is dropped and nothing
-  // more is taken.
+  // O(1), never blocks on the socket. Above max_bytes, or if the share has no room, the queue and all later items are
+  // dropped.
   void push(Outgoing item);
 
   // The oldest items: as many as hold `most` bytes, and at least one if there is any. They count against max_bytes
@@ -49,13 +49,13 @@ class Outbox {
 
   std::uint64_t max_bytes() const { return max_bytes_; }
   bool overflowed() const;
-  // Which of the two it was.
+  // It overflowed because the share had no room, not because of max_bytes.
   bool share_was_full() const;
-  // Memory of all that is queued or being written: the items and what they hold on the heap.
+  // Memory of all items queued or being written, with their heap memory.
   std::uint64_t bytes() const;
-  // Whether that is more than half of max_bytes: time to ask for nothing more.
+  // More than half of max_bytes is used: the session stops handling frames.
   bool is_half_full() const { return bytes() > max_bytes_ / 2; }
-  // Drops the queue and swallows everything from now on but what `last` brings.
+  // Drops the queue and all later items; close_with() sends `last` as the only remaining item.
   void close();
   void close_with(Outgoing last);
 
@@ -73,14 +73,14 @@ class Outbox {
   std::function<void()> wake_;
   std::deque<Queued> queue_;
   std::uint64_t queued_bytes_ = 0;
-  std::uint64_t writing_bytes_ = 0;  // of what was taken since written()
-  bool woken_ = false;               // the io thread knows that the queue is not empty
+  std::uint64_t writing_bytes_ = 0;  // of the items taken since the last written()
+  bool woken_ = false;               // `wake` was called and take() has not emptied the queue since
   bool closed_ = false;
   bool overflowed_ = false;
   bool share_was_full_ = false;
 };
 
-// One stream's end of the gateway: hands everything to the outbox. Any thread.
+// The sink of one stream: pushes everything to the outbox. Any thread.
 class OutboxSink final : public actors::StreamSink {
  public:
   OutboxSink(std::shared_ptr<Outbox> outbox, std::uint64_t stream) : outbox_(std::move(outbox)), stream_(stream) {}

@@ -1,5 +1,5 @@
-// How soon a connection is read again whose frame comes in crumbs: each read costs the io thread as much as a read of
-// 64 KiB, and others wait for it. What comes meanwhile is collected in the socket.
+// Delays the next read of a connection that sends a frame in many tiny pieces: each read costs the io thread as much as
+// a read of 64 KiB, and other connections wait for it. During the delay bytes collect in the socket.
 #pragma once
 
 #include <algorithm>
@@ -10,14 +10,14 @@ namespace troupe::ipc {
 
 class ReadPace {
  public:
-  // Fewer bytes of a frame that has not ended are a crumb.
+  // A read of fewer bytes that does not end a frame is a crumb.
   static constexpr std::size_t kCrumbBytes = 1024;
-  // A frame may come in so many pieces of any size without a wait: a client may write header and body apart.
+  // This many crumbs per frame cause no delay: a client may write header and body separately.
   static constexpr int kFreeCrumbs = 2;
   static constexpr std::chrono::milliseconds kLongestWait{16};
 
-  // After a read of `bytes`, with or without the end of a frame among them: the time to wait before the next one. 0 in
-  // the usual case, 1 ms after the third crumb of a frame, twice as much after each further one.
+  // Call after a read of `bytes`; frame_ended: the end of a frame was among them. Returns the delay before the next
+  // read: usually 0, 1 ms after the third crumb of a frame, twice as much after each further one, up to kLongestWait.
   std::chrono::milliseconds after_read(std::size_t bytes, bool frame_ended) {
     if (frame_ended) crumbs_ = 0;
     if (frame_ended || bytes >= kCrumbBytes || ++crumbs_ <= kFreeCrumbs) return std::chrono::milliseconds(0);
@@ -25,7 +25,7 @@ class ReadPace {
   }
 
  private:
-  int crumbs_ = 0;  // of the frame that is coming
+  int crumbs_ = 0;  // of the unfinished frame
 };
 
 }  // namespace troupe::ipc

@@ -27,7 +27,7 @@ namespace {
 using scheduler::Outcome;
 using Acceptor = asio::local::stream_protocol::acceptor;
 
-// Of the io thread, some ten microseconds each: others wait for a third of a millisecond.
+// Each takes about 10 us of the io thread, so other handlers wait for at most a third of a millisecond.
 constexpr int kMaxAcceptsPerTurn = 32;
 
 Status out_of_range(const std::string& name, const std::string& range) {
@@ -41,7 +41,8 @@ Status check(const ServerOptions& options) {
   if (options.max_frame_bytes < 1024 || options.max_frame_bytes > kMaxFrameBytesCeiling)
     return out_of_range("max_frame_bytes", "from 1024 to 16777216 (16 MiB)");
   if (options.max_outbox_bytes < 4096) return out_of_range("max_outbox_bytes", "at least 4096");
-  // Half of it is for frames, and guests cannot take all of that half: one that never has room would wait for ever.
+  // Half of it is for frames being read, and a part of that half is kept for the owner: if the rest is below one frame,
+  // a guest's frame could wait for ever.
   if (options.max_buffer_bytes < 4 * std::uint64_t{options.max_frame_bytes})
     return out_of_range("max_buffer_bytes", "at least four times max_frame_bytes");
   if (options.max_frames_per_second == 0) return out_of_range("max_frames_per_second", "at least 1");
@@ -52,7 +53,7 @@ Status check(const ServerOptions& options) {
   return Ok{};
 }
 
-// The descriptors that this process may have, after raising that as far as it may.
+// Raises the soft limit of file descriptors to the hard one; returns the limit.
 std::uint64_t raise_descriptor_limit() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return std::numeric_limits<std::uint64_t>::max();
@@ -83,9 +84,9 @@ Refusal not_allowed(std::uint32_t uid) {
           .retry_after = {}};
 }
 
-// Why one more connection of an allowed user is too many, as numbers: thousands a second may be refused.
+// Why one more connection of an allowed user is refused, without texts: thousands a second may be refused.
 struct Crowd {
-  Outcome code{};  // quota: of this user; queue_full: of all
+  Outcome code{};  // quota: too many of this user; queue_full: too many in all
   std::uint32_t uid = 0;
   bool is_owner = false;
   std::uint64_t open = 0;
@@ -122,8 +123,8 @@ Result<ListeningSocket> open_socket(ServerOptions& options) {
   return ListeningSocket::open(options.socket_path, guests_of(options), own_directory, options.strict_modes);
 }
 
-// A fresh socket has room for one small frame, so this neither waits nor fails; if it did, closing says
-// enough.
+// A new connection's socket buffer has room for one small frame, so this neither blocks nor fails; if it fails, the
+// client only sees the connection close.
 void send_once(int connection, const std::string& bytes) {
   static_cast<void>(::send(connection, bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL));
 }
@@ -138,7 +139,7 @@ std::string last_frame(const Refusal& refusal) {
 
 Result<std::string> default_socket_path() { return server_socket_path(SocketEnvironment::current()); }
 
-// Shared, because the gateway's answer to drain() may come when the server has gone.
+// Shared, because the gateway's answer to drain() may arrive after the server was destroyed.
 struct Server::Impl : std::enable_shared_from_this<Server::Impl> {
   Impl(ServerOptions options, ListeningSocket socket)
       : guests(guests_of(options)),
@@ -174,7 +175,7 @@ struct Server::Impl : std::enable_shared_from_this<Server::Impl> {
   asio::executor_work_guard<asio::io_context::executor_type> work;
   std::thread thread;
   std::atomic<bool> draining{false};
-  // What those were sent that were turned away last: a storm is of one kind.
+  // The last refusals sent, encoded: in a storm of connections they repeat.
   std::pair<std::uint32_t, std::string> not_allowed_frame;
   std::pair<Crowd, std::string> crowd_frame;
 };
@@ -182,7 +183,7 @@ struct Server::Impl : std::enable_shared_from_this<Server::Impl> {
 void Server::Impl::accept() {
   asio::co_spawn(hub.io, accept_loop(), [this](const std::exception_ptr& thrown) {
     if (!thrown) return;
-    // Only the lack of memory throws there; it costs the connection that came.
+    // Only std::bad_alloc is thrown there; it ends the new connection only.
     spdlog::error("a connection could not be accepted: out of memory");
     accept();
   });
@@ -192,18 +193,19 @@ asio::awaitable<void> Server::Impl::accept_loop() {
   while (acceptor.is_open()) {
     asio::error_code error;
     co_await acceptor.async_wait(Acceptor::wait_read, asio::redirect_error(asio::use_awaitable, error));
-    if (!acceptor.is_open()) co_return;  // by drain() or stop()
+    if (!acceptor.is_open()) co_return;  // closed by drain(), stop() or end_if_idle()
     const std::error_code failed = accept_waiting();
     if (!failed) continue;
-    // Out of descriptors, most likely: whoever waits stays in the queue until some are free again.
+    // Most likely out of descriptors: new connections stay in the kernel's queue until some are free again.
     spdlog::warn("cannot accept a connection: {}; trying again in 100 ms", failed.message());
     retry.expires_after(std::chrono::milliseconds(100));
     co_await retry.async_wait(asio::redirect_error(asio::use_awaitable, error));
   }
 }
 
-// All that wait, so that many of one user do not hold up the next one's, but not so many that other connections wait.
-// An error only where trying again at once would not help.
+// Accepts all waiting connections, so that many of one user do not delay another user's, but at most
+// kMaxAcceptsPerTurn, so that open connections do not wait. Returns an error only if trying again at once would not
+// help.
 std::error_code Server::Impl::accept_waiting() {
   for (int i = 0; i < kMaxAcceptsPerTurn; ++i) {
     FileDescriptor connection(::accept4(acceptor.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
@@ -250,7 +252,7 @@ void Server::Impl::warn_refused(const Peer& peer, const std::function<std::strin
   });
 }
 
-// There may be thousands a second: each costs a few system calls.
+// Refuses with a few system calls per connection, since there may be thousands a second.
 void Server::Impl::turn_away(int connection, const Peer& peer) {
   ++hub.connections_refused;
   warn_refused(peer, [] { return "not allowed"; });
@@ -335,9 +337,10 @@ Result<std::unique_ptr<Server>> Server::bind(ServerOptions options) {
   fit_to_descriptors(options);
   auto socket = options.inherited_socket ? ListeningSocket::adopt(*options.inherited_socket) : open_socket(options);
   if (!socket) return socket.error();
-  // Damaged frames are answered to their sender; protobuf need not tell stderr, too.
+  // Damaged frames are reported to their sender; protobuf's own messages to stderr are turned off.
   google::protobuf::SetLogHandler(nullptr);
-  // Made now, where the lack of memory ends the start: in the middle of a frame protobuf would go on with half of it.
+  // Built now, where running out of memory makes the start fail: built during a frame, protobuf would continue with
+  // incomplete descriptors.
   v1::ClientFrame::descriptor();
   const auto impl = std::make_shared<Impl>(std::move(options), std::move(*socket));
   impl->hub.self = std::shared_ptr<Hub>(impl, &impl->hub);

@@ -14,20 +14,20 @@ namespace {
 
 using scheduler::Outcome;
 
-// Frames that one connection may have handled before all others that sent something have their turn.
+// After this many frames of one connection the io thread runs the handlers of other connections.
 constexpr int kFramesPerTurn = 8;
-// A connection that has sent too many frames waits so long at least: then it has several at once, and what they grant
-// is told to the gateway once.
+// The shortest wait of a connection whose user sends too many frames: it then handles several frames at once, and
+// passes their credit to the gateway in one call.
 constexpr std::chrono::milliseconds kPaceInterval{10};
-// How often one that waits for its client to read looks whether it has gone.
+// A connection that waits for its client to read checks this often whether the client has hung up.
 constexpr std::chrono::milliseconds kHangUpInterval{100};
-// How often a connection that waits for room looks for it.
+// A connection that waits for room in max_buffer_bytes tries this often.
 constexpr std::chrono::milliseconds kRoomInterval{5};
-// Of answers that are encoded and written at once.
+// Bytes of answers that are encoded and written at once.
 constexpr std::uint64_t kBytesPerWrite = 64u << 10;
-// How long a client that is being sent away may take to read why.
+// How long a client may take to read the last frame before its connection is closed.
 constexpr std::chrono::milliseconds kGoodbyeTimeout{5000};
-// The same at the end of a drain: the process ends by force a few seconds after it.
+// The same at the end of a drain: the process is ended by force a few seconds later.
 constexpr std::chrono::milliseconds kLastGoodbyeTimeout{2000};
 
 template <class... Ts>
@@ -70,7 +70,7 @@ Session::Session(Hub& hub, Socket socket, Peer peer)
 
 void Session::start() {
   const auto on_exit = [self = shared_from_this()](const std::exception_ptr& exception) {
-    // Only the lack of memory throws here; it costs this connection and nobody else's.
+    // Only std::bad_alloc is thrown here; it ends this connection and no other.
     if (exception) spdlog::error("connection of uid {} ended: out of memory", self->peer_.uid);
     if (exception) self->close();
   };
@@ -85,11 +85,11 @@ asio::awaitable<void> Session::read_loop() {
   while (!closing_) {
     co_await socket_.async_wait(Socket::wait_read, asio::redirect_error(asio::use_awaitable, error));
     if (error) break;
-    // Of a large frame no more than is missing: its buffer has just that much.
+    // Of a large frame, reads no more than its missing bytes: its buffer has exactly that much room.
     const std::size_t most = input_.bytes() > 0 ? decoder_.missing_bytes() : hub_.scratch.size();
     const std::size_t size = socket_.read_some(asio::buffer(hub_.scratch, most), error);
     if (error == asio::error::would_block || error == asio::error::try_again) continue;
-    if (error) break;  // the end: a client that has gone, or has closed its half, wants no more answers
+    if (error) break;  // end of stream: a client that has closed its side gets no more answers
     last_read_ = Clock::now();
     decoder_.append(std::string_view(hub_.scratch.data(), size));
     const bool frame_ended = co_await take_frames();
@@ -124,18 +124,18 @@ asio::awaitable<bool> Session::take_frames() {
   }
   pass_on_credit();
   decoder_.drop_taken();
-  if (handled > 0) input_.shrink_to(0);  // the large frame, if there was one, has ended
+  if (handled > 0) input_.shrink_to(0);  // the large frame, if there was one, has been handled
   if (decoder_.mid_frame()) hub_.arm_tick();
   co_await wait_for_room();
   co_return handled > 0;
 }
 
-// A client whose user has large frames half sent on many connections waits for its own; others have shares of theirs.
+// A user with unfinished large frames on many connections waits for its own share; other users have shares of theirs.
 asio::awaitable<void> Session::wait_for_room() {
   const std::size_t bytes = decoder_.next_frame_bytes();
   if (bytes <= kSmallFrameBytes || input_.bytes() > 0) co_return;
   held_back_ = true;
-  while (!closing_ && !input_.grow_to(bytes)) co_await wait(kRoomInterval);  // any thread may give some back
+  while (!closing_ && !input_.grow_to(bytes)) co_await wait(kRoomInterval);  // polls until bytes are given back
   held_back_ = false;
   if (!closing_) decoder_.reserve_next_frame();
   last_read_ = Clock::now();
@@ -144,15 +144,15 @@ asio::awaitable<void> Session::wait_for_room() {
 asio::awaitable<void> Session::wait_for_leave() {
   pass_on_credit();
   held_back_ = true;
-  while (!closing_ && outbox_->is_half_full()) co_await wait(kHangUpInterval);  // the writer ends this wait
+  while (!closing_ && outbox_->is_half_full()) co_await wait(kHangUpInterval);  // write_loop() ends this wait
   while (!closing_ && !user_.frames.take(Clock::now()))
     co_await wait(std::max(kPaceInterval, user_.frames.time_to_next(Clock::now())));
   held_back_ = false;
-  last_read_ = Clock::now();  // the wait was ours, not the client's
+  last_read_ = Clock::now();  // this wait must not count as a stall of the client
 }
 
-// While nothing is read, the end of the stream does not show by itself: what a client that has gone had sent would be
-// looked at frame by frame, each in its time.
+// Polls for a hang-up, because nothing is read meanwhile: otherwise all frames of a client that has hung up would still
+// be handled, each after its wait.
 asio::awaitable<void> Session::wait(std::chrono::milliseconds time) {
   asio::error_code ignored;
   leave_.expires_after(time);
@@ -164,15 +164,16 @@ asio::awaitable<void> Session::wait(std::chrono::milliseconds time) {
 
 asio::awaitable<void> Session::yield() { co_await asio::post(hub_.io, asio::use_awaitable); }
 
-// The frames of this connection wait, and those of others do not. The view stays good: nothing is read meanwhile.
+// Decodes on the decoder thread, so that other connections need not wait. The view `body` stays valid, because this
+// connection reads nothing meanwhile.
 asio::awaitable<Decoded> Session::decode_elsewhere(std::string_view body) {
   struct Job {
-    std::shared_ptr<Session> session;  // whose buffer is read; never let go on the other thread
+    std::shared_ptr<Session> session;  // owns the buffer of `body`; must not be destroyed on the decoder thread
     std::string_view body;
     Decoded decoded;
     std::exception_ptr out_of_memory;
   };
-  auto job = std::make_shared<Job>(Job{shared_from_this(), body, {}, {}});  // not const: the copy below moves on
+  auto job = std::make_shared<Job>(Job{shared_from_this(), body, {}, {}});  // not const: its copy is moved from below
   decoding_ = true;
   asio::post(hub_.decoders, [job, &io = hub_.io]() mutable {
     try {
@@ -232,7 +233,7 @@ asio::awaitable<void> Session::write_loop() {
       }
     }
     write_progress_.reset();
-    bytes = std::string();  // not kept: it may have been as large as a frame may be
+    bytes = std::string();  // frees the buffer, which may be as large as the largest frame
     outbox_->written();
     if (held_back_ && !outbox_->is_half_full()) leave_.cancel();
     for (const auto& [request, tokens] : std::exchange(to_grant_, {})) hub_.gateway->credit(request, tokens);
@@ -277,13 +278,13 @@ void Session::encode_end(std::uint64_t number, actors::End&& end, std::string& b
   if (choice.stalled && end.outcome == Outcome::cancelled)
     end.message = stalled("no credit was granted", hub_.options.stall_timeout).message;
   const RequestKind kind = stream.kind;
-  if (is_last) streams_.erase(found);  // before the client can see the end and use the number again
+  if (is_last) streams_.erase(found);  // before the client can see the end and reuse the number
   last_answer_ = Clock::now();
   count_ended(kind, end.outcome);
   user_.prompt_tokens += end.usage.prompt_tokens;
   user_.cached_tokens += end.usage.cached_tokens;
   user_.generated_tokens += end.usage.completion_tokens;
-  // The choices of a request are refused together: one answer says it.
+  // The choices of a request are refused together: only the last refusal is sent.
   if (!is_last && scheduler::info(end.outcome).kind == scheduler::OutcomeKind::refused) return;
   append_frame(bytes, to_frame(number, std::move(end)));
 }
@@ -306,7 +307,7 @@ void Session::announce_draining() {
 }
 
 bool Session::tick(Clock::time_point now) {
-  if (closing_) return false;  // the goodbye has a timer of its own
+  if (closing_) return false;  // goodbye_ closes the connection
   const ServerOptions& options = hub_.options;
   bool again = false;
   if (!welcomed_) {

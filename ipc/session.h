@@ -1,5 +1,4 @@
-// One connection: its frames, its streams, its limits. Lives on the server's io thread; only its outbox
-// is touched by others.
+// One connection: its frames, its streams, its limits. Used by the server's io thread only, except for its outbox.
 #pragma once
 
 #include <asio.hpp>
@@ -32,15 +31,15 @@ class Session : public std::enable_shared_from_this<Session> {
   Session(Hub& hub, Socket socket, Peer peer);
 
   void start();
-  // Tells the client that the server stops.
+  // Sends Draining.
   void announce_draining();
-  // Sends what is queued, then closes.
+  // Sends the queued answers, then closes.
   void close_when_flushed();
-  // Cancels all streams, tells the client why, and closes once that is sent.
+  // Cancels all streams, sends `refusal`, then closes.
   void break_off(const Refusal& refusal);
   // Cancels all streams and closes, now. Idempotent.
   void close();
-  // Looks at the deadlines; whether there is one to look at again.
+  // Checks the timeouts; returns whether any is still running.
   bool tick(Clock::time_point now);
   std::uint32_t uid() const { return peer_.uid; }
   User& user() const { return user_; }
@@ -53,34 +52,33 @@ class Session : public std::enable_shared_from_this<Session> {
   struct Choice {
     actors::RequestId request = 0;
     std::uint64_t credit = 0;       // granted by the client and not used
-    std::uint64_t to_credit = 0;    // of that, not yet told to the gateway
+    std::uint64_t to_credit = 0;    // of that, not passed to the gateway yet
     Clock::time_point empty_since;  // when credit became 0
-    bool stalled = false;           // cancelled by us for that
-    bool cancelled = false;         // by whomever; its end is on the way
+    bool stalled = false;           // cancelled by the server because it had no credit for stall_timeout
+    bool cancelled = false;         // cancel was sent to the gateway; the end will follow
     bool ended = false;
   };
-  // A request that has not been answered to its end.
+  // A request that is not fully answered.
   struct Stream {
     RequestKind kind = RequestKind::other;
     std::uint64_t count = 1;       // of requests, as RequestCounts counts them
-    std::vector<Choice> choices;   // none: a question that one frame answers
-    std::size_t num_open = 0;      // of them have not ended
-    bool implicit_credit = false;  // granted by us as the socket takes the tokens
-    actors::CancelFlag unwanted;   // of a question that computes for a while; else null
+    std::vector<Choice> choices;   // empty: a request answered by one frame
+    std::size_t num_open = 0;      // choices that have not ended
+    bool implicit_credit = false;  // the session grants credit as tokens are written to the socket
+    actors::CancelFlag unwanted;   // for Tokenize, Detokenize and Embed; else null
   };
 
   asio::awaitable<void> read_loop();
   asio::awaitable<void> write_loop();
-  // Handles the frames that have come whole; whether there was one.
+  // Handles the complete frames; returns whether there was one.
   asio::awaitable<bool> take_frames();
-  // Waits while this connection may not ask for more: its answers fill half of the outbox, or its user has sent as many
-  // frames as the rate allows.
+  // Waits while answers fill half of the outbox, or the user has sent as many frames as the rate allows.
   asio::awaitable<void> wait_for_leave();
-  // Waits until there is room for the frame that has begun, if it is a large one.
+  // If the next frame is a large one, waits until max_buffer_bytes has room for it.
   asio::awaitable<void> wait_for_room();
-  // Waits so long, or until leave_ is cancelled; closes a connection whose client has hung up.
+  // Waits for `time`, or until leave_ is cancelled; then closes the connection if the client has hung up.
   asio::awaitable<void> wait(std::chrono::milliseconds time);
-  // Lets other connections have their turn.
+  // Lets the io thread run the handlers of other connections.
   asio::awaitable<void> yield();
   asio::awaitable<Decoded> decode_elsewhere(std::string_view body);
   void on_wake();
@@ -88,18 +86,18 @@ class Session : public std::enable_shared_from_this<Session> {
   void encode_tokens(std::uint64_t stream, actors::TokenRun&& run, std::string& bytes);
   void encode_end(std::uint64_t stream, actors::End&& end, std::string& bytes);
   void encode_answer(std::uint64_t stream, Answer&& answer, std::string& bytes);
-  // Once per choice: a client may repeat itself faster than anybody can listen.
+  // Sends a cancel to the gateway once per choice: a client could repeat Cancel faster than actors handle it.
   void cancel_choice(Choice& choice) const;
   void cancel_stream(Stream& stream) const;
   void cancel_streams();
   void count_received(RequestKind kind, std::uint64_t count = 1);
   void count_ended(RequestKind kind, scheduler::Outcome outcome, std::uint64_t count = 1);
-  // Tells the gateway, once per choice, what one read brought of credit.
+  // Passes the credit that one read brought to the gateway, in one call per choice.
   void pass_on_credit();
   void arm_goodbye(std::chrono::milliseconds time);
   std::string ended_line(const std::string& why) const;  // for the log
 
-  // session_requests.cpp: one per frame of the protocol.
+  // session_requests.cpp: one function per kind of frame.
   void on_frame(Decoded&& decoded, std::size_t bytes);
   void on_hello(const v1::Hello& hello);
   void on_request(v1::ClientFrame& frame, std::uint64_t count);
@@ -110,14 +108,13 @@ class Session : public std::enable_shared_from_this<Session> {
   void on_detokenize(const v1::Detokenize& detokenize);
   void on_embed(v1::Embed& embed);
   void on_status(const v1::StatusRequest& question);
-  // The same for each of the kinds that one frame answers, from what is known or shared.
   void on_models(std::uint64_t stream);
   void on_health(std::uint64_t stream);
   void answer_status(std::uint64_t stream, const actors::StatusSnapshot& status, bool list, bool profile);
-  // Enters a new stream for `count` requests, or refuses (its number is 0, is in use, or there are too many) and
+  // Adds a stream for `count` requests, or refuses (its number is 0, is in use, or there are too many) and
   // returns null.
   Stream* open_stream(std::uint64_t stream, RequestKind kind, std::uint64_t count = 1);
-  // As open_stream(), for a request of control: of those a user may send so many per second.
+  // As open_stream(), for Health, Models and Status; also refuses those above the user's max_questions_per_second.
   Stream* open_control(std::uint64_t stream, RequestKind kind);
   // Answers a request that has no stream.
   void refuse(std::uint64_t stream, RequestKind kind, const Refusal& refusal, std::uint64_t count = 1);
@@ -132,20 +129,20 @@ class Session : public std::enable_shared_from_this<Session> {
   User& user_;
   const std::shared_ptr<Outbox> outbox_;
   asio::steady_timer wake_;     // never expires; cancelled when the outbox has something
-  asio::steady_timer goodbye_;  // how long the last words may take
+  asio::steady_timer goodbye_;  // closes the connection if the last frames are not sent in time
   asio::steady_timer decoded_;  // never expires; cancelled when a large frame has been decoded
-  asio::steady_timer leave_;    // what wait() waits for
+  asio::steady_timer leave_;    // the timer of wait()
   FrameDecoder decoder_;
   ReadPace pace_;
-  BufferShare input_;  // of a large frame, from its header to its end
+  BufferShare input_;  // of a large frame, from its header until it is handled
   std::unordered_map<std::uint64_t, Stream> streams_;
-  std::vector<std::pair<actors::RequestId, std::uint64_t>> to_grant_;  // once the write is through
-  std::vector<std::uint64_t> credited_;  // streams with something to_credit, perhaps twice
+  std::vector<std::pair<actors::RequestId, std::uint64_t>> to_grant_;  // credit to pass on when the write has ended
+  std::vector<std::uint64_t> credited_;  // streams with a choice whose to_credit is not 0; may have duplicates
   const Clock::time_point accepted_at_ = Clock::now();
   Clock::time_point last_read_ = Clock::now();
   Clock::time_point last_answer_ = Clock::now();     // the last end of a request
-  std::optional<Clock::time_point> write_progress_;  // while a write is under way
-  bool decoding_ = false;                            // a large frame, elsewhere
+  std::optional<Clock::time_point> write_progress_;  // last progress of the running write; none: no write is running
+  bool decoding_ = false;                            // a large frame is being decoded on the decoder thread
   bool held_back_ = false;                           // in wait_for_leave() or wait_for_room()
   bool welcomed_ = false;
   bool closing_ = false;

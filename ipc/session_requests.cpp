@@ -1,4 +1,4 @@
-// What a session does with each frame of the protocol.
+// How a session handles each kind of frame.
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
@@ -17,10 +17,10 @@ using scheduler::Outcome;
 
 constexpr std::uint32_t kProtocol = 1;
 constexpr std::size_t kMaxClientNameBytes = 64;
-// Far above every context and far below what overflows when grants are added up.
+// Credit per choice is capped at this: far above every context, far below what overflows when grants are added up.
 constexpr std::uint64_t kMaxCredit = 1ull << 32;
 
-// After this a place may be free; no answer says when one is.
+// retry_after when a connection has too many open streams; it cannot be known when one will end.
 constexpr std::chrono::seconds kRetryAfter{1};
 
 Refusal invalid(std::string field, std::string message) {
@@ -31,7 +31,7 @@ Refusal invalid(std::string field, std::string message) {
           .retry_after = {}};
 }
 
-// The outcome that a frame tells: eos, if it is an answer.
+// The outcome in a frame: eos if the frame is an answer.
 Outcome outcome_of(const v1::ServerFrame& frame) {
   std::uint32_t number = static_cast<std::uint32_t>(Outcome::eos);
   if (frame.has_done()) number = frame.done().reason();
@@ -40,7 +40,7 @@ Outcome outcome_of(const v1::ServerFrame& frame) {
   return scheduler::outcome_from_number(number).value_or(Outcome::internal);
 }
 
-// The frame, or a refusal where it is larger than a frame may be.
+// The frame as an answer, or a refusal if it is larger than max_frame_bytes.
 Answer to_answer(std::uint64_t stream, const v1::ServerFrame& frame, std::uint32_t max_frame_bytes) {
   const std::size_t size = frame.ByteSizeLong();
   if (size <= max_frame_bytes) return {to_bytes(frame), outcome_of(frame)};
@@ -54,7 +54,7 @@ Answer to_answer(std::uint64_t stream, const v1::ServerFrame& frame, std::uint32
           Outcome::too_long};
 }
 
-// Takes the answer to one question to its connection, from any thread.
+// Pushes the answer to one request to its connection's outbox, from any thread.
 class Answering {
  public:
   Answering(std::shared_ptr<Outbox> outbox, std::uint64_t stream, std::uint32_t max_frame_bytes)
@@ -108,7 +108,7 @@ void Session::on_frame(Decoded&& decoded, std::size_t bytes) {
       decoded.frame.body_case() == v1::ClientFrame::BODY_NOT_SET)
     count_received(decoded.kind, decoded.count);
   if (!decoded.refusal) return on_request(decoded.frame, decoded.count);
-  // Answering an open stream's number would look like that stream's end.
+  // A refusal with an open stream's number would look like that stream's end.
   refuse(streams_.contains(decoded.stream) ? 0 : decoded.stream, decoded.kind, *decoded.refusal, decoded.count);
 }
 
@@ -228,7 +228,7 @@ void Session::on_generate(v1::Generate& generate, std::uint64_t count) {
   stream->choices.assign(request.num_choices, choice);
   stream->num_open = request.num_choices;
   if (!stream->implicit_credit && choice.credit == 0) hub_.arm_tick();
-  // The sink may hear the end before submit() returns; what it hears waits in the outbox for this thread.
+  // The sink may get the end before submit() returns; it stays in the outbox until this thread writes it.
   const actors::RequestId first =
       hub_.gateway->submit(std::move(request), std::make_shared<OutboxSink>(outbox_, number));
   for (std::size_t i = 0; i < stream->choices.size(); ++i) stream->choices[i].request = first + i;
@@ -269,7 +269,7 @@ bool Session::refuse_unknown_model(std::uint64_t stream, const std::string& mode
     if (description.name == model) return false;
     known += (known.empty() ? "" : ", ") + description.name;
   }
-  if (known.empty()) return false;  // still loading: the gateway says so
+  if (known.empty()) return false;  // still loading: the gateway refuses the request
   answer(stream, {.code = Outcome::unknown_model,
                   .field = "model",
                   .message = "there is no model " + Printable(model) + "; this server has " + known,
@@ -333,7 +333,8 @@ void Session::on_embed(v1::Embed& embed) {
   auto checked = to_request(embed, peer_.uid, max_prompt_bytes(hub_.options.max_frame_bytes));
   if (const Refusal* refusal = std::get_if<Refusal>(&checked)) return answer(number, *refusal);
   auto& request = std::get<actors::EmbedRequest>(checked);
-  // A float has 4 bytes, and each vector a length before it. Computed in vain is worse than refused.
+  // A float has 4 bytes, and each vector a length before it. Refuses now rather than compute an answer too large to
+  // send.
   const auto vectors = hub_.gateway->vectors();
   const std::uint64_t bytes = vectors ? request.num_inputs() * (std::uint64_t{vectors->info().dim} * 4 + 16) + 256 : 0;
   const bool outbox_is_less = outbox_->max_bytes() < hub_.options.max_frame_bytes;
@@ -341,7 +342,7 @@ void Session::on_embed(v1::Embed& embed) {
   if (bytes > most)
     return answer(number, above(Outcome::too_long, outbox_is_less ? "max_outbox_bytes" : "max_frame_bytes",
                                 "the answer's size in bytes", bytes, most));
-  // The answer may be there before the flag is; it waits in the outbox for this thread.
+  // The answer may be pushed before embed() returns the flag; it stays in the outbox until this thread writes it.
   stream->unwanted = hub_.gateway->embed(
       std::move(request), [tell = Answering(outbox_, number, hub_.options.max_frame_bytes),
                            number](actors::EmbedAnswer vectors) { tell(to_frame(number, std::move(vectors))); });

@@ -1,4 +1,4 @@
-// The file of a socket that we bound, known again by its device and inode: another's in its place is never removed.
+// The file of a socket that we bound, identified by device and inode: a file that has replaced it is never removed.
 #pragma once
 
 #include <sys/types.h>
@@ -15,12 +15,12 @@ class SocketFile {
   SocketFile(const SocketFile&) = delete;
   SocketFile& operator=(const SocketFile&) = delete;
 
-  // Call when the socket was just bound to the path. Takes no memory.
+  // Call right after the socket was bound to the path. Allocates nothing.
   void remember() noexcept;
-  // Whether it still lies at its path.
+  // Whether our file is still at its path.
   [[nodiscard]] bool is_there() const;
-  // The first call removes it if it is there. Any thread; takes no lock and no memory, so that it can be called where
-  // the process ends by force.
+  // The first call removes the file if it is there. Any thread; takes no lock and allocates nothing, so that it can be
+  // called when the process is ended by force.
   void remove() noexcept;
 
  private:

@@ -13,7 +13,7 @@ constexpr std::string_view kUnix = "unix://";
 
 std::optional<std::string> variable(const char* name) {
   const char* value = std::getenv(name);
-  if (!value || !*value) return std::nullopt;  // as XDG's specification says: empty is unset
+  if (!value || !*value) return std::nullopt;  // the XDG specification: empty counts as unset
   return std::string(value);
 }
 

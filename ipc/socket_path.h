@@ -1,4 +1,4 @@
-// Which Unix socket a server listens on and a client looks for.
+// The paths of the Unix socket that a server listens on and a client connects to.
 #pragma once
 
 #include <cstddef>
@@ -13,25 +13,25 @@ namespace troupe::ipc {
 inline constexpr std::size_t kMaxSocketPathBytes = 107;  // sun_path of unix(7), less its terminating zero
 inline constexpr const char* kSystemSocketPath = "/run/troupe/troupe.sock";
 
-// The parts of the environment that decide; a test gives its own.
+// The parts of the environment that the paths depend on; a test passes its own.
 struct SocketEnvironment {
   std::optional<std::string> troupe_host;      // TROUPE_HOST
   std::optional<std::string> xdg_runtime_dir;  // XDG_RUNTIME_DIR
-  std::string user_runtime_dir;                // /run/user/UID; empty where that directory does not exist
+  std::string user_runtime_dir;                // /run/user/UID; empty if that directory does not exist
   bool is_root = false;
 
   static SocketEnvironment current();
 };
 
-// Error: invalid_argument, for a path that is empty, too long, or holds a zero byte (abstract sockets
-// have no permissions, so there are none).
+// Error: invalid_argument, for a path that is empty, too long, or holds a zero byte (abstract sockets are not
+// supported, because they have no permissions).
 [[nodiscard]] Status check_socket_path(const std::string& path);
 
-// Where this user's server listens when nothing else is said. Error: permission.
+// The default path of this user's server. Error: permission.
 [[nodiscard]] Result<std::string> server_socket_path(const SocketEnvironment& environment);
 
-// What a client tries, in order; never empty. Error: invalid_argument or unsupported, for a TROUPE_HOST
-// that is not unix:///path.
+// The paths that a client tries, in order; never empty. Error: invalid_argument or unsupported, for a TROUPE_HOST that
+// is not unix:///path.
 [[nodiscard]] Result<std::vector<std::string>> client_socket_paths(const SocketEnvironment& environment);
 
 }  // namespace troupe::ipc

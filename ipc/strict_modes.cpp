@@ -33,12 +33,12 @@ Error failed(const std::string& path, int error) {
           "cannot look at " + shown(path) + ", on the way to the socket: " + std::strerror(error)};
 }
 
-// One walk along a path, as the kernel would go it.
+// Resolves a path as the kernel does, and checks every directory and link on it.
 class Walk {
  public:
   explicit Walk(std::vector<uid_t> trusted) : trusted_(std::move(trusted)) {}
 
-  // Of `path`, from / on. What is not a directory may only be its end.
+  // Resolves `path` from /. Only its last component may be something else than a directory.
   Status to(const std::string& path) {
     std::error_code error;
     const std::filesystem::path whole = std::filesystem::absolute(path, error);
@@ -54,7 +54,7 @@ class Walk {
     return Ok{};
   }
 
-  // The last directory on the way.
+  // The last directory on the path.
   const std::filesystem::path& directory() const { return at_; }
   const struct stat& status() const { return status_; }
 
@@ -107,7 +107,7 @@ class Walk {
   }
 
   const std::vector<uid_t> trusted_;
-  std::deque<std::string> left_;  // names that are still to go
+  std::deque<std::string> left_;  // components still to be resolved
   std::filesystem::path at_;
   struct stat status_ {};  // of at_
   int num_links_ = 0;
@@ -124,7 +124,7 @@ Status check_server(int fd, const std::string& path) {
   const std::string who = "the server at " + shown(path) + " runs as uid " + std::to_string(server->uid);
   Walk walk({0, ::geteuid(), server->uid});
   if (Status way = walk.to(path); !way) return Error{way.error().code, who + ", and " + way.error().message};
-  // What lies in a directory that others cannot write to was put there by root, by us or by the server's user.
+  // A file in a directory that others cannot write to was put there by root, by us or by the server's user.
   if (!others_may_write(walk.status()) || walk.status().st_uid == server->uid) return Ok{};
   return Error{ErrorCode::permission,
                who + ", which is neither you nor root nor the owner of " + shown(walk.directory()) + " (uid " +

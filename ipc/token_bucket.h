@@ -1,4 +1,5 @@
-// So many per second, and a burst of a tenth of that. Plain: time is an argument. Not thread-safe.
+// A rate limit: `rate` per second, with bursts of up to a tenth of that (at least 1). Plain: time is an argument. Not
+// thread-safe.
 #pragma once
 
 #include <algorithm>
@@ -14,14 +15,14 @@ class TokenBucket {
   // rate: above 0. The bucket is full at first.
   explicit TokenBucket(std::uint32_t rate) : rate_(rate), burst_(burst_of(rate)), tokens_(burst_) {}
 
-  // From now on; what the bucket holds stays, as far as it fits.
+  // Changes the rate; the tokens in the bucket stay, up to the new burst.
   void set_rate(std::uint32_t rate) {
     rate_ = rate;
     burst_ = burst_of(rate);
     tokens_ = std::min(tokens_, burst_);
   }
 
-  // Takes one, if one is there at `now`. O(1).
+  // Takes a token if there is one at `now`. O(1).
   [[nodiscard]] bool take(TimePoint now) {
     refill(now);
     if (tokens_ < 1) return false;
@@ -29,7 +30,7 @@ class TokenBucket {
     return true;
   }
 
-  // How long after `now` the next one is there; at least a millisecond.
+  // How long after `now` there will be a token; at least a millisecond.
   [[nodiscard]] std::chrono::milliseconds time_to_next(TimePoint now) {
     refill(now);
     const auto wait = std::chrono::duration<double>((1 - tokens_) / rate_);

@@ -10,7 +10,7 @@
 namespace troupe::scheduler {
 namespace {
 
-constexpr const char* kLimit = "max_requests_per_user";  // what the configuration calls Quota's
+constexpr const char* kLimit = "max_requests_per_user";  // the configuration's name for Quota's limit
 
 std::string number(std::uint64_t n) { return std::to_string(n); }
 
@@ -18,7 +18,8 @@ Refusal invalid(std::string field, std::string message) {
   return {Outcome::invalid_argument, std::move(message), std::move(field), std::nullopt};
 }
 
-// How many blocks a sequence may have that has them all to itself: a window moves on, if its blocks suffice for that.
+// The most blocks of a sequence that runs alone: all, unless there are too few window blocks to slide the window; then
+// no more than the window blocks.
 std::uint32_t most_blocks(const Capacity& capacity) {
   const bool window_can_move =
       capacity.window == 0 || capacity.num_window_blocks >= cache::most_window_blocks(capacity.window);

@@ -1,4 +1,4 @@
-// Whether a request can be served at all, and whether its tenant may have one more.
+// Whether a request can be served at all, and whether its tenant may have one more live request.
 #pragma once
 
 #include <cstdint>
@@ -12,29 +12,29 @@
 
 namespace troupe::scheduler {
 
-// Why a request is not taken: what the wire's Refused says.
+// Why a request is refused: the content of the wire's Refused.
 struct Refusal {
   Outcome outcome = Outcome::internal;
-  std::string message;                 // one line for a person, with the numbers and what to do
+  std::string message;                 // one line for the user, with the numbers and what to do
   std::string field;                   // the request's field that would have to change, or the limit's name
   std::optional<std::uint64_t> limit;  // the limit that was met
 };
 
-// The room there is for one sequence.
+// The most that one sequence can use.
 struct Capacity {
   std::uint32_t context = 0;     // longest sequence in tokens
   std::uint32_t num_blocks = 0;  // KV blocks of the model, all sequences together
-  std::uint32_t window = 0;      // positions that layers with a window see; 0: there are none
+  std::uint32_t window = 0;      // positions that layers with a window attend to; 0: the model has no such layers
   std::uint32_t num_window_blocks = 0;
 };
 
-// It fits, and ends with Outcome::length at this many tokens (prompt included) at the latest.
+// The request fits, and ends with Outcome::length at max_known tokens (prompt included) at the latest.
 struct Fits {
   std::uint32_t max_known = 0;
 };
 
-// Checks a request against the room there is when it has that room alone. The last token of a sequence is never
-// computed, so max_known tokens need blocks_for(max_known - 1) blocks, and as many window blocks as a window is long.
+// Checks whether a request fits when no other sequence runs. The last token of a sequence is never computed, so
+// max_known tokens need blocks_for(max_known - 1) blocks, and at most most_window_blocks(window) window blocks.
 //
 //   too_long    the prompt and one token are more than the context
 //   never_fits  the prompt, or the prompt and an explicit max_tokens, need more blocks than there are; a request
@@ -47,9 +47,9 @@ class Quota {
  public:
   explicit Quota(std::uint32_t max_requests_per_uid) : max_requests_(max_requests_per_uid) {}
 
-  // Counts one more, or says why not (Outcome::quota).
+  // Counts one more, or returns the refusal (Outcome::quota).
   [[nodiscard]] std::optional<Refusal> take(std::uint32_t uid);
-  // One that was taken has ended (asserted).
+  // A request that was taken (asserted) has ended.
   void give_back(std::uint32_t uid);
   [[nodiscard]] std::uint32_t held(std::uint32_t uid) const;
 

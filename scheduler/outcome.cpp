@@ -7,7 +7,7 @@
 namespace troupe::scheduler {
 namespace {
 
-// Exit codes follow sysexits where one says it: 2 usage, 69 unavailable, 75 try again later, 77 permission.
+// Exit codes follow sysexits.h where it has one (75 try again later, 77 permission); 2 is a usage error.
 constexpr int kExitOk = 0;
 constexpr int kExitFailure = 1;
 constexpr int kExitUsage = 2;

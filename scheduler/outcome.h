@@ -13,7 +13,7 @@ enum class OutcomeKind : std::uint8_t { done, refused, failed };
 
 // The numbers are on the wire: never reused, never changed.
 enum class Outcome : std::uint16_t {
-  // done: the answer is complete as far as it was asked for
+  // done: the stream ended as its request allows; cancelled and deadline end it before its natural end
   eos = 1,
   stop_id = 2,
   stop_string = 3,
@@ -32,7 +32,7 @@ enum class Outcome : std::uint16_t {
   deadline_unmeetable = 108,
   permission = 109,
   unsupported = 110,
-  // failed: something broke on our side after work began
+  // failed: the server failed after work began
   worker_lost = 200,
   quarantined = 201,
   preempted_too_often = 202,

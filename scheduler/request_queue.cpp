@@ -24,7 +24,8 @@ bool RequestQueue::remove(RequestNumber number) {
   return false;
 }
 
-// The oldest of the best priority, up to and including the first that may not be overtaken any more.
+// The oldest of the best priority, at most kMaxOvertaken + 1, up to and including the first that may not be overtaken
+// any more.
 std::size_t RequestQueue::num_candidates() const {
   std::size_t count = 0;
   while (count < entries_.size() && count <= kMaxOvertaken &&

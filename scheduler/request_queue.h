@@ -1,10 +1,11 @@
 // The requests that wait for admission, and which of them goes next.
 //
 // Lower priority numbers first, always. Within a priority the request with the longest cached or in-flight
-// prefix goes first (then the oldest), and no request is overtaken more than kMaxOvertaken times: a prefix hit is
-// worth an order, nobody's starvation (SGLang's plain longest-prefix order starves cold requests). Only the oldest
-// kMaxOvertaken + 1 are looked at: a wider look spends everybody's patience on far hits (128 shuffled requests over 8
-// prefixes with room for 3: 84-87 % of prefix blocks hit instead of 87-89 %; 93.75 % is the most there can be).
+// prefix goes first (then the oldest), and no request is overtaken more than kMaxOvertaken times: a prefix hit may
+// change the order but must not starve a request (SGLang's plain longest-prefix order starves cold requests). Only the
+// oldest kMaxOvertaken + 1 are candidates: with more, hits far back in the queue use up the overtaking that requests
+// allow (128 shuffled requests over 8 prefixes with room for 3: 84-87 % of prefix blocks hit instead of 87-89 %;
+// 93.75 % is the most there can be).
 #pragma once
 
 #include <cstdint>
@@ -21,23 +22,23 @@ inline constexpr std::uint32_t kMaxOvertaken = 32;
 // Not thread-safe. push and pick are O(waiting requests).
 class RequestQueue {
  public:
-  // Takes a request; how many there may be is decided before. A number that is already in here is a bug.
+  // Adds a request; the caller bounds their number. A number that is queued already is a bug (asserted).
   void push(RequestNumber number, const Demand& demand);
-  // Takes a request out: cancelled. False if it is not in here.
+  // Removes a request. False if it is not queued.
   bool remove(RequestNumber number);
 
-  // Those among which pick() would choose now, oldest first: ask for their predictions.
+  // The requests among which pick() would choose now, oldest first: the ones to set_prediction() for.
   void candidates(std::vector<RequestNumber>& out) const;
-  // How many tokens need not be computed for this request (PrefixPrediction: cached + in flight). Kept until
-  // told anew; unknown numbers are ignored.
+  // How many tokens need not be computed for this request (PrefixPrediction: cached + in flight). Kept until the
+  // next call; unknown numbers are ignored.
   void set_prediction(RequestNumber number, std::uint32_t tokens);
   // The next to admit, without taking it out; none if empty.
   [[nodiscard]] std::optional<RequestNumber> peek() const;
-  // Takes out what peek() names and counts whom it overtook.
+  // Removes and returns what peek() returns, and counts one overtaking for each request before it.
   std::optional<RequestNumber> pick();
-  // Takes out all whose deadline is at or before now_ms.
+  // Removes all requests with a deadline at or before now_ms; `out` is overwritten with them.
   void expire(std::uint64_t now_ms, std::vector<RequestNumber>& out);
-  // The earliest deadline in here: when to call expire() next.
+  // The earliest deadline in the queue: when to call expire() next.
   [[nodiscard]] std::optional<std::uint64_t> next_deadline_ms() const;
 
   [[nodiscard]] std::uint32_t size() const { return static_cast<std::uint32_t>(entries_.size()); }

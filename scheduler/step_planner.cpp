@@ -21,7 +21,7 @@ std::uint32_t StepPlanner::initial_blocks(std::uint32_t known) const {
   return std::min(blocks_for(std::min(known, options_.max_step_tokens)), options_.max_initial_blocks);
 }
 
-// --- who is in here ---
+// --- adding and removing ---
 
 bool StepPlanner::has_room() const { return num_running() < options_.max_sequences && can_add(); }
 
@@ -108,7 +108,7 @@ void StepPlanner::plan(std::uint64_t step, std::uint64_t epoch, StepPlan& out) {
                                     [](const Entry& entry) { return entry.runnable() && entry.suspected(); });
   if (suspect != entries_.end()) return give_row(*suspect);
 
-  // The oldest of all is served even where decodes alone would fill the step.
+  // The oldest gets a row even where decodes alone would fill the step.
   const auto oldest =
       std::find_if(entries_.begin(), entries_.end(), [](const Entry& entry) { return entry.runnable(); });
   const std::uint32_t kept = oldest != entries_.end() && !oldest->decoding() ? 1 : 0;
@@ -147,10 +147,10 @@ BlockRange StepPlanner::newly_full(SequenceId sequence) {
 
 // --- blocks ---
 
-// Two steps ahead: one may be running or about to be planned, and the answer takes its time.
+// Two steps ahead: one may be running or about to be planned while the answer is on its way.
 std::uint32_t StepPlanner::missing_blocks(const Entry& entry) const {
   const std::uint64_t reach = std::uint64_t{entry.next_computed()} + 2 * std::uint64_t{options_.max_step_tokens};
-  // A token more than will be known, for the one sampled meanwhile; but the last token is never computed.
+  // One more than will be known, for the token sampled meanwhile; but a sequence's last token is never computed.
   const std::uint64_t most = std::min(std::uint64_t{entry.next_known()} + 1, std::uint64_t{entry.max_known} - 1);
   const std::uint32_t target = blocks_for(static_cast<std::uint32_t>(std::min(reach, most)));
   return target > entry.num_blocks ? target - entry.num_blocks : 0;
@@ -188,7 +188,7 @@ void StepPlanner::deny(SequenceId sequence, std::uint32_t num_available) {
   entry->num_available = num_available;
 }
 
-// Also those whose answer is on its way: it may be a denial from before.
+// Also entries with an unanswered request: the answer may be a denial from before the blocks were given back.
 void StepPlanner::retry_denied() {
   for (Entry& entry : entries_) entry.may_retry = true;
 }
@@ -203,7 +203,7 @@ std::optional<SequenceId> StepPlanner::victim() const {
   return victim_for(needy->rank);
 }
 
-// Of those who are in no running step.
+// The youngest entry for which may_go(entry) is true, among those not in a running step.
 template <class MayGo>
 std::optional<SequenceId> StepPlanner::youngest(MayGo&& may_go) const {
   const auto found = std::find_if(entries_.rbegin(), entries_.rend(),

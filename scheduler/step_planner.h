@@ -1,57 +1,56 @@
 // Decides what the next step computes: which sequences, how many tokens of each.
 //
-// Plain logic: no thread, no clock, no blocks either; it knows how many blocks each sequence has, and says as
-// values who needs more and who must give way. The batcher owns it and gets the blocks from cache::LeaseBook.
+// Plain logic: no thread, no clock, no blocks either; it knows how many blocks each sequence has, and returns as
+// values which sequences need more and which to preempt. The batcher owns it and gets the blocks from cache::LeaseBook.
 //
 // A sequence is `known` tokens of which `computed` lie in the cache. Prefill, chunks, prefix hits, replay after a
 // preemption and decoding are one thing: a sequence catching up with its known tokens. One that is a single token
 // behind is decoding (its row costs one token); a row that reaches the last known token samples the next one.
 //
 // The order of everything is cache::Rank (priority, then arrival; lower is older). A plan gives a row of one token
-// to each sequence that is one behind, oldest first; then chunks of the others, oldest first, from what is left of
-// max_step_tokens. If the oldest of all is not decoding, one token is kept for it: nobody can starve the oldest.
-// Who lacks the blocks for even one token, is parked, or is still in a step that was not advanced sits out.
-// Where the model has recurrent state a row ends at each boundary of cache::SnapshotRule: the state is what it is after
-// a row's last token, so only there it can be saved.
+// to each sequence that is one behind, oldest first; then chunks of the others, oldest first, up to max_step_tokens
+// in all. If the oldest runnable sequence is not decoding, one token is kept for it, so decodes cannot starve it.
+// A sequence gets no row while it lacks the blocks for even one token, is parked, or is in the running step.
+// For a model with recurrent state a row ends at each boundary of cache::SnapshotRule: after a row only the state at
+// its last token exists, so only that one can be saved.
 //
-// The batcher's turn, after every event (an answer, a result, a new request, credit):
+// What the batcher does after every event (an answer, a result, a new request, credit):
 //
-//   1. admission, while has_room() and !starved() and no Acquire is unanswered: pick from the RequestQueue, send
+//   1. Admission, while has_room() and !starved() and no Acquire is unanswered: pick from the RequestQueue, send
 //      Acquire{want = initial_blocks(known), headroom = num_running()}. On Acquired open the sequence in the worker
 //      and add() it; on Wait keep it aside (it does not count as running; bound their number); on Short it is the
 //      next to admit, before any picked one but those of a better priority, the oldest of several first. Ask again once
-//      something came back since the Acquire was sent (the denial may be older than that), or, when no step is running,
-//      after preempting victim_for(its rank). The mere end of a step is not something: asked again after each, a
-//      request would still wait for its answer whenever somebody could be preempted for it. Where each sequence has a
-//      recurrent state, and as many as there is memory for are in here, the Acquired of another one costs a parked one
-//      its place: preempt parked_victim() before add(). Without one (those that waited for a leader come several at
-//      once) the newcomer gives back what it got, and is queued again.
-//   2. needs(): send an Extend for each. grant() or deny() as the answers come. Needs look a step ahead, so the
+//      blocks were given back since the Acquire was sent (the denial may be older than that), or, when no step is
+//      running, after preempting victim_for(its rank). A finished step alone frees no blocks: do not ask again after
+//      each, or an Acquire would be unanswered at every moment when a victim could be preempted. Where each sequence
+//      has a recurrent state and the planner is_full(), preempt parked_victim() before add(). Without one (several that
+//      waited for a leader may be Acquired at once) release the new sequence and queue its request again.
+//   2. needs(): send an Extend for each. grant() or deny() as the answers come. Needs look two steps ahead, so the
 //      answers usually arrive while a step runs.
 //   3. if no step is running and there is a victim(): remove() it, close it in the worker, send
 //      Release{after_step = last step planned with it} and put its request back into the queue with its old rank and
-//      its tokens so far. needs() then lets the oldest ask first; messages keep their order, so it is served first.
+//      its tokens so far. needs() then lists the oldest first; messages keep their order, so it is served first.
 //   4. if no step is running: plan(); if it has items, run it.
-//   Something comes back: a Release at once, or with the end of the step it waits for; a block that a Committed
-//   replaced, with the next message of its sequence; window blocks, with a Commit that leaves some behind; and
-//   headroom, when somebody parks.
+//   Blocks are given back: by a Release at once, or at the end of the step it waits for; a block that a Committed
+//   replaced, by the next message of its sequence; window blocks, by a Commit after which no later position attends to
+//   them. A park() gives back headroom.
 //   On StepResult: LeaseBook::step_done, and retry_denied() if a Release waited for it; for each item advance(sequence,
 //   number of tokens sampled); emit; then newly_full(): Commit these blocks (known tokens [first * kBlockSize, ...)).
 //   Ended sequences: remove(), then Release{after_step = this step}. Committed: swap the entries it names before the
 //   next plan, and retry_denied() if one differed. A cancelled sequence: remove(), Release{after_step = last step
 //   planned with it}, retry_denied(). Out of credit: park() and Yield; credit again: unpark(). A parked sequence keeps
-//   its blocks until somebody is starved; then it is the first victim. LeaseEffects::inherited: inherit(). Answers
-//   whose number is not above the sequence's `seen`, or whose sequence has gone, are ignored; a Wait does not count as
+//   its blocks until another one is starved; then it is the first victim. LeaseEffects::inherited: inherit(). Ignore
+//   answers with a number not above the sequence's `seen`, or for a sequence that has ended; a Wait does not count as
 //   seen, the answer that follows it has the same number.
 //
-//   When a step broke: abandon_step(), and suspect() every sequence in it. A suspect is computed alone, and before
-//   everybody else, until it is past the tokens of the broken step: then that step was not its fault.
+//   When a step failed: abandon_step(), and suspect() every sequence in it. A suspect is computed alone, and before
+//   all others, until it is past the tokens of the failed step: then it did not cause the failure.
 //
 // tests/scheduler/serving_sim.cpp is such a batcher in its smallest form.
 //
-// Progress: the oldest sequence always gets a row or the blocks for one. A victim is always younger than the one it
-// gives way to (or parked), so the oldest is never preempted, and with everybody else gone its blocks suffice, because
-// admission refuses what can never fit (scheduler/admission.h).
+// Progress: the oldest sequence always gets a row or the blocks for one. A victim is always parked or younger than the
+// sequence it is preempted for, so the oldest is never preempted, and with all others preempted the blocks suffice for
+// it, because admission refuses what can never fit (scheduler/admission.h).
 #pragma once
 
 #include <cstdint>
@@ -70,9 +69,9 @@ using cache::Rank;
 struct PlanItem {
   SequenceId sequence = 0;
   std::uint32_t num_tokens = 0;  // to compute, from the first uncomputed one on; drafts not included
-  std::uint32_t num_draft = 0;   // draft tokens to verify after these; 0: nothing drafts yet
+  std::uint32_t num_draft = 0;   // draft tokens to verify after these; 0: drafting is not implemented yet
   bool wants_logits = false;     // the row reaches the last known token: sample the next one
-  bool at_snapshot = false;      // it ends at a boundary: a snapshot of the state is worth taking
+  bool at_snapshot = false;      // it ends at a boundary of SnapshotRule: save a snapshot
   friend bool operator==(const PlanItem&, const PlanItem&) = default;
 };
 
@@ -86,50 +85,50 @@ struct StepPlan {
 struct PlannerOptions {
   std::uint32_t max_step_tokens = 512;  // tokens of one step, all rows together; >= 1
   std::uint32_t max_sequences = 64;     // rows of one step, and sequences running at once; >= 1
-  // No Acquire wants more, or with few window blocks it might wait for ever: how many of those there are.
+  // Bound on initial_blocks(): the number of window blocks. An Acquire that asks for more might never be granted.
   std::uint32_t max_initial_blocks = kNoBlock;
-  cache::SnapshotRule snapshot_rule{};  // every = 0: rows end where they like
-  // Sequences in here at once, parked ones too: where each has a recurrent state, as many as there is memory for. >= 1.
+  cache::SnapshotRule snapshot_rule{};  // every = 0: rows may end at any position
+  // Bound on added sequences, parked ones included: where each has a recurrent state, as many as fit in memory. >= 1.
   std::uint32_t max_open = std::numeric_limits<std::uint32_t>::max();
 };
 
-// A sequence as it enters: what is known of it and what it holds.
+// What add() needs to know of a sequence.
 struct SequenceStart {
   SequenceId sequence = 0;
   Rank rank;
   std::uint32_t known = 0;        // tokens, >= 1
   std::uint32_t computed = 0;     // of these, served from the cache, < known; a fork begins inside a block
   std::uint32_t num_blocks = 0;   // length of its block table
-  std::uint32_t max_known = 0;    // it ends at this many tokens at the latest (Admission gives it); > known
+  std::uint32_t max_known = 0;    // it ends at this many tokens at the latest (check_fit() returns it); > known
   std::uint32_t alone_until = 0;  // suspect() from the start
 };
 
-// `sequence` should get this many blocks more.
+// `sequence` needs this many more blocks.
 struct BlockNeed {
   SequenceId sequence = 0;
   std::uint32_t num_blocks = 0;
   friend bool operator==(const BlockNeed&, const BlockNeed&) = default;
 };
 
-// A run of blocks that have become full of computed tokens.
+// Consecutive blocks that have become full of computed tokens.
 struct BlockRange {
   std::uint32_t first_block = 0;
   std::uint32_t num_blocks = 0;
   friend bool operator==(const BlockRange&, const BlockRange&) = default;
 };
 
-// Not thread-safe. Every call but add() and remove() that names an unknown sequence is a bug (asserted). Calls are
-// O(1) or O(running sequences); after warm-up none allocates.
+// Not thread-safe. A call that names an unknown sequence is a bug (asserted) unless its comment says otherwise. Calls
+// are at most O(n log n) in the sequences added; after warm-up none allocates.
 class StepPlanner {
  public:
   explicit StepPlanner(PlannerOptions options);
 
-  // What Acquire should want for a request with this many known tokens: the blocks of its first step.
+  // `want` for the Acquire of a request with this many known tokens: the blocks of its first step.
   [[nodiscard]] std::uint32_t initial_blocks(std::uint32_t known) const;
 
   // Whether another sequence may run. Parked ones do not count: slow readers must not fill the batch.
   [[nodiscard]] bool has_room() const;
-  // As many as max_open are in here: parked_victim() has to go before the next add().
+  // max_open sequences are added: parked_victim() has to be removed before the next add().
   [[nodiscard]] bool is_full() const;
   // It is not full, or there is a parked_victim().
   [[nodiscard]] bool can_add() const;
@@ -139,48 +138,49 @@ class StepPlanner {
   void remove(SequenceId sequence);
   [[nodiscard]] bool contains(SequenceId sequence) const;
 
-  // The next step. `out` is overwritten (its vector is reused); without items there is nothing to do until
-  // something else happens. The sequences in it sit out until they are advanced.
+  // The next step. `out` is overwritten (its vector is reused); without items there is nothing to compute until another
+  // call changes a sequence. The sequences in it are not planned again until they are advanced.
   void plan(std::uint64_t step, std::uint64_t epoch, StepPlan& out);
   // The result of a sequence's row: its tokens are computed, and `num_sampled` new ones known (0 or 1 without
   // drafts; 1 asserted to be only where the row wanted logits). Unknown ids are ignored (removed meanwhile).
   void advance(SequenceId sequence, std::uint32_t num_sampled);
   // The step was lost: all planned rows count as never planned.
   void abandon_step();
-  // Its rows get steps of their own until this many of its tokens are computed. Unknown ids are ignored.
+  // Each of its rows is planned as the only row of a step until this many of its tokens are computed. Unknown ids are
+  // ignored.
   void suspect(SequenceId sequence, std::uint32_t until_computed);
 
   // The full blocks of computed tokens that were not reported yet; num_blocks is 0 if there are none.
   [[nodiscard]] BlockRange newly_full(SequenceId sequence);
 
-  // Who needs more blocks for its next two steps, oldest first; appended to `out`. Each need is told once, until
-  // grant() or deny(). A denied one is told again if some blocks were available, or something came back since it
-  // asked (a remove() or retry_denied()), then for no more than was available; and while an older sequence is starved
-  // no younger asks.
+  // The sequences that need more blocks for their next two steps, oldest first; appended to `out`. Each need is listed
+  // once, until grant() or deny(). A denied one is listed again if some blocks were available, or remove() or
+  // retry_denied() was called since it was listed, then for no more than was available (at least 1); and no sequence
+  // younger than a starved one is listed.
   void needs(std::vector<BlockNeed>& out);
   void grant(SequenceId sequence, std::uint32_t num_blocks);        // unknown ids are ignored
   void deny(SequenceId sequence, std::uint32_t num_available = 0);  // Short; unknown ids are ignored
-  // Blocks may have come back in a way that the planner cannot see: the Release of a sequence that was not in here, the
-  // end of a step that a Release waited for, a swap by Committed, the end of an old epoch.
+  // Call when blocks may have been given back without a call of the planner: by the Release of a sequence that was not
+  // added, the end of a step that a Release waited for, a swap by Committed, the end of an old epoch.
   void retry_denied();
-  // Somebody was denied and has no block for its next token: admit nobody, preempt somebody.
+  // A sequence was denied blocks and has none for its next token: preempt one before the next admission.
   [[nodiscard]] bool starved() const;
 
-  // Who must give way: the youngest parked sequence, else the youngest one that is younger than the oldest starved
-  // (or than `rank`). Never one in a running step or without blocks. None: nobody is starved, its last request for
-  // blocks is unanswered, or waiting helps.
+  // The sequence to preempt: the youngest parked one, else the youngest one that is younger than the oldest starved
+  // (or than `rank`). Never one in a running step or without blocks. None: there is no such sequence, and for victim()
+  // also if none is starved or the oldest starved one's request for blocks is unanswered.
   [[nodiscard]] std::optional<SequenceId> victim() const;
   [[nodiscard]] std::optional<SequenceId> victim_for(const Rank& rank) const;
   // The youngest parked one that is in no running step.
   [[nodiscard]] std::optional<SequenceId> parked_victim() const;
 
-  // Sits out from now on (after a step that is running). Both are idempotent.
+  // A parked sequence is not planned (a row in the running step still counts). Both are idempotent.
   void park(SequenceId sequence);
   void unpark(SequenceId sequence);
-  // The best rank among those who wait for this sequence; none: its own again. Unknown ids are ignored.
+  // The best rank among the followers that wait for this sequence; none: its own again. Unknown ids are ignored.
   void inherit(SequenceId sequence, std::optional<Rank> rank);
 
-  [[nodiscard]] std::uint32_t num_running() const;  // in here and not parked
+  [[nodiscard]] std::uint32_t num_running() const;  // added and not parked
   [[nodiscard]] std::uint32_t num_parked() const;
   [[nodiscard]] std::uint32_t known(SequenceId sequence) const;
   [[nodiscard]] std::uint32_t computed(SequenceId sequence) const;
@@ -198,12 +198,12 @@ class StepPlanner {
     bool wants_logits;      // in the running step
     std::uint32_t num_blocks;
     std::uint32_t max_known;
-    std::uint32_t num_reported;  // full blocks that newly_full() told
-    std::uint32_t alone_until;   // computed tokens up to which its rows get steps of their own
+    std::uint32_t num_reported;  // full blocks that newly_full() has returned
+    std::uint32_t alone_until;   // computed tokens up to which its row is the only one of a step
     Asking asking;
     bool was_denied;              // and not granted since
     std::uint32_t num_available;  // when it was denied
-    bool may_retry;               // something came back since it asked
+    bool may_retry;               // blocks may have been given back since it was listed by needs()
     bool parked;
 
     // What will be computed and known when the running step ends.

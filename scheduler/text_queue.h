@@ -12,13 +12,13 @@
 
 namespace troupe::scheduler {
 
-// Texts up to this size are small: about ten milliseconds of one thread.
+// Texts up to this size are small: at most about 10 ms of one thread.
 inline constexpr std::uint64_t kMaxSmallTextBytes = 16u << 10;
 
-// Small texts and large ones wait apart, each in turns of their users by bytes (TurnList). With max_large + 1 threads
-// at work, at least one is always free for small texts: a small text waits for small ones alone, of each other user for
-// at most one, and never for a large one, not even of its own user. Large texts go before small ones on the other
-// threads, so neither kind can keep the other waiting for ever.
+// Small and large texts wait in two fair queues (TurnList), with their bytes as cost. With at least max_large + 1
+// threads, one thread is always free for small texts: a small text waits for small ones only, for at most one of each
+// other user, and never for a large one, not even of its own user. On the other threads large texts go before small
+// ones, so neither kind starves the other.
 //
 // Not thread-safe.
 template <class T>
@@ -35,8 +35,8 @@ class TextQueue {
   void push(std::uint32_t uid, std::uint64_t bytes, T item) {
     (bytes > kMaxSmallTextBytes ? large_ : small_).push(uid, std::move(item), bytes + kBytesPerText);
   }
-  // What a thread without work does next; nothing if there is nothing that it may do. Of a large text large_done() has
-  // to tell when it is done.
+  // The next text for an idle thread; nothing if the queue is empty or holds only large texts and max_large of them are
+  // being worked on. After a large text the caller calls large_done().
   [[nodiscard]] std::optional<Next> pop() {
     if (num_large_ < max_large_) {
       if (auto next = large_.pop()) {
@@ -61,7 +61,7 @@ class TextQueue {
   [[nodiscard]] std::size_t size() const { return small_.size() + large_.size(); }
 
  private:
-  // What a text costs besides its bytes, in bytes: as much as waking a thread and answering.
+  // Added to each text's cost: waking a thread and answering takes about as long as this many bytes.
   static constexpr std::uint64_t kBytesPerText = 64;
 
   const std::uint32_t max_large_;

@@ -1,4 +1,4 @@
-// Whose turn it is: things of several users, in turns of the users and by what the things cost.
+// A fair queue: items of several users, popped in an order that gives each user an equal share by cost.
 #pragma once
 
 #include <algorithm>
@@ -14,15 +14,15 @@
 
 namespace troupe::scheduler {
 
-// Start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM 1996). Each user has an account of what was taken out of the
-// list for that user, and the lowest account goes next; who comes into the list begins at the lowest one of those in
-// it, so that no turns can be saved up. It follows that
-//   - a user for whom nothing was taken lately waits for at most one thing of each other user, however many they have;
-//   - of two users who always have something in here, one gets no more ahead of the other than by the cost of the most
-//     expensive thing of each;
-//   - things that all cost the same are done one of each user in turn;
-//   - the things of one user keep their order.
-// Not thread-safe. push and pop take O(users), remove_if O(things).
+// Start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM 1996). Each user has an account: the summed cost of this
+// user's popped items. The user with the lowest account is popped next; a user whose queue was empty is raised to the
+// lowest account in the list, so that an idle user saves up no share. It follows that
+//   - a user for whom nothing was popped lately waits for at most one item of each other user, however many they have;
+//   - of two users that always have items queued, one gets no more ahead of the other than by the cost of the most
+//     expensive item of each;
+//   - items of equal cost are popped round-robin, one of each user;
+//   - the items of one user keep their order.
+// Not thread-safe. push takes O(log users), pop O(users), remove_if O(items + users).
 template <class T>
 class TurnList {
  public:
@@ -36,7 +36,7 @@ class TurnList {
     user.things.push_back({std::move(item), std::max<std::uint64_t>(cost, 1)});
     ++size_;
   }
-  // The next one; nothing if there is none.
+  // The next item; nothing if the list is empty.
   [[nodiscard]] std::optional<T> pop() {
     if (order_.empty()) return std::nullopt;
     const std::uint32_t uid = std::get<2>(*order_.begin());
@@ -50,7 +50,7 @@ class TurnList {
     forget_settled();
     return item;
   }
-  // Takes out all things for which `unwanted(thing)` is true. They cost nothing.
+  // Removes and returns all items for which `unwanted(item)` is true. They are not charged to their users.
   template <class Unwanted>
   [[nodiscard]] std::vector<T> remove_if(Unwanted unwanted) {
     std::vector<T> removed;
@@ -82,8 +82,8 @@ class TurnList {
     std::deque<Thing> things;
   };
 
-  // Accounts that make no difference any more: of users without things whom the lowest account has caught up with. Of
-  // an empty list that is all.
+  // Erases accounts of users without items that are not above the lowest account: push() would raise them to it anyway.
+  // If the list is empty, erases all.
   void forget_settled() {
     if (order_.empty()) return users_.clear();
     const std::uint64_t lowest = std::get<0>(*order_.begin());
@@ -92,7 +92,7 @@ class TurnList {
   }
 
   std::unordered_map<std::uint32_t, User> users_;
-  std::set<std::tuple<std::uint64_t, std::uint64_t, std::uint32_t>> order_;  // account, turn, uid of those with things
+  std::set<std::tuple<std::uint64_t, std::uint64_t, std::uint32_t>> order_;  // account, number of the turn, uid
   std::uint64_t last_turn_ = 0;
   std::size_t size_ = 0;
 };

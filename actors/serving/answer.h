@@ -1,4 +1,4 @@
-// The text of one answer: ids in, text out, ended by stop strings.
+// The text of one answer: detokenizes ids and looks for stop strings.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,11 @@
 
 namespace troupe::actors {
 
-// Its state follows from the ids alone, so an answer is rebuilt exactly by giving the same ids again.
-// One per sequence; not thread-safe.
+// Its state depends on the ids alone, so pushing the same ids again rebuilds an answer exactly.
+// One per request; not thread-safe.
 class Answer {
  public:
-  // tokenizer: null for a model without a vocabulary: the text stays empty then.
+  // tokenizer: null for a model without a vocabulary; the text is then always empty.
   Answer(std::shared_ptr<const engine::Tokenizer> tokenizer, std::vector<std::string> stop_strings);
 
   struct Piece {
@@ -25,11 +25,11 @@ class Answer {
     std::optional<std::string> stop;  // the stop string that ended the answer
   };
   [[nodiscard]] Piece push(TokenId id);
-  // The text held back so far, when the answer ends for another reason. A character that never became
-  // whole is U+FFFD, and may still complete a stop string.
+  // Returns the text held back so far, when the answer ends for another reason than a stop string. An incomplete
+  // character becomes U+FFFD, which may still complete a stop string.
   [[nodiscard]] Piece finish();
 
-  std::uint64_t text_bytes() const { return text_bytes_; }  // given out so far
+  std::uint64_t text_bytes() const { return text_bytes_; }  // returned so far
 
  private:
   Piece pass(const std::string& text);

@@ -44,7 +44,7 @@ Batch::Batch(BatchOptions options, StreamTable& streams)
 Batch::~Batch() = default;
 
 void Batch::enqueue(std::shared_ptr<const Assignment> task, TimePoint now) {
-  // Credit and the end of a stream come here another way than its assignment, and may have been faster.
+  // Credit and the end of a stream come from another actor than its assignment, and may have arrived before it.
   const auto granted = streams_.granted(task->request, task->generation);
   if (!granted) return;
   at_work_ = task->request;
@@ -62,11 +62,11 @@ void Batch::enqueue(std::shared_ptr<const Assignment> task, TimePoint now) {
   live.granted = *granted;
   live.tokens = *live.task->prompt;
   const auto fit = scheduler::check_fit(demand_of(live), options_.capacity);
-  TROUPE_ASSERT(std::holds_alternative<scheduler::Fits>(fit));  // the intake asked the same
+  TROUPE_ASSERT(std::holds_alternative<scheduler::Fits>(fit));  // the intake has checked it
   live.max_known = std::get<scheduler::Fits>(fit).max_known;
   if (live.task->num_faults >= kMaxFaults) return fail_request(live, {.what = "its worker died"}, now);
 
-  // What was sent before the batcher died is not sent again; only the state it leads to is rebuilt.
+  // Tokens that an earlier batcher delivered are not sent again; they only rebuild the answer's state.
   for (const TokenId id : live.task->emitted) {
     live.tokens.push_back(id);
     ++live.emitted;
@@ -124,7 +124,7 @@ void Batch::keeper_replied(const LeaseReply& reply) {
 }
 
 void Batch::apply(Live& live, const cache::LeaseAnswer& answer) {
-  // A Wait is not applied: the answer that counts follows under the same number.
+  // A Wait is not applied: the final answer follows under the same number.
   if (std::holds_alternative<cache::Wait>(answer.body)) return move_to(live, Place::following);
   live.seen = answer.number;
   if (const auto* acquired_blocks = std::get_if<cache::Acquired>(&answer.body)) {
@@ -170,7 +170,8 @@ void Batch::step_is_over(std::uint64_t epoch, std::uint64_t step) {
   leases_.push_back(StepEnded{.epoch = epoch, .step = step});
 }
 
-// What a step brought for one sequence: text, stop strings, the stream, full blocks, the end.
+// Handles a step's tokens for one sequence: detokenizes, looks for stop strings, delivers, commits full blocks, and
+// ends or parks the sequence.
 void Batch::take_row(Live& live, const engine::ItemResult& row, TimePoint now) {
   Emission out{.request = live.request(),
                .generation = live.generation(),
@@ -222,7 +223,8 @@ void Batch::commit_full_blocks(Live& live) {
   leave_window_behind(live, full.first_block + full.num_blocks);
 }
 
-// The keeper takes back by itself what no later position sees; the worker hears of it with the next step.
+// The keeper takes back window blocks that no later position attends to; the next step tells the worker
+// (first_window_block).
 void Batch::leave_window_behind(Live& live, std::uint32_t num_committed) {
   if (live.window_table.empty()) return;
   const std::uint32_t begin = cache::first_window_block(num_committed * kBlockSize, options_.capacity.window);
@@ -237,18 +239,19 @@ void Batch::committed(Live& live, const cache::Committed& answer) {
   for (std::uint32_t i = 0; i < answer.blocks.size(); ++i) {
     BlockSwap swap{.sequence = live.sequence, .index = answer.first_block + i};
     if (live.table[swap.index] != answer.blocks[i]) swap.block = live.table[swap.index] = answer.blocks[i];
-    // What is behind the window by now is nobody's concern.
+    // Entries before first_window_block are not used any more.
     if (swap.index >= live.first_window_block && i < answer.window_blocks.size() &&
         live.window_table[swap.index] != answer.window_blocks[i])
       swap.window_block = live.window_table[swap.index] = answer.window_blocks[i];
     if (swap.block == kNoBlock && swap.window_block == kNoBlock) continue;
     swaps_.push_back(swap);
     live.displaced = true;
-    planner_.retry_denied();  // its own next Extend gives the replaced block back first
+    planner_.retry_denied();  // this sequence's next Extend gives the replaced block back
   }
 }
 
-// Whether it may wait for credit; if not, its stream has ended. Another one may have had to go instead.
+// Marks the stream as parked. Returns whether it may wait for credit; if not, its stream has ended. Another stream may
+// have been ended instead, to stay within max_parked_requests.
 bool Batch::out_of_credit(Live& live, TimePoint now) {
   const Parked parked = streams_.park(live.request(), live.generation(), now);
   if (parked.ended != live.request()) forget(parked.ended);
@@ -260,16 +263,16 @@ void Batch::park(Live& live, TimePoint now) {
   live.parked = true;
   planner_.park(live.sequence);
   leases_.push_back(cache::Yield{.key = next_key(live)});
-  something_came_back_ = true;  // the headroom for its next block
+  something_came_back_ = true;  // its headroom: an Acquire leaves one block per running sequence
 }
 
-// Blocks came back, or soon will: whoever was denied some may ask again.
+// Blocks have been given back or soon will be: denied requests for blocks may be repeated.
 void Batch::retry() {
   something_came_back_ = true;
   planner_.retry_denied();
 }
 
-// Gives up the sequence: its blocks come back once the last step planned with it is done.
+// Ends the sequence: sends a Release, which gives its blocks back once the last step planned with it has ended.
 void Batch::release_blocks(Live& live) {
   leases_.push_back(cache::Release{.key = next_key(live), .after_step = live.last_step});
   if (live.place == Place::running) {
@@ -371,7 +374,7 @@ void Batch::plan_step(TimePoint now) {
 std::vector<LeaseMessage> Batch::take_leases() { return std::exchange(leases_, {}); }
 
 std::shared_ptr<StepWork> Batch::take_work() {
-  // Swaps and opens wait for the next step; closes free memory, so they go at once if nothing runs.
+  // Swaps and opens wait for the next step; closes free memory, so they are sent at once if no step runs.
   if (batch_.items.empty() && (closes_.empty() || step_running_)) return nullptr;
   auto work = std::make_shared<StepWork>();
   work->closes = std::exchange(closes_, {});
@@ -402,7 +405,7 @@ scheduler::Demand Batch::demand_of(const Live& live) const {
 }
 
 cache::LeaseKey Batch::next_key(Live& live) {
-  // The keeper now learns that a replaced block is not read any more.
+  // `seen` in this key tells the keeper that a replaced block is not read any more.
   if (std::exchange(live.displaced, false)) retry();
   return {.epoch = options_.epoch, .sequence = live.sequence, .number = ++live.number, .seen = live.seen};
 }

@@ -1,20 +1,20 @@
 // The running requests of one model: the plain logic of the batcher.
 //
 // Events come in (a request, credit, answers of the keeper, the result of a step); after each the batcher calls
-// turn(), which decides everything that can be decided now, and takes away what is to be sent: messages for the
-// keeper, and at most one step for the worker. What happens to streams goes straight to the stream table. The
-// order of a turn, and why it always makes progress, is explained in scheduler/step_planner.h; the messages of
-// the leases in cache/lease_book.h.
+// turn(), which decides everything that can be decided now, and then takes what is to be sent: messages for the
+// keeper, and at most one step for the worker. Tokens, states and ends go directly to the stream table. The order of
+// decisions in turn(), and why it always makes progress, is explained in scheduler/step_planner.h; the lease messages
+// in cache/lease_book.h.
 //
-// A request in here is in one of these places:
+// Each request has one Place:
 //
-//   queued     in the RequestQueue
-//   asking     has a sequence id and asked for its blocks; at most one request at a time
-//   following  waits for a leader that computes the same prefix
-//   lacking    was told that there are too few blocks, and asks again
-//   running    in the planner, and open (or about to be opened) in the worker; maybe parked, with its blocks
-//   unpaid     out of client credit, without sequence and blocks
-//   behind     waits until the request that it is a fork of has computed their prompt
+//   queued            in the RequestQueue
+//   asking            has a sequence id, and its Acquire is unanswered; at most one request at a time
+//   following         waits for a leader that computes the same prefix
+//   short_of_blocks   its Acquire was answered Short; it will be sent again
+//   running           in the planner, and open (or about to be opened) in the worker; maybe parked, with its blocks
+//   no_credit         out of client credit, without sequence and blocks
+//   waiting_for_fork  waits until the choice that it is a fork of has computed their prompt
 //
 // Not thread-safe: the batcher owns it.
 #pragma once
@@ -51,30 +51,30 @@ class Batch {
   Batch(BatchOptions options, StreamTable& streams);
   ~Batch();
 
-  // Takes a request, or goes on with one that another batch had. A newer generation of a request that is in
-  // here already replaces it, an older one is ignored.
+  // Adds a request, new or resumed from an earlier batch. A newer generation of a request that was added already
+  // replaces it, an older one is ignored.
   void enqueue(std::shared_ptr<const Assignment> task, TimePoint now);
-  // Its stream has ended: drops it, also in the middle of a step. Unknown ids are ignored.
-  // Whether it held blocks that come back only once the running step has ended.
+  // The stream has ended: drops the request, also in the middle of a step. Unknown ids are ignored.
+  // Returns whether its blocks are given back only when the running step has ended.
   bool forget(RequestId request);
   void forget_all();
-  // The client's credit is now this much since the beginning; a lower figure than before is ignored.
+  // granted: the client's credit since the beginning, in tokens; a lower figure than before is ignored.
   void credit(RequestId request, std::uint64_t granted);
   void keeper_replied(const LeaseReply& reply);
   void step_ended(const engine::StepResult& result, TimePoint now);
-  // The step that runs broke. Everybody goes on from where they were; those in it are computed alone until they are
-  // past it, and whoever breaks a step alone, and for the second time, is given up.
+  // The running step failed. All sequences go on from where they were. Those of the step are computed alone until they
+  // are past its tokens, and a request that fails kMaxFaults times, the last time alone, is ended.
   void step_failed(const StepFailure& failure, TimePoint now);
-  // Whose event was being handled since begin_event(), for when handling it threw; 0: nobody's alone.
+  // The request that was being worked on since begin_event(), for when that threw; 0: not one request alone.
   void begin_event() { at_work_ = 0; }
   [[nodiscard]] RequestId at_work() const { return at_work_; }
 
-  // Decides what to do next. Call after every event, then send what the take functions give.
+  // Decides what to do next. Call after every event, then send what the take functions return.
   void turn(TimePoint now);
   [[nodiscard]] std::vector<LeaseMessage> take_leases();  // for the keeper, in order; maybe none
   [[nodiscard]] std::shared_ptr<StepWork> take_work();    // for the worker; null: nothing
   [[nodiscard]] std::size_t num_requests() const { return requests_.size(); }
-  // Some sequence goes on by itself: it waits for no client.
+  // Some running sequence is not parked, so steps go on without a client's credit.
   [[nodiscard]] bool has_work() const { return planner_.num_running() > 0; }
 
  private:
@@ -138,7 +138,7 @@ class Batch {
   std::size_t num_rows_ = 0;  // of the last step
   RequestId at_work_ = 0;
   bool release_waits_ = false;        // a Release was sent that waits for the running step
-  bool something_came_back_ = false;  // since the last Acquire was sent
+  bool something_came_back_ = false;  // blocks or headroom may have been given back since the last Acquire was sent
   bool predictions_fresh_ = false;
   bool predictions_asked_ = false;
 

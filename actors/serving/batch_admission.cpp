@@ -1,4 +1,4 @@
-// How requests of a Batch get their places and blocks, and lose them to older ones.
+// How a Batch admits requests, gets blocks for them, and preempts them for older ones.
 #include <algorithm>
 #include <utility>
 
@@ -21,7 +21,8 @@ void Batch::queue_again(Live& live) {
   queue_.push(live.request(), demand_of(live));
 }
 
-// One at a time: who was told that blocks are lacking, the oldest first, then the queue, unless it is more urgent.
+// One Acquire at a time: first requests that were answered Short, the oldest first, then the queue; but the queue's
+// next request goes first if its priority is better.
 void Batch::admit() {
   if (planner_.starved() || num_at(Place::asking) > 0) return;
   Live* waiting = oldest_short_of_blocks();
@@ -30,7 +31,7 @@ void Batch::admit() {
     return admit_from_queue();
   }
   if (!something_came_back_ || !planner_.can_add()) {
-    // An older request need not wait until younger ones end by themselves.
+    // Rather than wait until a younger sequence ends by itself, preempt it.
     const auto victim = step_running_ ? std::nullopt : planner_.victim_for(waiting->rank);
     if (!victim) return;
     preempt(*find_sequence(*victim));
@@ -42,7 +43,7 @@ void Batch::admit_from_queue() {
   if (queue_.empty() || !planner_.has_room() || num_at(Place::following) >= options_.planner.max_sequences) return;
   if (queue_.size() > 1 && !predictions_fresh_) return ask_for_predictions();
   Live& live = *find(*queue_.pick());
-  predictions_fresh_ = false;  // what this one computes, others may share
+  predictions_fresh_ = false;  // other requests may share the prefix that this one computes
   live.sequence = ++last_sequence_;
   sequences_.emplace(live.sequence, &live);
   acquire(live);
@@ -69,8 +70,8 @@ Batch::Live* Batch::oldest_short_of_blocks() {
   return oldest;
 }
 
-// The first choice of the request that this is another choice of, if it is in here still. Prompt and readers are the
-// same: the stream table made both of one request.
+// The first choice of the request that `live` is a later choice of, if it is still in this batch. Both have the same
+// prompt and cache scopes: the stream table made them from one request.
 Batch::Live* Batch::parent_of(const Live& live) {
   const RequestId id = live.task->body->fork_of;
   return id == 0 ? nullptr : find(id);
@@ -86,7 +87,7 @@ std::optional<cache::Fork> Batch::fork_of(const Live& live) {
   return cache::Fork{parent->sequence, static_cast<std::uint32_t>(live.task->prompt->size())};
 }
 
-// Nothing to wait for any more: the prompt is computed, or whoever computed it is gone.
+// Queues the forks of `parent`: it has computed the prompt, or is not in this batch any more.
 void Batch::requeue_forks(RequestId parent) {
   if (num_at(Place::waiting_for_fork) == 0) return;
   for (const auto& [request, live] : requests_) {
@@ -103,13 +104,13 @@ void Batch::acquire(Live& live) {
                      .scopes = live.scopes,
                      .tokens = std::make_shared<const std::vector<TokenId>>(live.tokens),
                      .want = planner_.initial_blocks(static_cast<std::uint32_t>(live.tokens.size())),
-                     // Whoever runs may need a block soon; admitting into those would only preempt somebody right away.
+                     // Each running sequence may need a block soon; without them the next step would preempt one.
                      .headroom = planner_.num_running(),
                      .fork = fork_of(live)});
 }
 
 void Batch::acquired(Live& live, const cache::Acquired& answer) {
-  if (planner_.is_full()) {  // each has a recurrent state, and there is memory for no more of them
+  if (planner_.is_full()) {  // all recurrent states that fit in memory are in use
     const auto victim = planner_.parked_victim();
     if (!victim) return give_back(live);
     preempt(*find_sequence(*victim));
@@ -138,13 +139,13 @@ void Batch::acquired(Live& live, const cache::Acquired& answer) {
   if (!streams_.set_state(live.request(), live.generation(), RequestState::running)) drop(live);
 }
 
-// It got its blocks when others had taken the last place.
+// Releases the blocks of a sequence that was Acquired when the planner was full, and queues its request again.
 void Batch::give_back(Live& live) {
   release_blocks(live);
   queue_again(live);
 }
 
-// Opens its sequence in the worker, with all blocks that it has.
+// Has the worker open the request's sequence before the next step, with all its blocks.
 void Batch::open(const Live& live, std::uint32_t num_cached) {
   engine::SequenceSpec spec;
   spec.id = live.sequence;
@@ -161,7 +162,7 @@ void Batch::open(const Live& live, std::uint32_t num_cached) {
   opens_.push_back(std::move(spec));
 }
 
-// Preempts one sequence if an older one cannot go on without its blocks.
+// Preempts one sequence if an older one is starved of blocks.
 void Batch::make_room() {
   const auto victim = planner_.victim();
   if (!victim) return;

@@ -1,4 +1,4 @@
-// What a Batch does about a step that broke: nobody loses a token, and the guilty one is found.
+// What a Batch does after a failed step: no sequence loses a token, and the request that caused the failure is found.
 #include <utility>
 
 #include "actors/request_check.h"
@@ -14,17 +14,19 @@ void Batch::step_failed(const StepFailure& failure, TimePoint now) {
     if (!live) continue;  // its stream ended during the step
     live->alone_until = planner_.computed(item.sequence) + item.num_tokens;
     planner_.suspect(item.sequence, live->alone_until);
-    // In company anybody may have done it; and once may be chance.
+    // Any row of a step with several may have caused the failure, and a single failure may be chance.
     const std::uint32_t num_faults = streams_.record_fault(live->request());
     if (num_rows_ == 1 && num_faults >= kMaxFaults) fail_request(*live, failure.why, now);
   }
   planner_.abandon_step();
-  // The worker begins with nothing. What was computed is in the blocks, and who runs holds them still; but a recurrent
-  // state is lost, and begins again at the last snapshot.
+  // The worker has no sequence open any more. Computed K and V are in the blocks, which the running sequences still
+  // hold; a recurrent state is lost, and its sequence is preempted to begin again from the last snapshot.
   closes_.clear();
   swaps_.clear();
   opens_.clear();
-  std::vector<Live*> unsure;  // forks: nobody knows whether the copy was made, and its source may be another's by now
+  // Forks before their first row are preempted too: the copy may not have been made, and its source may have been
+  // reused.
+  std::vector<Live*> unsure;
   for (const auto& [sequence, live] : sequences_) {
     if (live->place != Place::running) continue;
     live->new_blocks.clear();  // they are in the table
@@ -43,7 +45,7 @@ void Batch::fail_request(Live& live, const Failure& why, TimePoint now) {
   drop(live);
 }
 
-// It is past the tokens of the step that broke, alone.
+// If the sequence is past the tokens of the failed step, computed alone, it did not cause the failure.
 void Batch::clear_faults(SequenceId sequence) {
   Live* live = find_sequence(sequence);
   if (!live || live->alone_until == 0 || planner_.computed(sequence) < live->alone_until) return;

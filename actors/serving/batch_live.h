@@ -1,4 +1,4 @@
-// One request inside a Batch. Only for the files of Batch.
+// One request inside a Batch. Included by the source files of Batch only.
 #pragma once
 
 #include <memory>
@@ -19,34 +19,34 @@ struct Batch::Live {
   Place place = Place::no_credit;
   cache::Rank rank;
   cache::ScopeList scopes;
-  std::uint32_t max_known = 0;  // tokens, prompt included, at which it ends at the latest
+  std::uint32_t max_known = 0;  // it ends at this many tokens, prompt included, at the latest
   std::vector<TokenId> tokens;  // all known: prompt and emitted
   Answer answer;
   std::uint64_t emitted = 0;      // tokens
   std::uint64_t granted = 0;      // credit
-  bool was_running = false;       // took part in a step of this batch
-  std::uint32_t alone_until = 0;  // computed alone up to this many tokens: a step with it broke; 0: nothing did
+  bool was_running = false;       // was in a step of this batch
+  std::uint32_t alone_until = 0;  // computed alone up to this many tokens, because a step with it failed; 0: none did
   std::uint32_t cached_tokens = 0;
 
-  // Of its present sequence.
+  // Of its current sequence.
   SequenceId sequence = 0;
   std::uint32_t number = 0;     // of its last message to the keeper
   std::uint32_t seen = 0;       // of the last answer applied
-  std::uint64_t last_step = 0;  // planned with it
+  std::uint64_t last_step = 0;  // the last step planned with it
   bool parked = false;
-  bool displaced = false;        // a Committed replaced a block, and the keeper does not know that we know
-  BlockId copy_from = kNoBlock;  // a fork whose first row has not been computed yet: where its last block comes from
+  bool displaced = false;        // a Committed replaced a block, and no message has sent our `seen` to the keeper since
+  BlockId copy_from = kNoBlock;  // a fork, until its first row is computed: the block that its last block is a copy of
   std::vector<BlockId> table;
-  std::vector<BlockId> new_blocks;  // the end of `table` that the worker has not been told of
-  // With windows, as long as `table`; entries before first_window_block are kNoBlock, the keeper took them back.
+  std::vector<BlockId> new_blocks;  // the end of `table`, not sent to the worker yet
+  // With windows: as long as `table`; entries before first_window_block are kNoBlock, since the keeper took them back.
   std::vector<BlockId> window_table;
   std::vector<BlockId> new_window_blocks;
   BlockId copy_window_from = kNoBlock;  // goes with copy_from
   std::uint32_t first_window_block = 0;
   // With recurrent state.
-  SnapshotId restore = kNoSnapshot;  // what it begins from; until its first step has ended
-  std::vector<SnapshotId> spares;    // that its steps may write
-  SnapshotId saved = kNoSnapshot;    // by its last step, and not committed yet
+  SnapshotId restore = kNoSnapshot;  // the snapshot that it begins from, until its first step has ended
+  std::vector<SnapshotId> spares;    // snapshots that its steps may write
+  SnapshotId saved = kNoSnapshot;    // the snapshot that its last step writes, until it is committed
 };
 
 }  // namespace troupe::actors

@@ -1,4 +1,4 @@
-// What a loaded model keeps of its sequences, as the keeper, the batcher and the status need to know it.
+// The sizes and rules of a loaded model's cache, for the keeper, the batcher and the status.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,15 @@
 
 namespace troupe::actors {
 
-// Of the first epoch: the pools, and the rules of windows and snapshots. Snapshots of a state that is rounded are taken
-// where it is rounded, or a sequence that goes on from one would differ from one that came all the way.
+// Options for the first epoch: the pool sizes, the window and the snapshot rule. If the model rounds its state,
+// snapshots are taken only at positions where it does, else a sequence that begins from a snapshot would differ from
+// one computed from its beginning.
 [[nodiscard]] cache::LeaseBookOptions lease_book_options(const engine::LoadedModel& model);
 [[nodiscard]] scheduler::Capacity capacity_of(const engine::LoadedModel& model);
 
-// Of the blocks of all groups; address space at first.
+// Bytes of the blocks of all cache groups: address space, not all of it resident.
 [[nodiscard]] std::uint64_t kv_bytes(const engine::LoadedModel& model);
-// The part of it that was ever written.
+// The part of kv_bytes() that was ever written.
 [[nodiscard]] std::uint64_t resident_kv_bytes(const engine::LoadedModel& model);
 
 }  // namespace troupe::actors

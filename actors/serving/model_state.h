@@ -1,4 +1,5 @@
-// The one model this server has: loading, there, or why not. Behind the gateway, outside every actor.
+// The state of the server's one model: loading, loaded, or failed with an error. Behind the gateway, outside every
+// actor.
 #pragma once
 
 #include <atomic>
@@ -18,12 +19,12 @@ namespace troupe::actors {
 // Thread-safe. Callbacks are called outside of the lock.
 class ModelState {
  public:
-  // name: what clients call the model, as far as it is known before loading.
+  // name: the model's name for clients until it is loaded.
   explicit ModelState(std::string name);
 
   void set_fraction(double fraction) { fraction_ = fraction; }
   void loaded(std::shared_ptr<const engine::LoadedModel> model, std::string name);
-  void loaded_encoder(std::string name);  // which lies elsewhere: model() stays null
+  void loaded_encoder(std::string name);  // the Embedder has the encoder: model() stays null
   void failed(Error error);               // to load, or for good after too many restarts
   void set_draining() { draining_ = true; }
 
@@ -32,7 +33,7 @@ class ModelState {
   bool loading() const;  // also while draining
   Readiness readiness() const;
   std::string name() const;
-  std::shared_ptr<const engine::LoadedModel> model() const;  // null while loading
+  std::shared_ptr<const engine::LoadedModel> model() const;  // null while loading, and for an encoder
   std::optional<Error> error() const;
 
   // Calls `done` once loading has ended; at once if it has.

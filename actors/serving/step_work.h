@@ -21,7 +21,7 @@ struct StepEnded {
   std::uint64_t step = 0;
 };
 
-// How much of this request's tokens is cached or being computed?
+// Asks how many of this request's tokens are cached or being computed.
 struct Predict {
   RequestId request = 0;
   cache::ScopeList scopes;
@@ -36,7 +36,7 @@ struct Prediction {
   std::uint32_t tokens = 0;  // cached or in flight
 };
 
-// What the keeper has to say to one message full of them.
+// The keeper's reply to one msg::Lease.
 struct LeaseReply {
   cache::LeaseEffects effects;
   std::vector<Prediction> predictions;
@@ -44,8 +44,8 @@ struct LeaseReply {
 
 // To the worker -------------------------------------------------------------------------------------
 
-// Entry `index` of the block table becomes `block`, and that of the window table `window_block`; kNoBlock: it stays.
-// Equal bits, somebody published them first.
+// Entry `index` of the block table becomes `block`, and that of the window table `window_block`; kNoBlock: unchanged.
+// The new blocks have equal bits; another sequence published them first.
 struct BlockSwap {
   SequenceId sequence = 0;
   std::uint32_t index = 0;
@@ -53,8 +53,8 @@ struct BlockSwap {
   BlockId window_block = kNoBlock;
 };
 
-// Done in this order: closes, opens, swaps (also in what was just opened again after a step that broke), then one step
-// over `batch`. Without items in it only the closes are done, and there is nothing else.
+// Done in this order: closes, opens, swaps (also in sequences just opened again after a failed step), then one step
+// over `batch`. If `batch` has no items, only the closes are done.
 struct StepWork {
   std::vector<SequenceId> closes;
   std::vector<BlockSwap> swaps;
@@ -64,8 +64,8 @@ struct StepWork {
 
 // From the worker -----------------------------------------------------------------------------------
 
-// A step that broke: none of its rows advanced, and the worker has no sequence open any more. What earlier steps
-// wrote into the blocks is still good.
+// A step that failed: none of its rows advanced, and the worker has no sequence open any more. The blocks written by
+// earlier steps are still valid.
 struct StepFailure {
   std::uint64_t epoch = 0;
   std::uint64_t step = 0;

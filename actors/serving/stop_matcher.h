@@ -1,4 +1,4 @@
-// Finds stop strings in streamed text, and holds back what might begin one.
+// Finds stop strings in streamed text, and holds back text that may be the beginning of one.
 #pragma once
 
 #include <cstddef>
@@ -15,17 +15,17 @@ class StopMatcher {
 
   struct Found {
     std::string text;                 // may be sent: it cannot become part of a match any more
-    std::optional<std::size_t> stop;  // the stop string that now matched; `text` ends before it
+    std::optional<std::size_t> stop;  // index of the stop string that matched; `text` ends before it
   };
-  // The next piece of the text. A match may span pieces; the earliest one wins, among those that begin
-  // at the same byte the first given. Not to be called after a match.
+  // Adds the next piece of the text. A match may span pieces; the earliest one wins, among those that begin at the same
+  // byte the stop string listed first. Not to be called after a match.
   // O((held + text) x stop strings x their length) at worst; held is shorter than the longest of them.
   [[nodiscard]] Found push(const std::string& text);
-  // What is still held back, when the stream ends without a match.
+  // Returns the text still held back, when the stream ends without a match.
   [[nodiscard]] std::string flush();
 
  private:
-  std::size_t might_begin_a_stop() const;  // length of the longest end of held_ that begins a stop string
+  std::size_t might_begin_a_stop() const;  // length of the longest suffix of held_ that is a prefix of a stop string
 
   std::vector<std::string> stops_;
   std::string held_;

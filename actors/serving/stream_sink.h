@@ -1,12 +1,12 @@
-// The receiver of a request's tokens: what ipc implements and the stream table calls.
+// The interface that receives a request's tokens: ipc implements it, the stream table calls it.
 #pragma once
 
 #include "actors/request.h"
 
 namespace troupe::actors {
 
-// Receives a request's tokens. Implemented by ipc; callable from any thread, never blocks. The calls for one choice
-// come one at a time, those for several may come at once.
+// Callable from any thread; must not block. Calls for one choice come one at a time, calls for several choices may be
+// concurrent.
 class StreamSink {
  public:
   virtual ~StreamSink() = default;

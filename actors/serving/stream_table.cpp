@@ -9,10 +9,10 @@ namespace {
 
 double seconds(TimePoint from, TimePoint to) { return std::chrono::duration<double>(to - from).count(); }
 
-// Far enough for anybody, and no clock overflows.
+// Longer deadlines are cut to this, so that the clock does not overflow.
 constexpr std::chrono::milliseconds kLongestDeadline = std::chrono::hours(24 * 365 * 100);
 
-// What a prompt counts before it is encoded: English has about four bytes to a token.
+// The number of prompt tokens, for a text an estimate: English has about four bytes per token.
 std::uint64_t likely_tokens(const Request& request) {
   if (const auto* text = std::get_if<std::string>(&request.prompt)) return (text->size() + 3) / 4;
   return std::get<std::vector<TokenId>>(request.prompt).size();
@@ -178,7 +178,7 @@ void StreamTable::give_back_quota_of(std::uint32_t uid) {
   quota_.give_back(uid);
 }
 
-// All or none.
+// Takes the quota for all choices or for none.
 std::optional<scheduler::Refusal> StreamTable::take_quota(const std::vector<RecordPtr>& choices) {
   std::vector<Record*> taken;
   for (const RecordPtr& record : choices) {
@@ -297,7 +297,7 @@ StreamTable::RecordPtr StreamTable::slowest_reader(TimePoint now) const {
     const double per_token = std::chrono::duration<double>(time_parked(*record, now)).count() /
                              static_cast<double>(record->emitted.size() + 1);
     const std::pair<std::uint64_t, double> here{own - std::min(own, kept), per_token};
-    // Of equal ones the newest, so that it does not depend on the order of the table.
+    // Among equal ones the newest, so that the result does not depend on the order of the hash table.
     if (slowest && (here < most || (here == most && id < slowest->id))) continue;
     slowest = record;
     most = here;
@@ -360,8 +360,8 @@ void StreamTable::end_all(const End& running, const End& waiting, TimePoint now)
     std::unique_lock lock(mutex_);
     const RecordPtr record = find(id);
     if (!record) continue;
-    // A choice that waits for the first one to compute their prompt is part of what has begun; the first, with the
-    // lower id, has ended by now.
+    // A choice that waits for the first one to compute their prompt counts as begun; the first, with the lower id, has
+    // ended by now.
     const bool begun = record->first_step || (record->request->fork_of != 0 && record->prompt);
     end_locked(lock, id, begun ? running : waiting, now);
   }
@@ -382,7 +382,7 @@ std::optional<std::uint64_t> StreamTable::grant(RequestId id, std::uint64_t toke
   const std::lock_guard lock(mutex_);
   const RecordPtr record = find(id);
   if (!record) return std::nullopt;
-  if (!counts_.has_work()) counts_.work_since = now;  // if it was parked; else it changes nothing
+  if (!counts_.has_work()) counts_.work_since = now;  // only if all streams are parked
   if (tokens > 0 && record->parked_since)
     record->parked_before += now - *std::exchange(record->parked_since, std::nullopt);
   record->granted = saturating_add(record->granted, tokens);
@@ -435,7 +435,7 @@ std::vector<RequestView> StreamTable::views(TimePoint now) const {
   return views;
 }
 
-// What the stream holds on the heap, but for the sink, which is not ours.
+// The stream's heap memory, without the sink, which belongs to ipc.
 std::uint64_t StreamTable::bytes_of(const Record& record) {
   std::uint64_t bytes = sizeof(Record) + sizeof(Request) + record.emitted.capacity() * sizeof(TokenId);
   if (record.prompt) bytes += record.prompt->capacity() * sizeof(TokenId);
@@ -490,7 +490,7 @@ bool StreamTable::end_locked(std::unique_lock<std::mutex>& lock, RequestId id, c
   return true;
 }
 
-// But for telling its sink.
+// Ends the record; the caller then notifies the sink with hand_over().
 void StreamTable::end_one(Record& record, End end, TimePoint now) {
   move_to(record, RequestState::ended);
   records_.erase(record.id);
@@ -524,8 +524,8 @@ void StreamTable::count_request(const Record& record, const Usage& usage, TimePo
   latencies.add(Latency::request_inference_time, seconds(*record.first_step, now));
 }
 
-// Empties the outbox, calling the sink without the lock. A thread that finds another one at it leaves
-// what it added to that one: order is kept, nobody waits.
+// Empties the outbox, calling the sink without the lock. If another thread is doing that already, returns at once: that
+// thread passes on the new entries too, so the order is kept and no thread waits.
 void StreamTable::hand_over(std::unique_lock<std::mutex>& lock, const RecordPtr& record) {
   if (record->handing_over) return;
   record->handing_over = true;

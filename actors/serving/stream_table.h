@@ -1,13 +1,13 @@
-// What is known of every live stream, kept where no actor's death can lose it.
+// The records of all live streams, kept outside the actors so that an actor's death loses none.
 //
-// The table sits behind the gateway. Actors report to it (a request was encoded, started, emitted
-// tokens, ended), and it alone talks to the sinks: it hands tokens on in order, ends each stream exactly
-// once, and counts. What a batcher that died had sent is remembered, so another one can go on: resume()
-// gives every live request a new generation, and what still arrives from the old one is dropped.
+// The table belongs to the gateway. Actors report to it (a request was encoded, started, emitted tokens, ended), and
+// only the table calls the sinks: it passes tokens on in order, ends each stream exactly once, and counts. It keeps the
+// tokens that a dead batcher had sent, so another one can go on: resume() gives every live request a new generation,
+// and reports that still arrive under the old one are dropped.
 //
-// Plain and thread-safe: every function may be called from any thread and holds the one lock only for
-// bookkeeping. Sinks and callbacks are called outside of it, one call at a time per stream, so they may
-// call back into the gateway.
+// Plain and thread-safe: every function may be called from any thread and holds the one lock only while it updates the
+// records. Sinks and callbacks are called without the lock, one call at a time per stream, so they may call back into
+// the gateway.
 #pragma once
 
 #include <array>
@@ -35,16 +35,16 @@ namespace troupe::actors {
 
 using TimePoint = std::chrono::steady_clock::time_point;
 
-// In so many broken steps (or texts) a request may be before it is given up.
+// A request is ended after this many failed steps (or failed encodings of its text).
 inline constexpr std::uint32_t kMaxFaults = 2;
 
-// All that a batcher needs to run a request, or to go on running it. Immutable, shared between actors.
+// All that a batcher needs to begin or resume a request. Immutable, shared between actors.
 struct Assignment {
   RequestId request = 0;
   std::uint64_t generation = 0;
   std::shared_ptr<const Request> body;  // its seed is filled in
   std::shared_ptr<const std::vector<TokenId>> prompt;
-  std::vector<TokenId> emitted;  // sent before: replayed, never sent again
+  std::vector<TokenId> emitted;  // already sent: they are replayed, not sent again
   std::uint32_t num_faults = 0;  // see StreamTable::record_fault()
 };
 
@@ -69,8 +69,8 @@ struct StreamCounts {
   std::uint64_t generated_tokens = 0;
   std::uint64_t preemptions = 0;
   Latencies latencies;      // of streams
-  std::uint64_t bytes = 0;  // of the requests, prompts and answers that are live
-  TimePoint work_since;     // when the last stream came, or got credit again, while no other waited or ran
+  std::uint64_t bytes = 0;  // of the requests, prompts and answers of live streams
+  TimePoint work_since;     // when a stream last arrived, or got credit again, while no other was waiting or running
 
   std::uint64_t in(RequestState state) const { return in_state[static_cast<std::size_t>(state)]; }
   std::uint64_t waiting() const {
@@ -87,10 +87,10 @@ struct StreamLimits {
   std::uint32_t max_parked_requests = 1024;
 };
 
-// What became of a stream that ran out of credit.
+// The result of StreamTable::park().
 struct Parked {
-  bool is_live = false;  // false: the batcher should forget it
-  RequestId ended = 0;   // this stream had to go in return, and the batcher should forget it, too; 0: none
+  bool is_live = false;  // false: the parked stream has ended, and the batcher should forget it
+  RequestId ended = 0;   // the stream that was ended to stay within the limit; the batcher should forget it; 0: none
 };
 
 class StreamTable {
@@ -100,76 +100,79 @@ class StreamTable {
   StreamTable(const StreamTable&) = delete;
   StreamTable& operator=(const StreamTable&) = delete;
 
-  // A new stream in state `received`, which owns its request and sink until it ends. A request for n answers becomes n
-  // streams, of which the first owns the prompt; until that is known as ids, the others do what the first does, and
-  // end as it ends. The id of the first; the others' follow it.
+  // Adds a stream in state `received`, which owns its request and sink until it ends. A request for n answers becomes n
+  // streams, of which the first owns the prompt; until that is encoded, the others change state and end together with
+  // the first. Returns the id of the first; the others have the following ids.
   RequestId add(Request request, std::shared_ptr<StreamSink> sink, TimePoint now);
 
   // Null if the stream has ended.
   std::shared_ptr<const Request> request(RequestId id) const;
-  RequestState state(RequestId id) const;  // ended also for ids that never were
-  // Credit since the beginning, in tokens; nothing if the stream has ended or has another generation by now.
+  RequestState state(RequestId id) const;  // `ended` also for unknown ids
+  // Credit since the beginning, in tokens; nullopt if the stream has ended or has another generation by now.
   std::optional<std::uint64_t> granted(RequestId id, std::uint64_t generation) const;
   // The earliest deadline of a live stream, and all streams whose deadline is at or before `now`, earliest first.
   std::optional<TimePoint> next_deadline() const;
   std::vector<RequestId> overdue(TimePoint now) const;
   std::vector<RequestId> live() const;  // ascending
-  // The live requests whose prompt is not known as ids yet (`received` or `encoding`), ascending. Only the first choice
-  // of each.
+  // The live requests whose prompt is not encoded yet (`received` or `encoding`), ascending. Only the first choice of
+  // each.
   std::vector<RequestId> unassigned() const;
 
-  // Gives all its choices places among the waiting requests, and its prompt among the waiting tokens (a text counts one
-  // for four bytes), each until it first runs, is parked or ends; what is preempted waits without a place. Once,
-  // however often it is called. What is wrong, if a limit or its user's share is met; nothing also if the stream has
+  // Counts all choices against max_queued_requests, and the prompt against max_queued_tokens (a text as one token per
+  // four bytes), each until it first runs, is parked or ends; a preempted request is not counted again. Repeated calls
+  // change nothing. Returns the refusal if a limit or the user's share is reached; nullopt also if the stream has
   // ended.
   std::optional<scheduler::Refusal> take_place(RequestId id);
-  // Its prompt turned out to be so many tokens.
+  // Replaces the estimated number of prompt tokens by the real one. Returns the refusal as take_place().
   std::optional<scheduler::Refusal> retake_place(RequestId id, std::uint64_t prompt_tokens);
-  // Counts all its choices against their user's quota, each from here to its end; once, however often it is called.
-  // What is wrong, if the quota is used up; nothing also if the stream has ended.
+  // Counts all choices against their user's quota, each until it ends. Repeated calls change nothing. Returns the
+  // refusal if the quota is used up; nullopt also if the stream has ended.
   std::optional<scheduler::Refusal> take_quota(RequestId id);
-  // For requests that are no streams (Embed): one counts against the same quota, from here to give_back_quota_of().
+  // For requests that are not streams (Embed): counts one against the same quota, until give_back_quota_of().
   std::optional<scheduler::Refusal> take_quota_of(std::uint32_t uid);
   void give_back_quota_of(std::uint32_t uid);
-  // As take_quota(), and from `received` to `encoding`. Refused is also a user with a whole share of parked streams.
+  // As take_quota(), and moves the choices to `encoding`. Also refuses a user with a full share of parked streams.
   std::optional<scheduler::Refusal> admit(RequestId id);
-  // From `encoding` to `queued`: the prompt is known. One for each choice; none if the stream has ended.
+  // The prompt is encoded: moves the choices to `queued`. Returns one assignment per choice; none if the stream has
+  // ended.
   std::vector<std::shared_ptr<const Assignment>> assign(RequestId id, std::vector<TokenId> prompt);
-  // Every request that a batcher had or was about to get, under a new generation, oldest first.
+  // Moves every stream with an encoded prompt to `queued` under a new generation; returns their assignments, oldest
+  // first.
   std::vector<std::shared_ptr<const Assignment>> resume();
 
-  // Reports of a batcher. All are ignored for another generation than the current one, or a stream that
-  // has ended; then they return false: the batcher should forget the request.
+  // Reports of a batcher. A report of an old generation, or for a stream that has ended, is ignored and returns false:
+  // the batcher should forget the request.
   bool set_state(RequestId id, std::uint64_t generation, RequestState state);
   bool started(RequestId id, std::uint64_t generation, std::uint32_t cached_tokens, TimePoint now);
   bool preempted(RequestId id, std::uint64_t generation);
-  // It is out of credit. If more streams are parked now than may be, one is ended: of the user with most of them, who
-  // for this keeps the owner's reserve apart, the one whose client reads most slowly: the longest time parked for each
-  // token that it took.
+  // The stream is out of credit. If more streams than max_parked_requests are parked now, one is ended: of the user
+  // with the most parked streams (the owner's count less the owner's reserve), the one with the slowest client, that is
+  // the longest time parked per emitted token.
   Parked park(RequestId id, std::uint64_t generation, TimePoint now);
-  // Hands tokens on. What the stream has already is dropped, a gap is a bug (asserted).
+  // Passes tokens on to the sink. Tokens that the stream has already are dropped, a gap is a bug (asserted).
   bool deliver(Emission emission, TimePoint now);
   bool end(RequestId id, std::uint64_t generation, const End& end, TimePoint now);
 
-  // Ends the stream whatever its generation, unless it has ended (false). Seed and usage are filled in.
+  // Ends the stream of any generation; false if it has ended already. Fills in seed and usage.
   bool end(RequestId id, const End& end, TimePoint now);
-  // Ends every stream: `running` for those that have begun to be computed, `waiting` for the others.
+  // Ends every stream: with `running` those that have begun to be computed, with `waiting` the others.
   void end_all(const End& running, const End& waiting, TimePoint now);
 
-  // Work with this request in it broke: once more. How often by now; 0 if the stream has ended. Whoever finds
-  // kMaxFaults, and nothing else that could be to blame, ends it (failed_with() in request_check.h).
+  // Counts one more failure of work that included this request. Returns the count; 0 if the stream has ended. At
+  // kMaxFaults, if no other request can have caused the failure, the caller ends the stream (given_up() in
+  // request_check.h).
   std::uint32_t record_fault(RequestId id);
-  // It was done alone and nothing broke: it was not this request.
+  // The work was repeated with this request alone and did not fail: resets the count.
   void clear_faults(RequestId id);
 
-  // Adds to what the client lets us send and returns the sum so far; nothing for a stream that has ended.
+  // Adds to the client's credit and returns the sum since the beginning; nullopt for a stream that has ended.
   std::optional<std::uint64_t> grant(RequestId id, std::uint64_t tokens, TimePoint now);
 
-  // Calls `done` once no stream is left and the last sink heard its end; at once if that is so now.
+  // Calls `done` once no stream is live and every end has been delivered to its sink; at once if that is so now.
   void when_empty(std::function<void()> done);
 
   StreamCounts counts() const;  // O(live streams)
-  // StreamCounts::work_since while streams wait or run; nothing while none does. O(1).
+  // StreamCounts::work_since while streams wait or run; nullopt while none does. O(1).
   std::optional<TimePoint> work_since() const;
   std::vector<RequestView> views(TimePoint now) const;
 
@@ -178,7 +181,7 @@ class StreamTable {
     RequestId id = 0;
     std::shared_ptr<const Request> request;
     std::shared_ptr<StreamSink> sink;
-    std::shared_ptr<const std::vector<TokenId>> prompt;  // null until it is known as ids
+    std::shared_ptr<const std::vector<TokenId>> prompt;  // null until it is encoded
     std::vector<TokenId> emitted;
     std::uint64_t text_bytes = 0;
     std::uint64_t granted = 0;
@@ -187,7 +190,7 @@ class StreamTable {
     bool has_quota = false;
     bool has_place = false;
     std::uint64_t place_tokens = 0;
-    std::optional<TimePoint> parked_since;  // until its client granted more
+    std::optional<TimePoint> parked_since;  // until its client grants more
     TimePoint::duration parked_before{};
     std::uint32_t cached_tokens = 0;
     std::uint32_t preemptions = 0;
@@ -195,7 +198,7 @@ class StreamTable {
     TimePoint submitted;
     std::optional<TimePoint> deadline;
     std::optional<TimePoint> first_step, first_token, last_token;
-    // What the sink has not heard yet. One thread at a time empties it.
+    // Not passed to the sink yet. One thread at a time empties it.
     std::deque<std::variant<TokenRun, End>> outbox;
     bool handing_over = false;
   };
@@ -203,7 +206,7 @@ class StreamTable {
 
   RecordPtr find(RequestId id) const;                               // null if ended
   RecordPtr current(RequestId id, std::uint64_t generation) const;  // null if ended or another generation
-  std::vector<RecordPtr> choices_of(RequestId first) const;         // the live ones, `first` being live and the first
+  std::vector<RecordPtr> choices_of(RequestId first) const;         // the live ones; `first` is a live first choice
   void insert(RequestId id, Request request, std::shared_ptr<StreamSink> sink, TimePoint now);
   void move_to(Record& record, RequestState state);
   std::optional<scheduler::Refusal> take_quota(const std::vector<RecordPtr>& choices);
@@ -224,7 +227,7 @@ class StreamTable {
   scheduler::SharedLimit queued_requests_, queued_tokens_;
   scheduler::SharedLimit parked_;
   RequestId last_id_ = 0;
-  std::uint64_t ends_pending_ = 0;  // streams whose sink has not heard its end
+  std::uint64_t ends_pending_ = 0;  // streams with an End not delivered to the sink yet, live ones included
   std::vector<std::function<void()>> when_empty_;
   StreamCounts counts_;
   std::array<std::uint64_t, 256> ended_{};  // by scheduler::index_of()

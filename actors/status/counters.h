@@ -1,4 +1,4 @@
-// What the server counts beside its streams: steps, the cache, restarts. Survives every actor.
+// The server's counters beside those of its streams: steps, the cache, restarts. Outlives every actor.
 #pragma once
 
 #include <cstdint>
@@ -16,21 +16,21 @@ class Counters {
  public:
   explicit Counters(TimePoint start);
 
-  void model_loaded(TimePoint now);  // before, no work waits for a step
+  void model_loaded(TimePoint now);  // before this call, waiting for a step does not count as a stall
   void step_began(TimePoint now);
-  // continues: the step before had work left for this one.
+  // continues: after the step before there was work left, so the time between both is overhead.
   void step_ended(const engine::StepResult& step, bool continues, TimePoint now);
-  void freed(double seconds);  // from a cancel to its blocks
+  void freed(double seconds);  // from a cancel until its blocks were given back
   void cache(const cache::CacheCounters& counters);
   std::uint64_t steps() const;
   void restarted();         // an actor died and was replaced
   void keeper_restarted();  // the next cache() counts from zero again
 
   std::uint64_t workspace_bytes() const;  // of the worker's executor
-  // How long ago a step ended, or there was something to compute again. work_since: StreamTable::work_since(); without
-  // it zero.
+  // The time since a step began or ended, the model was loaded, or work arrived, whichever was last; 0 before the model
+  // is loaded. work_since: StreamTable::work_since(); if it is nullopt, the result is 0.
   TimePoint::duration without_progress(std::optional<TimePoint> work_since, TimePoint now) const;
-  // Fills in what this class knows.
+  // Fills in this class's counters.
   void fill(StatusSnapshot& snapshot, TimePoint now) const;
 
  private:
@@ -45,7 +45,7 @@ class Counters {
   Latencies latencies_;
   std::uint64_t restarts_ = 0;
   cache::CacheCounters cache_;
-  cache::CacheCounters before_;  // what earlier keepers counted
+  cache::CacheCounters before_;  // counts of earlier keepers
 };
 
 }  // namespace troupe::actors

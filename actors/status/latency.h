@@ -1,4 +1,4 @@
-// How long things take, as counts in fixed buckets: what a scraper turns into quantiles.
+// Latency histograms: counts in fixed buckets, from which a metrics scraper computes quantiles.
 #pragma once
 
 #include <algorithm>
@@ -9,8 +9,8 @@
 
 namespace troupe::actors {
 
-// Upper bounds of the buckets in seconds, the same for every histogram; one more bucket is above the last. From what
-// an idle step costs to what the longest answer takes, in steps of 2 to 2.5: a quantile is known to that factor.
+// Upper bounds of the buckets in seconds, the same for every histogram; one more bucket is above the last. They range
+// from the shortest step overhead to the longest answer, by factors of 2 to 2.5: a quantile is known to that factor.
 inline constexpr std::array kLatencyBounds{10e-6, 25e-6, 50e-6, 100e-6, 250e-6, 500e-6, 1e-3,  2.5e-3, 5e-3,
                                            10e-3, 25e-3, 50e-3, 0.1,    0.25,   0.5,    1.0,   2.5,    5.0,
                                            10.0,  25.0,  50.0,  100.0,  250.0,  500.0,  1000.0};
@@ -27,18 +27,18 @@ struct Histogram {
   }
 };
 
-// What is measured. The streams' own are counted in StreamTable, the rest in Counters.
+// What is measured. StreamTable counts the latencies of streams, Counters the last three.
 enum class Latency : std::uint8_t {
   time_to_first_token,     // arrival to first token
-  inter_token_latency,     // from one run of tokens of a stream to its next, divided by its tokens
-  e2e_request_latency,     // arrival to end; this and the next three: of streams that got a token
+  inter_token_latency,     // from one TokenRun of a stream to the next, divided by the tokens of the next
+  e2e_request_latency,     // arrival to end; this and the next four: only streams that got a token
   request_queue_time,      // arrival to first step
   request_prefill_time,    // first step to first token
   request_decode_time,     // first token to last
   request_inference_time,  // first step to end
   step_duration,           // one pass over a batch
-  step_overhead,           // last kernel of a step to the first of the next, where nothing was waited for
-  cancel_latency,          // arrival of a cancel (or loss of the client) to its blocks given back
+  step_overhead,           // last kernel of a step to the first of the next, if there was work left after the step
+  cancel_latency,          // arrival of a cancel (or loss of the client) until its blocks are given back
 };
 inline constexpr std::array<std::string_view, 10> kLatencyNames{
     "time_to_first_token",  "inter_token_latency", "e2e_request_latency",    "request_queue_time",

@@ -25,7 +25,8 @@ std::vector<MemoryUse> MemoryLedger::entries(const KnownMemory& known, const eng
                              {"code", now.file_backed}};
   std::uint64_t sum = 0;
   for (const MemoryUse& use : all) sum += use.bytes;
-  // An arena of the allocator is mostly never touched: its free part counts as far as there is resident memory for it.
+  // Most free pages of an allocator arena were never touched: they count only up to the resident memory that no other
+  // kind accounts for.
   all.insert(all.end() - 2, {"heap_free", std::min(now.heap_free, without(now.resident, sum))});
 
   const std::lock_guard lock(mutex_);

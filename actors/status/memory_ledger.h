@@ -1,5 +1,5 @@
-// Where this process's memory is, kind by kind: the entries of `troupe status`. Together they are what the kernel calls
-// resident, within 5 % (tests/cli/serve_test.cpp).
+// This process's memory by kind, for `troupe status`. The sum is the resident memory that the kernel reports, within
+// 5 % (tests/cli/serve_test.cpp).
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace troupe::actors {
 
-// What the server knows and the kernel does not.
+// Memory whose purpose the server knows.
 struct KnownMemory {
   std::uint64_t weights = 0;          // packed, and tables
   std::uint64_t weights_on_heap = 0;  // the part of it that the allocator counts too
@@ -25,14 +25,14 @@ struct KnownMemory {
 
 // The kinds, in this order:
 //   weights, kv_cache, snapshots, step_buffers, vocabulary, streams  as above
-//   heap       what else the allocator has given out: actors, queues, connections, the prefix tree
-//   heap_free  what the allocator keeps, as far as it is resident: at most what the others leave of the resident memory
+//   heap       other allocated memory: actors, queues, connections, the prefix tree
+//   heap_free  free memory of the allocator, at most the resident memory less all other kinds
 //   runtime    stacks and relocated data, as measured before the model was loaded
 //   code       of the program and its libraries: file-backed pages, as the kernel counts them now
 // Thread-safe.
 class MemoryLedger {
  public:
-  // now: before anything is loaded.
+  // now: measured before the model is loaded.
   explicit MemoryLedger(const engine::ProcessMemory& now);
 
   [[nodiscard]] std::vector<MemoryUse> entries(const KnownMemory& known, const engine::ProcessMemory& now);

@@ -1,4 +1,4 @@
-// A question for the server's counters on its way to telemetry.
+// A status query on its way to telemetry.
 #pragma once
 
 #include <functional>
@@ -11,8 +11,8 @@ namespace troupe::actors {
 
 [[nodiscard]] StatusSnapshot take_snapshot(const ServerContext& context, TimePoint now);
 
-// Calls `done` exactly once: in answer(), or when the last who had the question is gone, as when telemetry dies with
-// it in its hands. Shared between actors, but at any time only one of them may answer.
+// Calls `done` exactly once: in answer(), or in the destructor, as when telemetry dies before it has answered. Shared
+// between actors, but at any time only one of them may answer.
 class StatusQuery {
  public:
   // Everything that the context refers to outlives the query except its thread pools, which the query does not use.

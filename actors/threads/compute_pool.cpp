@@ -8,7 +8,8 @@
 namespace troupe::actors {
 namespace {
 
-// Longer than the actors need between two steps of many sequences. Only on a core of its own.
+// The leader spins this long for its next job, if it has a CPU of its own: longer than the actors need between two
+// steps of many sequences.
 constexpr std::chrono::microseconds kAwake{200};
 
 std::vector<int> first_of(const std::vector<int>& cpus) {

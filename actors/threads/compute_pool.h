@@ -1,4 +1,4 @@
-// Where steps are computed: a team of threads, and the one thread that leads it.
+// The threads that compute steps: a team, and the one thread that runs jobs and leads the team.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace troupe::actors {
 
-// Runs jobs one at a time, in the order they were posted. Loading, steps and the waiting for a step that a
-// dead actor left behind are jobs alike, so none of them needs a lock.
+// Runs jobs one at a time, in the order they were posted. Loading, steps and waiting for the last step of a dead actor
+// are all jobs, so none of them needs a lock.
 class Compute {
  public:
   virtual ~Compute() = default;
@@ -20,11 +20,11 @@ class Compute {
   virtual engine::Team& team() = 0;                  // for use inside jobs
 };
 
-// The real one: no actor runs on its threads. One pool spans all NUMA nodes it was given CPUs of; the
-// team's threads are bound one by one, so what a thread touches first lies near it.
+// The implementation in the server: no actor runs on its threads. One pool spans all NUMA nodes of its CPUs; each team
+// thread is bound to one CPU, so memory that a thread touches first is on its NUMA node.
 class ComputePool final : public Compute {
  public:
-  // cpus: where thread i of the team goes; empty: nothing is bound.
+  // cpus[i]: the CPU of team thread i; empty: no thread is bound.
   ComputePool(std::uint32_t num_threads, const std::vector<int>& cpus);
 
   void post(std::function<void()> job) override;
@@ -32,7 +32,7 @@ class ComputePool final : public Compute {
 
  private:
   engine::Team team_;
-  ThreadPool leader_;  // joined before the team goes
+  ThreadPool leader_;  // joined before the team is destroyed
 };
 
 }  // namespace troupe::actors

@@ -52,12 +52,13 @@ std::optional<scheduler::Refusal> TextThreads::enter(const JobPtr& job) {
   return std::nullopt;
 }
 
-// With the lock. A thread that finds nothing which it may do goes back to the pool.
+// Call with the lock. Starts work() on one more thread, unless all are active; it returns when queue_.pop() gives it
+// nothing.
 void TextThreads::add_thread() {
   if (num_active_ == num_threads_) return;
   ++num_active_;
   const bool taken = pool_.post([this] { work(); });
-  TROUPE_ASSERT(taken);  // the pool has a place for each thread
+  TROUPE_ASSERT(taken);  // the pool's queue is as long as its number of threads
 }
 
 void TextThreads::work() {
@@ -85,13 +86,13 @@ void TextThreads::work() {
       how = ended_as(Outcome::cancelled, "the server stopped before this text was done");
     lock.unlock();
     finish({job}, how);
-    if (next->is_large) drop_unwanted();  // while they wait they hold memory
+    if (next->is_large) drop_unwanted();  // unwanted jobs hold memory while they wait
     lock.lock();
   }
   --num_active_;
 }
 
-// Their place is free before they are told, so whoever hears of the end may come again.
+// Gives the limits back before it calls `ended`, so that a client may send its next text at once.
 void TextThreads::finish(const std::vector<JobPtr>& jobs, const std::optional<End>& how) {
   {
     const std::lock_guard lock(mutex_);
@@ -102,7 +103,7 @@ void TextThreads::finish(const std::vector<JobPtr>& jobs, const std::optional<En
   }
   for (const JobPtr& job : jobs) {
     job->ended(how);
-    *job = {};  // what it holds goes with it
+    *job = {};  // frees the text and the result
   }
   std::vector<std::function<void()>> done;
   {

@@ -1,4 +1,4 @@
-// The threads that encode and decode texts, and what waits for them.
+// The threads that encode and decode texts, and the queue of texts that wait for them.
 #pragma once
 
 #include <atomic>
@@ -23,41 +23,41 @@ struct TextThreadsOptions {
   std::uint64_t max_bytes = 64u << 20;
 };
 
-// Work on a text: all at once, or in parts.
+// Work on one or more texts of a request: all at once, or in parts.
 struct TextJob {
   scheduler::Tenant tenant;
-  std::uint64_t bytes = 0;           // that it holds
-  std::uint64_t first_part = bytes;  // bytes that the first call of `work` works on
-  // Set by anybody: the job ends soon, wherever it is. Never null.
+  std::uint64_t bytes = 0;           // of its text, counted against max_bytes
+  std::uint64_t first_part = bytes;  // bytes that the first call of `work` processes
+  // Set from any thread: the job ends soon, queued or running. Never null.
   CancelFlag unwanted = std::make_shared<std::atomic<bool>>(false);
-  // On a text thread: does all of it, or the next part of it and returns the bytes of the part after that; 0: none is
-  // left. Hands `unwanted` to whatever takes long; that may throw engine::Interrupted, and nothing else.
+  // Called on a text thread: does all of the work, or the next part of it. Returns the bytes of the part after that; 0:
+  // the work is complete. Passes `unwanted` to long operations; may throw engine::Interrupted, and nothing else.
   std::function<std::uint64_t()> work;
-  // Exactly once, after the last call of `work`, on any thread; by then its place is free. The End says why it was not
-  // worked on to the end; nothing: it was. Must not throw.
+  // Called exactly once, after the last call of `work`, on any thread; by then the job has stopped counting against the
+  // limits. The End says why the work is incomplete; nullopt: it is complete. Must not throw.
   std::function<void(std::optional<End>)> ended;
 };
 
-// max_large + 1 threads: one is always free for small texts. In which order: scheduler::TextQueue. How many texts may
-// be here, and bytes of them: scheduler::SharedLimit (max_queued_texts, max_queued_text_bytes).
+// max_large + 1 threads: one is always free for small texts. scheduler::TextQueue decides the order, and
+// scheduler::SharedLimit bounds the texts and their bytes (max_queued_texts, max_queued_text_bytes).
 //
 // Thread-safe.
 class TextThreads {
  public:
   // cpus: as for ThreadPool.
   explicit TextThreads(const TextThreadsOptions& options, std::vector<int> cpus = {});
-  // As drop_all(); every job has ended when it returns.
+  // Calls drop_all(); every job has ended when it returns.
   ~TextThreads();
   TextThreads(const TextThreads&) = delete;
   TextThreads& operator=(const TextThreads&) = delete;
 
-  // Takes a job, or says which limit is met; then `ended` is not called. Unwanted jobs that wait give way before
-  // anybody is refused.
+  // Takes a job, or returns the refusal; then `ended` is not called. Before it refuses a job, it drops queued jobs with
+  // `unwanted` set.
   [[nodiscard]] std::optional<End> post(TextJob job);
-  // Ends what waits as Outcome::draining and what runs as Outcome::cancelled, the latter as soon as it looks at its
-  // flag; what comes later is refused.
+  // Ends queued jobs as Outcome::draining and running ones as Outcome::cancelled, the latter as soon as they check
+  // their flag; later jobs are refused.
   void drop_all();
-  // Calls `done` once no job is here and all have been told; at once if that is so now.
+  // Calls `done` once `ended` of every job has returned; at once if that is so now.
   void when_empty(std::function<void()> done);
 
  private:
@@ -74,7 +74,7 @@ class TextThreads {
   scheduler::SharedLimit texts_, bytes_;
   scheduler::TextQueue<JobPtr> queue_;
   std::vector<JobPtr> running_;
-  std::uint32_t num_active_ = 0;  // threads at work(), or about to be
+  std::uint32_t num_active_ = 0;  // threads in work(), or about to be
   std::uint64_t num_untold_ = 0;  // jobs whose `ended` has not returned
   bool closed_ = false;
   std::vector<std::function<void()>> when_empty_;

@@ -56,7 +56,7 @@ void ThreadPool::work() {
     num_jobs_.store(jobs_.size(), std::memory_order_relaxed);
     lock.unlock();
     job();
-    job = nullptr;  // what it holds goes before the next wait, and without the lock
+    job = nullptr;  // destroys what the job captured before the next wait, and without the lock
     wait_awake();
     lock.lock();
   }

@@ -1,5 +1,4 @@
-// Plain threads that run jobs in the order they were posted. No actor runs on them, and they know none:
-// a job brings its result back itself.
+// Plain threads that run jobs in the order they were posted. No actor runs on them; a job sends its own result.
 #pragma once
 
 #include <atomic>
@@ -16,11 +15,11 @@
 
 namespace troupe::actors {
 
-// Thread-safe. The destructor runs what was posted, then joins. An idle pool uses no CPU.
+// Thread-safe. The destructor runs all posted jobs, then joins. An idle pool uses no CPU.
 class ThreadPool {
  public:
   // name: of the threads, at most 15 bytes. cpus: all threads are bound to these; empty: not bound. awake: how long a
-  // thread looks for its next job before it sleeps; only for a thread whose CPU nobody else wants.
+  // thread spins for its next job before it sleeps; only for a thread with a CPU of its own.
   ThreadPool(std::string name, std::uint32_t num_threads, std::size_t max_queued, std::vector<int> cpus = {},
              std::chrono::microseconds awake = {});
   ~ThreadPool();
@@ -41,13 +40,13 @@ class ThreadPool {
   std::condition_variable wake_;
   std::deque<std::function<void()>> jobs_;
   const std::chrono::microseconds awake_;
-  std::atomic<std::size_t> num_jobs_{0};  // jobs_.size(), for a look without the lock
+  std::atomic<std::size_t> num_jobs_{0};  // jobs_.size(), to be read without the lock
   bool stopping_ = false;
   std::vector<std::thread> threads_;
 };
 
-// Binds the calling thread to these CPUs. An empty list, or a refusal by the kernel, changes nothing:
-// binding makes things faster, never right.
+// Binds the calling thread to these CPUs. An empty list changes nothing, and a refusal by the kernel is ignored:
+// binding affects speed only.
 void bind_this_thread(const std::vector<int>& cpus);
 
 }  // namespace troupe::actors

@@ -1,4 +1,4 @@
-// Which CPUs compute and which are left for everything else.
+// Which CPUs the compute team uses, and which are left for actors, timers and sockets.
 #pragma once
 
 #include <cstdint>
@@ -7,25 +7,25 @@
 namespace troupe::actors {
 
 struct CpuPlan {
-  // Where the threads of the compute team go, thread by thread. Empty: nothing is bound.
+  // compute[i]: the CPU of thread i of the compute team. Empty: no thread is bound.
   std::vector<int> compute;
-  // Where actors, timers and the socket thread go. Empty: nothing is bound.
+  // The CPUs for actors, timers and the socket thread. Empty: no thread is bound.
   std::vector<int> rest;
 };
 
-// One CPU as the plan sees it.
+// One logical CPU (hardware thread).
 struct CpuPlace {
   int cpu;             // the operating system's number
   std::uint32_t node;  // NUMA node
   std::uint32_t core;  // physical core, machine-wide
 };
 
-// Takes whole cores before second hyper-threads, and fills one NUMA node before the next. Where the team
-// takes every CPU there is no rest to keep the actors on: nothing is bound then, and the operating system
-// balances. Plain; `places` in any order.
+// Fills one NUMA node before the next, and in a node takes one hardware thread of each core before second ones. If the
+// team needs every CPU, none is left for the actors: both lists are empty, nothing is bound, and the operating system
+// balances. `places` may be in any order.
 [[nodiscard]] CpuPlan plan_cpus(std::vector<CpuPlace> places, std::uint32_t num_threads);
 
-// The CPUs this process may run on, as hwloc sees them; empty where it cannot tell.
+// The CPUs this process may run on, from hwloc; empty if it fails.
 [[nodiscard]] std::vector<CpuPlace> allowed_places();
 
 }  // namespace troupe::actors

@@ -1,5 +1,5 @@
-// One request of a troupe run while it is under way: what its callbacks write on a reader thread, and what they tell
-// the driver. Internal to the driver.
+// One request of a troupe run until it has ended: the data that its callbacks write on a reader thread, and their
+// messages to the driver. Internal to the driver.
 #pragma once
 
 #include <chrono>
@@ -20,19 +20,19 @@ namespace troupe::load {
 
 struct Exchange;
 
-// What the driver's thread sleeps on: news of the exchanges.
+// A queue of messages from the exchanges; the driver's thread sleeps on it.
 class Mailbox {
  public:
   using Clock = std::chrono::steady_clock;
 
   struct News {
     std::shared_ptr<Exchange> exchange;
-    bool ended = false;  // else: the tokens of its fault point have come
+    bool ended = false;  // false: the tokens of its fault point have arrived
   };
 
   // From any thread.
   void post(News news);
-  // All news so far; waits for some until `deadline`. Empty: there was none.
+  // Returns all queued messages; if there are none, waits for one until `deadline`. Empty: none arrived.
   std::vector<News> take(Clock::time_point deadline);
 
  private:
@@ -41,12 +41,12 @@ class Mailbox {
   std::vector<News> news_;
 };
 
-// Stops a reader thread for a while: a client that does not read.
+// Stops a reader thread for a while, to simulate a client that does not read.
 class Brake {
  public:
   // Returns after `pause_s`, or when released.
   void hold(double pause_s);
-  // For good.
+  // Ends all current and future holds.
   void release();
 
  private:
@@ -56,21 +56,21 @@ class Brake {
 };
 
 // The callbacks write the record's arrivals and completion_tokens, the answer, `out_of_order`, `end` and `end_s`; the
-// driver reads them when it has the news of the end, and writes everything else.
+// driver reads them after the message of the end, and writes everything else.
 struct Exchange {
   PlannedRequest request;
   Due due;
   RequestRecord record;
   Answer answer;
   std::optional<Result<client::Ended>> end{};
-  bool out_of_order = false;               // tokens were missing or came twice
+  bool out_of_order = false;               // tokens were missing or arrived twice
   std::optional<client::Stream> stream{};  // absent: it could not be sent
-  std::unique_ptr<client::Client> own{};   // of a request that hangs up or does not read
-  bool finished = false;                   // the driver has taken its end
+  std::unique_ptr<client::Client> own{};   // own connection, for a request that disconnects or stops reading
+  bool finished = false;                   // the driver has handled its end
 };
 
-// Fills in what the end and the received tokens say: kind, outcome, message, usage. An answer with tokens missing,
-// twice, or out of order counts as failed.
+// Fills in the record from the end and the received tokens: kind, outcome, message, usage. An answer with missing,
+// repeated or misordered tokens counts as failed.
 void settle(Exchange& exchange);
 
 }  // namespace troupe::load

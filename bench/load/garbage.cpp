@@ -34,7 +34,7 @@ std::string frame(std::string_view body, std::uint32_t claimed_bytes) {
 
 std::string frame(std::string_view body) { return frame(body, static_cast<std::uint32_t>(body.size())); }
 
-// A Unix socket connected to `path`; -1: the server does not take it.
+// Returns a Unix socket connected to `path`; -1: the connection was not accepted.
 int connect_to(const std::string& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -47,7 +47,7 @@ int connect_to(const std::string& path) {
   return -1;
 }
 
-// Sends what the server takes: it may hang up before the end.
+// Sends `bytes`, or as many as the server takes before it closes the connection.
 void send_all(int fd, std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t sent = ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
@@ -56,7 +56,7 @@ void send_all(int fd, std::string_view bytes) {
   }
 }
 
-// Whether the server hangs up in time. What it says before is of no interest.
+// Waits until the server closes the connection, ignoring what it sends; returns whether it did in time.
 bool wait_for_close(int fd) {
   std::array<char, 4096> scratch;
   for (;;) {
@@ -82,7 +82,7 @@ std::string garbage_bytes(std::uint64_t seed, std::uint32_t choice) {
       return frame(random_bytes(random, size));
     case 4:
       return frame(random_bytes(random, size), static_cast<std::uint32_t>(2 * size));
-    case 5:  // a Cancel of stream 1, a good frame but for the greeting that is missing
+    case 5:  // a Cancel of stream 1: a valid frame, but without a Hello before it
       return frame(std::string_view("\x1A\x02\x08\x01", 4));
     default:
       return frame(kHello) + frame(random_bytes(random, size));
@@ -131,7 +131,7 @@ void GarbageSender::send_one(std::uint32_t choice) {
     return;
   }
   send_all(fd, garbage_bytes(seed_, choice));
-  ::shutdown(fd, SHUT_WR);  // whoever waits for more of a frame learns that there is none
+  ::shutdown(fd, SHUT_WR);  // a server that waits for the rest of a frame sees the end of the stream
   ++(wait_for_close(fd) ? count_.closed : count_.ignored);
   ::close(fd);
 }

@@ -1,4 +1,4 @@
-// Bytes that are not the protocol, on connections of their own: what a broken or hostile client sends.
+// Bytes that break the protocol, sent on separate connections, as a broken or hostile client does.
 #pragma once
 
 #include <condition_variable>
@@ -12,12 +12,12 @@
 
 namespace troupe::load {
 
-// The bytes of the way `choice`, which differ in what they break: random bytes, a length above every limit, an HTTP
-// request, a frame that is no message, a frame that ends early, a frame before the greeting, garbage after a proper
-// greeting. A function of (seed, choice).
+// The garbage number `choice`. `choice` also selects the kind: random bytes, a length above every limit, an HTTP
+// request, a frame that is no message, a frame that ends early, a frame before Hello, garbage after a proper Hello.
+// A pure function of (seed, choice).
 [[nodiscard]] std::string garbage_bytes(std::uint64_t seed, std::uint32_t choice);
 
-// Sends garbage from a thread of its own, one connection after the other. send() may be called from any thread.
+// Sends garbage from its own thread, one connection after the other. send() may be called from any thread.
 class GarbageSender {
  public:
   GarbageSender(std::string socket, std::uint64_t seed);
@@ -25,9 +25,9 @@ class GarbageSender {
   GarbageSender(const GarbageSender&) = delete;
   GarbageSender& operator=(const GarbageSender&) = delete;
 
-  // Connects soon, sends, and waits until the server closes the connection, ten seconds at most.
+  // Queues garbage. The thread connects, sends it, and waits at most 10 s for the server to close the connection.
   void send(std::uint32_t choice);
-  // Waits until all is sent and answered, and says what came of it. Call it once.
+  // Waits until all garbage is sent and answered, and returns the counts. Call it once.
   GarbageCount finish();
 
  private:
@@ -40,7 +40,7 @@ class GarbageSender {
   std::condition_variable changed_;
   std::queue<std::uint32_t> waiting_;
   bool finished_ = false;
-  GarbageCount count_;  // the thread's until it is joined
+  GarbageCount count_;  // used by the thread only until it is joined
   std::thread thread_;  // started with the first garbage
 };
 

@@ -1,4 +1,4 @@
-// How long prompts and answers are: a distribution over numbers of tokens.
+// The lengths of prompts and answers: a distribution over numbers of tokens.
 #pragma once
 
 #include <cstdint>
@@ -21,9 +21,9 @@ struct Lengths {
   double a = 1;
   double b = 0;
 
-  // Rounded to a whole number, at least 1. No bound above for the last two.
+  // Draws a length, rounded to a whole number, from 1 to 2^24.
   [[nodiscard]] std::uint32_t draw(Random& random) const;
-  // The least that draw() can give.
+  // The smallest possible result of draw().
   [[nodiscard]] std::uint32_t least() const { return kind == Kind::fixed || kind == Kind::uniform ? whole(a) : 1; }
 
  private:

@@ -24,12 +24,12 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kMaxErrorBytes = 64u << 10;
 constexpr std::size_t kMaxHeaderBytes = 64u << 10;
-constexpr int kStopCheck_ms = 100;  // how long a wait may be before `stop` is looked at
+constexpr int kStopCheck_ms = 100;  // `stop` is checked at least this often
 constexpr double kFirstBackoff_s = 0.5;
 
 class OpenAiDriver;
 
-// One request and the transfer that carries it. Its callbacks run on the driver's thread.
+// One request and its HTTP transfer. Its callbacks run on the driver's thread.
 struct Transfer {
   OpenAiDriver* driver = nullptr;
   PlannedRequest request{};
@@ -39,20 +39,20 @@ struct Transfer {
   CurlHandle handle{};
   char error[CURL_ERROR_SIZE] = {};
 
-  // Of the attempt under way.
+  // Of the current attempt.
   std::unique_ptr<EventParser> events{};
   std::unique_ptr<CompletionReader> reader{};
   long status = 0;
   std::string error_body{};
-  std::string too_much{};  // which limit the server has broken
+  std::string too_much{};  // the limit that the server has exceeded
   std::optional<double> retry_after{};
   std::size_t header_bytes = 0, answer_bytes = 0;
   bool done_seen = false;
   bool paused = false;
-  bool hang_up = false;  // its fault's moment has come
+  bool hang_up = false;  // its fault is due: break off the transfer
 };
 
-// Wakes a poll at a moment, to the microsecond; poll's own timeout is in milliseconds, which would show in the send
+// Wakes a poll at a given time, to the microsecond; poll's own timeout is in milliseconds, which would show in the send
 // lag.
 class Alarm {
  public:
@@ -81,7 +81,7 @@ class OpenAiDriver {
     init_curl();
     multi_.reset(curl_multi_init());
     TROUPE_ASSERT(multi_);
-    curl_multi_setopt(multi_.get(), CURLMOPT_MAXCONNECTS, 4096L);  // as many idle ones as there may be clients
+    curl_multi_setopt(multi_.get(), CURLMOPT_MAXCONNECTS, 4096L);  // keeps idle connections for up to 4096 clients
   }
   ~OpenAiDriver() {
     for (const auto& [index, transfer] : live_) curl_multi_remove_handle(multi_.get(), transfer->handle.get());
@@ -126,7 +126,7 @@ class OpenAiDriver {
   Alarm alarm_;
   Clock::time_point start_{};
   std::unordered_map<std::uint64_t, std::unique_ptr<Transfer>> live_;  // by index
-  std::vector<CurlHandle> idle_;                                       // handles to use again
+  std::vector<CurlHandle> idle_;                                       // handles for reuse
   std::priority_queue<Timed, std::vector<Timed>, std::greater<>> timed_;
   bool stopped_ = false;
   std::vector<RequestRecord> over_;
@@ -252,7 +252,7 @@ bool OpenAiDriver::read_event(Transfer& transfer, std::string_view data) {
   return !transfer.hang_up;
 }
 
-// A slow reader stops once, when its tokens have come: libcurl then leaves the bytes in the socket.
+// A slow reader pauses once, when the tokens of its fault point have arrived: libcurl then leaves bytes in the socket.
 bool OpenAiDriver::pause_here(Transfer& transfer) {
   RequestRecord& record = transfer.record;
   if (transfer.request.fault != Fault::slow_reader || record.fault_at_s ||
@@ -339,8 +339,8 @@ void OpenAiDriver::settle(Transfer& transfer, CURLcode code) const {
       transfer.error[0] ? transfer.error : curl_easy_strerror(code));
 }
 
-// What the server asks for, or else twice as long each time; spread by up to a half over the requests, so that those
-// who were refused together do not come back together.
+// Waits for the server's Retry-After or for a time that doubles with each refusal, whichever is longer; spread by up to
+// a half over the requests, so that requests that were refused together are not sent again together.
 bool OpenAiDriver::retry_later(Transfer& transfer) {
   RequestRecord& record = transfer.record;
   if (stopped_ || record.kind != EndKind::refused || (transfer.status != 429 && transfer.status != 503) ||

@@ -1,5 +1,5 @@
-// libcurl, as the drivers of OpenAI-compatible servers use it: handles that clean up after themselves, and the settings
-// that every request has. Internal to them.
+// libcurl for the drivers of OpenAI-compatible servers: owning handles, and the settings of every request. Internal to
+// the drivers.
 #pragma once
 
 #include <curl/curl.h>
@@ -12,7 +12,7 @@
 
 namespace troupe::load {
 
-// libcurl's handles are void pointers, so that each kind needs a deleter of its own.
+// libcurl's handles are void pointers, so each kind needs its own deleter.
 struct CurlEasyDeleter {
   void operator()(CURL* handle) const { curl_easy_cleanup(handle); }
 };
@@ -32,8 +32,8 @@ void init_curl();
 // Headers of every request: JSON, the key, and no "Expect: 100-continue", which would cost a round trip.
 [[nodiscard]] CurlHeaders make_headers(const OpenAiTarget& target);
 
-// Resets `handle` and aims it at `path` of the target: HTTP/1.1, no proxy whatever the environment says, no redirect,
-// no signal. `headers` and `error` (CURL_ERROR_SIZE bytes) must outlive the transfer.
+// Resets `handle` and sets it up for `path` of the target: HTTP/1.1, no proxy (the environment's is ignored), no
+// redirect, no signal. `headers` and `error` (CURL_ERROR_SIZE bytes) must outlive the transfer.
 void aim(CURL* handle, const OpenAiTarget& target, const std::string& path, const CurlHeaders& headers, char* error);
 
 }  // namespace troupe::load

@@ -76,7 +76,8 @@ Vocabulary vocabulary_of(const json& model) {
   vocabulary.context = number_of(meta, "n_ctx");
   if (!vocabulary.context) vocabulary.context = number_of(model, "max_model_len");
   if (!vocabulary.context) vocabulary.context = number_of(meta, "n_ctx_train");
-  // Which ids end or begin a sequence is not told; in the vocabularies of these models they are among the first.
+  // These servers do not report which ids begin and end a sequence; in their models' vocabularies they are among the
+  // first.
   for (TokenId id = 0; id < 3; ++id) vocabulary.avoid.push_back(id);
   return vocabulary;
 }
@@ -146,7 +147,7 @@ Result<OpenAiServer> reach_openai(std::string_view target, const std::string& mo
     if (reply->status != 503) return read_models(std::move(server), *reply, model);
     if (std::chrono::steady_clock::now() > deadline)
       return Error{ErrorCode::busy, server.endpoint + " is still not ready: " + error_message(reply->body)};
-    std::this_thread::sleep_for(kRetryInterval);  // another process loads its model; there is nothing to wait on
+    std::this_thread::sleep_for(kRetryInterval);  // polls, because another process loads the model
   }
 }
 

@@ -1,4 +1,4 @@
-// An OpenAI-compatible server that a load run is about: how it is reached, and what a plan must know of its model.
+// The OpenAI-compatible server of a load run: its address, and the properties of its model that a plan needs.
 #pragma once
 
 #include <chrono>
@@ -23,17 +23,17 @@ struct OpenAiServer {
   OpenAiTarget target{};
   std::string endpoint{};  // as the target was given
   std::string model{};     // its id
-  std::string server{};    // as it calls itself in its Server header; may be empty
-  // Size and context as /v1/models says (llama.cpp: meta.n_vocab, meta.n_ctx; vLLM: max_model_len). A server that does
-  // not tell its vocabulary gets ids below kAssumedVocabulary.
+  std::string server{};    // its Server header; may be empty
+  // Size and context from /v1/models (llama.cpp: meta.n_vocab, meta.n_ctx; vLLM: max_model_len). A server that does not
+  // report the size gets ids below kAssumedVocabulary.
   Vocabulary vocabulary{};
 };
 
 inline constexpr std::uint32_t kAssumedVocabulary = 30'000;
 
-// Asks /v1/models, again while the server is loading, for at most `patience`. `model`: empty for the first one.
-// `api_key`: of this and all later requests; empty: none. Errors: invalid_argument (the target); io (nobody answers);
-// protocol (not such a server); permission (it wants another key); model_missing.
+// Gets /v1/models, and repeats that while the server is loading, for at most `patience`. `model`: empty for the first
+// one. `api_key`: for this and all later requests; empty: none. Errors: invalid_argument (the target); io (no server
+// answers); protocol (not such a server); permission (it needs another key); model_missing.
 [[nodiscard]] Result<OpenAiServer> reach_openai(std::string_view target, const std::string& model,
                                                 std::chrono::milliseconds patience, const std::string& api_key = {});
 

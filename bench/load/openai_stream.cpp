@@ -20,7 +20,7 @@ const json* find(const json* object, const char* key) {
   return member == object->end() ? nullptr : &*member;
 }
 
-// A count within reason; anything else is as if it were not there.
+// A plausible count; any other value is treated as absent.
 std::optional<std::uint32_t> count(const json* value) {
   if (!value || !value->is_number_integer()) return std::nullopt;
   const auto number = value->get<std::int64_t>();
@@ -57,7 +57,7 @@ bool EventParser::end_line(const std::function<bool(std::string_view)>& on_event
     if (has_data_) go_on = on_event(data_);
     data_.clear();
     has_data_ = false;
-  } else if (line == "data" || line.starts_with("data:")) {  // all else is a comment or of no use
+  } else if (line == "data" || line.starts_with("data:")) {  // other lines are ignored
     line.remove_prefix(std::min<std::size_t>(line.size(), 5));
     if (line.starts_with(' ')) line.remove_prefix(1);
     if (has_data_) data_ += '\n';

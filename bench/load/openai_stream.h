@@ -1,5 +1,5 @@
-// What an OpenAI-compatible server answers, read from its bytes: server-sent events, completion chunks, errors. Plain
-// logic; every size and number is checked, because the other side is a stranger.
+// Parses the answers of an OpenAI-compatible server: server-sent events, completion chunks, errors. Plain logic; every
+// size and number is checked, because the server is not trusted.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@ class EventParser {
   explicit EventParser(std::size_t max_bytes) : max_bytes_(max_bytes) {}
 
   // Calls `on_event` with the data of each event that `bytes` completes. False: an event is too large, or `on_event`
-  // has returned false; nothing more must be fed then.
+  // returned false; then feed() must not be called again.
   [[nodiscard]] bool feed(std::string_view bytes, const std::function<bool(std::string_view)>& on_event);
 
  private:
@@ -36,14 +36,14 @@ class EventParser {
 
 // Reads the events of one streamed completion into a record: arrivals, token counts, how it ended.
 //
-// Tokens of a chunk: by llama.cpp's timings.predicted_n or vLLM's running usage.completion_tokens where they are there,
-// else one for each chunk with text. The last usage is what the answer had in all; tokens of which no chunk told are
+// Tokens of a chunk: from llama.cpp's timings.predicted_n or vLLM's running usage.completion_tokens if present, else
+// one for each chunk with text. The last usage is the total of the answer; tokens that no chunk accounted for are
 // counted, but have no arrival.
 class CompletionReader {
  public:
   explicit CompletionReader(RequestRecord& record) : record_(record) {}
 
-  // One event's data, which came at `at_s`. False: it is not what such a server sends, or an error; `failure` says it.
+  // Reads one event's data, which arrived at `at_s`. False: it is an error or not valid; see failure().
   [[nodiscard]] bool read(std::string_view data, double at_s);
 
   [[nodiscard]] bool finished() const { return !finish_reason_.empty(); }
@@ -60,14 +60,14 @@ class CompletionReader {
   std::string failure_;
 };
 
-// Retry-After in seconds (RFC 9110, 10.2.3): a number, or a date seen from `now_unix_s`. Absent: not a valid one.
+// Retry-After in seconds (RFC 9110, 10.2.3): a number, or a date relative to `now_unix_s`. Absent: not valid.
 [[nodiscard]] std::optional<double> retry_after_s(std::string_view value, double now_unix_s);
 
 // The message in an error's body: {"error": {"message": ...}}, {"message": ...}, else the beginning of the body.
 [[nodiscard]] std::string error_message(std::string_view body);
 
 // Sets kind, outcome ("http_503") and message of a request that was answered with a status other than 200. 429, 503 and
-// 4xx are refusals, the rest of 5xx failures.
+// 4xx are refusals, other 5xx failures.
 void read_http_error(int status, std::string_view body, RequestRecord& record);
 
 }  // namespace troupe::load

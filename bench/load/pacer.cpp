@@ -54,7 +54,7 @@ bool Pacer::time_is_up() const {
   return !plan_.open_loop() && duration_s && !free_.empty() && free_.top().at_s > *duration_s;
 }
 
-// A client that is busy may still be free in time when the free ones are not: they begin later in a ramp.
+// A busy client may become free before the end while the free ones do not: in a ramp those start later.
 bool Pacer::exhausted() const { return nothing_left() || (time_is_up() && in_flight_ == 0); }
 
 }  // namespace troupe::load

@@ -1,5 +1,6 @@
-// Which request goes out next, and when: the two loops as plain logic. Times are arguments, in seconds since the start
-// of the run; a driver asks next() until it gives nothing, sleeps until next_at() or an end, and reports each end.
+// Decides which request is sent next, and when, for open and closed loops. Plain logic: times are arguments, in seconds
+// since the start of the run. A driver calls next() until it returns nullopt, sleeps until next_at() or an end, and
+// reports each end.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +16,11 @@ namespace troupe::load {
 // A request to be sent now.
 struct Due {
   std::uint64_t index = 0;
-  std::uint32_t client = 0;  // closed loop: whose; open loop with a bound: which of the slots; else 0
-  double intended_s = 0;     // when it should have gone out: latencies count from here
+  std::uint32_t client = 0;  // closed loop: the client; bounded open loop: the slot; else 0
+  double intended_s = 0;     // when it should be sent: latencies count from here
 };
 
-// What is known of it before it is sent.
+// The record of a request with the fields that are known before it is sent.
 [[nodiscard]] RequestRecord begin_record(const Due& due, const PlannedRequest& request);
 
 // Not thread-safe. Borrows the plan.
@@ -27,18 +28,18 @@ class Pacer {
  public:
   explicit Pacer(const Plan& plan);
 
-  // The next request whose time has come by `now_s`, if any. In an open loop that is bounded (Pace::clients) a request
-  // waits for a free slot and keeps its intended time. O(log clients).
+  // The next request that is due at `now_s`, if any. In a bounded open loop (Pace::clients) a request waits for a free
+  // slot and keeps its intended time. O(log clients).
   std::optional<Due> next(double now_s);
-  // When next() will have something if no request ends before; absent: not before an end, or never.
+  // When next() will return a request if none ends before; absent: not before an end, or never.
   [[nodiscard]] std::optional<double> next_at() const;
-  // Whether everything has been handed out, by number or by time.
+  // Whether next() will never return a request again.
   [[nodiscard]] bool exhausted() const;
-  // Requests handed out that have not ended.
+  // Requests returned by next() that have not ended.
   [[nodiscard]] std::uint64_t in_flight() const { return in_flight_; }
-  // The request of `client` has ended at `now_s`, whatever its end was.
+  // The request of `client` has ended at `now_s`, with any outcome.
   void ended(std::uint32_t client, double now_s);
-  // Nothing more is handed out.
+  // From now on next() returns nullopt.
   void stop() { stopped_ = true; }
 
  private:
@@ -48,10 +49,10 @@ class Pacer {
     std::uint32_t client = 0;
     bool operator>(const Free& other) const { return at_s != other.at_s ? at_s > other.at_s : client > other.client; }
   };
-  // By number, or by stop().
+  // stop() was called, or all requests of the plan have been returned.
   [[nodiscard]] bool nothing_left() const;
-  // Whether the first client of a closed loop to be free is free too late. (An open loop's arrivals end with its
-  // duration already, and what has arrived is sent, however late.)
+  // Whether the earliest free client of a closed loop is free only after the run's duration. (An open loop's arrivals
+  // end with its duration, and a request that has arrived is sent, however late.)
   [[nodiscard]] bool time_is_up() const;
 
   const Plan& plan_;

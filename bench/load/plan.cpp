@@ -11,7 +11,7 @@ namespace troupe::load {
 namespace {
 
 constexpr std::uint64_t kMaxArrivals = 10'000'000;  // 80 MB of times
-constexpr double kLongestDelay_s = 0.2;             // of a fault before the first token
+constexpr double kLongestDelay_s = 0.2;             // of a fault with after_tokens 0
 
 std::string text(double value) { return config::format_number(value); }
 
@@ -58,8 +58,8 @@ Status check_shape(const Shape& shape, const Vocabulary& vocabulary) {
   return Ok{};
 }
 
-// The time at which the integral of a rate that rises linearly from `from` to `full` within `ramp_s`, and stays there,
-// is `count`.
+// The time at which the integral of a rate reaches `count`; the rate rises linearly from `from` to `full` within
+// `ramp_s` and then stays there.
 double inverse_ramp(double count, double from, double full, double ramp_s) {
   const double in_ramp = (from + full) / 2 * ramp_s;
   if (count >= in_ramp) return ramp_s + (count - in_ramp) / full;
@@ -113,7 +113,7 @@ Result<Plan> Plan::from_trace(PlanSpec spec, std::vector<PlannedRequest> request
   return plan;
 }
 
-// A process of rate 1 whose time is stretched by the ramp, so that burstiness means the same at every rate.
+// Draws arrivals of rate 1 and maps their times through the ramp, so that burstiness means the same at every rate.
 void Plan::make_arrivals() {
   const Pace& pace = spec_.pace;
   const double from = pace.ramp_up_s > 0 ? pace.ramp_from : *pace.rate;
@@ -172,7 +172,8 @@ void Plan::choose_fault(PlannedRequest& request) const {
     }
     draw -= share;
   }
-  // Half of them before the first token, most of those at once: that is where a request changes hands most often.
+  // Half of the faults come soon after sending, most of these almost at once: there a request passes through the most
+  // states and actors.
   if (random.uniform() < 0.5)
     request.fault_point.delay_s = kLongestDelay_s * std::pow(random.uniform(), 4);
   else

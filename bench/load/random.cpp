@@ -21,7 +21,7 @@ std::uint64_t Random::below(std::uint64_t bound) {
 
 double Random::exponential() { return -std::log1p(-uniform()); }
 
-// Box and Muller, 1958; the second of the pair is not kept, a draw costs little here.
+// Box and Muller, 1958; the second of each pair is not kept, since draws are cheap.
 double Random::normal() {
   const double radius = std::sqrt(2 * exponential());
   return radius * std::cos(2 * std::numbers::pi * uniform());

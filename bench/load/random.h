@@ -1,12 +1,12 @@
-// Random numbers of a plan: every draw is named by (seed, stream, purpose, number), so that request 917 is the same
-// whether or not requests 0 to 916 were ever made, and the same on every machine.
+// Random numbers of a plan: every draw is a function of (seed, purpose, index, number), so that request 917 is the same
+// whether or not requests 0 to 916 were generated, and the same on every machine.
 #pragma once
 
 #include <cstdint>
 
 namespace troupe::load {
 
-// What a sequence of draws decides. Append only: the numbers are part of what a seed means.
+// What a draw is for. Append only: a seed's draws depend on these numbers.
 enum class Purpose : std::uint32_t {
   arrival,
   prefix,

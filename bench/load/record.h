@@ -1,5 +1,5 @@
-// What a load run leaves behind: one record per request and a sample of the server every so often. Plain values, filled
-// in by the drivers (one for troupe's socket, one for OpenAI-compatible HTTP) and read by the reports.
+// The results of a load run: one record per request, and periodic samples of the server. Plain values, filled in by the
+// drivers (one for troupe's socket, one for OpenAI-compatible HTTP) and read by the reports.
 //
 // All times are seconds since the start of the run on the steady clock.
 #pragma once
@@ -12,21 +12,22 @@
 
 namespace troupe::load {
 
-// Tokens that came together.
+// Tokens that arrived together.
 struct Arrival {
   double at_s = 0;
   std::uint32_t num_tokens = 0;
 };
 
-// What the run did to a request on purpose; garbage is sent beside it, on another connection, and must not disturb it.
+// The fault that the run injected into a request; garbage is sent on another connection and must not affect the
+// request.
 enum class Fault : std::uint8_t { none, cancel, disconnect, slow_reader, garbage };
 
 // How a request ended, as its client saw it.
 enum class EndKind : std::uint8_t {
   none,     // it never ended: the server lost it
-  done,     // complete as far as it was asked for, or cancelled by its deadline or its client
+  done,     // complete, ended by its deadline, or cancelled by its client
   refused,  // nothing was computed
-  failed,   // broke on the server's side
+  failed,   // the server failed
   lost,     // the connection broke
 };
 
@@ -35,25 +36,25 @@ struct RequestRecord {
   std::uint32_t client = 0;               // closed loop: which client; open loop: which connection
   std::optional<std::uint32_t> prefix{};  // which shared prefix the prompt begins with
   double intended_s = 0;                  // when it should have been sent: latencies count from here
-  double sent_s = 0;                      // when it was
-  double end_s = 0;                       // when its end came
+  double sent_s = 0;                      // when it was sent
+  double end_s = 0;                       // when its end arrived
   std::vector<Arrival> arrivals{};        // ascending
-  std::optional<double> queue_s{};        // arrival to first step, as the server counts; absent: it does not say
+  std::optional<double> queue_s{};        // arrival to first step, as the server counts; absent: not reported
   std::uint32_t prompt_tokens = 0;        // as the server counts
   std::uint32_t cached_tokens = 0;        // of those, from the prefix cache
   std::uint32_t completion_tokens = 0;    // received
   std::uint32_t preemptions = 0;          // as the server counts
   std::uint32_t retries = 0;              // sent again after a refusal with retry-after
-  std::uint32_t num_ends = 0;             // ends that came for it: 1, or the server is wrong
+  std::uint32_t num_ends = 0;             // ends received for it; if not 1, the server is faulty
   EndKind kind = EndKind::none;           // of the last end
   std::string outcome{};                  // "length", "queue_full", "http_503", ...
-  std::string message{};                  // refused, failed, lost: the server's words
+  std::string message{};                  // refused, failed, lost: the server's message
   Fault fault = Fault::none;              // injected into this request
   std::optional<bool> verified{};         // equal to the same request run alone; absent: not compared
   std::optional<double> fault_at_s{};     // when the fault was injected
 };
 
-// The server's state at a moment.
+// The server's state at one time.
 struct ServerSample {
   double at_s = 0;
   std::uint64_t running = 0;
@@ -66,11 +67,11 @@ struct ServerSample {
   std::uint32_t blocks_total = 0;
 };
 
-// What the server's own counters say about a run: differences between its beginning and its end. They include the
-// requests of everybody else who was there.
+// The server's counters of a run: differences between its beginning and its end. They include the requests of other
+// users of the server.
 struct ServerAccount {
-  // Whether the server came to rest at the end: nothing waited, ran or was parked, and no block was held. Only then do
-  // the counters below tell of lost or doubled requests.
+  // Whether the server came to rest at the end: no request waiting, running or parked, and no block held. Only then do
+  // the counters below show lost or doubled requests.
   bool at_rest = false;
   std::uint64_t received = 0;  // requests, admitted or not
   std::uint64_t ended = 0;     // of all outcomes
@@ -82,32 +83,32 @@ struct ServerAccount {
   std::uint64_t worker_restarts = 0;
   std::uint64_t connections_accepted = 0;
   std::uint64_t connections_refused = 0;
-  std::uint64_t connections_broken = 0;  // by the server: garbage, a reader that did not read
-  std::uint64_t requests_before = 0;     // of others: waiting, running or parked at the beginning
+  std::uint64_t connections_broken = 0;  // by the server: garbage, a client that did not read
+  std::uint64_t requests_before = 0;     // of other users: waiting, running or parked at the beginning
   std::uint64_t requests_left = 0;       // waiting, running or parked at the end
   std::uint32_t blocks_held = 0;         // by sequences at the end
 };
 
-// What became of the connections that sent garbage.
+// Connections that sent garbage, by how the server reacted.
 struct GarbageCount {
   std::uint64_t sent = 0;
   std::uint64_t closed = 0;   // the server closed the connection, as it should
-  std::uint64_t refused = 0;  // it did not take the connection at all (its limits)
-  std::uint64_t ignored = 0;  // it did neither in time
+  std::uint64_t refused = 0;  // the server did not accept the connection (its limits)
+  std::uint64_t ignored = 0;  // neither in time
 };
 
 struct Run {
-  // Configuration, versions, machine and seed in the order in which they are printed: ("clients", "64"), ...
+  // Configuration, versions, machine and seed in printing order: ("clients", "64"), ...
   std::vector<std::pair<std::string, std::string>> description{};
   double duration_s = 0;                   // first intended send to last end
   std::vector<RequestRecord> records{};    // by index
-  std::vector<ServerSample> samples{};     // by time; empty where the server has no status
+  std::vector<ServerSample> samples{};     // by time; empty if the server has no status
   double own_cpu_seconds = 0;              // of this process during the run: its overhead
   double max_send_lag_s = 0;               // the worst sent_s - intended_s
-  bool interrupted = false;                // ended before the plan did
-  std::optional<ServerAccount> account{};  // absent where the server has no such counters
+  bool interrupted = false;                // ended before the end of the plan
+  std::optional<ServerAccount> account{};  // absent if the server has no such counters
   GarbageCount garbage{};
-  std::uint64_t stray_frames = 0;  // for requests that had ended: a second end, or tokens after the end
+  std::uint64_t stray_frames = 0;  // frames for ended requests: a second end, or tokens after the end
 };
 
 // Fills in duration and send lag from the records. O(records).

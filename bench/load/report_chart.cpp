@@ -28,7 +28,7 @@ std::string digits(double value) {
   return text;
 }
 
-// Where values lie in the drawing.
+// Maps values to coordinates in the drawing.
 class Frame {
  public:
   explicit Frame(const Chart& chart) : chart_(chart) {}
@@ -79,7 +79,7 @@ std::string classes_of(const Line& line) {
   return "line c" + std::to_string(line.color) + (line.dash > 0 ? " d" + std::to_string(line.dash) : "");
 }
 
-// From right to left along the top, in reverse, so that it reads in order.
+// Draws the legend along the top, aligned to the right: from the last entry to the first, from right to left.
 std::string draw_legend(const Chart& chart, const Frame& frame) {
   struct Entry {
     std::string label;
@@ -106,7 +106,7 @@ std::string draw_legend(const Chart& chart, const Frame& frame) {
   return out;
 }
 
-// The path of one line; `areas` gets what lies below it.
+// The path of one line; the area below it is appended to `areas`.
 std::string path_of(const Line& line, const Frame& frame, std::string& areas) {
   std::string path, run;
   double first_x = 0, last_x = 0, last_y = 0;
@@ -166,7 +166,7 @@ std::string draw_bars(const Chart& chart, const Frame& frame) {
   return out;
 }
 
-// Labels lie below a rising curve on its right, or above it on its left where the right is the border.
+// Labels are to the right of a mark and below the rising curve; near the right border, to the left and above.
 std::string draw_marks(const Chart& chart, const Frame& frame) {
   std::string out;
   for (const Mark& limit : chart.limits) {

@@ -1,5 +1,5 @@
-// Charts as inline SVG, just enough for the page of a load run: lines, steps, stacked bars, linear and logarithmic
-// axes. Colours and fonts are the page's classes (report_style.cpp); the drawing holds no script and refers to nothing.
+// Charts as inline SVG for the page of a load run: lines, steps, stacked bars, linear and logarithmic axes. Colours and
+// fonts are the page's classes (report_style.cpp); the SVG has no script and no external references.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace troupe::load {
 
-// `text` for use in HTML and SVG, in text and in quoted attributes: nothing in it is markup, control characters and
-// what is not UTF-8 become U+FFFD.
+// Escapes `text` for HTML and SVG, in text and in quoted attributes: markup is escaped, control characters and bytes
+// that are not UTF-8 become U+FFFD.
 [[nodiscard]] std::string escaped(std::string_view text);
 
 enum class Unit : std::uint8_t { plain, milliseconds, percent };
@@ -35,11 +35,11 @@ struct Point {
 };
 
 struct Line {
-  std::string label{};          // in the legend; empty: not there
+  std::string label{};          // in the legend; empty: no entry
   int color = 1;                // 1 to 6
   int dash = 0;                 // 0: solid; 1, 2: dashed and dotted, so that lines differ without colour
   std::vector<Point> points{};  // ascending by x
-  bool steps = false;           // a value holds until the next
+  bool steps = false;           // drawn as steps: a value holds until the next
   bool filled = false;
 };
 
@@ -57,7 +57,7 @@ struct Mark {
 
 struct Chart {
   std::string id{};     // unique on the page; letters, digits and dashes
-  std::string title{};  // read aloud, with `summary`
+  std::string title{};  // with `summary`, for screen readers
   std::string summary{};
   double width = 520, height = 260;
   Axis x{}, y{};

@@ -14,7 +14,7 @@ constexpr double kTimelineWidth = 1080, kTimelineHeight = 190;
 constexpr double kNothing = std::numeric_limits<double>::quiet_NaN();
 constexpr std::size_t kMaxReasons = 5;  // further ones are drawn as "other"
 
-// The least 1, 2 or 5 times a power of ten that is not below `value` > 0.
+// The smallest of 1, 2 or 5 times a power of ten that is not below `value` > 0.
 double round_up(double value) {
   const double decade = std::pow(10, std::floor(std::log10(value)));
   for (const double factor : {1.0, 2.0, 5.0})
@@ -49,7 +49,7 @@ struct Bins {
   double begin(std::size_t bin) const { return static_cast<double>(bin) * width; }
 };
 
-// When the drawing ends: the run's duration, or the last thing that was seen.
+// The end of the time axis: the run's duration, or the last end or sample if that is later.
 double end_of(const Run& run) {
   double end_s = std::max(run.duration_s, 1e-3);
   for (const RequestRecord& record : run.records) end_s = std::max(end_s, record.end_s);
@@ -67,7 +67,7 @@ Chart timeline(std::string id, std::string title, std::string summary, double en
   return chart;
 }
 
-// At most kMaxPoints; of those that fall together the highest is kept, because it is peaks that one looks for.
+// At most kMaxPoints; of points in the same bin the highest is kept, so that peaks stay visible.
 std::vector<Point> thinned(const std::vector<Point>& points) {
   if (points.size() <= kMaxPoints) return points;
   std::vector<Point> kept(kMaxPoints, Point{0, kNothing});
@@ -86,7 +86,7 @@ std::vector<Point> gauge(const std::vector<ServerSample>& samples,
   return thinned(points);
 }
 
-// How many requests are between two of their moments, as the clients see it.
+// The number of requests over time that are within the interval stay(request), as the clients see it.
 std::vector<Point> census(const Run& run, const std::function<std::pair<double, double>(const RequestRecord&)>& stay) {
   std::map<double, int> changes;
   for (const RequestRecord& record : run.records) {
@@ -206,7 +206,7 @@ Chart cdf_chart(const LatencyRow& row, std::span<const double> sorted, std::opti
                   ", longest " + tick_label(d.max, Unit::milliseconds) + ".";
   chart.y = {.title = "share at or below", .unit = Unit::percent, .min = 0, .max = 100};
 
-  // A few tiny values would stretch a logarithmic axis over decades in which nothing is.
+  // A few tiny values would stretch a logarithmic axis over empty decades.
   const double high = std::max(d.max, limit_ms.value_or(0)), low = std::max(percentile(sorted, 1), 1e-3);
   chart.x = {.title = row.title, .unit = Unit::milliseconds, .min = 0, .max = high > 0 ? 1.02 * high : 1};
   if (high > 30 * low) {
@@ -215,7 +215,7 @@ Chart cdf_chart(const LatencyRow& row, std::span<const double> sorted, std::opti
     chart.x.max = 1.1 * high;
   }
 
-  // Through the same ranks that percentile() interpolates between, so that the marks lie on the line.
+  // Uses the same ranks that percentile() interpolates between, so that the marks lie on the line.
   Line line{"", 1, 0, {{sorted.front(), 0}}, false, true};
   const std::size_t parts = std::clamp<std::size_t>(sorted.size() - 1, 1, kMaxPoints - 3);
   for (std::size_t i = 0; i <= parts; ++i) {

@@ -1,4 +1,4 @@
-// The charts of a load run: what is drawn, thinned to what can be seen.
+// The charts of a load run, thinned to what is visible.
 #pragma once
 
 #include <optional>
@@ -12,12 +12,11 @@
 namespace troupe::load {
 
 // The share of `sorted` (milliseconds, not empty) at or below each value, with p50, p90 and p99 marked; on a
-// logarithmic axis where the values span more than a factor of 30. `limit_ms`: what goodput demands. At most 500
-// points.
+// logarithmic axis if the values span more than a factor of 30. `limit_ms`: the goodput limit. At most 500 points.
 [[nodiscard]] Chart cdf_chart(const LatencyRow& row, std::span<const double> sorted, std::optional<double> limit_ms);
 
 // Charts over the time of the run, all with the same axis: requests by state, step times, tokens, blocks in use, and
-// refusals; those for which there is nothing to draw are left out. At most 500 points each.
+// refusals; charts without data are left out. At most 500 points each.
 [[nodiscard]] std::vector<Chart> timeline_charts(const Run& run);
 
 }  // namespace troupe::load

@@ -13,13 +13,13 @@ namespace troupe::load {
 
 [[nodiscard]] std::string fixed(double value, int decimals);
 [[nodiscard]] std::string grouped(std::uint64_t count);  // "51,200"
-// Three digits that count, grouped above: "0.42", "12.3", "1,234".
+// Three significant digits; grouped above 999: "0.42", "12.3", "1,234".
 [[nodiscard]] std::string brief(double value);
 [[nodiscard]] std::string percent(double share);  // "12.5 %"
 
 // "queue_full 12, quota 3", the most frequent first; empty for none.
 [[nodiscard]] std::string counts(const std::map<std::string, std::size_t>& by_name);
-// "TTFT <= 500 ms, TPOT <= 50 ms"; empty where there are no limits.
+// "TTFT <= 500 ms, TPOT <= 50 ms"; empty if there are no limits.
 [[nodiscard]] std::string limits(const Goodput& goodput);
 
 // The kinds of latency in the order in which they are shown.
@@ -33,7 +33,7 @@ struct LatencyRow {
 
 [[nodiscard]] std::vector<LatencyRow> latency_rows(const Summary& summary);
 
-// What the run says about the server in lines of (label, value): requests, ends, verification, cache, steps, overhead.
+// The results of a run beside latencies, as (label, value): requests, ends, verification, cache, steps, overhead.
 [[nodiscard]] std::vector<std::pair<std::string, std::string>> findings(const Run& run, const Summary& summary,
                                                                         const Goodput& goodput);
 

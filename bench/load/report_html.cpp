@@ -114,7 +114,7 @@ void write_pairs(const char* heading, const std::vector<std::pair<std::string, s
   out << "</tbody></table></div>\n";
 }
 
-// The server's words to those it did not serve, the most frequent first.
+// The server's messages to requests that were not served, the most frequent first.
 void write_messages(const Run& run, std::ostream& out) {
   std::map<std::pair<std::string, std::string>, std::size_t> found;
   for (const RequestRecord& record : run.records)
@@ -139,7 +139,7 @@ void write_messages(const Run& run, std::ostream& out) {
 }  // namespace
 
 void write_html(const ReportHead& head, const Run& run, const Summary& summary, std::ostream& out) {
-  // No element of this page loads anything; the policy says so to the browser too.
+  // No element of this page loads anything; the policy makes the browser enforce that.
   out << "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
          "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
          "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"

@@ -14,7 +14,7 @@ ordered_json or_null(const std::optional<T>& value) {
   return value ? ordered_json(*value) : ordered_json(nullptr);
 }
 
-// Strings from the server may hold anything: what is not UTF-8 becomes U+FFFD.
+// Strings from the server may hold any bytes: those that are not UTF-8 become U+FFFD.
 std::string dump(const ordered_json& value) {
   return value.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
 }
@@ -53,7 +53,7 @@ void add_distribution(ordered_json& report, const std::string& key, const Distri
   report["max_" + key + "_ms"] = d.max;
 }
 
-// The lists of `vllm bench serve`: one entry per request in order, in seconds; zero or empty where it did not complete.
+// The lists of `vllm bench serve`: one entry per request in order, in seconds; zero or empty if it did not complete.
 void add_lists(ordered_json& report, const Run& run) {
   for (const char* key :
        {"input_lens", "output_lens", "ttfts", "itls", "latencies", "start_times", "queue_times", "errors"})
@@ -193,7 +193,7 @@ ordered_json row_of(const ServerSample& s) {
           {"blocks_total", s.blocks_total}};
 }
 
-// Members of an object, each on a line of its own; the caller writes the braces.
+// Writes the members of an object, one per line; the caller writes the braces.
 void write_members(const ordered_json& object, const std::string& indent, std::ostream& out) {
   bool first = true;
   for (const auto& [key, value] : object.items()) {

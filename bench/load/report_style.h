@@ -1,4 +1,4 @@
-// How the page of a load run looks: its style sheet, with the classes that the charts use.
+// The style sheet of the page of a load run, with the classes that the charts use.
 #pragma once
 
 #include <string_view>

@@ -19,8 +19,8 @@ std::vector<ServerSample> Sampler::finish() {
   return std::exchange(samples_, {});
 }
 
-// The moments are those of a clock, not of the answers: a server that answers late is asked less often, never in a
-// burst.
+// Samples at fixed times, independent of when answers arrive: if the server answers late, samples are skipped and not
+// made up for in a burst.
 void Sampler::work() {
   std::unique_lock lock(mutex_);
   Clock::time_point due = start_;
@@ -37,7 +37,7 @@ void Sampler::work() {
 
 void Sampler::take() {
   const auto status = client_.status();
-  if (!status) return;  // the run will tell that the server is gone
+  if (!status) return;  // the run itself will report that the server is gone
   samples_.push_back({.at_s = std::chrono::duration<double>(Clock::now() - start_).count(),
                       .running = status->requests_running,
                       .waiting = status->requests_waiting,

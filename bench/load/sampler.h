@@ -1,4 +1,4 @@
-// Looks at the server's counters every so often, for the timeline of a run.
+// Samples the server's counters periodically, for the timeline of a run.
 #pragma once
 
 #include <chrono>
@@ -12,18 +12,18 @@
 
 namespace troupe::load {
 
-// Samples from a thread of its own between construction and finish(). Borrows the client, on which other calls may run.
+// Samples from its own thread between construction and finish(). Borrows the client, which may be used concurrently.
 class Sampler {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // `start`: what the samples' times count from.
+  // `start`: time 0 of the samples.
   Sampler(client::Client& client, Clock::time_point start, std::chrono::milliseconds interval);
   ~Sampler();
   Sampler(const Sampler&) = delete;
   Sampler& operator=(const Sampler&) = delete;
 
-  // Takes a last sample and gives all of them. Call it once.
+  // Takes a last sample and returns all samples. Call it once.
   std::vector<ServerSample> finish();
 
  private:
@@ -36,7 +36,7 @@ class Sampler {
   std::mutex mutex_;
   std::condition_variable changed_;
   bool finished_ = false;
-  std::vector<ServerSample> samples_;  // the thread's until it is joined
+  std::vector<ServerSample> samples_;  // used by the thread only until it is joined
   std::thread thread_;
 };
 

@@ -10,7 +10,7 @@
 namespace troupe::load {
 namespace {
 
-// A client that gave its request up this way cannot have been told how it ended.
+// A client that disconnected cannot have received the end.
 bool gave_up(const RequestRecord& record) { return record.fault == Fault::disconnect; }
 
 double per_second(double amount, double seconds) { return seconds > 0 ? amount / seconds : 0; }
@@ -30,7 +30,7 @@ std::size_t peak_concurrency(const std::vector<RequestRecord>& records) {
   return static_cast<std::size_t>(peak);
 }
 
-// Tokens that came in the best of the seconds that begin at 0, 1, 2, ...
+// The most tokens that arrived within one of the seconds that begin at 0, 1, 2, ...
 double peak_output(const std::vector<RequestRecord>& records) {
   std::map<std::int64_t, std::uint64_t> seconds;
   for (const RequestRecord& record : records)
@@ -73,7 +73,7 @@ void count(const RequestRecord& record, Summary& summary) {
 void count_steps(const std::vector<ServerSample>& samples, Summary& summary) {
   double seconds = 0;
   for (std::size_t i = 1; i < samples.size(); ++i) {
-    if (samples[i].steps < samples[i - 1].steps) continue;  // the server was started again
+    if (samples[i].steps < samples[i - 1].steps) continue;  // the server was restarted
     summary.steps += samples[i].steps - samples[i - 1].steps;
     seconds += samples[i].step_seconds - samples[i - 1].step_seconds;
   }

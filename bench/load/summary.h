@@ -1,8 +1,8 @@
-// What a load run comes to: latencies, throughput, goodput, and whether every request ended exactly once. Plain logic
+// The summary of a load run: latencies, throughput, goodput, and whether every request ended exactly once. Plain logic
 // over plain values (tests/load/summary_test.cpp).
 //
-// Throughput counts completed requests, as `vllm bench serve` does. Latencies and goodput are of the undisturbed among
-// them, those sent without an injected fault: what a slow reader waits for is itself.
+// Throughput counts completed requests, as `vllm bench serve` does. Latencies and goodput count only the undisturbed
+// ones among them, those without an injected fault: a slow reader causes its own latency.
 #pragma once
 
 #include <cstddef>
@@ -18,11 +18,11 @@
 
 namespace troupe::load {
 
-// The value below which `percent` (0 to 100) of `sorted` lies, interpolated linearly between the two nearest values as
+// The `percent` (0 to 100) percentile of `sorted`, interpolated linearly between the two nearest values as
 // numpy.percentile does by default, and so `vllm bench serve`. `sorted` is ascending and not empty. O(1).
 [[nodiscard]] double percentile(std::span<const double> sorted, double percent);
 
-// Values of one kind, all zero where there are none. `std` is of the population (numpy.std).
+// Statistics of values of one kind; all zero if there are none. `std` is of the population (numpy.std).
 struct Distribution {
   std::size_t count = 0;
   double mean = 0, std = 0, min = 0, median = 0, p90 = 0, p95 = 0, p99 = 0, max = 0;
@@ -30,16 +30,16 @@ struct Distribution {
 
 [[nodiscard]] Distribution distribution_of(std::span<const double> sorted);
 
-// Each kind's values in milliseconds, ascending: what percentiles and curves are drawn from.
+// Each kind's values in milliseconds, ascending, for percentiles and curves.
 struct Latencies {
   std::vector<double> ttft;   // intended send to the first token
   std::vector<double> tpot;   // (e2el - ttft) / (tokens - 1); of answers of two tokens and more
-  std::vector<double> itl;    // every gap between arrivals; tokens that came together end one gap, not one each
+  std::vector<double> itl;    // every gap between arrivals; tokens that arrived together end one gap, not one each
   std::vector<double> e2el;   // intended send to the end
-  std::vector<double> queue;  // arrival to first step, as the server counts; empty where it does not say
+  std::vector<double> queue;  // arrival to first step, as the server counts; empty if not reported
 };
 
-// Of one request; absent where it did not come that far. Seconds.
+// Latencies of one request in seconds; absent if it has no such latency.
 [[nodiscard]] std::optional<double> ttft_s(const RequestRecord& record);
 [[nodiscard]] std::optional<double> tpot_s(const RequestRecord& record);
 [[nodiscard]] double e2el_s(const RequestRecord& record);
@@ -47,9 +47,9 @@ struct Latencies {
 // How a request counts.
 enum class Verdict : std::uint8_t {
   completed,  // ended by its own length or stop
-  cut,        // cancelled, ended by its deadline, or given up by its client through an injected fault
+  cut,        // cancelled, ended by its deadline, or disconnected by an injected fault
   refused,    // nothing was computed
-  failed,     // everything else: broke, was lost, or never ended
+  failed,     // everything else: failed, was lost, or never ended
 };
 
 [[nodiscard]] Verdict verdict(const RequestRecord& record);
@@ -62,14 +62,14 @@ enum class Verdict : std::uint8_t {
 struct Summary {
   std::size_t num_requests = 0;
   std::size_t completed = 0, cut = 0, refused = 0, failed = 0;  // by verdict; their sum is num_requests
-  std::size_t undisturbed = 0;                                  // of the completed: what latencies are taken from
+  std::size_t undisturbed = 0;                                  // of the completed: those that latencies are taken from
   std::map<std::string, std::size_t> refusals{};                // by outcome
   std::map<std::string, std::size_t> failures{};                // by outcome
   std::map<std::string, std::size_t> faults{};                  // by name: what was injected
   std::uint64_t retries = 0;
   std::uint64_t preemptions = 0;
 
-  // A client that hung up need not have seen an end.
+  // Without requests whose client disconnected: those need not have received an end.
   std::size_t never_ended = 0;
   std::size_t ended_twice = 0;  // or more often
 
@@ -80,7 +80,7 @@ struct Summary {
   std::uint64_t input_tokens = 0;   // of the completed, as are the next two
   std::uint64_t cached_tokens = 0;  // of the input, from the prefix cache
   std::uint64_t output_tokens = 0;
-  double tokens_per_arrival = 0;  // mean: how many tokens came together
+  double tokens_per_arrival = 0;  // mean number of tokens that arrived together
 
   // Per second of the run.
   double request_throughput = 0;
@@ -95,7 +95,7 @@ struct Summary {
 
   Distribution ttft{}, tpot{}, itl{}, e2el{}, queue{};  // milliseconds
 
-  std::uint64_t steps = 0;  // from the server's samples, as is the next; 0: it has none
+  std::uint64_t steps = 0;  // from the server's samples, as is the next; 0: no samples
   double mean_step_ms = 0;
 
   bool ended_exactly_once() const { return never_ended == 0 && ended_twice == 0; }

@@ -17,7 +17,7 @@ constexpr std::uint32_t kTokensPerHash = 512;  // of a Mooncake trace
 constexpr std::uint32_t kMaxTokens = 1 << 24;  // of a prompt or an answer
 constexpr std::array<std::string_view, 5> kFaults{"none", "cancel", "disconnect", "slow_reader", "garbage"};
 
-// What a line says before its prompt is made.
+// The contents of a line, before its prompt is generated.
 struct Line {
   PlannedRequest request;
   std::optional<std::uint32_t> prompt_tokens{};
@@ -38,7 +38,7 @@ void put(ordered_json& out, const char* key, const std::optional<Number>& value)
   if (value) out[key] = *value;
 }
 
-// Numbers of an exactly written float: what get<float>() reads back to the same bits.
+// Writes a float so that get<float>() reads back the same bits.
 void put(ordered_json& out, const char* key, const std::optional<float>& value) {
   if (value) out[key] = static_cast<double>(*value);
 }
@@ -125,7 +125,7 @@ void draw_prompt(Line& line, const PlanSpec& spec, std::uint64_t index) {
   line.request.prompt = std::move(ids);
 }
 
-// What is wrong with the line; empty: nothing.
+// Parses a line. Returns an error message; empty: none.
 std::string read_line(const std::string& text, const PlanSpec& spec, Line& line) {
   static const auto readers = make_readers();
   const ordered_json object = ordered_json::parse(text, nullptr, false);

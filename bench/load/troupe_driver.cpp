@@ -22,7 +22,7 @@ using Clock = std::chrono::steady_clock;
 using ExchangePtr = std::shared_ptr<Exchange>;
 
 constexpr std::chrono::milliseconds kProgressInterval{250};
-constexpr double kStopPatience_s = 10;  // for the ends of what was cancelled by a stop
+constexpr double kStopPatience_s = 10;  // for the ends of requests that were cancelled by a stop
 
 double cpu_seconds() {
   rusage usage{};
@@ -33,7 +33,7 @@ double cpu_seconds() {
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
-// There are two ways of reading slowly: to grant no credit, and not to read the socket.
+// A slow reader either grants no credit or, if this returns true, does not read the socket.
 bool stops_reading(const PlannedRequest& request) {
   return request.fault == Fault::slow_reader && request.fault_point.choice % 2 == 1;
 }
@@ -42,7 +42,8 @@ bool withholds_credit(const PlannedRequest& request) {
   return request.fault == Fault::slow_reader && !stops_reading(request);
 }
 
-// The others happen by themselves: a reader that stops, garbage beside the request.
+// Whether the driver injects the request's fault after it was sent. The other faults need no later action: a reader
+// thread that stops reading, garbage on another connection.
 bool is_acted_by_driver(const PlannedRequest& request) {
   return request.fault == Fault::cancel || request.fault == Fault::disconnect || withholds_credit(request);
 }
@@ -96,12 +97,12 @@ class TroupeDriver {
   const TroupeOptions& options_;
   Pacer pacer_;
   GarbageSender garbage_;
-  Mailbox mailbox_;  // outlives the connections, whose readers post to it
+  Mailbox mailbox_;  // outlives the connections: their reader threads post to it
   Brake brake_;
   std::atomic<std::uint64_t> tokens_{0};  // received by all
   std::vector<std::unique_ptr<client::Client>> connections_;
   std::priority_queue<Timed, std::vector<Timed>, std::greater<>> timed_;
-  std::unordered_map<std::uint64_t, ExchangePtr> live_;  // sent, or waiting to be sent again; by index
+  std::unordered_map<std::uint64_t, ExchangePtr> live_;  // sent, or waiting for a retry; by index
   Clock::time_point start_{};
   double patience_s_;
   double last_news_s_ = 0;
@@ -133,7 +134,7 @@ Result<TroupeRun> TroupeDriver::run() {
   run_.garbage = garbage_.finish();
   for (const auto& connection : connections_) run_.stray_frames += connection->stray_frames();
 
-  // Requests end in another order than they begin.
+  // Requests do not end in the order in which they begin.
   std::sort(over_.begin(), over_.end(), [](const Over& a, const Over& b) { return a.record.index < b.record.index; });
   TroupeRun result;
   for (Over& over : over_) {
@@ -181,7 +182,7 @@ void TroupeDriver::begin(const Due& due) {
   record = begin_record(due, exchange->request);
   live_.emplace(due.index, exchange);
   ++progress_.sent;
-  if (record.fault == Fault::garbage) {  // beside the request, which must not notice
+  if (record.fault == Fault::garbage) {  // on another connection: it must not affect the request
     garbage_.send(exchange->request.fault_point.choice);
     record.fault_at_s = now_s();
   }
@@ -213,8 +214,8 @@ void TroupeDriver::transmit(const ExchangePtr& exchange) {
     timed_.push({exchange->record.sent_s + point.delay_s, Act::fault, exchange});
 }
 
-// A shared connection that the server has ended is opened anew, once for each request that finds it so. When that
-// fails, the server is gone and the run is over.
+// Sends a request. If the server has ended its shared connection, opens a new one, once per request. If that fails, the
+// run is over.
 Result<client::Stream> TroupeDriver::generate(const ExchangePtr& exchange, const client::Request& request) {
   if (exchange->own) return exchange->own->generate(request, callbacks_for(exchange));
   const std::uint64_t turn = plan_.spec().pace.clients > 0 ? exchange->due.client : exchange->due.index;
@@ -242,7 +243,7 @@ client::Callbacks TroupeDriver::callbacks_for(const ExchangePtr& exchange) {
               }};
 }
 
-// On a reader thread.
+// Called on a reader thread.
 void TroupeDriver::on_tokens(const ExchangePtr& exchange, const client::Tokens& tokens) {
   RequestRecord& record = exchange->record;
   const auto count = static_cast<std::uint32_t>(tokens.ids.size());
@@ -255,7 +256,7 @@ void TroupeDriver::on_tokens(const ExchangePtr& exchange, const client::Tokens& 
   exchange->answer.text += tokens.text;
 
   const std::uint32_t after = exchange->request.fault_point.after_tokens;
-  if (stops_reading(exchange->request)) {  // never before the first token: there is nothing to read
+  if (stops_reading(exchange->request)) {  // not before the first token: until then there is nothing to read
     if (record.fault_at_s || record.completion_tokens < after) return;
     record.fault_at_s = now_s();
     brake_.hold(plan_.spec().faults.slow_reader_pause_s);
@@ -295,8 +296,8 @@ void TroupeDriver::on_end(const ExchangePtr& exchange) {
   live_.erase(record.index);
 }
 
-// The time to wait is the server's, doubled with each further refusal up to the bound, and spread by up to a half so
-// that those who were refused together do not come back together.
+// Waits for the server's retry_after, doubled with each further refusal up to the bound, and spread by up to a half so
+// that requests that were refused together are not sent again together.
 bool TroupeDriver::retry_later(const ExchangePtr& exchange) {
   if (run_.interrupted || !*exchange->end || exchange->record.retries >= options_.max_retries) return false;
   const client::Ended& ended = **exchange->end;
@@ -310,7 +311,7 @@ bool TroupeDriver::retry_later(const ExchangePtr& exchange) {
   return true;
 }
 
-// Takes what the exchange has come to; no callback of it is running any more.
+// Takes the result of the exchange; none of its callbacks is running any more.
 void TroupeDriver::finish(Exchange& exchange) {
   exchange.finished = true;
   if (exchange.own) {
@@ -327,7 +328,7 @@ void TroupeDriver::stop_early() {
   brake_.release();
   patience_s_ = std::min(patience_s_, kStopPatience_s);
   last_news_s_ = now_s();
-  std::vector<ExchangePtr> waiting;  // to be sent again
+  std::vector<ExchangePtr> waiting;  // for a retry
   for (const auto& [index, exchange] : live_) {
     if (exchange->stream)
       exchange->stream->cancel();
@@ -337,8 +338,8 @@ void TroupeDriver::stop_early() {
   for (const ExchangePtr& exchange : waiting) on_end(exchange);
 }
 
-// What the server still owes an end is lost. Closing the connections ends their readers, after which nobody else
-// touches the exchanges.
+// Counts all open requests as lost. Closing the connections ends their reader threads; after that only this thread uses
+// the exchanges.
 void TroupeDriver::give_up() {
   brake_.release();
   for (const auto& connection : connections_) connection->close();

@@ -1,4 +1,4 @@
-// Drives a troupe server through a plan of requests, by the client library, and records what each client saw.
+// Sends a plan of requests to a troupe server, with the client library, and records what each client received.
 #pragma once
 
 #include <atomic>
@@ -16,31 +16,31 @@
 
 namespace troupe::load {
 
-// What a run has come to so far.
+// The progress of a run.
 struct Progress {
   double at_s = 0;
   std::uint64_t sent = 0;
   std::uint64_t ended = 0;
-  std::optional<std::uint64_t> total{};  // requests of the plan, where it says
+  std::optional<std::uint64_t> total{};  // requests of the plan; absent: not known
   std::uint64_t tokens = 0;              // received
   std::uint64_t refused = 0;
-  std::uint64_t failed = 0;  // and lost
+  std::uint64_t failed = 0;  // failed or lost
 };
 
 struct TroupeOptions {
   std::string model{};            // empty: the only or default model
   std::string cache_scope{};      // of all requests
-  std::uint32_t connections = 1;  // requests take them in turn; disturbed ones that hang up have their own
-  std::uint32_t max_retries = 0;  // of a request that is refused with a time to wait
+  std::uint32_t connections = 1;  // shared round-robin; requests that disconnect or stop reading get their own
+  std::uint32_t max_retries = 0;  // of a request that is refused with a retry_after
   std::chrono::milliseconds max_backoff{10'000};
-  // Nothing has come from the server for so long: what has not ended by then is lost.
+  // If nothing arrives from the server for this long, all open requests count as lost.
   std::chrono::milliseconds patience{120'000};
   std::chrono::milliseconds sample_interval{100};
-  const std::atomic<bool>* stop = nullptr;             // true: send nothing more, cancel what runs, and return
+  const std::atomic<bool>* stop = nullptr;             // true: send nothing more, cancel running requests, and return
   std::function<void(const Progress&)> on_progress{};  // about four times a second, on the thread of run_troupe
 };
 
-// What a request was answered, for the comparison with the same request run alone.
+// The answer to a request, for the comparison with the same request run alone.
 struct Answer {
   std::vector<TokenId> ids{};
   std::string text{};
@@ -52,8 +52,7 @@ struct TroupeRun {
 };
 
 // Runs the plan and returns when every request has ended or is given up. Runs on this thread, with one more for each
-// connection. Error: what keeps it from beginning: a connection fails (io, permission,
-// busy). What happens after that is in the records.
+// connection. Error: a connection fails at the start (io, permission, busy). Later failures are in the records.
 [[nodiscard]] Result<TroupeRun> run_troupe(const Plan& plan, TroupeServer& server, const TroupeOptions& options);
 
 }  // namespace troupe::load

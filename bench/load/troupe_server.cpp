@@ -11,13 +11,13 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kRestPatience{10};
-constexpr std::chrono::milliseconds kPoll{5};  // between two questions about something that the server does by itself
+constexpr std::chrono::milliseconds kPoll{5};  // interval of status queries while waiting for the server
 
 Result<std::unique_ptr<client::Client>> connect(const std::string& socket, bool strict_modes) {
   return client::Client::connect({.socket = socket, .strict_modes = strict_modes, .name = "troupe load"});
 }
 
-// Which of the paths where clients look answers: raw connections must go to the same server.
+// Finds the one of the default paths that answers, because raw connections must go to the same server.
 Result<TroupeServer> find_server(const std::string& socket, bool strict_modes) {
   std::vector<std::string> paths{socket};
   if (socket.empty()) {
@@ -27,7 +27,7 @@ Result<TroupeServer> find_server(const std::string& socket, bool strict_modes) {
   }
   for (const std::string& path : paths)
     if (auto client = connect(path, strict_modes)) return TroupeServer{path, std::move(*client), {}, {}, strict_modes};
-  auto last = connect(socket, strict_modes);  // whose error names all of them
+  auto last = connect(socket, strict_modes);  // its error names all paths
   if (!last) return last.error();
   return Error{ErrorCode::io, "the server appeared only now; try again"};
 }

@@ -1,4 +1,4 @@
-// The troupe server that a load run is about: finding it, what a plan must know of its model, and its own counters.
+// The troupe server of a load run: how it is found, the properties of its model that a plan needs, and its counters.
 #pragma once
 
 #include <memory>
@@ -13,30 +13,30 @@ namespace troupe::load {
 
 struct TroupeServer {
   std::string socket{};                       // the path that answered
-  std::unique_ptr<client::Client> control{};  // for questions, and for what is not measured
+  std::unique_ptr<client::Client> control{};  // for status queries and requests that are not measured
   client::ModelDescription model{};
   client::ServerStatus status{};  // when it was found
   bool strict_modes = true;       // ConnectOptions::strict_modes of every connection to it
 };
 
-// Connects to `socket` (empty: where clients look) and waits until the server is ready. `model`: empty for the only or
+// Connects to `socket` (empty: the default paths) and waits until the server is ready. `model`: empty for the only or
 // default one. Errors: those of client::Client::connect; model_missing (it does not serve that model, or could not load
 // it); busy (it drains).
 [[nodiscard]] Result<TroupeServer> reach_troupe(const std::string& socket, bool strict_modes, const std::string& model);
 
-// The ids that synthetic prompts for the model are made of, and its context.
+// The ids for synthetic prompts, and the context of the model.
 [[nodiscard]] Vocabulary vocabulary_of(const client::ModelDescription& model);
 
-// How `request` is put to the server.
+// Converts a planned request to a request of the client library.
 [[nodiscard]] client::Request to_client_request(const PlannedRequest& request, const std::string& model,
                                                 const std::string& cache_scope);
 
-// Runs every shared prefix of the plan once, so that their blocks are cached. Error: what the server refused.
+// Runs every shared prefix of the plan once, so that their blocks are cached. Error: the server's refusal.
 [[nodiscard]] Status warm_prefixes(const Plan& plan, client::Client& client, const std::string& model,
                                    const std::string& cache_scope);
 
-// Waits until the server is at rest, ten seconds at most, and says what its counters rose by since `before`. Error: the
-// server does not answer.
+// Waits at most 10 s until the server is at rest, and returns how much its counters have risen since `before`. Error:
+// the server does not answer.
 [[nodiscard]] Result<ServerAccount> account_since(client::Client& client, const client::ServerStatus& before);
 
 }  // namespace troupe::load

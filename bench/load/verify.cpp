@@ -24,7 +24,7 @@ Result<Alone> run_alone(client::Client& client, const client::Request& request) 
   return Alone{{std::move(completion->ids), std::move(completion->text)}, std::string(outcome.name)};
 }
 
-// Whether the answer went on until the request itself ended it.
+// Whether the answer is complete: not cancelled, not ended by its deadline, not failed.
 bool is_whole(const RequestRecord& record) {
   return record.kind == EndKind::done && record.outcome != scheduler::info(scheduler::Outcome::cancelled).name &&
          record.outcome != scheduler::info(scheduler::Outcome::deadline).name;
@@ -53,7 +53,7 @@ Result<Verification> verify_alone(const Plan& plan, TroupeServer& server, const 
                                   const std::string& cache_scope, const std::atomic<bool>& stop,
                                   const std::function<void(std::uint64_t done)>& on_progress, TroupeRun& run) {
   Verification result;
-  std::unordered_map<std::string, Alone> known;  // by the request, written as a line of a trace
+  std::unordered_map<std::string, Alone> known;  // by the request as a line of a trace
   for (std::size_t i = 0; i < run.run.records.size() && !stop; ++i) {
     RequestRecord& record = run.run.records[i];
     if (record.completion_tokens == 0 && record.kind != EndKind::done) continue;

@@ -1,5 +1,5 @@
-// The promise that a request's tokens depend on nothing but the request, put to the test: every answer of a run is
-// compared with what the same request is answered alone.
+// Checks that a request's tokens depend on the request only: every answer of a run is compared with the answer to the
+// same request run alone.
 #pragma once
 
 #include <atomic>
@@ -25,14 +25,15 @@ struct Verification {
   std::vector<Mismatch> mismatches{};
 };
 
-// How `answer` to a request that ended as `record` says differs from `alone`, its whole answer; empty: not at all. An
-// answer that was cut (cancelled, failed, hung up) must be the beginning of the other.
+// Compares the answer to a request that ended as in `record` with `alone`, the whole answer to the same request run
+// alone. Returns the difference; empty: none. An answer that was cut (cancelled, failed, disconnected) must be a prefix
+// of `alone`.
 [[nodiscard]] std::string difference(const RequestRecord& record, const Answer& answer, const Answer& alone,
                                      const std::string& alone_outcome);
 
 // Compares every record that has tokens, or that is done, and sets its `verified`. The requests run one at a time, each
-// in a cache scope of its own (begun with `cache_scope`), so that nothing is cached for any. Returns early once `stop`
-// is set. Error: a request could not be run alone.
+// in its own cache scope (its name begins with `cache_scope`), so that none finds cached blocks. Returns early once
+// `stop` is set. Error: a request could not be run alone.
 [[nodiscard]] Result<Verification> verify_alone(const Plan& plan, TroupeServer& server, const std::string& model,
                                                 const std::string& cache_scope, const std::atomic<bool>& stop,
                                                 const std::function<void(std::uint64_t done)>& on_progress,

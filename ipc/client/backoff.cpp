@@ -1,5 +1,5 @@
-// When a refused request is sent again. No third-party generator: SplitMix64 (Steele, Lea, Flood 2014) gives the same
-// waits with every standard library.
+// The delays between retries of a refused request. Uses SplitMix64 (Steele, Lea, Flood 2014), so that the delays are
+// the same with every standard library.
 #include <algorithm>
 
 #include "ipc/client/client.h"
@@ -20,10 +20,10 @@ Backoff::Backoff(const RetryPolicy& policy) : policy_(policy), random_(policy.se
 
 std::optional<std::chrono::milliseconds> Backoff::next(const Ended& ended) {
   const bool refused = scheduler::info(ended.outcome).kind == scheduler::OutcomeKind::refused;
-  // Draining ends with the connection: a server that comes after it is another one's to connect to.
+  // A draining server will close the connection: a retry needs a new connection, to the next server.
   if (!refused || !ended.retry_after || ended.outcome == Outcome::draining) return std::nullopt;
   if (retries_ >= policy_.max_retries || *ended.retry_after > policy_.max_delay) return std::nullopt;
-  // 2^20 seconds are beyond every max_delay that makes sense, and shifting on would overflow.
+  // 2^20 times the first delay is beyond every sensible max_delay, and more doublings would overflow.
   const std::uint32_t doublings = std::min(retries_++, 20u);
   const auto base = std::max<std::int64_t>(1, ended.retry_after->count());
   const std::int64_t delay =

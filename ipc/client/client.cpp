@@ -14,12 +14,12 @@
 namespace troupe::client {
 namespace {
 
-// Tokens that may be under way while the client grants credit itself: enough to hide the way there and
-// back at any speed, few enough that a slow reader parks its stream soon.
+// Credit window when the library grants credit itself: large enough to hide the round trip at any speed, small enough
+// that a slow reader's stream is parked soon.
 constexpr std::uint64_t kCreditWindow = 256;
-// A server takes fewer.
+// Bound for choices; servers allow fewer.
 constexpr std::uint32_t kMostChoices = 1u << 16;
-// Servers ask for seconds; far more, or a number that overflows, is no answer.
+// Servers ask for seconds; a much larger retry_after, or one that overflows, is a protocol error.
 constexpr std::uint64_t kMaxRetryAfterMs = 3'600'000;
 
 template <class Duration>
@@ -121,7 +121,7 @@ Usage to_usage(const v1::Usage& in, const v1::Timings& timings) {
           .ttft_seconds = timings.ttft_seconds()};
 }
 
-// A number from a newer server that this library does not know is still an end.
+// An outcome of a newer server that this library does not know counts as `internal`.
 Outcome to_outcome(v1::Outcome number) {
   return scheduler::outcome_from_number(static_cast<std::uint32_t>(number)).value_or(Outcome::internal);
 }
@@ -180,7 +180,7 @@ Error not_utf8(const std::string& what) {
   return {ErrorCode::invalid_argument, what + " is not valid UTF-8; send exact bytes as token ids"};
 }
 
-// What the protocol's strings must be: the server would take the whole connection for broken.
+// Strings must be valid UTF-8: otherwise the server would end the whole connection.
 Status check_text(const Request& request) {
   const auto* text = std::get_if<std::string>(&request.prompt);
   if (text && !is_utf8(*text)) return not_utf8("the prompt");
@@ -191,7 +191,7 @@ Status check_text(const Request& request) {
   return Ok{};
 }
 
-// Waits for the one frame that answers a question.
+// Receives the one frame that answers a request.
 class Question final : public Receiver {
  public:
   bool on_frame(v1::ServerFrame& frame) override {
@@ -200,7 +200,7 @@ class Question final : public Receiver {
   }
   void on_lost(const Error& error) override { set(error); }
 
-  // Nothing: not in time.
+  // nullopt: no answer within the timeout.
   std::optional<Result<v1::ServerFrame>> wait(std::optional<std::chrono::milliseconds> timeout) {
     std::unique_lock lock(mutex_);
     const auto is_there = [&] { return answer_.has_value(); };
@@ -231,7 +231,7 @@ class Question final : public Receiver {
 
 bool Ended::done() const { return scheduler::info(outcome).kind == scheduler::OutcomeKind::done; }
 
-// What the reader thread feeds and any thread may wait on.
+// The state of one stream: updated by the reader thread; any thread may wait for its end.
 struct Stream::State final : Receiver {
   State(std::shared_ptr<Connection> stream_connection, std::uint64_t number, Callbacks stream_callbacks,
         std::uint32_t num_choices, bool grants_credit)
@@ -271,7 +271,7 @@ struct Stream::State final : Receiver {
     return false;
   }
 
-  // Empty: nothing.
+  // How the frame breaks the protocol; empty: it does not.
   std::string what_is_wrong(const v1::ServerFrame& frame) const {
     using std::to_string;
     if (frame.has_refused()) {
@@ -304,10 +304,10 @@ struct Stream::State final : Receiver {
     connection->tell(frame);
   }
 
-  // The callback comes before the waiters: who returns from wait() finds its effects.
+  // Calls on_end before it wakes waiters, so that a thread returning from wait() sees its effects.
   void finish(const Result<Ended>& result) {
     if (callbacks.on_end) callbacks.on_end(result);
-    callbacks = {};  // and what they hold
+    callbacks = {};  // destroys what they captured
     const std::lock_guard lock(mutex);
     end = result;
     ended.notify_all();
@@ -315,15 +315,15 @@ struct Stream::State final : Receiver {
 
   const std::shared_ptr<Connection> connection;
   const std::uint64_t id;
-  Callbacks callbacks;  // the reader's
+  Callbacks callbacks;  // used by the reader thread only
   const bool automatic;
-  std::uint32_t open;  // choices that have not ended; the reader's
+  std::uint32_t open;  // choices that have not ended; reader thread only
   struct Choice {
-    std::uint64_t next_index = 0;   // of the token that comes next
+    std::uint64_t next_index = 0;   // of the next token
     std::uint64_t since_grant = 0;  // tokens since the last grant of credit
     bool ended = false;
   };
-  std::vector<Choice> choices;  // the reader's
+  std::vector<Choice> choices;  // used by the reader thread only
   std::mutex mutex;
   std::condition_variable ended;
   std::optional<Result<Ended>> end;
@@ -356,7 +356,7 @@ std::optional<Result<Ended>> Stream::wait_for(std::chrono::milliseconds timeout)
 }
 
 struct Client::Impl {
-  // Sends a question and waits for its answer. `fill` writes the body into a frame for a stream number.
+  // Sends a request that one frame answers, and waits for it. `fill` writes the body into a frame for a stream number.
   template <class Fill>
   Result<v1::ServerFrame> ask(Fill fill) {
     if (connection->on_reader()) return inside_callback();
@@ -371,7 +371,7 @@ struct Client::Impl {
     return answer;
   }
 
-  // One try of complete_all().
+  // One attempt of complete_all().
   Result<std::vector<Completion>> complete_once(Client& client, const Request& request,
                                                 std::optional<std::chrono::milliseconds> timeout) const;
 

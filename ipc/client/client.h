@@ -1,14 +1,13 @@
 /// @file
-/// The client library of troupe: connect to the local server, ask for continuations, get them as they
-/// are made.
+/// The client library of troupe: connect to the local server, send prompts, and get the answers as they are generated.
 ///
 ///     auto client = troupe::client::Client::connect();
 ///     if (!client) return fail(client.error().message);
 ///     auto answer = (*client)->complete({.prompt = "Once upon a time", .sampling = {.max_tokens = 64}});
 ///     if (answer) std::puts(answer->text.c_str());
 ///
-/// What can go wrong between client and server is an Error of the call (troupe::Result); how a request
-/// ended, refusals included, is the Outcome in its Ended. docs/protocol.md describes the wire.
+/// A failure between client and server is an Error of the call (troupe::Result); how a request ended, refusals
+/// included, is the Outcome in its Ended. docs/protocol.md describes the protocol.
 #pragma once
 
 #include <chrono>
@@ -26,18 +25,18 @@
 #include "config/result.h"
 #include "scheduler/outcome.h"
 
-/// Talking to a troupe server.
+/// The client library.
 namespace troupe::client {
 
 using scheduler::Outcome;
 
-/// How the next token is chosen. What is absent is neutral: the model's own distribution. The server
-/// refuses values out of range with the field's name and its range.
+/// How the next token is chosen. Absent fields are neutral: the model's own distribution. The server refuses values out
+/// of range with the field's name and its range.
 struct Sampling {
   std::optional<float> temperature{};                   ///< 0: greedy; 1 if absent
   std::optional<std::int32_t> top_k{};                  ///< keep the k likeliest; 0 or absent: all
   std::optional<float> top_p{};                         ///< keep the smallest set with this probability
-  std::optional<float> min_p{};                         ///< drop what is below min_p times the likeliest
+  std::optional<float> min_p{};                         ///< drop tokens below min_p times the top probability
   std::optional<float> repeat_penalty{};                ///< divides the logits of repeated tokens
   std::optional<float> presence_penalty{};              ///< subtracted once from each repeated token
   std::optional<float> frequency_penalty{};             ///< subtracted for each time a token is repeated
@@ -49,7 +48,7 @@ struct Sampling {
   std::vector<TokenId> stop_ids{};                      ///< one of these ends the answer and is not part of it
 };
 
-/// What to continue, and how.
+/// A prompt to continue, and how.
 struct Request {
   std::string model{};                                       ///< empty: the server's only or default model
   std::variant<std::string, std::vector<TokenId>> prompt{};  ///< UTF-8 text, or exact ids
@@ -57,30 +56,30 @@ struct Request {
   bool parse_special = false;                           ///< text only: control tokens written as text become their ids
   Sampling sampling{};                                  ///< how tokens are chosen
   std::vector<std::string> stop{};                      ///< strings that end the answer and are not part of it
-  std::optional<std::chrono::milliseconds> deadline{};  ///< kept by the server, from arrival
+  std::optional<std::chrono::milliseconds> deadline{};  ///< from arrival, enforced by the server
   std::int32_t priority = 0;  ///< lower is earlier; -1000 to 1000, below 0 only for the server's owner and root
-  std::string cache_scope{};  ///< prompts sharing a scope share cached prefixes; empty: the caller's uid
+  std::string cache_scope{};  ///< requests with the same scope share cached prefixes; empty: the caller's uid
   std::optional<std::uint32_t> logprobs{};  ///< report logprobs, and those of this many likeliest tokens
-  /// Answers, drawn each by itself from one computation of the prompt: choices 0 to n - 1. At most 64.
+  /// Number of answers, sampled independently from one computation of the prompt: choices 0 to n - 1. At most 64.
   std::uint32_t n = 1;
-  /// Manual flow control: this many tokens of each choice may come before Stream::credit grants more.
+  /// Manual flow control: the server sends this many tokens of each choice before Stream::credit grants more.
   /// Absent: the library grants credit as on_tokens returns.
   std::optional<std::uint64_t> credit{};
 };
 
-/// A token that might have been chosen.
+/// A candidate token.
 struct TokenLogprob {
   TokenId id = 0;     ///< the token
   float logprob = 0;  ///< log-softmax of the raw logits
 };
 
-/// The chosen token's logprob and its rivals'.
+/// The chosen token's logprob and those of the likeliest tokens.
 struct Logprobs {
   float logprob = 0;                ///< of the chosen token
-  std::vector<TokenLogprob> top{};  ///< as many as were asked for, likeliest first
+  std::vector<TokenLogprob> top{};  ///< as many as requested, likeliest first
 };
 
-/// A run of consecutive tokens of an answer.
+/// Consecutive tokens of an answer.
 struct Tokens {
   std::uint32_t choice = 0;          ///< which of the Request::n answers this is
   std::uint64_t first_index = 0;     ///< of ids[0] in the answer
@@ -94,7 +93,7 @@ struct Usage {
   std::uint32_t prompt_tokens = 0;      ///< of the prompt, BOS included
   std::uint32_t cached_tokens = 0;      ///< of those, served from the prefix cache
   std::uint32_t completion_tokens = 0;  ///< in the answer
-  std::uint32_t preemptions = 0;        ///< times the sequence gave way and was replayed
+  std::uint32_t preemptions = 0;        ///< times the sequence was preempted and replayed
   double queue_seconds = 0;             ///< arrival to first step
   double prefill_seconds = 0;           ///< first step to first token
   double decode_seconds = 0;            ///< first token to last
@@ -103,17 +102,17 @@ struct Usage {
 
 /// How an answer ended.
 struct Ended {
-  std::uint32_t choice = 0;              ///< which of the Request::n answers; a refusal is of them all
-  Outcome outcome = Outcome::internal;   ///< scheduler::info() tells its kind, name and exit code
+  std::uint32_t choice = 0;              ///< which of the Request::n answers; a refusal is for all of them
+  Outcome outcome = Outcome::internal;   ///< scheduler::info() returns its kind, name and exit code
   std::string message{};                 ///< refused, failed or stalled: what is wrong and what to do
   std::string field{};                   ///< refused: path of the offending field, or a limit's name
   std::string stop{};                    ///< the stop string that matched
   std::optional<std::uint64_t> limit{};  ///< refused: the limit that was met
-  std::optional<std::chrono::milliseconds> retry_after{};  ///< refused: worth another try after this
+  std::optional<std::chrono::milliseconds> retry_after{};  ///< refused: a retry may succeed after this time
   std::uint64_t seed = 0;                                  ///< the seed that was used
   Usage usage{};                                           ///< counts and times
 
-  /// Whether the answer is complete as far as it was asked for (an Outcome of kind done).
+  /// Whether the stream ended normally, cancelled and deadline included (an Outcome of kind done).
   [[nodiscard]] bool done() const;
 };
 
@@ -125,22 +124,22 @@ struct Completion {
   Ended ended{};                     ///< how it ended
 };
 
-/// Whether and how a refused request is sent again: after as long as the server says, then twice as long, and so on,
-/// each time a random part longer, so that those who were refused together do not come back together.
+/// Whether and how a refused request is sent again: after the server's retry_after, then after twice that, and so on,
+/// each delay lengthened by a random part, so that clients that were refused together do not retry together.
 struct RetryPolicy {
-  std::uint32_t max_retries = 0;                ///< tries after the first; 0: none, a refusal is the answer
-  std::chrono::milliseconds max_delay{30'000};  ///< of one wait; a server that asks for a longer one is not asked again
-  std::uint64_t seed = 0;                       ///< of the random parts: give every client another one
+  std::uint32_t max_retries = 0;                ///< attempts after the first; 0: none, a refusal is the answer
+  std::chrono::milliseconds max_delay{30'000};  ///< of one wait; if the server's retry_after is longer, no retry
+  std::uint64_t seed = 0;                       ///< of the random parts: give every client a different one
 };
 
 /// The waits of one request under a RetryPolicy. Plain: no clock, no thread; the same seed gives the same waits.
 class Backoff {
  public:
-  /// Of a request that has not been sent yet.
+  /// For a request that has not been sent yet.
   explicit Backoff(const RetryPolicy& policy);
-  /// How long to wait before the request that ended so is sent again: never less than its retry_after, and at most
-  /// 1.5 times RetryPolicy::max_delay. Nothing if it was not refused for now (only a refusal with a retry_after is,
-  /// and of a draining server none is), or the retries are used up.
+  /// How long to wait before the request that ended like this is sent again: never less than its retry_after, and at
+  /// most 1.5 times RetryPolicy::max_delay. nullopt: do not retry, because it was not refused, the refusal has no
+  /// retry_after or one above max_delay, the server is draining, or the retries are used up.
   [[nodiscard]] std::optional<std::chrono::milliseconds> next(const Ended& ended);
 
  private:
@@ -149,31 +148,31 @@ class Backoff {
   std::uint64_t random_;
 };
 
-/// What a stream calls, on the client's reader thread, one call at a time. While a callback runs no
-/// other stream of this client makes progress: do long work elsewhere. Callbacks may call generate(),
-/// Stream::cancel, Stream::credit and Stream::id, but nothing that waits (that returns an error).
+/// The callbacks of a stream, called on the client's reader thread, one call at a time. While a callback runs no other
+/// stream of this client makes progress: do long work on another thread. Callbacks may call generate(),
+/// Stream::cancel, Stream::credit and Stream::id, but no function that waits (it returns an error).
 struct Callbacks {
   std::function<void(const Tokens&)> on_tokens{};  ///< may be empty
-  /// Called exactly once for each choice, after its last on_tokens: how it ended. But once for all that
-  /// were open, if the request was refused, or with io if the connection was lost, or with protocol if the server
-  /// sends what it must not: a gap in the tokens, a choice that was not asked for. May be empty.
+  /// Called exactly once for each choice, after its last on_tokens, with how it ended. But only once for all open
+  /// choices if the request was refused, with io if the connection was lost, or with protocol if the server breaks the
+  /// protocol: a gap in the tokens, a choice that was not requested. May be empty.
   std::function<void(const Result<Ended>&)> on_end{};
 };
 
-/// Handle to a running request. Cheap to copy, safe from any thread, harmless after the end. Letting
-/// go of it does not end the request.
+/// Handle to a running request. Cheap to copy, safe from any thread, harmless after the end. Destroying it does not end
+/// the request.
 class Stream {
  public:
   /// The number of this stream on its connection.
   [[nodiscard]] std::uint64_t id() const;
   /// Asks the server to end the stream, which then ends with Outcome::cancelled.
   void cancel() const;
-  /// Lets `tokens` more tokens of a choice come (only with Request::credit).
+  /// Grants credit for `tokens` more tokens of a choice (only with Request::credit).
   void credit(std::uint64_t tokens, std::uint32_t choice = 0) const;
-  /// Waits for the end of every choice, and tells that of the last to end. Error: io when the connection
+  /// Waits for the end of every choice, and returns that of the last to end. Error: io when the connection
   /// is lost; invalid_argument inside a callback.
   Result<Ended> wait() const;
-  /// As wait(), but gives up after `timeout` and returns nothing; the stream goes on.
+  /// As wait(), but returns nullopt after `timeout`; the stream goes on.
   std::optional<Result<Ended>> wait_for(std::chrono::milliseconds timeout) const;
 
  private:
@@ -186,19 +185,19 @@ class Stream {
 /// Whether the server can answer.
 enum class Readiness {
   loading,   ///< the model is being loaded; requests wait
-  ready,     ///< answers
-  draining,  ///< finishes what runs and takes nothing new
+  ready,     ///< serves requests
+  draining,  ///< finishes running requests and refuses new ones
   failed,    ///< the model could not be loaded
 };
 
-/// The server's state in a word.
+/// The server's state.
 struct Health {
   Readiness readiness = Readiness::loading;  ///< see Readiness
   double load_fraction = 0;                  ///< 0 to 1
   bool stalled = false;  ///< work waits, and no step has ended for longer than the server's progress_timeout
 };
 
-/// What the server told when it welcomed the connection.
+/// The server's answer to Hello.
 struct ServerInfo {
   std::uint32_t protocol = 0;                  ///< version spoken
   std::string server{};                        ///< name and version
@@ -227,50 +226,50 @@ struct ModelDescription {
   std::optional<TokenId> bos{};          ///< begin of sequence
   std::optional<TokenId> eos{};          ///< end of sequence
   std::vector<TokenId> end_ids{};        ///< each of them ends an answer, eos included
-  std::uint64_t kv_bytes_per_token = 0;  ///< what a cached token costs
+  std::uint64_t kv_bytes_per_token = 0;  ///< KV cache memory per token
   std::string numerics_id{};             ///< equal ids give equal bits
 };
 
-/// How often something took so long.
+/// The distribution of one latency.
 struct LatencyHistogram {
   std::string name{};                   ///< "time_to_first_token"; docs/protocol.md lists them
-  std::vector<std::uint64_t> counts{};  ///< by ServerStatus::histogram_bounds; one more for what is above them all
-  double sum_seconds = 0;               ///< of all that were counted
+  std::vector<std::uint64_t> counts{};  ///< one per ServerStatus::histogram_bounds, and one above the last bound
+  double sum_seconds = 0;               ///< of all counted latencies
 };
 
-/// What the server's memory is for.
+/// The server's memory of one kind.
 struct MemoryUse {
   std::string kind{};            ///< "weights"; docs/protocol.md lists them
   std::uint64_t bytes = 0;       ///< resident now
   std::uint64_t peak_bytes = 0;  ///< the most so far
 };
 
-/// What one operation of the server's steps took; docs/protocol.md says what the times are.
+/// The time of one operation of the server's steps; docs/protocol.md explains the fields.
 struct OperationTime {
   std::string operation{};              ///< "attn_qkv"
   std::uint64_t calls = 0;              ///< in the measured steps
-  double seconds = 0;                   ///< of all these
-  std::uint64_t joins = 0;              ///< how often the team's threads worked together
-  double join_seconds = 0;              ///< how long that took; times num_threads it is the sum of the next four
-  double busy_seconds = 0;              ///< of threads that worked
-  double wake_up_seconds = 0;           ///< before they began
-  double wait_seconds = 0;              ///< after they were done
-  double absent_seconds = 0;            ///< of threads that found nothing to do
-  std::vector<double> layer_seconds{};  ///< by layer; empty where the operation belongs to none
+  double seconds = 0;                   ///< of all these calls
+  std::uint64_t joins = 0;              ///< parallel sections, in which the team's threads work together
+  double join_seconds = 0;              ///< of all joins; times num_threads it is the sum of the next four
+  double busy_seconds = 0;              ///< of threads while they work
+  double wake_up_seconds = 0;           ///< of threads until they begin
+  double wait_seconds = 0;              ///< of threads after their last piece of work
+  double absent_seconds = 0;            ///< of threads that got no work
+  std::vector<double> layer_seconds{};  ///< by layer; empty if the operation belongs to none
 };
 
 /// The steps of one kind.
 struct PhaseTime {
   std::string phase{};                      ///< "decode" or "prefill"
   std::uint64_t steps = 0;                  ///< since the start
-  std::uint64_t tokens = 0;                 ///< computed in them
-  double seconds = 0;                       ///< that they took
-  std::uint64_t measured_steps = 0;         ///< of those whose operations were measured
-  double measured_seconds = 0;              ///< and how long these took
-  std::vector<OperationTime> operations{};  ///< in their order
+  std::uint64_t tokens = 0;                 ///< computed in these steps
+  double seconds = 0;                       ///< of these steps
+  std::uint64_t measured_steps = 0;         ///< steps whose operations were measured
+  double measured_seconds = 0;              ///< of the measured steps
+  std::vector<OperationTime> operations{};  ///< in the order they run
 };
 
-/// Where the time of the server's steps went.
+/// The time of the server's steps by operation.
 struct Profile {
   std::uint32_t num_threads = 0;    ///< of the compute team
   std::vector<PhaseTime> phases{};  ///< those that occurred
@@ -279,13 +278,13 @@ struct Profile {
 /// A request that has not ended.
 struct LiveRequest {
   std::uint64_t request = 0;           ///< counts from 1, in order of arrival
-  std::uint32_t uid = 0;               ///< whose it is
+  std::uint32_t uid = 0;               ///< the user
   std::string state{};                 ///< "received", "encoding", "queued", "running" or "parked"
   std::int32_t priority = 0;           ///< lower is earlier
   std::uint32_t prompt_tokens = 0;     ///< 0: not known yet
   std::uint32_t cached_tokens = 0;     ///< of the prompt, served from the prefix cache
   std::uint32_t generated_tokens = 0;  ///< so far
-  std::uint32_t preemptions = 0;       ///< how often it gave way
+  std::uint32_t preemptions = 0;       ///< so far
   double age_seconds = 0;              ///< since its arrival
 };
 
@@ -293,7 +292,7 @@ struct LiveRequest {
 struct ServerStatus {
   /// Requests of one kind ("generate", "health", ...) and how they ended; docs/protocol.md, Status.Kind.
   struct Kind {
-    std::string kind{};                                          ///< which
+    std::string kind{};                                          ///< name of the kind
     std::uint64_t received = 0;                                  ///< since start
     std::vector<std::pair<std::string, std::uint64_t>> ended{};  ///< by outcome's name, those that occurred
   };
@@ -306,14 +305,14 @@ struct ServerStatus {
   std::uint64_t requests_received = 0;                                  ///< admitted or not
   std::vector<std::pair<std::string, std::uint64_t>> requests_ended{};  ///< by outcome's name
   std::vector<Kind> kinds{};                                            ///< those that occurred
-  bool own_only = false;                                                ///< a guest asks: nothing of others is counted
+  bool own_only = false;                                                ///< for a guest: counts only its own requests
   std::uint64_t requests_waiting = 0;                                   ///< before their first step
   std::uint64_t requests_running = 0;                                   ///< in the batch
   std::uint64_t requests_parked = 0;                                    ///< out of credit
   std::uint64_t prompt_tokens = 0;                                      ///< of all requests
   std::uint64_t cached_tokens = 0;                                      ///< of those, served from the prefix cache
   std::uint64_t generated_tokens = 0;                                   ///< emitted
-  std::uint64_t preemptions = 0;                                        ///< sequences that gave way
+  std::uint64_t preemptions = 0;                                        ///< of running sequences
   std::uint64_t steps = 0;                                              ///< passes over a batch
   double step_seconds = 0;                                              ///< sum over all steps
   double last_step_age_seconds = 0;                                     ///< since a step ended, while work waits
@@ -327,12 +326,12 @@ struct ServerStatus {
   std::uint32_t window_blocks_free = 0;                                 ///< of those, unused
   std::uint32_t window_blocks_cached = 0;                               ///< in the prefix tree
   std::uint32_t window_blocks_referenced = 0;                           ///< held by running sequences
-  std::uint64_t window_block_evictions = 0;                             ///< that were dropped from the tree
+  std::uint64_t window_block_evictions = 0;                             ///< window blocks dropped from the tree
   std::uint32_t snapshots_total = 0;                                    ///< of recurrent state
   std::uint32_t snapshots_cached = 0;                                   ///< of those, in the prefix tree
-  std::uint64_t snapshot_hits = 0;                                      ///< sequences that went on from one
-  std::uint64_t snapshot_evictions = 0;                                 ///< that were dropped from the tree
-  std::uint64_t worker_restarts = 0;                                    ///< actors that died and were started again
+  std::uint64_t snapshot_hits = 0;                                      ///< sequences that began from a snapshot
+  std::uint64_t snapshot_evictions = 0;                                 ///< snapshots dropped from the tree
+  std::uint64_t worker_restarts = 0;                                    ///< actors that died and were restarted
   std::uint64_t weight_bytes = 0;                                       ///< memory of the weights
   std::uint64_t kv_bytes = 0;                                           ///< memory of the KV blocks
   std::uint32_t num_threads = 0;                                        ///< of the compute team
@@ -342,15 +341,15 @@ struct ServerStatus {
   std::uint64_t connections_refused = 0;                                ///< by uid or by max_connections
   std::uint64_t connections_broken = 0;        ///< ended by the server: bad frame, outbox, stall
   std::vector<double> histogram_bounds{};      ///< upper bounds in seconds, ascending
-  std::vector<LatencyHistogram> histograms{};  ///< how long things took
+  std::vector<LatencyHistogram> histograms{};  ///< one per latency
   std::vector<MemoryUse> memory{};             ///< kinds whose sum is resident_bytes within 5 %
   std::uint64_t resident_bytes = 0;            ///< of the server's process
   std::uint64_t peak_resident_bytes = 0;       ///< the most so far
-  std::vector<LiveRequest> live_requests{};    ///< if asked for: at most 256, oldest first
-  std::optional<Profile> profile{};            ///< if asked for, of a server that was started with --profile
+  std::vector<LiveRequest> live_requests{};    ///< if requested: at most 256, oldest first
+  std::optional<Profile> profile{};            ///< if requested, and the server was started with --profile
 };
 
-/// What becomes of the hidden states of an input's tokens.
+/// How the hidden states of an input's tokens become one vector.
 enum class Pooling {
   mean,  ///< their mean
   cls,   ///< the first one
@@ -359,20 +358,20 @@ enum class Pooling {
 
 /// Asks for one vector for each input.
 struct EmbedRequest {
-  /// Texts, or exact ids; at most ServerInfo::max_embed_inputs, none longer than the model's context, and than 2,048
-  /// tokens where the model continues texts.
+  /// Texts, or exact ids; at most ServerInfo::max_embed_inputs, none longer than the model's context, nor than 2,048
+  /// tokens if the model is not an encoder.
   std::variant<std::vector<std::string>, std::vector<std::vector<TokenId>>> inputs{};
   std::string model{};               ///< empty: the only or default model
   std::optional<Pooling> pooling{};  ///< absent: the model's own
   bool normalise = true;             ///< to a length of 1
-  bool add_special = true;           ///< texts: with what the vocabulary puts around them
+  bool add_special = true;           ///< texts: add the vocabulary's special tokens around them
   bool parse_special = false;        ///< texts: the text of control tokens becomes their ids
 };
 
 /// The vectors, in the order of the inputs.
 struct Embeddings {
   std::vector<std::vector<float>> vectors{};  ///< one for each input
-  Pooling pooling = Pooling::mean;            ///< that was done
+  Pooling pooling = Pooling::mean;            ///< the pooling used
   std::uint32_t prompt_tokens = 0;            ///< of all inputs
 };
 
@@ -381,22 +380,22 @@ struct ConnectOptions {
   /// Path of the socket. Empty: TROUPE_HOST (unix:///path), else the first that answers of
   /// $XDG_RUNTIME_DIR/troupe/troupe.sock (or /run/user/UID/...) and /run/troupe/troupe.sock.
   std::string socket{};
-  /// Whether to refuse (permission) a server that was started by another user than this process's or root, unless that
-  /// user owns the socket's directory and no one else can write to it and those above it: what is asked of it would
-  /// be read, and answered, by that user. False: such a server is used, and ServerInfo::distrust says what is wrong.
+  /// Whether to refuse (permission) a server that runs as another user than this process's or root, unless only that
+  /// user, root and this user can write to the socket's directory: otherwise any user's server might read and answer
+  /// the prompts. False: such a server is used, and ServerInfo::distrust says what is wrong.
   bool strict_modes = true;
   std::chrono::milliseconds connect_timeout{5000};   ///< until the server's welcome
   std::chrono::milliseconds request_timeout{10000};  ///< of tokenize, detokenize, models, status, health
   std::string name = "libtroupe";                    ///< for the server's log, at most 64 bytes
 };
 
-/// A connection to the server, with any number of streams on it. Every call may come from any thread
-/// but those that say otherwise.
+/// A connection to the server, with any number of streams on it. Every call may come from any thread unless its comment
+/// says otherwise.
 class Client {
  public:
-  /// Connects and exchanges greetings. Errors: invalid_argument (path), io (no server; says which paths
-  /// were tried), permission (not let in, or strict_modes), busy (too many
-  /// connections), protocol, unsupported.
+  /// Connects, and exchanges Hello and Welcome. Errors: invalid_argument (path), io (no server; the message lists the
+  /// paths that were tried), permission (not allowed by the server, or strict_modes), busy (too many connections),
+  /// protocol, unsupported.
   static Result<std::unique_ptr<Client>> connect(const ConnectOptions& options = {});
 
   /// Closes as close() does. Not from a callback.
@@ -404,7 +403,7 @@ class Client {
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
 
-  /// What the server said on connecting.
+  /// The server's Welcome.
   [[nodiscard]] const ServerInfo& server() const;
 
   /// Sends a request and returns at once; its tokens and its end go to `callbacks`. Errors: io (the
@@ -412,12 +411,12 @@ class Client {
   /// UTF-8). A refusal is not an error here but the stream's end.
   Result<Stream> generate(const Request& request, Callbacks callbacks);
 
-  /// Sends a request and waits for its whole answer, or its first where Request::n asks for several. After `timeout`
-  /// the stream is cancelled and what came so far is returned with Outcome::cancelled; Request::deadline does the same
-  /// on the server's clock. Not in a callback. Errors as generate(), and io when the connection is lost.
+  /// Sends a request and waits for its whole answer, or for choice 0 if Request::n is above 1. After `timeout` the
+  /// stream is cancelled and the answer so far is returned with Outcome::cancelled; Request::deadline does the same on
+  /// the server's clock. Not in a callback. Errors as generate(), and io when the connection is lost.
   ///
-  /// With a RetryPolicy a request that is refused for now is sent again as long as the waits end before `timeout`;
-  /// what is returned is the last try's answer.
+  /// With a RetryPolicy a request that is refused with a retry_after is sent again as long as the waits end before
+  /// `timeout`; the last attempt's answer is returned.
   Result<Completion> complete(const Request& request, std::optional<std::chrono::milliseconds> timeout = std::nullopt,
                               const RetryPolicy& retry = {});
   /// As complete(), and returns all Request::n answers, by choice. A refused request has one.
@@ -425,26 +424,27 @@ class Client {
                                                std::optional<std::chrono::milliseconds> timeout = std::nullopt,
                                                const RetryPolicy& retry = {});
 
-  /// Token ids of `text`. Waits, not in a callback; Errors: io, or what the server refused.
+  /// Token ids of `text`. Waits, not in a callback. Errors: io, or the server's refusal.
   Result<std::vector<TokenId>> tokenize(const std::string& text, bool add_special = true, bool parse_special = false,
                                         const std::string& model = {});
   /// The bytes of `ids`, at most 65,536 of them; may be invalid UTF-8. Waits, not in a callback. Errors as tokenize().
   Result<std::string> detokenize(const std::vector<TokenId>& ids, const std::string& model = {});
-  /// Vectors of texts. Waits, not in a callback; after `timeout` the request is cancelled, absent: as long as it takes.
-  /// Errors as tokenize(), and io when the time is over or the server failed.
+  /// Embeddings of texts. Waits, not in a callback; after `timeout` the request is cancelled; absent: no timeout.
+  /// Errors as tokenize(), and io after `timeout` or if the server failed.
   Result<Embeddings> embed(const EmbedRequest& request,
                            std::optional<std::chrono::milliseconds> timeout = std::nullopt);
   /// The models served; empty while loading. Waits, not in a callback. Errors as tokenize().
   Result<std::vector<ModelDescription>> models();
   /// Counters and state, and with list_requests the live requests: the caller's own, or all of them for the server's
-  /// owner and root; with `profile` where the time of its steps went. Waits, not in a callback. Errors as tokenize().
+  /// owner and root; with `profile` the time of its steps by operation. Waits, not in a callback. Errors as
+  /// tokenize().
   Result<ServerStatus> status(bool list_requests = false, bool profile = false);
-  /// Whether the server can answer. Waits, not in a callback. Errors as tokenize().
+  /// The server's health. Waits, not in a callback. Errors as tokenize().
   Result<Health> health();
 
-  /// Frames that came for streams which had ended, or never were: 0, or the server is wrong. For tests of it.
+  /// Received frames for unknown or ended streams; above 0 the server is faulty. For tests of the server.
   [[nodiscard]] std::uint64_t stray_frames() const;
-  /// Whether the server has said that it stops.
+  /// Whether the server has sent Draining.
   [[nodiscard]] bool draining() const;
   /// Closes the connection; its streams end with an io error and the server cancels them. Idempotent.
   void close();

@@ -1,4 +1,4 @@
-// What a server's Status says, in the types of the client library. Only for client.cpp.
+// Converts a server's Status to the types of the client library. Only for client.cpp.
 #pragma once
 
 #include "ipc/client/client.h"

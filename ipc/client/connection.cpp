@@ -22,7 +22,7 @@ using Deadline = SteadyClock::time_point;
 
 constexpr std::uint32_t kProtocol = 1;
 constexpr std::size_t kReadBytes = 64u << 10;
-// The server reads all the time; one that takes nothing for so long is stuck.
+// A server that reads nothing for this long is considered stuck.
 constexpr std::chrono::seconds kSendTimeout{30};
 
 std::string reason(int error) { return std::string(": ") + std::strerror(error); }
@@ -38,7 +38,7 @@ bool wait_for(int fd, short events, Deadline deadline) {
     }
     pollfd entry{.fd = fd, .events = events, .revents = 0};
     const int ready = ::poll(&entry, 1, timeout);
-    if (ready > 0 || (ready < 0 && errno != EINTR)) return true;  // an error shows at the next call
+    if (ready > 0 || (ready < 0 && errno != EINTR)) return true;  // an error is reported by the next call
   }
 }
 
@@ -49,8 +49,8 @@ Result<int> connect_socket(const std::string& path, Deadline deadline) {
   address.sun_family = AF_UNIX;
   std::memcpy(address.sun_path, path.data(), std::min(path.size(), sizeof(address.sun_path) - 1));
   for (;;) {
-    // Where the server's queue of connections is full, connect() waits for its turn among others, for at most so long.
-    // Everything else on this descriptor says MSG_DONTWAIT.
+    // If the server's queue of connections is full, connect() waits, for at most this timeout. All other calls on this
+    // descriptor use MSG_DONTWAIT.
     const auto left = std::max<SteadyClock::duration>(deadline - SteadyClock::now(), std::chrono::milliseconds(1));
     const auto us = std::chrono::duration_cast<std::chrono::microseconds>(left).count();
     const timeval wait{.tv_sec = static_cast<time_t>(us / 1'000'000),
@@ -124,7 +124,7 @@ Result<std::shared_ptr<Connection>> Connection::open(const std::string& path, co
 Connection::Connection(int fd, std::string path) : fd_(fd), path_(std::move(path)), scratch_(kReadBytes, '\0') {}
 
 Connection::~Connection() {
-  // The last holder may be the reader itself, at its end.
+  // The last reference may be held by the reader thread itself, at its end.
   if (reader_.joinable()) reader_.detach();
   ::close(fd_);
 }
@@ -135,7 +135,7 @@ void Connection::close() {
     if (!lost_) farewell_ = lost_ = Error{ErrorCode::io, "the connection was closed by this client"};
     lost_changed_.notify_all();
   }
-  ::shutdown(fd_, SHUT_RDWR);  // wakes the reader, which tells the receivers
+  ::shutdown(fd_, SHUT_RDWR);  // wakes the reader, which calls on_lost() of the receivers
   if (on_reader()) return;
   const std::lock_guard lock(close_mutex_);
   if (reader_.joinable()) reader_.join();
@@ -145,7 +145,7 @@ Status Connection::greet(const std::string& name, Deadline deadline) {
   v1::ClientFrame frame;
   frame.mutable_hello()->set_protocol(kProtocol);
   frame.mutable_hello()->set_client(name);
-  // A server that refuses us may have closed already: what it said is still to be read.
+  // A server that refuses us may have closed already: its refusal can still be read.
   const Status sent = send(frame);
   for (;;) {
     const Result<std::string_view> body = receive(deadline);
@@ -199,7 +199,7 @@ Status Connection::send(const v1::ClientFrame& frame) {
     if (errno == EINTR) continue;
     if (errno == EAGAIN && wait_for(fd_, POLLOUT, deadline)) continue;
     const int error = errno;
-    if (sent > 0) ::shutdown(fd_, SHUT_RDWR);  // half a frame: nothing after it would make sense
+    if (sent > 0) ::shutdown(fd_, SHUT_RDWR);  // part of a frame was sent: the server could not find the next one
     return Error{ErrorCode::io, "cannot send to the server at " + path_ + reason(error)};
   }
   return Ok{};
@@ -209,12 +209,12 @@ Status Connection::request(std::uint64_t stream, const v1::ClientFrame& frame, s
   {
     const std::lock_guard lock(mutex_);
     if (lost_) return *lost_;
-    receivers_.emplace(stream, std::move(receiver));  // before the frame goes: the answer may be quick
+    receivers_.emplace(stream, std::move(receiver));  // before the frame is sent: the answer may arrive at once
   }
   Status sent = send(frame);
   if (sent) return sent;
   const std::lock_guard lock(mutex_);
-  // The reader may have taken the receiver out and told it of the loss; then there is no error to return.
+  // The reader may have called the receiver's on_lost() already; then no error is returned.
   if (receivers_.erase(stream) == 0) return Ok{};
   return sent;
 }
@@ -224,7 +224,7 @@ void Connection::tell(const v1::ClientFrame& frame) {
     const std::lock_guard lock(mutex_);
     if (lost_) return;
   }
-  if (!send(frame)) ::shutdown(fd_, SHUT_RDWR);  // the reader finds out and tells everybody
+  if (!send(frame)) ::shutdown(fd_, SHUT_RDWR);  // wakes the reader, which calls on_lost() of the receivers
 }
 
 std::optional<Error> Connection::wait_lost(std::chrono::milliseconds time) {
@@ -274,7 +274,7 @@ void Connection::dispatch(v1::ServerFrame& frame) {
     }
     receiver = found->second;
   }
-  // Not under the lock: what is called may send.
+  // Not under the lock: on_frame() may send.
   if (!receiver->on_frame(frame)) return;
   const std::lock_guard lock(mutex_);
   receivers_.erase(stream);

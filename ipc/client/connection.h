@@ -1,5 +1,5 @@
-// A client's end of the socket: sends frames, and hands what comes to whoever waits for it. No Asio: one
-// thread that reads, and callers that write.
+// A client's connection: sends frames, and passes received frames to the receivers of their streams. No Asio: one
+// thread reads, callers write.
 #pragma once
 
 #include <atomic>
@@ -20,21 +20,21 @@
 
 namespace troupe::client {
 
-// Waits for the frames of one stream. Called by the reader thread, one call at a time.
+// Handles the frames of one stream. Called by the reader thread, one call at a time.
 class Receiver {
  public:
   virtual ~Receiver() = default;
-  // Whether this frame was the last of its stream.
+  // Returns whether this frame was the last of its stream.
   virtual bool on_frame(v1::ServerFrame& frame) = 0;
   // The connection ended before the stream did. Called instead of a last frame.
   virtual void on_lost(const Error& error) = 0;
 };
 
-// Thread-safe. Every stream that was sent hears exactly one end.
+// Thread-safe. Every receiver gets exactly one end: its last frame or on_lost().
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
-  // Connects and exchanges greetings; starts the reader. With strict_modes a server that check_server() finds wrong is
-  // sent nothing. Errors: io, permission, busy, protocol, unsupported.
+  // Connects, exchanges Hello and Welcome, and starts the reader. With strict_modes nothing is sent to a server that
+  // fails check_server(). Errors: io, permission, busy, protocol, unsupported.
   static Result<std::shared_ptr<Connection>> open(const std::string& path, const std::string& name, bool strict_modes,
                                                   std::chrono::milliseconds timeout);
   ~Connection();
@@ -42,23 +42,23 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Connection& operator=(const Connection&) = delete;
 
   const v1::Welcome& welcome() const { return welcome_; }
-  // What check_server() found wrong; empty: nothing.
+  // The error of check_server(); empty: none.
   const std::string& distrust() const { return distrust_; }
   std::uint64_t next_stream() { return next_stream_.fetch_add(1); }
 
-  // Sends the frame that opens `stream`; what is answered goes to `receiver`. On an error the receiver
-  // is not called. Errors: io, invalid_argument (above the server's max_frame_bytes).
+  // Sends the frame that opens `stream`; its answers go to `receiver`. On an error the receiver is not called. Errors:
+  // io, invalid_argument (above the server's max_frame_bytes).
   Status request(std::uint64_t stream, const v1::ClientFrame& frame, std::shared_ptr<Receiver> receiver);
-  // Sends a frame that is not answered. A lost connection is told to the receivers, not here.
+  // Sends a frame that has no answer. A lost connection is reported to the receivers, not here.
   void tell(const v1::ClientFrame& frame);
 
-  // Waits for so long, or until the connection is lost: then why.
+  // Waits for `time`, or until the connection is lost; then returns the error.
   std::optional<Error> wait_lost(std::chrono::milliseconds time);
 
   bool draining() const { return draining_; }
   // Frames for streams that had ended, or never were.
   std::uint64_t stray_frames() const { return stray_frames_; }
-  // Whether this is the thread that calls receivers: waiting on it would be for ever.
+  // Whether the calling thread is the one that calls receivers: there, waiting for an answer would never end.
   bool on_reader() const { return std::this_thread::get_id() == reader_id_.load(); }
   // Ends the connection and waits for the reader, if it is not the caller. Idempotent.
   void close();
@@ -79,19 +79,19 @@ class Connection : public std::enable_shared_from_this<Connection> {
   v1::Welcome welcome_;
   std::string distrust_;
   ipc::FrameDecoder decoder_{ipc::kMaxFrameBytesCeiling};
-  std::string scratch_;  // the reader's; before it starts, greet()'s
+  std::string scratch_;  // read buffer of the reader thread, and of greet() before that thread starts
   std::thread reader_;
   std::atomic<std::thread::id> reader_id_{};
   std::atomic<std::uint64_t> next_stream_{1};
   std::atomic<bool> draining_{false};
   std::atomic<std::uint64_t> stray_frames_{0};
   std::mutex write_mutex_;  // one frame at a time
-  std::mutex close_mutex_;  // one join
-  std::mutex mutex_;        // of what follows
+  std::mutex close_mutex_;  // for joining the reader once
+  std::mutex mutex_;        // protects the members below
   std::unordered_map<std::uint64_t, std::shared_ptr<Receiver>> receivers_;
   std::optional<Error> lost_;
   std::condition_variable lost_changed_;
-  std::optional<Error> farewell_;  // what the server said before it closed
+  std::optional<Error> farewell_;  // the server's closing refusal, or close() by this client; preferred to lost_
 };
 
 }  // namespace troupe::client

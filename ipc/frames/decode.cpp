@@ -64,17 +64,17 @@ RequestKind kind_of(const v1::ClientFrame& frame) {
   }
 }
 
-// A number of answers that cannot be served is no number of requests.
+// The number of requests in a frame: n of a Generate; 1 if n is out of range, since such a frame is refused as one.
 std::uint64_t count_of(const v1::ClientFrame& frame) {
   const v1::Generate& generate = frame.generate();
   return generate.has_n() && generate.n() >= 1 && generate.n() <= actors::kMaxChoices ? generate.n() : 1;
 }
 
-// Whether the request holds something that this server does not serve or does not know.
+// Refuses a request that has a field which this server does not serve or does not know.
 std::optional<Refusal> check_served(const v1::ClientFrame& frame) {
   const auto unserved = find_unserved(frame);
   if (!unserved) return std::nullopt;
-  // Paths are told from the request on: the frame around it is no news to its sender.
+  // Paths begin inside the request, without the name of its body in the frame.
   const std::size_t dot = unserved->path.find('.');
   return Refusal{.code = Outcome::unsupported,
                  .field = dot == std::string::npos ? unserved->path : unserved->path.substr(dot + 1),
@@ -94,7 +94,7 @@ Decoded decode(std::string_view body) {
     return decoded;
   }
   if (frame.has_hello()) {
-    // What a newer client adds to its Hello is passed over: Welcome tells it which version is spoken.
+    // Fields that a newer client adds to its Hello are ignored: Welcome tells it the version in use.
     frame.DiscardUnknownFields();
     return decoded;
   }
@@ -103,7 +103,7 @@ Decoded decode(std::string_view body) {
   decoded.count = count_of(frame);
   decoded.refusal = frame.has_embed() ? check_counts(frame.embed()) : check_counts(frame.generate());
   if (!decoded.refusal) decoded.refusal = check_served(frame);
-  if (decoded.refusal) frame = v1::ClientFrame();  // here, where the time that it takes is nobody else's
+  if (decoded.refusal) frame = v1::ClientFrame();  // freed here, because on the io thread it could delay others
   return decoded;
 }
 

@@ -8,8 +8,7 @@
 namespace troupe::ipc {
 namespace {
 
-// What is kept allocated while no frame is unfinished: an idle connection must not hold on to the
-// megabytes of its largest prompt.
+// Capacity kept while no frame is unfinished: an idle connection must not keep the megabytes of its largest prompt.
 constexpr std::size_t kIdleCapacity = 64u << 10;
 
 std::uint32_t little_endian(const char* bytes) {

@@ -20,41 +20,42 @@ inline constexpr std::uint32_t kMaxFrameBytesCeiling = 16u << 20;
 // Appends the header of a frame whose body has `body_bytes` bytes, which the caller appends next.
 void append_frame_header(std::string& out, std::uint32_t body_bytes);
 
-// Cuts a stream of bytes into frames. Holds at most one unfinished frame and what was appended last, so memory follows
-// what the peer really sent, not what a header claims; a buffer that grows byte by byte takes up to twice of that, one
-// that was reserved just the frame. Not thread-safe.
+// Splits a stream of bytes into frames. Holds at most one unfinished frame and the bytes appended last, so its memory
+// depends on what the peer really sent, not on what a header claims: up to twice the bytes for a buffer that grows as
+// they arrive, exactly the frame after reserve_next_frame(). Not thread-safe.
 class FrameDecoder {
  public:
   // max_frame_bytes: of a body; at least 1, at most kMaxFrameBytesCeiling (asserted).
   explicit FrameDecoder(std::uint32_t max_frame_bytes);
 
   void append(std::string_view bytes);
-  // Takes memory for the whole next frame, whose header is there: it is touched as bytes come.
+  // Reserves memory for the whole next frame, whose header is there; pages are touched only as bytes arrive.
   void reserve_next_frame() { buffer_.reserve(begin_ + next_frame_bytes()); }
-  // Bytes that the next frame lacks; 0: unknown, or none.
+  // Bytes of the next frame that have not arrived; 0: none, or its header is incomplete.
   [[nodiscard]] std::size_t missing_bytes() const {
     const std::size_t all = next_frame_bytes(), here = buffer_.size() - begin_;
     return all > here ? all - here : 0;
   }
-  // Frees what was handed out; views of it end here. A buffer without an unfinished frame shrinks to 64 KiB.
+  // Frees the frames that next() has returned and invalidates their views. A buffer without an unfinished frame shrinks
+  // to 64 KiB.
   void drop_taken();
 
-  // The body of the next whole frame, or nothing when more bytes are needed. The view holds until the
-  // next call of append() or drop_taken(). A body may be empty.
-  // Error: protocol, for a length above the limit; the stream cannot be followed any further, so every
-  // later call gives the same error. O(1).
+  // Returns the body of the next complete frame, or nullopt if more bytes are needed. The view is valid until the next
+  // call of append() or drop_taken(). A body may be empty.
+  // Error: protocol, for a length above the limit; the frames after it cannot be found, so every later call returns the
+  // same error. O(1).
   [[nodiscard]] Result<std::optional<std::string_view>> next();
 
-  // Bytes that the next frame has in all, with its header; 0: the header is not there, or says more than the limit.
+  // Total bytes of the next frame with its header; 0: the header is incomplete, or claims more than the limit.
   [[nodiscard]] std::size_t next_frame_bytes() const;
 
-  // Whether a frame has begun and not ended: an end of the stream here is a truncated frame.
+  // Whether a frame is incomplete: if the stream ends here, that frame is truncated.
   [[nodiscard]] bool mid_frame() const { return begin_ < buffer_.size(); }
 
  private:
   std::uint32_t max_frame_bytes_;
   std::string buffer_;
-  std::size_t begin_ = 0;  // of the first byte not yet handed out
+  std::size_t begin_ = 0;  // of the first byte that next() has not returned
 };
 
 }  // namespace troupe::ipc

@@ -1,4 +1,4 @@
-// How often each kind of request was asked, and how each ended. Plain values; not thread-safe.
+// Counters of received requests by kind, and of their outcomes. Plain values; not thread-safe.
 #pragma once
 
 #include <array>
@@ -10,14 +10,13 @@
 
 namespace troupe::ipc {
 
-// What a frame asks for. Cancel and Credit ask for nothing.
+// The kind of request in a frame. Cancel and Credit are not requests.
 enum class RequestKind : std::uint8_t { generate, embed, tokenize, detokenize, models, status, health, other };
 inline constexpr std::array<std::string_view, 8> kRequestKindNames{"generate", "embed",  "tokenize", "detokenize",
                                                                    "models",   "status", "health",   "other"};
 
-// Every request is received once and ends once. A Generate for n answers is n requests; where n is no number of answers
-// that can be served, it is one. A question that was answered ended as `eos`; what was under way when its connection
-// ended is `cancelled`.
+// Every request is received once and ends once. A Generate for n answers counts as n requests; if n is out of range, as
+// one. A request answered by one frame ended as `eos`; one that was open when its connection closed as `cancelled`.
 class RequestCounts {
  public:
   void received(RequestKind kind, std::uint64_t count = 1) { received_[index(kind)] += count; }

@@ -52,7 +52,7 @@ void add_profile(const engine::ProfileSnapshot& profile, v1::Status::Profile& ou
   }
 }
 
-// What is a list in it: latencies and memory.
+// The repeated fields: latencies and memory.
 void add_lists(const actors::StatusSnapshot& status, v1::Status& out) {
   out.mutable_histogram_bounds()->Add(actors::kLatencyBounds.begin(), actors::kLatencyBounds.end());
   for (std::size_t i = 0; i < actors::kLatencyNames.size(); ++i) {
@@ -87,7 +87,7 @@ void add_requests(const std::vector<actors::RequestView>& requests, v1::Status& 
   }
 }
 
-// What changes with what is done for whomever.
+// The fields that change with any user's requests; for owners only.
 void add_activity(const actors::StatusSnapshot& status, v1::Status& out) {
   out.set_requests_waiting(status.requests_waiting);
   out.set_requests_running(status.requests_running);
@@ -118,7 +118,7 @@ void add_activity(const actors::StatusSnapshot& status, v1::Status& out) {
   add_lists(status, out);
 }
 
-// Of a guest: how many requests it has, and in which state.
+// For a guest: the number of its own live requests by state.
 void add_own_states(const std::vector<actors::RequestView>& requests, std::uint32_t uid, v1::Status& out) {
   for (const actors::RequestView& view : requests) {
     if (view.uid != uid) continue;
@@ -147,7 +147,7 @@ std::vector<actors::RequestView> visible(const std::vector<actors::RequestView>&
   std::vector<actors::RequestView> seen;
   for (const actors::RequestView& view : requests) {
     if (seen.size() == kMaxListedRequests) break;
-    // Of others' requests a guest could guess who asks, when, and how much.
+    // Listing other users' requests would show a guest when and how much they send.
     if (is_owner || view.uid == uid) seen.push_back(view);
   }
   return seen;
@@ -173,7 +173,7 @@ v1::ServerFrame status_frame(std::uint64_t stream, const actors::StatusSnapshot&
     add_own_states(status.requests, view.uid, out);
   if (view.list_requests) {
     std::vector<actors::RequestView> seen = visible(status.requests, view.uid, view.is_owner);
-    // Numbers count all users' requests.
+    // Request numbers count the requests of all users, so a guest gets its own numbering.
     if (!view.is_owner)
       for (std::size_t i = 0; i < seen.size(); ++i) seen[i].request = i + 1;
     add_requests(seen, out);

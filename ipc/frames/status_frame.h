@@ -1,4 +1,4 @@
-// What the server tells of itself, as far as the one who asks may know it.
+// Builds the Status frame, limited to what the asking user may see.
 #pragma once
 
 #include <cstddef>
@@ -21,17 +21,17 @@ struct StatusView {
   bool profile = false;
 };
 
-// What a user may see of the live requests: its own, of an owner all; at most kMaxListedRequests.
+// The live requests that a user may see: its own, or all for an owner; at most kMaxListedRequests.
 [[nodiscard]] std::vector<actors::RequestView> visible(const std::vector<actors::RequestView>& requests,
                                                        std::uint32_t uid, bool is_owner);
 
-// A Status without what RequestCounts and connections count. A guest gets what describes the server and how many
-// requests of its own there are; of everything that is a sum over users, or moves with what others do (steps, blocks,
-// latencies, memory), only owners are told: two looks at a sum give away what happened between them.
+// A Status without the fields of add_counts() and of connections. A guest gets the fields that describe the server and
+// the number of its own live requests; only owners get sums over users and fields that change with other users'
+// activity (steps, blocks, latencies, memory), because two readings of a sum reveal what happened between them.
 [[nodiscard]] v1::ServerFrame status_frame(std::uint64_t stream, const actors::StatusSnapshot& status,
                                            const StatusView& view);
 
-// Fills in what was received and how it ended: of Generate and Embed together, and of each kind.
+// Fills in received requests and their outcomes: of Generate and Embed together, and of each kind.
 void add_counts(v1::Status& status, const RequestCounts& counts);
 
 }  // namespace troupe::ipc

@@ -46,7 +46,7 @@ std::optional<UnservedField> find_unserved(const Message& request) { return find
 
 std::uint64_t unknown_body_stream(const Message& frame) {
   const UnknownFieldSet& unknown = frame.GetReflection()->GetUnknownFields(frame);
-  // A frame has one body; whoever sends more is not looked at a million times.
+  // A frame has one body: only the first unknown field is parsed, so that many of them cost no time.
   UnknownFieldSet fields;
   if (unknown.empty() || unknown.field(0).type() != UnknownField::TYPE_LENGTH_DELIMITED ||
       !fields.ParseFromString(unknown.field(0).length_delimited()))

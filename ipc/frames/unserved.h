@@ -1,5 +1,5 @@
-// Finds what a request asks for that this server does not serve: fields marked (not_served) in the
-// protocol, and fields of a newer protocol that it has never heard of.
+// Finds fields of a request that this server does not serve: those marked (not_served) in the protocol, and unknown
+// fields of a newer protocol.
 #pragma once
 
 #include <google/protobuf/message.h>
@@ -12,7 +12,7 @@ namespace troupe::ipc {
 
 struct UnservedField {
   std::string path;     // "sampling.typical_p"; "sampling.#57" for an unknown one
-  std::string message;  // for a person
+  std::string message;  // for the user
 };
 
 // The first such field of `request` or of a message within it. O(number of messages in it).

@@ -12,9 +12,9 @@ namespace {
 
 using scheduler::Outcome;
 
-constexpr std::int32_t kMaxPriority = 1000;  // and its negative: room for every ranking that people think of
+constexpr std::int32_t kMaxPriority = 1000;  // priorities are from -1000 to 1000
 
-// Beyond a year a deadline is a mistake (seconds taken for milliseconds), and far below what overflows.
+// A deadline above a year is a mistake (a wrong unit); this is also far below what overflows.
 constexpr std::uint64_t kMaxDeadlineMs = 366ull * 24 * 3600 * 1000;
 
 Refusal invalid(std::string field, std::string message) {
@@ -25,7 +25,7 @@ Refusal invalid(std::string field, std::string message) {
           .retry_after = {}};
 }
 
-// Everybody may step back; stepping before others is for whoever runs the server, and root.
+// Any user may lower a request's priority; only the owner and root may raise it (below 0).
 std::optional<Refusal> check_priority(std::int32_t priority, std::uint32_t uid) {
   if (priority < -kMaxPriority || priority > kMaxPriority) {
     Refusal refusal = invalid("priority", "priority is " + std::to_string(priority) + "; it may be from -1000 to 1000");
@@ -42,7 +42,7 @@ std::optional<Refusal> check_priority(std::int32_t priority, std::uint32_t uid) 
                  .retry_after = {}};
 }
 
-// Values and sizes that need no model to be judged.
+// Checks values and sizes that need no model.
 std::optional<Refusal> check(const v1::Generate& generate, std::uint32_t max_prompt_bytes) {
   if (generate.has_n() && generate.n() == 0) return invalid("n", "n is 0; ask for at least 1 answer");
   if (generate.n() > actors::kMaxChoices)

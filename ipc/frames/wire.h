@@ -1,4 +1,4 @@
-// Between protobuf messages and our own types: nothing behind ipc sees the former.
+// Converts between protobuf messages and our own types: protobuf is used inside ipc only.
 #pragma once
 
 #include <google/protobuf/message_lite.h>
@@ -17,7 +17,7 @@
 
 namespace troupe::ipc {
 
-// Why a request or a connection gets no answer.
+// Why a request or a connection is refused.
 struct Refusal {
   scheduler::Outcome code = scheduler::Outcome::invalid_argument;
   std::string field;    // path within the request, or the limit's name
@@ -28,34 +28,33 @@ struct Refusal {
 
 [[nodiscard]] std::string server_name();  // "troupe 0.1.0"
 
-// Tokens that the server lets a stream run ahead of the socket when the client leaves credit to it.
+// Credit of a stream when the client sets none: how many tokens it may be ahead of what was written to the socket.
 inline constexpr std::uint64_t kImplicitCredit = 64;
 
-// Ids of one Detokenize: its answer is several times its size.
+// The most ids of one Detokenize: the answer is several times as large as the request.
 inline constexpr std::size_t kMaxDetokenizeIds = 65536;
 
-// The largest prompt, as text or as 4 bytes per id, where a frame may have so many bytes: what no frame can carry is
-// not promised.
+// The largest prompt, as text or as 4 bytes per id: no larger than a frame can carry.
 [[nodiscard]] constexpr std::uint32_t max_prompt_bytes(std::uint32_t max_frame_bytes) {
   return std::min(static_cast<std::uint32_t>(actors::kMaxPromptBytes), max_frame_bytes);
 }
 
-// A value above a limit, in words and numbers.
+// The refusal of a value above a limit.
 [[nodiscard]] Refusal above(scheduler::Outcome code, std::string field, const std::string& what, std::uint64_t value,
                             std::uint64_t limit);
 
-// Counts above their limits, of what a request repeats. Comes before everything that looks at each of
-// what is counted: a frame has room for two million entries. O(1).
+// Refuses repeated fields with more entries than their limit. Call before anything reads the entries: a frame has room
+// for two million of them. O(1).
 [[nodiscard]] std::optional<Refusal> check_counts(const v1::Generate& generate);
 [[nodiscard]] std::optional<Refusal> check_counts(const v1::Embed& embed);
 
-// What the gateway is asked, or why it is not, given that check_counts() had nothing to say: everything that can be
-// told without a model is checked. Takes the prompt out of `generate`.
-//   max_prompt_bytes  as max_prompt_bytes() says
+// Converts to a request for the gateway, or returns the refusal: does every check that needs no model, except for
+// check_counts(), which must have passed. Moves the prompt out of `generate`.
+//   max_prompt_bytes  see max_prompt_bytes()
 [[nodiscard]] std::variant<actors::Request, Refusal> to_request(v1::Generate& generate, std::uint32_t uid,
                                                                 std::uint32_t max_prompt_bytes);
 
-// The same of vectors.
+// The same for Embed.
 [[nodiscard]] std::variant<actors::EmbedRequest, Refusal> to_request(v1::Embed& embed, std::uint32_t uid,
                                                                      std::uint32_t max_prompt_bytes);
 
@@ -68,7 +67,7 @@ inline constexpr std::size_t kMaxDetokenizeIds = 65536;
 
 // Appends a frame: length and body. The body is below 2 GiB (asserted).
 void append_frame(std::string& out, const google::protobuf::MessageLite& message);
-// That frame alone.
+// As append_frame(), as a string of its own.
 [[nodiscard]] std::string to_bytes(const google::protobuf::MessageLite& message);
 
 }  // namespace troupe::ipc
