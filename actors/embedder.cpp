@@ -171,18 +171,18 @@ std::optional<End> Embedder::admit(Job& job) {
   if (std::holds_alternative<Texts>(request.inputs) && !vectors_->tokenizer()) {
     return no(refusal(Outcome::unsupported, "texts", "this model has no vocabulary; send token_ids"));
   }
-  if (auto full = requests_.try_take(request.tenant())) return no(refused(*std::move(full)));
+  if (auto full = requests_.try_take(request.tenant)) return no(refused(*std::move(full)));
   job.vectors = vectors_;
   const std::uint64_t held = std::visit([](const auto& inputs) { return bytes_of(inputs); }, request.inputs);
   const std::uint64_t claimed = held + job.answer_bytes();
-  auto over = bytes_.try_take(request.tenant(), claimed);
+  auto over = bytes_.try_take(request.tenant, claimed);
   if (!over) {
     job.claimed = claimed;
-    over = streams_.take_quota_of(request.uid);
-    if (over) bytes_.give_back(request.uid, claimed);
+    over = streams_.take_quota_of(request.tenant.id);
+    if (over) bytes_.give_back(request.tenant.id, claimed);
   }
   if (over) {
-    requests_.give_back(request.uid);
+    requests_.give_back(request.tenant.id);
     return no(refused(*std::move(over)));
   }
   if (num_open_ == 0) last_progress_ = std::chrono::steady_clock::now();
@@ -196,8 +196,8 @@ std::optional<End> Embedder::admit(Job& job) {
 void Embedder::count_memory(Job& job, std::uint64_t held) {
   const std::uint64_t inputs = held - std::min<std::uint64_t>(held, job.answer.values.size() * sizeof(float));
   const std::uint64_t claimed = job.ended ? 0 : inputs + job.answer_bytes();
-  bytes_.give_back(job.request.uid, job.claimed);
-  bytes_.take(job.request.uid, claimed);
+  bytes_.give_back(job.request.tenant.id, job.claimed);
+  bytes_.take(job.request.tenant.id, claimed);
   held_bytes_ += held - job.held;
   job.claimed = claimed;
   job.held = held;
@@ -213,7 +213,7 @@ void Embedder::encode(const JobPtr& job) {
 
 void Embedder::wait_to_encode(const JobPtr& job) {
   TextJob text;
-  text.tenant = job->request.tenant();
+  text.tenant = job->request.tenant;
   text.bytes = bytes_of(std::get<Texts>(job->request.inputs));
   text.first_part = next_part(*job);
   text.unwanted = job->cancelled;
@@ -279,7 +279,7 @@ bool Embedder::encode_some(Job& job, std::size_t max_bytes) {
 void Embedder::wait_to_compute(const JobPtr& job) {
   {
     const std::lock_guard lock(mutex_);
-    to_compute_.push(job->request.uid, job);
+    to_compute_.push(job->request.tenant.id, job);
     if (std::exchange(computing_, true)) return;
   }
   compute_.post([this] { compute_waiting(); });
@@ -312,7 +312,7 @@ void Embedder::compute_waiting() {
     last_progress_ = std::chrono::steady_clock::now();
     workspace_bytes_ = workspace_.total_bytes();
     reading_bytes_ = turn_.reading ? turn_.reading->bytes() : 0;
-    if (turn_over && !end && !complete) to_compute_.push(job->request.uid, job);
+    if (turn_over && !end && !complete) to_compute_.push(job->request.tenant.id, job);
     more = computing_ = turn_.job || !to_compute_.empty();
   }
   if (more) compute_.post([this] { compute_waiting(); });
@@ -394,10 +394,10 @@ void Embedder::finish(Job& job, EmbedAnswer answer) {
     if (std::exchange(job.ended, true)) return;
     ++num_ended_[end ? end->outcome : Outcome::eos];
     --num_open_;
-    requests_.give_back(job.request.uid);
+    requests_.give_back(job.request.tenant.id);
     count_memory(job, 0);
   }
-  streams_.give_back_quota_of(job.request.uid);
+  streams_.give_back_quota_of(job.request.tenant.id);
   tell(job.done, std::move(answer));
   job.done = nullptr;
   std::vector<std::function<void()>> waiting;

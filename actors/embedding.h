@@ -16,8 +16,7 @@
 namespace troupe::actors {
 
 struct EmbedRequest {
-  std::uint32_t uid = 0;  // the tenant, from the kernel
-  bool is_owner = false;  // as in Request
+  scheduler::Tenant tenant;  // as in Request
   // Texts, or exact ids; 1 to kMaxEmbedInputs of them, none longer than TextVectors::max_tokens(): an encoder's
   // context, for other models at most engine::kMaxHiddenTokens.
   std::variant<std::vector<std::string>, std::vector<std::vector<TokenId>>> inputs;
@@ -26,7 +25,6 @@ struct EmbedRequest {
   std::optional<engine::Pooling> pooling;  // none: the model's own
   bool normalise = true;
 
-  scheduler::Tenant tenant() const { return {uid, is_owner}; }
   std::size_t num_inputs() const {
     return std::visit([](const auto& each) { return each.size(); }, inputs);
   }

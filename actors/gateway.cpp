@@ -203,7 +203,7 @@ GatewayImpl::GatewayImpl(GatewayOptions options, bool is_encoder, std::optional<
       cpus_(plan_cpus(allowed_places(), options_.num_threads)),
       model_(options_.model_alias.empty() ? std::filesystem::path(options_.model_path).stem().string()
                                           : options_.model_alias),
-      streams_({.max_requests_per_uid = options_.max_requests_per_uid,
+      streams_({.max_requests_per_tenant = options_.max_requests_per_tenant,
                 .max_queued_requests = options_.max_queued_requests,
                 .max_queued_tokens = options_.max_queued_tokens,
                 .max_parked_requests = options_.max_parked_requests}),

@@ -26,7 +26,7 @@ struct GatewayOptions {
   std::uint64_t max_queued_text_bytes = 64u << 20;  // of all these texts together
   // Of the texts, ids and vectors of all Embed requests together; while there is none, any one request is taken.
   std::uint64_t max_embed_bytes = 64u << 20;
-  std::uint32_t max_requests_per_uid = 512;
+  std::uint32_t max_requests_per_tenant = 512;
   std::uint32_t tokenizer_threads = 2;  // for large texts; one more is there for small ones (text_threads.h)
   std::chrono::milliseconds drain_timeout{30000};
   // While work waits and no step ends for longer than this, the server counts as stalled.

@@ -140,7 +140,7 @@ void Intake::encode(RequestId request, std::shared_ptr<const Request> body) {
     return send(tokenizers[next_tokenizer_++ % tokenizers.size()], msg::Encode{request, std::move(body)});
   }
   TextJob text;
-  text.tenant = body->tenant();
+  text.tenant = body->tenant;
   text.bytes = text.first_part = std::get<std::string>(body->prompt).size();
   encoding_[request] = text.unwanted;
   const auto result = std::make_shared<caf::message>();

@@ -18,9 +18,8 @@ namespace troupe::actors {
 using RequestId = std::uint64_t;  // given by the gateway; never reused while the server runs
 
 struct Request {
-  std::uint32_t uid = 0;  // the tenant, from the kernel (SO_PEERCRED), never from the client
-  bool is_owner = false;  // the server's own user, or root
-  std::string model;      // empty: the only or default model
+  scheduler::Tenant tenant;                                // from the kernel (SO_PEERCRED), never from the client
+  std::string model;                                       // empty: the only or default model
   std::variant<std::string, std::vector<TokenId>> prompt;  // text, or exact ids
   bool add_special = true;                                 // text only: BOS as the vocabulary asks
   bool parse_special = false;                              // text only: control tokens written as text become their ids
@@ -29,15 +28,13 @@ struct Request {
   std::vector<std::string> stop_strings;
   std::optional<std::chrono::milliseconds> deadline;  // from submission; then the stream ends with the tokens so far
   std::int32_t priority = 0;                          // lower is earlier
-  std::string cache_scope;        // empty: the caller's uid; "public": shared by all; else a name within the uid
+  std::string cache_scope;        // empty: the tenant's own; "public": shared by all; else a name of the tenant's
   std::uint64_t credit = 0;       // tokens that may be sent before the client grants more, of each choice
   std::uint32_t num_choices = 1;  // answers, from one prefill; 1 to kMaxChoices
   // Set by the stream table for all choices but the first: the request id of the first. This choice waits until the
   // first one has computed the prompt, then begins as its fork; if the first ends before that, it computes the prompt
   // itself.
   RequestId fork_of = 0;
-
-  scheduler::Tenant tenant() const { return {uid, is_owner}; }
 };
 
 inline constexpr std::size_t kMaxPromptBytes = 8u << 20;

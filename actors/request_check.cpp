@@ -89,9 +89,9 @@ std::optional<End> check_for_model(const Request& request, const ServingLimits& 
 }
 
 std::optional<End> check_length(const Request& request, std::size_t prompt_tokens, const ServingLimits& limits) {
-  const scheduler::Demand demand{.uid = request.uid,
-                                 .rank = {.priority = request.priority, .arrival = 0},
-                                 .deadline_ms = std::nullopt,
+  const scheduler::Demand demand{.tenant = request.tenant.id,
+                                 .priority = request.priority,
+                                 .arrival = 0,
                                  .prompt_tokens = static_cast<std::uint32_t>(prompt_tokens),
                                  .max_tokens = request.sampling.max_tokens};
   auto fit = scheduler::check_fit(demand, limits.capacity);

@@ -10,6 +10,7 @@
 
 #include "actors/request.h"
 #include "actors/status/latency.h"
+#include "cache/ids.h"
 #include "engine/compute/profiler.h"
 
 namespace troupe::actors {
@@ -28,7 +29,7 @@ inline constexpr std::size_t kNumRequestStates = 6;
 // One live request, without its prompt and answer.
 struct RequestView {
   RequestId request = 0;
-  std::uint32_t uid = 0;
+  TenantId tenant{};
   RequestState state = RequestState::received;
   std::int32_t priority = 0;
   std::uint32_t prompt_tokens = 0;     // 0: not known yet

@@ -10,6 +10,10 @@ using SequenceId = std::uint64_t;  // a request's tokens and state inside the en
 using BlockId = std::uint32_t;     // a block of KV positions in the arena, 0 <= id < num_blocks
 using SnapshotId = std::uint32_t;  // a copy of a recurrent state, 0 <= id < num_snapshots
 
+// On whose account requests run: told apart at the border (today by the uid that the kernel reports), never by what a
+// client sends. Behind the border nothing else names a user.
+enum class TenantId : std::uint32_t {};
+
 inline constexpr BlockId kNoBlock = 0xffffffffu;
 inline constexpr SnapshotId kNoSnapshot = 0xffffffffu;
 

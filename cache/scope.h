@@ -10,6 +10,7 @@
 #include <span>
 #include <string_view>
 
+#include "cache/ids.h"
 #include "config/assert.h"
 
 namespace troupe::cache {
@@ -19,6 +20,7 @@ enum class ScopeId : std::uint64_t {};
 inline constexpr ScopeId kPublicScope{0};
 
 namespace detail {
+constexpr std::uint32_t number_of(TenantId tenant) { return static_cast<std::uint32_t>(tenant); }
 // [kind:2][owner:32][name:30]
 constexpr ScopeId make_scope(std::uint64_t kind, std::uint32_t owner, std::uint32_t name) {
   return ScopeId{(kind << 62) | (static_cast<std::uint64_t>(owner) << 30) | (name & 0x3fffffffu)};
@@ -26,14 +28,14 @@ constexpr ScopeId make_scope(std::uint64_t kind, std::uint32_t owner, std::uint3
 }  // namespace detail
 
 // The default: shared by all requests of one user.
-constexpr ScopeId user_scope(std::uint32_t uid) { return detail::make_scope(1, uid, 0); }
+constexpr ScopeId user_scope(TenantId tenant) { return detail::make_scope(1, detail::number_of(tenant), 0); }
 
 // A scope that the user named; only requests of this user with this name (or one that collides) find its prefixes.
-constexpr ScopeId named_scope(std::uint32_t uid, std::string_view name) {
+constexpr ScopeId named_scope(TenantId tenant, std::string_view name) {
   std::uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a
   for (char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
   const auto folded = static_cast<std::uint32_t>(hash ^ (hash >> 30)) & 0x3fffffffu;
-  return detail::make_scope(1, uid, folded == 0 ? 1 : folded);
+  return detail::make_scope(1, detail::number_of(tenant), folded == 0 ? 1 : folded);
 }
 
 // Shared by the members of a group.
@@ -69,12 +71,12 @@ class ScopeList {
   std::size_t size_ = 0;
 };
 
-// The scopes of a request of `uid` with the cache scope `name`: "" is the user's own, "public" is shared by all users,
-// anything else is a named scope of this user. Every request also finds public prefixes.
-constexpr ScopeList scopes_for(std::uint32_t uid, std::string_view name) {
+// The scopes of a request of `tenant` with the cache scope `name`: "" is the user's own, "public" is shared by all
+// users, anything else is a named scope of this user. Every request also finds public prefixes.
+constexpr ScopeList scopes_for(TenantId tenant, std::string_view name) {
   if (name == "public") return {kPublicScope};
-  if (name.empty()) return {kPublicScope, user_scope(uid)};
-  return {kPublicScope, named_scope(uid, name)};
+  if (name.empty()) return {kPublicScope, user_scope(tenant)};
+  return {kPublicScope, named_scope(tenant, name)};
 }
 
 }  // namespace troupe::cache

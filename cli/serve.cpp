@@ -90,7 +90,7 @@ Result<actors::GatewayOptions> gateway_options(const config::Parsed& parsed) {
   gateway.max_queued_texts = static_cast<std::uint32_t>(options.max_queued_texts);
   gateway.max_queued_text_bytes = options.max_queued_text_bytes.count;
   gateway.max_embed_bytes = options.max_embed_bytes.count;
-  gateway.max_requests_per_uid = static_cast<std::uint32_t>(options.max_requests_per_user);
+  gateway.max_requests_per_tenant = static_cast<std::uint32_t>(options.max_requests_per_user);
   gateway.tokenizer_threads = static_cast<std::uint32_t>(options.tokenizer_threads);
   gateway.drain_timeout = options.drain_timeout;
   gateway.progress_timeout = options.progress_timeout;

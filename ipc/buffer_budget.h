@@ -23,7 +23,7 @@ class BufferBudget {
   }
   void give_back(const scheduler::Tenant& tenant, std::uint64_t bytes) {
     const std::lock_guard lock(mutex_);
-    limit_.give_back(tenant.uid, bytes);
+    limit_.give_back(tenant.id, bytes);
   }
   std::uint64_t held() const {
     const std::lock_guard lock(mutex_);

@@ -45,7 +45,7 @@ Refusal stalled(const std::string& what, std::chrono::milliseconds timeout) {
           .retry_after = {}};
 }
 
-scheduler::Tenant tenant_of(const Peer& peer) { return {.uid = peer.uid, .is_owner = is_owner(peer.uid)}; }
+scheduler::Tenant tenant_of(const Peer& peer) { return {.id = TenantId{peer.uid}, .is_owner = is_owner(peer.uid)}; }
 
 }  // namespace
 
@@ -53,9 +53,10 @@ Session::Session(Hub& hub, Socket socket, Peer peer)
     : hub_(hub),
       socket_(std::move(socket)),
       peer_(peer),
+      tenant_(tenant_of(peer)),
       user_(hub.user(peer.uid)),
       outbox_(std::make_shared<Outbox>(hub.options.max_outbox_bytes,
-                                       std::make_unique<BufferShare>(hub.answers, tenant_of(peer)),
+                                       std::make_unique<BufferShare>(hub.answers, tenant_),
                                        [this, &io = hub.io] {
                                          asio::post(io, [weak = weak_from_this()] {
                                            if (const auto self = weak.lock()) self->on_wake();
@@ -66,7 +67,7 @@ Session::Session(Hub& hub, Socket socket, Peer peer)
       decoded_(hub.io, Clock::time_point::max()),
       leave_(hub.io),
       decoder_(hub.options.max_frame_bytes),
-      input_(hub.frames, tenant_of(peer)) {}
+      input_(hub.frames, tenant_) {}
 
 void Session::start() {
   const auto on_exit = [self = shared_from_this()](const std::exception_ptr& exception) {

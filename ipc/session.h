@@ -126,6 +126,7 @@ class Session : public std::enable_shared_from_this<Session> {
   Hub& hub_;
   Socket socket_;
   const Peer peer_;
+  const scheduler::Tenant tenant_;
   User& user_;
   const std::shared_ptr<Outbox> outbox_;
   asio::steady_timer wake_;     // never expires; cancelled when the outbox has something

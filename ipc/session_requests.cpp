@@ -288,7 +288,7 @@ void Session::on_tokenize(v1::Tokenize& tokenize) {
   const engine::EncodeOptions options{.add_special = !tokenize.has_add_special() || tokenize.add_special(),
                                       .parse_special = tokenize.parse_special()};
   opened->unwanted = hub_.gateway->tokenize(
-      {peer_.uid, is_owner(peer_.uid)}, std::move(*tokenize.mutable_text()), options,
+      tenant_, std::move(*tokenize.mutable_text()), options,
       [tell = Answering(outbox_, stream, hub_.options.max_frame_bytes), stream](actors::Tokenized answer) {
         if (auto* end = std::get_if<actors::End>(&answer)) return tell(to_frame(stream, std::move(*end)));
         const auto& ids = std::get<std::vector<TokenId>>(answer);
@@ -314,7 +314,7 @@ void Session::on_detokenize(const v1::Detokenize& detokenize) {
                                              std::to_string(vocab_size) + " tokens"));
   }
   opened->unwanted = hub_.gateway->detokenize(
-      {peer_.uid, is_owner(peer_.uid)}, std::move(ids),
+      tenant_, std::move(ids),
       [tell = Answering(outbox_, stream, hub_.options.max_frame_bytes), stream](actors::Detokenized answer) {
         if (auto* end = std::get_if<actors::End>(&answer)) return tell(to_frame(stream, std::move(*end)));
         auto& text = std::get<std::string>(answer);
@@ -359,7 +359,7 @@ void Session::on_status(const v1::StatusRequest& question) {
 
 void Session::answer_status(std::uint64_t stream, const actors::StatusSnapshot& status, bool list, bool profile) {
   if (!streams_.contains(stream)) return;
-  const StatusView view{.uid = peer_.uid, .is_owner = is_owner(peer_.uid), .list_requests = list, .profile = profile};
+  const StatusView view{.tenant = tenant_, .list_requests = list, .profile = profile};
   v1::ServerFrame frame = status_frame(stream, status, view);
   if (view.is_owner)
     hub_.add_counts(*frame.mutable_status());

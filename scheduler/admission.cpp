@@ -28,6 +28,8 @@ std::uint32_t most_blocks(const Capacity& capacity) {
 
 }  // namespace
 
+std::string name_of(TenantId tenant) { return "user " + number(static_cast<std::uint32_t>(tenant)); }
+
 std::variant<Fits, Refusal> check_fit(const Demand& demand, const Capacity& capacity) {
   if (demand.prompt_tokens == 0) return invalid("prompt", "the prompt is empty; it needs at least one token");
   if (demand.max_tokens == 0) return invalid("max_tokens", "max_tokens is 0; it must be at least 1");
@@ -58,27 +60,27 @@ std::variant<Fits, Refusal> check_fit(const Demand& demand, const Capacity& capa
   return Fits{static_cast<std::uint32_t>(std::min<std::uint64_t>(max_known, kUnlimitedTokens))};
 }
 
-std::optional<Refusal> Quota::take(std::uint32_t uid) {
-  const auto found = held_.find(uid);
+std::optional<Refusal> Quota::take(TenantId tenant) {
+  const auto found = held_.find(tenant);
   if (found != held_.end() && found->second >= max_requests_)
     return Refusal{Outcome::quota,
-                   "user " + number(uid) + " has " + number(found->second) + " requests here, and may have " +
+                   name_of(tenant) + " has " + number(found->second) + " requests here, and may have " +
                        number(max_requests_) + " (" + kLimit + "); wait until one has ended",
                    kLimit, max_requests_};
   if (max_requests_ == 0)
-    return Refusal{Outcome::quota, "user " + number(uid) + " may have no requests here", kLimit, max_requests_};
-  ++held_[uid];
+    return Refusal{Outcome::quota, name_of(tenant) + " may have no requests here", kLimit, max_requests_};
+  ++held_[tenant];
   return std::nullopt;
 }
 
-void Quota::give_back(std::uint32_t uid) {
-  const auto found = held_.find(uid);
+void Quota::give_back(TenantId tenant) {
+  const auto found = held_.find(tenant);
   TROUPE_ASSERT(found != held_.end());
   if (--found->second == 0) held_.erase(found);
 }
 
-std::uint32_t Quota::held(std::uint32_t uid) const {
-  const auto found = held_.find(uid);
+std::uint32_t Quota::held(TenantId tenant) const {
+  const auto found = held_.find(tenant);
   return found == held_.end() ? 0 : found->second;
 }
 

@@ -12,6 +12,9 @@
 
 namespace troupe::scheduler {
 
+// For messages: "user 1000".
+[[nodiscard]] std::string name_of(TenantId tenant);
+
 // Why a request is refused: the content of the wire's Refused.
 struct Refusal {
   Outcome outcome = Outcome::internal;
@@ -45,17 +48,17 @@ struct Fits {
 // Live requests per tenant, from arrival to end. Not thread-safe.
 class Quota {
  public:
-  explicit Quota(std::uint32_t max_requests_per_uid) : max_requests_(max_requests_per_uid) {}
+  explicit Quota(std::uint32_t max_requests_per_tenant) : max_requests_(max_requests_per_tenant) {}
 
   // Counts one more, or returns the refusal (Outcome::quota).
-  [[nodiscard]] std::optional<Refusal> take(std::uint32_t uid);
+  [[nodiscard]] std::optional<Refusal> take(TenantId tenant);
   // A request that was taken (asserted) has ended.
-  void give_back(std::uint32_t uid);
-  [[nodiscard]] std::uint32_t held(std::uint32_t uid) const;
+  void give_back(TenantId tenant);
+  [[nodiscard]] std::uint32_t held(TenantId tenant) const;
 
  private:
   std::uint32_t max_requests_;
-  std::unordered_map<std::uint32_t, std::uint32_t> held_;  // only tenants with at least one
+  std::unordered_map<TenantId, std::uint32_t> held_;  // only tenants with at least one
 };
 
 }  // namespace troupe::scheduler

@@ -3,9 +3,8 @@
 
 #include <cstdint>
 #include <limits>
-#include <optional>
 
-#include "cache/rank.h"
+#include "cache/ids.h"
 
 namespace troupe::scheduler {
 
@@ -14,9 +13,9 @@ using RequestNumber = std::uint64_t;  // the caller's id for a request; unique a
 inline constexpr std::uint32_t kUnlimitedTokens = std::numeric_limits<std::uint32_t>::max();
 
 struct Demand {
-  std::uint32_t uid = 0;                     // the tenant
-  cache::Rank rank;                          // priority (lower is earlier) and arrival; kept over preemptions
-  std::optional<std::uint64_t> deadline_ms;  // on the caller's clock, any origin
+  TenantId tenant{};
+  std::int32_t priority = 0;  // lower is earlier
+  std::uint64_t arrival = 0;  // unique; kept over preemptions
   std::uint32_t prompt_tokens = 0;
   std::uint32_t max_tokens = kUnlimitedTokens;  // to generate; kUnlimitedTokens: as many as fit
 };

@@ -14,11 +14,11 @@ std::string and_more(std::uint64_t amount) { return amount > 1 ? ", and " + numb
 }  // namespace
 
 std::optional<Refusal> SharedLimit::check_share(const Tenant& tenant, std::uint64_t amount) const {
-  const std::uint64_t own = held_by(tenant.uid);
+  const std::uint64_t own = held_by(tenant.id);
   const std::uint64_t share = share_of(options_.limit, tenant.is_owner);
   if (own == 0 || (own <= share && amount <= share - own)) return std::nullopt;
   return Refusal{Outcome::quota,
-                 "user " + number(tenant.uid) + " has " + number(own) + " " + options_.what + " here and may have " +
+                 name_of(tenant.id) + " has " + number(own) + " " + options_.what + " here and may have " +
                      number(share) + ", the share of one user in " + options_.name + " (" + number(options_.limit) +
                      ")" + and_more(amount) + "; wait until some are done",
                  options_.name, share};
@@ -35,26 +35,26 @@ std::optional<Refusal> SharedLimit::try_take(const Tenant& tenant, std::uint64_t
                        and_more(amount) + "; try again later",
                    options_.name, options_.limit};
   if (auto refused = check_share(tenant, amount)) return refused;
-  take(tenant.uid, amount);
+  take(tenant.id, amount);
   return std::nullopt;
 }
 
-void SharedLimit::take(std::uint32_t uid, std::uint64_t amount) {
+void SharedLimit::take(TenantId tenant, std::uint64_t amount) {
   if (amount == 0) return;
   held_ += amount;
-  held_by_[uid] += amount;
+  held_by_[tenant] += amount;
 }
 
-void SharedLimit::give_back(std::uint32_t uid, std::uint64_t amount) {
+void SharedLimit::give_back(TenantId tenant, std::uint64_t amount) {
   if (amount == 0) return;
-  const auto found = held_by_.find(uid);
+  const auto found = held_by_.find(tenant);
   TROUPE_ASSERT(found != held_by_.end() && found->second >= amount);
   held_ -= amount;
   if ((found->second -= amount) == 0) held_by_.erase(found);
 }
 
-std::uint64_t SharedLimit::held_by(std::uint32_t uid) const {
-  const auto found = held_by_.find(uid);
+std::uint64_t SharedLimit::held_by(TenantId tenant) const {
+  const auto found = held_by_.find(tenant);
   return found == held_by_.end() ? 0 : found->second;
 }
 

@@ -13,7 +13,7 @@ namespace troupe::scheduler {
 
 // The user that an amount is counted for.
 struct Tenant {
-  std::uint32_t uid = 0;
+  TenantId id{};
   bool is_owner = false;  // the server's own user, or root
 };
 
@@ -49,18 +49,18 @@ class SharedLimit {
   // Checks the tenant's share only, not the limit. Takes nothing.
   [[nodiscard]] std::optional<Refusal> check_share(const Tenant& tenant, std::uint64_t amount = 1) const;
   // Adds an amount that cannot be refused any more; it may exceed the share and the limit.
-  void take(std::uint32_t uid, std::uint64_t amount = 1);
+  void take(TenantId tenant, std::uint64_t amount = 1);
   // Subtracts an amount, at most what the tenant holds (asserted).
-  void give_back(std::uint32_t uid, std::uint64_t amount = 1);
+  void give_back(TenantId tenant, std::uint64_t amount = 1);
 
   [[nodiscard]] std::uint64_t limit() const { return options_.limit; }
   [[nodiscard]] std::uint64_t held() const { return held_; }
-  [[nodiscard]] std::uint64_t held_by(std::uint32_t uid) const;
+  [[nodiscard]] std::uint64_t held_by(TenantId tenant) const;
 
  private:
   SharedLimitOptions options_;
   std::uint64_t held_ = 0;
-  std::unordered_map<std::uint32_t, std::uint64_t> held_by_;  // only tenants that hold more than 0
+  std::unordered_map<TenantId, std::uint64_t> held_by_;  // only tenants that hold more than 0
 };
 
 }  // namespace troupe::scheduler

@@ -16,7 +16,7 @@
 //
 // What the batcher does after every event (an answer, a result, a new request, credit):
 //
-//   1. Admission, while has_room() and !starved() and no Acquire is unanswered: pick from the RequestQueue, send
+//   1. Admission, while has_room() and !starved() and no Acquire is unanswered: pick from the FairQueue, send
 //      Acquire{want = initial_blocks(known), headroom = num_running()}. On Acquired open the sequence in the worker
 //      and add() it; on Wait keep it aside (it does not count as running; bound their number); on Short it is the
 //      next to admit, before any picked one but those of a better priority, the oldest of several first. Ask again once

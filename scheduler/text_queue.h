@@ -32,8 +32,8 @@ class TextQueue {
   // max_large: large texts that may be worked on at once; >= 1.
   explicit TextQueue(std::uint32_t max_large) : max_large_(max_large) {}
 
-  void push(std::uint32_t uid, std::uint64_t bytes, T item) {
-    (bytes > kMaxSmallTextBytes ? large_ : small_).push(uid, std::move(item), bytes + kBytesPerText);
+  void push(TenantId tenant, std::uint64_t bytes, T item) {
+    (bytes > kMaxSmallTextBytes ? large_ : small_).push(tenant, std::move(item), bytes + kBytesPerText);
   }
   // The next text for an idle thread; nothing if the queue is empty or holds only large texts and max_large of them are
   // being worked on. After a large text the caller calls large_done().

@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "cache/ids.h"
+
 namespace troupe::scheduler {
 
 // Start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM 1996). Each user has an account: the summed cost of this
@@ -27,11 +29,11 @@ template <class T>
 class TurnList {
  public:
   // cost: >= 1; 0 counts as 1.
-  void push(std::uint32_t uid, T item, std::uint64_t cost = 1) {
-    User& user = users_[uid];
+  void push(TenantId tenant, T item, std::uint64_t cost = 1) {
+    User& user = users_[tenant];
     if (user.things.empty()) {
       if (!order_.empty()) user.account = std::max(user.account, std::get<0>(*order_.begin()));
-      order_.emplace(user.account, ++last_turn_, uid);
+      order_.emplace(user.account, ++last_turn_, tenant);
     }
     user.things.push_back({std::move(item), std::max<std::uint64_t>(cost, 1)});
     ++size_;
@@ -39,13 +41,13 @@ class TurnList {
   // The next item; nothing if the list is empty.
   [[nodiscard]] std::optional<T> pop() {
     if (order_.empty()) return std::nullopt;
-    const std::uint32_t uid = std::get<2>(*order_.begin());
+    const TenantId tenant = std::get<2>(*order_.begin());
     order_.erase(order_.begin());
-    User& user = users_.at(uid);
+    User& user = users_.at(tenant);
     std::optional<T> item = std::move(user.things.front().item);
     user.account += user.things.front().cost;
     user.things.pop_front();
-    if (!user.things.empty()) order_.emplace(user.account, ++last_turn_, uid);
+    if (!user.things.empty()) order_.emplace(user.account, ++last_turn_, tenant);
     --size_;
     forget_settled();
     return item;
@@ -54,7 +56,7 @@ class TurnList {
   template <class Unwanted>
   [[nodiscard]] std::vector<T> remove_if(Unwanted unwanted) {
     std::vector<T> removed;
-    for (auto& [uid, user] : users_) {
+    for (auto& [tenant, user] : users_) {
       std::deque<Thing> kept;
       for (Thing& thing : user.things) {
         if (unwanted(std::as_const(thing.item)))
@@ -91,8 +93,8 @@ class TurnList {
                   [&](const auto& entry) { return entry.second.things.empty() && entry.second.account <= lowest; });
   }
 
-  std::unordered_map<std::uint32_t, User> users_;
-  std::set<std::tuple<std::uint64_t, std::uint64_t, std::uint32_t>> order_;  // account, number of the turn, uid
+  std::unordered_map<TenantId, User> users_;
+  std::set<std::tuple<std::uint64_t, std::uint64_t, TenantId>> order_;  // account, number of the turn, tenant
   std::uint64_t last_turn_ = 0;
   std::size_t size_ = 0;
 };

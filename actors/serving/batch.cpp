@@ -57,8 +57,8 @@ void Batch::enqueue(std::shared_ptr<const Assignment> task, TimePoint now) {
   requests_.emplace(live.request(), std::move(owned));
   ++num_at_[static_cast<std::size_t>(live.place)];
   const Request& body = *live.task->body;
-  live.rank = {.priority = body.priority, .arrival = live.request()};
-  live.scopes = cache::scopes_for(body.uid, body.cache_scope);
+  live.rank = scheduler::FairQueue::rank_of(demand_of(live));
+  live.scopes = cache::scopes_for(body.tenant.id, body.cache_scope);
   live.granted = *granted;
   live.tokens = *live.task->prompt;
   const auto fit = scheduler::check_fit(demand_of(live), options_.capacity);
@@ -397,9 +397,9 @@ Batch::Live* Batch::find_sequence(SequenceId sequence) {
 
 scheduler::Demand Batch::demand_of(const Live& live) const {
   const Request& body = *live.task->body;
-  return {.uid = body.uid,
-          .rank = live.rank,
-          .deadline_ms = std::nullopt,  // the intake's timers end streams
+  return {.tenant = body.tenant.id,
+          .priority = body.priority,
+          .arrival = live.request(),
           .prompt_tokens = static_cast<std::uint32_t>(live.task->prompt->size()),
           .max_tokens = body.sampling.max_tokens};
 }

@@ -8,7 +8,7 @@
 //
 // Each request has one Place:
 //
-//   queued            in the RequestQueue
+//   queued            in the FairQueue
 //   asking            has a sequence id, and its Acquire is unanswered; at most one request at a time
 //   following         waits for a leader that computes the same prefix
 //   short_of_blocks   its Acquire was answered Short; it will be sent again
@@ -31,7 +31,7 @@
 #include "actors/serving/step_work.h"
 #include "actors/serving/stream_table.h"
 #include "scheduler/admission.h"
-#include "scheduler/request_queue.h"
+#include "scheduler/fair_queue.h"
 #include "scheduler/step_planner.h"
 
 namespace troupe::actors {
@@ -127,7 +127,7 @@ class Batch {
 
   BatchOptions options_;
   StreamTable& streams_;
-  scheduler::RequestQueue queue_;
+  scheduler::FairQueue queue_;
   scheduler::StepPlanner planner_;
   std::unordered_map<RequestId, std::unique_ptr<Live>> requests_;
   std::unordered_map<SequenceId, Live*> sequences_;

@@ -27,7 +27,8 @@ void Batch::admit() {
   if (planner_.starved() || num_at(Place::asking) > 0) return;
   Live* waiting = oldest_short_of_blocks();
   if (!waiting) return admit_from_queue();
-  if (!queue_.empty() && planner_.has_room() && find(*queue_.peek())->rank.priority < waiting->rank.priority) {
+  if (!queue_.empty() && planner_.has_room() &&
+      scheduler::FairQueue::outranks(demand_of(*find(*queue_.peek())), demand_of(*waiting))) {
     return admit_from_queue();
   }
   if (!something_came_back_ || !planner_.can_add()) {

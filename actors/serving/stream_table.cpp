@@ -23,7 +23,7 @@ std::uint64_t saturating_add(std::uint64_t a, std::uint64_t b) { return a + b < 
 }  // namespace
 
 StreamTable::StreamTable(const StreamLimits& limits)
-    : quota_(limits.max_requests_per_uid),
+    : quota_(limits.max_requests_per_tenant),
       queued_requests_(
           {.name = "max_queued_requests", .what = "waiting requests", .limit = limits.max_queued_requests}),
       queued_tokens_({.name = "max_queued_tokens",
@@ -134,12 +134,12 @@ std::optional<scheduler::Refusal> StreamTable::take_place(RequestId id) {
   const std::lock_guard lock(mutex_);
   const RecordPtr first = find(id);
   if (!first || first->has_place) return std::nullopt;
-  const scheduler::Tenant tenant = first->request->tenant();
+  const scheduler::Tenant tenant = first->request->tenant;
   const std::vector<RecordPtr> choices = choices_of(id);
   const std::uint64_t tokens = likely_tokens(*first->request);
   if (auto full = queued_requests_.try_take(tenant, choices.size())) return full;
   if (auto full = queued_tokens_.try_take(tenant, tokens)) {
-    queued_requests_.give_back(tenant.uid, choices.size());
+    queued_requests_.give_back(tenant.id, choices.size());
     return full;
   }
   for (const RecordPtr& record : choices) record->has_place = true;
@@ -151,16 +151,16 @@ std::optional<scheduler::Refusal> StreamTable::retake_place(RequestId id, std::u
   const std::lock_guard lock(mutex_);
   const RecordPtr record = find(id);
   if (!record || !record->has_place) return std::nullopt;
-  queued_tokens_.give_back(record->request->uid, std::exchange(record->place_tokens, 0));
-  if (auto full = queued_tokens_.try_take(record->request->tenant(), prompt_tokens)) return full;
+  queued_tokens_.give_back(record->request->tenant.id, std::exchange(record->place_tokens, 0));
+  if (auto full = queued_tokens_.try_take(record->request->tenant, prompt_tokens)) return full;
   record->place_tokens = prompt_tokens;
   return std::nullopt;
 }
 
 void StreamTable::give_back_place(Record& record) {
   if (!std::exchange(record.has_place, false)) return;
-  queued_requests_.give_back(record.request->uid);
-  queued_tokens_.give_back(record.request->uid, std::exchange(record.place_tokens, 0));
+  queued_requests_.give_back(record.request->tenant.id);
+  queued_tokens_.give_back(record.request->tenant.id, std::exchange(record.place_tokens, 0));
 }
 
 std::optional<scheduler::Refusal> StreamTable::take_quota(RequestId id) {
@@ -168,14 +168,14 @@ std::optional<scheduler::Refusal> StreamTable::take_quota(RequestId id) {
   return find(id) ? take_quota(choices_of(id)) : std::nullopt;
 }
 
-std::optional<scheduler::Refusal> StreamTable::take_quota_of(std::uint32_t uid) {
+std::optional<scheduler::Refusal> StreamTable::take_quota_of(TenantId tenant) {
   const std::lock_guard lock(mutex_);
-  return quota_.take(uid);
+  return quota_.take(tenant);
 }
 
-void StreamTable::give_back_quota_of(std::uint32_t uid) {
+void StreamTable::give_back_quota_of(TenantId tenant) {
   const std::lock_guard lock(mutex_);
-  quota_.give_back(uid);
+  quota_.give_back(tenant);
 }
 
 // Takes the quota for all choices or for none.
@@ -183,10 +183,10 @@ std::optional<scheduler::Refusal> StreamTable::take_quota(const std::vector<Reco
   std::vector<Record*> taken;
   for (const RecordPtr& record : choices) {
     if (record->has_quota) continue;
-    if (auto refused = quota_.take(record->request->uid)) {
+    if (auto refused = quota_.take(record->request->tenant.id)) {
       for (Record* other : taken) {
         other->has_quota = false;
-        quota_.give_back(other->request->uid);
+        quota_.give_back(other->request->tenant.id);
       }
       return refused;
     }
@@ -200,7 +200,7 @@ std::optional<scheduler::Refusal> StreamTable::admit(RequestId id) {
   const std::lock_guard lock(mutex_);
   if (!find(id)) return std::nullopt;
   const std::vector<RecordPtr> choices = choices_of(id);
-  if (auto refused = parked_.check_share(choices.front()->request->tenant())) return refused;
+  if (auto refused = parked_.check_share(choices.front()->request->tenant)) return refused;
   if (auto refused = take_quota(choices)) return refused;
   for (const RecordPtr& record : choices) move_to(*record, RequestState::encoding);
   return std::nullopt;
@@ -292,8 +292,8 @@ StreamTable::RecordPtr StreamTable::slowest_reader(TimePoint now) const {
   std::pair<std::uint64_t, double> most;
   for (const auto& [id, record] : records_) {
     if (record->state != RequestState::parked) continue;
-    const std::uint64_t own = parked_.held_by(record->request->uid);
-    const std::uint64_t kept = record->request->is_owner ? scheduler::kept_for_owner_of(parked_.limit()) : 0;
+    const std::uint64_t own = parked_.held_by(record->request->tenant.id);
+    const std::uint64_t kept = record->request->tenant.is_owner ? scheduler::kept_for_owner_of(parked_.limit()) : 0;
     const double per_token = std::chrono::duration<double>(time_parked(*record, now)).count() /
                              static_cast<double>(record->emitted.size() + 1);
     const std::pair<std::uint64_t, double> here{own - std::min(own, kept), per_token};
@@ -421,7 +421,7 @@ std::vector<RequestView> StreamTable::views(TimePoint now) const {
     views.reserve(records_.size());
     for (const auto& [id, record] : records_) {
       views.push_back({.request = id,
-                       .uid = record->request->uid,
+                       .tenant = record->request->tenant.id,
                        .state = record->state,
                        .priority = record->request->priority,
                        .prompt_tokens = record->prompt ? static_cast<std::uint32_t>(record->prompt->size()) : 0,
@@ -460,9 +460,9 @@ StreamTable::RecordPtr StreamTable::current(RequestId id, std::uint64_t generati
 void StreamTable::move_to(Record& record, RequestState state) {
   --counts_.in_state[static_cast<std::size_t>(record.state)];
   ++counts_.in_state[static_cast<std::size_t>(state)];
-  const std::uint32_t uid = record.request->uid;
-  if (record.state == RequestState::parked) parked_.give_back(uid);
-  if (state == RequestState::parked) parked_.take(uid);
+  const TenantId tenant = record.request->tenant.id;
+  if (record.state == RequestState::parked) parked_.give_back(tenant);
+  if (state == RequestState::parked) parked_.take(tenant);
   record.state = state;
   if (state == RequestState::running || state == RequestState::parked || state == RequestState::ended)
     give_back_place(record);
@@ -495,7 +495,7 @@ void StreamTable::end_one(Record& record, End end, TimePoint now) {
   move_to(record, RequestState::ended);
   records_.erase(record.id);
   if (record.deadline) deadlines_.erase({*record.deadline, record.id});
-  if (record.has_quota) quota_.give_back(record.request->uid);
+  if (record.has_quota) quota_.give_back(record.request->tenant.id);
   ++ended_[scheduler::index_of(end.outcome)];
 
   end.choice = record.request->sampling.choice;

@@ -81,7 +81,7 @@ struct StreamCounts {
 
 // As in GatewayOptions.
 struct StreamLimits {
-  std::uint32_t max_requests_per_uid = 512;
+  std::uint32_t max_requests_per_tenant = 512;
   std::uint32_t max_queued_requests = 1024;
   std::uint64_t max_queued_tokens = 1u << 22;
   std::uint32_t max_parked_requests = 1024;
@@ -129,8 +129,8 @@ class StreamTable {
   // refusal if the quota is used up; nullopt also if the stream has ended.
   std::optional<scheduler::Refusal> take_quota(RequestId id);
   // For requests that are not streams (Embed): counts one against the same quota, until give_back_quota_of().
-  std::optional<scheduler::Refusal> take_quota_of(std::uint32_t uid);
-  void give_back_quota_of(std::uint32_t uid);
+  std::optional<scheduler::Refusal> take_quota_of(TenantId tenant);
+  void give_back_quota_of(TenantId tenant);
   // As take_quota(), and moves the choices to `encoding`. Also refuses a user with a full share of parked streams.
   std::optional<scheduler::Refusal> admit(RequestId id);
   // The prompt is encoded: moves the choices to `queued`. Returns one assignment per choice; none if the stream has

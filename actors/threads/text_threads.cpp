@@ -43,11 +43,11 @@ std::optional<scheduler::Refusal> TextThreads::enter(const JobPtr& job) {
     return scheduler::Refusal{Outcome::draining, "this server is shutting down and takes no new texts", {}, {}};
   if (auto refusal = texts_.try_take(job->tenant)) return refusal;
   if (auto refusal = bytes_.try_take(job->tenant, job->bytes)) {
-    texts_.give_back(job->tenant.uid);
+    texts_.give_back(job->tenant.id);
     return refusal;
   }
   ++num_untold_;
-  queue_.push(job->tenant.uid, job->first_part, job);
+  queue_.push(job->tenant.id, job->first_part, job);
   add_thread();
   return std::nullopt;
 }
@@ -79,7 +79,7 @@ void TextThreads::work() {
     std::erase(running_, job);
     if (next->is_large) queue_.large_done();
     if (left > 0 && !closed_) {
-      queue_.push(job->tenant.uid, left, job);
+      queue_.push(job->tenant.id, left, job);
       continue;
     }
     if (closed_ && (how || left > 0))
@@ -97,8 +97,8 @@ void TextThreads::finish(const std::vector<JobPtr>& jobs, const std::optional<En
   {
     const std::lock_guard lock(mutex_);
     for (const JobPtr& job : jobs) {
-      texts_.give_back(job->tenant.uid);
-      bytes_.give_back(job->tenant.uid, job->bytes);
+      texts_.give_back(job->tenant.id);
+      bytes_.give_back(job->tenant.id, job->bytes);
     }
   }
   for (const JobPtr& job : jobs) {

@@ -76,7 +76,7 @@ void add_requests(const std::vector<actors::RequestView>& requests, v1::Status& 
   for (const actors::RequestView& view : requests) {
     v1::Status::LiveRequest& added = *out.add_live_requests();
     added.set_request(view.request);
-    added.set_uid(view.uid);
+    added.set_uid(static_cast<std::uint32_t>(view.tenant));
     added.set_state(name_of(view.state));
     added.set_priority(view.priority);
     added.set_prompt_tokens(view.prompt_tokens);
@@ -119,9 +119,9 @@ void add_activity(const actors::StatusSnapshot& status, v1::Status& out) {
 }
 
 // For a guest: the number of its own live requests by state.
-void add_own_states(const std::vector<actors::RequestView>& requests, std::uint32_t uid, v1::Status& out) {
+void add_own_states(const std::vector<actors::RequestView>& requests, TenantId tenant, v1::Status& out) {
   for (const actors::RequestView& view : requests) {
-    if (view.uid != uid) continue;
+    if (view.tenant != tenant) continue;
     switch (view.state) {
       case actors::RequestState::received:
       case actors::RequestState::encoding:
@@ -142,13 +142,13 @@ void add_own_states(const std::vector<actors::RequestView>& requests, std::uint3
 
 }  // namespace
 
-std::vector<actors::RequestView> visible(const std::vector<actors::RequestView>& requests, std::uint32_t uid,
-                                         bool is_owner) {
+std::vector<actors::RequestView> visible(const std::vector<actors::RequestView>& requests,
+                                         const scheduler::Tenant& tenant) {
   std::vector<actors::RequestView> seen;
   for (const actors::RequestView& view : requests) {
     if (seen.size() == kMaxListedRequests) break;
     // Listing other users' requests would show a guest when and how much they send.
-    if (is_owner || view.uid == uid) seen.push_back(view);
+    if (tenant.is_owner || view.tenant == tenant.id) seen.push_back(view);
   }
   return seen;
 }
@@ -166,19 +166,19 @@ v1::ServerFrame status_frame(std::uint64_t stream, const actors::StatusSnapshot&
   out.set_weight_bytes(status.weight_bytes);
   out.set_kv_bytes(status.kv_bytes);
   out.set_num_threads(status.num_threads);
-  out.set_own_only(!view.is_owner);
-  if (view.is_owner)
+  out.set_own_only(!view.tenant.is_owner);
+  if (view.tenant.is_owner)
     add_activity(status, out);
   else
-    add_own_states(status.requests, view.uid, out);
+    add_own_states(status.requests, view.tenant.id, out);
   if (view.list_requests) {
-    std::vector<actors::RequestView> seen = visible(status.requests, view.uid, view.is_owner);
+    std::vector<actors::RequestView> seen = visible(status.requests, view.tenant);
     // Request numbers count the requests of all users, so a guest gets its own numbering.
-    if (!view.is_owner)
+    if (!view.tenant.is_owner)
       for (std::size_t i = 0; i < seen.size(); ++i) seen[i].request = i + 1;
     add_requests(seen, out);
   }
-  if (view.profile && view.is_owner && status.profile) add_profile(*status.profile, *out.mutable_profile());
+  if (view.profile && view.tenant.is_owner && status.profile) add_profile(*status.profile, *out.mutable_profile());
   return frame;
 }
 

@@ -15,15 +15,14 @@ namespace troupe::ipc {
 inline constexpr std::size_t kMaxListedRequests = 256;
 
 struct StatusView {
-  std::uint32_t uid = 0;
-  bool is_owner = false;
+  scheduler::Tenant tenant;  // that asks
   bool list_requests = false;
   bool profile = false;
 };
 
 // The live requests that a user may see: its own, or all for an owner; at most kMaxListedRequests.
 [[nodiscard]] std::vector<actors::RequestView> visible(const std::vector<actors::RequestView>& requests,
-                                                       std::uint32_t uid, bool is_owner);
+                                                       const scheduler::Tenant& tenant);
 
 // A Status without the fields of add_counts() and of connections. A guest gets the fields that describe the server and
 // the number of its own live requests; only owners get sums over users and fields that change with other users'

@@ -147,8 +147,7 @@ std::variant<actors::EmbedRequest, Refusal> to_request(v1::Embed& embed, std::ui
   if (embed.texts_size() == 0 && embed.token_ids_size() == 0)
     return invalid("texts", "there is nothing to embed; send texts or token_ids");
   actors::EmbedRequest request;
-  request.uid = uid;
-  request.is_owner = is_owner(uid);
+  request.tenant = {.id = TenantId{uid}, .is_owner = is_owner(uid)};
   std::size_t bytes = 0;
   if (embed.texts_size() > 0) {
     auto& texts = request.inputs.emplace<std::vector<std::string>>();
@@ -218,8 +217,7 @@ std::variant<actors::Request, Refusal> to_request(v1::Generate& generate, std::u
   if (auto refusal = check(generate, max_prompt_bytes)) return *std::move(refusal);
   if (auto refusal = check_priority(generate.priority(), uid)) return *std::move(refusal);
   actors::Request request;
-  request.uid = uid;
-  request.is_owner = is_owner(uid);
+  request.tenant = {.id = TenantId{uid}, .is_owner = is_owner(uid)};
   request.model = generate.model();
   if (generate.prompt_case() == v1::Generate::kText) {
     request.prompt = std::move(*generate.mutable_text());

@@ -41,7 +41,7 @@ inline Client client_with(std::size_t prompt_tokens, TokenId salt, std::uint32_t
 
 inline Request request_for(const Client& client) {
   Request request;
-  request.is_owner = true;
+  request.tenant.is_owner = true;
   request.prompt = client.prompt;
   request.sampling.temperature = client.drawn ? 1 : 0;
   request.sampling.seed = 9;

@@ -83,7 +83,7 @@ struct Stage {
     if (!loaded) FAIL(loaded.error().message);
     encoder = *loaded;
     texts = std::make_unique<TextThreads>(TextThreadsOptions{.max_large = 1, .max_texts = options.max_queued_texts});
-    streams = std::make_unique<StreamTable>(StreamLimits{.max_requests_per_uid = options.max_requests_per_uid});
+    streams = std::make_unique<StreamTable>(StreamLimits{.max_requests_per_tenant = options.max_requests_per_tenant});
     embedder = std::make_unique<Embedder>(options, *streams, *texts, compute);
     embedder->loaded(encoder);
   }
@@ -117,13 +117,13 @@ struct Stage {
 
 EmbedRequest of_texts(Texts texts, std::uint32_t uid = 1) {
   EmbedRequest request;
-  request.uid = uid;
+  request.tenant.id = TenantId{uid};
   request.inputs = std::move(texts);
   return request;
 }
 EmbedRequest of_ids(Ids ids, std::uint32_t uid = 1) {
   EmbedRequest request;
-  request.uid = uid;
+  request.tenant.id = TenantId{uid};
   request.inputs = std::move(ids);
   return request;
 }
@@ -214,7 +214,7 @@ TEST_CASE("what cannot be embedded is refused by name") {
 TEST_CASE("while the model loads, and beyond the limits of requests and users, it is said so") {
   GatewayOptions options;
   options.max_queued_requests = 3;
-  options.max_requests_per_uid = 2;
+  options.max_requests_per_tenant = 2;
   Stage stage(options);
   Embedder loading(stage.options, *stage.streams, *stage.texts, stage.compute);
   Answer early;
@@ -224,7 +224,7 @@ TEST_CASE("while the model loads, and beyond the limits of requests and users, i
   std::array<Answer, 5> answers;
   const auto ask = [&](std::uint32_t uid, int i) {
     EmbedRequest request = of_ids({{7}}, uid);
-    request.is_owner = true;
+    request.tenant.is_owner = true;
     (void)stage.embedder->embed(request, answers[static_cast<std::size_t>(i)].callback());
   };
   for (int i = 0; i < 3; ++i) ask(1, i);
@@ -387,9 +387,9 @@ TEST_CASE("who is told an answer and throws is told why, and nobody else suffers
 
 TEST_CASE("a user's requests for vectors and for answers count together, and an end makes room at once") {
   GatewayOptions options;
-  options.max_requests_per_uid = 2;
+  options.max_requests_per_tenant = 2;
   Stage stage(options);
-  REQUIRE_FALSE(stage.streams->take_quota_of(1));  // a stream's
+  REQUIRE_FALSE(stage.streams->take_quota_of(TenantId{1}));  // a stream's
   Answer first, refused, other, again;
   (void)stage.embedder->embed(of_ids({{7}}), [&](EmbedAnswer answer) {
     first.callback()(std::move(answer));
@@ -402,7 +402,7 @@ TEST_CASE("a user's requests for vectors and for answers count together, and an 
   REQUIRE(first.vectors().dim == 64);
   REQUIRE(again.vectors().dim == 64);
   REQUIRE(other.vectors().dim == 64);
-  stage.streams->give_back_quota_of(1);
+  stage.streams->give_back_quota_of(TenantId{1});
 }
 
 TEST_CASE("a few words need no text thread, and of long texts each user has a share of the places") {
@@ -414,7 +414,7 @@ TEST_CASE("a few words need no text thread, and of long texts each user has a sh
   std::array<std::promise<void>, 2> began;
   for (std::size_t i = 0; i < 2; ++i) {  // both threads
     TextJob job;
-    job.tenant = {0, true};
+    job.tenant = {TenantId{0}, true};
     job.first_part = i == 0 ? scheduler::kMaxSmallTextBytes + 1 : 1;
     job.work = [&began, i, go] {
       began[i].set_value();
@@ -444,7 +444,7 @@ TEST_CASE("a few words need no text thread, and of long texts each user has a sh
   REQUIRE(third.end().outcome == Outcome::queue_full);
   REQUIRE(third.end().limit == 5);
   EmbedRequest owners = of_texts(Texts(10, text), 0);
-  owners.is_owner = true;
+  owners.tenant.is_owner = true;
   const CancelFlag unwanted = stage.embedder->embed(owners, unread.callback());
   *unwanted = true;
   Answer wanted;

@@ -119,12 +119,11 @@ inline std::unique_ptr<Gateway> start(GatewayOptions options = embedded_model())
 }
 
 // The user who runs the server.
-inline constexpr scheduler::Tenant kOwner{1000, true};
+inline constexpr scheduler::Tenant kOwner{TenantId{1000}, true};
 
 inline Request greedy(std::string text, std::uint32_t max_tokens) {
   Request request;
-  request.uid = kOwner.uid;
-  request.is_owner = kOwner.is_owner;
+  request.tenant = kOwner;
   request.prompt = std::move(text);
   request.sampling.temperature = 0;
   request.sampling.max_tokens = max_tokens;

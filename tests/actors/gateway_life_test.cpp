@@ -101,7 +101,7 @@ TEST_CASE("gateway: prefixes are shared within a user, or where the scope says p
   const auto gateway = start();
   const auto cached_for = [&](std::uint32_t uid, const std::string& scope, TokenId salt) {
     Request request = from_ids(long_prompt(100, salt), 2);
-    request.uid = uid;
+    request.tenant.id = TenantId{uid};
     request.cache_scope = scope;
     return run(*gateway, request).end.usage.cached_tokens;
   };

@@ -366,7 +366,7 @@ TEST_CASE("gateway: while loading no more than the queue's limit wait, and the g
 
 TEST_CASE("gateway: a user's quota is refused by name, another user is served") {
   GatewayOptions options = embedded_model();
-  options.max_requests_per_uid = 1;
+  options.max_requests_per_tenant = 1;
   const auto gateway = start(options);
   Request request = greedy(kPrompt, 20);
   request.credit = 1;
@@ -375,7 +375,7 @@ TEST_CASE("gateway: a user's quota is refused by name, another user is served") 
   held->wait_for_tokens(1);
   CHECK(run(*gateway, greedy(kPrompt, 3)).end.outcome == Outcome::quota);
   Request other = greedy(kPrompt, 3);
-  other.uid = 1001;
+  other.tenant.id = TenantId{1001};
   CHECK(run(*gateway, other).end.outcome == Outcome::length);
   gateway->cancel(id);
   answer(held);
@@ -394,8 +394,8 @@ TEST_CASE("gateway: text and ids of the vocabulary on request") {
 
 // --- texts of several users ---
 
-constexpr scheduler::Tenant kGuest{2001, false};
-constexpr scheduler::Tenant kOtherGuest{2002, false};
+constexpr scheduler::Tenant kGuest{TenantId{2001}, false};
+constexpr scheduler::Tenant kOtherGuest{TenantId{2002}, false};
 const std::string kMegabyte(1 << 20, 'a');
 
 std::size_t num_there(const std::vector<Answer<Tokenized>>& answers) {
@@ -415,8 +415,7 @@ TEST_CASE("gateway: another user's small texts are answered while 160 texts of a
     REQUIRE(std::holds_alternative<std::vector<TokenId>>(tokenized(*gateway, "Once.", kOtherGuest)));
     REQUIRE(std::holds_alternative<std::string>(detokenized(*gateway, {424}, kOtherGuest)));
     Request request = greedy(std::string(1250, 'a') + " " + std::string(3850, 'b'), 1);
-    request.uid = kOtherGuest.uid;
-    request.is_owner = false;
+    request.tenant = kOtherGuest;
     CHECK(run(*gateway, std::move(request)).end.outcome == Outcome::too_long);  // it has been encoded
   }
   CHECK(num_there(large) < large.size() / 2);  // in order of arrival it would be nearly all
@@ -473,8 +472,7 @@ TEST_CASE("gateway: a cancelled request's long prompt gives its place back at on
   const auto gateway = start(options);
   for (int i = 0; i < 8; ++i) {
     Request request = greedy(std::string(8u << 20, 'a'), 1);
-    request.uid = kGuest.uid;
-    request.is_owner = false;
+    request.tenant = kGuest;
     const auto sink = std::make_shared<Recorder>();
     const RequestId id = gateway->submit(std::move(request), sink);
     gateway->cancel(id);

@@ -14,7 +14,7 @@ using scheduler::Outcome;
 
 Request request_for(std::string text, std::uint32_t max_tokens) {
   Request request;
-  request.is_owner = true;
+  request.tenant.is_owner = true;
   request.prompt = std::move(text);
   request.sampling.temperature = 0;
   request.sampling.max_tokens = max_tokens;
@@ -281,13 +281,13 @@ TEST_CASE("protocol: a status is asked for through the batcher and the keeper, a
 
 TEST_CASE("protocol: while loading a user's requests count against the quota, and prompts' bytes have a bound") {
   GatewayOptions options;
-  options.max_requests_per_uid = 1;
+  options.max_requests_per_tenant = 1;
   options.max_queued_tokens = 8;  // 32 bytes
   Stage stage(options);
   Request request = request_for(std::string(20, 'a'), 8);
   const auto submit = [&](std::uint32_t uid) {
     auto sink = std::make_shared<Listener>();
-    request.uid = uid;
+    request.tenant.id = TenantId{uid};
     stage.submit(request, sink);
     stage.run();
     return sink;
@@ -359,7 +359,7 @@ TEST_CASE("protocol: a submission that an intake and its successor both hear of 
 
 // A batch without actors around it: messages in an order that two mailboxes can produce.
 TEST_CASE("protocol: credit and ends that overtake their assignment are not lost") {
-  StreamTable streams({.max_requests_per_uid = 10});
+  StreamTable streams({.max_requests_per_tenant = 10});
   const auto add = [&](std::uint64_t credit) {
     Request request = request_of_ids(20, 1, 8);
     request.credit = credit;

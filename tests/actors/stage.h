@@ -107,7 +107,7 @@ class Stage {
   explicit Stage(GatewayOptions wanted = {}, FaultPoints fault_points = {})
       : options(std::move(wanted)),
         faults(std::move(fault_points)),
-        streams({.max_requests_per_uid = options.max_requests_per_uid,
+        streams({.max_requests_per_tenant = options.max_requests_per_tenant,
                  .max_queued_requests = options.max_queued_requests,
                  .max_queued_tokens = options.max_queued_tokens,
                  .max_parked_requests = options.max_parked_requests}),

@@ -18,16 +18,16 @@ TEST_CASE("blocks_for rounds up and does not overflow") {
 }
 
 TEST_CASE("scopes of different users are never equal, whatever names they choose") {
-  REQUIRE(user_scope(0) != kPublicScope);
-  REQUIRE(user_scope(1000) != user_scope(1001));
-  REQUIRE(named_scope(1000, "a") != user_scope(1000));
-  REQUIRE(named_scope(1000, "a") != named_scope(1000, "b"));
-  REQUIRE(named_scope(1000, "a") != named_scope(1001, "a"));
-  REQUIRE(group_scope(1000) != user_scope(1000));
+  REQUIRE(user_scope(TenantId{0}) != kPublicScope);
+  REQUIRE(user_scope(TenantId{1000}) != user_scope(TenantId{1001}));
+  REQUIRE(named_scope(TenantId{1000}, "a") != user_scope(TenantId{1000}));
+  REQUIRE(named_scope(TenantId{1000}, "a") != named_scope(TenantId{1000}, "b"));
+  REQUIRE(named_scope(TenantId{1000}, "a") != named_scope(TenantId{1001}, "a"));
+  REQUIRE(group_scope(1000) != user_scope(TenantId{1000}));
   std::mt19937_64 random(5);
   for (int i = 0; i < 1000; ++i) {
-    const auto uid = static_cast<std::uint32_t>(random());
-    const auto other = static_cast<std::uint32_t>(random());
+    const auto uid = TenantId{static_cast<std::uint32_t>(random())};
+    const auto other = TenantId{static_cast<std::uint32_t>(random())};
     const std::string name = std::to_string(random()), other_name = std::to_string(random());
     if (uid != other) REQUIRE(named_scope(uid, name) != named_scope(other, other_name));
     REQUIRE(named_scope(uid, name) != user_scope(other));
@@ -35,14 +35,14 @@ TEST_CASE("scopes of different users are never equal, whatever names they choose
 }
 
 TEST_CASE("a request looks into public and publishes in its own scope") {
-  const ScopeList own = scopes_for(7, "");
+  const ScopeList own = scopes_for(TenantId{7}, "");
   REQUIRE(own.size() == 2);
   REQUIRE(own.contains(kPublicScope));
-  REQUIRE(own.publish() == user_scope(7));
-  const ScopeList named = scopes_for(7, "notes");
-  REQUIRE(named.publish() == named_scope(7, "notes"));
-  REQUIRE_FALSE(named.contains(user_scope(7)));
-  const ScopeList everybody = scopes_for(7, "public");
+  REQUIRE(own.publish() == user_scope(TenantId{7}));
+  const ScopeList named = scopes_for(TenantId{7}, "notes");
+  REQUIRE(named.publish() == named_scope(TenantId{7}, "notes"));
+  REQUIRE_FALSE(named.contains(user_scope(TenantId{7})));
+  const ScopeList everybody = scopes_for(TenantId{7}, "public");
   REQUIRE(everybody.size() == 1);
   REQUIRE(everybody.publish() == kPublicScope);
 }

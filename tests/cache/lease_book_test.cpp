@@ -101,7 +101,7 @@ TEST_CASE("a fork without room for its copy is short, and takes nothing") {
 
 TEST_CASE("an anchor finds what is cached of its prefix, in its scope and until it is evicted") {
   LeaseFixture f(3);
-  const ScopeList mine = scopes_for(1, ""), other = scopes_for(2, "");
+  const ScopeList mine = scopes_for(TenantId{1}, ""), other = scopes_for(TenantId{2}, "");
   f.acquire(1, prompt_of({1, 2}), 3, {}, mine);
   const auto anchors = anchors_of(prompt_of({1, 2}));
   REQUIRE(anchors.size() == 2);
@@ -273,7 +273,7 @@ TEST_CASE_METHOD(LeaseFixture, "a replaced block comes back with a release, too"
 }
 
 TEST_CASE_METHOD(LeaseFixture, "users share what is public and nothing else") {
-  const ScopeList anna = scopes_for(1, ""), bert = scopes_for(2, "");
+  const ScopeList anna = scopes_for(TenantId{1}, ""), bert = scopes_for(TenantId{2}, "");
   acquire(1, prompt_of({1}), 2, {}, anna);
   acquire(2, prompt_of({1}), 2, {}, bert);  // does not wait for what it may not find
   REQUIRE(answer<Acquired>(2).num_cached_tokens == 0);

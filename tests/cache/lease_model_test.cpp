@@ -93,7 +93,7 @@ class Model {
       s.tokens.insert(s.tokens.end(), kBlockSize, static_cast<TokenId>(random_() % 2));
     // Few different tails, so that sequences meet again after their prompts.
     s.tokens.insert(s.tokens.end(), 1 + random_() % 40, static_cast<TokenId>(random_() % 2));
-    const ScopeList lists[] = {{kPublicScope}, scopes_for(1, ""), scopes_for(2, "")};
+    const ScopeList lists[] = {{kPublicScope}, scopes_for(TenantId{1}, ""), scopes_for(TenantId{2}, "")};
     s.scopes = lists[random_() % 3];
     if (!senders_.empty() && random_() % 3 == 0)
       fork_off(s, senders_[senders_.size() - 1 - random_() % std::min<std::size_t>(senders_.size(), 4)]);
@@ -214,7 +214,7 @@ class Model {
   // --- prefixes ---
 
   void require_same_ranges() {
-    const ScopeList lists[] = {{kPublicScope}, scopes_for(1, ""), scopes_for(2, "")};
+    const ScopeList lists[] = {{kPublicScope}, scopes_for(TenantId{1}, ""), scopes_for(TenantId{2}, "")};
     const ScopeList& scopes = lists[random_() % 3];
     twin_.require_same_ranges(book_, scopes);
     REQUIRE_FALSE(book_.find_recyclable_range(scopes, random_()));

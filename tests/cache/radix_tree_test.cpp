@@ -12,7 +12,7 @@ using namespace troupe::cache;
 namespace {
 
 const ScopeList kEverybody = {kPublicScope};
-constexpr ScopeId kAnna = user_scope(1), kBert = user_scope(2);
+constexpr ScopeId kAnna = user_scope(TenantId{1}), kBert = user_scope(TenantId{2});
 
 // `name` times kBlockSize for each block, so blocks are equal where names are.
 std::vector<TokenId> blocks_of(std::initializer_list<int> names) {

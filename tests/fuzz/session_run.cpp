@@ -76,7 +76,7 @@ std::optional<actors::End> JudgingGateway::judge(const actors::Request& request)
 }
 
 actors::RequestId JudgingGateway::submit(actors::Request request, std::shared_ptr<actors::StreamSink> sink) {
-  TROUPE_ASSERT(request.uid == kUid);
+  TROUPE_ASSERT(request.tenant.id == TenantId{kUid});
   TROUPE_ASSERT(request.num_choices >= 1 && request.num_choices <= actors::kMaxChoices);
   const actors::RequestId first = std::exchange(next_, next_ + request.num_choices);
   const auto wrong = judge(request);

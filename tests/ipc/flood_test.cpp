@@ -91,7 +91,8 @@ TEST_CASE("answers that one user leaves unread end its connections where its sha
   const auto budget = std::make_shared<BufferBudget>(100000);
   const auto outbox_of = [&](std::uint32_t uid, bool is_owner) {
     return std::make_unique<Outbox>(
-        1u << 20, std::make_unique<BufferShare>(budget, scheduler::Tenant{.uid = uid, .is_owner = is_owner}), [] {});
+        1u << 20, std::make_unique<BufferShare>(budget, scheduler::Tenant{.id = TenantId{uid}, .is_owner = is_owner}),
+        [] {});
   };
   const auto fill = [](Outbox& outbox, int count) {
     for (int i = 0; i < count; ++i) outbox.push({1, Answer{std::string(1000, 'x')}});
@@ -376,10 +377,11 @@ TEST_CASE("a guest is told of its own requests, and of nothing that others move"
   status.latencies.add(actors::Latency::step_duration, 1);
   status.profile.emplace();
   for (std::uint32_t i = 0; i < 6; ++i)
-    status.requests.push_back({.request = 100 + i, .uid = 1000 + i % 2, .state = actors::RequestState::running});
+    status.requests.push_back(
+        {.request = 100 + i, .tenant = TenantId{1000 + i % 2}, .state = actors::RequestState::running});
 
   const v1::Status guest =
-      status_frame(1, status, {.uid = 1001, .is_owner = false, .list_requests = true, .profile = true}).status();
+      status_frame(1, status, {.tenant = {TenantId{1001}, false}, .list_requests = true, .profile = true}).status();
   v1::Status expected;
   expected.set_stream(1);
   *expected.mutable_health() = guest.health();
@@ -399,7 +401,7 @@ TEST_CASE("a guest is told of its own requests, and of nothing that others move"
   REQUIRE(without_list.SerializeAsString() == expected.SerializeAsString());
 
   const v1::Status owner =
-      status_frame(1, status, {.uid = 0, .is_owner = true, .list_requests = true, .profile = true}).status();
+      status_frame(1, status, {.tenant = {TenantId{0}, true}, .list_requests = true, .profile = true}).status();
   REQUIRE_FALSE(owner.own_only());
   REQUIRE(owner.requests_running() == 7);
   REQUIRE(owner.evictions() == 7);

@@ -449,11 +449,11 @@ TEST_CASE("questions are answered with their stream number") {
 TEST_CASE("of the live requests everybody sees the own ones, owner and root all, and nobody more than are listed") {
   const auto seen = [](std::uint32_t uid, bool is_owner, std::size_t count) {
     std::vector<actors::RequestView> requests;
-    for (std::uint32_t i = 0; i < count; ++i) requests.push_back({.request = i + 1, .uid = 1000 + i % 2});
-    return visible(requests, uid, is_owner);
+    for (std::uint32_t i = 0; i < count; ++i) requests.push_back({.request = i + 1, .tenant = TenantId{1000 + i % 2}});
+    return visible(requests, {TenantId{uid}, is_owner});
   };
   REQUIRE(seen(1000, false, 10).size() == 5);
-  for (const actors::RequestView& view : seen(1001, false, 10)) REQUIRE(view.uid == 1001);
+  for (const actors::RequestView& view : seen(1001, false, 10)) REQUIRE(view.tenant == TenantId{1001});
   REQUIRE(seen(1002, false, 10).empty());
   REQUIRE(seen(900, true, 10).size() == 10);
   REQUIRE(seen(900, true, 1000).size() == kMaxListedRequests);

@@ -11,7 +11,7 @@ using namespace troupe::scheduler;
 namespace {
 
 Demand demand(std::uint32_t prompt_tokens, std::uint32_t max_tokens = kUnlimitedTokens) {
-  return {.uid = 1, .rank = {}, .deadline_ms = {}, .prompt_tokens = prompt_tokens, .max_tokens = max_tokens};
+  return {.tenant = TenantId{1}, .prompt_tokens = prompt_tokens, .max_tokens = max_tokens};
 }
 
 std::uint32_t fits(const Demand& d, const Capacity& capacity) {
@@ -94,19 +94,19 @@ TEST_CASE("an empty prompt and a limit of nothing are refused by name") {
 
 TEST_CASE("a quota counts each user's requests apart") {
   Quota quota(2);
-  REQUIRE_FALSE(quota.take(1));
-  REQUIRE_FALSE(quota.take(1));
-  const auto refusal = quota.take(1);
+  REQUIRE_FALSE(quota.take(TenantId{1}));
+  REQUIRE_FALSE(quota.take(TenantId{1}));
+  const auto refusal = quota.take(TenantId{1});
   REQUIRE(refusal.has_value());
   REQUIRE(refusal->outcome == Outcome::quota);
   REQUIRE(refusal->limit == 2);
-  REQUIRE_FALSE(quota.take(2));
-  REQUIRE(quota.held(1) == 2);
-  quota.give_back(1);
-  REQUIRE_FALSE(quota.take(1));
-  quota.give_back(1);
-  quota.give_back(1);
-  quota.give_back(2);
-  REQUIRE(quota.held(1) == 0);
-  REQUIRE(Quota(0).take(1)->outcome == Outcome::quota);
+  REQUIRE_FALSE(quota.take(TenantId{2}));
+  REQUIRE(quota.held(TenantId{1}) == 2);
+  quota.give_back(TenantId{1});
+  REQUIRE_FALSE(quota.take(TenantId{1}));
+  quota.give_back(TenantId{1});
+  quota.give_back(TenantId{1});
+  quota.give_back(TenantId{2});
+  REQUIRE(quota.held(TenantId{1}) == 0);
+  REQUIRE(Quota(0).take(TenantId{1})->outcome == Outcome::quota);
 }

@@ -59,9 +59,9 @@ RequestNumber ServingSim::submit(std::vector<TokenId> prompt, std::uint32_t num_
   SimRequest request;
   request.number = number;
   request.num_prompt = static_cast<std::uint32_t>(prompt.size());
-  request.demand = {.uid = 1,
-                    .rank = {priority, number},
-                    .deadline_ms = {},
+  request.demand = {.tenant = TenantId{1},
+                    .priority = priority,
+                    .arrival = number,
                     .prompt_tokens = request.num_prompt,
                     .max_tokens = num_generated};
   request.scopes = scopes;
@@ -79,7 +79,8 @@ std::optional<SequenceId> ServingSim::sequence_of(RequestNumber number) const {
   return std::nullopt;
 }
 
-cache::Rank ServingSim::rank_of(SequenceId id) const { return requests_.at(sequences_.at(id).request).demand.rank; }
+const Demand& ServingSim::demand_of(SequenceId id) const { return requests_.at(sequences_.at(id).request).demand; }
+cache::Rank ServingSim::rank_of(SequenceId id) const { return FairQueue::rank_of(demand_of(id)); }
 
 std::optional<RequestNumber> ServingSim::request_of(SequenceId sequence) const {
   const auto found = sequences_.find(sequence);
@@ -134,7 +135,7 @@ void ServingSim::start_epoch() {
   unpaid_.clear();
   states_.clear();
   planner_ = StepPlanner(planner_options());
-  queue_ = RequestQueue();
+  queue_ = FairQueue();
   for (const auto& [number, request] : requests_)
     if (!request.ended) queue_.push(number, request.demand);
   awaiting_quiesce_ = running_step_.has_value();
@@ -233,11 +234,10 @@ void ServingSim::admit() {
   }
   if (planner_.starved() || num_acquiring > 0) return;
   const bool has_room = planner_.has_room() && !queue_.empty();
-  if (next && !(has_room && requests_.at(*queue_.peek()).demand.rank.priority < rank_of(*next).priority)) {
+  if (next && !(has_room && FairQueue::outranks(requests_.at(*queue_.peek()).demand, demand_of(*next)))) {
     if (!retry_short_ || !planner_.can_add()) {
       // An older request need not wait for younger ones to end by themselves.
-      const auto victim =
-          running_step_ ? std::nullopt : planner_.victim_for(requests_.at(sequences_.at(*next).request).demand.rank);
+      const auto victim = running_step_ ? std::nullopt : planner_.victim_for(rank_of(*next));
       if (!victim) return;
       preempt(*victim);
     }
@@ -263,7 +263,7 @@ void ServingSim::send_acquire(SequenceId id) {
   Sequence& sequence = sequences_.at(id);
   const SimRequest& request = requests_.at(sequence.request);
   sequence.phase = Phase::acquiring;
-  to_keeper_.push_back(cache::Acquire{next_key(id, sequence), request.demand.rank, request.scopes,
+  to_keeper_.push_back(cache::Acquire{next_key(id, sequence), FairQueue::rank_of(request.demand), request.scopes,
                                       std::make_shared<const std::vector<TokenId>>(request.tokens),
                                       planner_.initial_blocks(static_cast<std::uint32_t>(request.tokens.size())),
                                       planner_.num_running()});
@@ -294,7 +294,7 @@ void ServingSim::deliver_answer(const cache::LeaseAnswer& answer) {
     if (request.num_admissions++ == 0) request.cached_tokens = acquired->num_cached_tokens;
     request.resumed_at = acquired->num_cached_tokens;
     planner_.add({.sequence = answer.sequence,
-                  .rank = request.demand.rank,
+                  .rank = FairQueue::rank_of(request.demand),
                   .known = static_cast<std::uint32_t>(request.tokens.size()),
                   .computed = acquired->num_cached_tokens,
                   .num_blocks = static_cast<std::uint32_t>(acquired->blocks.size()),

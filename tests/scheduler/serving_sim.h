@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "cache/lease_book.h"
-#include "scheduler/request_queue.h"
+#include "scheduler/fair_queue.h"
 #include "scheduler/step_planner.h"
 
 namespace troupe::scheduler {
@@ -144,6 +144,7 @@ class ServingSim {
   void leave_window_behind(Sequence& sequence, std::uint32_t num_committed);
   bool has_windows() const { return options_.window > 0; }
   bool has_state() const { return options_.snapshot_rule.every > 0; }
+  const Demand& demand_of(SequenceId id) const;
   cache::Rank rank_of(SequenceId id) const;
   std::optional<SequenceId> sequence_of(RequestNumber number) const;
 
@@ -159,7 +160,7 @@ class ServingSim {
   std::map<SequenceId, std::uint64_t> states_;  // after the last step, of those that have been in one
 
   std::map<RequestNumber, SimRequest> requests_;
-  RequestQueue queue_;
+  FairQueue queue_;
   StepPlanner planner_;
   std::map<SequenceId, Sequence> sequences_;
   std::set<RequestNumber> unpaid_;  // preempted while parked

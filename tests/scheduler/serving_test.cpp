@@ -262,8 +262,10 @@ void run_random_workload(std::uint64_t seed, bool with_deaths, bool with_windows
   std::vector<std::vector<TokenId>> prefixes;
   for (int i = 0; i < 4; ++i)
     prefixes.push_back(random_tokens(random, 16 + static_cast<std::uint32_t>(random() % 110)));
-  const std::vector<cache::ScopeList> scopes = {
-      {cache::kPublicScope}, cache::scopes_for(1, ""), cache::scopes_for(2, ""), cache::scopes_for(1, "notes")};
+  const std::vector<cache::ScopeList> scopes = {{cache::kPublicScope},
+                                                cache::scopes_for(TenantId{1}, ""),
+                                                cache::scopes_for(TenantId{2}, ""),
+                                                cache::scopes_for(TenantId{1}, "notes")};
   std::vector<RequestNumber> parked;
   for (int event = 0; event < 600; ++event) {
     const std::uint64_t dice = random() % 100;

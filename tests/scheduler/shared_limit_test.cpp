@@ -7,9 +7,9 @@
 namespace troupe::scheduler {
 namespace {
 
-constexpr Tenant kOwner{0, true};
-constexpr Tenant kAnn{1001, false};
-constexpr Tenant kBen{1002, false};
+constexpr Tenant kOwner{TenantId{0}, true};
+constexpr Tenant kAnn{TenantId{1001}, false};
+constexpr Tenant kBen{TenantId{1002}, false};
 
 SharedLimit limit_of(std::uint64_t limit) {
   return SharedLimit({.name = "max_things", .what = "things", .limit = limit});
@@ -27,7 +27,7 @@ TEST_CASE("one user gets a quarter of a shared limit, and another finds as much"
         "user 1001 has 16 things here and may have 16, the share of one user in max_things (64); wait until some are "
         "done");
   for (int i = 0; i < 16; ++i) REQUIRE_FALSE(limit.try_take(kBen));
-  limit.give_back(kAnn.uid);
+  limit.give_back(kAnn.id);
   REQUIRE_FALSE(limit.try_take(kAnn));
   REQUIRE(limit.held() == 32);
 }
@@ -38,7 +38,7 @@ TEST_CASE("guests cannot take what is kept for the owner, however many they are"
   std::optional<Refusal> refused;
   for (std::uint32_t uid = 1; uid <= 10 && !refused; ++uid) {
     for (int i = 0; i < 16 && !refused; ++i) {
-      refused = limit.try_take({uid, false});
+      refused = limit.try_take({TenantId{uid}, false});
       if (!refused) ++taken;
     }
   }
@@ -76,10 +76,10 @@ TEST_CASE("a user who holds nothing may go beyond the share with one thing that 
   CHECK(limit.try_take(kBen, 60)->message ==
         "there are 60 bytes already, of at most 94 (max_bytes; 6 more are kept for the owner), and 60 more do not fit; "
         "try again later");
-  limit.give_back(kAnn.uid, 60);
+  limit.give_back(kAnn.id, 60);
   REQUIRE_FALSE(limit.try_take(kBen, 1000));
   CHECK(limit.try_take(kAnn, 1)->outcome == Outcome::queue_full);
-  limit.give_back(kBen.uid, 1000);
+  limit.give_back(kBen.id, 1000);
   REQUIRE(limit_of(100).try_take(kBen, 101)->outcome == Outcome::queue_full);
 }
 
@@ -90,24 +90,24 @@ TEST_CASE("whatever is taken and given back, shares and limit hold, and everythi
     std::vector<std::pair<Tenant, std::uint64_t>> held;
     for (int i = 0; i < 20000; ++i) {
       const std::uint32_t uid = random() % 7;
-      const Tenant tenant{uid, uid == 0};
+      const Tenant tenant{TenantId{uid}, uid == 0};
       const std::uint64_t amount = random() % 40;
-      const std::uint64_t own = limit.held_by(uid), all = limit.held();
+      const std::uint64_t own = limit.held_by(tenant.id), all = limit.held();
       if (random() % 2 == 0 && !limit.try_take(tenant, amount)) {
         held.emplace_back(tenant, amount);
-        REQUIRE(limit.held_by(uid) == own + amount);
-        REQUIRE(limit.held_by(uid) <= share_of(1000, tenant.is_owner));
+        REQUIRE(limit.held_by(tenant.id) == own + amount);
+        REQUIRE(limit.held_by(tenant.id) <= share_of(1000, tenant.is_owner));
         REQUIRE(limit.held() <= 1000 - (tenant.is_owner ? 0 : kept_for_owner_of(1000)));
         continue;
       }
-      REQUIRE(limit.held_by(uid) == own);
+      REQUIRE(limit.held_by(tenant.id) == own);
       REQUIRE(limit.held() == all);
       if (held.empty()) continue;
       std::swap(held[random() % held.size()], held.back());
-      limit.give_back(held.back().first.uid, held.back().second);
+      limit.give_back(held.back().first.id, held.back().second);
       held.pop_back();
     }
-    for (const auto& [tenant, amount] : held) limit.give_back(tenant.uid, amount);
+    for (const auto& [tenant, amount] : held) limit.give_back(tenant.id, amount);
     REQUIRE(limit.held() == 0);
   }
 }

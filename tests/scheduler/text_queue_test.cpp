@@ -17,9 +17,9 @@ struct Text {
 
 TEST_CASE("a thread stays free for small texts, and large ones go before them on the others") {
   TextQueue<Text> queue(2);
-  for (int i = 0; i < 40; ++i) queue.push(1, 1 << 20, {1, 1 << 20, i});
-  queue.push(1, 5, {1, 5, 100});
-  queue.push(2, 5, {2, 5, 101});
+  for (int i = 0; i < 40; ++i) queue.push(TenantId{1}, 1 << 20, {1, 1 << 20, i});
+  queue.push(TenantId{1}, 5, {1, 5, 100});
+  queue.push(TenantId{2}, 5, {2, 5, 101});
   REQUIRE(queue.pop()->is_large);
   REQUIRE(queue.pop()->is_large);
   REQUIRE(queue.pop()->item.number == 100);
@@ -59,11 +59,11 @@ TEST_CASE("however much one user sends, another's small text waits for one small
     for (int tick = 0; tick < 30000; ++tick) {
       if (tick < 20000 && random() % 50 == 0) {
         const std::uint64_t bytes = random() % 3 == 0 ? random() % 16000 : 20000 + random() % 100000;
-        queue.push(1, bytes, {1, bytes, pushed++});
+        queue.push(TenantId{1}, bytes, {1, bytes, pushed++});
       }
       if (tick < 20000 && random() % 200 == 0) {
         overtaken[++last_uid] = {};
-        queue.push(last_uid, 5, {last_uid, 5, pushed++});
+        queue.push(TenantId{last_uid}, 5, {last_uid, 5, pushed++});
       }
       start();
       std::uint64_t num_large = 0;

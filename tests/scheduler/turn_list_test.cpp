@@ -6,18 +6,19 @@
 #include <random>
 #include <vector>
 
+using troupe::TenantId;
 using troupe::scheduler::TurnList;
 
 TEST_CASE("each user gets one thing done in turn, whoever came first, and its own keep their order") {
   TurnList<int> list;
   REQUIRE_FALSE(list.pop());
-  for (int i = 0; i < 3; ++i) list.push(1, 10 + i);
-  list.push(2, 20);
-  list.push(3, 30);
+  for (int i = 0; i < 3; ++i) list.push(TenantId{1}, 10 + i);
+  list.push(TenantId{2}, 20);
+  list.push(TenantId{3}, 30);
   std::vector<int> order;
   for (int i = 0; i < 3; ++i) order.push_back(*list.pop());
   REQUIRE(order == std::vector<int>{10, 20, 30});
-  list.push(2, 21);  // who comes back queues behind
+  list.push(TenantId{2}, 21);  // who comes back queues behind
   REQUIRE(list.size() == 3);
   for (int i = 0; i < 3; ++i) order.push_back(*list.pop());
   REQUIRE(order == std::vector<int>{10, 20, 30, 11, 21, 12});
@@ -58,7 +59,7 @@ TEST_CASE("in any order of arrival, a user who had nothing waits for at most one
       }
       const std::uint32_t uid = random() % 3 == 0 ? 1 + random() % 5 : 0;
       if (waiting[uid]++ == 0 && next_out[uid] == 0) overtaken[uid] = {};
-      list.push(uid, {uid, 0, next_number[uid]++}, 1 + random() % (random() % 4 == 0 ? 100000 : 10));
+      list.push(TenantId{uid}, {uid, 0, next_number[uid]++}, 1 + random() % (random() % 4 == 0 ? 100000 : 10));
     }
     while (!list.empty()) pop();
     REQUIRE(next_out == next_number);  // all came back
@@ -73,7 +74,7 @@ TEST_CASE("users who always have something get the same by cost, but for one thi
     std::uint64_t got[3] = {};
     const auto push = [&](std::uint32_t uid) {
       const std::uint64_t cost = 1 + random() % kMost[uid];
-      list.push(uid, {uid, cost, 0}, cost);
+      list.push(TenantId{uid}, {uid, cost, 0}, cost);
     };
     for (std::uint32_t uid = 0; uid < 3; ++uid) push(uid), push(uid);
     for (int i = 0; i < 20000; ++i) {
@@ -89,11 +90,11 @@ TEST_CASE("users who always have something get the same by cost, but for one thi
 
 TEST_CASE("what is removed costs its user no turn") {
   TurnList<Thing> list;
-  for (int i = 0; i < 4; ++i) list.push(1, {1, 1000, i}, 1000);
-  list.push(2, {2, 1, 0}, 1);
+  for (int i = 0; i < 4; ++i) list.push(TenantId{1}, {1, 1000, i}, 1000);
+  list.push(TenantId{2}, {2, 1, 0}, 1);
   REQUIRE(list.remove_if([](const Thing& thing) { return thing.uid == 1 && thing.number < 3; }).size() == 3);
   REQUIRE(list.size() == 2);
-  list.push(3, {3, 1, 0}, 1);
+  list.push(TenantId{3}, {3, 1, 0}, 1);
   REQUIRE(list.pop()->number == 3);
   REQUIRE(list.remove_if([](const Thing&) { return true; }).size() == 2);
   REQUIRE(list.empty());

@@ -64,7 +64,7 @@ struct Stream {
 };
 
 TEST_CASE("streams: faults are counted for each stream, outlive a batcher, and are forgiven") {
-  StreamTable table({.max_requests_per_uid = kQuota});
+  StreamTable table({.max_requests_per_tenant = kQuota});
   Stream one(table), other(table);
   CHECK(table.record_fault(one.id) == 1);
   CHECK(table.record_fault(one.id) == 2);
@@ -79,7 +79,7 @@ TEST_CASE("streams: faults are counted for each stream, outlive a batcher, and a
 }
 
 TEST_CASE("streams: work is there since the first stream that came, or got credit, when nobody else waited or ran") {
-  StreamTable table({.max_requests_per_uid = kQuota});
+  StreamTable table({.max_requests_per_tenant = kQuota});
   const auto sink = std::make_shared<Listener>();
   const RequestId first = table.add({}, sink, at(10));
   CHECK(table.counts().has_work());
@@ -115,7 +115,7 @@ Request for_choices(std::uint32_t n) {
 }
 
 TEST_CASE("streams: the choices of a request share its prompt, and each has tokens and an end of its own") {
-  StreamTable table({.max_requests_per_uid = kQuota});
+  StreamTable table({.max_requests_per_tenant = kQuota});
   const auto sink = std::make_shared<Choices>();
   const RequestId first = table.add(for_choices(3), sink, at(0));
   CHECK(table.live() == std::vector<RequestId>{first, first + 1, first + 2});
@@ -143,7 +143,7 @@ TEST_CASE("streams: the choices of a request share its prompt, and each has toke
 }
 
 TEST_CASE("streams: before their prompt is known, choices end as the first one ends") {
-  StreamTable table({.max_requests_per_uid = kQuota});
+  StreamTable table({.max_requests_per_tenant = kQuota});
   const auto sink = std::make_shared<Choices>();
   const RequestId first = table.add(for_choices(3), sink, at(0));
   CHECK(table.end(first, outcome(Outcome::unknown_model), at(1)));
@@ -153,7 +153,7 @@ TEST_CASE("streams: before their prompt is known, choices end as the first one e
 }
 
 TEST_CASE("streams: the quota takes all choices of a request or none") {
-  StreamTable table({.max_requests_per_uid = 3});
+  StreamTable table({.max_requests_per_tenant = 3});
   const auto sink = std::make_shared<Choices>(), other = std::make_shared<Choices>();
   const RequestId pair = table.add(for_choices(2), sink, at(0));
   CHECK_FALSE(table.admit(pair));
@@ -172,7 +172,7 @@ TEST_CASE("streams: the quota takes all choices of a request or none") {
 }
 
 TEST_CASE("streams: when all end, a choice that waited for its first one's prefill had begun") {
-  StreamTable table({.max_requests_per_uid = kQuota});
+  StreamTable table({.max_requests_per_tenant = kQuota});
   const auto sink = std::make_shared<Choices>(), idle = std::make_shared<Choices>();
   const RequestId first = table.add(for_choices(2), sink, at(0));
   table.add(for_choices(2), idle, at(0));
@@ -186,7 +186,7 @@ TEST_CASE("streams: when all end, a choice that waited for its first one's prefi
 }
 
 TEST_CASE("stream table: tokens arrive in order and the end comes once, with usage and seed") {
-  StreamTable table({.max_requests_per_uid = kQuota});
+  StreamTable table({.max_requests_per_tenant = kQuota});
   Request request;
   request.sampling.seed = 77;
   Stream s(table, request);
@@ -213,7 +213,7 @@ TEST_CASE("stream table: tokens arrive in order and the end comes once, with usa
 }
 
 TEST_CASE("stream table: a request's times are counted once, in seconds, however its tokens are bundled") {
-  StreamTable table({.max_requests_per_uid = kQuota});
+  StreamTable table({.max_requests_per_tenant = kQuota});
   Stream s(table);
   Stream waiting(table);
   CHECK(table.started(s.id, 1, 2, at(10)));
@@ -250,7 +250,7 @@ TEST_CASE("stream table: a request's times are counted once, in seconds, however
 }
 
 TEST_CASE("stream table: what is known already is dropped, ids and text alike") {
-  StreamTable table({.max_requests_per_uid = kQuota});
+  StreamTable table({.max_requests_per_tenant = kQuota});
   Stream s(table);
   table.started(s.id, 1, 0, at(0));
   table.deliver(emission(*s.task, 0, {5, 6}, 0, "ab"), at(1));
@@ -262,7 +262,7 @@ TEST_CASE("stream table: what is known already is dropped, ids and text alike") 
 }
 
 TEST_CASE("stream table: resuming gives the record under a new generation and drops the old one's reports") {
-  StreamTable table({.max_requests_per_uid = kQuota});
+  StreamTable table({.max_requests_per_tenant = kQuota});
   Stream s(table);
   table.started(s.id, 1, 0, at(0));
   table.deliver(emission(*s.task, 0, {5, 6}, 0, "ab"), at(1));
@@ -288,7 +288,7 @@ TEST_CASE("stream table: resuming gives the record under a new generation and dr
 }
 
 TEST_CASE("stream table: a request whose prompt is not encoded yet is not resumed but listed as unassigned") {
-  StreamTable table({.max_requests_per_uid = kQuota});
+  StreamTable table({.max_requests_per_tenant = kQuota});
   auto sink = std::make_shared<Listener>();
   const RequestId id = table.add({}, sink, at(0));
   CHECK(table.resume().empty());
@@ -299,9 +299,9 @@ TEST_CASE("stream table: a request whose prompt is not encoded yet is not resume
 }
 
 TEST_CASE("stream table: states are counted") {
-  StreamTable table({.max_requests_per_uid = kQuota});
+  StreamTable table({.max_requests_per_tenant = kQuota});
   Request request;
-  request.uid = 7;
+  request.tenant.id = TenantId{7};
   const auto state = [&](RequestState s) { return table.counts().in_state[static_cast<std::size_t>(s)]; };
   auto sink = std::make_shared<Listener>();
   const RequestId first = table.add(request, sink, at(0));
@@ -327,9 +327,9 @@ TEST_CASE("stream table: states are counted") {
 }
 
 TEST_CASE("stream table: a user's quota counts from admission to the end") {
-  StreamTable table({.max_requests_per_uid = 2});
+  StreamTable table({.max_requests_per_tenant = 2});
   Request request;
-  request.uid = 7;
+  request.tenant.id = TenantId{7};
   Stream first(table, request);
   Stream second(table, request);
   auto sink = std::make_shared<Listener>();
@@ -338,7 +338,7 @@ TEST_CASE("stream table: a user's quota counts from admission to the end") {
   REQUIRE(refused);
   CHECK(refused->outcome == Outcome::quota);
   CHECK(refused->limit == std::optional<std::uint64_t>(2));
-  request.uid = 8;
+  request.tenant.id = TenantId{8};
   Stream other(table, request);
   table.end(first.id, outcome(Outcome::eos), at(1));
   CHECK_FALSE(table.admit(third));
@@ -347,7 +347,7 @@ TEST_CASE("stream table: a user's quota counts from admission to the end") {
 }
 
 TEST_CASE("stream table: credit adds up without overflow and ended streams take none") {
-  StreamTable table({.max_requests_per_uid = kQuota});
+  StreamTable table({.max_requests_per_tenant = kQuota});
   Request request;
   request.credit = 5;
   Stream s(table, request);
@@ -361,7 +361,7 @@ TEST_CASE("stream table: credit adds up without overflow and ended streams take 
 }
 
 TEST_CASE("stream table: a deadline beyond the clock is one that never comes") {
-  StreamTable table({.max_requests_per_uid = kQuota});
+  StreamTable table({.max_requests_per_tenant = kQuota});
   Request request;
   request.deadline = milliseconds::max();
   Stream s(table, request);
@@ -372,7 +372,7 @@ TEST_CASE("stream table: a deadline beyond the clock is one that never comes") {
 }
 
 TEST_CASE("stream table: a sink may call back into the table from within a call") {
-  StreamTable table({.max_requests_per_uid = kQuota});
+  StreamTable table({.max_requests_per_tenant = kQuota});
   Stream s(table);
   s.sink->on_tokens = [&] {
     table.grant(s.id, 1, TimePoint{});
@@ -384,7 +384,7 @@ TEST_CASE("stream table: a sink may call back into the table from within a call"
 }
 
 TEST_CASE("stream table: when_empty waits for the last sink to hear its end") {
-  StreamTable table({.max_requests_per_uid = kQuota});
+  StreamTable table({.max_requests_per_tenant = kQuota});
   int called = 0;
   table.when_empty([&] { ++called; });
   CHECK(called == 1);
@@ -398,7 +398,7 @@ TEST_CASE("stream table: when_empty waits for the last sink to hear its end") {
 }
 
 TEST_CASE("stream table: ends and tokens from many threads keep every stream in order") {
-  StreamTable table({.max_requests_per_uid = kQuota});
+  StreamTable table({.max_requests_per_tenant = kQuota});
   std::vector<std::unique_ptr<Stream>> streams;
   for (int i = 0; i < 50; ++i) streams.push_back(std::make_unique<Stream>(table));
   std::thread batcher([&] {
@@ -422,8 +422,7 @@ TEST_CASE("stream table: ends and tokens from many threads keep every stream in 
 
 Request of_user(std::uint32_t uid, std::size_t prompt_tokens = 3) {
   Request request;
-  request.uid = uid;
-  request.is_owner = uid == 0;
+  request.tenant = {TenantId{uid}, uid == 0};
   request.prompt = std::vector<TokenId>(prompt_tokens, 7);
   return request;
 }
@@ -534,7 +533,7 @@ TEST_CASE("streams: users whose streams trickle keep nobody out: the slowest of 
 TEST_CASE("streams: in any order of events no more are parked than may be, and only whoever has most loses one") {
   for (const std::uint32_t seed : {1u, 2u, 3u}) {
     std::mt19937 random(seed);
-    StreamTable table({.max_requests_per_uid = 1000, .max_parked_requests = 20});
+    StreamTable table({.max_requests_per_tenant = 1000, .max_parked_requests = 20});
     std::map<RequestId, std::unique_ptr<Stream>> streams;
     std::map<RequestId, std::uint32_t> parked;  // by user
     for (int i = 0; i < 3000; ++i) {
@@ -556,7 +555,7 @@ TEST_CASE("streams: in any order of events no more are parked than may be, and o
       auto it = streams.begin();
       std::advance(it, random() % streams.size());
       const RequestId id = it->first;
-      const std::uint32_t uid = table.request(id)->uid;
+      const auto uid = static_cast<std::uint32_t>(table.request(id)->tenant.id);
       switch (random() % 4) {
         case 0:
           table.end(id, outcome(Outcome::cancelled), at(i));

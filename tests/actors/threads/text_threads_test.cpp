@@ -14,9 +14,9 @@ namespace {
 using scheduler::kMaxSmallTextBytes;
 using scheduler::Outcome;
 
-constexpr scheduler::Tenant kOwner{0, true};
-constexpr scheduler::Tenant kAnn{1001, false};
-constexpr scheduler::Tenant kBen{1002, false};
+constexpr scheduler::Tenant kOwner{TenantId{0}, true};
+constexpr scheduler::Tenant kAnn{TenantId{1001}, false};
+constexpr scheduler::Tenant kBen{TenantId{1002}, false};
 constexpr std::uint64_t kLarge = kMaxSmallTextBytes + 1;
 
 // What became of a job, and a hold on a thread that works on it.
@@ -128,7 +128,7 @@ TEST_CASE("text threads: the bytes of waiting texts have a limit and shares, and
   CHECK(no->limit == 256 << 10);
   REQUIRE_FALSE(threads.post(small.make(kAnn, 56 << 10)));
   REQUIRE_FALSE(threads.post(second.make(kBen, 700 << 10)));  // alone, beyond its share, within the limit
-  CHECK(threads.post(refused.make({1003, false}, 100 << 10))->outcome == Outcome::queue_full);
+  CHECK(threads.post(refused.make({TenantId{1003}, false}, 100 << 10))->outcome == Outcome::queue_full);
   REQUIRE_FALSE(threads.post(owner.make(kOwner, 60 << 10)));
   running.go();
   for (Job* job : {&running, &first, &second, &small, &owner}) CHECK_FALSE(job->end());
@@ -193,7 +193,7 @@ TEST_CASE(
         users.emplace_back([&, uid] {
           for (int i = 0; i < 50; ++i) {
             TextJob job;
-            job.tenant = {uid, uid == 0};
+            job.tenant = {TenantId{uid}, uid == 0};
             job.bytes = job.first_part = (i % 3 == 0 ? kLarge : 10);
             *job.unwanted = i % 7 == 0;
             job.work = [left = std::uint64_t{2}]() mutable { return --left; };

@@ -13,6 +13,7 @@
 #include <span>
 #include <vector>
 
+#include "cache/rank.h"
 #include "scheduler/demand.h"
 
 namespace troupe::scheduler {
@@ -20,8 +21,14 @@ namespace troupe::scheduler {
 inline constexpr std::uint32_t kMaxOvertaken = 32;
 
 // Not thread-safe. push and pick are O(waiting requests).
-class RequestQueue {
+class FairQueue {
  public:
+  // The request's rank among all, waiting and running: leases, steps and preemption compare ranks and know neither
+  // tenants nor priorities.
+  [[nodiscard]] static cache::Rank rank_of(const Demand& demand) { return {demand.priority, demand.arrival}; }
+  // Whether `a` goes first whatever prefixes are cached.
+  [[nodiscard]] static bool outranks(const Demand& a, const Demand& b) { return a.priority < b.priority; }
+
   // Adds a request; the caller bounds their number. A number that is queued already is a bug (asserted).
   void push(RequestNumber number, const Demand& demand);
   // Removes a request. False if it is not queued.
@@ -36,10 +43,6 @@ class RequestQueue {
   [[nodiscard]] std::optional<RequestNumber> peek() const;
   // Removes and returns what peek() returns, and counts one overtaking for each request before it.
   std::optional<RequestNumber> pick();
-  // Removes all requests with a deadline at or before now_ms; `out` is overwritten with them.
-  void expire(std::uint64_t now_ms, std::vector<RequestNumber>& out);
-  // The earliest deadline in the queue: when to call expire() next.
-  [[nodiscard]] std::optional<std::uint64_t> next_deadline_ms() const;
 
   [[nodiscard]] std::uint32_t size() const { return static_cast<std::uint32_t>(entries_.size()); }
   [[nodiscard]] bool empty() const { return entries_.empty(); }
@@ -48,6 +51,7 @@ class RequestQueue {
   struct Entry {
     RequestNumber number;
     Demand demand;
+    cache::Rank rank;
     std::uint32_t prediction = 0;
     std::uint32_t overtaken = 0;
   };

@@ -1,4 +1,4 @@
-#include "scheduler/request_queue.h"
+#include "scheduler/fair_queue.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -11,13 +11,13 @@ using namespace troupe::scheduler;
 namespace {
 
 Demand demand(std::uint64_t arrival, std::int32_t priority = 0, std::uint32_t uid = 1, std::uint32_t tokens = 10) {
-  return {.uid = uid, .rank = {priority, arrival}, .deadline_ms = {}, .prompt_tokens = tokens, .max_tokens = 5};
+  return {.tenant = TenantId{uid}, .priority = priority, .arrival = arrival, .prompt_tokens = tokens, .max_tokens = 5};
 }
 
 }  // namespace
 
 TEST_CASE("without hits requests go in the order of priority, then arrival") {
-  RequestQueue queue;
+  FairQueue queue;
   queue.push(1, demand(1));
   queue.push(2, demand(2, -1));
   queue.push(3, demand(3));
@@ -34,7 +34,7 @@ TEST_CASE("without hits requests go in the order of priority, then arrival") {
 }
 
 TEST_CASE("the longest known prefix goes first within its priority") {
-  RequestQueue queue;
+  FairQueue queue;
   for (RequestNumber n = 1; n <= 4; ++n) queue.push(n, demand(n));
   queue.push(5, demand(5, /*priority=*/1));
   queue.set_prediction(2, 64);
@@ -49,7 +49,7 @@ TEST_CASE("the longest known prefix goes first within its priority") {
 }
 
 TEST_CASE("a cold request is overtaken 32 times and not once more") {
-  RequestQueue queue;
+  FairQueue queue;
   queue.push(1, demand(1));
   for (RequestNumber n = 2; n <= 100; ++n) {
     queue.push(n, demand(n));
@@ -63,7 +63,7 @@ TEST_CASE("a cold request is overtaken 32 times and not once more") {
 TEST_CASE("whatever is predicted, nobody is overtaken by more than 32 of its priority") {
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
     std::mt19937_64 random(seed);
-    RequestQueue queue;
+    FairQueue queue;
     std::map<RequestNumber, std::uint32_t> overtaken;  // those waiting
     RequestNumber last = 0;
     for (int i = 0; i < 3000; ++i) {
@@ -83,7 +83,7 @@ TEST_CASE("whatever is predicted, nobody is overtaken by more than 32 of its pri
 }
 
 TEST_CASE("only those that may be picked are candidates") {
-  RequestQueue queue;
+  FairQueue queue;
   std::vector<RequestNumber> candidates = {1, 2, 3};
   queue.candidates(candidates);
   REQUIRE(candidates.empty());
@@ -98,7 +98,7 @@ TEST_CASE("only those that may be picked are candidates") {
 }
 
 TEST_CASE("a preempted request comes back in front of younger ones") {
-  RequestQueue queue;
+  FairQueue queue;
   queue.push(9, demand(9));
   queue.push(3, demand(3));
   REQUIRE(queue.size() == 2);
@@ -106,29 +106,9 @@ TEST_CASE("a preempted request comes back in front of younger ones") {
 }
 
 TEST_CASE("a request can be taken out while it waits") {
-  RequestQueue queue;
+  FairQueue queue;
   queue.push(1, demand(1));
   REQUIRE(queue.remove(1));
   REQUIRE_FALSE(queue.remove(1));
   REQUIRE(queue.empty());
-}
-
-TEST_CASE("requests expire at their deadline") {
-  RequestQueue queue;
-  REQUIRE_FALSE(queue.next_deadline_ms().has_value());
-  for (RequestNumber n = 1; n <= 4; ++n) {
-    Demand d = demand(n);
-    if (n > 1) d.deadline_ms = 1000 - 100 * n;
-    queue.push(n, d);
-  }
-  REQUIRE(queue.next_deadline_ms() == 600u);
-  std::vector<RequestNumber> expired;
-  queue.expire(599, expired);
-  REQUIRE(expired.empty());
-  queue.expire(700, expired);
-  REQUIRE(expired == std::vector<RequestNumber>{3, 4});
-  REQUIRE(queue.next_deadline_ms() == 800u);
-  queue.expire(10000, expired);
-  REQUIRE(expired == std::vector<RequestNumber>{2});
-  REQUIRE(queue.size() == 1);
 }
