@@ -7,6 +7,25 @@
 
 namespace troupe::engine {
 
+// Each stands in the file of its name.
+Family llama_family();
+Family qwen2_family();
+Family qwen2moe_family();
+Family qwen3_family();
+Family qwen3moe_family();
+Family phi3_family();
+Family gemma2_family();
+Family gemma3_family();
+Family olmoe_family();
+Family bitnet_family();
+Family bitnet158_family();
+Family bitnet25_family();  // both: bitnet158.cpp
+Family falcon_h1_family();
+Family mamba_family();
+Family mamba2_family();
+Family rwkv6_family();
+Family rwkv7_family();
+
 std::span<const Family> families() {
   static const std::array all = {
       llama_family(),     qwen2_family(),  qwen2moe_family(), qwen3_family(),  qwen3moe_family(),  phi3_family(),

@@ -1,6 +1,5 @@
 // Mamba (Gu and Dao, "Mamba: Linear-Time Sequence Modeling with Selective State Spaces", 2023): no attention, no
 // feed-forward part; layers of RMSNorm, a gated convolution and a selective scan.
-#include "engine/families/families.h"
 #include "engine/layers/mamba_mixer.h"
 #include "engine/model/recurrent_weights.h"
 #include "engine/weights/model_info.h"

@@ -1,6 +1,5 @@
 // Mamba-2 (Dao and Gu, "Transformers are SSMs", 2024): as Mamba, with one decay for each head, and a norm before the
 // output projection.
-#include "engine/families/families.h"
 #include "engine/layers/mamba_mixer.h"
 #include "engine/model/recurrent_weights.h"
 #include "engine/weights/model_info.h"

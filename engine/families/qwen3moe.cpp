@@ -1,30 +1,12 @@
 // Qwen3 as a mixture of experts (Yang et al., 2025): Qwen3's attention, and expert weights that add up to 1.
-#include "engine/families/families.h"
+//
+//   x += W_o attention(rope(norm(W_q n)), rope(norm(W_k n)), W_v n), n = norm(x)
+//   x += sum over the best experts e of w_e W_down,e (silu(W_gate,e n) * W_up,e n),
+//   w = softmax(W_router n) over those, n = norm(x)
 #include "engine/model/decoder_model.h"
 
 namespace troupe::engine {
 namespace {
-
-class Qwen3MoeModel final : public DecoderModel {
- public:
-  using DecoderModel::DecoderModel;
-
- private:
-  void run_layer(DecoderPass& pass, const DecoderLayer& layer, bool last) const override {
-    // x += W_o attention(rope(norm(W_q n)), rope(norm(W_k n)), W_v n), n = norm(x)
-    pass.norm(layer.attn_norm, {&layer.q, &layer.k, &layer.v});
-    pass.project_qkv(layer);
-    pass.rotate_and_store();
-    if (last && !pass.drop_rows_without_output()) return;
-    pass.attend();
-    pass.round_attention({}, layer.o);
-    pass.add_projection(layer.o);
-    // x += sum over the best experts e of w_e W_down,e (silu(W_gate,e n) * W_up,e n),
-    // w = softmax(W_router n) over those, n = norm(x)
-    pass.norm(layer.ffn_norm, layer.moe);
-    pass.add_experts(layer.moe);
-  }
-};
 
 DecoderTraits traits() {
   return {.family = "qwen3moe",
@@ -37,6 +19,6 @@ DecoderTraits traits() {
 
 }  // namespace
 
-Family qwen3moe_family() { return decoder_family<Qwen3MoeModel, traits>(); }
+Family qwen3moe_family() { return decoder_family<traits>(); }
 
 }  // namespace troupe::engine

@@ -1,6 +1,5 @@
 // RWKV-6 (Peng et al., "Eagle and Finch: RWKV with Matrix-Valued States and Dynamic Recurrence", 2024): layers of time
 // mixing, with decay and token shift that depend on the data, and channel mixing.
-#include "engine/families/families.h"
 #include "engine/layers/token_shift.h"
 #include "engine/model/recurrent_weights.h"
 #include "engine/weights/model_info.h"

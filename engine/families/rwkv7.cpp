@@ -1,6 +1,5 @@
 // RWKV-7 (Peng et al., "RWKV-7 Goose with Expressive Dynamic State Evolution", 2025): layers of time mixing, with a
 // matrix per head as state, updated by a generalised delta rule, and channel mixing.
-#include "engine/families/families.h"
 #include "engine/layers/token_shift.h"
 #include "engine/model/recurrent_weights.h"
 #include "engine/weights/model_info.h"

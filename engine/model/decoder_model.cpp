@@ -1,6 +1,39 @@
 #include "engine/model/decoder_model.h"
 
 namespace troupe::engine {
+namespace {
+
+// Adds attention, and a mixer beside it, to the residual. False if no row is left that an output was asked of.
+bool run_attention(DecoderPass& pass, const DecoderLayer& layer, bool last) {
+  const bool has_mixer = static_cast<bool>(layer.mixer.in);
+  if (has_mixer)
+    pass.norm(layer.attn_norm, {&layer.q, &layer.k, &layer.v, &layer.mixer.in});
+  else
+    pass.norm(layer.attn_norm, {&layer.q, &layer.k, &layer.v});
+  pass.project_qkv(layer);
+  if (has_mixer) pass.run_mixer(layer);
+  pass.rotate_and_store();
+  if (last && !pass.drop_rows_without_output()) return false;
+  pass.attend();
+  pass.round_attention(layer.attn_sub_norm, layer.o);
+  pass.add_projection(layer.o, layer.attn_post_norm);
+  if (has_mixer) pass.add_mixer(layer);
+  return true;
+}
+
+void run_feed_forward(DecoderPass& pass, const DecoderLayer& layer) {
+  if (layer.moe.router) {
+    pass.norm(layer.ffn_norm, layer.moe);
+    pass.add_experts(layer.moe);
+    return;
+  }
+  pass.norm(layer.ffn_norm, {&layer.ffn.gate, &layer.ffn.up});
+  pass.gate_and_up(layer.ffn, layer.ffn_sub_norm.empty());
+  pass.round_gated(layer.ffn_sub_norm, layer.ffn.down);
+  pass.add_projection(layer.ffn.down, layer.ffn_post_norm);
+}
+
+}  // namespace
 
 PassCounts DecoderModel::forward(Team& team, std::span<const SequenceRows> batch, const CacheMemory& memory,
                                  Workspace& workspace, float* hidden) const {
@@ -8,7 +41,9 @@ PassCounts DecoderModel::forward(Team& team, std::span<const SequenceRows> batch
   pass.embed();
   for (std::uint32_t i = 0; i < weights_.layers.size(); ++i) {
     pass.begin_layer(i);
-    run_layer(pass, weights_.layers[i], i + 1 == weights_.layers.size());
+    const DecoderLayer& layer = weights_.layers[i];
+    if (!run_attention(pass, layer, i + 1 == weights_.layers.size())) break;
+    run_feed_forward(pass, layer);
   }
   pass.finish(weights_.output_norm, hidden);
   return {.kv_bytes_read = pass.kv_bytes_read()};

@@ -1,4 +1,4 @@
-// Base of the decoder-only transformer families: weights and the loop over layers.
+// The decoder-only transformers: one standard layer, driven by what a family's traits name and its files hold.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,14 @@
 
 namespace troupe::engine {
 
-class DecoderModel : public LanguageModel {
+// One layer serves all families; what its weights lack is left out:
+//
+//   n = norm(x)
+//   x += post_norm(W_o sub_norm(attention(rope(qk_norm(W_q n + b_q)), rope(qk_norm(W_k n + b_k)), W_v n + b_v)))
+//        + W_out mixer(W_in n)
+//   n = norm(x)
+//   x += post_norm(W_down sub_norm(gate(W_gate n) * W_up n)), or the experts' sum in its place
+class DecoderModel final : public LanguageModel {
  public:
   explicit DecoderModel(DecoderWeights weights) : weights_(std::move(weights)) {}
 
@@ -21,14 +28,12 @@ class DecoderModel : public LanguageModel {
 
  private:
   const ModelWeights& shared() const override { return weights_; }
-  // Runs one layer over all rows. The last layer may drop rows without output once their k and v are stored.
-  virtual void run_layer(DecoderPass& pass, const DecoderLayer& layer, bool last) const = 0;
 
   DecoderWeights weights_;
 };
 
-// The family of models of type M; traits() describes their files.
-template <class M, DecoderTraits (*traits)()>
+// A family of decoder-only transformers; traits() describes its files.
+template <DecoderTraits (*traits)()>
 Family decoder_family() {
   static const std::string name = traits().family;
   return {.name = name,
@@ -38,7 +43,7 @@ Family decoder_family() {
           .load = [](const ModelFile& file, const ModelOptions& options) -> Result<std::unique_ptr<Model>> {
             auto weights = load_decoder(file, traits(), options);
             if (!weights) return weights.error();
-            return std::unique_ptr<Model>(std::make_unique<M>(std::move(*weights)));
+            return std::unique_ptr<Model>(std::make_unique<DecoderModel>(std::move(*weights)));
           }};
 }
 
