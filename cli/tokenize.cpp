@@ -30,7 +30,7 @@ Result<std::shared_ptr<const engine::Tokenizer>> open_vocabulary(const std::stri
 }
 
 // One token in quotes, with control characters and bytes that are not UTF-8 made visible.
-std::string quoted(const std::string& bytes) {
+std::string in_quotes(const std::string& bytes) {
   const nlohmann::json text = bytes;
   try {
     return printable_json(text.dump());
@@ -78,7 +78,7 @@ Result<int> tokenize(const config::Parsed& parsed) {
   }
   for (const TokenId id : ids) {
     const std::string piece = (*tokenizer)->piece(id);
-    std::cout << std::setw(8) << id << "  " << quoted(piece.empty() ? (*tokenizer)->raw_piece(id) : piece) << '\n';
+    std::cout << std::setw(8) << id << "  " << in_quotes(piece.empty() ? (*tokenizer)->raw_piece(id) : piece) << '\n';
   }
   return kExitOk;
 }

@@ -59,7 +59,7 @@ std::uint64_t min_bytes(ValueType type) {
   return 1;
 }
 
-std::string quoted(std::string_view text) { return "'" + Printable(text) + "'"; }
+std::string in_quotes(std::string_view text) { return "'" + Printable(text) + "'"; }
 
 __attribute__((format(printf, 1, 2))) std::string format(const char* pattern, ...) {
   char line[512];
@@ -240,17 +240,17 @@ std::optional<std::uint64_t> checked_size(Reader& in, const TensorInfo& tensor) 
   const kernels::WeightTypeInfo& type = tensor.file_type();
   std::optional<std::uint64_t> elements = 1;
   for (const std::uint64_t extent : tensor.shape) {
-    if (extent == 0) in.fail("tensor " + quoted(tensor.name) + " has a dimension of 0");
+    if (extent == 0) in.fail("tensor " + in_quotes(tensor.name) + " has a dimension of 0");
     if (elements) elements = product(*elements, extent);
   }
   if (tensor.columns() % type.group_size != 0) {
-    in.fail("tensor " + quoted(tensor.name) +
+    in.fail("tensor " + in_quotes(tensor.name) +
             format(": its rows of %" PRIu64 " are not a multiple of %.*s's group of %u", tensor.columns(),
                    static_cast<int>(type.name.size()), type.name.data(), type.group_size));
   }
   auto bytes = elements ? product(*elements / type.group_size, type.group_bytes) : std::nullopt;
   if (bytes) bytes = sum(*bytes, type.tail_bytes);
-  if (!bytes) in.fail("tensor " + quoted(tensor.name) + " is larger than any file");
+  if (!bytes) in.fail("tensor " + in_quotes(tensor.name) + " is larger than any file");
   return in.failed() ? std::nullopt : bytes;
 }
 
@@ -338,7 +338,7 @@ Result<GgufFile::Counts> GgufFile::read_header(Reader& in) const {
   const auto magic = in.number<std::array<char, 4>>("the magic number");
   if (in.failed()) return bad("is not a GGUF file: it has " + std::to_string(file_bytes()) + " bytes");
   if (std::string_view(magic.data(), magic.size()) != "GGUF") {
-    return bad("is not a GGUF file: it begins with " + quoted({magic.data(), magic.size()}) + " instead of 'GGUF'");
+    return bad("is not a GGUF file: it begins with " + in_quotes({magic.data(), magic.size()}) + " instead of 'GGUF'");
   }
   const auto version = in.number<std::uint32_t>("the version");
   if (!in.failed() && (version == 0x02000000u || version == 0x03000000u)) {
@@ -368,10 +368,10 @@ Status GgufFile::read_metadata(Reader& in, std::uint64_t count) {
     if (!in.failed() && key.empty()) in.fail("metadata entry " + std::to_string(i) + " has an empty key");
     MetadataValue value = in.failed() ? MetadataValue{} : read_value(in);
     if (in.failed()) {
-      return bad(format("metadata entry %" PRIu64 " of %" PRIu64 " ", i + 1, count) + quoted(key) + ": " +
+      return bad(format("metadata entry %" PRIu64 " of %" PRIu64 " ", i + 1, count) + in_quotes(key) + ": " +
                  in.failure());
     }
-    if (!metadata_.emplace(key, std::move(value)).second) return bad("has two metadata entries named " + quoted(key));
+    if (!metadata_.emplace(key, std::move(value)).second) return bad("has two metadata entries named " + in_quotes(key));
   }
   return Ok{};
 }
@@ -391,7 +391,7 @@ Result<Entry> GgufFile::read_entry(Reader& in, std::uint64_t alignment) const {
   entry.info.name = in.string("a tensor name", kMaxTensorNameBytes);
   const auto num_dimensions = in.number<std::uint32_t>("a tensor's number of dimensions");
   if (!in.failed() && (num_dimensions == 0 || num_dimensions > kMaxDimensions)) {
-    in.fail("tensor " + quoted(entry.info.name) +
+    in.fail("tensor " + in_quotes(entry.info.name) +
             format(" has %u dimensions; 1 to %u are allowed", num_dimensions, kMaxDimensions));
   }
   for (std::uint32_t i = 0; i < num_dimensions && !in.failed(); ++i) {
@@ -404,12 +404,12 @@ Result<Entry> GgufFile::read_entry(Reader& in, std::uint64_t alignment) const {
   entry.info.converted_from = type ? nullptr : kernels::converted_type_of_gguf(type_number);
   if (!type && !entry.info.converted_from) {
     return Error{ErrorCode::unsupported,
-                 path_ + ": tensor " + quoted(entry.info.name) +
+                 path_ + ": tensor " + in_quotes(entry.info.name) +
                      format(" has weight type %u, which is not supported; use one of ", type_number) + known_types()};
   }
   entry.info.type = type ? *type : entry.info.converted_from->info.type;
   if (entry.offset % alignment != 0) {
-    in.fail("tensor " + quoted(entry.info.name) +
+    in.fail("tensor " + in_quotes(entry.info.name) +
             format(" begins at %" PRIu64 ", which is not a multiple of %" PRIu64, entry.offset, alignment));
   }
   const auto size = checked_size(in, entry.info);
@@ -434,7 +434,7 @@ Status GgufFile::split_tail(TensorInfo& tensor) const {
   if (tail_bytes == 0) return Ok{};
   const auto tail = tensor.bytes.last(tail_bytes);
   std::memcpy(&tensor.scale, tail.data(), sizeof tensor.scale);
-  if (!std::isfinite(tensor.scale)) return bad("tensor " + quoted(tensor.name) + " has a scale that is not finite");
+  if (!std::isfinite(tensor.scale)) return bad("tensor " + in_quotes(tensor.name) + " has a scale that is not finite");
   tensor.bytes = tensor.bytes.first(tensor.bytes.size() - tail_bytes);
   return Ok{};
 }
@@ -443,7 +443,7 @@ Status GgufFile::place_tensors(std::vector<Entry> entries, std::uint64_t data_be
   const std::uint64_t data_bytes = data_begin <= file_bytes() ? file_bytes() - data_begin : 0;
   for (Entry& entry : entries) {
     if (entry.size > data_bytes || entry.offset > data_bytes - entry.size) {
-      return bad("tensor " + quoted(entry.info.name) +
+      return bad("tensor " + in_quotes(entry.info.name) +
                  format(" needs bytes %" PRIu64 " to %" PRIu64 " of the tensor data, but the file has %" PRIu64
                         "; is the download complete?",
                         entry.offset, entry.offset + entry.size, data_bytes));
@@ -451,14 +451,14 @@ Status GgufFile::place_tensors(std::vector<Entry> entries, std::uint64_t data_be
     entry.info.bytes = mapping_->bytes().subspan(data_begin + entry.offset, entry.size);
     if (auto split = split_tail(entry.info); !split) return split;
     if (!tensor_index_.emplace(entry.info.name, tensors_.size()).second) {
-      return bad("has two tensors named " + quoted(entry.info.name));
+      return bad("has two tensors named " + in_quotes(entry.info.name));
     }
     tensors_.push_back(entry.info);
   }
   std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.offset < b.offset; });
   for (std::size_t i = 1; i < entries.size(); ++i) {
     if (entries[i - 1].offset + entries[i - 1].size > entries[i].offset) {
-      return bad("tensors " + quoted(entries[i - 1].info.name) + " and " + quoted(entries[i].info.name) +
+      return bad("tensors " + in_quotes(entries[i - 1].info.name) + " and " + in_quotes(entries[i].info.name) +
                  " lie over each other");
     }
   }

@@ -115,8 +115,9 @@ std::string format_cpus(std::span<const int> cpus) {
   for (std::size_t i = 0; i < cpus.size();) {
     std::size_t last = i;
     while (last + 1 < cpus.size() && cpus[last + 1] == cpus[last] + 1) ++last;
-    text += (text.empty() ? "" : ",") + std::to_string(cpus[i]);
-    if (last > i) text += "-" + std::to_string(cpus[last]);
+    if (!text.empty()) text += ',';
+    text += std::to_string(cpus[i]);
+    if (last > i) text.append(1, '-').append(std::to_string(cpus[last]));
     i = last + 1;
   }
   return text;
@@ -140,7 +141,7 @@ MachineIdentity machine_identity(const fs::path& root) {
       {"cpu family", "family"}, {"model", "model"}, {"stepping", "stepping"}, {"microcode", "microcode"}};
   for (const auto& [key, word] : kParts)
     if (facts.contains(key))
-      identity.revision += (identity.revision.empty() ? "" : " ") + std::string(word) + " " + facts[key];
+      identity.revision.append(identity.revision.empty() ? "" : " ").append(word).append(" ").append(facts[key]);
   return identity;
 }
 
