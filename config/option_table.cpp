@@ -173,7 +173,7 @@ std::vector<Option> make_table() {
       {"logprobs", "", &O::logprobs, kRun, kRequest, "N", within(-1, 20),
        "with --json: logarithms of the probabilities of the chosen and the N likeliest tokens; -1: none"},
       {"timeout", "", &O::timeout, kRun, kRequest, "TIME", within(0, 24 * kHours),
-       "end the answer with what it has after this long; 0: never"},
+       "end the answer with what it has after this long, and with exit code 1; 0: never"},
       {"priority", "", &O::priority, kRun, kRequest, "N", within(-1000, 1000), "lower is served earlier"},
       {"scope", "", &O::scope, kAsking, kRequest, "NAME", kAny,
        "who shares the prefix cache: \"public\" all users, another name a part of yours; none: you (load: a new one)"},

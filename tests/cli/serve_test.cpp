@@ -293,10 +293,11 @@ TEST_CASE("Ctrl-C cancels the request and ends run with 130") {
   CHECK(status_of(server)["requests_ended"]["cancelled"] == 1);
 }
 
-TEST_CASE("--timeout ends an answer with what it has") {
+TEST_CASE("--timeout ends an answer with what it has, and run with 1") {
   ServerProcess server({"-c", "65536"});
   const Finished finished = server.call(with(kEndless, {"--timeout", "300ms", "--json"}));
-  CHECK(finished.code == 0);
+  CHECK(finished.code == 1);
+  CHECK_THAT(finished.err, Contains("the answer is not complete (deadline)"));
   const json answer = json::parse(finished.out);
   CHECK(answer["outcome"] == "deadline");
   CHECK_FALSE(answer["text"].get<std::string>().empty());
