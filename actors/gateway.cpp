@@ -61,9 +61,12 @@ std::string other_pools(const engine::LoadedModel& model) {
   return text;
 }
 
+// Below 2^53: JSON tools that keep numbers as doubles (jq, JavaScript) pass it on without rounding, so that an answer
+// can be asked for again.
 std::uint64_t draw_seed() {
+  constexpr int kBits = 53;
   std::random_device device;
-  return (std::uint64_t{device()} << 32) | device();
+  return ((std::uint64_t{device()} << 32) | device()) >> (64 - kBits);
 }
 
 // The answer to a text request while no model is loaded.
