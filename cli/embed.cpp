@@ -68,7 +68,7 @@ Result<int> embed(const config::Parsed& parsed) {
   if (!client) return client.error();
 
   client::EmbedRequest request;
-  request.model = options.alias;
+  request.model = options.model_name;
   request.pooling = *pooling;
   request.normalise = !options.no_normalise;
   request.add_special = !options.no_bos;

@@ -147,7 +147,7 @@ Status write_trace(const std::string& path, const load::Plan& plan, const load::
 // Does everything but the reports; called on a separate thread, so that the main thread can wait for signals.
 Result<LoadResult> drive_troupe(const config::Parsed& parsed, const load::Goals& goals, const std::atomic<bool>& stop) {
   const config::Options& options = parsed.options;
-  auto server = load::reach_troupe(options.socket, !options.no_strict_modes, options.alias);
+  auto server = load::reach_troupe(options.socket, !options.no_strict_modes, options.model_name);
   if (!server) return server.error();
   if (const std::string& distrust = server->control->server().distrust; !distrust.empty())
     complain("troupe load", "warning: " + distrust);
@@ -156,7 +156,7 @@ Result<LoadResult> drive_troupe(const config::Parsed& parsed, const load::Goals&
   Meter meter(::isatty(STDERR_FILENO) != 0);
 
   load::TroupeOptions drive;
-  drive.model = options.alias;
+  drive.model = options.model_name;
   drive.cache_scope = options.scope.empty() ? fresh_scope() : options.scope;
   drive.connections = num_connections(options, *plan);
   drive.max_retries = static_cast<std::uint32_t>(options.max_retries);
@@ -198,7 +198,7 @@ Result<LoadResult> drive_openai(const config::Parsed& parsed, const load::Goals&
   const config::Options& options = parsed.options;
   if (options.verify || options.warm)
     return Error{ErrorCode::invalid_argument, "--verify and --warm need a troupe server; --openai has neither"};
-  auto server = load::reach_openai(options.openai, options.alias, options.patience, options.api_key);
+  auto server = load::reach_openai(options.openai, options.model_name, options.patience, options.api_key);
   if (!server) return server.error();
   const auto plan = make_load_plan(options, server->vocabulary);
   if (!plan) return plan.error();

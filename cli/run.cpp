@@ -53,7 +53,7 @@ Result<client::Request> make_request(const config::Parsed& parsed) {
     if (parsed.arguments.empty() && text->ends_with('\n')) text->pop_back();
     request.prompt = std::move(*text);
   }
-  request.model = options.alias;
+  request.model = options.model_name;
   request.parse_special = options.special;
   request.stop = options.stop;
   request.priority = static_cast<std::int32_t>(options.priority);

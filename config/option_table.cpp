@@ -91,8 +91,11 @@ std::vector<Option> make_table() {
       {"no-strict-modes", "", &O::no_strict_modes, kServe | kClients, kServer, "", kAny,
        "warn where other users could put another server in the socket's place (a directory that they can write to, a "
        "server of an unexpected user), instead of refusing it"},
-      {"alias", "-a --served-model-name", &O::alias, kServe | kAsking | kEmbed, kServer, "NAME", kAny,
+      {"alias", "-a --served-model-name", &O::alias, kServe, kServer, "NAME", kAny,
        "the name that clients call the model; none: the one in the file"},
+      // Not the same key as `alias`: clients read the server's configuration file too, and may talk to another server.
+      {"model-name", "-a --alias --served-model-name", &O::model_name, kAsking | kEmbed, kServer, "NAME", kAny,
+       "the model to ask for, by the server's name for it; none: the one that the server has"},
       {"allow-uid", "", &O::allow_uid, kServe, kServer, "UID,...", within(0, 4294967294.0),
        "further users who may connect; none: only the one who runs the server, and root", kNotFlagOnly, kReloads},
       {"allow-gid", "", &O::allow_gid, kServe, kServer, "GID,...", within(0, 4294967294.0),

@@ -51,6 +51,7 @@ struct Options {
   std::string socket;
   bool no_strict_modes = false;
   std::string alias;
+  std::string model_name;  // what a client asks for
   std::int64_t max_step_tokens = 512;
   std::int64_t parallel = 64;
   std::int64_t max_queued_requests = 1024;
