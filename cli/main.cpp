@@ -97,11 +97,11 @@ int run_subcommand(const config::CommandInfo& command, const std::vector<std::st
     std::cout << config::help(command.command);
     return kExitOk;
   }
+  for (const std::string& warning : parsed->warnings) cli::complain(where, "warning: " + warning);
   if (parsed->options.print_config) {
     std::cout << config::print_config(command.command, *parsed);
     return kExitOk;
   }
-  for (const std::string& warning : parsed->warnings) cli::complain(where, "warning: " + warning);
   const Result<int> result = call(command.command, *parsed);
   std::cout.flush();
   if (!result) {

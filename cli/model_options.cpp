@@ -51,13 +51,6 @@ kernels::KvType kv_type_of(std::string_view option) {
   return option == "f16" ? kernels::KvType::f16 : kernels::KvType::i8;
 }
 
-// The error for a bad value of an option, with its origin: a flag, a variable or a file.
-Error bad_value(const config::Parsed& parsed, const std::string& option, const std::string& why) {
-  const auto found = parsed.origins.find(option);
-  const std::string origin = found == parsed.origins.end() ? "--" + option : found->second;
-  return {origin.starts_with("--") ? ErrorCode::invalid_argument : ErrorCode::bad_config, origin + ": " + why};
-}
-
 }  // namespace
 
 Result<std::string> model_path(const config::Options& options) {
@@ -79,7 +72,7 @@ Result<engine::LoadOptions> load_options(const config::Parsed& parsed) {
   if (!options.kernels.empty()) {
     const kernels::KernelTable* table = kernels::find_table(options.kernels);
     if (!table || !kernels::is_supported(*table))
-      return bad_value(parsed, "kernels", why_not(options.kernels, table) + names(kernels::supported_tables()));
+      return config::bad_value(parsed, "kernels", why_not(options.kernels, table) + names(kernels::supported_tables()));
   }
   load.kernels = options.kernels;
   load.ternary = engine::find_ternary(options.ternary);  // found: the option table allows only known names
@@ -87,8 +80,9 @@ Result<engine::LoadOptions> load_options(const config::Parsed& parsed) {
   load.state_type = *engine::find_state_type(options.state_type);  // likewise
   load.snapshot_every = static_cast<std::uint32_t>(options.state_snapshot_every);
   if (load.snapshot_every % kBlockSize != 0)
-    return bad_value(parsed, "state-snapshot-every",
-                     std::to_string(load.snapshot_every) + " is not a multiple of " + std::to_string(kBlockSize));
+    return config::bad_value(
+        parsed, "state-snapshot-every",
+        std::to_string(load.snapshot_every) + " is not a multiple of " + std::to_string(kBlockSize));
   load.context = static_cast<std::uint32_t>(options.ctx_size);
   load.memory = options.memory.count;
   load.num_blocks = static_cast<std::uint32_t>(options.kv_blocks);

@@ -41,6 +41,8 @@ Result<std::pair<TokenId, float>> parse_logit_bias(const std::string& text) {
 
 Result<client::Request> make_request(const config::Parsed& parsed) {
   const config::Options& options = parsed.options;
+  if (options.logprobs >= 0 && !options.json)
+    return config::bad_value(parsed, "logprobs", "only --json shows logprobs; add it, or ask for none (--logprobs -1)");
   client::Request request;
   auto text = input_text(parsed);
   if (!text) return text.error();

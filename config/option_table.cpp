@@ -174,7 +174,7 @@ std::vector<Option> make_table() {
       {"stop-id", "", &O::stop_id, kRun, kRequest, "ID,...", within(0, 2147483647), "end the answer at these tokens"},
       {"ignore-eos", "", &O::ignore_eos, kRun, kRequest, "", kAny, "never choose an end-of-answer token"},
       {"logprobs", "", &O::logprobs, kRun, kRequest, "N", within(-1, 20),
-       "with --json: logarithms of the probabilities of the chosen and the N likeliest tokens; -1: none"},
+       "with --json, and only there: logarithms of the probabilities of the chosen and the N likeliest tokens; -1: none"},
       {"timeout", "", &O::timeout, kRun, kRequest, "TIME", within(0, 24 * kHours),
        "end the answer with what it has after this long, and with exit code 1; 0: never"},
       {"priority", "", &O::priority, kRun, kRequest, "N", within(-1000, 1000), "lower is served earlier"},

@@ -15,8 +15,8 @@ namespace {
 
 constexpr std::string_view kPrefix = "TROUPE_";
 
-// Variables with the prefix TROUPE_ that are not options: read by the client library, the gateway and our tests.
-constexpr std::string_view kOtherVariables[] = {"HOST", "SHARED_DIR", "TEST_KILL"};
+// Variables with this prefix that are read elsewhere: by the client library, and by our tests.
+constexpr std::string_view kOtherVariables[] = {"HOST", "SHARED_DIR", "TEST_KILL", "MUTATIONS", "CHURN"};
 
 std::string variable_or_empty(const Surroundings& surroundings, std::string_view name) {
   const auto found = surroundings.variables.find(name);
@@ -156,6 +156,12 @@ Result<Parsed> parse(Command command, std::span<const std::string> arguments, co
   if (auto status = apply_flags(*flags, parsed); !status) return status.error();
   warn_of_unknown_variables(surroundings, parsed.warnings);
   return parsed;
+}
+
+Error bad_value(const Parsed& parsed, const std::string& option, const std::string& why) {
+  const auto found = parsed.origins.find(option);
+  const std::string origin = found == parsed.origins.end() ? "--" + option : found->second;
+  return {origin.starts_with("--") ? ErrorCode::invalid_argument : ErrorCode::bad_config, origin + ": " + why};
 }
 
 Result<Reread> read_again(Command command, const Parsed& in_effect, const Surroundings& surroundings) {

@@ -297,7 +297,11 @@ struct Reread {
 // Calls parse() again, with the same command line. Errors: as parse(); then the old values stay in effect.
 [[nodiscard]] Result<Reread> read_again(Command command, const Parsed& in_effect, const Surroundings& surroundings);
 
-// The option's value and origin: "log-level = \"warn\" (FILE:3)".
+// That a value which parse() took cannot be used: `why`, behind where the value comes from. invalid_argument for a flag
+// or a default, bad_config for a variable or a file.
+[[nodiscard]] Error bad_value(const Parsed& parsed, const std::string& option, const std::string& why);
+
+// The option as it stands in the configuration in effect: "log-level = \"warn\" (FILE:3)".
 [[nodiscard]] std::string describe(const Option& option, const Parsed& parsed);
 
 // What `troupe NAME --help` prints: usage, options by group with default, range and variable, and examples.

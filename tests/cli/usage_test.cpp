@@ -121,11 +121,28 @@ TEST_CASE("what --print-config prints is a configuration with the same values") 
   }
 }
 
-TEST_CASE("an unknown TROUPE_ variable is warned of and does no harm") {
-  const Finished finished = run({.arguments = {"version"}, .environment = {{"TROUPE_TEMPP", "1"}}});
-  CHECK(finished.code == 0);
-  CHECK_THAT(finished.err,
-             Contains("TROUPE_TEMPP is not one of troupe's and has no effect (did you mean TROUPE_TEMP?)"));
+TEST_CASE("an unknown TROUPE_ variable is warned of once and does no harm, whatever is asked for") {
+  const std::string warning = "TROUPE_TEMPP is not one of troupe's and has no effect (did you mean TROUPE_TEMP?)";
+  for (const std::vector<std::string>& arguments :
+       {std::vector<std::string>{"version"}, {"run", "--print-config"}, {"serve", "--print-limits"}}) {
+    const Finished finished =
+        run({.arguments = arguments, .environment = {{"TROUPE_TEMPP", "1"}, {"TROUPE_MUTATIONS", "5"}}});
+    INFO(arguments[0] << ": " << finished.err);
+    CHECK(finished.code == 0);
+    const std::size_t at = finished.err.find(warning);
+    CHECK(at != std::string::npos);
+    CHECK(finished.err.find("TROUPE_", at + warning.size()) == std::string::npos);
+  }
+}
+
+TEST_CASE("logprobs that the output cannot show are refused, with where they were asked for") {
+  const Finished flag = invoke({"run", "--logprobs", "2", "hello"});
+  CHECK(flag.code == 2);
+  CHECK_THAT(flag.err, Contains("--logprobs: only --json shows logprobs"));
+  const TempFolder folder;
+  const Finished file = invoke({"run", "--config", folder.write("t.toml", "\nlogprobs = 2\n"), "hello"});
+  CHECK(file.code == 78);
+  CHECK_THAT(file.err, Contains("t.toml:2: only --json shows logprobs"));
 }
 
 TEST_CASE("version tells version, compiler and the kernels of this CPU") {

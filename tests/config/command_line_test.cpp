@@ -123,6 +123,10 @@ TEST_CASE("unknown TROUPE_ variables are warned of, others and our own are not")
                                     {"TROUPE_ZZZ", "1"},
                                     {"TROUPE_TEMP", "hot"},
                                     {"TROUPE_HOST", "unix:///x"},
+                                    {"TROUPE_SHARED_DIR", "/x"},
+                                    {"TROUPE_TEST_KILL", "period=1s"},
+                                    {"TROUPE_MUTATIONS", "5"},
+                                    {"TROUPE_CHURN", "5"},
                                     {"TROUPES", "1"}});
   REQUIRE(parsed.warnings.size() == 2);
   CHECK(parsed.warnings[0] ==
