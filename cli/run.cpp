@@ -5,7 +5,9 @@
 #include <iostream>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <optional>
 
+#include "cli/answers.h"
 #include "cli/connect.h"
 #include "cli/events.h"
 #include "cli/exit_code.h"
@@ -14,7 +16,6 @@
 #include "cli/signals.h"
 #include "cli/subcommands.h"
 #include "cli/text.h"
-#include "config/printable.h"
 #include "config/values.h"
 #include "ipc/client/client.h"
 #include "scheduler/outcome.h"
@@ -22,9 +23,7 @@
 namespace troupe::cli {
 namespace {
 
-using nlohmann::ordered_json;
-
-// "15043=-2.5", or in llama.cpp's form "15043+1", "15043-1".
+// "15043=-2.5", or as llama.cpp writes it "15043+1", "15043-1".
 Result<std::pair<TokenId, float>> parse_logit_bias(const std::string& text) {
   const std::size_t split = text.find_first_of("=+-", 1);
   if (split != std::string::npos) {
@@ -62,6 +61,7 @@ Result<client::Request> make_request(const config::Parsed& parsed) {
   request.cache_scope = options.scope;
   if (options.timeout.count() > 0) request.deadline = options.timeout;
   if (options.logprobs >= 0) request.logprobs = static_cast<std::uint32_t>(options.logprobs);
+  request.n = static_cast<std::uint32_t>(options.choices);
 
   request.sampling = sampling_of(options);
   client::Sampling& sampling = request.sampling;
@@ -76,103 +76,72 @@ Result<client::Request> make_request(const config::Parsed& parsed) {
   return request;
 }
 
-// The answer so far. Used by the client's reader thread until the stream has ended, then by the main thread.
-struct Answer {
-  std::string text;
-  TerminalText shown;  // filters the text for a terminal
-  std::vector<TokenId> ids;
-  std::vector<client::Logprobs> logprobs;
-  std::optional<Result<client::Ended>> end;
-};
-
-ordered_json to_json(const client::Usage& usage) {
-  return {{"prompt_tokens", usage.prompt_tokens},         {"cached_tokens", usage.cached_tokens},
-          {"completion_tokens", usage.completion_tokens}, {"preemptions", usage.preemptions},
-          {"queue_seconds", usage.queue_seconds},         {"prefill_seconds", usage.prefill_seconds},
-          {"decode_seconds", usage.decode_seconds},       {"ttft_seconds", usage.ttft_seconds}};
-}
-
-ordered_json to_json(const Answer& answer, const client::Ended& ended) {
-  const scheduler::OutcomeInfo& outcome = scheduler::info(ended.outcome);
-  ordered_json object{{"outcome", outcome.name},
-                      {"text", answer.text},
-                      {"ids", answer.ids},
-                      {"seed", ended.seed},
-                      {"usage", to_json(ended.usage)}};
-  if (!ended.message.empty()) object["message"] = ended.message;
-  if (!ended.field.empty()) object["field"] = ended.field;
-  if (!ended.stop.empty()) object["stop"] = ended.stop;
-  if (ended.limit) object["limit"] = *ended.limit;
-  if (ended.retry_after) object["retry_after_ms"] = ended.retry_after->count();
-  if (!answer.logprobs.empty()) {
-    object["logprobs"] = ordered_json::array();
-    for (const client::Logprobs& entry : answer.logprobs) {
-      ordered_json top = ordered_json::array();
-      for (const client::TokenLogprob& other : entry.top) top.push_back({{"id", other.id}, {"logprob", other.logprob}});
-      object["logprobs"].push_back({{"logprob", entry.logprob}, {"top", std::move(top)}});
-    }
-  }
-  return object;
-}
-
-void print_timings(const client::Ended& ended) {
+void print_timings(const std::string& label, const client::Ended& ended) {
   const client::Usage& usage = ended.usage;
   const double later = usage.completion_tokens > 1 ? usage.completion_tokens - 1.0 : 0.0;
   std::fprintf(stderr,
-               "%u prompt tokens (%u cached), first token after %.1f ms (queued %.1f ms, prefill %.1f ms)\n"
-               "%u tokens, %.1f tokens/s after the first; ended by %s, seed %llu\n",
-               usage.prompt_tokens, usage.cached_tokens, usage.ttft_seconds * 1e3, usage.queue_seconds * 1e3,
-               usage.prefill_seconds * 1e3, usage.completion_tokens,
+               "%s%u prompt tokens (%u cached), first token after %.1f ms (queued %.1f ms, prefill %.1f ms)\n"
+               "%s%u tokens, %.1f tokens/s after the first; ended by %s, seed %llu\n",
+               label.c_str(), usage.prompt_tokens, usage.cached_tokens, usage.ttft_seconds * 1e3,
+               usage.queue_seconds * 1e3, usage.prefill_seconds * 1e3, label.c_str(), usage.completion_tokens,
                usage.decode_seconds > 0 ? later / usage.decode_seconds : 0.0,
                std::string(scheduler::info(ended.outcome).name).c_str(), static_cast<unsigned long long>(ended.seed));
 }
 
-// Prints how the answer ended; returns the exit code.
-int report_end(Answer& answer, const client::Ended& ended, const config::Options& options) {
+// What there is to say about an end that the answer itself does not say; empty: nothing.
+std::string complaint(const client::Ended& ended) {
   const scheduler::OutcomeInfo& outcome = scheduler::info(ended.outcome);
-  if (options.json)
-    write_json(to_json(answer, ended), std::cout);
-  else if (!answer.text.empty() && answer.text.back() != '\n')
-    std::cout << answer.shown.end() << std::endl;
-  if (options.verbose) print_timings(ended);
   if (outcome.kind == scheduler::OutcomeKind::done) {
-    if (ended.outcome == scheduler::Outcome::cancelled || ended.outcome == scheduler::Outcome::deadline)
-      complain("troupe run", "the answer is not complete (" + std::string(outcome.name) + ")" +
-                                 (ended.message.empty() ? "" : ": " + ended.message));
-    return outcome.exit_code;
+    if (outcome.exit_code == kExitOk) return "";
+    return "the answer is not complete (" + std::string(outcome.name) + ")" +
+           (ended.message.empty() ? "" : ": " + ended.message);
   }
   std::string line = outcome.kind == scheduler::OutcomeKind::refused ? "refused" : "failed";
   line += " (" + std::string(outcome.name) + "): " + ended.message;
   if (ended.retry_after) line += "; try again in " + config::format_duration(*ended.retry_after);
-  complain("troupe run", line);
-  return outcome.exit_code;
+  return line;
+}
+
+// Prints what is left to say about the ends; the exit code, that of the first answer that has none of success.
+int report_end(const Answers& answers, const config::Options& options) {
+  if (options.json) write_json(answers.json(), std::cout);
+  std::cout << std::flush;
+  int code = kExitOk;
+  for (std::size_t i = 0; i < answers.all().size(); ++i) {
+    const client::Ended& ended = *answers.all()[i].end;
+    const scheduler::OutcomeInfo& outcome = scheduler::info(ended.outcome);
+    const bool is_refusal = outcome.kind == scheduler::OutcomeKind::refused;  // of the request
+    const std::string label = is_refusal ? "" : answers.label(i);
+    if (options.verbose) print_timings(label, ended);
+    if (const std::string line = complaint(ended); !line.empty()) complain("troupe run", label + line);
+    if (code == kExitOk) code = outcome.exit_code;
+    if (is_refusal) break;
+  }
+  return code;
 }
 
 }  // namespace
 
 Result<int> run(const config::Parsed& parsed) {
   const config::Options& options = parsed.options;
+  const auto request = make_request(parsed);  // first: a signal ends it while it waits for standard input
+  if (!request) return request.error();
   EventQueue events;
   const SignalThread signals({SIGINT, SIGTERM}, [&](int number) { events.post_signal(number); });
-  const auto request = make_request(parsed);
-  if (!request) return request.error();
-  Answer answer;  // outlives the client, whose reader thread writes to it
+  // Both outlive the client, whose reader thread writes to them until the last event.
+  Answers answers({.count = request->n, .as_text = !options.json, .shows_controls = shows_controls(options.raw)},
+                  std::cout);
+  std::optional<Error> lost;
   const auto client = connect(options, "troupe run");
   if (!client) return client.error();
   if ((*client)->server().health.readiness == client::Readiness::loading && ::isatty(STDERR_FILENO) != 0)
     complain("troupe run", "the server is loading its model; waiting");
 
-  const bool shows = shows_controls(options.raw);
   client::Callbacks callbacks;
-  callbacks.on_tokens = [&](const client::Tokens& tokens) {
-    answer.text += tokens.text;
-    answer.ids.insert(answer.ids.end(), tokens.ids.begin(), tokens.ids.end());
-    answer.logprobs.insert(answer.logprobs.end(), tokens.logprobs.begin(), tokens.logprobs.end());
-    if (!options.json) std::cout << (shows ? answer.shown.show(tokens.text) : tokens.text) << std::flush;
-  };
+  callbacks.on_tokens = [&](const client::Tokens& tokens) { answers.take(tokens); };
   callbacks.on_end = [&](const Result<client::Ended>& ended) {
-    answer.end = ended;
-    events.post(Event::ended);
+    if (!ended) lost = ended.error();
+    if (lost || answers.end(*ended)) events.post(Event::ended);
   };
   const auto stream = (*client)->generate(*request, std::move(callbacks));
   if (!stream) return stream.error();
@@ -186,8 +155,8 @@ Result<int> run(const config::Parsed& parsed) {
     cancelled = true;
     stream->cancel();
   }
-  if (!*answer.end) return answer.end->error();
-  const int code = report_end(answer, **answer.end, options);
+  if (lost) return *lost;
+  const int code = report_end(answers, options);
   return cancelled ? kExitSignalBase + events.last_signal() : code;
 }
 

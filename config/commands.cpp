@@ -24,7 +24,8 @@ std::vector<CommandInfo> make_commands() {
        "Sends a prompt to the server and writes the answer to stdout as it comes. The prompt is the arguments joined "
        "by spaces, else the file of -f, else stdin. Ctrl-C cancels the request.",
        {"troupe run Once upon a time", "troupe run -n 64 --temp 0 \"Once upon a time\"",
-        "troupe run --seed 7 --stop \"The end\" -v -f prompt.txt", "troupe run --ids --json 1 424 437 261 399"}},
+        "troupe run --seed 7 --stop \"The end\" -v -f prompt.txt", "troupe run --choices 3 Once upon a time",
+        "troupe run --ids --json 1 424 437 261 399"}},
       {Command::embed,
        "embed",
        "get vectors of texts from the server",

@@ -169,12 +169,17 @@ std::vector<Option> make_table() {
 
       {"predict", "-n --n-predict --max-tokens", &O::predict, kRun, kRequest, "TOKENS", within(-1, 1 << 24),
        "longest answer; -1: until the model ends or the context is full"},
+      {"choices", "--n-choices --num-return-sequences", &O::choices, kRun, kRequest, "N", within(1, 64),
+       "answers to one prompt, which is computed once; each is drawn by itself (with --temp 0 all are the same). "
+       "--json "
+       "prints {\"choices\": [...]} for more than one"},
       {"stop", "-r --reverse-prompt", &O::stop, kRun, kRequest, "TEXT", kAny,
        "end the answer before this text; may be repeated"},
       {"stop-id", "", &O::stop_id, kRun, kRequest, "ID,...", within(0, 2147483647), "end the answer at these tokens"},
       {"ignore-eos", "", &O::ignore_eos, kRun, kRequest, "", kAny, "never choose an end-of-answer token"},
       {"logprobs", "", &O::logprobs, kRun, kRequest, "N", within(-1, 20),
-       "with --json, and only there: logarithms of the probabilities of the chosen and the N likeliest tokens; -1: none"},
+       "with --json, and only there: logarithms of the probabilities of the chosen and the N likeliest tokens; -1: "
+       "none"},
       {"timeout", "", &O::timeout, kRun, kRequest, "TIME", within(0, 24 * kHours),
        "end the answer with what it has after this long, and with exit code 1; 0: never"},
       {"priority", "", &O::priority, kRun, kRequest, "N", within(-1000, 1000), "lower is served earlier"},

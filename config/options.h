@@ -86,6 +86,7 @@ struct Options {
 
   // A request (run). The sampling defaults are llama.cpp's.
   std::int64_t predict = -1;
+  std::int64_t choices = 1;
   double temp = 0.8;
   Seed seed;
   std::int64_t top_k = 40;

@@ -264,25 +264,6 @@ TEST_CASE("a refused request ends run with the exit code of its outcome, and say
     CHECK(server.call({"run", flag, "tales", "-n", "1", "hello"}).code == 0);
 }
 
-TEST_CASE("the alias in a configuration file names the model of a server, and no client asks for it elsewhere") {
-  const TempFolder folder;
-  const std::string file = folder.write("troupe.toml", "alias = \"mine\"\n");
-  ServerProcess named({"--config", file});
-  CHECK(status_of(named)["models"][0]["name"] == "mine");
-  ServerProcess other;
-  for (const std::vector<std::string>& request : std::vector<std::vector<std::string>>{
-           {"run", "-n", "1", "hello"},
-           {"embed", "hello"},
-           {"load", "--num-prompts", "1", "--clients", "1", "--prompt-len", "4", "--output-len", "1"}}) {
-    const Finished finished = other.call(with(request, {"--config", file}));
-    INFO(request[0] << ": " << finished.err);
-    CHECK(finished.code == 0);
-  }
-  const Finished asked = other.call({"run", "--config", folder.write("t.toml", "model-name = 'mine'\n"), "hello"});
-  CHECK(asked.code == 2);
-  CHECK_THAT(asked.err, Contains("refused (unknown_model): "));
-}
-
 TEST_CASE("a server whose queue is full refuses with 75 and says when to try again") {
   ServerProcess server({"-c", "65536", "--parallel", "1", "--max-queued-requests", "1"});
   Process running(server.spawn(kEndless));

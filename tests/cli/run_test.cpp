@@ -1,0 +1,60 @@
+// troupe run against a server: what goes into a request, and how answers come out.
+#include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
+
+#include "tests/cli/process.h"
+
+using namespace troupe::test;
+using Catch::Matchers::Contains;
+using nlohmann::json;
+
+namespace {
+
+std::vector<std::string> with(std::vector<std::string> arguments, const std::vector<std::string>& more) {
+  arguments.insert(arguments.begin() + 1, more.begin(), more.end());
+  return arguments;
+}
+
+}  // namespace
+
+TEST_CASE("run --choices gives several answers, and the first is what a request for one gets") {
+  ServerProcess server;
+  const std::vector<std::string> one{"run", "--seed", "7", "--temp", "2", "-n", "12", "Once upon"};
+  const json alone = json::parse(server.call(with(one, {"--json"})).out);
+  const Finished exact = server.call(with(one, {"--json", "--choices", "3"}));
+  REQUIRE(exact.code == 0);
+  const json choices = json::parse(exact.out)["choices"];
+  REQUIRE(choices.size() == 3);
+  CHECK(choices[0]["ids"] == alone["ids"]);
+  for (const json& choice : choices) {
+    CHECK(choice["seed"] == 7);
+    CHECK(choice["ids"].size() == 12);
+  }
+  CHECK(choices[1]["ids"] != choices[0]["ids"]);
+  const Finished text = server.call(with(one, {"-v", "--choices", "2"}));
+  CHECK(text.code == 0);
+  const auto line_of = [](const json& choice) { return choice["text"].get<std::string>() + "\n"; };
+  CHECK(text.out ==
+        "--- answer 1 of 2 ---\n" + line_of(choices[0]) + "\n--- answer 2 of 2 ---\n" + line_of(choices[1]));
+  CHECK_THAT(text.err, Contains("answer 2 of 2: 12 tokens, "));
+  CHECK(server.call(with(one, {"--choices", "65"})).code == 2);
+}
+
+TEST_CASE("the alias in a configuration file names the model of a server, and no client asks for it elsewhere") {
+  const TempFolder folder;
+  const std::string file = folder.write("troupe.toml", "alias = \"mine\"\n");
+  ServerProcess named({"--config", file});
+  CHECK(json::parse(named.call({"status", "--json"}).out)["models"][0]["name"] == "mine");
+  ServerProcess other;
+  for (const std::vector<std::string>& request : std::vector<std::vector<std::string>>{
+           {"run", "-n", "1", "hello"},
+           {"embed", "hello"},
+           {"load", "--num-prompts", "1", "--clients", "1", "--prompt-len", "4", "--output-len", "1"}}) {
+    const Finished finished = other.call(with(request, {"--config", file}));
+    INFO(request[0] << ": " << finished.err);
+    CHECK(finished.code == 0);
+  }
+  const Finished asked = other.call({"run", "--config", folder.write("t.toml", "model-name = 'mine'\n"), "hello"});
+  CHECK(asked.code == 2);
+  CHECK_THAT(asked.err, Contains("refused (unknown_model): "));
+}
