@@ -45,6 +45,7 @@ if [ -z "$ready" ]; then
 fi
 cat "$work/server.log" >&2
 
+exec </dev/null  # `troupe run` puts what is piped in before its prompt
 step "4. One client: \"Once upon a time\""
 "$troupe" run -v -n 120 --seed 1 "Once upon a time"
 

@@ -1,4 +1,5 @@
 // troupe run: one request to the server, its answer to stdout.
+#include <poll.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -38,12 +39,27 @@ Result<std::pair<TokenId, float>> parse_logit_bias(const std::string& text) {
                "--logit-bias: '" + text + "' is not ID=BIAS, for example 1234=-5 (also 1234+5 and 1234-5)"};
 }
 
+// The prompt's text. What is piped in beside arguments goes before them, as llm and ollama have it
+// (`cat letter | troupe run "In short:"`), with a line end between the two. A terminal is not read: nothing was piped.
+Result<std::string> prompt_text(const config::Parsed& parsed) {
+  auto text = input_text(parsed);
+  if (!text || parsed.arguments.empty() || ::isatty(STDIN_FILENO) != 0) return text;
+  // A script's open pipe that nothing writes to looks like a server that does not answer.
+  pollfd input{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
+  if (::isatty(STDERR_FILENO) != 0 && ::poll(&input, 1, 0) == 0)
+    complain("troupe run", "waiting for standard input, which goes before the prompt (</dev/null: without it)");
+  auto piped = read_text("-");
+  if (!piped || piped->empty()) return text;
+  if (!piped->ends_with('\n')) *piped += '\n';
+  return *piped + *text;
+}
+
 Result<client::Request> make_request(const config::Parsed& parsed) {
   const config::Options& options = parsed.options;
   if (options.logprobs >= 0 && !options.json)
     return config::bad_value(parsed, "logprobs", "only --json shows logprobs; add it, or ask for none (--logprobs -1)");
   client::Request request;
-  auto text = input_text(parsed);
+  auto text = prompt_text(parsed);
   if (!text) return text.error();
   if (options.ids) {
     auto ids = parse_ids(*text);

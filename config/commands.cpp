@@ -22,9 +22,12 @@ std::vector<CommandInfo> make_commands() {
        "stream an answer from the server",
        "[PROMPT...]",
        "Sends a prompt to the server and writes the answer to stdout as it comes. The prompt is the arguments joined "
-       "by spaces, else the file of -f, else stdin. Ctrl-C cancels the request.",
+       "by spaces, else the file of -f, else stdin. What is piped in beside arguments goes before them, with a line "
+       "end between; a loop that reads its own lines from stdin keeps them with `troupe run ... </dev/null`. Ctrl-C "
+       "cancels the request.",
        {"troupe run Once upon a time", "troupe run -n 64 --temp 0 \"Once upon a time\"",
-        "troupe run --seed 7 --stop \"The end\" -v -f prompt.txt", "troupe run --choices 3 Once upon a time",
+        "troupe run --seed 7 --stop \"The end\" -v -f prompt.txt",
+        "troupe run \"In short, the letter says\" < letter.txt", "troupe run --choices 3 Once upon a time",
         "troupe run --ids --json 1 424 437 261 399"}},
       {Command::embed,
        "embed",

@@ -53,7 +53,7 @@ serve() {
     kill -0 "$server" 2>/dev/null || { cat "$folder/server.log" >&2; server=; return 1; }
     sleep 0.2
   done
-  "${memcheck[@]}" "$troupe" run --socket "$folder/troupe.sock" -n 16 --seed 1 'Once upon a time' >/dev/null
+  "${memcheck[@]}" "$troupe" run --socket "$folder/troupe.sock" -n 16 --seed 1 'Once upon a time' </dev/null >/dev/null
   kill -TERM "$server"
   wait "$server" || { cat "$folder/server.log" >&2; server=; return 1; }
   server=

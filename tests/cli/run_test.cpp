@@ -58,3 +58,25 @@ TEST_CASE("the alias in a configuration file names the model of a server, and no
   CHECK(asked.code == 2);
   CHECK_THAT(asked.err, Contains("refused (unknown_model): "));
 }
+
+TEST_CASE("what is piped into run goes before the arguments, with a line end between") {
+  ServerProcess server;
+  const std::vector<std::string> ask{"run", "--json", "--temp", "0", "-n", "8"};
+  const auto answer = [&](const std::vector<std::string>& arguments, const std::string& piped) {
+    std::vector<std::string> all = ask;
+    all.insert(all.end(), arguments.begin(), arguments.end());
+    const Finished finished = server.call(all, piped);
+    INFO(finished.err);
+    REQUIRE(finished.code == 0);
+    const json object = json::parse(finished.out);
+    return std::pair(object["ids"], object["usage"]["prompt_tokens"]);
+  };
+  const auto expected = answer({"-f", "-"}, "A cat sat.\nOnce upon a time");
+  CHECK(answer({"Once", "upon a time"}, "A cat sat.\n") == expected);
+  CHECK(answer({"Once upon a time"}, "A cat sat.") == expected);
+  const auto alone = answer({"Once upon a time"}, "");
+  CHECK(alone != expected);
+  const TempFolder folder;
+  CHECK(answer({"-f", folder.write("prompt.txt", "Once upon a time")}, "A cat sat.\n") == alone);
+  CHECK(answer({"--ids", "261", "399"}, "[1, 424, 437]") == alone);
+}
