@@ -14,6 +14,7 @@
 #include "cli/subcommands.h"
 #include "cli/version.h"
 #include "config/options.h"
+#include "config/other_programs.h"
 #include "config/values.h"
 
 namespace troupe::cli {
@@ -48,6 +49,8 @@ int unknown_subcommand(const std::string& name) {
     if (planned == name)
       return complain("troupe", "`" + name + "` is not in this version, which has " + names_of_subcommands(),
                       kExitUsage);
+  if (const std::string_view advice = config::advice_on_subcommand(name); !advice.empty())
+    return complain("troupe", "there is no subcommand `" + name + "`: " + std::string(advice), kExitUsage);
   std::vector<std::string> known{"help"};
   for (const config::CommandInfo& command : config::commands()) known.emplace_back(command.name);
   const auto likely = config::nearest(name, known);

@@ -20,8 +20,9 @@ struct Flags {
   bool asks_for_help = false;
 };
 
-// Error: invalid_argument, for an unknown flag (with the nearest name), a flag without its value, or an argument where
-// the subcommand takes none.
+// A value may be part of its flag behind '=', and behind a flag of one letter where it begins as a number ("-c64").
+// Error: invalid_argument, for an unknown flag (with the nearest name, or what to do instead), a flag without its
+// value, or an argument where the subcommand takes none.
 [[nodiscard]] Result<Flags> read_flags(Command command, std::span<const std::string> arguments);
 
 }  // namespace troupe::config

@@ -3,8 +3,6 @@
 namespace troupe::config {
 namespace {
 
-constexpr std::uint32_t bit(Command command) { return 1u << static_cast<unsigned>(command); }
-
 constexpr std::uint32_t kServe = bit(Command::serve);
 constexpr std::uint32_t kRun = bit(Command::run);
 constexpr std::uint32_t kBench = bit(Command::bench);
@@ -63,8 +61,9 @@ std::vector<Option> make_table() {
        within(0, 1 << 24), "longest sequence, prompt and answer together; 0: as long as the model was trained for"},
       {"threads", "-t", &O::threads, kEngines | kProbe, kModel, "N", within(0, 1024),
        "compute threads; 0: all allowed cores up to 4, one fewer above"},
-      {"kv-type", "-ctk --cache-type-k --kv-cache-dtype", &O::kv_type, kEngines, kModel, "f16|f32|int8|q8_0", kAny,
-       "number format of the KV cache: int8 takes half of f16; q8_0 is another name for it"},
+      {"kv-type", "-ctk -ctv --cache-type-k --cache-type-v --kv-cache-dtype", &O::kv_type, kEngines, kModel,
+       "f16|f32|int8|q8_0", kAny,
+       "number format of the KV cache, K and V alike: int8 takes half of f16; q8_0 is another name for it"},
       {"state-type", "", &O::state_type, kEngines | kInspect, kModel, "f32|f16", kAny,
        "how snapshots of recurrent state are kept; f16 takes half, and rounds the state where snapshots are taken"},
       {"state-snapshot-every", "", &O::state_snapshot_every, kEngines, kModel, "TOKENS", within(32, 1 << 20),

@@ -215,6 +215,9 @@ enum class Command : std::uint8_t {
   embed
 };
 
+// Its place in a set of subcommands.
+constexpr std::uint32_t bit(Command command) { return 1u << static_cast<unsigned>(command); }
+
 struct CommandInfo {
   Command command;
   std::string_view name;
@@ -247,7 +250,7 @@ struct Option {
   std::string_view name;
   std::string_view also;  // further spellings, separated by spaces: "-c --max-model-len"
   Field field;
-  std::uint32_t commands;  // bit 1 << Command for each subcommand that has it
+  std::uint32_t commands;  // the bit of each subcommand that has it
   std::string_view group;  // heading in --help
   std::string_view value;  // placeholder in --help: "TOKENS"; "a|b|c": these values only; empty: a flag without value
   Range range;
@@ -255,7 +258,7 @@ struct Option {
   bool flag_only = false;  // no variable and no key in the file (--help, --print-config)
   bool reloads = false;    // a running server can change the value (read_again())
 
-  bool belongs_to(Command command) const { return (commands >> static_cast<unsigned>(command) & 1u) != 0; }
+  bool belongs_to(Command command) const { return (commands & bit(command)) != 0; }
   std::string variable() const;                // "TROUPE_CTX_SIZE"
   std::vector<std::string> spellings() const;  // "--ctx-size", then those of `also`
 };

@@ -50,6 +50,25 @@ TEST_CASE("an unknown subcommand is refused with the nearest, a planned one with
   }
 }
 
+TEST_CASE("words of Ollama are refused with what to do instead") {
+  const std::pair<const char*, const char*> words[] = {{"pull", "troupe serve -m FILE"},
+                                                       {"list", "troupe status"},
+                                                       {"ps", "troupe top"},
+                                                       {"stop", "systemctl --user stop"}};
+  for (const auto& [word, advice] : words) {
+    const Finished finished = invoke({word, "llama3"});
+    CHECK(finished.code == 2);
+    CHECK_THAT(finished.err, StartsWith("troupe: there is no subcommand `" + std::string(word) + "`: "));
+    CHECK_THAT(finished.err, Contains(advice));
+  }
+}
+
+TEST_CASE("a flag of llama.cpp that means nothing here ends with 2 and what to do instead") {
+  const Finished system_prompt = invoke({"run", "-sys", "Be brief.", "hello"});
+  CHECK(system_prompt.code == 2);
+  CHECK_THAT(system_prompt.err, Contains("-sys") && Contains("at the beginning of the prompt"));
+}
+
 TEST_CASE("a bad flag, value or argument ends with 2 and says what would be right") {
   const Finished flag = invoke({"serve", "--max-num-sqs", "3"});
   CHECK(flag.code == 2);

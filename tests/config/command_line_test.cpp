@@ -1,6 +1,7 @@
 #include <catch2/catch.hpp>
 
 #include "config/options.h"
+#include "config/other_programs.h"
 
 using namespace troupe;
 using namespace troupe::config;
@@ -78,6 +79,73 @@ TEST_CASE("an unknown flag is refused with the nearest name") {
   CHECK(error_of(Command::serve, {"--temp", "0"}) ==
         "unknown flag --temp of `troupe serve`; only other subcommands have it (--help lists the flags)");
   CHECK(error_of(Command::serve, {"-z"}) == "unknown flag -z of `troupe serve` (--help lists the flags)");
+}
+
+TEST_CASE("a flag of several letters with one dash is never a short flag and its value") {
+  for (const char* flag : {"-sys", "-fa", "-stop", "-mfile", "-rtext", "-lx", "-vh"}) {
+    INFO(flag);
+    CHECK(error_of(Command::run, {flag, "x"}).starts_with("unknown flag " + std::string(flag) + " of `troupe run`"));
+  }
+  CHECK(error_of(Command::serve, {"-mmodel.gguf"}) ==
+        "unknown flag -mmodel.gguf of `troupe serve`; a value of -m goes behind a space (--help lists the flags)");
+  CHECK(must_parse(Command::run, {"-n-1", "-s42", "x"}).options.seed == 42);
+  CHECK(must_parse(Command::run, {"-n=7", "x"}).options.predict == 7);
+  CHECK(error_of(Command::run, {"-v5", "x"}).starts_with("unknown flag -v5"));
+  CHECK(error_of(Command::run, {"- an item of a list"}).find("goes behind --") != std::string::npos);
+}
+
+TEST_CASE("the value of a flag is its own, whatever it looks like") {
+  CHECK(must_parse(Command::run, {"--stop", "-ngl", "-r", "--temp", "x"}).options.stop ==
+        std::vector<std::string>{"-ngl", "--temp"});
+  CHECK(must_parse(Command::serve, {"--alias", "-np"}).options.alias == "-np");
+  const Parsed empty = must_parse(Command::run, {"--scope=", "hello"});
+  CHECK(empty.options.scope.empty());
+  CHECK(empty.arguments == std::vector<std::string>{"hello"});
+}
+
+TEST_CASE("flags of llama.cpp and vLLM that mean nothing here are refused with what to do instead") {
+  const std::pair<const char*, const char*> flags[] = {
+      {"-ngl", "CPUs only"},
+      {"--n-gpu-layers", "CPUs only"},
+      {"-fa", "block by block"},
+      {"--mlock", "MemorySwapMax"},
+      {"--numa", "numactl"},
+      {"--host", "--socket PATH"},
+      {"--port", "--socket PATH"},
+      {"--api-key", "--allow-user NAME"},
+      {"-sys", "beginning of the prompt"},
+  };
+  for (const auto& [flag, advice] : flags)
+    for (const Command command : {Command::serve, Command::run}) {
+      const std::string message = error_of(command, {flag, "x"});
+      INFO(message);
+      CHECK(message.starts_with("unknown flag " + std::string(flag) + " of `troupe "));
+      CHECK(message.find(advice) != std::string::npos);
+    }
+  CHECK(error_of(Command::run, {"--port=80"}).find("TROUPE_HOST=unix:///PATH") != std::string::npos);
+  CHECK(error_of(Command::run, {"-m", "x.gguf"}).find("`troupe serve -m FILE`") != std::string::npos);
+  CHECK(must_parse(Command::load, {"--api-key", "k"}).options.api_key == "k");
+}
+
+TEST_CASE("what is said of another program's flags hides none of our own") {
+  for (const CommandInfo& command : commands())
+    for (const Option& option : option_table())
+      for (const std::string& spelling : option.spellings()) {
+        INFO(command.name << " " << spelling);
+        if (option.belongs_to(command.command)) CHECK(advice_on_flag(command.command, spelling).empty());
+      }
+  for (const CommandInfo& command : commands()) CHECK(advice_on_subcommand(command.name).empty());
+}
+
+TEST_CASE(
+    "K and V have one type, which llama.cpp's flags for either may name, and a wrong one is told which there are") {
+  CHECK(must_parse(Command::serve, {"-ctk", "q8_0", "-ctv", "q8_0"}).options.kv_type == "q8_0");
+  CHECK(must_parse(Command::serve, {"--cache-type-v", "int8", "-ctk", "q8_0"}).options.kv_type == "q8_0");
+  CHECK(must_parse(Command::bench, {"-ctv=f32"}).options.kv_type == "f32");
+  CHECK(error_of(Command::serve, {"-ctk", "f16", "-ctv", "q8_0"}) ==
+        "-ctk f16 and -ctv int8: K and V have one type here; give both the same, or --kv-type");
+  for (const char* flag : {"-ctk", "-ctv"})
+    CHECK(error_of(Command::serve, {flag, "q4_0"}).starts_with("--kv-type: 'q4_0' is not one of f16|f32|int8|q8_0"));
 }
 
 TEST_CASE("bad values and missing ones name the flag and what it wants") {
