@@ -96,8 +96,8 @@ std::string man_page(std::string_view version, std::span<const ExitStatus> statu
   out << ".SH FILES\n";
   write_item(out, "$XDG_CONFIG_HOME/troupe/troupe.toml, /etc/troupe/troupe.toml",
              "the configuration, one key for each option; the first that exists is read");
-  write_item(out, "$XDG_RUNTIME_DIR/troupe/troupe.sock, /run/troupe/troupe.sock",
-             "the socket of a user's own server, and of the system's");
+  write_item(out, "$XDG_RUNTIME_DIR/troupe/troupe.sock, ~/.troupe/HOST.sock, /run/troupe/troupe.sock",
+             "the socket of a user's own server, with and without a runtime directory, and of the system's");
   out << ".SH EXIT STATUS\n";
   for (const ExitStatus& status : statuses) write_item(out, std::to_string(status.code), status.meaning);
   out << ".SH SIGNALS\n";

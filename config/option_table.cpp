@@ -85,8 +85,8 @@ std::vector<Option> make_table() {
        "most that the weights cache may take; what was not used for longest goes first; 0: any size"},
 
       {"socket", "--uds", &O::socket, kServe | kClients, kServer, "PATH", kAny,
-       "Unix socket; none: $XDG_RUNTIME_DIR/troupe/troupe.sock (clients try TROUPE_HOST first, and "
-       "/run/troupe/troupe.sock last)"},
+       "Unix socket; none: $XDG_RUNTIME_DIR/troupe/troupe.sock, without that directory ~/.troupe/HOST.sock, for root "
+       "/run/troupe/troupe.sock (clients try TROUPE_HOST first, then all of them)"},
       {"no-strict-modes", "", &O::no_strict_modes, kServe | kClients, kServer, "", kAny,
        "warn where other users could put another server in the socket's place (a directory that they can write to, a "
        "server of an unexpected user), instead of refusing it"},

@@ -61,7 +61,8 @@ inline constexpr std::uint32_t kOtherDescriptors = 64;
 }
 
 // The socket of this user's server: $XDG_RUNTIME_DIR/troupe/troupe.sock, without the variable
-// /run/user/UID/troupe/troupe.sock where that directory exists, and /run/troupe/troupe.sock for root.
+// /run/user/UID/troupe/troupe.sock where that directory exists, else /run/troupe/troupe.sock for root and
+// ~/.troupe/HOST.sock for others, if nobody else can write to the home and the directories above it.
 // Error: permission, when none of them can be (never a path under /tmp).
 [[nodiscard]] Result<std::string> default_socket_path();
 

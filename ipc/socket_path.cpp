@@ -3,8 +3,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
+#include <climits>
 #include <cstdlib>
 #include <string_view>
+
+#include "ipc/strict_modes.h"
 
 namespace troupe::ipc {
 namespace {
@@ -23,16 +27,39 @@ std::optional<std::string> user_socket_path(const SocketEnvironment& environment
   return std::nullopt;
 }
 
+// The machine is part of the name, because a home may be on a network: the socket of a server on another machine looks
+// dead from here, and would be replaced.
+std::string socket_in_home() {
+  const auto home = variable("HOME");
+  if (!home || !home->starts_with('/') || !is_private(*home)) return "";
+  std::array<char, HOST_NAME_MAX + 1> host{};
+  if (::gethostname(host.data(), host.size() - 1) != 0) return "";
+  const std::string name = host.data();
+  if (name.empty() || name.find('/') != std::string::npos) return "";
+  std::string path = *home + "/.troupe/" + name + ".sock";
+  return path.size() <= kMaxSocketPathBytes ? path : "";
+}
+
+// The user's whose session this is; after su that may be another one.
+std::optional<std::string> runtime_dir() {
+  auto directory = variable("XDG_RUNTIME_DIR");
+  struct stat status {};
+  const bool is_of_another = directory && ::stat(directory->c_str(), &status) == 0 && status.st_uid != ::geteuid();
+  return is_of_another && ::geteuid() != 0 ? std::nullopt : directory;
+}
+
 }  // namespace
 
 SocketEnvironment SocketEnvironment::current() {
   const std::string run_user = "/run/user/" + std::to_string(::geteuid());
   struct stat status {};
   const bool exists = ::stat(run_user.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
+  const bool is_root = ::geteuid() == 0;
   return {.troupe_host = variable("TROUPE_HOST"),
-          .xdg_runtime_dir = variable("XDG_RUNTIME_DIR"),
+          .xdg_runtime_dir = runtime_dir(),
           .user_runtime_dir = exists ? run_user : std::string(),
-          .is_root = ::geteuid() == 0};
+          .home_socket = is_root ? std::string() : socket_in_home(),
+          .is_root = is_root};
 }
 
 Status check_socket_path(const std::string& path) {
@@ -50,9 +77,12 @@ Status check_socket_path(const std::string& path) {
 Result<std::string> server_socket_path(const SocketEnvironment& environment) {
   if (auto path = user_socket_path(environment)) return *path;
   if (environment.is_root) return std::string(kSystemSocketPath);
-  return Error{ErrorCode::permission,
-               "there is no private directory for the socket: XDG_RUNTIME_DIR is not set and /run/user/UID does not "
-               "exist; name a path in a directory of your own with --socket"};
+  if (!environment.home_socket.empty()) return environment.home_socket;
+  return Error{
+      ErrorCode::permission,
+      "there is no private directory for the socket: XDG_RUNTIME_DIR is not set, /run/user/UID does not exist, "
+      "and HOME is not a directory of your own that, like those above it, nobody else can write to; name a "
+      "path in such a directory with --socket"};
 }
 
 Result<std::vector<std::string>> client_socket_paths(const SocketEnvironment& environment) {
@@ -69,6 +99,8 @@ Result<std::vector<std::string>> client_socket_paths(const SocketEnvironment& en
   }
   std::vector<std::string> paths;
   if (auto path = user_socket_path(environment)) paths.push_back(*path);
+  // Also beside the first: a server that cron started has no runtime directory where its user's session has one.
+  if (!environment.home_socket.empty()) paths.push_back(environment.home_socket);
   paths.push_back(kSystemSocketPath);
   return paths;
 }

@@ -17,7 +17,8 @@ inline constexpr const char* kSystemSocketPath = "/run/troupe/troupe.sock";
 struct SocketEnvironment {
   std::optional<std::string> troupe_host;      // TROUPE_HOST
   std::optional<std::string> xdg_runtime_dir;  // XDG_RUNTIME_DIR
-  std::string user_runtime_dir;                // /run/user/UID; empty if that directory does not exist
+  std::string user_runtime_dir;                // /run/user/UID; empty where that directory does not exist
+  std::string home_socket;                     // ~/.troupe/HOST.sock; empty for root, and where the home is not private
   bool is_root = false;
 
   static SocketEnvironment current();
@@ -27,7 +28,9 @@ struct SocketEnvironment {
 // supported, because they have no permissions).
 [[nodiscard]] Status check_socket_path(const std::string& path);
 
-// The default path of this user's server. Error: permission.
+// Where this user's server listens when nothing else is said: in the user's runtime directory; without one (in a
+// container, after su) root's in /run/troupe and others' in the home. Error: permission, where none of them can be
+// used.
 [[nodiscard]] Result<std::string> server_socket_path(const SocketEnvironment& environment);
 
 // The paths that a client tries, in order; never empty. Error: invalid_argument or unsupported, for a TROUPE_HOST that

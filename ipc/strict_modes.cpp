@@ -36,7 +36,8 @@ Error failed(const std::string& path, int error) {
 // Resolves a path as the kernel does, and checks every directory and link on it.
 class Walk {
  public:
-  explicit Walk(std::vector<uid_t> trusted) : trusted_(std::move(trusted)) {}
+  explicit Walk(std::vector<uid_t> trusted, bool allows_sticky = true)
+      : trusted_(std::move(trusted)), allows_sticky_(allows_sticky) {}
 
   // Resolves `path` from /. Only its last component may be something else than a directory.
   Status to(const std::string& path) {
@@ -70,7 +71,7 @@ class Walk {
     if (S_ISLNK(status.st_mode)) return follow(path, status);
     if (!S_ISDIR(status.st_mode)) return left_.empty() ? Status(Ok{}) : Status(failed(path, ENOTDIR));
     if (Status owned = check_owner(path, status); !owned) return owned;
-    if (others_may_write(status) && !is_sticky(status)) return writable(path, status);
+    if (others_may_write(status) && !(allows_sticky_ && is_sticky(status))) return writable(path, status);
     at_ = path;
     status_ = status;
     return Ok{};
@@ -107,7 +108,8 @@ class Walk {
   }
 
   const std::vector<uid_t> trusted_;
-  std::deque<std::string> left_;  // components still to be resolved
+  const bool allows_sticky_;
+  std::deque<std::string> left_;  // names that are still to go
   std::filesystem::path at_;
   struct stat status_ {};  // of at_
   int num_links_ = 0;
@@ -116,6 +118,11 @@ class Walk {
 }  // namespace
 
 Status check_way_to(const std::string& directory) { return Walk({0, ::geteuid()}).to(directory); }
+
+bool is_private(const std::string& directory) {
+  Walk walk({0, ::geteuid()}, /*allows_sticky=*/false);
+  return walk.to(directory) && walk.status().st_uid == ::geteuid();
+}
 
 Status check_server(int fd, const std::string& path) {
   const Result<Peer> server = peer_of(fd);

@@ -13,9 +13,13 @@ namespace troupe::ipc {
 // As sshd checks its files. Errors: permission, naming the directory, its owner and mode and what to do; io.
 [[nodiscard]] Status check_way_to(const std::string& directory);
 
-// Checks that the server at the other end of `fd`, connected to `path`, can be trusted: it runs as us or as root, or as
-// a user such that only that user, we and root can write to the socket's directory and to those above it. Errors:
-// permission, naming the server's uid and what is wrong; io.
+// Whether we own `directory`, and nobody but us and root can put anything into it or the directories above it: unlike
+// check_way_to() not even in sticky ones, so nothing under /tmp is private.
+[[nodiscard]] bool is_private(const std::string& directory);
+
+// Whether the server at the other end of `fd`, connected to `path`, is the one that belongs there: it was started by
+// us or by root, or else by the user to whom the socket's directory belongs and who, with root and us, is the only one
+// who can write to it and to those above. Errors: permission, naming the server's uid and what is wrong; io.
 [[nodiscard]] Status check_server(int fd, const std::string& path);
 
 }  // namespace troupe::ipc

@@ -378,7 +378,7 @@ struct Embeddings {
 /// Where and how to connect.
 struct ConnectOptions {
   /// Path of the socket. Empty: TROUPE_HOST (unix:///path), else the first that answers of
-  /// $XDG_RUNTIME_DIR/troupe/troupe.sock (or /run/user/UID/...) and /run/troupe/troupe.sock.
+  /// $XDG_RUNTIME_DIR/troupe/troupe.sock (or /run/user/UID/...), ~/.troupe/HOST.sock and /run/troupe/troupe.sock.
   std::string socket{};
   /// Whether to refuse (permission) a server that runs as another user than this process's or root, unless only that
   /// user, root and this user can write to the socket's directory: otherwise any user's server might read and answer

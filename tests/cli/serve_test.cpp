@@ -399,25 +399,6 @@ TEST_CASE("a dead socket file is replaced") {
   CHECK(server.wait().code == 0);
 }
 
-TEST_CASE("without --socket, server and clients meet in XDG_RUNTIME_DIR; TROUPE_HOST leads elsewhere") {
-  const TempFolder folder;
-  REQUIRE(::chmod(folder.path().c_str(), 0700) == 0);
-  const std::map<std::string, std::string> environment{{"XDG_RUNTIME_DIR", folder.path()}};
-  Process server(Spawn{.arguments = {"serve"}, .environment = environment});
-  REQUIRE(server.wait_for_err("ready"));
-  CHECK(std::filesystem::is_socket(folder.path("troupe/troupe.sock")));
-  CHECK(run({.arguments = {"status"}, .environment = environment}).code == 0);
-  CHECK(run({.arguments = {"status"}, .environment = {{"TROUPE_HOST", "unix://" + folder.path("troupe/troupe.sock")}}})
-            .code == 0);
-  CHECK(run({.arguments = {"status"}, .environment = {{"TROUPE_SOCKET", folder.path("troupe/troupe.sock")}}}).code ==
-        0);
-  CHECK(run({.arguments = {"status"},
-             .environment = {{"XDG_RUNTIME_DIR", folder.path()}, {"TROUPE_HOST", "unix:///nonexistent.sock"}}})
-            .code == 1);
-  server.signal(SIGTERM);
-  CHECK(server.wait().code == 0);
-}
-
 TEST_CASE("every line of a JSON log is an object with time, level and message") {
   const TempFolder folder;
   // A path with a quote, a backslash and a byte that is not UTF-8.

@@ -11,16 +11,17 @@ namespace {
 using Paths = std::vector<std::string>;
 
 SocketEnvironment environment(std::optional<std::string> host, std::optional<std::string> xdg, std::string run_user,
-                              bool is_root = false) {
+                              bool is_root = false, std::string home = "") {
   return {.troupe_host = std::move(host),
           .xdg_runtime_dir = std::move(xdg),
           .user_runtime_dir = std::move(run_user),
+          .home_socket = std::move(home),
           .is_root = is_root};
 }
 
 TEST_CASE("a server listens in XDG_RUNTIME_DIR, else in /run/user/UID, else for root in /run/troupe, never in /tmp") {
-  REQUIRE(*server_socket_path(environment({}, "/xdg", "/run/user/7")) == "/xdg/troupe/troupe.sock");
-  REQUIRE(*server_socket_path(environment({}, {}, "/run/user/7")) == "/run/user/7/troupe/troupe.sock");
+  REQUIRE(*server_socket_path(environment({}, "/xdg", "/run/user/7", false, "/h")) == "/xdg/troupe/troupe.sock");
+  REQUIRE(*server_socket_path(environment({}, {}, "/run/user/7", false, "/h")) == "/run/user/7/troupe/troupe.sock");
   REQUIRE(*server_socket_path(environment({}, {}, "", true)) == "/run/troupe/troupe.sock");
   const auto none = server_socket_path(environment({}, {}, ""));
   REQUIRE_FALSE(none);
@@ -28,11 +29,17 @@ TEST_CASE("a server listens in XDG_RUNTIME_DIR, else in /run/user/UID, else for 
   REQUIRE(none.error().message.find("--socket") != std::string::npos);
 }
 
-TEST_CASE("a client tries TROUPE_HOST alone, else the user's socket, then the system's") {
-  REQUIRE(*client_socket_paths(environment("unix:///a/b.sock", "/xdg", "/run/user/7")) == Paths{"/a/b.sock"});
+TEST_CASE("without a runtime directory a server of a user listens in the home, where that is private") {
+  REQUIRE(*server_socket_path(environment({}, {}, "", false, "/home/u/.troupe/host.sock")) ==
+          "/home/u/.troupe/host.sock");
+}
+
+TEST_CASE("a client tries TROUPE_HOST alone, else the user's sockets, then the system's") {
+  REQUIRE(*client_socket_paths(environment("unix:///a/b.sock", "/xdg", "/run/user/7", false, "/h")) ==
+          Paths{"/a/b.sock"});
   REQUIRE(*client_socket_paths(environment("/a/b.sock", "/xdg", "")) == Paths{"/a/b.sock"});
-  REQUIRE(*client_socket_paths(environment({}, "/xdg", "/run/user/7")) ==
-          Paths{"/xdg/troupe/troupe.sock", "/run/troupe/troupe.sock"});
+  REQUIRE(*client_socket_paths(environment({}, "/xdg", "/run/user/7", false, "/h")) ==
+          Paths{"/xdg/troupe/troupe.sock", "/h", "/run/troupe/troupe.sock"});
   REQUIRE(*client_socket_paths(environment({}, {}, "")) == Paths{"/run/troupe/troupe.sock"});
 }
 

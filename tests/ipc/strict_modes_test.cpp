@@ -106,6 +106,22 @@ TEST_CASE("a private directory is fine however it is named, and sticky ones on t
     CHECK(check_way_to(dir / name));
 }
 
+TEST_CASE("nothing below a directory that others may write to is private, not even where it is sticky") {
+  const TempDir dir;
+  make_directory(dir / "shared", 01777);
+  const std::string own = make_directory(dir / "shared/own", 0700);
+  CHECK(check_way_to(own));
+  CHECK_FALSE(is_private(own));
+  CHECK_FALSE(is_private(dir / "none"));
+  if (!is_root()) {
+    CHECK_FALSE(is_private("/usr"));  // root's
+    return;
+  }
+  CHECK(is_private("/usr"));
+  make_directory(dir / "theirs", 0755, kStranger, kStranger);
+  CHECK_FALSE(is_private(dir / "theirs"));
+}
+
 TEST_CASE("a directory that its group may write to is refused, wherever it is on the way, with what to do") {
   const TempDir dir;
   const std::string open = make_directory(dir / "open", 0775);
