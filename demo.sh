@@ -16,7 +16,7 @@ say "All there."
 
 step "2. Building build/release/troupe"
 cmake --preset release >/dev/null || { cmake --preset release; exit 1; }
-cmake --build --preset release --target troupe -j "$(nproc)"
+cmake --build --preset release --target installation -j "$(nproc)"
 
 troupe=$PWD/build/release/troupe
 work=$(mktemp -d)
