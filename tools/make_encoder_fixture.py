@@ -14,7 +14,11 @@ import subprocess
 import sys
 import tempfile
 
-import numpy
+try:
+    import numpy
+except ImportError:
+    sys.exit(f"This needs numpy, and {sys.executable} has none. Debian: apt-get install python3-numpy, and run this with "
+             "/usr/bin/python3.")
 
 DIM, LAYERS, HEADS, FFN, CONTEXT = 64, 2, 2, 96, 320
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -155,5 +159,7 @@ def expect(model, program, path):
 if __name__ == "__main__":
     if len(sys.argv) == 3:
         write_model(sys.argv[1], sys.argv[2])
+    elif len(sys.argv) != 5 or sys.argv[1] != "expect":
+        sys.exit(__doc__)
     else:
         expect(*sys.argv[2:5])

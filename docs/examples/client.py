@@ -3,20 +3,34 @@
 
 Make the classes of the schema first, and let Python find them (Debian: protobuf-compiler, python3-protobuf):
 
-    protoc -I . --python_out=/tmp/pb ipc/troupe.proto
+    mkdir -p /tmp/pb && protoc -I . --python_out=/tmp/pb ipc/troupe.proto
     PYTHONPATH=/tmp/pb docs/examples/client.py /run/user/1000/troupe/troupe.sock
 """
 import socket
 import struct
 import sys
 
-from ipc import troupe_pb2 as pb
+try:
+    import google.protobuf
+except ImportError:
+    raise SystemExit(f"This needs Python's protobuf module, and {sys.executable} has none. Debian: "
+                     "apt-get install python3-protobuf, and run this with /usr/bin/python3.")
+try:
+    from ipc import troupe_pb2 as pb
+except ImportError:
+    raise SystemExit("The classes of the schema are not in PYTHONPATH. protoc makes them (Debian: apt-get install "
+                     "protobuf-compiler), in the top folder:\n\n"
+                     "    mkdir -p /tmp/pb && protoc -I . --python_out=/tmp/pb ipc/troupe.proto\n"
+                     "    PYTHONPATH=/tmp/pb docs/examples/client.py SOCKET")
 
 
 class Client:
     def __init__(self, path):
         self.socket = socket.socket(socket.AF_UNIX)
-        self.socket.connect(path)
+        try:
+            self.socket.connect(path)
+        except OSError as error:
+            raise SystemExit(f"no server at {path}: {error.strerror}; start one with: troupe serve --socket PATH")
         self.stream = self.socket.makefile("rb")
         self.send(hello=pb.Hello(protocol=1, client="client.py"))
         self.welcome = self.receive().welcome
@@ -59,4 +73,6 @@ def main(path):
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        raise SystemExit("usage: client.py SOCKET")
     main(sys.argv[1])
