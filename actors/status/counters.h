@@ -8,6 +8,7 @@
 #include "actors/serving/stream_table.h"
 #include "actors/status_snapshot.h"
 #include "cache/lease_book.h"
+#include "engine/engine.h"
 
 namespace troupe::actors {
 
