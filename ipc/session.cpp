@@ -8,6 +8,7 @@
 #include <exception>
 
 #include "config/printable.h"
+#include "ipc/frames/http_refusal.h"
 
 namespace troupe::ipc {
 namespace {
@@ -104,6 +105,10 @@ asio::awaitable<bool> Session::take_frames() {
   for (; !closing_; ++handled) {
     const auto body = decoder_.next();
     if (!body) {
+      if (!welcomed_ && begins_http(decoder_.rest())) {
+        break_off(body.error().message, http_refusal(decoder_.rest()));
+        co_return true;
+      }
       break_off({.code = Outcome::invalid_argument,
                  .field = "max_frame_bytes",
                  .message = body.error().message,
@@ -374,12 +379,16 @@ std::string Session::ended_line(const std::string& why) const {
 }
 
 void Session::break_off(const Refusal& refusal) {
+  break_off(refusal.message, to_bytes(to_frame(0, refusal, /*closing=*/true)));
+}
+
+void Session::break_off(const std::string& why, std::string last_bytes) {
   if (closing_) return;
   closing_ = true;
   ++hub_.connections_broken;
-  hub_.warn(hub_.broken_lines, [&] { return ended_line(Printable(refusal.message).text()); });
+  hub_.warn(hub_.broken_lines, [&] { return ended_line(Printable(why, kMaxMessageBytes).text()); });
   cancel_streams();
-  outbox_->close_with({0, Answer{to_bytes(to_frame(0, refusal, /*closing=*/true))}});
+  outbox_->close_with({0, Answer{std::move(last_bytes)}});
   arm_goodbye(kGoodbyeTimeout);
 }
 

@@ -94,6 +94,8 @@ class Session : public std::enable_shared_from_this<Session> {
   void count_ended(RequestKind kind, scheduler::Outcome outcome, std::uint64_t count = 1);
   // Passes the credit that one read brought to the gateway, in one call per choice.
   void pass_on_credit();
+  // The same with the bytes that say it to the client; `why` is for the log.
+  void break_off(const std::string& why, std::string last_bytes);
   void arm_goodbye(std::chrono::milliseconds time);
   std::string ended_line(const std::string& why) const;  // for the log
 

@@ -1,9 +1,9 @@
 #include "ipc/frames/framing.h"
 
-#include <array>
 #include <utility>
 
 #include "config/assert.h"
+#include "ipc/frames/http_refusal.h"
 
 namespace troupe::ipc {
 namespace {
@@ -15,13 +15,6 @@ std::uint32_t little_endian(const char* bytes) {
   std::uint32_t value = 0;
   for (int i = 3; i >= 0; --i) value = value << 8 | static_cast<unsigned char>(bytes[i]);
   return value;
-}
-
-bool begins_http(std::string_view header) {
-  constexpr std::array<std::string_view, 6> kMethods = {"GET ", "POST", "PUT ", "HEAD", "OPTI", "DELE"};
-  for (std::string_view method : kMethods)
-    if (header == method) return true;
-  return false;
 }
 
 }  // namespace
@@ -55,7 +48,7 @@ Result<std::optional<std::string_view>> FrameDecoder::next() {
   if (rest.size() < kFrameHeaderBytes) return std::optional<std::string_view>();
   const std::uint32_t length = little_endian(rest.data());
   if (length > max_frame_bytes_) {
-    if (begins_http(rest.substr(0, kFrameHeaderBytes)))
+    if (begins_http(rest))
       return Error{ErrorCode::protocol, "this socket speaks troupe's own frames, not HTTP; see docs/protocol.md"};
     return Error{ErrorCode::protocol, "a frame of " + std::to_string(length) + " bytes is above the limit of " +
                                           std::to_string(max_frame_bytes_) +

@@ -46,7 +46,10 @@ class FrameDecoder {
   // same error. O(1).
   [[nodiscard]] Result<std::optional<std::string_view>> next();
 
-  // Total bytes of the next frame with its header; 0: the header is incomplete, or claims more than the limit.
+  // All that came and was not handed out.
+  [[nodiscard]] std::string_view rest() const { return std::string_view(buffer_).substr(begin_); }
+
+  // Bytes that the next frame has in all, with its header; 0: the header is not there, or says more than the limit.
   [[nodiscard]] std::size_t next_frame_bytes() const;
 
   // Whether a frame is incomplete: if the stream ends here, that frame is truncated.

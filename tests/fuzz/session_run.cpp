@@ -195,6 +195,7 @@ void SessionRun::connect() {
   client_ = ends[0];
   server_closed_ = false;
   decoder_ = ipc::FrameDecoder(ipc::kMaxFrameBytesCeiling);
+  answered_http_ = false;
   ipc::Socket socket(hub_->io, asio::local::stream_protocol(), ends[1]);
   const auto session = std::make_shared<ipc::Session>(*hub_, std::move(socket), ipc::Peer{.uid = kUid});
   hub_->remember(session);
@@ -248,6 +249,9 @@ bool SessionRun::read_some() {
     TROUPE_ASSERT(!decoder_.mid_frame());  // its last words are whole
     return true;
   }
+  TROUPE_ASSERT(!answered_http_);  // one response, and small enough to come at once
+  answered_http_ = std::string_view(bytes, static_cast<std::size_t>(size)).starts_with("HTTP/1.1 400 ");
+  if (answered_http_) return true;
   decoder_.append({bytes, static_cast<std::size_t>(size)});
   for (;;) {
     const auto body = decoder_.next();

@@ -87,6 +87,7 @@ class SessionRun {
   std::unique_ptr<ipc::Hub> hub_;
   int client_ = -1;
   bool server_closed_ = false;
+  bool answered_http_ = false;  // on this connection, which ends with it
   ipc::FrameDecoder decoder_{ipc::kMaxFrameBytesCeiling};
   std::vector<v1::ServerFrame> answers_;
 };

@@ -190,6 +190,23 @@ TEST_CASE("lines of one kind are few per second, and what was left out is counte
   REQUIRE(quota.take(start + std::chrono::seconds(1)) == 0);
 }
 
+TEST_CASE("the log says why a connection was ended up to the hint at the end") {
+  std::ostringstream text;
+  const auto before = spdlog::default_logger();
+  spdlog::set_default_logger(
+      std::make_shared<spdlog::logger>("test", std::make_shared<spdlog::sinks::ostream_sink_mt>(text)));
+  {
+    FakeServer server;
+    RawClient client(server.path());
+    client.send_bytes("GET / HTTP/1.1\r\n\r\n");
+    char bytes[4096];
+    while (::recv(client.fd(), bytes, sizeof bytes, 0) > 0) continue;
+  }
+  spdlog::set_default_logger(before);
+  INFO(text.str());
+  REQUIRE(text.str().find("not HTTP; see docs/protocol.md\n") != std::string::npos);
+}
+
 TEST_CASE("a client that is turned away again and again does not fill the log") {
   std::ostringstream text;
   const auto before = spdlog::default_logger();

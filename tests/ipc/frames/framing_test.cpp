@@ -84,7 +84,8 @@ TEST_CASE("a length above the limit is an error with both numbers, for good") {
 }
 
 TEST_CASE("HTTP is recognised, because none of its methods can be a length") {
-  for (const std::string method : {"GET /", "POST /v1", "PUT /", "HEAD /", "OPTIONS", "DELETE"}) {
+  for (const std::string method :
+       {"GET /", "POST /v1", "PUT /", "HEAD /", "OPTIONS", "DELETE", "PATCH /", "CONNECT ", "TRACE /"}) {
     FrameDecoder decoder(kMaxFrameBytesCeiling);
     decoder.append(method);
     const auto body = decoder.next();
