@@ -459,6 +459,7 @@ CancelFlag GatewayImpl::detokenize(scheduler::Tenant tenant, std::vector<TokenId
 
 void GatewayImpl::drain(std::function<void()> done) {
   model_.set_draining();
+  spdlog::info("draining: {} streams are open", streams_.live().size());
   embedder_->drain(std::chrono::steady_clock::now() + options_.drain_timeout);
   caf::anon_send(supervisor_, msg::Drain{options_.drain_timeout});
   streams_.when_empty([this, done = std::move(done)]() mutable {

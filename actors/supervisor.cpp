@@ -66,10 +66,7 @@ caf::behavior Supervisor::make_behavior() {
         restart_pending_ = false;
         if (!gave_up_) start_missing();
       },
-      [this](const msg::Drain& drain) {
-        spdlog::info("draining: {} streams are open", context_.streams.live().size());
-        delayed_send(this, drain.timeout, msg::DrainTimeout{});
-      },
+      [this](const msg::Drain& drain) { delayed_send(this, drain.timeout, msg::DrainTimeout{}); },
       [this](const msg::DrainTimeout&) {
         end_all(ended_as(scheduler::Outcome::cancelled, "the server shut down before this answer was complete"));
         context_.texts.drop_all();

@@ -160,6 +160,8 @@ struct Server::Impl : std::enable_shared_from_this<Server::Impl> {
   void turn_away(int connection, const Peer& peer, const Crowd& crowd);
   std::optional<Crowd> no_room_for(std::uint32_t uid);
   void refuse(int connection, const Refusal& refusal);
+  void turn_away_waiting();
+  void stop_accepting();
   void reconfigure(const ServerOptions& options);
   void warn_refused(const Peer& peer, const std::function<std::string()>& why);
   void end_if_idle(std::chrono::milliseconds time, const std::function<void()>& done);
@@ -274,6 +276,18 @@ void Server::Impl::refuse(int connection, const Refusal& refusal) {
   send_once(connection, last_frame(refusal));
 }
 
+// Without a file nothing comes after those that wait, at most kBacklog of them.
+void Server::Impl::turn_away_waiting() {
+  const std::string frame = last_frame(server_drains());
+  for (;;) {
+    const FileDescriptor connection(::accept4(acceptor.native_handle(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (connection.get() < 0 && errno != ECONNABORTED && errno != EINTR) return;
+    if (connection.get() < 0) continue;
+    ++hub.connections_refused;
+    send_once(connection.get(), frame);
+  }
+}
+
 void Server::Impl::reconfigure(const ServerOptions& options) {
   guests = guests_of(options);
   hub.options.max_connections = options.max_connections;
@@ -294,9 +308,13 @@ void Server::Impl::reconfigure(const ServerOptions& options) {
   hub.arm_tick();
 }
 
-void Server::Impl::close_all() {
+void Server::Impl::stop_accepting() {
   asio::error_code ignored;
   acceptor.close(ignored);
+}
+
+void Server::Impl::close_all() {
+  stop_accepting();
   retry.cancel();
   hub.stop_ticking();
   hub.on_empty = nullptr;
@@ -306,16 +324,15 @@ void Server::Impl::close_all() {
 
 void Server::Impl::end_if_idle(std::chrono::milliseconds time, const std::function<void()>& done) {
   if (!acceptor.is_open() || !hub.sessions.empty() || Clock::now() - hub.empty_since < time) return;
-  asio::error_code ignored;
-  acceptor.close(ignored);
+  stop_accepting();
   listening.remove_file();
   done();
 }
 
+// A socket of our own goes on listening, so that clients that come now hear that the server drains. On an inherited one
+// they wait for the next server.
 void Server::Impl::begin_drain(std::function<void()> done) {
-  asio::error_code ignored;
-  acceptor.close(ignored);
-  listening.remove_file();
+  if (!listening.file()) stop_accepting();
   for (const auto& session : hub.sessions) session->announce_draining();
   hub.gateway->drain([weak = weak_from_this(), done = std::move(done)] {
     if (const auto self = weak.lock())
@@ -326,6 +343,11 @@ void Server::Impl::begin_drain(std::function<void()> done) {
 }
 
 void Server::Impl::end_drain(std::function<void()> done) {
+  if (acceptor.is_open()) {
+    listening.remove_file();  // first: then those that wait are the last ones
+    turn_away_waiting();
+    stop_accepting();
+  }
   if (hub.sessions.empty()) return done();
   hub.on_empty = std::move(done);
   const std::vector<std::shared_ptr<Session>> all(hub.sessions.begin(), hub.sessions.end());

@@ -110,8 +110,10 @@ class Server {
   // server on it), removes our own socket file, and calls `done` on the io thread. Else does nothing.
   void end_if_idle(std::chrono::milliseconds time, std::function<void()> done);
 
-  // Stops accepting, removes the socket file, sends Draining to all clients, drains the gateway, sends the remaining
-  // answers and closes the connections; then calls `done` on the io thread, once.
+  // Tells clients (Draining), drains the gateway, removes the socket file, sends what is still to be sent and closes
+  // the connections; then calls `done` on the io thread, once. Until the gateway is drained a socket of our own goes on
+  // listening: those who connect are told that the server drains, and a second server finds the socket in use. On an
+  // inherited one nobody is accepted any more: who comes now waits for the next server.
   // A second call, or one before start(), is ignored; after stop() `done` is not called any more.
   void drain(std::function<void()> done);
 

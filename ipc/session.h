@@ -33,7 +33,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void start();
   // Sends Draining.
   void announce_draining();
-  // Sends the queued answers, then closes.
+  // Sends what is queued, and that the server drains where an answer or the welcome is still owed; then closes.
   void close_when_flushed();
   // Cancels all streams, sends `refusal`, then closes.
   void break_off(const Refusal& refusal);

@@ -393,9 +393,9 @@ struct ConnectOptions {
 /// says otherwise.
 class Client {
  public:
-  /// Connects, and exchanges Hello and Welcome. Errors: invalid_argument (path), io (no server; the message lists the
-  /// paths that were tried), permission (not allowed by the server, or strict_modes), busy (too many connections),
-  /// protocol, unsupported.
+  /// Connects and exchanges greetings. Errors: invalid_argument (path), io (no server; says which paths
+  /// were tried), permission (not let in, or strict_modes), busy (too many
+  /// connections, or the server is about to stop), protocol, unsupported.
   static Result<std::unique_ptr<Client>> connect(const ConnectOptions& options = {});
 
   /// Closes as close() does. Not from a callback.

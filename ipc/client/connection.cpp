@@ -72,7 +72,9 @@ Result<int> connect_socket(const std::string& path, Deadline deadline) {
 Error to_error(const v1::Refused& refused) {
   ErrorCode code = ErrorCode::protocol;
   if (refused.code() == v1::OUTCOME_PERMISSION) code = ErrorCode::permission;
-  if (refused.code() == v1::OUTCOME_QUEUE_FULL || refused.code() == v1::OUTCOME_QUOTA) code = ErrorCode::busy;
+  if (refused.code() == v1::OUTCOME_QUEUE_FULL || refused.code() == v1::OUTCOME_QUOTA ||
+      refused.code() == v1::OUTCOME_DRAINING)
+    code = ErrorCode::busy;
   if (refused.code() == v1::OUTCOME_UNSUPPORTED) code = ErrorCode::unsupported;
   return Error{code, "the server ended the connection: " + refused.message()};
 }

@@ -108,6 +108,14 @@ v1::Outcome to_wire(Outcome outcome) { return static_cast<v1::Outcome>(outcome);
 
 }  // namespace
 
+Refusal server_drains() {
+  return {.code = Outcome::draining,
+          .field = {},
+          .message = "this server is shutting down and takes no new requests",
+          .limit = {},
+          .retry_after = {}};
+}
+
 std::string server_name() { return "troupe " TROUPE_VERSION; }
 
 Refusal above(Outcome code, std::string field, const std::string& what, std::uint64_t value, std::uint64_t limit) {

@@ -26,6 +26,9 @@ struct Refusal {
   std::optional<std::chrono::milliseconds> retry_after;
 };
 
+// Of what comes while the server drains.
+[[nodiscard]] Refusal server_drains();
+
 [[nodiscard]] std::string server_name();  // "troupe 0.1.0"
 
 // Credit of a stream when the client sets none: how many tokens it may be ahead of what was written to the socket.

@@ -318,6 +318,25 @@ TEST_CASE("SIGTERM lets a running answer finish and refuses new ones") {
   CHECK_FALSE(std::filesystem::exists(server.socket()));
 }
 
+TEST_CASE("while a server drains, status and run say so with 75, and a second server finds the socket in use") {
+  ServerProcess server({"-c", "65536", "--drain-timeout", "600s"});
+  Process client(server.spawn(kEndless));
+  REQUIRE(client.wait_for_out("Lily"));
+  server.process().signal(SIGTERM);
+  REQUIRE(server.process().wait_for_err("draining: 1 streams are open"));
+  const Finished status = server.call({"status"});
+  CHECK(status.code == 75);
+  CHECK_THAT(status.out, Contains("draining"));
+  const Finished late = server.call({"run", "Once"});
+  CHECK(late.code == 75);
+  CHECK_THAT(late.err, Contains("draining") && Contains("shutting down"));
+  CHECK(invoke({"serve", "--socket", server.socket()}).code == 69);
+  client.signal(SIGINT);  // the last stream: the drain is over
+  CHECK(client.wait().code == 130);
+  CHECK(server.process().wait().code == 0);
+  CHECK_FALSE(std::filesystem::exists(server.socket()));
+}
+
 TEST_CASE("a drain ends at --drain-timeout, and the answer that was cut says so") {
   ServerProcess server({"-c", "65536", "--drain-timeout", "100ms"});
   Process client(server.spawn(kEndless));

@@ -145,6 +145,7 @@ TEST_CASE("in every phase one signal ends the server with 0, and stopped is the 
     CHECK(stopped.code == 0);
     CHECK_THAT(last_line(stopped.err), Catch::Matchers::EndsWith(" stopped"));
     require_gone(*scene);
+    CHECK(stopped.err.find("draining: ") < stopped.err.find(" stopped\n"));
     if (scene->gate) CHECK_THAT(stopped.err, !Contains("loaded model"));
     if (scene->client) CHECK(scene->client->wait().code != 0);
   }
