@@ -2,9 +2,12 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
+#include <cstring>
 #include <ctime>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <iostream>
@@ -22,6 +25,7 @@
 #include "cli/load_options.h"
 #include "cli/output.h"
 #include "cli/signals.h"
+#include "cli/status_line.h"
 #include "cli/subcommands.h"
 #include "cli/version.h"
 
@@ -34,7 +38,9 @@ constexpr double kLineInterval_s = 5;  // between two lines of progress, if stde
 class Meter {
  public:
   explicit Meter(bool on_terminal) : on_terminal_(on_terminal) {}
-  ~Meter() { clear(); }
+  ~Meter() {
+    if (on_terminal_) StatusLine::of_stderr().erase();
+  }
 
   void show(const load::Progress& progress) {
     const double seconds = progress.at_s - last_.at_s;
@@ -57,23 +63,15 @@ class Meter {
     print("verifying: " + std::to_string(done) + " of at most " + std::to_string(total));
   }
 
-  void clear() {
-    if (drawn_) std::fputs("\r\033[K", stderr);
-    drawn_ = false;
-  }
-
  private:
-  void print(const std::string& text) {
+  void print(const std::string& text) const {
     if (on_terminal_)
-      std::fprintf(stderr, "\r\033[K%s", text.c_str());
+      StatusLine::of_stderr().draw(text);
     else
-      std::fprintf(stderr, "troupe load: %s\n", text.c_str());
-    std::fflush(stderr);
-    drawn_ = on_terminal_;
+      complain("troupe load", text);
   }
 
   bool on_terminal_;
-  bool drawn_ = false;
   load::Progress last_;
   std::chrono::steady_clock::time_point last_line_ = std::chrono::steady_clock::now();
 };
@@ -235,6 +233,26 @@ Status write_report(const std::string& path, Writer write, const LoadResult& res
   return file ? Status(Ok{}) : Error{ErrorCode::io, "cannot write the report " + path};
 }
 
+// What the run will write must not turn out to be impossible when it is over. Looks, and writes nothing: a report of an
+// earlier run stays until there is a new one.
+Status check_can_write(const config::Options& options) {
+  for (const std::string& path : {options.report, options.html, options.trace_out}) {
+    if (path.empty()) continue;
+    std::error_code error;
+    const std::filesystem::file_status file = std::filesystem::status(path, error);
+    if (std::filesystem::is_directory(file))
+      return Error{ErrorCode::io, "cannot write " + path + ": it is a directory"};
+    const std::string folder = std::filesystem::path(path).parent_path().string();
+    const bool there = std::filesystem::exists(file);
+    const std::string asked = there ? path : folder.empty() ? "." : folder;
+    if (::access(asked.c_str(), there ? W_OK : W_OK | X_OK) == 0) continue;
+    const int reason = errno;
+    return Error{reason == EACCES ? ErrorCode::permission : ErrorCode::io,
+                 "cannot write " + path + ": " + (there ? "" : "folder " + asked + ": ") + std::strerror(reason)};
+  }
+  return Ok{};
+}
+
 Result<int> report(const config::Options& options, const LoadResult& result, const load::Goals& goals) {
   constexpr std::size_t kMismatchesShown = 20;
   const load::Summary summary = load::summarize(result.run, goals.limits);
@@ -257,6 +275,7 @@ Result<int> load(const config::Parsed& parsed) {
   const SignalThread signals({SIGINT, SIGTERM}, [&](int number) { events.post_signal(number); });
   const auto goals = make_goals(parsed);
   if (!goals) return goals.error();
+  if (Status writable = check_can_write(parsed.options); !writable) return writable.error();
   std::atomic<bool> stop{false};
   std::optional<Result<LoadResult>> result;
   std::thread driver([&] {
@@ -265,7 +284,7 @@ Result<int> load(const config::Parsed& parsed) {
   });
   while (*events.wait() != Event::ended) {
     if (stop.exchange(true)) ::_exit(kExitSignalBase + events.last_signal());  // a second signal: at once
-    std::cerr << "\ntroupe load: ending early; a second signal ends at once\n";
+    complain("troupe load", "ending early; a second signal ends at once");
   }
   driver.join();
   if (!*result) return result->error();

@@ -8,6 +8,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "cli/status_line.h"
 #include "config/printable.h"
 
 namespace troupe::cli {
@@ -68,7 +69,8 @@ int StandardOutput::sync() {
 }
 
 void complain(std::string_view where, std::string_view message) {
-  std::cerr << where << ": " << Printable(message, kMaxMessageBytes) << std::endl;
+  StatusLine::of_stderr().write_above(
+      [&] { std::cerr << where << ": " << Printable(message, kMaxMessageBytes) << std::endl; });
 }
 
 void write_json(const nlohmann::ordered_json& value, std::ostream& out) {

@@ -9,6 +9,7 @@
 #include "cli/output.h"
 #include "cli/probe_report.h"
 #include "cli/progress.h"
+#include "cli/status_line.h"
 #include "cli/subcommands.h"
 #include "engine/compute/team.h"
 #include "engine/machine/probe_file.h"
@@ -44,11 +45,10 @@ engine::MachineProbe measure(engine::ProbeOptions options) {
   const bool on_terminal = ::isatty(STDERR_FILENO) != 0;
   if (on_terminal)
     options.progress = [](double fraction) {
-      std::fprintf(stderr, "\rmeasuring %s", LoadProgress::bar(fraction).c_str());
-      std::fflush(stderr);
+      StatusLine::of_stderr().draw("measuring " + LoadProgress::bar(fraction));
     };
   engine::MachineProbe probe = engine::probe_machine(options);
-  if (on_terminal) std::fputs("\r\033[K", stderr);
+  if (on_terminal) StatusLine::of_stderr().erase();
   return probe;
 }
 

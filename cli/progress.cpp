@@ -5,16 +5,13 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "cli/status_line.h"
+
 namespace troupe::cli {
 
 void LoadProgress::update(double fraction, Clock::time_point now) {
   if (now - start_ < std::chrono::seconds(1)) return;
-  if (on_terminal_) {
-    std::fprintf(stderr, "\rloading %s", bar(fraction).c_str());
-    std::fflush(stderr);
-    drawn_ = true;
-    return;
-  }
+  if (on_terminal_) return StatusLine::of_stderr().draw("loading " + bar(fraction));
   const int tenths = static_cast<int>(fraction * 10);
   if (tenths > tenths_logged_) {
     tenths_logged_ = tenths;
@@ -23,10 +20,7 @@ void LoadProgress::update(double fraction, Clock::time_point now) {
 }
 
 void LoadProgress::finish() {
-  if (!drawn_) return;
-  std::fputs("\r\033[K", stderr);
-  std::fflush(stderr);
-  drawn_ = false;
+  if (on_terminal_) StatusLine::of_stderr().erase();
 }
 
 std::string LoadProgress::bar(double fraction) {
@@ -40,6 +34,7 @@ std::string LoadProgress::bar(double fraction) {
 
 Result<std::shared_ptr<engine::LoadedModel>> load_showing(const std::string& path, engine::LoadOptions load,
                                                           LoadProgress progress) {
+  if (progress.on_terminal()) log_above(StatusLine::of_stderr(), *spdlog::default_logger());
   load.progress = [&progress](double fraction) { progress.update(fraction, LoadProgress::Clock::now()); };
   auto model = engine::LoadedModel::load(path, load);
   progress.finish();

@@ -17,6 +17,8 @@ class LoadProgress {
   // `on_terminal`: stderr is a terminal and may be drawn on.
   LoadProgress(bool on_terminal, Clock::time_point start) : on_terminal_(on_terminal), start_(start) {}
 
+  bool on_terminal() const { return on_terminal_; }
+
   // Shows that `fraction` (0 to 1) is done at `now`: redraws the bar, or logs each full tenth once.
   void update(double fraction, Clock::time_point now);
   // Erases the bar.
@@ -28,7 +30,6 @@ class LoadProgress {
  private:
   bool on_terminal_;
   Clock::time_point start_;
-  bool drawn_ = false;
   int tenths_logged_ = 0;
 };
 

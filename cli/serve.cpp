@@ -24,6 +24,7 @@
 #include "cli/progress.h"
 #include "cli/service_manager.h"
 #include "cli/signals.h"
+#include "cli/status_line.h"
 #include "cli/subcommands.h"
 #include "cli/text.h"
 #include "cli/version.h"
@@ -254,8 +255,8 @@ class Service {
     progress_.finish();
     {
       const std::lock_guard lock(mutex_);
-      if (!load_status_) {
-        code_ = end_with(load_status_.error());
+      if (!load_status_) {  // the log has it from the gateway
+        code_ = ending_of(load_status_.error()).code;
         return;
       }
     }
@@ -387,6 +388,7 @@ Result<int> serve(const config::Parsed& parsed) {
   keep_memory_reserve();
   ServiceManager manager;  // before a log file takes descriptor 3
   if (auto status = start_log(options); !status) return status.error();
+  if (log_is_on_terminal(options)) log_above(StatusLine::of_stderr(), *spdlog::default_logger());
   const int code = run_service(parsed, manager, std::make_shared<EventQueue>());
   if (code == kExitOk) spdlog::info("stopped");
   return code;

@@ -237,11 +237,19 @@ void TensorReader::done_with(const TensorInfo& tensor, std::uint64_t bytes) {
 void TensorReader::note_speed() const {
   if (!options_.notes) return;
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
-  const double gigabytes = 1e-9 * static_cast<double>(cache_.has_model() ? weights_.bytes : total_bytes_);
+  options_.notes({.warning = false,
+                  .text = cache_.has_model() ? "read " + speed_text(weights_.bytes, seconds) + " from " + cache_.path()
+                                             : "packed " + speed_text(total_bytes_, seconds)});
+}
+
+std::string speed_text(std::uint64_t bytes, double seconds) {
+  const bool large = bytes >= 100'000'000;
+  const double amount = static_cast<double>(bytes) / (large ? 1e9 : 1e6);
+  const char* const unit = large ? "GB" : "MB";
   char text[96];
-  std::snprintf(text, sizeof text, "%s %.2f GB of weights in %.2f s (%.1f GB/s)",
-                cache_.has_model() ? "read" : "packed", gigabytes, seconds, gigabytes / seconds);
-  options_.notes({.warning = false, .text = text + (cache_.has_model() ? " from " + cache_.path() : "")});
+  std::snprintf(text, sizeof text, "%.2f %s of weights in %.2f s (%.1f %s/s)", amount, unit, seconds,
+                amount / std::max(seconds, 1e-9), unit);
+  return text;
 }
 
 std::string model_name(const ModelFile& file) {

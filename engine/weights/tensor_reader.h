@@ -109,6 +109,8 @@ class TensorReader {
 
 // general.name, else the file's name.
 [[nodiscard]] std::string model_name(const ModelFile& file);
+// "1.17 GB of weights in 0.52 s (2.3 GB/s)"; below 0.1 GB in MB.
+[[nodiscard]] std::string speed_text(std::uint64_t bytes, double seconds);
 // "Q4_K x 135, Q6_K x 21, F32 x 45": most frequent first.
 [[nodiscard]] std::string describe_types(const ModelFile& file);
 [[nodiscard]] std::uint64_t count_parameters(const ModelFile& file);

@@ -73,6 +73,15 @@ TEST_CASE("a damaged model ends every subcommand with 65 and a reason, never a c
     }
 }
 
+TEST_CASE("why a model could not be loaded is said once") {
+  const TempFolder folder;
+  const Finished serve = invoke({"serve", "--socket", folder.path("s.sock"), "--memory", "1MiB"});
+  INFO(serve.err);
+  CHECK(serve.code == 1);
+  CHECK_THAT(serve.err, Contains("the model could not be loaded: ") && Contains("memory budget"));
+  CHECK(serve.err.find("memory budget") == serve.err.rfind("memory budget"));
+}
+
 TEST_CASE("a model of a family that is not served ends with 65 and the families that are") {
   const TempFolder folder;
   std::string bytes = read_file(kTales);
@@ -141,7 +150,7 @@ TEST_CASE("--weights-cache keeps packed weights where it says, and the answers a
     return std::pair(finished.err, read_file(folder.path("logits.f32")));
   };
   const auto [off_says, expected] = eval("off");
-  CHECK_THAT(off_says, Contains("packed ") && !Contains("weights cache"));
+  CHECK_THAT(off_says, Contains("packed ") && Contains(" MB of weights in ") && !Contains("weights cache"));
   const std::string cache = folder.path("cache");
   CHECK_THAT(eval(cache).first, Contains("packed ") && Contains("weights cache: " + cache) && Contains(": kept "));
   const auto [again_says, again] = eval(cache);

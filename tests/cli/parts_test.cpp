@@ -4,6 +4,8 @@
 #include <spdlog/spdlog.h>
 #include <catch2/catch.hpp>
 #include <csignal>
+#include <cstdio>
+#include <cstdlib>
 #include <memory>
 #include <sstream>
 #include <thread>
@@ -14,6 +16,7 @@
 #include "cli/probe_report.h"
 #include "cli/progress.h"
 #include "cli/signals.h"
+#include "cli/status_line.h"
 #include "cli/text.h"
 
 using namespace troupe;
@@ -76,6 +79,22 @@ TEST_CASE("the bar fills from left to right and never overflows") {
 
 namespace {
 
+// To a stream of C's, as the real one is.
+class FileSink final : public spdlog::sinks::sink {
+ public:
+  explicit FileSink(std::FILE* out) : out_(out) {}
+  void log(const spdlog::details::log_msg& message) override {
+    std::fwrite(message.payload.data(), 1, message.payload.size(), out_);
+    std::fputc('\n', out_);
+  }
+  void flush() override { std::fflush(out_); }
+  void set_pattern(const std::string&) override {}
+  void set_formatter(std::unique_ptr<spdlog::formatter>) override {}
+
+ private:
+  std::FILE* out_;
+};
+
 // What is logged while it lives.
 class LogCapture {
  public:
@@ -106,6 +125,32 @@ TEST_CASE("away from a terminal, progress is a line per tenth, from the first se
   progress.update(0.41, start + 3s);
   progress.finish();
   CHECK(log.text() == "loading: 30 %\nloading: 40 %\n");
+}
+
+TEST_CASE("what is logged or written while a line is drawn stands on a line of its own, above it") {
+  char* text = nullptr;
+  std::size_t size = 0;
+  std::FILE* const out = ::open_memstream(&text, &size);
+  const auto written = [&] {
+    std::fflush(out);
+    return std::string(text, size);
+  };
+  {
+    StatusLine line(out);
+    spdlog::logger logger("test", std::make_shared<FileSink>(out));
+    log_above(line, logger);
+    log_above(line, logger);  // once is enough
+    logger.info("before");
+    line.draw("loading [##..]");
+    line.draw("loading [###.]");
+    logger.info("loaded");
+    line.write_above([&] { std::fputs("plain\n", out); });
+    line.draw("again");
+  }
+  CHECK(written() ==
+        "before\n\r\033[Kloading [##..]\r\033[Kloading [###.]\r\033[Kloaded\nplain\n\r\033[Kagain\r\033[K");
+  std::fclose(out);
+  std::free(text);
 }
 
 TEST_CASE("a model that bench and eval load shows its progress up to the end, if it takes over a second") {

@@ -163,6 +163,24 @@ TEST_CASE("without a server there is an error and no report") {
   CHECK(read_file(folder.path("report.json")).empty());
 }
 
+TEST_CASE("what could not be written at the end is told before a server is looked for") {
+  TempFolder folder;
+  const std::string socket = folder.path("none.sock");
+  for (const char* flag : {"-o", "--html", "--trace-out"}) {
+    INFO(flag);
+    const Finished nowhere = invoke({"load", "--socket", socket, flag, folder.path("missing/report")});
+    CHECK(nowhere.code == 1);
+    CHECK(nowhere.err.find("missing/report: folder " + folder.path("missing") + ": No such file") != std::string::npos);
+    CHECK(nowhere.err.find("no server at") == std::string::npos);
+    const Finished directory = invoke({"load", "--socket", socket, flag, folder.path()});
+    CHECK(directory.code == 1);
+    CHECK(directory.err.find("it is a directory") != std::string::npos);
+  }
+  const std::string earlier = folder.write("earlier.json", "kept");
+  CHECK(invoke({"load", "--socket", socket, "-o", earlier}).err.find("no server at") != std::string::npos);
+  CHECK(read_file(earlier) == "kept");
+}
+
 TEST_CASE("a server of another kind is asked by HTTP, and cannot be verified against") {
   TempFolder folder;
   const std::string nobody = "http+unix://" + folder.path("none.sock");
