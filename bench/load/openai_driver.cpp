@@ -42,6 +42,8 @@ struct Transfer {
   // Of the current attempt.
   std::unique_ptr<EventParser> events{};
   std::unique_ptr<CompletionReader> reader{};
+  std::uint64_t read_round = 0;  // the last in which bytes came
+  double read_s = 0;             // when that was
   long status = 0;
   std::string error_body{};
   std::string too_much{};  // the limit that the server has exceeded
@@ -128,6 +130,7 @@ class OpenAiDriver {
   std::unordered_map<std::uint64_t, std::unique_ptr<Transfer>> live_;  // by index
   std::vector<CurlHandle> idle_;                                       // handles for reuse
   std::priority_queue<Timed, std::vector<Timed>, std::greater<>> timed_;
+  std::uint64_t round_ = 0;  // of reading
   bool stopped_ = false;
   std::vector<RequestRecord> over_;
 };
@@ -220,7 +223,10 @@ std::size_t OpenAiDriver::on_body(char* bytes, std::size_t, std::size_t size, vo
   return driver.take(transfer, {bytes, size}) ? size : 0;
 }
 
+// libcurl hands over each chunk of the transfer coding by itself, also those that one read has brought: what a transfer
+// gets in one round of reading came together.
 bool OpenAiDriver::take(Transfer& transfer, std::string_view bytes) {
+  if (std::exchange(transfer.read_round, round_) != round_) transfer.read_s = now_s();
   transfer.answer_bytes += bytes.size();
   if (transfer.status != 200) {
     const std::size_t room = kMaxErrorBytes - std::min(kMaxErrorBytes, transfer.error_body.size());
@@ -240,7 +246,7 @@ bool OpenAiDriver::take(Transfer& transfer, std::string_view bytes) {
 }
 
 bool OpenAiDriver::read_event(Transfer& transfer, std::string_view data) {
-  const double now = now_s();
+  const double now = transfer.read_s;
   if (data == "[DONE]") {
     transfer.done_seen = true;
     transfer.record.end_s = now;
@@ -285,6 +291,7 @@ void OpenAiDriver::act_due(double now) {
 
 void OpenAiDriver::wait() {
   int running = 0;
+  ++round_;
   curl_multi_perform(multi_.get(), &running);
   double at_s = now_s() + kStopCheck_ms / 1e3;
   if (const auto next = pacer_.next_at()) at_s = std::min(at_s, *next);
@@ -292,6 +299,7 @@ void OpenAiDriver::wait() {
   alarm_.set(at_s - now_s());
   curl_waitfd alarm{.fd = alarm_.fd(), .events = CURL_WAIT_POLLIN, .revents = 0};
   curl_multi_poll(multi_.get(), &alarm, 1, kStopCheck_ms, nullptr);
+  ++round_;
   curl_multi_perform(multi_.get(), &running);
 }
 

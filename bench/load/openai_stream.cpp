@@ -90,7 +90,7 @@ bool CompletionReader::read(std::string_view data, double at_s) {
   if (const auto counted = count(find(usage, "completion_tokens"))) total = *counted;
   if (const auto counted = count(find(find(&chunk, "timings"), "predicted_n"))) total = *counted;
   if (total > record_.completion_tokens) {
-    if (choice) record_.arrivals.push_back({at_s, total - record_.completion_tokens});
+    if (choice) add_arrival(record_, at_s, total - record_.completion_tokens);
     record_.completion_tokens = total;
   }
   if (const std::string reason = text(find(choice, "finish_reason")); !reason.empty()) {

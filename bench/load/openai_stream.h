@@ -43,7 +43,8 @@ class CompletionReader {
  public:
   explicit CompletionReader(RequestRecord& record) : record_(record) {}
 
-  // Reads one event's data, which arrived at `at_s`. False: it is an error or not valid; see failure().
+  // One event's data, which a read at `at_s` brought; all of one read have the same. False: it is not what such a
+  // server sends, or an error; `failure` says it.
   [[nodiscard]] bool read(std::string_view data, double at_s);
 
   [[nodiscard]] bool finished() const { return !finish_reason_.empty(); }

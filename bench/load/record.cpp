@@ -4,6 +4,13 @@
 
 namespace troupe::load {
 
+void add_arrival(RequestRecord& record, double at_s, std::uint32_t num_tokens) {
+  if (!record.arrivals.empty() && record.arrivals.back().at_s == at_s)
+    record.arrivals.back().num_tokens += num_tokens;
+  else
+    record.arrivals.push_back({at_s, num_tokens});
+}
+
 void measure_span(Run& run) {
   if (run.records.empty()) return;
   double begin_s = run.records.front().intended_s, end_s = begin_s;

@@ -12,7 +12,8 @@
 
 namespace troupe::load {
 
-// Tokens that arrived together.
+// Tokens that came together: a client found them in one read of its socket, in one message or several. Between them it
+// waited for nothing, whatever a clock that is read for each of them says.
 struct Arrival {
   double at_s = 0;
   std::uint32_t num_tokens = 0;
@@ -54,7 +55,10 @@ struct RequestRecord {
   std::optional<double> fault_at_s{};     // when the fault was injected
 };
 
-// The server's state at one time.
+// Adds tokens that a read at `at_s` brought; those of one read, which have its time, are one arrival.
+void add_arrival(RequestRecord& record, double at_s, std::uint32_t num_tokens);
+
+// The server's state at a moment.
 struct ServerSample {
   double at_s = 0;
   std::uint64_t running = 0;

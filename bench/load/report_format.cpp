@@ -91,7 +91,7 @@ std::vector<LatencyRow> latency_rows(const Summary& s) {
   std::vector<LatencyRow> rows = {
       {"TTFT", "ttft", "Time to first token", "intended send to the first token", &s.ttft},
       {"TPOT", "tpot", "Time per output token", "(E2EL - TTFT) / (tokens - 1), one value for each answer", &s.tpot},
-      {"ITL", "itl", "Inter-token latency", "every gap between arrivals; tokens that came together end one gap",
+      {"ITL", "itl", "Inter-token latency", "every gap between arrivals; tokens that one read brought end one gap",
        &s.itl},
       {"E2EL", "e2el", "End-to-end latency", "intended send to the end", &s.e2el}};
   if (s.queue.count > 0)

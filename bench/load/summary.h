@@ -34,7 +34,7 @@ struct Distribution {
 struct Latencies {
   std::vector<double> ttft;   // intended send to the first token
   std::vector<double> tpot;   // (e2el - ttft) / (tokens - 1); of answers of two tokens and more
-  std::vector<double> itl;    // every gap between arrivals; tokens that arrived together end one gap, not one each
+  std::vector<double> itl;    // every gap between arrivals; tokens of one read end one gap, not one each
   std::vector<double> e2el;   // intended send to the end
   std::vector<double> queue;  // arrival to first step, as the server counts; empty if not reported
 };

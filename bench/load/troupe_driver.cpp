@@ -249,7 +249,7 @@ void TroupeDriver::on_tokens(const ExchangePtr& exchange, const client::Tokens& 
   const auto count = static_cast<std::uint32_t>(tokens.ids.size());
   const std::uint32_t before = record.completion_tokens;
   if (tokens.first_index != before) exchange->out_of_order = true;
-  if (count > 0) record.arrivals.push_back({now_s(), count});
+  if (count > 0) add_arrival(record, std::chrono::duration<double>(tokens.received_at - start_).count(), count);
   record.completion_tokens += count;
   tokens_ += count;
   exchange->answer.ids.insert(exchange->answer.ids.end(), tokens.ids.begin(), tokens.ids.end());

@@ -261,7 +261,8 @@ struct Stream::State final : Receiver {
       }
       return is_last;
     }
-    const Tokens tokens = to_tokens(*frame.mutable_tokens());
+    Tokens tokens = to_tokens(*frame.mutable_tokens());
+    tokens.received_at = connection->read_at();
     Choice& choice = choices[tokens.choice];
     choice.next_index += tokens.ids.size();
     choice.since_grant += tokens.ids.size();

@@ -86,6 +86,8 @@ struct Tokens {
   std::vector<TokenId> ids{};        ///< exact
   std::string text{};                ///< whole UTF-8 characters; may lag behind the ids
   std::vector<Logprobs> logprobs{};  ///< one per id, if asked for
+  /// When the read of the socket returned that brought the last byte of it: runs that came together have the same.
+  std::chrono::steady_clock::time_point received_at{};
 };
 
 /// Counts and times of an ended request, as measured by the server.

@@ -175,6 +175,7 @@ Result<std::string_view> Connection::receive(Deadline deadline) {
     if (size == 0) return Error{ErrorCode::io, "the server at " + path_ + " closed the connection"};
     if (size < 0 && (errno == EAGAIN || errno == EINTR)) continue;
     if (size < 0) return Error{ErrorCode::io, "the connection to " + path_ + " broke" + reason(errno)};
+    read_at_ = SteadyClock::now();
     decoder_.append(std::string_view(scratch_).substr(0, static_cast<std::size_t>(size)));
   }
 }

@@ -60,6 +60,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::uint64_t stray_frames() const { return stray_frames_; }
   // Whether the calling thread is the one that calls receivers: there, waiting for an answer would never end.
   bool on_reader() const { return std::this_thread::get_id() == reader_id_.load(); }
+  // When the read returned that brought the end of the frame that a receiver is called with. Of a receiver, while it
+  // is.
+  std::chrono::steady_clock::time_point read_at() const { return read_at_; }
   // Ends the connection and waits for the reader, if it is not the caller. Idempotent.
   void close();
 
@@ -79,7 +82,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   v1::Welcome welcome_;
   std::string distrust_;
   ipc::FrameDecoder decoder_{ipc::kMaxFrameBytesCeiling};
-  std::string scratch_;  // read buffer of the reader thread, and of greet() before that thread starts
+  std::string scratch_;                            // the reader's; before it starts, greet()'s
+  std::chrono::steady_clock::time_point read_at_;  // as scratch_
   std::thread reader_;
   std::atomic<std::thread::id> reader_id_{};
   std::atomic<std::uint64_t> next_stream_{1};

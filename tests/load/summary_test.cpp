@@ -63,6 +63,19 @@ TEST_CASE("tokens that came together end one gap and count each for TPOT") {
   CHECK(summary.tokens_per_arrival == 2);
 }
 
+TEST_CASE("tokens of one read are one arrival, and there is no gap between them") {
+  RequestRecord record = completed({.end_s = 3});
+  for (const auto& [at_s, count] : {std::pair{1.0, 1u}, {2.0, 1u}, {2.0, 3u}, {2.000001, 1u}}) {
+    add_arrival(record, at_s, count);
+    record.completion_tokens += count;
+  }
+  REQUIRE(record.arrivals.size() == 3);
+  CHECK(record.arrivals[1].num_tokens == 4);
+  const Summary summary = summarize(run_of({record}), {});
+  CHECK(summary.itl.count == 2);
+  CHECK(summary.itl.max == 1000);
+}
+
 TEST_CASE("an answer of one token has no TPOT, an empty one no TTFT") {
   const Summary summary =
       summarize(run_of({completed({.arrivals = {{1, 1}}, .end_s = 2}), completed({.end_s = 1})}), {});

@@ -159,6 +159,54 @@ TEST_CASE("a stream's tokens and end come to its callbacks, and wait returns aft
   REQUIRE(stream->wait()->outcome == Outcome::stop_string);
 }
 
+TEST_CASE("runs of tokens that one read brings have one time, and later ones a later one") {
+  const TempDir dir;
+  const std::string path = dir / "s.sock";
+  const int listening = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path, path.data(), path.size());
+  REQUIRE(::bind(listening, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
+  REQUIRE(::listen(listening, 1) == 0);
+  auto client = in_background([&] { return Client::connect({.socket = path}); });
+  const int server = ::accept(listening, nullptr, nullptr);
+  REQUIRE(server >= 0);
+  const auto send = [&](const std::string& bytes) {
+    REQUIRE(::send(server, bytes.data(), bytes.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size()));
+  };
+  v1::ServerFrame welcome;
+  welcome.mutable_welcome()->set_protocol(1);
+  send(RawClient::frame_bytes(welcome));
+  auto connected = client.get();
+  REQUIRE(connected);
+  std::vector<std::chrono::steady_clock::time_point> times;
+  std::promise<void> two_came;
+  const auto stream = (*connected)->generate({.prompt = "x"}, {.on_tokens = [&](const Tokens& tokens) {
+                                               times.push_back(tokens.received_at);
+                                               if (times.size() == 2) two_came.set_value();
+                                             }});
+  REQUIRE(stream);
+  const auto run = [&](std::uint64_t first) {
+    v1::ServerFrame frame;
+    frame.mutable_tokens()->set_stream(stream->id());
+    frame.mutable_tokens()->set_first_index(first);
+    frame.mutable_tokens()->add_ids(5);
+    return RawClient::frame_bytes(frame);
+  };
+  send(run(0) + run(1));
+  two_came.get_future().wait();
+  v1::ServerFrame done;
+  done.mutable_done()->set_stream(stream->id());
+  done.mutable_done()->set_reason(v1::OUTCOME_LENGTH);
+  send(run(2) + RawClient::frame_bytes(done));
+  REQUIRE(stream->wait());
+  REQUIRE(times.size() == 3);
+  REQUIRE(times[0] == times[1]);
+  REQUIRE(times[1] < times[2]);
+  (*connected)->close();
+  for (const int fd : {server, listening}) ::close(fd);
+}
+
 TEST_CASE("complete collects the whole answer") {
   FakeServer server;
   const auto client = connect(server);
