@@ -34,7 +34,8 @@ struct RequestView {
   std::int32_t priority = 0;
   std::uint32_t prompt_tokens = 0;     // 0: not known yet
   std::uint32_t cached_tokens = 0;     // of the prompt
-  std::uint32_t generated_tokens = 0;  // 0 in state running: its prompt is being computed
+  std::uint32_t computed_tokens = 0;   // of the prompt, the cached ones included
+  std::uint32_t generated_tokens = 0;  // 0 while running: its prompt is being computed
   std::uint32_t preemptions = 0;
   double age_seconds = 0;  // since its arrival
 };

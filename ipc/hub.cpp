@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "ipc/frames/status_frame.h"
 #include "ipc/session.h"
 
 namespace troupe::ipc {
@@ -89,6 +88,19 @@ void Hub::put_status_question() {
       for (const OnStatus& done : std::exchange(server->asking_, {})) done(snapshot);
       server->arm_status();
     });
+  });
+}
+
+OwnRequests Hub::requests_of(std::uint32_t uid, const Session& asking) const {
+  OwnRequests own;
+  for (const auto& session : sessions)
+    if (session->uid() == uid) session->add_requests(own, session.get() == &asking);
+  return own;
+}
+
+bool Hub::cancel_request(std::uint64_t number, std::uint32_t uid, bool is_owner) {
+  return std::any_of(sessions.begin(), sessions.end(), [&](const std::shared_ptr<Session>& session) {
+    return (is_owner || session->uid() == uid) && session->cancel_request(number, uid, is_owner);
   });
 }
 

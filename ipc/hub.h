@@ -15,6 +15,7 @@
 
 #include "ipc/buffer_budget.h"
 #include "ipc/frames/request_counts.h"
+#include "ipc/frames/status_frame.h"
 #include "ipc/log_quota.h"
 #include "ipc/server.h"
 #include "ipc/token_bucket.h"
@@ -36,12 +37,13 @@ struct User {
 
   const std::uint32_t uid;
   std::uint32_t connections = 0;
-  TokenBucket frames;     // of every kind; while it is empty, the user's connections are not read
-  TokenBucket questions;  // Health, Models, Status; while it is empty, they are refused
+  TokenBucket frames;     // of every kind; a connection that finds none is read later
+  TokenBucket questions;  // Health, Models, Status, CancelRequest: without one they are refused
   RequestCounts counts;
   std::uint64_t prompt_tokens = 0;  // these three: of requests that have ended
   std::uint64_t cached_tokens = 0;
   std::uint64_t generated_tokens = 0;
+  std::uint64_t num_generates = 0;  // each choice counts: the number of the last one
 };
 
 // Used by the io thread only, except for `io`.
@@ -67,7 +69,12 @@ struct Hub {
   // One query of the gateway answers all callers that waited when it was sent, and at most one is sent every 50 ms, so
   // the cost does not grow with the number of callers.
   void ask_status(OnStatus done);
-  // Fills in the counters of connections, of all users' requests, and the memory of outboxes, for a Status to an owner.
+  // The live requests of this uid's connections; `asking` is the one that wants to know.
+  OwnRequests requests_of(std::uint32_t uid, const Session& asking) const;
+  // Cancels a request by the number that Status tells this user: of an owner any, else one of its own. Whether there is
+  // one.
+  bool cancel_request(std::uint64_t number, std::uint32_t uid, bool is_owner);
+  // What an owner is told of connections, of all users' requests, and of the memory of outboxes.
   void add_counts(v1::Status& status);
   // Logs a line unless `kind` has used up its quota for this second; `line` is only called if it is logged.
   void warn(LogQuota& kind, const std::function<std::string()>& line);

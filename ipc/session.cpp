@@ -283,6 +283,8 @@ void Session::encode_end(std::uint64_t number, actors::End&& end, std::string& b
   const bool is_last = --stream.num_open == 0;
   if (choice.stalled && end.outcome == Outcome::cancelled)
     end.message = stalled("no credit was granted", hub_.options.stall_timeout).message;
+  else if (choice.cancelled_by && end.outcome == Outcome::cancelled)
+    end.message = "uid " + std::to_string(*choice.cancelled_by) + " asked for it with CancelRequest";
   const RequestKind kind = stream.kind;
   if (is_last) streams_.erase(found);  // before the client can see the end and reuse the number
   last_answer_ = Clock::now();
@@ -418,6 +420,23 @@ void Session::cancel_choice(Choice& choice) const {
 void Session::cancel_stream(Stream& stream) const {
   for (Choice& choice : stream.choices) cancel_choice(choice);
   if (stream.unwanted) *stream.unwanted = true;
+}
+
+void Session::add_requests(OwnRequests& own, bool is_asking) const {
+  for (const auto& [number, stream] : streams_)
+    for (const Choice& choice : stream.choices)
+      if (!choice.ended) own[choice.request] = {.number = choice.own_number, .stream = is_asking ? number : 0};
+}
+
+bool Session::cancel_request(std::uint64_t number, std::uint32_t by_uid, bool by_owner) {
+  for (auto& [id, stream] : streams_)
+    for (Choice& choice : stream.choices) {
+      if (choice.ended || number != (by_owner ? choice.request : choice.own_number)) continue;
+      choice.cancelled_by = by_uid;
+      cancel_choice(choice);
+      return true;
+    }
+  return false;
 }
 
 void Session::cancel_streams() {

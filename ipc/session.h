@@ -45,17 +45,24 @@ class Session : public std::enable_shared_from_this<Session> {
   User& user() const { return user_; }
   bool is_admitted(const Guests& guests) { return admitted(peer_, socket_.native_handle(), guests); }
   std::size_t num_streams() const { return streams_.size(); }
+  // Its requests for tokens that have not ended.
+  void add_requests(OwnRequests& own, bool is_asking) const;
+  // Cancels one of them for a user on another connection, or this: by its id, if that is an owner, else by its number
+  // among the user's own. Whether it is there.
+  bool cancel_request(std::uint64_t number, std::uint32_t by_uid, bool by_owner);
   std::uint64_t outbox_bytes() const { return outbox_->bytes(); }
 
  private:
   // One of the answers to a request.
   struct Choice {
     actors::RequestId request = 0;
-    std::uint64_t credit = 0;       // granted by the client and not used
-    std::uint64_t to_credit = 0;    // of that, not passed to the gateway yet
-    Clock::time_point empty_since;  // when credit became 0
-    bool stalled = false;           // cancelled by the server because it had no credit for stall_timeout
-    bool cancelled = false;         // cancel was sent to the gateway; the end will follow
+    std::uint64_t own_number = 0;                 // among the user's requests
+    std::uint64_t credit = 0;                     // granted by the client and not used
+    std::uint64_t to_credit = 0;                  // of that, not yet told to the gateway
+    Clock::time_point empty_since;                // when credit became 0
+    bool stalled = false;                         // cancelled by us for that
+    bool cancelled = false;                       // by whomever; its end is on the way
+    std::optional<std::uint32_t> cancelled_by{};  // the uid that asked for it with CancelRequest
     bool ended = false;
   };
   // A request that is not fully answered.
@@ -110,10 +117,12 @@ class Session : public std::enable_shared_from_this<Session> {
   void on_detokenize(const v1::Detokenize& detokenize);
   void on_embed(v1::Embed& embed);
   void on_status(const v1::StatusRequest& question);
+  void on_cancel_request(const v1::CancelRequest& cancel);
+  // The same for each of the kinds that one frame answers, from what is known or shared.
   void on_models(std::uint64_t stream);
   void on_health(std::uint64_t stream);
-  void answer_status(std::uint64_t stream, const actors::StatusSnapshot& status, bool list, bool profile);
-  // Adds a stream for `count` requests, or refuses (its number is 0, is in use, or there are too many) and
+  void answer_status(const v1::StatusRequest& question, const actors::StatusSnapshot& status);
+  // Enters a new stream for `count` requests, or refuses (its number is 0, is in use, or there are too many) and
   // returns null.
   Stream* open_stream(std::uint64_t stream, RequestKind kind, std::uint64_t count = 1);
   // As open_stream(), for Health, Models and Status; also refuses those above the user's max_questions_per_second.

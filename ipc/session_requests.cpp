@@ -104,8 +104,9 @@ void Session::on_frame(Decoded&& decoded, std::size_t bytes) {
     return break_off(invalid(
         "hello", is_hello ? "a second Hello; it is sent once" : "the first frame of a connection must be Hello"));
   if (is_hello) return on_hello(decoded.frame.hello());
-  if (decoded.kind != RequestKind::other || decoded.refusal ||
-      decoded.frame.body_case() == v1::ClientFrame::BODY_NOT_SET)
+  const auto body = decoded.frame.body_case();
+  if (decoded.kind != RequestKind::other || decoded.refusal || body == v1::ClientFrame::BODY_NOT_SET ||
+      body == v1::ClientFrame::kCancelRequest)
     count_received(decoded.kind, decoded.count);
   if (!decoded.refusal) return on_request(decoded.frame, decoded.count);
   // A refusal with an open stream's number would look like that stream's end.
@@ -128,6 +129,8 @@ void Session::on_request(v1::ClientFrame& frame, std::uint64_t count) {
       return on_embed(*frame.mutable_embed());
     case v1::ClientFrame::kStatus:
       return on_status(frame.status());
+    case v1::ClientFrame::kCancelRequest:
+      return on_cancel_request(frame.cancel_request());
     case v1::ClientFrame::kModels:
       return on_models(frame.models().stream());
     case v1::ClientFrame::kHealth:
@@ -203,13 +206,14 @@ Session::Stream* Session::open_control(std::uint64_t number, RequestKind kind) {
   const Clock::time_point now = Clock::now();
   if (user_.questions.take(now)) return open_stream(number, kind);
   const std::uint32_t most = hub_.options.max_questions_per_second;
-  refuse(streams_.contains(number) ? 0 : number, kind,
-         {.code = Outcome::quota,
-          .field = "max_questions_per_second",
-          .message = "uid " + std::to_string(peer_.uid) + " asks for Health, Models and Status more than " +
-                     std::to_string(most) + " times a second (max_questions_per_second); ask less often",
-          .limit = most,
-          .retry_after = user_.questions.time_to_next(now)});
+  refuse(
+      streams_.contains(number) ? 0 : number, kind,
+      {.code = Outcome::quota,
+       .field = "max_questions_per_second",
+       .message = "uid " + std::to_string(peer_.uid) + " asks for Health, Models, Status and CancelRequest more than " +
+                  std::to_string(most) + " times a second (max_questions_per_second); ask less often",
+       .limit = most,
+       .retry_after = user_.questions.time_to_next(now)});
   return nullptr;
 }
 
@@ -231,7 +235,10 @@ void Session::on_generate(v1::Generate& generate, std::uint64_t count) {
   // The sink may get the end before submit() returns; it stays in the outbox until this thread writes it.
   const actors::RequestId first =
       hub_.gateway->submit(std::move(request), std::make_shared<OutboxSink>(outbox_, number));
-  for (std::size_t i = 0; i < stream->choices.size(); ++i) stream->choices[i].request = first + i;
+  for (std::size_t i = 0; i < stream->choices.size(); ++i) {
+    stream->choices[i].request = first + i;
+    stream->choices[i].own_number = ++user_.num_generates;
+  }
 }
 
 void Session::on_cancel(const v1::Cancel& cancel) {
@@ -351,17 +358,33 @@ void Session::on_embed(v1::Embed& embed) {
 void Session::on_status(const v1::StatusRequest& question) {
   const std::uint64_t stream = question.stream();
   if (!open_control(stream, RequestKind::status)) return;
-  hub_.ask_status([weak = weak_from_this(), stream, list = question.list_requests(),
-                   profile = question.profile()](const actors::StatusSnapshot& status) {
-    if (const auto self = weak.lock()) self->answer_status(stream, status, list, profile);
+  hub_.ask_status([weak = weak_from_this(), question](const actors::StatusSnapshot& status) {
+    if (const auto self = weak.lock()) self->answer_status(question, status);
   });
 }
 
-void Session::answer_status(std::uint64_t stream, const actors::StatusSnapshot& status, bool list, bool profile) {
+void Session::on_cancel_request(const v1::CancelRequest& cancel) {
+  const std::uint64_t stream = cancel.stream();
+  if (!open_control(stream, RequestKind::other)) return;
+  const bool owner = is_owner(peer_.uid);
+  if (!hub_.cancel_request(cancel.request(), peer_.uid, owner))
+    return answer(stream, invalid("request", std::string(owner ? "there is" : "you have") + " no live request " +
+                                                 std::to_string(cancel.request()) + "; it may have ended"));
+  v1::ServerFrame frame;
+  frame.mutable_request_cancelled()->set_stream(stream);
+  answer(stream, frame);
+}
+
+void Session::answer_status(const v1::StatusRequest& question, const actors::StatusSnapshot& status) {
+  const std::uint64_t stream = question.stream();
   if (!streams_.contains(stream)) return;
-  const StatusView view{.tenant = tenant_, .list_requests = list, .profile = profile};
+  StatusView view{.tenant = tenant_,
+                  .list_requests = question.list_requests(),
+                  .this_connection = question.this_connection(),
+                  .profile = question.profile()};
+  if (view.list_requests) view.own = hub_.requests_of(peer_.uid, *this);
   v1::ServerFrame frame = status_frame(stream, status, view);
-  if (view.is_owner)
+  if (view.tenant.is_owner)
     hub_.add_counts(*frame.mutable_status());
   else
     user_.add_counts(*frame.mutable_status());

@@ -155,12 +155,19 @@ void Batch::step_ended(const engine::StepResult& result, TimePoint now) {
     at_work_ = live->request();
     if (options_.faults.before_row) options_.faults.before_row(at_work_);
     planner_.advance(row.sequence, static_cast<std::uint32_t>(row.tokens.size()));
+    if (row.tokens.empty()) tell_progress(*live);
     live->copy_from = live->copy_window_from = kNoBlock;
     live->restore = kNoSnapshot;
     if (has_computed_prompt(*live)) requeue_forks(live->request());
     take_row(*live, row, now);
     clear_faults(row.sequence);
   }
+}
+
+// A chunk of a prompt, or of what is replayed after a preemption.
+void Batch::tell_progress(const Live& live) {
+  const auto prompt_tokens = static_cast<std::uint32_t>(live.task->prompt->size());
+  streams_.computed(live.request(), live.generation(), std::min(planner_.computed(live.sequence), prompt_tokens));
 }
 
 void Batch::step_is_over(std::uint64_t epoch, std::uint64_t step) {

@@ -114,6 +114,7 @@ class Batch {
   bool has_state() const { return options_.planner.snapshot_rule.every > 0; }
   void open(const Live& live, std::uint32_t num_cached);
   void clear_faults(SequenceId sequence);
+  void tell_progress(const Live& live);
   void take_row(Live& live, const engine::ItemResult& row, TimePoint now);
   void commit_full_blocks(Live& live);
   void leave_window_behind(Live& live, std::uint32_t num_committed);

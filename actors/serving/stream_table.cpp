@@ -244,6 +244,7 @@ bool StreamTable::started(RequestId id, std::uint64_t generation, std::uint32_t 
   const RecordPtr record = current(id, generation);
   if (!record) return false;
   move_to(*record, RequestState::running);
+  record->computed_tokens = cached_tokens;
   if (!record->first_step) {  // a resumed stream keeps the figures of its first start
     record->first_step = now;
     record->cached_tokens = cached_tokens;
@@ -251,6 +252,13 @@ bool StreamTable::started(RequestId id, std::uint64_t generation, std::uint32_t 
     counts_.cached_tokens += cached_tokens;
   }
   return true;
+}
+
+bool StreamTable::computed(RequestId id, std::uint64_t generation, std::uint32_t prompt_tokens) {
+  const std::lock_guard lock(mutex_);
+  const RecordPtr record = current(id, generation);
+  if (record) record->computed_tokens = prompt_tokens;
+  return record != nullptr;
 }
 
 bool StreamTable::preempted(RequestId id, std::uint64_t generation) {
@@ -420,12 +428,14 @@ std::vector<RequestView> StreamTable::views(TimePoint now) const {
     const std::lock_guard lock(mutex_);
     views.reserve(records_.size());
     for (const auto& [id, record] : records_) {
+      const std::uint32_t prompt_tokens = record->prompt ? static_cast<std::uint32_t>(record->prompt->size()) : 0;
       views.push_back({.request = id,
                        .tenant = record->request->tenant.id,
                        .state = record->state,
                        .priority = record->request->priority,
-                       .prompt_tokens = record->prompt ? static_cast<std::uint32_t>(record->prompt->size()) : 0,
+                       .prompt_tokens = prompt_tokens,
                        .cached_tokens = record->cached_tokens,
+                       .computed_tokens = record->emitted.empty() ? record->computed_tokens : prompt_tokens,
                        .generated_tokens = static_cast<std::uint32_t>(record->emitted.size()),
                        .preemptions = record->preemptions,
                        .age_seconds = seconds(record->submitted, now)});

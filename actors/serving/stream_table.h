@@ -144,6 +144,8 @@ class StreamTable {
   // the batcher should forget the request.
   bool set_state(RequestId id, std::uint64_t generation, RequestState state);
   bool started(RequestId id, std::uint64_t generation, std::uint32_t cached_tokens, TimePoint now);
+  // So much of its prompt is computed, cached tokens included. Not needed from the first token of the answer on.
+  bool computed(RequestId id, std::uint64_t generation, std::uint32_t prompt_tokens);
   bool preempted(RequestId id, std::uint64_t generation);
   // The stream is out of credit. If more streams than max_parked_requests are parked now, one is ended: of the user
   // with the most parked streams (the owner's count less the owner's reserve), the one with the slowest client, that is
@@ -193,6 +195,7 @@ class StreamTable {
     std::optional<TimePoint> parked_since;  // until its client grants more
     TimePoint::duration parked_before{};
     std::uint32_t cached_tokens = 0;
+    std::uint32_t computed_tokens = 0;  // of the prompt, as long as nothing is emitted
     std::uint32_t preemptions = 0;
     std::uint32_t num_faults = 0;
     TimePoint submitted;

@@ -606,6 +606,25 @@ Result<ServerStatus> Client::status(bool list_requests, bool profile) {
   return to_status(answer->status(), to_health(answer->status().health()));
 }
 
+Result<std::vector<LiveRequest>> Client::own_requests() {
+  const auto answer = impl_->ask([](v1::ClientFrame& frame, std::uint64_t stream) {
+    frame.mutable_status()->set_stream(stream);
+    frame.mutable_status()->set_list_requests(true);
+    frame.mutable_status()->set_this_connection(true);
+  });
+  if (!answer) return answer.error();
+  return to_status(answer->status(), to_health(answer->status().health())).live_requests;
+}
+
+Status Client::cancel_request(std::uint64_t request) {
+  const auto answer = impl_->ask([&](v1::ClientFrame& frame, std::uint64_t stream) {
+    frame.mutable_cancel_request()->set_stream(stream);
+    frame.mutable_cancel_request()->set_request(request);
+  });
+  if (!answer) return answer.error();
+  return Ok{};
+}
+
 Result<Health> Client::health() {
   const auto answer =
       impl_->ask([](v1::ClientFrame& frame, std::uint64_t stream) { frame.mutable_health()->set_stream(stream); });

@@ -279,12 +279,14 @@ struct Profile {
 
 /// A request that has not ended.
 struct LiveRequest {
-  std::uint64_t request = 0;           ///< counts from 1, in order of arrival
-  std::uint32_t uid = 0;               ///< the user
+  std::uint64_t request = 0;           ///< counts from 1, in order of arrival; of a guest its own requests alone
+  std::uint64_t stream = 0;            ///< Stream::id of a request of this client; 0: of another one
+  std::uint32_t uid = 0;               ///< whose it is
   std::string state{};                 ///< "received", "encoding", "queued", "running" or "parked"
   std::int32_t priority = 0;           ///< lower is earlier
   std::uint32_t prompt_tokens = 0;     ///< 0: not known yet
   std::uint32_t cached_tokens = 0;     ///< of the prompt, served from the prefix cache
+  std::uint32_t computed_tokens = 0;   ///< of the prompt, the cached ones included; all of them: the answer is next
   std::uint32_t generated_tokens = 0;  ///< so far
   std::uint32_t preemptions = 0;       ///< so far
   double age_seconds = 0;              ///< since its arrival
@@ -441,7 +443,13 @@ class Client {
   /// owner and root; with `profile` the time of its steps by operation. Waits, not in a callback. Errors as
   /// tokenize().
   Result<ServerStatus> status(bool list_requests = false, bool profile = false);
-  /// The server's health. Waits, not in a callback. Errors as tokenize().
+  /// The live requests of this client alone: how far each is. Waits, not in a callback. Errors as tokenize();
+  /// unsupported of a server that cannot tell them apart.
+  Result<std::vector<LiveRequest>> own_requests();
+  /// Cancels a live request, of whichever client, by its LiveRequest::request: one's own, as the server's owner or root
+  /// any. Waits, not in a callback. Errors as tokenize(); invalid_argument if there is none.
+  Status cancel_request(std::uint64_t request);
+  /// Whether the server can answer. Waits, not in a callback. Errors as tokenize().
   Result<Health> health();
 
   /// Received frames for unknown or ended streams; above 0 the server is faulty. For tests of the server.

@@ -37,11 +37,13 @@ void add_lists(const v1::Status& in, ServerStatus& out) {
     out.memory.push_back({.kind = use.kind(), .bytes = use.bytes(), .peak_bytes = use.peak_bytes()});
   for (const v1::Status::LiveRequest& live : in.live_requests())
     out.live_requests.push_back({.request = live.request(),
+                                 .stream = live.stream(),
                                  .uid = live.uid(),
                                  .state = live.state(),
                                  .priority = live.priority(),
                                  .prompt_tokens = live.prompt_tokens(),
                                  .cached_tokens = live.cached_tokens(),
+                                 .computed_tokens = live.computed_tokens(),
                                  .generated_tokens = live.generated_tokens(),
                                  .preemptions = live.preemptions(),
                                  .age_seconds = live.age_seconds()});

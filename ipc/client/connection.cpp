@@ -101,6 +101,8 @@ std::uint64_t stream_of(const v1::ServerFrame& frame) {
       return frame.health().stream();
     case v1::ServerFrame::kEmbeddings:
       return frame.embeddings().stream();
+    case v1::ServerFrame::kRequestCancelled:
+      return frame.request_cancelled().stream();
     default:
       return 0;
   }

@@ -31,6 +31,8 @@ std::uint64_t stream_of(const v1::ClientFrame& frame) {
       return frame.load_model().stream();
     case v1::ClientFrame::kUnloadModel:
       return frame.unload_model().stream();
+    case v1::ClientFrame::kCancelRequest:
+      return frame.cancel_request().stream();
     case v1::ClientFrame::kCancel:
       return frame.cancel().stream();
     case v1::ClientFrame::kCredit:

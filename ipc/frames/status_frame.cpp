@@ -72,15 +72,21 @@ void add_lists(const actors::StatusSnapshot& status, v1::Status& out) {
   out.set_peak_resident_bytes(status.peak_resident_bytes);
 }
 
-void add_requests(const std::vector<actors::RequestView>& requests, v1::Status& out) {
+// Ids count all users' requests: a guest is told its own numbers.
+void add_requests(const std::vector<actors::RequestView>& requests, const StatusView& caller, v1::Status& out) {
   for (const actors::RequestView& view : requests) {
+    const auto own = caller.own.find(view.request);
+    const bool is_own = own != caller.own.end();
+    if (!caller.tenant.is_owner && !is_own) continue;  // its connection has gone, its end is on the way
     v1::Status::LiveRequest& added = *out.add_live_requests();
-    added.set_request(view.request);
+    added.set_request(caller.tenant.is_owner ? view.request : own->second.number);
+    if (is_own) added.set_stream(own->second.stream);
     added.set_uid(static_cast<std::uint32_t>(view.tenant));
     added.set_state(name_of(view.state));
     added.set_priority(view.priority);
     added.set_prompt_tokens(view.prompt_tokens);
     added.set_cached_tokens(view.cached_tokens);
+    added.set_computed_tokens(view.computed_tokens);
     added.set_generated_tokens(view.generated_tokens);
     added.set_preemptions(view.preemptions);
     added.set_age_seconds(view.age_seconds);
@@ -142,13 +148,15 @@ void add_own_states(const std::vector<actors::RequestView>& requests, TenantId t
 
 }  // namespace
 
-std::vector<actors::RequestView> visible(const std::vector<actors::RequestView>& requests,
-                                         const scheduler::Tenant& tenant) {
+std::vector<actors::RequestView> visible(const std::vector<actors::RequestView>& requests, const StatusView& caller) {
   std::vector<actors::RequestView> seen;
   for (const actors::RequestView& view : requests) {
     if (seen.size() == kMaxListedRequests) break;
-    // Listing other users' requests would show a guest when and how much they send.
-    if (tenant.is_owner || view.tenant == tenant.id) seen.push_back(view);
+    // Of others' requests a guest could guess who asks, when, and how much.
+    if (!caller.tenant.is_owner && view.tenant != caller.tenant.id) continue;
+    const auto own = caller.own.find(view.request);
+    if (caller.this_connection && (own == caller.own.end() || own->second.stream == 0)) continue;
+    seen.push_back(view);
   }
   return seen;
 }
@@ -171,13 +179,7 @@ v1::ServerFrame status_frame(std::uint64_t stream, const actors::StatusSnapshot&
     add_activity(status, out);
   else
     add_own_states(status.requests, view.tenant.id, out);
-  if (view.list_requests) {
-    std::vector<actors::RequestView> seen = visible(status.requests, view.tenant);
-    // Request numbers count the requests of all users, so a guest gets its own numbering.
-    if (!view.tenant.is_owner)
-      for (std::size_t i = 0; i < seen.size(); ++i) seen[i].request = i + 1;
-    add_requests(seen, out);
-  }
+  if (view.list_requests) add_requests(visible(status.requests, view), view, out);
   if (view.profile && view.tenant.is_owner && status.profile) add_profile(*status.profile, *out.mutable_profile());
   return frame;
 }

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <unordered_map>
 #include <vector>
 
 #include "actors/gateway.h"
@@ -14,15 +15,24 @@ namespace troupe::ipc {
 // Live requests that one Status lists.
 inline constexpr std::size_t kMaxListedRequests = 256;
 
+// A live request of the caller.
+struct OwnRequest {
+  std::uint64_t number = 0;  // among its own, from 1, in order of arrival
+  std::uint64_t stream = 0;  // on the connection that asks; 0: it came on another
+};
+using OwnRequests = std::unordered_map<actors::RequestId, OwnRequest>;
+
 struct StatusView {
   scheduler::Tenant tenant;  // that asks
   bool list_requests = false;
+  bool this_connection = false;
   bool profile = false;
+  OwnRequests own{};
 };
 
-// The live requests that a user may see: its own, or all for an owner; at most kMaxListedRequests.
+// What the caller may see of the live requests, and wants to: its own, an owner all; at most kMaxListedRequests.
 [[nodiscard]] std::vector<actors::RequestView> visible(const std::vector<actors::RequestView>& requests,
-                                                       const scheduler::Tenant& tenant);
+                                                       const StatusView& view);
 
 // A Status without the fields of add_counts() and of connections. A guest gets the fields that describe the server and
 // the number of its own live requests; only owners get sums over users and fields that change with other users'

@@ -64,6 +64,9 @@ std::vector<v1::ClientFrame> valid_frames() {
   frames.push_back(frame);
   frame.mutable_health()->set_stream(7);
   frames.push_back(frame);
+  frame.mutable_cancel_request()->set_stream(8);
+  frame.mutable_cancel_request()->set_request(1);
+  frames.push_back(frame);
   return frames;
 }
 

@@ -58,7 +58,7 @@ TEST_CASE("what an Embed asks for reaches the gateway, and its answer the client
   REQUIRE_FALSE(asked.request.normalise);
   REQUIRE_FALSE(asked.request.add_special);
   REQUIRE(asked.request.parse_special);
-  REQUIRE(asked.request.uid == ::geteuid());
+  REQUIRE(asked.request.tenant.id == TenantId{::geteuid()});
   asked.done(
       actors::Embeddings{.pooling = engine::Pooling::last, .dim = 2, .values = {1, 2, 3, 4}, .prompt_tokens = 9});
   const v1::ServerFrame answer = client.expect();

@@ -88,7 +88,7 @@ class FakeGateway final : public actors::Gateway {
     snapshot.model = "fake";
     snapshot.stalled = stands_still_;
     snapshot.requests = {{.request = 7,
-                          .uid = ::geteuid(),
+                          .tenant = TenantId{::geteuid()},
                           .state = actors::RequestState::running,
                           .generated_tokens = 3,
                           .age_seconds = 1}};

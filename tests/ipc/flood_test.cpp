@@ -291,6 +291,10 @@ TEST_CASE("every frame that asks for something is counted once, by its kind and 
   v1::ClientFrame frame = generate_frame(1);
   frame.mutable_generate()->set_n(0);
   ask(frame, "generate", "invalid_argument");
+  frame = {};
+  frame.mutable_cancel_request()->set_stream(1);
+  ask(frame, "other", "invalid_argument");
+  frame = generate_frame(1);
   frame.mutable_generate()->set_n(3);
   frame.mutable_generate()->set_priority(5000);
   ask(frame, "generate", "invalid_argument", 3);
@@ -380,8 +384,9 @@ TEST_CASE("a guest is told of its own requests, and of nothing that others move"
     status.requests.push_back(
         {.request = 100 + i, .tenant = TenantId{1000 + i % 2}, .state = actors::RequestState::running});
 
-  const v1::Status guest =
-      status_frame(1, status, {.tenant = {TenantId{1001}, false}, .list_requests = true, .profile = true}).status();
+  StatusView view{.tenant = {TenantId{1001}, false}, .list_requests = true, .profile = true};
+  for (std::uint64_t i = 0; i < 3; ++i) view.own[101 + 2 * i] = {.number = i + 1};
+  const v1::Status guest = status_frame(1, status, view).status();
   v1::Status expected;
   expected.set_stream(1);
   *expected.mutable_health() = guest.health();

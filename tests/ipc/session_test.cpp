@@ -61,7 +61,7 @@ TEST_CASE("a request reaches the gateway with every field, and the uid from the 
   sampling.mutable_logit_bias(0)->set_bias(-3);
   REQUIRE(client.send(frame));
   const actors::Request got = server.gateway.wait_submitted(0).request;
-  REQUIRE(got.uid == ::geteuid());
+  REQUIRE(got.tenant.id == TenantId{::geteuid()});
   REQUIRE(got.model == "fake");
   REQUIRE(std::get<std::string>(got.prompt) == "text");
   REQUIRE(got.deadline == std::chrono::milliseconds(1500));
@@ -450,7 +450,7 @@ TEST_CASE("of the live requests everybody sees the own ones, owner and root all,
   const auto seen = [](std::uint32_t uid, bool is_owner, std::size_t count) {
     std::vector<actors::RequestView> requests;
     for (std::uint32_t i = 0; i < count; ++i) requests.push_back({.request = i + 1, .tenant = TenantId{1000 + i % 2}});
-    return visible(requests, {TenantId{uid}, is_owner});
+    return visible(requests, {.tenant = {TenantId{uid}, is_owner}});
   };
   REQUIRE(seen(1000, false, 10).size() == 5);
   for (const actors::RequestView& view : seen(1001, false, 10)) REQUIRE(view.tenant == TenantId{1001});

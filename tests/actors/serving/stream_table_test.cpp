@@ -212,6 +212,25 @@ TEST_CASE("stream table: tokens arrive in order and the end comes once, with usa
   CHECK(end.usage.ttft_seconds == Approx(0.030));
 }
 
+TEST_CASE("stream table: how far a prompt is computed shows until its answer begins") {
+  StreamTable table({.max_requests_per_tenant = kQuota});
+  Stream s(table);
+  const auto computed = [&] { return table.views(at(100)).at(0).computed_tokens; };
+  CHECK(computed() == 0);
+  CHECK(table.started(s.id, 1, 1, at(1)));
+  CHECK(computed() == 1);
+  CHECK(table.computed(s.id, 1, 2));
+  CHECK(computed() == 2);
+  const auto task = table.resume().at(0);
+  CHECK_FALSE(table.computed(s.id, 1, 3));  // of the batcher that is gone
+  CHECK(computed() == 2);
+  CHECK(table.started(s.id, task->generation, 0, at(2)));
+  CHECK(computed() == 0);
+  CHECK(table.deliver(emission(*task, 0, {5}, 0, ""), at(30)));
+  CHECK(computed() == 3);
+  CHECK(table.end(s.id, outcome(Outcome::cancelled), at(90)));
+}
+
 TEST_CASE("stream table: a request's times are counted once, in seconds, however its tokens are bundled") {
   StreamTable table({.max_requests_per_tenant = kQuota});
   Stream s(table);
@@ -226,6 +245,7 @@ TEST_CASE("stream table: a request's times are counted once, in seconds, however
   CHECK(views[0].prompt_tokens == 3);
   CHECK(views[0].cached_tokens == 2);
   CHECK(views[0].generated_tokens == 3);
+  CHECK(views[0].computed_tokens == 3);  // an answer has begun
   CHECK(views[0].age_seconds == Approx(0.1));
   CHECK(views[1].state == RequestState::queued);
   CHECK(table.counts().bytes > 0);
