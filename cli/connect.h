@@ -14,4 +14,8 @@ namespace troupe::cli {
 // about a server that is only accepted because of --no-strict-modes.
 [[nodiscard]] Result<std::unique_ptr<client::Client>> connect(const config::Options& options, const std::string& name);
 
+// The same without the warning.
+[[nodiscard]] Result<std::unique_ptr<client::Client>> connect_quietly(const config::Options& options,
+                                                                      const std::string& name);
+
 }  // namespace troupe::cli

@@ -13,6 +13,7 @@
 #include "cli/events.h"
 #include "cli/exit_code.h"
 #include "cli/output.h"
+#include "cli/prompt_progress.h"
 #include "cli/sampling.h"
 #include "cli/signals.h"
 #include "cli/subcommands.h"
@@ -153,9 +154,15 @@ Result<int> run(const config::Parsed& parsed) {
   if ((*client)->server().health.readiness == client::Readiness::loading && ::isatty(STDERR_FILENO) != 0)
     complain("troupe run", "the server is loading its model; waiting");
 
+  std::optional<PromptProgress> progress;
+  if (!options.json && ::isatty(STDERR_FILENO) != 0) progress.emplace(**client, StatusLine::of_stderr());
   client::Callbacks callbacks;
-  callbacks.on_tokens = [&](const client::Tokens& tokens) { answers.take(tokens); };
+  callbacks.on_tokens = [&](const client::Tokens& tokens) {
+    if (progress) progress->finish();
+    answers.take(tokens);
+  };
   callbacks.on_end = [&](const Result<client::Ended>& ended) {
+    if (progress) progress->finish();
     if (!ended) lost = ended.error();
     if (lost || answers.end(*ended)) events.post(Event::ended);
   };

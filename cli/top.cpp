@@ -9,8 +9,10 @@
 #include <chrono>
 #include <csignal>
 #include <iostream>
+#include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -82,43 +84,78 @@ ScreenSize screen_size() {
   return {.rows = size.ws_row, .columns = size.ws_col};
 }
 
-enum class Wish { look_again, draw_again, stop };
-
-// Waits until `until`, a key or a signal. A closed terminal counts as a wish to quit.
-Wish wait_for_wish(Signals& signals, std::chrono::steady_clock::time_point until) {
+// A key, or ' ' when the time has come to look again, or 'q' when a signal or the end of the terminal stops us; 0: the
+// size of the screen has changed. Arrows are j and k.
+char wait_for_key(Signals& signals, std::chrono::steady_clock::time_point until) {
   while (true) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - std::chrono::steady_clock::now());
-    if (left.count() <= 0) return Wish::look_again;
+    if (left.count() <= 0) return ' ';
     std::array<pollfd, 2> files{pollfd{STDIN_FILENO, POLLIN, 0}, pollfd{signals.fd(), POLLIN, 0}};
     if (::poll(files.data(), files.size(), static_cast<int>(left.count())) <= 0) continue;
-    if (const int signal = signals.next()) return signal == SIGWINCH ? Wish::draw_again : Wish::stop;
+    if (const int signal = signals.next()) return signal == SIGWINCH ? '\0' : 'q';
     if (files[0].revents == 0) continue;
-    char key = 0;
-    if (::read(STDIN_FILENO, &key, 1) != 1 || key == 'q' || key == 'Q') return Wish::stop;
-    if (key == ' ') return Wish::look_again;
+    std::array<char, 16> keys{};
+    const ssize_t size = ::read(STDIN_FILENO, keys.data(), keys.size());
+    if (size <= 0) return 'q';
+    const std::string_view typed(keys.data(), static_cast<std::size_t>(size));
+    if (typed == "\x1b[B" || typed == "\x1bOB") return 'j';
+    if (typed == "\x1b[A" || typed == "\x1bOA") return 'k';
+    if (typed.front() != '\x1b') return typed.front();
   }
 }
 
-Result<int> watch(client::Client& client, Signals& signals, std::chrono::milliseconds interval) {
-  FullScreen screen;
-  std::optional<client::ServerStatus> before, now;
-  while (true) {
-    auto status = client.status(/*list_requests=*/true);
-    if (!status) return status.error();
-    before = std::exchange(now, std::move(*status));
-    const auto next = std::chrono::steady_clock::now() + interval;
-    Wish wish = Wish::draw_again;
-    while (wish == Wish::draw_again) {
-      const ScreenSize size = screen_size();
-      std::vector<std::string> lines = top_screen(*now, before, size);
-      if (lines.size() < size.rows) {
-        lines.resize(size.rows - 1);
-        lines.push_back(std::string("q: end   space: look now").substr(0, size.columns));
-      }
-      screen.show(lines);
-      wish = wait_for_wish(signals, next);
+// The server, connected to anew as often as it has gone.
+class Server {
+ public:
+  Server(std::unique_ptr<client::Client> client, const config::Options& options)
+      : client_(std::move(client)), options_(options) {}
+
+  Result<client::ServerStatus> status() {
+    if (!client_) {
+      auto again = connect_quietly(options_, "troupe top");
+      if (!again) return again.error();
+      client_ = std::move(*again);
     }
-    if (wish == Wish::stop) return kExitOk;
+    auto status = client_->status(/*list_requests=*/true);
+    if (!status) client_.reset();
+    return status;
+  }
+  Status cancel(std::uint64_t request) {
+    return client_ ? client_->cancel_request(request) : Error{ErrorCode::io, "there is no connection to the server"};
+  }
+
+ private:
+  std::unique_ptr<client::Client> client_;  // null: it has gone
+  const config::Options& options_;
+};
+
+void cancel_selected(Server& server, TopScreen& view) {
+  const auto request = view.selected();
+  if (!request) return;
+  const Status cancelled = server.cancel(*request);
+  view.say(cancelled ? "request " + std::to_string(*request) + " is cancelled" : cancelled.error().message);
+}
+
+int watch(Server& server, Signals& signals, std::chrono::milliseconds interval) {
+  FullScreen screen;
+  TopScreen view(user_name);
+  while (true) {
+    auto status = server.status();
+    if (status)
+      view.show(std::move(*status));
+    else
+      view.show_away(status.error().message);
+    const auto next = std::chrono::steady_clock::now() + interval;
+    auto act = TopScreen::Act::none;
+    while (act == TopScreen::Act::none) {
+      screen.show(view.lines(screen_size(), /*with_keys=*/true));
+      const char key = wait_for_key(signals, next);
+      if (key == '\0') continue;
+      if (std::chrono::steady_clock::now() >= next && key == ' ') break;  // not a key: a question stays
+      act = view.press(key);
+      if (act == TopScreen::Act::cancel) cancel_selected(server, view);
+    }
+    if (act == TopScreen::Act::stop) return kExitOk;
   }
 }
 
@@ -127,15 +164,19 @@ Result<int> watch(client::Client& client, Signals& signals, std::chrono::millise
 Result<int> top(const config::Parsed& parsed) {
   std::optional<Signals> signals;
   if (!parsed.options.once) signals.emplace();  // before the client starts a thread: it inherits the mask
-  const auto client = connect(parsed.options, "troupe top");
+  auto client = connect(parsed.options, "troupe top");
   if (!client) return client.error();
   if (!parsed.options.once) {
-    if (::isatty(STDIN_FILENO) && ::isatty(STDOUT_FILENO)) return watch(**client, *signals, parsed.options.interval);
-    return Error{ErrorCode::invalid_argument, "stdin and stdout are no terminal; use --once"};
+    if (!::isatty(STDIN_FILENO) || !::isatty(STDOUT_FILENO))
+      return Error{ErrorCode::invalid_argument, "stdin and stdout are no terminal; use --once"};
+    Server server(std::move(*client), parsed.options);
+    return watch(server, *signals, parsed.options.interval);
   }
-  const auto status = (*client)->status(/*list_requests=*/true);
+  auto status = (*client)->status(/*list_requests=*/true);
   if (!status) return status.error();
-  for (const std::string& line : top_screen(*status, std::nullopt, {.rows = 10'000, .columns = 160}))
+  TopScreen view(user_name);
+  view.show(std::move(*status));
+  for (const std::string& line : view.lines({.rows = 10'000, .columns = 160}, /*with_keys=*/false))
     std::cout << line << '\n';
   return kExitOk;
 }

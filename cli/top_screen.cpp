@@ -1,8 +1,12 @@
 #include "cli/top_screen.h"
 
+#include <pwd.h>
+
 #include <algorithm>
+#include <cstddef>
 #include <cstdio>
 #include <numeric>
+#include <utility>
 
 #include "cli/text.h"
 #include "config/printable.h"
@@ -109,31 +113,10 @@ std::string memory(const ServerStatus& now, std::size_t columns) {
   return line;
 }
 
-// The table of live requests, running ones first.
-std::vector<std::string> table(const ServerStatus& now, std::size_t rows) {
-  std::vector<LiveRequest> live = now.live_requests;
-  std::stable_partition(live.begin(), live.end(), [](const LiveRequest& r) { return r.state == "running"; });
-  char line[160];
-  std::vector<std::string> lines;
-  std::snprintf(line, sizeof line, "%9s %7s %-9s %8s %8s %10s %9s %8s", "REQUEST", "UID", "PHASE", "PROMPT", "CACHED",
-                "GENERATED", "PREEMPTED", "AGE");
-  lines.emplace_back(line);
-  for (const LiveRequest& r : live) {
-    if (lines.size() == rows) break;
-    const std::string phase = r.state != "running" ? r.state : r.generated_tokens > 0 ? "decode" : "prefill";
-    std::snprintf(line, sizeof line, "%9llu %7u %-9s %8u %8u %10u %9u %8s", static_cast<unsigned long long>(r.request),
-                  r.uid, phase.c_str(), r.prompt_tokens, r.cached_tokens, r.generated_tokens, r.preemptions,
-                  clock_text(r.age_seconds).c_str());
-    lines.emplace_back(line);
-  }
-  const std::uint64_t all = now.requests_waiting + now.requests_running + now.requests_parked;
-  const std::uint64_t shown = lines.size() - 1;
-  if (shown < all && lines.size() > 1 && lines.size() == rows) {
-    lines.back() = "      ... and " + std::to_string(all - shown + 1) + " more";
-  } else if (shown < all && lines.size() < rows) {
-    lines.push_back("      ... and " + std::to_string(all - shown) + " of other users");
-  }
-  return lines;
+// The prompt's tokens; while they are computed, how many of them are.
+std::string prompt_text(const LiveRequest& request) {
+  if (request.state != "running" || request.generated_tokens > 0) return std::to_string(request.prompt_tokens);
+  return std::to_string(request.computed_tokens) + "/" + std::to_string(request.prompt_tokens);
 }
 
 }  // namespace
@@ -154,18 +137,151 @@ std::optional<double> quantile(const ServerStatus& now, const std::optional<Serv
   return std::nullopt;
 }
 
-std::vector<std::string> top_screen(const ServerStatus& now, const std::optional<ServerStatus>& before,
-                                    ScreenSize size) {
-  std::vector<std::string> lines = head(now, before);
-  lines.push_back(memory(now, size.columns));
-  lines.emplace_back();
-  if (lines.size() + 2 < size.rows) {
-    const std::vector<std::string> requests = table(now, size.rows - lines.size() - 1);
-    lines.insert(lines.end(), requests.begin(), requests.end());
+void TopScreen::show(ServerStatus status) {
+  before_ = std::exchange(now_, std::move(status));
+  if (before_ && before_->uptime_seconds > now_->uptime_seconds) before_.reset();  // another server has come
+  away_.clear();
+}
+
+void TopScreen::show_away(const std::string& why) { away_ = why; }
+
+TopScreen::Act TopScreen::press(char key) {
+  news_.clear();
+  if (std::exchange(asks_to_cancel_, false)) return key == 'y' && selected() ? Act::cancel : Act::none;
+  switch (key) {
+    case 'q':
+    case 'Q':
+      return Act::stop;
+    case ' ':
+      return Act::look;
+    case 's':
+      order_ = order_ == Order::user ? Order::phase : static_cast<Order>(static_cast<int>(order_) + 1);
+      return Act::none;
+    case 'j':
+      choose(1);
+      return Act::none;
+    case 'k':
+      choose(-1);
+      return Act::none;
+    case 'c':
+      asks_to_cancel_ = selected().has_value();
+      if (!asks_to_cancel_) say("choose a request first, with j and k");
+      return Act::none;
+    default:
+      return Act::none;
+  }
+}
+
+std::optional<std::uint64_t> TopScreen::selected() const {
+  if (!now_ || !selected_) return std::nullopt;
+  const bool lives = std::any_of(now_->live_requests.begin(), now_->live_requests.end(),
+                                 [&](const LiveRequest& request) { return request.request == *selected_; });
+  return lives ? selected_ : std::nullopt;
+}
+
+void TopScreen::choose(int step) {
+  if (!now_) return;
+  const std::vector<LiveRequest> requests = sorted();
+  if (requests.empty()) return;
+  const auto chosen = selected();
+  std::ptrdiff_t row = step > 0 ? -1 : static_cast<std::ptrdiff_t>(requests.size());
+  for (std::size_t i = 0; i < requests.size(); ++i)
+    if (chosen == requests[i].request) row = static_cast<std::ptrdiff_t>(i);
+  row = std::clamp<std::ptrdiff_t>(row + step, 0, static_cast<std::ptrdiff_t>(requests.size()) - 1);
+  selected_ = requests[static_cast<std::size_t>(row)].request;
+}
+
+std::vector<LiveRequest> TopScreen::sorted() const {
+  std::vector<LiveRequest> live = now_->live_requests;  // oldest first
+  const auto tokens = [](const LiveRequest& r) { return std::uint64_t{r.computed_tokens} + r.generated_tokens; };
+  switch (order_) {
+    case Order::phase:  // those that run first
+      std::stable_partition(live.begin(), live.end(), [](const LiveRequest& r) { return r.state == "running"; });
+      break;
+    case Order::age:
+      break;
+    case Order::tokens:
+      std::stable_sort(live.begin(), live.end(), [&](const auto& a, const auto& b) { return tokens(a) > tokens(b); });
+      break;
+    case Order::user:
+      std::stable_sort(live.begin(), live.end(),
+                       [&](const auto& a, const auto& b) { return user_name_(a.uid) < user_name_(b.uid); });
+      break;
+  }
+  return live;
+}
+
+std::vector<std::string> TopScreen::table(std::size_t rows) const {
+  const std::vector<LiveRequest> requests = sorted();
+  const auto chosen = selected();
+  char line[200];
+  std::vector<std::string> lines;
+  std::snprintf(line, sizeof line, "%10s %-10s %-8s %13s %7s %9s %9s %7s", "REQUEST", "USER", "PHASE", "PROMPT",
+                "CACHED", "GENERATED", "PREEMPTED", "AGE");
+  lines.emplace_back(line);
+  // The chosen one is on the screen: the rows begin further down if it must be so.
+  std::size_t first = 0;
+  for (std::size_t i = 0; i < requests.size(); ++i)
+    if (chosen == requests[i].request && rows > 3 && i + 3 > rows) first = i + 3 - rows;
+  for (std::size_t i = first; i < requests.size() && lines.size() < rows; ++i) {
+    const LiveRequest& r = requests[i];
+    const std::string phase = r.state != "running" ? r.state : r.generated_tokens > 0 ? "decode" : "prefill";
+    std::snprintf(line, sizeof line, "%s%8llu %-10s %-8s %13s %7u %9u %9u %7s", chosen == r.request ? "> " : "  ",
+                  static_cast<unsigned long long>(r.request), Printable(user_name_(r.uid), 10).text().c_str(),
+                  Printable(phase, 8).text().c_str(), prompt_text(r).c_str(), r.cached_tokens, r.generated_tokens,
+                  r.preemptions, clock_text(r.age_seconds).c_str());
+    lines.emplace_back(line);
+  }
+  const std::uint64_t listed = requests.size(), last = first + lines.size() - 1;
+  const std::uint64_t all = std::max(listed, now_->requests_waiting + now_->requests_running + now_->requests_parked);
+  if (lines.size() == rows && last < all && lines.size() > 1)
+    lines.back() = "      ... and " + std::to_string(all - last + 1) + " more";
+  else if (lines.size() < rows && listed < all)
+    lines.push_back("      ... and " + std::to_string(all - listed) + " of other users");
+  return lines;
+}
+
+std::string TopScreen::bottom() const {
+  constexpr const char* kOrders[] = {"phase", "age", "tokens", "user"};
+  if (const auto chosen = selected(); asks_to_cancel_ && chosen) {
+    std::string whose;
+    for (const LiveRequest& request : now_->live_requests)
+      if (request.request == *chosen) whose = user_name_(request.uid);
+    return "cancel request " + std::to_string(*chosen) + " of " + whose + "?   y: yes   any other key: no";
+  }
+  if (!news_.empty()) return news_;
+  return std::string("q: end   space: look now   s: sort (") + kOrders[static_cast<int>(order_)] +
+         ")   j, k: choose   c: cancel";
+}
+
+std::vector<std::string> TopScreen::lines(ScreenSize size, bool with_keys) const {
+  std::vector<std::string> lines;
+  const std::size_t rows = size.rows - std::min<std::size_t>(with_keys, size.rows);
+  if (now_) lines = head(*now_, before_);
+  if (!away_.empty()) lines.insert(lines.begin(), "no answer (" + away_ + "); trying again. What was seen last:");
+  if (now_) {
+    lines.push_back(memory(*now_, size.columns));
+    lines.emplace_back();
+    if (lines.size() + 2 <= rows) {
+      const std::vector<std::string> requests = table(rows - lines.size());
+      lines.insert(lines.end(), requests.begin(), requests.end());
+    }
+  }
+  if (with_keys && size.rows > 1) {
+    lines.resize(rows);
+    lines.push_back(bottom());
   }
   if (lines.size() > size.rows) lines.resize(size.rows);
   for (std::string& line : lines) line = Printable(line, size.columns).text();
   return lines;
+}
+
+std::string user_name(std::uint32_t uid) {
+  std::vector<char> buffer(4096);  // a record that is longer has an unusual field, and is shown by its number
+  passwd record{};
+  passwd* found = nullptr;
+  if (::getpwuid_r(uid, &record, buffer.data(), buffer.size(), &found) == 0 && found) return found->pw_name;
+  return std::to_string(uid);
 }
 
 }  // namespace troupe::cli

@@ -1,7 +1,9 @@
-// The screen of `troupe top` as lines of text; uses no terminal.
+// What `troupe top` shows, as lines of text, and what its keys do: no terminal in here, and no server.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,15 +17,52 @@ struct ScreenSize {
   std::size_t columns = 80;
 };
 
-// At most size.rows lines of at most size.columns characters; the table of requests leaves the last line free for the
-// keys. Rates are those between `before` and `now`; without `before`, since the server's start.
-[[nodiscard]] std::vector<std::string> top_screen(const client::ServerStatus& now,
-                                                  const std::optional<client::ServerStatus>& before, ScreenSize size);
+class TopScreen {
+ public:
+  // user_name: of a uid; called again for each line that shows one.
+  explicit TopScreen(std::function<std::string(std::uint32_t uid)> user_name) : user_name_(std::move(user_name)) {}
+
+  // A look at the server.
+  void show(client::ServerStatus status);
+  // The server does not answer, and why. What was seen last stays, marked as such, until it does.
+  void show_away(const std::string& why);
+  // A line of news, until the next key.
+  void say(std::string news) { news_ = std::move(news); }
+
+  enum class Act { none, look, stop, cancel };
+  // What a key asks for: q stop, space look; s another order, j and k (down and up) choose a request, c and then y
+  // cancel it: selected() says which.
+  Act press(char key);
+  // The number of the chosen request, if it is live.
+  [[nodiscard]] std::optional<std::uint64_t> selected() const;
+
+  // At most size.rows lines of at most size.columns bytes. Speeds are between the last two looks, or since the server's
+  // start. with_keys: the last line says which keys there are.
+  [[nodiscard]] std::vector<std::string> lines(ScreenSize size, bool with_keys) const;
+
+ private:
+  enum class Order { phase, age, tokens, user };
+  std::vector<client::LiveRequest> sorted() const;
+  std::vector<std::string> table(std::size_t rows) const;
+  std::string bottom() const;
+  void choose(int step);
+
+  std::function<std::string(std::uint32_t)> user_name_;
+  std::optional<client::ServerStatus> now_, before_;
+  std::string away_;  // why there is no server; empty: there is one
+  std::string news_;
+  Order order_ = Order::phase;
+  std::optional<std::uint64_t> selected_;
+  bool asks_to_cancel_ = false;
+};
 
 // The quantile `share` (0 to 1) of the latencies counted in `now` and not in `before`: the upper bound of its bucket in
 // seconds. nullopt if none was counted, or it is above the last bound.
 [[nodiscard]] std::optional<double> quantile(const client::ServerStatus& now,
                                              const std::optional<client::ServerStatus>& before,
                                              const std::string& histogram, double share);
+
+// The system's name for a user; where it knows none, the number.
+[[nodiscard]] std::string user_name(std::uint32_t uid);
 
 }  // namespace troupe::cli

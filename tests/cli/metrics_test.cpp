@@ -1,7 +1,10 @@
 // What `troupe status --prometheus` and `troupe top` make of a status.
 #include <catch2/catch.hpp>
 
+#include <algorithm>
+
 #include "cli/prometheus.h"
+#include "cli/prompt_progress.h"
 #include "cli/top_screen.h"
 #include "tests/cli/prometheus_text.h"
 
@@ -44,8 +47,27 @@ client::ServerStatus some_status() {
   s.live_requests = {
       {.request = 7, .uid = 1000, .state = "queued", .prompt_tokens = 12, .age_seconds = 0.4},
       {.request = 8, .uid = 1000, .state = "running", .prompt_tokens = 40, .generated_tokens = 9, .age_seconds = 75},
-      {.request = 9, .uid = 1001, .state = "running", .prompt_tokens = 800, .age_seconds = 4000}};
+      {.request = 9,
+       .uid = 1001,
+       .state = "running",
+       .prompt_tokens = 800,
+       .computed_tokens = 512,
+       .age_seconds = 4000}};
   return s;
+}
+
+std::string name_of_uid(std::uint32_t uid) { return uid == 1000 ? "anna" : "ben"; }
+
+TopScreen screen_of(const client::ServerStatus& status) {
+  TopScreen screen(name_of_uid);
+  screen.show(status);
+  return screen;
+}
+
+std::string text_of(const TopScreen& screen, ScreenSize size = {}, bool with_keys = true) {
+  std::string text;
+  for (const std::string& line : screen.lines(size, with_keys)) text += line + "\n";
+  return text;
 }
 
 }  // namespace
@@ -110,16 +132,15 @@ TEST_CASE("quantiles are upper bounds of buckets, of what was counted in between
 }
 
 TEST_CASE("top fits any screen, and shows who runs before who waits") {
-  const client::ServerStatus status = some_status();
-  for (const std::size_t rows : {1u, 5u, 9u, 12u, 24u})
-    for (const std::size_t columns : {1u, 40u, 80u, 200u}) {
-      const auto lines = top_screen(status, std::nullopt, {.rows = rows, .columns = columns});
-      CHECK(lines.size() <= rows);
-      for (const std::string& line : lines) CHECK(line.size() <= columns);
-    }
-  const auto lines = top_screen(status, std::nullopt, {});
-  std::string screen;
-  for (const std::string& line : lines) screen += line + "\n";
+  const TopScreen top = screen_of(some_status());
+  for (const bool with_keys : {false, true})
+    for (const std::size_t rows : {1u, 5u, 9u, 12u, 24u})
+      for (const std::size_t columns : {1u, 40u, 80u, 200u}) {
+        const auto lines = top.lines({.rows = rows, .columns = columns}, with_keys);
+        CHECK(lines.size() <= rows);
+        for (const std::string& line : lines) CHECK(line.size() <= columns);
+      }
+  const std::string screen = text_of(top);
   INFO(screen);
   const std::size_t decode = screen.find("decode"), prefill = screen.find("prefill"), queued = screen.find("queued");
   REQUIRE(queued != std::string::npos);
@@ -130,6 +151,9 @@ TEST_CASE("top fits any screen, and shows who runs before who waits") {
   CHECK(screen.find("(25 % cached)") != std::string::npos);
   CHECK(screen.find("of 5.00 ms") != std::string::npos);
   CHECK(screen.find("1:06:40") != std::string::npos);
+  CHECK(screen.find(" 512/800 ") != std::string::npos);
+  CHECK(screen.find(" 8 anna ") != std::string::npos);
+  CHECK(screen.find(" 9 ben ") != std::string::npos);
 }
 
 TEST_CASE("top's speeds are those since the last look, and what does not fit is counted") {
@@ -137,15 +161,126 @@ TEST_CASE("top's speeds are those since the last look, and what does not fit is 
   client::ServerStatus now = before;
   now.uptime_seconds += 2;
   now.generated_tokens += 100;
-  const auto lines = top_screen(now, before, {.rows = 12, .columns = 80});
-  std::string screen;
-  for (const std::string& line : lines) screen += line + "\n";
+  TopScreen top = screen_of(before);
+  top.show(now);
+  const std::string screen = text_of(top, {.rows = 12, .columns = 80});
   INFO(screen);
   CHECK(screen.find("50.0 tokens/s generated") != std::string::npos);
   CHECK(screen.find("... and 2 more") != std::string::npos);
   client::ServerStatus shared = before;
   shared.live_requests.erase(shared.live_requests.begin() + 2);
-  std::string own;
-  for (const std::string& line : top_screen(shared, before, {})) own += line + "\n";
-  CHECK(own.find("... and 1 of other users") != std::string::npos);
+  CHECK(text_of(screen_of(shared)).find("... and 1 of other users") != std::string::npos);
+}
+
+TEST_CASE("top sorts as its key says: by phase, age, tokens, user") {
+  client::ServerStatus status = some_status();
+  status.live_requests[0].uid = 1001;  // 7 ben, queued; 8 anna, 49 tokens; 9 ben, 512 tokens
+  status.live_requests[1].computed_tokens = 40;
+  TopScreen top = screen_of(status);
+  const auto order = [&] {
+    const std::string screen = text_of(top);
+    std::vector<std::pair<std::size_t, int>> found;
+    for (const auto& [row, number] : {std::pair{" 7 ben", 7}, {" 8 anna", 8}, {" 9 ben", 9}})
+      found.emplace_back(screen.find(row), number);
+    std::sort(found.begin(), found.end());
+    return std::vector<int>{found[0].second, found[1].second, found[2].second};
+  };
+  CHECK(order() == std::vector<int>{8, 9, 7});
+  CHECK(top.press('s') == TopScreen::Act::none);
+  CHECK(order() == std::vector<int>{7, 8, 9});
+  top.press('s');
+  CHECK(order() == std::vector<int>{9, 8, 7});
+  top.press('s');
+  CHECK(order() == std::vector<int>{8, 7, 9});
+  top.press('s');
+  CHECK(order() == std::vector<int>{8, 9, 7});
+}
+
+TEST_CASE("top cancels the request that was chosen, once that is confirmed") {
+  using Act = TopScreen::Act;
+  TopScreen top = screen_of(some_status());
+  CHECK(top.press('c') == Act::none);
+  CHECK(text_of(top).find("choose a request first") != std::string::npos);
+  CHECK(top.press('y') == Act::none);
+  top.press('j');
+  CHECK(top.selected() == 8);
+  top.press('j');
+  CHECK(top.selected() == 9);
+  CHECK(text_of(top).find(">        9 ben") != std::string::npos);
+  for (int i = 0; i < 5; ++i) top.press('j');
+  CHECK(top.selected() == 7);  // the last row, and no further
+  top.press('k');
+  CHECK(top.selected() == 9);
+  CHECK(top.press('c') == Act::none);
+  CHECK(text_of(top).find("cancel request 9 of ben?") != std::string::npos);
+  CHECK(top.press('n') == Act::none);
+  CHECK(top.press('y') == Act::none);  // nothing was asked any more
+  top.press('c');
+  CHECK(top.press('y') == Act::cancel);
+  CHECK(top.selected() == 9);
+  top.say("request 9 is cancelled");
+  CHECK(text_of(top).find("request 9 is cancelled") != std::string::npos);
+
+  client::ServerStatus later = some_status();
+  later.live_requests.pop_back();
+  top.press('c');
+  top.show(later);  // it ended while the question stood
+  CHECK_FALSE(top.selected());
+  CHECK(top.press('y') == Act::none);
+  CHECK(top.press('q') == Act::stop);
+  CHECK(top.press(' ') == Act::look);
+}
+
+TEST_CASE("a request that is chosen is on the screen, however small that is") {
+  client::ServerStatus status = some_status();
+  status.live_requests.clear();
+  for (std::uint64_t i = 1; i <= 40; ++i)
+    status.live_requests.push_back({.request = i, .uid = 1000, .state = "running"});
+  status.requests_running = 40;
+  TopScreen top = screen_of(status);
+  for (int i = 1; i <= 40; ++i) {
+    top.press('j');
+    const std::string screen = text_of(top, {.rows = 14, .columns = 80});
+    INFO(screen);
+    CHECK(screen.find("> " + std::string(8 - std::to_string(i).size(), ' ') + std::to_string(i) + " anna") !=
+          std::string::npos);
+  }
+}
+
+TEST_CASE("top says when the server has gone, keeps what it saw, and begins anew with the next one") {
+  TopScreen top(name_of_uid);
+  top.show_away("no server at /x");
+  CHECK(text_of(top).find("no answer (no server at /x); trying again") == 0);
+  CHECK(top.press('j') == TopScreen::Act::none);
+  top.show(some_status());
+  CHECK(text_of(top).find("no answer") == std::string::npos);
+  top.show_away("gone");
+  CHECK(text_of(top).find("no answer (gone)") == 0);
+  CHECK(text_of(top).find("decode") != std::string::npos);
+  client::ServerStatus next = some_status();
+  next.uptime_seconds = 10;
+  next.generated_tokens = 20;
+  top.show(next);  // its counters have begun at 0
+  CHECK(text_of(top).find("2.0 tokens/s generated") != std::string::npos);
+}
+
+TEST_CASE("a user is shown by name, and by number where the system knows none") {
+  CHECK(user_name(0) == "root");
+  CHECK(user_name(4'000'000'123) == "4000000123");
+}
+
+TEST_CASE("a prompt's progress says how much is done, of how much, and what is waited for before") {
+  client::LiveRequest request{.state = "received"};
+  CHECK(prompt_progress_text(request) == "waiting for the model");
+  request.state = "queued";
+  CHECK(prompt_progress_text(request) == "waiting for a place among the running requests");
+  request.state = "running";
+  request.prompt_tokens = 8192;
+  request.computed_tokens = 512;
+  CHECK(prompt_progress_text(request) == "prompt: 512 of 8192 tokens, 6 %");
+  request.cached_tokens = 32;
+  CHECK(prompt_progress_text(request) == "prompt: 512 of 8192 tokens, 6 % (32 cached)");
+  request.state = "parked\x1b";
+  request.prompt_tokens = 0;
+  CHECK(prompt_progress_text(request) == "waiting: parked\\x1b");
 }

@@ -116,7 +116,8 @@ std::array<int, 2> make_terminal() {
 
 Process::Process(const Spawn& spawn) {
   ::signal(SIGPIPE, SIG_IGN);  // a child may end before it has read its input
-  const auto in = make_pipe(), out = spawn.on_terminal ? make_terminal() : make_pipe(), err = make_pipe();
+  const auto in = make_pipe(), out = spawn.on_terminal ? make_terminal() : make_pipe(),
+             err = spawn.err_on_terminal ? make_terminal() : make_pipe();
   std::vector<std::string> arguments = spawn.arguments;
   arguments.insert(arguments.begin(), spawn.program);
   std::map<std::string, std::string> additions = spawn.environment;

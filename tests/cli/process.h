@@ -21,9 +21,10 @@ struct Spawn {
   std::vector<std::string> arguments{};              // after the program's name
   std::map<std::string, std::string> environment{};  // on top of a clean one
   std::string stdin_text{};
-  bool on_terminal = false;   // stdout is one, which changes nothing in what is written to it
-  bool as_nobody = false;     // with the rights of uid 65534; only root can
-  std::vector<int> handed{};  // descriptors that it gets as 3, 4, ... with LISTEN_FDS, as a service manager does it
+  bool on_terminal = false;      // stdout is one, which changes nothing in what is written to it
+  bool err_on_terminal = false;  // likewise stderr
+  bool as_nobody = false;        // with the rights of uid 65534; only root can
+  std::vector<int> handed{};     // descriptors that it gets as 3, 4, ... with LISTEN_FDS, as a service manager does it
   bool deny_write_execute = false;        // MemoryDenyWriteExecute= of systemd.exec(5), as the kernel itself has it
   std::vector<int> closed{};              // descriptors that it does not have
   std::map<int, std::uint64_t> limits{};  // RLIMIT_... of setrlimit(2), both the soft and the hard one

@@ -284,6 +284,24 @@ TEST_CASE("a server whose queue is full refuses with 75 and says when to try aga
   CHECK(waiting.wait().code == 130);
 }
 
+TEST_CASE("run shows on a terminal how far the server is with a long prompt, and takes that away") {
+  ServerProcess server({"-c", "65536", "--max-step-tokens", "1"});
+  std::string ids;
+  for (int i = 0; i < 60'000; ++i) ids += std::to_string(5 + i % 1000) + " ";
+  Spawn spawn = server.spawn({"run", "--ids"});
+  spawn.stdin_text = ids;
+  spawn.err_on_terminal = true;
+  Process client(spawn);
+  REQUIRE(client.wait_for_err(" of 60000 tokens, "));
+  const Finished top = server.call({"top", "--once"});
+  CHECK_THAT(top.out, Contains("/60000 "));
+  client.signal(SIGINT);
+  const Finished finished = client.wait();
+  CHECK(finished.code == 130);
+  const std::size_t last = finished.err.rfind(" of 60000 tokens, ");
+  CHECK(finished.err.find("\r\033[K", last) < finished.err.find("troupe run: ", last));
+}
+
 TEST_CASE("Ctrl-C cancels the request and ends run with 130") {
   ServerProcess server({"-c", "65536"});
   Process client(server.spawn(kEndless));
