@@ -36,7 +36,7 @@ struct ServerOptions {
   std::uint64_t max_outbox_bytes = 16u << 20;  // unsent answers of a connection; above this it is ended
   // Of all connections: half for frames being read, half for unsent answers. At least four times max_frame_bytes.
   std::uint64_t max_buffer_bytes = 512u << 20;
-  std::uint32_t max_frames_per_second = 20000;     // of one user; what comes faster is read later
+  std::uint32_t max_frames_per_second = 20000;  // of one user; what comes faster is read later
   // Health, Models, Status and CancelRequest of one user; more are refused with quota.
   std::uint32_t max_questions_per_second = 1000;
   std::chrono::milliseconds hello_timeout{5000};   // from accept to a whole Hello

@@ -20,8 +20,8 @@ class Compute {
   virtual engine::Team& team() = 0;                  // for use inside jobs
 };
 
-// The implementation in the server: no actor runs on its threads. One pool spans all NUMA nodes of its CPUs; each team
-// thread is bound to one CPU, so memory that a thread touches first is on its NUMA node.
+// The real one: no actor runs on its threads. One pool spans all NUMA nodes of the CPUs that it is given; with CPUs,
+// each thread of the team is bound to its own, so what it touches first lies near it.
 class ComputePool final : public Compute {
  public:
   // cpus[i]: the CPU of team thread i; empty: no thread is bound.

@@ -1,7 +1,7 @@
 // Allocates large memory: an extension point (docs/extending.md, docs/examples/memory_policy.cpp).
 //
 //   engine::LoadOptions load;
-//   load.memory_policy = std::make_shared<OnOneNode>(0);  // this model's weights, KV cache and step buffers
+//   load.memory_policy = std::make_shared<NamedMemory>();  // this model's weights, cache, states and step buffers
 #pragma once
 
 #include <array>
@@ -15,8 +15,9 @@ namespace troupe::engine {
 // The purpose of an allocation. Vectors and tables beside the matrices, and all small objects, come from the heap.
 enum class MemoryKind : std::uint8_t {
   weights,       // one piece for each matrix (Model::matrix_bytes), written while the model is loaded, then only read
-  kv_cache,      // one piece for all blocks of a model; a block is first written by the thread that computes it
-  step_buffers,  // of one executor, some dozen pieces; replaced by a larger one when a step needs it
+  kv_cache,      // a piece for all blocks, one for those of layers with a window, and of recurrent models snapshots and
+                 // each sequence's state; a block is first written by the thread that computes it
+  step_buffers,  // of one executor, some dozen pieces: a larger one is taken when a step needs it
 };
 inline constexpr std::array<std::string_view, 3> kMemoryKindNames{"weights", "kv_cache", "step_buffers"};
 

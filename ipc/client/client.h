@@ -234,14 +234,14 @@ struct ModelDescription {
 
 /// The distribution of one latency.
 struct LatencyHistogram {
-  std::string name{};                   ///< "time_to_first_token"; docs/protocol.md lists them
-  std::vector<std::uint64_t> counts{};  ///< one per ServerStatus::histogram_bounds, and one above the last bound
-  double sum_seconds = 0;               ///< of all counted latencies
+  std::string name{};                   ///< "time_to_first_token"; docs/metrics.md lists them
+  std::vector<std::uint64_t> counts{};  ///< by ServerStatus::histogram_bounds; one more for what is above them all
+  double sum_seconds = 0;               ///< of all that were counted
 };
 
 /// The server's memory of one kind.
 struct MemoryUse {
-  std::string kind{};            ///< "weights"; docs/protocol.md lists them
+  std::string kind{};            ///< "weights"; docs/metrics.md lists them
   std::uint64_t bytes = 0;       ///< resident now
   std::uint64_t peak_bytes = 0;  ///< the most so far
 };
