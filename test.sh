@@ -7,8 +7,8 @@
 #   ./test.sh --coverage      line coverage per folder (gcovr)
 #   ./test.sh -R NAME         what follows goes to ctest: here, tests whose name matches
 #
-# Reference data in ../shared (or TROUPE_SHARED_DIR) is used when it is there; tests that want it say when
-# they skip.
+# What cannot be run here is skipped, and summed up by reason at the end: kernels that the CPU lacks, reference data
+# (in ../shared, or TROUPE_SHARED_DIR) that is not there, rights that the user has not.
 set -euo pipefail
 cd "$(dirname "$0")"
 source tools/setup.sh
@@ -34,14 +34,10 @@ jobs=$(nproc)
 cmake --preset "$preset" >/dev/null || { cmake --preset "$preset"; exit 1; }
 cmake --build --preset "$preset" -j "$jobs"
 if [ "$preset" = coverage ]; then find build/coverage -name '*.gcda' -delete; fi
-ctest --preset "$preset" -j "$jobs" "${ctest_args[@]}"
-
-# Programs that passed are silent: what they skipped is said here, with what is missing.
-skipped=$(sed -n 's/ (set TROUPE_SHARED_DIR.*\| (set$//; s/.*\(skipped: \)/  \1/p' \
-  "build/$preset/Testing/Temporary/LastTest.log" | sort -u)
-if [ -n "$skipped" ]; then
-  printf '%s\n' "Left out; reference data is looked for in TROUPE_SHARED_DIR, or ../shared:" "$skipped"
-fi
+status=0
+ctest --preset "$preset" -j "$jobs" "${ctest_args[@]}" || status=$?
+tools/skipped.sh "build/$preset/Testing/Temporary/LastTest.log"
+[ "$status" -eq 0 ] || exit "$status"
 
 # Lines per folder; below the floor in one of the folders that decide things, the run fails. Counters of several
 # threads are not atomic, so gcov reports a few negative branches: they are passed over.

@@ -15,14 +15,15 @@
 #include "cache/window.h"
 #include "engine/engine.h"
 #include "tests/support/sanitized.h"
+#include "tests/support/variants.h"
 
 namespace troupe::test {
 
-// What this CPU can run. Under sanitizers without those that differ from a neighbour in the byte product alone, which
-// the tests of the kernels cover.
+// What this machine can run. Under sanitizers without those that differ from a neighbour in the byte product alone,
+// which the tests of the kernels cover.
 inline std::vector<const kernels::KernelTable*> variants_to_try() {
   std::vector<const kernels::KernelTable*> tables;
-  for (const kernels::KernelTable* table : kernels::supported_tables())
+  for (const kernels::KernelTable* table : variants_here())
     if (!kSanitized || (table->name != "avxvnni" && table->name != "avx512")) tables.push_back(table);
   return tables;
 }

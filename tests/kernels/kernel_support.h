@@ -15,8 +15,12 @@
 #include "kernels/formats/half.h"
 #include "kernels/formats/packed_layout.h"
 #include "kernels/kernels.h"
+#include "tests/support/variants.h"
 
 namespace troupe::kernels::test {
+
+using troupe::test::variant_here;
+using troupe::test::variants_here;
 
 // Zeroed bytes at a 64-byte boundary, without slack at the end: a sanitizer sees every overrun.
 class AlignedBytes {

@@ -6,16 +6,20 @@
 #include <optional>
 #include <string>
 
-#include <catch2/catch.hpp>
+#include "tests/support/skip.h"
 
 namespace troupe::test {
 
-// The path of `relative` in the folder of shared reference data, or nothing (and a line that says so).
-inline std::optional<std::string> shared_file(const std::string& relative) {
+inline std::filesystem::path shared_folder() {
   const char* root = std::getenv("TROUPE_SHARED_DIR");
-  const std::filesystem::path path = std::filesystem::path(root ? root : "../shared") / relative;
-  if (std::filesystem::exists(path)) return path.string();
-  WARN("skipped: no " << relative << " (set TROUPE_SHARED_DIR to the folder with reference data)");
+  return root ? root : "../shared";
+}
+
+// The path of `relative` in the folder of shared reference data; nothing, and skipped, where it is not there.
+inline std::optional<std::string> shared_file(const std::string& relative) {
+  const std::filesystem::path folder = shared_folder();
+  if (std::filesystem::exists(folder / relative)) return (folder / relative).string();
+  skip("no reference data in " + folder.string() + " (TROUPE_SHARED_DIR)", relative);
   return std::nullopt;
 }
 

@@ -12,6 +12,7 @@
 
 #include "engine/model/encoder.h"
 #include "tests/engine/gguf_copy.h"
+#include "tests/support/variants.h"
 
 namespace troupe::engine {
 namespace {
@@ -88,7 +89,7 @@ TEST_CASE("vectors of every variant, KV type and pooling are the reference's") {
   for (const std::string family : kFamilies) {
     const auto expected = expectations(family);
     const auto ids = expected.at("ids").get<Texts>();
-    for (const kernels::KernelTable* table : kernels::supported_tables()) {
+    for (const kernels::KernelTable* table : test::variants_here()) {
       for (const auto kv_type : {kernels::KvType::f32, kernels::KvType::f16, kernels::KvType::i8}) {
         const auto encoder = load(family, std::string(table->name), kv_type);
         Team team(2);
@@ -116,7 +117,7 @@ TEST_CASE("vectors of every variant, KV type and pooling are the reference's") {
 TEST_CASE("a text's vector is the same bits in any company and with any number of threads") {
   for (const std::string family : kFamilies) {
     const auto ids = expectations(family).at("ids").get<Texts>();
-    for (const kernels::KernelTable* table : kernels::supported_tables()) {
+    for (const kernels::KernelTable* table : test::variants_here()) {
       const auto encoder = load(family, std::string(table->name));
       const std::size_t dim = encoder->info().dim;
       Team one(1);

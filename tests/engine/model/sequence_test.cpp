@@ -88,7 +88,7 @@ bool asserts(Action action) {
 
 template <class Check>
 void for_all_variants(Check check) {
-  for (const kernels::KernelTable* table : kernels::supported_tables()) {
+  for (const kernels::KernelTable* table : variants_here()) {
     for (const auto kv_type : {kernels::KvType::f16, kernels::KvType::f32, kernels::KvType::i8}) {
       INFO(table->name << " with KV in " << kernels::name(kv_type));
       check(std::string(table->name), kv_type);

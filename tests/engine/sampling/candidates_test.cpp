@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/sampling/candidates.h"
+#include "tests/support/variants.h"
 
 namespace troupe::engine {
 namespace {
@@ -38,7 +39,7 @@ std::vector<float> random_logits(std::size_t count, std::uint32_t seed, float gr
 }  // namespace
 
 TEST_CASE("top-k keeps the k largest logits, equal ones by id, in ascending id") {
-  for (const auto* table : kernels::supported_tables()) {
+  for (const auto* table : test::variants_here()) {
     Candidates candidates(*table);
     for (const std::size_t count : {1u, 2u, 50u, 1024u, 1025u, 5000u, 130000u}) {
       for (const float grid : {0.001f, 0.5f}) {
@@ -67,7 +68,7 @@ TEST_CASE("top-k orders negative, zero and huge logits") {
 }
 
 TEST_CASE("top-p keeps the smallest set of the likeliest that holds p") {
-  for (const auto* table : kernels::supported_tables()) {
+  for (const auto* table : test::variants_here()) {
     Candidates candidates(*table);
     for (const std::size_t count : {1u, 7u, 1500u, 130000u}) {
       for (const auto& [top_p, spread] : std::vector<std::pair<float, float>>{
@@ -145,7 +146,7 @@ TEST_CASE("min-p keeps what is at least that share of the likeliest") {
 }
 
 TEST_CASE("a draw is the inverse of the cumulative distribution in ascending id") {
-  for (const auto* table : kernels::supported_tables()) {
+  for (const auto* table : test::variants_here()) {
     Candidates candidates(*table);
     const std::vector<float> equal(4, 2.0f);
     candidates.assign(equal);

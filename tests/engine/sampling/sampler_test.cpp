@@ -10,6 +10,7 @@
 
 #include "engine/sampling/philox.h"
 #include "tests/support/count_allocations.h"
+#include "tests/support/variants.h"
 
 namespace troupe::engine {
 namespace {
@@ -84,7 +85,7 @@ TEST_CASE("temperature 0 takes the largest logit, the lowest id among equals") {
 TEST_CASE("draws follow the softmax of the logits at the temperature") {
   // Pearson's chi-square over 20,000 draws, fixed seed. 24.3 is the 99.9 % quantile for 7 degrees of freedom.
   const std::vector<float> logits = {0.5f, -1, 2, 0, 1.5f, -0.5f, 1, 0.25f};
-  for (const auto* table : kernels::supported_tables()) {
+  for (const auto* table : test::variants_here()) {
     for (const float temperature : {0.7f, 1.0f, 3.0f}) {
       SamplingParams params;
       params.temperature = temperature;
@@ -241,7 +242,7 @@ TEST_CASE("logprobs are the log-softmax of the raw logits, whatever the paramete
   const std::vector<float> logits = {1, 2, 3, 3, -4};
   double total = 0;
   for (const float logit : logits) total += std::exp(static_cast<double>(logit));
-  for (const auto* table : kernels::supported_tables()) {
+  for (const auto* table : test::variants_here()) {
     for (const float temperature : {0.0f, 2.0f}) {
       SamplingParams params{.temperature = temperature, .presence_penalty = 1.5f, .logit_bias = {{2, 0.5f}}};
       params.num_logprobs = 3;

@@ -68,7 +68,7 @@ TEST_CASE("a BitNet with scales of its own gives the same bits with these scales
   const TemporaryFile file(golden_as_i2_s(golden->model_path).bytes());
   Team team(2);
   const std::vector<TokenId> tokens = golden->prompt("").tokens;
-  for (const kernels::KernelTable* table : kernels::supported_tables()) {
+  for (const kernels::KernelTable* table : variants_here()) {
     INFO(table->name);
     const auto model = load_model(file.path(), std::string(table->name));
     CHECK(model->info().weight_types.find("I2_S x 14") != std::string::npos);
@@ -86,7 +86,7 @@ TEST_CASE("a ternary llama as I2_S gives the golden logits, whole and in chunks"
   const TemporaryFile file(golden_as_i2_s(golden->model_path).bytes());
   Team team(2);
   const GoldenPrompt prompt = golden->prompt("");
-  for (const kernels::KernelTable* table : kernels::supported_tables()) {
+  for (const kernels::KernelTable* table : variants_here()) {
     INFO(table->name);
     const auto model = load_model(file.path(), std::string(table->name));
     const auto logits = engine::evaluate(*model, team, prompt.tokens);
@@ -171,7 +171,7 @@ TEST_CASE("I2_S of every length of rows agrees with the same weights in F32, tie
       const auto exact = engine::evaluate(*load_model(exact_file.path(), "reference"), team, tokens);
       REQUIRE(exact);
       const double size = difference(*exact, std::vector<float>(exact->size())).rms;
-      for (const kernels::KernelTable* table : kernels::supported_tables()) {
+      for (const kernels::KernelTable* table : variants_here()) {
         INFO(family << " " << dim << " " << ffn << " " << table->name);
         const auto model = load_model(file.path(), std::string(table->name));
         const auto logits = engine::evaluate(*model, team, tokens);

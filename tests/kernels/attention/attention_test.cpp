@@ -124,7 +124,7 @@ std::vector<Query> last_tokens(const std::vector<float>& q, std::size_t head_dim
 }
 
 TEST_CASE("attention is the softmax-weighted sum, across block and split borders, whatever unwritten slots hold") {
-  for (const KernelTable* table : supported_tables())
+  for (const KernelTable* table : variants_here())
     for (const KvType type : kKvTypes)
       for (const std::uint32_t head_dim : {8u, 16u, 40u, 48u, 64u, 100u, 128u})
         for (const std::uint32_t positions : {1u, 2u, 17u, 31u, 32u, 33u, 255u, 256u, 257u, 530u}) {
@@ -146,7 +146,7 @@ TEST_CASE("attention is the softmax-weighted sum, across block and split borders
 }
 
 TEST_CASE("a query row's attention has the same bits alone, in a group, in a chunk and in a crowd") {
-  for (const KernelTable* table : supported_tables())
+  for (const KernelTable* table : variants_here())
     for (const KvType type : kKvTypes)
       for (const std::uint32_t group : {1u, 3u, 8u}) {
         // Position 256 begins a split: with these, tiles of rows lie across it, and 8 x 21 rows are several groups.
@@ -169,7 +169,7 @@ TEST_CASE("a query row's attention has the same bits alone, in a group, in a chu
 }
 
 TEST_CASE("with a window a row sees its last positions alone, and blocks before them are not read") {
-  for (const KernelTable* table : supported_tables())
+  for (const KernelTable* table : variants_here())
     for (const KvType type : kKvTypes)
       for (const std::uint32_t head_dim : {32u, 48u, 96u})
         for (const std::uint32_t window : {1u, 16u, 31u, 32u, 33u, 100u, 257u})
@@ -195,7 +195,7 @@ TEST_CASE("with a window a row sees its last positions alone, and blocks before 
 }
 
 TEST_CASE("a window as long as what there is changes no bit") {
-  for (const KernelTable* table : supported_tables())
+  for (const KernelTable* table : variants_here())
     for (const KvType type : kKvTypes) {
       const Cache cache(*table, {.type = type, .num_kv_heads = 1, .head_dim = 64}, 300, 3);
       const std::vector<float> q = random_floats(40 * 64, 81, 3.0f);
@@ -206,7 +206,7 @@ TEST_CASE("a window as long as what there is changes no bit") {
 }
 
 TEST_CASE("a soft cap bends every score before the softmax") {
-  for (const KernelTable* table : supported_tables())
+  for (const KernelTable* table : variants_here())
     for (const KvType type : kKvTypes)
       for (const float cap : {0.5f, 5.0f, 50.0f})
         for (const std::uint32_t window : {20u, 1000u}) {
@@ -229,7 +229,7 @@ TEST_CASE("a soft cap bends every score before the softmax") {
 
 TEST_CASE("store_kv rounds to the KV type like every other variant and touches only its slot") {
   const KernelTable& scalar = *find_table("scalar");
-  for (const KernelTable* table : supported_tables())
+  for (const KernelTable* table : variants_here())
     for (const KvType type : kKvTypes)
       for (const std::uint32_t head_dim : {8u, 40u, 64u, 100u}) {
         const KvShape shape{.type = type, .num_kv_heads = 3, .head_dim = head_dim};

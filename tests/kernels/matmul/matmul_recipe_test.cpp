@@ -162,11 +162,8 @@ float by_the_recipe(WeightType type, const std::byte* file_row, const std::byte*
 
 TEST_CASE("the vector variants follow the recipe bit by bit, and so agree with each other") {
   for (const char* variant : {"avx2", "avxvnni", "avx512", "avx512vnni"}) {
-    const KernelTable* table = find_table(variant);
-    if (table == nullptr || !is_supported(*table)) {
-      WARN("skipped: this CPU has no " << variant);
-      continue;
-    }
+    const KernelTable* const table = variant_here(variant);
+    if (table == nullptr) continue;
     for (const WeightTypeInfo& type : weight_types())
       for (const std::size_t groups : {1, 2, 3, 5, 7, 8, 9, 16, 17}) {
         const std::size_t k = groups * type.group_size, outputs = 35, num_rows = 9;
@@ -287,11 +284,8 @@ float by_the_tile_recipe(WeightType type, const std::byte* file_row, const Prepa
 }
 
 TEST_CASE("the matrix unit follows its recipes bit by bit") {
-  const KernelTable* table = find_table("amx");
-  if (table == nullptr || !is_supported(*table)) {
-    WARN("skipped: this CPU has no AMX, or this process may not use it");
-    return;
-  }
+  const KernelTable* const table = variant_here("amx");
+  if (table == nullptr) return;
   std::size_t num_types = 0;
   for (const WeightTypeInfo& type : weight_types()) {
     if (type.type == WeightType::f32) continue;
@@ -316,8 +310,9 @@ TEST_CASE("the matrix unit follows its recipes bit by bit") {
 }
 
 TEST_CASE("a gated product is its two products, silu, and the rounding, bit by bit") {
-  const KernelTable& table = *find_table("amx");
-  if (!is_supported(table)) return;
+  const KernelTable* const amx = variant_here("amx");
+  if (amx == nullptr) return;
+  const KernelTable& table = *amx;
   std::size_t num_types = 0;
   for (const WeightTypeInfo& type : weight_types()) {
     GatedMatmul* const multiply_gated = table.gated_matmul(type.type, table.layout(type.type));

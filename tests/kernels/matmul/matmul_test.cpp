@@ -40,7 +40,7 @@ double weight_rounding(const MatrixView& view, Activation activation) {
 }
 
 TEST_CASE("matmul of every variant and type is the product of dequantised weights and prepared rows") {
-  for (const KernelTable* table : supported_tables())
+  for (const KernelTable* table : variants_here())
     for (const WeightTypeInfo& type : weight_types())
       for (const std::size_t outputs : {1, 16, 37}) {
         const std::size_t k = odd_k(type.type), num_rows = 5, stride = outputs + 3;
@@ -74,7 +74,7 @@ TEST_CASE("matmul of every variant and type is the product of dequantised weight
 TEST_CASE("matmul gives the same bits for any number of rows and any split of rows and panels") {
   constexpr std::size_t kMaxRows = 131;  // the matrix unit goes another way from 97 on
   constexpr std::size_t kStep = troupe::test::kSanitized ? 5 : 1;
-  for (const KernelTable* table : supported_tables())
+  for (const KernelTable* table : variants_here())
     for (const WeightTypeInfo& type : weight_types())
       for (const bool row_scales : {false, true}) {
         if (row_scales && !is_ternary(type.type)) continue;
@@ -117,7 +117,7 @@ TEST_CASE("matmul gives the same bits for any number of rows and any split of ro
 
 // All codes at their largest, all activations at +-127: where narrow sums would overflow or saturate.
 TEST_CASE("matmul is exact with extreme codes and extreme activations") {
-  for (const KernelTable* table : supported_tables())
+  for (const KernelTable* table : variants_here())
     for (const WeightTypeInfo& type : weight_types()) {
       if (type.group_size == 1) continue;
       for (const int fill : {0x00, 0xff, 0x7f, 0x80, 0xaa})
@@ -152,7 +152,7 @@ TEST_CASE("matmul is exact with extreme codes and extreme activations") {
 // Files are not searched for bad scales: those must not reach what other weights make.
 TEST_CASE("a scale that is no number spoils the output of its own row, and no other") {
   const std::size_t outputs = 37, bad_row = 5, num_rows = 6;
-  for (const KernelTable* table : supported_tables())
+  for (const KernelTable* table : variants_here())
     for (const WeightTypeInfo& type : weight_types()) {
       if (scale_offsets(type.type).empty()) continue;
       const std::size_t k = odd_k(type.type), panels = (outputs + kPanelRows - 1) / kPanelRows;

@@ -43,7 +43,7 @@ double formula(Function function, double x) {
 }
 
 TEST_CASE("functions of one number are their formulas at every small length, also in place") {
-  for (const KernelTable* table : supported_tables())
+  for (const KernelTable* table : variants_here())
     for (const Function function :
          {Function::sigmoid, Function::silu, Function::tanh, Function::relu_squared, Function::gelu})
       for (std::size_t count = 1; count <= 35; ++count) {
@@ -66,7 +66,7 @@ TEST_CASE("tanh loses no digits near 0") {
   std::vector<float> x;
   for (float magnitude = 1e-20f; magnitude < 12; magnitude *= 1.09f) x.insert(x.end(), {magnitude, -magnitude});
   std::vector<float> out(x.size(), std::nanf(""));
-  for (const KernelTable* table : supported_tables()) {
+  for (const KernelTable* table : variants_here()) {
     table->recurrent->map(Function::tanh, x.data(), out.data(), x.size());
     for (std::size_t i = 0; i < x.size(); ++i) {
       INFO(table->name << ", of " << x[i]);
@@ -76,7 +76,7 @@ TEST_CASE("tanh loses no digits near 0") {
 }
 
 TEST_CASE("a number that is none stays none") {
-  for (const KernelTable* table : supported_tables())
+  for (const KernelTable* table : variants_here())
     for (const Function function :
          {Function::sigmoid, Function::silu, Function::tanh, Function::relu_squared, Function::gelu}) {
       std::vector<float> x(20, 1.0f);
@@ -88,7 +88,7 @@ TEST_CASE("a number that is none stays none") {
 }
 
 TEST_CASE("layer_norm and mix are their formulas at every small length, also in place") {
-  for (const KernelTable* table : supported_tables())
+  for (const KernelTable* table : variants_here())
     for (std::size_t dim = 1; dim <= 70; ++dim) {
       const std::vector<float> x = random_floats(dim, 1), weight = random_floats(dim, 2), bias = random_floats(dim, 3);
       double mean = 0, variance = 0;
@@ -120,7 +120,7 @@ TEST_CASE("layer_norm of numbers with a large mean keeps their differences") {
   std::vector<float> x(64), one(64, 1.0f), zero(64, 0.0f), expected(64), out(64);
   for (std::size_t i = 0; i < x.size(); ++i) x[i] = 1000.0f + static_cast<float>(i % 7);
   reference().layer_norm(x.data(), one.data(), zero.data(), expected.data(), 64, 1e-5f);
-  for (const KernelTable* table : supported_tables()) {
+  for (const KernelTable* table : variants_here()) {
     INFO(table->name);
     table->recurrent->layer_norm(x.data(), one.data(), zero.data(), out.data(), 64, 1e-5f);
     require_close(out, expected, 1e-4);

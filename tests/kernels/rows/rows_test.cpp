@@ -10,7 +10,7 @@ const KernelTable& reference() { return *find_table("reference"); }
 bool is_reference(const KernelTable& table) { return &table == &reference(); }
 
 TEST_CASE("rms_norm matches the reference at every small length, also in place") {
-  for (const KernelTable* table : supported_tables())
+  for (const KernelTable* table : variants_here())
     for (std::size_t dim = 1; dim <= 140; ++dim) {
       const std::vector<float> x = random_floats(dim, 1), weight = random_floats(dim, 2);
       std::vector<float> expected(dim), out(dim, std::nanf("")), in_place = x;
@@ -24,7 +24,7 @@ TEST_CASE("rms_norm matches the reference at every small length, also in place")
 }
 
 TEST_CASE("rope rotates the pairs and leaves what lies behind them") {
-  for (const KernelTable* table : supported_tables())
+  for (const KernelTable* table : variants_here())
     for (std::size_t rotated = 0; rotated <= 70; rotated += 2) {
       std::vector<float> x = random_floats(rotated + 5, 3), expected = x;
       const std::vector<float> cos = random_floats(rotated / 2, 4), sin = random_floats(rotated / 2, 5);
@@ -38,7 +38,7 @@ TEST_CASE("rope rotates the pairs and leaves what lies behind them") {
 
 // `gated` is silu_mul or a sister of it, `function` what it does to its gate.
 void require_gate_matches(SiluMul* KernelTable::*gated, double (*function)(double), double epsilon, double margin) {
-  for (const KernelTable* table : supported_tables())
+  for (const KernelTable* table : variants_here())
     for (std::size_t count = 1; count <= 67; ++count) {
       std::vector<float> gate = random_floats(count, 6, 20.0f);
       if (count > 4) {
@@ -78,7 +78,7 @@ TEST_CASE("relu2_mul is its formula from the far negative to the far positive") 
 }
 
 TEST_CASE("a gate or a capped score that is no number stays none, and no other becomes one") {
-  for (const KernelTable* table : supported_tables()) {
+  for (const KernelTable* table : variants_here()) {
     const std::vector<float> up(21, 1.0f);
     std::vector<float> x(21, 0.5f);
     x[3] = x[18] = std::nanf("");
@@ -94,7 +94,7 @@ TEST_CASE("a gate or a capped score that is no number stays none, and no other b
 }
 
 TEST_CASE("soft_cap matches the reference from zero to far beyond the cap, and leaves what lies behind alone") {
-  for (const KernelTable* table : supported_tables())
+  for (const KernelTable* table : variants_here())
     for (const float cap : {0.5f, 10.0f, 30.0f})
       for (std::size_t count = 1; count <= 67; ++count) {
         std::vector<float> x = random_floats(count + 1, 10, cap);
@@ -116,7 +116,7 @@ TEST_CASE("soft_cap matches the reference from zero to far beyond the cap, and l
 }
 
 TEST_CASE("add adds, at every small length") {
-  for (const KernelTable* table : supported_tables())
+  for (const KernelTable* table : variants_here())
     for (std::size_t count = 1; count <= 67; ++count) {
       std::vector<float> x = random_floats(count + 1, 8), expected = x;
       const std::vector<float> y = random_floats(count, 9);
@@ -129,7 +129,7 @@ TEST_CASE("add adds, at every small length") {
 
 TEST_CASE("arg_max names the lowest index of the largest value and ignores NaN") {
   const float nan = std::nanf(""), infinity = std::numeric_limits<float>::infinity();
-  for (const KernelTable* table : supported_tables()) {
+  for (const KernelTable* table : variants_here()) {
     INFO(table->name);
     for (std::size_t count = 1; count <= 67; ++count)
       for (std::size_t at = 0; at < count; ++at) {
@@ -150,7 +150,7 @@ TEST_CASE("arg_max names the lowest index of the largest value and ignores NaN")
 
 TEST_CASE("clamp limits to both sides, takes NaN to the low one and leaves what lies behind alone") {
   const float nan = std::nanf(""), infinity = std::numeric_limits<float>::infinity();
-  for (const KernelTable* table : supported_tables())
+  for (const KernelTable* table : variants_here())
     for (std::size_t count = 1; count <= 67; ++count) {
       std::vector<float> x(count + 1, 0.25f);
       for (std::size_t i = 0; i < count; i += 5) x[i] = i % 2 == 0 ? nan : -infinity;
@@ -164,7 +164,7 @@ TEST_CASE("clamp limits to both sides, takes NaN to the low one and leaves what 
 }
 
 TEST_CASE("collect lists what is large enough, in order, also in place, and sums_above sums it") {
-  for (const KernelTable* table : supported_tables())
+  for (const KernelTable* table : variants_here())
     for (std::size_t count = 1; count <= 67; ++count) {
       std::vector<float> x = random_floats(count, static_cast<std::uint32_t>(count));
       x[count / 2] = 0.125f;  // equal to the bound: in
@@ -194,7 +194,7 @@ TEST_CASE("collect lists what is large enough, in order, also in place, and sums
 }
 
 TEST_CASE("exp_tile is exp within 2 ulp, and its sum is that of its values") {
-  for (const KernelTable* table : supported_tables()) {
+  for (const KernelTable* table : variants_here()) {
     INFO(table->name);
     std::vector<float> out(kSoftmaxTile);
     double worst = 0;
@@ -225,7 +225,7 @@ TEST_CASE("exp_tile is exp within 2 ulp, and its sum is that of its values") {
 }
 
 TEST_CASE("a forbidden logit (minus infinity) has probability exactly 0, the largest exactly 1") {
-  for (const KernelTable* table : supported_tables()) {
+  for (const KernelTable* table : variants_here()) {
     std::vector<float> x(20, -std::numeric_limits<float>::infinity()), out(20);
     x[7] = 3.0f;
     INFO(table->name);
