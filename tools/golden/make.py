@@ -1,0 +1,374 @@
+#!/usr/bin/python3
+"""Golden fixtures: tiny models with random weights, and the logits that they must give.
+
+    tools/golden/make.py                writes tests/data/golden anew
+    tools/golden/make.py --verify       compares what it would write with what is there
+    tools/golden/make.py --check DIR    compares its passes with other logits: DIR has NAME.json, NAME.gguf and
+                                        NAME.logits.f32 of llama.cpp
+
+Debian's python3-numpy is all it needs. Weights come from seeds (a number, and names of model and tensor), logits from
+passes.py, in float64. A model of every family has F32 weights; a llama of every weight type (I2_S: a BitNet) has
+weights that are random codes under random scales: no quantizer is needed.
+"""
+import argparse
+import json
+import os
+import sys
+import zlib
+
+sys.dont_write_bytecode = True
+import numpy
+
+import gguf
+import passes
+
+SEED = 20240611
+VOCABULARY = 50
+EPSILON = 1e-3  # of all norms: far from usual ones, so that a constant in its place shows
+NUM_TOKENS = 40  # more than a block of KV positions, and than the windows of Gemma's local layers
+FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tests", "data", "golden")
+
+
+class Builder:
+    """A model's metadata and tensors, whose matrices have the type `kind`, or F16 where their rows don't fit it."""
+
+    def __init__(self, name, family, kind="F32", **metadata):
+        self.name, self.family, self.kind = name, family, kind
+        self.metadata = {"general.architecture": family, "general.name": "golden " + name,
+                         "tokenizer.ggml.model": "no_vocab"}
+        self.set(vocab_size=VOCABULARY, context_length=1024, **metadata)
+        self.tensors = {}
+
+    def set(self, **values):
+        for key, value in values.items():
+            self.metadata[self.family + "." + key.replace("__", ".")] = value
+
+    def numbers(self, name):
+        return numpy.random.default_rng([SEED, zlib.crc32(self.name.encode()), zlib.crc32(name.encode())])
+
+    def matrix(self, name, *shape, gain=1.0, kind=None):
+        kind = kind or self.kind
+        entry = gguf.weight_types.TYPES[kind]
+        if shape[-1] % entry.group != 0:
+            kind, entry = "F16", gguf.weight_types.TYPES["F16"]
+        data = entry.random(self.numbers(name), shape, gain * shape[-1] ** -0.5)
+        self.tensors[name] = gguf.Tensor(kind, shape, data)
+
+    def vector(self, name, *shape, mean=0.0, deviation=1.0):
+        self.put(name, self.numbers(name).normal(mean, deviation, shape))
+
+    def put(self, name, values):
+        self.tensors[name] = gguf.Tensor("F32", values.shape, values.astype(numpy.float32).tobytes())
+
+    def norm(self, name, *shape):
+        self.vector(name, *shape, mean=1.0, deviation=0.2)
+
+    def layer_norm(self, name, size):
+        self.norm(name + ".weight", size)
+        self.vector(name + ".bias", size, deviation=0.2)
+
+    # Logits spread by 3, as a trained model's.
+    def ends(self, dim, tied=False, kind=None):
+        self.norm("output_norm.weight", dim)
+        self.matrix("token_embd.weight", VOCABULARY, dim, gain=3.0 if tied else dim**0.5, kind=kind)
+        if not tied:
+            self.matrix("output.weight", VOCABULARY, dim, gain=3.0, kind=kind)
+
+
+def decoder(name, family, kind="F32", layers=2, dim=32, heads=2, kv_heads=1, head_dim=16, ffn=32, tied=False,
+            biases=False, qk_norm=None, sub_norms=False, post_norms=False, fused=False, experts=None, mixer=False,
+            base=10000.0, ends_kind=None, **metadata):
+    b = Builder(name, family, kind, block_count=layers, embedding_length=dim, feed_forward_length=ffn,
+                attention__head_count=heads, attention__head_count_kv=kv_heads, attention__key_length=head_dim,
+                attention__value_length=head_dim, attention__layer_norm_rms_epsilon=EPSILON,
+                rope__dimension_count=head_dim, rope__freq_base=base, **metadata)
+    q, kv = heads * head_dim, kv_heads * head_dim
+    b.ends(dim, tied, ends_kind)
+    for layer in range(layers):
+        blk = "blk.%d." % layer
+        b.norm(blk + "attn_norm.weight", dim)
+        if fused:
+            b.matrix(blk + "attn_qkv.weight", q + 2 * kv, dim, gain=1.3)
+        else:
+            for which, rows in (("q", q), ("k", kv), ("v", kv)):
+                b.matrix(blk + "attn_%s.weight" % which, rows, dim, gain=1.3)
+                if biases:
+                    b.vector(blk + "attn_%s.bias" % which, rows, deviation=0.5)
+        if qk_norm:
+            for which, rows in (("q", q), ("k", kv)):
+                b.norm(blk + "attn_%s_norm.weight" % which, head_dim if qk_norm == "heads" else rows)
+        if sub_norms:
+            b.norm(blk + "attn_sub_norm.weight", q)
+        b.matrix(blk + "attn_output.weight", dim, q)
+        if post_norms:
+            b.norm(blk + "post_attention_norm.weight", dim)
+        if mixer:
+            mamba2_mixer(b, blk, dim, inner=32, heads=2, groups=1, state=16, norm=True)
+        b.norm(blk + ("ffn_norm" if mixer else "ffn_norm.weight"), dim)
+        if experts:
+            feed_forward_of_experts(b, blk, dim, **experts)
+        else:
+            if not fused:
+                b.matrix(blk + "ffn_gate.weight", ffn, dim)
+            b.matrix(blk + "ffn_up.weight", ffn * (2 if fused else 1), dim)
+            b.matrix(blk + "ffn_down.weight", dim, ffn)
+        if sub_norms:
+            b.norm(blk + "ffn_sub_norm.weight", ffn)
+        if post_norms:
+            b.norm(blk + "post_ffw_norm.weight", dim)
+    return b
+
+
+def feed_forward_of_experts(b, blk, dim, count, used, ffn, shared=0):
+    b.set(expert_count=count, expert_used_count=used, expert_feed_forward_length=ffn)
+    b.matrix(blk + "ffn_gate_inp.weight", count, dim, gain=2.0)
+    b.matrix(blk + "ffn_gate_exps.weight", count, ffn, dim)
+    b.matrix(blk + "ffn_up_exps.weight", count, ffn, dim)
+    b.matrix(blk + "ffn_down_exps.weight", count, dim, ffn)
+    if shared:
+        b.set(expert_shared_feed_forward_length=shared)
+        b.vector(blk + "ffn_gate_inp_shexp.weight", dim, deviation=dim**-0.5)
+        b.matrix(blk + "ffn_gate_shexp.weight", shared, dim)
+        b.matrix(blk + "ffn_up_shexp.weight", shared, dim)
+        b.matrix(blk + "ffn_down_shexp.weight", dim, shared)
+
+
+def convolution(b, blk, channels):
+    b.vector(blk + "ssm_conv1d.weight", channels, 4, deviation=0.6)
+    b.vector(blk + "ssm_conv1d.bias", channels, deviation=0.3)
+
+
+def mamba2_mixer(b, blk, dim, inner, heads, groups, state, norm):
+    b.set(ssm__conv_kernel=4, ssm__inner_size=inner, ssm__state_size=state, ssm__time_step_rank=heads,
+          ssm__group_count=groups)
+    channels = inner + 2 * groups * state
+    b.matrix(blk + "ssm_in.weight", inner + channels + heads, dim, gain=1.5)
+    convolution(b, blk, channels)
+    b.vector(blk + "ssm_dt.bias", heads, mean=-1.5, deviation=0.5)
+    b.put(blk + "ssm_a", -b.numbers(blk + "ssm_a").uniform(0.2, 2.0, (heads, 1)))
+    b.vector(blk + "ssm_d", heads, 1, mean=1.0, deviation=0.3)
+    if norm:
+        b.norm(blk + "ssm_norm.weight", groups, inner // groups)
+    b.matrix(blk + "ssm_out.weight", dim, inner)
+
+
+def mamba(name, second, layers=2, dim=32, inner=64, state=16, rank=4):
+    b = Builder(name, "mamba2" if second else "mamba", block_count=layers, embedding_length=dim, feed_forward_length=0,
+                attention__head_count=0, attention__layer_norm_rms_epsilon=EPSILON)
+    b.ends(dim, tied=True)
+    for layer in range(layers):
+        blk = "blk.%d." % layer
+        b.norm(blk + "attn_norm.weight", dim)
+        if second:
+            mamba2_mixer(b, blk, dim, inner, heads=4, groups=2, state=state, norm=True)
+            continue
+        b.set(ssm__conv_kernel=4, ssm__inner_size=inner, ssm__state_size=state, ssm__time_step_rank=rank)
+        b.matrix(blk + "ssm_in.weight", 2 * inner, dim, gain=1.5)
+        convolution(b, blk, inner)
+        b.matrix(blk + "ssm_x.weight", rank + 2 * state, inner)
+        b.matrix(blk + "ssm_dt.weight", inner, rank)
+        b.vector(blk + "ssm_dt.bias", inner, mean=-1.5, deviation=0.5)
+        b.put(blk + "ssm_a", -b.numbers(blk + "ssm_a").uniform(0.2, 4.0, (inner, state)))
+        b.vector(blk + "ssm_d", inner, mean=1.0, deviation=0.3)
+        b.matrix(blk + "ssm_out.weight", dim, inner)
+    return b
+
+
+def rwkv(name, seventh, layers=2, dim=32, ffn=48, head_size=16):
+    b = Builder(name, "rwkv7" if seventh else "rwkv6", block_count=layers, embedding_length=dim,
+                feed_forward_length=ffn, attention__head_count=0, attention__layer_norm_epsilon=EPSILON,
+                wkv__head_size=head_size)
+    b.ends(dim)
+    b.layer_norm("token_embd_norm", dim)
+    b.vector("output_norm.bias", dim, deviation=0.2)
+    for layer in range(layers):
+        blk = "blk.%d." % layer
+        for part in ("attn_norm", "attn_norm_2", "time_mix_ln"):
+            b.layer_norm(blk + part, dim)
+        for which in ("receptance", "key", "value", "output"):
+            b.matrix(blk + "time_mix_%s.weight" % which, dim, dim)
+        (time_mixing_7 if seventh else time_mixing_6)(b, blk, dim, head_size)
+        b.matrix(blk + "channel_mix_key.weight", ffn, dim)
+        b.matrix(blk + "channel_mix_value.weight", dim, ffn)
+        for which in ("k",) if seventh else ("k", "r"):
+            b.put(blk + "channel_mix_lerp_%s.weight" % which, shares(b, blk + "channel" + which, 1, 1, dim))
+        if not seventh:
+            b.matrix(blk + "channel_mix_receptance.weight", dim, dim)
+    return b
+
+
+def shares(b, name, *shape):
+    return b.numbers(name).uniform(0, 1, shape)
+
+
+def time_mixing_6(b, blk, dim, head_size, mix_rank=8, decay_rank=8):
+    b.set(time_mix_extra_dim=mix_rank, time_decay_extra_dim=decay_rank, rescale_every_n_layers=1)
+    b.matrix(blk + "time_mix_gate.weight", dim, dim)
+    b.put(blk + "time_mix_lerp_x.weight", shares(b, blk + "x", 1, 1, dim))
+    b.put(blk + "time_mix_lerp_fused.weight", shares(b, blk + "fused", 5, 1, 1, dim))
+    b.matrix(blk + "time_mix_w1.weight", 5 * mix_rank, dim)
+    b.matrix(blk + "time_mix_w2.weight", 5, dim, mix_rank, gain=0.3)
+    b.vector(blk + "time_mix_decay.weight", dim, mean=-1.5)
+    b.matrix(blk + "time_mix_decay_w1.weight", decay_rank, dim)
+    b.matrix(blk + "time_mix_decay_w2.weight", dim, decay_rank)
+    b.vector(blk + "time_mix_first.weight", dim // head_size, head_size, deviation=0.5)
+
+
+def time_mixing_7(b, blk, dim, head_size, rank=8):
+    b.set(attention__decay_lora_rank=rank, attention__iclr_lora_rank=rank,
+          attention__value_residual_mix_lora_rank=rank, attention__gate_lora_rank=rank)
+    b.put(blk + "time_mix_lerp_fused.weight", shares(b, blk + "fused", 6, 1, 1, dim))
+    for which in "wavg":
+        if which != "g":
+            b.vector(blk + "time_mix_%s0.weight" % which, dim, deviation=0.5)
+        b.matrix(blk + "time_mix_%s1.weight" % which, rank, dim)
+        b.matrix(blk + "time_mix_%s2.weight" % which, dim, rank, gain=2.0)
+    b.vector(blk + "time_mix_k_k.weight", dim, mean=0.8, deviation=0.2)
+    b.vector(blk + "time_mix_k_a.weight", dim, mean=1.0, deviation=0.2)
+    b.vector(blk + "time_mix_r_k.weight", dim, deviation=0.3)
+
+
+def family_models():
+    bitnet = dict(sub_norms=True, tied=True, base=500000.0)
+    gemma = dict(tied=True, post_norms=True, attention__sliding_window=16)
+    yield decoder("llama", "llama", heads=4, kv_heads=2)
+    llama3 = decoder("llama3-rope", "llama", layers=1, base=500000.0, tied=True)
+    llama3.put("rope_freqs.weight", numpy.geomspace(1, 8, 8))
+    yield llama3
+    yield decoder("llama-moe", "llama", experts=dict(count=4, used=2, ffn=16))
+    yield decoder("qwen2", "qwen2", biases=True)
+    yield decoder("qwen2moe", "qwen2moe", biases=True, experts=dict(count=5, used=2, ffn=16, shared=24))
+    yield decoder("qwen3", "qwen3", qk_norm="heads", head_dim=24)
+    yield decoder("qwen3moe", "qwen3moe", qk_norm="heads", experts=dict(count=6, used=3, ffn=16))
+    yield decoder("phi3", "phi3", fused=True)
+    yield decoder("gemma2", "gemma2", attn_logit_softcapping=5.0, final_logit_softcapping=10.0, **gemma)
+    yield decoder("gemma3", "gemma3", layers=6, ffn=16, qk_norm="heads", base=1e6, **gemma)
+    yield decoder("olmoe", "olmoe", kv_heads=2, qk_norm="rows", experts=dict(count=6, used=3, ffn=16))
+    yield decoder("bitnet", "bitnet", **bitnet)
+    yield decoder("bitnet-b1.58", "bitnet-b1.58", **bitnet)
+    yield decoder("bitnet-25", "bitnet-25", layers=1, **bitnet)
+    yield decoder("falcon-h1", "falcon-h1", mixer=True)
+    yield mamba("mamba", second=False)
+    yield mamba("mamba2", second=True)
+    yield rwkv("rwkv6", seventh=False)
+    yield rwkv("rwkv7", seventh=True)
+
+
+def weight_type_models():
+    for kind, entry in gguf.weight_types.TYPES.items():
+        if kind == "F32":
+            continue
+        if kind == "I2_S":
+            yield decoder("bitnet-I2_S", "bitnet-b1.58", kind, layers=1, dim=128, head_dim=64, ffn=128, sub_norms=True,
+                          tied=True, ends_kind="F16")
+        elif entry.group == 256:  # few rows of 256; those of attn_output and ffn_down are shorter, and so F16
+            yield decoder("llama-" + kind, "llama", kind, layers=1, dim=256)
+        else:
+            yield decoder("llama-" + kind, "llama", kind, dim=64, ffn=64)
+
+
+def tokens():
+    return numpy.random.default_rng(SEED).integers(0, VOCABULARY, NUM_TOKENS)
+
+
+def difference(a, b):
+    return {"max_abs": float(numpy.abs(a - b).max()), "rms": float(numpy.sqrt(((a - b) ** 2).mean()))}
+
+
+def tolerances(model, exact):
+    """How far from the exact logits an engine may be. With activations in float32: ten times what float32 sums cost.
+    With rounded ones: 1.5 times the RMS that llama.cpp's way to round costs here, and twice its largest difference."""
+    gemma = 2.0 if model.family.startswith("gemma") else 1.0
+    out = {"exact": {"max_abs": gemma * 2e-4, "rms": gemma * 2e-5}}
+    if any(gguf.weight_types.TYPES[tensor.kind].activations for tensor in model.tensors.values()):
+        theirs = difference(passes.logits(passes.Model(model.metadata, model.tensors, rounds=True), tokens()), exact)
+        out["rounded"] = {"max_abs": round(2 * theirs["max_abs"], 6), "rms": round(1.5 * theirs["rms"], 6)}
+    return out
+
+
+def make():
+    """name -> bytes of all files."""
+    files, entries, logits = {}, [], b""
+    for builder in [*family_models(), *weight_type_models()]:
+        model = passes.Model(builder.metadata, builder.tensors)
+        exact = passes.logits(model, tokens())
+        assert numpy.isfinite(exact).all() and 1 < exact.std() < 6, (builder.name, exact.std())
+        files[builder.name + ".gguf"] = gguf.write(builder.metadata, builder.tensors)
+        logits += exact.astype("<f4").tobytes()
+        entry = {"name": builder.name, "weights": builder.kind, "tolerance": tolerances(model, exact)}
+        entries.append(json.dumps(entry))
+    files["logits.f32"] = logits  # [models, tokens, vocabulary]
+    head = '{"vocabulary": %d,\n "tokens": %s,\n "models": [\n  %s\n ]}\n'
+    files["golden.json"] = (head % (VOCABULARY, json.dumps(tokens().tolist()), ",\n  ".join(entries))).encode()
+    return files
+
+
+def write():
+    os.makedirs(FOLDER, exist_ok=True)
+    for name in os.listdir(FOLDER):
+        os.remove(os.path.join(FOLDER, name))
+    files = make()
+    for name, data in files.items():
+        with open(os.path.join(FOLDER, name), "wb") as out:
+            out.write(data)
+    print("%d files, %.2f MB" % (len(files), sum(map(len, files.values())) / 1e6))
+
+
+def verify():
+    """Logits may differ in their last bits: numpy sums differently on other CPUs."""
+    made, wrong = make(), []
+    for name in sorted({*made, *os.listdir(FOLDER)}):
+        path = os.path.join(FOLDER, name)
+        if name not in made or not os.path.exists(path):
+            wrong.append(name + (" is not made by this tool" if name not in made else " is missing"))
+            continue
+        with open(path, "rb") as file:
+            data = file.read()
+        if name.endswith(".f32"):
+            same = len(data) == len(made[name]) and numpy.allclose(
+                numpy.frombuffer(data, "<f4"), numpy.frombuffer(made[name], "<f4"), rtol=1e-6, atol=1e-6)
+        else:
+            same = data == made[name]
+        if not same:
+            wrong.append(name + " is another than this tool makes")
+    print("\n".join(wrong) or "%d files are what this tool makes" % len(made))
+    return not wrong
+
+
+def check(folder):
+    good = True
+    for name in sorted(os.listdir(folder)):
+        if not name.endswith(".json"):
+            continue
+        with open(os.path.join(folder, name)) as file:
+            expected = json.load(file)
+        if "prompt" not in expected:
+            continue
+        with open(os.path.join(folder, expected["file"]), "rb") as file:
+            model = passes.Model(*gguf.read(file.read()))
+        # Better than llama.cpp's own, whose activations are rounded: those with its weights dequantised.
+        best = expected.get("exact_logits", expected["logits"])
+        logits = numpy.fromfile(os.path.join(folder, best["file"]), "<f4").reshape(len(expected["prompt"]), -1)
+        actual = difference(passes.logits(model, expected["prompt"]), logits)
+        tolerance = expected["tolerance"]
+        allowed = tolerance.get("f32_vs_exact", tolerance.get("f32_vs_logits"))
+        fits = all(actual[key] <= allowed[key] for key in ("max_abs", "rms"))
+        good = good and fits
+        print("%-20s max %.1e, RMS %.1e%s" % (name[:-5], actual["max_abs"], actual["rms"], "" if fits else "  TOO FAR"))
+    return good
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--verify", action="store_true")
+    parser.add_argument("--check", metavar="DIR")
+    arguments = parser.parse_args()
+    if arguments.check:
+        sys.exit(0 if check(arguments.check) else 1)
+    if arguments.verify:
+        sys.exit(0 if verify() else 1)
+    write()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,402 @@
+"""Forward passes in float64: the logits of every position of a text. Written from the papers and from what llama.cpp
+documents of its files; nothing of the engine is in here.
+"""
+import numpy
+
+import weight_types
+
+
+def rms_normed(x, weight, epsilon):
+    return x / numpy.sqrt((x * x).mean(axis=-1, keepdims=True) + epsilon) * weight
+
+
+def layer_normed(x, weight, bias, epsilon):
+    centred = x - x.mean(axis=-1, keepdims=True)
+    return centred / numpy.sqrt((centred * centred).mean(axis=-1, keepdims=True) + epsilon) * weight + bias
+
+
+def sigmoid(x):
+    return 1 / (1 + numpy.exp(-x))
+
+
+def silu(x):
+    return x * sigmoid(x)
+
+
+def gelu(x):  # with tanh, as Gemma was trained
+    return 0.5 * x * (1 + numpy.tanh(numpy.sqrt(2 / numpy.pi) * (x + 0.044715 * x**3)))
+
+
+def squared_relu(x):
+    return numpy.maximum(x, 0) ** 2
+
+
+def rounded_activations(x, how):
+    """What llama.cpp makes of activations before they meet weights of a type."""
+    if how == "F16":
+        return x.astype(numpy.float16).astype(numpy.float64)
+    if how == "BF16":
+        return weight_types.to_bf16(x).astype(numpy.float64)
+    pad = -x.shape[-1] % how
+    groups = numpy.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, pad)]).reshape(*x.shape[:-1], -1, how)
+    scale = numpy.abs(groups).max(axis=-1, keepdims=True) / 127
+    codes = numpy.rint(groups / numpy.where(scale == 0, 1, scale))
+    if how == 32:
+        scale = scale.astype(numpy.float16).astype(numpy.float64)
+    return (codes * scale).reshape(*x.shape[:-1], -1)[..., :x.shape[-1]]
+
+
+class Model:
+    def __init__(self, metadata, tensors, rounds=False):
+        self.metadata, self.tensors, self.rounds = metadata, tensors, rounds
+        self.family = metadata["general.architecture"]
+
+    def get(self, key, default=None):
+        value = self.metadata.get(self.family + "." + key, default)
+        assert value is not None, key
+        return value
+
+    def has(self, name):
+        return name in self.tensors
+
+    def values(self, name):
+        return self.tensors[name].values
+
+    def vector(self, name):
+        return self.values(name).reshape(-1)
+
+    def times(self, name, x, part=None):
+        """W x of each row of x; of a tensor with more matrices than one, that of `part`."""
+        tensor = self.tensors[name]
+        how = weight_types.TYPES[tensor.kind].activations
+        if self.rounds and how:
+            x = rounded_activations(x, how)
+        weights = tensor.values if part is None else tensor.values[part]
+        out = x @ weights.reshape(-1, x.shape[-1]).T
+        scale = name.removesuffix("weight") + "scale"  # of BitNet's matrices
+        return out * self.vector(scale) if self.has(scale) else out
+
+    def head(self, x):
+        return self.times("output.weight" if self.has("output.weight") else "token_embd.weight", x)
+
+
+# ---- Transformers ----------------------------------------------------------------------------------------------------
+
+# What differs from Llama.
+TRAITS = {
+    "llama": {"rope": "pairs", "normalised_experts": True},
+    "qwen2": {},
+    "qwen2moe": {},
+    "qwen3": {"qk_norm": "heads"},
+    "qwen3moe": {"qk_norm": "heads", "normalised_experts": True},
+    "phi3": {},
+    "olmoe": {"qk_norm": "rows"},
+    "gemma2": {"gate": gelu, "scaled_embedding": True, "full_every": 2, "caps": (50.0, 30.0)},
+    "gemma3": {"gate": gelu, "scaled_embedding": True, "full_every": 6, "qk_norm": "heads", "local_base": 10000.0},
+    "bitnet": {},
+    "bitnet-b1.58": {"gate": squared_relu},
+    "bitnet-25": {"gate": squared_relu},
+    "falcon-h1": {},
+}
+
+
+class Decoder:
+    def __init__(self, model):
+        self.model, self.traits = model, TRAITS[model.family]
+        self.dim, self.heads = model.get("embedding_length"), model.get("attention.head_count")
+        self.kv_heads = model.get("attention.head_count_kv", self.heads)
+        self.head_dim = model.get("attention.key_length", self.dim // self.heads)
+        self.epsilon = model.get("attention.layer_norm_rms_epsilon")
+
+    def norm(self, name, x):
+        if not self.model.has(name):
+            return x
+        return rms_normed(x, self.model.vector(name), self.epsilon)
+
+    def is_local(self, layer):
+        every = self.traits.get("full_every")
+        return every is not None and (layer + 1) % every != 0
+
+    def rotated(self, x, layer):  # [tokens, heads, head_dim]
+        count = self.model.get("rope.dimension_count", self.head_dim)
+        base = self.model.get("rope.freq_base", 10000.0)
+        if self.is_local(layer) and "local_base" in self.traits:
+            base = self.traits["local_base"]
+        angles = numpy.arange(len(x))[:, None] * base ** (-2 * numpy.arange(count // 2) / count)
+        if self.model.has("rope_freqs.weight"):
+            angles = angles / self.model.vector("rope_freqs.weight")
+        cos, sin = numpy.cos(angles)[:, None, :], numpy.sin(angles)[:, None, :]
+        if self.traits.get("rope") == "pairs":
+            first, second = slice(0, count, 2), slice(1, count, 2)
+        else:
+            first, second = slice(0, count // 2), slice(count // 2, count)
+        out = x.copy()
+        out[..., first] = x[..., first] * cos - x[..., second] * sin
+        out[..., second] = x[..., first] * sin + x[..., second] * cos
+        return out
+
+    def qkv(self, blk, x):
+        sizes = [self.heads * self.head_dim] + [self.kv_heads * self.head_dim] * 2
+        if self.model.has(blk + "attn_qkv.weight"):
+            parts = numpy.split(self.model.times(blk + "attn_qkv.weight", x), numpy.cumsum(sizes)[:2], axis=1)
+        else:
+            parts = [self.model.times(blk + "attn_%s.weight" % which, x) for which in "qkv"]
+        for i, which in enumerate("qkv"):
+            if self.model.has(blk + "attn_%s.bias" % which):
+                parts[i] = parts[i] + self.model.vector(blk + "attn_%s.bias" % which)
+        if self.traits.get("qk_norm") == "rows":
+            parts[:2] = [self.norm(blk + "attn_%s_norm.weight" % which, part) for which, part in zip("qk", parts)]
+        parts = [part.reshape(len(x), -1, self.head_dim) for part in parts]
+        if self.traits.get("qk_norm") == "heads":
+            parts[:2] = [self.norm(blk + "attn_%s_norm.weight" % which, part) for which, part in zip("qk", parts)]
+        return parts
+
+    def attention(self, blk, layer, x):
+        q, k, v = self.qkv(blk, x)
+        q, k = self.rotated(q, layer), self.rotated(k, layer)
+        k, v = (numpy.repeat(each, self.heads // self.kv_heads, axis=1) for each in (k, v))
+        scores = numpy.einsum("phd,shd->hps", q, k) / numpy.sqrt(self.head_dim)
+        if "caps" in self.traits:
+            cap = self.model.get("attn_logit_softcapping", self.traits["caps"][0])
+            scores = cap * numpy.tanh(scores / cap)
+        distance = numpy.arange(len(x))[:, None] - numpy.arange(len(x))[None, :]
+        hidden = distance < 0
+        if self.is_local(layer):
+            hidden |= distance >= self.model.get("attention.sliding_window")
+        scores = numpy.where(hidden, -numpy.inf, scores)
+        weights = numpy.exp(scores - scores.max(axis=-1, keepdims=True))
+        weights /= weights.sum(axis=-1, keepdims=True)
+        out = numpy.einsum("hps,shd->phd", weights, v).reshape(len(x), -1)
+        return self.model.times(blk + "attn_output.weight", self.norm(blk + "attn_sub_norm.weight", out))
+
+    def gated(self, gate, up):
+        return self.traits.get("gate", silu)(gate) * up
+
+    def dense(self, blk, x):
+        if self.model.has(blk + "ffn_gate.weight"):
+            hidden = self.gated(self.model.times(blk + "ffn_gate.weight", x),
+                                self.model.times(blk + "ffn_up.weight", x))
+        else:
+            hidden = self.gated(*numpy.split(self.model.times(blk + "ffn_up.weight", x), 2, axis=1))
+        return self.model.times(blk + "ffn_down.weight", self.norm(blk + "ffn_sub_norm.weight", hidden))
+
+    def experts(self, blk, x):
+        scores = self.model.times(blk + "ffn_gate_inp.weight", x)
+        shares = numpy.exp(scores - scores.max(axis=1, keepdims=True))
+        shares /= shares.sum(axis=1, keepdims=True)
+        out = numpy.zeros_like(x)
+        for row, share in enumerate(shares):
+            best = numpy.argsort(-share, kind="stable")[:self.model.get("expert_used_count")]
+            total = share[best].sum() if self.traits.get("normalised_experts") else 1.0
+            for e in best:
+                hidden = self.gated(self.model.times(blk + "ffn_gate_exps.weight", x[row], e),
+                                    self.model.times(blk + "ffn_up_exps.weight", x[row], e))
+                out[row] += share[e] / total * self.model.times(blk + "ffn_down_exps.weight", hidden, e)
+        if self.model.has(blk + "ffn_gate_inp_shexp.weight"):  # one that all tokens have, behind a gate
+            hidden = self.gated(self.model.times(blk + "ffn_gate_shexp.weight", x),
+                                self.model.times(blk + "ffn_up_shexp.weight", x))
+            opened = sigmoid(self.model.times(blk + "ffn_gate_inp_shexp.weight", x))
+            out += opened * self.model.times(blk + "ffn_down_shexp.weight", hidden)
+        return out
+
+    def logits(self, tokens):
+        model = self.model
+        x = model.values("token_embd.weight")[tokens]
+        if self.traits.get("scaled_embedding"):
+            x = x * numpy.sqrt(self.dim)
+        for layer in range(model.get("block_count")):
+            blk = "blk.%d." % layer
+            normed = self.norm(blk + "attn_norm.weight", x)
+            delta = self.norm(blk + "post_attention_norm.weight", self.attention(blk, layer, normed))
+            if model.has(blk + "ssm_in.weight"):  # Falcon-H1: both halves read the same norm
+                delta = delta + mamba2_mixer(model, blk, normed)
+            x = x + delta
+            # Falcon-H1's converter leaves the suffix away.
+            normed = self.norm(blk + ("ffn_norm" if model.has(blk + "ffn_norm") else "ffn_norm.weight"), x)
+            delta = self.experts(blk, normed) if model.has(blk + "ffn_gate_inp.weight") else self.dense(blk, normed)
+            x = x + self.norm(blk + "post_ffw_norm.weight", delta)
+        out = model.head(self.norm("output_norm.weight", x))
+        if "caps" in self.traits:
+            cap = model.get("final_logit_softcapping", self.traits["caps"][1])
+            out = cap * numpy.tanh(out / cap)
+        return out
+
+
+# ---- Mamba -----------------------------------------------------------------------------------------------------------
+
+
+def convolved(model, blk, x):
+    """Each channel with its own kernel over the tokens before it, then SiLU."""
+    weights = model.values(blk + "ssm_conv1d.weight")  # [channels, width]
+    width = weights.shape[1]
+    padded = numpy.concatenate([numpy.zeros((width - 1, x.shape[1])), x])
+    out = sum(padded[j:j + len(x)] * weights[:, j] for j in range(width))
+    return silu(out + model.vector(blk + "ssm_conv1d.bias"))
+
+
+def scanned(x, dt, a, b, c, skip):
+    """h = exp(dt a) h + dt b x, y = h c + skip x. x and dt are [tokens, channels], a is [channels, state], b and c are
+    [tokens, channels or 1, state]."""
+    h, out = numpy.zeros_like(a), numpy.zeros_like(x)
+    for t in range(len(x)):
+        h = numpy.exp(dt[t][:, None] * a) * h + (dt[t] * x[t])[:, None] * b[t]
+        out[t] = (h * c[t]).sum(axis=1) + skip * x[t]
+    return out
+
+
+def softplus(x):
+    return numpy.logaddexp(0, x)
+
+
+def mamba_mixer(model, blk, x):
+    state, rank = model.get("ssm.state_size"), model.get("ssm.time_step_rank")
+    inner, gate = numpy.split(model.times(blk + "ssm_in.weight", x), 2, axis=1)
+    inner = convolved(model, blk, inner)
+    low, b, c = numpy.split(model.times(blk + "ssm_x.weight", inner), [rank, rank + state], axis=1)
+    dt = softplus(model.times(blk + "ssm_dt.weight", low) + model.vector(blk + "ssm_dt.bias"))
+    y = scanned(inner, dt, model.values(blk + "ssm_a"), b[:, None, :], c[:, None, :], model.vector(blk + "ssm_d"))
+    return model.times(blk + "ssm_out.weight", y * silu(gate))
+
+
+def mamba2_mixer(model, blk, x):
+    size, state = model.get("ssm.inner_size"), model.get("ssm.state_size")
+    heads, groups = model.get("ssm.time_step_rank"), model.get("ssm.group_count")
+    both = groups * state
+    gate, mixed, dt = numpy.split(model.times(blk + "ssm_in.weight", x), [size, 2 * size + 2 * both], axis=1)
+    inner, b, c = numpy.split(convolved(model, blk, mixed), [size, size + both], axis=1)
+    each = size // heads  # what a head has, its channels share
+    dt = numpy.repeat(softplus(dt + model.vector(blk + "ssm_dt.bias")), each, axis=1)
+    a = numpy.repeat(model.vector(blk + "ssm_a"), each)[:, None] * numpy.ones(state)
+    skip = numpy.repeat(model.vector(blk + "ssm_d"), each)
+    b, c = (numpy.repeat(part.reshape(len(x), groups, state), size // groups, axis=1) for part in (b, c))
+    y = scanned(inner, dt, a, b, c, skip) * silu(gate)
+    if model.has(blk + "ssm_norm.weight"):
+        weight = model.values(blk + "ssm_norm.weight")  # [groups, channels of one]
+        epsilon = model.get("attention.layer_norm_rms_epsilon")
+        y = rms_normed(y.reshape(len(x), *weight.shape), weight, epsilon).reshape(len(x), size)
+    return model.times(blk + "ssm_out.weight", y)
+
+
+def mamba_logits(model, tokens):
+    mixer = mamba_mixer if model.family == "mamba" else mamba2_mixer
+    epsilon = model.get("attention.layer_norm_rms_epsilon")
+    x = model.values("token_embd.weight")[tokens]
+    for layer in range(model.get("block_count")):
+        blk = "blk.%d." % layer
+        x = x + mixer(model, blk, rms_normed(x, model.vector(blk + "attn_norm.weight"), epsilon))
+    return model.head(rms_normed(x, model.vector("output_norm.weight"), epsilon))
+
+
+# ---- RWKV ------------------------------------------------------------------------------------------------------------
+
+HEAD_NORM_EPSILON = 64e-5
+
+
+def before(x):  # each row's predecessor
+    return numpy.concatenate([numpy.zeros((1, x.shape[1])), x[:-1]])
+
+
+def head_normed(model, blk, y):  # [tokens, heads, size]
+    shape = y.shape[1:]
+    weight, bias = (model.vector(blk + "time_mix_ln." + name).reshape(shape) for name in ("weight", "bias"))
+    return layer_normed(y, weight, bias, HEAD_NORM_EPSILON)
+
+
+def time_mixed_6(model, blk, x):
+    size, step = model.get("wkv.head_size"), before(x) - x
+    low = numpy.tanh(model.times(blk + "time_mix_w1.weight", x + step * model.vector(blk + "time_mix_lerp_x.weight")))
+    mixes = model.values(blk + "time_mix_lerp_fused.weight").reshape(5, -1)
+    xw, xk, xv, xr, xg = (x + step * (mix + model.times(blk + "time_mix_w2.weight", part, i))
+                          for i, (mix, part) in enumerate(zip(mixes, numpy.split(low, 5, axis=1))))
+    decay = model.times(blk + "time_mix_decay_w2.weight", numpy.tanh(model.times(blk + "time_mix_decay_w1.weight", xw)))
+    w = numpy.exp(-numpy.exp(model.vector(blk + "time_mix_decay.weight") + decay)).reshape(len(x), -1, size)
+    r, k, v = (model.times(blk + "time_mix_%s.weight" % name, row).reshape(w.shape)
+               for name, row in (("receptance", xr), ("key", xk), ("value", xv)))
+    first = model.values(blk + "time_mix_first.weight").reshape(w.shape[1:])
+    state, y = numpy.zeros((*w.shape[1:], size)), numpy.zeros_like(v)  # [heads, keys, values]
+    for t in range(len(x)):
+        kv = k[t][:, :, None] * v[t][:, None, :]
+        y[t] = numpy.einsum("hi,hij->hj", r[t], state + first[:, :, None] * kv)
+        state = w[t][:, :, None] * state + kv
+    gate = silu(model.times(blk + "time_mix_gate.weight", xg))
+    return model.times(blk + "time_mix_output.weight", head_normed(model, blk, y).reshape(len(x), -1) * gate)
+
+
+def channels_mixed_6(model, blk, x):
+    step = before(x) - x
+    xk, xr = (x + step * model.vector(blk + "channel_mix_lerp_%s.weight" % name) for name in "kr")
+    hidden = squared_relu(model.times(blk + "channel_mix_key.weight", xk))
+    opened = sigmoid(model.times(blk + "channel_mix_receptance.weight", xr))
+    return opened * model.times(blk + "channel_mix_value.weight", hidden)
+
+
+def time_mixed_7(model, blk, x, kept):
+    """`kept`: the first layer's values, which later ones mix theirs with."""
+    size, step = model.get("wkv.head_size"), before(x) - x
+    mixes = model.values(blk + "time_mix_lerp_fused.weight")
+    xr, xw, xk, xv, xa, xg = (x + step * mix for mix in mixes.reshape(6, -1))
+
+    def thin(which, row, function=lambda low: low):
+        low = function(model.times(blk + "time_mix_%s1.weight" % which, row))
+        out = model.times(blk + "time_mix_%s2.weight" % which, low)
+        name = blk + "time_mix_%s0.weight" % which
+        return out + model.vector(name) if model.has(name) else out
+
+    r, k, v = (model.times(blk + "time_mix_%s.weight" % name, row)
+               for name, row in (("receptance", xr), ("key", xk), ("value", xv)))
+    w = numpy.exp(-numpy.exp(-0.5) * sigmoid(thin("w", xw, numpy.tanh)))
+    a = sigmoid(thin("a", xa))
+    if kept:
+        v = v + (kept[0] - v) * sigmoid(thin("v", xv))
+    else:
+        kept.append(v)
+    shape = (len(x), -1, size)
+    removed = (k * model.vector(blk + "time_mix_k_k.weight")).reshape(shape)
+    removed = removed / numpy.maximum(numpy.sqrt((removed * removed).sum(axis=2, keepdims=True)), 1e-12)
+    k = k + (a - 1) * k * model.vector(blk + "time_mix_k_a.weight")
+    r, w, k, v, a = (each.reshape(shape) for each in (r, w, k, v, a))
+    state, y = numpy.zeros((r.shape[1], size, size)), numpy.zeros_like(v)  # [heads, values, keys]
+    for t in range(len(x)):
+        found = numpy.einsum("hij,hj->hi", state, removed[t])
+        state = (state * w[t][:, None, :] - found[:, :, None] * (removed[t] * a[t])[:, None, :]
+                 + v[t][:, :, None] * k[t][:, None, :])
+        y[t] = numpy.einsum("hij,hj->hi", state, r[t])
+    bonus = (r * k * model.vector(blk + "time_mix_r_k.weight").reshape(r.shape[1:])).sum(axis=2, keepdims=True)
+    out = (head_normed(model, blk, y) + bonus * v).reshape(len(x), -1)
+    return model.times(blk + "time_mix_output.weight", out * thin("g", xg, sigmoid))
+
+
+def channels_mixed_7(model, blk, x):
+    mixed = x + (before(x) - x) * model.vector(blk + "channel_mix_lerp_k.weight")
+    return model.times(blk + "channel_mix_value.weight",
+                       squared_relu(model.times(blk + "channel_mix_key.weight", mixed)))
+
+
+def rwkv_logits(model, tokens):
+    epsilon = model.get("attention.layer_norm_epsilon")
+
+    def norm(name, x):
+        return layer_normed(x, model.vector(name + ".weight"), model.vector(name + ".bias"), epsilon)
+
+    halve_every = model.get("rescale_every_n_layers", 0)
+    kept = []
+    x = norm("token_embd_norm", model.values("token_embd.weight")[tokens])
+    for layer in range(model.get("block_count")):
+        blk = "blk.%d." % layer
+        normed = norm(blk + "attn_norm", x)
+        x = x + (time_mixed_6(model, blk, normed) if model.family == "rwkv6" else
+                 time_mixed_7(model, blk, normed, kept))
+        normed = norm(blk + "attn_norm_2", x)
+        x = x + (channels_mixed_6 if model.family == "rwkv6" else channels_mixed_7)(model, blk, normed)
+        if halve_every and (layer + 1) % halve_every == 0:
+            x = x / 2
+    return model.head(norm("output_norm", x))
+
+
+def logits(model, tokens):
+    """[tokens, vocabulary]."""
+    if model.family in ("mamba", "mamba2"):
+        return mamba_logits(model, tokens)
+    if model.family in ("rwkv6", "rwkv7"):
+        return rwkv_logits(model, tokens)
+    return Decoder(model).logits(tokens)
