@@ -160,9 +160,7 @@ TEST_CASE("the embedded models give the same bits in every company, history and 
 TEST_CASE("each weight type gives the same bits in every company, history and on any number of threads") {
   for (const std::string& name : golden_names()) {
     if (kSanitized && name != "llama-Q4_K_M" && name != "llama-TQ1_0" && name != "llama3-rope-F32") continue;
-    const auto golden = load_golden(name);
-    if (!golden) return;
-    check_all_variants(golden->model_path, name == "llama-F32");
+    if (const auto path = golden_model(name)) check_all_variants(*path, name == "llama-F32");
   }
 }
 

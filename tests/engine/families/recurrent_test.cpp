@@ -125,16 +125,16 @@ std::vector<float> after_restore(const LoadedModel& model, Team& team, const std
 TEST_CASE("states kept as f16 are rounded at fixed positions: the same bits in any chunks and after a restore") {
   constexpr std::uint32_t kTokens = 150, kEvery = 64;
   for (const std::string& name : kFamilies) {
-    const auto golden = load_golden(name);
-    if (!golden) return;
+    const auto path = golden_model(name);
+    if (!path) return;
     Team team(2);
     for (const kernels::KernelTable* table : variants_to_try()) {
       INFO(name << ", " << table->name);
       engine::LoadOptions options{.kernels = std::string(table->name)};
-      const auto exact = load(golden->model_path, options);
+      const auto exact = load(*path, options);
       options.state_type = engine::StateType::f16;
       options.snapshot_every = kEvery;
-      const auto model = load(golden->model_path, options);
+      const auto model = load(*path, options);
       CHECK(model->numerics_id().ends_with("-s64"));
       CHECK(model->snapshots()->bytes_per_snapshot() < exact->snapshots()->bytes_per_snapshot());
       const auto tokens = random_tokens(kTokens, model->info().vocab_size, 8);
@@ -158,11 +158,11 @@ TEST_CASE("a step of many rows gives the bits of small steps, wherever it cuts i
   std::vector<std::string> names = kFamilies;
   names.insert(names.end(), {"gemma3-F32", "olmoe-F32"});  // a window, and experts
   for (const std::string& name : names) {
-    const auto golden = load_golden(name);
-    if (!golden) return;
+    const auto path = golden_model(name);
+    if (!path) return;
     INFO(name);
     Team team(2);
-    const auto model = load(golden->model_path, {.context = 1024, .num_blocks = 64});
+    const auto model = load(*path, {.context = 1024, .num_blocks = 64});
     const std::uint32_t vocab = model->info().vocab_size;
     const auto first = random_tokens(300, vocab, 1), middle = random_tokens(740, vocab, 2);
     const auto last = random_tokens(100, vocab, 3);
@@ -184,11 +184,11 @@ TEST_CASE("a step of many rows gives the bits of small steps, wherever it cuts i
 
 TEST_CASE("a state cannot go back: what is cut off is computed again from the beginning, to the same bits") {
   for (const std::string& name : kFamilies) {
-    const auto golden = load_golden(name);
-    if (!golden) return;
+    const auto path = golden_model(name);
+    if (!path) return;
     INFO(name);
     Team team(2);
-    const auto model = load(golden->model_path, {});
+    const auto model = load(*path, {});
     const auto tokens = random_tokens(75, model->info().vocab_size, 4);
     const auto expected = *engine::evaluate(*model, team, tokens);
     Executor executor(*model, team);
@@ -207,11 +207,11 @@ TEST_CASE("a sequence with a state or a window goes through a file with its bits
   const TempFolder folder;
   const std::string path = folder.path("sequence.state");
   for (const std::string name : {"mamba-F32", "mamba2-F32", "rwkv6-F32", "rwkv7-F32", "falcon-h1-F32", "gemma3-F32"}) {
-    const auto golden = load_golden(name);
-    if (!golden) break;
+    const auto source = golden_model(name);
+    if (!source) break;
     INFO(name);
     Team team(2);
-    const auto model = load(golden->model_path, {});
+    const auto model = load(*source, {});
     const auto tokens = random_tokens(75, model->info().vocab_size, 4);
     const auto expected = *engine::evaluate(*model, team, tokens);
     Executor executor(*model, team);
@@ -296,11 +296,11 @@ TEST_CASE("of a recurrent model's last layer, what lies behind its states meets 
 }
 
 TEST_CASE("falcon-h1: nor do the mixers' outputs of its last layer") {
-  const auto golden = load_golden("falcon-h1-F32");
-  if (!golden) return;
-  const auto model = load(golden->model_path, {});
+  const auto path = golden_model("falcon-h1-F32");
+  if (!path) return;
+  const auto model = load(*path, {});
   const engine::ModelInfo& info = model->info();
-  const auto file = engine::open_gguf(golden->model_path);
+  const auto file = engine::open_gguf(*path);
   const std::uint64_t inner = (*file)->find_tensor("blk.0.ssm_out.weight")->columns();
   std::uint64_t outputs = 0;
   for (const engine::MatrixWork& matrix : info.matrices) outputs += matrix.outputs_only ? matrix.multiply_adds : 0;
@@ -322,9 +322,9 @@ TEST_CASE("snapshots and blocks that were asked for by number fit the memory, or
 }
 
 TEST_CASE("a recurrent model that its memory has no room for is refused") {
-  const auto golden = load_golden("mamba-F32");
-  if (!golden) return;
-  const auto too_small = LoadedModel::load(golden->model_path, {.memory = 1 << 19});
+  const auto path = golden_model("mamba-F32");
+  if (!path) return;
+  const auto too_small = LoadedModel::load(*path, {.memory = 1 << 16});
   REQUIRE_FALSE(too_small);
   CHECK(too_small.error().code == ErrorCode::out_of_memory);
 }

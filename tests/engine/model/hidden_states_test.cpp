@@ -29,11 +29,11 @@ bool same_bits(std::span<const float> a, std::span<const float> b) {
 
 TEST_CASE("the last hidden state is the one that the next token comes from, in every family, company and step") {
   for (const std::string name : {"llama-F32", "gemma3-F32", "olmoe-F32", "mamba-F32", "rwkv7-F32", "falcon-h1-F32"}) {
-    const auto golden = load_golden(name);
-    if (!golden) return;
+    const auto path = golden_model(name);
+    if (!path) return;
     INFO(name);
     Team team(2), alone(1);
-    const std::shared_ptr<const engine::LoadedModel> model = load_model(golden->model_path, "");
+    const std::shared_ptr<const engine::LoadedModel> model = load_model(*path, "");
     const HiddenStates states(model);
     const engine::PoolingOptions last{Pooling::last, false};
     const std::uint32_t vocab_size = model->info().vocab_size;
@@ -54,10 +54,10 @@ TEST_CASE("the last hidden state is the one that the next token comes from, in e
 }
 
 TEST_CASE("the first token's state is the same before any text, and the mean takes in all steps of a long one") {
-  const auto golden = load_golden("rwkv7-F32");
-  if (!golden) return;
+  const auto path = golden_model("rwkv7-F32");
+  if (!path) return;
   Team team(2);
-  const std::shared_ptr<const engine::LoadedModel> model = load_model(golden->model_path, "");
+  const std::shared_ptr<const engine::LoadedModel> model = load_model(*path, "");
   const HiddenStates states(model);
   const std::size_t dim = model->info().dim;
   const auto text = random_tokens(1020, model->info().vocab_size, 4);  // two steps
@@ -78,10 +78,10 @@ TEST_CASE("the first token's state is the same before any text, and the mean tak
 }
 
 TEST_CASE("the mean is that of all tokens' states, and vectors have length 1 if they are to") {
-  const auto golden = load_golden("llama-F32");
-  if (!golden) return;
+  const auto path = golden_model("llama-F32");
+  if (!path) return;
   Team team(2);
-  const std::shared_ptr<const engine::LoadedModel> model = load_model(golden->model_path, "");
+  const std::shared_ptr<const engine::LoadedModel> model = load_model(*path, "");
   const HiddenStates states(model);
   const auto text = random_tokens(5, model->info().vocab_size, 3);
   const std::size_t dim = model->info().dim;
