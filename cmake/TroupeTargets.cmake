@@ -91,8 +91,8 @@ add_custom_target(tests_without_caf)
 
 # troupe_test(name SOURCES a_test.cpp ... LIBS x y [LABELS l]): one Catch2 program, one ctest entry.
 # Tests run in the top folder: reference data is looked for in ../shared, or where TROUPE_SHARED_DIR says. A program of
-# which nothing could be run here is Skipped: its last line says so (tests/support/catch_main.cpp, need_descriptors.cpp).
-# Not its exit code: Catch2's is the number of failures.
+# which nothing could be run here is Skipped: its last line says so (catch_main.cpp and need_descriptors.cpp in
+# tests/support). Not its exit code: Catch2's is the number of failures.
 function(troupe_test name)
   cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;LIBS;LABELS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
