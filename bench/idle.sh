@@ -17,7 +17,7 @@ until "$troupe" status --socket "$folder/troupe.sock" >/dev/null 2>&1; do
   kill -0 "$server"
   sleep 0.1
 done
-"$troupe" run --socket "$folder/troupe.sock" -n 8 --temp 0 "Once upon a time" >/dev/null
+"$troupe" run --socket "$folder/troupe.sock" -n 8 --temp 0 "Once upon a time" </dev/null >/dev/null
 
 # Nanoseconds that all its threads have run: /proc/PID/stat counts in hundredths of a second, which is too coarse.
 used() { cat /proc/"$server"/task/*/schedstat | awk '{ sum += $1 } END { printf "%.0f\n", sum }'; }

@@ -44,7 +44,8 @@ def first_token_ms(options, socket, ids):
     """(as the server counts it, the whole process)"""
     begin = time.monotonic()
     done = subprocess.run([options.troupe, "run", "--socket", socket, "--ids", "--json", "-n", "1", "--ignore-eos"]
-                          + [str(token) for token in ids], capture_output=True, text=True, check=True)
+                          + [str(token) for token in ids], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                          check=True)
     process_ms = 1e3 * (time.monotonic() - begin)
     return 1e3 * json.loads(done.stdout)["usage"]["ttft_seconds"], process_ms
 
