@@ -69,7 +69,7 @@ using cache::Rank;
 struct PlanItem {
   SequenceId sequence = 0;
   std::uint32_t num_tokens = 0;  // to compute, from the first uncomputed one on; drafts not included
-  std::uint32_t num_draft = 0;   // draft tokens to verify after these; 0: drafting is not implemented yet
+  std::uint32_t num_draft = 0;   // draft tokens to verify after these; always 0: no drafts are served
   bool wants_logits = false;     // the row reaches the last known token: sample the next one
   bool at_snapshot = false;      // it ends at a boundary of SnapshotRule: save a snapshot
   friend bool operator==(const PlanItem&, const PlanItem&) = default;

@@ -371,7 +371,8 @@ Status GgufFile::read_metadata(Reader& in, std::uint64_t count) {
       return bad(format("metadata entry %" PRIu64 " of %" PRIu64 " ", i + 1, count) + in_quotes(key) + ": " +
                  in.failure());
     }
-    if (!metadata_.emplace(key, std::move(value)).second) return bad("has two metadata entries named " + in_quotes(key));
+    if (!metadata_.emplace(key, std::move(value)).second)
+      return bad("has two metadata entries named " + in_quotes(key));
   }
   return Ok{};
 }
