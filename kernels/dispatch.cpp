@@ -11,9 +11,7 @@
 #include "kernels/append_only.h"
 #include "kernels/cpu/amx_permission.h"
 #include "kernels/cpu/cpu_features.h"
-#include "kernels/formats/half.h"
-#include "kernels/formats/packed_layout.h"
-#include "kernels/kernels.h"
+#include "kernels/formats/weight_formats.h"
 #include "kernels/register_table.h"
 #include "kernels/variants.h"
 
@@ -22,8 +20,6 @@ namespace {
 
 Layout file_layout(WeightType) { return Layout::file; }
 Layout panels_layout(WeightType) { return Layout::panels; }
-// Types that AMX multiplies in int8, from panels: those with integer scales times one float scale per 256 weights.
-bool has_int8_panels(WeightType type) { return type == WeightType::q4_k || type == WeightType::q5_k; }
 Layout amx_layout(WeightType type) { return has_layout(type, Layout::tiles, 256) ? Layout::tiles : Layout::panels; }
 
 Activation reference_activation(WeightType, Layout) { return Activation::f32; }
@@ -31,33 +27,14 @@ Matmul* reference_matmul(WeightType, Layout layout) { return layout == Layout::f
 
 // The recipe of all integer variants.
 Activation integer_activation(WeightType type, Layout layout) {
-  switch (type) {
-    case WeightType::f32:
-    case WeightType::f16:
-    case WeightType::bf16:
-      return Activation::f32;
-    case WeightType::tq1_0:
-    case WeightType::tq2_0:
-    case WeightType::i2_s:
-      return layout == Layout::lookup ? Activation::i8_group256_tables : Activation::i8_group256;
-    default:
-      return Activation::i8_group32;
-  }
+  if (layout == Layout::lookup && is_ternary(type)) return Activation::i8_group256_tables;
+  return visit_type(type, [](auto format) { return decltype(format)::Packing::kActivation; });
 }
 
 Activation amx_activation(WeightType type, Layout layout) {
-  if (has_int8_panels(type)) return Activation::i8_group256_tiles;
-  if (layout != Layout::tiles) return integer_activation(type, layout);
-  switch (type) {
-    case WeightType::f16:
-      return Activation::bf16_split_tiles;
-    case WeightType::tq1_0:
-    case WeightType::tq2_0:
-    case WeightType::i2_s:
-      return Activation::i8_tiles;
-    default:
-      return Activation::bf16_tiles;
-  }
+  const Activation activation = visit_type(type, [](auto format) { return decltype(format)::Packing::kAmxActivation; });
+  const bool used = layout == Layout::tiles || activation == Activation::i8_group256_tiles;
+  return used ? activation : integer_activation(type, layout);
 }
 
 bool is_float(WeightType type) { return integer_activation(type, Layout::panels) == Activation::f32; }
@@ -68,154 +45,51 @@ Unit avxvnni_unit(WeightType type, Layout) { return is_float(type) ? Unit::f32_a
 Unit avx512_unit(WeightType type, Layout) { return is_float(type) ? Unit::f32_avx512 : Unit::int8_avx512; }
 Unit avx512vnni_unit(WeightType type, Layout) { return is_float(type) ? Unit::f32_avx512 : Unit::int8_avx512vnni; }
 Unit amx_unit(WeightType type, Layout layout) {
-  if (has_int8_panels(type)) return Unit::int8_amx;
-  if (layout != Layout::tiles) return avx512vnni_unit(type, layout);
-  return amx_activation(type, layout) == Activation::i8_tiles ? Unit::int8_amx : Unit::bf16_amx;
+  switch (amx_activation(type, layout)) {
+    case Activation::i8_tiles:
+    case Activation::i8_group256_tiles:
+      return Unit::int8_amx;
+    case Activation::bf16_tiles:
+    case Activation::bf16_split_tiles:
+      return Unit::bf16_amx;
+    default:
+      return avx512vnni_unit(type, layout);
+  }
 }
 
 Matmul* scalar_matmul(WeightType type, Layout layout) {
-  if (layout == Layout::lookup || layout == Layout::trits) return nullptr;
-  switch (type) {
-    case WeightType::f32:
-      return scalar::matmul_f32;
-    case WeightType::f16:
-      return scalar::matmul_f16;
-    case WeightType::bf16:
-      return scalar::matmul_bf16;
-    case WeightType::q8_0:
-      return scalar::matmul_q8_0;
-    case WeightType::q4_0:
-      return scalar::matmul_q4_0;
-    case WeightType::q4_1:
-      return scalar::matmul_q4_1;
-    case WeightType::q5_0:
-      return scalar::matmul_q5_0;
-    case WeightType::q5_1:
-      return scalar::matmul_q5_1;
-    case WeightType::iq4_nl:
-      return scalar::matmul_iq4_nl;
-    case WeightType::iq4_xs:
-      return scalar::matmul_iq4_xs;
-    case WeightType::mxfp4:
-      return scalar::matmul_mxfp4;
-    case WeightType::q2_k:
-      return scalar::matmul_q2_k;
-    case WeightType::q3_k:
-      return scalar::matmul_q3_k;
-    case WeightType::q4_k:
-      return scalar::matmul_q4_k;
-    case WeightType::q5_k:
-      return scalar::matmul_q5_k;
-    case WeightType::q6_k:
-      return scalar::matmul_q6_k;
-    case WeightType::tq1_0:
-    case WeightType::tq2_0:
-    case WeightType::i2_s:
-      return scalar::matmul_tq;
-  }
-  return nullptr;
+  return layout == Layout::lookup || layout == Layout::trits ? nullptr : scalar::matmul(type);
 }
 
-Matmul* avx2_float_matmul(WeightType type) {
-  return type == WeightType::f32 ? avx2::matmul_f32 : type == WeightType::f16 ? avx2::matmul_f16 : avx2::matmul_bf16;
+// A type of codes that the variant does not unpack gets the scalar product, which has them all.
+template <MatmulOf numbers, MatmulOf int8, Matmul trits, Matmul lookup>
+Matmul* vector_matmul(WeightType type, Layout layout) {
+  if (layout == Layout::lookup) return is_ternary(type) ? lookup : nullptr;
+  if (layout == Layout::trits) return is_ternary(type) ? trits : nullptr;
+  Matmul* const found = is_float(type) ? numbers(type) : int8(type);
+  return found ? found : scalar::matmul(type);
 }
-Matmul* avx512_float_matmul(WeightType type) {
-  return type == WeightType::f32   ? avx512::matmul_f32
-         : type == WeightType::f16 ? avx512::matmul_f16
-                                   : avx512::matmul_bf16;
-}
-
-Matmul* avx2_matmul(WeightType type, Layout layout) {
-  if (layout == Layout::lookup) return is_ternary(type) ? avx2::matmul_lookup : nullptr;
-  if (layout == Layout::trits) return is_ternary(type) ? avx2::matmul_trits : nullptr;
-  return is_float(type) ? avx2_float_matmul(type) : avx2::matmul_int8(type);
-}
-Matmul* avxvnni_matmul(WeightType type, Layout layout) {
-  if (layout == Layout::lookup) return is_ternary(type) ? avx2::matmul_lookup : nullptr;
-  if (layout == Layout::trits) return is_ternary(type) ? avxvnni::matmul_trits : nullptr;
-  return is_float(type) ? avx2_float_matmul(type) : avxvnni::matmul_int8(type);
-}
-Matmul* avx512_matmul(WeightType type, Layout layout) {
-  if (layout == Layout::lookup) return is_ternary(type) ? avx512::matmul_lookup : nullptr;
-  if (layout == Layout::trits) return is_ternary(type) ? avx512::matmul_trits : nullptr;
-  return is_float(type) ? avx512_float_matmul(type) : avx512::matmul_int8(type);
-}
-Matmul* avx512vnni_matmul(WeightType type, Layout layout) {
-  if (layout == Layout::lookup) return is_ternary(type) ? avx512vnni::matmul_lookup : nullptr;
-  if (layout == Layout::trits) return is_ternary(type) ? avx512vnni::matmul_trits : nullptr;
-  return is_float(type) ? avx512_float_matmul(type) : avx512vnni::matmul_int8(type);
-}
+constexpr auto avx2_matmul =
+    vector_matmul<avx2::matmul_numbers, avx2::matmul_int8, avx2::matmul_trits, avx2::matmul_lookup>;
+constexpr auto avxvnni_matmul =
+    vector_matmul<avx2::matmul_numbers, avxvnni::matmul_int8, avxvnni::matmul_trits, avx2::matmul_lookup>;
+constexpr auto avx512_matmul =
+    vector_matmul<avx512::matmul_numbers, avx512::matmul_int8, avx512::matmul_trits, avx512::matmul_lookup>;
+constexpr auto avx512vnni_matmul =
+    vector_matmul<avx512::matmul_numbers, avx512vnni::matmul_int8, avx512vnni::matmul_trits, avx512vnni::matmul_lookup>;
 
 Matmul* amx_matmul(WeightType type, Layout layout) {
-  if (layout == Layout::panels && has_int8_panels(type))
-    return type == WeightType::q4_k ? amx::matmul_q4_k : amx::matmul_q5_k;
-  if (layout != Layout::tiles) return avx512vnni_matmul(type, layout);
-  switch (type) {
-    case WeightType::f16:
-      return amx::matmul_f16;
-    case WeightType::bf16:
-      return amx::matmul_bf16;
-    case WeightType::q8_0:
-      return amx::matmul_q8_0;
-    case WeightType::q4_0:
-      return amx::matmul_q4_0;
-    case WeightType::q4_1:
-      return amx::matmul_q4_1;
-    case WeightType::iq4_nl:
-      return amx::matmul_iq4_nl;
-    case WeightType::q5_0:
-      return amx::matmul_q5_0;
-    case WeightType::q5_1:
-      return amx::matmul_q5_1;
-    case WeightType::iq4_xs:
-      return amx::matmul_iq4_xs;
-    case WeightType::mxfp4:
-      return amx::matmul_mxfp4;
-    case WeightType::q2_k:
-      return amx::matmul_q2_k;
-    case WeightType::q3_k:
-      return amx::matmul_q3_k;
-    case WeightType::q6_k:
-      return amx::matmul_q6_k;
-    case WeightType::tq1_0:
-    case WeightType::tq2_0:
-    case WeightType::i2_s:
-      return amx::matmul_tq;
-    default:
-      return nullptr;
-  }
+  Matmul* found = nullptr;
+  if (layout == Layout::panels) found = amx::matmul_int8(type);
+  if (layout != Layout::tiles) return found ? found : avx512vnni_matmul(type, layout);
+  found = amx::matmul_tiles(type);
+  return found ? found : amx::matmul_codebook_tiles(type);
 }
 
 GatedMatmul* amx_gated_matmul(WeightType type, Layout layout) {
   if (layout != Layout::tiles) return nullptr;
-  switch (type) {
-    case WeightType::bf16:
-      return amx::gated_bf16;
-    case WeightType::q8_0:
-      return amx::gated_q8_0;
-    case WeightType::q4_0:
-      return amx::gated_q4_0;
-    case WeightType::q4_1:
-      return amx::gated_q4_1;
-    case WeightType::iq4_nl:
-      return amx::gated_iq4_nl;
-    case WeightType::q5_0:
-      return amx::gated_q5_0;
-    case WeightType::q5_1:
-      return amx::gated_q5_1;
-    case WeightType::iq4_xs:
-      return amx::gated_iq4_xs;
-    case WeightType::mxfp4:
-      return amx::gated_mxfp4;
-    case WeightType::q2_k:
-      return amx::gated_q2_k;
-    case WeightType::q3_k:
-      return amx::gated_q3_k;
-    case WeightType::q6_k:
-      return amx::gated_q6_k;
-    default:
-      return nullptr;
-  }
+  GatedMatmul* const found = amx::gated_tiles(type);
+  return found ? found : amx::gated_codebook_tiles(type);
 }
 
 GatedMatmul* no_gated_matmul(WeightType, Layout) { return nullptr; }

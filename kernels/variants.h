@@ -10,6 +10,10 @@ namespace troupe::kernels {
 // PrepareRows for a single row, for activations with separate lines per row: writes x [k] to row `row`.
 using PrepareRow = void(const float* x, std::size_t k, std::size_t row, std::byte* prepared);
 
+// The product of a type; nullptr for types without one there.
+using MatmulOf = Matmul*(WeightType type);
+using GatedMatmulOf = GatedMatmul*(WeightType type);
+
 // The simplest arithmetic: file layout, float32 activations, sums in double, exp from libm. For testing the other
 // variants against, not for serving.
 namespace reference {
@@ -33,9 +37,7 @@ extern const RecurrentKernels recurrent;
 // Plain C++, for any x86-64 (or other) CPU: the integer recipes on packed panels.
 namespace scalar {
 PrepareRow prepare_f32, prepare_i8_group32, prepare_i8_group256;
-Matmul matmul_f32, matmul_f16, matmul_bf16;
-Matmul matmul_q8_0, matmul_q4_0, matmul_q4_1, matmul_q5_0, matmul_q5_1, matmul_iq4_nl, matmul_iq4_xs, matmul_mxfp4;
-Matmul matmul_q2_k, matmul_q3_k, matmul_q4_k, matmul_q5_k, matmul_q6_k, matmul_tq;
+MatmulOf matmul;  // of any type, in panels
 RmsNorm rms_norm;
 Rope rope;
 SiluMul silu_mul;
@@ -55,14 +57,11 @@ SumsAbove sums_above;
 extern const RecurrentKernels recurrent;
 }  // namespace scalar
 
-// The product with int8 activations of a type; nullptr for F32, F16 and BF16.
-using MatmulOf = Matmul*(WeightType type);
-
 // AVX2, FMA and F16C: Haswell (2013), Zen (2017) and later.
 namespace avx2 {
 PrepareRow prepare_i8_group32, prepare_i8_group256, prepare_i8_group256_tables;
-Matmul matmul_f32, matmul_f16, matmul_bf16;
-MatmulOf matmul_int8;
+MatmulOf matmul_numbers;  // F32, F16, BF16
+MatmulOf matmul_int8;     // types of codes, with int8 activations
 Matmul matmul_trits;
 Matmul matmul_lookup;  // also used by avxvnni
 // Converts one panel from Layout::lookup to Layout::panels.
@@ -95,8 +94,8 @@ Matmul matmul_trits;
 // AVX-512 F, BW, DQ and VL: servers from Skylake (2017) on.
 namespace avx512 {
 PrepareRow prepare_i8_group32, prepare_i8_group256;
-Matmul matmul_f32, matmul_f16, matmul_bf16;
-MatmulOf matmul_int8;
+MatmulOf matmul_numbers;  // F32, F16, BF16
+MatmulOf matmul_int8;     // types of codes, with int8 activations
 Matmul matmul_trits;
 Matmul matmul_lookup;
 RmsNorm rms_norm;
@@ -129,10 +128,10 @@ Matmul matmul_lookup;
 // this variant is avx512vnni's.
 namespace amx {
 PrepareRows prepare_bf16_tiles, prepare_bf16_split_tiles, prepare_i8_tiles, prepare_i8_group256_tiles;
-Matmul matmul_f16, matmul_bf16, matmul_q8_0, matmul_q4_0, matmul_q4_1, matmul_q5_0, matmul_q5_1, matmul_iq4_nl,
-    matmul_iq4_xs, matmul_mxfp4, matmul_q2_k, matmul_q3_k, matmul_q4_k, matmul_q5_k, matmul_q6_k, matmul_tq;
-GatedMatmul gated_bf16, gated_q8_0, gated_q4_0, gated_q4_1, gated_q5_0, gated_q5_1, gated_iq4_nl, gated_iq4_xs,
-    gated_mxfp4, gated_q2_k, gated_q3_k, gated_q6_k;
+// Layout::tiles: types of long codes, numbers and ternary types; types of short codes.
+MatmulOf matmul_tiles, matmul_codebook_tiles;
+GatedMatmulOf gated_tiles, gated_codebook_tiles;
+MatmulOf matmul_int8;      // Layout::panels, with Activation::i8_group256_tiles
 AttendSplit attend_split;  // for f32 K and V it calls avx512's
 }  // namespace amx
 

@@ -6,7 +6,7 @@
 
 #include "config/assert.h"
 #include "kernels/append_only.h"
-#include "kernels/formats/half.h"
+#include "kernels/formats/weight_formats.h"
 
 namespace troupe::kernels {
 namespace {
@@ -42,7 +42,7 @@ Status check(const ConvertedType& type) {
     if (clashes(other)) return taken(other);
   for (const ConvertedType* other : converted_types())
     if (clashes(other->info)) return taken(other->info);
-  if (info.type != WeightType::f32 && info.type != WeightType::f16 && info.type != WeightType::bf16)
+  if (!visit_type(info.type, [](auto format) { return kIsNumbers<typename decltype(format)::Packing>; }))
     return wrong("can become F32, F16 or BF16, not " + std::string(kernels::info(info.type).name));
   if (info.group_size < 1 || info.group_size > kMaxGroupSize)
     return wrong("has groups of " + std::to_string(info.group_size) + " weights; 1 to " +
@@ -57,22 +57,14 @@ Status check(const ConvertedType& type) {
 
 bool is_finite(float value) { return (bits_of_float(value) & 0x7f800000u) != 0x7f800000u; }
 
-// Rounds a finite value to nearest even.
-std::uint16_t bf16_of_float(float value) {
-  const std::uint32_t bits = bits_of_float(value);
-  return static_cast<std::uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1)) >> 16);
-}
-
-// Stores one value as `type`; false if it is not finite in that type.
-bool store_as(WeightType type, float value, std::byte* out) {
+// Stores one value; false if it is not finite as `Number`.
+template <class Number>
+bool store_as(float value, std::byte* out) {
   if (!is_finite(value)) return false;
-  if (type == WeightType::f32) {
-    store(out, value);
-    return true;
-  }
-  const std::uint16_t rounded = type == WeightType::f16 ? half_of_float(value) : bf16_of_float(value);
-  store(out, rounded);
-  return is_finite(type == WeightType::f16 ? float_of_half(rounded) : float_of_bf16(rounded));
+  Number number;
+  set_value(number, value);
+  store(out, number);
+  return is_finite(value_of(number));
 }
 
 }  // namespace
@@ -105,15 +97,19 @@ void dequantize(const ConvertedType& type, const std::byte* in, float* out, std:
 
 bool convert(const ConvertedType& type, const std::byte* in, std::byte* out, std::size_t count) {
   TROUPE_ASSERT(count % type.info.group_size == 0);
-  const std::uint32_t bytes_each = info(type.info.type).group_bytes;
-  float values[kMaxGroupSize];
-  bool finite = true;
-  for (std::size_t i = 0; i < count; i += type.info.group_size, in += type.info.group_bytes) {
-    type.dequantize(in, values);
-    for (std::uint32_t j = 0; j < type.info.group_size; ++j)
-      finite &= store_as(type.info.type, values[j], out + (i + j) * bytes_each);
-  }
-  return finite;
+  return visit_type(type.info.type, [&](auto format) {
+    using Number = typename decltype(format)::Group;
+    bool finite = true;
+    if constexpr (kIsNumbers<typename decltype(format)::Packing>) {
+      float values[kMaxGroupSize];
+      for (std::size_t i = 0; i < count; i += type.info.group_size, in += type.info.group_bytes) {
+        type.dequantize(in, values);
+        for (std::uint32_t j = 0; j < type.info.group_size; ++j)
+          finite &= store_as<Number>(values[j], out + (i + j) * sizeof(Number));
+      }
+    }
+    return finite;
+  });
 }
 
 }  // namespace troupe::kernels

@@ -55,32 +55,13 @@ static constexpr std::size_t panel_bytes(PanelUnit unit, std::size_t k) {
   return (k + unit.k - 1) / unit.k * unit_bytes(unit);
 }
 
-inline constexpr PanelUnit kQ8_0{64, kLine, 8};
-inline constexpr PanelUnit kQ4_0{64, kLine, 4};  // IQ4_NL too
-inline constexpr PanelUnit kQ4_1{64, 2 * kLine, 4};
-inline constexpr PanelUnit kQ5_0{64, kLine, 5};
-inline constexpr PanelUnit kQ5_1{64, 2 * kLine, 5};
-inline constexpr PanelUnit kMXFP4{128, kLine, 4};
-inline constexpr PanelUnit kIQ4_XS{256, 3 * kLine, 4};
-inline constexpr PanelUnit kQ2_K{256, 5 * kLine, 2};
-inline constexpr PanelUnit kQ3_K{256, 5 * kLine, 3};
-inline constexpr PanelUnit kQ4_K{256, 5 * kLine, 4};
-inline constexpr PanelUnit kQ5_K{256, 5 * kLine, 5};
-inline constexpr PanelUnit kQ6_K{256, 5 * kLine, 6};
-inline constexpr PanelUnit kTQ{256, kLine, 2};  // I2_S too
-
-inline constexpr std::size_t kQ4_KUnit = unit_bytes(kQ4_K);
-inline constexpr std::size_t kQ5_KUnit = unit_bytes(kQ5_K);
-inline constexpr std::size_t kQ6_KUnit = unit_bytes(kQ6_K);
-inline constexpr std::size_t kTQUnit = unit_bytes(kTQ);
+inline constexpr std::size_t kTQUnit = unit_bytes({256, kLine, 2});
 
 // Byte offsets inside the units of the K types and IQ4_XS.
 inline constexpr std::size_t kMinOffset = 32;       // dmin
 inline constexpr std::size_t kRunScales = kLine;    // of runs or half runs
 inline constexpr std::size_t kRunMins = 3 * kLine;  // Q4_K, Q5_K
 inline constexpr std::size_t kRuns = 5 * kLine;     // of types with a header of 5 lines
-inline constexpr std::size_t kQ4_KRun = run_bytes(kQ4_K);
-inline constexpr std::size_t kQ5_KRun = run_bytes(kQ5_K);
 
 // ---- The tile layout (Layout::tiles) ---------------------------------------------------------------------
 //
@@ -112,18 +93,8 @@ inline constexpr std::size_t kQ5_KRun = run_bytes(kQ5_K);
 inline constexpr std::size_t kTile = 16 * kLine;
 inline constexpr std::size_t kStageK = 64;
 
-inline constexpr std::size_t kTilesFloatStage = 2 * kTile;            // F16, BF16, per stage
-inline constexpr std::size_t kTilesQ8_0Unit = 17 * kLine;             // per 64 k
-inline constexpr std::size_t kTilesNibbles = 16 * kLine;              // per 128 k
-inline constexpr std::size_t kTilesQ4_0Unit = 18 * kLine;             // per 128 k
-inline constexpr std::size_t kTilesQ4_1Unit = 20 * kLine;             // per 128 k
-inline constexpr std::size_t kTilesQ5_0Unit = 22 * kLine;             // per 128 k
-inline constexpr std::size_t kTilesQ5_1Unit = 24 * kLine;             // per 128 k
-inline constexpr std::size_t kTilesMXFP4Unit = 17 * kLine;            // per 128 k
-inline constexpr std::size_t kTilesIQ4_XSUnit = unit_bytes(kIQ4_XS);  // per 256 k, as all below
-inline constexpr std::size_t kTilesQ2_KUnit = unit_bytes(kQ2_K);
-inline constexpr std::size_t kTilesQ3_KUnit = unit_bytes(kQ3_K);
-inline constexpr std::size_t kTilesQ6_KUnit = kQ6_KUnit;
+inline constexpr std::size_t kTilesFloatStage = 2 * kTile;  // F16, BF16, per stage
+inline constexpr std::size_t kTilesNibbles = 16 * kLine;    // per 128 k
 inline constexpr std::size_t kTilesTQUnit = 16 * kLine;
 inline constexpr std::size_t kTilesHighBits = kRuns + 2 * kTilesNibbles;  // Q6_K
 

@@ -3,9 +3,7 @@
 #include <cstring>
 
 #include "config/assert.h"
-#include "kernels/formats/groups.h"
-#include "kernels/formats/half.h"
-#include "kernels/formats/packed_layout.h"
+#include "kernels/formats/packed_groups.h"
 #include "kernels/formats/packed_ternary.h"
 #include "kernels/formats/packed_tiles.h"
 #include "kernels/kernels.h"
@@ -21,54 +19,17 @@ std::size_t file_row_bytes(WeightType type, std::size_t k) {
   return k / t.group_size * t.group_bytes;
 }
 
-// The unit of a type that is stored in units.
-PanelUnit unit_of(WeightType type) {
-  switch (type) {
-    case WeightType::q8_0:
-      return kQ8_0;
-    case WeightType::q4_0:
-    case WeightType::iq4_nl:
-      return kQ4_0;
-    case WeightType::q4_1:
-      return kQ4_1;
-    case WeightType::q5_0:
-      return kQ5_0;
-    case WeightType::q5_1:
-      return kQ5_1;
-    case WeightType::mxfp4:
-      return kMXFP4;
-    case WeightType::iq4_xs:
-      return kIQ4_XS;
-    case WeightType::q2_k:
-      return kQ2_K;
-    case WeightType::q3_k:
-      return kQ3_K;
-    case WeightType::q4_k:
-      return kQ4_K;
-    case WeightType::q5_k:
-      return kQ5_K;
-    case WeightType::q6_k:
-      return kQ6_K;
-    case WeightType::tq1_0:
-    case WeightType::tq2_0:
-    case WeightType::i2_s:
-      return kTQ;
-    case WeightType::f32:
-    case WeightType::f16:
-    case WeightType::bf16:
-      break;
-  }
-  TROUPE_ASSERT(!"no units for this type");
-  return {};
-}
-
 std::size_t bytes_of_panel(WeightType type, Layout layout, std::size_t k) {
   if (layout == Layout::tiles) return tiles_panel_bytes(type, k);
   if (layout == Layout::lookup) return lookup_panel_bytes(k);
   if (layout == Layout::trits) return trits_panel_bytes(k);
-  if (type == WeightType::f32) return k * kLine;
-  if (type == WeightType::f16 || type == WeightType::bf16) return round_up(k * 32, kLine);
-  return layout::panel_bytes(unit_of(type), k);
+  return visit_type(type, [&](auto format) {
+    using Packing = typename decltype(format)::Packing;
+    if constexpr (kIsNumbers<Packing>)
+      return round_up(k * kPanelRows * Packing::kBytes, kLine);
+    else
+      return layout::panel_bytes(Packing::kPanelUnit, k);
+  });
 }
 
 std::uint8_t* at(std::byte* p, std::size_t offset) { return reinterpret_cast<std::uint8_t*>(p + offset); }
@@ -114,6 +75,7 @@ void put_run(std::uint8_t* lines, std::size_t row, const std::uint8_t codes[32])
     for (std::size_t q = 0; q < 8; ++q) put_quad(lines, q, row, quad_of(codes, q));
   } else {
     constexpr std::size_t kLow = low_bits(bits), kHigh = bits - kLow;
+    static_assert(kHigh <= 2, "codes have 2 to 6 or 8 bits");
     if constexpr (kHigh == 1) put_ones(lines, row, codes, kLow);
     if constexpr (kHigh == 2) put_twos(lines, row, codes, kLow);
     if constexpr (kLow == 2) put_twos(lines + kHigh * kLine, row, codes, 0);
@@ -134,244 +96,44 @@ int get_code(const std::uint8_t* lines, std::size_t bits, std::size_t row, std::
   return (low == 2 ? two(from) : nibble(from)) | upper << low;
 }
 
-// ---- Scales of codes -------------------------------------------------------------------------------------------
-
-// put_scales: writes a group's scales to its unit's header; `run` is the group's first run in the unit.
-// scales_of: d and min of the 16 weights of half run `half` of the unit: w = value * d - min, by the formula of
-// `dequantize`.
-
-template <class Group>
-void put_d(const Group& group, std::byte* unit, std::size_t row, std::size_t run) {
-  std::memcpy(unit + 32 * run + 2 * row, group.d, 2);
-}
-template <class GroupWithM>
-void put_d_and_m(const GroupWithM& group, std::byte* unit, std::size_t row, std::size_t run) {
-  put_d(group, unit, row, run);
-  store(unit + kLine + 32 * run + 2 * row, static_cast<std::uint16_t>(load<std::uint16_t>(group.m) ^ 0x8000u));
-}
-// The scales of runs, or of half runs.
-template <class Scale>
-void put_run_scales(std::byte* unit, std::size_t row, std::size_t count, Scale&& scale) {
-  for (std::size_t i = 0; i < count; ++i)
-    *at(unit, kRunScales + 16 * i + row) = static_cast<std::uint8_t>(scale(static_cast<int>(i)));
-}
-template <class GroupQ4Or5K>
-void put_scales_and_mins(const GroupQ4Or5K& group, std::byte* unit, std::size_t row) {
-  put_d(group, unit, row, 0);
-  std::memcpy(unit + kMinOffset + 2 * row, group.dmin, 2);
-  for (int run = 0; run < 8; ++run) {
-    const ScaleMin s = scale_min_of(group.scales, run);
-    *at(unit, kRunScales + 16 * static_cast<std::size_t>(run) + row) = s.scale;
-    *at(unit, kRunMins + 16 * static_cast<std::size_t>(run) + row) = s.min;
+template <class Packing>
+struct PanelLines {
+  static constexpr PanelUnit kUnit = Packing::kPanelUnit;
+  static constexpr bool kTiles = false;
+  static void put(std::byte* lines, std::size_t row, std::size_t run, const std::uint8_t codes[32]) {
+    put_run<kUnit.bits>(at(lines, run * run_bytes(kUnit)), row, codes);
   }
-}
-
-template <class Group>
-void put_scales(const Group& group, std::byte* unit, std::size_t row, std::size_t run) {
-  put_d(group, unit, row, run);
-}
-void put_scales(const GroupQ4_1& group, std::byte* unit, std::size_t row, std::size_t run) {
-  put_d_and_m(group, unit, row, run);
-}
-void put_scales(const GroupQ5_1& group, std::byte* unit, std::size_t row, std::size_t run) {
-  put_d_and_m(group, unit, row, run);
-}
-void put_scales(const GroupMXFP4& group, std::byte* unit, std::size_t row, std::size_t run) {
-  *at(unit, 16 * run + row) = group.e;
-}
-void put_scales(const GroupIQ4_XS& group, std::byte* unit, std::size_t row, std::size_t) {
-  put_d(group, unit, row, 0);
-  put_run_scales(unit, row, 8, [&](int run) { return scale_of(group, run); });
-}
-void put_scales(const GroupQ2_K& group, std::byte* unit, std::size_t row, std::size_t) {
-  put_d(group, unit, row, 0);
-  std::memcpy(unit + kMinOffset + 2 * row, group.dmin, 2);
-  put_run_scales(unit, row, 16, [&](int half) { return group.scales[half]; });
-}
-void put_scales(const GroupQ3_K& group, std::byte* unit, std::size_t row, std::size_t) {
-  put_d(group, unit, row, 0);
-  put_run_scales(unit, row, 16, [&](int half) { return scale_of(group, half); });
-}
-void put_scales(const GroupQ4_K& group, std::byte* unit, std::size_t row, std::size_t) {
-  put_scales_and_mins(group, unit, row);
-}
-void put_scales(const GroupQ5_K& group, std::byte* unit, std::size_t row, std::size_t) {
-  put_scales_and_mins(group, unit, row);
-}
-void put_scales(const GroupQ6_K& group, std::byte* unit, std::size_t row, std::size_t) {
-  put_d(group, unit, row, 0);
-  put_run_scales(unit, row, 16, [&](int half) { return group.scales[half]; });
-}
-void put_scales(const GroupI2_S&, std::byte* unit, std::size_t row, std::size_t) {
-  store(unit + 2 * row, half_of_float(1.0f));
-}
-
-struct HalfRun {
-  float d = 0, min = 0;
+  static int get(const std::byte* lines, std::size_t row, std::size_t run, std::size_t i) {
+    return get_code(at(lines, run * run_bytes(kUnit)), kUnit.bits, row, i);
+  }
 };
-
-HalfRun scales_of(WeightType type, const std::byte* unit, std::size_t row, std::size_t half) {
-  const std::size_t run = half / 2;
-  const auto half_at = [&](std::size_t offset) { return load_half(unit + offset + 2 * row); };
-  const auto byte_at = [&](std::size_t offset) { return *at(unit, offset + row); };
-  const auto scale_at = [&](std::size_t i) { return static_cast<std::int8_t>(byte_at(kRunScales + 16 * i)); };
-  switch (type) {
-    case WeightType::q8_0:
-    case WeightType::q4_0:
-    case WeightType::q5_0:
-    case WeightType::iq4_nl:
-      return {half_at(32 * run)};
-    case WeightType::q4_1:
-    case WeightType::q5_1:
-      return {half_at(32 * run), half_at(kLine + 32 * run)};
-    case WeightType::mxfp4:
-      return {half_of_e8m0(byte_at(16 * run))};
-    case WeightType::iq4_xs:
-      return {half_at(0) * scale_at(run)};
-    case WeightType::q2_k: {
-      const std::uint8_t both = byte_at(kRunScales + 16 * half);
-      return {half_at(0) * static_cast<float>(both & 15), half_at(kMinOffset) * static_cast<float>(both >> 4)};
-    }
-    case WeightType::q3_k:
-    case WeightType::q6_k:
-      return {half_at(0) * scale_at(half)};
-    case WeightType::q4_k:
-    case WeightType::q5_k:
-      return {half_at(0) * byte_at(kRunScales + 16 * run), half_at(kMinOffset) * byte_at(kRunMins + 16 * run)};
-    case WeightType::tq1_0:
-    case WeightType::tq2_0:
-    case WeightType::i2_s:
-      return {half_at(0)};
-    case WeightType::f32:
-    case WeightType::f16:
-    case WeightType::bf16:
-      break;
-  }
-  return {};
-}
-
-// The value of a code.
-int value_of(WeightType type, int code) {
-  switch (type) {
-    case WeightType::q8_0:
-      return code - 128;
-    case WeightType::q4_0:
-      return code - 8;
-    case WeightType::q5_0:
-      return code - 16;
-    case WeightType::iq4_nl:
-    case WeightType::iq4_xs:
-      return kIQ4_NLValues[code];
-    case WeightType::mxfp4:
-      return kMXFP4Values[code];
-    case WeightType::q3_k:
-      return code - 4;
-    case WeightType::q6_k:
-      return code - 32;
-    case WeightType::tq1_0:
-    case WeightType::tq2_0:
-    case WeightType::i2_s:
-      return code - 1;
-    default:
-      return code;
-  }
-}
 
 // ---- Panels ----------------------------------------------------------------------------------------------------
 
-// Group by group, for all rows of the panel, so that the lines being written stay in the first-level cache.
-template <class Group, std::size_t group_size, PanelUnit unit>
-void pack_groups(const PanelRows& rows, std::size_t k, std::byte* panel) {
-  for (std::size_t begin = 0; begin < k; begin += group_size) {
-    std::byte* const to = panel + begin / unit.k * unit_bytes(unit);
-    const std::size_t run = begin % unit.k / 32;
-    for (std::size_t row = 0; row < rows.count; ++row) {
-      const auto group = load<Group>(rows.at(row, begin / group_size * sizeof(Group)));
-      put_scales(group, to, row, run);
-      std::uint8_t codes[group_size];
-      codes_of(group, codes);
-      for (std::size_t i = 0; i < group_size / 32; ++i)
-        put_run<unit.bits>(at(to, unit.header + (run + i) * run_bytes(unit)), row, codes + 32 * i);
-    }
-  }
-}
-
-template <class Element>
-void pack_elements(const PanelRows& rows, std::size_t k, std::byte* panel) {
-  for (std::size_t i = 0; i < k; ++i)
-    for (std::size_t row = 0; row < rows.count; ++row)
-      store(panel + (i * kPanelRows + row) * sizeof(Element), load<Element>(rows.at(row, i * sizeof(Element))));
-}
-
 // The panel is zeroed by the caller: missing rows and missing k stay zero.
 void pack_panel(WeightType type, const PanelRows& rows, std::size_t k, std::byte* panel) {
-  switch (type) {
-    case WeightType::f32:
-      return pack_elements<std::uint32_t>(rows, k, panel);
-    case WeightType::f16:
-    case WeightType::bf16:
-      return pack_elements<std::uint16_t>(rows, k, panel);
-    case WeightType::q8_0:
-      return pack_groups<GroupQ8_0, 32, kQ8_0>(rows, k, panel);
-    case WeightType::q4_0:
-      return pack_groups<GroupQ4_0, 32, kQ4_0>(rows, k, panel);
-    case WeightType::q4_1:
-      return pack_groups<GroupQ4_1, 32, kQ4_1>(rows, k, panel);
-    case WeightType::q5_0:
-      return pack_groups<GroupQ5_0, 32, kQ5_0>(rows, k, panel);
-    case WeightType::q5_1:
-      return pack_groups<GroupQ5_1, 32, kQ5_1>(rows, k, panel);
-    case WeightType::iq4_nl:
-      return pack_groups<GroupIQ4_NL, 32, kQ4_0>(rows, k, panel);
-    case WeightType::iq4_xs:
-      return pack_groups<GroupIQ4_XS, 256, kIQ4_XS>(rows, k, panel);
-    case WeightType::mxfp4:
-      return pack_groups<GroupMXFP4, 32, kMXFP4>(rows, k, panel);
-    case WeightType::q2_k:
-      return pack_groups<GroupQ2_K, 256, kQ2_K>(rows, k, panel);
-    case WeightType::q3_k:
-      return pack_groups<GroupQ3_K, 256, kQ3_K>(rows, k, panel);
-    case WeightType::q4_k:
-      return pack_groups<GroupQ4_K, 256, kQ4_K>(rows, k, panel);
-    case WeightType::q5_k:
-      return pack_groups<GroupQ5_K, 256, kQ5_K>(rows, k, panel);
-    case WeightType::q6_k:
-      return pack_groups<GroupQ6_K, 256, kQ6_K>(rows, k, panel);
-    case WeightType::tq1_0:
-      return pack_groups<GroupTQ1_0, 256, kTQ>(rows, k, panel);
-    case WeightType::tq2_0:
-      return pack_groups<GroupTQ2_0, 256, kTQ>(rows, k, panel);
-    case WeightType::i2_s:
-      return pack_groups<GroupI2_S, 128, kTQ>(rows, k, panel);
-  }
+  visit_type(type, [&](auto format) {
+    using Format = decltype(format);
+    if constexpr (kIsNumbers<typename Format::Packing>) {
+      using Number = typename Format::Group;
+      for (std::size_t i = 0; i < k; ++i)
+        for (std::size_t row = 0; row < rows.count; ++row)
+          store(panel + (i * kPanelRows + row) * sizeof(Number), load<Number>(rows.at(row, i * sizeof(Number))));
+    } else {
+      pack_groups<Format, PanelLines>(rows, k, panel);
+    }
+  });
 }
 
 void unpack_panel_row(WeightType type, const std::byte* panel, std::size_t row, std::size_t k, float* out) {
-  switch (type) {
-    case WeightType::f32:
-      for (std::size_t i = 0; i < k; ++i) out[i] = load<float>(panel + (i * kPanelRows + row) * 4);
-      return;
-    case WeightType::f16:
-      for (std::size_t i = 0; i < k; ++i) out[i] = load_half(panel + (i * kPanelRows + row) * 2);
-      return;
-    case WeightType::bf16:
+  visit_type(type, [&](auto format) {
+    using Packing = typename decltype(format)::Packing;
+    if constexpr (kIsNumbers<Packing>)
       for (std::size_t i = 0; i < k; ++i)
-        out[i] = float_of_bf16(load<std::uint16_t>(panel + (i * kPanelRows + row) * 2));
-      return;
-    default:
-      break;
-  }
-  const PanelUnit unit = unit_of(type);
-  for (std::size_t begin = 0; begin < k; begin += 16, out += 16) {
-    const std::byte* from = panel + begin / unit.k * unit_bytes(unit);
-    const std::size_t i = begin % unit.k;
-    const std::uint8_t* lines = at(from, unit.header + i / 32 * run_bytes(unit));
-    const HalfRun scales = scales_of(type, from, row, i / 16);
-    for (std::size_t j = 0; j < 16; ++j) {
-      const int value = value_of(type, get_code(lines, unit.bits, row, i % 32 + j));
-      out[j] = static_cast<float>(value) * scales.d - scales.min;
-    }
-  }
+        out[i] = value_of(load<typename Packing::Number>(panel + (i * kPanelRows + row) * Packing::kBytes));
+    else
+      unpack_groups<Packing, PanelLines>(panel, row, k, out);
+  });
 }
 
 }  // namespace
@@ -463,7 +225,7 @@ Layout layout_for(const KernelTable& table, WeightType type, const std::byte* fi
 }
 
 bool is_ternary(WeightType type) {
-  return type == WeightType::tq1_0 || type == WeightType::tq2_0 || type == WeightType::i2_s;
+  return visit_type(type, [](auto format) { return kIsTernary<typename decltype(format)::Packing>; });
 }
 
 bool has_layout(WeightType type, Layout layout, std::size_t k) {

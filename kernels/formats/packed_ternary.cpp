@@ -4,10 +4,7 @@
 #include <cstdint>
 
 #include "config/assert.h"
-#include "kernels/formats/groups.h"
-#include "kernels/formats/half.h"
-#include "kernels/formats/packed_layout.h"
-#include "kernels/kernels.h"
+#include "kernels/formats/packed_groups.h"
 
 namespace troupe::kernels {
 namespace {
@@ -16,18 +13,13 @@ using namespace layout;
 
 constexpr std::size_t kTriples = 86;  // the last one has one weight of 256
 
-// Reads the codes (weight + 1) of the 256 k of unit `unit`, zeros beyond the end of the row.
-template <class GroupTQ>
-void read_unit(const PanelRows& rows, std::size_t row, std::size_t unit, std::size_t, std::uint8_t (&codes)[256]) {
-  codes_of(load<GroupTQ>(rows.at(row, unit * sizeof(GroupTQ))), codes);
-}
-template <>
-void read_unit<GroupI2_S>(const PanelRows& rows, std::size_t row, std::size_t unit, std::size_t k,
-                          std::uint8_t (&codes)[256]) {
+// Reads the codes (weight + 1) of the 256 k of unit `unit`, zero weights beyond the end of the row.
+template <class Format>
+void read_unit(const PanelRows& rows, std::size_t row, std::size_t unit, std::size_t k, std::uint8_t (&codes)[256]) {
+  using Group = typename Format::Group;
   std::fill(std::begin(codes), std::end(codes), std::uint8_t{1});
-  for (std::size_t g = 2 * unit; g < std::min(2 * unit + 2, k / 128); ++g)
-    codes_of(load<GroupI2_S>(rows.at(row, g * sizeof(GroupI2_S))),
-             *reinterpret_cast<std::uint8_t(*)[128]>(codes + g % 2 * 128));
+  for (std::size_t begin = 256 * unit; begin < std::min(256 * unit + 256, k); begin += Format::kWeights)
+    codes_of(load<Group>(rows.at(row, begin / Format::kWeights * sizeof(Group))), codes + begin % 256);
 }
 
 void put_lookup_unit(const std::uint8_t (&codes)[256], std::byte* unit, std::size_t row) {
@@ -82,38 +74,24 @@ std::uint32_t get_trit(const std::byte* unit, std::size_t row, std::size_t quad,
 }
 
 // `put_unit` writes a row's 256 codes to a unit of `unit_bytes`; units follow a line of scales.
-template <class Group, class PutUnit>
-void pack_units(const PanelRows& rows, std::size_t k, std::byte* panel, std::size_t unit_bytes, PutUnit& put_unit) {
-  for (std::size_t unit = 0; unit < (k + 255) / 256; ++unit)
-    for (std::size_t row = 0; row < rows.count; ++row) {
-      std::uint8_t codes[256];
-      read_unit<Group>(rows, row, unit, k, codes);
-      put_unit(codes, panel + kLine + unit * unit_bytes, row);
-    }
-}
-
-template <class GroupTQ>
-void pack_scales(const PanelRows& rows, std::byte* panel) {
-  for (std::size_t row = 0; row < rows.count; ++row)
-    store(panel + 2 * row, load<std::uint16_t>(rows.at(row, offsetof(GroupTQ, d))));
-}
-
 template <class PutUnit>
 void pack_panel(WeightType type, const PanelRows& rows, std::size_t k, std::byte* panel, std::size_t unit_bytes,
                 PutUnit& put_unit) {
-  switch (type) {
-    case WeightType::tq1_0:
-      pack_scales<GroupTQ1_0>(rows, panel);
-      return pack_units<GroupTQ1_0>(rows, k, panel, unit_bytes, put_unit);
-    case WeightType::tq2_0:
-      pack_scales<GroupTQ2_0>(rows, panel);
-      return pack_units<GroupTQ2_0>(rows, k, panel, unit_bytes, put_unit);
-    case WeightType::i2_s:
-      for (std::size_t row = 0; row < rows.count; ++row) store(panel + 2 * row, half_of_float(1.0f));
-      return pack_units<GroupI2_S>(rows, k, panel, unit_bytes, put_unit);
-    default:
+  visit_type(type, [&](auto format) {
+    using Format = decltype(format);
+    if constexpr (!kIsTernary<typename Format::Packing>) {
       TROUPE_ASSERT(!"no such layout of this type");
-  }
+    } else {
+      for (std::size_t row = 0; row < rows.count; ++row)
+        store(panel + 2 * row, scales::One::d_of(load<typename Format::Group>(rows.at(row, 0))));
+      for (std::size_t unit = 0; unit < (k + 255) / 256; ++unit)
+        for (std::size_t row = 0; row < rows.count; ++row) {
+          std::uint8_t codes[256];
+          read_unit<Format>(rows, row, unit, k, codes);
+          put_unit(codes, panel + kLine + unit * unit_bytes, row);
+        }
+    }
+  });
 }
 
 }  // namespace
@@ -121,13 +99,18 @@ void pack_panel(WeightType type, const PanelRows& rows, std::size_t k, std::byte
 bool has_ternary_rows(WeightType type, const std::byte* file_rows, std::size_t rows, std::size_t k) {
   TROUPE_ASSERT(is_ternary(type));
   if (!tiles_can_hold(type, file_rows, rows, k)) return false;
-  if (type != WeightType::tq2_0) return true;
-  std::uint8_t threes = 0;
-  for (std::size_t g = 0; g < rows * (k / 256); ++g) {
-    const auto group = load<GroupTQ2_0>(file_rows + g * sizeof(GroupTQ2_0));
-    for (const std::uint8_t codes : group.codes) threes |= static_cast<std::uint8_t>(codes & (codes >> 1) & 0x55);
-  }
-  return threes == 0;
+  return visit_type(type, [&](auto format) {
+    using Format = decltype(format);
+    using Group = typename Format::Group;
+    if constexpr (requires(Group group) { threes_in(group); }) {
+      std::uint8_t threes = 0;
+      for (std::size_t g = 0; g < rows * (k / Format::kWeights); ++g)
+        threes |= threes_in(load<Group>(file_rows + g * sizeof(Group)));
+      return threes == 0;
+    } else {
+      return true;
+    }
+  });
 }
 
 void pack_lookup_panel(WeightType type, const PanelRows& rows, std::size_t k, std::byte* panel) {

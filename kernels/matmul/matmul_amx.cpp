@@ -3,14 +3,7 @@
 
 namespace troupe::kernels::amx {
 
-TROUPE_MATMUL(matmul_f16, F16)
-TROUPE_MATMUL(matmul_bf16, Bf16)
-TROUPE_MATMUL(matmul_q8_0, Q8_0)
-TROUPE_MATMUL(matmul_q6_k, Q6_K)
-TROUPE_MATMUL(matmul_tq, TQ)
-
-TROUPE_GATED_MATMUL(gated_bf16, Bf16)
-TROUPE_GATED_MATMUL(gated_q8_0, Q8_0)
-TROUPE_GATED_MATMUL(gated_q6_k, Q6_K)
+Matmul* matmul_tiles(WeightType type) { return matmul_of<false>(type); }
+GatedMatmul* gated_tiles(WeightType type) { return gated_of<false>(type); }
 
 }  // namespace troupe::kernels::amx

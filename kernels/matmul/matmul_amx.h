@@ -169,28 +169,31 @@ struct Pair {
   const std::byte* b;
 };
 
-// Jobs: the processing of sums. A job has pairs [0, num_pairs()) of its panels; pair_bytes() is the offset from a panel
-// to that of the next pair. write() processes the sums of pair i with 16 rows, first those of its first panel, then
-// those of its second, in two parts (0 and 1).
-
-// Writes outputs as float32. A pair is two neighbouring panels; a last single panel is paired with itself.
+// What is multiplied, and the processing of sums: outputs as float32, or for two matrices (`up` is not null) silu(gate)
+// * up, rounded as the next product's rows. One class for both, so that the loops below are compiled once for a type.
 template <class Type>
-struct Plain {
-  const MatrixView& matrix;
-  float* out;
-  std::size_t stride;
+struct Job {
+  const MatrixView& matrix;  // or the gate
+  const MatrixView* up = nullptr;
+  float* out = nullptr;  // of matrix
+  std::size_t stride = 0;
+  std::byte* gated_out = nullptr;  // bf16_tiles of k = matrix.rows
   std::size_t panel_begin, panel_end;
   std::size_t panel_bytes;
 
-  std::size_t num_pairs() const { return (panel_end - panel_begin + 1) / 2; }
-  std::size_t pair_bytes() const { return 2 * panel_bytes; }
+  // A pair is two neighbouring panels, a last single one paired with itself; or the same panel of both matrices.
+  std::size_t num_pairs() const { return up ? panel_end - panel_begin : (panel_end - panel_begin + 1) / 2; }
+  // pair_bytes(): from a panel to that of the next pair.
+  std::size_t pair_bytes() const { return up ? panel_bytes : 2 * panel_bytes; }
   TROUPE_INLINE Pair pair(std::size_t i) const {
-    const std::byte* a = matrix.body + (panel_begin + 2 * i) * panel_bytes;
-    return {a, has_second(i) ? a + panel_bytes : a};
+    const std::size_t offset = panel_begin * panel_bytes + i * pair_bytes();
+    const std::byte* a = matrix.body + offset;
+    return {a, up ? up->body + offset : has_second(i) ? a + panel_bytes : a};
   }
   TROUPE_INLINE bool has_second(std::size_t i) const { return panel_begin + 2 * i + 1 < panel_end; }
 
   TROUPE_INLINE void expect(const Rows& rows, std::size_t i, std::size_t row_tile) const {
+    if (up) return;
     for (std::size_t t = row_tile; t < row_tile + 2 && t < rows.tiles(); ++t)
       for (std::size_t r = 0; r < rows.in_tile(t); ++r) {
         const float* line = out + (t * kRowsPerTile + r) * stride + (panel_begin + 2 * i) * kPanelRows;
@@ -199,18 +202,23 @@ struct Plain {
       }
   }
 
+  // Processes the sums of pair i with 16 rows, first those of its first panel, then those of its second, in two parts
+  // (0 and 1).
   TROUPE_INLINE void write(const Rows& rows, std::size_t i, std::size_t row_tile, int part,
                            const std::byte* sums) const {
-    if (part % 2 == 0)
-      write_tile(rows, sums, panel_begin + 2 * i, row_tile);
-    else if (has_second(i))
-      write_tile(rows, sums + kTile, panel_begin + 2 * i + 1, row_tile);
+    if (up) {
+      if (part % 2 == 0) write_gated(sums, sums + kTile, panel_begin + i, row_tile);
+    } else if (part % 2 == 0) {
+      write_outputs(rows, sums, panel_begin + 2 * i, row_tile);
+    } else if (has_second(i)) {
+      write_outputs(rows, sums + kTile, panel_begin + 2 * i + 1, row_tile);
+    }
   }
 
  private:
   // `sums`: 16 lines of one output each.
-  [[gnu::noinline]] void write_tile(const Rows& rows, const std::byte* sums, std::size_t panel,
-                                    std::size_t row_tile) const {
+  [[gnu::noinline]] void write_outputs(const Rows& rows, const std::byte* sums, std::size_t panel,
+                                       std::size_t row_tile) const {
     const std::size_t n = panel * kPanelRows, width = matrix.rows - n;
     const auto mask = static_cast<__mmask16>(width >= 16 ? 0xffff : (1u << width) - 1);
     __m512i x[16];
@@ -236,37 +244,14 @@ struct Plain {
       _mm512_mask_storeu_ps(to + r * stride, mask, value);
     }
   }
-};
 
-// Writes silu(gate) * up, rounded as the next product's rows: a tile of sums has the same order as prepared rows, so
-// nothing is transposed and no float32 is written. A pair is the same panel of both matrices.
-template <class Type>
-struct Gated {
-  const MatrixView& gate;
-  const MatrixView& up;
-  std::byte* out;  // bf16_tiles of k = gate.rows
-  std::size_t panel_begin, panel_end;
-  std::size_t panel_bytes;
-
-  std::size_t num_pairs() const { return panel_end - panel_begin; }
-  std::size_t pair_bytes() const { return panel_bytes; }
-  TROUPE_INLINE Pair pair(std::size_t i) const {
-    const std::size_t offset = (panel_begin + i) * panel_bytes;
-    return {gate.body + offset, up.body + offset};
-  }
-  TROUPE_INLINE void expect(const Rows&, std::size_t, std::size_t) const {}
-
-  TROUPE_INLINE void write(const Rows&, std::size_t i, std::size_t row_tile, int part, const std::byte* sums) const {
-    if (part % 2 == 0) write_tile(sums, sums + kTile, panel_begin + i, row_tile);
-  }
-
- private:
-  [[gnu::noinline]] void write_tile(const std::byte* gates, const std::byte* ups, std::size_t panel,
-                                    std::size_t row_tile) const {
-    const __m512 gate_scale = _mm512_set1_ps(gate.scale), up_scale = _mm512_set1_ps(up.scale);
+  // A tile of sums has the same order as prepared rows, so nothing is transposed and no float32 is written.
+  [[gnu::noinline]] void write_gated(const std::byte* gates, const std::byte* ups, std::size_t panel,
+                                     std::size_t row_tile) const {
+    const __m512 gate_scale = _mm512_set1_ps(matrix.scale), up_scale = _mm512_set1_ps(up->scale);
     const __m512 one = _mm512_set1_ps(1.0f);
-    std::byte* tile = out + row_tile * bf16_tiles_bytes(gate.rows) + panel / 2 * kTile;
-    const std::size_t width = gate.rows - panel * kPanelRows;  // outputs from `width` on are padding
+    std::byte* tile = gated_out + row_tile * bf16_tiles_bytes(matrix.rows) + panel / 2 * kTile;
+    const std::size_t width = matrix.rows - panel * kPanelRows;  // outputs from `width` on are padding
     for (std::size_t j = 0; j < 16; ++j) {
       const __m512 g = _mm512_mul_ps(_mm512_castsi512_ps(load_line(gates + j * kLine)), gate_scale);
       const __m512 u = _mm512_mul_ps(_mm512_castsi512_ps(load_line(ups + j * kLine)), up_scale);
@@ -305,8 +290,8 @@ TROUPE_INLINE void store_sums(std::byte* waiting) {
 // ---- Few rows ------------------------------------------------------------------------------------------
 
 // Pairs from `i` on, two of them for kPanels = 4, with the rows from `row_tile` on.
-template <class Type, int kPanels, int kRowTiles, class Job>
-void multiply_few(const Job& job, const Rows& rows, std::size_t stages, std::size_t i, std::size_t row_tile) {
+template <class Type, int kPanels, int kRowTiles>
+void multiply_few(const Job<Type>& job, const Rows& rows, std::size_t stages, std::size_t i, std::size_t row_tile) {
   constexpr std::size_t kPanelBytes = Type::kStageTiles * kTile;
   const std::byte* panels[kPanels];
   for (std::size_t p = 0; p < kPanels; p += 2) {
@@ -410,9 +395,9 @@ TROUPE_INLINE void multiply_unit(const Stage& first, std::size_t num_stages, Exp
 }
 
 // Complete sums that are still to be written, between the stages of the next pass.
-template <class Job>
+template <class Type>
 struct Unwritten {
-  const Job& job;
+  const Job<Type>& job;
   const Rows& rows;
   const std::byte* sums = nullptr;
   std::size_t pair = 0, row_tile = 0;
@@ -428,8 +413,8 @@ struct Unwritten {
   }
 };
 
-template <class Type, class Job>
-void multiply_many(const Job& job, const Rows& rows, std::size_t stages, std::size_t first_pair,
+template <class Type>
+void multiply_many(const Job<Type>& job, const Rows& rows, std::size_t stages, std::size_t first_pair,
                    std::size_t num_pairs) {
   constexpr std::size_t kPanelTileBytes = kBlockStages * Type::kStageTiles * kTile;
   alignas(64) std::byte tiles[2][2 * kPanelTileBytes];
@@ -441,7 +426,7 @@ void multiply_many(const Job& job, const Rows& rows, std::size_t stages, std::si
     return Unit{job.pair(first_pair + u % num_pairs), block,
                 stages - block < kBlockStages ? stages - block : kBlockStages};
   };
-  Unwritten<Job> unwritten{.job = job, .rows = rows};
+  Unwritten<Type> unwritten{.job = job, .rows = rows};
   Expansion<Type> expansion{unit_at(0), tiles[0]};
   while (expansion.left() != 0) expansion.run(no_hook);
   for (std::size_t u = 0; u < num_units; ++u) {
@@ -495,8 +480,8 @@ void pack_lines(Rows& rows, std::size_t num_lines, std::byte* packed) {
 }
 
 // All pairs of a job, for at most kMaxRowsAtOnce rows.
-template <class Type, class Job>
-void multiply_job(const Job& job, Rows rows, std::size_t k) {
+template <class Type>
+void multiply_job(const Job<Type>& job, Rows rows, std::size_t k) {
   const std::size_t stages = Type::stages(k), num_pairs = job.num_pairs();
   // Tiles 0..3 hold sums, 4 and 5 weights, 6 and 7 rows.
   TileConfig config;
@@ -542,12 +527,12 @@ void multiply(const MatrixView& matrix, const std::byte* prepared, std::size_t n
   const std::size_t tile_bytes = row_tile_bytes<Type>(matrix.k);
   for (std::size_t begin = 0; begin < num_rows; begin += kMaxRowsAtOnce) {
     const std::size_t count = num_rows - begin < kMaxRowsAtOnce ? num_rows - begin : kMaxRowsAtOnce;
-    const Plain<Type> job{.matrix = matrix,
-                          .out = out + begin * out_stride,
-                          .stride = out_stride,
-                          .panel_begin = panel_begin,
-                          .panel_end = panel_end,
-                          .panel_bytes = Type::panel_bytes(matrix.k)};
+    const Job<Type> job{.matrix = matrix,
+                        .out = out + begin * out_stride,
+                        .stride = out_stride,
+                        .panel_begin = panel_begin,
+                        .panel_end = panel_end,
+                        .panel_bytes = Type::panel_bytes(matrix.k)};
     multiply_job<Type>(job, Rows(prepared + begin / kRowsPerTile * tile_bytes, tile_bytes, count), matrix.k);
   }
 }
@@ -560,12 +545,12 @@ void multiply_gated(const MatrixView& gate, const MatrixView& up, const std::byt
     const std::size_t count = num_rows - begin < kMaxRowsAtOnce ? num_rows - begin : kMaxRowsAtOnce;
     const Rows rows(prepared + begin / kRowsPerTile * tile_bytes, tile_bytes, count);
     std::byte* to = out + begin / kRowsPerTile * out_tile_bytes;
-    const Gated<Type> job{.gate = gate,
-                          .up = up,
-                          .out = to,
-                          .panel_begin = panel_begin,
-                          .panel_end = panel_end,
-                          .panel_bytes = Type::panel_bytes(gate.k)};
+    const Job<Type> job{.matrix = gate,
+                        .up = &up,
+                        .gated_out = to,
+                        .panel_begin = panel_begin,
+                        .panel_end = panel_end,
+                        .panel_bytes = Type::panel_bytes(gate.k)};
     multiply_job<Type>(job, rows, gate.k);
     if (panel_end != gate.num_panels()) continue;
     // The rest after the last panel is padding, set to zero.
@@ -583,16 +568,36 @@ void multiply_gated(const MatrixView& gate, const MatrixView& up, const std::byt
   }
 }
 
+// Codes that are looked up in a table of values.
+template <class Packing>
+constexpr bool short_codes() {
+  if constexpr (kIsNumbers<Packing> || kIsTernary<Packing>)
+    return false;
+  else
+    return Packing::kBits <= 5;
+}
+
+// The products of the types with or without short codes; nullptr for others, and for types without tiles.
+template <bool of_short_codes>
+Matmul* matmul_of(WeightType type) {
+  return visit_type(type, [](auto format) -> Matmul* {
+    using Packing = typename decltype(format)::Packing;
+    if constexpr (kHasTiles<Packing> && short_codes<Packing>() == of_short_codes)
+      return multiply<TileType<Packing>>;
+    else
+      return nullptr;
+  });
+}
+template <bool of_short_codes>
+GatedMatmul* gated_of(WeightType type) {
+  return visit_type(type, [](auto format) -> GatedMatmul* {
+    using Packing = typename decltype(format)::Packing;
+    if constexpr (Packing::kAmxActivation == Activation::bf16_tiles && short_codes<Packing>() == of_short_codes)
+      return multiply_gated<TileType<Packing>>;
+    else
+      return nullptr;
+  });
+}
+
 }  // namespace
 }  // namespace troupe::kernels::amx
-
-#define TROUPE_MATMUL(function, type)                                                                  \
-  void function(const MatrixView& matrix, const std::byte* prepared, std::size_t num_rows, float* out, \
-                std::size_t out_stride, std::size_t panel_begin, std::size_t panel_end) {              \
-    multiply<type>(matrix, prepared, num_rows, out, out_stride, panel_begin, panel_end);               \
-  }
-#define TROUPE_GATED_MATMUL(function, type)                                                                    \
-  void function(const MatrixView& gate, const MatrixView& up, const std::byte* prepared, std::size_t num_rows, \
-                std::byte* out, std::size_t panel_begin, std::size_t panel_end) {                              \
-    multiply_gated<type>(gate, up, prepared, num_rows, out, panel_begin, panel_end);                           \
-  }

@@ -3,8 +3,7 @@
 // 8 vectors of chains are in flight: one panel (2 vectors) by 4 or 6 rows, or for few rows 4 panels.
 #include <immintrin.h>
 
-#include "kernels/formats/half.h"
-#include "kernels/formats/packed_layout.h"
+#include "kernels/formats/weight_formats.h"
 #include "kernels/variants.h"
 
 namespace troupe::kernels::avx2 {
@@ -16,17 +15,22 @@ constexpr int kTileRows = 6;
 constexpr int kMaxPanels = 4;
 
 // Loads the weights of 8 outputs at one k.
-struct F32 {
+template <class Number>
+struct Vectors;
+template <>
+struct Vectors<GroupF32> {
   static constexpr std::size_t kBytes = 4;
   static __m256 load8(const std::byte* p) { return _mm256_loadu_ps(reinterpret_cast<const float*>(p)); }
 };
-struct F16 {
+template <>
+struct Vectors<GroupF16> {
   static constexpr std::size_t kBytes = 2;
   static __m256 load8(const std::byte* p) {
     return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
   }
 };
-struct BF16 {
+template <>
+struct Vectors<GroupBF16> {
   static constexpr std::size_t kBytes = 2;
   static __m256 load8(const std::byte* p) {
     const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
@@ -128,19 +132,14 @@ void multiply(const MatrixView& matrix, const std::byte* prepared, std::size_t n
 
 }  // namespace
 
-void matmul_f32(const MatrixView& matrix, const std::byte* prepared, std::size_t num_rows, float* out,
-                std::size_t out_stride, std::size_t panel_begin, std::size_t panel_end) {
-  multiply<F32>(matrix, prepared, num_rows, out, out_stride, panel_begin, panel_end);
-}
-
-void matmul_f16(const MatrixView& matrix, const std::byte* prepared, std::size_t num_rows, float* out,
-                std::size_t out_stride, std::size_t panel_begin, std::size_t panel_end) {
-  multiply<F16>(matrix, prepared, num_rows, out, out_stride, panel_begin, panel_end);
-}
-
-void matmul_bf16(const MatrixView& matrix, const std::byte* prepared, std::size_t num_rows, float* out,
-                 std::size_t out_stride, std::size_t panel_begin, std::size_t panel_end) {
-  multiply<BF16>(matrix, prepared, num_rows, out, out_stride, panel_begin, panel_end);
+Matmul* matmul_numbers(WeightType type) {
+  return visit_type(type, [](auto format) -> Matmul* {
+    using Packing = typename decltype(format)::Packing;
+    if constexpr (kIsNumbers<Packing>)
+      return multiply<Vectors<typename Packing::Number>>;
+    else
+      return nullptr;
+  });
 }
 
 }  // namespace troupe::kernels::avx2

@@ -2,7 +2,7 @@
 // per output over ascending k. Two panels by up to 12 rows of chains are in flight.
 #include <immintrin.h>
 
-#include "kernels/formats/packed_layout.h"
+#include "kernels/formats/weight_formats.h"
 #include "kernels/variants.h"
 
 namespace troupe::kernels::avx512 {
@@ -12,17 +12,22 @@ using namespace layout;
 
 constexpr int kTileRows = 12;
 
-struct F32 {
+template <class Number>
+struct Vectors;
+template <>
+struct Vectors<GroupF32> {
   static constexpr std::size_t kBytes = 64;  // per k
   static __m512 load(const std::byte* p) { return _mm512_loadu_ps(p); }
 };
-struct F16 {
+template <>
+struct Vectors<GroupF16> {
   static constexpr std::size_t kBytes = 32;
   static __m512 load(const std::byte* p) {
     return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
   }
 };
-struct BF16 {
+template <>
+struct Vectors<GroupBF16> {
   static constexpr std::size_t kBytes = 32;
   static __m512 load(const std::byte* p) {
     const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
@@ -111,19 +116,14 @@ void multiply(const MatrixView& matrix, const std::byte* prepared, std::size_t n
 
 }  // namespace
 
-void matmul_f32(const MatrixView& matrix, const std::byte* prepared, std::size_t num_rows, float* out,
-                std::size_t out_stride, std::size_t panel_begin, std::size_t panel_end) {
-  multiply<F32>(matrix, prepared, num_rows, out, out_stride, panel_begin, panel_end);
-}
-
-void matmul_f16(const MatrixView& matrix, const std::byte* prepared, std::size_t num_rows, float* out,
-                std::size_t out_stride, std::size_t panel_begin, std::size_t panel_end) {
-  multiply<F16>(matrix, prepared, num_rows, out, out_stride, panel_begin, panel_end);
-}
-
-void matmul_bf16(const MatrixView& matrix, const std::byte* prepared, std::size_t num_rows, float* out,
-                 std::size_t out_stride, std::size_t panel_begin, std::size_t panel_end) {
-  multiply<BF16>(matrix, prepared, num_rows, out, out_stride, panel_begin, panel_end);
+Matmul* matmul_numbers(WeightType type) {
+  return visit_type(type, [](auto format) -> Matmul* {
+    using Packing = typename decltype(format)::Packing;
+    if constexpr (kIsNumbers<Packing>)
+      return multiply<Vectors<typename Packing::Number>>;
+    else
+      return nullptr;
+  });
 }
 
 }  // namespace troupe::kernels::avx512

@@ -16,9 +16,7 @@
 
 #include <immintrin.h>
 
-#include "kernels/formats/groups.h"
-#include "kernels/formats/half.h"
-#include "kernels/formats/packed_layout.h"
+#include "kernels/matmul/int8_types.h"
 #include "kernels/variants.h"
 
 namespace troupe::kernels::int8_256 {
@@ -59,21 +57,14 @@ inline void unpack_halves(const std::byte* from, float* to) {
   _mm256_store_ps(to + 8, halves_to_floats(from + 16));
 }
 
-// A type defines how a block is unpacked and how its codes are multiplied:
-//   kRunQuads     quads that share a scale: an exact integer run
-//   kNarrowQuads  quads with `vpmaddubsw` results (at most 2 * 127 * largest code each) that add up in int16
-//   kWide         codes of 8 bits, offset 128: the sum of two products would not fit into int16
-//   kStartShift   log2 of the ratio of the offset that a row's `start` is for to the codes' offset; -1: no
-//                 offset
+// A type defines how a block is unpacked, beside the constants of Int8Type.
 
-struct Q8_0 {
-  static constexpr std::size_t kBlockBytes = 4 * unit_bytes(kQ8_0);
-  static constexpr int kRunQuads = 8, kNarrowQuads = 1, kStartShift = 0;
-  static constexpr bool kWide = true, kHasMin = false, kRow256 = false;
-  static std::size_t panel_bytes(std::size_t k) { return layout::panel_bytes(kQ8_0, k); }
+// Read in place.
+struct Q8_0 : Int8Type<Codes<scales::Halves, 8, Minus<128>>> {
+  static constexpr PanelUnit kUnit = Packing::kPanelUnit;
   static void unpack(const std::byte* panel, std::size_t block, std::size_t num_groups, Block& out) {
     for (std::size_t g = 0; g < num_groups; ++g) {
-      const std::byte* unit = panel + (block * 4 + g / 2) * unit_bytes(kQ8_0);
+      const std::byte* unit = panel + (block * 4 + g / 2) * unit_bytes(kUnit);
       unpack_halves(unit + g % 2 * 32, out.d[g]);
       out.run[g] = bytes(unit) + kLine + g % 2 * 8 * kLine;
     }
@@ -82,8 +73,7 @@ struct Q8_0 {
 
 // ---- Codes -----------------------------------------------------------------------------------------------------
 //
-// unpack(from, to): unpacks the lines of a run of 32 to eight lines of bytes. kNarrowQuads is for runs of eight quads;
-// shorter runs are limited to their length.
+// unpack(from, to): unpacks the lines of a run of 32 to eight lines of bytes.
 
 inline __m256i each_byte(int value) { return _mm256_set1_epi8(static_cast<char>(value)); }
 // Shifts by -7 to 7 places, to the left or, below 0, to the right. Bits of the neighbouring byte shift in, too.
@@ -93,10 +83,11 @@ inline __m256i shift_left(__m256i x, int places) {
 // The bits of `mask` of the shifted x.
 inline __m256i bits_of(__m256i x, int places, __m256i mask) { return _mm256_and_si256(shift_left(x, places), mask); }
 
+template <int bits, class Values>
+struct UnpackCodes;
+
 template <int offset>
-struct Fours {
-  static constexpr int kNarrowQuads = 8, kStartShift = offset == 0 ? -1 : 4;
-  static constexpr bool kWide = false;
+struct UnpackCodes<4, Minus<offset>> {
   static void unpack(const std::uint8_t* from, std::uint8_t* to) {
     const __m256i low_mask = each_byte(15);
     for (std::size_t at = 0; at < 4 * kLine; at += kHalf) {
@@ -108,9 +99,7 @@ struct Fours {
 };
 
 template <int offset>
-struct Fives {
-  static constexpr int kNarrowQuads = 4, kStartShift = offset == 0 ? -1 : 3;
-  static constexpr bool kWide = false;
+struct UnpackCodes<5, Minus<offset>> {
   static void unpack(const std::uint8_t* from, std::uint8_t* to) {
     const __m256i low_mask = each_byte(15), bit = each_byte(16);
     for (std::size_t at = 0; at < kLine; at += kHalf) {
@@ -126,9 +115,8 @@ struct Fives {
   }
 };
 
-struct Sixes {
-  static constexpr int kNarrowQuads = 2, kStartShift = 2;
-  static constexpr bool kWide = false;
+template <int offset>
+struct UnpackCodes<6, Minus<offset>> {
   static void unpack(const std::uint8_t* from, std::uint8_t* to) {
     const __m256i low_mask = each_byte(15), bits = each_byte(0x30);
     for (std::size_t at = 0; at < kLine; at += kHalf) {
@@ -146,11 +134,10 @@ struct Sixes {
   }
 };
 
-// Nibbles that index a table of values; `offset` makes the values unsigned.
-template <const std::int8_t (&values)[16], int offset, int narrow_quads>
-struct LookedUp {
-  static constexpr int kNarrowQuads = narrow_quads, kStartShift = offset == 128 ? 0 : 3;
-  static constexpr bool kWide = offset == 128;
+// Nibbles that index a table of values.
+template <const std::int8_t (&values)[16]>
+struct UnpackCodes<4, Among<values>> {
+  static constexpr int offset = Among<values>::kOffset;
   static void unpack(const std::uint8_t* from, std::uint8_t* to) {
     const __m256i low_mask = each_byte(15);
     const __m256i table = _mm256_add_epi8(
@@ -162,12 +149,9 @@ struct LookedUp {
     }
   }
 };
-using NonLinear = LookedUp<kIQ4_NLValues, 128, 1>;
-using Fp4 = LookedUp<kMXFP4Values, 16, 4>;  // 4 to 28
 
-struct Twos {
-  static constexpr int kNarrowQuads = 8, kStartShift = -1;
-  static constexpr bool kWide = false;
+template <>
+struct UnpackCodes<2, Minus<0>> {
   static void unpack(const std::uint8_t* from, std::uint8_t* to) {
     const __m256i mask = each_byte(3);
     for (std::size_t at = 0; at < kLine; at += kHalf)
@@ -180,9 +164,8 @@ struct Twos {
   }
 };
 
-struct Threes {
-  static constexpr int kNarrowQuads = 8, kStartShift = 5;
-  static constexpr bool kWide = false;
+template <int offset>
+struct UnpackCodes<3, Minus<offset>> {
   static void unpack(const std::uint8_t* from, std::uint8_t* to) {
     const __m256i mask = each_byte(3), bit = each_byte(4);
     for (std::size_t at = 0; at < kLine; at += kHalf) {
@@ -202,11 +185,12 @@ struct Threes {
 //
 // unpack(block, unit_bytes, num_groups, out): the scales, and mins, of the units of a block.
 
+template <class Scales>
+struct UnpackScales;
+
 // Float16 scales per 32 k, two to a unit.
 template <bool has_min>
 struct Halves {
-  static constexpr int kRunQuads = 8;
-  static constexpr bool kHasMin = has_min;
   static void unpack(const std::byte* block, std::size_t unit_bytes, std::size_t num_groups, Block& out) {
     for (std::size_t g = 0; g < num_groups; ++g) {
       const std::byte* unit = block + g / 2 * unit_bytes;
@@ -215,12 +199,15 @@ struct Halves {
     }
   }
 };
+template <>
+struct UnpackScales<scales::Halves> : Halves<false> {};
+template <>
+struct UnpackScales<scales::HalvesAndMins> : Halves<true> {};
 
 // Exponents per 32 k, four to a unit. The scale is half the power of two, because kMXFP4Values are doubled. The
 // smallest two would be denormal, and are zero.
-struct Powers {
-  static constexpr int kRunQuads = 8;
-  static constexpr bool kHasMin = false;
+template <>
+struct UnpackScales<scales::Powers> {
   static void unpack(const std::byte* block, std::size_t unit_bytes, std::size_t num_groups, Block& out) {
     for (std::size_t g = 0; g < num_groups; ++g)
       for (std::size_t row = 0; row < kPanelRows; row += 8) {
@@ -232,12 +219,10 @@ struct Powers {
 };
 
 // An int8 scale for each run of 8 or of 4 quads, times a float16 per 256 k.
-template <int run_quads>
-struct RunScales {
-  static constexpr int kRunQuads = run_quads;
-  static constexpr bool kHasMin = false;
+template <std::size_t count>
+struct UnpackScales<scales::SignedScales<count>> {
   static void unpack(const std::byte* unit, std::size_t, std::size_t, Block& out) {
-    for (std::size_t run = 0; run < 64 / run_quads; ++run)
+    for (std::size_t run = 0; run < count; ++run)
       for (std::size_t row = 0; row < kPanelRows; row += 8)
         _mm256_store_ps(out.d[run] + row, _mm256_mul_ps(halves_to_floats(unit + 2 * row),
                                                         signed_bytes_to_floats(unit + kRunScales + 16 * run + row)));
@@ -245,9 +230,8 @@ struct RunScales {
 };
 
 // Q4_K, Q5_K.
-struct RunScalesAndMins {
-  static constexpr int kRunQuads = 8;
-  static constexpr bool kHasMin = true;
+template <>
+struct UnpackScales<scales::RunsAndMins> {
   static void unpack(const std::byte* unit, std::size_t, std::size_t, Block& out) {
     for (std::size_t row = 0; row < kPanelRows; row += 8) {
       const __m256 d = halves_to_floats(unit + 2 * row), dmin = halves_to_floats(unit + kMinOffset + 2 * row);
@@ -260,9 +244,8 @@ struct RunScalesAndMins {
 };
 
 // Q2_K: scale and min in one byte.
-struct HalfRunScalesAndMins {
-  static constexpr int kRunQuads = 4;
-  static constexpr bool kHasMin = true;
+template <>
+struct UnpackScales<scales::HalfRunsAndMins> {
   static void unpack(const std::byte* unit, std::size_t, std::size_t, Block& out) {
     const __m256i low_mask = _mm256_set1_epi32(15);
     for (std::size_t row = 0; row < kPanelRows; row += 8) {
@@ -278,31 +261,23 @@ struct HalfRunScalesAndMins {
 
 // ---- Types -----------------------------------------------------------------------------------------------------
 
-template <PanelUnit unit, class Scales, class Codes>
-struct Units {
-  static constexpr std::size_t kBlockBytes = kBlockK / unit.k * unit_bytes(unit);
-  static constexpr int kRunQuads = Scales::kRunQuads, kStartShift = Codes::kStartShift;
-  static constexpr int kNarrowQuads = Codes::kNarrowQuads < kRunQuads ? Codes::kNarrowQuads : kRunQuads;
-  static constexpr bool kWide = Codes::kWide, kHasMin = Scales::kHasMin, kRow256 = false;
-  static std::size_t panel_bytes(std::size_t k) { return layout::panel_bytes(unit, k); }
+template <class Packing>
+struct Units : Int8Type<Packing> {
+  static constexpr PanelUnit unit = Packing::kPanelUnit;
   static void unpack(const std::byte* panel, std::size_t block, std::size_t num_groups, Block& out) {
-    constexpr std::size_t kUnitRuns = unit.k / 32, kRunsPerGroup = 8 / kRunQuads;
-    const std::byte* from = panel + block * kBlockBytes;
-    Scales::unpack(from, unit_bytes(unit), num_groups, out);
+    constexpr std::size_t kUnitRuns = unit.k / 32, kRunQuads = Units::kRunQuads, kRunsPerGroup = 8 / kRunQuads;
+    const std::byte* from = panel + block * Units::kBlockBytes;
+    UnpackScales<typename Packing::Scales>::unpack(from, unit_bytes(unit), num_groups, out);
     for (std::size_t g = 0; g < num_groups; ++g) {
       const std::byte* runs = from + g / kUnitRuns * unit_bytes(unit) + unit.header;
       std::uint8_t* to = out.lines + g * 8 * kLine;
-      Codes::unpack(bytes(runs) + g % kUnitRuns * run_bytes(unit), to);
+      UnpackCodes<Packing::kBits, typename Packing::Values>::unpack(bytes(runs) + g % kUnitRuns * run_bytes(unit), to);
       for (std::size_t i = 0; i < kRunsPerGroup; ++i) out.run[g * kRunsPerGroup + i] = to + i * kRunQuads * kLine;
     }
   }
 };
 
-struct TQ {
-  static constexpr std::size_t kBlockBytes = kTQUnit;
-  static constexpr int kRunQuads = 64, kNarrowQuads = 32, kStartShift = 0;
-  static constexpr bool kWide = false, kHasMin = false, kRow256 = true;
-  static std::size_t panel_bytes(std::size_t k) { return layout::panel_bytes(kTQ, k); }
+struct TQ : Int8Type<Ternary> {
   static void unpack(const std::byte* panel, std::size_t block, std::size_t, Block& out) {
     const std::byte* unit = panel + block * kTQUnit;
     unpack_halves(unit, out.d[0]);
@@ -459,46 +434,28 @@ void multiply(const MatrixView& matrix, const std::byte* prepared, std::size_t n
   }
 }
 
-// The product of a type; nullptr for types without codes.
+template <class Packing>
+concept Unpacked = requires {
+  sizeof(UnpackCodes<Packing::kBits, typename Packing::Values>);
+  sizeof(UnpackScales<typename Packing::Scales>);
+};
+
+// The product of a type; nullptr for numbers, and for codes or scales that are not unpacked here.
 template <class Dot>
 Matmul* matmul_of(WeightType type) {
-  switch (type) {
-    case WeightType::q8_0:
-      return multiply<Dot, Q8_0>;
-    case WeightType::q4_0:
-      return multiply<Dot, Units<kQ4_0, Halves<false>, Fours<8>>>;
-    case WeightType::q4_1:
-      return multiply<Dot, Units<kQ4_1, Halves<true>, Fours<0>>>;
-    case WeightType::q5_0:
-      return multiply<Dot, Units<kQ5_0, Halves<false>, Fives<16>>>;
-    case WeightType::q5_1:
-      return multiply<Dot, Units<kQ5_1, Halves<true>, Fives<0>>>;
-    case WeightType::iq4_nl:
-      return multiply<Dot, Units<kQ4_0, Halves<false>, NonLinear>>;
-    case WeightType::iq4_xs:
-      return multiply<Dot, Units<kIQ4_XS, RunScales<8>, NonLinear>>;
-    case WeightType::mxfp4:
-      return multiply<Dot, Units<kMXFP4, Powers, Fp4>>;
-    case WeightType::q2_k:
-      return multiply<Dot, Units<kQ2_K, HalfRunScalesAndMins, Twos>>;
-    case WeightType::q3_k:
-      return multiply<Dot, Units<kQ3_K, RunScales<4>, Threes>>;
-    case WeightType::q4_k:
-      return multiply<Dot, Units<kQ4_K, RunScalesAndMins, Fours<0>>>;
-    case WeightType::q5_k:
-      return multiply<Dot, Units<kQ5_K, RunScalesAndMins, Fives<0>>>;
-    case WeightType::q6_k:
-      return multiply<Dot, Units<kQ6_K, RunScales<4>, Sixes>>;
-    case WeightType::tq1_0:
-    case WeightType::tq2_0:
-    case WeightType::i2_s:
+  return visit_type(type, [](auto format) -> Matmul* {
+    using Packing = typename decltype(format)::Packing;
+    if constexpr (kIsNumbers<Packing>)
+      return nullptr;
+    else if constexpr (kIsTernary<Packing>)
       return multiply<Dot, TQ>;
-    case WeightType::f32:
-    case WeightType::f16:
-    case WeightType::bf16:
-      break;
-  }
-  return nullptr;
+    else if constexpr (std::is_same_v<Packing, Q8_0::Packing>)
+      return multiply<Dot, Q8_0>;
+    else if constexpr (Unpacked<Packing>)
+      return multiply<Dot, Units<Packing>>;
+    else
+      return nullptr;
+  });
 }
 
 }  // namespace

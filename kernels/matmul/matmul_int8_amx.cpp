@@ -18,7 +18,7 @@
 #include <immintrin.h>
 
 #include "kernels/cpu/tiles_amx.h"
-#include "kernels/formats/packed_layout.h"
+#include "kernels/formats/weight_formats.h"
 #include "kernels/variants.h"
 
 namespace troupe::kernels::amx {
@@ -52,9 +52,13 @@ TROUPE_INLINE void prefetch(const std::byte* p) { _mm_prefetch(reinterpret_cast<
 
 // A run of a panel. codes(j, low, high): the codes of nibble line j, quads j and j + 4. Products of a code and a scale
 // are rounded by kShift bits.
-struct Q4_K {
-  static constexpr std::size_t kUnitBytes = kQ4_KUnit, kRunBytes = kQ4_KRun, kHighLines = 0;
-  static constexpr int kShift = 2;
+template <int bits>
+struct KType {
+  static constexpr PanelUnit kUnit = Codes<scales::RunsAndMins, bits, Minus<0>>::kPanelUnit;
+  static constexpr std::size_t kUnitBytes = unit_bytes(kUnit), kRunBytes = run_bytes(kUnit), kHighLines = bits - 4;
+  static constexpr int kShift = bits - 2;
+};
+struct Q4_K : KType<4> {
   struct Run {
     const std::byte* lines;
     TROUPE_INLINE void open(const std::byte* from) { lines = from; }
@@ -65,9 +69,7 @@ struct Q4_K {
     }
   };
 };
-struct Q5_K {
-  static constexpr std::size_t kUnitBytes = kQ5_KUnit, kRunBytes = kQ5_KRun, kHighLines = 1;
-  static constexpr int kShift = 3;
+struct Q5_K : KType<5> {
   struct Run {
     const std::byte* lines;
     __m512i fifths;
@@ -570,13 +572,14 @@ void multiply(const MatrixView& matrix, const std::byte* prepared, std::size_t n
 
 }  // namespace
 
-void matmul_q4_k(const MatrixView& matrix, const std::byte* prepared, std::size_t num_rows, float* out,
-                 std::size_t out_stride, std::size_t panel_begin, std::size_t panel_end) {
-  multiply<Q4_K>(matrix, prepared, num_rows, out, out_stride, panel_begin, panel_end);
-}
-void matmul_q5_k(const MatrixView& matrix, const std::byte* prepared, std::size_t num_rows, float* out,
-                 std::size_t out_stride, std::size_t panel_begin, std::size_t panel_end) {
-  multiply<Q5_K>(matrix, prepared, num_rows, out, out_stride, panel_begin, panel_end);
+Matmul* matmul_int8(WeightType type) {
+  return visit_type(type, [](auto format) -> Matmul* {
+    using Packing = typename decltype(format)::Packing;
+    if constexpr (Packing::kAmxActivation != Activation::i8_group256_tiles)
+      return nullptr;
+    else
+      return multiply<std::conditional_t<Packing::kBits == 4, Q4_K, Q5_K>>;
+  });
 }
 
 }  // namespace troupe::kernels::amx

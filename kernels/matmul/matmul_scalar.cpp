@@ -5,9 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "kernels/formats/groups.h"
-#include "kernels/formats/half.h"
-#include "kernels/formats/packed_layout.h"
+#include "kernels/formats/weight_formats.h"
 #include "kernels/variants.h"
 
 namespace troupe::kernels::scalar {
@@ -69,131 +67,32 @@ void for_panels_and_tiles(const MatrixView& matrix, const std::byte* prepared, s
 
 // ---- Codes: unpack the lines of a run of 32 to the values of its codes, in quad order -----------------------------
 
-using High = int(const std::uint8_t* lines, std::size_t quad, std::size_t b);
-int no_bits(const std::uint8_t*, std::size_t, std::size_t) { return 0; }
 int one_bit(const std::uint8_t* lines, std::size_t quad, std::size_t b) { return (lines[b] >> quad) & 1; }
 int two_bits(const std::uint8_t* lines, std::size_t quad, std::size_t b) {
   return (lines[quad / 4 * kLine + b] >> (quad % 4 * 2)) & 3;
 }
+int nibble(const std::uint8_t* lines, std::size_t quad, std::size_t b) {
+  return (lines[quad % 4 * kLine + b] >> (quad / 4 * 4)) & 15;
+}
 
-// Nibbles as low bits, and as high bits those that `high` reads from the `high_lines` lines before.
-template <std::size_t high_lines, High high, int offset>
-struct Nibbles {
-  static void unpack(const std::uint8_t* lines, std::int8_t* w) {
-    const std::uint8_t* nibbles = lines + high_lines * kLine;
-    for (std::size_t quad = 0; quad < 8; ++quad)
-      for (std::size_t b = 0; b < kLine; ++b) {
-        const int low = (nibbles[quad % 4 * kLine + b] >> (quad / 4 * 4)) & 15;
-        w[quad * kLine + b] = static_cast<std::int8_t>((low | high(lines, quad, b) << 4) - offset);
+// Codes of 4 bits or more have nibbles as low bits, others two bits; the high bits are in the lines before.
+template <int bits, class Values>
+void unpack_run(const std::uint8_t* lines, std::int8_t* w) {
+  constexpr int kLow = bits < 4 ? 2 : 4, kHigh = bits - kLow;
+  for (std::size_t quad = 0; quad < 8; ++quad)
+    for (std::size_t b = 0; b < kLine; ++b) {
+      int code;
+      if constexpr (bits == 8) {
+        code = lines[quad * kLine + b];
+      } else {
+        const std::uint8_t* low = lines + kHigh * kLine;
+        code = kLow == 2 ? two_bits(low, quad, b) : nibble(low, quad, b);
+        if constexpr (kHigh == 1) code |= one_bit(lines, quad, b) << kLow;
+        if constexpr (kHigh == 2) code |= two_bits(lines, quad, b) << kLow;
       }
-  }
-};
-template <int offset>
-using Fours = Nibbles<0, no_bits, offset>;
-template <int offset>
-using Fives = Nibbles<1, one_bit, offset>;
-using Sixes = Nibbles<2, two_bits, 32>;
-
-template <const std::int8_t (&values)[16]>
-struct LookedUp {
-  static void unpack(const std::uint8_t* lines, std::int8_t* w) {
-    Fours<0>::unpack(lines, w);
-    for (std::size_t b = 0; b < 8 * kLine; ++b) w[b] = values[w[b]];
-  }
-};
-
-// Two low bits, and as high bits those that `high` reads from the `high_lines` lines before.
-template <std::size_t high_lines, High high, int offset>
-struct Pairs {
-  static void unpack(const std::uint8_t* lines, std::int8_t* w) {
-    for (std::size_t quad = 0; quad < 8; ++quad)
-      for (std::size_t b = 0; b < kLine; ++b)
-        w[quad * kLine + b] = static_cast<std::int8_t>(
-            (two_bits(lines + high_lines * kLine, quad, b) | high(lines, quad, b) << 2) - offset);
-  }
-};
-using Twos = Pairs<0, no_bits, 0>;
-using Threes = Pairs<1, one_bit, 4>;
-
-struct Bytes {
-  static void unpack(const std::uint8_t* lines, std::int8_t* w) {
-    for (std::size_t b = 0; b < 8 * kLine; ++b) w[b] = static_cast<std::int8_t>(lines[b] - 128);
-  }
-};
-
-// ---- Scales: read from a unit's header, for its run `run` of 32 ----------------------------------------------------
-//
-// kRuns: scales per 32 weights. Only types with kHasMin write mins.
-
-using Floats = float[kPanelRows];
-
-struct Halves {
-  static constexpr std::size_t kRuns = 1;
-  static constexpr bool kHasMin = false;
-  static void unpack(const std::byte* unit, std::size_t run, Floats* d, Floats*) { half_scales(unit + run * 32, d[0]); }
-};
-
-struct HalvesAndMins {
-  static constexpr std::size_t kRuns = 1;
-  static constexpr bool kHasMin = true;
-  static void unpack(const std::byte* unit, std::size_t run, Floats* d, Floats* min) {
-    half_scales(unit + run * 32, d[0]);
-    half_scales(unit + kLine + run * 32, min[0]);
-  }
-};
-
-struct Powers {
-  static constexpr std::size_t kRuns = 1;
-  static constexpr bool kHasMin = false;
-  static void unpack(const std::byte* unit, std::size_t run, Floats* d, Floats*) {
-    for (std::size_t n = 0; n < kPanelRows; ++n) d[0][n] = half_of_e8m0(bytes(unit)[run * 16 + n]);
-  }
-};
-
-// Q4_K, Q5_K.
-struct RunScalesAndMins {
-  static constexpr std::size_t kRuns = 1;
-  static constexpr bool kHasMin = true;
-  static void unpack(const std::byte* unit, std::size_t run, Floats* d, Floats* min) {
-    half_scales(unit, d[0]);
-    half_scales(unit + kMinOffset, min[0]);
-    for (std::size_t n = 0; n < kPanelRows; ++n) {
-      d[0][n] *= bytes(unit)[kRunScales + run * 16 + n];
-      min[0][n] *= bytes(unit)[kRunMins + run * 16 + n];
+      w[quad * kLine + b] = static_cast<std::int8_t>(Values::of(code));
     }
-  }
-};
-
-// IQ4_XS; with num_runs = 2 (a scale per half run) Q3_K and Q6_K.
-template <std::size_t num_runs>
-struct RunScales {
-  static constexpr std::size_t kRuns = num_runs;
-  static constexpr bool kHasMin = false;
-  static void unpack(const std::byte* unit, std::size_t run, Floats* d, Floats*) {
-    for (std::size_t i = 0; i < kRuns; ++i) {
-      half_scales(unit, d[i]);
-      for (std::size_t n = 0; n < kPanelRows; ++n)
-        d[i][n] *= static_cast<std::int8_t>(bytes(unit)[kRunScales + (run * kRuns + i) * 16 + n]);
-    }
-  }
-};
-
-// Q2_K.
-struct HalfRunScalesAndMins {
-  static constexpr std::size_t kRuns = 2;
-  static constexpr bool kHasMin = true;
-  static void unpack(const std::byte* unit, std::size_t run, Floats* d, Floats* min) {
-    for (std::size_t i = 0; i < kRuns; ++i) {
-      half_scales(unit, d[i]);
-      half_scales(unit + kMinOffset, min[i]);
-      for (std::size_t n = 0; n < kPanelRows; ++n) {
-        const std::uint8_t both = bytes(unit)[kRunScales + (run * kRuns + i) * 16 + n];
-        d[i][n] *= static_cast<float>(both & 15);
-        min[i][n] *= static_cast<float>(both >> 4);
-      }
-    }
-  }
-};
+}
 
 // ---- Products ------------------------------------------------------------------------------------------------------
 
@@ -207,19 +106,28 @@ float scaled_sum(const std::byte* a, const Group32Row& row, std::size_t g, std::
 }
 
 // acc += sum * (d * da) for every run, and for types with a min: acc += -min * (da * sum of a).
-template <PanelUnit unit, class Scales, class Codes>
+template <class Packing>
 void multiply(const MatrixView& matrix, const std::byte* prepared, std::size_t num_rows, float* out,
               std::size_t out_stride, std::size_t panel_begin, std::size_t panel_end) {
-  constexpr std::size_t kRuns = Scales::kRuns, kRunK = 32 / kRuns, kUnitRuns = unit.k / 32;
+  using Scales = typename Packing::Scales;
+  constexpr PanelUnit unit = Packing::kPanelUnit;
+  constexpr std::size_t kRunK = Scales::kRunK, kRuns = 32 / kRunK, kUnitRuns = unit.k / 32;
   const Group32Row row = group32_row(matrix.k);
   for_panels_and_tiles(matrix, prepared, row.bytes, num_rows, out, out_stride, panel_begin, panel_end,
                        panel_bytes(unit, matrix.k), matrix.k / 32,
                        [&](const std::byte* panel, std::size_t g, const std::byte* a, std::size_t rows, Acc* acc) {
                          const std::byte* from = panel + g / kUnitRuns * unit_bytes(unit);
-                         Floats d[kRuns], min[kRuns];
-                         Scales::unpack(from, g % kUnitRuns, d, min);
+                         float d[kRuns][kPanelRows], min[kRuns][kPanelRows];
+                         for (std::size_t i = 0; i < kRuns; ++i)
+                           for (std::size_t n = 0; n < kPanelRows; ++n) {
+                             const std::size_t half = g % kUnitRuns * 2 + i;
+                             const scales::HalfRun scale = Scales::get(scales::From{from, n, unit.k, false}, half);
+                             d[i][n] = scale.d;
+                             min[i][n] = scale.min;
+                           }
                          std::int8_t w[8 * kLine];
-                         Codes::unpack(bytes(from) + unit.header + g % kUnitRuns * run_bytes(unit), w);
+                         unpack_run<Packing::kBits, typename Packing::Values>(
+                             bytes(from) + unit.header + g % kUnitRuns * run_bytes(unit), w);
                          for (std::size_t r = 0; r < rows; ++r, a += row.bytes)
                            for (std::size_t i = 0; i < kRuns; ++i) {
                              const auto da = load<float>(a + row.scale + 4 * g);
@@ -233,33 +141,12 @@ void multiply(const MatrixView& matrix, const std::byte* prepared, std::size_t n
                        });
 }
 
-}  // namespace
-
-#define TROUPE_MATMUL(function, ...)                                                                   \
-  void function(const MatrixView& matrix, const std::byte* prepared, std::size_t num_rows, float* out, \
-                std::size_t out_stride, std::size_t panel_begin, std::size_t panel_end) {              \
-    multiply<__VA_ARGS__>(matrix, prepared, num_rows, out, out_stride, panel_begin, panel_end);        \
-  }
-TROUPE_MATMUL(matmul_q8_0, kQ8_0, Halves, Bytes)
-TROUPE_MATMUL(matmul_q4_0, kQ4_0, Halves, Fours<8>)
-TROUPE_MATMUL(matmul_q4_1, kQ4_1, HalvesAndMins, Fours<0>)
-TROUPE_MATMUL(matmul_q5_0, kQ5_0, Halves, Fives<16>)
-TROUPE_MATMUL(matmul_q5_1, kQ5_1, HalvesAndMins, Fives<0>)
-TROUPE_MATMUL(matmul_iq4_nl, kQ4_0, Halves, LookedUp<kIQ4_NLValues>)
-TROUPE_MATMUL(matmul_iq4_xs, kIQ4_XS, RunScales<1>, LookedUp<kIQ4_NLValues>)
-TROUPE_MATMUL(matmul_mxfp4, kMXFP4, Powers, LookedUp<kMXFP4Values>)
-TROUPE_MATMUL(matmul_q2_k, kQ2_K, HalfRunScalesAndMins, Twos)
-TROUPE_MATMUL(matmul_q3_k, kQ3_K, RunScales<2>, Threes)
-TROUPE_MATMUL(matmul_q4_k, kQ4_K, RunScalesAndMins, Fours<0>)
-TROUPE_MATMUL(matmul_q5_k, kQ5_K, RunScalesAndMins, Fives<0>)
-TROUPE_MATMUL(matmul_q6_k, kQ6_K, RunScales<2>, Sixes)
-#undef TROUPE_MATMUL
-
-void matmul_tq(const MatrixView& matrix, const std::byte* prepared, std::size_t num_rows, float* out,
-               std::size_t out_stride, std::size_t panel_begin, std::size_t panel_end) {
+// Activations have one scale per 256.
+void multiply_ternary(const MatrixView& matrix, const std::byte* prepared, std::size_t num_rows, float* out,
+                      std::size_t out_stride, std::size_t panel_begin, std::size_t panel_end) {
   const Group256Row row = group256_row(matrix.k);
   for_panels_and_tiles(matrix, prepared, row.bytes, num_rows, out, out_stride, panel_begin, panel_end,
-                       panel_bytes(kTQ, matrix.k), (matrix.k + 255) / 256,
+                       panel_bytes(Ternary::kPanelUnit, matrix.k), (matrix.k + 255) / 256,
                        [&](const std::byte* panel, std::size_t g, const std::byte* a, std::size_t rows, Acc* acc) {
                          const std::byte* unit = panel + g * kTQUnit;
                          float d[kPanelRows];
@@ -275,19 +162,17 @@ void matmul_tq(const MatrixView& matrix, const std::byte* prepared, std::size_t 
                        });
 }
 
-namespace {
-
 // Unrounded activations: one chain per output over ascending k.
-template <std::size_t element, class Convert>
-void matmul_floats(const MatrixView& matrix, const std::byte* prepared, std::size_t num_rows, float* out,
-                   std::size_t out_stride, std::size_t panel_begin, std::size_t panel_end, Convert&& convert) {
+template <class Number>
+void multiply_numbers(const MatrixView& matrix, const std::byte* prepared, std::size_t num_rows, float* out,
+                      std::size_t out_stride, std::size_t panel_begin, std::size_t panel_end) {
   const std::size_t stride = float_row_bytes(matrix.k);
   for_panels_and_tiles(matrix, prepared, stride, num_rows, out, out_stride, panel_begin, panel_end,
-                       round_up(matrix.k * kPanelRows * element, kLine), matrix.k,
+                       round_up(matrix.k * kPanelRows * sizeof(Number), kLine), matrix.k,
                        [&](const std::byte* panel, std::size_t i, const std::byte* a, std::size_t rows, Acc* acc) {
                          float w[kPanelRows];
                          for (std::size_t n = 0; n < kPanelRows; ++n)
-                           w[n] = convert(panel + (i * kPanelRows + n) * element);
+                           w[n] = value_of(load<Number>(panel + (i * kPanelRows + n) * sizeof(Number)));
                          for (std::size_t r = 0; r < rows; ++r) {
                            const float x = load<float>(a + r * stride + 4 * i);
                            for (std::size_t n = 0; n < kPanelRows; ++n) acc[r].lane[n] += w[n] * x;
@@ -297,22 +182,16 @@ void matmul_floats(const MatrixView& matrix, const std::byte* prepared, std::siz
 
 }  // namespace
 
-void matmul_f32(const MatrixView& matrix, const std::byte* prepared, std::size_t num_rows, float* out,
-                std::size_t out_stride, std::size_t panel_begin, std::size_t panel_end) {
-  matmul_floats<4>(matrix, prepared, num_rows, out, out_stride, panel_begin, panel_end,
-                   [](const std::byte* p) { return load<float>(p); });
-}
-
-void matmul_f16(const MatrixView& matrix, const std::byte* prepared, std::size_t num_rows, float* out,
-                std::size_t out_stride, std::size_t panel_begin, std::size_t panel_end) {
-  matmul_floats<2>(matrix, prepared, num_rows, out, out_stride, panel_begin, panel_end,
-                   [](const std::byte* p) { return load_half(p); });
-}
-
-void matmul_bf16(const MatrixView& matrix, const std::byte* prepared, std::size_t num_rows, float* out,
-                 std::size_t out_stride, std::size_t panel_begin, std::size_t panel_end) {
-  matmul_floats<2>(matrix, prepared, num_rows, out, out_stride, panel_begin, panel_end,
-                   [](const std::byte* p) { return float_of_bf16(load<std::uint16_t>(p)); });
+Matmul* matmul(WeightType type) {
+  return visit_type(type, [](auto format) -> Matmul* {
+    using Packing = typename decltype(format)::Packing;
+    if constexpr (kIsNumbers<Packing>)
+      return multiply_numbers<typename Packing::Number>;
+    else if constexpr (kIsTernary<Packing>)
+      return multiply_ternary;
+    else
+      return multiply<Packing>;
+  });
 }
 
 }  // namespace troupe::kernels::scalar

@@ -4,8 +4,7 @@
 #include <immintrin.h>
 
 #include "kernels/cpu/tiles_amx.h"
-#include "kernels/formats/groups.h"
-#include "kernels/formats/packed_layout.h"
+#include "kernels/formats/weight_formats.h"
 
 namespace troupe::kernels::amx {
 namespace {
@@ -191,14 +190,22 @@ struct F16 {
   }
 };
 
-struct Q8_0 : Bf16Steps {
-  static constexpr std::size_t kStageTiles = 2, kStageBytes = kTilesQ8_0Unit;
-  static std::size_t stages(std::size_t k) { return (k + 63) / 64; }
-  static std::size_t panel_bytes(std::size_t k) { return stages(k) * kTilesQ8_0Unit; }
+// Types of codes: stages of a unit.
+template <class PackingType>
+struct TileUnits : Bf16Steps {
+  using Packing = PackingType;
+  static constexpr PanelUnit kUnit = Packing::kTilesUnit;
+  static constexpr std::size_t kUnitBytes = unit_bytes(kUnit), kUnitStages = kUnit.k / kStageK;
+  static constexpr std::size_t kStageTiles = 2, kStageBytes = kUnitBytes / kUnitStages;
+  static std::size_t stages(std::size_t k) { return (k + kUnit.k - 1) / kUnit.k * kUnitStages; }
+  static std::size_t panel_bytes(std::size_t k) { return stages(k) / kUnitStages * kUnitBytes; }
+};
+
+struct Q8_0 : TileUnits<Codes<scales::Halves, 8, Minus<128>>> {
   template <class Hook>
   TROUPE_INLINE static void expand(const std::byte* panel, std::size_t stage, std::byte* tiles, const std::byte* ahead,
                                    Hook hook) {
-    const std::byte* unit = panel + stage * kTilesQ8_0Unit;
+    const std::byte* unit = panel + stage * kUnitBytes;
     // Bits 8..15 of a mantissa: 1 + (code + 128) / 2^15. The addend -(2^15 + 128) * scale = -257 * 2^7 * scale is
     // exact.
     alignas(64) float scale[2][16], zero[2][16];
@@ -227,33 +234,35 @@ struct Q8_0 : Bf16Steps {
   }
 };
 
-// Scales of groups of 32: load(unit, run, d, min) gives the scales d of runs `run` and `run` + 1 of a unit of
-// kUnitStages stages, and the addends min, raised because they are truncated, too.
-template <std::size_t unit_bytes, bool has_min>
-struct Halves {
-  static constexpr std::size_t kUnitBytes = unit_bytes, kUnitStages = 2, kHeader = (has_min ? 4 : 2) * kLine;
-  static constexpr bool kHasMin = has_min;
+// Scales of groups of 32: load(unit, run, d, min) gives the scales d of runs `run` and `run` + 1 of a unit, and the
+// addends min, raised because they are truncated, too.
+template <class Scales>
+struct LoadScales;
+template <>
+struct LoadScales<scales::Halves> {
+  TROUPE_INLINE static void load(const std::byte* unit, std::size_t run, float (&d)[2][16], float (&)[2][16]) {
+    for (std::size_t t = 0; t < 2; ++t) _mm512_store_ps(d[t], load_halves(unit + (run + t) * 32));
+  }
+};
+template <>
+struct LoadScales<scales::HalvesAndMins> {
   TROUPE_INLINE static void load(const std::byte* unit, std::size_t run, float (&d)[2][16], float (&min)[2][16]) {
     for (std::size_t t = 0; t < 2; ++t) {
       _mm512_store_ps(d[t], load_halves(unit + (run + t) * 32));
-      if constexpr (has_min) {
-        const __m512 m = load_halves(unit + 2 * kLine + (run + t) * 32);
-        _mm512_store_ps(min[t], _mm512_mul_ps(m, _mm512_set1_ps(kCutOffRaise)));
-      }
+      const __m512 m = load_halves(unit + scales::HalvesAndMins::kTilesK + (run + t) * 32);
+      _mm512_store_ps(min[t], _mm512_mul_ps(m, _mm512_set1_ps(kCutOffRaise)));
     }
   }
 };
-struct RunScales {  // IQ4_XS
-  static constexpr std::size_t kUnitBytes = kTilesIQ4_XSUnit, kUnitStages = 4, kHeader = 3 * kLine;
-  static constexpr bool kHasMin = false;
+template <>
+struct LoadScales<scales::Runs> {
   TROUPE_INLINE static void load(const std::byte* unit, std::size_t run, float (&d)[2][16], float (&)[2][16]) {
     for (std::size_t t = 0; t < 2; ++t)
       _mm512_store_ps(d[t], _mm512_mul_ps(load_halves(unit), signed_bytes(unit + kRunScales + 16 * (run + t))));
   }
 };
-struct Powers {  // MXFP4: half the power of two, as in matmul_int8_512.h
-  static constexpr std::size_t kUnitBytes = kTilesMXFP4Unit, kUnitStages = 2, kHeader = kLine;
-  static constexpr bool kHasMin = false;
+template <>
+struct LoadScales<scales::Powers> {  // half the power of two, as in matmul_int8_512.h
   TROUPE_INLINE static void load(const std::byte* unit, std::size_t run, float (&d)[2][16], float (&)[2][16]) {
     for (std::size_t t = 0; t < 2; ++t) {
       const auto* e = reinterpret_cast<const __m128i*>(unit + 16 * (run + t));
@@ -263,54 +272,48 @@ struct Powers {  // MXFP4: half the power of two, as in matmul_int8_512.h
   }
 };
 
-struct FromMinusEight {
-  static constexpr bool kFifthBit = false;
-  TROUPE_INLINE static __m512 values() { return _mm512_sub_ps(ascending(), _mm512_set1_ps(8)); }
+// The values of the codes from 0 to 15. With a fifth bit they are 16 larger.
+template <class Values>
+struct FirstValues;
+template <int offset>
+struct FirstValues<Minus<offset>> {
+  TROUPE_INLINE static __m512 get() { return _mm512_sub_ps(ascending(), _mm512_set1_ps(offset)); }
 };
-struct FromZero {
-  static constexpr bool kFifthBit = false;
-  TROUPE_INLINE static __m512 values() { return ascending(); }
-};
-template <const std::int8_t (&table)[16]>
-struct NonLinear {
-  static constexpr bool kFifthBit = false;
-  TROUPE_INLINE static __m512 values() { return signed_bytes(reinterpret_cast<const std::byte*>(table)); }
-};
-// The values of the 16 codes without the fifth bit; with it they are 16 larger.
-template <int first>
-struct Fives {
-  static constexpr bool kFifthBit = true;
-  TROUPE_INLINE static __m512 values() { return _mm512_add_ps(ascending(), _mm512_set1_ps(first)); }
+template <const std::int8_t (&values)[16]>
+struct FirstValues<Among<values>> {
+  TROUPE_INLINE static __m512 get() { return signed_bytes(reinterpret_cast<const std::byte*>(values)); }
 };
 
 // 4- and 5-bit codes: their values times the scale of a group of 32, plus the group's minimum if the type has one.
-template <class Scales, class Codebook>
-struct Groups32 : Bf16Steps {
-  static constexpr std::size_t kStageTiles = 2, kUnitStages = Scales::kUnitStages;
-  static constexpr std::size_t kStageBytes = Scales::kUnitBytes / kUnitStages;
-  static std::size_t stages(std::size_t k) { return (k + 64 * kUnitStages - 1) / (64 * kUnitStages) * kUnitStages; }
-  static std::size_t panel_bytes(std::size_t k) { return stages(k) / kUnitStages * Scales::kUnitBytes; }
+template <class Packing>
+struct Groups32 : TileUnits<Packing> {
+  using Base = TileUnits<Packing>;
+  using Scales = typename Packing::Scales;
+  static constexpr bool kFifthBit = Packing::kBits == 5;
+  static_assert(Scales::kRunK == 32 && (kFifthBit || Packing::kBits == 4));
   template <class Hook>
   TROUPE_INLINE static void expand(const std::byte* panel, std::size_t stage, std::byte* tiles, const std::byte* ahead,
                                    Hook hook) {
-    const std::byte* unit = panel + stage / kUnitStages * Scales::kUnitBytes;
-    const std::size_t run = stage % kUnitStages * 2;
+    const std::byte* unit = panel + stage / Base::kUnitStages * Base::kUnitBytes;
+    const std::size_t run = stage % Base::kUnitStages * 2;
     const __m512 raise = _mm512_set1_ps(kCutOffRaise);
-    const __m512 values = _mm512_mul_ps(Codebook::values(), raise);
-    const __m512 high_values = _mm512_mul_ps(_mm512_add_ps(Codebook::values(), _mm512_set1_ps(16)), raise);
+    const __m512 first_values = FirstValues<typename Packing::Values>::get();
+    const __m512 values = _mm512_mul_ps(first_values, raise);
+    const __m512 high_values = _mm512_mul_ps(_mm512_add_ps(first_values, _mm512_set1_ps(16)), raise);
     alignas(64) float d[2][16], min[2][16];
-    Scales::load(unit, run, d, min);
+    LoadScales<Scales>::load(unit, run, d, min);
     keep_in_memory(d);
     if constexpr (Scales::kHasMin) keep_in_memory(min);
-    const std::byte* fifths = unit + Scales::kHeader + run * kLine;
-    const std::byte* lines = unit + Scales::kHeader + (Codebook::kFifthBit ? 4 * kLine : 0) + run / 4 * kTilesNibbles;
+    const std::byte* fifths = unit + Base::kUnit.header + run * kLine;
+    const std::byte* lines =
+        unit + Base::kUnit.header + (kFifthBit ? Base::kUnit.k / 32 * kLine : 0) + run / 4 * kTilesNibbles;
     const int first = static_cast<int>(run % 4 * 4);
     const CodeIndices indices[2] = {CodeIndices(first), CodeIndices(first + 4)};
     const __m512i upper_word = _mm512_set1_epi16(0x0302);
 #pragma GCC unroll 16
     for (int r = 0; r < 16; ++r) {
       hook(r);
-      prefetch<kStageBytes>(ahead, r);
+      prefetch<Base::kStageBytes>(ahead, r);
       const std::size_t line = static_cast<std::size_t>(r) * kLine;
 #pragma GCC unroll 2
       for (std::size_t t = 0; t < 2; ++t) {
@@ -322,7 +325,7 @@ struct Groups32 : Bf16Steps {
             return _mm512_mul_ps(of, scale);
         };
         const __m512i index = indices[t](lines + line, 0x3c, upper_word);
-        if constexpr (Codebook::kFifthBit)
+        if constexpr (kFifthBit)
           store_line(tiles + t * kTile + line,
                      look_up(with_bit(index, fifths + t * kLine, r, 0x40), scaled(values), scaled(high_values)));
         else
@@ -331,30 +334,22 @@ struct Groups32 : Bf16Steps {
     }
   }
 };
-using Q4_0 = Groups32<Halves<kTilesQ4_0Unit, false>, FromMinusEight>;
-using Q4_1 = Groups32<Halves<kTilesQ4_1Unit, true>, FromZero>;
-using Q5_0 = Groups32<Halves<kTilesQ5_0Unit, false>, Fives<-16>>;
-using Q5_1 = Groups32<Halves<kTilesQ5_1Unit, true>, Fives<0>>;
-using IQ4_NL = Groups32<Halves<kTilesQ4_0Unit, false>, NonLinear<kIQ4_NLValues>>;
-using IQ4_XS = Groups32<RunScales, NonLinear<kIQ4_NLValues>>;
-using MXFP4 = Groups32<Powers, NonLinear<kMXFP4Values>>;
 
 // Codes of 2 or 3 bits with a scale per 16 k: the values for the two halves of a run alternate in one lookup vector,
 // and their scales are a pair of floats for each row, broadcast by one load.
-template <bool third_bit, bool has_min>
-struct HalfRuns : Bf16Steps {
-  static constexpr std::size_t kUnitBytes = third_bit ? kTilesQ3_KUnit : kTilesQ2_KUnit;
-  static constexpr std::size_t kStageTiles = 2, kStageBytes = kUnitBytes / 4;
-  static std::size_t stages(std::size_t k) { return k / 64; }
-  static std::size_t panel_bytes(std::size_t k) { return k / 256 * kUnitBytes; }
+template <class Packing>
+struct HalfRuns : TileUnits<Packing> {
+  using Base = TileUnits<Packing>;
+  static constexpr bool third_bit = Packing::kBits == 3, has_min = Packing::Scales::kHasMin;
+  static_assert(third_bit || Packing::kBits == 2);
   template <class Hook>
   TROUPE_INLINE static void expand(const std::byte* panel, std::size_t stage, std::byte* tiles, const std::byte* ahead,
                                    Hook hook) {
-    const std::byte* unit = panel + stage / 4 * kUnitBytes;
+    const std::byte* unit = panel + stage / 4 * Base::kUnitBytes;
     const std::size_t run = stage % 4 * 2;
     const __m512 codes = _mm512_setr_ps(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
     const __m512 values =
-        _mm512_mul_ps(_mm512_sub_ps(codes, _mm512_set1_ps(third_bit ? 4 : 0)), _mm512_set1_ps(kCutOffRaise));
+        _mm512_mul_ps(_mm512_sub_ps(codes, _mm512_set1_ps(Packing::Values::kOffset)), _mm512_set1_ps(kCutOffRaise));
     alignas(64) double d[2][16], min[2][16];  // pairs of floats
     for (std::size_t t = 0; t < 2; ++t) {
       const std::byte* scales = unit + kRunScales + 32 * (run + t);
@@ -378,7 +373,7 @@ struct HalfRuns : Bf16Steps {
 #pragma GCC unroll 16
     for (int r = 0; r < 16; ++r) {
       hook(r);
-      prefetch<kStageBytes>(ahead, r);
+      prefetch<Base::kStageBytes>(ahead, r);
       const std::size_t line = static_cast<std::size_t>(r) * kLine;
 #pragma GCC unroll 2
       for (std::size_t t = 0; t < 2; ++t) {
@@ -413,17 +408,12 @@ struct HalfRuns : Bf16Steps {
     _mm512_store_pd(to + 8, _mm512_castps_pd(_mm512_permutex2var_ps(a, high, b)));
   }
 };
-using Q2_K = HalfRuns<false, true>;
-using Q3_K = HalfRuns<true, false>;
 
-struct Q6_K : Bf16Steps {
-  static constexpr std::size_t kStageTiles = 2, kStageBytes = kTilesQ6_KUnit / 4;
-  static std::size_t stages(std::size_t k) { return k / 64; }
-  static std::size_t panel_bytes(std::size_t k) { return k / 256 * kTilesQ6_KUnit; }
+struct Q6_K : TileUnits<Codes<scales::HalfRuns, 6, Minus<32>>> {
   template <class Hook>
   TROUPE_INLINE static void expand(const std::byte* panel, std::size_t stage, std::byte* tiles, const std::byte* ahead,
                                    Hook hook) {
-    const std::byte* unit = panel + stage / 4 * kTilesQ6_KUnit;
+    const std::byte* unit = panel + stage / 4 * kUnitBytes;
     const std::size_t run = stage % 4 * 2;
     // Bits 16..21 of a mantissa: 1 + code / 2^7. The addend -(2^7 + 32) * scale = -5 * 2^5 * scale is exact.
     const __m512 d = _mm512_mul_ps(load_halves(unit), _mm512_set1_ps(kCutOffRaise));
@@ -477,6 +467,26 @@ struct TQ {
     }
   }
 };
+
+template <class Packing>
+constexpr auto tile_type_of() {
+  if constexpr (Packing::kAmxActivation == Activation::bf16_split_tiles)
+    return F16{};
+  else if constexpr (kIsNumbers<Packing>)
+    return Bf16{};
+  else if constexpr (kIsTernary<Packing>)
+    return TQ{};
+  else if constexpr (std::is_same_v<Packing, Q8_0::Packing>)
+    return Q8_0{};
+  else if constexpr (std::is_same_v<Packing, Q6_K::Packing>)
+    return Q6_K{};
+  else if constexpr (Packing::Scales::kRunK == 16)
+    return HalfRuns<Packing>{};
+  else
+    return Groups32<Packing>{};
+}
+template <class Packing>
+using TileType = decltype(tile_type_of<Packing>());
 
 }  // namespace
 }  // namespace troupe::kernels::amx
