@@ -3,7 +3,7 @@
 //   auto model = engine::LoadedModel::load("tales.gguf", {});
 //   engine::Team team(2);
 //   engine::Executor executor(*model, team);
-//   executor.open({.id = 1, .tokens = prompt, .block_table = {0, 1}});
+//   executor.open({.id = 1, .tokens = prompt, .tables = {{0, 1}}});
 //   executor.step({.items = {{.sequence = 1, .num_tokens = prompt.size(), .output = engine::Output::sample}}}, result);
 #pragma once
 
@@ -83,9 +83,9 @@ class LoadedModel {
   const kernels::KernelTable& kernels() const { return *kernels_; }
   // Null if the file has no vocabulary.
   const std::shared_ptr<const Tokenizer>& tokenizer() const { return tokenizer_; }
-  const std::shared_ptr<KvArena>& arena() const { return arena_; }
-  // Memory of the window group's blocks, and of snapshots; null if the model has no such group.
-  const std::shared_ptr<KvArena>& window_arena() const { return window_arena_; }
+  const KvArenas& arenas() const { return arenas_; }
+  const std::shared_ptr<KvArena>& arena(GroupId group = 0) const { return arenas_[group]; }
+  // Null if the model has no recurrent layers.
   const std::shared_ptr<SnapshotArena>& snapshots() const { return snapshots_; }
   // Snapshots are taken at multiples of this many positions.
   std::uint32_t snapshot_every() const { return snapshot_every_; }
@@ -105,7 +105,7 @@ class LoadedModel {
   std::unique_ptr<Model> model_;
   const kernels::KernelTable* kernels_ = nullptr;
   std::shared_ptr<const Tokenizer> tokenizer_;
-  std::shared_ptr<KvArena> arena_, window_arena_;
+  KvArenas arenas_;
   std::shared_ptr<SnapshotArena> snapshots_;
   std::uint32_t snapshot_every_ = 0;
   std::uint32_t num_states_ = 0;
@@ -117,22 +117,19 @@ class LoadedModel {
 };
 
 // The initial state of a sequence. `tokens` are all ids known so far: the prompt, and after a resume also the tokens
-// emitted before. K and V of the first num_cached are already in the blocks of `block_table`.
+// emitted before. K and V of the first num_cached are already in the blocks of `tables`.
 struct SequenceSpec {
   SequenceId id = 0;
   std::vector<TokenId> tokens;
   std::uint32_t num_prompt_tokens = 0;  // tokens beyond these count as generated; 0: all of `tokens`
   std::uint32_t num_cached = 0;
-  std::vector<BlockId> block_table;  // blocks leased so far, in order
-  // For a fork: before the sequence writes to the block of position num_cached, that block becomes a copy of this one
-  // (cache::Acquired::copy_from). The full blocks before it are shared.
-  BlockId copy_from = kNoBlock;
-  // With a window group: its block table, as long as block_table, kNoBlock before the window of position num_cached;
-  // and its copy_from.
-  std::vector<BlockId> window_table{};
-  BlockId copy_window_from = kNoBlock;
-  // With a state group and num_cached > 0: the snapshot of the state after num_cached positions, read by open(), or the
-  // state itself, as returned by Executor::state().
+  // Blocks leased so far, by group, all of the same length; kNoBlock before a group's window of position num_cached.
+  BlockTables tables;
+  // For a fork, else empty: before the sequence writes to a group's block of position num_cached, that block becomes a
+  // copy of the group's block here (cache::Acquired::copy_from). The full blocks before it are shared.
+  std::vector<BlockId> copy_from{};
+  // With recurrent layers and num_cached > 0: the snapshot of the state after num_cached positions, read by open(), or
+  // the state itself, as returned by Executor::state().
   SnapshotId restore = kNoSnapshot;
   std::vector<float> state{};
   SamplingParams sampling{};
@@ -148,12 +145,11 @@ struct StepItem {
   SequenceId sequence = 0;
   std::uint32_t num_tokens = 0;  // known tokens to compute in this step, from the first uncomputed one on
   Output output = Output::none;
-  std::vector<BlockId> new_blocks{};  // appended to the block table before the step
-  // With a window group: as many new window blocks as new_blocks; and table entries before first_window_block are set
-  // to kNoBlock, because no row of this or a later step sees them.
-  std::vector<BlockId> new_window_blocks{};
-  std::uint32_t first_window_block = 0;
-  // With a state group: once these tokens are computed, the state is copied to this snapshot.
+  BlockTables new_blocks{};  // by group, appended to the tables before the step; empty: none
+  // No row of this or a later step, also after a rewind, is before this position: table entries that no row from it on
+  // attends to are set to kNoBlock.
+  std::uint32_t rewind_floor = 0;
+  // With recurrent layers: once these tokens are computed, the state is copied to this snapshot.
   SnapshotId save = kNoSnapshot;
 };
 
@@ -192,22 +188,21 @@ class Executor {
   ~Executor();
 
   const LoadedModel& model() const;
-  // The id must be new, the spec within the model's context and vocabulary, and with a state group at most
+  // The id must be new, the spec within the model's context and vocabulary, and with recurrent layers at most
   // LoadedModel::num_states() sequences open (asserted: callers check). Throws bad_alloc if there is no memory for a
   // state.
   void open(SequenceSpec spec);
   // Drops the known tokens from num_tokens (>= 1) on, with their K and V. The next step computes the last remaining
-  // token again, because its logits are gone. The block table stays. A recurrent state cannot be rolled back: with one,
+  // token again, because its logits are gone. The block tables stay. A recurrent state cannot be rolled back: with one,
   // all tokens are computed again.
   void truncate(SequenceId id, std::uint32_t num_tokens);
   // Drops K and V from position num_computed (<= the current one) on; the tokens stay known and are computed again. The
   // caller first replaces a block shared with other sequences by a copy. With a recurrent state num_computed must be
-  // the current value, or 0. With a window group the blocks in the window of position num_computed must still be in the
-  // table (asserted by the next step). The same holds for truncate().
+  // the current value, or 0. The blocks in the windows of position num_computed must still be in the tables
+  // (StepItem::rewind_floor; asserted by the next step). The same holds for truncate().
   void rewind(SequenceId id, std::uint32_t num_computed);
-  // Replaces entry `index` of the block table by an equal block (the canonical one after a commit).
-  void swap_block(SequenceId id, std::uint32_t index, BlockId block);
-  void swap_window_block(SequenceId id, std::uint32_t index, BlockId block);
+  // Replaces entry `index` of a block table by an equal block (the canonical one after a commit).
+  void swap_block(SequenceId id, GroupId group, std::uint32_t index, BlockId block);
   // Unknown ids are ignored.
   void close(SequenceId id);
   bool is_open(SequenceId id) const;
@@ -216,9 +211,8 @@ class Executor {
   std::uint32_t num_prompt_tokens(SequenceId id) const;
   // Valid until the next call that is not const.
   std::span<const TokenId> tokens(SequenceId id) const;  // known
-  std::span<const BlockId> block_table(SequenceId id) const;
-  std::span<const BlockId> window_table(SequenceId id) const;
-  std::span<const float> state(SequenceId id) const;  // after the computed positions; empty without a state group
+  const BlockTable& block_table(SequenceId id, GroupId group = 0) const;
+  std::span<const float> state(SequenceId id) const;  // after the computed positions; empty without recurrent layers
   // Bytes of the step buffers: activations, scratch space, logits, live states. Grows with the largest step and the
   // most open sequences so far and never shrinks; a step with the maximum of rows and tokens takes it to its maximum.
   // For the memory ledger; compute thread only, like all of this class. O(1).

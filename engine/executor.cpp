@@ -4,7 +4,7 @@
 #include <limits>
 #include <new>
 
-#include "cache/window.h"
+#include "cache/group.h"
 #include "config/assert.h"
 #include "engine/engine.h"
 #include "engine/memory/workspace.h"
@@ -21,9 +21,8 @@ constexpr std::uint32_t kMaxRowsPerPass = 512;
 // The executor's state of one sequence; holds the only copy of its tokens while it runs.
 struct Sequence {
   std::vector<TokenId> tokens;  // known
-  std::vector<BlockId> block_table;
-  std::vector<BlockId> window_table;
-  AlignedMemory state;  // float32; empty without a state group
+  BlockTables tables;           // by group
+  AlignedMemory state;          // float32; empty without recurrent layers
   std::uint32_t num_prompt = 0;
   std::uint32_t num_computed = 0;
   Sampler sampler;
@@ -37,7 +36,7 @@ struct Sequence {
 struct Executor::State {
   State(const LoadedModel& loaded, Team& compute_team)
       : model(loaded), team(compute_team), workspace(loaded.memory_policy()) {
-    if (const CacheGroup* group = model.cache_spec().find(CacheGroup::Kind::state)) state_shape = group->state;
+    state_shape = model.cache_spec().state;
   }
 
   Sequence& find(SequenceId id) {
@@ -48,7 +47,7 @@ struct Executor::State {
   const Sequence& find(SequenceId id) const { return const_cast<State*>(this)->find(id); }
 
   void begin_state(Sequence& sequence, const SequenceSpec& spec);
-  void assert_window(const Sequence& sequence, std::uint32_t num_tokens) const;
+  void assert_windows(const Sequence& sequence, std::uint32_t num_tokens) const;
   std::size_t gather_rows(const StepBatch& batch);
   PassCounts forward(float* hidden);
   void save_states(const StepBatch& batch);
@@ -66,7 +65,7 @@ struct Executor::State {
   const LoadedModel& model;
   Team& team;
   Workspace workspace;
-  StateShape state_shape;  // no floats without a state group
+  StateShape state_shape;  // no floats without recurrent layers
   std::unordered_map<SequenceId, Sequence> sequences;
   std::vector<AlignedMemory> unused_states;  // of closed sequences
   std::uint64_t state_bytes = 0;             // of all states, in use or not
@@ -90,24 +89,19 @@ void Executor::open(SequenceSpec spec) {
   TROUPE_ASSERT(spec.num_cached < spec.tokens.size());
   TROUPE_ASSERT(spec.num_prompt_tokens <= spec.tokens.size());
   Sequence sequence{.tokens = std::move(spec.tokens),
-                    .block_table = std::move(spec.block_table),
-                    .window_table = std::move(spec.window_table),
+                    .tables = std::move(spec.tables),
                     .state = {},
                     .num_prompt = spec.num_prompt_tokens,
                     .num_computed = spec.num_cached,
                     .sampler = Sampler(state_->model.kernels(), std::move(spec.sampling), state_->model.end_ids())};
-  if (spec.copy_from != kNoBlock) {
-    TROUPE_ASSERT(spec.num_cached / kBlockSize < sequence.block_table.size());
-    KvArena& arena = *state_->model.arena();
-    std::memcpy(arena.block(sequence.block_table[spec.num_cached / kBlockSize]), arena.block(spec.copy_from),
+  TROUPE_ASSERT(sequence.tables.size() == state_->model.arenas().size());
+  for (const BlockTable& table : sequence.tables) TROUPE_ASSERT(table.size() == sequence.tables[0].size());
+  for (GroupId group = 0; group < spec.copy_from.size(); ++group) {
+    TROUPE_ASSERT(spec.num_cached / kBlockSize < sequence.tables[group].size());
+    KvArena& arena = *state_->model.arena(group);
+    std::memcpy(arena.block(sequence.tables[group][spec.num_cached / kBlockSize]), arena.block(spec.copy_from[group]),
                 arena.bytes_per_block());
   }
-  if (spec.copy_window_from != kNoBlock) {
-    KvArena& arena = *state_->model.window_arena();
-    std::memcpy(arena.block(sequence.window_table[spec.num_cached / kBlockSize]), arena.block(spec.copy_window_from),
-                arena.bytes_per_block());
-  }
-  TROUPE_ASSERT(sequence.window_table.size() == (state_->model.window_arena() ? sequence.block_table.size() : 0));
   state_->begin_state(sequence, spec);
   if (sequence.num_prompt == 0) sequence.num_prompt = sequence.num_known();
   for (const TokenId token : sequence.tokens) {
@@ -119,8 +113,8 @@ void Executor::open(SequenceSpec spec) {
       std::min<std::uint64_t>(info.context, std::uint64_t{sequence.num_prompt} + sequence.sampler.params().max_tokens);
   sequence.tokens.reserve(std::max<std::size_t>(longest, sequence.tokens.size()));
   sequence.sampler.reserve(sequence.tokens.capacity());
-  sequence.block_table.reserve(blocks_for(static_cast<std::uint32_t>(sequence.tokens.capacity())));
-  if (state_->model.window_arena()) sequence.window_table.reserve(sequence.block_table.capacity());
+  for (BlockTable& table : sequence.tables)
+    table.reserve(blocks_for(static_cast<std::uint32_t>(sequence.tokens.capacity())));
   const bool is_new = state_->sequences.emplace(spec.id, std::move(sequence)).second;
   TROUPE_ASSERT(is_new);
 }
@@ -167,16 +161,10 @@ void Executor::rewind(SequenceId id, std::uint32_t num_computed) {
   sequence.num_computed = num_computed;
 }
 
-void Executor::swap_block(SequenceId id, std::uint32_t index, BlockId block) {
+void Executor::swap_block(SequenceId id, GroupId group, std::uint32_t index, BlockId block) {
   Sequence& sequence = state_->find(id);
-  TROUPE_ASSERT(index < sequence.block_table.size());
-  sequence.block_table[index] = block;
-}
-
-void Executor::swap_window_block(SequenceId id, std::uint32_t index, BlockId block) {
-  Sequence& sequence = state_->find(id);
-  TROUPE_ASSERT(index < sequence.window_table.size());
-  sequence.window_table[index] = block;
+  TROUPE_ASSERT(index < sequence.tables.at(group).size());
+  sequence.tables[group][index] = block;
 }
 
 void Executor::close(SequenceId id) {
@@ -191,8 +179,7 @@ std::uint32_t Executor::num_known(SequenceId id) const { return state_->find(id)
 std::uint32_t Executor::num_computed(SequenceId id) const { return state_->find(id).num_computed; }
 std::uint32_t Executor::num_prompt_tokens(SequenceId id) const { return state_->find(id).num_prompt; }
 std::span<const TokenId> Executor::tokens(SequenceId id) const { return state_->find(id).tokens; }
-std::span<const BlockId> Executor::block_table(SequenceId id) const { return state_->find(id).block_table; }
-std::span<const BlockId> Executor::window_table(SequenceId id) const { return state_->find(id).window_table; }
+const BlockTable& Executor::block_table(SequenceId id, GroupId group) const { return state_->find(id).tables[group]; }
 std::span<const float> Executor::state(SequenceId id) const {
   const Sequence& sequence = state_->find(id);
   return {reinterpret_cast<const float*>(sequence.state.data()), sequence.state.size() / sizeof(float)};
@@ -229,41 +216,42 @@ void Executor::step(const StepBatch& batch, StepResult& result) {
   scope.end(end);
 }
 
-// Asserts that the table has every window block that the next tokens read or write.
-void Executor::State::assert_window(const Sequence& sequence, std::uint32_t num_tokens) const {
-  const std::uint32_t first = cache::first_window_block(sequence.num_computed, model.info().window);
+// Asserts that the tables of groups with a window have every block that the next tokens read or write.
+void Executor::State::assert_windows(const Sequence& sequence, std::uint32_t num_tokens) const {
   const std::uint32_t end = blocks_for(sequence.num_computed + num_tokens);
-  TROUPE_ASSERT(end <= sequence.window_table.size());
-  const auto begin = sequence.window_table.begin();
-  TROUPE_ASSERT(std::find(begin + first, begin + end, kNoBlock) == begin + end);
+  for (GroupId group = 0; group < sequence.tables.size(); ++group) {
+    const std::uint32_t window = model.cache_spec().groups[group].window;
+    if (window == 0) continue;
+    const BlockTable& table = sequence.tables[group];
+    TROUPE_ASSERT(end <= table.size());
+    const auto first = table.begin() + cache::first_window_block(sequence.num_computed, window);
+    TROUPE_ASSERT(std::find(first, table.begin() + end, kNoBlock) == table.begin() + end);
+  }
 }
 
 // Appends the new blocks and fills `rows`. Returns the number of output rows.
 std::size_t Executor::State::gather_rows(const StepBatch& batch) {
   const OperationScope scope(team, Operation::prepare);
-  const std::uint32_t window = model.info().window;
   rows.clear();
   std::size_t num_outputs = 0;
   for (const StepItem& item : batch.items) {
     Sequence& sequence = find(item.sequence);
-    sequence.block_table.insert(sequence.block_table.end(), item.new_blocks.begin(), item.new_blocks.end());
-    if (model.window_arena()) {
-      TROUPE_ASSERT(item.new_window_blocks.size() == item.new_blocks.size());
-      sequence.window_table.insert(sequence.window_table.end(), item.new_window_blocks.begin(),
-                                   item.new_window_blocks.end());
-      const auto begin = sequence.window_table.begin();
-      std::fill(begin, begin + std::min<std::ptrdiff_t>(item.first_window_block, sequence.window_table.end() - begin),
-                kNoBlock);
+    TROUPE_ASSERT(item.new_blocks.empty() || item.new_blocks.size() == sequence.tables.size());
+    for (GroupId group = 0; group < sequence.tables.size(); ++group) {
+      BlockTable& table = sequence.tables[group];
+      if (!item.new_blocks.empty())
+        table.insert(table.end(), item.new_blocks[group].begin(), item.new_blocks[group].end());
+      TROUPE_ASSERT(table.size() == sequence.tables[0].size());
+      cache::leave_window_behind(table, item.rewind_floor, model.cache_spec().groups[group].window);
     }
     TROUPE_ASSERT(item.num_tokens >= 1 && item.num_tokens <= sequence.num_known() - sequence.num_computed);
-    if (window != 0) assert_window(sequence, item.num_tokens);
+    assert_windows(sequence, item.num_tokens);
     // A draw needs the last known token's logits.
     TROUPE_ASSERT(item.output != Output::sample || sequence.num_computed + item.num_tokens == sequence.num_known());
     const std::uint32_t outputs = item.output == Output::none ? 0 : item.output == Output::sample ? 1 : item.num_tokens;
     rows.push_back({.tokens = std::span(sequence.tokens).subspan(sequence.num_computed, item.num_tokens),
                     .first_position = sequence.num_computed,
-                    .block_table = sequence.block_table,
-                    .window_table = sequence.window_table,
+                    .tables = sequence.tables,
                     .state = sequence.live_state(),
                     .num_outputs = outputs});
     num_outputs += outputs;
@@ -275,14 +263,13 @@ std::size_t Executor::State::gather_rows(const StepBatch& batch) {
 // the next, as it would in the next step. A mixture of experts takes all rows in one pass, so that each expert gets
 // more rows per read of its weights.
 PassCounts Executor::State::forward(float* hidden) {
-  const CacheMemory memory{*model.arena(), model.window_arena().get()};
   const std::uint32_t max_rows =
       model.info().num_experts == 0 ? kMaxRowsPerPass : std::numeric_limits<std::uint32_t>::max();
   PassCounts counts;
   std::uint32_t free_rows = max_rows, num_outputs = 0;
   pass_rows.clear();
   const auto run = [&] {
-    counts.kv_bytes_read += model.model().forward(team, pass_rows, memory, workspace, hidden).kv_bytes_read;
+    counts.kv_bytes_read += model.model().forward(team, pass_rows, model.arenas(), workspace, hidden).kv_bytes_read;
     hidden += std::size_t{num_outputs} * model.info().dim;
     pass_rows.clear();
     free_rows = max_rows;

@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <string>
 
@@ -53,9 +55,8 @@ Result<std::shared_ptr<LoadedModel>> LoadedModel::load(const std::string& path, 
   const std::uint64_t heap_with_weights = process_memory().heap_used;
   const ModelInfo& info = (*model)->info();
   if (*tokenizer && (*tokenizer)->size() != info.vocab_size) {
-    return Error{ErrorCode::bad_model, path + ": the vocabulary has " + std::to_string((*tokenizer)->size()) +
-                                           " tokens, but the embedding has " + std::to_string(info.vocab_size) +
-                                           " rows"};
+    return Error{ErrorCode::bad_model, fmt::format("{}: the vocabulary has {} tokens, but the embedding has {} rows",
+                                                   path, (*tokenizer)->size(), info.vocab_size)};
   }
   const std::uint64_t weights = (*model)->weight_bytes();
   const auto plan =
@@ -66,22 +67,21 @@ Result<std::shared_ptr<LoadedModel>> LoadedModel::load(const std::string& path, 
                                         mebibytes(weights + vocabulary) + " and " + plan.error().message};
   }
   const CacheSpec& cache = (*model)->cache_spec();
-  auto arena = KvArena::create(plan->num_blocks, cache.groups[0].bytes_per_block, options.memory_policy);
-  if (!arena) return arena.error();
+  KvArenas arenas;
+  for (GroupId group = 0; group < cache.groups.size(); ++group) {
+    auto arena = KvArena::create(plan->num_blocks[group], cache.groups[group].bytes_per_block, options.memory_policy);
+    if (!arena) return arena.error();
+    arenas.push_back(std::move(*arena));
+  }
 
   auto loaded = std::shared_ptr<LoadedModel>(new LoadedModel());
   loaded->end_ids_ = find_end_ids(**file, tokenizer->get(), info.vocab_size);
   loaded->numerics_id_ = make_numerics_id(**table, cache, (*model)->content_hash());
   loaded->kernels_ = *table;
   loaded->tokenizer_ = std::move(*tokenizer);
-  loaded->arena_ = std::move(*arena);
-  if (const CacheGroup* window = cache.find(CacheGroup::Kind::window)) {
-    auto window_arena = KvArena::create(plan->num_window_blocks, window->bytes_per_block, options.memory_policy);
-    if (!window_arena) return window_arena.error();
-    loaded->window_arena_ = std::move(*window_arena);
-  }
-  if (const CacheGroup* state = cache.find(CacheGroup::Kind::state)) {
-    auto snapshots = SnapshotArena::create(plan->num_snapshots, state->state, cache.state_type, options.memory_policy);
+  loaded->arenas_ = std::move(arenas);
+  if (cache.has_state()) {
+    auto snapshots = SnapshotArena::create(plan->num_snapshots, cache.state, cache.state_type, options.memory_policy);
     if (!snapshots) return snapshots.error();
     loaded->snapshots_ = std::move(*snapshots);
     loaded->snapshot_every_ = options.snapshot_every;

@@ -62,52 +62,41 @@ struct ModelInfo {
   std::vector<MatrixWork> matrices;  // matrices that a step multiplies with, for limits.h
 };
 
-// The cache layout of a group of layers.
+// The cache layout of a cache group (cache/group.h).
 struct CacheGroup {
-  enum class Kind {
-    full,    // K and V of all positions
-    window,  // K and V of the last `window` positions
-    state,   // recurrent state, of the same size for any number of positions
-  };
-  Kind kind = Kind::full;
   std::uint32_t num_layers = 0;
-  std::uint32_t window = 0;           // a row at position p attends to p - window + 1 to p
-  std::uint64_t bytes_per_block = 0;  // full and window: K and V of all layers of the group for kBlockSize positions
-  StateShape state{};                 // of all layers of the group
+  std::uint32_t window = 0;           // a row at position p attends to p - window + 1 to p; 0: to all up to p
+  std::uint64_t bytes_per_block = 0;  // K and V of all layers of the group for kBlockSize positions
 };
-// Group 0 is of kind full; if no layer attends to all positions its bytes_per_block is 0 and its blocks only count
-// positions. At most one window group and at most one state group follow.
+// Group 0 has no window; if no layer attends to all positions its bytes_per_block is 0 and its blocks only count
+// positions. At most cache::kMaxGroups groups.
 struct CacheSpec {
   kernels::KvType kv_type = kernels::KvType::f16;
   StateType state_type = StateType::f32;
   std::uint32_t snapshot_every = 0;  // with StateType::f16: positions after which states are rounded
-  std::vector<CacheGroup> groups;
+  std::vector<CacheGroup> groups;    // by GroupId
+  StateShape state{};                // of all recurrent layers, of the same size for any number of positions
 
-  // Null if there is none.
-  const CacheGroup* find(CacheGroup::Kind kind) const;
-  // K and V of one more token in all groups; a window group counts in full.
+  bool has_state() const { return state.num_floats() != 0; }
+  // K and V of one more token in all groups; one with a window counts in full.
   std::uint64_t bytes_per_token() const;
 };
 
 // One sequence's part of a step: the input of the forward pass.
 struct SequenceRows {
-  std::span<const TokenId> tokens;       // the tokens to compute, at least one
-  std::uint32_t first_position = 0;      // of tokens[0]
-  std::span<const BlockId> block_table;  // covers first_position + tokens.size() positions
-  // The window group's block table, of the same length: kNoBlock before the first block in the window of tokens[0].
-  // Empty without such a group.
-  std::span<const BlockId> window_table{};
+  std::span<const TokenId> tokens;   // the tokens to compute, at least one
+  std::uint32_t first_position = 0;  // of tokens[0]
+  // By group, each for first_position + tokens.size() positions; kNoBlock before the first block in the group's window
+  // of tokens[0].
+  std::span<const BlockTable> tables;
   // The live state, read and written: the state after all positions before tokens[0]; all zero at position 0. Null
-  // without a state group.
+  // without recurrent layers.
   float* state = nullptr;
   std::uint32_t num_outputs = 0;  // output rows: the hidden states of the last num_outputs of `tokens` are returned
 };
 
-// The memory of a model's blocks.
-struct CacheMemory {
-  KvArena& blocks;
-  KvArena* window_blocks = nullptr;  // of the window group, if there is one
-};
+// The memory of a model's blocks, by group.
+using KvArenas = std::vector<std::shared_ptr<KvArena>>;
 
 // Counters of a forward pass.
 struct PassCounts {
@@ -127,7 +116,7 @@ class Model {
   // Runs all layers over a ragged batch: writes K and V of every token into its block, and the normed hidden states of
   // the output rows to `hidden` [sum of num_outputs, dim], in batch order. Rows are independent: a row's bits depend
   // only on its own sequence. Called by one compute thread.
-  virtual PassCounts forward(Team& team, std::span<const SequenceRows> batch, const CacheMemory& memory,
+  virtual PassCounts forward(Team& team, std::span<const SequenceRows> batch, const KvArenas& arenas,
                              Workspace& workspace, float* hidden) const = 0;
 
   // logits [num_rows, vocab_size] = head x hidden [num_rows, dim].

@@ -1,11 +1,12 @@
 #include "engine/evaluation/eval.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <limits>
-#include <numeric>
 #include <string>
 
-#include "cache/window.h"
+#include "cache/group.h"
 #include "engine/evaluation/passage_logits.h"
 
 namespace troupe::engine {
@@ -13,12 +14,15 @@ namespace {
 
 constexpr SequenceId kOnly = 1;
 
-// The most tokens per step for which the window blocks that are written differ from those that are read.
+// The most tokens per step for which the blocks that are written differ from those that are read.
 std::uint32_t longest_chunk(const LoadedModel& model) {
-  if (!model.window_arena()) return std::numeric_limits<std::uint32_t>::max();
-  const std::uint32_t blocks = model.window_arena()->num_blocks();
-  if (blocks >= blocks_for(model.info().context)) return std::numeric_limits<std::uint32_t>::max();
-  return cache::longest_window_chunk(model.info().window, blocks);
+  std::uint32_t longest = std::numeric_limits<std::uint32_t>::max();
+  for (GroupId group = 0; group < model.arenas().size(); ++group) {
+    const std::uint32_t window = model.cache_spec().groups[group].window, blocks = model.arena(group)->num_blocks();
+    if (window == 0 || blocks >= blocks_for(model.info().context)) continue;
+    longest = std::min(longest, cache::longest_window_chunk(window, blocks));
+  }
+  return longest;
 }
 
 Status check(const LoadedModel& model, std::span<const TokenId> tokens, std::uint32_t num_more) {
@@ -28,40 +32,34 @@ Status check(const LoadedModel& model, std::span<const TokenId> tokens, std::uin
   const std::uint64_t room =
       std::min<std::uint64_t>(info.context, std::uint64_t{model.arena()->num_blocks()} * kBlockSize);
   if (tokens.size() + num_more > room) {
-    return Error{ErrorCode::invalid_argument, std::to_string(tokens.size() + num_more) +
-                                                  " tokens do not fit a context of " + std::to_string(room) +
-                                                  "; use a larger -c"};
+    return Error{ErrorCode::invalid_argument,
+                 fmt::format("{} tokens do not fit a context of {}; use a larger -c", tokens.size() + num_more, room)};
   }
   if (longest_chunk(model) == 0) {
     return Error{ErrorCode::invalid_argument,
-                 "a window of " + std::to_string(model.info().window) + " positions needs more KV blocks"};
+                 fmt::format("a window of {} positions needs more KV blocks", model.info().window)};
   }
   return Ok{};
 }
 
-// If there are fewer window blocks than blocks of the text, they are reused in rotation: a block's earlier positions
+// Where a group with a window has fewer blocks than the text, they are reused in rotation: a block's earlier positions
 // have then left the window.
 SequenceSpec make_spec(const LoadedModel& model, std::span<const TokenId> tokens, std::uint32_t num_more) {
   SequenceSpec spec;
   spec.id = kOnly;
   spec.tokens.assign(tokens.begin(), tokens.end());
-  spec.block_table.resize(blocks_for(static_cast<std::uint32_t>(tokens.size()) + num_more));
-  std::iota(spec.block_table.begin(), spec.block_table.end(), BlockId{0});
-  if (model.window_arena()) {
-    for (const BlockId block : spec.block_table)
-      spec.window_table.push_back(block % model.window_arena()->num_blocks());
+  const std::uint32_t num_blocks = blocks_for(static_cast<std::uint32_t>(tokens.size()) + num_more);
+  for (const auto& arena : model.arenas()) {
+    BlockTable& table = spec.tables.emplace_back();
+    for (std::uint32_t i = 0; i < num_blocks; ++i) table.push_back(i % arena->num_blocks());
   }
   spec.sampling.temperature = 0.0f;
   return spec;
 }
 
 // The step item of the only sequence.
-StepItem next_item(const LoadedModel& model, std::uint32_t num_computed, std::uint32_t num_tokens, Output output) {
-  return {
-      .sequence = kOnly,
-      .num_tokens = num_tokens,
-      .output = output,
-      .first_window_block = model.window_arena() ? cache::first_window_block(num_computed, model.info().window) : 0};
+StepItem next_item(std::uint32_t num_computed, std::uint32_t num_tokens, Output output) {
+  return {.sequence = kOnly, .num_tokens = num_tokens, .output = output, .rewind_floor = num_computed};
 }
 
 }  // namespace
@@ -78,7 +76,7 @@ Result<std::vector<float>> evaluate(const LoadedModel& model, Team& team, std::s
   chunk = std::max(1u, std::min(chunk, longest_chunk(model)));
   for (std::size_t done = 0; done < tokens.size(); done += batch.items[0].num_tokens) {
     const auto count = static_cast<std::uint32_t>(std::min<std::size_t>(chunk, tokens.size() - done));
-    batch.items = {next_item(model, static_cast<std::uint32_t>(done), count, Output::all_logits)};
+    batch.items = {next_item(static_cast<std::uint32_t>(done), count, Output::all_logits)};
     executor.step(batch, result);
     logits.insert(logits.end(), result.items[0].logits.begin(), result.items[0].logits.end());
   }
@@ -105,7 +103,7 @@ Result<std::vector<TokenId>> greedy(const LoadedModel& model, Team& team, std::s
   while (prompt.size() + out.size() < room) {
     const std::uint32_t left = num_prompt + static_cast<std::uint32_t>(out.size()) - num_computed;
     const std::uint32_t count = std::min(left, longest_chunk(model));
-    batch.items = {next_item(model, num_computed, count, count == left ? Output::sample : Output::none)};
+    batch.items = {next_item(num_computed, count, count == left ? Output::sample : Output::none)};
     executor.step(batch, result);
     num_computed += count;
     if (count != left) continue;

@@ -1,5 +1,7 @@
 #include "engine/evaluation/model_comparison.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -31,8 +33,9 @@ double quantile(const std::vector<double>& sorted, double share) {
 Status check(const LoadedModel& first, const LoadedModel& second, std::span<const std::vector<TokenId>> passages) {
   const std::uint32_t ours = first.info().vocab_size, theirs = second.info().vocab_size;
   if (ours != theirs) {
-    return Error{ErrorCode::invalid_argument, "the two models have vocabularies of " + std::to_string(ours) + " and " +
-                                                  std::to_string(theirs) + " tokens: their logits do not compare"};
+    return Error{
+        ErrorCode::invalid_argument,
+        fmt::format("the two models have vocabularies of {} and {} tokens: their logits do not compare", ours, theirs)};
   }
   if (passages.empty()) return Error{ErrorCode::invalid_argument, "there are no tokens to evaluate"};
   for (const std::vector<TokenId>& tokens : passages) {

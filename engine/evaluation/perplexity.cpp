@@ -1,5 +1,7 @@
 #include "engine/evaluation/perplexity.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -82,18 +84,18 @@ double LogLikelihood::perplexity_error() const { return standard_error() * perpl
 Result<std::vector<Passage>> cut_passages(std::size_t num_tokens, const PerplexityOptions& options) {
   const std::uint32_t length = options.length + options.stride / 2;
   if (options.length < kMinPassage) {
-    return Error{ErrorCode::invalid_argument, "a passage of " + std::to_string(options.length) +
-                                                  " tokens is too short; it needs " + std::to_string(kMinPassage)};
+    return Error{ErrorCode::invalid_argument,
+                 fmt::format("a passage of {} tokens is too short; it needs {}", options.length, kMinPassage)};
   }
   if (options.stride >= length) {
-    return Error{ErrorCode::invalid_argument, "a stride of " + std::to_string(options.stride) +
-                                                  " leaves no context in passages of " + std::to_string(length) +
-                                                  " tokens; use a smaller --stride"};
+    return Error{ErrorCode::invalid_argument,
+                 fmt::format("a stride of {} leaves no context in passages of {} tokens; use a smaller --stride",
+                             options.stride, length)};
   }
   if (num_tokens < 2 * std::size_t{length}) {
-    return Error{ErrorCode::invalid_argument, "the text has " + std::to_string(num_tokens) +
-                                                  " tokens, fewer than two passages of " + std::to_string(length) +
-                                                  "; use a longer text or a smaller -c"};
+    return Error{ErrorCode::invalid_argument,
+                 fmt::format("the text has {} tokens, fewer than two passages of {}; use a longer text or a smaller -c",
+                             num_tokens, length)};
   }
   const std::size_t step = options.stride ? options.stride : length;
   const std::size_t all = options.stride ? (num_tokens - length + step - 1) / step : num_tokens / length;

@@ -7,30 +7,32 @@
 
 namespace troupe::engine {
 
-// Each stands in the file of its name.
-Family llama_family();
-Family qwen2_family();
-Family qwen2moe_family();
-Family qwen3_family();
-Family qwen3moe_family();
-Family phi3_family();
-Family gemma2_family();
-Family gemma3_family();
-Family olmoe_family();
-Family bitnet_family();
-Family bitnet158_family();
-Family bitnet25_family();  // both: bitnet158.cpp
-Family falcon_h1_family();
-Family mamba_family();
-Family mamba2_family();
-Family rwkv6_family();
-Family rwkv7_family();
+// Every family, in the order in which they are asked; each stands in the file of its name, bitnet25 in bitnet158.cpp.
+#define TROUPE_FAMILIES(X) \
+  X(llama)                 \
+  X(qwen2)                 \
+  X(qwen2moe)              \
+  X(qwen3)                 \
+  X(qwen3moe)              \
+  X(phi3)                  \
+  X(gemma2)                \
+  X(gemma3)                \
+  X(olmoe)                 \
+  X(bitnet)                \
+  X(bitnet158)             \
+  X(bitnet25)              \
+  X(falcon_h1)             \
+  X(mamba)                 \
+  X(mamba2)                \
+  X(rwkv6)                 \
+  X(rwkv7)
+
+#define TROUPE_DECLARE(name) Family name##_family();
+TROUPE_FAMILIES(TROUPE_DECLARE)
 
 std::span<const Family> families() {
-  static const std::array all = {
-      llama_family(),     qwen2_family(),  qwen2moe_family(), qwen3_family(),  qwen3moe_family(),  phi3_family(),
-      gemma2_family(),    gemma3_family(), olmoe_family(),    bitnet_family(), bitnet158_family(), bitnet25_family(),
-      falcon_h1_family(), mamba_family(),  mamba2_family(),   rwkv6_family(),  rwkv7_family()};
+#define TROUPE_CALL(name) name##_family(),
+  static const std::array all = {TROUPE_FAMILIES(TROUPE_CALL)};
   return all;
 }
 

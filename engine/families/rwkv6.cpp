@@ -1,9 +1,6 @@
 // RWKV-6 (Peng et al., "Eagle and Finch: RWKV with Matrix-Valued States and Dynamic Recurrence", 2024): layers of time
 // mixing, with decay and token shift that depend on the data, and channel mixing.
-#include "engine/layers/token_shift.h"
-#include "engine/model/recurrent_weights.h"
-#include "engine/weights/model_info.h"
-#include "kernels/recurrent/recurrent.h"
+#include "engine/families/rwkv.h"
 
 namespace troupe::engine {
 namespace {
@@ -26,49 +23,81 @@ struct Layer {
   PackedMatrix channel_key, channel_value, channel_receptance;
 };
 
-struct Weights : ModelWeights {
-  RwkvShape shape;
-  StateLayout states;
+struct Weights : RwkvWeights<Layer> {
   std::uint32_t mix_rank = 0, decay_rank = 0;
   std::uint32_t rescale_every = 0;  // layers after which the residual is halved; 0: never
-  LayerNormWeights embedding_norm, final_norm;
-  std::vector<Layer> layers;
 };
 
-class Rwkv6Model final : public LanguageModel {
+class Rwkv6 : public RwkvFamily<Weights> {
  public:
-  explicit Rwkv6Model(Weights weights) : weights_(std::move(weights)) {}
+  static constexpr const char* kName = "rwkv6";
+  static void read_shape(Metadata& meta, Weights& w) {
+    read_rwkv_shape(meta, w);
+    w.mix_rank = meta.count("time_mix_extra_dim", kMaxRank);
+    w.decay_rank = meta.count("time_decay_extra_dim", kMaxRank);
+    // 0 means never.
+    const bool never = !meta.has("rescale_every_n_layers") || meta.integer("rescale_every_n_layers") == 0;
+    w.rescale_every = never ? 0 : meta.count("rescale_every_n_layers", 1 << 16);
+  }
 
-  PassCounts forward(Team& team, std::span<const SequenceRows> batch, const CacheMemory&, Workspace& workspace,
-                     float* hidden) const override {
-    const kernels::RecurrentKernels& kernels = *weights_.kernels->recurrent;
-    const std::size_t dim = weights_.shape.dim;
-    const float epsilon = weights_.shape.epsilon;
-    RecurrentPass pass(weights_, team, batch, workspace);
-    pass.embed();
-    pass.for_residuals([&](std::size_t, float* x) {
-      const LayerNormWeights& norm = weights_.embedding_norm;
-      kernels.layer_norm(x, norm.weight.data(), norm.bias.data(), x, dim, epsilon);
-    });
-    for (std::uint32_t i = 0; i < weights_.layers.size(); ++i) {
-      mix_time(pass, i);
-      if (!mix_channels(pass, i)) return {};
-      if (weights_.rescale_every != 0 && (i + 1) % weights_.rescale_every == 0)
-        pass.for_residuals([&](std::size_t, float* x) {
-          for (std::size_t j = 0; j < dim; ++j) x[j] *= 0.5f;
-        });
+  static Layer read_layer(TensorReader& in, const std::string& prefix, std::uint32_t, const Weights& w) {
+    const std::uint32_t dim = w.shape.dim;
+    const std::uint64_t rank = w.mix_rank;
+    Layer layer;
+    layer.time_norm = read_layer_norm(in, prefix + "attn_norm", dim);
+    layer.channel_norm = read_layer_norm(in, prefix + "attn_norm_2", dim);
+    layer.mix_all = in.vector(prefix + "time_mix_lerp_x.weight", dim, {dim, 1, 1});
+    if (in.has(prefix + "time_mix_lerp_fused.weight")) {
+      const auto mixes = in.vector(prefix + "time_mix_lerp_fused.weight", kMixes * dim, {dim, 1, 1, kMixes});
+      for (std::size_t i = 0; i < kMixes && !mixes.empty(); ++i)
+        layer.mix[i].assign(mixes.data() + i * dim, mixes.data() + (i + 1) * dim);
+    } else {  // files of older converters
+      constexpr char kNames[] = {'w', 'k', 'v', 'r', 'g'};
+      for (std::size_t i = 0; i < kMixes; ++i)
+        layer.mix[i] = in.vector(prefix + "time_mix_lerp_" + kNames[i] + ".weight", dim, {dim, 1, 1});
     }
-    const OperationScope scope(team, Operation::output_norm);
-    pass.for_residuals([&](std::size_t row, const float* x) {
-      const LayerNormWeights& norm = weights_.final_norm;
-      kernels.layer_norm(x, norm.weight.data(), norm.bias.data(), hidden + row * dim, dim, epsilon);
-    });
-    return {};
+    layer.mix_down = in.matrix(prefix + "time_mix_w1.weight", kMixes * rank, dim);
+    for (std::size_t i = 0; i < kMixes; ++i)
+      layer.mix_up[i] =
+          in.matrix(prefix + "time_mix_w2.weight", dim, rank,
+                    {.part = TensorPart{.first = i * dim, .of = kMixes * std::uint64_t{dim}, .num_experts = kMixes}});
+    layer.decay = in.vector(prefix + "time_mix_decay.weight", dim);
+    layer.decay_down = in.matrix(prefix + "time_mix_decay_w1.weight", w.decay_rank, dim);
+    layer.decay_up = in.matrix(prefix + "time_mix_decay_w2.weight", dim, w.decay_rank);
+    layer.first = in.vector(prefix + "time_mix_first.weight", dim, {w.shape.head_size, w.shape.num_heads()});
+    layer.r = in.matrix(prefix + "time_mix_receptance.weight", dim, dim);
+    layer.k = in.matrix(prefix + "time_mix_key.weight", dim, dim);
+    layer.v = in.matrix(prefix + "time_mix_value.weight", dim, dim);
+    layer.g = in.matrix(prefix + "time_mix_gate.weight", dim, dim);
+    layer.o = in.matrix(prefix + "time_mix_output.weight", dim, dim);
+    layer.head_norm = read_layer_norm(in, prefix + "time_mix_ln", dim);
+    layer.channel_mix_k = in.vector(prefix + "channel_mix_lerp_k.weight", dim, {dim, 1, 1});
+    layer.channel_mix_r = in.vector(prefix + "channel_mix_lerp_r.weight", dim, {dim, 1, 1});
+    layer.channel_key = in.matrix(prefix + "channel_mix_key.weight", w.info.ffn_dim, dim);
+    layer.channel_value = in.matrix(prefix + "channel_mix_value.weight", dim, w.info.ffn_dim);
+    layer.channel_receptance = in.matrix(prefix + "channel_mix_receptance.weight", dim, dim);
+    return layer;
+  }
+  template <class Add>
+  static void add_matrices(const Layer& l, const Add& add) {
+    for (const PackedMatrix* matrix : {&l.mix_down, &l.decay_down, &l.decay_up, &l.r, &l.k, &l.v, &l.g, &l.o})
+      add(*matrix);
+    for (const PackedMatrix* matrix : {&l.channel_key, &l.channel_value, &l.channel_receptance}) add(*matrix, true);
+    for (const PackedMatrix& matrix : l.mix_up) add(matrix);
+  }
+
+  explicit Rwkv6(const Weights& weights) : RwkvFamily(weights) {}
+  bool run_layer(RecurrentPass& pass, std::uint32_t index) const {
+    mix_time(pass, index);
+    if (!mix_channels(pass, index)) return false;
+    if (weights_.rescale_every != 0 && (index + 1) % weights_.rescale_every == 0)
+      pass.for_residuals([&](std::size_t, float* x) {
+        for (std::size_t j = 0; j < weights_.shape.dim; ++j) x[j] *= 0.5f;
+      });
+    return true;
   }
 
  private:
-  const ModelWeights& shared() const override { return weights_; }
-
   // x += W_o wkv6(...) of x' = norm(x), each input mixed with the row before by a factor that depends on the data
   void mix_time(RecurrentPass& pass, std::uint32_t index) const {
     const Layer& layer = weights_.layers[index];
@@ -80,7 +109,7 @@ class Rwkv6Model final : public LanguageModel {
     float* g = pass.take(Slot::mixer_gate, dim).data();
     {
       const OperationScope scope(pass.team(), Operation::mixer_in, index);
-      ShiftedRows x(pass, *weights_.kernels, weights_.shape, layer.time_norm, weights_.states, index, Shift::time_mix);
+      ShiftedRows x = shifted_rows(pass, layer.time_norm, index, Shift::time_mix);
       float* mixed = pass.take(Slot::mixed, dim).data();
       float* low = pass.take(Slot::time_steps, kMixes * rank).data();
       x.multiply(layer.mix_all, {{&layer.mix_down, low, kMixes * rank}});
@@ -92,7 +121,7 @@ class Rwkv6Model final : public LanguageModel {
             [&](std::size_t row, float* out) {
               float* at = mixed + row * dim;
               weights_.kernels->add(at, layer.mix[which].data(), dim);
-              weights_.kernels->recurrent->mix(x.row(row), x.before(row), at, out, dim);
+              kernels_.mix(x.row(row), x.before(row), at, out, dim);
             },
             {product});
       };
@@ -113,29 +142,22 @@ class Rwkv6Model final : public LanguageModel {
   // The result overwrites r.
   void scan(RecurrentPass& pass, const Layer& layer, std::uint32_t index, float* r, const float* k, const float* v,
             const float* w, const float* g) const {
-    const OperationScope scope(pass.team(), Operation::scan, index);
-    const std::size_t dim = weights_.shape.dim, size = weights_.shape.head_size;
-    const RecurrentRows rows = pass.rows();
-    const auto large = [&](std::size_t sequence) { return weights_.states.large(rows.batch[sequence].state, index); };
-    for_units(pass.team(), rows,
-              {.count = weights_.shape.num_heads(), .min_per_chunk = 4, .floats_per_unit = size * size}, large,
-              [&](std::size_t sequence, std::size_t row, std::size_t tokens, std::size_t head, std::size_t) {
-                const std::size_t at = row * dim + head * size, own = head * size;
-                weights_.kernels->recurrent->wkv6({.r = r + at,
-                                                   .k = k + at,
-                                                   .v = v + at,
-                                                   .w = w + at,
-                                                   .gate = g + at,
-                                                   .stride = dim,
-                                                   .decay = layer.decay.data() + own,
-                                                   .first = layer.first.data() + own,
-                                                   .norm_weight = layer.head_norm.weight.data() + own,
-                                                   .norm_bias = layer.head_norm.bias.data() + own,
-                                                   .out = r + at,
-                                                   .state = large(sequence) + head * size * size,
-                                                   .head_size = size,
-                                                   .num_tokens = tokens});
-              });
+    scan_heads(pass, index, [&](std::size_t at, std::size_t own, float* state, std::size_t tokens) {
+      kernels_.wkv6({.r = r + at,
+                     .k = k + at,
+                     .v = v + at,
+                     .w = w + at,
+                     .gate = g + at,
+                     .stride = weights_.shape.dim,
+                     .decay = layer.decay.data() + own,
+                     .first = layer.first.data() + own,
+                     .norm_weight = layer.head_norm.weight.data() + own,
+                     .norm_bias = layer.head_norm.bias.data() + own,
+                     .out = r + at,
+                     .state = state,
+                     .head_size = weights_.shape.head_size,
+                     .num_tokens = tokens});
+    });
   }
 
   // x += sigmoid(W_r mixed) * (W_v max(W_k mixed, 0)^2); false if no row is left after the last layer's states.
@@ -146,15 +168,12 @@ class Rwkv6Model final : public LanguageModel {
     float* mixed_k = pass.take(Slot::mixed, dim).data();
     float* mixed_r = pass.take(Slot::values, dim).data();
     {
-      ShiftedRows x(pass, *weights_.kernels, weights_.shape, layer.channel_norm, weights_.states, index,
-                    Shift::channel_mix);
+      ShiftedRows x = shifted_rows(pass, layer.channel_norm, index, Shift::channel_mix);
       x.mix(layer.channel_mix_k, mixed_k);
       x.mix(layer.channel_mix_r, mixed_r);
       x.keep_last();
     }
-    if (index + 1 == weights_.layers.size() &&
-        !pass.drop_rows_without_output({{mixed_k, dim, dim}, {mixed_r, dim, dim}}))
-      return false;
+    if (is_last(index) && !pass.drop_rows_without_output({{mixed_k, dim, dim}, {mixed_r, dim, dim}})) return false;
     float* r = pass.take(Slot::mixer, dim).data();
     pass.multiply(mixed_r, dim, {{&layer.channel_receptance, r, dim}});
     pass.map(kernels::Function::sigmoid, r, dim);
@@ -167,90 +186,10 @@ class Rwkv6Model final : public LanguageModel {
     });
     return true;
   }
-
-  Weights weights_;
 };
-
-Layer read_layer(TensorReader& in, const std::string& prefix, const Weights& w) {
-  const std::uint32_t dim = w.shape.dim;
-  const std::uint64_t rank = w.mix_rank;
-  Layer layer;
-  layer.time_norm = read_layer_norm(in, prefix + "attn_norm", dim);
-  layer.channel_norm = read_layer_norm(in, prefix + "attn_norm_2", dim);
-  layer.mix_all = in.vector(prefix + "time_mix_lerp_x.weight", dim, {dim, 1, 1});
-  if (in.has(prefix + "time_mix_lerp_fused.weight")) {
-    const auto mixes = in.vector(prefix + "time_mix_lerp_fused.weight", kMixes * dim, {dim, 1, 1, kMixes});
-    for (std::size_t i = 0; i < kMixes && !mixes.empty(); ++i)
-      layer.mix[i].assign(mixes.data() + i * dim, mixes.data() + (i + 1) * dim);
-  } else {  // files of older converters
-    constexpr char kNames[] = {'w', 'k', 'v', 'r', 'g'};
-    for (std::size_t i = 0; i < kMixes; ++i)
-      layer.mix[i] = in.vector(prefix + "time_mix_lerp_" + kNames[i] + ".weight", dim, {dim, 1, 1});
-  }
-  layer.mix_down = in.matrix(prefix + "time_mix_w1.weight", kMixes * rank, dim);
-  for (std::size_t i = 0; i < kMixes; ++i)
-    layer.mix_up[i] =
-        in.matrix(prefix + "time_mix_w2.weight", dim, rank,
-                  {.part = TensorPart{.first = i * dim, .of = kMixes * std::uint64_t{dim}, .num_experts = kMixes}});
-  layer.decay = in.vector(prefix + "time_mix_decay.weight", dim);
-  layer.decay_down = in.matrix(prefix + "time_mix_decay_w1.weight", w.decay_rank, dim);
-  layer.decay_up = in.matrix(prefix + "time_mix_decay_w2.weight", dim, w.decay_rank);
-  layer.first = in.vector(prefix + "time_mix_first.weight", dim, {w.shape.head_size, w.shape.num_heads()});
-  layer.r = in.matrix(prefix + "time_mix_receptance.weight", dim, dim);
-  layer.k = in.matrix(prefix + "time_mix_key.weight", dim, dim);
-  layer.v = in.matrix(prefix + "time_mix_value.weight", dim, dim);
-  layer.g = in.matrix(prefix + "time_mix_gate.weight", dim, dim);
-  layer.o = in.matrix(prefix + "time_mix_output.weight", dim, dim);
-  layer.head_norm = read_layer_norm(in, prefix + "time_mix_ln", dim);
-  layer.channel_mix_k = in.vector(prefix + "channel_mix_lerp_k.weight", dim, {dim, 1, 1});
-  layer.channel_mix_r = in.vector(prefix + "channel_mix_lerp_r.weight", dim, {dim, 1, 1});
-  layer.channel_key = in.matrix(prefix + "channel_mix_key.weight", w.info.ffn_dim, dim);
-  layer.channel_value = in.matrix(prefix + "channel_mix_value.weight", dim, w.info.ffn_dim);
-  layer.channel_receptance = in.matrix(prefix + "channel_mix_receptance.weight", dim, dim);
-  return layer;
-}
-
-void read_shape(Metadata& meta, const ModelOptions& options, Weights& w) {
-  w.info.ffn_dim = meta.count("feed_forward_length", 1 << 20);
-  w.shape = read_rwkv_shape(meta, w.info);
-  w.mix_rank = meta.count("time_mix_extra_dim", kMaxRank);
-  w.decay_rank = meta.count("time_decay_extra_dim", kMaxRank);
-  // 0 means never.
-  const bool never = !meta.has("rescale_every_n_layers") || meta.integer("rescale_every_n_layers") == 0;
-  w.rescale_every = never ? 0 : meta.count("rescale_every_n_layers", 1 << 16);
-  w.states = rwkv_state_layout(w.shape, w.info.num_layers);
-  w.cache = state_cache_spec(w.states, options);
-}
-
-Result<ModelOutline> outline(const ModelFile& file, const ModelOptions& options) {
-  return outline_recurrent<Weights>(file, "rwkv6", options, read_shape);
-}
-
-Result<std::unique_ptr<Model>> load(const ModelFile& file, const ModelOptions& options) {
-  auto weights = load_recurrent<Weights>(
-      file, "rwkv6", options, read_shape,
-      [](TensorReader& in, const std::string& prefix, std::uint32_t, Weights& w) { return read_layer(in, prefix, w); },
-      [](TensorReader& in, Weights& w) {
-        w.embedding_norm = read_layer_norm(in, "token_embd_norm", w.info.dim);
-        w.final_norm = {w.output_norm, in.vector("output_norm.bias", w.info.dim)};
-      },
-      [](const Layer& l, const auto& add) {
-        for (const PackedMatrix* matrix : {&l.mix_down, &l.decay_down, &l.decay_up, &l.r, &l.k, &l.v, &l.g, &l.o})
-          add(*matrix);
-        for (const PackedMatrix* matrix : {&l.channel_key, &l.channel_value, &l.channel_receptance}) add(*matrix, true);
-        for (const PackedMatrix& matrix : l.mix_up) add(matrix);
-      });
-  if (!weights) return weights.error();
-  return std::unique_ptr<Model>(std::make_unique<Rwkv6Model>(std::move(*weights)));
-}
 
 }  // namespace
 
-Family rwkv6_family() {
-  return {.name = "rwkv6",
-          .accepts = [](const ModelFile& file) { return architecture_is(file, "rwkv6"); },
-          .outline = outline,
-          .load = load};
-}
+Family rwkv6_family() { return recurrent_family<Rwkv6>(); }
 
 }  // namespace troupe::engine

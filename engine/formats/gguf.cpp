@@ -1,12 +1,12 @@
 // GGUF, versions 2 and 3: header, metadata, tensor directory, then aligned tensor data.
 // Format: github.com/ggml-org/ggml/blob/master/docs/gguf.md
+#include <fmt/format.h>
+#include <xxhash.h>
+
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cinttypes>
 #include <cmath>
-#include <cstdarg>
-#include <cstdio>
 #include <cstring>
 #include <limits>
 #include <numeric>
@@ -61,15 +61,6 @@ std::uint64_t min_bytes(ValueType type) {
 
 std::string in_quotes(std::string_view text) { return "'" + Printable(text) + "'"; }
 
-__attribute__((format(printf, 1, 2))) std::string format(const char* pattern, ...) {
-  char line[512];
-  va_list args;
-  va_start(args, pattern);
-  std::vsnprintf(line, sizeof line, pattern, args);
-  va_end(args);
-  return line;
-}
-
 // Reads little-endian values one after another; the first error is kept, with its offset.
 class Reader {
  public:
@@ -81,7 +72,7 @@ class Reader {
   const std::string& failure() const { return failure_; }
 
   void fail(const std::string& what) {
-    if (!failed()) failure_ = format("at byte %" PRIu64 ": ", offset_) + what;
+    if (!failed()) failure_ = fmt::format("at byte {}: {}", offset_, what);
   }
 
   template <class T>
@@ -97,7 +88,7 @@ class Reader {
   // count.
   bool charge(std::uint64_t count, std::uint64_t bytes_each) {
     charged_ += count * bytes_each;  // both far below 2^32
-    if (charged_ > kMaxMetadataMiB << 20) fail(format("metadata that take more than %" PRIu64 " MiB", kMaxMetadataMiB));
+    if (charged_ > kMaxMetadataMiB << 20) fail(fmt::format("metadata that take more than {} MiB", kMaxMetadataMiB));
     return !failed();
   }
 
@@ -105,7 +96,7 @@ class Reader {
     const auto length = number<std::uint64_t>(what);
     if (failed()) return {};
     if (length > max_bytes) {
-      fail(format("%s is %" PRIu64 " bytes long, at most %" PRIu64 " are allowed", what, length, max_bytes));
+      fail(fmt::format("{} is {} bytes long, at most {} are allowed", what, length, max_bytes));
       return {};
     }
     if (!has(length, what) || !charge(1, length + sizeof(std::string))) return {};
@@ -118,7 +109,7 @@ class Reader {
   bool has(std::uint64_t count, const char* what) {
     if (failed()) return false;
     if (count <= remaining()) return true;
-    fail(format("%s needs %" PRIu64 " bytes, but the file ends after %" PRIu64 " more", what, count, remaining()));
+    fail(fmt::format("{} needs {} bytes, but the file ends after {} more", what, count, remaining()));
     return false;
   }
 
@@ -146,7 +137,7 @@ std::int64_t read_integer(Reader& in, ValueType type) {
       return in.number<std::int64_t>("a metadata value");
     case ValueType::boolean: {
       const auto value = in.number<std::uint8_t>("a metadata value");
-      if (value > 1) in.fail(format("a boolean holds %u; it must be 0 or 1", value));
+      if (value > 1) in.fail(fmt::format("a boolean holds {}; it must be 0 or 1", value));
       return value;
     }
     default:
@@ -154,7 +145,7 @@ std::int64_t read_integer(Reader& in, ValueType type) {
   }
   const auto value = in.number<std::uint64_t>("a metadata value");
   if (value > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
-    in.fail(format("the integer %" PRIu64 " is out of range", value));
+    in.fail(fmt::format("the integer {} is out of range", value));
     return 0;
   }
   return static_cast<std::int64_t>(value);
@@ -169,7 +160,7 @@ double read_float(Reader& in, ValueType type) {
 ValueType read_value_type(Reader& in) {
   const auto number = in.number<std::uint32_t>("a metadata type");
   if (!in.failed() && number >= kNumValueTypes) {
-    in.fail(format("metadata type %u does not exist (0 to %u do)", number, kNumValueTypes - 1));
+    in.fail(fmt::format("metadata type {} does not exist (0 to {} do)", number, kNumValueTypes - 1));
   }
   return static_cast<ValueType>(number);
 }
@@ -183,11 +174,11 @@ MetadataValue read_array(Reader& in) {
     return {};
   }
   if (count > kMaxArrayElements) {
-    in.fail(format("an array of %" PRIu64 " elements; at most %" PRIu64 " are allowed", count, kMaxArrayElements));
+    in.fail(fmt::format("an array of {} elements; at most {} are allowed", count, kMaxArrayElements));
     return {};
   }
   if (count > in.remaining() / min_bytes(type)) {
-    in.fail(format("an array of %" PRIu64 " elements does not fit the %" PRIu64 " bytes left", count, in.remaining()));
+    in.fail(fmt::format("an array of {} elements does not fit the {} bytes left", count, in.remaining()));
     return {};
   }
   if (type != ValueType::string && !in.charge(count, sizeof(std::int64_t))) return {};
@@ -244,9 +235,8 @@ std::optional<std::uint64_t> checked_size(Reader& in, const TensorInfo& tensor) 
     if (elements) elements = product(*elements, extent);
   }
   if (tensor.columns() % type.group_size != 0) {
-    in.fail("tensor " + in_quotes(tensor.name) +
-            format(": its rows of %" PRIu64 " are not a multiple of %.*s's group of %u", tensor.columns(),
-                   static_cast<int>(type.name.size()), type.name.data(), type.group_size));
+    in.fail(fmt::format("tensor {}: its rows of {} are not a multiple of {}'s group of {}", in_quotes(tensor.name),
+                        tensor.columns(), type.name, type.group_size));
   }
   auto bytes = elements ? product(*elements / type.group_size, type.group_bytes) : std::nullopt;
   if (bytes) bytes = sum(*bytes, type.tail_bytes);
@@ -304,18 +294,11 @@ class GgufFile final : public ModelFile {
   std::uint64_t content_hash_ = 0;
 };
 
-// FNV-1a (Fowler, Noll, Vo), 64 bits.
-std::uint64_t hash_bytes(std::span<const std::byte> bytes) {
-  std::uint64_t hash = 0xcbf29ce484222325u;
-  for (const std::byte byte : bytes) hash = (hash ^ static_cast<std::uint64_t>(byte)) * 0x100000001b3u;
-  return hash;
-}
-
-// Hashes the name and version of a converted type, because the meaning of its bytes is not in the file.
-std::uint64_t hash_of(const kernels::ConvertedType& type) {
-  const std::string meaning = std::string(type.info.name) + '\0' + std::to_string(type.version) + '\0' +
-                              std::string(kernels::info(type.info.type).name);
-  return hash_bytes(std::as_bytes(std::span(meaning)));
+// Joins the name and version of a converted type to a hash, because the meaning of its bytes is not in the file.
+std::uint64_t join_type(std::uint64_t hash, const kernels::ConvertedType& type) {
+  const std::string meaning =
+      fmt::format("{}{}{}{}{}", type.info.name, '\0', type.version, '\0', kernels::info(type.info.type).name);
+  return XXH3_64bits_withSeed(meaning.data(), meaning.size(), hash);
 }
 
 Status GgufFile::parse() {
@@ -327,18 +310,19 @@ Status GgufFile::parse() {
   if (!align) return align.error();
   auto entries = read_directory(in, counts->tensors, *align);
   if (!entries) return entries.error();
-  content_hash_ = hash_bytes(mapping_->bytes().first(in.offset())) ^ (file_bytes() * 0x9e3779b97f4a7c15u);
+  content_hash_ = XXH3_64bits_withSeed(mapping_->bytes().data(), in.offset(), file_bytes());
   for (const Entry& entry : *entries)
-    if (entry.info.converted_from) content_hash_ = content_hash_ * 0x100000001b3u + hash_of(*entry.info.converted_from);
+    if (entry.info.converted_from) content_hash_ = join_type(content_hash_, *entry.info.converted_from);
   const std::uint64_t data_begin = (in.offset() + *align - 1) / *align * *align;
   return place_tensors(std::move(*entries), data_begin);
 }
 
 Result<GgufFile::Counts> GgufFile::read_header(Reader& in) const {
   const auto magic = in.number<std::array<char, 4>>("the magic number");
-  if (in.failed()) return bad("is not a GGUF file: it has " + std::to_string(file_bytes()) + " bytes");
+  if (in.failed()) return bad(fmt::format("is not a GGUF file: it has {} bytes", file_bytes()));
   if (std::string_view(magic.data(), magic.size()) != "GGUF") {
-    return bad("is not a GGUF file: it begins with " + in_quotes({magic.data(), magic.size()}) + " instead of 'GGUF'");
+    return bad(fmt::format("is not a GGUF file: it begins with {} instead of 'GGUF'",
+                           in_quotes({magic.data(), magic.size()})));
   }
   const auto version = in.number<std::uint32_t>("the version");
   if (!in.failed() && (version == 0x02000000u || version == 0x03000000u)) {
@@ -346,18 +330,17 @@ Result<GgufFile::Counts> GgufFile::read_header(Reader& in) const {
   }
   if (!in.failed() && version != 2 && version != 3) {
     return Error{ErrorCode::unsupported,
-                 path_ + ": is GGUF version " + std::to_string(version) + "; versions 2 and 3 are supported"};
+                 fmt::format("{}: is GGUF version {}; versions 2 and 3 are supported", path_, version)};
   }
   Counts counts;
   counts.tensors = in.number<std::uint64_t>("the number of tensors");
   counts.metadata = in.number<std::uint64_t>("the number of metadata entries");
   if (in.failed()) return bad(in.failure());
   if (counts.tensors > kMaxTensors) {
-    return bad(format("claims %" PRIu64 " tensors; at most %" PRIu64 " are allowed", counts.tensors, kMaxTensors));
+    return bad(fmt::format("claims {} tensors; at most {} are allowed", counts.tensors, kMaxTensors));
   }
   if (counts.metadata > kMaxMetadata) {
-    return bad(
-        format("claims %" PRIu64 " metadata entries; at most %" PRIu64 " are allowed", counts.metadata, kMaxMetadata));
+    return bad(fmt::format("claims {} metadata entries; at most {} are allowed", counts.metadata, kMaxMetadata));
   }
   return counts;
 }
@@ -365,11 +348,10 @@ Result<GgufFile::Counts> GgufFile::read_header(Reader& in) const {
 Status GgufFile::read_metadata(Reader& in, std::uint64_t count) {
   for (std::uint64_t i = 0; i < count; ++i) {
     std::string key = in.string("a metadata key", kMaxKeyBytes);
-    if (!in.failed() && key.empty()) in.fail("metadata entry " + std::to_string(i) + " has an empty key");
+    if (!in.failed() && key.empty()) in.fail(fmt::format("metadata entry {} has an empty key", i));
     MetadataValue value = in.failed() ? MetadataValue{} : read_value(in);
     if (in.failed()) {
-      return bad(format("metadata entry %" PRIu64 " of %" PRIu64 " ", i + 1, count) + in_quotes(key) + ": " +
-                 in.failure());
+      return bad(fmt::format("metadata entry {} of {} {}: {}", i + 1, count, in_quotes(key), in.failure()));
     }
     if (!metadata_.emplace(key, std::move(value)).second)
       return bad("has two metadata entries named " + in_quotes(key));
@@ -382,7 +364,7 @@ Result<std::uint64_t> GgufFile::alignment() const {
   const auto value = integer("general.alignment");
   if (!value || *value < 1 || static_cast<std::uint64_t>(*value) > kMaxAlignment ||
       !std::has_single_bit(static_cast<std::uint64_t>(*value))) {
-    return bad(format("general.alignment must be a power of two up to %" PRIu64, kMaxAlignment));
+    return bad(fmt::format("general.alignment must be a power of two up to {}", kMaxAlignment));
   }
   return static_cast<std::uint64_t>(*value);
 }
@@ -392,8 +374,8 @@ Result<Entry> GgufFile::read_entry(Reader& in, std::uint64_t alignment) const {
   entry.info.name = in.string("a tensor name", kMaxTensorNameBytes);
   const auto num_dimensions = in.number<std::uint32_t>("a tensor's number of dimensions");
   if (!in.failed() && (num_dimensions == 0 || num_dimensions > kMaxDimensions)) {
-    in.fail("tensor " + in_quotes(entry.info.name) +
-            format(" has %u dimensions; 1 to %u are allowed", num_dimensions, kMaxDimensions));
+    in.fail(fmt::format("tensor {} has {} dimensions; 1 to {} are allowed", in_quotes(entry.info.name), num_dimensions,
+                        kMaxDimensions));
   }
   for (std::uint32_t i = 0; i < num_dimensions && !in.failed(); ++i) {
     entry.info.shape.push_back(in.number<std::uint64_t>("a tensor's dimension"));
@@ -405,13 +387,13 @@ Result<Entry> GgufFile::read_entry(Reader& in, std::uint64_t alignment) const {
   entry.info.converted_from = type ? nullptr : kernels::converted_type_of_gguf(type_number);
   if (!type && !entry.info.converted_from) {
     return Error{ErrorCode::unsupported,
-                 path_ + ": tensor " + in_quotes(entry.info.name) +
-                     format(" has weight type %u, which is not supported; use one of ", type_number) + known_types()};
+                 fmt::format("{}: tensor {} has weight type {}, which is not supported; use one of {}", path_,
+                             in_quotes(entry.info.name), type_number, known_types())};
   }
   entry.info.type = type ? *type : entry.info.converted_from->info.type;
   if (entry.offset % alignment != 0) {
-    in.fail("tensor " + in_quotes(entry.info.name) +
-            format(" begins at %" PRIu64 ", which is not a multiple of %" PRIu64, entry.offset, alignment));
+    in.fail(fmt::format("tensor {} begins at {}, which is not a multiple of {}", in_quotes(entry.info.name),
+                        entry.offset, alignment));
   }
   const auto size = checked_size(in, entry.info);
   if (!size) return bad(in.failure());
@@ -444,10 +426,9 @@ Status GgufFile::place_tensors(std::vector<Entry> entries, std::uint64_t data_be
   const std::uint64_t data_bytes = data_begin <= file_bytes() ? file_bytes() - data_begin : 0;
   for (Entry& entry : entries) {
     if (entry.size > data_bytes || entry.offset > data_bytes - entry.size) {
-      return bad("tensor " + in_quotes(entry.info.name) +
-                 format(" needs bytes %" PRIu64 " to %" PRIu64 " of the tensor data, but the file has %" PRIu64
-                        "; is the download complete?",
-                        entry.offset, entry.offset + entry.size, data_bytes));
+      return bad(fmt::format(
+          "tensor {} needs bytes {} to {} of the tensor data, but the file has {}; is the download complete?",
+          in_quotes(entry.info.name), entry.offset, entry.offset + entry.size, data_bytes));
     }
     entry.info.bytes = mapping_->bytes().subspan(data_begin + entry.offset, entry.size);
     if (auto split = split_tail(entry.info); !split) return split;
@@ -459,8 +440,8 @@ Status GgufFile::place_tensors(std::vector<Entry> entries, std::uint64_t data_be
   std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.offset < b.offset; });
   for (std::size_t i = 1; i < entries.size(); ++i) {
     if (entries[i - 1].offset + entries[i - 1].size > entries[i].offset) {
-      return bad("tensors " + in_quotes(entries[i - 1].info.name) + " and " + in_quotes(entries[i].info.name) +
-                 " lie over each other");
+      return bad(fmt::format("tensors {} and {} lie over each other", in_quotes(entries[i - 1].info.name),
+                             in_quotes(entries[i].info.name)));
     }
   }
   return Ok{};

@@ -1,7 +1,8 @@
 #include "engine/formats/metadata.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <cstdio>
 #include <limits>
 
 #include "config/printable.h"
@@ -15,14 +16,10 @@ bool is_array(const MetadataValue& value) {
 }
 
 std::string text_of(const MetadataValue& value) {
-  if (const auto* integer = std::get_if<std::int64_t>(&value)) return std::to_string(*integer);
+  if (const auto* integer = std::get_if<std::int64_t>(&value)) return fmt::to_string(*integer);
   if (const auto* boolean = std::get_if<bool>(&value)) return *boolean ? "true" : "false";
   if (const auto* string = std::get_if<std::string>(&value)) return "'" + Printable(*string) + "'";
-  if (const auto* number = std::get_if<double>(&value)) {
-    char text[32];
-    std::snprintf(text, sizeof text, "%g", *number);
-    return text;
-  }
+  if (const auto* number = std::get_if<double>(&value)) return fmt::format("{:g}", *number);
   return "an array";
 }
 
@@ -77,8 +74,7 @@ std::uint32_t Metadata::count(const std::string& key, std::int64_t max, std::opt
     return 1;
   }
   if (*value < 1 || *value > max) {
-    fail(ErrorCode::bad_model,
-         "'" + prefix_ + key + "' is " + std::to_string(*value) + "; it must be from 1 to " + std::to_string(max));
+    fail(ErrorCode::bad_model, fmt::format("'{}{}' is {}; it must be from 1 to {}", prefix_, key, *value, max));
     return 1;
   }
   return static_cast<std::uint32_t>(*value);

@@ -24,16 +24,6 @@ constexpr std::size_t kMinProducts = 64 * 1024;
 constexpr std::size_t kMinMerges = 128;
 
 constexpr std::size_t divide_up(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
-// Workspace slots of a plan: plans with and without a window use different ones, because a step can have both.
-struct Slots {
-  Slot items, members, partials, buffers;
-};
-constexpr Slots slots_of(const AttentionRule& rule) {
-  if (rule.window == 0)
-    return {Slot::attention_items, Slot::attention_members, Slot::attention_partials, Slot::attention_buffers};
-  return {Slot::window_items, Slot::window_members, Slot::window_partials, Slot::window_buffers};
-}
-
 constexpr std::size_t whole_lines(std::size_t bytes) { return divide_up(bytes, 64) * 64; }
 
 }  // namespace
@@ -86,7 +76,7 @@ void AttentionPlan::make(std::span<const SequencePlace> sequences, std::span<con
     if (sequence.num_rows > kMaxMemberTokens) whole_rows += std::size_t{sequence.num_rows} * group_;
     max_items += sequence.num_rows <= kMaxMemberTokens ? num_splits(i) - first_split(i) : sequence.num_rows;
   }
-  items_ = workspace_.take<Item>(slots_of(rule_).items, max_items * shape_.num_kv_heads);
+  items_ = workspace_.take<Item>(Slot::attention_items, max_items * shape_.num_kv_heads, rule_.group);
   const std::size_t num_threads = team_.num_threads();
   plan_members(divide_up(total * shape_.num_kv_heads, num_threads * kChunksPerThread));
 
@@ -100,7 +90,7 @@ void AttentionPlan::make(std::span<const SequencePlace> sequences, std::span<con
 
 // Lists the sequences with few rows, sorted so that those that share blocks are neighbours.
 void AttentionPlan::gather_members() {
-  members_ = workspace_.take<Member>(slots_of(rule_).members, sequences_.size());
+  members_ = workspace_.take<Member>(Slot::attention_members, sequences_.size(), rule_.group);
   std::size_t count = 0;
   for (std::uint32_t i = 0; i < sequences_.size(); ++i) {
     const SequencePlace& sequence = sequences_[i];
@@ -162,7 +152,7 @@ void AttentionPlan::plan_members(std::size_t cost_per_item) {
     floats += rows * splits * partial_floats_;
     num_partials_ += rows * splits;
   }
-  all_partials_ = workspace_.take<float>(slots_of(rule_).partials, floats);
+  all_partials_ = workspace_.take<float>(Slot::attention_partials, floats, rule_.group);
   for (std::uint32_t begin = 0; begin < kept;) {
     std::uint32_t end = begin + 1;
     while (end < kept && members_[end].common_before > 0) ++end;
@@ -254,7 +244,7 @@ void AttentionPlan::take_buffers() {
   buffer_bytes_ = whole_lines(max_rows_ * sizeof(kernels::AttentionRow)) +
                   2 * max_whole_rows_ * partial_floats_ * sizeof(float) +
                   kernels::attention_scratch_bytes(shape_.head_dim);
-  all_buffers_ = workspace_.take<std::byte>(slots_of(rule_).buffers, team_.num_threads() * buffer_bytes_);
+  all_buffers_ = workspace_.take<std::byte>(Slot::attention_buffers, team_.num_threads() * buffer_bytes_, rule_.group);
 }
 
 AttentionPlan::Buffers AttentionPlan::buffers(std::uint32_t thread) const {

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <span>
 
+#include "cache/ids.h"
 #include "engine/compute/team.h"
 #include "engine/memory/workspace.h"
 #include "kernels/kernels.h"
@@ -30,6 +31,7 @@ struct AttentionRule {
   float scale = 1.0f;        // of scores
   float soft_cap = 0.0f;     // of scaled scores; 0: none
   std::uint32_t window = 0;  // a row at position p attends to p - window + 1 to p; 0: all up to p
+  GroupId group = 0;         // of the layers: a step has a plan, with its own buffers, for each
 
   // The first position that a row at `position` attends to.
   std::uint32_t first_seen(std::uint32_t position) const {

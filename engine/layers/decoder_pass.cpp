@@ -21,7 +21,7 @@ std::uint32_t num_used_blocks(const SequencePlace& place) { return blocks_for(pl
 }  // namespace
 
 DecoderPass::DecoderPass(const DecoderWeights& weights, Team& team, std::span<const SequenceRows> batch,
-                         const CacheMemory& memory, Workspace& workspace)
+                         const KvArenas& arenas, Workspace& workspace)
     : LayerPass(weights, team, batch, workspace),
       weights_(weights),
       info_(weights.info),
@@ -31,11 +31,9 @@ DecoderPass::DecoderPass(const DecoderWeights& weights, Team& team, std::span<co
       qkv_stride_(q_dim_ + 2 * kv_dim_),
       gate_mul_(weights.gate == Gate::silu   ? kernels_.silu_mul
                 : weights.gate == Gate::gelu ? kernels_.gelu_mul
-                                             : kernels_.relu2_mul),
-      full_{{}, plan_of(0)},
-      window_{{}, plan_of(info_.window)} {
+                                             : kernels_.relu2_mul) {
   const OperationScope scope(team, Operation::prepare);
-  place_blocks(memory);
+  place_blocks(arenas);
   place_runs();
   qkv_ = workspace.take<float>(Slot::qkv, num_rows_ * qkv_stride_);
   attention_ = workspace.take<float>(Slot::attention, num_rows_ * qkv_stride_);
@@ -44,30 +42,37 @@ DecoderPass::DecoderPass(const DecoderWeights& weights, Team& team, std::span<co
   scratch_ = workspace.take<float>(Slot::thread_scratch, team.num_threads() * kRowsAtOnce * scratch_stride_);
 }
 
-AttentionPlan DecoderPass::plan_of(std::uint32_t window) const {
-  const AttentionRule rule{.scale = weights_.attention_scale, .soft_cap = weights_.attention_cap, .window = window};
-  return {kernels_, kv_shape_, info_.num_heads, rule, team_, workspace_};
+std::uint64_t DecoderPass::kv_bytes_read() const {
+  std::uint64_t bytes = 0;
+  for (const auto& group : groups_) bytes += group ? group->plan.kv_bytes_read() : 0;
+  return bytes;
 }
 
-void DecoderPass::place_blocks(const CacheMemory& memory) {
+void DecoderPass::place_blocks(const KvArenas& arenas) {
   std::uint32_t num_blocks = 0;
   for (std::size_t i = 0; i < places_.size(); ++i) {
     places_[i].first_block = num_blocks;
     num_blocks += num_used_blocks(places_[i]);
-    TROUPE_ASSERT(num_used_blocks(places_[i]) <= batch_[i].block_table.size());
+    TROUPE_ASSERT(num_used_blocks(places_[i]) <= batch_[i].tables[0].size());
   }
-  for (const CacheGroup& group : weights_.cache.groups) {
-    if (group.num_layers == 0) continue;
-    const bool has_window = group.kind == CacheGroup::Kind::window;
-    LayerGroup& layers = has_window ? window_ : full_;
-    KvArena& arena = has_window ? *memory.window_blocks : memory.blocks;
-    layers.blocks = workspace_.take<const std::byte*>(has_window ? Slot::window_blocks : Slot::blocks, num_blocks);
+  const std::vector<CacheGroup>& groups = weights_.cache.groups;
+  TROUPE_ASSERT(groups.size() <= groups_.size() && groups.size() == arenas.size());
+  for (GroupId group = 0; group < groups.size(); ++group) {
+    if (groups[group].num_layers == 0) continue;
+    const AttentionRule rule{.scale = weights_.attention_scale,
+                             .soft_cap = weights_.attention_cap,
+                             .window = groups[group].window,
+                             .group = group};
+    const AttentionPlan plan(kernels_, kv_shape_, info_.num_heads, rule, team_, workspace_);
+    LayerGroup& layers = groups_[group].emplace(plan);
+    layers.blocks = workspace_.take<const std::byte*>(Slot::blocks, num_blocks, group);
     for (std::size_t i = 0; i < places_.size(); ++i) {
-      const std::span<const BlockId> table = has_window ? batch_[i].window_table : batch_[i].block_table;
+      const BlockTable& table = batch_[i].tables[group];
       const std::uint32_t used = num_used_blocks(places_[i]);
       TROUPE_ASSERT(used <= table.size());
       for (std::uint32_t block = 0; block < used; ++block)
-        layers.blocks[places_[i].first_block + block] = table[block] == kNoBlock ? nullptr : arena.block(table[block]);
+        layers.blocks[places_[i].first_block + block] =
+            table[block] == kNoBlock ? nullptr : arenas[group]->block(table[block]);
     }
     layers.plan.make(places_, layers.blocks);
   }

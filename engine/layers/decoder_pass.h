@@ -4,11 +4,14 @@
 // a row's bits do not depend on other sequences.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <initializer_list>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "cache/group.h"
 #include "engine/engine.h"
 #include "engine/layers/decoder_weights.h"
 #include "engine/layers/layer_pass.h"
@@ -17,7 +20,7 @@ namespace troupe::engine {
 
 class DecoderPass : public LayerPass {
  public:
-  DecoderPass(const DecoderWeights& weights, Team& team, std::span<const SequenceRows> batch, const CacheMemory& memory,
+  DecoderPass(const DecoderWeights& weights, Team& team, std::span<const SequenceRows> batch, const KvArenas& arenas,
               Workspace& workspace);
 
   // residual = the tokens' embeddings, times the model's embedding scale.
@@ -36,8 +39,8 @@ class DecoderPass : public LayerPass {
   // Keeps only output rows; false if there are none. For the last layer, between rotate_and_store and attend: no later
   // operation reads the other rows.
   [[nodiscard]] bool drop_rows_without_output();
-  // attention = softmax(scaled q k, capped if the model has a cap) v over the blocks, in a window layer over the last
-  // ones. Then moves on to the next layer's part of the blocks.
+  // attention = softmax(scaled q k, capped if the model has a cap) v over the blocks, in a layer with a window over the
+  // last ones. Then moves on to the next layer's part of the blocks.
   void attend();
   // Runs the recurrent mixer beside attention on the input, which norm() also rounded for the mixer's `in`: between
   // project_qkv and drop_rows_without_output.
@@ -59,7 +62,7 @@ class DecoderPass : public LayerPass {
   // hidden = rms_norm(residual) * norm, for the remaining rows.
   void finish(const std::vector<float>& norm, float* hidden);
   // Bytes of K and V that attention has read so far.
-  std::uint64_t kv_bytes_read() const { return full_.plan.kv_bytes_read() + window_.plan.kv_bytes_read(); }
+  std::uint64_t kv_bytes_read() const;
 
  private:
   struct BlockRun {  // rows of one sequence in one block: written by one thread
@@ -70,6 +73,7 @@ class DecoderPass : public LayerPass {
 
   // Layers with K and V in the same cache group.
   struct LayerGroup {
+    explicit LayerGroup(const AttentionPlan& attention_plan) : plan(attention_plan) {}
     std::span<const std::byte*> blocks;  // each block's part for the next of these layers; null before a window
     AttentionPlan plan;
   };
@@ -80,9 +84,8 @@ class DecoderPass : public LayerPass {
   };
 
   const DecoderLayer& this_layer() const { return weights_.layers[layer_]; }
-  LayerGroup& this_group() { return this_layer().has_window ? window_ : full_; }
-  AttentionPlan plan_of(std::uint32_t window) const;
-  void place_blocks(const CacheMemory& memory);
+  LayerGroup& this_group() { return *groups_[this_layer().group]; }
+  void place_blocks(const KvArenas& arenas);
   void place_runs();
   void store_run(const BlockRun& run);
   void norm_rows(const std::vector<float>& norm, float* keep);
@@ -116,8 +119,8 @@ class DecoderPass : public LayerPass {
   std::span<BlockRun> runs_;
   std::span<float> qkv_, attention_, gate_, up_, scratch_;
   std::size_t scratch_stride_ = 0;
-  LayerGroup full_, window_;
-  std::span<float> mixer_;  // output of the mixer, rows of mixer_stride_
+  std::array<std::optional<LayerGroup>, cache::kMaxGroups> groups_;  // those that layers are in
+  std::span<float> mixer_;                                           // output of the mixer, rows of mixer_stride_
   std::size_t mixer_stride_ = 0;
   std::span<float> normed_;               // input of the experts
   std::span<Choice> choices_;             // [rows][experts used], best first

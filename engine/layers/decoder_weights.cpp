@@ -1,5 +1,7 @@
 #include "engine/layers/decoder_weights.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -20,10 +22,10 @@ class LayerReader {
         kv_dim_(std::uint64_t{info_.num_kv_heads} * info_.head_dim) {}
 
   DecoderLayer read(std::uint32_t index) {
-    prefix_ = "blk." + std::to_string(index) + ".";
+    prefix_ = fmt::format("blk.{}.", index);
     DecoderLayer layer;
     layer.is_local = shape_.is_local(index);
-    layer.has_window = shape_.has_window(index);
+    layer.group = shape_.group_of(index);
     layer.attn_norm = in_.vector(prefix_ + "attn_norm.weight", info_.dim);
     read_qkv(layer);
     if (traits_.sub_norms) layer.attn_sub_norm = in_.vector(prefix_ + "attn_sub_norm.weight", q_dim_);
@@ -98,7 +100,7 @@ class LayerReader {
 
   // One of a layer's experts: a slice of "ffn_gate_exps.weight", or in older files "ffn_gate.3.weight".
   PackedMatrix read_expert(const std::string& kind, std::uint32_t expert, std::uint64_t rows, std::uint64_t k) {
-    const std::string alone = prefix_ + kind + "." + std::to_string(expert) + ".weight";
+    const std::string alone = fmt::format("{}{}.{}.weight", prefix_, kind, expert);
     if (in_.has(alone)) return in_.matrix(alone, rows, k);
     const TensorPart part{.first = expert * rows, .of = info_.num_experts * rows, .num_experts = info_.num_experts};
     return in_.matrix(prefix_ + kind + "_exps.weight", rows, k, {.part = part});
@@ -155,23 +157,19 @@ StateLayout states_of(const DecoderShape& shape, const DecoderTraits& traits) {
 CacheSpec cache_spec_of(const DecoderShape& shape, const StateLayout& states, const ModelOptions& options) {
   const ModelInfo& info = shape.info;
   const kernels::KvShape kv{.type = options.kv_type, .num_kv_heads = info.num_kv_heads, .head_dim = info.head_dim};
-  std::uint32_t num_windows = 0;
-  for (std::uint32_t i = 0; i < info.num_layers; ++i) num_windows += shape.has_window(i);
-  const std::uint32_t num_full = info.num_layers - num_windows;
   CacheSpec spec;
   spec.kv_type = options.kv_type;
-  spec.groups.push_back(
-      {.kind = CacheGroup::Kind::full, .num_layers = num_full, .bytes_per_block = num_full * kv.layer_bytes()});
-  if (num_windows != 0) {
-    spec.groups.push_back({.kind = CacheGroup::Kind::window,
-                           .num_layers = num_windows,
-                           .window = info.window,
-                           .bytes_per_block = num_windows * kv.layer_bytes()});
+  spec.groups.resize(info.window != 0 ? 2 : 1);
+  spec.groups.back().window = info.window;
+  for (std::uint32_t i = 0; i < info.num_layers; ++i) {
+    CacheGroup& group = spec.groups[shape.group_of(i)];
+    ++group.num_layers;
+    group.bytes_per_block += kv.layer_bytes();
   }
   if (states.num_layers != 0) {
     spec.state_type = options.state_type;
     spec.snapshot_every = options.snapshot_every;
-    spec.groups.push_back({.kind = CacheGroup::Kind::state, .num_layers = states.num_layers, .state = states.shape()});
+    spec.state = states.shape();
   }
   return spec;
 }
@@ -201,9 +199,9 @@ Result<DecoderWeights> read_decoder(const ModelFile& file, const DecoderTraits& 
   const std::uint64_t table_bytes = shape->table_bytes();
   if (options.memory != 0 && table_bytes > options.memory) {
     return Error{ErrorCode::out_of_memory,
-                 file.path() + ": rotations for " + std::to_string(shape->info.context) + " tokens take " +
-                     std::to_string(table_bytes >> 20) + " MiB, and the memory budget leaves " +
-                     std::to_string(options.memory >> 20) + " MiB; use a smaller -c or a larger --memory"};
+                 fmt::format("{}: rotations for {} tokens take {} MiB, and the memory budget leaves {} MiB; use a "
+                             "smaller -c or a larger --memory",
+                             file.path(), shape->info.context, table_bytes >> 20, options.memory >> 20)};
   }
   DecoderWeights weights;
   weights.kernels = options.kernels;

@@ -68,7 +68,7 @@ struct ExpertWeights {
 
 struct DecoderLayer {
   bool is_local = false;         // a sliding-window layer by architecture
-  bool has_window = false;       // is_local, and the context is longer than the window
+  GroupId group = 0;             // of its K and V
   std::vector<float> attn_norm;  // [dim]
   PackedMatrix q, k, v, o;
   std::vector<float> qkv_bias;        // [(num_heads + 2 * num_kv_heads) * head_dim], or empty
@@ -131,7 +131,8 @@ struct DecoderShape {
            (local_rope ? RopeTable::bytes_for(*local_rope, info.context) : 0);
   }
   bool is_local(std::uint32_t layer) const { return has_local && (full_every == 0 || (layer + 1) % full_every != 0); }
-  bool has_window(std::uint32_t layer) const { return info.window != 0 && is_local(layer); }
+  // The cache group of a layer: that of the window if the layer is local and the context longer than the window.
+  GroupId group_of(std::uint32_t layer) const { return info.window != 0 && is_local(layer) ? 1 : 0; }
 };
 [[nodiscard]] Result<DecoderShape> read_decoder_shape(const ModelFile& file, const DecoderTraits& traits,
                                                       const ModelOptions& options);

@@ -1,5 +1,7 @@
 #include "engine/layers/encoder_weights.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <string>
 
@@ -36,8 +38,7 @@ Result<EncoderShape> read_shape(const ModelFile& file, const std::string& family
   info.num_heads = meta.count("attention.head_count", kMaxHeads);
   info.num_kv_heads = info.num_heads;
   if (info.dim % info.num_heads != 0 || info.dim / info.num_heads > kMaxHeadDim) {
-    meta.fail(ErrorCode::bad_model, "a dimension of " + std::to_string(info.dim) + " cannot have " +
-                                        std::to_string(info.num_heads) + " heads");
+    meta.fail(ErrorCode::bad_model, fmt::format("a dimension of {} cannot have {} heads", info.dim, info.num_heads));
   }
   info.head_dim = info.dim / info.num_heads;
   shape.epsilon = static_cast<float>(meta.positive("attention.layer_norm_epsilon"));
@@ -52,7 +53,7 @@ Result<EncoderShape> read_shape(const ModelFile& file, const std::string& family
   const std::uint32_t longest = std::min(info.trained_context, kMaxEncoderTokens);
   if (options.context > longest) {
     meta.fail(ErrorCode::invalid_argument,
-              "this encoder reads texts of up to " + std::to_string(longest) + " tokens; use no -c, or a smaller one");
+              fmt::format("this encoder reads texts of up to {} tokens; use no -c, or a smaller one", longest));
   }
   info.context = options.context ? options.context : longest;
   meta.refuse_unless("attention.causal", {false}, "tokens of an encoder see all others");
@@ -89,7 +90,7 @@ void read_qkv(TensorReader& in, const std::string& prefix, const EncoderShape& s
 }
 
 EncoderLayer read_layer(TensorReader& in, const EncoderShape& shape, std::uint32_t index) {
-  const std::string prefix = "blk." + std::to_string(index) + ".";
+  const std::string prefix = fmt::format("blk.{}.", index);
   const std::uint64_t dim = shape.info.dim, ffn_dim = shape.info.ffn_dim;
   EncoderLayer layer;
   read_qkv(in, prefix, shape, layer);
@@ -113,7 +114,7 @@ std::vector<float> read_token_type(TensorReader& in, std::uint64_t dim) {
   if (types == nullptr) return {};
   const std::uint64_t count = types->rows();
   if (count < 1 || count > static_cast<std::uint64_t>(kMaxTokenTypes)) {
-    in.fail_model("token_types.weight has " + std::to_string(count) + " rows");
+    in.fail_model(fmt::format("token_types.weight has {} rows", count));
     return {};
   }
   const std::vector<std::uint64_t> shape = count == 1 ? std::vector{dim} : std::vector{dim, count};
@@ -130,9 +131,9 @@ Result<EncoderWeights> read_encoder(const ModelFile& file, const ModelOptions& o
   const std::uint64_t table_bytes = shape->rotates ? RopeTable::bytes_for(shape->rope, shape->info.context) : 0;
   if (options.memory != 0 && table_bytes > options.memory) {
     return Error{ErrorCode::out_of_memory,
-                 file.path() + ": rotations for " + std::to_string(shape->info.context) + " tokens take " +
-                     std::to_string(table_bytes >> 20) + " MiB, and the memory budget leaves " +
-                     std::to_string(options.memory >> 20) + " MiB; use a smaller -c or a larger --memory"};
+                 fmt::format("{}: rotations for {} tokens take {} MiB, and the memory budget leaves {} MiB; use a "
+                             "smaller -c or a larger --memory",
+                             file.path(), shape->info.context, table_bytes >> 20, options.memory >> 20)};
   }
   EncoderWeights weights;
   weights.kernels = options.kernels;

@@ -1,5 +1,7 @@
 #include "engine/layers/mamba_mixer.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "config/assert.h"
@@ -30,10 +32,10 @@ std::vector<float> read_convolution(TensorReader& in, const std::string& prefix,
   return transposed(in.vector(prefix + "ssm_conv1d.weight", width * channels, {width, channels}), channels, width);
 }
 
-// a must not be above 0, or states grow without bound.
-void check_negative(TensorReader& in, const std::string& name, const std::vector<float>& a) {
+// a must not be above 0, or states grow without bound; 0 keeps a state for ever.
+void check_not_above_zero(TensorReader& in, const std::string& name, const std::vector<float>& a) {
   if (std::any_of(a.begin(), a.end(), [](float x) { return !(x <= 0.0f && x > -1e30f); }))
-    in.fail_model("tensor '" + name + "' must hold numbers below 0");
+    in.fail_model("tensor '" + name + "' must hold numbers of at most 0, and above -1e30");
 }
 
 }  // namespace
@@ -52,19 +54,20 @@ MambaShape read_mamba_shape(Metadata& meta, bool heads) {
   if (shape.conv_width < 2) meta.fail(ErrorCode::unsupported, "a convolution of width 1 is not supported");
   if (shape.inner % kStateLanes != 0)
     meta.fail(ErrorCode::unsupported,
-              "'ssm.inner_size' is " + std::to_string(shape.inner) + "; only multiples of 16 are supported");
+              fmt::format("'ssm.inner_size' is {}; only multiples of 16 are supported", shape.inner));
   if (!heads) return shape;
   shape.num_groups = meta.count("ssm.group_count", kMaxInner, 1);
   if (shape.inner % shape.num_heads != 0 || shape.head_dim() % kStateLanes != 0)
-    meta.fail(ErrorCode::unsupported, std::to_string(shape.num_heads) + " heads of " + std::to_string(shape.inner) +
-                                          " channels: only heads of a multiple of 16 are supported");
+    meta.fail(ErrorCode::unsupported,
+              fmt::format("{} heads of {} channels: only heads of a multiple of 16 are supported", shape.num_heads,
+                          shape.inner));
   if (2 * shape.bc_dim() % kStateLanes != 0)
-    meta.fail(ErrorCode::unsupported, std::to_string(shape.num_groups) + " groups of " +
-                                          std::to_string(shape.state_size) +
-                                          " state elements: only multiples of 8 in all are supported");
+    meta.fail(ErrorCode::unsupported,
+              fmt::format("{} groups of {} state elements: only multiples of 8 in all are supported", shape.num_groups,
+                          shape.state_size));
   if (shape.num_heads % shape.num_groups != 0)
-    meta.fail(ErrorCode::bad_model, std::to_string(shape.num_heads) + " heads cannot share " +
-                                        std::to_string(shape.num_groups) + " groups evenly");
+    meta.fail(ErrorCode::bad_model,
+              fmt::format("{} heads cannot share {} groups evenly", shape.num_heads, shape.num_groups));
   return shape;
 }
 
@@ -86,7 +89,7 @@ MambaLayer MambaMixer::read(TensorReader& in, const std::string& prefix, const M
   layer.dt = in.matrix(prefix + "ssm_dt.weight", inner, rank);
   layer.dt_bias = in.vector(prefix + "ssm_dt.bias", inner);
   const std::vector<float> a = in.vector(prefix + "ssm_a", inner * state, {state, inner});
-  check_negative(in, prefix + "ssm_a", a);
+  check_not_above_zero(in, prefix + "ssm_a", a);
   layer.a.resize(a.size());
   for (std::size_t channel = 0; channel < inner && !a.empty(); ++channel)
     for (std::size_t n = 0; n < state; ++n)
@@ -198,7 +201,7 @@ Mamba2Layer Mamba2Mixer::read(TensorReader& in, const std::string& prefix, const
   if (layer.conv_bias.empty()) layer.conv_bias.assign(channels, 0.0f);
   layer.dt_bias = in.vector(prefix + "ssm_dt.bias", heads);
   layer.a = in.vector(prefix + "ssm_a", heads, {1, heads});
-  check_negative(in, prefix + "ssm_a", layer.a);
+  check_not_above_zero(in, prefix + "ssm_a", layer.a);
   layer.skip = in.vector(prefix + "ssm_d", heads, {1, heads});
   if (in.has(prefix + "ssm_norm.weight"))
     layer.norm = in.vector(prefix + "ssm_norm.weight", inner, {inner / groups, groups});

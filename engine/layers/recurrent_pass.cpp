@@ -62,8 +62,8 @@ CacheSpec state_cache_spec(const StateLayout& layout, const ModelOptions& option
   spec.kv_type = options.kv_type;
   spec.state_type = options.state_type;
   spec.snapshot_every = options.snapshot_every;
-  spec.groups = {{.kind = CacheGroup::Kind::full},
-                 {.kind = CacheGroup::Kind::state, .num_layers = layout.num_layers, .state = layout.shape()}};
+  spec.groups.resize(1);  // its blocks only count positions
+  spec.state = layout.shape();
   return spec;
 }
 

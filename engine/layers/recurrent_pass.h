@@ -94,6 +94,7 @@ class RecurrentPass : public LayerPass {
   }
   PreparedActivations& input() { return input_; }
   Team& team() const { return team_; }
+  Workspace& workspace() const { return workspace_; }
   std::span<float> take(Workspace::Slot slot, std::size_t width) {
     return workspace_.take<float>(slot, num_rows_ * width);
   }

@@ -1,5 +1,7 @@
 #include "engine/layers/token_shift.h"
 
+#include <fmt/format.h>
+
 #include <cstring>
 
 #include "kernels/recurrent/recurrent.h"
@@ -15,9 +17,10 @@ RwkvShape read_rwkv_shape(Metadata& meta, const ModelInfo& info) {
   shape.epsilon = static_cast<float>(meta.positive("attention.layer_norm_epsilon"));
   if (meta.failed()) return shape;
   if (shape.head_size % kernels::kStateLanes != 0 || shape.dim % shape.head_size != 0)
-    meta.fail(ErrorCode::unsupported,
-              "heads of " + std::to_string(shape.head_size) + " in " + std::to_string(shape.dim) +
-                  " dimensions: only heads of a multiple of 16 that divides them are supported");
+    meta.fail(
+        ErrorCode::unsupported,
+        fmt::format("heads of {} in {} dimensions: only heads of a multiple of 16 that divides them are supported",
+                    shape.head_size, shape.dim));
   return shape;
 }
 

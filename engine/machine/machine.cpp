@@ -1,5 +1,6 @@
 #include "engine/machine/machine.h"
 
+#include <fmt/format.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -116,8 +117,7 @@ std::string format_cpus(std::span<const int> cpus) {
     std::size_t last = i;
     while (last + 1 < cpus.size() && cpus[last + 1] == cpus[last] + 1) ++last;
     if (!text.empty()) text += ',';
-    text += std::to_string(cpus[i]);
-    if (last > i) text.append(1, '-').append(std::to_string(cpus[last]));
+    text += last > i ? fmt::format("{}-{}", cpus[i], cpus[last]) : fmt::to_string(cpus[i]);
     i = last + 1;
   }
   return text;

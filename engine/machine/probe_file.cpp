@@ -1,10 +1,10 @@
 #include "engine/machine/probe_file.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
+#include <xxhash.h>
 
-#include <cinttypes>
 #include <cmath>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -116,13 +116,6 @@ std::string environment(const char* name) {
   return value ? value : "";
 }
 
-// FNV-1a, for the file's name only; its contents are compared in full.
-std::uint64_t hash_of(const std::string& text) {
-  std::uint64_t hash = 0xcbf29ce484222325u;
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
-  return hash;
-}
-
 Error cannot_write(const fs::path& path) {
   return {ErrorCode::io, "cannot write " + path.string() + ": " + std::strerror(errno)};
 }
@@ -185,10 +178,8 @@ std::optional<fs::path> probe_folder() {
 }
 
 fs::path probe_path(const fs::path& folder, const MachineIdentity& machine) {
-  char name[40];
-  std::snprintf(name, sizeof name, "probe-%016" PRIx64 ".json",
-                hash_of(machine.cpu + '\n' + machine.revision + '\n' + machine.cpus));
-  return folder / name;
+  const std::string identity = machine.cpu + '\n' + machine.revision + '\n' + machine.cpus;
+  return folder / fmt::format("probe-{:016x}.json", XXH3_64bits(identity.data(), identity.size()));
 }
 
 std::optional<MachineProbe> load_probe(const fs::path& folder, const MachineIdentity& machine) {
@@ -214,7 +205,7 @@ Status save_probe(const fs::path& folder, const MachineProbe& probe) {
   if (error) return Error{ErrorCode::io, "cannot make " + folder.string() + ": " + error.message()};
   const fs::path path = probe_path(folder, probe.machine);
   fs::path temporary = path;
-  temporary += "." + std::to_string(::getpid());
+  temporary += fmt::format(".{}", ::getpid());
   {
     std::ofstream out(temporary, std::ios::binary | std::ios::trunc);
     out << to_json(probe);

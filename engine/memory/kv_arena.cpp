@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <string>
 
 #include "config/assert.h"
@@ -11,9 +13,9 @@ Result<std::shared_ptr<KvArena>> KvArena::create(std::uint32_t num_blocks, std::
   const bool overflow = __builtin_mul_overflow(num_blocks, bytes_per_block, &bytes);
   AlignedMemory memory = overflow ? AlignedMemory() : AlignedMemory::allocate(policy, MemoryKind::kv_cache, bytes);
   if (overflow || (bytes != 0 && !memory.data())) {
-    return Error{ErrorCode::out_of_memory, "no address space for " + std::to_string(num_blocks) + " KV blocks of " +
-                                               std::to_string(bytes_per_block) +
-                                               " bytes; use a smaller -c or --memory"};
+    return Error{ErrorCode::out_of_memory,
+                 fmt::format("no address space for {} KV blocks of {} bytes; use a smaller -c or --memory", num_blocks,
+                             bytes_per_block)};
   }
   return std::shared_ptr<KvArena>(new KvArena(std::move(memory), num_blocks, bytes_per_block));
 }

@@ -8,6 +8,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "cache/group.h"
 #include "engine/memory/aligned_memory.h"
 
 namespace troupe::engine {
@@ -56,11 +57,6 @@ class Workspace {
     attention_members,
     attention_partials,
     attention_buffers,
-    window_blocks,  // as `blocks`; the next four as for layers without a window
-    window_items,
-    window_members,
-    window_partials,
-    window_buffers,
     expert_scores,
     expert_choices,
     expert_rows,
@@ -79,19 +75,19 @@ class Workspace {
 
   explicit Workspace(std::shared_ptr<MemoryPolicy> policy = system_memory()) : policy_(std::move(policy)) {}
 
-  // `count` elements, 64-byte aligned. Asserts that the system has the memory.
+  // `count` elements, 64-byte aligned. Asserts that the system has the memory. Each cache group has buffers of its own.
   template <class T>
-  std::span<T> take(Slot slot, std::size_t count) {
+  std::span<T> take(Slot slot, std::size_t count, GroupId group = 0) {
     static_assert(std::is_trivially_copyable_v<T>);
-    return {reinterpret_cast<T*>(bytes(slot, count * sizeof(T))), count};
+    return {reinterpret_cast<T*>(bytes(slot, group, count * sizeof(T))), count};
   }
 
   std::size_t total_bytes() const;
 
  private:
-  std::byte* bytes(Slot slot, std::size_t count);
+  std::byte* bytes(Slot slot, GroupId group, std::size_t count);
   std::shared_ptr<MemoryPolicy> policy_;
-  std::array<AlignedMemory, static_cast<std::size_t>(Slot::count)> buffers_;
+  std::array<std::array<AlignedMemory, static_cast<std::size_t>(Slot::count)>, cache::kMaxGroups> buffers_;
 };
 
 }  // namespace troupe::engine

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "config/result.h"
 #include "engine/engine.h"
@@ -9,8 +10,7 @@
 namespace troupe::engine {
 
 struct CachePlan {
-  std::uint32_t num_blocks = 0;
-  std::uint32_t num_window_blocks = 0;
+  std::vector<std::uint32_t> num_blocks;  // by group
   std::uint32_t num_snapshots = 0;
   std::uint32_t num_states = 0;  // one per open sequence; 0: the model has no recurrent state
 };
@@ -22,7 +22,7 @@ struct CachePlan {
 [[nodiscard]] Result<CachePlan> plan_cache(const CacheSpec& spec, std::uint32_t context, const LoadOptions& options,
                                            std::uint64_t left);
 
-// The most window blocks that one sequence needs, during a long prefill chunk.
-[[nodiscard]] std::uint32_t window_blocks_needed(std::uint32_t window, std::uint32_t context);
+// The most blocks of a group that one sequence needs, during a long prefill chunk.
+[[nodiscard]] std::uint32_t blocks_needed(const CacheGroup& group, std::uint32_t context);
 
 }  // namespace troupe::engine

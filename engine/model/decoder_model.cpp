@@ -35,9 +35,9 @@ void run_feed_forward(DecoderPass& pass, const DecoderLayer& layer) {
 
 }  // namespace
 
-PassCounts DecoderModel::forward(Team& team, std::span<const SequenceRows> batch, const CacheMemory& memory,
+PassCounts DecoderModel::forward(Team& team, std::span<const SequenceRows> batch, const KvArenas& arenas,
                                  Workspace& workspace, float* hidden) const {
-  DecoderPass pass(weights_, team, batch, memory, workspace);
+  DecoderPass pass(weights_, team, batch, arenas, workspace);
   pass.embed();
   for (std::uint32_t i = 0; i < weights_.layers.size(); ++i) {
     pass.begin_layer(i);

@@ -23,7 +23,7 @@ class DecoderModel final : public LanguageModel {
  public:
   explicit DecoderModel(DecoderWeights weights) : weights_(std::move(weights)) {}
 
-  PassCounts forward(Team& team, std::span<const SequenceRows> batch, const CacheMemory& memory, Workspace& workspace,
+  PassCounts forward(Team& team, std::span<const SequenceRows> batch, const KvArenas& arenas, Workspace& workspace,
                      float* hidden) const override;
 
  private:

@@ -1,4 +1,6 @@
 // The sizes of a decoder, from the metadata of its file.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -55,8 +57,8 @@ void read_rope(Metadata& meta, const DecoderTraits& traits, DecoderShape& shape)
   RopeParams& rope = shape.rope;
   rope.rotated = meta.count("rope.dimension_count", kMaxHeadDim, head_dim);
   if (rope.rotated > head_dim || rope.rotated % 2 != 0) {
-    meta.fail(ErrorCode::bad_model, "rope.dimension_count is " + std::to_string(rope.rotated) +
-                                        "; it must be even and at most the head's " + std::to_string(head_dim));
+    meta.fail(ErrorCode::bad_model, fmt::format("rope.dimension_count is {}; it must be even and at most the head's {}",
+                                                rope.rotated, head_dim));
   }
   rope.base = meta.positive("rope.freq_base", 10000.0);
   shape.original_context = meta.count("rope.scaling.original_context_length", kMaxContext, shape.info.trained_context);
@@ -110,8 +112,8 @@ void read_experts(Metadata& meta, const DecoderTraits& traits, DecoderShape& sha
   info.num_experts = meta.count("expert_count", kMaxExperts);
   info.num_experts_used = meta.count("expert_used_count", kMaxExperts);
   if (info.num_experts_used > info.num_experts) {
-    meta.fail(ErrorCode::bad_model, "a token uses " + std::to_string(info.num_experts_used) +
-                                        " experts, but there are " + std::to_string(info.num_experts));
+    meta.fail(ErrorCode::bad_model,
+              fmt::format("a token uses {} experts, but there are {}", info.num_experts_used, info.num_experts));
   }
   const std::uint32_t share = std::max(1u, info.ffn_dim / info.num_experts_used);
   // Qwen's files have the length of a dense layer, and a separate key for that of an expert.
@@ -126,12 +128,12 @@ void read_heads(Metadata& meta, ModelInfo& info) {
   info.num_heads = meta.count("attention.head_count", kMaxHeads);
   info.num_kv_heads = meta.count("attention.head_count_kv", kMaxHeads, info.num_heads);
   if (info.num_heads % info.num_kv_heads != 0) {
-    meta.fail(ErrorCode::bad_model, std::to_string(info.num_heads) + " heads cannot share " +
-                                        std::to_string(info.num_kv_heads) + " kv heads evenly");
+    meta.fail(ErrorCode::bad_model,
+              fmt::format("{} heads cannot share {} kv heads evenly", info.num_heads, info.num_kv_heads));
   }
   if (!meta.has("attention.key_length") && info.dim % info.num_heads != 0) {
-    meta.fail(ErrorCode::bad_model, "the dimension " + std::to_string(info.dim) + " is not a multiple of the " +
-                                        std::to_string(info.num_heads) + " heads");
+    meta.fail(ErrorCode::bad_model,
+              fmt::format("the dimension {} is not a multiple of the {} heads", info.dim, info.num_heads));
   }
   info.head_dim = meta.count("attention.key_length", kMaxHeadDim, info.dim / info.num_heads);
   if (meta.count("attention.value_length", kMaxHeadDim, info.head_dim) != info.head_dim) {
@@ -140,8 +142,7 @@ void read_heads(Metadata& meta, ModelInfo& info) {
   for (const char* const local : {"attention.key_length_swa", "attention.value_length_swa"})
     meta.refuse_unless(local, {std::int64_t{info.head_dim}}, "heads of all layers are of one length");
   if (info.head_dim % 2 != 0) {
-    meta.fail(ErrorCode::bad_model,
-              "heads of " + std::to_string(info.head_dim) + " elements cannot be rotated in pairs");
+    meta.fail(ErrorCode::bad_model, fmt::format("heads of {} elements cannot be rotated in pairs", info.head_dim));
   }
 }
 

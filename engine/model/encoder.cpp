@@ -1,5 +1,7 @@
 #include "engine/model/encoder.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 #include <vector>
@@ -54,9 +56,8 @@ Result<std::shared_ptr<const Encoder>> Encoder::load(const std::string& path, co
                                        .notes = options.notes});
   if (!weights) return weights.error();
   if (*tokenizer && (*tokenizer)->size() != weights->info.vocab_size) {
-    return Error{ErrorCode::bad_model, path + ": the vocabulary has " + std::to_string((*tokenizer)->size()) +
-                                           " tokens, but the embedding has " +
-                                           std::to_string(weights->info.vocab_size) + " rows"};
+    return Error{ErrorCode::bad_model, fmt::format("{}: the vocabulary has {} tokens, but the embedding has {} rows",
+                                                   path, (*tokenizer)->size(), weights->info.vocab_size)};
   }
   auto encoder = std::shared_ptr<Encoder>(new Encoder());
   encoder->numerics_id_ = make_numerics_id(**table, weights->cache, weights->content_hash);

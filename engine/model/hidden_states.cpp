@@ -5,7 +5,7 @@
 #include <numeric>
 #include <vector>
 
-#include "cache/window.h"
+#include "cache/group.h"
 #include "config/assert.h"
 #include "engine/memory/aligned_memory.h"
 #include "engine/memory/workspace.h"
@@ -22,8 +22,6 @@ std::shared_ptr<KvArena> own_blocks(std::uint32_t count, const CacheGroup& group
   return std::move(*arena);
 }
 
-std::uint64_t bytes_of(const KvArena& arena) { return arena.num_blocks() * arena.bytes_per_block(); }
-
 // Has memory for the longest text; the texts use it one after the other.
 class HiddenReading final : public TextVectors::Reading {
  public:
@@ -34,12 +32,9 @@ class HiddenReading final : public TextVectors::Reading {
     for (const auto& text : texts_) longest = std::max(longest, text.size());
     const CacheSpec& spec = model_->cache_spec();
     const auto num_blocks = blocks_for(static_cast<std::uint32_t>(longest));
-    blocks_ = own_blocks(num_blocks, spec.groups[0], model_->memory_policy());
-    if (const CacheGroup* window = spec.find(CacheGroup::Kind::window)) {
-      window_ = window->window;
-      window_blocks_ = own_blocks(num_blocks, *window, model_->memory_policy());
-    }
-    if (const CacheGroup* state = spec.find(CacheGroup::Kind::state)) live_.resize(state->state.num_floats());
+    for (const CacheGroup& group : spec.groups)
+      arenas_.push_back(own_blocks(num_blocks, group, model_->memory_policy()));
+    live_.resize(spec.state.num_floats());
     table_.resize(num_blocks);
     std::iota(table_.begin(), table_.end(), 0u);
     hidden_.resize(longest * model_->info().dim);
@@ -62,23 +57,26 @@ class HiddenReading final : public TextVectors::Reading {
     return index_ == texts_.size();
   }
 
-  std::uint64_t bytes() const override { return bytes_of(*blocks_) + (window_blocks_ ? bytes_of(*window_blocks_) : 0); }
+  std::uint64_t bytes() const override {
+    std::uint64_t bytes = 0;
+    for (const auto& arena : arenas_) bytes += arena->num_blocks() * arena->bytes_per_block();
+    return bytes;
+  }
 
  private:
   void step(Team& team, Workspace& workspace, std::span<const TokenId> tokens) {
-    if (done_ == 0) std::fill(live_.begin(), live_.end(), 0.0f);
-    if (window_blocks_) {
-      window_table_ = table_;
-      std::fill(window_table_.begin(), window_table_.begin() + cache::first_window_block(done_, window_), kNoBlock);
+    if (done_ == 0) {
+      std::fill(live_.begin(), live_.end(), 0.0f);
+      tables_.assign(arenas_.size(), table_);
     }
+    for (GroupId group = 0; group < tables_.size(); ++group)
+      cache::leave_window_behind(tables_[group], done_, model_->cache_spec().groups[group].window);
     const SequenceRows rows{.tokens = tokens,
                             .first_position = done_,
-                            .block_table = table_,
-                            .window_table = window_table_,
+                            .tables = tables_,
                             .state = live_.empty() ? nullptr : live_.data(),
                             .num_outputs = static_cast<std::uint32_t>(tokens.size())};
-    model_->model().forward(team, {&rows, 1}, {*blocks_, window_blocks_.get()}, workspace,
-                            hidden_.data() + done_ * model_->info().dim);
+    model_->model().forward(team, {&rows, 1}, arenas_, workspace, hidden_.data() + done_ * model_->info().dim);
   }
 
   std::shared_ptr<const LoadedModel> model_;
@@ -87,9 +85,9 @@ class HiddenReading final : public TextVectors::Reading {
   float* rows_;
   std::size_t index_ = 0;   // of the current text
   std::uint32_t done_ = 0;  // tokens of it read so far
-  std::shared_ptr<KvArena> blocks_, window_blocks_;
-  std::uint32_t window_ = 0;
-  std::vector<BlockId> table_, window_table_;
+  KvArenas arenas_;
+  BlockTable table_;           // of every group, at the beginning of a text
+  BlockTables tables_;         // of the current text
   std::vector<float> live_;    // recurrent state
   std::vector<float> hidden_;  // of the text's tokens so far
 };

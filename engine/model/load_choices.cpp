@@ -19,6 +19,17 @@ const kernels::KernelTable* best_kernels(const LoadNotes& notes) {
   return &best;
 }
 
+// Why a variant cannot be chosen. `table`: the one that this CPU cannot run; null if no variant is called `name`.
+std::string why_not(const std::string& name, const kernels::KernelTable* table) {
+  std::string supported;
+  for (const kernels::KernelTable* each : kernels::supported_tables())
+    supported += (supported.empty() ? "" : ", ") + std::string(each->name);
+  if (!table) return "there is no variant '" + name + "'; this CPU can run " + supported;
+  const std::string refusal = name == "amx" ? kernels::amx_refusal() : "";
+  if (!refusal.empty()) return "'amx' cannot run here: " + refusal + "; what can run is " + supported;
+  return "this CPU cannot run '" + name + "'; it can run " + supported;
+}
+
 }  // namespace
 
 std::string mebibytes(std::uint64_t bytes) { return std::to_string((bytes + (1u << 20) - 1) >> 20) + " MiB"; }
@@ -29,19 +40,9 @@ Result<const kernels::KernelTable*> choose_kernels(std::string name, const LoadN
     if (!wanted || *wanted == '\0') return best_kernels(notes);
     name = wanted;
   }
-  std::string supported;
-  for (const kernels::KernelTable* table : kernels::supported_tables()) {
-    supported += (supported.empty() ? "" : ", ") + std::string(table->name);
-  }
   const kernels::KernelTable* table = kernels::find_table(name);
-  if (!table) {
-    return Error{ErrorCode::invalid_argument,
-                 "there are no kernels named '" + name + "'; this machine has " + supported};
-  }
-  if (!kernels::is_supported(*table)) {
-    return Error{ErrorCode::unsupported, "this CPU cannot run the kernels '" + name + "'; it can run " + supported};
-  }
-  return table;
+  if (table && kernels::is_supported(*table)) return table;
+  return Error{table ? ErrorCode::unsupported : ErrorCode::invalid_argument, why_not(name, table)};
 }
 
 Result<Ternary> choose_ternary(std::optional<Ternary> ternary) {
@@ -56,7 +57,7 @@ Result<Ternary> choose_ternary(std::optional<Ternary> ternary) {
 std::string make_numerics_id(const kernels::KernelTable& kernels, const CacheSpec& cache, std::uint64_t hash) {
   char hex[17];
   std::snprintf(hex, sizeof hex, "%016" PRIx64, hash);
-  const bool rounds_state = cache.find(CacheGroup::Kind::state) && cache.state_type == StateType::f16;
+  const bool rounds_state = cache.has_state() && cache.state_type == StateType::f16;
   return std::to_string(kernels::kRecipeVersion) + "-" + std::string(kernels.name) + "-" +
          std::string(kernels::name(cache.kv_type)) + "-" + hex +
          (rounds_state ? "-s" + std::to_string(cache.snapshot_every) : "");

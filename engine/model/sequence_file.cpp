@@ -12,7 +12,7 @@
 #include <cstring>
 #include <utility>
 
-#include "cache/window.h"
+#include "cache/group.h"
 #include "config/assert.h"
 #include "config/file_descriptor.h"
 #include "engine/model/sequence_view.h"
@@ -179,21 +179,27 @@ std::vector<std::byte> pack_header(const LoadedModel& model, const Executor& exe
   return header.bytes();
 }
 
-// The first window block that the next token, or the last one when computed again, attends to.
-std::uint32_t first_block_in_file(const LoadedModel& model, std::uint32_t num_tokens, std::uint32_t num_computed) {
-  const CacheGroup* window = model.cache_spec().find(CacheGroup::Kind::window);
-  return window ? cache::first_window_block(std::min(num_computed, num_tokens - 1), window->window) : 0;
+// If all tokens were computed, the last one is computed again for its logits.
+std::uint32_t next_position_of(std::uint32_t num_tokens, std::uint32_t num_computed) {
+  return std::min(num_computed, num_tokens - 1);
 }
 
-std::uint64_t window_bytes_in_file(const LoadedModel& model, std::uint32_t num_tokens, std::uint32_t num_computed) {
-  if (!model.window_arena()) return 0;
-  const std::uint32_t count = blocks_for(num_computed) - first_block_in_file(model, num_tokens, num_computed);
-  return count * model.window_arena()->bytes_per_block();
+// The first of the group's blocks that the token at `position` attends to.
+std::uint32_t first_block_in_file(const LoadedModel& model, GroupId group, std::uint32_t position) {
+  return cache::first_window_block(position, model.cache_spec().groups[group].window);
+}
+
+std::uint64_t block_bytes_in_file(const LoadedModel& model, std::uint32_t num_tokens, std::uint32_t num_computed) {
+  const std::uint32_t position = next_position_of(num_tokens, num_computed);
+  std::uint64_t bytes = 0;
+  for (GroupId group = 0; group < model.arenas().size(); ++group)
+    bytes += (blocks_for(num_computed) - first_block_in_file(model, group, position)) *
+             model.arena(group)->bytes_per_block();
+  return bytes;
 }
 
 std::uint64_t state_bytes_in_file(const LoadedModel& model, std::uint32_t num_computed) {
-  const CacheGroup* state = model.cache_spec().find(CacheGroup::Kind::state);
-  return state && num_computed != 0 ? state->state.bytes() : 0;
+  return num_computed != 0 ? model.cache_spec().state.bytes() : 0;
 }
 
 // Zeros in all slots of a block of `num_layers` layers from `used` on.
@@ -210,23 +216,21 @@ bool write_contents(const FileDescriptor& file, const LoadedModel& model, const 
     crc = extend_crc(crc, bytes);
     return write_all(file, bytes);
   };
-  const auto put_blocks = [&](KvArena& arena, std::span<const BlockId> table, std::uint32_t first,
-                              std::uint32_t num_layers) {
+  const std::uint32_t position = next_position_of(executor.num_known(id), num_computed);
+  const auto put_blocks = [&](GroupId group) {
+    KvArena& arena = *model.arena(group);
+    const BlockTable& table = executor.block_table(id, group);
     const std::uint32_t num_full = num_computed / kBlockSize;
-    for (std::uint32_t i = first; i < num_full; ++i)
+    for (std::uint32_t i = first_block_in_file(model, group, position); i < num_full; ++i)
       if (!put({arena.block(table[i]), arena.bytes_per_block()})) return false;
     if (num_computed % kBlockSize == 0) return true;
     const std::byte* last = arena.block(table[num_full]);
     std::vector<std::byte> copy(last, last + arena.bytes_per_block());
-    clear_slots(model, num_layers, num_computed % kBlockSize, copy);
+    clear_slots(model, model.cache_spec().groups[group].num_layers, num_computed % kBlockSize, copy);
     return put(copy);
   };
-  const CacheSpec& spec = model.cache_spec();
-  if (!put_blocks(*model.arena(), executor.block_table(id), 0, spec.groups[0].num_layers)) return false;
-  if (const CacheGroup* window = spec.find(CacheGroup::Kind::window)) {
-    const std::uint32_t first = first_block_in_file(model, executor.num_known(id), num_computed);
-    if (!put_blocks(*model.window_arena(), executor.window_table(id), first, window->num_layers)) return false;
-  }
+  for (GroupId group = 0; group < model.arenas().size(); ++group)
+    if (!put_blocks(group)) return false;
   if (state_bytes_in_file(model, num_computed) != 0 && !put(std::as_bytes(executor.state(id)))) return false;
   return write_all(file, std::as_bytes(std::span(&crc, 1)));
 }
@@ -252,6 +256,10 @@ std::optional<Error> check_numbers(const std::string& path, const Fixed& fixed) 
         path, std::string(what) + " is " + std::to_string(is) + ", and can be " + std::to_string(most) + " at most");
   };
   if (fixed.version == 0) return damaged(path, "its version is 0");
+  if (fixed.version < kSequenceFileVersion)
+    return Error{ErrorCode::unsupported, path + ": version " + std::to_string(fixed.version) +
+                                             " of the format is older than this program, which reads version " +
+                                             std::to_string(kSequenceFileVersion) + "; compute the sequence anew"};
   if (fixed.id_bytes > kMaxIdBytes) return above("the length of numerics_id", fixed.id_bytes, kMaxIdBytes);
   if (fixed.num_tokens > kMaxTokens) return above("the number of tokens", fixed.num_tokens, kMaxTokens);
   if (fixed.num_tokens == 0) return damaged(path, "it has no tokens");
@@ -346,8 +354,7 @@ Result<SequenceFile> SequenceFile::open(const std::string& path, const LoadedMod
       return damaged(path, "token " + std::to_string(token) + " is not in the vocabulary");
   }
   if (out.anchors_ != cache::anchors_of(out.tokens_)) return damaged(path, "its anchors are not those of its tokens");
-  const std::uint64_t whole = fixed.header_bytes() + std::uint64_t{blocks_for(fixed.num_computed)} * fixed.block_bytes +
-                              window_bytes_in_file(model, fixed.num_tokens, fixed.num_computed) +
+  const std::uint64_t whole = fixed.header_bytes() + block_bytes_in_file(model, fixed.num_tokens, fixed.num_computed) +
                               state_bytes_in_file(model, fixed.num_computed) + kChecksumBytes;
   if (size < whole) return truncated(path, size, whole);
   if (size > whole) return damaged(path, std::to_string(size - whole) + " bytes follow its end");
@@ -356,13 +363,15 @@ Result<SequenceFile> SequenceFile::open(const std::string& path, const LoadedMod
   out.header_bytes_ = fixed.header_bytes();
   out.num_prompt_tokens_ = fixed.num_prompt;
   out.num_computed_ = fixed.num_computed;
-  out.first_window_block_ = first_block_in_file(model, fixed.num_tokens, fixed.num_computed);
   return out;
 }
 
-Status SequenceFile::read_blocks(const LoadedModel& model, std::span<const BlockId> table,
-                                 std::span<const BlockId> window_table) {
-  TROUPE_ASSERT(table.size() >= num_blocks() && (!model.window_arena() || window_table.size() >= num_blocks()));
+std::uint32_t SequenceFile::next_position() const {
+  return next_position_of(static_cast<std::uint32_t>(tokens_.size()), num_computed_);
+}
+
+Status SequenceFile::read_blocks(const LoadedModel& model, const BlockTables& tables) {
+  TROUPE_ASSERT(tables.size() == model.arenas().size());
   if (::lseek(file_.get(), static_cast<off_t>(header_bytes_), SEEK_SET) < 0)
     return Error{ErrorCode::io, path_ + ": cannot be read: " + system_says()};
   std::vector<std::byte> skipped;
@@ -377,17 +386,16 @@ Status SequenceFile::read_blocks(const LoadedModel& model, std::span<const Block
     crc = extend_crc(crc, bytes);
     return Ok{};
   };
-  const auto read_into = [&](KvArena& arena, std::span<const BlockId> blocks, std::uint32_t first) -> Status {
-    for (std::uint32_t i = first; i < num_blocks(); ++i) {
-      if (blocks[i] == kNoBlock) skipped.resize(arena.bytes_per_block());
-      std::byte* to = blocks[i] == kNoBlock ? skipped.data() : arena.block(blocks[i]);
+  for (GroupId group = 0; group < tables.size(); ++group) {
+    KvArena& arena = *model.arena(group);
+    const BlockTable& table = tables[group];
+    TROUPE_ASSERT(table.size() >= num_blocks());
+    for (std::uint32_t i = first_block_in_file(model, group, next_position()); i < num_blocks(); ++i) {
+      if (table[i] == kNoBlock) skipped.resize(arena.bytes_per_block());
+      std::byte* to = table[i] == kNoBlock ? skipped.data() : arena.block(table[i]);
       if (auto done = read_checked({to, arena.bytes_per_block()}); !done) return done;
     }
-    return Ok{};
-  };
-  if (auto done = read_into(*model.arena(), table, 0); !done) return done;
-  if (model.window_arena())
-    if (auto done = read_into(*model.window_arena(), window_table, first_window_block_); !done) return done;
+  }
   state_.resize(state_bytes_in_file(model, num_computed_) / sizeof(float));
   if (auto done = read_checked(std::as_writable_bytes(std::span(state_))); !done) return done;
   if (auto done = read(std::as_writable_bytes(std::span(&expected, 1))); !done) return done;
@@ -395,16 +403,13 @@ Status SequenceFile::read_blocks(const LoadedModel& model, std::span<const Block
   return Ok{};
 }
 
-SequenceSpec SequenceFile::spec(SequenceId id, std::vector<BlockId> table, SamplingParams sampling,
-                                std::vector<BlockId> window_table) const {
+SequenceSpec SequenceFile::spec(SequenceId id, BlockTables tables, SamplingParams sampling) const {
   SequenceSpec spec;
   spec.id = id;
   spec.tokens = tokens_;
   spec.num_prompt_tokens = num_prompt_tokens_;
-  // If all tokens were computed, the last one is computed again for its logits.
-  spec.num_cached = std::min(num_computed_, static_cast<std::uint32_t>(tokens_.size()) - 1);
-  spec.block_table = std::move(table);
-  spec.window_table = std::move(window_table);
+  spec.num_cached = next_position();
+  spec.tables = std::move(tables);
   spec.state = state_;
   spec.sampling = std::move(sampling);
   return spec;

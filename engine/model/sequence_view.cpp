@@ -21,7 +21,8 @@ std::vector<float> SequenceView::keys(std::uint32_t layer) const { return copy(l
 std::vector<float> SequenceView::values(std::uint32_t layer) const { return copy(layer, Part::values); }
 
 std::vector<float> SequenceView::copy(std::uint32_t layer, Part part) const {
-  TROUPE_ASSERT(layer < model_.info().num_layers && model_.cache_spec().groups.size() == 1);
+  TROUPE_ASSERT(layer < model_.info().num_layers && model_.cache_spec().groups.size() == 1 &&
+                !model_.cache_spec().has_state());
   const kernels::KvShape shape = kv_shape_of(model_);
   const std::size_t dim = std::size_t{shape.num_kv_heads} * shape.head_dim;
   const std::span<const BlockId> table = executor_.block_table(id_);

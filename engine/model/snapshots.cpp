@@ -1,5 +1,7 @@
 #include "engine/model/snapshots.h"
 
+#include <fmt/format.h>
+
 #include <cstring>
 #include <string>
 #include <utility>
@@ -22,8 +24,9 @@ Result<std::shared_ptr<SnapshotArena>> SnapshotArena::create(std::uint32_t num_s
   const std::uint64_t bytes = num_snapshots * shape.snapshot_bytes(type);
   AlignedMemory memory = AlignedMemory::allocate(std::move(policy), MemoryKind::kv_cache, bytes);
   if (bytes != 0 && !memory.data()) {
-    return Error{ErrorCode::out_of_memory, "no address space for " + std::to_string(num_snapshots) +
-                                               " snapshots of recurrent state; use a smaller --memory"};
+    return Error{
+        ErrorCode::out_of_memory,
+        fmt::format("no address space for {} snapshots of recurrent state; use a smaller --memory", num_snapshots)};
   }
   return std::shared_ptr<SnapshotArena>(new SnapshotArena(std::move(memory), num_snapshots, shape, type));
 }

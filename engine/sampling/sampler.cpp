@@ -1,5 +1,7 @@
 #include "engine/sampling/sampler.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <sstream>
@@ -30,30 +32,29 @@ FieldError out_of_range(const char* field, T value, const char* range) {
 }
 
 std::optional<FieldError> validate_ids(const SamplingParams& params, std::uint32_t vocab_size) {
-  const std::string range = "an id from 0 to " + std::to_string(vocab_size - 1) + ", as the vocabulary has";
+  const std::string range = fmt::format("an id from 0 to {}, as the vocabulary has", vocab_size - 1);
   const auto known = [&](TokenId id) { return id >= 0 && static_cast<std::uint32_t>(id) < vocab_size; };
   if (params.logit_bias.size() > kMaxLogitBias) {
-    return FieldError{"sampling.logit_bias", "logit_bias has " + std::to_string(params.logit_bias.size()) +
-                                                 " entries; it must have at most " + std::to_string(kMaxLogitBias)};
+    return FieldError{"sampling.logit_bias", fmt::format("logit_bias has {} entries; it must have at most {}",
+                                                         params.logit_bias.size(), kMaxLogitBias)};
   }
   for (const auto& [id, bias] : params.logit_bias) {
     if (!known(id)) {
-      return FieldError{"sampling.logit_bias",
-                        "logit_bias names token " + std::to_string(id) + "; it must be " + range};
+      return FieldError{"sampling.logit_bias", fmt::format("logit_bias names token {}; it must be {}", id, range)};
     }
     if (std::isnan(bias) || bias > kMaxLogitBiasValue) {
-      return FieldError{"sampling.logit_bias", "logit_bias of token " + std::to_string(id) + " is " +
-                                                   std::to_string(bias) +
-                                                   "; it must be a number up to 1e6 (-inf bans the token)"};
+      return FieldError{
+          "sampling.logit_bias",
+          fmt::format("logit_bias of token {} is {:f}; it must be a number up to 1e6 (-inf bans the token)", id, bias)};
     }
   }
   if (params.stop_ids.size() > kMaxStopIds) {
-    return FieldError{"sampling.stop_ids", "stop_ids has " + std::to_string(params.stop_ids.size()) +
-                                               " entries; it must have at most " + std::to_string(kMaxStopIds)};
+    return FieldError{"sampling.stop_ids", fmt::format("stop_ids has {} entries; it must have at most {}",
+                                                       params.stop_ids.size(), kMaxStopIds)};
   }
   for (const TokenId id : params.stop_ids) {
     if (!known(id)) {
-      return FieldError{"sampling.stop_ids", "stop_ids has token " + std::to_string(id) + "; it must be " + range};
+      return FieldError{"sampling.stop_ids", fmt::format("stop_ids has token {}; it must be {}", id, range)};
     }
   }
   return std::nullopt;

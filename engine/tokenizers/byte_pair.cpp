@@ -1,5 +1,7 @@
 #include "engine/tokenizers/byte_pair.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <optional>
 #include <string>
@@ -145,7 +147,7 @@ Result<BytePairTokenizer::Merges> BytePairTokenizer::read_merges(const ModelFile
   merges.reserve(list->size());
   for (std::size_t rank = 0; rank < list->size(); ++rank) {
     const std::string& line = (*list)[rank];
-    const auto quoted = [&] { return "merge " + std::to_string(rank) + " (\"" + Printable(line) + "\")"; };
+    const auto quoted = [&] { return fmt::format("merge {} (\"{}\")", rank, Printable(line)); };
     // The first character may itself be a space in vocabularies that do not spell it.
     const std::size_t space = line.find(' ', 1);
     if (space == std::string::npos || space + 1 == line.size()) return bad(quoted() + " is not two tokens");
@@ -155,7 +157,7 @@ Result<BytePairTokenizer::Merges> BytePairTokenizer::read_merges(const ModelFile
     const auto right = vocabulary.find(right_text);
     const auto merged = vocabulary.find(std::string(left_text) + std::string(right_text));
     if (!left || !right || !merged) {
-      return bad(quoted() + " refers to a token that is not in the vocabulary of " + std::to_string(vocabulary.size()));
+      return bad(fmt::format("{} refers to a token that is not in the vocabulary of {}", quoted(), vocabulary.size()));
     }
     // Text must not become a token that is not text.
     if (!vocabulary.is_text(*merged)) continue;

@@ -1,5 +1,7 @@
 #include "engine/tokenizers/rwkv_world.h"
 
+#include <fmt/format.h>
+
 #include <optional>
 #include <utility>
 
@@ -67,10 +69,9 @@ Result<std::shared_ptr<const Tokenizer>> RwkvTokenizer::create(const ModelFile& 
     if (kind == TokenKind::control || kind == TokenKind::unknown || kind == TokenKind::unused) continue;
     std::optional<std::string> bytes = unescape(vocabulary->text(id));
     if (!bytes) {
-      return Error{ErrorCode::bad_model, file.path() + ": token " + std::to_string(i) + " (\"" +
-                                             Printable(vocabulary->text(id)) +
-                                             "\") has an escape that stands for no byte; the file's vocabulary is "
-                                             "damaged, convert it again"};
+      return Error{ErrorCode::bad_model, fmt::format("{}: token {} (\"{}\") has an escape that stands for no byte; the "
+                                                     "file's vocabulary is damaged, convert it again",
+                                                     file.path(), i, Printable(vocabulary->text(id)))};
     }
     tokens.emplace_back(*bytes, id);
     pieces[i] = std::move(*bytes);

@@ -1,5 +1,7 @@
 #include "engine/tokenizers/sentencepiece.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <queue>
 #include <string>
@@ -142,9 +144,9 @@ Result<SentencePieceTokenizer::ByteTokens> SentencePieceTokenizer::read_byte_tok
     if (vocabulary.kind(id) != TokenKind::byte) continue;
     const int byte = parse_byte_token(vocabulary.text(id));
     if (byte < 0) {
-      return Error{ErrorCode::bad_model, file.path() + ": token " + std::to_string(i) +
-                                             " is of type byte but is not spelled <0xNN>; the file's vocabulary is "
-                                             "damaged, convert it again"};
+      return Error{ErrorCode::bad_model, fmt::format("{}: token {} is of type byte but is not spelled <0xNN>; the "
+                                                     "file's vocabulary is damaged, convert it again",
+                                                     file.path(), i)};
     }
     byte_tokens[static_cast<std::size_t>(byte)] = id;
   }

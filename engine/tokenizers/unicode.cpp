@@ -1,7 +1,12 @@
 #include "engine/tokenizers/unicode.h"
 
+#include <utf8proc.h>
+
+#include <array>
+
 namespace troupe::engine {
 
+// Not utf8proc_iterate: it does not say where an ill-formed sequence ends, or whether more bytes could complete it.
 Utf8Char next_utf8(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<std::uint8_t>(text[i]); };
   const std::uint8_t first = byte(0);
@@ -28,20 +33,9 @@ Utf8Char next_utf8(std::string_view text) {
 }
 
 void append_utf8(std::string& out, char32_t code_point) {
-  const auto put = [&](char32_t byte) { out.push_back(static_cast<char>(byte)); };
-  if (code_point < 0x80) return put(code_point);
-  if (code_point < 0x800) {
-    put(0xC0 | code_point >> 6);
-  } else {
-    if (code_point < 0x10000) {
-      put(0xE0 | code_point >> 12);
-    } else {
-      put(0xF0 | code_point >> 18);
-      put(0x80 | (code_point >> 12 & 0x3F));
-    }
-    put(0x80 | (code_point >> 6 & 0x3F));
-  }
-  put(0x80 | (code_point & 0x3F));
+  std::array<utf8proc_uint8_t, 4> bytes;
+  const auto count = utf8proc_encode_char(static_cast<utf8proc_int32_t>(code_point), bytes.data());
+  out.append(bytes.begin(), bytes.begin() + count);
 }
 
 }  // namespace troupe::engine

@@ -1,5 +1,7 @@
 #include "engine/tokenizers/vocabulary.h"
 
+#include <fmt/format.h>
+
 #include <cmath>
 
 #include "config/assert.h"
@@ -43,8 +45,7 @@ Status read_id(const ModelFile& file, const std::string& key, std::size_t vocab_
   id.reset();
   if (*value == kAbsentId || *value == -1) return Ok{};
   if (*value < 0 || static_cast<std::uint64_t>(*value) >= vocab_size) {
-    return bad_vocabulary(
-        file, key + " is " + std::to_string(*value) + ", but there are " + std::to_string(vocab_size) + " tokens");
+    return bad_vocabulary(file, fmt::format("{} is {}, but there are {} tokens", key, *value, vocab_size));
   }
   id = static_cast<TokenId>(*value);
   return Ok{};
@@ -64,19 +65,17 @@ Status Vocabulary::read_arrays(const ModelFile& file) {
   const auto* const texts = file.strings("tokenizer.ggml.tokens");
   if (texts == nullptr || texts->empty()) return bad_vocabulary(file, "tokenizer.ggml.tokens is missing or empty");
   if (texts->size() > kMaxVocabularySize) {
-    return bad_vocabulary(file, "tokenizer.ggml.tokens has " + std::to_string(texts->size()) +
-                                    " entries, more than the " + std::to_string(kMaxVocabularySize) + " allowed");
+    return bad_vocabulary(file, fmt::format("tokenizer.ggml.tokens has {} entries, more than the {} allowed",
+                                            texts->size(), kMaxVocabularySize));
   }
   const auto wrong_length = [&](const char* key, std::size_t length) {
-    return bad_vocabulary(file, std::string(key) + " has " + std::to_string(length) + " entries for " +
-                                    std::to_string(texts->size()) + " tokens");
+    return bad_vocabulary(file, fmt::format("{} has {} entries for {} tokens", key, length, texts->size()));
   };
   std::size_t total_bytes = 0;
   for (const std::string& text : *texts) total_bytes += text.size();
   if (total_bytes > kMaxVocabularyBytes) {
-    return bad_vocabulary(file, "tokenizer.ggml.tokens holds " + std::to_string(total_bytes) +
-                                    " bytes of text, more than the " + std::to_string(kMaxVocabularyBytes) +
-                                    " allowed");
+    return bad_vocabulary(file, fmt::format("tokenizer.ggml.tokens holds {} bytes of text, more than the {} allowed",
+                                            total_bytes, kMaxVocabularyBytes));
   }
   texts_ = *texts;
   kinds_.assign(texts_.size(), TokenKind::normal);
@@ -85,8 +84,7 @@ Status Vocabulary::read_arrays(const ModelFile& file) {
     for (std::size_t i = 0; i < types->size(); ++i) {
       const std::int64_t type = (*types)[i];
       if (type < 0 || type > 6) {
-        return bad_vocabulary(
-            file, "token " + std::to_string(i) + " has type " + std::to_string(type) + ", which is none of 0 to 6");
+        return bad_vocabulary(file, fmt::format("token {} has type {}, which is none of 0 to 6", i, type));
       }
       // 1 is normal, then as in the enumeration; some converters write 0 ("undefined") for normal tokens.
       kinds_[i] = type == 0 ? TokenKind::normal : static_cast<TokenKind>(type - 1);
@@ -112,16 +110,14 @@ Status Vocabulary::check_lengths(const ModelFile& file) const {
     const std::size_t bytes = texts_[i].size();
     const std::size_t limit = special ? kMaxSpecialTokenBytes : kMaxTokenBytes;
     if (bytes > limit) {
-      return bad_vocabulary(file, "token " + std::to_string(i) + " has " + std::to_string(bytes) +
-                                      " bytes, more than the " + std::to_string(limit) + " allowed" +
-                                      (special ? " of a special one" : ""));
+      return bad_vocabulary(file, fmt::format("token {} has {} bytes, more than the {} allowed{}", i, bytes, limit,
+                                              special ? " of a special one" : ""));
     }
     if (special) special_bytes += bytes;
   }
   if (special_bytes > kMaxSpecialTokensBytes) {
-    return bad_vocabulary(file, "it has special tokens of " + std::to_string(special_bytes) +
-                                    " bytes together, more than the " + std::to_string(kMaxSpecialTokensBytes) +
-                                    " allowed");
+    return bad_vocabulary(file, fmt::format("it has special tokens of {} bytes together, more than the {} allowed",
+                                            special_bytes, kMaxSpecialTokensBytes));
   }
   return Ok{};
 }

@@ -1,9 +1,12 @@
 #include "engine/tokenizers/wordpiece.h"
 
+#include <utf8proc.h>
+
+#include <array>
 #include <utility>
 
+#include "config/assert.h"
 #include "engine/tokenizers/unicode.h"
-#include "engine/tokenizers/unicode_classes.h"
 
 namespace troupe::engine {
 namespace {
@@ -18,10 +21,42 @@ bool is_chinese(char32_t c) {
          (c >= 0xF900 && c <= 0xFAFF) || (c >= 0x2F800 && c <= 0x2FA1F);
 }
 
+bool is_space(char32_t c) {
+  if (c == '\t' || c == '\n' || c == '\r') return true;
+  const auto category = utf8proc_category(static_cast<utf8proc_int32_t>(c));
+  return category >= UTF8PROC_CATEGORY_ZS && category <= UTF8PROC_CATEGORY_ZP;
+}
+
+// Of what is no space: also formats, surrogates, private and unassigned characters.
+bool is_control(char32_t c) {
+  const auto category = utf8proc_category(static_cast<utf8proc_int32_t>(c));
+  return category == UTF8PROC_CATEGORY_CN || category >= UTF8PROC_CATEGORY_CC;
+}
+
+// Drawn over or under the letter before.
+bool is_mark(char32_t c) { return utf8proc_category(static_cast<utf8proc_int32_t>(c)) == UTF8PROC_CATEGORY_MN; }
+
 bool is_punctuation(char32_t c) {
   if (c < 128)
     return c > ' ' && c != 127 && !(c >= '0' && c <= '9') && !(c >= 'A' && c <= 'Z') && !(c >= 'a' && c <= 'z');
-  return char_class(c) == CharClass::punctuation;
+  const auto category = utf8proc_category(static_cast<utf8proc_int32_t>(c));
+  return category >= UTF8PROC_CATEGORY_PC && category <= UTF8PROC_CATEGORY_PO;
+}
+
+// Unchanged: U+0130, whose small letter is two characters (utf8proc returns the first).
+char32_t to_lower(char32_t c) {
+  return c == 0x130 ? c : static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c)));
+}
+
+// Calls use(char32_t) for each character of `c`'s full canonical decomposition.
+template <class Use>
+void decompose(char32_t c, Use use) {
+  std::array<utf8proc_int32_t, 8> parts;  // 4 at most in Unicode 15
+  int break_class = 0;
+  const auto count = utf8proc_decompose_char(static_cast<utf8proc_int32_t>(c), parts.data(), parts.size(),
+                                             UTF8PROC_DECOMPOSE, &break_class);
+  TROUPE_ASSERT(count >= 1 && count <= static_cast<utf8proc_ssize_t>(parts.size()));
+  for (utf8proc_ssize_t i = 0; i < count; ++i) use(static_cast<char32_t>(parts[static_cast<std::size_t>(i)]));
 }
 
 }  // namespace
@@ -74,7 +109,7 @@ void WordPieceTokenizer::encode_text(std::string_view text, bool, std::vector<To
     word.clear();
   };
   const auto add_char = [&](char32_t c) {
-    if (strip_accents_ && char_class(c) == CharClass::mark) return;
+    if (strip_accents_ && is_mark(c)) return;
     if (lowercase_) c = to_lower(c);
     if (is_punctuation(c)) {
       end_word();
@@ -90,14 +125,13 @@ void WordPieceTokenizer::encode_text(std::string_view text, bool, std::vector<To
     text.remove_prefix(next.length);
     const char32_t c = next.code_point;
     if (next.status != Utf8Status::valid || c == 0xFFFD) continue;  // invalid characters are dropped
-    const CharClass kind = char_class(c);
-    if (kind == CharClass::space) {
+    if (is_space(c)) {
       end_word();
-    } else if (kind != CharClass::control) {
+    } else if (!is_control(c)) {
       const bool chinese = is_chinese(c);
       if (chinese) end_word();
       if (strip_accents_) {
-        for_each_base(c, add_char);
+        decompose(c, add_char);
       } else {
         add_char(c);
       }

@@ -1,6 +1,7 @@
 #include "engine/weights/packed_matrix.h"
 
 #include <unistd.h>
+#include <xxhash.h>
 
 #include <algorithm>
 #include <array>
@@ -35,9 +36,7 @@ bool read_at(int file, std::uint64_t offset, std::span<std::byte> bytes) {
 
 // Combines the pieces' hashes in order.
 std::uint64_t join(std::size_t size, std::span<const std::uint64_t> pieces) {
-  std::uint64_t hash = size;
-  for (const std::uint64_t piece : pieces) hash = combine_hashes(hash, piece);
-  return hash;
+  return XXH3_64bits_withSeed(pieces.data(), pieces.size_bytes(), size);
 }
 
 std::span<std::byte> piece_of(std::span<std::byte> bytes, std::size_t i) {
@@ -46,37 +45,15 @@ std::span<std::byte> piece_of(std::span<std::byte> bytes, std::size_t i) {
 
 }  // namespace
 
-// Four independent multiply chains, so that hashing is faster than reading from memory.
-std::uint64_t hash_piece(std::span<const std::byte> bytes) {
-  std::array<std::uint64_t, 4> lanes = {0x9e3779b97f4a7c15u, 0xbf58476d1ce4e5b9u, 0x94d049bb133111ebu,
-                                        0xd6e8feb86659fd93u};
-  std::array<std::uint64_t, 4> words;
-  for (std::size_t i = 0; i < bytes.size(); i += sizeof words) {
-    words = {};
-    std::memcpy(words.data(), bytes.data() + i, std::min(sizeof words, bytes.size() - i));
-    for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
-      lanes[lane] = (lanes[lane] ^ words[lane]) * 0x100000001b3u;
-      lanes[lane] ^= lanes[lane] >> 29;
-    }
-  }
-  std::uint64_t hash = bytes.size();
-  for (const std::uint64_t lane : lanes) hash = combine_hashes(hash, lane);
-  return hash;
-}
-
 std::uint64_t combine_hashes(std::uint64_t hash, std::uint64_t next) {
-  // The finaliser of splitmix64 (Steele et al., OOPSLA 2014).
-  std::uint64_t x = hash * 0x9e3779b97f4a7c15u + next;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
+  return XXH3_64bits_withSeed(&next, sizeof next, hash);
 }
 
 std::uint64_t checksum(Team& team, std::span<const std::byte> bytes) {
   std::vector<std::uint64_t> pieces((bytes.size() + kChecksumPiece - 1) / kChecksumPiece);
   team.parallel_for(pieces.size(), [&](std::size_t i, std::uint32_t) {
     const std::size_t begin = i * kChecksumPiece;
-    pieces[i] = hash_piece(bytes.subspan(begin, std::min(kChecksumPiece, bytes.size() - begin)));
+    pieces[i] = XXH3_64bits(bytes.data() + begin, std::min(kChecksumPiece, bytes.size() - begin));
   });
   return join(bytes.size(), pieces);
 }
@@ -127,7 +104,7 @@ Result<PackedMatrix> PackedMatrix::read(Team& team, const PackedHeader& header, 
   team.parallel_for(pieces.size(), [&](std::size_t i, std::uint32_t) {
     const std::span<std::byte> piece = piece_of(body, i);
     if (read_at(file, offset + i * kChecksumPiece, piece))
-      pieces[i] = hash_piece(piece);
+      pieces[i] = XXH3_64bits(piece.data(), piece.size());
     else
       complete = false;
   });

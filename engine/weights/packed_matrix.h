@@ -65,8 +65,6 @@ class PackedMatrix {
 
 // A hash of `bytes`, in an order that does not depend on the team's size.
 [[nodiscard]] std::uint64_t checksum(Team& team, std::span<const std::byte> bytes);
-// A hash of a piece of a body, computed by the calling thread.
-[[nodiscard]] std::uint64_t hash_piece(std::span<const std::byte> bytes);
 // Joins hashes in order: combine(combine(seed, a), b).
 [[nodiscard]] std::uint64_t combine_hashes(std::uint64_t hash, std::uint64_t next);
 

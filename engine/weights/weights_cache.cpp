@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -79,7 +80,7 @@ std::uint64_t sample(const ModelFile& model) {
   std::uint64_t hash = 0;
   for (std::size_t i = 0; i < std::min(kSampledTensors, tensors.size()); ++i) {
     const auto bytes = tensors[i * tensors.size() / std::min(kSampledTensors, tensors.size())].bytes;
-    hash = combine_hashes(hash, hash_piece(bytes.first(std::min(kSampleBytes, bytes.size()))));
+    hash = XXH3_64bits_withSeed(bytes.data(), std::min(kSampleBytes, bytes.size()), hash);
   }
   return hash;
 }
@@ -127,7 +128,7 @@ std::uint64_t tensor_hash(Team& team, const TensorInfo& tensor) {
   return combine_hashes(WeightsCache::hash_of_name(tensor.name), checksum(team, tensor.bytes));
 }
 
-std::uint64_t WeightsCache::hash_of_name(std::string_view name) { return hash_piece(std::as_bytes(std::span(name))); }
+std::uint64_t WeightsCache::hash_of_name(std::string_view name) { return XXH3_64bits(name.data(), name.size()); }
 
 namespace {
 

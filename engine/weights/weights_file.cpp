@@ -1,5 +1,7 @@
 #include "engine/weights/weights_file.h"
 
+#include <xxhash.h>
+
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -55,8 +57,8 @@ Error damaged(const std::string& what) { return {ErrorCode::io, "damaged: " + wh
 
 // The checksum of everything except the stamp.
 std::uint64_t header_checksum(std::span<const std::byte> without_checksum) {
-  return combine_hashes(hash_piece(without_checksum.first(kWeightsStampAt)),
-                        hash_piece(without_checksum.subspan(kWeightsFixedBytes)));
+  const auto matrices = without_checksum.subspan(kWeightsFixedBytes);
+  return XXH3_64bits_withSeed(matrices.data(), matrices.size(), XXH3_64bits(without_checksum.data(), kWeightsStampAt));
 }
 
 std::optional<FileStamp> parse_stamp(std::span<const std::byte> bytes) {
@@ -66,7 +68,7 @@ std::optional<FileStamp> parse_stamp(std::span<const std::byte> bytes) {
   stamp.bytes = from.take<std::uint64_t>();
   stamp.mtime_ns = from.take<std::int64_t>();
   stamp.ctime_ns = from.take<std::int64_t>();
-  if (from.take<std::uint64_t>() != hash_piece(bytes.first(kStampBytes - kChecksumBytes))) return std::nullopt;
+  if (from.take<std::uint64_t>() != XXH3_64bits(bytes.data(), kStampBytes - kChecksumBytes)) return std::nullopt;
   return stamp;
 }
 
@@ -162,7 +164,7 @@ std::vector<std::byte> write_weights_stamp(const FileStamp& stamp) {
   to.put(stamp.bytes);
   to.put(stamp.mtime_ns);
   to.put(stamp.ctime_ns);
-  to.put(hash_piece(to.bytes()));
+  to.put(XXH3_64bits(to.bytes().data(), to.bytes().size()));
   return std::move(to.bytes());
 }
 

@@ -1,6 +1,7 @@
 // The header of a file of packed weights: its source, and the offset of each matrix.
 //
-// The format, version 2; integers are little-endian, offsets count from the beginning of the file:
+// The format, version 3 (hashes and checksums are XXH3); integers are little-endian, offsets count from the beginning
+// of the file:
 //
 //     0  magic "troupeWC" | u32 version | u32 recipe version | u64 model hash | u64 source hash
 //        char[16] variant, padded with zeros | u64 bytes of the file | u32 matrices (<= 2^20) | u32 0
@@ -26,7 +27,7 @@
 
 namespace troupe::engine {
 
-inline constexpr std::uint32_t kWeightsFileVersion = 2;  // also raised when the same weights are packed to other bytes
+inline constexpr std::uint32_t kWeightsFileVersion = 3;  // also raised when the same weights are packed to other bytes
 inline constexpr std::size_t kWeightsFixedBytes = 128;   // up to the matrices
 inline constexpr std::size_t kWeightsStampAt = 64;
 

@@ -214,7 +214,7 @@ std::size_t in_crowd(const LoadedModel& model, Team& team, const Crowd& crowd,
       to.insert(to.end(), result.items[item].logits.begin(), result.items[item].logits.end());
     }
   }
-  const auto& arena = model.window_arena() ? model.window_arena() : model.arena();
+  const auto& arena = model.arenas().back();
   REQUIRE(result.kv_bytes_read % arena->bytes_per_block() == 0);
   return result.kv_bytes_read / arena->bytes_per_block();
 }

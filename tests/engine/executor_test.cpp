@@ -36,7 +36,8 @@ struct Engine {
     spec.id = id;
     spec.tokens = std::move(tokens);
     spec.num_prompt_tokens = num_prompt;
-    for (BlockId block = 0; block < 8; ++block) spec.block_table.push_back(first_block + block);
+    spec.tables.emplace_back();
+    for (BlockId block = 0; block < 8; ++block) spec.tables[0].push_back(first_block + block);
     spec.sampling = std::move(sampling);
     executor.open(std::move(spec));
   }
@@ -215,12 +216,12 @@ TEST_CASE("blocks come with the step that needs them, and may be swapped for equ
   SequenceSpec spec;
   spec.id = 1;
   spec.tokens = random_tokens(40, 2048, 1);
-  spec.block_table = {5};
+  spec.tables = {{5}};
   spec.sampling = greedy_params(8);
   e.executor.open(spec);
   e.executor.step({.items = {{.sequence = 1, .num_tokens = 32, .output = Output::none, .new_blocks = {}}}}, e.result);
   const engine::StepBatch rest{
-      .items = {{.sequence = 1, .num_tokens = 8, .output = Output::sample, .new_blocks = {9}}}};
+      .items = {{.sequence = 1, .num_tokens = 8, .output = Output::sample, .new_blocks = {{9}}}}};
   e.executor.step(rest, e.result);
   const auto expected = e.run(1).first;
   // The same again; before the last part the first block moves.
@@ -229,8 +230,9 @@ TEST_CASE("blocks come with the step that needs them, and may be swapped for equ
   e.executor.step({.items = {{.sequence = 2, .num_tokens = 32, .output = Output::none, .new_blocks = {}}}}, e.result);
   std::memcpy(e.model->arena()->block(77), e.model->arena()->block(5), e.model->arena()->bytes_per_block());
   std::memset(e.model->arena()->block(5), 0, e.model->arena()->bytes_per_block());
-  e.executor.swap_block(2, 0, 77);
-  e.executor.step({.items = {{.sequence = 2, .num_tokens = 8, .output = Output::sample, .new_blocks = {9}}}}, e.result);
+  e.executor.swap_block(2, 0, 0, 77);
+  e.executor.step({.items = {{.sequence = 2, .num_tokens = 8, .output = Output::sample, .new_blocks = {{9}}}}},
+                  e.result);
   CHECK(e.run(2).first == expected);
 }
 

@@ -12,7 +12,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "cache/window.h"
+#include "cache/group.h"
 #include "engine/engine.h"
 #include "tests/support/sanitized.h"
 #include "tests/support/variants.h"
@@ -52,25 +52,20 @@ inline std::vector<TokenId> random_tokens(std::size_t count, std::uint32_t vocab
 // Runs one sequence with all its logits; the block table is any run of block ids.
 class SequenceRunner {
  public:
-  SequenceRunner(engine::Executor& executor, SequenceId id, std::vector<TokenId> tokens,
-                 std::vector<BlockId> block_table, std::uint32_t num_cached = 0, SnapshotId restore = kNoSnapshot)
+  SequenceRunner(engine::Executor& executor, SequenceId id, std::vector<TokenId> tokens, const BlockTable& block_table,
+                 std::uint32_t num_cached = 0, SnapshotId restore = kNoSnapshot)
       : executor_(executor),
         id_(id),
         computed_(num_cached),
         left_(static_cast<std::uint32_t>(tokens.size()) - num_cached) {
-    if (const auto* group = executor.model().cache_spec().find(engine::CacheGroup::Kind::window))
-      window_ = group->window;
     engine::SequenceSpec spec;
     spec.id = id;
     spec.tokens = std::move(tokens);
     spec.num_cached = num_cached;
     spec.restore = restore;
-    // Window blocks have the same ids in their own arena; those that nobody sees any more are not there.
-    if (window_ != 0) {
-      spec.window_table = block_table;
-      std::fill(spec.window_table.begin(), spec.window_table.begin() + first_window_block(), kNoBlock);
-    }
-    spec.block_table = std::move(block_table);
+    // Blocks have the same ids in the arenas of all groups; those that nobody sees any more are not there.
+    for (const engine::CacheGroup& group : executor.model().cache_spec().groups)
+      cache::leave_window_behind(spec.tables.emplace_back(block_table), computed_, group.window);
     executor.open(std::move(spec));
   }
 
@@ -80,13 +75,12 @@ class SequenceRunner {
   engine::StepItem next(std::uint32_t count) {
     count = std::min(count, left_);
     left_ -= count;
-    const std::uint32_t first = first_window_block();
-    computed_ += count;
+    const std::uint32_t first = std::exchange(computed_, computed_ + count);
     return {.sequence = id_,
             .num_tokens = count,
             .output = engine::Output::all_logits,
             .new_blocks = {},
-            .first_window_block = first};
+            .rewind_floor = first};
   }
 
   // All that is left, `chunk` tokens at a time: logits [left, vocab].
@@ -101,11 +95,8 @@ class SequenceRunner {
   }
 
  private:
-  std::uint32_t first_window_block() const { return window_ == 0 ? 0 : cache::first_window_block(computed_, window_); }
-
   engine::Executor& executor_;
   SequenceId id_;
-  std::uint32_t window_ = 0;
   std::uint32_t computed_;
   std::uint32_t left_;
 };

@@ -9,8 +9,8 @@ import tempfile
 import unittest
 
 TOP = sys.argv.pop(1)
-NUMPY_SCRIPTS = ["tools/random_gguf.py", "tools/make_encoder_fixture.py", "tools/training/export_gguf.py",
-                 "tools/training/train_tales.py"]
+NUMPY_SCRIPTS = ["bench/random_model.py", "tools/golden/make.py", "tools/random_gguf.py",
+                 "tools/make_encoder_fixture.py", "tools/training/export_gguf.py", "tools/training/train_tales.py"]
 
 
 def call(script, modules, *arguments):

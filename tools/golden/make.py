@@ -17,7 +17,11 @@ import sys
 import zlib
 
 sys.dont_write_bytecode = True
-import numpy
+try:
+    import numpy
+except ImportError:
+    sys.exit(f"This needs numpy, and {sys.executable} has none. Debian: apt-get install python3-numpy, and run this with "
+             "/usr/bin/python3.")
 
 import gguf
 import passes

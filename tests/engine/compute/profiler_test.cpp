@@ -60,8 +60,9 @@ struct Decoding {
       engine::SequenceSpec spec;
       spec.id = id;
       spec.tokens = random_tokens(40, model->info().vocab_size, id);
+      spec.tables.resize(1);
       for (BlockId block = 0; block < 16; ++block)
-        spec.block_table.push_back(static_cast<BlockId>(16 * (id - 1)) + block);
+        spec.tables[0].push_back(static_cast<BlockId>(16 * (id - 1)) + block);
       spec.sampling.temperature = 0;
       spec.sampling.ignore_eos = true;
       spec.sampling.max_tokens = 400;

@@ -183,18 +183,18 @@ TEST_CASE("windows: a block that was swapped is read in its new place, and one t
     CHECK(std::memcmp(logits.data(), expected.data() + std::size_t{first} * plain.vocab,
                       logits.size() * sizeof(float)) == 0);
   };
-  const auto window_block = [&](BlockId block) { return model->window_arena()->block(block); };
-  const std::uint64_t block_bytes = model->window_arena()->bytes_per_block();
+  const auto window_block = [&](BlockId block) { return model->arena(1)->block(block); };
+  const std::uint64_t block_bytes = model->arena(1)->bytes_per_block();
   require_next(0, 50);
   std::memcpy(window_block(30), window_block(9), block_bytes);
   std::memset(window_block(9), 0x7f, block_bytes);
-  executor.swap_window_block(1, 1, 30);
+  executor.swap_block(1, 1, 1, 30);
   require_next(50, 10);  // position 50 sees 31 to 50
-  CHECK(executor.window_table(1)[0] == 8);
+  CHECK(executor.block_table(1, 1)[0] == 8);
   std::memset(window_block(8), 0x7f, block_bytes);
   require_next(60, 15);  // and 60 the second block
-  CHECK(executor.window_table(1)[0] == kNoBlock);
-  CHECK(executor.window_table(1)[1] == 30);
+  CHECK(executor.block_table(1, 1)[0] == kNoBlock);
+  CHECK(executor.block_table(1, 1)[1] == 30);
 }
 
 TEST_CASE("gemma2: layers with a window rotate by a base of their own where the file has one") {

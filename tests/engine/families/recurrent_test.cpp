@@ -222,14 +222,11 @@ TEST_CASE("a sequence with a state or a window goes through a file with its bits
     auto file = engine::SequenceFile::open(path, *model);
     if (!file) FAIL(file.error().message);
     CHECK(file->num_computed() == 70);
-    const std::vector<BlockId> table = {20, 7, 33};
-    std::vector<BlockId> window_table;
-    if (model->window_arena()) {
-      window_table = table;
-      std::fill(window_table.begin(), window_table.begin() + file->first_window_block(), kNoBlock);
-    }
-    REQUIRE(file->read_blocks(*model, table, window_table));
-    executor.open(file->spec(2, table, {}, window_table));
+    BlockTables tables;
+    for (const engine::CacheGroup& group : model->cache_spec().groups)
+      cache::leave_window_behind(tables.emplace_back(BlockTable{20, 7, 33}), file->next_position(), group.window);
+    REQUIRE(file->read_blocks(*model, tables));
+    executor.open(file->spec(2, tables, {}));
     executor.step({.items = {{.sequence = 2, .num_tokens = 5, .output = engine::Output::all_logits, .new_blocks = {}}}},
                   result);
     CHECK(same_bits(result.items[0].logits, std::span(expected).last(result.items[0].logits.size())));
@@ -250,7 +247,7 @@ TEST_CASE("a sequence with a state or a window goes through a file with its bits
     bytes.put(static_cast<char>(old ^ 4));
     bytes.close();
     file = engine::SequenceFile::open(path, *model);
-    if (file && file->num_blocks() != 0) CHECK_FALSE(file->read_blocks(*model, table, window_table));
+    if (file && file->num_blocks() != 0) CHECK_FALSE(file->read_blocks(*model, tables));
   }
 }
 

@@ -23,9 +23,8 @@ constexpr std::uint64_t kOfOne = 200 * kFullBlock + 35 * kWindowBlock;
 
 CacheSpec with_window() {
   CacheSpec spec;
-  spec.groups = {
-      {.kind = CacheGroup::Kind::full, .num_layers = 1, .bytes_per_block = kFullBlock},
-      {.kind = CacheGroup::Kind::window, .num_layers = 5, .window = kWindow, .bytes_per_block = kWindowBlock}};
+  spec.groups = {{.num_layers = 1, .bytes_per_block = kFullBlock},
+                 {.num_layers = 5, .window = kWindow, .bytes_per_block = kWindowBlock}};
   return spec;
 }
 
@@ -33,9 +32,8 @@ CacheSpec with_window() {
 CacheSpec with_state(std::uint64_t block_bytes, engine::StateType type = engine::StateType::f32) {
   CacheSpec spec;
   spec.state_type = type;
-  spec.groups = {
-      {.kind = CacheGroup::Kind::full, .num_layers = 1, .bytes_per_block = block_bytes},
-      {.kind = CacheGroup::Kind::state, .num_layers = 1, .state = {.exact_floats = 50, .large_floats = 200}}};
+  spec.groups = {{.num_layers = 1, .bytes_per_block = block_bytes}};
+  spec.state = {.exact_floats = 50, .large_floats = 200};
   return spec;
 }
 
@@ -49,14 +47,24 @@ LoadOptions options(std::uint32_t max_sequences, engine::StateType type = engine
 TEST_CASE("cache plan: windows and whole contexts get room for as many sequences") {
   const auto two_and_a_half = plan_cache(with_window(), kContext, options(64), kOfOne * 5 / 2);
   REQUIRE(two_and_a_half);
-  CHECK(two_and_a_half->num_blocks == 500);
-  CHECK(two_and_a_half->num_window_blocks == 87);
+  CHECK(two_and_a_half->num_blocks[0] == 500);
+  CHECK(two_and_a_half->num_blocks[1] == 87);
   CHECK(two_and_a_half->num_snapshots == 0);
   CHECK(two_and_a_half->num_states == 0);
   const auto no_more_than_can_run = plan_cache(with_window(), kContext, options(3), kOfOne * 100);
   REQUIRE(no_more_than_can_run);
-  CHECK(no_more_than_can_run->num_blocks == 600);
-  CHECK(no_more_than_can_run->num_window_blocks == 105);
+  CHECK(no_more_than_can_run->num_blocks[0] == 600);
+  CHECK(no_more_than_can_run->num_blocks[1] == 105);
+}
+
+TEST_CASE("cache plan: each of three groups gets room for as many sequences") {
+  CacheSpec spec = with_window();
+  spec.groups.push_back({.num_layers = 2, .window = 2048, .bytes_per_block = 700});  // 2,047 + 1,024 positions: 97
+  const std::uint64_t of_one = kOfOne + 97 * 700;
+  const auto plan = plan_cache(spec, kContext, options(64), of_one * 2);
+  REQUIRE(plan);
+  CHECK(plan->num_blocks == std::vector<std::uint32_t>{400, 70, 194});
+  CHECK_FALSE(plan_cache(spec, kContext, options(64), of_one - 1));
 }
 
 TEST_CASE("cache plan: one whole context fits, or the error says which would") {
@@ -73,12 +81,12 @@ TEST_CASE("cache plan: one whole context fits, or the error says which would") {
 }
 
 TEST_CASE("cache plan: a short context needs window blocks for itself alone") {
-  CHECK(engine::window_blocks_needed(kWindow, 96) == 3);
-  CHECK(engine::window_blocks_needed(kWindow, kContext) == 35);
+  CHECK(engine::blocks_needed({.window = kWindow}, 96) == 3);
+  CHECK(engine::blocks_needed({.window = kWindow}, kContext) == 35);
   const auto plan = plan_cache(with_window(), 96, options(1), 3 * (kFullBlock + kWindowBlock));
   REQUIRE(plan);
-  CHECK(plan->num_blocks == 3);
-  CHECK(plan->num_window_blocks == 3);
+  CHECK(plan->num_blocks[0] == 3);
+  CHECK(plan->num_blocks[1] == 3);
 }
 
 TEST_CASE("cache plan: running states come first, then snapshots get half, or a quarter beside K and V") {
@@ -87,17 +95,17 @@ TEST_CASE("cache plan: running states come first, then snapshots get half, or a 
   REQUIRE(alone);
   CHECK(alone->num_states == 4);
   CHECK(alone->num_snapshots == 48);
-  CHECK(alone->num_blocks == 800);  // names of positions
+  CHECK(alone->num_blocks[0] == 800);  // names of positions
   const auto beside = plan_cache(with_state(100), 320, options(4), 100000);
   REQUIRE(beside);
   CHECK(beside->num_snapshots == 24);
-  CHECK(beside->num_blocks == 40);  // of four contexts: all that can run
+  CHECK(beside->num_blocks[0] == 40);  // of four contexts: all that can run
   const auto scarce = plan_cache(with_state(1000), 320, options(4), 100000);
   REQUIRE(scarce);
-  CHECK(scarce->num_blocks == 40);
+  CHECK(scarce->num_blocks[0] == 40);
   const auto scarcer = plan_cache(with_state(10000), 96, options(4), 100000);
   REQUIRE(scarcer);
-  CHECK(scarcer->num_blocks == 7);  // of 72,000
+  CHECK(scarcer->num_blocks[0] == 7);  // of 72,000
   // At most a quarter is kept for states that run, and f16 makes snapshots smaller.
   const auto many =
       plan_cache(with_state(0, engine::StateType::f16), kContext, options(64, engine::StateType::f16), 100000);
@@ -115,8 +123,8 @@ TEST_CASE("cache plan: what is asked for by number is given, or refused") {
   exactly.num_snapshots = 3;
   const auto windows = plan_cache(with_window(), kContext, exactly, 10 * (kFullBlock + kWindowBlock));
   REQUIRE(windows);
-  CHECK(windows->num_blocks == 10);
-  CHECK(windows->num_window_blocks == 10);
+  CHECK(windows->num_blocks[0] == 10);
+  CHECK(windows->num_blocks[1] == 10);
   CHECK_FALSE(plan_cache(with_window(), kContext, exactly, 10 * (kFullBlock + kWindowBlock) - 1));
   const auto snapshots = plan_cache(with_state(0), kContext, exactly, 100000);
   REQUIRE(snapshots);
@@ -130,13 +138,12 @@ void require_same(const CacheSpec& outlined, const CacheSpec& loaded) {
   REQUIRE(outlined.groups.size() == loaded.groups.size());
   for (std::size_t i = 0; i < loaded.groups.size(); ++i) {
     const CacheGroup &a = outlined.groups[i], &b = loaded.groups[i];
-    CHECK(a.kind == b.kind);
     CHECK(a.num_layers == b.num_layers);
     CHECK(a.window == b.window);
     CHECK(a.bytes_per_block == b.bytes_per_block);
-    CHECK(a.state.exact_floats == b.state.exact_floats);
-    CHECK(a.state.large_floats == b.state.large_floats);
   }
+  CHECK(outlined.state.exact_floats == loaded.state.exact_floats);
+  CHECK(outlined.state.large_floats == loaded.state.large_floats);
 }
 
 TEST_CASE("the metadata alone say what a loaded model keeps of a sequence, and what it has room for") {
@@ -178,8 +185,9 @@ TEST_CASE("the metadata alone say what a loaded model keeps of a sequence, and w
             Approx(static_cast<double>(weights)).epsilon(is_exact ? 0.0 : 0.02).margin(0));
       const auto plan = plan_cache(outline->cache, outline->info.context, load, load.memory - weights);
       REQUIRE(plan);
-      CHECK(plan->num_blocks == (*model)->arena()->num_blocks());
-      CHECK(plan->num_window_blocks == ((*model)->window_arena() ? (*model)->window_arena()->num_blocks() : 0));
+      REQUIRE(plan->num_blocks.size() == (*model)->arenas().size());
+      for (GroupId group = 0; group < plan->num_blocks.size(); ++group)
+        CHECK(plan->num_blocks[group] == (*model)->arena(group)->num_blocks());
       CHECK(plan->num_snapshots == ((*model)->snapshots() ? (*model)->snapshots()->num_snapshots() : 0));
     }
   }

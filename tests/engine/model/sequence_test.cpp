@@ -181,8 +181,8 @@ TEST_CASE("a fork goes on from a copy of the last block, and leaves its parent a
     spec.id = 2;
     spec.tokens = other_tokens;
     spec.num_cached = 70;
-    spec.block_table = {table[0], table[1], 40};
-    spec.copy_from = table[2];
+    spec.tables = {{table[0], table[1], 40}};
+    spec.copy_from = {table[2]};
     s.executor.open(spec);
     CHECK(same_bits(go_on(s.executor, 2), std::span<const float>(*engine::evaluate(*s.model, s.team, other_tokens))
                                               .subspan(std::size_t{70} * s.model->info().vocab_size)));
@@ -205,9 +205,9 @@ TEST_CASE("an imported sequence goes on with the bits it would have had, in ever
     CHECK(file->num_prompt_tokens() == 75);
     CHECK(file->anchors() == cache::anchors_of(s.tokens));
     REQUIRE(file->num_blocks() == 3);
-    const std::vector<BlockId> table = {20, 7, 33};
-    REQUIRE(file->read_blocks(*again, table));
-    executor.open(file->spec(9, table, {}));
+    const BlockTables tables = {{20, 7, 33}};
+    REQUIRE(file->read_blocks(*again, tables));
+    executor.open(file->spec(9, tables, {}));
     CHECK(executor.num_computed(9) == 70);
     CHECK(same_bits(go_on(executor, 9), s.expected_tail(70)));
     CHECK(same_bits(go_on(s.executor, 1), s.expected_tail(70)));
@@ -220,8 +220,8 @@ TEST_CASE("blocks that are cached already need not be read") {
   const std::vector<BlockId> before(s.executor.block_table(1).begin(), s.executor.block_table(1).end());
   auto file = SequenceFile::open(s.path, *s.model);
   REQUIRE(file);
-  REQUIRE(file->read_blocks(*s.model, std::vector<BlockId>{kNoBlock, kNoBlock, 50}));
-  s.executor.open(file->spec(2, {before[0], before[1], 50}, {}));
+  REQUIRE(file->read_blocks(*s.model, {{kNoBlock, kNoBlock, 50}}));
+  s.executor.open(file->spec(2, {{before[0], before[1], 50}}, {}));
   CHECK(same_bits(go_on(s.executor, 2), s.expected_tail(70)));
 }
 
@@ -234,8 +234,8 @@ TEST_CASE("what is put in an opened file's place does not get into it") {
   engine::StepResult result;
   s.executor.step({.items = {runner.next(70)}}, result);
   REQUIRE(engine::export_sequence(s.path, *s.model, s.executor, 2));  // as long, with a checksum of its own
-  REQUIRE(file->read_blocks(*s.model, std::vector<BlockId>{50, 51, 52}));
-  s.executor.open(file->spec(3, {50, 51, 52}, {}));
+  REQUIRE(file->read_blocks(*s.model, {{50, 51, 52}}));
+  s.executor.open(file->spec(3, {{50, 51, 52}}, {}));
   CHECK(same_bits(go_on(s.executor, 3), s.expected_tail(70)));
 }
 
@@ -246,7 +246,7 @@ TEST_CASE("a sequence that was made under a context on the other side of the win
   const auto narrow = load_model(model_file.path(), "", kernels::KvType::f32, 8, 32);
   const auto wide = load_model(model_file.path(), "", kernels::KvType::f32, 8, 160);
   REQUIRE(narrow->numerics_id() == wide->numerics_id());
-  REQUIRE((!narrow->window_arena() && wide->window_arena()));
+  REQUIRE((narrow->arenas().size() == 1 && wide->arenas().size() == 2));
   engine::Team team(1);
   const Directory directory;
   const std::string path = directory.path / "sequence.state";
@@ -294,8 +294,8 @@ TEST_CASE("a sequence that was computed to its end computes its last token again
   auto file = SequenceFile::open(s.path, *s.model);
   REQUIRE(file);
   CHECK(file->num_computed() == 75);
-  REQUIRE(file->read_blocks(*s.model, std::vector<BlockId>{50, 51, 52}));
-  s.executor.open(file->spec(2, {50, 51, 52}, {}));
+  REQUIRE(file->read_blocks(*s.model, {{50, 51, 52}}));
+  s.executor.open(file->spec(2, {{50, 51, 52}}, {}));
   CHECK(same_bits(go_on(s.executor, 2), s.expected_tail(74)));
 }
 
@@ -332,8 +332,8 @@ TEST_CASE("what another sequence left in unused slots does not travel") {
   CHECK(slurp(s.path) == dirty);  // the same sequence in blocks that were zero
   auto file = SequenceFile::open(s.path, *s.model);
   REQUIRE(file);
-  REQUIRE(file->read_blocks(*s.model, std::vector<BlockId>{50, 51, 52}));
-  s.executor.open(file->spec(3, {50, 51, 52}, {}));
+  REQUIRE(file->read_blocks(*s.model, {{50, 51, 52}}));
+  s.executor.open(file->spec(3, {{50, 51, 52}}, {}));
   CHECK(same_bits(go_on(s.executor, 3), s.expected_tail(70)));
 }
 
@@ -342,7 +342,7 @@ std::string refusal(const Stopped& s, const std::string& bytes, const engine::Lo
   spill(s.path, bytes);
   auto file = SequenceFile::open(s.path, model);
   if (!file) return file.error().message;
-  const auto read = file->read_blocks(model, std::vector<BlockId>{50, 51, 52});
+  const auto read = file->read_blocks(model, {{50, 51, 52}});
   return read ? "" : read.error().message;
 }
 
@@ -362,7 +362,8 @@ TEST_CASE("foreign, newer, truncated and damaged files are refused by name") {
     return bytes;
   };
   CHECK(says("GGUF" + good.substr(4), "not an exported sequence"));
-  CHECK(says(with(8, 2), "version 2 of the format is newer than this program, which reads version 1"));
+  CHECK(says(with(8, 3), "version 3 of the format is newer than this program, which reads version 2"));
+  CHECK(says(with(8, 1), "version 1 of the format is older than this program, which reads version 2; compute the"));
   CHECK(says(with(8, 0), "its version is 0"));
   CHECK(says(with(12, 1u << 31), "the length of numerics_id is 2147483648, and can be 256 at most"));
   CHECK(says(with(40, 0xffffffffu), "the number of tokens is 4294967295, and can be 16777216 at most"));
@@ -418,7 +419,7 @@ TEST_CASE("what contradicts itself is refused although its checksum is right") {
   REQUIRE(refusal(s, with(44, 60), *s.model).empty());  // a shorter prompt is another sequence
   auto file = SequenceFile::open(s.path, *s.model);
   REQUIRE(file);
-  s.executor.open(file->spec(2, {50, 51, 52}, {}));
+  s.executor.open(file->spec(2, {{50, 51, 52}}, {}));
   CHECK(s.executor.num_prompt_tokens(2) == 60);
 }
 

@@ -252,6 +252,17 @@ TEST_CASE("WordPiece: case and accents go as the metadata say") {
                              kPlain) == Ids{7, 6});
 }
 
+TEST_CASE("WordPiece: characters of Unicode 15 are known, and U+0130, whose small letter is two, stays as it is") {
+  auto file = wordpiece_file({"a", "##b", "\u0130b", "\U0001E4D0", "\U0001E900", "\U0001E922", "b"});
+  REQUIRE(make(file)->encode("a\U0001E4D0", kPlain) == Ids{1});  // a letter; no control character, which would vanish
+  REQUIRE(make(file)->encode("\U0001E4D0", kPlain) == Ids{7});
+  REQUIRE(make(file)->encode("a\U000E0041b", kPlain) == Ids{4, 5});  // a tag, and an unassigned character, vanish
+  REQUIRE(make(file)->encode("a\u0378b", kPlain) == Ids{4, 5});
+  REQUIRE(make(file)->encode("\U0001E900", kPlain) == Ids{9});  // letters beyond 16 bits have small ones, too
+  file["tokenizer.ggml.normalizer.strip_accents"] = false;
+  REQUIRE(make(file)->encode("\u0130B", kPlain) == Ids{6});
+}
+
 TEST_CASE("WordPiece: Chinese characters and punctuation stand alone, control characters vanish") {
   const auto tokenizer = make(wordpiece_file(
       {"a", "\xE4\xB8\xAD", "\xE6\x96\x87", "b", "##b", "\xE2\x80\x9C", "$", "\xE1\x84\x80\xE1\x85\xA1\xE1\x86\xA8"}));

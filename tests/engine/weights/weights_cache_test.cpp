@@ -250,6 +250,9 @@ TEST_CASE("a file of another version, of another model or of nobody's is not use
   bytes[8] = 99;
   write_bytes(file, bytes);
   require_rebuilt(cache, model.path(), id, "version 99 of the format");
+  bytes[8] = 2;  // its hashes were others
+  write_bytes(file, bytes);
+  require_rebuilt(cache, model.path(), id, "version 2 of the format, and this program has 3");
   write_bytes(file, "#!/bin/sh\n" + std::string(200, ' '));
   require_rebuilt(cache, model.path(), id, "not a file of packed weights");
 

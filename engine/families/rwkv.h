@@ -1,0 +1,69 @@
+// What RWKV-6 and RWKV-7 share: norms at both ends, and scans over heads.
+#pragma once
+
+#include "engine/layers/token_shift.h"
+#include "engine/model/recurrent_model.h"
+#include "kernels/recurrent/recurrent.h"
+
+namespace troupe::engine {
+
+template <class Layer>
+struct RwkvWeights : RecurrentWeights<Layer> {
+  RwkvShape shape;
+  LayerNormWeights embedding_norm, final_norm;
+};
+
+// The base of a family with weights W (recurrent_model.h).
+template <class W>
+class RwkvFamily {
+ public:
+  using Weights = W;
+
+  static void read_rest(TensorReader& in, Weights& w) {
+    w.embedding_norm = read_layer_norm(in, "token_embd_norm", w.info.dim);
+    w.final_norm = {w.output_norm, in.vector("output_norm.bias", w.info.dim)};
+  }
+  void begin(RecurrentPass& pass) const {
+    pass.for_residuals([&](std::size_t, float* x) { norm(x, weights_.embedding_norm, x); });
+  }
+  void norm_output(const float* x, float* out) const { norm(x, weights_.final_norm, out); }
+
+ protected:
+  static void read_rwkv_shape(Metadata& meta, Weights& w) {
+    w.info.ffn_dim = meta.count("feed_forward_length", 1 << 20);
+    w.shape = engine::read_rwkv_shape(meta, w.info);
+    w.states = rwkv_state_layout(w.shape, w.info.num_layers);
+  }
+
+  explicit RwkvFamily(const Weights& weights) : weights_(weights), kernels_(*weights.kernels->recurrent) {}
+
+  // Whether rows without output can be dropped: after the last layer's states.
+  bool is_last(std::uint32_t layer) const { return layer + 1 == weights_.layers.size(); }
+  // Calls fn(at, own, state, num_tokens) for every head of every sequence, tokens in order: `at` is the offset of the
+  // first token's head in rows of dim numbers, `own` that of the head in a row, `state` the head's matrix.
+  template <class Fn>
+  void scan_heads(RecurrentPass& pass, std::uint32_t layer, const Fn& fn) const {
+    const OperationScope scope(pass.team(), Operation::scan, layer);
+    const std::size_t dim = weights_.shape.dim, size = weights_.shape.head_size;
+    const RecurrentRows rows = pass.rows();
+    const auto large = [&](std::size_t sequence) { return weights_.states.large(rows.batch[sequence].state, layer); };
+    for_units(pass.team(), rows,
+              {.count = weights_.shape.num_heads(), .min_per_chunk = 4, .floats_per_unit = size * size}, large,
+              [&](std::size_t sequence, std::size_t row, std::size_t tokens, std::size_t head, std::size_t) {
+                fn(row * dim + head * size, head * size, large(sequence) + head * size * size, tokens);
+              });
+  }
+  ShiftedRows shifted_rows(RecurrentPass& pass, const LayerNormWeights& norm, std::uint32_t layer, Shift half) const {
+    return {pass, *weights_.kernels, weights_.shape, norm, weights_.states, layer, half};
+  }
+
+  const Weights& weights_;
+  const kernels::RecurrentKernels& kernels_;
+
+ private:
+  void norm(const float* x, const LayerNormWeights& norm, float* out) const {
+    kernels_.layer_norm(x, norm.weight.data(), norm.bias.data(), out, weights_.shape.dim, weights_.shape.epsilon);
+  }
+};
+
+}  // namespace troupe::engine
