@@ -1,9 +1,9 @@
-// The second id that a radix node can have beside its block: a window block, or a snapshot of recurrent state.
+// Ids that a radix node can have beside its block: a block of another cache group, or a snapshot of recurrent state.
 //
-// A model with sliding-window layers keeps their K and V in a separate pool of blocks, and a model with recurrent state
-// keeps snapshots of it. Each belongs to the end of a cached prefix as its block does, but the prefix is worth keeping
-// without it: attachments have an LRU order of their own and are evicted while the radix node stays. So no block is
-// ever evicted to make room for a snapshot or a window block.
+// A model with sliding-window layers keeps their K and V in groups with pools of their own, and a model with recurrent
+// state keeps snapshots of it. Each id belongs to the end of a cached prefix as its block does, but the prefix is worth
+// keeping without it: attachments have an LRU order of their own and are evicted while the radix node stays. So no
+// block of group 0 is ever evicted to make room for a snapshot or a block of another group.
 #pragma once
 
 #include <cstdint>
@@ -19,11 +19,11 @@ namespace troupe::cache {
 // allocates nothing.
 class Attachments {
  public:
-  using Id = std::uint32_t;  // a BlockId of the windows' arena, or a SnapshotId
+  using Id = std::uint32_t;  // a BlockId of the group's arena, or a SnapshotId
   static constexpr Id kNone = LruList::kNone;
   static_assert(kNone == kNoBlock && kNone == kNoSnapshot);
 
-  // num_ids 0: the model has no such layers, and no memory is used per radix node.
+  // num_ids 0: no memory is used per radix node.
   Attachments(std::uint32_t num_radix_nodes, std::uint32_t num_ids);
   // Detaches all ids; none may be held (asserted).
   ~Attachments();

@@ -1,13 +1,13 @@
 #include "cache/flight_index.h"
 
+#include <xxhash.h>
+
 #include "cache/prefix_hash.h"
 
 namespace troupe::cache {
 namespace {
 
-std::uint64_t key_of(std::uint64_t prefix, ScopeId scope) {
-  return mix_hash(prefix, static_cast<std::uint64_t>(scope));
-}
+std::uint64_t key_of(std::uint64_t prefix, ScopeId scope) { return XXH3_64bits_withSeed(&scope, sizeof scope, prefix); }
 
 }  // namespace
 
@@ -16,7 +16,7 @@ void FlightIndex::hash_prefixes(std::span<const TokenId> tokens, std::uint32_t n
   prefixes.clear();
   std::uint64_t hash = kEmptyPrefix;
   for (std::size_t i = 0; i < num_blocks; ++i) {
-    hash = extend_prefix(hash, hash_block(BlockTokens(tokens.data() + i * kBlockSize, kBlockSize)));
+    hash = extend_prefix(hash, BlockTokens(tokens.data() + i * kBlockSize, kBlockSize));
     prefixes.push_back(hash);
   }
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 namespace troupe {
 
@@ -9,6 +10,10 @@ using TokenId = std::int32_t;      // an entry of the vocabulary, >= 0
 using SequenceId = std::uint64_t;  // a request's tokens and state inside the engine; never reused
 using BlockId = std::uint32_t;     // a block of KV positions in the arena, 0 <= id < num_blocks
 using SnapshotId = std::uint32_t;  // a copy of a recurrent state, 0 <= id < num_snapshots
+using GroupId = std::uint32_t;     // a cache group (group.h): an index, counted from 0
+
+using BlockTable = std::vector<BlockId>;      // a sequence's blocks of one group, by position / kBlockSize
+using BlockTables = std::vector<BlockTable>;  // of all its groups, by GroupId
 
 // On whose account requests run: told apart at the border (today by the uid that the kernel reports), never by what a
 // client sends. Behind the border nothing else names a user.

@@ -36,26 +36,23 @@ void LeaseBook::State::evaluate(SequenceId sequence, Lease& lease, LeaseEffects&
     return;
   }
   Holding& holding = lease.holding;
-  for (BlockId block : path) tree.hold(block);
-  holding.blocks = path;
   holding.num_committed = num_cached;
-  take_attachments(path, holding);
+  hold_prefix(path, holding);
   Acquired acquired;
   acquired.num_cached_tokens = num_cached * kBlockSize;
   if (copies) {  // before anything is evicted
-    hold(tail->block);
-    if (tail->window_block != kNoBlock) windows.hold(tail->window_block);
-    holding.displaced.push_back({lease.last_number, tail->block, tail->window_block});
+    for (GroupId group = 0; group < num_groups(); ++group) {
+      hold(group, tail->blocks[group]);
+      holding.displaced.push_back({lease.last_number, group, tail->blocks[group]});
+    }
     acquired.num_copied_tokens = tail->num_tokens;
-    acquired.copy_from = tail->block;
-    acquired.copy_window_from = tail->window_block;
+    acquired.copy_from = tail->blocks;
   }
   for (std::uint32_t i = 0; i < num_private; ++i) take_entry(holding);
   query_tokens += tokens.size();
   hit_tokens += std::uint64_t{acquired.num_cached_tokens} + acquired.num_copied_tokens;
   if (holding.restore != kNoSnapshot) ++snapshot_hits;
-  acquired.blocks = holding.blocks;
-  acquired.window_blocks = holding.window_blocks;
+  acquired.tables = holding.tables;
   acquired.restore = holding.restore;
   acquired.spares = give_spares(lease);
 
@@ -66,7 +63,7 @@ void LeaseBook::State::evaluate(SequenceId sequence, Lease& lease, LeaseEffects&
   settle(sequence, lease, Phase::held, std::move(acquired), effects);
 }
 
-// The blocks that a fork takes over: `path` becomes the parent's full blocks; returns the part-full one. Nothing, and
+// The blocks that a fork takes over: `path` becomes the parent's full blocks; returns the part-full ones. Nothing, and
 // `path` unchanged, if the parent does not hold these blocks committed (any more), or `path`, which is what the tree
 // has, is longer, or the model has recurrent state.
 std::optional<LeaseBook::State::Tail> LeaseBook::State::follow_parent(const Lease& lease) const {
@@ -81,16 +78,16 @@ std::optional<LeaseBook::State::Tail> LeaseBook::State::follow_parent(const Leas
                 std::min<std::size_t>({lease.fork->num_tokens, tokens.size(), parent.tokens->size()}));
   const auto servable = std::min(lease.fork->num_tokens, static_cast<std::uint32_t>(tokens.size() - 1));
   const std::uint32_t num_shared = servable / kBlockSize;
-  const std::vector<BlockId>& table = parent.holding.blocks;
+  const BlockTable& table = parent.holding.tables[0];
   if (parent.holding.num_committed < num_shared || num_shared < path.size()) return std::nullopt;
   const std::span<const BlockId> shared = std::span(table).first(num_shared);
   if (served_blocks(shared) < num_shared) return std::nullopt;  // the parent is past the window
   path.assign(shared.begin(), shared.end());
   if (servable % kBlockSize == 0 || num_shared == table.size()) return Tail{};
-  Tail tail{.block = table[num_shared], .num_tokens = servable % kBlockSize};
-  if (has_windows()) {
-    tail.window_block = parent.holding.window_blocks[num_shared];
-    if (tail.window_block == kNoBlock) return Tail{};
+  Tail tail{.blocks = {}, .num_tokens = servable % kBlockSize};
+  for (const BlockTable& of_group : parent.holding.tables) {
+    if (of_group[num_shared] == kNoBlock) return Tail{};
+    tail.blocks.push_back(of_group[num_shared]);
   }
   return tail;
 }

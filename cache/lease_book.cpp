@@ -5,7 +5,7 @@
 namespace troupe::cache {
 namespace {
 
-AttachmentCounters counters_of(const Attachments& attachments) {
+PoolCounters counters_of_ids(const Attachments& attachments) {
   return {.total = attachments.num_ids(),
           .free = attachments.num_free(),
           .cached = attachments.num_attached(),
@@ -18,16 +18,19 @@ AttachmentCounters counters_of(const Attachments& attachments) {
 LeaseBook::State::State(const LeaseBookOptions& book_options)
     : options(book_options),
       epoch(options.epoch),
-      pool(options.num_blocks),
+      pool(options.groups.at(0).num_blocks),
       tree(pool),
-      windows(options.num_blocks, options.window > 0 ? options.num_window_blocks : 0),
-      snapshots(options.num_blocks, options.snapshot_rule.every > 0 ? options.num_snapshots : 0) {
+      snapshots(pool.num_blocks(), options.snapshot_rule.every > 0 ? options.num_snapshots : 0) {
+  TROUPE_ASSERT(num_groups() <= kMaxGroups && options.groups[0].window == 0);
   TROUPE_ASSERT(options.snapshot_rule.every % kBlockSize == 0);
+  for (GroupId group = 0; group < num_groups(); ++group)
+    attached.emplace_back(pool.num_blocks(), group == 0 ? 0 : options.groups[group].num_blocks);
   if (!options.await_quiesce) return;
   TROUPE_ASSERT(options.epoch > 0);
   Orphan everything{options.epoch - 1, {}};
-  while (pool.num_free() > 0) everything.holding.blocks.push_back(pool.allocate());
-  while (windows.num_free() > 0) everything.holding.window_blocks.push_back(windows.take());
+  everything.holding.tables.resize(num_groups());
+  for (GroupId group = 0; group < num_groups(); ++group)
+    while (counters_of(group).free > 0) everything.holding.tables[group].push_back(take(group));
   while (snapshots.num_free() > 0) everything.holding.spares.push_back(snapshots.take());
   orphans.push_back(std::move(everything));
 }
@@ -66,16 +69,40 @@ void LeaseBook::State::see(Lease& lease, std::uint32_t seen) {
   auto& displaced = lease.holding.displaced;
   const auto unseen =
       std::find_if(displaced.begin(), displaced.end(), [&](const Displaced& entry) { return entry.number > seen; });
-  for (auto entry = displaced.begin(); entry != unseen; ++entry) let_go(*entry);
+  for (auto entry = displaced.begin(); entry != unseen; ++entry) let_go(entry->group, entry->block);
   displaced.erase(displaced.begin(), unseen);
 }
 
 // --- holding ---
 
-BlockId LeaseBook::State::take_block() {
+PoolCounters LeaseBook::State::counters_of(GroupId group) const {
+  if (group > 0) return counters_of_ids(attached[group]);
+  return {.total = pool.num_blocks(),
+          .free = pool.num_free(),
+          .cached = tree.num_blocks(),
+          .available = pool.num_free() + tree.num_unheld(),
+          .evictions = evictions};
+}
+
+BlockId LeaseBook::State::block_at(GroupId group, BlockId node) const {
+  return group == 0 ? node : attached[group].of(node);
+}
+
+bool LeaseBook::State::held_at(GroupId group, BlockId node) const {
+  return group == 0 ? tree.held(node) : attached[group].held(attached[group].of(node));
+}
+
+// A free block of the group, or an evicted one. A radix node that is evicted loses its blocks of all groups.
+BlockId LeaseBook::State::take(GroupId group) {
+  if (group > 0) {
+    const std::uint64_t before = attached[group].num_evictions();
+    const BlockId block = attached[group].take();
+    version += attached[group].num_evictions() - before;
+    return block;
+  }
   if (pool.num_free() == 0) {
     const BlockId evicted = tree.evict();
-    windows.detach(evicted);
+    for (Attachments& ids : attached) ids.detach(evicted);
     snapshots.detach(evicted);
     ++evictions;
     ++version;
@@ -85,13 +112,18 @@ BlockId LeaseBook::State::take_block() {
 
 // One more entry at the end of the tables.
 void LeaseBook::State::take_entry(Holding& holding) {
-  holding.blocks.push_back(take_block());
-  if (has_windows()) holding.window_blocks.push_back(take_window_block());
+  for (GroupId group = 0; group < num_groups(); ++group) holding.tables[group].push_back(take(group));
 }
 
-// How many entries the available blocks (and window blocks) suffice for.
-std::uint32_t LeaseBook::State::room() const {
-  return has_windows() ? std::min(available(), windows.available()) : available();
+// How many entries the available blocks suffice for, once a sequence holds what it reads after these nodes of the tree.
+std::uint32_t LeaseBook::State::room_beside(std::span<const BlockId> nodes) const {
+  std::uint32_t room = kNoBlock;
+  for (GroupId group = 0; group < num_groups(); ++group) {
+    const auto read = nodes.subspan(window_begin(group, nodes.size()));
+    const auto unheld = std::count_if(read.begin(), read.end(), [&](BlockId node) { return !held_at(group, node); });
+    room = std::min(room, counters_of(group).available - static_cast<std::uint32_t>(unheld));
+  }
+  return room;
 }
 
 void LeaseBook::extend(const Extend& message, LeaseEffects& effects) {
@@ -99,16 +131,15 @@ void LeaseBook::extend(const Extend& message, LeaseEffects& effects) {
   State::Lease* lease = s.next_message(message.key, false, effects);
   if (lease == nullptr) return;
   TROUPE_ASSERT(lease->phase == State::Phase::held && message.num_blocks > 0);
-  if (message.num_blocks > s.room()) {
-    s.answer(message.key, *lease, Short{s.room()}, effects);
+  if (const std::uint32_t room = s.room_beside({}); message.num_blocks > room) {
+    s.answer(message.key, *lease, Short{room}, effects);
     return;
   }
   Holding& holding = lease->holding;
   for (std::uint32_t i = 0; i < message.num_blocks; ++i) s.take_entry(holding);
   Extended extended;
-  extended.blocks.assign(holding.blocks.end() - message.num_blocks, holding.blocks.end());
-  if (s.has_windows())
-    extended.window_blocks.assign(holding.window_blocks.end() - message.num_blocks, holding.window_blocks.end());
+  for (const BlockTable& table : holding.tables)
+    extended.blocks.emplace_back(table.end() - message.num_blocks, table.end());
   extended.spares = s.give_spares(*lease);
   s.answer(message.key, *lease, std::move(extended), effects);
 }
@@ -123,7 +154,7 @@ void LeaseBook::commit(const Commit& message, LeaseEffects& effects) {
   TROUPE_ASSERT(lease->phase == State::Phase::held);
   TROUPE_ASSERT(num_blocks > 0 && tokens.size() % kBlockSize == 0);
   TROUPE_ASSERT(message.first_block == holding.num_committed);
-  TROUPE_ASSERT(std::size_t{message.first_block} + num_blocks <= holding.blocks.size());
+  TROUPE_ASSERT(std::size_t{message.first_block} + num_blocks <= holding.tables[0].size());
   // The committed tokens must equal those known at Acquire: a mismatch would put wrong K and V into the shared cache.
   const std::size_t first_token = std::size_t{message.first_block} * kBlockSize;
   if (first_token < lease->tokens->size()) {
@@ -136,14 +167,14 @@ void LeaseBook::commit(const Commit& message, LeaseEffects& effects) {
   for (std::uint32_t i = 0; i < num_blocks; ++i) {
     const BlockTokens block(tokens.data() + std::size_t{i} * kBlockSize, kBlockSize);
     const std::uint32_t index = message.first_block + i;
-    committed.blocks.push_back(s.commit_block(*lease, index, block, message.key.number));
+    s.commit_block(*lease, index, block, message.key.number);
     if (index < lease->prefixes.size())
       s.flights.unclaim(lease->prefixes[index], lease->scopes.publish(), message.key.sequence);
   }
-  if (s.has_windows()) {
-    s.commit_window_blocks(holding, message.first_block, message.key.number);
-    const auto first = holding.window_blocks.begin() + message.first_block;
-    committed.window_blocks.assign(first, first + num_blocks);
+  for (GroupId group = 0; group < s.num_groups(); ++group) {
+    if (group > 0) s.commit_attached(group, holding, message.first_block, message.key.number);
+    const auto first = holding.tables[group].begin() + message.first_block;
+    committed.blocks.emplace_back(first, first + num_blocks);
   }
   s.commit_snapshot(*lease, message.snapshot);
   committed.spares = s.give_spares(*lease);
@@ -152,22 +183,22 @@ void LeaseBook::commit(const Commit& message, LeaseEffects& effects) {
   s.wake_followers(message.key.sequence, *lease, false, effects);
 }
 
-// Publishes the block at `index`, or swaps it for an equal one that is in the tree. Returns the canonical one.
-BlockId LeaseBook::State::commit_block(Lease& lease, std::uint32_t index, BlockTokens tokens, std::uint32_t number) {
+// Publishes group 0's block at `index`, or swaps it for an equal one that is in the tree.
+void LeaseBook::State::commit_block(Lease& lease, std::uint32_t index, BlockTokens tokens, std::uint32_t number) {
   Holding& holding = lease.holding;
-  const BlockId parent = index == 0 ? kRoot : holding.blocks[index - 1];
-  const BlockId own = holding.blocks[index];
+  BlockTable& table = holding.tables[0];
+  const BlockId parent = index == 0 ? kRoot : table[index - 1];
+  const BlockId own = table[index];
   const BlockId canonical = tree.find_child(parent, lease.scopes, tokens);
   holding.num_committed = index + 1;
   if (canonical == kNoBlock) {
     tree.insert(parent, lease.scopes.publish(), tokens, own);
     ++published;
-    return own;
+    return;
   }
   tree.hold(canonical);
-  holding.blocks[index] = canonical;
-  holding.displaced.push_back({.number = number, .block = own});
-  return canonical;
+  table[index] = canonical;
+  holding.displaced.push_back({number, 0, own});
 }
 
 // --- giving back ---
@@ -197,7 +228,7 @@ void LeaseBook::release(const Release& message, LeaseEffects& effects) {
   s.drop_claims(sequence, *lease);
   if (message.after_step <= s.last_step) {
     s.give_back(lease->holding);
-  } else if (!lease->holding.blocks.empty()) {
+  } else if (!lease->holding.tables.empty()) {
     s.releasing.push_back({message.after_step, std::move(lease->holding)});
   }
   // Its blocks are given back (or queued in `releasing`) before the first follower is evaluated.
@@ -207,33 +238,37 @@ void LeaseBook::release(const Release& message, LeaseEffects& effects) {
   s.wake_followers(sequence, last_words, true, effects);
 }
 
-// hold and let_go add and remove a reference to a block that is not free, whether it is in the tree or not.
-void LeaseBook::State::hold(BlockId block) {
-  if (tree.contains(block)) {
+// hold and let_go add and remove a reference to a block that is not free, whether it is cached or not.
+void LeaseBook::State::hold(GroupId group, BlockId block) {
+  if (group > 0) {
+    attached[group].hold(block);
+  } else if (tree.contains(block)) {
     tree.hold(block);
   } else {
     pool.retain(block);
   }
 }
 
-void LeaseBook::State::let_go(BlockId block) {
-  if (tree.contains(block)) {
+void LeaseBook::State::let_go(GroupId group, BlockId block) {
+  if (group > 0) {
+    attached[group].drop(block);
+  } else if (tree.contains(block)) {
     tree.drop(block);
   } else {
     pool.release(block);
   }
 }
 
-void LeaseBook::State::let_go(const Displaced& entry) {
-  if (entry.block != kNoBlock) let_go(entry.block);
-  if (entry.window_block != kNoBlock) windows.drop(entry.window_block);
-}
-
 // Deepest first, as RadixTree requires; a block that a fork copied from can be below blocks of the table.
 void LeaseBook::State::give_back(const Holding& holding) {
-  for (const Displaced& entry : holding.displaced) let_go(entry);
-  for (std::size_t i = holding.blocks.size(); i-- > 0;) let_go(holding.blocks[i]);
-  give_back_attachments(holding);
+  for (const Displaced& entry : holding.displaced) let_go(entry.group, entry.block);
+  for (GroupId group = 0; group < holding.tables.size(); ++group) {
+    const BlockTable& table = holding.tables[group];
+    for (std::size_t i = table.size(); i-- > 0;)
+      if (table[i] != kNoBlock) let_go(group, table[i]);
+  }
+  if (holding.restore != kNoSnapshot) snapshots.drop(holding.restore);
+  for (SnapshotId spare : holding.spares) snapshots.drop(spare);
 }
 
 // --- steps and epochs ---
@@ -307,18 +342,12 @@ std::uint64_t LeaseBook::epoch() const { return state_->epoch; }
 CacheCounters LeaseBook::counters() const {
   const State& s = *state_;
   CacheCounters counters;
-  counters.total = s.pool.num_blocks();
-  counters.free = s.pool.num_free();
-  counters.cached = s.tree.num_blocks();
-  counters.available = s.available();
-  counters.referenced = counters.total - counters.available;
+  for (GroupId group = 0; group < s.num_groups(); ++group) counters.groups[group] = s.counters_of(group);
+  counters.snapshots = counters_of_ids(s.snapshots);
   counters.published = s.published;
-  counters.evictions = s.evictions;
   counters.query_tokens = s.query_tokens;
   counters.hit_tokens = s.hit_tokens;
   counters.waiting = s.num_waiting;
-  counters.window_blocks = counters_of(s.windows);
-  counters.snapshots = counters_of(s.snapshots);
   counters.snapshot_hits = s.snapshot_hits;
   return counters;
 }
@@ -326,20 +355,10 @@ CacheCounters LeaseBook::counters() const {
 void LeaseBook::check() const {
   const State& s = *state_;
   s.tree.check();
-  std::vector<std::uint32_t> references(s.pool.num_blocks(), 0);
-  for (BlockId block = 0; block < references.size(); ++block) references[block] = s.tree.contains(block) ? 1 : 0;
-  const auto count = [&](const Holding& holding) {
-    for (BlockId block : holding.blocks) ++references[block];
-    for (const Displaced& entry : holding.displaced)
-      if (entry.block != kNoBlock) ++references[entry.block];
-    for (std::size_t i = 0; i < holding.blocks.size(); ++i)
-      TROUPE_ASSERT(s.tree.contains(holding.blocks[i]) == (i < holding.num_committed));
-  };
   std::uint32_t num_waiting = 0;
   for (const auto& [sequence, lease] : s.leases) {
-    TROUPE_ASSERT(lease.phase == State::Phase::held || lease.holding.blocks.empty());
+    TROUPE_ASSERT(lease.phase == State::Phase::held || lease.holding.tables.empty());
     TROUPE_ASSERT(!s.ended.contains(sequence));
-    count(lease.holding);
     if (lease.phase != State::Phase::waiting) continue;
     ++num_waiting;
     const State::Lease& leader = s.leases.at(lease.leader);
@@ -347,12 +366,46 @@ void LeaseBook::check() const {
     TROUPE_ASSERT(leader.holding.num_committed < lease.shared_blocks);
     TROUPE_ASSERT(std::count(leader.followers.begin(), leader.followers.end(), sequence) == 1);
   }
-  for (const State::Releasing& entry : s.releasing) count(entry.holding);
-  for (const State::Orphan& orphan : s.orphans) count(orphan.holding);
   TROUPE_ASSERT(num_waiting == s.num_waiting);
+  for (GroupId group = 0; group < s.num_groups(); ++group) s.check_group(group);
+  s.check_snapshots();
+}
+
+// Checks the reference counts of a group's blocks, and that the tables agree with the tree.
+void LeaseBook::State::check_group(GroupId group) const {
+  std::vector<std::uint32_t> references(options.groups[group].num_blocks, 0);
+  for (BlockId node = 0; node < pool.num_blocks(); ++node) {
+    const bool cached = group == 0 ? tree.contains(node) : block_at(group, node) != kNoBlock;
+    TROUPE_ASSERT(!cached || tree.contains(node));
+    if (cached) ++references[block_at(group, node)];
+  }
+  const auto count = [&](const Holding& holding) {
+    if (holding.tables.empty()) return;
+    const BlockTable& table = holding.tables[group];
+    for (std::uint32_t i = 0; i < table.size(); ++i) {
+      if (table[i] != kNoBlock) ++references[table[i]];
+      TROUPE_ASSERT(tree.contains(holding.tables[0][i]) == (i < holding.num_committed));
+    }
+    for (const Displaced& entry : holding.displaced)
+      if (entry.group == group) ++references[entry.block];
+  };
+  for (const auto& [sequence, lease] : leases) {
+    const Holding& holding = lease.holding;
+    count(holding);
+    if (holding.tables.empty()) continue;
+    const BlockTable& table = holding.tables[group];
+    TROUPE_ASSERT(table.size() == holding.tables[0].size());
+    for (std::uint32_t i = 0; i < table.size(); ++i) {
+      TROUPE_ASSERT((table[i] == kNoBlock) == (i < window_begin(group, holding.num_committed)));
+      TROUPE_ASSERT(table[i] == kNoBlock || i >= holding.num_committed ||
+                    block_at(group, holding.tables[0][i]) == table[i]);
+    }
+  }
+  for (const Releasing& entry : releasing) count(entry.holding);
+  for (const Orphan& orphan : orphans) count(orphan.holding);
   for (BlockId block = 0; block < references.size(); ++block)
-    TROUPE_ASSERT(s.pool.references(block) == references[block]);
-  s.check_attachments();
+    TROUPE_ASSERT((group == 0 ? pool.references(block) : attached[group].references(block)) == references[block]);
+  attached[group].check();
 }
 
 }  // namespace troupe::cache

@@ -5,7 +5,7 @@
 //
 // The life of a sequence, as the batcher sees it
 //
-//   Acquire{tokens, want}   -> Acquired{num_cached_tokens, blocks}: `blocks` is the whole block table so far, the
+//   Acquire{tokens, want}   -> Acquired{num_cached_tokens, tables}: `tables` are the whole block tables so far, the
 //                              cached prefix first, then `want` blocks less what was cached (see `want`).
 //                           -> Wait{leader}: `leader` is computing the same prefix. Nothing is held. The real
 //                              answer to this same number comes later, unasked, among the answers that some
@@ -15,7 +15,7 @@
 //                              With `fork` the table begins with what another running sequence has computed, up to
 //                              any position: full blocks are shared, and of the one that is part full the caller
 //                              makes a copy (copy-on-write at the only block that either of them still writes to).
-//   Extend{num_blocks}      -> Extended{blocks} to append to the table, or Short{available}: all or nothing.
+//   Extend{num_blocks}      -> Extended{blocks} to append to the tables, or Short{available}: all or nothing.
 //   Commit{first, tokens}   -> Committed{first_block, blocks}. Sent only after the StepResult of the step that
 //                              filled the blocks; generated tokens as well as prompt. Publishes them in the tree.
 //                              The answer names the canonical block of each: where it differs from the sender's,
@@ -26,16 +26,16 @@
 //   Release{after_step}     -> Acknowledged. The end of this sequence id: finished, cancelled or preempted alike.
 //                              Its blocks come back when step `after_step` is done, at once if it already is.
 //
-// Windows and recurrent state (attachments.h). Where some layers see only a window of positions (window.h), a table of
-// blocks has a second table of the same length beside it, of window blocks; they are given out, published and swapped
-// together with the block of the same index. At a Commit the book takes back window blocks that no later position
-// attends to; the sender sets those entries to kNoBlock when it sends the Commit. Where there is recurrent
-// state, Acquired names the snapshot to restore before the first step, `restore`. Answers bring `spares`: snapshots
-// that the sequence may write, at the next boundaries of SnapshotRule that its table reaches. A step that ends at a
-// boundary writes one (any that the sender has and has not used), and the Commit up to there names it. A spare that is
-// not used comes back with the Release. Without a spare, because all snapshots are in use, the boundary gets no
-// snapshot. A prefix is served only up to where its window blocks and a snapshot allow to resume: see served_blocks in
-// lease_attachments.cpp. For a model with recurrent state a fork is treated as a plain Acquire.
+// Groups and recurrent state (group.h, attachments.h). A sequence has one table per cache group, all of the same
+// length; the blocks of one index are given out, published and swapped together. The blocks of group 0, which must have
+// no window, are the nodes of the prefix tree. At a Commit the book takes back blocks that no later position attends
+// to; the sender sets those entries to kNoBlock when it sends the Commit (leave_window_behind). Where there is
+// recurrent state, Acquired names the snapshot to restore before the first step, `restore`. Answers bring `spares`:
+// snapshots that the sequence may write, at the next boundaries of SnapshotRule that its table reaches. A step that
+// ends at a boundary writes one (any that the sender has and has not used), and the Commit up to there names it. A
+// spare that is not used comes back with the Release. Without a spare, because all snapshots are in use, the boundary
+// gets no snapshot. A prefix is served only up to where the blocks of all groups and a snapshot allow to resume: see
+// served_blocks in lease_attachments.cpp. For a model with recurrent state a fork is treated as a plain Acquire.
 //
 // A preempted request comes back as a new sequence id (ids are never reused), with prompt and generated tokens
 // as its `tokens` and its old rank. Sequence ids come from one counter, taken when Acquire is first sent: ended
@@ -62,6 +62,7 @@
 // is the rank that the planner must give the leader so that no follower waits for a less urgent sequence.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -69,6 +70,7 @@
 #include <variant>
 #include <vector>
 
+#include "cache/group.h"
 #include "cache/ids.h"
 #include "cache/prefix_hash.h"
 #include "cache/rank.h"
@@ -129,14 +131,13 @@ struct Release {
 
 struct Acquired {
   std::uint32_t num_cached_tokens = 0;  // a multiple of kBlockSize, less than tokens->size()
-  std::vector<BlockId> blocks;          // the block table; the first num_cached_tokens / kBlockSize are filled
-  // A fork: before the first step of this sequence blocks[num_cached_tokens / kBlockSize] is to be made a copy of
-  // `copy_from`, of which the first num_copied_tokens slots are filled. `copy_from` is not reused before the sender has
-  // seen this answer, so copying it in the next step's work is in time.
+  // The first num_cached_tokens / kBlockSize entries are filled; kNoBlock before a group's window.
+  BlockTables tables;
+  // A fork: before the first step of this sequence entry num_cached_tokens / kBlockSize of each group's table is to be
+  // made a copy of the group's block in `copy_from`, of which the first num_copied_tokens slots are filled. That block
+  // is not reused before the sender has seen this answer, so copying it in the next step's work is in time.
   std::uint32_t num_copied_tokens = 0;  // < kBlockSize
-  BlockId copy_from = kNoBlock;
-  std::vector<BlockId> window_blocks{};  // as long as `blocks`; kNoBlock before the window. Empty: no windows
-  BlockId copy_window_from = kNoBlock;   // goes with copy_from
+  std::vector<BlockId> copy_from{};     // by group; empty: nothing to copy
   // The state after the first num_cached_tokens; kNoSnapshot if there are none. It stays until the sequence's first
   // Commit or its Release.
   SnapshotId restore = kNoSnapshot;
@@ -148,21 +149,18 @@ struct Wait {
   friend bool operator==(const Wait&, const Wait&) = default;
 };
 struct Short {
-  // Blocks that could be given out now, free or cached without holders: the smaller of the count of blocks and, where
-  // there are windows, the count of window blocks.
+  // Blocks that could be given out now, free or cached without holders, of the group with the fewest.
   std::uint32_t available = 0;
   friend bool operator==(const Short&, const Short&) = default;
 };
 struct Extended {
-  std::vector<BlockId> blocks;
-  std::vector<BlockId> window_blocks{};
+  BlockTables blocks;
   std::vector<SnapshotId> spares{};
   friend bool operator==(const Extended&, const Extended&) = default;
 };
 struct Committed {
   std::uint32_t first_block = 0;
-  std::vector<BlockId> blocks;
-  std::vector<BlockId> window_blocks{};  // kNoBlock where the window has passed
+  BlockTables blocks;  // kNoBlock where a group's window has passed
   std::vector<SnapshotId> spares{};
   friend bool operator==(const Committed&, const Committed&) = default;
 };
@@ -200,38 +198,35 @@ struct PrefixPrediction {
   std::uint32_t in_flight_tokens = 0;  // of the tokens after these, being computed by a leader now
 };
 
-// Of the window blocks, or of the snapshots.
-struct AttachmentCounters {
+// Of a group's blocks, or of the snapshots.
+struct PoolCounters {
   std::uint32_t total = 0;
   std::uint32_t free = 0;
-  std::uint32_t cached = 0;     // attached to radix nodes, held or not
+  std::uint32_t cached = 0;     // at radix nodes, held or not
   std::uint32_t available = 0;  // free, or cached without holders
   std::uint64_t evictions = 0;
+
+  // Held by sequences (running, or awaiting the end of their last step).
+  [[nodiscard]] std::uint32_t referenced() const { return total - available; }
 };
 
 struct CacheCounters {
-  std::uint32_t total = 0;
-  std::uint32_t free = 0;
-  std::uint32_t cached = 0;      // in the tree, held or not
-  std::uint32_t referenced = 0;  // held by sequences (running, or awaiting the end of their last step)
-  std::uint32_t available = 0;   // free, or cached without holders
-  std::uint64_t published = 0;   // blocks that entered the tree
-  std::uint64_t evictions = 0;
-  std::uint64_t query_tokens = 0;  // of all granted Acquires
-  std::uint64_t hit_tokens = 0;    // of these, served from the tree
-  std::uint32_t waiting = 0;       // sequences that wait for a leader
-  AttachmentCounters window_blocks;
-  AttachmentCounters snapshots;
+  std::array<PoolCounters, kMaxGroups> groups;  // all 0 for groups that the model does not have
+  PoolCounters snapshots;
+  std::uint64_t published = 0;      // blocks of group 0 that entered the tree
+  std::uint64_t query_tokens = 0;   // of all granted Acquires
+  std::uint64_t hit_tokens = 0;     // of these, served from the tree
+  std::uint32_t waiting = 0;        // sequences that wait for a leader
   std::uint64_t snapshot_hits = 0;  // granted Acquires that begin at a snapshot
 };
 
 struct LeaseBookOptions {
-  std::uint32_t num_blocks = 0;
-  std::uint64_t epoch = 1;              // the first; messages of lower ones are dropped
-  bool await_quiesce = false;           // nothing is given out before quiesced(epoch - 1)
-  std::uint32_t window = 0;             // positions; 0: no layer has a window
-  std::uint32_t num_window_blocks = 0;  // most_window_blocks(window) are enough for one sequence of any length
-  SnapshotRule snapshot_rule{};         // every = 0: no layer has recurrent state
+  // At least one, at most kMaxGroups, the first without a window (asserted). most_window_blocks(window) blocks of a
+  // group with a window are enough for one sequence of any length.
+  std::vector<Group> groups;
+  std::uint64_t epoch = 1;       // the first; messages of lower ones are dropped
+  bool await_quiesce = false;    // nothing is given out before quiesced(epoch - 1)
+  SnapshotRule snapshot_rule{};  // every = 0: no layer has recurrent state
   std::uint32_t num_snapshots = 0;
 };
 
@@ -263,7 +258,7 @@ class LeaseBook {
   // What an Acquire would find. Takes no references, does not change the LRU order. O(tokens).
   [[nodiscard]] PrefixPrediction predict(const ScopeList& scopes, std::span<const TokenId> tokens) const;
   // The longest cached prefix with this hash (an Anchor's) that a request with `scopes` could be served; none if it is
-  // not cached any more. The range begins at 0; in layers with a window the K and V before the window need not be
+  // not cached any more. The range begins at 0; in groups with a window the K and V before the window need not be
   // cached. Equal hashes do not prove equal tokens: an Acquire compares them. Takes no references.
   // Expected O(blocks of the prefix).
   [[nodiscard]] std::optional<CachedRange> find_recyclable_range(const ScopeList& scopes, std::uint64_t hash) const;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <optional>
@@ -16,7 +17,6 @@
 #include "cache/id_set.h"
 #include "cache/lease_book.h"
 #include "cache/radix_tree.h"
-#include "cache/window.h"
 #include "config/assert.h"
 
 namespace troupe::cache {
@@ -36,21 +36,20 @@ inline std::size_t common_tokens(std::span<const TokenId> a, std::span<const Tok
   return static_cast<std::size_t>(ends.first - a.begin());
 }
 
-// Blocks that are not in the block table but that a planned step may still read: replaced by canonical ones, or the
+// A block that is not in a block table but that a planned step may still read: replaced by the canonical one, or the
 // source of a fork's copy.
 struct Displaced {
-  std::uint32_t number = 0;  // of the message that replaced or copied them
+  std::uint32_t number = 0;  // of the message that replaced or copied it
+  GroupId group = 0;
   BlockId block = kNoBlock;
-  BlockId window_block = kNoBlock;
 };
 
-// The blocks and snapshots that a lease holds. `blocks` is the block table; the first num_committed are in the tree.
+// The blocks and snapshots that a lease holds. The first num_committed entries of the tables are published.
 struct Holding {
-  std::vector<BlockId> blocks;
+  BlockTables tables;  // all of the same length, kNoBlock before a window; empty: holds nothing
   std::uint32_t num_committed = 0;
-  std::vector<BlockId> window_blocks;  // as long as `blocks`, kNoBlock before the window; empty: no windows
-  std::vector<Displaced> displaced;    // by ascending number
-  SnapshotId restore = kNoSnapshot;    // until it is known to have been read
+  std::vector<Displaced> displaced;  // by ascending number
+  SnapshotId restore = kNoSnapshot;  // until it is known to have been read
   std::vector<SnapshotId> spares;
 };
 
@@ -95,10 +94,9 @@ struct LeaseBook::State {
   template <class Body>
   void answer(const LeaseKey& key, Lease& lease, Body body, LeaseEffects& effects);
 
-  // The part-full block that a fork copies: `path` has the full ones before it.
+  // The part-full blocks that a fork copies: `path` has the full ones before them.
   struct Tail {
-    BlockId block = kNoBlock;
-    BlockId window_block = kNoBlock;
+    std::vector<BlockId> blocks;  // by group; empty: there is nothing to copy
     std::uint32_t num_tokens = 0;
   };
   void evaluate(SequenceId sequence, Lease& lease, LeaseEffects& effects);
@@ -112,38 +110,38 @@ struct LeaseBook::State {
   void wake_followers(SequenceId leader, Lease& lease, bool all, LeaseEffects& effects);
   void drop_claims(SequenceId sequence, Lease& lease);
 
-  [[nodiscard]] std::uint32_t available() const { return pool.num_free() + tree.num_unheld(); }
-  [[nodiscard]] std::uint32_t room() const;
+  [[nodiscard]] GroupId num_groups() const { return static_cast<GroupId>(options.groups.size()); }
+  [[nodiscard]] PoolCounters counters_of(GroupId group) const;
+  // The group's block at a radix node, kNoBlock if there is none, and whether a sequence holds it.
+  [[nodiscard]] BlockId block_at(GroupId group, BlockId node) const;
+  [[nodiscard]] bool held_at(GroupId group, BlockId node) const;
   [[nodiscard]] std::uint32_t room_beside(std::span<const BlockId> nodes) const;
-  BlockId take_block();
+  BlockId take(GroupId group);
   void take_entry(Holding& holding);
-  BlockId commit_block(Lease& lease, std::uint32_t index, BlockTokens tokens, std::uint32_t number);
-  void hold(BlockId block);
-  void let_go(BlockId block);
-  void let_go(const Displaced& entry);
+  void commit_block(Lease& lease, std::uint32_t index, BlockTokens tokens, std::uint32_t number);
+  void hold(GroupId group, BlockId block);
+  void let_go(GroupId group, BlockId block);
   void give_back(const Holding& holding);
+  void check_group(GroupId group) const;
 
   // Attachments (lease_attachments.cpp).
-  [[nodiscard]] bool has_windows() const { return options.window > 0; }
   [[nodiscard]] bool has_state() const { return options.snapshot_rule.every > 0; }
-  [[nodiscard]] std::uint32_t window_begin(std::uint32_t num_blocks) const;
+  [[nodiscard]] std::uint32_t window_begin(GroupId group, std::size_t num_blocks) const;
   [[nodiscard]] std::uint32_t served_blocks(std::span<const BlockId> nodes) const;
   [[nodiscard]] std::uint32_t shared_blocks(std::span<const TokenId> tokens, std::span<const TokenId> leader) const;
-  BlockId take_window_block();
-  void take_attachments(std::span<const BlockId> nodes, Holding& holding);
-  void commit_window_blocks(Holding& holding, std::uint32_t first_block, std::uint32_t number);
+  void hold_prefix(std::span<const BlockId> nodes, Holding& holding);
+  void commit_attached(GroupId group, Holding& holding, std::uint32_t first_block, std::uint32_t number);
   void commit_snapshot(Lease& lease, SnapshotId snapshot);
   std::vector<SnapshotId> give_spares(Lease& lease);
-  void give_back_attachments(const Holding& holding);
-  void check_attachments() const;
+  void check_snapshots() const;
 
   const LeaseBookOptions options;
   std::uint64_t epoch;
   std::uint64_t last_step = 0;
   std::uint64_t version = 0;
-  BlockPool pool;
+  BlockPool pool;  // of group 0, whose blocks are the radix nodes
   RadixTree tree;
-  Attachments windows;
+  std::deque<Attachments> attached;  // by group: the blocks of the others; attached[0] has no ids
   Attachments snapshots;
   FlightIndex flights;
   std::unordered_map<SequenceId, Lease> leases;

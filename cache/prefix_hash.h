@@ -12,15 +12,10 @@ namespace troupe::cache {
 // One block's worth of tokens.
 using BlockTokens = std::span<const TokenId, kBlockSize>;
 
-// Different tokens almost always hash differently. Hits are confirmed by comparing the tokens.
-[[nodiscard]] std::uint64_t hash_block(BlockTokens tokens);
-[[nodiscard]] std::uint64_t mix_hash(std::uint64_t a, std::uint64_t b);
-
-// The hash of a prefix and one more block of tokens; kEmptyPrefix is the hash of the empty prefix.
+// The hash of a prefix and one more block of tokens; kEmptyPrefix is the hash of the empty prefix. Different tokens
+// almost always hash differently. Hits are confirmed by comparing the tokens.
 inline constexpr std::uint64_t kEmptyPrefix = 0;
-[[nodiscard]] inline std::uint64_t extend_prefix(std::uint64_t prefix, std::uint64_t block_hash) {
-  return mix_hash(prefix, block_hash);
-}
+[[nodiscard]] std::uint64_t extend_prefix(std::uint64_t prefix, BlockTokens tokens);
 
 // The prefix hash of a sequence's first `position` tokens. Anchors are stored in exported state
 // (engine/model/sequence_file.h), so the hash values are part of that file's format;

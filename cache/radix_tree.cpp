@@ -1,5 +1,7 @@
 #include "cache/radix_tree.h"
 
+#include <xxhash.h>
+
 #include <algorithm>
 #include <bit>
 #include <utility>
@@ -38,12 +40,12 @@ void RadixTree::match(const ScopeList& scopes, std::span<const TokenId> tokens, 
   std::uint32_t depth = 0;
   for (; depth < limit; ++depth) {
     const BlockTokens block = block_at(tokens, depth);
-    const std::uint64_t hash = hash_block(block);
+    const std::uint64_t prefix = prefix_below(ends[0], block);  // all ends have the same tokens
     std::array<BlockId, kMaxPaths> next;
     std::size_t num_next = 0;
     for (std::size_t i = 0; i < num_ends; ++i) {
       for (ScopeId scope : scopes) {
-        const BlockId child = find_edge(ends[i], scope, prefix_below(ends[i], hash), block);
+        const BlockId child = find_edge(ends[i], scope, prefix, block);
         if (child != kNoBlock && num_next < kMaxPaths) next[num_next++] = child;
       }
     }
@@ -64,7 +66,7 @@ void RadixTree::fill_path(BlockId end, std::uint32_t depth, std::vector<BlockId>
 }
 
 BlockId RadixTree::find_child(BlockId parent, const ScopeList& scopes, BlockTokens tokens) const {
-  const std::uint64_t prefix = prefix_below(parent, hash_block(tokens));
+  const std::uint64_t prefix = prefix_below(parent, tokens);
   for (ScopeId scope : scopes) {
     const BlockId child = find_edge(parent, scope, prefix, tokens);
     if (child != kNoBlock) return child;
@@ -72,12 +74,12 @@ BlockId RadixTree::find_child(BlockId parent, const ScopeList& scopes, BlockToke
   return kNoBlock;
 }
 
-std::uint64_t RadixTree::prefix_below(BlockId parent, std::uint64_t tokens_hash) const {
-  return extend_prefix(parent == kRoot ? kEmptyPrefix : nodes_[parent].prefix, tokens_hash);
+std::uint64_t RadixTree::prefix_below(BlockId parent, BlockTokens tokens) const {
+  return extend_prefix(parent == kRoot ? kEmptyPrefix : nodes_[parent].prefix, tokens);
 }
 
 const BlockId& RadixTree::bucket_of(std::uint64_t prefix, ScopeId scope) const {
-  return buckets_[mix_hash(prefix, static_cast<std::uint64_t>(scope)) & (buckets_.size() - 1)];
+  return buckets_[XXH3_64bits_withSeed(&scope, sizeof scope, prefix) & (buckets_.size() - 1)];
 }
 
 BlockId& RadixTree::bucket_of(std::uint64_t prefix, ScopeId scope) {
@@ -122,7 +124,7 @@ std::uint32_t RadixTree::visible_depth(BlockId block, const ScopeList& scopes) c
 void RadixTree::insert(BlockId parent, ScopeId scope, BlockTokens tokens, BlockId block) {
   TROUPE_ASSERT(parent == kRoot || (contains(parent) && held(parent)));
   TROUPE_ASSERT(!contains(block));
-  const std::uint64_t prefix = prefix_below(parent, hash_block(tokens));
+  const std::uint64_t prefix = prefix_below(parent, tokens);
   TROUPE_ASSERT(find_edge(parent, scope, prefix, tokens) == kNoBlock);
   RadixNode& node = nodes_[block];
   std::copy(tokens.begin(), tokens.end(), node.tokens.begin());

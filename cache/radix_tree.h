@@ -79,7 +79,7 @@ class RadixTree {
     bool cached = false;
   };
 
-  [[nodiscard]] std::uint64_t prefix_below(BlockId parent, std::uint64_t tokens_hash) const;
+  [[nodiscard]] std::uint64_t prefix_below(BlockId parent, BlockTokens tokens) const;
   [[nodiscard]] const BlockId& bucket_of(std::uint64_t prefix, ScopeId scope) const;
   [[nodiscard]] BlockId& bucket_of(std::uint64_t prefix, ScopeId scope);
   [[nodiscard]] BlockId find_edge(BlockId parent, ScopeId scope, std::uint64_t prefix, BlockTokens tokens) const;

@@ -31,12 +31,7 @@ constexpr ScopeId make_scope(std::uint64_t kind, std::uint32_t owner, std::uint3
 constexpr ScopeId user_scope(TenantId tenant) { return detail::make_scope(1, detail::number_of(tenant), 0); }
 
 // A scope that the user named; only requests of this user with this name (or one that collides) find its prefixes.
-constexpr ScopeId named_scope(TenantId tenant, std::string_view name) {
-  std::uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a
-  for (char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
-  const auto folded = static_cast<std::uint32_t>(hash ^ (hash >> 30)) & 0x3fffffffu;
-  return detail::make_scope(1, detail::number_of(tenant), folded == 0 ? 1 : folded);
-}
+ScopeId named_scope(TenantId tenant, std::string_view name);
 
 // Shared by the members of a group.
 constexpr ScopeId group_scope(std::uint32_t gid) { return detail::make_scope(2, gid, 0); }
@@ -73,7 +68,7 @@ class ScopeList {
 
 // The scopes of a request of `tenant` with the cache scope `name`: "" is the user's own, "public" is shared by all
 // users, anything else is a named scope of this user. Every request also finds public prefixes.
-constexpr ScopeList scopes_for(TenantId tenant, std::string_view name) {
+inline ScopeList scopes_for(TenantId tenant, std::string_view name) {
   if (name == "public") return {kPublicScope};
   if (name.empty()) return {kPublicScope, user_scope(tenant)};
   return {kPublicScope, named_scope(tenant, name)};

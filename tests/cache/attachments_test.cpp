@@ -2,8 +2,8 @@
 
 #include <catch2/catch.hpp>
 
+#include "cache/group.h"
 #include "cache/snapshot_rule.h"
-#include "cache/window.h"
 
 using namespace troupe;
 using namespace troupe::cache;

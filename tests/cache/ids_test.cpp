@@ -4,6 +4,7 @@
 
 #include "cache/id_set.h"
 #include "cache/ids.h"
+#include "cache/prefix_hash.h"
 #include "cache/scope.h"
 
 using namespace troupe;
@@ -31,6 +32,19 @@ TEST_CASE("scopes of different users are never equal, whatever names they choose
     const std::string name = std::to_string(random()), other_name = std::to_string(random());
     if (uid != other) REQUIRE(named_scope(uid, name) != named_scope(other, other_name));
     REQUIRE(named_scope(uid, name) != user_scope(other));
+  }
+}
+
+TEST_CASE("the hashes of prefixes, which exported sequences hold, depend on all tokens so far and keep their values") {
+  std::vector<TokenId> tokens(2 * kBlockSize + 1);
+  for (std::size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<TokenId>(i);
+  const std::vector<Anchor> anchors = anchors_of(tokens);
+  REQUIRE(anchors == std::vector<Anchor>{{32, 0x34509d8372e62e6du}, {64, 0xb6d4b45a4f054b73u}});
+  for (const std::size_t i : {0u, 31u}) {
+    std::vector<TokenId> other = tokens;
+    ++other[i];
+    REQUIRE(anchors_of(other)[0].hash != anchors[0].hash);
+    REQUIRE(anchors_of(other)[1].hash != anchors[1].hash);
   }
 }
 

@@ -11,12 +11,12 @@ namespace {
 // Sees 40 positions: those of its own block and up to two before.
 struct WindowFixture : LeaseFixture {
   explicit WindowFixture(std::uint32_t num_window_blocks = 16)
-      : LeaseFixture({.num_blocks = 16, .window = 40, .num_window_blocks = num_window_blocks}) {}
+      : LeaseFixture({.groups = {{.num_blocks = 16}, {.num_blocks = num_window_blocks, .window = 40}}}) {}
 };
 
 struct StateFixture : LeaseFixture {
   explicit StateFixture(std::uint32_t num_snapshots = 4, SnapshotRule rule = {.every = 128})
-      : LeaseFixture({.num_blocks = 16, .snapshot_rule = rule, .num_snapshots = num_snapshots}) {}
+      : LeaseFixture({.groups = {{.num_blocks = 16}}, .snapshot_rule = rule, .num_snapshots = num_snapshots}) {}
 
   // Computes a prompt of `names` and leaves a snapshot at its end.
   SnapshotId leave_snapshot(SequenceId sequence, std::initializer_list<int> names) {
@@ -36,19 +36,19 @@ struct StateFixture : LeaseFixture {
 TEST_CASE_METHOD(WindowFixture, "a Commit lets go of the window blocks that no later position sees") {
   acquire(1, prompt_of({1, 2, 3, 4}), 5);
   const Acquired first = answer<Acquired>(1);
-  REQUIRE(first.window_blocks.size() == 5);
-  REQUIRE(book.counters().window_blocks.available == 11);
+  REQUIRE(first.tables[1].size() == 5);
+  REQUIRE(book.counters().groups[1].available == 11);
   commit(1, 0, blocks_of({1, 2, 3, 4}));
   // Position 128 sees 89 and later: block 2 on.
-  const std::vector<BlockId> left = {kNoBlock, kNoBlock, first.window_blocks[2], first.window_blocks[3]};
-  REQUIRE(answer<Committed>(1).window_blocks == left);
-  REQUIRE(book.counters().window_blocks.cached == 4);
-  REQUIRE(book.counters().window_blocks.available == 13);
+  const std::vector<BlockId> left = {kNoBlock, kNoBlock, first.tables[1][2], first.tables[1][3]};
+  REQUIRE(answer<Committed>(1).blocks[1] == left);
+  REQUIRE(book.counters().groups[1].cached == 4);
+  REQUIRE(book.counters().groups[1].available == 13);
 
   acquire(2, prompt_of({1, 2, 3, 4}), 5);
   const Acquired second = answer<Acquired>(2);
   REQUIRE(second.num_cached_tokens == 128);
-  REQUIRE(std::equal(left.begin(), left.end(), second.window_blocks.begin()));
+  REQUIRE(std::equal(left.begin(), left.end(), second.tables[1].begin()));
   release(1);
   release(2);
   require_all_came_back();
@@ -60,18 +60,18 @@ TEST_CASE("a prefix is cut to where its window is still cached") {
   f.commit(1, 0, blocks_of({1, 2, 3, 4}));
   f.release(1);
   f.acquire(2, {7, 7}, 3);  // two free window blocks, and the one that was let go first: of block 1
-  REQUIRE(f.book.counters().window_blocks.evictions == 1);
+  REQUIRE(f.book.counters().groups[1].evictions == 1);
   REQUIRE(f.book.predict({kPublicScope}, prompt_of({1, 2, 3, 4})).cached_tokens == 128);
   REQUIRE(f.book.predict({kPublicScope}, prompt_of({1, 2, 3})).cached_tokens == 32);  // 96 sees 57, in block 1
   f.release(2);
   f.acquire(3, prompt_of({1, 2, 3}), 4);
   REQUIRE(f.answer<Acquired>(3).num_cached_tokens == 32);
-  const std::vector<BlockId> table = f.answer<Acquired>(3).window_blocks;
+  const std::vector<BlockId> table = f.answer<Acquired>(3).tables[1];
   f.commit(3, 1, blocks_of({2, 3}));
   // Block 1 has one again; block 2 has kept its own, to which the sender swaps.
-  REQUIRE(f.answer<Committed>(3).window_blocks[0] == table[1]);
-  REQUIRE(f.answer<Committed>(3).window_blocks[1] != table[2]);
-  REQUIRE(f.answer<Committed>(3).window_blocks[1] != kNoBlock);
+  REQUIRE(f.answer<Committed>(3).blocks[1][0] == table[1]);
+  REQUIRE(f.answer<Committed>(3).blocks[1][1] != table[2]);
+  REQUIRE(f.answer<Committed>(3).blocks[1][1] != kNoBlock);
   f.release(3);
   f.require_all_came_back();
 }
@@ -85,8 +85,8 @@ TEST_CASE("blocks are short when window blocks are, and come back with a Commit"
   f.extend(1, 3);
   REQUIRE(f.answer<Short>(1).available == 2);
   f.extend(1, 2);
-  REQUIRE(f.answer<Extended>(1).window_blocks.size() == 2);
-  REQUIRE(f.answer<Extended>(1).blocks.size() == 2);
+  REQUIRE(f.answer<Extended>(1).blocks[1].size() == 2);
+  REQUIRE(f.answer<Extended>(1).blocks[0].size() == 2);
   f.acquire(2, {9}, 1);
   REQUIRE(f.answer<Short>(2).available == 0);
   f.release(1);
@@ -96,14 +96,14 @@ TEST_CASE("blocks are short when window blocks are, and come back with a Commit"
 TEST_CASE_METHOD(WindowFixture, "a swapped window block stays leased until the swap has been seen") {
   acquire(1, {1, 1}, 1);
   acquire(2, {1, 1}, 1);
-  const BlockId own = answer<Acquired>(2).window_blocks[0];
+  const BlockId own = answer<Acquired>(2).tables[1][0];
   commit(1, 0, blocks_of({1}));
   commit(2, 0, blocks_of({1}));
-  const BlockId canonical = answer<Committed>(2).window_blocks[0];
+  const BlockId canonical = answer<Committed>(2).blocks[1][0];
   REQUIRE(canonical != own);
-  REQUIRE(book.counters().window_blocks.available == 14);
+  REQUIRE(book.counters().groups[1].available == 14);
   extend(2, 1);
-  REQUIRE(answer<Extended>(2).window_blocks == std::vector<BlockId>{own});
+  REQUIRE(answer<Extended>(2).blocks[1] == std::vector<BlockId>{own});
   release(1);
   release(2);
   require_all_came_back();
@@ -117,9 +117,8 @@ TEST_CASE_METHOD(WindowFixture, "a fork copies its part-full window block, and n
   prompt.push_back(98);
   fork(2, {.parent = 1, .num_tokens = 97}, prompt);
   REQUIRE(answer<Acquired>(2).num_copied_tokens == 1);
-  REQUIRE(answer<Acquired>(2).copy_from == parent.blocks[3]);
-  REQUIRE(answer<Acquired>(2).copy_window_from == parent.window_blocks[3]);
-  REQUIRE(answer<Acquired>(2).window_blocks.size() == 4);
+  REQUIRE(answer<Acquired>(2).copy_from == std::vector<BlockId>{parent.tables[0][3], parent.tables[1][3]});
+  REQUIRE(answer<Acquired>(2).tables[1].size() == 4);
   release(2);
 
   extend(1, 3);
@@ -138,19 +137,17 @@ TEST_CASE("window blocks of an old epoch, and all of a dead keeper's, come back 
   WindowFixture f;
   f.acquire(1, prompt_of({1}), 2);
   f.book.begin_epoch(2);
-  REQUIRE(f.book.counters().window_blocks.available == 14);
+  REQUIRE(f.book.counters().groups[1].available == 14);
   f.book.quiesced(1);
-  REQUIRE(f.book.counters().window_blocks.available == 16);
-  LeaseBook next({.num_blocks = 4,
+  REQUIRE(f.book.counters().groups[1].available == 16);
+  LeaseBook next({.groups = {{.num_blocks = 4}, {.num_blocks = 8, .window = 40}},
                   .epoch = 3,
                   .await_quiesce = true,
-                  .window = 40,
-                  .num_window_blocks = 8,
                   .snapshot_rule = {.every = 32},
                   .num_snapshots = 2});
-  REQUIRE((next.counters().window_blocks.available == 0 && next.counters().snapshots.available == 0));
+  REQUIRE((next.counters().groups[1].available == 0 && next.counters().snapshots.available == 0));
   next.quiesced(2);
-  REQUIRE((next.counters().window_blocks.free == 8 && next.counters().snapshots.free == 2));
+  REQUIRE((next.counters().groups[1].free == 8 && next.counters().snapshots.free == 2));
 }
 
 // --- recurrent state ---
@@ -188,7 +185,7 @@ TEST_CASE("a snapshot stays until whoever begins from it has made its first step
   f.extend(3, 1);
   REQUIRE(f.answer<Extended>(3).spares == std::vector<SnapshotId>{snapshot});
   REQUIRE(f.book.predict({kPublicScope}, prompt_of({1, 2})).cached_tokens == 0);  // evicted; the blocks were not
-  REQUIRE(f.book.counters().evictions == 0);
+  REQUIRE(f.book.counters().groups[0].evictions == 0);
   f.release(2);
   f.release(3);
   f.require_all_came_back();

@@ -12,7 +12,7 @@ using namespace troupe::cache;
 TEST_CASE_METHOD(LeaseFixture, "a fork shares the full blocks and copies the one that is part full") {
   const auto prompt = prompt_of({1, 2});  // 65 tokens; the last one's logits are needed
   acquire(1, prompt, 3);
-  const auto table = answer<Acquired>(1).blocks;
+  const auto table = answer<Acquired>(1).tables[0];
   commit(1, 0, blocks_of({1, 2}));
   auto longer = prompt;
   longer.insert(longer.end(), 5, 7);
@@ -20,9 +20,9 @@ TEST_CASE_METHOD(LeaseFixture, "a fork shares the full blocks and copies the one
   const Acquired forked = answer<Acquired>(2);
   REQUIRE(forked.num_cached_tokens == 64);
   REQUIRE(forked.num_copied_tokens == 3);
-  REQUIRE(forked.copy_from == table[2]);
-  REQUIRE(forked.blocks.size() == 3);  // room for the copy, although none was asked for
-  REQUIRE((forked.blocks[0] == table[0] && forked.blocks[1] == table[1] && forked.blocks[2] != table[2]));
+  REQUIRE(forked.copy_from == std::vector<BlockId>{table[2]});
+  REQUIRE(forked.tables[0].size() == 3);  // room for the copy, although none was asked for
+  REQUIRE((forked.tables[0][0] == table[0] && forked.tables[0][1] == table[1] && forked.tables[0][2] != table[2]));
   REQUIRE(book.counters().hit_tokens == 67);
   release(2);
   release(1);
@@ -31,16 +31,17 @@ TEST_CASE_METHOD(LeaseFixture, "a fork shares the full blocks and copies the one
 
 TEST_CASE_METHOD(LeaseFixture, "a fork of a prompt leaves its last token to compute, also at the end of a block") {
   acquire(1, blocks_of({1, 2}), 2);
-  const auto table = answer<Acquired>(1).blocks;
+  const auto table = answer<Acquired>(1).tables[0];
   commit(1, 0, blocks_of({1, 2}));
   fork(2, {.parent = 1, .num_tokens = 64}, blocks_of({1, 2}));
   REQUIRE(answer<Acquired>(2).num_cached_tokens == 32);
   REQUIRE(answer<Acquired>(2).num_copied_tokens == 31);
-  REQUIRE(answer<Acquired>(2).copy_from == table[1]);  // a cached one: it stays until the copy is made
+  REQUIRE(answer<Acquired>(2).copy_from ==
+          std::vector<BlockId>{table[1]});  // a cached one: it stays until the copy is made
   fork(3, {.parent = 1, .num_tokens = 32}, prompt_of({1}));
   REQUIRE(answer<Acquired>(3).num_cached_tokens == 32);
   REQUIRE(answer<Acquired>(3).num_copied_tokens == 0);
-  REQUIRE(answer<Acquired>(3).copy_from == kNoBlock);
+  REQUIRE(answer<Acquired>(3).copy_from.empty());
   for (SequenceId sequence : {1, 3, 2}) release(sequence);
   require_all_came_back();
 }
@@ -48,16 +49,16 @@ TEST_CASE_METHOD(LeaseFixture, "a fork of a prompt leaves its last token to comp
 TEST_CASE("what a fork copies from is given to nobody before the fork's answer is seen") {
   LeaseFixture f(3);
   f.acquire(1, {1, 2, 3}, 1);
-  const BlockId source = f.answer<Acquired>(1).blocks[0];
+  const BlockId source = f.answer<Acquired>(1).tables[0][0];
   f.fork(2, {.parent = 1, .num_tokens = 3}, {1, 2, 3});
-  REQUIRE(f.answer<Acquired>(2).copy_from == source);
+  REQUIRE(f.answer<Acquired>(2).copy_from == std::vector<BlockId>{source});
   f.release(1);
   f.acquire(3, {9}, 2);
   REQUIRE(f.answer<Short>(3).available == 1);
   f.extend(2, 1);  // says that it has seen the answer
-  REQUIRE(f.answer<Extended>(2).blocks == std::vector<BlockId>{source});
+  REQUIRE(f.answer<Extended>(2).blocks[0] == std::vector<BlockId>{source});
   f.acquire(3, {9}, 1);
-  REQUIRE(f.answer<Acquired>(3).blocks.size() == 1);
+  REQUIRE(f.answer<Acquired>(3).tables[0].size() == 1);
   f.release(2);
   f.release(3);
   f.require_all_came_back();
@@ -70,7 +71,7 @@ TEST_CASE_METHOD(LeaseFixture, "a fork whose parent has gone is served from the 
   fork(2, {.parent = 1, .num_tokens = 65}, prompt_of({1, 2}), 3);
   REQUIRE(answer<Acquired>(2).num_cached_tokens == 64);
   REQUIRE(answer<Acquired>(2).num_copied_tokens == 0);
-  REQUIRE(answer<Acquired>(2).blocks.size() == 3);
+  REQUIRE(answer<Acquired>(2).tables[0].size() == 3);
   release(2);
   require_all_came_back();
 }
@@ -125,20 +126,20 @@ TEST_CASE("an anchor finds what is cached of its prefix, in its scope and until 
 TEST_CASE_METHOD(LeaseFixture, "the first to ask gets empty blocks, the next what the first has committed") {
   acquire(1, prompt_of({1, 2}), 3);
   REQUIRE(answer<Acquired>(1).num_cached_tokens == 0);
-  const auto table = answer<Acquired>(1).blocks;
+  const auto table = answer<Acquired>(1).tables[0];
   REQUIRE(table.size() == 3);
   commit(1, 0, blocks_of({1, 2}));
-  REQUIRE(answer<Committed>(1) == Committed{0, {table[0], table[1]}});
+  REQUIRE(answer<Committed>(1) == Committed{0, {{table[0], table[1]}}});
 
   acquire(2, prompt_of({1, 2}), 3);
   REQUIRE(answer<Acquired>(2).num_cached_tokens == 2 * kBlockSize);
-  const auto other = answer<Acquired>(2).blocks;
+  const auto other = answer<Acquired>(2).tables[0];
   REQUIRE((other[0] == table[0] && other[1] == table[1] && other[2] != table[2]));
   release(1);
   release(2);
   require_all_came_back();
   const CacheCounters counters = book.counters();
-  REQUIRE(counters.cached == 2);
+  REQUIRE(counters.groups[0].cached == 2);
   REQUIRE(counters.published == 2);
   REQUIRE(counters.query_tokens == 2 * 65);
   REQUIRE(counters.hit_tokens == 64);
@@ -157,9 +158,9 @@ TEST_CASE_METHOD(LeaseFixture, "cached blocks count towards what is wanted, and 
   acquire(1, prompt_of({1, 2, 3}), 4);
   commit(1, 0, blocks_of({1, 2, 3}));
   acquire(2, prompt_of({1, 2, 3}), 1);
-  REQUIRE(answer<Acquired>(2).blocks.size() == 3);
+  REQUIRE(answer<Acquired>(2).tables[0].size() == 3);
   acquire(3, prompt_of({1, 2, 3}), 5);
-  REQUIRE(answer<Acquired>(3).blocks.size() == 5);
+  REQUIRE(answer<Acquired>(3).tables[0].size() == 5);
 }
 
 TEST_CASE("an Acquire that does not fit takes nothing, and may be repeated under the next number") {
@@ -167,10 +168,10 @@ TEST_CASE("an Acquire that does not fit takes nothing, and may be repeated under
   f.acquire(1, prompt_of({1, 2}), 3);
   f.acquire(2, prompt_of({3, 4}), 3);
   REQUIRE(f.answer<Short>(2).available == 1);
-  REQUIRE(f.book.counters().referenced == 3);
+  REQUIRE(f.book.counters().groups[0].referenced() == 3);
   f.release(1);
   f.acquire(2, prompt_of({3, 4}), 3);
-  REQUIRE(f.answer<Acquired>(2).blocks.size() == 3);
+  REQUIRE(f.answer<Acquired>(2).tables[0].size() == 3);
   f.release(2);
   f.require_all_came_back();
 }
@@ -180,7 +181,7 @@ TEST_CASE("an Acquire leaves the headroom it is told to leave") {
   f.acquire(1, prompt_of({1}), 2, {}, {kPublicScope}, 3);
   REQUIRE(f.answer<Short>(1).available == 4);
   f.acquire(1, prompt_of({1}), 2, {}, {kPublicScope}, 2);
-  REQUIRE(f.answer<Acquired>(1).blocks.size() == 2);
+  REQUIRE(f.answer<Acquired>(1).tables[0].size() == 2);
 }
 
 TEST_CASE("a cached prefix that nobody holds is not counted as room for the rest") {
@@ -201,10 +202,10 @@ TEST_CASE("growing takes free blocks first, then the least recently used leaves,
   f.release(1);
   f.acquire(2, {7}, 1);
   f.extend(2, 2);
-  REQUIRE(f.answer<Extended>(2).blocks.size() == 2);
-  REQUIRE(f.book.counters().evictions == 0);
+  REQUIRE(f.answer<Extended>(2).blocks[0].size() == 2);
+  REQUIRE(f.book.counters().groups[0].evictions == 0);
   f.extend(2, 1);
-  REQUIRE(f.book.counters().evictions == 1);
+  REQUIRE(f.book.counters().groups[0].evictions == 1);
   REQUIRE(f.book.predict({kPublicScope}, prompt_of({1, 2})).cached_tokens == kBlockSize);
   f.extend(2, 2);
   REQUIRE(f.answer<Short>(2).available == 1);
@@ -216,9 +217,9 @@ TEST_CASE_METHOD(LeaseFixture, "blocks of a released sequence come back when its
   acquire(1, {1, 2, 3}, 1);
   release(1, /*after_step=*/7);
   REQUIRE(answered(1));
-  REQUIRE(book.counters().referenced == 1);
+  REQUIRE(book.counters().groups[0].referenced() == 1);
   book.step_done(1, 6);
-  REQUIRE(book.counters().referenced == 1);
+  REQUIRE(book.counters().groups[0].referenced() == 1);
   book.step_done(1, 7);
   require_all_came_back();
   acquire(2, {1, 2, 3}, 1);
@@ -240,15 +241,15 @@ TEST_CASE_METHOD(LeaseFixture, "generated tokens are published like the prompt's
 TEST_CASE_METHOD(LeaseFixture, "of two equal blocks the first to be committed is canonical") {
   acquire(1, {1}, 2);
   acquire(2, {1}, 2);  // one token: nothing to wait for
-  const auto first = answer<Acquired>(2).blocks;
+  const auto first = answer<Acquired>(2).tables[0];
   commit(2, 0, blocks_of({1}));
   commit(1, 0, blocks_of({1}));
-  REQUIRE(answer<Committed>(1).blocks[0] == first[0]);
+  REQUIRE(answer<Committed>(1).blocks[0][0] == first[0]);
   REQUIRE(book.counters().published == 1);
   // The block that was replaced may still be read by a step: it stays until the sender has seen the answer.
-  REQUIRE(book.counters().referenced == 4);
+  REQUIRE(book.counters().groups[0].referenced() == 4);
   extend(1, 1);
-  REQUIRE(book.counters().referenced == 4);  // one more and one less
+  REQUIRE(book.counters().groups[0].referenced() == 4);  // one more and one less
   // What follows hangs below the canonical block.
   commit(1, 1, blocks_of({2}));
   REQUIRE(book.predict({kPublicScope}, prompt_of({1, 2})).cached_tokens == 2 * kBlockSize);
@@ -262,12 +263,12 @@ TEST_CASE_METHOD(LeaseFixture, "a replaced block comes back with a release, too"
   acquire(2, {1}, 1);
   commit(1, 0, blocks_of({1}));
   commit(2, 0, blocks_of({1}));
-  REQUIRE(book.counters().referenced == 2);
+  REQUIRE(book.counters().groups[0].referenced() == 2);
   effects.clear();
   book.release({{1, 2, ++numbers[2], 0}, 3}, effects);  // has seen nothing
-  REQUIRE(book.counters().referenced == 2);
+  REQUIRE(book.counters().groups[0].referenced() == 2);
   book.step_done(1, 3);
-  REQUIRE(book.counters().referenced == 1);
+  REQUIRE(book.counters().groups[0].referenced() == 1);
   release(1);
   require_all_came_back();
 }
@@ -290,7 +291,7 @@ TEST_CASE_METHOD(LeaseFixture, "who needs the block that another computes waits,
   acquire(1, prompt_of({1, 2}), 3);
   acquire(2, prompt_of({1, 2, 3}), 4);
   REQUIRE(answer<Wait>(2).leader == 1);
-  REQUIRE(book.counters().referenced == 3);
+  REQUIRE(book.counters().groups[0].referenced() == 3);
   REQUIRE(book.counters().waiting == 1);
   commit(1, 0, blocks_of({1}));
   REQUIRE_FALSE(answered(2));  // the leader still computes a block they share
@@ -349,12 +350,12 @@ TEST_CASE_METHOD(LeaseFixture, "if a leader yields, the first follower leads, an
   acquire(2, prompt_of({1}), 2);
   yield(1);
   REQUIRE(answer<Acquired>(2).num_cached_tokens == 0);
-  const BlockId mine = answer<Acquired>(2).blocks[0];
+  const BlockId mine = answer<Acquired>(2).tables[0][0];
   acquire(3, prompt_of({1}), 2);
   REQUIRE(answer<Wait>(3).leader == 2);
   commit(2, 0, blocks_of({1}));
   commit(1, 0, blocks_of({1}));
-  REQUIRE(answer<Committed>(1).blocks[0] == mine);
+  REQUIRE(answer<Committed>(1).blocks[0][0] == mine);
 }
 
 TEST_CASE_METHOD(LeaseFixture, "a follower that ends is not answered and not waited for") {
@@ -423,7 +424,7 @@ TEST_CASE_METHOD(LeaseFixture, "a repeated message gets the same answer and chan
     REQUIRE(effects.answers.size() == 1);
     REQUIRE(effects.answers[0].number == first[0].number);
     REQUIRE(effects.answers[0].body == first[0].body);
-    REQUIRE(book.counters().referenced == before.referenced);
+    REQUIRE(book.counters().groups[0].referenced() == before.groups[0].referenced());
     REQUIRE(book.counters().published == before.published);
     book.check();
   };
@@ -473,20 +474,20 @@ TEST_CASE_METHOD(LeaseFixture, "what a dead batcher held is untouchable until it
   release(3, /*after_step=*/4);
   book.begin_epoch(2);
   book.check();
-  REQUIRE(book.counters().referenced == 4);
+  REQUIRE(book.counters().groups[0].referenced() == 4);
   REQUIRE(book.counters().waiting == 0);
   extend(1, 1);  // of the dead
   REQUIRE_FALSE(answered(1));
   book.step_done(1, 4);
-  REQUIRE(book.counters().referenced == 4);
+  REQUIRE(book.counters().groups[0].referenced() == 4);
 
   epoch = 2;
   numbers.clear();
   acquire(1, prompt_of({1, 2}), 3);
   REQUIRE(answer<Acquired>(1).num_cached_tokens == kBlockSize);  // what was published survives
-  REQUIRE(book.counters().referenced == 6);
+  REQUIRE(book.counters().groups[0].referenced() == 6);
   book.quiesced(1);
-  REQUIRE(book.counters().referenced == 3);
+  REQUIRE(book.counters().groups[0].referenced() == 3);
   release(1);
   require_all_came_back();
 }
@@ -504,13 +505,13 @@ TEST_CASE_METHOD(LeaseFixture, "an epoch begins once, and never an older one") {
 }
 
 TEST_CASE("the book of a new keeper gives nothing out before the old steps have ended") {
-  LeaseBook book({.num_blocks = 4, .epoch = 5, .await_quiesce = true});
+  LeaseBook book({.groups = {{.num_blocks = 4}}, .epoch = 5, .await_quiesce = true});
   LeaseEffects effects;
   const auto tokens = std::make_shared<const std::vector<TokenId>>(std::vector<TokenId>{1});
   book.acquire({{5, 1, 1, 0}, {}, {kPublicScope}, tokens, 1, 0}, effects);
   REQUIRE(std::holds_alternative<Short>(effects.answers.at(0).body));
   book.quiesced(3);
-  REQUIRE(book.counters().available == 0);
+  REQUIRE(book.counters().groups[0].available == 0);
   book.quiesced(4);
-  REQUIRE(book.counters().available == 4);
+  REQUIRE(book.counters().groups[0].available == 4);
 }

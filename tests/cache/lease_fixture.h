@@ -25,7 +25,7 @@ inline std::vector<TokenId> prompt_of(std::initializer_list<int> names, TokenId 
 }
 
 struct LeaseFixture {
-  explicit LeaseFixture(std::uint32_t num_blocks = 16) : book({.num_blocks = num_blocks}) {}
+  explicit LeaseFixture(std::uint32_t num_blocks = 16) : book({.groups = {{.num_blocks = num_blocks}}}) {}
   explicit LeaseFixture(const LeaseBookOptions& options) : book(options) {}
 
   LeaseBook book;
@@ -106,13 +106,12 @@ struct LeaseFixture {
   void require_all_came_back() {
     book.check();
     const CacheCounters counters = book.counters();
-    REQUIRE(counters.referenced == 0);
     REQUIRE(counters.waiting == 0);
-    REQUIRE(counters.free + counters.cached == counters.total);
-    REQUIRE(counters.available == counters.total);
-    for (const AttachmentCounters& attached : {counters.window_blocks, counters.snapshots}) {
-      REQUIRE(attached.available == attached.total);
-      REQUIRE(attached.free + attached.cached == attached.total);
+    std::vector<PoolCounters> pools(counters.groups.begin(), counters.groups.end());
+    pools.push_back(counters.snapshots);
+    for (const PoolCounters& pool : pools) {
+      REQUIRE(pool.referenced() == 0);
+      REQUIRE(pool.free + pool.cached == pool.total);
     }
   }
 };

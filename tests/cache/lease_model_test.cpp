@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "cache/group.h"
 #include "cache/lease_book.h"
-#include "cache/window.h"
 #include "tests/cache/lease_twin.h"
 
 using namespace troupe;
@@ -36,8 +36,8 @@ struct Sender {
 
 class Model {
  public:
-  explicit Model(std::uint64_t seed, bool with_windows = false, bool with_state = false)
-      : random_(seed), options_(options_of(random_, with_windows, with_state)), book_(options_), twin_(options_) {}
+  explicit Model(std::uint64_t seed, int num_windows = 0, bool with_state = false)
+      : random_(seed), options_(options_of(random_, num_windows, with_state)), book_(options_), twin_(options_) {}
 
   const std::map<std::string, std::uint64_t>& seen() const { return twin_.seen; }
 
@@ -60,12 +60,13 @@ class Model {
   }
 
  private:
-  static LeaseBookOptions options_of(std::mt19937_64& random, bool with_windows, bool with_state) {
-    LeaseBookOptions options{.num_blocks = 4 + static_cast<std::uint32_t>(random() % 16)};
-    if (with_windows) {
+  static LeaseBookOptions options_of(std::mt19937_64& random, int num_windows, bool with_state) {
+    LeaseBookOptions options{.groups = {{.num_blocks = 4 + static_cast<std::uint32_t>(random() % 16)}}};
+    for (int i = 0; i < num_windows; ++i) {
       constexpr std::uint32_t kWindows[] = {1, 2, 16, 33, 34, 70};  // on both sides of what another block begins with
-      options.window = kWindows[random() % std::size(kWindows)];
-      options.num_window_blocks = most_window_blocks(options.window) + static_cast<std::uint32_t>(random() % 12);
+      const std::uint32_t window = kWindows[random() % std::size(kWindows)];
+      const std::uint32_t num_blocks = most_window_blocks(window) + static_cast<std::uint32_t>(random() % 12);
+      options.groups.push_back({.num_blocks = num_blocks, .window = window});
     }
     if (with_state) {
       options.snapshot_rule = {.every = kBlockSize * (1 + static_cast<std::uint32_t>(random() % 3)),
@@ -163,12 +164,12 @@ class Model {
       if (std::holds_alternative<Wait>(answer.body)) return;
       s.seen = answer.number;
       const auto* extended = std::get_if<Extended>(&answer.body);
-      if (extended != nullptr) s.table_size += extended->blocks.size();
+      if (extended != nullptr) s.table_size += extended->blocks[0].size();
       for (SnapshotId spare : spares_of(answer)) s.spares.push_back(spare);
       if (s.phase != Sender::Phase::asking) return;
       if (const auto* acquired = std::get_if<Acquired>(&answer.body)) {
         s.phase = Sender::Phase::held;
-        s.table_size = acquired->blocks.size();
+        s.table_size = acquired->tables[0].size();
         s.num_committed = acquired->num_cached_tokens / kBlockSize;
       } else if (std::holds_alternative<Short>(answer.body)) {
         s.phase = Sender::Phase::short_of_blocks;
@@ -264,9 +265,8 @@ class Model {
     book_.check();
     twin_.require_same_counts(book_.counters());
     const CacheCounters counters = book_.counters();
-    REQUIRE(counters.referenced == 0);
-    REQUIRE(counters.free + counters.cached == counters.total);
-    REQUIRE(counters.window_blocks.available == options_.num_window_blocks);
+    for (const PoolCounters& blocks : counters.groups) REQUIRE(blocks.referenced() == 0);
+    REQUIRE(counters.groups[0].free + counters.groups[0].cached == counters.groups[0].total);
     REQUIRE(counters.snapshots.available == options_.num_snapshots);
   }
 
@@ -281,11 +281,11 @@ class Model {
   std::uint64_t last_step_ = 0;
 };
 
-void require_same_as_twin(bool with_windows, bool with_state, std::initializer_list<const char*> events) {
+void require_same_as_twin(int num_windows, bool with_state, std::initializer_list<const char*> events) {
   std::map<std::string, std::uint64_t> seen;
   for (std::uint64_t seed = 1; seed <= 60; ++seed) {
     INFO("seed " << seed);
-    Model model(seed, with_windows, with_state);
+    Model model(seed, num_windows, with_state);
     model.run(2500);
     for (const auto& [what, count] : model.seen()) seen[what] += count;
   }
@@ -299,14 +299,22 @@ void require_same_as_twin(bool with_windows, bool with_state, std::initializer_l
 
 TEST_CASE("leases agree with their twin over a bad network and dying holders, and everything comes back") {
   require_same_as_twin(
-      false, false,
+      0, false,
       {"wait", "follower woken", "follower ended", "follower died", "holder died", "short", "short extend", "repeated",
        "acquired with a prefix", "acquired without a prefix", "evicted", "swapped", "forked with a copy",
        "forked at the end of a block", "range found", "range gone or hidden"});
 }
 
 TEST_CASE("leases of models with windows agree with their twin, and everything comes back") {
-  require_same_as_twin(true, false,
+  require_same_as_twin(1, false,
+                       {"wait", "follower woken", "follower died", "holder died", "short", "short extend", "repeated",
+                        "acquired with a prefix", "evicted with a window block", "window block evicted",
+                        "window block swapped", "window block let go", "window shared", "prefix cut",
+                        "forked with a copy", "forked at the end of a block", "range found", "range gone or hidden"});
+}
+
+TEST_CASE("leases of models with three cache groups agree with their twin, and everything comes back") {
+  require_same_as_twin(2, false,
                        {"wait", "follower woken", "follower died", "holder died", "short", "short extend", "repeated",
                         "acquired with a prefix", "evicted with a window block", "window block evicted",
                         "window block swapped", "window block let go", "window shared", "prefix cut",
@@ -314,14 +322,14 @@ TEST_CASE("leases of models with windows agree with their twin, and everything c
 }
 
 TEST_CASE("leases of models with recurrent state agree with their twin, and everything comes back") {
-  require_same_as_twin(false, true,
+  require_same_as_twin(0, true,
                        {"wait", "follower woken", "follower died", "holder died", "short", "repeated", "restored",
                         "evicted with a snapshot", "snapshot evicted", "snapshot attached", "no spare", "prefix cut",
                         "range found", "range gone or hidden"});
 }
 
 TEST_CASE("leases of models with windows and recurrent state agree with their twin, and everything comes back") {
-  require_same_as_twin(true, true,
+  require_same_as_twin(1, true,
                        {"wait", "follower woken", "follower died", "holder died", "short", "restored", "window shared",
                         "window block swapped", "window block evicted", "snapshot evicted", "snapshot attached"});
 }

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 
-#include "cache/window.h"
+#include "cache/group.h"
 
 namespace troupe::cache::test {
 
@@ -38,8 +38,7 @@ void BookTwin::follow(const Message& message, const LeaseEffects& effects) {
   Twin& twin = twins_[key.sequence];
   twin.last = key.number;
   std::erase_if(twin.answers, [&](const auto& given) { return given.first <= key.seen; });
-  std::erase_if(twin.displaced, [&](const auto& entry) { return entry.first <= key.seen; });
-  std::erase_if(twin.displaced_windows, [&](const auto& entry) { return entry.first <= key.seen; });
+  std::erase_if(twin.displaced, [&](const auto& entry) { return entry.number <= key.seen; });
   REQUIRE_FALSE(effects.answers.empty());
   REQUIRE(effects.answers[0].sequence == key.sequence);
   std::visit([&](const auto& m) { follow(m, twin, effects.answers[0]); }, message);
@@ -68,12 +67,12 @@ void BookTwin::settle(Twin& twin, const LeaseAnswer& answer) {
   std::vector<BlockId> nodes = longest_path(m.scopes, *m.tokens);
   nodes.resize(served(nodes));
   if (forked.is_served) {
-    const std::vector<BlockId>& table = twins_.at(m.fork->parent).table;
+    const BlockTable& table = twins_.at(m.fork->parent).tables[0];
     nodes.assign(table.begin(), table.begin() + forked.num_shared);
   }
   const auto longest = static_cast<std::uint32_t>(nodes.size());
   const std::uint32_t available = room_beside(nodes);
-  const std::uint32_t want = std::max({m.want, longest, forked.copy_from != kNoBlock ? longest + 1 : 0});
+  const std::uint32_t want = std::max({m.want, longest, !forked.copy_from.empty() ? longest + 1 : 0});
   const std::uint32_t asked = want - longest + m.headroom;
   if (const auto* wait = std::get_if<Wait>(&answer.body)) {
     ++seen["wait"];
@@ -97,44 +96,43 @@ void BookTwin::settle(Twin& twin, const LeaseAnswer& answer) {
     REQUIRE(acquired.num_cached_tokens == longest * kBlockSize);
     REQUIRE(acquired.num_cached_tokens < m.tokens->size());
     REQUIRE(acquired.num_cached_tokens + acquired.num_copied_tokens < m.tokens->size());
-    REQUIRE(acquired.blocks.size() == want);
+    REQUIRE(acquired.tables.size() == num_groups());
+    for (const BlockTable& table : acquired.tables) REQUIRE(table.size() == want);
     REQUIRE((asked <= available || asked == 0));
     REQUIRE(acquired.copy_from == forked.copy_from);
-    REQUIRE(acquired.copy_window_from == forked.copy_window_from);
     REQUIRE(acquired.num_copied_tokens == forked.num_copied);
     if (forked.is_served) {
       ++seen[forked.num_copied > 0 ? "forked with a copy" : "forked at the end of a block"];
     }
-    if (forked.num_copied > 0) twin.displaced.push_back({m.key.number, forked.copy_from});
-    if (forked.copy_window_from != kNoBlock) twin.displaced_windows.push_back({m.key.number, forked.copy_window_from});
+    for (GroupId group = 0; group < forked.copy_from.size(); ++group)
+      twin.displaced.push_back({m.key.number, group, forked.copy_from[group]});
     BlockId parent = kNoBlock;
     for (std::uint32_t i = 0; i < longest; ++i) {
-      REQUIRE(acquired.blocks[i] == nodes[i]);
-      const Content& content = contents_.at(acquired.blocks[i]);
+      REQUIRE(acquired.tables[0][i] == nodes[i]);
+      const Content& content = contents_.at(nodes[i]);
       REQUIRE(content.parent == parent);
       REQUIRE(m.scopes.contains(content.scope));
       REQUIRE(std::equal(content.tokens.begin(), content.tokens.end(),
                          m.tokens->begin() + static_cast<std::ptrdiff_t>(i * kBlockSize)));
-      parent = acquired.blocks[i];
+      parent = nodes[i];
     }
     ++seen[longest > 0 ? "acquired with a prefix" : "acquired without a prefix"];
     twin.held = true;
-    twin.table.assign(acquired.blocks.begin(), acquired.blocks.begin() + longest);
+    twin.tables.assign(num_groups(), {});
+    twin.tables[0] = nodes;
     twin.num_committed = longest;
-    REQUIRE(acquired.window_blocks.size() == (has_windows() ? want : 0));
-    for (std::uint32_t i = 0; has_windows() && i < longest; ++i) {
-      const BlockId expected = i < window_begin(longest) ? kNoBlock : windows_.at(nodes[i]);
-      REQUIRE(acquired.window_blocks[i] == expected);
-      twin.window_table.push_back(expected);
-      if (expected != kNoBlock) ++seen["window shared"];
+    for (GroupId group = 1; group < num_groups(); ++group) {
+      for (std::uint32_t i = 0; i < longest; ++i) {
+        const BlockId expected = i < window_begin(group, longest) ? kNoBlock : attached_[group].at(nodes[i]);
+        REQUIRE(acquired.tables[group][i] == expected);
+        twin.tables[group].push_back(expected);
+        if (expected != kNoBlock) ++seen["window shared"];
+      }
     }
     REQUIRE(acquired.restore == (has_state() && longest > 0 ? snapshots_.at(nodes.back()) : kNoSnapshot));
     twin.restore = acquired.restore;
     if (acquired.restore != kNoSnapshot) ++seen["restored"];
-    for (std::size_t i = longest; i < acquired.blocks.size(); ++i) {
-      take_fresh(twin, acquired.blocks[i]);
-      if (has_windows()) take_fresh_window(twin, acquired.window_blocks[i]);
-    }
+    for (std::size_t i = longest; i < want; ++i) take_fresh(twin, acquired.tables, i);
     take_spares(twin, acquired.spares);
   }
 }
@@ -146,33 +144,42 @@ BookTwin::Forked BookTwin::fork_of(const Acquire& m) const {
   const auto num_shared = static_cast<std::uint32_t>(servable / kBlockSize);
   if (!parent.held || parent.num_committed < num_shared) return {};
   if (served(longest_path(m.scopes, *m.tokens)) > num_shared) return {};
-  for (std::uint32_t i = window_begin(num_shared); has_windows() && i < num_shared; ++i)
-    if (!windows_.contains(parent.table[i])) return {};
+  for (GroupId group = 1; group < num_groups(); ++group)
+    for (std::uint32_t i = window_begin(group, num_shared); i < num_shared; ++i)
+      if (!attached_[group].contains(parent.tables[0][i])) return {};
   Forked forked{.is_served = true, .num_shared = num_shared};
-  const bool is_there =
-      parent.table.size() > num_shared && (!has_windows() || parent.window_table[num_shared] != kNoBlock);
+  const bool is_there = std::all_of(parent.tables.begin(), parent.tables.end(), [&](const BlockTable& table) {
+    return table.size() > num_shared && table[num_shared] != kNoBlock;
+  });
   if (servable % kBlockSize > 0 && is_there) {
     forked.num_copied = servable % kBlockSize;
-    forked.copy_from = parent.table[num_shared];
-    if (has_windows()) forked.copy_window_from = parent.window_table[num_shared];
+    for (const BlockTable& table : parent.tables) forked.copy_from.push_back(table[num_shared]);
   }
   return forked;
 }
 
-void BookTwin::take_fresh(Twin& twin, BlockId block) {
-  const Held held = all_held();
-  REQUIRE(block < options_.num_blocks);
-  REQUIRE_FALSE(held.blocks.contains(block));
-  if (contents_.contains(block)) {  // evicted: a leaf, and only when nothing was free
-    for (BlockId other = 0; other < options_.num_blocks; ++other)
-      REQUIRE((held.blocks.contains(other) || contents_.contains(other)));
-    for (const auto& [child, content] : contents_) REQUIRE(content.parent != block);
-    contents_.erase(block);
-    seen["evicted with a window block"] += windows_.erase(block);
-    seen["evicted with a snapshot"] += snapshots_.erase(block);
-    ++seen["evicted"];
-  }
-  twin.table.push_back(block);
+// Entry `index` of the book's tables.
+void BookTwin::take_fresh(Twin& twin, const BlockTables& tables, std::size_t index) {
+  take_fresh_node(tables[0][index]);
+  for (GroupId group = 1; group < num_groups(); ++group)
+    if (evict(attached_[group], all_held().blocks[group], options_.groups[group].num_blocks, tables[group][index]))
+      ++seen["window block evicted"];
+  for (GroupId group = 0; group < num_groups(); ++group) twin.tables[group].push_back(tables[group][index]);
+}
+
+void BookTwin::take_fresh_node(BlockId block) {
+  const std::set<BlockId> held = all_held().blocks[0];
+  REQUIRE(block < options_.groups[0].num_blocks);
+  REQUIRE_FALSE(held.contains(block));
+  if (!contents_.contains(block)) return;
+  // Evicted: a leaf, and only when nothing was free.
+  for (BlockId other = 0; other < options_.groups[0].num_blocks; ++other)
+    REQUIRE((held.contains(other) || contents_.contains(other)));
+  for (const auto& [child, content] : contents_) REQUIRE(content.parent != block);
+  contents_.erase(block);
+  for (auto& attached : attached_) seen["evicted with a window block"] += attached.erase(block);
+  seen["evicted with a snapshot"] += snapshots_.erase(block);
+  ++seen["evicted"];
 }
 
 // Takes an id of a pool out of what is attached: evicted, and only when none was free.
@@ -188,16 +195,11 @@ bool BookTwin::evict(std::map<BlockId, std::uint32_t>& attached, const std::set<
   return true;
 }
 
-void BookTwin::take_fresh_window(Twin& twin, BlockId block) {
-  if (evict(windows_, all_held().windows, options_.num_window_blocks, block)) ++seen["window block evicted"];
-  twin.window_table.push_back(block);
-}
-
 // One for each boundary in the table, two at most, as long as there are some.
 void BookTwin::take_spares(Twin& twin, const std::vector<SnapshotId>& spares) {
   std::size_t num_due = 0;
   const auto num_prompt = static_cast<std::uint32_t>(twin.asked.tokens->size());
-  for (std::size_t i = twin.num_committed + 1; has_state() && i <= twin.table.size(); ++i)
+  for (std::size_t i = twin.num_committed + 1; has_state() && i <= twin.tables[0].size(); ++i)
     num_due += is_boundary(static_cast<std::uint32_t>(i * kBlockSize), num_prompt) ? 1 : 0;
   const std::size_t wanted = std::min<std::size_t>(num_due, 2);
   const std::size_t missing = wanted > twin.spares.size() ? wanted - twin.spares.size() : 0;
@@ -219,12 +221,9 @@ void BookTwin::follow(const Extend& m, Twin& twin, const LeaseAnswer& answer) {
     return;
   }
   const auto& extended = std::get<Extended>(answer.body);
-  REQUIRE(extended.blocks.size() == m.num_blocks);
-  REQUIRE(extended.window_blocks.size() == (has_windows() ? m.num_blocks : 0));
-  for (std::size_t i = 0; i < m.num_blocks; ++i) {
-    take_fresh(twin, extended.blocks[i]);
-    if (has_windows()) take_fresh_window(twin, extended.window_blocks[i]);
-  }
+  REQUIRE(extended.blocks.size() == num_groups());
+  for (const BlockTable& more : extended.blocks) REQUIRE(more.size() == m.num_blocks);
+  for (std::size_t i = 0; i < m.num_blocks; ++i) take_fresh(twin, extended.blocks, i);
   take_spares(twin, extended.spares);
 }
 
@@ -232,39 +231,38 @@ void BookTwin::follow(const Commit& m, Twin& twin, const LeaseAnswer& answer) {
   twin.answers[m.key.number] = answer;
   const auto& committed = std::get<Committed>(answer.body);
   REQUIRE(committed.first_block == m.first_block);
-  REQUIRE(committed.blocks.size() == m.tokens.size() / kBlockSize);
-  for (std::uint32_t i = 0; i < committed.blocks.size(); ++i) {
+  REQUIRE(committed.blocks.size() == num_groups());
+  for (const BlockTable& blocks : committed.blocks) REQUIRE(blocks.size() == m.tokens.size() / kBlockSize);
+  for (std::uint32_t i = 0; i < committed.blocks[0].size(); ++i) {
     const std::uint32_t index = m.first_block + i;
-    const BlockId parent = index == 0 ? kNoBlock : twin.table[index - 1];
+    const BlockId parent = index == 0 ? kNoBlock : twin.tables[0][index - 1];
     const auto first = m.tokens.begin() + static_cast<std::ptrdiff_t>(i * kBlockSize);
     const std::vector<TokenId> tokens(first, first + kBlockSize);
-    BlockId& own = twin.table[index];
+    BlockId& own = twin.tables[0][index];
     const std::optional<BlockId> other = find_child(parent, twin.asked.scopes, tokens);
-    REQUIRE(committed.blocks[i] == other.value_or(own));
+    REQUIRE(committed.blocks[0][i] == other.value_or(own));
     if (other) {
       ++seen["swapped"];
-      twin.displaced.push_back({m.key.number, own});
+      twin.displaced.push_back({m.key.number, 0, own});
       own = *other;
     } else {
       contents_[own] = {parent, twin.asked.scopes.publish(), tokens};
     }
     twin.num_committed = index + 1;
   }
-  commit_windows(m, twin, committed);
+  for (GroupId group = 1; group < num_groups(); ++group) commit_attached(group, m, twin, committed);
   commit_snapshot(m, twin);
   take_spares(twin, committed.spares);
 }
 
-void BookTwin::commit_windows(const Commit& m, Twin& twin, const Committed& committed) {
-  REQUIRE(committed.window_blocks.size() == (has_windows() ? committed.blocks.size() : 0));
-  if (!has_windows()) return;
+void BookTwin::commit_attached(GroupId group, const Commit& m, Twin& twin, const Committed& committed) {
   for (std::uint32_t i = 0; i < twin.num_committed; ++i) {
-    BlockId& own = twin.window_table[i];
-    const bool is_behind = i < window_begin(twin.num_committed);
+    BlockId& own = twin.tables[group][i];
+    const bool is_behind = i < window_begin(group, twin.num_committed);
     if (i >= m.first_block) {
-      const auto [there, is_new] = windows_.try_emplace(twin.table[i], own);
+      const auto [there, is_new] = attached_[group].try_emplace(twin.tables[0][i], own);
       if (!is_new && !is_behind) {
-        twin.displaced_windows.push_back({m.key.number, own});
+        twin.displaced.push_back({m.key.number, group, own});
         own = there->second;
         ++seen["window block swapped"];
       }
@@ -273,7 +271,7 @@ void BookTwin::commit_windows(const Commit& m, Twin& twin, const Committed& comm
       own = kNoBlock;
       ++seen["window block let go"];
     }
-    if (i >= m.first_block) REQUIRE(committed.window_blocks[i - m.first_block] == own);
+    if (i >= m.first_block) REQUIRE(committed.blocks[group][i - m.first_block] == own);
   }
 }
 
@@ -281,7 +279,7 @@ void BookTwin::commit_snapshot(const Commit& m, Twin& twin) {
   twin.restore = kNoSnapshot;
   if (m.snapshot == kNoSnapshot) return;
   REQUIRE(std::erase(twin.spares, m.snapshot) == 1);
-  const bool is_new = snapshots_.try_emplace(twin.table[twin.num_committed - 1], m.snapshot).second;
+  const bool is_new = snapshots_.try_emplace(twin.tables[0][twin.num_committed - 1], m.snapshot).second;
   ++seen[is_new ? "snapshot attached" : "snapshot known"];
 }
 
@@ -303,11 +301,10 @@ void BookTwin::follow(const Release& m, Twin& twin, const LeaseAnswer& answer) {
 }
 
 void BookTwin::add_held(const Twin& twin, Held& held) {
-  held.blocks.insert(twin.table.begin(), twin.table.end());
-  for (const auto& [number, block] : twin.displaced) held.blocks.insert(block);
-  for (BlockId block : twin.window_table)
-    if (block != kNoBlock) held.windows.insert(block);
-  for (const auto& [number, block] : twin.displaced_windows) held.windows.insert(block);
+  for (GroupId group = 0; group < twin.tables.size(); ++group)
+    for (BlockId block : twin.tables[group])
+      if (block != kNoBlock) held.blocks[group].insert(block);
+  for (const auto& entry : twin.displaced) held.blocks[entry.group].insert(entry.block);
   if (twin.restore != kNoSnapshot) held.snapshots.insert(twin.restore);
   held.snapshots.insert(twin.spares.begin(), twin.spares.end());
 }
@@ -315,8 +312,8 @@ void BookTwin::add_held(const Twin& twin, Held& held) {
 Held BookTwin::all_held() const {
   Held all;
   const auto add = [&](const Held& held) {
-    all.blocks.insert(held.blocks.begin(), held.blocks.end());
-    all.windows.insert(held.windows.begin(), held.windows.end());
+    for (GroupId group = 0; group < num_groups(); ++group)
+      all.blocks[group].insert(held.blocks[group].begin(), held.blocks[group].end());
     all.snapshots.insert(held.snapshots.begin(), held.snapshots.end());
   };
   for (const auto& [id, twin] : twins_) add_held(twin, all);
@@ -325,21 +322,25 @@ Held BookTwin::all_held() const {
   return all;
 }
 
-// Entries of a table that can be given out once these nodes are held, with the window at their end.
+// Entries of a table that can be given out once these nodes are held, with the windows at their end.
 std::uint32_t BookTwin::room_beside(const std::vector<BlockId>& nodes) const {
   Held held = all_held();
-  held.blocks.insert(nodes.begin(), nodes.end());
-  const std::size_t room = options_.num_blocks - held.blocks.size();
-  if (!has_windows()) return static_cast<std::uint32_t>(room);
-  for (std::uint32_t i = window_begin(static_cast<std::uint32_t>(nodes.size())); i < nodes.size(); ++i)
-    held.windows.insert(windows_.at(nodes[i]));
-  return static_cast<std::uint32_t>(std::min(room, options_.num_window_blocks - held.windows.size()));
+  held.blocks[0].insert(nodes.begin(), nodes.end());
+  std::size_t room = options_.groups[0].num_blocks - held.blocks[0].size();
+  for (GroupId group = 1; group < num_groups(); ++group) {
+    for (std::uint32_t i = window_begin(group, static_cast<std::uint32_t>(nodes.size())); i < nodes.size(); ++i)
+      held.blocks[group].insert(attached_[group].at(nodes[i]));
+    room = std::min(room, options_.groups[group].num_blocks - held.blocks[group].size());
+  }
+  return static_cast<std::uint32_t>(room);
 }
 
 // Position by position: the first block with one that is seen after num_blocks blocks.
-std::uint32_t BookTwin::window_begin(std::uint32_t num_blocks) const {
+std::uint32_t BookTwin::window_begin(GroupId group, std::uint32_t num_blocks) const {
+  const std::uint32_t window = options_.groups[group].window;
+  if (window == 0) return 0;
   std::uint32_t position = num_blocks * kBlockSize;
-  for (std::uint32_t seen_before = 1; position > 0 && seen_before < options_.window; ++seen_before) --position;
+  for (std::uint32_t seen_before = 1; position > 0 && seen_before < window; ++seen_before) --position;
   return position / kBlockSize;
 }
 
@@ -347,8 +348,9 @@ std::uint32_t BookTwin::window_begin(std::uint32_t num_blocks) const {
 std::uint32_t BookTwin::served(const std::vector<BlockId>& nodes) const {
   for (auto depth = static_cast<std::uint32_t>(nodes.size()); depth > 0; --depth) {
     bool is_whole = !has_state() || snapshots_.contains(nodes[depth - 1]);
-    for (std::uint32_t i = window_begin(depth); has_windows() && i < depth; ++i)
-      is_whole = is_whole && windows_.contains(nodes[i]);
+    for (GroupId group = 1; group < num_groups(); ++group)
+      for (std::uint32_t i = window_begin(group, depth); i < depth; ++i)
+        is_whole = is_whole && attached_[group].contains(nodes[i]);
     if (is_whole) return depth;
     ++seen["prefix cut"];
   }
@@ -458,18 +460,19 @@ void BookTwin::quiesced(std::uint64_t epoch) {
 
 void BookTwin::require_same_counts(const CacheCounters& counters) const {
   Held used = all_held();
-  REQUIRE(counters.total == options_.num_blocks);
-  REQUIRE(counters.referenced == used.blocks.size());
-  REQUIRE(counters.cached == contents_.size());
-  REQUIRE(counters.window_blocks.available == options_.num_window_blocks - used.windows.size());
+  for (GroupId group = 0; group < num_groups(); ++group) {
+    const PoolCounters& blocks = counters.groups[group];
+    REQUIRE(blocks.total == options_.groups[group].num_blocks);
+    REQUIRE(blocks.referenced() == used.blocks[group].size());
+    REQUIRE(blocks.cached == (group == 0 ? contents_.size() : attached_[group].size()));
+    for (const auto& [block, content] : contents_)
+      if (group == 0) used.blocks[0].insert(block);
+    for (const auto& [node, block] : attached_[group]) used.blocks[group].insert(block);
+    REQUIRE(blocks.free == blocks.total - used.blocks[group].size());
+  }
   REQUIRE(counters.snapshots.available == options_.num_snapshots - used.snapshots.size());
-  REQUIRE(counters.window_blocks.cached == windows_.size());
   REQUIRE(counters.snapshots.cached == snapshots_.size());
-  for (const auto& [block, content] : contents_) used.blocks.insert(block);
-  for (const auto& [node, block] : windows_) used.windows.insert(block);
   for (const auto& [node, snapshot] : snapshots_) used.snapshots.insert(snapshot);
-  REQUIRE(counters.free == options_.num_blocks - used.blocks.size());
-  REQUIRE(counters.window_blocks.free == options_.num_window_blocks - used.windows.size());
   REQUIRE(counters.snapshots.free == options_.num_snapshots - used.snapshots.size());
   REQUIRE(counters.waiting ==
           std::count_if(twins_.begin(), twins_.end(), [](const auto& entry) { return entry.second.waiting; }));

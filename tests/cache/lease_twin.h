@@ -1,6 +1,7 @@
 // A twin of LeaseBook, kept in maps: it follows every message and requires of the book's answers what the rules say.
 #pragma once
 
+#include <array>
 #include <map>
 #include <optional>
 #include <set>
@@ -24,18 +25,21 @@ struct Twin {
   std::map<std::uint32_t, LeaseAnswer> answers;  // not seen yet
   bool waiting = false, held = false, yielded = false;
   Acquire asked;
-  std::vector<BlockId> table;
+  BlockTables tables;
   std::uint32_t num_committed = 0;
-  std::vector<BlockId> window_table;
   SnapshotId restore = kNoSnapshot;
   std::vector<SnapshotId> spares;
-  // Swapped, or copied from; by the number of the message.
-  std::vector<std::pair<std::uint32_t, BlockId>> displaced, displaced_windows;
+  struct Displaced {
+    std::uint32_t number;
+    GroupId group;
+    BlockId block;
+  };
+  std::vector<Displaced> displaced;  // swapped, or copied from; by the number of the message
 };
 
 // Ids that nobody else may get.
 struct Held {
-  std::set<BlockId> blocks, windows;
+  std::array<std::set<BlockId>, kMaxGroups> blocks;
   std::set<SnapshotId> snapshots;
 };
 
@@ -59,7 +63,7 @@ class BookTwin {
   void begin_epoch(std::uint64_t epoch);  // who held something is dead
   void quiesced(std::uint64_t epoch);
 
-  bool has_windows() const { return options_.window > 0; }
+  GroupId num_groups() const { return static_cast<GroupId>(options_.groups.size()); }
   bool has_state() const { return options_.snapshot_rule.every > 0; }
   bool is_anyone_there() const { return !twins_.empty(); }
   bool is_boundary(std::uint32_t position, std::uint32_t num_prompt) const;
@@ -75,8 +79,7 @@ class BookTwin {
     bool is_served = false;
     std::uint32_t num_shared = 0;
     std::uint32_t num_copied = 0;
-    BlockId copy_from = kNoBlock;
-    BlockId copy_window_from = kNoBlock;
+    std::vector<BlockId> copy_from{};
   };
 
   void follow(const Acquire& m, Twin& twin, const LeaseAnswer& answer);
@@ -86,12 +89,12 @@ class BookTwin {
   void follow(const Release& m, Twin& twin, const LeaseAnswer& answer);
   void settle(Twin& twin, const LeaseAnswer& answer);  // of an Acquire, at once or after waiting
   Forked fork_of(const Acquire& m) const;
-  void commit_windows(const Commit& m, Twin& twin, const Committed& committed);
+  void commit_attached(GroupId group, const Commit& m, Twin& twin, const Committed& committed);
   void commit_snapshot(const Commit& m, Twin& twin);
 
   // What the book gave out: nobody may hold it, and it may only be evicted when nothing was free.
-  void take_fresh(Twin& twin, BlockId block);
-  void take_fresh_window(Twin& twin, BlockId block);
+  void take_fresh(Twin& twin, const BlockTables& tables, std::size_t index);
+  void take_fresh_node(BlockId block);
   void take_spares(Twin& twin, const std::vector<SnapshotId>& spares);
   bool evict(std::map<BlockId, std::uint32_t>& attached, const std::set<std::uint32_t>& held, std::uint32_t num_ids,
              std::uint32_t id);
@@ -99,7 +102,7 @@ class BookTwin {
   Held all_held() const;
   std::uint32_t room_beside(const std::vector<BlockId>& nodes) const;
 
-  std::uint32_t window_begin(std::uint32_t num_blocks) const;
+  std::uint32_t window_begin(GroupId group, std::uint32_t num_blocks) const;
   std::uint32_t served(const std::vector<BlockId>& nodes) const;
   bool leaves_useful_snapshot(const std::vector<TokenId>& theirs, const std::vector<TokenId>& mine,
                               std::uint32_t position) const;
@@ -112,8 +115,10 @@ class BookTwin {
   std::map<SequenceId, Twin> twins_;
   std::set<SequenceId> ended_;
   std::map<BlockId, Content> contents_;
-  std::map<BlockId, std::uint32_t> windows_, snapshots_;  // by the block of the radix node
-  std::set<std::uint64_t> anchors_;                       // names of all prefixes seen so far
+  // By the block of the radix node. attached_[0] stays empty: those blocks are the nodes.
+  std::array<std::map<BlockId, std::uint32_t>, kMaxGroups> attached_;
+  std::map<BlockId, std::uint32_t> snapshots_;
+  std::set<std::uint64_t> anchors_;  // names of all prefixes seen so far
   std::vector<std::pair<std::uint64_t, Held>> awaiting_step_;
   std::vector<std::pair<std::uint64_t, Held>> orphans_;
 };
