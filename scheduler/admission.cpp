@@ -4,7 +4,6 @@
 #include <limits>
 
 #include "cache/ids.h"
-#include "cache/window.h"
 #include "config/assert.h"
 
 namespace troupe::scheduler {
@@ -18,12 +17,15 @@ Refusal invalid(std::string field, std::string message) {
   return {Outcome::invalid_argument, std::move(message), std::move(field), std::nullopt};
 }
 
-// The most blocks of a sequence that runs alone: all, unless there are too few window blocks to slide the window; then
-// no more than the window blocks.
+// The most blocks of a sequence that runs alone: those of the smallest group, not counting groups with blocks enough to
+// move their window.
 std::uint32_t most_blocks(const Capacity& capacity) {
-  const bool window_can_move =
-      capacity.window == 0 || capacity.num_window_blocks >= cache::most_window_blocks(capacity.window);
-  return window_can_move ? capacity.num_blocks : std::min(capacity.num_blocks, capacity.num_window_blocks);
+  std::uint32_t most = kNoBlock;
+  for (const cache::Group& group : capacity.groups) {
+    const bool window_can_move = group.window > 0 && group.num_blocks >= cache::most_window_blocks(group.window);
+    if (!window_can_move) most = std::min(most, group.num_blocks);
+  }
+  return most;
 }
 
 }  // namespace

@@ -6,7 +6,9 @@
 #include <string>
 #include <unordered_map>
 #include <variant>
+#include <vector>
 
+#include "cache/group.h"
 #include "scheduler/demand.h"
 #include "scheduler/outcome.h"
 
@@ -25,10 +27,8 @@ struct Refusal {
 
 // The most that one sequence can use.
 struct Capacity {
-  std::uint32_t context = 0;     // longest sequence in tokens
-  std::uint32_t num_blocks = 0;  // KV blocks of the model, all sequences together
-  std::uint32_t window = 0;      // positions that layers with a window attend to; 0: the model has no such layers
-  std::uint32_t num_window_blocks = 0;
+  std::uint32_t context = 0;         // longest sequence in tokens
+  std::vector<cache::Group> groups;  // at least one; their blocks are those of all sequences together
 };
 
 // The request fits, and ends with Outcome::length at max_known tokens (prompt included) at the latest.
@@ -37,7 +37,8 @@ struct Fits {
 };
 
 // Checks whether a request fits when no other sequence runs. The last token of a sequence is never computed, so
-// max_known tokens need blocks_for(max_known - 1) blocks, and at most most_window_blocks(window) window blocks.
+// max_known tokens need blocks_for(max_known - 1) blocks of each group, of one with a window at most
+// most_window_blocks().
 //
 //   too_long    the prompt and one token are more than the context
 //   never_fits  the prompt, or the prompt and an explicit max_tokens, need more blocks than there are; a request

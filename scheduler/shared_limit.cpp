@@ -1,5 +1,7 @@
 #include "scheduler/shared_limit.h"
 
+#include <fmt/format.h>
+
 #include <utility>
 
 #include "config/assert.h"
@@ -7,9 +9,7 @@
 namespace troupe::scheduler {
 namespace {
 
-std::string number(std::uint64_t n) { return std::to_string(n); }
-
-std::string and_more(std::uint64_t amount) { return amount > 1 ? ", and " + number(amount) + " more do not fit" : ""; }
+std::string and_more(std::uint64_t amount) { return amount > 1 ? fmt::format(", and {} more do not fit", amount) : ""; }
 
 }  // namespace
 
@@ -17,11 +17,11 @@ std::optional<Refusal> SharedLimit::check_share(const Tenant& tenant, std::uint6
   const std::uint64_t own = held_by(tenant.id);
   const std::uint64_t share = share_of(options_.limit, tenant.is_owner);
   if (own == 0 || (own <= share && amount <= share - own)) return std::nullopt;
-  return Refusal{Outcome::quota,
-                 name_of(tenant.id) + " has " + number(own) + " " + options_.what + " here and may have " +
-                     number(share) + ", the share of one user in " + options_.name + " (" + number(options_.limit) +
-                     ")" + and_more(amount) + "; wait until some are done",
-                 options_.name, share};
+  return Refusal{
+      Outcome::quota,
+      fmt::format("{} has {} {} here and may have {}, the share of one user in {} ({}){}; wait until some are done",
+                  name_of(tenant.id), own, options_.what, share, options_.name, options_.limit, and_more(amount)),
+      options_.name, share};
 }
 
 std::optional<Refusal> SharedLimit::try_take(const Tenant& tenant, std::uint64_t amount) {
@@ -30,9 +30,9 @@ std::optional<Refusal> SharedLimit::try_take(const Tenant& tenant, std::uint64_t
   const bool is_alone = held_ == 0 && options_.takes_any_alone;
   if (!is_alone && (held_ > most || amount > most - held_))
     return Refusal{Outcome::queue_full,
-                   "there are " + number(held_) + " " + options_.what + " already, of at most " + number(most) + " (" +
-                       options_.name + (kept > 0 ? "; " + number(kept) + " more are kept for the owner)" : ")") +
-                       and_more(amount) + "; try again later",
+                   fmt::format("there are {} {} already, of at most {} ({}{}){}; try again later", held_, options_.what,
+                               most, options_.name,
+                               kept > 0 ? fmt::format("; {} more are kept for the owner", kept) : "", and_more(amount)),
                    options_.name, options_.limit};
   if (auto refused = check_share(tenant, amount)) return refused;
   take(tenant.id, amount);

@@ -32,8 +32,8 @@
 //      its tokens so far. needs() then lists the oldest first; messages keep their order, so it is served first.
 //   4. if no step is running: plan(); if it has items, run it.
 //   Blocks are given back: by a Release at once, or at the end of the step it waits for; a block that a Committed
-//   replaced, by the next message of its sequence; window blocks, by a Commit after which no later position attends to
-//   them. A park() gives back headroom.
+//   replaced, by the next message of its sequence; blocks before a window, by a Commit after which no later position
+//   attends to them. A park() gives back headroom.
 //   On StepResult: LeaseBook::step_done, and retry_denied() if a Release waited for it; for each item advance(sequence,
 //   number of tokens sampled); emit; then newly_full(): Commit these blocks (known tokens [first * kBlockSize, ...)).
 //   Ended sequences: remove(), then Release{after_step = this step}. Committed: swap the entries it names before the
@@ -85,7 +85,7 @@ struct StepPlan {
 struct PlannerOptions {
   std::uint32_t max_step_tokens = 512;  // tokens of one step, all rows together; >= 1
   std::uint32_t max_sequences = 64;     // rows of one step, and sequences running at once; >= 1
-  // Bound on initial_blocks(): the number of window blocks. An Acquire that asks for more might never be granted.
+  // Bound on initial_blocks(): the smallest cache group. An Acquire that asks for more might never be granted.
   std::uint32_t max_initial_blocks = kNoBlock;
   cache::SnapshotRule snapshot_rule{};  // every = 0: rows may end at any position
   // Bound on added sequences, parked ones included: where each has a recurrent state, as many as fit in memory. >= 1.

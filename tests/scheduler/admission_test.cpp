@@ -29,7 +29,7 @@ Refusal refused(const Demand& d, const Capacity& capacity) {
 }  // namespace
 
 TEST_CASE("a request that fits ends at its limit, or at the context") {
-  const Capacity capacity{.context = 1000, .num_blocks = 100};
+  const Capacity capacity{.context = 1000, .groups = {{.num_blocks = 100}}};
   REQUIRE(fits(demand(10, 20), capacity) == 30);
   REQUIRE(fits(demand(10, 5000), capacity) == 1000);
   REQUIRE(fits(demand(10), capacity) == 1000);
@@ -37,16 +37,17 @@ TEST_CASE("a request that fits ends at its limit, or at the context") {
 }
 
 TEST_CASE("a prompt that leaves no room for an answer is too long, and the message says by how much") {
-  const Refusal refusal = refused(demand(1000), {.context = 1000, .num_blocks = 100});
+  const Refusal refusal = refused(demand(1000), {.context = 1000, .groups = {{.num_blocks = 100}}});
   REQUIRE(refusal.outcome == Outcome::too_long);
   REQUIRE(refusal.field == "prompt");
   REQUIRE(refusal.limit == 1000);
   REQUIRE(refusal.message.find("999") != std::string::npos);
-  REQUIRE(refused(demand(0xffffffffu), {.context = 1000, .num_blocks = 100}).outcome == Outcome::too_long);
+  REQUIRE(refused(demand(0xffffffffu), {.context = 1000, .groups = {{.num_blocks = 100}}}).outcome ==
+          Outcome::too_long);
 }
 
 TEST_CASE("a request that needs more blocks than there are never fits, and the message has the numbers") {
-  const Capacity capacity{.context = 10000, .num_blocks = 4};
+  const Capacity capacity{.context = 10000, .groups = {{.num_blocks = 4}}};
   const Refusal refusal = refused(demand(100, 30), capacity);  // 129 computed tokens: 5 blocks
   REQUIRE(refusal.outcome == Outcome::never_fits);
   REQUIRE(refusal.field == "max_tokens");
@@ -58,24 +59,37 @@ TEST_CASE("a request that needs more blocks than there are never fits, and the m
 }
 
 TEST_CASE("window blocks bound a request only where they do not suffice for a window that moves on") {
-  Capacity capacity{.context = 10000, .num_blocks = 100, .window = 65, .num_window_blocks = 3};
+  Capacity capacity{.context = 10000, .groups = {{.num_blocks = 100}, {.num_blocks = 3, .window = 65}}};
   REQUIRE(fits(demand(100, 1000), capacity) == 1100);
-  capacity.num_window_blocks = 2;
+  capacity.groups[1].num_blocks = 2;
   REQUIRE(refused(demand(100, 1000), capacity).outcome == Outcome::never_fits);
   REQUIRE(refused(demand(100, 1000), capacity).limit == 2);
   REQUIRE(fits(demand(60), capacity) == 65);
 }
 
+TEST_CASE("the smallest group without blocks enough for its window bounds a request") {
+  Capacity capacity{.context = 10000,
+                    .groups = {{.num_blocks = 100}, {.num_blocks = 3, .window = 65}, {.num_blocks = 5, .window = 129}}};
+  REQUIRE(fits(demand(100, 1000), capacity) == 1100);
+  capacity.groups[2].num_blocks = 4;
+  REQUIRE(refused(demand(100, 1000), capacity).limit == 4);
+  capacity.groups[1].num_blocks = 2;
+  REQUIRE(refused(demand(100, 1000), capacity).limit == 2);
+  REQUIRE(fits(demand(60), capacity) == 65);
+  capacity.groups[1] = {.num_blocks = 1};  // another one without a window
+  REQUIRE(refused(demand(60), capacity).limit == 1);
+}
+
 TEST_CASE("a request without a limit is cut to what fits") {
-  REQUIRE(fits(demand(100), {.context = 10000, .num_blocks = 4}) == 129);
-  REQUIRE(fits(demand(1), {.context = 0xffffffffu, .num_blocks = 0x7fffffffu}) == 0xffffffffu);
+  REQUIRE(fits(demand(100), {.context = 10000, .groups = {{.num_blocks = 4}}}) == 129);
+  REQUIRE(fits(demand(1), {.context = 0xffffffffu, .groups = {{.num_blocks = 0x7fffffffu}}}) == 0xffffffffu);
 }
 
 TEST_CASE("whatever fits has blocks for all it may compute") {
   for (std::uint32_t blocks = 1; blocks <= 4; ++blocks)
     for (std::uint32_t prompt = 1; prompt <= 140; ++prompt)
       for (std::uint32_t max_tokens : {1u, 2u, 31u, 32u, 33u, kUnlimitedTokens}) {
-        const auto answer = check_fit(demand(prompt, max_tokens), {.context = 130, .num_blocks = blocks});
+        const auto answer = check_fit(demand(prompt, max_tokens), {.context = 130, .groups = {{.num_blocks = blocks}}});
         if (const auto* fit = std::get_if<Fits>(&answer)) {
           REQUIRE(fit->max_known > prompt);
           REQUIRE(fit->max_known <= 130);
@@ -87,9 +101,9 @@ TEST_CASE("whatever fits has blocks for all it may compute") {
 }
 
 TEST_CASE("an empty prompt and a limit of nothing are refused by name") {
-  REQUIRE(refused(demand(0), {.context = 10, .num_blocks = 10}).field == "prompt");
-  REQUIRE(refused(demand(5, 0), {.context = 10, .num_blocks = 10}).field == "max_tokens");
-  REQUIRE(refused(demand(5, 0), {.context = 10, .num_blocks = 10}).outcome == Outcome::invalid_argument);
+  REQUIRE(refused(demand(0), {.context = 10, .groups = {{.num_blocks = 10}}}).field == "prompt");
+  REQUIRE(refused(demand(5, 0), {.context = 10, .groups = {{.num_blocks = 10}}}).field == "max_tokens");
+  REQUIRE(refused(demand(5, 0), {.context = 10, .groups = {{.num_blocks = 10}}}).outcome == Outcome::invalid_argument);
 }
 
 TEST_CASE("a quota counts each user's requests apart") {

@@ -39,7 +39,7 @@ TEST_CASE("a warm step of the planner allocates nothing") {
 }
 
 TEST_CASE("a step in which no block fills up costs the cache no allocation, also while it holds shared prefixes") {
-  cache::LeaseBook book({.num_blocks = 64});
+  cache::LeaseBook book({.groups = {{.num_blocks = 64}}});
   cache::LeaseEffects effects;
   for (SequenceId id = 1; id <= 16; ++id) {
     const auto tokens = std::make_shared<const std::vector<TokenId>>(2 * kBlockSize + 1, id % 2);
@@ -53,7 +53,7 @@ TEST_CASE("a step in which no block fills up costs the cache no allocation, also
   for (std::uint64_t step = 1; step <= 500; ++step) {
     effects.clear();
     book.step_done(1, step);
-    referenced += book.counters().referenced;
+    referenced += book.counters().groups[0].referenced();
   }
   REQUIRE(test::num_allocations() == before);
   REQUIRE(referenced == 500 * (4 + 16));  // two prefixes of two blocks, and one block of its own for each

@@ -1,17 +1,18 @@
 #include "tests/scheduler/serving_sim.h"
 
+#include <xxhash.h>
+
 #include <algorithm>
 #include <catch2/catch.hpp>
 
+#include "cache/group.h"
 #include "cache/radix_tree.h"
-#include "cache/window.h"
+#include "scheduler/admission.h"
 
 namespace troupe::scheduler {
 namespace {
 
-std::uint64_t chain(std::uint64_t hash, TokenId token) {
-  return cache::mix_hash(hash, static_cast<std::uint64_t>(token) + 1);
-}
+std::uint64_t chain(std::uint64_t hash, TokenId token) { return XXH3_64bits_withSeed(&token, sizeof token, hash); }
 TokenId sample(std::uint64_t hash) { return static_cast<TokenId>(hash % 50000); }
 
 std::uint64_t chain(std::span<const TokenId> tokens) {
@@ -31,24 +32,23 @@ ServingSim::ServingSim(SimOptions options)
     : options_(options),
       random_(options.seed),
       book_(make_book(1, false)),
-      arena_(options.num_blocks),
-      window_arena_(options.num_window_blocks),
       snapshots_(options.num_snapshots),
-      planner_(planner_options()) {}
+      planner_(planner_options()) {
+  for (const cache::Group& group : options_.groups) arenas_.emplace_back(group.num_blocks);
+}
 
 PlannerOptions ServingSim::planner_options() const {
   PlannerOptions planner = options_.planner;
   planner.snapshot_rule = options_.snapshot_rule;
-  if (has_windows()) planner.max_initial_blocks = options_.num_window_blocks;
+  for (const cache::Group& group : options_.groups)
+    planner.max_initial_blocks = std::min(planner.max_initial_blocks, group.num_blocks);
   return planner;
 }
 
 std::unique_ptr<cache::LeaseBook> ServingSim::make_book(std::uint64_t epoch, bool await_quiesce) const {
-  return std::make_unique<cache::LeaseBook>(cache::LeaseBookOptions{.num_blocks = options_.num_blocks,
+  return std::make_unique<cache::LeaseBook>(cache::LeaseBookOptions{.groups = options_.groups,
                                                                     .epoch = epoch,
                                                                     .await_quiesce = await_quiesce,
-                                                                    .window = options_.window,
-                                                                    .num_window_blocks = options_.num_window_blocks,
                                                                     .snapshot_rule = options_.snapshot_rule,
                                                                     .num_snapshots = options_.num_snapshots});
 }
@@ -66,8 +66,11 @@ RequestNumber ServingSim::submit(std::vector<TokenId> prompt, std::uint32_t num_
                     .max_tokens = num_generated};
   request.scopes = scopes;
   request.tokens = std::move(prompt);
-  request.max_known = request.num_prompt + num_generated;
-  REQUIRE(blocks_for(request.max_known - 1) <= options_.num_blocks);
+  const Capacity capacity{.context = kNoBlock, .groups = options_.groups};
+  const auto fit = check_fit(request.demand, capacity);
+  REQUIRE(std::holds_alternative<Fits>(fit));
+  request.max_known = std::get<Fits>(fit).max_known;
+  REQUIRE(request.max_known == request.num_prompt + num_generated);
   queue_.push(number, request.demand);
   requests_.emplace(number, std::move(request));
   return number;
@@ -287,8 +290,7 @@ void ServingSim::deliver_answer(const cache::LeaseAnswer& answer) {
       preempt(*victim);
     }
     sequence.phase = Phase::running;
-    sequence.table = acquired->blocks;
-    sequence.window_table = acquired->window_blocks;
+    sequence.tables = acquired->tables;
     sequence.restore = acquired->restore;
     sequence.spares = acquired->spares;
     if (request.num_admissions++ == 0) request.cached_tokens = acquired->num_cached_tokens;
@@ -297,28 +299,24 @@ void ServingSim::deliver_answer(const cache::LeaseAnswer& answer) {
                   .rank = FairQueue::rank_of(request.demand),
                   .known = static_cast<std::uint32_t>(request.tokens.size()),
                   .computed = acquired->num_cached_tokens,
-                  .num_blocks = static_cast<std::uint32_t>(acquired->blocks.size()),
+                  .num_blocks = static_cast<std::uint32_t>(acquired->tables[0].size()),
                   .max_known = request.max_known});
   } else if (const auto* extended = std::get_if<cache::Extended>(&answer.body)) {
-    append(sequence.table, extended->blocks);
-    append(sequence.window_table, extended->window_blocks);
+    for (GroupId group = 0; group < sequence.tables.size(); ++group)
+      append(sequence.tables[group], extended->blocks[group]);
     append(sequence.spares, extended->spares);
-    planner_.grant(answer.sequence, static_cast<std::uint32_t>(extended->blocks.size()));
+    planner_.grant(answer.sequence, static_cast<std::uint32_t>(extended->blocks[0].size()));
   } else if (const auto* committed = std::get_if<cache::Committed>(&answer.body)) {
-    const auto entries = sequence.table.begin() + static_cast<std::ptrdiff_t>(committed->first_block);
-    if (!std::equal(committed->blocks.begin(), committed->blocks.end(), entries)) {
-      sequence.displaced = true;
-      planner_.retry_denied();
-    }
-    std::copy(committed->blocks.begin(), committed->blocks.end(), entries);
     append(sequence.spares, committed->spares);
-    for (std::size_t i = 0; i < committed->window_blocks.size(); ++i) {
-      BlockId& entry = sequence.window_table[committed->first_block + i];
-      const BlockId canonical = committed->window_blocks[i];
-      if (entry == kNoBlock || canonical == kNoBlock || entry == canonical) continue;  // behind the window by now
-      entry = canonical;
-      sequence.displaced = true;
-      planner_.retry_denied();
+    for (GroupId group = 0; group < sequence.tables.size(); ++group) {
+      for (std::size_t i = 0; i < committed->blocks[group].size(); ++i) {
+        BlockId& entry = sequence.tables[group][committed->first_block + i];
+        const BlockId canonical = committed->blocks[group][i];
+        if (entry == kNoBlock || canonical == kNoBlock || entry == canonical) continue;  // behind the window by now
+        entry = canonical;
+        sequence.displaced = true;
+        planner_.retry_denied();
+      }
     }
   } else if (const auto* denied = std::get_if<cache::Short>(&answer.body)) {
     if (sequence.phase == Phase::running) {
@@ -370,14 +368,16 @@ void ServingSim::start_step() {
       sequence.saved = sequence.spares.back();
       sequence.spares.pop_back();
     }
-    const auto held = std::count_if(sequence.window_table.begin(), sequence.window_table.end(),
-                                    [](BlockId block) { return block != kNoBlock; });
-    most_window_blocks_held_ = std::max(most_window_blocks_held_, static_cast<std::uint32_t>(held));
-    step.rows.push_back({item.sequence, requests_.at(sequence.request).tokens, sequence.table,
-                         planner_.computed(item.sequence), item.num_tokens, item.wants_logits, sequence.window_table,
+    for (GroupId group = 0; group < sequence.tables.size(); ++group) {
+      const BlockTable& table = sequence.tables[group];
+      const auto held = table.size() - static_cast<std::size_t>(std::count(table.begin(), table.end(), kNoBlock));
+      most_blocks_held_[group] = std::max(most_blocks_held_[group], static_cast<std::uint32_t>(held));
+    }
+    step.rows.push_back({item.sequence, requests_.at(sequence.request).tokens, sequence.tables,
+                         planner_.computed(item.sequence), item.num_tokens, item.wants_logits,
                          std::exchange(sequence.restore, kNoSnapshot), sequence.saved, std::nullopt});
     if (const auto live = states_.find(item.sequence); live != states_.end()) step.rows.back().state = live->second;
-    REQUIRE(blocks_for(step.rows.back().computed + item.num_tokens) <= sequence.table.size());
+    REQUIRE(blocks_for(step.rows.back().computed + item.num_tokens) <= sequence.tables[0].size());
     num_tokens += item.num_tokens;
     check_reads(step.rows.back());
   }
@@ -386,19 +386,18 @@ void ServingSim::start_step() {
   running_step_ = std::move(step);
 }
 
-// What the row reads: all positions before it in the blocks, those that its first token sees in the window blocks, and
-// the snapshot that it begins from, if it is its sequence's first.
+// What the row reads: the positions before it that its first token sees in each group's blocks, and the snapshot that
+// it begins from, if it is its sequence's first.
 void ServingSim::check_reads(const Row& row) const {
-  const std::uint32_t first_seen = row.computed + 1 < options_.window ? 0 : row.computed + 1 - options_.window;
   std::uint64_t hash = 0;
   for (std::uint32_t i = 0; i < row.computed; ++i) {
     hash = chain(hash, row.tokens[i]);
-    if (arena_[row.table[i / kBlockSize]][i % kBlockSize] != hash)
-      FAIL("sequence " << row.sequence << " reads foreign K and V at position " << i);
-    if (!has_windows() || i < first_seen) continue;
-    const BlockId block = row.window_table[i / kBlockSize];
-    if (block == kNoBlock || window_arena_[block][i % kBlockSize] != hash)
-      FAIL("sequence " << row.sequence << " reads foreign K and V through its window at position " << i);
+    for (GroupId group = 0; group < options_.groups.size(); ++group) {
+      const std::uint32_t window = options_.groups[group].window;
+      if (window > 0 && i + window <= row.computed) continue;
+      if (block_of(group, row, i)[i % kBlockSize] != hash)
+        FAIL("sequence " << row.sequence << " reads foreign K and V of group " << group << " at position " << i);
+    }
   }
   if (!has_state() || row.state) return;
   if (row.computed > 0 && (row.restore == kNoSnapshot || snapshots_[row.restore] != hash))
@@ -415,8 +414,7 @@ void ServingSim::finish_step() {
     std::uint64_t hash = state_before(row);
     for (std::uint32_t i = row.computed; i < row.computed + row.num_tokens; ++i) {
       hash = chain(hash, row.tokens[i]);
-      arena_[row.table[i / kBlockSize]][i % kBlockSize] = hash;
-      if (has_windows()) window_arena_[row.window_table[i / kBlockSize]][i % kBlockSize] = hash;
+      for (GroupId group = 0; group < options_.groups.size(); ++group) block_of(group, row, i)[i % kBlockSize] = hash;
     }
     if (row.save != kNoSnapshot) snapshots_[row.save] = hash;
     if (step.epoch != epoch_) continue;
@@ -432,7 +430,7 @@ void ServingSim::finish_step() {
 std::uint64_t ServingSim::state_before(const Row& row) const {
   if (row.computed == 0) return 0;
   const std::uint32_t last = row.computed - 1;
-  if (!has_state()) return arena_[row.table[last / kBlockSize]][last % kBlockSize];
+  if (!has_state()) return block_of(0, row, last)[last % kBlockSize];
   return row.state ? *row.state : snapshots_[row.restore];
 }
 
@@ -444,7 +442,7 @@ void ServingSim::apply_row(const Row& row, std::uint64_t step) {
   SimRequest& request = requests_.at(sequence.request);
   if (row.wants_logits) {
     const std::uint32_t last = row.computed + row.num_tokens - 1;
-    request.tokens.push_back(sample(arena_[row.table[last / kBlockSize]][last % kBlockSize]));
+    request.tokens.push_back(sample(block_of(0, row, last)[last % kBlockSize]));
   }
   REQUIRE(planner_.known(row.sequence) == request.tokens.size());
   const BlockRange full = planner_.newly_full(row.sequence);
@@ -456,7 +454,7 @@ void ServingSim::apply_row(const Row& row, std::uint64_t step) {
                                        full.first_block,
                                        {first, first + static_cast<std::ptrdiff_t>(full.num_blocks * kBlockSize)},
                                        saved});
-    leave_window_behind(sequence, full.first_block + full.num_blocks);
+    leave_windows_behind(sequence, full.first_block + full.num_blocks);
   }
   REQUIRE(sequence.saved == kNoSnapshot);
   if (request.tokens.size() == request.max_known) {
@@ -466,12 +464,10 @@ void ServingSim::apply_row(const Row& row, std::uint64_t step) {
 }
 
 // The keeper takes them back by itself.
-void ServingSim::leave_window_behind(Sequence& sequence, std::uint32_t num_committed) {
-  if (!has_windows()) return;
-  const std::uint32_t begin = cache::first_window_block(num_committed * kBlockSize, options_.window);
-  for (std::uint32_t i = begin; i-- > 0 && sequence.window_table[i] != kNoBlock;) {
-    sequence.window_table[i] = kNoBlock;
-    come_back();
+void ServingSim::leave_windows_behind(Sequence& sequence, std::uint32_t num_committed) {
+  for (GroupId group = 0; group < sequence.tables.size(); ++group) {
+    const std::uint32_t window = options_.groups[group].window;
+    if (cache::leave_window_behind(sequence.tables[group], num_committed * kBlockSize, window)) come_back();
   }
 }
 

@@ -4,7 +4,8 @@
 //
 // Each slot of the arena holds a hash of all tokens up to its position, so a block that is shared wrongly, reused
 // too early or evicted while somebody reads it shows at once, and in every token that is sampled afterwards. So does
-// each slot of the window blocks, of which no step reads more than the window; a recurrent state is the hash itself.
+// each slot of the other cache groups' blocks, of which no step reads more than the window; a recurrent state is the
+// hash itself.
 #pragma once
 
 #include <array>
@@ -25,12 +26,10 @@
 namespace troupe::scheduler {
 
 struct SimOptions {
-  std::uint32_t num_blocks = 64;
+  std::vector<cache::Group> groups{{.num_blocks = 64}};
   PlannerOptions planner{64, 8};
   std::uint64_t seed = 1;
   double repeat_probability = 0.2;  // of each message to the keeper
-  std::uint32_t window = 0;
-  std::uint32_t num_window_blocks = 0;
   cache::SnapshotRule snapshot_rule{};
   std::uint32_t num_snapshots = 0;
 };
@@ -74,7 +73,7 @@ class ServingSim {
   std::uint64_t num_preemptions() const { return num_preemptions_; }
   std::uint64_t num_steps() const { return next_step_ - 1; }
   std::uint64_t num_snapshots_saved() const { return num_snapshots_saved_; }
-  std::uint32_t most_window_blocks_held() const { return most_window_blocks_held_; }  // by one sequence
+  std::uint32_t most_blocks_held(GroupId group) const { return most_blocks_held_[group]; }  // by one sequence
   const StepPlan& last_plan() const { return plan_; }
   std::optional<RequestNumber> request_of(SequenceId sequence) const;
 
@@ -91,8 +90,7 @@ class ServingSim {
     std::uint64_t last_step = 0;
     bool parked = false;
     bool displaced = false;  // a block was swapped, and the keeper does not know that we know
-    std::vector<BlockId> table;
-    std::vector<BlockId> window_table;
+    BlockTables tables;
     SnapshotId restore = kNoSnapshot;  // before its first step
     std::vector<SnapshotId> spares;
     SnapshotId saved = kNoSnapshot;  // by its last step
@@ -111,10 +109,9 @@ class ServingSim {
   struct Row {
     SequenceId sequence;
     std::vector<TokenId> tokens;  // all known at the time
-    std::vector<BlockId> table;
+    BlockTables tables;
     std::uint32_t computed, num_tokens;
     bool wants_logits;
-    std::vector<BlockId> window_table;
     SnapshotId restore, save;
     std::optional<std::uint64_t> state;  // none: begins from `restore`
   };
@@ -141,8 +138,14 @@ class ServingSim {
   std::unique_ptr<cache::LeaseBook> make_book(std::uint64_t epoch, bool await_quiesce) const;
   PlannerOptions planner_options() const;
   std::uint64_t state_before(const Row& row) const;
-  void leave_window_behind(Sequence& sequence, std::uint32_t num_committed);
-  bool has_windows() const { return options_.window > 0; }
+  void leave_windows_behind(Sequence& sequence, std::uint32_t num_committed);
+  using Slots = std::array<std::uint64_t, kBlockSize>;
+  Slots& block_of(GroupId group, const Row& row, std::uint32_t position) {
+    return arenas_[group].at(row.tables[group][position / kBlockSize]);
+  }
+  const Slots& block_of(GroupId group, const Row& row, std::uint32_t position) const {
+    return const_cast<ServingSim*>(this)->block_of(group, row, position);
+  }
   bool has_state() const { return options_.snapshot_rule.every > 0; }
   const Demand& demand_of(SequenceId id) const;
   cache::Rank rank_of(SequenceId id) const;
@@ -155,7 +158,7 @@ class ServingSim {
   std::deque<ToKeeper> to_keeper_;
   std::vector<ToKeeper> repeats_;  // delivered again at any later time, in any order
   std::deque<std::variant<cache::LeaseAnswer, cache::Inheritance>> to_batcher_;
-  std::vector<std::array<std::uint64_t, kBlockSize>> arena_, window_arena_;
+  std::vector<std::vector<Slots>> arenas_;  // by group
   std::vector<std::uint64_t> snapshots_;
   std::map<SequenceId, std::uint64_t> states_;  // after the last step, of those that have been in one
 
@@ -174,7 +177,7 @@ class ServingSim {
   std::optional<RunningStep> running_step_;
   std::uint64_t num_preemptions_ = 0;
   std::uint64_t num_snapshots_saved_ = 0;
-  std::uint32_t most_window_blocks_held_ = 0;
+  std::array<std::uint32_t, cache::kMaxGroups> most_blocks_held_{};
 };
 
 }  // namespace troupe::scheduler

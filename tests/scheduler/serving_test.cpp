@@ -3,7 +3,7 @@
 #include <catch2/catch.hpp>
 #include <numeric>
 
-#include "cache/window.h"
+#include "cache/group.h"
 #include "tests/scheduler/serving_sim.h"
 
 using namespace troupe;
@@ -25,10 +25,11 @@ std::vector<TokenId> joined(std::vector<TokenId> a, const std::vector<TokenId>& 
 void require_all_came_back(const ServingSim& sim) {
   sim.book().check();
   const cache::CacheCounters counters = sim.book().counters();
-  REQUIRE(counters.referenced == 0);
   REQUIRE(counters.waiting == 0);
-  REQUIRE(counters.free + counters.cached == counters.total);
-  REQUIRE(counters.window_blocks.available == counters.window_blocks.total);
+  for (const cache::PoolCounters& blocks : counters.groups) {
+    REQUIRE(blocks.referenced() == 0);
+    REQUIRE(blocks.free + blocks.cached == blocks.total);
+  }
   REQUIRE(counters.snapshots.available == counters.snapshots.total);
 }
 
@@ -44,7 +45,7 @@ void require_right_answers(const ServingSim& sim) {
 
 TEST_CASE("a prefix that arrives many times at once is computed once") {
   std::mt19937_64 random(7);
-  ServingSim sim({.num_blocks = 200, .planner = {64, 16}, .seed = 7});
+  ServingSim sim({.groups = {{.num_blocks = 200}}, .planner = {64, 16}, .seed = 7});
   const std::vector<TokenId> prefix = random_tokens(random, 200);
   for (int i = 0; i < 16; ++i) sim.submit(joined(prefix, random_tokens(random, 20)), 8);
   sim.drain();
@@ -68,7 +69,9 @@ TEST_CASE("128 shuffled requests over 8 prefixes with room for 3 hit at least 80
       std::shuffle(order.begin(), order.end(), random);
 
       // Room for 3 prefixes, and for what each running request needs beyond them: 10 + 8 tokens.
-      ServingSim sim({.num_blocks = 3 * kPrefixBlocks + max_sequences, .planner = {256, max_sequences}, .seed = seed});
+      ServingSim sim({.groups = {{.num_blocks = 3 * kPrefixBlocks + max_sequences}},
+                      .planner = {256, max_sequences},
+                      .seed = seed});
       for (int prefix : order)
         sim.submit(joined(prefixes[static_cast<std::size_t>(prefix)], random_tokens(random, 10)), 8);
       sim.drain();
@@ -85,7 +88,7 @@ TEST_CASE("128 shuffled requests over 8 prefixes with room for 3 hit at least 80
 
 TEST_CASE("clients that ask one after the other compute each full block of a shared prefix once") {
   std::mt19937_64 random(11);
-  ServingSim sim({.num_blocks = 300, .planner = {128, 16}, .seed = 11});
+  ServingSim sim({.groups = {{.num_blocks = 300}}, .planner = {128, 16}, .seed = 11});
   std::vector<std::vector<TokenId>> prefixes;
   for (int i = 0; i < 4; ++i) prefixes.push_back(random_tokens(random, 200));
   std::vector<RequestNumber> open;
@@ -116,7 +119,7 @@ TEST_CASE("clients that ask one after the other compute each full block of a sha
 
 TEST_CASE("a request that needs every block preempts all younger ones and ends") {
   std::mt19937_64 random(3);
-  ServingSim sim({.num_blocks = 10, .planner = {64, 4}, .seed = 3});
+  ServingSim sim({.groups = {{.num_blocks = 10}}, .planner = {64, 4}, .seed = 3});
   const RequestNumber oldest = sim.submit(random_tokens(random, 40), 10 * kBlockSize + 1 - 40);
   for (int i = 0; i < 6; ++i) sim.submit(random_tokens(random, 60), 40);
   std::uint64_t ticks = 0;
@@ -135,8 +138,11 @@ TEST_CASE("a request that needs every block preempts all younger ones and ends")
 
 TEST_CASE("a prefix that arrives many times at once is computed once also where it is a state") {
   std::mt19937_64 random(7);
-  ServingSim sim(
-      {.num_blocks = 200, .planner = {64, 16}, .seed = 7, .snapshot_rule = {.every = 64}, .num_snapshots = 40});
+  ServingSim sim({.groups = {{.num_blocks = 200}},
+                  .planner = {64, 16},
+                  .seed = 7,
+                  .snapshot_rule = {.every = 64},
+                  .num_snapshots = 40});
   const std::vector<TokenId> prefix = random_tokens(random, 200);
   for (int i = 0; i < 16; ++i) sim.submit(joined(prefix, random_tokens(random, 20)), 8);
   sim.drain();
@@ -150,7 +156,7 @@ TEST_CASE("a prefix that arrives many times at once is computed once also where 
 
 TEST_CASE("the same prompt again begins before its last token, from the snapshot at its end") {
   std::mt19937_64 random(8);
-  ServingSim sim({.num_blocks = 200, .seed = 8, .snapshot_rule = {.every = 512}, .num_snapshots = 4});
+  ServingSim sim({.groups = {{.num_blocks = 200}}, .seed = 8, .snapshot_rule = {.every = 512}, .num_snapshots = 4});
   const std::vector<TokenId> prompt = random_tokens(random, 150);
   sim.submit(prompt, 20);
   sim.drain();
@@ -166,7 +172,7 @@ TEST_CASE("the same prompt again begins before its last token, from the snapshot
 TEST_CASE("who is preempted goes on from its last snapshot") {
   std::mt19937_64 random(3);
   // Room for both, but not once they have grown.
-  ServingSim sim({.num_blocks = 14,
+  ServingSim sim({.groups = {{.num_blocks = 14}},
                   .planner = {64, 4},
                   .seed = 3,
                   .snapshot_rule = {.every = 64, .at_prompt_end = false},
@@ -188,7 +194,7 @@ TEST_CASE("who is preempted goes on from its last snapshot") {
 
 TEST_CASE("however many are parked, no more have a state than there is memory for, and all end with their answers") {
   std::mt19937_64 random(12);
-  ServingSim sim({.num_blocks = 400,
+  ServingSim sim({.groups = {{.num_blocks = 400}},
                   .planner = {.max_step_tokens = 64, .max_sequences = 16, .max_open = 3},
                   .seed = 12,
                   .snapshot_rule = {.every = 64},
@@ -214,10 +220,10 @@ TEST_CASE("a long text holds the blocks of its window only, and those of the ste
     // Few enough to run on, by one block at a time; the names of positions are plenty.
     const std::uint32_t most = cache::most_window_blocks(window);
     ServingSim sim(
-        {.num_blocks = 100, .planner = {32, 4}, .seed = window, .window = window, .num_window_blocks = most});
+        {.groups = {{.num_blocks = 100}, {.num_blocks = most, .window = window}}, .planner = {32, 4}, .seed = window});
     sim.submit(random_tokens(random, 10 * window + 40), 10 * window + 40);
     sim.drain();
-    REQUIRE(sim.most_window_blocks_held() == most);
+    REQUIRE(sim.most_blocks_held(1) == most);
     require_right_answers(sim);
     require_all_came_back(sim);
     sim.submit(random_tokens(random, 500), 50);
@@ -228,29 +234,47 @@ TEST_CASE("a long text holds the blocks of its window only, and those of the ste
   }
 }
 
+TEST_CASE("each group holds the blocks of its own window, beside a group that holds all") {
+  std::mt19937_64 random(6);
+  const std::uint32_t fewest = cache::most_window_blocks(20), more = cache::most_window_blocks(100);
+  ServingSim sim(
+      {.groups = {{.num_blocks = 100}, {.num_blocks = more, .window = 100}, {.num_blocks = fewest, .window = 20}},
+       .planner = {32, 4},
+       .seed = 6});
+  sim.submit(random_tokens(random, 1000), 200);
+  sim.submit(random_tokens(random, 500), 50);
+  sim.drain();
+  REQUIRE(sim.most_blocks_held(0) == blocks_for(1199));
+  REQUIRE(sim.most_blocks_held(1) == more);
+  REQUIRE(sim.most_blocks_held(2) == fewest);
+  require_right_answers(sim);
+  require_all_came_back(sim);
+}
+
 TEST_CASE("where there is room enough a sequence needs no more than its window and three steps") {
   std::mt19937_64 random(5);
-  ServingSim sim({.num_blocks = 100, .planner = {32, 4}, .seed = 5, .window = 64, .num_window_blocks = 100});
+  ServingSim sim({.groups = {{.num_blocks = 100}, {.num_blocks = 100, .window = 64}}, .planner = {32, 4}, .seed = 5});
   sim.submit(random_tokens(random, 1000), 200);
   sim.drain();
   // The planner asks for two steps ahead of the one under way.
-  REQUIRE(sim.most_window_blocks_held() <= cache::most_window_blocks(64) + 3);
+  REQUIRE(sim.most_blocks_held(1) <= cache::most_window_blocks(64) + 3);
   require_right_answers(sim);
 }
 
 // --- anything may happen ---
 
 // Random prompts that share prefixes, in several scopes and priorities, with clients that leave or stop reading.
-void run_random_workload(std::uint64_t seed, bool with_deaths, bool with_windows = false, bool with_state = false) {
+void run_random_workload(std::uint64_t seed, bool with_deaths, int num_windows = 0, bool with_state = false) {
   INFO("seed " << seed);
   std::mt19937_64 random(seed);
   SimOptions options{
-      .num_blocks = 8 + static_cast<std::uint32_t>(random() % 24),
+      .groups = {{.num_blocks = 8 + static_cast<std::uint32_t>(random() % 24)}},
       .planner = {static_cast<std::uint32_t>(1 + random() % 96), static_cast<std::uint32_t>(1 + random() % 8)},
       .seed = seed};
-  if (with_windows) {
-    options.window = 1 + static_cast<std::uint32_t>(random() % 80);
-    options.num_window_blocks = cache::most_window_blocks(options.window) + static_cast<std::uint32_t>(random() % 10);
+  for (int i = 0; i < num_windows; ++i) {
+    const std::uint32_t window = 1 + static_cast<std::uint32_t>(random() % 80);
+    const std::uint32_t num_blocks = cache::most_window_blocks(window) + static_cast<std::uint32_t>(random() % 10);
+    options.groups.push_back({.num_blocks = num_blocks, .window = window});
   }
   if (with_state) {
     options.snapshot_rule = {.every = kBlockSize * (1 + static_cast<std::uint32_t>(random() % 4)),
@@ -305,13 +329,17 @@ TEST_CASE("random workloads survive the deaths of batcher and keeper") {
 }
 
 TEST_CASE("random workloads of models with windows drain with the right answers, and survive deaths") {
-  for (std::uint64_t seed = 2001; seed <= 2100; ++seed) run_random_workload(seed, seed % 2 == 0, true, false);
+  for (std::uint64_t seed = 2001; seed <= 2100; ++seed) run_random_workload(seed, seed % 2 == 0, 1, false);
+}
+
+TEST_CASE("random workloads of models with three cache groups drain with the right answers, and survive deaths") {
+  for (std::uint64_t seed = 5001; seed <= 5100; ++seed) run_random_workload(seed, seed % 2 == 0, 2, false);
 }
 
 TEST_CASE("random workloads of models with recurrent state drain with the right answers, and survive deaths") {
-  for (std::uint64_t seed = 3001; seed <= 3100; ++seed) run_random_workload(seed, seed % 2 == 0, false, true);
+  for (std::uint64_t seed = 3001; seed <= 3100; ++seed) run_random_workload(seed, seed % 2 == 0, 0, true);
 }
 
 TEST_CASE("random workloads of models with both drain with the right answers, and survive deaths") {
-  for (std::uint64_t seed = 4001; seed <= 4050; ++seed) run_random_workload(seed, seed % 2 == 0, true, true);
+  for (std::uint64_t seed = 4001; seed <= 4050; ++seed) run_random_workload(seed, seed % 2 == 0, 1, true);
 }
