@@ -23,7 +23,8 @@ std::vector<CommandInfo> make_commands() {
        "[PROMPT...]",
        "Sends a prompt to the server and writes the answer to stdout as it comes. The prompt is the arguments joined "
        "by spaces, else the file of -f, else stdin. What is piped in beside arguments goes before them, with a line "
-       "end between; a loop that reads its own lines from stdin keeps them with `troupe run ... </dev/null`. Ctrl-C "
+       "end between; a loop that reads its own lines from stdin keeps them with `troupe run ... </dev/null`, and so "
+       "does a job whose stdin stays open without a byte (ssh, CI), which is an error after --stdin-timeout. Ctrl-C "
        "cancels the request.",
        {"troupe run Once upon a time", "troupe run -n 64 --temp 0 \"Once upon a time\"",
         "troupe run --seed 7 --stop \"The end\" -v -f prompt.txt",
@@ -35,7 +36,9 @@ std::vector<CommandInfo> make_commands() {
        "[TEXT...]",
        "Asks the server for one vector for each text and writes each as a line of JSON, in their order: of an encoder "
        "what it is made for, of a model that continues texts its hidden states, pooled. The texts are the arguments, "
-       "else the lines of the file of -f, else those of stdin.",
+       "else the lines of the file of -f, else those of stdin. The lines of what is piped in beside arguments go "
+       "before "
+       "them (</dev/null: without it).",
        {"troupe embed \"a cat\" \"a dog\"", "troupe embed -f lines.txt --pooling mean > vectors.jsonl",
         "troupe embed --ids \"101 7592 102\""}},
       {Command::bench,
@@ -83,7 +86,7 @@ std::vector<CommandInfo> make_commands() {
        "turn text into token ids, or back",
        "[TEXT...]",
        "Uses the vocabulary of a model file directly; no server is needed. The text is the arguments joined by spaces, "
-       "else the file of -f, else stdin.",
+       "else the file of -f, else stdin. What is piped in beside arguments goes before them (</dev/null: without it).",
        {"troupe tokenize Once upon a time", "troupe tokenize --ids -f story.txt",
         "troupe tokenize --decode 1 424 437 261 399", "troupe tokenize -m llama.gguf --special \"<s>Hello\""}},
       {Command::inspect,
@@ -105,9 +108,10 @@ std::vector<CommandInfo> make_commands() {
        "top",
        "watch the server at work",
        "",
-       "Shows requests, queues, cache, speed and memory of the server, and looks again every --interval. q or Ctrl-C "
-       "ends it. Of the requests one sees one's own; the owner of the server and root see all of them. No prompt and "
-       "no answer is shown.",
+       "Shows requests, queues, cache, speed and memory of the server, and looks again every --interval; a server that "
+       "has gone is waited for. Keys: space looks at once, s sorts by phase, age, tokens or user, j and k (or the "
+       "arrows) choose a request, c and then y cancel it, q or Ctrl-C ends. Of the requests one sees one's own; the "
+       "owner of the server and root see all of them. No prompt and no answer is shown.",
        {"troupe top", "troupe top --interval 200ms", "troupe top --once"}},
       {Command::load,
        "load",

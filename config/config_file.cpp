@@ -1,5 +1,7 @@
 #include "config/config_file.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -185,19 +187,20 @@ Result<std::optional<ConfigFile>> read_config_file(const std::string& path) {
 
   if (content.size() > kMaxFileBytes)
     return Error{ErrorCode::bad_config,
-                 path + ": has more than " + std::to_string(kMaxFileBytes) + " bytes; this is no configuration file"};
+                 fmt::format("{}: has more than {} bytes; this is no configuration file", path, kMaxFileBytes)};
   if (const auto line = TomlScan(content).misplaced_character())
-    return Error{ErrorCode::bad_config, path + ":" + std::to_string(*line) +
-                                            ": a character beyond ASCII outside quotes; write values such as names and "
-                                            "paths as \"...\""};
+    return Error{
+        ErrorCode::bad_config,
+        fmt::format("{}:{}: a character beyond ASCII outside quotes; write values such as names and paths as \"...\"",
+                    path, *line)};
   const toml::parse_result parsed = toml::parse(content, path);
   if (!parsed)
-    return Error{ErrorCode::bad_config, path + ":" + std::to_string(parsed.error().source().begin.line) + ": " +
-                                            std::string(parsed.error().description())};
+    return Error{ErrorCode::bad_config,
+                 fmt::format("{}:{}: {}", path, parsed.error().source().begin.line, parsed.error().description())};
   ConfigFile file{path, {}};
   for (const auto& [key, node] : parsed.table()) {
     const int line = static_cast<int>(node.source().begin.line);
-    const std::string place = path + ":" + std::to_string(line) + ": ";
+    const std::string place = fmt::format("{}:{}: ", path, line);
     const Option* option = find_key(key.str());
     if (!option) return Error{ErrorCode::bad_config, place + unknown_key(key.str(), node.is_table())};
     auto texts = read_texts(*option, node);

@@ -1,5 +1,6 @@
 #include "config/options.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -49,7 +50,7 @@ Status apply_file(Command command, const ConfigFile& file, Parsed& parsed) {
   Options unused;
   for (const ConfigEntry& entry : file.entries) {
     const bool ours = entry.option->belongs_to(command);
-    const std::string place = file.path + ":" + std::to_string(entry.line);
+    const std::string place = fmt::format("{}:{}", file.path, entry.line);
     if (const auto problem = assign(*entry.option, entry.texts, ours ? parsed.options : unused))
       return Error{ErrorCode::bad_config, place + ": " + std::string(entry.option->name) + ": " + *problem};
     if (ours) parsed.origins[std::string(entry.option->name)] = place;
@@ -118,6 +119,11 @@ std::vector<std::string> Option::spellings() const {
   return all;
 }
 
+std::span<const Option> option_table() {
+  static const std::vector<Option> table = make_option_table<Option>();
+  return table;
+}
+
 Surroundings Surroundings::of_this_process() {
   Surroundings surroundings;
   for (char** entry = environ; *entry != nullptr; ++entry) {
@@ -158,9 +164,9 @@ Result<Parsed> parse(Command command, std::span<const std::string> arguments, co
   return parsed;
 }
 
-Error bad_value(const Parsed& parsed, const std::string& option, const std::string& why) {
-  const auto found = parsed.origins.find(option);
-  const std::string origin = found == parsed.origins.end() ? "--" + option : found->second;
+Error bad_value(const Given& given, const std::string& option, const std::string& why) {
+  const auto found = given.origins.find(option);
+  const std::string origin = found == given.origins.end() ? "--" + option : found->second;
   return {origin.starts_with("--") ? ErrorCode::invalid_argument : ErrorCode::bad_config, origin + ": " + why};
 }
 

@@ -13,9 +13,7 @@ struct Row {
 
 constexpr std::uint32_t kAll = ~0u;
 constexpr std::uint32_t kServe = bit(Command::serve);
-constexpr std::uint32_t kTexts = bit(Command::run) | bit(Command::embed) | bit(Command::tokenize);
-constexpr std::uint32_t kClients =
-    bit(Command::run) | bit(Command::embed) | bit(Command::load) | bit(Command::status) | bit(Command::top);
+constexpr std::uint32_t kTexts = commands_with<TokenTextOptions>();
 
 constexpr Row kFlags[] = {
     {kAll, "-ngl --n-gpu-layers --gpu-layers -dev --device -sm --split-mode -ts --tensor-split -mg --main-gpu",
@@ -35,7 +33,7 @@ constexpr Row kFlags[] = {
     {kAll, "--gpu-memory-utilization", "--memory SIZE is the budget for weights and KV cache"},
     {kAll, "-hf -hfr --hf-repo -hff --hf-file -mu --model-url",
      "models are not downloaded: fetch a GGUF file, and name it with -m FILE"},
-    {kClients, "--host --port",
+    {kClientCommands, "--host --port",
      "a server is reached through a Unix socket, not over TCP: --socket PATH, or TROUPE_HOST=unix:///PATH"},
     {kAll, "--host --port", "troupe listens on a Unix socket, not on TCP: --socket PATH"},
     {kAll & ~bit(Command::load), "--api-key --api-key-file",
@@ -48,7 +46,7 @@ constexpr Row kFlags[] = {
      "--interactive-first",
      "this version has no chat; it continues the text of the prompt"},
     {kTexts, "-p --prompt", "the arguments are the text: troupe run \"Once upon a time\""},
-    {kClients, "-m --model", "the server has its model: `troupe serve -m FILE`"},
+    {kClientCommands, "-m --model", "the server has its model: `troupe serve -m FILE`"},
     {kServe, "-ub --ubatch-size", "a step has one size: -b TOKENS"},
     {kServe, "--metrics", "`troupe status --prometheus` prints them; leave it out"},
     {kServe, "-lv --verbosity --log-verbosity", "--log-level says how much is logged"},

@@ -1,5 +1,7 @@
 #include "config/values.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cctype>
@@ -176,7 +178,7 @@ std::string format_bytes(std::uint64_t bytes) {
     bytes /= 1024;
     ++unit;
   }
-  return std::to_string(bytes) + std::string(kNames[unit]);
+  return fmt::format("{}{}", bytes, kNames[unit]);
 }
 
 std::optional<std::chrono::milliseconds> parse_duration(std::string_view text) {
@@ -187,10 +189,10 @@ std::optional<std::chrono::milliseconds> parse_duration(std::string_view text) {
 
 std::string format_duration(std::chrono::milliseconds duration) {
   const std::int64_t ms = duration.count();
-  if (ms != 0 && ms % 3'600'000 == 0) return std::to_string(ms / 3'600'000) + "h";
-  if (ms != 0 && ms % 60'000 == 0) return std::to_string(ms / 60'000) + "m";
-  if (ms % 1000 == 0) return std::to_string(ms / 1000) + "s";
-  return std::to_string(ms) + "ms";
+  if (ms != 0 && ms % 3'600'000 == 0) return fmt::format("{}h", ms / 3'600'000);
+  if (ms != 0 && ms % 60'000 == 0) return fmt::format("{}m", ms / 60'000);
+  if (ms % 1000 == 0) return fmt::format("{}s", ms / 1000);
+  return fmt::format("{}ms", ms);
 }
 
 std::optional<std::int64_t> parse_integer(std::string_view text) { return parse_whole<std::int64_t>(text); }

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <set>
 #include <sstream>
@@ -29,6 +30,37 @@ TEST_CASE("names, and so keys and variables, are unique in the whole table; each
   }
 }
 
+TEST_CASE("the subcommands whose options include a group have its rows") {
+  const auto commands_of = [](std::string_view name) {
+    for (const Option& option : option_table())
+      if (option.name == name) return option.commands;
+    return 0u;
+  };
+  CHECK(commands_of("temp") == (bit(Command::run) | bit(Command::load)));
+  CHECK(commands_of("threads") == (bit(Command::serve) | bit(Command::bench) | bit(Command::eval) |
+                                   bit(Command::perplexity) | bit(Command::probe)));
+  CHECK(commands_of("socket") == (bit(Command::serve) | bit(Command::run) | bit(Command::status) | bit(Command::top) |
+                                  bit(Command::load) | bit(Command::embed)));
+  CHECK(commands_of("json") == (bit(Command::run) | bit(Command::status) | bit(Command::version) |
+                                bit(Command::inspect) | bit(Command::eval)));
+  CHECK(commands_of("decode") == bit(Command::tokenize));
+  std::uint32_t all = 0;
+  for (const CommandInfo& command : commands()) all |= bit(command.command);
+  CHECK(commands_of("help") == all);
+  CHECK(commands_of("config") == (all & ~bit(Command::version)));
+}
+
+TEST_CASE("a subcommand's options are what was parsed") {
+  const std::vector<std::string> arguments{"--temp", "0.5", "--rate", "3", "--socket", "s"};
+  const auto parsed = parse(Command::load, arguments, {.variables = {}, .system_file = "/nonexistent"});
+  REQUIRE(parsed);
+  const LoadOptions options(parsed->options);
+  CHECK(options.temp == 0.5);
+  CHECK(options.rate == 3);
+  CHECK(options.socket == "s");
+  CHECK(options.top_k == 40);
+}
+
 TEST_CASE("the variable is the name in capitals") {
   for (const Option& option : option_table())
     if (option.name == "max-step-tokens") CHECK(option.variable() == "TROUPE_MAX_STEP_TOKENS");
@@ -54,6 +86,13 @@ TEST_CASE("help shows range, default and variable of an option") {
   CHECK(text.find("[1 to 65536; default 512;") != std::string::npos);
   CHECK(text.find("-np, --parallel, --max-num-seqs N") != std::string::npos);
   CHECK(help(Command::run).find("[0 to 100; default 0.8;") != std::string::npos);
+}
+
+TEST_CASE("the help of top names its keys") {
+  std::string text = help(Command::top);
+  std::replace(text.begin(), text.end(), '\n', ' ');  // it is wrapped
+  for (const char* key : {"space looks", "s sorts by phase, age, tokens or user", "j and k", "c and then y", "q or"})
+    CHECK_THAT(text, Catch::Contains(key));
 }
 
 TEST_CASE("the examples in the help are accepted by the parser") {

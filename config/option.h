@@ -1,0 +1,87 @@
+// What an option is: a row of the table in option_table.h.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+namespace troupe::config {
+
+// An amount of memory: written "4GiB", "512M", "1.5GB" (powers of 1000) or a plain number of bytes.
+struct Bytes {
+  std::uint64_t count = 0;
+  friend bool operator==(const Bytes&, const Bytes&) = default;
+};
+
+using Seed = std::optional<std::uint64_t>;  // written as a number; "-1" or nullopt: drawn for each request
+
+// The subcommands that this version has.
+enum class Command : std::uint8_t {
+  serve,
+  run,
+  bench,
+  eval,
+  tokenize,
+  inspect,
+  status,
+  top,
+  version,
+  load,
+  probe,
+  perplexity,
+  embed
+};
+
+// Its place in a set of subcommands.
+constexpr std::uint32_t bit(Command command) { return 1u << static_cast<unsigned>(command); }
+
+struct Options;  // the values of all options: option_table.h
+
+// The member of Options that holds an option's value; its type determines how it is parsed, printed and checked.
+using Field = std::variant<bool Options::*, std::int64_t Options::*, double Options::*, std::string Options::*,
+                           Bytes Options::*, std::chrono::milliseconds Options::*, Seed Options::*,
+                           std::vector<std::int64_t> Options::*, std::vector<std::string> Options::*>;
+
+// The bit of each subcommand whose options include the group: option_table.h.
+template <class Group>
+constexpr std::uint32_t commands_with();
+
+// Where an option's value is, and with that, which subcommands have the option.
+struct OptionPlace {
+  template <class T, class Group>
+  OptionPlace(T Group::*member) : field(static_cast<T Options::*>(member)), commands(commands_with<Group>()) {}
+
+  Field field;
+  std::uint32_t commands;  // the bit of each subcommand that has it
+};
+
+// Allowed values of a number, an amount (in bytes), a duration (in milliseconds) or each entry of a list.
+struct Range {
+  double min = -std::numeric_limits<double>::infinity();
+  double max = std::numeric_limits<double>::infinity();
+  bool above_min = false;  // min itself is not allowed
+};
+
+// One row of the table. `name` is the flag without its dashes and the key in troupe.toml; the variable is TROUPE_ and
+// the name in capitals with underscores.
+struct Option : OptionPlace {
+  std::string_view name;
+  std::string_view also;   // further spellings, separated by spaces: "-c --max-model-len"
+  std::string_view group;  // heading in --help
+  std::string_view value;  // placeholder in --help: "TOKENS"; "a|b|c": these values only; empty: a flag without value
+  Range range;
+  std::string_view help;   // ends with the meaning of 0 or empty, if it is special
+  bool flag_only = false;  // no variable and no key in the file (--help, --print-config)
+  bool reloads = false;    // a running server can change the value (read_again())
+
+  bool belongs_to(Command command) const { return (commands & bit(command)) != 0; }
+  std::string variable() const;                // "TROUPE_CTX_SIZE"
+  std::vector<std::string> spellings() const;  // "--ctx-size", then those of `also`
+};
+
+}  // namespace troupe::config
