@@ -21,6 +21,7 @@ struct Failure {
 // itself. Empty except in tests and with TROUPE_TEST_KILL.
 struct FaultPoints {
   std::function<void(const engine::StepBatch&)> before_step;  // compute thread
+  std::function<void(RequestId)> before_pass;                 // compute thread, before each pass of an Embed
   std::function<void(const Request&)> before_encode;          // tokenizers and text threads
   std::function<void(RequestId)> before_row;                  // batcher, before it handles a step's row of this request
 };

@@ -13,16 +13,17 @@
 #include <variant>
 
 #include "actors/actor_base.h"
-#include "actors/embedder.h"
 #include "actors/messages.h"
+#include "actors/model_manager.h"
 #include "actors/request_check.h"
 #include "actors/saboteur.h"
 #include "actors/server_context.h"
-#include "actors/supervisor.h"
+#include "actors/status/memory_ledger.h"
+#include "actors/status/memory_survey.h"
 #include "actors/testing.h"
 #include "actors/threads/topology.h"
 #include "config/assert.h"
-#include "engine/model/hidden_states.h"
+#include "engine/model/load_choices.h"
 #include "engine/sampling/check_ids.h"
 
 namespace troupe::actors {
@@ -49,17 +50,6 @@ struct SystemConfig : caf::actor_system_config {
     add_thread_hook<BindThreads>(std::move(cpus));
   }
 };
-
-// ", 40 window blocks of 4096 bytes, 64 snapshots of 20480 bytes, 16 states": those that the model has.
-std::string other_pools(const engine::LoadedModel& model) {
-  std::string text;
-  if (const auto& windows = model.window_arena())
-    text += fmt::format(", {} window blocks of {} bytes", windows->num_blocks(), windows->bytes_per_block());
-  if (const auto& snapshots = model.snapshots())
-    text += fmt::format(", {} snapshots of {} bytes", snapshots->num_snapshots(), snapshots->bytes_per_snapshot());
-  if (const std::uint32_t states = model.num_states(); states > 0) text += fmt::format(", {} states", states);
-  return text;
-}
 
 // Below 2^53: JSON tools that keep numbers as doubles (jq, JavaScript) pass it on without rounding, so that an answer
 // can be asked for again.
@@ -91,95 +81,63 @@ void convert(Answer& answer, const Convert& work) {
   }
 }
 
-Status check_kernels(const std::string& option) {
-  const char* variable = std::getenv("TROUPE_KERNELS");
-  const std::string name = option.empty() && variable ? variable : option;
-  if (name.empty()) return Ok{};
-  const kernels::KernelTable* table = kernels::find_table(name);
-  if (table && kernels::is_supported(*table)) return Ok{};
-  std::string runs;
-  for (const kernels::KernelTable* each : kernels::supported_tables()) {
-    runs += (runs.empty() ? "" : ", ") + std::string(each->name);
-  }
-  if (table) {
-    return Error{ErrorCode::unsupported, "this CPU cannot run the kernel variant \"" + name + "\"; it runs: " + runs};
-  }
-  return Error{ErrorCode::invalid_argument, "there is no kernel variant \"" + name + "\"; this CPU runs: " + runs};
-}
-
 template <class Answer>
 CancelFlag answered(const std::function<void(Answer)>& done, End end) {
   done(std::move(end));
   return std::make_shared<std::atomic<bool>>(false);
 }
 
-// Checks the options without loading the model. Returns whether the model is an encoder.
-Result<bool> check_options(const GatewayOptions& options) {
+// Checks the options without loading the model.
+Status check_options(const GatewayOptions& options) {
   const auto file = engine::open_gguf(options.model_path);
   if (!file) return file.error();
   if (options.max_step_tokens == 0 || options.max_sequences == 0 || options.max_queued_requests == 0) {
     return Error{ErrorCode::invalid_argument, "max_step_tokens, max_sequences and max_queued_requests must be above 0"};
   }
-  if (const Status kernels = check_kernels(options.load.kernels); !kernels) return kernels.error();
-  return engine::is_encoder(**file);
-}
-
-End generates_nothing() {
-  return refused({.outcome = scheduler::Outcome::unsupported,
-                  .message = "this server's model is an encoder: it makes vectors of texts (Embed) and continues none",
-                  .field = "generate",
-                  .limit = std::nullopt});
+  if (const auto kernels = engine::choose_kernels(options.load.kernels); !kernels) return kernels.error();
+  return Ok{};
 }
 
 class GatewayImpl final : public Gateway {
  public:
-  GatewayImpl(GatewayOptions options, bool is_encoder, std::optional<KillPlan> kills);
+  GatewayImpl(GatewayOptions options, std::optional<KillPlan> kills);
   ~GatewayImpl() override;
 
   RequestId submit(Request request, std::shared_ptr<StreamSink> sink) override;
-  void cancel(RequestId id) override { caf::anon_send(supervisor_, msg::Cancel{id, std::chrono::steady_clock::now()}); }
+  void cancel(RequestId id) override;
   void credit(RequestId id, std::uint64_t tokens) override;
-  Readiness readiness() const override { return model_.readiness(); }
-  double load_fraction() const override { return model_.fraction(); }
+  Readiness readiness() const override { return default_unit().state().readiness(); }
+  double load_fraction() const override { return default_unit().state().fraction(); }
   bool is_making_progress() const override;
   void status(std::function<void(StatusSnapshot)> done) override;
-  std::shared_ptr<const engine::LoadedModel> model() const override { return model_.model(); }
-  std::shared_ptr<const engine::Encoder> encoder() const override { return embedder_->encoder(); }
-  std::shared_ptr<const engine::TextVectors> vectors() const override { return embedder_->vectors(); }
+  std::shared_ptr<const ServedModel> model(const std::string& name) const override;
   std::vector<ModelDescription> models() const override;
-  CancelFlag embed(EmbedRequest request, OnEmbedded done) override;
-  CancelFlag tokenize(scheduler::Tenant tenant, std::string text, engine::EncodeOptions options,
-                      OnTokenized done) override;
-  CancelFlag detokenize(scheduler::Tenant tenant, std::vector<TokenId> ids, OnDetokenized done) override;
+  CancelFlag tokenize(TextRequest request, std::string text, engine::EncodeOptions options, OnTokenized done) override;
+  CancelFlag detokenize(TextRequest request, std::vector<TokenId> ids, OnDetokenized done) override;
   void drain(std::function<void()> done) override;
-  void on_loaded(std::function<void(Status)> done) override { model_.on_loaded(std::move(done)); }
-  void crash(Role role) { caf::anon_send(supervisor_, msg::Crash{role}); }
+  void on_loaded(std::function<void(Status)> done) override { default_unit().state().on_loaded(std::move(done)); }
+  void crash(Role role) { caf::anon_send(default_unit().supervisor(), msg::Crash{role}); }
 
  private:
+  ModelUnit& default_unit() const { return *models_.units().front(); }
   ServerContext context();
-  void load(const caf::actor& supervisor, engine::Team& team);
-  void load_model(const engine::LoadOptions& load);
-  void load_encoder(const engine::LoadOptions& load);
-  void not_loaded(const Error& error);
-  std::variant<std::shared_ptr<const engine::Tokenizer>, End> vocabulary() const;
+  MemoryReport measure_memory();
+  std::variant<std::shared_ptr<const engine::Tokenizer>, End> vocabulary(const std::string& model) const;
   template <class Answer, class Convert>
   CancelFlag post_text(scheduler::Tenant tenant, std::uint64_t bytes, std::function<void(Answer)> done, Convert work);
 
   // Order matters: each member outlives those below it.
   GatewayOptions options_;
-  const bool is_encoder_;
   CpuPlan cpus_;
-  ModelState model_;
   StreamTable streams_;
-  Counters counters_;
   MemoryLedger memory_;
+  MemorySurvey survey_;  // stopped first
   SystemConfig config_;
   std::unique_ptr<caf::actor_system> system_;
   std::unique_ptr<TextThreads> texts_;  // jobs of these two send to actors, so they are destroyed before the system
   std::unique_ptr<ComputePool> compute_;
-  std::unique_ptr<Embedder> embedder_;  // posts jobs to those two until they are destroyed
   FaultPoints faults_;
-  caf::actor supervisor_;
+  ModelManager models_;
   caf::actor saboteur_;  // null except in soak tests
 };
 
@@ -196,22 +154,21 @@ FaultPoints faults_of(const std::shared_ptr<std::atomic<bool>>& break_step) {
               [break_step](const engine::StepBatch&) {
                 if (break_step->exchange(false)) throw std::runtime_error("TROUPE_TEST_KILL");
               },
+          .before_pass = {},
           .before_encode = {},
           .before_row = {}};
 }
 
-GatewayImpl::GatewayImpl(GatewayOptions options, bool is_encoder, std::optional<KillPlan> kills)
+GatewayImpl::GatewayImpl(GatewayOptions options, std::optional<KillPlan> kills)
     : options_(with_defaults(std::move(options))),
-      is_encoder_(is_encoder),
       cpus_(plan_cpus(allowed_places(), options_.num_threads)),
-      model_(options_.model_alias.empty() ? std::filesystem::path(options_.model_path).stem().string()
-                                          : options_.model_alias),
       streams_({.max_requests_per_tenant = options_.max_requests_per_tenant,
                 .max_queued_requests = options_.max_queued_requests,
                 .max_queued_tokens = options_.max_queued_tokens,
-                .max_parked_requests = options_.max_parked_requests}),
-      counters_(std::chrono::steady_clock::now()),
+                .max_parked_requests = options_.max_parked_requests,
+                .max_embed_bytes = options_.max_embed_bytes}),
       memory_(engine::process_memory()),
+      survey_([this] { return measure_memory(); }, cpus_.rest),
       config_(cpus_.rest),
       system_(std::make_unique<caf::actor_system>(config_)),
       texts_(std::make_unique<TextThreads>(TextThreadsOptions{.max_large = options_.tokenizer_threads,
@@ -219,35 +176,40 @@ GatewayImpl::GatewayImpl(GatewayOptions options, bool is_encoder, std::optional<
                                                               .max_bytes = options_.max_queued_text_bytes},
                                            cpus_.rest)),
       compute_(std::make_unique<ComputePool>(options_.num_threads, cpus_.compute)),
-      embedder_(std::make_unique<Embedder>(options_, streams_, *texts_, *compute_)) {
+      models_(options_.load.memory) {
   const auto break_step = std::make_shared<std::atomic<bool>>(false);
   if (kills) faults_ = faults_of(break_step);
-  supervisor_ = system_->spawn<Supervisor>(context());
-  if (kills) saboteur_ = system_->spawn<Saboteur>(std::move(*kills), supervisor_, break_step);
   compute_->team().set_profiler(options_.profiler.get());
-  // Captured by value: the destructor clears both members before it waits for this job.
-  compute_->post([this, supervisor = supervisor_, &team = compute_->team()] { load(supervisor, team); });
+  const ModelUnit& unit = models_.add(
+      *system_, context(), {.path = options_.model_path, .alias = options_.model_alias, .load = options_.load});
+  if (kills) saboteur_ = system_->spawn<Saboteur>(std::move(*kills), unit.supervisor(), break_step);
 }
 
 ServerContext GatewayImpl::context() {
   return {.options = options_,
           .streams = streams_,
-          .counters = counters_,
-          .memory = memory_,
-          .model = model_,
+          .memory = survey_,
           .texts = *texts_,
           .compute = *compute_,
-          .faults = faults_,
-          .embedder = embedder_.get()};
+          .faults = faults_};
+}
+
+MemoryReport GatewayImpl::measure_memory() {
+  KnownMemory known{.streams = streams_.counts().bytes};
+  for (const auto& unit : models_.units()) unit->add_to(known);
+  const engine::ProcessMemory process = engine::process_memory();
+  return {.kinds = memory_.entries(known, process),
+          .resident_bytes = process.resident,
+          .peak_resident_bytes = process.peak_resident};
 }
 
 GatewayImpl::~GatewayImpl() {
-  model_.set_draining();
-  compute_->team().stop();  // aborts a running load, step or Embed pass
-  if (model_.loading()) spdlog::info("loading is given up");
-  embedder_->drain(std::chrono::steady_clock::now());
-  caf::anon_send_exit(supervisor_, caf::exit_reason::user_shutdown);
-  supervisor_ = nullptr;
+  survey_.stop();
+  compute_->team().stop();  // aborts a running load, step or pass
+  for (const auto& unit : models_.units()) {
+    if (unit->state().loading()) spdlog::info("loading is given up");
+    unit->stop();
+  }
   if (saboteur_) caf::anon_send_exit(saboteur_, caf::exit_reason::user_shutdown);
   saboteur_ = nullptr;
   system_->await_all_actors_done();
@@ -263,68 +225,21 @@ GatewayImpl::~GatewayImpl() {
   system_.reset();
 }
 
-// On the compute thread, which has no other work yet and whose team packs the weights.
-void GatewayImpl::load(const caf::actor& supervisor, engine::Team& team) {
-  engine::LoadOptions load = options_.load;
-  load.team = &team;
-  load.progress = [this](double fraction) { model_.set_fraction(fraction); };
-  try {
-    is_encoder_ ? load_encoder(load) : load_model(load);
-  } catch (const engine::Stopped&) {
-    return;
-  } catch (...) {
-    const Failure why = failure_of(std::current_exception());
-    not_loaded({why.out_of_memory ? ErrorCode::out_of_memory : ErrorCode::io, options_.model_path + ": " + why.what});
-  }
-  caf::anon_send(supervisor, msg::ModelLoaded{});
-}
-
-void GatewayImpl::not_loaded(const Error& error) {
-  spdlog::error("the model could not be loaded: {}", error.message);
-  model_.failed(error);
-}
-
-void GatewayImpl::load_model(const engine::LoadOptions& load) {
-  const TimePoint start = std::chrono::steady_clock::now();
-  auto loaded = engine::LoadedModel::load(options_.model_path, load);
-  if (!loaded) return not_loaded(loaded.error());
-  const std::shared_ptr<engine::LoadedModel>& model = *loaded;
-  const std::string name = options_.model_alias.empty() ? model->info().name : options_.model_alias;
-  spdlog::info("loaded model \"{}\" in {:.2f} s: {} threads, kernels {}, {} cache blocks of {} bytes{}, numerics {}",
-               name, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(),
-               options_.num_threads, model->kernels().name, model->arena()->num_blocks(),
-               model->arena()->bytes_per_block(), other_pools(*model), model->numerics_id());
-  embedder_->loaded(std::make_shared<const engine::HiddenStates>(model));
-  model_.loaded(model, name);
-}
-
-void GatewayImpl::load_encoder(const engine::LoadOptions& load) {
-  const TimePoint start = std::chrono::steady_clock::now();
-  const auto encoder = engine::Encoder::load(options_.model_path, load);
-  if (!encoder) return not_loaded(encoder.error());
-  const std::string name = options_.model_alias.empty() ? (*encoder)->info().name : options_.model_alias;
-  spdlog::info("loaded encoder \"{}\" in {:.2f} s: {} threads, kernels {}, numerics {}", name,
-               std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(), options_.num_threads,
-               (*encoder)->kernels().name, (*encoder)->numerics_id());
-  embedder_->loaded(*encoder);
-  model_.loaded_encoder(name);
-}
-
-CancelFlag GatewayImpl::embed(EmbedRequest request, OnEmbedded done) {
-  const auto error = model_.error();
-  if (!error) return embedder_->embed(std::move(request), std::move(done));
-  return answered(done, ended_as(scheduler::Outcome::model_unloaded, error->message));
-}
-
 RequestId GatewayImpl::submit(Request request, std::shared_ptr<StreamSink> sink) {
   if (!request.has_seed) {
     request.sampling.seed = draw_seed();
     request.has_seed = true;
   }
   const TimePoint now = std::chrono::steady_clock::now();
-  const RequestId id = streams_.add(std::move(request), std::move(sink), now);
-  if (is_encoder_) {
-    streams_.end(id, generates_nothing(), now);
+  const std::string name = request.model;
+  const ModelUnit* const unit = models_.find(name);
+  const RequestId id = streams_.add(std::move(request), std::move(sink), now, unit ? unit->id() : 0);
+  if (!unit) {
+    streams_.end(id, unknown_model(name, models_.names()), now);
+    return id;
+  }
+  if (auto wrong = check_shape(*streams_.request(id))) {
+    streams_.end(id, *wrong, now);
     return id;
   }
   // The limit is checked here, because mailboxes are unbounded.
@@ -332,71 +247,55 @@ RequestId GatewayImpl::submit(Request request, std::shared_ptr<StreamSink> sink)
     streams_.end(id, refused(*std::move(full)), now);
     return id;
   }
-  caf::anon_send(supervisor_, msg::Submit{id});
+  unit->submit(id);
   return id;
 }
 
+void GatewayImpl::cancel(RequestId id) {
+  if (const auto unit = streams_.unit(id)) models_.unit(*unit).cancel(id, std::chrono::steady_clock::now());
+}
+
 void GatewayImpl::credit(RequestId id, std::uint64_t tokens) {
+  const auto unit = streams_.unit(id);
+  if (!unit) return;
   if (const auto granted = streams_.grant(id, tokens, std::chrono::steady_clock::now()))
-    caf::anon_send(supervisor_, msg::Credit{id, *granted});
+    models_.unit(*unit).credit(id, *granted);
 }
 
 void GatewayImpl::status(std::function<void(StatusSnapshot)> done) {
-  const auto with_embedder = [this, done = std::move(done)](StatusSnapshot snapshot) {
-    embedder_->fill(snapshot);
-    const TimePoint::duration still = embedder_->without_progress(std::chrono::steady_clock::now());
-    snapshot.last_step_age_seconds =
-        std::max(snapshot.last_step_age_seconds, std::chrono::duration<double>(still).count());
-    snapshot.stalled = snapshot.stalled || still > options_.progress_timeout;
-    done(std::move(snapshot));
-  };
-  caf::anon_send(supervisor_, msg::Snapshot{std::make_shared<StatusQuery>(context(), with_embedder), {}});
+  survey_.when_fresh([this, query = std::make_shared<StatusQuery>(default_unit().context(), std::move(done))] {
+    for (const auto& unit : models_.units()) unit->ask(query);
+  });
 }
 
-// Generation and Embed are checked separately: progress of one does not hide that the other is stalled.
 bool GatewayImpl::is_making_progress() const {
   const TimePoint now = std::chrono::steady_clock::now();
-  return model_.readiness() != Readiness::failed &&
-         counters_.without_progress(streams_.work_since(), now) <= options_.progress_timeout &&
-         embedder_->without_progress(now) <= options_.progress_timeout;
+  return std::all_of(models_.units().begin(), models_.units().end(),
+                     [&](const auto& unit) { return unit->is_making_progress(now); });
+}
+
+std::shared_ptr<const ServedModel> GatewayImpl::model(const std::string& name) const {
+  const ModelUnit* const unit = models_.find(name);
+  return unit ? unit->state().model() : nullptr;
 }
 
 std::vector<ModelDescription> GatewayImpl::models() const {
-  ModelDescription description;
-  description.name = model_.name();
-  if (const auto encoder = embedder_->encoder()) {
-    description.info = encoder->info();
-    description.numerics_id = encoder->numerics_id();
-    description.max_context = encoder->info().context;
-    if (const auto& vocabulary = encoder->tokenizer()) {
-      description.bos = vocabulary->bos();
-      description.eos = vocabulary->eos();
-    }
-    return {description};
+  std::vector<ModelDescription> all;
+  for (const auto& unit : models_.units()) {
+    if (const auto model = unit->state().model()) all.push_back(model->describe(unit->state().name()));
   }
-  const auto model = model_.model();
-  if (!model) return {};
-  description.info = model->info();
-  description.numerics_id = model->numerics_id();
-  description.kv_bytes_per_token = model->cache_spec().bytes_per_token();
-  if (const auto& vocabulary = model->tokenizer()) {
-    description.bos = vocabulary->bos();
-    description.eos = vocabulary->eos();
-  }
-  description.end_ids = model->end_ids();
-  description.max_context = model->info().context;
-  return {description};
+  return all;
 }
 
-std::variant<std::shared_ptr<const engine::Tokenizer>, End> GatewayImpl::vocabulary() const {
-  if (model_.draining())
+std::variant<std::shared_ptr<const engine::Tokenizer>, End> GatewayImpl::vocabulary(const std::string& name) const {
+  const ModelUnit* const unit = models_.find(name);
+  if (!unit) return unknown_model(name, models_.names());
+  if (unit->state().draining())
     return refusal(scheduler::Outcome::draining, {}, "this server is shutting down and takes no new requests");
-  const auto model = model_.model();
-  const auto encoder = embedder_->encoder();
-  if (!model && !encoder) return not_ready(model_);
-  const auto& tokenizer = model ? model->tokenizer() : encoder->tokenizer();
-  if (!tokenizer) return refusal(scheduler::Outcome::unsupported, {}, "this model has no vocabulary; use token ids");
-  return tokenizer;
+  const auto model = unit->state().model();
+  if (!model) return not_ready(unit->state());
+  if (model->tokenizer()) return model->tokenizer();
+  return refusal(scheduler::Outcome::unsupported, {}, "this model has no vocabulary; use token ids");
 }
 
 // done: called once with the answer, after the text has stopped counting against the limits.
@@ -421,9 +320,9 @@ CancelFlag GatewayImpl::post_text(scheduler::Tenant tenant, std::uint64_t bytes,
   return unwanted;
 }
 
-CancelFlag GatewayImpl::tokenize(scheduler::Tenant tenant, std::string text, engine::EncodeOptions options,
+CancelFlag GatewayImpl::tokenize(TextRequest request, std::string text, engine::EncodeOptions options,
                                  OnTokenized done) {
-  auto vocabulary_or = vocabulary();
+  auto vocabulary_or = vocabulary(request.model);
   if (auto* no = std::get_if<End>(&vocabulary_or)) return answered(done, std::move(*no));
   if (text.size() > kMaxPromptBytes) {
     return answered(done, refusal(scheduler::Outcome::invalid_argument, "text",
@@ -433,7 +332,7 @@ CancelFlag GatewayImpl::tokenize(scheduler::Tenant tenant, std::string text, eng
   }
   const std::uint64_t bytes = text.size();
   return post_text(
-      tenant, bytes, std::move(done),
+      request.tenant, bytes, std::move(done),
       [vocabulary = std::get<0>(vocabulary_or), text = std::move(text), options](const std::atomic<bool>* interrupt) {
         engine::EncodeOptions with_flag = options;
         with_flag.interrupt = interrupt;
@@ -441,37 +340,32 @@ CancelFlag GatewayImpl::tokenize(scheduler::Tenant tenant, std::string text, eng
       });
 }
 
-CancelFlag GatewayImpl::detokenize(scheduler::Tenant tenant, std::vector<TokenId> ids, OnDetokenized done) {
-  auto vocabulary_or = vocabulary();
+CancelFlag GatewayImpl::detokenize(TextRequest request, std::vector<TokenId> ids, OnDetokenized done) {
+  auto vocabulary_or = vocabulary(request.model);
   if (auto* no = std::get_if<End>(&vocabulary_or)) return answered(done, std::move(*no));
   const std::uint32_t size = std::get<0>(vocabulary_or)->size();
   if (const auto unknown = engine::find_unknown_id(ids, size)) {
     return answered(done, refusal(scheduler::Outcome::invalid_argument, "ids",
-                                  "token " + std::to_string(ids[*unknown]) + " is not in the vocabulary (0 to " +
-                                      std::to_string(size - 1) + ")"));
+                                  "token id " + std::to_string(ids[*unknown]) + " is not in the vocabulary of " +
+                                      std::to_string(size) + " tokens"));
   }
   const std::uint64_t bytes = ids.size() * sizeof(TokenId);
-  return post_text(tenant, bytes, std::move(done),
+  return post_text(request.tenant, bytes, std::move(done),
                    [vocabulary = std::get<0>(vocabulary_or), ids = std::move(ids)](const std::atomic<bool>* interrupt) {
                      return vocabulary->decode(ids, interrupt);
                    });
 }
 
 void GatewayImpl::drain(std::function<void()> done) {
-  model_.set_draining();
   spdlog::info("draining: {} streams are open", streams_.live().size());
-  embedder_->drain(std::chrono::steady_clock::now() + options_.drain_timeout);
-  caf::anon_send(supervisor_, msg::Drain{options_.drain_timeout});
-  streams_.when_empty([this, done = std::move(done)]() mutable {
-    embedder_->when_empty([this, done = std::move(done)]() mutable { texts_->when_empty(std::move(done)); });
-  });
+  for (const auto& unit : models_.units()) unit->drain(options_.drain_timeout);
+  streams_.when_empty([this, done = std::move(done)]() mutable { texts_->when_empty(std::move(done)); });
 }
 
 }  // namespace
 
 Result<std::unique_ptr<Gateway>> Gateway::start(GatewayOptions options) {
-  const Result<bool> is_encoder = check_options(options);
-  if (!is_encoder) return is_encoder.error();
+  if (const Status usable = check_options(options); !usable) return usable.error();
   std::optional<KillPlan> kills;
   if (const char* text = std::getenv("TROUPE_TEST_KILL")) {
     auto plan = parse_kill_plan(text);
@@ -482,9 +376,7 @@ Result<std::unique_ptr<Gateway>> Gateway::start(GatewayOptions options) {
   // them for ever. So it is built on a thread that catches nothing: an exception ends the process by std::terminate
   // where it is thrown, before any destructor runs.
   std::unique_ptr<Gateway> gateway;
-  std::thread([&] {
-    gateway = std::make_unique<GatewayImpl>(std::move(options), *is_encoder, std::move(kills));
-  }).join();
+  std::thread([&] { gateway = std::make_unique<GatewayImpl>(std::move(options), std::move(kills)); }).join();
   return gateway;
 }
 

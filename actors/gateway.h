@@ -13,33 +13,26 @@
 #include <variant>
 #include <vector>
 
-#include "actors/embedding.h"
 #include "actors/gateway_options.h"
 #include "actors/request.h"
+#include "actors/serving/served_model.h"
 #include "actors/serving/stream_sink.h"
 #include "actors/status_snapshot.h"
 #include "config/result.h"
 #include "engine/engine.h"
-#include "engine/model/encoder.h"
-#include "engine/model/text_vectors.h"
 
 namespace troupe::actors {
 
+// Whose text is encoded or decoded, with the vocabulary of which model (as Request::model).
+struct TextRequest {
+  scheduler::Tenant tenant;
+  std::string model;
+};
 // The result, or an End of kind refused or failed, or cancelled.
 using Tokenized = std::variant<std::vector<TokenId>, End>;
 using OnTokenized = std::function<void(Tokenized)>;
 using Detokenized = std::variant<std::string, End>;
 using OnDetokenized = std::function<void(Detokenized)>;
-
-struct ModelDescription {
-  std::string name;
-  engine::ModelInfo info;
-  std::string numerics_id;
-  std::uint64_t kv_bytes_per_token = 0;
-  std::optional<TokenId> bos, eos;
-  std::vector<TokenId> end_ids;  // tokens that end an answer (EOS, EOT, EOM), ascending
-  std::uint32_t max_context = 0;
-};
 
 // The actor system and everything in it. Destroying it stops everything and joins all threads; every
 // stream gets its end first.
@@ -50,8 +43,8 @@ class Gateway {
   static Result<std::unique_ptr<Gateway>> start(GatewayOptions options);
   virtual ~Gateway() = default;
 
-  // Takes a request; tokens and the end go to its sink. The id is for cancel and credit. A request for n answers has n
-  // consecutive ids beginning with this one, one for each choice.
+  // Takes a request to generate or to embed; tokens and the end go to its sink. The id is for cancel and credit. A
+  // request for n answers has n consecutive ids beginning with this one, one for each choice.
   virtual RequestId submit(Request request, std::shared_ptr<StreamSink> sink) = 0;
   // Ends the choice with Outcome::cancelled unless it has ended already. Until the prompt is encoded, cancelling the
   // first choice ends all of them. Unknown ids are ignored.
@@ -61,26 +54,20 @@ class Gateway {
 
   virtual Readiness readiness() const = 0;
   virtual double load_fraction() const = 0;
-  // False: work has waited for longer than progress_timeout while no step ended (for Embed: no pass), or the model
-  // failed. True while idle or loading. For watchdogs: sends no message, so a blocked actor cannot delay it.
+  // False: work has waited for longer than progress_timeout while no step or pass ended, or the model failed. True
+  // while idle or loading. For watchdogs: sends no message, so a blocked actor cannot delay it.
   virtual bool is_making_progress() const = 0;
   // Current counters, collected from the actors within milliseconds, also during a step.
   virtual void status(std::function<void(StatusSnapshot)> done) = 0;
-  // Null while loading, and if the model is an encoder.
-  virtual std::shared_ptr<const engine::LoadedModel> model() const = 0;
-  // Null while loading, and if the model is not an encoder.
-  virtual std::shared_ptr<const engine::Encoder> encoder() const { return nullptr; }
-  // What Embed computes with: the encoder, or the model's hidden states. Null while loading.
-  virtual std::shared_ptr<const engine::TextVectors> vectors() const { return nullptr; }
-  virtual std::vector<ModelDescription> models() const = 0;
-
-  // Computes the embeddings of texts, scheduled fairly among users. `done` is called exactly once.
-  virtual CancelFlag embed(EmbedRequest request, OnEmbedded done) = 0;
+  // The model that serves requests with this name, empty: the default one. Null while it is loading, and if there is
+  // none.
+  virtual std::shared_ptr<const ServedModel> model(const std::string& name = {}) const = 0;
+  virtual std::vector<ModelDescription> models() const = 0;  // those that are loaded
 
   // Encodes or decodes on the text threads, scheduled fairly among users. `done` is called exactly once.
-  virtual CancelFlag tokenize(scheduler::Tenant tenant, std::string text, engine::EncodeOptions options,
+  virtual CancelFlag tokenize(TextRequest request, std::string text, engine::EncodeOptions options,
                               OnTokenized done) = 0;
-  virtual CancelFlag detokenize(scheduler::Tenant tenant, std::vector<TokenId> ids, OnDetokenized done) = 0;
+  virtual CancelFlag detokenize(TextRequest request, std::vector<TokenId> ids, OnDetokenized done) = 0;
 
   // Refuses new requests (Outcome::draining). `done` is called when the last request has ended; those that are live at
   // drain_timeout are ended as cancelled.

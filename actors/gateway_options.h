@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "config/metric.h"
 #include "engine/compute/profiler.h"
 #include "engine/engine.h"
 
@@ -36,6 +37,8 @@ struct GatewayOptions {
   std::function<void(const engine::StepResult&)> on_step;
   // Records the operations of every step (engine/compute/profiler.h). May be null.
   std::shared_ptr<engine::Profiler> profiler;
+  // Adds what the program counts outside of the gateway to every status. Must not block. May be empty.
+  std::function<void(MetricList&)> append_metrics;
 };
 
 }  // namespace troupe::actors

@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "actors/serving/encoding.h"
 #include "actors/serving/model_cache.h"
 
 namespace troupe::actors {
@@ -16,38 +17,37 @@ using scheduler::Outcome;
 
 constexpr std::chrono::seconds kTimerReach{1};
 
-// Encodes a text. Returns msg::Encoded, or msg::EncodeFailed if that threw, so that a bad text fails its request and
-// not the actor or thread. Throws engine::Interrupted only.
-caf::message encode_text(const engine::Tokenizer& tokenizer, const FaultPoints& faults, RequestId request,
-                         const Request& body, const std::atomic<bool>* interrupt = nullptr) {
+// Encodes the next part of a request's texts. Returns whether all are encoded: then `result` is msg::Encoded. It is
+// msg::EncodeFailed if that threw, so that a bad text fails its request and not the actor or thread. Throws
+// engine::Interrupted only.
+bool encode_part(Encoding& encoding, const FaultPoints& faults, RequestId request, const Request& body,
+                 caf::message& result, const std::atomic<bool>* interrupt = nullptr) {
   try {
     if (faults.before_encode) faults.before_encode(body);
-    auto ids = std::make_shared<std::vector<TokenId>>(tokenizer.encode(
-        std::get<std::string>(body.prompt),
-        {.add_special = body.add_special, .parse_special = body.parse_special, .interrupt = interrupt}));
-    return caf::make_message(msg::Encoded{request, std::move(ids)});
+    encoding.encode_some(interrupt);
+    if (encoding.next_part() > 0) return false;
+    result = caf::make_message(msg::Encoded{request, std::make_shared<EmbedIds>(encoding.take_ids())});
   } catch (const engine::Interrupted&) {
     throw;
   } catch (...) {
-    return caf::make_message(msg::EncodeFailed{request, failure_of(std::current_exception())});
+    result = caf::make_message(msg::EncodeFailed{request, failure_of(std::current_exception())});
   }
+  return true;
 }
 
 }  // namespace
 
-Intake::Intake(caf::actor_config& cfg, const ServerContext& context) : ActorBase(cfg, "intake"), context_(context) {}
+Intake::Intake(caf::actor_config& cfg, const UnitContext& context) : ActorBase(cfg, "intake"), context_(context) {}
 
 caf::behavior Intake::make_behavior() {
-  // After a restart: requests that the previous intake had received.
-  for (const RequestId request : context_.streams.unassigned()) waiting_.insert(request);
   arm_timer();
   return {
       [this](const msg::Submit& submit) {
-        // In any other state the previous intake has handled it, and make_behavior() has found it.
+        // In any other state wire() has found it.
         if (context_.streams.state(submit.request) == RequestState::received) look_at(submit.request);
         arm_timer();
       },
-      [this](const msg::Encoded& done) { encoded(done.request, std::move(*done.ids)); },
+      [this](const msg::Encoded& done) { encoded(done.request, done.ids); },
       [this](const msg::EncodeFailed& failed) { not_encoded(failed.request, failed.why); },
       [this](const msg::Deadline&) { end_overdue(); },
       [this](const msg::Forget& message) { forget(message.request); },
@@ -67,7 +67,7 @@ TimePoint Intake::now() { return home_system().clock().now(); }
 // CAF's timers cannot be cancelled: one that fires early does nothing, and kTimerReach bounds how long the timer of an
 // ended request remains.
 void Intake::arm_timer() {
-  const auto deadline = context_.streams.next_deadline();
+  const auto deadline = context_.streams.next_deadline(context_.unit);
   if (!deadline) return;
   const TimePoint when = std::min(*deadline, now() + kTimerReach);
   if (timer_ && *timer_ <= when) return;
@@ -84,7 +84,7 @@ void Intake::end_overdue() {
                               .field = {},
                               .limit = std::nullopt});
   if (begun) late.outcome = Outcome::deadline;
-  for (const RequestId request : context_.streams.overdue(now())) end(request, late);
+  for (const RequestId request : context_.streams.overdue(context_.unit, now())) end(request, late);
   arm_timer();
 }
 
@@ -97,14 +97,12 @@ void Intake::look_at(RequestId request) {
                                  .field = {},
                                  .limit = std::nullopt}));
   }
-  if (auto wrong = check_shape(*body)) return end(request, *wrong);
   if (const auto error = context_.model.error()) {
     End how;
     how.outcome = Outcome::model_unloaded;
     how.message = "this server has no model to serve with: " + error->message;
     return end(request, how);
   }
-  if (auto full = context_.streams.take_place(request)) return end(request, refused(*std::move(full)));
   if (wiring_ && wiring_->model) return admit(request, *body);
   wait_for_model(request);
 }
@@ -128,26 +126,42 @@ void Intake::forget_all() {
 
 void Intake::admit(RequestId request, const Request& body) {
   if (auto wrong = check_for_model(body, limits_)) return end(request, *wrong);
+  if (body.embed) {
+    if (auto full = check_embed_bytes(request, body, 0)) return end(request, *full);
+  }
   if (auto over = context_.streams.admit(request)) return end(request, refused(std::move(*over)));
-  if (const auto* ids = std::get_if<std::vector<TokenId>>(&body.prompt)) return encoded(request, *ids);
-  encode(request, context_.streams.request(request));
+  if (!texts_of(body).empty()) return encode(request, context_.streams.request(request));
+  if (!body.embed) return assign(request, body, std::get<std::vector<TokenId>>(body.prompt));
+  // Shares the ids of the request, which lives as long.
+  if (auto own = context_.streams.request(request)) {
+    const EmbedIds* const ids = &std::get<EmbedIds>(own->embed->texts);
+    assign(request, std::shared_ptr<const EmbedIds>(std::move(own), ids));
+  }
+}
+
+// Counts what the request, the ids of its texts and all its vectors take.
+std::optional<End> Intake::check_embed_bytes(RequestId request, const Request& body, std::uint64_t id_bytes) {
+  const std::uint64_t vectors = body.embed->count() * std::uint64_t{wiring_->model->info().dim} * sizeof(float);
+  auto full = context_.streams.take_embed_bytes(request, input_bytes(body) + id_bytes + vectors);
+  return full ? std::optional(refused(*std::move(full))) : std::nullopt;
 }
 
 void Intake::encode(RequestId request, std::shared_ptr<const Request> body) {
   if (!body) return;
-  if (std::get<std::string>(body->prompt).size() <= kMaxTextInActor) {
+  if (input_bytes(*body) <= kMaxTextInActor) {
     const auto& tokenizers = wiring_->tokenizers;
     return send(tokenizers[next_tokenizer_++ % tokenizers.size()], msg::Encode{request, std::move(body)});
   }
+  const ServedModel& model = *wiring_->model;
+  const auto encoding = std::make_shared<Encoding>(body, model.tokenizer(), model.vectors().max_tokens());
   TextJob text;
   text.tenant = body->tenant;
-  text.bytes = text.first_part = std::get<std::string>(body->prompt).size();
+  text.bytes = input_bytes(*body);
+  text.first_part = encoding->next_part();
   encoding_[request] = text.unwanted;
   const auto result = std::make_shared<caf::message>();
-  text.work = [result, request, body, faults = context_.faults, tokenizer = wiring_->model->tokenizer(),
-               unwanted = text.unwanted] {
-    *result = encode_text(*tokenizer, faults, request, *body, unwanted.get());
-    return std::uint64_t{0};
+  text.work = [result, request, body, encoding, faults = context_.faults, unwanted = text.unwanted] {
+    return encode_part(*encoding, faults, request, *body, *result, unwanted.get()) ? 0 : encoding->next_part();
   };
   // With an End the job was interrupted or dropped, and its request has ended: nothing is sent.
   text.ended = [result, self = caf::actor{this}](const std::optional<End>& end) {
@@ -156,18 +170,35 @@ void Intake::encode(RequestId request, std::shared_ptr<const Request> body) {
   if (auto full = context_.texts.post(std::move(text))) end(request, *full);
 }
 
-void Intake::encoded(RequestId request, std::vector<TokenId> ids) {
+void Intake::encoded(RequestId request, std::shared_ptr<EmbedIds> ids) {
   const auto body = context_.streams.request(request);
   // After a tokenizer's death a text may be encoded twice; the second result is ignored.
   if (!body || context_.streams.state(request) != RequestState::encoding) return;
   encoding_.erase(request);
   context_.streams.clear_faults(request);
-  if (auto wrong = check_length(*body, ids.size(), limits_)) return end(request, *wrong);
-  if (auto full = context_.streams.retake_place(request, ids.size())) return end(request, refused(*std::move(full)));
+  if (!body->embed) return assign(request, *body, std::move(ids->front()));
+  if (auto wrong = check_lengths(*body, *ids, limits_)) return end(request, *wrong);
+  std::uint64_t bytes = 0;
+  for (const auto& each : *ids) bytes += each.size() * sizeof(TokenId);
+  if (auto full = check_embed_bytes(request, *body, bytes)) return end(request, *full);
+  assign(request, std::move(ids));
+}
+
+void Intake::assign(RequestId request, const Request& body, std::vector<TokenId> prompt) {
+  if (auto wrong = check_length(body, prompt.size(), limits_)) return end(request, *wrong);
+  if (auto full = context_.streams.retake_place(request, prompt.size())) return end(request, refused(*std::move(full)));
   // Without a batcher nothing is sent: the one that the next msg::Wire brings gets all assigned requests.
-  for (auto& task : context_.streams.assign(request, std::move(ids))) {
+  for (auto& task : context_.streams.assign(request, std::move(prompt))) {
     if (wiring_->batcher) send(wiring_->batcher, msg::Enqueue{std::move(task)});
   }
+}
+
+void Intake::assign(RequestId request, std::shared_ptr<const EmbedIds> inputs) {
+  std::uint64_t tokens = 0;
+  for (const auto& ids : *inputs) tokens += ids.size();
+  if (auto full = context_.streams.retake_place(request, tokens)) return end(request, refused(*std::move(full)));
+  auto task = context_.streams.assign_inputs(request, std::move(inputs));
+  if (task && wiring_->embedder) send(wiring_->embedder, msg::Enqueue{std::move(task)});
 }
 
 // Encodes the text again, since the failure may have been temporary; after kMaxFaults failures ends the request.
@@ -181,45 +212,60 @@ void Intake::not_encoded(RequestId request, const Failure& why) {
 }
 
 void Intake::wire(const std::shared_ptr<const Wiring>& wiring) {
-  const bool has_new_batcher = wiring->batcher && (!wiring_ || wiring_->batcher != wiring->batcher);
-  const bool has_new_tokenizers = wiring_ && wiring_->model && wiring_->tokenizers != wiring->tokenizers;
-  wiring_ = wiring;
-  if (wiring_->model) {
-    const engine::ModelInfo& info = wiring_->model->info();
-    limits_ = {.model = context_.model.name(),
-               .vocab_size = info.vocab_size,
-               .has_vocabulary = wiring_->model->tokenizer() != nullptr,
-               .capacity = capacity_of(*wiring_->model)};
+  const std::shared_ptr<const Wiring> old = std::exchange(wiring_, wiring);
+  // Requests that a previous intake had received, also those sent to it when it was dead.
+  if (!old) {
+    for (const RequestId request : context_.streams.unassigned(context_.unit)) waiting_.insert(request);
   }
-  if (has_new_batcher) {
-    // To a restarted intake every batcher is new; one that ran before may have requests that have ended since.
-    send(wiring_->batcher, msg::ForgetAll{});
-    for (auto& task : context_.streams.resume()) send(wiring_->batcher, msg::Enqueue{std::move(task)});
+  if (const auto& model = wiring_->model) {
+    const auto& language_model = model->language_model();
+    limits_ = {.model = context_.model.name(),
+               .vocab_size = model->info().vocab_size,
+               .has_vocabulary = model->tokenizer() != nullptr,
+               .generates = language_model != nullptr,
+               .max_embed_tokens = model->vectors().max_tokens(),
+               .capacity = language_model ? capacity_of(*language_model) : scheduler::Capacity{}};
+  }
+  // To a restarted intake every batcher is new; one that ran before may have requests that have ended since.
+  for (const WorkKind kind : {WorkKind::generate, WorkKind::embed}) {
+    const caf::actor& worker = wiring_->worker_for(kind);
+    if (worker && (!old || old->worker_for(kind) != worker)) resume_streams(kind);
   }
   if (!wiring_->model && !context_.model.error()) return;
   for (const RequestId request : std::exchange(waiting_, {})) look_at(request);
+  const bool has_new_tokenizers = old && old->model && old->tokenizers != wiring_->tokenizers;
   if (!has_new_tokenizers || wiring_->tokenizers.empty()) return;
   // Sends all unfinished texts again, because those of a dead tokenizer are lost. Texts that another tokenizer still
   // has are encoded twice, and the second result is ignored.
-  for (const RequestId request : context_.streams.unassigned()) {
+  for (const RequestId request : context_.streams.unassigned(context_.unit)) {
     if (context_.streams.state(request) == RequestState::encoding) encode(request, context_.streams.request(request));
   }
 }
 
-void Intake::end(RequestId request, const End& how) {
-  if (!context_.streams.end(request, how, now())) return;
-  forget(request);
-  if (wiring_ && wiring_->batcher) send(wiring_->batcher, msg::Forget{request});
+void Intake::resume_streams(WorkKind kind) {
+  const caf::actor& worker = wiring_->worker_for(kind);
+  send(worker, msg::ForgetAll{});
+  for (auto& task : context_.streams.resume(context_.unit, kind)) send(worker, msg::Enqueue{std::move(task)});
 }
 
-TextEncoder::TextEncoder(caf::actor_config& cfg, std::shared_ptr<const engine::Tokenizer> tokenizer, FaultPoints faults)
-    : ActorBase(cfg, "tokenizer"), tokenizer_(std::move(tokenizer)), faults_(std::move(faults)) {}
+void Intake::end(RequestId request, const End& how) {
+  const auto body = context_.streams.request(request);
+  if (!body || !context_.streams.end(request, how, now())) return;
+  forget(request);
+  if (!wiring_) return;
+  if (const caf::actor& worker = wiring_->worker_for(body->kind())) send(worker, msg::Forget{request});
+}
+
+TextEncoder::TextEncoder(caf::actor_config& cfg, std::shared_ptr<const ServedModel> model, FaultPoints faults)
+    : ActorBase(cfg, "tokenizer"), model_(std::move(model)), faults_(std::move(faults)) {}
 
 caf::behavior TextEncoder::make_behavior() {
   return {
       [this](const msg::Encode& encode) {
-        send(caf::actor_cast<caf::actor>(current_sender()),
-             encode_text(*tokenizer_, faults_, encode.request, *encode.body));
+        Encoding encoding(encode.body, model_->tokenizer(), model_->vectors().max_tokens());
+        caf::message result;
+        while (!encode_part(encoding, faults_, encode.request, *encode.body, result)) continue;
+        send(caf::actor_cast<caf::actor>(current_sender()), std::move(result));
       },
       [](const msg::Crash&) { throw std::runtime_error("a test asked for it"); },
   };

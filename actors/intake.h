@@ -1,5 +1,6 @@
 // The first actor to handle a request: checks it, refuses it if it can never or cannot now be served, has its text
-// encoded, and passes it to the batcher. Also ends requests at their deadlines, in whatever state they are.
+// encoded, and passes it to the batcher or the embed worker. Also ends requests at their deadlines, in whatever state
+// they are.
 //
 // Plain logic: request_check.h, scheduler/admission.h. The records are in the stream table, so a restarted intake
 // continues from there.
@@ -7,9 +8,10 @@
 // Receives  msg::Submit    a new request: it is ended, kept until the model is loaded, or encoded
 //           msg::Encoded   its text as ids; msg::EncodeFailed: it is tried once more, then ended
 //           msg::Deadline  its own timer: a deadline may have passed
-//           msg::Forget    a stream was ended by the supervisor; msg::ForgetAll: all of them
-//           msg::Wire      the actors to send to; a new batcher gets all requests that the last one had
-// Sends     msg::Encode to a tokenizer, msg::Enqueue, msg::Forget and msg::ForgetAll to the batcher
+//           msg::Forget    a stream has ended; msg::ForgetAll: all of them
+//           msg::Wire      the actors to send to; a new batcher or embed worker gets all requests that the last one had
+// Sends     msg::Encode to a tokenizer, msg::Enqueue, msg::Forget and msg::ForgetAll to the batcher and the embed
+// worker
 #pragma once
 
 #include <cstdint>
@@ -27,7 +29,7 @@ namespace troupe::actors {
 
 class Intake : public ActorBase {
  public:
-  Intake(caf::actor_config& cfg, const ServerContext& context);
+  Intake(caf::actor_config& cfg, const UnitContext& context);
 
   caf::behavior make_behavior() override;
   void on_exit() override;
@@ -42,13 +44,17 @@ class Intake : public ActorBase {
   void forget_all();
   void admit(RequestId request, const Request& body);
   void encode(RequestId request, std::shared_ptr<const Request> body);
-  void encoded(RequestId request, std::vector<TokenId> ids);
+  void encoded(RequestId request, std::shared_ptr<EmbedIds> ids);
+  void assign(RequestId request, const Request& body, std::vector<TokenId> prompt);
+  void assign(RequestId request, std::shared_ptr<const EmbedIds> inputs);
+  std::optional<End> check_embed_bytes(RequestId request, const Request& body, std::uint64_t id_bytes);
   void not_encoded(RequestId request, const Failure& why);
   void wire(const std::shared_ptr<const Wiring>& wiring);
+  void resume_streams(WorkKind kind);
   void end(RequestId request, const End& how);
 
-  const ServerContext context_;
-  std::shared_ptr<const Wiring> wiring_;
+  const UnitContext context_;
+  std::shared_ptr<const Wiring> wiring_;  // null until the first msg::Wire
   ServingLimits limits_;
   std::set<RequestId> waiting_;                         // requests that wait for the model to load, oldest first
   std::unordered_map<RequestId, CancelFlag> encoding_;  // requests with a text on the text threads
@@ -61,12 +67,12 @@ class Intake : public ActorBase {
 // Receives  msg::Encode -> sends msg::Encoded or msg::EncodeFailed to the sender
 class TextEncoder : public ActorBase {
  public:
-  TextEncoder(caf::actor_config& cfg, std::shared_ptr<const engine::Tokenizer> tokenizer, FaultPoints faults);
+  TextEncoder(caf::actor_config& cfg, std::shared_ptr<const ServedModel> model, FaultPoints faults);
 
   caf::behavior make_behavior() override;
 
  private:
-  std::shared_ptr<const engine::Tokenizer> tokenizer_;
+  std::shared_ptr<const ServedModel> model_;
   FaultPoints faults_;
 };
 

@@ -20,14 +20,21 @@
 namespace troupe::actors {
 
 // The actors that a supervisor restarts.
-enum class Role : std::uint8_t { telemetry, intake, keeper, worker, batcher, tokenizer };
-inline constexpr std::size_t kNumRoles = 5;  // with one actor each; the tokenizers are several
+enum class Role : std::uint8_t { telemetry, intake, loader, keeper, worker, batcher, embedder, tokenizer };
+inline constexpr std::size_t kNumRoles = 7;  // with one actor each; the tokenizers are several
+
+// The actor that does such work.
+[[nodiscard]] constexpr Role worker_role(WorkKind kind) {
+  return kind == WorkKind::embed ? Role::embedder : Role::batcher;
+}
 
 // The actors that the intake sends to, and the model. Sent again whenever one of them changes.
 struct Wiring {
-  std::shared_ptr<const engine::LoadedModel> model;  // null while loading
+  std::shared_ptr<const ServedModel> model;  // null while loading
   std::vector<caf::actor> tokenizers;
-  caf::actor batcher;  // null while there is none
+  caf::actor batcher, embedder;  // null while there is none
+
+  const caf::actor& worker_for(WorkKind kind) const { return kind == WorkKind::embed ? embedder : batcher; }
 };
 
 namespace msg {
@@ -35,10 +42,6 @@ namespace msg {
 // Requests.
 struct Submit {
   RequestId request;
-};
-struct Cancel {
-  RequestId request;
-  TimePoint arrived{};
 };
 struct Credit {
   RequestId request;
@@ -56,7 +59,7 @@ struct Encode {
 };
 struct Encoded {
   RequestId request;
-  std::shared_ptr<std::vector<TokenId>> ids;
+  std::shared_ptr<EmbedIds> ids;  // of each of its texts: a prompt is one
 };
 struct EncodeFailed {
   RequestId request;
@@ -84,6 +87,12 @@ struct StepResult {
 struct StepFailed {
   StepFailure failure;
 };
+struct PassEnded {  // a pass over texts of an Embed
+  bool complete;    // they are read
+};
+struct PassFailed {
+  Failure why;
+};
 struct BeginEpoch {
   std::uint64_t epoch;
 };
@@ -95,6 +104,7 @@ struct Quiesced {
 };
 
 // The server.
+struct LoadEnded {};
 struct ModelLoaded {};  // loading has ended; ModelState has the model or the error
 struct Wire {
   std::shared_ptr<const Wiring> wiring;
@@ -106,7 +116,7 @@ struct Drain {
 struct DrainTimeout {};
 struct Snapshot {
   std::shared_ptr<StatusQuery> query;
-  caf::actor batcher;  // filled in by the supervisor; null: there is none
+  caf::actor batcher;  // null: there is none
 };
 // Goes from telemetry through the batcher and the keeper back to telemetry. When it is back, both have handled all
 // messages sent before it, so the counters include every event that the client already knows of.
@@ -125,7 +135,6 @@ struct Crash {  // for tests: the actor in this role throws
 }  // namespace troupe::actors
 
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::Submit)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::Cancel)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::Credit)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::Deadline)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::Forget)
@@ -139,9 +148,12 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::Leased)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::RunStep)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::StepResult)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::StepFailed)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::PassEnded)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::PassFailed)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::BeginEpoch)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::Quiesce)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::Quiesced)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::LoadEnded)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::ModelLoaded)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::Wire)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::Restart)

@@ -1,14 +1,17 @@
-// A generation request and its answer, as they pass through the gateway: plain values, no protobuf, no CAF.
+// A request and its answer, as they pass through the gateway: plain values, no protobuf, no CAF.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include "cache/ids.h"
+#include "engine/layers/pooling.h"
 #include "engine/sampling/sampler.h"
 #include "scheduler/outcome.h"
 #include "scheduler/shared_limit.h"
@@ -16,6 +19,25 @@
 namespace troupe::actors {
 
 using RequestId = std::uint64_t;  // given by the gateway; never reused while the server runs
+using UnitId = std::uint32_t;     // of a loaded model (model_unit.h)
+
+// What a request asks for.
+enum class WorkKind : std::uint8_t { generate, embed };
+
+using EmbedIds = std::vector<std::vector<TokenId>>;  // of each text
+
+// The texts of which an Embed request wants the vectors.
+struct EmbedInputs {
+  // Texts, or exact ids; 1 to kMaxEmbedInputs of them, none longer than TextVectors::max_tokens(): an encoder's
+  // context, for other models at most engine::kMaxHiddenTokens.
+  std::variant<std::vector<std::string>, EmbedIds> texts;
+  std::optional<engine::Pooling> pooling;  // none: the model's own
+  bool normalise = true;
+
+  std::size_t count() const {
+    return std::visit([](const auto& each) { return each.size(); }, texts);
+  }
+};
 
 struct Request {
   scheduler::Tenant tenant;                                // from the kernel (SO_PEERCRED), never from the client
@@ -23,6 +45,9 @@ struct Request {
   std::variant<std::string, std::vector<TokenId>> prompt;  // text, or exact ids
   bool add_special = true;                                 // text only: BOS as the vocabulary asks
   bool parse_special = false;                              // text only: control tokens written as text become their ids
+  // Set: the request is for vectors of these texts. Prompt, sampling, stop strings, credit and choices are not used
+  // then.
+  std::optional<EmbedInputs> embed;
   engine::SamplingParams sampling;
   bool has_seed = false;  // else the gateway draws one and reports it
   std::vector<std::string> stop_strings;
@@ -35,6 +60,8 @@ struct Request {
   // first one has computed the prompt, then begins as its fork; if the first ends before that, it computes the prompt
   // itself.
   RequestId fork_of = 0;
+
+  WorkKind kind() const { return embed ? WorkKind::embed : WorkKind::generate; }
 };
 
 inline constexpr std::size_t kMaxPromptBytes = 8u << 20;
@@ -42,6 +69,7 @@ inline constexpr std::size_t kMaxStopStrings = 16;
 inline constexpr std::size_t kMaxStopStringBytes = 256;
 inline constexpr std::size_t kMaxScopeBytes = 64;
 inline constexpr std::uint32_t kMaxChoices = 64;
+inline constexpr std::size_t kMaxEmbedInputs = 256;
 
 // Counts and times of an ended request.
 struct Usage {
@@ -64,6 +92,12 @@ struct TokenRun {
   std::vector<engine::SampledToken> logprobs;  // one per id if requested, else empty
 };
 
+struct Embeddings {
+  engine::Pooling pooling = engine::Pooling::mean;
+  std::uint32_t dim = 0;
+  std::vector<float> values;  // [inputs, dim]
+};
+
 // How a choice ended. Exactly one for each choice of a submitted request, after its last TokenRun. Until the prompt is
 // encoded, the choices of a request end together, with the same outcome.
 struct End {
@@ -76,6 +110,10 @@ struct End {
   std::optional<std::chrono::milliseconds> retry_after;
   std::uint64_t seed = 0;  // the seed that was used
   Usage usage;
+  std::shared_ptr<const Embeddings> embeddings;  // set if an Embed request succeeded; its outcome is eos
 };
+
+// Set to true: the answer is not needed any more; the work ends as cancelled, at its next check of the flag.
+using CancelFlag = std::shared_ptr<std::atomic<bool>>;
 
 }  // namespace troupe::actors

@@ -16,20 +16,30 @@ namespace troupe::actors {
 struct ServingLimits {
   std::string model;  // the name that clients use
   std::uint32_t vocab_size = 0;
-  bool has_vocabulary = false;  // whether text can be encoded
+  bool has_vocabulary = false;         // whether text can be encoded
+  bool generates = true;               // false: the model is an encoder
+  std::uint32_t max_embed_tokens = 0;  // of each text of an Embed
   scheduler::Capacity capacity;
 };
 
-// Checks that need no model: prompt size, stop strings, cache scope, deadline. nullopt: nothing is wrong.
+// Checks that need no model: prompt size, stop strings (their number is bounded where a frame is read), cache scope,
+// deadline. nullopt: nothing is wrong.
 [[nodiscard]] std::optional<End> check_shape(const Request& request);
 
-// Checks the model's name, the sampling parameters, prompt ids and whether the vocabulary that is needed exists.
-// nullopt: nothing is wrong.
+// Checks the model's name, whether the model does such work, the sampling parameters, ids, and whether the vocabulary
+// that is needed exists. nullopt: nothing is wrong.
 [[nodiscard]] std::optional<End> check_for_model(const Request& request, const ServingLimits& limits);
 
 // Checks that prompt and answer fit the context and the cache (scheduler::check_fit). nullopt: they do.
 [[nodiscard]] std::optional<End> check_length(const Request& request, std::size_t prompt_tokens,
                                               const ServingLimits& limits);
+
+// Checks that none of these inputs of an Embed is empty or too long for the model. nullopt: none is.
+[[nodiscard]] std::optional<End> check_lengths(const Request& request, const EmbedIds& inputs,
+                                               const ServingLimits& limits);
+
+// The end of a request for a model that is not here. known: the names of those that are.
+[[nodiscard]] End unknown_model(const std::string& name, const std::vector<std::string>& known);
 
 // The end of a refused request. field: the request's field at fault, or the name of the limit that was met.
 [[nodiscard]] End refusal(scheduler::Outcome outcome, std::string field, std::string message,

@@ -17,8 +17,8 @@ struct Target {
 };
 constexpr std::array kTargets{Target{"telemetry", Role::telemetry}, Target{"intake", Role::intake},
                               Target{"keeper", Role::keeper},       Target{"worker", Role::worker},
-                              Target{"batcher", Role::batcher},     Target{"tokenizer", Role::tokenizer},
-                              Target{"step", std::nullopt}};
+                              Target{"batcher", Role::batcher},     Target{"embedder", Role::embedder},
+                              Target{"tokenizer", Role::tokenizer}, Target{"step", std::nullopt}};
 
 const Target* find_target(std::string_view name) {
   for (const Target& target : kTargets)

@@ -5,12 +5,14 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "actors/request.h"
 #include "actors/status/latency.h"
 #include "cache/ids.h"
+#include "config/metric.h"
 #include "engine/compute/profiler.h"
 
 namespace troupe::actors {
@@ -51,55 +53,65 @@ struct MemoryUse {
   std::uint64_t peak_bytes = 0;
 };
 
-// Everything `troupe status` prints. Counters count from the start of the server.
+// Memory whose purpose the server knows.
+struct KnownMemory {
+  std::uint64_t weights = 0;          // packed, and tables
+  std::uint64_t weights_on_heap = 0;  // the part of it that the allocator counts too
+  std::uint64_t vocabulary = 0;
+  std::uint64_t kv_cache = 0;      // blocks that were ever written
+  std::uint64_t snapshots = 0;     // of recurrent state, that were ever written
+  std::uint64_t step_buffers = 0;  // the executor's
+  std::uint64_t streams = 0;       // requests, prompts and answers of the live streams
+};
+
+// Live requests by state, of all users or of one.
+struct StateMetrics {
+  std::uint64_t waiting = 0;  // received, encoding or queued
+  std::uint64_t running = 0;
+  std::uint64_t parked = 0;
+
+  void append_metrics(MetricList& out) const {
+    out.gauge("num_requests_running", "Requests that take part in steps.", running, {.key = "requests_running"});
+    out.gauge("num_requests_waiting", "Requests that wait for their first step.", waiting, {.key = "requests_waiting"});
+    out.gauge("num_requests_parked", "Requests whose client does not read.", parked, {.key = "requests_parked"});
+  }
+};
+
+// Tokens of all users' requests or of one user's.
+struct TokenMetrics {
+  std::uint64_t prompt = 0;
+  std::uint64_t cached = 0;  // of those, served from the prefix cache
+  std::uint64_t generated = 0;
+
+  void append_metrics(MetricList& out) const {
+    out.counter("prompt_tokens", "Tokens of prompts that were begun.", prompt);
+    out.counter("generation_tokens", "Tokens that were generated.", generated, {.key = "generated_tokens"});
+    out.counter("prefix_cache_queries", "Prompt tokens that were looked for in the prefix cache.", prompt);
+    out.counter("prefix_cache_hits", "Prompt tokens that were found there.", cached, {.key = "cached_tokens"});
+  }
+};
+
+// Everything `troupe status` prints.
 struct StatusSnapshot {
   Readiness readiness = Readiness::loading;
   double load_fraction = 0;
   std::string model;
   std::string numerics_id;
   std::string kernels;
-  double uptime_seconds = 0;
   std::uint64_t requests_received = 0;
   std::vector<std::pair<std::string, std::uint64_t>> requests_ended;  // by outcome name, all names
-  std::uint64_t requests_waiting = 0;                                 // received, encoding or queued
-  std::uint64_t requests_running = 0;
-  std::uint64_t requests_parked = 0;  // out of credit
-  std::uint64_t prompt_tokens = 0;
-  std::uint64_t cached_tokens = 0;  // of those, served from the prefix cache
-  std::uint64_t generated_tokens = 0;
-  std::uint64_t preemptions = 0;
-  std::uint64_t steps = 0;
-  double step_seconds = 0;  // sum over all steps
-  // While work waits: the time since a step ended, or for Embed requests a pass; the longer of both.
-  double last_step_age_seconds = 0;
-  bool stalled = false;  // that is longer than GatewayOptions::progress_timeout
-  std::uint32_t blocks_total = 0;
-  std::uint32_t blocks_free = 0;
-  std::uint32_t blocks_cached = 0;           // in the prefix tree
-  std::uint32_t blocks_referenced = 0;       // held by running sequences
-  std::uint64_t prefix_blocks_computed = 0;  // blocks published to the tree
-  std::uint64_t evictions = 0;
-  // For models with sliding-window layers: the blocks of those layers.
-  std::uint32_t window_blocks_total = 0;
-  std::uint32_t window_blocks_free = 0;
-  std::uint32_t window_blocks_cached = 0;
-  std::uint32_t window_blocks_referenced = 0;
-  std::uint64_t window_block_evictions = 0;
-  // For models with recurrent state.
-  std::uint32_t snapshots_total = 0;
-  std::uint32_t snapshots_cached = 0;  // attached to a prefix
-  std::uint64_t snapshot_hits = 0;     // sequences that began from a snapshot
-  std::uint64_t snapshot_evictions = 0;
-  std::uint64_t worker_restarts = 0;
+  bool stalled = false;  // work waits, and nothing has been done for longer than GatewayOptions::progress_timeout
   std::uint64_t weight_bytes = 0;
   std::uint64_t kv_bytes = 0;
   std::uint32_t num_threads = 0;
-  Latencies latencies;
   std::vector<MemoryUse> memory;  // the resident memory by kind
-  std::uint64_t resident_bytes = 0;
-  std::uint64_t peak_resident_bytes = 0;
+  MetricList metrics;
   std::vector<RequestView> requests;               // all live ones, oldest first
   std::optional<engine::ProfileSnapshot> profile;  // step time by operation, if the profiler collects it
+
+  // As of MetricList.
+  double value(std::string_view key) const { return metrics.value(key); }
+  std::uint64_t count(std::string_view key) const { return metrics.count(key); }
 };
 
 }  // namespace troupe::actors

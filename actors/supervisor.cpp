@@ -8,7 +8,10 @@
 
 #include "actors/batcher.h"
 #include "actors/cache_keeper.h"
+#include "actors/embed_worker.h"
 #include "actors/intake.h"
+#include "actors/loader.h"
+#include "actors/mailboxes.h"
 #include "actors/request_check.h"
 #include "actors/serving/model_cache.h"
 #include "actors/target_worker.h"
@@ -17,8 +20,8 @@
 namespace troupe::actors {
 namespace {
 
-constexpr std::array<Role, kNumRoles> kStartOrder{Role::telemetry, Role::intake, Role::keeper, Role::worker,
-                                                  Role::batcher};
+constexpr std::array<Role, kNumRoles> kStartOrder{Role::telemetry, Role::intake,  Role::loader,  Role::keeper,
+                                                  Role::worker,    Role::batcher, Role::embedder};
 
 const char* name_of(Role role) {
   switch (role) {
@@ -26,12 +29,16 @@ const char* name_of(Role role) {
       return "telemetry";
     case Role::intake:
       return "intake";
+    case Role::loader:
+      return "loader";
     case Role::keeper:
       return "cache keeper";
     case Role::worker:
       return "target worker";
     case Role::batcher:
       return "batcher";
+    case Role::embedder:
+      return "embed worker";
     case Role::tokenizer:
       return "tokenizer";
   }
@@ -40,7 +47,7 @@ const char* name_of(Role role) {
 
 }  // namespace
 
-Supervisor::Supervisor(caf::actor_config& cfg, const ServerContext& context)
+Supervisor::Supervisor(caf::actor_config& cfg, const UnitContext& context)
     : ActorBase(cfg, "supervisor"), context_(context) {
   set_down_handler([this](const caf::down_msg& down) { child_died(down); });
   // No other actor restarts this one, and without it no request would end.
@@ -50,17 +57,11 @@ Supervisor::Supervisor(caf::actor_config& cfg, const ServerContext& context)
 caf::behavior Supervisor::make_behavior() {
   start_missing();
   return {
-      [this](const msg::Submit& m) { pass_on(Role::intake, caf::make_message(m)); },
-      [this](const msg::Snapshot& m) {
-        if (!child(Role::telemetry)) return m.query->answer(now());
-        send(child(Role::telemetry), msg::Snapshot{m.query, child(Role::batcher)});
-      },
-      [this](const msg::Credit& m) { pass_on(Role::batcher, caf::make_message(m)); },
-      [this](const msg::Cancel& m) { cancel(m); },
       [this](const msg::ModelLoaded&) {
         model_ready_ = context_.model.model() != nullptr;
         if (model_ready_) context_.counters.model_loaded(now());
         start_missing();
+        if (!model_ready_) wire_intake();  // it ends the requests that wait
       },
       [this](const msg::Restart&) {
         restart_pending_ = false;
@@ -79,9 +80,9 @@ caf::behavior Supervisor::make_behavior() {
 }
 
 void Supervisor::on_exit() {
-  for (caf::actor& child : children_) {
-    if (child) send_exit(child, caf::exit_reason::user_shutdown);
-    child = nullptr;
+  for (std::size_t i = 0; i < kNumRoles; ++i) {
+    if (children_[i]) send_exit(children_[i], caf::exit_reason::user_shutdown);
+    set_child(static_cast<Role>(i), nullptr);
   }
   for (const caf::actor& tokenizer : tokenizers_) send_exit(tokenizer, caf::exit_reason::user_shutdown);
   tokenizers_.clear();
@@ -89,23 +90,29 @@ void Supervisor::on_exit() {
 
 TimePoint Supervisor::now() { return home_system().clock().now(); }
 
+void Supervisor::set_child(Role role, caf::actor actor) {
+  child(role) = actor;
+  context_.mailboxes.set(role, std::move(actor));
+}
+
 void Supervisor::child_died(const caf::down_msg& down) {
   const auto is_dead = [&](const caf::actor& child) { return child && child.address() == down.source; };
   const auto dead = std::find_if(children_.begin(), children_.end(), is_dead);
   const bool was_tokenizer = std::erase_if(tokenizers_, is_dead) > 0;
   if (dead == children_.end() && !was_tokenizer) return;  // replaced already
   const Role role = was_tokenizer ? Role::tokenizer : static_cast<Role>(dead - children_.begin());
-  if (!was_tokenizer) *dead = nullptr;  // drops the reference, which frees the actor
+  if (!was_tokenizer) set_child(role, nullptr);  // drops the references, which frees the actor
+  if (role == Role::loader && down.reason == caf::exit_reason::normal) return;  // it has done its work
   context_.counters.restarted();
-  const std::uint64_t steps = context_.counters.steps();
-  if (steps != std::exchange(steps_seen_, steps) || !context_.streams.counts().has_work()) num_deaths_ = 0;
-  ++num_deaths_;
+  const std::uint64_t progress = context_.counters.num_ended();
+  if (progress != std::exchange(progress_seen_, progress) || !context_.streams.work_since()) num_deaths_ = 0;
+  if (!restart_pending_) ++num_deaths_;  // those that die together count as one
   spdlog::error("the {} died ({} of at most {} without a step between them)", name_of(role), num_deaths_, kMaxRestarts);
   if (gave_up_ || num_deaths_ > kMaxRestarts) return stop_service();
 
   if ((role == Role::keeper || role == Role::worker) && child(Role::batcher)) {
     send_exit(child(Role::batcher), caf::exit_reason::kill);
-    child(Role::batcher) = nullptr;
+    set_child(Role::batcher, nullptr);
   }
   restart_soon();
 }
@@ -120,17 +127,36 @@ void Supervisor::restart_soon() {
   delayed_send(this, restart_delay_, msg::Restart{});
 }
 
-void Supervisor::start_missing() {
-  bool had_all = std::all_of(children_.begin(), children_.end(), [](const caf::actor& c) { return bool{c}; });
-  if (start_tokenizers()) had_all = false;
-  for (const Role role : kStartOrder) {
-    const bool needs_model = role == Role::keeper || role == Role::worker || role == Role::batcher;
-    if (child(role) || (needs_model && !model_ready_)) continue;
-    if (role == Role::keeper || role == Role::worker) TROUPE_ASSERT(!child(Role::batcher));
-    child(role) = start(role);
-    monitor(child(role));
+// Whether the unit has such an actor now.
+bool Supervisor::wants(Role role) const {
+  switch (role) {
+    case Role::telemetry:
+    case Role::intake:
+      return true;
+    case Role::loader:
+      return context_.load && context_.model.loading();
+    case Role::keeper:
+    case Role::worker:
+    case Role::batcher:
+      return model_ready_ && context_.model.model()->language_model();
+    case Role::embedder:
+      return model_ready_;
+    case Role::tokenizer:  // start_tokenizers()
+      break;
   }
-  if (!had_all) wire_intake();
+  return false;
+}
+
+void Supervisor::start_missing() {
+  bool has_new = start_tokenizers();
+  for (const Role role : kStartOrder) {
+    if (child(role) || !wants(role)) continue;
+    if (role == Role::keeper || role == Role::worker) TROUPE_ASSERT(!child(Role::batcher));
+    set_child(role, start(role));
+    monitor(child(role));
+    has_new = true;
+  }
+  if (has_new) wire_intake();
 }
 
 // Starts the missing tokenizers; returns whether any was missing.
@@ -138,14 +164,15 @@ bool Supervisor::start_tokenizers() {
   const auto model = model_ready_ ? context_.model.model() : nullptr;
   if (!model || !model->tokenizer() || tokenizers_.size() >= context_.options.tokenizer_threads) return false;
   while (tokenizers_.size() < context_.options.tokenizer_threads) {
-    tokenizers_.push_back(spawn<TextEncoder>(model->tokenizer(), context_.faults));
+    tokenizers_.push_back(spawn<TextEncoder>(model, context_.faults));
     monitor(tokenizers_.back());
   }
   return true;
 }
 
 caf::actor Supervisor::start(Role role) {
-  const auto model = context_.model.model();
+  const auto served = context_.model.model();
+  const auto model = served ? served->language_model() : nullptr;
   switch (role) {
     case Role::telemetry:
       return spawn<Telemetry>();
@@ -159,8 +186,12 @@ caf::actor Supervisor::start(Role role) {
       if (options.await_quiesce) context_.counters.keeper_restarted();
       return spawn<CacheKeeper>(options, context_.counters);
     }
+    case Role::loader:
+      return spawn<Loader>(context_, caf::actor{this});
     case Role::worker:
       return spawn<TargetWorker>(context_);
+    case Role::embedder:
+      return spawn<EmbedWorker>(context_);
     case Role::batcher:
     case Role::tokenizer:  // started by start_tokenizers()
       break;
@@ -173,7 +204,8 @@ caf::actor Supervisor::start(Role role) {
                      .max_sequences = context_.options.max_sequences,
                      .snapshot_rule = book.snapshot_rule};
   if (const std::uint32_t states = model->num_states(); states > 0) options.planner.max_open = states;
-  if (book.window > 0) options.planner.max_initial_blocks = book.num_window_blocks;
+  for (const cache::Group& group : book.groups)
+    options.planner.max_initial_blocks = std::min(options.planner.max_initial_blocks, group.num_blocks);
   options.tokenizer = model->tokenizer();
   options.faults = context_.faults;
   options.on_step = context_.options.on_step;
@@ -187,6 +219,7 @@ void Supervisor::wire_intake() {
     wiring->model = context_.model.model();
     wiring->tokenizers = tokenizers_;
     wiring->batcher = child(Role::batcher);
+    wiring->embedder = child(Role::embedder);
   }
   send(child(Role::intake), msg::Wire{std::move(wiring)});
 }
@@ -196,16 +229,11 @@ void Supervisor::pass_on(Role role, const caf::message& message) {
   if (child(role)) send(child(role), message);
 }
 
-void Supervisor::cancel(const msg::Cancel& cancel) {
-  if (!context_.streams.end(cancel.request, ended_as(scheduler::Outcome::cancelled, {}), now())) return;
-  pass_on(Role::intake, caf::make_message(msg::Forget{cancel.request}));
-  pass_on(Role::batcher, caf::make_message(msg::Forget{cancel.request, cancel.arrived}));
-}
-
 void Supervisor::end_all(const End& how) {
-  context_.streams.end_all(how, how, now());
-  pass_on(Role::intake, caf::make_message(msg::ForgetAll{}));
-  pass_on(Role::batcher, caf::make_message(msg::ForgetAll{}));
+  context_.streams.end_all(how, how, now(), context_.unit);
+  for (const Role role : {Role::intake, Role::batcher, Role::embedder}) {
+    pass_on(role, caf::make_message(msg::ForgetAll{}));
+  }
 }
 
 void Supervisor::stop_service() {
@@ -214,7 +242,7 @@ void Supervisor::stop_service() {
   context_.model.failed({ErrorCode::unsupported, "its workers died too often; restart the server"});
   end_all(ended_as(scheduler::Outcome::worker_lost, "the server's workers died too often; it has to be restarted"));
   if (child(Role::intake)) return;  // it refuses new requests
-  child(Role::intake) = start(Role::intake);
+  set_child(Role::intake, start(Role::intake));
   monitor(child(Role::intake));
   wire_intake();
 }

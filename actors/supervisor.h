@@ -1,16 +1,13 @@
-// Starts the other actors and restarts those that die. The root of the actor system; an exception in it ends the
+// Starts the actors of a unit and restarts those that die. No request passes through it; an exception in it ends the
 // process.
 //
-// A dead actor is restarted, each tokenizer on its own. When the keeper or the worker dies, the batcher is stopped and
-// restarted too, since its state refers to theirs. A new batcher begins a new epoch, waits until the worker has
-// finished the last step of the old one, and gets every live request from the intake. Clients see a pause. Too many
-// deaths without a step between them (kMaxRestarts) end every stream with Outcome::worker_lost, and the service.
+// A dead actor is restarted, each tokenizer on its own. When the keeper or the target worker dies, the batcher is
+// stopped and restarted too, since its state refers to theirs. A new batcher begins a new epoch, waits until the worker
+// has finished the last step of the old one, and gets every live request from the intake. Clients see a pause. Too many
+// deaths without a step between them (kMaxRestarts) end every stream of the unit with Outcome::worker_lost, and its
+// service.
 //
-// Receives  msg::Submit                 passed on to the intake
-//           msg::Snapshot               passed on to telemetry
-//           msg::Cancel                 ends the stream, and sends msg::Forget to the intake and the batcher
-//           msg::Credit                 passed on to the batcher
-//           msg::ModelLoaded            starts the actors that need a model
+// Receives  msg::ModelLoaded            starts the actors that need a model
 //           msg::Drain                  ends the streams that are live when its timeout has passed
 //           msg::Crash                  passed on, for tests
 #pragma once
@@ -29,7 +26,7 @@ namespace troupe::actors {
 
 class Supervisor : public ActorBase {
  public:
-  Supervisor(caf::actor_config& cfg, const ServerContext& context);
+  Supervisor(caf::actor_config& cfg, const UnitContext& context);
 
   caf::behavior make_behavior() override;
   void on_exit() override;
@@ -41,18 +38,19 @@ class Supervisor : public ActorBase {
   void restart_soon();
   bool start_tokenizers();
   void start_missing();
+  bool wants(Role role) const;
   caf::actor start(Role role);
+  void set_child(Role role, caf::actor actor);
   void wire_intake();
   void pass_on(Role role, const caf::message& message);
-  void cancel(const msg::Cancel& cancel);
   void end_all(const End& how);
   void stop_service();
 
-  const ServerContext context_;
+  const UnitContext context_;
   std::array<caf::actor, kNumRoles> children_;
   std::vector<caf::actor> tokenizers_;
-  std::size_t num_deaths_ = 0;    // in a row, without a step between them
-  std::uint64_t steps_seen_ = 0;  // number of ended steps at the last death
+  std::size_t num_deaths_ = 0;       // in a row, without a step between them
+  std::uint64_t progress_seen_ = 0;  // Counters::num_ended() at the last death
   TimePoint last_death_;
   std::chrono::milliseconds restart_delay_{0};
   std::uint64_t epoch_ = 0;

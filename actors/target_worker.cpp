@@ -22,10 +22,7 @@ struct TargetWorker::Stage {
     if (work.batch.items.empty()) return nullptr;
     if (!executor) executor = std::make_unique<engine::Executor>(*model, team);
     for (engine::SequenceSpec& spec : work.opens) executor->open(std::move(spec));
-    for (const BlockSwap& swap : work.swaps) {
-      if (swap.block != kNoBlock) executor->swap_block(swap.sequence, swap.index, swap.block);
-      if (swap.window_block != kNoBlock) executor->swap_window_block(swap.sequence, swap.index, swap.window_block);
-    }
+    for (const BlockSwap& swap : work.swaps) executor->swap_block(swap.sequence, swap.group, swap.index, swap.block);
     if (faults.before_step) faults.before_step(work.batch);
     auto result = std::make_shared<engine::StepResult>();
     executor->step(work.batch, *result);
@@ -33,10 +30,10 @@ struct TargetWorker::Stage {
   }
 };
 
-TargetWorker::TargetWorker(caf::actor_config& cfg, const ServerContext& context)
+TargetWorker::TargetWorker(caf::actor_config& cfg, const UnitContext& context)
     : ActorBase(cfg, "target worker"),
       compute_(context.compute),
-      stage_(std::make_shared<Stage>(Stage{.model = context.model.model(),
+      stage_(std::make_shared<Stage>(Stage{.model = context.model.model()->language_model(),
                                            .team = context.compute.team(),
                                            .faults = context.faults,
                                            .executor = nullptr})) {}

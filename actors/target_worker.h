@@ -24,7 +24,7 @@ namespace troupe::actors {
 
 class TargetWorker : public ActorBase {
  public:
-  TargetWorker(caf::actor_config& cfg, const ServerContext& context);  // once a model is loaded
+  TargetWorker(caf::actor_config& cfg, const UnitContext& context);  // once a model is loaded
 
   caf::behavior make_behavior() override;
 

@@ -1,9 +1,12 @@
 #include "actors/telemetry.h"
 
+#include <algorithm>
+#include <chrono>
 #include <stdexcept>
+#include <utility>
 
-#include "actors/embedder.h"
 #include "actors/serving/model_cache.h"
+#include "actors/serving/served_model.h"
 
 namespace troupe::actors {
 
@@ -26,29 +29,10 @@ void Telemetry::ask(const msg::Snapshot& snapshot) {
 }
 
 void Telemetry::answer(std::uint64_t number) {
-  const auto asked = asked_.extract(number);
-  if (asked.empty()) return;  // answered already
-  asked.mapped().query->answer(home_system().clock().now());
+  asked_.erase(number);  // the last owner of a query answers it
 }
 
-namespace {
-
-KnownMemory known_memory(const ServerContext& context, std::uint64_t stream_bytes) {
-  KnownMemory known{.step_buffers = context.counters.workspace_bytes(), .streams = stream_bytes};
-  if (const auto model = context.model.model()) {
-    known.weights = model->model().weight_bytes();
-    known.weights_on_heap = model->weight_heap_bytes();
-    known.vocabulary = model->vocabulary_bytes();
-    known.kv_cache = resident_kv_bytes(*model);
-    if (model->snapshots()) known.snapshots = model->snapshots()->resident_bytes();
-  }
-  if (context.embedder) context.embedder->add_to(known);
-  return known;
-}
-
-}  // namespace
-
-StatusSnapshot take_snapshot(const ServerContext& context, TimePoint now) {
+StatusSnapshot take_snapshot(const UnitContext& context, TimePoint now) {
   StatusSnapshot snapshot;
   snapshot.readiness = context.model.readiness();
   snapshot.load_fraction = context.model.fraction();
@@ -57,30 +41,31 @@ StatusSnapshot take_snapshot(const ServerContext& context, TimePoint now) {
   if (const auto model = context.model.model()) {
     snapshot.numerics_id = model->numerics_id();
     snapshot.kernels = model->kernels().name;
-    snapshot.weight_bytes = model->model().weight_bytes();
-    snapshot.kv_bytes = kv_bytes(*model);
+    snapshot.weight_bytes = model->weight_bytes();
+    if (const auto& language_model = model->language_model()) snapshot.kv_bytes = kv_bytes(*language_model);
   }
   StreamCounts counts = context.streams.counts();
-  const TimePoint::duration still = context.counters.without_progress(context.streams.work_since(), now);
   snapshot.requests_received = counts.received;
   snapshot.requests_ended = std::move(counts.ended);
-  snapshot.requests_waiting = counts.waiting();
-  snapshot.requests_running = counts.in(RequestState::running);
-  snapshot.requests_parked = counts.in(RequestState::parked);
-  snapshot.prompt_tokens = counts.prompt_tokens;
-  snapshot.cached_tokens = counts.cached_tokens;
-  snapshot.generated_tokens = counts.generated_tokens;
-  snapshot.preemptions = counts.preemptions;
-  snapshot.latencies = counts.latencies;
   snapshot.requests = context.streams.views(now);
-  const engine::ProcessMemory process = engine::process_memory();
-  snapshot.resident_bytes = process.resident;
-  snapshot.peak_resident_bytes = process.peak_resident;
-  snapshot.memory = context.memory.entries(known_memory(context, counts.bytes), process);
+  MemoryReport memory = context.memory.last();
+  snapshot.memory = std::move(memory.kinds);
   if (context.options.profiler) snapshot.profile = context.options.profiler->snapshot();
-  context.counters.fill(snapshot, now);
-  snapshot.last_step_age_seconds = std::chrono::duration<double>(still).count();
+  const TimePoint::duration still = context.counters.without_progress(context.streams.work_since(), now);
+
+  MetricList& metrics = snapshot.metrics;
+  counts.append_metrics(metrics);
+  context.counters.append_metrics(metrics, now);
+  if (context.options.append_metrics) context.options.append_metrics(metrics);
   snapshot.stalled = still > context.options.progress_timeout;
+  metrics.gauge("ready", "1 while requests are served.", snapshot.readiness == Readiness::ready, {.for_guests = true});
+  metrics.gauge("stalled", "1 while requests wait and no step ends.", snapshot.stalled, {.for_guests = true});
+  metrics.gauge("last_step_age_seconds", "Since the last progress, while there is work.",
+                std::chrono::duration<double>(still).count());
+  metrics.gauge("resident_memory_bytes", "Resident memory of the server.", memory.resident_bytes,
+                {.key = "resident_bytes"});
+  metrics.gauge("resident_memory_peak_bytes", "The most so far.", memory.peak_resident_bytes,
+                {.key = "peak_resident_bytes"});
   return snapshot;
 }
 

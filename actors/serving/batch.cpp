@@ -5,7 +5,7 @@
 
 #include "actors/request_check.h"
 #include "actors/serving/batch_live.h"
-#include "cache/window.h"
+#include "cache/group.h"
 #include "config/assert.h"
 
 namespace troupe::actors {
@@ -16,6 +16,10 @@ using scheduler::Outcome;
 template <class T>
 void append(std::vector<T>& to, const std::vector<T>& more) {
   to.insert(to.end(), more.begin(), more.end());
+}
+void append(BlockTables& to, const BlockTables& more) {
+  to.resize(more.size());
+  for (GroupId group = 0; group < more.size(); ++group) append(to[group], more[group]);
 }
 
 Outcome outcome_of(engine::Finish finish) {
@@ -130,12 +134,10 @@ void Batch::apply(Live& live, const cache::LeaseAnswer& answer) {
   if (const auto* acquired_blocks = std::get_if<cache::Acquired>(&answer.body)) {
     acquired(live, *acquired_blocks);
   } else if (const auto* more = std::get_if<cache::Extended>(&answer.body)) {
-    append(live.table, more->blocks);
+    append(live.tables, more->blocks);
     append(live.new_blocks, more->blocks);
-    append(live.window_table, more->window_blocks);
-    append(live.new_window_blocks, more->window_blocks);
     append(live.spares, more->spares);
-    planner_.grant(live.sequence, static_cast<std::uint32_t>(more->blocks.size()));
+    planner_.grant(live.sequence, static_cast<std::uint32_t>(more->blocks[0].size()));
   } else if (const auto* canonical = std::get_if<cache::Committed>(&answer.body)) {
     committed(live, *canonical);
   } else if (const auto* denied = std::get_if<cache::Short>(&answer.body)) {
@@ -156,7 +158,7 @@ void Batch::step_ended(const engine::StepResult& result, TimePoint now) {
     if (options_.faults.before_row) options_.faults.before_row(at_work_);
     planner_.advance(row.sequence, static_cast<std::uint32_t>(row.tokens.size()));
     if (row.tokens.empty()) tell_progress(*live);
-    live->copy_from = live->copy_window_from = kNoBlock;
+    live->copy_from.clear();
     live->restore = kNoSnapshot;
     if (has_computed_prompt(*live)) requeue_forks(live->request());
     take_row(*live, row, now);
@@ -227,33 +229,31 @@ void Batch::commit_full_blocks(Live& live) {
                                   .first_block = full.first_block,
                                   .tokens = {first, last},
                                   .snapshot = std::exchange(live.saved, kNoSnapshot)});
-  leave_window_behind(live, full.first_block + full.num_blocks);
+  live.num_committed = full.first_block + full.num_blocks;
+  leave_windows_behind(live);
 }
 
-// The keeper takes back window blocks that no later position attends to; the next step tells the worker
-// (first_window_block).
-void Batch::leave_window_behind(Live& live, std::uint32_t num_committed) {
-  if (live.window_table.empty()) return;
-  const std::uint32_t begin = cache::first_window_block(num_committed * kBlockSize, options_.capacity.window);
-  if (begin == live.first_window_block) return;
-  std::fill(live.window_table.begin() + live.first_window_block, live.window_table.begin() + begin, kNoBlock);
-  live.first_window_block = begin;
-  retry();
+// The keeper takes back blocks that no later position attends to.
+void Batch::leave_windows_behind(Live& live) {
+  for (GroupId group = 0; group < live.tables.size(); ++group) {
+    const std::uint32_t window = options_.capacity.groups[group].window;
+    if (cache::leave_window_behind(live.tables[group], live.num_committed * kBlockSize, window)) retry();
+  }
 }
 
 void Batch::committed(Live& live, const cache::Committed& answer) {
   append(live.spares, answer.spares);
-  for (std::uint32_t i = 0; i < answer.blocks.size(); ++i) {
-    BlockSwap swap{.sequence = live.sequence, .index = answer.first_block + i};
-    if (live.table[swap.index] != answer.blocks[i]) swap.block = live.table[swap.index] = answer.blocks[i];
-    // Entries before first_window_block are not used any more.
-    if (swap.index >= live.first_window_block && i < answer.window_blocks.size() &&
-        live.window_table[swap.index] != answer.window_blocks[i])
-      swap.window_block = live.window_table[swap.index] = answer.window_blocks[i];
-    if (swap.block == kNoBlock && swap.window_block == kNoBlock) continue;
-    swaps_.push_back(swap);
-    live.displaced = true;
-    planner_.retry_denied();  // this sequence's next Extend gives the replaced block back
+  for (GroupId group = 0; group < answer.blocks.size(); ++group) {
+    for (std::uint32_t i = 0; i < answer.blocks[group].size(); ++i) {
+      const std::uint32_t index = answer.first_block + i;
+      const BlockId block = answer.blocks[group][i];
+      BlockId& entry = live.tables[group][index];
+      if (entry == kNoBlock || entry == block) continue;  // kNoBlock: before the window by now
+      entry = block;
+      swaps_.push_back({.sequence = live.sequence, .group = group, .index = index, .block = block});
+      live.displaced = true;
+      planner_.retry_denied();  // this sequence's next Extend gives the replaced block back
+    }
   }
 }
 
@@ -301,12 +301,9 @@ void Batch::release_blocks(Live& live) {
   live.last_step = 0;
   live.parked = false;
   live.displaced = false;
-  live.copy_from = live.copy_window_from = kNoBlock;
-  live.table.clear();
+  live.copy_from.clear();
+  live.tables.clear();
   live.new_blocks.clear();
-  live.window_table.clear();
-  live.new_window_blocks.clear();
-  live.first_window_block = 0;
   live.restore = live.saved = kNoSnapshot;
   live.spares.clear();
 }
@@ -367,8 +364,7 @@ void Batch::plan_step(TimePoint now) {
                             .num_tokens = item.num_tokens,
                             .output = item.wants_logits ? engine::Output::sample : engine::Output::none,
                             .new_blocks = std::exchange(live.new_blocks, {}),
-                            .new_window_blocks = std::exchange(live.new_window_blocks, {}),
-                            .first_window_block = live.first_window_block,
+                            .rewind_floor = live.num_committed * kBlockSize,
                             .save = live.saved});
   }
   if (batch_.items.empty()) return;

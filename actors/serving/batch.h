@@ -117,7 +117,7 @@ class Batch {
   void tell_progress(const Live& live);
   void take_row(Live& live, const engine::ItemResult& row, TimePoint now);
   void commit_full_blocks(Live& live);
-  void leave_window_behind(Live& live, std::uint32_t num_committed);
+  void leave_windows_behind(Live& live);
   void committed(Live& live, const cache::Committed& answer);
   void park(Live& live, TimePoint now);
   bool out_of_credit(Live& live, TimePoint now);

@@ -4,7 +4,6 @@
 
 #include "actors/serving/batch.h"
 #include "actors/serving/batch_live.h"
-#include "cache/window.h"
 #include "config/assert.h"
 
 namespace troupe::actors {
@@ -117,15 +116,12 @@ void Batch::acquired(Live& live, const cache::Acquired& answer) {
     preempt(*find_sequence(*victim));
   }
   move_to(live, Place::running);
-  live.table = answer.blocks;
+  live.tables = answer.tables;
+  live.num_committed = answer.num_cached_tokens / kBlockSize;
   const auto prompt_tokens = static_cast<std::uint32_t>(live.task->prompt->size());
   const std::uint32_t num_cached = answer.num_cached_tokens + answer.num_copied_tokens;
   live.cached_tokens = std::min(num_cached, prompt_tokens);
   live.copy_from = answer.copy_from;
-  live.window_table = answer.window_blocks;
-  live.copy_window_from = answer.copy_window_from;
-  if (!live.window_table.empty())
-    live.first_window_block = cache::first_window_block(answer.num_cached_tokens, options_.capacity.window);
   live.restore = answer.restore;
   live.spares = answer.spares;
 
@@ -134,7 +130,7 @@ void Batch::acquired(Live& live, const cache::Acquired& answer) {
                 .rank = live.rank,
                 .known = static_cast<std::uint32_t>(live.tokens.size()),
                 .computed = num_cached,
-                .num_blocks = static_cast<std::uint32_t>(answer.blocks.size()),
+                .num_blocks = static_cast<std::uint32_t>(answer.tables[0].size()),
                 .max_known = live.max_known,
                 .alone_until = live.alone_until});
   if (!streams_.set_state(live.request(), live.generation(), RequestState::running)) drop(live);
@@ -153,10 +149,8 @@ void Batch::open(const Live& live, std::uint32_t num_cached) {
   spec.tokens = live.tokens;
   spec.num_prompt_tokens = static_cast<std::uint32_t>(live.task->prompt->size());
   spec.num_cached = num_cached;
-  spec.block_table = live.table;
+  spec.tables = live.tables;
   spec.copy_from = live.copy_from;
-  spec.window_table = live.window_table;
-  spec.copy_window_from = live.copy_window_from;
   spec.restore = live.restore;
   spec.sampling = live.task->body->sampling;
   spec.sampling.max_tokens = live.max_known - spec.num_prompt_tokens;

@@ -29,9 +29,8 @@ void Batch::step_failed(const StepFailure& failure, TimePoint now) {
   std::vector<Live*> unsure;
   for (const auto& [sequence, live] : sequences_) {
     if (live->place != Place::running) continue;
-    live->new_blocks.clear();  // they are in the table
-    live->new_window_blocks.clear();
-    if (live->copy_from != kNoBlock || has_state()) {
+    live->new_blocks.clear();  // they are in the tables
+    if (!live->copy_from.empty() || has_state()) {
       unsure.push_back(live);
     } else {
       open(*live, planner_.computed(sequence));

@@ -34,15 +34,12 @@ struct Batch::Live {
   std::uint32_t seen = 0;       // of the last answer applied
   std::uint64_t last_step = 0;  // the last step planned with it
   bool parked = false;
-  bool displaced = false;        // a Committed replaced a block, and no message has sent our `seen` to the keeper since
-  BlockId copy_from = kNoBlock;  // a fork, until its first row is computed: the block that its last block is a copy of
-  std::vector<BlockId> table;
-  std::vector<BlockId> new_blocks;  // the end of `table`, not sent to the worker yet
-  // With windows: as long as `table`; entries before first_window_block are kNoBlock, since the keeper took them back.
-  std::vector<BlockId> window_table;
-  std::vector<BlockId> new_window_blocks;
-  BlockId copy_window_from = kNoBlock;  // goes with copy_from
-  std::uint32_t first_window_block = 0;
+  bool displaced = false;  // a Committed replaced a block, and no message has sent our `seen` to the keeper since
+  // By group; a fork, until its first row is computed: the blocks that its last blocks are copies of. Else empty.
+  std::vector<BlockId> copy_from;
+  BlockTables tables;               // kNoBlock before a group's window: the keeper took these blocks back
+  BlockTables new_blocks;           // the ends of `tables`, not sent to the worker yet
+  std::uint32_t num_committed = 0;  // blocks committed or cached
   // With recurrent state.
   SnapshotId restore = kNoSnapshot;  // the snapshot that it begins from, until its first step has ended
   std::vector<SnapshotId> spares;    // snapshots that its steps may write

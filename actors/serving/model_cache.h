@@ -9,7 +9,7 @@
 
 namespace troupe::actors {
 
-// Options for the first epoch: the pool sizes, the window and the snapshot rule. If the model rounds its state,
+// Options for the first epoch: the cache groups and the snapshot rule. If the model rounds its state,
 // snapshots are taken only at positions where it does, else a sequence that begins from a snapshot would differ from
 // one computed from its beginning.
 [[nodiscard]] cache::LeaseBookOptions lease_book_options(const engine::LoadedModel& model);

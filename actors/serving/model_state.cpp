@@ -6,21 +6,11 @@ namespace troupe::actors {
 
 ModelState::ModelState(std::string name) : name_(std::move(name)) {}
 
-void ModelState::loaded(std::shared_ptr<const engine::LoadedModel> model, std::string name) {
+void ModelState::loaded(std::shared_ptr<const ServedModel> model, std::string name) {
   fraction_ = 1;
   {
     const std::lock_guard lock(mutex_);
     model_ = std::move(model);
-    name_ = std::move(name);
-  }
-  notify(Ok{});
-}
-
-void ModelState::loaded_encoder(std::string name) {
-  fraction_ = 1;
-  {
-    const std::lock_guard lock(mutex_);
-    has_encoder_ = true;
     name_ = std::move(name);
   }
   notify(Ok{});
@@ -38,12 +28,12 @@ Readiness ModelState::readiness() const {
   const std::lock_guard lock(mutex_);
   if (error_) return Readiness::failed;
   if (draining_) return Readiness::draining;
-  return model_ || has_encoder_ ? Readiness::ready : Readiness::loading;
+  return model_ ? Readiness::ready : Readiness::loading;
 }
 
 bool ModelState::loading() const {
   const std::lock_guard lock(mutex_);
-  return !model_ && !has_encoder_ && !error_;
+  return !model_ && !error_;
 }
 
 std::string ModelState::name() const {
@@ -51,7 +41,7 @@ std::string ModelState::name() const {
   return name_;
 }
 
-std::shared_ptr<const engine::LoadedModel> ModelState::model() const {
+std::shared_ptr<const ServedModel> ModelState::model() const {
   const std::lock_guard lock(mutex_);
   return model_;
 }
@@ -65,11 +55,11 @@ void ModelState::on_loaded(std::function<void(Status)> done) {
   Status status = Ok{};
   {
     const std::lock_guard lock(mutex_);
-    if (!model_ && !has_encoder_ && !error_) {
+    if (!model_ && !error_) {
       waiting_.push_back(std::move(done));
       return;
     }
-    if (!model_ && !has_encoder_) status = *error_;
+    if (!model_) status = *error_;
   }
   done(std::move(status));
 }

@@ -1,5 +1,4 @@
-// The state of the server's one model: loading, loaded, or failed with an error. Behind the gateway, outside every
-// actor.
+// The state of one model: loading, loaded, or failed with an error. Outside of every actor, so that it outlives them.
 #pragma once
 
 #include <atomic>
@@ -10,9 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "actors/serving/served_model.h"
 #include "actors/status_snapshot.h"
 #include "config/result.h"
-#include "engine/engine.h"
 
 namespace troupe::actors {
 
@@ -23,9 +22,8 @@ class ModelState {
   explicit ModelState(std::string name);
 
   void set_fraction(double fraction) { fraction_ = fraction; }
-  void loaded(std::shared_ptr<const engine::LoadedModel> model, std::string name);
-  void loaded_encoder(std::string name);  // the Embedder has the encoder: model() stays null
-  void failed(Error error);               // to load, or for good after too many restarts
+  void loaded(std::shared_ptr<const ServedModel> model, std::string name);
+  void failed(Error error);  // to load, or for good after too many restarts
   void set_draining() { draining_ = true; }
 
   double fraction() const { return fraction_; }
@@ -33,7 +31,7 @@ class ModelState {
   bool loading() const;  // also while draining
   Readiness readiness() const;
   std::string name() const;
-  std::shared_ptr<const engine::LoadedModel> model() const;  // null while loading, and for an encoder
+  std::shared_ptr<const ServedModel> model() const;  // null while loading
   std::optional<Error> error() const;
 
   // Calls `done` once loading has ended; at once if it has.
@@ -46,8 +44,7 @@ class ModelState {
   std::atomic<bool> draining_{false};
   mutable std::mutex mutex_;
   std::string name_;
-  std::shared_ptr<const engine::LoadedModel> model_;
-  bool has_encoder_ = false;
+  std::shared_ptr<const ServedModel> model_;
   std::optional<Error> error_;
   std::vector<std::function<void(Status)>> waiting_;
 };

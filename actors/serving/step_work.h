@@ -44,13 +44,12 @@ struct LeaseReply {
 
 // To the worker -------------------------------------------------------------------------------------
 
-// Entry `index` of the block table becomes `block`, and that of the window table `window_block`; kNoBlock: unchanged.
-// The new blocks have equal bits; another sequence published them first.
+// Entry `index` of the group's block table becomes `block`, which has equal bits: another sequence published it first.
 struct BlockSwap {
   SequenceId sequence = 0;
+  GroupId group = 0;
   std::uint32_t index = 0;
   BlockId block = kNoBlock;
-  BlockId window_block = kNoBlock;
 };
 
 // Done in this order: closes, opens, swaps (also in sequences just opened again after a failed step), then one step

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "actors/serving/encoding.h"
 #include "config/assert.h"
 
 namespace troupe::actors {
@@ -12,15 +13,19 @@ double seconds(TimePoint from, TimePoint to) { return std::chrono::duration<doub
 // Longer deadlines are cut to this, so that the clock does not overflow.
 constexpr std::chrono::milliseconds kLongestDeadline = std::chrono::hours(24 * 365 * 100);
 
-// The number of prompt tokens, for a text an estimate: English has about four bytes per token.
-std::uint64_t likely_tokens(const Request& request) {
-  if (const auto* text = std::get_if<std::string>(&request.prompt)) return (text->size() + 3) / 4;
-  return std::get<std::vector<TokenId>>(request.prompt).size();
-}
+// The number of prompt tokens, for a text an estimate: English has about four bytes per token. So has an id.
+std::uint64_t likely_tokens(const Request& request) { return (input_bytes(request) + 3) / 4; }
 
 std::uint64_t saturating_add(std::uint64_t a, std::uint64_t b) { return a + b < a ? ~std::uint64_t{0} : a + b; }
 
 }  // namespace
+
+void StreamCounts::append_metrics(MetricList& metrics) const {
+  StateMetrics{waiting(), in(RequestState::running), in(RequestState::parked)}.append_metrics(metrics);
+  TokenMetrics{prompt_tokens, cached_tokens, generated_tokens}.append_metrics(metrics);
+  metrics.counter("num_preemptions", "Sequences that gave way to older ones.", preemptions, {.key = "preemptions"});
+  latencies.append_metrics(metrics);
+}
 
 StreamTable::StreamTable(const StreamLimits& limits)
     : quota_(limits.max_requests_per_tenant),
@@ -32,11 +37,15 @@ StreamTable::StreamTable(const StreamLimits& limits)
                       .takes_any_alone = true}),
       parked_({.name = "max_parked_requests",
                .what = "requests that are parked because their clients do not read",
-               .limit = limits.max_parked_requests}) {}
+               .limit = limits.max_parked_requests}),
+      embed_bytes_({.name = "max_embed_bytes",
+                    .what = "bytes of texts and vectors",
+                    .limit = limits.max_embed_bytes,
+                    .takes_any_alone = true}) {}
 
 StreamTable::~StreamTable() { TROUPE_ASSERT(records_.empty() && ends_pending_ == 0); }
 
-RequestId StreamTable::add(Request request, std::shared_ptr<StreamSink> sink, TimePoint now) {
+RequestId StreamTable::add(Request request, std::shared_ptr<StreamSink> sink, TimePoint now, UnitId unit) {
   TROUPE_ASSERT(request.num_choices >= 1 && request.num_choices <= kMaxChoices && request.sampling.choice == 0);
   const std::uint32_t num_choices = request.num_choices;
   Request follower;
@@ -51,25 +60,27 @@ RequestId StreamTable::add(Request request, std::shared_ptr<StreamSink> sink, Ti
   for (std::uint32_t choice = 1; choice < num_choices; ++choice) {
     follower.sampling.choice = choice;
     follower.fork_of = first;
-    insert(first + choice, follower, sink, now);
+    insert(first + choice, follower, sink, now, unit);
   }
-  insert(first, std::move(request), std::move(sink), now);
+  insert(first, std::move(request), std::move(sink), now, unit);
   return first;
 }
 
-void StreamTable::insert(RequestId id, Request request, std::shared_ptr<StreamSink> sink, TimePoint now) {
+void StreamTable::insert(RequestId id, Request request, std::shared_ptr<StreamSink> sink, TimePoint now, UnitId unit) {
   auto record = std::make_shared<Record>();
   record->id = id;
+  record->unit = unit;
   record->granted = request.credit;
   record->request = std::make_shared<const Request>(std::move(request));
   record->sink = std::move(sink);
   record->submitted = now;
   if (const auto& deadline = record->request->deadline) record->deadline = now + std::min(*deadline, kLongestDeadline);
-  if (record->deadline) deadlines_.emplace(*record->deadline, id);
+  if (record->deadline) deadlines_[unit].emplace(*record->deadline, id);
   records_.emplace(id, std::move(record));
   ++counts_.received;
   if (!counts_.has_work()) counts_.work_since = now;
   ++counts_.in_state[static_cast<std::size_t>(RequestState::received)];
+  publish_work();
   ++ends_pending_;
 }
 
@@ -77,6 +88,12 @@ std::shared_ptr<const Request> StreamTable::request(RequestId id) const {
   const std::lock_guard lock(mutex_);
   const RecordPtr record = find(id);
   return record ? record->request : nullptr;
+}
+
+std::optional<UnitId> StreamTable::unit(RequestId id) const {
+  const std::lock_guard lock(mutex_);
+  const RecordPtr record = find(id);
+  return record ? std::optional(record->unit) : std::nullopt;
 }
 
 RequestState StreamTable::state(RequestId id) const {
@@ -92,16 +109,19 @@ std::optional<std::uint64_t> StreamTable::granted(RequestId id, std::uint64_t ge
   return record->granted;
 }
 
-std::optional<TimePoint> StreamTable::next_deadline() const {
+std::optional<TimePoint> StreamTable::next_deadline(UnitId unit) const {
   const std::lock_guard lock(mutex_);
-  if (deadlines_.empty()) return std::nullopt;
-  return deadlines_.begin()->first;
+  const auto found = deadlines_.find(unit);
+  if (found == deadlines_.end() || found->second.empty()) return std::nullopt;
+  return found->second.begin()->first;
 }
 
-std::vector<RequestId> StreamTable::overdue(TimePoint now) const {
+std::vector<RequestId> StreamTable::overdue(UnitId unit, TimePoint now) const {
   std::vector<RequestId> ids;
   const std::lock_guard lock(mutex_);
-  for (const auto& [deadline, id] : deadlines_) {
+  const auto found = deadlines_.find(unit);
+  if (found == deadlines_.end()) return ids;
+  for (const auto& [deadline, id] : found->second) {
     if (deadline > now) break;
     ids.push_back(id);
   }
@@ -118,12 +138,12 @@ std::vector<RequestId> StreamTable::live() const {
   return ids;
 }
 
-std::vector<RequestId> StreamTable::unassigned() const {
+std::vector<RequestId> StreamTable::unassigned(UnitId unit) const {
   std::vector<RequestId> ids;
   {
     const std::lock_guard lock(mutex_);
     for (const auto& [id, record] : records_) {
-      if (!record->prompt && record->request->fork_of == 0) ids.push_back(id);
+      if (record->unit == unit && !record->is_encoded() && record->request->fork_of == 0) ids.push_back(id);
     }
   }
   std::sort(ids.begin(), ids.end());
@@ -168,14 +188,20 @@ std::optional<scheduler::Refusal> StreamTable::take_quota(RequestId id) {
   return find(id) ? take_quota(choices_of(id)) : std::nullopt;
 }
 
-std::optional<scheduler::Refusal> StreamTable::take_quota_of(TenantId tenant) {
+std::optional<scheduler::Refusal> StreamTable::take_embed_bytes(RequestId id, std::uint64_t bytes) {
   const std::lock_guard lock(mutex_);
-  return quota_.take(tenant);
-}
-
-void StreamTable::give_back_quota_of(TenantId tenant) {
-  const std::lock_guard lock(mutex_);
-  quota_.give_back(tenant);
+  const RecordPtr record = find(id);
+  if (!record) return std::nullopt;
+  const scheduler::Tenant& tenant = record->request->tenant;
+  const std::uint64_t before = std::exchange(record->embed_bytes, 0);
+  if (before > 0) embed_bytes_.give_back(tenant.id, before);
+  if (bytes > before) {
+    if (auto full = embed_bytes_.try_take(tenant, bytes)) return full;
+  } else {
+    embed_bytes_.take(tenant.id, bytes);
+  }
+  record->embed_bytes = bytes;
+  return std::nullopt;
 }
 
 // Takes the quota for all choices or for none.
@@ -213,17 +239,30 @@ std::vector<std::shared_ptr<const Assignment>> StreamTable::assign(RequestId id,
   if (!find(id)) return all;
   for (const RecordPtr& record : choices_of(id)) {
     record->prompt = shared;
+    record->prompt_tokens = static_cast<std::uint32_t>(shared->size());
     move_to(*record, RequestState::queued);
     all.push_back(assignment(*record));
   }
   return all;
 }
 
-std::vector<std::shared_ptr<const Assignment>> StreamTable::resume() {
+std::shared_ptr<const Assignment> StreamTable::assign_inputs(RequestId id, std::shared_ptr<const EmbedIds> inputs) {
+  std::uint64_t tokens = 0;
+  for (const auto& ids : *inputs) tokens += ids.size();
+  const std::lock_guard lock(mutex_);
+  const RecordPtr record = find(id);
+  if (!record) return nullptr;
+  record->inputs = std::move(inputs);
+  record->prompt_tokens = static_cast<std::uint32_t>(tokens);
+  move_to(*record, RequestState::queued);
+  return assignment(*record);
+}
+
+std::vector<std::shared_ptr<const Assignment>> StreamTable::resume(UnitId unit, WorkKind kind) {
   std::vector<std::shared_ptr<const Assignment>> all;
   const std::lock_guard lock(mutex_);
   for (const auto& [id, record] : records_) {
-    if (!record->prompt) continue;  // still with the intake
+    if (record->unit != unit || record->request->kind() != kind || !record->is_encoded()) continue;
     ++record->generation;
     move_to(*record, RequestState::queued);
     all.push_back(assignment(*record));
@@ -248,17 +287,20 @@ bool StreamTable::started(RequestId id, std::uint64_t generation, std::uint32_t 
   if (!record->first_step) {  // a resumed stream keeps the figures of its first start
     record->first_step = now;
     record->cached_tokens = cached_tokens;
-    counts_.prompt_tokens += record->prompt->size();
+    counts_.prompt_tokens += record->prompt_tokens;
     counts_.cached_tokens += cached_tokens;
   }
   return true;
 }
 
-bool StreamTable::computed(RequestId id, std::uint64_t generation, std::uint32_t prompt_tokens) {
+bool StreamTable::computed(RequestId id, std::uint64_t generation, std::uint32_t prompt_tokens,
+                           std::uint64_t vector_bytes) {
   const std::lock_guard lock(mutex_);
   const RecordPtr record = current(id, generation);
-  if (record) record->computed_tokens = prompt_tokens;
-  return record != nullptr;
+  if (!record) return false;
+  record->computed_tokens = prompt_tokens;
+  record->vector_bytes = vector_bytes;
+  return true;
 }
 
 bool StreamTable::preempted(RequestId id, std::uint64_t generation) {
@@ -363,11 +405,11 @@ bool StreamTable::end(RequestId id, const End& end, TimePoint now) {
   return end_locked(lock, id, end, now);
 }
 
-void StreamTable::end_all(const End& running, const End& waiting, TimePoint now) {
+void StreamTable::end_all(const End& running, const End& waiting, TimePoint now, std::optional<UnitId> unit) {
   for (const RequestId id : live()) {
     std::unique_lock lock(mutex_);
     const RecordPtr record = find(id);
-    if (!record) continue;
+    if (!record || record->unit != unit.value_or(record->unit)) continue;
     // A choice that waits for the first one to compute their prompt counts as begun; the first, with the lower id, has
     // ended by now.
     const bool begun = record->first_step || (record->request->fork_of != 0 && record->prompt);
@@ -417,25 +459,19 @@ StreamCounts StreamTable::counts() const {
   return counts;
 }
 
-std::optional<TimePoint> StreamTable::work_since() const {
-  const std::lock_guard lock(mutex_);
-  return counts_.has_work() ? std::optional(counts_.work_since) : std::nullopt;
-}
-
 std::vector<RequestView> StreamTable::views(TimePoint now) const {
   std::vector<RequestView> views;
   {
     const std::lock_guard lock(mutex_);
     views.reserve(records_.size());
     for (const auto& [id, record] : records_) {
-      const std::uint32_t prompt_tokens = record->prompt ? static_cast<std::uint32_t>(record->prompt->size()) : 0;
       views.push_back({.request = id,
                        .tenant = record->request->tenant.id,
                        .state = record->state,
                        .priority = record->request->priority,
-                       .prompt_tokens = prompt_tokens,
+                       .prompt_tokens = record->prompt_tokens,
                        .cached_tokens = record->cached_tokens,
-                       .computed_tokens = record->emitted.empty() ? record->computed_tokens : prompt_tokens,
+                       .computed_tokens = record->emitted.empty() ? record->computed_tokens : record->prompt_tokens,
                        .generated_tokens = static_cast<std::uint32_t>(record->emitted.size()),
                        .preemptions = record->preemptions,
                        .age_seconds = seconds(record->submitted, now)});
@@ -447,13 +483,12 @@ std::vector<RequestView> StreamTable::views(TimePoint now) const {
 
 // The stream's heap memory, without the sink, which belongs to ipc.
 std::uint64_t StreamTable::bytes_of(const Record& record) {
-  std::uint64_t bytes = sizeof(Record) + sizeof(Request) + record.emitted.capacity() * sizeof(TokenId);
+  std::uint64_t bytes =
+      sizeof(Record) + sizeof(Request) + record.emitted.capacity() * sizeof(TokenId) + record.vector_bytes;
   if (record.prompt) bytes += record.prompt->capacity() * sizeof(TokenId);
-  if (const auto* text = std::get_if<std::string>(&record.request->prompt)) bytes += text->capacity();
-  if (const auto* ids = std::get_if<std::vector<TokenId>>(&record.request->prompt)) {
-    bytes += ids->capacity() * sizeof(TokenId);
-  }
-  return bytes;
+  // Ids that the client sent are not copied.
+  if (record.inputs && !texts_of(*record.request).empty()) bytes += record.prompt_tokens * sizeof(TokenId);
+  return bytes + input_bytes(*record.request);
 }
 
 StreamTable::RecordPtr StreamTable::find(RequestId id) const {
@@ -470,6 +505,7 @@ StreamTable::RecordPtr StreamTable::current(RequestId id, std::uint64_t generati
 void StreamTable::move_to(Record& record, RequestState state) {
   --counts_.in_state[static_cast<std::size_t>(record.state)];
   ++counts_.in_state[static_cast<std::size_t>(state)];
+  publish_work();
   const TenantId tenant = record.request->tenant.id;
   if (record.state == RequestState::parked) parked_.give_back(tenant);
   if (state == RequestState::parked) parked_.take(tenant);
@@ -491,7 +527,7 @@ bool StreamTable::end_locked(std::unique_lock<std::mutex>& lock, RequestId id, c
   if (!record) return false;
   const bool is_first = record->request->fork_of == 0;
   std::vector<RecordPtr> ended = {record};
-  if (is_first && !record->prompt) ended = choices_of(id);
+  if (is_first && !record->is_encoded()) ended = choices_of(id);
   for (const RecordPtr& each : ended) end_one(*each, end, now);
   for (const RecordPtr& each : ended) {
     if (!lock.owns_lock()) lock.lock();
@@ -504,14 +540,15 @@ bool StreamTable::end_locked(std::unique_lock<std::mutex>& lock, RequestId id, c
 void StreamTable::end_one(Record& record, End end, TimePoint now) {
   move_to(record, RequestState::ended);
   records_.erase(record.id);
-  if (record.deadline) deadlines_.erase({*record.deadline, record.id});
+  if (record.deadline) deadlines_[record.unit].erase({*record.deadline, record.id});
+  if (record.embed_bytes > 0) embed_bytes_.give_back(record.request->tenant.id, record.embed_bytes);
   if (record.has_quota) quota_.give_back(record.request->tenant.id);
   ++ended_[scheduler::index_of(end.outcome)];
 
   end.choice = record.request->sampling.choice;
   end.seed = record.request->sampling.seed;
   Usage& usage = end.usage;
-  usage.prompt_tokens = record.prompt ? static_cast<std::uint32_t>(record.prompt->size()) : 0;
+  usage.prompt_tokens = record.prompt_tokens;
   usage.cached_tokens = record.cached_tokens;
   usage.completion_tokens = static_cast<std::uint32_t>(record.emitted.size());
   usage.preemptions = record.preemptions;
@@ -564,6 +601,7 @@ std::shared_ptr<const Assignment> StreamTable::assignment(const Record& record) 
                                                        .generation = record.generation,
                                                        .body = record.request,
                                                        .prompt = record.prompt,
+                                                       .inputs = record.inputs,
                                                        .emitted = record.emitted,
                                                        .num_faults = record.num_faults});
 }

@@ -11,10 +11,12 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -42,10 +44,11 @@ inline constexpr std::uint32_t kMaxFaults = 2;
 struct Assignment {
   RequestId request = 0;
   std::uint64_t generation = 0;
-  std::shared_ptr<const Request> body;  // its seed is filled in
-  std::shared_ptr<const std::vector<TokenId>> prompt;
-  std::vector<TokenId> emitted;  // already sent: they are replayed, not sent again
-  std::uint32_t num_faults = 0;  // see StreamTable::record_fault()
+  std::shared_ptr<const Request> body;                 // its seed is filled in
+  std::shared_ptr<const std::vector<TokenId>> prompt;  // Generate
+  std::shared_ptr<const EmbedIds> inputs;              // Embed
+  std::vector<TokenId> emitted;                        // already sent: they are replayed, not sent again
+  std::uint32_t num_faults = 0;                        // see StreamTable::record_fault()
 };
 
 // Some tokens and text of one stream, from the batcher that runs it.
@@ -77,6 +80,7 @@ struct StreamCounts {
     return in(RequestState::received) + in(RequestState::encoding) + in(RequestState::queued);
   }
   bool has_work() const { return waiting() + in(RequestState::running) > 0; }
+  void append_metrics(MetricList& metrics) const;
 };
 
 // As in GatewayOptions.
@@ -85,6 +89,7 @@ struct StreamLimits {
   std::uint32_t max_queued_requests = 1024;
   std::uint64_t max_queued_tokens = 1u << 22;
   std::uint32_t max_parked_requests = 1024;
+  std::uint64_t max_embed_bytes = 64u << 20;
 };
 
 // The result of StreamTable::park().
@@ -103,20 +108,22 @@ class StreamTable {
   // Adds a stream in state `received`, which owns its request and sink until it ends. A request for n answers becomes n
   // streams, of which the first owns the prompt; until that is encoded, the others change state and end together with
   // the first. Returns the id of the first; the others have the following ids.
-  RequestId add(Request request, std::shared_ptr<StreamSink> sink, TimePoint now);
+  RequestId add(Request request, std::shared_ptr<StreamSink> sink, TimePoint now, UnitId unit = 0);
 
   // Null if the stream has ended.
   std::shared_ptr<const Request> request(RequestId id) const;
-  RequestState state(RequestId id) const;  // `ended` also for unknown ids
+  std::optional<UnitId> unit(RequestId id) const;  // nullopt if the stream has ended
+  RequestState state(RequestId id) const;          // `ended` also for unknown ids
   // Credit since the beginning, in tokens; nullopt if the stream has ended or has another generation by now.
   std::optional<std::uint64_t> granted(RequestId id, std::uint64_t generation) const;
-  // The earliest deadline of a live stream, and all streams whose deadline is at or before `now`, earliest first.
-  std::optional<TimePoint> next_deadline() const;
-  std::vector<RequestId> overdue(TimePoint now) const;
+  // The unit's earliest deadline of a live stream, and all its streams whose deadline is at or before `now`, earliest
+  // first.
+  std::optional<TimePoint> next_deadline(UnitId unit) const;
+  std::vector<RequestId> overdue(UnitId unit, TimePoint now) const;
   std::vector<RequestId> live() const;  // ascending
-  // The live requests whose prompt is not encoded yet (`received` or `encoding`), ascending. Only the first choice of
-  // each.
-  std::vector<RequestId> unassigned() const;
+  // The unit's live requests whose texts are not encoded yet (`received` or `encoding`), ascending. Only the first
+  // choice of each.
+  std::vector<RequestId> unassigned(UnitId unit) const;
 
   // Counts all choices against max_queued_requests, and the prompt against max_queued_tokens (a text as one token per
   // four bytes), each until it first runs, is parked or ends; a preempted request is not counted again. Repeated calls
@@ -128,24 +135,27 @@ class StreamTable {
   // Counts all choices against their user's quota, each until it ends. Repeated calls change nothing. Returns the
   // refusal if the quota is used up; nullopt also if the stream has ended.
   std::optional<scheduler::Refusal> take_quota(RequestId id);
-  // For requests that are not streams (Embed): counts one against the same quota, until give_back_quota_of().
-  std::optional<scheduler::Refusal> take_quota_of(TenantId tenant);
-  void give_back_quota_of(TenantId tenant);
   // As take_quota(), and moves the choices to `encoding`. Also refuses a user with a full share of parked streams.
   std::optional<scheduler::Refusal> admit(RequestId id);
+  // Counts so many bytes against max_embed_bytes until the stream ends, in place of those that it counted before. The
+  // refusal if there is no room for more than before; nullopt also if the stream has ended.
+  std::optional<scheduler::Refusal> take_embed_bytes(RequestId id, std::uint64_t bytes);
   // The prompt is encoded: moves the choices to `queued`. Returns one assignment per choice; none if the stream has
   // ended.
   std::vector<std::shared_ptr<const Assignment>> assign(RequestId id, std::vector<TokenId> prompt);
-  // Moves every stream with an encoded prompt to `queued` under a new generation; returns their assignments, oldest
-  // first.
-  std::vector<std::shared_ptr<const Assignment>> resume();
+  // The same for an Embed. Null if the stream has ended.
+  std::shared_ptr<const Assignment> assign_inputs(RequestId id, std::shared_ptr<const EmbedIds> inputs);
+  // Moves the unit's streams of this kind whose texts are encoded to `queued` under a new generation; returns their
+  // assignments, oldest first.
+  std::vector<std::shared_ptr<const Assignment>> resume(UnitId unit, WorkKind kind);
 
   // Reports of a batcher. A report of an old generation, or for a stream that has ended, is ignored and returns false:
   // the batcher should forget the request.
   bool set_state(RequestId id, std::uint64_t generation, RequestState state);
   bool started(RequestId id, std::uint64_t generation, std::uint32_t cached_tokens, TimePoint now);
   // So much of its prompt is computed, cached tokens included. Not needed from the first token of the answer on.
-  bool computed(RequestId id, std::uint64_t generation, std::uint32_t prompt_tokens);
+  // vector_bytes: the vectors of an Embed that are computed.
+  bool computed(RequestId id, std::uint64_t generation, std::uint32_t prompt_tokens, std::uint64_t vector_bytes = 0);
   bool preempted(RequestId id, std::uint64_t generation);
   // The stream is out of credit. If more streams than max_parked_requests are parked now, one is ended: of the user
   // with the most parked streams (the owner's count less the owner's reserve), the one with the slowest client, that is
@@ -157,8 +167,9 @@ class StreamTable {
 
   // Ends the stream of any generation; false if it has ended already. Fills in seed and usage.
   bool end(RequestId id, const End& end, TimePoint now);
-  // Ends every stream: with `running` those that have begun to be computed, with `waiting` the others.
-  void end_all(const End& running, const End& waiting, TimePoint now);
+  // Ends every stream, or all of one unit: with `running` those that have begun to be computed, with `waiting` the
+  // others.
+  void end_all(const End& running, const End& waiting, TimePoint now, std::optional<UnitId> unit = std::nullopt);
 
   // Counts one more failure of work that included this request. Returns the count; 0 if the stream has ended. At
   // kMaxFaults, if no other request can have caused the failure, the caller ends the stream (given_up() in
@@ -174,16 +185,23 @@ class StreamTable {
   void when_empty(std::function<void()> done);
 
   StreamCounts counts() const;  // O(live streams)
-  // StreamCounts::work_since while streams wait or run; nullopt while none does. O(1).
-  std::optional<TimePoint> work_since() const;
+  // StreamCounts::work_since while streams wait or run; nullopt while none does. O(1), takes no lock.
+  std::optional<TimePoint> work_since() const {
+    const TimePoint since = work_since_;
+    return since == kNoWork ? std::nullopt : std::optional(since);
+  }
   std::vector<RequestView> views(TimePoint now) const;
 
  private:
   struct Record {
     RequestId id = 0;
+    UnitId unit = 0;
     std::shared_ptr<const Request> request;
     std::shared_ptr<StreamSink> sink;
-    std::shared_ptr<const std::vector<TokenId>> prompt;  // null until it is encoded
+    std::shared_ptr<const std::vector<TokenId>> prompt;  // null until it is encoded, and for an Embed
+    std::shared_ptr<const EmbedIds> inputs;              // of an Embed; null until all are encoded
+    std::uint32_t prompt_tokens = 0;                     // of the prompt, or of all inputs
+    std::uint64_t embed_bytes = 0;                       // counted against max_embed_bytes
     std::vector<TokenId> emitted;
     std::uint64_t text_bytes = 0;
     std::uint64_t granted = 0;
@@ -196,6 +214,7 @@ class StreamTable {
     TimePoint::duration parked_before{};
     std::uint32_t cached_tokens = 0;
     std::uint32_t computed_tokens = 0;  // of the prompt, as long as nothing is emitted
+    std::uint64_t vector_bytes = 0;     // held by the answer to an Embed so far
     std::uint32_t preemptions = 0;
     std::uint32_t num_faults = 0;
     TimePoint submitted;
@@ -204,14 +223,17 @@ class StreamTable {
     // Not passed to the sink yet. One thread at a time empties it.
     std::deque<std::variant<TokenRun, End>> outbox;
     bool handing_over = false;
+
+    bool is_encoded() const { return prompt || inputs; }
   };
   using RecordPtr = std::shared_ptr<Record>;
 
   RecordPtr find(RequestId id) const;                               // null if ended
   RecordPtr current(RequestId id, std::uint64_t generation) const;  // null if ended or another generation
   std::vector<RecordPtr> choices_of(RequestId first) const;         // the live ones; `first` is a live first choice
-  void insert(RequestId id, Request request, std::shared_ptr<StreamSink> sink, TimePoint now);
+  void insert(RequestId id, Request request, std::shared_ptr<StreamSink> sink, TimePoint now, UnitId unit);
   void move_to(Record& record, RequestState state);
+  void publish_work() { work_since_ = counts_.has_work() ? counts_.work_since : kNoWork; }
   std::optional<scheduler::Refusal> take_quota(const std::vector<RecordPtr>& choices);
   void give_back_place(Record& record);
   RecordPtr slowest_reader(TimePoint now) const;
@@ -225,14 +247,18 @@ class StreamTable {
 
   mutable std::mutex mutex_;
   std::unordered_map<RequestId, RecordPtr> records_;
-  std::set<std::pair<TimePoint, RequestId>> deadlines_;  // of the records that have one
+  std::map<UnitId, std::set<std::pair<TimePoint, RequestId>>> deadlines_;  // of the records that have one
   scheduler::Quota quota_;
   scheduler::SharedLimit queued_requests_, queued_tokens_;
   scheduler::SharedLimit parked_;
+  scheduler::SharedLimit embed_bytes_;  // of texts, ids and vectors of Embed requests
   RequestId last_id_ = 0;
   std::uint64_t ends_pending_ = 0;  // streams with an End not delivered to the sink yet, live ones included
   std::vector<std::function<void()>> when_empty_;
   StreamCounts counts_;
+  static constexpr TimePoint kNoWork = TimePoint::max();
+  std::atomic<TimePoint> work_since_{kNoWork};  // of counts_, as work_since() returns it
+  static_assert(std::atomic<TimePoint>::is_always_lock_free);
   std::array<std::uint64_t, 256> ended_{};  // by scheduler::index_of()
 };
 

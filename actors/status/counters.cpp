@@ -39,9 +39,20 @@ void Counters::freed(double freed_seconds) {
   latencies_.add(Latency::cancel_latency, freed_seconds);
 }
 
-std::uint64_t Counters::workspace_bytes() const {
+void Counters::pass_ended(TimePoint now) {
   const std::lock_guard lock(mutex_);
-  return workspace_bytes_;
+  last_progress_ = now;
+  ++passes_;
+}
+
+void Counters::embedding(std::uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  embedding_bytes_ = bytes;
+}
+
+std::uint64_t Counters::step_buffer_bytes() const {
+  const std::lock_guard lock(mutex_);
+  return workspace_bytes_ + embedding_bytes_;
 }
 
 void Counters::cache(const cache::CacheCounters& counters) {
@@ -49,9 +60,9 @@ void Counters::cache(const cache::CacheCounters& counters) {
   cache_ = counters;
 }
 
-std::uint64_t Counters::steps() const {
+std::uint64_t Counters::num_ended() const {
   const std::lock_guard lock(mutex_);
-  return steps_;
+  return steps_ + passes_;
 }
 
 void Counters::restarted() {
@@ -62,8 +73,8 @@ void Counters::restarted() {
 void Counters::keeper_restarted() {
   const std::lock_guard lock(mutex_);
   before_.published += std::exchange(cache_.published, 0);
-  before_.evictions += std::exchange(cache_.evictions, 0);
-  before_.window_blocks.evictions += std::exchange(cache_.window_blocks.evictions, 0);
+  for (GroupId group = 0; group < cache::kMaxGroups; ++group)
+    before_.groups[group].evictions += std::exchange(cache_.groups[group].evictions, 0);
   before_.snapshots.evictions += std::exchange(cache_.snapshots.evictions, 0);
   before_.snapshot_hits += std::exchange(cache_.snapshot_hits, 0);
 }
@@ -74,31 +85,62 @@ TimePoint::duration Counters::without_progress(std::optional<TimePoint> work_sin
   return now - std::min(now, std::max(last_progress_, *work_since));
 }
 
-void Counters::fill(StatusSnapshot& snapshot, TimePoint now) const {
+void Counters::append_metrics(MetricList& metrics, TimePoint now) const {
   const std::lock_guard lock(mutex_);
-  snapshot.uptime_seconds = seconds(start_, now);
-  snapshot.steps = steps_;
-  snapshot.step_seconds = step_seconds_;
-  snapshot.blocks_total = cache_.total;
-  snapshot.blocks_free = cache_.free;
-  snapshot.blocks_cached = cache_.cached;
-  snapshot.blocks_referenced = cache_.referenced;
-  snapshot.prefix_blocks_computed = before_.published + cache_.published;
-  snapshot.evictions = before_.evictions + cache_.evictions;
-  const cache::AttachmentCounters& windows = cache_.window_blocks;
-  snapshot.window_blocks_total = windows.total;
-  snapshot.window_blocks_free = windows.free;
-  snapshot.window_blocks_cached = windows.cached;
-  snapshot.window_blocks_referenced = windows.total - windows.available;
-  snapshot.window_block_evictions = before_.window_blocks.evictions + windows.evictions;
-  snapshot.snapshots_total = cache_.snapshots.total;
-  snapshot.snapshots_cached = cache_.snapshots.cached;
-  snapshot.snapshot_hits = before_.snapshot_hits + cache_.snapshot_hits;
-  snapshot.snapshot_evictions = before_.snapshots.evictions + cache_.snapshots.evictions;
-  snapshot.worker_restarts = restarts_;
-  for (const Latency own : {Latency::step_duration, Latency::step_overhead, Latency::cancel_latency}) {
-    const auto i = static_cast<std::size_t>(own);
-    snapshot.latencies.histograms[i] = latencies_.histograms[i];
+  metrics.gauge("uptime_seconds", "Since the start.", seconds(start_, now), {.for_guests = true});
+  metrics.counter("steps", "Passes over a batch.", steps_);
+  metrics.counter("step_seconds", "Time of all passes over a batch.", step_seconds_);
+  metrics.counter("worker_restarts", "Actors that died and were started again.", restarts_);
+  latencies_.append_metrics(metrics);
+
+  const cache::PoolCounters& pool = cache_.groups[0];
+  const double referenced_share = pool.total > 0 ? static_cast<double>(pool.referenced()) / pool.total : 0;
+  metrics.gauge("kv_cache_usage_perc", "Share of the KV blocks held by sequences, 0 to 1.", referenced_share);
+  const auto blocks = [&](const char* state, std::string_view key, double count) {
+    metrics.gauge("kv_blocks", "KV blocks; a block can be cached and referenced at once.", count,
+                  {.labels = {{"state", state}}, .key = key});
+  };
+  blocks("free", "blocks_free", pool.free);
+  blocks("cached", "blocks_cached", pool.cached);
+  blocks("referenced", "blocks_referenced", pool.referenced());
+  metrics.gauge("kv_blocks_capacity", "KV blocks there are.", pool.total, {.key = "blocks_total"});
+  metrics.counter("prefix_blocks_computed", "Blocks that were published to the prefix cache.",
+                  before_.published + cache_.published);
+  metrics.counter("kv_block_evictions", "Blocks that were dropped from the prefix cache.",
+                  before_.groups[0].evictions + pool.evictions, {.key = "evictions"});
+
+  cache::PoolCounters windows;  // of all groups with a window
+  std::uint64_t window_evictions = 0;
+  for (GroupId group = 1; group < cache::kMaxGroups; ++group) {
+    const cache::PoolCounters& each = cache_.groups[group];
+    windows.total += each.total;
+    windows.free += each.free;
+    windows.cached += each.cached;
+    windows.available += each.available;
+    window_evictions += before_.groups[group].evictions + cache_.groups[group].evictions;
+  }
+  if (windows.total > 0) {
+    const auto window_blocks = [&](const char* state, std::string_view key, double count) {
+      metrics.gauge("kv_window_blocks", "KV blocks of layers with a window; one can be cached and referenced at once.",
+                    count, {.labels = {{"state", state}}, .key = key});
+    };
+    window_blocks("free", "window_blocks_free", windows.free);
+    window_blocks("cached", "window_blocks_cached", windows.cached);
+    window_blocks("referenced", "window_blocks_referenced", windows.referenced());
+    metrics.gauge("kv_window_blocks_capacity", "KV blocks of layers with a window there are.", windows.total,
+                  {.key = "window_blocks_total"});
+    metrics.counter("kv_window_block_evictions", "Of those, dropped from the prefix cache.", window_evictions,
+                    {.key = "window_block_evictions"});
+  }
+  if (cache_.snapshots.total > 0) {
+    metrics.gauge("state_snapshots", "Snapshots of recurrent state in the prefix cache.", cache_.snapshots.cached,
+                  {.key = "snapshots_cached"});
+    metrics.gauge("state_snapshots_capacity", "Snapshots of recurrent state there is room for.", cache_.snapshots.total,
+                  {.key = "snapshots_total"});
+    metrics.counter("state_snapshot_hits", "Sequences that went on from a snapshot.",
+                    before_.snapshot_hits + cache_.snapshot_hits, {.key = "snapshot_hits"});
+    metrics.counter("state_snapshot_evictions", "Snapshots that were dropped from the prefix cache.",
+                    before_.snapshots.evictions + cache_.snapshots.evictions, {.key = "snapshot_evictions"});
   }
 }
 

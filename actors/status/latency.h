@@ -5,7 +5,10 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
+
+#include "config/metric.h"
 
 namespace troupe::actors {
 
@@ -49,6 +52,19 @@ struct Latencies {
   std::array<Histogram, kLatencyNames.size()> histograms{};
 
   void add(Latency what, double seconds) { histograms[static_cast<std::size_t>(what)].add(seconds); }
+
+  void append_metrics(MetricList& metrics) const {
+    for (std::size_t i = 0; i < histograms.size(); ++i) {
+      std::string words(kLatencyNames[i]);
+      std::replace(words.begin(), words.end(), '_', ' ');
+      metrics.add({.name = std::string(kLatencyNames[i]),
+                   .help = "Histogram of " + words + " in seconds.",
+                   .kind = MetricKind::histogram,
+                   .value = histograms[i].sum_seconds,
+                   .counts = {histograms[i].counts.begin(), histograms[i].counts.end()},
+                   .key = std::string(kLatencyNames[i])});
+    }
+  }
 };
 
 }  // namespace troupe::actors

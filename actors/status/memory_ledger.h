@@ -12,19 +12,8 @@
 
 namespace troupe::actors {
 
-// Memory whose purpose the server knows.
-struct KnownMemory {
-  std::uint64_t weights = 0;          // packed, and tables
-  std::uint64_t weights_on_heap = 0;  // the part of it that the allocator counts too
-  std::uint64_t vocabulary = 0;
-  std::uint64_t kv_cache = 0;      // blocks that were ever written
-  std::uint64_t snapshots = 0;     // of recurrent state, that were ever written
-  std::uint64_t step_buffers = 0;  // the executor's
-  std::uint64_t streams = 0;       // requests, prompts and answers of the live streams
-};
-
 // The kinds, in this order:
-//   weights, kv_cache, snapshots, step_buffers, vocabulary, streams  as above
+//   weights, kv_cache, snapshots, step_buffers, vocabulary, streams  as KnownMemory has them
 //   heap       other allocated memory: actors, queues, connections, the prefix tree
 //   heap_free  free memory of the allocator, at most the resident memory less all other kinds
 //   runtime    stacks and relocated data, as measured before the model was loaded

@@ -5,29 +5,28 @@
 #include <utility>
 
 #include "actors/server_context.h"
+#include "actors/status/memory_ledger.h"
 #include "actors/status_snapshot.h"
 
 namespace troupe::actors {
 
-[[nodiscard]] StatusSnapshot take_snapshot(const ServerContext& context, TimePoint now);
+// unit: the one whose model, steps and cache the status describes. Does no I/O: the memory is that
+// of the last survey.
+[[nodiscard]] StatusSnapshot take_snapshot(const UnitContext& unit, TimePoint now);
 
-// Calls `done` exactly once: in answer(), or in the destructor, as when telemetry dies before it has answered. Shared
-// between actors, but at any time only one of them may answer.
+// Calls `done` exactly once, when its last owner drops it: telemetry of the last unit that has counted everything, or
+// has died.
 class StatusQuery {
  public:
-  // Everything that the context refers to outlives the query except its thread pools, which the query does not use.
-  StatusQuery(const ServerContext& context, std::function<void(StatusSnapshot)> done)
-      : context_(context), done_(std::move(done)) {}
-  ~StatusQuery() { answer(std::chrono::steady_clock::now()); }
+  // The unit outlives the query.
+  StatusQuery(const UnitContext& unit, std::function<void(StatusSnapshot)> done)
+      : unit_(unit), done_(std::move(done)) {}
+  ~StatusQuery() { done_(take_snapshot(unit_, std::chrono::steady_clock::now())); }
   StatusQuery(const StatusQuery&) = delete;
   StatusQuery& operator=(const StatusQuery&) = delete;
 
-  void answer(TimePoint now) {
-    if (const auto done = std::exchange(done_, nullptr)) done(take_snapshot(context_, now));
-  }
-
  private:
-  const ServerContext context_;
+  const UnitContext& unit_;
   std::function<void(StatusSnapshot)> done_;
 };
 

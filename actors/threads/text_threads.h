@@ -9,7 +9,6 @@
 #include <optional>
 #include <vector>
 
-#include "actors/embedding.h"
 #include "actors/request.h"
 #include "actors/threads/thread_pool.h"
 #include "scheduler/shared_limit.h"

@@ -84,10 +84,10 @@ inline void check_answer(const Client& client, Reference& reference) {
 
 inline void check_all_came_back(Stage& stage) {
   const StatusSnapshot after = stage.status();
-  CHECK(after.blocks_referenced == 0);
-  CHECK(after.blocks_free + after.blocks_cached == after.blocks_total);
-  CHECK(after.window_blocks_referenced == 0);
-  CHECK(after.window_blocks_free + after.window_blocks_cached == after.window_blocks_total);
+  CHECK(after.count("blocks_referenced") == 0);
+  CHECK(after.count("blocks_free") + after.count("blocks_cached") == after.count("blocks_total"));
+  CHECK(after.count("window_blocks_referenced") == 0);
+  CHECK(after.count("window_blocks_free") + after.count("window_blocks_cached") == after.count("window_blocks_total"));
   CHECK(stage.streams.live().empty());
 }
 

@@ -220,13 +220,13 @@ inline StatusSnapshot status(Gateway& gateway) {
 
 inline Tokenized tokenized(Gateway& gateway, std::string text, scheduler::Tenant tenant = kOwner) {
   Answer<Tokenized> ids;
-  (void)gateway.tokenize(tenant, std::move(text), {}, ids.callback());
+  (void)gateway.tokenize({tenant, {}}, std::move(text), {}, ids.callback());
   return ids.wait();
 }
 
 inline Detokenized detokenized(Gateway& gateway, std::vector<TokenId> ids, scheduler::Tenant tenant = kOwner) {
   Answer<Detokenized> text;
-  (void)gateway.detokenize(tenant, std::move(ids), text.callback());
+  (void)gateway.detokenize({tenant, {}}, std::move(ids), text.callback());
   return text.wait();
 }
 

@@ -80,10 +80,10 @@ TEST_CASE("gateway: a prefix that many ask for at once is computed once") {
   std::vector<Answered> together;
   for (const auto& sink : sinks) together.push_back(answer(sink));
   const StatusSnapshot after = status(*gateway);
-  CHECK(after.cached_tokens == 7 * 192);
-  CHECK(after.prefix_blocks_computed == 6);
-  CHECK(after.blocks_referenced == 0);
-  CHECK(after.blocks_free + after.blocks_cached == after.blocks_total);
+  CHECK(after.count("cached_tokens") == 7 * 192);
+  CHECK(after.count("prefix_blocks_computed") == 6);
+  CHECK(after.count("blocks_referenced") == 0);
+  CHECK(after.count("blocks_free") + after.count("blocks_cached") == after.count("blocks_total"));
   CHECK(after.requests_received == 8);
 
   // The same with the prefix cached, and on a server that never saw it.
@@ -152,8 +152,8 @@ TEST_CASE("gateway: under too few blocks sequences are preempted and their answe
     CHECK(logprob_bits(*sinks[i]) == logprob_bits(*alone[i]));
   }
   const StatusSnapshot after = status(*gateway);
-  CHECK(after.preemptions > 0);
-  CHECK(after.blocks_referenced == 0);
+  CHECK(after.count("preemptions") > 0);
+  CHECK(after.count("blocks_referenced") == 0);
 }
 
 TEST_CASE("gateway: what needs more blocks than there are is refused with the numbers") {
@@ -197,9 +197,9 @@ void survives(Role role) {
   CHECK(answer(sinks[2]).ids == greedy_whole.ids);
 
   const StatusSnapshot after = status(*gateway);
-  CHECK(after.worker_restarts == 1);
-  CHECK(after.blocks_referenced == 0);
-  CHECK(after.blocks_free + after.blocks_cached == after.blocks_total);
+  CHECK(after.count("worker_restarts") == 1);
+  CHECK(after.count("blocks_referenced") == 0);
+  CHECK(after.count("blocks_free") + after.count("blocks_cached") == after.count("blocks_total"));
 }
 
 TEST_CASE("gateway: a batcher that dies in the middle of streams costs a pause and no token") {
@@ -225,8 +225,8 @@ TEST_CASE("gateway: one death after the other, of everybody, costs pauses and no
   CHECK(answer(sink).ids == whole.ids);
   CHECK(run(*gateway, greedy(kPrompt, 5)).ids.size() == 5);
   const StatusSnapshot after = status(*gateway);
-  CHECK(after.worker_restarts >= 10);
-  CHECK(after.blocks_referenced == 0);
+  CHECK(after.count("worker_restarts") >= 10);
+  CHECK(after.count("blocks_referenced") == 0);
 }
 
 TEST_CASE("gateway: draining lets streams end, refuses new ones, and says when it is done") {

@@ -49,13 +49,13 @@ class Scene {
     stage.run();
   }
   void cancel(const Client& client) {
-    caf::anon_send(stage.supervisor, msg::Cancel{client.id});
+    stage.cancel(client.id);
     stage.run();
     REQUIRE(client.sink->end_);  // at once, whatever is being computed
     CHECK(client.sink->end_->outcome == Outcome::cancelled);
   }
   RequestState state(const Client& client) const { return stage.streams.state(client.id); }
-  std::uint32_t referenced() { return stage.status().blocks_referenced; }
+  std::uint64_t referenced() { return stage.status().count("blocks_referenced"); }
 
   Stage stage;
   Client other;
@@ -175,13 +175,13 @@ TEST_CASE("slow readers: a parked stream keeps its blocks while nobody needs the
   request.credit = 3;
   slow.id = stage.submit(request, slow.sink);
   stage.run();
-  const std::uint32_t held = stage.status().blocks_referenced;
+  const std::uint64_t held = stage.status().count("blocks_referenced");
   CHECK(held >= 3);
   const Client other = client_with(80, 2, 20);
   stage.submit(request_for(other), other.sink);
   stage.run();
   CHECK(other.sink->ids.size() == 20);
-  CHECK(stage.status().blocks_referenced == held);
+  CHECK(stage.status().count("blocks_referenced") == held);
   stage.credit(slow.id, 17);
   stage.run();
   CHECK(slow.sink->ids.size() == 20);

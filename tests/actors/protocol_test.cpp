@@ -77,13 +77,13 @@ TEST_CASE("protocol: a deadline ends a parked stream at its time and gives its b
   stage.run();
   CHECK(sink->ids.size() == 4);
   CHECK_FALSE(sink->end_);
-  CHECK(stage.status().blocks_referenced > 0);
+  CHECK(stage.status().count("blocks_referenced") > 0);
   stage.scheduler().advance_time(std::chrono::milliseconds(500));
   stage.run();
   REQUIRE(sink->end_);
   CHECK(sink->end_->outcome == Outcome::deadline);
   CHECK(sink->end_->usage.completion_tokens == 4);
-  CHECK(stage.status().blocks_referenced == 0);
+  CHECK(stage.status().count("blocks_referenced") == 0);
 }
 
 Request request_of_ids(std::size_t length, TokenId salt, std::uint32_t max_tokens) {
@@ -147,9 +147,9 @@ TEST_CASE("protocol: a step costs at most six messages") {
     sinks.push_back(std::make_shared<Listener>());
     stage.submit(request_for("The dog number " + std::to_string(i), 100), sinks.back());
   }
-  while (stage.status().steps < 10) stage.scheduler().run_once();  // all are admitted
+  while (stage.status().count("steps") < 10) stage.scheduler().run_once();  // all are admitted
   std::size_t events = 0;
-  while (stage.status().steps < 90) {
+  while (stage.status().count("steps") < 90) {
     stage.scheduler().run_once();
     ++events;
   }
@@ -179,12 +179,12 @@ TEST_CASE("protocol: cancelled at any event, a stream ends at once and everythin
     const RequestId id = stage.submit(request_for("Once upon a time there was a dog and a cat", 30), cancelled);
     stage.submit(request_for("Once upon a time there was a dog and a cat", 30), other);
     stage.scheduler().run(when);
-    caf::anon_send(stage.supervisor, msg::Cancel{id});
+    stage.cancel(id);
     stage.run();
     REQUIRE(cancelled->end_);
     if (cancelled->ids.size() < 30) CHECK(cancelled->end_->outcome == Outcome::cancelled);
     CHECK(other->ids.size() == 30);
-    CHECK(stage.status().blocks_referenced == 0);
+    CHECK(stage.status().count("blocks_referenced") == 0);
   }
 }
 
@@ -217,7 +217,7 @@ Outcomes serve_three(const std::shared_ptr<engine::LoadedModel>& model, std::opt
 
   Outcomes outcomes;
   outcomes.events = stage.scheduler().run(when);
-  if (role) caf::anon_send(stage.supervisor, msg::Crash{*role});
+  if (role) caf::anon_send(stage.supervisor(), msg::Crash{*role});
   stage.run_with_time();
   CHECK(sinks[2]->ids.size() == 7);
   stage.credit(slow_id, 13);
@@ -228,9 +228,9 @@ Outcomes serve_three(const std::shared_ptr<engine::LoadedModel>& model, std::opt
     outcomes.texts.push_back(sink->text);
   }
   const StatusSnapshot after = stage.status();
-  CHECK(after.worker_restarts == (role ? 1 : 0));
-  CHECK(after.blocks_referenced == 0);
-  CHECK(after.blocks_free + after.blocks_cached == after.blocks_total);
+  CHECK(after.count("worker_restarts") == (role ? 1 : 0));
+  CHECK(after.count("blocks_referenced") == 0);
+  CHECK(after.count("blocks_free") + after.count("blocks_cached") == after.count("blocks_total"));
   return outcomes;
 }
 
@@ -251,12 +251,10 @@ TEST_CASE("protocol: a status is asked for through the batcher and the keeper, a
   stage.run();
   int answered = 0;
   const auto ask = [&] {
-    caf::anon_send(stage.supervisor, msg::Snapshot{std::make_shared<StatusQuery>(stage.context(),
-                                                                                 [&](StatusSnapshot snapshot) {
-                                                                                   CHECK(snapshot.model == "tales");
-                                                                                   ++answered;
-                                                                                 }),
-                                                   {}});
+    stage.unit.ask(std::make_shared<StatusQuery>(stage.unit.context(), [&](StatusSnapshot snapshot) {
+      CHECK(snapshot.model == "tales");
+      ++answered;
+    }));
   };
   ask();
   stage.run();
@@ -265,7 +263,7 @@ TEST_CASE("protocol: a status is asked for through the batcher and the keeper, a
   stage.run();
   CHECK(answered == 1);  // the fence's time limit changes nothing then
   ask();
-  caf::anon_send(stage.supervisor, msg::Crash{Role::keeper});
+  caf::anon_send(stage.supervisor(), msg::Crash{Role::keeper});
   stage.scheduler().run_once();
   stage.run_with_time();
   CHECK(answered == 2);
@@ -273,7 +271,7 @@ TEST_CASE("protocol: a status is asked for through the batcher and the keeper, a
   ask();
   stage.scheduler().run_once();
   stage.scheduler().run_once();
-  caf::anon_send(stage.supervisor, msg::Crash{Role::telemetry});
+  caf::anon_send(stage.supervisor(), msg::Crash{Role::telemetry});
   ask();
   stage.run_with_time();
   CHECK(answered == 4);
@@ -328,12 +326,12 @@ TEST_CASE("protocol: a tokenizer that dies is replaced, and what it had to encod
   stage.run();
   for (int i = 0; i < 3; ++i) {
     auto sink = std::make_shared<Listener>();
-    caf::anon_send(stage.supervisor, msg::Crash{Role::tokenizer});
+    caf::anon_send(stage.supervisor(), msg::Crash{Role::tokenizer});
     stage.submit(request_for("Once upon a time", 8), sink);
     stage.run_with_time();
     CHECK(sink->ids.size() == 8);
   }
-  CHECK(stage.status().worker_restarts == 3);
+  CHECK(stage.status().count("worker_restarts") == 3);
 }
 
 TEST_CASE("protocol: a submission that an intake and its successor both hear of is handled once") {
@@ -347,7 +345,7 @@ TEST_CASE("protocol: a submission that an intake and its successor both hear of 
     request.credit = 4;
     const RequestId id = stage.submit(request, sink);
     stage.scheduler().run(when);
-    caf::anon_send(stage.supervisor, msg::Submit{id});
+    stage.unit.submit(id);
     stage.run();
     CHECK(sink->ids.size() == 4);
     CHECK(stage.streams.state(id) == RequestState::parked);
@@ -366,7 +364,7 @@ TEST_CASE("protocol: credit and ends that overtake their assignment are not lost
     return streams.add(std::move(request), std::make_shared<Listener>(), TimePoint{});
   };
   BatchOptions options;
-  options.capacity = {.context = 512, .num_blocks = 8};
+  options.capacity = {.context = 512, .groups = {{.num_blocks = 8}}};
   Batch batch(options, streams);
   const RequestId poor = add(0), ended = add(8);
   for (const RequestId id : {poor, ended}) CHECK_FALSE(streams.admit(id));
@@ -406,7 +404,7 @@ TEST_CASE("keeper: answers leases and predictions in one message, and is silent 
   auto& scheduler = dynamic_cast<caf::scheduler::test_coordinator&>(system.scheduler());
   Counters counters{TimePoint{}};
   std::vector<std::shared_ptr<const LeaseReply>> heard;
-  const caf::actor keeper = system.spawn<CacheKeeper>(cache::LeaseBookOptions{.num_blocks = 8}, counters);
+  const caf::actor keeper = system.spawn<CacheKeeper>(cache::LeaseBookOptions{.groups = {{.num_blocks = 8}}}, counters);
   const caf::actor ear = system.spawn<Ear>(heard);
   caf::actor_cast<Ear*>(ear)->keeper = keeper;
   const auto tokens = std::make_shared<const std::vector<TokenId>>(40, 7);
@@ -423,13 +421,15 @@ TEST_CASE("keeper: answers leases and predictions in one message, and is silent 
   CHECK(std::holds_alternative<cache::Acquired>(heard[0]->effects.answers.at(0).body));
   REQUIRE(heard[0]->predictions.size() == 1);
   CHECK(heard[0]->predictions[0].tokens == 32);  // being computed by sequence 1
-  StatusSnapshot snapshot;
-  counters.fill(snapshot, TimePoint{});
-  CHECK(snapshot.blocks_referenced == 2);
+  const auto referenced = [&] {
+    MetricList metrics;
+    counters.append_metrics(metrics, TimePoint{});
+    return metrics.find("blocks_referenced")->value;
+  };
+  CHECK(referenced() == 2);
 
   say({cache::Release{{1, 1, 2, 1}, 0}});
-  counters.fill(snapshot, TimePoint{});
-  CHECK(snapshot.blocks_referenced == 0);
+  CHECK(referenced() == 0);
   caf::anon_send(ear, caf::exit_msg{ear.address(), caf::exit_reason::user_shutdown});
   caf::actor_cast<Ear*>(ear)->keeper = nullptr;
   caf::anon_send_exit(keeper, caf::exit_reason::user_shutdown);

@@ -7,8 +7,10 @@ namespace {
 
 using scheduler::Outcome;
 
-const ServingLimits kLimits{
-    .model = "tales", .vocab_size = 100, .has_vocabulary = true, .capacity = {.context = 64, .num_blocks = 1}};
+const ServingLimits kLimits{.model = "tales",
+                            .vocab_size = 100,
+                            .has_vocabulary = true,
+                            .capacity = {.context = 64, .groups = {{.num_blocks = 1}}}};
 
 Request text_request(std::string text) {
   Request request;
@@ -38,8 +40,6 @@ TEST_CASE("shape: each bound is refused with its field and number") {
   CHECK(end->field == "token_ids");
 
   request = text_request("x");
-  request.stop_strings.assign(kMaxStopStrings + 1, "s");
-  CHECK(check_shape(request)->field == "stop");
   request.stop_strings = {""};
   CHECK(check_shape(request)->field == "stop");
   request.stop_strings = {std::string(kMaxStopStringBytes + 1, 's')};

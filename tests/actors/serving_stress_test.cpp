@@ -51,7 +51,7 @@ class Life {
       case 2:
         return submit();
       case 3:
-        if (!clients_.empty()) caf::anon_send(stage_.supervisor, msg::Cancel{any().id});
+        if (!clients_.empty()) stage_.cancel(any().id);
         return;
       case 4:
       case 5:
@@ -87,7 +87,7 @@ class Life {
     constexpr Role kRoles[] = {Role::telemetry, Role::intake,  Role::keeper,
                                Role::worker,    Role::batcher, Role::tokenizer};
     if (crashes_++ % 4 == 3) stage_.run_with_time();
-    caf::anon_send(stage_.supervisor, msg::Crash{kRoles[random_() % std::size(kRoles)]});
+    caf::anon_send(stage_.supervisor(), msg::Crash{kRoles[random_() % std::size(kRoles)]});
   }
 
   const Client& any() { return clients_[random_() % clients_.size()]; }

@@ -12,9 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "actors/messages.h"
-#include "actors/server_context.h"
-#include "actors/supervisor.h"
+#include "actors/model_unit.h"
+#include "actors/request_check.h"
 #include "tests/support/sanitized.h"
 #include "tests/support/shared_data.h"
 
@@ -110,29 +109,22 @@ class Stage {
         streams({.max_requests_per_tenant = options.max_requests_per_tenant,
                  .max_queued_requests = options.max_queued_requests,
                  .max_queued_tokens = options.max_queued_tokens,
-                 .max_parked_requests = options.max_parked_requests}),
+                 .max_parked_requests = options.max_parked_requests,
+                 .max_embed_bytes = options.max_embed_bytes}),
         system(config) {
-    supervisor = system.spawn<Supervisor>(context());
     run();
   }
   ~Stage() {
     End end;
     end.outcome = scheduler::Outcome::cancelled;
     streams.end_all(end, end, now());
-    caf::anon_send_exit(supervisor, caf::exit_reason::user_shutdown);
-    supervisor = nullptr;
+    unit.stop();
     scheduler().run();
   }
 
   ServerContext context() {
-    return {.options = options,
-            .streams = streams,
-            .counters = counters,
-            .memory = memory,
-            .model = model,
-            .texts = texts,
-            .compute = compute,
-            .faults = faults};
+    return {
+        .options = options, .streams = streams, .memory = memory, .texts = texts, .compute = compute, .faults = faults};
   }
   caf::scheduler::test_coordinator& scheduler() {
     return dynamic_cast<caf::scheduler::test_coordinator&>(system.scheduler());
@@ -144,35 +136,42 @@ class Stage {
     do run();
     while (scheduler().clock().trigger_timeout());
   }
-  void serve(std::shared_ptr<engine::LoadedModel> loaded) {
-    model.loaded(std::move(loaded), "tales");
-    caf::anon_send(supervisor, msg::ModelLoaded{});
-  }
+  void serve(ServedModel loaded) { unit.serve(std::move(loaded), "tales"); }
+  void serve(std::shared_ptr<engine::LoadedModel> loaded) { serve(ServedModel(std::move(loaded))); }
   RequestId submit(Request request, std::shared_ptr<Listener> sink) {
     const RequestId id = streams.add(std::move(request), std::move(sink), now());
-    caf::anon_send(supervisor, msg::Submit{id});
+    if (auto wrong = check_shape(*streams.request(id))) {
+      streams.end(id, *wrong, now());
+    } else if (auto full = streams.take_place(id)) {
+      streams.end(id, refused(*std::move(full)), now());
+    } else {
+      unit.submit(id);
+    }
     return id;
   }
+  void cancel(RequestId id) { unit.cancel(id, now()); }
   void credit(RequestId id, std::uint64_t tokens) {
-    if (const auto granted = streams.grant(id, tokens, now())) caf::anon_send(supervisor, msg::Credit{id, *granted});
+    if (const auto granted = streams.grant(id, tokens, now())) unit.credit(id, *granted);
   }
   StatusSnapshot status() {
     StatusSnapshot snapshot;
-    counters.fill(snapshot, now());
+    counters.append_metrics(snapshot.metrics, now());
     return snapshot;
   }
 
   GatewayOptions options;
   FaultPoints faults;
   StreamTable streams;
-  Counters counters{TimePoint{}};
-  MemoryLedger memory{engine::process_memory()};
-  ModelState model{"tales"};
+  MemorySurvey memory{[] { return MemoryReport{}; }};
   TextThreads texts{{.max_large = 1}};
   InlineCompute compute;
   TestConfig config;
   caf::actor_system system;
-  caf::actor supervisor;
+  MemoryBudget budget{0};
+  ModelUnit unit{system, context(), budget, 0, {}};
+  Counters& counters = unit.context().counters;
+  ModelState& model = unit.state();
+  caf::actor supervisor() { return unit.supervisor(); }
 };
 
 }  // namespace troupe::actors::test

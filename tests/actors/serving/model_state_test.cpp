@@ -20,7 +20,7 @@ TEST_CASE("model state: loading, then ready, then draining; whoever waits is tol
   const engine::LoadOptions options;  // a variable: GCC 12 takes members of a temporary for uninitialised
   auto model = engine::LoadedModel::load(std::string(TROUPE_MODELS) + "/tales-5m-tq2_0.gguf", options);
   REQUIRE(model);
-  state.loaded(*model, "tales");
+  state.loaded(std::make_shared<const ServedModel>(*std::move(model)), "tales");
   CHECK(told == 1);
   state.on_loaded([&](Status status) { told += status ? 10 : 100; });
   CHECK(told == 11);

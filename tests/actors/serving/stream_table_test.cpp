@@ -70,7 +70,7 @@ TEST_CASE("streams: faults are counted for each stream, outlive a batcher, and a
   CHECK(table.record_fault(one.id) == 2);
   CHECK(table.record_fault(other.id) == 1);
   table.clear_faults(other.id);
-  const auto resumed = table.resume();
+  const auto resumed = table.resume(0, WorkKind::generate);
   REQUIRE(resumed.size() == 2);
   CHECK(resumed[0]->num_faults == 2);
   CHECK(resumed[1]->num_faults == 0);
@@ -81,8 +81,10 @@ TEST_CASE("streams: faults are counted for each stream, outlive a batcher, and a
 TEST_CASE("streams: work is there since the first stream that came, or got credit, when nobody else waited or ran") {
   StreamTable table({.max_requests_per_tenant = kQuota});
   const auto sink = std::make_shared<Listener>();
+  CHECK_FALSE(table.work_since());
   const RequestId first = table.add({}, sink, at(10));
   CHECK(table.counts().has_work());
+  CHECK(table.work_since() == at(10));
   const RequestId second = table.add({}, std::make_shared<Listener>(), at(20));
   CHECK(table.counts().work_since == at(10));
   table.end(second, outcome(Outcome::cancelled), at(21));
@@ -90,13 +92,16 @@ TEST_CASE("streams: work is there since the first stream that came, or got credi
   const auto task = table.assign(first, {1}).at(0);
   CHECK(table.set_state(first, task->generation, RequestState::parked));
   CHECK_FALSE(table.counts().has_work());
+  CHECK_FALSE(table.work_since());
   table.grant(first, 1, at(30));
   CHECK(table.set_state(first, task->generation, RequestState::running));
   CHECK(table.counts().has_work());
   CHECK(table.counts().work_since == at(30));
   table.grant(first, 1, at(40));
   CHECK(table.counts().work_since == at(30));
+  CHECK(table.work_since() == at(30));
   table.end(first, outcome(Outcome::cancelled), at(41));
+  CHECK_FALSE(table.work_since());
 }
 
 // What each choice of one request hears.
@@ -119,7 +124,7 @@ TEST_CASE("streams: the choices of a request share its prompt, and each has toke
   const auto sink = std::make_shared<Choices>();
   const RequestId first = table.add(for_choices(3), sink, at(0));
   CHECK(table.live() == std::vector<RequestId>{first, first + 1, first + 2});
-  CHECK(table.unassigned() == std::vector<RequestId>{first});
+  CHECK(table.unassigned(0) == std::vector<RequestId>{first});
   CHECK_FALSE(table.admit(first));
   CHECK(table.counts().in(RequestState::encoding) == 3);
   CHECK(table.end(first + 1, outcome(Outcome::cancelled), at(1)));  // one may go alone, but for the first
@@ -221,7 +226,7 @@ TEST_CASE("stream table: how far a prompt is computed shows until its answer beg
   CHECK(computed() == 1);
   CHECK(table.computed(s.id, 1, 2));
   CHECK(computed() == 2);
-  const auto task = table.resume().at(0);
+  const auto task = table.resume(0, WorkKind::generate).at(0);
   CHECK_FALSE(table.computed(s.id, 1, 3));  // of the batcher that is gone
   CHECK(computed() == 2);
   CHECK(table.started(s.id, task->generation, 0, at(2)));
@@ -288,7 +293,7 @@ TEST_CASE("stream table: resuming gives the record under a new generation and dr
   table.deliver(emission(*s.task, 0, {5, 6}, 0, "ab"), at(1));
   table.grant(s.id, 9, TimePoint{});
 
-  const auto resumed = table.resume();
+  const auto resumed = table.resume(0, WorkKind::generate);
   REQUIRE(resumed.size() == 1);
   CHECK(resumed[0]->request == s.id);
   CHECK(resumed[0]->generation == 2);
@@ -311,8 +316,8 @@ TEST_CASE("stream table: a request whose prompt is not encoded yet is not resume
   StreamTable table({.max_requests_per_tenant = kQuota});
   auto sink = std::make_shared<Listener>();
   const RequestId id = table.add({}, sink, at(0));
-  CHECK(table.resume().empty());
-  CHECK(table.unassigned() == std::vector<RequestId>{id});
+  CHECK(table.resume(0, WorkKind::generate).empty());
+  CHECK(table.unassigned(0) == std::vector<RequestId>{id});
   table.end_all(outcome(Outcome::cancelled), outcome(Outcome::draining), at(1));
   CHECK(sink->ends.at(0).outcome == Outcome::draining);
   CHECK(table.live().empty());
@@ -385,10 +390,10 @@ TEST_CASE("stream table: a deadline beyond the clock is one that never comes") {
   Request request;
   request.deadline = milliseconds::max();
   Stream s(table, request);
-  CHECK(table.next_deadline() > at(1'000'000'000));
-  CHECK(table.overdue(at(1'000'000'000)).empty());
+  CHECK(table.next_deadline(0) > at(1'000'000'000));
+  CHECK(table.overdue(0, at(1'000'000'000)).empty());
   table.end(s.id, outcome(Outcome::eos), at(1));
-  CHECK_FALSE(table.next_deadline());
+  CHECK_FALSE(table.next_deadline(0));
 }
 
 TEST_CASE("stream table: a sink may call back into the table from within a call") {

@@ -11,10 +11,10 @@ namespace {
 
 TimePoint at(int seconds) { return TimePoint{} + std::chrono::seconds(seconds); }
 
-StatusSnapshot filled(const Counters& counters, TimePoint now) {
-  StatusSnapshot snapshot;
-  counters.fill(snapshot, now);
-  return snapshot;
+MetricList filled(const Counters& counters, TimePoint now) {
+  MetricList metrics;
+  counters.append_metrics(metrics, now);
+  return metrics;
 }
 
 TEST_CASE("counters: time goes by without progress while there is work and a model, and no step ends") {
@@ -34,9 +34,9 @@ TEST_CASE("counters: time goes by without progress while there is work and a mod
   CHECK(still(1, 100, 108) == std::chrono::seconds(5));
   CHECK(still(0, 100, 108) == std::chrono::seconds(0));
   CHECK(still(1, 200, 108) == std::chrono::seconds(0));  // work that came after this moment
-  CHECK(filled(counters, at(108)).steps == 1);
-  CHECK(filled(counters, at(108)).step_seconds == Approx(0.5));
-  CHECK(filled(counters, at(108)).uptime_seconds == Approx(108));
+  CHECK(filled(counters, at(108)).count("steps") == 1);
+  CHECK(filled(counters, at(108)).value("step_seconds") == Approx(0.5));
+  CHECK(filled(counters, at(108)).value("uptime_seconds") == Approx(108));
 }
 
 engine::StepResult step_of(int began, int ended) {
@@ -47,9 +47,9 @@ engine::StepResult step_of(int began, int ended) {
   return step;
 }
 
-std::uint64_t count(const StatusSnapshot& snapshot, Latency latency) {
-  const Histogram& histogram = snapshot.latencies.histograms[static_cast<std::size_t>(latency)];
-  return std::accumulate(histogram.counts.begin(), histogram.counts.end(), std::uint64_t{0});
+std::uint64_t count(const MetricList& metrics, const char* latency) {
+  const std::vector<std::uint64_t>& counts = metrics.find(latency)->counts;
+  return std::accumulate(counts.begin(), counts.end(), std::uint64_t{0});
 }
 
 TEST_CASE("counters: the overhead of a step counts only where the one before had work left") {
@@ -57,10 +57,10 @@ TEST_CASE("counters: the overhead of a step counts only where the one before had
   counters.step_ended(step_of(1, 3), false, at(3));
   counters.step_ended(step_of(4, 6), true, at(6));         // 1 s after the kernels before
   counters.step_ended(step_of(106, 107), false, at(107));  // idle before
-  const StatusSnapshot snapshot = filled(counters, at(107));
-  CHECK(count(snapshot, Latency::step_duration) == 3);
-  CHECK(count(snapshot, Latency::step_overhead) == 1);
-  CHECK(snapshot.latencies.histograms[static_cast<std::size_t>(Latency::step_overhead)].sum_seconds == Approx(1));
+  const MetricList metrics = filled(counters, at(107));
+  CHECK(count(metrics, "step_duration") == 3);
+  CHECK(count(metrics, "step_overhead") == 1);
+  CHECK(metrics.value("step_overhead") == Approx(1));
 }
 
 TEST_CASE("a histogram counts a duration in the first bucket whose bound it does not exceed") {
@@ -104,35 +104,64 @@ TEST_CASE("memory ledger: the allocator's free part counts as far as there is re
   CHECK(sum(quiet) == 1760);
 }
 
+TEST_CASE("counters: what the model has no layers for is not there") {
+  Counters counters(at(0));
+  cache::CacheCounters cache;
+  cache.groups[0].total = 8;
+  cache.groups[1].cached = cache.snapshots.cached = 2;
+  counters.cache(cache);
+  for (const Metric& metric : filled(counters, at(1))) {
+    INFO(metric.name);
+    CHECK(metric.name.find("window") == std::string::npos);
+    CHECK(metric.name.find("snapshot") == std::string::npos);
+  }
+}
+
+TEST_CASE("metrics of the same name and labels are one: their values and buckets add up") {
+  MetricList metrics;
+  metrics.counter("steps", "Steps.", 2);
+  metrics.counter("steps", "Steps.", 3);
+  metrics.gauge("blocks", "Blocks.", 5, {.labels = {{"state", "free"}}, .key = "blocks_free"});
+  metrics.gauge("blocks", "Blocks.", 7, {.labels = {{"state", "cached"}}});
+  Latencies one, other;
+  one.add(Latency::step_duration, 1);
+  other.add(Latency::step_duration, 1);
+  other.add(Latency::step_overhead, 2);
+  one.append_metrics(metrics);
+  other.append_metrics(metrics);
+  CHECK(metrics.size() == 3 + kLatencyNames.size());
+  CHECK(metrics.count("steps") == 5);
+  CHECK(metrics.count("blocks_free") == 5);
+  CHECK(metrics.find("blocks") == nullptr);  // with labels and without a key
+  CHECK(count(metrics, "step_duration") == 2);
+  CHECK(metrics.value("step_duration") == Approx(2));
+  CHECK(metrics.value("step_overhead") == Approx(2));
+}
+
 TEST_CASE("counters: what a keeper counted is kept when another one begins from zero") {
   Counters counters(at(0));
-  counters.cache({.total = 8,
-                  .free = 6,
-                  .published = 5,
-                  .evictions = 2,
-                  .window_blocks = {.total = 4, .free = 1, .cached = 2, .available = 3, .evictions = 7},
+  counters.cache({.groups = {{{.total = 8, .free = 6, .evictions = 2},
+                              {.total = 4, .free = 1, .cached = 2, .available = 3, .evictions = 7}}},
                   .snapshots = {.total = 3, .cached = 2, .evictions = 1},
+                  .published = 5,
                   .snapshot_hits = 4});
-  CHECK(filled(counters, at(1)).window_blocks_referenced == 1);
-  CHECK(filled(counters, at(1)).window_blocks_cached == 2);
-  CHECK(filled(counters, at(1)).snapshots_cached == 2);
+  CHECK(filled(counters, at(1)).count("window_blocks_referenced") == 1);
+  CHECK(filled(counters, at(1)).count("window_blocks_cached") == 2);
+  CHECK(filled(counters, at(1)).count("snapshots_cached") == 2);
   counters.restarted();
   counters.keeper_restarted();
-  counters.cache({.total = 8,
-                  .free = 8,
+  counters.cache({.groups = {{{.total = 8, .free = 8, .evictions = 1}, {.total = 4, .evictions = 1}}},
+                  .snapshots = {.total = 3, .evictions = 1},
                   .published = 1,
-                  .evictions = 1,
-                  .window_blocks = {.evictions = 1},
-                  .snapshots = {.evictions = 1},
                   .snapshot_hits = 1});
-  const StatusSnapshot snapshot = filled(counters, at(1));
-  CHECK(snapshot.prefix_blocks_computed == 6);
-  CHECK(snapshot.evictions == 3);
-  CHECK(snapshot.window_block_evictions == 8);
-  CHECK(snapshot.snapshot_evictions == 2);
-  CHECK(snapshot.snapshot_hits == 5);
-  CHECK(snapshot.blocks_free == 8);
-  CHECK(snapshot.worker_restarts == 1);
+  const MetricList snapshot = filled(counters, at(1));
+  CHECK(snapshot.count("prefix_blocks_computed") == 6);
+  CHECK(snapshot.count("evictions") == 3);
+  CHECK(snapshot.count("window_block_evictions") == 8);
+  CHECK(snapshot.count("snapshot_evictions") == 2);
+  CHECK(snapshot.count("snapshot_hits") == 5);
+  CHECK(snapshot.count("blocks_free") == 8);
+  CHECK(snapshot.count("worker_restarts") == 1);
 }
 
 }  // namespace

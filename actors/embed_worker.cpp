@@ -1,0 +1,192 @@
+#include "actors/embed_worker.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <cmath>
+#include <exception>
+#include <span>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include "actors/request_check.h"
+#include "engine/memory/workspace.h"
+
+namespace troupe::actors {
+namespace {
+
+// Some milliseconds of a small encoder.
+constexpr std::size_t kTokensPerTurn = 1024;
+
+}  // namespace
+
+// Between two passes only the actor uses it, during a pass only the compute thread.
+struct EmbedWorker::Turn {
+  std::shared_ptr<const ServedModel> model;
+  engine::Team& team;
+  engine::Workspace workspace;
+  FaultPoints faults;
+  std::vector<std::span<const TokenId>> texts{};
+  std::uint32_t num_tokens = 0;
+  std::vector<float> rows{};
+  std::unique_ptr<engine::TextVectors::Reading> reading{};
+
+  void begin(const Job& job) {
+    end();
+    const EmbedIds& inputs = *job.task->inputs;
+    for (std::size_t i = job.num_read; i < inputs.size(); ++i) {
+      if (!texts.empty() && num_tokens + inputs[i].size() > kTokensPerTurn) break;
+      texts.emplace_back(inputs[i]);
+      num_tokens += static_cast<std::uint32_t>(inputs[i].size());
+    }
+  }
+  // Runs one pass; returns whether all texts of the turn are read. Their vectors are in the job's answer then.
+  bool advance(Job& job, std::size_t max_tokens) {
+    if (faults.before_pass) faults.before_pass(job.task->request);
+    const engine::TextVectors& vectors = model->vectors();
+    Embeddings& answer = *job.answer;
+    if (!reading) {
+      const EmbedInputs& asked = *job.task->body->embed;
+      answer.dim = vectors.info().dim;
+      answer.pooling = asked.pooling.value_or(vectors.pooling());
+      answer.values.reserve(job.task->inputs->size() * answer.dim);  // touched as it fills
+      rows.resize(texts.size() * answer.dim);
+      reading = vectors.read(texts, {answer.pooling, asked.normalise}, rows.data());
+    }
+    if (!reading->advance(team, workspace, max_tokens)) return false;
+    if (!std::all_of(rows.begin(), rows.end(), [](float x) { return std::isfinite(x); })) {
+      throw std::runtime_error("the model gave numbers that are not finite");
+    }
+    answer.values.insert(answer.values.end(), rows.begin(), rows.end());
+    return true;
+  }
+  void end() {
+    reading.reset();
+    texts.clear();
+    num_tokens = 0;
+  }
+};
+
+EmbedWorker::EmbedWorker(caf::actor_config& cfg, const UnitContext& context)
+    : ActorBase(cfg, "embed worker"),
+      context_(context),
+      turn_(std::make_shared<Turn>(Turn{.model = context.model.model(),
+                                        .team = context.compute.team(),
+                                        .workspace = engine::Workspace(context.options.load.memory_policy),
+                                        .faults = context.faults})) {}
+
+caf::behavior EmbedWorker::make_behavior() {
+  return {
+      [this](const msg::Enqueue& message) { add(message.task); },
+      [this](const msg::Forget& message) { forget(message.request); },
+      [this](const msg::ForgetAll&) { forget_all(); },
+      [this](const msg::PassEnded& pass) { pass_ended(pass.complete); },
+      [this](const msg::PassFailed& pass) { pass_failed(pass.why); },
+      [](const msg::Crash&) { throw std::runtime_error("a test asked for it"); },
+  };
+}
+
+TimePoint EmbedWorker::now() { return home_system().clock().now(); }
+
+void EmbedWorker::add(std::shared_ptr<const Assignment> task) {
+  // Its end may have arrived before it.
+  if (!context_.streams.granted(task->request, task->generation)) return;
+  forget(task->request);
+  const TenantId tenant = task->body->tenant.id;
+  if (task->num_faults >= kMaxFaults) {
+    context_.streams.end(task->request, task->generation, given_up({.what = "its worker died"}, "to compute it"),
+                         now());
+    return;
+  }
+  waiting_.push(tenant, std::make_shared<Job>(Job{.task = std::move(task), .answer = std::make_shared<Embeddings>()}));
+  next();
+}
+
+void EmbedWorker::forget(RequestId request) {
+  (void)waiting_.remove_if([&](const auto& job) { return job->task->request == request; });
+  if (current_ && current_->task->request == request) current_ = nullptr;
+}
+
+void EmbedWorker::forget_all() {
+  (void)waiting_.remove_if([](const auto&) { return true; });
+  current_ = nullptr;
+}
+
+// Posts the next pass, of the current turn or of a new one.
+void EmbedWorker::next() {
+  while (!computing_) {
+    if (!current_) {
+      turn_->end();
+      auto job = waiting_.pop();
+      if (!job) return count_memory();
+      const Assignment& task = *(*job)->task;
+      const bool is_first = (*job)->num_read == 0;
+      if (is_first && !context_.streams.started(task.request, task.generation, 0, now())) continue;
+      current_ = *std::move(job);
+      turn_->begin(*current_);
+    }
+    computing_ = true;
+    context_.counters.step_began(now());
+    context_.compute.post([turn = turn_, job = current_, max_tokens = std::size_t{context_.options.max_step_tokens},
+                           self = caf::actor{this}] {
+      try {
+        const bool complete = turn->advance(*job, max_tokens);
+        caf::anon_send(self, msg::PassEnded{complete});
+      } catch (const engine::Stopped&) {
+        // The server ends.
+      } catch (...) {
+        caf::anon_send(self, msg::PassFailed{failure_of(std::current_exception())});
+      }
+    });
+  }
+}
+
+void EmbedWorker::pass_ended(bool complete) {
+  computing_ = false;
+  count_memory();
+  context_.counters.pass_ended(now());
+  if (complete && current_) {
+    const std::shared_ptr<Job> job = std::exchange(current_, nullptr);
+    job->num_read += turn_->texts.size();
+    job->tokens_read += turn_->num_tokens;
+    const Assignment& task = *job->task;
+    if (job->num_read == task.inputs->size()) {
+      finish(*job);
+    } else if (context_.streams.computed(task.request, task.generation, job->tokens_read,
+                                         job->answer->values.size() * sizeof(float))) {
+      waiting_.push(task.body->tenant.id, job);
+    }
+  }
+  next();
+}
+
+void EmbedWorker::pass_failed(const Failure& why) {
+  computing_ = false;
+  if (const std::shared_ptr<Job> job = std::exchange(current_, nullptr)) {
+    const Assignment& task = *job->task;
+    const std::uint32_t num_faults = context_.streams.record_fault(task.request);
+    spdlog::error("request {}: its vectors could not be computed ({} of at most {} times): {}", task.request,
+                  num_faults, kMaxFaults, why.what);
+    if (num_faults >= kMaxFaults) {
+      context_.streams.end(task.request, task.generation, given_up(why, "to compute it"), now());
+    } else {
+      waiting_.push(task.body->tenant.id, job);
+    }
+  }
+  next();
+}
+
+void EmbedWorker::finish(const Job& job) {
+  End end;
+  end.outcome = scheduler::Outcome::eos;
+  end.embeddings = job.answer;
+  context_.streams.end(job.task->request, job.task->generation, end, now());
+}
+
+void EmbedWorker::count_memory() {
+  const std::uint64_t reading = turn_->reading ? turn_->reading->bytes() : 0;
+  context_.counters.embedding(turn_->workspace.total_bytes() + reading + turn_->rows.capacity() * sizeof(float));
+}
+
+}  // namespace troupe::actors

@@ -1,0 +1,58 @@
+// Makes vectors of texts (Embed), with an encoder or with a language model's hidden states.
+//
+// A request's texts go through the model a few at a time: a turn of its user in a fair queue. A turn is computed in one
+// or more passes, jobs of the compute pool; the worker has at most one job there, so between two steps of generation
+// there is at most one pass over max_step_tokens tokens (an encoder reads whole texts, together up to kTokensPerTurn or
+// one longer text). A request whose passes throw kMaxFaults times is ended; before that, the turn is repeated.
+//
+// Receives  msg::Enqueue     a request, new or resumed
+//           msg::Forget      a stream has ended; msg::ForgetAll: all have
+//           msg::PassEnded   from its job; msg::PassFailed: the pass threw
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "actors/actor_base.h"
+#include "actors/messages.h"
+#include "actors/server_context.h"
+#include "scheduler/turn_list.h"
+
+namespace troupe::actors {
+
+class EmbedWorker : public ActorBase {
+ public:
+  EmbedWorker(caf::actor_config& cfg, const UnitContext& context);  // once a model is loaded
+
+  caf::behavior make_behavior() override;
+
+ private:
+  // A request and its vectors so far.
+  struct Job {
+    std::shared_ptr<const Assignment> task;
+    std::shared_ptr<Embeddings> answer;
+    std::size_t num_read = 0;  // inputs
+    std::uint32_t tokens_read = 0;
+  };
+  struct Turn;  // what the compute thread works on
+
+  TimePoint now();
+  void add(std::shared_ptr<const Assignment> task);
+  void forget(RequestId request);
+  void forget_all();
+  void pass_ended(bool complete);
+  void pass_failed(const Failure& why);
+  void next();
+  void finish(const Job& job);
+  void count_memory();
+
+  const UnitContext context_;
+  scheduler::TurnList<std::shared_ptr<Job>> waiting_;
+  std::shared_ptr<Turn> turn_;
+  // Whose turn it is; null while a pass of a forgotten request ends, or nothing is computed.
+  std::shared_ptr<Job> current_;
+  bool computing_ = false;  // a pass is posted or running
+};
+
+}  // namespace troupe::actors

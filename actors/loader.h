@@ -1,0 +1,26 @@
+// Loads the model of a unit: posts the loading as a job of the compute pool, whose team packs the weights, and reports
+// its end. If it dies meanwhile, the job goes on; the next loader's job then finds the model loaded.
+//
+// Receives  msg::LoadEnded  from its job
+// Sends     msg::ModelLoaded to the supervisor
+#pragma once
+
+#include "actors/actor_base.h"
+#include "actors/messages.h"
+#include "actors/server_context.h"
+
+namespace troupe::actors {
+
+class Loader : public ActorBase {
+ public:
+  Loader(caf::actor_config& cfg, const UnitContext& context, caf::actor supervisor);
+
+  caf::behavior make_behavior() override;
+  void on_exit() override { supervisor_ = nullptr; }
+
+ private:
+  const UnitContext context_;
+  caf::actor supervisor_;
+};
+
+}  // namespace troupe::actors

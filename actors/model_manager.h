@@ -1,0 +1,35 @@
+// The loaded models of the server, and their one memory budget. Today it holds one.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "actors/model_unit.h"
+
+namespace troupe::actors {
+
+// Thread-safe, except for add(), stop() and destruction.
+class ModelManager {
+ public:
+  // memory_bytes: as MemoryBudget.
+  explicit ModelManager(std::uint64_t memory_bytes) : budget_(memory_bytes) {}
+
+  // Begins to load a model, in a unit of its own. The first one is the default.
+  ModelUnit& add(caf::actor_system& system, const ServerContext& server, ModelSource source);
+
+  // The unit of the model with this name; empty: the default. The name of a model may not be known before it is
+  // loaded: a name that none has goes to the first unit whose model is loading, which refuses it once it is loaded, or
+  // has failed to load, which says so. Null: no model has the name.
+  ModelUnit* find(const std::string& name) const;
+  ModelUnit& unit(UnitId id) const { return *units_.at(id); }
+  const std::vector<std::unique_ptr<ModelUnit>>& units() const { return units_; }
+  std::vector<std::string> names() const;
+  MemoryBudget& budget() { return budget_; }
+
+ private:
+  MemoryBudget budget_;
+  std::vector<std::unique_ptr<ModelUnit>> units_;  // by id
+};
+
+}  // namespace troupe::actors

@@ -1,0 +1,55 @@
+// Measures the server's memory for status queries, on a thread of its own: reading /proc, and asking the kernel which
+// pages of the cache are resident, are no work for an actor.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "actors/status_snapshot.h"
+#include "actors/threads/thread_pool.h"
+
+namespace troupe::actors {
+
+// The oldest survey that answers a status query.
+inline constexpr std::chrono::milliseconds kMaxSurveyAge{100};
+
+struct MemoryReport {
+  std::vector<MemoryUse> kinds;  // as MemoryLedger lists them
+  std::uint64_t resident_bytes = 0;
+  std::uint64_t peak_resident_bytes = 0;
+};
+
+// Thread-safe. The thread measures only while it is asked to.
+class MemorySurvey {
+ public:
+  // cpus: the thread is bound to these; empty: not bound.
+  explicit MemorySurvey(std::function<MemoryReport()> measure, std::vector<int> cpus = {});
+  ~MemorySurvey() { stop(); }
+
+  // Calls `done` as soon as last() is at most kMaxSurveyAge old: at once, or on the survey's thread. All that ask
+  // meanwhile get one survey.
+  void when_fresh(std::function<void()> done);
+  [[nodiscard]] MemoryReport last() const;
+  // Ends the thread after it has called what when_fresh() was given. Then surveys are made no more, and when_fresh()
+  // calls at once.
+  void stop();
+
+ private:
+  void survey();
+
+  const std::function<MemoryReport()> measure_;
+  mutable std::mutex mutex_;
+  MemoryReport last_;
+  std::optional<std::chrono::steady_clock::time_point> measured_at_;
+  std::vector<std::function<void()>> waiting_;
+  bool is_surveying_ = false;  // survey() is posted or running; always true while `waiting_` has any
+  bool stopped_ = false;
+  std::unique_ptr<ThreadPool> thread_;
+};
+
+}  // namespace troupe::actors

@@ -1,0 +1,202 @@
+// Two models in one process: units side by side, on one stream table, one compute pool and one memory budget.
+#include <catch2/catch.hpp>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "actors/model_manager.h"
+#include "tests/actors/clients.h"
+#include "tests/actors/stage.h"
+
+namespace troupe::actors::test {
+namespace {
+
+using scheduler::Outcome;
+
+// Without a unit of its own.
+struct Machine {
+  Machine()
+      : streams({.max_requests_per_tenant = 64, .max_queued_requests = 64, .max_queued_tokens = 1u << 20}),
+        system(config),
+        models(std::uint64_t{1} << 30) {}
+  ~Machine() {
+    End end;
+    end.outcome = Outcome::cancelled;
+    streams.end_all(end, end, now());
+    for (const auto& unit : models.units()) unit->stop();
+    run();
+  }
+  ServerContext context() {
+    return {.options = options, .streams = streams, .memory = memory, .texts = texts, .compute = compute, .faults = {}};
+  }
+  caf::scheduler::test_coordinator& scheduler() {
+    return dynamic_cast<caf::scheduler::test_coordinator&>(system.scheduler());
+  }
+  TimePoint now() { return scheduler().clock().now(); }
+  void run() {
+    do scheduler().run();
+    while (scheduler().clock().trigger_timeout());
+  }
+  ModelUnit& add(const std::string& path, const std::string& alias) {
+    engine::LoadOptions load;
+    load.num_blocks = 32;
+    return models.add(system, context(), {.path = path, .alias = alias, .load = load});
+  }
+  // As the gateway does.
+  RequestId submit(Request request, std::shared_ptr<Listener> sink) {
+    const ModelUnit* const unit = models.find(request.model);
+    REQUIRE(unit);
+    const RequestId id = streams.add(std::move(request), std::move(sink), now(), unit->id());
+    REQUIRE_FALSE(streams.take_place(id));
+    unit->submit(id);
+    return id;
+  }
+
+  GatewayOptions options;
+  StreamTable streams;
+  MemorySurvey memory{[] { return MemoryReport{}; }};
+  TextThreads texts{{.max_large = 1}};
+  InlineCompute compute;
+  TestConfig config;
+  caf::actor_system system;
+  ModelManager models;
+};
+
+const std::string kTales = std::string(TROUPE_MODELS) + "/tales-5m-tq2_0.gguf";
+const std::string kBert = TROUPE_TEST_DATA "/tiny-bert.gguf";
+
+Request story(const std::string& model, std::uint32_t max_tokens = 12) {
+  Request request =
+      request_for({.id = 0, .sink = {}, .prompt = {1, 300, 301}, .drawn = false, .max_tokens = max_tokens});
+  request.model = model;
+  return request;
+}
+
+Request vector_of(const std::string& model) {
+  Request request;
+  request.model = model;
+  request.embed.emplace().texts = EmbedIds{{2, 9, 3}};
+  return request;
+}
+
+}  // namespace
+
+TEST_CASE("models: requests go to the unit of their model, and each answers as if it were alone") {
+  Machine alone;
+  alone.add(kTales, "tales");
+  alone.run();
+  const auto expected = std::make_shared<Listener>();
+  alone.submit(story("tales"), expected);
+  alone.run();
+  REQUIRE(expected->ids.size() == 12);
+
+  Machine machine;
+  const ModelUnit& tales = machine.add(kTales, "tales");
+  const ModelUnit& bert = machine.add(kBert, "bert");
+  machine.run();
+  CHECK(tales.state().readiness() == Readiness::ready);
+  CHECK(bert.state().readiness() == Readiness::ready);
+  CHECK(machine.models.names() == std::vector<std::string>{"tales", "bert"});
+  CHECK(machine.models.find("")->id() == tales.id());
+  CHECK(machine.models.find("bert")->id() == bert.id());
+  CHECK(machine.models.find("cats") == nullptr);
+
+  const auto first = std::make_shared<Listener>(), second = std::make_shared<Listener>(),
+             vectors = std::make_shared<Listener>(), refused = std::make_shared<Listener>();
+  machine.submit(story("tales"), first);
+  machine.submit(story(""), second);
+  machine.submit(vector_of("bert"), vectors);
+  machine.submit(story("bert"), refused);
+  machine.run();
+  CHECK(first->ids == expected->ids);
+  CHECK(second->ids == expected->ids);
+  REQUIRE(vectors->end_);
+  CHECK(vectors->end_->embeddings->values.size() == 64);
+  REQUIRE(refused->end_);
+  CHECK(refused->end_->outcome == Outcome::unsupported);
+}
+
+TEST_CASE("models: units take their memory from one budget and give it back") {
+  Machine machine;
+  const std::uint64_t before = machine.models.budget().left();
+  machine.add(kTales, "first");
+  machine.run();
+  const std::uint64_t with_one = machine.models.budget().left();
+  CHECK(with_one < before);
+  machine.add(kTales, "second");
+  machine.run();
+  const std::uint64_t of_one = before - with_one;  // but for what the allocator adds to a vocabulary
+  CHECK(before - machine.models.budget().left() == Approx(2 * of_one).epsilon(0.01));
+
+  const std::uint64_t enough = of_one + of_one / 2;
+  MemoryBudget budget(enough);
+  {
+    ModelUnit fits(machine.system, machine.context(), budget, 7,
+                   {.path = kTales, .alias = "fits", .load = {.num_blocks = 32}});
+    machine.run();
+    CHECK(fits.state().readiness() == Readiness::ready);
+    ModelUnit refused(machine.system, machine.context(), budget, 8,
+                      {.path = kTales, .alias = "refused", .load = {.num_blocks = 32}});
+    machine.run();
+    REQUIRE(refused.state().error());
+    CHECK(refused.state().error()->code == ErrorCode::out_of_memory);
+    fits.stop();
+    refused.stop();
+    machine.run();
+  }
+  CHECK(budget.left() == enough);
+}
+
+TEST_CASE("models: an actor that dies in one unit, or a model that fails to load, does not touch the other") {
+  for (const Role role : {Role::batcher, Role::keeper, Role::worker, Role::intake, Role::embedder}) {
+    Machine machine;
+    const ModelUnit& tales = machine.add(kTales, "tales");
+    machine.add(kTales, "others");
+    machine.run();
+    const auto first = std::make_shared<Listener>(), second = std::make_shared<Listener>();
+    machine.submit(story("tales", 30), first);
+    machine.submit(story("others", 30), second);
+    machine.scheduler().run(40);
+    caf::anon_send(tales.supervisor(), msg::Crash{role});
+    machine.run();
+    CHECK(first->ids.size() == 30);
+    CHECK(second->ids == first->ids);
+    CHECK(machine.models.unit(1).context().counters.num_ended() > 0);
+  }
+  Machine machine;
+  machine.add(kTales, "tales");
+  machine.add("/nowhere.gguf", "missing");
+  machine.run();
+  const auto served = std::make_shared<Listener>(), failed = std::make_shared<Listener>();
+  machine.submit(story("tales"), served);
+  machine.submit(story("missing"), failed);
+  machine.run();
+  CHECK(served->ids.size() == 12);
+  REQUIRE(failed->end_);
+  CHECK(failed->end_->outcome == Outcome::model_unloaded);
+}
+
+TEST_CASE("models: a loader that dies is started again, and the model is loaded once") {
+  Machine machine;
+  machine.compute.hold = true;
+  const ModelUnit& unit = machine.add(kTales, "tales");
+  machine.scheduler().run();
+  REQUIRE(machine.compute.is_computing());
+  caf::anon_send(unit.supervisor(), msg::Crash{Role::loader});
+  machine.run();
+  const std::uint64_t before = machine.models.budget().left();
+  while (machine.compute.is_computing()) {
+    machine.compute.run_one();
+    machine.run();
+  }
+  CHECK(unit.state().readiness() == Readiness::ready);
+  const std::uint64_t taken = before - machine.models.budget().left();
+  CHECK(taken == unit.state().model()->budget_bytes());
+  const auto sink = std::make_shared<Listener>();
+  machine.compute.hold = false;
+  machine.submit(story("tales"), sink);
+  machine.run();
+  CHECK(sink->ids.size() == 12);
+}
+
+}  // namespace troupe::actors::test

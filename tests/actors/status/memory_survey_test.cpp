@@ -1,0 +1,89 @@
+// The survey of memory: fresh for those who ask, made by another thread, and one for many.
+#include "actors/status/memory_survey.h"
+
+#include <catch2/catch.hpp>
+
+#include <atomic>
+#include <future>
+#include <thread>
+
+namespace troupe::actors {
+namespace {
+
+TEST_CASE("memory survey: it is made on a thread of its own, for those who ask, and serves until it is too old") {
+  std::atomic<int> num_made{0};
+  std::thread::id made_by;
+  MemorySurvey survey([&] {
+    made_by = std::this_thread::get_id();
+    return MemoryReport{.kinds = {}, .resident_bytes = static_cast<std::uint64_t>(++num_made)};
+  });
+  CHECK(survey.last().resident_bytes == 0);
+  const auto ask = [&] {
+    std::promise<std::uint64_t> seen;
+    survey.when_fresh([&] { seen.set_value(survey.last().resident_bytes); });
+    return seen.get_future().get();
+  };
+  const auto start = std::chrono::steady_clock::now();
+  CHECK(ask() == 1);
+  CHECK(made_by != std::this_thread::get_id());
+  // Until the first one is too old it is the answer, then another one is made.
+  while (ask() == 1) CHECK(std::chrono::steady_clock::now() - start <= std::chrono::seconds(60));
+  CHECK(std::chrono::steady_clock::now() - start > kMaxSurveyAge);
+  std::this_thread::sleep_for(2 * kMaxSurveyAge);
+  CHECK(num_made == 2);  // none is made where nobody asks
+}
+
+TEST_CASE(
+    "memory survey: while one is made nobody waits for it but those whose answer it is, and they share the next") {
+  std::promise<void> begun, go_on;
+  std::atomic<int> num_made{0};
+  MemorySurvey survey([&] {
+    if (++num_made == 1) {
+      begun.set_value();
+      go_on.get_future().wait();
+    }
+    return MemoryReport{};
+  });
+  std::atomic<int> num_called{0};
+  survey.when_fresh([&] { ++num_called; });
+  begun.get_future().wait();
+  for (int i = 0; i < 3; ++i) survey.when_fresh([&] { ++num_called; });  // returns at once
+  CHECK(survey.last().resident_bytes == 0);
+  CHECK(num_called == 0);
+  go_on.set_value();
+  survey.stop();
+  CHECK(num_called == 4);
+  CHECK(num_made == 2);
+  survey.when_fresh([&] { ++num_called; });
+  CHECK(num_called == 5);
+  CHECK(num_made == 2);
+}
+
+TEST_CASE("memory survey: what was given to it may look at the survey when it is destroyed, as a status query does") {
+  MemorySurvey survey([] { return MemoryReport{.kinds = {}, .resident_bytes = 7}; });
+  std::promise<std::uint64_t> seen;
+  auto looks_at_its_end = std::shared_ptr<int>(new int, [&](int* number) {
+    delete number;
+    seen.set_value(survey.last().resident_bytes);
+  });
+  survey.when_fresh([held = std::move(looks_at_its_end)] {});
+  CHECK(seen.get_future().get() == 7);
+}
+
+TEST_CASE("memory survey: one that there is no memory for leaves the last one") {
+  int num_made = 0;
+  MemorySurvey survey([&]() -> MemoryReport {
+    if (++num_made == 2) throw std::bad_alloc();
+    return {.kinds = {}, .resident_bytes = 7};
+  });
+  for (int i = 0; i < 2; ++i) {
+    std::promise<void> done;
+    survey.when_fresh([&] { done.set_value(); });
+    done.get_future().wait();
+    CHECK(survey.last().resident_bytes == 7);
+    std::this_thread::sleep_for(2 * kMaxSurveyAge);
+  }
+}
+
+}  // namespace
+}  // namespace troupe::actors
