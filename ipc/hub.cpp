@@ -18,9 +18,9 @@ constexpr std::size_t kMaxRememberedUsers = 4096;
 
 void User::add_counts(v1::Status& status) const {
   ipc::add_counts(status, counts);
-  status.set_prompt_tokens(prompt_tokens);
-  status.set_cached_tokens(cached_tokens);
-  status.set_generated_tokens(generated_tokens);
+  MetricList metrics;
+  tokens.append_metrics(metrics);
+  add_metrics(metrics, status);
 }
 
 Hub::Hub(ServerOptions server_options)
@@ -106,17 +106,22 @@ bool Hub::cancel_request(std::uint64_t number, std::uint32_t uid, bool is_owner)
 
 void Hub::add_counts(v1::Status& status) {
   ipc::add_counts(status, counts);
-  status.set_connections(static_cast<std::uint32_t>(sessions.size()));
   std::size_t streams = 0;
   std::uint64_t outboxes = 0;
   for (const auto& session : sessions) {
     streams += session->num_streams();
     outboxes += session->outbox_bytes();
   }
-  status.set_streams(static_cast<std::uint32_t>(streams));
-  status.set_connections_accepted(connections_accepted);
-  status.set_connections_refused(connections_refused);
-  status.set_connections_broken(connections_broken);
+  MetricList metrics;
+  metrics.gauge("num_connections", "Open connections.", sessions.size(), {.key = "connections"});
+  metrics.gauge("num_streams", "Open streams on all connections.", streams, {.key = "streams"});
+  const auto ended = [&](const char* result, std::string_view key, std::uint64_t count) {
+    metrics.counter("connections", "Connections by what became of them.", count,
+                    {.labels = {{"result", result}}, .key = key});
+  };
+  ended("accepted", "connections_accepted", connections_accepted);
+  ended("refused", "connections_refused", connections_refused);
+  ended("broken", "connections_broken", connections_broken);
   // The gateway has counted outboxes under "heap".
   outbox_peak_bytes = std::max(outbox_peak_bytes, outboxes);
   for (v1::Status::Memory& use : *status.mutable_memory())
@@ -125,6 +130,11 @@ void Hub::add_counts(v1::Status& status) {
   added.set_kind("outboxes");
   added.set_bytes(outboxes);
   added.set_peak_bytes(outbox_peak_bytes);
+  for (const v1::Status::Memory& use : status.memory()) {
+    metrics.gauge("memory_bytes", "Resident memory by kind.", use.bytes(), {.labels = {{"kind", use.kind()}}});
+    metrics.gauge("memory_peak_bytes", "The most so far.", use.peak_bytes(), {.labels = {{"kind", use.kind()}}});
+  }
+  add_metrics(metrics, status);
 }
 
 void Hub::warn(LogQuota& kind, const std::function<std::string()>& line) {

@@ -16,9 +16,8 @@
 #include "ipc/buffer_budget.h"
 #include "ipc/frames/request_counts.h"
 #include "ipc/frames/status_frame.h"
-#include "ipc/log_quota.h"
+#include "ipc/rate_limits.h"
 #include "ipc/server.h"
-#include "ipc/token_bucket.h"
 #include "ipc/troupe.pb.h"
 
 namespace troupe::ipc {
@@ -40,10 +39,8 @@ struct User {
   TokenBucket frames;     // of every kind; a connection that finds none is read later
   TokenBucket questions;  // Health, Models, Status, CancelRequest: without one they are refused
   RequestCounts counts;
-  std::uint64_t prompt_tokens = 0;  // these three: of requests that have ended
-  std::uint64_t cached_tokens = 0;
-  std::uint64_t generated_tokens = 0;
-  std::uint64_t num_generates = 0;  // each choice counts: the number of the last one
+  actors::TokenMetrics tokens;      // of requests that have ended
+  std::uint64_t num_submitted = 0;  // each choice counts: the number of the last one
 };
 
 // Used by the io thread only, except for `io`.

@@ -1,6 +1,7 @@
 #include "ipc/listening_socket.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -54,9 +55,10 @@ Status check_own_directory(const std::string& directory, const Guests& guests) {
   if (!S_ISDIR(status.st_mode))
     return Error{ErrorCode::permission, directory + " is not a directory; remove it, or choose another --socket"};
   if (status.st_uid != ::geteuid())
-    return Error{ErrorCode::permission, "the socket's directory " + directory + " belongs to uid " +
-                                            std::to_string(status.st_uid) + ", not to uid " +
-                                            std::to_string(::geteuid()) + "; choose another path with --socket"};
+    return Error{
+        ErrorCode::permission,
+        fmt::format("the socket's directory {} belongs to uid {}, not to uid {}; choose another path with --socket",
+                    directory, status.st_uid, ::geteuid())};
   const mode_t forbidden = guests.none() ? 0077 : 0022;
   if (status.st_mode & forbidden)
     return Error{ErrorCode::permission, "the socket's directory " + directory + " has mode " +
@@ -93,8 +95,9 @@ Status clear_path(const std::string& path) {
                                       "; stop it, talk to it (troupe status --socket " + path +
                                       "), or choose another --socket"};
   if (errno == EACCES || errno == EPERM)
-    return Error{ErrorCode::permission, path + " belongs to uid " + std::to_string(status.st_uid) +
-                                            " and cannot be asked whether it is alive; choose another --socket"};
+    return Error{ErrorCode::permission,
+                 fmt::format("{} belongs to uid {} and cannot be asked whether it is alive; choose another --socket",
+                             path, status.st_uid)};
   if (errno == ENOENT) return Ok{};  // removed meanwhile
   if (errno != ECONNREFUSED) return Error{ErrorCode::io, "cannot tell whether " + path + " is alive" + reason(errno)};
   if (::unlink(path.c_str()) != 0 && errno != ENOENT)
@@ -104,8 +107,10 @@ Status clear_path(const std::string& path) {
 
 Status give_to_group(const std::string& path, const Guests& guests) {
   if (socket_mode(guests) != 0660 || ::chown(path.c_str(), static_cast<uid_t>(-1), guests.gids[0]) == 0) return Ok{};
-  return Error{code_of(errno), "cannot give the socket " + path + " to group " + std::to_string(guests.gids[0]) +
-                                   reason(errno) + " (only groups that we are a member of can be let in)"};
+  return Error{
+      code_of(errno),
+      fmt::format("cannot give the socket {} to group {}{} (only groups that we are a member of can be let in)", path,
+                  guests.gids[0], reason(errno))};
 }
 
 // The path of a listening Unix stream socket; an error if `fd` is something else.
@@ -128,6 +133,25 @@ Result<std::string> path_of_listening(int fd) {
 }
 
 }  // namespace
+
+void SocketFile::remember() noexcept {
+  struct stat status {};
+  if (::lstat(path_.c_str(), &status) != 0) return;
+  device_ = status.st_dev;
+  inode_ = status.st_ino;
+  kept_ = true;
+}
+
+bool SocketFile::is_there() const { return kept_ && is_at_path(); }
+
+void SocketFile::remove() noexcept {
+  if (kept_.exchange(false) && is_at_path()) ::unlink(path_.c_str());
+}
+
+bool SocketFile::is_at_path() const noexcept {
+  struct stat status {};
+  return ::lstat(path_.c_str(), &status) == 0 && status.st_dev == device_ && status.st_ino == inode_;
+}
 
 std::string directory_of(const std::string& path) {
   const std::filesystem::path parent = std::filesystem::path(path).parent_path();
@@ -210,8 +234,11 @@ Result<ListeningSocket> ListeningSocket::open(const std::string& path, const Gue
 Result<ListeningSocket> ListeningSocket::adopt(int fd) {
   auto path = path_of_listening(fd);
   if (!path)
-    return Error{path.error().code, "descriptor " + std::to_string(fd) + ", which the service manager passed, " +
-                                        path.error().message + "; the socket unit needs ListenStream= with a path"};
+    return Error{
+        path.error().code,
+        fmt::format(
+            "descriptor {}, which the service manager passed, {}; the socket unit needs ListenStream= with a path", fd,
+            path.error().message)};
   const int flags = ::fcntl(fd, F_GETFL);
   if (flags < 0 || ::fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0 || ::fcntl(fd, F_SETFD, FD_CLOEXEC) != 0)
     return Error{ErrorCode::io, "cannot set up the socket that the service manager passed" + reason(errno)};

@@ -1,5 +1,6 @@
 #include "ipc/server.h"
 
+#include <fmt/format.h>
 #include <google/protobuf/stubs/logging.h>
 #include <spdlog/spdlog.h>
 #include <sys/resource.h>
@@ -78,8 +79,7 @@ Guests guests_of(const ServerOptions& options) { return {options.allow_uids, opt
 Refusal not_allowed(std::uint32_t uid) {
   return {.code = Outcome::permission,
           .field = "allow_uid",
-          .message =
-              "uid " + std::to_string(uid) + " may not use this server; ask its owner for --allow-uid or --allow-gid",
+          .message = fmt::format("uid {} may not use this server; ask its owner for --allow-uid or --allow-gid", uid),
           .limit = {},
           .retry_after = {}};
 }
@@ -98,13 +98,13 @@ struct Crowd {
 Refusal to_refusal(const Crowd& crowd) {
   const bool own = crowd.code == Outcome::quota;
   const std::string field = own ? "max_connections_per_uid" : "max_connections";
-  const std::string whose = own              ? " of uid " + std::to_string(crowd.uid)
+  const std::string whose = own              ? fmt::format(" of uid {}", crowd.uid)
                             : crowd.is_owner ? ""
                                              : " (those kept for the owner apart)";
   return {.code = crowd.code,
           .field = field,
-          .message = std::to_string(crowd.open) + " connections" + whose + " are open, at most " +
-                     std::to_string(crowd.limit) + " may be (" + field + "); close one, or try again later",
+          .message = fmt::format("{} connections{} are open, at most {} may be ({}); close one, or try again later",
+                                 crowd.open, whose, crowd.limit, field),
           .limit = crowd.limit,
           .retry_after = std::chrono::seconds(1)};
 }
@@ -249,8 +249,7 @@ std::optional<Crowd> Server::Impl::no_room_for(std::uint32_t uid) {
 
 void Server::Impl::warn_refused(const Peer& peer, const std::function<std::string()>& why) {
   hub.warn(hub.refused_lines, [&] {
-    return "connection of uid " + std::to_string(peer.uid) + " gid " + std::to_string(peer.gid) + " pid " +
-           std::to_string(peer.pid) + " refused: " + why();
+    return fmt::format("connection of uid {} gid {} pid {} refused: {}", peer.uid, peer.gid, peer.pid, why());
   });
 }
 

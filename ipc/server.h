@@ -19,7 +19,7 @@
 #include "actors/gateway.h"
 #include "config/result.h"
 #include "ipc/frames/framing.h"
-#include "ipc/socket_file.h"
+#include "ipc/listening_socket.h"
 
 namespace troupe::ipc {
 

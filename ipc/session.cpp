@@ -1,5 +1,6 @@
 #include "ipc/session.h"
 
+#include <fmt/format.h>
 #include <poll.h>
 #include <spdlog/spdlog.h>
 
@@ -8,7 +9,6 @@
 #include <exception>
 
 #include "config/printable.h"
-#include "ipc/frames/http_refusal.h"
 
 namespace troupe::ipc {
 namespace {
@@ -41,7 +41,7 @@ Overloaded(Ts...) -> Overloaded<Ts...>;
 Refusal stalled(const std::string& what, std::chrono::milliseconds timeout) {
   return {.code = Outcome::quota,
           .field = "stall_timeout",
-          .message = what + " for " + std::to_string(timeout.count()) + " ms (stall_timeout)",
+          .message = fmt::format("{} for {} ms (stall_timeout)", what, timeout.count()),
           .limit = static_cast<std::uint64_t>(timeout.count()),
           .retry_after = {}};
 }
@@ -202,15 +202,17 @@ void Session::on_wake() {
     const bool of_all = outbox_->share_was_full();
     const std::uint64_t limit = of_all ? hub_.options.max_buffer_bytes : hub_.options.max_outbox_bytes;
     const std::string name = of_all ? "max_buffer_bytes" : "max_outbox_bytes";
-    break_off({.code = Outcome::quota,
-               .field = name,
-               .message = of_all ? "the answers that wait unread on this user's connections leave no room in the " +
-                                       std::to_string(limit) + " bytes of all (" + name +
-                                       "); read faster, or grant less credit"
-                                 : "more than " + std::to_string(limit) + " bytes of answers wait unread (" + name +
-                                       "); read faster, or grant less credit",
-               .limit = limit,
-               .retry_after = {}});
+    break_off(
+        {.code = Outcome::quota,
+         .field = name,
+         .message =
+             of_all ? fmt::format("the answers that wait unread on this user's connections leave no room in the {} "
+                                  "bytes of all ({}); read faster, or grant less credit",
+                                  limit, name)
+                    : fmt::format("more than {} bytes of answers wait unread ({}); read faster, or grant less credit",
+                                  limit, name),
+         .limit = limit,
+         .retry_after = {}});
   }
   wake_.cancel();
 }
@@ -284,14 +286,14 @@ void Session::encode_end(std::uint64_t number, actors::End&& end, std::string& b
   if (choice.stalled && end.outcome == Outcome::cancelled)
     end.message = stalled("no credit was granted", hub_.options.stall_timeout).message;
   else if (choice.cancelled_by && end.outcome == Outcome::cancelled)
-    end.message = "uid " + std::to_string(*choice.cancelled_by) + " asked for it with CancelRequest";
+    end.message = fmt::format("uid {} asked for it with CancelRequest", *choice.cancelled_by);
   const RequestKind kind = stream.kind;
   if (is_last) streams_.erase(found);  // before the client can see the end and reuse the number
   last_answer_ = Clock::now();
   count_ended(kind, end.outcome);
-  user_.prompt_tokens += end.usage.prompt_tokens;
-  user_.cached_tokens += end.usage.cached_tokens;
-  user_.generated_tokens += end.usage.completion_tokens;
+  user_.tokens.prompt += end.usage.prompt_tokens;
+  user_.tokens.cached += end.usage.cached_tokens;
+  user_.tokens.generated += end.usage.completion_tokens;
   // The choices of a request are refused together: only the last refusal is sent.
   if (!is_last && scheduler::info(end.outcome).kind == scheduler::OutcomeKind::refused) return;
   append_frame(bytes, to_frame(number, std::move(end)));
@@ -322,8 +324,8 @@ bool Session::tick(Clock::time_point now) {
     if (now - accepted_at_ >= options.hello_timeout) {
       break_off({.code = Outcome::invalid_argument,
                  .field = "hello",
-                 .message = "no Hello came within " + std::to_string(options.hello_timeout.count()) +
-                            " ms; it is the first frame of a connection",
+                 .message = fmt::format("no Hello came within {} ms; it is the first frame of a connection",
+                                        options.hello_timeout.count()),
                  .limit = static_cast<std::uint64_t>(options.hello_timeout.count()),
                  .retry_after = {}});
       return false;
@@ -342,8 +344,9 @@ bool Session::tick(Clock::time_point now) {
         now - std::max(last_read_, last_answer_) >= options.idle_timeout) {
       break_off({.code = Outcome::quota,
                  .field = "idle_timeout",
-                 .message = "nothing was asked for " + std::to_string(options.idle_timeout.count()) +
-                            " ms (idle_timeout); connect again when there is something to ask",
+                 .message = fmt::format(
+                     "nothing was asked for {} ms (idle_timeout); connect again when there is something to ask",
+                     options.idle_timeout.count()),
                  .limit = static_cast<std::uint64_t>(options.idle_timeout.count()),
                  .retry_after = {}});
       return false;
@@ -353,8 +356,7 @@ bool Session::tick(Clock::time_point now) {
   if (write_progress_) {
     if (now - *write_progress_ >= options.stall_timeout) {
       hub_.warn(hub_.broken_lines, [&] {
-        return ended_line("it read nothing for " + std::to_string(options.stall_timeout.count()) +
-                          " ms (stall_timeout)");
+        return ended_line(fmt::format("it read nothing for {} ms (stall_timeout)", options.stall_timeout.count()));
       });
       ++hub_.connections_broken;
       close();
@@ -377,7 +379,7 @@ bool Session::tick(Clock::time_point now) {
 }
 
 std::string Session::ended_line(const std::string& why) const {
-  return "connection of uid " + std::to_string(peer_.uid) + " pid " + std::to_string(peer_.pid) + " ended: " + why;
+  return fmt::format("connection of uid {} pid {} ended: {}", peer_.uid, peer_.pid, why);
 }
 
 void Session::break_off(const Refusal& refusal) {

@@ -20,7 +20,7 @@
 #include "ipc/hub.h"
 #include "ipc/listening_socket.h"
 #include "ipc/outbox.h"
-#include "ipc/read_pace.h"
+#include "ipc/rate_limits.h"
 
 namespace troupe::ipc {
 
@@ -69,10 +69,10 @@ class Session : public std::enable_shared_from_this<Session> {
   struct Stream {
     RequestKind kind = RequestKind::other;
     std::uint64_t count = 1;       // of requests, as RequestCounts counts them
-    std::vector<Choice> choices;   // empty: a request answered by one frame
+    std::vector<Choice> choices;   // empty: not a request of the gateway's stream table
     std::size_t num_open = 0;      // choices that have not ended
     bool implicit_credit = false;  // the session grants credit as tokens are written to the socket
-    actors::CancelFlag unwanted;   // for Tokenize, Detokenize and Embed; else null
+    actors::CancelFlag unwanted;   // for Tokenize and Detokenize; else null
   };
 
   asio::awaitable<void> read_loop();
@@ -121,6 +121,8 @@ class Session : public std::enable_shared_from_this<Session> {
   // The same for each of the kinds that one frame answers, from what is known or shared.
   void on_models(std::uint64_t stream);
   void on_health(std::uint64_t stream);
+  // Submits the request of an open stream.
+  void submit(Stream& stream, actors::Request request, std::shared_ptr<actors::StreamSink> sink);
   void answer_status(const v1::StatusRequest& question, const actors::StatusSnapshot& status);
   // Enters a new stream for `count` requests, or refuses (its number is 0, is in use, or there are too many) and
   // returns null.
@@ -132,7 +134,6 @@ class Session : public std::enable_shared_from_this<Session> {
   // Answers the request of an open stream.
   void answer(std::uint64_t stream, const v1::ServerFrame& frame);
   void answer(std::uint64_t stream, const Refusal& refusal);
-  bool refuse_unknown_model(std::uint64_t stream, const std::string& model);
 
   Hub& hub_;
   Socket socket_;

@@ -6,7 +6,6 @@
 
 #include "config/printable.h"
 #include "config/utf8.h"
-#include "engine/sampling/check_ids.h"
 #include "ipc/frames/status_frame.h"
 #include "ipc/session.h"
 
@@ -67,6 +66,29 @@ class Answering {
   std::shared_ptr<Outbox> outbox_;
   std::uint64_t stream_;
   std::uint32_t max_frame_bytes_;
+};
+
+// The sink of an Embed: its answer is encoded on the thread that ends it, as it may have megabytes.
+class AnswerSink final : public actors::StreamSink {
+ public:
+  AnswerSink(Answering tell, std::uint64_t stream) : tell_(std::move(tell)), stream_(stream) {}
+  void tokens(actors::TokenRun) override {}
+  void end(actors::End end) override {
+    const actors::Usage usage = end.usage;
+    try {
+      tell_(to_frame(stream_, std::move(end)));
+    } catch (const std::bad_alloc&) {
+      actors::End failed;
+      failed.outcome = Outcome::out_of_memory;
+      failed.message = "there was no memory to answer it";
+      failed.usage = usage;
+      tell_(to_frame(stream_, std::move(failed)));
+    }
+  }
+
+ private:
+  const Answering tell_;
+  const std::uint64_t stream_;
 };
 
 v1::Limits limits_of(const ServerOptions& options) {
@@ -170,7 +192,6 @@ void Session::on_hello(const v1::Hello& hello) {
   welcome.set_protocol(kProtocol);
   welcome.set_server(server_name());
   if (const auto model = hub_.gateway->model()) welcome.set_numerics_id(valid_utf8(model->numerics_id()));
-  if (const auto encoder = hub_.gateway->encoder()) welcome.set_numerics_id(valid_utf8(encoder->numerics_id()));
   *welcome.mutable_limits() = limits_of(hub_.options);
   *welcome.mutable_health() = health_now(*hub_.gateway);
   outbox_->push({0, Answer{to_bytes(frame)}});
@@ -225,19 +246,22 @@ void Session::on_generate(v1::Generate& generate, std::uint64_t count) {
   if (const Refusal* refusal = std::get_if<Refusal>(&checked)) return answer(number, *refusal);
   auto& request = std::get<actors::Request>(checked);
   request.credit = std::min(request.credit, kMaxCredit);
+  stream->implicit_credit = !generate.has_credit();
+  if (!stream->implicit_credit && request.credit == 0) hub_.arm_tick();
+  submit(*stream, std::move(request), std::make_shared<OutboxSink>(outbox_, number));
+}
+
+// The sink may get the end before submit() of the gateway returns; it stays in the outbox until this thread writes it.
+void Session::submit(Stream& stream, actors::Request request, std::shared_ptr<actors::StreamSink> sink) {
   Choice choice;
   choice.credit = request.credit;
   choice.empty_since = Clock::now();
-  stream->implicit_credit = !generate.has_credit();
-  stream->choices.assign(request.num_choices, choice);
-  stream->num_open = request.num_choices;
-  if (!stream->implicit_credit && choice.credit == 0) hub_.arm_tick();
-  // The sink may get the end before submit() returns; it stays in the outbox until this thread writes it.
-  const actors::RequestId first =
-      hub_.gateway->submit(std::move(request), std::make_shared<OutboxSink>(outbox_, number));
-  for (std::size_t i = 0; i < stream->choices.size(); ++i) {
-    stream->choices[i].request = first + i;
-    stream->choices[i].own_number = ++user_.num_generates;
+  stream.choices.assign(request.num_choices, choice);
+  stream.num_open = request.num_choices;
+  const actors::RequestId first = hub_.gateway->submit(std::move(request), std::move(sink));
+  for (std::size_t i = 0; i < stream.choices.size(); ++i) {
+    stream.choices[i].request = first + i;
+    stream.choices[i].own_number = ++user_.num_submitted;
   }
 }
 
@@ -269,33 +293,17 @@ void Session::pass_on_credit() {
   credited_.clear();
 }
 
-bool Session::refuse_unknown_model(std::uint64_t stream, const std::string& model) {
-  if (model.empty()) return false;
-  std::string known;
-  for (const actors::ModelDescription& description : hub_.gateway->models()) {
-    if (description.name == model) return false;
-    known += (known.empty() ? "" : ", ") + description.name;
-  }
-  if (known.empty()) return false;  // still loading: the gateway refuses the request
-  answer(stream, {.code = Outcome::unknown_model,
-                  .field = "model",
-                  .message = "there is no model " + Printable(model) + "; this server has " + known,
-                  .limit = {},
-                  .retry_after = {}});
-  return true;
-}
-
 void Session::on_tokenize(v1::Tokenize& tokenize) {
   const std::uint64_t stream = tokenize.stream();
   Stream* const opened = open_stream(stream, RequestKind::tokenize);
-  if (!opened || refuse_unknown_model(stream, tokenize.model())) return;
+  if (!opened) return;
   const std::uint32_t most = max_prompt_bytes(hub_.options.max_frame_bytes);
   if (const std::size_t bytes = tokenize.text().size(); bytes > most)
     return answer(stream, above(Outcome::too_long, "text", "the text's size in bytes", bytes, most));
   const engine::EncodeOptions options{.add_special = !tokenize.has_add_special() || tokenize.add_special(),
                                       .parse_special = tokenize.parse_special()};
   opened->unwanted = hub_.gateway->tokenize(
-      tenant_, std::move(*tokenize.mutable_text()), options,
+      {tenant_, tokenize.model()}, std::move(*tokenize.mutable_text()), options,
       [tell = Answering(outbox_, stream, hub_.options.max_frame_bytes), stream](actors::Tokenized answer) {
         if (auto* end = std::get_if<actors::End>(&answer)) return tell(to_frame(stream, std::move(*end)));
         const auto& ids = std::get<std::vector<TokenId>>(answer);
@@ -309,19 +317,12 @@ void Session::on_tokenize(v1::Tokenize& tokenize) {
 void Session::on_detokenize(const v1::Detokenize& detokenize) {
   const std::uint64_t stream = detokenize.stream();
   Stream* const opened = open_stream(stream, RequestKind::detokenize);
-  if (!opened || refuse_unknown_model(stream, detokenize.model())) return;
+  if (!opened) return;
   if (const auto count = static_cast<std::size_t>(detokenize.ids_size()); count > kMaxDetokenizeIds)
     return answer(stream, above(Outcome::too_long, "ids", "the number of ids", count, kMaxDetokenizeIds));
-  const auto model = hub_.gateway->model();
-  const std::uint32_t vocab_size = model ? model->info().vocab_size : 0;
   std::vector<TokenId> ids(detokenize.ids().begin(), detokenize.ids().end());
-  const auto unknown = model ? engine::find_unknown_id(ids, vocab_size) : std::nullopt;
-  if (unknown) {
-    return answer(stream, invalid("ids", "token id " + std::to_string(ids[*unknown]) + " is not in the vocabulary of " +
-                                             std::to_string(vocab_size) + " tokens"));
-  }
   opened->unwanted = hub_.gateway->detokenize(
-      tenant_, std::move(ids),
+      {tenant_, detokenize.model()}, std::move(ids),
       [tell = Answering(outbox_, stream, hub_.options.max_frame_bytes), stream](actors::Detokenized answer) {
         if (auto* end = std::get_if<actors::End>(&answer)) return tell(to_frame(stream, std::move(*end)));
         auto& text = std::get<std::string>(answer);
@@ -336,23 +337,22 @@ void Session::on_detokenize(const v1::Detokenize& detokenize) {
 void Session::on_embed(v1::Embed& embed) {
   const std::uint64_t number = embed.stream();
   Stream* const stream = open_stream(number, RequestKind::embed);
-  if (!stream || refuse_unknown_model(number, embed.model())) return;
+  if (!stream) return;
   auto checked = to_request(embed, peer_.uid, max_prompt_bytes(hub_.options.max_frame_bytes));
   if (const Refusal* refusal = std::get_if<Refusal>(&checked)) return answer(number, *refusal);
-  auto& request = std::get<actors::EmbedRequest>(checked);
+  auto& request = std::get<actors::Request>(checked);
   // A float has 4 bytes, and each vector a length before it. Refuses now rather than compute an answer too large to
   // send.
-  const auto vectors = hub_.gateway->vectors();
-  const std::uint64_t bytes = vectors ? request.num_inputs() * (std::uint64_t{vectors->info().dim} * 4 + 16) + 256 : 0;
+  const auto model = hub_.gateway->model(request.model);
+  const std::uint64_t bytes = model ? request.embed->count() * (std::uint64_t{model->info().dim} * 4 + 16) + 256 : 0;
   const bool outbox_is_less = outbox_->max_bytes() < hub_.options.max_frame_bytes;
   const std::uint64_t most = outbox_is_less ? outbox_->max_bytes() : hub_.options.max_frame_bytes;
   if (bytes > most)
     return answer(number, above(Outcome::too_long, outbox_is_less ? "max_outbox_bytes" : "max_frame_bytes",
                                 "the answer's size in bytes", bytes, most));
-  // The answer may be pushed before embed() returns the flag; it stays in the outbox until this thread writes it.
-  stream->unwanted = hub_.gateway->embed(
-      std::move(request), [tell = Answering(outbox_, number, hub_.options.max_frame_bytes),
-                           number](actors::EmbedAnswer vectors) { tell(to_frame(number, std::move(vectors))); });
+  stream->implicit_credit = true;  // it needs none
+  submit(*stream, std::move(request),
+         std::make_shared<AnswerSink>(Answering(outbox_, number, hub_.options.max_frame_bytes), number));
 }
 
 void Session::on_status(const v1::StatusRequest& question) {
@@ -388,6 +388,10 @@ void Session::answer_status(const v1::StatusRequest& question, const actors::Sta
     hub_.add_counts(*frame.mutable_status());
   else
     user_.add_counts(*frame.mutable_status());
+  // If frames may only be small, the explanations of the metrics give way to the numbers.
+  if (frame.ByteSizeLong() > hub_.options.max_frame_bytes) {
+    for (v1::Metric& metric : *frame.mutable_status()->mutable_metrics()) metric.clear_help();
+  }
   answer(stream, frame);
 }
 

@@ -1,5 +1,6 @@
 #include "ipc/socket_path.h"
 
+#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -51,7 +52,7 @@ std::optional<std::string> runtime_dir() {
 }  // namespace
 
 SocketEnvironment SocketEnvironment::current() {
-  const std::string run_user = "/run/user/" + std::to_string(::geteuid());
+  const std::string run_user = fmt::format("/run/user/{}", ::geteuid());
   struct stat status {};
   const bool exists = ::stat(run_user.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
   const bool is_root = ::geteuid() == 0;
@@ -68,9 +69,11 @@ Status check_socket_path(const std::string& path) {
     return Error{ErrorCode::invalid_argument,
                  "the socket path holds a zero byte; abstract sockets have no permissions and are not served"};
   if (path.size() > kMaxSocketPathBytes)
-    return Error{ErrorCode::invalid_argument,
-                 "the socket path has " + std::to_string(path.size()) + " bytes, but the system takes at most " +
-                     std::to_string(kMaxSocketPathBytes) + "; choose a shorter one with --socket: " + path};
+    return Error{
+        ErrorCode::invalid_argument,
+        fmt::format(
+            "the socket path has {} bytes, but the system takes at most {}; choose a shorter one with --socket: {}",
+            path.size(), kMaxSocketPathBytes, path)};
   return Ok{};
 }
 

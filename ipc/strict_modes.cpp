@@ -1,5 +1,6 @@
 #include "ipc/strict_modes.h"
 
+#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -89,18 +90,16 @@ class Walk {
 
   Status check_owner(const std::filesystem::path& path, const struct stat& status) const {
     if (std::find(trusted_.begin(), trusted_.end(), status.st_uid) != trusted_.end()) return Ok{};
-    return Error{ErrorCode::permission, shown(path) + ", on the way to the socket, belongs to uid " +
-                                            std::to_string(status.st_uid) + ", who is neither uid " +
-                                            std::to_string(::geteuid()) +
-                                            " nor root and could put another socket in its place; choose a "
-                                            "directory of your own with --socket" +
-                                            kOtherwise};
+    return Error{ErrorCode::permission,
+                 fmt::format("{}, on the way to the socket, belongs to uid {}, who is neither uid {} nor root and "
+                             "could put another socket in its place; choose a directory of your own with --socket{}",
+                             shown(path), status.st_uid, ::geteuid(), kOtherwise)};
   }
 
   static Status writable(const std::filesystem::path& path, const struct stat& status) {
     const bool all = (status.st_mode & S_IWOTH) != 0;
     return Error{ErrorCode::permission,
-                 (all ? "everybody" : "group " + std::to_string(status.st_gid)) + " can write to " + shown(path) +
+                 (all ? "everybody" : fmt::format("group {}", status.st_gid)) + " can write to " + shown(path) +
                      " (mode " + octal(status.st_mode & 07777) +
                      "), on the way to the socket, and could put another socket in its place; chmod " +
                      (all ? "go-w " : "g-w ") + shown(path) + ", or choose a private directory with --socket" +
@@ -128,17 +127,16 @@ Status check_server(int fd, const std::string& path) {
   const Result<Peer> server = peer_of(fd);
   if (!server) return server.error();
   if (is_owner(server->uid)) return Ok{};
-  const std::string who = "the server at " + shown(path) + " runs as uid " + std::to_string(server->uid);
+  const std::string who = fmt::format("the server at {} runs as uid {}", shown(path), server->uid);
   Walk walk({0, ::geteuid(), server->uid});
   if (Status way = walk.to(path); !way) return Error{way.error().code, who + ", and " + way.error().message};
   // A file in a directory that others cannot write to was put there by root, by us or by the server's user.
   if (!others_may_write(walk.status()) || walk.status().st_uid == server->uid) return Ok{};
-  return Error{ErrorCode::permission,
-               who + ", which is neither you nor root nor the owner of " + shown(walk.directory()) + " (uid " +
-                   std::to_string(walk.status().st_uid) +
-                   "), where everybody may make a socket: it may not be the server that you mean; ask its user for a "
-                   "socket in a directory of their own" +
-                   kOtherwise};
+  return Error{
+      ErrorCode::permission,
+      fmt::format("{}, which is neither you nor root nor the owner of {} (uid {}), where everybody may make a socket: "
+                  "it may not be the server that you mean; ask its user for a socket in a directory of their own{}",
+                  who, shown(walk.directory()), walk.status().st_uid, kOtherwise)};
 }
 
 }  // namespace troupe::ipc

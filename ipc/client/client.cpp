@@ -1,5 +1,7 @@
 #include "ipc/client/client.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <condition_variable>
 #include <map>
@@ -212,7 +214,7 @@ class Question final : public Receiver {
   Result<v1::ServerFrame> wait_for(std::chrono::milliseconds timeout) {
     std::unique_lock lock(mutex_);
     if (answered_.wait_for(lock, timeout, [&] { return answer_.has_value(); })) return *std::move(answer_);
-    return Error{ErrorCode::io, "the server did not answer within " + std::to_string(timeout.count()) + " ms"};
+    return Error{ErrorCode::io, fmt::format("the server did not answer within {} ms", timeout.count())};
   }
 
  private:
@@ -274,24 +276,22 @@ struct Stream::State final : Receiver {
 
   // How the frame breaks the protocol; empty: it does not.
   std::string what_is_wrong(const v1::ServerFrame& frame) const {
-    using std::to_string;
     if (frame.has_refused()) {
       const std::uint64_t ms = frame.refused().retry_after_ms();
-      return ms <= kMaxRetryAfterMs ? ""
-                                    : "it asks for another try after " + to_string(ms) + " ms, at most " +
-                                          to_string(kMaxRetryAfterMs) + " are meant to be";
+      return ms <= kMaxRetryAfterMs
+                 ? ""
+                 : fmt::format("it asks for another try after {} ms, at most {} are meant to be", ms, kMaxRetryAfterMs);
     }
     if (!frame.has_tokens() && !frame.has_done() && !frame.has_failed())
       return "it answers a request for tokens with another message";
     const std::uint32_t choice = frame.has_tokens() ? frame.tokens().choice()
                                  : frame.has_done() ? frame.done().choice()
                                                     : frame.failed().choice();
-    if (choice >= choices.size())
-      return "it sends choice " + to_string(choice) + " of a request for " + to_string(choices.size());
-    if (choices[choice].ended) return "it sends more of choice " + to_string(choice) + ", which has ended";
+    if (choice >= choices.size()) return fmt::format("it sends choice {} of a request for {}", choice, choices.size());
+    if (choices[choice].ended) return fmt::format("it sends more of choice {}, which has ended", choice);
     if (frame.has_tokens() && frame.tokens().first_index() != choices[choice].next_index)
-      return "it sends tokens of choice " + to_string(choice) + " from " + to_string(frame.tokens().first_index()) +
-             " on, and " + to_string(choices[choice].next_index) + " is next";
+      return fmt::format("it sends tokens of choice {} from {} on, and {} is next", choice,
+                         frame.tokens().first_index(), choices[choice].next_index);
     return "";
   }
 
@@ -551,7 +551,7 @@ Result<Embeddings> Client::embed(const EmbedRequest& request, std::optional<std:
     v1::ClientFrame cancel;
     cancel.mutable_cancel()->set_stream(stream);
     impl_->connection->tell(cancel);
-    return Error{ErrorCode::io, "the server did not answer within " + std::to_string(timeout->count()) + " ms"};
+    return Error{ErrorCode::io, fmt::format("the server did not answer within {} ms", timeout->count())};
   }
   if (!*answer) return answer->error();
   if ((*answer)->has_failed()) return Error{ErrorCode::io, (*answer)->failed().message()};
@@ -559,8 +559,8 @@ Result<Embeddings> Client::embed(const EmbedRequest& request, std::optional<std:
   const v1::Embeddings& in = (*answer)->embeddings();
   const std::size_t num_inputs = std::visit([](const auto& inputs) { return inputs.size(); }, request.inputs);
   if (static_cast<std::size_t>(in.vectors_size()) != num_inputs)
-    return Error{ErrorCode::protocol, "the server breaks the protocol: it sends " + std::to_string(in.vectors_size()) +
-                                          " vectors for " + std::to_string(num_inputs) + " inputs"};
+    return Error{ErrorCode::protocol, fmt::format("the server breaks the protocol: it sends {} vectors for {} inputs",
+                                                  in.vectors_size(), num_inputs)};
   Embeddings out;
   for (const v1::Embeddings::Vector& vector : in.vectors())
     out.vectors.emplace_back(vector.values().begin(), vector.values().end());

@@ -17,11 +17,13 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
 
 #include "cache/ids.h"
+#include "config/metric.h"
 #include "config/result.h"
 #include "scheduler/outcome.h"
 
@@ -232,13 +234,6 @@ struct ModelDescription {
   std::string numerics_id{};             ///< equal ids give equal bits
 };
 
-/// The distribution of one latency.
-struct LatencyHistogram {
-  std::string name{};                   ///< "time_to_first_token"; docs/metrics.md lists them
-  std::vector<std::uint64_t> counts{};  ///< by ServerStatus::histogram_bounds; one more for what is above them all
-  double sum_seconds = 0;               ///< of all that were counted
-};
-
 /// The server's memory of one kind.
 struct MemoryUse {
   std::string kind{};            ///< "weights"; docs/metrics.md lists them
@@ -305,52 +300,22 @@ struct ServerStatus {
   std::string model{};                                                  ///< name of the model
   std::string numerics_id{};                                            ///< of the model
   std::string kernels{};                                                ///< the kernel variant in use
-  double uptime_seconds = 0;                                            ///< since start
-  std::uint64_t requests_received = 0;                                  ///< admitted or not
   std::vector<std::pair<std::string, std::uint64_t>> requests_ended{};  ///< by outcome's name
   std::vector<Kind> kinds{};                                            ///< those that occurred
   bool own_only = false;                                                ///< for a guest: counts only its own requests
-  std::uint64_t requests_waiting = 0;                                   ///< before their first step
-  std::uint64_t requests_running = 0;                                   ///< in the batch
-  std::uint64_t requests_parked = 0;                                    ///< out of credit
-  std::uint64_t prompt_tokens = 0;                                      ///< of all requests
-  std::uint64_t cached_tokens = 0;                                      ///< of those, served from the prefix cache
-  std::uint64_t generated_tokens = 0;                                   ///< emitted
-  std::uint64_t preemptions = 0;                                        ///< of running sequences
-  std::uint64_t steps = 0;                                              ///< passes over a batch
-  double step_seconds = 0;                                              ///< sum over all steps
-  double last_step_age_seconds = 0;                                     ///< since a step ended, while work waits
-  std::uint32_t blocks_total = 0;                                       ///< KV blocks
-  std::uint32_t blocks_free = 0;                                        ///< of those, unused
-  std::uint32_t blocks_cached = 0;                                      ///< in the prefix tree
-  std::uint32_t blocks_referenced = 0;                                  ///< held by running sequences
-  std::uint64_t prefix_blocks_computed = 0;                             ///< published to the tree
-  std::uint64_t evictions = 0;                                          ///< blocks that were dropped from the tree
-  std::uint32_t window_blocks_total = 0;                                ///< KV blocks of layers with a window
-  std::uint32_t window_blocks_free = 0;                                 ///< of those, unused
-  std::uint32_t window_blocks_cached = 0;                               ///< in the prefix tree
-  std::uint32_t window_blocks_referenced = 0;                           ///< held by running sequences
-  std::uint64_t window_block_evictions = 0;                             ///< window blocks dropped from the tree
-  std::uint32_t snapshots_total = 0;                                    ///< of recurrent state
-  std::uint32_t snapshots_cached = 0;                                   ///< of those, in the prefix tree
-  std::uint64_t snapshot_hits = 0;                                      ///< sequences that began from a snapshot
-  std::uint64_t snapshot_evictions = 0;                                 ///< snapshots dropped from the tree
-  std::uint64_t worker_restarts = 0;                                    ///< actors that died and were restarted
   std::uint64_t weight_bytes = 0;                                       ///< memory of the weights
   std::uint64_t kv_bytes = 0;                                           ///< memory of the KV blocks
   std::uint32_t num_threads = 0;                                        ///< of the compute team
-  std::uint32_t connections = 0;                                        ///< open now
-  std::uint32_t streams = 0;                                            ///< open now, on all connections
-  std::uint64_t connections_accepted = 0;                               ///< since start
-  std::uint64_t connections_refused = 0;                                ///< by uid or by max_connections
-  std::uint64_t connections_broken = 0;        ///< ended by the server: bad frame, outbox, stall
-  std::vector<double> histogram_bounds{};      ///< upper bounds in seconds, ascending
-  std::vector<LatencyHistogram> histograms{};  ///< one per latency
-  std::vector<MemoryUse> memory{};             ///< kinds whose sum is resident_bytes within 5 %
-  std::uint64_t resident_bytes = 0;            ///< of the server's process
-  std::uint64_t peak_resident_bytes = 0;       ///< the most so far
-  std::vector<LiveRequest> live_requests{};    ///< if requested: at most 256, oldest first
-  std::optional<Profile> profile{};            ///< if requested, and the server was started with --profile
+  MetricList metrics{};                      ///< every number of the server; a guest gets its own
+  std::vector<double> histogram_bounds{};    ///< upper bounds in seconds, ascending
+  std::vector<MemoryUse> memory{};           ///< kinds whose sum is the resident memory within 5 %
+  std::vector<LiveRequest> live_requests{};  ///< if requested: at most 256, oldest first
+  std::optional<Profile> profile{};          ///< if requested, and the server was started with --profile
+
+  /// The value of the metric with this key ("step_seconds"), 0 if there is none.
+  [[nodiscard]] double value(std::string_view key) const { return metrics.value(key); }
+  /// The value of the metric with this key ("steps"), which counts in whole numbers; 0 if there is none.
+  [[nodiscard]] std::uint64_t count(std::string_view key) const { return metrics.count(key); }
 };
 
 /// How the hidden states of an input's tokens become one vector.

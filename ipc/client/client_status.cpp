@@ -1,5 +1,8 @@
 #include "ipc/client/client_status.h"
 
+#include <utility>
+#include <vector>
+
 namespace troupe::client {
 namespace {
 
@@ -28,11 +31,24 @@ Profile to_profile(const v1::Status::Profile& in) {
   return out;
 }
 
+MetricKind to_kind(v1::Metric::Kind kind) {
+  if (kind == v1::Metric::KIND_COUNTER) return MetricKind::counter;
+  return kind == v1::Metric::KIND_HISTOGRAM ? MetricKind::histogram : MetricKind::gauge;
+}
+
 void add_lists(const v1::Status& in, ServerStatus& out) {
-  for (const v1::Status::Histogram& histogram : in.histograms())
-    out.histograms.push_back({.name = histogram.name(),
-                              .counts = {histogram.counts().begin(), histogram.counts().end()},
-                              .sum_seconds = histogram.sum_seconds()});
+  std::vector<Metric> metrics;
+  for (const v1::Metric& metric : in.metrics()) {
+    Metric added{.name = metric.name(),
+                 .help = metric.help(),
+                 .kind = to_kind(metric.kind()),
+                 .value = metric.value(),
+                 .counts = {metric.counts().begin(), metric.counts().end()},
+                 .key = metric.key()};
+    for (const v1::Metric::Label& label : metric.labels()) added.labels.emplace_back(label.name(), label.value());
+    metrics.push_back(std::move(added));
+  }
+  out.metrics = MetricList(std::move(metrics));
   for (const v1::Status::Memory& use : in.memory())
     out.memory.push_back({.kind = use.kind(), .bytes = use.bytes(), .peak_bytes = use.peak_bytes()});
   for (const v1::Status::LiveRequest& live : in.live_requests())
@@ -57,48 +73,11 @@ ServerStatus to_status(const v1::Status& in, const Health& health) {
                    .model = in.model(),
                    .numerics_id = in.numerics_id(),
                    .kernels = in.kernels(),
-                   .uptime_seconds = in.uptime_seconds(),
-                   .requests_received = in.requests_received(),
-                   .requests_ended = {},
-                   .kinds = {},
                    .own_only = in.own_only(),
-                   .requests_waiting = in.requests_waiting(),
-                   .requests_running = in.requests_running(),
-                   .requests_parked = in.requests_parked(),
-                   .prompt_tokens = in.prompt_tokens(),
-                   .cached_tokens = in.cached_tokens(),
-                   .generated_tokens = in.generated_tokens(),
-                   .preemptions = in.preemptions(),
-                   .steps = in.steps(),
-                   .step_seconds = in.step_seconds(),
-                   .last_step_age_seconds = in.last_step_age_seconds(),
-                   .blocks_total = in.blocks_total(),
-                   .blocks_free = in.blocks_free(),
-                   .blocks_cached = in.blocks_cached(),
-                   .blocks_referenced = in.blocks_referenced(),
-                   .prefix_blocks_computed = in.prefix_blocks_computed(),
-                   .evictions = in.evictions(),
-                   .window_blocks_total = in.window_blocks_total(),
-                   .window_blocks_free = in.window_blocks_free(),
-                   .window_blocks_cached = in.window_blocks_cached(),
-                   .window_blocks_referenced = in.window_blocks_referenced(),
-                   .window_block_evictions = in.window_block_evictions(),
-                   .snapshots_total = in.snapshots_total(),
-                   .snapshots_cached = in.snapshots_cached(),
-                   .snapshot_hits = in.snapshot_hits(),
-                   .snapshot_evictions = in.snapshot_evictions(),
-                   .worker_restarts = in.worker_restarts(),
                    .weight_bytes = in.weight_bytes(),
                    .kv_bytes = in.kv_bytes(),
                    .num_threads = in.num_threads(),
-                   .connections = in.connections(),
-                   .streams = in.streams(),
-                   .connections_accepted = in.connections_accepted(),
-                   .connections_refused = in.connections_refused(),
-                   .connections_broken = in.connections_broken(),
-                   .histogram_bounds = {in.histogram_bounds().begin(), in.histogram_bounds().end()},
-                   .resident_bytes = in.resident_bytes(),
-                   .peak_resident_bytes = in.peak_resident_bytes()};
+                   .histogram_bounds = {in.histogram_bounds().begin(), in.histogram_bounds().end()}};
   add_lists(in, out);
   if (in.has_profile()) out.profile = to_profile(in.profile());
   for (const v1::Status::Ended& ended : in.requests_ended())

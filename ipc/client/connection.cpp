@@ -1,5 +1,6 @@
 #include "ipc/client/connection.h"
 
+#include <fmt/format.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/time.h>
@@ -161,8 +162,9 @@ Status Connection::greet(const std::string& name, Deadline deadline) {
     if (!answer.has_welcome()) continue;
     welcome_ = answer.welcome();
     if (welcome_.protocol() == kProtocol) return Ok{};
-    return Error{ErrorCode::unsupported, "the server wants to speak protocol version " +
-                                             std::to_string(welcome_.protocol()) + "; this library speaks version 1"};
+    return Error{ErrorCode::unsupported,
+                 fmt::format("the server wants to speak protocol version {}; this library speaks version 1",
+                             welcome_.protocol())};
   }
 }
 
@@ -187,9 +189,9 @@ Status Connection::send(const v1::ClientFrame& frame) {
   const std::size_t size = frame.ByteSizeLong();
   const std::uint32_t limit = welcome_.has_limits() ? welcome_.limits().max_frame_bytes() : ipc::kMaxFrameBytesCeiling;
   if (size > limit)
-    return Error{ErrorCode::invalid_argument, "the request has " + std::to_string(size) +
-                                                  " bytes, above the server's limit of " + std::to_string(limit) +
-                                                  " (max_frame_bytes)"};
+    return Error{
+        ErrorCode::invalid_argument,
+        fmt::format("the request has {} bytes, above the server's limit of {} (max_frame_bytes)", size, limit)};
   bytes.reserve(ipc::kFrameHeaderBytes + size);
   ipc::append_frame_header(bytes, static_cast<std::uint32_t>(size));
   frame.AppendToString(&bytes);

@@ -1,9 +1,12 @@
 #include "ipc/frames/framing.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
 #include <utility>
 
 #include "config/assert.h"
-#include "ipc/frames/http_refusal.h"
 
 namespace troupe::ipc {
 namespace {
@@ -50,13 +53,33 @@ Result<std::optional<std::string_view>> FrameDecoder::next() {
   if (length > max_frame_bytes_) {
     if (begins_http(rest))
       return Error{ErrorCode::protocol, "this socket speaks troupe's own frames, not HTTP; see docs/protocol.md"};
-    return Error{ErrorCode::protocol, "a frame of " + std::to_string(length) + " bytes is above the limit of " +
-                                          std::to_string(max_frame_bytes_) +
-                                          " (max_frame_bytes); send less, or raise the server's limit"};
+    return Error{
+        ErrorCode::protocol,
+        fmt::format(
+            "a frame of {} bytes is above the limit of {} (max_frame_bytes); send less, or raise the server's limit",
+            length, max_frame_bytes_)};
   }
   if (rest.size() - kFrameHeaderBytes < length) return std::optional<std::string_view>();
   begin_ += kFrameHeaderBytes + length;
   return std::optional(rest.substr(kFrameHeaderBytes, length));
+}
+
+bool begins_http(std::string_view bytes) {
+  constexpr std::array<std::string_view, 9> kMethods = {"GET ", "POST", "PUT ", "HEAD", "OPTI",
+                                                        "DELE", "PATC", "CONN", "TRAC"};
+  return std::any_of(kMethods.begin(), kMethods.end(),
+                     [&](std::string_view method) { return bytes.starts_with(method); });
+}
+
+std::string http_refusal(std::string_view request) {
+  const std::string body =
+      "This socket speaks troupe's own protocol, frames of protobuf, and no HTTP. Use `troupe run` and `troupe "
+      "status`, "
+      "the client library (ipc/client/client.h), or any language with protobuf (docs/protocol.md).\n";
+  return fmt::format(
+      "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {}\r\nConnection: "
+      "close\r\n\r\n{}",
+      body.size(), request.starts_with("HEAD") ? "" : body);
 }
 
 }  // namespace troupe::ipc

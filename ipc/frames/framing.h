@@ -1,4 +1,5 @@
-// Frames on a byte stream: a length (4 bytes, little-endian), then that many bytes of one message.
+// Frames on a byte stream: a length (4 bytes, little-endian), then that many bytes of one message. And the answer to an
+// HTTP client that has come to such a stream.
 #pragma once
 
 #include <cstddef>
@@ -60,5 +61,13 @@ class FrameDecoder {
   std::string buffer_;
   std::size_t begin_ = 0;  // of the first byte that next() has not returned
 };
+
+// Whether `bytes` begin as an HTTP request does: the first four bytes are those of a method. False while there are
+// fewer.
+[[nodiscard]] bool begins_http(std::string_view bytes);
+
+// A whole HTTP/1.1 response, 400, that says what this socket speaks and what to use instead; the server closes the
+// connection after it. `request` is what came so far: the answer to HEAD has no body.
+[[nodiscard]] std::string http_refusal(std::string_view request);
 
 }  // namespace troupe::ipc

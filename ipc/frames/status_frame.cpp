@@ -1,5 +1,8 @@
 #include "ipc/frames/status_frame.h"
 
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/message.h>
+
 #include <string>
 
 #include "config/utf8.h"
@@ -52,24 +55,33 @@ void add_profile(const engine::ProfileSnapshot& profile, v1::Status::Profile& ou
   }
 }
 
-// The repeated fields: latencies and memory.
-void add_lists(const actors::StatusSnapshot& status, v1::Status& out) {
-  out.mutable_histogram_bounds()->Add(actors::kLatencyBounds.begin(), actors::kLatencyBounds.end());
-  for (std::size_t i = 0; i < actors::kLatencyNames.size(); ++i) {
-    const actors::Histogram& histogram = status.latencies.histograms[i];
-    v1::Status::Histogram& added = *out.add_histograms();
-    added.set_name(std::string(actors::kLatencyNames[i]));
-    added.mutable_counts()->Add(histogram.counts.begin(), histogram.counts.end());
-    added.set_sum_seconds(histogram.sum_seconds);
+v1::Metric::Kind to_kind(MetricKind kind) {
+  switch (kind) {
+    case MetricKind::counter:
+      return v1::Metric::KIND_COUNTER;
+    case MetricKind::gauge:
+      return v1::Metric::KIND_GAUGE;
+    case MetricKind::histogram:
+      break;
   }
-  for (const actors::MemoryUse& use : status.memory) {
-    v1::Status::Memory& added = *out.add_memory();
-    added.set_kind(use.kind);
-    added.set_bytes(use.bytes);
-    added.set_peak_bytes(use.peak_bytes);
+  return v1::Metric::KIND_HISTOGRAM;
+}
+
+// Sets the field of Status that is named as the metric's key, if there is one.
+void set_field(const Metric& metric, v1::Status& out) {
+  const google::protobuf::FieldDescriptor* const field = out.GetDescriptor()->FindFieldByName(metric.key);
+  if (!field || field->is_repeated()) return;
+  const google::protobuf::Reflection& fields = *out.GetReflection();
+  switch (field->cpp_type()) {
+    case google::protobuf::FieldDescriptor::CPPTYPE_UINT32:
+      return fields.SetUInt32(&out, field, static_cast<std::uint32_t>(metric.value));
+    case google::protobuf::FieldDescriptor::CPPTYPE_UINT64:
+      return fields.SetUInt64(&out, field, static_cast<std::uint64_t>(metric.value));
+    case google::protobuf::FieldDescriptor::CPPTYPE_DOUBLE:
+      return fields.SetDouble(&out, field, metric.value);
+    default:
+      return;
   }
-  out.set_resident_bytes(status.resident_bytes);
-  out.set_peak_resident_bytes(status.peak_resident_bytes);
 }
 
 // Ids count all users' requests: a guest is told its own numbers.
@@ -93,57 +105,27 @@ void add_requests(const std::vector<actors::RequestView>& requests, const Status
   }
 }
 
-// The fields that change with any user's requests; for owners only.
-void add_activity(const actors::StatusSnapshot& status, v1::Status& out) {
-  out.set_requests_waiting(status.requests_waiting);
-  out.set_requests_running(status.requests_running);
-  out.set_requests_parked(status.requests_parked);
-  out.set_prompt_tokens(status.prompt_tokens);
-  out.set_cached_tokens(status.cached_tokens);
-  out.set_generated_tokens(status.generated_tokens);
-  out.set_preemptions(status.preemptions);
-  out.set_steps(status.steps);
-  out.set_step_seconds(status.step_seconds);
-  out.set_last_step_age_seconds(status.last_step_age_seconds);
-  out.set_blocks_total(status.blocks_total);
-  out.set_blocks_free(status.blocks_free);
-  out.set_blocks_cached(status.blocks_cached);
-  out.set_blocks_referenced(status.blocks_referenced);
-  out.set_prefix_blocks_computed(status.prefix_blocks_computed);
-  out.set_evictions(status.evictions);
-  out.set_window_blocks_total(status.window_blocks_total);
-  out.set_window_blocks_free(status.window_blocks_free);
-  out.set_window_blocks_cached(status.window_blocks_cached);
-  out.set_window_blocks_referenced(status.window_blocks_referenced);
-  out.set_window_block_evictions(status.window_block_evictions);
-  out.set_snapshots_total(status.snapshots_total);
-  out.set_snapshots_cached(status.snapshots_cached);
-  out.set_snapshot_hits(status.snapshot_hits);
-  out.set_snapshot_evictions(status.snapshot_evictions);
-  out.set_worker_restarts(status.worker_restarts);
-  add_lists(status, out);
+// For a guest: the number of its own live requests by state.
+actors::StateMetrics own_states(const std::vector<actors::RequestView>& requests, TenantId tenant) {
+  actors::StateMetrics own;
+  for (const actors::RequestView& view : requests) {
+    if (view.tenant != tenant || view.state == actors::RequestState::ended) continue;
+    ++(view.state == actors::RequestState::running  ? own.running
+       : view.state == actors::RequestState::parked ? own.parked
+                                                    : own.waiting);
+  }
+  return own;
 }
 
-// For a guest: the number of its own live requests by state.
-void add_own_states(const std::vector<actors::RequestView>& requests, TenantId tenant, v1::Status& out) {
-  for (const actors::RequestView& view : requests) {
-    if (view.tenant != tenant) continue;
-    switch (view.state) {
-      case actors::RequestState::received:
-      case actors::RequestState::encoding:
-      case actors::RequestState::queued:
-        out.set_requests_waiting(out.requests_waiting() + 1);
-        break;
-      case actors::RequestState::running:
-        out.set_requests_running(out.requests_running() + 1);
-        break;
-      case actors::RequestState::parked:
-        out.set_requests_parked(out.requests_parked() + 1);
-        break;
-      case actors::RequestState::ended:
-        break;
-    }
-  }
+// The metrics of the snapshot that the caller may see.
+MetricList visible_metrics(const actors::StatusSnapshot& status, const scheduler::Tenant& caller) {
+  MetricList seen;
+  seen.gauge("build_info", "1, with the version as a label.", 1,
+             {.labels = {{"version", server_name()}, {"kernels", status.kernels}}});
+  for (const Metric& metric : status.metrics)
+    if (caller.is_owner || metric.for_guests) seen.add(metric);
+  if (!caller.is_owner) own_states(status.requests, caller.id).append_metrics(seen);
+  return seen;
 }
 
 }  // namespace
@@ -170,27 +152,67 @@ v1::ServerFrame status_frame(std::uint64_t stream, const actors::StatusSnapshot&
   out.set_numerics_id(valid_utf8(status.numerics_id));
   out.set_server(server_name());
   out.set_kernels(status.kernels);
-  out.set_uptime_seconds(status.uptime_seconds);
   out.set_weight_bytes(status.weight_bytes);
   out.set_kv_bytes(status.kv_bytes);
   out.set_num_threads(status.num_threads);
   out.set_own_only(!view.tenant.is_owner);
-  if (view.tenant.is_owner)
-    add_activity(status, out);
-  else
-    add_own_states(status.requests, view.tenant.id, out);
+  add_metrics(visible_metrics(status, view.tenant), out);
+  if (view.tenant.is_owner) {
+    out.mutable_histogram_bounds()->Add(actors::kLatencyBounds.begin(), actors::kLatencyBounds.end());
+    for (const actors::MemoryUse& use : status.memory) {
+      v1::Status::Memory& added = *out.add_memory();
+      added.set_kind(use.kind);
+      added.set_bytes(use.bytes);
+      added.set_peak_bytes(use.peak_bytes);
+    }
+  }
   if (view.list_requests) add_requests(visible(status.requests, view), view, out);
   if (view.profile && view.tenant.is_owner && status.profile) add_profile(*status.profile, *out.mutable_profile());
   return frame;
 }
 
+void add_metrics(const MetricList& metrics, v1::Status& out) {
+  for (const Metric& metric : metrics) {
+    v1::Metric& added = *out.add_metrics();
+    added.set_name(metric.name);
+    added.set_help(metric.help);
+    added.set_kind(to_kind(metric.kind));
+    added.set_value(metric.value);
+    for (const auto& [name, value] : metric.labels) {
+      v1::Metric::Label& label = *added.add_labels();
+      label.set_name(name);
+      label.set_value(valid_utf8(value));
+    }
+    added.mutable_counts()->Add(metric.counts.begin(), metric.counts.end());
+    added.set_key(metric.key);
+    set_field(metric, out);
+    if (metric.kind != MetricKind::histogram) continue;
+    v1::Status::Histogram& histogram = *out.add_histograms();
+    histogram.set_name(metric.name);
+    *histogram.mutable_counts() = added.counts();
+    histogram.set_sum_seconds(metric.value);
+  }
+}
+
 void add_counts(v1::Status& status, const RequestCounts& counts) {
-  status.set_requests_received(counts.num_received(RequestKind::generate) + counts.num_received(RequestKind::embed));
+  MetricList metrics;
+  metrics.counter("requests_received", "Requests, admitted or not.",
+                  counts.num_received(RequestKind::generate) + counts.num_received(RequestKind::embed));
   for (const scheduler::OutcomeInfo& outcome : scheduler::outcomes()) {
+    const std::string name(outcome.name);
+    const std::uint64_t count = counts.num_ended(RequestKind::generate, outcome.outcome) +
+                                counts.num_ended(RequestKind::embed, outcome.outcome);
     v1::Status::Ended& ended = *status.add_requests_ended();
-    ended.set_outcome(std::string(outcome.name));
-    ended.set_count(counts.num_ended(RequestKind::generate, outcome.outcome) +
-                    counts.num_ended(RequestKind::embed, outcome.outcome));
+    ended.set_outcome(name);
+    ended.set_count(count);
+    if (outcome.kind == scheduler::OutcomeKind::done) {
+      metrics.counter("request_success", "Answers that ended as asked, by how.", count,
+                      {.labels = {{"finished_reason", name}}});
+    } else {
+      const bool refused = outcome.kind == scheduler::OutcomeKind::refused;
+      metrics.counter("request_failure", "Requests that were refused or failed, by why.", count,
+                      {.labels = {{"kind", refused ? "refused" : "failed"}, {"reason", name}}});
+    }
   }
   for (std::size_t i = 0; i < kRequestKindNames.size(); ++i) {
     const auto kind = static_cast<RequestKind>(i);
@@ -199,12 +221,16 @@ void add_counts(v1::Status& status, const RequestCounts& counts) {
     added.set_kind(std::string(kRequestKindNames[i]));
     added.set_received(counts.num_received(kind));
     for (const scheduler::OutcomeInfo& outcome : scheduler::outcomes()) {
-      if (counts.num_ended(kind, outcome.outcome) == 0) continue;
+      const std::uint64_t count = counts.num_ended(kind, outcome.outcome);
+      if (count == 0) continue;
       v1::Status::Ended& ended = *added.add_ended();
       ended.set_outcome(std::string(outcome.name));
-      ended.set_count(counts.num_ended(kind, outcome.outcome));
+      ended.set_count(count);
+      metrics.counter("frames", "Frames that asked for something, by kind and how they ended.", count,
+                      {.labels = {{"kind", added.kind()}, {"outcome", ended.outcome()}}});
     }
   }
+  add_metrics(metrics, status);
 }
 
 }  // namespace troupe::ipc

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "actors/gateway.h"
+#include "config/metric.h"
 #include "ipc/frames/request_counts.h"
 #include "ipc/troupe.pb.h"
 
@@ -39,6 +40,9 @@ struct StatusView {
 // activity (steps, blocks, latencies, memory), because two readings of a sum reveal what happened between them.
 [[nodiscard]] v1::ServerFrame status_frame(std::uint64_t stream, const actors::StatusSnapshot& status,
                                            const StatusView& view);
+
+// Appends metrics, and sets the fields of Status that are named as their keys. No two calls append the same one.
+void add_metrics(const MetricList& metrics, v1::Status& status);
 
 // Fills in received requests and their outcomes: of Generate and Embed together, and of each kind.
 void add_counts(v1::Status& status, const RequestCounts& counts);

@@ -1,5 +1,7 @@
 #include "ipc/frames/wire.h"
 
+#include <fmt/format.h>
+
 #include <utility>
 
 #include "config/assert.h"
@@ -28,21 +30,22 @@ Refusal invalid(std::string field, std::string message) {
 // Any user may lower a request's priority; only the owner and root may raise it (below 0).
 std::optional<Refusal> check_priority(std::int32_t priority, std::uint32_t uid) {
   if (priority < -kMaxPriority || priority > kMaxPriority) {
-    Refusal refusal = invalid("priority", "priority is " + std::to_string(priority) + "; it may be from -1000 to 1000");
+    Refusal refusal = invalid("priority", fmt::format("priority is {}; it may be from -1000 to 1000", priority));
     refusal.limit = kMaxPriority;
     return refusal;
   }
   if (priority >= 0 || is_owner(uid)) return std::nullopt;
-  return Refusal{.code = Outcome::permission,
-                 .field = "priority",
-                 .message = "priority is " + std::to_string(priority) +
-                            "; below 0 only the server's own user and root " + "may ask for, uid " +
-                            std::to_string(uid) + " may from 0 to 1000",
-                 .limit = {},
-                 .retry_after = {}};
+  return Refusal{
+      .code = Outcome::permission,
+      .field = "priority",
+      .message = fmt::format(
+          "priority is {}; below 0 only the server's own user and root may ask for, uid {} may from 0 to 1000",
+          priority, uid),
+      .limit = {},
+      .retry_after = {}};
 }
 
-// Checks values and sizes that need no model.
+// Checks what a Request cannot express; the gateway checks the rest.
 std::optional<Refusal> check(const v1::Generate& generate, std::uint32_t max_prompt_bytes) {
   if (generate.has_n() && generate.n() == 0) return invalid("n", "n is 0; ask for at least 1 answer");
   if (generate.n() > actors::kMaxChoices)
@@ -55,16 +58,7 @@ std::optional<Refusal> check(const v1::Generate& generate, std::uint32_t max_pro
       bytes > max_prompt_bytes)
     return above(Outcome::too_long, "token_ids", "the prompt's size in bytes, 4 for each id,", bytes, max_prompt_bytes);
   for (const std::int32_t id : generate.token_ids().ids())
-    if (id < 0) return invalid("token_ids", "token id " + std::to_string(id) + " is below 0");
-  for (const std::string& stop : generate.stop()) {
-    if (stop.empty()) return invalid("stop", "a stop string is empty; it would end every answer at once");
-    if (stop.size() > actors::kMaxStopStringBytes)
-      return above(Outcome::invalid_argument, "stop", "a stop string's size in bytes", stop.size(),
-                   actors::kMaxStopStringBytes);
-  }
-  if (generate.cache_scope().size() > actors::kMaxScopeBytes)
-    return above(Outcome::invalid_argument, "cache_scope", "its size in bytes", generate.cache_scope().size(),
-                 actors::kMaxScopeBytes);
+    if (id < 0) return invalid("token_ids", fmt::format("token id {} is below 0", id));
   if (generate.deadline_ms() > kMaxDeadlineMs)
     return above(Outcome::invalid_argument, "deadline_ms", "deadline_ms", generate.deadline_ms(), kMaxDeadlineMs);
   if (generate.logprobs() > static_cast<std::uint32_t>(engine::kMaxLogprobs))
@@ -121,7 +115,7 @@ std::string server_name() { return "troupe " TROUPE_VERSION; }
 Refusal above(Outcome code, std::string field, const std::string& what, std::uint64_t value, std::uint64_t limit) {
   return {.code = code,
           .field = std::move(field),
-          .message = what + " is " + std::to_string(value) + "; at most " + std::to_string(limit) + " is served",
+          .message = fmt::format("{} is {}; at most {} is served", what, value, limit),
           .limit = limit,
           .retry_after = {}};
 }
@@ -148,23 +142,24 @@ std::optional<Refusal> check_counts(const v1::Embed& embed) {
                actors::kMaxEmbedInputs);
 }
 
-std::variant<actors::EmbedRequest, Refusal> to_request(v1::Embed& embed, std::uint32_t uid,
-                                                       std::uint32_t max_prompt_bytes) {
+std::variant<actors::Request, Refusal> to_request(v1::Embed& embed, std::uint32_t uid, std::uint32_t max_prompt_bytes) {
   if (embed.texts_size() > 0 && embed.token_ids_size() > 0)
     return invalid("token_ids", "texts and token_ids are two ways to say the same; send one of them");
   if (embed.texts_size() == 0 && embed.token_ids_size() == 0)
     return invalid("texts", "there is nothing to embed; send texts or token_ids");
-  actors::EmbedRequest request;
+  actors::Request request;
   request.tenant = {.id = TenantId{uid}, .is_owner = is_owner(uid)};
+  request.model = std::move(*embed.mutable_model());
+  actors::EmbedInputs& asked = request.embed.emplace();
   std::size_t bytes = 0;
   if (embed.texts_size() > 0) {
-    auto& texts = request.inputs.emplace<std::vector<std::string>>();
+    auto& texts = asked.texts.emplace<std::vector<std::string>>();
     for (std::string& text : *embed.mutable_texts()) {
       bytes += text.size();
       texts.push_back(std::move(text));
     }
   } else {
-    auto& inputs = request.inputs.emplace<std::vector<std::vector<TokenId>>>();
+    auto& inputs = asked.texts.emplace<actors::EmbedIds>();
     for (const v1::TokenIds& ids : embed.token_ids()) {
       bytes += static_cast<std::size_t>(ids.ids_size()) * sizeof(TokenId);
       inputs.emplace_back(ids.ids().begin(), ids.ids().end());
@@ -177,27 +172,28 @@ std::variant<actors::EmbedRequest, Refusal> to_request(v1::Embed& embed, std::ui
     case v1::POOLING_UNSPECIFIED:
       break;
     case v1::POOLING_MEAN:
-      request.pooling = engine::Pooling::mean;
+      asked.pooling = engine::Pooling::mean;
       break;
     case v1::POOLING_CLS:
-      request.pooling = engine::Pooling::cls;
+      asked.pooling = engine::Pooling::cls;
       break;
     case v1::POOLING_LAST:
-      request.pooling = engine::Pooling::last;
+      asked.pooling = engine::Pooling::last;
       break;
     default:
-      return invalid("pooling", "there is no pooling " + std::to_string(static_cast<int>(embed.pooling())) +
-                                    "; 1 is mean, 2 cls, 3 last");
+      return invalid("pooling", fmt::format("there is no pooling {}; 1 is mean, 2 cls, 3 last",
+                                            static_cast<int>(embed.pooling())));
   }
-  request.normalise = !embed.has_normalise() || embed.normalise();
+  asked.normalise = !embed.has_normalise() || embed.normalise();
   request.add_special = !embed.has_add_special() || embed.add_special();
   request.parse_special = embed.parse_special();
   return request;
 }
 
-v1::ServerFrame to_frame(std::uint64_t stream, actors::EmbedAnswer&& answer) {
-  if (auto* end = std::get_if<actors::End>(&answer)) return to_frame(stream, std::move(*end));
-  const auto& embeddings = std::get<actors::Embeddings>(answer);
+namespace {
+
+v1::ServerFrame embeddings_frame(std::uint64_t stream, const actors::Embeddings& embeddings,
+                                 const actors::Usage& usage) {
   v1::ServerFrame frame;
   v1::Embeddings& out = *frame.mutable_embeddings();
   out.set_stream(stream);
@@ -216,9 +212,11 @@ v1::ServerFrame to_frame(std::uint64_t stream, actors::EmbedAnswer&& answer) {
       out.set_pooling(v1::POOLING_LAST);
       break;
   }
-  out.mutable_usage()->set_prompt_tokens(static_cast<std::uint32_t>(embeddings.prompt_tokens));
+  out.mutable_usage()->set_prompt_tokens(usage.prompt_tokens);
   return frame;
 }
+
+}  // namespace
 
 std::variant<actors::Request, Refusal> to_request(v1::Generate& generate, std::uint32_t uid,
                                                   std::uint32_t max_prompt_bytes) {
@@ -280,6 +278,7 @@ v1::ServerFrame to_frame(std::uint64_t stream, actors::TokenRun&& run) {
 }
 
 v1::ServerFrame to_frame(std::uint64_t stream, actors::End&& end) {
+  if (end.embeddings) return embeddings_frame(stream, *end.embeddings, end.usage);
   v1::ServerFrame frame;
   switch (scheduler::info(end.outcome).kind) {
     case scheduler::OutcomeKind::done: {

@@ -58,11 +58,10 @@ inline constexpr std::size_t kMaxDetokenizeIds = 65536;
                                                                 std::uint32_t max_prompt_bytes);
 
 // The same for Embed.
-[[nodiscard]] std::variant<actors::EmbedRequest, Refusal> to_request(v1::Embed& embed, std::uint32_t uid,
-                                                                     std::uint32_t max_prompt_bytes);
+[[nodiscard]] std::variant<actors::Request, Refusal> to_request(v1::Embed& embed, std::uint32_t uid,
+                                                                std::uint32_t max_prompt_bytes);
 
 [[nodiscard]] v1::ServerFrame to_frame(std::uint64_t stream, const Refusal& refusal, bool closing = false);
-[[nodiscard]] v1::ServerFrame to_frame(std::uint64_t stream, actors::EmbedAnswer&& answer);
 [[nodiscard]] v1::ServerFrame to_frame(std::uint64_t stream, actors::TokenRun&& run);
 [[nodiscard]] v1::ServerFrame to_frame(std::uint64_t stream, actors::End&& end);
 [[nodiscard]] v1::ServerFrame to_frame(std::uint64_t stream, const std::vector<actors::ModelDescription>& models);

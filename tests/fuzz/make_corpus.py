@@ -289,7 +289,7 @@ def sequence_file_corpus():
 
     write("sequence_file", "unchanged", b"\x00")
     write("sequence_file", "no-such-file", b"\x01troupeKV")
-    write("sequence_file", "version", b"\x02" + edits((8, 0, 2)))
+    write("sequence_file", "version", b"\x02" + edits((8, 0, 3)))
     write("sequence_file", "fewer-tokens", b"\x02" + edits((40, 0, 32), (44, 0, 32), (48, 0, 31), (52, 0, 1)))
     write("sequence_file", "many-tokens", b"\x02" + edits((42, 0, 255)))
     write("sequence_file", "cut", b"\x02" + edits((5000, 2, 0)))

@@ -63,7 +63,7 @@ class SequenceFileRun {
     TROUPE_ASSERT(loaded);
     model_ = *loaded;
     engine::Executor executor(*model_, team_);
-    engine::SequenceSpec spec{.id = 1, .tokens = {}, .block_table = {0, 1, 2}, .sampling = {}};
+    engine::SequenceSpec spec{.id = 1, .tokens = {}, .tables = {{0, 1, 2}}, .sampling = {}};
     for (std::uint32_t i = 0; i < kNumTokens; ++i) spec.tokens.push_back(static_cast<TokenId>(300 + i * 7));
     executor.open(spec);
     engine::StepResult result;
@@ -111,14 +111,14 @@ class SequenceFileRun {
                                      kChecksumBytes;
     TROUPE_ASSERT(bytes.size() ==
                   header_bytes + file.num_blocks() * model_->arena()->bytes_per_block() + kChecksumBytes);
-    std::vector<BlockId> table(blocks_for(static_cast<std::uint32_t>(file.tokens().size())));
-    for (std::size_t i = 0; i < table.size(); ++i) table[i] = static_cast<BlockId>(i);
-    if (const Status read = file.read_blocks(*model_, table); !read) return check_message(read.error().message);
+    BlockTables tables(1, BlockTable(blocks_for(static_cast<std::uint32_t>(file.tokens().size()))));
+    for (std::size_t i = 0; i < tables[0].size(); ++i) tables[0][i] = static_cast<BlockId>(i);
+    if (const Status read = file.read_blocks(*model_, tables); !read) return check_message(read.error().message);
     std::string summed = bytes;
     correct_checksums(summed);
     TROUPE_ASSERT(bytes == summed);
     engine::Executor executor(*model_, team_);
-    executor.open(file.spec(1, table, {}));
+    executor.open(file.spec(1, tables, {}));
     check_exported(executor, file, std::string_view(bytes).substr(0, header_bytes));
     engine::StepResult result;
     const std::uint32_t left = executor.num_known(1) - executor.num_computed(1);

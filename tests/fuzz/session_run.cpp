@@ -11,8 +11,10 @@
 #include <cerrno>
 #include <utility>
 
+#include "actors/serving/model_cache.h"
 #include "config/assert.h"
 #include "config/utf8.h"
+#include "engine/sampling/check_ids.h"
 #include "ipc/frames/unserved.h"
 #include "tests/fuzz/fuzz_target.h"
 
@@ -55,10 +57,11 @@ void check_answer(const v1::ServerFrame& frame) {
 JudgingGateway::JudgingGateway() {
   static const auto embedded = load_embedded();
   model_ = embedded;
+  served_ = std::make_shared<const actors::ServedModel>(embedded);
   limits_ = {.model = "tales",
              .vocab_size = model_->info().vocab_size,
              .has_vocabulary = true,
-             .capacity = {.context = model_->info().context, .num_blocks = model_->arena()->num_blocks()}};
+             .capacity = actors::capacity_of(*model_)};
 }
 
 JudgingGateway::~JudgingGateway() { TROUPE_ASSERT(live_.empty()); }
@@ -75,10 +78,26 @@ std::optional<actors::End> JudgingGateway::judge(const actors::Request& request)
   return actors::check_length(request, num_tokens, limits_);
 }
 
+// Two numbers for each input, at once.
+actors::End embedded(const actors::EmbedInputs& asked) {
+  TROUPE_ASSERT(asked.count() >= 1 && asked.count() <= actors::kMaxEmbedInputs);
+  actors::End end;
+  end.outcome = Outcome::eos;
+  end.embeddings = std::make_shared<const actors::Embeddings>(
+      actors::Embeddings{.pooling = asked.pooling.value_or(engine::Pooling::cls),
+                         .dim = 2,
+                         .values = std::vector<float>(2 * asked.count(), 0.5f)});
+  return end;
+}
+
 actors::RequestId JudgingGateway::submit(actors::Request request, std::shared_ptr<actors::StreamSink> sink) {
   TROUPE_ASSERT(request.tenant.id == TenantId{kUid});
   TROUPE_ASSERT(request.num_choices >= 1 && request.num_choices <= actors::kMaxChoices);
   const actors::RequestId first = std::exchange(next_, next_ + request.num_choices);
+  if (request.embed) {
+    sink->end(embedded(*request.embed));
+    return first;
+  }
   const auto wrong = judge(request);
   for (std::uint32_t choice = 0; choice < request.num_choices; ++choice) {
     if (wrong) {
@@ -151,23 +170,19 @@ std::vector<actors::ModelDescription> JudgingGateway::models() const {
   return {description};
 }
 
-// Two numbers for each input, at once.
-actors::CancelFlag JudgingGateway::embed(actors::EmbedRequest request, actors::OnEmbedded done) {
-  TROUPE_ASSERT(request.num_inputs() >= 1 && request.num_inputs() <= actors::kMaxEmbedInputs);
-  actors::Embeddings answer{.pooling = request.pooling.value_or(engine::Pooling::cls), .dim = 2, .values = {}};
-  answer.values.resize(2 * request.num_inputs(), 0.5f);
-  done(std::move(answer));
-  return std::make_shared<std::atomic<bool>>(false);
-}
-
-actors::CancelFlag JudgingGateway::tokenize(scheduler::Tenant, std::string text, engine::EncodeOptions options,
+actors::CancelFlag JudgingGateway::tokenize(actors::TextRequest, std::string text, engine::EncodeOptions options,
                                             actors::OnTokenized done) {
   done(model_->tokenizer()->encode(text, options));
   return std::make_shared<std::atomic<bool>>(false);
 }
 
-actors::CancelFlag JudgingGateway::detokenize(scheduler::Tenant, std::vector<TokenId> ids, actors::OnDetokenized done) {
-  done(model_->tokenizer()->decode(ids));
+actors::CancelFlag JudgingGateway::detokenize(actors::TextRequest, std::vector<TokenId> ids,
+                                              actors::OnDetokenized done) {
+  if (engine::find_unknown_id(ids, limits_.vocab_size)) {
+    done(actors::refusal(Outcome::invalid_argument, "ids", "an id is not in the vocabulary"));
+  } else {
+    done(model_->tokenizer()->decode(ids));
+  }
   return std::make_shared<std::atomic<bool>>(false);
 }
 

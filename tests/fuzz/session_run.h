@@ -28,12 +28,11 @@ class JudgingGateway final : public actors::Gateway {
   double load_fraction() const override { return 1; }
   bool is_making_progress() const override { return true; }
   void status(std::function<void(actors::StatusSnapshot)> done) override;
-  std::shared_ptr<const engine::LoadedModel> model() const override { return model_; }
+  std::shared_ptr<const actors::ServedModel> model(const std::string&) const override { return served_; }
   std::vector<actors::ModelDescription> models() const override;
-  actors::CancelFlag embed(actors::EmbedRequest request, actors::OnEmbedded done) override;
-  actors::CancelFlag tokenize(scheduler::Tenant tenant, std::string text, engine::EncodeOptions options,
+  actors::CancelFlag tokenize(actors::TextRequest request, std::string text, engine::EncodeOptions options,
                               actors::OnTokenized done) override;
-  actors::CancelFlag detokenize(scheduler::Tenant tenant, std::vector<TokenId> ids,
+  actors::CancelFlag detokenize(actors::TextRequest request, std::vector<TokenId> ids,
                                 actors::OnDetokenized done) override;
   void drain(std::function<void()> done) override { done(); }
   void on_loaded(std::function<void(Status)> done) override { done(Ok{}); }
@@ -54,6 +53,7 @@ class JudgingGateway final : public actors::Gateway {
   std::optional<actors::End> judge(const actors::Request& request) const;
 
   std::shared_ptr<const engine::LoadedModel> model_;
+  std::shared_ptr<const actors::ServedModel> served_;
   actors::ServingLimits limits_;
   std::map<actors::RequestId, Live> live_;
   actors::RequestId next_ = 1;

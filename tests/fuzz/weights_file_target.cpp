@@ -6,6 +6,8 @@
 // one.
 //
 // What is accepted has no number that nothing looked at: written again it is the same header.
+#include <xxhash.h>
+
 #include <algorithm>
 #include <vector>
 
@@ -70,8 +72,9 @@ std::vector<std::byte> edited(Input& input, std::vector<std::byte> bytes) {
 void correct_checksum(std::vector<std::byte>& bytes) {
   if (bytes.size() < engine::kWeightsFixedBytes + kChecksumBytes) return;
   const auto checked = std::span<const std::byte>(bytes).first(bytes.size() - kChecksumBytes);
-  const std::uint64_t sum = engine::combine_hashes(engine::hash_piece(checked.first(engine::kWeightsStampAt)),
-                                                   engine::hash_piece(checked.subspan(engine::kWeightsFixedBytes)));
+  const auto matrices = checked.subspan(engine::kWeightsFixedBytes);
+  const std::uint64_t sum =
+      XXH3_64bits_withSeed(matrices.data(), matrices.size(), XXH3_64bits(checked.data(), engine::kWeightsStampAt));
   std::memcpy(bytes.data() + checked.size(), &sum, sizeof sum);
 }
 

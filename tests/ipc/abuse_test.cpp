@@ -6,7 +6,7 @@
 #include <spdlog/spdlog.h>
 
 #include "ipc/frames/wire.h"
-#include "ipc/log_quota.h"
+#include "ipc/rate_limits.h"
 #include "ipc/session.h"
 #include "tests/ipc/fixture.h"
 

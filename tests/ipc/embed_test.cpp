@@ -52,15 +52,20 @@ TEST_CASE("what an Embed asks for reaches the gateway, and its answer the client
   frame.mutable_embed()->set_add_special(false);
   frame.mutable_embed()->set_parse_special(true);
   REQUIRE(client.send(frame));
-  const auto asked = server.gateway.wait_embed(0);
-  REQUIRE(std::get<std::vector<std::string>>(asked.request.inputs) == std::vector<std::string>{"one", "two"});
-  REQUIRE(asked.request.pooling == engine::Pooling::last);
-  REQUIRE_FALSE(asked.request.normalise);
+  const auto asked = server.gateway.wait_submitted(0);
+  REQUIRE(asked.request.embed);
+  REQUIRE(std::get<std::vector<std::string>>(asked.request.embed->texts) == std::vector<std::string>{"one", "two"});
+  REQUIRE(asked.request.embed->pooling == engine::Pooling::last);
+  REQUIRE_FALSE(asked.request.embed->normalise);
   REQUIRE_FALSE(asked.request.add_special);
   REQUIRE(asked.request.parse_special);
   REQUIRE(asked.request.tenant.id == TenantId{::geteuid()});
-  asked.done(
-      actors::Embeddings{.pooling = engine::Pooling::last, .dim = 2, .values = {1, 2, 3, 4}, .prompt_tokens = 9});
+  actors::End done;
+  done.outcome = Outcome::eos;
+  done.usage.prompt_tokens = 9;
+  done.embeddings = std::make_shared<const actors::Embeddings>(
+      actors::Embeddings{.pooling = engine::Pooling::last, .dim = 2, .values = {1, 2, 3, 4}});
+  asked.sink->end(done);
   const v1::ServerFrame answer = client.expect();
   REQUIRE(answer.embeddings().stream() == 7);
   REQUIRE(answer.embeddings().vectors_size() == 2);
@@ -73,15 +78,15 @@ TEST_CASE("what an Embed asks for reaches the gateway, and its answer the client
   plain.mutable_embed()->add_token_ids()->add_ids(5);
   plain.mutable_embed()->add_token_ids()->add_ids(6);
   REQUIRE(client.send(plain));
-  const auto ids = server.gateway.wait_embed(1);
-  REQUIRE(std::get<1>(ids.request.inputs) == std::vector<std::vector<TokenId>>{{5}, {6}});
-  REQUIRE(ids.request.pooling == std::nullopt);
-  REQUIRE(ids.request.normalise);
+  const auto ids = server.gateway.wait_submitted(1);
+  REQUIRE(std::get<1>(ids.request.embed->texts) == std::vector<std::vector<TokenId>>{{5}, {6}});
+  REQUIRE(ids.request.embed->pooling == std::nullopt);
+  REQUIRE(ids.request.embed->normalise);
   REQUIRE(ids.request.add_special);
   actors::End failed;
   failed.outcome = Outcome::internal;
   failed.message = "why";
-  ids.done(failed);
+  ids.sink->end(failed);
   REQUIRE(client.expect().failed().message() == "why");
 }
 
@@ -112,26 +117,18 @@ TEST_CASE("a cancelled Embed ends once, as Done{cancelled}; a client that hangs 
   RawClient client(server.path());
   client.hello();
   REQUIRE(client.send(embed_frame(7, {"one"})));
-  const auto asked = server.gateway.wait_embed(0);
-  REQUIRE_FALSE(*asked.cancelled);
+  const auto asked = server.gateway.wait_submitted(0);
   v1::ClientFrame cancel;
   cancel.mutable_cancel()->set_stream(7);
   REQUIRE(client.send(cancel));
   REQUIRE(client.send(embed_frame(8, {"two"})));
-  const auto next = server.gateway.wait_embed(1);  // so the cancel has been read
-  REQUIRE(*asked.cancelled);
-  REQUIRE_FALSE(*next.cancelled);
-  actors::End end;
-  end.outcome = Outcome::cancelled;
-  asked.done(end);
+  const auto next = server.gateway.wait_submitted(1);
+  REQUIRE(server.gateway.wait_cancelled(1) == std::vector<actors::RequestId>{asked.id});
   const v1::ServerFrame answer = client.expect();
   REQUIRE(answer.done().stream() == 7);
   REQUIRE(answer.done().reason() == v1::OUTCOME_CANCELLED);
   client.hang_up();
-  const auto give_up = std::chrono::steady_clock::now() + kPatience;
-  while (!*next.cancelled && std::chrono::steady_clock::now() < give_up) std::this_thread::yield();
-  REQUIRE(*next.cancelled);
-  next.done(end);  // nobody hears it
+  REQUIRE(server.gateway.wait_cancelled(2) == std::vector<actors::RequestId>{asked.id, next.id});
 }
 
 TEST_CASE("a server with an encoder: the same vectors for everybody, alone or at once") {
@@ -166,7 +163,7 @@ TEST_CASE("a server with an encoder: the same vectors for everybody, alone or at
   REQUIRE(client->embed({.inputs = texts, .pooling = client::Pooling::mean}, kPatience)->vectors != alone);
   REQUIRE(client->models()->at(0).family == "bert");
   REQUIRE(client->models()->at(0).numerics_id == client->status()->numerics_id);
-  REQUIRE(client->status()->requests_running == 0);
+  REQUIRE(client->status()->count("requests_running") == 0);
   REQUIRE(ended_as(*client->status(), "eos") == 3 + 80 + 2);
 }
 
@@ -213,7 +210,7 @@ TEST_CASE("a model that continues texts gives its hidden states, the same while 
   const std::vector<std::vector<TokenId>> too_long = {std::vector<TokenId>(4000, 5)};
   const auto refused = client->embed({.inputs = too_long}, kPatience);
   REQUIRE_FALSE(refused);
-  REQUIRE(client->status()->requests_running == 0);
+  REQUIRE(client->status()->count("requests_running") == 0);
 }
 
 TEST_CASE("draining finishes what is under way, and stopping ends the rest: nobody waits for ever") {
@@ -229,7 +226,7 @@ TEST_CASE("draining finishes what is under way, and stopping ends the rest: nobo
       waiting.push_back(std::async(
           std::launch::async, [&client = *clients.back(), much] { return client.embed({.inputs = much}, kPatience); }));
     }
-    while (first->status()->requests_running == 0) std::this_thread::yield();
+    while (first->status()->count("requests_running") == 0) std::this_thread::yield();
   }
   for (auto& each : waiting) {
     const auto answer = each.get();  // vectors, or that the server has gone

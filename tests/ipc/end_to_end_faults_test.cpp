@@ -133,7 +133,7 @@ TEST_CASE("end to end: a reader that grants no more credit is parked, and goes o
                                         .on_end = {}});
   REQUIRE(stream);
   five.get_future().wait();
-  wait_status(*client, [](const auto& status) { return status.requests_parked == 1; });
+  wait_status(*client, [](const auto& status) { return status.count("requests_parked") == 1; });
   REQUIRE(got.ids.size() == 5);
   stream->credit(1000);
   REQUIRE(stream->wait()->outcome == Outcome::length);
@@ -153,7 +153,7 @@ TEST_CASE(
     REQUIRE(sloth.send(frame));
   }
   witnesses.require_answers();
-  wait_status(witnesses.client(), [](const auto& status) { return status.requests_parked == 3; });
+  wait_status(witnesses.client(), [](const auto& status) { return status.count("requests_parked") == 3; });
   std::uint64_t next[4] = {};
   int ended = 0;
   while (ended < 3) {
@@ -185,7 +185,8 @@ TEST_CASE("end to end: a bad frame ends its own connection by name, and others a
   REQUIRE(huge.send_bytes(std::string("\xff\xff\xff\x7f", 4)));
   REQUIRE(huge.last_words().field() == "max_frame_bytes");
   wait_status(witnesses.client(), [](const auto& status) {
-    return ended_as(status, "cancelled") == 1 && status.connections_broken == 2 && status.connections == 1;
+    return ended_as(status, "cancelled") == 1 && status.count("connections_broken") == 2 &&
+           status.count("connections") == 1;
   });
   witnesses.require_undisturbed();
 }
@@ -245,7 +246,7 @@ TEST_CASE("end to end: a client that backs off gets its answer from a server who
     blockers.push_back(*stream);
     if (is_first) runs.get_future().wait();
   }
-  wait_status(*client, [](const auto& status) { return status.requests_waiting == 1; });
+  wait_status(*client, [](const auto& status) { return status.count("requests_waiting") == 1; });
   const auto waiter = server.connect();
   REQUIRE(complete(*waiter, request).ended.outcome == Outcome::queue_full);
   const auto answer =

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "actors/gateway.h"
+#include "actors/request_check.h"
 #include "tests/ipc/support.h"
 
 namespace troupe::ipc::test {
@@ -43,6 +44,12 @@ class FakeGateway final : public actors::Gateway {
   };
 
   actors::RequestId submit(actors::Request request, std::shared_ptr<actors::StreamSink> sink) override {
+    auto wrong = actors::check_shape(request);
+    if (!request.model.empty() && request.model != "fake") wrong = actors::unknown_model(request.model, {"fake"});
+    if (wrong) {
+      sink->end(*wrong);
+      return change([&] { return submitted_.size() + 1; });
+    }
     return change([&] {
       const actors::RequestId first = submitted_.size() + 1;
       for (std::uint32_t choice = 0; choice < request.num_choices; ++choice)
@@ -92,9 +99,10 @@ class FakeGateway final : public actors::Gateway {
                           .state = actors::RequestState::running,
                           .generated_tokens = 3,
                           .age_seconds = 1}};
+    actors::Latencies{}.append_metrics(snapshot.metrics);
     return snapshot;
   }
-  std::shared_ptr<const engine::LoadedModel> model() const override { return nullptr; }
+  std::shared_ptr<const actors::ServedModel> model(const std::string&) const override { return nullptr; }
   std::vector<actors::ModelDescription> models() const override {
     ++num_models_calls_;
     if (first_models_) first_models_->get_future().wait();
@@ -105,24 +113,17 @@ class FakeGateway final : public actors::Gateway {
     fake.end_ids = {2, 7};
     return {fake};
   }
-  // The test answers.
-  actors::CancelFlag embed(actors::EmbedRequest request, actors::OnEmbedded done) override {
-    auto flag = std::make_shared<std::atomic<bool>>(false);
-    return change([&] {
-      embeds_.push_back({std::move(request), std::move(done), flag});
-      return flag;
-    });
-  }
   // Each byte is a token; answered on the caller's thread.
-  actors::CancelFlag tokenize(scheduler::Tenant, std::string text, engine::EncodeOptions,
+  actors::CancelFlag tokenize(actors::TextRequest request, std::string text, engine::EncodeOptions,
                               actors::OnTokenized done) override {
-    const auto end = change([&] { return text_end_; });
+    auto end = change([&] { return text_end_; });
+    if (!request.model.empty() && request.model != "fake") end = actors::unknown_model(request.model, {"fake"});
     std::vector<TokenId> ids;
     for (const char c : text) ids.push_back(static_cast<unsigned char>(c));
     end ? done(*end) : done(std::move(ids));
     return text_flag_;
   }
-  actors::CancelFlag detokenize(scheduler::Tenant, std::vector<TokenId> ids, actors::OnDetokenized done) override {
+  actors::CancelFlag detokenize(actors::TextRequest, std::vector<TokenId> ids, actors::OnDetokenized done) override {
     std::string text;
     for (const TokenId id : ids) text.push_back(static_cast<char>(id));
     done(std::move(text));
@@ -139,14 +140,6 @@ class FakeGateway final : public actors::Gateway {
   // For the test.
   Submitted wait_submitted(std::size_t index) {
     return wait([&] { return submitted_.size() > index; }, [&] { return submitted_[index]; });
-  }
-  struct Asked {
-    actors::EmbedRequest request;
-    actors::OnEmbedded done;
-    actors::CancelFlag cancelled;
-  };
-  Asked wait_embed(std::size_t index) {
-    return wait([&] { return embeds_.size() > index; }, [&] { return embeds_[index]; });
   }
   std::vector<actors::RequestId> wait_cancelled(std::size_t count) {
     return wait([&] { return cancelled_.size() >= count; }, [&] { return cancelled_; });
@@ -194,7 +187,6 @@ class FakeGateway final : public actors::Gateway {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Submitted> submitted_;
-  std::vector<Asked> embeds_;
   std::vector<actors::RequestId> cancelled_;
   std::map<actors::RequestId, std::uint64_t> credit_;
   std::size_t num_credit_calls_ = 0;

@@ -12,8 +12,7 @@
 #include "ipc/frames/status_frame.h"
 #include "ipc/frames/wire.h"
 #include "ipc/outbox.h"
-#include "ipc/read_pace.h"
-#include "ipc/token_bucket.h"
+#include "ipc/rate_limits.h"
 #include "tests/ipc/fixture.h"
 
 namespace troupe::ipc {
@@ -341,20 +340,19 @@ TEST_CASE("every frame that asks for something is counted once, by its kind and 
     gone.hello();
     frame.mutable_generate()->set_n(2);
     REQUIRE(gone.send(frame));
-    server.gateway.wait_submitted(4);
     frame = {};
     frame.mutable_embed()->set_stream(2);
     frame.mutable_embed()->add_texts("x");
     REQUIRE(gone.send(frame));
-    server.gateway.wait_embed(0);
+    server.gateway.wait_submitted(5);
   }
-  server.gateway.wait_cancelled(2);
+  server.gateway.wait_cancelled(3);
   expected[{"generate", "cancelled"}] += 2;
   expected[{"embed", "cancelled"}] += 1;
   // More at once than a connection may have.
   for (std::uint64_t stream = 1; stream <= 4; ++stream) REQUIRE(client.send(generate_frame(stream)));
   ask(generate_frame(5), "generate", "quota");
-  for (std::size_t i = 0; i < 4; ++i) server.gateway.wait_submitted(5 + i).sink->end(end_of(Outcome::draining));
+  for (std::size_t i = 0; i < 4; ++i) server.gateway.wait_submitted(6 + i).sink->end(end_of(Outcome::draining));
   for (int i = 0; i < 4; ++i) REQUIRE(client.expect().refused().code() == v1::OUTCOME_DRAINING);
   expected[{"generate", "draining"}] += 4;
 
@@ -373,12 +371,16 @@ TEST_CASE("a guest is told of its own requests, and of nothing that others move"
   status.model = "fake";
   status.num_threads = 3;
   status.weight_bytes = 5;
-  status.requests_running = 7;
-  status.prompt_tokens = status.generated_tokens = status.steps = status.evictions = 7;
-  status.blocks_free = status.blocks_cached = status.blocks_referenced = 7;
-  status.resident_bytes = status.peak_resident_bytes = 7;
+  actors::Latencies latencies;
+  latencies.add(actors::Latency::step_duration, 1);
+  latencies.append_metrics(status.metrics);
+  actors::StateMetrics{7, 7, 7}.append_metrics(status.metrics);
+  actors::TokenMetrics{7, 7, 7}.append_metrics(status.metrics);
+  for (const char* key : {"steps", "evictions", "blocks_free", "blocks_cached", "blocks_referenced", "resident_bytes",
+                          "peak_resident_bytes"})
+    status.metrics.counter(key, "Moved by others.", 7);
+  status.metrics.gauge("ready", "For all.", 1, {.for_guests = true});
   status.memory = {{.kind = "heap", .bytes = 7, .peak_bytes = 7}};
-  status.latencies.add(actors::Latency::step_duration, 1);
   status.profile.emplace();
   for (std::uint32_t i = 0; i < 6; ++i)
     status.requests.push_back(
@@ -386,7 +388,7 @@ TEST_CASE("a guest is told of its own requests, and of nothing that others move"
 
   StatusView view{.tenant = {TenantId{1001}, false}, .list_requests = true, .profile = true};
   for (std::uint64_t i = 0; i < 3; ++i) view.own[101 + 2 * i] = {.number = i + 1};
-  const v1::Status guest = status_frame(1, status, view).status();
+  v1::Status guest = status_frame(1, status, view).status();
   v1::Status expected;
   expected.set_stream(1);
   *expected.mutable_health() = guest.health();
@@ -396,6 +398,15 @@ TEST_CASE("a guest is told of its own requests, and of nothing that others move"
   expected.set_num_threads(3);
   expected.set_weight_bytes(5);
   expected.set_requests_running(3);
+  std::map<std::string, double> metrics;
+  for (const v1::Metric& metric : guest.metrics()) metrics.emplace(metric.name(), metric.value());
+  REQUIRE(metrics == std::map<std::string, double>{{"build_info", 1},
+                                                   {"ready", 1},
+                                                   {"num_requests_running", 3},
+                                                   {"num_requests_waiting", 0},
+                                                   {"num_requests_parked", 0}});
+  REQUIRE(guest.metrics_size() == static_cast<int>(metrics.size()));
+  guest.clear_metrics();
   REQUIRE(guest.live_requests_size() == 3);
   for (int i = 0; i < 3; ++i) {
     REQUIRE(guest.live_requests(i).uid() == 1001);
@@ -409,6 +420,7 @@ TEST_CASE("a guest is told of its own requests, and of nothing that others move"
       status_frame(1, status, {.tenant = {TenantId{0}, true}, .list_requests = true, .profile = true}).status();
   REQUIRE_FALSE(owner.own_only());
   REQUIRE(owner.requests_running() == 7);
+  REQUIRE(owner.metrics_size() == static_cast<int>(status.metrics.size()) + 1);  // and build_info
   REQUIRE(owner.evictions() == 7);
   REQUIRE(owner.live_requests_size() == 6);
   REQUIRE(owner.live_requests(0).request() == 100);

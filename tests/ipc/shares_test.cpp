@@ -99,7 +99,8 @@ TEST_CASE("end to end: two guests whose streams trickle keep nobody out, and the
   }
   const auto owner = server.connect(0);
   const auto all_parked = [](const client::ServerStatus& status) {
-    return status.requests_parked == 16 && status.requests_waiting + status.requests_running == 0;
+    return status.count("requests_parked") == 16 &&
+           status.count("requests_waiting") + status.count("requests_running") == 0;
   };
   wait_status(*owner, all_parked);
   for (client::Stream& stream : streams) stream.credit(1);

@@ -1,0 +1,104 @@
+// How often a client may send, be read and be logged. Plain: time is an argument. Not thread-safe.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <utility>
+
+namespace troupe::ipc {
+
+// A rate limit: `rate` per second, with bursts of up to a tenth of that (at least 1).
+class TokenBucket {
+ public:
+  using TimePoint = std::chrono::steady_clock::time_point;
+
+  // rate: above 0. The bucket is full at first.
+  explicit TokenBucket(std::uint32_t rate) : rate_(rate), burst_(burst_of(rate)), tokens_(burst_) {}
+
+  // Changes the rate; the tokens in the bucket stay, up to the new burst.
+  void set_rate(std::uint32_t rate) {
+    rate_ = rate;
+    burst_ = burst_of(rate);
+    tokens_ = std::min(tokens_, burst_);
+  }
+
+  // Takes a token if there is one at `now`. O(1).
+  [[nodiscard]] bool take(TimePoint now) {
+    refill(now);
+    if (tokens_ < 1) return false;
+    tokens_ -= 1;
+    return true;
+  }
+
+  // How long after `now` there will be a token; at least a millisecond.
+  [[nodiscard]] std::chrono::milliseconds time_to_next(TimePoint now) {
+    refill(now);
+    const auto wait = std::chrono::duration<double>((1 - tokens_) / rate_);
+    return std::max(std::chrono::milliseconds(1), std::chrono::ceil<std::chrono::milliseconds>(wait));
+  }
+
+ private:
+  static double burst_of(std::uint32_t rate) { return std::max(1.0, rate / 10.0); }
+  void refill(TimePoint now) {
+    if (now > last_) tokens_ = std::min(burst_, tokens_ + rate_ * std::chrono::duration<double>(now - last_).count());
+    last_ = std::max(last_, now);
+  }
+
+  double rate_;
+  double burst_;
+  double tokens_;
+  TimePoint last_{};
+};
+
+// Delays the next read of a connection that sends a frame in many tiny pieces: each read costs the io thread as much as
+// a read of 64 KiB, and other connections wait for it. During the delay bytes collect in the socket.
+class ReadPace {
+ public:
+  // A read of fewer bytes that does not end a frame is a crumb.
+  static constexpr std::size_t kCrumbBytes = 1024;
+  // This many crumbs per frame cause no delay: a client may write header and body separately.
+  static constexpr int kFreeCrumbs = 2;
+  static constexpr std::chrono::milliseconds kLongestWait{16};
+
+  // Call after a read of `bytes`; frame_ended: the end of a frame was among them. Returns the delay before the next
+  // read: usually 0, 1 ms after the third crumb of a frame, twice as much after each further one, up to kLongestWait.
+  std::chrono::milliseconds after_read(std::size_t bytes, bool frame_ended) {
+    if (frame_ended) crumbs_ = 0;
+    if (frame_ended || bytes >= kCrumbBytes || ++crumbs_ <= kFreeCrumbs) return std::chrono::milliseconds(0);
+    return std::min(kLongestWait, std::chrono::milliseconds(1) * (1 << std::min(crumbs_ - kFreeCrumbs - 1, 10)));
+  }
+
+ private:
+  int crumbs_ = 0;  // of the unfinished frame
+};
+
+inline constexpr int kMaxLogLinesPerSecond = 5;
+
+// Bounds log lines per second, so that a client that is refused again and again cannot fill the log. One per kind of
+// line.
+class LogQuota {
+ public:
+  // nullopt: no line may be written at `now`. Else the number of lines left out since the last one. O(1).
+  [[nodiscard]] std::optional<std::uint64_t> take(std::chrono::steady_clock::time_point now) {
+    if (now - second_begin_ >= std::chrono::seconds(1)) {
+      second_begin_ = now;
+      lines_ = 0;
+    }
+    if (lines_ == kMaxLogLinesPerSecond) {
+      ++left_out_;
+      return std::nullopt;
+    }
+    ++lines_;
+    return std::exchange(left_out_, 0);
+  }
+
+ private:
+  std::chrono::steady_clock::time_point second_begin_{};
+  int lines_ = 0;
+  std::uint64_t left_out_ = 0;
+};
+
+}  // namespace troupe::ipc
