@@ -1,5 +1,6 @@
 #include "cli/answers.h"
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "scheduler/outcome.h"
@@ -73,7 +74,7 @@ bool Answers::end(const client::Ended& ended) {
 
 std::string Answers::label(std::size_t index) const {
   if (answers_.size() == 1) return "";
-  return "answer " + std::to_string(index + 1) + " of " + std::to_string(answers_.size()) + ": ";
+  return fmt::format("answer {} of {}: ", index + 1, answers_.size());
 }
 
 ordered_json Answers::json() const {

@@ -1,4 +1,6 @@
 // troupe bench: measures the engine's speed through the executor, without server or actors.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <charconv>
 #include <chrono>
@@ -7,7 +9,6 @@
 #include <numeric>
 #include <random>
 
-#include "cli/bench_overhead.h"
 #include "cli/bench_report.h"
 #include "cli/exit_code.h"
 #include "cli/logging.h"
@@ -85,12 +86,11 @@ class BenchRun {
       spec.id = ++last_id_;
       spec.tokens = tokens_[i];
       spec.num_cached = num_cached;
-      spec.block_table.resize(blocks);
-      std::iota(spec.block_table.begin(), spec.block_table.end(), i * blocks);
+      BlockTable table(blocks);
+      std::iota(table.begin(), table.end(), i * blocks);
+      spec.tables.assign(executor_.model().arenas().size(), table);  // all groups have as many blocks
       // An all-zero recurrent state instead of one computed from text; it takes the same time.
-      if (const auto* group = executor_.model().cache_spec().find(engine::CacheGroup::Kind::state); group && num_cached)
-        spec.state.resize(group->state.num_floats());
-      if (executor_.model().window_arena()) spec.window_table = spec.block_table;  // both arenas have as many blocks
+      if (num_cached) spec.state.resize(executor_.model().cache_spec().state.num_floats());
       spec.sampling.temperature = 0;
       spec.sampling.ignore_eos = true;
       executor_.open(std::move(spec));
@@ -128,13 +128,13 @@ Result<BenchCase> parse_pair(const std::string& text) {
   };
   if (comma != std::string::npos && read(0, comma, test.num_prompt) && read(comma + 1, text.size(), test.num_gen))
     return test;
-  return Error{ErrorCode::invalid_argument, "--prompt-gen '" + text + "': expected two lengths from 1 to " +
-                                                std::to_string(kMaxLength) + ", as in 512,128"};
+  return Error{ErrorCode::invalid_argument,
+               fmt::format("--prompt-gen '{}': expected two lengths from 1 to {}, as in 512,128", text, kMaxLength)};
 }
 
 // The tests at each depth: prefill of each length, prefill and decode of each pair, decode of each length and batch
 // size.
-Result<std::vector<BenchCase>> make_cases(const config::Options& options) {
+Result<std::vector<BenchCase>> make_cases(const config::CaseOptions& options) {
   std::vector<BenchCase> cases;
   for (const std::int64_t depth : options.n_depth) {
     const auto at = static_cast<std::uint32_t>(depth);
@@ -173,7 +173,7 @@ void reserve(const std::vector<BenchCase>& cases, engine::LoadOptions& load) {
 }
 
 BenchResult run_case(const engine::LoadedModel& model, engine::Team& team, const BenchCase& test,
-                     const config::Options& options) {
+                     const config::BenchOptions& options) {
   BenchRun run(model, team, test);
   BenchResult result{.test = test, .tokens_per_second = {}, .profile = {}, .step_buffer_bytes = 0};
   run.measure();  // warms caches, page tables and clocks
@@ -191,27 +191,29 @@ BenchResult run_case(const engine::LoadedModel& model, engine::Team& team, const
 
 }  // namespace
 
-Result<int> bench(const config::Parsed& parsed) {
-  const config::Options& options = parsed.options;
-  if (options.overhead) return bench_overhead(parsed);
+Result<int> bench(const config::BenchOptions& options, const config::Given& given) {
+  if (options.overhead) return bench_overhead(options, given);
   const auto made = make_cases(options);
   if (!made) return made.error();
   const std::vector<BenchCase>& cases = *made;
   const auto path = model_path(options);
   if (!path) return path.error();
-  auto load = load_options(parsed);
+  auto load = load_options(options, given);
   if (!load) return load.error();
+  load->context = static_cast<std::uint32_t>(options.ctx_size);
   reserve(cases, *load);
   const std::uint32_t threads = num_threads(options);
   engine::Team team(threads, engine::allowed_cpus());
   load->team = &team;
-  if (auto status = start_log(options); !status) return status.error();  // on stderr: stdout is for results
-  const auto model = load_showing(*path, *load, LoadProgress(log_is_on_terminal(options), LoadProgress::Clock::now()));
+  if (auto status = start_log({}); !status) return status.error();  // on stderr: stdout is for results
+  const auto model = load_showing(*path, *load, LoadProgress(log_is_on_terminal({}), LoadProgress::Clock::now()));
   if (!model) return model.error();
   if (const std::uint32_t states = (*model)->num_states(); states > 0 && states < load->max_sequences) {
-    return Error{ErrorCode::out_of_memory, "there is memory for the states of " + std::to_string(states) +
-                                               " sequences, and the tests have up to " +
-                                               std::to_string(load->max_sequences) + "; use a larger --memory"};
+    return Error{
+        ErrorCode::out_of_memory,
+        fmt::format(
+            "there is memory for the states of {} sequences, and the tests have up to {}; use a larger --memory",
+            states, load->max_sequences)};
   }
 
   std::error_code ignored;

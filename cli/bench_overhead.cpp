@@ -1,4 +1,5 @@
-#include "cli/bench_overhead.h"
+// troupe bench --overhead: the time of a step outside its kernels.
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <condition_variable>
@@ -16,6 +17,7 @@
 #include "cli/logging.h"
 #include "cli/model_options.h"
 #include "cli/output.h"
+#include "cli/subcommands.h"
 #include "cli/text.h"
 #include "cli/version.h"
 
@@ -159,12 +161,12 @@ void print_json(const std::vector<Overhead>& results, bool own_cores, std::uint3
 }
 
 // Starts a gateway and waits until its model is loaded.
-Result<std::unique_ptr<actors::Gateway>> start(const config::Parsed& parsed, GapRecorder& recorder,
-                                               std::uint32_t most_sequences) {
-  const config::Options& options = parsed.options;
-  auto named = gateway_for_model(parsed);
+Result<std::unique_ptr<actors::Gateway>> start(const config::BenchOptions& options, const config::Given& given,
+                                               GapRecorder& recorder, std::uint32_t most_sequences) {
+  auto named = gateway_for_model(options, given);
   if (!named) return named.error();
   actors::GatewayOptions& gateway = *named;
+  gateway.load.context = static_cast<std::uint32_t>(options.ctx_size);
   gateway.num_threads = num_threads(options);
   gateway.max_sequences = most_sequences;
   gateway.max_requests_per_tenant = most_sequences;
@@ -180,14 +182,13 @@ Result<std::unique_ptr<actors::Gateway>> start(const config::Parsed& parsed, Gap
 
 }  // namespace
 
-Result<int> bench_overhead(const config::Parsed& parsed) {
-  const config::Options& options = parsed.options;
-  if (auto status = start_log(options); !status) return status.error();
+Result<int> bench_overhead(const config::BenchOptions& options, const config::Given& given) {
+  if (auto status = start_log({}); !status) return status.error();
   const auto most = *std::max_element(options.batch_sizes.begin(), options.batch_sizes.end());
   const auto num_tokens = *std::max_element(options.n_gen.begin(), options.n_gen.end());
   if (num_tokens < 3) return Error{ErrorCode::invalid_argument, "--overhead needs -n of at least 3 tokens"};
   GapRecorder recorder;  // outlives the gateway
-  const auto gateway = start(parsed, recorder, static_cast<std::uint32_t>(most));
+  const auto gateway = start(options, given, recorder, static_cast<std::uint32_t>(most));
   if (!gateway) return gateway.error();
 
   const std::uint32_t threads = num_threads(options);
@@ -199,12 +200,12 @@ Result<int> bench_overhead(const config::Parsed& parsed) {
     if (!result) return result.error();
     results.push_back(std::move(*result));
   }
-  const engine::LoadedModel& model = *(*gateway)->model();
+  const engine::LoadedModel& model = *(*gateway)->model()->language_model();
   if (options.format == "json") {
     print_json(results, own_cores, threads, model, std::cout);
   } else {
-    const std::string where = std::to_string(threads) + " threads " +
-                              (own_cores ? "on their own cores" : "that share all cores with the actors");
+    const std::string where = fmt::format("{} threads {}", threads,
+                                          own_cores ? "on their own cores" : "that share all cores with the actors");
     print_markdown(results, where, model.info().name + " (" + std::string(model.kernels().name) + ")", std::cout);
   }
   return kExitOk;

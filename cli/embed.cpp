@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/connect.h"
+#include "cli/client_options.h"
 #include "cli/exit_code.h"
 #include "cli/subcommands.h"
 #include "cli/text.h"
@@ -15,20 +15,26 @@
 namespace troupe::cli {
 namespace {
 
-// The texts: the arguments, or the lines of the file.
-Result<std::vector<std::string>> texts_of(const config::Parsed& parsed) {
-  if (!parsed.arguments.empty() && parsed.options.file.empty()) return parsed.arguments;
-  const auto all = input_text(parsed);  // an error if there are arguments and a file
-  if (!all) return all.error();
+std::vector<std::string> lines_of(const std::string& text) {
   std::vector<std::string> lines;
-  for (std::size_t begin = 0; begin < all->size();) {
-    const std::size_t end = std::min(all->find('\n', begin), all->size());
-    std::string line = all->substr(begin, end - begin);
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    std::string line = text.substr(begin, end - begin);
     if (line.ends_with('\r')) line.pop_back();
     lines.push_back(std::move(line));
     begin = end + 1;
   }
   return lines;
+}
+
+// The texts: the lines of what is piped in and then the arguments, or the lines of the file.
+Result<std::vector<std::string>> texts_of(const config::EmbedOptions& options, const config::Given& given) {
+  const bool are_arguments = !given.arguments.empty() && options.file.empty();
+  const auto all = are_arguments ? piped_text(options, "troupe embed") : input_text(options, given);
+  if (!all) return all.error();
+  std::vector<std::string> texts = lines_of(*all);
+  if (are_arguments) texts.insert(texts.end(), given.arguments.begin(), given.arguments.end());
+  return texts;
 }
 
 // A JSON array, with the shortest digits that read back to the same float32.
@@ -52,9 +58,8 @@ Result<std::optional<client::Pooling>> pooling_of(const std::string& name) {
 
 }  // namespace
 
-Result<int> embed(const config::Parsed& parsed) {
-  const config::Options& options = parsed.options;
-  const auto texts = texts_of(parsed);
+Result<int> embed(const config::EmbedOptions& options, const config::Given& given) {
+  const auto texts = texts_of(options, given);
   if (!texts) return texts.error();
   const auto pooling = pooling_of(options.pooling);
   if (!pooling) return pooling.error();

@@ -1,6 +1,8 @@
 // troupe eval: logits, or a greedy continuation, of given tokens; and the difference between two such runs.
 #include "engine/evaluation/eval.h"
 
+#include <fmt/format.h>
+
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -50,38 +52,44 @@ Status write_floats(const std::string& path, const std::vector<float>& values) {
   return Ok{};
 }
 
-bool is_comparison(const config::Options& options) {
+bool is_comparison(const config::LogitsOptions& options) {
   return !options.compare.empty() || options.compare_kv_type != "same" || options.compare_kernels != "same" ||
          options.compare_ternary != "same";
 }
 
-// The options of the second run, as if they had been given for the first.
-config::Parsed of_second_run(const config::Parsed& parsed) {
-  config::Parsed second = parsed;
-  config::Options& options = second.options;
-  if (!options.compare.empty()) options.model = options.compare;
-  if (options.compare_kv_type != "same") options.kv_type = options.compare_kv_type;
-  if (options.compare_ternary != "same") options.ternary = options.compare_ternary;
-  if (options.compare_kernels != "same") {
-    options.kernels = options.compare_kernels;
-    const auto origin = parsed.origins.find("compare-kernels");
-    second.origins["kernels"] = origin == parsed.origins.end() ? "--compare-kernels" : origin->second;
+// A run: the options that it is loaded with, and where they come from.
+struct RunSetup {
+  config::EvalOptions options;
+  config::Given given;
+};
+
+// The second run, as if its options had been given for the first.
+RunSetup second_run(const config::EvalOptions& first, const config::Given& given) {
+  RunSetup second{first, given};
+  if (!first.compare.empty()) second.options.model = first.compare;
+  if (first.compare_kv_type != "same") second.options.kv_type = first.compare_kv_type;
+  if (first.compare_ternary != "same") second.options.ternary = first.compare_ternary;
+  if (first.compare_kernels != "same") {
+    second.options.kernels = first.compare_kernels;
+    const auto origin = given.origins.find("compare-kernels");
+    second.given.origins["kernels"] = origin == given.origins.end() ? "--compare-kernels" : origin->second;
   }
   return second;
 }
 
-Result<std::shared_ptr<engine::LoadedModel>> load_model(const config::Parsed& parsed, engine::Team& team) {
-  const auto path = model_path(parsed.options);
+Result<std::shared_ptr<engine::LoadedModel>> load_model(const RunSetup& run, engine::Team& team) {
+  const auto path = model_path(run.options);
   if (!path) return path.error();
-  auto load = load_options(parsed);
+  auto load = load_options(run.options, run.given);
   if (!load) return load.error();
+  load->context = static_cast<std::uint32_t>(run.options.ctx_size);
   load->max_sequences = 1;
   load->team = &team;
-  return load_showing(*path, *load, LoadProgress(log_is_on_terminal(parsed.options), LoadProgress::Clock::now()));
+  return load_showing(*path, *load, LoadProgress(log_is_on_terminal({}), LoadProgress::Clock::now()));
 }
 
 // The tokens of --tokens, or of the text of -f in the model's vocabulary.
-Result<std::vector<TokenId>> read_tokens(const config::Options& options, const engine::LoadedModel& model) {
+Result<std::vector<TokenId>> read_tokens(const config::EvalOptions& options, const engine::LoadedModel& model) {
   if (!options.tokens.empty()) return read_ids(options.tokens);
   const auto text = read_text(options.file);
   if (!text) return Error{text.error().code, "--file: " + text.error().message};
@@ -91,7 +99,7 @@ Result<std::vector<TokenId>> read_tokens(const config::Options& options, const e
 }
 
 // Splits a text into passages as long as the context; --tokens is always one passage.
-std::vector<std::vector<TokenId>> passages_of(const std::vector<TokenId>& ids, const config::Options& options,
+std::vector<std::vector<TokenId>> passages_of(const std::vector<TokenId>& ids, const config::LogitsOptions& options,
                                               const engine::LoadedModel& model) {
   if (!options.tokens.empty()) return {ids};
   const auto& tokenizer = model.tokenizer();
@@ -149,27 +157,27 @@ void print_comparison(const engine::ModelComparison& result, const engine::Loade
        {"perplexity", fixed(result.first.perplexity(), 4) + ", " + fixed(result.second.perplexity(), 4)}});
 }
 
-Status compare(const config::Parsed& parsed, const engine::LoadedModel& first, engine::Team& team,
+Status compare(const RunSetup& run, const engine::LoadedModel& first, engine::Team& team,
                const std::vector<TokenId>& ids) {
-  const auto second = load_model(of_second_run(parsed), team);
+  const config::EvalOptions& options = run.options;
+  const auto second = load_model(second_run(options, run.given), team);
   if (!second) return second.error();
-  if (parsed.options.tokens.empty()) {
-    const auto theirs = read_tokens(parsed.options, **second);
+  if (options.tokens.empty()) {
+    const auto theirs = read_tokens(options, **second);
     if (!theirs) return theirs.error();
     if (*theirs != ids)
       return Error{ErrorCode::invalid_argument,
                    "the two vocabularies make different tokens of the text; give token ids with --tokens"};
   }
-  const auto result = engine::compare_models(first, **second, team, passages_of(ids, parsed.options, first));
+  const auto result = engine::compare_models(first, **second, team, passages_of(ids, options, first));
   if (!result) return result.error();
-  print_comparison(*result, first, **second, parsed.options.json);
+  print_comparison(*result, first, **second, options.json);
   return Ok{};
 }
 
 }  // namespace
 
-Result<int> eval(const config::Parsed& parsed) {
-  const config::Options& options = parsed.options;
+Result<int> eval(const config::EvalOptions& options, const config::Given& given) {
   if (options.tokens.empty() && options.file.empty())
     return Error{ErrorCode::invalid_argument,
                  "no tokens: name a JSON array of token ids with --tokens IDS.json, or a text with -f FILE"};
@@ -183,9 +191,10 @@ Result<int> eval(const config::Parsed& parsed) {
   // Checks the ids before a large model is loaded.
   if (!options.tokens.empty())
     if (const auto ids = read_ids(options.tokens); !ids) return ids.error();
+  const RunSetup run{options, given};
   engine::Team team(num_threads(options), engine::allowed_cpus());
-  if (auto status = start_log(options); !status) return status.error();  // on stderr: stdout is for results
-  const auto model = load_model(parsed, team);
+  if (auto status = start_log({}); !status) return status.error();  // on stderr: stdout is for results
+  const auto model = load_model(run, team);
   if (!model) return model.error();
   const auto ids = read_tokens(options, **model);
   if (!ids) return ids.error();
@@ -194,9 +203,8 @@ Result<int> eval(const config::Parsed& parsed) {
     const auto logits = engine::evaluate(**model, team, *ids, static_cast<std::uint32_t>(options.chunk));
     if (!logits) return logits.error();
     if (auto status = write_floats(options.output, *logits); !status) return status.error();
-    complain("troupe eval", "wrote logits of " + std::to_string(ids->size()) + " positions x " +
-                                std::to_string((*model)->info().vocab_size) + " tokens (numerics " +
-                                (*model)->numerics_id() + ") to " + options.output);
+    complain("troupe eval", fmt::format("wrote logits of {} positions x {} tokens (numerics {}) to {}", ids->size(),
+                                        (*model)->info().vocab_size, (*model)->numerics_id(), options.output));
   }
   if (options.greedy > 0) {
     const auto tokens = engine::greedy(**model, team, *ids, static_cast<std::uint32_t>(options.greedy));
@@ -204,7 +212,7 @@ Result<int> eval(const config::Parsed& parsed) {
     std::cout << format_ids(*tokens) << '\n';
   }
   if (is_comparison(options))
-    if (auto status = compare(parsed, **model, team, *ids); !status) return status.error();
+    if (auto status = compare(run, **model, team, *ids); !status) return status.error();
   return kExitOk;
 }
 

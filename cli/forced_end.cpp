@@ -39,7 +39,7 @@ void say_on_stderr(const char* why) noexcept {
   [[maybe_unused]] const auto ignored = ::write(STDERR_FILENO, line, std::min<std::size_t>(length, sizeof line - 1));
 }
 
-// Logs on a new thread, since another thread may hold the log's lock or block on a full pipe. False: there is no log,
+// Logs on a new thread, since another thread may hold the log's lock, and waits for the line. False: there is no log,
 // the thread could not be started, or the line was not written in time.
 bool say_in_log(const char* why) noexcept {
   spdlog::logger* const log = started_log();
@@ -49,6 +49,7 @@ bool say_in_log(const char* why) noexcept {
     std::future<void> done = said->get_future();
     std::thread([log, said, why = std::string(why)] {
       log->critical("{}", why);
+      flush_log();
       said->set_value();
     }).detach();
     return done.wait_for(kLastWords) == std::future_status::ready;
@@ -93,6 +94,7 @@ void handle_terminate() noexcept {
   std::set_terminate(terminated);
   std::signal(SIGABRT, [](int) {  // an assertion, or the allocator; calls only what a signal handler may call
     if (ipc::SocketFile* file = socket_file) file->remove();
+    flush_log();
     ::_exit(kExitFailure);
   });
 }

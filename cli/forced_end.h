@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "ipc/socket_file.h"
+#include "ipc/listening_socket.h"
 
 namespace troupe::cli {
 

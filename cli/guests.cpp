@@ -42,12 +42,12 @@ Result<std::optional<std::uint32_t>> gid_of(const std::string& name) {
 
 using Finder = Result<std::optional<std::uint32_t>> (*)(const std::string&);
 
-Status add_named(const config::Parsed& parsed, std::string_view option, const std::vector<std::string>& lists,
+Status add_named(const config::Given& given, std::string_view option, const std::vector<std::string>& lists,
                  Finder find, std::vector<std::uint32_t>& ids) {
-  const auto origin = parsed.origins.find(option);
-  std::string source = origin == parsed.origins.end() ? "--" + std::string(option) : origin->second;
+  const auto origin = given.origins.find(option);
+  std::string source = origin == given.origins.end() ? "--" + std::string(option) : origin->second;
   const bool is_flag = source.starts_with("--");
-  if (!parsed.file.empty() && source.starts_with(parsed.file + ":")) source += ": " + std::string(option);
+  if (!given.file.empty() && source.starts_with(given.file + ":")) source += ": " + std::string(option);
   for (const std::string& list : lists) {
     std::istringstream names(list);
     for (std::string name; std::getline(names, name, ',');) {
@@ -64,13 +64,12 @@ Status add_named(const config::Parsed& parsed, std::string_view option, const st
 
 }  // namespace
 
-Result<GuestIds> guest_ids(const config::Parsed& parsed) {
-  const config::Options& options = parsed.options;
+Result<GuestIds> guest_ids(const config::ServerOptions& options, const config::Given& given) {
   GuestIds ids{{options.allow_uid.begin(), options.allow_uid.end()},
                {options.allow_gid.begin(), options.allow_gid.end()}};
-  if (auto status = add_named(parsed, "allow-user", options.allow_user, &uid_of, ids.uids); !status)
+  if (auto status = add_named(given, "allow-user", options.allow_user, &uid_of, ids.uids); !status)
     return status.error();
-  if (auto status = add_named(parsed, "allow-group", options.allow_group, &gid_of, ids.gids); !status)
+  if (auto status = add_named(given, "allow-group", options.allow_group, &gid_of, ids.gids); !status)
     return status.error();
   return ids;
 }

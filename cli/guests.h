@@ -17,6 +17,6 @@ struct GuestIds {
 
 // The ids of --allow-uid and --allow-gid, and those of --allow-user and --allow-group, looked up now. Error:
 // invalid_argument (bad_config if it comes from a variable or a file) for an unknown name; io if the lookup fails.
-[[nodiscard]] Result<GuestIds> guest_ids(const config::Parsed& parsed);
+[[nodiscard]] Result<GuestIds> guest_ids(const config::ServerOptions& options, const config::Given& given);
 
 }  // namespace troupe::cli

@@ -1,4 +1,6 @@
 // troupe inspect: the contents of a model file, and the memory needed to serve it.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <iostream>
 #include <limits>
@@ -16,6 +18,7 @@
 #include "engine/model.h"
 #include "engine/model/cache_plan.h"
 #include "engine/model/encoder.h"
+#include "engine/model/load_choices.h"
 #include "engine/model/memory_budget.h"
 #include "engine/tokenizers/tokenizer.h"
 #include "kernels/formats/weight_type.h"
@@ -65,9 +68,7 @@ std::string dump(const ordered_json& value) {
 }
 
 std::string shape_text(const std::vector<std::uint64_t>& shape) {
-  std::string text;
-  for (const std::uint64_t dimension : shape) text += (text.empty() ? "" : " x ") + std::to_string(dimension);
-  return text.empty() ? "1" : text;
+  return shape.empty() ? "1" : fmt::format("{}", fmt::join(shape, " x "));
 }
 
 // "TQ2_0 x 42, F32 x 31": most frequent first.
@@ -77,7 +78,7 @@ std::string weight_types(const engine::ModelFile& file) {
   std::vector<std::pair<std::string, int>> sorted(counts.begin(), counts.end());
   std::stable_sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
   std::string text;
-  for (const auto& [type, count] : sorted) text += (text.empty() ? "" : ", ") + type + " x " + std::to_string(count);
+  for (const auto& [type, count] : sorted) text += fmt::format("{}{} x {}", text.empty() ? "" : ", ", type, count);
   return text;
 }
 
@@ -166,12 +167,13 @@ class Planner {
 };
 
 KvCost kv_cost(const Planner& planner, const engine::ModelOutline& outline, kernels::KvType type) {
-  const engine::CacheGroup* window = outline.cache.find(engine::CacheGroup::Kind::window);
   KvCost kv{.type = std::string(kernels::name(type)),
             .bytes_per_token = outline.cache.bytes_per_token(),
-            .window_bytes = window ? window->bytes_per_block / kBlockSize : 0,
             .longest_context = planner.longest_context(type)};
-  if (const auto plan = planner.plan(outline)) kv.num_sequences = plan->num_blocks / blocks_for(outline.info.context);
+  for (const engine::CacheGroup& group : outline.cache.groups)
+    if (group.window != 0) kv.window_bytes += group.bytes_per_block / kBlockSize;
+  if (const auto plan = planner.plan(outline))
+    kv.num_sequences = plan->num_blocks[0] / blocks_for(outline.info.context);
   return kv;
 }
 
@@ -194,15 +196,16 @@ Cost cost_of(const engine::ModelFile& file, const engine::LoadOptions& options, 
       return cost;
     }
     if (outline->cache.bytes_per_token() != 0) cost.kv.push_back(kv_cost(planner, *outline, type));
-    if (const engine::CacheGroup* window = outline->cache.find(engine::CacheGroup::Kind::window)) {
-      cost.window = window->window;
-      cost.window_tokens = kBlockSize * engine::window_blocks_needed(window->window, outline->info.context);
+    for (const engine::CacheGroup& group : outline->cache.groups) {
+      if (group.window <= cost.window) continue;
+      cost.window = group.window;
+      cost.window_tokens = kBlockSize * engine::blocks_needed(group, outline->info.context);
     }
-    if (const engine::CacheGroup* state = outline->cache.find(engine::CacheGroup::Kind::state)) {
+    if (outline->cache.has_state()) {
       const auto plan = planner.plan(*outline);
       cost.state = {.type = std::string(engine::name(options.state_type)),
-                    .bytes = state->state.bytes(),
-                    .of_snapshot = state->state.snapshot_bytes(options.state_type),
+                    .bytes = outline->cache.state.bytes(),
+                    .of_snapshot = outline->cache.state.snapshot_bytes(options.state_type),
                     .num_snapshots = plan ? plan->num_snapshots : 0};
     }
   }
@@ -258,38 +261,37 @@ void print_json(const engine::ModelFile& file, const Cost& cost) {
 }
 
 void print_text(const engine::ModelFile& file, const Cost& cost) {
-  std::string ends;
-  for (const TokenId id : end_ids(file, cost)) ends += (ends.empty() ? "" : ", ") + std::to_string(id);
+  const std::string ends = fmt::format("{}", fmt::join(end_ids(file, cost), ", "));
   std::vector<std::pair<std::string, std::string>> lines{
       {"file", file.path() + ", " + human_bytes(file.file_bytes())},
       {"family", served_by(file)},
       {"weights", human_count(num_parameters(file)) + " parameters, " + weight_types(file) + "; " +
                       human_bytes(cost.weights) + " in memory"},
-      {"trained context", std::to_string(cost.trained) + " tokens"},
+      {"trained context", fmt::format("{} tokens", cost.trained)},
       {"answers end at", ends.empty() ? "no token that is known" : "token " + ends},
       {"memory budget", human_bytes(cost.memory)},
   };
   for (const KvCost& kv : cost.kv) {
-    std::string text = std::to_string(kv.bytes_per_token) + " bytes per token";
+    std::string text = fmt::format("{} bytes per token", kv.bytes_per_token);
     if (kv.window_bytes != 0)
-      text += ", of which " + std::to_string(kv.window_bytes) + " for the last " + std::to_string(cost.window_tokens) +
-              " at most (a window of " + std::to_string(cost.window) + ")";
-    text += "; the longest context that fits is " + std::to_string(kv.longest_context) + " tokens; " +
-            std::to_string(kv.num_sequences) + " sequences of " + std::to_string(cost.context);
+      text += fmt::format(", of which {} for the last {} at most (a window of {})", kv.window_bytes, cost.window_tokens,
+                          cost.window);
+    text += fmt::format("; the longest context that fits is {} tokens; {} sequences of {}", kv.longest_context,
+                        kv.num_sequences, cost.context);
     if (kv.num_sequences == cost.max_sequences) text += " (--parallel)";
     lines.emplace_back("KV cache " + kv.type, text);
   }
   if (cost.state.bytes != 0)
-    lines.emplace_back("state", human_bytes(cost.state.bytes) + " for each running sequence, of any length; " +
-                                    std::to_string(cost.state.num_snapshots) + " snapshots " + cost.state.type +
-                                    " of " + human_bytes(cost.state.of_snapshot));
+    lines.emplace_back("state", fmt::format("{} for each running sequence, of any length; {} snapshots {} of {}",
+                                            human_bytes(cost.state.bytes), cost.state.num_snapshots, cost.state.type,
+                                            human_bytes(cost.state.of_snapshot)));
   if (!cost.unknown.empty()) lines.emplace_back("cache", "unknown: " + cost.unknown);
   std::cout << aligned(lines) << "\nMetadata (" << file.metadata().size() << ")\n";
   std::vector<std::pair<std::string, std::string>> metadata;
   for (const auto& [key, value] : file.metadata()) {
     const std::size_t count = std::visit(CountElements{}, value);
     std::string shown = dump(std::visit(Abbreviate{}, value));
-    if (count > kShownElements) shown += " ... (" + std::to_string(count) + ")";
+    if (count > kShownElements) shown += fmt::format(" ... ({})", count);
     metadata.emplace_back("  " + key, shown);
   }
   std::vector<std::pair<std::string, std::string>> tensors;
@@ -301,20 +303,23 @@ void print_text(const engine::ModelFile& file, const Cost& cost) {
 
 }  // namespace
 
-Result<int> inspect(const config::Parsed& parsed) {
-  config::Options options = parsed.options;
-  if (parsed.arguments.size() > 1)
-    return Error{ErrorCode::invalid_argument, "one file at a time; '" + parsed.arguments[1] + "' is a second one"};
-  if (!parsed.arguments.empty()) options.model = parsed.arguments.front();
-  const auto load = load_options(parsed);
+Result<int> inspect(const config::InspectOptions& options, const config::Given& given) {
+  if (given.arguments.size() > 1)
+    return Error{ErrorCode::invalid_argument, "one file at a time; '" + given.arguments[1] + "' is a second one"};
+  config::EngineOptions engine;
+  engine.model = given.arguments.empty() ? options.model : given.arguments.front();
+  static_cast<config::FitOptions&>(engine) = options;
+  auto load = load_options(engine, given);
   if (!load) return load.error();
-  const kernels::KernelTable* kernels =
-      load->kernels.empty() ? &kernels::best_table() : kernels::find_table(load->kernels);
-  const auto path = model_path(options);
+  load->context = static_cast<std::uint32_t>(options.ctx_size);
+  load->max_sequences = static_cast<std::uint32_t>(options.parallel);
+  const auto kernels = engine::choose_kernels(load->kernels);
+  if (!kernels) return kernels.error();
+  const auto path = model_path(engine);
   if (!path) return path.error();
   const auto file = engine::open_gguf(*path);
   if (!file) return file.error();
-  const Cost cost = cost_of(**file, *load, *kernels);
+  const Cost cost = cost_of(**file, *load, **kernels);
   if (options.json)
     print_json(**file, cost);
   else

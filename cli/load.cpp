@@ -1,4 +1,5 @@
 // troupe load: runs the load generator against a server and reports the results.
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -20,7 +21,6 @@
 #include "bench/load/trace.h"
 #include "bench/load/troupe_driver.h"
 #include "bench/load/verify.h"
-#include "cli/events.h"
 #include "cli/exit_code.h"
 #include "cli/load_options.h"
 #include "cli/output.h"
@@ -46,7 +46,7 @@ class Meter {
     const double seconds = progress.at_s - last_.at_s;
     if (!on_terminal_ && (progress.at_s == 0 || seconds < kLineInterval_s)) return;
     const double tokens = static_cast<double>(progress.tokens - last_.tokens);
-    const std::string total = progress.total ? "/" + std::to_string(*progress.total) : "";
+    const std::string total = progress.total ? fmt::format("/{}", *progress.total) : "";
     char text[160];
     std::snprintf(text, sizeof text, "%.0f s: %llu%s ended, %llu under way, %.0f tokens/s, %llu refused, %llu failed",
                   progress.at_s, static_cast<unsigned long long>(progress.ended), total.c_str(),
@@ -60,7 +60,7 @@ class Meter {
     const auto now = std::chrono::steady_clock::now();
     if (!on_terminal_ && std::chrono::duration<double>(now - last_line_).count() < kLineInterval_s) return;
     last_line_ = now;
-    print("verifying: " + std::to_string(done) + " of at most " + std::to_string(total));
+    print(fmt::format("verifying: {} of at most {}", done, total));
   }
 
  private:
@@ -102,10 +102,10 @@ std::string cpu_model() {
 // A cache scope that only this run uses, so that none of its prefixes is cached before it begins.
 std::string fresh_scope() {
   const auto now = std::chrono::system_clock::now().time_since_epoch().count();
-  return "load-" + std::to_string(::getpid()) + "-" + std::to_string(now);
+  return fmt::format("load-{}-{}", ::getpid(), now);
 }
 
-load::ReportHead make_head(const config::Options& options, const load::Plan& plan, const load::Goals& goals) {
+load::ReportHead make_head(const config::LoadOptions& options, const load::Plan& plan, const load::Goals& goals) {
   load::ReportHead head;
   head.date = date_now();
   if (options.rate > 0) head.request_rate = options.rate;
@@ -118,8 +118,7 @@ load::ReportHead make_head(const config::Options& options, const load::Plan& pla
 
 void describe_tool(load::Run& run) {
   run.description.emplace_back("tool", "troupe load " + std::string(kVersionAndCommit));
-  run.description.emplace_back("machine",
-                               cpu_model() + ", " + std::to_string(std::thread::hardware_concurrency()) + " CPUs");
+  run.description.emplace_back("machine", fmt::format("{}, {} CPUs", cpu_model(), std::thread::hardware_concurrency()));
 }
 
 void describe_server(const load::TroupeServer& server, load::Run& run) {
@@ -127,7 +126,7 @@ void describe_server(const load::TroupeServer& server, load::Run& run) {
   run.description.emplace_back("server", status.server);
   run.description.emplace_back("model", server.model.name + " (" + server.model.weight_types + ")");
   run.description.emplace_back("numerics", server.model.numerics_id);
-  run.description.emplace_back("compute", status.kernels + ", " + std::to_string(status.num_threads) + " threads");
+  run.description.emplace_back("compute", fmt::format("{}, {} threads", status.kernels, status.num_threads));
 }
 
 Status write_trace(const std::string& path, const load::Plan& plan, const load::Run& run) {
@@ -143,8 +142,8 @@ Status write_trace(const std::string& path, const load::Plan& plan, const load::
 }
 
 // Does everything but the reports; called on a separate thread, so that the main thread can wait for signals.
-Result<LoadResult> drive_troupe(const config::Parsed& parsed, const load::Goals& goals, const std::atomic<bool>& stop) {
-  const config::Options& options = parsed.options;
+Result<LoadResult> drive_troupe(const config::LoadOptions& options, const load::Goals& goals,
+                                const std::atomic<bool>& stop) {
   auto server = load::reach_troupe(options.socket, !options.no_strict_modes, options.model_name);
   if (!server) return server.error();
   if (const std::string& distrust = server->control->server().distrust; !distrust.empty())
@@ -174,7 +173,8 @@ Result<LoadResult> drive_troupe(const config::Parsed& parsed, const load::Goals&
   result.head.model = server->model.name;
   if (options.verify) {
     const auto show = [&](std::uint64_t done) { meter.show_verified(done, run->run.records.size()); };
-    auto verified = load::verify_alone(*plan, *server, drive.model, fresh_scope(), stop, show, *run);
+    auto verified = load::verify_alone(
+        *plan, *server, {.model = drive.model, .cache_scope = fresh_scope(), .stop = &stop, .on_progress = show}, *run);
     if (!verified) return verified.error();
     result.mismatches = std::move(verified->mismatches);
   }
@@ -192,8 +192,8 @@ Result<LoadResult> drive_troupe(const config::Parsed& parsed, const load::Goals&
 }
 
 // The same for an OpenAI-compatible server.
-Result<LoadResult> drive_openai(const config::Parsed& parsed, const load::Goals& goals, const std::atomic<bool>& stop) {
-  const config::Options& options = parsed.options;
+Result<LoadResult> drive_openai(const config::LoadOptions& options, const load::Goals& goals,
+                                const std::atomic<bool>& stop) {
   if (options.verify || options.warm)
     return Error{ErrorCode::invalid_argument, "--verify and --warm need a troupe server; --openai has neither"};
   auto server = load::reach_openai(options.openai, options.model_name, options.patience, options.api_key);
@@ -235,7 +235,7 @@ Status write_report(const std::string& path, Writer write, const LoadResult& res
 
 // What the run will write must not turn out to be impossible when it is over. Looks, and writes nothing: a report of an
 // earlier run stays until there is a new one.
-Status check_can_write(const config::Options& options) {
+Status check_can_write(const config::LoadOptions& options) {
   for (const std::string& path : {options.report, options.html, options.trace_out}) {
     if (path.empty()) continue;
     std::error_code error;
@@ -253,7 +253,7 @@ Status check_can_write(const config::Options& options) {
   return Ok{};
 }
 
-Result<int> report(const config::Options& options, const LoadResult& result, const load::Goals& goals) {
+Result<int> report(const config::LoadOptions& options, const LoadResult& result, const load::Goals& goals) {
   constexpr std::size_t kMismatchesShown = 20;
   const load::Summary summary = load::summarize(result.run, goals.limits);
   load::write_text(result.head, result.run, summary, std::cout);
@@ -262,7 +262,7 @@ Result<int> report(const config::Options& options, const LoadResult& result, con
   if (Status done = write_report(options.html, load::write_html, result, summary); !done) return done.error();
   for (std::size_t i = 0; i < std::min(result.mismatches.size(), kMismatchesShown); ++i)
     complain("troupe load",
-             "request " + std::to_string(result.mismatches[i].index) + " differs: " + result.mismatches[i].what);
+             fmt::format("request {} differs: {}", result.mismatches[i].index, result.mismatches[i].what));
   const std::vector<std::string> missed = load::missed_goals(result.run, summary, goals);
   for (const std::string& goal : missed) complain("troupe load", "goal missed: " + goal);
   return missed.empty() ? kExitOk : kExitFailure;
@@ -270,16 +270,16 @@ Result<int> report(const config::Options& options, const LoadResult& result, con
 
 }  // namespace
 
-Result<int> load(const config::Parsed& parsed) {
+Result<int> load(const config::LoadOptions& options, const config::Given& given) {
   EventQueue events;
   const SignalThread signals({SIGINT, SIGTERM}, [&](int number) { events.post_signal(number); });
-  const auto goals = make_goals(parsed);
+  const auto goals = make_goals(options, given);
   if (!goals) return goals.error();
-  if (Status writable = check_can_write(parsed.options); !writable) return writable.error();
+  if (Status writable = check_can_write(options); !writable) return writable.error();
   std::atomic<bool> stop{false};
   std::optional<Result<LoadResult>> result;
   std::thread driver([&] {
-    result = (parsed.options.openai.empty() ? drive_troupe : drive_openai)(parsed, *goals, stop);
+    result = (options.openai.empty() ? drive_troupe : drive_openai)(options, *goals, stop);
     events.post(Event::ended);
   });
   while (*events.wait() != Event::ended) {
@@ -288,7 +288,7 @@ Result<int> load(const config::Parsed& parsed) {
   }
   driver.join();
   if (!*result) return result->error();
-  const auto code = report(parsed.options, **result, *goals);
+  const auto code = report(options, **result, *goals);
   return code && *code == kExitOk && stop ? kExitSignalBase + events.last_signal() : code;
 }
 

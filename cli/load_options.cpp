@@ -1,10 +1,12 @@
 #include "cli/load_options.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <fstream>
 
 #include "bench/load/trace.h"
-#include "cli/sampling.h"
+#include "cli/client_options.h"
 #include "config/values.h"
 
 namespace troupe::cli {
@@ -16,7 +18,7 @@ constexpr std::uint32_t kDefaultConnections = 32;  // half of what a server take
 
 double seconds(std::chrono::milliseconds duration) { return std::chrono::duration<double>(duration).count(); }
 
-load::Pace make_pace(const config::Options& options) {
+load::Pace make_pace(const config::LoadOptions& options) {
   load::Pace pace;
   const bool open = options.rate > 0 || (!options.trace.empty() && options.clients == 0);
   if (options.rate > 0) pace.rate = options.rate;
@@ -33,7 +35,7 @@ load::Pace make_pace(const config::Options& options) {
   return pace;
 }
 
-Result<load::PlanSpec> make_spec(const config::Options& options, const load::Vocabulary& vocabulary) {
+Result<load::PlanSpec> make_spec(const config::LoadOptions& options, const load::Vocabulary& vocabulary) {
   const auto prompt = load::parse_lengths(options.prompt_len, "--prompt-len");
   if (!prompt) return prompt.error();
   const auto output = load::parse_lengths(options.output_len, "--output-len");
@@ -64,7 +66,7 @@ std::string describe_pace(const load::Plan& plan) {
   const load::Pace& pace = plan.spec().pace;
   std::string text;
   if (!plan.open_loop())
-    text = "closed loop, " + std::to_string(pace.clients) + " clients";
+    text = fmt::format("closed loop, {} clients", pace.clients);
   else if (!pace.rate)
     text = "open loop, by the trace";
   else
@@ -72,10 +74,10 @@ std::string describe_pace(const load::Plan& plan) {
            (pace.burstiness == 1   ? "Poisson"
             : pace.burstiness == 0 ? "constant intervals"
                                    : "gamma intervals of shape " + number(pace.burstiness));
-  if (plan.open_loop() && pace.clients > 0) text += ", at most " + std::to_string(pace.clients) + " at once";
+  if (plan.open_loop() && pace.clients > 0) text += fmt::format(", at most {} at once", pace.clients);
   if (pace.ramp_up_s > 0) text += ", from " + number(pace.ramp_from) + " within " + number(pace.ramp_up_s) + " s";
   if (pace.think_s > 0) text += ", thinking " + number(pace.think_s) + " s";
-  if (plan.size()) text += "; " + std::to_string(*plan.size()) + " requests";
+  if (plan.size()) text += fmt::format("; {} requests", *plan.size());
   if (pace.duration_s) text += "; for " + number(*pace.duration_s) + " s";
   return text;
 }
@@ -83,8 +85,8 @@ std::string describe_pace(const load::Plan& plan) {
 std::string describe_prefixes(const load::Plan& plan) {
   const load::Shape& shape = plan.spec().shape;
   if (plan.prefixes().empty()) return "none";
-  return std::to_string(plan.prefixes().size()) + " of " + std::to_string(shape.prefix_tokens) + " tokens, in " +
-         number(100 * shape.prefix_share) + " % of the requests";
+  return fmt::format("{} of {} tokens, in {} % of the requests", plan.prefixes().size(), shape.prefix_tokens,
+                     number(100 * shape.prefix_share));
 }
 
 std::string describe_faults(const load::FaultRates& faults) {
@@ -98,7 +100,7 @@ std::string describe_faults(const load::FaultRates& faults) {
 
 }  // namespace
 
-Result<load::Plan> make_load_plan(const config::Options& options, const load::Vocabulary& vocabulary) {
+Result<load::Plan> make_load_plan(const config::LoadOptions& options, const load::Vocabulary& vocabulary) {
   auto spec = make_spec(options, vocabulary);
   if (!spec) return spec.error();
   if (options.trace.empty()) return load::Plan::make(std::move(*spec));
@@ -113,13 +115,12 @@ Result<load::Plan> make_load_plan(const config::Options& options, const load::Vo
   return load::Plan::from_trace(std::move(*spec), std::move(*requests), options.clients == 0);
 }
 
-Result<load::Goals> make_goals(const config::Parsed& parsed) {
-  const config::Options& options = parsed.options;
+Result<load::Goals> make_goals(const config::LoadOptions& options, const config::Given& given) {
   std::vector<std::string> texts = options.goodput;
-  texts.insert(texts.end(), parsed.arguments.begin(), parsed.arguments.end());
-  if (options.goodput.empty() && !parsed.arguments.empty())
+  texts.insert(texts.end(), given.arguments.begin(), given.arguments.end());
+  if (options.goodput.empty() && !given.arguments.empty())
     return Error{ErrorCode::invalid_argument,
-                 "unexpected argument '" + parsed.arguments.front() + "': only limits after --goodput may stand alone"};
+                 "unexpected argument '" + given.arguments.front() + "': only limits after --goodput may stand alone"};
   const auto limits = load::parse_goodput(texts);
   if (!limits) return limits.error();
   if (options.require_goodput > 0 && texts.empty())
@@ -130,13 +131,13 @@ Result<load::Goals> make_goals(const config::Parsed& parsed) {
   return goals;
 }
 
-std::uint32_t num_connections(const config::Options& options, const load::Plan& plan) {
+std::uint32_t num_connections(const config::LoadOptions& options, const load::Plan& plan) {
   if (options.connections > 0) return static_cast<std::uint32_t>(options.connections);
   const std::uint32_t clients = plan.spec().pace.clients;
   return clients > 0 ? std::min(clients, kDefaultConnections) : kDefaultConnections;
 }
 
-std::vector<std::pair<std::string, std::string>> describe(const config::Options& options, const load::Plan& plan) {
+std::vector<std::pair<std::string, std::string>> describe(const config::LoadOptions& options, const load::Plan& plan) {
   std::vector<std::pair<std::string, std::string>> lines{{"load", describe_pace(plan)}};
   if (options.trace.empty()) {
     lines.emplace_back("prompts", options.prompt_len + " tokens, answers " + options.output_len);
@@ -144,8 +145,8 @@ std::vector<std::pair<std::string, std::string>> describe(const config::Options&
   } else {
     lines.emplace_back("trace", options.trace);
   }
-  lines.emplace_back("sampling", "temperature " + number(options.temp) + ", top-k " + std::to_string(options.top_k) +
-                                     ", top-p " + number(options.top_p) + ", min-p " + number(options.min_p));
+  lines.emplace_back("sampling", fmt::format("temperature {}, top-k {}, top-p {}, min-p {}", number(options.temp),
+                                             options.top_k, number(options.top_p), number(options.min_p)));
   lines.emplace_back("faults", describe_faults(plan.spec().faults));
   lines.emplace_back("seed", std::to_string(plan.spec().seed));
   return lines;

@@ -14,15 +14,15 @@
 namespace troupe::cli {
 
 // Error: invalid_argument, for flags that contradict each other or the plan, and for a trace that cannot be read (io).
-[[nodiscard]] Result<load::Plan> make_load_plan(const config::Options& options, const load::Vocabulary& vocabulary);
+[[nodiscard]] Result<load::Plan> make_load_plan(const config::LoadOptions& options, const load::Vocabulary& vocabulary);
 
-[[nodiscard]] Result<load::Goals> make_goals(const config::Parsed& parsed);
+[[nodiscard]] Result<load::Goals> make_goals(const config::LoadOptions& options, const config::Given& given);
 
 // The number of connections that the requests share.
-[[nodiscard]] std::uint32_t num_connections(const config::Options& options, const load::Plan& plan);
+[[nodiscard]] std::uint32_t num_connections(const config::LoadOptions& options, const load::Plan& plan);
 
 // The settings as shown in the report: ("load", "closed loop, 64 clients"), ...
-[[nodiscard]] std::vector<std::pair<std::string, std::string>> describe(const config::Options& options,
+[[nodiscard]] std::vector<std::pair<std::string, std::string>> describe(const config::LoadOptions& options,
                                                                         const load::Plan& plan);
 
 }  // namespace troupe::cli

@@ -16,7 +16,11 @@
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <system_error>
+#include <utility>
 
+#include "cli/log_queue.h"
+#include "cli/status_line.h"
 #include "config/printable.h"
 
 namespace troupe::cli {
@@ -104,8 +108,10 @@ class FileSink final : public spdlog::sinks::base_sink<std::mutex> {
   std::unique_ptr<spdlog::details::file_helper> file_;
 };
 
-// Never destroyed: threads that end the process by force may log while static objects are destroyed.
+// Set once and never destroyed: threads that end the process by force may log while static objects are destroyed.
 std::atomic<std::shared_ptr<spdlog::logger>*> started{nullptr};
+std::atomic<const LogQueue*> queue{nullptr};  // null: the system had no thread for one
+std::atomic<FileSink*> log_file{nullptr};     // null: the log goes to stderr
 
 }  // namespace
 
@@ -114,7 +120,17 @@ spdlog::logger* started_log() noexcept {
   return log ? log->get() : nullptr;
 }
 
-Status start_log(const config::Options& options) {
+bool flush_log() noexcept {
+  const LogQueue* const lines = queue;
+  return !lines || lines->await_written();
+}
+
+void append_log_metrics(MetricList& metrics) {
+  const LogQueue* const lines = queue;
+  metrics.counter("log_lines_dropped", "Log lines that were not written.", lines ? lines->num_dropped() : 0);
+}
+
+Status start_log(const config::LogOptions& options) {
   spdlog::sink_ptr sink;
   if (options.log_file.empty()) {
     const bool colors = std::getenv("NO_COLOR") == nullptr;
@@ -123,6 +139,7 @@ Status start_log(const config::Options& options) {
   } else {
     auto file = std::make_shared<FileSink>();
     if (Status opened = file->open(options.log_file); !opened) return opened.error();
+    log_file = file.get();
     sink = std::move(file);
   }
   auto logger = std::make_shared<spdlog::logger>("troupe", sink);
@@ -131,20 +148,30 @@ Status start_log(const config::Options& options) {
   else
     logger->set_formatter(text_formatter());
   logger->set_level(spdlog::level::from_str(options.log_level));
-  logger->flush_on(spdlog::level::trace);
+  if (log_is_on_terminal(options)) log_above(StatusLine::of_stderr(), *logger);
+  try {
+    auto lines = std::make_shared<LogQueue>(logger->sinks().front());
+    queue = lines.get();
+    logger->sinks().front() = std::move(lines);
+    std::atexit([] { flush_log(); });
+  } catch (const std::system_error&) {
+    logger->flush_on(spdlog::level::trace);
+  }
   started = new std::shared_ptr<spdlog::logger>(logger);
   spdlog::set_default_logger(std::move(logger));
   return Ok{};
 }
 
-Status reload_log(const config::Options& options) {
+Status reload_log(const config::LogOptions& options) {
   const std::shared_ptr<spdlog::logger> logger = spdlog::default_logger();
   logger->set_level(spdlog::level::from_str(options.log_level));
-  const auto file = std::dynamic_pointer_cast<FileSink>(logger->sinks().front());
-  return file ? file->open(options.log_file) : Ok{};
+  FileSink* const file = log_file;
+  if (!file) return Ok{};
+  flush_log();  // what was logged before goes to the old file
+  return file->open(options.log_file);
 }
 
-bool log_is_on_terminal(const config::Options& options) {
+bool log_is_on_terminal(const config::LogOptions& options) {
   return options.log_file.empty() && options.log_format == "text" && ::isatty(STDERR_FILENO) != 0;
 }
 

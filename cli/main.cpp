@@ -1,4 +1,6 @@
 // The single binary: finds the subcommand, reads its options, runs it, and turns errors into exit codes.
+#include <unistd.h>
+
 #include <array>
 #include <cstdio>
 #include <exception>
@@ -9,6 +11,7 @@
 
 #include "cli/exit_code.h"
 #include "cli/forced_end.h"
+#include "cli/logging.h"
 #include "cli/output.h"
 #include "cli/process.h"
 #include "cli/subcommands.h"
@@ -65,29 +68,29 @@ Result<int> call(config::Command command, const config::Parsed& parsed) {
     case config::Command::serve:
       return serve(parsed);
     case config::Command::run:
-      return run(parsed);
+      return run(config::RunOptions(parsed.options), parsed);
     case config::Command::embed:
-      return embed(parsed);
+      return embed(config::EmbedOptions(parsed.options), parsed);
     case config::Command::bench:
-      return bench(parsed);
+      return bench(config::BenchOptions(parsed.options), parsed);
     case config::Command::eval:
-      return eval(parsed);
+      return eval(config::EvalOptions(parsed.options), parsed);
     case config::Command::tokenize:
-      return tokenize(parsed);
+      return tokenize(config::TokenizeOptions(parsed.options), parsed);
     case config::Command::inspect:
-      return inspect(parsed);
+      return inspect(config::InspectOptions(parsed.options), parsed);
     case config::Command::status:
-      return status(parsed);
+      return status(config::StatusOptions(parsed.options));
     case config::Command::top:
-      return top(parsed);
+      return top(config::TopOptions(parsed.options));
     case config::Command::version:
-      return version(parsed);
+      return version(config::VersionOptions(parsed.options));
     case config::Command::load:
-      return load(parsed);
+      return load(config::LoadOptions(parsed.options), parsed);
     case config::Command::probe:
-      return probe(parsed);
+      return probe(config::ProbeOptions(parsed.options));
     case config::Command::perplexity:
-      return perplexity(parsed);
+      return perplexity(config::PerplexityOptions(parsed.options), parsed);
   }
   return kExitFailure;
 }
@@ -108,9 +111,7 @@ int run_subcommand(const config::CommandInfo& command, const std::vector<std::st
   const Result<int> result = call(command.command, *parsed);
   std::cout.flush();
   if (!result) {
-    const bool is_client = command.command == config::Command::run || command.command == config::Command::status ||
-                           command.command == config::Command::load || command.command == config::Command::top ||
-                           command.command == config::Command::embed;
+    const bool is_client = (config::bit(command.command) & config::kClientCommands) != 0;
     const ErrorCode code = result.error().code;
     return complain(where, result.error().message, is_client ? client_exit_code(code) : exit_code(code));
   }
@@ -150,13 +151,16 @@ int dispatch(std::vector<std::string> arguments) {
 int main(int argc, char** argv) {
   using namespace troupe::cli;
   if (!prepare_process()) return kExitOsLimit;
+  int code = kExitFailure;
   try {
     StandardOutput output;
-    const int code = dispatch({argv + 1, argv + argc});
+    code = dispatch({argv + 1, argv + argc});
     const std::string failure = output.finish();
-    return failure.empty() ? code : complain("troupe", failure, code == kExitOk ? kExitFailure : code);
+    if (!failure.empty()) code = complain("troupe", failure, code == kExitOk ? kExitFailure : code);
   } catch (...) {
     const Ending ending = ending_of(std::current_exception());
-    return complain("troupe", ending.why, ending.code);
+    code = complain("troupe", ending.why, ending.code);
   }
+  if (!flush_log()) ::_exit(code);
+  return code;
 }

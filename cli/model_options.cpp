@@ -1,5 +1,6 @@
 #include "cli/model_options.h"
 
+#include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
 #include <cstdlib>
@@ -8,28 +9,12 @@
 #include <utility>
 
 #include "engine/machine/probe_file.h"
-#include "kernels/cpu/amx_permission.h"
-#include "kernels/kernels.h"
+#include "engine/model/load_choices.h"
 
 namespace troupe::cli {
 namespace {
 
 constexpr const char* kEmbeddedModel = "tales-5m-tq2_0.gguf";
-
-std::string names(std::span<const kernels::KernelTable* const> tables) {
-  std::string list;
-  for (const kernels::KernelTable* table : tables) list += (list.empty() ? "" : ", ") + std::string(table->name);
-  return list;
-}
-
-// The beginning of an error message; the caller appends the variants that can run. `table`: the variant that this CPU
-// cannot run; null if no variant is called `name`.
-std::string why_not(const std::string& name, const kernels::KernelTable* table) {
-  if (!table) return "there is no variant '" + name + "'; this CPU can run ";
-  const std::string refusal = name == "amx" ? kernels::amx_refusal() : "";
-  if (!refusal.empty()) return "'amx' cannot run here: " + refusal + "; what can run is ";
-  return "this CPU cannot run '" + name + "'; it can run ";
-}
 
 // The directory of the weights cache; empty: no cache.
 Result<std::string> weights_cache_directory(const std::string& option) {
@@ -53,7 +38,7 @@ kernels::KvType kv_type_of(std::string_view option) {
 
 }  // namespace
 
-Result<std::string> model_path(const config::Options& options) {
+Result<std::string> model_path(const config::ModelOptions& options) {
   if (!options.model.empty()) return options.model;
   std::error_code ignored;
   const std::filesystem::path binary = std::filesystem::read_symlink("/proc/self/exe", ignored);
@@ -66,27 +51,19 @@ Result<std::string> model_path(const config::Options& options) {
                                              source.string() + "; name a model file with -m"};
 }
 
-Result<engine::LoadOptions> load_options(const config::Parsed& parsed) {
-  const config::Options& options = parsed.options;
+Result<engine::LoadOptions> load_options(const config::EngineOptions& options, const config::Given& given) {
   engine::LoadOptions load;
-  if (!options.kernels.empty()) {
-    const kernels::KernelTable* table = kernels::find_table(options.kernels);
-    if (!table || !kernels::is_supported(*table))
-      return config::bad_value(parsed, "kernels", why_not(options.kernels, table) + names(kernels::supported_tables()));
-  }
+  if (const auto kernels = engine::choose_kernels(options.kernels); !kernels)
+    return config::bad_value(given, "kernels", kernels.error().message);
   load.kernels = options.kernels;
   load.ternary = engine::find_ternary(options.ternary);  // found: the option table allows only known names
   load.kv_type = kv_type_of(options.kv_type);
   load.state_type = *engine::find_state_type(options.state_type);  // likewise
   load.snapshot_every = static_cast<std::uint32_t>(options.state_snapshot_every);
   if (load.snapshot_every % kBlockSize != 0)
-    return config::bad_value(
-        parsed, "state-snapshot-every",
-        std::to_string(load.snapshot_every) + " is not a multiple of " + std::to_string(kBlockSize));
-  load.context = static_cast<std::uint32_t>(options.ctx_size);
+    return config::bad_value(given, "state-snapshot-every",
+                             fmt::format("{} is not a multiple of {}", load.snapshot_every, kBlockSize));
   load.memory = options.memory.count;
-  load.num_blocks = static_cast<std::uint32_t>(options.kv_blocks);
-  load.max_sequences = static_cast<std::uint32_t>(options.parallel);
   auto directory = weights_cache_directory(options.weights_cache);
   if (!directory) return directory.error();
   load.weights_cache = {.directory = std::move(*directory), .max_bytes = options.weights_cache_size.count};
@@ -96,10 +73,10 @@ Result<engine::LoadOptions> load_options(const config::Parsed& parsed) {
   return load;
 }
 
-Result<actors::GatewayOptions> gateway_for_model(const config::Parsed& parsed) {
-  auto path = model_path(parsed.options);
+Result<actors::GatewayOptions> gateway_for_model(const config::EngineOptions& options, const config::Given& given) {
+  auto path = model_path(options);
   if (!path) return path.error();
-  auto load = load_options(parsed);
+  auto load = load_options(options, given);
   if (!load) return load.error();
   actors::GatewayOptions gateway;
   gateway.model_path = std::move(*path);
@@ -107,7 +84,7 @@ Result<actors::GatewayOptions> gateway_for_model(const config::Parsed& parsed) {
   return gateway;
 }
 
-std::uint32_t num_threads(const config::Options& options) {
+std::uint32_t num_threads(const config::ThreadOptions& options) {
   return options.threads > 0 ? static_cast<std::uint32_t>(options.threads) : engine::default_num_threads();
 }
 

@@ -13,18 +13,21 @@ namespace troupe::cli {
 
 // The file of -m, else the embedded model: beside the installed binary, else in the source tree it was built from.
 // Error: model_missing, if neither file exists.
-[[nodiscard]] Result<std::string> model_path(const config::Options& options);
+[[nodiscard]] Result<std::string> model_path(const config::ModelOptions& options);
 
-// The options for loading; `team` and `progress` stay empty; lines about loading go to the log. Error: for a kernel
-// variant that does not exist or that this CPU cannot run, or a --state-snapshot-every that is no multiple of the block
-// size: invalid_argument if it comes from the command line, bad_config if from a variable or a file. For
+// The options for loading; context, sequences, `team` and `progress` keep their defaults; lines about loading go to the
+// log. Error: for a kernel variant that does not exist or that this CPU cannot run, or a --state-snapshot-every that is
+// no multiple of the block size: invalid_argument if it comes from the command line, bad_config if from a variable or a
+// file. For
 // --weights-cache auto without a home directory: invalid_argument.
-[[nodiscard]] Result<engine::LoadOptions> load_options(const config::Parsed& parsed);
+[[nodiscard]] Result<engine::LoadOptions> load_options(const config::EngineOptions& options,
+                                                       const config::Given& given);
 
 // A gateway's options with model_path() and load_options() filled in, the rest defaults. Errors: theirs.
-[[nodiscard]] Result<actors::GatewayOptions> gateway_for_model(const config::Parsed& parsed);
+[[nodiscard]] Result<actors::GatewayOptions> gateway_for_model(const config::EngineOptions& options,
+                                                               const config::Given& given);
 
 // --threads, or the engine's default.
-[[nodiscard]] std::uint32_t num_threads(const config::Options& options);
+[[nodiscard]] std::uint32_t num_threads(const config::ThreadOptions& options);
 
 }  // namespace troupe::cli

@@ -95,7 +95,7 @@ engine::PerplexityProgress show_on_stderr(bool on_terminal) {
   };
 }
 
-engine::PerplexityOptions options_of(const config::Options& options) {
+engine::PerplexityOptions options_of(const config::PassageOptions& options) {
   engine::PerplexityOptions out;
   out.length = static_cast<std::uint32_t>(options.window);
   out.stride = static_cast<std::uint32_t>(options.stride);
@@ -106,24 +106,23 @@ engine::PerplexityOptions options_of(const config::Options& options) {
 
 }  // namespace
 
-Result<int> perplexity(const config::Parsed& parsed) {
-  const config::Options& options = parsed.options;
+Result<int> perplexity(const config::PerplexityOptions& options, const config::Given& given) {
   engine::PerplexityOptions measured = options_of(options);
   const std::uint32_t length = measured.length + measured.stride / 2;
-  auto text = input_text(parsed);
+  auto text = input_text(options, given);
   if (!text) return text.error();
   if (!text->empty() && text->back() == '\n') text->pop_back();  // as llama-perplexity reads a file
   const auto path = model_path(options);
   if (!path) return path.error();
-  auto load = load_options(parsed);
+  auto load = load_options(options, given);
   if (!load) return load.error();
   load->context = length;
   load->max_sequences = engine::passages_at_once(length);
   const std::uint32_t threads = num_threads(options);
   engine::Team team(threads, engine::allowed_cpus());
   load->team = &team;
-  if (auto status = start_log(options); !status) return status.error();  // on stderr: stdout is for results
-  const bool on_terminal = log_is_on_terminal(options);
+  if (auto status = start_log({}); !status) return status.error();  // on stderr: stdout is for results
+  const bool on_terminal = log_is_on_terminal({});
   const auto model = load_showing(*path, *load, LoadProgress(on_terminal, LoadProgress::Clock::now()));
   if (!model) return model.error();
 

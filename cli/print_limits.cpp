@@ -29,7 +29,7 @@ std::uint64_t count(std::int64_t value) { return static_cast<std::uint64_t>(valu
 
 }  // namespace
 
-std::vector<MemoryLimit> memory_limits(const config::Options& options, std::uint64_t context) {
+std::vector<MemoryLimit> memory_limits(const config::ServeOptions& options, std::uint64_t context) {
   const std::uint64_t budget = options.memory.count > 0 ? options.memory.count : engine::default_memory_budget();
   const std::uint64_t requests =
       count(options.max_queued_requests) + count(options.max_parked_requests) + count(options.parallel);
@@ -49,7 +49,7 @@ std::vector<MemoryLimit> memory_limits(const config::Options& options, std::uint
   };
 }
 
-Result<std::string> limits_text(const config::Options& options) {
+Result<std::string> limits_text(const config::ServeOptions& options) {
   const auto path = model_path(options);
   if (!path) return path.error();
   const auto file = engine::open_gguf(*path);

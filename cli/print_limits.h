@@ -17,9 +17,9 @@ struct MemoryLimit {
 };
 
 // The most memory of each kind that a server with these options uses. context: of one sequence, in tokens.
-[[nodiscard]] std::vector<MemoryLimit> memory_limits(const config::Options& options, std::uint64_t context);
+[[nodiscard]] std::vector<MemoryLimit> memory_limits(const config::ServeOptions& options, std::uint64_t context);
 
 // One line per kind, bytes first; the last line is "total". Error: the model's file cannot be read.
-[[nodiscard]] Result<std::string> limits_text(const config::Options& options);
+[[nodiscard]] Result<std::string> limits_text(const config::ServeOptions& options);
 
 }  // namespace troupe::cli

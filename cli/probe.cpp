@@ -23,7 +23,7 @@ bool answers(const engine::MachineProbe& kept, const engine::ProbeOptions& asked
          (asked.quick || !kept.quick);
 }
 
-Result<engine::ProbeOptions> probe_options(const config::Options& options) {
+Result<engine::ProbeOptions> probe_options(const config::ProbeOptions& options) {
   engine::ProbeOptions probe;
   probe.num_threads = options.threads ? static_cast<std::uint32_t>(options.threads) : engine::default_num_threads();
   if (!options.model.empty()) {
@@ -64,8 +64,7 @@ void keep(const std::optional<std::filesystem::path>& folder, const engine::Mach
 
 }  // namespace
 
-Result<int> probe(const config::Parsed& parsed) {
-  const config::Options& options = parsed.options;
+Result<int> probe(const config::ProbeOptions& options) {
   const auto asked = probe_options(options);
   if (!asked) return asked.error();
   const auto folder = engine::probe_folder();

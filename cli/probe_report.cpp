@@ -1,5 +1,7 @@
 #include "cli/probe_report.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <ostream>
@@ -27,13 +29,12 @@ std::string microseconds(const std::optional<double>& seconds) {
 }
 
 std::string threads_text(std::uint32_t count) {
-  return std::to_string(count) + (count == 1 ? " thread" : " threads") + " ";
+  return fmt::format("{}{} ", count, count == 1 ? " thread" : " threads");
 }
 
 std::string pair_text(const engine::PairFigure& pair) {
-  const std::string both = "CPUs " + std::to_string(pair.first) + " and " + std::to_string(pair.second) +
-                           " at once keep " + fixed(100 * pair.kept, 0) + " % each (" +
-                           std::string(kernels::name(pair.unit)) + "): ";
+  const std::string both = fmt::format("CPUs {} and {} at once keep {} % each ({}): ", pair.first, pair.second,
+                                       fixed(100 * pair.kept, 0), kernels::name(pair.unit));
   switch (engine::pairing(pair)) {
     case engine::Pairing::cores:
       return both + "two cores";
@@ -111,7 +112,7 @@ void print_reads(const MachineProbe& probe, std::ostream& out) {
 void print_probe(const MachineProbe& probe, std::ostream& out) {
   std::vector<std::pair<std::string, std::string>> facts{
       {"machine", probe.machine.cpu + (probe.machine.revision.empty() ? "" : ", ") + probe.machine.revision},
-      {"CPUs", probe.machine.cpus + ", of which a team of " + std::to_string(probe.num_threads) + " was measured"},
+      {"CPUs", fmt::format("{}, of which a team of {} was measured", probe.machine.cpus, probe.num_threads)},
       {"measured", probe.measured_at + ", in " + fixed(probe.duration_s, 1) + " s" + (probe.quick ? " (--quick)" : "")},
       {"time taken", taken_text(probe)},
       {"clock",

@@ -1,6 +1,7 @@
 #include "cli/process.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <malloc.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -87,8 +88,8 @@ std::optional<Ending> lack_of_threads(std::uint32_t count) {
   try {
     while (threads.size() < count) threads.emplace_back([&] { all_run.wait(); });
   } catch (const std::system_error& error) {
-    lack = no_threads("this server needs " + std::to_string(count) + ", and it has " + std::to_string(threads.size()) +
-                      ": " + error.code().message());
+    lack = no_threads(
+        fmt::format("this server needs {}, and it has {}: {}", count, threads.size(), error.code().message()));
   }
   all_run.count_down();
   for (std::thread& thread : threads) thread.join();

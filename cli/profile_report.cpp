@@ -1,5 +1,7 @@
 #include "cli/profile_report.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <numeric>
 #include <sstream>
@@ -22,8 +24,7 @@ std::string of_layers(const std::vector<double>& seconds, double steps) {
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return seconds[a] < seconds[b]; });
   const auto ms = [&](std::size_t layer) { return fixed(1e3 * seconds[layer] / steps, 3); };
-  return ms(0) + " | " + ms(order[order.size() / 2]) + " | " + ms(order.back()) + " (#" + std::to_string(order.back()) +
-         ")";
+  return fmt::format("{} | {} | {} (#{})", ms(0), ms(order[order.size() / 2]), ms(order.back()), order.back());
 }
 
 struct Sums {

@@ -8,7 +8,7 @@
 namespace troupe::cli {
 
 // Text format 0.0.4. Names are "troupe:" and vLLM's name for the same metric, if it has one; units are seconds and
-// bytes; counters end with _total. Every metric has the label model_name; docs/metrics.md lists them all.
+// bytes; counters end with _total. Every metric has the label model_name; docs/metrics.md lists them.
 [[nodiscard]] std::string to_prometheus(const client::ServerStatus& status);
 
 }  // namespace troupe::cli

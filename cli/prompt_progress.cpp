@@ -1,5 +1,7 @@
 #include "cli/prompt_progress.h"
 
+#include <fmt/format.h>
+
 #include <chrono>
 
 #include "config/printable.h"
@@ -14,16 +16,14 @@ constexpr std::chrono::milliseconds kInterval{500};
 }  // namespace
 
 std::string prompt_progress_text(const client::LiveRequest& request) {
-  using std::to_string;
   if (request.state == "received") return "waiting for the model";
   if (request.state == "encoding") return "prompt: the text is being tokenized";
   if (request.state == "queued" && request.computed_tokens == 0)
     return "waiting for a place among the running requests";
   if (request.prompt_tokens == 0) return "waiting: " + Printable(request.state).text();
   const std::uint64_t percent = std::uint64_t{100} * request.computed_tokens / request.prompt_tokens;
-  return "prompt: " + to_string(request.computed_tokens) + " of " + to_string(request.prompt_tokens) + " tokens, " +
-         to_string(percent) + " %" +
-         (request.cached_tokens > 0 ? " (" + to_string(request.cached_tokens) + " cached)" : "");
+  return fmt::format("prompt: {} of {} tokens, {} %{}", request.computed_tokens, request.prompt_tokens, percent,
+                     request.cached_tokens > 0 ? fmt::format(" ({} cached)", request.cached_tokens) : "");
 }
 
 PromptProgress::PromptProgress(client::Client& client, StatusLine& line)

@@ -1,5 +1,4 @@
 // troupe run: one request to the server, its answer to stdout.
-#include <poll.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -9,12 +8,10 @@
 #include <optional>
 
 #include "cli/answers.h"
-#include "cli/connect.h"
-#include "cli/events.h"
+#include "cli/client_options.h"
 #include "cli/exit_code.h"
 #include "cli/output.h"
 #include "cli/prompt_progress.h"
-#include "cli/sampling.h"
 #include "cli/signals.h"
 #include "cli/subcommands.h"
 #include "cli/text.h"
@@ -41,26 +38,20 @@ Result<std::pair<TokenId, float>> parse_logit_bias(const std::string& text) {
 }
 
 // The prompt's text. What is piped in beside arguments goes before them, as llm and ollama have it
-// (`cat letter | troupe run "In short:"`), with a line end between the two. A terminal is not read: nothing was piped.
-Result<std::string> prompt_text(const config::Parsed& parsed) {
-  auto text = input_text(parsed);
-  if (!text || parsed.arguments.empty() || ::isatty(STDIN_FILENO) != 0) return text;
-  // A script's open pipe that nothing writes to looks like a server that does not answer.
-  pollfd input{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
-  if (::isatty(STDERR_FILENO) != 0 && ::poll(&input, 1, 0) == 0)
-    complain("troupe run", "waiting for standard input, which goes before the prompt (</dev/null: without it)");
-  auto piped = read_text("-");
-  if (!piped || piped->empty()) return text;
-  if (!piped->ends_with('\n')) *piped += '\n';
+// (`cat letter | troupe run "In short:"`), with a line end between the two.
+Result<std::string> prompt_text(const config::RunOptions& options, const config::Given& given) {
+  auto text = input_text(options, given);
+  if (!text || given.arguments.empty()) return text;
+  auto piped = piped_text(options, "troupe run");
+  if (!piped) return piped;
   return *piped + *text;
 }
 
-Result<client::Request> make_request(const config::Parsed& parsed) {
-  const config::Options& options = parsed.options;
+Result<client::Request> make_request(const config::RunOptions& options, const config::Given& given) {
   if (options.logprobs >= 0 && !options.json)
-    return config::bad_value(parsed, "logprobs", "only --json shows logprobs; add it, or ask for none (--logprobs -1)");
+    return config::bad_value(given, "logprobs", "only --json shows logprobs; add it, or ask for none (--logprobs -1)");
   client::Request request;
-  auto text = prompt_text(parsed);
+  auto text = prompt_text(options, given);
   if (!text) return text.error();
   if (options.ids) {
     auto ids = parse_ids(*text);
@@ -68,7 +59,7 @@ Result<client::Request> make_request(const config::Parsed& parsed) {
     request.prompt = std::move(*ids);
   } else {
     // Editors and echo end a text with a line break that does not belong to the prompt.
-    if (parsed.arguments.empty() && text->ends_with('\n')) text->pop_back();
+    if (given.arguments.empty() && text->ends_with('\n')) text->pop_back();
     request.prompt = std::move(*text);
   }
   request.model = options.model_name;
@@ -120,7 +111,7 @@ std::string complaint(const client::Ended& ended) {
 }
 
 // Prints what is left to say about the ends; the exit code, that of the first answer that has none of success.
-int report_end(const Answers& answers, const config::Options& options) {
+int report_end(const Answers& answers, const config::RunOptions& options) {
   if (options.json) write_json(answers.json(), std::cout);
   std::cout << std::flush;
   int code = kExitOk;
@@ -139,9 +130,8 @@ int report_end(const Answers& answers, const config::Options& options) {
 
 }  // namespace
 
-Result<int> run(const config::Parsed& parsed) {
-  const config::Options& options = parsed.options;
-  const auto request = make_request(parsed);  // first: a signal ends it while it waits for standard input
+Result<int> run(const config::RunOptions& options, const config::Given& given) {
+  const auto request = make_request(options, given);  // first: a signal ends it while it waits for standard input
   if (!request) return request.error();
   EventQueue events;
   const SignalThread signals({SIGINT, SIGTERM}, [&](int number) { events.post_signal(number); });

@@ -1,4 +1,5 @@
 // troupe serve: binds the socket, loads the model, and serves until a signal.
+#include <fmt/format.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
@@ -12,7 +13,6 @@
 
 #include "actors/gateway.h"
 #include "actors/serving/model_cache.h"
-#include "cli/events.h"
 #include "cli/exit_code.h"
 #include "cli/forced_end.h"
 #include "cli/guests.h"
@@ -24,7 +24,6 @@
 #include "cli/progress.h"
 #include "cli/service_manager.h"
 #include "cli/signals.h"
-#include "cli/status_line.h"
 #include "cli/subcommands.h"
 #include "cli/text.h"
 #include "cli/version.h"
@@ -44,14 +43,14 @@ constexpr std::chrono::milliseconds kLoadStall{60'000};
 constexpr std::chrono::milliseconds kStopMargin{15'000};
 static_assert(kStopMargin > kStopLimit);
 // Threads of a server beside those that compute and those that encode texts: the I/O thread, the decoder of large
-// frames, two for actors and one for their clock, and one for logging why the process ends by force.
-constexpr std::uint32_t kOtherThreads = 6;
+// frames, two for actors and one for their clock, one that measures memory, one that writes the log, and one for
+// logging why the process ends by force.
+constexpr std::uint32_t kOtherThreads = 8;
 
 using Clock = std::chrono::steady_clock;
 
-Result<ipc::ServerOptions> server_options(const config::Parsed& parsed) {
-  const config::Options& options = parsed.options;
-  auto guests = guest_ids(parsed);
+Result<ipc::ServerOptions> server_options(const config::ServeOptions& options, const config::Given& given) {
+  auto guests = guest_ids(options, given);
   if (!guests) return guests.error();
   ipc::ServerOptions server;
   server.socket_path = options.socket;
@@ -72,15 +71,16 @@ Result<ipc::ServerOptions> server_options(const config::Parsed& parsed) {
   return server;
 }
 
-Result<actors::GatewayOptions> gateway_options(const config::Parsed& parsed) {
-  const config::Options& options = parsed.options;
-  auto named = gateway_for_model(parsed);
+Result<actors::GatewayOptions> gateway_options(const config::ServeOptions& options, const config::Given& given) {
+  auto named = gateway_for_model(options, given);
   if (!named) return named.error();
   actors::GatewayOptions& gateway = *named;
   if (Printable(options.alias, kMaxModelNameBytes) != options.alias)
-    return Error{ErrorCode::invalid_argument, "--alias: '" + Printable(options.alias) + "' is not a name of at most " +
-                                                  std::to_string(kMaxModelNameBytes) +
-                                                  " bytes of UTF-8 without control characters"};
+    return Error{ErrorCode::invalid_argument,
+                 fmt::format("--alias: '{}' is not a name of at most {} bytes of UTF-8 without control characters",
+                             Printable(options.alias).text(), kMaxModelNameBytes)};
+  gateway.load.context = static_cast<std::uint32_t>(options.ctx_size);
+  gateway.load.num_blocks = static_cast<std::uint32_t>(options.kv_blocks);
   gateway.model_alias = options.alias;
   gateway.num_threads = static_cast<std::uint32_t>(options.threads);
   gateway.max_step_tokens = static_cast<std::uint32_t>(options.max_step_tokens);
@@ -95,6 +95,7 @@ Result<actors::GatewayOptions> gateway_options(const config::Parsed& parsed) {
   gateway.tokenizer_threads = static_cast<std::uint32_t>(options.tokenizer_threads);
   gateway.drain_timeout = options.drain_timeout;
   gateway.progress_timeout = options.progress_timeout;
+  gateway.append_metrics = append_log_metrics;
   if (options.profile) gateway.profiler = std::make_shared<engine::StepProfile>(cli::num_threads(options));
   return named;
 }
@@ -107,18 +108,18 @@ int end_with(const Ending& ending) {
 int end_with(const Error& error) { return end_with(ending_of(error)); }
 
 // Logs the model's properties; returns its name.
-std::string log_model(const actors::Gateway& gateway, const config::Options& options) {
-  if (const auto encoder = gateway.encoder()) {
-    const engine::ModelInfo& info = encoder->info();
+std::string log_model(const actors::Gateway& gateway, const config::ServeOptions& options) {
+  const std::shared_ptr<const actors::ServedModel> served = gateway.model();
+  const engine::ModelInfo& info = served->info();
+  const auto& model = served->language_model();
+  if (!model) {
     spdlog::info("encoder {}: {}, {} parameters, {}, weights {}", info.name, info.family,
-                 human_count(info.num_parameters), info.weight_types, human_bytes(encoder->weight_bytes()));
+                 human_count(info.num_parameters), info.weight_types, human_bytes(served->weight_bytes()));
     spdlog::info("kernels {}, {} threads, vectors of {} numbers for texts of up to {} tokens, pooling {}, numerics {}",
-                 encoder->kernels().name, num_threads(options), info.dim, info.context,
-                 engine::name(encoder->pooling()), encoder->numerics_id());
+                 served->kernels().name, num_threads(options), info.dim, info.context,
+                 engine::name(served->vectors().pooling()), served->numerics_id());
     return info.name;
   }
-  const std::shared_ptr<const engine::LoadedModel> model = gateway.model();
-  const engine::ModelInfo& info = model->info();
   const engine::KvArena& arena = *model->arena();
   spdlog::info("model {}: {}, {} parameters, {}, weights {}", info.name, info.family, human_count(info.num_parameters),
                info.weight_types, human_bytes(model->model().weight_bytes()));
@@ -138,12 +139,12 @@ std::string log_model(const actors::Gateway& gateway, const config::Options& opt
 class Service {
  public:
   Service(const config::Parsed& parsed, ServiceManager& manager, EventQueue& events, bool on_terminal)
-      : parsed_(parsed), manager_(manager), events_(events), on_terminal_(on_terminal) {}
+      : parsed_(parsed), options_(parsed.options), manager_(manager), events_(events), on_terminal_(on_terminal) {}
 
   // Returns the exit code. The destructor ends everything that was started.
   int run() {
     if (auto code = bind_socket(); code) return *code;
-    auto gateway_options = cli::gateway_options(parsed_);
+    auto gateway_options = cli::gateway_options(options_, parsed_);
     if (!gateway_options) return end_with(gateway_options.error());
     spdlog::info("loading {}", gateway_options->model_path);
     manager_.status("loading " + gateway_options->model_path);
@@ -166,7 +167,7 @@ class Service {
  private:
   // Returns the exit code if there is no socket to serve.
   std::optional<int> bind_socket() {
-    auto options = server_options(parsed_);
+    auto options = server_options(options_, parsed_);
     if (!options) return end_with(options.error());
     const auto inherited = manager_.socket();
     if (!inherited) return end_with(inherited.error());
@@ -178,7 +179,7 @@ class Service {
     server_ = std::move(*server);
     remove_at_forced_end(server_->socket_file());
     spdlog::info("troupe {} listens on {}", kVersion, server_->socket_path());
-    if (const std::string& asked_for = parsed_.options.socket;
+    if (const std::string& asked_for = options_.socket;
         *inherited && !asked_for.empty() && asked_for != server_->socket_path())
       spdlog::warn("socket = {} is not used: the service manager has chosen another one", asked_for);
     return std::nullopt;
@@ -211,7 +212,7 @@ class Service {
     if (manager_.listens()) interval = kHealthInterval;
     // Three reports per watchdog period, so that one may be late.
     if (manager_.watchdog()) interval = std::min(kHealthInterval, *manager_.watchdog() / 3);
-    if (const auto idle = parsed_.options.idle_exit; idle.count() > 0)
+    if (const auto idle = options_.idle_exit; idle.count() > 0)
       interval = std::min(interval.value_or(idle / 4), std::max(idle / 4, std::chrono::milliseconds(10)));
     return interval;
   }
@@ -236,7 +237,7 @@ class Service {
         }
         events_.post(Event::health);
       });
-    if (const auto idle = parsed_.options.idle_exit; idle.count() > 0 && !draining_ && last_look_ - ready_at_ >= idle)
+    if (const auto idle = options_.idle_exit; idle.count() > 0 && !draining_ && last_look_ - ready_at_ >= idle)
       server_->end_if_idle(idle, [this] { events_.post(Event::ended); });
   }
 
@@ -247,7 +248,7 @@ class Service {
     told_fraction_ = fraction;
     told_at_ = last_look_;
     manager_.extend(kLoadStall);
-    manager_.status("loading: " + std::to_string(static_cast<int>(fraction * 100)) + " %");
+    manager_.status(fmt::format("loading: {} %", static_cast<int>(fraction * 100)));
   }
 
   void on_loaded() {
@@ -260,7 +261,7 @@ class Service {
         return;
       }
     }
-    const std::string name = log_model(*gateway_, parsed_.options);
+    const std::string name = log_model(*gateway_, options_);
     spdlog::info("ready");
     ready_at_ = Clock::now();
     if (draining_) return;
@@ -275,9 +276,9 @@ class Service {
       const std::lock_guard lock(mutex_);
       health = std::move(health_);
     }
-    manager_.status((draining_ ? "finishing what runs: " : "serving " + health.model + ": ") +
-                    std::to_string(health.requests_running) + " running, " + std::to_string(health.requests_waiting) +
-                    " waiting");
+    manager_.status(fmt::format("{}{} running, {} waiting",
+                                draining_ ? "finishing what runs: " : "serving " + health.model + ": ",
+                                health.count("requests_running"), health.count("requests_waiting")));
     // The answer shows that the io thread and the actors work; this check, that steps end or no work waits
     // (progress-timeout).
     if (gateway_->is_making_progress()) manager_.keep_alive();
@@ -289,15 +290,18 @@ class Service {
     auto reread = config::read_again(config::Command::serve, parsed_, config::Surroundings::of_this_process());
     Status done = reread ? take_over(*reread) : reread.error();
     if (!done) spdlog::error("reload: {}; everything stays as it was", done.error().message);
+    flush_log();
     if (!loading_) manager_.ready();
   }
 
   Status take_over(config::Reread& reread) {
-    auto options = server_options(reread.in_effect);  // looks names up again, too
+    config::ServeOptions in_effect(reread.in_effect.options);
+    auto options = server_options(in_effect, reread.in_effect);  // looks names up again, too
     if (!options) return options.error();
     if (Status changed = server_->reconfigure(*options); !changed) return changed.error();
     parsed_ = std::move(reread.in_effect);
-    if (Status log = reload_log(parsed_.options); !log) spdlog::error("reload: {}", log.error().message);
+    options_ = std::move(in_effect);
+    if (Status log = reload_log(options_); !log) spdlog::error("reload: {}", log.error().message);
     for (const config::Option* option : reread.changed) spdlog::info("reload: {}", config::describe(*option, parsed_));
     for (const std::string& option : reread.need_restart) spdlog::warn("reload: {} needs a restart", option);
     if (reread.changed.empty() && reread.need_restart.empty()) spdlog::info("reload: no option has changed");
@@ -309,7 +313,7 @@ class Service {
     const int number = events_.last_signal();
     draining_ = true;
     progress_.finish();
-    const auto drain_timeout = parsed_.options.drain_timeout;
+    const auto drain_timeout = options_.drain_timeout;
     spdlog::info("signal {}: finishing what runs, for at most {} ms; a second signal stops at once", number,
                  drain_timeout.count());
     manager_.stopping();
@@ -319,7 +323,7 @@ class Service {
 
   void on_ended() {
     if (!draining_) {
-      spdlog::info("nobody was connected for {} ms (idle-exit)", parsed_.options.idle_exit.count());
+      spdlog::info("nobody was connected for {} ms (idle-exit)", options_.idle_exit.count());
       manager_.stopping();
     }
     log_profile();
@@ -335,13 +339,14 @@ class Service {
       if (!line.empty()) spdlog::info("profile: {}", line);
   }
 
-  config::Parsed parsed_;  // in effect
+  config::Parsed parsed_;         // in effect
+  config::ServeOptions options_;  // of parsed_
   ServiceManager& manager_;
   EventQueue& events_;
   std::mutex mutex_;
   Status load_status_{Ok{}};       // written by on_loaded's thread
   actors::StatusSnapshot health_;  // written by the io thread
-  LoadProgress progress_{log_is_on_terminal(parsed_.options), Clock::now()};
+  LoadProgress progress_{log_is_on_terminal(options_), Clock::now()};
   // On a terminal SIGHUP means that it was closed, and stops the server as SIGTERM does.
   const bool on_terminal_;
   bool loading_ = true;
@@ -362,8 +367,9 @@ int run_service(const config::Parsed& parsed, ServiceManager& manager, const std
   try {
     const bool on_terminal = ::isatty(STDERR_FILENO) != 0;
     start_stop_thread(events, {.drain_timeout = parsed.options.drain_timeout, .hangup_stops = on_terminal});
+    const auto& options = parsed.options;
     const auto num_threads =
-        cli::num_threads(parsed.options) + kOtherThreads + static_cast<std::uint32_t>(parsed.options.tokenizer_threads);
+        cli::num_threads(options) + kOtherThreads + static_cast<std::uint32_t>(options.tokenizer_threads);
     if (const auto lack = lack_of_threads(num_threads)) return end_with(*lack);
     return Service(parsed, manager, *events, on_terminal).run();
   } catch (...) {
@@ -374,7 +380,7 @@ int run_service(const config::Parsed& parsed, ServiceManager& manager, const std
 }  // namespace
 
 Result<int> serve(const config::Parsed& parsed) {
-  const config::Options& options = parsed.options;
+  const config::ServeOptions options(parsed.options);
   if (!options.draft.empty())
     return Error{ErrorCode::invalid_argument, "--draft: this version does not serve draft models; leave it out"};
   if (options.print_limits) {
@@ -388,7 +394,6 @@ Result<int> serve(const config::Parsed& parsed) {
   keep_memory_reserve();
   ServiceManager manager;  // before a log file takes descriptor 3
   if (auto status = start_log(options); !status) return status.error();
-  if (log_is_on_terminal(options)) log_above(StatusLine::of_stderr(), *spdlog::default_logger());
   const int code = run_service(parsed, manager, std::make_shared<EventQueue>());
   if (code == kExitOk) spdlog::info("stopped");
   return code;

@@ -1,5 +1,6 @@
 #include "cli/service_manager.h"
 
+#include <fmt/format.h>
 #include <spdlog/spdlog.h>
 #include <systemd/sd-daemon.h>
 
@@ -26,8 +27,11 @@ Result<std::optional<int>> ServiceManager::socket() const {
     return Error{
         ErrorCode::bad_config,
         std::string("LISTEN_FDS or LISTEN_PID of the service manager cannot be read: ") + std::strerror(-num_sockets_)};
-  return Error{ErrorCode::bad_config, "the service manager passed " + std::to_string(num_sockets_) +
-                                          " sockets, but a server has one; leave one ListenStream= in the socket unit"};
+  return Error{
+      ErrorCode::bad_config,
+      fmt::format(
+          "the service manager passed {} sockets, but a server has one; leave one ListenStream= in the socket unit",
+          num_sockets_)};
 }
 
 void ServiceManager::status(const std::string& line) {
@@ -37,7 +41,7 @@ void ServiceManager::status(const std::string& line) {
 }
 
 void ServiceManager::extend(std::chrono::milliseconds time) {
-  tell("EXTEND_TIMEOUT_USEC=" + std::to_string(std::chrono::microseconds(time).count()));
+  tell(fmt::format("EXTEND_TIMEOUT_USEC={}", std::chrono::microseconds(time).count()));
 }
 
 void ServiceManager::ready() { tell("READY=1"); }
@@ -46,7 +50,7 @@ void ServiceManager::reloading() {
   timespec now{};  // the manager compares it with its own clock, so it must be this one
   ::clock_gettime(CLOCK_MONOTONIC, &now);
   const std::int64_t usec = std::int64_t{now.tv_sec} * 1'000'000 + now.tv_nsec / 1000;
-  tell("RELOADING=1\nMONOTONIC_USEC=" + std::to_string(usec));
+  tell(fmt::format("RELOADING=1\nMONOTONIC_USEC={}", usec));
 }
 
 void ServiceManager::stopping() { tell("STOPPING=1"); }

@@ -1,7 +1,7 @@
 #include "cli/signals.h"
 
+#include <fmt/format.h>
 #include <pthread.h>
-#include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -61,6 +61,30 @@ int wait_for_signal(const sigset_t& set, std::optional<Clock::time_point> deadli
 }
 
 }  // namespace
+
+void EventQueue::post(Event event) { push({event, 0}); }
+void EventQueue::post_signal(int number) { push({Event::signal, number}); }
+
+void EventQueue::push(Entry entry) {
+  {
+    const std::lock_guard lock(mutex_);
+    entries_.push_back(entry);
+  }
+  posted_.notify_one();
+}
+
+std::optional<Event> EventQueue::wait(std::optional<std::chrono::milliseconds> timeout) {
+  std::unique_lock lock(mutex_);
+  const auto is_posted = [this] { return !entries_.empty(); };
+  if (!timeout)
+    posted_.wait(lock, is_posted);
+  else if (!posted_.wait_for(lock, *timeout, is_posted))
+    return std::nullopt;
+  const Entry entry = entries_.front();
+  entries_.pop_front();
+  if (entry.event == Event::signal) last_signal_ = entry.signal;
+  return entry.event;
+}
 
 SignalThread::SignalThread(std::initializer_list<int> signals, std::function<void(int)> on_signal)
     : set_(block(signals)), on_signal_(std::move(on_signal)), thread_([this] {

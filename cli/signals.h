@@ -1,17 +1,51 @@
-// Signals, handled by separate threads, whatever the other threads are doing.
+// The events that the main thread waits for, and signals, which separate threads handle, whatever the other threads are
+// doing.
 #pragma once
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <csignal>
+#include <deque>
 #include <functional>
 #include <initializer_list>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <thread>
 
-#include "cli/events.h"
-
 namespace troupe::cli {
+
+// The events that the main thread of `serve`, `run` and `load` waits for.
+enum class Event {
+  signal,  // see EventQueue::last_signal
+  loaded,  // loading the model has succeeded or failed
+  ended,   // the drain, or the stream, has ended
+  health,  // the server's status query was answered
+};
+
+class EventQueue {
+ public:
+  // From any thread; never blocks for long.
+  void post(Event event);
+  void post_signal(int number);
+  // The next event, or nothing after `timeout`. Main thread only.
+  [[nodiscard]] std::optional<Event> wait(std::optional<std::chrono::milliseconds> timeout = std::nullopt);
+  // The number of the last signal that wait() has returned; 0 before. Main thread only.
+  [[nodiscard]] int last_signal() const { return last_signal_; }
+
+ private:
+  struct Entry {
+    Event event;
+    int signal;
+  };
+  void push(Entry entry);
+
+  std::mutex mutex_;
+  std::condition_variable posted_;
+  std::deque<Entry> entries_;  // oldest first
+  int last_signal_ = 0;
+};
 
 // A thread that waits for signals. Their default actions are off for the rest of the process.
 class SignalThread {

@@ -1,5 +1,6 @@
-// The subcommands. The result is the exit code, or an error that main() prints and turns into one (exit_code.h). Each
-// runs once per process, on the main thread.
+// The subcommands, each with its own options and, where it uses them, its arguments and the origins of its values. The
+// result is the exit code, or an error that main() prints and turns into one (exit_code.h). Each runs once per process,
+// on the main thread.
 #pragma once
 
 #include "config/options.h"
@@ -8,17 +9,21 @@
 namespace troupe::cli {
 
 Result<int> serve(const config::Parsed& parsed);
-Result<int> run(const config::Parsed& parsed);
-Result<int> embed(const config::Parsed& parsed);
-Result<int> bench(const config::Parsed& parsed);
-Result<int> eval(const config::Parsed& parsed);
-Result<int> tokenize(const config::Parsed& parsed);
-Result<int> inspect(const config::Parsed& parsed);
-Result<int> status(const config::Parsed& parsed);
-Result<int> load(const config::Parsed& parsed);
-Result<int> top(const config::Parsed& parsed);
-Result<int> perplexity(const config::Parsed& parsed);
-Result<int> probe(const config::Parsed& parsed);
-Result<int> version(const config::Parsed& parsed);
+Result<int> run(const config::RunOptions& options, const config::Given& given);
+Result<int> embed(const config::EmbedOptions& options, const config::Given& given);
+Result<int> bench(const config::BenchOptions& options, const config::Given& given);
+// bench --overhead: starts the server's actors on the model, without a socket; decodes --repetitions times --n-gen
+// tokens in each of --batch-sizes sequences; prints quantiles of the time from the last kernel of a step to the first
+// of the next.
+Result<int> bench_overhead(const config::BenchOptions& options, const config::Given& given);
+Result<int> eval(const config::EvalOptions& options, const config::Given& given);
+Result<int> tokenize(const config::TokenizeOptions& options, const config::Given& given);
+Result<int> inspect(const config::InspectOptions& options, const config::Given& given);
+Result<int> status(const config::StatusOptions& options);
+Result<int> load(const config::LoadOptions& options, const config::Given& given);
+Result<int> top(const config::TopOptions& options);
+Result<int> perplexity(const config::PerplexityOptions& options, const config::Given& given);
+Result<int> probe(const config::ProbeOptions& options);
+Result<int> version(const config::VersionOptions& options);
 
 }  // namespace troupe::cli

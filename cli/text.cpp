@@ -1,10 +1,13 @@
 #include "cli/text.h"
 
+#include <fmt/format.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -14,6 +17,7 @@
 #include <limits>
 #include <string_view>
 
+#include "cli/output.h"
 #include "config/printable.h"
 #include "config/values.h"
 
@@ -90,19 +94,41 @@ Result<std::string> read_text(const std::string& path) {
   return std::string(std::istreambuf_iterator<char>(stream), {});
 }
 
-Result<std::string> input_text(const config::Parsed& parsed) {
+Result<std::string> input_text(const config::TextOptions& options, const config::Given& given) {
   std::string text;
-  for (const std::string& argument : parsed.arguments) text += (text.empty() ? "" : " ") + argument;
-  if (!parsed.options.file.empty()) {
-    if (!parsed.arguments.empty())
+  for (const std::string& argument : given.arguments) text += (text.empty() ? "" : " ") + argument;
+  if (!options.file.empty()) {
+    if (!given.arguments.empty())
       return Error{ErrorCode::invalid_argument, "the text is given twice: as arguments ('" + text +
-                                                    "') and as --file " + parsed.options.file + "; give one of them"};
-    return read_text(parsed.options.file);
+                                                    "') and as --file " + options.file + "; give one of them"};
+    return read_text(options.file);
   }
-  if (!parsed.arguments.empty()) return text;
+  if (!given.arguments.empty()) return text;
   if (::isatty(STDIN_FILENO) != 0)
     return Error{ErrorCode::invalid_argument, "there is no text: give it as arguments, with --file, or on stdin"};
   return read_text("-");
+}
+
+Result<std::string> piped_text(const config::TokenTextOptions& options, const std::string& name) {
+  if (options.stdin_timeout.count() == 0 || ::isatty(STDIN_FILENO) != 0) return std::string();
+  pollfd input{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
+  const auto end = std::chrono::steady_clock::now() + options.stdin_timeout;
+  int ready = ::poll(&input, 1, 0);
+  if (ready == 0 && ::isatty(STDERR_FILENO) != 0)
+    complain(name, "waiting for standard input, which goes before the arguments (</dev/null: without it)");
+  while (ready == 0 || (ready < 0 && errno == EINTR)) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
+    if (left.count() <= 0)
+      return Error{ErrorCode::invalid_argument,
+                   "standard input is open, and nothing came from it within " +
+                       config::format_duration(options.stdin_timeout) +
+                       ": end the command with </dev/null (or set --stdin-timeout 0) to use the arguments alone; a "
+                       "longer --stdin-timeout waits for a slow program"};
+    ready = ::poll(&input, 1, static_cast<int>(left.count()));
+  }
+  auto text = read_text("-");
+  if (text && !text->empty() && !text->ends_with('\n')) *text += '\n';
+  return text;
 }
 
 Result<std::vector<TokenId>> parse_ids(const std::string& text) {
@@ -121,10 +147,6 @@ Result<std::vector<TokenId>> parse_ids(const std::string& text) {
   return ids;
 }
 
-std::string format_ids(const std::vector<TokenId>& ids) {
-  std::string out = "[";
-  for (const TokenId id : ids) out += (out.size() == 1 ? "" : ", ") + std::to_string(id);
-  return out + "]";
-}
+std::string format_ids(const std::vector<TokenId>& ids) { return fmt::format("[{}]", fmt::join(ids, ", ")); }
 
 }  // namespace troupe::cli

@@ -30,9 +30,16 @@ namespace troupe::cli {
 // The whole file, or all of stdin for "-". Error: io, or permission.
 [[nodiscard]] Result<std::string> read_text(const std::string& path);
 
-// The input of run and tokenize: the arguments joined by spaces, else the file of --file, else stdin. Error:
+// The text of a subcommand: the arguments joined by spaces, else the file of --file, else stdin. Error:
 // invalid_argument if there are both, or neither and stdin is a terminal.
-[[nodiscard]] Result<std::string> input_text(const config::Parsed& parsed);
+[[nodiscard]] Result<std::string> input_text(const config::TextOptions& options, const config::Given& given);
+
+// What is piped in beside arguments, ending with a line end, or nothing: a terminal is not read, nor is anything with
+// --stdin-timeout 0. A pipe may be one that a caller left open and that never ends, or one of a program that has not
+// written yet. Which cannot be known, and to go on without its text would lose it, so --stdin-timeout without a byte
+// and without an end is an error: invalid_argument. `name` is for the line on stderr, if it is a terminal, about the
+// wait.
+[[nodiscard]] Result<std::string> piped_text(const config::TokenTextOptions& options, const std::string& name);
 
 // "1 424 437", "1,424,437" or "[1, 424, 437]". Error: invalid_argument, with the part that is no token id.
 [[nodiscard]] Result<std::vector<TokenId>> parse_ids(const std::string& text);

@@ -1,4 +1,5 @@
 // troupe tokenize: text to token ids and back, with a model file's own vocabulary.
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -50,8 +51,8 @@ Result<int> decode(const engine::Tokenizer& tokenizer, const std::string& text, 
   if (!ids) return ids.error();
   for (const TokenId id : *ids)
     if (static_cast<std::uint32_t>(id) >= tokenizer.size())
-      return Error{ErrorCode::invalid_argument, "there is no token " + std::to_string(id) + ": the vocabulary has " +
-                                                    std::to_string(tokenizer.size()) + ", from 0 on"};
+      return Error{ErrorCode::invalid_argument,
+                   fmt::format("there is no token {}: the vocabulary has {}, from 0 on", id, tokenizer.size())};
   // The exact bytes; a line break is added only on a terminal.
   const std::string bytes = tokenizer.decode(*ids);
   std::cout << (shows_controls(raw) ? TerminalText::of(bytes) : bytes) << (::isatty(STDOUT_FILENO) != 0 ? "\n" : "");
@@ -60,14 +61,18 @@ Result<int> decode(const engine::Tokenizer& tokenizer, const std::string& text, 
 
 }  // namespace
 
-Result<int> tokenize(const config::Parsed& parsed) {
-  const config::Options& options = parsed.options;
+Result<int> tokenize(const config::TokenizeOptions& options, const config::Given& given) {
   const auto path = model_path(options);
   if (!path) return path.error();
   const auto tokenizer = open_vocabulary(*path);
   if (!tokenizer) return tokenizer.error();
-  const auto text = input_text(parsed);
+  auto text = input_text(options, given);
   if (!text) return text.error();
+  if (!given.arguments.empty()) {
+    const auto piped = piped_text(options, "troupe tokenize");
+    if (!piped) return piped.error();
+    text->insert(0, *piped);
+  }
   if (options.decode) return decode(**tokenizer, *text, options.raw);
 
   const std::vector<TokenId> ids =

@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "cli/connect.h"
+#include "cli/client_options.h"
 #include "cli/exit_code.h"
 #include "cli/subcommands.h"
 #include "cli/top_screen.h"
@@ -107,7 +107,7 @@ char wait_for_key(Signals& signals, std::chrono::steady_clock::time_point until)
 // The server, connected to anew as often as it has gone.
 class Server {
  public:
-  Server(std::unique_ptr<client::Client> client, const config::Options& options)
+  Server(std::unique_ptr<client::Client> client, const config::SocketOptions& options)
       : client_(std::move(client)), options_(options) {}
 
   Result<client::ServerStatus> status() {
@@ -126,7 +126,7 @@ class Server {
 
  private:
   std::unique_ptr<client::Client> client_;  // null: it has gone
-  const config::Options& options_;
+  const config::SocketOptions& options_;
 };
 
 void cancel_selected(Server& server, TopScreen& view) {
@@ -161,16 +161,16 @@ int watch(Server& server, Signals& signals, std::chrono::milliseconds interval) 
 
 }  // namespace
 
-Result<int> top(const config::Parsed& parsed) {
+Result<int> top(const config::TopOptions& options) {
   std::optional<Signals> signals;
-  if (!parsed.options.once) signals.emplace();  // before the client starts a thread: it inherits the mask
-  auto client = connect(parsed.options, "troupe top");
+  if (!options.once) signals.emplace();  // before the client starts a thread: it inherits the mask
+  auto client = connect(options, "troupe top");
   if (!client) return client.error();
-  if (!parsed.options.once) {
+  if (!options.once) {
     if (!::isatty(STDIN_FILENO) || !::isatty(STDOUT_FILENO))
       return Error{ErrorCode::invalid_argument, "stdin and stdout are no terminal; use --once"};
-    Server server(std::move(*client), parsed.options);
-    return watch(server, *signals, parsed.options.interval);
+    Server server(std::move(*client), options);
+    return watch(server, *signals, options.interval);
   }
   auto status = (*client)->status(/*list_requests=*/true);
   if (!status) return status.error();

@@ -49,10 +49,8 @@ std::string milliseconds(std::optional<double> seconds) {
   return fixed(1e3 * *seconds, *seconds < 0.01 ? 2 : 0) + " ms";
 }
 
-const client::LatencyHistogram* find(const ServerStatus& status, const std::string& name) {
-  for (const client::LatencyHistogram& histogram : status.histograms)
-    if (histogram.name == name) return &histogram;
-  return nullptr;
+std::uint64_t num_live(const ServerStatus& now) {
+  return now.count("requests_waiting") + now.count("requests_running") + now.count("requests_parked");
 }
 
 // Differences of counters since `before`.
@@ -60,43 +58,41 @@ struct Since {
   const ServerStatus& now;
   const std::optional<ServerStatus>& before;
 
-  template <class T>
-  double of(T ServerStatus::*counter) const {
-    return static_cast<double>(now.*counter) - (before ? static_cast<double>((*before).*counter) : 0.0);
-  }
-  double per_second(std::uint64_t ServerStatus::*counter) const {
-    const double seconds = of(&ServerStatus::uptime_seconds);
-    return seconds > 0 ? of(counter) / seconds : 0;
+  double of(std::string_view key) const { return now.value(key) - (before ? before->value(key) : 0.0); }
+  double per_second(std::string_view key) const {
+    const double seconds = of("uptime_seconds");
+    return seconds > 0 ? of(key) / seconds : 0;
   }
 };
 
 std::vector<std::string> head(const ServerStatus& now, const std::optional<ServerStatus>& before) {
   using std::to_string;
   const Since since{now, before};
-  const double steps = since.of(&ServerStatus::steps);
-  const double step_ms = steps > 0 ? 1e3 * since.of(&ServerStatus::step_seconds) / steps : 0;
-  const double prompt = since.of(&ServerStatus::prompt_tokens);
-  const double cached = since.of(&ServerStatus::cached_tokens);
+  const double steps = since.of("steps");
+  const double step_ms = steps > 0 ? 1e3 * since.of("step_seconds") / steps : 0;
+  const double prompt = since.of("prompt_tokens");
+  const double cached = since.of("cached_tokens");
   const auto latency = [&](const char* name) {
     return milliseconds(quantile(now, before, name, 0.5)) + " / " + milliseconds(quantile(now, before, name, 0.99));
   };
-  const std::uint32_t only_cached = now.blocks_total - now.blocks_free - now.blocks_referenced;
+  const auto count = [&](std::string_view key) { return to_string(now.count(key)); };
+  const double total = now.value("blocks_total"), referenced = now.value("blocks_referenced");
+  const double only_cached = total - now.value("blocks_free") - referenced;
   return {
-      now.server + "  " + now.model + "  " + name_of(now.health) + "  up " + clock_text(now.uptime_seconds) + "  " +
-          now.kernels + " x " + to_string(now.num_threads),
-      "requests  " + to_string(now.requests_running) + " running, " + to_string(now.requests_waiting) + " waiting, " +
-          to_string(now.requests_parked) + " parked; " + to_string(now.connections) + " connections, " +
-          to_string(now.requests_received) + " requests so far",
-      "speed     " + fixed(since.per_second(&ServerStatus::generated_tokens), 1) + " tokens/s generated, " +
-          fixed(since.per_second(&ServerStatus::prompt_tokens), 1) + " of prompts (" +
+      now.server + "  " + now.model + "  " + name_of(now.health) + "  up " + clock_text(now.value("uptime_seconds")) +
+          "  " + now.kernels + " x " + to_string(now.num_threads),
+      "requests  " + count("requests_running") + " running, " + count("requests_waiting") + " waiting, " +
+          count("requests_parked") + " parked; " + count("connections") + " connections, " +
+          count("requests_received") + " requests so far",
+      "speed     " + fixed(since.per_second("generated_tokens"), 1) + " tokens/s generated, " +
+          fixed(since.per_second("prompt_tokens"), 1) + " of prompts (" +
           fixed(prompt > 0 ? 100 * cached / prompt : 0, 0) + " % cached)",
-      "steps     " + fixed(since.per_second(&ServerStatus::steps), 1) + " /s of " + fixed(step_ms, 2) + " ms, " +
+      "steps     " + fixed(since.per_second("steps"), 1) + " /s of " + fixed(step_ms, 2) + " ms, " +
           latency("step_overhead") + " between two (p50 / p99)",
       "latency   first token " + latency("time_to_first_token") + ", next " + latency("inter_token_latency") +
           " (p50 / p99)",
-      "cache     [" + bar(now.blocks_referenced, only_cached, now.blocks_total, 30) + "] " +
-          to_string(now.blocks_referenced) + " in use, " + to_string(only_cached) + " cached of " +
-          to_string(now.blocks_total),
+      "cache     [" + bar(referenced, only_cached, total, 30) + "] " + count("blocks_referenced") + " in use, " +
+          fixed(only_cached, 0) + " cached of " + count("blocks_total"),
   };
 }
 
@@ -104,7 +100,7 @@ std::vector<std::string> head(const ServerStatus& now, const std::optional<Serve
 std::string memory(const ServerStatus& now, std::size_t columns) {
   std::vector<client::MemoryUse> uses = now.memory;
   std::stable_sort(uses.begin(), uses.end(), [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
-  std::string line = "memory    " + human_bytes(now.resident_bytes) + ":";
+  std::string line = "memory    " + human_bytes(now.count("resident_bytes")) + ":";
   for (const client::MemoryUse& use : uses) {
     const std::string next = " " + use.kind + " " + human_bytes(use.bytes);
     if (line.size() + next.size() + 1 > columns) break;
@@ -123,10 +119,10 @@ std::string prompt_text(const LiveRequest& request) {
 
 std::optional<double> quantile(const ServerStatus& now, const std::optional<ServerStatus>& before,
                                const std::string& histogram, double share) {
-  const client::LatencyHistogram* counted = find(now, histogram);
+  const Metric* const counted = now.metrics.find(histogram);
   if (!counted) return std::nullopt;
   std::vector<std::uint64_t> counts = counted->counts;
-  const client::LatencyHistogram* old = before ? find(*before, histogram) : nullptr;
+  const Metric* const old = before ? before->metrics.find(histogram) : nullptr;
   for (std::size_t i = 0; old && i < std::min(counts.size(), old->counts.size()); ++i) counts[i] -= old->counts[i];
   const auto total = static_cast<double>(std::accumulate(counts.begin(), counts.end(), std::uint64_t{0}));
   double below = 0;
@@ -139,7 +135,8 @@ std::optional<double> quantile(const ServerStatus& now, const std::optional<Serv
 
 void TopScreen::show(ServerStatus status) {
   before_ = std::exchange(now_, std::move(status));
-  if (before_ && before_->uptime_seconds > now_->uptime_seconds) before_.reset();  // another server has come
+  if (before_ && before_->value("uptime_seconds") > now_->value("uptime_seconds"))
+    before_.reset();  // another server has come
   away_.clear();
 }
 
@@ -233,7 +230,7 @@ std::vector<std::string> TopScreen::table(std::size_t rows) const {
     lines.emplace_back(line);
   }
   const std::uint64_t listed = requests.size(), last = first + lines.size() - 1;
-  const std::uint64_t all = std::max(listed, now_->requests_waiting + now_->requests_running + now_->requests_parked);
+  const std::uint64_t all = std::max(listed, num_live(*now_));
   if (lines.size() == rows && last < all && lines.size() > 1)
     lines.back() = "      ... and " + std::to_string(all - last + 1) + " more";
   else if (lines.size() < rows && listed < all)

@@ -11,7 +11,7 @@
 
 namespace troupe::cli {
 
-Result<int> version(const config::Parsed& parsed) {
+Result<int> version(const config::VersionOptions& options) {
   nlohmann::ordered_json kernels = nlohmann::json::array();
   std::string names;
   for (const kernels::KernelTable* table : kernels::supported_tables()) {
@@ -20,7 +20,7 @@ Result<int> version(const config::Parsed& parsed) {
   }
   const std::string_view best = kernels::best_table().name;
   const std::string refusal = kernels::amx_refusal();
-  if (parsed.options.json) {
+  if (options.json) {
     const nlohmann::ordered_json object{
         {"version", kVersion},
         {"commit", kCommit},

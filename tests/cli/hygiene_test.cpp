@@ -78,6 +78,36 @@ TEST_CASE("a server whose stderr nobody reads any more logs into the void and se
   CHECK_FALSE(std::filesystem::exists(socket));
 }
 
+TEST_CASE("a server whose log is not read serves on, and one signal ends it") {
+  const TempFolder folder;
+  const std::string socket = folder.path("t.sock");
+  int ends[2];
+  REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
+  Process server(Spawn{.arguments = {"serve", "--socket", socket}, .err = ends[1]});
+  REQUIRE(is_served(socket));
+  // Full, but for a description of its own that does not wait: the server's next line waits for a reader.
+  const int writer = ::open(("/proc/self/fd/" + std::to_string(ends[1])).c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+  REQUIRE(writer >= 0);
+  const std::string filler(4096, '.');
+  while (::write(writer, filler.data(), filler.size()) > 0) {
+  }
+  server.signal(SIGHUP);  // logs, on the main thread
+  for (int i = 0; i < 3; ++i) {
+    send_and_wait_for_end(socket, "GET / HTTP/1.1\r\n\r\n");  // worth a warning, on the io thread
+    const Finished answer = invoke({"run", "--socket", socket, "-n", "4", "--temp", "0", "Once upon a time"});
+    CHECK(answer.code == 0);
+    const Finished seen = invoke({"status", "--prometheus", "--socket", socket});
+    CHECK(seen.code == 0);
+    CHECK(seen.out.find("\ntroupe:log_lines_dropped_total{") != std::string::npos);
+  }
+  server.signal(SIGTERM);
+  const Finished stopped = server.wait();
+  CHECK_FALSE(stopped.by_signal);
+  CHECK(stopped.code == 0);
+  CHECK_FALSE(std::filesystem::exists(socket));
+  for (const int fd : {writer, ends[0], ends[1]}) ::close(fd);
+}
+
 TEST_CASE("a log file that may not grow any more costs its lines, not the server") {
   const TempFolder folder;
   const std::string socket = folder.path("t.sock"), log = folder.path("troupe.log");

@@ -15,35 +15,53 @@ using test::PrometheusText;
 
 namespace {
 
-client::ServerStatus some_status() {
+client::ServerStatus status_without_numbers() {
   client::ServerStatus s;
   s.health.readiness = client::Readiness::ready;
   s.server = "troupe 0.1.0";
   s.model = "say \"hi\"\\\n";  // what a file's metadata may hold
   s.kernels = "avx2";
-  s.uptime_seconds = 100;
   s.num_threads = 2;
-  s.requests_running = 2;
-  s.requests_waiting = 1;
   s.requests_ended = {{"eos", 5}, {"cancelled", 1}, {"queue_full", 2}, {"internal", 3}};
-  s.prompt_tokens = 1000;
-  s.cached_tokens = 250;
-  s.generated_tokens = 400;
-  s.steps = 200;
-  s.step_seconds = 1;
-  s.blocks_total = 100;
-  s.blocks_free = 60;
-  s.blocks_cached = 30;
-  s.blocks_referenced = 25;
-  s.window_blocks_total = 10;
-  s.window_blocks_cached = 4;
-  s.snapshots_total = 7;
-  s.snapshots_cached = 3;
-  s.snapshot_hits = 12;
   s.histogram_bounds = {0.001, 0.01, 0.1};
-  s.histograms = {{.name = "time_to_first_token", .counts = {1, 6, 2, 1}, .sum_seconds = 0.5}};
   s.memory = {{.kind = "weights", .bytes = 2u << 20, .peak_bytes = 2u << 20}};
-  s.resident_bytes = 20u << 20;
+  return s;
+}
+
+// The same with numbers.
+client::ServerStatus some_status(double uptime_seconds = 100, double generated_tokens = 400, double running = 2,
+                                 std::uint64_t within_100_ms = 2) {
+  client::ServerStatus s = status_without_numbers();
+  MetricList& m = s.metrics;
+  m.gauge("uptime_seconds", "Since the start.", uptime_seconds);
+  m.gauge("num_requests_running", "Requests that take part in steps.", running, {.key = "requests_running"});
+  m.gauge("num_requests_waiting", "Requests that wait.", 1, {.key = "requests_waiting"});
+  for (const auto& [reason, count] : {std::pair{"eos", 5}, {"length", 0}})
+    m.counter("request_success", "By how.", count, {.labels = {{"finished_reason", reason}}});
+  m.counter("request_failure", "By why.", 2, {.labels = {{"kind", "refused"}, {"reason", "queue_full"}}});
+  m.counter("request_failure", "By why.", 3, {.labels = {{"kind", "failed"}, {"reason", "internal"}}});
+  m.counter("prompt_tokens", "Tokens.", 1000);
+  m.counter("prefix_cache_queries", "Tokens.", 1000);
+  m.counter("prefix_cache_hits", "Tokens.", 250, {.key = "cached_tokens"});
+  m.counter("generation_tokens", "Tokens.", generated_tokens, {.key = "generated_tokens"});
+  m.counter("steps", "Passes.", 200);
+  m.counter("step_seconds", "Their time.", 1);
+  m.gauge("kv_blocks_capacity", "Blocks.", 100, {.key = "blocks_total"});
+  m.gauge("kv_blocks", "Blocks by state.", 60, {.labels = {{"state", "free"}}, .key = "blocks_free"});
+  m.gauge("memory_bytes", "By kind.", 2u << 20, {.labels = {{"kind", "weights"}}});
+  m.gauge("kv_blocks", "Blocks by state.", 25, {.labels = {{"state", "referenced"}}, .key = "blocks_referenced"});
+  m.gauge("kv_cache_usage_perc", "Share.", 0.25);
+  m.gauge("kv_window_blocks", "Of layers with a window.", 4, {.labels = {{"state", "cached"}}});
+  m.gauge("state_snapshots", "Of recurrent state.", 3);
+  m.gauge("state_snapshots_capacity", "Room for them.", 7);
+  m.counter("state_snapshot_hits", "Sequences.", 12);
+  m.gauge("resident_memory_bytes", "All.", 20u << 20, {.key = "resident_bytes"});
+  m.add({.name = "time_to_first_token",
+         .help = "Histogram.",
+         .kind = MetricKind::histogram,
+         .value = 0.5,
+         .counts = {1, 6, within_100_ms, 1},
+         .key = "time_to_first_token"});
   s.live_requests = {
       {.request = 7, .uid = 1000, .state = "queued", .prompt_tokens = 12, .age_seconds = 0.4},
       {.request = 8, .uid = 1000, .state = "running", .prompt_tokens = 40, .generated_tokens = 9, .age_seconds = 75},
@@ -96,14 +114,18 @@ TEST_CASE("prometheus: the text parses, with vLLM's names behind troupe's prefix
   CHECK(text.value("troupe:state_snapshot_hits_total", only) == 12);
 }
 
-TEST_CASE("prometheus: what the model has no layers for is not there") {
+TEST_CASE("prometheus: whatever names and help a server sends, the text parses") {
   client::ServerStatus status = some_status();
-  status.window_blocks_total = status.snapshots_total = 0;
+  status.metrics.gauge("a b", "A name with a space.", 1);
+  status.metrics.gauge("1a", "A name with a digit first.", 1);
+  status.metrics.gauge("", "No name.", 1);
+  status.metrics.gauge("odd", "A line\nand another one.", 1, {.labels = {{"a b", "x"}, {"c", "y\n\"z"}}});
+  status.metrics.counter("odd", "A counter beside a gauge.", 2);
+  status.metrics.gauge("odd", "The same name, apart from the first.", 3, {.labels = {{"c", "y"}}});
   const PrometheusText text(to_prometheus(status));
-  for (const auto& [name, family] : text.families) {
-    CHECK(name.find("window") == std::string::npos);
-    CHECK(name.find("snapshot") == std::string::npos);
-  }
+  CHECK(text.families.size() == PrometheusText(to_prometheus(some_status())).families.size() + 2);
+  CHECK(text.families.at("troupe:odd").samples.at("troupe:odd").size() == 2);
+  CHECK(text.families.at("troupe:odd_total").type == "counter");
 }
 
 TEST_CASE("prometheus: a histogram's buckets add up, what is above all bounds is in +Inf") {
@@ -126,8 +148,7 @@ TEST_CASE("quantiles are upper bounds of buckets, of what was counted in between
   CHECK_FALSE(quantile(status, {}, "time_to_first_token", 0.99));     // above the last bound
   CHECK_FALSE(quantile(status, status, "time_to_first_token", 0.5));  // nothing new
   CHECK_FALSE(quantile(status, {}, "no_such_histogram", 0.5));
-  client::ServerStatus later = status;
-  later.histograms[0].counts[2] += 5;
+  const client::ServerStatus later = some_status(100, 400, 2, 2 + 5);
   CHECK(quantile(later, status, "time_to_first_token", 0.5) == 0.1);
 }
 
@@ -158,9 +179,7 @@ TEST_CASE("top fits any screen, and shows who runs before who waits") {
 
 TEST_CASE("top's speeds are those since the last look, and what does not fit is counted") {
   const client::ServerStatus before = some_status();
-  client::ServerStatus now = before;
-  now.uptime_seconds += 2;
-  now.generated_tokens += 100;
+  const client::ServerStatus now = some_status(102, 500);
   TopScreen top = screen_of(before);
   top.show(now);
   const std::string screen = text_of(top, {.rows = 12, .columns = 80});
@@ -232,11 +251,10 @@ TEST_CASE("top cancels the request that was chosen, once that is confirmed") {
 }
 
 TEST_CASE("a request that is chosen is on the screen, however small that is") {
-  client::ServerStatus status = some_status();
+  client::ServerStatus status = some_status(100, 400, 40);
   status.live_requests.clear();
   for (std::uint64_t i = 1; i <= 40; ++i)
     status.live_requests.push_back({.request = i, .uid = 1000, .state = "running"});
-  status.requests_running = 40;
   TopScreen top = screen_of(status);
   for (int i = 1; i <= 40; ++i) {
     top.press('j');
@@ -257,10 +275,7 @@ TEST_CASE("top says when the server has gone, keeps what it saw, and begins anew
   top.show_away("gone");
   CHECK(text_of(top).find("no answer (gone)") == 0);
   CHECK(text_of(top).find("decode") != std::string::npos);
-  client::ServerStatus next = some_status();
-  next.uptime_seconds = 10;
-  next.generated_tokens = 20;
-  top.show(next);  // its counters have begun at 0
+  top.show(some_status(10, 20));  // another server: its counters have begun at 0
   CHECK(text_of(top).find("2.0 tokens/s generated") != std::string::npos);
 }
 

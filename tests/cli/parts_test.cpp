@@ -11,7 +11,6 @@
 #include <thread>
 
 #include "cli/bench_report.h"
-#include "cli/events.h"
 #include "cli/exit_code.h"
 #include "cli/probe_report.h"
 #include "cli/progress.h"

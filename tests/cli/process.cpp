@@ -131,7 +131,7 @@ Process::Process(const Spawn& spawn) {
   REQUIRE(pid_ >= 0);
   if (pid_ == 0) {  // only async-signal-safe calls from here to exec
     ::signal(SIGPIPE, SIG_DFL);
-    ::dup2(in[0], 0);
+    ::dup2(spawn.in >= 0 ? spawn.in : in[0], 0);
     ::dup2(spawn.out >= 0 ? spawn.out : out[1], 1);
     ::dup2(spawn.err >= 0 ? spawn.err : err[1], 2);
     for (const int fd : spawn.closed) ::close(fd);

@@ -21,6 +21,7 @@ struct Spawn {
   std::vector<std::string> arguments{};              // after the program's name
   std::map<std::string, std::string> environment{};  // on top of a clean one
   std::string stdin_text{};
+  int in = -1;                   // becomes its stdin, instead of a pipe with stdin_text
   bool on_terminal = false;      // stdout is one, which changes nothing in what is written to it
   bool err_on_terminal = false;  // likewise stderr
   bool as_nobody = false;        // with the rights of uid 65534; only root can

@@ -1,4 +1,9 @@
 // troupe run against a server: what goes into a request, and how answers come out.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
@@ -79,4 +84,74 @@ TEST_CASE("what is piped into run goes before the arguments, with a line end bet
   const TempFolder folder;
   CHECK(answer({"-f", folder.write("prompt.txt", "Once upon a time")}, "A cat sat.\n") == alone);
   CHECK(answer({"--ids", "261", "399"}, "[1, 424, 437]") == alone);
+}
+
+namespace {
+
+// A pipe as standard input, whose writing end this process holds.
+class OpenPipe {
+ public:
+  OpenPipe() { REQUIRE(::pipe2(ends_.data(), O_CLOEXEC) == 0); }
+  ~OpenPipe() {
+    close();
+    ::close(ends_[0]);
+  }
+  OpenPipe(const OpenPipe&) = delete;
+  OpenPipe& operator=(const OpenPipe&) = delete;
+
+  int reader() const { return ends_[0]; }
+  void write(const std::string& text) const {
+    REQUIRE(::write(ends_[1], text.data(), text.size()) == static_cast<ssize_t>(text.size()));
+  }
+  void close() {
+    if (ends_[1] >= 0) ::close(ends_[1]);
+    ends_[1] = -1;
+  }
+
+ private:
+  std::array<int, 2> ends_{};
+};
+
+}  // namespace
+
+TEST_CASE("a pipe beside arguments that stays open without a byte is an error, with what to do about it") {
+  ServerProcess server;
+  for (const char* subcommand : {"run", "tokenize", "embed"}) {
+    const OpenPipe idle;
+    std::vector<std::string> arguments{subcommand, "--stdin-timeout", "50ms", "Once upon a time"};
+    Spawn spawn = std::string(subcommand) == "tokenize" ? Spawn{.arguments = arguments} : server.spawn(arguments);
+    spawn.in = idle.reader();
+    const Finished finished = run(spawn);
+    INFO(subcommand << ": " << finished.err);
+    CHECK(finished.code == 2);
+    CHECK(finished.out.empty());
+    CHECK_THAT(finished.err,
+               Contains("nothing came from it within 50ms") && Contains("</dev/null") && Contains("--stdin-timeout 0"));
+    spawn.environment["TROUPE_STDIN_TIMEOUT"] = "0";
+    spawn.arguments.erase(std::find(spawn.arguments.begin(), spawn.arguments.end(), "--stdin-timeout"));
+    spawn.arguments.erase(std::find(spawn.arguments.begin(), spawn.arguments.end(), "50ms"));
+    CHECK(run(spawn).code == 0);
+  }
+}
+
+TEST_CASE("what comes late through a pipe is not lost, and its end is waited for once a byte has come") {
+  OpenPipe slow;
+  Process process({.arguments = {"tokenize", "--ids", "--stdin-timeout", "2m", "a time"},
+                   .in = slow.reader(),
+                   .err_on_terminal = true});
+  REQUIRE(process.wait_for_err("waiting for standard input"));
+  slow.write("Once");
+  slow.write(" upon");
+  slow.close();
+  CHECK(process.wait().out == invoke({"tokenize", "--ids"}, "Once upon\na time").out);
+}
+
+TEST_CASE("what is piped into tokenize and embed goes before the arguments, too") {
+  CHECK(invoke({"tokenize", "--ids", "upon", "a time"}, "Once").out ==
+        invoke({"tokenize", "--ids"}, "Once\nupon a time").out);
+  CHECK(invoke({"tokenize", "--decode", "261", "399"}, "[424, 437]\n").out == "Once upon a time");
+  ServerProcess server;
+  const Finished both = server.call({"embed", "one", "two"}, "first\nsecond");
+  CHECK(both.code == 0);
+  CHECK(both.out == server.call({"embed", "first", "second", "one", "two"}).out);
 }

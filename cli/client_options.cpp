@@ -1,8 +1,20 @@
-#include "cli/sampling.h"
+#include "cli/client_options.h"
+
+#include "cli/output.h"
 
 namespace troupe::cli {
 
-client::Sampling sampling_of(const config::Options& options) {
+Result<std::unique_ptr<client::Client>> connect_quietly(const config::SocketOptions& options, const std::string& name) {
+  return client::Client::connect({.socket = options.socket, .strict_modes = !options.no_strict_modes, .name = name});
+}
+
+Result<std::unique_ptr<client::Client>> connect(const config::SocketOptions& options, const std::string& name) {
+  auto client = connect_quietly(options, name);
+  if (client && !(*client)->server().distrust.empty()) complain(name, "warning: " + (*client)->server().distrust);
+  return client;
+}
+
+client::Sampling sampling_of(const config::SamplingOptions& options) {
   client::Sampling sampling;
   sampling.temperature = static_cast<float>(options.temp);
   sampling.top_k = static_cast<std::int32_t>(options.top_k);
