@@ -57,8 +57,7 @@ std::vector<std::byte> random_file(WeightType type, std::size_t rows, std::size_
   const WeightTypeInfo& t = info(type);
   std::vector<std::byte> out(rows * k / t.group_size * t.group_bytes + t.tail_bytes);
   std::mt19937 rng(2);
-  // The mask excludes code 3, which is no ternary weight.
-  const std::uint32_t mask = type == WeightType::tq2_0 ? 0x26262626u : 0x2f2f2f2fu;
+  constexpr std::uint32_t mask = 0x26262626u;  // excludes code 3, which is no ternary weight
   std::size_t at = 0;
   for (; at + 4 <= out.size(); at += 4) {
     const std::uint32_t four = static_cast<std::uint32_t>(rng()) & mask;
@@ -67,7 +66,7 @@ std::vector<std::byte> random_file(WeightType type, std::size_t rows, std::size_
   for (; at < out.size(); ++at) out[at] = static_cast<std::byte>(rng() & mask);
   // Ternary files have the same scale in all groups of a matrix (BitNet), in the last two bytes of each group; some
   // layouts need that (packed_tiles.h, packed_ternary.h).
-  if (type == WeightType::tq1_0 || type == WeightType::tq2_0)
+  if (is_ternary(type) && t.tail_bytes == 0)
     for (std::size_t end = t.group_bytes; end <= out.size(); end += t.group_bytes)
       out[end - 2] = out[end - 1] = std::byte{0x2c};
   return out;
@@ -120,11 +119,17 @@ void run_beside_twins(benchmark::State& state, double work, const Twins& twins, 
   if (twins.plain > 0) state.counters["x_plain"] = work * twins.plain / spent;
 }
 
+struct Product {
+  WeightType type;
+  std::optional<Layout> layout;  // nullopt: the table's preferred layout
+  std::size_t rows, k, m;
+
+  std::size_t multiply_adds() const { return rows * k * m; }
+};
+
 struct Problem {
-  // asked: nullopt: the table's preferred layout.
-  Problem(const KernelTable& table, WeightType type, std::size_t rows, std::size_t k, std::size_t m,
-          std::optional<Layout> asked = std::nullopt)
-      : num_rows(m), out(m * rows) {
+  Problem(const KernelTable& table, const Product& product) : num_rows(product.m), out(product.m * product.rows) {
+    const auto [type, asked, rows, k, m] = product;
     const std::vector<std::byte> file = random_file(type, rows, k);
     const Layout layout = asked ? *asked : layout_for(table, type, file.data(), rows, k);
     body = allocate(packed_bytes(type, layout, rows, k));
@@ -168,25 +173,26 @@ const std::optional<engine::MachineProbe>& probe() {
 Twins matmul_twins(WeightType type, std::size_t k, std::size_t m) {
   return twins_of("matmul/" + std::string(info(type).name) + "/" + std::to_string(m), [=](const KernelTable& table) {
     constexpr std::size_t kRows = 64;
-    Problem problem(table, type, kRows, k, m);
+    Problem problem(table, {.type = type, .layout = std::nullopt, .rows = kRows, .k = k, .m = m});
     return seconds_of([&] { problem.multiply(); }) / static_cast<double>(kRows * k * m);
   });
 }
 
-void matmul(benchmark::State& state, const KernelTable* table, WeightType type, std::optional<Layout> layout,
-            std::size_t rows, std::size_t k, std::size_t m) {
-  Problem problem(*table, type, rows, k, m, layout);
-  const std::size_t bytes = packed_bytes(type, problem.view.layout, rows, k);
-  run_beside_twins(state, static_cast<double>(rows * k * m), matmul_twins(type, k, m), [&] { problem.multiply(); });
+void matmul(benchmark::State& state, const KernelTable* table, const Product& product) {
+  Problem problem(*table, product);
+  const WeightType type = product.type;
+  const std::size_t bytes = packed_bytes(type, problem.view.layout, product.rows, product.k);
+  run_beside_twins(state, static_cast<double>(product.multiply_adds()), matmul_twins(type, product.k, product.m),
+                   [&] { problem.multiply(); });
   const double calls = static_cast<double>(state.iterations());
   state.counters["GB/s"] = benchmark::Counter(calls * 1e-9 * static_cast<double>(bytes), benchmark::Counter::kIsRate);
   state.counters["GOP/s"] =
-      benchmark::Counter(calls * 2e-9 * static_cast<double>(rows * k * m), benchmark::Counter::kIsRate);
+      benchmark::Counter(calls * 2e-9 * static_cast<double>(product.multiply_adds()), benchmark::Counter::kIsRate);
   if (!probe()) return;
   engine::RunLimits limits(&*probe(), 1);
   const engine::MatrixWork matrix{
-      .type = type, .layout = problem.view.layout, .multiply_adds = rows * k, .bytes = bytes};
-  limits.add(engine::step_work({&matrix, 1}, *table, m, m));
+      .type = type, .layout = problem.view.layout, .multiply_adds = product.rows * product.k, .bytes = bytes};
+  limits.add(engine::step_work({&matrix, 1}, *table, product.m, product.m));
   const double least = std::max(limits.read_seconds().value_or(0), limits.compute_seconds().value_or(0));
   state.counters["share"] = benchmark::Counter(calls * least, benchmark::Counter::kIsRate);
 }
@@ -420,12 +426,14 @@ void register_matmuls(const KernelTable* table, WeightType type, const std::stri
                       std::optional<Layout> layout) {
   const bool fast = table->name != "reference" && table->name != "scalar";
   if (fast)
-    benchmark::RegisterBenchmark((name + "/m1_cached").c_str(), matmul, table, type, layout, kCachedRows, kDim, 1)
+    benchmark::RegisterBenchmark((name + "/m1_cached").c_str(), matmul, table,
+                                 Product{type, layout, kCachedRows, kDim, 1})
         ->Unit(benchmark::kMicrosecond);
   for (const std::size_t m : {1, 4, 16, 64, 512}) {
     if (!fast && m > 1) continue;
     const std::size_t rows = fast && m == 1 ? kManyRows : kFewRows;
-    benchmark::RegisterBenchmark((name + "/m" + std::to_string(m)).c_str(), matmul, table, type, layout, rows, kDim, m)
+    benchmark::RegisterBenchmark((name + "/m" + std::to_string(m)).c_str(), matmul, table,
+                                 Product{type, layout, rows, kDim, m})
         ->Unit(benchmark::kMicrosecond);
   }
 }

@@ -12,47 +12,7 @@ void row_by_row(const float* x, std::size_t stride, std::size_t k, std::size_t f
   for (std::size_t r = 0; r < num_rows; ++r) prepare_row(x + r * stride, k, first_row + r, prepared);
 }
 
-Matmul* plain_matmul(WeightType type, Layout) {
-  switch (type) {
-    case WeightType::f32:
-      return scalar::matmul_f32;
-    case WeightType::f16:
-      return scalar::matmul_f16;
-    case WeightType::bf16:
-      return scalar::matmul_bf16;
-    case WeightType::q8_0:
-      return scalar::matmul_q8_0;
-    case WeightType::q4_0:
-      return scalar::matmul_q4_0;
-    case WeightType::q4_1:
-      return scalar::matmul_q4_1;
-    case WeightType::q5_0:
-      return scalar::matmul_q5_0;
-    case WeightType::q5_1:
-      return scalar::matmul_q5_1;
-    case WeightType::iq4_nl:
-      return scalar::matmul_iq4_nl;
-    case WeightType::iq4_xs:
-      return scalar::matmul_iq4_xs;
-    case WeightType::mxfp4:
-      return scalar::matmul_mxfp4;
-    case WeightType::q2_k:
-      return scalar::matmul_q2_k;
-    case WeightType::q3_k:
-      return scalar::matmul_q3_k;
-    case WeightType::q4_k:
-      return scalar::matmul_q4_k;
-    case WeightType::q5_k:
-      return scalar::matmul_q5_k;
-    case WeightType::q6_k:
-      return scalar::matmul_q6_k;
-    case WeightType::tq1_0:
-    case WeightType::tq2_0:
-    case WeightType::i2_s:
-      return scalar::matmul_tq;
-  }
-  return nullptr;
-}
+Matmul* plain_matmul(WeightType type, Layout) { return scalar::matmul(type); }
 
 KernelTable make() {
   KernelTable table = *find_table("scalar");

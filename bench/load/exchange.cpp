@@ -1,5 +1,7 @@
 #include "bench/load/exchange.h"
 
+#include <fmt/format.h>
+
 #include <string>
 #include <utility>
 
@@ -86,8 +88,7 @@ void settle(Exchange& exchange) {
     fail(record, "out_of_order", "tokens were missing, or came twice");
   else if (is_complete(ended.outcome) && ended.usage.completion_tokens != record.completion_tokens)
     fail(record, "tokens_missing",
-         "of " + std::to_string(ended.usage.completion_tokens) + " tokens " + std::to_string(record.completion_tokens) +
-             " came");
+         fmt::format("of {} tokens {} came", ended.usage.completion_tokens, record.completion_tokens));
 }
 
 }  // namespace troupe::load

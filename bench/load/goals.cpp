@@ -1,5 +1,7 @@
 #include "bench/load/goals.h"
 
+#include <fmt/format.h>
+
 #include <cmath>
 #include <string_view>
 
@@ -11,20 +13,20 @@ namespace {
 std::string percent(double share) { return config::format_number(std::round(1000 * share) / 10) + " %"; }
 
 void check_ends(const Run& run, const Summary& summary, std::vector<std::string>& missed) {
-  using std::to_string;
-  if (summary.never_ended > 0) missed.push_back(to_string(summary.never_ended) + " requests never ended");
-  if (summary.ended_twice > 0) missed.push_back(to_string(summary.ended_twice) + " requests ended more than once");
-  if (run.stray_frames > 0) missed.push_back(to_string(run.stray_frames) + " frames came for requests that had ended");
+  if (summary.never_ended > 0) missed.push_back(fmt::format("{} requests never ended", summary.never_ended));
+  if (summary.ended_twice > 0) missed.push_back(fmt::format("{} requests ended more than once", summary.ended_twice));
+  if (run.stray_frames > 0)
+    missed.push_back(fmt::format("{} frames came for requests that had ended", run.stray_frames));
   if (!run.account) return;
   const ServerAccount& account = *run.account;
   if (account.at_rest && account.requests_before + account.received != account.ended) {
     const std::string before =
-        account.requests_before > 0 ? to_string(account.requests_before) + " requests were there, " : "";
-    missed.push_back("by the server's counters " + before + to_string(account.received) + " requests came and " +
-                     to_string(account.ended) + " ended");
+        account.requests_before > 0 ? fmt::format("{} requests were there, ", account.requests_before) : "";
+    missed.push_back(fmt::format("by the server's counters {}{} requests came and {} ended", before, account.received,
+                                 account.ended));
   }
   if (account.requests_left == 0 && account.blocks_held > 0)
-    missed.push_back("the server holds " + to_string(account.blocks_held) + " blocks though nothing runs");
+    missed.push_back(fmt::format("the server holds {} blocks though nothing runs", account.blocks_held));
 }
 
 }  // namespace
@@ -52,22 +54,21 @@ Result<Goodput> parse_goodput(const std::vector<std::string>& texts) {
 }
 
 std::vector<std::string> missed_goals(const Run& run, const Summary& summary, const Goals& goals) {
-  using std::to_string;
   std::vector<std::string> missed;
   if (summary.num_requests == 0) missed.emplace_back("nothing was sent");
   check_ends(run, summary, missed);
   if (summary.mismatched > 0)
-    missed.push_back(to_string(summary.mismatched) + " of " + to_string(summary.mismatched + summary.verified) +
-                     " answers differ from those of the same requests alone");
+    missed.push_back(fmt::format("{} of {} answers differ from those of the same requests alone", summary.mismatched,
+                                 summary.mismatched + summary.verified));
   if (run.garbage.ignored > 0)
-    missed.push_back(to_string(run.garbage.ignored) + " of " + to_string(run.garbage.sent) +
-                     " connections that sent garbage were not closed");
+    missed.push_back(
+        fmt::format("{} of {} connections that sent garbage were not closed", run.garbage.ignored, run.garbage.sent));
   if (goals.max_failed && summary.failed > *goals.max_failed)
-    missed.push_back(to_string(summary.failed) + " requests failed, of which " + to_string(*goals.max_failed) +
-                     " may (--max-failed)");
+    missed.push_back(
+        fmt::format("{} requests failed, of which {} may (--max-failed)", summary.failed, *goals.max_failed));
   if (goals.max_refused && summary.refused > *goals.max_refused)
-    missed.push_back(to_string(summary.refused) + " requests were refused, of which " + to_string(*goals.max_refused) +
-                     " may (--max-refused)");
+    missed.push_back(
+        fmt::format("{} requests were refused, of which {} may (--max-refused)", summary.refused, *goals.max_refused));
   if (summary.good_share < goals.good_share)
     missed.push_back("of the undisturbed requests " + percent(summary.good_share) +
                      " were within the limits, less than " + percent(goals.good_share) + " (--require-goodput)");

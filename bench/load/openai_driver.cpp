@@ -1,5 +1,6 @@
 #include "bench/load/openai_driver.h"
 
+#include <fmt/format.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
 
@@ -202,7 +203,7 @@ std::size_t OpenAiDriver::on_header(char* bytes, std::size_t, std::size_t size, 
   auto& transfer = *static_cast<Transfer*>(pointer);
   transfer.header_bytes += size;
   if (transfer.header_bytes > kMaxHeaderBytes) {
-    transfer.too_much = "headers of more than " + std::to_string(kMaxHeaderBytes) + " bytes";
+    transfer.too_much = fmt::format("headers of more than {} bytes", kMaxHeaderBytes);
     return 0;
   }
   constexpr std::string_view kRetryAfter = "retry-after:";
@@ -232,16 +233,16 @@ bool OpenAiDriver::take(Transfer& transfer, std::string_view bytes) {
     const std::size_t room = kMaxErrorBytes - std::min(kMaxErrorBytes, transfer.error_body.size());
     transfer.error_body.append(bytes.substr(0, room));
     if (bytes.size() <= room) return true;
-    transfer.too_much = "an error of more than " + std::to_string(kMaxErrorBytes) + " bytes";
+    transfer.too_much = fmt::format("an error of more than {} bytes", kMaxErrorBytes);
     return false;
   }
   if (transfer.answer_bytes > options_.max_answer_bytes) {
-    transfer.too_much = "an answer of more than " + std::to_string(options_.max_answer_bytes) + " bytes";
+    transfer.too_much = fmt::format("an answer of more than {} bytes", options_.max_answer_bytes);
     return false;
   }
   const bool fed = transfer.events->feed(bytes, [&](std::string_view data) { return read_event(transfer, data); });
   if (!fed && !transfer.hang_up && transfer.reader->failure().empty())
-    transfer.too_much = "an event of more than " + std::to_string(options_.max_event_bytes) + " bytes";
+    transfer.too_much = fmt::format("an event of more than {} bytes", options_.max_event_bytes);
   return fed;
 }
 

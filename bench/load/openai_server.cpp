@@ -1,5 +1,7 @@
 #include "bench/load/openai_server.h"
 
+#include <fmt/format.h>
+
 #include <nlohmann/json.hpp>
 #include <thread>
 #include <vector>
@@ -90,10 +92,10 @@ Result<OpenAiServer> read_models(OpenAiServer server, const Reply& reply, const 
                                             " (" + error_message(reply.body) + ")"};
   const json body = json::parse(reply.body, nullptr, /*allow_exceptions=*/false);
   if (reply.status != 200 || !body.is_object() || !body.contains("data") || !body["data"].is_array())
-    return Error{ErrorCode::protocol, server.endpoint +
-                                          " does not list its models as an OpenAI-compatible server does "
-                                          "(GET /v1/models: status " +
-                                          std::to_string(reply.status) + "): " + error_message(reply.body)};
+    return Error{
+        ErrorCode::protocol,
+        fmt::format("{} does not list its models as an OpenAI-compatible server does (GET /v1/models: status {}): {}",
+                    server.endpoint, reply.status, error_message(reply.body))};
   std::string known;
   for (const json& entry : body["data"]) {
     if (!entry.is_object() || !entry.contains("id") || !entry["id"].is_string()) continue;

@@ -1,5 +1,7 @@
 #include "bench/load/openai_stream.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <charconv>
 #include <ctime>
@@ -125,7 +127,7 @@ std::string error_message(std::string_view body) {
 
 void read_http_error(int status, std::string_view body, RequestRecord& record) {
   record.kind = status == 503 || status < 500 ? EndKind::refused : EndKind::failed;
-  record.outcome = "http_" + std::to_string(status);
+  record.outcome = fmt::format("http_{}", status);
   record.message = error_message(body);
 }
 

@@ -1,5 +1,7 @@
 #include "bench/load/plan.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -47,14 +49,14 @@ Status check_pace(const Pace& pace) {
 Status check_shape(const Shape& shape, const Vocabulary& vocabulary) {
   if (Status checked = check_share(shape.prefix_share, "the share of shared prefixes"); !checked) return checked;
   if (vocabulary.size < 2 || vocabulary.size <= vocabulary.avoid.size())
-    return invalid("a vocabulary of " + std::to_string(vocabulary.size) + " ids leaves none to make prompts of");
+    return invalid(fmt::format("a vocabulary of {} ids leaves none to make prompts of", vocabulary.size));
   const std::uint64_t prefix = shape.prefix_share > 0 ? shape.prefix_tokens : 0;
   const std::uint64_t least = prefix + shape.prompt.least() + shape.output.least();
   if (vocabulary.context && least > *vocabulary.context)
-    return invalid("the shortest request has " + std::to_string(prefix) + " tokens of prefix, " +
-                   std::to_string(shape.prompt.least()) + " of its own and " + std::to_string(shape.output.least()) +
-                   " of answer, together more than the model's context of " + std::to_string(*vocabulary.context) +
-                   "; make one of them shorter");
+    return invalid(fmt::format(
+        "the shortest request has {} tokens of prefix, {} of its own and {} of answer, together more than the model's "
+        "context of {}; make one of them shorter",
+        prefix, shape.prompt.least(), shape.output.least(), *vocabulary.context));
   return Ok{};
 }
 
@@ -87,8 +89,9 @@ Result<Plan> Plan::make(PlanSpec spec) {
   if (!plan.open_loop_) return plan;
   plan.make_arrivals();
   if (plan.arrivals_.size() >= kMaxArrivals)
-    return invalid("the run would have more than " + std::to_string(kMaxArrivals) +
-                   " arrivals; give a lower rate, a shorter duration or a number of requests");
+    return invalid(fmt::format(
+        "the run would have more than {} arrivals; give a lower rate, a shorter duration or a number of requests",
+        kMaxArrivals));
   return plan;
 }
 

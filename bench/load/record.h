@@ -67,8 +67,8 @@ struct ServerSample {
   std::uint64_t generated_tokens = 0;  // since the server's start, as are the next two
   std::uint64_t steps = 0;
   double step_seconds = 0;
-  std::uint32_t blocks_free = 0;
-  std::uint32_t blocks_total = 0;
+  std::uint64_t blocks_free = 0;
+  std::uint64_t blocks_total = 0;
 };
 
 // The server's counters of a run: differences between its beginning and its end. They include the requests of other
@@ -90,7 +90,7 @@ struct ServerAccount {
   std::uint64_t connections_broken = 0;  // by the server: garbage, a client that did not read
   std::uint64_t requests_before = 0;     // of other users: waiting, running or parked at the beginning
   std::uint64_t requests_left = 0;       // waiting, running or parked at the end
-  std::uint32_t blocks_held = 0;         // by sequences at the end
+  std::uint64_t blocks_held = 0;         // by sequences at the end
 };
 
 // Connections that sent garbage, by how the server reacted.

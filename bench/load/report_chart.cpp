@@ -1,5 +1,7 @@
 #include "bench/load/report_chart.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -76,7 +78,7 @@ std::string draw_axes(const Chart& chart, const Frame& frame) {
 }
 
 std::string classes_of(const Line& line) {
-  return "line c" + std::to_string(line.color) + (line.dash > 0 ? " d" + std::to_string(line.dash) : "");
+  return fmt::format("line c{}{}", line.color, line.dash > 0 ? fmt::format(" d{}", line.dash) : "");
 }
 
 // Draws the legend along the top, aligned to the right: from the last entry to the first, from right to left.
@@ -89,7 +91,7 @@ std::string draw_legend(const Chart& chart, const Frame& frame) {
   std::vector<Entry> entries;
   for (const Line& line : chart.lines)
     if (!line.label.empty()) entries.push_back({line.label, classes_of(line), false});
-  for (const Bars& bars : chart.bars) entries.push_back({bars.label, "bar f" + std::to_string(bars.color), true});
+  for (const Bars& bars : chart.bars) entries.push_back({bars.label, fmt::format("bar f{}", bars.color), true});
   std::string out;
   double x = frame.right();
   for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {
@@ -141,7 +143,7 @@ std::string draw_lines(const Chart& chart, const Frame& frame) {
   std::string out;
   for (const Line& line : chart.lines) {
     std::string areas;
-    const std::string path = path_of(line, frame, areas), color = std::to_string(line.color);
+    const std::string path = path_of(line, frame, areas), color = fmt::to_string(line.color);
     if (!areas.empty())
       out.append("<path d=\"").append(areas).append("\" class=\"area f").append(color).append("\"/>\n");
     if (!path.empty())
@@ -159,8 +161,8 @@ std::string draw_bars(const Chart& chart, const Frame& frame) {
       double& below = height[point.x];
       const double x = frame.x(point.x), width = std::max(1.0, frame.x(point.x + chart.bar_width) - x - 1);
       const double top = frame.y(below + point.y);
-      out += "<rect x=\"" + number(x) + "\" y=\"" + number(top) + "\" width=\"" + number(width) + "\" height=\"" +
-             number(frame.y(below) - top) + "\" class=\"bar f" + std::to_string(bars.color) + "\"/>\n";
+      out += fmt::format("<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" class=\"bar f{}\"/>\n", number(x),
+                         number(top), number(width), number(frame.y(below) - top), bars.color);
       below += point.y;
     }
   return out;

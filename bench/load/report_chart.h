@@ -1,5 +1,5 @@
 // Charts as inline SVG for the page of a load run: lines, steps, stacked bars, linear and logarithmic axes. Colours and
-// fonts are the page's classes (report_style.cpp); the SVG has no script and no external references.
+// fonts are the page's classes (kPageStyle); the SVG has no script and no external references.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +8,9 @@
 #include <vector>
 
 namespace troupe::load {
+
+// The style sheet of the page, with the classes that the charts use.
+extern const std::string_view kPageStyle;
 
 // Escapes `text` for HTML and SVG, in text and in quoted attributes: markup is escaped, control characters and bytes
 // that are not UTF-8 become U+FFFD.

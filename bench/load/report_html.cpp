@@ -3,9 +3,9 @@
 #include <ostream>
 #include <tuple>
 
+#include "bench/load/report_chart.h"
 #include "bench/load/report_curves.h"
 #include "bench/load/report_format.h"
-#include "bench/load/report_style.h"
 
 namespace troupe::load {
 namespace {

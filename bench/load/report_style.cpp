@@ -1,4 +1,4 @@
-#include "bench/load/report_style.h"
+#include "bench/load/report_chart.h"
 
 namespace troupe::load {
 

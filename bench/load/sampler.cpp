@@ -39,14 +39,14 @@ void Sampler::take() {
   const auto status = client_.status();
   if (!status) return;  // the run itself will report that the server is gone
   samples_.push_back({.at_s = std::chrono::duration<double>(Clock::now() - start_).count(),
-                      .running = status->requests_running,
-                      .waiting = status->requests_waiting,
-                      .parked = status->requests_parked,
-                      .generated_tokens = status->generated_tokens,
-                      .steps = status->steps,
-                      .step_seconds = status->step_seconds,
-                      .blocks_free = status->blocks_free,
-                      .blocks_total = status->blocks_total});
+                      .running = status->count("requests_running"),
+                      .waiting = status->count("requests_waiting"),
+                      .parked = status->count("requests_parked"),
+                      .generated_tokens = status->count("generated_tokens"),
+                      .steps = status->count("steps"),
+                      .step_seconds = status->value("step_seconds"),
+                      .blocks_free = status->count("blocks_free"),
+                      .blocks_total = status->count("blocks_total")});
 }
 
 }  // namespace troupe::load

@@ -1,5 +1,7 @@
 #include "bench/load/trace.h"
 
+#include <fmt/format.h>
+
 #include <array>
 #include <functional>
 #include <istream>
@@ -191,7 +193,7 @@ Result<std::vector<PlannedRequest>> read_trace(std::istream& in, const PlanSpec&
     if (wrong.empty() && !requests.empty() && line.request.arrival_s < requests.back().arrival_s)
       wrong = "arrives before the line above; sort the trace by arrival";
     if (!wrong.empty())
-      return Error{ErrorCode::invalid_argument, "line " + std::to_string(number) + " of the trace " + wrong};
+      return Error{ErrorCode::invalid_argument, fmt::format("line {} of the trace {}", number, wrong)};
     line.request.index = requests.size();
     if (line.prompt_tokens) draw_prompt(line, spec, line.request.index);
     if (!line.request.sampling.seed) line.request.sampling.seed = spec.seed + line.request.index;

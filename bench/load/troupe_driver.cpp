@@ -1,5 +1,6 @@
 #include "bench/load/troupe_driver.h"
 
+#include <fmt/format.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -347,7 +348,7 @@ void TroupeDriver::give_up() {
     if (exchange->own) exchange->own->close();
     exchange->end.reset();
     exchange->record.end_s = now_s();
-    exchange->record.message = "nothing came from the server for " + std::to_string(std::lround(patience_s_)) + " s";
+    exchange->record.message = fmt::format("nothing came from the server for {} s", std::lround(patience_s_));
     finish(*exchange);
   }
   live_.clear();

@@ -50,10 +50,12 @@ Status wait_until_ready(client::Client& client) {
 }
 
 std::uint64_t num_live(const client::ServerStatus& status) {
-  return status.requests_waiting + status.requests_running + status.requests_parked;
+  return status.count("requests_waiting") + status.count("requests_running") + status.count("requests_parked");
 }
 
-bool is_at_rest(const client::ServerStatus& status) { return num_live(status) == 0 && status.blocks_referenced == 0; }
+bool is_at_rest(const client::ServerStatus& status) {
+  return num_live(status) == 0 && status.count("blocks_referenced") == 0;
+}
 
 std::uint64_t num_ended(const client::ServerStatus& status) {
   std::uint64_t sum = 0;
@@ -125,21 +127,22 @@ Result<ServerAccount> account_since(client::Client& client, const client::Server
       std::this_thread::sleep_for(kPoll);
       continue;
     }
+    const auto since = [&](std::string_view key) { return after->count(key) - before.count(key); };
     return ServerAccount{.at_rest = at_rest,
-                         .received = after->requests_received - before.requests_received,
+                         .received = since("requests_received"),
                          .ended = num_ended(*after) - num_ended(before),
-                         .prompt_tokens = after->prompt_tokens - before.prompt_tokens,
-                         .cached_tokens = after->cached_tokens - before.cached_tokens,
-                         .prefix_blocks_computed = after->prefix_blocks_computed - before.prefix_blocks_computed,
-                         .evictions = after->evictions - before.evictions,
-                         .preemptions = after->preemptions - before.preemptions,
-                         .worker_restarts = after->worker_restarts - before.worker_restarts,
-                         .connections_accepted = after->connections_accepted - before.connections_accepted,
-                         .connections_refused = after->connections_refused - before.connections_refused,
-                         .connections_broken = after->connections_broken - before.connections_broken,
+                         .prompt_tokens = since("prompt_tokens"),
+                         .cached_tokens = since("cached_tokens"),
+                         .prefix_blocks_computed = since("prefix_blocks_computed"),
+                         .evictions = since("evictions"),
+                         .preemptions = since("preemptions"),
+                         .worker_restarts = since("worker_restarts"),
+                         .connections_accepted = since("connections_accepted"),
+                         .connections_refused = since("connections_refused"),
+                         .connections_broken = since("connections_broken"),
                          .requests_before = num_live(before),
                          .requests_left = num_live(*after),
-                         .blocks_held = after->blocks_referenced};
+                         .blocks_held = after->count("blocks_referenced")};
   }
 }
 

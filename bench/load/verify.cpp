@@ -49,12 +49,11 @@ std::string difference(const RequestRecord& record, const Answer& answer, const 
   return {};
 }
 
-Result<Verification> verify_alone(const Plan& plan, TroupeServer& server, const std::string& model,
-                                  const std::string& cache_scope, const std::atomic<bool>& stop,
-                                  const std::function<void(std::uint64_t done)>& on_progress, TroupeRun& run) {
+Result<Verification> verify_alone(const Plan& plan, TroupeServer& server, const VerifyOptions& options,
+                                  TroupeRun& run) {
   Verification result;
   std::unordered_map<std::string, Alone> known;  // by the request as a line of a trace
-  for (std::size_t i = 0; i < run.run.records.size() && !stop; ++i) {
+  for (std::size_t i = 0; i < run.run.records.size() && !(options.stop && *options.stop); ++i) {
     RequestRecord& record = run.run.records[i];
     if (record.completion_tokens == 0 && record.kind != EndKind::done) continue;
     PlannedRequest request = plan.request(record.index);
@@ -63,8 +62,8 @@ Result<Verification> verify_alone(const Plan& plan, TroupeServer& server, const 
     const std::string key = to_trace_line(request);
     auto found = known.find(key);
     if (found == known.end()) {
-      const std::string scope = cache_scope + "-alone-" + std::to_string(result.runs++);
-      auto alone = run_alone(*server.control, to_client_request(request, model, scope));
+      const std::string scope = options.cache_scope + "-alone-" + std::to_string(result.runs++);
+      auto alone = run_alone(*server.control, to_client_request(request, options.model, scope));
       if (!alone)
         return Error{alone.error().code,
                      "request " + std::to_string(record.index) + " cannot be verified: " + alone.error().message};
@@ -74,7 +73,7 @@ Result<Verification> verify_alone(const Plan& plan, TroupeServer& server, const 
     record.verified = what.empty();
     ++result.compared;
     if (!what.empty()) result.mismatches.push_back({record.index, std::move(what)});
-    if (on_progress) on_progress(result.compared);
+    if (options.on_progress) options.on_progress(result.compared);
   }
   return result;
 }

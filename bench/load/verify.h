@@ -31,12 +31,16 @@ struct Verification {
 [[nodiscard]] std::string difference(const RequestRecord& record, const Answer& answer, const Answer& alone,
                                      const std::string& alone_outcome);
 
+struct VerifyOptions {
+  std::string model{};                      // empty: the only or default model
+  std::string cache_scope{};                // the names of the requests' own scopes begin with it
+  const std::atomic<bool>* stop = nullptr;  // true: return early
+  std::function<void(std::uint64_t done)> on_progress{};
+};
+
 // Compares every record that has tokens, or that is done, and sets its `verified`. The requests run one at a time, each
-// in its own cache scope (its name begins with `cache_scope`), so that none finds cached blocks. Returns early once
-// `stop` is set. Error: a request could not be run alone.
-[[nodiscard]] Result<Verification> verify_alone(const Plan& plan, TroupeServer& server, const std::string& model,
-                                                const std::string& cache_scope, const std::atomic<bool>& stop,
-                                                const std::function<void(std::uint64_t done)>& on_progress,
+// in its own cache scope, so that none finds cached blocks. Error: a request could not be run alone.
+[[nodiscard]] Result<Verification> verify_alone(const Plan& plan, TroupeServer& server, const VerifyOptions& options,
                                                 TroupeRun& run);
 
 }  // namespace troupe::load

@@ -101,7 +101,8 @@ class RandomModelTest(unittest.TestCase):
             metadata = inspect(path)["metadata"]
             self.assertEqual(metadata["tokenizer.ggml.tokens"]["length"], 2050)
             self.assertEqual(metadata["tokenizer.ggml.token_type"]["length"], 2050)
-            ids = subprocess.run([TROUPE, "tokenize", "--ids", "-m", path, "Once upon a time"], capture_output=True,
+            ids = subprocess.run([TROUPE, "tokenize", "--ids", "-m", path, "Once upon a time"],
+                                 stdin=subprocess.DEVNULL, capture_output=True,
                                  text=True).stdout
             self.assertEqual(ids, "[1, 424, 437, 261, 399]\n")
             done = call(path, *small, "--vocab-size", "512", "--vocabulary", embedded)
