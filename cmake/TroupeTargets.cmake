@@ -41,6 +41,8 @@ if(TROUPE_FUZZ)
 endif()
 
 find_package(Threads REQUIRED)
+# Messages. Debian's spdlog uses this library, too (SPDLOG_FMT_EXTERNAL), not a copy of its own.
+find_package(fmt REQUIRED)
 
 # For code that runs once per command, option or report: less to generate, nothing that a user notices.
 set(TROUPE_COLD_OPTIONS $<$<CONFIG:Release>:-O1>)

@@ -84,7 +84,7 @@ std::vector<TokenId> answer(const engine::LoadedModel& model, engine::Team& team
   engine::SequenceSpec spec;
   spec.id = 1;
   spec.tokens = {1, 20, 300, 44, 5, 67, 89, 10};
-  spec.block_table = {0, 1};
+  spec.tables = {{0, 1}};
   spec.sampling.ignore_eos = true;
   executor.open(std::move(spec));
   engine::StepBatch batch;

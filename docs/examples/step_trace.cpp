@@ -6,7 +6,6 @@
 // called in the middle of a step, so this one writes into memory that it took before.
 #include <cstdio>
 #include <cstdlib>
-#include <numeric>
 #include <string_view>
 #include <vector>
 
@@ -78,8 +77,7 @@ int main(int argc, char** argv) {
   engine::SequenceSpec spec;
   spec.id = 1;
   spec.tokens.assign(32, 1);
-  spec.block_table.resize(4);
-  std::iota(spec.block_table.begin(), spec.block_table.end(), 0u);
+  spec.tables = {{0, 1, 2, 3}};
   spec.sampling.ignore_eos = true;
   executor.open(std::move(spec));
   engine::StepBatch batch;
