@@ -62,10 +62,16 @@ if(TROUPE_PCH)
   target_precompile_headers(troupe_std_headers PRIVATE ${CMAKE_SOURCE_DIR}/cmake/std_headers.h)
 endif()
 
+# Neighbours are compiled together: their headers are parsed and their templates instantiated once. Off, each file is
+# compiled alone: more for the first build, less after an edit.
+option(TROUPE_UNITY "Compile the files of a library or test in batches" ON)
+set(CMAKE_UNITY_BUILD ${TROUPE_UNITY})
+set(CMAKE_UNITY_BUILD_BATCH_SIZE 8)
+
 # troupe_without_pch(file...): for files in which GCC 12 reports impossible string lengths once the standard library comes
 # from a precompiled header (GCC bug 105651 again).
 function(troupe_without_pch)
-  set_source_files_properties(${ARGN} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
+  set_source_files_properties(${ARGN} PROPERTIES SKIP_PRECOMPILE_HEADERS ON SKIP_UNITY_BUILD_INCLUSION ON)
 endfunction()
 
 # troupe_library(name SOURCES a.cpp ... LIBS x y): a static library whose headers are included from the
