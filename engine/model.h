@@ -160,7 +160,7 @@ struct ModelOutline {
   std::uint64_t table_bytes = 0;  // tables that grow with the context (RoPE), beside the weights
 };
 
-// One model architecture. To add a family: one new file, and one line in families.cpp.
+// One model architecture; engine/families/families.cpp lists them.
 struct Family {
   std::string_view name;
   bool (*accepts)(const ModelFile& file);

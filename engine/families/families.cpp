@@ -1,38 +1,27 @@
 #include "engine/families/families.h"
 
-#include <array>
+#include <fmt/format.h>
+
 #include <string>
+#include <vector>
 
 #include "config/printable.h"
 
 namespace troupe::engine {
 
-// Every family, in the order in which they are asked; each stands in the file of its name, bitnet25 in bitnet158.cpp.
-#define TROUPE_FAMILIES(X) \
-  X(llama)                 \
-  X(qwen2)                 \
-  X(qwen2moe)              \
-  X(qwen3)                 \
-  X(qwen3moe)              \
-  X(phi3)                  \
-  X(gemma2)                \
-  X(gemma3)                \
-  X(olmoe)                 \
-  X(bitnet)                \
-  X(bitnet158)             \
-  X(bitnet25)              \
-  X(falcon_h1)             \
-  X(mamba)                 \
-  X(mamba2)                \
-  X(rwkv6)                 \
-  X(rwkv7)
-
-#define TROUPE_DECLARE(name) Family name##_family();
-TROUPE_FAMILIES(TROUPE_DECLARE)
+std::vector<Family> transformer_families();  // transformers.cpp
+Family mamba_family();                       // mamba.cpp
+Family mamba2_family();
+Family rwkv6_family();  // in the file of its name, as the next
+Family rwkv7_family();
 
 std::span<const Family> families() {
-#define TROUPE_CALL(name) name##_family(),
-  static const std::array all = {TROUPE_FAMILIES(TROUPE_CALL)};
+  static const std::vector<Family> all = [] {
+    std::vector<Family> list = transformer_families();
+    for (const Family& family : {mamba_family(), mamba2_family(), rwkv6_family(), rwkv7_family()})
+      list.push_back(family);
+    return list;
+  }();
   return all;
 }
 
@@ -46,8 +35,8 @@ Result<const Family*> find_family(const ModelFile& file) {
   if (!architecture) {
     return Error{ErrorCode::bad_model, file.path() + ": 'general.architecture' is missing; this is no language model"};
   }
-  return Error{ErrorCode::unsupported, file.path() + ": architecture '" + Printable(*architecture) +
-                                           "' is not supported; supported are " + known};
+  return Error{ErrorCode::unsupported, fmt::format("{}: architecture '{}' is not supported; supported are {}",
+                                                   file.path(), Printable(*architecture).text(), known)};
 }
 
 Result<std::unique_ptr<Model>> load_model(const ModelFile& file, const ModelOptions& options) {

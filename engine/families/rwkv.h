@@ -1,4 +1,4 @@
-// What RWKV-6 and RWKV-7 share: norms at both ends, and scans over heads.
+// The parts that RWKV-6 and RWKV-7 share: norms at both ends, scans over heads, and channel mixing.
 #pragma once
 
 #include "engine/layers/token_shift.h"
@@ -6,6 +6,16 @@
 #include "kernels/recurrent/recurrent.h"
 
 namespace troupe::engine {
+
+inline constexpr std::int64_t kMaxRank = 1 << 16;  // of low-rank matrices
+
+struct RwkvLayer {
+  LayerNormWeights time_norm, channel_norm;
+  PackedMatrix r, k, v, o;
+  LayerNormWeights head_norm;
+  std::vector<float> channel_mix_k;
+  PackedMatrix channel_key, channel_value;
+};
 
 template <class Layer>
 struct RwkvWeights : RecurrentWeights<Layer> {
@@ -32,7 +42,15 @@ class RwkvFamily {
   static void read_rwkv_shape(Metadata& meta, Weights& w) {
     w.info.ffn_dim = meta.count("feed_forward_length", 1 << 20);
     w.shape = engine::read_rwkv_shape(meta, w.info);
-    w.states = rwkv_state_layout(w.shape, w.info.num_layers);
+    w.states = w.shape.state_layout(w.info.num_layers);
+  }
+  static void read_norms(TensorReader& in, const std::string& prefix, std::uint32_t dim, RwkvLayer& layer) {
+    layer.time_norm = read_layer_norm(in, prefix + "attn_norm", dim);
+    layer.channel_norm = read_layer_norm(in, prefix + "attn_norm_2", dim);
+  }
+  // Reads a matrix of time mixing, [dim, dim].
+  static PackedMatrix read_square(TensorReader& in, const std::string& prefix, const char* name, std::uint32_t dim) {
+    return in.matrix(prefix + "time_mix_" + name + ".weight", dim, dim);
   }
 
   explicit RwkvFamily(const Weights& weights) : weights_(weights), kernels_(*weights.kernels->recurrent) {}
@@ -54,7 +72,14 @@ class RwkvFamily {
               });
   }
   ShiftedRows shifted_rows(RecurrentPass& pass, const LayerNormWeights& norm, std::uint32_t layer, Shift half) const {
-    return {pass, *weights_.kernels, weights_.shape, norm, weights_.states, layer, half};
+    return {pass, {*weights_.kernels, weights_.shape, weights_.states, layer, half}, norm};
+  }
+  // W_v max(W_k mixed, 0)^2 becomes the pending addition to the residual; `mixed` is [rows, dim].
+  static void multiply_channels(RecurrentPass& pass, const RwkvLayer& layer, const float* mixed) {
+    const std::size_t wide = layer.channel_key.rows();
+    float* k = pass.take(Workspace::Slot::gate, wide).data();
+    pass.multiply(mixed, layer.channel_key.k(), {{&layer.channel_key, k, wide}});
+    pass.multiply_mapped(kernels::Function::relu_squared, k, wide, {pass.to_delta(layer.channel_value)});
   }
 
   const Weights& weights_;

@@ -7,20 +7,17 @@ namespace {
 
 using Slot = Workspace::Slot;
 
-constexpr std::int64_t kMaxRank = 1 << 16;
 constexpr std::size_t kMixes = 5;  // of decay, key, value, receptance and gate, in this order
 
-struct Layer {
-  LayerNormWeights time_norm, channel_norm;
+struct Layer : RwkvLayer {
   std::vector<float> mix_all;             // for the input of mix_down
   std::vector<float> mix[kMixes];         // the constant part of each mix
   PackedMatrix mix_down, mix_up[kMixes];  // low-rank
   std::vector<float> decay, first;
   PackedMatrix decay_down, decay_up;
-  PackedMatrix r, k, v, g, o;
-  LayerNormWeights head_norm;
-  std::vector<float> channel_mix_k, channel_mix_r;
-  PackedMatrix channel_key, channel_value, channel_receptance;
+  PackedMatrix g;
+  std::vector<float> channel_mix_r;
+  PackedMatrix channel_receptance;
 };
 
 struct Weights : RwkvWeights<Layer> {
@@ -44,8 +41,7 @@ class Rwkv6 : public RwkvFamily<Weights> {
     const std::uint32_t dim = w.shape.dim;
     const std::uint64_t rank = w.mix_rank;
     Layer layer;
-    layer.time_norm = read_layer_norm(in, prefix + "attn_norm", dim);
-    layer.channel_norm = read_layer_norm(in, prefix + "attn_norm_2", dim);
+    read_norms(in, prefix, dim, layer);
     layer.mix_all = in.vector(prefix + "time_mix_lerp_x.weight", dim, {dim, 1, 1});
     if (in.has(prefix + "time_mix_lerp_fused.weight")) {
       const auto mixes = in.vector(prefix + "time_mix_lerp_fused.weight", kMixes * dim, {dim, 1, 1, kMixes});
@@ -65,11 +61,11 @@ class Rwkv6 : public RwkvFamily<Weights> {
     layer.decay_down = in.matrix(prefix + "time_mix_decay_w1.weight", w.decay_rank, dim);
     layer.decay_up = in.matrix(prefix + "time_mix_decay_w2.weight", dim, w.decay_rank);
     layer.first = in.vector(prefix + "time_mix_first.weight", dim, {w.shape.head_size, w.shape.num_heads()});
-    layer.r = in.matrix(prefix + "time_mix_receptance.weight", dim, dim);
-    layer.k = in.matrix(prefix + "time_mix_key.weight", dim, dim);
-    layer.v = in.matrix(prefix + "time_mix_value.weight", dim, dim);
-    layer.g = in.matrix(prefix + "time_mix_gate.weight", dim, dim);
-    layer.o = in.matrix(prefix + "time_mix_output.weight", dim, dim);
+    layer.r = read_square(in, prefix, "receptance", dim);
+    layer.k = read_square(in, prefix, "key", dim);
+    layer.v = read_square(in, prefix, "value", dim);
+    layer.g = read_square(in, prefix, "gate", dim);
+    layer.o = read_square(in, prefix, "output", dim);
     layer.head_norm = read_layer_norm(in, prefix + "time_mix_ln", dim);
     layer.channel_mix_k = in.vector(prefix + "channel_mix_lerp_k.weight", dim, {dim, 1, 1});
     layer.channel_mix_r = in.vector(prefix + "channel_mix_lerp_r.weight", dim, {dim, 1, 1});
@@ -134,21 +130,14 @@ class Rwkv6 : public RwkvFamily<Weights> {
       multiply(4, {&layer.g, g, dim});
       x.keep_last();
     }
-    scan(pass, layer, index, r, k, v, w, g);
-    const OperationScope scope(pass.team(), Operation::mixer_out, index);
-    pass.add_projection(layer.o, r, dim);
-  }
-
-  // The result overwrites r.
-  void scan(RecurrentPass& pass, const Layer& layer, std::uint32_t index, float* r, const float* k, const float* v,
-            const float* w, const float* g) const {
+    // The result overwrites r.
     scan_heads(pass, index, [&](std::size_t at, std::size_t own, float* state, std::size_t tokens) {
       kernels_.wkv6({.r = r + at,
                      .k = k + at,
                      .v = v + at,
                      .w = w + at,
                      .gate = g + at,
-                     .stride = weights_.shape.dim,
+                     .stride = dim,
                      .decay = layer.decay.data() + own,
                      .first = layer.first.data() + own,
                      .norm_weight = layer.head_norm.weight.data() + own,
@@ -158,13 +147,15 @@ class Rwkv6 : public RwkvFamily<Weights> {
                      .head_size = weights_.shape.head_size,
                      .num_tokens = tokens});
     });
+    const OperationScope scope(pass.team(), Operation::mixer_out, index);
+    pass.add_projection(layer.o, r, dim);
   }
 
   // x += sigmoid(W_r mixed) * (W_v max(W_k mixed, 0)^2); false if no row is left after the last layer's states.
   bool mix_channels(RecurrentPass& pass, std::uint32_t index) const {
     const Layer& layer = weights_.layers[index];
     const OperationScope scope(pass.team(), Operation::channel_mix, index);
-    const std::size_t dim = weights_.shape.dim, wide = layer.channel_key.rows();
+    const std::size_t dim = weights_.shape.dim;
     float* mixed_k = pass.take(Slot::mixed, dim).data();
     float* mixed_r = pass.take(Slot::values, dim).data();
     {
@@ -177,12 +168,9 @@ class Rwkv6 : public RwkvFamily<Weights> {
     float* r = pass.take(Slot::mixer, dim).data();
     pass.multiply(mixed_r, dim, {{&layer.channel_receptance, r, dim}});
     pass.map(kernels::Function::sigmoid, r, dim);
-    float* k = pass.take(Slot::gate, wide).data();
-    pass.multiply(mixed_k, dim, {{&layer.channel_key, k, wide}});
-    pass.multiply_mapped(kernels::Function::relu_squared, k, wide, {pass.to_delta(layer.channel_value)});
-    pass.for_rows(1, [&](std::size_t first, std::size_t count, std::uint32_t) {
-      for (std::size_t row = first; row < first + count; ++row)
-        for (std::size_t i = 0; i < dim; ++i) pass.delta(row)[i] *= r[row * dim + i];
+    multiply_channels(pass, layer, mixed_k);
+    pass.for_each_row([&](std::size_t row) {
+      for (std::size_t i = 0; i < dim; ++i) pass.delta(row)[i] *= r[row * dim + i];
     });
     return true;
   }

@@ -7,23 +7,16 @@ namespace {
 
 using Slot = Workspace::Slot;
 
-constexpr std::int64_t kMaxRank = 1 << 16;
-
 // A low-rank product W2 f(W1 x) + offset.
 struct LowRank {
   PackedMatrix down, up;
   std::vector<float> offset;
 };
 
-struct Layer {
-  LayerNormWeights time_norm, channel_norm;
+struct Layer : RwkvLayer {
   std::vector<float> mix_r, mix_w, mix_k, mix_v, mix_a, mix_g;
-  PackedMatrix r, k, v, o;
   LowRank w, a, v_mix, g;
   std::vector<float> k_k, k_a, r_k;
-  LayerNormWeights head_norm;
-  std::vector<float> channel_mix;
-  PackedMatrix channel_key, channel_value;
 };
 
 struct Weights : RwkvWeights<Layer> {
@@ -52,8 +45,7 @@ class Rwkv7 : public RwkvFamily<Weights> {
   static Layer read_layer(TensorReader& in, const std::string& prefix, std::uint32_t index, const Weights& w) {
     const std::uint32_t dim = w.shape.dim;
     Layer layer;
-    layer.time_norm = read_layer_norm(in, prefix + "attn_norm", dim);
-    layer.channel_norm = read_layer_norm(in, prefix + "attn_norm_2", dim);
+    read_norms(in, prefix, dim, layer);
     const bool has_gate = in.has(prefix + "time_mix_g1.weight");
     const std::uint64_t num_mixes = has_gate ? 6 : 5;
     const std::vector<float> mixes =
@@ -74,12 +66,12 @@ class Rwkv7 : public RwkvFamily<Weights> {
     layer.k_k = in.vector(prefix + "time_mix_k_k.weight", dim);
     layer.k_a = in.vector(prefix + "time_mix_k_a.weight", dim);
     layer.r_k = in.vector(prefix + "time_mix_r_k.weight", dim);
-    layer.r = in.matrix(prefix + "time_mix_receptance.weight", dim, dim);
-    layer.k = in.matrix(prefix + "time_mix_key.weight", dim, dim);
-    layer.v = in.matrix(prefix + "time_mix_value.weight", dim, dim);
-    layer.o = in.matrix(prefix + "time_mix_output.weight", dim, dim);
+    layer.r = read_square(in, prefix, "receptance", dim);
+    layer.k = read_square(in, prefix, "key", dim);
+    layer.v = read_square(in, prefix, "value", dim);
+    layer.o = read_square(in, prefix, "output", dim);
     layer.head_norm = read_layer_norm(in, prefix + "time_mix_ln", dim);
-    layer.channel_mix = in.vector(prefix + "channel_mix_lerp_k.weight", dim, {dim, 1, 1});
+    layer.channel_mix_k = in.vector(prefix + "channel_mix_lerp_k.weight", dim, {dim, 1, 1});
     layer.channel_key = in.matrix(prefix + "channel_mix_key.weight", w.info.ffn_dim, dim);
     layer.channel_value = in.matrix(prefix + "channel_mix_value.weight", dim, w.info.ffn_dim);
     return layer;
@@ -129,7 +121,30 @@ class Rwkv7 : public RwkvFamily<Weights> {
       }
       x.keep_last();
     }
-    scan(pass, layer, index, r, w, k, v, a, g, v_mix, v_first);
+    // The result overwrites r.
+    scan_heads(pass, index, [&](std::size_t at, std::size_t own, float* state, std::size_t tokens) {
+      kernels_.wkv7({.r = r + at,
+                     .w = w + at,
+                     .k = k + at,
+                     .v = v + at,
+                     .a = a + at,
+                     .stride = dim,
+                     .gate = g ? g + at : nullptr,
+                     .v_mix = v_mix ? v_mix + at : nullptr,
+                     .v_first = v_first + at,
+                     .w0 = layer.w.offset.data() + own,
+                     .a0 = layer.a.offset.data() + own,
+                     .v0 = v_mix ? layer.v_mix.offset.data() + own : nullptr,
+                     .k_k = layer.k_k.data() + own,
+                     .k_a = layer.k_a.data() + own,
+                     .r_k = layer.r_k.data() + own,
+                     .norm_weight = layer.head_norm.weight.data() + own,
+                     .norm_bias = layer.head_norm.bias.data() + own,
+                     .out = r + at,
+                     .state = state,
+                     .head_size = weights_.shape.head_size,
+                     .num_tokens = tokens});
+    });
     const OperationScope scope(pass.team(), Operation::mixer_out, index);
     pass.add_projection(layer.o, r, dim);
   }
@@ -147,49 +162,19 @@ class Rwkv7 : public RwkvFamily<Weights> {
       pass.multiply(low, rank, {up});
   }
 
-  // The result overwrites r.
-  void scan(RecurrentPass& pass, const Layer& layer, std::uint32_t index, float* r, const float* w, const float* k,
-            const float* v, const float* a, const float* g, const float* v_mix, const float* v_first) const {
-    scan_heads(pass, index, [&](std::size_t at, std::size_t own, float* state, std::size_t tokens) {
-      kernels_.wkv7({.r = r + at,
-                     .w = w + at,
-                     .k = k + at,
-                     .v = v + at,
-                     .a = a + at,
-                     .stride = weights_.shape.dim,
-                     .gate = g ? g + at : nullptr,
-                     .v_mix = v_mix ? v_mix + at : nullptr,
-                     .v_first = v_first + at,
-                     .w0 = layer.w.offset.data() + own,
-                     .a0 = layer.a.offset.data() + own,
-                     .v0 = v_mix ? layer.v_mix.offset.data() + own : nullptr,
-                     .k_k = layer.k_k.data() + own,
-                     .k_a = layer.k_a.data() + own,
-                     .r_k = layer.r_k.data() + own,
-                     .norm_weight = layer.head_norm.weight.data() + own,
-                     .norm_bias = layer.head_norm.bias.data() + own,
-                     .out = r + at,
-                     .state = state,
-                     .head_size = weights_.shape.head_size,
-                     .num_tokens = tokens});
-    });
-  }
-
   // x += W_v max(W_k mixed norm(x), 0)^2; false if no row is left after the last layer's states.
   bool mix_channels(RecurrentPass& pass, std::uint32_t index) const {
     const Layer& layer = weights_.layers[index];
     const OperationScope scope(pass.team(), Operation::channel_mix, index);
-    const std::size_t dim = weights_.shape.dim, wide = layer.channel_key.rows();
+    const std::size_t dim = weights_.shape.dim;
     float* mixed = pass.take(Slot::mixed, dim).data();
     {
       ShiftedRows x = shifted_rows(pass, layer.channel_norm, index, Shift::channel_mix);
-      x.mix(layer.channel_mix, mixed);
+      x.mix(layer.channel_mix_k, mixed);
       x.keep_last();
     }
     if (is_last(index) && !pass.drop_rows_without_output({{mixed, dim, dim}})) return false;
-    float* k = pass.take(Slot::gate, wide).data();
-    pass.multiply(mixed, dim, {{&layer.channel_key, k, wide}});
-    pass.multiply_mapped(kernels::Function::relu_squared, k, wide, {pass.to_delta(layer.channel_value)});
+    multiply_channels(pass, layer, mixed);
     return true;
   }
 };

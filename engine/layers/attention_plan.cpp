@@ -23,10 +23,22 @@ constexpr std::size_t kChunksPerThread = 8;
 constexpr std::size_t kMinProducts = 64 * 1024;
 constexpr std::size_t kMinMerges = 128;
 
-constexpr std::size_t divide_up(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
-constexpr std::size_t whole_lines(std::size_t bytes) { return divide_up(bytes, 64) * 64; }
+// The rows come first, in whole cache lines.
+std::size_t row_bytes(std::size_t max_rows) { return divide_up(max_rows * sizeof(kernels::AttentionRow), 64) * 64; }
 
 }  // namespace
+
+std::size_t AttentionBuffers::bytes(std::size_t max_rows, std::size_t max_totals, std::uint32_t head_dim) {
+  return row_bytes(max_rows) + 2 * max_totals * kernels::partial_floats(head_dim) * sizeof(float) +
+         kernels::attention_scratch_bytes(head_dim);
+}
+
+AttentionBuffers::AttentionBuffers(std::byte* memory, std::size_t max_rows, std::size_t max_totals,
+                                   std::uint32_t head_dim)
+    : rows(reinterpret_cast<kernels::AttentionRow*>(memory)),
+      totals(reinterpret_cast<float*>(memory + row_bytes(max_rows))),
+      partials(totals + max_totals * kernels::partial_floats(head_dim)),
+      kernel(reinterpret_cast<std::byte*>(partials + max_totals * kernels::partial_floats(head_dim))) {}
 
 AttentionPlan::AttentionPlan(const kernels::KernelTable& kernels, const kernels::KvShape& shape,
                              std::uint32_t num_heads, const AttentionRule& rule, Team& team, Workspace& workspace)
@@ -166,7 +178,7 @@ void AttentionPlan::plan_common(std::uint32_t begin, std::uint32_t end, std::uin
                                 std::size_t cost_per_item) {
   std::uint32_t common = end - begin == 1 ? num_splits(members_[begin].sequence) : members_[begin + 1].common_before;
   for (std::uint32_t i = begin + 1; i < end; ++i) common = std::min(common, members_[i].common_before);
-  plan_run(begin, end, first_split, common, cost_per_item);
+  plan_splits(begin, end, first_split, common, cost_per_item);
   if (end - begin == 1) return;
   for (std::uint32_t i = begin; i < end;) {
     std::uint32_t next = i + 1;
@@ -176,8 +188,8 @@ void AttentionPlan::plan_common(std::uint32_t begin, std::uint32_t end, std::uin
   }
 }
 
-void AttentionPlan::plan_run(std::uint32_t begin, std::uint32_t end, std::uint32_t split_begin, std::uint32_t split_end,
-                             std::size_t cost_per_item) {
+void AttentionPlan::plan_splits(std::uint32_t begin, std::uint32_t end, std::uint32_t split_begin,
+                                std::uint32_t split_end, std::size_t cost_per_item) {
   std::size_t rows = 0;
   std::uint32_t first_seen = split_end;
   for (std::uint32_t i = begin; i < end; ++i) {
@@ -241,21 +253,8 @@ void AttentionPlan::count_bytes() {
 
 void AttentionPlan::take_buffers() {
   max_rows_ = std::max(max_rows_, max_whole_rows_);
-  buffer_bytes_ = whole_lines(max_rows_ * sizeof(kernels::AttentionRow)) +
-                  2 * max_whole_rows_ * partial_floats_ * sizeof(float) +
-                  kernels::attention_scratch_bytes(shape_.head_dim);
+  buffer_bytes_ = AttentionBuffers::bytes(max_rows_, max_whole_rows_, shape_.head_dim);
   all_buffers_ = workspace_.take<std::byte>(Slot::attention_buffers, team_.num_threads() * buffer_bytes_, rule_.group);
-}
-
-AttentionPlan::Buffers AttentionPlan::buffers(std::uint32_t thread) const {
-  std::byte* at = all_buffers_.data() + thread * buffer_bytes_;
-  Buffers out{};
-  out.rows = reinterpret_cast<kernels::AttentionRow*>(at);
-  at += whole_lines(max_rows_ * sizeof(kernels::AttentionRow));
-  out.totals = reinterpret_cast<float*>(at);
-  out.partials = out.totals + max_whole_rows_ * partial_floats_;
-  out.kernel = reinterpret_cast<std::byte*>(out.partials + max_whole_rows_ * partial_floats_);
-  return out;
 }
 
 void AttentionPlan::attend(const float* q, float* out, std::size_t stride) {
@@ -267,11 +266,13 @@ void AttentionPlan::attend(const float* q, float* out, std::size_t stride) {
   const std::size_t num_chunks = std::min({num_items_, max_chunks, divide_up(products_, kMinProducts)});
   // Item i goes to chunk i % num_chunks, so that each chunk has long and short items.
   team_.parallel_for(num_chunks, [&](std::size_t chunk, std::uint32_t thread) {
+    const AttentionBuffers buffers(all_buffers_.data() + thread * buffer_bytes_, max_rows_, max_whole_rows_,
+                                   shape_.head_dim);
     for (std::size_t i = chunk; i < num_items_; i += num_chunks) {
       if (items_[i].num_members == 0)
-        run_whole(items_[i], buffers(thread));
+        run_whole(items_[i], buffers);
       else
-        run_splits(items_[i], buffers(thread));
+        run_splits(items_[i], buffers);
     }
   });
   if (num_split_members_ == 0) return;
@@ -283,7 +284,7 @@ void AttentionPlan::attend(const float* q, float* out, std::size_t stride) {
   });
 }
 
-bool AttentionPlan::place_row(std::uint32_t split, std::uint32_t position, kernels::AttentionRow& row) const {
+bool AttentionPlan::set_seen(std::uint32_t split, std::uint32_t position, kernels::AttentionRow& row) const {
   const std::uint32_t begin = split * kSplitPositions;
   const std::uint32_t first = std::max(rule_.first_seen(position), begin) - begin;
   if (position < begin || first >= kSplitPositions) return false;
@@ -292,29 +293,28 @@ bool AttentionPlan::place_row(std::uint32_t split, std::uint32_t position, kerne
   return true;
 }
 
-kernels::AttentionSplit AttentionPlan::split_of(std::uint32_t split, std::uint32_t split_end, std::uint32_t kv_head,
-                                                const std::byte* const* blocks, std::size_t num_rows,
-                                                const Buffers& buffers) const {
-  return {.shape = shape_,
-          .kv_head = kv_head,
-          .blocks = blocks + split * kSplitBlocks,
-          .next_block = split + 1 < split_end ? blocks[(split + 1) * kSplitBlocks] : nullptr,
-          .rows = {buffers.rows, num_rows},
-          .scale = rule_.scale,
-          .soft_cap = rule_.soft_cap,
-          .scratch = buffers.kernel};
+void AttentionPlan::attend_split(const Item& item, std::uint32_t split, const std::byte* const* blocks,
+                                 std::size_t num_rows, const AttentionBuffers& buffers) const {
+  kernels_.attend_split({.shape = shape_,
+                         .kv_head = item.kv_head,
+                         .blocks = blocks + split * kSplitBlocks,
+                         .next_block = split + 1 < item.split_end ? blocks[(split + 1) * kSplitBlocks] : nullptr,
+                         .rows = {buffers.rows, num_rows},
+                         .scale = rule_.scale,
+                         .soft_cap = rule_.soft_cap,
+                         .scratch = buffers.kernel});
 }
 
 // Tokens that see nothing of a split are the first ones (the split begins after them) or the last ones (it lies before
 // their window), so the others are contiguous.
-void AttentionPlan::run_whole(const Item& item, const Buffers& buffers) {
+void AttentionPlan::run_whole(const Item& item, const AttentionBuffers& buffers) {
   const SequencePlace& sequence = sequences_[item.sequence];
   for (std::uint32_t split = item.split_begin; split < item.split_end; ++split) {
     std::size_t count = 0, first_row = 0;
     for (std::uint32_t t = 0; t < item.num_tokens; ++t) {
       const std::uint32_t token = item.first_token + t, position = sequence.first_position + token;
       kernels::AttentionRow row;
-      if (!place_row(split, position, row)) continue;
+      if (!set_seen(split, position, row)) continue;
       if (count == 0) first_row = std::size_t{t} * group_;
       // A row's first partial is written directly to its total.
       float* const into = split == rule_.first_seen(position) / kSplitPositions ? buffers.totals : buffers.partials;
@@ -324,8 +324,7 @@ void AttentionPlan::run_whole(const Item& item, const Buffers& buffers) {
         buffers.rows[count] = row;
       }
     }
-    kernels_.attend_split(
-        split_of(split, item.split_end, item.kv_head, blocks_.data() + sequence.first_block, count, buffers));
+    attend_split(item, split, blocks_.data() + sequence.first_block, count, buffers);
     for (std::size_t i = 0; i < count; ++i) {
       float* const total = buffers.totals + (first_row + i) * partial_floats_;
       if (buffers.rows[i].partial != total) kernels_.merge_partial(buffers.rows[i].partial, shape_.head_dim, total);
@@ -337,7 +336,7 @@ void AttentionPlan::run_whole(const Item& item, const Buffers& buffers) {
         out_of(sequence.first_row + item.first_token + i / group_, item.kv_head * group_ + i % group_));
 }
 
-void AttentionPlan::run_splits(const Item& item, const Buffers& buffers) {
+void AttentionPlan::run_splits(const Item& item, const AttentionBuffers& buffers) {
   const std::span<const Member> members = members_.subspan(item.first_member, item.num_members);
   const std::byte* const* blocks = blocks_.data() + sequences_[members[0].sequence].first_block;
   for (std::uint32_t split = item.split_begin; split < item.split_end; ++split) {
@@ -346,7 +345,7 @@ void AttentionPlan::run_splits(const Item& item, const Buffers& buffers) {
       const SequencePlace& sequence = sequences_[member.sequence];
       for (std::uint32_t t = 0; t < sequence.num_rows; ++t) {
         kernels::AttentionRow row;
-        if (!place_row(split, sequence.first_position + t, row)) continue;
+        if (!set_seen(split, sequence.first_position + t, row)) continue;
         for (std::uint32_t g = 0; g < group_; ++g) {
           row.q = q_of(sequence.first_row + t, item.kv_head * group_ + g);
           row.partial = partial(member, item.kv_head, split, t * group_ + g);
@@ -354,7 +353,7 @@ void AttentionPlan::run_splits(const Item& item, const Buffers& buffers) {
         }
       }
     }
-    if (count != 0) kernels_.attend_split(split_of(split, item.split_end, item.kv_head, blocks, count, buffers));
+    if (count != 0) attend_split(item, split, blocks, count, buffers);
   }
 }
 

@@ -17,7 +17,9 @@
 
 namespace troupe::engine {
 
-// The position of a sequence's rows and blocks in the lists of a step.
+constexpr std::size_t divide_up(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
+
+// The place of a sequence's rows and blocks in the lists of a step.
 struct SequencePlace {
   std::uint32_t first_row = 0;
   std::uint32_t num_rows = 0;        // tokens; may be 0
@@ -37,6 +39,18 @@ struct AttentionRule {
   std::uint32_t first_seen(std::uint32_t position) const {
     return window == 0 || position < window ? 0 : position - window + 1;
   }
+};
+
+// The buffers of one thread, in one piece of memory: for work items of at most `max_rows` query rows, of which at most
+// `max_totals` have their partials merged at once.
+struct AttentionBuffers {
+  AttentionBuffers(std::byte* memory, std::size_t max_rows, std::size_t max_totals, std::uint32_t head_dim);
+  static std::size_t bytes(std::size_t max_rows, std::size_t max_totals, std::uint32_t head_dim);
+
+  kernels::AttentionRow* rows;  // [max_rows]
+  float* totals;                // [max_totals] partials
+  float* partials;              // the same
+  std::byte* kernel;
 };
 
 class AttentionPlan {
@@ -74,20 +88,15 @@ class AttentionPlan {
     std::uint32_t common_before = 0;    // leading splits shared with the previous member
     std::size_t partials = 0;           // offset of its partials, in floats
   };
-  struct Buffers {  // of one thread
-    kernels::AttentionRow* rows;
-    float* totals;
-    float* partials;
-    std::byte* kernel;
-  };
 
   std::uint32_t end_position(std::uint32_t sequence) const;
   std::uint32_t first_block(std::uint32_t sequence) const;  // the first that a row sees
   std::uint32_t first_split(std::uint32_t sequence) const { return first_block(sequence) / kernels::kSplitBlocks; }
   // Sets the range of a split that the row at `position` sees; false if it sees nothing there.
-  bool place_row(std::uint32_t split, std::uint32_t position, kernels::AttentionRow& row) const;
-  kernels::AttentionSplit split_of(std::uint32_t split, std::uint32_t split_end, std::uint32_t kv_head,
-                                   const std::byte* const* blocks, std::size_t num_rows, const Buffers& buffers) const;
+  bool set_seen(std::uint32_t split, std::uint32_t position, kernels::AttentionRow& row) const;
+  // Computes the partials of `num_rows` rows for one split of an item; `blocks` are those of its sequences.
+  void attend_split(const Item& item, std::uint32_t split, const std::byte* const* blocks, std::size_t num_rows,
+                    const AttentionBuffers& buffers) const;
   std::uint32_t num_splits(std::uint32_t sequence) const;
   std::uint32_t num_blocks(std::uint32_t sequence) const;
   std::uint32_t common_splits(const Member& a, const Member& b) const;
@@ -97,16 +106,15 @@ class AttentionPlan {
   void gather_members();
   void plan_members(std::size_t cost_per_item);
   void plan_common(std::uint32_t begin, std::uint32_t end, std::uint32_t first_split, std::size_t cost_per_item);
-  void plan_run(std::uint32_t begin, std::uint32_t end, std::uint32_t split_begin, std::uint32_t split_end,
-                std::size_t cost_per_item);
+  void plan_splits(std::uint32_t begin, std::uint32_t end, std::uint32_t split_begin, std::uint32_t split_end,
+                   std::size_t cost_per_item);
   void plan_whole(std::uint32_t sequence, std::uint32_t tokens_per_item);
   void add(const Item& item);
   void count_bytes();
   void take_buffers();
-  Buffers buffers(std::uint32_t thread) const;
 
-  void run_whole(const Item& item, const Buffers& buffers);
-  void run_splits(const Item& item, const Buffers& buffers);
+  void run_whole(const Item& item, const AttentionBuffers& buffers);
+  void run_splits(const Item& item, const AttentionBuffers& buffers);
   void merge(const Member& member, std::uint32_t kv_head);
   float* partial(const Member& member, std::uint32_t kv_head, std::uint32_t split, std::uint32_t row) const;
   const float* q_of(std::uint32_t row, std::uint32_t head) const { return q_ + row * stride_ + head * shape_.head_dim; }

@@ -36,13 +36,13 @@ void DecoderPass::add_experts(const ExpertWeights& moe) {
     shared = workspace_.take<float>(Slot::shared_expert, num_rows_ * dim);
     input_.multiply({{&moe.shared.down, shared.data(), dim}});
   }
-  const std::size_t ffn_dim = moe.experts.front().gate.rows(), num_places = expert_rows_.size();
+  const std::size_t ffn_dim = moe.experts.front().gate.rows(), num_positions = expert_rows_.size();
   {
     const OperationScope scope(team_, Operation::ffn_gate_up, layer_);
     reset_for_runs(moe, runs, {&FeedForward::gate, &FeedForward::up});
     gather_expert_rows();
-    gate_ = workspace_.take<float>(Slot::gate, num_places * ffn_dim);
-    up_ = workspace_.take<float>(Slot::up, num_places * ffn_dim);
+    gate_ = workspace_.take<float>(Slot::gate, num_positions * ffn_dim);
+    up_ = workspace_.take<float>(Slot::up, num_positions * ffn_dim);
     input_.for_runs(runs, moe.experts.front().gate.view().num_panels(), 2,
                     [&](std::size_t run, const PanelChunk& chunk) {
                       const FeedForward& expert = moe.experts[run_experts_[run]];
@@ -54,12 +54,12 @@ void DecoderPass::add_experts(const ExpertWeights& moe) {
   {
     const OperationScope scope(team_, Operation::ffn_round, layer_);
     reset_for_runs(moe, runs, {&FeedForward::down});
-    for_range(num_places, kernels::kRowsPerTile, [&](std::size_t first, std::size_t, std::uint32_t) {
+    for_range(num_positions, kernels::kRowsPerTile, [&](std::size_t first, std::size_t, std::uint32_t) {
       input_.set_rows(first, rows_of_tile(first), gate_.data() + first * ffn_dim, ffn_dim);
     });
   }
   const OperationScope scope(team_, Operation::ffn_down, layer_);
-  const std::span<float> parts = workspace_.take<float>(Slot::expert_parts, num_places * dim);
+  const std::span<float> parts = workspace_.take<float>(Slot::expert_parts, num_positions * dim);
   input_.for_runs(runs, moe.experts.front().down.view().num_panels(), 1, [&](std::size_t run, const PanelChunk& chunk) {
     input_.multiply_panels({&moe.experts[run_experts_[run]].down, parts.data(), dim}, chunk);
   });
@@ -73,25 +73,23 @@ void DecoderPass::add_experts(const ExpertWeights& moe) {
 std::span<RowRun> DecoderPass::choose_experts(const ExpertWeights& moe, float* scores, std::size_t stride) {
   const std::size_t num_experts = moe.experts.size(), used = info_.num_experts_used;
   choices_ = workspace_.take<Choice>(Slot::expert_choices, num_rows_ * used);
-  for_rows(1, [&](std::size_t first, std::size_t count, std::uint32_t) {
-    for (std::size_t row = first; row < first + count; ++row)
-      choose_for_row(scores + row * stride, num_experts, choices_.subspan(row * used, used));
-  });
+  for_each_row(
+      [&](std::size_t row) { choose_for_row(scores + row * stride, num_experts, choices_.subspan(row * used, used)); });
   std::span<RowRun> all = workspace_.take<RowRun>(Slot::expert_runs, num_experts);
   std::fill(all.begin(), all.end(), RowRun{});
   for (const Choice& choice : choices_) ++all[choice.expert].num_rows;
-  std::size_t num_places = 0;
+  std::size_t num_positions = 0;
   for (RowRun& run : all) {
-    run.first_row = num_places;
-    num_places += (run.num_rows + kernels::kRowsPerTile - 1) / kernels::kRowsPerTile * kernels::kRowsPerTile;
+    run.first_row = num_positions;
+    num_positions += divide_up(run.num_rows, kernels::kRowsPerTile) * kernels::kRowsPerTile;
     run.num_rows = 0;
   }
-  expert_rows_ = workspace_.take<std::uint32_t>(Slot::expert_rows, num_places);
+  expert_rows_ = workspace_.take<std::uint32_t>(Slot::expert_rows, num_positions);
   std::fill(expert_rows_.begin(), expert_rows_.end(), kNoRow);
   for (std::size_t i = 0; i < choices_.size(); ++i) {
     RowRun& run = all[choices_[i].expert];
-    choices_[i].place = static_cast<std::uint32_t>(run.first_row + run.num_rows++);
-    expert_rows_[choices_[i].place] = static_cast<std::uint32_t>(i / used);
+    choices_[i].position = static_cast<std::uint32_t>(run.first_row + run.num_rows++);
+    expert_rows_[choices_[i].position] = static_cast<std::uint32_t>(i / used);
   }
   // Only experts with at least one row are read.
   run_experts_ = workspace_.take<std::uint32_t>(Slot::run_experts, num_experts);
@@ -137,8 +135,8 @@ void DecoderPass::reset_for_runs(const ExpertWeights& moe, std::span<const RowRu
 }
 
 // The number of rows in a tile, without padding.
-std::size_t DecoderPass::rows_of_tile(std::size_t first_place) const {
-  const auto tile = expert_rows_.subspan(first_place, kernels::kRowsPerTile);
+std::size_t DecoderPass::rows_of_tile(std::size_t first_position) const {
+  const auto tile = expert_rows_.subspan(first_position, kernels::kRowsPerTile);
   return static_cast<std::size_t>(std::find(tile.begin(), tile.end(), kNoRow) - tile.begin());
 }
 
@@ -157,21 +155,19 @@ void DecoderPass::gather_expert_rows() {
 // Sums experts best first, the shared expert last: a row's order of summation does not depend on the other rows.
 void DecoderPass::sum_experts(const float* scores, std::size_t stride, const float* parts, const float* shared) {
   const std::size_t used = info_.num_experts_used, dim = info_.dim;
-  for_rows(1, [&](std::size_t first, std::size_t count, std::uint32_t) {
-    for (std::size_t row = first; row < first + count; ++row) {
-      float* const out = delta_.data() + row * dim;
-      for (std::size_t rank = 0; rank < used; ++rank) {
-        const Choice& choice = choices_[row * used + rank];
-        const float* const part = parts + std::size_t{choice.place} * dim;
-        for (std::size_t i = 0; i < dim; ++i) out[i] = (rank == 0 ? 0.0f : out[i]) + choice.weight * part[i];
-      }
-      if (!shared) continue;
-      // sigmoid(x) = 1 / (1 + exp(-x))
-      float exp_of_minus = 0;
-      kernels_.exp_tile(scores + row * stride + stride - 1, 0.0f, -1.0f, &exp_of_minus, 1);
-      const float weight = 1.0f / (1.0f + exp_of_minus);
-      for (std::size_t i = 0; i < dim; ++i) out[i] += weight * shared[row * dim + i];
+  for_each_row([&](std::size_t row) {
+    float* const out = delta_.data() + row * dim;
+    for (std::size_t rank = 0; rank < used; ++rank) {
+      const Choice& choice = choices_[row * used + rank];
+      const float* const part = parts + std::size_t{choice.position} * dim;
+      for (std::size_t i = 0; i < dim; ++i) out[i] = (rank == 0 ? 0.0f : out[i]) + choice.weight * part[i];
     }
+    if (!shared) return;
+    // sigmoid(x) = 1 / (1 + exp(-x))
+    float exp_of_minus = 0;
+    kernels_.exp_tile(scores + row * stride + stride - 1, 0.0f, -1.0f, &exp_of_minus, 1);
+    const float weight = 1.0f / (1.0f + exp_of_minus);
+    for (std::size_t i = 0; i < dim; ++i) out[i] += weight * shared[row * dim + i];
   });
 }
 

@@ -13,8 +13,6 @@ using Slot = Workspace::Slot;
 // Rotating and storing eight decode rows or fewer does not pay for a join.
 constexpr std::size_t kMinRowsPerStore = 8;
 
-constexpr std::size_t divide_up(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
-
 // The blocks of a sequence up to its last row.
 std::uint32_t num_used_blocks(const SequencePlace& place) { return blocks_for(place.first_position + place.num_rows); }
 
@@ -33,12 +31,11 @@ DecoderPass::DecoderPass(const DecoderWeights& weights, Team& team, std::span<co
                 : weights.gate == Gate::gelu ? kernels_.gelu_mul
                                              : kernels_.relu2_mul) {
   const OperationScope scope(team, Operation::prepare);
-  place_blocks(arenas);
-  place_runs();
+  list_blocks(arenas);
+  list_block_rows();
   qkv_ = workspace.take<float>(Slot::qkv, num_rows_ * qkv_stride_);
   attention_ = workspace.take<float>(Slot::attention, num_rows_ * qkv_stride_);
-  // An odd number of cache lines, so that the same column of 16 rows does not map to one cache set.
-  scratch_stride_ = (divide_up(info_.dim, 16) | 1) * 16;
+  scratch_stride_ = odd_lines(info_.dim);
   scratch_ = workspace.take<float>(Slot::thread_scratch, team.num_threads() * kRowsAtOnce * scratch_stride_);
 }
 
@@ -48,7 +45,7 @@ std::uint64_t DecoderPass::kv_bytes_read() const {
   return bytes;
 }
 
-void DecoderPass::place_blocks(const KvArenas& arenas) {
+void DecoderPass::list_blocks(const KvArenas& arenas) {
   std::uint32_t num_blocks = 0;
   for (std::size_t i = 0; i < places_.size(); ++i) {
     places_[i].first_block = num_blocks;
@@ -78,17 +75,18 @@ void DecoderPass::place_blocks(const KvArenas& arenas) {
   }
 }
 
-void DecoderPass::place_runs() {
-  std::size_t num_runs = 0;
-  for (const SequencePlace& place : places_) num_runs += num_used_blocks(place) - place.first_position / kBlockSize;
-  runs_ = workspace_.take<BlockRun>(Slot::block_runs, num_runs);
-  std::size_t run = 0;
+void DecoderPass::list_block_rows() {
+  std::size_t num_block_rows = 0;
+  for (const SequencePlace& place : places_)
+    num_block_rows += num_used_blocks(place) - place.first_position / kBlockSize;
+  block_rows_ = workspace_.take<BlockRows>(Slot::block_runs, num_block_rows);
+  std::size_t count = 0;
   for (std::size_t i = 0; i < places_.size(); ++i) {
     const SequencePlace& place = places_[i];
     const std::uint32_t end = place.first_position + place.num_rows;
     for (std::uint32_t position = place.first_position; position < end;) {
       const std::uint32_t next = std::min(end, (position / kBlockSize + 1) * kBlockSize);
-      runs_[run++] = {static_cast<std::uint32_t>(i), position - place.first_position, next - position};
+      block_rows_[count++] = {static_cast<std::uint32_t>(i), position - place.first_position, next - position};
       position = next;
     }
   }
@@ -144,19 +142,19 @@ void DecoderPass::project_qkv(const DecoderLayer& layer) {
 void DecoderPass::rotate_and_store() {
   const OperationScope scope(team_, Operation::rope_store, layer_);
   // One thread per block: neighbouring positions share cache lines.
-  const std::size_t runs_per_chunk = divide_up(kMinRowsPerStore * runs_.size(), num_rows_);
-  team_.parallel_for(divide_up(runs_.size(), runs_per_chunk), [&](std::size_t chunk, std::uint32_t) {
-    const std::size_t end = std::min(runs_.size(), (chunk + 1) * runs_per_chunk);
-    for (std::size_t i = chunk * runs_per_chunk; i < end; ++i) store_run(runs_[i]);
+  const std::size_t blocks_per_chunk = divide_up(kMinRowsPerStore * block_rows_.size(), num_rows_);
+  team_.parallel_for(divide_up(block_rows_.size(), blocks_per_chunk), [&](std::size_t chunk, std::uint32_t) {
+    const std::size_t end = std::min(block_rows_.size(), (chunk + 1) * blocks_per_chunk);
+    for (std::size_t i = chunk * blocks_per_chunk; i < end; ++i) store_rows(block_rows_[i]);
   });
 }
 
-void DecoderPass::store_run(const BlockRun& run) {
-  const SequencePlace& sequence = places_[run.sequence];
+void DecoderPass::store_rows(const BlockRows& rows) {
+  const SequencePlace& sequence = places_[rows.sequence];
   const DecoderLayer& layer = this_layer();
   const RopeTable& rope = weights_.rope_of(layer);
   const std::size_t head_dim = info_.head_dim;
-  for (std::uint32_t i = run.first; i < run.first + run.count; ++i) {
+  for (std::uint32_t i = rows.first; i < rows.first + rows.count; ++i) {
     const std::uint32_t position = sequence.first_position + i;
     float* q = qkv_.data() + (sequence.first_row + i) * qkv_stride_;
     float* k = q + q_dim_;
@@ -260,8 +258,8 @@ void DecoderPass::run_mixer(const DecoderLayer& layer) {
   }
   const RecurrentRows rows{
       .places = places_, .batch = batch_, .num_rows = num_rows_, .round_every = round_every(weights_.cache)};
-  Mamba2Mixer(weights_.mamba, kernels_, info_.rms_epsilon)
-      .run(team_, workspace_, rows, layer.mixer, layer_, weights_.states, mixer_.data());
+  Mamba2Mixer(weights_.mamba, weights_.states, kernels_, info_.rms_epsilon)
+      .run(team_, workspace_, rows, layer.mixer, layer_, mixer_.data());
 }
 
 void DecoderPass::add_mixer(const DecoderLayer& layer) {
@@ -278,12 +276,10 @@ void DecoderPass::add_mixer(const DecoderLayer& layer) {
 
 void DecoderPass::finish(const std::vector<float>& norm, float* hidden) {
   const OperationScope scope(team_, Operation::output_norm);
-  for_rows(1, [&](std::size_t first, std::size_t count, std::uint32_t) {
-    for (std::size_t row = first; row < first + count; ++row) {
-      float* x = residual_.data() + row * info_.dim;
-      add_pending(x, row);
-      kernels_.rms_norm(x, norm.data(), hidden + row * info_.dim, info_.dim, info_.rms_epsilon);
-    }
+  for_each_row([&](std::size_t row) {
+    float* x = residual_.data() + row * info_.dim;
+    add_pending(x, row);
+    kernels_.rms_norm(x, norm.data(), hidden + row * info_.dim, info_.dim, info_.rms_epsilon);
   });
   delta_pending_ = false;
 }

@@ -65,7 +65,7 @@ class DecoderPass : public LayerPass {
   std::uint64_t kv_bytes_read() const;
 
  private:
-  struct BlockRun {  // rows of one sequence in one block: written by one thread
+  struct BlockRows {  // rows of one sequence in one block: written by one thread
     std::uint32_t sequence = 0;
     std::uint32_t first = 0;  // among the sequence's rows
     std::uint32_t count = 0;
@@ -79,15 +79,15 @@ class DecoderPass : public LayerPass {
   };
   struct Choice {  // one of a row's experts
     std::uint32_t expert = 0;
-    std::uint32_t place = 0;  // index of the row among all experts' rows
+    std::uint32_t position = 0;  // of the row in expert_rows_
     float weight = 0;
   };
 
   const DecoderLayer& this_layer() const { return weights_.layers[layer_]; }
   LayerGroup& this_group() { return *groups_[this_layer().group]; }
-  void place_blocks(const KvArenas& arenas);
-  void place_runs();
-  void store_run(const BlockRun& run);
+  void list_blocks(const KvArenas& arenas);
+  void list_block_rows();
+  void store_rows(const BlockRows& run);
   void norm_rows(const std::vector<float>& norm, float* keep);
   void add_pending(float* x, std::size_t row);
   void gate_chunk(const PanelChunk& chunk, std::size_t dim);
@@ -96,7 +96,7 @@ class DecoderPass : public LayerPass {
   void choose_for_row(float* scores, std::size_t num_experts, std::span<Choice> choices) const;
   void reset_for_runs(const ExpertWeights& moe, std::span<const RowRun> runs,
                       std::initializer_list<PackedMatrix FeedForward::*> matrices);
-  std::size_t rows_of_tile(std::size_t first_place) const;
+  std::size_t rows_of_tile(std::size_t first_position) const;
   void gather_expert_rows();
   void sum_experts(const float* scores, std::size_t stride, const float* parts, const float* shared);
 
@@ -116,7 +116,7 @@ class DecoderPass : public LayerPass {
   const std::vector<float>* delta_norm_ = nullptr;  // of the pending projection
   bool gated_is_input_ = false;                     // gate_and_up has already rounded its result
 
-  std::span<BlockRun> runs_;
+  std::span<BlockRows> block_rows_;
   std::span<float> qkv_, attention_, gate_, up_, scratch_;
   std::size_t scratch_stride_ = 0;
   std::array<std::optional<LayerGroup>, cache::kMaxGroups> groups_;  // those that layers are in

@@ -151,7 +151,7 @@ std::vector<MatrixWork> matrix_work(const DecoderWeights& weights) {
 
 // Empty if layers have attention only.
 StateLayout states_of(const DecoderShape& shape, const DecoderTraits& traits) {
-  return traits.mamba2 ? Mamba2Mixer::state_layout(shape.mamba, shape.info.num_layers) : StateLayout{};
+  return traits.mamba2 ? shape.mamba.state_layout(shape.info.num_layers) : StateLayout{};
 }
 
 CacheSpec cache_spec_of(const DecoderShape& shape, const StateLayout& states, const ModelOptions& options) {

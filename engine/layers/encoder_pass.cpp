@@ -9,14 +9,10 @@ namespace troupe::engine {
 namespace {
 
 using Slot = Workspace::Slot;
-using kernels::kSplitBlocks;
 using kernels::kSplitPositions;
 
 constexpr std::uint32_t kItemRows = 128;  // query rows per item: each block is expanded once for all of them
 constexpr std::size_t kRowsAtOnce = kernels::kRowsPerTile;
-
-constexpr std::size_t divide_up(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
-constexpr std::size_t whole_lines(std::size_t bytes) { return divide_up(bytes, 64) * 64; }
 
 void layer_norm(const kernels::KernelTable& kernels, float* x, const LayerNormWeights& norm, float epsilon) {
   kernels.recurrent->layer_norm(x, norm.weight.data(), norm.bias.data(), x, norm.weight.size(), epsilon);
@@ -35,7 +31,7 @@ EncoderPass::EncoderPass(const EncoderWeights& weights, Team& team, std::span<co
       dim_(info_.dim),
       qkv_stride_(3 * dim_),
       input_(kernels_, team, workspace) {
-  place(texts);
+  list_rows(texts);
   residual_ = workspace.take<float>(Slot::residual, num_rows_ * dim_);
   delta_ = workspace.take<float>(Slot::delta, num_rows_ * dim_);
   qkv_ = workspace.take<float>(Slot::qkv, num_rows_ * qkv_stride_);
@@ -45,8 +41,8 @@ EncoderPass::EncoderPass(const EncoderWeights& weights, Team& team, std::span<co
   embed(texts);
 }
 
-void EncoderPass::place(std::span<const std::span<const TokenId>> texts) {
-  texts_ = workspace_.take<Text>(Slot::sequences, texts.size());
+void EncoderPass::list_rows(std::span<const std::span<const TokenId>> texts) {
+  texts_ = workspace_.take<SequencePlace>(Slot::sequences, texts.size());
   std::size_t num_blocks = 0, num_items = 0;
   for (std::size_t i = 0; i < texts.size(); ++i) {
     TROUPE_ASSERT(!texts[i].empty() && texts[i].size() <= info_.context);
@@ -60,7 +56,7 @@ void EncoderPass::place(std::span<const std::span<const TokenId>> texts) {
   const std::size_t block_bytes = kv_shape_.layer_bytes();
   std::byte* const kv = workspace_.take<std::byte>(Slot::encoder_kv, num_blocks * block_bytes).data();
   blocks_ = workspace_.take<const std::byte*>(Slot::blocks, num_blocks);
-  runs_ = workspace_.take<Run>(Slot::block_runs, num_blocks);
+  block_rows_ = workspace_.take<BlockRows>(Slot::block_runs, num_blocks);
   items_ = workspace_.take<Item>(Slot::attention_items, num_items);
   std::size_t item = 0, block = 0;
   for (std::uint32_t i = 0; i < texts_.size(); ++i) {
@@ -69,17 +65,14 @@ void EncoderPass::place(std::span<const std::span<const TokenId>> texts) {
       for (std::uint32_t head = 0; head < info_.num_heads; ++head)
         items_[item++] = {i, head, first, std::min(kItemRows, num_rows - first)};
     for (std::uint32_t first = 0; first < num_rows; first += kBlockSize, ++block) {
-      runs_[block] = {
-          .text = i, .first = first, .count = std::min(kBlockSize, num_rows - first), .kv = kv + block * block_bytes};
-      blocks_[block] = runs_[block].kv;
+      block_rows_[block] = {i, first, std::min(kBlockSize, num_rows - first), kv + block * block_bytes};
+      blocks_[block] = block_rows_[block].kv;
     }
     // Slots after a text's end get attention weights of zero, but they are multiplied, so they must be finite.
-    const Run& last = runs_[block - 1];
+    const BlockRows& last = block_rows_[block - 1];
     if (last.count < kBlockSize) kernels::clear_kv(kv_shape_, last.kv, last.count);
   }
-  buffer_bytes_ = whole_lines(kItemRows * sizeof(kernels::AttentionRow)) +
-                  2 * kItemRows * kernels::partial_floats(info_.head_dim) * sizeof(float) +
-                  kernels::attention_scratch_bytes(info_.head_dim);
+  buffer_bytes_ = AttentionBuffers::bytes(kItemRows, kItemRows, info_.head_dim);
   buffers_ = workspace_.take<std::byte>(Slot::attention_buffers, team_.num_threads() * buffer_bytes_);
 }
 
@@ -91,12 +84,12 @@ void EncoderPass::for_rows(Fn&& fn) {
 }
 
 void EncoderPass::embed(std::span<const std::span<const TokenId>> texts) {
-  team_.parallel_for(runs_.size(), [&](std::size_t i, std::uint32_t) {
-    const Run& run = runs_[i];
-    for (std::uint32_t position = run.first; position < run.first + run.count; ++position) {
-      const std::size_t at = (texts_[run.text].first_row + position) * dim_;
+  team_.parallel_for(block_rows_.size(), [&](std::size_t i, std::uint32_t) {
+    const BlockRows& block = block_rows_[i];
+    for (std::uint32_t position = block.first; position < block.first + block.count; ++position) {
+      const std::size_t at = (texts_[block.text].first_row + position) * dim_;
       float* const row = residual_.data() + at;
-      const TokenId token = texts[run.text][position];
+      const TokenId token = texts[block.text][position];
       TROUPE_ASSERT(token >= 0 && static_cast<std::uint32_t>(token) < info_.vocab_size);
       kernels::unpack_row(weights_.embedding.view(), static_cast<std::size_t>(token), row);
       if (!weights_.token_type.empty()) kernels_.add(row, weights_.token_type.data(), dim_);
@@ -160,51 +153,47 @@ void EncoderPass::project_and_store(const EncoderLayer& layer) {
       {{&layer.q, out, qkv_stride_}, {&layer.k, out + dim_, qkv_stride_}, {&layer.v, out + 2 * dim_, qkv_stride_}});
   const RopeTable& rope = weights_.rope;
   // One thread per block: neighbouring positions share cache lines.
-  team_.parallel_for(runs_.size(), [&](std::size_t i, std::uint32_t) {
-    const Run& run = runs_[i];
-    for (std::uint32_t position = run.first; position < run.first + run.count; ++position) {
-      float* const row = out + (texts_[run.text].first_row + position) * qkv_stride_;
+  team_.parallel_for(block_rows_.size(), [&](std::size_t i, std::uint32_t) {
+    const BlockRows& block = block_rows_[i];
+    for (std::uint32_t position = block.first; position < block.first + block.count; ++position) {
+      float* const row = out + (texts_[block.text].first_row + position) * qkv_stride_;
       if (!layer.qkv_bias.empty()) kernels_.add(row, layer.qkv_bias.data(), qkv_stride_);
       for (std::size_t at = 0; rope.rotated() != 0 && at < 2 * dim_; at += info_.head_dim)
         kernels_.rope(row + at, rope.cos(position), rope.sin(position), rope.rotated());
-      kernels_.store_kv(kv_shape_, run.kv, position - run.first, row + dim_, row + 2 * dim_);
+      kernels_.store_kv(kv_shape_, block.kv, position - block.first, row + dim_, row + 2 * dim_);
     }
   });
 }
 
 void EncoderPass::attend() {
   team_.parallel_for(items_.size(), [&](std::size_t i, std::uint32_t thread) {
-    run_item(items_[i], buffers_.data() + thread * buffer_bytes_);
+    run_item(items_[i], {buffers_.data() + thread * buffer_bytes_, kItemRows, kItemRows, info_.head_dim});
   });
 }
 
 // Attention split by split as in a decoder, but every row sees the whole text.
-void EncoderPass::run_item(const Item& item, std::byte* buffers) {
-  const Text& text = texts_[item.text];
+void EncoderPass::run_item(const Item& item, const AttentionBuffers& buffers) {
+  const SequencePlace& text = texts_[item.text];
   const std::size_t partial = kernels::partial_floats(info_.head_dim);
-  auto* const rows = reinterpret_cast<kernels::AttentionRow*>(buffers);
-  auto* const totals = reinterpret_cast<float*>(buffers + whole_lines(kItemRows * sizeof(kernels::AttentionRow)));
-  float* const partials = totals + kItemRows * partial;
-  auto* const scratch = reinterpret_cast<std::byte*>(partials + kItemRows * partial);
   const std::size_t begin = text.first_row + item.first;
   for (std::uint32_t split = 0; split * kSplitPositions < text.num_rows; ++split) {
-    float* const into = split == 0 ? totals : partials;
+    float* const into = split == 0 ? buffers.totals : buffers.partials;
     for (std::uint32_t i = 0; i < item.count; ++i)
-      rows[i] = {.q = qkv_.data() + (begin + i) * qkv_stride_ + item.head * info_.head_dim,
-                 .partial = into + i * partial,
-                 .num_seen = std::min(text.num_rows - split * kSplitPositions, kSplitPositions)};
+      buffers.rows[i] = {.q = qkv_.data() + (begin + i) * qkv_stride_ + item.head * info_.head_dim,
+                         .partial = into + i * partial,
+                         .num_seen = std::min(text.num_rows - split * kSplitPositions, kSplitPositions)};
     kernels_.attend_split({.shape = kv_shape_,
                            .kv_head = item.head,
-                           .blocks = blocks_.data() + text.first_block + split * kSplitBlocks,
+                           .blocks = blocks_.data() + text.first_block + split * kernels::kSplitBlocks,
                            .next_block = nullptr,
-                           .rows = {rows, item.count},
+                           .rows = {buffers.rows, item.count},
                            .scale = 1.0f / std::sqrt(static_cast<float>(info_.head_dim)),
-                           .scratch = scratch});
+                           .scratch = buffers.kernel});
     for (std::uint32_t i = 0; split > 0 && i < item.count; ++i)
-      kernels_.merge_partial(partials + i * partial, info_.head_dim, totals + i * partial);
+      kernels_.merge_partial(buffers.partials + i * partial, info_.head_dim, buffers.totals + i * partial);
   }
   for (std::uint32_t i = 0; i < item.count; ++i)
-    kernels_.finish_attention(totals + i * partial, info_.head_dim,
+    kernels_.finish_attention(buffers.totals + i * partial, info_.head_dim,
                               attention_.data() + (begin + i) * dim_ + item.head * info_.head_dim);
 }
 

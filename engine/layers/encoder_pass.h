@@ -11,6 +11,7 @@
 
 #include "cache/ids.h"
 #include "engine/compute/team.h"
+#include "engine/layers/attention_plan.h"
 #include "engine/layers/encoder_weights.h"
 #include "engine/memory/workspace.h"
 #include "engine/weights/prepared_activations.h"
@@ -29,12 +30,7 @@ class EncoderPass {
   std::size_t first_row(std::size_t text) const { return texts_[text].first_row; }
 
  private:
-  struct Text {
-    std::uint32_t first_row = 0;
-    std::uint32_t num_rows = 0;
-    std::uint32_t first_block = 0;
-  };
-  struct Run {  // rows of one text with K and V in one block
+  struct BlockRows {  // rows of one text with K and V in one block
     std::uint32_t text = 0;
     std::uint32_t first = 0;  // position
     std::uint32_t count = 0;
@@ -48,18 +44,18 @@ class EncoderPass {
     std::uint32_t count = 0;
   };
 
-  void place(std::span<const std::span<const TokenId>> texts);
+  void list_rows(std::span<const std::span<const TokenId>> texts);
   void embed(std::span<const std::span<const TokenId>> texts);
   void project_and_store(const EncoderLayer& layer);
   void attend();
-  void run_item(const Item& item, std::byte* buffers);
+  void run_item(const Item& item, const AttentionBuffers& buffers);
   void feed_forward(const EncoderLayer& layer);
   // residual = norm(residual + delta + bias), rounded for `consumers`.
   void add_and_norm(const std::vector<float>& bias, const LayerNormWeights& norm,
                     std::initializer_list<const PackedMatrix*> consumers);
   void round(std::initializer_list<const PackedMatrix*> consumers, const float* rows, std::size_t stride);
 
-  // Runs fn(first_row, num_rows) over all rows, whole tiles at a time.
+  // Calls fn(first_row, num_rows) over all rows, whole tiles at a time.
   template <class Fn>
   void for_rows(Fn&& fn);
 
@@ -71,10 +67,10 @@ class EncoderPass {
   kernels::KvShape kv_shape_;
   std::size_t num_rows_ = 0;
   std::size_t dim_, qkv_stride_;
-  std::span<Text> texts_;
+  std::span<SequencePlace> texts_;
   std::span<Item> items_;
   std::span<const std::byte*> blocks_;
-  std::span<Run> runs_;
+  std::span<BlockRows> block_rows_;
   std::span<std::byte> buffers_;  // of all threads
   std::size_t buffer_bytes_ = 0;
   std::span<float> residual_, delta_, qkv_, attention_, gate_, up_;

@@ -38,14 +38,12 @@ void LayerPass::embed(float scale) {
   std::span<TokenId> tokens = workspace_.take<TokenId>(Slot::tokens, num_rows_);
   for (std::size_t i = 0; i < batch_.size(); ++i)
     std::copy(batch_[i].tokens.begin(), batch_[i].tokens.end(), tokens.begin() + places_[i].first_row);
-  for_rows(1, [&](std::size_t first, std::size_t count, std::uint32_t) {
-    for (std::size_t row = first; row < first + count; ++row) {
-      TROUPE_ASSERT(tokens[row] >= 0 && static_cast<std::uint32_t>(tokens[row]) < shared_.info.vocab_size);
-      float* x = residual_.data() + row * dim_;
-      kernels::unpack_row(shared_.embedding.view(), static_cast<std::size_t>(tokens[row]), x);
-      if (scale == 1.0f) continue;
-      for (std::size_t i = 0; i < dim_; ++i) x[i] *= scale;
-    }
+  for_each_row([&](std::size_t row) {
+    TROUPE_ASSERT(tokens[row] >= 0 && static_cast<std::uint32_t>(tokens[row]) < shared_.info.vocab_size);
+    float* x = residual_.data() + row * dim_;
+    kernels::unpack_row(shared_.embedding.view(), static_cast<std::size_t>(tokens[row]), x);
+    if (scale == 1.0f) return;
+    for (std::size_t i = 0; i < dim_; ++i) x[i] *= scale;
   });
 }
 

@@ -30,13 +30,19 @@ class LayerPass {
   void for_rows(std::size_t multiple, Fn&& fn) {
     for_range(num_rows_, multiple, std::forward<Fn>(fn));
   }
-  // The same over [0, num_rows).
+  // Calls fn(row) for all rows.
+  template <class Fn>
+  void for_each_row(const Fn& fn) {
+    for_rows(1, [&](std::size_t first, std::size_t count, std::uint32_t) {
+      for (std::size_t row = first; row < first + count; ++row) fn(row);
+    });
+  }
+  // As for_rows, over [0, num_rows).
   static constexpr std::size_t kRowsAtOnce = kernels::kRowsPerTile;
   template <class Fn>
   void for_range(std::size_t num_rows, std::size_t multiple, Fn&& fn) {
     // Rows per thread before another thread helps: a row costs about a microsecond, a join two.
     constexpr std::size_t kMinRowsPerChunk = 4, kChunksPerThread = 8;
-    const auto divide_up = [](std::size_t a, std::size_t b) { return (a + b - 1) / b; };
     const std::size_t fair = divide_up(num_rows, team_.num_threads() * kChunksPerThread);
     const std::size_t per_chunk = divide_up(std::max(kMinRowsPerChunk, fair), multiple) * multiple;
     team_.parallel_for(divide_up(num_rows, per_chunk), [&](std::size_t chunk, std::uint32_t thread) {
@@ -45,6 +51,10 @@ class LayerPass {
         fn(row, std::min(kRowsAtOnce, end - row), thread);
     });
   }
+
+  // The stride of scratch rows of `width` numbers: an odd number of cache lines, so that the same column of 16 rows
+  // does not map to one cache set.
+  static constexpr std::size_t odd_lines(std::size_t width) { return (divide_up(width, 16) | 1) * 16; }
 
   // A buffer of rows to compact.
   struct Kept {

@@ -38,15 +38,49 @@ void check_not_above_zero(TensorReader& in, const std::string& name, const std::
     in.fail_model("tensor '" + name + "' must hold numbers of at most 0, and above -1e30");
 }
 
+// The convolution of some channels of all rows.
+struct Convolution {
+  const float* x = nullptr;
+  std::size_t x_stride = 0;
+  float* out = nullptr;  // [rows, num_channels]
+  std::size_t num_channels = 0;
+  const std::vector<float>& weight;  // [width][num_channels]
+  const std::vector<float>& bias;
+  std::uint32_t width = 0;
+};
+
+// exact(sequence): the last inputs, kept in the sequence's state. They are never rounded.
+template <class Exact>
+void convolve(const kernels::KernelTable& kernels, Team& team, RecurrentRows rows, const Convolution& all,
+              const Exact& exact) {
+  rows.round_every = 0;
+  for_units(team, rows, {.count = all.num_channels / kStateLanes, .at_once = kBlocksAtOnce, .min_per_chunk = 256},
+            exact,
+            [&](std::size_t sequence, std::size_t row, std::size_t tokens, std::size_t block, std::size_t count) {
+              const std::size_t channel = block * kStateLanes;
+              kernels.recurrent->convolve({.x = all.x + row * all.x_stride + channel,
+                                           .x_stride = all.x_stride,
+                                           .out = all.out + row * all.num_channels + channel,
+                                           .out_stride = all.num_channels,
+                                           .weight = all.weight.data() + channel,
+                                           .weight_stride = all.num_channels,
+                                           .bias = all.bias.data() + channel,
+                                           .history = exact(sequence) + channel,
+                                           .width = all.width,
+                                           .num_channels = count * kStateLanes,
+                                           .num_tokens = tokens});
+            });
+}
+
 }  // namespace
 
-MambaShape read_mamba_shape(Metadata& meta, bool heads) {
-  MambaShape shape;
+MambaShape read_mamba_shape(Metadata& meta, bool has_heads) {
+  MambaShape shape{.has_heads = has_heads};
   shape.conv_width = meta.count("ssm.conv_kernel", kernels::kMaxConvolution);
   shape.inner = meta.count("ssm.inner_size", kMaxInner);
   shape.state_size = meta.count("ssm.state_size", kMaxState);
   shape.num_heads = meta.count("ssm.time_step_rank", kMaxInner);
-  if (heads)
+  if (has_heads)
     meta.refuse_unless("ssm.dt_b_c_rms", {false}, "of Mamba's first version alone b and c can be normed");
   else if (meta.boolean("ssm.dt_b_c_rms", false))
     shape.norm_epsilon = static_cast<float>(meta.positive("attention.layer_norm_rms_epsilon"));
@@ -55,7 +89,7 @@ MambaShape read_mamba_shape(Metadata& meta, bool heads) {
   if (shape.inner % kStateLanes != 0)
     meta.fail(ErrorCode::unsupported,
               fmt::format("'ssm.inner_size' is {}; only multiples of 16 are supported", shape.inner));
-  if (!heads) return shape;
+  if (!has_heads) return shape;
   shape.num_groups = meta.count("ssm.group_count", kMaxInner, 1);
   if (shape.inner % shape.num_heads != 0 || shape.head_dim() % kStateLanes != 0)
     meta.fail(ErrorCode::unsupported,
@@ -72,12 +106,6 @@ MambaShape read_mamba_shape(Metadata& meta, bool heads) {
 }
 
 // ---- Mamba -------------------------------------------------------------------------------------
-
-StateLayout MambaMixer::state_layout(const MambaShape& shape, std::uint32_t num_layers) {
-  return {.exact_per_layer = std::uint64_t{shape.conv_width - 1} * shape.inner,
-          .large_per_layer = std::uint64_t{shape.inner} * shape.state_size,
-          .num_layers = num_layers};
-}
 
 MambaLayer MambaMixer::read(TensorReader& in, const std::string& prefix, const MambaShape& shape, std::uint32_t dim) {
   const std::uint64_t inner = shape.inner, state = shape.state_size, rank = shape.num_heads;
@@ -99,27 +127,25 @@ MambaLayer MambaMixer::read(TensorReader& in, const std::string& prefix, const M
   return layer;
 }
 
-MambaMixer::MambaMixer(const MambaShape& shape, const kernels::KernelTable& kernels)
+MambaMixer::MambaMixer(const MambaShape& shape, const StateLayout& states, const kernels::KernelTable& kernels)
     : shape_(shape),
+      states_(states),
       kernels_(kernels),
       ones_(shape.norm_epsilon == 0 ? 0 : std::max(shape.num_heads, shape.state_size), 1.0f) {}
 
 // Norms the time steps, b and c of each row separately.
 void MambaMixer::norm_parts(RecurrentPass& pass, float* low) const {
   const std::size_t rank = shape_.num_heads, state = shape_.state_size;
-  pass.for_rows(1, [&](std::size_t first, std::size_t count, std::uint32_t) {
-    for (std::size_t row = first; row < first + count; ++row) {
-      float* part = low + row * (rank + 2 * state);
-      for (const std::size_t size : {rank, state, state}) {
-        kernels_.rms_norm(part, ones_.data(), part, size, shape_.norm_epsilon);
-        part += size;
-      }
+  pass.for_each_row([&](std::size_t row) {
+    float* part = low + row * (rank + 2 * state);
+    for (const std::size_t size : {rank, state, state}) {
+      kernels_.rms_norm(part, ones_.data(), part, size, shape_.norm_epsilon);
+      part += size;
     }
   });
 }
 
-float* MambaMixer::run(RecurrentPass& pass, const MambaLayer& layer, std::uint32_t index, const StateLayout& states,
-                       const float* x, std::size_t stride) const {
+float* MambaMixer::run(RecurrentPass& pass, const MambaLayer& layer, std::uint32_t index, const float* x) const {
   const std::size_t inner = shape_.inner, state = shape_.state_size, rank = shape_.num_heads;
   const RecurrentRows rows = pass.rows();
   float* xz = pass.take(Slot::mixer, 2 * inner).data();
@@ -130,31 +156,22 @@ float* MambaMixer::run(RecurrentPass& pass, const MambaLayer& layer, std::uint32
   const std::size_t num_blocks = inner / kStateLanes;
   {
     const OperationScope scope(pass.team(), Operation::mixer_in, index);
-    pass.multiply(x, stride, {{&layer.in, xz, 2 * inner}});
-    const auto none = [](std::size_t) -> float* { return nullptr; };
-    RecurrentRows exact = rows;  // the convolution inputs are never rounded
-    exact.round_every = 0;
-    for_units(pass.team(), exact, {.count = num_blocks, .at_once = kBlocksAtOnce, .min_per_chunk = 256}, none,
-              [&](std::size_t sequence, std::size_t row, std::size_t tokens, std::size_t block, std::size_t count) {
-                const std::size_t channel = block * kStateLanes;
-                kernels_.recurrent->convolve({.x = xz + row * 2 * inner + channel,
-                                              .x_stride = 2 * inner,
-                                              .out = convolved + row * inner + channel,
-                                              .out_stride = inner,
-                                              .weight = layer.conv.data() + channel,
-                                              .weight_stride = inner,
-                                              .bias = layer.conv_bias.data() + channel,
-                                              .history = states.exact(rows.batch[sequence].state, index) + channel,
-                                              .width = shape_.conv_width,
-                                              .num_channels = count * kStateLanes,
-                                              .num_tokens = tokens});
-              });
+    pass.multiply(x, layer.in.k(), {{&layer.in, xz, 2 * inner}});
+    convolve(kernels_, pass.team(), rows,
+             {.x = xz,
+              .x_stride = 2 * inner,
+              .out = convolved,
+              .num_channels = inner,
+              .weight = layer.conv,
+              .bias = layer.conv_bias,
+              .width = shape_.conv_width},
+             [&](std::size_t sequence) { return states_.exact(rows.batch[sequence].state, index); });
     pass.multiply(convolved, inner, {{&layer.x, low, low_stride}});
     if (shape_.norm_epsilon != 0) norm_parts(pass, low);
     pass.multiply(low, low_stride, {{&layer.dt, dt, inner}});
   }
   const OperationScope scope(pass.team(), Operation::scan, index);
-  const auto large = [&](std::size_t sequence) { return states.large(rows.batch[sequence].state, index); };
+  const auto large = [&](std::size_t sequence) { return states_.large(rows.batch[sequence].state, index); };
   for_units(
       pass.team(), rows,
       {.count = num_blocks, .at_once = kBlocksAtOnce, .min_per_chunk = 16, .floats_per_unit = state * kStateLanes},
@@ -185,15 +202,9 @@ float* MambaMixer::run(RecurrentPass& pass, const MambaLayer& layer, std::uint32
 
 // ---- Mamba-2 -----------------------------------------------------------------------------------
 
-StateLayout Mamba2Mixer::state_layout(const MambaShape& shape, std::uint32_t num_layers) {
-  return {.exact_per_layer = std::uint64_t{shape.conv_width - 1} * (shape.inner + 2 * shape.bc_dim()),
-          .large_per_layer = std::uint64_t{shape.inner} * shape.state_size,
-          .num_layers = num_layers};
-}
-
 Mamba2Layer Mamba2Mixer::read(TensorReader& in, const std::string& prefix, const MambaShape& shape, std::uint32_t dim) {
   const std::uint64_t inner = shape.inner, heads = shape.num_heads, groups = shape.num_groups;
-  const std::uint64_t channels = inner + 2 * shape.bc_dim();
+  const std::uint64_t channels = shape.num_convolved();
   Mamba2Layer layer;
   layer.in = in.matrix(prefix + "ssm_in.weight", inner + channels + heads, dim);
   layer.conv = read_convolution(in, prefix, shape.conv_width, channels);
@@ -209,31 +220,22 @@ Mamba2Layer Mamba2Mixer::read(TensorReader& in, const std::string& prefix, const
   return layer;
 }
 
-float* Mamba2Mixer::run(Team& team, Workspace& workspace, const RecurrentRows& rows, const Mamba2Layer& layer,
-                        std::uint32_t index, const StateLayout& states, float* projected) const {
+void Mamba2Mixer::run(Team& team, Workspace& workspace, const RecurrentRows& rows, const Mamba2Layer& layer,
+                      std::uint32_t index, float* projected) const {
   const OperationScope scope(team, Operation::scan, index);
   const std::size_t inner = shape_.inner, head_dim = shape_.head_dim(), state = shape_.state_size;
-  const std::size_t channels = inner + 2 * shape_.bc_dim(), stride = inner + channels + shape_.num_heads;
+  const std::size_t channels = shape_.num_convolved(), stride = inner + channels + shape_.num_heads;
   float* convolved = workspace.take<float>(Slot::convolved, rows.num_rows * channels).data();
-  RecurrentRows exact = rows;  // the convolution inputs are never rounded
-  exact.round_every = 0;
-  const auto none = [](std::size_t) -> float* { return nullptr; };
-  for_units(team, exact, {.count = channels / kStateLanes, .at_once = kBlocksAtOnce, .min_per_chunk = 256}, none,
-            [&](std::size_t sequence, std::size_t row, std::size_t tokens, std::size_t block, std::size_t count) {
-              const std::size_t channel = block * kStateLanes;
-              kernels_.recurrent->convolve({.x = projected + row * stride + inner + channel,
-                                            .x_stride = stride,
-                                            .out = convolved + row * channels + channel,
-                                            .out_stride = channels,
-                                            .weight = layer.conv.data() + channel,
-                                            .weight_stride = channels,
-                                            .bias = layer.conv_bias.data() + channel,
-                                            .history = states.exact(rows.batch[sequence].state, index) + channel,
-                                            .width = shape_.conv_width,
-                                            .num_channels = count * kStateLanes,
-                                            .num_tokens = tokens});
-            });
-  const auto large = [&](std::size_t sequence) { return states.large(rows.batch[sequence].state, index); };
+  convolve(kernels_, team, rows,
+           {.x = projected + inner,
+            .x_stride = stride,
+            .out = convolved,
+            .num_channels = channels,
+            .weight = layer.conv,
+            .bias = layer.conv_bias,
+            .width = shape_.conv_width},
+           [&](std::size_t sequence) { return states_.exact(rows.batch[sequence].state, index); });
+  const auto large = [&](std::size_t sequence) { return states_.large(rows.batch[sequence].state, index); };
   const std::size_t heads_per_group = shape_.num_heads / shape_.num_groups;
   // y overwrites z at the beginning of each row of `projected`.
   for_units(team, rows, {.count = shape_.num_heads, .min_per_chunk = 4, .floats_per_unit = head_dim * state}, large,
@@ -259,9 +261,9 @@ float* Mamba2Mixer::run(Team& team, Workspace& workspace, const RecurrentRows& r
                                              .head_dim = head_dim,
                                              .num_tokens = tokens});
             });
-  if (layer.norm.empty()) return projected;
+  if (layer.norm.empty()) return;
   const std::size_t group = inner / shape_.num_groups;
-  team.parallel_for((rows.num_rows + kStateLanes - 1) / kStateLanes, [&](std::size_t chunk, std::uint32_t) {
+  team.parallel_for(divide_up(rows.num_rows, kStateLanes), [&](std::size_t chunk, std::uint32_t) {
     const std::size_t end = std::min(rows.num_rows, (chunk + 1) * kStateLanes);
     for (std::size_t row = chunk * kStateLanes; row < end; ++row)
       for (std::size_t i = 0; i < inner; i += group) {
@@ -269,7 +271,6 @@ float* Mamba2Mixer::run(Team& team, Workspace& workspace, const RecurrentRows& r
         kernels_.rms_norm(y, layer.norm.data() + i, y, group, epsilon_);
       }
   });
-  return projected;
 }
 
 }  // namespace troupe::engine

@@ -12,6 +12,7 @@
 namespace troupe::engine {
 
 struct MambaShape {
+  bool has_heads = false;  // Mamba-2
   std::uint32_t conv_width = 0;
   std::uint32_t inner = 0;  // channels
   std::uint32_t state_size = 0;
@@ -21,10 +22,18 @@ struct MambaShape {
 
   std::uint32_t head_dim() const { return inner / num_heads; }
   std::uint32_t bc_dim() const { return num_groups * state_size; }
+  // The channels of the convolution: x, in Mamba-2 also b and c.
+  std::uint32_t num_convolved() const { return inner + (has_heads ? 2 * bc_dim() : 0); }
+  // Exact: the last inputs of the convolution.
+  StateLayout state_layout(std::uint32_t num_layers) const {
+    return {.exact_per_layer = std::uint64_t{conv_width - 1} * num_convolved(),
+            .large_per_layer = std::uint64_t{inner} * state_size,
+            .num_layers = num_layers};
+  }
 };
 
-// Reads `PREFIX.ssm.*`; `heads`: with the keys of Mamba-2.
-[[nodiscard]] MambaShape read_mamba_shape(Metadata& meta, bool heads);
+// Reads `PREFIX.ssm.*`; `has_heads`: with the keys of Mamba-2.
+[[nodiscard]] MambaShape read_mamba_shape(Metadata& meta, bool has_heads);
 
 // Mamba (Gu and Dao, 2023), and Falcon-Mamba (Zuo et al., "Falcon Mamba: The First Competitive Attention-free 7B
 // Language Model", 2024).
@@ -38,20 +47,21 @@ struct MambaLayer {
 };
 class MambaMixer {
  public:
-  static StateLayout state_layout(const MambaShape& shape, std::uint32_t num_layers);
-  static MambaLayer read(TensorReader& in, const std::string& prefix, const MambaShape& shape, std::uint32_t dim);
+  static constexpr bool kHasHeads = false;
+  using Layer = MambaLayer;
+  static Layer read(TensorReader& in, const std::string& prefix, const MambaShape& shape, std::uint32_t dim);
 
-  MambaMixer(const MambaShape& shape, const kernels::KernelTable& kernels);
-  // Runs the mixer on normed rows x [rows, dim]. Returns the input of `layer.out`, [rows, inner].
-  float* run(RecurrentPass& pass, const MambaLayer& layer, std::uint32_t index, const StateLayout& states,
-             const float* x, std::size_t stride) const;
+  MambaMixer(const MambaShape& shape, const StateLayout& states, const kernels::KernelTable& kernels);
+  // Runs the mixer of layer `index` on normed rows x [rows, dim]. Returns the input of `layer.out`, [rows, inner].
+  float* run(RecurrentPass& pass, const Layer& layer, std::uint32_t index, const float* x) const;
 
  private:
   void norm_parts(RecurrentPass& pass, float* low) const;
 
-  const MambaShape shape_;
+  MambaShape shape_;
+  StateLayout states_;
   const kernels::KernelTable& kernels_;
-  const std::vector<float> ones_;  // weights for norms without weights
+  std::vector<float> ones_;  // weights for norms without weights
 };
 
 // Mamba-2 (Dao and Gu, 2024).
@@ -64,20 +74,22 @@ struct Mamba2Layer {
 };
 class Mamba2Mixer {
  public:
-  static StateLayout state_layout(const MambaShape& shape, std::uint32_t num_layers);
-  static Mamba2Layer read(TensorReader& in, const std::string& prefix, const MambaShape& shape, std::uint32_t dim);
+  static constexpr bool kHasHeads = true;
+  using Layer = Mamba2Layer;
+  static Layer read(TensorReader& in, const std::string& prefix, const MambaShape& shape, std::uint32_t dim);
 
-  Mamba2Mixer(const MambaShape& shape, const kernels::KernelTable& kernels, float epsilon)
-      : shape_(shape), kernels_(kernels), epsilon_(epsilon) {}
-  // `projected`: the product of the normed rows with `layer.in`, [rows, in.rows()]; overwritten. Returns the input of
-  // `layer.out`: the first `inner` numbers of each row, with a stride of in.rows().
-  float* run(Team& team, Workspace& workspace, const RecurrentRows& rows, const Mamba2Layer& layer, std::uint32_t index,
-             const StateLayout& states, float* projected) const;
+  Mamba2Mixer(const MambaShape& shape, const StateLayout& states, const kernels::KernelTable& kernels, float epsilon)
+      : shape_(shape), states_(states), kernels_(kernels), epsilon_(epsilon) {}
+  // `projected`: the product of the normed rows with `layer.in`, [rows, in.rows()]; overwritten. The input of
+  // `layer.out` is then the first `inner` numbers of each row.
+  void run(Team& team, Workspace& workspace, const RecurrentRows& rows, const Layer& layer, std::uint32_t index,
+           float* projected) const;
 
  private:
-  const MambaShape shape_;
+  MambaShape shape_;
+  StateLayout states_;
   const kernels::KernelTable& kernels_;
-  const float epsilon_;
+  float epsilon_;
 };
 
 }  // namespace troupe::engine

@@ -57,7 +57,6 @@ template <class Large, class Fn>
 void for_units(Team& team, const RecurrentRows& rows, const Units& units, const Large& large, const Fn& fn) {
   constexpr std::uint32_t kTokensAtOnce = 32;
   constexpr std::size_t kChunksPerThread = 4;
-  const auto divide_up = [](std::size_t a, std::size_t b) { return (a + b - 1) / b; };
   const std::size_t total = units.count * rows.num_rows;
   const std::size_t num_chunks =
       std::clamp<std::size_t>(std::min(team.num_threads() * kChunksPerThread, total / units.min_per_chunk), 1,
@@ -88,27 +87,26 @@ class RecurrentPass : public LayerPass {
  public:
   RecurrentPass(const ModelWeights& weights, Team& team, std::span<const SequenceRows> batch, Workspace& workspace);
 
-  std::size_t num_rows() const { return num_rows_; }
   RecurrentRows rows() const {
     return {.places = places_, .batch = batch_, .num_rows = num_rows_, .round_every = round_every_};
   }
-  PreparedActivations& input() { return input_; }
   Team& team() const { return team_; }
   Workspace& workspace() const { return workspace_; }
   std::span<float> take(Workspace::Slot slot, std::size_t width) {
     return workspace_.take<float>(slot, num_rows_ * width);
   }
 
-  // One element per row.
-  template <class T>
-  std::span<T> take_of(Workspace::Slot slot) {
-    return workspace_.take<T>(slot, num_rows_);
-  }
-
-  using LayerPass::for_rows;
+  using LayerPass::for_each_row;
   // Adds a pending projection to the residual, then calls fn(row, residual of the row).
   template <class Fn>
-  void for_residuals(Fn&& fn);
+  void for_residuals(const Fn& fn) {
+    for_each_row([&](std::size_t row) {
+      float* x = residual_.data() + row * dim_;
+      if (delta_pending_) kernels_.add(x, delta(row), dim_);
+      fn(row, x);
+    });
+    delta_pending_ = false;
+  }
   // Multiplies rows of k numbers computed by make(row, out), rounding them at once for the matrices: the unrounded rows
   // are never written to memory.
   template <class Make>
@@ -138,23 +136,10 @@ class RecurrentPass : public LayerPass {
   const std::uint32_t round_every_;
 };
 
-template <class Fn>
-void RecurrentPass::for_residuals(Fn&& fn) {
-  for_rows(1, [&](std::size_t first, std::size_t count, std::uint32_t) {
-    for (std::size_t row = first; row < first + count; ++row) {
-      float* x = residual_.data() + row * dim_;
-      if (delta_pending_) kernels_.add(x, delta(row), dim_);
-      fn(row, x);
-    }
-  });
-  delta_pending_ = false;
-}
-
 template <class Make>
 void RecurrentPass::multiply_made(const Make& make, std::initializer_list<Product> products) {
   reset_input(products);
-  // An odd number of cache lines, so that the same column of 16 rows does not map to one cache set.
-  const std::size_t stride = ((products.begin()->matrix->k() + 15) / 16 | 1) * 16;
+  const std::size_t stride = odd_lines(products.begin()->matrix->k());
   const std::size_t per_thread = kernels::kRowsPerTile * stride;
   float* scratch = workspace_.take<float>(Workspace::Slot::thread_scratch, team_.num_threads() * per_thread).data();
   for_rows(input_.rows_at_once(), [&](std::size_t first, std::size_t count, std::uint32_t thread) {

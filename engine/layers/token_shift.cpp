@@ -24,53 +24,46 @@ RwkvShape read_rwkv_shape(Metadata& meta, const ModelInfo& info) {
   return shape;
 }
 
-StateLayout rwkv_state_layout(const RwkvShape& shape, std::uint32_t num_layers) {
-  return {.exact_per_layer = 2 * std::uint64_t{shape.dim},
-          .large_per_layer = std::uint64_t{shape.dim} * shape.head_size,
-          .num_layers = num_layers};
-}
-
-ShiftedRows::ShiftedRows(RecurrentPass& pass, const kernels::KernelTable& kernels, const RwkvShape& shape,
-                         const LayerNormWeights& norm, const StateLayout& states, std::uint32_t layer, Shift half)
-    : pass_(pass), kernels_(kernels), shape_(shape), states_(states), layer_(layer), half_(half) {
-  const std::size_t dim = shape.dim;
-  rows_ = pass.take(Slot::normed, dim).data();
-  before_ = pass.take_of<const float*>(Slot::shifted);
+ShiftedRows::ShiftedRows(RecurrentPass& pass, const HalfLayer& half, const LayerNormWeights& norm)
+    : pass_(pass), half_(half) {
+  const std::size_t dim = half.shape.dim;
   const RecurrentRows rows = pass.rows();
+  rows_ = pass.take(Slot::normed, dim).data();
+  before_ = pass.workspace().take<const float*>(Slot::shifted, rows.num_rows);
   for (std::size_t sequence = 0; sequence < rows.places.size(); ++sequence) {
     const SequencePlace& place = rows.places[sequence];
     for (std::uint32_t i = 0; i < place.num_rows; ++i)
       before_[place.first_row + i] = i == 0 ? kept(sequence) : rows_ + (place.first_row + i - 1) * dim;
   }
   pass.for_residuals([&](std::size_t row, const float* x) {
-    kernels.recurrent->layer_norm(x, norm.weight.data(), norm.bias.data(), rows_ + row * dim, dim, shape_.epsilon);
+    half.kernels.recurrent->layer_norm(x, norm.weight.data(), norm.bias.data(), rows_ + row * dim, dim,
+                                       half.shape.epsilon);
   });
 }
 
 float* ShiftedRows::kept(std::size_t sequence) const {
-  float* state = states_.exact(pass_.rows().batch[sequence].state, layer_);
-  return half_ == Shift::time_mix ? state : state + shape_.dim;
+  float* state = half_.states.exact(pass_.rows().batch[sequence].state, half_.layer);
+  return half_.half == Shift::time_mix ? state : state + half_.shape.dim;
 }
 
 void ShiftedRows::keep_last() {
   const RecurrentRows rows = pass_.rows();
   for (std::size_t sequence = 0; sequence < rows.places.size(); ++sequence) {
     const SequencePlace& place = rows.places[sequence];
-    std::memcpy(kept(sequence), row(place.first_row + place.num_rows - 1), shape_.dim * sizeof(float));
+    std::memcpy(kept(sequence), row(place.first_row + place.num_rows - 1), half_.shape.dim * sizeof(float));
   }
 }
 
+void ShiftedRows::mix_row(std::size_t i, const std::vector<float>& mix, float* out) const {
+  half_.kernels.recurrent->mix(row(i), before(i), mix.data(), out, half_.shape.dim);
+}
+
 void ShiftedRows::multiply(const std::vector<float>& mix, std::initializer_list<Product> products) const {
-  pass_.multiply_made(
-      [&](std::size_t i, float* out) { kernels_.recurrent->mix(row(i), before(i), mix.data(), out, shape_.dim); },
-      products);
+  pass_.multiply_made([&](std::size_t i, float* out) { mix_row(i, mix, out); }, products);
 }
 
 void ShiftedRows::mix(const std::vector<float>& mix, float* out) const {
-  pass_.for_rows(1, [&](std::size_t first, std::size_t count, std::uint32_t) {
-    for (std::size_t i = first; i < first + count; ++i)
-      kernels_.recurrent->mix(row(i), before(i), mix.data(), out + i * shape_.dim, shape_.dim);
-  });
+  pass_.for_each_row([&](std::size_t i) { mix_row(i, mix, out + i * half_.shape.dim); });
 }
 
 }  // namespace troupe::engine

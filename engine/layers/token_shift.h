@@ -17,23 +17,35 @@ struct RwkvShape {
   float epsilon = 0;  // of the layer norms
 
   std::uint32_t num_heads() const { return dim / head_size; }
+  // Exact: the last normed input rows of time mixing and of channel mixing; large: the heads' matrices.
+  StateLayout state_layout(std::uint32_t num_layers) const {
+    return {.exact_per_layer = 2 * std::uint64_t{dim},
+            .large_per_layer = std::uint64_t{dim} * head_size,
+            .num_layers = num_layers};
+  }
 };
 [[nodiscard]] RwkvShape read_rwkv_shape(Metadata& meta, const ModelInfo& info);
 
-// A layer's state: the last normed input rows of time mixing and of channel mixing, then the heads' matrices.
-[[nodiscard]] StateLayout rwkv_state_layout(const RwkvShape& shape, std::uint32_t num_layers);
 enum class Shift : std::uint8_t { time_mix, channel_mix };
+
+// One half of a layer.
+struct HalfLayer {
+  const kernels::KernelTable& kernels;
+  const RwkvShape& shape;
+  const StateLayout& states;
+  std::uint32_t layer;
+  Shift half;
+};
 
 // The normed rows of one half of a layer, each with the row before it in its sequence.
 class ShiftedRows {
  public:
   // Adds a pending projection to the residual, and norms it.
-  ShiftedRows(RecurrentPass& pass, const kernels::KernelTable& kernels, const RwkvShape& shape,
-              const LayerNormWeights& norm, const StateLayout& states, std::uint32_t layer, Shift half);
+  ShiftedRows(RecurrentPass& pass, const HalfLayer& half, const LayerNormWeights& norm);
   // Copies the last rows to the states. Called once all rows are mixed.
   void keep_last();
 
-  const float* row(std::size_t row) const { return rows_ + row * shape_.dim; }
+  const float* row(std::size_t row) const { return rows_ + row * half_.shape.dim; }
   // The row before it; for the first row of a sequence, the row in its state.
   const float* before(std::size_t row) const { return before_[row]; }
   // Multiplies with row + (before - row) * mix as input.
@@ -43,13 +55,10 @@ class ShiftedRows {
 
  private:
   float* kept(std::size_t sequence) const;
+  void mix_row(std::size_t row, const std::vector<float>& mix, float* out) const;
 
   RecurrentPass& pass_;
-  const kernels::KernelTable& kernels_;
-  const RwkvShape& shape_;
-  const StateLayout& states_;
-  const std::uint32_t layer_;
-  const Shift half_;
+  const HalfLayer half_;
   float* rows_;
   std::span<const float*> before_;
 };
