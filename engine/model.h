@@ -79,7 +79,11 @@ struct CacheSpec {
 
   bool has_state() const { return state.num_floats() != 0; }
   // K and V of one more token in all groups; one with a window counts in full.
-  std::uint64_t bytes_per_token() const;
+  std::uint64_t bytes_per_token() const {
+    std::uint64_t bytes = 0;
+    for (const CacheGroup& group : groups) bytes += group.bytes_per_block / kBlockSize;
+    return bytes;
+  }
 };
 
 // One sequence's part of a step: the input of the forward pass.

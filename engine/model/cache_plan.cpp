@@ -1,7 +1,10 @@
 #include "engine/model/cache_plan.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "cache/group.h"
 #include "engine/model/load_choices.h"
@@ -17,6 +20,11 @@ constexpr std::uint64_t kMaxNames = 1u << 16;
 constexpr std::uint64_t kNameBytes = 200;
 constexpr std::uint64_t kSnapshotsPerSequence = 4;
 constexpr std::uint64_t kMinSnapshots = 64;
+
+template <class... T>
+Error no_room(fmt::format_string<T...> message, T&&... values) {
+  return {ErrorCode::out_of_memory, fmt::format(message, std::forward<T>(values)...)};
+}
 
 }  // namespace
 
@@ -52,30 +60,25 @@ Result<CachePlan> plan_cache(const CacheSpec& spec, std::uint32_t context, const
     if (plan.num_snapshots == 0)
       plan.num_snapshots = static_cast<std::uint32_t>(
           std::min(share / each, std::max(kMinSnapshots, kSnapshotsPerSequence * max_sequences)));
-    if (live > left) {
-      return Error{ErrorCode::out_of_memory, "the state of one sequence takes " + mebibytes(spec.state.bytes()) +
-                                                 "; use a larger --memory or a smaller model"};
-    }
-    if (plan.num_snapshots > for_blocks / each) {
-      return Error{ErrorCode::out_of_memory, std::to_string(plan.num_snapshots) + " snapshots of " + mebibytes(each) +
-                                                 " each do not fit; use fewer, or a larger --memory"};
-    }
+    if (live > left)
+      return no_room("the state of one sequence takes {}; use a larger --memory or a smaller model",
+                     mebibytes(spec.state.bytes()));
+    if (plan.num_snapshots > for_blocks / each)
+      return no_room("{} snapshots of {} each do not fit; use fewer, or a larger --memory", plan.num_snapshots,
+                     mebibytes(each));
     for_blocks -= plan.num_snapshots * each;
   }
 
   if (needed > for_blocks) {
     const std::uint64_t num_blocks = options.num_blocks ? options.num_blocks : per_context;
     const std::uint64_t longest = fixed > for_blocks || growing == 0 ? 0 : (for_blocks - fixed) / growing * kBlockSize;
-    return Error{ErrorCode::out_of_memory,
-                 "the KV cache of " + std::to_string(num_blocks * kBlockSize) + " tokens takes " + mebibytes(needed) +
-                     (longest > 0 ? "; use -c " + std::to_string(longest) + " or less, or a larger --memory"
-                                  : "; use a larger --memory or a smaller model")};
+    const std::string remedy = longest > 0 ? fmt::format("use -c {} or less, or a larger --memory", longest)
+                                           : "use a larger --memory or a smaller model";
+    return no_room("the KV cache of {} tokens takes {}; {}", num_blocks * kBlockSize, mebibytes(needed), remedy);
   }
-  if (names_only && options.num_blocks > for_blocks / kNameBytes) {
-    return Error{ErrorCode::out_of_memory, "the names of " + std::to_string(options.num_blocks) + " KV blocks take " +
-                                               mebibytes(options.num_blocks * kNameBytes) +
-                                               "; use fewer, or a larger --memory"};
-  }
+  if (names_only && options.num_blocks > for_blocks / kNameBytes)
+    return no_room("the names of {} KV blocks take {}; use fewer, or a larger --memory", options.num_blocks,
+                   mebibytes(options.num_blocks * kNameBytes));
   const auto num_blocks_of = [&](const CacheGroup& group) -> std::uint64_t {
     if (options.num_blocks) return options.num_blocks;
     if (names_only) return std::max(per_context, std::min(per_context * max_sequences, kMaxNames));

@@ -1,17 +1,12 @@
 #include "engine/model/encoder.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <utility>
 #include <vector>
 
-#include "config/assert.h"
 #include "engine/layers/encoder_pass.h"
 #include "engine/layers/encoder_weights.h"
-#include "engine/memory/process_memory.h"
 #include "engine/model/load_choices.h"
-#include "engine/model/memory_budget.h"
 #include "engine/weights/model_info.h"
 
 namespace troupe::engine {
@@ -25,45 +20,19 @@ constexpr std::size_t kRowsPerPass = 1024;
 bool is_encoder(const ModelFile& file) { return architecture_is(file, "bert") || architecture_is(file, "nomic-bert"); }
 
 Result<std::shared_ptr<const Encoder>> Encoder::load(const std::string& path, const LoadOptions& options) {
-  const auto table = choose_kernels(options.kernels, options.notes);
-  if (!table) return table.error();
-  const auto ternary = choose_ternary(options.ternary);
-  if (!ternary) return ternary.error();
-  const auto file = open_gguf(path);
-  if (!file) return file.error();
-  if (const Status whole = refuse_shard(**file); !whole) return whole.error();
-  if (!is_encoder(**file)) {
-    return Error{ErrorCode::unsupported, path + ": this is no encoder; bert and nomic-bert are"};
-  }
-  const std::uint64_t budget = options.memory ? options.memory : default_memory_budget();
-  const std::uint64_t estimate = expected_vocabulary_bytes(**file) + packed_weight_bytes(**file, **table);
-  if (const Status fits = check_budget(**file, **table, budget); !fits) return fits.error();
-  const std::uint64_t heap_before = process_memory().heap_used;
-  auto tokenizer = make_tokenizer(**file);
-  if (!tokenizer) return tokenizer.error();
-  const std::uint64_t heap_with_vocabulary = process_memory().heap_used;
-  std::unique_ptr<Team> own_team;
-  if (!options.team) own_team = std::make_unique<Team>(default_num_threads());
-  auto weights = load_encoder(**file, {.kernels = *table,
-                                       .ternary = *ternary,
-                                       .kv_type = options.kv_type,
-                                       .context = options.context,
-                                       .memory = std::max<std::uint64_t>(budget - estimate, 1),
-                                       .team = options.team ? options.team : own_team.get(),
-                                       .weights_cache = options.weights_cache,
-                                       .memory_policy = options.memory_policy,
-                                       .progress = options.progress,
-                                       .notes = options.notes});
+  auto opened = open_model(path, options, [](const ModelFile& file) -> Status {
+    if (is_encoder(file)) return Ok{};
+    return Error{ErrorCode::unsupported, file.path() + ": this is no encoder; bert and nomic-bert are"};
+  });
+  if (!opened) return opened.error();
+  auto weights = load_encoder(*opened->file, opened->options);
   if (!weights) return weights.error();
-  if (*tokenizer && (*tokenizer)->size() != weights->info.vocab_size) {
-    return Error{ErrorCode::bad_model, fmt::format("{}: the vocabulary has {} tokens, but the embedding has {} rows",
-                                                   path, (*tokenizer)->size(), weights->info.vocab_size)};
-  }
+  if (const Status same = opened->check_vocabulary(weights->info.vocab_size); !same) return same.error();
   auto encoder = std::shared_ptr<Encoder>(new Encoder());
-  encoder->numerics_id_ = make_numerics_id(**table, weights->cache, weights->content_hash);
-  encoder->kernels_ = *table;
-  encoder->tokenizer_ = std::move(*tokenizer);
-  encoder->vocabulary_bytes_ = heap_with_vocabulary - std::min(heap_before, heap_with_vocabulary);
+  encoder->kernels_ = opened->options.kernels;
+  encoder->numerics_id_ = make_numerics_id(*encoder->kernels_, weights->cache, weights->content_hash);
+  encoder->tokenizer_ = std::move(opened->tokenizer);
+  encoder->vocabulary_bytes_ = opened->vocabulary_bytes;
   encoder->weights_ = std::make_unique<const EncoderWeights>(std::move(*weights));
   return std::shared_ptr<const Encoder>(std::move(encoder));
 }

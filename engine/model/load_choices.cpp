@@ -1,9 +1,13 @@
 #include "engine/model/load_choices.h"
 
-#include <cinttypes>
-#include <cstdio>
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <cstdlib>
 
+#include "engine/memory/process_memory.h"
+#include "engine/model/memory_budget.h"
+#include "engine/weights/model_info.h"
 #include "kernels/cpu/amx_permission.h"
 
 namespace troupe::engine {
@@ -15,7 +19,7 @@ const kernels::KernelTable* best_kernels(const LoadNotes& notes) {
   const kernels::KernelTable& best = kernels::best_table();
   const std::string refusal = kernels::amx_refusal();
   if (notes && !refusal.empty())
-    notes({.warning = true, .text = "kernels " + std::string(best.name) + " in place of amx: " + refusal});
+    notes({.warning = true, .text = fmt::format("kernels {} in place of amx: {}", best.name, refusal)});
   return &best;
 }
 
@@ -24,15 +28,15 @@ std::string why_not(const std::string& name, const kernels::KernelTable* table) 
   std::string supported;
   for (const kernels::KernelTable* each : kernels::supported_tables())
     supported += (supported.empty() ? "" : ", ") + std::string(each->name);
-  if (!table) return "there is no variant '" + name + "'; this CPU can run " + supported;
+  if (!table) return fmt::format("there is no variant '{}'; this CPU can run {}", name, supported);
   const std::string refusal = name == "amx" ? kernels::amx_refusal() : "";
-  if (!refusal.empty()) return "'amx' cannot run here: " + refusal + "; what can run is " + supported;
-  return "this CPU cannot run '" + name + "'; it can run " + supported;
+  if (!refusal.empty()) return fmt::format("'amx' cannot run here: {}; what can run is {}", refusal, supported);
+  return fmt::format("this CPU cannot run '{}'; it can run {}", name, supported);
 }
 
 }  // namespace
 
-std::string mebibytes(std::uint64_t bytes) { return std::to_string((bytes + (1u << 20) - 1) >> 20) + " MiB"; }
+std::string mebibytes(std::uint64_t bytes) { return fmt::format("{} MiB", (bytes + (1u << 20) - 1) >> 20); }
 
 Result<const kernels::KernelTable*> choose_kernels(std::string name, const LoadNotes& notes) {
   if (name.empty()) {
@@ -51,16 +55,63 @@ Result<Ternary> choose_ternary(std::optional<Ternary> ternary) {
   if (!wanted || *wanted == '\0') return Ternary::automatic;
   if (const auto found = find_ternary(wanted)) return *found;
   return Error{ErrorCode::invalid_argument,
-               "TROUPE_TERNARY: '" + std::string(wanted) + "' is none of auto, multiply, lookup and trits"};
+               fmt::format("TROUPE_TERNARY: '{}' is none of auto, multiply, lookup and trits", wanted)};
+}
+
+Status OpenedModel::check_vocabulary(std::uint32_t num_embeddings) const {
+  if (!tokenizer || tokenizer->size() == num_embeddings) return Ok{};
+  return Error{ErrorCode::bad_model, fmt::format("{}: the vocabulary has {} tokens, but the embedding has {} rows",
+                                                 file->path(), tokenizer->size(), num_embeddings)};
+}
+
+Result<OpenedModel> open_model(const std::string& path, const LoadOptions& options,
+                               Status (*check)(const ModelFile& file)) {
+  const auto table = choose_kernels(options.kernels, options.notes);
+  if (!table) return table.error();
+  const auto ternary = choose_ternary(options.ternary);
+  if (!ternary) return ternary.error();
+  auto file = open_gguf(path);
+  if (!file) return file.error();
+  if (const Status whole = refuse_shard(**file); !whole) return whole.error();
+  if (check)
+    if (const Status passed = check(**file); !passed) return passed.error();
+  OpenedModel opened;
+  opened.budget = options.memory ? options.memory : default_memory_budget();
+  opened.expected_vocabulary = expected_vocabulary_bytes(**file);
+  const std::uint64_t estimate = opened.expected_vocabulary + packed_weight_bytes(**file, **table);
+  if (const Status fits = check_budget(**file, **table, opened.budget); !fits) return fits.error();
+  const std::uint64_t heap_before = process_memory().heap_used;
+  auto tokenizer = make_tokenizer(**file);
+  if (!tokenizer) return tokenizer.error();
+  opened.vocabulary_bytes = heap_growth(heap_before);
+  opened.tokenizer = std::move(*tokenizer);
+  opened.file = std::move(*file);
+  if (!options.team) opened.own_team = std::make_unique<Team>(default_num_threads());
+  opened.options = {.kernels = *table,
+                    .ternary = *ternary,
+                    .kv_type = options.kv_type,
+                    .state_type = options.state_type,
+                    .snapshot_every = options.snapshot_every,
+                    .context = options.context,
+                    .memory = std::max<std::uint64_t>(opened.budget - estimate, 1),
+                    .team = options.team ? options.team : opened.own_team.get(),
+                    .weights_cache = options.weights_cache,
+                    .memory_policy = options.memory_policy,
+                    .progress = options.progress,
+                    .notes = options.notes};
+  return opened;
+}
+
+std::uint64_t heap_growth(std::uint64_t before) {
+  const std::uint64_t now = process_memory().heap_used;
+  return now - std::min(before, now);
 }
 
 std::string make_numerics_id(const kernels::KernelTable& kernels, const CacheSpec& cache, std::uint64_t hash) {
-  char hex[17];
-  std::snprintf(hex, sizeof hex, "%016" PRIx64, hash);
+  const std::string id =
+      fmt::format("{}-{}-{}-{:016x}", kernels::kRecipeVersion, kernels.name, kernels::name(cache.kv_type), hash);
   const bool rounds_state = cache.has_state() && cache.state_type == StateType::f16;
-  return std::to_string(kernels::kRecipeVersion) + "-" + std::string(kernels.name) + "-" +
-         std::string(kernels::name(cache.kv_type)) + "-" + hex +
-         (rounds_state ? "-s" + std::to_string(cache.snapshot_every) : "");
+  return rounds_state ? fmt::format("{}-s{}", id, cache.snapshot_every) : id;
 }
 
 }  // namespace troupe::engine

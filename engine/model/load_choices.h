@@ -1,12 +1,13 @@
-// Choices made while any model is loaded: kernel variant, way of multiplying ternary weights, numerics id.
+// The beginning of loading any model: kernel variant, way of multiplying ternary weights, file, budget, tokenizer.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 
 #include "config/result.h"
-#include "engine/model.h"
+#include "engine/engine.h"
 
 namespace troupe::engine {
 
@@ -19,6 +20,27 @@ namespace troupe::engine {
 [[nodiscard]] Result<const kernels::KernelTable*> choose_kernels(std::string name, const LoadNotes& notes = {});
 // Without a value: TROUPE_TERNARY, else automatic. Error: invalid_argument.
 [[nodiscard]] Result<Ternary> choose_ternary(std::optional<Ternary> ternary);
+
+// A model file that has been opened and checked, with its tokenizer; its weights are not loaded yet.
+struct OpenedModel {
+  std::shared_ptr<const ModelFile> file;
+  std::shared_ptr<const Tokenizer> tokenizer;  // null if the file has no vocabulary
+  std::uint64_t budget = 0;                    // bytes for the whole model
+  std::uint64_t expected_vocabulary = 0;       // bytes, an upper bound
+  std::uint64_t vocabulary_bytes = 0;          // heap bytes that the tokenizer took
+  std::unique_ptr<Team> own_team;              // if the options have none
+  ModelOptions options;                        // for load_model() and load_encoder()
+
+  // Error: bad_model if the tokenizer has another number of tokens than the embedding.
+  [[nodiscard]] Status check_vocabulary(std::uint32_t num_embeddings) const;
+};
+// A model that cannot fit the memory budget is refused before anything is built or packed. `check`: a further
+// condition, called once the file is open; may be null. Errors as LoadedModel::load.
+[[nodiscard]] Result<OpenedModel> open_model(const std::string& path, const LoadOptions& options,
+                                             Status (*check)(const ModelFile& file) = nullptr);
+
+// Heap bytes taken since the heap was this large; 0 if it has shrunk: other threads may free memory in between.
+[[nodiscard]] std::uint64_t heap_growth(std::uint64_t before);
 
 // Recipe version, variant, KV type, model hash, and with states kept as f16 the positions after which they are rounded
 // ("4-avx512vnni-f16-9f3c...").

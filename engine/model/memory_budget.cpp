@@ -1,5 +1,7 @@
 #include "engine/model/memory_budget.h"
 
+#include <fmt/format.h>
+
 #include <string>
 
 #include "engine/machine/machine.h"
@@ -21,8 +23,9 @@ constexpr std::uint64_t kMergeBytes = 64;        // a pair in a hash table
 bool is_special(std::int64_t type) { return type == 2 || type == 3 || type == 4; }
 
 Error too_small(const ModelFile& file, std::uint64_t budget, const std::string& why) {
-  return {ErrorCode::out_of_memory, file.path() + ": a memory budget of " + mebibytes(budget) +
-                                        " is too small: " + why + "; use a larger --memory or a smaller model"};
+  return {ErrorCode::out_of_memory,
+          fmt::format("{}: a memory budget of {} is too small: {}; use a larger --memory or a smaller model",
+                      file.path(), mebibytes(budget), why)};
 }
 
 }  // namespace
@@ -68,9 +71,9 @@ Status check_budget(const ModelFile& file, const kernels::KernelTable& kernels, 
   const std::uint64_t weights = packed_weight_bytes(file, kernels);
   const std::uint64_t vocabulary = expected_vocabulary_bytes(file);
   if (weights <= budget && vocabulary <= budget - weights) return Ok{};
-  return too_small(file, budget,
-                   "weights take " + mebibytes(weights) +
-                       (vocabulary > 0 ? " and the vocabulary up to " + mebibytes(vocabulary) : ""));
+  std::string why = "weights take " + mebibytes(weights);
+  if (vocabulary > 0) why += " and the vocabulary up to " + mebibytes(vocabulary);
+  return too_small(file, budget, why);
 }
 
 Result<std::shared_ptr<const Tokenizer>> make_tokenizer_within(const ModelFile& file, std::uint64_t budget) {

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <span>
 
@@ -12,9 +13,6 @@
 #include "engine/tokenizers/tokenizer.h"
 
 namespace troupe::engine {
-
-class Team;
-class Workspace;
 
 class TextVectors {
  public:
@@ -45,7 +43,12 @@ class TextVectors {
                                                       const PoolingOptions& pooling, float* rows) const = 0;
   // Reads all texts in one call.
   void encode(Team& team, std::span<const std::span<const TokenId>> texts, const PoolingOptions& pooling,
-              Workspace& workspace, float* rows) const;
+              Workspace& workspace, float* rows) const {
+    if (texts.empty()) return;
+    const std::unique_ptr<Reading> reading = read(texts, pooling, rows);
+    while (!reading->advance(team, workspace, std::numeric_limits<std::size_t>::max())) {
+    }
+  }
 };
 
 }  // namespace troupe::engine
