@@ -1,6 +1,7 @@
 #include "engine/model/sequence_file.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
@@ -10,6 +11,7 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
+#include <type_traits>
 #include <utility>
 
 #include "cache/group.h"
@@ -23,7 +25,6 @@ namespace {
 static_assert(std::endian::native == std::endian::little);
 
 constexpr std::array<char, 8> kMagic = {'t', 'r', 'o', 'u', 'p', 'e', 'K', 'V'};
-constexpr std::size_t kFixedBytes = 56;  // up to the number of anchors, inclusive
 constexpr std::uint32_t kMaxIdBytes = 256;
 constexpr std::uint32_t kMaxTokens = 1u << 24;
 constexpr std::size_t kAnchorBytes = 12;
@@ -35,26 +36,25 @@ std::uint32_t extend_crc(std::uint32_t crc, std::span<const std::byte> bytes) {
 }
 
 std::uint32_t number_of(kernels::KvType type) {
-  switch (type) {
-    case kernels::KvType::f32:
-      return 0;
-    case kernels::KvType::f16:
-      return 1;
-    case kernels::KvType::i8:
-      return 2;
-  }
-  return 0;
+  return type == kernels::KvType::f32 ? 0 : type == kernels::KvType::f16 ? 1 : 2;
 }
 
-std::string system_says() { return std::strerror(errno); }
+Error error(ErrorCode code, const std::string& path, const std::string& what) {
+  return {code, fmt::format("{}: {}", path, what)};
+}
+
+// `what` failed in a system call.
+Error failed(const std::string& path, const char* what) {
+  return error(ErrorCode::io, path, fmt::format("{}: {}", what, std::strerror(errno)));
+}
 
 Error damaged(const std::string& path, const std::string& what) {
-  return {ErrorCode::io, path + ": damaged: " + what + "; export the sequence again"};
+  return error(ErrorCode::io, path, fmt::format("damaged: {}; export the sequence again", what));
 }
 
 Error truncated(const std::string& path, std::uint64_t has, std::uint64_t needs) {
-  return {ErrorCode::io, path + ": truncated: it has " + std::to_string(has) + " bytes of " + std::to_string(needs) +
-                             "; copy or export it again"};
+  return error(ErrorCode::io, path,
+               fmt::format("truncated: it has {} bytes of {}; copy or export it again", has, needs));
 }
 
 bool write_all(const FileDescriptor& file, std::span<const std::byte> bytes) {
@@ -79,41 +79,7 @@ bool read_all(const FileDescriptor& file, std::span<std::byte> bytes) {
   return true;
 }
 
-// Serialises integers.
-class Packer {
- public:
-  template <class T>
-  void put(T value) {
-    put(std::as_bytes(std::span(&value, 1)));
-  }
-  void put(std::span<const std::byte> bytes) { bytes_.insert(bytes_.end(), bytes.begin(), bytes.end()); }
-  const std::vector<std::byte>& bytes() const { return bytes_; }
-
- private:
-  std::vector<std::byte> bytes_;
-};
-
-class Unpacker {
- public:
-  explicit Unpacker(std::span<const std::byte> bytes) : left_(bytes) {}
-  template <class T>
-  T take() {
-    T value;
-    std::memcpy(&value, take(sizeof value).data(), sizeof value);
-    return value;
-  }
-  std::span<const std::byte> take(std::size_t count) {
-    TROUPE_ASSERT(count <= left_.size());  // lengths were checked before
-    const auto bytes = left_.first(count);
-    left_ = left_.subspan(count);
-    return bytes;
-  }
-
- private:
-  std::span<const std::byte> left_;
-};
-
-// The fixed-size part of the header, in file order.
+// The fixed-size part of the header, as in the file.
 struct Fixed {
   std::array<char, 8> magic;
   std::uint32_t version, id_bytes;
@@ -123,26 +89,26 @@ struct Fixed {
   std::uint32_t num_tokens, num_prompt, num_computed, num_anchors;
 
   std::uint64_t header_bytes() const {
-    return kFixedBytes + id_bytes + std::uint64_t{num_tokens} * sizeof(TokenId) +
+    return sizeof(Fixed) + id_bytes + std::uint64_t{num_tokens} * sizeof(TokenId) +
            std::uint64_t{num_anchors} * kAnchorBytes + kChecksumBytes;
   }
 };
+static_assert(sizeof(Fixed) == 56 && std::has_unique_object_representations_v<Fixed>);  // no padding
 
-Fixed unpack_fixed(std::span<const std::byte> bytes) {
-  Unpacker from(bytes);
-  Fixed fixed{};
-  fixed.magic = from.take<std::array<char, 8>>();
-  fixed.version = from.take<std::uint32_t>();
-  fixed.id_bytes = from.take<std::uint32_t>();
-  fixed.model_hash = from.take<std::uint64_t>();
-  fixed.kv_type = from.take<std::uint32_t>();
-  fixed.block_size = from.take<std::uint32_t>();
-  fixed.block_bytes = from.take<std::uint64_t>();
-  fixed.num_tokens = from.take<std::uint32_t>();
-  fixed.num_prompt = from.take<std::uint32_t>();
-  fixed.num_computed = from.take<std::uint32_t>();
-  fixed.num_anchors = from.take<std::uint32_t>();
-  return fixed;
+template <class T>
+void append(std::vector<std::byte>& to, std::span<const T> values) {
+  const auto bytes = std::as_bytes(values);
+  to.insert(to.end(), bytes.begin(), bytes.end());
+}
+
+// Takes `count` values from the front of `from`, whose length was checked before.
+template <class T>
+std::vector<T> take(std::span<const std::byte>& from, std::size_t count) {
+  TROUPE_ASSERT(count * sizeof(T) <= from.size());
+  std::vector<T> values(count);
+  std::copy_n(from.begin(), count * sizeof(T), std::as_writable_bytes(std::span(values)).begin());
+  from = from.subspan(count * sizeof(T));
+  return values;
 }
 
 // The number of computed tokens to write to a file. With a recurrent state and all tokens computed it is 0: after a
@@ -156,27 +122,28 @@ std::uint32_t computed_in_file(const LoadedModel& model, const Executor& executo
 std::vector<std::byte> pack_header(const LoadedModel& model, const Executor& executor, SequenceId id) {
   const std::span<const TokenId> tokens = executor.tokens(id);
   const std::vector<cache::Anchor> anchors = cache::anchors_of(tokens);
-  Packer header;
-  header.put(kMagic);
-  header.put(kSequenceFileVersion);
-  header.put(static_cast<std::uint32_t>(model.numerics_id().size()));
-  header.put(model.model().content_hash());
-  header.put(number_of(model.cache_spec().kv_type));
-  header.put(kBlockSize);
-  header.put(model.arena()->bytes_per_block());
-  header.put(static_cast<std::uint32_t>(tokens.size()));
-  header.put(executor.num_prompt_tokens(id));
-  header.put(computed_in_file(model, executor, id));
-  header.put(static_cast<std::uint32_t>(anchors.size()));
-  TROUPE_ASSERT(header.bytes().size() == kFixedBytes);
-  header.put(std::as_bytes(std::span(model.numerics_id())));
-  header.put(std::as_bytes(tokens));
+  const Fixed fixed{.magic = kMagic,
+                    .version = kSequenceFileVersion,
+                    .id_bytes = static_cast<std::uint32_t>(model.numerics_id().size()),
+                    .model_hash = model.model().content_hash(),
+                    .kv_type = number_of(model.cache_spec().kv_type),
+                    .block_size = kBlockSize,
+                    .block_bytes = model.arena()->bytes_per_block(),
+                    .num_tokens = static_cast<std::uint32_t>(tokens.size()),
+                    .num_prompt = executor.num_prompt_tokens(id),
+                    .num_computed = computed_in_file(model, executor, id),
+                    .num_anchors = static_cast<std::uint32_t>(anchors.size())};
+  std::vector<std::byte> header;
+  append<Fixed>(header, {&fixed, 1});
+  append<char>(header, model.numerics_id());
+  append<TokenId>(header, tokens);
   for (const cache::Anchor& anchor : anchors) {
-    header.put(anchor.position);
-    header.put(anchor.hash);
+    append<std::uint32_t>(header, {&anchor.position, 1});
+    append<std::uint64_t>(header, {&anchor.hash, 1});
   }
-  header.put(extend_crc(0, header.bytes()));
-  return header.bytes();
+  const std::uint32_t crc = extend_crc(0, header);
+  append<std::uint32_t>(header, {&crc, 1});
+  return header;
 }
 
 // If all tokens were computed, the last one is computed again for its logits.
@@ -245,30 +212,28 @@ bool sync_directory_of(const std::string& path) {
 
 // Checks the numbers against each other and the limits of the format, without a model.
 std::optional<Error> check_numbers(const std::string& path, const Fixed& fixed) {
-  if (fixed.magic != kMagic)
-    return Error{ErrorCode::unsupported, path + ": not an exported sequence: it does not begin with troupeKV"};
-  if (fixed.version > kSequenceFileVersion)
-    return Error{ErrorCode::unsupported, path + ": version " + std::to_string(fixed.version) +
-                                             " of the format is newer than this program, which reads version " +
-                                             std::to_string(kSequenceFileVersion) + "; use the newer troupe"};
-  const auto above = [&](const char* what, std::uint64_t is, std::uint64_t most) {
-    return damaged(
-        path, std::string(what) + " is " + std::to_string(is) + ", and can be " + std::to_string(most) + " at most");
+  const auto other_version = [&](const char* age, const char* remedy) {
+    return error(ErrorCode::unsupported, path,
+                 fmt::format("version {} of the format is {} than this program, which reads version {}; {}",
+                             fixed.version, age, kSequenceFileVersion, remedy));
   };
+  if (fixed.magic != kMagic)
+    return error(ErrorCode::unsupported, path, "not an exported sequence: it does not begin with troupeKV");
+  if (fixed.version > kSequenceFileVersion) return other_version("newer", "use the newer troupe");
   if (fixed.version == 0) return damaged(path, "its version is 0");
-  if (fixed.version < kSequenceFileVersion)
-    return Error{ErrorCode::unsupported, path + ": version " + std::to_string(fixed.version) +
-                                             " of the format is older than this program, which reads version " +
-                                             std::to_string(kSequenceFileVersion) + "; compute the sequence anew"};
-  if (fixed.id_bytes > kMaxIdBytes) return above("the length of numerics_id", fixed.id_bytes, kMaxIdBytes);
-  if (fixed.num_tokens > kMaxTokens) return above("the number of tokens", fixed.num_tokens, kMaxTokens);
+  if (fixed.version < kSequenceFileVersion) return other_version("older", "compute the sequence anew");
   if (fixed.num_tokens == 0) return damaged(path, "it has no tokens");
-  if (fixed.num_prompt > fixed.num_tokens) return above("the prompt's length", fixed.num_prompt, fixed.num_tokens);
-  if (fixed.num_computed > fixed.num_tokens)
-    return above("the number of computed tokens", fixed.num_computed, fixed.num_tokens);
+  const struct {
+    const char* what;
+    std::uint32_t is, most;
+  } bounds[] = {{"the length of numerics_id", fixed.id_bytes, kMaxIdBytes},
+                {"the number of tokens", fixed.num_tokens, kMaxTokens},
+                {"the prompt's length", fixed.num_prompt, fixed.num_tokens},
+                {"the number of computed tokens", fixed.num_computed, fixed.num_tokens}};
+  for (const auto& [what, is, most] : bounds)
+    if (is > most) return damaged(path, fmt::format("{} is {}, and can be {} at most", what, is, most));
   if (fixed.num_anchors != fixed.num_tokens / kBlockSize)
-    return damaged(path, std::to_string(fixed.num_anchors) + " anchors do not fit " + std::to_string(fixed.num_tokens) +
-                             " tokens");
+    return damaged(path, fmt::format("{} anchors do not fit {} tokens", fixed.num_anchors, fixed.num_tokens));
   return std::nullopt;
 }
 
@@ -276,9 +241,10 @@ std::optional<Error> check_numbers(const std::string& path, const Fixed& fixed) 
 std::optional<Error> check_origin(const std::string& path, const Fixed& fixed, std::string_view numerics_id,
                                   const LoadedModel& model) {
   if (numerics_id != model.numerics_id())
-    return Error{ErrorCode::unsupported, path + ": foreign: it was made under numerics " + std::string(numerics_id) +
-                                             ", and this is " + model.numerics_id() +
-                                             "; use the same model, kernel variant and KV type, or compute it anew"};
+    return error(ErrorCode::unsupported, path,
+                 fmt::format("foreign: it was made under numerics {}, and this is {}; use the same model, kernel "
+                             "variant and KV type, or compute it anew",
+                             numerics_id, model.numerics_id()));
   // If the context is not longer than the window, the K and V of window layers are in these blocks too.
   const std::uint64_t block_bytes = model.arena()->bytes_per_block(), layer_bytes = kv_shape_of(model).layer_bytes();
   const bool other_window = fixed.block_bytes != block_bytes && layer_bytes != 0 &&
@@ -286,17 +252,16 @@ std::optional<Error> check_origin(const std::string& path, const Fixed& fixed, s
                             fixed.block_bytes / layer_bytes <= model.info().num_layers;
   if (fixed.model_hash != model.model().content_hash() || fixed.kv_type != number_of(model.cache_spec().kv_type) ||
       fixed.block_size != kBlockSize || (fixed.block_bytes != block_bytes && !other_window))
-    return damaged(path, "its model hash, KV type or block size contradict its numerics " + std::string(numerics_id));
+    return damaged(path, fmt::format("its model hash, KV type or block size contradict its numerics {}", numerics_id));
   if (other_window)
-    return Error{ErrorCode::unsupported,
-                 path + ": foreign: its blocks hold " + std::to_string(fixed.block_bytes / layer_bytes) +
-                     " layers, and here they hold " + std::to_string(block_bytes / layer_bytes) +
-                     ": it was made under a -c on the other side of the window of the model's layers; use that -c, or "
-                     "compute it anew"};
+    return error(ErrorCode::unsupported, path,
+                 fmt::format("foreign: its blocks hold {} layers, and here they hold {}: it was made under a -c on the "
+                             "other side of the window of the model's layers; use that -c, or compute it anew",
+                             fixed.block_bytes / layer_bytes, block_bytes / layer_bytes));
   if (fixed.num_tokens > model.info().context)
-    return Error{ErrorCode::invalid_argument, path + ": " + std::to_string(fixed.num_tokens) +
-                                                  " tokens are more than the context of " +
-                                                  std::to_string(model.info().context) + "; use a larger -c"};
+    return error(ErrorCode::invalid_argument, path,
+                 fmt::format("{} tokens are more than the context of {}; use a larger -c", fixed.num_tokens,
+                             model.info().context));
   return std::nullopt;
 }
 
@@ -305,59 +270,56 @@ std::optional<Error> check_origin(const std::string& path, const Fixed& fixed, s
 Status export_sequence(const std::string& path, const LoadedModel& model, const Executor& executor, SequenceId id) {
   std::string temporary = path + ".XXXXXX";
   const FileDescriptor file(::mkstemp(temporary.data()));
-  if (file.get() < 0) return Error{ErrorCode::io, path + ": cannot be written: " + system_says()};
+  if (file.get() < 0) return failed(path, "cannot be written");
   const bool written = write_all(file, pack_header(model, executor, id)) && write_contents(file, model, executor, id) &&
                        ::fsync(file.get()) == 0 && ::rename(temporary.c_str(), path.c_str()) == 0;
   if (!written) {
-    const Error error{ErrorCode::io, path + ": cannot be written: " + system_says() + "; what was there is unchanged"};
+    Error failure = failed(path, "cannot be written");
+    failure.message += "; what was there is unchanged";
     ::unlink(temporary.c_str());
-    return error;
+    return failure;
   }
-  if (!sync_directory_of(path)) return Error{ErrorCode::io, path + ": written, but not synced: " + system_says()};
+  if (!sync_directory_of(path)) return failed(path, "written, but not synced");
   return Ok{};
 }
 
 Result<SequenceFile> SequenceFile::open(const std::string& path, const LoadedModel& model) {
   FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   struct stat info {};
-  if (file.get() < 0 || ::fstat(file.get(), &info) != 0)
-    return Error{ErrorCode::io, path + ": cannot be read: " + system_says()};
-  if (!S_ISREG(info.st_mode)) return Error{ErrorCode::io, path + ": cannot be read: it is not a regular file"};
+  if (file.get() < 0 || ::fstat(file.get(), &info) != 0) return failed(path, "cannot be read");
+  if (!S_ISREG(info.st_mode)) return error(ErrorCode::io, path, "cannot be read: it is not a regular file");
   const auto size = static_cast<std::uint64_t>(info.st_size);
 
-  std::vector<std::byte> header(kFixedBytes);
-  if (!read_all(file, header)) return truncated(path, size, kFixedBytes);
-  const Fixed fixed = unpack_fixed(header);
+  Fixed fixed{};
+  if (!read_all(file, std::as_writable_bytes(std::span(&fixed, 1)))) return truncated(path, size, sizeof fixed);
   if (auto wrong = check_numbers(path, fixed)) return *wrong;
   if (size < fixed.header_bytes()) return truncated(path, size, fixed.header_bytes());
-  header.resize(fixed.header_bytes());
-  if (!read_all(file, std::span(header).subspan(kFixedBytes))) return truncated(path, size, fixed.header_bytes());
+  std::vector<std::byte> more(fixed.header_bytes() - sizeof fixed);
+  if (!read_all(file, more)) return truncated(path, size, fixed.header_bytes());
 
-  const auto checked = std::span<const std::byte>(header).first(header.size() - kChecksumBytes);
-  Unpacker from(std::span<const std::byte>(header).subspan(kFixedBytes));
-  const auto id = from.take(fixed.id_bytes);
+  std::uint32_t crc = extend_crc(0, std::as_bytes(std::span(&fixed, 1)));
+  crc = extend_crc(crc, std::span(more).first(more.size() - kChecksumBytes));
+  std::span<const std::byte> left(more);
+  const std::vector<char> id = take<char>(left, fixed.id_bytes);
   SequenceFile out;
-  out.tokens_.resize(fixed.num_tokens);
-  std::memcpy(out.tokens_.data(), from.take(fixed.num_tokens * sizeof(TokenId)).data(),
-              fixed.num_tokens * sizeof(TokenId));
+  out.tokens_ = take<TokenId>(left, fixed.num_tokens);
   for (std::uint32_t i = 0; i < fixed.num_anchors; ++i) {
-    const auto position = from.take<std::uint32_t>();
-    out.anchors_.push_back({position, from.take<std::uint64_t>()});
+    const std::uint32_t position = take<std::uint32_t>(left, 1)[0];
+    out.anchors_.push_back({position, take<std::uint64_t>(left, 1)[0]});
   }
-  if (from.take<std::uint32_t>() != extend_crc(0, checked)) return damaged(path, "the checksum of its header is wrong");
-  if (auto wrong = check_origin(path, fixed, {reinterpret_cast<const char*>(id.data()), id.size()}, model))
-    return *wrong;
+  if (take<std::uint32_t>(left, 1)[0] != crc) return damaged(path, "the checksum of its header is wrong");
+  if (auto wrong = check_origin(path, fixed, {id.data(), id.size()}, model)) return *wrong;
   if (model.snapshots() && fixed.num_computed == fixed.num_tokens)
     return damaged(path, "its state is that of its last token, which must be computed again");
   for (const TokenId token : out.tokens_) {
     if (token < 0 || static_cast<std::uint32_t>(token) >= model.info().vocab_size)
-      return damaged(path, "token " + std::to_string(token) + " is not in the vocabulary");
+      return damaged(path, fmt::format("token {} is not in the vocabulary", token));
   }
   if (out.anchors_ != cache::anchors_of(out.tokens_)) return damaged(path, "its anchors are not those of its tokens");
   const std::uint64_t whole = fixed.header_bytes() + block_bytes_in_file(model, fixed.num_tokens, fixed.num_computed) +
                               state_bytes_in_file(model, fixed.num_computed) + kChecksumBytes;
   if (size < whole) return truncated(path, size, whole);
-  if (size > whole) return damaged(path, std::to_string(size - whole) + " bytes follow its end");
+  if (size > whole) return damaged(path, fmt::format("{} bytes follow its end", size - whole));
   out.path_ = path;
   out.file_ = std::move(file);
   out.header_bytes_ = fixed.header_bytes();
@@ -372,14 +334,12 @@ std::uint32_t SequenceFile::next_position() const {
 
 Status SequenceFile::read_blocks(const LoadedModel& model, const BlockTables& tables) {
   TROUPE_ASSERT(tables.size() == model.arenas().size());
-  if (::lseek(file_.get(), static_cast<off_t>(header_bytes_), SEEK_SET) < 0)
-    return Error{ErrorCode::io, path_ + ": cannot be read: " + system_says()};
+  if (::lseek(file_.get(), static_cast<off_t>(header_bytes_), SEEK_SET) < 0) return failed(path_, "cannot be read");
   std::vector<std::byte> skipped;
   std::uint32_t crc = 0, expected = 0;
   const auto read = [&](std::span<std::byte> bytes) -> Status {
     if (read_all(file_, bytes)) return Ok{};
-    return errno == 0 ? damaged(path_, "it became shorter while it was read")
-                      : Error{ErrorCode::io, path_ + ": cannot be read: " + system_says()};
+    return errno == 0 ? damaged(path_, "it became shorter while it was read") : failed(path_, "cannot be read");
   };
   const auto read_checked = [&](std::span<std::byte> bytes) -> Status {
     if (auto done = read(bytes); !done) return done;
@@ -404,15 +364,13 @@ Status SequenceFile::read_blocks(const LoadedModel& model, const BlockTables& ta
 }
 
 SequenceSpec SequenceFile::spec(SequenceId id, BlockTables tables, SamplingParams sampling) const {
-  SequenceSpec spec;
-  spec.id = id;
-  spec.tokens = tokens_;
-  spec.num_prompt_tokens = num_prompt_tokens_;
-  spec.num_cached = next_position();
-  spec.tables = std::move(tables);
-  spec.state = state_;
-  spec.sampling = std::move(sampling);
-  return spec;
+  return {.id = id,
+          .tokens = tokens_,
+          .num_prompt_tokens = num_prompt_tokens_,
+          .num_cached = next_position(),
+          .tables = std::move(tables),
+          .state = state_,
+          .sampling = std::move(sampling)};
 }
 
 }  // namespace troupe::engine
