@@ -1,7 +1,8 @@
 #include "scheduler/admission.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <limits>
 
 #include "cache/ids.h"
 #include "config/assert.h"
@@ -10,8 +11,6 @@ namespace troupe::scheduler {
 namespace {
 
 constexpr const char* kLimit = "max_requests_per_user";  // the configuration's name for Quota's limit
-
-std::string number(std::uint64_t n) { return std::to_string(n); }
 
 Refusal invalid(std::string field, std::string message) {
   return {Outcome::invalid_argument, std::move(message), std::move(field), std::nullopt};
@@ -30,7 +29,7 @@ std::uint32_t most_blocks(const Capacity& capacity) {
 
 }  // namespace
 
-std::string name_of(TenantId tenant) { return "user " + number(static_cast<std::uint32_t>(tenant)); }
+std::string name_of(TenantId tenant) { return fmt::format("user {}", static_cast<std::uint32_t>(tenant)); }
 
 std::variant<Fits, Refusal> check_fit(const Demand& demand, const Capacity& capacity) {
   if (demand.prompt_tokens == 0) return invalid("prompt", "the prompt is empty; it needs at least one token");
@@ -39,9 +38,9 @@ std::variant<Fits, Refusal> check_fit(const Demand& demand, const Capacity& capa
   const std::uint64_t shortest = std::uint64_t{demand.prompt_tokens} + 1;
   if (shortest > capacity.context)
     return Refusal{Outcome::too_long,
-                   "the prompt has " + number(demand.prompt_tokens) + " tokens, and the context of " +
-                       number(capacity.context) + " must also hold the answer; shorten the prompt to at most " +
-                       number(std::max(capacity.context, 1u) - 1) + " tokens, or serve with a larger --ctx-size",
+                   fmt::format("the prompt has {} tokens, and the context of {} must also hold the answer; shorten the "
+                               "prompt to at most {} tokens, or serve with a larger --ctx-size",
+                               demand.prompt_tokens, capacity.context, std::max(capacity.context, 1u) - 1),
                    "prompt", capacity.context};
 
   // n blocks hold the K and V of n * kBlockSize tokens, and the last token of a sequence needs none.
@@ -51,26 +50,26 @@ std::variant<Fits, Refusal> check_fit(const Demand& demand, const Capacity& capa
   const std::uint64_t asked = is_limited ? std::uint64_t{demand.prompt_tokens} + demand.max_tokens : shortest;
   const std::uint64_t longest = std::min<std::uint64_t>(asked, capacity.context);
   if (longest > most_that_fits)
-    return Refusal{Outcome::never_fits,
-                   number(demand.prompt_tokens) + " prompt tokens and " + number(longest - demand.prompt_tokens) +
-                       " to generate need " + number((longest - 1 + kBlockSize - 1) / kBlockSize) +
-                       " KV blocks, and the model has " + number(num_blocks) +
-                       " in all; ask for less, or serve with a larger --memory",
-                   shortest > most_that_fits ? "prompt" : "max_tokens", num_blocks};
+    return Refusal{
+        Outcome::never_fits,
+        fmt::format("{} prompt tokens and {} to generate need {} KV blocks, and the model has {} in all; ask "
+                    "for less, or serve with a larger --memory",
+                    demand.prompt_tokens, longest - demand.prompt_tokens, (longest - 1 + kBlockSize - 1) / kBlockSize,
+                    num_blocks),
+        shortest > most_that_fits ? "prompt" : "max_tokens", num_blocks};
 
   const std::uint64_t max_known = is_limited ? longest : std::min<std::uint64_t>(capacity.context, most_that_fits);
   return Fits{static_cast<std::uint32_t>(std::min<std::uint64_t>(max_known, kUnlimitedTokens))};
 }
 
 std::optional<Refusal> Quota::take(TenantId tenant) {
-  const auto found = held_.find(tenant);
-  if (found != held_.end() && found->second >= max_requests_)
-    return Refusal{Outcome::quota,
-                   name_of(tenant) + " has " + number(found->second) + " requests here, and may have " +
-                       number(max_requests_) + " (" + kLimit + "); wait until one has ended",
-                   kLimit, max_requests_};
-  if (max_requests_ == 0)
-    return Refusal{Outcome::quota, name_of(tenant) + " may have no requests here", kLimit, max_requests_};
+  const auto refuse = [&](const std::string& why) {
+    return Refusal{Outcome::quota, name_of(tenant) + why, kLimit, max_requests_};
+  };
+  if (max_requests_ == 0) return refuse(" may have no requests here");
+  if (held(tenant) >= max_requests_)
+    return refuse(fmt::format(" has {} requests here, and may have {} ({}); wait until one has ended", held(tenant),
+                              max_requests_, kLimit));
   ++held_[tenant];
   return std::nullopt;
 }

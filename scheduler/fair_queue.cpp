@@ -7,22 +7,13 @@
 namespace troupe::scheduler {
 
 void FairQueue::push(RequestNumber number, const Demand& demand) {
-  TROUPE_ASSERT(std::none_of(entries_.begin(), entries_.end(), [&](const Entry& e) { return e.number == number; }));
+  TROUPE_ASSERT(std::ranges::count(entries_, number, &Entry::number) == 0);
   const cache::Rank rank = rank_of(demand);
-  const auto place = std::upper_bound(entries_.begin(), entries_.end(), rank,
-                                      [](const cache::Rank& mine, const Entry& entry) { return mine < entry.rank; });
-  entries_.insert(place, {number, demand, rank});
+  entries_.insert(std::ranges::upper_bound(entries_, rank, {}, &Entry::rank), {number, demand, rank});
 }
 
-void FairQueue::erase(std::size_t index) { entries_.erase(entries_.begin() + static_cast<std::ptrdiff_t>(index)); }
-
 bool FairQueue::remove(RequestNumber number) {
-  for (std::size_t i = 0; i < entries_.size(); ++i) {
-    if (entries_[i].number != number) continue;
-    erase(i);
-    return true;
-  }
-  return false;
+  return std::erase_if(entries_, [&](const Entry& entry) { return entry.number == number; }) > 0;
 }
 
 // The oldest of those that none outranks, at most kMaxOvertaken + 1, up to and including the first that may not be
@@ -46,25 +37,23 @@ void FairQueue::set_prediction(RequestNumber number, std::uint32_t tokens) {
     if (entry.number == number) entry.prediction = tokens;
 }
 
-std::size_t FairQueue::choose() const {
+FairQueue::Position FairQueue::choose() const {
   const auto end = entries_.begin() + static_cast<std::ptrdiff_t>(num_candidates());
-  const auto best = std::max_element(entries_.begin(), end, [](const Entry& a, const Entry& b) {
-    return a.prediction < b.prediction;  // the first of equal ones: the oldest
-  });
-  return static_cast<std::size_t>(best - entries_.begin());
+  // The first of equal ones: the oldest.
+  return std::ranges::max_element(entries_.begin(), end, {}, &Entry::prediction);
 }
 
 std::optional<RequestNumber> FairQueue::peek() const {
   if (empty()) return std::nullopt;
-  return entries_[choose()].number;
+  return choose()->number;
 }
 
 std::optional<RequestNumber> FairQueue::pick() {
   if (empty()) return std::nullopt;
-  const std::size_t chosen = choose();
-  const RequestNumber number = entries_[chosen].number;
-  for (std::size_t i = 0; i < chosen; ++i) ++entries_[i].overtaken;
-  erase(chosen);
+  const Position chosen = choose();
+  const RequestNumber number = chosen->number;
+  for (auto entry = entries_.begin(); entry != chosen; ++entry) ++entry->overtaken;
+  entries_.erase(chosen);
   return number;
 }
 

@@ -55,9 +55,9 @@ class FairQueue {
     std::uint32_t prediction = 0;
     std::uint32_t overtaken = 0;
   };
+  using Position = std::vector<Entry>::const_iterator;
   [[nodiscard]] std::size_t num_candidates() const;
-  [[nodiscard]] std::size_t choose() const;
-  void erase(std::size_t index);
+  [[nodiscard]] Position choose() const;
 
   std::vector<Entry> entries_;  // by rank
 };

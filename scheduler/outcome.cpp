@@ -1,5 +1,6 @@
 #include "scheduler/outcome.h"
 
+#include <algorithm>
 #include <array>
 
 #include "config/assert.h"
@@ -48,10 +49,9 @@ constexpr std::array kOutcomes{
 std::span<const OutcomeInfo> outcomes() { return kOutcomes; }
 
 std::size_t index_of(Outcome outcome) {
-  for (std::size_t i = 0; i < kOutcomes.size(); ++i)
-    if (kOutcomes[i].outcome == outcome) return i;
-  const bool known_outcome = false;  // every enumerator has a row: tests/scheduler/outcome_test.cpp
-  TROUPE_ASSERT(known_outcome);
+  const auto row = std::ranges::find(kOutcomes, outcome, &OutcomeInfo::outcome);
+  TROUPE_ASSERT(row != kOutcomes.end());  // every enumerator has a row: tests/scheduler/outcome_test.cpp
+  return static_cast<std::size_t>(row - kOutcomes.begin());
 }
 
 const OutcomeInfo& info(Outcome outcome) { return kOutcomes[index_of(outcome)]; }

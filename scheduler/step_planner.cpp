@@ -6,11 +6,6 @@
 #include "config/assert.h"
 
 namespace troupe::scheduler {
-namespace {
-
-constexpr std::uint32_t kNoBoundary = std::numeric_limits<std::uint32_t>::max();
-
-}  // namespace
 
 StepPlanner::StepPlanner(PlannerOptions options) : options_(options) {
   TROUPE_ASSERT(options.max_step_tokens >= 1 && options.max_sequences >= 1 && options.max_open >= 1);
@@ -34,23 +29,15 @@ void StepPlanner::add(const SequenceStart& start) {
   TROUPE_ASSERT(!is_full());
   TROUPE_ASSERT(start.computed < start.known && start.known < start.max_known);
   TROUPE_ASSERT(blocks_for(start.computed) <= start.num_blocks);
-  entries_.push_back({.sequence = start.sequence,
-                      .own_rank = start.rank,
-                      .rank = start.rank,
-                      .num_prompt = start.known,
-                      .known = start.known,
-                      .computed = start.computed,
-                      .planned = 0,
-                      .wants_logits = false,
-                      .num_blocks = start.num_blocks,
-                      .max_known = start.max_known,
-                      .num_reported = start.computed / kBlockSize,
-                      .alone_until = start.alone_until,
-                      .asking = Asking::no,
-                      .was_denied = false,
-                      .num_available = 0,
-                      .may_retry = false,
-                      .parked = false});
+  Entry& entry = entries_.emplace_back();
+  entry.sequence = start.sequence;
+  entry.own_rank = entry.rank = start.rank;
+  entry.num_prompt = entry.known = start.known;
+  entry.computed = start.computed;
+  entry.num_blocks = start.num_blocks;
+  entry.max_known = start.max_known;
+  entry.num_reported = start.computed / kBlockSize;
+  entry.alone_until = start.alone_until;
   sort_entries();
 }
 
@@ -59,13 +46,12 @@ void StepPlanner::remove(SequenceId sequence) {
 }
 
 bool StepPlanner::contains(SequenceId sequence) const {
-  return std::any_of(entries_.begin(), entries_.end(), [&](const Entry& entry) { return entry.sequence == sequence; });
+  return const_cast<StepPlanner*>(this)->find(sequence) != nullptr;
 }
 
 StepPlanner::Entry* StepPlanner::find(SequenceId sequence) {
-  for (Entry& entry : entries_)
-    if (entry.sequence == sequence) return &entry;
-  return nullptr;
+  const auto found = std::ranges::find(entries_, sequence, &Entry::sequence);
+  return found == entries_.end() ? nullptr : &*found;
 }
 
 StepPlanner::Entry& StepPlanner::at(SequenceId sequence) {
@@ -95,7 +81,8 @@ void StepPlanner::plan(std::uint64_t step, std::uint64_t epoch, StepPlan& out) {
   const cache::SnapshotRule& rule = options_.snapshot_rule;
   const auto give_row = [&](Entry& entry) {
     const std::uint32_t with_blocks = entry.num_blocks * kBlockSize - entry.computed;
-    const std::uint32_t boundary = rule.every == 0 ? kNoBoundary : rule.next_after(entry.computed, entry.num_prompt);
+    const std::uint32_t boundary =
+        rule.every == 0 ? std::numeric_limits<std::uint32_t>::max() : rule.next_after(entry.computed, entry.num_prompt);
     entry.planned = std::min({entry.known - entry.computed, with_blocks, tokens_left, boundary - entry.computed});
     const std::uint32_t end = entry.computed + entry.planned;
     entry.wants_logits = end == entry.known;
@@ -104,13 +91,12 @@ void StepPlanner::plan(std::uint64_t step, std::uint64_t epoch, StepPlan& out) {
     out.items.push_back({entry.sequence, entry.planned, 0, entry.wants_logits, end == boundary});
   };
 
-  const auto suspect = std::find_if(entries_.begin(), entries_.end(),
-                                    [](const Entry& entry) { return entry.runnable() && entry.suspected(); });
+  const auto suspect =
+      std::ranges::find_if(entries_, [](const Entry& entry) { return entry.runnable() && entry.suspected(); });
   if (suspect != entries_.end()) return give_row(*suspect);
 
   // The oldest gets a row even where decodes alone would fill the step.
-  const auto oldest =
-      std::find_if(entries_.begin(), entries_.end(), [](const Entry& entry) { return entry.runnable(); });
+  const auto oldest = std::ranges::find_if(entries_, &Entry::runnable);
   const std::uint32_t kept = oldest != entries_.end() && !oldest->decoding() ? 1 : 0;
   for (Entry& entry : entries_)
     if (entry.runnable() && entry.decoding() && tokens_left > kept && rows_left > kept) give_row(entry);
@@ -193,12 +179,10 @@ void StepPlanner::retry_denied() {
   for (Entry& entry : entries_) entry.may_retry = true;
 }
 
-bool StepPlanner::starved() const {
-  return std::any_of(entries_.begin(), entries_.end(), [](const Entry& entry) { return entry.starved(); });
-}
+bool StepPlanner::starved() const { return std::ranges::any_of(entries_, &Entry::starved); }
 
 std::optional<SequenceId> StepPlanner::victim() const {
-  const auto needy = std::find_if(entries_.begin(), entries_.end(), [](const Entry& entry) { return entry.starved(); });
+  const auto needy = std::ranges::find_if(entries_, &Entry::starved);
   if (needy == entries_.end() || needy->asking != Asking::denied) return std::nullopt;
   return victim_for(needy->rank);
 }
@@ -236,8 +220,7 @@ void StepPlanner::inherit(SequenceId sequence, std::optional<Rank> rank) {
 }
 
 std::uint32_t StepPlanner::num_parked() const {
-  return static_cast<std::uint32_t>(
-      std::count_if(entries_.begin(), entries_.end(), [](const Entry& entry) { return entry.parked; }));
+  return static_cast<std::uint32_t>(std::ranges::count(entries_, true, &Entry::parked));
 }
 
 std::uint32_t StepPlanner::num_running() const { return static_cast<std::uint32_t>(entries_.size()) - num_parked(); }

@@ -188,23 +188,23 @@ class StepPlanner {
  private:
   enum class Asking : std::uint8_t { no, asked, denied };
   struct Entry {
-    SequenceId sequence;
+    SequenceId sequence = 0;
     Rank own_rank;
-    Rank rank;                 // own, or inherited from a follower
-    std::uint32_t num_prompt;  // known when it was added
-    std::uint32_t known;
-    std::uint32_t computed;
-    std::uint32_t planned;  // tokens in the running step; 0: not in it
-    bool wants_logits;      // in the running step
-    std::uint32_t num_blocks;
-    std::uint32_t max_known;
-    std::uint32_t num_reported;  // full blocks that newly_full() has returned
-    std::uint32_t alone_until;   // computed tokens up to which its row is the only one of a step
-    Asking asking;
-    bool was_denied;              // and not granted since
-    std::uint32_t num_available;  // when it was denied
-    bool may_retry;               // blocks may have been given back since it was listed by needs()
-    bool parked;
+    Rank rank;                     // own, or inherited from a follower
+    std::uint32_t num_prompt = 0;  // known when it was added
+    std::uint32_t known = 0;
+    std::uint32_t computed = 0;
+    std::uint32_t planned = 0;  // tokens in the running step; 0: not in it
+    bool wants_logits = false;  // in the running step
+    std::uint32_t num_blocks = 0;
+    std::uint32_t max_known = 0;
+    std::uint32_t num_reported = 0;  // full blocks that newly_full() has returned
+    std::uint32_t alone_until = 0;   // computed tokens up to which its row is the only one of a step
+    Asking asking = Asking::no;
+    bool was_denied = false;          // and not granted since
+    std::uint32_t num_available = 0;  // when it was denied
+    bool may_retry = false;           // blocks may have been given back since it was listed by needs()
+    bool parked = false;
 
     // What will be computed and known when the running step ends.
     std::uint32_t next_computed() const { return computed + planned; }

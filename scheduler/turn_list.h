@@ -19,7 +19,7 @@ namespace troupe::scheduler {
 // Start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM 1996). Each user has an account: the summed cost of this
 // user's popped items. The user with the lowest account is popped next; a user whose queue was empty is raised to the
 // lowest account in the list, so that an idle user saves up no share. It follows that
-//   - a user for whom nothing was popped lately waits for at most one item of each other user, however many they have;
+//   - a user for whom noqueued was popped lately waits for at most one item of each other user, however many they have;
 //   - of two users that always have items queued, one gets no more ahead of the other than by the cost of the most
 //     expensive item of each;
 //   - items of equal cost are popped round-robin, one of each user;
@@ -31,23 +31,23 @@ class TurnList {
   // cost: >= 1; 0 counts as 1.
   void push(TenantId tenant, T item, std::uint64_t cost = 1) {
     User& user = users_[tenant];
-    if (user.things.empty()) {
+    if (user.items.empty()) {
       if (!order_.empty()) user.account = std::max(user.account, std::get<0>(*order_.begin()));
       order_.emplace(user.account, ++last_turn_, tenant);
     }
-    user.things.push_back({std::move(item), std::max<std::uint64_t>(cost, 1)});
+    user.items.push_back({std::move(item), std::max<std::uint64_t>(cost, 1)});
     ++size_;
   }
-  // The next item; nothing if the list is empty.
+  // The next item; noqueued if the list is empty.
   [[nodiscard]] std::optional<T> pop() {
     if (order_.empty()) return std::nullopt;
     const TenantId tenant = std::get<2>(*order_.begin());
     order_.erase(order_.begin());
     User& user = users_.at(tenant);
-    std::optional<T> item = std::move(user.things.front().item);
-    user.account += user.things.front().cost;
-    user.things.pop_front();
-    if (!user.things.empty()) order_.emplace(user.account, ++last_turn_, tenant);
+    std::optional<T> item = std::move(user.items.front().item);
+    user.account += user.items.front().cost;
+    user.items.pop_front();
+    if (!user.items.empty()) order_.emplace(user.account, ++last_turn_, tenant);
     --size_;
     forget_settled();
     return item;
@@ -57,17 +57,17 @@ class TurnList {
   [[nodiscard]] std::vector<T> remove_if(Unwanted unwanted) {
     std::vector<T> removed;
     for (auto& [tenant, user] : users_) {
-      std::deque<Thing> kept;
-      for (Thing& thing : user.things) {
-        if (unwanted(std::as_const(thing.item)))
-          removed.push_back(std::move(thing.item));
+      std::deque<Queued> kept;
+      for (Queued& queued : user.items) {
+        if (unwanted(std::as_const(queued.item)))
+          removed.push_back(std::move(queued.item));
         else
-          kept.push_back(std::move(thing));
+          kept.push_back(std::move(queued));
       }
-      user.things = std::move(kept);
+      user.items = std::move(kept);
     }
     size_ -= removed.size();
-    std::erase_if(order_, [&](const auto& turn) { return users_.at(std::get<2>(turn)).things.empty(); });
+    std::erase_if(order_, [&](const auto& turn) { return users_.at(std::get<2>(turn)).items.empty(); });
     forget_settled();
     return removed;
   }
@@ -75,13 +75,13 @@ class TurnList {
   [[nodiscard]] std::size_t size() const { return size_; }
 
  private:
-  struct Thing {
+  struct Queued {
     T item;
     std::uint64_t cost;
   };
   struct User {
     std::uint64_t account = 0;
-    std::deque<Thing> things;
+    std::deque<Queued> items;
   };
 
   // Erases accounts of users without items that are not above the lowest account: push() would raise them to it anyway.
@@ -90,7 +90,7 @@ class TurnList {
     if (order_.empty()) return users_.clear();
     const std::uint64_t lowest = std::get<0>(*order_.begin());
     std::erase_if(users_,
-                  [&](const auto& entry) { return entry.second.things.empty() && entry.second.account <= lowest; });
+                  [&](const auto& entry) { return entry.second.items.empty() && entry.second.account <= lowest; });
   }
 
   std::unordered_map<TenantId, User> users_;
