@@ -3,30 +3,33 @@
 
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <unordered_map>
-#include <vector>
 
 #include "cache/ids.h"
+#include "cache/prefix_hash.h"
 #include "cache/scope.h"
 
 namespace troupe::cache {
 
-// The key of a sequence's block i is a hash over its tokens up to the end of block i and the scope it will be published
-// under. One sequence at a time claims a key; other sequences that need the same block may wait for it.
-// Not thread-safe.
+// The key of a sequence's block i is its prefix hash up to the end of block i in the scope it will be published under.
+// One sequence at a time claims a key; other sequences that need the same block may wait for it. Not thread-safe.
 class FlightIndex {
  public:
-  // The prefix hashes of `tokens`: prefixes[i] covers blocks 0..i. O(tokens).
-  static void hash_prefixes(std::span<const TokenId> tokens, std::uint32_t num_blocks,
-                            std::vector<std::uint64_t>& prefixes);
-
   // `sequence` will compute the block with this prefix hash. Does nothing if it is claimed already.
-  void claim(std::uint64_t prefix, ScopeId scope, SequenceId sequence);
+  void claim(std::uint64_t prefix, ScopeId scope, SequenceId sequence) {
+    claims_.try_emplace(scoped_hash(prefix, scope), sequence);
+  }
   // Removes the claim; does nothing if another sequence has it.
-  void unclaim(std::uint64_t prefix, ScopeId scope, SequenceId sequence);
+  void unclaim(std::uint64_t prefix, ScopeId scope, SequenceId sequence) {
+    const auto claim = claims_.find(scoped_hash(prefix, scope));
+    if (claim != claims_.end() && claim->second == sequence) claims_.erase(claim);
+  }
   // The sequence that computes this block under one of these scopes. The caller compares the tokens to confirm.
-  [[nodiscard]] std::optional<SequenceId> find(std::uint64_t prefix, const ScopeList& scopes) const;
+  [[nodiscard]] std::optional<SequenceId> find(std::uint64_t prefix, const ScopeList& scopes) const {
+    for (ScopeId scope : scopes)
+      if (const auto claim = claims_.find(scoped_hash(prefix, scope)); claim != claims_.end()) return claim->second;
+    return std::nullopt;
+  }
 
   void clear() { claims_.clear(); }
   [[nodiscard]] std::size_t size() const { return claims_.size(); }

@@ -13,25 +13,25 @@ class IdSet {
  public:
   void insert(std::uint64_t id) {
     if (contains(id)) return;
-    auto next = runs_.upper_bound(id);
-    const bool joins_next = next != runs_.end() && next->first == id + 1;
-    const bool joins_previous = next != runs_.begin() && std::prev(next)->second == id;
+    auto next = ranges_.upper_bound(id);
+    const bool joins_next = next != ranges_.end() && next->first == id + 1;
+    const bool joins_previous = next != ranges_.begin() && std::prev(next)->second == id;
     if (joins_previous) {
       std::prev(next)->second = joins_next ? next->second : id + 1;
     } else {
-      runs_.emplace_hint(next, id, joins_next ? next->second : id + 1);
+      ranges_.emplace_hint(next, id, joins_next ? next->second : id + 1);
     }
-    if (joins_next) runs_.erase(next);
+    if (joins_next) ranges_.erase(next);
   }
   [[nodiscard]] bool contains(std::uint64_t id) const {
-    const auto next = runs_.upper_bound(id);
-    return next != runs_.begin() && id < std::prev(next)->second;
+    const auto next = ranges_.upper_bound(id);
+    return next != ranges_.begin() && id < std::prev(next)->second;
   }
-  void clear() { runs_.clear(); }
-  [[nodiscard]] std::size_t num_runs() const { return runs_.size(); }
+  void clear() { ranges_.clear(); }
+  [[nodiscard]] std::size_t num_ranges() const { return ranges_.size(); }
 
  private:
-  std::map<std::uint64_t, std::uint64_t> runs_;  // first id -> one past the last
+  std::map<std::uint64_t, std::uint64_t> ranges_;  // first id -> one past the last
 };
 
 }  // namespace troupe::cache

@@ -49,14 +49,14 @@ void LeaseBook::State::evaluate(SequenceId sequence, Lease& lease, LeaseEffects&
     acquired.copy_from = tail->blocks;
   }
   for (std::uint32_t i = 0; i < num_private; ++i) take_entry(holding);
-  query_tokens += tokens.size();
-  hit_tokens += std::uint64_t{acquired.num_cached_tokens} + acquired.num_copied_tokens;
-  if (holding.restore != kNoSnapshot) ++snapshot_hits;
+  counters.query_tokens += tokens.size();
+  counters.hit_tokens += std::uint64_t{acquired.num_cached_tokens} + acquired.num_copied_tokens;
+  if (holding.restore != kNoSnapshot) ++counters.snapshot_hits;
   acquired.tables = holding.tables;
   acquired.restore = holding.restore;
   acquired.spares = give_spares(lease);
 
-  FlightIndex::hash_prefixes(tokens, full_blocks(tokens), lease.prefixes);
+  hash_prefixes(tokens, full_blocks(tokens), lease.prefixes);
   for (std::uint32_t i = num_cached; i < lease.prefixes.size(); ++i)
     flights.claim(lease.prefixes[i], lease.scopes.publish(), sequence);
   ++version;
@@ -97,7 +97,7 @@ bool LeaseBook::State::follow_leader(SequenceId sequence, Lease& lease, LeaseEff
   const std::span<const TokenId> tokens = *lease.tokens;
   const auto num_cached = static_cast<std::uint32_t>(path.size());
   if (num_cached >= servable_blocks(tokens)) return false;
-  FlightIndex::hash_prefixes(tokens, num_cached + 1, prefixes);
+  hash_prefixes(tokens, num_cached + 1, prefixes);
   const std::optional<SequenceId> found = leader_of(lease.scopes, tokens, num_cached);
   if (!found) return false;
 
@@ -111,7 +111,7 @@ bool LeaseBook::State::follow_leader(SequenceId sequence, Lease& lease, LeaseEff
     lease.unseen.back().body = Wait{*found};  // for a repeated Acquire; a change of leader is not reported otherwise
   } else {
     lease.phase = Phase::waiting;
-    ++num_waiting;
+    ++counters.waiting;
     answer({epoch, sequence, lease.last_number, 0}, lease, Wait{*found}, effects);
   }
   update_inheritance(*found, leader, effects);
@@ -133,7 +133,7 @@ void LeaseBook::State::settle(SequenceId sequence, Lease& lease, Phase phase, Le
                               LeaseEffects& effects) {
   if (lease.phase == Phase::waiting) {
     lease.unseen.pop_back();
-    --num_waiting;
+    --counters.waiting;
   }
   lease.phase = phase;
   answer({epoch, sequence, lease.last_number, 0}, lease, std::move(body), effects);
@@ -142,7 +142,7 @@ void LeaseBook::State::settle(SequenceId sequence, Lease& lease, Phase phase, Le
 void LeaseBook::State::leave_leader(SequenceId sequence, Lease& lease, LeaseEffects& effects) {
   Lease& leader = leases.at(lease.leader);
   std::erase(leader.followers, sequence);
-  --num_waiting;
+  --counters.waiting;
   update_inheritance(lease.leader, leader, effects);
 }
 

@@ -107,9 +107,7 @@ std::vector<SnapshotId> LeaseBook::State::give_spares(Lease& lease) {
     if (boundary > holding.tables[0].size() * kBlockSize) break;
     if (holding.spares.size() >= num_due) continue;
     if (snapshots.available() == 0) break;
-    const std::uint64_t before = snapshots.num_evictions();
-    holding.spares.push_back(snapshots.take());
-    version += snapshots.num_evictions() - before;
+    holding.spares.push_back(take(snapshots));
     given.push_back(holding.spares.back());
   }
   return given;
@@ -122,16 +120,11 @@ void LeaseBook::State::check_snapshots() const {
     TROUPE_ASSERT(tree.contains(node));
     ++references[snapshots.of(node)];
   }
-  const auto count = [&](const Holding& holding) {
+  for_each_holding([&](const Holding& holding) {
     if (holding.restore != kNoSnapshot) ++references[holding.restore];
     for (SnapshotId spare : holding.spares) ++references[spare];
-  };
-  for (const auto& [sequence, lease] : leases) {
-    count(lease.holding);
-    TROUPE_ASSERT(lease.holding.spares.size() <= kMaxSpares);
-  }
-  for (const Releasing& entry : releasing) count(entry.holding);
-  for (const Orphan& orphan : orphans) count(orphan.holding);
+  });
+  for (const auto& [sequence, lease] : leases) TROUPE_ASSERT(lease.holding.spares.size() <= kMaxSpares);
   for (SnapshotId snapshot = 0; snapshot < references.size(); ++snapshot)
     TROUPE_ASSERT(snapshots.references(snapshot) == references[snapshot]);
   snapshots.check();

@@ -27,7 +27,7 @@ LeaseBook::State::State(const LeaseBookOptions& book_options)
     attached.emplace_back(pool.num_blocks(), group == 0 ? 0 : options.groups[group].num_blocks);
   if (!options.await_quiesce) return;
   TROUPE_ASSERT(options.epoch > 0);
-  Orphan everything{options.epoch - 1, {}};
+  Kept everything{options.epoch - 1, {}};
   everything.holding.tables.resize(num_groups());
   for (GroupId group = 0; group < num_groups(); ++group)
     while (counters_of(group).free > 0) everything.holding.tables[group].push_back(take(group));
@@ -36,9 +36,7 @@ LeaseBook::State::State(const LeaseBookOptions& book_options)
 }
 
 LeaseBook::State::~State() {
-  for (auto& [sequence, lease] : leases) give_back(lease.holding);
-  for (const Releasing& entry : releasing) give_back(entry.holding);
-  for (const Orphan& orphan : orphans) give_back(orphan.holding);
+  for_each_holding([this](const Holding& holding) { give_back(holding); });
 }
 
 // --- the numbering of messages ---
@@ -94,12 +92,7 @@ bool LeaseBook::State::held_at(GroupId group, BlockId node) const {
 
 // A free block of the group, or an evicted one. A radix node that is evicted loses its blocks of all groups.
 BlockId LeaseBook::State::take(GroupId group) {
-  if (group > 0) {
-    const std::uint64_t before = attached[group].num_evictions();
-    const BlockId block = attached[group].take();
-    version += attached[group].num_evictions() - before;
-    return block;
-  }
+  if (group > 0) return take(attached[group]);
   if (pool.num_free() == 0) {
     const BlockId evicted = tree.evict();
     for (Attachments& ids : attached) ids.detach(evicted);
@@ -108,6 +101,13 @@ BlockId LeaseBook::State::take(GroupId group) {
     ++version;
   }
   return pool.allocate();
+}
+
+std::uint32_t LeaseBook::State::take(Attachments& ids) {
+  const std::uint64_t before = ids.num_evictions();
+  const std::uint32_t id = ids.take();
+  version += ids.num_evictions() - before;
+  return id;
 }
 
 // One more entry at the end of the tables.
@@ -193,7 +193,7 @@ void LeaseBook::State::commit_block(Lease& lease, std::uint32_t index, BlockToke
   holding.num_committed = index + 1;
   if (canonical == kNoBlock) {
     tree.insert(parent, lease.scopes.publish(), tokens, own);
-    ++published;
+    ++counters.published;
     return;
   }
   tree.hold(canonical);
@@ -280,9 +280,13 @@ void LeaseBook::step_done(std::uint64_t epoch, std::uint64_t step) {
   State& s = *state_;
   if (epoch != s.epoch || step <= s.last_step) return;
   s.last_step = step;
-  std::erase_if(s.releasing, [&](const State::Releasing& entry) {
-    if (entry.after_step > step) return false;
-    s.give_back(entry.holding);
+  s.give_back_until(s.releasing, step);
+}
+
+void LeaseBook::State::give_back_until(std::vector<Kept>& kept, std::uint64_t until) {
+  std::erase_if(kept, [&](const Kept& entry) {
+    if (entry.until > until) return false;
+    give_back(entry.holding);
     return true;
   });
 }
@@ -292,25 +296,18 @@ void LeaseBook::begin_epoch(std::uint64_t epoch) {
   if (epoch <= s.epoch) return;
   for (auto& [sequence, lease] : s.leases)
     if (lease.phase == State::Phase::held) s.orphans.push_back({s.epoch, std::move(lease.holding)});
-  for (State::Releasing& entry : s.releasing) s.orphans.push_back({s.epoch, std::move(entry.holding)});
+  for (State::Kept& entry : s.releasing) s.orphans.push_back({s.epoch, std::move(entry.holding)});
   s.leases.clear();
   s.releasing.clear();
   s.flights.clear();
   s.ended.clear();
-  s.num_waiting = 0;
+  s.counters.waiting = 0;
   s.last_step = 0;
   s.epoch = epoch;
   ++s.version;
 }
 
-void LeaseBook::quiesced(std::uint64_t epoch) {
-  State& s = *state_;
-  std::erase_if(s.orphans, [&](const State::Orphan& orphan) {
-    if (orphan.epoch > epoch) return false;
-    s.give_back(orphan.holding);
-    return true;
-  });
-}
+void LeaseBook::quiesced(std::uint64_t epoch) { state_->give_back_until(state_->orphans, epoch); }
 
 // --- queries ---
 
@@ -321,7 +318,7 @@ PrefixPrediction LeaseBook::predict(const ScopeList& scopes, std::span<const Tok
   s.tree.match(scopes, tokens, limit, s.path);
   const std::uint32_t num_cached = s.served_blocks(s.path);
   if (num_cached == limit || s.flights.size() == 0) return {num_cached * kBlockSize, 0};
-  FlightIndex::hash_prefixes(tokens, num_cached + 1, s.prefixes);
+  hash_prefixes(tokens, num_cached + 1, s.prefixes);
   const std::optional<SequenceId> leader = s.leader_of(scopes, tokens, num_cached);
   if (!leader) return {num_cached * kBlockSize, 0};
   const std::uint32_t shared = std::max(num_cached, s.shared_blocks(tokens, *s.leases.at(*leader).tokens));
@@ -341,14 +338,9 @@ std::uint64_t LeaseBook::epoch() const { return state_->epoch; }
 
 CacheCounters LeaseBook::counters() const {
   const State& s = *state_;
-  CacheCounters counters;
+  CacheCounters counters = s.counters;
   for (GroupId group = 0; group < s.num_groups(); ++group) counters.groups[group] = s.counters_of(group);
   counters.snapshots = counters_of_ids(s.snapshots);
-  counters.published = s.published;
-  counters.query_tokens = s.query_tokens;
-  counters.hit_tokens = s.hit_tokens;
-  counters.waiting = s.num_waiting;
-  counters.snapshot_hits = s.snapshot_hits;
   return counters;
 }
 
@@ -366,7 +358,7 @@ void LeaseBook::check() const {
     TROUPE_ASSERT(leader.holding.num_committed < lease.shared_blocks);
     TROUPE_ASSERT(std::count(leader.followers.begin(), leader.followers.end(), sequence) == 1);
   }
-  TROUPE_ASSERT(num_waiting == s.num_waiting);
+  TROUPE_ASSERT(num_waiting == s.counters.waiting);
   for (GroupId group = 0; group < s.num_groups(); ++group) s.check_group(group);
   s.check_snapshots();
 }
@@ -379,7 +371,7 @@ void LeaseBook::State::check_group(GroupId group) const {
     TROUPE_ASSERT(!cached || tree.contains(node));
     if (cached) ++references[block_at(group, node)];
   }
-  const auto count = [&](const Holding& holding) {
+  for_each_holding([&](const Holding& holding) {
     if (holding.tables.empty()) return;
     const BlockTable& table = holding.tables[group];
     for (std::uint32_t i = 0; i < table.size(); ++i) {
@@ -388,10 +380,9 @@ void LeaseBook::State::check_group(GroupId group) const {
     }
     for (const Displaced& entry : holding.displaced)
       if (entry.group == group) ++references[entry.block];
-  };
+  });
   for (const auto& [sequence, lease] : leases) {
     const Holding& holding = lease.holding;
-    count(holding);
     if (holding.tables.empty()) continue;
     const BlockTable& table = holding.tables[group];
     TROUPE_ASSERT(table.size() == holding.tables[0].size());
@@ -401,8 +392,6 @@ void LeaseBook::State::check_group(GroupId group) const {
                     block_at(group, holding.tables[0][i]) == table[i]);
     }
   }
-  for (const Releasing& entry : releasing) count(entry.holding);
-  for (const Orphan& orphan : orphans) count(orphan.holding);
   for (BlockId block = 0; block < references.size(); ++block)
     TROUPE_ASSERT((group == 0 ? pool.references(block) : attached[group].references(block)) == references[block]);
   attached[group].check();

@@ -75,12 +75,9 @@ struct LeaseBook::State {
     SequenceId leader = 0;
     std::uint32_t shared_blocks = 0;  // with the leader; runnable when it has committed these
   };
-  struct Releasing {
-    std::uint64_t after_step;
-    Holding holding;
-  };
-  struct Orphan {
-    std::uint64_t epoch;
+  // The holding of a lease that has ended, given back once no step can write its blocks any more.
+  struct Kept {
+    std::uint64_t until;  // this step is done, or this epoch quiesced
     Holding holding;
   };
 
@@ -117,11 +114,20 @@ struct LeaseBook::State {
   [[nodiscard]] bool held_at(GroupId group, BlockId node) const;
   [[nodiscard]] std::uint32_t room_beside(std::span<const BlockId> nodes) const;
   BlockId take(GroupId group);
+  std::uint32_t take(Attachments& ids);
   void take_entry(Holding& holding);
   void commit_block(Lease& lease, std::uint32_t index, BlockTokens tokens, std::uint32_t number);
   void hold(GroupId group, BlockId block);
   void let_go(GroupId group, BlockId block);
   void give_back(const Holding& holding);
+  void give_back_until(std::vector<Kept>& kept, std::uint64_t until);
+  // Calls fn(holding) for those of all leases, live or ended.
+  template <class Fn>
+  void for_each_holding(const Fn& fn) const {
+    for (const auto& [sequence, lease] : leases) fn(lease.holding);
+    for (const Kept& kept : releasing) fn(kept.holding);
+    for (const Kept& kept : orphans) fn(kept.holding);
+  }
   void check_group(GroupId group) const;
 
   // Attachments (lease_attachments.cpp).
@@ -146,10 +152,10 @@ struct LeaseBook::State {
   FlightIndex flights;
   std::unordered_map<SequenceId, Lease> leases;
   IdSet ended;
-  std::vector<Releasing> releasing;
-  std::vector<Orphan> orphans;
-  std::uint32_t num_waiting = 0;
-  std::uint64_t published = 0, evictions = 0, query_tokens = 0, hit_tokens = 0, snapshot_hits = 0;
+  std::vector<Kept> releasing;  // until a step of this epoch
+  std::vector<Kept> orphans;    // until an epoch has quiesced
+  CacheCounters counters;       // `groups` and `snapshots` are filled by LeaseBook::counters()
+  std::uint64_t evictions = 0;
   mutable std::vector<BlockId> path;            // scratch
   mutable std::vector<std::uint64_t> prefixes;  // scratch
 };

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cache/ids.h"
+#include "cache/scope.h"
 
 namespace troupe::cache {
 
@@ -16,6 +17,11 @@ using BlockTokens = std::span<const TokenId, kBlockSize>;
 // almost always hash differently. Hits are confirmed by comparing the tokens.
 inline constexpr std::uint64_t kEmptyPrefix = 0;
 [[nodiscard]] std::uint64_t extend_prefix(std::uint64_t prefix, BlockTokens tokens);
+
+// prefixes[i] becomes the prefix hash of blocks 0..i of `tokens`, for num_blocks blocks. O(tokens).
+void hash_prefixes(std::span<const TokenId> tokens, std::size_t num_blocks, std::vector<std::uint64_t>& prefixes);
+// The hash of a prefix in a scope.
+[[nodiscard]] std::uint64_t scoped_hash(std::uint64_t prefix, ScopeId scope);
 
 // The prefix hash of a sequence's first `position` tokens. Anchors are stored in exported state
 // (engine/model/sequence_file.h), so the hash values are part of that file's format;

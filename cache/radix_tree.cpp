@@ -1,7 +1,5 @@
 #include "cache/radix_tree.h"
 
-#include <xxhash.h>
-
 #include <algorithm>
 #include <bit>
 #include <utility>
@@ -78,16 +76,8 @@ std::uint64_t RadixTree::prefix_below(BlockId parent, BlockTokens tokens) const 
   return extend_prefix(parent == kRoot ? kEmptyPrefix : nodes_[parent].prefix, tokens);
 }
 
-const BlockId& RadixTree::bucket_of(std::uint64_t prefix, ScopeId scope) const {
-  return buckets_[XXH3_64bits_withSeed(&scope, sizeof scope, prefix) & (buckets_.size() - 1)];
-}
-
-BlockId& RadixTree::bucket_of(std::uint64_t prefix, ScopeId scope) {
-  return const_cast<BlockId&>(std::as_const(*this).bucket_of(prefix, scope));
-}
-
 BlockId RadixTree::find_edge(BlockId parent, ScopeId scope, std::uint64_t prefix, BlockTokens tokens) const {
-  for (BlockId block = bucket_of(prefix, scope); block != kNoBlock; block = nodes_[block].next_in_bucket) {
+  for (BlockId block = buckets_[bucket_of(prefix, scope)]; block != kNoBlock; block = nodes_[block].next_in_bucket) {
     const RadixNode& node = nodes_[block];
     if (node.prefix == prefix && node.parent == parent && node.scope == scope &&
         std::equal(tokens.begin(), tokens.end(), node.tokens.begin()))
@@ -100,7 +90,7 @@ void RadixTree::find_prefix(const ScopeList& scopes, std::uint64_t prefix, std::
   BlockId end = kRoot;
   std::uint32_t longest = 0;
   for (ScopeId scope : scopes) {
-    for (BlockId block = bucket_of(prefix, scope); block != kNoBlock; block = nodes_[block].next_in_bucket) {
+    for (BlockId block = buckets_[bucket_of(prefix, scope)]; block != kNoBlock; block = nodes_[block].next_in_bucket) {
       if (nodes_[block].prefix != prefix || nodes_[block].scope != scope) continue;
       const std::uint32_t depth = visible_depth(block, scopes);
       if (depth <= longest) continue;
@@ -133,9 +123,7 @@ void RadixTree::insert(BlockId parent, ScopeId scope, BlockTokens tokens, BlockI
   node.parent = parent;
   node.num_children = 0;
   node.cached = true;
-  BlockId& bucket = bucket_of(prefix, scope);
-  node.next_in_bucket = bucket;
-  bucket = block;
+  node.next_in_bucket = std::exchange(buckets_[bucket_of(prefix, scope)], block);
   if (parent != kRoot) ++nodes_[parent].num_children;
   ++num_blocks_;
   pool_.retain(block);  // the tree's own reference, beside the caller's
@@ -159,7 +147,7 @@ BlockId RadixTree::evict() {
   RadixNode& node = nodes_[block];
   TROUPE_ASSERT(node.num_children == 0);
   unheld_.remove(block);
-  BlockId* link = &bucket_of(node.prefix, node.scope);
+  BlockId* link = &buckets_[bucket_of(node.prefix, node.scope)];
   while (*link != block) link = &nodes_[*link].next_in_bucket;
   *link = node.next_in_bucket;
   if (node.parent != kRoot) --nodes_[node.parent].num_children;

@@ -80,8 +80,9 @@ class RadixTree {
   };
 
   [[nodiscard]] std::uint64_t prefix_below(BlockId parent, BlockTokens tokens) const;
-  [[nodiscard]] const BlockId& bucket_of(std::uint64_t prefix, ScopeId scope) const;
-  [[nodiscard]] BlockId& bucket_of(std::uint64_t prefix, ScopeId scope);
+  [[nodiscard]] std::size_t bucket_of(std::uint64_t prefix, ScopeId scope) const {
+    return scoped_hash(prefix, scope) & (buckets_.size() - 1);
+  }
   [[nodiscard]] BlockId find_edge(BlockId parent, ScopeId scope, std::uint64_t prefix, BlockTokens tokens) const;
   [[nodiscard]] std::uint32_t visible_depth(BlockId block, const ScopeList& scopes) const;
   void fill_path(BlockId end, std::uint32_t depth, std::vector<BlockId>& path) const;

@@ -61,10 +61,10 @@ TEST_CASE("a request looks into public and publishes in its own scope") {
   REQUIRE(everybody.publish() == kPublicScope);
 }
 
-TEST_CASE("an id set of ids that a counter gave out is one run") {
+TEST_CASE("an id set without gaps is one range") {
   IdSet set;
   for (std::uint64_t id : {3, 1, 2, 5, 4}) set.insert(id);
-  REQUIRE(set.num_runs() == 1);
+  REQUIRE(set.num_ranges() == 1);
   REQUIRE(set.contains(1));
   REQUIRE(set.contains(5));
   REQUIRE_FALSE(set.contains(0));
@@ -81,9 +81,9 @@ TEST_CASE("an id set agrees with std::set over random ids") {
     const std::uint64_t id = random() % 500;
     set.insert(id);
     twin.insert(id);
-    std::size_t runs = 0;
-    for (std::uint64_t member : twin) runs += !twin.contains(member - 1);
-    REQUIRE(set.num_runs() == runs);
+    std::size_t ranges = 0;
+    for (std::uint64_t member : twin) ranges += !twin.contains(member - 1);
+    REQUIRE(set.num_ranges() == ranges);
     const std::uint64_t probe = random() % 510;
     REQUIRE(set.contains(probe) == twin.contains(probe));
   }
