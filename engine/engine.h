@@ -61,7 +61,7 @@ struct LoadOptions {
   std::uint32_t context = 0;           // longest sequence; 0: the trained context
   std::uint64_t memory = 0;            // bytes for weights and cache together (memory_budget.h); 0: 60 % of available
   std::uint32_t num_blocks = 0;        // KV blocks; 0: as the memory budget allows, at most max_sequences full contexts
-  std::uint32_t num_snapshots = 0;     // of states; 0: chosen from the memory budget (cache_plan.h)
+  std::uint32_t num_snapshots = 0;     // of states; 0: chosen from the memory budget (memory_budget.h)
   std::uint32_t max_sequences = 64;
   Team* team = nullptr;                 // used for packing; null: a temporary one
   WeightsCacheOptions weights_cache{};  // packed weights on disk; none if its directory is empty

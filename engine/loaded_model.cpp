@@ -4,10 +4,9 @@
 #include <string>
 
 #include "engine/engine.h"
-#include "engine/families/families.h"
 #include "engine/memory/process_memory.h"
-#include "engine/model/cache_plan.h"
 #include "engine/model/load_choices.h"
+#include "engine/model/memory_budget.h"
 
 namespace troupe::engine {
 

@@ -1,7 +1,8 @@
-// Whether a request can be served at all, and whether its tenant may have one more live request.
+// What a request asks for, whether it can be served at all, and whether its tenant may have one more live request.
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -9,10 +10,23 @@
 #include <vector>
 
 #include "cache/group.h"
-#include "scheduler/demand.h"
+#include "cache/ids.h"
 #include "scheduler/outcome.h"
 
 namespace troupe::scheduler {
+
+using RequestNumber = std::uint64_t;  // the caller's id for a request; unique among those in the queue
+
+inline constexpr std::uint32_t kUnlimitedTokens = std::numeric_limits<std::uint32_t>::max();
+
+// The part of a request that scheduling decisions depend on.
+struct Demand {
+  TenantId tenant{};
+  std::int32_t priority = 0;  // lower is earlier
+  std::uint64_t arrival = 0;  // unique; kept over preemptions
+  std::uint32_t prompt_tokens = 0;
+  std::uint32_t max_tokens = kUnlimitedTokens;  // to generate; kUnlimitedTokens: as many as fit
+};
 
 // For messages: "user 1000".
 [[nodiscard]] std::string name_of(TenantId tenant);

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "cache/rank.h"
-#include "scheduler/demand.h"
+#include "scheduler/admission.h"
 
 namespace troupe::scheduler {
 

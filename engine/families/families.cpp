@@ -1,4 +1,4 @@
-#include "engine/families/families.h"
+#include "engine/model.h"
 
 #include <fmt/format.h>
 

@@ -115,7 +115,7 @@ void DecoderPass::choose_for_row(float* scores, std::size_t num_experts, std::sp
     choices[rank] = {.expert = best};
   }
   float sum = kernels_.exp_tile(scores, scores[choices[0].expert], 1.0f, scores, num_experts);
-  if (weights_.normalised_experts) {
+  if (weights_.traits.normalised_experts) {
     const float all = sum;
     sum = 0;
     for (const Choice& choice : choices) sum += scores[choice.expert];

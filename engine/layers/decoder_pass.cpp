@@ -27,9 +27,9 @@ DecoderPass::DecoderPass(const DecoderWeights& weights, Team& team, std::span<co
       q_dim_(std::size_t{info_.num_heads} * info_.head_dim),
       kv_dim_(std::size_t{info_.num_kv_heads} * info_.head_dim),
       qkv_stride_(q_dim_ + 2 * kv_dim_),
-      gate_mul_(weights.gate == Gate::silu   ? kernels_.silu_mul
-                : weights.gate == Gate::gelu ? kernels_.gelu_mul
-                                             : kernels_.relu2_mul) {
+      gate_mul_(weights.traits.gate == Gate::silu   ? kernels_.silu_mul
+                : weights.traits.gate == Gate::gelu ? kernels_.gelu_mul
+                                                    : kernels_.relu2_mul) {
   const OperationScope scope(team, Operation::prepare);
   list_blocks(arenas);
   list_block_rows();
@@ -159,12 +159,12 @@ void DecoderPass::store_rows(const BlockRows& rows) {
     float* q = qkv_.data() + (sequence.first_row + i) * qkv_stride_;
     float* k = q + q_dim_;
     if (!layer.qkv_bias.empty()) kernels_.add(q, layer.qkv_bias.data(), qkv_stride_);
-    if (weights_.qk_norm == QkNorm::rows) {
+    if (weights_.traits.qk_norm == QkNorm::rows) {
       kernels_.rms_norm(q, layer.q_norm.data(), q, q_dim_, info_.rms_epsilon);
       kernels_.rms_norm(k, layer.k_norm.data(), k, kv_dim_, info_.rms_epsilon);
     }
     for (std::size_t at = 0; at < q_dim_ + kv_dim_; at += head_dim) {
-      if (weights_.qk_norm == QkNorm::heads) {
+      if (weights_.traits.qk_norm == QkNorm::heads) {
         const std::vector<float>& norm = at < q_dim_ ? layer.q_norm : layer.k_norm;
         kernels_.rms_norm(q + at, norm.data(), q + at, head_dim, info_.rms_epsilon);
       }
@@ -211,7 +211,7 @@ void DecoderPass::round_attention(const std::vector<float>& sub_norm, const Pack
 
 void DecoderPass::gate_and_up(const FeedForward& ffn, bool rounds) {
   const OperationScope scope(team_, Operation::ffn_gate_up, layer_);
-  gated_is_input_ = rounds && weights_.gate == Gate::silu && input_.advance_gated(ffn.gate, ffn.up, ffn.down);
+  gated_is_input_ = rounds && weights_.traits.gate == Gate::silu && input_.advance_gated(ffn.gate, ffn.up, ffn.down);
   if (gated_is_input_) return;
   const std::size_t dim = ffn.gate.rows();
   gate_ = workspace_.take<float>(Slot::gate, num_rows_ * dim);

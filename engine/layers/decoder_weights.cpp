@@ -206,9 +206,7 @@ Result<DecoderWeights> read_decoder(const ModelFile& file, const DecoderTraits& 
   DecoderWeights weights;
   weights.kernels = options.kernels;
   weights.info = shape->info;
-  weights.qk_norm = traits.qk_norm;
-  weights.gate = traits.gate;
-  weights.normalised_experts = traits.normalised_experts;
+  weights.traits = traits;
   weights.attention_scale = shape->attention_scale;
   weights.attention_cap = shape->attention_cap;
   weights.logit_cap = shape->logit_cap;

@@ -84,14 +84,12 @@ struct DecoderLayer {
 };
 
 struct DecoderWeights : ModelWeights {
+  DecoderTraits traits;
   std::vector<DecoderLayer> layers;
   RopeTable rope;
   RopeTable local_rope;  // of local layers; empty: as in the other layers
   MambaShape mamba;      // of mixers; `states` has the offsets of their states
   StateLayout states;
-  QkNorm qk_norm = QkNorm::none;
-  Gate gate = Gate::silu;
-  bool normalised_experts = false;
   float embedding_scale = 1;
   float attention_scale = 1;
   float attention_cap = 0;

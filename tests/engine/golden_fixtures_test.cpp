@@ -4,7 +4,7 @@
 #include <set>
 
 #include "engine/evaluation/eval.h"
-#include "engine/families/families.h"
+#include "engine/model.h"
 #include "tests/engine/golden.h"
 #include "tests/engine/model_harness.h"
 

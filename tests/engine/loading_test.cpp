@@ -7,7 +7,7 @@
 
 #include "engine/compute/team.h"
 #include "engine/engine.h"
-#include "engine/families/families.h"
+#include "engine/model.h"
 #include "engine/formats/finite_weights.h"
 #include "engine/memory/process_memory.h"
 #include "engine/model/hidden_states.h"

@@ -3,8 +3,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "engine/families/families.h"
-#include "engine/model/cache_plan.h"
+#include "engine/model.h"
 #include "engine/model/memory_budget.h"
 #include "tests/engine/golden.h"
 
