@@ -268,7 +268,7 @@ PassCounts Executor::State::forward(float* hidden) {
   PassCounts counts;
   std::uint32_t free_rows = max_rows, num_outputs = 0;
   pass_rows.clear();
-  const auto run = [&] {
+  const auto run_pass = [&] {
     counts.kv_bytes_read += model.model().forward(team, pass_rows, model.arenas(), workspace, hidden).kv_bytes_read;
     hidden += std::size_t{num_outputs} * model.info().dim;
     pass_rows.clear();
@@ -277,7 +277,7 @@ PassCounts Executor::State::forward(float* hidden) {
   };
   for (SequenceRows left : rows) {
     while (!left.tokens.empty()) {
-      if (free_rows == 0) run();
+      if (free_rows == 0) run_pass();
       SequenceRows now = left;
       now.tokens = left.tokens.first(std::min<std::size_t>(left.tokens.size(), free_rows));
       const auto taken = static_cast<std::uint32_t>(now.tokens.size());
@@ -290,7 +290,7 @@ PassCounts Executor::State::forward(float* hidden) {
       free_rows -= taken;
     }
   }
-  run();
+  run_pass();
   return counts;
 }
 

@@ -23,10 +23,7 @@ void DecoderPass::add_experts(const ExpertWeights& moe) {
   std::span<RowRun> runs;
   {
     const OperationScope scope(team_, Operation::ffn_gate_up, layer_);
-    if (moe.shared_gate)
-      input_.multiply({{&moe.router, scores.data(), stride}, {&moe.shared_gate, scores.data() + num_experts, stride}});
-    else
-      input_.multiply({{&moe.router, scores.data(), stride}});
+    input_.multiply({{&moe.router, scores.data(), stride}, {&moe.shared_gate, scores.data() + num_experts, stride}});
     runs = choose_experts(moe, scores.data(), stride);
   }
   if (moe.shared_gate) {

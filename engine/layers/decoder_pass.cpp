@@ -101,10 +101,7 @@ void DecoderPass::norm(const std::vector<float>& norm, std::initializer_list<con
 
 void DecoderPass::norm(const std::vector<float>& norm, const ExpertWeights& consumer) {
   const OperationScope scope(team_, Operation::ffn_norm, layer_);
-  if (consumer.shared_gate)
-    input_.reset(num_rows_, {&consumer.router, &consumer.shared_gate, &consumer.shared.gate, &consumer.shared.up});
-  else
-    input_.reset(num_rows_, {&consumer.router});
+  input_.reset(num_rows_, {&consumer.router, &consumer.shared_gate, &consumer.shared.gate, &consumer.shared.up});
   normed_ = workspace_.take<float>(Slot::normed, num_rows_ * info_.dim);
   norm_rows(norm, normed_.data());
 }

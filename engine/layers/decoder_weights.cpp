@@ -197,12 +197,8 @@ Result<DecoderWeights> read_decoder(const ModelFile& file, const DecoderTraits& 
   auto shape = read_decoder_shape(file, traits, options);
   if (!shape) return shape.error();
   const std::uint64_t table_bytes = shape->table_bytes();
-  if (options.memory != 0 && table_bytes > options.memory) {
-    return Error{ErrorCode::out_of_memory,
-                 fmt::format("{}: rotations for {} tokens take {} MiB, and the memory budget leaves {} MiB; use a "
-                             "smaller -c or a larger --memory",
-                             file.path(), shape->info.context, table_bytes >> 20, options.memory >> 20)};
-  }
+  if (const Status fits = check_rope_memory(file, options, shape->info.context, table_bytes); !fits)
+    return fits.error();
   DecoderWeights weights;
   weights.kernels = options.kernels;
   weights.info = shape->info;

@@ -104,19 +104,15 @@ void EncoderPass::embed(std::span<const std::span<const TokenId>> texts) {
 }
 
 std::span<const float> EncoderPass::run() {
-  const EncoderLayer* const first = weights_.layers.data();
-  round({&first->q, &first->k, &first->v}, residual_.data(), dim_);
+  const EncoderLayer& first = weights_.layers.front();
+  round({&first.q, &first.k, &first.v}, residual_.data(), dim_);
   for (std::size_t i = 0; i < weights_.layers.size(); ++i) {
     const EncoderLayer& layer = weights_.layers[i];
     project_and_store(layer);
     attend();
     round({&layer.o}, attention_.data(), dim_);
     input_.multiply({{&layer.o, delta_.data(), dim_}});
-    if (layer.gate) {
-      add_and_norm(layer.o_bias, layer.attn_norm, {&layer.gate, &layer.up});
-    } else {
-      add_and_norm(layer.o_bias, layer.attn_norm, {&layer.up});
-    }
+    add_and_norm(layer.o_bias, layer.attn_norm, {&layer.up, &layer.gate});
     feed_forward(layer);
     if (i + 1 < weights_.layers.size()) {
       const EncoderLayer& next = weights_.layers[i + 1];
@@ -199,11 +195,7 @@ void EncoderPass::run_item(const Item& item, const AttentionBuffers& buffers) {
 
 void EncoderPass::feed_forward(const EncoderLayer& layer) {
   const std::size_t ffn_dim = info_.ffn_dim;
-  if (layer.gate) {
-    input_.multiply({{&layer.gate, gate_.data(), ffn_dim}, {&layer.up, up_.data(), ffn_dim}});
-  } else {
-    input_.multiply({{&layer.up, up_.data(), ffn_dim}});
-  }
+  input_.multiply({{&layer.gate, gate_.data(), ffn_dim}, {&layer.up, up_.data(), ffn_dim}});
   input_.reset(num_rows_, {&layer.down});
   for_rows([&](std::size_t row, std::size_t count) {
     float* const x = up_.data() + row * ffn_dim;

@@ -129,12 +129,8 @@ Result<EncoderWeights> read_encoder(const ModelFile& file, const ModelOptions& o
   auto shape = read_shape(file, family, options);
   if (!shape) return shape.error();
   const std::uint64_t table_bytes = shape->rotates ? RopeTable::bytes_for(shape->rope, shape->info.context) : 0;
-  if (options.memory != 0 && table_bytes > options.memory) {
-    return Error{ErrorCode::out_of_memory,
-                 fmt::format("{}: rotations for {} tokens take {} MiB, and the memory budget leaves {} MiB; use a "
-                             "smaller -c or a larger --memory",
-                             file.path(), shape->info.context, table_bytes >> 20, options.memory >> 20)};
-  }
+  if (const Status fits = check_rope_memory(file, options, shape->info.context, table_bytes); !fits)
+    return fits.error();
   EncoderWeights weights;
   weights.kernels = options.kernels;
   weights.epsilon = shape->epsilon;

@@ -1,17 +1,19 @@
 #include "engine/layers/rope_table.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 
 #include "config/assert.h"
 
 namespace troupe::engine {
-
 namespace {
 
-// The index of the pair, as a fraction, with `turns` full rotations within the original context.
-double pair_that_turns(const RopeParams& params, double turns) {
-  return params.rotated * std::log(params.yarn->original_context / (turns * 2 * M_PI)) / (2 * std::log(params.base));
+// The index of the pair, as a fraction, with this many full rotations within the original context.
+double pair_with(double rotations, const RopeParams& params) {
+  return params.rotated * std::log(params.yarn->original_context / (rotations * 2 * M_PI)) /
+         (2 * std::log(params.base));
 }
 
 }  // namespace
@@ -22,8 +24,8 @@ std::vector<double> rope_frequencies(const RopeParams& params) {
   TROUPE_ASSERT(params.factors.empty() || params.factors.size() == num_pairs);
   double low = 0, high = 0;
   if (params.yarn) {
-    low = std::max(0.0, std::floor(pair_that_turns(params, params.yarn->beta_fast)));
-    high = std::min(params.rotated - 1.0, std::ceil(pair_that_turns(params, params.yarn->beta_slow)));
+    low = std::max(0.0, std::floor(pair_with(params.yarn->beta_fast, params)));
+    high = std::min(params.rotated - 1.0, std::ceil(pair_with(params.yarn->beta_slow, params)));
   }
   std::vector<double> frequencies(num_pairs);
   for (std::uint32_t i = 0; i < num_pairs; ++i) {
@@ -34,6 +36,15 @@ std::vector<double> rope_frequencies(const RopeParams& params) {
     frequencies[i] *= params.position_scale * (1.0 - kept) + kept;
   }
   return frequencies;
+}
+
+Status check_rope_memory(const ModelFile& file, const ModelOptions& options, std::uint32_t context,
+                         std::uint64_t bytes) {
+  if (options.memory == 0 || bytes <= options.memory) return Ok{};
+  return Error{ErrorCode::out_of_memory,
+               fmt::format("{}: rotations for {} tokens take {} MiB, and the memory budget leaves {} MiB; use a "
+                           "smaller -c or a larger --memory",
+                           file.path(), context, bytes >> 20, options.memory >> 20)};
 }
 
 RopeTable::RopeTable(const RopeParams& params, std::uint32_t num_positions)

@@ -6,6 +6,9 @@
 #include <span>
 #include <vector>
 
+#include "config/result.h"
+#include "engine/model.h"
+
 namespace troupe::engine {
 
 // The parameters of the angles.
@@ -29,6 +32,10 @@ struct RopeParams {
 // The angle of pair i at position 1: RoFormer (Su et al., 2021), position_scale * base^(-2i / rotated) / factors[i],
 // and with YaRN its mixture with position_scale = 1.
 [[nodiscard]] std::vector<double> rope_frequencies(const RopeParams& params);
+
+// Error: out_of_memory if tables of `bytes` for `context` tokens are more than options.memory, unless that is 0.
+[[nodiscard]] Status check_rope_memory(const ModelFile& file, const ModelOptions& options, std::uint32_t context,
+                                       std::uint64_t bytes);
 
 // cos and sin of every angle of every position, times the magnitude.
 // Computed in double and rounded once, so no step calls libm and none depends on its version.

@@ -3,13 +3,10 @@
 namespace troupe::engine {
 namespace {
 
-// Adds attention, and a mixer beside it, to the residual. False if no row is left that an output was asked of.
+// Adds attention, and a mixer beside it, to the residual. False if no output row is left.
 bool run_attention(DecoderPass& pass, const DecoderLayer& layer, bool last) {
   const bool has_mixer = static_cast<bool>(layer.mixer.in);
-  if (has_mixer)
-    pass.norm(layer.attn_norm, {&layer.q, &layer.k, &layer.v, &layer.mixer.in});
-  else
-    pass.norm(layer.attn_norm, {&layer.q, &layer.k, &layer.v});
+  pass.norm(layer.attn_norm, {&layer.q, &layer.k, &layer.v, &layer.mixer.in});
   pass.project_qkv(layer);
   if (has_mixer) pass.run_mixer(layer);
   pass.rotate_and_store();

@@ -3,6 +3,7 @@
 #include "config/assert.h"
 
 namespace troupe::engine {
+
 kernels::KvShape kv_shape_of(const LoadedModel& model) {
   return {
       .type = model.cache_spec().kv_type, .num_kv_heads = model.info().num_kv_heads, .head_dim = model.info().head_dim};
@@ -17,10 +18,7 @@ std::uint32_t SequenceView::capacity() const {
   return static_cast<std::uint32_t>(executor_.block_table(id_).size()) * kBlockSize;
 }
 
-std::vector<float> SequenceView::keys(std::uint32_t layer) const { return copy(layer, Part::keys); }
-std::vector<float> SequenceView::values(std::uint32_t layer) const { return copy(layer, Part::values); }
-
-std::vector<float> SequenceView::copy(std::uint32_t layer, Part part) const {
+std::vector<float> SequenceView::copy(std::uint32_t layer, bool keys) const {
   TROUPE_ASSERT(layer < model_.info().num_layers && model_.cache_spec().groups.size() == 1 &&
                 !model_.cache_spec().has_state());
   const kernels::KvShape shape = kv_shape_of(model_);
@@ -30,8 +28,7 @@ std::vector<float> SequenceView::copy(std::uint32_t layer, Part part) const {
   for (std::uint32_t position = 0; position < length(); ++position) {
     const std::byte* block = model_.arena()->block(table[position / kBlockSize]) + layer * shape.layer_bytes();
     float* to = out.data() + position * dim;
-    kernels::load_kv(shape, block, position % kBlockSize, part == Part::keys ? to : other.data(),
-                     part == Part::keys ? other.data() : to);
+    kernels::load_kv(shape, block, position % kBlockSize, keys ? to : other.data(), keys ? other.data() : to);
   }
   return out;
 }

@@ -28,12 +28,11 @@ class SequenceView {
 
   // K (after RoPE) or V of one layer as float32, [length, num_kv_heads, head_dim], as attention reads it: rounded to
   // the KV type. A copy: O(length * num_kv_heads * head_dim).
-  std::vector<float> keys(std::uint32_t layer) const;
-  std::vector<float> values(std::uint32_t layer) const;
+  std::vector<float> keys(std::uint32_t layer) const { return copy(layer, true); }
+  std::vector<float> values(std::uint32_t layer) const { return copy(layer, false); }
 
  private:
-  enum class Part : std::uint8_t { keys, values };
-  std::vector<float> copy(std::uint32_t layer, Part part) const;
+  std::vector<float> copy(std::uint32_t layer, bool keys) const;
 
   const LoadedModel& model_;
   Executor& executor_;

@@ -31,6 +31,7 @@ void PreparedActivations::reset(std::size_t num_rows, std::span<const PackedMatr
   std::fill(std::begin(rows_), std::end(rows_), nullptr);
   rows_at_once_ = 1;
   for (const PackedMatrix* consumer : consumers) {
+    if (!*consumer) continue;
     TROUPE_ASSERT(consumer->k() == k_);
     const kernels::MatrixView& view = consumer->view();
     const kernels::Activation activation = kernels_.activation(view.type, view.layout);

@@ -41,7 +41,8 @@ class PreparedActivations {
   PreparedActivations(const kernels::KernelTable& kernels, Team& team, Workspace& workspace)
       : kernels_(kernels), team_(team), workspace_(workspace) {}
 
-  // Allocates `num_rows` rows of the activation kinds that `consumers` read (all of the same k).
+  // Allocates `num_rows` rows of the activation kinds that `consumers` read (all of the same k). All but the first may
+  // be empty; multiply() skips an empty matrix, too.
   void reset(std::size_t num_rows, std::span<const PackedMatrix* const> consumers);
   void reset(std::size_t num_rows, std::initializer_list<const PackedMatrix*> consumers) {
     reset(num_rows, std::span(consumers.begin(), consumers.size()));
