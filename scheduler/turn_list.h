@@ -19,7 +19,7 @@ namespace troupe::scheduler {
 // Start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM 1996). Each user has an account: the summed cost of this
 // user's popped items. The user with the lowest account is popped next; a user whose queue was empty is raised to the
 // lowest account in the list, so that an idle user saves up no share. It follows that
-//   - a user for whom noqueued was popped lately waits for at most one item of each other user, however many they have;
+//   - a user without popped items lately waits for at most one item of each other user, however many those have;
 //   - of two users that always have items queued, one gets no more ahead of the other than by the cost of the most
 //     expensive item of each;
 //   - items of equal cost are popped round-robin, one of each user;
@@ -38,7 +38,7 @@ class TurnList {
     user.items.push_back({std::move(item), std::max<std::uint64_t>(cost, 1)});
     ++size_;
   }
-  // The next item; noqueued if the list is empty.
+  // The next item; nothing if the list is empty.
   [[nodiscard]] std::optional<T> pop() {
     if (order_.empty()) return std::nullopt;
     const TenantId tenant = std::get<2>(*order_.begin());

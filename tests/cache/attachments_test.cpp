@@ -8,7 +8,8 @@
 using namespace troupe;
 using namespace troupe::cache;
 
-TEST_CASE("what is attached and unheld is evicted by the order of its last use, and its radix node carries nothing") {
+TEST_CASE(
+    "attached ids without holders are evicted by the order of their last use, and their radix nodes have none then") {
   Attachments attachments(/*num_radix_nodes=*/8, /*num_ids=*/3);
   Attachments::Id ids[3];
   for (BlockId node = 0; node < 3; ++node) {
@@ -32,7 +33,7 @@ TEST_CASE("what is attached and unheld is evicted by the order of its last use, 
   REQUIRE((attachments.num_free() == 2 && attachments.available() == 3));
 }
 
-TEST_CASE("what is held is not evicted, and survives the radix node it was attached to") {
+TEST_CASE("a held id is not evicted, and stays held when its radix node is evicted") {
   Attachments attachments(8, 2);
   const Attachments::Id id = attachments.take();
   attachments.attach(5, id);
@@ -43,10 +44,10 @@ TEST_CASE("what is held is not evicted, and survives the radix node it was attac
   attachments.check();
   attachments.drop(id);
   REQUIRE(attachments.num_free() == 2);
-  attachments.detach(5);  // carries nothing: nothing happens
+  attachments.detach(5);  // has no id: no effect
 }
 
-TEST_CASE("without ids nothing is kept per radix node") {
+TEST_CASE("without ids no memory is used per radix node") {
   Attachments attachments(8, 0);
   REQUIRE(attachments.of(7) == Attachments::kNone);
   attachments.detach(7);
@@ -54,7 +55,7 @@ TEST_CASE("without ids nothing is kept per radix node") {
   attachments.check();
 }
 
-TEST_CASE("the first block that is seen through a window") {
+TEST_CASE("the first block that a window reaches") {
   for (std::uint32_t window : {1u, 2u, 16u, 31u, 32u, 33u, 34u, 64u, 65u, 100u}) {
     std::uint32_t most = 0;
     for (std::uint32_t position = 0; position < 400; ++position) {
@@ -67,7 +68,7 @@ TEST_CASE("the first block that is seen through a window") {
   }
 }
 
-TEST_CASE("the blocks that a step of several tokens sees through a window, and how long a step some blocks allow") {
+TEST_CASE("the blocks that a step of several tokens needs with a window, and how long a step some blocks allow") {
   for (std::uint32_t window : {1u, 2u, 31u, 32u, 33u, 34u, 65u, 100u}) {
     for (std::uint32_t chunk : {1u, 2u, 31u, 32u, 33u, 64u, 100u}) {
       std::uint32_t most = 0;

@@ -42,7 +42,7 @@ TEST_CASE("a block pool hands out each block once") {
   REQUIRE(pool.num_free() == 3);
 }
 
-TEST_CASE("a block is free when its last reference is given back") {
+TEST_CASE("a block is free when its last reference is released") {
   BlockPool pool(1);
   const BlockId block = pool.allocate();
   pool.retain(block);
@@ -64,7 +64,7 @@ TEST_CASE("a block pool that is never full touches the low blocks only") {
   }
 }
 
-TEST_CASE("a block pool asserts that everything came back, and that nothing comes back twice") {
+TEST_CASE("a block pool asserts that every block is released, and none twice") {
   REQUIRE(asserts([] { static_cast<void>(BlockPool(1).allocate()); }));
   REQUIRE(asserts([] { BlockPool(1).release(0); }));
   REQUIRE(asserts([] { BlockPool(1).retain(0); }));

@@ -48,7 +48,7 @@ TEST_CASE("the hashes of prefixes, which exported sequences hold, depend on all 
   }
 }
 
-TEST_CASE("a request looks into public and publishes in its own scope") {
+TEST_CASE("a request finds public prefixes and publishes in its own scope") {
   const ScopeList own = scopes_for(TenantId{7}, "");
   REQUIRE(own.size() == 2);
   REQUIRE(own.contains(kPublicScope));
@@ -56,9 +56,9 @@ TEST_CASE("a request looks into public and publishes in its own scope") {
   const ScopeList named = scopes_for(TenantId{7}, "notes");
   REQUIRE(named.publish() == named_scope(TenantId{7}, "notes"));
   REQUIRE_FALSE(named.contains(user_scope(TenantId{7})));
-  const ScopeList everybody = scopes_for(TenantId{7}, "public");
-  REQUIRE(everybody.size() == 1);
-  REQUIRE(everybody.publish() == kPublicScope);
+  const ScopeList all_users = scopes_for(TenantId{7}, "public");
+  REQUIRE(all_users.size() == 1);
+  REQUIRE(all_users.publish() == kPublicScope);
 }
 
 TEST_CASE("an id set without gaps is one range") {

@@ -8,7 +8,7 @@ using namespace troupe::cache;
 
 namespace {
 
-// Sees 40 positions: those of its own block and up to two before.
+// A window of 40 positions: a token attends to its own block and up to two before.
 struct WindowFixture : LeaseFixture {
   explicit WindowFixture(std::uint32_t num_window_blocks = 16)
       : LeaseFixture({.groups = {{.num_blocks = 16}, {.num_blocks = num_window_blocks, .window = 40}}}) {}
@@ -33,13 +33,13 @@ struct StateFixture : LeaseFixture {
 
 // --- windows ---
 
-TEST_CASE_METHOD(WindowFixture, "a Commit lets go of the window blocks that no later position sees") {
+TEST_CASE_METHOD(WindowFixture, "a Commit gives back the window blocks that no later position attends to") {
   acquire(1, prompt_of({1, 2, 3, 4}), 5);
   const Acquired first = answer<Acquired>(1);
   REQUIRE(first.tables[1].size() == 5);
   REQUIRE(book.counters().groups[1].available == 11);
   commit(1, 0, blocks_of({1, 2, 3, 4}));
-  // Position 128 sees 89 and later: block 2 on.
+  // Position 128 attends to 89 and later: from block 2 on.
   const std::vector<BlockId> left = {kNoBlock, kNoBlock, first.tables[1][2], first.tables[1][3]};
   REQUIRE(answer<Committed>(1).blocks[1] == left);
   REQUIRE(book.counters().groups[1].cached == 4);
@@ -54,15 +54,16 @@ TEST_CASE_METHOD(WindowFixture, "a Commit lets go of the window blocks that no l
   require_all_came_back();
 }
 
-TEST_CASE("a prefix is cut to where its window is still cached") {
+TEST_CASE("a prefix is served up to the last block whose window is still cached") {
   WindowFixture f(6);
   f.acquire(1, prompt_of({1, 2, 3, 4}), 5);
   f.commit(1, 0, blocks_of({1, 2, 3, 4}));
   f.release(1);
-  f.acquire(2, {7, 7}, 3);  // two free window blocks, and the one that was let go first: of block 1
+  f.acquire(2, {7, 7}, 3);  // two free window blocks, and the one that was dropped first: of block 1
   REQUIRE(f.book.counters().groups[1].evictions == 1);
   REQUIRE(f.book.predict({kPublicScope}, prompt_of({1, 2, 3, 4})).cached_tokens == 128);
-  REQUIRE(f.book.predict({kPublicScope}, prompt_of({1, 2, 3})).cached_tokens == 32);  // 96 sees 57, in block 1
+  REQUIRE(f.book.predict({kPublicScope}, prompt_of({1, 2, 3})).cached_tokens ==
+          32);  // position 96 attends to 57, in block 1
   f.release(2);
   f.acquire(3, prompt_of({1, 2, 3}), 4);
   REQUIRE(f.answer<Acquired>(3).num_cached_tokens == 32);
@@ -76,7 +77,7 @@ TEST_CASE("a prefix is cut to where its window is still cached") {
   f.require_all_came_back();
 }
 
-TEST_CASE("blocks are short when window blocks are, and come back with a Commit") {
+TEST_CASE("an Extend is short when window blocks are short, and a Commit frees some") {
   WindowFixture f(4);
   f.acquire(1, prompt_of({1, 2, 3, 4, 5}), 4);
   f.extend(1, 1);
@@ -93,7 +94,7 @@ TEST_CASE("blocks are short when window blocks are, and come back with a Commit"
   f.require_all_came_back();
 }
 
-TEST_CASE_METHOD(WindowFixture, "a swapped window block stays leased until the swap has been seen") {
+TEST_CASE_METHOD(WindowFixture, "a window block that was swapped stays leased until the sender has seen the swap") {
   acquire(1, {1, 1}, 1);
   acquire(2, {1, 1}, 1);
   const BlockId own = answer<Acquired>(2).tables[1][0];
@@ -109,7 +110,7 @@ TEST_CASE_METHOD(WindowFixture, "a swapped window block stays leased until the s
   require_all_came_back();
 }
 
-TEST_CASE_METHOD(WindowFixture, "a fork copies its part-full window block, and none that its parent has left behind") {
+TEST_CASE_METHOD(WindowFixture, "a fork copies the part-full window block, and none before its parent's window") {
   auto prompt = prompt_of({1, 2, 3});
   acquire(1, prompt, 4);
   const Acquired parent = answer<Acquired>(1);
@@ -124,7 +125,7 @@ TEST_CASE_METHOD(WindowFixture, "a fork copies its part-full window block, and n
   extend(1, 3);
   std::vector<TokenId> more(prompt.begin() + 96, prompt.begin() + 97);
   more.resize(96, 5);
-  commit(1, 3, more);  // position 192 sees 153 and later: block 4 on
+  commit(1, 3, more);  // position 192 attends to 153 and later: from block 4 on
   fork(3, {.parent = 1, .num_tokens = 97}, prompt);
   REQUIRE(answer<Acquired>(3).num_cached_tokens == 96);  // still in the tree
   REQUIRE(answer<Acquired>(3).num_copied_tokens == 0);
@@ -133,7 +134,7 @@ TEST_CASE_METHOD(WindowFixture, "a fork copies its part-full window block, and n
   require_all_came_back();
 }
 
-TEST_CASE("window blocks of an old epoch, and all of a dead keeper's, come back when it is quiet") {
+TEST_CASE("window blocks of an old epoch, and all blocks of a replaced keeper, are freed once the epoch has quiesced") {
   WindowFixture f;
   f.acquire(1, prompt_of({1}), 2);
   f.book.begin_epoch(2);
@@ -152,7 +153,7 @@ TEST_CASE("window blocks of an old epoch, and all of a dead keeper's, come back 
 
 // --- recurrent state ---
 
-TEST_CASE_METHOD(StateFixture, "a prefix is served up to its last snapshot, which is to be restored") {
+TEST_CASE_METHOD(StateFixture, "a prefix is served up to its last snapshot, and the answer names it") {
   const SnapshotId snapshot = leave_snapshot(1, {1, 2, 3});
   acquire(2, prompt_of({1, 2, 3}), 3);
   REQUIRE(answer<Acquired>(2).num_cached_tokens == 96);
@@ -161,7 +162,7 @@ TEST_CASE_METHOD(StateFixture, "a prefix is served up to its last snapshot, whic
   extend(2, 1);
   REQUIRE(answer<Extended>(2).spares.size() == 1);
   acquire(3, prompt_of({1, 2}), 3);
-  REQUIRE(answer<Acquired>(3).num_cached_tokens == 0);  // there is none after 64 positions
+  REQUIRE(answer<Acquired>(3).num_cached_tokens == 0);  // there is no snapshot after 64 positions
   REQUIRE(answer<Acquired>(3).restore == kNoSnapshot);
   REQUIRE(book.counters().snapshot_hits == 1);
   release(2);
@@ -169,16 +170,16 @@ TEST_CASE_METHOD(StateFixture, "a prefix is served up to its last snapshot, whic
   require_all_came_back();
 }
 
-TEST_CASE("a snapshot stays until whoever begins from it has made its first step") {
+TEST_CASE("a snapshot is kept until the sequence that begins from it has run its first step") {
   StateFixture f(1);
   const SnapshotId snapshot = f.leave_snapshot(1, {1, 2});
   f.acquire(2, prompt_of({1, 2}), 3);
   REQUIRE(f.answer<Acquired>(2).restore == snapshot);
   f.acquire(3, prompt_of({5, 6}), 3);
-  REQUIRE(f.answer<Acquired>(3).spares.empty());  // the only one is to be read
+  REQUIRE(f.answer<Acquired>(3).spares.empty());  // the only snapshot is to be read
   f.yield(2);
   f.extend(3, 1);
-  REQUIRE(f.answer<Extended>(3).spares.empty());  // and still may be
+  REQUIRE(f.answer<Extended>(3).spares.empty());  // and may still be read
   auto text = prompt_of({1, 2});
   text.resize(96, 7);
   f.commit(2, 2, {text.begin() + 64, text.end()});
@@ -191,7 +192,7 @@ TEST_CASE("a snapshot stays until whoever begins from it has made its first step
   f.require_all_came_back();
 }
 
-TEST_CASE("spares are for the boundaries within the table, two at most") {
+TEST_CASE("a sequence gets a spare for each boundary within its table, two at most") {
   StateFixture f(4, {.every = 32, .at_prompt_end = false});
   f.acquire(1, prompt_of({1, 2, 3, 4, 5}), 1);
   const auto first = f.answer<Acquired>(1).spares;
@@ -202,7 +203,7 @@ TEST_CASE("spares are for the boundaries within the table, two at most") {
   f.commit(1, 0, blocks_of({1}), second[0]);  // in any order
   const auto third = f.answer<Committed>(1).spares;
   REQUIRE(third.size() == 1);
-  f.commit(1, 1, blocks_of({2, 3}), first[0]);  // passed 64 without one
+  f.commit(1, 1, blocks_of({2, 3}), first[0]);  // passed position 64 without a snapshot
   REQUIRE(f.answer<Committed>(1).spares.empty());
   REQUIRE(f.book.counters().snapshots.cached == 2);
   f.release(1);
@@ -211,7 +212,7 @@ TEST_CASE("spares are for the boundaries within the table, two at most") {
   REQUIRE(f.book.predict({kPublicScope}, prompt_of({1, 2, 3, 4})).cached_tokens == 96);
 }
 
-TEST_CASE_METHOD(StateFixture, "a second snapshot of the same position is given back at once") {
+TEST_CASE_METHOD(StateFixture, "a second snapshot of the same position is freed at once") {
   acquire(1, {1, 1}, 1);
   acquire(2, {1, 1}, 1);
   std::vector<TokenId> text = {1, 1};
@@ -228,7 +229,7 @@ TEST_CASE_METHOD(StateFixture, "a second snapshot of the same position is given 
   require_all_came_back();
 }
 
-TEST_CASE("a spare comes back with the last step of its sequence") {
+TEST_CASE("a spare is freed once the last step of its sequence is done") {
   StateFixture f(1);
   f.acquire(1, prompt_of({1, 2}), 3);
   REQUIRE(f.answer<Acquired>(1).spares.size() == 1);
@@ -242,7 +243,7 @@ TEST_CASE("a spare comes back with the last step of its sequence") {
   f.require_all_came_back();
 }
 
-TEST_CASE_METHOD(StateFixture, "whoever computes the same prompt is waited for only where it leaves a snapshot") {
+TEST_CASE_METHOD(StateFixture, "an Acquire waits for a leader only where the leader leaves a snapshot") {
   acquire(1, prompt_of({1, 2, 3, 4, 5, 6}), 7);  // boundaries 128 and 192
   const auto spares = answer<Acquired>(1).spares;
   acquire(2, prompt_of({1, 2, 3}), 4);
@@ -257,7 +258,7 @@ TEST_CASE_METHOD(StateFixture, "whoever computes the same prompt is waited for o
   require_all_came_back();
 }
 
-TEST_CASE("where there is room for no snapshot nobody waits for whoever computes the same prompt") {
+TEST_CASE("without memory for snapshots no Acquire waits for a leader") {
   StateFixture book(0);
   const std::vector<TokenId> prompt = prompt_of({1, 2, 3, 4, 5});
   REQUIRE(std::holds_alternative<Acquired>(book.acquire(1, prompt, 6).answers.at(0).body));
@@ -280,7 +281,7 @@ TEST_CASE_METHOD(StateFixture, "a fork begins at a snapshot and copies nothing")
   require_all_came_back();
 }
 
-TEST_CASE_METHOD(StateFixture, "the snapshot goes with its block, and what it named is served no more") {
+TEST_CASE_METHOD(StateFixture, "a snapshot is evicted with its block, and its prefix is not served any more") {
   leave_snapshot(1, {1, 2});
   acquire(2, {9}, 16);                           // evicts both blocks
   REQUIRE(book.counters().snapshots.free == 2);  // the other two are spares

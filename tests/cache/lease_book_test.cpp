@@ -46,7 +46,7 @@ TEST_CASE_METHOD(LeaseFixture, "a fork of a prompt leaves its last token to comp
   require_all_came_back();
 }
 
-TEST_CASE("what a fork copies from is given to nobody before the fork's answer is seen") {
+TEST_CASE("the block that a fork copies is not reused before the fork's answer has been seen") {
   LeaseFixture f(3);
   f.acquire(1, {1, 2, 3}, 1);
   const BlockId source = f.answer<Acquired>(1).tables[0][0];
@@ -55,7 +55,7 @@ TEST_CASE("what a fork copies from is given to nobody before the fork's answer i
   f.release(1);
   f.acquire(3, {9}, 2);
   REQUIRE(f.answer<Short>(3).available == 1);
-  f.extend(2, 1);  // says that it has seen the answer
+  f.extend(2, 1);  // its `seen` covers the answer
   REQUIRE(f.answer<Extended>(2).blocks[0] == std::vector<BlockId>{source});
   f.acquire(3, {9}, 1);
   REQUIRE(f.answer<Acquired>(3).tables[0].size() == 1);
@@ -64,7 +64,7 @@ TEST_CASE("what a fork copies from is given to nobody before the fork's answer i
   f.require_all_came_back();
 }
 
-TEST_CASE_METHOD(LeaseFixture, "a fork whose parent has gone is served from the cache") {
+TEST_CASE_METHOD(LeaseFixture, "a fork whose parent has ended is served from the cache") {
   acquire(1, prompt_of({1, 2}), 3);
   commit(1, 0, blocks_of({1, 2}));
   release(1);
@@ -86,7 +86,7 @@ TEST_CASE_METHOD(LeaseFixture, "a fork whose parent waits for blocks itself wait
   require_all_came_back();
 }
 
-TEST_CASE("a fork without room for its copy is short, and takes nothing") {
+TEST_CASE("a fork without a free block for its copy gets Short, and holds nothing") {
   LeaseFixture f(1);
   f.acquire(1, {1, 2, 3}, 1);
   f.fork(2, {.parent = 1, .num_tokens = 3}, {1, 2, 3});
@@ -100,7 +100,7 @@ TEST_CASE("a fork without room for its copy is short, and takes nothing") {
 
 // --- anchors ---
 
-TEST_CASE("an anchor finds what is cached of its prefix, in its scope and until it is evicted") {
+TEST_CASE("an anchor finds its prefix in the cache, in its scope and until it is evicted") {
   LeaseFixture f(3);
   const ScopeList mine = scopes_for(TenantId{1}, ""), other = scopes_for(TenantId{2}, "");
   f.acquire(1, prompt_of({1, 2}), 3, {}, mine);
@@ -123,7 +123,8 @@ TEST_CASE("an anchor finds what is cached of its prefix, in its scope and until 
 
 // --- holding and giving back ---
 
-TEST_CASE_METHOD(LeaseFixture, "the first to ask gets empty blocks, the next what the first has committed") {
+TEST_CASE_METHOD(LeaseFixture,
+                 "the first Acquire gets empty blocks, the next one the blocks that the first has committed") {
   acquire(1, prompt_of({1, 2}), 3);
   REQUIRE(answer<Acquired>(1).num_cached_tokens == 0);
   const auto table = answer<Acquired>(1).tables[0];
@@ -154,7 +155,7 @@ TEST_CASE_METHOD(LeaseFixture, "a prompt's last token is never served from the c
   REQUIRE(answer<Acquired>(3).num_cached_tokens == 0);
 }
 
-TEST_CASE_METHOD(LeaseFixture, "cached blocks count towards what is wanted, and are never too many") {
+TEST_CASE_METHOD(LeaseFixture, "cached blocks count towards `want`, and more of them than wanted are granted") {
   acquire(1, prompt_of({1, 2, 3}), 4);
   commit(1, 0, blocks_of({1, 2, 3}));
   acquire(2, prompt_of({1, 2, 3}), 1);
@@ -163,7 +164,7 @@ TEST_CASE_METHOD(LeaseFixture, "cached blocks count towards what is wanted, and 
   REQUIRE(answer<Acquired>(3).tables[0].size() == 5);
 }
 
-TEST_CASE("an Acquire that does not fit takes nothing, and may be repeated under the next number") {
+TEST_CASE("an Acquire that does not fit holds nothing, and may be sent again under the next number") {
   LeaseFixture f(4);
   f.acquire(1, prompt_of({1, 2}), 3);
   f.acquire(2, prompt_of({3, 4}), 3);
@@ -176,7 +177,7 @@ TEST_CASE("an Acquire that does not fit takes nothing, and may be repeated under
   f.require_all_came_back();
 }
 
-TEST_CASE("an Acquire leaves the headroom it is told to leave") {
+TEST_CASE("an Acquire leaves its headroom free") {
   LeaseFixture f(4);
   f.acquire(1, prompt_of({1}), 2, {}, {kPublicScope}, 3);
   REQUIRE(f.answer<Short>(1).available == 4);
@@ -184,7 +185,7 @@ TEST_CASE("an Acquire leaves the headroom it is told to leave") {
   REQUIRE(f.answer<Acquired>(1).tables[0].size() == 2);
 }
 
-TEST_CASE("a cached prefix that nobody holds is not counted as room for the rest") {
+TEST_CASE("a cached prefix without holders is not counted as room for the blocks after it") {
   LeaseFixture f(4);
   f.acquire(1, prompt_of({1, 2}), 3);
   f.commit(1, 0, blocks_of({1, 2}));
@@ -195,7 +196,7 @@ TEST_CASE("a cached prefix that nobody holds is not counted as room for the rest
   REQUIRE(f.answer<Acquired>(2).num_cached_tokens == 2 * kBlockSize);
 }
 
-TEST_CASE("growing takes free blocks first, then the least recently used leaves, then is short") {
+TEST_CASE("an Extend takes free blocks first, then the least recently used leaves, then is short") {
   LeaseFixture f(5);
   f.acquire(1, prompt_of({1, 2}), 2);
   f.commit(1, 0, blocks_of({1, 2}));
@@ -213,7 +214,7 @@ TEST_CASE("growing takes free blocks first, then the least recently used leaves,
   f.require_all_came_back();
 }
 
-TEST_CASE_METHOD(LeaseFixture, "blocks of a released sequence come back when its last step is done") {
+TEST_CASE_METHOD(LeaseFixture, "blocks of a released sequence are freed once its last step is done") {
   acquire(1, {1, 2, 3}, 1);
   release(1, /*after_step=*/7);
   REQUIRE(answered(1));
@@ -250,7 +251,7 @@ TEST_CASE_METHOD(LeaseFixture, "of two equal blocks the first to be committed is
   REQUIRE(book.counters().groups[0].referenced() == 4);
   extend(1, 1);
   REQUIRE(book.counters().groups[0].referenced() == 4);  // one more and one less
-  // What follows hangs below the canonical block.
+  // Later blocks are inserted below the canonical block.
   commit(1, 1, blocks_of({2}));
   REQUIRE(book.predict({kPublicScope}, prompt_of({1, 2})).cached_tokens == 2 * kBlockSize);
   release(1);
@@ -258,7 +259,7 @@ TEST_CASE_METHOD(LeaseFixture, "of two equal blocks the first to be committed is
   require_all_came_back();
 }
 
-TEST_CASE_METHOD(LeaseFixture, "a replaced block comes back with a release, too") {
+TEST_CASE_METHOD(LeaseFixture, "a replaced block is freed by a Release, too") {
   acquire(1, {1}, 1);
   acquire(2, {1}, 1);
   commit(1, 0, blocks_of({1}));
@@ -273,10 +274,10 @@ TEST_CASE_METHOD(LeaseFixture, "a replaced block comes back with a release, too"
   require_all_came_back();
 }
 
-TEST_CASE_METHOD(LeaseFixture, "users share what is public and nothing else") {
+TEST_CASE_METHOD(LeaseFixture, "users share public blocks and no others") {
   const ScopeList anna = scopes_for(TenantId{1}, ""), bert = scopes_for(TenantId{2}, "");
   acquire(1, prompt_of({1}), 2, {}, anna);
-  acquire(2, prompt_of({1}), 2, {}, bert);  // does not wait for what it may not find
+  acquire(2, prompt_of({1}), 2, {}, bert);  // does not wait for blocks in a scope that is not its own
   REQUIRE(answer<Acquired>(2).num_cached_tokens == 0);
   commit(1, 0, blocks_of({1}));
   commit(2, 0, blocks_of({1}));
@@ -287,7 +288,7 @@ TEST_CASE_METHOD(LeaseFixture, "users share what is public and nothing else") {
 
 // --- single flight ---
 
-TEST_CASE_METHOD(LeaseFixture, "who needs the block that another computes waits, holding nothing") {
+TEST_CASE_METHOD(LeaseFixture, "an Acquire whose next block another sequence computes waits, holding nothing") {
   acquire(1, prompt_of({1, 2}), 3);
   acquire(2, prompt_of({1, 2, 3}), 4);
   REQUIRE(answer<Wait>(2).leader == 1);
@@ -303,7 +304,7 @@ TEST_CASE_METHOD(LeaseFixture, "who needs the block that another computes waits,
   require_all_came_back();
 }
 
-TEST_CASE_METHOD(LeaseFixture, "many followers of one prefix compute only what is their own") {
+TEST_CASE_METHOD(LeaseFixture, "many followers of one prefix compute only the blocks after it") {
   acquire(1, prompt_of({1, 2}, 100), 3);
   for (SequenceId id = 2; id <= 5; ++id) {
     acquire(id, prompt_of({1, 2}, static_cast<TokenId>(100 + id)), 3);
@@ -314,7 +315,7 @@ TEST_CASE_METHOD(LeaseFixture, "many followers of one prefix compute only what i
   REQUIRE(book.counters().published == 2);
 }
 
-TEST_CASE_METHOD(LeaseFixture, "who shares less is woken sooner, and may then lead others") {
+TEST_CASE_METHOD(LeaseFixture, "a follower that shares fewer blocks is answered sooner, and may then lead others") {
   acquire(1, prompt_of({1, 2, 3}), 4);
   acquire(2, prompt_of({1, 5, 6}), 4);
   acquire(3, prompt_of({1, 5, 6}), 4);
@@ -326,7 +327,7 @@ TEST_CASE_METHOD(LeaseFixture, "who shares less is woken sooner, and may then le
   book.acquire(
       {{1, 3, 1, 0}, {0, 3}, {kPublicScope}, std::make_shared<const std::vector<TokenId>>(prompt_of({1})), 1, 0},
       effects);
-  REQUIRE(answer<Wait>(3).leader == 2);  // as a repeated question shows
+  REQUIRE(answer<Wait>(3).leader == 2);  // as the answer to a repeated message shows
   commit(2, 1, blocks_of({5, 6}));
   REQUIRE(answer<Acquired>(3).num_cached_tokens == 3 * kBlockSize);
 }
@@ -368,7 +369,7 @@ TEST_CASE_METHOD(LeaseFixture, "a follower that ends is not answered and not wai
   REQUIRE_FALSE(answered(2));
 }
 
-TEST_CASE("a follower whose turn comes without room is told so") {
+TEST_CASE("a follower is answered Short if there are no blocks when its leader has ended") {
   LeaseFixture f(4);
   f.acquire(1, prompt_of({1, 2}), 3);
   f.acquire(2, prompt_of({1, 2, 3}), 5);
@@ -394,7 +395,7 @@ TEST_CASE_METHOD(LeaseFixture, "a leader inherits the best rank of its followers
   REQUIRE_FALSE(effects.inherited[0].rank.has_value());
 }
 
-TEST_CASE_METHOD(LeaseFixture, "predictions see what is cached and what is in flight") {
+TEST_CASE_METHOD(LeaseFixture, "predict() counts cached blocks and blocks in flight") {
   acquire(1, prompt_of({1, 2, 3}), 4);
   commit(1, 0, blocks_of({1}));
   const PrefixPrediction same = book.predict({kPublicScope}, prompt_of({1, 2, 3}));
@@ -437,14 +438,14 @@ TEST_CASE_METHOD(LeaseFixture, "a repeated message gets the same answer and chan
   require_all_came_back();
 }
 
-TEST_CASE_METHOD(LeaseFixture, "messages that are late, early or of the dead are dropped") {
+TEST_CASE_METHOD(LeaseFixture, "messages that are late, early, or of an old epoch or ended sequence are dropped") {
   acquire(1, prompt_of({1}), 2);
   extend(1, 1);
   effects.clear();
   book.extend({{1, 1, 9, 2}, 1}, effects);   // skips numbers
-  book.extend({{1, 1, 1, 0}, 1}, effects);   // seen long ago
+  book.extend({{1, 1, 1, 0}, 1}, effects);   // the answer has been seen
   book.extend({{2, 1, 3, 2}, 1}, effects);   // another epoch
-  book.extend({{1, 77, 4, 2}, 1}, effects);  // nobody
+  book.extend({{1, 77, 4, 2}, 1}, effects);  // an unknown sequence
   REQUIRE(effects.answers.empty());
   release(1);
   effects.clear();
@@ -466,7 +467,7 @@ TEST_CASE_METHOD(LeaseFixture, "a sequence that ends before its first Acquire ar
 
 // --- epochs ---
 
-TEST_CASE_METHOD(LeaseFixture, "what a dead batcher held is untouchable until its steps have ended") {
+TEST_CASE_METHOD(LeaseFixture, "the blocks of a replaced batcher are not reused until its steps have ended") {
   acquire(1, prompt_of({1, 2}), 3);
   commit(1, 0, blocks_of({1}));
   acquire(2, prompt_of({1, 2}), 3);  // waits
@@ -476,7 +477,7 @@ TEST_CASE_METHOD(LeaseFixture, "what a dead batcher held is untouchable until it
   book.check();
   REQUIRE(book.counters().groups[0].referenced() == 4);
   REQUIRE(book.counters().waiting == 0);
-  extend(1, 1);  // of the dead
+  extend(1, 1);  // of the old epoch
   REQUIRE_FALSE(answered(1));
   book.step_done(1, 4);
   REQUIRE(book.counters().groups[0].referenced() == 4);
@@ -484,7 +485,7 @@ TEST_CASE_METHOD(LeaseFixture, "what a dead batcher held is untouchable until it
   epoch = 2;
   numbers.clear();
   acquire(1, prompt_of({1, 2}), 3);
-  REQUIRE(answer<Acquired>(1).num_cached_tokens == kBlockSize);  // what was published survives
+  REQUIRE(answer<Acquired>(1).num_cached_tokens == kBlockSize);  // published blocks survive
   REQUIRE(book.counters().groups[0].referenced() == 6);
   book.quiesced(1);
   REQUIRE(book.counters().groups[0].referenced() == 3);
@@ -492,7 +493,7 @@ TEST_CASE_METHOD(LeaseFixture, "what a dead batcher held is untouchable until it
   require_all_came_back();
 }
 
-TEST_CASE_METHOD(LeaseFixture, "an epoch begins once, and never an older one") {
+TEST_CASE_METHOD(LeaseFixture, "begin_epoch ignores the current epoch and older ones") {
   book.begin_epoch(3);
   REQUIRE(book.epoch() == 3);
   epoch = 3;
@@ -504,7 +505,7 @@ TEST_CASE_METHOD(LeaseFixture, "an epoch begins once, and never an older one") {
   REQUIRE(answered(1));
 }
 
-TEST_CASE("the book of a new keeper gives nothing out before the old steps have ended") {
+TEST_CASE("the book of a new keeper gives no block out before the old steps have ended") {
   LeaseBook book({.groups = {{.num_blocks = 4}}, .epoch = 5, .await_quiesce = true});
   LeaseEffects effects;
   const auto tokens = std::make_shared<const std::vector<TokenId>>(std::vector<TokenId>{1});

@@ -37,7 +37,7 @@ struct LeaseFixture {
     const std::uint32_t number = ++numbers[sequence];
     return {epoch, sequence, number, number - 1};
   }
-  // Sends one, with everything before it seen; the book is checked after each.
+  // Each sends a message with all answers before it seen, and checks the book.
   LeaseEffects& acquire(SequenceId sequence, const std::vector<TokenId>& tokens, std::uint32_t want, Rank rank = {},
                         ScopeList scopes = {kPublicScope}, std::uint32_t headroom = 0) {
     if (rank.arrival == 0) rank.arrival = sequence;

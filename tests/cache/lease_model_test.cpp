@@ -1,5 +1,5 @@
 // LeaseBook beside a simple twin (lease_twin.h), over a network that loses answers and repeats, delays and reorders
-// messages, with holders that die at any point.
+// messages, with senders that end at any point.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <map>
@@ -18,7 +18,7 @@ using namespace troupe::cache::test;
 
 namespace {
 
-// One sequence, as its sender knows it: what was sent, and the answers that were not lost.
+// One sequence, as its sender knows it: the messages sent, and the answers that were not lost.
 struct Sender {
   SequenceId id = 0;
   std::uint64_t epoch = 0;
@@ -63,7 +63,8 @@ class Model {
   static LeaseBookOptions options_of(std::mt19937_64& random, int num_windows, bool with_state) {
     LeaseBookOptions options{.groups = {{.num_blocks = 4 + static_cast<std::uint32_t>(random() % 16)}}};
     for (int i = 0; i < num_windows; ++i) {
-      constexpr std::uint32_t kWindows[] = {1, 2, 16, 33, 34, 70};  // on both sides of what another block begins with
+      constexpr std::uint32_t kWindows[] = {1,  2, 16, 33,
+                                            34, 70};  // on both sides of the lengths at which one more block is read
       const std::uint32_t window = kWindows[random() % std::size(kWindows)];
       const std::uint32_t num_blocks = most_window_blocks(window) + static_cast<std::uint32_t>(random() % 12);
       options.groups.push_back({.num_blocks = num_blocks, .window = window});
@@ -92,7 +93,7 @@ class Model {
     s.epoch = epoch_;
     for (std::uint64_t n = random_() % 4; n > 0; --n)
       s.tokens.insert(s.tokens.end(), kBlockSize, static_cast<TokenId>(random_() % 2));
-    // Few different tails, so that sequences meet again after their prompts.
+    // Few different tails, so that sequences have equal tokens after their prompts, too.
     s.tokens.insert(s.tokens.end(), 1 + random_() % 40, static_cast<TokenId>(random_() % 2));
     const ScopeList lists[] = {{kPublicScope}, scopes_for(TenantId{1}, ""), scopes_for(TenantId{2}, "")};
     s.scopes = lists[random_() % 3];
@@ -102,7 +103,7 @@ class Model {
     senders_.push_back(std::move(s));
   }
 
-  // Begins where another one is, or will be once its messages are heard; sometimes long after it has ended.
+  // Forks another sequence at a position that it has reached, or will reach; sometimes long after it has ended.
   void fork_off(Sender& s, const Sender& parent) {
     if (parent.epoch != epoch_) return;
     const auto num_tokens = static_cast<std::uint32_t>(1 + random_() % parent.tokens.size());
@@ -122,7 +123,7 @@ class Model {
                              static_cast<std::uint32_t>(random_() % 3 == 0 ? random_() % 4 : 0), s.fork});
   }
 
-  // Whatever a sender may do next.
+  // A random message that the sender may send next.
   void act(Sender& s) {
     if (s.phase == Sender::Phase::ended) return;
     const std::uint64_t dice = random_() % 12;
@@ -187,11 +188,11 @@ class Model {
   // --- the network ---
 
   void deliver_something() {
-    // Mostly the young: the old have ended.
+    // Mostly recent sequences: older ones have ended.
     const std::size_t youngest = std::min<std::size_t>(senders_.size(), 8);
     const Sender& s = random_() % 8 == 0 ? senders_[random_() % senders_.size()]
                                          : senders_[senders_.size() - 1 - random_() % youngest];
-    // Mostly what is unanswered, sometimes anything that was ever sent.
+    // Mostly a message without an answer, sometimes any that was ever sent.
     const std::size_t from = random_() % 4 == 0 ? 0 : std::min<std::size_t>(s.seen, s.sent.size() - 1);
     deliver(Message(s.sent[from + random_() % (s.sent.size() - from)]));
   }
@@ -223,12 +224,12 @@ class Model {
       REQUIRE(book_.predict(scopes, s.tokens).cached_tokens == twin_.cached_tokens(scopes, s.tokens));
   }
 
-  // --- steps, deaths, the end ---
+  // --- steps, restarts, the end ---
 
   void end_step() {
     book_.step_done(epoch_, ++last_step_);
     if (random_() % 3 == 0) book_.step_done(epoch_, last_step_);
-    if (random_() % 3 == 0 && epoch_ > 1) book_.step_done(epoch_ - 1, last_step_ + 100);  // of the dead: means nothing
+    if (random_() % 3 == 0 && epoch_ > 1) book_.step_done(epoch_ - 1, last_step_ + 100);  // of an old epoch: ignored
     twin_.step_done(last_step_);
   }
 
@@ -247,7 +248,7 @@ class Model {
     twin_.quiesced(epoch);
   }
 
-  // Every sender of this epoch releases, and repeats itself until it is heard.
+  // Every sender of this epoch releases, and repeats the message until it is answered.
   void finish() {
     for (Sender& s : senders_) {
       if (s.epoch != epoch_) continue;
@@ -297,7 +298,7 @@ void require_same_as_twin(int num_windows, bool with_state, std::initializer_lis
 
 }  // namespace
 
-TEST_CASE("leases agree with their twin over a bad network and dying holders, and everything comes back") {
+TEST_CASE("leases agree with their twin when messages are lost and senders end, and all blocks are freed") {
   require_same_as_twin(
       0, false,
       {"wait", "follower woken", "follower ended", "follower died", "holder died", "short", "short extend", "repeated",

@@ -26,7 +26,7 @@ void BookTwin::follow(const Message& message, const LeaseEffects& effects) {
     if (given == answers.end()) return;
     ++seen["repeated"];
     REQUIRE(effects.answers[0].number == key.number);
-    if (!std::holds_alternative<Wait>(given->second.body))  // whom it waits for may have changed
+    if (!std::holds_alternative<Wait>(given->second.body))  // its leader may have changed
       REQUIRE(effects.answers[0].body == given->second.body);
     return;
   }
@@ -42,7 +42,7 @@ void BookTwin::follow(const Message& message, const LeaseEffects& effects) {
   REQUIRE_FALSE(effects.answers.empty());
   REQUIRE(effects.answers[0].sequence == key.sequence);
   std::visit([&](const auto& m) { follow(m, twin, effects.answers[0]); }, message);
-  // Then followers hear of it.
+  // Then followers are answered.
   for (std::size_t i = 1; i < effects.answers.size(); ++i) {
     const LeaseAnswer& answer = effects.answers[i];
     Twin& follower = twins_.at(answer.sequence);
@@ -172,7 +172,7 @@ void BookTwin::take_fresh_node(BlockId block) {
   REQUIRE(block < options_.groups[0].num_blocks);
   REQUIRE_FALSE(held.contains(block));
   if (!contents_.contains(block)) return;
-  // Evicted: a leaf, and only when nothing was free.
+  // An evicted block is a leaf, and blocks are evicted only when none was free.
   for (BlockId other = 0; other < options_.groups[0].num_blocks; ++other)
     REQUIRE((held.contains(other) || contents_.contains(other)));
   for (const auto& [child, content] : contents_) REQUIRE(content.parent != block);
@@ -182,7 +182,7 @@ void BookTwin::take_fresh_node(BlockId block) {
   ++seen["evicted"];
 }
 
-// Takes an id of a pool out of what is attached: evicted, and only when none was free.
+// Removes an evicted id from those attached; ids are evicted only when none was free.
 bool BookTwin::evict(std::map<BlockId, std::uint32_t>& attached, const std::set<std::uint32_t>& held,
                      std::uint32_t num_ids, std::uint32_t id) {
   REQUIRE(id < num_ids);
@@ -335,7 +335,7 @@ std::uint32_t BookTwin::room_beside(const std::vector<BlockId>& nodes) const {
   return static_cast<std::uint32_t>(room);
 }
 
-// Position by position: the first block with one that is seen after num_blocks blocks.
+// Position by position: the first block with one that is attended to after num_blocks blocks.
 std::uint32_t BookTwin::window_begin(GroupId group, std::uint32_t num_blocks) const {
   const std::uint32_t window = options_.groups[group].window;
   if (window == 0) return 0;
@@ -344,7 +344,7 @@ std::uint32_t BookTwin::window_begin(GroupId group, std::uint32_t num_blocks) co
   return position / kBlockSize;
 }
 
-// How many of these nodes a sequence can go on from.
+// How many of these nodes a sequence can begin after.
 std::uint32_t BookTwin::served(const std::vector<BlockId>& nodes) const {
   for (auto depth = static_cast<std::uint32_t>(nodes.size()); depth > 0; --depth) {
     bool is_whole = !has_state() || snapshots_.contains(nodes[depth - 1]);
@@ -357,7 +357,7 @@ std::uint32_t BookTwin::served(const std::vector<BlockId>& nodes) const {
   return 0;
 }
 
-// Whether one with the tokens `theirs` takes a snapshot that is of use to `mine`, after `position`.
+// Whether a sequence with tokens `theirs` takes a snapshot after `position` that one with tokens `mine` can begin from.
 bool BookTwin::leaves_useful_snapshot(const std::vector<TokenId>& theirs, const std::vector<TokenId>& mine,
                                       std::uint32_t position) const {
   for (std::uint32_t end = position + kBlockSize; end < mine.size() && end <= theirs.size(); end += kBlockSize) {

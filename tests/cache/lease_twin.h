@@ -1,4 +1,4 @@
-// A twin of LeaseBook, kept in maps: it follows every message and requires of the book's answers what the rules say.
+// A twin of LeaseBook, kept in maps: it follows every message and checks the book's answers against the rules.
 #pragma once
 
 #include <array>
@@ -37,13 +37,13 @@ struct Twin {
   std::vector<Displaced> displaced;  // swapped, or copied from; by the number of the message
 };
 
-// Ids that nobody else may get.
+// Ids that are held, so the book must not give them out.
 struct Held {
   std::array<std::set<BlockId>, kMaxGroups> blocks;
   std::set<SnapshotId> snapshots;
 };
 
-// A cached block: what it says, and where it hangs.
+// A cached block: its tokens and scope, and its parent.
 struct Content {
   BlockId parent;
   ScopeId scope;
@@ -54,13 +54,13 @@ class BookTwin {
  public:
   explicit BookTwin(const LeaseBookOptions& options) : options_(options) {}
 
-  // How often each thing happened, to see that all of them are met.
+  // How often each case occurred, to check that all of them did.
   mutable std::map<std::string, std::uint64_t> seen;
 
-  // `effects`: what the book made of the message.
+  // `effects`: those of the book for the message.
   void follow(const Message& message, const LeaseEffects& effects);
   void step_done(std::uint64_t step);
-  void begin_epoch(std::uint64_t epoch);  // who held something is dead
+  void begin_epoch(std::uint64_t epoch);  // all leases of the old epoch are lost
   void quiesced(std::uint64_t epoch);
 
   GroupId num_groups() const { return static_cast<GroupId>(options_.groups.size()); }
@@ -70,11 +70,11 @@ class BookTwin {
   std::uint32_t cached_tokens(const ScopeList& scopes, const std::vector<TokenId>& tokens) const;
 
   void require_same_counts(const CacheCounters& counters) const;
-  // Every anchor there ever was, asked for through these scopes, against all prefixes by their tokens.
+  // Compares find_recyclable_range() for every anchor so far and these scopes with all prefixes by their tokens.
   void require_same_ranges(LeaseBook& book, const ScopeList& scopes);
 
  private:
-  // What a fork gets, if it is served.
+  // The answer to a fork, if it is served.
   struct Forked {
     bool is_served = false;
     std::uint32_t num_shared = 0;
@@ -92,7 +92,7 @@ class BookTwin {
   void commit_attached(GroupId group, const Commit& m, Twin& twin, const Committed& committed);
   void commit_snapshot(const Commit& m, Twin& twin);
 
-  // What the book gave out: nobody may hold it, and it may only be evicted when nothing was free.
+  // Checks an id that the book gave out: it must not be held, and may be evicted only when none was free.
   void take_fresh(Twin& twin, const BlockTables& tables, std::size_t index);
   void take_fresh_node(BlockId block);
   void take_spares(Twin& twin, const std::vector<SnapshotId>& spares);

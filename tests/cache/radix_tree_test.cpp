@@ -11,7 +11,7 @@ using namespace troupe::cache;
 
 namespace {
 
-const ScopeList kEverybody = {kPublicScope};
+const ScopeList kPublicOnly = {kPublicScope};
 constexpr ScopeId kAnna = user_scope(TenantId{1}), kBert = user_scope(TenantId{2});
 
 // `name` times kBlockSize for each block, so blocks are equal where names are.
@@ -29,7 +29,7 @@ struct Fixture {
   BlockPool pool{16};
   RadixTree tree{pool};
 
-  // Publishes all blocks of `tokens` that are not cached yet and lets go of them. Returns the path.
+  // Publishes all blocks of `tokens` that are not cached yet and drops them. Returns the path.
   std::vector<BlockId> publish(const std::vector<TokenId>& tokens, const ScopeList& scopes) {
     std::vector<BlockId> path;
     tree.match(scopes, tokens, 100, path);
@@ -55,32 +55,32 @@ struct Fixture {
 }  // namespace
 
 TEST_CASE_METHOD(Fixture, "a tree finds the longest cached prefix in whole blocks") {
-  const auto path = publish(blocks_of({1, 2, 3}), kEverybody);
-  REQUIRE(match(kEverybody, blocks_of({1, 2, 3, 4})) == path);
-  REQUIRE(match(kEverybody, blocks_of({1, 2, 9})) == std::vector<BlockId>{path[0], path[1]});
-  REQUIRE(match(kEverybody, blocks_of({2, 3})).empty());
-  REQUIRE(match(kEverybody, blocks_of({1, 2, 3}), 2).size() == 2);
+  const auto path = publish(blocks_of({1, 2, 3}), kPublicOnly);
+  REQUIRE(match(kPublicOnly, blocks_of({1, 2, 3, 4})) == path);
+  REQUIRE(match(kPublicOnly, blocks_of({1, 2, 9})) == std::vector<BlockId>{path[0], path[1]});
+  REQUIRE(match(kPublicOnly, blocks_of({2, 3})).empty());
+  REQUIRE(match(kPublicOnly, blocks_of({1, 2, 3}), 2).size() == 2);
   auto almost = blocks_of({1, 2});
   almost.pop_back();
-  REQUIRE(match(kEverybody, almost).size() == 1);
-  REQUIRE(match(kEverybody, {}).empty());
+  REQUIRE(match(kPublicOnly, almost).size() == 1);
+  REQUIRE(match(kPublicOnly, {}).empty());
 }
 
 TEST_CASE_METHOD(Fixture, "one different token anywhere in a block is a different block") {
-  publish(blocks_of({1}), kEverybody);
+  publish(blocks_of({1}), kPublicOnly);
   for (std::size_t i = 0; i < kBlockSize; ++i) {
     auto tokens = blocks_of({1});
     tokens[i] = 2;
-    REQUIRE(match(kEverybody, tokens).empty());
+    REQUIRE(match(kPublicOnly, tokens).empty());
   }
 }
 
-TEST_CASE_METHOD(Fixture, "what a user published is not found by others, and what is public by all") {
+TEST_CASE_METHOD(Fixture, "blocks that a user published are not found by others, public ones by all") {
   publish(blocks_of({1, 2}), {kPublicScope, kAnna});
   REQUIRE(match({kPublicScope, kAnna}, blocks_of({1, 2})).size() == 2);
   REQUIRE(match({kPublicScope, kBert}, blocks_of({1, 2})).empty());
-  REQUIRE(match(kEverybody, blocks_of({1, 2})).empty());
-  publish(blocks_of({3}), kEverybody);
+  REQUIRE(match(kPublicOnly, blocks_of({1, 2})).empty());
+  publish(blocks_of({3}), kPublicOnly);
   publish(blocks_of({3, 4}), {kPublicScope, kBert});  // goes on below the public block
   REQUIRE(match({kPublicScope, kBert}, blocks_of({3, 4})).size() == 2);
   REQUIRE(match({kPublicScope, kAnna}, blocks_of({3, 4})).size() == 1);
@@ -88,23 +88,24 @@ TEST_CASE_METHOD(Fixture, "what a user published is not found by others, and wha
 
 TEST_CASE_METHOD(Fixture, "a longer path through a later scope beats a shorter one through an earlier") {
   const auto own = publish(blocks_of({1, 2, 3}), {kPublicScope, kAnna});
-  const auto everybody = publish(blocks_of({1}), kEverybody);
+  const auto public_path = publish(blocks_of({1}), kPublicOnly);
   REQUIRE(match({kPublicScope, kAnna}, blocks_of({1, 2, 3})) == own);
-  REQUIRE(match({kPublicScope, kAnna}, blocks_of({1})) == everybody);  // of equally long ones the first scope
+  REQUIRE(match({kPublicScope, kAnna}, blocks_of({1})) ==
+          public_path);  // of equally long paths the one in the first scope
 }
 
 TEST_CASE_METHOD(Fixture, "find_child tries the scopes in order") {
   const auto own = publish(blocks_of({1}), {kAnna});
   const auto tokens = blocks_of({1});
   REQUIRE(tree.find_child(kRoot, {kPublicScope, kAnna}, block_at(tokens, 0)) == own[0]);
-  const auto everybody = publish(blocks_of({1}), kEverybody);
-  REQUIRE(tree.find_child(kRoot, {kPublicScope, kAnna}, block_at(tokens, 0)) == everybody[0]);
+  const auto public_path = publish(blocks_of({1}), kPublicOnly);
+  REQUIRE(tree.find_child(kRoot, {kPublicScope, kAnna}, block_at(tokens, 0)) == public_path[0]);
   REQUIRE(tree.find_child(kRoot, {kBert}, block_at(tokens, 0)) == kNoBlock);
 }
 
 TEST_CASE_METHOD(Fixture, "leaves are evicted before parents, the least recently used first") {
-  const auto a = publish(blocks_of({1, 2}), kEverybody);
-  const auto b = publish(blocks_of({1, 3}), kEverybody);
+  const auto a = publish(blocks_of({1, 2}), kPublicOnly);
+  const auto b = publish(blocks_of({1, 3}), kPublicOnly);
   REQUIRE(a[0] == b[0]);
   REQUIRE(tree.num_blocks() == 3);
   tree.evict();
@@ -117,10 +118,10 @@ TEST_CASE_METHOD(Fixture, "leaves are evicted before parents, the least recently
   REQUIRE(pool.num_free() == 16);
 }
 
-TEST_CASE_METHOD(Fixture, "use renews a whole path, a mere match does not") {
-  const auto old = publish(blocks_of({1, 2}), kEverybody);
-  const auto young = publish(blocks_of({3}), kEverybody);
-  match(kEverybody, blocks_of({1, 2}));
+TEST_CASE_METHOD(Fixture, "holding a path makes it the most recently used, a match does not") {
+  const auto old = publish(blocks_of({1, 2}), kPublicOnly);
+  const auto young = publish(blocks_of({3}), kPublicOnly);
+  match(kPublicOnly, blocks_of({1, 2}));
   for (BlockId block : old) tree.hold(block);
   let_go(old);
   tree.evict();
@@ -128,9 +129,9 @@ TEST_CASE_METHOD(Fixture, "use renews a whole path, a mere match does not") {
   REQUIRE(tree.contains(old[1]));
 }
 
-TEST_CASE_METHOD(Fixture, "what is held is not evicted") {
-  const auto path = publish(blocks_of({1, 2}), kEverybody);
-  publish(blocks_of({3}), kEverybody);
+TEST_CASE_METHOD(Fixture, "a held block is not evicted") {
+  const auto path = publish(blocks_of({1, 2}), kPublicOnly);
+  publish(blocks_of({3}), kPublicOnly);
   for (BlockId block : path) tree.hold(block);
   REQUIRE(tree.num_unheld() == 1);
   tree.evict();
@@ -145,7 +146,7 @@ TEST_CASE("a tree agrees with a map of prefixes over random operations") {
     std::mt19937_64 random(seed);
     BlockPool pool(12);
     RadixTree tree(pool);
-    // Twin: every cached block with the scoped path that leads to it, and when somebody last let go of it.
+    // Twin: every cached block with the scoped path that leads to it, and when it was last dropped.
     struct Twin {
       std::vector<std::pair<ScopeId, std::vector<TokenId>>> path;
       std::uint32_t holders = 0;
@@ -183,7 +184,7 @@ TEST_CASE("a tree agrees with a map of prefixes over random operations") {
         }
         while (path.size() < tokens.size() / kBlockSize && (pool.num_free() > 0 || tree.num_unheld() > 0)) {
           if (pool.num_free() == 0) {
-            // The twin's choice: let go longest ago among the unheld.
+            // The twin's choice: of the blocks without holders, the one dropped longest ago.
             const auto oldest = std::min_element(twins.begin(), twins.end(), [](const auto& a, const auto& b) {
               return std::pair(a.second.holders, a.second.dropped) < std::pair(b.second.holders, b.second.dropped);
             });

@@ -80,12 +80,12 @@ TEST_CASE("the smallest group without blocks enough for its window bounds a requ
   REQUIRE(refused(demand(60), capacity).limit == 1);
 }
 
-TEST_CASE("a request without a limit is cut to what fits") {
+TEST_CASE("a request without max_tokens is cut to the blocks that there are") {
   REQUIRE(fits(demand(100), {.context = 10000, .groups = {{.num_blocks = 4}}}) == 129);
   REQUIRE(fits(demand(1), {.context = 0xffffffffu, .groups = {{.num_blocks = 0x7fffffffu}}}) == 0xffffffffu);
 }
 
-TEST_CASE("whatever fits has blocks for all it may compute") {
+TEST_CASE("a request that fits has blocks for all tokens it may compute") {
   for (std::uint32_t blocks = 1; blocks <= 4; ++blocks)
     for (std::uint32_t prompt = 1; prompt <= 140; ++prompt)
       for (std::uint32_t max_tokens : {1u, 2u, 31u, 32u, 33u, kUnlimitedTokens}) {
@@ -100,7 +100,7 @@ TEST_CASE("whatever fits has blocks for all it may compute") {
       }
 }
 
-TEST_CASE("an empty prompt and a limit of nothing are refused by name") {
+TEST_CASE("an empty prompt and max_tokens 0 are refused by name") {
   REQUIRE(refused(demand(0), {.context = 10, .groups = {{.num_blocks = 10}}}).field == "prompt");
   REQUIRE(refused(demand(5, 0), {.context = 10, .groups = {{.num_blocks = 10}}}).field == "max_tokens");
   REQUIRE(refused(demand(5, 0), {.context = 10, .groups = {{.num_blocks = 10}}}).outcome == Outcome::invalid_argument);

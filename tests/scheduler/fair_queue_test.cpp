@@ -40,7 +40,7 @@ TEST_CASE("the longest known prefix goes first within its priority") {
   queue.set_prediction(2, 64);
   queue.set_prediction(4, 96);
   queue.set_prediction(5, 960);
-  queue.set_prediction(77, 960);  // nobody
+  queue.set_prediction(77, 960);  // an unknown request
   REQUIRE(queue.pick() == 4u);
   REQUIRE(queue.pick() == 2u);
   REQUIRE(queue.pick() == 1u);
@@ -60,7 +60,7 @@ TEST_CASE("a cold request is overtaken 32 times and not once more") {
   REQUIRE(queue.pick() == 34u);
 }
 
-TEST_CASE("whatever is predicted, nobody is overtaken by more than 32 of its priority") {
+TEST_CASE("whatever is predicted, a request is overtaken by at most 32 of its priority") {
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
     std::mt19937_64 random(seed);
     FairQueue queue;
@@ -105,7 +105,7 @@ TEST_CASE("a preempted request comes back in front of younger ones") {
   REQUIRE(queue.pick() == 3u);
 }
 
-TEST_CASE("a request can be taken out while it waits") {
+TEST_CASE("a waiting request can be removed") {
   FairQueue queue;
   queue.push(1, demand(1));
   REQUIRE(queue.remove(1));

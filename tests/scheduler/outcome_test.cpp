@@ -17,7 +17,7 @@ TEST_CASE("every outcome has one row, a number of its own and a name of its own"
   REQUIRE(outcomes().size() == 23);
 }
 
-TEST_CASE("the numbers of outcomes are on the wire and stay what they are") {
+TEST_CASE("the numbers of outcomes, which are on the wire, do not change") {
   const std::pair<std::uint32_t, std::string_view> expected[] = {
       {1, "eos"},
       {2, "stop_id"},

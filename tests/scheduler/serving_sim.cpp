@@ -95,7 +95,7 @@ void ServingSim::cancel(RequestNumber number) {
   SimRequest& request = requests_.at(number);
   if (request.ended) return;
   request.ended = request.cancelled = true;
-  if (queue_.remove(number) || unpaid_.erase(number) > 0) return;
+  if (queue_.remove(number) || preempted_parked_.erase(number) > 0) return;
   if (const auto id = sequence_of(number)) end(*id, sequences_.at(*id).last_step);
 }
 
@@ -109,7 +109,7 @@ void ServingSim::park(RequestNumber number) {
 }
 
 void ServingSim::unpark(RequestNumber number) {
-  if (unpaid_.erase(number) > 0) queue_.push(number, requests_.at(number).demand);
+  if (preempted_parked_.erase(number) > 0) queue_.push(number, requests_.at(number).demand);
   const auto id = sequence_of(number);
   if (!id || !planner_.contains(*id)) return;
   planner_.unpark(*id);
@@ -135,7 +135,7 @@ void ServingSim::start_epoch() {
   ++epoch_;
   to_batcher_.clear();
   sequences_.clear();
-  unpaid_.clear();
+  preempted_parked_.clear();
   states_.clear();
   planner_ = StepPlanner(planner_options());
   queue_ = FairQueue();
@@ -144,7 +144,7 @@ void ServingSim::start_epoch() {
   awaiting_quiesce_ = running_step_.has_value();
 }
 
-// --- what happens when ---
+// --- events ---
 
 bool ServingSim::tick() {
   if (!awaiting_quiesce_) pump();
@@ -286,7 +286,7 @@ void ServingSim::deliver_answer(const cache::LeaseAnswer& answer) {
   if (const auto* acquired = std::get_if<cache::Acquired>(&answer.body)) {
     if (planner_.is_full()) {
       const auto victim = planner_.parked_victim();
-      if (!victim) return preempt(answer.sequence);  // gives back what it got
+      if (!victim) return preempt(answer.sequence);  // gives back its blocks
       preempt(*victim);
     }
     sequence.phase = Phase::running;
@@ -312,7 +312,7 @@ void ServingSim::deliver_answer(const cache::LeaseAnswer& answer) {
       for (std::size_t i = 0; i < committed->blocks[group].size(); ++i) {
         BlockId& entry = sequence.tables[group][committed->first_block + i];
         const BlockId canonical = committed->blocks[group][i];
-        if (entry == kNoBlock || canonical == kNoBlock || entry == canonical) continue;  // behind the window by now
+        if (entry == kNoBlock || canonical == kNoBlock || entry == canonical) continue;  // before the window by now
         entry = canonical;
         sequence.displaced = true;
         planner_.retry_denied();
@@ -346,7 +346,7 @@ void ServingSim::preempt(SequenceId id) {
   const Sequence& sequence = sequences_.at(id);
   const SimRequest& request = requests_.at(sequence.request);
   if (sequence.parked) {
-    unpaid_.insert(request.number);
+    preempted_parked_.insert(request.number);
   } else {
     queue_.push(request.number, request.demand);
   }
@@ -386,8 +386,8 @@ void ServingSim::start_step() {
   running_step_ = std::move(step);
 }
 
-// What the row reads: the positions before it that its first token sees in each group's blocks, and the snapshot that
-// it begins from, if it is its sequence's first.
+// Checks the slots that the row reads: the positions before it that its first token sees in each group's blocks, and
+// the snapshot that it begins from, if it is its sequence's first.
 void ServingSim::check_reads(const Row& row) const {
   std::uint64_t hash = 0;
   for (std::uint32_t i = 0; i < row.computed; ++i) {

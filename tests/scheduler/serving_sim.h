@@ -1,9 +1,9 @@
 // A batcher, a keeper and a worker in one thread, with every message delayed and repeated at random: the protocol of
-// cache/lease_book.h and scheduler/step_planner.h as it is meant to be used, over an arena that remembers what was
-// written where.
+// cache/lease_book.h and scheduler/step_planner.h as it is meant to be used, over an arena that stores
+// which tokens were written to each slot.
 //
 // Each slot of the arena holds a hash of all tokens up to its position, so a block that is shared wrongly, reused
-// too early or evicted while somebody reads it shows at once, and in every token that is sampled afterwards. So does
+// too early or evicted while it is read shows at once, and in every token that is sampled afterwards. So does
 // each slot of the other cache groups' blocks, of which no step reads more than the window; a recurrent state is the
 // hash itself.
 #pragma once
@@ -38,7 +38,7 @@ struct SimRequest {
   RequestNumber number = 0;
   Demand demand;
   cache::ScopeList scopes = {cache::kPublicScope};
-  std::vector<TokenId> tokens;  // the prompt, then what was generated
+  std::vector<TokenId> tokens;  // the prompt, then the generated ones
   std::uint32_t num_prompt = 0;
   std::uint32_t max_known = 0;
   bool ended = false;
@@ -58,11 +58,11 @@ class ServingSim {
   void cancel(RequestNumber number);
   void park(RequestNumber number);
   void unpark(RequestNumber number);
-  // The batcher dies and another takes over; a running step goes on until it ends.
+  // The batcher is lost and another takes over; a running step goes on until it ends.
   void kill_batcher();
   void kill_keeper();
 
-  // One random event that can happen now; false if nothing is left to do.
+  // Runs one random event that is possible now; false if there is none.
   bool tick();
   // Until nothing is left to do; fails the test after max_ticks.
   void drain(std::uint64_t max_ticks = 2'000'000);
@@ -77,7 +77,7 @@ class ServingSim {
   const StepPlan& last_plan() const { return plan_; }
   std::optional<RequestNumber> request_of(SequenceId sequence) const;
 
-  // What the request must have generated: the same hash chain without any cache.
+  // The tokens that the request must have generated: the same hash chain without any cache.
   static std::vector<TokenId> expected_tokens(const SimRequest& request);
 
  private:
@@ -89,7 +89,7 @@ class ServingSim {
     std::uint32_t seen = 0;
     std::uint64_t last_step = 0;
     bool parked = false;
-    bool displaced = false;  // a block was swapped, and the keeper does not know that we know
+    bool displaced = false;  // a block was swapped, and no message has said that the swap is applied
     BlockTables tables;
     SnapshotId restore = kNoSnapshot;  // before its first step
     std::vector<SnapshotId> spares;
@@ -166,10 +166,10 @@ class ServingSim {
   FairQueue queue_;
   StepPlanner planner_;
   std::map<SequenceId, Sequence> sequences_;
-  std::set<RequestNumber> unpaid_;  // preempted while parked
+  std::set<RequestNumber> preempted_parked_;  // preempted while parked
   SequenceId next_sequence_ = 1;
   std::uint64_t epoch_ = 1;
-  bool awaiting_quiesce_ = false;  // the step of a dead batcher still runs
+  bool awaiting_quiesce_ = false;  // the step of a lost batcher still runs
   std::uint64_t next_step_ = 1;
   bool release_waits_ = false;
   bool retry_short_ = false;

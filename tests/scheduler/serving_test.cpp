@@ -68,7 +68,7 @@ TEST_CASE("128 shuffled requests over 8 prefixes with room for 3 hit at least 80
       for (int i = 0; i < 128; ++i) order[static_cast<std::size_t>(i)] = i % 8;
       std::shuffle(order.begin(), order.end(), random);
 
-      // Room for 3 prefixes, and for what each running request needs beyond them: 10 + 8 tokens.
+      // Room for 3 prefixes, and for the tokens of each running request after them: 10 + 8.
       ServingSim sim({.groups = {{.num_blocks = 3 * kPrefixBlocks + max_sequences}},
                       .planner = {256, max_sequences},
                       .seed = seed});
@@ -136,7 +136,7 @@ TEST_CASE("a request that needs every block preempts all younger ones and ends")
 
 // --- windows and recurrent state ---
 
-TEST_CASE("a prefix that arrives many times at once is computed once also where it is a state") {
+TEST_CASE("a prefix that arrives many times at once is computed once also by a model with recurrent state") {
   std::mt19937_64 random(7);
   ServingSim sim({.groups = {{.num_blocks = 200}},
                   .planner = {64, 16},
@@ -169,7 +169,7 @@ TEST_CASE("the same prompt again begins before its last token, from the snapshot
   require_all_came_back(sim);
 }
 
-TEST_CASE("who is preempted goes on from its last snapshot") {
+TEST_CASE("a preempted sequence goes on from its last snapshot") {
   std::mt19937_64 random(3);
   // Room for both, but not once they have grown.
   ServingSim sim({.groups = {{.num_blocks = 14}},
@@ -192,7 +192,7 @@ TEST_CASE("who is preempted goes on from its last snapshot") {
   require_all_came_back(sim);
 }
 
-TEST_CASE("however many are parked, no more have a state than there is memory for, and all end with their answers") {
+TEST_CASE("however many sequences are parked, at most max_open have a state, and all end with the right answers") {
   std::mt19937_64 random(12);
   ServingSim sim({.groups = {{.num_blocks = 400}},
                   .planner = {.max_step_tokens = 64, .max_sequences = 16, .max_open = 3},
@@ -201,7 +201,7 @@ TEST_CASE("however many are parked, no more have a state than there is memory fo
                   .num_snapshots = 8});
   std::vector<RequestNumber> all;
   for (int i = 0; i < 40; ++i) all.push_back(sim.submit(random_tokens(random, 33), 30));
-  // Whoever has begun to answer stops reading, until all have.
+  // A client stops reading once its answer has begun, until all answers have.
   const auto begun = [&](RequestNumber number) { return sim.request(number).tokens.size() > 33; };
   while (!std::all_of(all.begin(), all.end(), begun)) {
     REQUIRE(sim.tick());
@@ -214,7 +214,7 @@ TEST_CASE("however many are parked, no more have a state than there is memory fo
   require_all_came_back(sim);
 }
 
-TEST_CASE("a long text holds the blocks of its window only, and those of the step under way") {
+TEST_CASE("a long text holds the blocks of its window only, and those of the running step") {
   std::mt19937_64 random(4);
   for (std::uint32_t window : {1u, 16u, 33u, 100u}) {
     // Few enough to run on, by one block at a time; the names of positions are plenty.
@@ -256,12 +256,12 @@ TEST_CASE("where there is room enough a sequence needs no more than its window a
   ServingSim sim({.groups = {{.num_blocks = 100}, {.num_blocks = 100, .window = 64}}, .planner = {32, 4}, .seed = 5});
   sim.submit(random_tokens(random, 1000), 200);
   sim.drain();
-  // The planner asks for two steps ahead of the one under way.
+  // The planner asks for blocks for two steps after the running one.
   REQUIRE(sim.most_blocks_held(1) <= cache::most_window_blocks(64) + 3);
   require_right_answers(sim);
 }
 
-// --- anything may happen ---
+// --- random workloads ---
 
 // Random prompts that share prefixes, in several scopes and priorities, with clients that leave or stop reading.
 void run_random_workload(std::uint64_t seed, bool with_deaths, int num_windows = 0, bool with_state = false) {
@@ -320,26 +320,26 @@ void run_random_workload(std::uint64_t seed, bool with_deaths, int num_windows =
   require_all_came_back(sim);
 }
 
-TEST_CASE("random workloads drain with the right answers, and everything comes back") {
+TEST_CASE("random workloads end with the right answers, and all blocks are freed") {
   for (std::uint64_t seed = 1; seed <= 150; ++seed) run_random_workload(seed, false);
 }
 
-TEST_CASE("random workloads survive the deaths of batcher and keeper") {
+TEST_CASE("random workloads survive restarts of batcher and keeper") {
   for (std::uint64_t seed = 1001; seed <= 1150; ++seed) run_random_workload(seed, true);
 }
 
-TEST_CASE("random workloads of models with windows drain with the right answers, and survive deaths") {
+TEST_CASE("random workloads of models with windows end with the right answers, and survive restarts") {
   for (std::uint64_t seed = 2001; seed <= 2100; ++seed) run_random_workload(seed, seed % 2 == 0, 1, false);
 }
 
-TEST_CASE("random workloads of models with three cache groups drain with the right answers, and survive deaths") {
+TEST_CASE("random workloads of models with three cache groups end with the right answers, and survive restarts") {
   for (std::uint64_t seed = 5001; seed <= 5100; ++seed) run_random_workload(seed, seed % 2 == 0, 2, false);
 }
 
-TEST_CASE("random workloads of models with recurrent state drain with the right answers, and survive deaths") {
+TEST_CASE("random workloads of models with recurrent state end with the right answers, and survive restarts") {
   for (std::uint64_t seed = 3001; seed <= 3100; ++seed) run_random_workload(seed, seed % 2 == 0, 0, true);
 }
 
-TEST_CASE("random workloads of models with both drain with the right answers, and survive deaths") {
+TEST_CASE("random workloads of models with windows and state end with the right answers, and survive restarts") {
   for (std::uint64_t seed = 4001; seed <= 4050; ++seed) run_random_workload(seed, seed % 2 == 0, 1, true);
 }

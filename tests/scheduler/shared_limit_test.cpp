@@ -15,7 +15,7 @@ SharedLimit limit_of(std::uint64_t limit) {
   return SharedLimit({.name = "max_things", .what = "things", .limit = limit});
 }
 
-TEST_CASE("one user gets a quarter of a shared limit, and another finds as much") {
+TEST_CASE("one user gets a quarter of a shared limit, and another gets as much") {
   SharedLimit limit = limit_of(64);
   for (int i = 0; i < 16; ++i) REQUIRE_FALSE(limit.try_take(kAnn));
   const auto refused = limit.try_take(kAnn);
@@ -32,7 +32,7 @@ TEST_CASE("one user gets a quarter of a shared limit, and another finds as much"
   REQUIRE(limit.held() == 32);
 }
 
-TEST_CASE("guests cannot take what is kept for the owner, however many they are") {
+TEST_CASE("guests cannot take the part kept for the owner, however many they are") {
   SharedLimit limit = limit_of(64);
   std::uint64_t taken = 0;
   std::optional<Refusal> refused;
@@ -57,7 +57,7 @@ TEST_CASE("the owner leaves a quarter to others") {
   REQUIRE_FALSE(limit.try_take(kAnn));
 }
 
-TEST_CASE("small limits have a place for a guest, and from 2 on one for the owner") {
+TEST_CASE("a small limit grants a guest 1, and from 2 on keeps 1 for the owner") {
   SharedLimit one = limit_of(1);
   REQUIRE_FALSE(one.try_take(kAnn));
   REQUIRE(one.try_take(kOwner));
@@ -68,7 +68,7 @@ TEST_CASE("small limits have a place for a guest, and from 2 on one for the owne
   REQUIRE(limit_of(0).try_take(kOwner));
 }
 
-TEST_CASE("a user who holds nothing may go beyond the share with one thing that fits, and alone beyond the limit") {
+TEST_CASE("a user that holds nothing may exceed the share with one amount that fits, and alone the limit") {
   SharedLimit limit({.name = "max_bytes", .what = "bytes", .limit = 100, .takes_any_alone = true});
   REQUIRE_FALSE(limit.try_take(kAnn, 60));
   CHECK(limit.try_take(kAnn, 1)->outcome == Outcome::quota);
@@ -83,7 +83,7 @@ TEST_CASE("a user who holds nothing may go beyond the share with one thing that 
   REQUIRE(limit_of(100).try_take(kBen, 101)->outcome == Outcome::queue_full);
 }
 
-TEST_CASE("whatever is taken and given back, shares and limit hold, and everything comes back") {
+TEST_CASE("over random amounts taken and given back, shares and limit hold, and the sums end at 0") {
   for (const std::uint32_t seed : {1u, 2u, 3u}) {
     std::mt19937 random(seed);
     SharedLimit limit = limit_of(1000);

@@ -52,7 +52,7 @@ TEST_CASE_METHOD(Fixture, "a long prefill never stalls a running decode") {
   REQUIRE(plan() == Items{{1, 3, 0, true}});
   finish();
   add(2, 100);
-  REQUIRE(plan() == Items{{1, 1, 0, true}, {2, 39, 0, false}});  // one decode, and a chunk in what is left
+  REQUIRE(plan() == Items{{1, 1, 0, true}, {2, 39, 0, false}});  // one decode, and a chunk of the tokens left
   finish();
   REQUIRE(plan() == Items{{1, 1, 0, true}, {2, 39, 0, false}});
   finish();
@@ -98,10 +98,10 @@ TEST_CASE_METHOD(Fixture, "the rows of a step are bounded by max_sequences") {
   add(5, 1);
   planner.unpark(4);
   REQUIRE(plan().size() == 4);
-  REQUIRE(step.items.back().sequence == 4);  // the youngest sits out
+  REQUIRE(step.items.back().sequence == 4);  // the youngest gets no row
 }
 
-TEST_CASE("a parked sequence gives the place of its state to a newcomer; a running one does not") {
+TEST_CASE("with all states in use a parked sequence is preempted for a new one; a running one is not") {
   StepPlanner planner({.max_step_tokens = 40, .max_sequences = 4, .max_open = 2});
   const auto add = [&](SequenceId id) {
     planner.add({.sequence = id, .rank = {0, id}, .known = 1, .computed = 0, .num_blocks = 9, .max_known = 99});
@@ -143,7 +143,7 @@ TEST_CASE("decodes that fill the step leave one token for the oldest, if it is p
   REQUIRE(plan.items == Items{{2, 1, 0, true}, {1, 1, 0, false}});
 }
 
-TEST_CASE_METHOD(Fixture, "who is in a running step sits out until it is advanced") {
+TEST_CASE_METHOD(Fixture, "a sequence in a running step is not planned again until it is advanced") {
   add(1, 3);
   plan();
   add(2, 5);
@@ -161,7 +161,7 @@ TEST_CASE_METHOD(Fixture, "a lost step counts as never planned") {
   REQUIRE(plan() == Items{{1, 40, 0, false}});
 }
 
-TEST_CASE_METHOD(Fixture, "a suspect is computed alone and first until it is past the tokens of the step that broke") {
+TEST_CASE_METHOD(Fixture, "a suspect is computed alone and first until it is past the tokens of the failed step") {
   add(1, 5);
   add(2, 60);
   add(3, 4);
@@ -169,7 +169,7 @@ TEST_CASE_METHOD(Fixture, "a suspect is computed alone and first until it is pas
   planner.abandon_step();
   planner.suspect(1, 5);
   planner.suspect(2, 35);
-  planner.suspect(99, 5);  // gone meanwhile
+  planner.suspect(99, 5);  // removed meanwhile
   REQUIRE(plan() == std::vector<PlanItem>{{1, 5, 0, true}});
   planner.advance(1, 1);
   REQUIRE(plan() == std::vector<PlanItem>{{2, 40, 0, false}});
@@ -177,7 +177,7 @@ TEST_CASE_METHOD(Fixture, "a suspect is computed alone and first until it is pas
   REQUIRE(plan() == std::vector<PlanItem>{{1, 1, 0, true}, {2, 20, 0, true}, {3, 4, 0, true}});
 }
 
-TEST_CASE_METHOD(Fixture, "a suspect that cannot run lets the others go on") {
+TEST_CASE_METHOD(Fixture, "a suspect that cannot run does not delay the others") {
   add(1, 40, 0, 0);
   add(2, 5);
   planner.suspect(1, 40);
@@ -214,7 +214,7 @@ TEST_CASE_METHOD(Fixture, "blocks are reported full once, those from the cache n
 
 // --- snapshots ---
 
-TEST_CASE("a row ends where a snapshot of the state is worth taking, in a prompt and in what is generated") {
+TEST_CASE("a row ends at each snapshot boundary, in a prompt and in generated tokens") {
   StepPlanner planner({.max_step_tokens = 100, .max_sequences = 4, .snapshot_rule = {.every = 128}});
   StepPlan step;
   const auto next = [&] {
@@ -235,7 +235,7 @@ TEST_CASE("a row ends where a snapshot of the state is worth taking, in a prompt
   REQUIRE(next() == Items{{1, 1, 0, true}, {2, 64, 0, false}});  // its blocks end before the first boundary
 }
 
-TEST_CASE("the first blocks are no more than there are of the scarcest kind") {
+TEST_CASE("initial_blocks() is at most the size of the smallest cache group") {
   const StepPlanner planner({.max_step_tokens = 512, .max_sequences = 4, .max_initial_blocks = 3});
   REQUIRE(planner.initial_blocks(40) == 2);
   REQUIRE(planner.initial_blocks(400) == 3);
@@ -247,7 +247,7 @@ TEST_CASE_METHOD(Fixture, "a chunk ends where the blocks end") {
   add(1, 100, 0, 1);
   REQUIRE(plan() == Items{{1, 32, 0, false}});
   finish();
-  REQUIRE(plan().empty());  // without a block for one token it sits out
+  REQUIRE(plan().empty());  // no row without a block for one token
   REQUIRE(needs() == Needs{{1, 3}});
   planner.grant(1, 1);
   REQUIRE(plan() == Items{{1, 32, 0, false}});
@@ -267,7 +267,7 @@ TEST_CASE_METHOD(Fixture, "a decode asks for its next block while there is still
   finish();
   plan();
   REQUIRE(needs() == Needs{{1, 1}});  // 32 will be known, and perhaps 33 before the answer is here
-  REQUIRE(needs().empty());           // told once
+  REQUIRE(needs().empty());           // listed once
   finish();
   REQUIRE(plan().size() == 1);
   finish();
@@ -284,14 +284,15 @@ TEST_CASE_METHOD(Fixture, "a prefill asks for two steps ahead") {
   REQUIRE(needs() == Needs{{1, 1}});  // 120
 }
 
-TEST_CASE_METHOD(Fixture, "nobody asks for a block that its last token would need") {
+TEST_CASE_METHOD(Fixture, "no block is asked for that only a sequence's last token would need") {
   planner.add({.sequence = 1, .rank = {0, 1}, .known = 32, .computed = 0, .num_blocks = 1, .max_known = 33});
   REQUIRE(needs().empty());
   plan();
   REQUIRE(needs().empty());
 }
 
-TEST_CASE_METHOD(Fixture, "a denied need is told again when something came back, and for no more than there was") {
+TEST_CASE_METHOD(Fixture,
+                 "a denied need is listed again once blocks were given back, for no more than were available") {
   add(1, 500, 0, 1);
   REQUIRE(needs() == Needs{{1, 2}});
   planner.deny(1, 1);
@@ -299,12 +300,12 @@ TEST_CASE_METHOD(Fixture, "a denied need is told again when something came back,
   planner.deny(1, 0);
   plan();
   finish();
-  REQUIRE(needs().empty());  // that a step ended brings nothing back
+  REQUIRE(needs().empty());  // the end of a step alone frees no blocks
   planner.retry_denied();
   REQUIRE(needs() == Needs{{1, 1}});
 }
 
-TEST_CASE_METHOD(Fixture, "what came back before a denial arrived is not forgotten") {
+TEST_CASE_METHOD(Fixture, "blocks given back before a denial arrived make the need be listed again") {
   add(1, 100, 0, 1);
   needs();
   planner.retry_denied();
@@ -323,12 +324,12 @@ TEST_CASE_METHOD(Fixture, "while an older sequence starves no younger one asks")
   REQUIRE(needs() == Needs{{1, 1}});
   planner.grant(1, 1);
   REQUIRE_FALSE(plan().empty());
-  REQUIRE(needs() == Needs{{1, 1}, {2, 1}});  // 1 wants its second block, but does not starve
+  REQUIRE(needs() == Needs{{1, 1}, {2, 1}});  // 1 needs its second block, but is not starved
 }
 
 // --- preemption ---
 
-TEST_CASE_METHOD(Fixture, "the youngest gives way to an older one, never the other way round") {
+TEST_CASE_METHOD(Fixture, "the youngest is preempted for an older one, never an older one for a younger") {
   add(1, 33, 0, 0);
   add(2, 33, 0, 1);
   add(3, 33, 0, 1);
@@ -349,7 +350,7 @@ TEST_CASE_METHOD(Fixture, "the youngest gives way to an older one, never the oth
   REQUIRE_FALSE(planner.victim().has_value());
 }
 
-TEST_CASE_METHOD(Fixture, "nobody younger means nobody gives way") {
+TEST_CASE_METHOD(Fixture, "without a younger sequence there is no victim") {
   add(1, 33, 0, 1);
   add(2, 33, 0, 0);
   needs();
@@ -360,7 +361,7 @@ TEST_CASE_METHOD(Fixture, "nobody younger means nobody gives way") {
   REQUIRE(planner.victim_for({0, 0}) == 1u);
 }
 
-TEST_CASE_METHOD(Fixture, "who is in a running step is not preempted") {
+TEST_CASE_METHOD(Fixture, "a sequence in a running step is not preempted") {
   add(1, 33, 0, 0);
   add(2, 3, 0, 1);
   needs();
@@ -371,7 +372,7 @@ TEST_CASE_METHOD(Fixture, "who is in a running step is not preempted") {
   REQUIRE(planner.victim() == 2u);
 }
 
-TEST_CASE_METHOD(Fixture, "the parked are preempted first, even for a younger one") {
+TEST_CASE_METHOD(Fixture, "parked sequences are preempted first, even for a younger one") {
   add(1, 33, 0, 1);
   add(2, 33, 0, 0);
   add(3, 33, 0, 1);

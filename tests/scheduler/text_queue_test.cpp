@@ -42,7 +42,8 @@ TEST_CASE("however much one user sends, another's small text waits for one small
       bool is_large;
     };
     std::vector<Running> running;
-    std::map<std::uint32_t, std::map<std::uint32_t, int>> overtaken;  // users that wait, by what others got meanwhile
+    std::map<std::uint32_t, std::map<std::uint32_t, int>>
+        overtaken;  // by waiting user: how many texts of each other user went before
     std::uint32_t last_uid = 1;
     int pushed = 0, done = 0;
     const auto start = [&] {

@@ -9,7 +9,7 @@
 using troupe::TenantId;
 using troupe::scheduler::TurnList;
 
-TEST_CASE("each user gets one thing done in turn, whoever came first, and its own keep their order") {
+TEST_CASE("items of equal cost are popped round-robin, one of each user, and each user's in order") {
   TurnList<int> list;
   REQUIRE_FALSE(list.pop());
   for (int i = 0; i < 3; ++i) list.push(TenantId{1}, 10 + i);
@@ -18,7 +18,7 @@ TEST_CASE("each user gets one thing done in turn, whoever came first, and its ow
   std::vector<int> order;
   for (int i = 0; i < 3; ++i) order.push_back(*list.pop());
   REQUIRE(order == std::vector<int>{10, 20, 30});
-  list.push(TenantId{2}, 21);  // who comes back queues behind
+  list.push(TenantId{2}, 21);  // a user that comes back queues behind the others
   REQUIRE(list.size() == 3);
   for (int i = 0; i < 3; ++i) order.push_back(*list.pop());
   REQUIRE(order == std::vector<int>{10, 20, 30, 11, 21, 12});
@@ -36,12 +36,12 @@ struct Thing {
 
 }  // namespace
 
-TEST_CASE("in any order of arrival, a user who had nothing waits for at most one thing of each other") {
+TEST_CASE("in any order of arrival, the first item of a user waits for at most one item of each other user") {
   for (const std::uint32_t seed : {1u, 2u, 3u, 4u}) {
     std::mt19937 random(seed);
     TurnList<Thing> list;
     std::map<std::uint32_t, int> waiting;
-    // Of the users whose first thing waits: what others got since it came.
+    // By user whose first item waits: how many items of each other user were popped since.
     std::map<std::uint32_t, std::map<std::uint32_t, int>> overtaken;
     std::map<std::uint32_t, int> next_number, next_out;
     const auto pop = [&] {
@@ -62,11 +62,11 @@ TEST_CASE("in any order of arrival, a user who had nothing waits for at most one
       list.push(TenantId{uid}, {uid, 0, next_number[uid]++}, 1 + random() % (random() % 4 == 0 ? 100000 : 10));
     }
     while (!list.empty()) pop();
-    REQUIRE(next_out == next_number);  // all came back
+    REQUIRE(next_out == next_number);  // all were popped
   }
 }
 
-TEST_CASE("users who always have something get the same by cost, but for one thing of each") {
+TEST_CASE("users that always have items get equal shares by cost, up to one item of each") {
   for (const std::uint32_t seed : {1u, 2u, 3u}) {
     std::mt19937 random(seed);
     TurnList<Thing> list;
@@ -88,7 +88,7 @@ TEST_CASE("users who always have something get the same by cost, but for one thi
   }
 }
 
-TEST_CASE("what is removed costs its user no turn") {
+TEST_CASE("removed items are not charged to their user") {
   TurnList<Thing> list;
   for (int i = 0; i < 4; ++i) list.push(TenantId{1}, {1, 1000, i}, 1000);
   list.push(TenantId{2}, {2, 1, 0}, 1);
