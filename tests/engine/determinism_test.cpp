@@ -1,4 +1,4 @@
-// A row's logits depend on its own sequence alone: bit for bit the same in every company, chunking,
+// A row's logits depend on its own sequence alone: bit for bit the same in every batch and chunking, after every
 // history and on every number of threads. For each weight type, variant and KV type.
 #include <array>
 #include <cstring>
@@ -31,14 +31,14 @@ std::vector<BlockId> blocks_from(BlockId first, std::uint64_t seed) {
   return some_blocks(blocks_for(kNumTokens), first, seed);
 }
 
-// What every other way to compute the same tokens must equal.
+// The logits that every other way to compute the same tokens must equal.
 std::vector<float> alone(const LoadedModel& model, Team& team, const std::vector<TokenId>& tokens) {
   const auto logits = engine::evaluate(model, team, tokens);
   REQUIRE(logits);
   return *logits;
 }
 
-// The sequence in chunks, each step shared with 31 strangers that come, decode and prefill.
+// The sequence in chunks, each step shared with 31 other sequences that begin, decode and prefill.
 std::vector<float> in_company(const LoadedModel& model, Team& team, const std::vector<TokenId>& tokens,
                               std::uint32_t chunk) {
   Executor executor(model, team);
@@ -73,7 +73,7 @@ std::vector<float> in_company(const LoadedModel& model, Team& team, const std::v
   return logits;
 }
 
-// A second sequence starts behind two blocks that the first one computed, and behind its state.
+// A second sequence begins after two blocks that the first one computed, and from its state.
 std::vector<float> after_prefix_hit(const LoadedModel& model, Team& team, const std::vector<TokenId>& tokens) {
   Executor executor(model, team);
   auto first_tokens = tokens;
@@ -133,31 +133,31 @@ void check_model(const std::string& path, const std::string& kernels, kernels::K
   }
 }
 
-// `every_kv_type`: with each variant. Attention does not know what weights the rows came from, so for most files the
-// best variant's will do.
+// `every_kv_type`: with each variant. Attention does not depend on the type of the weights, so for most files the best
+// variant alone is tested with all KV types.
 void check_all_variants(const std::string& path, bool every_kv_type) {
   const kernels::KernelTable* before = nullptr;
   for (const kernels::KernelTable* table : variants_to_try()) {
-    // Who takes attention from the variant before it does with every type of the cache what that one does.
+    // A variant that takes attention from the variant before it needs no test of each KV type.
     const bool same_attention = before != nullptr && table->attend_split == before->attend_split;
     before = table;
     for (const auto kv_type : {kernels::KvType::f16, kernels::KvType::f32, kernels::KvType::i8}) {
       if (same_attention && kv_type != kernels::KvType::f16) continue;
       if (!every_kv_type && kv_type != kernels::KvType::f16 && table != &kernels::best_table()) continue;
-      // Under sanitizers the other types of the cache are the best variant's.
+      // Under sanitizers only the best variant is tested with the other KV types.
       if (kSanitized && kv_type != kernels::KvType::f16 && table != &kernels::best_table()) continue;
       check_model(path, std::string(table->name), kv_type);
     }
   }
 }
 
-TEST_CASE("the embedded models give the same bits in every company, history and on any number of threads") {
-  // Three quarters of this file's time: under sanitizers the small one stands for both.
+TEST_CASE("the embedded models give the same bits in any batch, after any history and on any number of threads") {
+  // Three quarters of this file's time: under sanitizers only the small one is tested.
   if (!kSanitized) check_all_variants(TROUPE_MODELS "/tales-5m-tq2_0.gguf", false);
   check_all_variants(TROUPE_MODELS "/tales-draft-q8_0.gguf", true);
 }
 
-TEST_CASE("each weight type gives the same bits in every company, history and on any number of threads") {
+TEST_CASE("each weight type gives the same bits in any batch, after any history and on any number of threads") {
   for (const std::string& name : golden_names()) {
     if (kSanitized && name != "llama-Q4_K_M" && name != "llama-TQ1_0" && name != "llama3-rope-F32") continue;
     if (const auto path = golden_model(name)) check_all_variants(*path, name == "llama-F32");
@@ -165,7 +165,7 @@ TEST_CASE("each weight type gives the same bits in every company, history and on
 }
 
 constexpr std::uint32_t kSplit = kernels::kSplitPositions;
-constexpr std::uint32_t kTail = 5;  // tokens of each sequence behind what it shares
+constexpr std::uint32_t kTail = 5;  // tokens of each sequence after the shared ones
 
 // Four sequences of 2 splits and a tail: three have both splits' blocks in common, the fourth the first split's only.
 struct Crowd {
@@ -190,8 +190,8 @@ struct Crowd {
   std::vector<std::vector<BlockId>> tables;
 };
 
-// The logits of everybody's tail, computed in company: the sequences come one after the other, and then go on together
-// with a stranger who has begun just now. Returns how many blocks the last step read.
+// The logits of all tails, computed in one batch: the sequences begin one after the other, and then go on together
+// with another sequence that has just begun. Returns how many blocks the last step read.
 std::size_t in_crowd(const LoadedModel& model, Team& team, const Crowd& crowd,
                      std::vector<std::vector<float>>& logits) {
   Executor executor(model, team);
@@ -228,7 +228,7 @@ void check_crowd(const std::string& path, std::size_t num_blocks, bool all_types
       const auto model = load_model(path, std::string(table->name), kv_type, kNumBlocks, 1024);
       INFO(model->numerics_id());
       const Crowd crowd(*model);
-      Team one(1);  // splits are not spread over threads then: every other way is compared with that one
+      Team one(1);  // splits are not spread over threads then: all other ways are compared with this one
       std::vector<std::vector<float>> expected;
       for (const auto& tokens : crowd.tokens) {
         const std::vector<float> all = alone(*model, one, tokens);
@@ -247,12 +247,12 @@ void check_crowd(const std::string& path, std::size_t num_blocks, bool all_types
   }
 }
 
-TEST_CASE("sequences that share a prefix's blocks give the same bits as alone, and the blocks are read once for all") {
-  // The first split once, the second for three and for one, a tail's block for each, the stranger's.
+TEST_CASE("sequences that share a prefix's blocks give the same bits as alone, and shared blocks are read once") {
+  // The first split once, the second for three and for one, a tail's block for each, and the other sequence's.
   check_crowd(TROUPE_MODELS "/tales-draft-q8_0.gguf", 8 + 8 + 8 + 4 + 1, true);
 }
 
-// Position 516 sees from 217 on, which lies in block 6, or from 417 on, in block 13; what lies before is not there.
+// Position 516 attends to 217 and later, in block 6, or to 417 and later, in block 13; earlier blocks are given back.
 TEST_CASE("sequences that share a prefix with a window give the same bits as alone, and only the window is read") {
   for (const auto& [window, num_blocks] : {std::pair{300u, 2 + 8 + 8 + 4 + 1}, {100u, 3 + 3 + 4 + 1}}) {
     PlainDecoder plain;
@@ -267,8 +267,8 @@ TEST_CASE("sequences that share a prefix with a window give the same bits as alo
   }
 }
 
-// 8 sequences behind the same 1,000 tokens: int8 and the cascade together against float16 read by each.
-TEST_CASE("a step over a shared prefix reads at most half of what its sequences would read alone") {
+// 8 sequences after the same 1,000 tokens: int8, read once for all, against float16, read by each.
+TEST_CASE("a step over a shared prefix reads at most half the bytes that its sequences would read alone") {
   constexpr std::uint32_t kShared = 992, kOwn = 8, kSequences = 8;
   const auto bytes_read = [&](kernels::KvType kv_type, bool sharing) {
     const auto model = load_model(TROUPE_MODELS "/tales-draft-q8_0.gguf", "", kv_type, 512, 1024);
@@ -295,7 +295,7 @@ TEST_CASE("a step over a shared prefix reads at most half of what its sequences 
 }
 
 // Slots that no token has reached may hold anything: a recycled block, another tenant's infinities.
-TEST_CASE("what lies in unused slots of a block changes nothing") {
+TEST_CASE("the contents of unused slots of a block change no bits") {
   for (const kernels::KernelTable* table : variants_to_try()) {
     for (const auto kv_type : {kernels::KvType::f32, kernels::KvType::f16, kernels::KvType::i8}) {
       const auto model =

@@ -1,4 +1,4 @@
-// What a step does to sequences: ends, limits, truncation, shared blocks.
+// The effects of steps on sequences: ends, limits, truncation, shared blocks.
 #include <algorithm>
 #include <cstring>
 
@@ -75,7 +75,7 @@ TEST_CASE("a sequence ends at max_tokens, with the last token emitted") {
   CHECK(e.executor.num_known(1) == kPrompt.size() + 6);
 }
 
-TEST_CASE("a greedy token is the same whether the logits were written or only looked at for their largest") {
+TEST_CASE("a greedy token is the same whether the logits are written or only their largest is computed") {
   for (const kernels::KernelTable* table : variants_here()) {
     Engine e(0, std::string(table->name));
     engine::SamplingParams with_logprobs = greedy_params(24);
@@ -88,7 +88,7 @@ TEST_CASE("a greedy token is the same whether the logits were written or only lo
     INFO(table->name);
     CHECK(tokens.size() == 24);
     CHECK(e.run(2).first == tokens);
-    // Two at once: their rows are told apart.
+    // Two sequences in one step.
     std::vector<TokenId> third, fourth;
     e.sample(4);
     for (int i = 0; i < 24; ++i) {
@@ -142,7 +142,7 @@ TEST_CASE("an end-of-sequence token ends a sequence unless it is to be ignored")
   CHECK(ignoring.second == Finish::length);
 }
 
-TEST_CASE("emitted tokens that a resumed sequence brings count towards max_tokens") {
+TEST_CASE("tokens that a resumed sequence has emitted before count towards max_tokens") {
   Engine e;
   e.open(1, greedy_params(6));
   const auto all = e.run(1).first;
@@ -170,10 +170,10 @@ TEST_CASE("a seeded stream resumes with the tokens it would have had") {
   CHECK(e.run(2).first == std::vector<TokenId>(all.begin() + 17, all.end()));
 }
 
-TEST_CASE("a truncated sequence goes on as if the rest had never been") {
+TEST_CASE("a truncated sequence goes on as if it had never had the tokens that were dropped") {
   Engine e;
   auto params = greedy_params(12);
-  params.repeat_penalty = 1.5f;  // what is forgotten must not be punished either
+  params.repeat_penalty = 1.5f;  // dropped tokens must not be penalised
   e.open(1, params);
   const auto all = e.run(1).first;
   e.executor.truncate(1, static_cast<std::uint32_t>(kPrompt.size()) + 5);
@@ -211,7 +211,7 @@ TEST_CASE("one step prefills, decodes and gives logits for different sequences")
   CHECK(e.executor.num_computed(4) == 2);
 }
 
-TEST_CASE("blocks come with the step that needs them, and may be swapped for equal ones") {
+TEST_CASE("blocks are given with the step that needs them, and may be swapped for equal ones") {
   Engine e;
   SequenceSpec spec;
   spec.id = 1;
@@ -236,7 +236,7 @@ TEST_CASE("blocks come with the step that needs them, and may be swapped for equ
   CHECK(e.run(2).first == expected);
 }
 
-TEST_CASE("a token is drawn from the same bits whether its prompt came whole or in two steps") {
+TEST_CASE("a token is drawn from the same bits whether its prompt is computed in one step or two") {
   Engine e;
   auto params = greedy_params(4);
   params.num_logprobs = 5;
@@ -255,7 +255,7 @@ TEST_CASE("a token is drawn from the same bits whether its prompt came whole or 
   }
 }
 
-TEST_CASE("closing forgets a sequence; unknown ids are ignored") {
+TEST_CASE("a closed sequence is not open any more; unknown ids are ignored") {
   Engine e;
   e.open(1, greedy_params(4));
   CHECK(e.executor.is_open(1));
@@ -309,13 +309,13 @@ TEST_CASE("step buffers grow with the largest step, are counted, and stay") {
   CHECK(e.executor.workspace_bytes() == large);
 }
 
-TEST_CASE("an empty step is no work") {
+TEST_CASE("an empty step returns an empty result") {
   Engine e;
   e.executor.step({.step = 1, .epoch = 1, .items = {}}, e.result);
   CHECK(e.result.items.empty());
 }
 
-TEST_CASE("evaluate refuses what the model cannot take") {
+TEST_CASE("evaluate refuses tokens that the model cannot take") {
   Engine e(64);
   CHECK(engine::evaluate(*e.model, e.team, {}).error().code == ErrorCode::invalid_argument);
   const std::vector<TokenId> outside = {1, 2048};

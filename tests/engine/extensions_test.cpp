@@ -1,5 +1,5 @@
-// Extension points of the engine: models in weight types that a program brings along, memory that it gives. (A program
-// of its own: what is registered stays.)
+// Extension points of the engine: models in weight types that a program registers, memory policies that it implements.
+// (A test program of its own, because registered types stay registered.)
 #include <sys/mman.h>
 
 #include <array>
@@ -77,7 +77,7 @@ std::vector<float> logits_of(const LoadedModel& model) {
   return *logits;
 }
 
-TEST_CASE("a model in a converted type gives the bits of what it becomes, on every variant") {
+TEST_CASE("a model in a converted type gives the bits of the type it is converted to, on every variant") {
   REQUIRE(inverted_is_registered);
   const TemporaryFile plain(tiny()), converted(inverted(tiny()));
   for (const kernels::KernelTable* table : variants_here()) {
@@ -101,7 +101,7 @@ TEST_CASE("rows whose halves are rotated are put in order before they are conver
   CHECK(logits_of(*load_model(converted.path(), "")) == logits_of(*load_model(plain.path(), "")));
 }
 
-TEST_CASE("what a converted type means is part of the model's identity, and of what its packed weights are kept as") {
+TEST_CASE("the version of a converted type is part of the numerics id, and of the name of its packed weights") {
   const TemporaryFile file(inverted(tiny()));
   const TempFolder folder;
   std::vector<std::string> notes;
@@ -123,14 +123,14 @@ TEST_CASE("what a converted type means is part of the model's identity, and of w
   CHECK(was("read "));
   CHECK(second->numerics_id() == first->numerics_id());
   CHECK(logits_of(*second) == logits_of(*first));
-  inverted_type.version = 2;  // nobody looks at the moment
+  inverted_type.version = 2;  // no model of it is loaded at this moment
   const auto third = load();
   inverted_type.version = 1;
   CHECK(was("packed "));
   CHECK(third->numerics_id() != first->numerics_id());
 }
 
-TEST_CASE("a type that nobody brings along is refused as before, and those that there are named") {
+TEST_CASE("a type that is not registered is refused, and the registered ones are named") {
   GgufWriter writer = TinyLlama{.left_out = "output_norm.weight"}.writer();
   writer.add_tensor("output_norm.weight", {16}, 7002, std::string(64, '\0'));
   const TemporaryFile file(writer.bytes());
@@ -158,7 +158,7 @@ TEST_CASE("a converted tensor must have whole groups and finite weights") {
   CHECK(message_of(writer.bytes()).find("rows of 12 are not a multiple of INVERTED's group of 8") != std::string::npos);
 }
 
-// Counts what it gave, and refuses one kind.
+// Counts the allocations, and refuses those of one kind.
 class CountingMemory final : public engine::MemoryPolicy {
  public:
   explicit CountingMemory(std::optional<MemoryKind> refused = std::nullopt) : refused_(refused) {}
@@ -180,7 +180,7 @@ class CountingMemory final : public engine::MemoryPolicy {
   std::array<std::atomic<std::uint64_t>, engine::kMemoryKindNames.size()> bytes_{};
 };
 
-TEST_CASE("all large memory of a model comes from its policy, and goes back there") {
+TEST_CASE("all large memory of a model is allocated by its policy, and freed by it") {
   const TemporaryFile file(tiny());
   const TempFolder folder;
   for (const bool from_cache : {false, true}) {  // the first load fills the weights cache
@@ -211,7 +211,7 @@ TEST_CASE("all large memory of a model comes from its policy, and goes back ther
   }
 }
 
-TEST_CASE("a policy that has no memory left is a model that cannot be loaded") {
+TEST_CASE("a model whose policy has no memory left cannot be loaded") {
   const TemporaryFile file(tiny());
   for (const auto& [kind, message] :
        {std::pair(MemoryKind::weights, "no memory for a matrix of"), std::pair(MemoryKind::kv_cache, "KV blocks of")}) {
@@ -224,7 +224,7 @@ TEST_CASE("a policy that has no memory left is a model that cannot be loaded") {
   }
 }
 
-TEST_CASE("memory that moves to a new owner goes back to the policy that gave it") {
+TEST_CASE("memory that moves to a new owner is freed by the policy that allocated it") {
   const auto one = std::make_shared<CountingMemory>(), two = std::make_shared<CountingMemory>();
   AlignedMemory first = AlignedMemory::allocate(one, MemoryKind::weights, 100);
   AlignedMemory second = AlignedMemory::allocate(two, MemoryKind::kv_cache, 200);

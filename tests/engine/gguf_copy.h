@@ -1,4 +1,5 @@
-// Copies what an opened model file says into a writer, so that a test can write its tensors in another way.
+// Copies metadata and tensors of an opened model file into a writer, so that a test can write its tensors in another
+// way.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Writes GGUF files for tests: good ones, and ones that are wrong in exactly one place.
+// Writes GGUF files for tests: good ones, and ones with exactly one error.
 #pragma once
 
 #include <cstdint>
@@ -88,7 +88,7 @@ class GgufWriter {
   std::uint64_t num_metadata_ = 0, num_tensors_ = 0;
 };
 
-// A file in memory that has a path, and goes away with the object.
+// A file in memory that has a path; removed with the object.
 class TemporaryFile {
  public:
   explicit TemporaryFile(std::string_view bytes)

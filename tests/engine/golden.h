@@ -14,7 +14,7 @@
 
 namespace troupe::test {
 
-// The formats and families this version promises.
+// The formats and families that this version supports.
 inline const std::vector<std::string>& golden_names() {
   static const std::vector<std::string> names = {
       "llama-F32",    "llama3-rope-F32", "llama-moe-F32", "qwen2-F32",    "qwen3-F32",          "phi3-F32",
@@ -58,7 +58,7 @@ inline Difference difference(const std::vector<float>& a, const std::vector<floa
   return result;
 }
 
-// One prompt of a golden model: what it must give.
+// One prompt of a golden model, and the expected results.
 struct GoldenPrompt {
   std::vector<TokenId> tokens;
   std::vector<TokenId> greedy;
@@ -69,7 +69,7 @@ struct GoldenPrompt {
 struct Golden {
   std::string model_path;
   bool quantised = false;  // its weights are rounded, and so are activations unless the kernels are the reference's
-  // What `exact` logits there are: of exactly dequantised weights, or with a true GELU. Of the first prompt alone.
+  // Which `exact` logits there are: of exactly dequantised weights, or with a true GELU. Of the first prompt alone.
   bool has_exact = false;
   nlohmann::json json;
   std::string folder;
@@ -93,7 +93,7 @@ struct Golden {
   }
 };
 
-// Nothing (and a line that says so) where the reference data are not at hand.
+// Empty, with a line in the log, without reference data.
 inline std::optional<Golden> load_golden(const std::string& name) {
   const auto path = shared_file("golden/" + name + ".json");
   if (!path) return std::nullopt;

@@ -28,7 +28,7 @@ void require_within(const std::vector<float>& logits, const std::vector<float>& 
   CHECK(actual.rms <= tolerance.rms);
 }
 
-// The logits of `tokens` in the last position of a step that strangers share.
+// The logits of `tokens` in the last position of a step with other sequences.
 std::vector<float> with_strangers(const engine::LoadedModel& model, Team& team, const std::vector<TokenId>& tokens) {
   engine::Executor executor(model, team);
   engine::StepBatch batch;
@@ -100,7 +100,7 @@ void check_model(const std::string& name) {
   // F32 files have llama.cpp's logits of both prompts, and those are the reference. Of quantised files, and of Gemma,
   // whose GELU llama.cpp takes from a table of float16, the exact logits of the second prompt are not among the data:
   // the reference kernels, held to the exact ones of the first prompt, stand in for them. llama.cpp's own logits lie
-  // within the rounded tolerance of exact ones, and so must everybody else's: any two within it are at most twice as
+  // within the rounded tolerance of exact ones, and so must all others: any two within it are at most twice as
   // far apart.
   const Tolerance to_theirs = golden->quantised   ? rounded_tolerance
                               : golden->has_exact ? golden->tolerance("f32_gelu_vs_logits")
@@ -161,7 +161,7 @@ TEST_CASE("golden models: 1,100 random tokens agree with the reference kernels")
 
 // How much rounding K and V costs, per variant: the logits of F32 weights with f32 K and V against those with others.
 // The matrix unit's products must not add to what the type itself costs.
-TEST_CASE("golden models: f16 K and V cost next to nothing, int8 little, in every variant") {
+TEST_CASE("golden models: f16 and int8 K and V change logits by no more than their tolerances, in every variant") {
   for (const std::string name : {"llama-F32", "llama3-rope-F32", "bitnet-F32"}) {
     const auto golden = load_golden(name);
     if (!golden) return;

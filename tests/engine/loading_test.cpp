@@ -1,4 +1,4 @@
-// What a model must be to be loaded, and what is said of one that is not.
+// Which models are loaded, and the errors for those that are not.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -7,9 +7,9 @@
 
 #include "engine/compute/team.h"
 #include "engine/engine.h"
-#include "engine/model.h"
 #include "engine/formats/finite_weights.h"
 #include "engine/memory/process_memory.h"
+#include "engine/model.h"
 #include "engine/model/hidden_states.h"
 #include "engine/model/memory_budget.h"
 #include "engine/weights/packed_matrix.h"
@@ -43,7 +43,7 @@ bool says(const Error& error, ErrorCode code, const std::string& part) {
   return error.code == code && error.message.find(part) != std::string::npos;
 }
 
-TEST_CASE("the tiny llama loads, and says what it is") {
+TEST_CASE("the tiny llama is loaded, and described as in its file") {
   const TemporaryFile file(TinyLlama{}.writer().bytes());
   const auto model = LoadedModel::load(file.path(), small_options());
   REQUIRE(model);
@@ -64,14 +64,14 @@ TEST_CASE("weights become part of the numerics id") {
   CHECK((*LoadedModel::load(file.path(), small_options()))->numerics_id() != id);
 }
 
-TEST_CASE("a family that is not there is named, with those that are") {
+TEST_CASE("an unknown family is named in the error, with the supported ones") {
   const Error error = refusal(TinyLlama{.architecture = "qwen99"}.writer());
   CHECK(says(error, ErrorCode::unsupported, "'qwen99' is not supported; supported are llama, qwen2"));
   CHECK(says(refusal(TinyLlama{.left_out = "general.architecture"}.writer()), ErrorCode::bad_model,
              "'general.architecture' is missing"));
 }
 
-TEST_CASE("what a file says of itself cannot break out of an error's line") {
+TEST_CASE("text from a file cannot break out of an error's line") {
   const std::string evil = "evil\n\x1b[2J" + std::string(500, 'x');
   const auto tame = [&](const GgufWriter& w) {
     const Error error = refusal(w);
@@ -109,7 +109,7 @@ TEST_CASE("metadata that contradict themselves or the tensors are refused") {
   CHECK(bad({.left_out = "blk.1.ffn_down.weight"}, "'blk.1.ffn_down.weight' is missing"));
 }
 
-TEST_CASE("what this version does not compute is refused by name") {
+TEST_CASE("features that this version does not compute are refused by name") {
   const auto unsupported = [](const GgufWriter& w, const std::string& part) {
     return says(refusal(w), ErrorCode::unsupported, part);
   };
@@ -128,7 +128,7 @@ TEST_CASE("what this version does not compute is refused by name") {
   CHECK(unsupported(w, "different length"));
 }
 
-TEST_CASE("metadata that change what a model computes, and that nothing computes with, are refused") {
+TEST_CASE("metadata that change a model's computation in a way that is not implemented are refused") {
   const auto with = [](const std::string& family, const auto&... pairs) {
     GgufWriter w = TinyLlama{.architecture = family}.writer();
     (w.add(family + "." + pairs.first, pairs.second), ...);
@@ -152,7 +152,7 @@ TEST_CASE("metadata that change what a model computes, and that nothing computes
   CHECK(unsupported(with("llama", pair{"rope.dimension_count_swa", 4u}), "'llama.rope.dimension_count_swa' is 4"));
   CHECK(loads(with("llama", pair{"rope.dimension_count_swa", 8u})));
   CHECK(unsupported(with("llama", pair{"attention.key_length_swa", 4u}), "'llama.attention.key_length_swa' is 4"));
-  CHECK(loads(with("llama", pair{"rope.freq_base_swa", 500.0f})));  // no layer sees a window
+  CHECK(loads(with("llama", pair{"rope.freq_base_swa", 500.0f})));  // no layer has a window
   CHECK(unsupported(with("llama", pair{"rope.freq_base_swa", 500.0f}, pair{"attention.sliding_window", 32u}),
                     "'llama.rope.freq_base_swa' is 500"));
   CHECK(loads(with("llama", pair{"rope.freq_base_swa", 10000.0f}, pair{"attention.sliding_window", 32u})));
@@ -168,7 +168,7 @@ TEST_CASE("metadata that change what a model computes, and that nothing computes
                     "'mamba2.ssm.dt_b_c_rms' is true"));
 }
 
-TEST_CASE("a key of the wrong type is an error, not an absence") {
+TEST_CASE("a key of the wrong type is an error, not treated as absent") {
   const auto bad = [](const char* key, auto value, const std::string& part) {
     GgufWriter w = TinyLlama{}.writer();
     w.add(std::string("llama.") + key, value);
@@ -186,7 +186,7 @@ TEST_CASE("a key of the wrong type is an error, not an absence") {
   CHECK(says(refusal(w), ErrorCode::bad_model, "'mamba.ssm.dt_b_c_rms' is 1, which is not true or false"));
 }
 
-TEST_CASE("a number that float32 does not have is refused: it would become 0 or infinite") {
+TEST_CASE("a number that float32 cannot hold is refused: it would become 0 or infinite") {
   const auto bad = [](const char* key, double value, const char* text) {
     GgufWriter w = TinyLlama{.left_out = std::string("llama.") + key}.writer();
     w.add(std::string("llama.") + key, value);
@@ -198,7 +198,7 @@ TEST_CASE("a number that float32 does not have is refused: it would become 0 or 
   CHECK(bad("rope.scaling.factor", 1e-300, "' is 1e-300; it must be"));
 }
 
-TEST_CASE("a file that is a part of a model says so, and what to do") {
+TEST_CASE("the error for one file of a split model says what to do") {
   for (const char* left_out : {"", "general.architecture"}) {  // all but the first part lack most metadata
     GgufWriter w = TinyLlama{.left_out = left_out}.writer();
     w.add_raw("split.no", 2, GgufWriter::number(1, 2));
@@ -211,7 +211,7 @@ TEST_CASE("a file that is a part of a model says so, and what to do") {
   CHECK(LoadedModel::load(file.path(), small_options()));
 }
 
-TEST_CASE("vectors of texts are pooled as the file asks, else the last token is taken") {
+TEST_CASE("vectors of texts are pooled as the file says, else the last token is taken") {
   using engine::Pooling;
   const auto pooling_of = [](std::optional<std::uint32_t> type) {
     GgufWriter w = TinyLlama{}.writer();
@@ -235,7 +235,7 @@ TEST_CASE("vectors of texts are pooled as the file asks, else the last token is 
   CHECK(says(refusal(w), ErrorCode::bad_model, "is 5; it must be from 0 to 4"));
 }
 
-TEST_CASE("what the weights take is known before they are read, also of experts") {
+TEST_CASE("the size of the weights, also of experts, is known before they are read") {
   const auto estimate_and_actual = [](const std::string& bytes, const std::string& kernels) {
     const TemporaryFile path(bytes);
     const auto file = engine::open_gguf(path.path());
@@ -320,7 +320,7 @@ TEST_CASE("a weight that is not finite is found when the model is loaded, in any
   }
 }
 
-TEST_CASE("a model with one damaged weight is refused, whichever tensor has it") {
+TEST_CASE("a model with one damaged weight in any tensor is refused") {
   const TemporaryFile original(TinyLlama{}.writer().bytes());
   const auto file = engine::open_gguf(original.path());
   REQUIRE(file);
@@ -337,7 +337,7 @@ TEST_CASE("a model with one damaged weight is refused, whichever tensor has it")
   }
 }
 
-TEST_CASE("a vocabulary that does not fit is refused before it is built, and others take what is expected of them") {
+TEST_CASE("a vocabulary that does not fit is refused before it is built, and others take at most the expected bytes") {
   constexpr std::uint64_t kTokens = 20'000;
   for (const std::string model : {"llama", "gpt2", "rwkv", "bert"}) {
     for (const char special : {'\x01', '\x04'}) {  // normal, and looked for in every text
@@ -368,13 +368,13 @@ TEST_CASE("a vocabulary that does not fit is refused before it is built, and oth
       const auto tokenizer = engine::make_tokenizer_within(**file, expected);
       if (!tokenizer) FAIL(tokenizer.error().message);
       const std::uint64_t after = engine::process_memory().heap_used;
-      if (before != 0) {  // a sanitizer's allocator does not tell
+      if (before != 0) {  // a sanitizer's allocator does not count
         CHECK(after - before <= expected);
         CHECK(after - before >= expected / 4);
       }
       CHECK_FALSE(engine::make_tokenizer_within(**file, expected - 1));
       LoadOptions options = small_options();
-      options.memory = expected;  // and nothing for weights
+      options.memory = expected;  // and no bytes for weights
       const auto loaded = LoadedModel::load(path.path(), options);
       REQUIRE_FALSE(loaded);
       CHECK(says(loaded.error(), ErrorCode::out_of_memory, " and the vocabulary up to "));
@@ -402,7 +402,7 @@ TEST_CASE("a context whose table of rotations does not fit is refused before the
   CHECK(says(error, ErrorCode::out_of_memory, "for 16777216 tokens take 512 MiB"));
   CHECK(says(error, ErrorCode::out_of_memory, "use a smaller -c"));
   LoadOptions options = small_options();
-  options.context = 64;  // what the file claims does not matter then
+  options.context = 64;  // the context in the file does not matter then
   const TemporaryFile file(TinyLlama{.context = 1u << 24}.writer().bytes());
   CHECK(LoadedModel::load(file.path(), options));
 }
@@ -420,11 +420,11 @@ TEST_CASE("the budget decides how many blocks there are") {
         (options.memory - model.model().weight_bytes() - vocabulary) / model.arena()->bytes_per_block());
   options.max_sequences = 2;
   CHECK((*LoadedModel::load(path, options))->arena()->num_blocks() == 2 * 1024 / kBlockSize);
-  options.num_blocks = 5;  // fewer than a context, if that is what is asked for
+  options.num_blocks = 5;  // fewer than a context, if asked for by number
   CHECK((*LoadedModel::load(path, options))->arena()->num_blocks() == 5);
 }
 
-TEST_CASE("of what weights leave, a quarter is for the states of open sequences, one for each at most") {
+TEST_CASE("of the memory beside weights a quarter is for states of open sequences, at most one for each") {
   const auto path = shared_file("golden/falcon-h1-F32.gguf");
   if (!path) return;
   LoadOptions options;

@@ -57,7 +57,7 @@ inline MetadataFile sentencepiece_file(const std::vector<std::string>& pieces) {
 }
 
 // A byte-level BPE vocabulary: the 256 bytes in GPT-2's spelling (ids 0 to 255 in order of the byte),
-// what the merges make, then <|end|> as a control token.
+// the results of the merges, then <|end|> as a control token.
 inline MetadataFile byte_pair_file(const std::vector<std::string>& merges, const std::string& pre = "gpt-2") {
   std::vector<std::string> tokens;
   int next = 256;

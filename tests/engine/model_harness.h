@@ -19,8 +19,8 @@
 
 namespace troupe::test {
 
-// What this machine can run. Under sanitizers without those that differ from a neighbour in the byte product alone,
-// which the tests of the kernels cover.
+// The variants that this machine can run. Under sanitizers without those that differ from a neighbour in the byte
+// product alone, which the tests of the kernels cover.
 inline std::vector<const kernels::KernelTable*> variants_to_try() {
   std::vector<const kernels::KernelTable*> tables;
   for (const kernels::KernelTable* table : variants_here())
@@ -63,7 +63,7 @@ class SequenceRunner {
     spec.tokens = std::move(tokens);
     spec.num_cached = num_cached;
     spec.restore = restore;
-    // Blocks have the same ids in the arenas of all groups; those that nobody sees any more are not there.
+    // Blocks have the same ids in the arenas of all groups; those before all windows are kNoBlock.
     for (const engine::CacheGroup& group : executor.model().cache_spec().groups)
       cache::leave_window_behind(spec.tables.emplace_back(block_table), computed_, group.window);
     executor.open(std::move(spec));
@@ -71,7 +71,7 @@ class SequenceRunner {
 
   std::uint32_t left() const { return left_; }
 
-  // The item that computes the next `count` tokens (at most what is left).
+  // The item that computes the next `count` tokens (at most those left).
   engine::StepItem next(std::uint32_t count) {
     count = std::min(count, left_);
     left_ -= count;
@@ -83,7 +83,7 @@ class SequenceRunner {
             .rewind_floor = first};
   }
 
-  // All that is left, `chunk` tokens at a time: logits [left, vocab].
+  // Computes all tokens left, `chunk` at a time: logits [left, vocab].
   std::vector<float> run(std::uint32_t chunk) {
     std::vector<float> logits;
     engine::StepResult result;
@@ -101,7 +101,7 @@ class SequenceRunner {
   std::uint32_t left_;
 };
 
-// `count` block ids from `first` on, shuffled: a block table in no helpful order.
+// `count` block ids from `first` on, shuffled.
 inline std::vector<BlockId> some_blocks(std::uint32_t count, BlockId first, std::uint64_t seed) {
   std::vector<BlockId> blocks(count);
   std::iota(blocks.begin(), blocks.end(), first);

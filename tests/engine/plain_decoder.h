@@ -1,5 +1,5 @@
-// A transformer in double, token by token, in plain loops: what the families must compute where no other program's
-// answers are at hand. Shares nothing with the engine; its weights are random, and it can write them as a file.
+// A transformer in double, token by token, in plain loops: the reference for families where no other program's
+// results are available. Shares nothing with the engine; its weights are random, and it can write them as a file.
 #pragma once
 
 #include <algorithm>

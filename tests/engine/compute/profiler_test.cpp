@@ -1,4 +1,4 @@
-// The profiler hook: what is reported of a step, and what the profile of bench and serve makes of it.
+// The profiler hook: which spans are reported, and the profile that bench and serve make of them.
 #include <chrono>
 #include <stdexcept>
 
@@ -22,7 +22,7 @@ using std::chrono::nanoseconds;
 const std::string kModel = TROUPE_MODELS "/tales-5m-tq2_0.gguf";
 constexpr std::uint32_t kLayers = 6;
 
-// Remembers all it hears.
+// Stores all spans.
 struct Listener final : engine::Profiler {
   bool on_step_begin(const StepSpan& step) override {
     ++begun;
@@ -89,7 +89,7 @@ const PhaseTime& phase_of(const engine::ProfileSnapshot& snapshot, const std::st
   return snapshot.phases[0];
 }
 
-TEST_CASE("a profiler hears of every operation, in order, with its layer, each within the step") {
+TEST_CASE("a profiler is told of every operation, in order, with its layer, each within the step") {
   Decoding decoding(1);
   decoding.step();
   Listener listener;
@@ -103,7 +103,7 @@ TEST_CASE("a profiler hears of every operation, in order, with its layer, each w
   CHECK(step.num_rows == 1);
   CHECK(step.num_sequences == 1);
 
-  // Prepared are the batch's rows, their places in the pass, and what a transformer's attention needs of them.
+  // `prepare` is reported for the batch's rows, for the pass, and for a transformer's attention.
   std::vector<std::pair<Operation, std::uint32_t>> expected{{Operation::prepare, engine::kNoLayer},
                                                             {Operation::prepare, engine::kNoLayer},
                                                             {Operation::prepare, engine::kNoLayer},
@@ -128,7 +128,8 @@ TEST_CASE("a profiler hears of every operation, in order, with its layer, each w
   CHECK(heard == expected);
 }
 
-TEST_CASE("a join reports what each thread did, and an uninterested profiler hears of steps only") {
+TEST_CASE(
+    "a join is reported with the work of each thread, and a profiler that declines a step gets no operations of it") {
   engine::Team team(3);
   Listener listener;
   team.set_profiler(&listener);
@@ -147,7 +148,7 @@ TEST_CASE("a join reports what each thread did, and an uninterested profiler hea
   CHECK(listener.joins == 500);
   CHECK(listener.well_formed);
   CHECK(listener.operations.size() == 500);
-  CHECK(listener.ended.empty());  // these steps broke
+  CHECK(listener.ended.empty());  // these steps threw
   listener.wants = false;
   engine::StepScope scope(team, step);
   {
@@ -194,7 +195,7 @@ TEST_CASE("the answer is the same whether a profile is made or not") {
   CHECK(answers[0] == answers[1]);
 }
 
-TEST_CASE("the operations of a profile are the step within 5 %, and the threads' times are the joins'") {
+TEST_CASE("the operations of a profile add up to the step within 5 %, and the threads' times to the joins'") {
   for (const std::uint32_t num_threads : {1u, 2u}) {
     Decoding decoding(num_threads, 8);
     double covered = 0;
@@ -250,7 +251,7 @@ TEST_CASE("a warm step with a profile allocates nothing") {
   CHECK(num_allocations() - before == 0);
 }
 
-// One step of `length` with 60 operations, as an executor would tell of it. Whether they were wanted.
+// Reports one step of `length` with 60 operations, as an executor does. Returns whether the profiler measured it.
 bool tell(StepProfile& profile, nanoseconds length, std::uint32_t num_rows = 1) {
   StepSpan step{.step = 1, .num_rows = num_rows, .num_sequences = 1, .begin = {}, .end = {}};
   const bool wanted = profile.on_step_begin(step);
@@ -264,7 +265,7 @@ bool tell(StepProfile& profile, nanoseconds length, std::uint32_t num_rows = 1) 
   return wanted;
 }
 
-TEST_CASE("of short steps only so many are measured that it costs half a percent; of long ones every one") {
+TEST_CASE("short steps are measured as often as half a percent of their time allows; long ones always") {
   StepProfile profile(1);
   int measured = 0;
   for (int i = 0; i < 1000; ++i) measured += tell(profile, nanoseconds(100'000));
@@ -283,7 +284,7 @@ TEST_CASE("of short steps only so many are measured that it costs half a percent
   CHECK(prefill.rows == 5120);
 }
 
-TEST_CASE("what a broken step leaves behind is no part of the next") {
+TEST_CASE("the times of a step that threw are not counted with the next") {
   StepProfile profile(1);
   StepSpan step{.step = 1, .num_rows = 1, .num_sequences = 1, .begin = {}, .end = {}};
   step.end = step.begin + nanoseconds(1'000'000'000);

@@ -1,4 +1,4 @@
-// The compute team, and what the machine allows it.
+// The compute team, and its default size on this machine.
 #include <atomic>
 #include <filesystem>
 #include <fstream>
@@ -46,7 +46,7 @@ TEST_CASE("a team that was told to stop begins no more chunks, and its regions t
     CHECK_FALSE(team.is_stopped());
     CHECK_THROWS_AS(team.parallel_for(10'000, stop_in_the_third), engine::Stopped);
     CHECK(runs >= 3);
-    CHECK(runs < 10'000);  // but for those that other threads had begun
+    CHECK(runs < 10'000);  // except those that other threads had begun
     CHECK(team.is_stopped());
     runs = 100;
     CHECK_THROWS_AS(team.parallel_for(1, stop_in_the_third), engine::Stopped);
@@ -55,7 +55,7 @@ TEST_CASE("a team that was told to stop begins no more chunks, and its regions t
   }
 }
 
-TEST_CASE("regions follow each other: all writes of one are seen by the next") {
+TEST_CASE("regions run one after another: all writes of one are visible in the next") {
   Team team(4);
   std::vector<std::size_t> values(64, 0);
   for (std::size_t round = 1; round <= 5000; ++round) {
@@ -90,7 +90,7 @@ TEST_CASE("a region may be entered by different threads one after another") {
   CHECK(sum == 80);
 }
 
-TEST_CASE("what a chunk throws reaches the caller once all chunks are done, and the team works on") {
+TEST_CASE("an exception of a chunk reaches the caller once all chunks are done, and the team works on") {
   for (const std::uint32_t num_threads : {2u, 4u}) {
     Team team(num_threads);
     for (int round = 0; round < 100; ++round) {

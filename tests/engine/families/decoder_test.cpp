@@ -1,5 +1,5 @@
-// Families against a pass in double (plain_decoder.h): those without reference data, and what no reference file has, of
-// the others. Refusals of files that name a family and are not of its kind.
+// Families against a pass in double (plain_decoder.h): those without reference data, and features of the others that no
+// reference file has. Refusals of files that contradict the family they name.
 #include <cmath>
 #include <set>
 
@@ -14,7 +14,7 @@ namespace {
 
 using engine::Team;
 
-// Largest difference and RMS of logits whose deviation is about 3: what float32 sums cost here is measured at 8e-6 RMS
+// Largest difference and RMS of logits whose deviation is about 3: float32 sums cost 8e-6 RMS here, measured,
 // or less.
 constexpr Tolerance kAllowed{.max_abs = 2e-4, .rms = 2e-5};
 
@@ -50,7 +50,7 @@ PlainDecoder of_family(const std::string& family) {
 
 TEST_CASE("llama agrees with a pass in double") { require_logits(of_family("llama"), 40); }
 
-TEST_CASE("a part of each head may turn, the rest stays") {
+TEST_CASE("a part of each head may be rotated, the rest is not") {
   for (const bool halves : {false, true}) {
     PlainDecoder plain = of_family(halves ? "qwen2" : "llama");
     plain.halves = plain.biases = halves;
@@ -103,7 +103,7 @@ TEST_CASE("a mixture of experts whose files have a tensor for each expert") {
   require_logits(plain, 40);
 }
 
-TEST_CASE("llama and phi3 attend to a window where the file names one, and no longer context") {
+TEST_CASE("llama and phi3 attend to a window if the file has one that is shorter than the context") {
   for (const char* family : {"llama", "phi3"})
     for (const std::uint32_t window : {1u, 32u, 45u, 300u}) {
       PlainDecoder plain = of_family(family);
@@ -124,7 +124,7 @@ TEST_CASE("llama and phi3 attend to a window where the file names one, and no lo
   }
 }
 
-TEST_CASE("of llama's layers every n-th may see everything, or all, or none") {
+TEST_CASE("every n-th of llama's layers may attend to all positions, or all layers, or none") {
   for (const std::uint32_t pattern : {0u, 1u, 3u}) {
     PlainDecoder plain = of_family("llama");
     plain.layers = 4;
@@ -163,7 +163,7 @@ TEST_CASE("gemma2: every other layer has a window, the largest model scales quer
   }
 }
 
-TEST_CASE("windows: a block that was swapped is read in its new place, and one that was given back not at all") {
+TEST_CASE("windows: a swapped block is read at its new address, and one that was given back is not read") {
   PlainDecoder plain = gemma("gemma2", 3);
   plain.more_metadata = [](GgufWriter& w, const std::string& prefix) {
     w.add(prefix + "attention.sliding_window", 20u);
@@ -189,7 +189,7 @@ TEST_CASE("windows: a block that was swapped is read in its new place, and one t
   std::memcpy(window_block(30), window_block(9), block_bytes);
   std::memset(window_block(9), 0x7f, block_bytes);
   executor.swap_block(1, 1, 1, 30);
-  require_next(50, 10);  // position 50 sees 31 to 50
+  require_next(50, 10);  // position 50 attends to 31 to 50
   CHECK(executor.block_table(1, 1)[0] == 8);
   std::memset(window_block(8), 0x7f, block_bytes);
   require_next(60, 15);  // and 60 the second block
@@ -235,7 +235,7 @@ TEST_CASE("gemma3: five of six layers are local, with a base of their own, wheth
     }
 }
 
-TEST_CASE("LongRoPE takes the factors of the context that is served, and its attention factor") {
+TEST_CASE("LongRoPE uses the factors of the context that is served, and its attention factor") {
   std::set<std::string> ids;
   std::vector<float> longer, shorter;
   for (int i = 0; i < 8; ++i) {
@@ -261,14 +261,15 @@ TEST_CASE("LongRoPE takes the factors of the context that is served, and its att
   CHECK(ids.size() == 2);  // other bits, another id
 }
 
-// What the paper's formulas give for heads of 128, a base of 10,000, a trained context of 4,096 and a factor of 16.
+// The results of the paper's formulas for heads of 128, a base of 10,000, a trained context of 4,096 and a factor
+// of 16.
 TEST_CASE("YaRN keeps fast pairs, scales slow ones and mixes those between") {
   engine::RopeParams params;
   params.rotated = 128;
   params.position_scale = 1.0 / 16;
   params.yarn = engine::RopeParams::Yarn{.original_context = 4096};
   const std::vector<double> frequencies = engine::rope_frequencies(params);
-  // Pairs that turn 32 times, and once: 128 ln(4096 / (2 pi turns)) / (2 ln 10000) = 20.95 and 45.03.
+  // Pairs that rotate 32 times, and once: 128 ln(4096 / (2 pi rotations)) / (2 ln 10000) = 20.95 and 45.03.
   const double low = 20, high = 46;
   for (std::uint32_t i = 0; i < 64; ++i) {
     const double plain = std::pow(10000.0, -1.0 * i / 64);
@@ -291,7 +292,7 @@ TEST_CASE("YaRN in a file: its factor, its contexts, and the attention's tempera
     w.add(prefix + "rope.scaling.factor", 4.0f);
     w.add(prefix + "rope.scaling.original_context_length", 128u);
   };
-  // Pairs that turn 32 times in 128 positions, and once: -0.58 and 3.88 of 8.
+  // Pairs that rotate 32 times in 128 positions, and once: -0.58 and 3.88 of 8.
   plain.angle = [](std::uint32_t, std::uint32_t pair) {
     const double kept = std::max(0.0, 1 - pair / 4.0);
     return std::pow(500.0, -2.0 * pair / 16) * (kept + (1 - kept) / 4);
@@ -299,7 +300,7 @@ TEST_CASE("YaRN in a file: its factor, its contexts, and the attention's tempera
   require_logits(plain, 100);
 }
 
-TEST_CASE("YaRN in a file: every parameter that it may name") {
+TEST_CASE("YaRN in a file: every parameter") {
   PlainDecoder plain = of_family("qwen2");
   plain.biases = plain.halves = true;
   plain.magnitude = (1 + 0.1 * std::log(4.0)) / (1 + 0.1 * 0.75 * std::log(4.0)) * 1.25;
@@ -313,13 +314,13 @@ TEST_CASE("YaRN in a file: every parameter that it may name") {
     w.add(prefix + "rope.scaling.yarn_log_multiplier", 0.75f);
     w.add(prefix + "rope.scaling.attn_factor", 1.25f);
   };
-  // Pairs that turn 8 times in the 512 positions of training, and half a time: 2.99 and 6.56 of 8.
+  // Pairs that rotate 8 times in the 512 positions of training, and half a time: 2.99 and 6.56 of 8.
   plain.angle = [](std::uint32_t, std::uint32_t pair) {
     const double kept = 0.5 * (1 - std::clamp((pair - 2.0) / 5.0, 0.0, 1.0));
     return std::pow(500.0, -2.0 * pair / 16) * (kept + (1 - kept) / 4);
   };
   require_logits(plain, 100);
-  // With no part of the mixture all positions are scaled, and the temperature stays.
+  // With a share of 0 all positions are scaled, and the temperature stays.
   plain.magnitude = 1;
   plain.more_metadata = [](GgufWriter& w, const std::string& prefix) {
     w.add(prefix + "rope.scaling.type", "yarn");

@@ -75,7 +75,7 @@ std::vector<float> last_logits(const LoadedModel& model, Team& team, const std::
   return runner.run(kLast);
 }
 
-TEST_CASE("8,192 tokens stay finite, and end as the reference kernels end") {
+TEST_CASE("over 8,192 tokens states stay finite, and the last logits are those of the reference kernels") {
   constexpr std::uint32_t kTokens = kSanitized ? 1024 : 8192;
   for (const std::string& name : kFamilies) {
     const auto golden = load_golden(name);
@@ -154,7 +154,7 @@ TEST_CASE("states kept as f16 are rounded at fixed positions: the same bits in a
   }
 }
 
-TEST_CASE("a step of many rows gives the bits of small steps, wherever it cuts its sequences") {
+TEST_CASE("a step of many rows gives the bits of small steps, wherever its passes cut the sequences") {
   std::vector<std::string> names = kFamilies;
   names.insert(names.end(), {"gemma3-F32", "olmoe-F32"});  // a window, and experts
   for (const std::string& name : names) {
@@ -182,7 +182,7 @@ TEST_CASE("a step of many rows gives the bits of small steps, wherever it cuts i
   }
 }
 
-TEST_CASE("a state cannot go back: what is cut off is computed again from the beginning, to the same bits") {
+TEST_CASE("a truncated sequence with a state is computed again from the beginning, to the same bits") {
   for (const std::string& name : kFamilies) {
     const auto path = golden_model(name);
     if (!path) return;
@@ -203,7 +203,7 @@ TEST_CASE("a state cannot go back: what is cut off is computed again from the be
   }
 }
 
-TEST_CASE("a sequence with a state or a window goes through a file with its bits") {
+TEST_CASE("a sequence with a state or a window that went through a file gives the same bits") {
   const TempFolder folder;
   const std::string path = folder.path("sequence.state");
   for (const std::string name : {"mamba-F32", "mamba2-F32", "rwkv6-F32", "rwkv7-F32", "falcon-h1-F32", "gemma3-F32"}) {
@@ -231,7 +231,7 @@ TEST_CASE("a sequence with a state or a window goes through a file with its bits
                   result);
     CHECK(same_bits(result.items[0].logits, std::span(expected).last(result.items[0].logits.size())));
 
-    // Computed to its end: a state has nothing to go on from.
+    // Computed to its end: the last token cannot be computed again from this state.
     executor.step({.items = {runner.next(5)}}, result);
     REQUIRE(engine::export_sequence(path, *model, executor, 1));
     file = engine::SequenceFile::open(path, *model);
@@ -254,7 +254,7 @@ TEST_CASE("a sequence with a state or a window goes through a file with its bits
 TEST_CASE("Falcon-Mamba norms time steps, b and c; Mamba does not") {
   std::vector<TokenId> tokens(40);
   for (std::size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<TokenId>((i * 7 + 3) % 48);
-  // What llama.cpp (d32676d77) makes of the same files: the first logits of the tokens 5 and 39.
+  // The results of llama.cpp (d32676d77) for the same files: the first logits of the tokens 5 and 39.
   struct Expected {
     bool norms;
     std::vector<float> of_5, of_39;
@@ -282,7 +282,7 @@ TEST_CASE("Falcon-Mamba norms time steps, b and c; Mamba does not") {
   }
 }
 
-TEST_CASE("of a recurrent model's last layer, what lies behind its states meets the rows asked for only") {
+TEST_CASE("the matrices after the states of a recurrent model's last layer are counted for output rows only") {
   const TemporaryFile file(TinyMamba{}.writer().bytes());
   const auto model = load(file.path(), {});
   std::uint64_t everywhere = 0, outputs = 0;
@@ -292,7 +292,7 @@ TEST_CASE("of a recurrent model's last layer, what lies behind its states meets 
   CHECK(everywhere == 2 * (16 * 64 + 32 * 20 + 4 * 32) + 32 * 16);
 }
 
-TEST_CASE("falcon-h1: nor do the mixers' outputs of its last layer") {
+TEST_CASE("falcon-h1: so are the output matrices of its last layer's mixer") {
   const auto path = golden_model("falcon-h1-F32");
   if (!path) return;
   const auto model = load(*path, {});
@@ -318,7 +318,7 @@ TEST_CASE("snapshots and blocks that were asked for by number fit the memory, or
   CHECK_THAT(refusal({.num_blocks = 900'000'000}), Contains("the names of 900000000 KV blocks take 171662 MiB"));
 }
 
-TEST_CASE("a recurrent model that its memory has no room for is refused") {
+TEST_CASE("a recurrent model that does not fit the memory is refused") {
   const auto path = golden_model("mamba-F32");
   if (!path) return;
   const auto too_small = LoadedModel::load(*path, {.memory = 1 << 16});

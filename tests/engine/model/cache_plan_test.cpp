@@ -1,4 +1,4 @@
-// How the memory beside weights is divided, and that a file's metadata alone say what is to be divided.
+// How the memory beside weights is divided, and that a file's metadata alone are enough to divide it.
 #include <string>
 
 #include <catch2/catch.hpp>
@@ -116,7 +116,7 @@ TEST_CASE("cache plan: running states come first, then snapshots get half, or a 
   CHECK_THAT(none.error().message, Contains("the state of one sequence takes 1 MiB"));
 }
 
-TEST_CASE("cache plan: what is asked for by number is given, or refused") {
+TEST_CASE("cache plan: a number of blocks or snapshots in the options is used as it is, or refused") {
   LoadOptions exactly = options(4);
   exactly.num_blocks = 10;
   exactly.num_snapshots = 3;
@@ -145,7 +145,7 @@ void require_same(const CacheSpec& outlined, const CacheSpec& loaded) {
   CHECK(outlined.state.large_floats == loaded.state.large_floats);
 }
 
-TEST_CASE("the metadata alone say what a loaded model keeps of a sequence, and what it has room for") {
+TEST_CASE("an outline from metadata alone has the cache layout and plan of the loaded model") {
   for (const std::string& name : golden_names()) {
     const auto golden = load_golden(name);
     if (!golden) return;

@@ -38,7 +38,7 @@ std::shared_ptr<const Encoder> load(const std::string& family, const std::string
 
 std::vector<float> encode(const Encoder& encoder, Team& team, const Texts& texts, PoolingOptions pooling = {}) {
   std::vector<std::span<const TokenId>> spans(texts.begin(), texts.end());
-  // Whatever was not written shows.
+  // NaN, so that an element that is not written is found.
   std::vector<float> rows(texts.size() * encoder.info().dim, std::nanf(""));
   Workspace workspace;
   const auto kv = workspace.take<std::byte>(Workspace::Slot::encoder_kv, std::size_t{1} << 20);
@@ -100,7 +100,7 @@ TEST_CASE("vectors of every variant, KV type and pooling are the reference's") {
             const auto row = std::span(rows).subspan(i * encoder->info().dim, encoder->info().dim);
             INFO(family << ", " << table->name << ", " << kernels::name(kv_type) << ", " << name(pooling) << ", text "
                         << i);
-            // int8 K and V are one of 255 steps of the largest; nobody needs them here, but they are no other code.
+            // int8 K and V are one of 255 steps of the largest; not used by encoders, but the same code.
             REQUIRE(cosine(row, vectors[i].get<std::vector<float>>()) >=
                     (kv_type == kernels::KvType::i8 ? 0.999 : 0.9999));
             REQUIRE(cosine(row, {row.begin(), row.end()}) == Approx(1));
@@ -114,7 +114,7 @@ TEST_CASE("vectors of every variant, KV type and pooling are the reference's") {
   }
 }
 
-TEST_CASE("a text's vector is the same bits in any company and with any number of threads") {
+TEST_CASE("a text's vector is the same bits beside any other texts and with any number of threads") {
   for (const std::string family : kFamilies) {
     const auto ids = expectations(family).at("ids").get<Texts>();
     for (const kernels::KernelTable* table : test::variants_here()) {
@@ -130,7 +130,7 @@ TEST_CASE("a text's vector is the same bits in any company and with any number o
         Team team(threads);
         INFO(family << ", " << table->name << ", " << threads << " threads");
         REQUIRE(same_bits(encode(*encoder, team, ids), alone));
-        // Many strangers before each, so that it begins at every place of a tile, and in several passes.
+        // Many other texts before each, so that it begins at every row of a tile, and in several passes.
         Texts crowd;
         std::vector<std::size_t> ours;
         for (std::size_t i = 0; i < 5 * ids.size(); ++i) {
@@ -148,7 +148,7 @@ TEST_CASE("a text's vector is the same bits in any company and with any number o
   }
 }
 
-TEST_CASE("every token sees the whole text: the first row knows the last token") {
+TEST_CASE("every token attends to the whole text: the first row depends on the last token") {
   const auto encoder = load("bert");
   Team team(1);
   for (const std::size_t length : {2, 31, 32, 33, 256, 257, 320}) {
@@ -181,7 +181,7 @@ TEST_CASE("pooling: mean of all rows, the first, the last; normalised or not") {
   REQUIRE(find_pooling("rank") == std::nullopt);
 }
 
-TEST_CASE("what an encoder's file says is told, what cannot be served is refused by name") {
+TEST_CASE("an encoder is described as in its file, and one that cannot be served is refused by name") {
   const auto encoder = load("bert");
   REQUIRE(encoder->pooling() == Pooling::cls);
   REQUIRE(load("nomic-bert")->pooling() == Pooling::mean);
@@ -235,7 +235,7 @@ TEST_CASE("an encoder reads 8,192 tokens at most, whatever its file claims") {
   CHECK(Encoder::load(file.path(), options));
 }
 
-TEST_CASE("an encoder whose positions are scaled, or whose heads turn in part, is refused") {
+TEST_CASE("an encoder with scaled positions or partly rotated heads is refused") {
   const auto refused = [](const std::string& key, const MetadataValue& value, const std::string& mention) {
     const test::TemporaryFile file(copy_of("nomic-bert", {{"nomic-bert." + key, value}}));
     require_error(file.path(), {}, ErrorCode::unsupported, "'nomic-bert." + key + "' is " + mention);

@@ -1,4 +1,4 @@
-// Vectors of texts out of models that continue them.
+// Vectors of texts from language models.
 #include <cstring>
 
 #include "engine/evaluation/eval.h"
@@ -27,7 +27,7 @@ bool same_bits(std::span<const float> a, std::span<const float> b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
 }
 
-TEST_CASE("the last hidden state is the one that the next token comes from, in every family, company and step") {
+TEST_CASE("the last hidden state is the one that the next token's logits come from, in every family, batch and step") {
   for (const std::string name : {"llama-F32", "gemma3-F32", "olmoe-F32", "mamba-F32", "rwkv7-F32", "falcon-h1-F32"}) {
     const auto path = golden_model(name);
     if (!path) return;

@@ -1,4 +1,4 @@
-// What a sequence keeps: looked at, cut short, forked, written to a file and read back.
+// The K and V of a sequence: viewed, truncated, forked, written to a file and read back.
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <zlib.h>
@@ -61,7 +61,7 @@ struct Stopped {
   std::string path = directory.path / "sequence.state";
 };
 
-// Logits of what is left of a sequence that is open already.
+// Logits of the uncomputed tokens of a sequence that is open already.
 std::vector<float> go_on(Executor& executor, SequenceId id) {
   const std::uint32_t left = executor.num_known(id) - executor.num_computed(id);
   engine::StepResult result;
@@ -135,7 +135,7 @@ TEST_CASE("a view shows the K and V that every kernel variant computes, in all K
   });
 }
 
-TEST_CASE("a view gives back what the kernel stored, element by element") {
+TEST_CASE("a view returns the stored K and V, element by element") {
   for (const auto kv_type : {kernels::KvType::f16, kernels::KvType::f32, kernels::KvType::i8}) {
     Stopped s("", kv_type);
     const kernels::KvShape shape = engine::kv_shape_of(*s.model);
@@ -155,7 +155,7 @@ TEST_CASE("a view gives back what the kernel stored, element by element") {
   }
 }
 
-TEST_CASE("a truncated or cleared sequence computes again what it lost, to the same bits") {
+TEST_CASE("a truncated or cleared sequence computes the dropped positions again, to the same bits") {
   Stopped s;
   SequenceView view(*s.model, s.executor, 1);
   view.truncate(33);
@@ -171,7 +171,7 @@ TEST_CASE("a truncated or cleared sequence computes again what it lost, to the s
 
 // --- forks ---
 
-TEST_CASE("a fork goes on from a copy of the last block, and leaves its parent alone") {
+TEST_CASE("a fork goes on from a copy of the last block, and does not change its parent") {
   for_all_variants([](const std::string& kernels, kernels::KvType kv_type) {
     Stopped s(kernels, kv_type);
     const std::vector<BlockId> table(s.executor.block_table(1).begin(), s.executor.block_table(1).end());
@@ -225,7 +225,7 @@ TEST_CASE("blocks that are cached already need not be read") {
   CHECK(same_bits(go_on(s.executor, 2), s.expected_tail(70)));
 }
 
-TEST_CASE("what is put in an opened file's place does not get into it") {
+TEST_CASE("a file that replaces an opened one is not read") {
   Stopped s;
   REQUIRE(engine::export_sequence(s.path, *s.model, s.executor, 1));
   auto file = SequenceFile::open(s.path, *s.model);
@@ -265,7 +265,7 @@ TEST_CASE("a sequence that was made under a context on the other side of the win
   }
 }
 
-TEST_CASE("a sequence goes back as far as its window is there, and no further") {
+TEST_CASE("a sequence can be rewound as far as the blocks of its window are there, and no further") {
   GgufWriter w = TinyLlama{.context = 160}.writer();
   w.add("llama.attention.sliding_window", 32u);
   const TemporaryFile model_file(w.bytes());
@@ -277,12 +277,13 @@ TEST_CASE("a sequence goes back as far as its window is there, and no further") 
     SequenceRunner runner(executor, 1, tokens, some_blocks(5, 0, 1));
     engine::StepResult result;
     executor.step({.items = {runner.next(100)}}, result);
-    executor.step({.items = {runner.next(20)}}, result);  // rows from 100 on see 69 and on: two blocks are given back
+    executor.step({.items = {runner.next(20)}},
+                  result);  // rows from 100 on attend to 69 and later: two blocks are given back
     SequenceView(*model, executor, 1).truncate(position);
     (void)go_on(executor, 1);
   };
   step_after(96);
-  CHECK_FALSE(asserts([&] { step_after(95); }));  // sees 64, the first of its block
+  CHECK_FALSE(asserts([&] { step_after(95); }));  // attends to 64, the first of its block
   CHECK(asserts([&] { step_after(94); }));
   CHECK(asserts([&] { step_after(0); }));
 }
@@ -319,7 +320,7 @@ TEST_CASE("a file is private, replaces the old one whole, and leaves nothing bes
   CHECK(std::distance(fs::directory_iterator(s.directory.path), fs::directory_iterator()) == 2);
 }
 
-TEST_CASE("what another sequence left in unused slots does not travel") {
+TEST_CASE("contents that another sequence left in unused slots are not exported") {
   Stopped s;
   for (BlockId block = 40; block < 44; ++block)
     std::memset(s.model->arena()->block(block), 0x5a, s.model->arena()->bytes_per_block());
@@ -388,7 +389,7 @@ TEST_CASE("foreign, newer, truncated and damaged files are refused by name") {
   CHECK(SequenceFile::open(s.directory.path, *s.model).error().message.find("not a regular file") != std::string::npos);
 }
 
-TEST_CASE("what contradicts itself is refused although its checksum is right") {
+TEST_CASE("a file that contradicts itself is refused although its checksum is right") {
   Stopped s;
   REQUIRE(engine::export_sequence(s.path, *s.model, s.executor, 1));
   const std::string good = slurp(s.path);
@@ -423,7 +424,7 @@ TEST_CASE("what contradicts itself is refused although its checksum is right") {
   CHECK(s.executor.num_prompt_tokens(2) == 60);
 }
 
-TEST_CASE("no truncation and no flipped bit gets through") {
+TEST_CASE("every truncation and every flipped bit is detected") {
   Stopped s;
   REQUIRE(engine::export_sequence(s.path, *s.model, s.executor, 1));
   const std::string good = slurp(s.path);
