@@ -18,12 +18,6 @@ std::uint32_t StepPlanner::initial_blocks(std::uint32_t known) const {
 
 // --- adding and removing ---
 
-bool StepPlanner::has_room() const { return num_running() < options_.max_sequences && can_add(); }
-
-bool StepPlanner::is_full() const { return entries_.size() >= options_.max_open; }
-
-bool StepPlanner::can_add() const { return !is_full() || parked_victim(); }
-
 void StepPlanner::add(const SequenceStart& start) {
   TROUPE_ASSERT(!contains(start.sequence));
   TROUPE_ASSERT(!is_full());
@@ -45,23 +39,15 @@ void StepPlanner::remove(SequenceId sequence) {
   if (std::erase_if(entries_, [&](const Entry& entry) { return entry.sequence == sequence; }) > 0) retry_denied();
 }
 
-bool StepPlanner::contains(SequenceId sequence) const {
-  return const_cast<StepPlanner*>(this)->find(sequence) != nullptr;
-}
-
-StepPlanner::Entry* StepPlanner::find(SequenceId sequence) {
+const StepPlanner::Entry* StepPlanner::find(SequenceId sequence) const {
   const auto found = std::ranges::find(entries_, sequence, &Entry::sequence);
   return found == entries_.end() ? nullptr : &*found;
 }
 
-StepPlanner::Entry& StepPlanner::at(SequenceId sequence) {
-  Entry* entry = find(sequence);
+const StepPlanner::Entry& StepPlanner::at(SequenceId sequence) const {
+  const Entry* entry = find(sequence);
   TROUPE_ASSERT(entry != nullptr);
   return *entry;
-}
-
-const StepPlanner::Entry& StepPlanner::at(SequenceId sequence) const {
-  return const_cast<StepPlanner*>(this)->at(sequence);
 }
 
 void StepPlanner::sort_entries() {
@@ -208,10 +194,6 @@ std::optional<SequenceId> StepPlanner::parked_victim() const {
 
 // --- parking and ranks ---
 
-void StepPlanner::park(SequenceId sequence) { at(sequence).parked = true; }
-
-void StepPlanner::unpark(SequenceId sequence) { at(sequence).parked = false; }
-
 void StepPlanner::inherit(SequenceId sequence, std::optional<Rank> rank) {
   Entry* entry = find(sequence);
   if (entry == nullptr) return;
@@ -222,11 +204,5 @@ void StepPlanner::inherit(SequenceId sequence, std::optional<Rank> rank) {
 std::uint32_t StepPlanner::num_parked() const {
   return static_cast<std::uint32_t>(std::ranges::count(entries_, true, &Entry::parked));
 }
-
-std::uint32_t StepPlanner::num_running() const { return static_cast<std::uint32_t>(entries_.size()) - num_parked(); }
-
-std::uint32_t StepPlanner::known(SequenceId sequence) const { return at(sequence).known; }
-
-std::uint32_t StepPlanner::computed(SequenceId sequence) const { return at(sequence).computed; }
 
 }  // namespace troupe::scheduler

@@ -56,6 +56,7 @@
 #include <cstdint>
 #include <limits>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "cache/ids.h"
@@ -127,16 +128,16 @@ class StepPlanner {
   [[nodiscard]] std::uint32_t initial_blocks(std::uint32_t known) const;
 
   // Whether another sequence may run. Parked ones do not count: slow readers must not fill the batch.
-  [[nodiscard]] bool has_room() const;
+  [[nodiscard]] bool has_room() const { return num_running() < options_.max_sequences && can_add(); }
   // max_open sequences are added: parked_victim() has to be removed before the next add().
-  [[nodiscard]] bool is_full() const;
+  [[nodiscard]] bool is_full() const { return entries_.size() >= options_.max_open; }
   // It is not full, or there is a parked_victim().
-  [[nodiscard]] bool can_add() const;
+  [[nodiscard]] bool can_add() const { return !is_full() || parked_victim(); }
   // Not while it is full (asserted).
   void add(const SequenceStart& start);
   // Forgets a sequence: ended, cancelled or preempted; also one in the running step. Unknown ids are ignored.
   void remove(SequenceId sequence);
-  [[nodiscard]] bool contains(SequenceId sequence) const;
+  [[nodiscard]] bool contains(SequenceId sequence) const { return find(sequence) != nullptr; }
 
   // The next step. `out` is overwritten (its vector is reused); without items there is nothing to compute until another
   // call changes a sequence. The sequences in it are not planned again until they are advanced.
@@ -175,15 +176,16 @@ class StepPlanner {
   [[nodiscard]] std::optional<SequenceId> parked_victim() const;
 
   // A parked sequence is not planned (a row in the running step still counts). Both are idempotent.
-  void park(SequenceId sequence);
-  void unpark(SequenceId sequence);
+  void park(SequenceId sequence) { at(sequence).parked = true; }
+  void unpark(SequenceId sequence) { at(sequence).parked = false; }
   // The best rank among the followers that wait for this sequence; none: its own again. Unknown ids are ignored.
   void inherit(SequenceId sequence, std::optional<Rank> rank);
 
-  [[nodiscard]] std::uint32_t num_running() const;  // added and not parked
+  // Added and not parked.
+  [[nodiscard]] std::uint32_t num_running() const { return static_cast<std::uint32_t>(entries_.size()) - num_parked(); }
   [[nodiscard]] std::uint32_t num_parked() const;
-  [[nodiscard]] std::uint32_t known(SequenceId sequence) const;
-  [[nodiscard]] std::uint32_t computed(SequenceId sequence) const;
+  [[nodiscard]] std::uint32_t known(SequenceId sequence) const { return at(sequence).known; }
+  [[nodiscard]] std::uint32_t computed(SequenceId sequence) const { return at(sequence).computed; }
 
  private:
   enum class Asking : std::uint8_t { no, asked, denied };
@@ -218,9 +220,10 @@ class StepPlanner {
 
   template <class MayGo>
   [[nodiscard]] std::optional<SequenceId> youngest(MayGo&& may_go) const;
-  [[nodiscard]] Entry* find(SequenceId sequence);
-  [[nodiscard]] Entry& at(SequenceId sequence);
+  [[nodiscard]] const Entry* find(SequenceId sequence) const;
   [[nodiscard]] const Entry& at(SequenceId sequence) const;
+  [[nodiscard]] Entry* find(SequenceId sequence) { return const_cast<Entry*>(std::as_const(*this).find(sequence)); }
+  [[nodiscard]] Entry& at(SequenceId sequence) { return const_cast<Entry&>(std::as_const(*this).at(sequence)); }
   [[nodiscard]] std::uint32_t missing_blocks(const Entry& entry) const;
   void sort_entries();
 

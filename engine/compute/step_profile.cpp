@@ -29,8 +29,6 @@ StepProfile::StepProfile(std::uint32_t num_threads) : num_threads_(num_threads) 
   for (Phase& phase : phases_) phase.layers = std::vector<std::atomic<std::uint64_t>>(kMaxLayers * kNumOperations);
 }
 
-StepProfile::~StepProfile() = default;
-
 bool StepProfile::on_step_begin(const StepSpan& step) {
   step_.measured = phases_[phase_of(step)].debt <= 0;
   step_.cost = 0;

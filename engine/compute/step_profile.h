@@ -14,7 +14,6 @@ namespace troupe::engine {
 class StepProfile final : public Profiler {
  public:
   explicit StepProfile(std::uint32_t num_threads);  // of the team
-  ~StepProfile() override;
 
   bool on_step_begin(const StepSpan& step) override;
   void on_operation(const OperationSpan& operation) override;

@@ -52,21 +52,6 @@ AttentionPlan::AttentionPlan(const kernels::KernelTable& kernels, const kernels:
   static_assert(kernels::kBlockPositions == kBlockSize);
 }
 
-std::uint32_t AttentionPlan::end_position(std::uint32_t sequence) const {
-  return sequences_[sequence].first_position + sequences_[sequence].num_rows;
-}
-std::uint32_t AttentionPlan::first_block(std::uint32_t sequence) const {
-  return rule_.first_seen(sequences_[sequence].first_position) / kBlockSize;
-}
-std::uint32_t AttentionPlan::num_splits(std::uint32_t sequence) const {
-  return static_cast<std::uint32_t>(divide_up(end_position(sequence), kSplitPositions));
-}
-std::uint32_t AttentionPlan::num_blocks(std::uint32_t sequence) const { return blocks_for(end_position(sequence)); }
-
-std::size_t AttentionPlan::cost(std::size_t num_blocks, std::size_t num_rows) const {
-  return num_blocks * (1 + divide_up(num_rows, 16));
-}
-
 void AttentionPlan::make(std::span<const SequencePlace> sequences, std::span<const std::byte* const> blocks) {
   sequences_ = sequences;
   blocks_ = blocks;

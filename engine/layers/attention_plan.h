@@ -89,19 +89,28 @@ class AttentionPlan {
     std::size_t partials = 0;           // offset of its partials, in floats
   };
 
-  std::uint32_t end_position(std::uint32_t sequence) const;
-  std::uint32_t first_block(std::uint32_t sequence) const;  // the first that a row sees
+  std::uint32_t end_position(std::uint32_t sequence) const {
+    return sequences_[sequence].first_position + sequences_[sequence].num_rows;
+  }
+  // The first that a row sees.
+  std::uint32_t first_block(std::uint32_t sequence) const {
+    return rule_.first_seen(sequences_[sequence].first_position) / kBlockSize;
+  }
   std::uint32_t first_split(std::uint32_t sequence) const { return first_block(sequence) / kernels::kSplitBlocks; }
   // Sets the range of a split that the row at `position` sees; false if it sees nothing there.
   bool set_seen(std::uint32_t split, std::uint32_t position, kernels::AttentionRow& row) const;
   // Computes the partials of `num_rows` rows for one split of an item; `blocks` are those of its sequences.
   void attend_split(const Item& item, std::uint32_t split, const std::byte* const* blocks, std::size_t num_rows,
                     const AttentionBuffers& buffers) const;
-  std::uint32_t num_splits(std::uint32_t sequence) const;
-  std::uint32_t num_blocks(std::uint32_t sequence) const;
+  std::uint32_t num_splits(std::uint32_t sequence) const {
+    return static_cast<std::uint32_t>(divide_up(end_position(sequence), kernels::kSplitPositions));
+  }
+  std::uint32_t num_blocks(std::uint32_t sequence) const { return blocks_for(end_position(sequence)); }
   std::uint32_t common_splits(const Member& a, const Member& b) const;
   // The cost of some blocks: each counts 1, plus 1 for every 16 query rows or part of them.
-  std::size_t cost(std::size_t num_blocks, std::size_t num_rows) const;
+  static std::size_t cost(std::size_t num_blocks, std::size_t num_rows) {
+    return num_blocks * (1 + divide_up(num_rows, 16));
+  }
 
   void gather_members();
   void plan_members(std::size_t cost_per_item);

@@ -109,7 +109,9 @@ std::span<const float> EncoderPass::run() {
   for (std::size_t i = 0; i < weights_.layers.size(); ++i) {
     const EncoderLayer& layer = weights_.layers[i];
     project_and_store(layer);
-    attend();
+    team_.parallel_for(items_.size(), [&](std::size_t item, std::uint32_t thread) {
+      attend(items_[item], {buffers_.data() + thread * buffer_bytes_, kItemRows, kItemRows, info_.head_dim});
+    });
     round({&layer.o}, attention_.data(), dim_);
     input_.multiply({{&layer.o, delta_.data(), dim_}});
     add_and_norm(layer.o_bias, layer.attn_norm, {&layer.up, &layer.gate});
@@ -161,14 +163,8 @@ void EncoderPass::project_and_store(const EncoderLayer& layer) {
   });
 }
 
-void EncoderPass::attend() {
-  team_.parallel_for(items_.size(), [&](std::size_t i, std::uint32_t thread) {
-    run_item(items_[i], {buffers_.data() + thread * buffer_bytes_, kItemRows, kItemRows, info_.head_dim});
-  });
-}
-
 // Attention split by split as in a decoder, but every row sees the whole text.
-void EncoderPass::run_item(const Item& item, const AttentionBuffers& buffers) {
+void EncoderPass::attend(const Item& item, const AttentionBuffers& buffers) {
   const SequencePlace& text = texts_[item.text];
   const std::size_t partial = kernels::partial_floats(info_.head_dim);
   const std::size_t begin = text.first_row + item.first;

@@ -7,19 +7,13 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
-#include <string_view>
 
-#include "cache/ids.h"
 #include "config/result.h"
-#include "engine/compute/team.h"
 #include "engine/engine.h"
-#include "engine/layers/pooling.h"
 #include "engine/memory/workspace.h"
 #include "engine/model/text_vectors.h"
-#include "engine/tokenizers/tokenizer.h"
 
 namespace troupe::engine {
 

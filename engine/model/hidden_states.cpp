@@ -94,8 +94,6 @@ class HiddenReading final : public TextVectors::Reading {
 
 }  // namespace
 
-std::uint32_t HiddenStates::max_tokens() const { return std::min(info().context, kMaxHiddenTokens); }
-
 std::unique_ptr<TextVectors::Reading> HiddenStates::read(std::span<const std::span<const TokenId>> texts,
                                                          const PoolingOptions& pooling, float* rows) const {
   for (const auto& text : texts) TROUPE_ASSERT(!text.empty() && text.size() <= max_tokens());

@@ -4,6 +4,7 @@
 // for it. The blocks that sequences lease are not touched.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -21,7 +22,7 @@ class HiddenStates final : public TextVectors {
   explicit HiddenStates(std::shared_ptr<const LoadedModel> model) : model_(std::move(model)) {}
 
   const ModelInfo& info() const override { return model_->info(); }
-  std::uint32_t max_tokens() const override;
+  std::uint32_t max_tokens() const override { return std::min(info().context, kMaxHiddenTokens); }
   // As the file says (files of embedding models do); else last, the only token that attends to all of them.
   Pooling pooling() const override { return info().pooling.value_or(Pooling::last); }
   const std::shared_ptr<const Tokenizer>& tokenizer() const override { return model_->tokenizer(); }
