@@ -15,15 +15,14 @@ using GroupId = std::uint32_t;     // a cache group (group.h): an index, counted
 using BlockTable = std::vector<BlockId>;      // a sequence's blocks of one group, by position / kBlockSize
 using BlockTables = std::vector<BlockTable>;  // of all its groups, by GroupId
 
-// On whose account requests run: told apart at the border (today by the uid that the kernel reports), never by what a
-// client sends. Behind the border nothing else names a user.
+// The user that requests are counted for: the uid that the kernel reports for a connection, never something that a
+// client sends. Behind ipc/ nothing else identifies a user.
 enum class TenantId : std::uint32_t {};
 
 inline constexpr BlockId kNoBlock = 0xffffffffu;
 inline constexpr SnapshotId kNoSnapshot = 0xffffffffu;
 
-// Positions in one block. Fixed: it decides where attention's partial sums are cut, so it is part
-// of what makes two runs give the same bits.
+// Positions in one block. Fixed: it decides where attention's partial sums are cut, so another size gives other bits.
 inline constexpr std::uint32_t kBlockSize = 32;
 
 // Blocks needed for `num_tokens` positions.

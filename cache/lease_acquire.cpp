@@ -64,8 +64,8 @@ void LeaseBook::State::evaluate(SequenceId sequence, Lease& lease, LeaseEffects&
 }
 
 // The blocks that a fork takes over: `path` becomes the parent's full blocks; returns the part-full ones. Nothing, and
-// `path` unchanged, if the parent does not hold these blocks committed (any more), or `path`, which is what the tree
-// has, is longer, or the model has recurrent state.
+// `path` (the cached prefix) unchanged, if the parent does not hold these blocks committed (any more), if `path` is
+// longer, or if the model has recurrent state.
 std::optional<LeaseBook::State::Tail> LeaseBook::State::follow_parent(const Lease& lease) const {
   if (!lease.fork || has_state()) return std::nullopt;
   const auto found = leases.find(lease.fork->parent);

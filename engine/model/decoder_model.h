@@ -1,4 +1,4 @@
-// The decoder-only transformers: one standard layer, driven by what a family's traits name and its files hold.
+// The decoder-only transformers: one standard layer; a family's traits and its files decide which parts it has.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@
 
 namespace troupe::engine {
 
-// One layer serves all families; what its weights lack is left out:
+// One layer serves all families; parts without weights are left out:
 //
 //   n = norm(x)
 //   x += post_norm(W_o sub_norm(attention(rope(qk_norm(W_q n + b_q)), rope(qk_norm(W_k n + b_k)), W_v n + b_v)))

@@ -7,14 +7,15 @@
 //   read_shape(Metadata&, Weights&)  sizes, and the layout of states
 //   read_layer(TensorReader&, prefix, index, const Weights&)
 //   read_rest(TensorReader&, Weights&)  all tensors outside of layers but embedding, output norm and head
-//   add_matrices(layer, add)  the matrices that a step multiplies with; add(matrix, true) for those after a layer's
-//   last
-//                 state: in the last layer only output rows are multiplied with them
+//   add_matrices(layer, add)  the matrices that a step multiplies with; add(matrix, true) for those after the layer's
+//                 states: in the last layer only output rows are multiplied with them
 //   F(const Weights&)
 //   begin(pass)   between embedding and first layer
 //   run_layer(pass, index)  false if no row is left after the last layer's states
 //   norm_output(x, out)  the final norm of one row
 #pragma once
+
+#include <fmt/format.h>
 
 #include <memory>
 #include <string>
@@ -95,7 +96,7 @@ Result<std::unique_ptr<Model>> load_recurrent(const ModelFile& file, const Model
     in.read_embedding_and_head(weights.info.vocab_size, weights.info.dim);
     F::read_rest(in, weights);
     for (std::uint32_t i = 0; i < weights.info.num_layers && !in.failed(); ++i)
-      weights.layers.push_back(F::read_layer(in, "blk." + std::to_string(i) + ".", i, weights));
+      weights.layers.push_back(F::read_layer(in, fmt::format("blk.{}.", i), i, weights));
     in.refuse_unknown_tensors();
     if (in.failed()) return in.error();
     for (const auto& each : weights.layers) {
