@@ -1,6 +1,6 @@
 // The families of decoder-only transformers: each is the standard layer of engine/model/decoder_model.h with the parts
-// that its traits name. Formulas are of one layer; in all of them n = norm(x), with the norm of that half of the layer,
-// and
+// that its traits name. Formulas are of one layer. In all of them n = norm(x), with the norm of that half of the layer,
+// and these words stand for
 //
 //   attention   x += W_o attention(rope(W_q n), rope(W_k n), W_v n)
 //   SwiGLU      x += W_down (silu(W_gate n) * W_up n)
