@@ -8,8 +8,9 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <limits>
-#include <numeric>
+#include <type_traits>
 #include <utility>
 
 #include "config/printable.h"
@@ -32,34 +33,13 @@ constexpr std::uint64_t kMaxAlignment = 1u << 20;
 constexpr std::uint64_t kDefaultAlignment = 32;
 
 enum class ValueType : std::uint32_t { u8, i8, u16, i16, u32, i32, f32, boolean, string, array, u64, i64, f64 };
-constexpr std::uint32_t kNumValueTypes = 13;
+// Bytes of a value in the file, by type; of a string or array the minimum.
+constexpr std::uint8_t kMinBytes[] = {1, 1, 2, 2, 4, 4, 4, 1, 8, 12, 8, 8, 8};
+constexpr std::uint32_t kNumValueTypes = std::size(kMinBytes);
 
-// Bytes of a value in the file; of a string or array the minimum.
-std::uint64_t min_bytes(ValueType type) {
-  switch (type) {
-    case ValueType::u8:
-    case ValueType::i8:
-    case ValueType::boolean:
-      return 1;
-    case ValueType::u16:
-    case ValueType::i16:
-      return 2;
-    case ValueType::u32:
-    case ValueType::i32:
-    case ValueType::f32:
-      return 4;
-    case ValueType::array:
-      return 12;
-    case ValueType::string:
-    case ValueType::u64:
-    case ValueType::i64:
-    case ValueType::f64:
-      return 8;
-  }
-  return 1;
-}
+std::size_t min_bytes(ValueType type) { return kMinBytes[static_cast<std::uint32_t>(type)]; }
 
-std::string in_quotes(std::string_view text) { return "'" + Printable(text) + "'"; }
+std::string in_quotes(std::string_view text) { return fmt::format("'{}'", Printable(text)); }
 
 // Reads little-endian values one after another; the first error is kept, with its offset.
 class Reader {
@@ -78,9 +58,13 @@ class Reader {
   template <class T>
   T number(const char* what) {
     T value{};
-    if (!has(sizeof value, what)) return value;
-    std::memcpy(&value, bytes_.data() + offset_, sizeof value);
-    offset_ += sizeof value;
+    read(&value, sizeof value, what);
+    return value;
+  }
+  // An integer of `bytes` bytes, without its sign.
+  std::uint64_t bits(std::size_t bytes, const char* what) {
+    std::uint64_t value = 0;
+    read(&value, bytes, what);
     return value;
   }
 
@@ -106,6 +90,11 @@ class Reader {
   }
 
  private:
+  void read(void* to, std::size_t count, const char* what) {
+    if (!has(count, what)) return;
+    std::memcpy(to, bytes_.data() + offset_, count);
+    offset_ += count;
+  }
   bool has(std::uint64_t count, const char* what) {
     if (failed()) return false;
     if (count <= remaining()) return true;
@@ -119,36 +108,18 @@ class Reader {
   std::string failure_;
 };
 
+// Reads an integer of any width; for a boolean 0 or 1.
 std::int64_t read_integer(Reader& in, ValueType type) {
-  switch (type) {
-    case ValueType::u8:
-      return in.number<std::uint8_t>("a metadata value");
-    case ValueType::i8:
-      return in.number<std::int8_t>("a metadata value");
-    case ValueType::u16:
-      return in.number<std::uint16_t>("a metadata value");
-    case ValueType::i16:
-      return in.number<std::int16_t>("a metadata value");
-    case ValueType::u32:
-      return in.number<std::uint32_t>("a metadata value");
-    case ValueType::i32:
-      return in.number<std::int32_t>("a metadata value");
-    case ValueType::i64:
-      return in.number<std::int64_t>("a metadata value");
-    case ValueType::boolean: {
-      const auto value = in.number<std::uint8_t>("a metadata value");
-      if (value > 1) in.fail(fmt::format("a boolean holds {}; it must be 0 or 1", value));
-      return value;
-    }
-    default:
-      break;
-  }
-  const auto value = in.number<std::uint64_t>("a metadata value");
-  if (value > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
-    in.fail(fmt::format("the integer {} is out of range", value));
+  const std::uint64_t bits = in.bits(min_bytes(type), "a metadata value");
+  const int unused = 64 - 8 * static_cast<int>(min_bytes(type));
+  if (type == ValueType::i8 || type == ValueType::i16 || type == ValueType::i32 || type == ValueType::i64)
+    return static_cast<std::int64_t>(bits << unused) >> unused;  // extends the sign
+  if (type == ValueType::boolean && bits > 1) in.fail(fmt::format("a boolean holds {}; it must be 0 or 1", bits));
+  if (bits > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
+    in.fail(fmt::format("the integer {} is out of range", bits));
     return 0;
   }
-  return static_cast<std::int64_t>(value);
+  return static_cast<std::int64_t>(bits);
 }
 
 bool is_float(ValueType type) { return type == ValueType::f32 || type == ValueType::f64; }
@@ -165,38 +136,32 @@ ValueType read_value_type(Reader& in) {
   return static_cast<ValueType>(number);
 }
 
+// Reads `count` values with read(). Strings are charged one by one, so room for them is not reserved.
+template <class Read>
+auto read_elements(Reader& in, std::uint64_t count, Read read) {
+  std::vector<decltype(read())> values;
+  if constexpr (!std::is_same_v<decltype(read()), std::string>) values.reserve(count);
+  while (values.size() < count && !in.failed()) values.push_back(read());
+  return values;
+}
+
 MetadataValue read_array(Reader& in) {
   const ValueType type = read_value_type(in);
   const auto count = in.number<std::uint64_t>("an array's length");
   if (in.failed()) return {};
-  if (type == ValueType::array) {
+  if (type == ValueType::array)
     in.fail("an array of arrays; these are not supported");
-    return {};
-  }
-  if (count > kMaxArrayElements) {
+  else if (count > kMaxArrayElements)
     in.fail(fmt::format("an array of {} elements; at most {} are allowed", count, kMaxArrayElements));
-    return {};
-  }
-  if (count > in.remaining() / min_bytes(type)) {
+  else if (count > in.remaining() / min_bytes(type))
     in.fail(fmt::format("an array of {} elements does not fit the {} bytes left", count, in.remaining()));
-    return {};
-  }
-  if (type != ValueType::string && !in.charge(count, sizeof(std::int64_t))) return {};
-  if (type == ValueType::string) {
-    std::vector<std::string> values;  // grows as its elements are charged
-    while (values.size() < count && !in.failed()) values.push_back(in.string("a string in an array", kMaxStringBytes));
-    return values;
-  }
-  if (is_float(type)) {
-    std::vector<double> values;
-    values.reserve(count);
-    while (values.size() < count && !in.failed()) values.push_back(read_float(in, type));
-    return values;
-  }
-  std::vector<std::int64_t> values;
-  values.reserve(count);
-  while (values.size() < count && !in.failed()) values.push_back(read_integer(in, type));
-  return values;
+  else if (type != ValueType::string)
+    in.charge(count, sizeof(std::int64_t));
+  if (in.failed()) return {};
+  if (type == ValueType::string)
+    return read_elements(in, count, [&] { return in.string("a string in an array", kMaxStringBytes); });
+  if (is_float(type)) return read_elements(in, count, [&] { return read_float(in, type); });
+  return read_elements(in, count, [&] { return read_integer(in, type); });
 }
 
 MetadataValue read_value(Reader& in) {
@@ -209,16 +174,6 @@ MetadataValue read_value(Reader& in) {
   return read_integer(in, type);
 }
 
-// a * b, and a + b, or nothing on overflow.
-std::optional<std::uint64_t> product(std::uint64_t a, std::uint64_t b) {
-  std::uint64_t result = 0;
-  return __builtin_mul_overflow(a, b, &result) ? std::nullopt : std::optional(result);
-}
-std::optional<std::uint64_t> sum(std::uint64_t a, std::uint64_t b) {
-  std::uint64_t result = 0;
-  return __builtin_add_overflow(a, b, &result) ? std::nullopt : std::optional(result);
-}
-
 // A tensor's entry in the directory, before its offset in the file is known.
 struct Entry {
   TensorInfo info;
@@ -229,19 +184,20 @@ struct Entry {
 // The size of the tensor in bytes, or nothing after in.fail().
 std::optional<std::uint64_t> checked_size(Reader& in, const TensorInfo& tensor) {
   const kernels::WeightTypeInfo& type = tensor.file_type();
-  std::optional<std::uint64_t> elements = 1;
+  std::uint64_t size = 1;  // in elements, then bytes
+  bool overflow = false;
   for (const std::uint64_t extent : tensor.shape) {
-    if (extent == 0) in.fail("tensor " + in_quotes(tensor.name) + " has a dimension of 0");
-    if (elements) elements = product(*elements, extent);
+    if (extent == 0) in.fail(fmt::format("tensor {} has a dimension of 0", in_quotes(tensor.name)));
+    overflow |= __builtin_mul_overflow(size, extent, &size);
   }
   if (tensor.columns() % type.group_size != 0) {
     in.fail(fmt::format("tensor {}: its rows of {} are not a multiple of {}'s group of {}", in_quotes(tensor.name),
                         tensor.columns(), type.name, type.group_size));
   }
-  auto bytes = elements ? product(*elements / type.group_size, type.group_bytes) : std::nullopt;
-  if (bytes) bytes = sum(*bytes, type.tail_bytes);
-  if (!bytes) in.fail("tensor " + in_quotes(tensor.name) + " is larger than any file");
-  return in.failed() ? std::nullopt : bytes;
+  overflow |= __builtin_mul_overflow(size / type.group_size, type.group_bytes, &size);
+  overflow |= __builtin_add_overflow(size, type.tail_bytes, &size);
+  if (overflow) in.fail(fmt::format("tensor {} is larger than any file", in_quotes(tensor.name)));
+  return in.failed() ? std::nullopt : std::optional(size);
 }
 
 std::string known_types() {
@@ -350,9 +306,8 @@ Status GgufFile::read_metadata(Reader& in, std::uint64_t count) {
     std::string key = in.string("a metadata key", kMaxKeyBytes);
     if (!in.failed() && key.empty()) in.fail(fmt::format("metadata entry {} has an empty key", i));
     MetadataValue value = in.failed() ? MetadataValue{} : read_value(in);
-    if (in.failed()) {
+    if (in.failed())
       return bad(fmt::format("metadata entry {} of {} {}: {}", i + 1, count, in_quotes(key), in.failure()));
-    }
     if (!metadata_.emplace(key, std::move(value)).second)
       return bad("has two metadata entries named " + in_quotes(key));
   }
@@ -417,7 +372,8 @@ Status GgufFile::split_tail(TensorInfo& tensor) const {
   if (tail_bytes == 0) return Ok{};
   const auto tail = tensor.bytes.last(tail_bytes);
   std::memcpy(&tensor.scale, tail.data(), sizeof tensor.scale);
-  if (!std::isfinite(tensor.scale)) return bad("tensor " + in_quotes(tensor.name) + " has a scale that is not finite");
+  if (!std::isfinite(tensor.scale))
+    return bad(fmt::format("tensor {} has a scale that is not finite", in_quotes(tensor.name)));
   tensor.bytes = tensor.bytes.first(tensor.bytes.size() - tail_bytes);
   return Ok{};
 }

@@ -18,7 +18,7 @@ bool is_array(const MetadataValue& value) {
 std::string text_of(const MetadataValue& value) {
   if (const auto* integer = std::get_if<std::int64_t>(&value)) return fmt::to_string(*integer);
   if (const auto* boolean = std::get_if<bool>(&value)) return *boolean ? "true" : "false";
-  if (const auto* string = std::get_if<std::string>(&value)) return "'" + Printable(*string) + "'";
+  if (const auto* string = std::get_if<std::string>(&value)) return fmt::format("'{}'", Printable(*string));
   if (const auto* number = std::get_if<double>(&value)) return fmt::format("{:g}", *number);
   return "an array";
 }
@@ -41,12 +41,15 @@ bool fits_float(double value) {
 
 }  // namespace
 
+void Metadata::fail_key(ErrorCode code, const std::string& key, const std::string& what) {
+  fail(code, fmt::format("'{}{}' {}", prefix_, key, what));
+}
+
 void Metadata::fail_type(const std::string& key, const char* expected) {
   const MetadataValue& value = *file_.find(prefix_ + key);
   if (is_array(value))
-    fail(ErrorCode::unsupported, "'" + prefix_ + key + "' differs from layer to layer, which is not supported");
-  else
-    fail(ErrorCode::bad_model, "'" + prefix_ + key + "' is " + text_of(value) + ", which is not " + expected);
+    return fail_key(ErrorCode::unsupported, key, "differs from layer to layer, which is not supported");
+  fail_key(ErrorCode::bad_model, key, fmt::format("is {}, which is not {}", text_of(value), expected));
 }
 
 std::optional<std::int64_t> Metadata::integer(const std::string& key) {
@@ -70,11 +73,11 @@ std::string Metadata::string(const std::string& key, const std::string& absent) 
 std::uint32_t Metadata::count(const std::string& key, std::int64_t max, std::optional<std::int64_t> absent) {
   const auto value = has(key) ? integer(key) : absent;
   if (!value) {
-    fail(ErrorCode::bad_model, "'" + prefix_ + key + "' is missing");
+    fail_key(ErrorCode::bad_model, key, "is missing");
     return 1;
   }
   if (*value < 1 || *value > max) {
-    fail(ErrorCode::bad_model, fmt::format("'{}{}' is {}; it must be from 1 to {}", prefix_, key, *value, max));
+    fail_key(ErrorCode::bad_model, key, fmt::format("is {}; it must be from 1 to {}", *value, max));
     return 1;
   }
   return static_cast<std::uint32_t>(*value);
@@ -84,8 +87,9 @@ double Metadata::positive(const std::string& key, std::optional<double> absent) 
   const auto value = has(key) ? file_.number(prefix_ + key) : absent;
   if (!value && has(key)) fail_type(key, "a number");
   if (!value || !fits_float(*value)) {
-    fail(ErrorCode::bad_model, "'" + prefix_ + key + "' is " + (value ? text_of(*value) : "missing") +
-                                   "; it must be a finite number above 0 that float32 has");
+    fail_key(
+        ErrorCode::bad_model, key,
+        fmt::format("is {}; it must be a finite number above 0 that float32 has", value ? text_of(*value) : "missing"));
     return 1;
   }
   return *value;
@@ -95,7 +99,7 @@ double Metadata::not_negative(const std::string& key, double absent) {
   const auto value = has(key) ? file_.number(prefix_ + key) : absent;
   if (!value) fail_type(key, "a number");
   if (!value || (*value != 0 && !fits_float(*value)) || *value > 0xffffffffu) {
-    fail(ErrorCode::bad_model, "'" + prefix_ + key + "' must be a number from 0 on that float32 has");
+    fail_key(ErrorCode::bad_model, key, "must be a number from 0 on that float32 has");
     return absent;
   }
   return *value;
@@ -106,8 +110,7 @@ void Metadata::refuse_unless(const std::string& key, std::initializer_list<Metad
   const MetadataValue* value = file_.find(prefix_ + key);
   if (!value || std::any_of(harmless.begin(), harmless.end(), [&](const auto& each) { return is_same(each, *value); }))
     return;
-  fail(ErrorCode::unsupported,
-       "'" + prefix_ + key + "' is " + text_of(*value) + ", which is not supported: " + what_is);
+  fail_key(ErrorCode::unsupported, key, fmt::format("is {}, which is not supported: {}", text_of(*value), what_is));
 }
 
 }  // namespace troupe::engine

@@ -41,6 +41,7 @@ class Metadata {
   void refuse_unless(const std::string& key, std::initializer_list<MetadataValue> harmless, const std::string& what_is);
 
  private:
+  void fail_key(ErrorCode code, const std::string& key, const std::string& what);
   void fail_type(const std::string& key, const char* expected);
 
   const ModelFile& file_;

@@ -19,8 +19,8 @@
 
 namespace troupe::engine {
 
-// One metadata value. Integers of every width arrive as int64 (a uint64 above int64's range is
-// refused on reading); arrays of numbers as vectors.
+// One metadata value. Integers of every width are int64 (a uint64 above int64's range is refused on reading), arrays
+// of numbers are vectors.
 using MetadataValue = std::variant<std::int64_t, double, bool, std::string, std::vector<std::int64_t>,
                                    std::vector<double>, std::vector<std::string>>;
 
@@ -35,15 +35,18 @@ struct TensorInfo {
   float scale = 1.0f;                // of all its weights, if the type has one per tensor; finite
 
   std::uint64_t columns() const { return shape.empty() ? 1 : shape[0]; }
-  std::uint64_t rows() const;  // product of all dimensions but the first
+  std::uint64_t rows() const {  // product of all dimensions but the first
+    std::uint64_t rows = 1;
+    for (std::size_t i = 1; i < shape.size(); ++i) rows *= shape[i];
+    return rows;
+  }
   // The type of `bytes`.
   const kernels::WeightTypeInfo& file_type() const {
     return converted_from ? converted_from->info : kernels::info(type);
   }
 };
 
-// An opened, fully checked model file. Immutable; any thread may read it. Every span and view it
-// gives lives as long as it does.
+// An opened, fully checked model file. Immutable; any thread may read it. Its spans and views live as long as it does.
 class ModelFile {
  public:
   virtual ~ModelFile() = default;
@@ -61,19 +64,37 @@ class ModelFile {
 
   // nullptr if there is none.
   virtual const TensorInfo* find_tensor(std::string_view name) const = 0;
-  const MetadataValue* find(std::string_view key) const;
+  const MetadataValue* find(std::string_view key) const {
+    const auto it = metadata().find(key);
+    return it == metadata().end() ? nullptr : &it->second;
+  }
 
-  // Typed look-ups: nullopt if the key is absent or holds another type.
-  std::optional<std::int64_t> integer(std::string_view key) const;
-  std::optional<double> number(std::string_view key) const;  // integers too
-  std::optional<bool> boolean(std::string_view key) const;
-  const std::string* string(std::string_view key) const;
-  const std::vector<std::string>* strings(std::string_view key) const;
-  const std::vector<std::int64_t>* integers(std::string_view key) const;
-  const std::vector<double>* numbers(std::string_view key) const;
+  // Typed look-ups: nothing, or null, if the key is absent or holds another type.
+  std::optional<std::int64_t> integer(std::string_view key) const { return value_of(find_as<std::int64_t>(key)); }
+  std::optional<bool> boolean(std::string_view key) const { return value_of(find_as<bool>(key)); }
+  std::optional<double> number(std::string_view key) const {  // integers too
+    if (const auto value = integer(key)) return static_cast<double>(*value);
+    return value_of(find_as<double>(key));
+  }
+  const std::string* string(std::string_view key) const { return find_as<std::string>(key); }
+  const std::vector<std::string>* strings(std::string_view key) const { return find_as<std::vector<std::string>>(key); }
+  const std::vector<std::int64_t>* integers(std::string_view key) const {
+    return find_as<std::vector<std::int64_t>>(key);
+  }
+  const std::vector<double>* numbers(std::string_view key) const { return find_as<std::vector<double>>(key); }
 
   // Tells the operating system that these bytes are not needed again (drops their pages from this process).
   virtual void drop_pages(std::span<const std::byte> bytes) const = 0;
+
+ private:
+  template <class T>
+  const T* find_as(std::string_view key) const {
+    return std::get_if<T>(find(key));
+  }
+  template <class T>
+  static std::optional<T> value_of(const T* value) {
+    return value ? std::optional(*value) : std::nullopt;
+  }
 };
 
 // Opens a GGUF v2/v3 file by mapping it. Every count, offset, length, type and dimension is checked; the error names
