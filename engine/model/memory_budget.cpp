@@ -19,7 +19,7 @@ constexpr double kBudgetShare = 0.6;
 // Upper bounds of the tokenizers' memory, with the allocator's overhead.
 constexpr std::uint64_t kTokenBytes = 256;       // strings, and entries in several tables
 constexpr std::uint64_t kTextCopies = 4;         // of a token's text: as listed, as a piece, and while both are made
-constexpr std::uint64_t kSpecialByteBytes = 72;  // a node of a trie, and its edge in a hash table
+constexpr std::uint64_t kSpecialByteBytes = 16;  // entries and strings of two sorted lists
 constexpr std::uint64_t kMergeBytes = 64;        // a pair in a hash table
 
 // The most rows of one sequence in a step that the plan allows for; a larger chunk waits for blocks of groups with a

@@ -1,13 +1,15 @@
-#include "engine/tokenizers/byte_pair.h"
-
+// The byte-level BPE type of vocabulary ("gpt2"): words, each merged from its bytes by rank.
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <optional>
-#include <string>
+#include <array>
+#include <cstdint>
+#include <unordered_map>
 #include <utility>
 
 #include "config/printable.h"
+#include "engine/tokenizers/pre_tokenizer.h"
+#include "engine/tokenizers/tokenizer_base.h"
 #include "engine/tokenizers/unicode.h"
 
 namespace troupe::engine {
@@ -47,29 +49,38 @@ std::string unspell(std::string_view text) {
     const Utf8Char next = next_utf8(text);
     const bool spelled = next.status == Utf8Status::valid && next.code_point < spelling().byte.size() &&
                          spelling().byte[next.code_point] >= 0;
-    if (spelled) {
+    if (spelled)
       bytes += static_cast<char>(spelling().byte[next.code_point]);
-    } else {
+    else
       bytes += text.substr(0, next.length);
-    }
     text.remove_prefix(next.length);
   }
   return bytes;
 }
 
-}  // namespace
+struct Merge {
+  std::uint32_t rank;  // index in the merge list
+  TokenId merged;
+};
+using Merges = std::unordered_map<std::uint64_t, Merge>;  // by pair(left, right)
+using ByteTokens = std::array<TokenId, 256>;              // -1: there is none
+
+std::uint64_t pair(TokenId left, TokenId right) {
+  return std::uint64_t{static_cast<std::uint32_t>(left)} << 32 | static_cast<std::uint32_t>(right);
+}
 
 // Merges words, one after another, reusing its memory.
-class BytePairTokenizer::WordMerger {
+class WordMerger {
  public:
-  WordMerger(const BytePairTokenizer& tokenizer, Interrupt& interrupt) : tokenizer_(tokenizer), interrupt_(interrupt) {}
+  WordMerger(const Merges& merges, const ByteTokens& byte_tokens, Interrupt& interrupt)
+      : merges_(merges), byte_tokens_(byte_tokens), interrupt_(interrupt) {}
 
   void run(std::string_view word, std::vector<TokenId>& ids) {
     symbols_.clear();
     for (std::size_t i = 0; i < word.size(); ++i) {
       interrupt_.poll();
       const auto at = static_cast<std::int32_t>(i);
-      symbols_.push_back({tokenizer_.byte_tokens_[static_cast<std::uint8_t>(word[i])], at - 1, at + 1});
+      symbols_.push_back({byte_tokens_[static_cast<std::uint8_t>(word[i])], at - 1, at + 1});
     }
     symbols_.back().next = -1;
     for (std::size_t i = 1; i < symbols_.size(); ++i) {
@@ -83,9 +94,8 @@ class BytePairTokenizer::WordMerger {
       queue_.pop_back();
       merge(candidate);
     }
-    for (std::int32_t i = 0; i >= 0; i = symbol(i).next) {
+    for (std::int32_t i = 0; i >= 0; i = symbol(i).next)
       if (symbol(i).id >= 0) ids.push_back(symbol(i).id);
-    }
   }
 
  private:
@@ -109,8 +119,8 @@ class BytePairTokenizer::WordMerger {
   void propose(std::int32_t left) {
     const std::int32_t right = symbol(left).next;
     if (right < 0 || symbol(left).id < 0 || symbol(right).id < 0) return;
-    const auto found = tokenizer_.merges_.find(pair(symbol(left).id, symbol(right).id));
-    if (found == tokenizer_.merges_.end()) return;
+    const auto found = merges_.find(pair(symbol(left).id, symbol(right).id));
+    if (found == merges_.end()) return;
     queue_.push_back({found->second.rank, left, symbol(left).id, symbol(right).id, found->second.merged});
     std::push_heap(queue_.begin(), queue_.end());
   }
@@ -129,18 +139,15 @@ class BytePairTokenizer::WordMerger {
     if (left.previous >= 0) propose(left.previous);
   }
 
-  const BytePairTokenizer& tokenizer_;
+  const Merges& merges_;
+  const ByteTokens& byte_tokens_;
   Interrupt& interrupt_;
   std::vector<Symbol> symbols_;
   std::vector<Candidate> queue_;
 };
 
-Result<BytePairTokenizer::Merges> BytePairTokenizer::read_merges(const ModelFile& file, const Vocabulary& vocabulary) {
-  const auto bad = [&](const std::string& what) {
-    return Error{ErrorCode::bad_model, file.path() + ": " + what +
-                                           "; the file's vocabulary is damaged, convert it "
-                                           "again"};
-  };
+Result<Merges> read_merges(const ModelFile& file, const Vocabulary& vocabulary) {
+  const auto bad = [&](const std::string& what) { return bad_vocabulary(file, what); };
   const auto* const list = file.strings("tokenizer.ggml.merges");
   if (list == nullptr) return bad("tokenizer.ggml.merges is missing, and a vocabulary of model \"gpt2\" needs it");
   Merges merges;
@@ -166,8 +173,6 @@ Result<BytePairTokenizer::Merges> BytePairTokenizer::read_merges(const ModelFile
   return merges;
 }
 
-namespace {
-
 // Microsoft's BitNet b1.58 2B-4T is published without the field; it is recognised by its vocabulary, which is Llama
 // 3's.
 std::string find_pre_tokenizer(const ModelFile& file, const Vocabulary& vocabulary) {
@@ -177,79 +182,74 @@ std::string find_pre_tokenizer(const ModelFile& file, const Vocabulary& vocabula
   return llama3 ? "llama-bpe" : "default";
 }
 
+// Encodes as GPT-2 does (Radford et al. 2019; BPE: Sennrich, Haddow and Birch, ACL 2016): the text is cut into words by
+// the pre-tokenizer; each starts as its bytes, and the pair of neighbours that the merge list has first is merged (the
+// leftmost among equals) until none is in the list. The vocabulary spells bytes as printable characters; a byte without
+// a token is dropped. Bytes that are not UTF-8 are separate words.
+class BytePairTokenizer final : public BaseTokenizer {
+ public:
+  BytePairTokenizer(const ModelFile& file, Vocabulary vocabulary, Merges merges, TextSplitter splitter)
+      : BaseTokenizer(file, std::move(vocabulary), read_rules(file, {.add_bos = splitter.adds_bos()})),
+        merges_(std::move(merges)),
+        splitter_(std::move(splitter)) {
+    for (std::size_t byte = 0; byte < byte_tokens_.size(); ++byte) {
+      const char c = static_cast<char>(byte);
+      byte_tokens_[byte] = this->vocabulary().find_text(spell(std::string_view(&c, 1))).value_or(-1);
+    }
+    set_pieces([this](TokenId id, std::string_view text) {
+      return kind(id) == TokenKind::user_defined ? std::string(text) : unspell(text);
+    });
+  }
+
+  std::string_view name() const override { return "gpt2"; }
+
+ protected:
+  void encode_text(std::string_view text, std::vector<TokenId>& ids, Interrupt& interrupt) const override {
+    // Valid UTF-8 goes through the pre-tokenizer; invalid bytes between are separate words.
+    std::vector<std::string_view> words;
+    for (std::size_t begin = 0; begin < text.size();) {
+      const bool valid = next_utf8(text.substr(begin)).status == Utf8Status::valid;
+      std::size_t end = begin;
+      while (end < text.size()) {
+        interrupt.poll();
+        const Utf8Char next = next_utf8(text.substr(end));
+        if ((next.status == Utf8Status::valid) != valid) break;
+        end += next.length;
+      }
+      const std::string_view run = text.substr(begin, end - begin);
+      if (valid)
+        splitter_.split(run, words, interrupt);
+      else
+        words.push_back(run);
+      begin = end;
+    }
+    WordMerger merger(merges_, byte_tokens_, interrupt);
+    for (const std::string_view word : words) {
+      const auto whole = splitter_.takes_whole_words() ? vocabulary().find_text(spell(word)) : std::nullopt;
+      if (whole)
+        ids.push_back(*whole);
+      else
+        merger.run(word, ids);
+    }
+  }
+
+ private:
+  Merges merges_;
+  TextSplitter splitter_;
+  ByteTokens byte_tokens_;
+};
+
 }  // namespace
 
-Result<std::shared_ptr<const Tokenizer>> BytePairTokenizer::create(const ModelFile& file) {
+Result<std::shared_ptr<const Tokenizer>> make_byte_pair(const ModelFile& file) {
   Result<Vocabulary> vocabulary = Vocabulary::load(file);
   if (!vocabulary) return vocabulary.error();
   Result<TextSplitter> splitter = TextSplitter::create(find_pre_tokenizer(file, *vocabulary));
-  if (!splitter) return Error{splitter.error().code, file.path() + ": " + splitter.error().message};
+  if (!splitter) return Error{splitter.error().code, fmt::format("{}: {}", file.path(), splitter.error().message)};
   Result<Merges> merges = read_merges(file, *vocabulary);
   if (!merges) return merges.error();
-  return std::shared_ptr<const Tokenizer>(
-      new BytePairTokenizer(file, std::move(*vocabulary), std::move(*merges), std::move(*splitter)));
-}
-
-BytePairTokenizer::BytePairTokenizer(const ModelFile& file, Vocabulary vocabulary, Merges merges, TextSplitter splitter)
-    : BaseTokenizer(file, std::move(vocabulary), read_rules(file, {.add_bos = splitter.adds_bos()})),
-      merges_(std::move(merges)),
-      splitter_(std::move(splitter)) {
-  for (std::size_t byte = 0; byte < byte_tokens_.size(); ++byte) {
-    const char c = static_cast<char>(byte);
-    const auto id = this->vocabulary().find(spell(std::string_view(&c, 1)));
-    byte_tokens_[byte] = id && this->vocabulary().is_text(*id) ? *id : -1;
-  }
-  std::vector<std::string> pieces(size());
-  for (std::uint32_t i = 0; i < size(); ++i) {
-    const auto id = static_cast<TokenId>(i);
-    switch (kind(id)) {
-      case TokenKind::control:
-      case TokenKind::unknown:
-        break;  // no text
-      case TokenKind::user_defined:
-        pieces[i] = this->vocabulary().text(id);
-        break;
-      case TokenKind::normal:
-      case TokenKind::unused:
-      case TokenKind::byte:
-        pieces[i] = unspell(this->vocabulary().text(id));
-        break;
-    }
-  }
-  set_pieces(pieces);
-}
-
-void BytePairTokenizer::encode_text(std::string_view text, bool, std::vector<TokenId>& ids,
-                                    Interrupt& interrupt) const {
-  // Valid UTF-8 goes through the pre-tokenizer; invalid bytes between are separate words.
-  std::vector<std::string_view> words;
-  for (std::size_t begin = 0; begin < text.size();) {
-    const bool valid = next_utf8(text.substr(begin)).status == Utf8Status::valid;
-    std::size_t end = begin;
-    while (end < text.size()) {
-      interrupt.poll();
-      const Utf8Char next = next_utf8(text.substr(end));
-      if ((next.status == Utf8Status::valid) != valid) break;
-      end += next.length;
-    }
-    const std::string_view run = text.substr(begin, end - begin);
-    if (valid) {
-      splitter_.split(run, words, interrupt);
-    } else {
-      words.push_back(run);
-    }
-    begin = end;
-  }
-  WordMerger merger(*this, interrupt);
-  for (const std::string_view word : words) {
-    if (splitter_.takes_whole_words()) {
-      if (const auto id = vocabulary().find(spell(word)); id && vocabulary().is_text(*id)) {
-        ids.push_back(*id);
-        continue;
-      }
-    }
-    merger.run(word, ids);
-  }
+  return {std::make_shared<const BytePairTokenizer>(file, std::move(*vocabulary), std::move(*merges),
+                                                    std::move(*splitter))};
 }
 
 }  // namespace troupe::engine

@@ -4,9 +4,8 @@
 
 namespace troupe::engine {
 
-LongestMatch::LongestMatch(std::vector<std::pair<std::string, TokenId>> texts) : texts_(std::move(texts)) {
-  texts_.erase(std::remove_if(texts_.begin(), texts_.end(), [](const auto& text) { return text.first.empty(); }),
-               texts_.end());
+LongestMatch::LongestMatch(std::vector<Text> texts) : texts_(std::move(texts)) {
+  std::erase_if(texts_, [](const Text& text) { return text.first.empty(); });
   std::sort(texts_.begin(), texts_.end());
   texts_.erase(
       std::unique(texts_.begin(), texts_.end(), [](const auto& a, const auto& b) { return a.first == b.first; }),

@@ -17,8 +17,10 @@ namespace troupe::engine {
 // Same answers as a trie, from one array; immutable once built.
 class LongestMatch {
  public:
+  using Text = std::pair<std::string, TokenId>;
+  LongestMatch() = default;  // of no texts
   // The lowest id of a text wins; empty texts are left out.
-  explicit LongestMatch(std::vector<std::pair<std::string, TokenId>> texts);
+  explicit LongestMatch(std::vector<Text> texts);
 
   struct Match {
     TokenId id;
@@ -28,8 +30,8 @@ class LongestMatch {
   [[nodiscard]] std::optional<Match> find(std::string_view text) const;
 
  private:
-  std::vector<std::pair<std::string, TokenId>> texts_;  // ascending
-  std::array<std::uint32_t, 257> first_{};              // [b]: the first text that begins with byte b or a later one
+  std::vector<Text> texts_;                 // ascending
+  std::array<std::uint32_t, 257> first_{};  // [b]: the first text that begins with byte b or a later one
 };
 
 }  // namespace troupe::engine

@@ -1,11 +1,11 @@
-#include "engine/tokenizers/rwkv_world.h"
-
+// The vocabulary of RWKV World ("rwkv"): tokens are byte strings, the longest that fits is taken.
 #include <fmt/format.h>
 
 #include <optional>
 #include <utility>
 
 #include "config/printable.h"
+#include "engine/tokenizers/tokenizer_base.h"
 
 namespace troupe::engine {
 namespace {
@@ -55,48 +55,56 @@ std::optional<std::string> unescape(std::string_view text) {
   return bytes;
 }
 
+// Encodes as RWKV's reference tokenizer does: from the left, always the longest token that the rest of the text begins
+// with. The file spells a token as Python prints bytes: \t, \n, \r, \\, \', \" and \xNN stand for one byte each. A byte
+// that begins no token becomes the unknown token, or is dropped if there is none; the published vocabulary has all 256.
+class RwkvTokenizer final : public BaseTokenizer {
+ public:
+  // pieces: bytes of the tokens, by id; empty for those that text does not become.
+  RwkvTokenizer(const ModelFile& file, Vocabulary vocabulary, const std::vector<std::string>& pieces)
+      : BaseTokenizer(file, std::move(vocabulary), read_rules(file, {})) {
+    std::vector<LongestMatch::Text> tokens;
+    for (const TokenId id : this->vocabulary().ids()) tokens.emplace_back(pieces[static_cast<std::size_t>(id)], id);
+    tokens_ = LongestMatch(std::move(tokens));
+    set_pieces([&](TokenId id, std::string_view) { return pieces[static_cast<std::size_t>(id)]; });
+  }
+
+  std::string_view name() const override { return "rwkv"; }
+
+ protected:
+  void encode_text(std::string_view text, std::vector<TokenId>& ids, Interrupt& interrupt) const override {
+    while (!text.empty()) {
+      interrupt.poll();
+      const auto match = tokens_.find(text);
+      if (match)
+        ids.push_back(match->id);
+      else if (unknown())
+        ids.push_back(*unknown());
+      text.remove_prefix(match ? match->length : 1);
+    }
+  }
+
+ private:
+  LongestMatch tokens_;
+};
+
 }  // namespace
 
-Result<std::shared_ptr<const Tokenizer>> RwkvTokenizer::create(const ModelFile& file) {
+Result<std::shared_ptr<const Tokenizer>> make_rwkv_world(const ModelFile& file) {
   Result<Vocabulary> vocabulary = Vocabulary::load(file);
   if (!vocabulary) return vocabulary.error();
   std::vector<std::string> pieces(vocabulary->size());
-  std::vector<std::pair<std::string, TokenId>> tokens;
-  for (std::uint32_t i = 0; i < vocabulary->size(); ++i) {
-    const auto id = static_cast<TokenId>(i);
+  for (const TokenId id : vocabulary->ids()) {
     const TokenKind kind = vocabulary->kind(id);
     // Text must not become the end-of-text token or padding of the vocabulary.
     if (kind == TokenKind::control || kind == TokenKind::unknown || kind == TokenKind::unused) continue;
     std::optional<std::string> bytes = unescape(vocabulary->text(id));
-    if (!bytes) {
-      return Error{ErrorCode::bad_model, fmt::format("{}: token {} (\"{}\") has an escape that stands for no byte; the "
-                                                     "file's vocabulary is damaged, convert it again",
-                                                     file.path(), i, Printable(vocabulary->text(id)))};
-    }
-    tokens.emplace_back(*bytes, id);
-    pieces[i] = std::move(*bytes);
+    if (!bytes)
+      return bad_vocabulary(file, fmt::format("token {} (\"{}\") has an escape that stands for no byte", id,
+                                              Printable(vocabulary->text(id))));
+    pieces[static_cast<std::size_t>(id)] = std::move(*bytes);
   }
-  return std::shared_ptr<const Tokenizer>(
-      new RwkvTokenizer(file, std::move(*vocabulary), pieces, LongestMatch(std::move(tokens))));
-}
-
-RwkvTokenizer::RwkvTokenizer(const ModelFile& file, Vocabulary vocabulary, const std::vector<std::string>& pieces,
-                             LongestMatch tokens)
-    : BaseTokenizer(file, std::move(vocabulary), read_rules(file, {})), tokens_(std::move(tokens)) {
-  set_pieces(pieces);
-}
-
-void RwkvTokenizer::encode_text(std::string_view text, bool, std::vector<TokenId>& ids, Interrupt& interrupt) const {
-  while (!text.empty()) {
-    interrupt.poll();
-    if (const auto match = tokens_.find(text)) {
-      ids.push_back(match->id);
-      text.remove_prefix(match->length);
-    } else {
-      if (unknown()) ids.push_back(*unknown());
-      text.remove_prefix(1);
-    }
-  }
+  return {std::make_shared<const RwkvTokenizer>(file, std::move(*vocabulary), pieces)};
 }
 
 }  // namespace troupe::engine

@@ -1,30 +1,26 @@
-#include "engine/tokenizers/sentencepiece.h"
-
+// The SentencePiece type of vocabulary ("llama"): merges by score, byte tokens for unknown characters.
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <queue>
-#include <string>
 #include <utility>
-#include <vector>
 
+#include "engine/tokenizers/tokenizer_base.h"
 #include "engine/tokenizers/unicode.h"
 
 namespace troupe::engine {
 namespace {
-
-constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // U+2581
 
 std::string escape_spaces(std::string_view text, bool add_prefix) {
   std::string escaped;
   escaped.reserve(text.size() + text.size() / 2 + kSpaceMark.size());
   if (add_prefix) escaped += kSpaceMark;
   for (const char c : text) {
-    if (c == ' ') {
+    if (c == ' ')
       escaped += kSpaceMark;
-    } else {
+    else
       escaped += c;
-    }
   }
   return escaped;
 }
@@ -54,14 +50,15 @@ int parse_byte_token(std::string_view text) {
   return value;
 }
 
-}  // namespace
+using ByteTokens = std::array<TokenId, 256>;  // -1: there is none
 
 // Merges one text. Symbols are a linked list over the text; a candidate merge in the queue is out of
 // date if either symbol has changed since, which its length tells.
-class SentencePieceTokenizer::Merger {
+class Merger {
  public:
-  Merger(const SentencePieceTokenizer& tokenizer, std::string_view text, Interrupt& interrupt)
-      : tokenizer_(tokenizer), text_(text), interrupt_(interrupt) {}
+  // longest_text: bytes of the longest token that text may become.
+  Merger(const Vocabulary& vocabulary, std::size_t longest_text, std::string_view text, Interrupt& interrupt)
+      : vocabulary_(vocabulary), longest_text_(longest_text), text_(text), interrupt_(interrupt) {}
 
   // Calls use(symbol) for each of the final symbols, in order.
   template <class Use>
@@ -123,95 +120,87 @@ class SentencePieceTokenizer::Merger {
   void propose(std::int32_t left, std::int32_t right) {
     const Symbol& first = symbols_[static_cast<std::size_t>(left)];
     const std::uint32_t length = first.length + symbols_[static_cast<std::size_t>(right)].length;
-    if (length > tokenizer_.longest_text_) return;
-    const auto id = tokenizer_.vocabulary().find(text_.substr(first.begin, length));
-    if (id && tokenizer_.vocabulary().is_text(*id)) queue_.push({tokenizer_.vocabulary().score(*id), left, length});
+    if (length > longest_text_) return;
+    if (const auto id = vocabulary_.find_text(text_.substr(first.begin, length)))
+      queue_.push({vocabulary_.score(*id), left, length});
   }
 
-  const SentencePieceTokenizer& tokenizer_;
+  const Vocabulary& vocabulary_;
+  std::size_t longest_text_;
   std::string_view text_;
   Interrupt& interrupt_;
   std::vector<Symbol> symbols_;
   std::priority_queue<Merge> queue_;
 };
 
-Result<SentencePieceTokenizer::ByteTokens> SentencePieceTokenizer::read_byte_tokens(const ModelFile& file,
-                                                                                    const Vocabulary& vocabulary) {
+Result<ByteTokens> read_byte_tokens(const ModelFile& file, const Vocabulary& vocabulary) {
   ByteTokens byte_tokens;
   byte_tokens.fill(-1);
-  for (std::uint32_t i = 0; i < vocabulary.size(); ++i) {
-    const auto id = static_cast<TokenId>(i);
+  for (const TokenId id : vocabulary.ids()) {
     if (vocabulary.kind(id) != TokenKind::byte) continue;
     const int byte = parse_byte_token(vocabulary.text(id));
-    if (byte < 0) {
-      return Error{ErrorCode::bad_model, fmt::format("{}: token {} is of type byte but is not spelled <0xNN>; the "
-                                                     "file's vocabulary is damaged, convert it again",
-                                                     file.path(), i)};
-    }
+    if (byte < 0) return bad_vocabulary(file, fmt::format("token {} is of type byte but is not spelled <0xNN>", id));
     byte_tokens[static_cast<std::size_t>(byte)] = id;
   }
   return byte_tokens;
 }
 
-Result<std::shared_ptr<const Tokenizer>> SentencePieceTokenizer::create(const ModelFile& file) {
+// Encodes as SentencePiece's BPE model does (Kudo and Richardson, EMNLP 2018): the text, with spaces as U+2581, starts
+// as single characters; the neighbours that form the best-scoring token are merged (the leftmost among equals) until no
+// pair is a token. A character outside of the vocabulary becomes its bytes' tokens <0xNN>, or the unknown token if
+// there are none. Bytes that are not UTF-8 count as characters of one byte.
+class SentencePieceTokenizer final : public BaseTokenizer {
+ public:
+  SentencePieceTokenizer(const ModelFile& file, Vocabulary vocabulary, const ByteTokens& byte_tokens)
+      : BaseTokenizer(file, std::move(vocabulary),
+                      read_rules(file, {.add_bos = true, .add_eos = false, .add_space_prefix = true})),
+        byte_tokens_(byte_tokens) {
+    set_pieces([this](TokenId id, std::string_view text) {
+      if (kind(id) == TokenKind::byte) return std::string(1, static_cast<char>(parse_byte_token(text)));
+      longest_text_ = std::max(longest_text_, text.size());
+      return kind(id) == TokenKind::user_defined ? std::string(text) : unescape_spaces(text);
+    });
+  }
+
+  std::string_view name() const override { return "llama"; }
+
+ protected:
+  void encode_text(std::string_view text, std::vector<TokenId>& ids, Interrupt& interrupt) const override {
+    const std::string escaped = escape_spaces(text, adds_space_prefix());
+    Merger(vocabulary(), longest_text_, escaped, interrupt).run([&](std::string_view symbol) {
+      append_symbol(symbol, ids);
+    });
+  }
+
+ private:
+  void append_symbol(std::string_view symbol, std::vector<TokenId>& ids) const {
+    const auto byte_token = [&](char c) { return byte_tokens_[static_cast<std::uint8_t>(c)]; };
+    if (const auto id = vocabulary().find_text(symbol)) {
+      ids.push_back(*id);
+    } else if (std::all_of(symbol.begin(), symbol.end(), [&](char c) { return byte_token(c) >= 0; })) {
+      for (const char c : symbol) ids.push_back(byte_token(c));
+    } else if (unknown()) {
+      ids.push_back(*unknown());
+    }
+  }
+
+  ByteTokens byte_tokens_;
+  std::size_t longest_text_ = 0;  // bytes
+};
+
+}  // namespace
+
+Result<std::shared_ptr<const Tokenizer>> make_sentencepiece(const ModelFile& file) {
   Result<Vocabulary> vocabulary = Vocabulary::load(file);
   if (!vocabulary) return vocabulary.error();
-  if (!vocabulary->has_scores()) {
-    return Error{ErrorCode::bad_model, file.path() +
-                                           ": tokenizer.ggml.scores is missing, and a vocabulary of model "
-                                           "\"llama\" merges by scores; convert the file again"};
-  }
+  if (!vocabulary->has_scores())
+    return Error{ErrorCode::bad_model,
+                 fmt::format("{}: tokenizer.ggml.scores is missing, and a vocabulary of model \"llama\" merges by "
+                             "scores; convert the file again",
+                             file.path())};
   Result<ByteTokens> byte_tokens = read_byte_tokens(file, *vocabulary);
   if (!byte_tokens) return byte_tokens.error();
-  return std::shared_ptr<const Tokenizer>(new SentencePieceTokenizer(file, std::move(*vocabulary), *byte_tokens));
-}
-
-SentencePieceTokenizer::SentencePieceTokenizer(const ModelFile& file, Vocabulary vocabulary,
-                                               const ByteTokens& byte_tokens)
-    : BaseTokenizer(file, std::move(vocabulary),
-                    read_rules(file, {.add_bos = true, .add_eos = false, .add_space_prefix = true})),
-      byte_tokens_(byte_tokens) {
-  std::vector<std::string> pieces(size());
-  for (std::uint32_t i = 0; i < size(); ++i) {
-    const auto id = static_cast<TokenId>(i);
-    const std::string_view text = this->vocabulary().text(id);
-    switch (kind(id)) {
-      case TokenKind::control:
-      case TokenKind::unknown:
-        break;  // no text
-      case TokenKind::byte:
-        pieces[i] = static_cast<char>(parse_byte_token(text));
-        break;
-      case TokenKind::user_defined:
-        pieces[i] = text;
-        break;
-      case TokenKind::normal:
-      case TokenKind::unused:
-        pieces[i] = unescape_spaces(text);
-        break;
-    }
-    if (this->vocabulary().is_text(id)) longest_text_ = std::max(longest_text_, text.size());
-  }
-  set_pieces(pieces);
-}
-
-void SentencePieceTokenizer::encode_text(std::string_view text, bool begins_text, std::vector<TokenId>& ids,
-                                         Interrupt& interrupt) const {
-  const std::string escaped = escape_spaces(text, begins_text && adds_space_prefix());
-  Merger(*this, escaped, interrupt).run([&](std::string_view symbol) { append_symbol(symbol, ids); });
-}
-
-void SentencePieceTokenizer::append_symbol(std::string_view symbol, std::vector<TokenId>& ids) const {
-  if (const auto id = vocabulary().find(symbol); id && vocabulary().is_text(*id)) {
-    ids.push_back(*id);
-    return;
-  }
-  const auto byte_token = [&](char c) { return byte_tokens_[static_cast<std::uint8_t>(c)]; };
-  if (std::all_of(symbol.begin(), symbol.end(), [&](char c) { return byte_token(c) >= 0; })) {
-    for (const char c : symbol) ids.push_back(byte_token(c));
-  } else if (unknown()) {
-    ids.push_back(*unknown());
-  }
+  return {std::make_shared<const SentencePieceTokenizer>(file, std::move(*vocabulary), *byte_tokens)};
 }
 
 }  // namespace troupe::engine

@@ -1,12 +1,12 @@
 #include "engine/tokenizers/tokenizer.h"
 
-#include <string>
+#include <fmt/format.h>
+
+#include <utility>
 
 #include "config/printable.h"
-#include "engine/tokenizers/byte_pair.h"
-#include "engine/tokenizers/rwkv_world.h"
-#include "engine/tokenizers/sentencepiece.h"
-#include "engine/tokenizers/wordpiece.h"
+#include "engine/tokenizers/tokenizer_base.h"
+#include "engine/tokenizers/unicode.h"
 
 namespace troupe::engine {
 
@@ -27,14 +27,15 @@ std::string Tokenizer::decode(const std::vector<TokenId>& ids, const std::atomic
 Result<std::shared_ptr<const Tokenizer>> make_tokenizer(const ModelFile& file) {
   const std::string* const model = file.string("tokenizer.ggml.model");
   if (model == nullptr || *model == "no_vocab" || *model == "none") return std::shared_ptr<const Tokenizer>();
-  if (*model == "llama") return SentencePieceTokenizer::create(file);
-  if (*model == "gpt2") return BytePairTokenizer::create(file);
-  if (*model == "rwkv") return RwkvTokenizer::create(file);
-  if (*model == "bert") return WordPieceTokenizer::create(file);
-  return Error{ErrorCode::unsupported, file.path() + ": tokenizer.ggml.model is \"" + Printable(*model) +
-                                           "\", and the known ones are llama (SentencePiece type), gpt2 "
-                                           "(byte-level BPE), rwkv (RWKV World) and bert (WordPiece); use a model "
-                                           "with one of these"};
+  if (*model == "llama") return make_sentencepiece(file);
+  if (*model == "gpt2") return make_byte_pair(file);
+  if (*model == "rwkv") return make_rwkv_world(file);
+  if (*model == "bert") return make_wordpiece(file);
+  return Error{
+      ErrorCode::unsupported,
+      fmt::format("{}: tokenizer.ggml.model is \"{}\", and the known ones are llama (SentencePiece type), gpt2 "
+                  "(byte-level BPE), rwkv (RWKV World) and bert (WordPiece); use a model with one of these",
+                  file.path(), Printable(*model))};
 }
 
 std::vector<TokenId> find_end_ids(const ModelFile& file, const Tokenizer* tokenizer, std::uint32_t vocab_size) {
@@ -47,6 +48,28 @@ std::vector<TokenId> find_end_ids(const ModelFile& file, const Tokenizer* tokeni
     ids.push_back(static_cast<TokenId>(*eos));
   }
   return ids;
+}
+
+Detokenizer::Detokenizer(std::shared_ptr<const Tokenizer> tokenizer) : tokenizer_(std::move(tokenizer)) {}
+
+std::string Detokenizer::push(TokenId id) {
+  held_ += tokenizer_->piece(id);
+  std::string text;
+  std::string_view rest = held_;
+  while (!rest.empty()) {
+    const Utf8Char next = next_utf8(rest);
+    if (next.status == Utf8Status::incomplete) break;
+    text += next.status == Utf8Status::valid ? rest.substr(0, next.length) : kReplacementCharacter;
+    rest.remove_prefix(next.length);
+  }
+  held_.erase(0, held_.size() - rest.size());
+  return text;
+}
+
+// The bytes held back are always one incomplete character: one maximal subpart.
+std::string Detokenizer::flush() {
+  if (std::exchange(held_, {}).empty()) return {};
+  return std::string(kReplacementCharacter);
 }
 
 }  // namespace troupe::engine

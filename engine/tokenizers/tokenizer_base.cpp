@@ -10,7 +10,7 @@ namespace {
 
 bool is_ascii_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
-// Phi-3's special tokens swallow the white space after them, except for these three. GGUF has no field for it, so the
+// White space after Phi-3's special tokens is dropped, except after these three. GGUF has no field for it, so the
 // model's name decides, as in llama.cpp.
 bool is_phi3(const ModelFile& file) {
   const std::string* const name = file.string("general.name");
@@ -31,25 +31,26 @@ BaseTokenizer::Rules BaseTokenizer::read_rules(const ModelFile& file, Rules defa
 }
 
 BaseTokenizer::BaseTokenizer(const ModelFile& file, Vocabulary vocabulary, Rules rules)
-    : vocabulary_(std::move(vocabulary)), rules_(rules), eats_space_(vocabulary_.size()) {
+    : vocabulary_(std::move(vocabulary)), rules_(rules), is_phi3_(is_phi3(file)) {
   rules_.add_bos = rules.add_bos && vocabulary_.bos();
   rules_.add_eos = rules.add_eos && vocabulary_.eos();
-  const bool phi3 = is_phi3(file);
-  for (std::uint32_t i = 0; i < vocabulary_.size(); ++i) {
-    const auto id = static_cast<TokenId>(i);
-    if (!vocabulary_.is_special(id) || vocabulary_.text(id).empty()) continue;
-    specials_.add(vocabulary_.text(id), id, /*on_request=*/vocabulary_.kind(id) != TokenKind::user_defined);
-    eats_space_[i] = phi3 && phi3_eats_space(vocabulary_.text(id));
-  }
+  std::vector<LongestMatch::Text> texts;
+  for (const TokenId id : vocabulary_.ids())
+    if (vocabulary_.is_special(id)) texts.emplace_back(vocabulary_.text(id), id);
+  specials_ = LongestMatch(texts);
+  // If several special tokens have one text, the kind of the first decides.
+  std::erase_if(texts, [&](const LongestMatch::Text& each) {
+    const auto first = specials_.find(each.first);
+    return !first || first->id != each.second || kind(each.second) != TokenKind::user_defined;
+  });
+  user_defined_ = LongestMatch(std::move(texts));
 }
 
-void BaseTokenizer::set_pieces(const std::vector<std::string>& pieces) {
-  TROUPE_ASSERT(pieces.size() == vocabulary_.size());
-  piece_begin_.clear();
-  piece_bytes_.clear();
-  for (const std::string& piece : pieces) {
+void BaseTokenizer::set_pieces(const std::function<std::string(TokenId id, std::string_view text)>& bytes_of) {
+  for (const TokenId id : vocabulary_.ids()) {
     piece_begin_.push_back(static_cast<std::uint32_t>(piece_bytes_.size()));
-    piece_bytes_ += piece;
+    if (kind(id) != TokenKind::control && kind(id) != TokenKind::unknown)
+      piece_bytes_ += bytes_of(id, vocabulary_.text(id));
   }
   piece_begin_.push_back(static_cast<std::uint32_t>(piece_bytes_.size()));
 }
@@ -59,18 +60,22 @@ std::vector<TokenId> BaseTokenizer::encode(std::string_view text, EncodeOptions 
   std::vector<TokenId> ids;
   ids.reserve(text.size() / 3 + 2);
   if (options.add_special && rules_.add_bos) ids.push_back(*vocabulary_.bos());
-  bool begins_text = true;
-  for (std::size_t begin = 0; begin < text.size();) {
-    const auto special = specials_.find(text, begin, options.parse_special, interrupt);
-    const std::size_t end = special ? special->begin : text.size();
-    if (end > begin) encode_text(text.substr(begin, end - begin), begins_text, ids, interrupt);
+  const LongestMatch& specials = options.parse_special ? specials_ : user_defined_;
+  while (!text.empty()) {
+    std::optional<LongestMatch::Match> special;
+    std::size_t end = 0;  // of the text before the special token
+    while (end < text.size()) {
+      interrupt.poll();
+      special = specials.find(text.substr(end));
+      if (special) break;
+      ++end;
+    }
+    if (end > 0) encode_text(text.substr(0, end), ids, interrupt);
     if (!special) break;
     ids.push_back(special->id);
-    begins_text = true;
-    begin = end + special->length;
-    if (eats_space_[static_cast<std::size_t>(special->id)]) {
-      while (begin < text.size() && is_ascii_space(text[begin])) ++begin;
-    }
+    text.remove_prefix(end + special->length);
+    if (is_phi3_ && phi3_eats_space(vocabulary_.text(special->id)))
+      while (!text.empty() && is_ascii_space(text[0])) text.remove_prefix(1);
   }
   if (options.add_special && rules_.add_eos) ids.push_back(*vocabulary_.eos());
   return ids;

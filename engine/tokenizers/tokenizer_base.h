@@ -1,11 +1,14 @@
-// Base of the tokenizers: the vocabulary, special tokens in a text, BOS and EOS, pieces.
+// Base of the tokenizers: the vocabulary, special tokens in a text, BOS and EOS, pieces; and the functions that make
+// them.
 #pragma once
 
+#include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "engine/tokenizers/special_tokens.h"
+#include "engine/tokenizers/longest_match.h"
 #include "engine/tokenizers/tokenizer.h"
 #include "engine/tokenizers/vocabulary.h"
 
@@ -35,24 +38,35 @@ class BaseTokenizer : public Tokenizer {
   };
   static Rules read_rules(const ModelFile& file, Rules defaults);
 
-  // A derived constructor calls set_pieces() with the bytes of every token.
   BaseTokenizer(const ModelFile& file, Vocabulary vocabulary, Rules rules);
-  void set_pieces(const std::vector<std::string>& pieces);
+  // Called by the constructor of a derived class: bytes_of() gives the piece of each token. Control and unknown tokens
+  // have none.
+  void set_pieces(const std::function<std::string(TokenId id, std::string_view text)>& bytes_of);
 
-  // Appends the ids of text without special tokens. `begins_text`: the text is at the beginning or right after a
-  // special token. Every loop over the text polls `interrupt`.
-  virtual void encode_text(std::string_view text, bool begins_text, std::vector<TokenId>& ids,
-                           Interrupt& interrupt) const = 0;
+  // Appends the ids of text without special tokens, from the beginning or from a special token to the next one or the
+  // end. Every loop over the text polls `interrupt`.
+  virtual void encode_text(std::string_view text, std::vector<TokenId>& ids, Interrupt& interrupt) const = 0;
 
   const Vocabulary& vocabulary() const { return vocabulary_; }
 
  private:
   Vocabulary vocabulary_;
   Rules rules_;
-  SpecialTokens specials_;
-  std::vector<bool> eats_space_;            // by id: white space after this special token is dropped
+  bool is_phi3_;
+  LongestMatch specials_;                   // the texts of special tokens
+  LongestMatch user_defined_;               // those that are also found without EncodeOptions::parse_special
   std::string piece_bytes_;                 // all pieces, one after another
   std::vector<std::uint32_t> piece_begin_;  // [size + 1]
 };
+
+inline constexpr std::string_view kSpaceMark =
+    "\xE2\x96\x81";  // U+2581, a space in texts of SentencePiece and WordPiece
+
+// The tokenizers of the known types of vocabulary: gpt2, rwkv, llama and bert. Error: bad_model, or unsupported (an
+// unknown pre-tokenizer).
+Result<std::shared_ptr<const Tokenizer>> make_byte_pair(const ModelFile& file);
+Result<std::shared_ptr<const Tokenizer>> make_rwkv_world(const ModelFile& file);
+Result<std::shared_ptr<const Tokenizer>> make_sentencepiece(const ModelFile& file);
+Result<std::shared_ptr<const Tokenizer>> make_wordpiece(const ModelFile& file);
 
 }  // namespace troupe::engine

@@ -10,33 +10,27 @@ namespace troupe::engine {
 namespace {
 
 // Texts of end-of-generation tokens of chat models, in addition to the ids in the metadata.
-constexpr std::string_view kEndTexts[] = {
-    "<|eot_id|>",
-    "<|im_end|>",
-    "<|end|>",
-    "<|return|>",
-    "<|call|>",
-    "<end_of_turn>",
-    "<|eom_id|>",
-    "<|endoftext|>",
-    "<|end_of_text|>",
-    "<EOT>",
-    "_<EOT>",
-    "[EOT]",
-    "[EOS]",
-    "</s>",
-    "<|eot|>",
-    "<|eom|>",
-    "<turn|>",
-    "<end_of_utterance>",
-    "<|tool_call_end|>",
-};
+constexpr std::string_view kEndTexts[] = {"<|eot_id|>",
+                                          "<|im_end|>",
+                                          "<|end|>",
+                                          "<|return|>",
+                                          "<|call|>",
+                                          "<end_of_turn>",
+                                          "<|eom_id|>",
+                                          "<|endoftext|>",
+                                          "<|end_of_text|>",
+                                          "<EOT>",
+                                          "_<EOT>",
+                                          "[EOT]",
+                                          "[EOS]",
+                                          "</s>",
+                                          "<|eot|>",
+                                          "<|eom|>",
+                                          "<turn|>",
+                                          "<end_of_utterance>",
+                                          "<|tool_call_end|>"};
 
 constexpr std::int64_t kAbsentId = 0xFFFFFFFF;  // some converters write this for "there is none"
-
-Error bad_vocabulary(const ModelFile& file, const std::string& what) {
-  return {ErrorCode::bad_model, file.path() + ": " + what + "; the file's vocabulary is damaged, convert it again"};
-}
 
 // An optional special id; an error if it is outside of the vocabulary.
 Status read_id(const ModelFile& file, const std::string& key, std::size_t vocab_size, std::optional<TokenId>& id) {
@@ -52,6 +46,11 @@ Status read_id(const ModelFile& file, const std::string& key, std::size_t vocab_
 }
 
 }  // namespace
+
+Error bad_vocabulary(const ModelFile& file, const std::string& what) {
+  return {ErrorCode::bad_model,
+          fmt::format("{}: {}; the file's vocabulary is damaged, convert it again", file.path(), what)};
+}
 
 Result<Vocabulary> Vocabulary::load(const ModelFile& file) {
   Vocabulary vocabulary;
@@ -105,12 +104,12 @@ Status Vocabulary::read_arrays(const ModelFile& file) {
 
 Status Vocabulary::check_lengths(const ModelFile& file) const {
   std::size_t special_bytes = 0;
-  for (std::size_t i = 0; i < texts_.size(); ++i) {
-    const bool special = is_special(static_cast<TokenId>(i));
-    const std::size_t bytes = texts_[i].size();
+  for (const TokenId id : ids()) {
+    const bool special = is_special(id);
+    const std::size_t bytes = text(id).size();
     const std::size_t limit = special ? kMaxSpecialTokenBytes : kMaxTokenBytes;
     if (bytes > limit) {
-      return bad_vocabulary(file, fmt::format("token {} has {} bytes, more than the {} allowed{}", i, bytes, limit,
+      return bad_vocabulary(file, fmt::format("token {} has {} bytes, more than the {} allowed{}", id, bytes, limit,
                                               special ? " of a special one" : ""));
     }
     if (special) special_bytes += bytes;
@@ -137,26 +136,20 @@ Status Vocabulary::read_special_ids(const ModelFile& file) {
     bos_ = find("[CLS]");
     eos_ = find("[SEP]");
   }
-  const std::string prefix = "tokenizer.ggml.";
   std::optional<TokenId> end_of_turn, end_of_message;
-  const std::pair<const char*, std::optional<TokenId>*> ids[] = {{"bos_token_id", &bos_},
-                                                                 {"eos_token_id", &eos_},
-                                                                 {"unknown_token_id", &unknown_},
-                                                                 {"eot_token_id", &end_of_turn},
-                                                                 {"eom_token_id", &end_of_message}};
-  for (const auto& [key, id] : ids) {
-    if (Status status = read_id(file, prefix + key, texts_.size(), *id); !status) return status;
-  }
-  if (bert) {
-    // BERT's tokens for the beginning and end of a text have other keys (one with this spelling).
-    for (const auto& [key, id] : {std::pair("cls_token_id", &bos_), std::pair("seperator_token_id", &eos_)}) {
-      if (Status status = read_id(file, prefix + key, texts_.size(), *id); !status) return status;
-    }
-  }
+  std::vector<std::pair<const char*, std::optional<TokenId>*>> ids = {{"bos_token_id", &bos_},
+                                                                      {"eos_token_id", &eos_},
+                                                                      {"unknown_token_id", &unknown_},
+                                                                      {"eot_token_id", &end_of_turn},
+                                                                      {"eom_token_id", &end_of_message}};
+  // BERT's tokens for the beginning and end of a text have other keys (one with this spelling).
+  if (bert) ids.insert(ids.end(), {{"cls_token_id", &bos_}, {"seperator_token_id", &eos_}});
+  for (const auto& [key, id] : ids)
+    if (Status status = read_id(file, fmt::format("tokenizer.ggml.{}", key), texts_.size(), *id); !status)
+      return status;
   is_end_.assign(texts_.size(), false);
-  for (const std::optional<TokenId>& id : {eos_, end_of_turn, end_of_message}) {
+  for (const std::optional<TokenId>& id : {eos_, end_of_turn, end_of_message})
     if (id) is_end_[index(*id)] = true;
-  }
   for (const std::string_view text : kEndTexts) {
     const std::optional<TokenId> id = find(text);
     if (!id || kinds_[index(*id)] == TokenKind::normal) continue;
@@ -171,6 +164,11 @@ std::optional<TokenId> Vocabulary::find(std::string_view text) const {
   const auto found = by_text_.find(text);
   if (found == by_text_.end()) return std::nullopt;
   return found->second;
+}
+
+std::optional<TokenId> Vocabulary::find_text(std::string_view text) const {
+  const auto id = find(text);
+  return id && is_text(*id) ? id : std::nullopt;
 }
 
 bool Vocabulary::is_special(TokenId id) const {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <ranges>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -19,9 +20,11 @@ inline constexpr std::size_t kMaxVocabularySize = std::size_t{1} << 22;
 inline constexpr std::size_t kMaxVocabularyBytes = std::size_t{1} << 28;  // of all texts together
 inline constexpr std::size_t kMaxTokenBytes = 4096;                       // the longest known has 512
 // Limits for special tokens, which are searched for in every prompt: a prompt that repeats the beginning of one costs
-// its length each time, and each byte of them is a node of a trie.
+// its length each time.
 inline constexpr std::size_t kMaxSpecialTokenBytes = 1024;
 inline constexpr std::size_t kMaxSpecialTokensBytes = std::size_t{1} << 23;  // together
+
+[[nodiscard]] Error bad_vocabulary(const ModelFile& file, const std::string& what);
 
 // Checked when loaded: the arrays have one length, kinds are known, special ids are in range.
 // Immutable; any thread may read it.
@@ -34,6 +37,7 @@ class Vocabulary {
   Vocabulary& operator=(Vocabulary&&) = default;
 
   std::uint32_t size() const { return static_cast<std::uint32_t>(texts_.size()); }
+  auto ids() const { return std::views::iota(TokenId{0}, static_cast<TokenId>(size())); }  // all, ascending
   // text(): as spelled in the file. These three: id < size (asserted).
   std::string_view text(TokenId id) const { return texts_[index(id)]; }
   TokenKind kind(TokenId id) const { return kinds_[index(id)]; }
@@ -42,6 +46,8 @@ class Vocabulary {
 
   // The lowest id with this text.
   std::optional<TokenId> find(std::string_view text) const;
+  // The same, but nothing if ordinary text may not become this token.
+  std::optional<TokenId> find_text(std::string_view text) const;
   // Whether its text is searched for before a text is cut into words: control, unknown and user-defined tokens.
   bool is_special(TokenId id) const;
   // Whether ordinary text may become this token. Control, unknown and byte tokens are not text, even

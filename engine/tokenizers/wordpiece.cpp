@@ -1,17 +1,17 @@
-#include "engine/tokenizers/wordpiece.h"
-
+// The WordPiece type of vocabulary ("bert"): words are cut into pieces, longest match first.
+#include <fmt/format.h>
 #include <utf8proc.h>
 
 #include <array>
 #include <utility>
 
 #include "config/assert.h"
+#include "engine/tokenizers/tokenizer_base.h"
 #include "engine/tokenizers/unicode.h"
 
 namespace troupe::engine {
 namespace {
 
-constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // U+2581
 constexpr std::size_t kMaxWordChars = 100;
 
 // BERT's definition of a Chinese character; the sixth range begins at 0x2B920, as in its published tokenizers.
@@ -27,7 +27,7 @@ bool is_space(char32_t c) {
   return category >= UTF8PROC_CATEGORY_ZS && category <= UTF8PROC_CATEGORY_ZP;
 }
 
-// Of what is no space: also formats, surrogates, private and unassigned characters.
+// For characters that are not spaces. Also formats, surrogates, private and unassigned characters.
 bool is_control(char32_t c) {
   const auto category = utf8proc_category(static_cast<utf8proc_int32_t>(c));
   return category == UTF8PROC_CATEGORY_CN || category >= UTF8PROC_CATEGORY_CC;
@@ -59,106 +59,103 @@ void decompose(char32_t c, Use use) {
   for (utf8proc_ssize_t i = 0; i < count; ++i) use(static_cast<char32_t>(parts[static_cast<std::size_t>(i)]));
 }
 
-}  // namespace
-
-Result<std::shared_ptr<const Tokenizer>> WordPieceTokenizer::create(const ModelFile& file) {
-  Result<Vocabulary> vocabulary = Vocabulary::load(file);
-  if (!vocabulary) return vocabulary.error();
-  const auto missing = [&](const char* name) {
-    return Error{ErrorCode::bad_model, file.path() + ": the vocabulary of model \"bert\" has no " + name +
-                                           " token; the file's vocabulary is damaged, convert it again"};
-  };
-  if (!vocabulary->bos()) return missing("[CLS]");
-  if (!vocabulary->eos()) return missing("[SEP]");
-  if (!vocabulary->unknown()) return missing("[UNK]");
-  std::vector<std::pair<std::string, TokenId>> tokens;
-  for (std::uint32_t i = 0; i < vocabulary->size(); ++i) {
-    const auto id = static_cast<TokenId>(i);
-    if (vocabulary->is_text(id)) tokens.emplace_back(vocabulary->text(id), id);
+// Encodes as BERT does (Devlin et al., NAACL 2019; WordPiece: Schuster and Nakajima, ICASSP 2012): control characters
+// are dropped, letters become lower-case and lose their accents unless the metadata say otherwise, the text is cut at
+// white space, around punctuation and around Chinese characters, and each word is cut from the left into the longest
+// tokens. A word that cannot be cut like this, or of more than 100 characters, is one unknown token. The file spells
+// the first piece of a word with U+2581 before it. [CLS] and [SEP] are added around the ids. Not byte-exact: decoding
+// gives the words back, with single spaces.
+class WordPieceTokenizer final : public BaseTokenizer {
+ public:
+  // add_bos and add_eos differ between files, because converters search for token names of other vocabularies; BERT
+  // models always read [CLS] text [SEP].
+  WordPieceTokenizer(const ModelFile& file, Vocabulary vocabulary)
+      : BaseTokenizer(file, std::move(vocabulary), {.add_bos = true, .add_eos = true, .add_space_prefix = true}),
+        lowercase_(file.boolean("tokenizer.ggml.normalizer.lowercase").value_or(true)),
+        strip_accents_(file.boolean("tokenizer.ggml.normalizer.strip_accents").value_or(lowercase_)) {
+    std::vector<LongestMatch::Text> tokens;
+    for (const TokenId id : this->vocabulary().ids())
+      if (this->vocabulary().is_text(id)) tokens.emplace_back(this->vocabulary().text(id), id);
+    tokens_ = LongestMatch(std::move(tokens));
+    set_pieces([](TokenId, std::string_view text) {
+      return text.starts_with(kSpaceMark) ? std::string(" ").append(text.substr(kSpaceMark.size())) : std::string(text);
+    });
   }
-  return std::shared_ptr<const Tokenizer>(
-      new WordPieceTokenizer(file, std::move(*vocabulary), LongestMatch(std::move(tokens))));
-}
 
-// add_bos and add_eos differ between files, because converters search for token names of other vocabularies; BERT
-// models always read [CLS] text [SEP].
-WordPieceTokenizer::WordPieceTokenizer(const ModelFile& file, Vocabulary vocabulary, LongestMatch tokens)
-    : BaseTokenizer(file, std::move(vocabulary), {.add_bos = true, .add_eos = true, .add_space_prefix = true}),
-      tokens_(std::move(tokens)),
-      lowercase_(file.boolean("tokenizer.ggml.normalizer.lowercase").value_or(true)),
-      strip_accents_(file.boolean("tokenizer.ggml.normalizer.strip_accents").value_or(lowercase_)) {
-  std::vector<std::string> pieces(size());
-  for (std::uint32_t i = 0; i < size(); ++i) {
-    const auto id = static_cast<TokenId>(i);
-    std::string_view text = this->vocabulary().text(id);
-    if (kind(id) == TokenKind::control || kind(id) == TokenKind::unknown) continue;  // no text
-    if (text.substr(0, kSpaceMark.size()) == kSpaceMark) {
-      text.remove_prefix(kSpaceMark.size());
-      pieces[i] = ' ';
-    }
-    pieces[i] += text;
-  }
-  set_pieces(pieces);
-}
+  std::string_view name() const override { return "bert"; }
 
-void WordPieceTokenizer::encode_text(std::string_view text, bool, std::vector<TokenId>& ids,
-                                     Interrupt& interrupt) const {
-  std::u32string word;
-  const auto end_word = [&] {
-    append_word(word, ids);
-    word.clear();
-  };
-  const auto add_char = [&](char32_t c) {
-    if (strip_accents_ && is_mark(c)) return;
-    if (lowercase_) c = to_lower(c);
-    if (is_punctuation(c)) {
-      end_word();
-      word = c;
-      end_word();
-    } else {
-      word += c;
-    }
-  };
-  while (!text.empty()) {
-    interrupt.poll();
-    const Utf8Char next = next_utf8(text);
-    text.remove_prefix(next.length);
-    const char32_t c = next.code_point;
-    if (next.status != Utf8Status::valid || c == 0xFFFD) continue;  // invalid characters are dropped
-    if (is_space(c)) {
-      end_word();
-    } else if (!is_control(c)) {
-      const bool chinese = is_chinese(c);
-      if (chinese) end_word();
-      if (strip_accents_) {
-        decompose(c, add_char);
+ protected:
+  void encode_text(std::string_view text, std::vector<TokenId>& ids, Interrupt& interrupt) const override {
+    std::u32string word;
+    const auto end_word = [&] {
+      append_word(word, ids);
+      word.clear();
+    };
+    const auto add_char = [&](char32_t c) {
+      if (strip_accents_ && is_mark(c)) return;
+      if (lowercase_) c = to_lower(c);
+      if (is_punctuation(c)) {
+        end_word();
+        word = c;
+        end_word();
       } else {
-        add_char(c);
+        word += c;
       }
-      if (chinese) end_word();
+    };
+    while (!text.empty()) {
+      interrupt.poll();
+      const Utf8Char next = next_utf8(text);
+      text.remove_prefix(next.length);
+      const char32_t c = next.code_point;
+      if (next.status != Utf8Status::valid || c == 0xFFFD) continue;  // invalid characters are dropped
+      if (is_space(c)) {
+        end_word();
+      } else if (!is_control(c)) {
+        const bool chinese = is_chinese(c);
+        if (chinese) end_word();
+        if (strip_accents_)
+          decompose(c, add_char);
+        else
+          add_char(c);
+        if (chinese) end_word();
+      }
     }
+    end_word();
   }
-  end_word();
-}
 
-void WordPieceTokenizer::append_word(std::u32string_view word, std::vector<TokenId>& ids) const {
-  if (word.empty()) return;
-  const std::size_t begin = ids.size();
-  bool whole = word.size() <= kMaxWordChars;
-  if (whole) {
+ private:
+  void append_word(std::u32string_view word, std::vector<TokenId>& ids) const {
+    if (word.empty()) return;
+    const std::size_t begin = ids.size();
     std::string spelled(kSpaceMark);
-    for (const char32_t c : word) append_utf8(spelled, c);
+    for (const char32_t c : word.substr(0, kMaxWordChars)) append_utf8(spelled, c);
+    bool whole = word.size() <= kMaxWordChars;
     for (std::string_view rest = spelled; whole && !rest.empty();) {
       const auto match = tokens_.find(rest);
       whole = match.has_value();
-      if (!whole) break;
+      if (!match) break;
       ids.push_back(match->id);
       rest.remove_prefix(match->length);
     }
+    if (whole) return;
+    ids.resize(begin);
+    ids.push_back(*unknown());
   }
-  if (whole) return;
-  ids.resize(begin);
-  ids.push_back(*unknown());
+
+  LongestMatch tokens_;
+  bool lowercase_;
+  bool strip_accents_;
+};
+
+}  // namespace
+
+Result<std::shared_ptr<const Tokenizer>> make_wordpiece(const ModelFile& file) {
+  Result<Vocabulary> vocabulary = Vocabulary::load(file);
+  if (!vocabulary) return vocabulary.error();
+  for (const auto& [id, name] : {std::pair(vocabulary->bos(), "[CLS]"), std::pair(vocabulary->eos(), "[SEP]"),
+                                 std::pair(vocabulary->unknown(), "[UNK]")})
+    if (!id) return bad_vocabulary(file, fmt::format("the vocabulary of model \"bert\" has no {} token", name));
+  return {std::make_shared<const WordPieceTokenizer>(file, std::move(*vocabulary))};
 }
 
 }  // namespace troupe::engine

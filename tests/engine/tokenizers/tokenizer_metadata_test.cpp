@@ -350,7 +350,7 @@ TEST_CASE("tokens longer than any real one are refused, special ones sooner") {
   REQUIRE(make(with_last(1024, 3)));
 }
 
-TEST_CASE("special tokens may not take more than their trie is allowed") {
+TEST_CASE("the texts of special tokens have at most 8 MiB together") {
   auto file = byte_pair_file({"a b"});
   auto& tokens = std::get<std::vector<std::string>>(file["tokenizer.ggml.tokens"]);
   auto& types = std::get<std::vector<std::int64_t>>(file["tokenizer.ggml.token_type"]);
