@@ -1,5 +1,7 @@
 #include "engine/weights/model_info.h"
 
+#include <fmt/format.h>
+
 #include "engine/weights/tensor_reader.h"
 
 namespace troupe::engine {
@@ -21,7 +23,7 @@ std::optional<Pooling> read_pooling(Metadata& meta) {
       meta.refuse_unless("pooling_type", {kNone}, "this model ranks pairs of texts");
       return std::nullopt;
     default:
-      meta.fail(ErrorCode::bad_model, "'pooling_type' is " + std::to_string(type) + "; it must be from 0 to 4");
+      meta.fail(ErrorCode::bad_model, fmt::format("'pooling_type' is {}; it must be from 0 to 4", type));
       return std::nullopt;
   }
 }
@@ -40,9 +42,9 @@ ModelInfo read_model_info(const ModelFile& file, const std::string& family, Meta
   info.trained_context = meta.count("context_length", kMaxContext);
   info.context = options.context ? options.context : info.trained_context;
   if (info.context > kMaxContext) {
-    meta.fail(ErrorCode::invalid_argument, "a context of " + std::to_string(info.context) +
-                                               " tokens is above the limit of " + std::to_string(kMaxContext) +
-                                               "; use a smaller -c");
+    meta.fail(
+        ErrorCode::invalid_argument,
+        fmt::format("a context of {} tokens is above the limit of {}; use a smaller -c", info.context, kMaxContext));
   }
   info.pooling = read_pooling(meta);
   return info;
@@ -56,10 +58,11 @@ bool architecture_is(const ModelFile& file, std::string_view name) {
 Status refuse_shard(const ModelFile& file) {
   const std::int64_t count = file.integer("split.count").value_or(1);
   if (count <= 1) return Ok{};
-  return Error{ErrorCode::unsupported,
-               file.path() + ": this is file " + std::to_string(file.integer("split.no").value_or(0) + 1) + " of " +
-                   std::to_string(count) +
-                   " that a model was split into; merge them (llama-gguf-split --merge FIRST.gguf WHOLE.gguf)"};
+  return Error{
+      ErrorCode::unsupported,
+      fmt::format("{}: this is file {} of {} that a model was split into; merge them (llama-gguf-split --merge "
+                  "FIRST.gguf WHOLE.gguf)",
+                  file.path(), file.integer("split.no").value_or(0) + 1, count)};
 }
 
 }  // namespace troupe::engine

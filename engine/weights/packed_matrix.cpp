@@ -1,5 +1,6 @@
 #include "engine/weights/packed_matrix.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -9,7 +10,6 @@
 #include <cerrno>
 #include <cstring>
 #include <new>
-#include <string>
 #include <vector>
 
 #include "config/assert.h"
@@ -22,7 +22,21 @@ namespace {
 constexpr std::size_t kPanelsPerChunk = 16;       // 256 rows: some hundred KiB of source
 constexpr std::size_t kChecksumPiece = 1u << 20;  // hashed by one thread; the pieces' hashes are combined in order
 
-// Reads `bytes` from `offset` on; false if the file is shorter or cannot be read.
+// The checksum of `bytes`. Each piece is hashed by the thread that called get(begin, size) for it, which may write its
+// bytes: they are then in that core's cache.
+template <class Get>
+std::uint64_t checksum_after(Team& team, std::span<const std::byte> bytes, Get get) {
+  std::vector<std::uint64_t> pieces((bytes.size() + kChecksumPiece - 1) / kChecksumPiece);
+  team.parallel_for(pieces.size(), [&](std::size_t i, std::uint32_t) {
+    const std::size_t begin = i * kChecksumPiece, size = std::min(kChecksumPiece, bytes.size() - begin);
+    get(begin, size);
+    pieces[i] = XXH3_64bits(bytes.data() + begin, size);
+  });
+  return XXH3_64bits_withSeed(pieces.data(), pieces.size() * sizeof pieces[0], bytes.size());
+}
+
+}  // namespace
+
 bool read_at(int file, std::uint64_t offset, std::span<std::byte> bytes) {
   while (!bytes.empty()) {
     const ssize_t count = ::pread(file, bytes.data(), bytes.size(), static_cast<off_t>(offset));
@@ -34,28 +48,12 @@ bool read_at(int file, std::uint64_t offset, std::span<std::byte> bytes) {
   return true;
 }
 
-// Combines the pieces' hashes in order.
-std::uint64_t join(std::size_t size, std::span<const std::uint64_t> pieces) {
-  return XXH3_64bits_withSeed(pieces.data(), pieces.size_bytes(), size);
-}
-
-std::span<std::byte> piece_of(std::span<std::byte> bytes, std::size_t i) {
-  return bytes.subspan(i * kChecksumPiece, std::min(kChecksumPiece, bytes.size() - i * kChecksumPiece));
-}
-
-}  // namespace
-
 std::uint64_t combine_hashes(std::uint64_t hash, std::uint64_t next) {
   return XXH3_64bits_withSeed(&next, sizeof next, hash);
 }
 
 std::uint64_t checksum(Team& team, std::span<const std::byte> bytes) {
-  std::vector<std::uint64_t> pieces((bytes.size() + kChecksumPiece - 1) / kChecksumPiece);
-  team.parallel_for(pieces.size(), [&](std::size_t i, std::uint32_t) {
-    const std::size_t begin = i * kChecksumPiece;
-    pieces[i] = XXH3_64bits(bytes.data() + begin, std::min(kChecksumPiece, bytes.size() - begin));
-  });
-  return join(bytes.size(), pieces);
+  return checksum_after(team, bytes, [](std::size_t, std::size_t) {});
 }
 
 Result<PackedMatrix> PackedMatrix::pack(Team& team, kernels::WeightType type, kernels::Layout layout,
@@ -98,17 +96,11 @@ Result<PackedMatrix> PackedMatrix::read(Team& team, const PackedHeader& header, 
   auto matrix = allocate(header, scale, policy);
   if (!matrix) return matrix.error();
   const std::span<std::byte> body(matrix->body(), header.body_bytes);
-  std::vector<std::uint64_t> pieces((body.size() + kChecksumPiece - 1) / kChecksumPiece);
   std::atomic<bool> complete = true;
-  // Each piece is hashed by the thread that read it, while it is in that core's cache.
-  team.parallel_for(pieces.size(), [&](std::size_t i, std::uint32_t) {
-    const std::span<std::byte> piece = piece_of(body, i);
-    if (read_at(file, offset + i * kChecksumPiece, piece))
-      pieces[i] = XXH3_64bits(piece.data(), piece.size());
-    else
-      complete = false;
+  const std::uint64_t found = checksum_after(team, body, [&](std::size_t begin, std::size_t size) {
+    if (!read_at(file, offset + begin, body.subspan(begin, size))) complete = false;
   });
-  if (!complete || join(body.size(), pieces) != header.checksum) return PackedMatrix();
+  if (!complete || found != header.checksum) return PackedMatrix();
   new (matrix->memory_.data()) PackedHeader(header);
   return matrix;
 }
@@ -119,7 +111,7 @@ Result<PackedMatrix> PackedMatrix::allocate(const PackedHeader& header, float sc
   matrix.memory_ = AlignedMemory::allocate(policy, MemoryKind::weights, kPackedHeaderBytes + header.body_bytes);
   if (!matrix.memory_.data()) {
     return Error{ErrorCode::out_of_memory,
-                 "no memory for a matrix of " + std::to_string(header.body_bytes) + " bytes; load a smaller model"};
+                 fmt::format("no memory for a matrix of {} bytes; load a smaller model", header.body_bytes)};
   }
   matrix.view_ = {.type = header.type,
                   .layout = header.layout,

@@ -65,6 +65,8 @@ class PackedMatrix {
 
 // A hash of `bytes`, in an order that does not depend on the team's size.
 [[nodiscard]] std::uint64_t checksum(Team& team, std::span<const std::byte> bytes);
+// Reads all of `bytes` from `offset` of a file on; false if the file is shorter or cannot be read.
+[[nodiscard]] bool read_at(int file, std::uint64_t offset, std::span<std::byte> bytes);
 // Joins hashes in order: combine(combine(seed, a), b).
 [[nodiscard]] std::uint64_t combine_hashes(std::uint64_t hash, std::uint64_t next);
 

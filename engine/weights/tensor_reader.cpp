@@ -1,8 +1,10 @@
 #include "engine/weights/tensor_reader.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <atomic>
-#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <map>
@@ -16,11 +18,7 @@ namespace {
 
 constexpr std::uint64_t kMaxVocabulary = 1u << 24;
 
-std::string shape_text(const std::vector<std::uint64_t>& shape) {
-  std::string text = "[";
-  for (const std::uint64_t extent : shape) text += (text.size() > 1 ? " x " : "") + std::to_string(extent);
-  return text + "]";
-}
+std::string shape_text(const std::vector<std::uint64_t>& shape) { return fmt::format("[{}]", fmt::join(shape, " x ")); }
 
 // Tensors of old converters that repeat the metadata.
 bool is_redundant(std::string_view name) {
@@ -39,9 +37,11 @@ std::vector<std::byte> interleave(std::span<const std::byte> rows, std::uint64_t
 }
 
 std::string not_finite(const TensorInfo& tensor) {
-  const std::string as = tensor.converted_from ? " as " + std::string(kernels::info(tensor.type).name) : "";
-  return "tensor '" + Printable(tensor.name) + "' of type " + std::string(tensor.file_type().name) +
-         " has a weight that is not finite" + as + "; the file is damaged, download or convert it again";
+  const std::string as = tensor.converted_from ? fmt::format(" as {}", kernels::info(tensor.type).name) : "";
+  return fmt::format(
+      "tensor '{}' of type {} has a weight that is not finite{}; the file is damaged, download or convert "
+      "it again",
+      Printable(tensor.name), tensor.file_type().name, as);
 }
 
 // Converts some rows of a tensor, `file_rows`, from the file's type to the loaded type.
@@ -52,7 +52,7 @@ Result<AlignedMemory> convert_rows(Team& team, const TensorInfo& tensor, std::sp
   const std::size_t to_bytes = tensor.columns() * kernels::info(tensor.type).group_bytes;
   auto rows = AlignedMemory::allocate(num_rows * to_bytes);
   if (!rows.data()) {
-    return Error{ErrorCode::out_of_memory, "no memory to convert tensor '" + Printable(tensor.name) + "'"};
+    return Error{ErrorCode::out_of_memory, fmt::format("no memory to convert tensor '{}'", Printable(tensor.name))};
   }
   std::atomic<bool> finite = true;
   team.parallel_for(num_rows, [&](std::size_t row, std::uint32_t) {
@@ -90,11 +90,11 @@ std::vector<float> TensorReader::vector(const std::string& name, std::uint64_t c
   if (tensor->scale != 1.0f)
     for (float& value : values) value *= tensor->scale;
   if (!all_finite(kernels::WeightType::f32, std::as_bytes(std::span(values)))) {
-    fail({ErrorCode::bad_model, file_.path() + ": " + not_finite(*tensor)});
+    fail_model(not_finite(*tensor));
     return {};
   }
   weights_.bytes += count * sizeof(float);
-  hash({reinterpret_cast<const std::byte*>(values.data()), count * sizeof(float)});
+  hash(std::as_bytes(std::span(values)));
   done_with(*tensor, tensor->bytes.size());
   return values;
 }
@@ -115,7 +115,7 @@ PackedMatrix TensorReader::matrix(const std::string& name, std::uint64_t rows, s
     scale *= tensor->scale;
     hash(std::as_bytes(std::span(&tensor->scale, 1)));  // because it is not in the packed body
   }
-  const std::string part_name = how.part ? name + "#" + std::to_string(part.first) : name;
+  const std::string part_name = how.part ? fmt::format("{}#{}", name, part.first) : name;
   const std::size_t row_bytes = tensor->bytes.size() / part.of;
   const std::span<const std::byte> file_rows = tensor->bytes.subspan(part.first * row_bytes, rows * row_bytes);
   auto packed = cache_.has_model() ? cache_.read(part_name, tensor->type,
@@ -123,7 +123,7 @@ PackedMatrix TensorReader::matrix(const std::string& name, std::uint64_t rows, s
                                                  rows, k, scale, options_.memory_policy)
                                    : pack(*tensor, file_rows, rows, k, scale, how);
   if (!packed) {
-    fail({packed.error().code, file_.path() + ": " + packed.error().message});
+    fail({packed.error().code, fmt::format("{}: {}", file_.path(), packed.error().message)});
     return {};
   }
   if (!*packed) {
@@ -149,8 +149,8 @@ void TensorReader::read_embedding_and_head(std::uint64_t vocab_size, std::uint64
 void TensorReader::refuse_unknown_tensors() {
   for (const TensorInfo& tensor : file_.tensors()) {
     if (used_.contains(tensor.name) || is_redundant(tensor.name)) continue;
-    fail({ErrorCode::unsupported, file_.path() + ": tensor '" + Printable(tensor.name) + "' is not part of a '" +
-                                      family_ + "' model as it is supported here"});
+    fail({ErrorCode::unsupported, fmt::format("{}: tensor '{}' is not part of a '{}' model as it is supported here",
+                                              file_.path(), Printable(tensor.name), family_)});
   }
 }
 
@@ -166,15 +166,15 @@ const TensorInfo* TensorReader::find(const std::string& name, const std::vector<
   if (failed()) return nullptr;
   const TensorInfo* tensor = file_.find_tensor(name);
   if (!tensor) {
-    fail({ErrorCode::bad_model, file_.path() + ": tensor '" + name + "' is missing"});
+    fail_model(fmt::format("tensor '{}' is missing", name));
     return nullptr;
   }
   std::vector<std::uint64_t> actual = tensor->shape;
   while (actual.size() > shape.size() && actual.back() == 1) actual.pop_back();
   while (actual.size() < shape.size()) actual.push_back(1);
   if (actual != shape) {
-    fail({ErrorCode::bad_model, file_.path() + ": tensor '" + name + "' has shape " + shape_text(tensor->shape) +
-                                    "; the metadata ask for " + shape_text(shape)});
+    fail_model(fmt::format("tensor '{}' has shape {}; the metadata ask for {}", name, shape_text(tensor->shape),
+                           shape_text(shape)));
     return nullptr;
   }
   used_.insert(name);
@@ -238,18 +238,17 @@ void TensorReader::note_speed() const {
   if (!options_.notes) return;
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
   options_.notes({.warning = false,
-                  .text = cache_.has_model() ? "read " + speed_text(weights_.bytes, seconds) + " from " + cache_.path()
-                                             : "packed " + speed_text(total_bytes_, seconds)});
+                  .text = cache_.has_model()
+                              ? fmt::format("read {} from {}", speed_text(weights_.bytes, seconds), cache_.path())
+                              : "packed " + speed_text(total_bytes_, seconds)});
 }
 
 std::string speed_text(std::uint64_t bytes, double seconds) {
   const bool large = bytes >= 100'000'000;
   const double amount = static_cast<double>(bytes) / (large ? 1e9 : 1e6);
   const char* const unit = large ? "GB" : "MB";
-  char text[96];
-  std::snprintf(text, sizeof text, "%.2f %s of weights in %.2f s (%.1f %s/s)", amount, unit, seconds,
-                amount / std::max(seconds, 1e-9), unit);
-  return text;
+  return fmt::format("{:.2f} {} of weights in {:.2f} s ({:.1f} {}/s)", amount, unit, seconds,
+                     amount / std::max(seconds, 1e-9), unit);
 }
 
 std::string model_name(const ModelFile& file) {
@@ -264,9 +263,7 @@ std::string describe_types(const ModelFile& file) {
   std::vector<std::pair<std::string_view, std::size_t>> order(counts.begin(), counts.end());
   std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
   std::string text;
-  for (const auto& [name, count] : order) {
-    text += (text.empty() ? "" : ", ") + std::string(name) + " x " + std::to_string(count);
-  }
+  for (const auto& [name, count] : order) text += fmt::format("{}{} x {}", text.empty() ? "" : ", ", name, count);
   return text;
 }
 
@@ -274,20 +271,18 @@ std::uint64_t count_parameters(const ModelFile& file) {
   std::uint64_t count = 0;
   for (const TensorInfo& tensor : file.tensors()) {
     if (tensor.name.starts_with("rope_f")) continue;  // rope_freqs, rope_factors_long and _short
-    std::uint64_t elements = 1;
-    for (const std::uint64_t extent : tensor.shape) elements *= extent;
-    count += elements;
+    count += tensor.columns() * tensor.rows();
   }
   return count;
 }
 
 Result<std::uint32_t> vocabulary_size(const ModelFile& file) {
   const TensorInfo* embedding = file.find_tensor("token_embd.weight");
-  if (!embedding) return Error{ErrorCode::bad_model, file.path() + ": tensor 'token_embd.weight' is missing"};
-  if (embedding->rows() > kMaxVocabulary) {
-    return Error{ErrorCode::bad_model,
-                 file.path() + ": a vocabulary of " + std::to_string(embedding->rows()) + " tokens"};
-  }
+  const auto bad = [&](const std::string& what) {
+    return Error{ErrorCode::bad_model, fmt::format("{}: {}", file.path(), what)};
+  };
+  if (!embedding) return bad("tensor 'token_embd.weight' is missing");
+  if (embedding->rows() > kMaxVocabulary) return bad(fmt::format("a vocabulary of {} tokens", embedding->rows()));
   return static_cast<std::uint32_t>(embedding->rows());
 }
 

@@ -1,5 +1,7 @@
 #include "engine/weights/ternary_choice.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -39,18 +41,14 @@ constexpr Way kWays[] = {
     {Ternary::trits, Layout::trits, "trits", "packed trits", "1.6 bits"},
 };
 
-const Way& way_of(Layout layout) {
-  return *std::find_if(std::begin(kWays), std::end(kWays), [&](const Way& way) { return way.layout == layout; });
-}
-const Way& way_of(Ternary ternary) {
-  return *std::find_if(std::begin(kWays), std::end(kWays), [&](const Way& way) { return way.ternary == ternary; });
-}
+const Way& way_of(Layout layout) { return *std::ranges::find(kWays, layout, &Way::layout); }
+const Way& way_of(Ternary ternary) { return *std::ranges::find(kWays, ternary, &Way::ternary); }
 
 bool has_way(const kernels::KernelTable& kernels, const Way& way) {
   return way.layout == Layout::panels || kernels::has_ternary_layout(kernels, way.layout);
 }
 std::ptrdiff_t num_ways(const kernels::KernelTable& kernels) {
-  return std::count_if(std::begin(kWays), std::end(kWays), [&](const Way& way) { return has_way(kernels, way); });
+  return std::ranges::count_if(kWays, [&](const Way& way) { return has_way(kernels, way); });
 }
 
 // A layout to measure: a matrix of equal panels.
@@ -113,23 +111,21 @@ class Candidate {
 
 // The fastest layout, but multiply-adds unless the gain is large enough.
 Layout fastest(const std::vector<TernaryTime>& times) {
-  const auto faster = [](const TernaryTime& a, const TernaryTime& b) { return a.seconds < b.seconds; };
-  const TernaryTime& best = *std::min_element(times.begin(), times.end(), faster);
+  const TernaryTime& best = *std::ranges::min_element(times, {}, &TernaryTime::seconds);
   return best.seconds < kLeastGain * times[0].seconds ? best.layout : times[0].layout;
 }
 
 std::string times_text(const std::vector<TernaryTime>& times, Layout chosen) {
   const Way& way = way_of(chosen);
-  std::string text = std::string(way.words) + ", " + std::string(way.bits) + ": ";
-  std::string others;
+  std::string own, others;
   for (const TernaryTime& time : times) {
-    const std::string us = std::to_string(std::lround(1e6 * time.seconds)) + " us";
+    const long us = std::lround(1e6 * time.seconds);
     if (time.layout == chosen)
-      text += us + " for one row and eight";
+      own = fmt::format("{} us for one row and eight", us);
     else
-      others += (others.empty() ? " against " : " and ") + us + " of " + std::string(way_of(time.layout).words);
+      others += fmt::format("{}{} us of {}", others.empty() ? " against " : " and ", us, way_of(time.layout).words);
   }
-  return text + others;
+  return fmt::format("{}, {}: {}{}", way.words, way.bits, own, others);
 }
 
 }  // namespace
@@ -172,10 +168,10 @@ Result<Layout> choose_ternary_layout(const ModelFile& file, const ModelOptions& 
   if (options.ternary != Ternary::automatic) {
     const Way& way = way_of(options.ternary);
     if (has_way(*options.kernels, way)) return way.layout;
-    return Error{ErrorCode::unsupported, "the kernels '" + std::string(options.kernels->name) + "' have no " +
-                                             std::string(way.words) +
-                                             " for ternary weights; use --ternary auto, or --kernels with another "
-                                             "variant"};
+    return Error{ErrorCode::unsupported,
+                 fmt::format("the kernels '{}' have no {} for ternary weights; use --ternary auto, or --kernels with "
+                             "another variant",
+                             options.kernels->name, way.words)};
   }
   if (num_ways(*options.kernels) == 1 || bytes < kWorthMeasuring) return Layout::panels;
   const auto say = [&](const std::string& text) {
@@ -183,7 +179,7 @@ Result<Layout> choose_ternary_layout(const ModelFile& file, const ModelOptions& 
   };
   for (auto way = std::rbegin(kWays); way != std::rend(kWays); ++way)
     if (WeightsCache::has_file(options.weights_cache, file, options.kernels->name, way->layout)) {
-      say(std::string(way->words) + ", as they were kept");
+      say(fmt::format("{}, as they were kept", way->words));
       return way->layout;
     }
   const auto times = time_ternary(*options.kernels, *options.team, largest->type, largest->columns());

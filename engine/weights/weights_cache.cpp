@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -11,8 +12,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <cinttypes>
-#include <cstdio>
 #include <cstring>
 #include <ctime>
 #include <filesystem>
@@ -49,29 +48,7 @@ bool write_at(int file, std::uint64_t offset, std::span<const std::byte> bytes) 
   return true;
 }
 
-// Reads up to bytes.size() bytes; returns how many were read.
-std::size_t read_at(int file, std::uint64_t offset, std::span<std::byte> bytes) {
-  std::size_t total = 0;
-  while (total < bytes.size()) {
-    const ssize_t count = ::pread(file, bytes.data() + total, bytes.size() - total, static_cast<off_t>(offset + total));
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) break;
-    total += static_cast<std::size_t>(count);
-  }
-  return total;
-}
-
-std::string hex(std::uint64_t value) {
-  char text[17];
-  std::snprintf(text, sizeof text, "%016" PRIx64, value);
-  return text;
-}
-
-std::string gigabytes(std::uint64_t bytes) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.2f GB", 1e-9 * static_cast<double>(bytes));
-  return text;
-}
+std::string gigabytes(std::uint64_t bytes) { return fmt::format("{:.2f} GB", 1e-9 * static_cast<double>(bytes)); }
 
 // Hashes the beginnings of tensors all over the file, to distinguish models with the same metadata and shapes, such as
 // two trainings of one.
@@ -122,6 +99,14 @@ std::vector<CachedFile> list(int directory) {
   return files;
 }
 
+std::string file_name(const ModelFile& model, std::string_view variant, kernels::Layout ternary) {
+  std::uint64_t key = combine_hashes(model.content_hash(), sample(model));
+  key = combine_hashes(key, kernels::kRecipeVersion);
+  key = combine_hashes(key, kWeightsFileVersion);
+  if (ternary != kernels::Layout::panels) key = combine_hashes(key, static_cast<std::uint64_t>(ternary));
+  return fmt::format("{:016x}-{}{}", key, variant, kEnding);
+}
+
 }  // namespace
 
 std::uint64_t tensor_hash(Team& team, const TensorInfo& tensor) {
@@ -129,18 +114,6 @@ std::uint64_t tensor_hash(Team& team, const TensorInfo& tensor) {
 }
 
 std::uint64_t WeightsCache::hash_of_name(std::string_view name) { return XXH3_64bits(name.data(), name.size()); }
-
-namespace {
-
-std::string file_name(const ModelFile& model, std::string_view variant, kernels::Layout ternary) {
-  std::uint64_t key = combine_hashes(model.content_hash(), sample(model));
-  key = combine_hashes(key, kernels::kRecipeVersion);
-  key = combine_hashes(key, kWeightsFileVersion);
-  if (ternary != kernels::Layout::panels) key = combine_hashes(key, static_cast<std::uint64_t>(ternary));
-  return hex(key) + "-" + std::string(variant) + std::string(kEnding);
-}
-
-}  // namespace
 
 bool WeightsCache::has_file(const WeightsCacheOptions& options, const ModelFile& file, std::string_view variant,
                             kernels::Layout ternary) {
@@ -158,8 +131,8 @@ WeightsCache::WeightsCache(const WeightsCacheOptions& options, const ModelFile& 
   if (is_used()) open_file();
 }
 
-void WeightsCache::note(std::string text) const {
-  if (notes_) notes_({.warning = false, .text = std::move(text)});
+void WeightsCache::note(const std::string& what) const {
+  if (notes_) notes_({.warning = false, .text = "weights cache: " + what});
 }
 void WeightsCache::warn(const std::string& what) const {
   if (notes_) notes_({.warning = true, .text = "weights cache: " + what});
@@ -170,11 +143,11 @@ void WeightsCache::open_directory() {
   std::error_code ignored;
   std::filesystem::create_directories(std::filesystem::path(path + "/").parent_path().parent_path(), ignored);
   if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
-    return warn(path + ": cannot be made: " + system_says() + "; weights are not kept");
+    return warn(fmt::format("{}: cannot be made: {}; weights are not kept", path, system_says()));
   FileDescriptor directory(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   struct stat status {};
   if (directory.get() < 0 || ::fstat(directory.get(), &status) != 0)
-    return warn(path + ": cannot be opened: " + system_says() + "; weights are not kept");
+    return warn(fmt::format("{}: cannot be opened: {}; weights are not kept", path, system_says()));
   if (status.st_uid != ::geteuid() || (status.st_mode & 022) != 0)
     return warn(path + ": others may write to it; weights are not kept there (chown it to this user, and chmod 700)");
   directory_ = std::move(directory);
@@ -183,7 +156,9 @@ void WeightsCache::open_directory() {
 void WeightsCache::open_file() {
   FileDescriptor file(::openat(directory_.get(), name_.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (file.get() < 0 && errno == ENOENT) return;
-  const auto unusable = [&](const std::string& why) { warn(path_ + ": " + why + "; the model is packed again"); };
+  const auto unusable = [&](const std::string& why) {
+    warn(fmt::format("{}: {}; the model is packed again", path_, why));
+  };
   if (file.get() < 0) return unusable("cannot be opened: " + system_says());
   auto header = read_header(file.get());
   if (!header) return unusable(header.error().message);
@@ -202,21 +177,20 @@ Result<WeightsHeader> WeightsCache::read_header(int file) const {
     return Error{ErrorCode::permission, "others may have written to it"};
   const auto size = static_cast<std::uint64_t>(status.st_size);
   std::vector<std::byte> bytes(kWeightsFixedBytes);
-  bool complete = read_at(file, 0, bytes) == bytes.size();
+  bool complete = read_at(file, 0, bytes);
   if (complete) {
     const auto count = parse_weights_count(bytes);
     if (!count) return count.error();
     bytes.resize(weights_header_bytes(*count));
-    complete = read_at(file, 0, bytes) == bytes.size();
+    complete = read_at(file, 0, bytes);
   }
-  if (!complete) return Error{ErrorCode::io, "damaged: cut off after " + std::to_string(size) + " bytes"};
+  if (!complete) return Error{ErrorCode::io, fmt::format("damaged: cut off after {} bytes", size)};
   auto header = parse_weights_header(bytes, size);
   if (!header) return header.error();
   if (header->recipe != kernels::kRecipeVersion || header->variant != variant_ ||
       header->model_hash != model_.content_hash())
-    return Error{ErrorCode::unsupported, "made for another model, variant or version (" +
-                                             std::to_string(header->recipe) + "-" + Printable(header->variant) + "-" +
-                                             hex(header->model_hash) + ")"};
+    return Error{ErrorCode::unsupported, fmt::format("made for another model, variant or version ({}-{}-{:016x})",
+                                                     header->recipe, Printable(header->variant), header->model_hash)};
   return header;
 }
 
@@ -229,9 +203,9 @@ Status WeightsCache::check_source(int file, const WeightsHeader& header) {
     model_.drop_pages(tensor.bytes);
   }
   if (hash != header.source_hash) return Error{ErrorCode::io, "the model has changed since it was packed"};
-  note("weights cache: " + model_.path() + " was copied or touched, and is what was packed (compared by its hash)");
+  note(model_.path() + " was copied or touched, and is what was packed (compared by its hash)");
   // Opened through the descriptor, because the name may refer to another writer's file by now.
-  const FileDescriptor writable(::open(("/proc/self/fd/" + std::to_string(file)).c_str(), O_WRONLY | O_CLOEXEC));
+  const FileDescriptor writable(::open(fmt::format("/proc/self/fd/{}", file).c_str(), O_WRONLY | O_CLOEXEC));
   if (writable.get() >= 0) write_at(writable.get(), kWeightsStampAt, write_weights_stamp(model_.stamp()));
   return Ok{};
 }
@@ -255,7 +229,7 @@ Result<PackedMatrix> WeightsCache::read(std::string_view name, kernels::WeightTy
     }
   }
   if (!matrix) {
-    warn(path_ + ": damaged: " + Printable(name) + " is not what was written; the model is packed again");
+    warn(fmt::format("{}: damaged: {} is not what was written; the model is packed again", path_, Printable(name)));
     header_.reset();
   }
   return matrix;
@@ -264,8 +238,8 @@ Result<PackedMatrix> WeightsCache::read(std::string_view name, kernels::WeightTy
 // Evicts files to make room for `bytes`. False, with a warning: there is not enough room.
 bool WeightsCache::make_room(std::uint64_t bytes) {
   if (options_.max_bytes != 0 && bytes > options_.max_bytes) {
-    warn(path_ + ": " + gigabytes(bytes) + " are more than the limit of " + gigabytes(options_.max_bytes) +
-         "; they are not kept (raise --weights-cache-size)");
+    warn(fmt::format("{}: {} are more than the limit of {}; they are not kept (raise --weights-cache-size)", path_,
+                     gigabytes(bytes), gigabytes(options_.max_bytes)));
     return false;
   }
   std::vector<CachedFile> files = list(directory_.get());
@@ -285,18 +259,18 @@ bool WeightsCache::make_room(std::uint64_t bytes) {
     if (file.name.ends_with(kTemporaryEnding)) continue;  // being written by another process
     if (::unlinkat(directory_.get(), file.name.c_str(), 0) != 0) continue;
     total -= file.bytes;
-    note("weights cache: evicted " + options_.directory + "/" + file.name + ", " + gigabytes(file.bytes));
+    note(fmt::format("evicted {}/{}, {}", options_.directory, file.name, gigabytes(file.bytes)));
   }
   if (has_room()) return true;
-  warn(options_.directory + ": the file system has no room for " + gigabytes(bytes) + "; they are not kept");
+  warn(fmt::format("{}: the file system has no room for {}; they are not kept", options_.directory, gigabytes(bytes)));
   return false;
 }
 
 void WeightsCache::keep(std::span<const Matrix> matrices, std::uint64_t source_hash) {
   TROUPE_ASSERT(is_used());
   if (matrices.size() > kMaxWeightsEntries)
-    return warn(path_ + ": " + std::to_string(matrices.size()) + " matrices are more than the " +
-                std::to_string(kMaxWeightsEntries) + " that a file can hold; they are not kept");
+    return warn(fmt::format("{}: {} matrices are more than the {} that a file can hold; they are not kept", path_,
+                            matrices.size(), kMaxWeightsEntries));
   WeightsHeader header{.recipe = kernels::kRecipeVersion,
                        .model_hash = model_.content_hash(),
                        .source_hash = source_hash,
@@ -317,11 +291,9 @@ void WeightsCache::keep(std::span<const Matrix> matrices, std::uint64_t source_h
   if (!make_room(end)) return;
   const auto begin = std::chrono::steady_clock::now();
   if (const Status written = write_file(matrices, std::move(header)); !written)
-    return warn(path_ + ": cannot be written: " + written.error().message + "; the weights are not kept");
+    return warn(fmt::format("{}: cannot be written: {}; the weights are not kept", path_, written.error().message));
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  char text[64];
-  std::snprintf(text, sizeof text, ": kept %s in %.1f s", gigabytes(end).c_str(), seconds);
-  note("weights cache: " + path_ + text);
+  note(fmt::format("{}: kept {} in {:.1f} s", path_, gigabytes(end), seconds));
 }
 
 // False: a write failed, or the team is stopped.
@@ -349,7 +321,7 @@ bool WeightsCache::wait_for_disk(int file, std::uint64_t bytes) const {
 Status WeightsCache::write_file(std::span<const Matrix> matrices, WeightsHeader header) {
   std::uint64_t random = 0;
   if (::getrandom(&random, sizeof random, 0) != sizeof random) return Error{ErrorCode::io, system_says()};
-  const std::string temporary = name_.substr(0, 16) + "-" + hex(random) + std::string(kTemporaryEnding);
+  const std::string temporary = fmt::format("{}-{:016x}{}", name_.substr(0, 16), random, kTemporaryEnding);
   const FileDescriptor file(
       ::openat(directory_.get(), temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (file.get() < 0) return Error{ErrorCode::io, system_says()};

@@ -87,7 +87,7 @@ class WeightsCache {
   Status write_file(std::span<const Matrix> matrices, WeightsHeader header);
   bool write_body(int file, std::uint64_t offset, std::span<const std::byte> body) const;
   bool wait_for_disk(int file, std::uint64_t bytes) const;
-  void note(std::string text) const;
+  void note(const std::string& what) const;
   void warn(const std::string& what) const;
 
   WeightsCacheOptions options_;
