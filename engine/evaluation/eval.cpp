@@ -25,20 +25,19 @@ std::uint32_t longest_chunk(const LoadedModel& model) {
   return longest;
 }
 
-Status check(const LoadedModel& model, std::span<const TokenId> tokens, std::uint32_t num_more) {
-  const ModelInfo& info = model.info();
-  if (tokens.empty()) return Error{ErrorCode::invalid_argument, "there are no tokens to evaluate"};
-  if (auto checked = check_ids(info, tokens); !checked) return checked;
-  const std::uint64_t room =
-      std::min<std::uint64_t>(info.context, std::uint64_t{model.arena()->num_blocks()} * kBlockSize);
-  if (tokens.size() + num_more > room) {
-    return Error{ErrorCode::invalid_argument,
-                 fmt::format("{} tokens do not fit a context of {}; use a larger -c", tokens.size() + num_more, room)};
-  }
-  if (longest_chunk(model) == 0) {
-    return Error{ErrorCode::invalid_argument,
-                 fmt::format("a window of {} positions needs more KV blocks", model.info().window)};
-  }
+// The most tokens that context and blocks hold.
+std::uint64_t max_tokens(const LoadedModel& model) {
+  return std::min<std::uint64_t>(model.info().context, std::uint64_t{model.arena()->num_blocks()} * kBlockSize);
+}
+
+Status check(const LoadedModel& model, std::span<const TokenId> tokens) {
+  const auto bad = [](std::string what) { return Error{ErrorCode::invalid_argument, std::move(what)}; };
+  if (tokens.empty()) return bad("there are no tokens to evaluate");
+  if (auto checked = check_ids(model.info(), tokens); !checked) return checked;
+  if (const std::uint64_t room = max_tokens(model); tokens.size() > room)
+    return bad(fmt::format("{} tokens do not fit a context of {}; use a larger -c", tokens.size(), room));
+  if (longest_chunk(model) == 0)
+    return bad(fmt::format("a window of {} positions needs more KV blocks", model.info().window));
   return Ok{};
 }
 
@@ -66,7 +65,7 @@ StepItem next_item(std::uint32_t num_computed, std::uint32_t num_tokens, Output 
 
 Result<std::vector<float>> evaluate(const LoadedModel& model, Team& team, std::span<const TokenId> tokens,
                                     std::uint32_t chunk) {
-  if (auto checked = check(model, tokens, 0); !checked) return checked.error();
+  if (auto checked = check(model, tokens); !checked) return checked.error();
   Executor executor(model, team);
   executor.open(make_spec(model, tokens, 0));
   std::vector<float> logits;
@@ -85,11 +84,10 @@ Result<std::vector<float>> evaluate(const LoadedModel& model, Team& team, std::s
 
 Result<std::vector<TokenId>> greedy(const LoadedModel& model, Team& team, std::span<const TokenId> prompt,
                                     std::uint32_t count, bool ignore_eos) {
-  if (auto checked = check(model, prompt, 0); !checked) return checked.error();
+  if (auto checked = check(model, prompt); !checked) return checked.error();
   std::vector<TokenId> out;
   if (count == 0) return out;
-  const std::uint64_t room =
-      std::min<std::uint64_t>(model.info().context, std::uint64_t{model.arena()->num_blocks()} * kBlockSize);
+  const std::uint64_t room = max_tokens(model);
   SequenceSpec spec =
       make_spec(model, prompt, static_cast<std::uint32_t>(std::min<std::uint64_t>(count, room - prompt.size())));
   spec.sampling.max_tokens = count;

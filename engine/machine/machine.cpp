@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "engine/compute/team.h"
+#include "engine/memory/process_memory.h"
 
 namespace troupe::engine {
 namespace {
@@ -38,9 +39,8 @@ std::optional<std::uint64_t> number_in(const fs::path& path) {
 // Whether "cpu,cpuacct" names `controller`.
 bool lists(const std::string& controllers, const std::string& controller) {
   std::istringstream in(controllers);
-  for (std::string name; std::getline(in, name, ',');) {
+  for (std::string name; std::getline(in, name, ',');)
     if (name == controller) return true;
-  }
   return false;
 }
 
@@ -100,14 +100,7 @@ std::optional<std::uint64_t> cgroup_memory(const fs::path& root) {
 }
 
 std::uint64_t available_memory(const fs::path& root) {
-  std::uint64_t available = 0;
-  std::ifstream in(root / "proc/meminfo");
-  for (std::string line; std::getline(in, line);) {
-    std::istringstream fields(line);
-    std::string key;
-    std::uint64_t kibibytes = 0;
-    if ((fields >> key >> kibibytes) && key == "MemAvailable:") available = kibibytes * 1024;
-  }
+  const std::uint64_t available = read_sizes(root / "proc/meminfo")["MemAvailable"];
   return std::min(available, cgroup_memory(root).value_or(available));
 }
 
@@ -145,6 +138,11 @@ MachineIdentity machine_identity(const fs::path& root) {
   return identity;
 }
 
+double CpuTicks::stolen_percent_since(const CpuTicks& before) const {
+  if (total <= before.total || stolen < before.stolen) return 0;
+  return 100.0 * static_cast<double>(stolen - before.stolen) / static_cast<double>(total - before.total);
+}
+
 CpuTicks cpu_ticks(std::span<const int> cpus, const fs::path& root) {
   CpuTicks ticks;
   std::ifstream in(root / "proc/stat");
@@ -168,9 +166,8 @@ std::vector<int> allowed_cpus() {
   CPU_ZERO(&set);
   std::vector<int> cpus;
   if (::sched_getaffinity(0, sizeof set, &set) == 0) {
-    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
       if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
-    }
   }
   if (cpus.empty()) cpus.push_back(0);
   return cpus;
@@ -178,9 +175,8 @@ std::vector<int> allowed_cpus() {
 
 std::uint32_t default_num_threads() {
   auto count = static_cast<std::uint32_t>(allowed_cpus().size());
-  if (const auto quota = cgroup_cpus()) {
+  if (const auto quota = cgroup_cpus())
     count = std::min(count, std::max(1u, static_cast<std::uint32_t>(std::floor(*quota))));
-  }
   return count <= 4 ? count : count - 1;
 }
 

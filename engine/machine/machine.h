@@ -35,6 +35,8 @@ struct MachineIdentity {
 struct CpuTicks {
   std::uint64_t total = 0;
   std::uint64_t stolen = 0;  // the hypervisor gave them to another machine
+  // The stolen share of the ticks since `before`; 0 without data.
+  [[nodiscard]] double stolen_percent_since(const CpuTicks& before) const;
 };
 // Zero if /proc/stat has no data.
 [[nodiscard]] CpuTicks cpu_ticks(std::span<const int> cpus, const std::filesystem::path& root = "/");

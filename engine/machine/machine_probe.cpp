@@ -6,13 +6,12 @@
 #include <algorithm>
 #include <cmath>
 #include <ctime>
-#include <fstream>
 #include <map>
-#include <sstream>
 #include <utility>
 
 #include "engine/compute/team.h"
 #include "engine/memory/aligned_memory.h"
+#include "engine/memory/process_memory.h"
 #include "kernels/peaks/peaks.h"
 
 namespace troupe::engine {
@@ -24,6 +23,7 @@ using kernels::Unit;
 constexpr std::uint64_t kMiB = 1u << 20, kGiB = 1u << 30;
 constexpr std::uint64_t kReadPortion = kMiB;  // between two clock reads: some 50 us from memory
 constexpr double kPortionOps = 5e7;           // the same for the slowest multiplying loop: 0.5 ms
+constexpr std::uint64_t kAddRounds = 2000;    // of dependent additions: about 0.1 ms
 constexpr std::size_t kMaxPartners = 15;      // CPUs that the first one is paired with
 
 std::uint64_t reported_l3() {
@@ -42,14 +42,9 @@ std::string utc_now() {
 
 // Bytes of this process in 2 MiB pages. Nothing before Linux 4.14.
 std::optional<std::uint64_t> huge_page_bytes() {
-  std::ifstream in("/proc/self/smaps_rollup");
-  for (std::string line; std::getline(in, line);) {
-    std::istringstream fields(line);
-    std::string key;
-    std::uint64_t kibibytes = 0;
-    if ((fields >> key >> kibibytes) && key == "AnonHugePages:") return kibibytes * 1024;
-  }
-  return std::nullopt;
+  const auto sizes = read_sizes("/proc/self/smaps_rollup");
+  const auto found = sizes.find("AnonHugePages");
+  return found == sizes.end() ? std::nullopt : std::optional(found->second);
 }
 
 // Memory first written by the threads of the team, each its part (NUMA first touch).
@@ -78,6 +73,9 @@ class Buffer {
   bool huge_pages_;
 };
 
+// Makes the compiler compute `bits`.
+void keep(std::uint64_t bits) { __asm__ volatile("" : : "r"(bits)); }
+
 // Reads the beginning of a buffer repeatedly, each thread its part.
 class Reader {
  public:
@@ -97,7 +95,6 @@ class Reader {
   }
 
  private:
-  static void keep(std::uint64_t bits) { __asm__ volatile("" : : "r"(bits)); }
   struct alignas(128) Position {
     std::uint64_t value = 0;
   };
@@ -106,23 +103,16 @@ class Reader {
   std::vector<Position> at_;
 };
 
-// A portion of enough rounds of a loop.
-Portion portion_of(const kernels::PeakLoop& loop) {
-  const auto rounds = std::max<std::uint64_t>(1, static_cast<std::uint64_t>(kPortionOps / loop.ops_per_round));
-  return [loop, rounds](std::uint32_t) {
-    const std::uint64_t bits = loop.run(rounds);
-    __asm__ volatile("" : : "r"(bits));
-    return static_cast<double>(rounds) * loop.ops_per_round;
+// A portion of some rounds of a loop.
+Portion portion_of(kernels::Loop* run, std::uint64_t rounds, double ops_per_round) {
+  return [=](std::uint32_t) {
+    keep(run(rounds));
+    return static_cast<double>(rounds) * ops_per_round;
   };
 }
-
-Portion portion_of(kernels::Loop* adds) {
-  constexpr std::uint64_t kRounds = 2000;  // about 0.1 ms
-  return [adds](std::uint32_t) {
-    const std::uint64_t bits = adds(kRounds);
-    __asm__ volatile("" : : "r"(bits));
-    return static_cast<double>(kRounds * kernels::kAddsPerRound);
-  };
+Portion portion_of(const kernels::PeakLoop& loop) {
+  const auto rounds = std::max<std::uint64_t>(1, static_cast<std::uint64_t>(kPortionOps / loop.ops_per_round));
+  return portion_of(loop.run, rounds, loop.ops_per_round);
 }
 
 // One probe: a list of measurements, in order.
@@ -147,11 +137,8 @@ class Prober {
       jobs_[i]();
     }
     if (options_.progress) options_.progress(1);
-    const CpuTicks after = cpu_ticks(all_cpus_);
-    if (after.total > before.total && after.stolen >= before.stolen)
-      probe_.steal_percent =
-          100.0 * static_cast<double>(after.stolen - before.stolen) / static_cast<double>(after.total - before.total);
-    sum_up_others();
+    probe_.steal_percent = cpu_ticks(all_cpus_).stolen_percent_since(before);
+    average_others();
     probe_.duration_s = std::chrono::duration<double>(Clock::now() - start).count();
     return std::move(probe_);
   }
@@ -205,7 +192,9 @@ class Prober {
     return counts;
   }
 
-  Rate rate_of_adds(kernels::Loop* adds) const { return measure_rate(cpus(1), rounds_, portion_of(adds), Time::own); }
+  Rate rate_of_adds(kernels::Loop* adds) const {
+    return measure_rate(cpus(1), rounds_, portion_of(adds, kAddRounds, kernels::kAddsPerRound), Time::own);
+  }
 
   // Pairs the first CPU with each other one: for the widest vectors, and for AMX.
   void plan_pairs() {
@@ -275,16 +264,11 @@ class Prober {
     probe_.reads.push_back({bytes, count, buffer_->huge_pages(), measure_rate(team, rounds_, portion, Time::wall)});
   }
 
-  void sum_up_others() {
+  void average_others() {
     double sum = probe_.clock.others_percent;
-    std::size_t count = 1;
-    const auto add = [&](const Rate& rate) {
-      sum += rate.others_percent;
-      ++count;
-    };
-    for (const PeakFigure& figure : probe_.peaks) add(figure.ops);
-    for (const ReadFigure& figure : probe_.reads) add(figure.rate);
-    probe_.others_percent = sum / static_cast<double>(count);
+    for (const PeakFigure& figure : probe_.peaks) sum += figure.ops.others_percent;
+    for (const ReadFigure& figure : probe_.reads) sum += figure.rate.others_percent;
+    probe_.others_percent = sum / static_cast<double>(1 + probe_.peaks.size() + probe_.reads.size());
   }
 
   const ProbeOptions& options_;

@@ -8,8 +8,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <stdexcept>
 
 #include "kernels/cpu/unit.h"
@@ -29,7 +29,7 @@ struct NotAProbe : std::runtime_error {
 
 double above_zero(const json& value, const char* what) {
   const double number = value.get<double>();
-  if (!std::isfinite(number) || number <= 0) throw NotAProbe(std::string(what) + " must be above 0");
+  if (!std::isfinite(number) || number <= 0) throw NotAProbe(fmt::format("{} must be above 0", what));
   return number;
 }
 
@@ -116,8 +116,8 @@ std::string environment(const char* name) {
   return value ? value : "";
 }
 
-Error cannot_write(const fs::path& path) {
-  return {ErrorCode::io, "cannot write " + path.string() + ": " + std::strerror(errno)};
+Error cannot_write(const fs::path& path, const std::string& why) {
+  return {ErrorCode::io, fmt::format("cannot write {}: {}", path.string(), why)};
 }
 
 }  // namespace
@@ -187,9 +187,7 @@ std::optional<MachineProbe> load_probe(const fs::path& folder, const MachineIden
   std::error_code error;
   if (!fs::is_regular_file(path, error) || fs::file_size(path, error) > kMaxFileBytes || error) return std::nullopt;
   std::ifstream in(path, std::ios::binary);
-  std::ostringstream text;
-  text << in.rdbuf();
-  auto probe = parse_probe(text.str());
+  auto probe = parse_probe({std::istreambuf_iterator<char>(in), {}});
   if (!probe || probe->machine != machine) return std::nullopt;
   return std::move(*probe);
 }
@@ -202,7 +200,7 @@ std::optional<MachineProbe> kept_probe() {
 Status save_probe(const fs::path& folder, const MachineProbe& probe) {
   std::error_code error;
   fs::create_directories(folder, error);
-  if (error) return Error{ErrorCode::io, "cannot make " + folder.string() + ": " + error.message()};
+  if (error) return Error{ErrorCode::io, fmt::format("cannot make {}: {}", folder.string(), error.message())};
   const fs::path path = probe_path(folder, probe.machine);
   fs::path temporary = path;
   temporary += fmt::format(".{}", ::getpid());
@@ -211,14 +209,14 @@ Status save_probe(const fs::path& folder, const MachineProbe& probe) {
     out << to_json(probe);
     out.flush();
     if (!out) {
-      const Error failed = cannot_write(temporary);
+      const Error failed = cannot_write(temporary, std::strerror(errno));
       fs::remove(temporary, error);
       return failed;
     }
   }
   fs::rename(temporary, path, error);
   if (!error) return Ok{};
-  const Error failed{ErrorCode::io, "cannot write " + path.string() + ": " + error.message()};
+  const Error failed = cannot_write(path, error.message());
   fs::remove(temporary, error);
   return failed;
 }

@@ -104,12 +104,12 @@ Rate measure_rate(std::span<const int> cpus, const Rounds& rounds, const Portion
     if (all.back().others_percent <= kQuietPercent) quiet.push_back(all.back());
     if (Clock::now() >= rounds.patience) break;
   }
-  const CpuTicks after = cpu_ticks(cpus);
+  const double steal_percent = cpu_ticks(cpus).stolen_percent_since(before);
 
   // Two quiet rounds of five are more reliable than five disturbed ones.
   const std::vector<Round>& used = 2 * quiet.size() >= wanted - 1 && !quiet.empty() ? quiet : all;
   std::vector<double> values;
-  Rate rate;
+  Rate rate{.steal_percent = steal_percent};
   for (const Round& round : used) {
     values.push_back(round.per_second);
     rate.others_percent += round.others_percent / static_cast<double>(used.size());
@@ -117,9 +117,6 @@ Rate measure_rate(std::span<const int> cpus, const Rounds& rounds, const Portion
   rate.per_second = median_of(values);
   const auto [low, high] = std::minmax_element(values.begin(), values.end());
   rate.spread_percent = rate.per_second > 0 ? 50.0 * (*high - *low) / rate.per_second : 0;
-  if (after.total > before.total && after.stolen >= before.stolen)
-    rate.steal_percent =
-        100.0 * static_cast<double>(after.stolen - before.stolen) / static_cast<double>(after.total - before.total);
   return rate;
 }
 

@@ -4,26 +4,29 @@
 
 #include <fstream>
 #include <sstream>
-#include <string>
 
 namespace troupe::engine {
 
-ProcessMemory process_memory() {
-  ProcessMemory memory;
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);) {
+std::map<std::string, std::uint64_t> read_sizes(const std::filesystem::path& file) {
+  std::map<std::string, std::uint64_t> sizes;
+  std::ifstream in(file);
+  for (std::string line; std::getline(in, line);) {
     std::istringstream words(line);
-    std::string name;
+    std::string key;
     std::uint64_t kib = 0;
-    words >> name >> kib;
-    if (name == "VmRSS:") memory.resident = kib << 10;
-    if (name == "VmHWM:") memory.peak_resident = kib << 10;
-    if (name == "RssFile:" || name == "RssShmem:") memory.file_backed += kib << 10;
+    if (words >> key >> kib && key.ends_with(':')) sizes[key.substr(0, key.size() - 1)] = kib << 10;
   }
+  return sizes;
+}
+
+ProcessMemory process_memory() {
+  auto status = read_sizes("/proc/self/status");
   const struct mallinfo2 heap = ::mallinfo2();
-  memory.heap_used = heap.uordblks + heap.hblkhd;
-  memory.heap_free = heap.fordblks;
-  return memory;
+  return {.resident = status["VmRSS"],
+          .peak_resident = status["VmHWM"],
+          .file_backed = status["RssFile"] + status["RssShmem"],
+          .heap_used = heap.uordblks + heap.hblkhd,
+          .heap_free = heap.fordblks};
 }
 
 }  // namespace troupe::engine

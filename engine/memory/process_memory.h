@@ -2,6 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
 
 namespace troupe::engine {
 
@@ -12,6 +15,9 @@ struct ProcessMemory {
   std::uint64_t heap_used = 0;      // allocated from the allocator, whether written or not
   std::uint64_t heap_free = 0;      // free memory kept by the allocator, whether written or not
 };
+
+// The bytes that lines "KEY: N kB" of a file of /proc name, by key; empty if there is no such file.
+[[nodiscard]] std::map<std::string, std::uint64_t> read_sizes(const std::filesystem::path& file);
 
 // Takes microseconds; any thread. Values that cannot be read are 0: all of them outside Linux, the heap under
 // sanitizers.
