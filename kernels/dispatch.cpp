@@ -1,4 +1,6 @@
 // One table per variant, and the choice among them.
+#include <fmt/format.h>
+
 #include <cstring>
 #include <mutex>
 #include <string>
@@ -104,6 +106,12 @@ void row_by_row(const float* x, std::size_t stride, std::size_t k, std::size_t f
 constexpr std::size_t kCachedBytes = 1024 * 1024;
 constexpr std::size_t kAnyNumber = static_cast<std::size_t>(-1);
 
+// The members of a table from gated_matmul on.
+#define TROUPE_INITIALISE(variant, Type, name) .name = variant::name,
+#define TROUPE_FUNCTIONS_OF(variant)                                                           \
+  .gated_matmul = no_gated_matmul, .max_prepared_bytes = kCachedBytes, .max_rows = kAnyNumber, \
+  TROUPE_ROW_FUNCTIONS(TROUPE_INITIALISE, variant).recurrent = &variant::recurrent
+
 constexpr KernelTable kReference = {
     .name = "reference",
     .layout = file_layout,
@@ -111,26 +119,7 @@ constexpr KernelTable kReference = {
     .unit = no_unit,
     .prepare = {row_by_row<reference::prepare_f32>},
     .matmul = reference_matmul,
-    .gated_matmul = no_gated_matmul,
-    .max_prepared_bytes = kCachedBytes,
-    .max_rows = kAnyNumber,
-    .rms_norm = reference::rms_norm,
-    .rope = reference::rope,
-    .silu_mul = reference::silu_mul,
-    .gelu_mul = reference::gelu_mul,
-    .relu2_mul = reference::relu2_mul,
-    .soft_cap = reference::soft_cap,
-    .add = reference::add,
-    .store_kv = scalar::store_kv,
-    .attend_split = reference::attend_split,
-    .merge_partial = reference::merge_partial,
-    .finish_attention = reference::finish_attention,
-    .arg_max = reference::arg_max,
-    .exp_tile = reference::exp_tile,
-    .clamp = scalar::clamp,
-    .collect = scalar::collect,
-    .sums_above = scalar::sums_above,
-    .recurrent = &reference::recurrent,
+    TROUPE_FUNCTIONS_OF(reference),
 };
 
 constexpr KernelTable kScalar = {
@@ -141,26 +130,7 @@ constexpr KernelTable kScalar = {
     .prepare = {row_by_row<scalar::prepare_f32>, row_by_row<scalar::prepare_i8_group32>,
                 row_by_row<scalar::prepare_i8_group256>},
     .matmul = scalar_matmul,
-    .gated_matmul = no_gated_matmul,
-    .max_prepared_bytes = kCachedBytes,
-    .max_rows = kAnyNumber,
-    .rms_norm = scalar::rms_norm,
-    .rope = scalar::rope,
-    .silu_mul = scalar::silu_mul,
-    .gelu_mul = scalar::gelu_mul,
-    .relu2_mul = scalar::relu2_mul,
-    .soft_cap = scalar::soft_cap,
-    .add = scalar::add,
-    .store_kv = scalar::store_kv,
-    .attend_split = scalar::attend_split,
-    .merge_partial = scalar::merge_partial,
-    .finish_attention = scalar::finish_attention,
-    .arg_max = scalar::arg_max,
-    .exp_tile = scalar::exp_tile,
-    .clamp = scalar::clamp,
-    .collect = scalar::collect,
-    .sums_above = scalar::sums_above,
-    .recurrent = &scalar::recurrent,
+    TROUPE_FUNCTIONS_OF(scalar),
 };
 
 constexpr KernelTable kAvx2 = {
@@ -172,26 +142,7 @@ constexpr KernelTable kAvx2 = {
                 row_by_row<avx2::prepare_i8_group256>, nullptr, nullptr, nullptr, nullptr,
                 row_by_row<avx2::prepare_i8_group256_tables>},
     .matmul = avx2_matmul,
-    .gated_matmul = no_gated_matmul,
-    .max_prepared_bytes = kCachedBytes,
-    .max_rows = kAnyNumber,
-    .rms_norm = avx2::rms_norm,
-    .rope = avx2::rope,
-    .silu_mul = avx2::silu_mul,
-    .gelu_mul = avx2::gelu_mul,
-    .relu2_mul = avx2::relu2_mul,
-    .soft_cap = avx2::soft_cap,
-    .add = avx2::add,
-    .store_kv = avx2::store_kv,
-    .attend_split = avx2::attend_split,
-    .merge_partial = avx2::merge_partial,
-    .finish_attention = avx2::finish_attention,
-    .arg_max = avx2::arg_max,
-    .exp_tile = avx2::exp_tile,
-    .clamp = avx2::clamp,
-    .collect = avx2::collect,
-    .sums_above = avx2::sums_above,
-    .recurrent = &avx2::recurrent,
+    TROUPE_FUNCTIONS_OF(avx2),
 };
 
 // VNNI variants have their own products with int8 activations; the rest is AVX2's, or AVX-512's.
@@ -212,27 +163,11 @@ constexpr KernelTable kAvx512 = {
                 row_by_row<avx512::prepare_i8_group256>, nullptr, nullptr, nullptr, nullptr,
                 row_by_row<avx2::prepare_i8_group256_tables>},
     .matmul = avx512_matmul,
-    .gated_matmul = no_gated_matmul,
-    .max_prepared_bytes = kCachedBytes,
-    .max_rows = kAnyNumber,
-    .rms_norm = avx512::rms_norm,
-    .rope = avx512::rope,
-    .silu_mul = avx512::silu_mul,
-    .gelu_mul = avx512::gelu_mul,
-    .relu2_mul = avx512::relu2_mul,
-    .soft_cap = avx512::soft_cap,
-    .add = avx512::add,
-    .store_kv = avx512::store_kv,
-    .attend_split = avx512::attend_split,
-    .merge_partial = avx512::merge_partial,
-    .finish_attention = avx512::finish_attention,
-    .arg_max = avx512::arg_max,
-    .exp_tile = avx512::exp_tile,
-    .clamp = avx512::clamp,
-    .collect = avx512::collect,
-    .sums_above = avx512::sums_above,
-    .recurrent = &avx512::recurrent,
+    TROUPE_FUNCTIONS_OF(avx512),
 };
+
+#undef TROUPE_FUNCTIONS_OF
+#undef TROUPE_INITIALISE
 
 constexpr KernelTable kAvx512Vnni = [] {
   KernelTable table = kAvx512;
@@ -310,36 +245,19 @@ bool lacks_product(const KernelTable& table, WeightType type, Layout layout) {
 
 // A function that `table` lacks, or nothing.
 std::string_view missing_function(const KernelTable& table) {
-  // Binds all members by name, so that a new member is a compile error here until it is checked.
-  const auto& [name, layout, activation, unit, prepare, matmul, gated_matmul, max_prepared_bytes, max_rows, rms_norm,
-               rope, silu_mul, gelu_mul, relu2_mul, soft_cap, add, store_kv, attend_split, merge_partial,
-               finish_attention, arg_max, exp_tile, clamp, collect, sums_above, recurrent] = table;
+  const RecurrentKernels* const recurrent = table.recurrent;
+#define TROUPE_NAMED(owner, Type, name) {(owner).name != nullptr, #name},
   const std::pair<bool, std::string_view> functions[] = {
-      {layout, "layout"},
-      {activation, "activation"},
-      {unit, "unit"},
-      {matmul, "matmul"},
-      {gated_matmul, "gated_matmul"},
-      {rms_norm, "rms_norm"},
-      {rope, "rope"},
-      {silu_mul, "silu_mul"},
-      {gelu_mul, "gelu_mul"},
-      {relu2_mul, "relu2_mul"},
-      {soft_cap, "soft_cap"},
-      {add, "add"},
-      {store_kv, "store_kv"},
-      {attend_split, "attend_split"},
-      {merge_partial, "merge_partial"},
-      {finish_attention, "finish_attention"},
-      {arg_max, "arg_max"},
-      {exp_tile, "exp_tile"},
-      {clamp, "clamp"},
-      {collect, "collect"},
-      {sums_above, "sums_above"},
+      {table.layout != nullptr, "layout"},
+      {table.activation != nullptr, "activation"},
+      {table.unit != nullptr, "unit"},
+      {table.matmul != nullptr, "matmul"},
+      {table.gated_matmul != nullptr, "gated_matmul"},
       {recurrent && recurrent->map && recurrent->layer_norm && recurrent->mix && recurrent->convolve &&
            recurrent->selective_scan && recurrent->head_scan && recurrent->wkv6 && recurrent->wkv7,
        "recurrent"},
-  };
+      TROUPE_ROW_FUNCTIONS(TROUPE_NAMED, table)};
+#undef TROUPE_NAMED
   for (const auto& [is_there, function] : functions)
     if (!is_there) return function;
   return {};
@@ -373,25 +291,19 @@ bool is_supported(const KernelTable& table) { return cpu_has(table); }  // true 
 const KernelTable& best_table() { return *tables().best; }
 
 Status register_table(const KernelTable& table) {
-  const std::string which = "kernel variant '" + std::string(table.name.substr(0, 32)) + "'";
-  if (!is_table_name(table.name)) {
-    return Error{ErrorCode::invalid_argument, which + " needs a name of 1 to 16 of a-z, 0-9 and _"};
-  }
-  if (const std::string missing(missing_function(table)); !missing.empty()) {
-    return Error{ErrorCode::invalid_argument, which + " lacks a function: " + missing};
-  }
-  if (const std::string missing(missing_product(table)); !missing.empty()) {
-    return Error{ErrorCode::invalid_argument, which + " lacks what multiplies with " + missing};
-  }
-  if (table.max_prepared_bytes == 0 || table.max_rows == 0) {
-    return Error{ErrorCode::invalid_argument, which + " takes no rows: max_prepared_bytes or max_rows is 0"};
-  }
+  const std::string which = fmt::format("kernel variant '{}'", table.name.substr(0, 32));
+  const auto bad = [](std::string what) { return Error{ErrorCode::invalid_argument, std::move(what)}; };
+  if (!is_table_name(table.name)) return bad(which + " needs a name of 1 to 16 of a-z, 0-9 and _");
+  if (const auto missing = missing_function(table); !missing.empty())
+    return bad(fmt::format("{} lacks a function: {}", which, missing));
+  if (const auto missing = missing_product(table); !missing.empty())
+    return bad(fmt::format("{} lacks what multiplies with {}", which, missing));
+  if (table.max_prepared_bytes == 0 || table.max_rows == 0)
+    return bad(which + " takes no rows: max_prepared_bytes or max_rows is 0");
   const std::lock_guard lock(tables().adding);
-  if (find_table(table.name)) return Error{ErrorCode::invalid_argument, which + " is there already"};
-  if (tables().all.full()) {
-    return Error{ErrorCode::invalid_argument,
-                 "no room for " + which + ": " + std::to_string(kMaxRegisteredTables) + " were registered already"};
-  }
+  if (find_table(table.name)) return bad(which + " is there already");
+  if (tables().all.full())
+    return bad(fmt::format("no room for {}: {} were registered already", which, kMaxRegisteredTables));
   tables().all.add(table);
   tables().supported.add(table);
   return Ok{};

@@ -259,6 +259,26 @@ using ExpTile = float(const float* x, float max, float inv_temperature, float* o
 
 // ---- Variants ----------------------------------------------------------------------------------
 
+// The functions of rows, attention and sampling: X(owner, type, name) for each. Members of KernelTable, and functions
+// in the namespace of each variant (variants.h).
+#define TROUPE_ROW_FUNCTIONS(X, owner)        \
+  X(owner, RmsNorm, rms_norm)                 \
+  X(owner, Rope, rope)                        \
+  X(owner, SiluMul, silu_mul)                 \
+  X(owner, GeluMul, gelu_mul)                 \
+  X(owner, Relu2Mul, relu2_mul)               \
+  X(owner, SoftCap, soft_cap)                 \
+  X(owner, Add, add)                          \
+  X(owner, StoreKv, store_kv)                 \
+  X(owner, AttendSplit, attend_split)         \
+  X(owner, MergePartial, merge_partial)       \
+  X(owner, FinishAttention, finish_attention) \
+  X(owner, ArgMax, arg_max)                   \
+  X(owner, ExpTile, exp_tile)                 \
+  X(owner, Clamp, clamp)                      \
+  X(owner, Collect, collect)                  \
+  X(owner, SumsAbove, sums_above)
+
 struct KernelTable {
   std::string_view name;              // "reference", "scalar", "avx2", "avxvnni", "avx512", "avx512vnni", "amx"
   Layout (*layout)(WeightType type);  // the preferred layout of its products of this type
@@ -272,22 +292,9 @@ struct KernelTable {
   // Rows per call: as many as fit into max_prepared_bytes, at most max_rows.
   std::size_t max_prepared_bytes;
   std::size_t max_rows;
-  RmsNorm* rms_norm;
-  Rope* rope;
-  SiluMul* silu_mul;
-  GeluMul* gelu_mul;
-  Relu2Mul* relu2_mul;
-  SoftCap* soft_cap;
-  Add* add;
-  StoreKv* store_kv;
-  AttendSplit* attend_split;
-  MergePartial* merge_partial;
-  FinishAttention* finish_attention;
-  ArgMax* arg_max;
-  ExpTile* exp_tile;
-  Clamp* clamp;
-  Collect* collect;
-  SumsAbove* sums_above;
+#define TROUPE_MEMBER(_, Type, name) Type* name;
+  TROUPE_ROW_FUNCTIONS(TROUPE_MEMBER, KernelTable)
+#undef TROUPE_MEMBER
   const RecurrentKernels* recurrent;
 };
 

@@ -14,6 +14,16 @@ using PrepareRow = void(const float* x, std::size_t k, std::size_t row, std::byt
 using MatmulOf = Matmul*(WeightType type);
 using GatedMatmulOf = GatedMatmul*(WeightType type);
 
+#define TROUPE_DECLARE(_, Type, name) Type name;
+
+// Plain C++, for any x86-64 (or other) CPU: the integer recipes on packed panels.
+namespace scalar {
+PrepareRow prepare_f32, prepare_i8_group32, prepare_i8_group256;
+MatmulOf matmul;  // of any type, in panels
+TROUPE_ROW_FUNCTIONS(TROUPE_DECLARE, scalar)
+extern const RecurrentKernels recurrent;
+}  // namespace scalar
+
 // The simplest arithmetic: file layout, float32 activations, sums in double, exp from libm. For testing the other
 // variants against, not for serving.
 namespace reference {
@@ -32,30 +42,8 @@ FinishAttention finish_attention;
 ArgMax arg_max;
 ExpTile exp_tile;
 extern const RecurrentKernels recurrent;
+using scalar::clamp, scalar::collect, scalar::store_kv, scalar::sums_above;
 }  // namespace reference
-
-// Plain C++, for any x86-64 (or other) CPU: the integer recipes on packed panels.
-namespace scalar {
-PrepareRow prepare_f32, prepare_i8_group32, prepare_i8_group256;
-MatmulOf matmul;  // of any type, in panels
-RmsNorm rms_norm;
-Rope rope;
-SiluMul silu_mul;
-GeluMul gelu_mul;
-Relu2Mul relu2_mul;
-SoftCap soft_cap;
-Add add;
-StoreKv store_kv;
-AttendSplit attend_split;
-MergePartial merge_partial;
-FinishAttention finish_attention;
-ArgMax arg_max;
-ExpTile exp_tile;
-Clamp clamp;
-Collect collect;
-SumsAbove sums_above;
-extern const RecurrentKernels recurrent;
-}  // namespace scalar
 
 // AVX2, FMA and F16C: Haswell (2013), Zen (2017) and later.
 namespace avx2 {
@@ -66,22 +54,7 @@ Matmul matmul_trits;
 Matmul matmul_lookup;  // also used by avxvnni
 // Converts one panel from Layout::lookup to Layout::panels.
 void unpack_lookup_panel(const std::byte* panel, std::size_t k, std::byte* out);
-RmsNorm rms_norm;
-Rope rope;
-SiluMul silu_mul;
-GeluMul gelu_mul;
-Relu2Mul relu2_mul;
-SoftCap soft_cap;
-Add add;
-StoreKv store_kv;
-AttendSplit attend_split;
-MergePartial merge_partial;
-FinishAttention finish_attention;
-ArgMax arg_max;
-ExpTile exp_tile;
-Clamp clamp;
-Collect collect;
-SumsAbove sums_above;
+TROUPE_ROW_FUNCTIONS(TROUPE_DECLARE, avx2)
 extern const RecurrentKernels recurrent;
 }  // namespace avx2
 
@@ -98,24 +71,11 @@ MatmulOf matmul_numbers;  // F32, F16, BF16
 MatmulOf matmul_int8;     // types of codes, with int8 activations
 Matmul matmul_trits;
 Matmul matmul_lookup;
-RmsNorm rms_norm;
-Rope rope;
-SiluMul silu_mul;
-GeluMul gelu_mul;
-Relu2Mul relu2_mul;
-SoftCap soft_cap;
-Add add;
-StoreKv store_kv;
-AttendSplit attend_split;
-MergePartial merge_partial;
-FinishAttention finish_attention;
-ArgMax arg_max;
-ExpTile exp_tile;
-Clamp clamp;
-Collect collect;
-SumsAbove sums_above;
+TROUPE_ROW_FUNCTIONS(TROUPE_DECLARE, avx512)
 extern const RecurrentKernels recurrent;
 }  // namespace avx512
+
+#undef TROUPE_DECLARE
 
 // AVX-512 with VNNI: servers from Cascade Lake (2019) and Zen 4 (2022) on. All else is avx512's.
 namespace avx512vnni {

@@ -1,5 +1,7 @@
 #include "kernels/cpu/amx_permission.h"
 
+#include <fmt/format.h>
+
 #include <cerrno>
 #include <system_error>
 
@@ -84,8 +86,9 @@ bool has_amx_bf16() { return amx().allowed && amx().bf16; }
 std::string amx_refusal() {
   const int refused_with = amx().refused_with;
   if (refused_with == 0 || !amx().int8 || !amx().bf16 || !has_avx512amx()) return {};
-  return "the CPU has a matrix unit, but the operating system refuses its use (arch_prctl ARCH_REQ_XCOMP_PERM: " +
-         std::generic_category().message(refused_with) + "); " + what_to_do(refused_with);
+  return fmt::format(
+      "the CPU has a matrix unit, but the operating system refuses its use (arch_prctl ARCH_REQ_XCOMP_PERM: {}); {}",
+      std::generic_category().message(refused_with), what_to_do(refused_with));
 }
 
 }  // namespace troupe::kernels

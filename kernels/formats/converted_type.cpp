@@ -1,6 +1,7 @@
 #include "kernels/formats/converted_type.h"
 
-#include <algorithm>
+#include <fmt/format.h>
+
 #include <mutex>
 #include <string>
 
@@ -28,28 +29,26 @@ Registry& registry() {
 Status check(const ConvertedType& type) {
   const WeightTypeInfo& info = type.info;
   const auto wrong = [&](const std::string& what) {
-    return Error{ErrorCode::invalid_argument, "weight type '" + std::string(info.name) + "' " + what};
+    return Error{ErrorCode::invalid_argument, fmt::format("weight type '{}' {}", info.name, what)};
   };
   if (info.name.empty()) return wrong("needs a name");
   const auto clashes = [&](const WeightTypeInfo& other) {
     return other.name == info.name || other.gguf_number == info.gguf_number;
   };
   const auto taken = [&](const WeightTypeInfo& other) {
-    return wrong("cannot have the number " + std::to_string(info.gguf_number) + ": there is " +
-                 std::string(other.name) + " with " + std::to_string(other.gguf_number));
+    return wrong(
+        fmt::format("cannot have the number {}: there is {} with {}", info.gguf_number, other.name, other.gguf_number));
   };
   for (const WeightTypeInfo& other : weight_types())
     if (clashes(other)) return taken(other);
   for (const ConvertedType* other : converted_types())
     if (clashes(other->info)) return taken(other->info);
   if (!visit_type(info.type, [](auto format) { return kIsNumbers<typename decltype(format)::Packing>; }))
-    return wrong("can become F32, F16 or BF16, not " + std::string(kernels::info(info.type).name));
+    return wrong(fmt::format("can become F32, F16 or BF16, not {}", kernels::info(info.type).name));
   if (info.group_size < 1 || info.group_size > kMaxGroupSize)
-    return wrong("has groups of " + std::to_string(info.group_size) + " weights; 1 to " +
-                 std::to_string(kMaxGroupSize) + " are allowed");
+    return wrong(fmt::format("has groups of {} weights; 1 to {} are allowed", info.group_size, kMaxGroupSize));
   if (info.group_bytes < 1 || info.group_bytes > kMaxGroupBytes)
-    return wrong("has groups of " + std::to_string(info.group_bytes) + " bytes; 1 to " +
-                 std::to_string(kMaxGroupBytes) + " are allowed");
+    return wrong(fmt::format("has groups of {} bytes; 1 to {} are allowed", info.group_bytes, kMaxGroupBytes));
   if (info.tail_bytes != 0) return wrong("cannot have a tail");
   if (!type.dequantize) return wrong("needs a function that dequantizes a group");
   return Ok{};
@@ -72,10 +71,9 @@ bool store_as(float value, std::byte* out) {
 Status register_type(const ConvertedType& type) {
   const std::lock_guard lock(registry().adding);
   if (Status ok = check(type); !ok) return ok;
-  if (registry().types.full()) {
-    return Error{ErrorCode::invalid_argument, "no room for weight type '" + std::string(type.info.name) +
-                                                  "': there are " + std::to_string(kMaxConvertedTypes) + " already"};
-  }
+  if (registry().types.full())
+    return Error{ErrorCode::invalid_argument,
+                 fmt::format("no room for weight type '{}': there are {} already", type.info.name, kMaxConvertedTypes)};
   registry().types.add(type);
   return Ok{};
 }
@@ -83,10 +81,9 @@ Status register_type(const ConvertedType& type) {
 std::span<const ConvertedType* const> converted_types() { return registry().types.entries(); }
 
 const ConvertedType* converted_type_of_gguf(std::uint32_t gguf_number) {
-  const auto types = converted_types();
-  const auto found = std::find_if(types.begin(), types.end(),
-                                  [&](const ConvertedType* type) { return type->info.gguf_number == gguf_number; });
-  return found == types.end() ? nullptr : *found;
+  for (const ConvertedType* type : converted_types())
+    if (type->info.gguf_number == gguf_number) return type;
+  return nullptr;
 }
 
 void dequantize(const ConvertedType& type, const std::byte* in, float* out, std::size_t count) {
