@@ -6,7 +6,7 @@
 #include "cli/exit_code.h"
 #include "cli/output.h"
 #include "cli/subcommands.h"
-#include "kernels/cpu/amx_permission.h"
+#include "kernels/cpu/cpu_features.h"
 #include "kernels/kernels.h"
 
 namespace troupe::cli {

@@ -11,7 +11,6 @@
 
 #include "config/assert.h"
 #include "kernels/append_only.h"
-#include "kernels/cpu/amx_permission.h"
 #include "kernels/cpu/cpu_features.h"
 #include "kernels/formats/weight_formats.h"
 #include "kernels/register_table.h"

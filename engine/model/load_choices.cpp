@@ -8,7 +8,7 @@
 #include "engine/memory/process_memory.h"
 #include "engine/model/memory_budget.h"
 #include "engine/weights/model_info.h"
-#include "kernels/cpu/amx_permission.h"
+#include "kernels/cpu/cpu_features.h"
 
 namespace troupe::engine {
 namespace {

@@ -3,7 +3,6 @@
 
 #include <array>
 
-#include "kernels/cpu/amx_permission.h"
 #include "kernels/cpu/cpu_features.h"
 #include "kernels/peaks/peaks_variants.h"
 

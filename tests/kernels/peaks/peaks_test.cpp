@@ -8,7 +8,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "kernels/cpu/amx_permission.h"
+#include "kernels/cpu/cpu_features.h"
 #include "kernels/kernels.h"
 #include "kernels/peaks/peaks.h"
 #include "tests/kernels/kernel_support.h"
