@@ -24,7 +24,7 @@
 #include "actors/threads/topology.h"
 #include "config/assert.h"
 #include "engine/model/load_choices.h"
-#include "engine/sampling/check_ids.h"
+#include "engine/sampling/sampler.h"
 
 namespace troupe::actors {
 namespace {

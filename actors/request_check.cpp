@@ -6,7 +6,7 @@
 #include "actors/serving/encoding.h"
 #include "actors/serving/stream_table.h"
 #include "config/printable.h"
-#include "engine/sampling/check_ids.h"
+#include "engine/sampling/sampler.h"
 
 namespace troupe::actors {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "cache/group.h"
 #include "config/assert.h"
-#include "engine/sampling/check_ids.h"
+#include "engine/sampling/sampler.h"
 
 namespace troupe::engine {
 namespace {

@@ -4,7 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <sstream>
+#include <string_view>
+#include <type_traits>
 #include <utility>
 
 #include "config/assert.h"
@@ -24,70 +25,65 @@ float clamp_logit(float logit) {
   return logit < kMaxLogit ? logit : kMaxLogit;
 }
 
+// `what` follows the field's name.
+FieldError bad_field(std::string_view field, std::string_view what) {
+  return {fmt::format("sampling.{}", field), fmt::format("{} {}", field, what)};
+}
+
 template <class T>
-FieldError out_of_range(const char* field, T value, const char* range) {
-  std::ostringstream message;
-  message << field << " is " << value << "; it must be " << range;
-  return {std::string("sampling.") + field, message.str()};
+FieldError out_of_range(std::string_view field, T value, std::string_view range) {
+  if constexpr (std::is_floating_point_v<T>)
+    return bad_field(field, fmt::format("is {:g}; it must be {}", value, range));
+  return bad_field(field, fmt::format("is {}; it must be {}", value, range));
 }
 
 std::optional<FieldError> validate_ids(const SamplingParams& params, std::uint32_t vocab_size) {
+  const auto unknown = [&](TokenId id) { return find_unknown_id(std::span(&id, 1), vocab_size).has_value(); };
   const std::string range = fmt::format("an id from 0 to {}, as the vocabulary has", vocab_size - 1);
-  const auto known = [&](TokenId id) { return id >= 0 && static_cast<std::uint32_t>(id) < vocab_size; };
-  if (params.logit_bias.size() > kMaxLogitBias) {
-    return FieldError{"sampling.logit_bias", fmt::format("logit_bias has {} entries; it must have at most {}",
-                                                         params.logit_bias.size(), kMaxLogitBias)};
-  }
+  const auto too_many = [](std::string_view field, std::size_t count, std::size_t most) {
+    return bad_field(field, fmt::format("has {} entries; it must have at most {}", count, most));
+  };
+  if (params.logit_bias.size() > kMaxLogitBias) return too_many("logit_bias", params.logit_bias.size(), kMaxLogitBias);
   for (const auto& [id, bias] : params.logit_bias) {
-    if (!known(id)) {
-      return FieldError{"sampling.logit_bias", fmt::format("logit_bias names token {}; it must be {}", id, range)};
-    }
-    if (std::isnan(bias) || bias > kMaxLogitBiasValue) {
-      return FieldError{
-          "sampling.logit_bias",
-          fmt::format("logit_bias of token {} is {:f}; it must be a number up to 1e6 (-inf bans the token)", id, bias)};
-    }
+    if (unknown(id)) return bad_field("logit_bias", fmt::format("names token {}; it must be {}", id, range));
+    if (std::isnan(bias) || bias > kMaxLogitBiasValue)
+      return bad_field(
+          "logit_bias",
+          fmt::format("of token {} is {:f}; it must be a number up to 1e6 (-inf bans the token)", id, bias));
   }
-  if (params.stop_ids.size() > kMaxStopIds) {
-    return FieldError{"sampling.stop_ids", fmt::format("stop_ids has {} entries; it must have at most {}",
-                                                       params.stop_ids.size(), kMaxStopIds)};
-  }
-  for (const TokenId id : params.stop_ids) {
-    if (!known(id)) {
-      return FieldError{"sampling.stop_ids", fmt::format("stop_ids has token {}; it must be {}", id, range)};
-    }
-  }
+  if (params.stop_ids.size() > kMaxStopIds) return too_many("stop_ids", params.stop_ids.size(), kMaxStopIds);
+  for (const TokenId id : params.stop_ids)
+    if (unknown(id)) return bad_field("stop_ids", fmt::format("has token {}; it must be {}", id, range));
   return std::nullopt;
 }
 
 }  // namespace
 
+std::optional<std::size_t> find_unknown_id(std::span<const TokenId> ids, std::uint32_t vocab_size) {
+  const auto found = std::find_if(ids.begin(), ids.end(),
+                                  [&](TokenId id) { return id < 0 || static_cast<std::uint32_t>(id) >= vocab_size; });
+  if (found == ids.end()) return std::nullopt;
+  return static_cast<std::size_t>(found - ids.begin());
+}
+
 std::optional<FieldError> validate(const SamplingParams& params, std::uint32_t vocab_size) {
   const auto within = [](float value, float low, float high) { return value >= low && value <= high; };  // NaN: false
-  if (!within(params.temperature, 0, kMaxTemperature)) {
+  if (!within(params.temperature, 0, kMaxTemperature))
     return out_of_range("temperature", params.temperature, "from 0 (greedy) to 100");
-  }
   if (params.top_k < 0) return out_of_range("top_k", params.top_k, "0 (all) or more");
-  if (!(params.top_p > 0 && params.top_p <= 1)) {
-    return out_of_range("top_p", params.top_p, "above 0 and at most 1");
-  }
+  if (!(params.top_p > 0 && params.top_p <= 1)) return out_of_range("top_p", params.top_p, "above 0 and at most 1");
   if (!within(params.min_p, 0, 1)) return out_of_range("min_p", params.min_p, "from 0 to 1");
-  if (!(params.repeat_penalty > 0 && params.repeat_penalty <= kMaxPenalty)) {
+  if (!(params.repeat_penalty > 0 && params.repeat_penalty <= kMaxPenalty))
     return out_of_range("repeat_penalty", params.repeat_penalty, "above 0 and at most 100");
-  }
-  if (!within(params.presence_penalty, -kMaxPenalty, kMaxPenalty)) {
+  if (!within(params.presence_penalty, -kMaxPenalty, kMaxPenalty))
     return out_of_range("presence_penalty", params.presence_penalty, "from -100 to 100");
-  }
-  if (!within(params.frequency_penalty, -kMaxPenalty, kMaxPenalty)) {
+  if (!within(params.frequency_penalty, -kMaxPenalty, kMaxPenalty))
     return out_of_range("frequency_penalty", params.frequency_penalty, "from -100 to 100");
-  }
-  if (params.repeat_last_n < -1) {
+  if (params.repeat_last_n < -1)
     return out_of_range("repeat_last_n", params.repeat_last_n, "-1 (all), 0 (off) or a number of tokens");
-  }
   if (params.max_tokens == 0) return out_of_range("max_tokens", params.max_tokens, "at least 1");
-  if (params.num_logprobs < -1 || params.num_logprobs > kMaxLogprobs) {
+  if (params.num_logprobs < -1 || params.num_logprobs > kMaxLogprobs)
     return out_of_range("num_logprobs", params.num_logprobs, "from -1 (none) to 20");
-  }
   return validate_ids(params, vocab_size);
 }
 
@@ -124,9 +120,8 @@ SampledToken Sampler::sample(std::span<float> logits, std::uint64_t position) {
 
   apply_bias(logits);
   apply_penalties(logits);
-  if (params_.ignore_eos) {
+  if (params_.ignore_eos)
     for (const TokenId id : end_ids_) logits[static_cast<std::size_t>(id)] = kExcluded;
-  }
 
   SampledToken token;
   token.id = choose(logits, position);
@@ -137,11 +132,10 @@ SampledToken Sampler::sample(std::span<float> logits, std::uint64_t position) {
 void Sampler::apply_bias(std::span<float> logits) const {
   for (const auto& [id, bias] : params_.logit_bias) {
     float& logit = logits[static_cast<std::size_t>(id)];
-    if (bias < -kMaxLogit) {
+    if (bias < -kMaxLogit)
       logit = kExcluded;
-    } else if (logit != kExcluded) {  // a ban wins over other biases of the token
+    else if (logit != kExcluded)  // a ban wins over other biases of the token
       logit = clamp_logit(logit + bias);
-    }
   }
 }
 
@@ -166,14 +160,12 @@ void Sampler::apply_penalties(std::span<float> logits) {
 }
 
 TokenId Sampler::choose(std::span<const float> logits, std::uint64_t position) {
-  if (params_.temperature < kMinTemperature) {
+  if (params_.temperature < kMinTemperature)
     return static_cast<TokenId>(kernels_->arg_max(logits.data(), logits.size()).index);
-  }
-  if (params_.top_k > 0) {
+  if (params_.top_k > 0)
     candidates_.assign_top_k(logits, static_cast<std::size_t>(params_.top_k));
-  } else {
+  else
     candidates_.assign(logits);
-  }
   candidates_.to_weights(1.0f / params_.temperature);
   if (params_.top_p < 1) candidates_.keep_top_p(params_.top_p);
   if (params_.min_p > 0) candidates_.keep_min_p(params_.min_p);

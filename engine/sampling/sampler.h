@@ -44,6 +44,9 @@ inline constexpr float kMaxPenalty = 100.0f;
 inline constexpr float kMaxLogitBiasValue = 1e6f;
 inline constexpr float kMaxLogit = 1e30f;  // larger logits, and infinities, are clamped to this
 
+// The index of the first id outside a vocabulary of this size; nothing: all are inside.
+[[nodiscard]] std::optional<std::size_t> find_unknown_id(std::span<const TokenId> ids, std::uint32_t vocab_size);
+
 struct FieldError {
   std::string field;    // "sampling.top_p"
   std::string message;  // "top_p is 1.5; it must be above 0 and at most 1"

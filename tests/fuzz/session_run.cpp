@@ -14,7 +14,7 @@
 #include "actors/serving/model_cache.h"
 #include "config/assert.h"
 #include "config/utf8.h"
-#include "engine/sampling/check_ids.h"
+#include "engine/sampling/sampler.h"
 #include "ipc/frames/unserved.h"
 #include "tests/fuzz/fuzz_target.h"
 
