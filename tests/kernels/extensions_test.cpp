@@ -1,4 +1,4 @@
-// What a program adds to the kernels: variants and weight types of its own. A program of its own, because what is
+// Variants and weight types that a program adds to the kernels. A program of its own, because what is
 // registered stays.
 #include <cmath>
 #include <cstdlib>
@@ -25,7 +25,7 @@ using namespace kernels;
 template <class T>
 T& forever(T value) {
   static std::mutex mutex;
-  static std::deque<T> all;  // whose elements stay where they are
+  static std::deque<T> all;  // its elements do not move
   const std::lock_guard lock(mutex);
   return all.emplace_back(std::move(value));
 }
@@ -57,7 +57,7 @@ TEST_CASE("a registered variant is found by its name, listed last, and never the
   CHECK(supported.back() == &best);
 }
 
-TEST_CASE("a variant's name is its own, short and plain") {
+TEST_CASE("a variant's name is unique, at most 16 characters, of a-z, 0-9 and _") {
   CHECK(is_refused(register_table(scalar_named("scalar")), "'scalar' is there already"));
   REQUIRE(register_table(scalar_named("twice")));
   CHECK(is_refused(register_table(scalar_named("twice")), "'twice' is there already"));
@@ -66,7 +66,7 @@ TEST_CASE("a variant's name is its own, short and plain") {
   CHECK(find_table("with-dash") == nullptr);
 }
 
-TEST_CASE("a variant that lacks a function is refused, and the function named") {
+TEST_CASE("a variant that lacks a function is refused, with the function's name") {
   const auto refusal = [](void (*spoil)(KernelTable&), const std::string& why) {
     KernelTable& table = scalar_named("lacking");
     spoil(table);
@@ -85,7 +85,7 @@ TEST_CASE("a variant that lacks a function is refused, and the function named") 
   CHECK(find_table("lacking") == nullptr);
 }
 
-TEST_CASE("variants are registered by several threads at once while others look") {
+TEST_CASE("variants are registered by several threads at once while others read the list") {
   const std::size_t before = all_tables().size();
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t)
@@ -100,7 +100,7 @@ TEST_CASE("variants are registered by several threads at once while others look"
   CHECK(all_tables().size() == before + 16);
 }
 
-TEST_CASE("there is room for some variants, and then an error") {
+TEST_CASE("more variants than there is room for are an error") {
   Status last = Ok{};
   for (std::size_t i = 0; i <= kMaxRegisteredTables && last; ++i)
     last = register_table(scalar_named(forever("one_of_" + std::to_string(i))));
@@ -129,7 +129,7 @@ TEST_CASE("a registered type is found by its number") {
   CHECK_FALSE(weight_type_of_gguf(1000));
 }
 
-TEST_CASE("types that make no sense, or whose name or number is taken, are refused") {
+TEST_CASE("inconsistent types, and names or numbers that another type has, are refused") {
   REQUIRE(register_type(lossy(WeightType::f32, "TAKEN", 1001)));
   CHECK(is_refused(register_type(lossy(WeightType::f32, "TAKEN", 1002)), "there is TAKEN with 1001"));
   CHECK(is_refused(register_type(lossy(WeightType::f32, "OTHER", 1001)), "there is TAKEN with 1001"));
@@ -150,7 +150,7 @@ TEST_CASE("types that make no sense, or whose name or number is taken, are refus
   CHECK(converted_type_of_gguf(1002) == nullptr);
 }
 
-TEST_CASE("weights are rounded to what they become, to nearest even, and must be finite there") {
+TEST_CASE("weights are rounded to the converted type, to nearest even, and must be finite in it") {
   const auto becomes = [](WeightType to, int mantissa, int exponent, float* value) {
     const ConvertedType type = {.info = {.type = to, .name = "X", .gguf_number = 0, .group_size = 2, .group_bytes = 3},
                                 .version = 1,
@@ -173,7 +173,7 @@ TEST_CASE("weights are rounded to what they become, to nearest even, and must be
   CHECK(becomes(WeightType::bf16, 255, 119, &value));
   CHECK_FALSE(becomes(WeightType::f32, 255, 121, &value));
 
-  // 8 bits of mantissa: of 257 and 259 the halves lie between even neighbours.
+  // 8 bits of mantissa: 257 and 259 are ties between two values.
   const auto as_bf16 = [](float from) {
     static float given;
     given = from;

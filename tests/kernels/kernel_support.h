@@ -1,4 +1,4 @@
-// What the kernel tests share: random weights in file format, packed matrices, prepared rows.
+// Shared by the kernel tests: random weights in file format, packed matrices, prepared rows.
 #pragma once
 
 #include <cmath>
@@ -22,7 +22,7 @@ namespace troupe::kernels::test {
 using troupe::test::variant_here;
 using troupe::test::variants_here;
 
-// Zeroed bytes at a 64-byte boundary, without slack at the end: a sanitizer sees every overrun.
+// Zeroed bytes at a 64-byte boundary, without slack at the end: a sanitizer detects every overrun.
 class AlignedBytes {
  public:
   explicit AlignedBytes(std::size_t size)
@@ -53,7 +53,7 @@ inline std::vector<float> random_floats(std::size_t count, std::uint32_t seed, f
   return out;
 }
 
-// Where the scales of a type's group lie in it: float16, or the exponent of MXFP4.
+// The offsets of the scales in a type's group: float16, or the exponent of MXFP4.
 inline std::vector<std::size_t> scale_offsets(WeightType type) {
   switch (type) {
     case WeightType::f32:
@@ -85,7 +85,7 @@ inline std::vector<std::size_t> scale_offsets(WeightType type) {
 }
 inline std::size_t scale_bytes(WeightType type) { return type == WeightType::mxfp4 ? 1 : 2; }
 
-// Random codes under scales of a usual size, as they would lie in a file.
+// Random codes under scales of a usual size, as in a file.
 inline std::vector<std::byte> random_weights(WeightType type, std::size_t rows, std::size_t k, std::uint32_t seed) {
   const WeightTypeInfo& t = info(type);
   std::mt19937 rng(seed);
@@ -116,7 +116,7 @@ inline std::vector<std::byte> random_weights(WeightType type, std::size_t rows, 
   return out;
 }
 
-// Ternary groups of one row get the scale of its first group: what the tile layout can hold.
+// Ternary groups of one row get the scale of its first group, as the tile layout needs.
 inline void share_row_scales(WeightType type, std::size_t rows, std::size_t k, std::vector<std::byte>& file) {
   if (type == WeightType::i2_s) return;  // its scale is the tensor's
   const WeightTypeInfo& t = info(type);
@@ -189,7 +189,7 @@ inline std::int16_t grouped_sum(const PreparedRows& a, std::size_t r, std::size_
   return load<std::int16_t>(group_of(a, r, i) + layout::kI8GroupSums + r % 16 * 16 + i % 256 / 32 * 2);
 }
 
-// The exact values that a prepared row stands for.
+// The exact values of a prepared row.
 inline std::vector<double> prepared_values(const PreparedRows& a, std::size_t r) {
   const std::size_t k = a.k;
   const Activation activation = a.activation;

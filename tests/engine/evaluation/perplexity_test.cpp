@@ -21,7 +21,7 @@ using engine::Passage;
 const std::string kModel = TROUPE_MODELS "/tales-5m-tq2_0.gguf";
 const std::string kDraft = TROUPE_MODELS "/tales-draft-q8_0.gguf";
 
-// Stories written for this test: no part of what the model learned from.
+// Stories written for this test: not part of the model's training data.
 std::vector<TokenId> story_tokens(const engine::LoadedModel& model) {
   std::ifstream file(TROUPE_TEST_DATA "/stories.txt");
   const std::string text(std::istreambuf_iterator<char>(file), {});
@@ -86,7 +86,7 @@ TEST_CASE("mean, standard error and perplexity of scored tokens") {
   CHECK(tokens.perplexity_error() == Approx(std::exp(3.0) * std::sqrt(3.5 / 3)));
 }
 
-TEST_CASE("passages lie side by side, and each is scored behind its middle") {
+TEST_CASE("passages are adjacent, and each is scored after its middle") {
   const auto passages = cut_passages(50, {.length = 16});
   REQUIRE(passages);
   CHECK(*passages == std::vector<Passage>{{0, 16, 8}, {16, 16, 8}, {32, 16, 8}});
@@ -96,7 +96,7 @@ TEST_CASE("passages lie side by side, and each is scored behind its middle") {
   CHECK((*cut_passages(14, {.length = 7}))[1] == Passage{7, 7, 3});
 }
 
-TEST_CASE("with a stride passages overlap, and each token behind the first context is scored once") {
+TEST_CASE("with a stride passages overlap, and each token after the first context is scored once") {
   for (const std::size_t num_tokens : {40u, 41u, 47u, 48u, 49u, 100u}) {
     const auto passages = cut_passages(num_tokens, {.length = 16, .stride = 8});
     REQUIRE(passages);
@@ -111,7 +111,7 @@ TEST_CASE("with a stride passages overlap, and each token behind the first conte
   }
 }
 
-TEST_CASE("passages that cannot be are refused with the numbers") {
+TEST_CASE("impossible passages are refused with the numbers") {
   CHECK(cut_passages(31, {.length = 16}).error().message ==
         "the text has 31 tokens, fewer than two passages of 16; use a longer text or a smaller -c");
   CHECK(cut_passages(32, {.length = 16}));
@@ -122,7 +122,7 @@ TEST_CASE("passages that cannot be are refused with the numbers") {
   CHECK_FALSE(cut_passages(9000, {.length = 3}));
 }
 
-TEST_CASE("perplexity is what the logits of each passage say, to the bit") {
+TEST_CASE("perplexity is computed from the logits of each passage, to the bit") {
   engine::Team team(2);
   const auto model = load_model(kModel, "", kernels::KvType::f16);
   const std::vector<TokenId> tokens = story_tokens(*model);
@@ -153,7 +153,7 @@ TEST_CASE("perplexity is what the logits of each passage say, to the bit") {
   }
 }
 
-TEST_CASE("models with windows, with states and with experts are measured side by side as alone") {
+TEST_CASE("models with windows, with states and with experts give the same perplexity in a batch and alone") {
   engine::Team team(2);
   for (const char* name : {"gemma2-F32", "gemma3-F32", "mamba-F32", "rwkv7-F32", "olmoe-F32"}) {
     const auto path = shared_file(std::string("golden/") + name + ".gguf");
@@ -317,7 +317,7 @@ TEST_CASE("an int8 KV cache changes what a model predicts by at most 1e-3 nats p
   check(kDraft, "", 4);
 }
 
-TEST_CASE("a comparison sees every position: what the two runs' logits say, and nothing between equal runs") {
+TEST_CASE("a comparison covers every position and equals the difference of the logits; equal runs differ by nothing") {
   engine::Team team(2);
   const auto scalar = load_model(kModel, "scalar"), reference = load_model(kModel, "reference");
   const auto passages = story_passages(*scalar, 24, 2);

@@ -68,7 +68,7 @@ TEST_CASE("a good file's metadata and tensors can be looked up") {
   CHECK(model.find_tensor("absent") == nullptr);
 }
 
-TEST_CASE("a file that cannot be opened says why") {
+TEST_CASE("the error of a file that cannot be opened names the reason") {
   const auto missing = open_gguf("/nonexistent/model.gguf");
   REQUIRE_FALSE(missing);
   CHECK(missing.error().code == ErrorCode::model_missing);
@@ -109,16 +109,16 @@ TEST_CASE("counts and lengths beyond the limits are refused before anything is a
   CHECK(has(refusal(w.bytes()), "'k'"));
 }
 
-TEST_CASE("what all metadata together may take is limited, however small each entry claims to be") {
+TEST_CASE("the memory of all metadata together is limited, even if each entry is within its limit") {
   GgufWriter w;
-  // Each array is within the limit of one, and takes eight times its bytes once it is read.
+  // Each array is within the limit of one; in memory it has eight times its bytes.
   const std::string bytes(12u << 20, '\1');
   for (int i = 0; i < 3; ++i)
     w.add_raw("array." + std::to_string(i), 9, number(0, 4) + number(bytes.size(), 8) + bytes);
   CHECK(has(refusal(w.bytes()), "metadata that take more than 256 MiB"));
 }
 
-TEST_CASE("values that mean nothing are refused") {
+TEST_CASE("invalid values are refused") {
   GgufWriter w;
   w.add_raw("k", 99, "");
   CHECK(has(refusal(w.bytes()), "metadata type 99"));
@@ -170,7 +170,7 @@ TEST_CASE("tensors that do not fit their file, their type or each other are refu
 }
 
 // I2_S: 128 weights in 32 bytes, and behind the last of a tensor 32 bytes that begin with its scale.
-TEST_CASE("a tensor with one scale for all its weights has it behind them, and both must be there") {
+TEST_CASE("a tensor's single scale is read from the bytes after its weights, and both must be in the file") {
   const auto tail = [](float scale) {
     std::string bytes(32, '\x7f');
     std::memcpy(bytes.data(), &scale, sizeof scale);
@@ -242,7 +242,7 @@ TEST_CASE("a file cut off at any byte of its header is an error") {
 }
 
 // Seeded damage of all kinds, through the whole loader: an error or a valid model, nothing else.
-TEST_CASE("thousands of damaged files are errors or valid models") {
+TEST_CASE("each of thousands of damaged files is an error or a valid model") {
   const GgufWriter w = TinyLlama{}.writer();
   const std::string bytes = w.bytes();
   const TemporaryFile file(bytes);
@@ -285,7 +285,7 @@ TEST_CASE("thousands of damaged files are errors or valid models") {
       FAIL("an error without a message at mutation " << i);
     }
   }
-  // Damage to the bits of epsilon or of the context is no mistake that anybody could see.
+  // Damage to the bits of epsilon or of the context cannot be detected.
   CHECK(num_loaded > 0);
   CHECK(num_loaded < kMutations / 2);
 }

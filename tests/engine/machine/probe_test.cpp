@@ -1,4 +1,4 @@
-// What a probe measures, where it is kept, and what it makes of a benchmark's time.
+// A probe's figures and file, and the shares of a limit that are computed from it.
 #include <stdlib.h>
 
 #include <algorithm>
@@ -91,7 +91,7 @@ TEST_CASE("a probe written as JSON is read back whole") {
   CHECK(back->ping_pong_s == 7e-8);
 }
 
-TEST_CASE("a probe of a CPU that lacks things is read back as one that lacks them") {
+TEST_CASE("figures that a probe lacks are absent after reading it back") {
   MachineProbe probe = example();
   probe.clock_beside_amx.reset();
   probe.pairs.clear();
@@ -108,7 +108,7 @@ TEST_CASE("a probe of a CPU that lacks things is read back as one that lacks the
   CHECK_FALSE(back->read_bytes_per_second(1 << 20, 1));
 }
 
-TEST_CASE("what is no probe is refused: each field missing, each figure impossible") {
+TEST_CASE("a probe with a missing field or an impossible figure is refused") {
   using nlohmann::json;
   const json good = json::parse(to_json(example()));
   REQUIRE(parse_probe(good.dump()));
@@ -142,7 +142,7 @@ TEST_CASE("what is no probe is refused: each field missing, each figure impossib
   for (const char* text : {"", "{", "[]", "null", "7", "{\"probe_version\": 1}"}) CHECK_FALSE(parse_probe(text));
 }
 
-TEST_CASE("a kept probe is found again by its machine alone") {
+TEST_CASE("a stored probe is found again on its machine only") {
   const Folder folder;
   const MachineProbe probe = example();
   CHECK_FALSE(load_probe(folder / "a", probe.machine));
@@ -154,13 +154,13 @@ TEST_CASE("a kept probe is found again by its machine alone") {
                                        MachineIdentity{probe.machine.cpu, "stepping 3", probe.machine.cpus},
                                        MachineIdentity{probe.machine.cpu, probe.machine.revision, "0"}}) {
     CHECK_FALSE(load_probe(folder / "a/b", other));
-    // Nor is one believed that lies under another's name.
+    // A probe under another machine's name is not used either.
     fs::copy_file(probe_path(folder / "a/b", probe.machine), probe_path(folder / "a/b", other));
     CHECK_FALSE(load_probe(folder / "a/b", other));
   }
 }
 
-TEST_CASE("a damaged, old or absent file is no probe, and the next one replaces it") {
+TEST_CASE("a damaged, old or absent file gives no probe, and the next probe replaces it") {
   const Folder folder;
   MachineProbe probe = example();
   const fs::path path = probe_path(folder / "c", probe.machine);
@@ -195,7 +195,7 @@ TEST_CASE("a folder that cannot be made or written is an error that names it") {
   CHECK(std::distance(fs::directory_iterator(folder / "d"), fs::directory_iterator()) == 1);
 }
 
-TEST_CASE("probes are kept where XDG says, else in the home directory") {
+TEST_CASE("probes are stored in XDG's folder, else in the home directory") {
   const auto folder = [](const char* cache, const char* home) {
     const auto set = [](const char* name, const char* value) { value ? ::setenv(name, value, 1) : ::unsetenv(name); };
     const std::string old_cache = std::getenv("XDG_CACHE_HOME") ? std::getenv("XDG_CACHE_HOME") : "";
@@ -217,7 +217,7 @@ TEST_CASE("probes are kept where XDG says, else in the home directory") {
 
 // ---- The machine -----------------------------------------------------------------------------------------------
 
-TEST_CASE("a machine is known by its first CPU's name, revision and the allowed CPUs") {
+TEST_CASE("a machine's identity is its first CPU's name and revision, and the allowed CPUs") {
   const Folder root;
   root.write("proc/cpuinfo",
              "processor\t: 0\ncpu family\t: 6\nmodel\t\t: 207\nmodel name\t: Some CPU @ 2.10GHz\nstepping\t: 2\n"
@@ -241,7 +241,7 @@ TEST_CASE("CPUs are written as ranges") {
   CHECK(format_cpus(std::vector<int>{0, 1, 2, 4, 6, 7}) == "0-2,4,6-7");
 }
 
-TEST_CASE("stolen time is counted for the CPUs that were asked for") {
+TEST_CASE("stolen time is counted for the given CPUs") {
   const Folder root;
   root.write("proc/stat",
              "cpu  1 1000 0 0 0 0 0 0 500 0 0\ncpu0 1 2 3 4 5 6 7 8 100 100\ncpu1 10 0 0 0 0 0 0 1 0 0\n"
@@ -256,7 +256,7 @@ TEST_CASE("stolen time is counted for the CPUs that were asked for") {
   CHECK(cpu_ticks(std::vector<int>{0}, empty / "").total == 0);
 }
 
-TEST_CASE("two CPUs are cores, siblings, or not to be told apart") {
+TEST_CASE("two CPUs are cores, siblings or unclear") {
   CHECK(pairing({.kept = 1.02}) == Pairing::cores);
   CHECK(pairing({.kept = 0.8}) == Pairing::cores);
   CHECK(pairing({.kept = 0.7}) == Pairing::unclear);
@@ -289,7 +289,7 @@ TEST_CASE("between measured numbers of threads and sizes a limit is interpolated
   CHECK(*small_pages.read_bytes_per_second(1u << 30, 1) == 9e9);
 }
 
-TEST_CASE("a step's work is that of the rows that meet each matrix") {
+TEST_CASE("a step's work counts the rows that are multiplied with each matrix") {
   const kernels::KernelTable* table = kernels::find_table("avx512vnni");
   REQUIRE(table);
   const MatrixWork matrices[] = {{kernels::WeightType::q8_0, kernels::Layout::panels, false, 1, 1, 1000, 1100},
@@ -300,7 +300,7 @@ TEST_CASE("a step's work is that of the rows that meet each matrix") {
   CHECK(all.ops[static_cast<std::size_t>(Unit::int8_avx512vnni)] == 2.0 * 1010 * 5);
   CHECK(all.ops[static_cast<std::size_t>(Unit::f32_avx512)] == 2.0 * 7 * 5);
   CHECK(all.total_ops() == 2.0 * 1017 * 5);
-  // What multiplies a matrix is the table's to say, for the layout that it chose.
+  // The table names the unit of a matrix, for the layout that it chose.
   const kernels::KernelTable* tiles = kernels::find_table("amx");
   REQUIRE(tiles);
   MatrixWork tiled = matrices[0];
@@ -320,7 +320,7 @@ TEST_CASE("a step's work is that of the rows that meet each matrix") {
   CHECK(chunk.total_ops() == 2.0 * 1000 * 512);
 }
 
-TEST_CASE("a share is the longer of reading and computing, of the time it took") {
+TEST_CASE("a share is the longer of reading and computing divided by the time") {
   const MachineProbe probe = example();
   StepWork step;
   step.bytes = double{1u << 30};
@@ -362,7 +362,7 @@ TEST_CASE("a share is the longer of reading and computing, of the time it took")
   CHECK(none.unit() == Unit::none);
 }
 
-TEST_CASE("a model says what its steps multiply: all its matrices, the head and the end of the last layer apart") {
+TEST_CASE("a model lists the matrices of its steps, the head and the end of the last layer separately") {
   LoadOptions options;
   options.context = 64;
   const auto model = LoadedModel::load(std::string(TROUPE_MODELS) + "/tales-5m-tq2_0.gguf", options);
@@ -383,7 +383,7 @@ TEST_CASE("a model says what its steps multiply: all its matrices, the head and 
 
 // ---- Measuring -------------------------------------------------------------------------------------------------
 
-TEST_CASE("a short probe of this machine finds every figure that its CPU can give") {
+TEST_CASE("a short probe of this machine measures every figure that its CPU has") {
   ProbeOptions options;
   options.num_threads = 2;
   options.model_bytes = 2u << 20;
@@ -426,7 +426,7 @@ TEST_CASE("a short probe of this machine finds every figure that its CPU can giv
   CHECK(std::is_sorted(progress.begin(), progress.end()));
 }
 
-TEST_CASE("a rate counts what the threads did, and rounds end") {
+TEST_CASE("a rate counts the work of all threads, and rounds end") {
   const int cpus[] = {allowed_cpus().front(), allowed_cpus().back()};
   std::atomic<std::uint32_t> seen{0};
   const Rounds rounds{.length = std::chrono::microseconds(300), .count = 3};

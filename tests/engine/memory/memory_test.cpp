@@ -19,7 +19,7 @@ using engine::PackedMatrix;
 using engine::Team;
 using engine::Workspace;
 
-TEST_CASE("aligned memory is zero, aligned, and as large as asked for") {
+TEST_CASE("aligned memory is zero, aligned, and has the requested size") {
   for (const std::size_t bytes : {1u, 64u, 4097u, 2u << 20, (2u << 20) + 1, 5u << 20}) {
     const AlignedMemory memory = AlignedMemory::allocate(bytes);
     REQUIRE(memory.data() != nullptr);
@@ -41,7 +41,7 @@ TEST_CASE("aligned memory moves with its owner") {
   CHECK(first.data() == data);
 }
 
-TEST_CASE("a workspace gives the same memory again, and grows") {
+TEST_CASE("a workspace returns the same memory again, and grows") {
   Workspace workspace;
   const auto small = workspace.take<float>(Workspace::Slot::residual, 10);
   small[9] = 5.0f;
@@ -63,7 +63,7 @@ std::vector<std::byte> random_floats(std::size_t count) {
   return bytes;
 }
 
-TEST_CASE("a packed matrix says what it is, and its rows are the file's") {
+TEST_CASE("a packed matrix has a header that describes it, and the rows of the file") {
   constexpr std::size_t kRows = 533, kK = 36;  // several chunks, a part of a panel
   const auto source = random_floats(kRows * kK);
   Team team(3);
@@ -89,7 +89,7 @@ TEST_CASE("a packed matrix says what it is, and its rows are the file's") {
   }
 }
 
-TEST_CASE("a checksum sees every bit and every order, and not the number of threads") {
+TEST_CASE("a checksum depends on every bit and on their order, not on the number of threads") {
   Team one(1), four(4);
   auto bytes = random_floats(800000);  // more than three pieces
   const std::uint64_t sum = engine::checksum(one, bytes);
@@ -104,7 +104,7 @@ TEST_CASE("a checksum sees every bit and every order, and not the number of thre
   CHECK(engine::checksum(one, std::span(bytes).first(31)) != engine::checksum(one, std::span(bytes).first(32)));
 }
 
-TEST_CASE("rotation angles are those of the paper, scaled and divided as the file says") {
+TEST_CASE("rotation angles are those of the paper, scaled and divided by the file's factors") {
   const engine::RopeParams params{.rotated = 8, .base = 10000.0, .position_scale = 0.25, .factors = {1, 2, 4, 8}};
   const engine::RopeTable table(params, 1000);
   CHECK(table.rotated() == 8);

@@ -67,7 +67,7 @@ TEST_CASE("top-k orders negative, zero and huge logits") {
   REQUIRE(ids_of(candidates) == Ids{1, 3, 5});  // -0 equals 0, and has the lower id
 }
 
-TEST_CASE("top-p keeps the smallest set of the likeliest that holds p") {
+TEST_CASE("top-p keeps the smallest set of the likeliest tokens with at least p of the sum") {
   for (const auto* table : test::variants_here()) {
     Candidates candidates(*table);
     for (const std::size_t count : {1u, 7u, 1500u, 130000u}) {
@@ -130,7 +130,7 @@ TEST_CASE("top-p by hand") {
   REQUIRE(kept(1e-9f) == Ids{1});
 }
 
-TEST_CASE("min-p keeps what is at least that share of the likeliest") {
+TEST_CASE("min-p keeps tokens with at least that share of the likeliest one") {
   Candidates candidates(kernels::best_table());
   const std::vector<float> logits = {std::log(0.1f), std::log(0.5f), std::log(0.26f), std::log(0.14f)};
   const auto kept = [&](float min_p) {

@@ -140,12 +140,12 @@ TEST_CASE("only the kept tokens are drawn, and the filters come in their order")
   REQUIRE(drawn_ids(params, logits) == Ids{1, 2, 4});
   params = {.temperature = 4, .min_p = 0.3f, .seed = 11};
   REQUIRE(drawn_ids(params, logits) == Ids{0, 1, 2, 3, 4});
-  // top_p counts within what top_k left: of {0.622, 0.378} 0.6 needs one.
+  // top_p counts within the tokens that top_k kept: of {0.622, 0.378} 0.6 needs one.
   params = {.top_k = 2, .top_p = 0.6f, .seed = 11};
   REQUIRE(drawn_ids(params, logits) == Ids{1});
 }
 
-TEST_CASE("the same position gives the same draw, whatever was drawn before") {
+TEST_CASE("the same position gives the same draw, independent of earlier draws") {
   std::mt19937 random(5);
   std::normal_distribution<float> normal(0, 2);
   std::vector<float> logits(3000);
@@ -197,7 +197,7 @@ TEST_CASE("presence is subtracted once, frequency for each time") {
   REQUIRE(greedy(all, {0, 0}, {4, 0.55f}) == 1);
 }
 
-TEST_CASE("penalties see the last repeat_last_n tokens") {
+TEST_CASE("penalties apply to the last repeat_last_n tokens") {
   SamplingParams params{.presence_penalty = 1, .repeat_last_n = 2};
   REQUIRE(greedy(params, {0, 2, 2}, {3, 2.5f, 0}) == 0);  // out of the window
   REQUIRE(greedy(params, {2, 0, 2}, {3, 2.5f, 0}) == 1);
@@ -210,7 +210,7 @@ TEST_CASE("penalties see the last repeat_last_n tokens") {
   REQUIRE(greedy({.presence_penalty = 1}, history, {3, 2.5f, 0}) == 0);  // 64 by default
 }
 
-TEST_CASE("retracted tokens are not penalised, and older ones come back into the window") {
+TEST_CASE("retracted tokens are not penalised, and older ones are in the window again") {
   SamplingParams params{.temperature = 0, .presence_penalty = 1, .repeat_last_n = 2};
   Sampler sampler = make(params);
   for (const TokenId id : {1, 2, 0, 2}) sampler.accept(id);
@@ -238,7 +238,7 @@ TEST_CASE("ignore_eos keeps end-of-generation tokens from being drawn") {
   REQUIRE(greedy({.logit_bias = {{1, 1e6f}}, .ignore_eos = true}, {}, {0, 0}, {1}) == 0);
 }
 
-TEST_CASE("logprobs are the log-softmax of the raw logits, whatever the parameters") {
+TEST_CASE("logprobs are the log-softmax of the raw logits, with any parameters") {
   const std::vector<float> logits = {1, 2, 3, 3, -4};
   double total = 0;
   for (const float logit : logits) total += std::exp(static_cast<double>(logit));
@@ -286,7 +286,7 @@ TEST_CASE("logprobs of a large vocabulary sum to one, the likeliest first and eq
   for (std::size_t i = 0; i < 20; ++i) REQUIRE(token.top[i].id == sorted[i]);
 }
 
-TEST_CASE("NaN, infinities and huge values: always an id, and the same one again") {
+TEST_CASE("NaN, infinities and huge values: always an id, and the same one each time") {
   std::mt19937 random(123);
   const float odd[] = {std::nanf(""), kInf, -kInf, 3e38f, -3e38f, 1e-40f, 0, -0.0f, 5, -5};
   for (int round = 0; round < 3000; ++round) {

@@ -51,13 +51,13 @@ using Parts = std::vector<std::string>;
 
 }  // namespace
 
-TEST_CASE("a character of several tokens comes out with its last byte") {
+TEST_CASE("a character of several tokens is returned with its last byte") {
   REQUIRE(stream(byte_ids("a\xC3\xA9z")) == Parts{"a", "", "\xC3\xA9", "z", ""});
   REQUIRE(stream(byte_ids("\xF0\x9F\x99\x82")) == Parts{"", "", "", "\xF0\x9F\x99\x82", ""});
   REQUIRE(stream({259, 260, 1, 2}) == Parts{"caf\xC3\xA9", " the", "", "", ""});
 }
 
-TEST_CASE("a begun character at the end becomes U+FFFD, once") {
+TEST_CASE("an incomplete character at the end becomes one U+FFFD") {
   REQUIRE(stream(byte_ids("ab\xF0\x9F\x99")).back() == kBad);
   Detokenizer detokenizer(byte_tokenizer());
   REQUIRE(detokenizer.push(3 + 0xE4).empty());
@@ -78,7 +78,7 @@ TEST_CASE("bytes that cannot be UTF-8 become U+FFFD by maximal subparts") {
           kBad + kBad + kBad + "b" + kBad + "c" + kBad + kBad + "d");
 }
 
-TEST_CASE("every code point survives, byte by byte") {
+TEST_CASE("every code point, pushed byte by byte, is returned unchanged") {
   Detokenizer detokenizer(byte_tokenizer());
   for (char32_t c = 0; c < 0x110000; c += c < 0x3000 ? 1 : 97) {
     if (c >= 0xD800 && c < 0xE000) continue;

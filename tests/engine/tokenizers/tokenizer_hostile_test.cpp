@@ -46,7 +46,7 @@ std::vector<std::string> hostile_texts(std::size_t bytes) {
   for (const char* unit : {"a", "A", " ", "\n", "\t ", "7", "'", "'s", "<", "<|", "\xE4\xB8\xAD", "\xCC\x81", "a\xFF",
                            "\xFF", "\xF0\x9F", " \n", "\xE3\x80\x80", ". ", "$"}) {
     texts.push_back(repeat(unit, bytes));
-    texts.push_back(texts.back() + "x");  // what looks like the end of the text is not
+    texts.push_back(texts.back() + "x");  // so that a repeated end is not the end of the text
   }
   return texts;
 }
@@ -64,14 +64,14 @@ std::shared_ptr<const Tokenizer> greedy_pieces() {
 
 }  // namespace
 
-TEST_CASE("SentencePiece: hostile texts are encoded, and give their bytes back") {
+TEST_CASE("SentencePiece: hostile texts are encoded, and decoding gives their bytes back") {
   const auto tokenizer = greedy_pieces();
   for (const std::string& text : hostile_texts(kHostileBytes)) {
     REQUIRE((tokenizer->decode(tokenizer->encode(text, {})) == text));  // in two brackets: not into a message
   }
 }
 
-TEST_CASE("byte-level BPE: every pre-tokenizer encodes hostile texts, which give their bytes back") {
+TEST_CASE("byte-level BPE: every pre-tokenizer encodes hostile texts, and decoding gives their bytes back") {
   for (const char* pre : kPreTokenizers) {
     const auto tokenizer = greedy_byte_pairs(pre);
     for (const std::string& text : hostile_texts(kHostileBytes)) {
@@ -81,7 +81,7 @@ TEST_CASE("byte-level BPE: every pre-tokenizer encodes hostile texts, which give
   }
 }
 
-TEST_CASE("RWKV: hostile texts are encoded, and give their bytes back") {
+TEST_CASE("RWKV: hostile texts are encoded, and decoding gives their bytes back") {
   const auto tokenizer = make(rwkv_file({"aa", "aaaa", "aaaaaaaa", "  ", "\\n\\n", "<|", "77", "\\xe4\\xb8\\xad"}));
   for (const std::string& text : hostile_texts(kHostileBytes)) {
     REQUIRE((tokenizer->decode(tokenizer->encode(text, {})) == text));
@@ -109,7 +109,7 @@ TEST_CASE("a megabyte is merged as fully as a few bytes") {
   }
 }
 
-TEST_CASE("encoding and decoding stop soon after their flag is set, whatever the vocabulary") {
+TEST_CASE("encoding and decoding stop soon after their flag is set, with every type of vocabulary") {
   const std::atomic<bool> set{true}, unset{false};
   std::vector<std::shared_ptr<const Tokenizer>> all = {greedy_pieces(), make(rwkv_file({"aa", "aaaa", "77"})),
                                                        make(wordpiece_file({"a", "##a", "7", "##7"}))};
@@ -139,7 +139,7 @@ TEST_CASE("many special tokens with one beginning do not slow a text of that beg
   REQUIRE(tokenizer->decode(tokenizer->encode(text, {.add_special = false, .parse_special = true})) == text);
 }
 
-TEST_CASE("random bytes and texts: never a crash, always the bytes back, the words are the text") {
+TEST_CASE("random bytes and texts: decoding gives the bytes back, and the words together are the text") {
   std::mt19937 random(20240229);
   const auto below = [&](std::size_t n) { return random() % n; };
   const std::vector<std::string> alphabet = {"a",
@@ -209,7 +209,7 @@ using Words = std::vector<std::string>;
 }  // namespace
 
 // By hand from the published expressions; no reference vocabulary of these is at hand.
-TEST_CASE("pre-tokenizers cut words as their expressions say") {
+TEST_CASE("pre-tokenizers cut words by their expressions") {
   REQUIRE(words_of("llama-bpe", "It's 12345  ok\n\nGO'S!") ==
           Words{"It", "'s", " ", "123", "45", " ", " ok", "\n\n", "GO", "'S", "!"});
   REQUIRE(words_of("qwen2", "It's 123  ok") == Words{"It", "'s", " ", "1", "2", "3", " ", " ok"});
@@ -248,7 +248,7 @@ TEST_CASE("pre-tokenizers cut words as their expressions say") {
                    "a's") == Words{"\xE4\xB8\xAD", "\xEF\xBC\x8C", "a's"});
 }
 
-TEST_CASE("a Mongolian vowel separator is no space, an ideographic space is one") {
+TEST_CASE("a Mongolian vowel separator is not a space, an ideographic space is") {
   const std::string separator = "\xE1\xA0\x8E", ideographic = "\xE3\x80\x80";
   REQUIRE(words_of("gpt-2", " " + separator) == Words{" " + separator});
   REQUIRE(words_of("gpt-2", " " + ideographic + "a") == Words{" ", ideographic, "a"});

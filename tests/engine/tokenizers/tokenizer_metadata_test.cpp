@@ -1,4 +1,4 @@
-// What tokenizers make of a file's metadata, good and bad, on vocabularies written by hand.
+// Tokenizers of good and bad metadata: small vocabularies written by hand.
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <random>
@@ -75,7 +75,7 @@ TEST_CASE("BOS, EOS and the space before a text follow the metadata") {
   REQUIRE(make(file)->eos() == std::nullopt);
 }
 
-TEST_CASE("decode takes away the one space that encode put there, pieces keep it") {
+TEST_CASE("decode removes the space that encode added, pieces keep it") {
   const auto tokenizer = make(sentencepiece_file({"a", kMark, kMark + "a"}));
   for (const std::string text : {"a", " a", "  a ", "", " "}) {
     REQUIRE(tokenizer->decode(tokenizer->encode(text, {})) == text);
@@ -99,7 +99,7 @@ TEST_CASE("the text of a special token becomes its id only on request") {
   REQUIRE(make(bpe)->encode("a<|end|>", kPlain) == Ids{'a', 256, 'e', 'n', 'd', '|', '>'});
 }
 
-TEST_CASE("a merge list cannot make a control token out of text") {
+TEST_CASE("text does not become a control token by merges") {
   auto bpe = byte_pair_file({"< x", "<x >"}, "default");
   std::get<std::vector<std::int64_t>>(bpe["tokenizer.ggml.token_type"])[257] = 3;  // "<x>"
   REQUIRE(make(bpe)->encode("<x>", kPlain).back() != 257);
@@ -130,7 +130,7 @@ TEST_CASE("byte-level BPE merges by rank, inside words only") {
   REQUIRE(tokenizer->piece(258) == " a");
 }
 
-TEST_CASE("llama-bpe takes a word that is a token whole, and begins with BOS") {
+TEST_CASE("llama-bpe does not split a word that is a token, and begins with BOS") {
   auto file = byte_pair_file({"a b", "c d", "b c", "a bc", "abc d"}, "llama-bpe");
   file["tokenizer.ggml.bos_token_id"] = std::int64_t{256 + 5};
   REQUIRE(make(file)->encode("abcd", kPlain) == Ids{260});
@@ -139,7 +139,7 @@ TEST_CASE("llama-bpe takes a word that is a token whole, and begins with BOS") {
   REQUIRE(make(file)->encode("abcd", {}) == Ids{256, 257});
 }
 
-TEST_CASE("end of generation is what the metadata name and what chat models are known to use") {
+TEST_CASE("end of generation: the ids of the metadata, and the known texts of chat models") {
   auto file = byte_pair_file({"a b"});
   REQUIRE(make(file)->is_end_of_generation(257));  // <|end|>
   REQUIRE_FALSE(make(file)->is_end_of_generation(256));
@@ -155,7 +155,7 @@ TEST_CASE("a file without a vocabulary gives a null tokenizer, an unknown kind i
   require_error(byte_pair_file({"a b"}, "nobody"), ErrorCode::unsupported, "llama-bpe, llama3");
 }
 
-TEST_CASE("a file that names no pre-tokenizer has Llama 3's with Llama 3's vocabulary") {
+TEST_CASE("a file without the name of a pre-tokenizer gets Llama 3's if it has Llama 3's vocabulary") {
   auto file = byte_pair_file({"a b", "c d", "b c", "a bc", "abc d"});
   auto& tokens = std::get<std::vector<std::string>>(file["tokenizer.ggml.tokens"]);
   std::get<std::vector<std::int64_t>>(file["tokenizer.ggml.token_type"]).push_back(3);
@@ -171,7 +171,7 @@ TEST_CASE("a file that names no pre-tokenizer has Llama 3's with Llama 3's vocab
   REQUIRE(make(file)->encode("abcd", {}) == Ids{256, 257});
 }
 
-TEST_CASE("RWKV: the longest token that the rest begins with, byte for byte") {
+TEST_CASE("RWKV: text becomes the longest token that the rest begins with") {
   // From 257 on. The file spells bytes as Python prints them.
   const auto tokenizer = make(rwkv_file({"ab", "abcd", "bc", "\\n\\n", "\\xe4\\xb8\\xad", "\\'", "\\\\t", "\\t\\r"}));
   REQUIRE(tokenizer->name() == "rwkv");
@@ -191,7 +191,7 @@ TEST_CASE("RWKV: the longest token that the rest begins with, byte for byte") {
   REQUIRE(tokenizer->encode("<s>", kParse) == Ids{0});
 }
 
-TEST_CASE("RWKV: the padding of a vocabulary is no text, the turn's end is the metadata's") {
+TEST_CASE("RWKV: text does not become padding; the end of a turn is in the metadata") {
   auto file = rwkv_file({"\\n\\n", "[PAD258]"});
   std::get<std::vector<std::int64_t>>(file["tokenizer.ggml.token_type"])[258] = 5;
   file["tokenizer.ggml.eot_token_id"] = std::int64_t{257};
@@ -201,7 +201,7 @@ TEST_CASE("RWKV: the padding of a vocabulary is no text, the turn's end is the m
   REQUIRE(tokenizer->is_end_of_generation(257));
 }
 
-TEST_CASE("RWKV: what no token begins becomes unknown, or vanishes without that; bad escapes are refused") {
+TEST_CASE("RWKV: a byte that begins no token becomes unknown, or is dropped without it; bad escapes are refused") {
   MetadataFile file(
       {{"tokenizer.ggml.model", std::string("rwkv")}, {"tokenizer.ggml.tokens", std::vector<std::string>{"a", "b"}}});
   REQUIRE(make(file)->encode("axb", {}) == Ids{0, 1});
@@ -231,7 +231,7 @@ TEST_CASE("WordPiece: words in pieces, the longest first, between [CLS] and [SEP
   REQUIRE(tokenizer->encode("[CLS]", kParse) == Ids{2});
 }
 
-TEST_CASE("WordPiece: case and accents go as the metadata say") {
+TEST_CASE("WordPiece: lower case and accents follow the metadata") {
   auto file = wordpiece_file({"uber", "\xC3\xBC", "##ber", "\xC3\x9C", "\xD0\xB9"});
   const std::string text =
       "\xC3\x9C"
@@ -252,7 +252,8 @@ TEST_CASE("WordPiece: case and accents go as the metadata say") {
                              kPlain) == Ids{7, 6});
 }
 
-TEST_CASE("WordPiece: characters of Unicode 15 are known, and U+0130, whose small letter is two, stays as it is") {
+TEST_CASE(
+    "WordPiece: characters of Unicode 15 are known; U+0130, with a small letter of two characters, is unchanged") {
   auto file = wordpiece_file({"a", "##b", "\u0130b", "\U0001E4D0", "\U0001E900", "\U0001E922", "b"});
   REQUIRE(make(file)->encode("a\U0001E4D0", kPlain) == Ids{1});  // a letter; no control character, which would vanish
   REQUIRE(make(file)->encode("\U0001E4D0", kPlain) == Ids{7});
@@ -263,7 +264,7 @@ TEST_CASE("WordPiece: characters of Unicode 15 are known, and U+0130, whose smal
   REQUIRE(make(file)->encode("\u0130B", kPlain) == Ids{6});
 }
 
-TEST_CASE("WordPiece: Chinese characters and punctuation stand alone, control characters vanish") {
+TEST_CASE("WordPiece: Chinese characters and punctuation are separate words, control characters are dropped") {
   const auto tokenizer = make(wordpiece_file(
       {"a", "\xE4\xB8\xAD", "\xE6\x96\x87", "b", "##b", "\xE2\x80\x9C", "$", "\xE1\x84\x80\xE1\x85\xA1\xE1\x86\xA8"}));
   REQUIRE(tokenizer->encode("a\xE4\xB8\xAD\xE6\x96\x87"
@@ -287,7 +288,7 @@ TEST_CASE("WordPiece: a word of more than 100 characters is unknown, as in its p
   REQUIRE(tokenizer->encode(std::string(101, 'a'), kPlain) == Ids{1});
 }
 
-TEST_CASE("WordPiece: special tokens are found by name where the metadata leave them out, and must be there") {
+TEST_CASE("WordPiece: special tokens that the metadata leave out are found by name, and must exist") {
   auto file = wordpiece_file({"a"});
   for (const char* key : {"unknown", "cls", "seperator"}) {
     file.remove(std::string("tokenizer.ggml.") + key + "_token_id");
@@ -304,7 +305,7 @@ TEST_CASE("WordPiece: special tokens are found by name where the metadata leave 
   require_error(file, ErrorCode::bad_model, "seperator_token_id is 99");
 }
 
-TEST_CASE("damaged metadata are refused, each by what is wrong") {
+TEST_CASE("damaged metadata are refused with the reason") {
   using Strings = std::vector<std::string>;
   auto file = sentencepiece_file({"a"});
   const auto damaged = [&](const char* key, MetadataValue value) {
@@ -336,7 +337,7 @@ TEST_CASE("damaged metadata are refused, each by what is wrong") {
   require_error(file, ErrorCode::bad_model, "merges is missing");
 }
 
-TEST_CASE("tokens longer than any real one are refused, special ones sooner") {
+TEST_CASE("tokens longer than any real one are refused; special tokens have a lower limit") {
   const auto with_last = [](std::size_t length, std::int64_t type) {
     auto file = byte_pair_file({"a b"});
     std::get<std::vector<std::string>>(file["tokenizer.ggml.tokens"]).push_back(std::string(length, '<'));

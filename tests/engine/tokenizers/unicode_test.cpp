@@ -1,4 +1,4 @@
-// What utf8proc says of all characters is what the ids of WordPiece's vocabularies depend on.
+// Ids of WordPiece's vocabularies depend on utf8proc's properties of all characters.
 #include <utf8proc.h>
 #include <xxhash.h>
 

@@ -17,7 +17,7 @@ using engine::Team;
 
 constexpr std::uint32_t kI2S = 36;  // ggml_type
 
-// Weights of -1, 0 and 1 and their scale, as they lie in a file.
+// Weights of -1, 0 and 1 and their scale, as in a file.
 std::string as_i2_s(const std::vector<float>& weights, float scale) {
   REQUIRE(std::all_of(weights.begin(), weights.end(), [](float w) { return w == 0.0f || std::fabs(w) == 1.0f; }));
   std::string bytes(weights.size() / 4 + 32, '\0');
@@ -30,7 +30,7 @@ std::string as_i2_s(const std::vector<float>& weights, float scale) {
   return bytes;
 }
 
-// The golden model with every TQ2_0 tensor as I2_S, and scales that lie in a tensor of their own in its tail.
+// The golden model with every TQ2_0 tensor as I2_S, and the scales of separate tensors in its tail.
 GgufWriter golden_as_i2_s(const std::string& path) {
   const auto opened = engine::open_gguf(path);
   REQUIRE(opened);
@@ -62,7 +62,7 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
-TEST_CASE("a BitNet with scales of its own gives the same bits with these scales in I2_S tensors") {
+TEST_CASE("a BitNet with scale tensors gives the same bits with these scales in I2_S tensors") {
   const auto golden = load_golden("bitnet-scale-TQ2_0");
   if (!golden) return;
   const TemporaryFile file(golden_as_i2_s(golden->model_path).bytes());
@@ -181,7 +181,7 @@ TEST_CASE("I2_S of every length of rows agrees with the same weights in F32, tie
     }
 }
 
-TEST_CASE("the scale of a tensor is part of what the numerics id names") {
+TEST_CASE("the scale of a tensor is part of the numerics id") {
   const auto id = [](float scale) {
     const TemporaryFile file(TernaryModel{.head_scale = scale}.bytes());
     return load_model(file.path(), "scalar")->numerics_id();

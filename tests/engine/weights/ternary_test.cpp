@@ -1,4 +1,4 @@
-// The layouts of ternary weights that give the same bits: what is chosen, kept and said.
+// The layouts of ternary weights, which give the same bits: choice, cache and log.
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <filesystem>
@@ -67,7 +67,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("each layout comes back from a cache file of its own") {
+TEST_CASE("each layout has its own cache file and is read back from it") {
   const TempFolder root;
   for (const std::string& kernels : variants()) {
     const std::string cache = root.path(kernels);
@@ -86,7 +86,7 @@ TEST_CASE("each layout comes back from a cache file of its own") {
   }
 }
 
-TEST_CASE("asking for lookup tables or trits where there are none is an error, and for what does not exist too") {
+TEST_CASE("asking for lookup tables or trits that the kernels lack, or for an unknown name, is an error") {
   LoadOptions options;
   options.kernels = "scalar";
   for (const auto& [ternary, words] : {std::pair{Ternary::lookup, "lookup tables"}, {Ternary::trits, "packed trits"}}) {
@@ -112,7 +112,7 @@ TEST_CASE("asking for lookup tables or trits where there are none is an error, a
     CHECK(engine::find_ternary(engine::name(ternary)) == ternary);
 }
 
-TEST_CASE("all layouts are timed, and a small model is not worth it") {
+TEST_CASE("all layouts are timed, but not for a small model") {
   for (const std::string& kernels : variants()) {
     engine::Team team(2);
     const auto times_of = [&](std::size_t k) {
@@ -129,7 +129,7 @@ TEST_CASE("all layouts are timed, and a small model is not worth it") {
   }
 }
 
-TEST_CASE("a large model is measured once: a note says what came of it") {
+TEST_CASE("a large model is measured once, with a note of the result") {
   GgufWriter writer;
   writer.add("general.architecture", "llama");
   writer.add_tensor("blk.0.ffn_up.weight", {4096, 40000}, 35, std::string(40000 * 4096 / 256 * 66, '\x24'));  // TQ2_0

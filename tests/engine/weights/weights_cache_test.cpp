@@ -39,7 +39,7 @@ void write_bytes(const std::string& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
 }
 
-// What one load said, and what came of it.
+// The notes of one load, and its result.
 struct Load {
   std::shared_ptr<LoadedModel> model;
   std::vector<LoadNote> notes;
@@ -125,7 +125,7 @@ struct ModelCopy {
   TemporaryFile file;
 };
 
-TEST_CASE("a model comes back from the cache with the same bits, whatever the kernels") {
+TEST_CASE("a model read from the cache gives the same bits with all kernels") {
   const ModelCopy tiny(TinyLlama{}.writer());
   for (const std::string& path : {tiny.path(), kTales})
     for (const kernels::KernelTable* table : variants_here()) {
@@ -147,7 +147,7 @@ TEST_CASE("a model comes back from the cache with the same bits, whatever the ke
     }
 }
 
-TEST_CASE("variants and models keep files of their own, and none is made where no cache is asked for") {
+TEST_CASE("each variant and model has its own file, and without a cache there is none") {
   const CacheDirectory cache;
   const ModelCopy one(TinyLlama{}.writer()), two(TinyLlama{.epsilon = 1e-6f}.writer());
   cache.load(one.path(), "scalar");
@@ -185,7 +185,7 @@ void require_rebuilt(const CacheDirectory& cache, const std::string& model, cons
   REQUIRE(again.id() == id);
 }
 
-TEST_CASE("damage is noticed in every byte of the header and in the bodies") {
+TEST_CASE("damage to any byte of the header, or to the bodies, is detected") {
   const CacheDirectory cache;
   const ModelCopy model(TinyLlama{}.writer());
   const std::string id = cache.load(model.path(), "scalar").id();
@@ -206,7 +206,7 @@ TEST_CASE("damage is noticed in every byte of the header and in the bodies") {
   }
 }
 
-TEST_CASE("a damaged stamp costs a look at the model, and is written again") {
+TEST_CASE("with a damaged stamp the model is hashed, and the stamp is written again") {
   const CacheDirectory cache;
   const ModelCopy model(TinyLlama{}.writer());
   const std::string id = cache.load(model.path(), "scalar").id();
@@ -221,12 +221,12 @@ TEST_CASE("a damaged stamp costs a look at the model, and is written again") {
     REQUIRE(load.num_warnings() == 0);
     REQUIRE(load.count("copied or touched") == 1);
     REQUIRE(load.id() == id);
-    const bool same = read_bytes(file) == good;  // nobody wants to see the bytes
+    const bool same = read_bytes(file) == good;  // not in CHECK, which would print all bytes
     REQUIRE(same);
   }
 }
 
-TEST_CASE("a file that was cut off or lengthened is noticed") {
+TEST_CASE("a file that was cut off or lengthened is detected") {
   const CacheDirectory cache;
   const ModelCopy model(TinyLlama{}.writer());
   const std::string id = cache.load(model.path(), "scalar").id();
@@ -241,7 +241,7 @@ TEST_CASE("a file that was cut off or lengthened is noticed") {
   }
 }
 
-TEST_CASE("a file of another version, of another model or of nobody's is not used") {
+TEST_CASE("a file of another version, of another model or of another format is not used") {
   const CacheDirectory cache;
   const ModelCopy model(TinyLlama{}.writer()), other(TinyLlama{.epsilon = 1e-6f}.writer());
   const std::string id = cache.load(model.path(), "scalar").id();
@@ -262,7 +262,7 @@ TEST_CASE("a file of another version, of another model or of nobody's is not use
   require_rebuilt(cache, model.path(), id, "made for another model");
 }
 
-TEST_CASE("what others could have written is not used") {
+TEST_CASE("a file or directory that other users can write to is not used") {
   const CacheDirectory cache;
   const ModelCopy model(TinyLlama{}.writer());
   const std::string id = cache.load(model.path(), "scalar").id();
@@ -292,7 +292,7 @@ TEST_CASE("what others could have written is not used") {
   CHECK_FALSE(load.kept());
 }
 
-TEST_CASE("a place that cannot be a directory, or a file that cannot be replaced, is a warning") {
+TEST_CASE("a path that cannot be a directory, or a file that cannot be replaced, is a warning") {
   const CacheDirectory cache;
   const ModelCopy model(TinyLlama{}.writer());
   const std::string id = cache.load(model.path(), "scalar").id();
@@ -341,7 +341,7 @@ TEST_CASE("a copy of a model is the same model: its bytes are compared once") {
   CHECK(second.count("copied or touched") == 0);
 }
 
-TEST_CASE("many that load the same model at once do each other no harm") {
+TEST_CASE("several loads of the same model at the same time all succeed") {
   const CacheDirectory cache;
   const ModelCopy model(TinyLlama{}.writer());
   const std::string id = cache.load(model.path(), "scalar").id();
@@ -375,7 +375,7 @@ TEST_CASE("many that load the same model at once do each other no harm") {
   CHECK(cache.load(model.path(), "scalar").read());
 }
 
-TEST_CASE("a load whose team is told to stop ends wherever it is, and leaves no file") {
+TEST_CASE("a load ends soon after its team is stopped, at any point, and leaves no file") {
   const CacheDirectory cache;
   const ModelCopy model(TinyLlama{}.writer());
   for (const bool kept : {false, true}) {
@@ -426,7 +426,7 @@ void set_age(const std::string& file, std::int64_t seconds) {
   REQUIRE(::utimensat(AT_FDCWD, file.c_str(), times, 0) == 0);
 }
 
-TEST_CASE("the cache stays within its limit: what was not used for longest goes first") {
+TEST_CASE("the cache stays within its limit: the least recently used file is evicted first") {
   const CacheDirectory cache;
   const ModelCopy a(TinyLlama{}.writer()), b(TinyLlama{.epsilon = 2e-5f}.writer()),
       c(TinyLlama{.epsilon = 3e-5f}.writer());
@@ -451,7 +451,7 @@ TEST_CASE("the cache stays within its limit: what was not used for longest goes 
   CHECK(tiny.files().empty());
 }
 
-TEST_CASE("what a killed writer left is removed, and nobody else's files are") {
+TEST_CASE("temporary files of killed writers are removed, other files are not") {
   const CacheDirectory cache;
   const ModelCopy model(TinyLlama{}.writer());
   fs::create_directories(cache.path());

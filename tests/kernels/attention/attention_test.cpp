@@ -45,7 +45,7 @@ struct Query {
   std::uint32_t first() const { return num_positions - std::min(window, num_positions); }
 };
 
-// Row by row [head_dim]: all rows together, split by split. Blocks that no query sees are not there.
+// Row by row [head_dim]: all rows together, split by split. Blocks that no query attends to are null.
 std::vector<float> attend(const KernelTable& table, const Cache& cache, std::uint32_t kv_head,
                           const std::vector<Query>& queries, float soft_cap = 0.0f) {
   const std::size_t dim = cache.shape.head_dim, floats = partial_floats(dim);
@@ -91,7 +91,7 @@ std::vector<float> attend(const KernelTable& table, const Cache& cache, std::uin
   return out;
 }
 
-// Softmax in double over what the cache holds.
+// Softmax in double over the cached values.
 std::vector<double> exact_row(const Cache& cache, std::size_t head, const Query& query, double soft_cap = 0) {
   const std::size_t dim = cache.shape.head_dim;
   std::vector<double> scores(query.num_positions), out(dim);
@@ -123,7 +123,8 @@ std::vector<Query> last_tokens(const std::vector<float>& q, std::size_t head_dim
   return queries;
 }
 
-TEST_CASE("attention is the softmax-weighted sum, across block and split borders, whatever unwritten slots hold") {
+TEST_CASE(
+    "attention is the softmax-weighted sum, across block and split borders, with any contents of unwritten slots") {
   for (const KernelTable* table : variants_here())
     for (const KvType type : kKvTypes)
       for (const std::uint32_t head_dim : {8u, 16u, 40u, 48u, 64u, 100u, 128u})
@@ -145,7 +146,7 @@ TEST_CASE("attention is the softmax-weighted sum, across block and split borders
         }
 }
 
-TEST_CASE("a query row's attention has the same bits alone, in a group, in a chunk and in a crowd") {
+TEST_CASE("a query row's attention has the same bits alone, in a group, in a chunk and with many others") {
   for (const KernelTable* table : variants_here())
     for (const KvType type : kKvTypes)
       for (const std::uint32_t group : {1u, 3u, 8u}) {
@@ -168,7 +169,7 @@ TEST_CASE("a query row's attention has the same bits alone, in a group, in a chu
       }
 }
 
-TEST_CASE("with a window a row sees its last positions alone, and blocks before them are not read") {
+TEST_CASE("with a window a row attends to its last positions only, and blocks before them are not read") {
   for (const KernelTable* table : variants_here())
     for (const KvType type : kKvTypes)
       for (const std::uint32_t head_dim : {32u, 48u, 96u})
@@ -194,7 +195,7 @@ TEST_CASE("with a window a row sees its last positions alone, and blocks before 
           }
 }
 
-TEST_CASE("a window as long as what there is changes no bit") {
+TEST_CASE("a window as long as the sequence changes no bit") {
   for (const KernelTable* table : variants_here())
     for (const KvType type : kKvTypes) {
       const Cache cache(*table, {.type = type, .num_kv_heads = 1, .head_dim = 64}, 300, 3);
@@ -252,7 +253,7 @@ TEST_CASE("store_kv rounds to the KV type like every other variant and touches o
       }
 }
 
-TEST_CASE("what is stored comes back within the rounding of its KV type, and nothing is infinite but in f32") {
+TEST_CASE("stored values are read back within the rounding of their KV type, and only f32 has infinities") {
   constexpr std::uint32_t kDim = 64;
   const std::vector<float> k = random_floats(2 * kDim, 1), v = random_floats(2 * kDim, 2);
   for (const KvType type : kKvTypes) {
@@ -285,7 +286,7 @@ TEST_CASE("what is stored comes back within the rounding of its KV type, and not
   }
 }
 
-TEST_CASE("int8 KV takes at most 0.55 of f16's bytes") {
+TEST_CASE("int8 KV has at most 0.55 of f16's bytes") {
   for (const std::uint32_t head_dim : {64u, 80u, 96u, 128u, 256u}) {
     const KvShape f16{.type = KvType::f16, .num_kv_heads = 4, .head_dim = head_dim};
     const KvShape i8{.type = KvType::i8, .num_kv_heads = 4, .head_dim = head_dim};

@@ -132,8 +132,8 @@ std::uint64_t hash_of_bodies(WeightType type, Layout layout) {
   return hash;
 }
 
-// Bodies lie in cache files and decide a model's hash: what writes them may change, what is written may not.
-TEST_CASE("bodies are the bits they always were") {
+// Bodies are in cache files and determine a model's hash: the code may change, its output may not.
+TEST_CASE("bodies have the stored hashes") {
   struct Row {
     WeightType type;
     std::uint64_t panels, tiles;
@@ -167,7 +167,7 @@ TEST_CASE("bodies are the bits they always were") {
   }
 }
 
-TEST_CASE("every float16 survives the way to float32 and back, and halves between two round to even") {
+TEST_CASE("every float16 is unchanged after conversion to float32 and back, and ties round to even") {
   for (std::uint32_t bits = 0; bits < 65536; ++bits) {
     const auto half = static_cast<std::uint16_t>(bits);
     const float value = float_of_half(half);

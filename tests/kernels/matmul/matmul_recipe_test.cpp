@@ -160,7 +160,7 @@ float by_the_recipe(WeightType type, const std::byte* file_row, const std::byte*
   return acc;
 }
 
-TEST_CASE("the vector variants follow the recipe bit by bit, and so agree with each other") {
+TEST_CASE("the vector variants give the bits of the recipe") {
   for (const char* variant : {"avx2", "avxvnni", "avx512", "avx512vnni"}) {
     const KernelTable* const table = variant_here(variant);
     if (table == nullptr) continue;
@@ -283,7 +283,7 @@ float by_the_tile_recipe(WeightType type, const std::byte* file_row, const Prepa
   return acc;
 }
 
-TEST_CASE("the matrix unit follows its recipes bit by bit") {
+TEST_CASE("the matrix unit gives the bits of its recipes") {
   const KernelTable* const table = variant_here("amx");
   if (table == nullptr) return;
   std::size_t num_types = 0;

@@ -1,11 +1,11 @@
-// What products are worth: against double precision, in any company, with hard numbers; and how their weights are kept.
+// Products: accuracy against double precision, the same bits in any batch, extreme values; and packed weights.
 #include "tests/kernels/kernel_support.h"
 #include "tests/support/sanitized.h"
 
 namespace troupe::kernels::test {
 namespace {
 
-// Double-precision product of the dequantised weights with what the prepared rows stand for, and the
+// Double-precision product of the dequantised weights with the values of the prepared rows, and the
 // size of its terms: float32 rounding errors are relative to that.
 struct Exact {
   std::vector<double> value, size;
@@ -149,8 +149,8 @@ TEST_CASE("matmul is exact with extreme codes and extreme activations") {
     }
 }
 
-// Files are not searched for bad scales: those must not reach what other weights make.
-TEST_CASE("a scale that is no number spoils the output of its own row, and no other") {
+// Kernels do not check scales: a bad one must not change the outputs of other rows.
+TEST_CASE("a NaN scale makes the output of its own row NaN, and no other") {
   const std::size_t outputs = 37, bad_row = 5, num_rows = 6;
   for (const KernelTable* table : variants_here())
     for (const WeightTypeInfo& type : weight_types()) {

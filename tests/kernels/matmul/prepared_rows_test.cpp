@@ -1,4 +1,4 @@
-// Rows as products take them: how they are rounded, and that nobody can tell how they were divided.
+// Prepared rows: how they are rounded, and that the bits do not depend on how calls are split.
 #include "tests/kernels/kernel_support.h"
 
 namespace troupe::kernels::test {
@@ -105,7 +105,7 @@ TEST_CASE("all variants prepare the same bits") {
     }
 }
 
-TEST_CASE("rows have the same bits whether they are rounded at once or one by one, and leave their neighbours alone") {
+TEST_CASE("rows have the same bits whether they are rounded at once or one by one, and other rows are unchanged") {
   constexpr std::size_t kRows = 37, kStride = 555;
   const std::vector<float> x = random_floats(kRows * kStride, 77, 3.0f);
   for (const KernelTable* table : variants_here())

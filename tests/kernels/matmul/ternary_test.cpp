@@ -56,7 +56,7 @@ std::vector<float> product(const KernelTable& table, Layout layout, WeightType t
   return out;
 }
 
-TEST_CASE("ternary layouts: a row is that of the file, and takes 1.75 or 1.625 bits per weight") {
+TEST_CASE("ternary layouts: a row unpacks to the file's values, and has 1.75 or 1.625 bits per weight") {
   for (const Layout layout : kLayouts)
     for (const WeightType type : kTernary)
       for (const std::size_t rows : {1, 16, 37}) {
@@ -91,8 +91,8 @@ std::uint64_t hash_of_bodies(WeightType type, Layout layout) {
   return hash;
 }
 
-// Bodies lie in cache files: what writes them may change, what is written may not.
-TEST_CASE("ternary layouts: bodies are the bits they always were") {
+// Bodies are in cache files: the code may change, its output may not.
+TEST_CASE("ternary layouts: bodies have the stored hashes") {
   CHECK(hash_of_bodies(WeightType::tq1_0, Layout::lookup) == 0xbfe0e6ddac5bdbd3);
   CHECK(hash_of_bodies(WeightType::tq2_0, Layout::lookup) == 0x553e6758c8045d97);
   CHECK(hash_of_bodies(WeightType::i2_s, Layout::lookup) == 0x32a97f5440e53196);
@@ -135,7 +135,7 @@ TEST_CASE("ternary layouts: one group has the bits of the scalar kernel, at ever
   });
 }
 
-TEST_CASE("ternary layouts: calls may be split by panels, and begin at any row") {
+TEST_CASE("ternary layouts: the same bits for calls split by panels, and from any first row") {
   for_each_layout([](const KernelTable& table, Layout layout) {
     const std::size_t k = 768, outputs = 16 * 5 - 3, num_rows = 7;
     const std::vector<std::byte> file = ternary_weights(WeightType::tq1_0, outputs, k, 5);
@@ -177,7 +177,7 @@ TEST_CASE("ternary layouts: the largest sums are exact") {
 }
 
 // Every word of ten digits once, in the column of one byte: 3^10 of them, 6 to a group.
-TEST_CASE("trits: every word of ten digits comes out of its panel, in every variant") {
+TEST_CASE("trits: every word of ten digits is unpacked exactly, in every variant") {
   constexpr std::size_t kWords = 59049, kRows = 48, k = 256 * (kWords / (kRows * 24) + 1);
   std::vector<std::byte> file = ternary_weights(WeightType::tq2_0, kRows, k, 1);
   std::vector<std::uint8_t> codes(kRows * k, 1);
@@ -213,7 +213,7 @@ TEST_CASE("trits: every word of ten digits comes out of its panel, in every vari
   });
 }
 
-TEST_CASE("ternary layouts: only where a row has one scale, and weights are ternary") {
+TEST_CASE("ternary layouts: only for ternary weights with one scale per row") {
   const std::size_t rows = 3, k = 512;
   const auto layout_of = [&](Layout asked, WeightType type, const std::vector<std::byte>& file) {
     return ternary_layout_for(asked, type, file.data(), rows, k);

@@ -1,4 +1,4 @@
-// The loops that a machine is measured with: they do what they say, in every round.
+// The loops that measure a machine: each does its work in every round.
 #include <cstring>
 #include <random>
 #include <set>
@@ -26,7 +26,7 @@ TEST_CASE("every unit has a name of its own, and is found by it") {
   CHECK_FALSE(find_unit(""));
 }
 
-TEST_CASE("the unit of every supported variant has a peak loop that can judge it") {
+TEST_CASE("the unit of every supported variant has a peak loop") {
   for (const KernelTable* table : variants_here())
     for (const WeightTypeInfo& type : weight_types()) {
       const Unit unit = table->unit(type.type, table->layout(type.type));
@@ -42,7 +42,7 @@ TEST_CASE("the unit of every supported variant has a peak loop that can judge it
     }
 }
 
-TEST_CASE("each integer variant is judged by the instruction that it multiplies with") {
+TEST_CASE("the unit of each integer variant is the instruction that it multiplies with") {
   const std::pair<std::string_view, Unit> units[] = {{"avx2", Unit::int8_avx2},
                                                      {"avxvnni", Unit::int8_avxvnni},
                                                      {"avx512", Unit::int8_avx512},
@@ -61,7 +61,7 @@ TEST_CASE("each integer variant is judged by the instruction that it multiplies 
   }
 }
 
-TEST_CASE("a peak loop computes in every round: other counts of rounds, other bits") {
+TEST_CASE("a peak loop computes in every round: the bits differ with the number of rounds") {
   for (const PeakLoop& loop : peak_loops()) {
     INFO(name(loop.unit));
     CHECK(loop.ops_per_round > 0);
@@ -70,7 +70,7 @@ TEST_CASE("a peak loop computes in every round: other counts of rounds, other bi
   }
 }
 
-TEST_CASE("loops of the matrix unit are there exactly when it is allowed") {
+TEST_CASE("loops of the matrix unit exist exactly if it is allowed") {
   std::set<Unit> units;
   for (const PeakLoop& loop : peak_loops()) units.insert(loop.unit);
   CHECK(units.contains(Unit::int8_amx) == has_amx_int8());
@@ -79,7 +79,7 @@ TEST_CASE("loops of the matrix unit are there exactly when it is allowed") {
   CHECK((amx_allowed() || !(has_amx_int8() || has_amx_bf16())));
 }
 
-TEST_CASE("each addition of the chain is done: the sum is that of all rounds") {
+TEST_CASE("each addition of the chain is done: the sum is of all rounds") {
   for (const std::uint64_t rounds : {0u, 1u, 2u, 1000u}) {
     const std::uint64_t sum = 1 + kAddsPerRound * (rounds * (rounds == 0 ? 0 : rounds - 1) / 2);
     CHECK(dependent_adds(rounds) == sum);
@@ -88,7 +88,7 @@ TEST_CASE("each addition of the chain is done: the sum is that of all rounds") {
   }
 }
 
-TEST_CASE("reading reads every byte, and nothing behind the end") {
+TEST_CASE("reading reads every byte, and none after the end") {
   for (const std::size_t bytes : {256u, 512u, 4096u, 256u * 37}) {
     const AlignedBytes data(bytes);
     CHECK(read_all(data.data(), bytes) == 0);

@@ -8,7 +8,7 @@ namespace {
 constexpr std::size_t kTokens = 37;
 constexpr float kUntouched = 12345.0f;
 
-// A row of numbers for each token, and what lies between the rows.
+// A row of numbers for each token, with gaps between the rows.
 struct Rows {
   std::size_t stride = 0;
   std::vector<float> x;
@@ -20,7 +20,7 @@ Rows random_rows(std::size_t width, std::size_t gap, std::uint32_t seed, float d
   return {width + gap, random_floats(kTokens * (width + gap), seed, deviation)};
 }
 
-// Where number n of a channel's state lies.
+// The index of number n of a channel's state.
 std::size_t place(std::size_t channel, std::size_t n, std::size_t size) {
   return (channel / kStateLanes * size + n) * kStateLanes + channel % kStateLanes;
 }
@@ -86,7 +86,7 @@ void check_scan(const std::vector<Rows>& in, std::size_t width, std::size_t stat
   }
 }
 
-TEST_CASE("convolutions of every width are their formula, and go on where they stopped") {
+TEST_CASE("convolutions of every width match their formula, and continue where they stopped") {
   constexpr std::size_t kChannels = 48, kWeightStride = 53;
   for (std::uint32_t width = 2; width <= kMaxConvolution; ++width) {
     INFO("width " << width);
@@ -130,7 +130,7 @@ void add_hard_steps(Rows& dt) {
   for (std::size_t i = 0; i < std::size(hard); ++i) *dt.row(5 + 3 * i) = hard[i];
 }
 
-TEST_CASE("Mamba's scan is its formula, and goes on where it stopped") {
+TEST_CASE("Mamba's scan matches its formula, and continues where it stopped") {
   constexpr std::size_t kChannels = 48;
   for (const std::uint32_t size : {1u, 8u, 16u, 33u}) {
     INFO("state of " << size);
@@ -179,7 +179,7 @@ TEST_CASE("Mamba's scan is its formula, and goes on where it stopped") {
   }
 }
 
-TEST_CASE("Mamba-2's scan is its formula, and goes on where it stopped") {
+TEST_CASE("Mamba-2's scan matches its formula, and continues where it stopped") {
   constexpr double kA = -0.7, kBias = -1.5, kSkip = 0.3;
   // Blocks of 16 channels are taken four at a time, then one by one.
   for (const std::size_t head : {std::size_t{16}, std::size_t{48}, std::size_t{64}, std::size_t{80}})
@@ -241,7 +241,7 @@ void norm_head(std::vector<double>& y, const std::vector<float>& weight, const s
 // One to three blocks of 16 values, four at once, four and one, and the most.
 constexpr std::size_t kWkvHeads[] = {16, 48, 64, 80, kMaxWkvHead};
 
-TEST_CASE("RWKV-6's scan is its formula, and goes on where it stopped") {
+TEST_CASE("RWKV-6's scan matches its formula, and continues where it stopped") {
   for (const std::size_t size : kWkvHeads) {
     INFO("head of " << size);
     std::vector<Rows> in;  // r, k, v, w', gate
@@ -285,7 +285,7 @@ TEST_CASE("RWKV-6's scan is its formula, and goes on where it stopped") {
   }
 }
 
-TEST_CASE("RWKV-7's scan is its formula, and goes on where it stopped") {
+TEST_CASE("RWKV-7's scan matches its formula, and continues where it stopped") {
   for (const std::size_t size : kWkvHeads)
     for (const bool first_layer : {true, false}) {
       INFO("head of " << size << (first_layer ? ", first layer" : ""));

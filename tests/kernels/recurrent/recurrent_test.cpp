@@ -1,4 +1,4 @@
-// What goes with scans: functions of one number, norms and mixtures of rows, in every variant.
+// The operations around scans: functions of one number, norms and mixtures of rows, in every variant.
 #include <limits>
 
 #include "tests/kernels/kernel_support.h"
@@ -42,7 +42,7 @@ double formula(Function function, double x) {
   return x / 2 * (1 + std::tanh(std::sqrt(2 / 3.14159265358979) * (x + 0.044715 * x * x * x)));
 }
 
-TEST_CASE("functions of one number are their formulas at every small length, also in place") {
+TEST_CASE("functions of one number match their formulas at every small length, also in place") {
   for (const KernelTable* table : variants_here())
     for (const Function function :
          {Function::sigmoid, Function::silu, Function::tanh, Function::relu_squared, Function::gelu})
@@ -75,7 +75,7 @@ TEST_CASE("tanh loses no digits near 0") {
   }
 }
 
-TEST_CASE("a number that is none stays none") {
+TEST_CASE("NaN stays NaN") {
   for (const KernelTable* table : variants_here())
     for (const Function function :
          {Function::sigmoid, Function::silu, Function::tanh, Function::relu_squared, Function::gelu}) {
@@ -87,7 +87,7 @@ TEST_CASE("a number that is none stays none") {
     }
 }
 
-TEST_CASE("layer_norm and mix are their formulas at every small length, also in place") {
+TEST_CASE("layer_norm and mix match their formulas at every small length, also in place") {
   for (const KernelTable* table : variants_here())
     for (std::size_t dim = 1; dim <= 70; ++dim) {
       const std::vector<float> x = random_floats(dim, 1), weight = random_floats(dim, 2), bias = random_floats(dim, 3);

@@ -23,7 +23,7 @@ TEST_CASE("rms_norm matches the reference at every small length, also in place")
     }
 }
 
-TEST_CASE("rope rotates the pairs and leaves what lies behind them") {
+TEST_CASE("rope rotates the pairs and changes nothing after them") {
   for (const KernelTable* table : variants_here())
     for (std::size_t rotated = 0; rotated <= 70; rotated += 2) {
       std::vector<float> x = random_floats(rotated + 5, 3), expected = x;
@@ -36,7 +36,7 @@ TEST_CASE("rope rotates the pairs and leaves what lies behind them") {
     }
 }
 
-// `gated` is silu_mul or a sister of it, `function` what it does to its gate.
+// `gated` is silu_mul, gelu_mul or relu2_mul, `function` its function of the gate.
 void require_gate_matches(SiluMul* KernelTable::*gated, double (*function)(double), double epsilon, double margin) {
   for (const KernelTable* table : variants_here())
     for (std::size_t count = 1; count <= 67; ++count) {
@@ -62,22 +62,22 @@ void require_gate_matches(SiluMul* KernelTable::*gated, double (*function)(doubl
     }
 }
 
-TEST_CASE("silu_mul is its formula from the far negative to the far positive") {
+TEST_CASE("silu_mul matches its formula from the far negative to the far positive") {
   require_gate_matches(
       &KernelTable::silu_mul, [](double x) { return x / (1 + std::exp(-x)); }, 1e-6, 1e-30);
 }
-TEST_CASE("gelu_mul is its formula from the far negative to the far positive") {
+TEST_CASE("gelu_mul matches its formula from the far negative to the far positive") {
   // Where it is all but zero, it is exp of a number near -87, and 1 + tanh has lost its digits.
   require_gate_matches(
       &KernelTable::gelu_mul,
       [](double x) { return x / 2 * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))); }, 1e-5, 1e-12);
 }
-TEST_CASE("relu2_mul is its formula from the far negative to the far positive") {
+TEST_CASE("relu2_mul matches its formula from the far negative to the far positive") {
   require_gate_matches(
       &KernelTable::relu2_mul, [](double x) { return x > 0 ? x * x : 0; }, 1e-6, 1e-30);
 }
 
-TEST_CASE("a gate or a capped score that is no number stays none, and no other becomes one") {
+TEST_CASE("NaN in a gate or a capped score stays NaN, and no other value becomes NaN") {
   for (const KernelTable* table : variants_here()) {
     const std::vector<float> up(21, 1.0f);
     std::vector<float> x(21, 0.5f);
@@ -93,7 +93,7 @@ TEST_CASE("a gate or a capped score that is no number stays none, and no other b
   }
 }
 
-TEST_CASE("soft_cap matches the reference from zero to far beyond the cap, and leaves what lies behind alone") {
+TEST_CASE("soft_cap matches the reference from zero to far beyond the cap, and changes nothing after the end") {
   for (const KernelTable* table : variants_here())
     for (const float cap : {0.5f, 10.0f, 30.0f})
       for (std::size_t count = 1; count <= 67; ++count) {
@@ -127,7 +127,7 @@ TEST_CASE("add adds, at every small length") {
     }
 }
 
-TEST_CASE("arg_max names the lowest index of the largest value and ignores NaN") {
+TEST_CASE("arg_max returns the lowest index of the largest value and ignores NaN") {
   const float nan = std::nanf(""), infinity = std::numeric_limits<float>::infinity();
   for (const KernelTable* table : variants_here()) {
     INFO(table->name);
@@ -148,7 +148,7 @@ TEST_CASE("arg_max names the lowest index of the largest value and ignores NaN")
   }
 }
 
-TEST_CASE("clamp limits to both sides, takes NaN to the low one and leaves what lies behind alone") {
+TEST_CASE("clamp limits on both sides, turns NaN into the low one and changes nothing after the end") {
   const float nan = std::nanf(""), infinity = std::numeric_limits<float>::infinity();
   for (const KernelTable* table : variants_here())
     for (std::size_t count = 1; count <= 67; ++count) {
@@ -163,7 +163,7 @@ TEST_CASE("clamp limits to both sides, takes NaN to the low one and leaves what 
     }
 }
 
-TEST_CASE("collect lists what is large enough, in order, also in place, and sums_above sums it") {
+TEST_CASE("collect lists the values that are large enough, in order, also in place, and sums_above adds them up") {
   for (const KernelTable* table : variants_here())
     for (std::size_t count = 1; count <= 67; ++count) {
       std::vector<float> x = random_floats(count, static_cast<std::uint32_t>(count));
