@@ -1,7 +1,6 @@
 // The reference variant: exact weights, float32 activations, double sums.
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 
 #include "config/assert.h"
@@ -16,10 +15,6 @@ constexpr std::size_t kChunk = 256;   // weights per chunk: the largest group
 constexpr std::size_t kRowTile = 16;  // rows that share one dequantised chunk
 
 }  // namespace
-
-void prepare_f32(const float* x, std::size_t k, std::size_t row, std::byte* prepared) {
-  std::memcpy(prepared + row * layout::float_row_bytes(k), x, k * sizeof(float));
-}
 
 void matmul(const MatrixView& matrix, const std::byte* prepared, std::size_t num_rows, float* out,
             std::size_t out_stride, std::size_t panel_begin, std::size_t panel_end) {
@@ -66,10 +61,6 @@ void rope(float* x, const float* cos, const float* sin, std::size_t rotated) {
 void soft_cap(float* x, float cap, std::size_t count) {
   const double limit = cap;
   for (std::size_t i = 0; i < count; ++i) x[i] = static_cast<float>(limit * std::tanh(x[i] / limit));
-}
-
-void add(float* x, const float* y, std::size_t count) {
-  for (std::size_t i = 0; i < count; ++i) x[i] += y[i];
 }
 
 // Sums in double, exp from libm; partials hold them rounded to float32.
@@ -124,21 +115,6 @@ void merge_partial(const float* partial, std::size_t head_dim, float* total) {
   total[0] = max;
   for (std::size_t i = 1; i < kPartialValues + head_dim; ++i)
     if (i == 1 || i >= kPartialValues) total[i] = static_cast<float>(total[i] * a + partial[i] * b);
-}
-
-void finish_attention(const float* total, std::size_t head_dim, float* out) {
-  for (std::size_t d = 0; d < head_dim; ++d) out[d] = total[kPartialValues + d] / total[1];
-}
-
-MaxAt arg_max(const float* x, std::size_t count) {
-  MaxAt best{-std::numeric_limits<float>::infinity(), 0};
-  bool found = false;
-  for (std::size_t i = 0; i < count; ++i)
-    if (x[i] > best.value || (!found && x[i] == best.value)) {
-      best = {x[i], static_cast<std::uint32_t>(i)};
-      found = true;
-    }
-  return best;
 }
 
 float exp_tile(const float* x, float max, float inv_temperature, float* out, std::size_t count) {

@@ -27,7 +27,6 @@ extern const RecurrentKernels recurrent;
 // The simplest arithmetic: file layout, float32 activations, sums in double, exp from libm. For testing the other
 // variants against, not for serving.
 namespace reference {
-PrepareRow prepare_f32;
 Matmul matmul;  // any type
 RmsNorm rms_norm;
 Rope rope;
@@ -35,14 +34,12 @@ SiluMul silu_mul;
 GeluMul gelu_mul;
 Relu2Mul relu2_mul;
 SoftCap soft_cap;
-Add add;
 AttendSplit attend_split;
 MergePartial merge_partial;
-FinishAttention finish_attention;
-ArgMax arg_max;
 ExpTile exp_tile;
 extern const RecurrentKernels recurrent;
-using scalar::clamp, scalar::collect, scalar::store_kv, scalar::sums_above;
+using scalar::add, scalar::arg_max, scalar::clamp, scalar::collect, scalar::finish_attention, scalar::prepare_f32,
+    scalar::store_kv, scalar::sums_above;
 }  // namespace reference
 
 // AVX2, FMA and F16C: Haswell (2013), Zen (2017) and later.

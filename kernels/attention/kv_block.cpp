@@ -10,30 +10,12 @@ namespace troupe::kernels {
 namespace {
 
 float load_element(KvType type, const std::byte* from) {
-  switch (type) {
-    case KvType::f32:
-      return load<float>(from);
-    case KvType::f16:
-      return load_half(from);
-    case KvType::i8:
-      return load<std::int8_t>(from);
-  }
-  return 0;
+  return type == KvType::f32 ? load<float>(from) : type == KvType::f16 ? load_half(from) : load<std::int8_t>(from);
 }
 
 }  // namespace
 
-std::string_view name(KvType type) {
-  switch (type) {
-    case KvType::f32:
-      return "f32";
-    case KvType::f16:
-      return "f16";
-    case KvType::i8:
-      return "int8";
-  }
-  return "";
-}
+std::string_view name(KvType type) { return type == KvType::f32 ? "f32" : type == KvType::f16 ? "f16" : "int8"; }
 
 std::size_t element_bytes(KvType type) { return type == KvType::f32 ? 4 : type == KvType::f16 ? 2 : 1; }
 
