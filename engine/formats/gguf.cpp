@@ -130,9 +130,8 @@ double read_float(Reader& in, ValueType type) {
 
 ValueType read_value_type(Reader& in) {
   const auto number = in.number<std::uint32_t>("a metadata type");
-  if (!in.failed() && number >= kNumValueTypes) {
+  if (!in.failed() && number >= kNumValueTypes)
     in.fail(fmt::format("metadata type {} does not exist (0 to {} do)", number, kNumValueTypes - 1));
-  }
   return static_cast<ValueType>(number);
 }
 
@@ -281,9 +280,8 @@ Result<GgufFile::Counts> GgufFile::read_header(Reader& in) const {
                            in_quotes({magic.data(), magic.size()})));
   }
   const auto version = in.number<std::uint32_t>("the version");
-  if (!in.failed() && (version == 0x02000000u || version == 0x03000000u)) {
+  if (!in.failed() && (version == 0x02000000u || version == 0x03000000u))
     return Error{ErrorCode::unsupported, path_ + ": is a big-endian GGUF file; convert it to little-endian"};
-  }
   if (!in.failed() && version != 2 && version != 3) {
     return Error{ErrorCode::unsupported,
                  fmt::format("{}: is GGUF version {}; versions 2 and 3 are supported", path_, version)};
@@ -292,12 +290,10 @@ Result<GgufFile::Counts> GgufFile::read_header(Reader& in) const {
   counts.tensors = in.number<std::uint64_t>("the number of tensors");
   counts.metadata = in.number<std::uint64_t>("the number of metadata entries");
   if (in.failed()) return bad(in.failure());
-  if (counts.tensors > kMaxTensors) {
+  if (counts.tensors > kMaxTensors)
     return bad(fmt::format("claims {} tensors; at most {} are allowed", counts.tensors, kMaxTensors));
-  }
-  if (counts.metadata > kMaxMetadata) {
+  if (counts.metadata > kMaxMetadata)
     return bad(fmt::format("claims {} metadata entries; at most {} are allowed", counts.metadata, kMaxMetadata));
-  }
   return counts;
 }
 
@@ -318,9 +314,8 @@ Result<std::uint64_t> GgufFile::alignment() const {
   if (!find("general.alignment")) return kDefaultAlignment;
   const auto value = integer("general.alignment");
   if (!value || *value < 1 || static_cast<std::uint64_t>(*value) > kMaxAlignment ||
-      !std::has_single_bit(static_cast<std::uint64_t>(*value))) {
+      !std::has_single_bit(static_cast<std::uint64_t>(*value)))
     return bad(fmt::format("general.alignment must be a power of two up to {}", kMaxAlignment));
-  }
   return static_cast<std::uint64_t>(*value);
 }
 
@@ -332,9 +327,8 @@ Result<Entry> GgufFile::read_entry(Reader& in, std::uint64_t alignment) const {
     in.fail(fmt::format("tensor {} has {} dimensions; 1 to {} are allowed", in_quotes(entry.info.name), num_dimensions,
                         kMaxDimensions));
   }
-  for (std::uint32_t i = 0; i < num_dimensions && !in.failed(); ++i) {
+  for (std::uint32_t i = 0; i < num_dimensions && !in.failed(); ++i)
     entry.info.shape.push_back(in.number<std::uint64_t>("a tensor's dimension"));
-  }
   const auto type_number = in.number<std::uint32_t>("a tensor's type");
   entry.offset = in.number<std::uint64_t>("a tensor's offset");
   if (in.failed()) return bad(in.failure());
@@ -388,9 +382,8 @@ Status GgufFile::place_tensors(std::vector<Entry> entries, std::uint64_t data_be
     }
     entry.info.bytes = mapping_->bytes().subspan(data_begin + entry.offset, entry.size);
     if (auto split = split_tail(entry.info); !split) return split;
-    if (!tensor_index_.emplace(entry.info.name, tensors_.size()).second) {
+    if (!tensor_index_.emplace(entry.info.name, tensors_.size()).second)
       return bad("has two tensors named " + in_quotes(entry.info.name));
-    }
     tensors_.push_back(entry.info);
   }
   std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.offset < b.offset; });

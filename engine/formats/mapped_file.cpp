@@ -15,12 +15,10 @@ namespace troupe::engine {
 namespace {
 
 Error open_error(const std::string& path, int error) {
-  if (error == ENOENT || error == ENOTDIR) {
+  if (error == ENOENT || error == ENOTDIR)
     return {ErrorCode::model_missing, path + ": there is no such model file; check the path given with -m"};
-  }
-  if (error == EACCES || error == EPERM) {
+  if (error == EACCES || error == EPERM)
     return {ErrorCode::permission, path + ": no permission to read this model file; check its owner and mode"};
-  }
   return {ErrorCode::io, path + ": cannot be read: " + std::strerror(error)};
 }
 

@@ -163,9 +163,8 @@ Result<Merges> read_merges(const ModelFile& file, const Vocabulary& vocabulary) 
     const auto left = vocabulary.find(left_text);
     const auto right = vocabulary.find(right_text);
     const auto merged = vocabulary.find(std::string(left_text) + std::string(right_text));
-    if (!left || !right || !merged) {
+    if (!left || !right || !merged)
       return bad(fmt::format("{} refers to a token that is not in the vocabulary of {}", quoted(), vocabulary.size()));
-    }
     // Text must not become a token that is not text.
     if (!vocabulary.is_text(*merged)) continue;
     merges.try_emplace(pair(*left, *right), Merge{static_cast<std::uint32_t>(rank), *merged});

@@ -206,9 +206,8 @@ Result<TextSplitter> TextSplitter::create(const std::string& name) {
 
 std::string TextSplitter::known_names() {
   std::string names;
-  for (const Entry& entry : entries()) {
+  for (const Entry& entry : entries())
     for (const char* const name : entry.names) names += (names.empty() ? "" : ", ") + std::string(name);
-  }
   return names;
 }
 

@@ -16,12 +16,11 @@ std::string escape_spaces(std::string_view text, bool add_prefix) {
   std::string escaped;
   escaped.reserve(text.size() + text.size() / 2 + kSpaceMark.size());
   if (add_prefix) escaped += kSpaceMark;
-  for (const char c : text) {
+  for (const char c : text)
     if (c == ' ')
       escaped += kSpaceMark;
     else
       escaped += c;
-  }
   return escaped;
 }
 
@@ -175,13 +174,12 @@ class SentencePieceTokenizer final : public BaseTokenizer {
  private:
   void append_symbol(std::string_view symbol, std::vector<TokenId>& ids) const {
     const auto byte_token = [&](char c) { return byte_tokens_[static_cast<std::uint8_t>(c)]; };
-    if (const auto id = vocabulary().find_text(symbol)) {
+    if (const auto id = vocabulary().find_text(symbol))
       ids.push_back(*id);
-    } else if (std::all_of(symbol.begin(), symbol.end(), [&](char c) { return byte_token(c) >= 0; })) {
+    else if (std::all_of(symbol.begin(), symbol.end(), [&](char c) { return byte_token(c) >= 0; }))
       for (const char c : symbol) ids.push_back(byte_token(c));
-    } else if (unknown()) {
+    else if (unknown())
       ids.push_back(*unknown());
-    }
   }
 
   ByteTokens byte_tokens_;

@@ -41,9 +41,8 @@ Result<std::shared_ptr<const Tokenizer>> make_tokenizer(const ModelFile& file) {
 std::vector<TokenId> find_end_ids(const ModelFile& file, const Tokenizer* tokenizer, std::uint32_t vocab_size) {
   std::vector<TokenId> ids;
   if (tokenizer) {
-    for (std::uint32_t id = 0; id < tokenizer->size(); ++id) {
+    for (std::uint32_t id = 0; id < tokenizer->size(); ++id)
       if (tokenizer->is_end_of_generation(static_cast<TokenId>(id))) ids.push_back(static_cast<TokenId>(id));
-    }
   } else if (const auto eos = file.integer("tokenizer.ggml.eos_token_id"); eos && *eos >= 0 && *eos < vocab_size) {
     ids.push_back(static_cast<TokenId>(*eos));
   }

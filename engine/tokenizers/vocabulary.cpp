@@ -38,9 +38,8 @@ Status read_id(const ModelFile& file, const std::string& key, std::size_t vocab_
   if (!value) return Ok{};
   id.reset();
   if (*value == kAbsentId || *value == -1) return Ok{};
-  if (*value < 0 || static_cast<std::uint64_t>(*value) >= vocab_size) {
+  if (*value < 0 || static_cast<std::uint64_t>(*value) >= vocab_size)
     return bad_vocabulary(file, fmt::format("{} is {}, but there are {} tokens", key, *value, vocab_size));
-  }
   id = static_cast<TokenId>(*value);
   return Ok{};
 }
@@ -82,9 +81,8 @@ Status Vocabulary::read_arrays(const ModelFile& file) {
     if (types->size() != texts_.size()) return wrong_length("tokenizer.ggml.token_type", types->size());
     for (std::size_t i = 0; i < types->size(); ++i) {
       const std::int64_t type = (*types)[i];
-      if (type < 0 || type > 6) {
+      if (type < 0 || type > 6)
         return bad_vocabulary(file, fmt::format("token {} has type {}, which is none of 0 to 6", i, type));
-      }
       // 1 is normal, then as in the enumeration; some converters write 0 ("undefined") for normal tokens.
       kinds_[i] = type == 0 ? TokenKind::normal : static_cast<TokenKind>(type - 1);
     }

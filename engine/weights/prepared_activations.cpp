@@ -146,9 +146,8 @@ bool PreparedActivations::advance_gated(const PackedMatrix& gate, const PackedMa
   kernels::GatedMatmul* const multiply = kernels_.gated_matmul(view.type, view.layout);
   constexpr auto kOut = kernels::Activation::bf16_tiles;
   if (!multiply || other.type != view.type || other.layout != view.layout ||
-      kernels_.activation(consumer.view().type, consumer.view().layout) != kOut) {
+      kernels_.activation(consumer.view().type, consumer.view().layout) != kOut)
     return false;
-  }
   TROUPE_ASSERT(gate.k() == k_ && up.k() == k_ && gate.rows() == up.rows() && consumer.k() == gate.rows());
   const std::span<std::byte> out = workspace_.take<std::byte>(Workspace::Slot::gated_bf16_tiles,
                                                               kernels::prepared_bytes(kOut, consumer.k(), num_rows_));

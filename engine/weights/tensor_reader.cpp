@@ -51,9 +51,8 @@ Result<AlignedMemory> convert_rows(Team& team, const TensorInfo& tensor, std::sp
   const std::size_t from_bytes = file_rows.size() / num_rows;
   const std::size_t to_bytes = tensor.columns() * kernels::info(tensor.type).group_bytes;
   auto rows = AlignedMemory::allocate(num_rows * to_bytes);
-  if (!rows.data()) {
+  if (!rows.data())
     return Error{ErrorCode::out_of_memory, fmt::format("no memory to convert tensor '{}'", Printable(tensor.name))};
-  }
   std::atomic<bool> finite = true;
   team.parallel_for(num_rows, [&](std::size_t row, std::uint32_t) {
     if (!kernels::convert(from, file_rows.data() + row * from_bytes, rows.data() + row * to_bytes, tensor.columns()))
