@@ -41,19 +41,8 @@ Status check(const LoadedModel& model, std::span<const TokenId> tokens) {
   return Ok{};
 }
 
-// Where a group with a window has fewer blocks than the text, they are reused in rotation: a block's earlier positions
-// have then left the window.
-SequenceSpec make_spec(const LoadedModel& model, std::span<const TokenId> tokens, std::uint32_t num_more) {
-  SequenceSpec spec;
-  spec.id = kOnly;
-  spec.tokens.assign(tokens.begin(), tokens.end());
-  const std::uint32_t num_blocks = blocks_for(static_cast<std::uint32_t>(tokens.size()) + num_more);
-  for (const auto& arena : model.arenas()) {
-    BlockTable& table = spec.tables.emplace_back();
-    for (std::uint32_t i = 0; i < num_blocks; ++i) table.push_back(i % arena->num_blocks());
-  }
-  spec.sampling.temperature = 0.0f;
-  return spec;
+SequenceSpec only_sequence(const LoadedModel& model, std::span<const TokenId> tokens, std::uint32_t num_more) {
+  return make_spec(model, kOnly, tokens, blocks_for(static_cast<std::uint32_t>(tokens.size()) + num_more));
 }
 
 // The step item of the only sequence.
@@ -67,7 +56,7 @@ Result<std::vector<float>> evaluate(const LoadedModel& model, Team& team, std::s
                                     std::uint32_t chunk) {
   if (auto checked = check(model, tokens); !checked) return checked.error();
   Executor executor(model, team);
-  executor.open(make_spec(model, tokens, 0));
+  executor.open(only_sequence(model, tokens, 0));
   std::vector<float> logits;
   logits.reserve(tokens.size() * model.info().vocab_size);
   StepBatch batch;
@@ -89,7 +78,7 @@ Result<std::vector<TokenId>> greedy(const LoadedModel& model, Team& team, std::s
   if (count == 0) return out;
   const std::uint64_t room = max_tokens(model);
   SequenceSpec spec =
-      make_spec(model, prompt, static_cast<std::uint32_t>(std::min<std::uint64_t>(count, room - prompt.size())));
+      only_sequence(model, prompt, static_cast<std::uint32_t>(std::min<std::uint64_t>(count, room - prompt.size())));
   spec.sampling.max_tokens = count;
   spec.sampling.ignore_eos = ignore_eos;
   Executor executor(model, team);

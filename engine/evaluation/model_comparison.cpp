@@ -12,18 +12,6 @@
 namespace troupe::engine {
 namespace {
 
-// log of the sum of exp(logit), and the index of the largest logit.
-struct Normaliser {
-  explicit Normaliser(std::span<const float> logits)
-      : top(static_cast<std::size_t>(std::max_element(logits.begin(), logits.end()) - logits.begin())) {
-    double sum = 0;
-    for (const float logit : logits) sum += std::exp(double{logit} - logits[top]);
-    log_sum = logits[top] + std::log(sum);
-  }
-  std::size_t top;
-  double log_sum = 0;
-};
-
 // The value of the nearest rank: of ten values the 99 % quantile is the tenth.
 double quantile(const std::vector<double>& sorted, double share) {
   const auto rank = static_cast<std::size_t>(std::ceil(share * static_cast<double>(sorted.size())));

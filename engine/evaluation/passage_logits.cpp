@@ -34,6 +34,20 @@ std::uint32_t passages_at_once(const LoadedModel& model, std::uint32_t length) {
   return std::max(1u, count);
 }
 
+SequenceSpec make_spec(const LoadedModel& model, SequenceId id, std::span<const TokenId> tokens,
+                       std::uint32_t num_blocks, std::uint32_t index, std::uint32_t num_parts) {
+  SequenceSpec spec;
+  spec.id = id;
+  spec.tokens.assign(tokens.begin(), tokens.end());
+  for (const auto& arena : model.arenas()) {
+    const std::uint32_t share = arena->num_blocks() / num_parts;
+    BlockTable& table = spec.tables.emplace_back();
+    for (std::uint32_t i = 0; i < num_blocks; ++i) table.push_back(index * share + i % share);
+  }
+  spec.sampling.temperature = 0.0f;
+  return spec;
+}
+
 Status check_ids(const ModelInfo& info, std::span<const TokenId> tokens) {
   const auto unknown = find_unknown_id(tokens, info.vocab_size);
   if (!unknown) return Ok{};
@@ -68,18 +82,7 @@ Status PassageLogits::open(std::span<const std::vector<TokenId>> passages) {
   for (const std::vector<TokenId>& tokens : passages) {
     TROUPE_ASSERT(tokens.size() == length);
     const auto index = static_cast<std::uint32_t>(open_.size());
-    SequenceSpec spec;
-    spec.id = ++last_id_;
-    spec.tokens = tokens;
-    // Where a passage's share of a group is smaller than the passage, its blocks are reused in rotation: a block's
-    // earlier positions have then left the window.
-    for (const auto& arena : model_.arenas()) {
-      const std::uint32_t share = arena->num_blocks() / num_passages;
-      BlockTable& table = spec.tables.emplace_back();
-      for (std::uint32_t i = 0; i < blocks; ++i) table.push_back(index * share + i % share);
-    }
-    spec.sampling.temperature = 0.0f;
-    executor_.open(std::move(spec));
+    executor_.open(make_spec(model_, ++last_id_, tokens, blocks, index, num_passages));
     open_.push_back(last_id_);
   }
   return Ok{};

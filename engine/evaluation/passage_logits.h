@@ -22,6 +22,12 @@ inline constexpr std::uint32_t kPassageStepTokens = 512;
 // How many of them a model has blocks for; at least 1.
 [[nodiscard]] std::uint32_t passages_at_once(const LoadedModel& model, std::uint32_t length);
 
+// A greedy sequence of `tokens` in `num_blocks` blocks of each group, out of part `index` of `num_parts` equal parts of
+// its blocks. Where a part is smaller, its blocks are reused in rotation: a block's earlier positions have then left
+// the group's window.
+[[nodiscard]] SequenceSpec make_spec(const LoadedModel& model, SequenceId id, std::span<const TokenId> tokens,
+                                     std::uint32_t num_blocks, std::uint32_t index = 0, std::uint32_t num_parts = 1);
+
 // Error: invalid_argument for an id outside the vocabulary, with its index.
 [[nodiscard]] Status check_ids(const ModelInfo& info, std::span<const TokenId> tokens);
 

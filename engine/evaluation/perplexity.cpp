@@ -62,12 +62,17 @@ class Scorer {
 
 }  // namespace
 
-double negative_log_likelihood(std::span<const float> logits, TokenId id) {
-  TROUPE_ASSERT(id >= 0 && static_cast<std::size_t>(id) < logits.size());
-  const double largest = *std::max_element(logits.begin(), logits.end());
+Normaliser::Normaliser(std::span<const float> logits)
+    : top(static_cast<std::size_t>(std::max_element(logits.begin(), logits.end()) - logits.begin())) {
+  const double largest = logits[top];
   double sum = 0;
   for (const float logit : logits) sum += std::exp(logit - largest);
-  return largest + std::log(sum) - logits[static_cast<std::size_t>(id)];
+  log_sum = largest + std::log(sum);
+}
+
+double negative_log_likelihood(std::span<const float> logits, TokenId id) {
+  TROUPE_ASSERT(id >= 0 && static_cast<std::size_t>(id) < logits.size());
+  return Normaliser(logits).log_sum - logits[static_cast<std::size_t>(id)];
 }
 
 double LogLikelihood::mean() const { return count_ == 0 ? 0 : sum_ / static_cast<double>(count_); }

@@ -18,7 +18,15 @@
 
 namespace troupe::engine {
 
-// -log softmax(logits)[id], in double; the terms are added in ascending order. `id` must be in range (asserted).
+// The log of the sum of exp(logit), in double with the terms added in ascending order, and the index of the largest
+// logit. `logits` must not be empty.
+struct Normaliser {
+  explicit Normaliser(std::span<const float> logits);
+  std::size_t top;
+  double log_sum = 0;
+};
+
+// -log softmax(logits)[id]. `id` must be in range (asserted).
 [[nodiscard]] double negative_log_likelihood(std::span<const float> logits, TokenId id);
 
 // The log likelihood of scored tokens, summed one after another.

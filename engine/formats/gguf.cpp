@@ -235,7 +235,6 @@ class GgufFile final : public ModelFile {
   Error bad(const std::string& what) const { return {ErrorCode::bad_model, path_ + ": " + what}; }
   Result<Counts> read_header(Reader& in) const;
   Status read_metadata(Reader& in, std::uint64_t count);
-  Result<std::vector<Entry>> read_directory(Reader& in, std::uint64_t count, std::uint64_t alignment) const;
   Result<Entry> read_entry(Reader& in, std::uint64_t alignment) const;
   Result<std::uint64_t> alignment() const;
   Status place_tensors(std::vector<Entry> entries, std::uint64_t data_begin);
@@ -263,13 +262,17 @@ Status GgufFile::parse() {
   if (auto read = read_metadata(in, counts->metadata); !read) return read;
   const auto align = alignment();
   if (!align) return align.error();
-  auto entries = read_directory(in, counts->tensors, *align);
-  if (!entries) return entries.error();
+  std::vector<Entry> entries;
+  for (std::uint64_t i = 0; i < counts->tensors; ++i) {
+    auto entry = read_entry(in, *align);
+    if (!entry) return entry.error();
+    entries.push_back(std::move(*entry));
+  }
   content_hash_ = XXH3_64bits_withSeed(mapping_->bytes().data(), in.offset(), file_bytes());
-  for (const Entry& entry : *entries)
+  for (const Entry& entry : entries)
     if (entry.info.converted_from) content_hash_ = join_type(content_hash_, *entry.info.converted_from);
   const std::uint64_t data_begin = (in.offset() + *align - 1) / *align * *align;
-  return place_tensors(std::move(*entries), data_begin);
+  return place_tensors(std::move(entries), data_begin);
 }
 
 Result<GgufFile::Counts> GgufFile::read_header(Reader& in) const {
@@ -348,16 +351,6 @@ Result<Entry> GgufFile::read_entry(Reader& in, std::uint64_t alignment) const {
   if (!size) return bad(in.failure());
   entry.size = *size;
   return entry;
-}
-
-Result<std::vector<Entry>> GgufFile::read_directory(Reader& in, std::uint64_t count, std::uint64_t alignment) const {
-  std::vector<Entry> entries;
-  for (std::uint64_t i = 0; i < count; ++i) {
-    auto entry = read_entry(in, alignment);
-    if (!entry) return entry.error();
-    entries.push_back(std::move(*entry));
-  }
-  return entries;
 }
 
 // Reads the scale of all weights from the bytes after them, if the type has such a tail.

@@ -19,7 +19,7 @@ namespace troupe::engine {
 enum class TokenKind : std::uint8_t { normal, unknown, control, user_defined, unused, byte };
 
 struct EncodeOptions {
-  bool add_special = true;     // add BOS/EOS if the vocabulary says so
+  bool add_special = true;     // add BOS and EOS if the vocabulary asks for them
   bool parse_special = false;  // text of control tokens becomes their id
   // If another thread sets it, encode() soon throws Interrupted. May be null.
   const std::atomic<bool>* interrupt = nullptr;
@@ -34,7 +34,7 @@ class Tokenizer {
   // and bytes without a token; BERT's vocabulary keeps only words). `text` may be any bytes. O(n log n) in text.size().
   [[nodiscard]] virtual std::vector<TokenId> encode(std::string_view text, EncodeOptions options) const = 0;
 
-  // The bytes a token stands for, as a server streams them (may be part of a UTF-8 character;
+  // The bytes of a token, as a server streams them (may be part of a UTF-8 character;
   // empty for control tokens). `id` must be in the vocabulary (asserted).
   [[nodiscard]] virtual std::string piece(TokenId id) const = 0;
 

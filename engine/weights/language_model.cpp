@@ -17,13 +17,10 @@ void LanguageModel::head(Team& team, const float* hidden, std::size_t num_rows, 
   PreparedActivations input(*shared().kernels, team, workspace);
   input.reset(num_rows, {&matrix});
   input.set_rows(0, num_rows, hidden, matrix.k());
-  if (shared().logit_cap == 0) {
-    input.multiply({{&matrix, logits, matrix.rows()}});
-    return;
-  }
   const Product product{&matrix, logits, matrix.rows()};
   input.for_panels(matrix.view().num_panels(), 1, [&](const PanelChunk& chunk) {
     input.multiply_panels(product, chunk);
+    if (shared().logit_cap == 0) return;
     const std::size_t column = chunk.panel_begin * kernels::kPanelRows;
     const std::size_t count = std::min<std::size_t>(chunk.panel_end * kernels::kPanelRows, matrix.rows()) - column;
     for (std::size_t row = chunk.first_row; row < chunk.first_row + chunk.num_rows; ++row)

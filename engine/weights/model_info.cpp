@@ -8,24 +8,15 @@ namespace troupe::engine {
 namespace {
 
 std::optional<Pooling> read_pooling(Metadata& meta) {
-  constexpr std::int64_t kNone = 0, kMean = 1, kCls = 2, kLast = 3, kRank = 4;
+  constexpr std::int64_t kNone = 0, kRank = 4;
+  constexpr std::optional<Pooling> kPoolings[] = {std::nullopt, Pooling::mean, Pooling::cls, Pooling::last};
   const std::int64_t type = meta.integer("pooling_type").value_or(kNone);
-  switch (type) {
-    case kNone:
-      return std::nullopt;
-    case kMean:
-      return Pooling::mean;
-    case kCls:
-      return Pooling::cls;
-    case kLast:
-      return Pooling::last;
-    case kRank:
-      meta.refuse_unless("pooling_type", {kNone}, "this model ranks pairs of texts");
-      return std::nullopt;
-    default:
-      meta.fail(ErrorCode::bad_model, fmt::format("'pooling_type' is {}; it must be from 0 to 4", type));
-      return std::nullopt;
-  }
+  if (type >= kNone && type < kRank) return kPoolings[type];
+  if (type == kRank)
+    meta.refuse_unless("pooling_type", {kNone}, "this model ranks pairs of texts");
+  else
+    meta.fail(ErrorCode::bad_model, fmt::format("'pooling_type' is {}; it must be from 0 to 4", type));
+  return std::nullopt;
 }
 
 }  // namespace

@@ -28,7 +28,7 @@ struct Numbers {
 
 // ---- Values of codes -------------------------------------------------------------------------------------------
 //
-//   kOffset        what makes them unsigned: 0 or a power of two
+//   kOffset        0 or a power of two; added, it makes them unsigned
 //   largest(bits)  the largest unsigned one
 
 template <int offset>
@@ -268,7 +268,7 @@ inline constexpr bool kHasTiles = is_tiled(Packing::kAmxActivation) && Packing::
 
 // ---- By type ---------------------------------------------------------------------------------------------------
 
-// What TROUPE_WEIGHT_TYPES says of a type.
+// A row of TROUPE_WEIGHT_TYPES.
 template <class GroupType, std::size_t weights, class PackingType>
 struct WeightFormat {
   using Group = GroupType;

@@ -13,7 +13,7 @@
 // One output's sum goes through the same tile products in ascending k either way, and moving float32 sums in and out of
 // tiles does not change them: the bits do not depend on the number of rows. TDPBF16PS itself adds in a fixed order
 // (Intel's manual: even and odd k of a tile in two fused chains, their sum to the accumulator; denormals are zero,
-// rounding to nearest even, whatever MXCSR says).
+// rounding to nearest even, independent of MXCSR).
 //
 // Everything has internal linkage: each file that includes this has its own copy. Two files do, because GCC 12 takes
 // minutes for all types in one.

@@ -9,38 +9,20 @@
 namespace troupe::kernels {
 namespace {
 
-constexpr PeakLoop kLoops[] = {
-    {Unit::f32_avx2, 2.0 * 4 * 12 * 8, peaks::f32_avx2},
-    {Unit::f32_avx512, 2.0 * 4 * 12 * 16, peaks::f32_avx512},
-    {Unit::int8_avx2, 2.0 * 4 * 8 * 32, peaks::int8_avx2},
-    {Unit::int8_avxvnni, 2.0 * 4 * 12 * 32, peaks::int8_avxvnni},
-    {Unit::int8_avx512, 2.0 * 4 * 8 * 64, peaks::int8_avx512},
-    {Unit::int8_avx512vnni, 2.0 * 4 * 12 * 64, peaks::int8_avx512vnni},
-    {Unit::int8_amx, 2.0 * 6 * 16 * 16 * 64, peaks::int8_amx},
-    {Unit::bf16_amx, 2.0 * 6 * 16 * 16 * 32, peaks::bf16_amx},
+struct KnownLoop {
+  PeakLoop loop;
+  bool (*is_allowed)();
 };
-
-bool has_unit(Unit unit) {
-  switch (unit) {
-    case Unit::none:
-      return false;
-    case Unit::f32_avx2:
-    case Unit::int8_avx2:
-      return has_avx2();
-    case Unit::int8_avxvnni:
-      return has_avxvnni();
-    case Unit::f32_avx512:
-    case Unit::int8_avx512:
-      return has_avx512();
-    case Unit::int8_avx512vnni:
-      return has_avx512vnni();
-    case Unit::int8_amx:
-      return has_amx_int8();
-    case Unit::bf16_amx:
-      return has_amx_bf16();
-  }
-  return false;
-}
+constexpr KnownLoop kLoops[] = {
+    {{Unit::f32_avx2, 2.0 * 4 * 12 * 8, peaks::f32_avx2}, has_avx2},
+    {{Unit::f32_avx512, 2.0 * 4 * 12 * 16, peaks::f32_avx512}, has_avx512},
+    {{Unit::int8_avx2, 2.0 * 4 * 8 * 32, peaks::int8_avx2}, has_avx2},
+    {{Unit::int8_avxvnni, 2.0 * 4 * 12 * 32, peaks::int8_avxvnni}, has_avxvnni},
+    {{Unit::int8_avx512, 2.0 * 4 * 8 * 64, peaks::int8_avx512}, has_avx512},
+    {{Unit::int8_avx512vnni, 2.0 * 4 * 12 * 64, peaks::int8_avx512vnni}, has_avx512vnni},
+    {{Unit::int8_amx, 2.0 * 6 * 16 * 16 * 64, peaks::int8_amx}, has_amx_int8},
+    {{Unit::bf16_amx, 2.0 * 6 * 16 * 16 * 32, peaks::bf16_amx}, has_amx_bf16},
+};
 
 struct Supported {
   std::array<PeakLoop, std::size(kLoops)> loops{};
@@ -71,8 +53,8 @@ peaks::ReadAll* choose_read() {
 std::span<const PeakLoop> peak_loops() {
   static const Supported result = [] {
     Supported s;
-    for (const PeakLoop& loop : kLoops)
-      if (has_unit(loop.unit)) s.loops[s.count++] = loop;
+    for (const auto& [loop, is_allowed] : kLoops)
+      if (is_allowed()) s.loops[s.count++] = loop;
     return s;
   }();
   return {result.loops.data(), result.count};
