@@ -3,7 +3,7 @@
 // A KernelTable lists one variant's functions; dispatch.cpp has the tables and chooses one at start. All
 // functions allocate nothing, start no thread and cannot fail. One row's result never depends on
 // the number of other rows in a call, on how rows or panels are split into calls, or on the thread:
-// that is what makes answers independent of batching (docs/numerics.md).
+// so answers do not depend on batching (docs/numerics.md).
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// A model file as the families and tokenizers see it: metadata and tensors, whatever the format.
+// A model file for families and tokenizers: metadata and tensors, independent of the file format.
 #pragma once
 
 #include <cstddef>

@@ -43,7 +43,7 @@ struct PairFigure {
   double others_percent = 0;  // share of the threads' time, as in Rate
 };
 enum class Pairing : std::uint8_t { cores, siblings, unclear };
-// A pair that other processes disturbed by more than 5 % is unclear, whatever its `kept`.
+// A pair that other processes disturbed by more than 5 % is unclear, with any `kept`.
 [[nodiscard]] Pairing pairing(const PairFigure& figure);
 
 struct MachineProbe {

@@ -42,7 +42,7 @@ std::string spell(std::string_view bytes) {
   return spelled;
 }
 
-// The bytes that a token's text stands for; a character that spells no byte stands for itself.
+// The bytes of a token's text. A character that spells no byte is unchanged.
 std::string unspell(std::string_view text) {
   std::string bytes;
   while (!text.empty()) {

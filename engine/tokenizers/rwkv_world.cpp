@@ -10,7 +10,7 @@
 namespace troupe::engine {
 namespace {
 
-// The bytes that a token's spelling stands for; nothing if it is no valid spelling.
+// The bytes of a token's spelling; nothing if it is not a valid one.
 std::optional<std::string> unescape(std::string_view text) {
   const auto hex_digit = [](char c) {
     return c >= '0' && c <= '9'   ? c - '0'

@@ -37,7 +37,7 @@ std::string unescape_spaces(std::string_view text) {
   return plain;
 }
 
-// The byte that "<0xNN>" stands for, or -1.
+// The byte of a token spelled "<0xNN>", or -1.
 int parse_byte_token(std::string_view text) {
   if (text.size() != 6 || text.substr(0, 3) != "<0x" || text[5] != '>') return -1;
   int value = 0;
@@ -52,7 +52,7 @@ int parse_byte_token(std::string_view text) {
 using ByteTokens = std::array<TokenId, 256>;  // -1: there is none
 
 // Merges one text. Symbols are a linked list over the text; a candidate merge in the queue is out of
-// date if either symbol has changed since, which its length tells.
+// date if either symbol has changed since: their lengths no longer add up to its length.
 class Merger {
  public:
   // longest_text: bytes of the longest token that text may become.

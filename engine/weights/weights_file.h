@@ -58,7 +58,7 @@ struct WeightsHeader {
 [[nodiscard]] Result<std::size_t> parse_weights_count(std::span<const std::byte> fixed);
 
 // Parses a header of exactly weights_header_bytes, of a file of `file_bytes`. Every number is checked: each entry is a
-// valid matrix for packed_bytes, and lies within the file. Errors as above.
+// valid matrix for packed_bytes, and is within the file. Errors as above.
 [[nodiscard]] Result<WeightsHeader> parse_weights_header(std::span<const std::byte> bytes, std::uint64_t file_bytes);
 
 // At most kMaxWeightsEntries (asserted).

@@ -1,5 +1,5 @@
-// What the products with int8 activations of all vector variants know of a packing (weight_formats.h). Internal
-// linkage, as in matmul_int8_256.h.
+// A packing (weight_formats.h) for the products with int8 activations of all vector variants. Internal linkage, as in
+// matmul_int8_256.h.
 #pragma once
 
 #include "kernels/formats/weight_formats.h"

@@ -169,7 +169,8 @@ struct Pair {
   const std::byte* b;
 };
 
-// What is multiplied, and the processing of sums: outputs as float32, or for two matrices (`up` is not null) silu(gate)
+// The matrices of a product, and the processing of its sums: outputs as float32, or for two matrices (`up` is not null)
+// silu(gate)
 // * up, rounded as the next product's rows. One class for both, so that the loops below are compiled once for a type.
 template <class Type>
 struct Job {

@@ -1,5 +1,5 @@
-// Variants and weight types that a program adds to the kernels. A program of its own, because what is
-// registered stays.
+// Variants and weight types that a program adds to the kernels. A separate program, because entries
+// stay registered.
 #include <cmath>
 #include <cstdlib>
 #include <deque>

@@ -139,7 +139,7 @@ struct PreparedRows {
   PreparedRows(const KernelTable& table, Activation activation, const std::vector<float>& x, std::size_t rows,
                std::size_t k)
       : activation(activation), k(k), bytes(prepared_bytes(activation, k, rows)) {
-    std::memset(bytes.data(), 0x55, bytes.size());  // what a step left there
+    std::memset(bytes.data(), 0x55, bytes.size());  // as if from an earlier step
     table.prepare[static_cast<std::size_t>(activation)](x.data(), k, k, 0, rows, bytes.data());
   }
   // Where row r begins, of the forms that keep rows apart.

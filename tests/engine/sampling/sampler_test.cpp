@@ -223,7 +223,7 @@ TEST_CASE("retracted tokens are not penalised, and older ones are in the window 
 TEST_CASE("logit bias is added first; minus infinity bans") {
   REQUIRE(greedy({.logit_bias = {{2, 5.0f}}}, {}, {1, 3, 0}) == 2);
   REQUIRE(greedy({.logit_bias = {{1, -kInf}}}, {}, {1, 3, 0}) == 0);
-  REQUIRE(greedy({.logit_bias = {{0, -kInf}, {0, 100.0f}}}, {}, {3, -kInf}) == 1);  // a ban stands
+  REQUIRE(greedy({.logit_bias = {{0, -kInf}, {0, 100.0f}}}, {}, {3, -kInf}) == 1);  // the ban wins
   REQUIRE(greedy({.logit_bias = {{0, -kInf}}}, {}, {-kInf, -kInf}) == 1);           // less than impossible
   // Before the penalty: (1 + 3) / 2 = 2, not 1 / 2 + 3.
   REQUIRE(greedy({.repeat_penalty = 2, .logit_bias = {{0, 3.0f}}}, {0}, {1, 2.5f}) == 1);

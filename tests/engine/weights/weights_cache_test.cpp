@@ -466,7 +466,7 @@ TEST_CASE("temporary files of killed writers are removed, other files are not") 
   const CacheDirectory measured;
   measured.load(model.path(), "scalar");
   const std::uint64_t bytes = fs::file_size(measured.only_file());
-  cache.load(model.path(), "scalar", bytes + 1000);  // with what is being written it is more
+  cache.load(model.path(), "scalar", bytes + 1000);  // more together with the file being written
   CHECK_FALSE(fs::exists(old_one));
   CHECK(fs::exists(young_one));
   CHECK(fs::exists(foreign));

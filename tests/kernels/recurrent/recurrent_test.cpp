@@ -6,7 +6,7 @@
 namespace troupe::kernels::test {
 namespace {
 
-constexpr float kUntouched = 0.40625f;  // behind what is written
+constexpr float kUntouched = 0.40625f;  // after the written values
 
 const RecurrentKernels& reference() { return *find_table("reference")->recurrent; }
 

@@ -50,7 +50,7 @@ void require_gate_matches(SiluMul* KernelTable::*gated, double (*function)(doubl
       }
       const std::vector<float> up = random_floats(count, 7);
       std::vector<float> out(count, std::nanf("")), in_place = gate;
-      out.push_back(0.25f);  // behind what is written
+      out.push_back(0.25f);  // after the written values
       in_place.push_back(0.25f);
       (table->*gated)(gate.data(), up.data(), out.data(), count);
       (table->*gated)(in_place.data(), up.data(), in_place.data(), count);
