@@ -65,7 +65,7 @@ std::vector<std::byte> random_file(WeightType type, std::size_t rows, std::size_
   }
   for (; at < out.size(); ++at) out[at] = static_cast<std::byte>(rng() & mask);
   // Ternary files have the same scale in all groups of a matrix (BitNet), in the last two bytes of each group; some
-  // layouts need that (packed_tiles.h, packed_ternary.h).
+  // layouts need that (packed_groups.h).
   if (is_ternary(type) && t.tail_bytes == 0)
     for (std::size_t end = t.group_bytes; end <= out.size(); end += t.group_bytes)
       out[end - 2] = out[end - 1] = std::byte{0x2c};

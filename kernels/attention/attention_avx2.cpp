@@ -12,17 +12,6 @@ namespace {
 
 constexpr std::size_t kPositions = kBlockPositions;
 
-inline float max_of_lanes(__m256 x) {
-  const __m128 four = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
-  const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
-  return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
-}
-inline float sum_of_lanes(__m256 x) {
-  const __m128 four = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
-  const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
-  return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
-}
-
 // load8: 8 elements.
 struct F32 {
   static constexpr std::size_t kBytes = 4;

@@ -1,4 +1,5 @@
-// The loops that pack and unpack panels of codes, for packed_matrix.cpp and packed_tiles.cpp.
+// Packing and unpacking of panels, for packed_matrix.cpp: the loops over groups of codes, and the tile, lookup and
+// trits layouts of packed_layout.h.
 #pragma once
 
 #include <cstddef>
@@ -57,5 +58,36 @@ void unpack_groups(const std::byte* panel, std::size_t row, std::size_t k, float
     }
   }
 }
+
+// ---- Tiles (packed_tiles.cpp) ----------------------------------------------------------------------------------
+
+// Whether this type has a tile layout (weight_formats.h).
+[[nodiscard]] bool has_tiles(WeightType type);
+
+// Whether the layout can represent these weights: ternary types need one scale for all groups of a row.
+[[nodiscard]] bool tiles_can_hold(WeightType type, const std::byte* file_rows, std::size_t rows, std::size_t k);
+
+// Bytes of a panel of 16 rows. has_tiles() is asserted here and below.
+[[nodiscard]] std::size_t tiles_panel_bytes(WeightType type, std::size_t k);
+
+// Packs a panel, zeroed by the caller.
+void pack_tiles_panel(WeightType type, const PanelRows& rows, std::size_t k, std::byte* panel);
+
+// out[0..k) = the file's exact values.
+void unpack_tiles_row(WeightType type, const std::byte* panel, std::size_t row, std::size_t k, float* out);
+
+// ---- Lookup and trits (packed_ternary.cpp) ---------------------------------------------------------------------
+
+// Whether both layouts can represent these weights of a ternary type: one scale for all groups of a row, and no code 3,
+// which TQ2_0 has bits for (a weight of 2) but no converter writes.
+[[nodiscard]] bool has_ternary_rows(WeightType type, const std::byte* file_rows, std::size_t rows, std::size_t k);
+
+// Packs a panel, zeroed by the caller, of weights that the layout can represent.
+void pack_lookup_panel(WeightType type, const PanelRows& rows, std::size_t k, std::byte* panel);
+void pack_trits_panel(WeightType type, const PanelRows& rows, std::size_t k, std::byte* panel);
+
+// out[0..k) = the file's exact values.
+void unpack_lookup_row(WeightType type, const std::byte* panel, std::size_t row, std::size_t k, float* out);
+void unpack_trits_row(WeightType type, const std::byte* panel, std::size_t row, std::size_t k, float* out);
 
 }  // namespace troupe::kernels

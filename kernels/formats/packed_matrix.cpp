@@ -4,8 +4,6 @@
 
 #include "config/assert.h"
 #include "kernels/formats/packed_groups.h"
-#include "kernels/formats/packed_ternary.h"
-#include "kernels/formats/packed_tiles.h"
 #include "kernels/kernels.h"
 
 namespace troupe::kernels {

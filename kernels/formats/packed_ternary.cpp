@@ -1,5 +1,4 @@
-#include "kernels/formats/packed_ternary.h"
-
+// The lookup and trits layouts: packing and unpacking of panels.
 #include <algorithm>
 #include <cstdint>
 

@@ -1,9 +1,9 @@
-#include "kernels/formats/packed_tiles.h"
-
+// The tile layout: packing and unpacking of panels.
 #include <algorithm>
 #include <cstring>
 
 #include "config/assert.h"
+#include "kernels/formats/packed_groups.h"
 
 namespace troupe::kernels {
 namespace {

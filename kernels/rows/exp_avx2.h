@@ -1,5 +1,5 @@
-// exp(x) and tanh(x) of 8 floats: exp_scalar.h's algorithms with fused multiply-adds. Static: included only by files
-// compiled for AVX2.
+// exp(x) and tanh(x) of 8 floats: exp_scalar.h's algorithms with fused multiply-adds; the largest and the sum of 8
+// floats. Static: included only by files compiled for AVX2.
 #pragma once
 
 #include <immintrin.h>
@@ -7,6 +7,18 @@
 #include "kernels/rows/exp_scalar.h"
 
 namespace troupe::kernels {
+
+static inline float max_of_lanes(__m256 x) {
+  const __m128 four = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+  const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
+}
+// Adds lanes i and i + 4, then + 2, then + 1.
+static inline float sum_of_lanes(__m256 x) {
+  const __m128 four = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+  const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+}
 
 static inline __m256 exp_avx2(__m256 x) {
   const __m256 low = _mm256_cmp_ps(x, _mm256_set1_ps(kExpLow), _CMP_LT_OQ);

@@ -27,17 +27,7 @@ inline void store_first(float* to, std::size_t count, __m256 x) {
 }
 
 // Adds 16 lanes: i and i + 8, then + 4, ...: the order of the scalar variant.
-inline float sum_of_lanes(__m256 low, __m256 high) {
-  const __m256 eight = _mm256_add_ps(low, high);
-  const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
-  const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
-  return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
-}
-inline float max_of_lanes(__m256 x) {
-  const __m128 four = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
-  const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
-  return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
-}
+inline float sum_of_lanes(__m256 low, __m256 high) { return kernels::sum_of_lanes(_mm256_add_ps(low, high)); }
 inline std::int32_t sum_of_lanes(__m256i x) {
   const __m128i four = _mm_add_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
   const __m128i two = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4e));
