@@ -56,19 +56,20 @@ std::uint64_t checksum(Team& team, std::span<const std::byte> bytes) {
   return checksum_after(team, bytes, [](std::size_t, std::size_t) {});
 }
 
-Result<PackedMatrix> PackedMatrix::pack(Team& team, kernels::WeightType type, kernels::Layout layout,
-                                        std::span<const std::byte> file_rows, std::size_t rows, std::size_t k,
-                                        float scale, const std::shared_ptr<MemoryPolicy>& policy) {
+Result<PackedMatrix> PackedMatrix::pack(Team& team, const MatrixForm& form, std::span<const std::byte> file_rows,
+                                        const std::shared_ptr<MemoryPolicy>& policy) {
+  const kernels::WeightType type = form.type;
+  const std::size_t rows = form.rows, k = form.k;
   const kernels::WeightTypeInfo& type_info = kernels::info(type);
   TROUPE_ASSERT(rows >= 1 && k % type_info.group_size == 0);
   TROUPE_ASSERT(file_rows.size() == rows * (k / type_info.group_size) * type_info.group_bytes);
   PackedHeader header{.version = kernels::kRecipeVersion,
                       .type = type,
-                      .layout = layout,
+                      .layout = form.layout,
                       .rows = rows,
                       .k = k,
-                      .body_bytes = kernels::packed_bytes(type, layout, rows, k)};
-  auto matrix = allocate(header, scale, policy);
+                      .body_bytes = kernels::packed_bytes(type, form.layout, rows, k)};
+  auto matrix = allocate(header, form.scale, policy);
   if (!matrix) return matrix.error();
   std::byte* body = matrix->body();
   const std::size_t panels = matrix->view_.num_panels();
@@ -81,7 +82,7 @@ Result<PackedMatrix> PackedMatrix::pack(Team& team, kernels::WeightType type, ke
       const std::size_t num_rows = std::min(kernels::kPanelRows, rows - first_row);
       // The check brings the rows into this core's cache, where packing reads them.
       if (!all_finite(type, file_rows.subspan(first_row * row_bytes, num_rows * row_bytes))) finite = false;
-      kernels::pack_panels(type, layout, file_rows.data(), rows, k, panel, panel + 1, body);
+      kernels::pack_panels(type, form.layout, file_rows.data(), rows, k, panel, panel + 1, body);
     }
   });
   if (!finite) return Error{ErrorCode::bad_model, "has a weight that is not finite"};

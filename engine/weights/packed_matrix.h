@@ -29,18 +29,24 @@ struct PackedHeader {
 inline constexpr std::size_t kPackedHeaderBytes = 64;  // the body follows, 64-byte aligned
 static_assert(sizeof(PackedHeader) <= kPackedHeaderBytes);
 
+// A matrix to pack or to read: `scale` is multiplied with every output.
+struct MatrixForm {
+  kernels::WeightType type;
+  kernels::Layout layout;
+  std::size_t rows, k;
+  float scale = 1.0f;
+};
+
 // Header and body are one position-independent range of bytes that can be copied, sent or mapped. Immutable once
 // packed; move-only.
 class PackedMatrix {
  public:
   PackedMatrix() = default;  // empty: rows() == 0
 
-  // Packs `file_rows` (all rows x k weights in file format, row-major), panels in parallel. `scale` is multiplied with
-  // every output. `policy` allocates the memory. Errors: out_of_memory; bad_model, for a weight that is not finite.
-  // O(rows * k).
-  static Result<PackedMatrix> pack(Team& team, kernels::WeightType type, kernels::Layout layout,
-                                   std::span<const std::byte> file_rows, std::size_t rows, std::size_t k,
-                                   float scale = 1.0f, const std::shared_ptr<MemoryPolicy>& policy = system_memory());
+  // Packs `file_rows` (all rows x k weights in file format, row-major), panels in parallel. `policy` allocates the
+  // memory. Errors: out_of_memory; bad_model, for a weight that is not finite. O(rows * k).
+  static Result<PackedMatrix> pack(Team& team, const MatrixForm& form, std::span<const std::byte> file_rows,
+                                   const std::shared_ptr<MemoryPolicy>& policy = system_memory());
 
   // Reads a packed matrix from a file: `header.body_bytes` from `offset` on, read and checked in parallel. Empty if
   // they cannot be read or do not match `header`. Error: out_of_memory.

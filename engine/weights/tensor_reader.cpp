@@ -117,10 +117,10 @@ PackedMatrix TensorReader::matrix(const std::string& name, std::uint64_t rows, s
   const std::string part_name = how.part ? fmt::format("{}#{}", name, part.first) : name;
   const std::size_t row_bytes = tensor->bytes.size() / part.of;
   const std::span<const std::byte> file_rows = tensor->bytes.subspan(part.first * row_bytes, rows * row_bytes);
-  auto packed = cache_.has_model() ? cache_.read(part_name, tensor->type,
-                                                 how.multiplied ? wanted_layout(tensor->type) : kernels::Layout::file,
-                                                 rows, k, scale, options_.memory_policy)
-                                   : pack(*tensor, file_rows, rows, k, scale, how);
+  MatrixForm form{.type = tensor->type, .layout = kernels::Layout::file, .rows = rows, .k = k, .scale = scale};
+  if (how.multiplied) form.layout = wanted_layout(tensor->type);
+  auto packed =
+      cache_.has_model() ? cache_.read(part_name, form, options_.memory_policy) : pack(*tensor, file_rows, form, how);
   if (!packed) {
     fail({packed.error().code, fmt::format("{}: {}", file_.path(), packed.error().message)});
     return {};
@@ -180,27 +180,25 @@ const TensorInfo* TensorReader::find(const std::string& name, const std::vector<
   return tensor;
 }
 
-Result<PackedMatrix> TensorReader::pack(const TensorInfo& tensor, std::span<const std::byte> file_rows,
-                                        std::uint64_t rows, std::uint64_t k, float scale, const MatrixReading& how) {
+Result<PackedMatrix> TensorReader::pack(const TensorInfo& tensor, std::span<const std::byte> file_rows, MatrixForm form,
+                                        const MatrixReading& how) {
   std::vector<std::byte> interleaved;
   if (how.interleave_head != 0) {
-    interleaved = interleave(file_rows, rows, how.interleave_head, how.interleave_rotated);
+    interleaved = interleave(file_rows, form.rows, how.interleave_head, how.interleave_rotated);
     file_rows = interleaved;
   }
   AlignedMemory converted;
   if (tensor.converted_from) {
-    auto rows_of = convert_rows(*options_.team, tensor, file_rows, rows);
+    auto rows_of = convert_rows(*options_.team, tensor, file_rows, form.rows);
     if (!rows_of) return rows_of.error();
     converted = std::move(*rows_of);
     file_rows = {converted.data(), converted.size()};
   }
-  kernels::Layout layout = kernels::Layout::file;
-  if (how.multiplied && is_ternary_choice(tensor.type))
-    layout = kernels::ternary_layout_for(ternary_, tensor.type, file_rows.data(), rows, k);
+  if (how.multiplied && is_ternary_choice(form.type))
+    form.layout = kernels::ternary_layout_for(ternary_, form.type, file_rows.data(), form.rows, form.k);
   else if (how.multiplied)
-    layout = kernels::layout_for(*options_.kernels, tensor.type, file_rows.data(), rows, k);
-  auto packed =
-      PackedMatrix::pack(*options_.team, tensor.type, layout, file_rows, rows, k, scale, options_.memory_policy);
+    form.layout = kernels::layout_for(*options_.kernels, form.type, file_rows.data(), form.rows, form.k);
+  auto packed = PackedMatrix::pack(*options_.team, form, file_rows, options_.memory_policy);
   if (!packed && packed.error().code == ErrorCode::bad_model) return Error{ErrorCode::bad_model, not_finite(tensor)};
   return packed;
 }

@@ -81,8 +81,9 @@ class TensorReader {
 
  private:
   const TensorInfo* find(const std::string& name, const std::vector<std::uint64_t>& shape);
-  Result<PackedMatrix> pack(const TensorInfo& tensor, std::span<const std::byte> file_rows, std::uint64_t rows,
-                            std::uint64_t k, float scale, const MatrixReading& how);
+  // form: with the wanted layout; the packed one may differ.
+  Result<PackedMatrix> pack(const TensorInfo& tensor, std::span<const std::byte> file_rows, MatrixForm form,
+                            const MatrixReading& how);
   kernels::Layout wanted_layout(kernels::WeightType type) const;
   bool is_ternary_choice(kernels::WeightType type) const;
   float scale_of(const std::string& matrix_name);

@@ -210,20 +210,20 @@ Status WeightsCache::check_source(int file, const WeightsHeader& header) {
   return Ok{};
 }
 
-Result<PackedMatrix> WeightsCache::read(std::string_view name, kernels::WeightType type, kernels::Layout layout,
-                                        std::uint64_t rows, std::uint64_t k, float scale,
+Result<PackedMatrix> WeightsCache::read(std::string_view name, const MatrixForm& form,
                                         const std::shared_ptr<MemoryPolicy>& policy) {
   TROUPE_ASSERT(has_model());
   const auto fits = [&](const PackedHeader& h) {
-    const bool layout_fits = h.layout == layout || (layout != kernels::Layout::file && kernels::is_ternary(type) &&
-                                                    h.layout == kernels::Layout::panels);
-    return h.type == type && layout_fits && h.rows == rows && h.k == k;
+    const bool layout_fits =
+        h.layout == form.layout ||
+        (form.layout != kernels::Layout::file && kernels::is_ternary(form.type) && h.layout == kernels::Layout::panels);
+    return h.type == form.type && layout_fits && h.rows == form.rows && h.k == form.k;
   };
   PackedMatrix matrix;
   if (const auto place = places_.find(hash_of_name(name)); place != places_.end()) {
     const WeightsEntry& entry = header_->entries[place->second];
     if (fits(entry.header)) {
-      auto read = PackedMatrix::read(team_, entry.header, file_.get(), entry.offset, scale, policy);
+      auto read = PackedMatrix::read(team_, entry.header, file_.get(), entry.offset, form.scale, policy);
       if (!read) return read.error();
       matrix = std::move(*read);
     }

@@ -67,9 +67,9 @@ class WeightsCache {
   const std::string& path() const { return path_; }
 
   // Reads a matrix from the model's file (requires has_model()). Empty: it is absent or damaged, and the file is no
-  // longer used. `layout`: the variant's; ternary weights may have been packed as panels instead. Error: out_of_memory.
-  Result<PackedMatrix> read(std::string_view name, kernels::WeightType type, kernels::Layout layout, std::uint64_t rows,
-                            std::uint64_t k, float scale, const std::shared_ptr<MemoryPolicy>& policy);
+  // longer used. form.layout: the variant's; ternary weights may have been packed as panels instead. Error:
+  // out_of_memory.
+  Result<PackedMatrix> read(std::string_view name, const MatrixForm& form, const std::shared_ptr<MemoryPolicy>& policy);
 
   // Writes the model's file, after evicting the least recently used ones; writes nothing if there are more matrices
   // than kMaxWeightsEntries. `source_hash`: the sum of tensor_hash. Throws Stopped soon after the team is stopped, and

@@ -313,8 +313,8 @@ TEST_CASE("a weight that is not finite is found when the model is loaded, in any
     CHECK_FALSE(std::all_of(weights.begin(), weights.end(), [](float weight) { return std::isfinite(weight); }));
     CHECK_FALSE(engine::all_finite(place.type, std::as_bytes(std::span(groups))));
     engine::Team team(2);
-    const auto packed = engine::PackedMatrix::pack(team, place.type, kernels::Layout::file,
-                                                   std::as_bytes(std::span(groups)), rows, columns);
+    const auto packed = engine::PackedMatrix::pack(team, {place.type, kernels::Layout::file, rows, columns},
+                                                   std::as_bytes(std::span(groups)));
     REQUIRE_FALSE(packed);
     CHECK(packed.error().code == ErrorCode::bad_model);
   }

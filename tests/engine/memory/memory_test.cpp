@@ -68,7 +68,7 @@ TEST_CASE("a packed matrix has a header that describes it, and the rows of the f
   const auto source = random_floats(kRows * kK);
   Team team(3);
   for (const auto layout : {kernels::Layout::file, kernels::Layout::panels}) {
-    const auto packed = PackedMatrix::pack(team, kernels::WeightType::f32, layout, source, kRows, kK, 2.0f);
+    const auto packed = PackedMatrix::pack(team, {kernels::WeightType::f32, layout, kRows, kK, 2.0f}, source);
     REQUIRE(packed);
     const engine::PackedHeader& header = packed->header();
     CHECK(header.version == kernels::kRecipeVersion);
