@@ -62,17 +62,17 @@ struct Merge {
   std::uint32_t rank;  // index in the merge list
   TokenId merged;
 };
-using Merges = std::unordered_map<std::uint64_t, Merge>;  // by pair(left, right)
-using ByteTokens = std::array<TokenId, 256>;              // -1: there is none
+using Merges = std::unordered_map<std::uint64_t, Merge>;  // by pair_key(left, right)
+using ByteTokenIds = std::array<TokenId, 256>;            // -1: there is none
 
-std::uint64_t pair(TokenId left, TokenId right) {
+std::uint64_t pair_key(TokenId left, TokenId right) {
   return std::uint64_t{static_cast<std::uint32_t>(left)} << 32 | static_cast<std::uint32_t>(right);
 }
 
 // Merges words, one after another, reusing its memory.
 class WordMerger {
  public:
-  WordMerger(const Merges& merges, const ByteTokens& byte_tokens, Interrupt& interrupt)
+  WordMerger(const Merges& merges, const ByteTokenIds& byte_tokens, Interrupt& interrupt)
       : merges_(merges), byte_tokens_(byte_tokens), interrupt_(interrupt) {}
 
   void run(std::string_view word, std::vector<TokenId>& ids) {
@@ -119,7 +119,7 @@ class WordMerger {
   void propose(std::int32_t left) {
     const std::int32_t right = symbol(left).next;
     if (right < 0 || symbol(left).id < 0 || symbol(right).id < 0) return;
-    const auto found = merges_.find(pair(symbol(left).id, symbol(right).id));
+    const auto found = merges_.find(pair_key(symbol(left).id, symbol(right).id));
     if (found == merges_.end()) return;
     queue_.push_back({found->second.rank, left, symbol(left).id, symbol(right).id, found->second.merged});
     std::push_heap(queue_.begin(), queue_.end());
@@ -140,7 +140,7 @@ class WordMerger {
   }
 
   const Merges& merges_;
-  const ByteTokens& byte_tokens_;
+  const ByteTokenIds& byte_tokens_;
   Interrupt& interrupt_;
   std::vector<Symbol> symbols_;
   std::vector<Candidate> queue_;
@@ -167,7 +167,7 @@ Result<Merges> read_merges(const ModelFile& file, const Vocabulary& vocabulary) 
       return bad(fmt::format("{} refers to a token that is not in the vocabulary of {}", quoted(), vocabulary.size()));
     // Text must not become a token that is not text.
     if (!vocabulary.is_text(*merged)) continue;
-    merges.try_emplace(pair(*left, *right), Merge{static_cast<std::uint32_t>(rank), *merged});
+    merges.try_emplace(pair_key(*left, *right), Merge{static_cast<std::uint32_t>(rank), *merged});
   }
   return merges;
 }
@@ -235,7 +235,7 @@ class BytePairTokenizer final : public BaseTokenizer {
  private:
   Merges merges_;
   TextSplitter splitter_;
-  ByteTokens byte_tokens_;
+  ByteTokenIds byte_tokens_;
 };
 
 }  // namespace

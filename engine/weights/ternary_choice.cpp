@@ -26,7 +26,7 @@ constexpr int kProbeRuns = 7;
 constexpr std::size_t kProbeRows[] = {1, 8};  // a single stream, and a batch: the sum of both times decides
 constexpr std::size_t kMostRows = 8;
 constexpr double kLeastGain = 0.98;  // another layout must take less than this share of the time of multiply-adds
-constexpr std::size_t kChunksPerThread = 8;
+constexpr std::size_t kProbeChunksPerThread = 8;
 
 // The ways to multiply ternary weights, with their names in the option and the log; multiply-adds, which all kernels
 // have, first.
@@ -94,7 +94,7 @@ class Candidate {
  private:
   template <class Work>
   void for_each_chunk(const Work& work) {
-    const std::size_t chunks = team_.num_threads() * kChunksPerThread, panels = view_.num_panels();
+    const std::size_t chunks = team_.num_threads() * kProbeChunksPerThread, panels = view_.num_panels();
     team_.parallel_for(chunks, [&](std::size_t chunk, std::uint32_t) {
       work(chunk * panels / chunks, (chunk + 1) * panels / chunks);
     });

@@ -30,7 +30,6 @@ constexpr std::string_view kEnding = ".weights";
 constexpr std::string_view kTemporaryEnding = ".weights.tmp";
 constexpr std::size_t kSampledTensors = 16;
 constexpr std::size_t kSampleBytes = 4096;
-constexpr std::uint64_t kBodyAlignment = 4096;
 constexpr std::uint64_t kLeftFree = 256u << 20;  // of the file system, for its other users
 constexpr std::int64_t kAbandonedAfter_s = 3600;
 constexpr std::uint64_t kWritePiece = 16u << 20;  // written, and later waited for, between two checks of is_stopped()
@@ -283,7 +282,7 @@ void WeightsCache::keep(std::span<const Matrix> matrices, std::uint64_t source_h
     WeightsEntry entry;
     entry.name_hash = matrix.name_hash;
     std::memcpy(&entry.header, matrix.bytes.data(), sizeof entry.header);
-    entry.offset = (end + kBodyAlignment - 1) / kBodyAlignment * kBodyAlignment;
+    entry.offset = (end + kWeightsBodyAlignment - 1) / kWeightsBodyAlignment * kWeightsBodyAlignment;
     end = entry.offset + entry.header.body_bytes;
     header.entries.push_back(entry);
   }

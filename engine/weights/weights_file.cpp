@@ -18,7 +18,6 @@ static_assert(std::endian::native == std::endian::little);
 
 constexpr std::array<char, 8> kMagic = {'t', 'r', 'o', 'u', 'p', 'e', 'W', 'C'};
 constexpr std::size_t kVariantBytes = 16;
-constexpr std::uint64_t kBodyAlignment = 4096;
 constexpr std::uint64_t kMaxExtent = 1u << 24;  // of rows and k, so that their products do not overflow
 
 // The parts of a header as they are in the file.
@@ -141,7 +140,7 @@ Result<WeightsHeader> parse_weights_header(std::span<const std::byte> bytes, std
                                         .content = part.content}};
     if (part.body_bytes != kernels::packed_bytes(entry.header.type, entry.header.layout, part.rows, part.k))
       return damaged("matrix {} has a body of {} bytes", i, part.body_bytes);
-    if (part.offset < end || part.offset % kBodyAlignment != 0 || part.offset > file_bytes ||
+    if (part.offset < end || part.offset % kWeightsBodyAlignment != 0 || part.offset > file_bytes ||
         part.body_bytes > file_bytes - part.offset)
       return damaged("matrix {} lies where it cannot", i);
     end = part.offset + part.body_bytes;

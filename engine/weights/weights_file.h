@@ -30,6 +30,7 @@ namespace troupe::engine {
 inline constexpr std::uint32_t kWeightsFileVersion = 3;  // also raised when the same weights are packed to other bytes
 inline constexpr std::size_t kWeightsFixedBytes = 128;   // up to the matrices
 inline constexpr std::size_t kWeightsStampAt = 64;
+inline constexpr std::uint64_t kWeightsBodyAlignment = 4096;
 
 // Each expert of each layer counts separately: the largest mixtures have some 50,000 matrices.
 inline constexpr std::size_t kMaxWeightsEntries = 1u << 20;
