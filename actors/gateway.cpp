@@ -162,11 +162,7 @@ FaultPoints faults_of(const std::shared_ptr<std::atomic<bool>>& break_step) {
 GatewayImpl::GatewayImpl(GatewayOptions options, std::optional<KillPlan> kills)
     : options_(with_defaults(std::move(options))),
       cpus_(plan_cpus(allowed_places(), options_.num_threads)),
-      streams_({.max_requests_per_tenant = options_.max_requests_per_tenant,
-                .max_queued_requests = options_.max_queued_requests,
-                .max_queued_tokens = options_.max_queued_tokens,
-                .max_parked_requests = options_.max_parked_requests,
-                .max_embed_bytes = options_.max_embed_bytes}),
+      streams_(options_),
       memory_(engine::process_memory()),
       survey_([this] { return measure_memory(); }, cpus_.rest),
       config_(cpus_.rest),
@@ -243,7 +239,7 @@ RequestId GatewayImpl::submit(Request request, std::shared_ptr<StreamSink> sink)
     return id;
   }
   // The limit is checked here, because mailboxes are unbounded.
-  if (auto full = streams_.take_place(id)) {
+  if (auto full = streams_.take_queue_room(id)) {
     streams_.end(id, refused(*std::move(full)), now);
     return id;
   }

@@ -13,21 +13,25 @@
 
 namespace troupe::actors {
 
-struct GatewayOptions {
-  std::string model_path;
-  std::string model_alias;              // what clients call it; empty: general.name or the file's stem
-  engine::LoadOptions load;             // `team` and `progress` are filled in here
-  std::uint32_t num_threads = 0;        // of the compute team; 0: engine::default_num_threads()
-  std::uint32_t max_step_tokens = 512;  // tokens of one step, all sequences together
-  std::uint32_t max_sequences = 64;     // running at once
+// Limits of all streams together, and of one user's.
+struct StreamLimits {
+  std::uint32_t max_requests_per_tenant = 512;
   std::uint32_t max_queued_requests = 1024;
-  std::uint32_t max_parked_requests = 1024;  // out of credit; for one more a stream is ended (StreamTable::park)
   std::uint64_t max_queued_tokens = 1u << 22;
-  std::uint32_t max_queued_texts = 64;              // texts that wait for a text thread or are being worked on
-  std::uint64_t max_queued_text_bytes = 64u << 20;  // of all these texts together
+  std::uint32_t max_parked_requests = 1024;  // out of credit; for one more a stream is ended (StreamTable::park)
   // Of the texts, ids and vectors of all Embed requests together; while there is none, any one request is taken.
   std::uint64_t max_embed_bytes = 64u << 20;
-  std::uint32_t max_requests_per_tenant = 512;
+};
+
+struct GatewayOptions : StreamLimits {
+  std::string model_path;
+  std::string model_alias;                          // what clients call it; empty: general.name or the file's stem
+  engine::LoadOptions load;                         // `team` and `progress` are filled in here
+  std::uint32_t num_threads = 0;                    // of the compute team; 0: engine::default_num_threads()
+  std::uint32_t max_step_tokens = 512;              // tokens of one step, all sequences together
+  std::uint32_t max_sequences = 64;                 // running at once
+  std::uint32_t max_queued_texts = 64;              // texts that wait for a text thread or are being worked on
+  std::uint64_t max_queued_text_bytes = 64u << 20;  // of all these texts together
   std::uint32_t tokenizer_threads = 2;  // for large texts; one more is there for small ones (text_threads.h)
   std::chrono::milliseconds drain_timeout{30000};
   // While work waits and no step ends for longer than this, the server counts as stalled.

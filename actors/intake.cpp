@@ -186,7 +186,7 @@ void Intake::encoded(RequestId request, std::shared_ptr<EmbedIds> ids) {
 
 void Intake::assign(RequestId request, const Request& body, std::vector<TokenId> prompt) {
   if (auto wrong = check_length(body, prompt.size(), limits_)) return end(request, *wrong);
-  if (auto full = context_.streams.retake_place(request, prompt.size())) return end(request, refused(*std::move(full)));
+  if (auto full = context_.streams.retake_queue_room(request, prompt.size())) return end(request, refused(*std::move(full)));
   // Without a batcher nothing is sent: the one that the next msg::Wire brings gets all assigned requests.
   for (auto& task : context_.streams.assign(request, std::move(prompt))) {
     if (wiring_->batcher) send(wiring_->batcher, msg::Enqueue{std::move(task)});
@@ -196,7 +196,7 @@ void Intake::assign(RequestId request, const Request& body, std::vector<TokenId>
 void Intake::assign(RequestId request, std::shared_ptr<const EmbedIds> inputs) {
   std::uint64_t tokens = 0;
   for (const auto& ids : *inputs) tokens += ids.size();
-  if (auto full = context_.streams.retake_place(request, tokens)) return end(request, refused(*std::move(full)));
+  if (auto full = context_.streams.retake_queue_room(request, tokens)) return end(request, refused(*std::move(full)));
   auto task = context_.streams.assign_inputs(request, std::move(inputs));
   if (task && wiring_->embedder) send(wiring_->embedder, msg::Enqueue{std::move(task)});
 }

@@ -21,6 +21,11 @@ namespace troupe::actors {
 using RequestId = std::uint64_t;  // given by the gateway; never reused while the server runs
 using UnitId = std::uint32_t;     // of a loaded model (model_unit.h)
 
+using TimePoint = std::chrono::steady_clock::time_point;
+[[nodiscard]] inline double seconds_between(TimePoint from, TimePoint to) {
+  return std::chrono::duration<double>(to - from).count();
+}
+
 // What a request asks for.
 enum class WorkKind : std::uint8_t { generate, embed };
 

@@ -1,5 +1,7 @@
 #include "actors/serving/stream_table.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "actors/serving/encoding.h"
@@ -8,24 +10,12 @@
 namespace troupe::actors {
 namespace {
 
-double seconds(TimePoint from, TimePoint to) { return std::chrono::duration<double>(to - from).count(); }
-
-// Longer deadlines are cut to this, so that the clock does not overflow.
-constexpr std::chrono::milliseconds kLongestDeadline = std::chrono::hours(24 * 365 * 100);
-
 // The number of prompt tokens, for a text an estimate: English has about four bytes per token. So has an id.
 std::uint64_t likely_tokens(const Request& request) { return (input_bytes(request) + 3) / 4; }
 
 std::uint64_t saturating_add(std::uint64_t a, std::uint64_t b) { return a + b < a ? ~std::uint64_t{0} : a + b; }
 
 }  // namespace
-
-void StreamCounts::append_metrics(MetricList& metrics) const {
-  StateMetrics{waiting(), in(RequestState::running), in(RequestState::parked)}.append_metrics(metrics);
-  TokenMetrics{prompt_tokens, cached_tokens, generated_tokens}.append_metrics(metrics);
-  metrics.counter("num_preemptions", "Sequences that gave way to older ones.", preemptions, {.key = "preemptions"});
-  latencies.append_metrics(metrics);
-}
 
 StreamTable::StreamTable(const StreamLimits& limits)
     : quota_(limits.max_requests_per_tenant),
@@ -73,87 +63,85 @@ void StreamTable::insert(RequestId id, Request request, std::shared_ptr<StreamSi
   record->granted = request.credit;
   record->request = std::make_shared<const Request>(std::move(request));
   record->sink = std::move(sink);
-  record->submitted = now;
-  if (const auto& deadline = record->request->deadline) record->deadline = now + std::min(*deadline, kLongestDeadline);
-  if (record->deadline) deadlines_[unit].emplace(*record->deadline, id);
+  record->times.submitted = now;
+  if (const auto time = record->request->deadline) record->deadline = deadlines_.add(unit, id, now, *time);
   records_.emplace(id, std::move(record));
-  ++counts_.received;
-  if (!counts_.has_work()) counts_.work_since = now;
-  ++counts_.in_state[static_cast<std::size_t>(RequestState::received)];
+  counts_.stream_arrived(now);
   publish_work();
   ++ends_pending_;
 }
 
-std::shared_ptr<const Request> StreamTable::request(RequestId id) const {
+// work(record), or `ended` if the stream has ended.
+template <class Result, class Work>
+Result StreamTable::with(RequestId id, Result ended, Work work) const {
   const std::lock_guard lock(mutex_);
   const RecordPtr record = find(id);
-  return record ? record->request : nullptr;
+  return record ? Result(work(*record)) : ended;
+}
+
+// Calls work(record). False: the stream has ended or has another generation by now.
+template <class Work>
+bool StreamTable::update(RequestId id, std::uint64_t generation, Work work) {
+  const std::lock_guard lock(mutex_);
+  const RecordPtr record = current(id, generation);
+  if (record) work(*record);
+  return record != nullptr;
+}
+
+std::shared_ptr<const Request> StreamTable::request(RequestId id) const {
+  return with(id, std::shared_ptr<const Request>(), [](const Record& record) { return record.request; });
 }
 
 std::optional<UnitId> StreamTable::unit(RequestId id) const {
-  const std::lock_guard lock(mutex_);
-  const RecordPtr record = find(id);
-  return record ? std::optional(record->unit) : std::nullopt;
+  return with(id, std::optional<UnitId>(), [](const Record& record) { return record.unit; });
 }
 
 RequestState StreamTable::state(RequestId id) const {
-  const std::lock_guard lock(mutex_);
-  const RecordPtr record = find(id);
-  return record ? record->state : RequestState::ended;
+  return with(id, RequestState::ended, [](const Record& record) { return record.state; });
 }
 
 std::optional<std::uint64_t> StreamTable::granted(RequestId id, std::uint64_t generation) const {
   const std::lock_guard lock(mutex_);
   const RecordPtr record = current(id, generation);
-  if (!record) return std::nullopt;
-  return record->granted;
+  return record ? std::optional(record->granted) : std::nullopt;
 }
 
 std::optional<TimePoint> StreamTable::next_deadline(UnitId unit) const {
   const std::lock_guard lock(mutex_);
-  const auto found = deadlines_.find(unit);
-  if (found == deadlines_.end() || found->second.empty()) return std::nullopt;
-  return found->second.begin()->first;
+  return deadlines_.next(unit);
 }
 
 std::vector<RequestId> StreamTable::overdue(UnitId unit, TimePoint now) const {
-  std::vector<RequestId> ids;
   const std::lock_guard lock(mutex_);
-  const auto found = deadlines_.find(unit);
-  if (found == deadlines_.end()) return ids;
-  for (const auto& [deadline, id] : found->second) {
-    if (deadline > now) break;
-    ids.push_back(id);
+  return deadlines_.due(unit, now);
+}
+
+template <class Wanted>
+std::vector<RequestId> StreamTable::ids_of(Wanted wanted) const {
+  std::vector<RequestId> ids;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [id, record] : records_)
+      if (wanted(*record)) ids.push_back(id);
   }
+  std::sort(ids.begin(), ids.end());
   return ids;
 }
 
 std::vector<RequestId> StreamTable::live() const {
-  std::vector<RequestId> ids;
-  {
-    const std::lock_guard lock(mutex_);
-    for (const auto& [id, record] : records_) ids.push_back(id);
-  }
-  std::sort(ids.begin(), ids.end());
-  return ids;
+  return ids_of([](const Record&) { return true; });
 }
 
 std::vector<RequestId> StreamTable::unassigned(UnitId unit) const {
-  std::vector<RequestId> ids;
-  {
-    const std::lock_guard lock(mutex_);
-    for (const auto& [id, record] : records_) {
-      if (record->unit == unit && !record->is_encoded() && record->request->fork_of == 0) ids.push_back(id);
-    }
-  }
-  std::sort(ids.begin(), ids.end());
-  return ids;
+  return ids_of([unit](const Record& record) {
+    return record.unit == unit && !record.is_encoded() && record.request->fork_of == 0;
+  });
 }
 
-std::optional<scheduler::Refusal> StreamTable::take_place(RequestId id) {
+std::optional<scheduler::Refusal> StreamTable::take_queue_room(RequestId id) {
   const std::lock_guard lock(mutex_);
   const RecordPtr first = find(id);
-  if (!first || first->has_place) return std::nullopt;
+  if (!first || first->has_queue_room) return std::nullopt;
   const scheduler::Tenant tenant = first->request->tenant;
   const std::vector<RecordPtr> choices = choices_of(id);
   const std::uint64_t tokens = likely_tokens(*first->request);
@@ -162,25 +150,25 @@ std::optional<scheduler::Refusal> StreamTable::take_place(RequestId id) {
     queued_requests_.give_back(tenant.id, choices.size());
     return full;
   }
-  for (const RecordPtr& record : choices) record->has_place = true;
-  first->place_tokens = tokens;
+  for (const RecordPtr& record : choices) record->has_queue_room = true;
+  first->queue_tokens = tokens;
   return std::nullopt;
 }
 
-std::optional<scheduler::Refusal> StreamTable::retake_place(RequestId id, std::uint64_t prompt_tokens) {
+std::optional<scheduler::Refusal> StreamTable::retake_queue_room(RequestId id, std::uint64_t prompt_tokens) {
   const std::lock_guard lock(mutex_);
   const RecordPtr record = find(id);
-  if (!record || !record->has_place) return std::nullopt;
-  queued_tokens_.give_back(record->request->tenant.id, std::exchange(record->place_tokens, 0));
+  if (!record || !record->has_queue_room) return std::nullopt;
+  queued_tokens_.give_back(record->request->tenant.id, std::exchange(record->queue_tokens, 0));
   if (auto full = queued_tokens_.try_take(record->request->tenant, prompt_tokens)) return full;
-  record->place_tokens = prompt_tokens;
+  record->queue_tokens = prompt_tokens;
   return std::nullopt;
 }
 
-void StreamTable::give_back_place(Record& record) {
-  if (!std::exchange(record.has_place, false)) return;
+void StreamTable::give_back_queue_room(Record& record) {
+  if (!std::exchange(record.has_queue_room, false)) return;
   queued_requests_.give_back(record.request->tenant.id);
-  queued_tokens_.give_back(record.request->tenant.id, std::exchange(record.place_tokens, 0));
+  queued_tokens_.give_back(record.request->tenant.id, std::exchange(record.queue_tokens, 0));
 }
 
 std::optional<scheduler::Refusal> StreamTable::take_quota(RequestId id) {
@@ -232,9 +220,9 @@ std::optional<scheduler::Refusal> StreamTable::admit(RequestId id) {
   return std::nullopt;
 }
 
-std::vector<std::shared_ptr<const Assignment>> StreamTable::assign(RequestId id, std::vector<TokenId> prompt) {
+std::vector<AssignmentPtr> StreamTable::assign(RequestId id, std::vector<TokenId> prompt) {
   const auto shared = std::make_shared<const std::vector<TokenId>>(std::move(prompt));
-  std::vector<std::shared_ptr<const Assignment>> all;
+  std::vector<AssignmentPtr> all;
   const std::lock_guard lock(mutex_);
   if (!find(id)) return all;
   for (const RecordPtr& record : choices_of(id)) {
@@ -246,7 +234,7 @@ std::vector<std::shared_ptr<const Assignment>> StreamTable::assign(RequestId id,
   return all;
 }
 
-std::shared_ptr<const Assignment> StreamTable::assign_inputs(RequestId id, std::shared_ptr<const EmbedIds> inputs) {
+AssignmentPtr StreamTable::assign_inputs(RequestId id, std::shared_ptr<const EmbedIds> inputs) {
   std::uint64_t tokens = 0;
   for (const auto& ids : *inputs) tokens += ids.size();
   const std::lock_guard lock(mutex_);
@@ -258,8 +246,8 @@ std::shared_ptr<const Assignment> StreamTable::assign_inputs(RequestId id, std::
   return assignment(*record);
 }
 
-std::vector<std::shared_ptr<const Assignment>> StreamTable::resume(UnitId unit, WorkKind kind) {
-  std::vector<std::shared_ptr<const Assignment>> all;
+std::vector<AssignmentPtr> StreamTable::resume(UnitId unit, WorkKind kind) {
+  std::vector<AssignmentPtr> all;
   const std::lock_guard lock(mutex_);
   for (const auto& [id, record] : records_) {
     if (record->unit != unit || record->request->kind() != kind || !record->is_encoded()) continue;
@@ -272,44 +260,34 @@ std::vector<std::shared_ptr<const Assignment>> StreamTable::resume(UnitId unit, 
 }
 
 bool StreamTable::set_state(RequestId id, std::uint64_t generation, RequestState state) {
-  const std::lock_guard lock(mutex_);
-  const RecordPtr record = current(id, generation);
-  if (record) move_to(*record, state);
-  return record != nullptr;
+  return update(id, generation, [&](Record& record) { move_to(record, state); });
 }
 
 bool StreamTable::started(RequestId id, std::uint64_t generation, std::uint32_t cached_tokens, TimePoint now) {
-  const std::lock_guard lock(mutex_);
-  const RecordPtr record = current(id, generation);
-  if (!record) return false;
-  move_to(*record, RequestState::running);
-  record->computed_tokens = cached_tokens;
-  if (!record->first_step) {  // a resumed stream keeps the figures of its first start
-    record->first_step = now;
-    record->cached_tokens = cached_tokens;
-    counts_.prompt_tokens += record->prompt_tokens;
+  return update(id, generation, [&](Record& record) {
+    move_to(record, RequestState::running);
+    record.computed_tokens = cached_tokens;
+    if (record.times.first_step) return;  // a resumed stream keeps the figures of its first start
+    record.times.first_step = now;
+    record.cached_tokens = cached_tokens;
+    counts_.prompt_tokens += record.prompt_tokens;
     counts_.cached_tokens += cached_tokens;
-  }
-  return true;
+  });
 }
 
 bool StreamTable::computed(RequestId id, std::uint64_t generation, std::uint32_t prompt_tokens,
                            std::uint64_t vector_bytes) {
-  const std::lock_guard lock(mutex_);
-  const RecordPtr record = current(id, generation);
-  if (!record) return false;
-  record->computed_tokens = prompt_tokens;
-  record->vector_bytes = vector_bytes;
-  return true;
+  return update(id, generation, [&](Record& record) {
+    record.computed_tokens = prompt_tokens;
+    record.vector_bytes = vector_bytes;
+  });
 }
 
 bool StreamTable::preempted(RequestId id, std::uint64_t generation) {
-  const std::lock_guard lock(mutex_);
-  const RecordPtr record = current(id, generation);
-  if (!record) return false;
-  ++record->preemptions;
-  ++counts_.preemptions;
-  return true;
+  return update(id, generation, [&](Record& record) {
+    ++record.preemptions;
+    ++counts_.preemptions;
+  });
 }
 
 Parked StreamTable::park(RequestId id, std::uint64_t generation, TimePoint now) {
@@ -321,20 +299,16 @@ Parked StreamTable::park(RequestId id, std::uint64_t generation, TimePoint now) 
   if (parked_.held() <= parked_.limit()) return {.is_live = true};
   const RecordPtr slowest = slowest_reader(now);
   const Parked parked{.is_live = slowest != record, .ended = slowest->id};
-  const double seconds_parked = std::chrono::duration<double>(time_parked(*slowest, now)).count();
   End end;
   end.outcome = scheduler::Outcome::cancelled;
-  end.message = "its client took " + std::to_string(slowest->emitted.size()) + " tokens and let the answer wait for " +
-                std::to_string(static_cast<std::uint64_t>(seconds_parked)) + " s; others needed its place among the " +
-                std::to_string(parked_.limit()) + " (max_parked_requests). Grant more credit, and sooner";
+  end.message = fmt::format(
+      "its client took {} tokens and let the answer wait for {} s; others needed its place among the {} "
+      "(max_parked_requests). Grant more credit, and sooner",
+      slowest->emitted.size(), static_cast<std::uint64_t>(slowest->seconds_parked(now)), parked_.limit());
   end.field = "max_parked_requests";
   end.limit = parked_.limit();
   end_locked(lock, slowest->id, end, now);
   return parked;
-}
-
-TimePoint::duration StreamTable::time_parked(const Record& record, TimePoint now) {
-  return record.parked_before + (record.parked_since ? now - *record.parked_since : TimePoint::duration{});
 }
 
 StreamTable::RecordPtr StreamTable::slowest_reader(TimePoint now) const {
@@ -344,8 +318,7 @@ StreamTable::RecordPtr StreamTable::slowest_reader(TimePoint now) const {
     if (record->state != RequestState::parked) continue;
     const std::uint64_t own = parked_.held_by(record->request->tenant.id);
     const std::uint64_t kept = record->request->tenant.is_owner ? scheduler::kept_for_owner_of(parked_.limit()) : 0;
-    const double per_token = std::chrono::duration<double>(time_parked(*record, now)).count() /
-                             static_cast<double>(record->emitted.size() + 1);
+    const double per_token = record->seconds_parked(now) / static_cast<double>(record->emitted.size() + 1);
     const std::pair<std::uint64_t, double> here{own - std::min(own, kept), per_token};
     // Among equal ones the newest, so that the result does not depend on the order of the hash table.
     if (slowest && (here < most || (here == most && id < slowest->id))) continue;
@@ -378,17 +351,7 @@ bool StreamTable::deliver(Emission emission, TimePoint now) {
 
   record->emitted.insert(record->emitted.end(), run.ids.begin(), run.ids.end());
   record->text_bytes += run.text.size();
-  if (!run.ids.empty()) {
-    if (record->first_token) {
-      const double gap = seconds(*record->last_token, now);
-      counts_.latencies.add(Latency::inter_token_latency, gap / static_cast<double>(run.ids.size()));
-    } else {
-      record->first_token = now;
-      counts_.latencies.add(Latency::time_to_first_token, seconds(record->submitted, now));
-    }
-    record->last_token = now;
-    counts_.generated_tokens += run.ids.size();
-  }
+  if (!run.ids.empty()) counts_.tokens_emitted(record->times, run.ids.size(), now);
   record->outbox.emplace_back(std::move(run));
   hand_over(lock, record);
   return true;
@@ -412,31 +375,26 @@ void StreamTable::end_all(const End& running, const End& waiting, TimePoint now,
     if (!record || record->unit != unit.value_or(record->unit)) continue;
     // A choice that waits for the first one to compute their prompt counts as begun; the first, with the lower id, has
     // ended by now.
-    const bool begun = record->first_step || (record->request->fork_of != 0 && record->prompt);
+    const bool begun = record->times.first_step || (record->request->fork_of != 0 && record->prompt);
     end_locked(lock, id, begun ? running : waiting, now);
   }
 }
 
 std::uint32_t StreamTable::record_fault(RequestId id) {
-  const std::lock_guard lock(mutex_);
-  const RecordPtr record = find(id);
-  return record ? ++record->num_faults : 0;
+  return with(id, std::uint32_t{0}, [](Record& record) { return ++record.num_faults; });
 }
 
 void StreamTable::clear_faults(RequestId id) {
-  const std::lock_guard lock(mutex_);
-  if (const RecordPtr record = find(id)) record->num_faults = 0;
+  with(id, std::uint32_t{0}, [](Record& record) { return record.num_faults = 0; });
 }
 
 std::optional<std::uint64_t> StreamTable::grant(RequestId id, std::uint64_t tokens, TimePoint now) {
-  const std::lock_guard lock(mutex_);
-  const RecordPtr record = find(id);
-  if (!record) return std::nullopt;
-  if (!counts_.has_work()) counts_.work_since = now;  // only if all streams are parked
-  if (tokens > 0 && record->parked_since)
-    record->parked_before += now - *std::exchange(record->parked_since, std::nullopt);
-  record->granted = saturating_add(record->granted, tokens);
-  return record->granted;
+  return with(id, std::optional<std::uint64_t>(), [&](Record& record) {
+    if (!counts_.has_work()) counts_.work_since = now;  // only if all streams are parked
+    if (tokens > 0 && record.parked_since)
+      record.parked_before += now - *std::exchange(record.parked_since, std::nullopt);
+    return record.granted = saturating_add(record.granted, tokens);
+  });
 }
 
 void StreamTable::when_empty(std::function<void()> done) {
@@ -454,8 +412,6 @@ StreamCounts StreamTable::counts() const {
   const std::lock_guard lock(mutex_);
   StreamCounts counts = counts_;
   for (const auto& [id, record] : records_) counts.bytes += bytes_of(*record);
-  const auto table = scheduler::outcomes();
-  for (std::size_t i = 0; i < table.size(); ++i) counts.ended.emplace_back(table[i].name, ended_[i]);
   return counts;
 }
 
@@ -474,7 +430,7 @@ std::vector<RequestView> StreamTable::views(TimePoint now) const {
                        .computed_tokens = record->emitted.empty() ? record->computed_tokens : record->prompt_tokens,
                        .generated_tokens = static_cast<std::uint32_t>(record->emitted.size()),
                        .preemptions = record->preemptions,
-                       .age_seconds = seconds(record->submitted, now)});
+                       .age_seconds = seconds_between(record->times.submitted, now)});
     }
   }
   std::sort(views.begin(), views.end(), [](const auto& a, const auto& b) { return a.request < b.request; });
@@ -498,20 +454,18 @@ StreamTable::RecordPtr StreamTable::find(RequestId id) const {
 
 StreamTable::RecordPtr StreamTable::current(RequestId id, std::uint64_t generation) const {
   RecordPtr record = find(id);
-  if (record && record->generation != generation) return nullptr;
-  return record;
+  return record && record->generation == generation ? record : nullptr;
 }
 
 void StreamTable::move_to(Record& record, RequestState state) {
-  --counts_.in_state[static_cast<std::size_t>(record.state)];
-  ++counts_.in_state[static_cast<std::size_t>(state)];
+  counts_.state_changed(record.state, state);
   publish_work();
   const TenantId tenant = record.request->tenant.id;
   if (record.state == RequestState::parked) parked_.give_back(tenant);
   if (state == RequestState::parked) parked_.take(tenant);
   record.state = state;
   if (state == RequestState::running || state == RequestState::parked || state == RequestState::ended)
-    give_back_place(record);
+    give_back_queue_room(record);
 }
 
 std::vector<StreamTable::RecordPtr> StreamTable::choices_of(RequestId first) const {
@@ -526,8 +480,7 @@ bool StreamTable::end_locked(std::unique_lock<std::mutex>& lock, RequestId id, c
   const RecordPtr record = find(id);
   if (!record) return false;
   const bool is_first = record->request->fork_of == 0;
-  std::vector<RecordPtr> ended = {record};
-  if (is_first && !record->is_encoded()) ended = choices_of(id);
+  const auto ended = is_first && !record->is_encoded() ? choices_of(id) : std::vector<RecordPtr>{record};
   for (const RecordPtr& each : ended) end_one(*each, end, now);
   for (const RecordPtr& each : ended) {
     if (!lock.owns_lock()) lock.lock();
@@ -540,35 +493,18 @@ bool StreamTable::end_locked(std::unique_lock<std::mutex>& lock, RequestId id, c
 void StreamTable::end_one(Record& record, End end, TimePoint now) {
   move_to(record, RequestState::ended);
   records_.erase(record.id);
-  if (record.deadline) deadlines_[record.unit].erase({*record.deadline, record.id});
+  if (record.deadline) deadlines_.remove(record.unit, record.id, *record.deadline);
   if (record.embed_bytes > 0) embed_bytes_.give_back(record.request->tenant.id, record.embed_bytes);
   if (record.has_quota) quota_.give_back(record.request->tenant.id);
-  ++ended_[scheduler::index_of(end.outcome)];
-
   end.choice = record.request->sampling.choice;
   end.seed = record.request->sampling.seed;
-  Usage& usage = end.usage;
-  usage.prompt_tokens = record.prompt_tokens;
-  usage.cached_tokens = record.cached_tokens;
-  usage.completion_tokens = static_cast<std::uint32_t>(record.emitted.size());
-  usage.preemptions = record.preemptions;
-  usage.queue_seconds = seconds(record.submitted, record.first_step.value_or(now));
-  if (record.first_token) {
-    usage.prefill_seconds = seconds(*record.first_step, *record.first_token);
-    usage.decode_seconds = seconds(*record.first_token, *record.last_token);
-    usage.ttft_seconds = seconds(record.submitted, *record.first_token);
-    count_request(record, usage, now);
-  }
+  end.usage.prompt_tokens = record.prompt_tokens;
+  end.usage.cached_tokens = record.cached_tokens;
+  end.usage.completion_tokens = static_cast<std::uint32_t>(record.emitted.size());
+  end.usage.preemptions = record.preemptions;
+  record.times.fill(end.usage, now);
+  counts_.stream_ended(end.outcome, record.times, end.usage, now);
   record.outbox.emplace_back(std::move(end));
-}
-
-void StreamTable::count_request(const Record& record, const Usage& usage, TimePoint now) {
-  Latencies& latencies = counts_.latencies;
-  latencies.add(Latency::e2e_request_latency, seconds(record.submitted, now));
-  latencies.add(Latency::request_queue_time, usage.queue_seconds);
-  latencies.add(Latency::request_prefill_time, usage.prefill_seconds);
-  latencies.add(Latency::request_decode_time, usage.decode_seconds);
-  latencies.add(Latency::request_inference_time, seconds(*record.first_step, now));
 }
 
 // Empties the outbox, calling the sink without the lock. If another thread is doing that already, returns at once: that
@@ -596,7 +532,7 @@ void StreamTable::hand_over(std::unique_lock<std::mutex>& lock, const RecordPtr&
   for (const auto& call : done) call();
 }
 
-std::shared_ptr<const Assignment> StreamTable::assignment(const Record& record) {
+AssignmentPtr StreamTable::assignment(const Record& record) {
   return std::make_shared<const Assignment>(Assignment{.request = record.id,
                                                        .generation = record.generation,
                                                        .body = record.request,

@@ -10,32 +10,29 @@
 // the gateway.
 #pragma once
 
-#include <array>
 #include <atomic>
-#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <string>
 #include <unordered_map>
 #include <utility>
 #include <variant>
 #include <vector>
 
+#include "actors/gateway_options.h"
 #include "actors/request.h"
+#include "actors/serving/deadlines.h"
+#include "actors/serving/stream_counts.h"
 #include "actors/serving/stream_sink.h"
 #include "actors/status_snapshot.h"
 #include "scheduler/admission.h"
 #include "scheduler/shared_limit.h"
 
 namespace troupe::actors {
-
-using TimePoint = std::chrono::steady_clock::time_point;
 
 // A request is ended after this many failed steps (or failed encodings of its text).
 inline constexpr std::uint32_t kMaxFaults = 2;
@@ -51,45 +48,17 @@ struct Assignment {
   std::uint32_t num_faults = 0;                        // see StreamTable::record_fault()
 };
 
+using AssignmentPtr = std::shared_ptr<const Assignment>;
+
 // Some tokens and text of one stream, from the batcher that runs it.
 struct Emission {
   RequestId request = 0;
   std::uint64_t generation = 0;
   std::uint64_t first_index = 0;  // of ids[0] among the stream's tokens
-  std::vector<TokenId> ids;
+  std::vector<TokenId> ids{};
   std::uint64_t text_offset = 0;  // of text[0] among the stream's bytes of text
-  std::string text;
-  std::vector<engine::SampledToken> logprobs;  // one per id, or none
-};
-
-// Counters since the start, and how many streams are in each state now.
-struct StreamCounts {
-  std::uint64_t received = 0;
-  std::vector<std::pair<std::string, std::uint64_t>> ended;  // by outcome name, all names
-  std::array<std::uint64_t, kNumRequestStates> in_state{};
-  std::uint64_t prompt_tokens = 0;  // of requests that started
-  std::uint64_t cached_tokens = 0;
-  std::uint64_t generated_tokens = 0;
-  std::uint64_t preemptions = 0;
-  Latencies latencies;      // of streams
-  std::uint64_t bytes = 0;  // of the requests, prompts and answers of live streams
-  TimePoint work_since;     // when a stream last arrived, or got credit again, while no other was waiting or running
-
-  std::uint64_t in(RequestState state) const { return in_state[static_cast<std::size_t>(state)]; }
-  std::uint64_t waiting() const {
-    return in(RequestState::received) + in(RequestState::encoding) + in(RequestState::queued);
-  }
-  bool has_work() const { return waiting() + in(RequestState::running) > 0; }
-  void append_metrics(MetricList& metrics) const;
-};
-
-// As in GatewayOptions.
-struct StreamLimits {
-  std::uint32_t max_requests_per_tenant = 512;
-  std::uint32_t max_queued_requests = 1024;
-  std::uint64_t max_queued_tokens = 1u << 22;
-  std::uint32_t max_parked_requests = 1024;
-  std::uint64_t max_embed_bytes = 64u << 20;
+  std::string text{};
+  std::vector<engine::SampledToken> logprobs{};  // one per id, or none
 };
 
 // The result of StreamTable::park().
@@ -129,9 +98,9 @@ class StreamTable {
   // four bytes), each until it first runs, is parked or ends; a preempted request is not counted again. Repeated calls
   // change nothing. Returns the refusal if a limit or the user's share is reached; nullopt also if the stream has
   // ended.
-  std::optional<scheduler::Refusal> take_place(RequestId id);
-  // Replaces the estimated number of prompt tokens by the real one. Returns the refusal as take_place().
-  std::optional<scheduler::Refusal> retake_place(RequestId id, std::uint64_t prompt_tokens);
+  std::optional<scheduler::Refusal> take_queue_room(RequestId id);
+  // Replaces the estimated number of prompt tokens by the real one. Returns the refusal as take_queue_room().
+  std::optional<scheduler::Refusal> retake_queue_room(RequestId id, std::uint64_t prompt_tokens);
   // Counts all choices against their user's quota, each until it ends. Repeated calls change nothing. Returns the
   // refusal if the quota is used up; nullopt also if the stream has ended.
   std::optional<scheduler::Refusal> take_quota(RequestId id);
@@ -142,12 +111,12 @@ class StreamTable {
   std::optional<scheduler::Refusal> take_embed_bytes(RequestId id, std::uint64_t bytes);
   // The prompt is encoded: moves the choices to `queued`. Returns one assignment per choice; none if the stream has
   // ended.
-  std::vector<std::shared_ptr<const Assignment>> assign(RequestId id, std::vector<TokenId> prompt);
+  std::vector<AssignmentPtr> assign(RequestId id, std::vector<TokenId> prompt);
   // The same for an Embed. Null if the stream has ended.
-  std::shared_ptr<const Assignment> assign_inputs(RequestId id, std::shared_ptr<const EmbedIds> inputs);
+  AssignmentPtr assign_inputs(RequestId id, std::shared_ptr<const EmbedIds> inputs);
   // Moves the unit's streams of this kind whose texts are encoded to `queued` under a new generation; returns their
   // assignments, oldest first.
-  std::vector<std::shared_ptr<const Assignment>> resume(UnitId unit, WorkKind kind);
+  std::vector<AssignmentPtr> resume(UnitId unit, WorkKind kind);
 
   // Reports of a batcher. A report of an old generation, or for a stream that has ended, is ignored and returns false:
   // the batcher should forget the request.
@@ -208,8 +177,8 @@ class StreamTable {
     std::uint64_t generation = 1;
     RequestState state = RequestState::received;
     bool has_quota = false;
-    bool has_place = false;
-    std::uint64_t place_tokens = 0;
+    bool has_queue_room = false;
+    std::uint64_t queue_tokens = 0;
     std::optional<TimePoint> parked_since;  // until its client grants more
     TimePoint::duration parked_before{};
     std::uint32_t cached_tokens = 0;
@@ -217,17 +186,26 @@ class StreamTable {
     std::uint64_t vector_bytes = 0;     // held by the answer to an Embed so far
     std::uint32_t preemptions = 0;
     std::uint32_t num_faults = 0;
-    TimePoint submitted;
+    StreamTimes times;
     std::optional<TimePoint> deadline;
-    std::optional<TimePoint> first_step, first_token, last_token;
     // Not passed to the sink yet. One thread at a time empties it.
     std::deque<std::variant<TokenRun, End>> outbox;
     bool handing_over = false;
 
     bool is_encoded() const { return prompt || inputs; }
+    double seconds_parked(TimePoint now) const {
+      const TimePoint::duration now_parked = parked_since ? now - *parked_since : TimePoint::duration{};
+      return std::chrono::duration<double>(parked_before + now_parked).count();
+    }
   };
   using RecordPtr = std::shared_ptr<Record>;
 
+  template <class Result, class Work>
+  Result with(RequestId id, Result ended, Work work) const;
+  template <class Work>
+  bool update(RequestId id, std::uint64_t generation, Work work);
+  template <class Wanted>
+  std::vector<RequestId> ids_of(Wanted wanted) const;
   RecordPtr find(RequestId id) const;                               // null if ended
   RecordPtr current(RequestId id, std::uint64_t generation) const;  // null if ended or another generation
   std::vector<RecordPtr> choices_of(RequestId first) const;         // the live ones; `first` is a live first choice
@@ -235,19 +213,17 @@ class StreamTable {
   void move_to(Record& record, RequestState state);
   void publish_work() { work_since_ = counts_.has_work() ? counts_.work_since : kNoWork; }
   std::optional<scheduler::Refusal> take_quota(const std::vector<RecordPtr>& choices);
-  void give_back_place(Record& record);
+  void give_back_queue_room(Record& record);
   RecordPtr slowest_reader(TimePoint now) const;
-  static TimePoint::duration time_parked(const Record& record, TimePoint now);
   bool end_locked(std::unique_lock<std::mutex>& lock, RequestId id, const End& end, TimePoint now);
   void end_one(Record& record, End end, TimePoint now);
-  void count_request(const Record& record, const Usage& usage, TimePoint now);
   static std::uint64_t bytes_of(const Record& record);
   void hand_over(std::unique_lock<std::mutex>& lock, const RecordPtr& record);
-  static std::shared_ptr<const Assignment> assignment(const Record& record);
+  static AssignmentPtr assignment(const Record& record);
 
   mutable std::mutex mutex_;
   std::unordered_map<RequestId, RecordPtr> records_;
-  std::map<UnitId, std::set<std::pair<TimePoint, RequestId>>> deadlines_;  // of the records that have one
+  Deadlines deadlines_;  // of the records that have one
   scheduler::Quota quota_;
   scheduler::SharedLimit queued_requests_, queued_tokens_;
   scheduler::SharedLimit parked_;
@@ -259,7 +235,6 @@ class StreamTable {
   static constexpr TimePoint kNoWork = TimePoint::max();
   std::atomic<TimePoint> work_since_{kNoWork};  // of counts_, as work_since() returns it
   static_assert(std::atomic<TimePoint>::is_always_lock_free);
-  std::array<std::uint64_t, 256> ended_{};  // by scheduler::index_of()
 };
 
 }  // namespace troupe::actors

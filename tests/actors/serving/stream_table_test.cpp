@@ -457,10 +457,10 @@ TEST_CASE("streams: waiting requests of one user leave places to others, and tho
   std::vector<std::unique_ptr<Stream>> streams;
   const auto waits = [&](Request request) {
     streams.push_back(std::make_unique<Stream>(table, std::move(request)));
-    return table.take_place(streams.back()->id);
+    return table.take_queue_room(streams.back()->id);
   };
   for (int i = 0; i < 4; ++i) CHECK_FALSE(waits(of_user(1)));
-  CHECK_FALSE(table.take_place(streams.front()->id));  // it has one
+  CHECK_FALSE(table.take_queue_room(streams.front()->id));  // it has one
   const auto own = waits(of_user(1));
   REQUIRE(own);
   CHECK(own->outcome == Outcome::quota);
@@ -492,19 +492,19 @@ TEST_CASE("streams: waiting prompts' tokens have shares, a text counts by its si
   const RequestId second = table.add(text, sink, at(0));
   const RequestId third = table.add(text, sink, at(0));
   const RequestId other = table.add(of_user(2, 400), sink, at(0));
-  CHECK_FALSE(table.take_place(first));
-  CHECK_FALSE(table.take_place(second));
-  const auto refused = table.take_place(third);
+  CHECK_FALSE(table.take_queue_room(first));
+  CHECK_FALSE(table.take_queue_room(second));
+  const auto refused = table.take_queue_room(third);
   REQUIRE(refused);
   CHECK(refused->outcome == Outcome::quota);
   CHECK(refused->field == "max_queued_tokens");
-  CHECK_FALSE(table.take_place(other));
-  for (const RequestId id : {first, second}) CHECK_FALSE(table.retake_place(id, 100));
-  CHECK_FALSE(table.take_place(third));  // 100 and 100 and 200
-  CHECK(table.retake_place(second, 101));
+  CHECK_FALSE(table.take_queue_room(other));
+  for (const RequestId id : {first, second}) CHECK_FALSE(table.retake_queue_room(id, 100));
+  CHECK_FALSE(table.take_queue_room(third));  // 100 and 100 and 200
+  CHECK(table.retake_queue_room(second, 101));
   for (const RequestId id : {first, second, third}) table.end(id, outcome(Outcome::cancelled), at(1));
   const RequestId alone = table.add(of_user(1, 1000), sink, at(0));
-  CHECK_FALSE(table.take_place(alone));  // more than a share, but there is room and the user has nothing else
+  CHECK_FALSE(table.take_queue_room(alone));  // more than a share, but there is room and the user has nothing else
   for (const RequestId id : {other, alone}) table.end(id, outcome(Outcome::cancelled), at(1));
 }
 

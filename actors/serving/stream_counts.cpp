@@ -1,0 +1,58 @@
+#include "actors/serving/stream_counts.h"
+
+namespace troupe::actors {
+
+void StreamTimes::fill(Usage& usage, TimePoint now) const {
+  usage.queue_seconds = seconds_between(submitted, first_step.value_or(now));
+  if (!first_token) return;
+  usage.prefill_seconds = seconds_between(*first_step, *first_token);
+  usage.decode_seconds = seconds_between(*first_token, *last_token);
+  usage.ttft_seconds = seconds_between(submitted, *first_token);
+}
+
+StreamCounts::StreamCounts() {
+  for (const scheduler::OutcomeInfo& row : scheduler::outcomes()) ended.emplace_back(row.name, 0);
+}
+
+void StreamCounts::append_metrics(MetricList& metrics) const {
+  StateMetrics{waiting(), in(RequestState::running), in(RequestState::parked)}.append_metrics(metrics);
+  TokenMetrics{prompt_tokens, cached_tokens, generated_tokens}.append_metrics(metrics);
+  metrics.counter("num_preemptions", "Sequences that gave way to older ones.", preemptions, {.key = "preemptions"});
+  latencies.append_metrics(metrics);
+}
+
+void StreamCounts::stream_arrived(TimePoint now) {
+  ++received;
+  if (!has_work()) work_since = now;
+  ++in_state[static_cast<std::size_t>(RequestState::received)];
+}
+
+void StreamCounts::state_changed(RequestState from, RequestState to) {
+  --in_state[static_cast<std::size_t>(from)];
+  ++in_state[static_cast<std::size_t>(to)];
+}
+
+void StreamCounts::tokens_emitted(StreamTimes& times, std::size_t num_tokens, TimePoint now) {
+  if (times.first_token) {
+    const double gap = seconds_between(*times.last_token, now);
+    latencies.add(Latency::inter_token_latency, gap / static_cast<double>(num_tokens));
+  } else {
+    times.first_token = now;
+    latencies.add(Latency::time_to_first_token, seconds_between(times.submitted, now));
+  }
+  times.last_token = now;
+  generated_tokens += num_tokens;
+}
+
+void StreamCounts::stream_ended(scheduler::Outcome outcome, const StreamTimes& times, const Usage& usage,
+                                TimePoint now) {
+  ++ended[scheduler::index_of(outcome)].second;
+  if (!times.first_token) return;
+  latencies.add(Latency::e2e_request_latency, seconds_between(times.submitted, now));
+  latencies.add(Latency::request_queue_time, usage.queue_seconds);
+  latencies.add(Latency::request_prefill_time, usage.prefill_seconds);
+  latencies.add(Latency::request_decode_time, usage.decode_seconds);
+  latencies.add(Latency::request_inference_time, seconds_between(*times.first_step, now));
+}
+
+}  // namespace troupe::actors
