@@ -6,6 +6,8 @@
 
 #include <caf/all.hpp>
 
+#include "actors/request.h"
+
 namespace troupe::actors {
 
 class ActorBase : public caf::event_based_actor {
@@ -14,6 +16,11 @@ class ActorBase : public caf::event_based_actor {
   ActorBase(caf::actor_config& cfg, const char* name);
 
   const char* name() const override { return name_; }
+
+ protected:
+  TimePoint now() { return home_system().clock().now(); }
+  // The sender of the message that is being handled.
+  caf::actor sender() { return caf::actor_cast<caf::actor>(current_sender()); }
 
  private:
   const char* name_;

@@ -1,7 +1,6 @@
 #include "actors/batcher.h"
 
 #include <memory>
-#include <stdexcept>
 #include <utility>
 
 namespace troupe::actors {
@@ -38,13 +37,11 @@ caf::behavior Batcher::make_behavior() {
         turn();
       },
       [this](const msg::Fence& fence) { send(keeper_, fence); },
-      [](const msg::Crash&) { throw std::runtime_error("a test asked for it"); },
+      msg::throw_for_test,
   };
 }
 
 void Batcher::on_exit() { keeper_ = worker_ = nullptr; }
-
-TimePoint Batcher::now() { return home_system().clock().now(); }
 
 void Batcher::forget(const msg::Forget& forget) {
   handle([&] {

@@ -30,7 +30,6 @@ class Batcher : public ActorBase {
   void on_exit() override;
 
  private:
-  TimePoint now();
   template <class Event>
   void handle(Event&& event);
   void forget(const msg::Forget& forget);

@@ -1,6 +1,5 @@
 #include "actors/cache_keeper.h"
 
-#include <stdexcept>
 #include <utility>
 
 namespace troupe::actors {
@@ -24,13 +23,10 @@ caf::behavior CacheKeeper::make_behavior() {
       [this](const msg::Lease& lease) {
         auto reply = std::make_shared<LeaseReply>();
         for (const LeaseMessage& message : *lease.messages) handle(message, *reply);
-        const TimePoint now = home_system().clock().now();
-        for (const TimePoint cancelled : lease.cancelled) {
-          counters_.freed(std::chrono::duration<double>(now - cancelled).count());
-        }
+        for (const TimePoint cancelled : lease.cancelled) counters_.freed(seconds_between(cancelled, now()));
         counters_.cache(book_.counters());
         if (reply->effects.answers.empty() && reply->effects.inherited.empty() && reply->predictions.empty()) return;
-        send(caf::actor_cast<caf::actor>(current_sender()), msg::Leased{std::move(reply)});
+        send(sender(), msg::Leased{std::move(reply)});
       },
       [this](const msg::BeginEpoch& begin) { book_.begin_epoch(begin.epoch); },
       [this](const msg::Quiesced& quiesced) {
@@ -38,7 +34,7 @@ caf::behavior CacheKeeper::make_behavior() {
         counters_.cache(book_.counters());
       },
       [this](const msg::Fence& fence) { send(fence.telemetry, msg::Fenced{fence.number}); },
-      [](const msg::Crash&) { throw std::runtime_error("a test asked for it"); },
+      msg::throw_for_test,
   };
 }
 

@@ -83,11 +83,9 @@ caf::behavior EmbedWorker::make_behavior() {
       [this](const msg::ForgetAll&) { forget_all(); },
       [this](const msg::PassEnded& pass) { pass_ended(pass.complete); },
       [this](const msg::PassFailed& pass) { pass_failed(pass.why); },
-      [](const msg::Crash&) { throw std::runtime_error("a test asked for it"); },
+      msg::throw_for_test,
   };
 }
-
-TimePoint EmbedWorker::now() { return home_system().clock().now(); }
 
 void EmbedWorker::add(std::shared_ptr<const Assignment> task) {
   // Its end may have arrived before it.

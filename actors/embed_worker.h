@@ -37,7 +37,6 @@ class EmbedWorker : public ActorBase {
   };
   struct Turn;  // what the compute thread works on
 
-  TimePoint now();
   void add(std::shared_ptr<const Assignment> task);
   void forget(RequestId request);
   void forget_all();

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <exception>
-#include <stdexcept>
 #include <utility>
 
 #include "actors/serving/encoding.h"
@@ -53,7 +52,7 @@ caf::behavior Intake::make_behavior() {
       [this](const msg::Forget& message) { forget(message.request); },
       [this](const msg::ForgetAll&) { forget_all(); },
       [this](const msg::Wire& wire_message) { wire(wire_message.wiring); },
-      [](const msg::Crash&) { throw std::runtime_error("a test asked for it"); },
+      msg::throw_for_test,
   };
 }
 
@@ -61,8 +60,6 @@ void Intake::on_exit() {
   forget_all();
   wiring_ = nullptr;
 }
-
-TimePoint Intake::now() { return home_system().clock().now(); }
 
 // CAF's timers cannot be cancelled: one that fires early does nothing, and kTimerReach bounds how long the timer of an
 // ended request remains.
@@ -186,7 +183,8 @@ void Intake::encoded(RequestId request, std::shared_ptr<EmbedIds> ids) {
 
 void Intake::assign(RequestId request, const Request& body, std::vector<TokenId> prompt) {
   if (auto wrong = check_length(body, prompt.size(), limits_)) return end(request, *wrong);
-  if (auto full = context_.streams.retake_queue_room(request, prompt.size())) return end(request, refused(*std::move(full)));
+  if (auto full = context_.streams.retake_queue_room(request, prompt.size()))
+    return end(request, refused(*std::move(full)));
   // Without a batcher nothing is sent: the one that the next msg::Wire brings gets all assigned requests.
   for (auto& task : context_.streams.assign(request, std::move(prompt))) {
     if (wiring_->batcher) send(wiring_->batcher, msg::Enqueue{std::move(task)});
@@ -265,9 +263,9 @@ caf::behavior TextEncoder::make_behavior() {
         Encoding encoding(encode.body, model_->tokenizer(), model_->vectors().max_tokens());
         caf::message result;
         while (!encode_part(encoding, faults_, encode.request, *encode.body, result)) continue;
-        send(caf::actor_cast<caf::actor>(current_sender()), std::move(result));
+        send(sender(), std::move(result));
       },
-      [](const msg::Crash&) { throw std::runtime_error("a test asked for it"); },
+      msg::throw_for_test,
   };
 }
 

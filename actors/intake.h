@@ -35,7 +35,6 @@ class Intake : public ActorBase {
   void on_exit() override;
 
  private:
-  TimePoint now();
   void end_overdue();
   void arm_timer();
   void look_at(RequestId request);

@@ -1,6 +1,5 @@
 #include "actors/loader.h"
 
-#include <stdexcept>
 #include <utility>
 
 namespace troupe::actors {
@@ -22,7 +21,7 @@ caf::behavior Loader::make_behavior() {
         send(supervisor_, msg::ModelLoaded{});
         quit();
       },
-      [](const msg::Crash&) { throw std::runtime_error("a test asked for it"); },
+      msg::throw_for_test,
   };
 }
 

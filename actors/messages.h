@@ -1,25 +1,30 @@
-// Every message that our actors exchange. All of them stay inside the process.
+// Every message that our actors exchange, and the actors' addresses. All messages stay inside the process.
 //
 // Plain structs; large contents are behind a shared pointer. The comment above an actor's class lists the messages it
 // receives.
 #pragma once
 
+#include <array>
 #include <caf/all.hpp>
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
-#include <string>
+#include <stdexcept>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "actors/gateway.h"
 #include "actors/serving/step_work.h"
 #include "actors/serving/stream_table.h"
-#include "actors/status/status_query.h"
 
 namespace troupe::actors {
 
-// The actors that a supervisor restarts.
+class StatusQuery;
+
+// The actors that a supervisor starts, in this order, and restarts.
 enum class Role : std::uint8_t { telemetry, intake, loader, keeper, worker, batcher, embedder, tokenizer };
 inline constexpr std::size_t kNumRoles = 7;  // with one actor each; the tokenizers are several
 
@@ -131,35 +136,43 @@ struct Crash {  // for tests: the actor in this role throws
   Role role;
 };
 
+inline constexpr auto throw_for_test = [](const Crash&) { throw std::runtime_error("a test asked for it"); };
+
+template <class T, class... Types>
+concept OneOf = (std::is_same_v<T, Types> || ...);
+template <class T>
+concept Message = OneOf<T, Submit, Credit, Deadline, Forget, ForgetAll, Encode, Encoded, EncodeFailed, Enqueue, Lease,
+                        Leased, RunStep, StepResult, StepFailed, PassEnded, PassFailed, BeginEpoch, Quiesce, Quiesced,
+                        LoadEnded, ModelLoaded, Wire, Restart, Drain, DrainTimeout, Snapshot, Fence, Fenced, Crash>;
+
 }  // namespace msg
+
+// The addresses of a unit's actors, for senders outside of the unit. Thread-safe.
+//
+// The supervisor sets an address before it tells the intake of a new actor, and the intake then reads the stream table:
+// so a message that still goes to a dead actor, or to none, need not arrive. What it reports is in the table already.
+class Mailboxes {
+ public:
+  void set(Role role, caf::actor actor) {
+    const std::lock_guard lock(mutex_);
+    actors_[static_cast<std::size_t>(role)] = std::move(actor);
+  }
+  caf::actor get(Role role) const {  // null: there is none now
+    const std::lock_guard lock(mutex_);
+    return actors_[static_cast<std::size_t>(role)];
+  }
+  template <class Message>
+  void send(Role role, Message message) const {
+    if (const caf::actor to = get(role)) caf::anon_send(to, std::move(message));
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::array<caf::actor, kNumRoles> actors_;
+};
+
 }  // namespace troupe::actors
 
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::Submit)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::Credit)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::Deadline)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::Forget)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::ForgetAll)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::Encode)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::Encoded)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::EncodeFailed)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::Enqueue)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::Lease)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::Leased)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::RunStep)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::StepResult)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::StepFailed)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::PassEnded)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::PassFailed)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::BeginEpoch)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::Quiesce)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::Quiesced)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::LoadEnded)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::ModelLoaded)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::Wire)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::Restart)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::Drain)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::DrainTimeout)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::Snapshot)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::Fence)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::Fenced)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::msg::Crash)
+// Allows messages that CAF cannot serialize.
+template <troupe::actors::msg::Message T>
+struct caf::allowed_unsafe_message_type<T> : std::true_type {};

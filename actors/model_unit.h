@@ -7,9 +7,9 @@
 #include <memory>
 #include <string>
 
-#include "actors/mailboxes.h"
+#include "actors/messages.h"
 #include "actors/server_context.h"
-#include "actors/status/status_query.h"
+#include "actors/telemetry.h"
 
 namespace troupe::actors {
 

@@ -1,4 +1,4 @@
-// Injects faults into a running server: for soak tests, by developers only.
+// Injects faults into a running server, for tests only.
 //
 //   TROUPE_TEST_KILL="period=2s,seed=1" troupe serve ...
 //
@@ -22,6 +22,9 @@
 #include "config/result.h"
 
 namespace troupe::actors {
+
+// Sends the actor in this role a message at which it throws.
+void crash_for_test(Gateway& gateway, Role role);
 
 struct KillPlan {
   std::chrono::milliseconds period{0};

@@ -44,7 +44,7 @@ struct RequestView {
 
 enum class Readiness { loading, ready, draining, failed };
 
-// Resident memory of one kind (actors/status/memory_ledger.h lists them).
+// Resident memory of one kind (actors/status/memory_survey.h lists them).
 struct MemoryUse {
   std::string kind;
   std::uint64_t bytes = 0;

@@ -11,7 +11,7 @@
 #include "actors/embed_worker.h"
 #include "actors/intake.h"
 #include "actors/loader.h"
-#include "actors/mailboxes.h"
+#include "actors/messages.h"
 #include "actors/request_check.h"
 #include "actors/serving/model_cache.h"
 #include "actors/target_worker.h"
@@ -87,8 +87,6 @@ void Supervisor::on_exit() {
   for (const caf::actor& tokenizer : tokenizers_) send_exit(tokenizer, caf::exit_reason::user_shutdown);
   tokenizers_.clear();
 }
-
-TimePoint Supervisor::now() { return home_system().clock().now(); }
 
 void Supervisor::set_child(Role role, caf::actor actor) {
   child(role) = actor;

@@ -33,7 +33,6 @@ class Supervisor : public ActorBase {
 
  private:
   caf::actor& child(Role role) { return children_[static_cast<std::size_t>(role)]; }
-  TimePoint now();
   void child_died(const caf::down_msg& down);
   void restart_soon();
   bool start_tokenizers();

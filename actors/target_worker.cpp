@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <exception>
-#include <stdexcept>
 #include <utility>
 
 namespace troupe::actors {
@@ -42,15 +41,15 @@ caf::behavior TargetWorker::make_behavior() {
   return {
       [this](const msg::RunStep& step) { run(step); },
       [this](const msg::Quiesce& message) { quiesce(message.epoch); },
-      [](const msg::Crash&) { throw std::runtime_error("a test asked for it"); },
+      msg::throw_for_test,
   };
 }
 
 void TargetWorker::run(const msg::RunStep& message) {
   if (message.epoch <= quiesced_epoch_) return;  // from a batcher that has been replaced
-  compute_.post([stage = stage_, work = message.work, sender = caf::actor_cast<caf::actor>(current_sender())] {
+  compute_.post([stage = stage_, work = message.work, asker = sender()] {
     try {
-      if (auto result = stage->run(*work)) caf::anon_send(sender, msg::StepResult{std::move(result)});
+      if (auto result = stage->run(*work)) caf::anon_send(asker, msg::StepResult{std::move(result)});
     } catch (const engine::Stopped&) {
       stage->executor.reset();  // the server ends: no batcher waits for this step
     } catch (...) {
@@ -58,16 +57,16 @@ void TargetWorker::run(const msg::RunStep& message) {
       StepFailure failure{
           .epoch = work->batch.epoch, .step = work->batch.step, .why = failure_of(std::current_exception())};
       spdlog::error("step {} with {} sequences broke: {}", failure.step, work->batch.items.size(), failure.why.what);
-      caf::anon_send(sender, msg::StepFailed{std::move(failure)});
+      caf::anon_send(asker, msg::StepFailed{std::move(failure)});
     }
   });
 }
 
 void TargetWorker::quiesce(std::uint64_t epoch) {
   quiesced_epoch_ = std::max(quiesced_epoch_, epoch);
-  compute_.post([stage = stage_, epoch, sender = caf::actor_cast<caf::actor>(current_sender())] {
+  compute_.post([stage = stage_, epoch, asker = sender()] {
     stage->executor.reset();
-    caf::anon_send(sender, msg::Quiesced{epoch});
+    caf::anon_send(asker, msg::Quiesced{epoch});
   });
 }
 

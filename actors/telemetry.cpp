@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <stdexcept>
 #include <utility>
 
 #include "actors/serving/model_cache.h"
@@ -16,7 +15,7 @@ caf::behavior Telemetry::make_behavior() {
   return {
       [this](const msg::Snapshot& snapshot) { ask(snapshot); },
       [this](const msg::Fenced& fenced) { answer(fenced.number); },
-      [](const msg::Crash&) { throw std::runtime_error("a test asked for it"); },
+      msg::throw_for_test,
   };
 }
 

@@ -8,12 +8,35 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <utility>
 
 #include "actors/actor_base.h"
 #include "actors/messages.h"
+#include "actors/server_context.h"
+#include "actors/status_snapshot.h"
 
 namespace troupe::actors {
+
+// unit: the one whose model, steps and cache the status describes. Does no I/O: the memory is that of the last survey.
+[[nodiscard]] StatusSnapshot take_snapshot(const UnitContext& unit, TimePoint now);
+
+// A status query on its way. Calls `done` exactly once, when its last owner drops it: telemetry of the last unit that
+// has counted everything, or has died.
+class StatusQuery {
+ public:
+  // The unit outlives the query.
+  StatusQuery(const UnitContext& unit, std::function<void(StatusSnapshot)> done)
+      : unit_(unit), done_(std::move(done)) {}
+  ~StatusQuery() { done_(take_snapshot(unit_, std::chrono::steady_clock::now())); }
+  StatusQuery(const StatusQuery&) = delete;
+  StatusQuery& operator=(const StatusQuery&) = delete;
+
+ private:
+  const UnitContext& unit_;
+  std::function<void(StatusSnapshot)> done_;
+};
 
 inline constexpr std::chrono::milliseconds kFenceTimeout{100};
 

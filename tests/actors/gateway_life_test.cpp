@@ -2,7 +2,7 @@
 #include <bit>
 #include <catch2/catch.hpp>
 
-#include "actors/testing.h"
+#include "actors/saboteur.h"
 #include "tests/actors/gateway_fixture.h"
 
 namespace troupe::actors {

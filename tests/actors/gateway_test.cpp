@@ -4,7 +4,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "actors/testing.h"
+#include "actors/saboteur.h"
 #include "tests/actors/gateway_fixture.h"
 
 namespace troupe::actors {

@@ -44,8 +44,7 @@ const std::map<std::string, Floors> kFloors = {
       {"compute", "formats", "sampling", "tokenizers", "memory", "machine", "weights", "layers", "model", "families",
        "evaluation"}}},
     {"actors",
-     {{"failure.h", "mailboxes.h", "messages.h", "request.h", "request_check.h", "server_context.h",
-       "status_snapshot.h"},
+     {{"failure.h", "messages.h", "request.h", "request_check.h", "server_context.h", "status_snapshot.h"},
       {"threads", "serving", "status"}}},
     {"ipc", {{"listening_socket.h", "socket_path.h", "strict_modes.h", "troupe.pb.h"}, {"frames", "client"}}},
 };

@@ -4,8 +4,6 @@
 #include <catch2/catch.hpp>
 #include <numeric>
 
-#include "actors/status/memory_ledger.h"
-
 namespace troupe::actors {
 namespace {
 
@@ -76,32 +74,6 @@ TEST_CASE("a histogram counts a duration in the first bucket whose bound it does
   CHECK(histogram.counts.back() == 1);
   CHECK(histogram.sum_seconds == Approx(2001.000021));
   CHECK(std::is_sorted(kLatencyBounds.begin(), kLatencyBounds.end()));
-}
-
-TEST_CASE("memory ledger: the allocator's free part counts as far as there is resident memory for it, peaks stay") {
-  MemoryLedger ledger({.resident = 100, .file_backed = 60, .heap_used = 30});
-  const auto find = [](const std::vector<MemoryUse>& uses, const std::string& kind) {
-    for (const MemoryUse& use : uses)
-      if (use.kind == kind) return use;
-    FAIL("no " << kind);
-    return MemoryUse{};
-  };
-  const auto sum = [](const std::vector<MemoryUse>& uses) {
-    std::uint64_t bytes = 0;
-    for (const MemoryUse& use : uses) bytes += use.bytes;
-    return bytes;
-  };
-  const KnownMemory known{.weights = 1000, .weights_on_heap = 20, .vocabulary = 50, .kv_cache = 300, .streams = 5};
-  const auto busy = ledger.entries(known, {.resident = 1600, .file_backed = 70, .heap_used = 200, .heap_free = 500});
-  CHECK(find(busy, "runtime").bytes == 10);
-  CHECK(find(busy, "heap").bytes == 125);      // without what other kinds count
-  CHECK(find(busy, "heap_free").bytes == 40);  // not 500: RSS has no room for it
-  CHECK(sum(busy) == 1600);
-  const auto quiet = ledger.entries(known, {.resident = 2000, .file_backed = 70, .heap_used = 100, .heap_free = 300});
-  CHECK(find(quiet, "heap").bytes == 25);
-  CHECK(find(quiet, "heap").peak_bytes == 125);
-  CHECK(find(quiet, "heap_free").bytes == 300);  // 2000 - 1760 are missing: something is not counted, and it shows
-  CHECK(sum(quiet) == 1760);
 }
 
 TEST_CASE("counters: what the model has no layers for is not there") {

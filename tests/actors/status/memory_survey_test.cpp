@@ -10,6 +10,32 @@
 namespace troupe::actors {
 namespace {
 
+TEST_CASE("memory ledger: the allocator's free part counts as far as there is resident memory for it, peaks stay") {
+  MemoryLedger ledger({.resident = 100, .file_backed = 60, .heap_used = 30});
+  const auto find = [](const std::vector<MemoryUse>& uses, const std::string& kind) {
+    for (const MemoryUse& use : uses)
+      if (use.kind == kind) return use;
+    FAIL("no " << kind);
+    return MemoryUse{};
+  };
+  const auto sum = [](const std::vector<MemoryUse>& uses) {
+    std::uint64_t bytes = 0;
+    for (const MemoryUse& use : uses) bytes += use.bytes;
+    return bytes;
+  };
+  const KnownMemory known{.weights = 1000, .weights_on_heap = 20, .vocabulary = 50, .kv_cache = 300, .streams = 5};
+  const auto busy = ledger.entries(known, {.resident = 1600, .file_backed = 70, .heap_used = 200, .heap_free = 500});
+  CHECK(find(busy, "runtime").bytes == 10);
+  CHECK(find(busy, "heap").bytes == 125);      // without what other kinds count
+  CHECK(find(busy, "heap_free").bytes == 40);  // not 500: RSS has no room for it
+  CHECK(sum(busy) == 1600);
+  const auto quiet = ledger.entries(known, {.resident = 2000, .file_backed = 70, .heap_used = 100, .heap_free = 300});
+  CHECK(find(quiet, "heap").bytes == 25);
+  CHECK(find(quiet, "heap").peak_bytes == 125);
+  CHECK(find(quiet, "heap_free").bytes == 300);  // 2000 - 1760 are missing: something is not counted, and it shows
+  CHECK(sum(quiet) == 1760);
+}
+
 TEST_CASE("memory survey: it is made on a thread of its own, for those who ask, and serves until it is too old") {
   std::atomic<int> num_made{0};
   std::thread::id made_by;
