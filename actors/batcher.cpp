@@ -34,7 +34,7 @@ caf::behavior Batcher::make_behavior() {
       [this](const msg::Quiesced& quiesced) {
         send(keeper_, quiesced);
         quiesced_ = true;
-        turn();
+        decide();
       },
       [this](const msg::Fence& fence) { send(keeper_, fence); },
       msg::throw_for_test,
@@ -66,7 +66,7 @@ void Batcher::step_over(bool continues) {
   cancelled_in_step_.clear();
 }
 
-// Handles one event of the batch, then runs turn(). An exception ends the batcher; if it came from the work for one
+// Handles one event of the batch, then decide(). An exception ends the batcher; if it came from the work for one
 // request, the fault is recorded in the stream table, where the next batcher finds it.
 template <class Event>
 void Batcher::handle(Event&& event) {
@@ -77,12 +77,12 @@ void Batcher::handle(Event&& event) {
     if (const RequestId request = batch_.at_work()) streams_.record_fault(request);
     throw;
   }
-  turn();
+  decide();
 }
 
-void Batcher::turn() {
+void Batcher::decide() {
   if (!quiesced_) return;
-  batch_.turn(now());
+  batch_.decide(now());
   // The step is sent first, so that the worker computes while the keeper answers.
   if (auto work = batch_.take_work()) {
     if (!work->batch.items.empty()) counters_.step_began(now());

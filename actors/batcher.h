@@ -1,7 +1,7 @@
 // Runs the requests of all clients on one model, batched into steps. Plain logic: Batch, which uses scheduler/ and
 // cache/.
 //
-// Steps run back to back without polling: after each event Batch::turn() decides what to do next, and its messages go
+// Steps run back to back without polling: after each event Batch::decide() decides what to do next, and its messages go
 // to the keeper and, if no step is running, the worker. At most four messages per step: RunStep, StepResult, Lease,
 // Leased.
 //
@@ -35,7 +35,7 @@ class Batcher : public ActorBase {
   void forget(const msg::Forget& forget);
   void step_ended(const engine::StepResult& result);
   void step_over(bool continues);
-  void turn();
+  void decide();
 
   const BatchOptions options_;
   Counters& counters_;

@@ -87,7 +87,7 @@ caf::behavior EmbedWorker::make_behavior() {
   };
 }
 
-void EmbedWorker::add(std::shared_ptr<const Assignment> task) {
+void EmbedWorker::add(AssignmentPtr task) {
   // Its end may have arrived before it.
   if (!context_.streams.granted(task->request, task->generation)) return;
   forget(task->request);

@@ -30,14 +30,14 @@ class EmbedWorker : public ActorBase {
  private:
   // A request and its vectors so far.
   struct Job {
-    std::shared_ptr<const Assignment> task;
+    AssignmentPtr task;
     std::shared_ptr<Embeddings> answer;
     std::size_t num_read = 0;  // inputs
     std::uint32_t tokens_read = 0;
   };
   struct Turn;  // what the compute thread works on
 
-  void add(std::shared_ptr<const Assignment> task);
+  void add(AssignmentPtr task);
   void forget(RequestId request);
   void forget_all();
   void pass_ended(bool complete);

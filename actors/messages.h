@@ -71,7 +71,7 @@ struct EncodeFailed {
   Failure why;
 };
 struct Enqueue {
-  std::shared_ptr<const Assignment> task;
+  AssignmentPtr task;
 };
 
 // Steps and leases.

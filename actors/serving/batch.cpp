@@ -23,18 +23,9 @@ void append(BlockTables& to, const BlockTables& more) {
 }
 
 Outcome outcome_of(engine::Finish finish) {
-  switch (finish) {
-    case engine::Finish::eos:
-      return Outcome::eos;
-    case engine::Finish::stop_id:
-      return Outcome::stop_id;
-    case engine::Finish::length:
-      return Outcome::length;
-    case engine::Finish::running:
-      break;
-  }
-  TROUPE_ASSERT(!"a row that goes on has no outcome");
-  return Outcome::internal;
+  TROUPE_ASSERT(finish != engine::Finish::running);
+  if (finish == engine::Finish::eos) return Outcome::eos;
+  return finish == engine::Finish::stop_id ? Outcome::stop_id : Outcome::length;
 }
 
 }  // namespace
@@ -47,7 +38,7 @@ Batch::Batch(BatchOptions options, StreamTable& streams)
 
 Batch::~Batch() = default;
 
-void Batch::enqueue(std::shared_ptr<const Assignment> task, TimePoint now) {
+void Batch::enqueue(AssignmentPtr task, TimePoint now) {
   // Credit and the end of a stream come from another actor than its assignment, and may have arrived before it.
   const auto granted = streams_.granted(task->request, task->generation);
   if (!granted) return;
@@ -76,7 +67,7 @@ void Batch::enqueue(std::shared_ptr<const Assignment> task, TimePoint now) {
     ++live.emitted;
     if (auto piece = live.answer.push(id); piece.stop) return end(live, Outcome::stop_string, *piece.stop, now);
   }
-  if (live.task->num_faults > 0) live.alone_until = static_cast<std::uint32_t>(live.tokens.size());
+  if (live.task->num_faults > 0) live.alone_until = live.known_tokens();
   if (live.tokens.size() >= live.max_known) return end(live, Outcome::length, {}, now);
   if (live.emitted >= live.granted) {
     if (!out_of_credit(live, now)) drop(live);
@@ -105,10 +96,10 @@ void Batch::credit(RequestId request, std::uint64_t granted) {
   if (!live || granted <= live->granted) return;
   live->granted = granted;
   if (live->place == Place::no_credit) {
-    if (!streams_.set_state(live->request(), live->generation(), RequestState::queued)) return drop(*live);
+    if (!set_state(*live, RequestState::queued)) return drop(*live);
     queue_again(*live);
   } else if (live->parked) {
-    if (!streams_.set_state(live->request(), live->generation(), RequestState::running)) return drop(*live);
+    if (!set_state(*live, RequestState::running)) return drop(*live);
     live->parked = false;
     planner_.unpark(live->sequence);
   }
@@ -168,8 +159,8 @@ void Batch::step_ended(const engine::StepResult& result, TimePoint now) {
 
 // A chunk of a prompt, or of what is replayed after a preemption.
 void Batch::tell_progress(const Live& live) {
-  const auto prompt_tokens = static_cast<std::uint32_t>(live.task->prompt->size());
-  streams_.computed(live.request(), live.generation(), std::min(planner_.computed(live.sequence), prompt_tokens));
+  const std::uint32_t computed = std::min(planner_.computed(live.sequence), live.prompt_tokens());
+  streams_.computed(live.request(), live.generation(), computed);
 }
 
 void Batch::step_is_over(std::uint64_t epoch, std::uint64_t step) {
@@ -185,10 +176,7 @@ void Batch::take_row(Live& live, const engine::ItemResult& row, TimePoint now) {
   Emission out{.request = live.request(),
                .generation = live.generation(),
                .first_index = live.emitted,
-               .ids = {},
-               .text_offset = live.answer.text_bytes(),
-               .text = {},
-               .logprobs = {}};
+               .text_offset = live.answer.text_bytes()};
   std::optional<std::string> stop;
   for (const engine::SampledToken& token : row.tokens) {
     live.tokens.push_back(token.id);
@@ -296,16 +284,7 @@ void Batch::release_blocks(Live& live) {
   if (step_running_ && live.last_step == step_) release_waits_ = true;
   retry();
   sequences_.erase(live.sequence);
-  live.sequence = 0;
-  live.number = live.seen = 0;
-  live.last_step = 0;
-  live.parked = false;
-  live.displaced = false;
-  live.copy_from.clear();
-  live.tables.clear();
-  live.new_blocks.clear();
-  live.restore = live.saved = kNoSnapshot;
-  live.spares.clear();
+  live.reset_sequence();
 }
 
 void Batch::drop(Live& live) {
@@ -329,7 +308,7 @@ void Batch::end(Live& live, Outcome outcome, std::string stop, TimePoint now) {
   drop(live);
 }
 
-void Batch::turn(TimePoint now) {
+void Batch::decide(TimePoint now) {
   admit();
   ask_for_blocks();
   if (step_running_) return;
@@ -403,7 +382,7 @@ scheduler::Demand Batch::demand_of(const Live& live) const {
   return {.tenant = body.tenant.id,
           .priority = body.priority,
           .arrival = live.request(),
-          .prompt_tokens = static_cast<std::uint32_t>(live.task->prompt->size()),
+          .prompt_tokens = live.prompt_tokens(),
           .max_tokens = body.sampling.max_tokens};
 }
 

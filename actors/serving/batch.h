@@ -1,9 +1,9 @@
 // The running requests of one model: the plain logic of the batcher.
 //
 // Events come in (a request, credit, answers of the keeper, the result of a step); after each the batcher calls
-// turn(), which decides everything that can be decided now, and then takes what is to be sent: messages for the
+// decide(), which decides everything that can be decided now, and then takes what is to be sent: messages for the
 // keeper, and at most one step for the worker. Tokens, states and ends go directly to the stream table. The order of
-// decisions in turn(), and why it always makes progress, is explained in scheduler/step_planner.h; the lease messages
+// decisions in decide(), and why it always makes progress, is explained in scheduler/step_planner.h; the lease messages
 // in cache/lease_book.h.
 //
 // Each request has one Place:
@@ -53,7 +53,7 @@ class Batch {
 
   // Adds a request, new or resumed from an earlier batch. A newer generation of a request that was added already
   // replaces it, an older one is ignored.
-  void enqueue(std::shared_ptr<const Assignment> task, TimePoint now);
+  void enqueue(AssignmentPtr task, TimePoint now);
   // The stream has ended: drops the request, also in the middle of a step. Unknown ids are ignored.
   // Returns whether its blocks are given back only when the running step has ended.
   bool forget(RequestId request);
@@ -70,7 +70,7 @@ class Batch {
   [[nodiscard]] RequestId at_work() const { return at_work_; }
 
   // Decides what to do next. Call after every event, then send what the take functions return.
-  void turn(TimePoint now);
+  void decide(TimePoint now);
   [[nodiscard]] std::vector<LeaseMessage> take_leases();  // for the keeper, in order; maybe none
   [[nodiscard]] std::shared_ptr<StepWork> take_work();    // for the worker; null: nothing
   [[nodiscard]] std::size_t num_requests() const { return requests_.size(); }
@@ -90,6 +90,7 @@ class Batch {
   // Admission (batch_admission.cpp).
   void move_to(Live& live, Place place);
   std::uint32_t num_at(Place place) const { return num_at_[static_cast<std::size_t>(place)]; }
+  bool set_state(const Live& live, RequestState state);  // as StreamTable::set_state()
   void queue_again(Live& live);
   void admit();
   void admit_from_queue();
@@ -101,7 +102,6 @@ class Batch {
   void requeue_forks(RequestId parent);
   void acquire(Live& live);
   void acquired(Live& live, const cache::Acquired& answer);
-  void give_back(Live& live);
   void make_room();
   void preempt(Live& live);
 
@@ -150,7 +150,7 @@ class Batch {
   std::vector<engine::SequenceSpec> opens_;
   engine::StepBatch batch_;
 
-  // Scratch, kept between turns.
+  // Scratch, kept between decisions.
   scheduler::StepPlan plan_;
   std::vector<scheduler::BlockNeed> needs_;
   std::vector<scheduler::RequestNumber> candidates_;

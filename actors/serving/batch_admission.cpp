@@ -14,6 +14,10 @@ void Batch::move_to(Live& live, Place place) {
   live.place = place;
 }
 
+bool Batch::set_state(const Live& live, RequestState state) {
+  return streams_.set_state(live.request(), live.generation(), state);
+}
+
 void Batch::queue_again(Live& live) {
   move_to(live, Place::queued);
   predictions_fresh_ = false;
@@ -84,7 +88,7 @@ bool Batch::has_computed_prompt(const Live& live) const {
 std::optional<cache::Fork> Batch::fork_of(const Live& live) {
   const Live* parent = parent_of(live);
   if (!parent || !has_computed_prompt(*parent)) return std::nullopt;
-  return cache::Fork{parent->sequence, static_cast<std::uint32_t>(live.task->prompt->size())};
+  return cache::Fork{parent->sequence, live.prompt_tokens()};
 }
 
 // Queues the forks of `parent`: it has computed the prompt, or is not in this batch any more.
@@ -103,7 +107,7 @@ void Batch::acquire(Live& live) {
                      .rank = live.rank,
                      .scopes = live.scopes,
                      .tokens = std::make_shared<const std::vector<TokenId>>(live.tokens),
-                     .want = planner_.initial_blocks(static_cast<std::uint32_t>(live.tokens.size())),
+                     .want = planner_.initial_blocks(live.known_tokens()),
                      // Each running sequence may need a block soon; without them the next step would preempt one.
                      .headroom = planner_.num_running(),
                      .fork = fork_of(live)});
@@ -112,15 +116,17 @@ void Batch::acquire(Live& live) {
 void Batch::acquired(Live& live, const cache::Acquired& answer) {
   if (planner_.is_full()) {  // all recurrent states that fit in memory are in use
     const auto victim = planner_.parked_victim();
-    if (!victim) return give_back(live);
+    if (!victim) {
+      release_blocks(live);
+      return queue_again(live);
+    }
     preempt(*find_sequence(*victim));
   }
   move_to(live, Place::running);
   live.tables = answer.tables;
   live.num_committed = answer.num_cached_tokens / kBlockSize;
-  const auto prompt_tokens = static_cast<std::uint32_t>(live.task->prompt->size());
   const std::uint32_t num_cached = answer.num_cached_tokens + answer.num_copied_tokens;
-  live.cached_tokens = std::min(num_cached, prompt_tokens);
+  live.cached_tokens = std::min(num_cached, live.prompt_tokens());
   live.copy_from = answer.copy_from;
   live.restore = answer.restore;
   live.spares = answer.spares;
@@ -128,18 +134,12 @@ void Batch::acquired(Live& live, const cache::Acquired& answer) {
   open(live, num_cached);
   planner_.add({.sequence = live.sequence,
                 .rank = live.rank,
-                .known = static_cast<std::uint32_t>(live.tokens.size()),
+                .known = live.known_tokens(),
                 .computed = num_cached,
                 .num_blocks = static_cast<std::uint32_t>(answer.tables[0].size()),
                 .max_known = live.max_known,
                 .alone_until = live.alone_until});
-  if (!streams_.set_state(live.request(), live.generation(), RequestState::running)) drop(live);
-}
-
-// Releases the blocks of a sequence that was Acquired when the planner was full, and queues its request again.
-void Batch::give_back(Live& live) {
-  release_blocks(live);
-  queue_again(live);
+  if (!set_state(live, RequestState::running)) drop(live);
 }
 
 // Has the worker open the request's sequence before the next step, with all its blocks.
@@ -147,7 +147,7 @@ void Batch::open(const Live& live, std::uint32_t num_cached) {
   engine::SequenceSpec spec;
   spec.id = live.sequence;
   spec.tokens = live.tokens;
-  spec.num_prompt_tokens = static_cast<std::uint32_t>(live.task->prompt->size());
+  spec.num_prompt_tokens = live.prompt_tokens();
   spec.num_cached = num_cached;
   spec.tables = live.tables;
   spec.copy_from = live.copy_from;
@@ -170,7 +170,7 @@ void Batch::preempt(Live& live) {
   release_blocks(live);
   if (!streams_.preempted(live.request(), live.generation())) return drop(live);
   if (was_parked) return move_to(live, Place::no_credit);
-  streams_.set_state(live.request(), live.generation(), RequestState::queued);
+  set_state(live, RequestState::queued);
   queue_again(live);
 }
 

@@ -8,28 +8,9 @@
 
 namespace troupe::actors {
 
-struct Batch::Live {
-  Live(std::shared_ptr<const Assignment> assignment, std::shared_ptr<const engine::Tokenizer> tokenizer)
-      : task(std::move(assignment)), answer(std::move(tokenizer), task->body->stop_strings) {}
-
-  RequestId request() const { return task->request; }
-  std::uint64_t generation() const { return task->generation; }
-
-  std::shared_ptr<const Assignment> task;
-  Place place = Place::no_credit;
-  cache::Rank rank;
-  cache::ScopeList scopes;
-  std::uint32_t max_known = 0;  // it ends at this many tokens, prompt included, at the latest
-  std::vector<TokenId> tokens;  // all known: prompt and emitted
-  Answer answer;
-  std::uint64_t emitted = 0;      // tokens
-  std::uint64_t granted = 0;      // credit
-  bool was_running = false;       // was in a step of this batch
-  std::uint32_t alone_until = 0;  // computed alone up to this many tokens, because a step with it failed; 0: none did
-  std::uint32_t cached_tokens = 0;
-
-  // Of its current sequence.
-  SequenceId sequence = 0;
+// What a request has while it has a sequence: from its first Acquire until its blocks are released.
+struct LiveSequence {
+  SequenceId sequence = 0;      // 0: there is none
   std::uint32_t number = 0;     // of its last message to the keeper
   std::uint32_t seen = 0;       // of the last answer applied
   std::uint64_t last_step = 0;  // the last step planned with it
@@ -44,6 +25,30 @@ struct Batch::Live {
   SnapshotId restore = kNoSnapshot;  // the snapshot that it begins from, until its first step has ended
   std::vector<SnapshotId> spares;    // snapshots that its steps may write
   SnapshotId saved = kNoSnapshot;    // the snapshot that its last step writes, until it is committed
+};
+
+struct Batch::Live : LiveSequence {
+  Live(AssignmentPtr assignment, std::shared_ptr<const engine::Tokenizer> tokenizer)
+      : task(std::move(assignment)), answer(std::move(tokenizer), task->body->stop_strings) {}
+
+  RequestId request() const { return task->request; }
+  std::uint64_t generation() const { return task->generation; }
+  std::uint32_t prompt_tokens() const { return static_cast<std::uint32_t>(task->prompt->size()); }
+  std::uint32_t known_tokens() const { return static_cast<std::uint32_t>(tokens.size()); }
+  void reset_sequence() { static_cast<LiveSequence&>(*this) = {}; }
+
+  AssignmentPtr task;
+  Place place = Place::no_credit;
+  cache::Rank rank;
+  cache::ScopeList scopes;
+  std::uint32_t max_known = 0;  // it ends at this many tokens, prompt included, at the latest
+  std::vector<TokenId> tokens;  // all known: prompt and emitted
+  Answer answer;
+  std::uint64_t emitted = 0;      // tokens
+  std::uint64_t granted = 0;      // credit
+  bool was_running = false;       // was in a step of this batch
+  std::uint32_t alone_until = 0;  // computed alone up to this many tokens, because a step with it failed; 0: none did
+  std::uint32_t cached_tokens = 0;
 };
 
 }  // namespace troupe::actors

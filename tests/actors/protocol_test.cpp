@@ -378,7 +378,7 @@ TEST_CASE("protocol: credit and ends that overtake their assignment are not lost
   batch.enqueue(ended_task, TimePoint{});
   CHECK(batch.num_requests() == 0);
   batch.enqueue(poor_task, TimePoint{});
-  batch.turn(TimePoint{});
+  batch.decide(TimePoint{});
   CHECK(batch.take_leases().size() == 1);  // it asks for blocks: it has credit
   CHECK(streams.end(poor, end, TimePoint{}));
 }
