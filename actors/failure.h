@@ -20,10 +20,10 @@ struct Failure {
 // Called on the thread that does the work, right before it. An exception they throw counts as thrown by the work
 // itself. Empty except in tests and with TROUPE_TEST_KILL.
 struct FaultPoints {
-  std::function<void(const engine::StepBatch&)> before_step;  // compute thread
-  std::function<void(RequestId)> before_pass;                 // compute thread, before each pass of an Embed
-  std::function<void(const Request&)> before_encode;          // tokenizers and text threads
-  std::function<void(RequestId)> before_row;                  // batcher, before it handles a step's row of this request
+  std::function<void(const engine::StepBatch&)> before_step{};  // compute thread
+  std::function<void(RequestId)> before_pass{};                 // compute thread, before each pass of an Embed
+  std::function<void(const Request&)> before_encode{};          // tokenizers and text threads
+  std::function<void(RequestId)> before_row{};  // batcher, before it handles a step's row of this request
 };
 
 }  // namespace troupe::actors

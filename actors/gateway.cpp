@@ -1,5 +1,6 @@
 #include "actors/gateway.h"
 
+#include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -26,6 +27,8 @@
 
 namespace troupe::actors {
 namespace {
+
+using scheduler::Outcome;
 
 // Keeps CAF's threads off the compute CPUs, where a message would wait for a whole step.
 class BindThreads final : public caf::thread_hook {
@@ -59,10 +62,10 @@ std::uint64_t draw_seed() {
 
 // The answer to a text request while no model is loaded.
 End not_ready(const ModelState& model) {
-  if (const auto error = model.error()) return ended_as(scheduler::Outcome::model_unloaded, error->message);
-  return refusal(scheduler::Outcome::loading, {},
-                 "the model is still loading (" + std::to_string(static_cast<int>(model.fraction() * 100)) +
-                     " %); try again later");
+  if (const auto error = model.error()) return ended_as(Outcome::model_unloaded, error->message);
+  return refusal(
+      Outcome::loading, {},
+      fmt::format("the model is still loading ({} %); try again later", static_cast<int>(model.fraction() * 100)));
 }
 
 // answer = work(), or the failure if that threw. engine::Interrupted is passed on.
@@ -74,7 +77,7 @@ void convert(Answer& answer, const Convert& work) {
     throw;
   } catch (...) {
     const Failure why = failure_of(std::current_exception());
-    answer = ended_as(why.out_of_memory ? scheduler::Outcome::out_of_memory : scheduler::Outcome::internal,
+    answer = ended_as(why.out_of_memory ? Outcome::out_of_memory : Outcome::internal,
                       "this text could not be worked on: " + why.what);
   }
 }
@@ -102,13 +105,18 @@ class GatewayImpl final : public Gateway {
   ~GatewayImpl() override;
 
   RequestId submit(Request request, std::shared_ptr<StreamSink> sink) override;
-  void cancel(RequestId id) override;
+  void cancel(RequestId id) override {
+    if (const auto unit = streams_.unit(id)) models_.unit(*unit).cancel(id, std::chrono::steady_clock::now());
+  }
   void credit(RequestId id, std::uint64_t tokens) override;
   Readiness readiness() const override { return default_unit().state().readiness(); }
   double load_fraction() const override { return default_unit().state().fraction(); }
   bool is_making_progress() const override;
   void status(std::function<void(StatusSnapshot)> done) override;
-  std::shared_ptr<const ServedModel> model(const std::string& name) const override;
+  std::shared_ptr<const ServedModel> model(const std::string& name) const override {
+    const ModelUnit* const unit = models_.find(name);
+    return unit ? unit->state().model() : nullptr;
+  }
   std::vector<ModelDescription> models() const override;
   CancelFlag tokenize(TextRequest request, std::string text, engine::EncodeOptions options, OnTokenized done) override;
   CancelFlag detokenize(TextRequest request, std::vector<TokenId> ids, OnDetokenized done) override;
@@ -118,7 +126,6 @@ class GatewayImpl final : public Gateway {
 
  private:
   ModelUnit& default_unit() const { return *models_.units().front(); }
-  ServerContext context();
   MemoryReport measure_memory();
   std::variant<std::shared_ptr<const engine::Tokenizer>, End> vocabulary(const std::string& model) const;
   template <class Answer, class Convert>
@@ -146,17 +153,6 @@ GatewayOptions with_defaults(GatewayOptions options) {
   return options;
 }
 
-// The next step throws once after the flag is set.
-FaultPoints faults_of(const std::shared_ptr<std::atomic<bool>>& break_step) {
-  return {.before_step =
-              [break_step](const engine::StepBatch&) {
-                if (break_step->exchange(false)) throw std::runtime_error("TROUPE_TEST_KILL");
-              },
-          .before_pass = {},
-          .before_encode = {},
-          .before_row = {}};
-}
-
 GatewayImpl::GatewayImpl(GatewayOptions options, std::optional<KillPlan> kills)
     : options_(with_defaults(std::move(options))),
       cpus_(plan_cpus(allowed_places(), options_.num_threads)),
@@ -171,21 +167,23 @@ GatewayImpl::GatewayImpl(GatewayOptions options, std::optional<KillPlan> kills)
                                            cpus_.rest)),
       compute_(std::make_unique<ComputePool>(options_.num_threads, cpus_.compute)),
       models_(options_.load.memory) {
-  const auto break_step = std::make_shared<std::atomic<bool>>(false);
-  if (kills) faults_ = faults_of(break_step);
+  const auto break_step = std::make_shared<std::atomic<bool>>(false);  // set: the next step throws, once
+  if (kills) {
+    faults_.before_step = [break_step](const engine::StepBatch&) {
+      if (break_step->exchange(false)) throw std::runtime_error("TROUPE_TEST_KILL");
+    };
+  }
   compute_->team().set_profiler(options_.profiler.get());
-  const ModelUnit& unit = models_.add(
-      *system_, context(), {.path = options_.model_path, .alias = options_.model_alias, .load = options_.load});
+  const ModelUnit& unit =
+      models_.add(*system_,
+                  ServerContext{.options = options_,
+                                .streams = streams_,
+                                .memory = survey_,
+                                .texts = *texts_,
+                                .compute = *compute_,
+                                .faults = faults_},
+                  {.path = options_.model_path, .alias = options_.model_alias, .load = options_.load});
   if (kills) saboteur_ = system_->spawn<Saboteur>(std::move(*kills), unit.supervisor(), break_step);
-}
-
-ServerContext GatewayImpl::context() {
-  return {.options = options_,
-          .streams = streams_,
-          .memory = survey_,
-          .texts = *texts_,
-          .compute = *compute_,
-          .faults = faults_};
 }
 
 MemoryReport GatewayImpl::measure_memory() {
@@ -207,13 +205,11 @@ GatewayImpl::~GatewayImpl() {
   if (saboteur_) caf::anon_send_exit(saboteur_, caf::exit_reason::user_shutdown);
   saboteur_ = nullptr;
   system_->await_all_actors_done();
-  End stopped;
-  stopped.message = "the server stopped before this answer was complete";
-  stopped.outcome = scheduler::Outcome::cancelled;
-  End refused_end = stopped;
-  refused_end.outcome = scheduler::Outcome::draining;
-  refused_end.message = "the server stopped before this request was begun";
-  streams_.end_all(stopped, refused_end, std::chrono::steady_clock::now());
+  End waiting;  // no retry_after: this server does not come back
+  waiting.outcome = Outcome::draining;
+  waiting.message = "the server stopped before this request was begun";
+  streams_.end_all(ended_as(Outcome::cancelled, "the server stopped before this answer was complete"), waiting,
+                   std::chrono::steady_clock::now());
   texts_.reset();
   compute_.reset();
   system_.reset();
@@ -230,23 +226,14 @@ RequestId GatewayImpl::submit(Request request, std::shared_ptr<StreamSink> sink)
   const RequestId id = streams_.add(std::move(request), std::move(sink), now, unit ? unit->id() : 0);
   if (!unit) {
     streams_.end(id, unknown_model(name, models_.names()), now);
-    return id;
-  }
-  if (auto wrong = check_shape(*streams_.request(id))) {
+  } else if (auto wrong = check_shape(*streams_.request(id))) {
     streams_.end(id, *wrong, now);
-    return id;
-  }
-  // The limit is checked here, because mailboxes are unbounded.
-  if (auto full = streams_.take_queue_room(id)) {
+  } else if (auto full = streams_.take_queue_room(id)) {  // here, because mailboxes are unbounded
     streams_.end(id, refused(*std::move(full)), now);
-    return id;
+  } else {
+    unit->submit(id);
   }
-  unit->submit(id);
   return id;
-}
-
-void GatewayImpl::cancel(RequestId id) {
-  if (const auto unit = streams_.unit(id)) models_.unit(*unit).cancel(id, std::chrono::steady_clock::now());
 }
 
 void GatewayImpl::credit(RequestId id, std::uint64_t tokens) {
@@ -268,11 +255,6 @@ bool GatewayImpl::is_making_progress() const {
                      [&](const auto& unit) { return unit->is_making_progress(now); });
 }
 
-std::shared_ptr<const ServedModel> GatewayImpl::model(const std::string& name) const {
-  const ModelUnit* const unit = models_.find(name);
-  return unit ? unit->state().model() : nullptr;
-}
-
 std::vector<ModelDescription> GatewayImpl::models() const {
   std::vector<ModelDescription> all;
   for (const auto& unit : models_.units()) {
@@ -285,11 +267,11 @@ std::variant<std::shared_ptr<const engine::Tokenizer>, End> GatewayImpl::vocabul
   const ModelUnit* const unit = models_.find(name);
   if (!unit) return unknown_model(name, models_.names());
   if (unit->state().draining())
-    return refusal(scheduler::Outcome::draining, {}, "this server is shutting down and takes no new requests");
+    return refusal(Outcome::draining, {}, "this server is shutting down and takes no new requests");
   const auto model = unit->state().model();
   if (!model) return not_ready(unit->state());
   if (model->tokenizer()) return model->tokenizer();
-  return refusal(scheduler::Outcome::unsupported, {}, "this model has no vocabulary; use token ids");
+  return refusal(Outcome::unsupported, {}, "this model has no vocabulary; use token ids");
 }
 
 // done: called once with the answer, after the text has stopped counting against the limits.
@@ -319,10 +301,10 @@ CancelFlag GatewayImpl::tokenize(TextRequest request, std::string text, engine::
   auto vocabulary_or = vocabulary(request.model);
   if (auto* no = std::get_if<End>(&vocabulary_or)) return answered(done, std::move(*no));
   if (text.size() > kMaxPromptBytes) {
-    return answered(done, refusal(scheduler::Outcome::invalid_argument, "text",
-                                  "the text has " + std::to_string(text.size()) + " bytes; at most " +
-                                      std::to_string(kMaxPromptBytes) + " are taken",
-                                  kMaxPromptBytes));
+    return answered(done,
+                    refusal(Outcome::invalid_argument, "text",
+                            fmt::format("the text has {} bytes; at most {} are taken", text.size(), kMaxPromptBytes),
+                            kMaxPromptBytes));
   }
   const std::uint64_t bytes = text.size();
   return post_text(
@@ -339,9 +321,9 @@ CancelFlag GatewayImpl::detokenize(TextRequest request, std::vector<TokenId> ids
   if (auto* no = std::get_if<End>(&vocabulary_or)) return answered(done, std::move(*no));
   const std::uint32_t size = std::get<0>(vocabulary_or)->size();
   if (const auto unknown = engine::find_unknown_id(ids, size)) {
-    return answered(done, refusal(scheduler::Outcome::invalid_argument, "ids",
-                                  "token id " + std::to_string(ids[*unknown]) + " is not in the vocabulary of " +
-                                      std::to_string(size) + " tokens"));
+    return answered(done,
+                    refusal(Outcome::invalid_argument, "ids",
+                            fmt::format("token id {} is not in the vocabulary of {} tokens", ids[*unknown], size)));
   }
   const std::uint64_t bytes = ids.size() * sizeof(TokenId);
   return post_text(request.tenant, bytes, std::move(done),

@@ -74,13 +74,9 @@ void Intake::arm_timer() {
 
 void Intake::end_overdue() {
   if (timer_ && *timer_ <= now()) timer_.reset();
-  const bool begun = context_.model.model() != nullptr;
-  End late = begun ? End{}
-                   : refused({.outcome = Outcome::loading,
-                              .message = "the model was still loading when the deadline came",
-                              .field = {},
-                              .limit = std::nullopt});
-  if (begun) late.outcome = Outcome::deadline;
+  const End late = context_.model.model()
+                       ? ended_as(Outcome::deadline, {})
+                       : refusal(Outcome::loading, {}, "the model was still loading when the deadline came");
   for (const RequestId request : context_.streams.overdue(context_.unit, now())) end(request, late);
   arm_timer();
 }
@@ -89,10 +85,7 @@ void Intake::look_at(RequestId request) {
   const auto body = context_.streams.request(request);
   if (!body) return;
   if (context_.model.draining()) {
-    return end(request, refused({.outcome = Outcome::draining,
-                                 .message = "this server is shutting down and takes no new requests",
-                                 .field = {},
-                                 .limit = std::nullopt}));
+    return end(request, refusal(Outcome::draining, {}, "this server is shutting down and takes no new requests"));
   }
   if (const auto error = context_.model.error()) {
     End how;

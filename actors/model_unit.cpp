@@ -1,5 +1,6 @@
 #include "actors/model_unit.h"
 
+#include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -15,20 +16,32 @@
 namespace troupe::actors {
 namespace {
 
-// ", 40 window blocks of 4096 bytes, 64 snapshots of 20480 bytes, 16 states": those that the model has.
-std::string other_pools(const engine::LoadedModel& model) {
+// ", 96 cache blocks of 8192 bytes, 40 window blocks of 4096 bytes, 64 snapshots of 20480 bytes, 16 states": those that
+// the model has.
+std::string pools_of(const ServedModel& served) {
   std::string text;
-  for (GroupId group = 1; group < model.arenas().size(); ++group)
-    text += fmt::format(", {} window blocks of {} bytes", model.arena(group)->num_blocks(),
-                        model.arena(group)->bytes_per_block());
-  if (const auto& snapshots = model.snapshots())
+  const auto& model = served.language_model();
+  if (!model) return text;
+  for (GroupId group = 0; group < model->arenas().size(); ++group)
+    text += fmt::format(", {} {} blocks of {} bytes", model->arena(group)->num_blocks(),
+                        group == 0 ? "cache" : "window", model->arena(group)->bytes_per_block());
+  if (const auto& snapshots = model->snapshots())
     text += fmt::format(", {} snapshots of {} bytes", snapshots->num_snapshots(), snapshots->bytes_per_snapshot());
-  if (const std::uint32_t states = model.num_states(); states > 0) text += fmt::format(", {} states", states);
+  if (const std::uint32_t states = model->num_states(); states > 0) text += fmt::format(", {} states", states);
   return text;
 }
 
-double seconds_since(TimePoint start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+Result<ServedModel> load_served(const std::string& path, const engine::LoadOptions& options) {
+  const auto file = engine::open_gguf(path);
+  if (!file) return file.error();
+  if (engine::is_encoder(**file)) {
+    auto encoder = engine::Encoder::load(path, options);
+    if (!encoder) return encoder.error();
+    return ServedModel(*std::move(encoder));
+  }
+  auto model = engine::LoadedModel::load(path, options);
+  if (!model) return model.error();
+  return ServedModel(*std::move(model));
 }
 
 }  // namespace
@@ -103,46 +116,25 @@ void ModelUnit::load() {
   options.team = &context_.compute.team();
   options.memory = budget_.left();
   options.progress = [this](double fraction) { state_.set_fraction(fraction); };
-  Status loaded = Ok{};
+  const auto failed = [this](const Error& error) {
+    spdlog::error("the model could not be loaded: {}", error.message);
+    state_.failed(error);
+  };
   try {
-    const auto file = engine::open_gguf(source_.path);
-    if (!file) {
-      loaded = file.error();
-    } else {
-      loaded = engine::is_encoder(**file) ? load_encoder(options, start) : load_model(options, start);
-    }
+    auto served = load_served(source_.path, options);
+    if (!served) return failed(served.error());
+    const std::string name = source_.alias.empty() ? served->info().name : source_.alias;
+    spdlog::info("loaded {} \"{}\" in {:.2f} s: {} threads, kernels {}{}, numerics {}",
+                 served->language_model() ? "model" : "encoder", name,
+                 seconds_between(start, std::chrono::steady_clock::now()), context_.options.num_threads,
+                 served->kernels().name, pools_of(*served), served->numerics_id());
+    set_loaded(*std::move(served), name);
   } catch (const engine::Stopped&) {
     throw;
   } catch (...) {
     const Failure why = failure_of(std::current_exception());
-    loaded = Error{why.out_of_memory ? ErrorCode::out_of_memory : ErrorCode::io, source_.path + ": " + why.what};
+    failed({why.out_of_memory ? ErrorCode::out_of_memory : ErrorCode::io, source_.path + ": " + why.what});
   }
-  if (loaded) return;
-  spdlog::error("the model could not be loaded: {}", loaded.error().message);
-  state_.failed(loaded.error());
-}
-
-Status ModelUnit::load_model(const engine::LoadOptions& options, TimePoint start) {
-  auto loaded = engine::LoadedModel::load(source_.path, options);
-  if (!loaded) return loaded.error();
-  const engine::LoadedModel& model = **loaded;
-  const std::string name = source_.alias.empty() ? model.info().name : source_.alias;
-  spdlog::info("loaded model \"{}\" in {:.2f} s: {} threads, kernels {}, {} cache blocks of {} bytes{}, numerics {}",
-               name, seconds_since(start), context_.options.num_threads, model.kernels().name,
-               model.arena(0)->num_blocks(), model.arena(0)->bytes_per_block(), other_pools(model),
-               model.numerics_id());
-  set_loaded(ServedModel(*std::move(loaded)), name);
-  return Ok{};
-}
-
-Status ModelUnit::load_encoder(const engine::LoadOptions& options, TimePoint start) {
-  auto encoder = engine::Encoder::load(source_.path, options);
-  if (!encoder) return encoder.error();
-  const std::string name = source_.alias.empty() ? (*encoder)->info().name : source_.alias;
-  spdlog::info("loaded encoder \"{}\" in {:.2f} s: {} threads, kernels {}, numerics {}", name, seconds_since(start),
-               context_.options.num_threads, (*encoder)->kernels().name, (*encoder)->numerics_id());
-  set_loaded(ServedModel(*std::move(encoder)), name);
-  return Ok{};
 }
 
 void ModelUnit::set_loaded(ServedModel model, const std::string& name) {

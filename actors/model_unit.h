@@ -79,8 +79,6 @@ class ModelUnit {
 
  private:
   void load();
-  Status load_model(const engine::LoadOptions& options, TimePoint start);
-  Status load_encoder(const engine::LoadOptions& options, TimePoint start);
   void set_loaded(ServedModel model, const std::string& name);
 
   const ModelSource source_;

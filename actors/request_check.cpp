@@ -1,5 +1,7 @@
 #include "actors/request_check.h"
 
+#include <fmt/format.h>
+
 #include <chrono>
 #include <utility>
 
@@ -15,15 +17,17 @@ using scheduler::Outcome;
 
 constexpr std::chrono::milliseconds kRetryAfter{1000};
 
+End wrong_argument(std::string field, std::string message, std::optional<std::uint64_t> limit = std::nullopt) {
+  return refusal(Outcome::invalid_argument, std::move(field), std::move(message), limit);
+}
+
 std::optional<End> check_stop_strings(const std::vector<std::string>& stops) {
   for (const std::string& stop : stops) {
-    if (stop.empty()) return refusal(Outcome::invalid_argument, "stop", "a stop string is empty; leave it out");
-    if (stop.size() > kMaxStopStringBytes) {
-      return refusal(Outcome::invalid_argument, "stop",
-                     "a stop string has " + std::to_string(stop.size()) + " bytes; at most " +
-                         std::to_string(kMaxStopStringBytes) + " are allowed",
-                     kMaxStopStringBytes);
-    }
+    if (stop.empty()) return wrong_argument("stop", "a stop string is empty; leave it out");
+    if (stop.size() <= kMaxStopStringBytes) continue;
+    return wrong_argument(
+        "stop", fmt::format("a stop string has {} bytes; at most {} are allowed", stop.size(), kMaxStopStringBytes),
+        kMaxStopStringBytes);
   }
   return std::nullopt;
 }
@@ -32,10 +36,10 @@ std::optional<End> check_stop_strings(const std::vector<std::string>& stops) {
 std::optional<End> check_ids(const std::vector<TokenId>& ids, const std::string& field, std::uint32_t vocab_size) {
   const auto unknown = engine::find_unknown_id(ids, vocab_size);
   if (!unknown) return std::nullopt;
-  return refusal(Outcome::invalid_argument, "token_ids",
-                 field + "[" + std::to_string(*unknown) + "] is " + std::to_string(ids[*unknown]) +
-                     "; this model's vocabulary has the ids 0 to " + std::to_string(vocab_size - 1),
-                 vocab_size);
+  return wrong_argument("token_ids",
+                        fmt::format("{}[{}] is {}; this model's vocabulary has the ids 0 to {}", field, *unknown,
+                                    ids[*unknown], vocab_size - 1),
+                        vocab_size);
 }
 
 std::string embed_field(const EmbedInputs& embed) {
@@ -43,12 +47,12 @@ std::string embed_field(const EmbedInputs& embed) {
 }
 
 std::optional<End> check_embed_shape(const EmbedInputs& embed) {
-  if (embed.count() == 0) return refusal(Outcome::invalid_argument, "texts", "there is no text to embed");
+  if (embed.count() == 0) return wrong_argument("texts", "there is no text to embed");
   if (embed.count() <= kMaxEmbedInputs) return std::nullopt;
-  return refusal(Outcome::invalid_argument, embed_field(embed),
-                 std::to_string(embed.count()) + " texts were given; at most " + std::to_string(kMaxEmbedInputs) +
-                     " are taken at once",
-                 kMaxEmbedInputs);
+  return wrong_argument(
+      embed_field(embed),
+      fmt::format("{} texts were given; at most {} are taken at once", embed.count(), kMaxEmbedInputs),
+      kMaxEmbedInputs);
 }
 
 std::optional<End> check_embed_for_model(const Request& request, const ServingLimits& limits) {
@@ -58,7 +62,7 @@ std::optional<End> check_embed_for_model(const Request& request, const ServingLi
     return refusal(Outcome::unsupported, "texts", "this model has no vocabulary; send token_ids");
   }
   for (std::size_t i = 0; i < inputs->size(); ++i) {
-    if (auto wrong = check_ids((*inputs)[i], "token_ids[" + std::to_string(i) + "]", limits.vocab_size)) return wrong;
+    if (auto wrong = check_ids((*inputs)[i], fmt::format("token_ids[{}]", i), limits.vocab_size)) return wrong;
   }
   return check_lengths(request, *inputs, limits);
 }
@@ -67,24 +71,20 @@ std::optional<End> check_embed_for_model(const Request& request, const ServingLi
 
 std::optional<End> check_shape(const Request& request) {
   if (request.embed) return check_embed_shape(*request.embed);
-  const bool is_text = std::holds_alternative<std::string>(request.prompt);
   const std::uint64_t bytes = input_bytes(request);
   if (bytes > kMaxPromptBytes) {
-    return refusal(
-        Outcome::invalid_argument, is_text ? "text" : "token_ids",
-        "the prompt has " + std::to_string(bytes) + " bytes; at most " + std::to_string(kMaxPromptBytes) + " are taken",
-        kMaxPromptBytes);
+    return wrong_argument(std::holds_alternative<std::string>(request.prompt) ? "text" : "token_ids",
+                          fmt::format("the prompt has {} bytes; at most {} are taken", bytes, kMaxPromptBytes),
+                          kMaxPromptBytes);
   }
   if (auto wrong = check_stop_strings(request.stop_strings)) return wrong;
-  if (request.cache_scope.size() > kMaxScopeBytes) {
-    return refusal(Outcome::invalid_argument, "cache_scope",
-                   "cache_scope has " + std::to_string(request.cache_scope.size()) + " bytes; at most " +
-                       std::to_string(kMaxScopeBytes) + " are allowed",
-                   kMaxScopeBytes);
+  if (const std::size_t size = request.cache_scope.size(); size > kMaxScopeBytes) {
+    return wrong_argument("cache_scope",
+                          fmt::format("cache_scope has {} bytes; at most {} are allowed", size, kMaxScopeBytes),
+                          kMaxScopeBytes);
   }
-  if (request.deadline && request.deadline->count() <= 0) {
-    return refusal(Outcome::invalid_argument, "deadline_ms", "the deadline must be at least 1 ms");
-  }
+  if (request.deadline && request.deadline->count() <= 0)
+    return wrong_argument("deadline_ms", "the deadline must be at least 1 ms");
   return std::nullopt;
 }
 
@@ -95,9 +95,8 @@ std::optional<End> check_for_model(const Request& request, const ServingLimits& 
     return refusal(Outcome::unsupported, "generate",
                    "this server's model is an encoder: it makes vectors of texts (Embed) and continues none");
   }
-  if (auto wrong = engine::validate(request.sampling, limits.vocab_size)) {
-    return refusal(Outcome::invalid_argument, wrong->field, wrong->message);
-  }
+  if (auto wrong = engine::validate(request.sampling, limits.vocab_size))
+    return wrong_argument(wrong->field, wrong->message);
   if (const auto* ids = std::get_if<std::vector<TokenId>>(&request.prompt)) {
     if (auto wrong = check_ids(*ids, "token_ids", limits.vocab_size)) return wrong;
   } else if (!limits.has_vocabulary) {
@@ -124,22 +123,21 @@ std::optional<End> check_length(const Request& request, std::size_t prompt_token
 std::optional<End> check_lengths(const Request& request, const EmbedIds& inputs, const ServingLimits& limits) {
   const std::string field = embed_field(*request.embed);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    const std::string name = field + "[" + std::to_string(i) + "]";
-    if (inputs[i].empty()) return refusal(Outcome::invalid_argument, field, name + " has no tokens");
+    const std::string name = fmt::format("{}[{}]", field, i);
+    if (inputs[i].empty()) return wrong_argument(field, name + " has no tokens");
     if (inputs[i].size() <= limits.max_embed_tokens) continue;
-    return refusal(Outcome::too_long, field,
-                   name + " has " + std::to_string(inputs[i].size()) + " tokens; this model reads at most " +
-                       std::to_string(limits.max_embed_tokens),
-                   limits.max_embed_tokens);
+    return refusal(
+        Outcome::too_long, field,
+        fmt::format("{} has {} tokens; this model reads at most {}", name, inputs[i].size(), limits.max_embed_tokens),
+        limits.max_embed_tokens);
   }
   return std::nullopt;
 }
 
 End unknown_model(const std::string& name, const std::vector<std::string>& known) {
-  std::string names;
-  for (const std::string& each : known) names += (names.empty() ? "\"" : ", \"") + each + "\"";
   return refusal(Outcome::unknown_model, "model",
-                 "there is no model \"" + Printable(name) + "\" here; this server has " + names);
+                 fmt::format("there is no model \"{}\" here; this server has \"{}\"", Printable(name).text(),
+                             fmt::join(known, "\", \"")));
 }
 
 End refusal(Outcome outcome, std::string field, std::string message, std::optional<std::uint64_t> limit) {
@@ -155,21 +153,17 @@ End ended_as(Outcome outcome, std::string message) {
 }
 
 End given_up(const Failure& why, const std::string& doing) {
-  const std::string times = std::to_string(kMaxFaults) + " times";
   if (why.out_of_memory) {
-    return ended_as(Outcome::out_of_memory, "there was not enough memory " + doing + ", " + times +
-                                                "; try again later, or with a shorter prompt");
+    return ended_as(Outcome::out_of_memory,
+                    fmt::format("there was not enough memory {}, {} times; try again later, or with a shorter prompt",
+                                doing, kMaxFaults));
   }
-  return ended_as(Outcome::quarantined, "the attempt " + doing + " broke " + times + " (" + why.what +
-                                            "), so this request is given up; others go on. Sent again it will do the "
-                                            "same: change it, and tell whoever runs this server");
-}
-
-End queue_full(std::string what, std::string field, std::uint64_t limit) {
-  return refused({.outcome = Outcome::queue_full,
-                  .message = std::move(what) + "; try again later",
-                  .field = std::move(field),
-                  .limit = limit});
+  return ended_as(
+      Outcome::quarantined,
+      fmt::format(
+          "the attempt {} broke {} times ({}), so this request is given up; others go on. Sent again it will do "
+          "the same: change it, and tell whoever runs this server",
+          doing, kMaxFaults, why.what));
 }
 
 End refused(scheduler::Refusal refusal) {

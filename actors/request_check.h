@@ -51,9 +51,6 @@ struct ServingLimits {
 // The end of a request after kMaxFaults failed attempts. doing: "to compute it", "to encode its text".
 [[nodiscard]] End given_up(const Failure& why, const std::string& doing);
 
-// The end of a request refused because a queue is full. what: the message; field: the name of the limit that was met.
-[[nodiscard]] End queue_full(std::string what, std::string field, std::uint64_t limit);
-
 // The refusal as the end of its stream. Retryable outcomes get a retry_after.
 [[nodiscard]] End refused(scheduler::Refusal refusal);
 

@@ -20,30 +20,9 @@
 namespace troupe::actors {
 namespace {
 
-constexpr std::array<Role, kNumRoles> kStartOrder{Role::telemetry, Role::intake,  Role::loader,  Role::keeper,
-                                                  Role::worker,    Role::batcher, Role::embedder};
-
-const char* name_of(Role role) {
-  switch (role) {
-    case Role::telemetry:
-      return "telemetry";
-    case Role::intake:
-      return "intake";
-    case Role::loader:
-      return "loader";
-    case Role::keeper:
-      return "cache keeper";
-    case Role::worker:
-      return "target worker";
-    case Role::batcher:
-      return "batcher";
-    case Role::embedder:
-      return "embed worker";
-    case Role::tokenizer:
-      return "tokenizer";
-  }
-  return "?";
-}
+// By role, for the log.
+constexpr std::array kRoleNames{"telemetry",     "intake",  "loader",       "cache keeper",
+                                "target worker", "batcher", "embed worker", "tokenizer"};
 
 }  // namespace
 
@@ -93,6 +72,11 @@ void Supervisor::set_child(Role role, caf::actor actor) {
   context_.mailboxes.set(role, std::move(actor));
 }
 
+void Supervisor::start_child(Role role) {
+  set_child(role, start(role));
+  monitor(child(role));
+}
+
 void Supervisor::child_died(const caf::down_msg& down) {
   const auto is_dead = [&](const caf::actor& child) { return child && child.address() == down.source; };
   const auto dead = std::find_if(children_.begin(), children_.end(), is_dead);
@@ -105,7 +89,8 @@ void Supervisor::child_died(const caf::down_msg& down) {
   const std::uint64_t progress = context_.counters.num_ended();
   if (progress != std::exchange(progress_seen_, progress) || !context_.streams.work_since()) num_deaths_ = 0;
   if (!restart_pending_) ++num_deaths_;  // those that die together count as one
-  spdlog::error("the {} died ({} of at most {} without a step between them)", name_of(role), num_deaths_, kMaxRestarts);
+  spdlog::error("the {} died ({} of at most {} without a step between them)",
+                kRoleNames[static_cast<std::size_t>(role)], num_deaths_, kMaxRestarts);
   if (gave_up_ || num_deaths_ > kMaxRestarts) return stop_service();
 
   if ((role == Role::keeper || role == Role::worker) && child(Role::batcher)) {
@@ -147,11 +132,11 @@ bool Supervisor::wants(Role role) const {
 
 void Supervisor::start_missing() {
   bool has_new = start_tokenizers();
-  for (const Role role : kStartOrder) {
+  for (std::size_t i = 0; i < kNumRoles; ++i) {
+    const auto role = static_cast<Role>(i);
     if (child(role) || !wants(role)) continue;
     if (role == Role::keeper || role == Role::worker) TROUPE_ASSERT(!child(Role::batcher));
-    set_child(role, start(role));
-    monitor(child(role));
+    start_child(role);
     has_new = true;
   }
   if (has_new) wire_intake();
@@ -240,8 +225,7 @@ void Supervisor::stop_service() {
   context_.model.failed({ErrorCode::unsupported, "its workers died too often; restart the server"});
   end_all(ended_as(scheduler::Outcome::worker_lost, "the server's workers died too often; it has to be restarted"));
   if (child(Role::intake)) return;  // it refuses new requests
-  set_child(Role::intake, start(Role::intake));
-  monitor(child(Role::intake));
+  start_child(Role::intake);
   wire_intake();
 }
 

@@ -40,6 +40,7 @@ class Supervisor : public ActorBase {
   bool wants(Role role) const;
   caf::actor start(Role role);
   void set_child(Role role, caf::actor actor);
+  void start_child(Role role);
   void wire_intake();
   void pass_on(Role role, const caf::message& message);
   void end_all(const End& how);

@@ -36,21 +36,6 @@ bool ModelState::loading() const {
   return !model_ && !error_;
 }
 
-std::string ModelState::name() const {
-  const std::lock_guard lock(mutex_);
-  return name_;
-}
-
-std::shared_ptr<const ServedModel> ModelState::model() const {
-  const std::lock_guard lock(mutex_);
-  return model_;
-}
-
-std::optional<Error> ModelState::error() const {
-  const std::lock_guard lock(mutex_);
-  return error_;
-}
-
 void ModelState::on_loaded(std::function<void(Status)> done) {
   Status status = Ok{};
   {

@@ -30,14 +30,19 @@ class ModelState {
   bool draining() const { return draining_; }
   bool loading() const;  // also while draining
   Readiness readiness() const;
-  std::string name() const;
-  std::shared_ptr<const ServedModel> model() const;  // null while loading
-  std::optional<Error> error() const;
+  std::string name() const { return locked(name_); }
+  std::shared_ptr<const ServedModel> model() const { return locked(model_); }  // null while loading
+  std::optional<Error> error() const { return locked(error_); }
 
   // Calls `done` once loading has ended; at once if it has.
   void on_loaded(std::function<void(Status)> done);
 
  private:
+  template <class T>
+  T locked(const T& member) const {
+    const std::lock_guard lock(mutex_);
+    return member;
+  }
   void notify(const Status& status);
 
   std::atomic<double> fraction_{0};

@@ -4,12 +4,6 @@
 #include <utility>
 
 namespace troupe::actors {
-namespace {
-
-double seconds(TimePoint from, TimePoint to) { return std::chrono::duration<double>(to - from).count(); }
-
-}  // namespace
-
 Counters::Counters(TimePoint start) : start_(start), last_progress_(start) {}
 
 void Counters::model_loaded(TimePoint now) {
@@ -29,7 +23,7 @@ void Counters::step_ended(const engine::StepResult& step, bool continues, TimePo
   ++steps_;
   step_seconds_ += step.compute_seconds;
   latencies_.add(Latency::step_duration, step.compute_seconds);
-  if (continues) latencies_.add(Latency::step_overhead, seconds(kernels_ended_, step.kernels_began));
+  if (continues) latencies_.add(Latency::step_overhead, seconds_between(kernels_ended_, step.kernels_began));
   kernels_ended_ = step.kernels_ended;
   workspace_bytes_ = step.workspace_bytes;
 }
@@ -87,7 +81,7 @@ TimePoint::duration Counters::without_progress(std::optional<TimePoint> work_sin
 
 void Counters::append_metrics(MetricList& metrics, TimePoint now) const {
   const std::lock_guard lock(mutex_);
-  metrics.gauge("uptime_seconds", "Since the start.", seconds(start_, now), {.for_guests = true});
+  metrics.gauge("uptime_seconds", "Since the start.", seconds_between(start_, now), {.for_guests = true});
   metrics.counter("steps", "Passes over a batch.", steps_);
   metrics.counter("step_seconds", "Time of all passes over a batch.", step_seconds_);
   metrics.counter("worker_restarts", "Actors that died and were started again.", restarts_);
