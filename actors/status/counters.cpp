@@ -4,6 +4,22 @@
 #include <utility>
 
 namespace troupe::actors {
+namespace {
+
+// Adds the gauges NAME, one for each state, and NAME_capacity.
+void append_pool(MetricList& metrics, const cache::PoolCounters& pool, const std::string& name, const std::string& what,
+                 const std::string& help, const std::string& key) {
+  const auto in_state = [&](const std::string& state, double count) {
+    metrics.gauge(name, what + help, count, {.labels = {{"state", state}}, .key = key + "_" + state});
+  };
+  in_state("free", pool.free);
+  in_state("cached", pool.cached);
+  in_state("referenced", pool.referenced());
+  metrics.gauge(name + "_capacity", what + " there are.", pool.total, {.key = key + "_total"});
+}
+
+}  // namespace
+
 Counters::Counters(TimePoint start) : start_(start), last_progress_(start) {}
 
 void Counters::model_loaded(TimePoint now) {
@@ -90,14 +106,7 @@ void Counters::append_metrics(MetricList& metrics, TimePoint now) const {
   const cache::PoolCounters& pool = cache_.groups[0];
   const double referenced_share = pool.total > 0 ? static_cast<double>(pool.referenced()) / pool.total : 0;
   metrics.gauge("kv_cache_usage_perc", "Share of the KV blocks held by sequences, 0 to 1.", referenced_share);
-  const auto blocks = [&](const char* state, std::string_view key, double count) {
-    metrics.gauge("kv_blocks", "KV blocks; a block can be cached and referenced at once.", count,
-                  {.labels = {{"state", state}}, .key = key});
-  };
-  blocks("free", "blocks_free", pool.free);
-  blocks("cached", "blocks_cached", pool.cached);
-  blocks("referenced", "blocks_referenced", pool.referenced());
-  metrics.gauge("kv_blocks_capacity", "KV blocks there are.", pool.total, {.key = "blocks_total"});
+  append_pool(metrics, pool, "kv_blocks", "KV blocks", "; a block can be cached and referenced at once.", "blocks");
   metrics.counter("prefix_blocks_computed", "Blocks that were published to the prefix cache.",
                   before_.published + cache_.published);
   metrics.counter("kv_block_evictions", "Blocks that were dropped from the prefix cache.",
@@ -114,15 +123,8 @@ void Counters::append_metrics(MetricList& metrics, TimePoint now) const {
     window_evictions += before_.groups[group].evictions + cache_.groups[group].evictions;
   }
   if (windows.total > 0) {
-    const auto window_blocks = [&](const char* state, std::string_view key, double count) {
-      metrics.gauge("kv_window_blocks", "KV blocks of layers with a window; one can be cached and referenced at once.",
-                    count, {.labels = {{"state", state}}, .key = key});
-    };
-    window_blocks("free", "window_blocks_free", windows.free);
-    window_blocks("cached", "window_blocks_cached", windows.cached);
-    window_blocks("referenced", "window_blocks_referenced", windows.referenced());
-    metrics.gauge("kv_window_blocks_capacity", "KV blocks of layers with a window there are.", windows.total,
-                  {.key = "window_blocks_total"});
+    append_pool(metrics, windows, "kv_window_blocks", "KV blocks of layers with a window",
+                "; one can be cached and referenced at once.", "window_blocks");
     metrics.counter("kv_window_block_evictions", "Of those, dropped from the prefix cache.", window_evictions,
                     {.key = "window_block_evictions"});
   }
