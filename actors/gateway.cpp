@@ -6,12 +6,10 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
-#include <optional>
 #include <random>
 #include <stdexcept>
 #include <thread>
 #include <utility>
-#include <variant>
 
 #include "actors/actor_base.h"
 #include "actors/messages.h"

@@ -25,7 +25,7 @@ class ModelManager {
   ModelUnit& unit(UnitId id) const { return *units_.at(id); }
   const std::vector<std::unique_ptr<ModelUnit>>& units() const { return units_; }
   std::vector<std::string> names() const;
-  MemoryBudget& budget() { return budget_; }
+  MemoryBudget& budget() { return budget_; }  // for tests
 
  private:
   MemoryBudget budget_;

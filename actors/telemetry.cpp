@@ -1,8 +1,6 @@
 #include "actors/telemetry.h"
 
 #include <algorithm>
-#include <chrono>
-#include <utility>
 
 #include "actors/serving/model_cache.h"
 #include "actors/serving/served_model.h"

@@ -71,49 +71,10 @@ void StreamTable::insert(RequestId id, Request request, std::shared_ptr<StreamSi
   ++ends_pending_;
 }
 
-// work(record), or `ended` if the stream has ended.
-template <class Result, class Work>
-Result StreamTable::with(RequestId id, Result ended, Work work) const {
-  const std::lock_guard lock(mutex_);
-  const RecordPtr record = find(id);
-  return record ? Result(work(*record)) : ended;
-}
-
-// Calls work(record). False: the stream has ended or has another generation by now.
-template <class Work>
-bool StreamTable::update(RequestId id, std::uint64_t generation, Work work) {
-  const std::lock_guard lock(mutex_);
-  const RecordPtr record = current(id, generation);
-  if (record) work(*record);
-  return record != nullptr;
-}
-
-std::shared_ptr<const Request> StreamTable::request(RequestId id) const {
-  return with(id, std::shared_ptr<const Request>(), [](const Record& record) { return record.request; });
-}
-
-std::optional<UnitId> StreamTable::unit(RequestId id) const {
-  return with(id, std::optional<UnitId>(), [](const Record& record) { return record.unit; });
-}
-
-RequestState StreamTable::state(RequestId id) const {
-  return with(id, RequestState::ended, [](const Record& record) { return record.state; });
-}
-
 std::optional<std::uint64_t> StreamTable::granted(RequestId id, std::uint64_t generation) const {
   const std::lock_guard lock(mutex_);
   const RecordPtr record = current(id, generation);
   return record ? std::optional(record->granted) : std::nullopt;
-}
-
-std::optional<TimePoint> StreamTable::next_deadline(UnitId unit) const {
-  const std::lock_guard lock(mutex_);
-  return deadlines_.next(unit);
-}
-
-std::vector<RequestId> StreamTable::overdue(UnitId unit, TimePoint now) const {
-  const std::lock_guard lock(mutex_);
-  return deadlines_.due(unit, now);
 }
 
 template <class Wanted>
@@ -259,10 +220,6 @@ std::vector<AssignmentPtr> StreamTable::resume(UnitId unit, WorkKind kind) {
   return all;
 }
 
-bool StreamTable::set_state(RequestId id, std::uint64_t generation, RequestState state) {
-  return update(id, generation, [&](Record& record) { move_to(record, state); });
-}
-
 bool StreamTable::started(RequestId id, std::uint64_t generation, std::uint32_t cached_tokens, TimePoint now) {
   return update(id, generation, [&](Record& record) {
     move_to(record, RequestState::running);
@@ -378,14 +335,6 @@ void StreamTable::end_all(const End& running, const End& waiting, TimePoint now,
     const bool begun = record->times.first_step || (record->request->fork_of != 0 && record->prompt);
     end_locked(lock, id, begun ? running : waiting, now);
   }
-}
-
-std::uint32_t StreamTable::record_fault(RequestId id) {
-  return with(id, std::uint32_t{0}, [](Record& record) { return ++record.num_faults; });
-}
-
-void StreamTable::clear_faults(RequestId id) {
-  with(id, std::uint32_t{0}, [](Record& record) { return record.num_faults = 0; });
 }
 
 std::optional<std::uint64_t> StreamTable::grant(RequestId id, std::uint64_t tokens, TimePoint now) {

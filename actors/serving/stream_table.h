@@ -80,15 +80,26 @@ class StreamTable {
   RequestId add(Request request, std::shared_ptr<StreamSink> sink, TimePoint now, UnitId unit = 0);
 
   // Null if the stream has ended.
-  std::shared_ptr<const Request> request(RequestId id) const;
-  std::optional<UnitId> unit(RequestId id) const;  // nullopt if the stream has ended
-  RequestState state(RequestId id) const;          // `ended` also for unknown ids
+  std::shared_ptr<const Request> request(RequestId id) const {
+    return with(id, std::shared_ptr<const Request>(), [](const Record& record) { return record.request; });
+  }
+  std::optional<UnitId> unit(RequestId id) const {  // nullopt if the stream has ended
+    return with(id, std::optional<UnitId>(), [](const Record& record) { return record.unit; });
+  }
+  RequestState state(RequestId id) const {  // `ended` also for unknown ids
+    return with(id, RequestState::ended, [](const Record& record) { return record.state; });
+  }
   // Credit since the beginning, in tokens; nullopt if the stream has ended or has another generation by now.
   std::optional<std::uint64_t> granted(RequestId id, std::uint64_t generation) const;
-  // The unit's earliest deadline of a live stream, and all its streams whose deadline is at or before `now`, earliest
-  // first.
-  std::optional<TimePoint> next_deadline(UnitId unit) const;
-  std::vector<RequestId> overdue(UnitId unit, TimePoint now) const;
+  // Of the unit's live streams, as Deadlines::next() and Deadlines::due().
+  std::optional<TimePoint> next_deadline(UnitId unit) const {
+    const std::lock_guard lock(mutex_);
+    return deadlines_.next(unit);
+  }
+  std::vector<RequestId> overdue(UnitId unit, TimePoint now) const {
+    const std::lock_guard lock(mutex_);
+    return deadlines_.due(unit, now);
+  }
   std::vector<RequestId> live() const;  // ascending
   // The unit's live requests whose texts are not encoded yet (`received` or `encoding`), ascending. Only the first
   // choice of each.
@@ -120,7 +131,9 @@ class StreamTable {
 
   // Reports of a batcher. A report of an old generation, or for a stream that has ended, is ignored and returns false:
   // the batcher should forget the request.
-  bool set_state(RequestId id, std::uint64_t generation, RequestState state);
+  bool set_state(RequestId id, std::uint64_t generation, RequestState state) {
+    return update(id, generation, [&](Record& record) { move_to(record, state); });
+  }
   bool started(RequestId id, std::uint64_t generation, std::uint32_t cached_tokens, TimePoint now);
   // So much of its prompt is computed, cached tokens included. Not needed from the first token of the answer on.
   // vector_bytes: the vectors of an Embed that are computed.
@@ -143,9 +156,13 @@ class StreamTable {
   // Counts one more failure of work that included this request. Returns the count; 0 if the stream has ended. At
   // kMaxFaults, if no other request can have caused the failure, the caller ends the stream (given_up() in
   // request_check.h).
-  std::uint32_t record_fault(RequestId id);
+  std::uint32_t record_fault(RequestId id) {
+    return with(id, std::uint32_t{0}, [](Record& record) { return ++record.num_faults; });
+  }
   // The work was repeated with this request alone and did not fail: resets the count.
-  void clear_faults(RequestId id);
+  void clear_faults(RequestId id) {
+    with(id, std::uint32_t{0}, [](Record& record) { return record.num_faults = 0; });
+  }
 
   // Adds to the client's credit and returns the sum since the beginning; nullopt for a stream that has ended.
   std::optional<std::uint64_t> grant(RequestId id, std::uint64_t tokens, TimePoint now);
@@ -200,10 +217,21 @@ class StreamTable {
   };
   using RecordPtr = std::shared_ptr<Record>;
 
+  // work(record), or `ended` if the stream has ended.
   template <class Result, class Work>
-  Result with(RequestId id, Result ended, Work work) const;
+  Result with(RequestId id, Result ended, Work work) const {
+    const std::lock_guard lock(mutex_);
+    const RecordPtr record = find(id);
+    return record ? Result(work(*record)) : ended;
+  }
+  // Calls work(record). False: the stream has ended or has another generation by now.
   template <class Work>
-  bool update(RequestId id, std::uint64_t generation, Work work);
+  bool update(RequestId id, std::uint64_t generation, Work work) {
+    const std::lock_guard lock(mutex_);
+    const RecordPtr record = current(id, generation);
+    if (record) work(*record);
+    return record != nullptr;
+  }
   template <class Wanted>
   std::vector<RequestId> ids_of(Wanted wanted) const;
   RecordPtr find(RequestId id) const;                               // null if ended

@@ -22,17 +22,6 @@ void append_pool(MetricList& metrics, const cache::PoolCounters& pool, const std
 
 Counters::Counters(TimePoint start) : start_(start), last_progress_(start) {}
 
-void Counters::model_loaded(TimePoint now) {
-  const std::lock_guard lock(mutex_);
-  has_model_ = true;
-  last_progress_ = now;
-}
-
-void Counters::step_began(TimePoint now) {
-  const std::lock_guard lock(mutex_);
-  last_progress_ = now;
-}
-
 void Counters::step_ended(const engine::StepResult& step, bool continues, TimePoint now) {
   const std::lock_guard lock(mutex_);
   last_progress_ = now;
@@ -42,42 +31,6 @@ void Counters::step_ended(const engine::StepResult& step, bool continues, TimePo
   if (continues) latencies_.add(Latency::step_overhead, seconds_between(kernels_ended_, step.kernels_began));
   kernels_ended_ = step.kernels_ended;
   workspace_bytes_ = step.workspace_bytes;
-}
-
-void Counters::freed(double freed_seconds) {
-  const std::lock_guard lock(mutex_);
-  latencies_.add(Latency::cancel_latency, freed_seconds);
-}
-
-void Counters::pass_ended(TimePoint now) {
-  const std::lock_guard lock(mutex_);
-  last_progress_ = now;
-  ++passes_;
-}
-
-void Counters::embedding(std::uint64_t bytes) {
-  const std::lock_guard lock(mutex_);
-  embedding_bytes_ = bytes;
-}
-
-std::uint64_t Counters::step_buffer_bytes() const {
-  const std::lock_guard lock(mutex_);
-  return workspace_bytes_ + embedding_bytes_;
-}
-
-void Counters::cache(const cache::CacheCounters& counters) {
-  const std::lock_guard lock(mutex_);
-  cache_ = counters;
-}
-
-std::uint64_t Counters::num_ended() const {
-  const std::lock_guard lock(mutex_);
-  return steps_ + passes_;
-}
-
-void Counters::restarted() {
-  const std::lock_guard lock(mutex_);
-  ++restarts_;
 }
 
 void Counters::keeper_restarted() {

@@ -18,19 +18,53 @@ class Counters {
  public:
   explicit Counters(TimePoint start);
 
-  void model_loaded(TimePoint now);  // before this call, waiting for a step does not count as a stall
-  void step_began(TimePoint now);
+  // Before this call, waiting for a step does not count as a stall.
+  void model_loaded(TimePoint now) {
+    const std::lock_guard lock(mutex_);
+    has_model_ = true;
+    last_progress_ = now;
+  }
+  void step_began(TimePoint now) {
+    const std::lock_guard lock(mutex_);
+    last_progress_ = now;
+  }
   // continues: after the step before there was work left, so the time between both is overhead.
   void step_ended(const engine::StepResult& step, bool continues, TimePoint now);
-  void freed(double seconds);  // from a cancel until its blocks were given back
-  void cache(const cache::CacheCounters& counters);
-  void pass_ended(TimePoint now);       // over texts of an Embed
-  void embedding(std::uint64_t bytes);  // memory of the Embed that is being computed
-  std::uint64_t num_ended() const;      // steps and passes
-  void restarted();                     // an actor died and was replaced
-  void keeper_restarted();              // the next cache() counts from zero again
+  // A pass over texts of an Embed.
+  void pass_ended(TimePoint now) {
+    const std::lock_guard lock(mutex_);
+    last_progress_ = now;
+    ++passes_;
+  }
+  // seconds: from a cancel until its blocks were given back.
+  void freed(double seconds) {
+    const std::lock_guard lock(mutex_);
+    latencies_.add(Latency::cancel_latency, seconds);
+  }
+  void cache(const cache::CacheCounters& counters) {
+    const std::lock_guard lock(mutex_);
+    cache_ = counters;
+  }
+  // Memory of the Embed that is being computed.
+  void embedding(std::uint64_t bytes) {
+    const std::lock_guard lock(mutex_);
+    embedding_bytes_ = bytes;
+  }
+  // An actor died and was replaced.
+  void restarted() {
+    const std::lock_guard lock(mutex_);
+    ++restarts_;
+  }
+  void keeper_restarted();  // the next cache() counts from zero again
 
-  std::uint64_t step_buffer_bytes() const;  // of the target worker's executor and the embed worker
+  std::uint64_t num_ended() const {  // steps and passes
+    const std::lock_guard lock(mutex_);
+    return steps_ + passes_;
+  }
+  std::uint64_t step_buffer_bytes() const {  // of the target worker's executor and the embed worker
+    const std::lock_guard lock(mutex_);
+    return workspace_bytes_ + embedding_bytes_;
+  }
   // The time since a step began or ended, the model was loaded, or work arrived, whichever was last; 0 before the model
   // is loaded. work_since: StreamTable::work_since(); if it is nullopt, the result is 0.
   TimePoint::duration without_progress(std::optional<TimePoint> work_since, TimePoint now) const;
