@@ -21,7 +21,12 @@ caf::behavior Batcher::make_behavior() {
   return {
       [this](const msg::Enqueue& enqueue) { handle([&] { batch_.enqueue(enqueue.task, now()); }); },
       [this](const msg::Credit& credit) { handle([&] { batch_.credit(credit.request, credit.granted); }); },
-      [this](const msg::Forget& message) { forget(message); },
+      [this](const msg::Forget& forget) {
+        handle([&] {
+          const bool in_step = batch_.forget(forget.request);
+          if (forget.cancelled) (in_step ? cancelled_in_step_ : cancelled_).push_back(*forget.cancelled);
+        });
+      },
       [this](const msg::ForgetAll&) { handle([&] { batch_.forget_all(); }); },
       [this](const msg::Leased& leased) { handle([&] { batch_.keeper_replied(*leased.reply); }); },
       [this](const msg::StepResult& step) { step_ended(*step.result); },
@@ -42,13 +47,6 @@ caf::behavior Batcher::make_behavior() {
 }
 
 void Batcher::on_exit() { keeper_ = worker_ = nullptr; }
-
-void Batcher::forget(const msg::Forget& forget) {
-  handle([&] {
-    const bool in_step = batch_.forget(forget.request);
-    if (forget.cancelled) (in_step ? cancelled_in_step_ : cancelled_).push_back(*forget.cancelled);
-  });
-}
 
 void Batcher::step_ended(const engine::StepResult& result) {
   counters_.step_ended(result, continues_, now());

@@ -32,7 +32,6 @@ class Batcher : public ActorBase {
  private:
   template <class Event>
   void handle(Event&& event);
-  void forget(const msg::Forget& forget);
   void step_ended(const engine::StepResult& result);
   void step_over(bool continues);
   void decide();

@@ -150,7 +150,10 @@ void EmbedWorker::pass_ended(bool complete) {
     job->tokens_read += turn_->num_tokens;
     const Assignment& task = *job->task;
     if (job->num_read == task.inputs->size()) {
-      finish(*job);
+      End end;
+      end.outcome = scheduler::Outcome::eos;
+      end.embeddings = job->answer;
+      context_.streams.end(task.request, task.generation, end, now());
     } else if (context_.streams.computed(task.request, task.generation, job->tokens_read,
                                          job->answer->values.size() * sizeof(float))) {
       waiting_.push(task.body->tenant.id, job);
@@ -173,13 +176,6 @@ void EmbedWorker::pass_failed(const Failure& why) {
     }
   }
   next();
-}
-
-void EmbedWorker::finish(const Job& job) {
-  End end;
-  end.outcome = scheduler::Outcome::eos;
-  end.embeddings = job.answer;
-  context_.streams.end(job.task->request, job.task->generation, end, now());
 }
 
 void EmbedWorker::count_memory() {

@@ -43,7 +43,6 @@ class EmbedWorker : public ActorBase {
   void pass_ended(bool complete);
   void pass_failed(const Failure& why);
   void next();
-  void finish(const Job& job);
   void count_memory();
 
   const UnitContext context_;

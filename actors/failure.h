@@ -3,6 +3,7 @@
 
 #include <exception>
 #include <functional>
+#include <new>
 #include <string>
 
 #include "actors/request.h"
@@ -15,7 +16,17 @@ struct Failure {
   std::string what;            // one line, without prompt or answer text
 };
 
-[[nodiscard]] Failure failure_of(const std::exception_ptr& thrown);
+[[nodiscard]] inline Failure failure_of(const std::exception_ptr& thrown) {
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const std::bad_alloc&) {
+    return {.out_of_memory = true, .what = "out of memory"};
+  } catch (const std::exception& e) {
+    return {.out_of_memory = false, .what = e.what()};
+  } catch (...) {
+    return {.out_of_memory = false, .what = "an unknown exception"};
+  }
+}
 
 // Called on the thread that does the work, right before it. An exception they throw counts as thrown by the work
 // itself. Empty except in tests and with TROUPE_TEST_KILL.

@@ -94,10 +94,6 @@ void Intake::look_at(RequestId request) {
     return end(request, how);
   }
   if (wiring_ && wiring_->model) return admit(request, *body);
-  wait_for_model(request);
-}
-
-void Intake::wait_for_model(RequestId request) {
   if (auto over = context_.streams.take_quota(request)) return end(request, refused(std::move(*over)));
   waiting_.insert(request);
 }
@@ -220,7 +216,9 @@ void Intake::wire(const std::shared_ptr<const Wiring>& wiring) {
   // To a restarted intake every batcher is new; one that ran before may have requests that have ended since.
   for (const WorkKind kind : {WorkKind::generate, WorkKind::embed}) {
     const caf::actor& worker = wiring_->worker_for(kind);
-    if (worker && (!old || old->worker_for(kind) != worker)) resume_streams(kind);
+    if (!worker || (old && old->worker_for(kind) == worker)) continue;
+    send(worker, msg::ForgetAll{});
+    for (auto& task : context_.streams.resume(context_.unit, kind)) send(worker, msg::Enqueue{std::move(task)});
   }
   if (!wiring_->model && !context_.model.error()) return;
   for (const RequestId request : std::exchange(waiting_, {})) look_at(request);
@@ -231,12 +229,6 @@ void Intake::wire(const std::shared_ptr<const Wiring>& wiring) {
   for (const RequestId request : context_.streams.unassigned(context_.unit)) {
     if (context_.streams.state(request) == RequestState::encoding) encode(request, context_.streams.request(request));
   }
-}
-
-void Intake::resume_streams(WorkKind kind) {
-  const caf::actor& worker = wiring_->worker_for(kind);
-  send(worker, msg::ForgetAll{});
-  for (auto& task : context_.streams.resume(context_.unit, kind)) send(worker, msg::Enqueue{std::move(task)});
 }
 
 void Intake::end(RequestId request, const End& how) {

@@ -38,7 +38,6 @@ class Intake : public ActorBase {
   void end_overdue();
   void arm_timer();
   void look_at(RequestId request);
-  void wait_for_model(RequestId request);
   void forget(RequestId request);
   void forget_all();
   void admit(RequestId request, const Request& body);
@@ -49,7 +48,6 @@ class Intake : public ActorBase {
   std::optional<End> check_embed_bytes(RequestId request, const Request& body, std::uint64_t id_bytes);
   void not_encoded(RequestId request, const Failure& why);
   void wire(const std::shared_ptr<const Wiring>& wiring);
-  void resume_streams(WorkKind kind);
   void end(RequestId request, const End& how);
 
   const UnitContext context_;

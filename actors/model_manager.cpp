@@ -21,10 +21,4 @@ ModelUnit* ModelManager::find(const std::string& name) const {
   return nullptr;
 }
 
-std::vector<std::string> ModelManager::names() const {
-  std::vector<std::string> names;
-  for (const auto& unit : units_) names.push_back(unit->state().name());
-  return names;
-}
-
 }  // namespace troupe::actors

@@ -24,7 +24,11 @@ class ModelManager {
   ModelUnit* find(const std::string& name) const;
   ModelUnit& unit(UnitId id) const { return *units_.at(id); }
   const std::vector<std::unique_ptr<ModelUnit>>& units() const { return units_; }
-  std::vector<std::string> names() const;
+  std::vector<std::string> names() const {
+    std::vector<std::string> names;
+    for (const auto& unit : units_) names.push_back(unit->state().name());
+    return names;
+  }
   MemoryBudget& budget() { return budget_; }  // for tests
 
  private:

@@ -40,7 +40,13 @@ TargetWorker::TargetWorker(caf::actor_config& cfg, const UnitContext& context)
 caf::behavior TargetWorker::make_behavior() {
   return {
       [this](const msg::RunStep& step) { run(step); },
-      [this](const msg::Quiesce& message) { quiesce(message.epoch); },
+      [this](const msg::Quiesce& quiesce) {
+        quiesced_epoch_ = std::max(quiesced_epoch_, quiesce.epoch);
+        compute_.post([stage = stage_, epoch = quiesce.epoch, asker = sender()] {
+          stage->executor.reset();
+          caf::anon_send(asker, msg::Quiesced{epoch});
+        });
+      },
       msg::throw_for_test,
   };
 }
@@ -59,14 +65,6 @@ void TargetWorker::run(const msg::RunStep& message) {
       spdlog::error("step {} with {} sequences broke: {}", failure.step, work->batch.items.size(), failure.why.what);
       caf::anon_send(asker, msg::StepFailed{std::move(failure)});
     }
-  });
-}
-
-void TargetWorker::quiesce(std::uint64_t epoch) {
-  quiesced_epoch_ = std::max(quiesced_epoch_, epoch);
-  compute_.post([stage = stage_, epoch, asker = sender()] {
-    stage->executor.reset();
-    caf::anon_send(asker, msg::Quiesced{epoch});
   });
 }
 

@@ -32,7 +32,6 @@ class TargetWorker : public ActorBase {
   struct Stage;  // the model, the executor and what else the jobs use
 
   void run(const msg::RunStep& message);
-  void quiesce(std::uint64_t epoch);
 
   Compute& compute_;
   std::shared_ptr<Stage> stage_;

@@ -11,22 +11,16 @@ Telemetry::Telemetry(caf::actor_config& cfg) : ActorBase(cfg, "telemetry") {}
 
 caf::behavior Telemetry::make_behavior() {
   return {
-      [this](const msg::Snapshot& snapshot) { ask(snapshot); },
-      [this](const msg::Fenced& fenced) { answer(fenced.number); },
+      [this](const msg::Snapshot& snapshot) {
+        if (!snapshot.batcher) return;  // dropped here: that answers it
+        const std::uint64_t number = ++last_number_;
+        asked_.emplace(number, snapshot);
+        send(snapshot.batcher, msg::Fence{this, number});
+        delayed_send(this, kFenceTimeout, msg::Fenced{number});
+      },
+      [this](const msg::Fenced& fenced) { asked_.erase(fenced.number); },  // the last owner of a query answers it
       msg::throw_for_test,
   };
-}
-
-void Telemetry::ask(const msg::Snapshot& snapshot) {
-  const std::uint64_t number = ++last_number_;
-  asked_.emplace(number, snapshot);
-  if (!snapshot.batcher) return answer(number);
-  send(snapshot.batcher, msg::Fence{this, number});
-  delayed_send(this, kFenceTimeout, msg::Fenced{number});
-}
-
-void Telemetry::answer(std::uint64_t number) {
-  asked_.erase(number);  // the last owner of a query answers it
 }
 
 StatusSnapshot take_snapshot(const UnitContext& context, TimePoint now) {

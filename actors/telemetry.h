@@ -48,9 +48,6 @@ class Telemetry : public ActorBase {
   void on_exit() override { asked_.clear(); }
 
  private:
-  void ask(const msg::Snapshot& snapshot);
-  void answer(std::uint64_t number);
-
   std::uint64_t last_number_ = 0;
   std::map<std::uint64_t, msg::Snapshot> asked_;
 };

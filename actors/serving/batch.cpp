@@ -148,19 +148,16 @@ void Batch::step_ended(const engine::StepResult& result, TimePoint now) {
     at_work_ = live->request();
     if (options_.faults.before_row) options_.faults.before_row(at_work_);
     planner_.advance(row.sequence, static_cast<std::uint32_t>(row.tokens.size()));
-    if (row.tokens.empty()) tell_progress(*live);
+    if (row.tokens.empty()) {  // a chunk of a prompt, or of what is replayed after a preemption
+      const std::uint32_t computed = std::min(planner_.computed(live->sequence), live->prompt_tokens());
+      streams_.computed(live->request(), live->generation(), computed);
+    }
     live->copy_from.clear();
     live->restore = kNoSnapshot;
     if (has_computed_prompt(*live)) requeue_forks(live->request());
     take_row(*live, row, now);
     clear_faults(row.sequence);
   }
-}
-
-// A chunk of a prompt, or of what is replayed after a preemption.
-void Batch::tell_progress(const Live& live) {
-  const std::uint32_t computed = std::min(planner_.computed(live.sequence), live.prompt_tokens());
-  streams_.computed(live.request(), live.generation(), computed);
 }
 
 void Batch::step_is_over(std::uint64_t epoch, std::uint64_t step) {
@@ -218,11 +215,7 @@ void Batch::commit_full_blocks(Live& live) {
                                   .tokens = {first, last},
                                   .snapshot = std::exchange(live.saved, kNoSnapshot)});
   live.num_committed = full.first_block + full.num_blocks;
-  leave_windows_behind(live);
-}
-
-// The keeper takes back blocks that no later position attends to.
-void Batch::leave_windows_behind(Live& live) {
+  // The keeper takes back blocks that no later position attends to.
   for (GroupId group = 0; group < live.tables.size(); ++group) {
     const std::uint32_t window = options_.capacity.groups[group].window;
     if (cache::leave_window_behind(live.tables[group], live.num_committed * kBlockSize, window)) retry();

@@ -114,10 +114,8 @@ class Batch {
   bool has_state() const { return options_.planner.snapshot_rule.every > 0; }
   void open(const Live& live, std::uint32_t num_cached);
   void clear_faults(SequenceId sequence);
-  void tell_progress(const Live& live);
   void take_row(Live& live, const engine::ItemResult& row, TimePoint now);
   void commit_full_blocks(Live& live);
-  void leave_windows_behind(Live& live);
   void committed(Live& live, const cache::Committed& answer);
   void park(Live& live, TimePoint now);
   bool out_of_credit(Live& live, TimePoint now);

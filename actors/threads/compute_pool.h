@@ -3,10 +3,12 @@
 
 #include <cstdint>
 #include <functional>
-#include <memory>
+#include <limits>
+#include <utility>
 #include <vector>
 
 #include "actors/threads/thread_pool.h"
+#include "config/assert.h"
 #include "engine/compute/team.h"
 
 namespace troupe::actors {
@@ -25,12 +27,23 @@ class Compute {
 class ComputePool final : public Compute {
  public:
   // cpus[i]: the CPU of team thread i; empty: no thread is bound.
-  ComputePool(std::uint32_t num_threads, const std::vector<int>& cpus);
+  ComputePool(std::uint32_t num_threads, const std::vector<int>& cpus)
+      : team_(num_threads, cpus),
+        leader_("compute", 1, std::numeric_limits<std::size_t>::max(),
+                cpus.empty() ? cpus : std::vector<int>{cpus.front()},
+                cpus.empty() ? std::chrono::microseconds(0) : kAwake) {}
 
-  void post(std::function<void()> job) override;
+  void post(std::function<void()> job) override {
+    const bool taken = leader_.post(std::move(job));
+    TROUPE_ASSERT(taken);
+  }
   engine::Team& team() override { return team_; }
 
  private:
+  // The leader spins this long for its next job, if it has a CPU of its own: longer than the actors need between two
+  // steps of many sequences.
+  static constexpr std::chrono::microseconds kAwake{200};
+
   engine::Team team_;
   ThreadPool leader_;  // joined before the team is destroyed
 };

@@ -48,19 +48,14 @@ std::optional<scheduler::Refusal> TextThreads::enter(const JobPtr& job) {
   }
   ++num_untold_;
   queue_.push(job->tenant.id, job->first_part, job);
-  add_thread();
-  return std::nullopt;
-}
-
-// Call with the lock. Starts work() on one more thread, unless all are active; it returns when queue_.pop() gives it
-// nothing.
-void TextThreads::add_thread() {
-  if (num_active_ == num_threads_) return;
+  if (num_active_ == num_threads_) return std::nullopt;
   ++num_active_;
   const bool taken = pool_.post([this] { work(); });
   TROUPE_ASSERT(taken);  // the pool's queue is as long as its number of threads
+  return std::nullopt;
 }
 
+// Runs on a thread of the pool until the queue is empty.
 void TextThreads::work() {
   std::unique_lock lock(mutex_);
   while (const auto next = queue_.pop()) {

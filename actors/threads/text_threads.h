@@ -63,7 +63,6 @@ class TextThreads {
   using JobPtr = std::shared_ptr<TextJob>;
 
   std::optional<scheduler::Refusal> enter(const JobPtr& job);
-  void add_thread();
   void work();
   void drop_unwanted();
   void finish(const std::vector<JobPtr>& jobs, const std::optional<End>& how);
