@@ -106,19 +106,42 @@ class GatewayImpl final : public Gateway {
   void cancel(RequestId id) override {
     if (const auto unit = streams_.unit(id)) models_.unit(*unit).cancel(id, std::chrono::steady_clock::now());
   }
-  void credit(RequestId id, std::uint64_t tokens) override;
+  void credit(RequestId id, std::uint64_t tokens) override {
+    const auto unit = streams_.unit(id);
+    if (!unit) return;
+    if (const auto granted = streams_.grant(id, tokens, std::chrono::steady_clock::now()))
+      models_.unit(*unit).credit(id, *granted);
+  }
   Readiness readiness() const override { return default_unit().state().readiness(); }
   double load_fraction() const override { return default_unit().state().fraction(); }
-  bool is_making_progress() const override;
-  void status(std::function<void(StatusSnapshot)> done) override;
+  bool is_making_progress() const override {
+    const TimePoint now = std::chrono::steady_clock::now();
+    return std::all_of(models_.units().begin(), models_.units().end(),
+                       [&](const auto& unit) { return unit->is_making_progress(now); });
+  }
+  void status(std::function<void(StatusSnapshot)> done) override {
+    survey_.when_fresh([this, query = std::make_shared<StatusQuery>(default_unit().context(), std::move(done))] {
+      for (const auto& unit : models_.units()) unit->ask(query);
+    });
+  }
   std::shared_ptr<const ServedModel> model(const std::string& name) const override {
     const ModelUnit* const unit = models_.find(name);
     return unit ? unit->state().model() : nullptr;
   }
-  std::vector<ModelDescription> models() const override;
+  std::vector<ModelDescription> models() const override {
+    std::vector<ModelDescription> all;
+    for (const auto& unit : models_.units()) {
+      if (const auto model = unit->state().model()) all.push_back(model->describe(unit->state().name()));
+    }
+    return all;
+  }
   CancelFlag tokenize(TextRequest request, std::string text, engine::EncodeOptions options, OnTokenized done) override;
   CancelFlag detokenize(TextRequest request, std::vector<TokenId> ids, OnDetokenized done) override;
-  void drain(std::function<void()> done) override;
+  void drain(std::function<void()> done) override {
+    spdlog::info("draining: {} streams are open", streams_.live().size());
+    for (const auto& unit : models_.units()) unit->drain(options_.drain_timeout);
+    streams_.when_empty([this, done = std::move(done)]() mutable { texts_->when_empty(std::move(done)); });
+  }
   void on_loaded(std::function<void(Status)> done) override { default_unit().state().on_loaded(std::move(done)); }
   void crash(Role role) { caf::anon_send(default_unit().supervisor(), msg::Crash{role}); }
 
@@ -153,7 +176,7 @@ GatewayOptions with_defaults(GatewayOptions options) {
 
 GatewayImpl::GatewayImpl(GatewayOptions options, std::optional<KillPlan> kills)
     : options_(with_defaults(std::move(options))),
-      cpus_(plan_cpus(allowed_places(), options_.num_threads)),
+      cpus_(plan_cpus(usable_cpus(), options_.num_threads)),
       streams_(options_),
       memory_(engine::process_memory()),
       survey_([this] { return measure_memory(); }, cpus_.rest),
@@ -234,33 +257,6 @@ RequestId GatewayImpl::submit(Request request, std::shared_ptr<StreamSink> sink)
   return id;
 }
 
-void GatewayImpl::credit(RequestId id, std::uint64_t tokens) {
-  const auto unit = streams_.unit(id);
-  if (!unit) return;
-  if (const auto granted = streams_.grant(id, tokens, std::chrono::steady_clock::now()))
-    models_.unit(*unit).credit(id, *granted);
-}
-
-void GatewayImpl::status(std::function<void(StatusSnapshot)> done) {
-  survey_.when_fresh([this, query = std::make_shared<StatusQuery>(default_unit().context(), std::move(done))] {
-    for (const auto& unit : models_.units()) unit->ask(query);
-  });
-}
-
-bool GatewayImpl::is_making_progress() const {
-  const TimePoint now = std::chrono::steady_clock::now();
-  return std::all_of(models_.units().begin(), models_.units().end(),
-                     [&](const auto& unit) { return unit->is_making_progress(now); });
-}
-
-std::vector<ModelDescription> GatewayImpl::models() const {
-  std::vector<ModelDescription> all;
-  for (const auto& unit : models_.units()) {
-    if (const auto model = unit->state().model()) all.push_back(model->describe(unit->state().name()));
-  }
-  return all;
-}
-
 std::variant<std::shared_ptr<const engine::Tokenizer>, End> GatewayImpl::vocabulary(const std::string& name) const {
   const ModelUnit* const unit = models_.find(name);
   if (!unit) return unknown_model(name, models_.names());
@@ -328,12 +324,6 @@ CancelFlag GatewayImpl::detokenize(TextRequest request, std::vector<TokenId> ids
                    [vocabulary = std::get<0>(vocabulary_or), ids = std::move(ids)](const std::atomic<bool>* interrupt) {
                      return vocabulary->decode(ids, interrupt);
                    });
-}
-
-void GatewayImpl::drain(std::function<void()> done) {
-  spdlog::info("draining: {} streams are open", streams_.live().size());
-  for (const auto& unit : models_.units()) unit->drain(options_.drain_timeout);
-  streams_.when_empty([this, done = std::move(done)]() mutable { texts_->when_empty(std::move(done)); });
 }
 
 }  // namespace

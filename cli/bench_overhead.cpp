@@ -192,7 +192,7 @@ Result<int> bench_overhead(const config::BenchOptions& options, const config::Gi
   if (!gateway) return gateway.error();
 
   const std::uint32_t threads = num_threads(options);
-  const bool own_cores = !actors::plan_cpus(actors::allowed_places(), threads).compute.empty();
+  const bool own_cores = !actors::plan_cpus(actors::usable_cpus(), threads).compute.empty();
   std::vector<Overhead> results;
   for (const std::int64_t sequences : options.batch_sizes) {
     auto result = measure(**gateway, recorder, static_cast<std::uint32_t>(sequences),

@@ -11,13 +11,13 @@
 
 namespace troupe::actors {
 
-CpuPlan plan_cpus(std::vector<CpuPlace> places, std::uint32_t num_threads) {
-  if (places.size() <= num_threads) return {};
-  std::sort(places.begin(), places.end(), [](const CpuPlace& a, const CpuPlace& b) { return a.cpu < b.cpu; });
+CpuPlan plan_cpus(std::vector<LogicalCpu> cpus, std::uint32_t num_threads) {
+  if (cpus.size() <= num_threads) return {};
+  std::sort(cpus.begin(), cpus.end(), [](const LogicalCpu& a, const LogicalCpu& b) { return a.number < b.number; });
   std::map<std::uint32_t, std::uint32_t> seen_of_core;
   std::vector<std::tuple<std::uint32_t, std::uint32_t, int>> order;  // node, n-th thread of its core, cpu
-  order.reserve(places.size());
-  for (const CpuPlace& place : places) order.emplace_back(place.node, seen_of_core[place.core]++, place.cpu);
+  order.reserve(cpus.size());
+  for (const LogicalCpu& cpu : cpus) order.emplace_back(cpu.node, seen_of_core[cpu.core]++, cpu.number);
   std::sort(order.begin(), order.end());
 
   CpuPlan plan;
@@ -27,10 +27,10 @@ CpuPlan plan_cpus(std::vector<CpuPlace> places, std::uint32_t num_threads) {
   return plan;
 }
 
-std::vector<CpuPlace> allowed_places() {
+std::vector<LogicalCpu> usable_cpus() {
   hwloc_topology_t topology;
   if (hwloc_topology_init(&topology) != 0) return {};
-  std::vector<CpuPlace> places;
+  std::vector<LogicalCpu> cpus;
   if (hwloc_topology_load(topology) == 0) {
     const std::vector<int> allowed = engine::allowed_cpus();
     for (hwloc_obj_t pu = nullptr; (pu = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_PU, pu)) != nullptr;) {
@@ -38,13 +38,13 @@ std::vector<CpuPlace> allowed_places() {
       if (!std::binary_search(allowed.begin(), allowed.end(), cpu)) continue;
       const hwloc_obj_t core = hwloc_get_ancestor_obj_by_type(topology, HWLOC_OBJ_CORE, pu);
       const int node = hwloc_bitmap_first(pu->nodeset);
-      places.push_back({.cpu = cpu,
-                        .node = node < 0 ? 0 : static_cast<std::uint32_t>(node),
-                        .core = core != nullptr ? core->logical_index : pu->logical_index});
+      cpus.push_back({.number = cpu,
+                      .node = node < 0 ? 0 : static_cast<std::uint32_t>(node),
+                      .core = core != nullptr ? core->logical_index : pu->logical_index});
     }
   }
   hwloc_topology_destroy(topology);
-  return places;
+  return cpus;
 }
 
 }  // namespace troupe::actors

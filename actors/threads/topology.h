@@ -14,18 +14,18 @@ struct CpuPlan {
 };
 
 // One logical CPU (hardware thread).
-struct CpuPlace {
-  int cpu;             // the operating system's number
+struct LogicalCpu {
+  int number;          // the operating system's number
   std::uint32_t node;  // NUMA node
   std::uint32_t core;  // physical core, machine-wide
 };
 
 // Fills one NUMA node before the next, and in a node takes one hardware thread of each core before second ones. If the
 // team needs every CPU, none is left for the actors: both lists are empty, nothing is bound, and the operating system
-// balances. `places` may be in any order.
-[[nodiscard]] CpuPlan plan_cpus(std::vector<CpuPlace> places, std::uint32_t num_threads);
+// balances. `cpus` may be in any order.
+[[nodiscard]] CpuPlan plan_cpus(std::vector<LogicalCpu> cpus, std::uint32_t num_threads);
 
 // The CPUs this process may run on, from hwloc; empty if it fails.
-[[nodiscard]] std::vector<CpuPlace> allowed_places();
+[[nodiscard]] std::vector<LogicalCpu> usable_cpus();
 
 }  // namespace troupe::actors

@@ -10,13 +10,13 @@ namespace troupe::actors {
 namespace {
 
 // Two NUMA nodes of two cores with two hardware threads each, numbered as Linux does: 0-3, then siblings 4-7.
-std::vector<CpuPlace> machine() {
-  std::vector<CpuPlace> places;
+std::vector<LogicalCpu> machine() {
+  std::vector<LogicalCpu> cpus;
   for (int cpu = 0; cpu < 8; ++cpu) {
     const auto core = static_cast<std::uint32_t>(cpu % 4);
-    places.push_back({.cpu = cpu, .node = core / 2, .core = core});
+    cpus.push_back({.number = cpu, .node = core / 2, .core = core});
   }
-  return places;
+  return cpus;
 }
 
 TEST_CASE("cpu plan: whole cores of one node come before its second hyper-threads") {
@@ -33,8 +33,8 @@ TEST_CASE("cpu plan: a team that takes every CPU is not bound, and nothing else 
 }
 
 TEST_CASE("this machine's CPUs are found") {
-  for (const CpuPlace& place : allowed_places()) CHECK(place.cpu >= 0);
-  CHECK_FALSE(allowed_places().empty());
+  for (const LogicalCpu& cpu : usable_cpus()) CHECK(cpu.number >= 0);
+  CHECK_FALSE(usable_cpus().empty());
 }
 
 TEST_CASE("thread pool: every posted job runs before the destructor returns, one thread keeps the order") {
