@@ -1,4 +1,4 @@
-// Random clients, and what each of them would get if it were alone.
+// Random clients, and the answer that each of them gets alone.
 #pragma once
 
 #include <map>
@@ -31,7 +31,7 @@ inline std::vector<TokenId> some_prompt(std::mt19937& random) {
   return ids;
 }
 
-// A prompt of its own: others with another `salt` share no block of it.
+// Prompts with different `salt` share no block.
 inline Client client_with(std::size_t prompt_tokens, TokenId salt, std::uint32_t max_tokens) {
   Client client{.id = 0, .sink = std::make_shared<Listener>(), .prompt = {1}, .drawn = false, .max_tokens = max_tokens};
   while (client.prompt.size() < prompt_tokens)
@@ -72,8 +72,7 @@ class Reference {
   std::map<std::pair<std::vector<TokenId>, bool>, std::vector<TokenId>> known_;
 };
 
-// Whether it got a beginning of what it gets alone; all of it if it ended by its length. Not to be asked before its
-// end.
+// Whether it got a beginning of what it gets alone; all of it if it ended by its length. Call after its end.
 inline void check_answer(const Client& client, Reference& reference) {
   REQUIRE(client.sink->end_);
   const std::vector<TokenId>& whole = reference.of(client);

@@ -158,7 +158,7 @@ TEST_CASE("embed: a cancelled request ends at once, and nothing more is computed
   CHECK(next.values().size() == 64);
 }
 
-TEST_CASE("embed: what cannot be embedded is refused by name") {
+TEST_CASE("embed: inputs that cannot be embedded are refused by name") {
   EncoderStage stage;
   const auto refusal = [&](Request request) {
     const auto asked = stage.ask(std::move(request));
@@ -312,7 +312,7 @@ TEST_CASE("embed: a language model reads a long text in passes of at most a step
   }
 }
 
-TEST_CASE("embed: a request that waits while no pass ends makes no progress") {
+TEST_CASE("embed: a request that waits while no pass ends counts as a stall") {
   EncoderStage stage;
   const auto later = [&](int seconds) { return stage.now() + std::chrono::seconds(seconds); };
   const auto still = [&](int seconds) {

@@ -1,4 +1,4 @@
-// Work that breaks: steps, texts, handlers. Nobody loses a token but the one who is to blame.
+// Work that throws: steps, texts, handlers. Only the request that causes it loses tokens.
 #include <catch2/catch.hpp>
 #include <new>
 #include <random>
@@ -73,7 +73,7 @@ TEST_CASE("faults: a request that breaks every step it is in is given up, and th
   }
 }
 
-TEST_CASE("faults: whichever step breaks once, every stream gets all that it gets alone") {
+TEST_CASE("faults: when any one step fails once, every stream gets the answer that it gets alone") {
   const auto model = load_model(12);
   Reference reference(load_model(32));
   for (int broken = 0; broken < 40; broken += static_cast<int>(kThinning)) {
@@ -123,7 +123,7 @@ TEST_CASE("faults: a request whose results kill the batcher does so twice, then 
   check_all_came_back(stage);
 }
 
-TEST_CASE("faults: a text that cannot be encoded costs its own request and nobody's restarts") {
+TEST_CASE("faults: a text that cannot be encoded ends its own request and restarts no actor") {
   int times = 0, harmless_after = 1000;
   FaultPoints faults;
   faults.before_encode = [&](const Request& request) {
@@ -153,7 +153,7 @@ TEST_CASE("faults: a text that cannot be encoded costs its own request and nobod
   check_all_came_back(stage);
 }
 
-TEST_CASE("faults: whoever is killed and whatever breaks, again and again, every stream gets all that it gets alone") {
+TEST_CASE("faults: with random deaths and broken steps, every stream gets the answer that it gets alone") {
   const auto scarce = load_model(10);
   Reference reference(load_model(64));
   constexpr std::optional<Role> kTargets[] = {Role::telemetry, Role::intake,    Role::keeper, Role::worker,
@@ -217,7 +217,7 @@ TEST_CASE("faults: deaths without a step between them end the service, deaths be
     caf::anon_send(stage.supervisor(), msg::Crash{Role::telemetry});
     stage.run_with_time();
   };
-  for (int i = 0; i < 20; ++i) die();  // nobody waits
+  for (int i = 0; i < 20; ++i) die();  // no request waits
   const Client alone = client_with(20, 1, 40);
   Request request = request_for(alone);
   request.credit = 1;
@@ -228,7 +228,7 @@ TEST_CASE("faults: deaths without a step between them end the service, deaths be
     stage.credit(id, 1);
   }
   CHECK(stage.model.readiness() == Readiness::ready);
-  // Now it waits, and nothing is computed.
+  // Now a request waits, and nothing is computed.
   stage.run_with_time();
   stage.compute.hold = true;
   stage.credit(id, 1);
@@ -248,7 +248,7 @@ TEST_CASE("faults: deaths without a step between them end the service, deaths be
   while (stage.compute.is_computing()) stage.compute.run_one();
 }
 
-TEST_CASE("faults: a server that stands still while work waits says so") {
+TEST_CASE("faults: a server that makes no progress while work waits reports a stall") {
   GatewayOptions options;
   options.progress_timeout = std::chrono::seconds(10);
   Stage stage(options);
@@ -294,7 +294,7 @@ TEST_CASE("faults: a server that stands still while work waits says so") {
   stage.run();
 }
 
-TEST_CASE("faults: a plan of kills is read, and a wrong one is refused by name") {
+TEST_CASE("faults: TROUPE_TEST_KILL is parsed, and a wrong value is refused by name") {
   const auto plan = parse_kill_plan("period=2s,seed=7,targets=worker+step");
   REQUIRE(plan);
   CHECK(plan->period == std::chrono::seconds(2));

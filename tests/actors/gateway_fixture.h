@@ -1,4 +1,4 @@
-// A real gateway on the embedded model, and a sink that remembers.
+// A real gateway on the embedded model, and a sink that records.
 #pragma once
 
 #include <catch2/catch.hpp>
@@ -17,7 +17,7 @@ namespace troupe::actors::test {
 
 inline constexpr std::uint64_t kAllCredit = ~std::uint64_t{0};
 
-// Thread-safe; wait functions return when it is so, or fail the test after a minute.
+// Thread-safe. The wait functions return when their condition holds, or fail the test after a minute.
 class Recorder : public StreamSink {
  public:
   void tokens(TokenRun run) override {

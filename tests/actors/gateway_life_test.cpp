@@ -27,7 +27,7 @@ Request from_ids(std::vector<TokenId> ids, std::uint32_t max_tokens) {
   return request;
 }
 
-TEST_CASE("gateway: what is wrong with the options is said at once") {
+TEST_CASE("gateway: wrong options are refused before the model is loaded") {
   GatewayOptions options = embedded_model();
   options.model_path = "/no/such/model.gguf";
   const auto missing = Gateway::start(options);
@@ -41,7 +41,7 @@ TEST_CASE("gateway: what is wrong with the options is said at once") {
   CHECK(unknown.error().message.find("abacus") != std::string::npos);
 }
 
-TEST_CASE("gateway: a model that cannot be loaded ends what waits for it") {
+TEST_CASE("gateway: a model that cannot be loaded ends the requests that wait for it") {
   GatewayOptions options = embedded_model();
   options.load.memory = 1;  // too little for anything
   options.load.num_blocks = 0;
@@ -66,7 +66,7 @@ TEST_CASE("gateway: a request that comes while the model loads waits and is answ
   CHECK((*gateway)->load_fraction() == 1);
 }
 
-TEST_CASE("gateway: a prefix that many ask for at once is computed once") {
+TEST_CASE("gateway: a prefix that many requests have at once is computed once") {
   const auto gateway = start();
   std::vector<std::shared_ptr<Recorder>> sinks;
   const std::vector<TokenId> shared = long_prompt(200, 1);
@@ -86,7 +86,7 @@ TEST_CASE("gateway: a prefix that many ask for at once is computed once") {
   CHECK(after.count("blocks_free") + after.count("blocks_cached") == after.count("blocks_total"));
   CHECK(after.requests_received == 8);
 
-  // The same with the prefix cached, and on a server that never saw it.
+  // The same answer with the prefix cached, and on a server without it.
   const auto other = start();
   for (TokenId i = 0; i < 8; ++i) {
     std::vector<TokenId> prompt = shared;
@@ -116,7 +116,7 @@ TEST_CASE("gateway: prefixes are shared within a user, or where the scope says p
   CHECK(cached_for(3, "", 2) == 96);
 }
 
-// The bits of what was chosen, of every token.
+// The bits of the log probability of every token.
 std::vector<std::uint32_t> logprob_bits(const Recorder& sink) {
   std::vector<std::uint32_t> bits;
   for (const engine::SampledToken& token : sink.logprobs()) bits.push_back(std::bit_cast<std::uint32_t>(token.logprob));
@@ -156,7 +156,7 @@ TEST_CASE("gateway: under too few blocks sequences are preempted and their answe
   CHECK(after.count("blocks_referenced") == 0);
 }
 
-TEST_CASE("gateway: what needs more blocks than there are is refused with the numbers") {
+TEST_CASE("gateway: a request that needs more blocks than there are is refused with the numbers") {
   GatewayOptions options = embedded_model();
   options.load.num_blocks = 4;
   const auto gateway = start(options);
@@ -213,7 +213,7 @@ TEST_CASE("gateway: an intake that dies in the middle of streams costs a pause a
   survives(Role::intake);
 }
 
-TEST_CASE("gateway: one death after the other, of everybody, costs pauses and no token") {
+TEST_CASE("gateway: the death of every actor, one after the other, costs pauses and no token") {
   const auto gateway = start();
   const Answered whole = run(*gateway, from_ids(long_prompt(50, 3), 120));
   constexpr Role kRoles[] = {Role::batcher, Role::telemetry, Role::worker, Role::intake, Role::tokenizer, Role::keeper};
@@ -253,7 +253,7 @@ TEST_CASE("gateway: draining lets streams end, refuses new ones, and says when i
   CHECK(changed.wait_for(lock, std::chrono::seconds(30), [&] { return drained; }));
 }
 
-TEST_CASE("gateway: at the drain timeout what is left ends as cancelled") {
+TEST_CASE("gateway: at the drain timeout the live streams end as cancelled") {
   GatewayOptions options = embedded_model();
   options.drain_timeout = std::chrono::milliseconds(50);
   const auto gateway = start(options);

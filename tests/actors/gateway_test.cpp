@@ -26,7 +26,7 @@ TEST_CASE("gateway: greedy answers are those that llama.cpp gives") {
     const auto& rounded = one.at("tq2_0");
     const Answered got = run(*gateway, greedy(text, 120));
     CHECK(got.end.usage.prompt_tokens == one.at("prompt").size());
-    // Until the two references part, or part from ours at a close call.
+    // Up to where the two references differ, or where ours differs at nearly equal logits.
     for (std::size_t i = 0; i < got.ids.size(); ++i) {
       const TokenId want = exact.at("greedy").at(i);
       if (want != rounded.at("greedy").at(i)) break;
@@ -40,7 +40,7 @@ TEST_CASE("gateway: greedy answers are those that llama.cpp gives") {
   CHECK(compared >= 40);
 }
 
-TEST_CASE("gateway: an answer of ids, text, usage and seed, and the same one from ids") {
+TEST_CASE("gateway: an answer has ids, text, usage and seed, and is the same for the prompt as ids") {
   const auto gateway = start();
   const Answered got = run(*gateway, seeded(kPrompt, 40, 7));
   CHECK(got.end.outcome == Outcome::length);
@@ -66,7 +66,7 @@ TEST_CASE("gateway: an answer of ids, text, usage and seed, and the same one fro
   CHECK(sink->logprobs()[5].top.size() == 2);
 }
 
-TEST_CASE("gateway: several answers come from one prefill, and the first is what one alone is") {
+TEST_CASE("gateway: several answers come from one prefill, and the first equals a single answer") {
   const auto gateway = start();
   // 2 full blocks and a part of a third.
   const auto text_ids = gateway->model()->tokenizer()->encode(
@@ -92,7 +92,7 @@ TEST_CASE("gateway: several answers come from one prefill, and the first is what
   for (std::uint32_t choice = 1; choice < 4; ++choice) {
     CHECK(answers[choice].end.outcome == Outcome::length);
     CHECK(answers[choice].end.seed == 7);
-    // But the last token, whose logits are drawn from.
+    // All but the last token, whose logits are needed.
     CHECK(answers[choice].end.usage.cached_tokens == num_prompt - 1);
     CHECK(answers[choice].ids != answers[choice - 1].ids);
   }
@@ -117,7 +117,7 @@ TEST_CASE("gateway: greedy choices are all equal, and go on when the first is ca
     if (round % 2 == 1) sink->choice(0).wait_for_tokens(1);
     gateway->cancel(first);
     const std::vector<Answered> answers = sink->wait();
-    // Before the prompt was known all went, after it only the first.
+    // Before the prompt was encoded all choices end, after it only the first.
     const bool together = answers[1].end.outcome == Outcome::cancelled;
     CHECK_FALSE((together && round % 2 == 1));
     for (std::size_t choice = 1; choice < 4; ++choice) {
@@ -127,7 +127,7 @@ TEST_CASE("gateway: greedy choices are all equal, and go on when the first is ca
   }
 }
 
-TEST_CASE("gateway: what is wrong with a request is the end of all its choices") {
+TEST_CASE("gateway: a refusal ends all choices of a request") {
   const auto gateway = start();
   Request request = greedy(kPrompt, 30);
   request.num_choices = 3;
@@ -171,7 +171,7 @@ TEST_CASE("gateway: concurrent streams get what each gets alone") {
   for (std::size_t i = 0; i < requests.size(); ++i) CHECK(answer(sinks[i]).ids == alone[i]);
 }
 
-TEST_CASE("gateway: a long text is encoded beside the actors and answered alike") {
+TEST_CASE("gateway: a text encoded on the text threads gets the same answer as its ids") {
   const auto gateway = start();
   std::string text;
   while (text.size() < 5000) text += "The dog ran to the tree. ";
@@ -234,7 +234,7 @@ TEST_CASE("gateway: a stop id ends the answer and is not sent") {
   CHECK(got.ids == std::vector<TokenId>(whole.ids.begin(), first));
 }
 
-TEST_CASE("gateway: a stream without credit is parked, goes on with credit, and disturbs nobody") {
+TEST_CASE("gateway: a stream without credit is parked, goes on with credit, and does not delay other streams") {
   const auto gateway = start();
   const std::vector<TokenId> whole = run(*gateway, greedy(kPrompt, 40)).ids;
   Request request = greedy(kPrompt, 40);
@@ -382,7 +382,7 @@ TEST_CASE("gateway: a user's quota is refused by name, another user is served") 
   CHECK(run(*gateway, greedy(kPrompt, 3)).end.outcome == Outcome::length);
 }
 
-TEST_CASE("gateway: text and ids of the vocabulary on request") {
+TEST_CASE("gateway: texts are encoded and ids are decoded on request") {
   const auto gateway = start();
   const Tokenized ids = tokenized(*gateway, kPrompt);
   REQUIRE(std::get<std::vector<TokenId>>(ids) == std::vector<TokenId>{1, 424, 437, 261, 399});
@@ -448,7 +448,7 @@ TEST_CASE("gateway: one user's texts leave room to others', and the refusal name
   for (const auto& answer : large) (void)answer.wait();
 }
 
-TEST_CASE("gateway: texts whose client has gone are dropped, and what runs of them stops") {
+TEST_CASE("gateway: texts whose client has gone are dropped, also while they are being encoded") {
   GatewayOptions options = embedded_model();
   options.max_queued_texts = 256;
   options.max_queued_text_bytes = 1u << 30;
@@ -465,7 +465,7 @@ TEST_CASE("gateway: texts whose client has gone are dropped, and what runs of th
   CHECK(dropped == gone.size());
 }
 
-TEST_CASE("gateway: a cancelled request's long prompt gives its place back at once") {
+TEST_CASE("gateway: a cancelled request's long prompt stops counting against the limits at once") {
   GatewayOptions options = embedded_model();
   options.tokenizer_threads = 1;
   options.max_queued_texts = 8;  // of which a guest may have two: one that stops, and a new one
@@ -478,7 +478,7 @@ TEST_CASE("gateway: a cancelled request's long prompt gives its place back at on
     gateway->cancel(id);
     CHECK(sink->wait_for_end().outcome == Outcome::cancelled);
   }
-  // The intake heard of the cancels in order; whatever it had posted is unwanted by now, or gone.
+  // The intake handled the cancels in order; all that it had posted is unwanted by now, or gone.
   CHECK(status(*gateway).count("requests_waiting") == 0);
 }
 

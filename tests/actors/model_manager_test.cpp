@@ -125,7 +125,7 @@ TEST_CASE("models: units take their memory from one budget and give it back") {
   CHECK(with_one < before);
   machine.add(kTales, "second");
   machine.run();
-  const std::uint64_t of_one = before - with_one;  // but for what the allocator adds to a vocabulary
+  const std::uint64_t of_one = before - with_one;  // without what the allocator adds to a vocabulary
   CHECK(before - machine.models.budget().left() == Approx(2 * of_one).epsilon(0.01));
 
   const std::uint64_t enough = of_one + of_one / 2;
@@ -147,7 +147,7 @@ TEST_CASE("models: units take their memory from one budget and give it back") {
   CHECK(budget.left() == enough);
 }
 
-TEST_CASE("models: an actor that dies in one unit, or a model that fails to load, does not touch the other") {
+TEST_CASE("models: an actor that dies in one unit, or a model that fails to load, does not affect the other unit") {
   for (const Role role : {Role::batcher, Role::keeper, Role::worker, Role::intake, Role::embedder}) {
     Machine machine;
     const ModelUnit& tales = machine.add(kTales, "tales");

@@ -37,7 +37,7 @@ class Scene {
     request.credit = credit;
     client.id = stage.submit(std::move(request), client.sink);
   }
-  // To the middle of the first step at which it is so.
+  // Goes on to the middle of the first step at which the condition holds.
   void compute_until(const std::function<bool()>& condition) {
     for (stage.run(); !condition(); stage.run()) {
       REQUIRE(stage.compute.is_computing());
@@ -51,7 +51,7 @@ class Scene {
   void cancel(const Client& client) {
     stage.cancel(client.id);
     stage.run();
-    REQUIRE(client.sink->end_);  // at once, whatever is being computed
+    REQUIRE(client.sink->end_);  // at once, also during a step
     CHECK(client.sink->end_->outcome == Outcome::cancelled);
   }
   RequestState state(const Client& client) const { return stage.streams.state(client.id); }
@@ -73,7 +73,7 @@ TEST_CASE("cancel: received or encoding, a stream holds nothing") {
   Scene scene;
   const std::uint32_t before = scene.referenced();
   Client client = client_with(80, 1, 10);
-  scene.submit(client);  // nobody has looked at it
+  scene.submit(client);  // the intake has not handled it
   scene.cancel(client);
   CHECK(scene.referenced() == before);
 
@@ -111,11 +111,11 @@ TEST_CASE("cancel: in the middle of a step of prefill or decoding, blocks are ba
     scene.cancel(client);
     CHECK(scene.referenced() >= before + 2);  // the step may still write them
     scene.end_step();
-    CHECK(scene.referenced() <= before + 1);  // one, if the other has begun its second
+    CHECK(scene.referenced() <= before + 1);  // one, if the other stream has begun its second
   }
 }
 
-TEST_CASE("cancel: parked, a stream's blocks are back at once, in the middle of whatever step") {
+TEST_CASE("cancel: parked, a stream's blocks are back at once, also during a step") {
   Scene scene;
   const std::uint32_t before = scene.referenced();
   Client client = client_with(80, 1, 30);
@@ -167,7 +167,7 @@ TEST_CASE("cancel: waiting for a leader, a stream holds nothing; the leader canc
   }
 }
 
-TEST_CASE("slow readers: a parked stream keeps its blocks while nobody needs them, and goes on without a pause") {
+TEST_CASE("slow readers: a parked stream keeps its blocks while no other needs them, and goes on without a pause") {
   Stage stage;
   stage.serve(load_model(kBlocks));
   Client slow = client_with(80, 1, 20);
@@ -188,7 +188,7 @@ TEST_CASE("slow readers: a parked stream keeps its blocks while nobody needs the
   CHECK(stage.streams.counts().preemptions == 0);
 }
 
-TEST_CASE("slow readers: a user with a whole share of parked requests gets no new ones until one goes on or ends") {
+TEST_CASE("slow readers: a user with a whole share of parked requests is refused new ones until one goes on or ends") {
   GatewayOptions options;
   options.max_parked_requests = 2;
   Stage stage(options);
@@ -215,7 +215,8 @@ TEST_CASE("slow readers: a user with a whole share of parked requests gets no ne
   stage.run();
 }
 
-TEST_CASE("slow readers: under pressure they give way, nobody waits for them, and they get the same tokens") {
+TEST_CASE(
+    "slow readers: when blocks are short they are preempted, no request waits for them, and they get the same tokens") {
   const auto scarce = load_model(10);
   Reference reference(load_model(64));
   std::uint64_t preemptions = 0;

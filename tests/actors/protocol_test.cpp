@@ -23,7 +23,7 @@ Request request_for(std::string text, std::uint32_t max_tokens) {
   return request;
 }
 
-TEST_CASE("protocol: requests before, while and after the model arrives are answered alike") {
+TEST_CASE("protocol: requests before, during and after loading get the same answers") {
   Stage stage;
   auto early = std::make_shared<Listener>();
   stage.submit(request_for("Once upon a time", 8), early);
@@ -43,7 +43,7 @@ TEST_CASE("protocol: requests before, while and after the model arrives are answ
   CHECK(late->ids == early->ids);
 }
 
-TEST_CASE("protocol: while loading a request waits until its deadline, and so many at most") {
+TEST_CASE("protocol: while loading, requests wait until their deadline, and at most max_queued_requests") {
   GatewayOptions options;
   options.max_queued_requests = 1;
   Stage stage(options);
@@ -94,7 +94,7 @@ Request request_of_ids(std::size_t length, TokenId salt, std::uint32_t max_token
   return request;
 }
 
-TEST_CASE("protocol: parked streams give way to a new request also while another one runs without a pause") {
+TEST_CASE("protocol: parked streams are preempted for a new request also while another one runs without a pause") {
   Stage stage;
   stage.serve(load_model(12));
   for (TokenId salt = 1; salt <= 3; ++salt) {  // three blocks each
@@ -113,7 +113,7 @@ TEST_CASE("protocol: parked streams give way to a new request also while another
   CHECK(next->ids.size() == 4);
 }
 
-TEST_CASE("protocol: an urgent request preempts while others run without a pause, and past a lacking one") {
+TEST_CASE("protocol: an urgent request preempts while others run without a pause, also when one waits for blocks") {
   Stage stage;
   stage.serve(load_model(8));
   std::vector<std::shared_ptr<Listener>> busy;
@@ -158,7 +158,7 @@ TEST_CASE("protocol: a step costs at most six messages") {
   for (const auto& sink : sinks) CHECK(sink->ids.size() == 100);
 }
 
-TEST_CASE("protocol: an idle server does nothing at all") {
+TEST_CASE("protocol: an idle server has no event") {
   Stage stage;
   stage.serve(load_model(32));
   auto sink = std::make_shared<Listener>();
@@ -168,7 +168,7 @@ TEST_CASE("protocol: an idle server does nothing at all") {
   CHECK_FALSE(stage.scheduler().has_pending_timeout());
 }
 
-TEST_CASE("protocol: cancelled at any event, a stream ends at once and everything comes back") {
+TEST_CASE("protocol: cancelled at any event, a stream ends at once and all blocks come back") {
   const auto model = load_model(32);
   for (std::size_t when = 0; when < 120; when += 3 * kThinning) {
     INFO("after " << when << " events");
@@ -234,7 +234,7 @@ Outcomes serve_three(const std::shared_ptr<engine::LoadedModel>& model, std::opt
   return outcomes;
 }
 
-TEST_CASE("protocol: whoever dies after whichever event, every stream gets what it would have had") {
+TEST_CASE("protocol: when any actor dies after any event, every stream gets the answer that it gets without") {
   const auto model = load_model(12);  // few enough to preempt
   const Outcomes undisturbed = serve_three(model, std::nullopt, ~std::size_t{0});
   for (const Role role : {Role::intake, Role::keeper, Role::worker, Role::batcher}) {
@@ -267,7 +267,7 @@ TEST_CASE("protocol: a status is asked for through the batcher and the keeper, a
   stage.scheduler().run_once();
   stage.run_with_time();
   CHECK(answered == 2);
-  // Telemetry dies with one query in its hands and one in its mailbox.
+  // Telemetry dies while it holds one query and has one in its mailbox.
   ask();
   stage.scheduler().run_once();
   stage.scheduler().run_once();
@@ -318,7 +318,7 @@ TEST_CASE("protocol: the timers of requests that have ended are gone within a se
   CHECK_FALSE(stage.scheduler().has_pending_timeout());
 }
 
-TEST_CASE("protocol: a tokenizer that dies is replaced, and what it had to encode is encoded") {
+TEST_CASE("protocol: a tokenizer that dies is replaced, and its texts are encoded") {
   GatewayOptions options;
   options.tokenizer_threads = 1;
   Stage stage(options);
@@ -334,7 +334,7 @@ TEST_CASE("protocol: a tokenizer that dies is replaced, and what it had to encod
   CHECK(stage.status().count("worker_restarts") == 3);
 }
 
-TEST_CASE("protocol: a submission that an intake and its successor both hear of is handled once") {
+TEST_CASE("protocol: a submission that reaches an intake and its successor is handled once") {
   const auto model = load_model(32);
   for (std::size_t when = 0; when < 60; when += 3) {
     INFO("after " << when << " events");
@@ -383,7 +383,7 @@ TEST_CASE("protocol: credit and ends that overtake their assignment are not lost
   CHECK(streams.end(poor, end, TimePoint{}));
 }
 
-// Hears what the keeper says.
+// Receives the answers of the keeper.
 class Ear : public ActorBase {
  public:
   Ear(caf::actor_config& cfg, std::vector<std::shared_ptr<const LeaseReply>>& heard)
@@ -398,7 +398,7 @@ class Ear : public ActorBase {
   std::vector<std::shared_ptr<const LeaseReply>>& heard_;
 };
 
-TEST_CASE("keeper: answers leases and predictions in one message, and is silent where there is nothing to say") {
+TEST_CASE("keeper: answers leases and predictions in one message, and sends none when there is no answer") {
   TestConfig config;
   caf::actor_system system(config);
   auto& scheduler = dynamic_cast<caf::scheduler::test_coordinator&>(system.scheduler());

@@ -1,5 +1,5 @@
-// Seeded random lives of a server with far too little of everything: whatever is cancelled, parked, preempted,
-// overdue or killed, what a stream gets is a beginning of what it gets alone.
+// Seeded random events on a server with too few of all resources: streams are cancelled, parked, preempted, overdue or
+// lose an actor, and what a stream gets is a beginning of what it gets alone.
 #include <catch2/catch.hpp>
 #include <random>
 
@@ -82,7 +82,7 @@ class Life {
     clients_.push_back(std::move(client));
   }
 
-  // Rarely enough for the service to go on: what was killed is there again, and has worked, before the fourth.
+  // Rarely enough for the service to go on: a killed actor has been replaced, and has worked, before the fourth kill.
   void crash() {
     constexpr Role kRoles[] = {Role::telemetry, Role::intake,  Role::keeper,
                                Role::worker,    Role::batcher, Role::tokenizer};
@@ -98,7 +98,7 @@ class Life {
   int crashes_ = 0;
 };
 
-TEST_CASE("stress: whatever happens, streams get a beginning of what they get alone and everything comes back") {
+TEST_CASE("stress: with random events, streams get a beginning of what they get alone and all resources come back") {
   const auto plenty = load_model(256);
   Reference reference(plenty);
   const auto scarce = load_model(8);  // two sequences at most
@@ -110,7 +110,7 @@ TEST_CASE("stress: whatever happens, streams get a beginning of what they get al
     life.check(reference);
     preemptions += life.preemptions();
   }
-  if (kThinning == 1) CHECK(preemptions > 10);  // so the scarcity is real
+  if (kThinning == 1) CHECK(preemptions > 10);  // so blocks were short
 }
 
 TEST_CASE("stress: the same with windows, and with recurrent state whose snapshots do not suffice") {

@@ -31,7 +31,7 @@ class InlineCompute final : public Compute {
       job();
     }
   }
-  // While set, jobs wait for run_one(): what is posted is being computed, and other messages arrive meanwhile.
+  // While set, jobs wait for run_one(): a posted job counts as being computed, and other messages arrive meanwhile.
   bool hold = false;
   [[nodiscard]] bool is_computing() const { return !held_.empty(); }
   void run_one() {
@@ -46,7 +46,7 @@ class InlineCompute final : public Compute {
   engine::Team team_{1};
 };
 
-// Remembers all it hears; needs no lock, there is one thread.
+// Records all calls; needs no lock, there is one thread.
 struct Listener : StreamSink {
   void tokens(TokenRun run) override {
     CHECK_FALSE(end_);
@@ -69,15 +69,15 @@ inline std::shared_ptr<engine::LoadedModel> load_model(const std::string& path, 
   return *model;
 }
 
-// The embedded one.
+// The embedded model.
 inline std::shared_ptr<engine::LoadedModel> load_model(std::uint32_t num_blocks) {
   engine::LoadOptions options;
   options.num_blocks = num_blocks;
   return load_model(std::string(TROUPE_MODELS) + "/tales-5m-tq2_0.gguf", options);
 }
 
-// A tiny one of another family, with random weights and snapshots every 64 positions if it has recurrent state. Null,
-// with a word about it, where the reference data is missing.
+// A tiny model of another family, with random weights and snapshots every 64 positions if it has recurrent state. Null,
+// with a warning, where the reference data is missing.
 inline std::shared_ptr<engine::LoadedModel> load_golden(const std::string& name, std::uint32_t num_blocks,
                                                         std::uint32_t num_snapshots = 32,
                                                         engine::StateType state_type = engine::StateType::f32) {
@@ -91,7 +91,7 @@ inline std::shared_ptr<engine::LoadedModel> load_golden(const std::string& name,
   return load_model(*path, options);
 }
 
-// Two that are recurrent and nothing else, and one that has attention beside.
+// Two with recurrent layers only, and one that has attention too.
 inline constexpr const char* kRecurrentModels[] = {"mamba-F32", "rwkv7-F32", "falcon-h1-F32"};
 // Half of the layers with a window of 16, and all but one.
 inline constexpr const char* kWindowModels[] = {"gemma2-F32", "gemma3-F32"};
@@ -131,7 +131,7 @@ class Stage {
   }
   TimePoint now() { return scheduler().clock().now(); }
   std::size_t run() { return scheduler().run(); }
-  // All that can happen, with time going by whenever nothing else does. Timers fire in their order.
+  // Runs all events; virtual time goes on whenever there is no other. Timers fire in their order.
   void run_with_time() {
     do run();
     while (scheduler().clock().trigger_timeout());

@@ -1,5 +1,5 @@
 // Models whose layers see a window, or have recurrent state, through the whole troupe: real forward passes on the
-// deterministic scheduler. What is served from the cache, and how, must not show in any answer.
+// deterministic scheduler. No answer depends on what was served from the cache.
 #include <catch2/catch.hpp>
 #include <stdexcept>
 
@@ -26,7 +26,7 @@ std::vector<TokenId> cold_answer(const std::shared_ptr<engine::LoadedModel>& mod
   return sink->ids;
 }
 
-// 150 tokens that all have, and some of its own.
+// 150 tokens that all prompts share, and some of its own.
 Client client_of_family(TokenId own, std::size_t num_own) {
   Client client = client_with(150, 3, 20);
   for (std::size_t i = 0; i < num_own; ++i) client.prompt.push_back(10 + (own * 37 + static_cast<TokenId>(i)) % 200);
@@ -54,21 +54,21 @@ void require_warm_is_cold(const std::shared_ptr<engine::LoadedModel>& model, std
   check_all_came_back(stage);
 }
 
-TEST_CASE("windows: a shared prefix comes from the cache, and the answer is the cold one") {
+TEST_CASE("windows: an answer from a cached prefix equals the one computed without the cache") {
   for (const char* name : kWindowModels) {
     INFO(name);
     if (const auto model = load_golden(name, 64)) require_warm_is_cold(model, 128);
   }
 }
 
-TEST_CASE("states: a shared prefix is served from a snapshot, and the answer is the cold one") {
+TEST_CASE("states: an answer from a snapshot of a shared prefix equals the one computed without the cache") {
   for (const char* name : kRecurrentModels) {
     INFO(name);
     if (const auto model = load_golden(name, 64)) require_warm_is_cold(model, 128);
   }
 }
 
-TEST_CASE("states: rounded ones are served from snapshots at multiples only, with the cold answer") {
+TEST_CASE("states: rounded states are snapshot at multiples only, and answers equal those computed without the cache") {
   for (const char* name : kRecurrentModels) {
     INFO(name);
     const auto model = load_golden(name, 64, 32, engine::StateType::f16);
@@ -80,11 +80,11 @@ TEST_CASE("states: rounded ones are served from snapshots at multiples only, wit
       stage.submit(request_for(client_with(120, 5, 4)), std::make_shared<Listener>());
       stage.run();
     }
-    CHECK(stage.streams.counts().cached_tokens == 64);  // not 96, where an exact one would be
+    CHECK(stage.streams.counts().cached_tokens == 64);  // not 96, where an exact state would have a snapshot
   }
 }
 
-TEST_CASE("states: the same prompt again goes on from its end, and counts as a hit") {
+TEST_CASE("states: the same prompt again goes on from the snapshot at its end, and counts as a hit") {
   for (const char* name : kRecurrentModels) {
     INFO(name);
     const auto model = load_golden(name, 64);
@@ -108,7 +108,7 @@ TEST_CASE("states: the same prompt again goes on from its end, and counts as a h
   }
 }
 
-TEST_CASE("windows and states: who is preempted goes on, and gets what it gets alone") {
+TEST_CASE("windows and states: a preempted sequence goes on, and its answer is the one it gets alone") {
   for (const char* name : kOtherModels) {
     INFO(name);
     const auto plenty = load_golden(name, 64);
@@ -125,7 +125,7 @@ TEST_CASE("windows and states: who is preempted goes on, and gets what it gets a
   }
 }
 
-TEST_CASE("windows and states: whichever step breaks once, every stream gets all that it gets alone") {
+TEST_CASE("windows and states: when any one step fails once, every stream gets the answer that it gets alone") {
   for (const char* name : kOtherModels) {
     INFO(name);
     const auto plenty = load_golden(name, 64);
@@ -176,7 +176,7 @@ TEST_CASE("windows: a text of eight windows holds the blocks of one window and t
   }
 }
 
-TEST_CASE("states: however many clients stop reading, there are no more than the budget has room for") {
+TEST_CASE("states: when many clients stop reading, there are no more states than the budget has room for") {
   constexpr std::uint32_t kStates = 3;
   for (const char* name : kRecurrentModels) {
     INFO(name);
@@ -190,7 +190,7 @@ TEST_CASE("states: however many clients stop reading, there are no more than the
     const auto model = load_model(*path, load);
     REQUIRE(model->num_states() == kStates);
     const std::uint64_t state_bytes = model->cache_spec().state.bytes();
-    Stage stage;  // with places for 64
+    Stage stage;  // 64 sequences at most
     stage.serve(model);
     std::vector<Client> clients;
     const auto submit = [&](TokenId salt) {
@@ -208,7 +208,7 @@ TEST_CASE("states: however many clients stop reading, there are no more than the
     }
     CHECK(stage.counters.step_buffer_bytes() < with_all_states + state_bytes);
     for (const Client& client : clients) CHECK(client.sink->ids.size() == 1);
-    // One token at a time for some, all at once for others: who has lost its state goes on from a snapshot.
+    // One token at a time for some, all at once for others: a sequence that has lost its state goes on from a snapshot.
     for (int more = 0; more < 2; ++more) {
       for (const Client& client : clients) stage.credit(client.id, 1);
       stage.run();
@@ -232,8 +232,9 @@ struct Choices : StreamSink {
   std::vector<Listener> each;
 };
 
-TEST_CASE("windows: equal sequences swap their blocks for each other's while blocks are scarce, and nobody can tell") {
-  // Of 100 positions, so that what was swapped is read for long.
+TEST_CASE(
+    "windows: equal sequences swap their blocks for each other's while blocks are scarce, and answers stay the same") {
+  // Of 100 positions, so that swapped blocks are read for many steps.
   troupe::test::PlainDecoder plain;
   plain.vocab = 512;
   plain.more_metadata = [](troupe::test::GgufWriter& w, const std::string& prefix) {
@@ -264,7 +265,7 @@ TEST_CASE("windows: equal sequences swap their blocks for each other's while blo
   }
 }
 
-TEST_CASE("windows and states: several answers of one prompt are what each is alone") {
+TEST_CASE("windows and states: each of several answers to one prompt equals the one it is alone") {
   for (const char* name : kOtherModels) {
     for (const std::size_t prompt_tokens : {70u, 96u, 97u}) {
       INFO(name << ", " << prompt_tokens << " tokens");

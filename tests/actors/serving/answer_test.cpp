@@ -52,7 +52,7 @@ TEST_CASE("answer: a character that never became whole is replaced, and may comp
   CHECK(stopped.finish().stop == std::optional<std::string>("\xEF\xBF\xBD"));
 }
 
-TEST_CASE("answer: given the same ids again, it comes to the same state") {
+TEST_CASE("answer: the same ids again give the same state") {
   const auto tokenizer = vocabulary();
   const auto ids = ids_of(*tokenizer, "The end is near. The end.");
   for (std::size_t cut = 0; cut < ids.size(); ++cut) {

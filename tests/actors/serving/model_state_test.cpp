@@ -7,7 +7,7 @@
 namespace troupe::actors {
 namespace {
 
-TEST_CASE("model state: loading, then ready, then draining; whoever waits is told once") {
+TEST_CASE("model state: loading, then ready, then draining; each callback is called once") {
   ModelState state("file-name");
   CHECK(state.readiness() == Readiness::loading);
   CHECK(state.name() == "file-name");
@@ -31,7 +31,7 @@ TEST_CASE("model state: loading, then ready, then draining; whoever waits is tol
   CHECK(state.readiness() == Readiness::draining);
 }
 
-TEST_CASE("model state: a failure is told with its reason, and stays") {
+TEST_CASE("model state: a failure is passed on with its reason, and stays") {
   ModelState state("x");
   std::string why;
   state.on_loaded([&](Status status) { why = status.error().message; });
@@ -42,7 +42,7 @@ TEST_CASE("model state: a failure is told with its reason, and stays") {
   CHECK_FALSE(state.model());
 }
 
-TEST_CASE("compute pool: jobs run one at a time and in order, with the team at hand") {
+TEST_CASE("compute pool: jobs run one at a time and in order, and can use the team") {
   std::vector<std::uint32_t> order;
   {
     ComputePool pool(2, {});

@@ -18,7 +18,7 @@ constexpr std::uint32_t kQuota = 64;
 const TimePoint kStart{};
 TimePoint at(int ms) { return kStart + milliseconds(ms); }
 
-// Remembers all it hears.
+// Records all calls.
 struct Listener : StreamSink {
   void tokens(TokenRun run) override {
     CHECK(ends.empty());
@@ -63,7 +63,7 @@ struct Stream {
   std::shared_ptr<const Assignment> task;
 };
 
-TEST_CASE("streams: faults are counted for each stream, outlive a batcher, and are forgiven") {
+TEST_CASE("streams: faults are counted for each stream, outlive a batcher, and can be cleared") {
   StreamTable table({.max_requests_per_tenant = kQuota});
   Stream one(table), other(table);
   CHECK(table.record_fault(one.id) == 1);
@@ -78,7 +78,7 @@ TEST_CASE("streams: faults are counted for each stream, outlive a batcher, and a
   CHECK(table.record_fault(one.id) == 0);
 }
 
-TEST_CASE("streams: work is there since the first stream that came, or got credit, when nobody else waited or ran") {
+TEST_CASE("streams: work_since is when a stream arrived, or got credit, while no other waited or ran") {
   StreamTable table({.max_requests_per_tenant = kQuota});
   const auto sink = std::make_shared<Listener>();
   CHECK_FALSE(table.work_since());
@@ -104,7 +104,7 @@ TEST_CASE("streams: work is there since the first stream that came, or got credi
   CHECK_FALSE(table.work_since());
 }
 
-// What each choice of one request hears.
+// The sink of all choices of one request.
 struct Choices : StreamSink {
   void tokens(TokenRun run) override { ids[run.choice].insert(ids[run.choice].end(), run.ids.begin(), run.ids.end()); }
   void end(End end) override { ends[end.choice].push_back(end.outcome); }
@@ -127,7 +127,7 @@ TEST_CASE("streams: the choices of a request share its prompt, and each has toke
   CHECK(table.unassigned(0) == std::vector<RequestId>{first});
   CHECK_FALSE(table.admit(first));
   CHECK(table.counts().in(RequestState::encoding) == 3);
-  CHECK(table.end(first + 1, outcome(Outcome::cancelled), at(1)));  // one may go alone, but for the first
+  CHECK(table.end(first + 1, outcome(Outcome::cancelled), at(1)));  // a later choice ends alone
   CHECK(table.live().size() == 2);
   const auto tasks = table.assign(first, {1, 2});
   REQUIRE(tasks.size() == 2);
@@ -167,16 +167,16 @@ TEST_CASE("streams: the quota takes all choices of a request or none") {
   REQUIRE(refused);
   CHECK(refused->outcome == Outcome::quota);
   const RequestId single = table.add({}, std::make_shared<Listener>(), at(1));
-  CHECK_FALSE(table.admit(single));  // the third place was not kept
+  CHECK_FALSE(table.admit(single));  // the quota was not kept for the third
   CHECK(table.end(second, outcome(Outcome::quota), at(2)));
   for (const RequestId id : {pair, single}) CHECK(table.end(id, outcome(Outcome::cancelled), at(3)));
   CHECK(table.live().empty());
   const RequestId three = table.add(for_choices(3), other, at(4));
-  CHECK_FALSE(table.admit(three));  // each gave its place back
+  CHECK_FALSE(table.admit(three));  // each gave its quota back
   CHECK(table.end(three, outcome(Outcome::cancelled), at(5)));
 }
 
-TEST_CASE("streams: when all end, a choice that waited for its first one's prefill had begun") {
+TEST_CASE("streams: when all end, a choice that waited for the prefill of the first one counts as begun") {
   StreamTable table({.max_requests_per_tenant = kQuota});
   const auto sink = std::make_shared<Choices>(), idle = std::make_shared<Choices>();
   const RequestId first = table.add(for_choices(2), sink, at(0));
@@ -227,7 +227,7 @@ TEST_CASE("stream table: how far a prompt is computed shows until its answer beg
   CHECK(table.computed(s.id, 1, 2));
   CHECK(computed() == 2);
   const auto task = table.resume(0, WorkKind::generate).at(0);
-  CHECK_FALSE(table.computed(s.id, 1, 3));  // of the batcher that is gone
+  CHECK_FALSE(table.computed(s.id, 1, 3));  // from the batcher that was replaced
   CHECK(computed() == 2);
   CHECK(table.started(s.id, task->generation, 0, at(2)));
   CHECK(computed() == 0);
@@ -255,7 +255,7 @@ TEST_CASE("stream table: a request's times are counted once, in seconds, however
   CHECK(views[1].state == RequestState::queued);
   CHECK(table.counts().bytes > 0);
   CHECK(table.end(s.id, 1, outcome(Outcome::eos), at(80)));
-  CHECK(table.end(waiting.id, outcome(Outcome::cancelled), at(90)));  // never got a token: not counted
+  CHECK(table.end(waiting.id, outcome(Outcome::cancelled), at(90)));  // without a token: not counted
   CHECK(table.counts().bytes == 0);
   CHECK(table.views(at(100)).empty());
   const Latencies latencies = table.counts().latencies;
@@ -274,7 +274,7 @@ TEST_CASE("stream table: a request's times are counted once, in seconds, however
   require(Latency::request_inference_time, 1, 0.070);
 }
 
-TEST_CASE("stream table: what is known already is dropped, ids and text alike") {
+TEST_CASE("stream table: ids and text that were delivered before are dropped") {
   StreamTable table({.max_requests_per_tenant = kQuota});
   Stream s(table);
   table.started(s.id, 1, 0, at(0));
@@ -381,11 +381,11 @@ TEST_CASE("stream table: credit adds up without overflow and ended streams take 
   table.end(s.id, outcome(Outcome::eos), at(1));
   CHECK_FALSE(table.grant(s.id, 3, TimePoint{}));
   CHECK(table.assign(s.id, {1}).empty());
-  CHECK_FALSE(table.admit(s.id));  // nothing to say about it
+  CHECK_FALSE(table.admit(s.id));  // the stream has ended
   CHECK_FALSE(table.request(s.id));
 }
 
-TEST_CASE("stream table: a deadline beyond the clock is one that never comes") {
+TEST_CASE("stream table: a deadline beyond the range of the clock is not due") {
   StreamTable table({.max_requests_per_tenant = kQuota});
   Request request;
   request.deadline = milliseconds::max();
@@ -401,14 +401,14 @@ TEST_CASE("stream table: a sink may call back into the table from within a call"
   Stream s(table);
   s.sink->on_tokens = [&] {
     table.grant(s.id, 1, TimePoint{});
-    table.end(s.id, outcome(Outcome::cancelled), at(2));  // the sink hears it after this call returns
+    table.end(s.id, outcome(Outcome::cancelled), at(2));  // the sink is called after this call returns
     CHECK(s.sink->ends.empty());
   };
   table.deliver(emission(*s.task, 0, {5}, 0, "a"), at(1));
   CHECK(s.sink->ends.size() == 1);
 }
 
-TEST_CASE("stream table: when_empty waits for the last sink to hear its end") {
+TEST_CASE("stream table: when_empty waits until the last sink has its end") {
   StreamTable table({.max_requests_per_tenant = kQuota});
   int called = 0;
   table.when_empty([&] { ++called; });
@@ -443,7 +443,7 @@ TEST_CASE("stream table: ends and tokens from many threads keep every stream in 
   }
 }
 
-// --- places and shares ---
+// --- limits and shares ---
 
 Request of_user(std::uint32_t uid, std::size_t prompt_tokens = 3) {
   Request request;
@@ -452,7 +452,7 @@ Request of_user(std::uint32_t uid, std::size_t prompt_tokens = 3) {
   return request;
 }
 
-TEST_CASE("streams: waiting requests of one user leave places to others, and those of the running are free again") {
+TEST_CASE("streams: waiting requests of one user leave room in the queue to others, and running ones take none") {
   StreamTable table({.max_queued_requests = 16});
   std::vector<std::unique_ptr<Stream>> streams;
   const auto waits = [&](Request request) {
@@ -460,7 +460,7 @@ TEST_CASE("streams: waiting requests of one user leave places to others, and tho
     return table.take_queue_room(streams.back()->id);
   };
   for (int i = 0; i < 4; ++i) CHECK_FALSE(waits(of_user(1)));
-  CHECK_FALSE(table.take_queue_room(streams.front()->id));  // it has one
+  CHECK_FALSE(table.take_queue_room(streams.front()->id));  // it is counted already
   const auto own = waits(of_user(1));
   REQUIRE(own);
   CHECK(own->outcome == Outcome::quota);
@@ -472,22 +472,22 @@ TEST_CASE("streams: waiting requests of one user leave places to others, and tho
   for (int i = 0; i < 3; ++i) CHECK_FALSE(waits(of_user(4)));
   CHECK(waits(of_user(4))->outcome == Outcome::queue_full);
   CHECK_FALSE(waits(of_user(0)));  // kept for the owner
-  // Running, parked or ended: each leaves its place for good.
+  // Running, parked or ended: each stops counting for good.
   CHECK(table.started(streams[0]->id, 1, 0, at(1)));
   CHECK(table.preempted(streams[0]->id, 1));
   CHECK(table.set_state(streams[0]->id, 1, RequestState::queued));
   CHECK(table.park(streams[1]->id, 1, at(1)).is_live);
   table.end(streams[2]->id, outcome(Outcome::cancelled), at(1));
   for (int i = 0; i < 2; ++i) CHECK_FALSE(waits(of_user(1)));
-  CHECK(waits(of_user(1)));  // the last place is still the owner's
+  CHECK(waits(of_user(1)));  // the rest is still kept for the owner
   for (const auto& stream : streams) table.end(stream->id, outcome(Outcome::cancelled), at(2));
 }
 
-TEST_CASE("streams: waiting prompts' tokens have shares, a text counts by its size until it is known as ids") {
+TEST_CASE("streams: waiting prompts' tokens have shares, and a text counts by its size until it is encoded") {
   StreamTable table({.max_queued_tokens = 1600});
   auto sink = std::make_shared<Listener>();
   Request text = of_user(1);
-  text.prompt = std::string(800, 'a');  // likely 200 tokens
+  text.prompt = std::string(800, 'a');  // estimated as 200 tokens
   const RequestId first = table.add(text, sink, at(0));
   const RequestId second = table.add(text, sink, at(0));
   const RequestId third = table.add(text, sink, at(0));
@@ -508,7 +508,7 @@ TEST_CASE("streams: waiting prompts' tokens have shares, a text counts by its si
   for (const RequestId id : {other, alone}) table.end(id, outcome(Outcome::cancelled), at(1));
 }
 
-TEST_CASE("streams: users whose streams trickle keep nobody out: the slowest of whoever has most parked has to go") {
+TEST_CASE("streams: with too many parked, the slowest reader of the user with most parked streams is ended") {
   StreamTable table({.max_parked_requests = 16});
   std::vector<std::unique_ptr<Stream>> ann, ben;
   const auto park = [&](Stream& stream, int ms) { return table.park(stream.id, 1, at(ms)); };
@@ -519,7 +519,7 @@ TEST_CASE("streams: users whose streams trickle keep nobody out: the slowest of 
   for (int i = 0; i < 7; ++i) add(ben, 2);
   for (auto& stream : ann) CHECK(park(*stream, 0).ended == 0);
   for (auto& stream : ben) CHECK(park(*stream, 0).ended == 0);
-  // All but one of Ann's get a token a second and wait for the next again.
+  // All but one of Ann's streams get a token a second and are parked again.
   for (int second = 1; second <= 5; ++second) {
     for (std::size_t i = 0; i < ann.size(); ++i) {
       if (i == 3) continue;
@@ -530,7 +530,7 @@ TEST_CASE("streams: users whose streams trickle keep nobody out: the slowest of 
       CHECK(park(stream, 1000 * second + 1).ended == 0);
     }
   }
-  // Those who have a share parked get nothing new; others do, and the owner.
+  // Users with a share of parked streams are refused; others are not, nor is the owner.
   auto sink = std::make_shared<Listener>();
   const RequestId more = table.add(of_user(1), sink, at(6000));
   const auto refused = table.admit(more);
@@ -555,7 +555,7 @@ TEST_CASE("streams: users whose streams trickle keep nobody out: the slowest of 
   table.end_all(outcome(Outcome::cancelled), outcome(Outcome::cancelled), at(7000));
 }
 
-TEST_CASE("streams: in any order of events no more are parked than may be, and only whoever has most loses one") {
+TEST_CASE("streams: in any order of events no more are parked than allowed, and only a user with most loses one") {
   for (const std::uint32_t seed : {1u, 2u, 3u}) {
     std::mt19937 random(seed);
     StreamTable table({.max_requests_per_tenant = 1000, .max_parked_requests = 20});

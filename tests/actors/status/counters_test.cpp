@@ -15,7 +15,7 @@ MetricList filled(const Counters& counters, TimePoint now) {
   return metrics;
 }
 
-TEST_CASE("counters: time goes by without progress while there is work and a model, and no step ends") {
+TEST_CASE("counters: without_progress grows while there is work and a model, and no step ends") {
   Counters counters(at(0));
   const auto still = [&](std::uint64_t queued, int since, int now) {
     return counters.without_progress(queued > 0 ? std::optional(at(since)) : std::nullopt, at(now));
@@ -50,7 +50,7 @@ std::uint64_t count(const MetricList& metrics, const char* latency) {
   return std::accumulate(counts.begin(), counts.end(), std::uint64_t{0});
 }
 
-TEST_CASE("counters: the overhead of a step counts only where the one before had work left") {
+TEST_CASE("counters: the overhead of a step counts only if the one before left work") {
   Counters counters(at(0));
   counters.step_ended(step_of(1, 3), false, at(3));
   counters.step_ended(step_of(4, 6), true, at(6));         // 1 s after the kernels before
@@ -76,7 +76,7 @@ TEST_CASE("a histogram counts a duration in the first bucket whose bound it does
   CHECK(std::is_sorted(kLatencyBounds.begin(), kLatencyBounds.end()));
 }
 
-TEST_CASE("counters: what the model has no layers for is not there") {
+TEST_CASE("counters: a model without windows and states has no metrics of them") {
   Counters counters(at(0));
   cache::CacheCounters cache;
   cache.groups[0].total = 8;

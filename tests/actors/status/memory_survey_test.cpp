@@ -1,4 +1,4 @@
-// The survey of memory: fresh for those who ask, made by another thread, and one for many.
+// Surveys of memory: recent, made by another thread, and one for all queries that wait.
 #include "actors/status/memory_survey.h"
 
 #include <catch2/catch.hpp>
@@ -10,7 +10,7 @@
 namespace troupe::actors {
 namespace {
 
-TEST_CASE("memory ledger: the allocator's free part counts as far as there is resident memory for it, peaks stay") {
+TEST_CASE("memory ledger: the allocator's free memory counts up to the resident memory, and peaks stay") {
   MemoryLedger ledger({.resident = 100, .file_backed = 60, .heap_used = 30});
   const auto find = [](const std::vector<MemoryUse>& uses, const std::string& kind) {
     for (const MemoryUse& use : uses)
@@ -26,7 +26,7 @@ TEST_CASE("memory ledger: the allocator's free part counts as far as there is re
   const KnownMemory known{.weights = 1000, .weights_on_heap = 20, .vocabulary = 50, .kv_cache = 300, .streams = 5};
   const auto busy = ledger.entries(known, {.resident = 1600, .file_backed = 70, .heap_used = 200, .heap_free = 500});
   CHECK(find(busy, "runtime").bytes == 10);
-  CHECK(find(busy, "heap").bytes == 125);      // without what other kinds count
+  CHECK(find(busy, "heap").bytes == 125);      // less what other kinds count
   CHECK(find(busy, "heap_free").bytes == 40);  // not 500: RSS has no room for it
   CHECK(sum(busy) == 1600);
   const auto quiet = ledger.entries(known, {.resident = 2000, .file_backed = 70, .heap_used = 100, .heap_free = 300});
@@ -36,7 +36,7 @@ TEST_CASE("memory ledger: the allocator's free part counts as far as there is re
   CHECK(sum(quiet) == 1760);
 }
 
-TEST_CASE("memory survey: it is made on a thread of its own, for those who ask, and serves until it is too old") {
+TEST_CASE("memory survey: it is made on a thread of its own, when asked for, and is used until it is too old") {
   std::atomic<int> num_made{0};
   std::thread::id made_by;
   MemorySurvey survey([&] {
@@ -56,11 +56,10 @@ TEST_CASE("memory survey: it is made on a thread of its own, for those who ask, 
   while (ask() == 1) CHECK(std::chrono::steady_clock::now() - start <= std::chrono::seconds(60));
   CHECK(std::chrono::steady_clock::now() - start > kMaxSurveyAge);
   std::this_thread::sleep_for(2 * kMaxSurveyAge);
-  CHECK(num_made == 2);  // none is made where nobody asks
+  CHECK(num_made == 2);  // none is made unasked
 }
 
-TEST_CASE(
-    "memory survey: while one is made nobody waits for it but those whose answer it is, and they share the next") {
+TEST_CASE("memory survey: while one is made when_fresh() does not block, and all queries that wait share the next") {
   std::promise<void> begun, go_on;
   std::atomic<int> num_made{0};
   MemorySurvey survey([&] {
@@ -85,7 +84,7 @@ TEST_CASE(
   CHECK(num_made == 2);
 }
 
-TEST_CASE("memory survey: what was given to it may look at the survey when it is destroyed, as a status query does") {
+TEST_CASE("memory survey: a callback may read the survey when it is destroyed, as a status query does") {
   MemorySurvey survey([] { return MemoryReport{.kinds = {}, .resident_bytes = 7}; });
   std::promise<std::uint64_t> seen;
   auto looks_at_its_end = std::shared_ptr<int>(new int, [&](int* number) {
@@ -96,7 +95,7 @@ TEST_CASE("memory survey: what was given to it may look at the survey when it is
   CHECK(seen.get_future().get() == 7);
 }
 
-TEST_CASE("memory survey: one that there is no memory for leaves the last one") {
+TEST_CASE("memory survey: without memory for a new one the last one stays") {
   int num_made = 0;
   MemorySurvey survey([&]() -> MemoryReport {
     if (++num_made == 2) throw std::bad_alloc();

@@ -25,7 +25,7 @@ TEST_CASE("cpu plan: whole cores of one node come before its second hyper-thread
   CHECK(plan.rest == std::vector<int>{5, 2, 3, 6, 7});
 }
 
-TEST_CASE("cpu plan: a team that takes every CPU is not bound, and nothing else is") {
+TEST_CASE("cpu plan: with a team that takes every CPU no thread is bound") {
   const CpuPlan plan = plan_cpus(machine(), 8);
   CHECK(plan.compute.empty());
   CHECK(plan.rest.empty());

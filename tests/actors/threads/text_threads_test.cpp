@@ -19,7 +19,7 @@ constexpr scheduler::Tenant kAnn{TenantId{1001}, false};
 constexpr scheduler::Tenant kBen{TenantId{1002}, false};
 constexpr std::uint64_t kLarge = kMaxSmallTextBytes + 1;
 
-// What became of a job, and a hold on a thread that works on it.
+// How a job ended; can hold the thread that works on it.
 class Job {
  public:
   TextJob make(scheduler::Tenant tenant, std::uint64_t bytes) {
@@ -60,7 +60,7 @@ class Job {
   std::promise<std::optional<End>> told;
 };
 
-TEST_CASE("text threads: another user's small texts, and the own, are done while large ones wait and run") {
+TEST_CASE("text threads: small texts of any user are done while large ones wait and run") {
   TextThreads threads({.max_large = 2, .max_texts = 1000});
   std::vector<Job> large(160), small(20);
   for (Job& job : large) REQUIRE_FALSE(threads.post(job.make_blocking(kAnn, kLarge)));
@@ -72,7 +72,7 @@ TEST_CASE("text threads: another user's small texts, and the own, are done while
   for (Job& job : large) REQUIRE_FALSE(job.end());
 }
 
-TEST_CASE("text threads: unwanted texts are not worked on, and make room before anybody is refused") {
+TEST_CASE("text threads: unwanted texts are not worked on, and are dropped before another text is refused") {
   TextThreads threads({.max_large = 1, .max_texts = 8, .max_bytes = 8 * kLarge});
   Job running, unwanted, refused, next, other;
   REQUIRE_FALSE(threads.post(running.make_blocking(kAnn, kLarge)));
@@ -88,7 +88,7 @@ TEST_CASE("text threads: unwanted texts are not worked on, and make room before 
   REQUIRE_FALSE(threads.post(next.make(kAnn, kLarge)));
   CHECK(unwanted.end()->outcome == Outcome::cancelled);
   CHECK(unwanted.num_parts == 0);
-  // What runs hears of it as well.
+  // A running text is interrupted too.
   *running.unwanted = true;
   CHECK(running.end()->outcome == Outcome::cancelled);
   CHECK_FALSE(next.end());
@@ -96,7 +96,7 @@ TEST_CASE("text threads: unwanted texts are not worked on, and make room before 
   CHECK_FALSE(other.end());
 }
 
-TEST_CASE("text threads: an unwanted text whose turn comes is not begun") {
+TEST_CASE("text threads: an unwanted text that is popped is not begun") {
   TextThreads threads({.max_large = 1});
   Job large, small, unwanted, next;
   REQUIRE_FALSE(threads.post(large.make_blocking(kAnn, kLarge)));
@@ -145,7 +145,7 @@ TEST_CASE("text threads: between the parts of one text those of other users are 
   TextJob job = parts.make(kAnn, 10 * kLarge);
   job.first_part = kLarge;
   job.work = [&parts, &other] {
-    CHECK((other.num_parts > 0) == (parts.num_parts >= 1));  // it goes second
+    CHECK((other.num_parts > 0) == (parts.num_parts >= 1));  // it is popped second
     return ++parts.num_parts < 10 ? kLarge : 0;
   };
   REQUIRE_FALSE(threads.post(std::move(job)));
@@ -156,7 +156,7 @@ TEST_CASE("text threads: between the parts of one text those of other users are 
   CHECK_FALSE(other.end());
 }
 
-TEST_CASE("text threads: a stop ends what waits, interrupts what runs, and refuses what comes") {
+TEST_CASE("text threads: a stop ends waiting texts, interrupts running ones, and refuses new ones") {
   Job running, waiting, late;
   bool empty = false;
   {
@@ -180,8 +180,7 @@ TEST_CASE("text threads: a stop ends what waits, interrupts what runs, and refus
   CHECK(waiting.num_parts == 0);
 }
 
-TEST_CASE(
-    "text threads: posted from everywhere, stopped at any time, every text ends once and its place is free then") {
+TEST_CASE("text threads: posted by many threads, stopped at any time, every text ends once and stops counting then") {
   for (int round = 0; round < 20; ++round) {
     std::atomic<int> ended{0};
     int taken = 0;
