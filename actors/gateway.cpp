@@ -277,16 +277,16 @@ CancelFlag GatewayImpl::post_text(scheduler::Tenant tenant, std::uint64_t bytes,
   job.bytes = job.first_part = bytes;
   const CancelFlag unwanted = job.unwanted;
   const auto answer = std::make_shared<Answer>();
-  const auto tell = std::make_shared<std::function<void(Answer)>>(std::move(done));
+  const auto finished = std::make_shared<std::function<void(Answer)>>(std::move(done));
   job.work = [answer, unwanted, work = std::move(work)] {
     convert(*answer, [&] { return work(unwanted.get()); });
     return std::uint64_t{0};
   };
-  job.ended = [answer, tell](std::optional<End> end) {
-    if (end) return (*tell)(*std::move(end));
-    (*tell)(std::move(*answer));
+  job.ended = [answer, finished](std::optional<End> end) {
+    if (end) return (*finished)(*std::move(end));
+    (*finished)(std::move(*answer));
   };
-  if (auto refused = texts_->post(std::move(job))) (*tell)(*std::move(refused));
+  if (auto refused = texts_->post(std::move(job))) (*finished)(*std::move(refused));
   return unwanted;
 }
 

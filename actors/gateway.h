@@ -16,7 +16,6 @@
 #include "actors/gateway_options.h"
 #include "actors/request.h"
 #include "actors/serving/served_model.h"
-#include "actors/serving/stream_sink.h"
 #include "actors/status_snapshot.h"
 #include "config/result.h"
 #include "engine/engine.h"

@@ -43,7 +43,7 @@ caf::behavior Intake::make_behavior() {
   return {
       [this](const msg::Submit& submit) {
         // In any other state wire() has found it.
-        if (context_.streams.state(submit.request) == RequestState::received) look_at(submit.request);
+        if (context_.streams.state(submit.request) == RequestState::received) try_to_admit(submit.request);
         arm_timer();
       },
       [this](const msg::Encoded& done) { encoded(done.request, done.ids); },
@@ -81,7 +81,7 @@ void Intake::end_overdue() {
   arm_timer();
 }
 
-void Intake::look_at(RequestId request) {
+void Intake::try_to_admit(RequestId request) {
   const auto body = context_.streams.request(request);
   if (!body) return;
   if (context_.model.draining()) {
@@ -221,7 +221,7 @@ void Intake::wire(const std::shared_ptr<const Wiring>& wiring) {
     for (auto& task : context_.streams.resume(context_.unit, kind)) send(worker, msg::Enqueue{std::move(task)});
   }
   if (!wiring_->model && !context_.model.error()) return;
-  for (const RequestId request : std::exchange(waiting_, {})) look_at(request);
+  for (const RequestId request : std::exchange(waiting_, {})) try_to_admit(request);
   const bool has_new_tokenizers = old && old->model && old->tokenizers != wiring_->tokenizers;
   if (!has_new_tokenizers || wiring_->tokenizers.empty()) return;
   // Sends all unfinished texts again, because those of a dead tokenizer are lost. Texts that another tokenizer still

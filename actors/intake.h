@@ -37,7 +37,7 @@ class Intake : public ActorBase {
  private:
   void end_overdue();
   void arm_timer();
-  void look_at(RequestId request);
+  void try_to_admit(RequestId request);
   void forget(RequestId request);
   void forget_all();
   void admit(RequestId request, const Request& body);

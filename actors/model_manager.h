@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "actors/model_unit.h"
@@ -16,12 +17,25 @@ class ModelManager {
   explicit ModelManager(std::uint64_t memory_bytes) : budget_(memory_bytes) {}
 
   // Begins to load a model, in a unit of its own. The first one is the default.
-  ModelUnit& add(caf::actor_system& system, const ServerContext& server, ModelSource source);
+  ModelUnit& add(caf::actor_system& system, const ServerContext& server, ModelSource source) {
+    const auto id = static_cast<UnitId>(units_.size());
+    units_.push_back(std::make_unique<ModelUnit>(system, server, budget_, id, std::move(source)));
+    return *units_.back();
+  }
 
   // The unit of the model with this name; empty: the default. The name of a model may not be known before it is
   // loaded: a name that none has goes to the first unit whose model is loading, which refuses it once it is loaded, or
   // has failed to load, which says so. Null: no model has the name.
-  ModelUnit* find(const std::string& name) const;
+  ModelUnit* find(const std::string& name) const {
+    if (name.empty()) return units_.front().get();
+    for (const auto& unit : units_) {
+      if (unit->state().name() == name) return unit.get();
+    }
+    for (const auto& unit : units_) {
+      if (!unit->state().model()) return unit.get();
+    }
+    return nullptr;
+  }
   ModelUnit& unit(UnitId id) const { return *units_.at(id); }
   const std::vector<std::unique_ptr<ModelUnit>>& units() const { return units_; }
   std::vector<std::string> names() const {

@@ -118,6 +118,17 @@ struct End {
   std::shared_ptr<const Embeddings> embeddings;  // set if an Embed request succeeded; its outcome is eos
 };
 
+// Receives the answers of a request. ipc implements it, the stream table calls it.
+//
+// Callable from any thread; must not block. Calls for one choice come one at a time, calls for several choices may be
+// concurrent.
+class StreamSink {
+ public:
+  virtual ~StreamSink() = default;
+  virtual void tokens(TokenRun run) = 0;
+  virtual void end(End end) = 0;  // exactly once per choice, and nothing of that choice after it
+};
+
 // Set to true: the answer is not needed any more; the work ends as cancelled, at its next check of the flag.
 using CancelFlag = std::shared_ptr<std::atomic<bool>>;
 

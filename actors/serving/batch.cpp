@@ -251,12 +251,12 @@ void Batch::park(Live& live, TimePoint now) {
   live.parked = true;
   planner_.park(live.sequence);
   leases_.push_back(cache::Yield{.key = next_key(live)});
-  something_came_back_ = true;  // its headroom: an Acquire leaves one block per running sequence
+  blocks_came_back_ = true;  // its headroom: an Acquire leaves one block per running sequence
 }
 
 // Blocks have been given back or soon will be: denied requests for blocks may be repeated.
 void Batch::retry() {
-  something_came_back_ = true;
+  blocks_came_back_ = true;
   planner_.retry_denied();
 }
 

@@ -136,8 +136,8 @@ class Batch {
   bool step_running_ = false;
   std::size_t num_rows_ = 0;  // of the last step
   RequestId at_work_ = 0;
-  bool release_waits_ = false;        // a Release was sent that waits for the running step
-  bool something_came_back_ = false;  // blocks or headroom may have been given back since the last Acquire was sent
+  bool release_waits_ = false;     // a Release was sent that waits for the running step
+  bool blocks_came_back_ = false;  // blocks or headroom may have been given back since the last Acquire was sent
   bool predictions_fresh_ = false;
   bool predictions_asked_ = false;
 

@@ -34,7 +34,7 @@ void Batch::admit() {
       scheduler::FairQueue::outranks(demand_of(*find(*queue_.peek())), demand_of(*waiting))) {
     return admit_from_queue();
   }
-  if (!something_came_back_ || !planner_.can_add()) {
+  if (!blocks_came_back_ || !planner_.can_add()) {
     // Rather than wait until a younger sequence ends by itself, preempt it.
     const auto victim = step_running_ ? std::nullopt : planner_.victim_for(waiting->rank);
     if (!victim) return;
@@ -101,7 +101,7 @@ void Batch::requeue_forks(RequestId parent) {
 
 void Batch::acquire(Live& live) {
   move_to(live, Place::asking);
-  something_came_back_ = false;
+  blocks_came_back_ = false;
   leases_.push_back(
       cache::Acquire{.key = next_key(live),
                      .rank = live.rank,

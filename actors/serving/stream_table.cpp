@@ -126,12 +126,6 @@ std::optional<scheduler::Refusal> StreamTable::retake_queue_room(RequestId id, s
   return std::nullopt;
 }
 
-void StreamTable::give_back_queue_room(Record& record) {
-  if (!std::exchange(record.has_queue_room, false)) return;
-  queued_requests_.give_back(record.request->tenant.id);
-  queued_tokens_.give_back(record.request->tenant.id, std::exchange(record.queue_tokens, 0));
-}
-
 std::optional<scheduler::Refusal> StreamTable::take_quota(RequestId id) {
   const std::lock_guard lock(mutex_);
   return find(id) ? take_quota(choices_of(id)) : std::nullopt;
@@ -413,8 +407,10 @@ void StreamTable::move_to(Record& record, RequestState state) {
   if (record.state == RequestState::parked) parked_.give_back(tenant);
   if (state == RequestState::parked) parked_.take(tenant);
   record.state = state;
-  if (state == RequestState::running || state == RequestState::parked || state == RequestState::ended)
-    give_back_queue_room(record);
+  const bool waits = state != RequestState::running && state != RequestState::parked && state != RequestState::ended;
+  if (waits || !std::exchange(record.has_queue_room, false)) return;
+  queued_requests_.give_back(tenant);
+  queued_tokens_.give_back(tenant, std::exchange(record.queue_tokens, 0));
 }
 
 std::vector<StreamTable::RecordPtr> StreamTable::choices_of(RequestId first) const {

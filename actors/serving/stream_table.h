@@ -27,7 +27,6 @@
 #include "actors/request.h"
 #include "actors/serving/deadlines.h"
 #include "actors/serving/stream_counts.h"
-#include "actors/serving/stream_sink.h"
 #include "actors/status_snapshot.h"
 #include "scheduler/admission.h"
 #include "scheduler/shared_limit.h"
@@ -241,7 +240,6 @@ class StreamTable {
   void move_to(Record& record, RequestState state);
   void publish_work() { work_since_ = counts_.has_work() ? counts_.work_since : kNoWork; }
   std::optional<scheduler::Refusal> take_quota(const std::vector<RecordPtr>& choices);
-  void give_back_queue_room(Record& record);
   RecordPtr slowest_reader(TimePoint now) const;
   bool end_locked(std::unique_lock<std::mutex>& lock, RequestId id, const End& end, TimePoint now);
   void end_one(Record& record, End end, TimePoint now);

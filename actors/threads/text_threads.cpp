@@ -46,7 +46,7 @@ std::optional<scheduler::Refusal> TextThreads::enter(const JobPtr& job) {
     texts_.give_back(job->tenant.id);
     return refusal;
   }
-  ++num_untold_;
+  ++num_not_ended_;
   queue_.push(job->tenant.id, job->first_part, job);
   if (num_active_ == num_threads_) return std::nullopt;
   ++num_active_;
@@ -103,8 +103,8 @@ void TextThreads::finish(const std::vector<JobPtr>& jobs, const std::optional<En
   std::vector<std::function<void()>> done;
   {
     const std::lock_guard lock(mutex_);
-    num_untold_ -= jobs.size();
-    if (num_untold_ == 0) done = std::exchange(when_empty_, {});
+    num_not_ended_ -= jobs.size();
+    if (num_not_ended_ == 0) done = std::exchange(when_empty_, {});
   }
   for (const auto& call : done) call();
 }
@@ -133,7 +133,7 @@ void TextThreads::drop_all() {
 void TextThreads::when_empty(std::function<void()> done) {
   {
     const std::lock_guard lock(mutex_);
-    if (num_untold_ > 0) {
+    if (num_not_ended_ > 0) {
       when_empty_.push_back(std::move(done));
       return;
     }

@@ -72,8 +72,8 @@ class TextThreads {
   scheduler::SharedLimit texts_, bytes_;
   scheduler::TextQueue<JobPtr> queue_;
   std::vector<JobPtr> running_;
-  std::uint32_t num_active_ = 0;  // threads in work(), or about to be
-  std::uint64_t num_untold_ = 0;  // jobs whose `ended` has not returned
+  std::uint32_t num_active_ = 0;     // threads in work(), or about to be
+  std::uint64_t num_not_ended_ = 0;  // jobs whose `ended` has not returned
   bool closed_ = false;
   std::vector<std::function<void()>> when_empty_;
   ThreadPool pool_;  // last: its threads use all of the above
