@@ -1,8 +1,5 @@
 #include "actors/batcher.h"
 
-#include <memory>
-#include <utility>
-
 namespace troupe::actors {
 
 Batcher::Batcher(caf::actor_config& cfg, BatchOptions options, StreamTable& streams, Counters& counters,

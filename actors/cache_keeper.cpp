@@ -1,7 +1,5 @@
 #include "actors/cache_keeper.h"
 
-#include <utility>
-
 namespace troupe::actors {
 namespace {
 

@@ -6,9 +6,6 @@
 #include <cmath>
 #include <exception>
 #include <span>
-#include <stdexcept>
-#include <utility>
-#include <vector>
 
 #include "actors/request_check.h"
 #include "engine/memory/workspace.h"

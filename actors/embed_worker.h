@@ -10,10 +10,6 @@
 //           msg::PassEnded   from its job; msg::PassFailed: the pass threw
 #pragma once
 
-#include <cstdint>
-#include <memory>
-#include <optional>
-
 #include "actors/actor_base.h"
 #include "actors/messages.h"
 #include "actors/server_context.h"

@@ -7,9 +7,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <random>
-#include <stdexcept>
 #include <thread>
-#include <utility>
 
 #include "actors/actor_base.h"
 #include "actors/messages.h"

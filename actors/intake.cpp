@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <exception>
-#include <utility>
 
 #include "actors/serving/encoding.h"
 #include "actors/serving/model_cache.h"

@@ -14,9 +14,6 @@
 // worker
 #pragma once
 
-#include <cstdint>
-#include <memory>
-#include <optional>
 #include <set>
 #include <unordered_map>
 

@@ -1,7 +1,7 @@
 // Every message that our actors exchange, and the actors' addresses. All messages stay inside the process.
 //
-// Plain structs; large contents are behind a shared pointer. The comment above an actor's class lists the messages it
-// receives.
+// Plain structs; large contents are behind a shared pointer. Files that include this one do not repeat the standard
+// headers below. The comment above an actor's class lists the messages it receives.
 #pragma once
 
 #include <array>

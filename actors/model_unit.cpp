@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <exception>
 #include <filesystem>
-#include <utility>
 
 #include "actors/request_check.h"
 #include "actors/supervisor.h"

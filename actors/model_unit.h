@@ -2,9 +2,6 @@
 #pragma once
 
 #include <atomic>
-#include <caf/all.hpp>
-#include <cstdint>
-#include <memory>
 #include <string>
 
 #include "actors/messages.h"

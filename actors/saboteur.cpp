@@ -2,9 +2,7 @@
 
 #include <spdlog/spdlog.h>
 
-#include <array>
 #include <string>
-#include <utility>
 
 #include "config/values.h"
 

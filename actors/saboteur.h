@@ -9,13 +9,8 @@
 #pragma once
 
 #include <atomic>
-#include <chrono>
-#include <cstdint>
-#include <memory>
-#include <optional>
 #include <random>
 #include <string_view>
-#include <vector>
 
 #include "actors/actor_base.h"
 #include "actors/messages.h"

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <exception>
-#include <utility>
 
 #include "actors/batcher.h"
 #include "actors/cache_keeper.h"

@@ -12,12 +12,6 @@
 //           msg::Crash                  passed on, for tests
 #pragma once
 
-#include <array>
-#include <chrono>
-#include <cstdint>
-#include <memory>
-#include <vector>
-
 #include "actors/actor_base.h"
 #include "actors/messages.h"
 #include "actors/server_context.h"

@@ -13,9 +13,6 @@
 //                             are closed
 #pragma once
 
-#include <cstdint>
-#include <memory>
-
 #include "actors/actor_base.h"
 #include "actors/messages.h"
 #include "actors/server_context.h"

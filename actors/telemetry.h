@@ -6,11 +6,8 @@
 //           msg::Fenced   the fence is back, or kFenceTimeout has passed
 #pragma once
 
-#include <chrono>
-#include <cstdint>
 #include <functional>
 #include <map>
-#include <utility>
 
 #include "actors/actor_base.h"
 #include "actors/messages.h"
