@@ -44,7 +44,7 @@ class EmbedWorker : public ActorBase {
   const UnitContext context_;
   scheduler::TurnList<std::shared_ptr<Job>> waiting_;
   std::shared_ptr<Turn> turn_;
-  // Whose turn it is; null while a pass of a forgotten request ends, or nothing is computed.
+  // The request of the turn; null while a pass of a forgotten request ends, or nothing is computed.
   std::shared_ptr<Job> current_;
   bool computing_ = false;  // a pass is posted or running
 };

@@ -1,4 +1,4 @@
-// What is recorded of work that threw, and hooks with which tests make work throw.
+// The record of work that threw, and hooks with which tests make work throw.
 #pragma once
 
 #include <exception>

@@ -22,7 +22,7 @@
 
 namespace troupe::actors {
 
-// Whose text is encoded or decoded, with the vocabulary of which model (as Request::model).
+// The user of a text to encode or decode, and the model with its vocabulary (as Request::model).
 struct TextRequest {
   scheduler::Tenant tenant;
   std::string model;

@@ -41,7 +41,7 @@ caf::behavior Intake::make_behavior() {
   arm_timer();
   return {
       [this](const msg::Submit& submit) {
-        // In any other state wire() has found it.
+        // In any other state wire() has handled it already.
         if (context_.streams.state(submit.request) == RequestState::received) try_to_admit(submit.request);
         arm_timer();
       },

@@ -23,9 +23,9 @@ class ModelManager {
     return *units_.back();
   }
 
-  // The unit of the model with this name; empty: the default. The name of a model may not be known before it is
-  // loaded: a name that none has goes to the first unit whose model is loading, which refuses it once it is loaded, or
-  // has failed to load, which says so. Null: no model has the name.
+  // The unit of the model with this name; empty: the default. A model's name may be known only once it is loaded, so
+  // the unit of an unknown name is the first one without a model: it refuses the request when its model is loaded, or
+  // because loading has failed. Null: unknown, and all models are loaded.
   ModelUnit* find(const std::string& name) const {
     if (name.empty()) return units_.front().get();
     for (const auto& unit : units_) {

@@ -91,14 +91,14 @@ Saboteur::Saboteur(caf::actor_config& cfg, KillPlan plan, caf::actor supervisor,
 caf::behavior Saboteur::make_behavior() {
   spdlog::warn("TROUPE_TEST_KILL is set: this server breaks itself about every {} ms (seed {})", plan_.period.count(),
                plan_.seed);
-  wait();
+  set_timer();
   return {[this](const msg::Restart&) {
-    strike();
-    wait();
+    break_target();
+    set_timer();
   }};
 }
 
-void Saboteur::strike() {
+void Saboteur::break_target() {
   const std::optional<Role>& target = plan_.targets[random_() % plan_.targets.size()];
   spdlog::warn("TROUPE_TEST_KILL: breaks the {}", name_of(target));
   if (target) {
@@ -108,7 +108,7 @@ void Saboteur::strike() {
   }
 }
 
-void Saboteur::wait() {
+void Saboteur::set_timer() {
   const auto period = static_cast<std::uint64_t>(plan_.period.count());
   delayed_send(this, std::chrono::milliseconds(period / 2 + random_() % (period + 1)), msg::Restart{});
 }

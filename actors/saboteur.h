@@ -41,8 +41,8 @@ class Saboteur : public ActorBase {
   void on_exit() override { supervisor_ = nullptr; }
 
  private:
-  void strike();
-  void wait();
+  void break_target();
+  void set_timer();
 
   const KillPlan plan_;
   caf::actor supervisor_;

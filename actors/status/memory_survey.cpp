@@ -81,7 +81,7 @@ void MemorySurvey::survey() {
     try {
       report = measure_();
     } catch (const std::bad_alloc&) {
-      // The last one has to do.
+      // The last report stays.
     }
     lock.lock();
     if (report) last_ = std::move(*report);

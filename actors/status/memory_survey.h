@@ -1,5 +1,5 @@
 // Measures the server's memory for status queries, on a thread of its own: reading /proc, and asking the kernel which
-// pages of the cache are resident, are no work for an actor.
+// pages of the cache are resident, would block an actor.
 #pragma once
 
 #include <chrono>
@@ -53,12 +53,12 @@ class MemorySurvey {
   explicit MemorySurvey(std::function<MemoryReport()> measure, std::vector<int> cpus = {});
   ~MemorySurvey() { stop(); }
 
-  // Calls `done` as soon as last() is at most kMaxSurveyAge old: at once, or on the survey's thread. All that ask
-  // meanwhile get one survey.
+  // Calls `done` as soon as last() is at most kMaxSurveyAge old: at once, or on the survey's thread. One survey is made
+  // for all calls that wait.
   void when_fresh(std::function<void()> done);
   [[nodiscard]] MemoryReport last() const;
-  // Ends the thread after it has called what when_fresh() was given. Then surveys are made no more, and when_fresh()
-  // calls at once.
+  // Ends the thread after it has called all waiting `done`. After that no survey is made, and when_fresh() calls at
+  // once.
   void stop();
 
  private:
