@@ -1,4 +1,5 @@
-// Checks of a request before any work is done for it. Plain logic.
+// Checks of a request before any work is done for it: each returns the refusal, or nullopt if nothing is wrong. And the
+// ends of requests that are refused or fail. Plain logic.
 #pragma once
 
 #include <optional>
@@ -22,19 +23,18 @@ struct ServingLimits {
   scheduler::Capacity capacity;
 };
 
-// Checks that need no model: prompt size, stop strings (their number is bounded where a frame is read), cache scope,
-// deadline. nullopt: nothing is wrong.
+// Needs no model: prompt size, stop strings (their number is bounded where a frame is read), cache scope, deadline.
 [[nodiscard]] std::optional<End> check_shape(const Request& request);
 
-// Checks the model's name, whether the model does such work, the sampling parameters, ids, and whether the vocabulary
-// that is needed exists. nullopt: nothing is wrong.
+// The model's name, whether the model does such work, the sampling parameters, ids, and whether the vocabulary that is
+// needed exists.
 [[nodiscard]] std::optional<End> check_for_model(const Request& request, const ServingLimits& limits);
 
-// Checks that prompt and answer fit the context and the cache (scheduler::check_fit). nullopt: they do.
+// Whether prompt and answer fit the context and the cache (scheduler::check_fit).
 [[nodiscard]] std::optional<End> check_length(const Request& request, std::size_t prompt_tokens,
                                               const ServingLimits& limits);
 
-// Checks that none of these inputs of an Embed is empty or too long for the model. nullopt: none is.
+// Whether any of these inputs of an Embed is empty or too long for the model.
 [[nodiscard]] std::optional<End> check_lengths(const Request& request, const EmbedIds& inputs,
                                                const ServingLimits& limits);
 

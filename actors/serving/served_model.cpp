@@ -18,11 +18,8 @@ std::uint64_t ServedModel::weight_bytes() const {
 }
 
 ModelDescription ServedModel::describe(std::string name) const {
-  ModelDescription description;
-  description.name = std::move(name);
-  description.info = info();
-  description.numerics_id = numerics_id();
-  description.max_context = info().context;
+  ModelDescription description{
+      .name = std::move(name), .info = info(), .numerics_id = numerics_id(), .max_context = info().context};
   if (const auto& vocabulary = tokenizer()) {
     description.bos = vocabulary->bos();
     description.eos = vocabulary->eos();

@@ -20,8 +20,8 @@ struct ModelDescription {
   engine::ModelInfo info;
   std::string numerics_id;
   std::uint64_t kv_bytes_per_token = 0;
-  std::optional<TokenId> bos, eos;
-  std::vector<TokenId> end_ids;  // tokens that end an answer (EOS, EOT, EOM), ascending
+  std::optional<TokenId> bos{}, eos{};
+  std::vector<TokenId> end_ids{};  // tokens that end an answer (EOS, EOT, EOM), ascending
   std::uint32_t max_context = 0;
 };
 
