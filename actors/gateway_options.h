@@ -7,21 +7,12 @@
 #include <memory>
 #include <string>
 
+#include "actors/request.h"
 #include "config/metric.h"
 #include "engine/compute/profiler.h"
 #include "engine/engine.h"
 
 namespace troupe::actors {
-
-// Limits of all streams together, and of one user's.
-struct StreamLimits {
-  std::uint32_t max_requests_per_tenant = 512;
-  std::uint32_t max_queued_requests = 1024;
-  std::uint64_t max_queued_tokens = 1u << 22;
-  std::uint32_t max_parked_requests = 1024;  // out of credit; for one more a stream is ended (StreamTable::park)
-  // Of the texts, ids and vectors of all Embed requests together; while there is none, any one request is taken.
-  std::uint64_t max_embed_bytes = 64u << 20;
-};
 
 struct GatewayOptions : StreamLimits {
   std::string model_path;

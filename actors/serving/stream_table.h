@@ -23,7 +23,6 @@
 #include <variant>
 #include <vector>
 
-#include "actors/gateway_options.h"
 #include "actors/request.h"
 #include "actors/serving/deadlines.h"
 #include "actors/serving/stream_counts.h"
