@@ -79,9 +79,7 @@ Guests guests_of(const ServerOptions& options) { return {options.allow_uids, opt
 Refusal not_allowed(std::uint32_t uid) {
   return {.code = Outcome::permission,
           .field = "allow_uid",
-          .message = fmt::format("uid {} may not use this server; ask its owner for --allow-uid or --allow-gid", uid),
-          .limit = {},
-          .retry_after = {}};
+          .message = fmt::format("uid {} may not use this server; ask its owner for --allow-uid or --allow-gid", uid)};
 }
 
 // Why one more connection of an allowed user is refused, without texts: thousands a second may be refused.
@@ -223,10 +221,7 @@ std::error_code Server::Impl::accept_waiting() {
 
 void Server::Impl::welcome(FileDescriptor connection) {
   const Result<Peer> peer = peer_of(connection.get());
-  if (!peer)
-    return refuse(
-        connection.get(),
-        {.code = Outcome::permission, .field = {}, .message = peer.error().message, .limit = {}, .retry_after = {}});
+  if (!peer) return refuse(connection.get(), {.code = Outcome::permission, .message = peer.error().message});
   if (!admitted(*peer, connection.get(), guests)) return turn_away(connection.get(), *peer);
   if (const auto crowd = no_room_for(peer->uid)) return turn_away(connection.get(), *peer, *crowd);
   ++hub.connections_accepted;

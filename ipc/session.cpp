@@ -38,12 +38,17 @@ struct Overloaded : Ts... {
 template <class... Ts>
 Overloaded(Ts...) -> Overloaded<Ts...>;
 
-Refusal stalled(const std::string& what, std::chrono::milliseconds timeout) {
-  return {.code = Outcome::quota,
-          .field = "stall_timeout",
-          .message = fmt::format("{} for {} ms (stall_timeout)", what, timeout.count()),
-          .limit = static_cast<std::uint64_t>(timeout.count()),
-          .retry_after = {}};
+// Of a connection that did not do in time what the option `field` bounds.
+Refusal timed_out(Outcome code, const char* field, std::string message, std::chrono::milliseconds timeout) {
+  return {.code = code,
+          .field = field,
+          .message = std::move(message),
+          .limit = static_cast<std::uint64_t>(timeout.count())};
+}
+
+Refusal stalled(const char* what, std::chrono::milliseconds timeout) {
+  return timed_out(Outcome::quota, "stall_timeout", fmt::format("{} for {} ms (stall_timeout)", what, timeout.count()),
+                   timeout);
 }
 
 scheduler::Tenant tenant_of(const Peer& peer) { return {.id = TenantId{peer.uid}, .is_owner = is_owner(peer.uid)}; }
@@ -73,8 +78,9 @@ Session::Session(Hub& hub, Socket socket, Peer peer)
 void Session::start() {
   const auto on_exit = [self = shared_from_this()](const std::exception_ptr& exception) {
     // Only std::bad_alloc is thrown here; it ends this connection and no other.
-    if (exception) spdlog::error("connection of uid {} ended: out of memory", self->peer_.uid);
-    if (exception) self->close();
+    if (!exception) return;
+    spdlog::error("connection of uid {} ended: out of memory", self->peer_.uid);
+    self->close();
   };
   asio::co_spawn(hub_.io, read_loop(), on_exit);
   asio::co_spawn(hub_.io, write_loop(), on_exit);
@@ -105,19 +111,12 @@ asio::awaitable<bool> Session::take_frames() {
   for (; !closing_; ++handled) {
     const auto body = decoder_.next();
     if (!body) {
-      if (!welcomed_ && begins_http(decoder_.rest())) {
-        break_off(body.error().message, http_refusal(decoder_.rest()));
-        co_return true;
-      }
-      break_off({.code = Outcome::invalid_argument,
-                 .field = "max_frame_bytes",
-                 .message = body.error().message,
-                 .limit = hub_.options.max_frame_bytes,
-                 .retry_after = {}});
+      refuse_length(body.error().message);
       co_return true;
     }
     if (!body->has_value()) break;
-    if (handled > 0 && handled % kFramesPerTurn == 0) co_await yield();
+    if (handled > 0 && handled % kFramesPerTurn == 0)
+      co_await asio::post(hub_.io, asio::use_awaitable);  // lets handlers of other connections run
     if (outbox_->is_half_full() || !user_.frames.take(Clock::now())) co_await wait_for_leave();
     if (closing_) co_return true;
     const std::size_t size = (*body)->size();
@@ -134,6 +133,14 @@ asio::awaitable<bool> Session::take_frames() {
   if (decoder_.mid_frame()) hub_.arm_tick();
   co_await wait_for_room();
   co_return handled > 0;
+}
+
+void Session::refuse_length(const std::string& why) {
+  if (!welcomed_ && begins_http(decoder_.rest())) return break_off(why, http_refusal(decoder_.rest()));
+  break_off({.code = Outcome::invalid_argument,
+             .field = "max_frame_bytes",
+             .message = why,
+             .limit = hub_.options.max_frame_bytes});
 }
 
 // A user with unfinished large frames on many connections waits for its own share; other users have shares of theirs.
@@ -167,8 +174,6 @@ asio::awaitable<void> Session::wait(std::chrono::milliseconds time) {
   pollfd entry{.fd = socket_.native_handle(), .events = POLLRDHUP, .revents = 0};
   if (::poll(&entry, 1, 0) > 0) close();
 }
-
-asio::awaitable<void> Session::yield() { co_await asio::post(hub_.io, asio::use_awaitable); }
 
 // Decodes on the decoder thread, so that other connections need not wait. The view `body` stays valid, because this
 // connection reads nothing meanwhile.
@@ -211,8 +216,7 @@ void Session::on_wake() {
                                   limit, name)
                     : fmt::format("more than {} bytes of answers wait unread ({}); read faster, or grant less credit",
                                   limit, name),
-         .limit = limit,
-         .retry_after = {}});
+         .limit = limit});
   }
   wake_.cancel();
 }
@@ -316,59 +320,46 @@ void Session::announce_draining() {
   outbox_->push({0, Answer{to_bytes(frame)}});
 }
 
+std::optional<Refusal> Session::overdue(Clock::time_point now) const {
+  const std::chrono::milliseconds hello = hub_.options.hello_timeout, stall = hub_.options.stall_timeout,
+                                  idle = hub_.options.idle_timeout;
+  if (!welcomed_ && now - accepted_at_ >= hello)
+    return timed_out(Outcome::invalid_argument, "hello",
+                     fmt::format("no Hello came within {} ms; it is the first frame of a connection", hello.count()),
+                     hello);
+  if (awaits_rest_of_frame() && now - last_read_ >= stall)
+    return stalled("a frame was begun and nothing more came", stall);
+  if (idle.count() > 0 && welcomed_ && streams_.empty() && !decoding_ &&
+      now - std::max(last_read_, last_answer_) >= idle)
+    return timed_out(
+        Outcome::quota, "idle_timeout",
+        fmt::format("nothing was asked for {} ms (idle_timeout); connect again when there is something to ask",
+                    idle.count()),
+        idle);
+  return std::nullopt;
+}
+
 bool Session::tick(Clock::time_point now) {
   if (closing_) return false;  // goodbye_ closes the connection
-  const ServerOptions& options = hub_.options;
-  bool again = false;
-  if (!welcomed_) {
-    if (now - accepted_at_ >= options.hello_timeout) {
-      break_off({.code = Outcome::invalid_argument,
-                 .field = "hello",
-                 .message = fmt::format("no Hello came within {} ms; it is the first frame of a connection",
-                                        options.hello_timeout.count()),
-                 .limit = static_cast<std::uint64_t>(options.hello_timeout.count()),
-                 .retry_after = {}});
-      return false;
-    }
-    again = true;
+  if (const auto refusal = overdue(now)) {
+    break_off(*refusal);
+    return false;
   }
-  if (decoder_.mid_frame() && !decoding_ && !held_back_) {
-    if (now - last_read_ >= options.stall_timeout) {
-      break_off(stalled("a frame was begun and nothing more came", options.stall_timeout));
-      return false;
-    }
-    again = true;
+  const std::chrono::milliseconds stall_timeout = hub_.options.stall_timeout;
+  if (write_progress_ && now - *write_progress_ >= stall_timeout) {
+    hub_.warn(hub_.broken_lines, [&] {
+      return ended_line(fmt::format("it read nothing for {} ms (stall_timeout)", stall_timeout.count()));
+    });
+    ++hub_.connections_broken;
+    close();
+    return false;
   }
-  if (options.idle_timeout.count() > 0) {
-    if (welcomed_ && streams_.empty() && !decoding_ &&
-        now - std::max(last_read_, last_answer_) >= options.idle_timeout) {
-      break_off({.code = Outcome::quota,
-                 .field = "idle_timeout",
-                 .message = fmt::format(
-                     "nothing was asked for {} ms (idle_timeout); connect again when there is something to ask",
-                     options.idle_timeout.count()),
-                 .limit = static_cast<std::uint64_t>(options.idle_timeout.count()),
-                 .retry_after = {}});
-      return false;
-    }
-    again = true;
-  }
-  if (write_progress_) {
-    if (now - *write_progress_ >= options.stall_timeout) {
-      hub_.warn(hub_.broken_lines, [&] {
-        return ended_line(fmt::format("it read nothing for {} ms (stall_timeout)", options.stall_timeout.count()));
-      });
-      ++hub_.connections_broken;
-      close();
-      return false;
-    }
-    again = true;
-  }
+  bool again = !welcomed_ || awaits_rest_of_frame() || hub_.options.idle_timeout.count() > 0 || write_progress_;
   for (auto& [number, stream] : streams_) {
     if (stream.implicit_credit) continue;
     for (Choice& choice : stream.choices) {
       if (choice.ended || choice.credit > 0 || choice.stalled) continue;
-      if (now - choice.empty_since >= options.stall_timeout) {
+      if (now - choice.empty_since >= stall_timeout) {
         choice.stalled = true;
         cancel_choice(choice);
       }

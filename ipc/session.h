@@ -33,7 +33,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void start();
   // Sends Draining.
   void announce_draining();
-  // Sends what is queued, and that the server drains where an answer or the welcome is still owed; then closes.
+  // Sends what is queued, refuses (draining) unanswered questions and a Hello that has not come; then closes.
   void close_when_flushed();
   // Cancels all streams, sends `refusal`, then closes.
   void break_off(const Refusal& refusal);
@@ -61,7 +61,7 @@ class Session : public std::enable_shared_from_this<Session> {
     std::uint64_t to_credit = 0;                  // of that, not yet told to the gateway
     Clock::time_point empty_since;                // when credit became 0
     bool stalled = false;                         // cancelled by us for that
-    bool cancelled = false;                       // by whomever; its end is on the way
+    bool cancelled = false;                       // its end is on the way
     std::optional<std::uint32_t> cancelled_by{};  // the uid that asked for it with CancelRequest
     bool ended = false;
   };
@@ -79,14 +79,14 @@ class Session : public std::enable_shared_from_this<Session> {
   asio::awaitable<void> write_loop();
   // Handles the complete frames; returns whether there was one.
   asio::awaitable<bool> take_frames();
+  // Ends the connection for a frame above the limit, or for HTTP.
+  void refuse_length(const std::string& why);
   // Waits while answers fill half of the outbox, or the user has sent as many frames as the rate allows.
   asio::awaitable<void> wait_for_leave();
   // If the next frame is a large one, waits until max_buffer_bytes has room for it.
   asio::awaitable<void> wait_for_room();
   // Waits for `time`, or until leave_ is cancelled; then closes the connection if the client has hung up.
   asio::awaitable<void> wait(std::chrono::milliseconds time);
-  // Lets the io thread run the handlers of other connections.
-  asio::awaitable<void> yield();
   asio::awaitable<Decoded> decode_elsewhere(std::string_view body);
   void on_wake();
   void encode(Outgoing&& item, std::string& bytes);
@@ -103,6 +103,10 @@ class Session : public std::enable_shared_from_this<Session> {
   void pass_on_credit();
   // The same with the bytes that say it to the client; `why` is for the log.
   void break_off(const std::string& why, std::string last_bytes);
+  // Whether a frame was begun whose rest has yet to be sent: while the session itself does not read, none is.
+  bool awaits_rest_of_frame() const { return decoder_.mid_frame() && !decoding_ && !held_back_; }
+  // Why the connection ends now, if a timeout of the client has passed.
+  std::optional<Refusal> overdue(Clock::time_point now) const;
   void arm_goodbye(std::chrono::milliseconds time);
   std::string ended_line(const std::string& why) const;  // for the log
 

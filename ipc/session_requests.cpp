@@ -1,4 +1,5 @@
 // How a session handles each kind of frame.
+#include <fmt/format.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
@@ -22,14 +23,6 @@ constexpr std::uint64_t kMaxCredit = 1ull << 32;
 // retry_after when a connection has too many open streams; it cannot be known when one will end.
 constexpr std::chrono::seconds kRetryAfter{1};
 
-Refusal invalid(std::string field, std::string message) {
-  return {.code = Outcome::invalid_argument,
-          .field = std::move(field),
-          .message = std::move(message),
-          .limit = {},
-          .retry_after = {}};
-}
-
 // The outcome in a frame: eos if the frame is an answer.
 Outcome outcome_of(const v1::ServerFrame& frame) {
   std::uint32_t number = static_cast<std::uint32_t>(Outcome::eos);
@@ -43,52 +36,46 @@ Outcome outcome_of(const v1::ServerFrame& frame) {
 Answer to_answer(std::uint64_t stream, const v1::ServerFrame& frame, std::uint32_t max_frame_bytes) {
   const std::size_t size = frame.ByteSizeLong();
   if (size <= max_frame_bytes) return {to_bytes(frame), outcome_of(frame)};
-  return {to_bytes(to_frame(stream,
-                            {.code = Outcome::too_long,
-                             .field = "max_frame_bytes",
-                             .message = "the answer has " + std::to_string(size) + " bytes, above the limit of " +
-                                        std::to_string(max_frame_bytes) + " (max_frame_bytes); ask in smaller pieces",
-                             .limit = max_frame_bytes,
-                             .retry_after = {}})),
-          Outcome::too_long};
+  const Refusal refusal{
+      .code = Outcome::too_long,
+      .field = "max_frame_bytes",
+      .message = fmt::format("the answer has {} bytes, above the limit of {} (max_frame_bytes); ask in smaller pieces",
+                             size, max_frame_bytes),
+      .limit = max_frame_bytes};
+  return {to_bytes(to_frame(stream, refusal)), refusal.code};
 }
 
 // Pushes the answer to one request to its connection's outbox, from any thread.
-class Answering {
- public:
-  Answering(std::shared_ptr<Outbox> outbox, std::uint64_t stream, std::uint32_t max_frame_bytes)
-      : outbox_(std::move(outbox)), stream_(stream), max_frame_bytes_(max_frame_bytes) {}
-  void operator()(const v1::ServerFrame& frame) const {
-    outbox_->push({stream_, to_answer(stream_, frame, max_frame_bytes_)});
-  }
+struct Answering {
+  std::shared_ptr<Outbox> outbox;
+  std::uint64_t stream;
+  std::uint32_t max_frame_bytes;
 
- private:
-  std::shared_ptr<Outbox> outbox_;
-  std::uint64_t stream_;
-  std::uint32_t max_frame_bytes_;
+  void operator()(const v1::ServerFrame& frame) const {
+    outbox->push({stream, to_answer(stream, frame, max_frame_bytes)});
+  }
 };
 
 // The sink of an Embed: its answer is encoded on the thread that ends it, as it may have megabytes.
 class AnswerSink final : public actors::StreamSink {
  public:
-  AnswerSink(Answering tell, std::uint64_t stream) : tell_(std::move(tell)), stream_(stream) {}
+  explicit AnswerSink(Answering tell) : tell_(std::move(tell)) {}
   void tokens(actors::TokenRun) override {}
   void end(actors::End end) override {
     const actors::Usage usage = end.usage;
     try {
-      tell_(to_frame(stream_, std::move(end)));
+      tell_(to_frame(tell_.stream, std::move(end)));
     } catch (const std::bad_alloc&) {
       actors::End failed;
       failed.outcome = Outcome::out_of_memory;
       failed.message = "there was no memory to answer it";
       failed.usage = usage;
-      tell_(to_frame(stream_, std::move(failed)));
+      tell_(to_frame(tell_.stream, std::move(failed)));
     }
   }
 
  private:
   const Answering tell_;
-  const std::uint64_t stream_;
 };
 
 v1::Limits limits_of(const ServerOptions& options) {
@@ -119,8 +106,9 @@ v1::Health health_now(const actors::Gateway& gateway) {
 
 void Session::on_frame(Decoded&& decoded, std::size_t bytes) {
   if (decoded.damaged)
-    return break_off(invalid("frame", "a frame of " + std::to_string(bytes) +
-                                          " bytes is not a ClientFrame: damaged, or a string in it is not UTF-8"));
+    return break_off(invalid(
+        "frame",
+        fmt::format("a frame of {} bytes is not a ClientFrame: damaged, or a string in it is not UTF-8", bytes)));
   const bool is_hello = decoded.frame.body_case() == v1::ClientFrame::kHello;
   if (welcomed_ == is_hello)
     return break_off(invalid(
@@ -178,13 +166,12 @@ void Session::on_hello(const v1::Hello& hello) {
   if (hello.protocol() < kProtocol)
     return break_off({.code = Outcome::unsupported,
                       .field = "hello.protocol",
-                      .message = "protocol version " + std::to_string(hello.protocol()) +
-                                 " is not spoken; this server speaks version " + std::to_string(kProtocol),
-                      .limit = kProtocol,
-                      .retry_after = {}});
+                      .message = fmt::format("protocol version {} is not spoken; this server speaks version {}",
+                                             hello.protocol(), kProtocol),
+                      .limit = kProtocol});
   if (hello.client().size() > kMaxClientNameBytes)
-    return break_off(invalid("hello.client", "the client's name has " + std::to_string(hello.client().size()) +
-                                                 " bytes; at most 64 are taken"));
+    return break_off(invalid("hello.client", fmt::format("the client's name has {} bytes; at most {} are taken",
+                                                         hello.client().size(), kMaxClientNameBytes)));
   welcomed_ = true;
   spdlog::debug("connection of uid {} pid {}: {}", peer_.uid, peer_.pid, Printable(hello.client()));
   v1::ServerFrame frame;
@@ -198,25 +185,22 @@ void Session::on_hello(const v1::Hello& hello) {
 }
 
 Session::Stream* Session::open_stream(std::uint64_t number, RequestKind kind, std::uint64_t count) {
-  if (number == 0) {
-    refuse(0, kind, invalid("stream", "stream 0 is the connection; number requests from 1"), count);
+  const auto refused = [&](std::uint64_t stream, const Refusal& refusal) {
+    refuse(stream, kind, refusal, count);
     return nullptr;
-  }
-  if (streams_.contains(number)) {
-    refuse(0, kind, invalid("stream", "stream " + std::to_string(number) + " is in use; its request goes on"), count);
-    return nullptr;
-  }
-  if (streams_.size() >= hub_.options.max_streams) {
-    refuse(number, kind,
-           {.code = Outcome::quota,
-            .field = "max_streams",
-            .message = std::to_string(streams_.size()) + " requests of this connection are unanswered, at most " +
-                       std::to_string(hub_.options.max_streams) + " may be (max_streams); wait for one to end",
-            .limit = hub_.options.max_streams,
-            .retry_after = kRetryAfter},
-           count);
-    return nullptr;
-  }
+  };
+  if (number == 0) return refused(0, invalid("stream", "stream 0 is the connection; number requests from 1"));
+  if (streams_.contains(number))
+    return refused(0, invalid("stream", fmt::format("stream {} is in use; its request goes on", number)));
+  const std::uint32_t most = hub_.options.max_streams;
+  if (streams_.size() >= most)
+    return refused(number, {.code = Outcome::quota,
+                            .field = "max_streams",
+                            .message = fmt::format("{} requests of this connection are unanswered, at most {} may be "
+                                                   "(max_streams); wait for one to end",
+                                                   streams_.size(), most),
+                            .limit = most,
+                            .retry_after = kRetryAfter});
   Stream& stream = streams_[number];
   stream.kind = kind;
   stream.count = count;
@@ -227,14 +211,14 @@ Session::Stream* Session::open_control(std::uint64_t number, RequestKind kind) {
   const Clock::time_point now = Clock::now();
   if (user_.questions.take(now)) return open_stream(number, kind);
   const std::uint32_t most = hub_.options.max_questions_per_second;
-  refuse(
-      streams_.contains(number) ? 0 : number, kind,
-      {.code = Outcome::quota,
-       .field = "max_questions_per_second",
-       .message = "uid " + std::to_string(peer_.uid) + " asks for Health, Models, Status and CancelRequest more than " +
-                  std::to_string(most) + " times a second (max_questions_per_second); ask less often",
-       .limit = most,
-       .retry_after = user_.questions.time_to_next(now)});
+  refuse(streams_.contains(number) ? 0 : number, kind,
+         {.code = Outcome::quota,
+          .field = "max_questions_per_second",
+          .message = fmt::format("uid {} asks for Health, Models, Status and CancelRequest more than {} times a second "
+                                 "(max_questions_per_second); ask less often",
+                                 peer_.uid, most),
+          .limit = most,
+          .retry_after = user_.questions.time_to_next(now)});
   return nullptr;
 }
 
@@ -304,7 +288,7 @@ void Session::on_tokenize(v1::Tokenize& tokenize) {
                                       .parse_special = tokenize.parse_special()};
   opened->unwanted = hub_.gateway->tokenize(
       {tenant_, tokenize.model()}, std::move(*tokenize.mutable_text()), options,
-      [tell = Answering(outbox_, stream, hub_.options.max_frame_bytes), stream](actors::Tokenized answer) {
+      [tell = Answering{outbox_, stream, hub_.options.max_frame_bytes}, stream](actors::Tokenized answer) {
         if (auto* end = std::get_if<actors::End>(&answer)) return tell(to_frame(stream, std::move(*end)));
         const auto& ids = std::get<std::vector<TokenId>>(answer);
         v1::ServerFrame frame;
@@ -323,7 +307,7 @@ void Session::on_detokenize(const v1::Detokenize& detokenize) {
   std::vector<TokenId> ids(detokenize.ids().begin(), detokenize.ids().end());
   opened->unwanted = hub_.gateway->detokenize(
       {tenant_, detokenize.model()}, std::move(ids),
-      [tell = Answering(outbox_, stream, hub_.options.max_frame_bytes), stream](actors::Detokenized answer) {
+      [tell = Answering{outbox_, stream, hub_.options.max_frame_bytes}, stream](actors::Detokenized answer) {
         if (auto* end = std::get_if<actors::End>(&answer)) return tell(to_frame(stream, std::move(*end)));
         auto& text = std::get<std::string>(answer);
         v1::ServerFrame frame;
@@ -352,7 +336,7 @@ void Session::on_embed(v1::Embed& embed) {
                                 "the answer's size in bytes", bytes, most));
   stream->implicit_credit = true;  // it needs none
   submit(*stream, std::move(request),
-         std::make_shared<AnswerSink>(Answering(outbox_, number, hub_.options.max_frame_bytes), number));
+         std::make_shared<AnswerSink>(Answering{outbox_, number, hub_.options.max_frame_bytes}));
 }
 
 void Session::on_status(const v1::StatusRequest& question) {
@@ -366,10 +350,10 @@ void Session::on_status(const v1::StatusRequest& question) {
 void Session::on_cancel_request(const v1::CancelRequest& cancel) {
   const std::uint64_t stream = cancel.stream();
   if (!open_control(stream, RequestKind::other)) return;
-  const bool owner = is_owner(peer_.uid);
-  if (!hub_.cancel_request(cancel.request(), peer_.uid, owner))
-    return answer(stream, invalid("request", std::string(owner ? "there is" : "you have") + " no live request " +
-                                                 std::to_string(cancel.request()) + "; it may have ended"));
+  if (!hub_.cancel_request(cancel.request(), peer_.uid, tenant_.is_owner))
+    return answer(stream,
+                  invalid("request", fmt::format("{} no live request {}; it may have ended",
+                                                 tenant_.is_owner ? "there is" : "you have", cancel.request())));
   v1::ServerFrame frame;
   frame.mutable_request_cancelled()->set_stream(stream);
   answer(stream, frame);
@@ -384,14 +368,11 @@ void Session::answer_status(const v1::StatusRequest& question, const actors::Sta
                   .profile = question.profile()};
   if (view.list_requests) view.own = hub_.requests_of(peer_.uid, *this);
   v1::ServerFrame frame = status_frame(stream, status, view);
-  if (view.tenant.is_owner)
-    hub_.add_counts(*frame.mutable_status());
-  else
-    user_.add_counts(*frame.mutable_status());
-  // If frames may only be small, the explanations of the metrics give way to the numbers.
-  if (frame.ByteSizeLong() > hub_.options.max_frame_bytes) {
-    for (v1::Metric& metric : *frame.mutable_status()->mutable_metrics()) metric.clear_help();
-  }
+  v1::Status& out = *frame.mutable_status();
+  tenant_.is_owner ? hub_.add_counts(out) : user_.add_counts(out);
+  // If frames may only be small, the explanations of the metrics are left out, so that the numbers fit.
+  if (frame.ByteSizeLong() > hub_.options.max_frame_bytes)
+    for (v1::Metric& metric : *out.mutable_metrics()) metric.clear_help();
   answer(stream, frame);
 }
 
@@ -401,7 +382,7 @@ void Session::refuse(std::uint64_t stream, RequestKind kind, const Refusal& refu
 }
 
 void Session::answer(std::uint64_t stream, const v1::ServerFrame& frame) {
-  outbox_->push({stream, to_answer(stream, frame, hub_.options.max_frame_bytes)});
+  Answering{outbox_, stream, hub_.options.max_frame_bytes}(frame);
 }
 
 void Session::answer(std::uint64_t stream, const Refusal& refusal) { answer(stream, to_frame(stream, refusal)); }

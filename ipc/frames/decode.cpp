@@ -1,7 +1,7 @@
 #include "ipc/frames/decode.h"
 
+#include <algorithm>
 #include <string>
-#include <utility>
 
 #include "ipc/frames/unserved.h"
 
@@ -10,60 +10,12 @@ namespace {
 
 using scheduler::Outcome;
 
-// The stream number of any request; every body has it in field 1.
-std::uint64_t stream_of(const v1::ClientFrame& frame) {
-  switch (frame.body_case()) {
-    case v1::ClientFrame::kGenerate:
-      return frame.generate().stream();
-    case v1::ClientFrame::kTokenize:
-      return frame.tokenize().stream();
-    case v1::ClientFrame::kDetokenize:
-      return frame.detokenize().stream();
-    case v1::ClientFrame::kModels:
-      return frame.models().stream();
-    case v1::ClientFrame::kStatus:
-      return frame.status().stream();
-    case v1::ClientFrame::kHealth:
-      return frame.health().stream();
-    case v1::ClientFrame::kEmbed:
-      return frame.embed().stream();
-    case v1::ClientFrame::kLoadModel:
-      return frame.load_model().stream();
-    case v1::ClientFrame::kUnloadModel:
-      return frame.unload_model().stream();
-    case v1::ClientFrame::kCancelRequest:
-      return frame.cancel_request().stream();
-    case v1::ClientFrame::kCancel:
-      return frame.cancel().stream();
-    case v1::ClientFrame::kCredit:
-      return frame.credit().stream();
-    case v1::ClientFrame::kHello:
-      return 0;
-    case v1::ClientFrame::BODY_NOT_SET:
-      return unknown_body_stream(frame);
-  }
-  return 0;
-}
-
+// Kinds have the names of their bodies in ClientFrame.
 RequestKind kind_of(const v1::ClientFrame& frame) {
-  switch (frame.body_case()) {
-    case v1::ClientFrame::kGenerate:
-      return RequestKind::generate;
-    case v1::ClientFrame::kEmbed:
-      return RequestKind::embed;
-    case v1::ClientFrame::kTokenize:
-      return RequestKind::tokenize;
-    case v1::ClientFrame::kDetokenize:
-      return RequestKind::detokenize;
-    case v1::ClientFrame::kModels:
-      return RequestKind::models;
-    case v1::ClientFrame::kStatus:
-      return RequestKind::status;
-    case v1::ClientFrame::kHealth:
-      return RequestKind::health;
-    default:
-      return RequestKind::other;
-  }
+  const auto* const body = body_of(frame);
+  const auto found = std::find(kRequestKindNames.begin(), kRequestKindNames.end(), body ? body->name() : "other");
+  return found == kRequestKindNames.end() ? RequestKind::other
+                                          : static_cast<RequestKind>(found - kRequestKindNames.begin());
 }
 
 // The number of requests in a frame: n of a Generate; 1 if n is out of range, since such a frame is refused as one.
@@ -80,9 +32,7 @@ std::optional<Refusal> check_served(const v1::ClientFrame& frame) {
   const std::size_t dot = unserved->path.find('.');
   return Refusal{.code = Outcome::unsupported,
                  .field = dot == std::string::npos ? unserved->path : unserved->path.substr(dot + 1),
-                 .message = unserved->message,
-                 .limit = {},
-                 .retry_after = {}};
+                 .message = unserved->message};
 }
 
 }  // namespace
@@ -100,10 +50,10 @@ Decoded decode(std::string_view body) {
     frame.DiscardUnknownFields();
     return decoded;
   }
-  decoded.stream = stream_of(frame);
+  decoded.stream = body_of(frame) ? stream_of(frame) : unknown_body_stream(frame);
   decoded.kind = kind_of(frame);
   decoded.count = count_of(frame);
-  decoded.refusal = frame.has_embed() ? check_counts(frame.embed()) : check_counts(frame.generate());
+  decoded.refusal = check_counts(frame);
   if (!decoded.refusal) decoded.refusal = check_served(frame);
   if (decoded.refusal) frame = v1::ClientFrame();  // freed here, because on the io thread it could delay others
   return decoded;

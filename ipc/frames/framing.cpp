@@ -53,11 +53,9 @@ Result<std::optional<std::string_view>> FrameDecoder::next() {
   if (length > max_frame_bytes_) {
     if (begins_http(rest))
       return Error{ErrorCode::protocol, "this socket speaks troupe's own frames, not HTTP; see docs/protocol.md"};
-    return Error{
-        ErrorCode::protocol,
-        fmt::format(
-            "a frame of {} bytes is above the limit of {} (max_frame_bytes); send less, or raise the server's limit",
-            length, max_frame_bytes_)};
+    constexpr const char* kTooLarge =
+        "a frame of {} bytes is above the limit of {} (max_frame_bytes); send less, or raise the server's limit";
+    return Error{ErrorCode::protocol, fmt::format(kTooLarge, length, max_frame_bytes_)};
   }
   if (rest.size() - kFrameHeaderBytes < length) return std::optional<std::string_view>();
   begin_ += kFrameHeaderBytes + length;
@@ -73,9 +71,8 @@ bool begins_http(std::string_view bytes) {
 
 std::string http_refusal(std::string_view request) {
   const std::string body =
-      "This socket speaks troupe's own protocol, frames of protobuf, and no HTTP. Use `troupe run` and `troupe "
-      "status`, "
-      "the client library (ipc/client/client.h), or any language with protobuf (docs/protocol.md).\n";
+      "This socket speaks troupe's own protocol, frames of protobuf, and no HTTP. Use `troupe run` and "
+      "`troupe status`, the client library (ipc/client/client.h), or any language with protobuf (docs/protocol.md).\n";
   return fmt::format(
       "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {}\r\nConnection: "
       "close\r\n\r\n{}",

@@ -3,6 +3,7 @@
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/message.h>
 
+#include <array>
 #include <string>
 
 #include "config/utf8.h"
@@ -11,23 +12,9 @@
 namespace troupe::ipc {
 namespace {
 
-const char* name_of(actors::RequestState state) {
-  switch (state) {
-    case actors::RequestState::received:
-      return "received";
-    case actors::RequestState::encoding:
-      return "encoding";
-    case actors::RequestState::queued:
-      return "queued";
-    case actors::RequestState::running:
-      return "running";
-    case actors::RequestState::parked:
-      return "parked";
-    case actors::RequestState::ended:
-      break;
-  }
-  return "ended";
-}
+// By RequestState.
+constexpr std::array<const char*, actors::kNumRequestStates> kStateNames = {"received", "encoding", "queued",
+                                                                            "running",  "parked",   "ended"};
 
 void add_profile(const engine::ProfileSnapshot& profile, v1::Status::Profile& out) {
   out.set_num_threads(profile.num_threads);
@@ -56,15 +43,8 @@ void add_profile(const engine::ProfileSnapshot& profile, v1::Status::Profile& ou
 }
 
 v1::Metric::Kind to_kind(MetricKind kind) {
-  switch (kind) {
-    case MetricKind::counter:
-      return v1::Metric::KIND_COUNTER;
-    case MetricKind::gauge:
-      return v1::Metric::KIND_GAUGE;
-    case MetricKind::histogram:
-      break;
-  }
-  return v1::Metric::KIND_HISTOGRAM;
+  if (kind == MetricKind::counter) return v1::Metric::KIND_COUNTER;
+  return kind == MetricKind::gauge ? v1::Metric::KIND_GAUGE : v1::Metric::KIND_HISTOGRAM;
 }
 
 // Sets the field of Status that is named as the metric's key, if there is one.
@@ -94,7 +74,7 @@ void add_requests(const std::vector<actors::RequestView>& requests, const Status
     added.set_request(caller.tenant.is_owner ? view.request : own->second.number);
     if (is_own) added.set_stream(own->second.stream);
     added.set_uid(static_cast<std::uint32_t>(view.tenant));
-    added.set_state(name_of(view.state));
+    added.set_state(kStateNames.at(static_cast<std::size_t>(view.state)));
     added.set_priority(view.priority);
     added.set_prompt_tokens(view.prompt_tokens);
     added.set_cached_tokens(view.cached_tokens);
@@ -134,7 +114,7 @@ std::vector<actors::RequestView> visible(const std::vector<actors::RequestView>&
   std::vector<actors::RequestView> seen;
   for (const actors::RequestView& view : requests) {
     if (seen.size() == kMaxListedRequests) break;
-    // Of others' requests a guest could guess who asks, when, and how much.
+    // A guest that saw other users' requests could tell which user asks, when, and for how much.
     if (!caller.tenant.is_owner && view.tenant != caller.tenant.id) continue;
     const auto own = caller.own.find(view.request);
     if (caller.this_connection && (own == caller.own.end() || own->second.stream == 0)) continue;
@@ -198,13 +178,16 @@ void add_counts(v1::Status& status, const RequestCounts& counts) {
   MetricList metrics;
   metrics.counter("requests_received", "Requests, admitted or not.",
                   counts.num_received(RequestKind::generate) + counts.num_received(RequestKind::embed));
+  const auto add_ended = [](auto& ended, const std::string& outcome, std::uint64_t count) {
+    v1::Status::Ended& added = *ended.Add();
+    added.set_outcome(outcome);
+    added.set_count(count);
+  };
   for (const scheduler::OutcomeInfo& outcome : scheduler::outcomes()) {
     const std::string name(outcome.name);
     const std::uint64_t count = counts.num_ended(RequestKind::generate, outcome.outcome) +
                                 counts.num_ended(RequestKind::embed, outcome.outcome);
-    v1::Status::Ended& ended = *status.add_requests_ended();
-    ended.set_outcome(name);
-    ended.set_count(count);
+    add_ended(*status.mutable_requests_ended(), name, count);
     if (outcome.kind == scheduler::OutcomeKind::done) {
       metrics.counter("request_success", "Answers that ended as asked, by how.", count,
                       {.labels = {{"finished_reason", name}}});
@@ -223,11 +206,9 @@ void add_counts(v1::Status& status, const RequestCounts& counts) {
     for (const scheduler::OutcomeInfo& outcome : scheduler::outcomes()) {
       const std::uint64_t count = counts.num_ended(kind, outcome.outcome);
       if (count == 0) continue;
-      v1::Status::Ended& ended = *added.add_ended();
-      ended.set_outcome(std::string(outcome.name));
-      ended.set_count(count);
+      add_ended(*added.mutable_ended(), std::string(outcome.name), count);
       metrics.counter("frames", "Frames that asked for something, by kind and how they ended.", count,
-                      {.labels = {{"kind", added.kind()}, {"outcome", ended.outcome()}}});
+                      {.labels = {{"kind", added.kind()}, {"outcome", std::string(outcome.name)}}});
     }
   }
   add_metrics(metrics, status);

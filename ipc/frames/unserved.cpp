@@ -1,5 +1,6 @@
 #include "ipc/frames/unserved.h"
 
+#include <fmt/format.h>
 #include <google/protobuf/unknown_field_set.h>
 
 #include <vector>
@@ -18,10 +19,10 @@ using google::protobuf::UnknownFieldSet;
 std::optional<UnservedField> find_in(const Message& message, const std::string& prefix) {
   const Reflection& reflection = *message.GetReflection();
   if (const UnknownFieldSet& unknown = reflection.GetUnknownFields(message); !unknown.empty()) {
-    const std::string number = std::to_string(unknown.field(0).number());
-    return UnservedField{prefix + "#" + number, "this server does not know field " + number + " of " +
-                                                    message.GetDescriptor()->name() +
-                                                    "; it speaks version 1 of the protocol"};
+    const int number = unknown.field(0).number();
+    return UnservedField{fmt::format("{}#{}", prefix, number),
+                         fmt::format("this server does not know field {} of {}; it speaks version 1 of the protocol",
+                                     number, message.GetDescriptor()->name())};
   }
   std::vector<const FieldDescriptor*> fields;
   reflection.ListFields(message, &fields);
@@ -43,6 +44,19 @@ std::optional<UnservedField> find_in(const Message& message, const std::string& 
 }  // namespace
 
 std::optional<UnservedField> find_unserved(const Message& request) { return find_in(request, ""); }
+
+const FieldDescriptor* body_of(const Message& frame) {
+  return frame.GetReflection()->GetOneofFieldDescriptor(frame, frame.GetDescriptor()->oneof_decl(0));
+}
+
+std::uint64_t stream_of(const Message& frame) {
+  const FieldDescriptor* const body = body_of(frame);
+  if (!body) return 0;
+  const FieldDescriptor* const stream = body->message_type()->FindFieldByNumber(1);
+  if (stream->name() != "stream") return 0;
+  const Message& message = frame.GetReflection()->GetMessage(frame, body);
+  return message.GetReflection()->GetUInt64(message, stream);
+}
 
 std::uint64_t unknown_body_stream(const Message& frame) {
   const UnknownFieldSet& unknown = frame.GetReflection()->GetUnknownFields(frame);

@@ -19,30 +19,19 @@ constexpr std::int32_t kMaxPriority = 1000;  // priorities are from -1000 to 100
 // A deadline above a year is a mistake (a wrong unit); this is also far below what overflows.
 constexpr std::uint64_t kMaxDeadlineMs = 366ull * 24 * 3600 * 1000;
 
-Refusal invalid(std::string field, std::string message) {
-  return {.code = Outcome::invalid_argument,
-          .field = std::move(field),
-          .message = std::move(message),
-          .limit = {},
-          .retry_after = {}};
-}
-
 // Any user may lower a request's priority; only the owner and root may raise it (below 0).
 std::optional<Refusal> check_priority(std::int32_t priority, std::uint32_t uid) {
-  if (priority < -kMaxPriority || priority > kMaxPriority) {
-    Refusal refusal = invalid("priority", fmt::format("priority is {}; it may be from -1000 to 1000", priority));
-    refusal.limit = kMaxPriority;
-    return refusal;
-  }
+  if (priority < -kMaxPriority || priority > kMaxPriority)
+    return Refusal{.field = "priority",
+                   .message = fmt::format("priority is {}; it may be from -1000 to 1000", priority),
+                   .limit = kMaxPriority};
   if (priority >= 0 || is_owner(uid)) return std::nullopt;
   return Refusal{
       .code = Outcome::permission,
       .field = "priority",
       .message = fmt::format(
           "priority is {}; below 0 only the server's own user and root may ask for, uid {} may from 0 to 1000",
-          priority, uid),
-      .limit = {},
-      .retry_after = {}};
+          priority, uid)};
 }
 
 // Checks what a Request cannot express; the gateway checks the rest.
@@ -98,51 +87,89 @@ void fill(v1::Timings& out, const actors::Usage& usage) {
   out.set_ttft_seconds(usage.ttft_seconds);
 }
 
+// Sets the fields that Done and Failed have in common.
+template <class Message>
+void fill_end(Message& out, std::uint64_t stream, const actors::End& end) {
+  out.set_stream(stream);
+  out.set_choice(end.choice);
+  out.set_message(valid_utf8(end.message));
+  out.set_seed(end.seed);
+  fill(*out.mutable_usage(), end.usage);
+}
+
 v1::Outcome to_wire(Outcome outcome) { return static_cast<v1::Outcome>(outcome); }
+
+// The wire has our enumerators in the same order, after one for "unspecified".
+template <class Wire, class Ours>
+constexpr Wire to_wire(Ours value) {
+  return static_cast<Wire>(static_cast<int>(value) + 1);
+}
+using actors::Readiness;
+using engine::Pooling;
+static_assert(to_wire<v1::Readiness>(Readiness::loading) == v1::READINESS_LOADING &&
+              to_wire<v1::Readiness>(Readiness::ready) == v1::READINESS_READY &&
+              to_wire<v1::Readiness>(Readiness::draining) == v1::READINESS_DRAINING &&
+              to_wire<v1::Readiness>(Readiness::failed) == v1::READINESS_FAILED);
+static_assert(to_wire<v1::Pooling>(Pooling::mean) == v1::POOLING_MEAN &&
+              to_wire<v1::Pooling>(Pooling::cls) == v1::POOLING_CLS &&
+              to_wire<v1::Pooling>(Pooling::last) == v1::POOLING_LAST);
+
+v1::ServerFrame embeddings_frame(std::uint64_t stream, const actors::Embeddings& embeddings,
+                                 const actors::Usage& usage) {
+  v1::ServerFrame frame;
+  v1::Embeddings& out = *frame.mutable_embeddings();
+  out.set_stream(stream);
+  for (std::size_t begin = 0; begin < embeddings.values.size(); begin += embeddings.dim) {
+    const float* const row = embeddings.values.data() + begin;
+    out.add_vectors()->mutable_values()->Add(row, row + embeddings.dim);
+  }
+  out.set_pooling(to_wire<v1::Pooling>(embeddings.pooling));
+  out.mutable_usage()->set_prompt_tokens(usage.prompt_tokens);
+  return frame;
+}
 
 }  // namespace
 
+Refusal invalid(std::string field, std::string message) {
+  return {.code = Outcome::invalid_argument, .field = std::move(field), .message = std::move(message)};
+}
+
 Refusal server_drains() {
-  return {.code = Outcome::draining,
-          .field = {},
-          .message = "this server is shutting down and takes no new requests",
-          .limit = {},
-          .retry_after = {}};
+  return {.code = Outcome::draining, .message = "this server is shutting down and takes no new requests"};
 }
 
 std::string server_name() { return "troupe " TROUPE_VERSION; }
 
-Refusal above(Outcome code, std::string field, const std::string& what, std::uint64_t value, std::uint64_t limit) {
+Refusal above(Outcome code, std::string field, std::string_view what, std::uint64_t value, std::uint64_t limit) {
   return {.code = code,
           .field = std::move(field),
           .message = fmt::format("{} is {}; at most {} is served", what, value, limit),
-          .limit = limit,
-          .retry_after = {}};
+          .limit = limit};
 }
 
-std::optional<Refusal> check_counts(const v1::Generate& generate) {
-  const auto too_many = [](std::string field, const std::string& what, int count,
-                           std::size_t limit) -> std::optional<Refusal> {
-    if (static_cast<std::size_t>(count) <= limit) return std::nullopt;
-    return above(Outcome::invalid_argument, std::move(field), "the number of " + what,
-                 static_cast<std::uint64_t>(count), limit);
-  };
+std::optional<Refusal> check_counts(const v1::ClientFrame& frame) {
+  const v1::Generate& generate = frame.generate();
   const v1::Sampling& sampling = generate.sampling();
-  if (auto refusal = too_many("stop", "stop strings", generate.stop_size(), actors::kMaxStopStrings)) return refusal;
-  if (auto refusal = too_many("sampling.stop_ids", "stop ids", sampling.stop_ids_size(), engine::kMaxStopIds))
-    return refusal;
-  return too_many("sampling.logit_bias", "biased tokens", sampling.logit_bias_size(), engine::kMaxLogitBias);
+  const v1::Embed& embed = frame.embed();
+  const struct {
+    const char* field;
+    const char* what;
+    int count;
+    std::size_t limit;
+  } repeated[] = {
+      {"stop", "the number of stop strings", generate.stop_size(), actors::kMaxStopStrings},
+      {"sampling.stop_ids", "the number of stop ids", sampling.stop_ids_size(), engine::kMaxStopIds},
+      {"sampling.logit_bias", "the number of biased tokens", sampling.logit_bias_size(), engine::kMaxLogitBias},
+      {embed.texts_size() > 0 ? "texts" : "token_ids", "the number of inputs",
+       embed.texts_size() + embed.token_ids_size(), actors::kMaxEmbedInputs},
+  };
+  for (const auto& [field, what, count, limit] : repeated)
+    if (static_cast<std::size_t>(count) > limit)
+      return above(Outcome::invalid_argument, field, what, static_cast<std::uint64_t>(count), limit);
+  return std::nullopt;
 }
 
-std::optional<Refusal> check_counts(const v1::Embed& embed) {
-  const auto count =
-      static_cast<std::uint64_t>(embed.texts_size()) + static_cast<std::uint64_t>(embed.token_ids_size());
-  if (count <= actors::kMaxEmbedInputs) return std::nullopt;
-  return above(Outcome::invalid_argument, embed.texts_size() > 0 ? "texts" : "token_ids", "the number of inputs", count,
-               actors::kMaxEmbedInputs);
-}
-
-std::variant<actors::Request, Refusal> to_request(v1::Embed& embed, std::uint32_t uid, std::uint32_t max_prompt_bytes) {
+RequestOrRefusal to_request(v1::Embed& embed, std::uint32_t uid, std::uint32_t max_prompt_bytes) {
   if (embed.texts_size() > 0 && embed.token_ids_size() > 0)
     return invalid("token_ids", "texts and token_ids are two ways to say the same; send one of them");
   if (embed.texts_size() == 0 && embed.token_ids_size() == 0)
@@ -168,21 +195,11 @@ std::variant<actors::Request, Refusal> to_request(v1::Embed& embed, std::uint32_
   const std::string field = embed.token_ids_size() > 0 ? "token_ids" : "texts";
   if (bytes > max_prompt_bytes)
     return above(Outcome::too_long, field, "the inputs' size in bytes", bytes, max_prompt_bytes);
-  switch (embed.pooling()) {
-    case v1::POOLING_UNSPECIFIED:
-      break;
-    case v1::POOLING_MEAN:
-      asked.pooling = engine::Pooling::mean;
-      break;
-    case v1::POOLING_CLS:
-      asked.pooling = engine::Pooling::cls;
-      break;
-    case v1::POOLING_LAST:
-      asked.pooling = engine::Pooling::last;
-      break;
-    default:
+  if (embed.pooling() != v1::POOLING_UNSPECIFIED) {
+    if (!v1::Pooling_IsValid(embed.pooling()))
       return invalid("pooling", fmt::format("there is no pooling {}; 1 is mean, 2 cls, 3 last",
                                             static_cast<int>(embed.pooling())));
+    asked.pooling = static_cast<Pooling>(embed.pooling() - 1);
   }
   asked.normalise = !embed.has_normalise() || embed.normalise();
   request.add_special = !embed.has_add_special() || embed.add_special();
@@ -190,36 +207,7 @@ std::variant<actors::Request, Refusal> to_request(v1::Embed& embed, std::uint32_
   return request;
 }
 
-namespace {
-
-v1::ServerFrame embeddings_frame(std::uint64_t stream, const actors::Embeddings& embeddings,
-                                 const actors::Usage& usage) {
-  v1::ServerFrame frame;
-  v1::Embeddings& out = *frame.mutable_embeddings();
-  out.set_stream(stream);
-  for (std::size_t begin = 0; begin < embeddings.values.size(); begin += embeddings.dim) {
-    const float* const row = embeddings.values.data() + begin;
-    out.add_vectors()->mutable_values()->Add(row, row + embeddings.dim);
-  }
-  switch (embeddings.pooling) {
-    case engine::Pooling::mean:
-      out.set_pooling(v1::POOLING_MEAN);
-      break;
-    case engine::Pooling::cls:
-      out.set_pooling(v1::POOLING_CLS);
-      break;
-    case engine::Pooling::last:
-      out.set_pooling(v1::POOLING_LAST);
-      break;
-  }
-  out.mutable_usage()->set_prompt_tokens(usage.prompt_tokens);
-  return frame;
-}
-
-}  // namespace
-
-std::variant<actors::Request, Refusal> to_request(v1::Generate& generate, std::uint32_t uid,
-                                                  std::uint32_t max_prompt_bytes) {
+RequestOrRefusal to_request(v1::Generate& generate, std::uint32_t uid, std::uint32_t max_prompt_bytes) {
   if (auto refusal = check(generate, max_prompt_bytes)) return *std::move(refusal);
   if (auto refusal = check_priority(generate.priority(), uid)) return *std::move(refusal);
   actors::Request request;
@@ -283,13 +271,9 @@ v1::ServerFrame to_frame(std::uint64_t stream, actors::End&& end) {
   switch (scheduler::info(end.outcome).kind) {
     case scheduler::OutcomeKind::done: {
       v1::Done& out = *frame.mutable_done();
-      out.set_stream(stream);
-      out.set_choice(end.choice);
+      fill_end(out, stream, end);
       out.set_reason(to_wire(end.outcome));
       out.set_stop(std::move(end.stop));
-      out.set_message(valid_utf8(end.message));
-      out.set_seed(end.seed);
-      fill(*out.mutable_usage(), end.usage);
       fill(*out.mutable_timings(), end.usage);
       break;
     }
@@ -299,36 +283,17 @@ v1::ServerFrame to_frame(std::uint64_t stream, actors::End&& end) {
                                       .message = std::move(end.message),
                                       .limit = end.limit,
                                       .retry_after = end.retry_after});
-    case scheduler::OutcomeKind::failed: {
-      v1::Failed& out = *frame.mutable_failed();
-      out.set_stream(stream);
-      out.set_choice(end.choice);
-      out.set_code(to_wire(end.outcome));
-      out.set_message(valid_utf8(end.message));
-      out.set_seed(end.seed);
-      fill(*out.mutable_usage(), end.usage);
+    case scheduler::OutcomeKind::failed:
+      fill_end(*frame.mutable_failed(), stream, end);
+      frame.mutable_failed()->set_code(to_wire(end.outcome));
       break;
-    }
   }
   return frame;
 }
 
 v1::Health to_health(actors::Readiness readiness, double load_fraction, bool stalled) {
   v1::Health health;
-  switch (readiness) {
-    case actors::Readiness::loading:
-      health.set_readiness(v1::READINESS_LOADING);
-      break;
-    case actors::Readiness::ready:
-      health.set_readiness(v1::READINESS_READY);
-      break;
-    case actors::Readiness::draining:
-      health.set_readiness(v1::READINESS_DRAINING);
-      break;
-    case actors::Readiness::failed:
-      health.set_readiness(v1::READINESS_FAILED);
-      break;
-  }
+  health.set_readiness(to_wire<v1::Readiness>(readiness));
   health.set_load_fraction(load_fraction);
   health.set_stalled(stalled);
   return health;

@@ -8,7 +8,9 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
+#include <vector>
 
 #include "actors/gateway.h"
 #include "actors/request.h"
@@ -20,14 +22,19 @@ namespace troupe::ipc {
 // Why a request or a connection is refused.
 struct Refusal {
   scheduler::Outcome code = scheduler::Outcome::invalid_argument;
-  std::string field;    // path within the request, or the limit's name
-  std::string message;  // what is wrong, the numbers, what to do
-  std::optional<std::uint64_t> limit;
-  std::optional<std::chrono::milliseconds> retry_after;
+  std::string field{};    // path within the request, or the limit's name
+  std::string message{};  // what is wrong, the numbers, what to do
+  std::optional<std::uint64_t> limit{};
+  std::optional<std::chrono::milliseconds> retry_after{};
 };
 
-// Of what comes while the server drains.
+// The refusal of requests and connections while the server drains.
 [[nodiscard]] Refusal server_drains();
+// The refusal of a wrong value: invalid_argument.
+[[nodiscard]] Refusal invalid(std::string field, std::string message);
+// The refusal of a value above a limit.
+[[nodiscard]] Refusal above(scheduler::Outcome code, std::string field, std::string_view what, std::uint64_t value,
+                            std::uint64_t limit);
 
 [[nodiscard]] std::string server_name();  // "troupe 0.1.0"
 
@@ -42,24 +49,17 @@ inline constexpr std::size_t kMaxDetokenizeIds = 65536;
   return std::min(static_cast<std::uint32_t>(actors::kMaxPromptBytes), max_frame_bytes);
 }
 
-// The refusal of a value above a limit.
-[[nodiscard]] Refusal above(scheduler::Outcome code, std::string field, const std::string& what, std::uint64_t value,
-                            std::uint64_t limit);
+// Refuses repeated fields of a Generate or Embed with more entries than their limit. Call before anything reads the
+// entries: a frame has room for two million of them. O(1).
+[[nodiscard]] std::optional<Refusal> check_counts(const v1::ClientFrame& frame);
 
-// Refuses repeated fields with more entries than their limit. Call before anything reads the entries: a frame has room
-// for two million of them. O(1).
-[[nodiscard]] std::optional<Refusal> check_counts(const v1::Generate& generate);
-[[nodiscard]] std::optional<Refusal> check_counts(const v1::Embed& embed);
+using RequestOrRefusal = std::variant<actors::Request, Refusal>;
 
 // Converts to a request for the gateway, or returns the refusal: does every check that needs no model, except for
-// check_counts(), which must have passed. Moves the prompt out of `generate`.
+// check_counts(), which must have passed. Moves the prompt out of the message.
 //   max_prompt_bytes  see max_prompt_bytes()
-[[nodiscard]] std::variant<actors::Request, Refusal> to_request(v1::Generate& generate, std::uint32_t uid,
-                                                                std::uint32_t max_prompt_bytes);
-
-// The same for Embed.
-[[nodiscard]] std::variant<actors::Request, Refusal> to_request(v1::Embed& embed, std::uint32_t uid,
-                                                                std::uint32_t max_prompt_bytes);
+[[nodiscard]] RequestOrRefusal to_request(v1::Generate& generate, std::uint32_t uid, std::uint32_t max_prompt_bytes);
+[[nodiscard]] RequestOrRefusal to_request(v1::Embed& embed, std::uint32_t uid, std::uint32_t max_prompt_bytes);
 
 [[nodiscard]] v1::ServerFrame to_frame(std::uint64_t stream, const Refusal& refusal, bool closing = false);
 [[nodiscard]] v1::ServerFrame to_frame(std::uint64_t stream, actors::TokenRun&& run);

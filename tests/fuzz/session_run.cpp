@@ -306,7 +306,7 @@ void check_body(std::string_view body) {
   TROUPE_ASSERT(unserved.has_value() == ipc::find_unserved(again).has_value());
   if (unserved) check_message(unserved->message);
   if (!frame.has_generate()) return;
-  if (const auto refusal = ipc::check_counts(frame.generate()))
+  if (const auto refusal = ipc::check_counts(frame))
     return check_refusal(refusal->code, refusal->field, refusal->message);
   const auto first = ipc::to_request(*frame.mutable_generate(), kUid, actors::kMaxPromptBytes);
   const auto second = ipc::to_request(*again.mutable_generate(), kUid, actors::kMaxPromptBytes);

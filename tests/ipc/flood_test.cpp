@@ -55,8 +55,7 @@ TEST_CASE("what an outbox says it holds is what the heap has grown by, whatever 
     return;
   }
   const auto fits = [](double share) { return share > 0.5 && share < 1.1; };
-  const Refusal refusal{
-      .code = Outcome::quota, .field = "max_streams", .message = "wait", .limit = 1, .retry_after = {}};
+  const Refusal refusal{.code = Outcome::quota, .field = "max_streams", .message = "wait", .limit = 1};
   CHECK(fits(grown(20000, [&] { return Answer{to_bytes(to_frame(1, refusal))}; })));
   CHECK(fits(grown(20000, [] { return Answer{std::string(10, 'x')}; })));
   CHECK(fits(grown(200, [] { return Answer{std::string(100000, 'x')}; })));
