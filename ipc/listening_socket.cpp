@@ -61,9 +61,8 @@ Status check_own_directory(const std::string& directory, const Guests& guests) {
                     directory, status.st_uid, ::geteuid())};
   const mode_t forbidden = guests.none() ? 0077 : 0022;
   if (status.st_mode & forbidden)
-    return Error{ErrorCode::permission, "the socket's directory " + directory + " has mode " +
-                                            octal(status.st_mode & 07777) + ", which lets others in; chmod " +
-                                            octal(wanted) + " " + directory};
+    return Error{ErrorCode::permission, "the socket's directory " + directory + " has mode " + octal(status.st_mode) +
+                                            ", which lets others in; chmod " + octal(wanted) + " " + directory};
   return Ok{};
 }
 
@@ -158,11 +157,7 @@ std::string directory_of(const std::string& path) {
   return parent.empty() ? std::string(".") : parent.string();
 }
 
-std::string octal(mode_t mode) {
-  std::string text = "0000";
-  for (int i = 3; i >= 0; --i, mode >>= 3) text[static_cast<std::size_t>(i)] = static_cast<char>('0' + (mode & 7));
-  return text;
-}
+std::string octal(mode_t mode) { return fmt::format("{:04o}", mode & 07777); }
 
 Result<Peer> peer_of(int fd) {
   ucred credentials{};

@@ -56,7 +56,7 @@ struct Peer {
 
 [[nodiscard]] Result<Peer> peer_of(int fd);
 
-// "0755"
+// The permission bits: "0755".
 [[nodiscard]] std::string octal(mode_t mode);
 // The directory of a socket's file: "." for a name alone.
 [[nodiscard]] std::string directory_of(const std::string& path);

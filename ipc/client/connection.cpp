@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "ipc/frames/framing.h"
+#include "ipc/frames/unserved.h"
 #include "ipc/strict_modes.h"
 
 namespace troupe::client {
@@ -71,42 +72,12 @@ Result<int> connect_socket(const std::string& path, Deadline deadline) {
 }
 
 Error to_error(const v1::Refused& refused) {
+  const v1::Outcome why = refused.code();
   ErrorCode code = ErrorCode::protocol;
-  if (refused.code() == v1::OUTCOME_PERMISSION) code = ErrorCode::permission;
-  if (refused.code() == v1::OUTCOME_QUEUE_FULL || refused.code() == v1::OUTCOME_QUOTA ||
-      refused.code() == v1::OUTCOME_DRAINING)
-    code = ErrorCode::busy;
-  if (refused.code() == v1::OUTCOME_UNSUPPORTED) code = ErrorCode::unsupported;
+  if (why == v1::OUTCOME_PERMISSION) code = ErrorCode::permission;
+  if (why == v1::OUTCOME_UNSUPPORTED) code = ErrorCode::unsupported;
+  if (why == v1::OUTCOME_QUEUE_FULL || why == v1::OUTCOME_QUOTA || why == v1::OUTCOME_DRAINING) code = ErrorCode::busy;
   return Error{code, "the server ended the connection: " + refused.message()};
-}
-
-std::uint64_t stream_of(const v1::ServerFrame& frame) {
-  switch (frame.body_case()) {
-    case v1::ServerFrame::kTokens:
-      return frame.tokens().stream();
-    case v1::ServerFrame::kDone:
-      return frame.done().stream();
-    case v1::ServerFrame::kRefused:
-      return frame.refused().stream();
-    case v1::ServerFrame::kFailed:
-      return frame.failed().stream();
-    case v1::ServerFrame::kTokenized:
-      return frame.tokenized().stream();
-    case v1::ServerFrame::kDetokenized:
-      return frame.detokenized().stream();
-    case v1::ServerFrame::kModels:
-      return frame.models().stream();
-    case v1::ServerFrame::kStatus:
-      return frame.status().stream();
-    case v1::ServerFrame::kHealth:
-      return frame.health().stream();
-    case v1::ServerFrame::kEmbeddings:
-      return frame.embeddings().stream();
-    case v1::ServerFrame::kRequestCancelled:
-      return frame.request_cancelled().stream();
-    default:
-      return 0;
-  }
 }
 
 }  // namespace
@@ -244,12 +215,14 @@ void Connection::read() {
   reader_id_ = std::this_thread::get_id();
   const Error error = read_frames();
   ::shutdown(fd_, SHUT_RDWR);
-  std::optional<Error> farewell;
-  {
-    const std::lock_guard lock(mutex_);
-    farewell = farewell_;
-  }
-  lose(farewell.value_or(error));
+  std::unordered_map<std::uint64_t, std::shared_ptr<Receiver>> orphans;
+  std::unique_lock lock(mutex_);
+  const Error why = farewell_.value_or(error);
+  if (!lost_) lost_ = why;
+  lost_changed_.notify_all();
+  orphans.swap(receivers_);
+  lock.unlock();  // on_lost() may call this connection
+  for (const auto& [stream, receiver] : orphans) receiver->on_lost(why);
 }
 
 Error Connection::read_frames() {
@@ -265,7 +238,7 @@ Error Connection::read_frames() {
 
 void Connection::dispatch(v1::ServerFrame& frame) {
   if (frame.has_draining()) draining_ = true;
-  const std::uint64_t stream = stream_of(frame);
+  const std::uint64_t stream = ipc::stream_of(frame);
   if (frame.has_refused() && frame.refused().closing()) {
     const std::lock_guard lock(mutex_);
     farewell_ = to_error(frame.refused());
@@ -285,17 +258,6 @@ void Connection::dispatch(v1::ServerFrame& frame) {
   if (!receiver->on_frame(frame)) return;
   const std::lock_guard lock(mutex_);
   receivers_.erase(stream);
-}
-
-void Connection::lose(const Error& error) {
-  std::unordered_map<std::uint64_t, std::shared_ptr<Receiver>> orphans;
-  {
-    const std::lock_guard lock(mutex_);
-    if (!lost_) lost_ = error;
-    lost_changed_.notify_all();
-    orphans.swap(receivers_);
-  }
-  for (const auto& [stream, receiver] : orphans) receiver->on_lost(error);
 }
 
 }  // namespace troupe::client

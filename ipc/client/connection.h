@@ -56,12 +56,11 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::optional<Error> wait_lost(std::chrono::milliseconds time);
 
   bool draining() const { return draining_; }
-  // Frames for streams that had ended, or never were.
+  // Frames for streams that had ended or were never opened.
   std::uint64_t stray_frames() const { return stray_frames_; }
   // Whether the calling thread is the one that calls receivers: there, waiting for an answer would never end.
   bool on_reader() const { return std::this_thread::get_id() == reader_id_.load(); }
-  // When the read returned that brought the end of the frame that a receiver is called with. Of a receiver, while it
-  // is.
+  // When the read returned that brought the end of the frame that a receiver is called with. Valid only in that call.
   std::chrono::steady_clock::time_point read_at() const { return read_at_; }
   // Ends the connection and waits for the reader, if it is not the caller. Idempotent.
   void close();
@@ -71,18 +70,18 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   Status greet(const std::string& name, std::chrono::steady_clock::time_point deadline);
   Status send(const v1::ClientFrame& frame);
-  void read();  // the reader thread
+  // The reader thread: reads until the connection is lost, then calls on_lost() of the receivers.
+  void read();
   Error read_frames();
   Result<std::string_view> receive(std::chrono::steady_clock::time_point deadline);
   void dispatch(v1::ServerFrame& frame);
-  void lose(const Error& error);
 
   const int fd_;
   const std::string path_;
   v1::Welcome welcome_;
   std::string distrust_;
   ipc::FrameDecoder decoder_{ipc::kMaxFrameBytesCeiling};
-  std::string scratch_;                            // the reader's; before it starts, greet()'s
+  std::string scratch_;                            // used by the reader; before it starts, by greet()
   std::chrono::steady_clock::time_point read_at_;  // as scratch_
   std::thread reader_;
   std::atomic<std::thread::id> reader_id_{};

@@ -1,0 +1,316 @@
+#include "ipc/client/conversions.h"
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+#include "config/utf8.h"
+
+namespace troupe::client {
+namespace {
+
+void fill(v1::Sampling& out, const Sampling& sampling) {
+  if (sampling.temperature) out.set_temperature(*sampling.temperature);
+  if (sampling.top_k) out.set_top_k(*sampling.top_k);
+  if (sampling.top_p) out.set_top_p(*sampling.top_p);
+  if (sampling.min_p) out.set_min_p(*sampling.min_p);
+  if (sampling.repeat_penalty) out.set_repeat_penalty(*sampling.repeat_penalty);
+  if (sampling.presence_penalty) out.set_presence_penalty(*sampling.presence_penalty);
+  if (sampling.frequency_penalty) out.set_frequency_penalty(*sampling.frequency_penalty);
+  if (sampling.repeat_last_n) out.set_repeat_last_n(*sampling.repeat_last_n);
+  if (sampling.seed) out.set_seed(*sampling.seed);
+  if (sampling.max_tokens) out.set_max_tokens(*sampling.max_tokens);
+  out.set_ignore_eos(sampling.ignore_eos);
+  for (const auto& [id, value] : sampling.logit_bias) {
+    v1::LogitBias& bias = *out.add_logit_bias();
+    bias.set_id(id);
+    bias.set_bias(value);
+  }
+  out.mutable_stop_ids()->Add(sampling.stop_ids.begin(), sampling.stop_ids.end());
+}
+
+Usage to_usage(const v1::Usage& in, const v1::Timings& timings) {
+  return {.prompt_tokens = in.prompt_tokens(),
+          .cached_tokens = in.cached_tokens(),
+          .completion_tokens = in.completion_tokens(),
+          .preemptions = in.preemptions(),
+          .queue_seconds = timings.queue_seconds(),
+          .prefill_seconds = timings.prefill_seconds(),
+          .decode_seconds = timings.decode_seconds(),
+          .ttft_seconds = timings.ttft_seconds()};
+}
+
+// An outcome of a newer server that this library does not know counts as `internal`.
+Outcome to_outcome(v1::Outcome number) {
+  return scheduler::outcome_from_number(static_cast<std::uint32_t>(number)).value_or(Outcome::internal);
+}
+
+Profile to_profile(const v1::Status::Profile& in) {
+  Profile out{.num_threads = in.num_threads(), .phases = {}};
+  for (const v1::Status::Profile::Phase& phase : in.phases()) {
+    PhaseTime& added = out.phases.emplace_back(PhaseTime{.phase = phase.phase(),
+                                                         .steps = phase.steps(),
+                                                         .tokens = phase.tokens(),
+                                                         .seconds = phase.seconds(),
+                                                         .measured_steps = phase.measured_steps(),
+                                                         .measured_seconds = phase.measured_seconds(),
+                                                         .operations = {}});
+    for (const v1::Status::Profile::Operation& row : phase.operations())
+      added.operations.push_back({.operation = row.operation(),
+                                  .calls = row.calls(),
+                                  .seconds = row.seconds(),
+                                  .joins = row.joins(),
+                                  .join_seconds = row.join_seconds(),
+                                  .busy_seconds = row.busy_seconds(),
+                                  .wake_up_seconds = row.wake_up_seconds(),
+                                  .wait_seconds = row.wait_seconds(),
+                                  .absent_seconds = row.absent_seconds(),
+                                  .layer_seconds = {row.layer_seconds().begin(), row.layer_seconds().end()}});
+  }
+  return out;
+}
+
+MetricKind to_kind(v1::Metric::Kind kind) {
+  if (kind == v1::Metric::KIND_COUNTER) return MetricKind::counter;
+  return kind == v1::Metric::KIND_HISTOGRAM ? MetricKind::histogram : MetricKind::gauge;
+}
+
+void add_lists(const v1::Status& in, ServerStatus& out) {
+  std::vector<Metric> metrics;
+  for (const v1::Metric& metric : in.metrics()) {
+    Metric added{.name = metric.name(),
+                 .help = metric.help(),
+                 .kind = to_kind(metric.kind()),
+                 .value = metric.value(),
+                 .counts = {metric.counts().begin(), metric.counts().end()},
+                 .key = metric.key()};
+    for (const v1::Metric::Label& label : metric.labels()) added.labels.emplace_back(label.name(), label.value());
+    metrics.push_back(std::move(added));
+  }
+  out.metrics = MetricList(std::move(metrics));
+  for (const v1::Status::Memory& use : in.memory())
+    out.memory.push_back({.kind = use.kind(), .bytes = use.bytes(), .peak_bytes = use.peak_bytes()});
+  for (const v1::Status::LiveRequest& live : in.live_requests())
+    out.live_requests.push_back({.request = live.request(),
+                                 .stream = live.stream(),
+                                 .uid = live.uid(),
+                                 .state = live.state(),
+                                 .priority = live.priority(),
+                                 .prompt_tokens = live.prompt_tokens(),
+                                 .cached_tokens = live.cached_tokens(),
+                                 .computed_tokens = live.computed_tokens(),
+                                 .generated_tokens = live.generated_tokens(),
+                                 .preemptions = live.preemptions(),
+                                 .age_seconds = live.age_seconds()});
+}
+
+}  // namespace
+
+Error not_utf8(const std::string& what) {
+  return {ErrorCode::invalid_argument, what + " is not valid UTF-8; send exact bytes as token ids"};
+}
+
+Status check_text(const Request& request) {
+  const auto* text = std::get_if<std::string>(&request.prompt);
+  if (text && !is_utf8(*text)) return not_utf8("the prompt");
+  if (!is_utf8(request.model)) return not_utf8("the model's name");
+  if (!is_utf8(request.cache_scope)) return not_utf8("cache_scope");
+  for (const std::string& stop : request.stop)
+    if (!is_utf8(stop)) return not_utf8("a stop string");
+  return Ok{};
+}
+
+Status check_text(const EmbedRequest& request) {
+  if (!is_utf8(request.model)) return not_utf8("the model's name");
+  if (const auto* texts = std::get_if<std::vector<std::string>>(&request.inputs))
+    for (const std::string& text : *texts)
+      if (!is_utf8(text)) return not_utf8("a text");
+  return Ok{};
+}
+
+v1::ClientFrame to_frame(std::uint64_t stream, const Request& request) {
+  v1::ClientFrame frame;
+  v1::Generate& out = *frame.mutable_generate();
+  out.set_stream(stream);
+  out.set_model(request.model);
+  if (const auto* text = std::get_if<std::string>(&request.prompt)) {
+    out.set_text(*text);
+  } else {
+    const auto& ids = std::get<std::vector<TokenId>>(request.prompt);
+    out.mutable_token_ids()->mutable_ids()->Add(ids.begin(), ids.end());
+  }
+  out.set_add_special(request.add_special);
+  out.set_parse_special(request.parse_special);
+  fill(*out.mutable_sampling(), request.sampling);
+  for (const std::string& stop : request.stop) out.add_stop(stop);
+  if (request.deadline)
+    out.set_deadline_ms(static_cast<std::uint64_t>(std::max<std::int64_t>(0, request.deadline->count())));
+  if (request.priority != 0) out.set_priority(request.priority);
+  out.set_cache_scope(request.cache_scope);
+  if (request.logprobs) out.set_logprobs(*request.logprobs);
+  if (request.n != 1) out.set_n(request.n);
+  out.set_credit(request.credit.value_or(kCreditWindow));
+  return frame;
+}
+
+Tokens to_tokens(v1::Tokens& in) {
+  Tokens tokens;
+  tokens.choice = in.choice();
+  tokens.first_index = in.first_index();
+  tokens.ids.assign(in.ids().begin(), in.ids().end());
+  tokens.text = std::move(*in.mutable_text());
+  for (const v1::TokenLogprobs& entry : in.logprobs()) {
+    Logprobs& logprobs = tokens.logprobs.emplace_back();
+    logprobs.logprob = entry.logprob();
+    for (int i = 0; i < std::min(entry.top_ids_size(), entry.top_logprobs_size()); ++i)
+      logprobs.top.push_back({.id = entry.top_ids(i), .logprob = entry.top_logprobs(i)});
+  }
+  return tokens;
+}
+
+Ended to_ended(const v1::ServerFrame& frame) {
+  Ended ended;
+  if (frame.has_done()) {
+    const v1::Done& done = frame.done();
+    ended.choice = done.choice();
+    ended.outcome = to_outcome(done.reason());
+    ended.message = done.message();
+    ended.stop = done.stop();
+    ended.seed = done.seed();
+    ended.usage = to_usage(done.usage(), done.timings());
+  } else if (frame.has_refused()) {
+    const v1::Refused& refused = frame.refused();
+    ended.outcome = to_outcome(refused.code());
+    ended.message = refused.message();
+    ended.field = refused.field();
+    if (refused.has_limit()) ended.limit = refused.limit();
+    if (refused.has_retry_after_ms()) ended.retry_after = to_ms(refused.retry_after_ms());
+  } else {
+    const v1::Failed& failed = frame.failed();
+    ended.choice = failed.choice();
+    ended.outcome = to_outcome(failed.code());
+    ended.message = failed.message();
+    ended.seed = failed.seed();
+    ended.usage = to_usage(failed.usage(), {});
+  }
+  return ended;
+}
+
+Error to_error(const v1::Refused& refused) {
+  switch (to_outcome(refused.code())) {
+    case Outcome::invalid_argument:
+    case Outcome::too_long:
+    case Outcome::never_fits:
+      return {ErrorCode::invalid_argument, refused.message()};
+    case Outcome::unknown_model:
+      return {ErrorCode::model_missing, refused.message()};
+    case Outcome::permission:
+      return {ErrorCode::permission, refused.message()};
+    case Outcome::unsupported:
+      return {ErrorCode::unsupported, refused.message()};
+    case Outcome::loading:
+    case Outcome::draining:
+    case Outcome::queue_full:
+    case Outcome::quota:
+      return {ErrorCode::busy, refused.message()};
+    default:
+      return {ErrorCode::io, refused.message()};
+  }
+}
+
+Health to_health(const v1::Health& health) {
+  const bool known = health.readiness() >= v1::READINESS_LOADING && health.readiness() <= v1::READINESS_FAILED;
+  return {.readiness = known ? static_cast<Readiness>(health.readiness() - 1) : Readiness::loading,
+          .load_fraction = health.load_fraction(),
+          .stalled = health.stalled()};
+}
+
+ServerInfo to_info(const v1::Welcome& welcome) {
+  const v1::Limits& limits = welcome.limits();
+  return {.protocol = welcome.protocol(),
+          .server = welcome.server(),
+          .numerics_id = welcome.numerics_id(),
+          .health = to_health(welcome.health()),
+          .max_frame_bytes = limits.max_frame_bytes(),
+          .max_streams = limits.max_streams(),
+          .max_choices = limits.max_choices(),
+          .max_embed_inputs = limits.max_embed_inputs(),
+          .max_outbox_bytes = limits.max_outbox_bytes(),
+          .stall_timeout = to_ms(limits.stall_timeout_ms())};
+}
+
+v1::ClientFrame to_frame(std::uint64_t stream, const EmbedRequest& request) {
+  v1::ClientFrame frame;
+  v1::Embed& embed = *frame.mutable_embed();
+  embed.set_stream(stream);
+  embed.set_model(request.model);
+  if (const auto* texts = std::get_if<std::vector<std::string>>(&request.inputs)) {
+    embed.mutable_texts()->Add(texts->begin(), texts->end());
+  } else {
+    for (const std::vector<TokenId>& ids : std::get<std::vector<std::vector<TokenId>>>(request.inputs))
+      embed.add_token_ids()->mutable_ids()->Add(ids.begin(), ids.end());
+  }
+  if (request.pooling) embed.set_pooling(static_cast<v1::Pooling>(static_cast<int>(*request.pooling) + 1));
+  embed.set_normalise(request.normalise);
+  embed.set_add_special(request.add_special);
+  embed.set_parse_special(request.parse_special);
+  return frame;
+}
+
+Embeddings to_embeddings(const v1::Embeddings& in) {
+  Embeddings out{.pooling = in.pooling() == v1::POOLING_CLS    ? Pooling::cls
+                            : in.pooling() == v1::POOLING_LAST ? Pooling::last
+                                                               : Pooling::mean,
+                 .prompt_tokens = in.usage().prompt_tokens()};
+  for (const v1::Embeddings::Vector& vector : in.vectors())
+    out.vectors.emplace_back(vector.values().begin(), vector.values().end());
+  return out;
+}
+
+std::vector<ModelDescription> to_models(const v1::Models& in) {
+  std::vector<ModelDescription> models;
+  for (const v1::Models::Model& model : in.models()) {
+    ModelDescription& out = models.emplace_back();
+    out.name = model.name();
+    out.family = model.family();
+    out.weight_types = model.weight_types();
+    out.num_parameters = model.num_parameters();
+    out.context = model.context();
+    out.trained_context = model.trained_context();
+    out.vocab_size = model.vocab_size();
+    out.num_layers = model.num_layers();
+    out.dim = model.dim();
+    if (model.has_bos()) out.bos = model.bos();
+    if (model.has_eos()) out.eos = model.eos();
+    out.end_ids.assign(model.end_ids().begin(), model.end_ids().end());
+    out.kv_bytes_per_token = model.kv_bytes_per_token();
+    out.numerics_id = model.numerics_id();
+  }
+  return models;
+}
+
+ServerStatus to_status(const v1::Status& in) {
+  ServerStatus out{.health = to_health(in.health()),
+                   .server = in.server(),
+                   .model = in.model(),
+                   .numerics_id = in.numerics_id(),
+                   .kernels = in.kernels(),
+                   .own_only = in.own_only(),
+                   .weight_bytes = in.weight_bytes(),
+                   .kv_bytes = in.kv_bytes(),
+                   .num_threads = in.num_threads(),
+                   .histogram_bounds = {in.histogram_bounds().begin(), in.histogram_bounds().end()}};
+  add_lists(in, out);
+  if (in.has_profile()) out.profile = to_profile(in.profile());
+  for (const v1::Status::Ended& ended : in.requests_ended())
+    out.requests_ended.emplace_back(ended.outcome(), ended.count());
+  for (const v1::Status::Kind& kind : in.kinds()) {
+    ServerStatus::Kind& added = out.kinds.emplace_back();
+    added.kind = kind.kind();
+    added.received = kind.received();
+    for (const v1::Status::Ended& ended : kind.ended()) added.ended.emplace_back(ended.outcome(), ended.count());
+  }
+  return out;
+}
+
+}  // namespace troupe::client

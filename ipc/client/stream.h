@@ -1,0 +1,68 @@
+// The streams of a client's connection: of a request for tokens, and of a request that one frame answers. Internal to
+// the library.
+#pragma once
+
+#include <cstdint>
+#include <future>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ipc/client/client.h"
+#include "ipc/client/connection.h"
+
+namespace troupe::client {
+
+// The error of a call that waits for an answer, made on the thread that would bring it.
+[[nodiscard]] Error inside_callback();
+
+void send_cancel(Connection& connection, std::uint64_t stream);
+
+// Receives the one frame that answers a request.
+class Question final : public Receiver {
+ public:
+  bool on_frame(v1::ServerFrame& frame) override;
+  void on_lost(const Error& error) override { answer_.set_value(error); }
+  // Call once.
+  std::future<Result<v1::ServerFrame>> answer() { return answer_.get_future(); }
+
+ private:
+  std::promise<Result<v1::ServerFrame>> answer_;
+};
+
+// The state of one stream: updated by the reader thread; any thread may wait for its end.
+struct Stream::State final : Receiver {
+  State(std::shared_ptr<Connection> stream_connection, std::uint64_t number, Callbacks stream_callbacks,
+        std::uint32_t num_choices, bool grants_credit)
+      : connection(std::move(stream_connection)),
+        id(number),
+        callbacks(std::move(stream_callbacks)),
+        automatic(grants_credit),
+        open(num_choices),
+        choices(num_choices) {}
+
+  bool on_frame(v1::ServerFrame& frame) override;
+  void on_lost(const Error& error) override { finish(error); }
+  void grant(std::uint64_t tokens, std::uint32_t choice);
+  // How the frame breaks the protocol; empty: it does not.
+  std::string what_is_wrong(const v1::ServerFrame& frame) const;
+  // Calls on_end before it wakes waiters, so that a thread returning from wait() sees its effects.
+  void finish(const Result<Ended>& result);
+
+  const std::shared_ptr<Connection> connection;
+  const std::uint64_t id;
+  // Used by the reader thread only, up to `choices`.
+  Callbacks callbacks;
+  const bool automatic;  // the library grants the credit
+  std::uint32_t open;    // choices that have not ended
+  struct Choice {
+    std::uint64_t next_index = 0;   // of the next token
+    std::uint64_t since_grant = 0;  // tokens since the last grant of credit
+    bool ended = false;
+  };
+  std::vector<Choice> choices;
+  std::promise<Result<Ended>> end;
+  const std::shared_future<Result<Ended>> ended = end.get_future().share();
+};
+
+}  // namespace troupe::client
