@@ -7,6 +7,7 @@
 // decode/N: one token after N positions. prefill/N: the last 16 tokens (128 rows) of N positions. shared/S: one token
 // of each of S sequences over the same split.
 #include <benchmark/benchmark.h>
+#include <fmt/format.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -103,29 +104,32 @@ void attention(benchmark::State& state, const KernelTable* table, KvType type, s
       head = (head + 1) % kHeads;
     }
   }
-  const double calls = static_cast<double>(state.iterations());
   const double seen = static_cast<double>(positions) - (tokens - 1) / 2.0;
   const double bytes = static_cast<double>(blocks_per_call * 2 * shape.head_bytes());
-  state.counters["GB/s"] = benchmark::Counter(calls * 1e-9 * bytes, benchmark::Counter::kIsRate);
-  state.counters["GFLOP/s"] =
-      benchmark::Counter(calls * 4e-9 * static_cast<double>(num_rows) * seen * kDim, benchmark::Counter::kIsRate);
+  const auto set_rate = [&](const char* name, double per_call) {
+    state.counters[name] =
+        benchmark::Counter(static_cast<double>(state.iterations()) * per_call, benchmark::Counter::kIsRate);
+  };
+  set_rate("GB/s", 1e-9 * bytes);
+  set_rate("GFLOP/s", 4e-9 * static_cast<double>(num_rows) * seen * kDim);
 }
 
 void register_all() {
   for (const KernelTable* table : supported_tables()) {
     if (table->name == "reference") continue;
     for (const KvType type : {KvType::f32, KvType::f16, KvType::i8}) {
-      const std::string prefix = "attention/" + std::string(table->name) + "/" + std::string(name(type)) + "/";
+      const std::string prefix = fmt::format("attention/{}/{}", table->name, name(type));
       const auto add = [&](const std::string& end, std::uint32_t positions, std::uint32_t tokens,
                            std::uint32_t sequences) {
-        benchmark::RegisterBenchmark((prefix + end).c_str(), attention, table, type, positions, tokens, sequences)
+        benchmark::RegisterBenchmark(fmt::format("{}/{}", prefix, end).c_str(), attention, table, type, positions,
+                                     tokens, sequences)
             ->Unit(benchmark::kMicrosecond);
       };
       for (const std::uint32_t positions : {256u, 2048u, 8192u})
-        add("decode/" + std::to_string(positions), positions, 1, 1);
+        add(fmt::format("decode/{}", positions), positions, 1, 1);
       for (const std::uint32_t positions : {64u, 512u, 2048u})
-        add("prefill/" + std::to_string(positions), positions, 16, 1);
-      for (const std::uint32_t sequences : {2u, 8u}) add("shared/" + std::to_string(sequences), 256, 1, sequences);
+        add(fmt::format("prefill/{}", positions), positions, 16, 1);
+      for (const std::uint32_t sequences : {2u, 8u}) add(fmt::format("shared/{}", sequences), 256, 1, sequences);
     }
   }
 }

@@ -8,6 +8,7 @@
 //   kernels_bench --benchmark_filter='matmul/avx512vnni/Q4_K/.*'
 //   kernels_bench --benchmark_filter='(matmul/.*/F32|gemm_f32/.*)/.*'
 #include <benchmark/benchmark.h>
+#include <fmt/format.h>
 #include <time.h>
 
 #include <algorithm>
@@ -20,6 +21,7 @@
 #include <optional>
 #include <random>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -119,6 +121,12 @@ void run_beside_twins(benchmark::State& state, double work, const Twins& twins, 
   if (twins.plain > 0) state.counters["x_plain"] = work * twins.plain / spent;
 }
 
+// Reports `per_call` a call as a rate.
+void set_rate(benchmark::State& state, const char* name, double per_call) {
+  state.counters[name] =
+      benchmark::Counter(static_cast<double>(state.iterations()) * per_call, benchmark::Counter::kIsRate);
+}
+
 struct Product {
   WeightType type;
   std::optional<Layout> layout;  // nullopt: the table's preferred layout
@@ -171,7 +179,7 @@ const std::optional<engine::MachineProbe>& probe() {
 
 // Seconds of one multiply-add, with a matrix that stays in the cache, since a scalar product is never bound by memory.
 Twins matmul_twins(WeightType type, std::size_t k, std::size_t m) {
-  return twins_of("matmul/" + std::string(info(type).name) + "/" + std::to_string(m), [=](const KernelTable& table) {
+  return twins_of(fmt::format("matmul/{}/{}", info(type).name, m), [=](const KernelTable& table) {
     constexpr std::size_t kRows = 64;
     Problem problem(table, {.type = type, .layout = std::nullopt, .rows = kRows, .k = k, .m = m});
     return seconds_of([&] { problem.multiply(); }) / static_cast<double>(kRows * k * m);
@@ -184,18 +192,34 @@ void matmul(benchmark::State& state, const KernelTable* table, const Product& pr
   const std::size_t bytes = packed_bytes(type, problem.view.layout, product.rows, product.k);
   run_beside_twins(state, static_cast<double>(product.multiply_adds()), matmul_twins(type, product.k, product.m),
                    [&] { problem.multiply(); });
-  const double calls = static_cast<double>(state.iterations());
-  state.counters["GB/s"] = benchmark::Counter(calls * 1e-9 * static_cast<double>(bytes), benchmark::Counter::kIsRate);
-  state.counters["GOP/s"] =
-      benchmark::Counter(calls * 2e-9 * static_cast<double>(product.multiply_adds()), benchmark::Counter::kIsRate);
+  set_rate(state, "GB/s", 1e-9 * static_cast<double>(bytes));
+  set_rate(state, "GOP/s", 2e-9 * static_cast<double>(product.multiply_adds()));
   if (!probe()) return;
   engine::RunLimits limits(&*probe(), 1);
   const engine::MatrixWork matrix{
       .type = type, .layout = problem.view.layout, .multiply_adds = product.rows * product.k, .bytes = bytes};
   limits.add(engine::step_work({&matrix, 1}, *table, product.m, product.m));
-  const double least = std::max(limits.read_seconds().value_or(0), limits.compute_seconds().value_or(0));
-  state.counters["share"] = benchmark::Counter(calls * least, benchmark::Counter::kIsRate);
+  set_rate(state, "share", std::max(limits.read_seconds().value_or(0), limits.compute_seconds().value_or(0)));
 }
+
+struct GemmLibrary {
+  const char* name;
+  const char* package;       // Debian's
+  Gemm* multiply;            // null: not found when this was configured
+  const char* (*kernels)();  // name of the kernels that the library uses
+};
+constexpr GemmLibrary kGemmLibraries[] = {
+#if defined(TROUPE_EIGEN)
+    {"eigen", "libeigen3-dev", &gemm_eigen, &eigen_kernels},
+#else
+    {"eigen", "libeigen3-dev", nullptr, nullptr},
+#endif
+#if defined(TROUPE_OPENBLAS)
+    {"openblas", "libopenblas-dev", &gemm_openblas, &openblas_kernels},
+#else
+    {"openblas", "libopenblas-dev", nullptr, nullptr},
+#endif
+};
 
 // out[m, rows] = x[m, k] times w[rows, k] transposed, by another library.
 void gemm(benchmark::State& state, const GemmLibrary& library, std::size_t rows, std::size_t k, std::size_t m) {
@@ -206,11 +230,8 @@ void gemm(benchmark::State& state, const GemmLibrary& library, std::size_t rows,
     benchmark::DoNotOptimize(out.data());
   });
   state.SetLabel(library.kernels());
-  const double calls = static_cast<double>(state.iterations());
-  state.counters["GB/s"] =
-      benchmark::Counter(calls * 4e-9 * static_cast<double>(rows * k), benchmark::Counter::kIsRate);
-  state.counters["GOP/s"] =
-      benchmark::Counter(calls * 2e-9 * static_cast<double>(rows * k * m), benchmark::Counter::kIsRate);
+  set_rate(state, "GB/s", 4e-9 * static_cast<double>(rows * k));
+  set_rate(state, "GOP/s", 2e-9 * static_cast<double>(rows * k * m));
 }
 
 // Attention over one split in the CPU caches; attention_bench reads from memory, in the sizes of a step.
@@ -237,7 +258,7 @@ void attention(benchmark::State& state, const KernelTable* table, KvType type, s
   const AttentionSplit split{
       .shape = shape, .blocks = blocks.data(), .rows = rows, .scale = 0.125f, .scratch = scratch.get()};
   // The layout and the contents of the blocks are the same for all variants.
-  const std::string key = "attention/" + std::string(name(type)) + "/" + std::to_string(tokens);
+  const std::string key = fmt::format("attention/{}/{}", name(type), tokens);
   const Twins twins = twins_of(key, [&](const KernelTable& twin) {
     return seconds_of([&] {
       twin.attend_split(split);
@@ -248,11 +269,8 @@ void attention(benchmark::State& state, const KernelTable* table, KvType type, s
     table->attend_split(split);
     benchmark::DoNotOptimize(partials.get());
   });
-  const double calls = static_cast<double>(state.iterations());
-  const double products = static_cast<double>(num_rows * kSplitPositions * kHeadDim);
-  state.counters["GB/s"] = benchmark::Counter(calls * 1e-9 * kSplitBlocks * static_cast<double>(shape.layer_bytes()),
-                                              benchmark::Counter::kIsRate);
-  state.counters["GOP/s"] = benchmark::Counter(calls * 4e-9 * products, benchmark::Counter::kIsRate);
+  set_rate(state, "GB/s", 1e-9 * kSplitBlocks * static_cast<double>(shape.layer_bytes()));
+  set_rate(state, "GOP/s", 4e-9 * static_cast<double>(num_rows * kSplitPositions * kHeadDim));
 }
 
 // TinyLlama-1.1B.
@@ -408,14 +426,14 @@ void register_rows(const KernelTable* table) {
 }
 
 void register_gemms() {
-  for (const GemmLibrary& library : gemm_libraries()) {
+  for (const GemmLibrary& library : kGemmLibraries) {
     if (!library.multiply) {
       std::fprintf(stderr, "%s is not compared: it was not found when this was configured (Debian: %s)\n", library.name,
                    library.package);
       continue;
     }
     for (const std::size_t m : {1, 4, 16, 64, 512}) {
-      const std::string name = "gemm_f32/" + std::string(library.name) + "/m" + std::to_string(m);
+      const std::string name = fmt::format("gemm_f32/{}/m{}", library.name, m);
       benchmark::RegisterBenchmark(name.c_str(), gemm, library, m == 1 ? kManyRows : kFewRows, kDim, m)
           ->Unit(benchmark::kMicrosecond);
     }
@@ -432,7 +450,7 @@ void register_matmuls(const KernelTable* table, WeightType type, const std::stri
   for (const std::size_t m : {1, 4, 16, 64, 512}) {
     if (!fast && m > 1) continue;
     const std::size_t rows = fast && m == 1 ? kManyRows : kFewRows;
-    benchmark::RegisterBenchmark((name + "/m" + std::to_string(m)).c_str(), matmul, table,
+    benchmark::RegisterBenchmark(fmt::format("{}/m{}", name, m).c_str(), matmul, table,
                                  Product{type, layout, rows, kDim, m})
         ->Unit(benchmark::kMicrosecond);
   }
@@ -440,9 +458,9 @@ void register_matmuls(const KernelTable* table, WeightType type, const std::stri
 
 void register_all() {
   for (const KernelTable* table : supported_tables()) {
-    const std::string variant(table->name);
+    const std::string_view variant = table->name;
     for (const WeightTypeInfo& type : weight_types()) {
-      const std::string name = "matmul/" + variant + "/" + std::string(type.name);
+      const std::string name = fmt::format("matmul/{}/{}", variant, type.name);
       register_matmuls(table, type.type, name, std::nullopt);
       if (type.type != WeightType::tq2_0) continue;  // the other ternary types become the same bodies
       if (has_ternary_layout(*table, Layout::lookup))
@@ -451,9 +469,8 @@ void register_all() {
     }
     for (const KvType type : {KvType::f32, KvType::f16, KvType::i8})
       for (const std::uint32_t tokens : {1u, 16u})
-        benchmark::RegisterBenchmark(
-            ("attention/" + variant + "/" + std::string(name(type)) + "/t" + std::to_string(tokens)).c_str(), attention,
-            table, type, tokens)
+        benchmark::RegisterBenchmark(fmt::format("attention/{}/{}/t{}", variant, name(type), tokens).c_str(), attention,
+                                     table, type, tokens)
             ->Unit(benchmark::kMicrosecond);
     register_rows(table);
   }

@@ -42,15 +42,8 @@ void fill_usage(RequestRecord& record, const client::Usage& usage) {
 }
 
 EndKind to_kind(scheduler::OutcomeKind kind) {
-  switch (kind) {
-    case scheduler::OutcomeKind::done:
-      return EndKind::done;
-    case scheduler::OutcomeKind::refused:
-      return EndKind::refused;
-    case scheduler::OutcomeKind::failed:
-      return EndKind::failed;
-  }
-  return EndKind::failed;
+  if (kind == scheduler::OutcomeKind::done) return EndKind::done;
+  return kind == scheduler::OutcomeKind::refused ? EndKind::refused : EndKind::failed;
 }
 
 bool is_complete(client::Outcome outcome) {

@@ -46,8 +46,9 @@ Result<Goodput> parse_goodput(const std::vector<std::string>& texts) {
                                            : key == "e2el" ? &limits.e2el_ms
                                                            : nullptr;
       if (!field || !value || *value <= 0)
-        return Error{ErrorCode::invalid_argument,
-                     "--goodput: '" + limit + "' is no limit; write ttft:MS, tpot:MS or e2el:MS, in milliseconds"};
+        return Error{
+            ErrorCode::invalid_argument,
+            fmt::format("--goodput: '{}' is no limit; write ttft:MS, tpot:MS or e2el:MS, in milliseconds", limit)};
       *field = value;
     }
   return limits;
@@ -70,8 +71,9 @@ std::vector<std::string> missed_goals(const Run& run, const Summary& summary, co
     missed.push_back(
         fmt::format("{} requests were refused, of which {} may (--max-refused)", summary.refused, *goals.max_refused));
   if (summary.good_share < goals.good_share)
-    missed.push_back("of the undisturbed requests " + percent(summary.good_share) +
-                     " were within the limits, less than " + percent(goals.good_share) + " (--require-goodput)");
+    missed.push_back(
+        fmt::format("of the undisturbed requests {} were within the limits, less than {} (--require-goodput)",
+                    percent(summary.good_share), percent(goals.good_share)));
   return missed;
 }
 

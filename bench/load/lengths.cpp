@@ -1,5 +1,7 @@
 #include "bench/load/lengths.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <optional>
@@ -65,10 +67,11 @@ std::uint32_t Lengths::draw(Random& random) const {
 
 Result<Lengths> parse_lengths(std::string_view text, std::string_view what) {
   if (const auto lengths = parse(text)) return *lengths;
-  return Error{ErrorCode::invalid_argument,
-               std::string(what) + ": '" + std::string(text) +
-                   "' is no length of 1 to 16777216 tokens; write 128, 32..256, normal:MEAN,DEVIATION or "
-                   "lognormal:MEAN,DEVIATION"};
+  return Error{
+      ErrorCode::invalid_argument,
+      fmt::format("{}: '{}' is no length of 1 to 16777216 tokens; write 128, 32..256, normal:MEAN,DEVIATION or "
+                  "lognormal:MEAN,DEVIATION",
+                  what, text)};
 }
 
 }  // namespace troupe::load

@@ -136,8 +136,6 @@ class OpenAiDriver {
   std::vector<RequestRecord> over_;
 };
 
-double cpu_seconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
-
 bool hangs_up(Fault fault) { return fault == Fault::cancel || fault == Fault::disconnect; }
 
 Run OpenAiDriver::run() {

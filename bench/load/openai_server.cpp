@@ -59,8 +59,9 @@ Result<Reply> get(const OpenAiTarget& target, const std::string& path) {
   const CURLcode code = curl_easy_perform(handle.get());
   if (reply.too_large) return Error{ErrorCode::protocol, "the server's answer to " + path + " is larger than 1 MiB"};
   if (code != CURLE_OK)
-    return Error{ErrorCode::io, "nobody answers at " + (target.unix_socket.empty() ? target.url : target.unix_socket) +
-                                    ": " + (error[0] ? error : curl_easy_strerror(code))};
+    return Error{ErrorCode::io,
+                 fmt::format("nobody answers at {}: {}", target.unix_socket.empty() ? target.url : target.unix_socket,
+                             error[0] ? error : curl_easy_strerror(code))};
   curl_easy_getinfo(handle.get(), CURLINFO_RESPONSE_CODE, &reply.status);
   return reply;
 }
@@ -86,10 +87,11 @@ Vocabulary vocabulary_of(const json& model) {
 
 Result<OpenAiServer> read_models(OpenAiServer server, const Reply& reply, const std::string& model) {
   if (reply.status == 401 || reply.status == 403)
-    return Error{ErrorCode::permission, server.endpoint + " wants " +
-                                            (server.target.api_key.empty() ? "a key: give it with --api-key"
-                                                                           : "another key than that of --api-key") +
-                                            " (" + error_message(reply.body) + ")"};
+    return Error{ErrorCode::permission,
+                 fmt::format("{} wants {} ({})", server.endpoint,
+                             server.target.api_key.empty() ? "a key: give it with --api-key"
+                                                           : "another key than that of --api-key",
+                             error_message(reply.body))};
   const json body = json::parse(reply.body, nullptr, /*allow_exceptions=*/false);
   if (reply.status != 200 || !body.is_object() || !body.contains("data") || !body["data"].is_array())
     return Error{
@@ -107,8 +109,8 @@ Result<OpenAiServer> read_models(OpenAiServer server, const Reply& reply, const 
     server.vocabulary = vocabulary_of(entry);
     return server;
   }
-  return Error{ErrorCode::model_missing, server.endpoint + " does not serve the model \"" + model +
-                                             "\"; it has: " + (known.empty() ? "none" : known)};
+  return Error{ErrorCode::model_missing, fmt::format("{} does not serve the model \"{}\"; it has: {}", server.endpoint,
+                                                     model, known.empty() ? "none" : known)};
 }
 
 }  // namespace
@@ -120,8 +122,8 @@ Result<OpenAiTarget> parse_openai_target(std::string_view text) {
     target.unix_socket = text.substr(kUnix.size());
     target.url = "http://localhost";
     if (target.unix_socket.starts_with('/') && target.unix_socket.size() <= 107) return target;
-    return Error{ErrorCode::invalid_argument, "\"" + std::string(text) + "\" does not name a socket: write " +
-                                                  std::string(kUnix) + "/PATH, at most 107 bytes of path"};
+    return Error{ErrorCode::invalid_argument,
+                 fmt::format("\"{}\" does not name a socket: write {}/PATH, at most 107 bytes of path", text, kUnix)};
   }
   const bool http = text.starts_with("http://") || text.starts_with("https://");
   while (text.ends_with('/')) text.remove_suffix(1);
@@ -129,9 +131,8 @@ Result<OpenAiTarget> parse_openai_target(std::string_view text) {
   target.url = text;
   const std::unique_ptr<CURLU, decltype(&curl_url_cleanup)> url(curl_url(), curl_url_cleanup);
   if (http && curl_url_set(url.get(), CURLUPART_URL, target.url.c_str(), 0) == CURLUE_OK) return target;
-  return Error{ErrorCode::invalid_argument, "\"" + std::string(text) +
-                                                "\" is no address of a server: write http://HOST:PORT or "
-                                                "http+unix:///PATH"};
+  return Error{ErrorCode::invalid_argument,
+               fmt::format("\"{}\" is no address of a server: write http://HOST:PORT or http+unix:///PATH", text)};
 }
 
 Result<OpenAiServer> reach_openai(std::string_view target, const std::string& model, std::chrono::milliseconds patience,

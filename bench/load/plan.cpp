@@ -21,7 +21,7 @@ Error invalid(std::string message) { return {ErrorCode::invalid_argument, std::m
 
 Status check_share(double share, const char* what) {
   if (share >= 0 && share <= 1) return Ok{};
-  return invalid(std::string(what) + " is " + text(share) + "; a share is 0 to 1");
+  return invalid(fmt::format("{} is {}; a share is 0 to 1", what, text(share)));
 }
 
 Status check_faults(const FaultRates& faults) {
@@ -31,18 +31,19 @@ Status check_faults(const FaultRates& faults) {
     if (Status checked = check_share(share, what); !checked) return checked;
   const double sum = faults.cancel + faults.disconnect + faults.slow_reader + faults.garbage;
   if (sum > 1)
-    return invalid("the shares of faults add up to " + text(sum) + "; a request has at most one, so at most 1");
+    return invalid(
+        fmt::format("the shares of faults add up to {}; a request has at most one, so at most 1", text(sum)));
   return Ok{};
 }
 
 Status check_pace(const Pace& pace) {
-  if (pace.rate && *pace.rate <= 0) return invalid("the rate is " + text(*pace.rate) + "; it must be above 0");
+  if (pace.rate && *pace.rate <= 0) return invalid(fmt::format("the rate is {}; it must be above 0", text(*pace.rate)));
   if (!pace.rate && pace.clients == 0) return invalid("a closed loop needs at least one client");
   if (!pace.num_requests && !pace.duration_s)
     return invalid("the run would never end: give a number of requests, a duration, or both");
   const double full = pace.rate.value_or(pace.clients);
   if (pace.ramp_up_s > 0 && (pace.ramp_from < 0 || pace.ramp_from > full))
-    return invalid("the ramp begins at " + text(pace.ramp_from) + ", outside of 0 to " + text(full));
+    return invalid(fmt::format("the ramp begins at {}, outside of 0 to {}", text(pace.ramp_from), text(full)));
   return Ok{};
 }
 

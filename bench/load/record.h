@@ -4,7 +4,9 @@
 // All times are seconds since the start of the run on the steady clock.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <ctime>
 #include <optional>
 #include <string>
 #include <utility>
@@ -56,7 +58,12 @@ struct RequestRecord {
 };
 
 // Adds tokens that a read at `at_s` brought; those of one read, which have its time, are one arrival.
-void add_arrival(RequestRecord& record, double at_s, std::uint32_t num_tokens);
+inline void add_arrival(RequestRecord& record, double at_s, std::uint32_t num_tokens) {
+  if (!record.arrivals.empty() && record.arrivals.back().at_s == at_s)
+    record.arrivals.back().num_tokens += num_tokens;
+  else
+    record.arrivals.push_back({at_s, num_tokens});
+}
 
 // The server's state at a moment.
 struct ServerSample {
@@ -116,7 +123,19 @@ struct Run {
 };
 
 // Fills in duration and send lag from the records. O(records).
-void measure_span(Run& run);
+inline void measure_span(Run& run) {
+  if (run.records.empty()) return;
+  double begin_s = run.records.front().intended_s, end_s = begin_s;
+  for (const RequestRecord& record : run.records) {
+    begin_s = std::min(begin_s, record.intended_s);
+    end_s = std::max(end_s, record.end_s);
+    run.max_send_lag_s = std::max(run.max_send_lag_s, record.sent_s - record.intended_s);
+  }
+  run.duration_s = end_s - begin_s;
+}
+
+// The CPU time that this process has used, for Run::own_cpu_seconds.
+inline double cpu_seconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
 
 // Limits on one request's latencies, in milliseconds; absent: no such limit.
 struct Goodput {

@@ -24,11 +24,7 @@ std::string number(double value) {
 }
 
 // Three digits without trailing zeros: "1.5", "0.02".
-std::string digits(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.3g", value);
-  return text;
-}
+std::string digits(double value) { return fmt::format("{:.3g}", value); }
 
 // Maps values to coordinates in the drawing.
 class Frame {
@@ -52,13 +48,12 @@ class Frame {
 };
 
 std::string text_at(double x, double y, const char* classes, const std::string& text) {
-  return "<text x=\"" + number(x) + "\" y=\"" + number(y) + "\" class=\"" + classes + "\">" + escaped(text) +
-         "</text>\n";
+  return fmt::format("<text x=\"{}\" y=\"{}\" class=\"{}\">{}</text>\n", number(x), number(y), classes, escaped(text));
 }
 
-std::string line_between(double x1, double y1, double x2, double y2, const char* classes) {
-  return "<line x1=\"" + number(x1) + "\" y1=\"" + number(y1) + "\" x2=\"" + number(x2) + "\" y2=\"" + number(y2) +
-         "\" class=\"" + classes + "\"/>\n";
+std::string line_between(double x1, double y1, double x2, double y2, const std::string& classes) {
+  return fmt::format("<line x1=\"{}\" y1=\"{}\" x2=\"{}\" y2=\"{}\" class=\"{}\"/>\n", number(x1), number(y1),
+                     number(x2), number(y2), classes);
 }
 
 std::string draw_axes(const Chart& chart, const Frame& frame) {
@@ -99,10 +94,10 @@ std::string draw_legend(const Chart& chart, const Frame& frame) {
     out += text_at(x, 12, "key", entry->label);
     x -= 26;
     if (entry->bar)
-      out +=
-          "<rect x=\"" + number(x + 8) + "\" y=\"2\" width=\"12\" height=\"12\" class=\"" + entry->classes + "\"/>\n";
+      out += fmt::format("<rect x=\"{}\" y=\"2\" width=\"12\" height=\"12\" class=\"{}\"/>\n", number(x + 8),
+                         entry->classes);
     else
-      out += line_between(x, 8, x + 20, 8, entry->classes.c_str());
+      out += line_between(x, 8, x + 20, 8, entry->classes);
     x -= 16;
   }
   return out;
@@ -114,8 +109,7 @@ std::string path_of(const Line& line, const Frame& frame, std::string& areas) {
   double first_x = 0, last_x = 0, last_y = 0;
   const auto close = [&] {
     if (!run.empty() && line.filled)
-      areas += run + "L" + number(last_x) + " " + number(frame.bottom()) + "L" + number(first_x) + " " +
-               number(frame.bottom()) + "Z";
+      areas += fmt::format("{0}L{1} {3}L{2} {3}Z", run, number(last_x), number(first_x), number(frame.bottom()));
     path += run;
     run.clear();
   };
@@ -125,13 +119,9 @@ std::string path_of(const Line& line, const Frame& frame, std::string& areas) {
       continue;
     }
     const double x = frame.x(point.x), y = frame.y(point.y);
-    if (run.empty()) {
-      first_x = x;
-      run = "M" + number(x) + " " + number(y);
-    } else {
-      if (line.steps) run += "L" + number(x) + " " + number(last_y);
-      run += "L" + number(x) + " " + number(y);
-    }
+    if (run.empty()) first_x = x;
+    if (!run.empty() && line.steps) run += fmt::format("L{} {}", number(x), number(last_y));
+    run += fmt::format("{}{} {}", run.empty() ? 'M' : 'L', number(x), number(y));
     last_x = x;
     last_y = y;
   }
@@ -143,11 +133,9 @@ std::string draw_lines(const Chart& chart, const Frame& frame) {
   std::string out;
   for (const Line& line : chart.lines) {
     std::string areas;
-    const std::string path = path_of(line, frame, areas), color = fmt::to_string(line.color);
-    if (!areas.empty())
-      out.append("<path d=\"").append(areas).append("\" class=\"area f").append(color).append("\"/>\n");
-    if (!path.empty())
-      out.append("<path d=\"").append(path).append("\" class=\"").append(classes_of(line)).append("\"/>\n");
+    const std::string path = path_of(line, frame, areas);
+    if (!areas.empty()) out += fmt::format("<path d=\"{}\" class=\"area f{}\"/>\n", areas, line.color);
+    if (!path.empty()) out += fmt::format("<path d=\"{}\" class=\"{}\"/>\n", path, classes_of(line));
   }
   return out;
 }
@@ -180,7 +168,7 @@ std::string draw_marks(const Chart& chart, const Frame& frame) {
   for (const Mark& mark : chart.marks) {
     const double x = frame.x(mark.at.x), y = frame.y(mark.at.y);
     const bool left = x + 10 + kCharWidth * static_cast<double>(mark.label.size()) > frame.right();
-    out += "<circle cx=\"" + number(x) + "\" cy=\"" + number(y) + "\" r=\"3.5\" class=\"dot\"/>\n";
+    out += fmt::format("<circle cx=\"{}\" cy=\"{}\" r=\"3.5\" class=\"dot\"/>\n", number(x), number(y));
     out += text_at(x + (left ? -9 : 9), y + (left ? 4 : 13), left ? "note end" : "note", mark.label);
   }
   return out;
@@ -249,11 +237,14 @@ std::vector<double> ticks(const Axis& axis, int wanted) {
 
 std::string svg(const Chart& chart) {
   const Frame frame(chart);
-  return "<svg viewBox=\"0 0 " + number(chart.width) + " " + number(chart.height) +
-         "\" role=\"img\" aria-labelledby=\"" + chart.id + "-title " + chart.id + "-desc\">\n<title id=\"" + chart.id +
-         "-title\">" + escaped(chart.title) + "</title>\n<desc id=\"" + chart.id + "-desc\">" + escaped(chart.summary) +
-         "</desc>\n" + draw_axes(chart, frame) + draw_bars(chart, frame) + draw_lines(chart, frame) +
-         draw_marks(chart, frame) + draw_legend(chart, frame) + "</svg>\n";
+  return fmt::format(
+      "<svg viewBox=\"0 0 {} {}\" role=\"img\" aria-labelledby=\"{id}-title {id}-desc\">\n<title "
+      "id=\"{id}-title\">{title}</title>\n<desc id=\"{id}-desc\">{summary}</desc>\n{axes}{bars}{lines}{marks}"
+      "{legend}</svg>\n",
+      number(chart.width), number(chart.height), fmt::arg("id", chart.id), fmt::arg("title", escaped(chart.title)),
+      fmt::arg("summary", escaped(chart.summary)), fmt::arg("axes", draw_axes(chart, frame)),
+      fmt::arg("bars", draw_bars(chart, frame)), fmt::arg("lines", draw_lines(chart, frame)),
+      fmt::arg("marks", draw_marks(chart, frame)), fmt::arg("legend", draw_legend(chart, frame)));
 }
 
 }  // namespace troupe::load

@@ -1,5 +1,7 @@
 #include "bench/load/report_curves.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -201,9 +203,9 @@ Chart cdf_chart(const LatencyRow& row, std::span<const double> sorted, std::opti
   chart.id = "cdf-" + row.key;
   chart.title = row.title;
   const Distribution& d = *row.values;
-  chart.summary = "Share of " + grouped(d.count) + " values at or below a time. Median " +
-                  tick_label(d.median, Unit::milliseconds) + ", p99 " + tick_label(d.p99, Unit::milliseconds) +
-                  ", longest " + tick_label(d.max, Unit::milliseconds) + ".";
+  const auto time = [](double ms) { return tick_label(ms, Unit::milliseconds); };
+  chart.summary = fmt::format("Share of {} values at or below a time. Median {}, p99 {}, longest {}.", grouped(d.count),
+                              time(d.median), time(d.p99), time(d.max));
   chart.y = {.title = "share at or below", .unit = Unit::percent, .min = 0, .max = 100};
 
   // A few tiny values would stretch a logarithmic axis over empty decades.
@@ -225,9 +227,8 @@ Chart cdf_chart(const LatencyRow& row, std::span<const double> sorted, std::opti
   line.points.push_back({chart.x.max, 100});
   chart.lines = {std::move(line)};
   for (const auto& [name, percent, value] : {std::tuple("p50", 50, d.median), {"p90", 90, d.p90}, {"p99", 99, d.p99}})
-    chart.marks.push_back(
-        {{value, static_cast<double>(percent)}, std::string(name) + "  " + tick_label(value, Unit::milliseconds)});
-  if (limit_ms) chart.limits = {{{*limit_ms, 0}, "limit " + tick_label(*limit_ms, Unit::milliseconds)}};
+    chart.marks.push_back({{value, static_cast<double>(percent)}, fmt::format("{}  {}", name, time(value))});
+  if (limit_ms) chart.limits = {{{*limit_ms, 0}, "limit " + time(*limit_ms)}};
   return chart;
 }
 

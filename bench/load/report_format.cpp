@@ -1,13 +1,16 @@
 #include "bench/load/report_format.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 
 namespace troupe::load {
 namespace {
 
-std::string of_total(std::size_t part, std::size_t whole) { return grouped(part) + " of " + grouped(whole); }
+std::string of_total(std::size_t part, std::size_t whole) {
+  return fmt::format("{} of {}", grouped(part), grouped(whole));
+}
 
 std::string with_reasons(std::size_t total, const std::map<std::string, std::size_t>& reasons) {
   return grouped(total) + (reasons.empty() ? "" : ": " + counts(reasons));
@@ -15,47 +18,44 @@ std::string with_reasons(std::size_t total, const std::map<std::string, std::siz
 
 std::string ends(const Summary& s) {
   if (s.ended_exactly_once()) return "every request exactly once";
-  return grouped(s.never_ended) + " never, " + grouped(s.ended_twice) + " more than once: the server is at fault";
+  return fmt::format("{} never, {} more than once: the server is at fault", grouped(s.never_ended),
+                     grouped(s.ended_twice));
 }
 
 std::string verification(const Summary& s) {
   if (s.verified + s.mismatched == 0) return "not asked for";
   return of_total(s.verified, s.verified + s.mismatched) + " answers equal to the same request run alone" +
-         (s.mismatched > 0 ? "; " + grouped(s.mismatched) + " DIFFER" : "");
+         (s.mismatched > 0 ? fmt::format("; {} DIFFER", grouped(s.mismatched)) : "");
 }
 
 std::string overhead(const Run& run) {
   const double share = run.duration_s > 0 ? run.own_cpu_seconds / run.duration_s : 0;
-  return fixed(run.own_cpu_seconds, 2) + " s of CPU time (" + percent(share) + " of one core); sent at most " +
-         brief(1e3 * run.max_send_lag_s) + " ms late";
+  return fmt::format("{} s of CPU time ({} of one core); sent at most {} ms late", fixed(run.own_cpu_seconds, 2),
+                     percent(share), brief(1e3 * run.max_send_lag_s));
 }
 
 std::string account(const ServerAccount& a) {
-  std::string text = grouped(a.received) + " received, " + grouped(a.ended) + " ended; ";
+  std::string text = fmt::format("{} received, {} ended; ", grouped(a.received), grouped(a.ended));
   if (a.at_rest)
     text += "at rest, no block held";
   else
-    text += grouped(a.requests_left) + " requests left, " + grouped(a.blocks_held) + " blocks held";
-  if (a.evictions > 0) text += "; " + grouped(a.evictions) + " evictions";
-  if (a.worker_restarts > 0) text += "; " + grouped(a.worker_restarts) + " actors started again";
+    text += fmt::format("{} requests left, {} blocks held", grouped(a.requests_left), grouped(a.blocks_held));
+  if (a.evictions > 0) text += fmt::format("; {} evictions", grouped(a.evictions));
+  if (a.worker_restarts > 0) text += fmt::format("; {} actors started again", grouped(a.worker_restarts));
   return text;
 }
 
 std::string garbage(const GarbageCount& g) {
-  return grouped(g.sent) + " connections: " + grouped(g.closed) + " closed by the server, " + grouped(g.refused) +
-         " refused, " + grouped(g.ignored) + " ignored";
+  return fmt::format("{} connections: {} closed by the server, {} refused, {} ignored", grouped(g.sent),
+                     grouped(g.closed), grouped(g.refused), grouped(g.ignored));
 }
 
 }  // namespace
 
-std::string fixed(double value, int decimals) {
-  char text[64];
-  std::snprintf(text, sizeof text, "%.*f", decimals, value);
-  return text;
-}
+std::string fixed(double value, int decimals) { return fmt::format("{:.{}f}", value, decimals); }
 
 std::string grouped(std::uint64_t count) {
-  std::string digits = std::to_string(count);
+  std::string digits = fmt::to_string(count);
   for (std::size_t i = digits.size(); i > 3; i -= 3) digits.insert(i - 3, ",");
   return digits;
 }
@@ -114,11 +114,12 @@ std::vector<std::pair<std::string, std::string>> findings(const Run& run, const 
   if (run.garbage.sent > 0) lines.emplace_back("garbage", garbage(run.garbage));
   lines.emplace_back("verified", verification(s));
   if (s.request_goodput)
-    lines.emplace_back("goodput", brief(*s.request_goodput) + " requests/s within " + limits(goodput) + " (" +
-                                      percent(s.good_share) + " of the undisturbed)");
-  lines.emplace_back("tokens", grouped(s.input_tokens) + " in, " + grouped(s.output_tokens) + " out, " +
-                                   brief(s.tokens_per_arrival) + " per arrival");
-  lines.emplace_back("prefix hits", grouped(s.cached_tokens) + " of the tokens in (" + percent(s.cached_share()) + ")");
+    lines.emplace_back("goodput", fmt::format("{} requests/s within {} ({} of the undisturbed)",
+                                              brief(*s.request_goodput), limits(goodput), percent(s.good_share)));
+  lines.emplace_back("tokens", fmt::format("{} in, {} out, {} per arrival", grouped(s.input_tokens),
+                                           grouped(s.output_tokens), brief(s.tokens_per_arrival)));
+  lines.emplace_back("prefix hits",
+                     fmt::format("{} of the tokens in ({})", grouped(s.cached_tokens), percent(s.cached_share())));
   if (s.preemptions > 0) lines.emplace_back("preemptions", grouped(s.preemptions));
   if (s.steps > 0) lines.emplace_back("steps", grouped(s.steps) + " of " + brief(s.mean_step_ms) + " ms each");
   lines.emplace_back("overhead", overhead(run));

@@ -155,9 +155,8 @@ void write_html(const ReportHead& head, const Run& run, const Summary& summary, 
   write_messages(run, out);
   write_pairs("Configuration", run.description, out);
   out << "<p class=\"soft note\">Latencies count from the intended send and are of completed requests into which no "
-         "fault "
-         "was "
-         "injected. Percentiles interpolate linearly between ranks, as numpy's.</p>\n</main>\n</body>\n</html>\n";
+         "fault was injected. Percentiles interpolate linearly between ranks, as "
+         "numpy's.</p>\n</main>\n</body>\n</html>\n";
 }
 
 }  // namespace troupe::load

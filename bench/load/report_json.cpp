@@ -1,4 +1,6 @@
-#include <cmath>
+#include <fmt/format.h>
+
+#include <array>
 #include <nlohmann/json.hpp>
 #include <ostream>
 
@@ -19,21 +21,8 @@ std::string dump(const ordered_json& value) {
   return value.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
 }
 
-std::string_view name(EndKind kind) {
-  switch (kind) {
-    case EndKind::none:
-      return "none";
-    case EndKind::done:
-      return "done";
-    case EndKind::refused:
-      return "refused";
-    case EndKind::failed:
-      return "failed";
-    case EndKind::lost:
-      return "lost";
-  }
-  return "unknown";
-}
+// By EndKind.
+constexpr std::array<const char*, 5> kEndNames = {"none", "done", "refused", "failed", "lost"};
 
 ordered_json gaps(const RequestRecord& record) {
   ordered_json seconds = ordered_json::array();
@@ -43,14 +32,15 @@ ordered_json gaps(const RequestRecord& record) {
 }
 
 void add_distribution(ordered_json& report, const std::string& key, const Distribution& d) {
-  report["mean_" + key + "_ms"] = d.mean;
-  report["median_" + key + "_ms"] = d.median;
-  report["std_" + key + "_ms"] = d.std;
-  report["p50_" + key + "_ms"] = d.median;
-  report["p90_" + key + "_ms"] = d.p90;
-  report["p95_" + key + "_ms"] = d.p95;
-  report["p99_" + key + "_ms"] = d.p99;
-  report["max_" + key + "_ms"] = d.max;
+  for (const auto& [statistic, value] : std::initializer_list<std::pair<const char*, double>>{{"mean", d.mean},
+                                                                                              {"median", d.median},
+                                                                                              {"std", d.std},
+                                                                                              {"p50", d.median},
+                                                                                              {"p90", d.p90},
+                                                                                              {"p95", d.p95},
+                                                                                              {"p99", d.p99},
+                                                                                              {"max", d.max}})
+    report[fmt::format("{}_{}_ms", statistic, key)] = value;
 }
 
 // The lists of `vllm bench serve`: one entry per request in order, in seconds; zero or empty if it did not complete.
@@ -172,7 +162,7 @@ ordered_json row_of(const RequestRecord& r) {
           {"preemptions", r.preemptions},
           {"retries", r.retries},
           {"num_ends", r.num_ends},
-          {"kind", name(r.kind)},
+          {"kind", kEndNames.at(static_cast<std::size_t>(r.kind))},
           {"outcome", r.outcome},
           {"message", r.message},
           {"fault", name(r.fault)},

@@ -1,6 +1,7 @@
 #include "bench/load/summary.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numeric>
 #include <utility>
@@ -45,7 +46,6 @@ void count(const RequestRecord& record, Summary& summary) {
   switch (verdict(record)) {
     case Verdict::completed:
       ++summary.completed;
-      summary.undisturbed += is_undisturbed(record);
       summary.input_tokens += record.prompt_tokens;
       summary.cached_tokens += record.cached_tokens;
       summary.output_tokens += record.completion_tokens;
@@ -193,19 +193,8 @@ Summary summarize(const Run& run, const Goodput& limits) {
 }
 
 std::string_view name(Fault fault) {
-  switch (fault) {
-    case Fault::none:
-      return "none";
-    case Fault::cancel:
-      return "cancel";
-    case Fault::disconnect:
-      return "disconnect";
-    case Fault::slow_reader:
-      return "slow reader";
-    case Fault::garbage:
-      return "garbage";
-  }
-  return "unknown";
+  constexpr std::array<std::string_view, 5> kNames = {"none", "cancel", "disconnect", "slow reader", "garbage"};
+  return kNames.at(static_cast<std::size_t>(fault));
 }
 
 }  // namespace troupe::load

@@ -1,7 +1,6 @@
 #include "bench/load/troupe_driver.h"
 
 #include <fmt/format.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <cmath>
@@ -24,15 +23,6 @@ using ExchangePtr = std::shared_ptr<Exchange>;
 
 constexpr std::chrono::milliseconds kProgressInterval{250};
 constexpr double kStopPatience_s = 10;  // for the ends of requests that were cancelled by a stop
-
-double cpu_seconds() {
-  rusage usage{};
-  ::getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& time) {
-    return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
-  };
-  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
-}
 
 // A slow reader either grants no credit or, if this returns true, does not read the socket.
 bool stops_reading(const PlannedRequest& request) {

@@ -1,5 +1,7 @@
 #include "bench/load/verify.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <unordered_map>
 
@@ -19,8 +21,7 @@ Result<Alone> run_alone(client::Client& client, const client::Request& request) 
   if (!completion) return completion.error();
   const scheduler::OutcomeInfo& outcome = scheduler::info(completion->ended.outcome);
   if (outcome.kind != scheduler::OutcomeKind::done)
-    return Error{ErrorCode::io,
-                 "alone it was answered " + std::string(outcome.name) + ": " + completion->ended.message};
+    return Error{ErrorCode::io, fmt::format("alone it was answered {}: {}", outcome.name, completion->ended.message)};
   return Alone{{std::move(completion->ids), std::move(completion->text)}, std::string(outcome.name)};
 }
 
@@ -35,15 +36,13 @@ bool is_whole(const RequestRecord& record) {
 std::string difference(const RequestRecord& record, const Answer& answer, const Answer& alone,
                        const std::string& alone_outcome) {
   const auto [here, there] = std::mismatch(answer.ids.begin(), answer.ids.end(), alone.ids.begin(), alone.ids.end());
-  const std::string at = std::to_string(here - answer.ids.begin());
+  const auto lengths = [&] { return fmt::format("it has {} tokens, alone {}", answer.ids.size(), alone.ids.size()); };
   if (here != answer.ids.end() && there != alone.ids.end())
-    return "token " + at + " is " + std::to_string(*here) + ", alone it is " + std::to_string(*there);
-  if (here != answer.ids.end())
-    return "it has " + std::to_string(answer.ids.size()) + " tokens, alone " + std::to_string(alone.ids.size());
+    return fmt::format("token {} is {}, alone it is {}", here - answer.ids.begin(), *here, *there);
+  if (here != answer.ids.end()) return lengths();
   if (!alone.text.starts_with(answer.text)) return "its tokens are equal, its text is not";
   if (!is_whole(record)) return {};
-  if (there != alone.ids.end())
-    return "it has " + std::to_string(answer.ids.size()) + " tokens, alone " + std::to_string(alone.ids.size());
+  if (there != alone.ids.end()) return lengths();
   if (answer.text != alone.text) return "its tokens are equal, its text is not";
   if (record.outcome != alone_outcome) return "it ended with " + record.outcome + ", alone with " + alone_outcome;
   return {};
@@ -62,11 +61,11 @@ Result<Verification> verify_alone(const Plan& plan, TroupeServer& server, const 
     const std::string key = to_trace_line(request);
     auto found = known.find(key);
     if (found == known.end()) {
-      const std::string scope = options.cache_scope + "-alone-" + std::to_string(result.runs++);
+      const std::string scope = fmt::format("{}-alone-{}", options.cache_scope, result.runs++);
       auto alone = run_alone(*server.control, to_client_request(request, options.model, scope));
       if (!alone)
         return Error{alone.error().code,
-                     "request " + std::to_string(record.index) + " cannot be verified: " + alone.error().message};
+                     fmt::format("request {} cannot be verified: {}", record.index, alone.error().message)};
       found = known.emplace(key, std::move(*alone)).first;
     }
     std::string what = difference(record, run.answers[i], found->second.answer, found->second.outcome);
