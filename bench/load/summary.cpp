@@ -46,6 +46,7 @@ void count(const RequestRecord& record, Summary& summary) {
   switch (verdict(record)) {
     case Verdict::completed:
       ++summary.completed;
+      summary.undisturbed += is_undisturbed(record);
       summary.input_tokens += record.prompt_tokens;
       summary.cached_tokens += record.cached_tokens;
       summary.output_tokens += record.completion_tokens;

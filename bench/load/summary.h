@@ -62,6 +62,7 @@ enum class Verdict : std::uint8_t {
 struct Summary {
   std::size_t num_requests = 0;
   std::size_t completed = 0, cut = 0, refused = 0, failed = 0;  // by verdict; their sum is num_requests
+  std::size_t undisturbed = 0;                                  // of the completed: those that latencies are taken from
   std::map<std::string, std::size_t> refusals{};                // by outcome
   std::map<std::string, std::size_t> failures{};                // by outcome
   std::map<std::string, std::size_t> faults{};                  // by name: what was injected
