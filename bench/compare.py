@@ -122,7 +122,7 @@ def check_files(options):
 
 
 def cpu_times():
-    """Seconds of all CPUs: stolen by other guests of the host, worked for anybody here, and in all."""
+    """Seconds of all CPUs: stolen by other guests of the host, busy in this machine, and in all."""
     try:
         with open("/proc/stat", encoding="ascii") as file:
             _, user, nice, system, idle, iowait, irq, softirq, steal = file.readline().split()[:9]
@@ -229,7 +229,7 @@ def measure_llama_bench(options, peer, model, depth, samples):
 
 
 def measure_batched_bench(options, peer, model, depth, samples):
-    """Decoding of several sequences at once, and of one where nobody else measures it."""
+    """Decoding of several sequences at once, and of one where no other bench measures it."""
     batches = [batch for batch in options.batch_sizes if batch > 1 or not peer.bench]
     if options.gen <= 0 or not batches:
         return

@@ -36,7 +36,7 @@ struct User {
 
   const std::uint32_t uid;
   std::uint32_t connections = 0;
-  TokenBucket frames;     // of every kind; a connection that finds none is read later
+  TokenBucket frames;     // of every kind; while it is empty, frames are handled later
   TokenBucket questions;  // Health, Models, Status, CancelRequest: without one they are refused
   RequestCounts counts;
   actors::TokenMetrics tokens;      // of requests that have ended
@@ -66,12 +66,12 @@ struct Hub {
   // One query of the gateway answers all callers that waited when it was sent, and at most one is sent every 50 ms, so
   // the cost does not grow with the number of callers.
   void ask_status(OnStatus done);
-  // The live requests of this uid's connections; `asking` is the one that wants to know.
+  // The live requests of this uid's connections; `asking` is the connection that asks.
   OwnRequests requests_of(std::uint32_t uid, const Session& asking) const;
-  // Cancels a request by the number that Status tells this user: of an owner any, else one of its own. Whether there is
-  // one.
+  // Cancels a request by the number in this user's Status: any for an owner, else one of its own. Returns whether there
+  // is one.
   bool cancel_request(std::uint64_t number, std::uint32_t uid, bool is_owner);
-  // What an owner is told of connections, of all users' requests, and of the memory of outboxes.
+  // Adds what owners alone see: connections, requests of all users, memory of outboxes.
   void add_counts(v1::Status& status);
   // Logs a line unless `kind` has used up its quota for this second; `line` is only called if it is logged.
   void warn(LogQuota& kind, const std::function<std::string()>& line);

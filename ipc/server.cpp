@@ -270,7 +270,7 @@ void Server::Impl::refuse(int connection, const Refusal& refusal) {
   send_once(connection, last_frame(refusal));
 }
 
-// Without a file nothing comes after those that wait, at most kBacklog of them.
+// The socket file is gone, so only connections that already wait are left: at most kBacklog.
 void Server::Impl::turn_away_waiting() {
   const std::string frame = last_frame(server_drains());
   for (;;) {
@@ -323,8 +323,8 @@ void Server::Impl::end_if_idle(std::chrono::milliseconds time, const std::functi
   done();
 }
 
-// A socket of our own goes on listening, so that clients that come now hear that the server drains. On an inherited one
-// they wait for the next server.
+// A socket of our own goes on listening, so that new clients are refused with `draining`. On an inherited one they wait
+// for the next server.
 void Server::Impl::begin_drain(std::function<void()> done) {
   if (!listening.file()) stop_accepting();
   for (const auto& session : hub.sessions) session->announce_draining();
@@ -338,7 +338,7 @@ void Server::Impl::begin_drain(std::function<void()> done) {
 
 void Server::Impl::end_drain(std::function<void()> done) {
   if (acceptor.is_open()) {
-    listening.remove_file();  // first: then those that wait are the last ones
+    listening.remove_file();  // first: after it no new connection can be queued
     turn_away_waiting();
     stop_accepting();
   }

@@ -63,7 +63,7 @@ inline constexpr std::uint32_t kOtherDescriptors = 64;
 
 // The socket of this user's server: $XDG_RUNTIME_DIR/troupe/troupe.sock, without the variable
 // /run/user/UID/troupe/troupe.sock where that directory exists, else /run/troupe/troupe.sock for root and
-// ~/.troupe/HOST.sock for others, if nobody else can write to the home and the directories above it.
+// ~/.troupe/HOST.sock for others, if no other user but root can write to the home and the directories above it.
 // Error: permission, when none of them can be (never a path under /tmp).
 [[nodiscard]] Result<std::string> default_socket_path();
 
@@ -113,8 +113,8 @@ class Server {
 
   // Tells clients (Draining), drains the gateway, removes the socket file, sends what is still to be sent and closes
   // the connections; then calls `done` on the io thread, once. Until the gateway is drained a socket of our own goes on
-  // listening: those who connect are told that the server drains, and a second server finds the socket in use. On an
-  // inherited one nobody is accepted any more: who comes now waits for the next server.
+  // listening: new connections are refused (draining), and a second server finds the socket in use. On an inherited one
+  // nothing is accepted any more: new connections wait for the next server.
   // A second call, or one before start(), is ignored; after stop() `done` is not called any more.
   void drain(std::function<void()> done);
 

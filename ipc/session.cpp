@@ -390,7 +390,7 @@ void Session::break_off(const std::string& why, std::string last_bytes) {
 void Session::close_when_flushed() {
   if (closing_) return;
   for (const auto& [number, stream] : streams_)
-    if (stream.choices.empty()) answer(number, server_drains());  // a question whose answer would come too late
+    if (stream.choices.empty()) answer(number, server_drains());  // the process ends before its answer would come
   closing_ = true;
   if (!welcomed_) outbox_->close_with({0, Answer{to_bytes(to_frame(0, server_drains(), /*closing=*/true))}});
   arm_goodbye(kLastGoodbyeTimeout);

@@ -47,8 +47,8 @@ class Session : public std::enable_shared_from_this<Session> {
   std::size_t num_streams() const { return streams_.size(); }
   // Its requests for tokens that have not ended.
   void add_requests(OwnRequests& own, bool is_asking) const;
-  // Cancels one of them for a user on another connection, or this: by its id, if that is an owner, else by its number
-  // among the user's own. Whether it is there.
+  // Cancels one of them at the request of user `by_uid`, on any connection: an owner names its id, a guest its number
+  // among its own. Returns whether there is such a request.
   bool cancel_request(std::uint64_t number, std::uint32_t by_uid, bool by_owner);
   std::uint64_t outbox_bytes() const { return outbox_->bytes(); }
 
@@ -60,7 +60,7 @@ class Session : public std::enable_shared_from_this<Session> {
     std::uint64_t credit = 0;                     // granted by the client and not used
     std::uint64_t to_credit = 0;                  // of that, not yet told to the gateway
     Clock::time_point empty_since;                // when credit became 0
-    bool stalled = false;                         // cancelled by us for that
+    bool stalled = false;                         // cancelled by this session, because credit was 0 for too long
     bool cancelled = false;                       // its end is on the way
     std::optional<std::uint32_t> cancelled_by{};  // the uid that asked for it with CancelRequest
     bool ended = false;
@@ -103,7 +103,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void pass_on_credit();
   // The same with the bytes that say it to the client; `why` is for the log.
   void break_off(const std::string& why, std::string last_bytes);
-  // Whether a frame was begun whose rest has yet to be sent: while the session itself does not read, none is.
+  // Whether the client has to send the rest of a frame; false while the session itself does not read.
   bool awaits_rest_of_frame() const { return decoder_.mid_frame() && !decoding_ && !held_back_; }
   // Why the connection ends now, if a timeout of the client has passed.
   std::optional<Refusal> overdue(Clock::time_point now) const;
@@ -122,7 +122,6 @@ class Session : public std::enable_shared_from_this<Session> {
   void on_embed(v1::Embed& embed);
   void on_status(const v1::StatusRequest& question);
   void on_cancel_request(const v1::CancelRequest& cancel);
-  // The same for each of the kinds that one frame answers, from what is known or shared.
   void on_models(std::uint64_t stream);
   void on_health(std::uint64_t stream);
   // Submits the request of an open stream.

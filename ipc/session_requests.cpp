@@ -1,4 +1,4 @@
-// How a session handles each kind of frame.
+// The session's handlers, one for each kind of frame.
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>

@@ -41,7 +41,7 @@ std::string socket_in_home() {
   return path.size() <= kMaxSocketPathBytes ? path : "";
 }
 
-// The user's whose session this is; after su that may be another one.
+// XDG_RUNTIME_DIR, unless it belongs to another user, as after su.
 std::optional<std::string> runtime_dir() {
   auto directory = variable("XDG_RUNTIME_DIR");
   struct stat status {};

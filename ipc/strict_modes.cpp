@@ -107,7 +107,7 @@ class Walk {
 
   const std::vector<uid_t> trusted_;
   const bool allows_sticky_;
-  std::deque<std::string> left_;  // names that are still to go
+  std::deque<std::string> left_;  // names that are not resolved yet
   std::filesystem::path at_;
   struct stat status_ {};  // of at_
   int num_links_ = 0;

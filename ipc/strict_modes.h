@@ -13,13 +13,13 @@ namespace troupe::ipc {
 // As sshd checks its files. Errors: permission, naming the directory, its owner and mode and what to do; io.
 [[nodiscard]] Status check_way_to(const std::string& directory);
 
-// Whether we own `directory`, and nobody but us and root can put anything into it or the directories above it: unlike
-// check_way_to() not even in sticky ones, so nothing under /tmp is private.
+// Whether we own `directory`, and only we and root can write to it and the directories above it. Unlike check_way_to()
+// it accepts no sticky directory, so nothing under /tmp is private.
 [[nodiscard]] bool is_private(const std::string& directory);
 
 // Whether the server at the other end of `fd`, connected to `path`, is the one that belongs there: it was started by
-// us or by root, or else by the user to whom the socket's directory belongs and who, with root and us, is the only one
-// who can write to it and to those above. Errors: permission, naming the server's uid and what is wrong; io.
+// us or by root, or by the owner of the socket's directory where no other user but root and us can write to it and to
+// those above. Errors: permission, naming the server's uid and what is wrong; io.
 [[nodiscard]] Status check_server(int fd, const std::string& path);
 
 }  // namespace troupe::ipc

@@ -19,7 +19,7 @@ inline constexpr std::size_t kMaxInlineFrameBytes = 16u << 10;
 
 struct Decoded {
   v1::ClientFrame frame;     // cheap to process and to free: counts are within their limits
-  bool damaged = false;      // not a ClientFrame, or text in it is not UTF-8; the rest is empty then
+  bool damaged = false;      // not a ClientFrame, or text in it is not UTF-8; the other members are empty then
   std::uint64_t stream = 0;  // of the request, also of a refused one
   RequestKind kind = RequestKind::other;
   std::uint64_t count = 1;         // of requests, as RequestCounts counts them

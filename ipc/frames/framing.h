@@ -1,5 +1,5 @@
-// Frames on a byte stream: a length (4 bytes, little-endian), then that many bytes of one message. And the answer to an
-// HTTP client that has come to such a stream.
+// Frames on a byte stream: a length (4 bytes, little-endian), then that many bytes of one message. Also the answer to
+// an HTTP client that connects to such a socket.
 #pragma once
 
 #include <cstddef>
@@ -30,7 +30,7 @@ class FrameDecoder {
   explicit FrameDecoder(std::uint32_t max_frame_bytes);
 
   void append(std::string_view bytes);
-  // Reserves memory for the whole next frame, whose header is there; pages are touched only as bytes arrive.
+  // Reserves memory for the whole next frame, whose header has arrived; pages are touched only as bytes arrive.
   void reserve_next_frame() { buffer_.reserve(begin_ + next_frame_bytes()); }
   // Bytes of the next frame that have not arrived; 0: none, or its header is incomplete.
   [[nodiscard]] std::size_t missing_bytes() const {
@@ -47,10 +47,10 @@ class FrameDecoder {
   // same error. O(1).
   [[nodiscard]] Result<std::optional<std::string_view>> next();
 
-  // All that came and was not handed out.
+  // All bytes that next() has not returned.
   [[nodiscard]] std::string_view rest() const { return std::string_view(buffer_).substr(begin_); }
 
-  // Bytes that the next frame has in all, with its header; 0: the header is not there, or says more than the limit.
+  // Size of the next frame with its header; 0: the header is incomplete, or the length is above the limit.
   [[nodiscard]] std::size_t next_frame_bytes() const;
 
   // Whether a frame is incomplete: if the stream ends here, that frame is truncated.
@@ -66,8 +66,8 @@ class FrameDecoder {
 // fewer.
 [[nodiscard]] bool begins_http(std::string_view bytes);
 
-// A whole HTTP/1.1 response, 400, that says what this socket speaks and what to use instead; the server closes the
-// connection after it. `request` is what came so far: the answer to HEAD has no body.
+// A complete HTTP/1.1 response with status 400 that names this protocol and what to use instead; the server closes the
+// connection after it. `request`: the bytes received so far; the answer to HEAD has no body.
 [[nodiscard]] std::string http_refusal(std::string_view request);
 
 }  // namespace troupe::ipc

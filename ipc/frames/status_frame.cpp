@@ -69,7 +69,7 @@ void add_requests(const std::vector<actors::RequestView>& requests, const Status
   for (const actors::RequestView& view : requests) {
     const auto own = caller.own.find(view.request);
     const bool is_own = own != caller.own.end();
-    if (!caller.tenant.is_owner && !is_own) continue;  // its connection has gone, its end is on the way
+    if (!caller.tenant.is_owner && !is_own) continue;  // its connection was closed; it will end soon
     v1::Status::LiveRequest& added = *out.add_live_requests();
     added.set_request(caller.tenant.is_owner ? view.request : own->second.number);
     if (is_own) added.set_stream(own->second.stream);

@@ -19,7 +19,7 @@ inline constexpr std::size_t kMaxListedRequests = 256;
 // A live request of the caller.
 struct OwnRequest {
   std::uint64_t number = 0;  // among its own, from 1, in order of arrival
-  std::uint64_t stream = 0;  // on the connection that asks; 0: it came on another
+  std::uint64_t stream = 0;  // on the connection that asks; 0: it belongs to another
 };
 using OwnRequests = std::unordered_map<actors::RequestId, OwnRequest>;
 
@@ -31,7 +31,8 @@ struct StatusView {
   OwnRequests own{};
 };
 
-// What the caller may see of the live requests, and wants to: its own, an owner all; at most kMaxListedRequests.
+// The live requests to list: of those that the view asks for a guest's own, all for an owner; at most
+// kMaxListedRequests.
 [[nodiscard]] std::vector<actors::RequestView> visible(const std::vector<actors::RequestView>& requests,
                                                        const StatusView& view);
 

@@ -1,4 +1,4 @@
-// What an attack is, and the list of those there are.
+// An attack, and the list of all attacks.
 #pragma once
 
 #include <sys/types.h>
@@ -14,7 +14,7 @@
 
 namespace troupe::adversary {
 
-// What can be varied, as it is written after an attack's name: "pipeline:kind=status,connections=64".
+// The parameters of an attack, as they are written after its name: "pipeline:kind=status,connections=64".
 struct Parameters {
   std::string kind{};
   std::size_t connections = 1;  // of each attacker
@@ -23,7 +23,7 @@ struct Parameters {
   double seconds_between = 0;   // where an attack paces itself
 };
 
-// What a running attacker knows.
+// The context of a running attacker.
 struct Assault {
   std::string socket;
   Parameters parameters;
@@ -64,7 +64,7 @@ struct Plan {
 
   // Whether it may fill the KV cache, too.
   bool computes() const;
-  // Whether it is of users whom the server does not let in.
+  // Whether the attackers are users that the server refuses.
   bool unlisted() const { return parameters.kind == "unlisted"; }
 };
 std::string to_string(const Plan& plan);

@@ -66,7 +66,7 @@ void texts(Assault& assault) {
   swarm.on_answer = [](Link& link, const Answer& answer) {
     if (answer.stream == 0 || answer.reply == Reply::tokens) return;
     link.counter -= link.counter > 0;
-    // Somebody who is refused and comes again at once, but does nothing else.
+    // A client that is refused connects again at once and does nothing else.
     if (answer.reply == Reply::refused) link.next = Clock::now() + std::chrono::milliseconds(20);
   };
   swarm.run(assault.until);

@@ -1,4 +1,4 @@
-// Processes of this program's own making, and what /proc says of any.
+// Child processes of this program, and figures of any process from /proc.
 #pragma once
 
 #include <sys/types.h>
@@ -16,7 +16,7 @@ namespace troupe::adversary {
 // A forked process that works as another user and writes what it found into a pipe.
 class Child {
  public:
-  // work(fd) runs in the child, which ends with it. uid: whose rights it takes, nothing: ours. niceness: setpriority().
+  // work(fd) runs in the child, which exits after it. uid: the child's user, absent: ours. niceness: setpriority().
   Child(std::optional<uid_t> uid, int niceness, const std::function<void(int)>& work);
   ~Child();  // killed and waited for
   Child(Child&& other) noexcept;
@@ -44,17 +44,17 @@ class ServerProcess {
     std::vector<std::string> arguments{};  // after `serve --socket PATH`
   };
   explicit ServerProcess(Options options);
-  ~ServerProcess();  // killed if it lives
+  ~ServerProcess();  // kills the process if it runs
   ServerProcess(const ServerProcess&) = delete;
   ServerProcess& operator=(const ServerProcess&) = delete;
 
   pid_t pid() const { return pid_; }
   const std::string& socket() const { return socket_; }
   std::string log() const;
-  // False: it ended, or the patience did.
+  // False: it ended, or the time was up.
   bool wait_for_log(const std::string& text, std::chrono::milliseconds patience);
   void signal(int number) const;
-  // Exit status, or 128 and the signal; nothing while it lives.
+  // Exit status, or 128 and the signal; absent while it runs.
   std::optional<int> ended();
   std::optional<int> wait(std::chrono::milliseconds patience);
   bool socket_exists() const;
@@ -81,7 +81,7 @@ Seconds machine_cpu_time();
 // Whether a thread of it runs or waits for a CPU.
 bool has_work(pid_t pid);
 
-// Waits; where a program watches processes there is nothing to be woken by.
+// Sleeps: processes are watched by polling.
 void pause_for(std::chrono::milliseconds time);
 
 }  // namespace troupe::adversary

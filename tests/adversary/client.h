@@ -1,4 +1,4 @@
-// One connection of somebody who behaves: sends a frame and waits for answers, with a limit on the waiting.
+// One connection of a well-behaved client: sends a frame and waits for answers, with a timeout.
 #pragma once
 
 #include <chrono>
@@ -41,7 +41,7 @@ class Descriptor {
 // failure, errno says why.
 Descriptor connect_to(const std::string& path, std::chrono::milliseconds patience, int receive_buffer = 0);
 
-// What came of a Generate.
+// The result of a Generate.
 struct Generated {
   std::vector<std::int32_t> ids{};
   std::optional<Answer> end{};  // nothing: the connection or the patience was at its end

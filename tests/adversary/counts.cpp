@@ -11,7 +11,7 @@ using Counts = std::map<std::string, std::uint64_t>;  // as Figures::kinds
 
 constexpr std::chrono::milliseconds kPatience{20'000};
 constexpr std::chrono::seconds kSettles{5};  // until the server has noticed that a client is gone
-// A Status may be that of a moment ago, shared by all who asked for one since.
+// A Status may be up to this old: one query answers all questions that came meanwhile.
 constexpr std::chrono::milliseconds kFresh{150};
 constexpr std::uint32_t kLoadModel = 11;  // of ClientFrame: not served
 

@@ -1,5 +1,5 @@
-// Whether every request is counted once: asks for each outcome that can be brought about, and compares what came back
-// with what Status says.
+// Checks that every request is counted once: causes each outcome that a client can cause, and compares the answers with
+// the counters of Status.
 #pragma once
 
 #include <optional>
@@ -10,7 +10,7 @@
 
 namespace troupe::adversary {
 
-// A counter that is not what this client has seen.
+// A counter that differs from this client's own count.
 struct Miscount {
   std::string what;  // "generate quota": kind and outcome, or "received"
   std::uint64_t seen = 0;
@@ -23,7 +23,7 @@ struct CountsResult {
   std::vector<Miscount> wrong;
 };
 
-// While it runs nobody else may ask the server for anything.
+// No other client may send requests while it runs.
 CountsResult compare_counts(const std::string& socket);
 
 }  // namespace troupe::adversary

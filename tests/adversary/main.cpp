@@ -1,4 +1,4 @@
-// adversary: attacks a real server from outside and checks that it keeps its promises. options.cpp has the help.
+// adversary: attacks a real server from outside and checks its guarantees. options.cpp has the help.
 #include <signal.h>
 #include <sys/stat.h>
 

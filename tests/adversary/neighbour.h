@@ -1,4 +1,4 @@
-// A user of the server who has nothing to do with an attack: asks small things at a steady pace, in a process of its
+// A user of the server that is not part of an attack: sends small requests at a steady pace, in a process of its
 // own, and measures how long the answers take.
 #pragma once
 

@@ -90,7 +90,7 @@ std::string help_text() {
   return R"(usage: adversary --troupe PATH [options] [-- ARGUMENTS OF troupe serve]
 
 Starts a server with the embedded model on a private socket, attacks it from outside with a protocol writer of its own,
-watches it and a neighbour who shares it, and checks invariants:
+watches it and a neighbour that shares it, and checks invariants:
 
   - the process lives, and after each attack a fixed request still gets the same ids;
   - resident memory stays within the documented limits, and comes back when the attack is over;

@@ -104,7 +104,7 @@ Rounds::Rounds(const Options& options, std::string folder, Report& report)
     : options_(options), folder_(std::move(folder)), report_(report), has_users_(::geteuid() == 0) {
   limits_.max_outbox_bytes = kMaxOutboxBytes;
   limits_.buffer_bytes = kMaxBufferBytes;
-  if (has_users_)  // else the attackers are the owner, who may hold nearly all
+  if (has_users_)  // else the attackers are the owner, whose share is nearly everything
     for (std::uint64_t* limit : {&limits_.buffer_bytes, &limits_.queued_text_bytes, &limits_.embed_bytes})
       *limit /= kGuestsShare;
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);  // a child that the server leaves behind becomes ours

@@ -14,7 +14,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kDrainTimeout{1'000};
-constexpr milliseconds kBeyondDrain{5'000};  // a server that still lives then ends itself
+constexpr milliseconds kBeyondDrain{5'000};  // a server that still runs then ends itself
 constexpr milliseconds kSlack{1'000};
 constexpr milliseconds kAtOnce{1'000};
 constexpr milliseconds kSameSignalAgain{300};  // sooner the same signal counts as one (kSameSignal in cli/serve.cpp)
@@ -24,7 +24,8 @@ constexpr milliseconds kPatience{30'000};
 
 constexpr std::array kPhases{"loading", "saving", "encoding", "prefill", "decode", "embedding", "draining"};
 
-// Keeps the server in the phase as long as it lives. Empty: it is there; else what went wrong.
+// Brings the server into the phase and keeps it there while `clients` are connected. Returns what went wrong; empty:
+// nothing.
 std::string bring_into(const std::string& phase, const ServerProcess& server, std::vector<Client>& clients) {
   clients.emplace_back(server.socket(), kPatience);
   Client& client = clients.back();
@@ -32,7 +33,7 @@ std::string bring_into(const std::string& phase, const ServerProcess& server, st
   if (phase == "encoding") {
     const std::string text = words((4u << 20) - 4096, 1);
     for (int i = 0; i < 40; ++i) client.send(tokenize_frame(client.new_stream(), text));
-    client.close();  // nobody waits for it any more
+    client.close();  // its answer is not needed any more
   } else if (phase == "embedding") {
     for (std::uint64_t i = 0; i < 60; ++i)
       client.send(embed_frame(client.new_stream(), std::vector<std::string>(200, words(3000, i))));

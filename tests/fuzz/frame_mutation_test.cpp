@@ -106,7 +106,7 @@ void require_healthy(SessionRun& run) {
   run.hang_up();
 }
 
-TEST_CASE("mutated frames are answered, refused or end their connection with a reason, and nobody else's") {
+TEST_CASE("mutated frames are answered, refused or end their own connection with a reason") {
   SessionRun run;
   const std::vector<v1::ClientFrame> frames = valid_frames();
   const int count = num_mutations(test::kSanitized ? 3000 : 10000);

@@ -46,7 +46,7 @@ class Input {
   std::string_view rest_;
 };
 
-// A message is what a person gets to see: it says something, on one line.
+// A message for users is one line that is not empty.
 inline void check_message(std::string_view message) {
   TROUPE_ASSERT(!message.empty());
   TROUPE_ASSERT(message.find('\n') == std::string_view::npos);

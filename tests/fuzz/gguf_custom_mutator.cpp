@@ -1,4 +1,4 @@
-// Teaches libFuzzer the format: half of its mutations of a model file are GgufMutator's.
+// Half of libFuzzer's mutations of a model file are made by GgufMutator, which knows the format.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>

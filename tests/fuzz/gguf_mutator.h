@@ -1,4 +1,4 @@
-// Damage to GGUF files that knows the format: the numbers a reader decides by, and the places between its parts.
+// Mutates GGUF files with knowledge of the format: the numbers that a reader depends on, and the borders of its parts.
 //
 // Written apart from engine/formats/gguf.cpp on purpose, and takes any bytes: what does not parse is damaged blindly.
 #pragma once
@@ -13,7 +13,7 @@
 
 namespace troupe::fuzz {
 
-// What stands at one place of a file. Numbers are of 1 to 8 bytes; texts and arrays may have any length.
+// The kind of a part of a file. Numbers are of 1 to 8 bytes; texts and arrays may have any length.
 enum class GgufPart : std::uint8_t {
   version,
   num_tensors,

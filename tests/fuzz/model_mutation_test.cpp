@@ -1,4 +1,4 @@
-// Real model files, damaged where a reader decides: each is an error that says something, or a model that runs a step.
+// Real model files with damaged metadata: each is an error with a message, or a model that runs a step.
 //
 //   TROUPE_MUTATIONS=10000 build/asan/tests/fuzz/model_mutation_test
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Runs a fuzz target over files and folders of inputs, without libFuzzer: what was found once stays found.
+// Runs a fuzz target over files and folders of inputs without libFuzzer, as a regression test.
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
@@ -26,7 +26,7 @@ std::vector<fs::path> inputs_of(const fs::path& argument) {
 int main(int count, char** arguments) {
   std::size_t num_inputs = 0;
   for (int i = 1; i < count; ++i) {
-    // A folder that holds nothing yet is not kept by git.
+    // Git keeps no empty folders.
     if (!fs::exists(arguments[i])) continue;
     for (const fs::path& path : inputs_of(arguments[i])) {
       std::fprintf(stderr, "%s\n", path.c_str());  // before it runs: a failure is about the last one named

@@ -1,11 +1,11 @@
-// An exported sequence that somebody changed: an error, or a sequence that goes on.
+// A changed file of an exported sequence: an error, or a sequence that can be continued.
 //
 // The first byte of an input says how it is taken. Bit 0: the rest is a file as it stands; else it is a list of edits
 // to a real export of the embedded model, each a position (u32, modulo the size), a kind and a byte: the kinds set,
 // add to, cut at and lengthen; with bit 2 of the kind positions are counted from the first token on. Bit 1: the
 // checksums are made right afterwards, as far as the file can be told apart.
 //
-// What is accepted has no number that nothing looked at: exported again it is the same file.
+// Every number of an accepted file is checked or used: exported again it is the same file.
 #include <unistd.h>
 #include <zlib.h>
 

@@ -1,4 +1,4 @@
-// A server of any bytes under the client library: every stream ends once, every call comes back.
+// The client library against a server that sends arbitrary bytes: every stream ends once, every call returns.
 //
 // The first byte of an input: bit 0, its bytes come instead of the welcome; else after the library has been welcomed
 // and has asked for two answers.
@@ -21,7 +21,7 @@
 namespace troupe::client {
 namespace {
 
-// Plays one connection after another: waits for as many frames as it is told, says its bytes, and closes.
+// Serves one connection after another: waits for a number of frames, sends its bytes, and closes.
 class HostileServer {
  public:
   HostileServer() {

@@ -75,7 +75,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   TROUPE_ASSERT(ids.size() <= 3 * text.size() + 4);  // at most a byte each, spaces as three, BOS and EOS
   for (std::size_t i = 0; i < ids.size(); ++i) {
     TROUPE_ASSERT(ids[i] >= 0 && static_cast<std::uint32_t>(ids[i]) < tokenizer->size());
-    // Nobody gets a control token by spelling it, unless asked.
+    // Text gives control tokens only with parse_special.
     const bool may_be_control = options.parse_special || (options.add_special && (i == 0 || i + 1 == ids.size()));
     TROUPE_ASSERT(may_be_control || tokenizer->kind(ids[i]) != TokenKind::control || ids[i] == tokenizer->unknown());
   }

@@ -1,11 +1,11 @@
-// The header of a file of packed weights that somebody changed: an error, or numbers that hold together.
+// A changed header of a file of packed weights: an error, or consistent numbers.
 //
 // The first byte of an input says how it is taken. Bit 0: the rest is a header as it stands; else it is a list of edits
 // to a real one, each a position (u32, modulo the size), a kind and a byte: the kinds set, add to, cut at and lengthen.
 // Bit 1: the checksum is made right afterwards. Bit 2: the file is as long as the header says, else as long as the real
 // one.
 //
-// What is accepted has no number that nothing looked at: written again it is the same header.
+// Every number of an accepted header is checked or used: written again it is the same header.
 #include <xxhash.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// What one user or one connection may try, and the others never notice.
+// Abuse by one user or one connection: limits hold, and other users are served as before.
 #include <sstream>
 #include <string>
 
@@ -16,20 +16,20 @@ namespace {
 using namespace test;
 using scheduler::Outcome;
 
-TEST_CASE("one connection more than max_connections_per_uid is refused, and accepted once another has gone") {
+TEST_CASE("one connection more than max_connections_per_uid is refused, and accepted once another is closed") {
   FakeServer server({.max_connections_per_uid = 2});
   require_room_for_two(server, v1::OUTCOME_QUOTA, "max_connections_per_uid");
 }
 
 TEST_CASE("the last connections are kept for the server's own user") {
   if (::geteuid() != 0) {
-    WARN("skipped: only root can become somebody else");
+    WARN("skipped: only root can act as another user");
     return;
   }
   FakeServer server({.allow_uids = {23456}, .max_connections = 16});  // one of them is kept
   server.let_others_reach();
   REQUIRE(knock_as(23456, server.path()) == Knock::welcomed);
-  // A connection of ours is closed for the server only when it has seen it; these stay open.
+  // The server counts a closed connection as open until it reads the close; so these are kept open.
   std::vector<std::unique_ptr<RawClient>> ours;
   while (ours.size() < 15) {
     ours.push_back(std::make_unique<RawClient>(server.path()));
@@ -42,7 +42,7 @@ TEST_CASE("the last connections are kept for the server's own user") {
   REQUIRE(seventeenth.last_words().field() == "max_connections");
 }
 
-TEST_CASE("only the server's own user and root may ask to go before others") {
+TEST_CASE("only the server's own user and root may give a request a priority below 0") {
   const auto code_for = [](std::uint32_t uid, std::int32_t priority) -> std::optional<Refusal> {
     v1::ClientFrame frame = generate_frame(1);
     frame.mutable_generate()->set_priority(priority);
@@ -71,7 +71,7 @@ TEST_CASE("only the server's own user and root may ask to go before others") {
   }
 }
 
-TEST_CASE("counts are checked before anything looks into what is counted") {
+TEST_CASE("repeated fields are counted before their entries are read") {
   FakeServer server;
   RawClient client(server.path());
   client.hello();
@@ -88,7 +88,7 @@ TEST_CASE("counts are checked before anything looks into what is counted") {
   REQUIRE(refused.limit() == engine::kMaxLogitBias);
 }
 
-TEST_CASE("of a frame with many unknown bodies only the first is looked into") {
+TEST_CASE("of a frame with many unknown bodies only the first is parsed") {
   FakeServer server;
   RawClient client(server.path());
   client.hello();
@@ -102,7 +102,7 @@ TEST_CASE("of a frame with many unknown bodies only the first is looked into") {
   REQUIRE(refused.field() == "#99");
 }
 
-TEST_CASE("a flood of credit and cancels reaches the gateway as one of each") {
+TEST_CASE("many Credit and Cancel frames reach the gateway as one credit and one cancel") {
   FakeServer server;
   server.gateway.keep_streams_on_cancel();
   RawClient client(server.path());
@@ -126,7 +126,7 @@ TEST_CASE("a flood of credit and cancels reaches the gateway as one of each") {
   REQUIRE(server.gateway.wait_cancelled(1).size() == 1);
 }
 
-TEST_CASE("questions have a largest size, and are told it") {
+TEST_CASE("questions above their largest size are refused with that size") {
   FakeServer server({.max_frame_bytes = 16u << 20});
   RawClient client(server.path());
   const v1::Welcome welcome = client.hello();
@@ -161,7 +161,7 @@ TEST_CASE("questions have a largest size, and are told it") {
   REQUIRE(refused.limit() == actors::kMaxPromptBytes);
 }
 
-TEST_CASE("a question that finds the queue full may be asked again later") {
+TEST_CASE("a question refused because the queue is full is told when to retry") {
   FakeServer server;
   RawClient client(server.path());
   client.hello();
@@ -181,7 +181,7 @@ TEST_CASE("a question that finds the queue full may be asked again later") {
   REQUIRE(refused.message() == "64 texts wait");
 }
 
-TEST_CASE("lines of one kind are few per second, and what was left out is counted") {
+TEST_CASE("log lines of one kind are limited per second, and left-out ones are counted") {
   LogQuota quota;
   const Clock::time_point start = Clock::now();
   for (int i = 0; i < kMaxLogLinesPerSecond; ++i) REQUIRE(quota.take(start) == 0);
@@ -190,7 +190,7 @@ TEST_CASE("lines of one kind are few per second, and what was left out is counte
   REQUIRE(quota.take(start + std::chrono::seconds(1)) == 0);
 }
 
-TEST_CASE("the log says why a connection was ended up to the hint at the end") {
+TEST_CASE("the log has the whole reason why a connection was ended") {
   std::ostringstream text;
   const auto before = spdlog::default_logger();
   spdlog::set_default_logger(
@@ -207,7 +207,7 @@ TEST_CASE("the log says why a connection was ended up to the hint at the end") {
   REQUIRE(text.str().find("not HTTP; see docs/protocol.md\n") != std::string::npos);
 }
 
-TEST_CASE("a client that is turned away again and again does not fill the log") {
+TEST_CASE("a client that is refused again and again does not fill the log") {
   std::ostringstream text;
   const auto before = spdlog::default_logger();
   spdlog::set_default_logger(
@@ -228,11 +228,11 @@ TEST_CASE("a client that is turned away again and again does not fill the log") 
   REQUIRE(lines < kConnections / 2);  // 5 per second: far fewer on any machine
 }
 
-TEST_CASE("a write that ends in the moment of stop() does not start the clock again") {
+TEST_CASE("a write that ends during stop() does not start the timer of timeouts again") {
   Hub hub({});
   hub.arm_tick();
   hub.stop_ticking();
-  hub.io.poll();  // the clock hears that it is stopped
+  hub.io.poll();  // runs the handler of the cancelled timer
   hub.io.restart();
   hub.arm_tick();
   hub.io.poll();

@@ -1,4 +1,4 @@
-// Live requests that are looked at, and cancelled, from another connection.
+// Live requests are listed and cancelled from another connection.
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -20,7 +20,7 @@ v1::ClientFrame cancel_frame(std::uint64_t stream, std::uint64_t request) {
   return frame;
 }
 
-TEST_CASE("an owner cancels any request by its number, and whoever asked for it hears who did it") {
+TEST_CASE("an owner cancels any request by its number, and its client is told the owner's uid") {
   FakeServer server;
   RawClient asking(server.path());
   asking.hello();
@@ -44,11 +44,11 @@ TEST_CASE("an owner cancels any request by its number, and whoever asked for it 
   REQUIRE(other.expect().has_refused());
 }
 
-TEST_CASE("a status of this connection lists its own requests alone, with their streams") {
+TEST_CASE("a Status of this connection lists only its own requests, with their streams") {
   FakeServer server;
   RawClient mine(server.path()), other(server.path());
   for (RawClient* client : {&mine, &other}) client->hello();
-  // The gateway that the test plays tells of one live request, number 7.
+  // The fake gateway reports one live request, number 7.
   v1::ClientFrame seven = generate_frame(9);
   seven.mutable_generate()->set_n(7);
   REQUIRE(mine.send(seven));
@@ -73,7 +73,7 @@ TEST_CASE("a status of this connection lists its own requests alone, with their 
   REQUIRE(listed_for(other, true).live_requests_size() == 0);
 }
 
-// Connections of users that the test names, without a server: nobody but root could be them.
+// Sessions with chosen uids, without a server: over a real socket only root could connect as other users.
 class Connections {
  public:
   Connections() { hub_.gateway = &gateway_; }
@@ -84,7 +84,7 @@ class Connections {
     for (const int fd : clients_) ::close(fd);
   }
 
-  // Asks for n answers, on a connection of its own.
+  // Asks for n answers, on a new connection.
   void generate(std::uint32_t uid, std::uint32_t n) {
     std::array<int, 2> ends{};
     REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends.data()) == 0);
@@ -106,7 +106,7 @@ class Connections {
     settle();
     return found;
   }
-  // Their numbers, by the gateway's.
+  // The numbers in the user's Status, by the gateway's ids.
   std::map<actors::RequestId, std::uint64_t> requests_of(std::uint32_t uid) {
     std::map<actors::RequestId, std::uint64_t> numbers;
     for (const auto& [id, own] : hub_.requests_of(uid, *sessions_.front())) numbers[id] = own.number;
@@ -126,7 +126,7 @@ class Connections {
   std::vector<int> clients_;
 };
 
-TEST_CASE("a guest's requests have numbers of its own, on all its connections, and it cancels no other's") {
+TEST_CASE("a guest's requests are numbered per user, and it cannot cancel other users' requests") {
   constexpr std::uint32_t kAnna = 61001, kBen = 61002, kOwner = 61000;
   Connections all;
   all.generate(kAnna, 1);  // the gateway's 1

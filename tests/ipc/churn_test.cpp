@@ -1,7 +1,7 @@
 // Clients that vanish and requests that are cancelled, by the hundred and in every phase of a request, against the
-// real server: each request ends exactly once, everything it held comes back, and who stays notices nothing.
+// real server: each request ends exactly once, all its blocks are freed, and other clients' answers do not change.
 //
-// TROUPE_CHURN says how many of each (default 60, with sanitizers 24; 1,000 is what docs/numbers.md reports).
+// TROUPE_CHURN sets how many of each (default 60, with sanitizers 24; 1,000 is what docs/numbers.md reports).
 #include <array>
 #include <cstdlib>
 #include <map>
@@ -61,12 +61,12 @@ void ask_health(RawClient& client, std::uint64_t stream) {
   REQUIRE(client.send(frame));
 }
 
-// Brings a request that was sent on `client` near its phase: by what the server has answered, never by the clock.
-// What comes of other streams meanwhile is told to `seen`.
+// Waits until a request that was sent on `client` is near its phase, going by the server's answers and not by the
+// clock. Frames of other streams that arrive meanwhile are passed to `seen`.
 template <class Seen>
 void advance(RawClient& client, Phase phase, std::uint64_t stream, std::uint64_t& next_question,
              std::mt19937_64& random, Seen seen) {
-  // Answers of control messages that pass: the request is with the intake, the tokenizers, the batcher by then.
+  // After so many answered control messages the request is in the intake, in the tokenizers, in the batcher.
   std::uint64_t rounds = phase == Phase::received ? 0 : 1 + random() % (phase == Phase::prefill ? 8 : 2);
   std::uint64_t tokens = phase == Phase::decode || phase == Phase::writing ? 1 + random() % 8 : 0;
   bool ended = false;
@@ -110,7 +110,7 @@ class Control {
     REQUIRE(answers_ > 0);
     REQUIRE(equal_);
     require_at_rest(*client_);
-    // The io thread sees the last of who vanished when it gets there; this question is a stream as well.
+    // The io thread notices closed connections one after the other; this status request is a stream, too.
     const client::ServerStatus status = wait_status(*client_, [](const auto& s) { return s.count("streams") == 1; });
     std::uint64_t ended = 0;
     for (const auto& [outcome, count] : status.requests_ended) ended += count;
@@ -184,7 +184,7 @@ TEST_CASE("churn: requests cancelled in every phase end exactly once, and others
   REQUIRE(ended_as(status, "cancelled") > total / 2);  // the others were quicker than their cancel
 }
 
-TEST_CASE("churn: clients that vanish in every phase leave nothing behind, and others are undisturbed") {
+TEST_CASE("churn: clients that vanish in every phase leave no request and no block, and others are undisturbed") {
   RealServer server(narrow());
   Control control(server);
   std::mt19937_64 random(2);
@@ -195,7 +195,7 @@ TEST_CASE("churn: clients that vanish in every phase leave nothing behind, and o
     std::uint64_t next_stream = 1 + random() % 4;
     for (std::uint64_t stream = 1; stream <= next_stream; ++stream)
       REQUIRE(client.send(request_in(phase, stream, random)));
-    // Some in the middle of a frame.
+    // Some connections close in the middle of a frame.
     if (random() % 4 == 0) REQUIRE(client.send_bytes(RawClient::frame_bytes(generate_frame(9)).substr(0, 7)));
     if (random() % 4 == 0) continue;
     advance(client, phase, 1, next_stream, random, [](const v1::ServerFrame&) {});

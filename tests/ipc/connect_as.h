@@ -9,8 +9,8 @@
 
 namespace troupe::ipc::test {
 
-// While it lives, this thread, and no other of the process, is another user to the kernel: what it connects to, and
-// threads that it starts, too. Only root can.
+// While this object exists the calling thread alone has another effective uid: connections and threads that it makes
+// have that uid. Only root can do this.
 class AsUser {
  public:
   explicit AsUser(std::uint32_t uid) { set(uid); }
@@ -23,10 +23,10 @@ class AsUser {
   static void set(std::uint32_t uid) { REQUIRE(::syscall(SYS_setresuid, -1, uid, -1) == 0); }
 };
 
-// Whether this process may play other users; says so where not.
+// Whether this process can act as other users; if not, warns that the test is skipped.
 inline bool may_be_others() {
   if (::geteuid() == 0) return true;
-  WARN("skipped: only root can become somebody else");
+  WARN("skipped: only root can act as another user");
   return false;
 }
 

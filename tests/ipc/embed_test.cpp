@@ -1,4 +1,4 @@
-// Vectors over the socket: the frames with a gateway that the test plays, then the whole server with a small encoder.
+// Embed over the socket: the frames with a fake gateway, then the whole server with a small encoder.
 #include <cmath>
 #include <fstream>
 #include <future>
@@ -42,7 +42,7 @@ using Vectors = std::vector<std::vector<float>>;
 
 }  // namespace
 
-TEST_CASE("what an Embed asks for reaches the gateway, and its answer the client") {
+TEST_CASE("all fields of an Embed reach the gateway, and its answer reaches the client") {
   FakeServer server;
   RawClient client(server.path());
   REQUIRE(client.hello().limits().max_embed_inputs() == actors::kMaxEmbedInputs);
@@ -90,7 +90,7 @@ TEST_CASE("what an Embed asks for reaches the gateway, and its answer the client
   REQUIRE(client.expect().failed().message() == "why");
 }
 
-TEST_CASE("an Embed that says nothing, or two things, or too much, is refused by its field") {
+TEST_CASE("an Embed without inputs, with two kinds of them, or with too many is refused by its field") {
   FakeServer server({.max_frame_bytes = 65536});
   RawClient client(server.path());
   client.hello();
@@ -112,7 +112,7 @@ TEST_CASE("an Embed that says nothing, or two things, or too much, is refused by
   require_refused(client, ids, v1::OUTCOME_TOO_LONG, "token_ids");
 }
 
-TEST_CASE("a cancelled Embed ends once, as Done{cancelled}; a client that hangs up is not computed for") {
+TEST_CASE("a cancelled Embed ends once, as Done{cancelled}; one of a closed connection is not computed") {
   FakeServer server;
   RawClient client(server.path());
   client.hello();
@@ -131,7 +131,7 @@ TEST_CASE("a cancelled Embed ends once, as Done{cancelled}; a client that hangs 
   REQUIRE(server.gateway.wait_cancelled(2) == std::vector<actors::RequestId>{asked.id, next.id});
 }
 
-TEST_CASE("a server with an encoder: the same vectors for everybody, alone or at once") {
+TEST_CASE("a server with an encoder: every client gets the same vectors, alone or at once") {
   RealServer server(tiny_encoder());
   const auto client = server.connect();
   while (client->health()->readiness != client::Readiness::ready) std::this_thread::yield();
@@ -179,7 +179,7 @@ TEST_CASE("vectors beyond the outbox are refused before they are computed, and t
   REQUIRE(client.expect().embeddings().vectors_size() == 200);
 }
 
-TEST_CASE("an encoder continues no text, and says so") {
+TEST_CASE("an encoder refuses to generate, with the reason") {
   RealServer encoder(tiny_encoder());
   const auto generated = encoder.connect()->complete({.prompt = "Once"}, kPatience);
   REQUIRE(generated);
@@ -187,7 +187,7 @@ TEST_CASE("an encoder continues no text, and says so") {
   REQUIRE(generated->ended.message.find("encoder") != std::string::npos);
 }
 
-TEST_CASE("a model that continues texts gives its hidden states, the same while it continues others") {
+TEST_CASE("a language model embeds with its hidden states, with the same bits while it generates") {
   RealServer server;
   const auto client = server.connect();
   while (client->health()->readiness != client::Readiness::ready) std::this_thread::yield();
@@ -213,7 +213,7 @@ TEST_CASE("a model that continues texts gives its hidden states, the same while 
   REQUIRE(client->status()->count("requests_running") == 0);
 }
 
-TEST_CASE("draining finishes what is under way, and stopping ends the rest: nobody waits for ever") {
+TEST_CASE("draining finishes running Embeds, and stopping ends the rest: no client waits for ever") {
   std::vector<std::future<Result<client::Embeddings>>> waiting;
   std::vector<std::unique_ptr<client::Client>> clients;
   {

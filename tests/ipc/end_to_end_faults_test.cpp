@@ -1,5 +1,5 @@
-// Clients that misbehave over the real socket against the real server: what becomes of them, and that
-// everybody else gets exactly what they would get alone.
+// Clients that misbehave over the real socket against the real server: how they are answered, and that other clients
+// get exactly the answers that they would get alone.
 #include <future>
 
 #include "tests/ipc/real_server.h"
@@ -232,7 +232,7 @@ TEST_CASE("end to end: a client that backs off gets its answer from a server who
   const auto client = server.connect();
   const Request request = seeded(kStory, 8);
   const Completion reference = alone(*client, request);
-  // One runs, and then one waits: the queue is full, and stays it for hundreds of steps.
+  // One request runs and one waits: the queue is full, and stays full for hundreds of steps.
   std::promise<void> runs;
   std::vector<client::Stream> blockers;
   for (const bool is_first : {true, false}) {

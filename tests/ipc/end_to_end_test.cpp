@@ -1,5 +1,4 @@
-// Clients over a real socket, the real actors, the embedded model: what each gets, and that it is the same
-// every time.
+// Clients over a real socket, the real actors, the embedded model: the answers, and that they are the same every time.
 #include <algorithm>
 #include <future>
 #include <random>
@@ -161,7 +160,7 @@ TEST_CASE("stop strings end an answer over the socket and are not part of it") {
   REQUIRE(cut.text == whole.text.substr(0, whole.text.find(request.stop[0])));
 }
 
-// One client's share: its requests one after the other, on a connection of its own.
+// The requests of one client, one after the other, on a new connection.
 std::vector<Completion> run_client(const RealServer& server, const std::vector<Request>& requests) {
   std::vector<Completion> answers;
   const auto client = client::Client::connect({.socket = server.path(), .connect_timeout = kPatience});
@@ -247,7 +246,7 @@ TEST_CASE("logprobs over the socket have the same bits alone, in a crowd, and af
 TEST_CASE("128 shuffled requests over 8 prefixes with room for 3 find most of their blocks") {
   constexpr std::size_t kPrefixes = 8, kRequests = 128, kPrefixBlocks = 8;
   actors::GatewayOptions options = embedded_model();
-  // Room for three prefixes and what their requests add (a block or two each), four at a time.
+  // Blocks for three prefixes and for four requests at a time (a block or two each).
   options.load.num_blocks = 3 * kPrefixBlocks + 8;
   options.max_sequences = 4;
   RealServer server(options);

@@ -1,4 +1,4 @@
-// A gateway without actors: the test sees what was asked and says what is answered, and when.
+// A gateway without actors: it records what was asked, and the test decides what is answered and when.
 #pragma once
 
 #include <unistd.h>
@@ -57,7 +57,7 @@ class FakeGateway final : public actors::Gateway {
       return first;
     });
   }
-  // As the real one: the stream ends, once.
+  // As the real gateway does: the stream ends, once.
   void cancel(actors::RequestId id) override {
     const auto choice = change([&] {
       cancelled_.push_back(id);
@@ -113,7 +113,7 @@ class FakeGateway final : public actors::Gateway {
     fake.end_ids = {2, 7};
     return {fake};
   }
-  // Each byte is a token; answered on the caller's thread.
+  // Each byte is one token; answers on the caller's thread.
   actors::CancelFlag tokenize(actors::TextRequest request, std::string text, engine::EncodeOptions,
                               actors::OnTokenized done) override {
     auto end = change([&] { return text_end_; });

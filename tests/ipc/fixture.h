@@ -1,4 +1,4 @@
-// A server on a private socket over a gateway that the test plays.
+// A server on a private socket over a fake gateway.
 #pragma once
 
 #include <sys/stat.h>
@@ -29,7 +29,7 @@ struct FakeServer {
     if (server) server->stop();  // before the gateway goes
   }
   const std::string& path() const { return server->socket_path(); }
-  // Opens the folder, which is private otherwise, to other users.
+  // Lets other users into the folder, which is private by default.
   void let_others_reach() const { REQUIRE(::chmod(dir.path().c_str(), 0711) == 0); }
 
   TempDir dir;
@@ -37,8 +37,8 @@ struct FakeServer {
   std::unique_ptr<Server> server;
 };
 
-// Of a server with room for two connections: a third is refused with `code` and the limit's name, and welcomed once
-// the first has gone. Returns the second and the third.
+// Checks a server with room for two connections: a third is refused with `code` and the limit's name, and accepted once
+// the first is closed. Returns the second and the third.
 inline std::array<std::unique_ptr<RawClient>, 2> require_room_for_two(FakeServer& server, v1::Outcome code,
                                                                       const std::string& limit) {
   auto first = std::make_unique<RawClient>(server.path());
@@ -62,19 +62,19 @@ inline std::array<std::unique_ptr<RawClient>, 2> require_room_for_two(FakeServer
   return {std::move(second), std::move(third)};
 }
 
-// Of a budget that nothing fills.
+// A share of a budget that is never full.
 inline std::unique_ptr<BufferShare> any_share() {
   return std::make_unique<BufferShare>(std::make_shared<BufferBudget>(1ull << 50), scheduler::Tenant{.is_owner = true});
 }
 
 enum class Knock { welcomed, refused, failed };
 
-// What a child process of that uid hears on connecting and saying Hello. Only root can ask.
+// The server's answer to a Hello from a child process with that uid. Only root can call this.
 inline Knock knock_as(uid_t uid, const std::string& path) {
   const pid_t child = ::fork();
   REQUIRE(child >= 0);
   if (child == 0) {
-    // Only what is safe after fork() in a threaded program: plain calls, and no exceptions of the test's.
+    // After fork() in a threaded program: only async-signal-safe calls, and no exceptions from Catch.
     if (::setgid(uid) != 0 || ::setuid(uid) != 0) ::_exit(3);
     const int fd = ::socket(AF_UNIX, SOCK_STREAM, 0);
     sockaddr_un address{};

@@ -1,4 +1,5 @@
-// Clients that ask faster than anybody can answer, or than they read: their memory, and what others notice.
+// Clients that ask faster than the server can answer, or than they read: the memory they take, and the service that
+// other clients get.
 #include <malloc.h>
 #include <sys/socket.h>
 
@@ -39,7 +40,7 @@ v1::ClientFrame status_frame_of(std::uint64_t stream) {
   return frame;
 }
 
-// What the heap grows by when `count` of these are queued, as a share of what the outbox says it holds.
+// Growth of the heap when `count` of these are queued, divided by the bytes that the outbox counts.
 template <class Make>
 double grown(std::size_t count, Make make) {
   Outbox outbox(1ull << 40, any_share(), [] {});
@@ -49,7 +50,7 @@ double grown(std::size_t count, Make make) {
   return static_cast<double>(after - before) / static_cast<double>(outbox.bytes());
 }
 
-TEST_CASE("what an outbox says it holds is what the heap has grown by, whatever waits in it") {
+TEST_CASE("an outbox counts the bytes that the heap has grown by, for every kind of item") {
   if (::mallinfo2().uordblks == 0) {
     WARN("skipped: a sanitizer's allocator does not tell");
     return;
@@ -74,7 +75,7 @@ TEST_CASE("a client that asks and does not read is not read either, and gets eve
   FakeServer server({.max_streams = 1u << 20, .max_outbox_bytes = 64u << 10, .max_questions_per_second = 1u << 30});
   RawClient client(server.path());
   client.hello();
-  // Until the socket takes no more: the server has stopped reading.
+  // Sends until the socket is full: the server has stopped reading.
   std::uint64_t asked = 0;
   std::string frame;
   do {
@@ -85,7 +86,7 @@ TEST_CASE("a client that asks and does not read is not read either, and gets eve
   rest.join();
 }
 
-TEST_CASE("answers that one user leaves unread end its connections where its share ends, and leave others theirs") {
+TEST_CASE("unread answers above a user's share end its connections, and not those of other users") {
   const auto budget = std::make_shared<BufferBudget>(100000);
   const auto outbox_of = [&](std::uint32_t uid, bool is_owner) {
     return std::make_unique<Outbox>(
@@ -116,7 +117,7 @@ TEST_CASE("answers that one user leaves unread end its connections where its sha
   REQUIRE(budget->held() == 0);
 }
 
-TEST_CASE("large frames of one user wait for its share, and come through one after the other") {
+TEST_CASE("large frames of one user wait for its share and are handled one after the other") {
   constexpr std::uint32_t kFrame = 12u << 20;
   FakeServer server({.max_frame_bytes = 16u << 20, .max_outbox_bytes = 1u << 30, .max_buffer_bytes = 64u << 20});
   v1::ClientFrame frame;
@@ -135,7 +136,7 @@ TEST_CASE("large frames of one user wait for its share, and come through one aft
   REQUIRE(answered == 4);
 }
 
-TEST_CASE("a client with thousands of frames waits for its turns, and others are served between them") {
+TEST_CASE("frames of other clients are handled between thousands of frames of one client") {
   FakeServer server;
   std::promise<void> go_on;
   server.gateway.stop_at_models(go_on);
@@ -152,7 +153,7 @@ TEST_CASE("a client with thousands of frames waits for its turns, and others are
   REQUIRE(server.gateway.num_models_before_health() <= 32);
 }
 
-TEST_CASE("questions of control beyond a user's rate are refused with a time to ask again") {
+TEST_CASE("control questions above a user's rate are refused with a time to retry") {
   FakeServer server({.max_questions_per_second = 1});
   RawClient client(server.path());
   client.hello();
@@ -189,7 +190,7 @@ TEST_CASE("frames beyond a user's rate are read later, and none is lost") {
   REQUIRE(server.gateway.wait_credit(1, 900) == 900);
 }
 
-TEST_CASE("a client that goes while its frames wait is forgotten, and so are they") {
+TEST_CASE("a client that disconnects while its frames wait is removed with its frames") {
   FakeServer server({.max_frames_per_second = 10});
   auto gone = std::make_unique<RawClient>(server.path());
   gone->hello();
@@ -225,7 +226,7 @@ TEST_CASE("a bucket gives its rate per second and a burst of a tenth of it") {
   REQUIRE(slow.take(at(1001)));
 }
 
-TEST_CASE("a frame that comes in crumbs is read ever more rarely, and others at once") {
+TEST_CASE("a frame that arrives in small pieces is read ever more rarely, other frames at once") {
   ReadPace pace;
   const auto waits = [&](std::size_t bytes, bool frame_ended) { return pace.after_read(bytes, frame_ended).count(); };
   REQUIRE(waits(4, false) == 0);
@@ -249,7 +250,7 @@ TEST_CASE("a frame that is sent byte by byte is answered") {
   REQUIRE(client.expect().models().stream() == 8);
 }
 
-TEST_CASE("one question of the gateway answers all who asked for the status before it was put") {
+TEST_CASE("one status query of the gateway answers all questions that came before it") {
   FakeServer server;
   server.gateway.hold_status();
   RawClient first(server.path());
@@ -276,7 +277,7 @@ Seen seen_by(const v1::Status& status) {
   return seen;
 }
 
-TEST_CASE("every frame that asks for something is counted once, by its kind and how it ended") {
+TEST_CASE("every request is counted once, by its kind and its outcome") {
   FakeServer server({.max_streams = 4});
   Seen expected;
   RawClient client(server.path());
@@ -320,7 +321,7 @@ TEST_CASE("every frame that asks for something is counted once, by its kind and 
   ask(frame, "other", "unsupported");
   ask({}, "other", "invalid_argument");
 
-  // Three choices that end in three ways, and a request whose connection goes.
+  // Three choices that end in three ways, and a request whose connection is closed.
   frame = generate_frame(1);
   frame.mutable_generate()->set_n(3);
   REQUIRE(client.send(frame));
@@ -348,7 +349,7 @@ TEST_CASE("every frame that asks for something is counted once, by its kind and 
   server.gateway.wait_cancelled(3);
   expected[{"generate", "cancelled"}] += 2;
   expected[{"embed", "cancelled"}] += 1;
-  // More at once than a connection may have.
+  // More requests at once than max_streams.
   for (std::uint64_t stream = 1; stream <= 4; ++stream) REQUIRE(client.send(generate_frame(stream)));
   ask(generate_frame(5), "generate", "quota");
   for (std::size_t i = 0; i < 4; ++i) server.gateway.wait_submitted(6 + i).sink->end(end_of(Outcome::draining));
@@ -365,7 +366,7 @@ TEST_CASE("every frame that asks for something is counted once, by its kind and 
   REQUIRE(ended == received);
 }
 
-TEST_CASE("a guest is told of its own requests, and of nothing that others move") {
+TEST_CASE("a guest's Status counts its own requests, and has nothing that depends on other users") {
   actors::StatusSnapshot status;
   status.model = "fake";
   status.num_threads = 3;

@@ -1,4 +1,4 @@
-// Frames that are decoded away from the io thread: nothing about them is different but who waits.
+// Frames that are decoded on the decoder thread are answered as those that the io thread decodes.
 #include <string>
 
 #include "ipc/frames/decode.h"
@@ -11,7 +11,7 @@ using namespace test;
 
 const std::string kLarge(kMaxInlineFrameBytes * 8, 'x');
 
-TEST_CASE("a large frame and what follows it are answered in order") {
+TEST_CASE("a large frame and the frames after it are answered in order") {
   FakeServer server;
   RawClient client(server.path());
   client.hello();
@@ -31,7 +31,7 @@ TEST_CASE("a large frame and what follows it are answered in order") {
   REQUIRE(std::get<std::string>(server.gateway.wait_submitted(0).request.prompt) == kLarge);
 }
 
-TEST_CASE("a large frame is refused by name, and found damaged, as a small one is") {
+TEST_CASE("a large frame is refused, or found damaged, as a small one is") {
   FakeServer server;
   RawClient client(server.path());
   client.hello();
@@ -52,7 +52,7 @@ TEST_CASE("a large frame is refused by name, and found damaged, as a small one i
   REQUIRE(server.gateway.num_submitted() == 0);
 }
 
-TEST_CASE("clients that leave, and servers that stop, while a large frame is decoded do no harm") {
+TEST_CASE("a client may disconnect and a server may stop while a large frame is decoded") {
   v1::ClientFrame dear;  // takes long to decode
   for (int i = 0; i < 200000; ++i) dear.mutable_generate()->mutable_sampling()->add_logit_bias();
   const std::string bytes = RawClient::frame_bytes(dear);

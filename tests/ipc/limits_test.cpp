@@ -1,4 +1,4 @@
-// What a connection may not do, and that it costs nobody else anything.
+// The limits of a connection, and that other connections are served while one exceeds them.
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -20,7 +20,7 @@ using namespace test;
 using scheduler::Outcome;
 using std::chrono::milliseconds;
 
-// A well-behaved client with a stream under way; alive() shows that it still works.
+// A well-behaved client with a running stream; alive() checks that it is still served.
 struct Bystander {
   explicit Bystander(FakeServer& fake) : server(fake), client(fake.path()) {
     client.hello();
@@ -39,7 +39,7 @@ struct Bystander {
   std::uint64_t count = 0;
 };
 
-TEST_CASE("the first frame must be a Hello of a protocol that is spoken, and the only one") {
+TEST_CASE("the first frame must be the only Hello, with a protocol version that is served") {
   FakeServer server;
   Bystander bystander(server);
   {
@@ -75,7 +75,7 @@ TEST_CASE("the first frame must be a Hello of a protocol that is spoken, and the
   bystander.require_alive();
 }
 
-TEST_CASE("a client of a newer protocol is welcomed to ours") {
+TEST_CASE("a client of a newer protocol gets a Welcome with version 1") {
   FakeServer server;
   RawClient client(server.path());
   v1::ClientFrame frame;
@@ -87,7 +87,7 @@ TEST_CASE("a client of a newer protocol is welcomed to ours") {
   REQUIRE(client.expect().welcome().protocol() == 1);
 }
 
-TEST_CASE("a connection that never says Hello is ended by name") {
+TEST_CASE("a connection without a Hello is ended after the hello timeout") {
   FakeServer server({.hello_timeout = milliseconds(40)});
   RawClient client(server.path());
   REQUIRE(client.send_bytes(std::string(2, '\0')));  // half a header does not count
@@ -110,7 +110,7 @@ TEST_CASE("a connection that asks for nothing is ended after the idle timeout, a
   REQUIRE(bystander.client.last_words().field() == "idle_timeout");
 }
 
-TEST_CASE("a damaged frame is answered and ends its connection, and cancels its streams") {
+TEST_CASE("a damaged frame gets a refusal, ends its connection and cancels its streams") {
   FakeServer server;
   Bystander bystander(server);
   RawClient client(server.path());
@@ -154,7 +154,7 @@ TEST_CASE("a frame above the limit ends the connection with both numbers; one of
   bystander.require_alive();
 }
 
-// All that the server says until it closes, as bytes.
+// All bytes that the server sends until it closes.
 std::string bytes_until_close(const RawClient& client) {
   std::string all;
   char bytes[4096];
@@ -183,7 +183,7 @@ TEST_CASE("an HTTP request is answered with a 400 that says what this socket is,
   REQUIRE(asks_for_head.send_bytes("HEAD / HTTP/1.1\r\n\r\n"));
   REQUIRE(bytes_until_close(asks_for_head) == head + "\r\n");
 
-  // In pieces: nothing is said before the method is known.
+  // In pieces: the server answers nothing before it has read the whole method.
   RawClient slow(server.path());
   REQUIRE(slow.send_bytes("PO"));
   REQUIRE(slow.send_bytes("ST /v1/completions HTTP/1.1\r\n\r\n{}"));
@@ -192,7 +192,7 @@ TEST_CASE("an HTTP request is answered with a 400 that says what this socket is,
   server.gateway.wait_submitted(0);
 }
 
-TEST_CASE("what looks like HTTP after the greeting is a frame above the limit, and is answered in frames") {
+TEST_CASE("HTTP after the Hello is a frame above the limit, and is refused by a frame") {
   FakeServer server;
   RawClient client(server.path());
   client.hello();
@@ -219,7 +219,7 @@ TEST_CASE("one request more than max_streams is refused, and accepted once anoth
   REQUIRE(client.expect().done().stream() == 4);
 }
 
-TEST_CASE("one connection more than max_connections is refused, and accepted once another has gone") {
+TEST_CASE("one connection more than max_connections is refused, and accepted once another is closed") {
   FakeServer server({.max_connections = 2});
   const auto [second, third] = require_room_for_two(server, v1::OUTCOME_QUEUE_FULL, "max_connections");
   v1::ClientFrame ask;
@@ -233,7 +233,7 @@ TEST_CASE("one connection more than max_connections is refused, and accepted onc
 
 TEST_CASE("a uid that is not listed is refused, a listed one is served") {
   if (::geteuid() != 0) {
-    WARN("skipped: only root can become somebody else");
+    WARN("skipped: only root can act as another user");
     return;
   }
   FakeServer server({.allow_uids = {23456}});
@@ -242,7 +242,7 @@ TEST_CASE("a uid that is not listed is refused, a listed one is served") {
   REQUIRE(knock_as(34567, server.path()) == Knock::refused);
 }
 
-TEST_CASE("a thousand connections of a user who may not connect keep no other user from connecting") {
+TEST_CASE("a thousand refused connections of one user do not keep other users from connecting") {
   constexpr int kConnections = 1000;
   int longest = 0;  // that the system lets a queue of connections be
   std::ifstream("/proc/sys/net/core/somaxconn") >> longest;
@@ -294,7 +294,7 @@ TEST_CASE("a thousand connections of a user who may not connect keep no other us
   ::waitpid(child, nullptr, 0);
 }
 
-TEST_CASE("a client that disappears has all its streams cancelled, and nobody else's") {
+TEST_CASE("when a client disappears, its streams are cancelled and no others") {
   FakeServer server;
   Bystander bystander(server);
   {
@@ -309,7 +309,7 @@ TEST_CASE("a client that disappears has all its streams cancelled, and nobody el
   bystander.require_alive();
 }
 
-TEST_CASE("tokens and ends for a connection that has gone are swallowed") {
+TEST_CASE("tokens and ends for a closed connection are dropped") {
   FakeServer server;
   server.gateway.keep_streams_on_cancel();
   std::shared_ptr<actors::StreamSink> sink;
@@ -352,7 +352,7 @@ TEST_CASE("a frame that is begun and not ended ends its connection after the sta
   REQUIRE(client.last_words().field() == "stall_timeout");
 }
 
-// Answers that a client has coming when it asks so many questions and reads none of the answers.
+// Counts the answers to so many questions of a client that reads none of them.
 void ask_without_reading(RawClient& client, int count) {
   v1::ClientFrame ask;
   ask.mutable_detokenize();
@@ -381,7 +381,7 @@ TEST_CASE("a connection with too many unread answers is ended by name") {
   bystander.require_alive();
 }
 
-TEST_CASE("what is being written counts as unread until it is written") {
+TEST_CASE("answers count as unread until they are written to the socket") {
   int woken = 0;
   Outbox outbox(1000, any_share(), [&] { ++woken; });
   const auto push = [&] { outbox.push({1, run_of(0, {1}, std::string(500, 'x'))}); };
@@ -415,7 +415,7 @@ TEST_CASE("a connection whose client takes no byte for the stall timeout is ende
   bystander.require_alive();
 }
 
-TEST_CASE("2,000 connections of damaged frames: each is answered or ended, and the server serves on") {
+TEST_CASE("2,000 connections of damaged frames: each is answered or ended, and the server keeps serving") {
   FakeServer server({.max_streams = 1000, .max_frame_bytes = 4096});
   Bystander bystander(server);
   v1::ClientFrame frames[4];
@@ -431,7 +431,7 @@ TEST_CASE("2,000 connections of damaged frames: each is answered or ended, and t
     std::string bytes;
     for (const v1::ClientFrame& frame : frames) bytes += RawClient::frame_bytes(frame);
     for (std::uint64_t n = 1 + random() % 3; n > 0; --n) {
-      // Half of the rounds spare the Hello, so that what follows is looked at.
+      // In half of the rounds the Hello is intact, so that the frames after it are parsed.
       const std::size_t begin = round % 2 ? 0 : RawClient::frame_bytes(frames[0]).size();
       bytes[begin + random() % (bytes.size() - begin)] ^= static_cast<char>(1 + random() % 255);
     }
@@ -457,7 +457,7 @@ TEST_CASE("limits out of range are refused at once") {
   REQUIRE(refused({.max_streams = 0}).find("max_streams") == 0);
   REQUIRE(refused({.max_frame_bytes = (16u << 20) + 1}).find("max_frame_bytes") == 0);
   REQUIRE(refused({.max_outbox_bytes = 1}).find("max_outbox_bytes") == 0);
-  // A frame that no guest could ever have room for would wait for ever.
+  // A frame larger than a guest's whole share would wait for ever.
   REQUIRE(refused({.max_frame_bytes = 16u << 20, .max_buffer_bytes = 63u << 20}).find("max_buffer_bytes") == 0);
   REQUIRE(refused({.max_frames_per_second = 0}).find("max_frames_per_second") == 0);
   REQUIRE(refused({.max_questions_per_second = 0}).find("max_questions_per_second") == 0);
@@ -466,7 +466,7 @@ TEST_CASE("limits out of range are refused at once") {
   REQUIRE(refused({.idle_timeout = milliseconds(-1)}).find("idle_timeout") == 0);
 }
 
-TEST_CASE("a server takes all the descriptors it may have, and lets in no more connections than they allow") {
+TEST_CASE("a server raises its descriptor limit, and accepts no more connections than that allows") {
   REQUIRE(connections_within(256, 1024) == 256);
   REQUIRE(connections_within(256, 256 + kOtherDescriptors) == 256);
   REQUIRE(connections_within(256, 255 + kOtherDescriptors) == 255);
@@ -484,7 +484,7 @@ TEST_CASE("a server takes all the descriptors it may have, and lets in no more c
   REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
 }
 
-TEST_CASE("a second server on the same socket is refused as busy; after the first has stopped it may") {
+TEST_CASE("a second server on the same socket is refused as busy until the first has stopped") {
   FakeServer server;
   ServerOptions options;
   options.socket_path = server.path();
@@ -530,7 +530,7 @@ TEST_CASE("a drain tells clients, finishes their streams, closes, and removes th
   REQUIRE_FALSE(std::filesystem::exists(server.path()));
 }
 
-TEST_CASE("while a server drains, those who connect are answered, and no second server takes its place") {
+TEST_CASE("while a server drains, new connections are refused, and no second server can bind") {
   FakeServer server;
   RawClient client(server.path());
   client.hello();
@@ -548,7 +548,7 @@ TEST_CASE("while a server drains, those who connect are answered, and no second 
   ask.mutable_status()->set_stream(1);
   REQUIRE(late.send(ask));
   REQUIRE(late.expect().has_status());
-  // At the end those that are owed an answer, or the welcome, hear why there is none.
+  // At the end unanswered questions and a Hello that has not come are refused with the reason.
   server.gateway.hold_status();
   REQUIRE(late.send(ask));
   RawClient silent(server.path());
@@ -586,7 +586,7 @@ TEST_CASE("a client whose connection waits at the end of a drain is told that th
   REQUIRE(drained.get_future().wait_for(kPatience) == std::future_status::ready);
 }
 
-TEST_CASE("on an inherited socket those who connect during a drain wait for the next server") {
+TEST_CASE("on an inherited socket new connections during a drain wait for the next server") {
   TempDir dir;
   const std::string path = dir / "troupe.sock";
   const int listening = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -613,7 +613,7 @@ TEST_CASE("on an inherited socket those who connect during a drain wait for the 
   (*next)->stop();
 }
 
-TEST_CASE("a drain with nobody connected ends when the gateway is done, and stop may overtake it") {
+TEST_CASE("a drain without connections ends when the gateway has drained, and stop() may end it before") {
   {
     FakeServer server;
     std::promise<void> drained;

@@ -30,7 +30,7 @@ Error refusal(const std::string& path, const Guests& guests = {}, bool own_direc
   return socket.error();
 }
 
-TEST_CASE("the socket file is ours alone, and goes with its server") {
+TEST_CASE("the socket file has mode 0600 and is removed with its server") {
   const TempDir dir;
   const std::string path = dir / "troupe.sock";
   {
@@ -41,7 +41,7 @@ TEST_CASE("the socket file is ours alone, and goes with its server") {
   REQUIRE_FALSE(std::filesystem::exists(path));
 }
 
-TEST_CASE("the umask is what it was before") {
+TEST_CASE("opening a socket restores the umask") {
   const TempDir dir;
   const mode_t before = ::umask(027);
   const auto socket = ListeningSocket::open(dir / "a.sock", {}, false);
@@ -76,7 +76,7 @@ TEST_CASE("a dead socket is replaced") {
   REQUIRE(ListeningSocket::open(path, {}, false));
 }
 
-TEST_CASE("a live socket is refused as busy and stays alive") {
+TEST_CASE("a socket that a server listens on is refused as busy and keeps working") {
   const TempDir dir;
   const std::string path = dir / "live.sock";
   const auto first = ListeningSocket::open(path, {}, false);
@@ -87,7 +87,7 @@ TEST_CASE("a live socket is refused as busy and stays alive") {
   test::RawClient still_there(path);
 }
 
-TEST_CASE("a plain file in the way is refused and left alone") {
+TEST_CASE("a plain file at the path is refused and not changed") {
   const TempDir dir;
   const std::string path = dir / "notes.txt";
   std::ofstream(path) << "precious";
@@ -97,7 +97,7 @@ TEST_CASE("a plain file in the way is refused and left alone") {
   REQUIRE(std::filesystem::file_size(path) == 8);
 }
 
-TEST_CASE("a symbolic link in the way is refused, wherever it leads") {
+TEST_CASE("a symbolic link at the path is refused, wherever it leads") {
   const TempDir dir;
   std::filesystem::create_symlink(dir / "elsewhere", dir / "link.sock");
   REQUIRE(refusal(dir / "link.sock").code == ErrorCode::io);
@@ -131,7 +131,7 @@ TEST_CASE("a default directory that is a link or a file is refused") {
   REQUIRE_FALSE(ListeningSocket::open(dir / "file/troupe.sock", {}, true));
 }
 
-TEST_CASE("a directory where everybody may write is refused unless it is sticky") {
+TEST_CASE("a directory that all users may write to is refused unless it is sticky") {
   const TempDir dir;
   std::filesystem::create_directory(dir / "open");
   ::chmod((dir / "open").c_str(), 0777);
@@ -142,7 +142,7 @@ TEST_CASE("a directory where everybody may write is refused unless it is sticky"
   REQUIRE(ListeningSocket::open(dir / "open/troupe.sock", {}, false));
 }
 
-TEST_CASE("a directory of somebody else is refused with both uids") {
+TEST_CASE("a directory of another user is refused with both uids") {
   if (::geteuid() != 0) {
     WARN("skipped: only root can give a directory away");
     return;
@@ -157,7 +157,7 @@ TEST_CASE("a directory of somebody else is refused with both uids") {
   }
 }
 
-TEST_CASE("a file that somebody put in our socket's place is not removed") {
+TEST_CASE("a file that has replaced our socket's is not removed") {
   const TempDir dir;
   const std::string path = dir / "troupe.sock";
   {
@@ -169,7 +169,7 @@ TEST_CASE("a file that somebody put in our socket's place is not removed") {
   REQUIRE(std::filesystem::exists(path));
 }
 
-// What a service manager hands over: bound by somebody else, with a mode of its own.
+// A socket as a service manager passes it: bound outside of the server, with another mode.
 int bound_elsewhere(const std::string& path, int type = SOCK_STREAM, bool listening = true) {
   const int fd = ::socket(AF_UNIX, type, 0);
   sockaddr_un address{};
@@ -222,7 +222,7 @@ TEST_CASE("a descriptor that is no listening Unix stream socket with a path is n
   REQUIRE(contains(reason(bound_elsewhere(abstract)), "abstract sockets"));
 }
 
-TEST_CASE("our own socket and directory open and close with the guests") {
+TEST_CASE("modes of our own socket and directory follow the list of guests") {
   const TempDir dir;
   const std::string directory = dir / "troupe", path = directory + "/troupe.sock";
   auto socket = ListeningSocket::open(path, {}, true);
@@ -239,13 +239,13 @@ TEST_CASE("our own socket and directory open and close with the guests") {
   REQUIRE(mode_of(directory) == 0700);
 }
 
-TEST_CASE("root and the server's own user are owners, nobody else is") {
+TEST_CASE("root and the server's own user are owners, no other user is") {
   REQUIRE(is_owner(0));
   REQUIRE(is_owner(::geteuid()));
   REQUIRE_FALSE(is_owner(::geteuid() + 1));
 }
 
-TEST_CASE("who may connect: ourselves, listed uids, and members of listed groups") {
+TEST_CASE("the server's user, listed uids, and members of listed groups may connect") {
   int pair[2];
   REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
   const auto self = peer_of(pair[0]);

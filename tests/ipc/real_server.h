@@ -65,8 +65,8 @@ inline client::Completion complete(client::Client& client, const client::Request
   return std::move(*answer);
 }
 
-// What the request gets when nobody else is there and nothing is cached for it: the caller sees to the
-// first, a scope of its own to the second.
+// The answer to the request alone and with nothing cached for it: the caller ensures that no other request runs; a
+// scope of its own ensures the rest.
 inline client::Completion alone(client::Client& client, client::Request request) {
   static std::atomic<int> next{0};
   request.cache_scope = "alone-" + std::to_string(next++);
@@ -90,7 +90,7 @@ inline bool same_bits(const client::Completion& a, const client::Completion& b) 
   return true;
 }
 
-// The server's status once `settled` holds of it; what it becomes by itself it becomes soon.
+// The server's status once `settled` is true for it, which takes no event from outside.
 template <class Settled>
 client::ServerStatus wait_status(client::Client& client, Settled settled) {
   const auto give_up = std::chrono::steady_clock::now() + kPatience;
@@ -109,7 +109,7 @@ inline std::uint64_t ended_as(const client::ServerStatus& status, const std::str
   return 0;
 }
 
-// Everything came back: nothing runs, nothing is referenced, every block is free or cached.
+// The server is at rest: nothing runs, nothing is referenced, every block is free or cached.
 inline void require_at_rest(client::Client& client) {
   const auto status = wait_status(client, [](const client::ServerStatus& s) {
     return s.count("requests_waiting") + s.count("requests_running") + s.count("requests_parked") == 0 &&

@@ -1,4 +1,4 @@
-// What a server that runs takes over from a new configuration, and the question that a watchdog asks.
+// What a running server takes over from a new configuration, and the status that a watchdog asks for.
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -12,7 +12,7 @@ namespace {
 using namespace test;
 using scheduler::Outcome;
 
-// The server has done what it was told before: it answers on the same thread, in order.
+// Waits until earlier calls have taken effect: the io thread handles them and this status in order.
 void settle(FakeServer& server) {
   std::promise<void> answered;
   server.server->status([&](actors::StatusSnapshot) { answered.set_value(); });
@@ -29,9 +29,9 @@ mode_t mode_of(const std::string& path) {
   return status.st_mode & 07777;
 }
 
-TEST_CASE("a user who is let in, and later not any more, is served until then and told why it ended") {
+TEST_CASE("a user that is removed from the guests is served until then and told why it ended") {
   if (::geteuid() != 0) {
-    WARN("skipped: only root can become somebody else");
+    WARN("skipped: only root can act as another user");
     return;
   }
   FakeServer server;
@@ -106,7 +106,7 @@ TEST_CASE("every limit that can be changed is in effect after a change") {
   REQUIRE(owner.last_words().field() == "idle_timeout");
 }
 
-TEST_CASE("a status that nobody waits for any more is dropped") {
+TEST_CASE("a Status for a closed connection is dropped") {
   FakeServer server;
   bool called = false;
   server.server->stop();

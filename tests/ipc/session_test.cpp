@@ -88,7 +88,7 @@ TEST_CASE("a request reaches the gateway with every field, and the uid from the 
   REQUIRE(got.sampling.logit_bias == std::vector<std::pair<TokenId, float>>{{9, -3.0f}});
 }
 
-TEST_CASE("what a request leaves out is neutral") {
+TEST_CASE("fields that a request leaves out have their neutral values") {
   FakeServer server;
   RawClient client(server.path());
   client.hello();
@@ -198,7 +198,7 @@ TEST_CASE("a stream number in use is refused and its request goes on; an ended o
   REQUIRE(server.gateway.num_submitted() == 2);
 }
 
-TEST_CASE("stream 0 is the connection's and no request's") {
+TEST_CASE("a request with stream 0 is refused") {
   FakeServer server;
   RawClient client(server.path());
   client.hello();
@@ -446,7 +446,7 @@ TEST_CASE("questions are answered with their stream number") {
   REQUIRE(answer.status().connections_accepted() == 1);
 }
 
-TEST_CASE("of the live requests everybody sees the own ones, owner and root all, and nobody more than are listed") {
+TEST_CASE("a guest sees its own live requests, owner and root all, and no more than the limit are listed") {
   const auto seen = [](std::uint32_t uid, bool is_owner, std::size_t count) {
     std::vector<actors::RequestView> requests;
     for (std::uint32_t i = 0; i < count; ++i) requests.push_back({.request = i + 1, .tenant = TenantId{1000 + i % 2}});
@@ -460,7 +460,7 @@ TEST_CASE("of the live requests everybody sees the own ones, owner and root all,
   REQUIRE(seen(900, true, 1000).front().request == 1);
 }
 
-TEST_CASE("requests are listed only where that is asked for, with what happens to them") {
+TEST_CASE("live requests are listed only if asked for, with their states") {
   FakeServer server;
   RawClient client(server.path());
   client.hello();

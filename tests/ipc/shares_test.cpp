@@ -1,4 +1,4 @@
-// What one user can take of what all share, through the real socket: others are served all the same.
+// One user's share of what all users share, through the real socket: other users are served at the same time.
 #include <sys/stat.h>
 
 #include <memory>
@@ -44,7 +44,7 @@ v1::ClientFrame tokenize_frame(std::uint64_t stream, const std::string& text) {
   return frame;
 }
 
-TEST_CASE("end to end: one user's 160 texts of a megabyte from 40 connections keep another user's from nothing") {
+TEST_CASE("end to end: one user's 160 texts of a megabyte from 40 connections delay no other user's request") {
   if (!may_be_others()) return;
   const SharedServer server(embedded_model());
   const auto ready = server.connect(0);
@@ -63,10 +63,10 @@ TEST_CASE("end to end: one user's 160 texts of a megabyte from 40 connections ke
     client::Request request = seeded(std::string(5000, 'b'), 1);
     const auto answer = other->complete(request, kPatience);
     REQUIRE(answer);
-    // Encoded, whether the model has room for as much or not.
+    // Encoded, whether or not the model's context is long enough.
     REQUIRE((answer->ended.done() || answer->ended.outcome == Outcome::too_long));
   }
-  // What the flood got beyond its share it was told, with the share and when to come again.
+  // Requests beyond the share were refused, with the share and a time to retry.
   std::uint64_t refused = 0;
   for (std::uint64_t answers = 0; answers < 4; ++answers) {
     const v1::ServerFrame frame = flood.back()->expect();
@@ -80,7 +80,7 @@ TEST_CASE("end to end: one user's 160 texts of a megabyte from 40 connections ke
   CHECK(refused > 0);
 }
 
-TEST_CASE("end to end: two guests whose streams trickle keep nobody out, and the slowest is ended by name") {
+TEST_CASE("end to end: parked streams of two guests keep no other user out, and the slowest is ended by name") {
   if (!may_be_others()) return;
   actors::GatewayOptions options = embedded_model();
   options.max_parked_requests = 16;
@@ -109,7 +109,7 @@ TEST_CASE("end to end: two guests whose streams trickle keep nobody out, and the
   const client::Request request = seeded("Once upon a time", 8);
   REQUIRE(complete(*owner, request).ended.done());
   REQUIRE(complete(*other, request).ended.done());
-  // Its own slow stream finds a place, too: one of theirs is ended for it.
+  // The owner's slow stream is parked, too: one of the guests' is ended for it.
   auto third = other->generate(slow, {});
   REQUIRE(third);
   wait_status(*owner, [&](const client::ServerStatus& status) { return ended_as(status, "cancelled") == 1; });
@@ -129,7 +129,7 @@ TEST_CASE("end to end: two guests whose streams trickle keep nobody out, and the
   CHECK((*end).done());
 }
 
-TEST_CASE("end to end: what a connection that has gone left to encode is dropped, and its user goes on") {
+TEST_CASE("end to end: texts of a closed connection are not encoded, and its user's other requests are served") {
   if (!may_be_others()) return;
   actors::GatewayOptions options = embedded_model();
   options.tokenizer_threads = 1;
@@ -144,7 +144,7 @@ TEST_CASE("end to end: what a connection that has gone left to encode is dropped
     for (std::uint64_t stream = 1; stream <= 60; ++stream) REQUIRE(flood->send(tokenize_frame(stream, megabyte)));
     flood->hang_up();
   }
-  // Behind them in order: 240 texts would take a minute or two.
+  // If it had to wait for the 240 texts before it, it would take a minute or two.
   const auto again = server.connect(kAnn);
   REQUIRE(again->tokenize(megabyte));
   server.real.server->stop();

@@ -88,7 +88,7 @@ class Impostor {
   pid_t child_;
 };
 
-// What check_server() says after connecting to `path`.
+// The result of check_server() after connecting to `path`.
 Status check_at(const std::string& path) {
   const FileDescriptor fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const sockaddr_un address = address_of(path);
@@ -96,7 +96,7 @@ Status check_at(const std::string& path) {
   return check_server(fd.get(), path);
 }
 
-TEST_CASE("a private directory is fine however it is named, and sticky ones on the way to it") {
+TEST_CASE("a private directory is accepted, however it is named and also below sticky ones") {
   const TempDir dir;
   make_directory(dir / "shared", 01777);
   make_directory(dir / "shared/own", 0700);
@@ -139,7 +139,7 @@ TEST_CASE("a directory that its group may write to is refused, wherever it is on
   CHECK(check_way_to(dir / "open/own"));
 }
 
-TEST_CASE("a server listens below a directory of others only where that is asked for") {
+TEST_CASE("a server listens below a directory of others only with no-strict-modes") {
   const TempDir dir;
   make_directory(dir / "open", 0775);
   make_directory(dir / "open/own", 0700);
@@ -164,7 +164,7 @@ TEST_CASE("a directory or a link of another user on the way is refused with both
   CHECK(has(refusal(dir / "shared/link"), "shared/link, on the way"));
 }
 
-TEST_CASE("a way that ends nowhere or goes round in circles is an error") {
+TEST_CASE("a path that does not exist or whose links form a loop is an error") {
   const TempDir dir;
   fs::create_directory_symlink("round", dir / "round");
   std::ofstream(dir / "file") << "x";
@@ -183,7 +183,7 @@ TEST_CASE("our own server is trusted wherever it listens") {
   CHECK(check_at(dir / "open/a.sock"));
 }
 
-TEST_CASE("another user's server is trusted in a directory of its own, and nowhere where that user is one of several") {
+TEST_CASE("another user's server is trusted in a directory of its own, and not where several users can write") {
   if (!is_root()) return;
   const TempDir dir;
   REQUIRE(::chmod(dir.path().c_str(), 0755) == 0);

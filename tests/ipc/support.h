@@ -1,5 +1,4 @@
-// What the tests of ipc share: a folder of their own, a client that can misbehave, and a gateway whose
-// every answer the test gives.
+// Helpers for the tests of ipc: a private folder, and a client that can misbehave.
 #pragma once
 
 #include <poll.h>
@@ -29,7 +28,7 @@
 
 namespace troupe::ipc::test {
 
-// How long anything may take before a test gives up; nothing waits for it when all is well.
+// The time after which a test fails; a test that passes does not wait for it.
 inline constexpr std::chrono::seconds kPatience{60};
 
 // A private folder (0700), removed at the end.
@@ -38,7 +37,7 @@ class TempDir : public troupe::test::TempFolder {
   std::string operator/(const std::string& name) const { return path(name); }
 };
 
-// A client that speaks bytes: everything a well-behaved library would not do.
+// A client that sends raw bytes, also such as no well-behaved library sends.
 class RawClient {
  public:
   explicit RawClient(const std::string& path) : fd_(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -57,7 +56,7 @@ class RawClient {
     if (fd_ >= 0) ::close(std::exchange(fd_, -1));
   }
 
-  // Nothing more will be sent: the server takes it for the end.
+  // Closes the sending side; the server takes that as the end.
   void finish() { ::shutdown(fd_, SHUT_WR); }
 
   // False when the server has closed.
@@ -70,7 +69,7 @@ class RawClient {
     return true;
   }
 
-  // All of it or nothing: false when the socket has no room.
+  // Sends all bytes or none; false: the socket has no room.
   bool try_send(std::string_view bytes) {
     const ssize_t sent = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent < 0) return false;
@@ -122,7 +121,7 @@ class RawClient {
     return answer.welcome();
   }
 
-  // Frames until the end of the stream; the last one says why it came.
+  // All frames until the end of the stream; the last one has the reason of the end.
   v1::Refused last_words() {
     std::optional<v1::ServerFrame> last;
     while (auto frame = receive()) last = std::move(frame);

@@ -40,9 +40,9 @@ bool misses(const std::string& part, const Run& run, const Goals& goals = {}) {
 
 }  // namespace
 
-TEST_CASE("a run without a flaw misses no goal") { CHECK(missed(good_run()).empty()); }
+TEST_CASE("a run without errors misses no goal") { CHECK(missed(good_run()).empty()); }
 
-TEST_CASE("goals that nobody has to state: one end for each request, equal answers, nothing held") {
+TEST_CASE("goals that always hold: one end for each request, equal answers, no block held") {
   CHECK(misses("nothing was sent", Run{}));
   Run run = good_run();
   SECTION("an end that never came") {
@@ -63,14 +63,14 @@ TEST_CASE("goals that nobody has to state: one end for each request, equal answe
     CHECK(misses("2 requests came and 1 ended", run));
     run.account->ended = 3;
     CHECK(misses("2 requests came and 3 ended", run));
-    run.account->requests_before = 1;  // somebody else's ended with ours
+    run.account->requests_before = 1;  // a request of another client ended in this run
     CHECK(missed(run).empty());
-    run.account->at_rest = false;  // others are there: the counters say nothing about us
+    run.account->at_rest = false;  // other clients' requests run: the counters say nothing about this run
     run.account->ended = 1;
     run.account->requests_left = 1;
     CHECK(missed(run).empty());
   }
-  SECTION("blocks that nobody uses") {
+  SECTION("blocks held while nothing runs") {
     run.account->at_rest = false;
     run.account->blocks_held = 4;
     CHECK(misses("holds 4 blocks though nothing runs", run));
@@ -80,7 +80,7 @@ TEST_CASE("goals that nobody has to state: one end for each request, equal answe
     run.records[1].verified = false;
     CHECK(misses("1 of 2 answers differ", run));
   }
-  SECTION("garbage that nobody minds") {
+  SECTION("garbage connections that are not closed") {
     run.garbage = {.sent = 2, .closed = 1, .refused = 0, .ignored = 1};
     CHECK(misses("1 of 2 connections that sent garbage", run));
   }
@@ -92,7 +92,7 @@ TEST_CASE("goals that nobody has to state: one end for each request, equal answe
   }
 }
 
-TEST_CASE("refusals are no flaw unless a bound is stated") {
+TEST_CASE("refusals miss a goal only if a bound is stated") {
   Run run = good_run();
   run.records[1].kind = EndKind::refused;
   run.records[1].outcome = "queue_full";

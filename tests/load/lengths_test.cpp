@@ -92,7 +92,7 @@ TEST_CASE("no length is below one token") {
   for (int i = 0; i < 1000; ++i) REQUIRE(wide.draw(random) >= 1);
 }
 
-TEST_CASE("what is no distribution of lengths is refused by the option's name") {
+TEST_CASE("a text that is no distribution of lengths is refused with the option's name") {
   for (const char* text : {"", "0", "-3", "12x", "9..3", "0..3", "..", "1..", "normal:", "normal:5", "normal:0,1",
                            "normal:5,-1", "lognormal:5,nan", "pareto:1,2", "99999999"}) {
     INFO(text);

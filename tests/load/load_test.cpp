@@ -71,7 +71,7 @@ TEST_CASE("a closed loop sends every request, and every answer is the one of the
   CHECK(replayed.report["troupe"]["verification"]["equal"] == 12);
 }
 
-TEST_CASE("what is disturbed ends once, what is not stays undisturbed, and the server comes to rest") {
+TEST_CASE("requests with faults end once, the others are undisturbed, and the server comes to rest") {
   const ServerProcess server;
   const Loaded loaded(server, {"--clients", "6", "--num-prompts", "36", "--prompt-len", "8..64", "--output-len",
                                "2..24", "--fault-cancel", "0.2", "--fault-disconnect", "0.2", "--fault-slow-reader",
@@ -100,7 +100,7 @@ TEST_CASE("what is disturbed ends once, what is not stays undisturbed, and the s
   CHECK(loaded.finished.out.find("36 received, 36 ended; at rest, no block held") != std::string::npos);
 }
 
-TEST_CASE("an open loop sends by its rate, and a goal that is missed is told and is the exit code") {
+TEST_CASE("an open loop sends at its rate, and a missed goal is printed and is the exit code") {
   const ServerProcess server;
   const Loaded loaded(
       server, {"--rate", "40", "--burstiness", "0", "--num-prompts", "10", "--prompt-len", "16", "--output-len", "4",
@@ -115,7 +115,7 @@ TEST_CASE("an open loop sends by its rate, and a goal that is missed is told and
   CHECK(loaded.report["request_rate"] == 40);
 }
 
-TEST_CASE("refusals are counted by reason, and with retries everybody is served in the end") {
+TEST_CASE("refusals are counted by reason, and with retries every request is served in the end") {
   const ServerProcess server({"--parallel", "1", "--max-queued-requests", "1"});
   const std::vector<std::string> flood{"--clients",    "8",  "--num-prompts", "24",
                                        "--prompt-len", "16", "--output-len",  "32"};
@@ -163,7 +163,7 @@ TEST_CASE("without a server there is an error and no report") {
   CHECK(read_file(folder.path("report.json")).empty());
 }
 
-TEST_CASE("what could not be written at the end is told before a server is looked for") {
+TEST_CASE("a report that cannot be written is an error before a server is looked for") {
   TempFolder folder;
   const std::string socket = folder.path("none.sock");
   for (const char* flag : {"-o", "--html", "--trace-out"}) {
@@ -193,7 +193,7 @@ TEST_CASE("a server of another kind is asked by HTTP, and cannot be verified aga
   CHECK(verified.err.find("--verify and --warm need a troupe server") != std::string::npos);
 }
 
-TEST_CASE("flags that contradict each other or the model are told before anything is sent") {
+TEST_CASE("flags that contradict each other or the model are errors before anything is sent") {
   const ServerProcess server;
   const auto error_of = [&](std::vector<std::string> arguments) {
     arguments.insert(arguments.begin(), "load");

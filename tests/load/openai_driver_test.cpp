@@ -1,4 +1,4 @@
-// The driver against a real HTTP server (http_server.py), which answers as it is told and misbehaves as it is told.
+// The driver against a real HTTP server (http_server.py), which answers and misbehaves as each request tells it.
 #include "bench/load/openai_driver.h"
 
 #include <atomic>
@@ -107,7 +107,7 @@ TEST_CASE("an open loop sends at its times and not when answers come") {
   }
 }
 
-TEST_CASE("refusals, failures and lost connections are told apart, each with the server's words") {
+TEST_CASE("refusals, failures and lost connections are distinguished, each with the server's message") {
   const HttpServer server;
   const auto run = drive(server.address(), {request_of(101, 1), request_of(102, 1), request_of(103, 4),
                                             request_of(104, 4), request_of(105, 4), request_of(106, 1),
@@ -146,7 +146,7 @@ TEST_CASE("a refusal with Retry-After is tried again, as often as was allowed") 
   CHECK(run->records[1].message == "no slot is free");
 }
 
-TEST_CASE("Retry-After is waited for, max_backoff at most, and what is wrong with a request is not tried again") {
+TEST_CASE("Retry-After is waited for, max_backoff at most, and an invalid request is not sent again") {
   const HttpServer server;
   const auto patient = drive(server.address(), {request_of(110, 1), request_of(109, 1)}, {.max_retries = 2});
   REQUIRE(patient);
@@ -159,7 +159,7 @@ TEST_CASE("Retry-After is waited for, max_backoff at most, and what is wrong wit
   CHECK(hasty->records[0].outcome == "length");
 }
 
-TEST_CASE("an answer that is too long, stands still or ends twice is told as that") {
+TEST_CASE("an answer that is too long, stalls or ends twice is reported as such") {
   const HttpServer server;
   const auto too_long = drive(server.address(), {request_of(1, 200)}, {.max_answer_bytes = 1000});
   REQUIRE(too_long);
@@ -174,7 +174,7 @@ TEST_CASE("an answer that is too long, stands still or ends twice is told as tha
   CHECK_FALSE(summarize(*held, {}).ended_exactly_once());
 }
 
-TEST_CASE("told to stop, it breaks off what runs and sends nothing more") {
+TEST_CASE("after `stop` is set it ends running requests and sends nothing more") {
   HttpServer server;
   std::atomic<bool> stop{false};
   auto stopper = std::async(std::launch::async, [&] {
@@ -216,7 +216,7 @@ TEST_CASE("faults: a cancel and a disconnect hang up at their token, a slow read
   CHECK(summarize(*run, {}).ended_exactly_once());
 }
 
-TEST_CASE("what cannot be reached, or is no such server, is an error that names it") {
+TEST_CASE("a server that cannot be reached or is no OpenAI server is an error that names it") {
   for (const char* target : {"127.0.0.1:80", "ftp://host", "http+unix://relative.sock", "http://", ""}) {
     INFO(target);
     CHECK(parse_openai_target(target).error().code == ErrorCode::invalid_argument);
@@ -230,7 +230,7 @@ TEST_CASE("what cannot be reached, or is no such server, is an error that names 
   CHECK(other.error().message.find("it has: tiny") != std::string::npos);
 }
 
-TEST_CASE("a key goes with every request, and a server that wants another one is understood") {
+TEST_CASE("the API key is sent with every request, and a server that wants another one is an error") {
   const HttpServer server(false, "secret");
   const auto none = reach_openai(server.address(), "", 0ms);
   REQUIRE_FALSE(none);

@@ -1,4 +1,4 @@
-// What OpenAI-compatible servers send, read from bytes: whole, in pieces, and hostile.
+// Reads the answers of OpenAI-compatible servers from bytes: whole, in pieces, and malformed.
 #include "bench/load/openai_stream.h"
 
 #include <catch2/catch.hpp>
@@ -79,7 +79,7 @@ TEST_CASE("chunks without counts are one token each, and the usage at the end co
   CHECK(record.arrivals.size() == 2);
 }
 
-TEST_CASE("an answer that is finished twice is seen to be") {
+TEST_CASE("an answer that is finished twice is counted as finished twice") {
   RequestRecord record;
   CompletionReader reader(record);
   for (int i = 0; i < 2; ++i) CHECK(reader.read(R"({"choices":[{"text":"","finish_reason":"length"}]})", 1.0));
@@ -93,7 +93,7 @@ TEST_CASE("vLLM's running usage counts the tokens of each chunk") {
   CHECK(record.arrivals.at(0).num_tokens == 3);
 }
 
-TEST_CASE("an error in the stream, and what is no chunk at all, ends it with the server's words") {
+TEST_CASE("an error in the stream, or data that is no chunk, ends it with the server's message") {
   RequestRecord record;
   CompletionReader reader(record);
   CHECK_FALSE(reader.read(R"({"error":{"message":"out of memory","code":500}})", 1.0));
@@ -107,7 +107,7 @@ TEST_CASE("an error in the stream, and what is no chunk at all, ends it with the
   }
 }
 
-TEST_CASE("members of the wrong type or size are as if they were not there") {
+TEST_CASE("members of the wrong type or size count as absent") {
   RequestRecord record;
   CompletionReader reader(record);
   for (const char* chunk :

@@ -113,7 +113,7 @@ TEST_CASE("a client that begins after the end of the run does not end it for the
   CHECK(pacer.exhausted());
 }
 
-TEST_CASE("a stopped run hands nothing out") {
+TEST_CASE("a stopped pacer returns no request") {
   const Plan plan = made(spec_of(4, std::nullopt, 100));
   Pacer pacer(plan);
   REQUIRE(pacer.next(0));

@@ -218,7 +218,7 @@ TEST_CASE("faults are injected at the stated rates, half of them before the firs
   CHECK(early == Approx(5000).margin(250));
 }
 
-TEST_CASE("a specification that cannot be is refused with its numbers") {
+TEST_CASE("an impossible specification is refused with its numbers") {
   const auto message_of = [](PlanSpec spec) {
     const auto plan = Plan::make(std::move(spec));
     return plan ? std::string() : plan.error().message;

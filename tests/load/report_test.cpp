@@ -1,4 +1,4 @@
-// The reports of a run: the same figures three times, and nothing from outside that could break them.
+// The reports of a run: the same figures in all three, and text from outside is escaped.
 #include <algorithm>
 #include <cmath>
 #include <set>
@@ -64,7 +64,7 @@ ReportHead head_of(Goodput goodput = {}) {
 
 }  // namespace
 
-TEST_CASE("numbers keep three digits that count, and groups of thousands") {
+TEST_CASE("numbers have three significant digits and groups of thousands") {
   CHECK(brief(0) == "0.00");
   CHECK(brief(1e-14) == "0.00");
   CHECK(brief(0.0421) == "0.042");
@@ -80,7 +80,7 @@ TEST_CASE("numbers keep three digits that count, and groups of thousands") {
   CHECK(limits({.ttft_ms = 500, .e2el_ms = 2500}) == "TTFT <= 500 ms, E2EL <= 2,500 ms");
 }
 
-TEST_CASE("the text says what was asked, what came of it, and how fast") {
+TEST_CASE("the text has configuration, results and latencies") {
   const std::string text = written(write_text, head_of({.ttft_ms = 550}), small_run());
   INFO(text);
   for (const char* part :
@@ -95,7 +95,7 @@ TEST_CASE("the text says what was asked, what came of it, and how fast") {
   }
 }
 
-TEST_CASE("the text says loudly that a request was lost or an answer differs") {
+TEST_CASE("the text marks lost requests and answers that differ") {
   Run run = small_run();
   run.records[0].num_ends = 2;
   run.records[1].verified = false;
@@ -172,7 +172,7 @@ TEST_CASE("the JSON keeps every request and sample, so that a run can be judged 
   CHECK(ours["mean_step_ms"].get<double>() == Approx(20));
 }
 
-TEST_CASE("what a server says cannot break the JSON") {
+TEST_CASE("no text from a server breaks the JSON") {
   Run run = small_run();
   run.records[3].message = "quote \" newline \n nul \x01 not UTF-8 \xff\xfe";
   const json report = json::parse(written(write_json, head_of(), run));
@@ -190,7 +190,7 @@ TEST_CASE("the page draws every latency, the timeline and what was refused, and 
     CHECK(page.find(part) == std::string::npos);
 }
 
-TEST_CASE("nothing from outside becomes markup on the page") {
+TEST_CASE("text from outside is escaped on the page") {
   const std::string evil = "</title><script>alert('x')</script>\"&\xff\x01";
   Run run = small_run();
   run.description.emplace_back(evil, evil);
@@ -267,7 +267,7 @@ TEST_CASE("without samples of the server the timeline is drawn from what the cli
   CHECK(charts.front().y.max < 4);
 }
 
-TEST_CASE("a run in which nothing happened still reports") {
+TEST_CASE("a run without requests has a report") {
   CHECK(written(write_html, {}, {}).find("Load test") != std::string::npos);
   CHECK_FALSE(written(write_text, {}, {}).empty());
   CHECK(json::parse(written(write_json, {}, {}))["completed"] == 0);

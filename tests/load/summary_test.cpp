@@ -1,4 +1,4 @@
-// What a run comes to, on records made by hand: every figure here can be checked with a pencil.
+// The summary of a run, on records made by hand whose figures can be calculated by hand.
 #include "bench/load/summary.h"
 
 #include <catch2/catch.hpp>
@@ -109,7 +109,7 @@ TEST_CASE("every request falls into one class, and failures and refusals keep th
   CHECK(summary.faults == std::map<std::string, std::size_t>{{"cancel", 1}, {"disconnect", 2}, {"garbage", 1}});
 }
 
-TEST_CASE("a request that ends twice, or never, is found; a client that hung up is not asked") {
+TEST_CASE("requests that end twice or never are counted; those of a client that hung up are not") {
   RequestRecord twice = completed({.arrivals = {{1, 1}}, .end_s = 1});
   twice.num_ends = 2;
   RequestRecord hung_up;
@@ -152,7 +152,7 @@ TEST_CASE("goodput counts undisturbed requests that keep every stated limit, end
   CHECK_FALSE(is_good(completed({.end_s = 1}), {.ttft_ms = 500}));  // no token at all: as late as its end
 }
 
-TEST_CASE("latencies leave out what an injected fault has slowed") {
+TEST_CASE("latencies leave out requests with an injected fault") {
   auto slow_reader = completed({.arrivals = {{9, 1}}, .end_s = 9});
   slow_reader.fault = Fault::slow_reader;
   const Summary summary = summarize(run_of({slow_reader, completed({.arrivals = {{1, 1}}, .end_s = 1})}), {});
@@ -193,7 +193,7 @@ TEST_CASE("the mean step is taken from the samples, across a restart of the serv
   CHECK(summary.mean_step_ms == Approx(100));
 }
 
-TEST_CASE("a run in which nothing happened divides by nothing") {
+TEST_CASE("a run without requests has a summary of zeros") {
   const Summary summary = summarize({}, {.ttft_ms = 1});
   CHECK(summary.request_throughput == 0);
   CHECK(summary.request_goodput == 0.0);

@@ -76,7 +76,7 @@ TEST_CASE("a plan that is written as a trace and read again sends the same reque
   }
 }
 
-TEST_CASE("a line says what it wants, and the run the rest") {
+TEST_CASE("fields that a line leaves out come from the run") {
   const auto requests = read(
       "{\"prompt\": \"Once \\u00fcpon\", \"max_tokens\": 5}\n"
       "\n"
@@ -110,7 +110,7 @@ TEST_CASE("recordings with hashes of their blocks keep their common beginnings")
   CHECK_FALSE(std::equal(a.begin() + 1024, a.begin() + 1030, b.begin() + 1024));
 }
 
-TEST_CASE("a line that is not understood is named by its number") {
+TEST_CASE("a line that cannot be read is an error with its number") {
   const std::string good = "{\"at_s\": 2, \"prompt\": \"a\", \"max_tokens\": 1}\n";
   CHECK(error_of(good + "nonsense\n") == "line 2 of the trace is no JSON object");
   CHECK(error_of(good + "\n[1]\n") == "line 3 of the trace is no JSON object");

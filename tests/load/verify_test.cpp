@@ -37,7 +37,7 @@ TEST_CASE("a whole answer must be equal in tokens, text and outcome") {
   CHECK(compare(ended(EndKind::done, "eos"), kAlone) == "it ended with eos, alone with length");
 }
 
-TEST_CASE("an answer that was cut must be the beginning of the other") {
+TEST_CASE("an answer that was cut must be a prefix of the other") {
   for (const RequestRecord& cut : {ended(EndKind::done, "cancelled"), ended(EndKind::done, "deadline"),
                                    ended(EndKind::lost, "disconnected"), ended(EndKind::failed, "worker_lost")}) {
     INFO(cut.outcome);
@@ -88,7 +88,7 @@ TEST_CASE("an end is recorded as the client saw it") {
     CHECK(exchange.record.outcome == "queue_full");
     CHECK(exchange.record.message == "full");
   }
-  SECTION("hung up by itself, which is no fault of the server") {
+  SECTION("disconnected by an injected fault") {
     exchange.record.fault = Fault::disconnect;
     exchange.record.fault_at_s = 1;
     exchange.end = Error{ErrorCode::io, "closed"};
@@ -115,7 +115,7 @@ TEST_CASE("an end is recorded as the client saw it") {
   }
 }
 
-TEST_CASE("garbage comes in all its ways, and the same again for the same seed") {
+TEST_CASE("garbage has all its kinds, and the same seed gives the same bytes") {
   std::set<std::string> seen;
   for (std::uint32_t choice = 0; choice < 7; ++choice) {
     const std::string bytes = garbage_bytes(1, choice);

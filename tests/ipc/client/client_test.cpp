@@ -1,4 +1,4 @@
-// The client library against the real server, with a gateway that the test plays.
+// The client library against the real server with a fake gateway.
 #include "ipc/client/client.h"
 
 #include <array>
@@ -20,13 +20,13 @@ std::unique_ptr<Client> connect(const FakeServer& server) {
   return std::move(*client);
 }
 
-// Runs a call that waits, so that the test can play the server meanwhile.
+// Runs a call that waits on another thread, so that the test can answer it.
 template <class F>
 auto in_background(F f) {
   return std::async(std::launch::async, std::move(f));
 }
 
-TEST_CASE("connecting tells what the server is") {
+TEST_CASE("a connected client has the server's info") {
   FakeServer server;
   const auto client = connect(server);
   REQUIRE(client->server().protocol == 1);
@@ -36,7 +36,7 @@ TEST_CASE("connecting tells what the server is") {
   REQUIRE(client->server().stall_timeout == milliseconds(60000));
 }
 
-TEST_CASE("connecting where nobody listens says where it was tried and what to start") {
+TEST_CASE("connecting without a server names the paths tried and what to start") {
   const TempDir dir;
   const auto missing = Client::connect({.socket = dir / "none.sock"});
   REQUIRE_FALSE(missing);
@@ -59,7 +59,7 @@ TEST_CASE("TROUPE_HOST decides when no socket is given") {
   ::unsetenv("TROUPE_HOST");
 }
 
-TEST_CASE("a server that never welcomes is an error after the timeout, one too many is busy") {
+TEST_CASE("a server that sends no Welcome is an error after the timeout, one connection too many is busy") {
   const TempDir dir;
   auto silent = ipc::Server::bind({.socket_path = dir / "silent.sock"});  // bound, not started
   REQUIRE(silent);
@@ -74,7 +74,7 @@ TEST_CASE("a server that never welcomes is an error after the timeout, one too m
   REQUIRE(second.error().message.find("max_connections") != std::string::npos);
 }
 
-TEST_CASE("a client says nothing to a server of another user in a directory of several, unless asked to") {
+TEST_CASE("a client sends nothing to another user's server in a shared directory, unless told to") {
   if (::geteuid() != 0) {
     WARN("skipped: only root can become another user");
     return;
@@ -119,7 +119,7 @@ TEST_CASE("a client says nothing to a server of another user in a directory of s
   }
 }
 
-TEST_CASE("a stream's tokens and end come to its callbacks, and wait returns after them") {
+TEST_CASE("tokens and end of a stream reach its callbacks, and wait() returns after them") {
   FakeServer server;
   const auto client = connect(server);
   std::string text;
@@ -226,7 +226,7 @@ TEST_CASE("complete collects the whole answer") {
   REQUIRE(got->ended.done());
 }
 
-TEST_CASE("complete cancels after its timeout and keeps what came") {
+TEST_CASE("complete cancels after its timeout and returns the tokens so far") {
   FakeServer server;
   const auto client = connect(server);
   auto answer = in_background([&] { return client->complete({.prompt = "p"}, milliseconds(50)); });
@@ -238,7 +238,7 @@ TEST_CASE("complete cancels after its timeout and keeps what came") {
   REQUIRE(server.gateway.wait_cancelled(1).size() == 1);
 }
 
-TEST_CASE("a refusal is the stream's end, with everything the server said") {
+TEST_CASE("a refusal is the stream's end, with all its fields") {
   FakeServer server;
   const auto client = connect(server);
   auto answer = in_background([&] { return client->complete({.prompt = "p"}); });
@@ -258,7 +258,7 @@ TEST_CASE("a refusal is the stream's end, with everything the server said") {
   REQUIRE(got->ended.retry_after == milliseconds(20));
 }
 
-TEST_CASE("the library grants credit as tokens are consumed, and leaves it alone when asked to") {
+TEST_CASE("the library grants credit as tokens are consumed, unless the request sets its own") {
   FakeServer server;
   const auto client = connect(server);
   auto automatic = client->generate({.prompt = "a"}, {});
@@ -274,7 +274,7 @@ TEST_CASE("the library grants credit as tokens are consumed, and leaves it alone
   REQUIRE(server.gateway.wait_credit(2, 5) == 5);
 }
 
-TEST_CASE("a callback may start and cancel streams, but what waits is refused in it") {
+TEST_CASE("a callback may start and cancel streams; calls that wait are errors in it") {
   FakeServer server;
   const auto client = connect(server);
   std::optional<Stream> inner;
@@ -298,7 +298,7 @@ TEST_CASE("a callback may start and cancel streams, but what waits is refused in
   REQUIRE(inner->wait()->outcome == Outcome::eos);
 }
 
-TEST_CASE("when the server goes, every stream ends with an error, and so does every later call") {
+TEST_CASE("when the server stops, every stream and every later call ends with an error") {
   FakeServer server;
   const auto client = connect(server);
   std::promise<Error> ended;
@@ -314,7 +314,7 @@ TEST_CASE("when the server goes, every stream ends with an error, and so does ev
   stream->credit(3);  // harmless
 }
 
-TEST_CASE("a client that closes ends its streams here and there; handles outlive it") {
+TEST_CASE("close() ends the streams for client and server; handles stay valid") {
   FakeServer server;
   auto client = connect(server);
   auto stream = client->generate({.prompt = "a"}, {});
@@ -330,7 +330,7 @@ TEST_CASE("a client that closes ends its streams here and there; handles outlive
   REQUIRE(stream->id() > 0);
 }
 
-TEST_CASE("questions: tokens, text, models, status, health, and what the server refuses of them") {
+TEST_CASE("questions: tokens, text, models, status, health, and their refusals") {
   FakeServer server;
   const auto client = connect(server);
   REQUIRE(*client->tokenize("abc") == std::vector<TokenId>{'a', 'b', 'c'});
@@ -351,7 +351,7 @@ TEST_CASE("questions: tokens, text, models, status, health, and what the server 
   REQUIRE(unknown.error().code == ErrorCode::model_missing);
 }
 
-TEST_CASE("health, status and the welcome say when the server stands still") {
+TEST_CASE("Health, Status and Welcome report a stalled server") {
   FakeServer server;
   const auto client = connect(server);
   REQUIRE_FALSE(client->server().health.stalled);
@@ -364,7 +364,7 @@ TEST_CASE("health, status and the welcome say when the server stands still") {
   REQUIRE(connect(server)->server().health.stalled);
 }
 
-TEST_CASE("what cannot be sent is refused here: too long, and text that is not UTF-8") {
+TEST_CASE("the library refuses requests that are too long and text that is not UTF-8") {
   FakeServer server({.max_frame_bytes = 2000});
   const auto client = connect(server);
   const auto long_prompt = client->generate({.prompt = std::string(3000, 'x')}, {});

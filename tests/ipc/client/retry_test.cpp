@@ -22,7 +22,7 @@ Ended refused(Outcome outcome, std::optional<milliseconds> retry_after) {
   return ended;
 }
 
-TEST_CASE("waits begin with what the server says, double up to the longest, and are at most half as long again") {
+TEST_CASE("delays begin with the server's retry_after, double up to max_delay, and are lengthened by at most half") {
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
     Backoff backoff({.max_retries = 6, .max_delay = milliseconds(5000), .seed = seed});
     for (const int base : {1000, 2000, 4000, 5000, 5000, 5000}) {
@@ -35,7 +35,7 @@ TEST_CASE("waits begin with what the server says, double up to the longest, and 
   }
 }
 
-TEST_CASE("a seed gives the same waits again, and others other ones") {
+TEST_CASE("the same seed gives the same delays, another seed others") {
   std::set<milliseconds> firsts;
   for (std::uint64_t seed = 0; seed < 100; ++seed) {
     Backoff one({.max_retries = 3, .seed = seed}), two({.max_retries = 3, .seed = seed});
@@ -48,7 +48,7 @@ TEST_CASE("a seed gives the same waits again, and others other ones") {
   REQUIRE(firsts.size() > 50);
 }
 
-TEST_CASE("what is not refused for now is not sent again") {
+TEST_CASE("only refusals with a retry_after are sent again") {
   const RetryPolicy policy{.max_retries = 3};
   REQUIRE_FALSE(Backoff({}).next(refused(Outcome::queue_full, milliseconds(1))));  // off
   REQUIRE_FALSE(Backoff(policy).next(refused(Outcome::invalid_argument, std::nullopt)));
@@ -66,7 +66,7 @@ actors::End full() {
   return end;
 }
 
-TEST_CASE("complete sends a refused request again, and returns the answer that comes at last") {
+TEST_CASE("complete sends a refused request again and returns the last answer") {
   FakeServer server;
   const auto client = client::Client::connect({.socket = server.path()});
   REQUIRE(client);
@@ -85,7 +85,7 @@ TEST_CASE("complete sends a refused request again, and returns the answer that c
   REQUIRE(completion->text == "ab");
 }
 
-TEST_CASE("complete returns the refusal when its tries, or its time, are used up, and by default at once") {
+TEST_CASE("complete returns the refusal when retries or time are used up, by default at once") {
   FakeServer server;
   const auto client = client::Client::connect({.socket = server.path()});
   REQUIRE(client);
@@ -110,7 +110,7 @@ TEST_CASE("complete returns the refusal when its tries, or its time, are used up
   REQUIRE(server.gateway.num_submitted() == 4);
 }
 
-TEST_CASE("a wait for another try ends when the connection is lost") {
+TEST_CASE("the delay before a retry ends when the connection is lost") {
   FakeServer server;
   const auto client = client::Client::connect({.socket = server.path()});
   REQUIRE(client);

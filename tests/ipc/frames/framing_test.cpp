@@ -18,7 +18,7 @@ std::string frame_of(const std::string& body) {
   return bytes + body;
 }
 
-// Bodies of all whole frames, or nothing where the decoder gave up.
+// Bodies of all whole frames; nothing if the decoder returned an error.
 std::optional<std::vector<std::string>> drain(FrameDecoder& decoder) {
   std::vector<std::string> bodies;
   for (;;) {
@@ -35,7 +35,7 @@ TEST_CASE("a frame's header is its body's length, little-endian") {
   REQUIRE(bytes == std::string("\xc3\xb2\xa1\x00", 4));
 }
 
-TEST_CASE("frames come out whole however the bytes arrive") {
+TEST_CASE("frames are returned whole, in whatever pieces the bytes arrive") {
   const std::vector<std::string> bodies = {"", "a", std::string(300, 'b'), "", std::string(70000, 'c'), "end"};
   std::string stream;
   for (const std::string& body : bodies) stream += frame_of(body);
@@ -54,7 +54,7 @@ TEST_CASE("frames come out whole however the bytes arrive") {
   }
 }
 
-TEST_CASE("a begun frame is known as such from its first byte to its last") {
+TEST_CASE("mid_frame() is true from a frame's first byte to its last") {
   FrameDecoder decoder(16);
   REQUIRE_FALSE(decoder.mid_frame());
   const std::string frame = frame_of("abc");
@@ -68,7 +68,7 @@ TEST_CASE("a begun frame is known as such from its first byte to its last") {
   REQUIRE_FALSE(decoder.mid_frame());
 }
 
-TEST_CASE("a length above the limit is an error with both numbers, for good") {
+TEST_CASE("a length above the limit is an error with both numbers, also in every later call") {
   FrameDecoder decoder(1000);
   decoder.append(frame_of(std::string(1000, 'x')));
   REQUIRE((*decoder.next())->size() == 1000);
@@ -114,7 +114,7 @@ v1::ClientFrame rich_frame() {
   return frame;
 }
 
-// Damages `bytes` in one of the ways that wires and attackers know.
+// Damages `bytes`: flips a bit, changes, erases or inserts bytes, or cuts the end off.
 void mutate(std::string& bytes, std::mt19937_64& random) {
   const auto below = [&](std::size_t n) { return static_cast<std::size_t>(random() % n); };
   switch (random() % 5) {
@@ -161,7 +161,7 @@ TEST_CASE("20,000 damaged streams give an error or messages, never a crash or mo
     }
     REQUIRE(consumed <= bytes.size());
   }
-  // The damage reaches every kind of answer; otherwise this test would test nothing.
+  // Every kind of answer occurred; otherwise the test would check nothing.
   REQUIRE(errors > 1000);
   REQUIRE(parsed > 1000);
   REQUIRE(unparsed > 1000);

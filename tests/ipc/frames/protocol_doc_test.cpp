@@ -1,4 +1,4 @@
-// docs/protocol.md is what other languages are written from: its bytes and its tables must be true.
+// Clients in other languages are written from docs/protocol.md: its bytes and its tables must match the code.
 #include <cstdio>
 #include <fstream>
 #include <sstream>
@@ -25,7 +25,7 @@ std::vector<std::string> lines_of_doc() {
   return lines;
 }
 
-// The contents of all fenced blocks, with what is written behind their opening fence.
+// The contents of all fenced blocks, with the text after their opening fence.
 std::vector<std::pair<std::string, std::string>> fenced_blocks() {
   std::vector<std::pair<std::string, std::string>> blocks;
   bool inside = false;
@@ -67,7 +67,7 @@ void require_same(const std::string& hex, const std::string& text) {
   REQUIRE(expected.SerializeAsString() == **body);
 }
 
-TEST_CASE("the protocol's page: every example of bytes is what its text says, both ways") {
+TEST_CASE("docs/protocol.md: the bytes of every example encode and decode to its text") {
   const auto blocks = fenced_blocks();
   int client = 0, server = 0;
   for (std::size_t i = 0; i + 1 < blocks.size(); ++i) {
@@ -86,7 +86,7 @@ TEST_CASE("the protocol's page: every example of bytes is what its text says, bo
   REQUIRE(server == 4);
 }
 
-TEST_CASE("the protocol's page: its table of outcomes is the code's, and so is the schema's") {
+TEST_CASE("docs/protocol.md: its table of outcomes and the schema's equal the code's") {
   std::vector<std::string> rows;
   for (const std::string& line : lines_of_doc())
     if (line.starts_with("| ") && line.size() > 2 && line[2] >= '1' && line[2] <= '9') rows.push_back(line);
@@ -113,7 +113,7 @@ TEST_CASE("the protocol's page: its table of outcomes is the code's, and so is t
   REQUIRE(v1::Outcome_descriptor()->value_count() == static_cast<int>(scheduler::outcomes().size()) + 1);
 }
 
-TEST_CASE("the protocol's page: every message and every field of a request is named") {
+TEST_CASE("docs/protocol.md names every message and every field of a request") {
   std::string doc;
   for (const std::string& line : lines_of_doc()) doc += line + "\n";
   for (const auto* frame : {v1::ClientFrame::descriptor(), v1::ServerFrame::descriptor()})

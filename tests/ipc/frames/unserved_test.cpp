@@ -1,4 +1,4 @@
-// What the schema marks (not_served) is refused by name, every field of it, whatever the schema will hold.
+// Every field that the schema marks (not_served) is refused by name, also fields that are added later.
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -14,7 +14,7 @@ using namespace test;
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
-// A way from ClientFrame down to a field.
+// The path from ClientFrame to a field.
 using Path = std::vector<const FieldDescriptor*>;
 
 // All fields marked (not_served) that can be set in a frame without setting another one of them.
@@ -59,7 +59,7 @@ void set_present(Message& message, const FieldDescriptor& field) {
 
 std::string name_of(const Path& path) {
   std::string name;
-  // As refusals tell it: from the request on, and a whole request by its own name.
+  // As refusals write it: the path within the request; for a whole request its name.
   for (std::size_t i = path.size() > 1 ? 1 : 0; i < path.size(); ++i)
     name += (name.empty() ? "" : ".") + path[i]->name();
   return name;
@@ -94,7 +94,7 @@ TEST_CASE("every field and every request that the schema marks as not served is 
     REQUIRE(refused.message().find(path.back()->name()) != std::string::npos);
     REQUIRE_FALSE(refused.closing());
   }
-  // That the walk finds what is known to be there.
+  // The walk over the schema finds the fields that are known to be marked.
   for (const char* known : {"messages", "grammar", "echo", "sampling.typical_p", "sampling.xtc_probability",
                             "sampling.xtc_threshold", "sampling.dry_multiplier", "sampling.mirostat", "load_model"}) {
     INFO(known);
@@ -118,7 +118,7 @@ TEST_CASE("an unknown field in a part that repeats is refused by its path") {
   REQUIRE(refused.field() == "sampling.logit_bias.#57");
 }
 
-TEST_CASE("a refusal under the number of an open stream does not look like that stream's end") {
+TEST_CASE("a refused request with an open stream's number does not end that stream") {
   FakeServer server;
   RawClient client(server.path());
   client.hello();

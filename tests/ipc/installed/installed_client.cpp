@@ -1,4 +1,4 @@
-// What a program of somebody else's does with the installed library: ask a server, and tell how that ended.
+// A program outside this tree that uses the installed library: asks a server and prints how that ended.
 #include <cstdio>
 
 #include <troupe/ipc/client/client.h>
