@@ -76,34 +76,33 @@ void fit_to_descriptors(ServerOptions& options) {
 
 Guests guests_of(const ServerOptions& options) { return {options.allow_uids, options.allow_gids}; }
 
-Refusal not_allowed(std::uint32_t uid) {
-  return {.code = Outcome::permission,
-          .field = "allow_uid",
-          .message = fmt::format("uid {} may not use this server; ask its owner for --allow-uid or --allow-gid", uid)};
-}
-
-// Why one more connection of an allowed user is refused, without texts: thousands a second may be refused.
-struct Crowd {
-  Outcome code{};  // quota: too many of this user; queue_full: too many in all
+// Why a connection is refused, without texts: thousands a second may be refused.
+struct Rejection {
+  Outcome code{};  // permission: this user may not connect; quota: too many of this user; queue_full: too many in all
   std::uint32_t uid = 0;
   bool is_owner = false;
   std::uint64_t open = 0;
   std::uint64_t limit = 0;
 
-  bool operator==(const Crowd&) const = default;
+  bool operator==(const Rejection&) const = default;
 };
 
-Refusal to_refusal(const Crowd& crowd) {
-  const bool own = crowd.code == Outcome::quota;
+Refusal to_refusal(const Rejection& why) {
+  if (why.code == Outcome::permission)
+    return {.code = why.code,
+            .field = "allow_uid",
+            .message =
+                fmt::format("uid {} may not use this server; ask its owner for --allow-uid or --allow-gid", why.uid)};
+  const bool own = why.code == Outcome::quota;
   const std::string field = own ? "max_connections_per_uid" : "max_connections";
-  const std::string whose = own              ? fmt::format(" of uid {}", crowd.uid)
-                            : crowd.is_owner ? ""
-                                             : " (those kept for the owner apart)";
-  return {.code = crowd.code,
+  const std::string which = own            ? fmt::format(" of uid {}", why.uid)
+                            : why.is_owner ? ""
+                                           : " (those kept for the owner apart)";
+  return {.code = why.code,
           .field = field,
           .message = fmt::format("{} connections{} are open, at most {} may be ({}); close one, or try again later",
-                                 crowd.open, whose, crowd.limit, field),
-          .limit = crowd.limit,
+                                 why.open, which, why.limit, field),
+          .limit = why.limit,
           .retry_after = std::chrono::seconds(1)};
 }
 
@@ -127,11 +126,7 @@ void send_once(int connection, const std::string& bytes) {
   static_cast<void>(::send(connection, bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL));
 }
 
-std::string last_frame(const Refusal& refusal) {
-  std::string bytes;
-  append_frame(bytes, to_frame(0, refusal, /*closing=*/true));
-  return bytes;
-}
+std::string last_frame(const Refusal& refusal) { return to_bytes(to_frame(0, refusal, /*closing=*/true)); }
 
 }  // namespace
 
@@ -154,14 +149,12 @@ struct Server::Impl : std::enable_shared_from_this<Server::Impl> {
   asio::awaitable<void> accept_loop();
   std::error_code accept_waiting();
   void welcome(FileDescriptor connection);
-  void turn_away(int connection, const Peer& peer);
-  void turn_away(int connection, const Peer& peer, const Crowd& crowd);
-  std::optional<Crowd> no_room_for(std::uint32_t uid);
+  void turn_away(int connection, const Peer& peer, const Rejection& why);
+  std::optional<Rejection> no_room_for(std::uint32_t uid);
   void refuse(int connection, const Refusal& refusal);
   void turn_away_waiting();
   void stop_accepting();
   void reconfigure(const ServerOptions& options);
-  void warn_refused(const Peer& peer, const std::function<std::string()>& why);
   void end_if_idle(std::chrono::milliseconds time, const std::function<void()>& done);
   void begin_drain(std::function<void()> done);
   void end_drain(std::function<void()> done);
@@ -176,8 +169,8 @@ struct Server::Impl : std::enable_shared_from_this<Server::Impl> {
   std::thread thread;
   std::atomic<bool> draining{false};
   // The last refusals sent, encoded: in a storm of connections they repeat.
-  std::pair<std::uint32_t, std::string> not_allowed_frame;
-  std::pair<Crowd, std::string> crowd_frame;
+  std::pair<Rejection, std::string> not_allowed_frame;
+  std::pair<Rejection, std::string> no_room_frame;
 };
 
 void Server::Impl::accept() {
@@ -222,8 +215,9 @@ std::error_code Server::Impl::accept_waiting() {
 void Server::Impl::welcome(FileDescriptor connection) {
   const Result<Peer> peer = peer_of(connection.get());
   if (!peer) return refuse(connection.get(), {.code = Outcome::permission, .message = peer.error().message});
-  if (!admitted(*peer, connection.get(), guests)) return turn_away(connection.get(), *peer);
-  if (const auto crowd = no_room_for(peer->uid)) return turn_away(connection.get(), *peer, *crowd);
+  if (!admitted(*peer, connection.get(), guests))
+    return turn_away(connection.get(), *peer, {.code = Outcome::permission, .uid = peer->uid});
+  if (const auto why = no_room_for(peer->uid)) return turn_away(connection.get(), *peer, *why);
   ++hub.connections_accepted;
   Socket socket(hub.io, asio::local::stream_protocol(), connection.release());
   const auto session = std::make_shared<Session>(hub, std::move(socket), *peer);
@@ -231,37 +225,30 @@ void Server::Impl::welcome(FileDescriptor connection) {
   session->start();
 }
 
-std::optional<Crowd> Server::Impl::no_room_for(std::uint32_t uid) {
+std::optional<Rejection> Server::Impl::no_room_for(std::uint32_t uid) {
   const ServerOptions& options = hub.options;
   const std::uint32_t own = hub.user(uid).connections;
   if (own >= options.max_connections_per_uid)
-    return Crowd{Outcome::quota, uid, false, own, options.max_connections_per_uid};
+    return Rejection{Outcome::quota, uid, false, own, options.max_connections_per_uid};
   const std::uint32_t kept = is_owner(uid) ? 0 : kept_for_owner(options.max_connections);
   const std::uint32_t limit = options.max_connections - kept;
-  if (hub.sessions.size() >= limit) return Crowd{Outcome::queue_full, 0, kept == 0, hub.sessions.size(), limit};
+  if (hub.sessions.size() >= limit) return Rejection{Outcome::queue_full, 0, kept == 0, hub.sessions.size(), limit};
   return std::nullopt;
 }
 
-void Server::Impl::warn_refused(const Peer& peer, const std::function<std::string()>& why) {
-  hub.warn(hub.refused_lines, [&] {
-    return fmt::format("connection of uid {} gid {} pid {} refused: {}", peer.uid, peer.gid, peer.pid, why());
-  });
-}
-
 // Refuses with a few system calls per connection, since there may be thousands a second.
-void Server::Impl::turn_away(int connection, const Peer& peer) {
+void Server::Impl::turn_away(int connection, const Peer& peer, const Rejection& why) {
   ++hub.connections_refused;
-  warn_refused(peer, [] { return "not allowed"; });
-  auto& [uid, frame] = not_allowed_frame;
-  if (frame.empty() || uid != peer.uid) not_allowed_frame = {peer.uid, last_frame(not_allowed(peer.uid))};
-  send_once(connection, frame);
-}
-
-void Server::Impl::turn_away(int connection, const Peer& peer, const Crowd& crowd) {
-  ++hub.connections_refused;
-  warn_refused(peer, [&] { return to_refusal(crowd).message; });
-  auto& [last, frame] = crowd_frame;
-  if (frame.empty() || last != crowd) crowd_frame = {crowd, last_frame(to_refusal(crowd))};
+  const bool not_allowed = why.code == Outcome::permission;
+  hub.warn(hub.refused_lines, [&] {
+    return fmt::format("connection of uid {} gid {} pid {} refused: {}", peer.uid, peer.gid, peer.pid,
+                       not_allowed ? "not allowed" : to_refusal(why).message);
+  });
+  auto& [last, frame] = not_allowed ? not_allowed_frame : no_room_frame;
+  if (frame.empty() || last != why) {
+    frame = last_frame(to_refusal(why));
+    last = why;
+  }
   send_once(connection, frame);
 }
 
@@ -298,7 +285,8 @@ void Server::Impl::reconfigure(const ServerOptions& options) {
     if (Status changed = listening.admit(guests); !changed) spdlog::warn("{}", changed.error().message);
   const std::vector<std::shared_ptr<Session>> all(hub.sessions.begin(), hub.sessions.end());
   for (const auto& session : all)
-    if (!session->is_admitted(guests)) session->break_off(not_allowed(session->uid()));
+    if (!session->is_admitted(guests))
+      session->break_off(to_refusal({.code = Outcome::permission, .uid = session->uid()}));
   hub.arm_tick();
 }
 
