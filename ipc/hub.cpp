@@ -164,9 +164,8 @@ void Hub::stop_ticking() {
 
 void Hub::tick() {
   const Clock::time_point now = Clock::now();
-  const std::vector<std::shared_ptr<Session>> all(sessions.begin(), sessions.end());  // a tick may close some
   bool again = false;
-  for (const std::shared_ptr<Session>& session : all) again |= session->tick(now);
+  for (const std::shared_ptr<Session>& session : all_sessions()) again |= session->tick(now);
   if (again) arm_tick();
 }
 

@@ -57,6 +57,8 @@ struct Hub {
   void stop_ticking();
   void remember(const std::shared_ptr<Session>& session);
   void forget(const std::shared_ptr<Session>& session);
+  // A copy of `sessions`, for loops in which sessions may close.
+  std::vector<std::shared_ptr<Session>> all_sessions() const { return {sessions.begin(), sessions.end()}; }
   // The user with this uid; the reference is valid while the user has a connection. Users without one are kept for
   // their counters, while there are fewer than kMaxRememberedUsers in all.
   User& user(std::uint32_t uid);

@@ -27,8 +27,10 @@ constexpr int kBacklog = 4096;
 
 std::string reason(int error) { return std::string(": ") + std::strerror(error); }
 
-ErrorCode code_of(int error) {
-  return error == EACCES || error == EPERM || error == EROFS ? ErrorCode::permission : ErrorCode::io;
+// The error of a system call that has just failed.
+Error failed(const std::string& what, int error = errno) {
+  const bool denied = error == EACCES || error == EPERM || error == EROFS;
+  return {denied ? ErrorCode::permission : ErrorCode::io, what + reason(error)};
 }
 
 sockaddr_un address_of(const std::string& path) {
@@ -48,10 +50,9 @@ mode_t socket_mode(const Guests& guests) {
 Status check_own_directory(const std::string& directory, const Guests& guests) {
   const mode_t wanted = directory_mode(guests);
   if (::mkdir(directory.c_str(), wanted) != 0 && errno != EEXIST)
-    return Error{code_of(errno), "cannot make the socket's directory " + directory + reason(errno)};
+    return failed("cannot make the socket's directory " + directory);
   struct stat status {};
-  if (::lstat(directory.c_str(), &status) != 0)
-    return Error{code_of(errno), "cannot look at the socket's directory " + directory + reason(errno)};
+  if (::lstat(directory.c_str(), &status) != 0) return failed("cannot look at the socket's directory " + directory);
   if (!S_ISDIR(status.st_mode))
     return Error{ErrorCode::permission, directory + " is not a directory; remove it, or choose another --socket"};
   if (status.st_uid != ::geteuid())
@@ -61,15 +62,15 @@ Status check_own_directory(const std::string& directory, const Guests& guests) {
                     directory, status.st_uid, ::geteuid())};
   const mode_t forbidden = guests.none() ? 0077 : 0022;
   if (status.st_mode & forbidden)
-    return Error{ErrorCode::permission, "the socket's directory " + directory + " has mode " + octal(status.st_mode) +
-                                            ", which lets others in; chmod " + octal(wanted) + " " + directory};
+    return Error{ErrorCode::permission,
+                 fmt::format("the socket's directory {0} has mode {1}, which lets others in; chmod {2} {0}", directory,
+                             octal(status.st_mode), octal(wanted))};
   return Ok{};
 }
 
 Status check_given_directory(const std::string& directory) {
   struct stat status {};
-  if (::stat(directory.c_str(), &status) != 0)
-    return Error{code_of(errno), "cannot use the socket's directory " + directory + reason(errno)};
+  if (::stat(directory.c_str(), &status) != 0) return failed("cannot use the socket's directory " + directory);
   if (!S_ISDIR(status.st_mode)) return Error{ErrorCode::io, directory + " is not a directory"};
   return Ok{};
 }
@@ -80,7 +81,7 @@ Status clear_path(const std::string& path) {
   struct stat status {};
   if (::lstat(path.c_str(), &status) != 0) {
     if (errno == ENOENT) return Ok{};
-    return Error{code_of(errno), "cannot look at " + path + reason(errno)};
+    return failed("cannot look at " + path);
   }
   if (!S_ISSOCK(status.st_mode))
     return Error{ErrorCode::io, path + " exists and is not a socket; move it away, or choose another --socket"};
@@ -90,26 +91,23 @@ Status clear_path(const std::string& path) {
   const int connected = ::connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address));
   // EAGAIN: its queue of connections is full; EPROTOTYPE: it is no stream socket. In both cases a server is alive.
   if (connected == 0 || errno == EAGAIN || errno == EPROTOTYPE)
-    return Error{ErrorCode::busy, "another server listens on " + path +
-                                      "; stop it, talk to it (troupe status --socket " + path +
-                                      "), or choose another --socket"};
+    return Error{ErrorCode::busy, fmt::format("another server listens on {0}; stop it, talk to it (troupe status "
+                                              "--socket {0}), or choose another --socket",
+                                              path)};
   if (errno == EACCES || errno == EPERM)
     return Error{ErrorCode::permission,
                  fmt::format("{} belongs to uid {} and cannot be asked whether it is alive; choose another --socket",
                              path, status.st_uid)};
   if (errno == ENOENT) return Ok{};  // removed meanwhile
   if (errno != ECONNREFUSED) return Error{ErrorCode::io, "cannot tell whether " + path + " is alive" + reason(errno)};
-  if (::unlink(path.c_str()) != 0 && errno != ENOENT)
-    return Error{code_of(errno), "cannot remove the dead socket " + path + reason(errno)};
+  if (::unlink(path.c_str()) != 0 && errno != ENOENT) return failed("cannot remove the dead socket " + path);
   return Ok{};
 }
 
 Status give_to_group(const std::string& path, const Guests& guests) {
   if (socket_mode(guests) != 0660 || ::chown(path.c_str(), static_cast<uid_t>(-1), guests.gids[0]) == 0) return Ok{};
-  return Error{
-      code_of(errno),
-      fmt::format("cannot give the socket {} to group {}{} (only groups that we are a member of can be let in)", path,
-                  guests.gids[0], reason(errno))};
+  const Error why = failed(fmt::format("cannot give the socket {} to group {}", path, guests.gids[0]));
+  return Error{why.code, why.message + " (only groups that we are a member of can be let in)"};
 }
 
 // The path of a listening Unix stream socket; an error if `fd` is something else.
@@ -218,8 +216,9 @@ Result<ListeningSocket> ListeningSocket::open(const std::string& path, const Gue
   if (bound == 0) socket.file_->remember();  // from here on the file is removed if we fail
   ::umask(before);
   if (bound != 0) {
-    const ErrorCode code = bind_error == EADDRINUSE ? ErrorCode::busy : code_of(bind_error);
-    return Error{code, "cannot make the socket " + path + reason(bind_error)};
+    Error error = failed("cannot make the socket " + path, bind_error);
+    if (bind_error == EADDRINUSE) error.code = ErrorCode::busy;
+    return error;
   }
   if (Status given = give_to_group(path, guests); !given) return given.error();
   if (::listen(socket.fd_, kBacklog) != 0) return Error{ErrorCode::io, "cannot listen on " + path + reason(errno)};
@@ -244,10 +243,9 @@ Status ListeningSocket::admit(const Guests& guests) {
   if (!file_ || !file_->is_there()) return Ok{};
   // Group first: the new mode must not admit the file's previous group.
   if (Status given = give_to_group(path_, guests); !given) return given.error();
-  if (::chmod(path_.c_str(), socket_mode(guests)) != 0)
-    return Error{code_of(errno), "cannot change the mode of " + path_ + reason(errno)};
+  if (::chmod(path_.c_str(), socket_mode(guests)) != 0) return failed("cannot change the mode of " + path_);
   if (!own_directory_.empty() && ::chmod(own_directory_.c_str(), directory_mode(guests)) != 0)
-    return Error{code_of(errno), "cannot change the mode of " + own_directory_ + reason(errno)};
+    return failed("cannot change the mode of " + own_directory_);
   return Ok{};
 }
 

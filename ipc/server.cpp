@@ -283,8 +283,7 @@ void Server::Impl::reconfigure(const ServerOptions& options) {
   hub.options.idle_timeout = options.idle_timeout;
   if (acceptor.is_open())
     if (Status changed = listening.admit(guests); !changed) spdlog::warn("{}", changed.error().message);
-  const std::vector<std::shared_ptr<Session>> all(hub.sessions.begin(), hub.sessions.end());
-  for (const auto& session : all)
+  for (const auto& session : hub.all_sessions())
     if (!session->is_admitted(guests))
       session->break_off(to_refusal({.code = Outcome::permission, .uid = session->uid()}));
   hub.arm_tick();
@@ -300,8 +299,7 @@ void Server::Impl::close_all() {
   retry.cancel();
   hub.stop_ticking();
   hub.on_empty = nullptr;
-  const std::vector<std::shared_ptr<Session>> all(hub.sessions.begin(), hub.sessions.end());
-  for (const auto& session : all) session->close();
+  for (const auto& session : hub.all_sessions()) session->close();
 }
 
 void Server::Impl::end_if_idle(std::chrono::milliseconds time, const std::function<void()>& done) {
@@ -332,8 +330,7 @@ void Server::Impl::end_drain(std::function<void()> done) {
   }
   if (hub.sessions.empty()) return done();
   hub.on_empty = std::move(done);
-  const std::vector<std::shared_ptr<Session>> all(hub.sessions.begin(), hub.sessions.end());
-  for (const auto& session : all) session->close_when_flushed();
+  for (const auto& session : hub.all_sessions()) session->close_when_flushed();
 }
 
 Result<std::unique_ptr<Server>> Server::bind(ServerOptions options) {

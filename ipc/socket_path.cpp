@@ -93,11 +93,11 @@ Result<std::vector<std::string>> client_socket_paths(const SocketEnvironment& en
     const std::string_view host = *environment.troupe_host;
     if (host.starts_with('/')) return std::vector<std::string>{std::string(host)};
     if (host.starts_with("tcp://"))
-      return Error{ErrorCode::unsupported, "TROUPE_HOST is " + *environment.troupe_host +
-                                               ", but this version speaks only Unix sockets: unix:///path"};
+      return Error{ErrorCode::unsupported,
+                   fmt::format("TROUPE_HOST is {}, but this version speaks only Unix sockets: unix:///path", host)};
     if (!host.starts_with(kUnix) || !host.substr(kUnix.size()).starts_with('/'))
-      return Error{ErrorCode::invalid_argument, "TROUPE_HOST is " + *environment.troupe_host +
-                                                    "; it must be unix:/// and the absolute path of a socket"};
+      return Error{ErrorCode::invalid_argument,
+                   fmt::format("TROUPE_HOST is {}; it must be unix:/// and the absolute path of a socket", host)};
     return std::vector<std::string>{std::string(host.substr(kUnix.size()))};
   }
   std::vector<std::string> paths;

@@ -98,11 +98,11 @@ class Walk {
 
   static Status writable(const std::filesystem::path& path, const struct stat& status) {
     const bool all = (status.st_mode & S_IWOTH) != 0;
-    return Error{
-        ErrorCode::permission,
-        (all ? "everybody" : fmt::format("group {}", status.st_gid)) + " can write to " + shown(path) + " (mode " +
-            octal(status.st_mode) + "), on the way to the socket, and could put another socket in its place; chmod " +
-            (all ? "go-w " : "g-w ") + shown(path) + ", or choose a private directory with --socket" + kOtherwise};
+    return Error{ErrorCode::permission,
+                 fmt::format("{} can write to {} (mode {}), on the way to the socket, and could put another socket in "
+                             "its place; chmod {} {}, or choose a private directory with --socket{}",
+                             all ? "everybody" : fmt::format("group {}", status.st_gid), shown(path),
+                             octal(status.st_mode), all ? "go-w" : "g-w", shown(path), kOtherwise)};
   }
 
   const std::vector<uid_t> trusted_;
