@@ -103,7 +103,7 @@ TEST_CASE("an Embed without inputs, with two kinds of them, or with too many is 
   pooling.mutable_embed()->set_pooling(static_cast<v1::Pooling>(9));
   require_refused(client, pooling, v1::OUTCOME_INVALID_ARGUMENT, "pooling");
   v1::ClientFrame model = embed_frame(5, {"a"});
-  model.mutable_embed()->set_model("nobody");
+  model.mutable_embed()->set_model("unknown");
   require_refused(client, model, v1::OUTCOME_UNKNOWN_MODEL, "model");
   v1::ClientFrame ids;
   ids.mutable_embed()->set_stream(6);

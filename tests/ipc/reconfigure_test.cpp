@@ -57,7 +57,7 @@ TEST_CASE("a user that is removed from the guests is served until then and told 
   REQUIRE(last.message().find("uid 23456 may not use this server") != std::string::npos);
   REQUIRE(server.gateway.wait_cancelled(1).size() == 1);
   REQUIRE(mode_of(server.path()) == 0600);
-  REQUIRE(owner.send(generate_frame(1)));  // nobody else is touched
+  REQUIRE(owner.send(generate_frame(1)));  // other users are not affected
   server.gateway.wait_submitted(1);
 }
 

@@ -183,12 +183,12 @@ TEST_CASE("a report that cannot be written is an error before a server is looked
 
 TEST_CASE("a server of another kind is asked by HTTP, and cannot be verified against") {
   TempFolder folder;
-  const std::string nobody = "http+unix://" + folder.path("none.sock");
-  const Finished finished = invoke({"load", "--openai", nobody, "--patience", "1s"});
+  const std::string unused = "http+unix://" + folder.path("none.sock");
+  const Finished finished = invoke({"load", "--openai", unused, "--patience", "1s"});
   INFO(finished.err);
   CHECK(finished.code == 1);
   CHECK(finished.err.find("none.sock") != std::string::npos);
-  const Finished verified = invoke({"load", "--openai", nobody, "--verify"});
+  const Finished verified = invoke({"load", "--openai", unused, "--verify"});
   CHECK(verified.code == 2);
   CHECK(verified.err.find("--verify and --warm need a troupe server") != std::string::npos);
 }

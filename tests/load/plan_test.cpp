@@ -238,7 +238,7 @@ TEST_CASE("an impossible specification is refused with its numbers") {
   flood.pace.num_requests.reset();
   flood.pace.duration_s = 3600;
   CHECK(message_of(flood).find("10000000 arrivals") != std::string::npos);
-  PlanSpec nobody = closed_spec();
-  nobody.pace.clients = 0;
-  CHECK(message_of(nobody).find("at least one client") != std::string::npos);
+  PlanSpec no_clients = closed_spec();
+  no_clients.pace.clients = 0;
+  CHECK(message_of(no_clients).find("at least one client") != std::string::npos);
 }
