@@ -32,14 +32,9 @@ ordered_json gaps(const RequestRecord& record) {
 }
 
 void add_distribution(ordered_json& report, const std::string& key, const Distribution& d) {
-  for (const auto& [statistic, value] : std::initializer_list<std::pair<const char*, double>>{{"mean", d.mean},
-                                                                                              {"median", d.median},
-                                                                                              {"std", d.std},
-                                                                                              {"p50", d.median},
-                                                                                              {"p90", d.p90},
-                                                                                              {"p95", d.p95},
-                                                                                              {"p99", d.p99},
-                                                                                              {"max", d.max}})
+  for (const auto& [statistic, value] :
+       {std::pair{"mean", d.mean}, std::pair{"median", d.median}, std::pair{"std", d.std}, std::pair{"p50", d.median},
+        std::pair{"p90", d.p90}, std::pair{"p95", d.p95}, std::pair{"p99", d.p99}, std::pair{"max", d.max}})
     report[fmt::format("{}_{}_ms", statistic, key)] = value;
 }
 
