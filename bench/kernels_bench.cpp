@@ -344,7 +344,7 @@ void append_sampling(const KernelTable* table, std::vector<RowKernel>& all) {
                  }});
   all.push_back({"clamp", kVocabulary,
                  [=](const float*, const float*, std::byte* out) { table->clamp(floats(out), 100.0f, kVocabulary); }});
-  // Of 32,000 normal logits 700 pass, or half.
+  // 700 of 32,000 normal logits are above the bound, or half of them.
   for (const auto& [suffix, least] : {std::pair{"few", 2.0f}, {"half", 0.0f}})
     all.push_back({std::string("collect_") + suffix, kVocabulary,
                    [=, bound = least](const float* x, const float*, std::byte* out) {

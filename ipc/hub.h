@@ -1,4 +1,4 @@
-// What the sessions of a server share: the io thread, options, users, counters, and status queries.
+// Shared by the sessions of a server: the io thread, options, users, counters, and status queries.
 #pragma once
 
 #include <asio.hpp>

@@ -38,7 +38,7 @@ struct Overloaded : Ts... {
 template <class... Ts>
 Overloaded(Ts...) -> Overloaded<Ts...>;
 
-// Of a connection that did not do in time what the option `field` bounds.
+// The refusal of a connection that exceeded a time limit; `field` names it.
 Refusal timed_out(Outcome code, const char* field, std::string message, std::chrono::milliseconds timeout) {
   return {.code = code,
           .field = field,
@@ -93,7 +93,7 @@ asio::awaitable<void> Session::read_loop() {
   while (!closing_) {
     co_await socket_.async_wait(Socket::wait_read, asio::redirect_error(asio::use_awaitable, error));
     if (error) break;
-    // Of a large frame, reads no more than its missing bytes: its buffer has exactly that much room.
+    // Reads no more of a large frame than its missing bytes: its buffer has exactly that much room.
     const std::size_t most = input_.bytes() > 0 ? decoder_.missing_bytes() : hub_.scratch.size();
     const std::size_t size = socket_.read_some(asio::buffer(hub_.scratch, most), error);
     if (error == asio::error::would_block || error == asio::error::try_again) continue;

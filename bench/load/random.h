@@ -6,7 +6,7 @@
 
 namespace troupe::load {
 
-// What a draw is for. Append only: a seed's draws depend on these numbers.
+// The uses of draws. Append only: a seed's draws depend on these numbers.
 enum class Purpose : std::uint32_t {
   arrival,
   prefix,

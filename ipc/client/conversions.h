@@ -30,7 +30,7 @@ std::chrono::milliseconds to_ms(Number count) {
 
 // Moves the text out of `in`.
 [[nodiscard]] Tokens to_tokens(v1::Tokens& in);
-// Of a frame with Done, Refused or Failed.
+// From a frame with Done, Refused or Failed.
 [[nodiscard]] Ended to_ended(const v1::ServerFrame& frame);
 [[nodiscard]] Error to_error(const v1::Refused& refused);
 [[nodiscard]] Health to_health(const v1::Health& health);

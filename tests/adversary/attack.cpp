@@ -6,9 +6,9 @@
 namespace troupe::adversary {
 namespace {
 
-// Of each connection what was read and not looked at.
+// Per connection: bytes that were read and not yet handled.
 constexpr std::uint64_t kReadBytes = 128u << 10;
-// A frame of tiny entries takes so many times its bytes while it is looked at: one at a time of all connections.
+// While a frame of tiny entries is decoded it takes this many times its bytes; one frame of all connections at a time.
 constexpr std::uint64_t kDecodedFactor = 30;
 
 std::uint64_t of_connections(const Parameters& parameters, const ServerLimits& limits) {

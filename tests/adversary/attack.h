@@ -68,7 +68,7 @@ struct Plan {
   bool unlisted() const { return parameters.kind == "unlisted"; }
 };
 std::string to_string(const Plan& plan);
-// Of "name" or "name:key=value,..."; on error an attack of null and `error` says why.
+// Parses "name" or "name:key=value,..."; on error the attack is null and `error` has the reason.
 Plan parse_plan(std::string_view text, std::string& error);
 // The attack with a kind and a size drawn at random.
 Plan random_plan(const Attack& attack, std::mt19937_64& random);

@@ -24,7 +24,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kLook{2};
 
-// What a server may inherit: nothing that could lead it to another socket, configuration or model.
+// The environment that a server inherits: nothing that could lead it to another socket, configuration or model.
 std::vector<std::string> clean_environment() {
   std::vector<std::string> list{"HOME=/nonexistent", "XDG_CONFIG_HOME=/nonexistent"};
   for (char** entry = environ; *entry != nullptr; ++entry) {

@@ -25,7 +25,7 @@ class Child {
   pid_t pid() const { return pid_; }
   // Collects what there is to read, waiting at most that long; false once the child has ended.
   bool collect(std::chrono::milliseconds patience);
-  // What it has written.
+  // All that the child has written.
   const std::string& text() const { return text_; }
   void kill() const;
 

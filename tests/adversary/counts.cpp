@@ -160,14 +160,14 @@ void ask_for_every_outcome(Asker& asker) {
   });
 }
 
-// What differs between two moments, by name.
+// The differences between two counts, by name.
 Counts difference(const Counts& after, const Counts& before) {
   Counts counts = after;
   for (const auto& [what, count] : before) counts[what] -= count;
   return counts;
 }
 
-// What Status says of Generate and Embed together.
+// The counters of Generate and Embed together in Status.
 Counts sums(const Figures& figures) {
   Counts counts = figures.ended;
   counts["received"] = figures.received;

@@ -55,7 +55,7 @@ std::string detokenize_frame(std::uint64_t stream, const std::vector<std::int32_
 std::string credit_frame(std::uint64_t stream, std::uint64_t tokens, std::uint32_t choice = 0);
 std::string embed_frame(std::uint64_t stream, const std::vector<std::string>& texts);
 
-// What these attacks vary of a Generate.
+// The fields of a Generate that the attacks vary.
 struct Asked {
   std::uint64_t stream = 1;
   std::string text{};
@@ -76,7 +76,7 @@ struct Asked {
 Message generate_message(const Asked& asked);
 std::string generate_frame(const Asked& asked);
 
-// What one frame of the server says; of a Status see Figures.
+// The contents of a server's frame; Figures has those of a Status.
 struct Answer {
   Reply reply = Reply::none;
   std::uint64_t stream = 0;

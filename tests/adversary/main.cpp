@@ -19,7 +19,7 @@ constexpr double kShareOfAttacks = 0.6;  // of the time; the rest goes into look
 constexpr double kSecondsForAllSignals = 30;
 constexpr std::size_t kSignalsOfAShortRun = 3;
 
-// What --attack asks for.
+// The selection of --attack.
 struct Chosen {
   std::vector<std::string> attacks{};  // names or plans
   bool counts = false;
@@ -31,7 +31,7 @@ Chosen choose(const Options& options, std::string& error) {
   const bool all = options.attacks.empty();
   if (all) {
     for (const Attack& attack : attacks()) chosen.attacks.emplace_back(attack.name);
-    // Those that once broke most come in every run, besides those that are drawn.
+    // The cases that found most errors so far come in every run, besides drawn ones.
     for (const char* plan : {"pipeline:connections=12,kind=health", "flood:connections=60,kind=health",
                              "flood:connections=60,kind=status", "texts:kind=tokenize"})
       chosen.attacks.emplace_back(plan);
@@ -70,7 +70,7 @@ std::string list_text() {
   return text + "\ncounts: a request for each outcome, compared with the counters of Status\n";
 }
 
-// The attacks of one slice: what was given exactly, or drawn, of `first` and sometimes of another one.
+// The attacks of one slice: exactly as given, or drawn: `first` and sometimes another one.
 std::vector<Plan> draw(const std::vector<std::string>& names, const std::string& first, bool combine,
                        std::mt19937_64& random) {
   std::vector<Plan> plans;
@@ -84,8 +84,8 @@ std::vector<Plan> draw(const std::vector<std::string>& names, const std::string&
   return plans;
 }
 
-// What is run, in this order: each signal's case once; then passes over the attacks, the first time each alone and
-// then in company; after each pass the counters, and another case of a signal.
+// Runs, in this order: each signal's case once; then passes over the attacks, in the first pass each alone and then
+// with others; after each pass the check of the counters, and another case of a signal.
 class Run {
  public:
   Run(const Options& options, Chosen chosen, Report& report)
@@ -99,7 +99,7 @@ class Run {
     if (chosen_.attacks.empty() && !chosen_.counts) return;
     Rounds rounds(options_, folder_.path(), report_);
     if (!rounds.begin()) return;
-    // What signals have taken is not taken from the attacks altogether.
+    // The attacks keep a part of the time, however long the signals took.
     const auto attacked_until = std::max(until, Clock::now() + in_seconds(options_.seconds / 2));
     bool useful = true;
     for (bool company = false; useful && (!company || Clock::now() < attacked_until); company = true) {
@@ -134,7 +134,7 @@ class Run {
     run_signal_case(name, setting, seed, report_);
   }
 
-  // Each attack once, in a new order. False: the server is of no use any more.
+  // Each attack once, in a new order. False: no usable server is left.
   bool pass(Rounds& rounds, bool company, Clock::time_point until) {
     std::vector<std::string> names = chosen_.attacks;
     std::shuffle(names.begin(), names.end(), random_);

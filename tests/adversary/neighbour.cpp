@@ -29,8 +29,8 @@ Asked long_request() {
   return {.text = text.substr(0, kLongPromptBytes), .seed = 7, .max_tokens = 1};
 }
 
-// Asks one kind of thing at a steady pace. What should have been asked while an answer was late counts as late, too:
-// otherwise a server that stops for a second would have made one answer late.
+// Sends one kind of request at a steady pace. Requests that were due while an answer was late count as late, too:
+// otherwise a server that stops for a second would cause one late answer only.
 class Prober {
  public:
   Prober(const NeighbourSetting& setting, milliseconds period)
@@ -59,7 +59,7 @@ class Prober {
   }
   void add(const char* what, Clock::duration time) { add(what, time, period_); }
 
-  // Whether this is the answer that was wanted; if not, it is noted why.
+  // Whether this is the expected answer; if not, records the difference.
   bool expect(const char* what, const std::optional<Answer>& answer, Reply wanted) {
     if (answer && answer->reply == wanted) return true;
     if (answer && answer->reply == Reply::refused)

@@ -11,7 +11,7 @@
 
 namespace troupe::adversary {
 
-// What an undisturbed server answers.
+// The answers of an undisturbed server.
 struct Expected {
   std::vector<std::int32_t> first_ids{};   // of the short Generate
   std::vector<std::int32_t> long_ids{};    // of the long one
@@ -19,7 +19,7 @@ struct Expected {
   std::string text{};                      // of the small Detokenize
   std::vector<std::int32_t> prompt_ids{};  // of the long prompt
 };
-// Asks for all that; `error` says what went wrong, or is left empty.
+// Requests all of them; `error` says what went wrong, or is left empty.
 Expected ask_expected(Client& client, std::string& error);
 // Asks again and compares; what differs, or nothing.
 std::string compare_with(const Expected& expected, Client& client);
@@ -30,7 +30,7 @@ struct Measured {
   std::vector<std::string> refused{};  // a line for each
   std::vector<std::string> wrong{};    // other answers than expected, lost connections
 
-  // Of how many there are, 0 of none.
+  // 0 if there are none.
   double percentile(const std::string& what, double share) const;
   std::size_t count(const std::string& what) const;
 };
@@ -52,7 +52,7 @@ struct NeighbourSetting {
   Expected expected;
 };
 Child start_neighbour(const NeighbourSetting& setting);
-// What it has written at its end.
+// Parses the neighbour's output.
 Measured read_measured(const std::string& text);
 
 }  // namespace troupe::adversary

@@ -7,7 +7,7 @@
 
 namespace troupe::adversary {
 
-// What may be measured at most.
+// Bounds of the measured values.
 struct Bounds {
   bool latency = true;            // false: no times are bounded
   double health_ms = 20;          // a neighbour's Health, p99

@@ -1,4 +1,4 @@
-// What was found, in words and as JSON.
+// The findings, as text and as JSON.
 #pragma once
 
 #include <cstdint>

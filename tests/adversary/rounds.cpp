@@ -33,12 +33,12 @@ constexpr milliseconds kPatience{15'000};  // longer no answer takes, whatever t
 constexpr milliseconds kGrace{30'000};     // of children that should have ended
 constexpr milliseconds kBetweenLooks{10};
 constexpr int kRestingLooks = 5;  // in a row at which no thread of the server has work
-// What limits cannot count: fragments of the heap, stacks, kernels' scratch.
+// Memory that the limits do not count: fragments of the heap, stacks, kernels' scratch.
 constexpr std::uint64_t kUncounted = 64u << 20;
 constexpr double kMemoryFactor = 1.5;
 // A machine that answers slower than the bound without an attack has this many times its own pace as the bound.
 constexpr double kOfCalmHealth = 2;
-// Where others use more than this share of the CPUs, times are theirs as much as the server's: only gross ones count.
+// If other processes use more than this share of the CPUs, they slow the server: only gross delays count.
 constexpr double kBusyShare = 0.2;
 constexpr double kBusyFactor = 20;
 
@@ -46,7 +46,7 @@ std::string allowed_uids() {
   return std::to_string(kAttackers[0]) + "," + std::to_string(kAttackers[1]) + "," + std::to_string(kNeighbour);
 }
 
-// What the attacker saw, as it comes through the pipe.
+// Writes an attacker's figures as text for the pipe.
 std::string to_text(const Tally& tally) {
   std::string text;
   for (const auto& [what, count] : tally) text += what + "\t" + std::to_string(count) + "\n";
@@ -91,7 +91,7 @@ std::string last_line(const std::string& log) {
 
 }  // namespace
 
-// What was seen while an attack ran.
+// Measured while an attack ran.
 struct Rounds::Observed {
   std::uint64_t peak = 0;      // resident
   double share_of_others = 0;  // of the CPUs' time: of processes that have nothing to do with this
@@ -242,13 +242,13 @@ bool Rounds::attack(const std::vector<Plan>& plans, std::uint64_t seed, Clock::d
   const std::size_t findings = report_.num_findings();
   std::vector<Finding> late = attack_once(plans, time);
   if (!late.empty() && report_.num_findings() == findings) {
-    // Once it may have been the machine.
+    // Once may have been the machine's fault.
     report_.say("  late: " + late.front().invariant + ", " + late.front().measured + "; once more");
     late = attack_once(plans, time);
   }
   for (Finding& finding : late) report_.add(std::move(finding));
   if (report_.num_findings() == findings) return true;
-  // The next attack meets a server that this one has not spoilt.
+  // The next attack gets a new server.
   judge_log();
   return start_server();
 }
@@ -343,7 +343,7 @@ std::vector<Finding> Rounds::late_answers(const Observed& observed, bool of_cont
                       .detail = std::to_string(measured.count(what)) + " samples, median " +
                                 one_decimal(measured.percentile(what, 0.5)) + " ms"});
   };
-  // What computes takes its share of the CPUs, from the io thread too; and a machine may be slow.
+  // Attacks with computation take CPU time from the io thread, too; and a machine may be slow.
   const double health = of_control ? bounds.health_ms : bounds.busy_health_ms;
   judge(kHealthTime, std::max(health, kOfCalmHealth * calm_.percentile(kHealthTime, 0.99)));
   judge(kConnectTime, bounds.connect_ms);

@@ -1,4 +1,4 @@
-// One attack after another against one server, with a look at everything after each.
+// One attack after another against one server, with all checks after each.
 #pragma once
 
 #include <memory>
@@ -26,9 +26,9 @@ class Rounds {
   // These attacks at the same time, for so long; then a look at everything. False: the server had to be replaced, and
   // the new one is of no use.
   bool attack(const std::vector<Plan>& plans, std::uint64_t seed, Clock::duration time);
-  // Compares what a client sees with what the server counts.
+  // Compares a client's count of answers with the server's counters.
   void count(std::uint64_t seed);
-  // Stops the server and looks at what it leaves behind.
+  // Stops the server and checks that it leaves nothing behind.
   void end();
 
   // Whether attackers, neighbour and owner are different users.

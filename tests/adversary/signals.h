@@ -1,4 +1,4 @@
-// Whether a server stops as it promises, whatever it is doing.
+// Checks that a signal stops a server as documented, in every phase of its work.
 #pragma once
 
 #include <random>
@@ -19,7 +19,7 @@ struct SignalSetting {
 
 // "decode/one", "decode/two", ...
 std::vector<std::string> signal_cases();
-// Starts a server, brings it into the phase, and signals. Adds what does not hold to the report.
+// Starts a server, brings it into the phase, and signals. Adds violations to the report.
 void run_signal_case(const std::string& name, const SignalSetting& setting, std::uint64_t seed, Report& report);
 
 }  // namespace troupe::adversary

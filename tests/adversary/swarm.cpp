@@ -11,7 +11,7 @@
 namespace troupe::adversary {
 namespace {
 
-// Where connecting fails, others of the swarm go on meanwhile.
+// The longest time of one connect, and the pause after a failed one: the other connections go on meanwhile.
 constexpr std::chrono::milliseconds kConnectPatience{200};
 constexpr std::chrono::milliseconds kConnectPause{50};
 

@@ -1,5 +1,5 @@
-// Many connections of one attacker, in one thread: sends what it is told as fast as the server takes it, and reads, or
-// does not.
+// Many connections of one attacker, in one thread: sends bytes as fast as the server takes them, and reads or does not
+// read the answers.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace troupe::adversary {
 
-// What an attacker has seen, by name: "connected", "sent_bytes", "Health", "Refused quota max_streams".
+// An attacker's counts, by name: "connected", "sent_bytes", "Health", "Refused quota max_streams".
 using Tally = std::map<std::string, std::uint64_t>;
 
 // One connection of a swarm.

@@ -1,5 +1,5 @@
-// The protocol's bytes, written and read by hand: a program that attacks must be able to say what a client library
-// would not, and must not share a bug with the server's own reader.
+// The protocol's bytes, written and read by hand: an attack sends bytes that the client library cannot send, and its
+// reader must not have the same errors as the server's own.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ class Message {
 
 void append_varint(std::string& out, std::uint64_t value);
 
-// A body behind its length (4 bytes, little-endian), which may be a lie.
+// A length (4 bytes, little-endian), which may be wrong, and a body.
 std::string framed(std::string_view body);
 std::string framed(std::string_view body, std::uint32_t claimed_length);
 
@@ -47,7 +47,7 @@ class Fields {
  public:
   explicit Fields(std::string_view bytes) : rest_(bytes) {}
 
-  // Nothing at the end, and where the bytes are damaged.
+  // Absent at the end and if the bytes are damaged.
   std::optional<Field> next();
   bool damaged() const { return damaged_; }
 

@@ -37,7 +37,7 @@ bool is_utf8(std::string_view text) {
 
 bool names_a_file(std::string_view argument) { return argument.find("config") != std::string_view::npos; }
 
-// What was parsed, printed as a file, reads back to the same values.
+// Options that were parsed and printed as a file are read back with the same values.
 void check_round_trip(Command command, const Parsed& parsed) {
   const test::TemporaryFile file(print_config(command, parsed));
   const std::vector<std::string> arguments = {"--config", file.path()};

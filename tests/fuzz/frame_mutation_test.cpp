@@ -70,7 +70,7 @@ std::vector<v1::ClientFrame> valid_frames() {
   return frames;
 }
 
-// What became of mutated frames.
+// Counts of the answers to mutated frames.
 struct Tally {
   int answered = 0;  // by a frame that is no refusal, or taken without one (credit, cancel)
   int refused = 0;
@@ -92,7 +92,7 @@ void tell(SessionRun& run, const std::string& bytes, Tally& tally) {
   }
 }
 
-// A new connection is served as if nothing had been.
+// A new connection is served as before.
 void require_healthy(SessionRun& run) {
   run.connect();
   run.send(frame_bytes(hello()));

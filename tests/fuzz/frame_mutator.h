@@ -1,4 +1,4 @@
-// Damage to frames that knows the protocol, through protobuf's reflection, and damage that knows nothing.
+// Mutates frames by their fields, through protobuf's reflection, and by their bytes.
 #pragma once
 
 #include <google/protobuf/message.h>
@@ -14,7 +14,7 @@ namespace troupe::fuzz {
 // same bytes.
 std::string mutate_frame(const google::protobuf::Message& frame, std::mt19937_64& random);
 
-// The body behind its length: mostly the right one.
+// A length, mostly the right one, and the body.
 std::string mutate_framing(std::string_view body, std::mt19937_64& random);
 
 }  // namespace troupe::fuzz

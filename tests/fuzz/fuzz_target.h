@@ -1,4 +1,4 @@
-// What the fuzz targets share: the entry point, an input taken apart, and how an error must look.
+// Shared by the fuzz targets: the entry point, a reader of inputs, and the check of an error's message.
 //
 // Each *_target.cpp defines LLVMFuzzerTestOneInput and is linked twice: with libFuzzer (fuzz_NAME, in a build with
 // TROUPE_FUZZ), and with replay.cpp (replay_NAME, always), which runs the corpus and all inputs that were ever found.

@@ -18,7 +18,7 @@ class GgufRun {
   // Whether the file is a model. Asserts that one that is not has an error with a message, and that one that is runs a
   // step and gives each logit and a token of its vocabulary; an encoder's is two vectors.
   bool run(std::string_view bytes);
-  // Of the last run that was none: what was said.
+  // The error of the last file that was no model.
   const Error& error() const { return error_; }
 
  private:

@@ -128,7 +128,7 @@ class SequenceFileRun {
       TROUPE_ASSERT(token.id >= 0 && static_cast<std::uint32_t>(token.id) < info.vocab_size);
   }
 
-  // What is not kept as it was: that the last token was computed, and a prompt of nothing.
+  // Not kept in the file: that the last token was computed, and an empty prompt.
   void check_exported(const engine::Executor& executor, const engine::SequenceFile& file, std::string_view header) {
     if (file.num_computed() == file.tokens().size() || file.num_prompt_tokens() == 0) return;
     TROUPE_ASSERT(engine::export_sequence(export_path_, *model_, executor, 1));

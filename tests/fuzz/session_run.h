@@ -97,8 +97,7 @@ std::string frame_bytes(const google::protobuf::MessageLite& message);
 std::string framed(std::string_view body);
 v1::ClientFrame hello();
 
-// What must hold for a frame's body without any connection: one that parses reads back from what it is written as, and
-// is judged the same both times.
+// Checks a frame's body without a connection: if it parses, it reads back equal after writing, with the same refusals.
 void check_body(std::string_view body);
 
 }  // namespace troupe::fuzz

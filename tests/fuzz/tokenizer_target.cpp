@@ -35,7 +35,7 @@ Tokenizers make_all() {
   return all;
 }
 
-// What a stream of these ids shows: the pieces with U+FFFD for what is no UTF-8, nothing held back at the end.
+// The text of a stream of these ids: the pieces with U+FFFD for bytes that are no UTF-8, nothing held back at the end.
 void check_stream(const std::shared_ptr<const Tokenizer>& tokenizer, const std::vector<TokenId>& ids) {
   Detokenizer detokenizer(tokenizer);
   std::string pieces, streamed;
