@@ -71,7 +71,7 @@ Result<int> connect_socket(const std::string& path, Deadline deadline) {
   }
 }
 
-Error to_error(const v1::Refused& refused) {
+Error closing_error(const v1::Refused& refused) {
   const v1::Outcome why = refused.code();
   ErrorCode code = ErrorCode::protocol;
   if (why == v1::OUTCOME_PERMISSION) code = ErrorCode::permission;
@@ -129,7 +129,7 @@ Status Connection::greet(const std::string& name, Deadline deadline) {
     v1::ServerFrame answer;
     if (!answer.ParseFromArray(body->data(), static_cast<int>(body->size())))
       return Error{ErrorCode::protocol, "what listens on " + path_ + " is not a troupe server"};
-    if (answer.has_refused()) return to_error(answer.refused());
+    if (answer.has_refused()) return closing_error(answer.refused());
     if (!answer.has_welcome()) continue;
     welcome_ = answer.welcome();
     if (welcome_.protocol() == kProtocol) return Ok{};
@@ -241,7 +241,7 @@ void Connection::dispatch(v1::ServerFrame& frame) {
   const std::uint64_t stream = ipc::stream_of(frame);
   if (frame.has_refused() && frame.refused().closing()) {
     const std::lock_guard lock(mutex_);
-    farewell_ = to_error(frame.refused());
+    farewell_ = closing_error(frame.refused());
     return;
   }
   std::shared_ptr<Receiver> receiver;
