@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "config/options.h"
+#include "config/option_table.h"
 #include "config/result.h"
 #include "ipc/client/client.h"
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "config/metric.h"
-#include "config/options.h"
+#include "config/option_table.h"
 #include "config/result.h"
 
 namespace spdlog {

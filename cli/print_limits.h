@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "config/options.h"
+#include "config/option_table.h"
 #include "config/result.h"
 
 namespace troupe::cli {

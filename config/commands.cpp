@@ -37,8 +37,7 @@ std::vector<CommandInfo> make_commands() {
        "Asks the server for one vector for each text and writes each as a line of JSON, in their order: of an encoder "
        "what it is made for, of a model that continues texts its hidden states, pooled. The texts are the arguments, "
        "else the lines of the file of -f, else those of stdin. The lines of what is piped in beside arguments go "
-       "before "
-       "them (</dev/null: without it).",
+       "before them (</dev/null: without it).",
        {"troupe embed \"a cat\" \"a dog\"", "troupe embed -f lines.txt --pooling mean > vectors.jsonl",
         "troupe embed --ids \"101 7592 102\""}},
       {Command::bench,
@@ -48,10 +47,8 @@ std::vector<CommandInfo> make_commands() {
        "Measures prefill (tokens per second of a prompt) and decoding (tokens per second for each number of sequences "
        "at once) through the engine's executor, with fixed seeds, after a round that warms up. The median of the "
        "rounds and their spread are printed. With --profile it also says where the time went: operations, joins, "
-       "layers, "
-       "and the memory at most. With --overhead it starts a server's actors instead, without a socket, and measures "
-       "what "
-       "lies between the last kernel of a step and the first of the next.",
+       "layers, and the memory at most. With --overhead it starts a server's actors instead, without a socket, and "
+       "measures what lies between the last kernel of a step and the first of the next.",
        {"troupe bench", "troupe bench -m tinyllama-1.1b-q8_0.gguf -p 512 -n 64 -b 1,8,32 -t 2",
         "troupe bench -p 128 -n 32 -pg 128,32 -b 1 -d 0,512 -r 3 -o json",
         "troupe bench --profile -p 512 -n 64 -b 1,32 -t 2", "troupe bench --overhead -b 1,8,32 -n 256 -t 1"}},
@@ -60,10 +57,8 @@ std::vector<CommandInfo> make_commands() {
        "compute the logits of given tokens, or compare two runs",
        "",
        "Computes the logits of every position of a list of token ids, or of a text, and writes them as raw float32. "
-       "With "
-       "--compare or another --compare-... it computes them a second time, with another model, KV cache or kernels, "
-       "and "
-       "says how far the two lie apart; a text longer than -c is then cut into passages of -c tokens.",
+       "With --compare or another --compare-... it computes them a second time, with another model, KV cache or "
+       "kernels, and says how far the two lie apart; a text longer than -c is then cut into passages of -c tokens.",
        {"troupe eval --tokens ids.json -o logits.f32", "troupe eval -m llama.gguf --tokens ids.json --greedy 24",
         "troupe eval --tokens ids.json -o logits.f32 --kv-type f32 --kernels reference --chunk 7",
         "troupe eval -m llama-f16.gguf --compare llama-q4_k_m.gguf -f text.txt -c 512",
@@ -74,9 +69,8 @@ std::vector<CommandInfo> make_commands() {
        "measure how well a model predicts a text",
        "",
        "Cuts the text of -f, or of stdin, into passages of -c tokens, lets the model read each from an empty cache, "
-       "and "
-       "scores the tokens behind its middle, as llama-perplexity does: the result is exp of their mean negative log "
-       "likelihood, with its standard error. The estimate so far goes to stderr. Without -m the embedded model is "
+       "and scores the tokens behind its middle, as llama-perplexity does: the result is exp of their mean negative "
+       "log likelihood, with its standard error. The estimate so far goes to stderr. Without -m the embedded model is "
        "used.",
        {"troupe perplexity -f text.txt", "troupe perplexity -m llama.gguf -f wiki.test.raw -c 512 --chunks 100",
         "troupe perplexity -m llama.gguf -f wiki.test.raw -c 384 --stride 256 -ctk int8",
@@ -130,10 +124,9 @@ std::vector<CommandInfo> make_commands() {
        "measure what this machine can do",
        "",
        "Measures the clock, whether CPUs are cores or siblings, the peaks of the arithmetic units, the speed of "
-       "reading "
-       "memory and what waking a thread costs. The result is kept for this machine ($XDG_CACHE_HOME/troupe, else "
-       "~/.cache/troupe) and shown when asked again; `troupe bench` prints its results as shares of it. It wants the "
-       "machine for itself, for about ten seconds, and the memory of a buffer of 2 GiB or four times the L3 cache.",
+       "reading memory and what waking a thread costs. The result is kept for this machine ($XDG_CACHE_HOME/troupe, "
+       "else ~/.cache/troupe) and shown when asked again; `troupe bench` prints its results as shares of it. It wants "
+       "the machine for itself, for about ten seconds, and the memory of a buffer of 2 GiB or four times the L3 cache.",
        {"troupe probe", "troupe probe --refresh -t 2 -o json", "troupe probe --quick -m llama-3.2-1b-q4_k_m.gguf"}},
       {Command::version,
        "version",

@@ -56,15 +56,10 @@ std::string wanted_type(const Option& option, const toml::node& node) {
   return std::visit(Check{node}, option.field);
 }
 
-bool takes_list(const Option& option) {
-  return std::holds_alternative<std::vector<std::int64_t> Options::*>(option.field) ||
-         std::holds_alternative<std::vector<std::string> Options::*>(option.field);
-}
-
 // The texts of an entry's value, or an error.
 Result<std::vector<std::string>> read_texts(const Option& option, const toml::node& node) {
   std::vector<const toml::node*> scalars{&node};
-  if (const toml::array* array = node.as_array(); array && takes_list(option)) {
+  if (const toml::array* array = node.as_array(); array && option.is_list()) {
     scalars.clear();
     for (const toml::node& element : *array) scalars.push_back(&element);
   }
@@ -73,29 +68,30 @@ Result<std::vector<std::string>> read_texts(const Option& option, const toml::no
     const std::string wanted = wanted_type(option, *scalar);
     const auto text = scalar_text(*scalar);
     if (!wanted.empty() || !text)
-      return Error{ErrorCode::bad_config, (text ? *text + " is" : "the value is") +
-                                              std::string(" of the wrong type: ") + std::string(option.name) +
-                                              " takes " + wanted};
+      return Error{ErrorCode::bad_config, fmt::format("{} is of the wrong type: {} takes {}",
+                                                      text.value_or("the value"), option.name, wanted)};
     texts.push_back(*text);
   }
   return texts;
 }
 
+// Whether a configuration file may set the option.
+bool is_key(const Option& option) { return !option.flag_only && option.name != "config"; }
+
 const Option* find_key(std::string_view key) {
   for (const Option& option : option_table())
-    if (option.name == key && !option.flag_only && key != "config") return &option;
+    if (option.name == key && is_key(option)) return &option;
   return nullptr;
 }
 
 std::string unknown_key(std::string_view key, bool is_table) {
   std::vector<std::string> known;
   for (const Option& option : option_table())
-    if (!option.flag_only && option.name != "config") known.emplace_back(option.name);
-  const auto likely = nearest(key, known);
-  return "unknown key " + std::string(key) +
-         (likely     ? "; did you mean " + *likely + "?"
-          : is_table ? "; keys are not grouped in tables"
-                     : " (`troupe serve --print-config` shows those it has)");
+    if (is_key(option)) known.emplace_back(option.name);
+  if (const auto likely = nearest(key, known)) return fmt::format("unknown key {}; did you mean {}?", key, *likely);
+  return fmt::format(
+      "unknown key {}{}", key,
+      is_table ? "; keys are not grouped in tables" : " (`troupe serve --print-config` shows those it has)");
 }
 
 // Scans a TOML document by its strings and comments.

@@ -1,5 +1,7 @@
 #include "config/flags.h"
 
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cctype>
@@ -10,11 +12,6 @@
 
 namespace troupe::config {
 namespace {
-
-bool is_list(const Option& option) {
-  return std::holds_alternative<std::vector<std::int64_t> Options::*>(option.field) ||
-         std::holds_alternative<std::vector<std::string> Options::*>(option.field);
-}
 
 const Option* find_spelling(Command command, std::string_view name) {
   for (const Option& option : option_table()) {
@@ -27,9 +24,9 @@ const Option* find_spelling(Command command, std::string_view name) {
 
 Error unknown_flag(Command command, const std::string& argument) {
   const std::string flag = argument.substr(0, argument.find('='));
-  std::string message = "unknown flag " + flag + " of `troupe " + std::string(info(command).name) + "`";
+  std::string message = fmt::format("unknown flag {} of `troupe {}`", flag, info(command).name);
   if (const std::string_view advice = advice_on_flag(command, flag); !advice.empty())
-    return {ErrorCode::invalid_argument, message + ": " + std::string(advice)};
+    return {ErrorCode::invalid_argument, fmt::format("{}: {}", message, advice)};
   std::vector<std::string> known;
   for (const Option& option : option_table())
     for (const std::string& spelling : option.spellings()) {
@@ -53,7 +50,7 @@ bool begins_as_number(std::string_view text) {
   return digit <= 1 && std::isdigit(static_cast<unsigned char>(text[digit])) != 0;
 }
 
-// The one type of K and V, given for each as llama.cpp has it.
+// K and V have one type here; llama.cpp's flags give it for each of them.
 class KvTypes {
  public:
   void note(std::string_view spelling, const std::string& type) {
@@ -63,8 +60,9 @@ class KvTypes {
   }
   Status check() const {
     if (!of_k_ || !of_v_ || *of_k_ == *of_v_) return Ok{};
-    return Error{ErrorCode::invalid_argument, "-ctk " + *of_k_ + " and -ctv " + *of_v_ +
-                                                  ": K and V have one type here; give both the same, or --kv-type"};
+    return Error{ErrorCode::invalid_argument,
+                 fmt::format("-ctk {} and -ctv {}: K and V have one type here; give both the same, or --kv-type",
+                             *of_k_, *of_v_)};
   }
 
  private:
@@ -94,7 +92,7 @@ Result<std::vector<std::string>> with_long_names(Command command, std::span<cons
     }
     const bool is_switch = option && option->value.empty();
     if (!option || (is_switch && value && equals == std::string::npos)) return unknown_flag(command, argument);
-    plain.push_back("--" + std::string(option->name) + (is_switch && value ? "=" + *value : ""));
+    plain.push_back(fmt::format("--{}{}", option->name, is_switch && value ? "=" + *value : ""));
     if (is_switch) continue;
     if (!value && i + 1 < arguments.size()) value = arguments[++i];  // whatever it looks like
     if (value) plain.push_back(*value);
@@ -108,18 +106,18 @@ Result<std::vector<std::string>> with_long_names(Command command, std::span<cons
 Error missing_value(const std::string& what) {
   const std::string flag = what.substr(0, what.find(':'));
   for (const Option& option : option_table())
-    if ("--" + std::string(option.name) == flag)
-      return {ErrorCode::invalid_argument, flag + " needs a value: " + flag + " " + std::string(option.value)};
+    if (fmt::format("--{}", option.name) == flag)
+      return {ErrorCode::invalid_argument, fmt::format("{0} needs a value: {0} {1}", flag, option.value)};
   return {ErrorCode::invalid_argument, what};
 }
 
 CLI::Option* add(CLI::App& app, const Option& option) {
-  const std::string names = "--" + std::string(option.name);
+  const std::string name = fmt::format("--{}", option.name);
   // An empty placeholder means a switch: it takes no value, but --name=false is understood.
-  if (option.value.empty()) return app.add_flag(names)->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-  CLI::Option* added = app.add_option(names, CLI::callback_t([](const CLI::results_t&) { return true; }));
+  if (option.value.empty()) return app.add_flag(name)->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  CLI::Option* added = app.add_option(name, CLI::callback_t([](const CLI::results_t&) { return true; }));
   // One value for each occurrence: `--stop a b` must not swallow b.
-  if (is_list(option)) return added->expected(1, CLI::detail::expected_max_vector_size)->allow_extra_args(false);
+  if (option.is_list()) return added->expected(1, CLI::detail::expected_max_vector_size)->allow_extra_args(false);
   return added->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)->allow_extra_args(false);
 }
 
@@ -154,9 +152,9 @@ Result<Flags> read_flags(Command command, std::span<const std::string> arguments
     if (option->name == "help") flags.asks_for_help = true;
   }
   if (info(command).arguments.empty() && !flags.arguments.empty() && !flags.asks_for_help)
-    return Error{ErrorCode::invalid_argument, "unexpected argument '" + flags.arguments.front() + "': `troupe " +
-                                                  std::string(info(command).name) + "` takes flags only" +
-                                                  " (a model is named with -m)"};
+    return Error{ErrorCode::invalid_argument,
+                 fmt::format("unexpected argument '{}': `troupe {}` takes flags only (a model is named with -m)",
+                             flags.arguments.front(), info(command).name)};
   return flags;
 }
 

@@ -1,24 +1,17 @@
-// What an option is: a row of the table in option_table.h.
+// What an option is: a row of the table in option_table.cpp.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <limits>
-#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <variant>
 #include <vector>
 
+#include "config/option_table.h"
+
 namespace troupe::config {
-
-// An amount of memory: written "4GiB", "512M", "1.5GB" (powers of 1000) or a plain number of bytes.
-struct Bytes {
-  std::uint64_t count = 0;
-  friend bool operator==(const Bytes&, const Bytes&) = default;
-};
-
-using Seed = std::optional<std::uint64_t>;  // written as a number; "-1" or nullopt: drawn for each request
 
 // The subcommands that this version has.
 enum class Command : std::uint8_t {
@@ -40,21 +33,21 @@ enum class Command : std::uint8_t {
 // Its place in a set of subcommands.
 constexpr std::uint32_t bit(Command command) { return 1u << static_cast<unsigned>(command); }
 
-struct Options;  // the values of all options: option_table.h
+// The subcommands that talk to a server.
+inline constexpr std::uint32_t kClientCommands =
+    bit(Command::run) | bit(Command::status) | bit(Command::top) | bit(Command::load) | bit(Command::embed);
+// The subcommands that take a text or token ids.
+inline constexpr std::uint32_t kTextCommands = bit(Command::run) | bit(Command::tokenize) | bit(Command::embed);
 
 // The member of Options that holds an option's value; its type determines how it is parsed, printed and checked.
 using Field = std::variant<bool Options::*, std::int64_t Options::*, double Options::*, std::string Options::*,
                            Bytes Options::*, std::chrono::milliseconds Options::*, Seed Options::*,
                            std::vector<std::int64_t> Options::*, std::vector<std::string> Options::*>;
 
-// The bit of each subcommand whose options include the group: option_table.h.
-template <class Group>
-constexpr std::uint32_t commands_with();
-
 // Where an option's value is, and with that, which subcommands have the option.
 struct OptionPlace {
   template <class T, class Group>
-  OptionPlace(T Group::*member) : field(static_cast<T Options::*>(member)), commands(commands_with<Group>()) {}
+  OptionPlace(T Group::*member);  // for the rows: defined in option_table.cpp
 
   Field field;
   std::uint32_t commands;  // the bit of each subcommand that has it
@@ -82,6 +75,9 @@ struct Option : OptionPlace {
   bool belongs_to(Command command) const { return (commands & bit(command)) != 0; }
   std::string variable() const;                // "TROUPE_CTX_SIZE"
   std::vector<std::string> spellings() const;  // "--ctx-size", then those of `also`
+  bool is_list() const;                        // whether it has several values
 };
+
+[[nodiscard]] std::span<const Option> option_table();
 
 }  // namespace troupe::config

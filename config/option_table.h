@@ -1,17 +1,24 @@
-// The one table of options: the values of each subcommand, and of every option its flag, TROUPE_* variable and
-// troupe.toml key, with range, unit, default and help.
+// The values of all options: groups of options, the groups of each subcommand, and everything together.
 //
-// A new option is a member of a group, whose initial value is the default, and a row with the same name. The
+// A new option is a member of a group, whose initial value is the default, and a row in option_table.cpp. The
 // subcommands that have the group have the option. Zero or empty means "choose automatically" where the help says so.
 #pragma once
 
-#include <tuple>
-#include <type_traits>
-#include <utility>
-
-#include "config/option.h"
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
 
 namespace troupe::config {
+
+// An amount of memory: written "4GiB", "512M", "1.5GB" (powers of 1000) or a plain number of bytes.
+struct Bytes {
+  std::uint64_t count = 0;
+  friend bool operator==(const Bytes&, const Bytes&) = default;
+};
+
+using Seed = std::optional<std::uint64_t>;  // written as a number; "-1" or nullopt: drawn for each request
 
 // Groups that several subcommands have.
 
@@ -277,11 +284,22 @@ struct DecodeOptions {  // tokenize
   bool decode = false;
 };
 
+template <class... Groups>
+struct Joined : Groups... {};
+
+// The values of all options, each once: what the parser fills. A subcommand gets its OptionSet of them.
+struct Options
+    : Joined<HelpOptions, ConfigOptions, EngineOptions, ContextOptions, ParallelOptions, ProfileOptions, SocketOptions,
+             RequestOptions, TokenTextOptions, EndsOptions, RawOptions, JsonOptions, FormatOptions, ServerOptions,
+             LimitOptions, LogOptions, AnswerOptions, VerboseOptions, VectorOptions, StatusFormatOptions, ScreenOptions,
+             CaseOptions, MachineOptions, PaceOptions, PromptOptions, FaultOptions, GoalOptions, ReportOptions,
+             PassageOptions, LogitsOptions, DecodeOptions> {};
+
 // The options of a subcommand.
 template <class... Groups>
 struct OptionSet : Groups... {
   OptionSet() = default;
-  explicit OptionSet(const Options& all);
+  explicit OptionSet(const Options& all) : Groups(all)... {}
 };
 
 // As OptionSet, for subcommands that read the configuration file.
@@ -304,401 +322,5 @@ using LoadOptions =
 using ProbeOptions = Configured<ModelOptions, ThreadOptions, MachineOptions>;
 using PerplexityOptions = Configured<EngineOptions, PassageOptions, TextOptions, FormatOptions>;
 using EmbedOptions = Configured<SocketOptions, ModelNameOptions, TokenTextOptions, EndsOptions, VectorOptions>;
-
-// The values of all options, each once: what the parser fills. A subcommand gets its OptionSet of them.
-struct Options : HelpOptions,
-                 ConfigOptions,
-                 EngineOptions,
-                 ContextOptions,
-                 ParallelOptions,
-                 ProfileOptions,
-                 SocketOptions,
-                 RequestOptions,
-                 TokenTextOptions,
-                 EndsOptions,
-                 RawOptions,
-                 JsonOptions,
-                 FormatOptions,
-                 ServerOptions,
-                 LimitOptions,
-                 LogOptions,
-                 AnswerOptions,
-                 VerboseOptions,
-                 VectorOptions,
-                 StatusFormatOptions,
-                 ScreenOptions,
-                 CaseOptions,
-                 MachineOptions,
-                 PaceOptions,
-                 PromptOptions,
-                 FaultOptions,
-                 GoalOptions,
-                 ReportOptions,
-                 PassageOptions,
-                 LogitsOptions,
-                 DecodeOptions {};
-
-template <class... Groups>
-OptionSet<Groups...>::OptionSet(const Options& all) : Groups(all)... {}
-
-// In the order of Command.
-using OptionSets =
-    std::tuple<ServeOptions, RunOptions, BenchOptions, EvalOptions, TokenizeOptions, InspectOptions, StatusOptions,
-               TopOptions, VersionOptions, LoadOptions, ProbeOptions, PerplexityOptions, EmbedOptions>;
-
-template <class Group>
-constexpr std::uint32_t commands_with() {
-  return []<std::size_t... kPlaces>(std::index_sequence<kPlaces...>) {
-    return ((std::is_base_of_v<Group, std::tuple_element_t<kPlaces, OptionSets>> ? 1u << kPlaces : 0u) | ...);
-  }
-  (std::make_index_sequence<std::tuple_size_v<OptionSets>>());
-}
-
-namespace rows {
-
-inline constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
-inline constexpr double kHours = 3600e3;
-inline constexpr Range kAny{};
-inline constexpr Range within(double min, double max) { return {min, max, false}; }
-inline constexpr Range above(double min, double max) { return {min, max, true}; }
-
-// Names for the last two fields of a row, for options that SIGHUP reloads.
-inline constexpr bool kNotFlagOnly = false;
-inline constexpr bool kReloads = true;
-
-inline constexpr std::string_view kModel = "Model";
-inline constexpr std::string_view kServer = "Server";
-inline constexpr std::string_view kLimits = "Limits";
-inline constexpr std::string_view kLogging = "Logging";
-inline constexpr std::string_view kRequest = "Request";
-inline constexpr std::string_view kSampling = "Sampling (llama.cpp's defaults)";
-inline constexpr std::string_view kMeasure = "Measurement";
-inline constexpr std::string_view kPace = "Pace";
-inline constexpr std::string_view kPrompts = "Requests";
-inline constexpr std::string_view kFaults = "Faults (shares of the requests, 0 to 1)";
-inline constexpr std::string_view kGoals = "Goals (exit code 1 when one is missed)";
-inline constexpr std::string_view kInputOutput = "Input and output";
-inline constexpr std::string_view kConfiguration = "Configuration";
-
-}  // namespace rows
-
-// The rows, Row being Option: a template, so that only options.cpp compiles them. Spellings follow llama.cpp;
-// vLLM's are aliases where they differ. Within a subcommand every spelling is unique, and names (keys, variables) are
-// unique throughout: tests/config checks both.
-template <class Row>
-std::vector<Row> make_option_table() {
-  using namespace rows;
-  return {
-      {&ModelOptions::model, "model", "-m", kModel, "FILE", kAny,
-       "the model, a GGUF file; none: the embedded one (probe: a size to read at; none: 1 GiB)"},
-      {&ServerOptions::draft, "draft", "-md --model-draft", kModel, "FILE", kAny,
-       "draft model for speculative decoding (refused: this version has none)"},
-      {&ContextOptions::ctx_size, "ctx-size", "-c --max-model-len", kModel, "TOKENS", within(0, 1 << 24),
-       "longest sequence, prompt and answer together; 0: as long as the model was trained for"},
-      {&ThreadOptions::threads, "threads", "-t", kModel, "N", within(0, 1024),
-       "compute threads; 0: all allowed cores up to 4, one fewer above"},
-      {&EngineOptions::kv_type, "kv-type", "-ctk -ctv --cache-type-k --cache-type-v --kv-cache-dtype", kModel,
-       "f16|f32|int8|q8_0", kAny,
-       "number format of the KV cache, K and V alike: int8 takes half of f16; q8_0 is another name for it"},
-      {&FitOptions::state_type, "state-type", "", kModel, "f32|f16", kAny,
-       "how snapshots of recurrent state are kept; f16 takes half, and rounds the state where snapshots are taken"},
-      {&EngineOptions::state_snapshot_every, "state-snapshot-every", "", kModel, "TOKENS", within(32, 1 << 20),
-       "positions between two snapshots of recurrent state, a multiple of 32; with f32 one more at the end of a "
-       "prompt"},
-      {&FitOptions::memory, "memory", "", kModel, "SIZE", within(0, 1024.0 * 1024.0 * kGiB),
-       "budget for weights, vocabulary and KV cache together; 0: 60 % of what is available"},
-      {&ServerOptions::kv_blocks, "kv-blocks", "--num-gpu-blocks-override", kModel, "N", within(0, 1 << 30),
-       "KV blocks of 32 tokens; 0: what the memory budget leaves"},
-      {&FitOptions::kernels, "kernels", "", kModel, "VARIANT", kAny,
-       "kernel variant, as `troupe version` lists them; none: the best this CPU has"},
-      {&EngineOptions::ternary, "ternary", "", kModel, "auto|multiply|lookup|trits", kAny,
-       "how ternary weights are multiplied: with multiply-adds (2.1 bits per weight), by sums in lookup tables (1.75) "
-       "or with multiply-adds of packed trits (1.6); answers are the same; auto: measured at load"},
-      {&EngineOptions::weights_cache, "weights-cache", "", kModel, "DIR", kAny,
-       "keep weights on disk as they are packed, to load them faster next time; auto: weights in $CACHE_DIRECTORY, "
-       "$XDG_CACHE_HOME/troupe or ~/.cache/troupe; none, off: pack them each time"},
-      {&EngineOptions::weights_cache_size, "weights-cache-size", "", kModel, "SIZE", within(0, 1024.0 * 1024.0 * kGiB),
-       "most that the weights cache may take; what was not used for longest goes first; 0: any size"},
-
-      {&SocketOptions::socket, "socket", "--uds", kServer, "PATH", kAny,
-       "Unix socket; none: $XDG_RUNTIME_DIR/troupe/troupe.sock, without that directory ~/.troupe/HOST.sock, for root "
-       "/run/troupe/troupe.sock (clients try TROUPE_HOST first, then all of them)"},
-      {&SocketOptions::no_strict_modes, "no-strict-modes", "", kServer, "", kAny,
-       "warn where other users could put another server in the socket's place (a directory that they can write to, a "
-       "server of an unexpected user), instead of refusing it"},
-      {&ServerOptions::alias, "alias", "-a --served-model-name", kServer, "NAME", kAny,
-       "the name that clients call the model; none: the one in the file"},
-      // Not the same key as `alias`: clients read the server's configuration file too, and may talk to another server.
-      {&ModelNameOptions::model_name, "model-name", "-a --alias --served-model-name", kServer, "NAME", kAny,
-       "the model to ask for, by the server's name for it; none: the one that the server has"},
-      {&ServerOptions::allow_uid, "allow-uid", "", kServer, "UID,...", within(0, 4294967294.0),
-       "further users who may connect; none: only the one who runs the server, and root", kNotFlagOnly, kReloads},
-      {&ServerOptions::allow_gid, "allow-gid", "", kServer, "GID,...", within(0, 4294967294.0),
-       "groups whose members may connect", kNotFlagOnly, kReloads},
-      {&ServerOptions::allow_user, "allow-user", "", kServer, "NAME,...", kAny, "as --allow-uid, by name", kNotFlagOnly,
-       kReloads},
-      {&ServerOptions::allow_group, "allow-group", "", kServer, "NAME,...", kAny, "as --allow-gid, by name",
-       kNotFlagOnly, kReloads},
-      {&ServerOptions::drain_timeout, "drain-timeout", "--shutdown-timeout --graceful-termination-timeout", kServer,
-       "TIME", within(0, 24 * kHours), "how long SIGTERM waits for running answers before it ends them"},
-      {&ServerOptions::idle_exit, "idle-exit", "", kServer, "TIME", within(0, 24 * kHours),
-       "end when nobody has been connected for this long, for a service that its socket starts; 0: never", kNotFlagOnly,
-       kReloads},
-      {&ServerOptions::progress_timeout, "progress-timeout", "", kServer, "TIME", within(1, 24 * kHours),
-       "how long work may wait without a step ending before health says stalled; more than the longest step"},
-
-      {&ParallelOptions::parallel, "parallel", "-np --max-num-seqs", kLimits, "N", within(1, 4096),
-       "sequences computed at once"},
-      {&LimitOptions::max_step_tokens, "max-step-tokens", "-b --batch-size --max-num-batched-tokens", kLimits, "TOKENS",
-       within(1, 65536), "tokens of one step, all sequences together"},
-      {&LimitOptions::max_queued_requests, "max-queued-requests", "--max-num-queued-reqs", kLimits, "N",
-       within(1, 1 << 20), "requests that may wait; more are refused. A guest may have a quarter of them"},
-      {&LimitOptions::max_parked_requests, "max-parked-requests", "", kLimits, "N", within(1, 1 << 20),
-       "requests whose clients do not read; one more ends the slowest reader of the user with most of them. A guest "
-       "with a quarter of them gets no new ones"},
-      {&LimitOptions::max_queued_tokens, "max-queued-tokens", "--max-num-queued-tokens", kLimits, "TOKENS",
-       within(1, 4294967296.0),
-       "prompt tokens that may wait, all requests together; a guest may have a quarter of them"},
-      {&LimitOptions::max_queued_texts, "max-queued-texts", "", kLimits, "N", within(1, 65536),
-       "texts that may wait to be tokenized or decoded, short prompts apart; a guest may have a quarter of them"},
-      {&LimitOptions::max_queued_text_bytes, "max-queued-text-bytes", "", kLimits, "SIZE", within(1, 64 * kGiB),
-       "these texts, together; a guest may have a quarter of it"},
-      {&LimitOptions::max_embed_bytes, "max-embed-bytes", "", kLimits, "SIZE", within(1, 64 * kGiB),
-       "texts and vectors of all requests for vectors, together; a guest may have a quarter of it"},
-      {&LimitOptions::max_requests_per_user, "max-requests-per-user", "", kLimits, "N", within(1, 1 << 20),
-       "requests of one user, waiting or running"},
-      {&LimitOptions::max_connections, "max-connections", "", kLimits, "N", within(1, 65536),
-       "open connections; some are kept for the user who runs the server", kNotFlagOnly, kReloads},
-      {&LimitOptions::max_connections_per_uid, "max-connections-per-uid", "", kLimits, "N", within(1, 65536),
-       "open connections of one user", kNotFlagOnly, kReloads},
-      {&LimitOptions::max_streams, "max-streams", "", kLimits, "N", within(1, 65536),
-       "requests at once on one connection"},
-      {&LimitOptions::max_frame_bytes, "max-frame-bytes", "", kLimits, "SIZE", within(4096, 16.0 * 1024 * 1024),
-       "longest message on the socket"},
-      {&LimitOptions::max_outbox_bytes, "max-outbox-bytes", "", kLimits, "SIZE", within(4096, kGiB),
-       "output that may wait for one client that does not read, before it is disconnected", kNotFlagOnly, kReloads},
-      {&LimitOptions::max_buffer_bytes, "max-buffer-bytes", "", kLimits, "SIZE",
-       within(32.0 * 1024 * 1024, 1024 * kGiB),
-       "half of it for messages half read, half for answers unread, of all clients together; a guest may have a "
-       "quarter of each"},
-      {&LimitOptions::max_frames_per_second, "max-frames-per-second", "", kLimits, "N", within(1, 1e9),
-       "messages that one user's clients may send in a second; what comes faster is read later", kNotFlagOnly,
-       kReloads},
-      {&LimitOptions::max_questions_per_second, "max-questions-per-second", "", kLimits, "N", within(1, 1e9),
-       "questions for health, status and models that one user may ask in a second; more are refused", kNotFlagOnly,
-       kReloads},
-      {&LimitOptions::stall_timeout, "stall-timeout", "", kLimits, "TIME", within(1, 24 * kHours),
-       "how long a client may read nothing before it is disconnected", kNotFlagOnly, kReloads},
-      {&LimitOptions::hello_timeout, "hello-timeout", "", kLimits, "TIME", within(1, 24 * kHours),
-       "how long a new connection may take to say hello", kNotFlagOnly, kReloads},
-      {&LimitOptions::idle_timeout, "idle-timeout", "", kLimits, "TIME", within(0, 365 * 24 * kHours),
-       "end connections that ask for nothing this long; 0: never", kNotFlagOnly, kReloads},
-      {&LimitOptions::tokenizer_threads, "tokenizer-threads", "", kLimits, "N", within(1, 64),
-       "threads that turn long texts into tokens; one more is kept for texts up to 16 KiB"},
-
-      {&LogOptions::log_format, "log-format", "", kLogging, "text|json", kAny,
-       "one line of text, or of JSON, per event"},
-      {&LogOptions::log_level, "log-level", "", kLogging, "trace|debug|info|warn|error|off", kAny,
-       "least important event that is logged", kNotFlagOnly, kReloads},
-      {&LogOptions::log_file, "log-file", "", kLogging, "FILE", kAny,
-       "append the log to this file, opened anew by SIGHUP; none: to stderr"},
-
-      {&AnswerOptions::predict, "predict", "-n --n-predict --max-tokens", kRequest, "TOKENS", within(-1, 1 << 24),
-       "longest answer; -1: until the model ends or the context is full"},
-      {&AnswerOptions::choices, "choices", "--n-choices --num-return-sequences", kRequest, "N", within(1, 64),
-       "answers to one prompt, which is computed once; each is drawn by itself (with --temp 0 all are the same). "
-       "--json "
-       "prints {\"choices\": [...]} for more than one"},
-      {&AnswerOptions::stop, "stop", "-r --reverse-prompt", kRequest, "TEXT", kAny,
-       "end the answer before this text; may be repeated"},
-      {&AnswerOptions::stop_id, "stop-id", "", kRequest, "ID,...", within(0, 2147483647),
-       "end the answer at these tokens"},
-      {&AnswerOptions::ignore_eos, "ignore-eos", "", kRequest, "", kAny, "never choose an end-of-answer token"},
-      {&AnswerOptions::logprobs, "logprobs", "", kRequest, "N", within(-1, 20),
-       "with --json, and only there: logarithms of the probabilities of the chosen and the N likeliest tokens; -1: "
-       "none"},
-      {&AnswerOptions::timeout, "timeout", "", kRequest, "TIME", within(0, 24 * kHours),
-       "end the answer with what it has after this long, and with exit code 1; 0: never"},
-      {&AnswerOptions::priority, "priority", "", kRequest, "N", within(-1000, 1000), "lower is served earlier"},
-      {&RequestOptions::scope, "scope", "", kRequest, "NAME", kAny,
-       "who shares the prefix cache: \"public\" all users, another name a part of yours; none: you (load: a new one)"},
-      {&TokenTextOptions::special, "special", "", kRequest, "", kAny,
-       "text of control tokens (\"<s>\") becomes those tokens"},
-
-      {&SamplingOptions::temp, "temp", "--temperature", kSampling, "T", within(0, 100),
-       "temperature; 0: always the likeliest token"},
-      {&SamplingOptions::seed, "seed", "-s", kSampling, "N", kAny,
-       "same seed, same answer; -1: drawn anew each time (load: 0)"},
-      {&SamplingOptions::top_k, "top-k", "", kSampling, "K", within(0, 2147483647),
-       "choose among the K likeliest tokens; 0: all"},
-      {&SamplingOptions::top_p, "top-p", "", kSampling, "P", above(0, 1),
-       "choose among the likeliest tokens that together have probability P"},
-      {&SamplingOptions::min_p, "min-p", "", kSampling, "P", within(0, 1),
-       "drop tokens less likely than P times the likeliest"},
-      {&SamplingOptions::repeat_penalty, "repeat-penalty", "--repetition-penalty", kSampling, "X", above(0, 100),
-       "make repeated tokens less likely by this factor; 1: off"},
-      {&SamplingOptions::repeat_last_n, "repeat-last-n", "", kSampling, "N", within(-1, 1 << 24),
-       "tokens that penalties look back over; -1: all, 0: none"},
-      {&SamplingOptions::presence_penalty, "presence-penalty", "", kSampling, "X", within(-100, 100),
-       "subtracted from the logit of a token that has occurred"},
-      {&SamplingOptions::frequency_penalty, "frequency-penalty", "", kSampling, "X", within(-100, 100),
-       "subtracted for each time that a token has occurred"},
-      {&AnswerOptions::logit_bias, "logit-bias", "-l", kSampling, "ID=BIAS", kAny,
-       "add BIAS to the logit of token ID, also written ID+BIAS or ID-BIAS; may be repeated"},
-
-      {&CaseOptions::n_prompt, "n-prompt", "-p", kMeasure, "TOKENS,...", within(0, 1 << 24),
-       "prompt lengths whose prefill is measured; 0: none"},
-      {&CaseOptions::n_gen, "n-gen", "-n", kMeasure, "TOKENS,...", within(0, 1 << 24),
-       "answer lengths whose decoding is measured; 0: none"},
-      {&CaseOptions::prompt_gen, "prompt-gen", "-pg", kMeasure, "PP,TG", kAny,
-       "also measure a prompt of PP tokens and an answer of TG together; may be repeated"},
-      {&CaseOptions::batch_sizes, "batch-sizes", "-b", kMeasure, "N,...", within(1, 4096), "sequences decoded at once"},
-      {&CaseOptions::n_depth, "n-depth", "-d", kMeasure, "TOKENS,...", within(0, 1 << 24),
-       "tokens that are in the cache before the measurement begins"},
-      {&CaseOptions::step_tokens, "step-tokens", "-ub --ubatch-size", kMeasure, "TOKENS", within(1, 65536),
-       "tokens of a prompt that one step computes, as a server's --max-step-tokens; longer prompts take several steps"},
-      {&CaseOptions::repetitions, "repetitions", "-r", kMeasure, "N", within(1, 1000),
-       "measured rounds, after one that warms up"},
-      {&CaseOptions::overhead, "overhead", "", kMeasure, "", kAny,
-       "measure the time between the kernels of two steps instead, through a server's actors, for each of -b"},
-      {&ProfileOptions::profile, "profile", "", kMeasure, "", kAny,
-       "measure the time of each operation of a step, of its joins and layers: bench prints it behind its table, of a "
-       "server `troupe status --profile` shows it, and its log at the end"},
-      {&PassageOptions::window, "window", "-c --ctx-size", kMeasure, "TOKENS", within(1, 1 << 24),
-       "length of the passages that the text is cut into"},
-      {&PassageOptions::stride, "stride", "--ppl-stride", kMeasure, "TOKENS", within(0, 1 << 24),
-       "passages begin this far apart, are half of it longer, and that many tokens of each are scored; 0: passages "
-       "side "
-       "by side, each scored behind its middle"},
-      {&PassageOptions::chunks, "chunks", "", kMeasure, "N", within(0, 1 << 24), "passages that are measured; 0: all"},
-      {&PassageOptions::by_position, "by-position", "", kMeasure, "", kAny,
-       "also show how well the tokens are predicted at each part of the window"},
-      {&FormatOptions::format, "format", "-o", kMeasure, "md|json", kAny, "a table, or JSON"},
-
-      {&MachineOptions::refresh, "refresh", "", kMeasure, "", kAny, "measure again, whatever is kept"},
-      {&MachineOptions::quick, "quick", "", kMeasure, "", kAny,
-       "shorter rounds, a smaller buffer, no 4 KiB pages: some three seconds instead of ten"},
-      {&MachineOptions::output_format, "output-format", "-o", kMeasure, "text|json", kAny, "tables, or JSON"},
-
-      {&PaceOptions::rate, "rate", "--request-rate", kPace, "R", within(0, 1e6),
-       "requests per second that arrive whether others have ended or not (open loop); 0: each client sends its next "
-       "request when its last has ended (closed loop)"},
-      {&PaceOptions::burstiness, "burstiness", "", kPace, "X", within(0, 1e6),
-       "with --rate: shape of the gamma-distributed intervals; 1: Poisson, below: in bursts; 0: constant intervals"},
-      {&PaceOptions::clients, "clients", "--max-concurrency", kPace, "N", within(0, 100000),
-       "requests at once; 0: 8 in a closed loop, any number in an open one"},
-      {&PaceOptions::num_prompts, "num-prompts", "--num-requests", kPace, "N", within(0, 10'000'000),
-       "requests of the run; 0: as many as --duration allows, or 100"},
-      {&PaceOptions::duration, "duration", "", kPace, "TIME", within(0, 1000 * kHours),
-       "send nothing after this; 0: --num-prompts alone ends the run"},
-      {&PaceOptions::ramp_up, "ramp-up", "", kPace, "TIME", within(0, 24 * kHours),
-       "rise from --ramp-from to the full rate or number of clients in this time"},
-      {&PaceOptions::ramp_from, "ramp-from", "--ramp-up-start-rps", kPace, "X", within(0, 1e6),
-       "rate or number of clients that --ramp-up begins with"},
-      {&PaceOptions::think_time, "think-time", "", kPace, "TIME", within(0, 24 * kHours),
-       "closed loop: how long a client waits before its next request"},
-      {&PaceOptions::connections, "connections", "", kPace, "N", within(0, 4096),
-       "connections that share the requests; 0: one per client, at most 32"},
-      {&PaceOptions::max_retries, "max-retries", "--retry", kPace, "N", within(0, 100),
-       "send a refused request again, up to N times, after as long as the server says"},
-      {&PaceOptions::patience, "patience", "", kPace, "TIME", within(1, 24 * kHours),
-       "give up when nothing comes from the server for this long"},
-
-      {&PromptOptions::prompt_len, "prompt-len", "--random-input-len --input-len", kPrompts, "LENGTHS", kAny,
-       "tokens of a prompt after its shared prefix: 128, 32..256, normal:MEAN,DEVIATION or lognormal:MEAN,DEVIATION, "
-       "the last two cut to the model's context"},
-      {&PromptOptions::output_len, "output-len", "-n --random-output-len", kPrompts, "LENGTHS", kAny,
-       "tokens of an answer, in the same form; the model does not end it earlier"},
-      {&PromptOptions::prefix_len, "prefix-len", "--random-prefix-len", kPrompts, "TOKENS", within(0, 1 << 24),
-       "length of the shared prefixes; 0: there are none"},
-      {&PromptOptions::num_prefixes, "num-prefixes", "", kPrompts, "N", within(1, 1 << 20),
-       "different shared prefixes"},
-      {&PromptOptions::prefix_share, "prefix-share", "", kPrompts, "SHARE", within(0, 1),
-       "share of the requests that begin with a shared prefix"},
-      {&PromptOptions::warm, "warm", "", kPrompts, "", kAny,
-       "run every shared prefix once before the clock starts; else the run begins with nothing cached"},
-      {&PromptOptions::trace, "trace", "", kPrompts, "FILE", kAny,
-       "send the requests of this JSONL file, at its times if --clients is not given (docs/load.md)"},
-      {&PromptOptions::trace_out, "trace-out", "", kPrompts, "FILE", kAny, "write what was sent as such a file"},
-      {&PromptOptions::openai, "openai", "", kPrompts, "URL", kAny,
-       "drive an OpenAI-compatible server instead: http://HOST:PORT or http+unix:///PATH"},
-      {&PromptOptions::api_key, "api-key", "", kPrompts, "KEY", kAny, "for --openai"},
-
-      {&FaultOptions::fault_cancel, "fault-cancel", "", kFaults, "SHARE", within(0, 1),
-       "cancel at a random token, or before the first"},
-      {&FaultOptions::fault_disconnect, "fault-disconnect", "", kFaults, "SHARE", within(0, 1),
-       "close the connection at a random moment"},
-      {&FaultOptions::fault_slow_reader, "fault-slow-reader", "", kFaults, "SHARE", within(0, 1),
-       "stop reading, or granting credit, for --fault-pause"},
-      {&FaultOptions::fault_garbage, "fault-garbage", "", kFaults, "SHARE", within(0, 1),
-       "send bytes that are not the protocol on a connection beside the request"},
-      {&FaultOptions::fault_pause, "fault-pause", "", kFaults, "TIME", within(0, 24 * kHours),
-       "how long a slow reader stops"},
-
-      {&GoalOptions::verify, "verify", "", kGoals, "", kAny,
-       "afterwards run each request alone, and compare every token"},
-      {&GoalOptions::goodput, "goodput", "", kGoals, "KEY:MS", kAny,
-       "count the requests within limits: ttft:500 tpot:50 e2el:5000, in milliseconds"},
-      {&GoalOptions::require_goodput, "require-goodput", "", kGoals, "SHARE", within(0, 1),
-       "least share of the undisturbed requests that must be within the limits of --goodput"},
-      {&GoalOptions::max_failed, "max-failed", "", kGoals, "N", within(-1, 1e9),
-       "requests that may break on the server's side or lose their connection; -1: any number"},
-      {&GoalOptions::max_refused, "max-refused", "", kGoals, "N", within(-1, 1e9),
-       "requests that may be refused; -1: any number"},
-      {&ReportOptions::report, "report", "-o --save-result", kInputOutput, "FILE.json", kAny,
-       "write all figures and one row per request as JSON, with the keys of `vllm bench serve`"},
-      {&ReportOptions::html, "html", "", kInputOutput, "FILE.html", kAny, "write a page with curves and a timeline"},
-
-      {&LogitsOptions::tokens, "tokens", "", kInputOutput, "IDS.json", kAny, "the token ids to evaluate: a JSON array"},
-      {&LogitsOptions::output, "output", "-o", kInputOutput, "LOGITS.f32", kAny,
-       "logits of every position: raw little-endian float32 [tokens, vocabulary]"},
-      {&LogitsOptions::greedy, "greedy", "", kInputOutput, "N", within(0, 1 << 24),
-       "print the N likeliest continuation tokens, one after another, as a JSON array"},
-      {&LogitsOptions::chunk, "chunk", "", kInputOutput, "TOKENS", within(1, 1 << 24),
-       "tokens computed in one step; the logits are the same bits for any number"},
-      {&LogitsOptions::compare, "compare", "", kInputOutput, "FILE", kAny,
-       "compare with the logits of this model over the same tokens; none: with the same one, if another --compare-... "
-       "asks for it"},
-      {&LogitsOptions::compare_kv_type, "compare-kv-type", "", kInputOutput, "same|f16|f32|int8|q8_0", kAny,
-       "compare with a run that has this KV cache"},
-      {&LogitsOptions::compare_kernels, "compare-kernels", "", kInputOutput, "VARIANT", kAny,
-       "compare with a run of this kernel variant; same: that of --kernels"},
-      {&LogitsOptions::compare_ternary, "compare-ternary", "", kInputOutput, "same|auto|multiply|lookup|trits", kAny,
-       "compare with a run that multiplies ternary weights like this"},
-      {&DecodeOptions::decode, "decode", "", kInputOutput, "", kAny, "turn token ids into text instead"},
-      {&VectorOptions::pooling, "pooling", "", kRequest, "NAME", kAny,
-       "what becomes of the tokens' vectors: mean, cls (the first one) or last; none: the model's own"},
-      {&VectorOptions::no_normalise, "no-normalise", "--no-normalize", kRequest, "", kAny,
-       "leave the vectors as long as they are, instead of making their length 1"},
-      {&EndsOptions::no_bos, "no-bos", "", kInputOutput, "", kAny,
-       "do not add the tokens that the vocabulary puts at the beginning and the end"},
-      {&TextOptions::file, "file", "-f", kInputOutput, "FILE", kAny,
-       "read the text from this file (embed: a text on each line); -: from stdin"},
-      {&TokenTextOptions::stdin_timeout, "stdin-timeout", "", kInputOutput, "TIME", within(0, 24 * kHours),
-       "beside arguments: how long a pipe on stdin may stay open without a byte before that is an error; 0: stdin is "
-       "not read"},
-      {&TokenTextOptions::ids, "ids", "", kInputOutput, "", kAny,
-       "token ids instead of text: as the prompt (run), as the texts (embed), as the whole output (tokenize)"},
-      {&JsonOptions::json, "json", "", kInputOutput, "", kAny, "print JSON"},
-      {&RawOptions::raw, "raw", "", kInputOutput, "", kAny,
-       "print the text's control characters on a terminal too, which obeys them, instead of showing them"},
-      {&StatusFormatOptions::prometheus, "prometheus", "", kInputOutput, "", kAny, "print Prometheus text"},
-      {&StatusFormatOptions::show_profile, "show-profile", "--profile", kInputOutput, "", kAny,
-       "show where the time of the server's steps went, by operation, join and layer (of a server with --profile)"},
-      {&ScreenOptions::interval, "interval", "", kInputOutput, "TIME", within(50, kHours),
-       "between two looks at the server"},
-      {&ScreenOptions::once, "once", "", kInputOutput, "", kAny, "print one screen and stop"},
-      {&VerboseOptions::verbose, "verbose", "-v", kInputOutput, "", kAny,
-       "run: report tokens per second, time to the first token and cached tokens on stderr; status: list every metric"},
-
-      {&ConfigOptions::config, "config", "", kConfiguration, "FILE", kAny,
-       "configuration file; none: $XDG_CONFIG_HOME/troupe/troupe.toml, else /etc/troupe/troupe.toml"},
-      {&ConfigOptions::print_config, "print-config", "", kConfiguration, "", kAny,
-       "print the configuration in effect, as a configuration file, and stop", true},
-      {&ServerOptions::print_limits, "print-limits", "", kConfiguration, "", kAny,
-       "print how much memory each limit allows, and all together, and stop", true},
-      {&HelpOptions::help, "help", "-h", kConfiguration, "", kAny, "print this text and stop", true},
-  };
-}
 
 }  // namespace troupe::config

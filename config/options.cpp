@@ -52,7 +52,7 @@ Status apply_file(Command command, const ConfigFile& file, Parsed& parsed) {
     const bool ours = entry.option->belongs_to(command);
     const std::string place = fmt::format("{}:{}", file.path, entry.line);
     if (const auto problem = assign(*entry.option, entry.texts, ours ? parsed.options : unused))
-      return Error{ErrorCode::bad_config, place + ": " + std::string(entry.option->name) + ": " + *problem};
+      return Error{ErrorCode::bad_config, fmt::format("{}: {}: {}", place, entry.option->name, *problem)};
     if (ours) parsed.origins[std::string(entry.option->name)] = place;
   }
   return Ok{};
@@ -81,8 +81,8 @@ void warn_of_unknown_variables(const Surroundings& surroundings, std::vector<std
     const std::string name = it->first.substr(kPrefix.size());
     if (std::find(known.begin(), known.end(), name) != known.end()) continue;
     const auto likely = nearest(name, known);
-    warnings.push_back("the environment variable " + it->first + " is not one of troupe's and has no effect" +
-                       (likely ? " (did you mean " + std::string(kPrefix) + *likely + "?)" : ""));
+    warnings.push_back(fmt::format("the environment variable {} is not one of troupe's and has no effect{}", it->first,
+                                   likely ? fmt::format(" (did you mean {}{}?)", kPrefix, *likely) : ""));
   }
 }
 
@@ -90,13 +90,13 @@ constexpr std::string_view kPathValue = "PATH";  // Option::value of options tha
 
 Status apply_flags(const Flags& flags, Parsed& parsed) {
   for (const FlagUse& use : flags.uses) {
-    // Most likely an empty variable in a script; the default socket could be another server than the intended one.
+    // Most likely an empty variable in a script; the default socket could be that of another server.
+    const std::string flag = fmt::format("--{}", use.option->name);
     if (use.option->value == kPathValue && use.texts.back().empty())
-      return Error{ErrorCode::invalid_argument,
-                   "--" + std::string(use.option->name) + ": the path is empty; name one, or leave the flag out"};
+      return Error{ErrorCode::invalid_argument, flag + ": the path is empty; name one, or leave the flag out"};
     if (const auto problem = assign(*use.option, use.texts, parsed.options))
-      return Error{ErrorCode::invalid_argument, "--" + std::string(use.option->name) + ": " + *problem};
-    parsed.origins[std::string(use.option->name)] = "--" + std::string(use.option->name);
+      return Error{ErrorCode::invalid_argument, fmt::format("{}: {}", flag, *problem)};
+    parsed.origins[std::string(use.option->name)] = flag;
   }
   return Ok{};
 }
@@ -110,7 +110,7 @@ std::string Option::variable() const {
 }
 
 std::vector<std::string> Option::spellings() const {
-  std::vector<std::string> all{"--" + std::string(name)};
+  std::vector<std::string> all{fmt::format("--{}", name)};
   for (std::string_view rest = also; !rest.empty();) {
     const std::size_t end = rest.find(' ');
     all.emplace_back(rest.substr(0, end));
@@ -119,9 +119,9 @@ std::vector<std::string> Option::spellings() const {
   return all;
 }
 
-std::span<const Option> option_table() {
-  static const std::vector<Option> table = make_option_table<Option>();
-  return table;
+bool Option::is_list() const {
+  return std::holds_alternative<std::vector<std::int64_t> Options::*>(field) ||
+         std::holds_alternative<std::vector<std::string> Options::*>(field);
 }
 
 Surroundings Surroundings::of_this_process() {

@@ -1,6 +1,6 @@
 // Reads options from the command line, TROUPE_* variables and troupe.toml, and describes them.
 //
-// The parser, --help, --print-config, the variables and the file all use the table in option_table.h, so they cannot
+// The parser, --help, --print-config, the variables and the file all use the table in option_table.cpp, so they cannot
 // disagree. The first of these sets an option: flag, environment, file, default. Everything here is plain and
 // thread-compatible; only parse() and read_again() read files.
 #pragma once
@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "config/option_table.h"
+#include "config/option.h"
 #include "config/result.h"
 
 namespace troupe::config {
@@ -26,15 +26,10 @@ struct CommandInfo {
   std::vector<std::string_view> examples;
 };
 
-// The subcommands that talk to a server.
-inline constexpr std::uint32_t kClientCommands = commands_with<SocketOptions>() & ~bit(Command::serve);
-
 [[nodiscard]] std::span<const CommandInfo> commands();
 [[nodiscard]] const CommandInfo& info(Command command);
 // nullptr if there is no such subcommand.
 [[nodiscard]] const CommandInfo* find_command(std::string_view name);
-
-[[nodiscard]] std::span<const Option> option_table();
 
 // The inputs of parse() besides the arguments.
 struct Surroundings {

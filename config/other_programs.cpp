@@ -13,7 +13,6 @@ struct Row {
 
 constexpr std::uint32_t kAll = ~0u;
 constexpr std::uint32_t kServe = bit(Command::serve);
-constexpr std::uint32_t kTexts = commands_with<TokenTextOptions>();
 
 constexpr Row kFlags[] = {
     {kAll, "-ngl --n-gpu-layers --gpu-layers -dev --device -sm --split-mode -ts --tensor-split -mg --main-gpu",
@@ -45,7 +44,7 @@ constexpr Row kFlags[] = {
      "--chat-template --chat-template-file --jinja -cnv --conversation -no-cnv --no-conversation -i --interactive -if "
      "--interactive-first",
      "this version has no chat; it continues the text of the prompt"},
-    {kTexts, "-p --prompt", "the arguments are the text: troupe run \"Once upon a time\""},
+    {kTextCommands, "-p --prompt", "the arguments are the text: troupe run \"Once upon a time\""},
     {kClientCommands, "-m --model", "the server has its model: `troupe serve -m FILE`"},
     {kServe, "-ub --ubatch-size", "a step has one size: -b TOKENS"},
     {kServe, "--metrics", "`troupe status --prometheus` prints them; leave it out"},

@@ -3,7 +3,7 @@
 
 #include <string_view>
 
-#include "config/options.h"
+#include "config/option.h"
 
 namespace troupe::config {
 

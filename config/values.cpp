@@ -54,15 +54,13 @@ std::optional<T> parse_whole(std::string_view text) {
   return value;
 }
 
-std::string format_integer(double value) { return std::to_string(static_cast<std::int64_t>(value)); }
-
 // A bound of the range in the unit of the option.
 std::string format_bound(const Field& field, double bound) {
   if (std::holds_alternative<Bytes Options::*>(field)) return format_bytes(static_cast<std::uint64_t>(bound));
   if (std::holds_alternative<std::chrono::milliseconds Options::*>(field))
     return format_duration(std::chrono::milliseconds(static_cast<std::int64_t>(bound)));
   if (std::holds_alternative<double Options::*>(field)) return format_number(bound);
-  return format_integer(bound);
+  return fmt::format("{}", static_cast<std::int64_t>(bound));
 }
 
 bool in_range(const Range& range, double value) {
@@ -89,7 +87,7 @@ class Assigner {
 
   Error operator()(bool Options::*field) const {
     const auto value = parse_switch(text());
-    if (!value) return "'" + text() + "' is not a switch: it must be true or false";
+    if (!value) return fmt::format("'{}' is not a switch: it must be true or false", text());
     options_.*field = *value;
     return std::nullopt;
   }
@@ -105,14 +103,14 @@ class Assigner {
   }
   Error operator()(std::chrono::milliseconds Options::*field) const {
     const auto duration = parse_duration(text());
-    if (!duration)
-      return checked(std::optional<std::int64_t>(), text(), "a duration such as 500ms or 30s", [](auto) {});
-    return checked(std::optional(duration->count()), text(), "a duration",
+    const auto count = duration ? std::optional<std::int64_t>(duration->count()) : std::nullopt;
+    return checked(count, text(), "a duration such as 500ms or 30s",
                    [&](std::int64_t v) { options_.*field = std::chrono::milliseconds(v); });
   }
   Error operator()(Seed Options::*field) const {
     const auto value = parse_whole<std::uint64_t>(text());
-    if (!value && text() != "-1") return "'" + text() + "' is not a seed: it must be a whole number from 0 on, or -1";
+    if (!value && text() != "-1")
+      return fmt::format("'{}' is not a seed: it must be a whole number from 0 on, or -1", text());
     options_.*field = value;
     return std::nullopt;
   }
@@ -122,8 +120,8 @@ class Assigner {
       const std::vector<std::string> choices = split(option_.value, '|');
       if (std::find(choices.begin(), choices.end(), value) == choices.end()) {
         const auto likely = nearest(value, choices);
-        return "'" + value + "' is not one of " + std::string(option_.value) +
-               (likely ? " (did you mean " + *likely + "?)" : "");
+        return fmt::format("'{}' is not one of {}{}", value, option_.value,
+                           likely ? fmt::format(" (did you mean {}?)", *likely) : "");
       }
     }
     options_.*field = value;
@@ -151,9 +149,10 @@ class Assigner {
   template <class T, class Set>
   Error checked(std::optional<T> value, const std::string& text, std::string_view kind, Set set) const {
     const std::string range = describe_range(option_);
-    const std::string must = range.empty() ? "" : " (" + range + ")";
-    if (!value) return "'" + text + "' is not " + std::string(kind) + must;
-    if (!in_range(option_.range, static_cast<double>(*value))) return text + " is out of range: it must be " + range;
+    const std::string must = range.empty() ? "" : fmt::format(" ({})", range);
+    if (!value) return fmt::format("'{}' is not {}{}", text, kind, must);
+    if (!in_range(option_.range, static_cast<double>(*value)))
+      return fmt::format("{} is out of range: it must be {}", text, range);
     set(*value);
     return std::nullopt;
   }

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "config/options.h"
+#include "config/option.h"
 
 namespace troupe::config {
 
