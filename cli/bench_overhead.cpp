@@ -18,7 +18,6 @@
 #include "cli/model_options.h"
 #include "cli/output.h"
 #include "cli/subcommands.h"
-#include "cli/text.h"
 #include "cli/version.h"
 
 namespace troupe::cli {
@@ -68,7 +67,7 @@ class EndCounter final : public actors::StreamSink {
     const std::lock_guard lock(mutex_);
     ++ended_;
     if (end.outcome != scheduler::Outcome::length && error_.empty())
-      error_ = std::string(scheduler::info(end.outcome).name) + ": " + end.message;
+      error_ = fmt::format("{}: {}", scheduler::info(end.outcome).name, end.message);
     changed_.notify_all();
   }
   // Waits until `count` streams have ended. Returns the error of the first that did not end as expected; empty: none.
@@ -129,14 +128,13 @@ Result<Overhead> measure(actors::Gateway& gateway, GapRecorder& recorder, std::u
 
 void print_markdown(const std::vector<Overhead>& results, const std::string& where, const std::string& model,
                     std::ostream& out) {
-  out << "troupe " << kVersionAndCommit << ", " << cpu_name() << ", " << model << "\n"
-      << "last kernel of a step to the first of the next, through the actors; " << where << "\n\n"
-      << "| sequences | steps | p50 us | p90 us | p99 us | goal for p50 us |\n|---:|---:|---:|---:|---:|---:|\n";
-  for (const Overhead& r : results) {
-    out << "| " << r.sequences << " | " << r.gaps_us.size() << " | " << fixed(r.quantile(0.5), 1) << " | "
-        << fixed(r.quantile(0.9), 1) << " | " << fixed(r.quantile(0.99), 1) << " | " << fixed(r.target_us(), 0)
-        << " |\n";
-  }
+  out << fmt::format(
+      "troupe {}, {}, {}\nlast kernel of a step to the first of the next, through the actors; {}\n\n"
+      "| sequences | steps | p50 us | p90 us | p99 us | goal for p50 us |\n|---:|---:|---:|---:|---:|---:|\n",
+      kVersionAndCommit, cpu_name(), model, where);
+  for (const Overhead& r : results)
+    out << fmt::format("| {} | {} | {:.1f} | {:.1f} | {:.1f} | {:.0f} |\n", r.sequences, r.gaps_us.size(),
+                       r.quantile(0.5), r.quantile(0.9), r.quantile(0.99), r.target_us());
 }
 
 void print_json(const std::vector<Overhead>& results, bool own_cores, std::uint32_t threads,
@@ -206,7 +204,7 @@ Result<int> bench_overhead(const config::BenchOptions& options, const config::Gi
   } else {
     const std::string where = fmt::format("{} threads {}", threads,
                                           own_cores ? "on their own cores" : "that share all cores with the actors");
-    print_markdown(results, where, model.info().name + " (" + std::string(model.kernels().name) + ")", std::cout);
+    print_markdown(results, where, fmt::format("{} ({})", model.info().name, model.kernels().name), std::cout);
   }
   return kExitOk;
 }

@@ -1,11 +1,11 @@
 #include "cli/bench_report.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <sstream>
 
 #include "actors/serving/model_cache.h"
 #include "cli/output.h"
@@ -31,8 +31,8 @@ std::string share_note(const BenchContext& context) {
   std::set<kernels::Unit> units;
   for (const engine::MatrixWork& matrix : context.model->info().matrices)
     units.insert(context.model->kernels().unit(matrix.type, matrix.layout));
-  std::string note = "limits of " + context.probe->measured_at + ": " +
-                     limits_line(*context.probe, context.num_threads, units) + "; shares count weights alone\n";
+  std::string note = fmt::format("limits of {}: {}; shares count weights alone\n", context.probe->measured_at,
+                                 limits_line(*context.probe, context.num_threads, units));
   if (context.probe->disturbed())
     note += "they were measured on a busy machine: on a quiet one `troupe probe --refresh` may find higher ones\n";
   return note;
@@ -71,12 +71,9 @@ engine::RunLimits limits_of(const BenchContext& context, const BenchCase& test) 
 }
 
 std::string BenchCase::name() const {
-  std::ostringstream text;
-  if (num_prompt > 0) text << "pp" << num_prompt;
-  if (num_prompt > 0 && num_gen > 0) text << "+tg" << num_gen;
-  if (num_prompt == 0) text << "tg" << num_gen << " x" << batch;
-  if (depth > 0) text << " @ d" << depth;
-  return text.str();
+  std::string text = num_prompt > 0 ? fmt::format("pp{}", num_prompt) : fmt::format("tg{} x{}", num_gen, batch);
+  if (num_prompt > 0 && num_gen > 0) text += fmt::format("+tg{}", num_gen);
+  return depth > 0 ? fmt::format("{} @ d{}", text, depth) : text;
 }
 
 double median(std::vector<double> values) {
@@ -94,9 +91,9 @@ std::string cpu_name() {
 
 void print_markdown_head(const BenchContext& context, std::ostream& out) {
   const engine::LoadedModel& model = *context.model;
-  out << "troupe " << kVersionAndCommit << ", " << cpu_name() << "\n"
-      << "kernels " << model.kernels().name << ", " << context.num_threads << " threads, KV "
-      << kernels::name(model.cache_spec().kv_type) << ", medians of the rounds and half their range\n"
+  out << fmt::format("troupe {}, {}\nkernels {}, {} threads, KV {}, medians of the rounds and half their range\n",
+                     kVersionAndCommit, cpu_name(), model.kernels().name, context.num_threads,
+                     kernels::name(model.cache_spec().kv_type))
       << share_note(context) << "\n| model | size | parameters | kernels | kv | threads | test | tokens/s |"
       << (context.probe ? " of the limit |" : "") << "\n|---|---:|---:|---|---|---:|---|---:|"
       << (context.probe ? "---:|" : "") << std::endl;
@@ -104,11 +101,10 @@ void print_markdown_head(const BenchContext& context, std::ostream& out) {
 
 void print_markdown_row(const BenchContext& context, const BenchResult& result, std::ostream& out) {
   const engine::LoadedModel& model = *context.model;
-  out << "| " << model.info().name << " | " << human_bytes(context.file_bytes) << " | "
-      << human_count(model.info().num_parameters) << " | " << model.kernels().name << " | "
-      << kernels::name(model.cache_spec().kv_type) << " | " << context.num_threads << " | " << result.test.name()
-      << " | " << fixed(median(result.tokens_per_second), 2) << " ± "
-      << fixed(spread_percent(result.tokens_per_second), 1) << " % |";
+  out << fmt::format("| {} | {} | {} | {} | {} | {} | {} | {:.2f} ± {:.1f} % |", model.info().name,
+                     human_bytes(context.file_bytes), human_count(model.info().num_parameters), model.kernels().name,
+                     kernels::name(model.cache_spec().kv_type), context.num_threads, result.test.name(),
+                     median(result.tokens_per_second), spread_percent(result.tokens_per_second));
   if (context.probe) {
     const auto share = limits_of(context, result.test).share(result.seconds());
     out << " " << (share ? share_text(share->value, share->limit) : "unknown") << " |";
@@ -117,9 +113,8 @@ void print_markdown_row(const BenchContext& context, const BenchResult& result, 
 }
 
 void print_profiles(const BenchContext& context, const std::vector<BenchResult>& results, std::ostream& out) {
-  for (const BenchResult& result : results) {
-    if (result.profile) out << "\n## " << result.test.name() << "\n\n" << profile_text(*result.profile);
-  }
+  for (const BenchResult& result : results)
+    if (result.profile) out << fmt::format("\n## {}\n\n{}", result.test.name(), profile_text(*result.profile));
   out << "\nmemory, at most: ";
   const auto peaks = memory_peaks(context, results);
   for (const auto& [kind, bytes] : peaks)

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <cerrno>
-#include <cstring>
 #include <fstream>
 #include <iostream>
 #include <limits>
@@ -14,6 +13,7 @@
 #include "cli/logging.h"
 #include "cli/model_options.h"
 #include "cli/output.h"
+#include "cli/process.h"
 #include "cli/progress.h"
 #include "cli/subcommands.h"
 #include "cli/text.h"
@@ -44,11 +44,7 @@ Status write_floats(const std::string& path, const std::vector<float>& values) {
   std::ofstream file(path, std::ios::binary);
   file.write(reinterpret_cast<const char*>(values.data()), static_cast<std::streamsize>(values.size() * sizeof(float)));
   file.close();
-  if (!file) {
-    const int reason = errno;
-    return Error{reason == EACCES ? ErrorCode::permission : ErrorCode::io,
-                 "--output: " + path + ": " + std::strerror(reason)};
-  }
+  if (!file) return os_error("--output: " + path, errno);
   return Ok{};
 }
 
@@ -114,14 +110,6 @@ std::vector<std::vector<TokenId>> passages_of(const std::vector<TokenId>& ids, c
   return passages;
 }
 
-std::string percent(double share) { return fixed(100 * share, 2) + " %"; }
-
-std::string exponent(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.3e", value);
-  return text;
-}
-
 void print_comparison(const engine::ModelComparison& result, const engine::LoadedModel& first,
                       const engine::LoadedModel& second, bool as_json) {
   if (as_json) {
@@ -147,14 +135,14 @@ void print_comparison(const engine::ModelComparison& result, const engine::Loade
       {{"first", first.info().name + ", numerics " + first.numerics_id()},
        {"second", second.info().name + ", numerics " + second.numerics_id()},
        {"positions", std::to_string(result.num_positions)},
-       {"KL divergence, mean", exponent(result.mean_kl_divergence)},
-       {"median", exponent(result.median_kl_divergence)},
-       {"99 %", exponent(result.p99_kl_divergence)},
-       {"max", exponent(result.max_kl_divergence)},
-       {"same likeliest token", percent(result.same_top)},
-       {"logits, RMS of differences", exponent(result.rms) + ", " + percent(result.relative_rms) +
-                                          " of their spread; at most " + exponent(result.max_abs)},
-       {"perplexity", fixed(result.first.perplexity(), 4) + ", " + fixed(result.second.perplexity(), 4)}});
+       {"KL divergence, mean", fmt::format("{:.3e}", result.mean_kl_divergence)},
+       {"median", fmt::format("{:.3e}", result.median_kl_divergence)},
+       {"99 %", fmt::format("{:.3e}", result.p99_kl_divergence)},
+       {"max", fmt::format("{:.3e}", result.max_kl_divergence)},
+       {"same likeliest token", fmt::format("{:.2f} %", 100 * result.same_top)},
+       {"logits, RMS of differences", fmt::format("{:.3e}, {:.2f} % of their spread; at most {:.3e}", result.rms,
+                                                  100 * result.relative_rms, result.max_abs)},
+       {"perplexity", fmt::format("{:.4f}, {:.4f}", result.first.perplexity(), result.second.perplexity())}});
 }
 
 Status compare(const RunSetup& run, const engine::LoadedModel& first, engine::Team& team,

@@ -1,5 +1,6 @@
 #include "cli/logging.h"
 
+#include <fmt/chrono.h>
 #include <spdlog/details/file_helper.h>
 #include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/base_sink.h>
@@ -10,8 +11,6 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdlib>
-#include <cstring>
-#include <ctime>
 #include <fstream>
 #include <memory>
 #include <mutex>
@@ -20,6 +19,7 @@
 #include <utility>
 
 #include "cli/log_queue.h"
+#include "cli/process.h"
 #include "cli/status_line.h"
 #include "config/printable.h"
 
@@ -47,13 +47,7 @@ class JsonFormatter final : public spdlog::formatter {
   // RFC 3339 in UTC with milliseconds.
   static std::string time_text(spdlog::log_clock::time_point time) {
     const auto since_epoch = std::chrono::duration_cast<std::chrono::milliseconds>(time.time_since_epoch()).count();
-    const std::time_t seconds = since_epoch / 1000;
-    std::tm parts{};
-    ::gmtime_r(&seconds, &parts);
-    char text[40];
-    const std::size_t length = std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &parts);
-    std::snprintf(text + length, sizeof text - length, ".%03dZ", static_cast<int>(since_epoch % 1000));
-    return text;
+    return fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:03}Z", fmt::gmtime(since_epoch / 1000), since_epoch % 1000);
   }
 };
 
@@ -80,11 +74,7 @@ class FileSink final : public spdlog::sinks::base_sink<std::mutex> {
   // Error: permission or io; then the old file stays in use.
   Status open(const std::string& path) {
     // Tried first, because spdlog would make missing directories: a mistyped path should be an error.
-    if (!std::ofstream(path, std::ios::app)) {
-      const int reason = errno;
-      return Error{reason == EACCES ? ErrorCode::permission : ErrorCode::io,
-                   "--log-file: " + path + ": " + std::strerror(reason)};
-    }
+    if (!std::ofstream(path, std::ios::app)) return os_error("--log-file: " + path, errno);
     auto file = std::make_unique<spdlog::details::file_helper>();
     try {
       file->open(path);
@@ -143,10 +133,7 @@ Status start_log(const config::LogOptions& options) {
     sink = std::move(file);
   }
   auto logger = std::make_shared<spdlog::logger>("troupe", sink);
-  if (options.log_format == "json")
-    logger->set_formatter(std::make_unique<JsonFormatter>());
-  else
-    logger->set_formatter(text_formatter());
+  logger->set_formatter(options.log_format == "json" ? std::make_unique<JsonFormatter>() : text_formatter());
   logger->set_level(spdlog::level::from_str(options.log_level));
   if (log_is_on_terminal(options)) log_above(StatusLine::of_stderr(), *logger);
   try {

@@ -1,6 +1,8 @@
 // troupe perplexity: how well a model predicts a text.
 #include "engine/evaluation/perplexity.h"
 
+#include <fmt/format.h>
+
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -31,24 +33,24 @@ struct Run {
 
 // "18.18 ± 1.72"
 std::string with_error(const engine::LogLikelihood& tokens) {
-  return fixed(tokens.perplexity(), 4) + " ± " + fixed(tokens.perplexity_error(), 4);
+  return fmt::format("{:.4f} ± {:.4f}", tokens.perplexity(), tokens.perplexity_error());
 }
 
 void print_markdown(const Run& run, std::ostream& out) {
   const engine::LoadedModel& model = run.model;
-  out << "troupe " << kVersionAndCommit << ", " << cpu_name() << "\nnumerics " << model.numerics_id() << ", "
-      << run.num_threads << " threads; a text of " << run.num_tokens << " tokens\n\n"
+  out << fmt::format("troupe {}, {}\nnumerics {}, {} threads; a text of {} tokens\n\n", kVersionAndCommit, cpu_name(),
+                     model.numerics_id(), run.num_threads, run.num_tokens)
       << "| model | weights | kernels | kv | passages | scored tokens | mean nll | perplexity |\n"
       << "|---|---|---|---|---:|---:|---:|---:|\n"
-      << "| " << model.info().name << " | " << model.info().weight_types << " | " << model.kernels().name << " | "
-      << kernels::name(model.cache_spec().kv_type) << " | " << run.report.running.size() << " x " << run.length()
-      << " | " << run.report.scored.count() << " | " << fixed(run.report.scored.mean(), 6) << " | "
-      << with_error(run.report.scored) << " |\n";
+      << fmt::format("| {} | {} | {} | {} | {} x {} | {} | {:.6f} | {} |\n", model.info().name,
+                     model.info().weight_types, model.kernels().name, kernels::name(model.cache_spec().kv_type),
+                     run.report.running.size(), run.length(), run.report.scored.count(), run.report.scored.mean(),
+                     with_error(run.report.scored));
   if (run.report.by_position.empty()) return;
   out << "\n| positions | tokens | mean nll | perplexity |\n|---:|---:|---:|---:|\n";
   for (const engine::PositionBucket& bucket : run.report.by_position)
-    out << "| " << bucket.first << " - " << bucket.last << " | " << bucket.tokens.count() << " | "
-        << fixed(bucket.tokens.mean(), 4) << " | " << with_error(bucket.tokens) << " |\n";
+    out << fmt::format("| {} - {} | {} | {:.4f} | {} |\n", bucket.first, bucket.last, bucket.tokens.count(),
+                       bucket.tokens.mean(), with_error(bucket.tokens));
 }
 
 void print_json(const Run& run, std::ostream& out) {
@@ -90,24 +92,19 @@ void print_json(const Run& run, std::ostream& out) {
 // "[3/12] 18.1793"; on a terminal each line overwrites the one before.
 engine::PerplexityProgress show_on_stderr(bool on_terminal) {
   return [on_terminal](std::size_t done, std::size_t total, const engine::LogLikelihood& scored) {
-    std::cerr << (on_terminal ? "\r" : "") << "[" << done << "/" << total << "] " << fixed(scored.perplexity(), 4)
-              << (on_terminal && done < total ? " " : "\n") << std::flush;
+    std::cerr << fmt::format("{}[{}/{}] {:.4f}{}", on_terminal ? "\r" : "", done, total, scored.perplexity(),
+                             on_terminal && done < total ? " " : "\n");
   };
-}
-
-engine::PerplexityOptions options_of(const config::PassageOptions& options) {
-  engine::PerplexityOptions out;
-  out.length = static_cast<std::uint32_t>(options.window);
-  out.stride = static_cast<std::uint32_t>(options.stride);
-  out.max_passages = static_cast<std::uint32_t>(options.chunks);
-  out.by_position = options.by_position;
-  return out;
 }
 
 }  // namespace
 
 Result<int> perplexity(const config::PerplexityOptions& options, const config::Given& given) {
-  engine::PerplexityOptions measured = options_of(options);
+  engine::PerplexityOptions measured;
+  measured.length = static_cast<std::uint32_t>(options.window);
+  measured.stride = static_cast<std::uint32_t>(options.stride);
+  measured.max_passages = static_cast<std::uint32_t>(options.chunks);
+  measured.by_position = options.by_position;
   const std::uint32_t length = measured.length + measured.stride / 2;
   auto text = input_text(options, given);
   if (!text) return text.error();

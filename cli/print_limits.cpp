@@ -1,6 +1,6 @@
 #include "cli/print_limits.h"
 
-#include <cstdio>
+#include <fmt/format.h>
 
 #include "cli/model_options.h"
 #include "cli/text.h"
@@ -60,14 +60,11 @@ Result<std::string> limits_text(const config::ServeOptions& options) {
       context = count((*file)->integer(*architecture + ".context_length").value_or(0));
   std::string text;
   std::uint64_t total = 0;
-  char line[160];
   const auto add = [&](std::uint64_t bytes, const std::string& what) {
-    std::snprintf(line, sizeof line, "%20llu  %-10s  %s\n", static_cast<unsigned long long>(bytes),
-                  human_bytes(bytes).c_str(), what.c_str());
-    text += line;
+    text += fmt::format("{:>20}  {:<10}  {}\n", bytes, human_bytes(bytes), what);
   };
   for (const MemoryLimit& limit : memory_limits(options, context)) {
-    add(limit.bytes, limit.what + " (" + limit.from + ")");
+    add(limit.bytes, fmt::format("{} ({})", limit.what, limit.from));
     total += limit.bytes;
   }
   add(total, "total");

@@ -18,14 +18,17 @@ namespace {
 using engine::MachineProbe;
 using kernels::Unit;
 
-std::string starred(std::string text, const engine::Rate& rate) { return text + (rate.disturbed() ? "*" : " "); }
+// In units of 10^9 per second, with a star if it was disturbed.
+std::string giga(const engine::Rate& rate, int decimals) {
+  return fmt::format("{:.{}f}{}", rate.per_second * 1e-9, decimals, rate.disturbed() ? "*" : " ");
+}
 
 std::string gigahertz(const engine::Rate& rate) {
-  return fixed(rate.per_second * 1e-9, 2) + " GHz" + (rate.disturbed() ? "*" : "");
+  return fmt::format("{:.2f} GHz{}", rate.per_second * 1e-9, rate.disturbed() ? "*" : "");
 }
 
 std::string microseconds(const std::optional<double>& seconds) {
-  return seconds ? fixed(*seconds * 1e6, 2) + " us" : "not measured: there is one CPU";
+  return seconds ? fmt::format("{:.2f} us", *seconds * 1e6) : "not measured: there is one CPU";
 }
 
 std::string threads_text(std::uint32_t count) {
@@ -33,8 +36,8 @@ std::string threads_text(std::uint32_t count) {
 }
 
 std::string pair_text(const engine::PairFigure& pair) {
-  const std::string both = fmt::format("CPUs {} and {} at once keep {} % each ({}): ", pair.first, pair.second,
-                                       fixed(100 * pair.kept, 0), kernels::name(pair.unit));
+  const std::string both = fmt::format("CPUs {} and {} at once keep {:.0f} % each ({}): ", pair.first, pair.second,
+                                       100 * pair.kept, kernels::name(pair.unit));
   switch (engine::pairing(pair)) {
     case engine::Pairing::cores:
       return both + "two cores";
@@ -48,10 +51,9 @@ std::string pair_text(const engine::PairFigure& pair) {
 }
 
 std::string taken_text(const MachineProbe& probe) {
-  std::string text = "by the hypervisor " + fixed(probe.steal_percent, 1) + " %, by other processes " +
-                     fixed(probe.others_percent, 1) + " %";
-  if (probe.disturbed()) text += ": over 1 %, so the limits are higher than these figures";
-  return text;
+  return fmt::format("by the hypervisor {:.1f} %, by other processes {:.1f} %{}", probe.steal_percent,
+                     probe.others_percent,
+                     probe.disturbed() ? ": over 1 %, so the limits are higher than these figures" : "");
 }
 
 // Aligns the first column to the left, the others to the right.
@@ -73,7 +75,7 @@ void print_peaks(const MachineProbe& probe, std::ostream& out) {
   std::map<std::pair<Unit, std::uint32_t>, std::string> cells;
   for (const engine::PeakFigure& figure : probe.peaks) {
     counts.insert(figure.num_threads);
-    cells[{figure.unit, figure.num_threads}] = starred(fixed(figure.ops.per_second * 1e-9, 0), figure.ops);
+    cells[{figure.unit, figure.num_threads}] = giga(figure.ops, 0);
   }
   std::vector<std::vector<std::string>> rows{{"GOP/s"}};
   for (const std::uint32_t count : counts) rows[0].push_back(threads_text(count));
@@ -94,8 +96,7 @@ void print_reads(const MachineProbe& probe, std::ostream& out) {
   std::map<std::pair<bool, std::uint64_t>, std::map<std::uint32_t, std::string>> lines;  // 2 MiB pages first
   for (const engine::ReadFigure& figure : probe.reads) {
     counts.insert(figure.num_threads);
-    lines[{!figure.huge_pages, figure.bytes}][figure.num_threads] =
-        starred(fixed(figure.rate.per_second * 1e-9, 1), figure.rate);
+    lines[{!figure.huge_pages, figure.bytes}][figure.num_threads] = giga(figure.rate, 1);
   }
   std::vector<std::vector<std::string>> rows{{"read GB/s", "pages"}};
   for (const std::uint32_t count : counts) rows[0].push_back(threads_text(count));
@@ -113,7 +114,8 @@ void print_probe(const MachineProbe& probe, std::ostream& out) {
   std::vector<std::pair<std::string, std::string>> facts{
       {"machine", probe.machine.cpu + (probe.machine.revision.empty() ? "" : ", ") + probe.machine.revision},
       {"CPUs", fmt::format("{}, of which a team of {} was measured", probe.machine.cpus, probe.num_threads)},
-      {"measured", probe.measured_at + ", in " + fixed(probe.duration_s, 1) + " s" + (probe.quick ? " (--quick)" : "")},
+      {"measured",
+       fmt::format("{}, in {:.1f} s{}", probe.measured_at, probe.duration_s, probe.quick ? " (--quick)" : "")},
       {"time taken", taken_text(probe)},
       {"clock",
        gigahertz(probe.clock) +
@@ -140,13 +142,15 @@ std::string limits_line(const MachineProbe& probe, std::uint32_t num_threads, co
   std::uint64_t largest = 0;
   for (const engine::ReadFigure& figure : probe.reads) largest = std::max(largest, figure.bytes);
   if (const auto speed = probe.read_bytes_per_second(largest, num_threads))
-    text = "read " + fixed(*speed * 1e-9, 1) + " GB/s (" + human_bytes(largest) + ")";
+    text = fmt::format("read {:.1f} GB/s ({})", *speed * 1e-9, human_bytes(largest));
   for (const Unit unit : units)
     if (const auto speed = probe.ops_per_second(unit, num_threads))
-      text += (text.empty() ? "" : ", ") + std::string(kernels::name(unit)) + " " + fixed(*speed * 1e-9, 0) + " GOP/s";
+      text += fmt::format("{}{} {:.0f} GOP/s", text.empty() ? "" : ", ", kernels::name(unit), *speed * 1e-9);
   return text;
 }
 
-std::string share_text(double share, const std::string& limit) { return fixed(100 * share, 0) + " % of " + limit; }
+std::string share_text(double share, const std::string& limit) {
+  return fmt::format("{:.0f} % of {}", 100 * share, limit);
+}
 
 }  // namespace troupe::cli

@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cerrno>
 #include <csignal>
+#include <cstring>
 #include <latch>
 #include <new>
 #include <string>
@@ -32,9 +33,9 @@ Ending no_memory() {
 }
 
 Ending no_threads(const std::string& what) {
-  return {kExitOsLimit, "the system starts no more threads (" + what +
-                            "); raise ulimit -u (LimitNPROC= and TasksMax= of a unit)" +
-                            (is_limited(RLIMIT_AS) ? ", or ulimit -v, which limits their stacks" : "")};
+  return {kExitOsLimit,
+          fmt::format("the system starts no more threads ({}); raise ulimit -u (LimitNPROC= and TasksMax= of a unit){}",
+                      what, is_limited(RLIMIT_AS) ? ", or ulimit -v, which limits their stacks" : "")};
 }
 
 std::atomic<void*> memory_reserve{nullptr};
@@ -80,6 +81,10 @@ void keep_memory_reserve() noexcept {
   std::set_new_handler(give_memory_reserve);
 }
 
+Error os_error(const std::string& what, int reason) {
+  return {reason == EACCES ? ErrorCode::permission : ErrorCode::io, fmt::format("{}: {}", what, std::strerror(reason))};
+}
+
 std::optional<Ending> lack_of_threads(std::uint32_t count) {
   std::latch all_run(1);
   std::vector<std::thread> threads;
@@ -106,9 +111,9 @@ Ending ending_of(const std::exception_ptr& thrown) {
     if (number == EAGAIN) return no_threads(error.what());
     if (number == ENOMEM) return no_memory();
     if (number != EMFILE && number != ENFILE) return {kExitFailure, error.what()};
-    return {kExitOsLimit, std::string(error.what()) +
-                              ": the system gives this process no more file descriptors; raise ulimit -n "
-                              "(LimitNOFILE= of a unit)"};
+    return {kExitOsLimit, fmt::format("{}: the system gives this process no more file descriptors; raise ulimit -n "
+                                      "(LimitNOFILE= of a unit)",
+                                      error.what())};
   } catch (const std::exception& error) {
     return {kExitFailure, error.what()};
   } catch (...) {

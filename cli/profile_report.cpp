@@ -7,8 +7,6 @@
 #include <sstream>
 #include <vector>
 
-#include "cli/text.h"
-
 namespace troupe::cli {
 namespace {
 
@@ -23,8 +21,9 @@ std::string of_layers(const std::vector<double>& seconds, double steps) {
   std::vector<std::size_t> order(seconds.size());
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return seconds[a] < seconds[b]; });
-  const auto ms = [&](std::size_t layer) { return fixed(1e3 * seconds[layer] / steps, 3); };
-  return fmt::format("{} | {} | {} (#{})", ms(0), ms(order[order.size() / 2]), ms(order.back()), order.back());
+  const auto ms = [&](std::size_t layer) { return 1e3 * seconds[layer] / steps; };
+  return fmt::format("{:.3f} | {:.3f} | {:.3f} (#{})", ms(0), ms(order[order.size() / 2]), ms(order.back()),
+                     order.back());
 }
 
 struct Sums {
@@ -47,17 +46,14 @@ struct Sums {
 
 void write_row(const std::string& name, const Sums& sums, const PhaseTime& phase, double threads, std::ostream& out) {
   const auto steps = static_cast<double>(phase.measured_steps);
-  const auto of_threads = [&](double seconds) {
-    return fixed(percent(seconds, threads * sums.join_seconds), 1) + " %";
-  };
-  out << "| " << name << " | " << fixed(1e3 * sums.seconds / steps, 3) << " | "
-      << fixed(percent(sums.seconds, phase.measured_seconds), 1) << " % | ";
-  if (sums.joins == 0) {
+  const auto of_threads = [&](double seconds) { return percent(seconds, threads * sums.join_seconds); };
+  out << fmt::format("| {} | {:.3f} | {:.1f} % | ", name, 1e3 * sums.seconds / steps,
+                     percent(sums.seconds, phase.measured_seconds));
+  if (sums.joins == 0)
     out << "| | | | | ";
-  } else {
-    out << fixed(static_cast<double>(sums.joins) / steps, 1) << " | " << of_threads(sums.busy) << " | "
-        << of_threads(sums.wake_up) << " | " << of_threads(sums.wait) << " | " << of_threads(sums.absent) << " | ";
-  }
+  else
+    out << fmt::format("{:.1f} | {:.1f} % | {:.1f} % | {:.1f} % | {:.1f} % | ", static_cast<double>(sums.joins) / steps,
+                       of_threads(sums.busy), of_threads(sums.wake_up), of_threads(sums.wait), of_threads(sums.absent));
   out << of_layers(sums.layers, steps) << " |\n";
 }
 
@@ -65,14 +61,14 @@ void write_phase(const PhaseTime& phase, double threads, std::ostream& out) {
   const auto steps = static_cast<double>(phase.steps);
   Sums all;
   for (const OperationTime& operation : phase.operations) all.add(operation);
-  out << phase.name << ": " << phase.steps << " steps of " << fixed(static_cast<double>(phase.rows) / steps, 1)
-      << " tokens, " << fixed(1e3 * phase.seconds / steps, 3) << " ms each; " << phase.measured_steps
-      << " were measured: operations take " << fixed(percent(all.seconds, phase.measured_seconds), 1)
-      << " % of them, threads without work in joins "
-      << fixed(percent(all.wake_up + all.wait + all.absent, threads * phase.measured_seconds), 1)
-      << " % of all threads' time\n\n"
-      << "| operation | ms | share | joins | busy | wake-up | wait | absent | layer #0 | median | slowest |\n"
-      << "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n";
+  out << fmt::format(
+      "{}: {} steps of {:.1f} tokens, {:.3f} ms each; {} were measured: operations take {:.1f} % of them, threads "
+      "without work in joins {:.1f} % of all threads' time\n\n"
+      "| operation | ms | share | joins | busy | wake-up | wait | absent | layer #0 | median | slowest |\n"
+      "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n",
+      phase.name, phase.steps, static_cast<double>(phase.rows) / steps, 1e3 * phase.seconds / steps,
+      phase.measured_steps, percent(all.seconds, phase.measured_seconds),
+      percent(all.wake_up + all.wait + all.absent, threads * phase.measured_seconds));
   for (const OperationTime& operation : phase.operations) {
     Sums sums;
     sums.add(operation);

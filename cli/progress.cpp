@@ -1,9 +1,9 @@
 #include "cli/progress.h"
 
+#include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <cstdio>
 
 #include "cli/status_line.h"
 
@@ -27,9 +27,8 @@ std::string LoadProgress::bar(double fraction) {
   constexpr int kWidth = 40;
   const double clamped = std::clamp(fraction, 0.0, 1.0);
   const int filled = static_cast<int>(clamped * kWidth);
-  char percent[8];
-  std::snprintf(percent, sizeof percent, "%3d %%", static_cast<int>(clamped * 100));
-  return "[" + std::string(filled, '#') + std::string(kWidth - filled, '.') + "] " + percent;
+  return fmt::format("[{}{}] {:3} %", std::string(filled, '#'), std::string(kWidth - filled, '.'),
+                     static_cast<int>(clamped * 100));
 }
 
 Result<std::shared_ptr<engine::LoadedModel>> load_showing(const std::string& path, engine::LoadOptions load,

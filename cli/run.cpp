@@ -1,7 +1,7 @@
 // troupe run: one request to the server, its answer to stdout.
+#include <fmt/format.h>
 #include <unistd.h>
 
-#include <cstdio>
 #include <iostream>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -34,10 +34,10 @@ Result<std::pair<TokenId, float>> parse_logit_bias(const std::string& text) {
       return std::pair{static_cast<TokenId>(*id), static_cast<float>(*bias)};
   }
   return Error{ErrorCode::invalid_argument,
-               "--logit-bias: '" + text + "' is not ID=BIAS, for example 1234=-5 (also 1234+5 and 1234-5)"};
+               fmt::format("--logit-bias: '{}' is not ID=BIAS, for example 1234=-5 (also 1234+5 and 1234-5)", text)};
 }
 
-// The prompt's text. What is piped in beside arguments goes before them, as llm and ollama have it
+// The prompt's text. What is piped in beside arguments goes before them, as in llm and ollama
 // (`cat letter | troupe run "In short:"`), with a line end between the two.
 Result<std::string> prompt_text(const config::RunOptions& options, const config::Given& given) {
   auto text = input_text(options, given);
@@ -87,30 +87,28 @@ Result<client::Request> make_request(const config::RunOptions& options, const co
 void print_timings(const std::string& label, const client::Ended& ended) {
   const client::Usage& usage = ended.usage;
   const double later = usage.completion_tokens > 1 ? usage.completion_tokens - 1.0 : 0.0;
-  std::fprintf(stderr,
-               "%s%u prompt tokens (%u cached), first token after %.1f ms (queued %.1f ms, prefill %.1f ms)\n"
-               "%s%u tokens, %.1f tokens/s after the first; ended by %s, seed %llu\n",
-               label.c_str(), usage.prompt_tokens, usage.cached_tokens, usage.ttft_seconds * 1e3,
-               usage.queue_seconds * 1e3, usage.prefill_seconds * 1e3, label.c_str(), usage.completion_tokens,
-               usage.decode_seconds > 0 ? later / usage.decode_seconds : 0.0,
-               std::string(scheduler::info(ended.outcome).name).c_str(), static_cast<unsigned long long>(ended.seed));
+  std::cerr << fmt::format(
+      "{0}{1} prompt tokens ({2} cached), first token after {3:.1f} ms (queued {4:.1f} ms, prefill {5:.1f} ms)\n"
+      "{0}{6} tokens, {7:.1f} tokens/s after the first; ended by {8}, seed {9}\n",
+      label, usage.prompt_tokens, usage.cached_tokens, usage.ttft_seconds * 1e3, usage.queue_seconds * 1e3,
+      usage.prefill_seconds * 1e3, usage.completion_tokens,
+      usage.decode_seconds > 0 ? later / usage.decode_seconds : 0.0, scheduler::info(ended.outcome).name, ended.seed);
 }
 
-// What there is to say about an end that the answer itself does not say; empty: nothing.
+// The line for stderr about an answer that is not complete, was refused or failed; empty: it is complete.
 std::string complaint(const client::Ended& ended) {
   const scheduler::OutcomeInfo& outcome = scheduler::info(ended.outcome);
   if (outcome.kind == scheduler::OutcomeKind::done) {
     if (outcome.exit_code == kExitOk) return "";
-    return "the answer is not complete (" + std::string(outcome.name) + ")" +
-           (ended.message.empty() ? "" : ": " + ended.message);
+    return fmt::format("the answer is not complete ({}){}{}", outcome.name, ended.message.empty() ? "" : ": ",
+                       ended.message);
   }
-  std::string line = outcome.kind == scheduler::OutcomeKind::refused ? "refused" : "failed";
-  line += " (" + std::string(outcome.name) + "): " + ended.message;
-  if (ended.retry_after) line += "; try again in " + config::format_duration(*ended.retry_after);
-  return line;
+  return fmt::format("{} ({}): {}{}", outcome.kind == scheduler::OutcomeKind::refused ? "refused" : "failed",
+                     outcome.name, ended.message,
+                     ended.retry_after ? "; try again in " + config::format_duration(*ended.retry_after) : "");
 }
 
-// Prints what is left to say about the ends; the exit code, that of the first answer that has none of success.
+// Prints how the answers ended. Returns the exit code: of the first answer that did not succeed.
 int report_end(const Answers& answers, const config::RunOptions& options) {
   if (options.json) write_json(answers.json(), std::cout);
   std::cout << std::flush;

@@ -6,7 +6,6 @@
 #include "cli/exit_code.h"
 #include "cli/output.h"
 #include "cli/profile_report.h"
-#include "cli/prometheus.h"
 #include "cli/status_report.h"
 #include "cli/subcommands.h"
 #include "config/printable.h"

@@ -1,15 +1,20 @@
 #include "cli/status_report.h"
 
-#include <algorithm>
+#include <fmt/format.h>
+#include <prometheus/metric_family.h>
+#include <prometheus/text_serializer.h>
+
+#include <cctype>
 #include <cmath>
 #include <cstdint>
-#include <cstdio>
+#include <map>
 #include <numeric>
 #include <string_view>
 #include <utility>
 
 #include "cache/ids.h"
 #include "cli/text.h"
+#include "config/printable.h"
 
 namespace troupe::cli {
 namespace {
@@ -35,89 +40,115 @@ ordered_json to_json(const Metric& metric) {
   return out;
 }
 
-std::string percent(double part, double whole) {
-  char text[16];
-  std::snprintf(text, sizeof text, "%.1f %%", whole > 0 ? 100 * part / whole : 0.0);
-  return text;
-}
-
-// "42.1 MiB resident, 43.0 at most: weights 2.02 MiB, ...", the largest first; kinds under 1 % are summed up.
+// "42.1 MiB resident (at most 43.0 MiB): weights 2.02 MiB, ...", the largest first; kinds under 1 % are summed up.
 std::string memory_line(const client::ServerStatus& s) {
-  std::vector<client::MemoryUse> uses = s.memory;
-  std::stable_sort(uses.begin(), uses.end(), [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
-  std::string line = human_bytes(s.count("resident_bytes")) + " resident (at most " +
-                     human_bytes(s.count("peak_resident_bytes")) + "): ";
+  const std::uint64_t resident = s.count("resident_bytes");
+  std::string line =
+      fmt::format("{} resident (at most {}): ", human_bytes(resident), human_bytes(s.count("peak_resident_bytes")));
   std::uint64_t rest = 0;
-  for (const client::MemoryUse& use : uses) {
-    if (use.bytes * 100 < s.count("resident_bytes")) {
+  for (const client::MemoryUse& use : largest_first(s.memory)) {
+    if (use.bytes * 100 < resident)
       rest += use.bytes;
-    } else {
-      line += use.kind + " " + human_bytes(use.bytes) + ", ";
-    }
+    else
+      line += fmt::format("{} {}, ", use.kind, human_bytes(use.bytes));
   }
   return line + "other " + human_bytes(rest);
 }
 
 std::vector<std::pair<std::string, std::string>> lines_of(const client::ServerStatus& s) {
-  using std::to_string;
-  const auto count = [&](std::string_view key) { return to_string(s.count(key)); };
-  std::string ended;
+  const auto count = [&](std::string_view key) { return s.count(key); };
+  std::vector<std::string> ended;
   for (const auto& [outcome, count] : s.requests_ended)
-    if (count > 0) ended += (ended.empty() ? "" : ", ") + outcome + " " + to_string(count);
-  const std::string loaded = s.health.readiness == client::Readiness::loading
-                                 ? " (" + fixed(100 * s.health.load_fraction, 0) + " %)"
-                                 : std::string();
+    if (count > 0) ended.push_back(fmt::format("{} {}", outcome, count));
+  const bool is_loading = s.health.readiness == client::Readiness::loading;
+  const double prompt = s.value("prompt_tokens");
   std::vector<std::pair<std::string, std::string>> lines{
-      {"health", name_of(s.health) + loaded},
-      {"server", s.server + ", up " + fixed(s.value("uptime_seconds"), 0) + " s"},
-      {"model", s.model + (s.numerics_id.empty() ? "" : " (" + s.numerics_id + ")")},
-      {"compute", s.kernels + ", " + to_string(s.num_threads) + " threads"},
-      {"budgeted", "weights " + human_bytes(s.weight_bytes) + ", KV cache up to " + human_bytes(s.kv_bytes)},
-      {"requests", count("requests_waiting") + " waiting, " + count("requests_running") + " running, " +
-                       count("requests_parked") + " parked, " + count("requests_received") + " received" +
-                       (s.own_only ? " (yours)" : "")},
-      {"ended", ended.empty() ? "none" : ended},
-      {"tokens", count("prompt_tokens") + " of prompts (" + count("cached_tokens") + " cached, " +
-                     percent(s.value("cached_tokens"), s.value("prompt_tokens")) + "), " + count("generated_tokens") +
-                     " generated"},
+      {"health", name_of(s.health) + (is_loading ? fmt::format(" ({:.0f} %)", 100 * s.health.load_fraction) : "")},
+      {"server", fmt::format("{}, up {:.0f} s", s.server, s.value("uptime_seconds"))},
+      {"model", s.model + (s.numerics_id.empty() ? "" : fmt::format(" ({})", s.numerics_id))},
+      {"compute", fmt::format("{}, {} threads", s.kernels, s.num_threads)},
+      {"budgeted", fmt::format("weights {}, KV cache up to {}", human_bytes(s.weight_bytes), human_bytes(s.kv_bytes))},
+      {"requests", fmt::format("{} waiting, {} running, {} parked, {} received{}", count("requests_waiting"),
+                               count("requests_running"), count("requests_parked"), count("requests_received"),
+                               s.own_only ? " (yours)" : "")},
+      {"ended", ended.empty() ? "none" : fmt::format("{}", fmt::join(ended, ", "))},
+      {"tokens",
+       fmt::format("{} of prompts ({} cached, {:.1f} %), {} generated", count("prompt_tokens"), count("cached_tokens"),
+                   prompt > 0 ? 100 * s.value("cached_tokens") / prompt : 0, count("generated_tokens"))},
   };
   if (s.own_only) return lines;  // the server sends no more to a guest
-  const std::vector<std::pair<std::string, std::string>> of_all{
-      {"memory", memory_line(s)},
-      {"connections", count("connections") + " open with " + count("streams") + " streams; " +
-                          count("connections_accepted") + " accepted, " + count("connections_refused") + " refused, " +
-                          count("connections_broken") + " broken"},
-      {"steps", count("steps") + ", " +
-                    fixed(s.count("steps") ? 1e3 * s.value("step_seconds") / s.value("steps") : 0, 2) +
-                    " ms each, last " + fixed(s.value("last_step_age_seconds"), 1) + " s ago; " + count("preemptions") +
-                    " preemptions, " + count("worker_restarts") + " restarts"},
-      {"blocks", count("blocks_total") + " of " + to_string(kBlockSize) + " tokens: " + count("blocks_free") +
-                     " free, " + count("blocks_cached") + " cached, " + count("blocks_referenced") + " in use; " +
-                     count("prefix_blocks_computed") + " published, " + count("evictions") + " evicted"},
-  };
-  lines.insert(lines.end(), of_all.begin(), of_all.end());
-  if (s.count("window_blocks_total") > 0)
-    lines.emplace_back("windows", count("window_blocks_total") +
-                                      " blocks of layers with a window: " + count("window_blocks_free") + " free, " +
-                                      count("window_blocks_cached") + " cached, " + count("window_blocks_referenced") +
-                                      " in use; " + count("window_block_evictions") + " evicted");
-  if (s.count("snapshots_total") > 0)
-    lines.emplace_back("snapshots", count("snapshots_total") + " of recurrent state: " + count("snapshots_cached") +
-                                        " cached; " + count("snapshot_hits") + " hits, " + count("snapshot_evictions") +
-                                        " evicted");
+  lines.emplace_back("memory", memory_line(s));
+  lines.emplace_back("connections", fmt::format("{} open with {} streams; {} accepted, {} refused, {} broken",
+                                                count("connections"), count("streams"), count("connections_accepted"),
+                                                count("connections_refused"), count("connections_broken")));
+  lines.emplace_back("steps",
+                     fmt::format("{}, {:.2f} ms each, last {:.1f} s ago; {} preemptions, {} restarts", count("steps"),
+                                 count("steps") ? 1e3 * s.value("step_seconds") / s.value("steps") : 0,
+                                 s.value("last_step_age_seconds"), count("preemptions"), count("worker_restarts")));
+  lines.emplace_back("blocks",
+                     fmt::format("{} of {} tokens: {} free, {} cached, {} in use; {} published, {} evicted",
+                                 count("blocks_total"), kBlockSize, count("blocks_free"), count("blocks_cached"),
+                                 count("blocks_referenced"), count("prefix_blocks_computed"), count("evictions")));
+  if (count("window_blocks_total") > 0)
+    lines.emplace_back(
+        "windows", fmt::format("{} blocks of layers with a window: {} free, {} cached, {} in use; {} evicted",
+                               count("window_blocks_total"), count("window_blocks_free"), count("window_blocks_cached"),
+                               count("window_blocks_referenced"), count("window_block_evictions")));
+  if (count("snapshots_total") > 0)
+    lines.emplace_back("snapshots",
+                       fmt::format("{} of recurrent state: {} cached; {} hits, {} evicted", count("snapshots_total"),
+                                   count("snapshots_cached"), count("snapshot_hits"), count("snapshot_evictions")));
   return lines;
 }
 
 // `kv_blocks{state="free"}` and its value.
 std::pair<std::string, std::string> line_of(const Metric& metric) {
-  std::string name = metric.name, labels;
-  for (const auto& [label, value] : metric.labels) labels += (labels.empty() ? "" : ",") + label + "=\"" + value + "\"";
-  if (!labels.empty()) name += "{" + labels + "}";
+  std::vector<std::string> labels;
+  for (const auto& [label, value] : metric.labels) labels.push_back(fmt::format("{}=\"{}\"", label, value));
   std::string value = number(metric.value).dump();
   if (metric.kind == MetricKind::histogram)
-    value = std::to_string(std::accumulate(metric.counts.begin(), metric.counts.end(), std::uint64_t{0})) + " in " +
-            value + " s";
-  return {name, value + "  " + metric.help};
+    value =
+        fmt::format("{} in {} s", std::accumulate(metric.counts.begin(), metric.counts.end(), std::uint64_t{0}), value);
+  return {labels.empty() ? metric.name : fmt::format("{}{{{}}}", metric.name, fmt::join(labels, ",")),
+          fmt::format("{}  {}", value, metric.help)};
+}
+
+using prometheus::ClientMetric;
+using prometheus::MetricFamily;
+using prometheus::MetricType;
+
+// Text that may come from a model file or a server, on one line.
+std::string printable(const std::string& text) { return Printable(text, kMaxModelNameBytes).text(); }
+
+// Whether Prometheus takes it as a name. The server may be another one than it should be.
+bool is_name(std::string_view name) {
+  for (const char c : name)
+    if (!std::isalnum(static_cast<unsigned char>(c)) && c != '_') return false;
+  return !name.empty() && !std::isdigit(static_cast<unsigned char>(name.front()));
+}
+
+MetricFamily family_of(const Metric& metric) {
+  const std::string name = "troupe:" + metric.name;
+  switch (metric.kind) {
+    case MetricKind::counter:
+      return {name + "_total", printable(metric.help), MetricType::Counter, {}};
+    case MetricKind::gauge:
+      return {name, printable(metric.help), MetricType::Gauge, {}};
+    case MetricKind::histogram:
+      break;
+  }
+  return {name + "_seconds", printable(metric.help), MetricType::Histogram, {}};
+}
+
+ClientMetric sample_of(const Metric& metric, const std::vector<double>& bounds) {
+  ClientMetric sample;
+  sample.counter.value = sample.gauge.value = sample.histogram.sample_sum = metric.value;
+  for (std::size_t i = 0; i < metric.counts.size(); ++i) {
+    sample.histogram.sample_count += metric.counts[i];
+    if (i < bounds.size())
+      sample.histogram.bucket.push_back({sample.histogram.sample_count, bounds[i]});  // +Inf is added
+  }
+  return sample;
 }
 
 }  // namespace
@@ -179,6 +210,23 @@ std::string status_text(const client::ServerStatus& s, bool verbose) {
   std::vector<std::pair<std::string, std::string>> lines;
   for (const Metric& metric : s.metrics) lines.push_back(line_of(metric));
   return text + "\n" + aligned(lines);
+}
+
+std::string to_prometheus(const client::ServerStatus& status) {
+  std::vector<MetricFamily> families;  // the samples of each are together, as the format requires
+  std::map<std::string, std::size_t> index;
+  for (const Metric& metric : status.metrics) {
+    if (!is_name(metric.name)) continue;
+    MetricFamily family = family_of(metric);
+    const auto [found, is_new] = index.try_emplace(family.name, families.size());
+    if (is_new) families.push_back(std::move(family));
+    ClientMetric sample = sample_of(metric, status.histogram_bounds);
+    sample.label.push_back({"model_name", printable(status.model)});
+    for (const auto& [name, value] : metric.labels)
+      if (is_name(name)) sample.label.push_back({name, printable(value)});
+    families[found->second].metric.push_back(std::move(sample));
+  }
+  return prometheus::TextSerializer().Serialize(families);
 }
 
 }  // namespace troupe::cli

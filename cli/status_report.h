@@ -1,4 +1,4 @@
-// What `troupe status` prints of a server's status, as text and as JSON.
+// What `troupe status` prints: the server's status as text, JSON or Prometheus text.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -9,11 +9,15 @@
 
 namespace troupe::cli {
 
-// Everything; the metrics as a list, and those with a key also under that.
+// Everything; the metrics as a list, and those that have a key also under that key.
 [[nodiscard]] nlohmann::ordered_json status_json(const client::ServerStatus& s,
                                                  const std::vector<client::ModelDescription>& models);
 
-// A few lines for people; verbose: and a line for every metric.
+// A few lines; verbose: also a line for every metric.
 [[nodiscard]] std::string status_text(const client::ServerStatus& s, bool verbose);
+
+// Prometheus' text format 0.0.4. Names are "troupe:" and vLLM's name for the same metric, if it has one; units are
+// seconds and bytes; counters end with _total. Every metric has the label model_name; docs/metrics.md lists them.
+[[nodiscard]] std::string to_prometheus(const client::ServerStatus& status);
 
 }  // namespace troupe::cli

@@ -8,8 +8,6 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
-#include <cstdio>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -18,6 +16,7 @@
 #include <string_view>
 
 #include "cli/output.h"
+#include "cli/process.h"
 #include "config/printable.h"
 #include "config/values.h"
 
@@ -33,21 +32,13 @@ std::string scaled(double value, double step, const std::array<const char*, 5>& 
     ++unit;
   }
   const int decimals = unit == 0 ? 0 : value < 10 ? 2 : value < 100 ? 1 : 0;
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.*f%s", decimals, value, units[unit]);
-  return text.data();
+  return fmt::format("{:.{}f}{}", value, decimals, units[unit]);
 }
 
 }  // namespace
 
 std::string human_bytes(std::uint64_t bytes) {
   return scaled(static_cast<double>(bytes), 1024, {" B", " KiB", " MiB", " GiB", " TiB"});
-}
-
-std::string fixed(double value, int decimals) {
-  char text[64];
-  std::snprintf(text, sizeof text, "%.*f", decimals, value);
-  return text;
 }
 
 std::string name_of(const client::Health& health) {
@@ -69,6 +60,11 @@ std::string human_count(std::uint64_t count) {
   return scaled(static_cast<double>(count), 1000, {"", " k", " M", " G", " T"});
 }
 
+std::vector<client::MemoryUse> largest_first(std::vector<client::MemoryUse> uses) {
+  std::stable_sort(uses.begin(), uses.end(), [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
+  return uses;
+}
+
 std::string aligned(const std::vector<std::pair<std::string, std::string>>& lines) {
   std::vector<std::string> labels;
   std::size_t width = 0;
@@ -87,10 +83,7 @@ Result<std::string> read_text(const std::string& path) {
   if (path == "-") return std::string(std::istreambuf_iterator<char>(std::cin), {});
   std::error_code ignored;
   std::ifstream stream(path, std::ios::binary);
-  if (!stream || std::filesystem::is_directory(path, ignored)) {
-    const int reason = stream ? EISDIR : errno;
-    return Error{reason == EACCES ? ErrorCode::permission : ErrorCode::io, path + ": " + std::strerror(reason)};
-  }
+  if (!stream || std::filesystem::is_directory(path, ignored)) return os_error(path, stream ? EISDIR : errno);
   return std::string(std::istreambuf_iterator<char>(stream), {});
 }
 
@@ -99,8 +92,9 @@ Result<std::string> input_text(const config::TextOptions& options, const config:
   for (const std::string& argument : given.arguments) text += (text.empty() ? "" : " ") + argument;
   if (!options.file.empty()) {
     if (!given.arguments.empty())
-      return Error{ErrorCode::invalid_argument, "the text is given twice: as arguments ('" + text +
-                                                    "') and as --file " + options.file + "; give one of them"};
+      return Error{ErrorCode::invalid_argument,
+                   fmt::format("the text is given twice: as arguments ('{}') and as --file {}; give one of them", text,
+                               options.file)};
     return read_text(options.file);
   }
   if (!given.arguments.empty()) return text;
@@ -120,10 +114,10 @@ Result<std::string> piped_text(const config::TokenTextOptions& options, const st
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
     if (left.count() <= 0)
       return Error{ErrorCode::invalid_argument,
-                   "standard input is open, and nothing came from it within " +
-                       config::format_duration(options.stdin_timeout) +
-                       ": end the command with </dev/null (or set --stdin-timeout 0) to use the arguments alone; a "
-                       "longer --stdin-timeout waits for a slow program"};
+                   fmt::format("standard input is open, and nothing came from it within {}: end the command with "
+                               "</dev/null (or set --stdin-timeout 0) to use the arguments alone; a longer "
+                               "--stdin-timeout waits for a slow program",
+                               config::format_duration(options.stdin_timeout))};
     ready = ::poll(&input, 1, static_cast<int>(left.count()));
   }
   auto text = read_text("-");
@@ -140,7 +134,7 @@ Result<std::vector<TokenId>> parse_ids(const std::string& text) {
     const auto id = config::parse_integer(word);
     if (!id || *id < 0 || *id > std::numeric_limits<TokenId>::max())
       return Error{ErrorCode::invalid_argument,
-                   "'" + word + "' is not a token id: ids are whole numbers from 0 to 2147483647"};
+                   fmt::format("'{}' is not a token id: ids are whole numbers from 0 to 2147483647", word)};
     ids.push_back(static_cast<TokenId>(*id));
     begin = text.find_first_not_of(kSeparators, end);
   }

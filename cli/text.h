@@ -18,11 +18,11 @@ namespace troupe::cli {
 // "5.25 M", "1.10 G": for counts of parameters.
 [[nodiscard]] std::string human_count(std::uint64_t count);
 
-// "12.34"
-[[nodiscard]] std::string fixed(double value, int decimals);
-
 // "stalled" if it is; else "loading", "ready", "draining" or "failed"
 [[nodiscard]] std::string name_of(const client::Health& health);
+
+// The kinds of memory by size, the largest first.
+[[nodiscard]] std::vector<client::MemoryUse> largest_first(std::vector<client::MemoryUse> uses);
 
 // Lines "label   value" with the values in one column. Both are made Printable.
 [[nodiscard]] std::string aligned(const std::vector<std::pair<std::string, std::string>>& lines);
@@ -34,11 +34,10 @@ namespace troupe::cli {
 // invalid_argument if there are both, or neither and stdin is a terminal.
 [[nodiscard]] Result<std::string> input_text(const config::TextOptions& options, const config::Given& given);
 
-// What is piped in beside arguments, ending with a line end, or nothing: a terminal is not read, nor is anything with
-// --stdin-timeout 0. A pipe may be one that a caller left open and that never ends, or one of a program that has not
-// written yet. Which cannot be known, and to go on without its text would lose it, so --stdin-timeout without a byte
-// and without an end is an error: invalid_argument. `name` is for the line on stderr, if it is a terminal, about the
-// wait.
+// What is piped in beside arguments, ending with a line end; empty if stdin is a terminal, and with --stdin-timeout 0.
+// A pipe that stays open without a byte may be one that its caller left open, or one of a slow program whose text must
+// not be lost: after --stdin-timeout this is an error, invalid_argument. `name` begins the line about the wait on
+// stderr, if that is a terminal.
 [[nodiscard]] Result<std::string> piped_text(const config::TokenTextOptions& options, const std::string& name);
 
 // "1 424 437", "1,424,437" or "[1, 424, 437]". Error: invalid_argument, with the part that is no token id.

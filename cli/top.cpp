@@ -1,4 +1,5 @@
 // troupe top: shows the server's status on the whole terminal, refreshed periodically.
+#include <fmt/format.h>
 #include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/signalfd.h>
@@ -84,8 +85,8 @@ ScreenSize screen_size() {
   return {.rows = size.ws_row, .columns = size.ws_col};
 }
 
-// A key, or ' ' when the time has come to look again, or 'q' when a signal or the end of the terminal stops us; 0: the
-// size of the screen has changed. Arrows are j and k.
+// Returns a key; ' ' at the time `until`; 'q' at a signal or the end of stdin; '\0' if the screen's size has changed.
+// Arrows are j and k.
 char wait_for_key(Signals& signals, std::chrono::steady_clock::time_point until) {
   while (true) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - std::chrono::steady_clock::now());
@@ -104,7 +105,7 @@ char wait_for_key(Signals& signals, std::chrono::steady_clock::time_point until)
   }
 }
 
-// The server, connected to anew as often as it has gone.
+// The server; after a failure the next status() connects again.
 class Server {
  public:
   Server(std::unique_ptr<client::Client> client, const config::SocketOptions& options)
@@ -125,7 +126,7 @@ class Server {
   }
 
  private:
-  std::unique_ptr<client::Client> client_;  // null: it has gone
+  std::unique_ptr<client::Client> client_;  // null: the last status() failed
   const config::SocketOptions& options_;
 };
 
@@ -133,7 +134,7 @@ void cancel_selected(Server& server, TopScreen& view) {
   const auto request = view.selected();
   if (!request) return;
   const Status cancelled = server.cancel(*request);
-  view.say(cancelled ? "request " + std::to_string(*request) + " is cancelled" : cancelled.error().message);
+  view.say(cancelled ? fmt::format("request {} is cancelled", *request) : cancelled.error().message);
 }
 
 int watch(Server& server, Signals& signals, std::chrono::milliseconds interval) {

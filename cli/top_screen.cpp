@@ -1,10 +1,10 @@
 #include "cli/top_screen.h"
 
+#include <fmt/format.h>
 #include <pwd.h>
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdio>
 #include <numeric>
 #include <utility>
 
@@ -20,17 +20,9 @@ using client::ServerStatus;
 // 12 -> "12 s", 75 -> "1:15", 4000 -> "1:06:40"
 std::string clock_text(double seconds) {
   const auto whole = static_cast<std::uint64_t>(std::max(0.0, seconds));
-  char text[48];
-  if (whole < 60) {
-    std::snprintf(text, sizeof text, "%.1f s", seconds);
-  } else if (whole < 3600) {
-    std::snprintf(text, sizeof text, "%llu:%02u", static_cast<unsigned long long>(whole / 60),
-                  static_cast<unsigned>(whole % 60));
-  } else {
-    std::snprintf(text, sizeof text, "%llu:%02u:%02u", static_cast<unsigned long long>(whole / 3600),
-                  static_cast<unsigned>(whole / 60 % 60), static_cast<unsigned>(whole % 60));
-  }
-  return text;
+  if (whole < 60) return fmt::format("{:.1f} s", seconds);
+  if (whole < 3600) return fmt::format("{}:{:02}", whole / 60, whole % 60);
+  return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
 }
 
 // "#####-----     ": `dark` and `light` of `whole`, in `width` characters.
@@ -45,8 +37,7 @@ std::string bar(double dark, double light, double whole, std::size_t width) {
 }
 
 std::string milliseconds(std::optional<double> seconds) {
-  if (!seconds) return "-";
-  return fixed(1e3 * *seconds, *seconds < 0.01 ? 2 : 0) + " ms";
+  return seconds ? fmt::format("{:.{}f} ms", 1e3 * *seconds, *seconds < 0.01 ? 2 : 0) : "-";
 }
 
 std::uint64_t num_live(const ServerStatus& now) {
@@ -66,43 +57,38 @@ struct Since {
 };
 
 std::vector<std::string> head(const ServerStatus& now, const std::optional<ServerStatus>& before) {
-  using std::to_string;
   const Since since{now, before};
   const double steps = since.of("steps");
-  const double step_ms = steps > 0 ? 1e3 * since.of("step_seconds") / steps : 0;
   const double prompt = since.of("prompt_tokens");
-  const double cached = since.of("cached_tokens");
-  const auto latency = [&](const char* name) {
-    return milliseconds(quantile(now, before, name, 0.5)) + " / " + milliseconds(quantile(now, before, name, 0.99));
-  };
-  const auto count = [&](std::string_view key) { return to_string(now.count(key)); };
   const double total = now.value("blocks_total"), referenced = now.value("blocks_referenced");
   const double only_cached = total - now.value("blocks_free") - referenced;
+  const auto latency = [&](const char* name) {
+    return fmt::format("{} / {}", milliseconds(quantile(now, before, name, 0.5)),
+                       milliseconds(quantile(now, before, name, 0.99)));
+  };
   return {
-      now.server + "  " + now.model + "  " + name_of(now.health) + "  up " + clock_text(now.value("uptime_seconds")) +
-          "  " + now.kernels + " x " + to_string(now.num_threads),
-      "requests  " + count("requests_running") + " running, " + count("requests_waiting") + " waiting, " +
-          count("requests_parked") + " parked; " + count("connections") + " connections, " +
-          count("requests_received") + " requests so far",
-      "speed     " + fixed(since.per_second("generated_tokens"), 1) + " tokens/s generated, " +
-          fixed(since.per_second("prompt_tokens"), 1) + " of prompts (" +
-          fixed(prompt > 0 ? 100 * cached / prompt : 0, 0) + " % cached)",
-      "steps     " + fixed(since.per_second("steps"), 1) + " /s of " + fixed(step_ms, 2) + " ms, " +
-          latency("step_overhead") + " between two (p50 / p99)",
-      "latency   first token " + latency("time_to_first_token") + ", next " + latency("inter_token_latency") +
-          " (p50 / p99)",
-      "cache     [" + bar(referenced, only_cached, total, 30) + "] " + count("blocks_referenced") + " in use, " +
-          fixed(only_cached, 0) + " cached of " + count("blocks_total"),
+      fmt::format("{}  {}  {}  up {}  {} x {}", now.server, now.model, name_of(now.health),
+                  clock_text(now.value("uptime_seconds")), now.kernels, now.num_threads),
+      fmt::format("requests  {} running, {} waiting, {} parked; {} connections, {} requests so far",
+                  now.count("requests_running"), now.count("requests_waiting"), now.count("requests_parked"),
+                  now.count("connections"), now.count("requests_received")),
+      fmt::format("speed     {:.1f} tokens/s generated, {:.1f} of prompts ({:.0f} % cached)",
+                  since.per_second("generated_tokens"), since.per_second("prompt_tokens"),
+                  prompt > 0 ? 100 * since.of("cached_tokens") / prompt : 0),
+      fmt::format("steps     {:.1f} /s of {:.2f} ms, {} between two (p50 / p99)", since.per_second("steps"),
+                  steps > 0 ? 1e3 * since.of("step_seconds") / steps : 0, latency("step_overhead")),
+      fmt::format("latency   first token {}, next {} (p50 / p99)", latency("time_to_first_token"),
+                  latency("inter_token_latency")),
+      fmt::format("cache     [{}] {} in use, {:.0f} cached of {}", bar(referenced, only_cached, total, 30),
+                  now.count("blocks_referenced"), only_cached, now.count("blocks_total")),
   };
 }
 
-// "memory    42 MiB resident, at most 43: weights 2.02 MiB, ...", largest first, as many as fit into a line.
+// "memory    42.1 MiB: weights 2.02 MiB, ...", largest first, as many as fit into a line.
 std::string memory(const ServerStatus& now, std::size_t columns) {
-  std::vector<client::MemoryUse> uses = now.memory;
-  std::stable_sort(uses.begin(), uses.end(), [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
-  std::string line = "memory    " + human_bytes(now.count("resident_bytes")) + ":";
-  for (const client::MemoryUse& use : uses) {
-    const std::string next = " " + use.kind + " " + human_bytes(use.bytes);
+  std::string line = fmt::format("memory    {}:", human_bytes(now.count("resident_bytes")));
+  for (const client::MemoryUse& use : largest_first(now.memory)) {
+    const std::string next = fmt::format(" {} {}", use.kind, human_bytes(use.bytes));
     if (line.size() + next.size() + 1 > columns) break;
     line += (line.back() == ':' ? "" : ",") + next;
   }
@@ -111,8 +97,8 @@ std::string memory(const ServerStatus& now, std::size_t columns) {
 
 // The prompt's tokens; while they are computed, how many of them are.
 std::string prompt_text(const LiveRequest& request) {
-  if (request.state != "running" || request.generated_tokens > 0) return std::to_string(request.prompt_tokens);
-  return std::to_string(request.computed_tokens) + "/" + std::to_string(request.prompt_tokens);
+  if (request.state != "running" || request.generated_tokens > 0) return fmt::format("{}", request.prompt_tokens);
+  return fmt::format("{}/{}", request.computed_tokens, request.prompt_tokens);
 }
 
 }  // namespace
@@ -135,12 +121,9 @@ std::optional<double> quantile(const ServerStatus& now, const std::optional<Serv
 
 void TopScreen::show(ServerStatus status) {
   before_ = std::exchange(now_, std::move(status));
-  if (before_ && before_->value("uptime_seconds") > now_->value("uptime_seconds"))
-    before_.reset();  // another server has come
+  if (before_ && before_->value("uptime_seconds") > now_->value("uptime_seconds")) before_.reset();  // a new server
   away_.clear();
 }
-
-void TopScreen::show_away(const std::string& why) { away_ = why; }
 
 TopScreen::Act TopScreen::press(char key) {
   news_.clear();
@@ -155,10 +138,8 @@ TopScreen::Act TopScreen::press(char key) {
       order_ = order_ == Order::user ? Order::phase : static_cast<Order>(static_cast<int>(order_) + 1);
       return Act::none;
     case 'j':
-      choose(1);
-      return Act::none;
     case 'k':
-      choose(-1);
+      choose(key == 'j' ? 1 : -1);
       return Act::none;
     case 'c':
       asks_to_cancel_ = selected().has_value();
@@ -211,30 +192,26 @@ std::vector<LiveRequest> TopScreen::sorted() const {
 std::vector<std::string> TopScreen::table(std::size_t rows) const {
   const std::vector<LiveRequest> requests = sorted();
   const auto chosen = selected();
-  char line[200];
-  std::vector<std::string> lines;
-  std::snprintf(line, sizeof line, "%10s %-10s %-8s %13s %7s %9s %9s %7s", "REQUEST", "USER", "PHASE", "PROMPT",
-                "CACHED", "GENERATED", "PREEMPTED", "AGE");
-  lines.emplace_back(line);
-  // The chosen one is on the screen: the rows begin further down if it must be so.
+  std::vector<std::string> lines{fmt::format("{:>10} {:<10} {:<8} {:>13} {:>7} {:>9} {:>9} {:>7}", "REQUEST", "USER",
+                                             "PHASE", "PROMPT", "CACHED", "GENERATED", "PREEMPTED", "AGE")};
+  // The rows begin further down if the chosen one would not be on the screen.
   std::size_t first = 0;
   for (std::size_t i = 0; i < requests.size(); ++i)
     if (chosen == requests[i].request && rows > 3 && i + 3 > rows) first = i + 3 - rows;
   for (std::size_t i = first; i < requests.size() && lines.size() < rows; ++i) {
     const LiveRequest& r = requests[i];
     const std::string phase = r.state != "running" ? r.state : r.generated_tokens > 0 ? "decode" : "prefill";
-    std::snprintf(line, sizeof line, "%s%8llu %-10s %-8s %13s %7u %9u %9u %7s", chosen == r.request ? "> " : "  ",
-                  static_cast<unsigned long long>(r.request), Printable(user_name_(r.uid), 10).text().c_str(),
-                  Printable(phase, 8).text().c_str(), prompt_text(r).c_str(), r.cached_tokens, r.generated_tokens,
-                  r.preemptions, clock_text(r.age_seconds).c_str());
-    lines.emplace_back(line);
+    lines.push_back(fmt::format("{}{:>8} {:<10} {:<8} {:>13} {:>7} {:>9} {:>9} {:>7}",
+                                chosen == r.request ? "> " : "  ", r.request, Printable(user_name_(r.uid), 10).text(),
+                                Printable(phase, 8).text(), prompt_text(r), r.cached_tokens, r.generated_tokens,
+                                r.preemptions, clock_text(r.age_seconds)));
   }
   const std::uint64_t listed = requests.size(), last = first + lines.size() - 1;
   const std::uint64_t all = std::max(listed, num_live(*now_));
   if (lines.size() == rows && last < all && lines.size() > 1)
-    lines.back() = "      ... and " + std::to_string(all - last + 1) + " more";
+    lines.back() = fmt::format("      ... and {} more", all - last + 1);
   else if (lines.size() < rows && listed < all)
-    lines.push_back("      ... and " + std::to_string(all - listed) + " of other users");
+    lines.push_back(fmt::format("      ... and {} of other users", all - listed));
   return lines;
 }
 
@@ -244,11 +221,11 @@ std::string TopScreen::bottom() const {
     std::string whose;
     for (const LiveRequest& request : now_->live_requests)
       if (request.request == *chosen) whose = user_name_(request.uid);
-    return "cancel request " + std::to_string(*chosen) + " of " + whose + "?   y: yes   any other key: no";
+    return fmt::format("cancel request {} of {}?   y: yes   any other key: no", *chosen, whose);
   }
   if (!news_.empty()) return news_;
-  return std::string("q: end   space: look now   s: sort (") + kOrders[static_cast<int>(order_)] +
-         ")   j, k: choose   c: cancel";
+  return fmt::format("q: end   space: look now   s: sort ({})   j, k: choose   c: cancel",
+                     kOrders[static_cast<int>(order_)]);
 }
 
 std::vector<std::string> TopScreen::lines(ScreenSize size, bool with_keys) const {
@@ -278,7 +255,7 @@ std::string user_name(std::uint32_t uid) {
   passwd record{};
   passwd* found = nullptr;
   if (::getpwuid_r(uid, &record, buffer.data(), buffer.size(), &found) == 0 && found) return found->pw_name;
-  return std::to_string(uid);
+  return fmt::format("{}", uid);
 }
 
 }  // namespace troupe::cli

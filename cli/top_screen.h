@@ -1,4 +1,4 @@
-// What `troupe top` shows, as lines of text, and what its keys do: no terminal in here, and no server.
+// What `troupe top` shows, as lines of text, and what its keys do. Uses neither a terminal nor a server.
 #pragma once
 
 #include <cstddef>
@@ -19,21 +19,21 @@ struct ScreenSize {
 
 class TopScreen {
  public:
-  // user_name: of a uid; called again for each line that shows one.
+  // user_name: returns the name of a user; called for each line that shows one.
   explicit TopScreen(std::function<std::string(std::uint32_t uid)> user_name) : user_name_(std::move(user_name)) {}
 
-  // A look at the server.
+  // The server's status now.
   void show(client::ServerStatus status);
-  // The server does not answer, and why. What was seen last stays, marked as such, until it does.
-  void show_away(const std::string& why);
-  // A line of news, until the next key.
+  // The server does not answer: shows why, above the last status, until the next show().
+  void show_away(const std::string& why) { away_ = why; }
+  // Shows a message in the last line until the next key.
   void say(std::string news) { news_ = std::move(news); }
 
   enum class Act { none, look, stop, cancel };
-  // What a key asks for: q stop, space look; s another order, j and k (down and up) choose a request, c and then y
-  // cancel it: selected() says which.
+  // What a key asks the caller to do: q stop, space look, c and then y cancel the request selected(). The other keys
+  // change the view: s the order, j and k (down and up) choose a request.
   Act press(char key);
-  // The number of the chosen request, if it is live.
+  // The number of the chosen request, if it is still live.
   [[nodiscard]] std::optional<std::uint64_t> selected() const;
 
   // At most size.rows lines of at most size.columns bytes. Speeds are between the last two looks, or since the server's
@@ -49,7 +49,7 @@ class TopScreen {
 
   std::function<std::string(std::uint32_t)> user_name_;
   std::optional<client::ServerStatus> now_, before_;
-  std::string away_;  // why there is no server; empty: there is one
+  std::string away_;  // why the server does not answer; empty: it does
   std::string news_;
   Order order_ = Order::phase;
   std::optional<std::uint64_t> selected_;
@@ -62,7 +62,7 @@ class TopScreen {
                                              const std::optional<client::ServerStatus>& before,
                                              const std::string& histogram, double share);
 
-// The system's name for a user; where it knows none, the number.
+// The system's name for a user; if it has none, the number.
 [[nodiscard]] std::string user_name(std::uint32_t uid);
 
 }  // namespace troupe::cli

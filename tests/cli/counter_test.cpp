@@ -1,7 +1,6 @@
 // From the one line where something is counted to everything that prints it.
 #include <catch2/catch.hpp>
 
-#include "cli/prometheus.h"
 #include "cli/status_report.h"
 #include "tests/cli/prometheus_text.h"
 #include "tests/ipc/real_server.h"

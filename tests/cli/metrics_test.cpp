@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "cli/prometheus.h"
 #include "cli/prompt_progress.h"
+#include "cli/status_report.h"
 #include "cli/top_screen.h"
 #include "tests/cli/prometheus_text.h"
 
