@@ -12,12 +12,12 @@
 
 #include "actors/gateway.h"
 #include "actors/threads/topology.h"
-#include "cli/bench_report.h"
 #include "cli/exit_code.h"
 #include "cli/logging.h"
 #include "cli/model_options.h"
 #include "cli/output.h"
 #include "cli/subcommands.h"
+#include "cli/text.h"
 #include "cli/version.h"
 
 namespace troupe::cli {

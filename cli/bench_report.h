@@ -47,9 +47,6 @@ struct BenchContext {
 
 [[nodiscard]] double median(std::vector<double> values);  // not empty
 
-// "Intel(R) Xeon(R) ...", from /proc/cpuinfo; "unknown CPU" elsewhere.
-[[nodiscard]] std::string cpu_name();
-
 void print_markdown_head(const BenchContext& context, std::ostream& out);
 void print_markdown_row(const BenchContext& context, const BenchResult& result, std::ostream& out);
 // The time of each test by operation, and the peak memory.

@@ -46,7 +46,6 @@ constexpr int exit_code(ErrorCode code) {
     case ErrorCode::bad_config:
       return kExitBadConfig;
     case ErrorCode::bad_model:
-      return kExitBadModel;
     case ErrorCode::unsupported:
       return kExitBadModel;
     case ErrorCode::model_missing:
@@ -56,11 +55,9 @@ constexpr int exit_code(ErrorCode code) {
     case ErrorCode::busy:
       return kExitSocketBusy;
     case ErrorCode::out_of_memory:
-      return kExitFailure;
     case ErrorCode::io:
-      return kExitFailure;
     case ErrorCode::protocol:
-      return kExitFailure;
+      break;
   }
   return kExitFailure;
 }

@@ -1,12 +1,10 @@
 // troupe load: runs the load generator against a server and reports the results.
-#include <fmt/format.h>
+#include <fmt/chrono.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
 #include <chrono>
-#include <cstdio>
-#include <cstring>
 #include <ctime>
 #include <filesystem>
 #include <fstream>
@@ -24,9 +22,11 @@
 #include "cli/exit_code.h"
 #include "cli/load_options.h"
 #include "cli/output.h"
+#include "cli/process.h"
 #include "cli/signals.h"
 #include "cli/status_line.h"
 #include "cli/subcommands.h"
+#include "cli/text.h"
 #include "cli/version.h"
 
 namespace troupe::cli {
@@ -47,12 +47,9 @@ class Meter {
     if (!on_terminal_ && (progress.at_s == 0 || seconds < kLineInterval_s)) return;
     const double tokens = static_cast<double>(progress.tokens - last_.tokens);
     const std::string total = progress.total ? fmt::format("/{}", *progress.total) : "";
-    char text[160];
-    std::snprintf(text, sizeof text, "%.0f s: %llu%s ended, %llu under way, %.0f tokens/s, %llu refused, %llu failed",
-                  progress.at_s, static_cast<unsigned long long>(progress.ended), total.c_str(),
-                  static_cast<unsigned long long>(progress.sent - progress.ended), seconds > 0 ? tokens / seconds : 0,
-                  static_cast<unsigned long long>(progress.refused), static_cast<unsigned long long>(progress.failed));
-    print(text);
+    print(fmt::format("{:.0f} s: {}{} ended, {} under way, {:.0f} tokens/s, {} refused, {} failed", progress.at_s,
+                      progress.ended, total, progress.sent - progress.ended, seconds > 0 ? tokens / seconds : 0,
+                      progress.refused, progress.failed));
     last_ = progress;
   }
 
@@ -83,31 +80,14 @@ struct LoadResult {
   std::vector<load::Mismatch> mismatches;
 };
 
-std::string date_now() {
-  const std::time_t now = std::time(nullptr);
-  std::tm local{};
-  ::localtime_r(&now, &local);
-  char text[32];
-  std::strftime(text, sizeof text, "%Y%m%d-%H%M%S", &local);
-  return text;
-}
-
-std::string cpu_model() {
-  std::ifstream info("/proc/cpuinfo");
-  for (std::string line; std::getline(info, line);)
-    if (line.starts_with("model name")) return line.substr(std::min(line.find(": ") + 2, line.size()));
-  return "unknown CPU";
-}
-
 // A cache scope that only this run uses, so that none of its prefixes is cached before it begins.
 std::string fresh_scope() {
-  const auto now = std::chrono::system_clock::now().time_since_epoch().count();
-  return fmt::format("load-{}-{}", ::getpid(), now);
+  return fmt::format("load-{}-{}", ::getpid(), std::chrono::system_clock::now().time_since_epoch().count());
 }
 
 load::ReportHead make_head(const config::LoadOptions& options, const load::Plan& plan, const load::Goals& goals) {
   load::ReportHead head;
-  head.date = date_now();
+  head.date = fmt::format("{:%Y%m%d-%H%M%S}", fmt::localtime(std::time(nullptr)));
   if (options.rate > 0) head.request_rate = options.rate;
   head.burstiness = options.burstiness;
   if (plan.spec().pace.clients > 0) head.concurrency = plan.spec().pace.clients;
@@ -117,14 +97,14 @@ load::ReportHead make_head(const config::LoadOptions& options, const load::Plan&
 }
 
 void describe_tool(load::Run& run) {
-  run.description.emplace_back("tool", "troupe load " + std::string(kVersionAndCommit));
-  run.description.emplace_back("machine", fmt::format("{}, {} CPUs", cpu_model(), std::thread::hardware_concurrency()));
+  run.description.emplace_back("tool", fmt::format("troupe load {}", kVersionAndCommit));
+  run.description.emplace_back("machine", fmt::format("{}, {} CPUs", cpu_name(), std::thread::hardware_concurrency()));
 }
 
 void describe_server(const load::TroupeServer& server, load::Run& run) {
   const client::ServerStatus& status = server.status;
   run.description.emplace_back("server", status.server);
-  run.description.emplace_back("model", server.model.name + " (" + server.model.weight_types + ")");
+  run.description.emplace_back("model", fmt::format("{} ({})", server.model.name, server.model.weight_types));
   run.description.emplace_back("numerics", server.model.numerics_id);
   run.description.emplace_back("compute", fmt::format("{}, {} threads", status.kernels, status.num_threads));
 }
@@ -233,8 +213,8 @@ Status write_report(const std::string& path, Writer write, const LoadResult& res
   return file ? Status(Ok{}) : Error{ErrorCode::io, "cannot write the report " + path};
 }
 
-// What the run will write must not turn out to be impossible when it is over. Looks, and writes nothing: a report of an
-// earlier run stays until there is a new one.
+// Checks before the run that its files can be written after it. Writes nothing: a report of an earlier run stays until
+// there is a new one.
 Status check_can_write(const config::LoadOptions& options) {
   for (const std::string& path : {options.report, options.html, options.trace_out}) {
     if (path.empty()) continue;
@@ -246,9 +226,7 @@ Status check_can_write(const config::LoadOptions& options) {
     const bool there = std::filesystem::exists(file);
     const std::string asked = there ? path : folder.empty() ? "." : folder;
     if (::access(asked.c_str(), there ? W_OK : W_OK | X_OK) == 0) continue;
-    const int reason = errno;
-    return Error{reason == EACCES ? ErrorCode::permission : ErrorCode::io,
-                 "cannot write " + path + ": " + (there ? "" : "folder " + asked + ": ") + std::strerror(reason)};
+    return os_error(fmt::format("cannot write {}{}", path, there ? "" : ": folder " + asked), errno);
   }
   return Ok{};
 }

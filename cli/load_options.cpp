@@ -70,15 +70,15 @@ std::string describe_pace(const load::Plan& plan) {
   else if (!pace.rate)
     text = "open loop, by the trace";
   else
-    text = "open loop, " + number(*pace.rate) + " requests/s, " +
-           (pace.burstiness == 1   ? "Poisson"
-            : pace.burstiness == 0 ? "constant intervals"
-                                   : "gamma intervals of shape " + number(pace.burstiness));
+    text = fmt::format("open loop, {} requests/s, {}", number(*pace.rate),
+                       pace.burstiness == 1   ? "Poisson"
+                       : pace.burstiness == 0 ? "constant intervals"
+                                              : "gamma intervals of shape " + number(pace.burstiness));
   if (plan.open_loop() && pace.clients > 0) text += fmt::format(", at most {} at once", pace.clients);
-  if (pace.ramp_up_s > 0) text += ", from " + number(pace.ramp_from) + " within " + number(pace.ramp_up_s) + " s";
-  if (pace.think_s > 0) text += ", thinking " + number(pace.think_s) + " s";
+  if (pace.ramp_up_s > 0) text += fmt::format(", from {} within {} s", number(pace.ramp_from), number(pace.ramp_up_s));
+  if (pace.think_s > 0) text += fmt::format(", thinking {} s", number(pace.think_s));
   if (plan.size()) text += fmt::format("; {} requests", *plan.size());
-  if (pace.duration_s) text += "; for " + number(*pace.duration_s) + " s";
+  if (pace.duration_s) text += fmt::format("; for {} s", number(*pace.duration_s));
   return text;
 }
 
@@ -94,7 +94,7 @@ std::string describe_faults(const load::FaultRates& faults) {
   for (const auto& [share, name] :
        {std::pair{faults.cancel, "cancels"}, std::pair{faults.disconnect, "disconnects"},
         std::pair{faults.slow_reader, "slow readers"}, std::pair{faults.garbage, "garbage"}})
-    if (share > 0) text += (text.empty() ? "" : ", ") + number(100 * share) + " % " + name;
+    if (share > 0) text += fmt::format("{}{} % {}", text.empty() ? "" : ", ", number(100 * share), name);
   return text.empty() ? "none" : text;
 }
 
@@ -119,8 +119,9 @@ Result<load::Goals> make_goals(const config::LoadOptions& options, const config:
   std::vector<std::string> texts = options.goodput;
   texts.insert(texts.end(), given.arguments.begin(), given.arguments.end());
   if (options.goodput.empty() && !given.arguments.empty())
-    return Error{ErrorCode::invalid_argument,
-                 "unexpected argument '" + given.arguments.front() + "': only limits after --goodput may stand alone"};
+    return Error{
+        ErrorCode::invalid_argument,
+        fmt::format("unexpected argument '{}': only limits after --goodput may stand alone", given.arguments.front())};
   const auto limits = load::parse_goodput(texts);
   if (!limits) return limits.error();
   if (options.require_goodput > 0 && texts.empty())
@@ -148,7 +149,7 @@ std::vector<std::pair<std::string, std::string>> describe(const config::LoadOpti
   lines.emplace_back("sampling", fmt::format("temperature {}, top-k {}, top-p {}, min-p {}", number(options.temp),
                                              options.top_k, number(options.top_p), number(options.min_p)));
   lines.emplace_back("faults", describe_faults(plan.spec().faults));
-  lines.emplace_back("seed", std::to_string(plan.spec().seed));
+  lines.emplace_back("seed", fmt::format("{}", plan.spec().seed));
   return lines;
 }
 

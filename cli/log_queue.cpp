@@ -1,5 +1,6 @@
 #include "cli/log_queue.h"
 
+#include <fmt/format.h>
 #include <pthread.h>
 #include <spdlog/details/log_msg_buffer.h>
 
@@ -27,11 +28,11 @@ struct LogQueue::State {
     bytes += bytes_of(line);
     ++num_unwritten;
   }
-  // Where lines were dropped: one that says so.
+  // Where lines were dropped, adds a line with their number.
   void push_gap() {
     if (num_missing == 0) return;
     push(log_msg("troupe", spdlog::level::warn,
-                 "log lines dropped here: " + std::to_string(num_missing) + ", the log was not read fast enough"));
+                 fmt::format("log lines dropped here: {}, the log was not read fast enough", num_missing)));
     num_missing = 0;
   }
   void drop() {
@@ -56,7 +57,7 @@ LogQueue::LogQueue(spdlog::sink_ptr inner, LogQueueLimits limits)
     : state_(std::make_shared<State>(std::move(inner), limits)) {
   sigset_t all, before;
   ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);  // the thread inherits it: signals are for others
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);  // inherited by the thread, which so handles no signals
   try {
     std::thread([state = state_] { write_lines(*state); }).detach();
   } catch (...) {
@@ -107,7 +108,7 @@ void LogQueue::write_lines(State& state) {
     try {
       if (state.lines.empty()) state.push_gap();
     } catch (const std::bad_alloc&) {
-      // Said with the next line.
+      // The next line tries again.
     }
     --state.num_unwritten;
   }

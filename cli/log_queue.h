@@ -1,5 +1,5 @@
-// A log sink whose callers never wait for what reads the log: lines go into a bounded queue, and a thread of its own
-// passes them on to another sink.
+// A log sink whose callers never wait for the log's reader: lines go into a bounded queue, and a separate thread passes
+// them on to another sink.
 #pragma once
 
 #include <spdlog/sinks/sink.h>
@@ -19,12 +19,12 @@ struct LogQueueLimits {
 // The longest time that flush() and the destructor wait for the lines in the queue.
 inline constexpr std::chrono::milliseconds kMaxLogFlush{1000};
 
-// Thread-safe. A line that does not fit is dropped and counted; once there is room, a line says how many there were.
+// Thread-safe. A line that does not fit is dropped and counted; once there is room, a line gives their number.
 class LogQueue final : public spdlog::sinks::sink {
  public:
   // Throws std::system_error if the thread cannot be started.
   explicit LogQueue(spdlog::sink_ptr inner, LogQueueLimits limits = {});
-  // Flushes. A thread that still waits for its reader is left to itself.
+  // Flushes. A thread that still waits for the log's reader keeps running.
   ~LogQueue() override;
 
   void log(const spdlog::details::log_msg& message) override;

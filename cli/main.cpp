@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "cli/exit_code.h"
-#include "cli/forced_end.h"
 #include "cli/logging.h"
 #include "cli/output.h"
 #include "cli/process.h"

@@ -6,7 +6,6 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
-#include "cli/bench_report.h"
 #include "cli/exit_code.h"
 #include "cli/logging.h"
 #include "cli/model_options.h"

@@ -1,14 +1,16 @@
-// Process-wide setup at the start of main(), and messages about limits of the system.
+// The process: its setup at the start of main(), and how it ends when a limit of the system is reached or threads hang.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <memory>
 #include <optional>
 #include <string>
 
 #include "cli/exit_code.h"
 #include "config/result.h"
+#include "ipc/listening_socket.h"
 
 namespace troupe::cli {
 
@@ -45,5 +47,16 @@ struct Ending {
 // For an exception: kExitOsLimit and the limit to raise if memory, threads or descriptors ran out; else kExitFailure.
 [[nodiscard]] Ending ending_of(const std::exception_ptr& thrown);
 [[nodiscard]] inline Ending ending_of(const Error& error) { return {exit_code(error.code), error.message}; }
+
+// The socket file that end_by_force() removes; null: none. Kept until the process ends.
+void remove_at_forced_end(std::shared_ptr<ipc::SocketFile> file);
+
+// Removes the socket file, tries for at most 200 ms to write `why` to the log, else writes it to stderr, and calls
+// _exit(): no destructor runs. Any thread; waits for no lock.
+[[noreturn]] void end_by_force(int code, const char* why) noexcept;
+
+// Makes std::terminate, and so an unhandled exception, call end_by_force() with the code and reason of ending_of(), and
+// abort(), whose caller has printed the reason, end with kExitFailure. No core file is written: it would hold prompts.
+void handle_terminate() noexcept;
 
 }  // namespace troupe::cli

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
-#include <cstdlib>
 #include <iostream>
 #include <mutex>
 #include <sstream>
@@ -14,21 +13,17 @@
 #include "actors/gateway.h"
 #include "actors/serving/model_cache.h"
 #include "cli/exit_code.h"
-#include "cli/forced_end.h"
-#include "cli/guests.h"
 #include "cli/logging.h"
 #include "cli/model_options.h"
-#include "cli/print_limits.h"
 #include "cli/process.h"
 #include "cli/profile_report.h"
 #include "cli/progress.h"
+#include "cli/serve_options.h"
 #include "cli/service_manager.h"
 #include "cli/signals.h"
 #include "cli/subcommands.h"
 #include "cli/text.h"
 #include "cli/version.h"
-#include "config/printable.h"
-#include "engine/compute/step_profile.h"
 #include "ipc/server.h"
 
 namespace troupe::cli {
@@ -48,57 +43,6 @@ static_assert(kStopMargin > kStopLimit);
 constexpr std::uint32_t kOtherThreads = 8;
 
 using Clock = std::chrono::steady_clock;
-
-Result<ipc::ServerOptions> server_options(const config::ServeOptions& options, const config::Given& given) {
-  auto guests = guest_ids(options, given);
-  if (!guests) return guests.error();
-  ipc::ServerOptions server;
-  server.socket_path = options.socket;
-  server.strict_modes = !options.no_strict_modes;
-  server.allow_uids = std::move(guests->uids);
-  server.allow_gids = std::move(guests->gids);
-  server.max_connections = static_cast<std::uint32_t>(options.max_connections);
-  server.max_connections_per_uid = static_cast<std::uint32_t>(options.max_connections_per_uid);
-  server.max_streams = static_cast<std::uint32_t>(options.max_streams);
-  server.max_frame_bytes = static_cast<std::uint32_t>(options.max_frame_bytes.count);
-  server.max_outbox_bytes = options.max_outbox_bytes.count;
-  server.max_buffer_bytes = options.max_buffer_bytes.count;
-  server.max_frames_per_second = static_cast<std::uint32_t>(options.max_frames_per_second);
-  server.max_questions_per_second = static_cast<std::uint32_t>(options.max_questions_per_second);
-  server.hello_timeout = options.hello_timeout;
-  server.stall_timeout = options.stall_timeout;
-  server.idle_timeout = options.idle_timeout;
-  return server;
-}
-
-Result<actors::GatewayOptions> gateway_options(const config::ServeOptions& options, const config::Given& given) {
-  auto named = gateway_for_model(options, given);
-  if (!named) return named.error();
-  actors::GatewayOptions& gateway = *named;
-  if (Printable(options.alias, kMaxModelNameBytes) != options.alias)
-    return Error{ErrorCode::invalid_argument,
-                 fmt::format("--alias: '{}' is not a name of at most {} bytes of UTF-8 without control characters",
-                             Printable(options.alias).text(), kMaxModelNameBytes)};
-  gateway.load.context = static_cast<std::uint32_t>(options.ctx_size);
-  gateway.load.num_blocks = static_cast<std::uint32_t>(options.kv_blocks);
-  gateway.model_alias = options.alias;
-  gateway.num_threads = static_cast<std::uint32_t>(options.threads);
-  gateway.max_step_tokens = static_cast<std::uint32_t>(options.max_step_tokens);
-  gateway.max_sequences = static_cast<std::uint32_t>(options.parallel);
-  gateway.max_queued_requests = static_cast<std::uint32_t>(options.max_queued_requests);
-  gateway.max_parked_requests = static_cast<std::uint32_t>(options.max_parked_requests);
-  gateway.max_queued_tokens = static_cast<std::uint64_t>(options.max_queued_tokens);
-  gateway.max_queued_texts = static_cast<std::uint32_t>(options.max_queued_texts);
-  gateway.max_queued_text_bytes = options.max_queued_text_bytes.count;
-  gateway.max_embed_bytes = options.max_embed_bytes.count;
-  gateway.max_requests_per_tenant = static_cast<std::uint32_t>(options.max_requests_per_user);
-  gateway.tokenizer_threads = static_cast<std::uint32_t>(options.tokenizer_threads);
-  gateway.drain_timeout = options.drain_timeout;
-  gateway.progress_timeout = options.progress_timeout;
-  gateway.append_metrics = append_log_metrics;
-  if (options.profile) gateway.profiler = std::make_shared<engine::StepProfile>(cli::num_threads(options));
-  return named;
-}
 
 // Logs the reason; returns the exit code.
 int end_with(const Ending& ending) {

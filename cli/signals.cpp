@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "cli/exit_code.h"
-#include "cli/forced_end.h"
+#include "cli/process.h"
 
 namespace troupe::cli {
 namespace {

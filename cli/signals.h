@@ -82,7 +82,7 @@ struct StopOptions {
 //   a second one                                ends the process at once with 128 plus its number
 //   drain_timeout + kStopLimit after the first  the process is ended with kExitFailure
 // A second signal with the same number counts only kSameSignal or more after the first. The last two call
-// end_by_force() (cli/forced_end.h). Call once, before other threads are started. Throws as SignalThread.
+// end_by_force() (cli/process.h). Call once, before other threads are started. Throws as SignalThread.
 void start_stop_thread(std::shared_ptr<EventQueue> events, const StopOptions& options);
 
 }  // namespace troupe::cli

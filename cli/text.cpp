@@ -65,6 +65,13 @@ std::vector<client::MemoryUse> largest_first(std::vector<client::MemoryUse> uses
   return uses;
 }
 
+std::string cpu_name() {
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);)
+    if (line.starts_with("model name")) return line.substr(std::min(line.find(": ") + 2, line.size()));
+  return "unknown CPU";
+}
+
 std::string aligned(const std::vector<std::pair<std::string, std::string>>& lines) {
   std::vector<std::string> labels;
   std::size_t width = 0;

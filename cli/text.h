@@ -24,6 +24,9 @@ namespace troupe::cli {
 // The kinds of memory by size, the largest first.
 [[nodiscard]] std::vector<client::MemoryUse> largest_first(std::vector<client::MemoryUse> uses);
 
+// "Intel(R) Xeon(R) ...", from /proc/cpuinfo; "unknown CPU" if it has no name.
+[[nodiscard]] std::string cpu_name();
+
 // Lines "label   value" with the values in one column. Both are made Printable.
 [[nodiscard]] std::string aligned(const std::vector<std::pair<std::string, std::string>>& lines);
 

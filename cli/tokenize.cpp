@@ -2,8 +2,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <cstdio>
-#include <iomanip>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -37,11 +35,7 @@ std::string in_quotes(const std::string& bytes) {
     return printable_json(text.dump());
   } catch (const nlohmann::json::type_error&) {  // part of a character
     std::string out = "\"";
-    for (const char c : bytes) {
-      char escape[8];
-      std::snprintf(escape, sizeof escape, "\\x%02x", static_cast<unsigned char>(c));
-      out += escape;
-    }
+    for (const char c : bytes) out += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
     return out + "\"";
   }
 }
@@ -83,7 +77,7 @@ Result<int> tokenize(const config::TokenizeOptions& options, const config::Given
   }
   for (const TokenId id : ids) {
     const std::string piece = (*tokenizer)->piece(id);
-    std::cout << std::setw(8) << id << "  " << in_quotes(piece.empty() ? (*tokenizer)->raw_piece(id) : piece) << '\n';
+    std::cout << fmt::format("{:>8}  {}\n", id, in_quotes(piece.empty() ? (*tokenizer)->raw_piece(id) : piece));
   }
   return kExitOk;
 }

@@ -1,0 +1,201 @@
+#include "cli/serve_options.h"
+
+#include <fmt/format.h>
+#include <grp.h>
+#include <pwd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <sstream>
+#include <vector>
+
+#include "cli/logging.h"
+#include "cli/model_options.h"
+#include "cli/text.h"
+#include "config/printable.h"
+#include "engine/compute/step_profile.h"
+#include "engine/formats/model_file.h"
+#include "engine/model/memory_budget.h"
+
+namespace troupe::cli {
+namespace {
+
+// The id of a user or a group; nullopt: the system does not know the name. kFind: getpwnam_r or getgrnam_r.
+template <class Record, auto kFind, auto kId>
+Result<std::optional<std::uint32_t>> id_of(const std::string& name) {
+  constexpr std::size_t kMaxBuffer = 16u << 20;  // enough for a group of all users of a big site
+  for (std::vector<char> buffer(4096);; buffer.resize(buffer.size() * 4)) {
+    Record record{};
+    Record* found = nullptr;
+    const int error = kFind(name.c_str(), &record, buffer.data(), buffer.size(), &found);
+    if (error == 0 && found != nullptr) return std::optional<std::uint32_t>(record.*kId);
+    if (error == 0 || error == ENOENT || error == ESRCH || error == EBADF || error == EPERM)
+      return std::optional<std::uint32_t>();
+    if (error != ERANGE || buffer.size() > kMaxBuffer)
+      return Error{ErrorCode::io, fmt::format("cannot look up {}: {}", name, std::strerror(error))};
+  }
+}
+
+using Finder = Result<std::optional<std::uint32_t>> (*)(const std::string&);
+
+Status add_named(const config::Given& given, std::string_view option, const std::vector<std::string>& lists,
+                 Finder find, std::vector<std::uint32_t>& ids) {
+  const auto origin = given.origins.find(option);
+  std::string source = origin == given.origins.end() ? fmt::format("--{}", option) : origin->second;
+  const bool is_flag = source.starts_with("--");
+  if (!given.file.empty() && source.starts_with(given.file + ":")) source += fmt::format(": {}", option);
+  for (const std::string& list : lists) {
+    std::istringstream names(list);
+    for (std::string name; std::getline(names, name, ',');) {
+      auto id = find(name);
+      if (!id) return Error{id.error().code, source + ": " + id.error().message};
+      if (!*id)
+        return Error{is_flag ? ErrorCode::invalid_argument : ErrorCode::bad_config,
+                     fmt::format("{}: this system knows nobody named '{}'", source, name)};
+      ids.push_back(**id);
+    }
+  }
+  return Ok{};
+}
+
+struct GuestIds {
+  std::vector<std::uint32_t> uids;
+  std::vector<std::uint32_t> gids;
+};
+
+// The ids of --allow-uid and --allow-gid, and those of --allow-user and --allow-group, looked up now.
+Result<GuestIds> guest_ids(const config::ServerOptions& options, const config::Given& given) {
+  GuestIds ids{{options.allow_uid.begin(), options.allow_uid.end()},
+               {options.allow_gid.begin(), options.allow_gid.end()}};
+  if (auto status =
+          add_named(given, "allow-user", options.allow_user, &id_of<passwd, &::getpwnam_r, &passwd::pw_uid>, ids.uids);
+      !status)
+    return status.error();
+  if (auto status =
+          add_named(given, "allow-group", options.allow_group, &id_of<group, &::getgrnam_r, &group::gr_gid>, ids.gids);
+      !status)
+    return status.error();
+  return ids;
+}
+
+// Resident code and libraries, stacks, the vocabulary and the actors' own memory: 60 MiB with the embedded model,
+// 110 MiB with a vocabulary of 256,000 tokens.
+constexpr std::uint64_t kProgramBytes = 128u << 20;
+// A frame of many tiny entries takes this many times its bytes when decoded; one frame is decoded at a time.
+constexpr std::uint64_t kDecodedFactor = 30;
+// A text takes this many times its bytes while it is encoded: the worst case, one long word, with ids and answer.
+constexpr std::uint64_t kEncodedFactor = 64;
+// A connection without its large frames and its answers: two buffers of a small frame, its session, the kernel's part.
+constexpr std::uint64_t kConnectionBytes = 2 * ipc::kSmallFrameBytes + (16u << 10);
+// A request without its prompt and answer: its record, its parameters, its entries in the actors' queues.
+constexpr std::uint64_t kRequestBytes = 8u << 10;
+// Each token of a live sequence is stored in its record, in the batch, and in the executor.
+constexpr std::uint64_t kTokenBytes = 24;
+
+std::uint64_t count(std::int64_t value) { return static_cast<std::uint64_t>(value); }
+
+struct MemoryLimit {
+  std::string what;
+  std::uint64_t bytes = 0;
+  std::string from;  // the options that determine it
+};
+
+// The most memory of each kind that a server with these options uses. context: of one sequence, in tokens.
+std::vector<MemoryLimit> memory_limits(const config::ServeOptions& options, std::uint64_t context) {
+  const std::uint64_t budget = options.memory.count > 0 ? options.memory.count : engine::default_memory_budget();
+  const std::uint64_t requests =
+      count(options.max_queued_requests) + count(options.max_parked_requests) + count(options.parallel);
+  return {
+      {"weights, KV cache, snapshots", budget, "memory"},
+      {"frames half read, answers unread", options.max_buffer_bytes.count, "max-buffer-bytes"},
+      {"a large frame, decoded", kDecodedFactor * options.max_frame_bytes.count, "max-frame-bytes"},
+      {"connections", kConnectionBytes * count(options.max_connections), "max-connections"},
+      {"requests", kRequestBytes * requests, "max-queued-requests, max-parked-requests, parallel"},
+      {"prompts that wait", sizeof(std::int32_t) * count(options.max_queued_tokens), "max-queued-tokens"},
+      {"sequences", kTokenBytes * context * count(options.parallel), "parallel, ctx-size"},
+      {"texts that wait", options.max_queued_text_bytes.count, "max-queued-text-bytes"},
+      {"texts being encoded", kEncodedFactor * options.max_frame_bytes.count * count(options.tokenizer_threads),
+       "max-frame-bytes, tokenizer-threads"},
+      {"requests for vectors", options.max_embed_bytes.count, "max-embed-bytes"},
+      {"the program itself", kProgramBytes, "a constant"},
+  };
+}
+
+}  // namespace
+
+Result<ipc::ServerOptions> server_options(const config::ServeOptions& options, const config::Given& given) {
+  auto guests = guest_ids(options, given);
+  if (!guests) return guests.error();
+  ipc::ServerOptions server;
+  server.socket_path = options.socket;
+  server.strict_modes = !options.no_strict_modes;
+  server.allow_uids = std::move(guests->uids);
+  server.allow_gids = std::move(guests->gids);
+  server.max_connections = static_cast<std::uint32_t>(options.max_connections);
+  server.max_connections_per_uid = static_cast<std::uint32_t>(options.max_connections_per_uid);
+  server.max_streams = static_cast<std::uint32_t>(options.max_streams);
+  server.max_frame_bytes = static_cast<std::uint32_t>(options.max_frame_bytes.count);
+  server.max_outbox_bytes = options.max_outbox_bytes.count;
+  server.max_buffer_bytes = options.max_buffer_bytes.count;
+  server.max_frames_per_second = static_cast<std::uint32_t>(options.max_frames_per_second);
+  server.max_questions_per_second = static_cast<std::uint32_t>(options.max_questions_per_second);
+  server.hello_timeout = options.hello_timeout;
+  server.stall_timeout = options.stall_timeout;
+  server.idle_timeout = options.idle_timeout;
+  return server;
+}
+
+Result<actors::GatewayOptions> gateway_options(const config::ServeOptions& options, const config::Given& given) {
+  auto named = gateway_for_model(options, given);
+  if (!named) return named.error();
+  actors::GatewayOptions& gateway = *named;
+  if (Printable(options.alias, kMaxModelNameBytes) != options.alias)
+    return Error{ErrorCode::invalid_argument,
+                 fmt::format("--alias: '{}' is not a name of at most {} bytes of UTF-8 without control characters",
+                             Printable(options.alias).text(), kMaxModelNameBytes)};
+  gateway.load.context = static_cast<std::uint32_t>(options.ctx_size);
+  gateway.load.num_blocks = static_cast<std::uint32_t>(options.kv_blocks);
+  gateway.model_alias = options.alias;
+  gateway.num_threads = static_cast<std::uint32_t>(options.threads);
+  gateway.max_step_tokens = static_cast<std::uint32_t>(options.max_step_tokens);
+  gateway.max_sequences = static_cast<std::uint32_t>(options.parallel);
+  gateway.max_queued_requests = static_cast<std::uint32_t>(options.max_queued_requests);
+  gateway.max_parked_requests = static_cast<std::uint32_t>(options.max_parked_requests);
+  gateway.max_queued_tokens = static_cast<std::uint64_t>(options.max_queued_tokens);
+  gateway.max_queued_texts = static_cast<std::uint32_t>(options.max_queued_texts);
+  gateway.max_queued_text_bytes = options.max_queued_text_bytes.count;
+  gateway.max_embed_bytes = options.max_embed_bytes.count;
+  gateway.max_requests_per_tenant = static_cast<std::uint32_t>(options.max_requests_per_user);
+  gateway.tokenizer_threads = static_cast<std::uint32_t>(options.tokenizer_threads);
+  gateway.drain_timeout = options.drain_timeout;
+  gateway.progress_timeout = options.progress_timeout;
+  gateway.append_metrics = append_log_metrics;
+  if (options.profile) gateway.profiler = std::make_shared<engine::StepProfile>(cli::num_threads(options));
+  return named;
+}
+
+Result<std::string> limits_text(const config::ServeOptions& options) {
+  const auto path = model_path(options);
+  if (!path) return path.error();
+  const auto file = engine::open_gguf(*path);
+  if (!file) return file.error();
+  std::uint64_t context = count(options.ctx_size);
+  if (context == 0)
+    if (const std::string* architecture = (*file)->string("general.architecture"))
+      context = count((*file)->integer(*architecture + ".context_length").value_or(0));
+  std::string text;
+  std::uint64_t total = 0;
+  const auto add = [&](std::uint64_t bytes, const std::string& what) {
+    text += fmt::format("{:>20}  {:<10}  {}\n", bytes, human_bytes(bytes), what);
+  };
+  for (const MemoryLimit& limit : memory_limits(options, context)) {
+    add(limit.bytes, fmt::format("{} ({})", limit.what, limit.from));
+    total += limit.bytes;
+  }
+  add(total, "total");
+  return text;
+}
+
+}  // namespace troupe::cli
