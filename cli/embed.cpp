@@ -1,4 +1,6 @@
 // troupe embed: embeddings of texts from the server, one line of JSON each.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -53,7 +55,7 @@ Result<std::optional<client::Pooling>> pooling_of(const std::string& name) {
   if (name == "mean") return std::optional(client::Pooling::mean);
   if (name == "cls") return std::optional(client::Pooling::cls);
   if (name == "last") return std::optional(client::Pooling::last);
-  return Error{ErrorCode::invalid_argument, "--pooling: '" + name + "' is none of mean, cls and last"};
+  return Error{ErrorCode::invalid_argument, fmt::format("--pooling: '{}' is none of mean, cls and last", name)};
 }
 
 }  // namespace
@@ -88,9 +90,8 @@ Result<int> embed(const config::EmbedOptions& options, const config::Given& give
       request.inputs = std::vector(texts->begin() + first, texts->begin() + last);
     const auto answer = (*client)->embed(request);
     if (!answer) return answer.error();
-    for (std::size_t i = 0; i < answer->vectors.size(); ++i) {
+    for (std::size_t i = 0; i < answer->vectors.size(); ++i)
       std::cout << "{\"index\":" << begin + i << ",\"embedding\":" << array_of(answer->vectors[i]) << "}\n";
-    }
     std::cout.flush();
   }
   return kExitOk;

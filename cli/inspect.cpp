@@ -29,35 +29,24 @@ using nlohmann::ordered_json;
 constexpr std::size_t kShownElements = 6;  // of an array
 constexpr std::size_t kShownBytes = 200;   // of a string
 
-// A value in one line: long strings and arrays are cut.
-struct Abbreviate {
-  ordered_json operator()(const std::string& text) const {
-    return text.size() <= kShownBytes ? text : text.substr(0, kShownBytes) + "...";
-  }
-  template <class T>
-  ordered_json operator()(const std::vector<T>& values) const {
-    ordered_json array = ordered_json::array();
-    for (const T& value : values) {
-      if (array.size() == kShownElements) break;
-      array.push_back(value);
-    }
-    return array;
-  }
-  template <class T>
-  ordered_json operator()(const T& value) const {
-    return value;
-  }
+// A value of the metadata, to be shown in one line: long strings and arrays are cut.
+struct Shown {
+  ordered_json value;
+  std::size_t count = 0;  // elements of an array; 0: no array
 };
 
-// Elements of an array; 0 for a scalar.
-struct CountElements {
-  template <class T>
-  std::size_t operator()(const std::vector<T>& values) const {
-    return values.size();
+struct Abbreviate {
+  Shown operator()(const std::string& text) const {
+    return {text.size() <= kShownBytes ? text : text.substr(0, kShownBytes) + "..."};
   }
   template <class T>
-  std::size_t operator()(const T&) const {
-    return 0;
+  Shown operator()(const std::vector<T>& values) const {
+    const auto end = values.begin() + static_cast<std::ptrdiff_t>(std::min(values.size(), kShownElements));
+    return {std::vector<T>(values.begin(), end), values.size()};
+  }
+  template <class T>
+  Shown operator()(const T& scalar) const {
+    return {scalar};
   }
 };
 
@@ -87,13 +76,13 @@ std::uint64_t num_parameters(const engine::ModelFile& file) {
 }
 
 std::string served_by(const engine::ModelFile& file) {
-  std::string names;
+  std::vector<std::string_view> names;
   for (const engine::Family& family : engine::families()) {
     if (family.accepts(file)) return std::string(family.name);
-    names += (names.empty() ? "" : ", ") + std::string(family.name);
+    names.push_back(family.name);
   }
   if (engine::is_encoder(file)) return *file.string("general.architecture") + " (encoder)";
-  return "none (there are " + names + ", and the encoders bert and nomic-bert)";
+  return fmt::format("none (there are {}, and the encoders bert and nomic-bert)", fmt::join(names, ", "));
 }
 
 // Memory of K and V of one type.
@@ -249,9 +238,8 @@ void print_json(const engine::ModelFile& file, const Cost& cost) {
                        {"num_snapshots", cost.state.num_snapshots}};
   }
   for (const auto& [key, value] : file.metadata()) {
-    const std::size_t count = std::visit(CountElements{}, value);
-    ordered_json shown = std::visit(Abbreviate{}, value);
-    object["metadata"][key] = count > kShownElements ? ordered_json{{"length", count}, {"first", shown}} : shown;
+    const auto [cut, count] = std::visit(Abbreviate{}, value);
+    object["metadata"][key] = count > kShownElements ? ordered_json{{"length", count}, {"first", cut}} : cut;
   }
   for (const engine::TensorInfo& tensor : file.tensors())
     object["tensors"].push_back({{"name", tensor.name}, {"type", tensor.file_type().name}, {"shape", tensor.shape}});
@@ -261,10 +249,10 @@ void print_json(const engine::ModelFile& file, const Cost& cost) {
 void print_text(const engine::ModelFile& file, const Cost& cost) {
   const std::string ends = fmt::format("{}", fmt::join(end_ids(file, cost), ", "));
   std::vector<std::pair<std::string, std::string>> lines{
-      {"file", file.path() + ", " + human_bytes(file.file_bytes())},
+      {"file", fmt::format("{}, {}", file.path(), human_bytes(file.file_bytes()))},
       {"family", served_by(file)},
-      {"weights", human_count(num_parameters(file)) + " parameters, " + weight_types(file) + "; " +
-                      human_bytes(cost.weights) + " in memory"},
+      {"weights", fmt::format("{} parameters, {}; {} in memory", human_count(num_parameters(file)), weight_types(file),
+                              human_bytes(cost.weights))},
       {"trained context", fmt::format("{} tokens", cost.trained)},
       {"answers end at", ends.empty() ? "no token that is known" : "token " + ends},
       {"memory budget", human_bytes(cost.memory)},
@@ -287,15 +275,13 @@ void print_text(const engine::ModelFile& file, const Cost& cost) {
   std::cout << aligned(lines) << "\nMetadata (" << file.metadata().size() << ")\n";
   std::vector<std::pair<std::string, std::string>> metadata;
   for (const auto& [key, value] : file.metadata()) {
-    const std::size_t count = std::visit(CountElements{}, value);
-    std::string shown = dump(std::visit(Abbreviate{}, value));
-    if (count > kShownElements) shown += fmt::format(" ... ({})", count);
-    metadata.emplace_back("  " + key, shown);
+    const auto [cut, count] = std::visit(Abbreviate{}, value);
+    metadata.emplace_back("  " + key, dump(cut) + (count > kShownElements ? fmt::format(" ... ({})", count) : ""));
   }
   std::vector<std::pair<std::string, std::string>> tensors;
   for (const engine::TensorInfo& tensor : file.tensors())
-    tensors.emplace_back("  " + tensor.name, std::string(tensor.file_type().name) + "  " + shape_text(tensor.shape) +
-                                                 "  " + human_bytes(tensor.bytes.size()));
+    tensors.emplace_back("  " + tensor.name, fmt::format("{}  {}  {}", tensor.file_type().name,
+                                                         shape_text(tensor.shape), human_bytes(tensor.bytes.size())));
   std::cout << aligned(metadata) << "\nTensors (" << file.tensors().size() << ")\n" << aligned(tensors);
 }
 

@@ -1,8 +1,9 @@
 // The single binary: finds the subcommand, reads its options, runs it, and turns errors into exit codes.
+#include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
-#include <cstdio>
 #include <exception>
 #include <iostream>
 #include <string>
@@ -22,13 +23,14 @@
 namespace troupe::cli {
 namespace {
 
+using config::Command;
+
 // Subcommands of later versions: they get their own message instead of a suggestion of a similar name.
 constexpr std::array<std::string_view, 3> kPlanned{"chat", "quantize", "convert"};
 
-std::string names_of_subcommands() {
-  std::string names;
-  for (const config::CommandInfo& command : config::commands())
-    names += (names.empty() ? "" : ", ") + std::string(command.name);
+std::vector<std::string> names_of_subcommands() {
+  std::vector<std::string> names;
+  for (const config::CommandInfo& command : config::commands()) names.emplace_back(command.name);
   return names;
 }
 
@@ -36,7 +38,7 @@ void print_overview(std::ostream& out) {
   out << "troupe " << kVersion << ": serves language models to every user of one machine\n\n"
       << "Usage: troupe SUBCOMMAND [FLAGS]\n\nSubcommands:\n";
   for (const config::CommandInfo& command : config::commands())
-    out << "  " << command.name << std::string(12 - command.name.size(), ' ') << command.summary << '\n';
+    out << fmt::format("  {:<12}{}\n", command.name, command.summary);
   out << "\n`troupe SUBCOMMAND --help` shows flags and examples. To begin: `troupe serve` in one terminal,\n"
          "`troupe run Once upon a time` in another.\n";
 }
@@ -47,55 +49,54 @@ int complain(std::string_view where, const std::string& message, int code) {
 }
 
 int unknown_subcommand(const std::string& name) {
-  for (const std::string_view planned : kPlanned)
-    if (planned == name)
-      return complain("troupe", "`" + name + "` is not in this version, which has " + names_of_subcommands(),
-                      kExitUsage);
+  std::vector<std::string> known = names_of_subcommands();
+  const std::string all = fmt::format("{}", fmt::join(known, ", "));
+  if (std::find(kPlanned.begin(), kPlanned.end(), name) != kPlanned.end())
+    return complain("troupe", fmt::format("`{}` is not in this version, which has {}", name, all), kExitUsage);
   if (const std::string_view advice = config::advice_on_subcommand(name); !advice.empty())
-    return complain("troupe", "there is no subcommand `" + name + "`: " + std::string(advice), kExitUsage);
-  std::vector<std::string> known{"help"};
-  for (const config::CommandInfo& command : config::commands()) known.emplace_back(command.name);
+    return complain("troupe", fmt::format("there is no subcommand `{}`: {}", name, advice), kExitUsage);
+  known.insert(known.begin(), "help");
   const auto likely = config::nearest(name, known);
   return complain("troupe",
-                  "unknown subcommand '" + name + "'" + (likely ? "; did you mean " + *likely + "?" : "") +
-                      " (there are " + names_of_subcommands() + ")",
+                  fmt::format("unknown subcommand '{}'{} (there are {})", name,
+                              likely ? fmt::format("; did you mean {}?", *likely) : "", all),
                   kExitUsage);
 }
 
-Result<int> call(config::Command command, const config::Parsed& parsed) {
+Result<int> call(Command command, const config::Parsed& parsed) {
   switch (command) {
-    case config::Command::serve:
+    case Command::serve:
       return serve(parsed);
-    case config::Command::run:
+    case Command::run:
       return run(config::RunOptions(parsed.options), parsed);
-    case config::Command::embed:
+    case Command::embed:
       return embed(config::EmbedOptions(parsed.options), parsed);
-    case config::Command::bench:
+    case Command::bench:
       return bench(config::BenchOptions(parsed.options), parsed);
-    case config::Command::eval:
+    case Command::eval:
       return eval(config::EvalOptions(parsed.options), parsed);
-    case config::Command::tokenize:
+    case Command::tokenize:
       return tokenize(config::TokenizeOptions(parsed.options), parsed);
-    case config::Command::inspect:
+    case Command::inspect:
       return inspect(config::InspectOptions(parsed.options), parsed);
-    case config::Command::status:
+    case Command::status:
       return status(config::StatusOptions(parsed.options));
-    case config::Command::top:
+    case Command::top:
       return top(config::TopOptions(parsed.options));
-    case config::Command::version:
+    case Command::version:
       return version(config::VersionOptions(parsed.options));
-    case config::Command::load:
+    case Command::load:
       return load(config::LoadOptions(parsed.options), parsed);
-    case config::Command::probe:
+    case Command::probe:
       return probe(config::ProbeOptions(parsed.options));
-    case config::Command::perplexity:
+    case Command::perplexity:
       return perplexity(config::PerplexityOptions(parsed.options), parsed);
   }
   return kExitFailure;
 }
 
 int run_subcommand(const config::CommandInfo& command, const std::vector<std::string>& arguments) {
-  const std::string where = "troupe " + std::string(command.name);
+  const std::string where = fmt::format("troupe {}", command.name);
   const auto parsed = config::parse(command.command, arguments, config::Surroundings::of_this_process());
   if (!parsed) return complain(where, parsed.error().message, exit_code(parsed.error().code));
   if (parsed->options.help) {

@@ -47,8 +47,9 @@ Result<std::string> model_path(const config::ModelOptions& options) {
   const std::filesystem::path source = std::filesystem::path(TROUPE_SOURCE_MODELS) / kEmbeddedModel;
   for (const std::filesystem::path& path : {installed, source})
     if (std::filesystem::exists(path, ignored)) return path.string();
-  return Error{ErrorCode::model_missing, "the embedded model is neither " + installed.string() + " nor " +
-                                             source.string() + "; name a model file with -m"};
+  return Error{ErrorCode::model_missing,
+               fmt::format("the embedded model is neither {} nor {}; name a model file with -m", installed.string(),
+                           source.string())};
 }
 
 Result<engine::LoadOptions> load_options(const config::EngineOptions& options, const config::Given& given) {

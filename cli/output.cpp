@@ -1,5 +1,6 @@
 #include "cli/output.h"
 
+#include <fmt/format.h>
 #include <poll.h>
 #include <unistd.h>
 
@@ -47,7 +48,7 @@ StandardOutput::~StandardOutput() {
 
 std::string StandardOutput::finish() {
   sync();
-  return error_ == 0 ? "" : std::string("writing to stdout failed: ") + std::strerror(error_);
+  return error_ == 0 ? "" : fmt::format("writing to stdout failed: {}", std::strerror(error_));
 }
 
 StandardOutput::int_type StandardOutput::overflow(int_type c) {

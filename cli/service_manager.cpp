@@ -24,9 +24,9 @@ Result<std::optional<int>> ServiceManager::socket() const {
   if (num_sockets_ == 0) return std::optional<int>();
   if (num_sockets_ == 1) return std::optional<int>(SD_LISTEN_FDS_START);
   if (num_sockets_ < 0)
-    return Error{
-        ErrorCode::bad_config,
-        std::string("LISTEN_FDS or LISTEN_PID of the service manager cannot be read: ") + std::strerror(-num_sockets_)};
+    return Error{ErrorCode::bad_config,
+                 fmt::format("LISTEN_FDS or LISTEN_PID of the service manager cannot be read: {}",
+                             std::strerror(-num_sockets_))};
   return Error{
       ErrorCode::bad_config,
       fmt::format(

@@ -1,7 +1,10 @@
 #include "cli/version.h"
 
+#include <fmt/format.h>
+
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <vector>
 
 #include "cli/exit_code.h"
 #include "cli/output.h"
@@ -12,12 +15,8 @@
 namespace troupe::cli {
 
 Result<int> version(const config::VersionOptions& options) {
-  nlohmann::ordered_json kernels = nlohmann::json::array();
-  std::string names;
-  for (const kernels::KernelTable* table : kernels::supported_tables()) {
-    kernels.push_back(table->name);
-    names += (names.empty() ? "" : ", ") + std::string(table->name);
-  }
+  std::vector<std::string_view> kernels;
+  for (const kernels::KernelTable* table : kernels::supported_tables()) kernels.push_back(table->name);
   const std::string_view best = kernels::best_table().name;
   const std::string refusal = kernels::amx_refusal();
   if (options.json) {
@@ -34,11 +33,9 @@ Result<int> version(const config::VersionOptions& options) {
     write_json(object, std::cout);
     return kExitOk;
   }
-  std::cout << "troupe " << kVersionAndCommit << '\n'
-            << "compiler  " << kCompiler << ", " << kBuildType << '\n'
-            << "kernels   " << names << " (best: " << best << ")\n"
-            << (refusal.empty() ? "" : "          not amx: " + refusal + "\n") << "recipes   version "
-            << kernels::kRecipeVersion << '\n';
+  std::cout << fmt::format("troupe {}\ncompiler  {}, {}\nkernels   {} (best: {})\n{}recipes   version {}\n",
+                           kVersionAndCommit, kCompiler, kBuildType, fmt::join(kernels, ", "), best,
+                           refusal.empty() ? "" : "          not amx: " + refusal + "\n", kernels::kRecipeVersion);
   return kExitOk;
 }
 
