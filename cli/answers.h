@@ -1,4 +1,4 @@
-// The answers to one request of `troupe run`: kept as they come, shown one behind the other.
+// The answers to one request of `troupe run`: kept as their tokens come, shown one after another.
 #pragma once
 
 #include <cstdint>
@@ -22,28 +22,27 @@ struct Answer {
 };
 
 struct AnswerOptions {
-  std::uint32_t count = 1;      // of the answers
-  bool as_text = true;          // false: nothing is shown, json() has everything
-  bool shows_controls = false;  // as TerminalText does
+  std::uint32_t count = 1;      // number of answers
+  bool as_text = true;          // false: nothing is shown; json() returns everything
+  bool shows_controls = false;  // escapes control characters, with TerminalText
 };
 
-// Of several answers the tokens come mixed. As text, the first one is shown while it comes, and each other one when
-// those before it have ended, from then on while it comes, all under headings. One answer has no heading.
+// The tokens of several answers arrive interleaved. As text, an answer is shown once all before it have ended: what has
+// come until then, and the rest as it comes. Several answers have headings.
 //
-// Thread-compatible: the client's reader thread feeds it until all have ended, main reads it afterwards.
+// Thread-compatible: the client's reader thread calls take() and end() until all have ended, main reads afterwards.
 class Answers {
  public:
   Answers(const AnswerOptions& options, std::ostream& out);
 
   void take(const client::Tokens& tokens);
-  // How one answer ended; a refusal is of all that are open. True: it was the last.
+  // Records how one answer ended; a refusal ends all that are open. Returns whether all have ended.
   bool end(const client::Ended& ended);
 
   const std::vector<Answer>& all() const { return answers_; }
   // "", or "answer 2 of 3: ".
   std::string label(std::size_t index) const;
-  // Of one answer, or of a request that was refused, the answer's object; of several {"choices": [those objects]}.
-  // After the end of all.
+  // One answer, or a refused request, as an object; several as {"choices": [those objects]}. Call when all have ended.
   nlohmann::ordered_json json() const;
 
  private:
@@ -54,9 +53,9 @@ class Answers {
   const AnswerOptions options_;
   std::ostream& out_;
   std::vector<Answer> answers_;
-  std::size_t shown_ = 0;  // which one is being shown
-  bool has_heading_ = false;
-  TerminalText terminal_text_;  // of the one that is being shown
+  std::size_t shown_ = 0;       // index of the answer that is being shown
+  bool has_heading_ = false;    // of that answer
+  TerminalText terminal_text_;  // of that answer
 };
 
 }  // namespace troupe::cli

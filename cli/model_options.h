@@ -18,8 +18,7 @@ namespace troupe::cli {
 // The options for loading; context, sequences, `team` and `progress` keep their defaults; lines about loading go to the
 // log. Error: for a kernel variant that does not exist or that this CPU cannot run, or a --state-snapshot-every that is
 // no multiple of the block size: invalid_argument if it comes from the command line, bad_config if from a variable or a
-// file. For
-// --weights-cache auto without a home directory: invalid_argument.
+// file. invalid_argument for --weights-cache auto without a home directory.
 [[nodiscard]] Result<engine::LoadOptions> load_options(const config::EngineOptions& options,
                                                        const config::Given& given);
 

@@ -1,5 +1,5 @@
-// How the subcommands print. All output to a terminal or a log goes through these functions, cli/logging.h, or
-// aligned() (text.h).
+// How the subcommands print. All output to a terminal or a log goes through these functions, cli/logging.h or
+// aligned() (cli/text.h).
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -11,8 +11,8 @@
 
 namespace troupe::cli {
 
-// While it exists std::cout writes to descriptor 1 through it, and it keeps the error of a failed write. One per
-// process. On a terminal every line is written at once.
+// While it exists, std::cout writes to descriptor 1 through it. Keeps the error of a failed write; on a terminal writes
+// every line at once. One per process.
 class StandardOutput final : public std::streambuf {
  public:
   StandardOutput();

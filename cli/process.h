@@ -20,7 +20,7 @@ namespace troupe::cli {
 [[nodiscard]] bool prepare_process() noexcept;
 
 // For servers: a write to a closed pipe is an error and does not end the process. Other subcommands keep SIGPIPE, which
-// ends a program quietly when the next one in the pipe has ended.
+// ends a program without a message when the next one in the pipe has ended.
 void ignore_closed_pipes() noexcept;
 // From here on large buffers go back to the system when they are freed. By default the allocator raises its threshold
 // with the sizes that are freed and keeps them, so that memory stays at the sum of all peaks.

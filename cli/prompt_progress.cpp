@@ -48,7 +48,7 @@ void PromptProgress::run() {
     lock.unlock();
     const auto requests = client_.own_requests();
     lock.lock();
-    if (!requests) return;  // an older server, or none: whoever waits for the answer hears of that
+    if (!requests) return;  // an older server, or none: the wait for the answer reports that
     if (!finished_ && !requests->empty()) line_.draw(prompt_progress_text(requests->front()));
   }
 }

@@ -1,4 +1,4 @@
-// How far the server is with the prompt of the one request that runs: a line on the terminal until its answer begins.
+// The progress of the server with the prompt of this process's request: a line on the terminal until the answer begins.
 #pragma once
 
 #include <condition_variable>
@@ -11,11 +11,10 @@
 
 namespace troupe::cli {
 
-// "prompt: 512 of 8192 tokens, 6 % (32 cached)"; before its first step what the request waits for.
+// "prompt: 512 of 8192 tokens, 6 % (32 cached)"; before the first step, what the request waits for.
 [[nodiscard]] std::string prompt_progress_text(const client::LiveRequest& request);
 
-// Asks the server from a thread of its own: once a second has passed, and then twice a second. Where it does not
-// answer, nothing is shown.
+// Asks the server on a separate thread: after a second, and then twice a second. Shows nothing if it does not answer.
 class PromptProgress {
  public:
   // Both must outlive it.
@@ -25,7 +24,7 @@ class PromptProgress {
   PromptProgress(const PromptProgress&) = delete;
   PromptProgress& operator=(const PromptProgress&) = delete;
 
-  // The answer begins, or will not: takes the line away for good. Any thread; waits for no question.
+  // The answer begins, or never will: erases the line for good. Any thread; waits for no question.
   void finish();
 
  private:

@@ -129,7 +129,7 @@ int report_end(const Answers& answers, const config::RunOptions& options) {
 }  // namespace
 
 Result<int> run(const config::RunOptions& options, const config::Given& given) {
-  const auto request = make_request(options, given);  // first: a signal ends it while it waits for standard input
+  const auto request = make_request(options, given);  // before signals are blocked: it may wait for standard input
   if (!request) return request.error();
   EventQueue events;
   const SignalThread signals({SIGINT, SIGTERM}, [&](int number) { events.post_signal(number); });

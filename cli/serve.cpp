@@ -109,7 +109,7 @@ class Service {
   }
 
  private:
-  // Returns the exit code if there is no socket to serve.
+  // Returns the exit code if no socket can be served.
   std::optional<int> bind_socket() {
     auto options = server_options(options_, parsed_);
     if (!options) return end_with(options.error());
@@ -148,8 +148,8 @@ class Service {
     return *code_;
   }
 
-  // How often look() must run without any event: for the progress of loading, then for the service manager's health
-  // reports and --idle-exit. nullopt: never, so an idle process uses no CPU.
+  // How often look() must run without an event: for the progress of loading, then for the service manager's health
+  // reports and --idle-exit. nullopt: never; an idle process uses no CPU.
   std::optional<std::chrono::milliseconds> look_interval() const {
     if (loading_) return kProgressInterval;
     std::optional<std::chrono::milliseconds> interval;

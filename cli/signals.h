@@ -1,5 +1,4 @@
-// The events that the main thread waits for, and signals, which separate threads handle, whatever the other threads are
-// doing.
+// The events that the main thread waits for, and threads that handle signals whatever the other threads are doing.
 #pragma once
 
 #include <atomic>

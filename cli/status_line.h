@@ -1,5 +1,4 @@
-// One line at the bottom of a terminal's stderr that is drawn over and over: how far something is. What else is written
-// there meanwhile takes it off first, so that nothing is glued to it.
+// A progress line at the bottom of a terminal's stderr, drawn again and again. Other output to stderr erases it first.
 #pragma once
 
 #include <spdlog/fwd.h>
@@ -19,10 +18,10 @@ class StatusLine {
   StatusLine(const StatusLine&) = delete;
   StatusLine& operator=(const StatusLine&) = delete;
 
-  // The process's, on stderr. Draws nothing by itself: whoever draws has looked whether that is a terminal.
+  // The process's status line. Callers of draw() check that stderr is a terminal.
   static StatusLine& of_stderr();
 
-  // Puts the text, which is Printable, in place of what was drawn.
+  // Replaces what was drawn by this Printable text.
   void draw(std::string_view text);
   void erase();
   // Erases, and keeps others from drawing until `write`, which must not call this object, has returned.

@@ -120,7 +120,7 @@ using prometheus::MetricType;
 // Text that may come from a model file or a server, on one line.
 std::string printable(const std::string& text) { return Printable(text, kMaxModelNameBytes).text(); }
 
-// Whether Prometheus takes it as a name. The server may be another one than it should be.
+// Whether Prometheus accepts it as a name: the server may be any program.
 bool is_name(std::string_view name) {
   for (const char c : name)
     if (!std::isalnum(static_cast<unsigned char>(c)) && c != '_') return false;

@@ -30,7 +30,7 @@ struct Metric {
   std::vector<std::pair<std::string, std::string>> labels{};  ///< names and values
   std::vector<std::uint64_t> counts{};  ///< of a histogram: by the bounds of all histograms, one more above the last
   std::string key{};                    ///< its name in JSON and in MetricList::value(); empty: it has none
-  bool for_guests = false;              ///< only in the server: whether users other than its owner are told
+  bool for_guests = false;              ///< in the server: whether users other than its owner may read it
 };
 
 /// What a Metric can have beside name, help and value.

@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::string_view kPrefix = "TROUPE_";
 
-// Variables with this prefix that are read elsewhere: by the client library, and by our tests.
+// Variables with this prefix that the client library and the tests read.
 constexpr std::string_view kOtherVariables[] = {"HOST", "SHARED_DIR", "TEST_KILL", "MUTATIONS", "CHURN"};
 
 struct FlagUse {
@@ -183,7 +183,7 @@ std::string variable_or_empty(const Surroundings& surroundings, std::string_view
   return found == surroundings.variables.end() ? std::string() : found->second;
 }
 
-// Reads the first configuration file that exists; a file that was named explicitly must exist.
+// Reads the first configuration file that exists; the one that was asked for must exist.
 Result<std::optional<ConfigFile>> read_file(const std::string& asked_for, const Surroundings& surroundings) {
   if (!asked_for.empty()) {
     auto file = read_config_file(asked_for);

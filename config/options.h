@@ -71,8 +71,8 @@ struct Reread {
 // Calls parse() again, with the same command line. Errors: as parse(); then the old values stay in effect.
 [[nodiscard]] Result<Reread> read_again(Command command, const Parsed& in_effect, const Surroundings& surroundings);
 
-// That a value which parse() took cannot be used: `why`, behind where the value comes from. invalid_argument for a flag
-// or a default, bad_config for a variable or a file.
+// The error for a value that parse() accepted and that cannot be used: "ORIGIN: WHY". invalid_argument for a flag or a
+// default, bad_config for a variable or a file.
 [[nodiscard]] Error bad_value(const Given& given, const std::string& option, const std::string& why);
 
 // The option as it stands in the configuration in effect: "log-level = \"warn\" (FILE:3)".

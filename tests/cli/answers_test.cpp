@@ -40,7 +40,7 @@ TEST_CASE("one answer is shown as it comes, without a heading, and its last line
   CHECK(answers.json()["text"] == "Once upon");
 }
 
-TEST_CASE("several answers whose tokens come mixed are shown one behind the other, the first open one as it comes") {
+TEST_CASE("interleaved answers are shown one after another, the first open one as it comes") {
   std::ostringstream out;
   Answers answers({.count = 3}, out);
   answers.take(tokens(1, "b1"));
@@ -87,7 +87,7 @@ TEST_CASE("as JSON several answers are a list in the order of their choices, and
   CHECK(choices[1]["outcome"] == "length");
 }
 
-TEST_CASE("control characters of an answer are shown where a terminal would obey them") {
+TEST_CASE("control characters of an answer are escaped on a terminal") {
   std::ostringstream out;
   Answers answers({.count = 2, .shows_controls = true}, out);
   answers.take(tokens(0, "a\x1b"));

@@ -1,4 +1,4 @@
-// From the one line where something is counted to everything that prints it.
+// One line adds a counter to the status, its JSON, Prometheus' text and the client library.
 #include <catch2/catch.hpp>
 
 #include "cli/status_report.h"

@@ -1,4 +1,4 @@
-// Where serve listens and clients look when they are not told.
+// Where serve listens and clients connect without --socket.
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -17,12 +17,12 @@ namespace {
 
 constexpr uid_t kNobody = 65534;  // Spawn::as_nobody
 
-// A user without a runtime directory: nobody, where these tests are root's.
+// A user without a runtime directory: the user "nobody" if the tests run as root.
 Spawn homeless_session(const std::string& home, std::vector<std::string> arguments) {
   return {.arguments = std::move(arguments), .environment = {{"HOME", home}}, .as_nobody = ::geteuid() == 0};
 }
 
-// Below the build, which is no place for others, unlike where TempFolder is.
+// In the build folder, which other users cannot write to, unlike the directory of TempFolder.
 class Home {
  public:
   Home() {
@@ -36,7 +36,7 @@ class Home {
     fs::remove_all(path_, ignored);
   }
   const std::string& path() const { return path_; }
-  // Empty: these tests can use it.
+  // Why these tests cannot use it; empty: they can.
   static std::string why_not() {
     if (::access(TROUPE_BUILD_DIR, W_OK) != 0) return TROUPE_BUILD_DIR " is read-only";
     if (::geteuid() != 0 && fs::exists("/run/user/" + std::to_string(::geteuid()))) return "this user has a session";
@@ -57,7 +57,7 @@ class Home {
 
 }  // namespace
 
-TEST_CASE("without --socket, server and clients meet in XDG_RUNTIME_DIR; TROUPE_HOST leads elsewhere") {
+TEST_CASE("without --socket, server and clients use XDG_RUNTIME_DIR; TROUPE_HOST names another socket") {
   const TempFolder folder;
   REQUIRE(::chmod(folder.path().c_str(), 0700) == 0);
   const std::map<std::string, std::string> environment{{"XDG_RUNTIME_DIR", folder.path()}};
@@ -76,7 +76,7 @@ TEST_CASE("without --socket, server and clients meet in XDG_RUNTIME_DIR; TROUPE_
   CHECK(server.wait().code == 0);
 }
 
-TEST_CASE("without a runtime directory, server and clients meet in the home, in a directory for that user alone") {
+TEST_CASE("without a runtime directory, server and clients use a directory in the home that only that user can read") {
   if (const std::string reason = Home::why_not(); !reason.empty()) {
     WARN("skipped: " << reason);
     return;
@@ -90,7 +90,7 @@ TEST_CASE("without a runtime directory, server and clients meet in the home, in 
   REQUIRE(::stat((home.path() + "/.troupe").c_str(), &status) == 0);
   CHECK((status.st_mode & 07777) == 0700);
   CHECK(run(homeless_session(home.path(), {"status"})).code == 0);
-  // A session's runtime directory, where no server is, does not hide it.
+  // A session's runtime directory without a server does not hide it.
   const TempFolder folder;
   Spawn in_session = homeless_session(home.path(), {"status"});
   in_session.environment["XDG_RUNTIME_DIR"] = folder.path("none");
@@ -102,7 +102,7 @@ TEST_CASE("without a runtime directory, server and clients meet in the home, in 
   CHECK(fs::is_empty(home.path() + "/.troupe"));
 }
 
-TEST_CASE("a home that others can write to, or below such a directory, is no place for a socket") {
+TEST_CASE("a home that others can write to, or below such a directory, is refused for the socket") {
   if (::geteuid() != 0) {
     WARN("skipped: only root can become a user without a session");
     return;
@@ -120,7 +120,7 @@ TEST_CASE("a home that others can write to, or below such a directory, is no pla
   CHECK_FALSE(fs::exists(folder.path(".troupe")));
 }
 
-TEST_CASE("the runtime directory of another user, as su leaves it, is not taken") {
+TEST_CASE("the runtime directory of another user, as su leaves it, is not used") {
   if (const std::string reason = ::geteuid() != 0 ? "only root can become another user" : Home::why_not();
       !reason.empty()) {
     WARN("skipped: " << reason);

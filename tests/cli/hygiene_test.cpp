@@ -1,4 +1,4 @@
-// A server in surroundings that take something away from it: it serves, or says what is missing.
+// A server without readers, descriptors, threads or memory: it serves, or says what is missing.
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -42,7 +42,8 @@ void send_and_wait_for_end(const std::string& socket, const std::string& text) {
   ::close(fd);
 }
 
-// Ends with a code that docs/operations.md has and a line that says why, or serves until it is told to stop. Its code.
+// Checks that the server serves until SIGTERM, or ends with a code of docs/operations.md and a line that says why.
+// Returns its exit code.
 int serves_or_says_why(const Spawn& spawn, const std::string& socket, std::set<int> codes) {
   Process server(spawn);
   if (server.wait_for_err(" ready\n")) {
@@ -60,7 +61,7 @@ int serves_or_says_why(const Spawn& spawn, const std::string& socket, std::set<i
 
 }  // namespace
 
-TEST_CASE("a server whose stderr nobody reads any more logs into the void and serves on") {
+TEST_CASE("a server keeps serving after the reader of its stderr has closed the pipe") {
   const TempFolder folder;
   const std::string socket = folder.path("t.sock");
   int ends[2];
@@ -78,7 +79,7 @@ TEST_CASE("a server whose stderr nobody reads any more logs into the void and se
   CHECK_FALSE(std::filesystem::exists(socket));
 }
 
-TEST_CASE("a server whose log is not read serves on, and one signal ends it") {
+TEST_CASE("a server whose log is not read keeps serving, and one signal ends it") {
   const TempFolder folder;
   const std::string socket = folder.path("t.sock");
   int ends[2];
@@ -108,7 +109,7 @@ TEST_CASE("a server whose log is not read serves on, and one signal ends it") {
   for (const int fd : {writer, ends[0], ends[1]}) ::close(fd);
 }
 
-TEST_CASE("a log file that may not grow any more costs its lines, not the server") {
+TEST_CASE("a server keeps serving when its log file may not grow any more, and loses those lines") {
   const TempFolder folder;
   const std::string socket = folder.path("t.sock"), log = folder.path("troupe.log");
   Process server(Spawn{.arguments = {"serve", "--socket", socket, "--log-file", log}, .limits = {{RLIMIT_FSIZE, 100}}});
@@ -133,7 +134,7 @@ TEST_CASE("descriptors 0 to 2 that are closed at the start become /dev/null") {
   CHECK(stopped.code == 0);
 }
 
-TEST_CASE("a command at the beginning of a pipe whose end has gone ends quietly") {
+TEST_CASE("a command whose output pipe is closed ends without a message") {
   ServerProcess server({"-c", "65536"});
   int ends[2];
   REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
@@ -149,7 +150,7 @@ TEST_CASE("a command at the beginning of a pipe whose end has gone ends quietly"
 
 TEST_CASE("a server that may start no more threads says so and ends with 71") {
   if (!kCanInterpose) return;    // a sanitizer starts a thread of its own at the end
-  if (::geteuid() != 0) return;  // as root, for whom there is no such limit, another user can be had
+  if (::geteuid() != 0) return;  // the limit does not apply to root, so the test runs as another user
   const TempFolder folder;
   REQUIRE(::chmod(folder.path().c_str(), 0777 | S_ISVTX) == 0);
   const std::string socket = folder.path("t.sock");

@@ -1,4 +1,4 @@
-// The queue before the log: what it bounds, what it says, and that nobody waits for a reader.
+// The log's queue: its limits, its line about dropped lines, and that callers do not wait for the log's reader.
 #include "cli/log_queue.h"
 
 #include <spdlog/logger.h>
@@ -13,7 +13,7 @@
 namespace troupe::cli {
 namespace {
 
-// Keeps the lines; while it is shut, whoever writes waits as before a pipe that is not read.
+// Keeps the lines; while it is shut, writers wait, as for a pipe that is not read.
 class SlowSink final : public spdlog::sinks::base_sink<std::mutex> {
  public:
   void shut() {
@@ -73,7 +73,7 @@ TEST_CASE("log queue: lines are written in their order, and all of them by flush
   CHECK(log.queue->num_dropped() == 0);
 }
 
-TEST_CASE("log queue: with a reader that does not read, callers go on; what does not fit is counted, and said later") {
+TEST_CASE("log queue: callers do not wait for a reader that does not read; lost lines are counted and reported later") {
   Log log({.max_lines = 3});
   log.sink->shut();
   log.logger.info("written");
@@ -121,7 +121,7 @@ TEST_CASE("log queue: flush() and the end wait for a reader for a bounded time")
   sink->open();  // the thread ends
 }
 
-TEST_CASE("log queue: a sink that throws costs its lines, which are counted") {
+TEST_CASE("log queue: lines for which the sink throws are counted as dropped") {
   Log log;
   log.sink->is_broken = true;
   log.logger.info("lost");

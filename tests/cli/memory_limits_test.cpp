@@ -1,4 +1,4 @@
-// The real server's resident memory while 64 connections ask for as much as it takes, and read nothing.
+// The server's resident memory while 64 connections send as much as it accepts, and read nothing.
 #include <poll.h>
 #include <sys/socket.h>
 

@@ -1,4 +1,4 @@
-// What `troupe status --prometheus` and `troupe top` make of a status.
+// The output of `troupe status --prometheus` and `troupe top` for given statuses.
 #include <catch2/catch.hpp>
 
 #include <algorithm>
@@ -141,7 +141,7 @@ TEST_CASE("prometheus: a histogram's buckets add up, what is above all bounds is
   CHECK(counts == std::vector<double>{1, 7, 9, 10});
 }
 
-TEST_CASE("quantiles are upper bounds of buckets, of what was counted in between") {
+TEST_CASE("quantiles are upper bounds of buckets, of what was counted between two statuses") {
   const client::ServerStatus status = some_status();
   CHECK(quantile(status, {}, "time_to_first_token", 0.5) == 0.01);
   CHECK(quantile(status, {}, "time_to_first_token", 0.1) == 0.001);
@@ -152,7 +152,7 @@ TEST_CASE("quantiles are upper bounds of buckets, of what was counted in between
   CHECK(quantile(later, status, "time_to_first_token", 0.5) == 0.1);
 }
 
-TEST_CASE("top fits any screen, and shows who runs before who waits") {
+TEST_CASE("top fits any screen, and lists running requests before waiting ones") {
   const TopScreen top = screen_of(some_status());
   for (const bool with_keys : {false, true})
     for (const std::size_t rows : {1u, 5u, 9u, 12u, 24u})
@@ -215,7 +215,7 @@ TEST_CASE("top sorts as its key says: by phase, age, tokens, user") {
   CHECK(order() == std::vector<int>{8, 9, 7});
 }
 
-TEST_CASE("top cancels the request that was chosen, once that is confirmed") {
+TEST_CASE("top cancels the chosen request after a confirmation") {
   using Act = TopScreen::Act;
   TopScreen top = screen_of(some_status());
   CHECK(top.press('c') == Act::none);
@@ -233,7 +233,7 @@ TEST_CASE("top cancels the request that was chosen, once that is confirmed") {
   CHECK(top.press('c') == Act::none);
   CHECK(text_of(top).find("cancel request 9 of ben?") != std::string::npos);
   CHECK(top.press('n') == Act::none);
-  CHECK(top.press('y') == Act::none);  // nothing was asked any more
+  CHECK(top.press('y') == Act::none);  // no question is open any more
   top.press('c');
   CHECK(top.press('y') == Act::cancel);
   CHECK(top.selected() == 9);
@@ -243,7 +243,7 @@ TEST_CASE("top cancels the request that was chosen, once that is confirmed") {
   client::ServerStatus later = some_status();
   later.live_requests.pop_back();
   top.press('c');
-  top.show(later);  // it ended while the question stood
+  top.show(later);  // it ended before the question was answered
   CHECK_FALSE(top.selected());
   CHECK(top.press('y') == Act::none);
   CHECK(top.press('q') == Act::stop);
@@ -265,7 +265,7 @@ TEST_CASE("a request that is chosen is on the screen, however small that is") {
   }
 }
 
-TEST_CASE("top says when the server has gone, keeps what it saw, and begins anew with the next one") {
+TEST_CASE("top reports that the server is away, keeps the last status, and restarts its speeds with the next server") {
   TopScreen top(name_of_uid);
   top.show_away("no server at /x");
   CHECK(text_of(top).find("no answer (no server at /x); trying again") == 0);
@@ -279,12 +279,12 @@ TEST_CASE("top says when the server has gone, keeps what it saw, and begins anew
   CHECK(text_of(top).find("2.0 tokens/s generated") != std::string::npos);
 }
 
-TEST_CASE("a user is shown by name, and by number where the system knows none") {
+TEST_CASE("a user is shown by name, and by number if the system knows no name") {
   CHECK(user_name(0) == "root");
   CHECK(user_name(4'000'000'123) == "4000000123");
 }
 
-TEST_CASE("a prompt's progress says how much is done, of how much, and what is waited for before") {
+TEST_CASE("a prompt's progress names the computed and all tokens, and before that what the request waits for") {
   client::LiveRequest request{.state = "received"};
   CHECK(prompt_progress_text(request) == "waiting for the model");
   request.state = "queued";

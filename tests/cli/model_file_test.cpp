@@ -1,4 +1,4 @@
-// What happens to the model file once a server runs does not matter to it.
+// A running server does not depend on its model file.
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <fstream>

@@ -1,4 +1,4 @@
-// What a file, a server or a model says reaches logs and terminals as text, never as something that they obey.
+// Text from a file, a server or a model reaches logs and terminals without control sequences.
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -29,7 +29,7 @@ namespace {
 const std::string kHostile = std::string("evil\x1b[2J\x07") + '\0' + "\xc2\x9b\xe2\x80\xae\xff d\xc3\xa9j\xc3\xa0";
 const std::string kShown = "evil\\x1b[2J\\x07\\x00\\u009b\\u202e\\xff d\xc3\xa9j\xc3\xa0";
 
-// What a terminal would obey, or take for another character, in `text`: the offset, or npos.
+// The offset of the first control character, direction override or byte that is not UTF-8 in `text`, or npos.
 std::size_t first_obeyed(std::string_view text) {
   for (std::size_t at = 0; at < text.size();) {
     const Utf8Character next = first_character(text.substr(at));
@@ -49,7 +49,7 @@ std::string tiny_model(const std::string& name, const std::string& tensor = {}) 
   return writer.bytes();
 }
 
-// Plays a server on a socket of its own: answers the greeting, and then the first request with what it is told.
+// A simulated server: answers the greeting, and then the first request with the given frames.
 class HostileServer {
  public:
   explicit HostileServer(std::vector<v1::ServerFrame> answers)

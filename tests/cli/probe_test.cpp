@@ -1,4 +1,4 @@
-// troupe probe from outside: what it keeps, and what the benchmark makes of it.
+// troupe probe: what it stores, and how bench uses it.
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
@@ -69,7 +69,7 @@ TEST_CASE("probe measures once, also where AMX is denied; bench then knows its l
     return run({.arguments = std::move(arguments), .environment = environment, .amx_error = deny_amx ? EPERM : 0});
   };
 
-  // Without one, the benchmark says so once and measures all the same.
+  // Without one, the benchmark says so once, and measures.
   const Finished before = call(kBench);
   CHECK(before.code == 0);
   const std::string advice = "run `troupe probe`";
@@ -92,7 +92,7 @@ TEST_CASE("probe measures once, also where AMX is denied; bench then knows its l
     CHECK_THAT(peak["unit"].get<std::string>(), !Contains("amx"));
   }
 
-  // Asked again, it shows what it kept: the same bytes, in no time.
+  // A second call shows the stored result: the same bytes, without measuring.
   CHECK(call({"probe", "--quick", "-t", "1", "-o", "json"}).out == first.out);
   const Finished text = call({"probe", "--quick", "-t", "1"});
   CHECK(text.code == 0);
@@ -115,7 +115,7 @@ TEST_CASE("probe measures once, also where AMX is denied; bench then knows its l
     for (const json& row : narrow["results"]) CHECK(row["compute_share"].get<double>() > 0);
   }
 
-  // One that is damaged is as good as none.
+  // A damaged one is as none.
   std::ofstream(kept_file(cache), std::ios::trunc) << first.out.substr(0, 200);
   const Finished after = call(kBench);
   CHECK(after.code == 0);

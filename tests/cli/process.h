@@ -1,4 +1,4 @@
-// Runs the real binary as a child process and watches it: no sleeps, waiting ends with what is waited for.
+// Runs the real binary as a child process. No sleeps: every wait ends with its event.
 #pragma once
 
 #include <sys/types.h>
@@ -22,11 +22,11 @@ struct Spawn {
   std::map<std::string, std::string> environment{};  // on top of a clean one
   std::string stdin_text{};
   int in = -1;                   // becomes its stdin, instead of a pipe with stdin_text
-  bool on_terminal = false;      // stdout is one, which changes nothing in what is written to it
+  bool on_terminal = false;      // stdout is a terminal, which does not change the bytes
   bool err_on_terminal = false;  // likewise stderr
   bool as_nobody = false;        // with the rights of uid 65534; only root can
   std::vector<int> handed{};     // descriptors that it gets as 3, 4, ... with LISTEN_FDS, as a service manager does it
-  bool deny_write_execute = false;        // MemoryDenyWriteExecute= of systemd.exec(5), as the kernel itself has it
+  bool deny_write_execute = false;        // MemoryDenyWriteExecute= of systemd.exec(5), by prctl(2)
   std::vector<int> closed{};              // descriptors that it does not have
   std::map<int, std::uint64_t> limits{};  // RLIMIT_... of setrlimit(2), both the soft and the hard one
   int out = -1, err = -1;                 // become its stdout and stderr instead of what Process collects

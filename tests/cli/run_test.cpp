@@ -1,4 +1,4 @@
-// troupe run against a server: what goes into a request, and how answers come out.
+// troupe run against a server: how its input becomes a request, and how it prints answers.
 #include <fcntl.h>
 #include <unistd.h>
 

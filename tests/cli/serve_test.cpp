@@ -25,7 +25,7 @@ const std::vector<std::string> kEndless{"run", "--ignore-eos", "--temp", "0", "O
 
 json status_of(const ServerProcess& server) { return json::parse(server.call({"status", "--json"}).out); }
 
-// A number of the status has left 0: true; not within a thousand looks: false.
+// Whether a number of the status becomes more than 0 within a thousand queries.
 bool wait_for_first(const ServerProcess& server, const char* number) {
   for (int look = 0; look < 1000; ++look)
     if (status_of(server)[number] != 0) return true;
@@ -92,13 +92,13 @@ TEST_CASE("the kinds of memory that status lists are the resident memory, within
   CHECK(after["memory"]["step_buffers"]["bytes"] > before["memory"]["step_buffers"]["bytes"]);
 }
 
-TEST_CASE("a server with --profile tells where the time of its steps went, when asked and at its end") {
+TEST_CASE("a server with --profile reports the time of its operations, in its status and at its end") {
   ServerProcess server({"--profile", "--threads", "2"});
   const Finished nothing = server.call({"status", "--profile"});
   CHECK(nothing.code == 0);
   CHECK(nothing.out == "no step was computed yet\n");
   REQUIRE(server.call({"run", "--temp", "0", "-n", "20", "--ignore-eos", "Once upon a time"}).code == 0);
-  CHECK(status_of(server).count("profile") == 0);  // who does not ask gets none
+  CHECK(status_of(server).count("profile") == 0);  // only an answer to --profile has it
   const Finished asked = server.call({"status", "--profile", "--json"});
   REQUIRE(asked.code == 0);
   const json profile = json::parse(asked.out)["profile"];
@@ -133,7 +133,7 @@ TEST_CASE("a server with --profile tells where the time of its steps went, when 
   CHECK_THAT(without.err, Contains("troupe serve --profile"));
 }
 
-TEST_CASE("serve, run, status, SIGTERM: the whole way") {
+TEST_CASE("serve, run, status, SIGTERM: one session from the start to the end") {
   ServerProcess server;
   const Finished answer = server.call({"run", "--temp", "0", "-n", "8", "-v", "Once upon a time"});
   INFO(answer.err);
@@ -177,7 +177,7 @@ TEST_CASE("serve, run, status, SIGTERM: the whole way") {
   CHECK_FALSE(std::filesystem::exists(server.socket()));
 }
 
-TEST_CASE("run --json tells everything about an answer, and the same seed gives it again") {
+TEST_CASE("run --json has all fields of an answer, and the same seed gives it again") {
   ServerProcess server;
   const std::vector<std::string> arguments{"run", "--json", "--seed", "7", "-n", "12", "--logprobs", "2", "Once upon"};
   const Finished first = server.call(arguments);
@@ -284,7 +284,7 @@ TEST_CASE("a server whose queue is full refuses with 75 and says when to try aga
   CHECK(waiting.wait().code == 130);
 }
 
-TEST_CASE("run shows on a terminal how far the server is with a long prompt, and takes that away") {
+TEST_CASE("run shows the progress of a long prompt on a terminal, and erases it") {
   ServerProcess server({"-c", "65536", "--max-step-tokens", "1"});
   std::string ids;
   for (int i = 0; i < 60'000; ++i) ids += std::to_string(5 + i % 1000) + " ";
@@ -349,7 +349,7 @@ TEST_CASE("while a server drains, status and run say so with 75, and a second se
   CHECK(late.code == 75);
   CHECK_THAT(late.err, Contains("draining") && Contains("shutting down"));
   CHECK(invoke({"serve", "--socket", server.socket()}).code == 69);
-  client.signal(SIGINT);  // the last stream: the drain is over
+  client.signal(SIGINT);  // ends the last stream, and with it the drain
   CHECK(client.wait().code == 130);
   CHECK(server.process().wait().code == 0);
   CHECK_FALSE(std::filesystem::exists(server.socket()));

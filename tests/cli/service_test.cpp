@@ -1,4 +1,4 @@
-// serve under a service manager that the test plays: a socket handed over, and what the server tells about itself.
+// serve under a simulated service manager: an inherited socket, and the notifications that the server sends.
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -26,7 +26,7 @@ using nlohmann::json;
 
 namespace {
 
-constexpr int kPatienceMs = 120'000;  // nothing waits this long when all is well
+constexpr int kPatienceMs = 120'000;  // no wait is this long if all works
 
 // A Unix socket of the given type at a path.
 int bound(const std::string& path, int type) {
@@ -38,7 +38,7 @@ int bound(const std::string& path, int type) {
   return fd;
 }
 
-// Plays systemd: binds the socket before there is a server, and listens to what the server tells.
+// Simulates systemd: binds the socket before the server starts, and receives its notifications.
 class Manager {
  public:
   Manager() : listening_(bound(socket(), SOCK_STREAM)), notify_(bound(folder_.path("notify"), SOCK_DGRAM)) {
@@ -261,7 +261,7 @@ TEST_CASE("SIGHUP opens the log file anew, and keeps the old one where that fail
 
 TEST_CASE("a user who is let in by a reload is served") {
   if (::geteuid() != 0) {
-    WARN("skipped: only root can become somebody else");
+    WARN("skipped: only root can become another user");
     return;
   }
   Manager manager;
@@ -297,7 +297,7 @@ TEST_CASE("names of guests that the system does not know are refused, with where
   CHECK_THAT(file.err, Contains(config + ":2: allow-user: this system knows nobody named 'no-such-user'"));
 }
 
-TEST_CASE("--idle-exit ends a server that nobody is connected to, and no other") {
+TEST_CASE("--idle-exit ends a server without connections, and no other") {
   Manager manager;
   Process server(manager.server({"--idle-exit", "50ms", "-c", "65536"}));
   // Takes several times 50 ms.

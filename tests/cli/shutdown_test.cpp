@@ -1,4 +1,4 @@
-// A server that is told to stop does stop, whatever it is doing.
+// A stop signal ends the server in every phase.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -168,7 +168,7 @@ TEST_CASE("in every phase a second signal ends the server at once with its numbe
   }
 }
 
-TEST_CASE("a server that drains hears the second signal, and ends at once") {
+TEST_CASE("a second signal ends a draining server at once") {
   std::optional<Scene> scene;
   scene.emplace(std::vector<std::string>{"--drain-timeout", "600s", "-c", "65536"});
   scene->ask(kEndless);

@@ -12,7 +12,7 @@
 namespace troupe {
 namespace {
 
-// All that a terminal obeys, and what makes a text look like another one.
+// Control characters, and characters that make a text look like another one.
 const std::vector<std::pair<std::string, std::string>> kShown = {
     {"\n", "\\n"},
     {"\r", "\\r"},

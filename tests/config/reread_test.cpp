@@ -1,4 +1,4 @@
-// What a program that runs makes of a configuration that may have changed.
+// Reading the configuration again while the program runs.
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <fstream>
