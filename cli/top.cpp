@@ -21,6 +21,7 @@
 #include "cli/exit_code.h"
 #include "cli/subcommands.h"
 #include "cli/top_screen.h"
+#include "config/file_descriptor.h"
 #include "ipc/client/client.h"
 
 namespace troupe::cli {
@@ -34,21 +35,18 @@ class Signals {
     sigemptyset(&set);
     for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGWINCH}) sigaddset(&set, number);
     pthread_sigmask(SIG_BLOCK, &set, nullptr);
-    fd_ = ::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    fd_ = FileDescriptor(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
   }
-  ~Signals() { ::close(fd_); }
-  Signals(const Signals&) = delete;
-  Signals& operator=(const Signals&) = delete;
 
-  int fd() const { return fd_; }
+  int fd() const { return fd_.get(); }
   // The next pending signal; 0: none.
   int next() const {
     signalfd_siginfo info{};
-    return ::read(fd_, &info, sizeof info) == sizeof info ? static_cast<int>(info.ssi_signo) : 0;
+    return ::read(fd_.get(), &info, sizeof info) == sizeof info ? static_cast<int>(info.ssi_signo) : 0;
   }
 
  private:
-  int fd_;
+  FileDescriptor fd_{-1};
 };
 
 // The terminal's alternate screen, with unbuffered keys and no echo. The destructor restores the previous screen.

@@ -69,8 +69,8 @@ struct Option : OptionPlace {
   std::string_view value;  // placeholder in --help: "TOKENS"; "a|b|c": these values only; empty: a flag without value
   Range range;
   std::string_view help;   // ends with the meaning of 0 or empty, if it is special
-  bool flag_only = false;  // no variable and no key in the file (--help, --print-config)
   bool reloads = false;    // a running server can change the value (read_again())
+  bool flag_only = false;  // no variable and no key in the file (--help, --print-config)
 
   bool belongs_to(Command command) const { return (commands & bit(command)) != 0; }
   std::string variable() const;                // "TROUPE_CTX_SIZE"

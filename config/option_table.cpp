@@ -33,9 +33,9 @@ constexpr Range kAny{};
 constexpr Range within(double min, double max) { return {min, max, false}; }
 constexpr Range above(double min, double max) { return {min, max, true}; }
 
-// Names for the last two fields of a row, for options that SIGHUP reloads.
-constexpr bool kNotFlagOnly = false;
-constexpr bool kReloads = true;
+// The last two fields of a row.
+constexpr bool kReloads = true, kNeedsRestart = false;
+constexpr bool kFlagOnly = true;
 
 constexpr std::string_view kModel = "Model";
 constexpr std::string_view kServer = "Server";
@@ -102,18 +102,15 @@ std::span<const Option> option_table() {
       {&ModelNameOptions::model_name, "model-name", "-a --alias --served-model-name", kServer, "NAME", kAny,
        "the model to ask for, by the server's name for it; none: the one that the server has"},
       {&ServerOptions::allow_uid, "allow-uid", "", kServer, "UID,...", within(0, 4294967294.0),
-       "further users who may connect; none: only the one who runs the server, and root", kNotFlagOnly, kReloads},
+       "further users who may connect; none: only the one who runs the server, and root", kReloads},
       {&ServerOptions::allow_gid, "allow-gid", "", kServer, "GID,...", within(0, 4294967294.0),
-       "groups whose members may connect", kNotFlagOnly, kReloads},
-      {&ServerOptions::allow_user, "allow-user", "", kServer, "NAME,...", kAny, "as --allow-uid, by name", kNotFlagOnly,
-       kReloads},
-      {&ServerOptions::allow_group, "allow-group", "", kServer, "NAME,...", kAny, "as --allow-gid, by name",
-       kNotFlagOnly, kReloads},
+       "groups whose members may connect", kReloads},
+      {&ServerOptions::allow_user, "allow-user", "", kServer, "NAME,...", kAny, "as --allow-uid, by name", kReloads},
+      {&ServerOptions::allow_group, "allow-group", "", kServer, "NAME,...", kAny, "as --allow-gid, by name", kReloads},
       {&ServerOptions::drain_timeout, "drain-timeout", "--shutdown-timeout --graceful-termination-timeout", kServer,
        "TIME", within(0, 24 * kHours), "how long SIGTERM waits for running answers before it ends them"},
       {&ServerOptions::idle_exit, "idle-exit", "", kServer, "TIME", within(0, 24 * kHours),
-       "end when nobody has been connected for this long, for a service that its socket starts; 0: never", kNotFlagOnly,
-       kReloads},
+       "end when nobody has been connected for this long, for a service that its socket starts; 0: never", kReloads},
       {&ServerOptions::progress_timeout, "progress-timeout", "", kServer, "TIME", within(1, 24 * kHours),
        "how long work may wait without a step ending before health says stalled; more than the longest step"},
 
@@ -138,38 +135,36 @@ std::span<const Option> option_table() {
       {&LimitOptions::max_requests_per_user, "max-requests-per-user", "", kLimits, "N", within(1, 1 << 20),
        "requests of one user, waiting or running"},
       {&LimitOptions::max_connections, "max-connections", "", kLimits, "N", within(1, 65536),
-       "open connections; some are kept for the user who runs the server", kNotFlagOnly, kReloads},
+       "open connections; some are kept for the user who runs the server", kReloads},
       {&LimitOptions::max_connections_per_uid, "max-connections-per-uid", "", kLimits, "N", within(1, 65536),
-       "open connections of one user", kNotFlagOnly, kReloads},
+       "open connections of one user", kReloads},
       {&LimitOptions::max_streams, "max-streams", "", kLimits, "N", within(1, 65536),
        "requests at once on one connection"},
       {&LimitOptions::max_frame_bytes, "max-frame-bytes", "", kLimits, "SIZE", within(4096, 16.0 * 1024 * 1024),
        "longest message on the socket"},
       {&LimitOptions::max_outbox_bytes, "max-outbox-bytes", "", kLimits, "SIZE", within(4096, kGiB),
-       "output that may wait for one client that does not read, before it is disconnected", kNotFlagOnly, kReloads},
+       "output that may wait for one client that does not read, before it is disconnected", kReloads},
       {&LimitOptions::max_buffer_bytes, "max-buffer-bytes", "", kLimits, "SIZE",
        within(32.0 * 1024 * 1024, 1024 * kGiB),
        "half of it for messages half read, half for answers unread, of all clients together; a guest may have a "
        "quarter of each"},
       {&LimitOptions::max_frames_per_second, "max-frames-per-second", "", kLimits, "N", within(1, 1e9),
-       "messages that one user's clients may send in a second; what comes faster is read later", kNotFlagOnly,
-       kReloads},
+       "messages that one user's clients may send in a second; what comes faster is read later", kReloads},
       {&LimitOptions::max_questions_per_second, "max-questions-per-second", "", kLimits, "N", within(1, 1e9),
-       "questions for health, status and models that one user may ask in a second; more are refused", kNotFlagOnly,
-       kReloads},
+       "questions for health, status and models that one user may ask in a second; more are refused", kReloads},
       {&LimitOptions::stall_timeout, "stall-timeout", "", kLimits, "TIME", within(1, 24 * kHours),
-       "how long a client may read nothing before it is disconnected", kNotFlagOnly, kReloads},
+       "how long a client may read nothing before it is disconnected", kReloads},
       {&LimitOptions::hello_timeout, "hello-timeout", "", kLimits, "TIME", within(1, 24 * kHours),
-       "how long a new connection may take to say hello", kNotFlagOnly, kReloads},
+       "how long a new connection may take to say hello", kReloads},
       {&LimitOptions::idle_timeout, "idle-timeout", "", kLimits, "TIME", within(0, 365 * 24 * kHours),
-       "end connections that ask for nothing this long; 0: never", kNotFlagOnly, kReloads},
+       "end connections that ask for nothing this long; 0: never", kReloads},
       {&LimitOptions::tokenizer_threads, "tokenizer-threads", "", kLimits, "N", within(1, 64),
        "threads that turn long texts into tokens; one more is kept for texts up to 16 KiB"},
 
       {&LogOptions::log_format, "log-format", "", kLogging, "text|json", kAny,
        "one line of text, or of JSON, per event"},
       {&LogOptions::log_level, "log-level", "", kLogging, "trace|debug|info|warn|error|off", kAny,
-       "least important event that is logged", kNotFlagOnly, kReloads},
+       "least important event that is logged", kReloads},
       {&LogOptions::log_file, "log-file", "", kLogging, "FILE", kAny,
        "append the log to this file, opened anew by SIGHUP; none: to stderr"},
 
@@ -362,10 +357,11 @@ std::span<const Option> option_table() {
       {&ConfigOptions::config, "config", "", kConfiguration, "FILE", kAny,
        "configuration file; none: $XDG_CONFIG_HOME/troupe/troupe.toml, else /etc/troupe/troupe.toml"},
       {&ConfigOptions::print_config, "print-config", "", kConfiguration, "", kAny,
-       "print the configuration in effect, as a configuration file, and stop", true},
+       "print the configuration in effect, as a configuration file, and stop", kNeedsRestart, kFlagOnly},
       {&ServerOptions::print_limits, "print-limits", "", kConfiguration, "", kAny,
-       "print how much memory each limit allows, and all together, and stop", true},
-      {&HelpOptions::help, "help", "-h", kConfiguration, "", kAny, "print this text and stop", true},
+       "print how much memory each limit allows, and all together, and stop", kNeedsRestart, kFlagOnly},
+      {&HelpOptions::help, "help", "-h", kConfiguration, "", kAny, "print this text and stop", kNeedsRestart,
+       kFlagOnly},
   };
   return table;
 }

@@ -270,11 +270,9 @@ std::string Option::variable() const {
 
 std::vector<std::string> Option::spellings() const {
   std::vector<std::string> all{fmt::format("--{}", name)};
-  for (std::string_view rest = also; !rest.empty();) {
-    const std::size_t end = rest.find(' ');
-    all.emplace_back(rest.substr(0, end));
-    rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + 1);
-  }
+  if (also.empty()) return all;
+  std::vector<std::string> others = split(also, ' ');
+  std::move(others.begin(), others.end(), std::back_inserter(all));
   return all;
 }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "config/values.h"
+
 namespace troupe::config {
 namespace {
 
@@ -66,12 +68,8 @@ constexpr Row kSubcommands[] = {
 };
 
 bool has_word(std::string_view words, std::string_view word) {
-  while (!words.empty()) {
-    const std::size_t end = std::min(words.find(' '), words.size());
-    if (words.substr(0, end) == word) return true;
-    words.remove_prefix(std::min(end + 1, words.size()));
-  }
-  return false;
+  const std::vector<std::string> all = split(words, ' ');
+  return std::find(all.begin(), all.end(), word) != all.end();
 }
 
 }  // namespace

@@ -67,16 +67,6 @@ bool in_range(const Range& range, double value) {
   return value <= range.max && (range.above_min ? value > range.min : value >= range.min);
 }
 
-std::vector<std::string> split(std::string_view text, char separator) {
-  std::vector<std::string> parts;
-  while (true) {
-    const std::size_t end = text.find(separator);
-    parts.emplace_back(text.substr(0, end));
-    if (end == std::string_view::npos) return parts;
-    text.remove_prefix(end + 1);
-  }
-}
-
 // Optimal string alignment distance (Damerau-Levenshtein without edits of swapped letters): three rows of the table.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> before(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
@@ -183,6 +173,16 @@ class Assigner {
 };
 
 }  // namespace
+
+std::vector<std::string> split(std::string_view text, char separator) {
+  std::vector<std::string> parts;
+  while (true) {
+    const std::size_t end = text.find(separator);
+    parts.emplace_back(text.substr(0, end));
+    if (end == std::string_view::npos) return parts;
+    text.remove_prefix(end + 1);
+  }
+}
 
 std::optional<std::uint64_t> parse_bytes(std::string_view text) {
   const auto count = parse_with_unit(text, kByteUnits, 0x1p62);

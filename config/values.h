@@ -9,6 +9,9 @@
 
 namespace troupe::config {
 
+// The parts of a text between its separators; of an empty text one empty part.
+[[nodiscard]] std::vector<std::string> split(std::string_view text, char separator);
+
 // "4GiB", "512M", "1.5GB", "4096": K, M, G, T and KiB, MiB, GiB, TiB are powers of 1024, KB, MB, GB, TB of 1000.
 [[nodiscard]] std::optional<std::uint64_t> parse_bytes(std::string_view text);
 // The shortest exact form: "4GiB", "1536MiB", "1000".

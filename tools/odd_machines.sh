@@ -8,13 +8,13 @@
 #   tools/odd_machines.sh --preset debug ...     another build; release where nothing is said
 #   tools/odd_machines.sh -R 'test_cli$' ...     other tests, as ctest -R names them; '.' is all
 #
-# At the end a line for each condition: what passed, what failed, or why it could not be had (many need root). Logs of
+# At the end a line for each condition: what passed, what failed, or why it could not be run (many need root). Logs of
 # conditions that failed stay in a folder that is named.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 preset=release
-# What looks at CPUs, caches, kernels, sockets, users, folders and variables.
+# The tests that depend on CPUs, caches, kernels, sockets, users, folders or variables.
 tests='cli|ipc|load|gateway|protocol_test|team|memory|probe|profiler|determinism|weights_cache|sequence|extensions|config'
 tests+='|compare|kernel_ratios|random_model|deploy|isa_objects|installed|kernels'
 wanted=()
@@ -71,12 +71,12 @@ conditions=(
   "read-only-home|a HOME and XDG folders that nothing can be written to"
   "locale|LANG and LC_ALL of a language that is not installed, an unusual TZ"
   "umask-077|files are the user's own"
-  "umask-000|files are everybody's"
+  "umask-000|files are open to all users"
   "relative-tmpdir|TMPDIR=."
   "long-tmpdir|TMPDIR longer than the address of a socket"
   "private-tmpdir|TMPDIR that other users cannot enter"
   "small-tmpdir|TMPDIR of 64 MiB (a tmpfs)"
-  "variables|TROUPE_ variables, NO_COLOR, a cache and a socket of somebody's service"
+  "variables|TROUPE_ variables, NO_COLOR, a cache and a socket of another service"
   "closed-stdin|no standard input"
   "no-shared|no reference data"
 )

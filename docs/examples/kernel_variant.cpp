@@ -62,7 +62,7 @@ int main(int argc, char** argv) {
     return std::fprintf(stderr, "%s\n", registered.error().message.c_str()), 1;
 
   engine::Team team(2);
-  const auto ours = load(argv[1], "counted", team);  // where nobody asks for it by name it is not used
+  const auto ours = load(argv[1], "counted", team);  // used only by models that ask for it by name
   const auto theirs = load(argv[1], best.c_str(), team);
   std::vector<TokenId> tokens(100);
   for (std::size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<TokenId>(3 + 7 * i);

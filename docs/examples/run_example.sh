@@ -16,7 +16,7 @@ trap cleanup EXIT INT TERM
 
 "$troupe" serve -m "$model" --socket "$dir/troupe.sock" 2>"$dir/log" &
 server=$!
-# The socket is there before the model is: whoever connects early waits in its queue.
+# The socket exists before the model is loaded: clients that connect early wait in its queue.
 for _ in $(seq 600); do
   if [ -S "$dir/troupe.sock" ]; then break; fi
   if ! kill -0 "$server" 2>/dev/null; then break; fi
