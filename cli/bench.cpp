@@ -30,11 +30,7 @@ constexpr std::uint64_t kTokenSeed = 42;  // of the random prompts
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 engine::StepItem item(SequenceId sequence, std::uint32_t num_tokens, engine::Output output) {
-  engine::StepItem item;
-  item.sequence = sequence;
-  item.num_tokens = num_tokens;
-  item.output = output;
-  return item;
+  return {.sequence = sequence, .num_tokens = num_tokens, .output = output, .new_blocks = {}};
 }
 
 // Runs the rounds of one test. Sequence i has the i-th range of the arena's blocks.
@@ -208,13 +204,12 @@ Result<int> bench(const config::BenchOptions& options, const config::Given& give
   if (auto status = start_log({}); !status) return status.error();  // on stderr: stdout is for results
   const auto model = load_showing(*path, *load, LoadProgress(log_is_on_terminal({}), LoadProgress::Clock::now()));
   if (!model) return model.error();
-  if (const std::uint32_t states = (*model)->num_states(); states > 0 && states < load->max_sequences) {
+  if (const std::uint32_t states = (*model)->num_states(); states > 0 && states < load->max_sequences)
     return Error{
         ErrorCode::out_of_memory,
-        fmt::format(
-            "there is memory for the states of {} sequences, and the tests have up to {}; use a larger --memory",
-            states, load->max_sequences)};
-  }
+        fmt::format("there is memory for the states of {} sequences, and the tests have up to {}; use a larger "
+                    "--memory",
+                    states, load->max_sequences)};
 
   std::error_code ignored;
   const auto probe = engine::kept_probe();
