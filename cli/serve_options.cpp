@@ -40,6 +40,7 @@ Result<std::optional<std::uint32_t>> id_of(const std::string& name) {
 
 using Finder = Result<std::optional<std::uint32_t>> (*)(const std::string&);
 
+// Adds the ids of an option's names to `ids`.
 Status add_named(const config::Given& given, std::string_view option, const std::vector<std::string>& lists,
                  Finder find, std::vector<std::uint32_t>& ids) {
   const auto origin = given.origins.find(option);
@@ -58,26 +59,6 @@ Status add_named(const config::Given& given, std::string_view option, const std:
     }
   }
   return Ok{};
-}
-
-struct GuestIds {
-  std::vector<std::uint32_t> uids;
-  std::vector<std::uint32_t> gids;
-};
-
-// The ids of --allow-uid and --allow-gid, and those of --allow-user and --allow-group, looked up now.
-Result<GuestIds> guest_ids(const config::ServerOptions& options, const config::Given& given) {
-  GuestIds ids{{options.allow_uid.begin(), options.allow_uid.end()},
-               {options.allow_gid.begin(), options.allow_gid.end()}};
-  if (auto status =
-          add_named(given, "allow-user", options.allow_user, &id_of<passwd, &::getpwnam_r, &passwd::pw_uid>, ids.uids);
-      !status)
-    return status.error();
-  if (auto status =
-          add_named(given, "allow-group", options.allow_group, &id_of<group, &::getgrnam_r, &group::gr_gid>, ids.gids);
-      !status)
-    return status.error();
-  return ids;
 }
 
 // Resident code and libraries, stacks, the vocabulary and the actors' own memory: 60 MiB with the embedded model,
@@ -126,13 +107,17 @@ std::vector<MemoryLimit> memory_limits(const config::ServeOptions& options, std:
 }  // namespace
 
 Result<ipc::ServerOptions> server_options(const config::ServeOptions& options, const config::Given& given) {
-  auto guests = guest_ids(options, given);
-  if (!guests) return guests.error();
   ipc::ServerOptions server;
   server.socket_path = options.socket;
   server.strict_modes = !options.no_strict_modes;
-  server.allow_uids = std::move(guests->uids);
-  server.allow_gids = std::move(guests->gids);
+  server.allow_uids.assign(options.allow_uid.begin(), options.allow_uid.end());
+  server.allow_gids.assign(options.allow_gid.begin(), options.allow_gid.end());
+  constexpr Finder kFindUser = &id_of<passwd, &::getpwnam_r, &passwd::pw_uid>;
+  constexpr Finder kFindGroup = &id_of<group, &::getgrnam_r, &group::gr_gid>;
+  if (Status added = add_named(given, "allow-user", options.allow_user, kFindUser, server.allow_uids); !added)
+    return added.error();
+  if (Status added = add_named(given, "allow-group", options.allow_group, kFindGroup, server.allow_gids); !added)
+    return added.error();
   server.max_connections = static_cast<std::uint32_t>(options.max_connections);
   server.max_connections_per_uid = static_cast<std::uint32_t>(options.max_connections_per_uid);
   server.max_streams = static_cast<std::uint32_t>(options.max_streams);
