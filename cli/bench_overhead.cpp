@@ -24,7 +24,7 @@ namespace troupe::cli {
 namespace {
 
 constexpr std::uint32_t kPromptTokens = 16;
-constexpr std::uint64_t kTokenSeed = 42;
+constexpr std::uint64_t kIdSeed = 42;
 // The goal for the time between two steps if the team has its own cores: 40 us, and 2 us per sequence.
 constexpr double kTargetUs = 40, kTargetUsPerSequence = 2;
 
@@ -98,7 +98,7 @@ struct Overhead {
 // have all rows.
 Result<Overhead> measure(actors::Gateway& gateway, GapRecorder& recorder, std::uint32_t sequences,
                          std::uint32_t num_tokens, std::int64_t rounds) {
-  std::mt19937_64 random(kTokenSeed);
+  std::mt19937_64 random(kIdSeed);
   const std::uint32_t vocabulary = gateway.model()->info().vocab_size;
   Overhead overhead{.sequences = sequences, .gaps_us = {}};
   for (std::int64_t round = 0; round <= rounds; ++round) {

@@ -28,7 +28,7 @@ std::string shown(const std::string& path) { return Printable(path, kMaxShownPat
 bool others_may_write(const struct stat& status) { return (status.st_mode & (S_IWGRP | S_IWOTH)) != 0; }
 bool is_sticky(const struct stat& status) { return (status.st_mode & S_ISVTX) != 0; }
 
-Error failed(const std::string& path, int error) {
+Error cannot_look_at(const std::string& path, int error) {
   const bool denied = error == EACCES || error == EPERM;
   return {denied ? ErrorCode::permission : ErrorCode::io,
           "cannot look at " + shown(path) + ", on the way to the socket: " + std::strerror(error)};
@@ -44,7 +44,7 @@ class Walk {
   Status to(const std::string& path) {
     std::error_code error;
     const std::filesystem::path whole = std::filesystem::absolute(path, error);
-    if (error) return failed(path, error.value());
+    if (error) return cannot_look_at(path, error.value());
     push_front(whole);
     if (Status root = enter("/"); !root) return root;
     while (!left_.empty()) {
@@ -68,9 +68,9 @@ class Walk {
 
   Status enter(const std::filesystem::path& path) {
     struct stat status {};
-    if (::lstat(path.c_str(), &status) != 0) return failed(path, errno);
+    if (::lstat(path.c_str(), &status) != 0) return cannot_look_at(path, errno);
     if (S_ISLNK(status.st_mode)) return follow(path, status);
-    if (!S_ISDIR(status.st_mode)) return left_.empty() ? Status(Ok{}) : Status(failed(path, ENOTDIR));
+    if (!S_ISDIR(status.st_mode)) return left_.empty() ? Status(Ok{}) : Status(cannot_look_at(path, ENOTDIR));
     if (Status owned = check_owner(path, status); !owned) return owned;
     if (others_may_write(status) && !(allows_sticky_ && is_sticky(status))) return writable(path, status);
     at_ = path;
@@ -80,10 +80,10 @@ class Walk {
 
   Status follow(const std::filesystem::path& link, const struct stat& status) {
     if (Status owned = check_owner(link, status); !owned) return owned;
-    if (++num_links_ > kMaxLinks) return failed(link, ELOOP);
+    if (++num_links_ > kMaxLinks) return cannot_look_at(link, ELOOP);
     std::error_code error;
     const std::filesystem::path target = std::filesystem::read_symlink(link, error);
-    if (error) return failed(link, error.value());
+    if (error) return cannot_look_at(link, error.value());
     push_front(target);
     return target.is_absolute() ? enter("/") : Status(Ok{});
   }

@@ -10,7 +10,7 @@
 namespace troupe::load {
 namespace {
 
-std::string percent(double share) { return config::format_number(std::round(1000 * share) / 10) + " %"; }
+std::string rounded_percent(double share) { return config::format_number(std::round(1000 * share) / 10) + " %"; }
 
 void check_ends(const Run& run, const Summary& summary, std::vector<std::string>& missed) {
   if (summary.never_ended > 0) missed.push_back(fmt::format("{} requests never ended", summary.never_ended));
@@ -73,7 +73,7 @@ std::vector<std::string> missed_goals(const Run& run, const Summary& summary, co
   if (summary.good_share < goals.good_share)
     missed.push_back(
         fmt::format("of the undisturbed requests {} were within the limits, less than {} (--require-goodput)",
-                    percent(summary.good_share), percent(goals.good_share)));
+                    rounded_percent(summary.good_share), rounded_percent(goals.good_share)));
   return missed;
 }
 

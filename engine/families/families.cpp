@@ -2,26 +2,40 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <string>
-#include <vector>
 
 #include "config/printable.h"
 
 namespace troupe::engine {
 
-std::vector<Family> transformer_families();  // transformers.cpp
-Family mamba_family();                       // mamba.cpp
-Family mamba2_family();
-Family rwkv6_family();  // in the file of its name, as the next
-Family rwkv7_family();
+// Every family, in the order in which they are asked. Each stands in the file of its name; mamba2 in mamba.cpp,
+// bitnet25 in bitnet158.cpp.
+#define TROUPE_FAMILIES(X) \
+  X(llama)                 \
+  X(qwen2)                 \
+  X(qwen2moe)              \
+  X(qwen3)                 \
+  X(qwen3moe)              \
+  X(phi3)                  \
+  X(gemma2)                \
+  X(gemma3)                \
+  X(olmoe)                 \
+  X(bitnet)                \
+  X(bitnet158)             \
+  X(bitnet25)              \
+  X(falcon_h1)             \
+  X(mamba)                 \
+  X(mamba2)                \
+  X(rwkv6)                 \
+  X(rwkv7)
+
+#define TROUPE_DECLARE(name) Family name##_family();
+TROUPE_FAMILIES(TROUPE_DECLARE)
 
 std::span<const Family> families() {
-  static const std::vector<Family> all = [] {
-    std::vector<Family> list = transformer_families();
-    for (const Family& family : {mamba_family(), mamba2_family(), rwkv6_family(), rwkv7_family()})
-      list.push_back(family);
-    return list;
-  }();
+#define TROUPE_CALL(name) name##_family(),
+  static const std::array all = {TROUPE_FAMILIES(TROUPE_CALL)};
   return all;
 }
 
