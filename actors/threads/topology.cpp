@@ -11,6 +11,10 @@
 
 namespace troupe::actors {
 
+namespace {
+constexpr std::size_t kTopologyBytes = 4 << 20;
+}  // namespace
+
 CpuPlan plan_cpus(std::vector<LogicalCpu> cpus, std::uint32_t num_threads) {
   if (cpus.size() <= num_threads) return {};
   std::sort(cpus.begin(), cpus.end(), [](const LogicalCpu& a, const LogicalCpu& b) { return a.number < b.number; });
@@ -28,6 +32,9 @@ CpuPlan plan_cpus(std::vector<LogicalCpu> cpus, std::uint32_t num_threads) {
 }
 
 std::vector<LogicalCpu> usable_cpus() {
+  // hwloc does not look at what its allocations return and crashes where there is no memory: this makes sure of more
+  // than it takes, or throws.
+  operator delete(operator new(kTopologyBytes));
   hwloc_topology_t topology;
   if (hwloc_topology_init(&topology) != 0) return {};
   std::vector<LogicalCpu> cpus;
