@@ -64,7 +64,8 @@ class RwkvTokenizer final : public BaseTokenizer {
   RwkvTokenizer(const ModelFile& file, Vocabulary vocabulary, const std::vector<std::string>& pieces)
       : BaseTokenizer(file, std::move(vocabulary), read_rules(file, {})) {
     std::vector<LongestMatch::Text> tokens;
-    for (const TokenId id : this->vocabulary().ids()) tokens.emplace_back(pieces[static_cast<std::size_t>(id)], id);
+    for (TokenId id = 0; id < this->vocabulary().end_id(); ++id)
+      tokens.emplace_back(pieces[static_cast<std::size_t>(id)], id);
     tokens_ = LongestMatch(std::move(tokens));
     set_pieces([&](TokenId id, std::string_view) { return pieces[static_cast<std::size_t>(id)]; });
   }
@@ -94,7 +95,7 @@ Result<std::shared_ptr<const Tokenizer>> make_rwkv_world(const ModelFile& file) 
   Result<Vocabulary> vocabulary = Vocabulary::load(file);
   if (!vocabulary) return vocabulary.error();
   std::vector<std::string> pieces(vocabulary->size());
-  for (const TokenId id : vocabulary->ids()) {
+  for (TokenId id = 0; id < vocabulary->end_id(); ++id) {
     const TokenKind kind = vocabulary->kind(id);
     // Text must not become the end-of-text token or padding of the vocabulary.
     if (kind == TokenKind::control || kind == TokenKind::unknown || kind == TokenKind::unused) continue;

@@ -135,7 +135,7 @@ class Merger {
 Result<ByteTokens> read_byte_tokens(const ModelFile& file, const Vocabulary& vocabulary) {
   ByteTokens byte_tokens;
   byte_tokens.fill(-1);
-  for (const TokenId id : vocabulary.ids()) {
+  for (TokenId id = 0; id < vocabulary.end_id(); ++id) {
     if (vocabulary.kind(id) != TokenKind::byte) continue;
     const int byte = parse_byte_token(vocabulary.text(id));
     if (byte < 0) return bad_vocabulary(file, fmt::format("token {} is of type byte but is not spelled <0xNN>", id));

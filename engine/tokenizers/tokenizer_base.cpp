@@ -35,7 +35,7 @@ BaseTokenizer::BaseTokenizer(const ModelFile& file, Vocabulary vocabulary, Rules
   rules_.add_bos = rules.add_bos && vocabulary_.bos();
   rules_.add_eos = rules.add_eos && vocabulary_.eos();
   std::vector<LongestMatch::Text> texts;
-  for (const TokenId id : vocabulary_.ids())
+  for (TokenId id = 0; id < vocabulary_.end_id(); ++id)
     if (vocabulary_.is_special(id)) texts.emplace_back(vocabulary_.text(id), id);
   specials_ = LongestMatch(texts);
   // If several special tokens have one text, the kind of the first decides.
@@ -47,7 +47,7 @@ BaseTokenizer::BaseTokenizer(const ModelFile& file, Vocabulary vocabulary, Rules
 }
 
 void BaseTokenizer::set_pieces(const std::function<std::string(TokenId id, std::string_view text)>& bytes_of) {
-  for (const TokenId id : vocabulary_.ids()) {
+  for (TokenId id = 0; id < vocabulary_.end_id(); ++id) {
     piece_begin_.push_back(static_cast<std::uint32_t>(piece_bytes_.size()));
     if (kind(id) != TokenKind::control && kind(id) != TokenKind::unknown)
       piece_bytes_ += bytes_of(id, vocabulary_.text(id));

@@ -102,7 +102,7 @@ Status Vocabulary::read_arrays(const ModelFile& file) {
 
 Status Vocabulary::check_lengths(const ModelFile& file) const {
   std::size_t special_bytes = 0;
-  for (const TokenId id : ids()) {
+  for (TokenId id = 0; id < end_id(); ++id) {
     const bool special = is_special(id);
     const std::size_t bytes = text(id).size();
     const std::size_t limit = special ? kMaxSpecialTokenBytes : kMaxTokenBytes;

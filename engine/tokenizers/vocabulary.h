@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <ranges>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -37,7 +36,7 @@ class Vocabulary {
   Vocabulary& operator=(Vocabulary&&) = default;
 
   std::uint32_t size() const { return static_cast<std::uint32_t>(texts_.size()); }
-  auto ids() const { return std::views::iota(TokenId{0}, static_cast<TokenId>(size())); }  // all, ascending
+  TokenId end_id() const { return static_cast<TokenId>(size()); }  // ids are 0 to this, exclusive
   // text(): as spelled in the file. These three: id < size (asserted).
   std::string_view text(TokenId id) const { return texts_[index(id)]; }
   TokenKind kind(TokenId id) const { return kinds_[index(id)]; }

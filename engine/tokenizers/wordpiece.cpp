@@ -74,7 +74,7 @@ class WordPieceTokenizer final : public BaseTokenizer {
         lowercase_(file.boolean("tokenizer.ggml.normalizer.lowercase").value_or(true)),
         strip_accents_(file.boolean("tokenizer.ggml.normalizer.strip_accents").value_or(lowercase_)) {
     std::vector<LongestMatch::Text> tokens;
-    for (const TokenId id : this->vocabulary().ids())
+    for (TokenId id = 0; id < this->vocabulary().end_id(); ++id)
       if (this->vocabulary().is_text(id)) tokens.emplace_back(this->vocabulary().text(id), id);
     tokens_ = LongestMatch(std::move(tokens));
     set_pieces([](TokenId, std::string_view text) {
