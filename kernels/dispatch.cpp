@@ -1,6 +1,7 @@
 // One table per variant, and the choice among them.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 #include <mutex>
 #include <string>
@@ -21,7 +22,6 @@ namespace {
 
 Layout file_layout(WeightType) { return Layout::file; }
 Layout panels_layout(WeightType) { return Layout::panels; }
-Layout amx_layout(WeightType type) { return has_layout(type, Layout::tiles, 256) ? Layout::tiles : Layout::panels; }
 
 Activation reference_activation(WeightType, Layout) { return Activation::f32; }
 Matmul* reference_matmul(WeightType, Layout layout) { return layout == Layout::file ? reference::matmul : nullptr; }
@@ -32,32 +32,10 @@ Activation integer_activation(WeightType type, Layout layout) {
   return visit_type(type, [](auto format) { return decltype(format)::Packing::kActivation; });
 }
 
-Activation amx_activation(WeightType type, Layout layout) {
-  const Activation activation = visit_type(type, [](auto format) { return decltype(format)::Packing::kAmxActivation; });
-  const bool used = layout == Layout::tiles || activation == Activation::i8_group256_tiles;
-  return used ? activation : integer_activation(type, layout);
-}
-
 bool is_float(WeightType type) { return integer_activation(type, Layout::panels) == Activation::f32; }
 
 Unit no_unit(WeightType, Layout) { return Unit::none; }
 Unit avx2_unit(WeightType type, Layout) { return is_float(type) ? Unit::f32_avx2 : Unit::int8_avx2; }
-Unit avxvnni_unit(WeightType type, Layout) { return is_float(type) ? Unit::f32_avx2 : Unit::int8_avxvnni; }
-Unit avx512_unit(WeightType type, Layout) { return is_float(type) ? Unit::f32_avx512 : Unit::int8_avx512; }
-Unit avx512vnni_unit(WeightType type, Layout) { return is_float(type) ? Unit::f32_avx512 : Unit::int8_avx512vnni; }
-Unit amx_unit(WeightType type, Layout layout) {
-  switch (amx_activation(type, layout)) {
-    case Activation::i8_tiles:
-    case Activation::i8_group256_tiles:
-      return Unit::int8_amx;
-    case Activation::bf16_tiles:
-    case Activation::bf16_split_tiles:
-      return Unit::bf16_amx;
-    default:
-      return avx512vnni_unit(type, layout);
-  }
-}
-
 Matmul* scalar_matmul(WeightType type, Layout layout) {
   return layout == Layout::lookup || layout == Layout::trits ? nullptr : scalar::matmul(type);
 }
@@ -72,27 +50,6 @@ Matmul* vector_matmul(WeightType type, Layout layout) {
 }
 constexpr auto avx2_matmul =
     vector_matmul<avx2::matmul_numbers, avx2::matmul_int8, avx2::matmul_trits, avx2::matmul_lookup>;
-constexpr auto avxvnni_matmul =
-    vector_matmul<avx2::matmul_numbers, avxvnni::matmul_int8, avxvnni::matmul_trits, avx2::matmul_lookup>;
-constexpr auto avx512_matmul =
-    vector_matmul<avx512::matmul_numbers, avx512::matmul_int8, avx512::matmul_trits, avx512::matmul_lookup>;
-constexpr auto avx512vnni_matmul =
-    vector_matmul<avx512::matmul_numbers, avx512vnni::matmul_int8, avx512vnni::matmul_trits, avx512vnni::matmul_lookup>;
-
-Matmul* amx_matmul(WeightType type, Layout layout) {
-  Matmul* found = nullptr;
-  if (layout == Layout::panels) found = amx::matmul_int8(type);
-  if (layout != Layout::tiles) return found ? found : avx512vnni_matmul(type, layout);
-  found = amx::matmul_tiles(type);
-  return found ? found : amx::matmul_codebook_tiles(type);
-}
-
-GatedMatmul* amx_gated_matmul(WeightType type, Layout layout) {
-  if (layout != Layout::tiles) return nullptr;
-  GatedMatmul* const found = amx::gated_tiles(type);
-  return found ? found : amx::gated_codebook_tiles(type);
-}
-
 GatedMatmul* no_gated_matmul(WeightType, Layout) { return nullptr; }
 
 template <PrepareRow* prepare_row>
@@ -144,7 +101,13 @@ constexpr KernelTable kAvx2 = {
     TROUPE_FUNCTIONS_OF(avx2),
 };
 
-// VNNI variants have their own products with int8 activations; the rest is AVX2's, or AVX-512's.
+// Built for one CPU (TROUPE_CPU in CMakeLists.txt), the library has only the variants that it can run.
+#if TROUPE_WITH_AVXVNNI
+Unit avxvnni_unit(WeightType type, Layout) { return is_float(type) ? Unit::f32_avx2 : Unit::int8_avxvnni; }
+constexpr auto avxvnni_matmul =
+    vector_matmul<avx2::matmul_numbers, avxvnni::matmul_int8, avxvnni::matmul_trits, avx2::matmul_lookup>;
+
+// Its own products with int8 activations; the rest is AVX2's.
 constexpr KernelTable kAvxVnni = [] {
   KernelTable table = kAvx2;
   table.name = "avxvnni";
@@ -152,6 +115,12 @@ constexpr KernelTable kAvxVnni = [] {
   table.matmul = avxvnni_matmul;
   return table;
 }();
+#endif
+
+#if TROUPE_WITH_AVX512
+Unit avx512_unit(WeightType type, Layout) { return is_float(type) ? Unit::f32_avx512 : Unit::int8_avx512; }
+constexpr auto avx512_matmul =
+    vector_matmul<avx512::matmul_numbers, avx512::matmul_int8, avx512::matmul_trits, avx512::matmul_lookup>;
 
 constexpr KernelTable kAvx512 = {
     .name = "avx512",
@@ -164,10 +133,17 @@ constexpr KernelTable kAvx512 = {
     .matmul = avx512_matmul,
     TROUPE_FUNCTIONS_OF(avx512),
 };
+#endif
 
 #undef TROUPE_FUNCTIONS_OF
 #undef TROUPE_INITIALISE
 
+#if TROUPE_WITH_AVX512VNNI
+Unit avx512vnni_unit(WeightType type, Layout) { return is_float(type) ? Unit::f32_avx512 : Unit::int8_avx512vnni; }
+constexpr auto avx512vnni_matmul =
+    vector_matmul<avx512::matmul_numbers, avx512vnni::matmul_int8, avx512vnni::matmul_trits, avx512vnni::matmul_lookup>;
+
+// Its own products with int8 activations; the rest is AVX-512's.
 constexpr KernelTable kAvx512Vnni = [] {
   KernelTable table = kAvx512;
   table.name = "avx512vnni";
@@ -175,6 +151,43 @@ constexpr KernelTable kAvx512Vnni = [] {
   table.matmul = avx512vnni_matmul;
   return table;
 }();
+#endif
+
+#if TROUPE_WITH_AMX
+Layout amx_layout(WeightType type) { return has_layout(type, Layout::tiles, 256) ? Layout::tiles : Layout::panels; }
+
+Activation amx_activation(WeightType type, Layout layout) {
+  const Activation activation = visit_type(type, [](auto format) { return decltype(format)::Packing::kAmxActivation; });
+  const bool used = layout == Layout::tiles || activation == Activation::i8_group256_tiles;
+  return used ? activation : integer_activation(type, layout);
+}
+
+Unit amx_unit(WeightType type, Layout layout) {
+  switch (amx_activation(type, layout)) {
+    case Activation::i8_tiles:
+    case Activation::i8_group256_tiles:
+      return Unit::int8_amx;
+    case Activation::bf16_tiles:
+    case Activation::bf16_split_tiles:
+      return Unit::bf16_amx;
+    default:
+      return avx512vnni_unit(type, layout);
+  }
+}
+
+Matmul* amx_matmul(WeightType type, Layout layout) {
+  Matmul* found = nullptr;
+  if (layout == Layout::panels) found = amx::matmul_int8(type);
+  if (layout != Layout::tiles) return found ? found : avx512vnni_matmul(type, layout);
+  found = amx::matmul_tiles(type);
+  return found ? found : amx::matmul_codebook_tiles(type);
+}
+
+GatedMatmul* amx_gated_matmul(WeightType type, Layout layout) {
+  if (layout != Layout::tiles) return nullptr;
+  GatedMatmul* const found = amx::gated_tiles(type);
+  return found ? found : amx::gated_codebook_tiles(type);
+}
 
 // AMX tiles, for Q4_K and Q5_K expanded from panels. All else, including F32 and ternary matrices that need panels, is
 // AVX-512's.
@@ -195,33 +208,52 @@ constexpr KernelTable kAmx = [] {
   table.max_rows = 512;
   return table;
 }();
+#endif
 
 // Best last: best_table takes the last of these that this CPU can run. (The order of avxvnni and avx512 does not
 // matter: every CPU with both AVX-VNNI and AVX-512 also has AVX-512-VNNI.)
-constexpr const KernelTable* kTables[] = {&kReference, &kScalar, &kAvx2, &kAvxVnni, &kAvx512, &kAvx512Vnni, &kAmx};
+struct BuiltIn {
+  const KernelTable* table;
+  bool (*is_supported)();
+};
+constexpr bool always() { return true; }
+constexpr BuiltIn kBuiltIn[] = {
+    {&kReference, always},
+    {&kScalar, always},
+    {&kAvx2, has_avx2},
+#if TROUPE_WITH_AVXVNNI
+    {&kAvxVnni, has_avxvnni},
+#endif
+#if TROUPE_WITH_AVX512
+    {&kAvx512, has_avx512},
+#endif
+#if TROUPE_WITH_AVX512VNNI
+    {&kAvx512Vnni, has_avx512vnni},
+#endif
+#if TROUPE_WITH_AMX
+    {&kAmx, [] { return has_avx512amx() && has_amx_int8() && has_amx_bf16(); }},
+#endif
+};
 
+// True for registered tables.
 bool cpu_has(const KernelTable& table) {
-  if (&table == &kAvx2) return has_avx2();
-  if (&table == &kAvxVnni) return has_avxvnni();
-  if (&table == &kAvx512) return has_avx512();
-  if (&table == &kAvx512Vnni) return has_avx512vnni();
-  if (&table == &kAmx) return has_avx512amx() && has_amx_int8() && has_amx_bf16();
-  return true;
+  const auto* found = std::ranges::find(kBuiltIn, &table, &BuiltIn::table);
+  return found == std::end(kBuiltIn) || found->is_supported();
 }
 
 // Each list has the built-in tables first, then registered ones.
 struct Tables {
   // The CPU's features are queried once: they cannot change during the process.
   Tables() {
-    for (const KernelTable* table : kTables) {
+    for (const auto& [table, is_supported] : kBuiltIn) {
       all.add(*table);
-      if (!cpu_has(*table)) continue;
+      if (!is_supported()) continue;
       supported.add(*table);
       best = table;
     }
   }
 
-  AppendOnly<KernelTable, std::size(kTables) + kMaxRegisteredTables> all, supported;
+  AppendOnly<KernelTable, std::size(kBuiltIn) + kMaxRegisteredTables> all, supported;
   const KernelTable* best = nullptr;
   std::mutex adding;
 };
@@ -285,7 +317,7 @@ const KernelTable* find_table(std::string_view name) {
   return nullptr;
 }
 
-bool is_supported(const KernelTable& table) { return cpu_has(table); }  // true for registered tables
+bool is_supported(const KernelTable& table) { return cpu_has(table); }
 
 const KernelTable& best_table() { return *tables().best; }
 

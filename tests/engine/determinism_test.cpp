@@ -134,8 +134,8 @@ void check_model(const std::string& path, const std::string& kernels, kernels::K
 }
 
 // `every_kv_type`: with each variant. Attention does not depend on the type of the weights, so for most files the best
-// variant alone is tested with all KV types. Nor do the reference kernels, which no server uses: they multiply every type
-// in one loop.
+// variant alone is tested with all KV types. Nor do the reference kernels, which no server uses: they multiply every
+// type in one loop.
 void check_all_variants(const std::string& path, bool every_kv_type) {
   const kernels::KernelTable* before = nullptr;
   for (const kernels::KernelTable* table : variants_to_try()) {
