@@ -149,7 +149,7 @@ void tokenize_until(const std::atomic<bool>& stop, actors::Gateway& gateway, std
   while (text.size() < bytes) text += "abcdefghij klmnopqrstuvwxyz,. "[random() % 30];
   while (!stop) {
     std::promise<void> done;
-    gateway.tokenize(text, {}, [&](Result<std::vector<TokenId>>) { done.set_value(); });
+    gateway.tokenize({}, text, {}, [&](actors::Tokenized) { done.set_value(); });
     done.get_future().get();
   }
 }
