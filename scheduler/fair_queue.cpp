@@ -7,53 +7,82 @@
 namespace troupe::scheduler {
 
 void FairQueue::push(RequestNumber number, const Demand& demand) {
-  TROUPE_ASSERT(std::ranges::count(entries_, number, &Entry::number) == 0);
+  Line& line = lines_[demand.tenant];
+  TROUPE_ASSERT(std::ranges::count(line, number, &Entry::number) == 0);
   const cache::Rank rank = rank_of(demand);
-  entries_.insert(std::ranges::upper_bound(entries_, rank, {}, &Entry::rank), {number, demand, rank});
+  line.insert(std::ranges::upper_bound(line, rank, {}, &Entry::rank), {number, demand, rank});
+  ++size_;
 }
 
 bool FairQueue::remove(RequestNumber number) {
-  return std::erase_if(entries_, [&](const Entry& entry) { return entry.number == number; }) > 0;
+  for (auto line = lines_.begin(); line != lines_.end(); ++line) {
+    if (std::erase_if(line->second, [&](const Entry& entry) { return entry.number == number; }) == 0) continue;
+    if (line->second.empty()) lines_.erase(line);
+    --size_;
+    return true;
+  }
+  return false;
 }
 
-// The oldest of those that none outranks, at most kMaxOvertaken + 1, up to and including the first that may not be
+// Of the tenant that goes next; among equal ones the one whose first request is the oldest. Null if the queue is empty.
+const FairQueue::Line* FairQueue::next_line() const {
+  const Line* next = nullptr;
+  const auto goes_before = [&](const Line& a, const Line& b) {
+    const Demand &first_a = a.front().demand, &first_b = b.front().demand;
+    if (shares_->goes_before(first_a.tenant, first_b.tenant)) return true;
+    return !shares_->goes_before(first_b.tenant, first_a.tenant) && first_a.arrival < first_b.arrival;
+  };
+  for (const auto& [tenant, line] : lines_)
+    if (!next || goes_before(line, *next)) next = &line;
+  return next;
+}
+
+// The oldest of those of the best priority, at most kMaxOvertaken + 1, up to and including the first that may not be
 // overtaken any more.
-std::size_t FairQueue::num_candidates() const {
+std::size_t FairQueue::num_candidates(const Line& line) {
   std::size_t count = 0;
-  while (count < entries_.size() && count <= kMaxOvertaken &&
-         !outranks(entries_.front().demand, entries_[count].demand)) {
-    if (entries_[count++].overtaken >= kMaxOvertaken) break;
+  while (count < line.size() && count <= kMaxOvertaken &&
+         line[count].demand.priority == line.front().demand.priority) {
+    if (line[count++].overtaken >= kMaxOvertaken) break;
   }
   return count;
 }
 
+// The first of equal ones: the oldest.
+std::size_t FairQueue::choose(const Line& line) {
+  const auto end = line.begin() + static_cast<std::ptrdiff_t>(num_candidates(line));
+  return static_cast<std::size_t>(std::ranges::max_element(line.begin(), end, {}, &Entry::prediction) - line.begin());
+}
+
 void FairQueue::candidates(std::vector<RequestNumber>& out) const {
   out.clear();
-  for (std::size_t i = 0; i < num_candidates(); ++i) out.push_back(entries_[i].number);
+  const Line* line = next_line();
+  for (std::size_t i = 0; line && i < num_candidates(*line); ++i) out.push_back((*line)[i].number);
 }
 
 void FairQueue::set_prediction(RequestNumber number, std::uint32_t tokens) {
-  for (Entry& entry : entries_)
-    if (entry.number == number) entry.prediction = tokens;
-}
-
-FairQueue::Position FairQueue::choose() const {
-  const auto end = entries_.begin() + static_cast<std::ptrdiff_t>(num_candidates());
-  // The first of equal ones: the oldest.
-  return std::ranges::max_element(entries_.begin(), end, {}, &Entry::prediction);
+  for (auto& [tenant, line] : lines_)
+    for (Entry& entry : line)
+      if (entry.number == number) entry.prediction = tokens;
 }
 
 std::optional<RequestNumber> FairQueue::peek() const {
-  if (empty()) return std::nullopt;
-  return choose()->number;
+  const Line* line = next_line();
+  if (!line) return std::nullopt;
+  return (*line)[choose(*line)].number;
 }
 
 std::optional<RequestNumber> FairQueue::pick() {
-  if (empty()) return std::nullopt;
-  const Position chosen = choose();
-  const RequestNumber number = chosen->number;
-  for (auto entry = entries_.begin(); entry != chosen; ++entry) ++entry->overtaken;
-  entries_.erase(chosen);
+  const Line* next = next_line();
+  if (!next) return std::nullopt;
+  Line& line = lines_.at(next->front().demand.tenant);
+  const std::size_t chosen = choose(line);
+  const RequestNumber number = line[chosen].number;
+  const TenantId tenant = line[chosen].demand.tenant;
+  for (std::size_t i = 0; i < chosen; ++i) ++line[i].overtaken;
+  line.erase(line.begin() + static_cast<std::ptrdiff_t>(chosen));
+  if (line.empty()) lines_.erase(tenant);
+  --size_;
   return number;
 }
 

@@ -1,33 +1,35 @@
 // The requests that wait for admission, and which of them goes next.
 //
-// Lower priority numbers first, always. Within a priority the request with the longest cached or in-flight
-// prefix goes first (then the oldest), and no request is overtaken more than kMaxOvertaken times: a prefix hit may
-// change the order but must not starve a request (SGLang's plain longest-prefix order starves cold requests). Only the
-// oldest kMaxOvertaken + 1 are candidates: with more, hits far back in the queue use up the overtaking that requests
-// allow (128 shuffled requests over 8 prefixes with room for 3: 84-87 % of prefix blocks hit instead of 87-89 %;
-// 93.75 % is the most there can be).
+// First the tenant: the one that FairShares says. Then, among that tenant's requests, lower priority numbers, always.
+// Within a priority the request with the longest cached or in-flight prefix goes first (then the oldest), and no request
+// is overtaken more than kMaxOvertaken times: a prefix hit may change the order but must not starve a request (SGLang's
+// plain longest-prefix order starves cold requests). Only the oldest kMaxOvertaken + 1 are candidates: with more, hits far
+// back in the queue use up the overtaking that requests allow (128 shuffled requests over 8 prefixes with room for 3:
+// 84-87 % of prefix blocks hit instead of 87-89 %; 93.75 % is the most there can be).
 #pragma once
 
 #include <cstdint>
 #include <optional>
-#include <span>
+#include <unordered_map>
 #include <vector>
 
 #include "cache/rank.h"
 #include "scheduler/admission.h"
+#include "scheduler/fair_shares.h"
 
 namespace troupe::scheduler {
 
 inline constexpr std::uint32_t kMaxOvertaken = 32;
 
-// Not thread-safe. push and pick are O(waiting requests).
+// Not thread-safe. push, remove and pick are O(waiting requests).
 class FairQueue {
  public:
-  // The request's rank among all, waiting and running: leases, steps and preemption compare ranks and know neither
+  // `shares` must outlive the queue.
+  explicit FairQueue(const FairShares& shares) : shares_(&shares) {}
+
+  // The request's rank among its tenant's, waiting and running. Leases compare the ranks of all tenants, and know neither
   // tenants nor priorities.
   [[nodiscard]] static cache::Rank rank_of(const Demand& demand) { return {demand.priority, demand.arrival}; }
-  // Whether `a` goes first whatever prefixes are cached.
-  [[nodiscard]] static bool outranks(const Demand& a, const Demand& b) { return a.priority < b.priority; }
 
   // Adds a request; the caller bounds their number. A number that is queued already is a bug (asserted).
   void push(RequestNumber number, const Demand& demand);
@@ -44,8 +46,8 @@ class FairQueue {
   // Removes and returns what peek() returns, and counts one overtaking for each request before it.
   std::optional<RequestNumber> pick();
 
-  [[nodiscard]] std::uint32_t size() const { return static_cast<std::uint32_t>(entries_.size()); }
-  [[nodiscard]] bool empty() const { return entries_.empty(); }
+  [[nodiscard]] std::uint32_t size() const { return size_; }
+  [[nodiscard]] bool empty() const { return size_ == 0; }
 
  private:
   struct Entry {
@@ -55,11 +57,14 @@ class FairQueue {
     std::uint32_t prediction = 0;
     std::uint32_t overtaken = 0;
   };
-  using Position = std::vector<Entry>::const_iterator;
-  [[nodiscard]] std::size_t num_candidates() const;
-  [[nodiscard]] Position choose() const;
+  using Line = std::vector<Entry>;  // a tenant's requests by rank, at least one
+  [[nodiscard]] const Line* next_line() const;
+  [[nodiscard]] static std::size_t num_candidates(const Line& line);
+  [[nodiscard]] static std::size_t choose(const Line& line);
 
-  std::vector<Entry> entries_;  // by rank
+  const FairShares* shares_;
+  std::unordered_map<TenantId, Line> lines_;
+  std::uint32_t size_ = 0;
 };
 
 }  // namespace troupe::scheduler

@@ -2,12 +2,13 @@
 
 #include <algorithm>
 #include <limits>
+#include <tuple>
 
 #include "config/assert.h"
 
 namespace troupe::scheduler {
 
-StepPlanner::StepPlanner(PlannerOptions options) : options_(options) {
+StepPlanner::StepPlanner(PlannerOptions options, FairShares& shares) : options_(options), shares_(&shares) {
   TROUPE_ASSERT(options.max_step_tokens >= 1 && options.max_sequences >= 1 && options.max_open >= 1);
   entries_.reserve(2 * std::size_t{options.max_sequences});
 }
@@ -25,6 +26,7 @@ void StepPlanner::add(const SequenceStart& start) {
   TROUPE_ASSERT(blocks_for(start.computed) <= start.num_blocks);
   Entry& entry = entries_.emplace_back();
   entry.sequence = start.sequence;
+  entry.tenant = start.tenant;
   entry.own_rank = entry.rank = start.rank;
   entry.num_prompt = entry.known = start.known;
   entry.computed = start.computed;
@@ -36,7 +38,9 @@ void StepPlanner::add(const SequenceStart& start) {
 }
 
 void StepPlanner::remove(SequenceId sequence) {
-  if (std::erase_if(entries_, [&](const Entry& entry) { return entry.sequence == sequence; }) > 0) retry_denied();
+  if (std::erase_if(entries_, [&](const Entry& entry) { return entry.sequence == sequence; }) == 0) return;
+  sort_entries();
+  retry_denied();
 }
 
 const StepPlanner::Entry* StepPlanner::find(SequenceId sequence) const {
@@ -50,10 +54,31 @@ const StepPlanner::Entry& StepPlanner::at(SequenceId sequence) const {
   return *entry;
 }
 
+// Counts the places of each tenant on the way.
 void StepPlanner::sort_entries() {
-  std::sort(entries_.begin(), entries_.end(), [](const Entry& a, const Entry& b) {
-    return a.rank != b.rank ? a.rank < b.rank : a.sequence < b.sequence;
+  std::ranges::sort(entries_, {}, [](const Entry& entry) { return std::tuple(entry.rank, entry.sequence); });
+  shares_->clear_places();
+  for (Entry& entry : entries_) entry.level = entry.parked ? 0 : shares_->take_place(entry.tenant);
+  std::ranges::sort(entries_, {}, [](const Entry& entry) {
+    return std::tuple(entry.level, entry.rank.arrival, entry.sequence);
   });
+}
+
+// The level that the request would have if it ran.
+std::uint32_t StepPlanner::level_of(const Demand& waiting) const {
+  const Rank rank{waiting.priority, waiting.arrival};
+  return static_cast<std::uint32_t>(std::ranges::count_if(entries_, [&](const Entry& entry) {
+    return entry.tenant == waiting.tenant && !entry.parked && entry.rank < rank;
+  }));
+}
+
+bool StepPlanner::outranks(const Demand& a, const Demand& b) const {
+  return a.tenant == b.tenant ? a.priority < b.priority : level_of(a) < level_of(b);
+}
+
+bool StepPlanner::is_older(const Demand& a, const Demand& b) const {
+  if (a.tenant == b.tenant) return Rank{a.priority, a.arrival} < Rank{b.priority, b.arrival};
+  return std::tuple(level_of(a), a.arrival) < std::tuple(level_of(b), b.arrival);
 }
 
 // --- steps ---
@@ -74,20 +99,35 @@ void StepPlanner::plan(std::uint64_t step, std::uint64_t epoch, StepPlan& out) {
     entry.wants_logits = end == entry.known;
     tokens_left -= entry.planned;
     --rows_left;
-    out.items.push_back({entry.sequence, entry.planned, 0, entry.wants_logits, end == boundary});
+    out.items.push_back({entry.sequence, entry.planned, 0, entry.wants_logits, end == boundary, entry.tenant});
   };
 
   const auto suspect =
       std::ranges::find_if(entries_, [](const Entry& entry) { return entry.runnable() && entry.suspected(); });
   if (suspect != entries_.end()) return give_row(*suspect);
 
+  double least_served = std::numeric_limits<double>::infinity();
+  for (const Entry& entry : entries_)
+    if (entry.runnable()) least_served = std::min(least_served, shares_->served(entry.tenant));
+  const double most_served = least_served + shares_->allowance();
+  const auto has_turn = [&](const Entry& entry) {
+    return entry.runnable() && shares_->served(entry.tenant) <= most_served;
+  };
   // The oldest gets a row even where decodes alone would fill the step.
-  const auto oldest = std::ranges::find_if(entries_, &Entry::runnable);
+  const auto oldest = std::ranges::find_if(entries_, has_turn);
   const std::uint32_t kept = oldest != entries_.end() && !oldest->decoding() ? 1 : 0;
   for (Entry& entry : entries_)
-    if (entry.runnable() && entry.decoding() && tokens_left > kept && rows_left > kept) give_row(entry);
+    if (has_turn(entry) && entry.decoding() && tokens_left > kept && rows_left > kept) give_row(entry);
   for (Entry& entry : entries_)
-    if (entry.runnable() && !entry.decoding() && tokens_left > 0 && rows_left > 0) give_row(entry);
+    if (has_turn(entry) && !entry.decoding() && tokens_left > 0 && rows_left > 0) give_row(entry);
+}
+
+void StepPlanner::charge(const StepPlan& plan, double seconds) {
+  std::uint64_t num_tokens = 0;
+  for (const PlanItem& item : plan.items) num_tokens += item.num_tokens;
+  for (const PlanItem& item : plan.items)
+    shares_->charge(item.tenant, seconds * item.num_tokens / static_cast<double>(num_tokens));
+  shares_->step_ended(seconds);
 }
 
 void StepPlanner::advance(SequenceId sequence, std::uint32_t num_sampled) {
@@ -167,12 +207,6 @@ void StepPlanner::retry_denied() {
 
 bool StepPlanner::starved() const { return std::ranges::any_of(entries_, &Entry::starved); }
 
-std::optional<SequenceId> StepPlanner::victim() const {
-  const auto needy = std::ranges::find_if(entries_, &Entry::starved);
-  if (needy == entries_.end() || needy->asking != Asking::denied) return std::nullopt;
-  return victim_for(needy->rank);
-}
-
 // The youngest entry for which may_go(entry) is true, among those not in a running step.
 template <class MayGo>
 std::optional<SequenceId> StepPlanner::youngest(MayGo&& may_go) const {
@@ -182,10 +216,42 @@ std::optional<SequenceId> StepPlanner::youngest(MayGo&& may_go) const {
   return found->sequence;
 }
 
-std::optional<SequenceId> StepPlanner::victim_for(const Rank& rank) const {
+template <class IsYounger>
+std::optional<SequenceId> StepPlanner::victim_beyond(IsYounger&& is_younger) const {
   if (const auto parked = youngest([](const Entry& entry) { return entry.parked && entry.num_blocks > 0; }))
     return parked;
-  return youngest([&](const Entry& entry) { return entry.rank > rank && entry.num_blocks > 0; });
+  return youngest([&](const Entry& entry) { return entry.num_blocks > 0 && is_younger(entry); });
+}
+
+std::optional<SequenceId> StepPlanner::victim() const {
+  const auto needy = std::ranges::find_if(entries_, &Entry::starved);
+  if (needy == entries_.end() || needy->asking != Asking::denied) return std::nullopt;
+  return victim_beyond([&](const Entry& entry) { return &entry > &*needy; });
+}
+
+std::optional<SequenceId> StepPlanner::victim_for(const Demand& waiting) const {
+  const Rank rank{waiting.priority, waiting.arrival};
+  const std::tuple place(level_of(waiting), waiting.arrival);
+  return victim_beyond([&](const Entry& entry) {
+    if (entry.tenant == waiting.tenant) return entry.rank > rank;
+    return std::tuple(entry.level, entry.rank.arrival) > place;
+  });
+}
+
+std::optional<SequenceId> StepPlanner::place_for(const Demand& waiting) const {
+  const std::uint32_t level = level_of(waiting);
+  const auto above = youngest([&](const Entry& entry) {
+    if (entry.parked) return false;
+    return entry.tenant == waiting.tenant ? entry.rank.priority > waiting.priority : entry.level > level;
+  });
+  if (above) return above;
+  double most = shares_->served(waiting.tenant) + kPlaceTurnSeconds;
+  for (const Entry& entry : entries_)
+    if (entry.level == level) most = std::max(most, shares_->served(entry.tenant));
+  return youngest([&](const Entry& entry) {
+    return !entry.parked && entry.level == level && entry.tenant != waiting.tenant &&
+           shares_->served(entry.tenant) >= most;
+  });
 }
 
 std::optional<SequenceId> StepPlanner::parked_victim() const {
@@ -193,6 +259,11 @@ std::optional<SequenceId> StepPlanner::parked_victim() const {
 }
 
 // --- parking and ranks ---
+
+void StepPlanner::set_parked(SequenceId sequence, bool parked) {
+  Entry& entry = at(sequence);
+  if (std::exchange(entry.parked, parked) != parked) sort_entries();
+}
 
 void StepPlanner::inherit(SequenceId sequence, std::optional<Rank> rank) {
   Entry* entry = find(sequence);

@@ -7,21 +7,28 @@
 // preemption and decoding are one thing: a sequence catching up with its known tokens. One that is a single token
 // behind is decoding (its row costs one token); a row that reaches the last known token samples the next one.
 //
-// The order of everything is cache::Rank (priority, then arrival; lower is older). A plan gives a row of one token
-// to each sequence that is one behind, oldest first; then chunks of the others, oldest first, up to max_step_tokens
-// in all. If the oldest runnable sequence is not decoding, one token is kept for it, so decodes cannot starve it.
-// A sequence gets no row while it lacks the blocks for even one token, is parked, or is in the running step.
+// The order of everything ("older") takes turns between tenants: first each tenant's first sequence by cache::Rank
+// (priority, then arrival), then each one's second, and so on; at one level by arrival. So a tenant with one sequence is
+// never preempted for another tenant's second one, and a priority orders the sequences of one tenant only.
+//
+// A plan gives a row of one token to each sequence that is one behind, oldest first; then chunks of the others, oldest
+// first, up to max_step_tokens in all. If the oldest runnable sequence is not decoding, one token is kept for it, so
+// decodes cannot starve it. A sequence gets no row while it lacks the blocks for even one token, is parked, or is in the
+// running step. Rows of tenants that were served more than FairShares::allowance() beyond the one that was served least
+// wait for a later step: a single stream beside a crowd has steps of its own until it has had as much time as the crowd
+// (deficit round robin, Shreedhar and Varghese 1995, on measured time).
 // For a model with recurrent state a row ends at each boundary of cache::SnapshotRule: after a row only the state at
 // its last token exists, so only that one can be saved.
 //
 // What the batcher does after every event (an answer, a result, a new request, credit):
 //
 //   1. Admission, while has_room() and !starved() and no Acquire is unanswered: pick from the FairQueue, send
-//      Acquire{want = initial_blocks(known), headroom = num_running()}. On Acquired open the sequence in the worker
+//      Acquire{want = initial_blocks(known), headroom = num_running()}. Without room, and when no step is running, preempt
+//      place_for() the queue's next request first. On Acquired open the sequence in the worker
 //      and add() it; on Wait keep it aside (it does not count as running; bound their number); on Short it is the
-//      next to admit, before any picked one but those of a better priority, the oldest of several first. Ask again once
+//      next to admit, before any picked one but those that outrank() it, the oldest of several first. Ask again once
 //      blocks were given back since the Acquire was sent (the denial may be older than that), or, when no step is
-//      running, after preempting victim_for(its rank). A finished step alone frees no blocks: do not ask again after
+//      running, after preempting victim_for() it. A finished step alone frees no blocks: do not ask again after
 //      each, or an Acquire would be unanswered at every moment when a victim could be preempted. Where each sequence
 //      has a recurrent state and the planner is_full(), preempt parked_victim() before add(). Without one (several that
 //      waited for a leader may be Acquired at once) release the new sequence and queue its request again.
@@ -34,7 +41,7 @@
 //   Blocks are given back: by a Release at once, or at the end of the step it waits for; a block that a Committed
 //   replaced, by the next message of its sequence; blocks before a window, by a Commit after which no later position
 //   attends to them. A park() gives back headroom.
-//   On StepResult: LeaseBook::step_done, and retry_denied() if a Release waited for it; for each item advance(sequence,
+//   On StepResult: charge() its time; LeaseBook::step_done, and retry_denied() if a Release waited for it; for each item advance(sequence,
 //   number of tokens sampled); emit; then newly_full(): Commit these blocks (known tokens [first * kBlockSize, ...)).
 //   Ended sequences: remove(), then Release{after_step = this step}. Committed: swap the entries it names before the
 //   next plan, and retry_denied() if one differed. A cancelled sequence: remove(), Release{after_step = last step
@@ -62,6 +69,8 @@
 #include "cache/ids.h"
 #include "cache/rank.h"
 #include "cache/snapshot_rule.h"
+#include "scheduler/admission.h"
+#include "scheduler/fair_shares.h"
 
 namespace troupe::scheduler {
 
@@ -73,6 +82,7 @@ struct PlanItem {
   std::uint32_t num_draft = 0;   // draft tokens to verify after these; always 0: no drafts are served
   bool wants_logits = false;     // the row reaches the last known token: sample the next one
   bool at_snapshot = false;      // it ends at a boundary of SnapshotRule: save a snapshot
+  TenantId tenant{};             // whom charge() charges for it
   friend bool operator==(const PlanItem&, const PlanItem&) = default;
 };
 
@@ -102,6 +112,7 @@ struct SequenceStart {
   std::uint32_t num_blocks = 0;   // length of its block table
   std::uint32_t max_known = 0;    // it ends at this many tokens at the latest (check_fit() returns it); > known
   std::uint32_t alone_until = 0;  // suspect() from the start
+  TenantId tenant{};
 };
 
 // `sequence` needs this many more blocks.
@@ -122,7 +133,8 @@ struct BlockRange {
 // are at most O(n log n) in the sequences added; after warm-up none allocates.
 class StepPlanner {
  public:
-  explicit StepPlanner(PlannerOptions options);
+  // `shares` must outlive the planner, which counts the places in it.
+  StepPlanner(PlannerOptions options, FairShares& shares);
 
   // `want` for the Acquire of a request with this many known tokens: the blocks of its first step.
   [[nodiscard]] std::uint32_t initial_blocks(std::uint32_t known) const;
@@ -145,6 +157,8 @@ class StepPlanner {
   // The result of a sequence's row: its tokens are computed, and `num_sampled` new ones known (0 or 1 without
   // drafts; 1 asserted to be only where the row wanted logits). Unknown ids are ignored (removed meanwhile).
   void advance(SequenceId sequence, std::uint32_t num_sampled);
+  // Charges the time of a step to the tenants of its rows, by their tokens; also of rows whose sequence has ended.
+  void charge(const StepPlan& plan, double seconds);
   // The step was lost: all planned rows count as never planned.
   void abandon_step();
   // Each of its rows is planned as the only row of a step until this many of its tokens are computed. Unknown ids are
@@ -168,16 +182,26 @@ class StepPlanner {
   [[nodiscard]] bool starved() const;
 
   // The sequence to preempt: the youngest parked one, else the youngest one that is younger than the oldest starved
-  // (or than `rank`). Never one in a running step or without blocks. None: there is no such sequence, and for victim()
-  // also if none is starved or the oldest starved one's request for blocks is unanswered.
+  // (or than a request that waits). Never one in a running step or without blocks. None: there is no such sequence, and
+  // for victim() also if none is starved or the oldest starved one's request for blocks is unanswered.
   [[nodiscard]] std::optional<SequenceId> victim() const;
-  [[nodiscard]] std::optional<SequenceId> victim_for(const Rank& rank) const;
+  [[nodiscard]] std::optional<SequenceId> victim_for(const Demand& waiting) const;
+  // The sequence whose place a waiting request gets, where all places are taken; never one in a running step. The youngest
+  // of those at a higher level than the request would have; of the same tenant only those of a worse priority. Else, with
+  // more tenants than places, the youngest sequence of the tenant that was served the most, if that is
+  // kPlaceTurnSeconds more than the request's tenant.
+  [[nodiscard]] std::optional<SequenceId> place_for(const Demand& waiting) const;
+  // Whether waiting request `a` is to be admitted before `b` whatever prefixes are cached: by priority among requests of
+  // one tenant, else by level.
+  [[nodiscard]] bool outranks(const Demand& a, const Demand& b) const;
+  // Whether waiting request `a` is older than `b`.
+  [[nodiscard]] bool is_older(const Demand& a, const Demand& b) const;
   // The youngest parked one that is in no running step.
   [[nodiscard]] std::optional<SequenceId> parked_victim() const;
 
   // A parked sequence is not planned (a row in the running step still counts). Both are idempotent.
-  void park(SequenceId sequence) { at(sequence).parked = true; }
-  void unpark(SequenceId sequence) { at(sequence).parked = false; }
+  void park(SequenceId sequence) { set_parked(sequence, true); }
+  void unpark(SequenceId sequence) { set_parked(sequence, false); }
   // The best rank among the followers that wait for this sequence; none: its own again. Unknown ids are ignored.
   void inherit(SequenceId sequence, std::optional<Rank> rank);
 
@@ -191,6 +215,8 @@ class StepPlanner {
   enum class Asking : std::uint8_t { no, asked, denied };
   struct Entry {
     SequenceId sequence = 0;
+    TenantId tenant{};
+    std::uint32_t level = 0;  // how many sequences of the tenant rank before it; parked: 0, and it is not counted
     Rank own_rank;
     Rank rank;                     // own, or inherited from a follower
     std::uint32_t num_prompt = 0;  // known when it was added
@@ -220,14 +246,19 @@ class StepPlanner {
 
   template <class MayGo>
   [[nodiscard]] std::optional<SequenceId> youngest(MayGo&& may_go) const;
+  template <class IsYounger>
+  [[nodiscard]] std::optional<SequenceId> victim_beyond(IsYounger&& is_younger) const;
   [[nodiscard]] const Entry* find(SequenceId sequence) const;
   [[nodiscard]] const Entry& at(SequenceId sequence) const;
   [[nodiscard]] Entry* find(SequenceId sequence) { return const_cast<Entry*>(std::as_const(*this).find(sequence)); }
   [[nodiscard]] Entry& at(SequenceId sequence) { return const_cast<Entry&>(std::as_const(*this).at(sequence)); }
   [[nodiscard]] std::uint32_t missing_blocks(const Entry& entry) const;
+  [[nodiscard]] std::uint32_t level_of(const Demand& waiting) const;
+  void set_parked(SequenceId sequence, bool parked);
   void sort_entries();
 
   PlannerOptions options_;
+  FairShares* shares_;
   std::vector<Entry> entries_;  // oldest first
 };
 

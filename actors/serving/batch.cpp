@@ -33,7 +33,7 @@ Outcome outcome_of(engine::Finish finish) {
 Batch::Batch(BatchOptions options, StreamTable& streams)
     : options_(std::move(options)),
       streams_(streams),
-      planner_(options_.planner),
+      planner_(options_.planner, shares_),
       last_sequence_(options_.epoch << 40) {}  // ids of different epochs differ
 
 Batch::~Batch() = default;
@@ -100,8 +100,7 @@ void Batch::credit(RequestId request, std::uint64_t granted) {
     queue_again(*live);
   } else if (live->parked) {
     if (!set_state(*live, RequestState::running)) return drop(*live);
-    live->parked = false;
-    planner_.unpark(live->sequence);
+    set_parked(*live, false);
   }
 }
 
@@ -142,6 +141,7 @@ void Batch::apply(Live& live, const cache::LeaseAnswer& answer) {
 
 void Batch::step_ended(const engine::StepResult& result, TimePoint now) {
   step_is_over(result.epoch, result.step);
+  planner_.charge(plan_, std::max(0.0, seconds_between(result.kernels_began, result.kernels_ended)));
   for (const engine::ItemResult& row : result.items) {
     Live* live = find_sequence(row.sequence);
     if (!live) continue;  // cancelled during the step
@@ -248,8 +248,7 @@ bool Batch::out_of_credit(Live& live, TimePoint now) {
 
 void Batch::park(Live& live, TimePoint now) {
   if (!out_of_credit(live, now)) return drop(live);
-  live.parked = true;
-  planner_.park(live.sequence);
+  set_parked(live, true);
   leases_.push_back(cache::Yield{.key = next_key(live)});
   blocks_came_back_ = true;  // its headroom: an Acquire leaves one block per running sequence
 }
@@ -288,6 +287,7 @@ void Batch::drop(Live& live) {
     release_blocks(live);
   }
   --num_at_[static_cast<std::size_t>(live.place)];
+  count_share(live, false);
   const RequestId request = live.request();
   requests_.erase(request);
   requeue_forks(request);

@@ -32,6 +32,7 @@
 #include "actors/serving/stream_table.h"
 #include "scheduler/admission.h"
 #include "scheduler/fair_queue.h"
+#include "scheduler/fair_shares.h"
 #include "scheduler/step_planner.h"
 
 namespace troupe::actors {
@@ -89,11 +90,14 @@ class Batch {
 
   // Admission (batch_admission.cpp).
   void move_to(Live& live, Place place);
+  void set_parked(Live& live, bool parked);
+  void count_share(Live& live, bool wants_computing);
   std::uint32_t num_at(Place place) const { return num_at_[static_cast<std::size_t>(place)]; }
   bool set_state(const Live& live, RequestState state);  // as StreamTable::set_state()
   void queue_again(Live& live);
   void admit();
   void admit_from_queue();
+  bool may_follow(TenantId tenant) const;
   void ask_for_predictions();
   Live* oldest_short_of_blocks();
   Live* parent_of(const Live& live);
@@ -126,7 +130,8 @@ class Batch {
 
   BatchOptions options_;
   StreamTable& streams_;
-  scheduler::FairQueue queue_;
+  scheduler::FairShares shares_;
+  scheduler::FairQueue queue_{shares_};
   scheduler::StepPlanner planner_;
   std::unordered_map<RequestId, std::unique_ptr<Live>> requests_;
   std::unordered_map<SequenceId, Live*> sequences_;

@@ -12,6 +12,20 @@ void Batch::move_to(Live& live, Place place) {
   --num_at_[static_cast<std::size_t>(live.place)];
   ++num_at_[static_cast<std::size_t>(place)];
   live.place = place;
+  count_share(live, place != Place::no_credit);
+}
+
+void Batch::set_parked(Live& live, bool parked) {
+  live.parked = parked;
+  parked ? planner_.park(live.sequence) : planner_.unpark(live.sequence);
+  count_share(live, !parked);
+}
+
+// What is out of credit is not counted: its tenant's counter must be lifted when credit comes.
+void Batch::count_share(Live& live, bool wants_computing) {
+  if (std::exchange(live.wants_computing, wants_computing) == wants_computing) return;
+  const TenantId tenant = live.task->body->tenant.id;
+  wants_computing ? shares_.begin(tenant) : shares_.end(tenant);
 }
 
 bool Batch::set_state(const Live& live, RequestState state) {
@@ -25,18 +39,18 @@ void Batch::queue_again(Live& live) {
 }
 
 // One Acquire at a time: first requests that were answered Short, the oldest first, then the queue; but the queue's
-// next request goes first if its priority is better.
+// next request goes first if it outranks them.
 void Batch::admit() {
   if (planner_.starved() || num_at(Place::asking) > 0) return;
   Live* waiting = oldest_short_of_blocks();
   if (!waiting) return admit_from_queue();
   if (!queue_.empty() && planner_.has_room() &&
-      scheduler::FairQueue::outranks(demand_of(*find(*queue_.peek())), demand_of(*waiting))) {
+      planner_.outranks(demand_of(*find(*queue_.peek())), demand_of(*waiting))) {
     return admit_from_queue();
   }
   if (!blocks_came_back_ || !planner_.can_add()) {
     // Rather than wait until a younger sequence ends by itself, preempt it.
-    const auto victim = step_running_ ? std::nullopt : planner_.victim_for(waiting->rank);
+    const auto victim = step_running_ ? std::nullopt : planner_.victim_for(demand_of(*waiting));
     if (!victim) return;
     preempt(*find_sequence(*victim));
   }
@@ -44,14 +58,31 @@ void Batch::admit() {
 }
 
 void Batch::admit_from_queue() {
-  if (queue_.empty() || !planner_.has_room() || num_at(Place::following) >= options_.planner.max_sequences) return;
+  if (queue_.empty()) return;
+  const bool has_room = planner_.has_room();
+  if (!has_room && step_running_) return;
+  const scheduler::Demand next = demand_of(*find(*queue_.peek()));
+  if (!may_follow(next.tenant)) return;
+  const auto victim = has_room ? std::nullopt : planner_.place_for(next);
+  if (!has_room && !victim) return;
   if (queue_.size() > 1 && !predictions_fresh_) return ask_for_predictions();
   Live& live = *find(*queue_.pick());
+  if (victim) preempt(*find_sequence(*victim));
   predictions_fresh_ = false;  // other requests may share the prefix that this one computes
   live.sequence = ++last_sequence_;
   sequences_.emplace(live.sequence, &live);
   acquire(live);
   if (queue_.size() > 1) ask_for_predictions();  // answered together with this Acquire
+}
+
+// Requests that wait for a leader hold nothing, but their number is bounded, for each tenant by itself.
+bool Batch::may_follow(TenantId tenant) const {
+  if (num_at(Place::following) < options_.planner.max_sequences) return true;
+  const auto follows = [&](const auto& entry) {
+    const Live& live = *entry.second;
+    return live.place == Place::following && live.task->body->tenant.id == tenant;
+  };
+  return std::ranges::count_if(sequences_, follows) < std::ptrdiff_t{options_.planner.max_sequences};
 }
 
 void Batch::ask_for_predictions() {
@@ -69,7 +100,8 @@ Batch::Live* Batch::oldest_short_of_blocks() {
   if (num_at(Place::short_of_blocks) == 0) return nullptr;
   Live* oldest = nullptr;
   for (const auto& [sequence, live] : sequences_) {
-    if (live->place == Place::short_of_blocks && (!oldest || live->rank < oldest->rank)) oldest = live;
+    if (live->place != Place::short_of_blocks) continue;
+    if (!oldest || planner_.is_older(demand_of(*live), demand_of(*oldest))) oldest = live;
   }
   return oldest;
 }
@@ -138,7 +170,8 @@ void Batch::acquired(Live& live, const cache::Acquired& answer) {
                 .computed = num_cached,
                 .num_blocks = static_cast<std::uint32_t>(answer.tables[0].size()),
                 .max_known = live.max_known,
-                .alone_until = live.alone_until});
+                .alone_until = live.alone_until,
+                .tenant = live.task->body->tenant.id});
   if (!set_state(live, RequestState::running)) drop(live);
 }
 

@@ -39,6 +39,7 @@ struct Batch::Live : LiveSequence {
 
   AssignmentPtr task;
   Place place = Place::no_credit;
+  bool wants_computing = false;  // counted in the shares of its tenant
   cache::Rank rank;
   cache::ScopeList scopes;
   std::uint32_t max_known = 0;  // it ends at this many tokens, prompt included, at the latest

@@ -9,7 +9,8 @@ using namespace troupe;
 using namespace troupe::scheduler;
 
 TEST_CASE("a warm step of the planner allocates nothing") {
-  StepPlanner planner({.max_step_tokens = 64, .max_sequences = 16});
+  FairShares shares;
+  StepPlanner planner({.max_step_tokens = 64, .max_sequences = 16}, shares);
   for (SequenceId id = 1; id <= 16; ++id)
     planner.add({.sequence = id,
                  .rank = {0, id},

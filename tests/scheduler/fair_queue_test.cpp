@@ -17,7 +17,8 @@ Demand demand(std::uint64_t arrival, std::int32_t priority = 0, std::uint32_t ui
 }  // namespace
 
 TEST_CASE("without hits requests go in the order of priority, then arrival") {
-  FairQueue queue;
+  const FairShares shares;
+  FairQueue queue(shares);
   queue.push(1, demand(1));
   queue.push(2, demand(2, -1));
   queue.push(3, demand(3));
@@ -34,7 +35,8 @@ TEST_CASE("without hits requests go in the order of priority, then arrival") {
 }
 
 TEST_CASE("the longest known prefix goes first within its priority") {
-  FairQueue queue;
+  const FairShares shares;
+  FairQueue queue(shares);
   for (RequestNumber n = 1; n <= 4; ++n) queue.push(n, demand(n));
   queue.push(5, demand(5, /*priority=*/1));
   queue.set_prediction(2, 64);
@@ -49,7 +51,8 @@ TEST_CASE("the longest known prefix goes first within its priority") {
 }
 
 TEST_CASE("a cold request is overtaken 32 times and not once more") {
-  FairQueue queue;
+  const FairShares shares;
+  FairQueue queue(shares);
   queue.push(1, demand(1));
   for (RequestNumber n = 2; n <= 100; ++n) {
     queue.push(n, demand(n));
@@ -63,7 +66,8 @@ TEST_CASE("a cold request is overtaken 32 times and not once more") {
 TEST_CASE("whatever is predicted, a request is overtaken by at most 32 of its priority") {
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
     std::mt19937_64 random(seed);
-    FairQueue queue;
+    const FairShares shares;
+  FairQueue queue(shares);
     std::map<RequestNumber, std::uint32_t> overtaken;  // those waiting
     RequestNumber last = 0;
     for (int i = 0; i < 3000; ++i) {
@@ -83,7 +87,8 @@ TEST_CASE("whatever is predicted, a request is overtaken by at most 32 of its pr
 }
 
 TEST_CASE("only those that may be picked are candidates") {
-  FairQueue queue;
+  const FairShares shares;
+  FairQueue queue(shares);
   std::vector<RequestNumber> candidates = {1, 2, 3};
   queue.candidates(candidates);
   REQUIRE(candidates.empty());
@@ -98,7 +103,8 @@ TEST_CASE("only those that may be picked are candidates") {
 }
 
 TEST_CASE("a preempted request comes back in front of younger ones") {
-  FairQueue queue;
+  const FairShares shares;
+  FairQueue queue(shares);
   queue.push(9, demand(9));
   queue.push(3, demand(3));
   REQUIRE(queue.size() == 2);
@@ -106,7 +112,8 @@ TEST_CASE("a preempted request comes back in front of younger ones") {
 }
 
 TEST_CASE("a waiting request can be removed") {
-  FairQueue queue;
+  const FairShares shares;
+  FairQueue queue(shares);
   queue.push(1, demand(1));
   REQUIRE(queue.remove(1));
   REQUIRE_FALSE(queue.remove(1));

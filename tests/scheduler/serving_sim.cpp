@@ -33,7 +33,7 @@ ServingSim::ServingSim(SimOptions options)
       random_(options.seed),
       book_(make_book(1, false)),
       snapshots_(options.num_snapshots),
-      planner_(planner_options()) {
+      planner_(planner_options(), shares_) {
   for (const cache::Group& group : options_.groups) arenas_.emplace_back(group.num_blocks);
 }
 
@@ -54,12 +54,13 @@ std::unique_ptr<cache::LeaseBook> ServingSim::make_book(std::uint64_t epoch, boo
 }
 
 RequestNumber ServingSim::submit(std::vector<TokenId> prompt, std::uint32_t num_generated, std::int32_t priority,
-                                 cache::ScopeList scopes) {
+                                 cache::ScopeList scopes, TenantId tenant) {
   const RequestNumber number = requests_.size() + 1;
   SimRequest request;
   request.number = number;
   request.num_prompt = static_cast<std::uint32_t>(prompt.size());
-  request.demand = {.tenant = TenantId{1},
+  request.submitted_at = time_;
+  request.demand = {.tenant = tenant,
                     .priority = priority,
                     .arrival = number,
                     .prompt_tokens = request.num_prompt,
@@ -73,6 +74,7 @@ RequestNumber ServingSim::submit(std::vector<TokenId> prompt, std::uint32_t num_
   REQUIRE(request.max_known == request.num_prompt + num_generated);
   queue_.push(number, request.demand);
   requests_.emplace(number, std::move(request));
+  count_share(number, true);
   return number;
 }
 
@@ -83,7 +85,6 @@ std::optional<SequenceId> ServingSim::sequence_of(RequestNumber number) const {
 }
 
 const Demand& ServingSim::demand_of(SequenceId id) const { return requests_.at(sequences_.at(id).request).demand; }
-cache::Rank ServingSim::rank_of(SequenceId id) const { return FairQueue::rank_of(demand_of(id)); }
 
 std::optional<RequestNumber> ServingSim::request_of(SequenceId sequence) const {
   const auto found = sequences_.find(sequence);
@@ -95,6 +96,7 @@ void ServingSim::cancel(RequestNumber number) {
   SimRequest& request = requests_.at(number);
   if (request.ended) return;
   request.ended = request.cancelled = true;
+  count_share(number, false);
   if (queue_.remove(number) || preempted_parked_.erase(number) > 0) return;
   if (const auto id = sequence_of(number)) end(*id, sequences_.at(*id).last_step);
 }
@@ -104,16 +106,21 @@ void ServingSim::park(RequestNumber number) {
   if (!id || sequences_.at(*id).phase != Phase::running) return;
   if (std::exchange(sequences_.at(*id).parked, true)) return;
   planner_.park(*id);
+  count_share(number, false);
   to_keeper_.push_back(cache::Yield{next_key(*id, sequences_.at(*id))});
   retry_short_ = true;  // headroom
 }
 
 void ServingSim::unpark(RequestNumber number) {
-  if (preempted_parked_.erase(number) > 0) queue_.push(number, requests_.at(number).demand);
+  if (preempted_parked_.erase(number) > 0) {
+    queue_.push(number, requests_.at(number).demand);
+    count_share(number, true);
+  }
   const auto id = sequence_of(number);
   if (!id || !planner_.contains(*id)) return;
   planner_.unpark(*id);
   sequences_.at(*id).parked = false;
+  count_share(number, true);
 }
 
 void ServingSim::kill_batcher() {
@@ -137,10 +144,15 @@ void ServingSim::start_epoch() {
   sequences_.clear();
   preempted_parked_.clear();
   states_.clear();
-  planner_ = StepPlanner(planner_options());
-  queue_ = FairQueue();
-  for (const auto& [number, request] : requests_)
-    if (!request.ended) queue_.push(number, request.demand);
+  shares_ = FairShares();
+  planner_ = StepPlanner(planner_options(), shares_);
+  queue_ = FairQueue(shares_);
+  for (auto& [number, request] : requests_) {
+    if (request.ended) continue;
+    request.wants_computing = false;
+    queue_.push(number, request.demand);
+    count_share(number, true);
+  }
   awaiting_quiesce_ = running_step_.has_value();
 }
 
@@ -233,14 +245,15 @@ void ServingSim::admit() {
   for (const auto& [id, sequence] : sequences_) {
     num_acquiring += sequence.phase == Phase::acquiring;
     num_waiting += sequence.phase == Phase::waiting;
-    if (sequence.phase == Phase::short_of_blocks && (!next || rank_of(id) < rank_of(*next))) next = id;
+    if (sequence.phase != Phase::short_of_blocks) continue;
+    if (!next || planner_.is_older(demand_of(id), demand_of(*next))) next = id;
   }
   if (planner_.starved() || num_acquiring > 0) return;
   const bool has_room = planner_.has_room() && !queue_.empty();
-  if (next && !(has_room && FairQueue::outranks(requests_.at(*queue_.peek()).demand, demand_of(*next)))) {
+  if (next && !(has_room && planner_.outranks(requests_.at(*queue_.peek()).demand, demand_of(*next)))) {
     if (!retry_short_ || !planner_.can_add()) {
       // An older request need not wait for younger ones to end by themselves.
-      const auto victim = running_step_ ? std::nullopt : planner_.victim_for(rank_of(*next));
+      const auto victim = running_step_ ? std::nullopt : planner_.victim_for(demand_of(*next));
       if (!victim) return;
       preempt(*victim);
     }
@@ -248,7 +261,12 @@ void ServingSim::admit() {
     send_acquire(*next);
     return;
   }
-  if (!has_room || num_waiting >= options_.planner.max_sequences) return;
+  if (queue_.empty() || num_waiting >= options_.planner.max_sequences) return;
+  std::optional<SequenceId> victim;
+  if (!has_room) {
+    if (!running_step_) victim = planner_.place_for(requests_.at(*queue_.peek()).demand);
+    if (!victim) return;
+  }
   std::vector<RequestNumber> candidates;
   queue_.candidates(candidates);
   for (RequestNumber number : candidates) {
@@ -257,6 +275,7 @@ void ServingSim::admit() {
     queue_.set_prediction(number, prediction.cached_tokens + prediction.in_flight_tokens);
   }
   const RequestNumber picked = *queue_.pick();
+  if (victim) preempt(*victim);
   const SequenceId id = next_sequence_++;
   sequences_[id].request = picked;
   send_acquire(id);
@@ -300,7 +319,8 @@ void ServingSim::deliver_answer(const cache::LeaseAnswer& answer) {
                   .known = static_cast<std::uint32_t>(request.tokens.size()),
                   .computed = acquired->num_cached_tokens,
                   .num_blocks = static_cast<std::uint32_t>(acquired->tables[0].size()),
-                  .max_known = request.max_known});
+                  .max_known = request.max_known,
+                  .tenant = request.demand.tenant});
   } else if (const auto* extended = std::get_if<cache::Extended>(&answer.body)) {
     for (GroupId group = 0; group < sequence.tables.size(); ++group)
       append(sequence.tables[group], extended->blocks[group]);
@@ -340,6 +360,13 @@ void ServingSim::end(SequenceId id, std::uint64_t after_step) {
 void ServingSim::come_back() {
   planner_.retry_denied();
   retry_short_ = true;
+}
+
+void ServingSim::count_share(RequestNumber number, bool wants_computing) {
+  SimRequest& request = requests_.at(number);
+  if (std::exchange(request.wants_computing, wants_computing) == wants_computing) return;
+  const TenantId tenant = request.demand.tenant;
+  wants_computing ? shares_.begin(tenant) : shares_.end(tenant);
 }
 
 void ServingSim::preempt(SequenceId id) {
@@ -407,7 +434,15 @@ void ServingSim::check_reads(const Row& row) const {
 void ServingSim::finish_step() {
   const RunningStep step = std::move(*running_step_);
   running_step_.reset();
-  if (step.epoch == epoch_) to_keeper_.push_back(StepDone{step.epoch, step.step});
+  std::uint32_t num_tokens = 0;
+  for (const Row& row : step.rows) num_tokens += row.num_tokens;
+  const double seconds = options_.step_seconds + options_.token_seconds * num_tokens;
+  time_ += seconds;
+  if (step.epoch == epoch_) {
+    to_keeper_.push_back(StepDone{step.epoch, step.step});
+    planner_.charge(plan_, seconds);
+    for (const PlanItem& item : plan_.items) seconds_[item.tenant] += seconds * item.num_tokens / num_tokens;
+  }
   if (std::exchange(release_waits_, false)) come_back();
   for (const Row& row : step.rows) {
     if (step.epoch == epoch_) check_reads(row);
@@ -441,6 +476,7 @@ void ServingSim::apply_row(const Row& row, std::uint64_t step) {
   Sequence& sequence = found->second;
   SimRequest& request = requests_.at(sequence.request);
   if (row.wants_logits) {
+    if (request.first_token_at < 0) request.first_token_at = time_;
     const std::uint32_t last = row.computed + row.num_tokens - 1;
     request.tokens.push_back(sample(block_of(0, row, last)[last % kBlockSize]));
   }
@@ -459,6 +495,8 @@ void ServingSim::apply_row(const Row& row, std::uint64_t step) {
   REQUIRE(sequence.saved == kNoSnapshot);
   if (request.tokens.size() == request.max_known) {
     request.ended = true;
+    request.ended_at = time_;
+    count_share(request.number, false);
     end(row.sequence, step);
   }
 }

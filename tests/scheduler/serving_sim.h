@@ -30,6 +30,8 @@ struct SimOptions {
   PlannerOptions planner{64, 8};
   std::uint64_t seed = 1;
   double repeat_probability = 0.2;  // of each message to the keeper
+  // What a step takes in the simulated time: fixed, and for each token.
+  double step_seconds = 0.01, token_seconds = 0.001;
   cache::SnapshotRule snapshot_rule{};
   std::uint32_t num_snapshots = 0;
 };
@@ -43,9 +45,11 @@ struct SimRequest {
   std::uint32_t max_known = 0;
   bool ended = false;
   bool cancelled = false;
+  bool wants_computing = false;     // counted in the shares
   std::uint32_t cached_tokens = 0;  // at first admission
   std::uint32_t resumed_at = 0;     // at the last one
   std::uint32_t num_admissions = 0;
+  double submitted_at = 0, first_token_at = -1, ended_at = -1;  // simulated time; -1: not yet
 };
 
 class ServingSim {
@@ -54,7 +58,7 @@ class ServingSim {
 
   // A request that generates `num_generated` tokens.
   RequestNumber submit(std::vector<TokenId> prompt, std::uint32_t num_generated, std::int32_t priority = 0,
-                       cache::ScopeList scopes = {cache::kPublicScope});
+                       cache::ScopeList scopes = {cache::kPublicScope}, TenantId tenant = TenantId{1});
   void cancel(RequestNumber number);
   void park(RequestNumber number);
   void unpark(RequestNumber number);
@@ -70,6 +74,8 @@ class ServingSim {
   const SimRequest& request(RequestNumber number) const { return requests_.at(number); }
   const std::map<RequestNumber, SimRequest>& requests() const { return requests_; }
   const cache::LeaseBook& book() const { return *book_; }
+  double time() const { return time_; }
+  double seconds_of(TenantId tenant) const { return seconds_.contains(tenant) ? seconds_.at(tenant) : 0; }
   std::uint64_t num_preemptions() const { return num_preemptions_; }
   std::uint64_t num_steps() const { return next_step_ - 1; }
   std::uint64_t num_snapshots_saved() const { return num_snapshots_saved_; }
@@ -132,6 +138,7 @@ class ServingSim {
   void end(SequenceId id, std::uint64_t after_step);
   void come_back();
   void preempt(SequenceId id);
+  void count_share(RequestNumber number, bool wants_computing);
   void start_epoch();
   void start_step();
   void check_reads(const Row& row) const;
@@ -148,7 +155,6 @@ class ServingSim {
   }
   bool has_state() const { return options_.snapshot_rule.every > 0; }
   const Demand& demand_of(SequenceId id) const;
-  cache::Rank rank_of(SequenceId id) const;
   std::optional<SequenceId> sequence_of(RequestNumber number) const;
 
   SimOptions options_;
@@ -162,8 +168,11 @@ class ServingSim {
   std::vector<std::uint64_t> snapshots_;
   std::map<SequenceId, std::uint64_t> states_;  // after the last step, of those that have been in one
 
+  double time_ = 0;                     // steps only: all else takes no time
+  std::map<TenantId, double> seconds_;  // of steps, by their tokens
   std::map<RequestNumber, SimRequest> requests_;
-  FairQueue queue_;
+  FairShares shares_;
+  FairQueue queue_{shares_};
   StepPlanner planner_;
   std::map<SequenceId, Sequence> sequences_;
   std::set<RequestNumber> preempted_parked_;  // preempted while parked

@@ -10,7 +10,8 @@ namespace {
 constexpr std::uint32_t kNoLimit = 100000;
 
 struct Fixture {
-  StepPlanner planner{{.max_step_tokens = 40, .max_sequences = 4}};
+  FairShares shares;
+  StepPlanner planner{{.max_step_tokens = 40, .max_sequences = 4}, shares};
   StepPlan step;
   std::uint64_t number = 0;
 
@@ -102,7 +103,8 @@ TEST_CASE_METHOD(Fixture, "the rows of a step are bounded by max_sequences") {
 }
 
 TEST_CASE("with all states in use a parked sequence is preempted for a new one; a running one is not") {
-  StepPlanner planner({.max_step_tokens = 40, .max_sequences = 4, .max_open = 2});
+  FairShares shares;
+  StepPlanner planner({.max_step_tokens = 40, .max_sequences = 4, .max_open = 2}, shares);
   const auto add = [&](SequenceId id) {
     planner.add({.sequence = id, .rank = {0, id}, .known = 1, .computed = 0, .num_blocks = 9, .max_known = 99});
   };
@@ -131,7 +133,8 @@ TEST_CASE("with all states in use a parked sequence is preempted for a new one; 
 }
 
 TEST_CASE("decodes that fill the step leave one token for the oldest, if it is prefilling") {
-  StepPlanner planner({.max_step_tokens = 2, .max_sequences = 4});
+  FairShares shares;
+  StepPlanner planner({.max_step_tokens = 2, .max_sequences = 4}, shares);
   StepPlan plan;
   planner.add({.sequence = 2, .rank = {0, 2}, .known = 1, .computed = 0, .num_blocks = 9, .max_known = 99});
   planner.add({.sequence = 3, .rank = {0, 3}, .known = 1, .computed = 0, .num_blocks = 9, .max_known = 99});
@@ -215,7 +218,8 @@ TEST_CASE_METHOD(Fixture, "blocks are reported full once, those from the cache n
 // --- snapshots ---
 
 TEST_CASE("a row ends at each snapshot boundary, in a prompt and in generated tokens") {
-  StepPlanner planner({.max_step_tokens = 100, .max_sequences = 4, .snapshot_rule = {.every = 128}});
+  FairShares shares;
+  StepPlanner planner({.max_step_tokens = 100, .max_sequences = 4, .snapshot_rule = {.every = 128}}, shares);
   StepPlan step;
   const auto next = [&] {
     planner.plan(1, 1, step);
@@ -236,7 +240,8 @@ TEST_CASE("a row ends at each snapshot boundary, in a prompt and in generated to
 }
 
 TEST_CASE("initial_blocks() is at most the size of the smallest cache group") {
-  const StepPlanner planner({.max_step_tokens = 512, .max_sequences = 4, .max_initial_blocks = 3});
+  FairShares shares;
+  const StepPlanner planner({.max_step_tokens = 512, .max_sequences = 4, .max_initial_blocks = 3}, shares);
   REQUIRE(planner.initial_blocks(40) == 2);
   REQUIRE(planner.initial_blocks(400) == 3);
 }
@@ -357,8 +362,8 @@ TEST_CASE_METHOD(Fixture, "without a younger sequence there is no victim") {
   planner.deny(2);
   REQUIRE(planner.starved());
   REQUIRE_FALSE(planner.victim().has_value());
-  REQUIRE_FALSE(planner.victim_for({0, 9}).has_value());
-  REQUIRE(planner.victim_for({0, 0}) == 1u);
+  REQUIRE_FALSE(planner.victim_for({.arrival = 9}).has_value());
+  REQUIRE(planner.victim_for({.arrival = 0}) == 1u);
 }
 
 TEST_CASE_METHOD(Fixture, "a sequence in a running step is not preempted") {
@@ -406,4 +411,132 @@ TEST_CASE_METHOD(Fixture, "a leader has its best follower's rank for as long as 
   planner.inherit(2, Rank{-1, 7});
   planner.inherit(2, std::nullopt);
   REQUIRE(plan()[0].sequence == 1);
+}
+
+// --- tenants ---
+
+namespace {
+
+constexpr TenantId kAnn{1}, kBob{2};
+
+struct TenantFixture : Fixture {
+  // One that decodes, of this tenant.
+  void add_of(TenantId tenant, SequenceId id, std::int32_t priority = 0) {
+    planner.add({.sequence = id,
+                 .rank = {priority, id},
+                 .known = 20,
+                 .computed = 19,
+                 .num_blocks = 1000,
+                 .max_known = kNoLimit,
+                 .tenant = tenant});
+  }
+  std::vector<SequenceId> planned() {
+    std::vector<SequenceId> ids;
+    for (const PlanItem& item : plan()) ids.push_back(item.sequence);
+    finish();
+    return ids;
+  }
+  static Demand waiting(TenantId tenant, std::uint64_t arrival, std::int32_t priority = 0) {
+    return {.tenant = tenant, .priority = priority, .arrival = arrival};
+  }
+};
+
+using Ids = std::vector<SequenceId>;
+
+}  // namespace
+
+TEST_CASE_METHOD(TenantFixture, "each tenant's first sequence is older than any tenant's second") {
+  add_of(kAnn, 1);
+  add_of(kAnn, 2);
+  add_of(kAnn, 3);
+  add_of(kBob, 4);
+  CHECK(planned() == Ids{1, 4, 2, 3});
+  CHECK(planner.victim_for(waiting(kBob, 5)) == 3u);  // level 1, younger than 2
+  CHECK_FALSE(planner.victim_for(waiting(kAnn, 5)));
+  planner.remove(1);
+  CHECK(planned() == Ids{2, 4, 3});
+  planner.park(2);
+  CHECK(planned() == Ids{3, 4});
+  planner.inherit(3, Rank{-7, 9});  // orders Ann's sequences only
+  planner.unpark(2);
+  CHECK(planned() == Ids{4, 3, 2});
+}
+
+TEST_CASE_METHOD(TenantFixture, "a tenant below its share of a full batch gets a place, and only then") {
+  for (SequenceId id = 1; id <= 4; ++id) add_of(kAnn, id);
+  CHECK_FALSE(planner.place_for(waiting(kAnn, 9)));
+  REQUIRE(planner.place_for(waiting(kBob, 9)) == 4u);
+  planner.remove(4);
+  add_of(kBob, 9);
+  REQUIRE(planner.place_for(waiting(kBob, 10)) == 3u);
+  planner.remove(3);
+  add_of(kBob, 10);
+  CHECK_FALSE(planner.place_for(waiting(kBob, 11)));
+  CHECK_FALSE(planner.place_for(waiting(kAnn, 3)));
+  shares.charge(kAnn, 10);
+  CHECK_FALSE(planner.place_for(waiting(kBob, 11)));
+  CHECK(planner.place_for(waiting(TenantId{3}, 12)) == 10u);
+}
+
+TEST_CASE_METHOD(TenantFixture, "nobody gives up a place in a running step") {
+  for (SequenceId id = 1; id <= 4; ++id) add_of(kAnn, id);
+  plan();
+  CHECK_FALSE(planner.place_for(waiting(kBob, 9)));
+  finish();
+  CHECK(planner.place_for(waiting(kBob, 9)) == 4u);
+}
+
+TEST_CASE_METHOD(TenantFixture, "with more tenants than places the one served the most gives up its own") {
+  for (std::uint32_t i = 1; i <= 4; ++i) add_of(TenantId{i}, i);
+  shares.charge(TenantId{3}, 0.4);
+  CHECK_FALSE(planner.place_for(waiting(TenantId{5}, 9)));
+  shares.charge(TenantId{3}, 0.2);
+  shares.charge(TenantId{2}, 0.7);
+  CHECK(planner.place_for(waiting(TenantId{5}, 9)) == 2u);
+  shares.charge(TenantId{5}, 0.3);
+  CHECK_FALSE(planner.place_for(waiting(TenantId{5}, 9)));
+}
+
+TEST_CASE_METHOD(TenantFixture, "a better priority takes a place of its own tenant") {
+  add_of(kAnn, 1);
+  add_of(kAnn, 2, /*priority=*/3);
+  add_of(kBob, 3, /*priority=*/9);
+  add_of(kBob, 4, /*priority=*/9);
+  CHECK(planner.place_for(waiting(kAnn, 9, -1)) == 4u);  // it would be Ann's first: Bob's second is above it
+  planner.remove(4);
+  add_of(TenantId{3}, 4, /*priority=*/9);
+  CHECK(planner.place_for(waiting(kAnn, 9, -1)) == 2u);
+  CHECK_FALSE(planner.place_for(waiting(kAnn, 9, 3)));
+  CHECK_FALSE(planner.place_for(waiting(TenantId{4}, 9, -99)) == 3u);
+}
+
+TEST_CASE_METHOD(TenantFixture, "a tenant that was served less has steps of its own until it has caught up") {
+  add_of(kAnn, 1);
+  add_of(kAnn, 2);
+  add_of(kBob, 3);
+  shares.begin(kAnn);
+  shares.begin(kBob);
+  const auto run = [&] {
+    plan();
+    const std::size_t num_rows = step.items.size();
+    planner.charge(step, 0.125 * static_cast<double>(num_rows));  // exact sums
+    finish();
+    return num_rows;
+  };
+  int steps_of_ann = 0;
+  for (int i = 0; i < 100; ++i) steps_of_ann += run() == 3;
+  CHECK(shares.served(kAnn) - shares.served(kBob) <= 3 * shares.allowance());
+  CHECK(shares.served(kBob) - shares.served(kAnn) <= 3 * shares.allowance());
+  CHECK(steps_of_ann < 60);
+  CHECK(steps_of_ann > 40);
+}
+
+TEST_CASE_METHOD(TenantFixture, "what a row took is charged also when its sequence has ended") {
+  add_of(kAnn, 1);
+  add_of(kBob, 2);
+  plan();
+  planner.remove(2);
+  planner.charge(step, 3);
+  CHECK(shares.served(kAnn) == 1.5);
+  CHECK(shares.served(kBob) == 1.5);
 }

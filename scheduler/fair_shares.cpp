@@ -1,0 +1,69 @@
+#include "scheduler/fair_shares.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "config/assert.h"
+
+namespace troupe::scheduler {
+
+void FairShares::begin(TenantId tenant) {
+  Share& share = shares_[tenant];
+  if (share.active == 0) {
+    const double least = least_served();
+    if (least < std::numeric_limits<double>::infinity()) share.served = std::max(share.served, least);
+  }
+  ++share.active;
+}
+
+void FairShares::end(TenantId tenant) {
+  Share& ended = shares_.at(tenant);
+  TROUPE_ASSERT(ended.active > 0);
+  if (--ended.active > 0) return;
+  // Counters that say nothing go: with no active tenant all of them, else those that begin() would lift.
+  const double least = least_served();
+  std::erase_if(shares_, [&](const auto& entry) {
+    const Share& share = entry.second;
+    return share.active == 0 && share.places == 0 && share.served <= least;
+  });
+}
+
+double FairShares::least_served() const {
+  double least = std::numeric_limits<double>::infinity();
+  for (const auto& [tenant, share] : shares_)
+    if (share.active > 0) least = std::min(least, share.served);
+  return least;
+}
+
+void FairShares::charge(TenantId tenant, double seconds) {
+  TROUPE_ASSERT(seconds >= 0);
+  // A tenant without requests any more pays, too: cancelling before a step ends makes it no cheaper.
+  shares_[tenant].served += seconds;
+}
+
+void FairShares::step_ended(double seconds) {
+  TROUPE_ASSERT(seconds >= 0);
+  const double twice = 2 * seconds;
+  allowance_ += (twice - allowance_) / (allowance_ == 0 ? 1 : 8);
+}
+
+double FairShares::served(TenantId tenant) const {
+  const auto found = shares_.find(tenant);
+  return found == shares_.end() ? 0 : found->second.served;
+}
+
+void FairShares::clear_places() {
+  for (auto& [tenant, share] : shares_) share.places = 0;
+}
+
+std::uint32_t FairShares::places(TenantId tenant) const {
+  const auto found = shares_.find(tenant);
+  return found == shares_.end() ? 0 : found->second.places;
+}
+
+bool FairShares::goes_before(TenantId a, TenantId b) const {
+  const std::uint32_t places_a = places(a), places_b = places(b);
+  return places_a != places_b ? places_a < places_b : served(a) < served(b);
+}
+
+}  // namespace troupe::scheduler

@@ -1,0 +1,64 @@
+// What each tenant has been served, in seconds of computing: which tenant is next.
+//
+// These are the virtual token counters of Sheng et al., "Fairness in Serving Large Language Models" (arXiv 2401.00588),
+// with measured seconds in place of tokens: each step's time is charged to the tenants whose rows were in it, and the
+// active tenant with the lowest counter goes first. A tenant that becomes active again begins no lower than the lowest
+// counter of the active ones: what it left unused is not saved up. With one active tenant the counters decide nothing.
+//
+// Plain logic: no clock, and no tokens either. FairQueue picks the next request by it, StepPlanner whose rows a step
+// computes and who gives up a place.
+#pragma once
+
+#include <cstdint>
+#include <unordered_map>
+
+#include "cache/ids.h"
+
+namespace troupe::scheduler {
+
+// A tenant that was served this much more than one that waits for a place in the batch gives up a place, in seconds.
+inline constexpr double kPlaceTurnSeconds = 0.5;
+
+// Not thread-safe. O(1), but for what its comment says.
+class FairShares {
+ public:
+  // One of the tenant's requests begins or ceases to want computing: it is queued or in the batch, not out of credit.
+  // The caller calls end() once for each begin() (asserted). O(active tenants).
+  void begin(TenantId tenant);
+  void end(TenantId tenant);
+
+  // The tenant had `seconds` (>= 0) of a step to itself.
+  void charge(TenantId tenant, double seconds);
+  // A step took `seconds`. Sets allowance().
+  void step_ended(double seconds);
+
+  // 0 for a tenant that is not known.
+  [[nodiscard]] double served(TenantId tenant) const;
+  // Rows of a tenant that was served at most this much more than another join its step: about two steps. Without it
+  // tenants of equal counters would be computed in turns instead of together.
+  [[nodiscard]] double allowance() const { return allowance_; }
+
+  // Places in the batch, counted by StepPlanner whenever they change.
+  void clear_places();
+  // Returns how many places the tenant has without this one.
+  std::uint32_t take_place(TenantId tenant) { return shares_[tenant].places++; }
+  [[nodiscard]] std::uint32_t places(TenantId tenant) const;
+
+  // Whether the next free place is for `a` rather than `b`: fewer places, then less served. False for both if equal.
+  [[nodiscard]] bool goes_before(TenantId a, TenantId b) const;
+
+ private:
+  struct Share {
+    std::uint32_t active = 0;  // requests
+    std::uint32_t places = 0;
+    double served = 0;
+  };
+  // Of the active tenants; nothing if there is none.
+  [[nodiscard]] double least_served() const;
+
+  // The active tenants, those with places, and idle ones that were served more than the active ones.
+  std::unordered_map<TenantId, Share> shares_;
+  double allowance_ = 0;
+};
+
+}  // namespace troupe::scheduler

@@ -1,0 +1,74 @@
+#include "scheduler/fair_shares.h"
+
+#include <catch2/catch.hpp>
+
+using namespace troupe;
+using namespace troupe::scheduler;
+
+namespace {
+
+constexpr TenantId kAnn{1}, kBob{2}, kCid{3};
+
+}  // namespace
+
+TEST_CASE("the tenant with fewer places goes first, then the one that was served less") {
+  FairShares shares;
+  shares.begin(kAnn);
+  shares.begin(kBob);
+  CHECK_FALSE(shares.goes_before(kAnn, kBob));
+  CHECK_FALSE(shares.goes_before(kBob, kAnn));
+  shares.charge(kAnn, 0.5);
+  CHECK(shares.goes_before(kBob, kAnn));
+  CHECK(shares.take_place(kBob) == 0);
+  CHECK(shares.take_place(kBob) == 1);
+  CHECK(shares.goes_before(kAnn, kBob));
+  shares.clear_places();
+  CHECK(shares.places(kBob) == 0);
+  CHECK(shares.goes_before(kBob, kAnn));
+}
+
+TEST_CASE("an idle tenant saves up nothing") {
+  FairShares shares;
+  shares.begin(kAnn);
+  shares.begin(kBob);
+  shares.charge(kAnn, 7);
+  shares.charge(kBob, 4);
+  shares.begin(kCid);
+  CHECK(shares.served(kCid) == 4);  // the least of the active ones
+  shares.begin(kCid);
+  CHECK(shares.served(kCid) == 4);
+  shares.end(kBob);
+  shares.charge(kAnn, 1);
+  shares.charge(kCid, 5);
+  shares.begin(kBob);
+  CHECK(shares.served(kBob) == 8);
+}
+
+TEST_CASE("what a tenant was served beyond the others stays with it while they are active") {
+  FairShares shares;
+  shares.begin(kAnn);
+  shares.begin(kBob);
+  shares.charge(kAnn, 10);
+  shares.end(kAnn);
+  shares.charge(kBob, 3);
+  shares.begin(kAnn);
+  CHECK(shares.served(kAnn) == 10);
+  shares.end(kAnn);
+  shares.charge(kAnn, 2);  // of a step that ran when its last request ended
+  shares.begin(kAnn);
+  CHECK(shares.served(kAnn) == 12);
+  shares.end(kAnn);
+  shares.end(kBob);  // nobody is active: all begin equally
+  shares.begin(kAnn);
+  shares.begin(kBob);
+  CHECK(shares.served(kAnn) == shares.served(kBob));
+}
+
+TEST_CASE("the allowance is two steps, of late") {
+  FairShares shares;
+  CHECK(shares.allowance() == 0);
+  shares.step_ended(1);
+  CHECK(shares.allowance() == 2);
+  for (int i = 0; i < 100; ++i) shares.step_ended(0.25);
+  CHECK(shares.allowance() == Approx(0.5).epsilon(0.01));
+}
