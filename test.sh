@@ -26,7 +26,7 @@ done
 
 need_packages "${kBuildPackages[@]}" "${kTestPackages[@]}"
 case "$preset" in
-  asan|tsan) need_packages clang-14 libclang-rt-14-dev ;;
+  asan|tsan) need_packages clang-14 libclang-rt-14-dev lld-14 ;;
   coverage) need_packages gcovr ;;
 esac
 

@@ -18,10 +18,8 @@ using engine::Team;
 
 constexpr std::uint32_t kNumTokens = 75;  // two full blocks and a part of a third
 constexpr std::uint32_t kNumBlocks = 256;
-const std::vector<std::uint32_t> kChunks =
-    kSanitized ? std::vector<std::uint32_t>{7} : std::vector<std::uint32_t>{1, 7, 31, 32, 33};
-const std::vector<std::uint32_t> kThreads =
-    kSanitized ? std::vector<std::uint32_t>{3} : std::vector<std::uint32_t>{1, 2, 3, 5};
+const std::vector<std::uint32_t> kChunks = {1, 7, 31, 32, 33};
+const std::vector<std::uint32_t> kThreads = {1, 2, 3, 5};
 
 bool same_bits(std::span<const float> a, std::span<const float> b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
@@ -146,22 +144,18 @@ void check_all_variants(const std::string& path, bool every_kv_type) {
     for (const auto kv_type : {kernels::KvType::f16, kernels::KvType::f32, kernels::KvType::i8}) {
       if (same_attention && kv_type != kernels::KvType::f16) continue;
       if (!every_kv_type && kv_type != kernels::KvType::f16 && table != &kernels::best_table()) continue;
-      // Under sanitizers only the best variant is tested with the other KV types.
-      if (kSanitized && kv_type != kernels::KvType::f16 && table != &kernels::best_table()) continue;
       check_model(path, std::string(table->name), kv_type);
     }
   }
 }
 
 TEST_CASE("the embedded models give the same bits in any batch, after any history and on any number of threads") {
-  // Three quarters of this file's time: under sanitizers only the small one is tested.
-  if (!kSanitized) check_all_variants(TROUPE_MODELS "/tales-5m-tq2_0.gguf", false);
+  check_all_variants(TROUPE_MODELS "/tales-5m-tq2_0.gguf", false);
   check_all_variants(TROUPE_MODELS "/tales-draft-q8_0.gguf", true);
 }
 
 TEST_CASE("each weight type gives the same bits in any batch, after any history and on any number of threads") {
   for (const std::string& name : golden_names()) {
-    if (kSanitized && name != "llama-Q4_K_M" && name != "llama-TQ1_0" && name != "llama3-rope-F32") continue;
     if (const auto path = golden_model(name)) check_all_variants(*path, name == "llama-F32");
   }
 }
@@ -224,7 +218,6 @@ std::size_t in_crowd(const LoadedModel& model, Team& team, const Crowd& crowd,
 // `num_blocks` are read by the last step.
 void check_crowd(const std::string& path, std::size_t num_blocks, bool all_types) {
   for (const kernels::KernelTable* table : variants_to_try()) {
-    if (kSanitized && table->name == "reference") continue;
     for (const auto kv_type : {kernels::KvType::f16, kernels::KvType::f32, kernels::KvType::i8}) {
       if (!all_types && kv_type != kernels::KvType::f16 && table != &kernels::best_table()) continue;
       const auto model = load_model(path, std::string(table->name), kv_type, kNumBlocks, 1024);

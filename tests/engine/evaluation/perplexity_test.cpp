@@ -250,7 +250,7 @@ TEST_CASE("the embedded model's perplexity of a text is the stored one") {
 
 TEST_CASE("ternary weights with integer products predict a text as well as in float32") {
   engine::PerplexityOptions options = passages_of(128, *load_model(kModel, "scalar"));
-  options.max_passages = kSanitized ? 2 : 4;
+  options.max_passages = 4;
   const double exact = perplexity_of("reference", options);
   for (const std::string& kernels : fast_variants()) {
     INFO(kernels);
