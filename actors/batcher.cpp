@@ -2,15 +2,19 @@
 
 namespace troupe::actors {
 
-Batcher::Batcher(caf::actor_config& cfg, BatchOptions options, StreamTable& streams, Counters& counters,
-                 caf::actor keeper, caf::actor worker)
+Batcher::Batcher(caf::actor_config& cfg, BatchOptions options, const UnitContext& context, caf::actor keeper,
+                 caf::actor worker)
     : ActorBase(cfg, "batcher"),
       options_(std::move(options)),
-      counters_(counters),
+      context_(context),
       keeper_(std::move(keeper)),
       worker_(std::move(worker)),
-      streams_(streams),
-      batch_(options_, streams) {}
+      batch_(options_, context.streams, context.shares->shares()) {}
+
+Batcher::~Batcher() {
+  const auto lock = context_.shares->lock();
+  batch_.forget_all();
+}
 
 caf::behavior Batcher::make_behavior() {
   send(keeper_, msg::BeginEpoch{options_.epoch});
@@ -36,7 +40,7 @@ caf::behavior Batcher::make_behavior() {
       [this](const msg::Quiesced& quiesced) {
         send(keeper_, quiesced);
         quiesced_ = true;
-        decide();
+        handle([] {});
       },
       [this](const msg::Fence& fence) { send(keeper_, fence); },
       msg::throw_for_test,
@@ -46,7 +50,7 @@ caf::behavior Batcher::make_behavior() {
 void Batcher::on_exit() { keeper_ = worker_ = nullptr; }
 
 void Batcher::step_ended(const engine::StepResult& result) {
-  counters_.step_ended(result, continues_, now());
+  context_.counters.step_ended(result, continues_, now());
   if (options_.on_step) options_.on_step(result);
   handle([&] {
     batch_.step_ended(result, now());
@@ -65,11 +69,12 @@ void Batcher::step_over(bool continues) {
 // request, the fault is recorded in the stream table, where the next batcher finds it.
 template <class Event>
 void Batcher::handle(Event&& event) {
+  const auto lock = context_.shares->lock();
   batch_.begin_event();
   try {
     event();
   } catch (...) {
-    if (const RequestId request = batch_.at_work()) streams_.record_fault(request);
+    if (const RequestId request = batch_.at_work()) context_.streams.record_fault(request);
     throw;
   }
   decide();
@@ -78,9 +83,10 @@ void Batcher::handle(Event&& event) {
 void Batcher::decide() {
   if (!quiesced_) return;
   batch_.decide(now());
+  if (context_.shares->decided(batch_.step_running())) context_.mailboxes.send(Role::embedder, msg::TurnCame{});
   // The step is sent first, so that the worker computes while the keeper answers.
   if (auto work = batch_.take_work()) {
-    if (!work->batch.items.empty()) counters_.step_began(now());
+    if (!work->batch.items.empty()) context_.counters.step_began(now());
     send(worker_, msg::RunStep{options_.epoch, std::move(work)});
   }
   auto leases = batch_.take_leases();

@@ -11,20 +11,22 @@
 //           msg::Leased      from the keeper
 //           msg::StepResult  from the worker; msg::StepFailed: the step threw
 //           msg::Quiesced    from the worker: no step of an older batcher runs any more
-// Sends     msg::Lease, msg::BeginEpoch, msg::Quiesced to the keeper; msg::RunStep, msg::Quiesce to the worker
+// Sends     msg::Lease, msg::BeginEpoch, msg::Quiesced to the keeper; msg::RunStep, msg::Quiesce to the worker;
+//           msg::TurnCame to the embed worker
 #pragma once
 
 #include "actors/actor_base.h"
 #include "actors/messages.h"
+#include "actors/server_context.h"
 #include "actors/serving/batch.h"
-#include "actors/status/counters.h"
 
 namespace troupe::actors {
 
 class Batcher : public ActorBase {
  public:
-  Batcher(caf::actor_config& cfg, BatchOptions options, StreamTable& streams, Counters& counters, caf::actor keeper,
+  Batcher(caf::actor_config& cfg, BatchOptions options, const UnitContext& context, caf::actor keeper,
           caf::actor worker);
+  ~Batcher() override;
 
   caf::behavior make_behavior() override;
   void on_exit() override;
@@ -37,10 +39,9 @@ class Batcher : public ActorBase {
   void decide();
 
   const BatchOptions options_;
-  Counters& counters_;
+  const UnitContext context_;
   caf::actor keeper_;
   caf::actor worker_;
-  StreamTable& streams_;
   Batch batch_;
   // For Latency::cancel_latency: when requests were cancelled. The blocks of the first are given back with the next
   // message to the keeper, those of the second after the running step.

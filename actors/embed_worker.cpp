@@ -78,8 +78,12 @@ caf::behavior EmbedWorker::make_behavior() {
       [this](const msg::Enqueue& message) { add(message.task); },
       [this](const msg::Forget& message) { forget(message.request); },
       [this](const msg::ForgetAll&) { forget_all(); },
-      [this](const msg::PassEnded& pass) { pass_ended(pass.complete); },
+      [this](const msg::PassEnded& pass) { pass_ended(pass); },
       [this](const msg::PassFailed& pass) { pass_failed(pass.why); },
+      [this](const msg::TurnCame&) {
+        waiting_for_turn_ = false;
+        next();
+      },
       msg::throw_for_test,
   };
 }
@@ -94,7 +98,12 @@ void EmbedWorker::add(AssignmentPtr task) {
                          now());
     return;
   }
-  waiting_.push(tenant, std::make_shared<Job>(Job{.task = std::move(task), .answer = std::make_shared<Embeddings>()}));
+  context_.shares->begin(tenant);
+  // The job may outlive this worker, and in tests the unit.
+  std::shared_ptr<const void> counted(nullptr,
+                                      [shares = context_.shares, tenant](const void*) { shares->end(tenant); });
+  waiting_.push(tenant, std::make_shared<Job>(Job{
+                            .task = std::move(task), .counted = counted, .answer = std::make_shared<Embeddings>()}));
   next();
 }
 
@@ -110,7 +119,7 @@ void EmbedWorker::forget_all() {
 
 // Posts the next pass, of the current turn or of a new one.
 void EmbedWorker::next() {
-  while (!computing_) {
+  while (!computing_ && !waiting_for_turn_) {
     if (!current_) {
       turn_->end();
       auto job = waiting_.pop();
@@ -121,13 +130,16 @@ void EmbedWorker::next() {
       current_ = *std::move(job);
       turn_->begin(*current_);
     }
+    waiting_for_turn_ = context_.shares->must_wait(current_->task->body->tenant.id);
+    if (waiting_for_turn_) return;
     computing_ = true;
     context_.counters.step_began(now());
     context_.compute.post([turn = turn_, job = current_, max_tokens = std::size_t{context_.options.max_step_tokens},
                            self = caf::actor{this}] {
       try {
+        const TimePoint start = std::chrono::steady_clock::now();
         const bool complete = turn->advance(*job, max_tokens);
-        caf::anon_send(self, msg::PassEnded{complete});
+        caf::anon_send(self, msg::PassEnded{complete, seconds_between(start, std::chrono::steady_clock::now())});
       } catch (const engine::Stopped&) {
         // The server ends.
       } catch (...) {
@@ -137,11 +149,12 @@ void EmbedWorker::next() {
   }
 }
 
-void EmbedWorker::pass_ended(bool complete) {
+void EmbedWorker::pass_ended(const msg::PassEnded& pass) {
   computing_ = false;
   count_memory();
   context_.counters.pass_ended(now());
-  if (complete && current_) {
+  if (current_) context_.shares->charge(current_->task->body->tenant.id, pass.seconds);
+  if (pass.complete && current_) {
     const std::shared_ptr<Job> job = std::exchange(current_, nullptr);
     job->num_read += turn_->texts.size();
     job->tokens_read += turn_->num_tokens;

@@ -3,11 +3,13 @@
 // A request's texts go through the model a few at a time: a turn of its user in a fair queue. A turn is computed in one
 // or more passes, jobs of the compute pool; the worker has at most one job there, so between two steps of generation
 // there is at most one pass over max_step_tokens tokens (an encoder reads whole texts, together up to kTokensPerTurn or
-// one longer text). A request whose passes throw kMaxFaults times is ended; before that, the turn is repeated.
+// one longer text). While its user was served more than one whose streams run, the next pass waits
+// (ComputeShares). A request whose passes throw kMaxFaults times is ended; before that, the turn is repeated.
 //
 // Receives  msg::Enqueue     a request, new or resumed
 //           msg::Forget      a stream has ended; msg::ForgetAll: all have
 //           msg::PassEnded   from its job; msg::PassFailed: the pass threw
+//           msg::TurnCame    from the batcher: the pass that waited may go
 #pragma once
 
 #include "actors/actor_base.h"
@@ -27,6 +29,7 @@ class EmbedWorker : public ActorBase {
   // A request and its vectors so far.
   struct Job {
     AssignmentPtr task;
+    std::shared_ptr<const void> counted;  // in the shares, while there is the job
     std::shared_ptr<Embeddings> answer;
     std::size_t num_read = 0;  // inputs
     std::uint32_t tokens_read = 0;
@@ -36,7 +39,7 @@ class EmbedWorker : public ActorBase {
   void add(AssignmentPtr task);
   void forget(RequestId request);
   void forget_all();
-  void pass_ended(bool complete);
+  void pass_ended(const msg::PassEnded& pass);
   void pass_failed(const Failure& why);
   void next();
   void count_memory();
@@ -47,6 +50,7 @@ class EmbedWorker : public ActorBase {
   // The request of the turn; null while a pass of a forgotten request ends, or nothing is computed.
   std::shared_ptr<Job> current_;
   bool computing_ = false;  // a pass is posted or running
+  bool waiting_for_turn_ = false;
 };
 
 }  // namespace troupe::actors

@@ -94,10 +94,12 @@ struct StepFailed {
 };
 struct PassEnded {  // a pass over texts of an Embed
   bool complete;    // they are read
+  double seconds;   // of computing
 };
 struct PassFailed {
   Failure why;
 };
+struct TurnCame {};  // the pass that waited may go
 struct BeginEpoch {
   std::uint64_t epoch;
 };
@@ -141,9 +143,10 @@ inline constexpr auto throw_for_test = [](const Crash&) { throw std::runtime_err
 template <class T, class... Types>
 concept OneOf = (std::is_same_v<T, Types> || ...);
 template <class T>
-concept Message = OneOf<T, Submit, Credit, Deadline, Forget, ForgetAll, Encode, Encoded, EncodeFailed, Enqueue, Lease,
-                        Leased, RunStep, StepResult, StepFailed, PassEnded, PassFailed, BeginEpoch, Quiesce, Quiesced,
-                        LoadEnded, ModelLoaded, Wire, Restart, Drain, DrainTimeout, Snapshot, Fence, Fenced, Crash>;
+concept Message =
+    OneOf<T, Submit, Credit, Deadline, Forget, ForgetAll, Encode, Encoded, EncodeFailed, Enqueue, Lease, Leased,
+          RunStep, StepResult, StepFailed, PassEnded, PassFailed, TurnCame, BeginEpoch, Quiesce, Quiesced, LoadEnded,
+          ModelLoaded, Wire, Restart, Drain, DrainTimeout, Snapshot, Fence, Fenced, Crash>;
 
 }  // namespace msg
 

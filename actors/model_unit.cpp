@@ -68,8 +68,13 @@ ModelUnit::ModelUnit(caf::actor_system& system, const ServerContext& server, Mem
       budget_(budget),
       state_(source_.alias.empty() ? std::filesystem::path(source_.path).stem().string() : source_.alias),
       counters_(std::chrono::steady_clock::now()),
-      context_{server,    id,         state_,
-               counters_, mailboxes_, source_.path.empty() ? std::function<void()>() : [this] { load(); }} {
+      context_{server,
+               id,
+               state_,
+               counters_,
+               std::make_shared<ComputeShares>(),
+               mailboxes_,
+               source_.path.empty() ? std::function<void()>() : [this] { load(); }} {
   supervisor_ = system.spawn<Supervisor>(context_);
 }
 

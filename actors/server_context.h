@@ -7,6 +7,7 @@
 
 #include "actors/failure.h"
 #include "actors/gateway.h"
+#include "actors/serving/compute_shares.h"
 #include "actors/serving/model_state.h"
 #include "actors/serving/stream_table.h"
 #include "actors/status/counters.h"
@@ -44,6 +45,7 @@ struct UnitContext : ServerContext {
   UnitId unit;
   ModelState& model;
   Counters& counters;
+  std::shared_ptr<ComputeShares> shares;
   Mailboxes& mailboxes;
   // Loads the model unless it is loaded already, and sets `model`. A job of the compute pool; throws engine::Stopped
   // only. Empty: it is loaded elsewhere (tests).

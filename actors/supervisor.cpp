@@ -191,8 +191,7 @@ caf::actor Supervisor::start(Role role) {
   options.tokenizer = model->tokenizer();
   options.faults = context_.faults;
   options.on_step = context_.options.on_step;
-  return spawn<Batcher>(std::move(options), context_.streams, context_.counters, child(Role::keeper),
-                        child(Role::worker));
+  return spawn<Batcher>(std::move(options), context_, child(Role::keeper), child(Role::worker));
 }
 
 void Supervisor::wire_intake() {

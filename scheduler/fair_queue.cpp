@@ -41,8 +41,7 @@ const FairQueue::Line* FairQueue::next_line() const {
 // overtaken any more.
 std::size_t FairQueue::num_candidates(const Line& line) {
   std::size_t count = 0;
-  while (count < line.size() && count <= kMaxOvertaken &&
-         line[count].demand.priority == line.front().demand.priority) {
+  while (count < line.size() && count <= kMaxOvertaken && line[count].demand.priority == line.front().demand.priority) {
     if (line[count++].overtaken >= kMaxOvertaken) break;
   }
   return count;

@@ -1,11 +1,11 @@
 // The requests that wait for admission, and which of them goes next.
 //
 // First the tenant: the one that FairShares says. Then, among that tenant's requests, lower priority numbers, always.
-// Within a priority the request with the longest cached or in-flight prefix goes first (then the oldest), and no request
-// is overtaken more than kMaxOvertaken times: a prefix hit may change the order but must not starve a request (SGLang's
-// plain longest-prefix order starves cold requests). Only the oldest kMaxOvertaken + 1 are candidates: with more, hits far
-// back in the queue use up the overtaking that requests allow (128 shuffled requests over 8 prefixes with room for 3:
-// 84-87 % of prefix blocks hit instead of 87-89 %; 93.75 % is the most there can be).
+// Within a priority the request with the longest cached or in-flight prefix goes first (then the oldest), and no
+// request is overtaken more than kMaxOvertaken times: a prefix hit may change the order but must not starve a request
+// (SGLang's plain longest-prefix order starves cold requests). Only the oldest kMaxOvertaken + 1 are candidates: with
+// more, hits far back in the queue use up the overtaking that requests allow (128 shuffled requests over 8 prefixes
+// with room for 3: 84-87 % of prefix blocks hit instead of 87-89 %; 93.75 % is the most there can be).
 #pragma once
 
 #include <cstdint>
@@ -27,8 +27,8 @@ class FairQueue {
   // `shares` must outlive the queue.
   explicit FairQueue(const FairShares& shares) : shares_(&shares) {}
 
-  // The request's rank among its tenant's, waiting and running. Leases compare the ranks of all tenants, and know neither
-  // tenants nor priorities.
+  // The request's rank among its tenant's, waiting and running. Leases compare the ranks of all tenants, and know
+  // neither tenants nor priorities.
   [[nodiscard]] static cache::Rank rank_of(const Demand& demand) { return {demand.priority, demand.arrival}; }
 
   // Adds a request; the caller bounds their number. A number that is queued already is a bug (asserted).

@@ -34,6 +34,8 @@ class FairShares {
 
   // 0 for a tenant that is not known.
   [[nodiscard]] double served(TenantId tenant) const;
+  // Of the active tenant that was served least; infinite if there is none. O(active tenants).
+  [[nodiscard]] double least_served() const;
   // Rows of a tenant that was served at most this much more than another join its step: about two steps. Without it
   // tenants of equal counters would be computed in turns instead of together.
   [[nodiscard]] double allowance() const { return allowance_; }
@@ -53,9 +55,6 @@ class FairShares {
     std::uint32_t places = 0;
     double served = 0;
   };
-  // Of the active tenants; nothing if there is none.
-  [[nodiscard]] double least_served() const;
-
   // The active tenants, those with places, and idle ones that were served more than the active ones.
   std::unordered_map<TenantId, Share> shares_;
   double allowance_ = 0;

@@ -59,9 +59,8 @@ void StepPlanner::sort_entries() {
   std::ranges::sort(entries_, {}, [](const Entry& entry) { return std::tuple(entry.rank, entry.sequence); });
   shares_->clear_places();
   for (Entry& entry : entries_) entry.level = entry.parked ? 0 : shares_->take_place(entry.tenant);
-  std::ranges::sort(entries_, {}, [](const Entry& entry) {
-    return std::tuple(entry.level, entry.rank.arrival, entry.sequence);
-  });
+  std::ranges::sort(entries_, {},
+                    [](const Entry& entry) { return std::tuple(entry.level, entry.rank.arrival, entry.sequence); });
 }
 
 // The level that the request would have if it ran.

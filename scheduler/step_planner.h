@@ -8,30 +8,30 @@
 // behind is decoding (its row costs one token); a row that reaches the last known token samples the next one.
 //
 // The order of everything ("older") takes turns between tenants: first each tenant's first sequence by cache::Rank
-// (priority, then arrival), then each one's second, and so on; at one level by arrival. So a tenant with one sequence is
-// never preempted for another tenant's second one, and a priority orders the sequences of one tenant only.
+// (priority, then arrival), then each one's second, and so on; at one level by arrival. So a tenant with one sequence
+// is never preempted for another tenant's second one, and a priority orders the sequences of one tenant only.
 //
 // A plan gives a row of one token to each sequence that is one behind, oldest first; then chunks of the others, oldest
 // first, up to max_step_tokens in all. If the oldest runnable sequence is not decoding, one token is kept for it, so
-// decodes cannot starve it. A sequence gets no row while it lacks the blocks for even one token, is parked, or is in the
-// running step. Rows of tenants that were served more than FairShares::allowance() beyond the one that was served least
-// wait for a later step: a single stream beside a crowd has steps of its own until it has had as much time as the crowd
-// (deficit round robin, Shreedhar and Varghese 1995, on measured time).
-// For a model with recurrent state a row ends at each boundary of cache::SnapshotRule: after a row only the state at
-// its last token exists, so only that one can be saved.
+// decodes cannot starve it. A sequence gets no row while it lacks the blocks for even one token, is parked, or is in
+// the running step. Rows of tenants that were served more than FairShares::allowance() beyond the one that was served
+// least wait for a later step: a single stream beside a crowd has steps of its own until it has had as much time as the
+// crowd (deficit round robin, Shreedhar and Varghese 1995, on measured time). For a model with recurrent state a row
+// ends at each boundary of cache::SnapshotRule: after a row only the state at its last token exists, so only that one
+// can be saved.
 //
 // What the batcher does after every event (an answer, a result, a new request, credit):
 //
 //   1. Admission, while has_room() and !starved() and no Acquire is unanswered: pick from the FairQueue, send
-//      Acquire{want = initial_blocks(known), headroom = num_running()}. Without room, and when no step is running, preempt
-//      place_for() the queue's next request first. On Acquired open the sequence in the worker
-//      and add() it; on Wait keep it aside (it does not count as running; bound their number); on Short it is the
-//      next to admit, before any picked one but those that outrank() it, the oldest of several first. Ask again once
-//      blocks were given back since the Acquire was sent (the denial may be older than that), or, when no step is
-//      running, after preempting victim_for() it. A finished step alone frees no blocks: do not ask again after
-//      each, or an Acquire would be unanswered at every moment when a victim could be preempted. Where each sequence
-//      has a recurrent state and the planner is_full(), preempt parked_victim() before add(). Without one (several that
-//      waited for a leader may be Acquired at once) release the new sequence and queue its request again.
+//      Acquire{want = initial_blocks(known), headroom = num_running()}. Without room, and when no step is running,
+//      preempt place_for() the queue's next request first. On Acquired open the sequence in the worker and add() it; on
+//      Wait keep it aside (it does not count as running; bound their number); on Short it is the next to admit, before
+//      any picked one but those that outrank() it, the oldest of several first. Ask again once blocks were given back
+//      since the Acquire was sent (the denial may be older than that), or, when no step is running, after preempting
+//      victim_for() it. A finished step alone frees no blocks: do not ask again after each, or an Acquire would be
+//      unanswered at every moment when a victim could be preempted. Where each sequence has a recurrent state and the
+//      planner is_full(), preempt parked_victim() before add(). Without one (several that waited for a leader may be
+//      Acquired at once) release the new sequence and queue its request again.
 //   2. needs(): send an Extend for each. grant() or deny() as the answers come. Needs look two steps ahead, so the
 //      answers usually arrive while a step runs.
 //   3. if no step is running and there is a victim(): remove() it, close it in the worker, send
@@ -41,14 +41,14 @@
 //   Blocks are given back: by a Release at once, or at the end of the step it waits for; a block that a Committed
 //   replaced, by the next message of its sequence; blocks before a window, by a Commit after which no later position
 //   attends to them. A park() gives back headroom.
-//   On StepResult: charge() its time; LeaseBook::step_done, and retry_denied() if a Release waited for it; for each item advance(sequence,
-//   number of tokens sampled); emit; then newly_full(): Commit these blocks (known tokens [first * kBlockSize, ...)).
-//   Ended sequences: remove(), then Release{after_step = this step}. Committed: swap the entries it names before the
-//   next plan, and retry_denied() if one differed. A cancelled sequence: remove(), Release{after_step = last step
-//   planned with it}, retry_denied(). Out of credit: park() and Yield; credit again: unpark(). A parked sequence keeps
-//   its blocks until another one is starved; then it is the first victim. LeaseEffects::inherited: inherit(). Ignore
-//   answers with a number not above the sequence's `seen`, or for a sequence that has ended; a Wait does not count as
-//   seen, the answer that follows it has the same number.
+//   On StepResult: charge() its time; LeaseBook::step_done, and retry_denied() if a Release waited for it; for each
+//   item advance(sequence, number of tokens sampled); emit; then newly_full(): Commit these blocks (known tokens [first
+//   * kBlockSize, ...)). Ended sequences: remove(), then Release{after_step = this step}. Committed: swap the entries
+//   it names before the next plan, and retry_denied() if one differed. A cancelled sequence: remove(),
+//   Release{after_step = last step planned with it}, retry_denied(). Out of credit: park() and Yield; credit again:
+//   unpark(). A parked sequence keeps its blocks until another one is starved; then it is the first victim.
+//   LeaseEffects::inherited: inherit(). Ignore answers with a number not above the sequence's `seen`, or for a sequence
+//   that has ended; a Wait does not count as seen, the answer that follows it has the same number.
 //
 //   When a step failed: abandon_step(), and suspect() every sequence in it. A suspect is computed alone, and before
 //   all others, until it is past the tokens of the failed step: then it did not cause the failure.
@@ -82,7 +82,7 @@ struct PlanItem {
   std::uint32_t num_draft = 0;   // draft tokens to verify after these; always 0: no drafts are served
   bool wants_logits = false;     // the row reaches the last known token: sample the next one
   bool at_snapshot = false;      // it ends at a boundary of SnapshotRule: save a snapshot
-  TenantId tenant{};             // whom charge() charges for it
+  TenantId tenant{};             // charged for it
   friend bool operator==(const PlanItem&, const PlanItem&) = default;
 };
 
@@ -186,13 +186,13 @@ class StepPlanner {
   // for victim() also if none is starved or the oldest starved one's request for blocks is unanswered.
   [[nodiscard]] std::optional<SequenceId> victim() const;
   [[nodiscard]] std::optional<SequenceId> victim_for(const Demand& waiting) const;
-  // The sequence whose place a waiting request gets, where all places are taken; never one in a running step. The youngest
-  // of those at a higher level than the request would have; of the same tenant only those of a worse priority. Else, with
-  // more tenants than places, the youngest sequence of the tenant that was served the most, if that is
+  // The sequence whose place a waiting request gets, where all places are taken; never one in a running step. The
+  // youngest of those at a higher level than the request would have; of the same tenant only those of a worse priority.
+  // Else, with more tenants than places, the youngest sequence of the tenant that was served the most, if that is
   // kPlaceTurnSeconds more than the request's tenant.
   [[nodiscard]] std::optional<SequenceId> place_for(const Demand& waiting) const;
-  // Whether waiting request `a` is to be admitted before `b` whatever prefixes are cached: by priority among requests of
-  // one tenant, else by level.
+  // Whether waiting request `a` is to be admitted before `b` whatever prefixes are cached: by priority among requests
+  // of one tenant, else by level.
   [[nodiscard]] bool outranks(const Demand& a, const Demand& b) const;
   // Whether waiting request `a` is older than `b`.
   [[nodiscard]] bool is_older(const Demand& a, const Demand& b) const;

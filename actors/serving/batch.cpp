@@ -30,10 +30,12 @@ Outcome outcome_of(engine::Finish finish) {
 
 }  // namespace
 
-Batch::Batch(BatchOptions options, StreamTable& streams)
+Batch::Batch(BatchOptions options, StreamTable& streams, scheduler::FairShares& shares)
     : options_(std::move(options)),
       streams_(streams),
-      planner_(options_.planner, shares_),
+      shares_(shares),
+      queue_(shares),
+      planner_(options_.planner, shares),
       last_sequence_(options_.epoch << 40) {}  // ids of different epochs differ
 
 Batch::~Batch() = default;

@@ -48,8 +48,9 @@ struct BatchOptions {
 
 class Batch {
  public:
-  // `streams` must outlive the batch.
-  Batch(BatchOptions options, StreamTable& streams);
+  // `streams` and `shares` must outlive the batch. What is still counted in `shares` at its end is so for ever: call
+  // forget_all() before.
+  Batch(BatchOptions options, StreamTable& streams, scheduler::FairShares& shares);
   ~Batch();
 
   // Adds a request, new or resumed from an earlier batch. A newer generation of a request that was added already
@@ -77,6 +78,7 @@ class Batch {
   [[nodiscard]] std::size_t num_requests() const { return requests_.size(); }
   // Some running sequence is not parked, so steps go on without a client's credit.
   [[nodiscard]] bool has_work() const { return planner_.num_running() > 0; }
+  [[nodiscard]] bool step_running() const { return step_running_; }
 
  private:
   enum class Place : std::uint8_t { queued, asking, following, short_of_blocks, running, no_credit, waiting_for_fork };
@@ -130,8 +132,8 @@ class Batch {
 
   BatchOptions options_;
   StreamTable& streams_;
-  scheduler::FairShares shares_;
-  scheduler::FairQueue queue_{shares_};
+  scheduler::FairShares& shares_;
+  scheduler::FairQueue queue_;
   scheduler::StepPlanner planner_;
   std::unordered_map<RequestId, std::unique_ptr<Live>> requests_;
   std::unordered_map<SequenceId, Live*> sequences_;

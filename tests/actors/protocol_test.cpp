@@ -365,7 +365,8 @@ TEST_CASE("protocol: credit and ends that overtake their assignment are not lost
   };
   BatchOptions options;
   options.capacity = {.context = 512, .groups = {{.num_blocks = 8}}};
-  Batch batch(options, streams);
+  scheduler::FairShares shares;
+  Batch batch(options, streams, shares);
   const RequestId poor = add(0), ended = add(8);
   for (const RequestId id : {poor, ended}) CHECK_FALSE(streams.admit(id));
   const auto poor_task = streams.assign(poor, std::vector<TokenId>(20, 5)).at(0);

@@ -136,9 +136,9 @@ TEST_CASE("golden models: 550 random tokens agree with the reference kernels") {
     Tolerance rounded = golden->tolerance(golden->quantised   ? "rounded_activations_vs_exact"
                                           : golden->has_exact ? "f32_vs_exact"
                                                               : "f32_vs_logits");
-    // The tolerance was taken from 43 positions; the largest difference of 550 is a rarer one. Measured over 1,100: at most 0.69
-    // of the tolerance in every file but bitnet-scale-TQ2_0, where it is 1.004 of 0.99. The RMS needs no such room.
-    // But for Mamba in plain C++, which has no fused multiply-adds: 1.2 of it, with an RMS of 0.4.
+    // The tolerance was taken from 43 positions; the largest difference of 550 is a rarer one. Measured over 1,100: at
+    // most 0.69 of the tolerance in every file but bitnet-scale-TQ2_0, where it is 1.004 of 0.99. The RMS needs no such
+    // room. But for Mamba in plain C++, which has no fused multiply-adds: 1.2 of it, with an RMS of 0.4.
     rounded.max_abs *= name.starts_with("mamba") ? 1.5 : 1.1;
     Team team(2);
     std::vector<float> reference;

@@ -19,6 +19,7 @@
 
 namespace troupe::kernels::test {
 
+using troupe::test::variant_built;
 using troupe::test::variant_here;
 using troupe::test::variants_here;
 

@@ -67,7 +67,7 @@ TEST_CASE("whatever is predicted, a request is overtaken by at most 32 of its pr
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
     std::mt19937_64 random(seed);
     const FairShares shares;
-  FairQueue queue(shares);
+    FairQueue queue(shares);
     std::map<RequestNumber, std::uint32_t> overtaken;  // those waiting
     RequestNumber last = 0;
     for (int i = 0; i < 3000; ++i) {

@@ -58,7 +58,7 @@ TEST_CASE("what a tenant was served beyond the others stays with it while they a
   shares.begin(kAnn);
   CHECK(shares.served(kAnn) == 12);
   shares.end(kAnn);
-  shares.end(kBob);  // nobody is active: all begin equally
+  shares.end(kBob);  // no tenant is active: all begin equally
   shares.begin(kAnn);
   shares.begin(kBob);
   CHECK(shares.served(kAnn) == shares.served(kBob));

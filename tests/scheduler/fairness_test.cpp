@@ -23,7 +23,8 @@ class Tenants {
     return sim.submit(std::move(tokens), generated, priority, {scope}, tenant);
   }
   // Runs until `seconds` from now; before each event `each` may submit more.
-  void run(double seconds, const std::function<void()>& each = [] {}) {
+  void run(
+      double seconds, const std::function<void()>& each = [] {}) {
     const double end = sim.time() + seconds;
     while (sim.time() < end) {
       each();
@@ -87,7 +88,8 @@ TEST_CASE("a single stream beside a crowd has as much time as the crowd") {
   Tenants tenants(options_of(5));
   const RequestNumber stream = tenants.submit(kBob, 16, 2000);
   tenants.run(5, [&] { tenants.keep(kAnn, 64, 60, 100); });
-  const double share = static_cast<double>(tenants.tokens_of(stream)) / static_cast<double>(alone.tokens_of(undisturbed));
+  const double share =
+      static_cast<double>(tenants.tokens_of(stream)) / static_cast<double>(alone.tokens_of(undisturbed));
   CHECK(share > 0.4);
   const double seconds = tenants.sim.seconds_of(kAnn);
   CHECK(seconds > 0.45 * tenants.sim.time());

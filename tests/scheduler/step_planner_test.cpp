@@ -478,7 +478,7 @@ TEST_CASE_METHOD(TenantFixture, "a tenant below its share of a full batch gets a
   CHECK(planner.place_for(waiting(TenantId{3}, 12)) == 10u);
 }
 
-TEST_CASE_METHOD(TenantFixture, "nobody gives up a place in a running step") {
+TEST_CASE_METHOD(TenantFixture, "no sequence gives up its place in a running step") {
   for (SequenceId id = 1; id <= 4; ++id) add_of(kAnn, id);
   plan();
   CHECK_FALSE(planner.place_for(waiting(kBob, 9)));

@@ -182,7 +182,7 @@ TEST_CASE("a NaN scale makes the output of its own row NaN, and no other") {
 }
 
 TEST_CASE("ternary rows with more than one scale are multiplied in panels") {
-  const KernelTable* table = test::variant_built("amx");
+  const KernelTable* table = variant_built("amx");
   if (table == nullptr) return;
   for (const WeightType type : {WeightType::tq1_0, WeightType::tq2_0}) {
     std::vector<std::byte> file = random_weights(type, 3, 512, 41);

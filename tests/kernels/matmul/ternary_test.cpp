@@ -234,7 +234,7 @@ TEST_CASE("ternary layouts: only for ternary weights with one scale per row") {
     // The matrix unit's recipe is another one: it has no choice.
     if (const KernelTable* amx = find_table("amx")) CHECK_FALSE(has_ternary_layout(*amx, layout));
     for (const char* variant : {"avx2", "avxvnni", "avx512", "avx512vnni"})
-      if (const KernelTable* table = test::variant_built(variant)) CHECK(has_ternary_layout(*table, layout));
+      if (const KernelTable* table = variant_built(variant)) CHECK(has_ternary_layout(*table, layout));
     CHECK_FALSE(has_ternary_layout(*find_table("scalar"), layout));
     CHECK_FALSE(has_ternary_layout(*find_table("reference"), layout));
   }

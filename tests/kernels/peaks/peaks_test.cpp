@@ -12,7 +12,6 @@
 #include "kernels/kernels.h"
 #include "kernels/peaks/peaks.h"
 #include "tests/kernels/kernel_support.h"
-#include "tests/support/variants.h"
 
 namespace troupe::kernels::test {
 
@@ -49,7 +48,7 @@ TEST_CASE("the unit of each integer variant is the instruction that it multiplie
                                                      {"avx512", Unit::int8_avx512},
                                                      {"avx512vnni", Unit::int8_avx512vnni}};
   for (const auto& [variant, unit] : units) {
-    const KernelTable* table = test::variant_built(variant);
+    const KernelTable* table = variant_built(variant);
     if (table == nullptr) continue;
     INFO(variant);
     CHECK(table->unit(WeightType::q4_k, Layout::panels) == unit);

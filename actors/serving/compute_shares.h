@@ -1,0 +1,58 @@
+// What the tenants of one model were served, by its batcher and its embed worker together.
+#pragma once
+
+#include <mutex>
+
+#include "scheduler/fair_shares.h"
+
+namespace troupe::actors {
+
+// Steps and passes take turns by the time that their tenants were served: a tenant's texts wait while they are ahead of
+// another tenant's streams. A pass waits only while a step runs, whose end brings the next decision. Thread-safe.
+class ComputeShares {
+ public:
+  // For the batcher, which holds the lock while it uses shares().
+  [[nodiscard]] std::unique_lock<std::mutex> lock() { return std::unique_lock(mutex_); }
+  [[nodiscard]] scheduler::FairShares& shares() { return shares_; }
+  // After each decision, with the lock held. Returns whether a pass that waits may go now; then it is to be told.
+  [[nodiscard]] bool decided(bool step_running) {
+    step_running_ = step_running;
+    if (!waits_ || is_ahead(waiting_)) return false;
+    waits_ = false;
+    return true;
+  }
+
+  // For the embed worker. A request is counted from begin() to end().
+  void begin(TenantId tenant) {
+    const std::lock_guard lock(mutex_);
+    shares_.begin(tenant);
+  }
+  void end(TenantId tenant) {
+    const std::lock_guard lock(mutex_);
+    shares_.end(tenant);
+  }
+  void charge(TenantId tenant, double seconds) {
+    const std::lock_guard lock(mutex_);
+    shares_.charge(tenant, seconds);
+  }
+  // Whether the tenant's next pass has to wait, until decided() has returned true.
+  [[nodiscard]] bool must_wait(TenantId tenant) {
+    const std::lock_guard lock(mutex_);
+    waits_ = is_ahead(tenant);
+    waiting_ = tenant;
+    return waits_;
+  }
+
+ private:
+  bool is_ahead(TenantId tenant) const {
+    return step_running_ && shares_.served(tenant) > shares_.least_served() + shares_.allowance();
+  }
+
+  std::mutex mutex_;
+  scheduler::FairShares shares_;
+  bool step_running_ = false;
+  bool waits_ = false;  // a pass does, of this tenant
+  TenantId waiting_{};
+};
+
+}  // namespace troupe::actors
