@@ -20,6 +20,7 @@ struct GatewayOptions : StreamLimits {
   engine::LoadOptions load;                         // `team` and `progress` are filled in here
   std::uint32_t num_threads = 0;                    // of the compute team; 0: engine::default_num_threads()
   std::uint32_t max_step_tokens = 512;              // tokens of one step, all sequences together
+  std::chrono::milliseconds max_stall{100};         // PlannerOptions::max_stall_seconds
   std::uint32_t max_sequences = 64;                 // running at once
   std::uint32_t max_queued_texts = 64;              // texts that wait for a text thread or are being worked on
   std::uint64_t max_queued_text_bytes = 64u << 20;  // of all these texts together

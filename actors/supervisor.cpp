@@ -184,6 +184,7 @@ caf::actor Supervisor::start(Role role) {
   options.capacity = capacity_of(*model);
   options.planner = {.max_step_tokens = context_.options.max_step_tokens,
                      .max_sequences = context_.options.max_sequences,
+                     .max_stall_seconds = std::chrono::duration<double>(context_.options.max_stall).count(),
                      .snapshot_rule = book.snapshot_rule};
   if (const std::uint32_t states = model->num_states(); states > 0) options.planner.max_open = states;
   for (const cache::Group& group : book.groups)

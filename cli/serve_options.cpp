@@ -145,6 +145,7 @@ Result<actors::GatewayOptions> gateway_options(const config::ServeOptions& optio
   gateway.model_alias = options.alias;
   gateway.num_threads = static_cast<std::uint32_t>(options.threads);
   gateway.max_step_tokens = static_cast<std::uint32_t>(options.max_step_tokens);
+  gateway.max_stall = options.max_stall;
   gateway.max_sequences = static_cast<std::uint32_t>(options.parallel);
   gateway.max_queued_requests = static_cast<std::uint32_t>(options.max_queued_requests);
   gateway.max_parked_requests = static_cast<std::uint32_t>(options.max_parked_requests);

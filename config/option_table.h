@@ -139,6 +139,7 @@ struct ServerOptions {
 
 struct LimitOptions {
   std::int64_t max_step_tokens = 512;
+  std::chrono::milliseconds max_stall{100};
   std::int64_t max_queued_requests = 1024;
   std::int64_t max_parked_requests = 1024;
   std::int64_t max_queued_tokens = 1 << 22;

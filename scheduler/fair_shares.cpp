@@ -61,8 +61,18 @@ std::uint32_t FairShares::places(TenantId tenant) const {
   return found == shares_.end() ? 0 : found->second.places;
 }
 
+void FairShares::withdraw_claim(TenantId tenant) {
+  Share& share = shares_.at(tenant);
+  TROUPE_ASSERT(share.claims > 0);
+  --share.claims;
+}
+
 bool FairShares::goes_before(TenantId a, TenantId b) const {
-  const std::uint32_t places_a = places(a), places_b = places(b);
+  const auto with_claims = [&](TenantId tenant) {
+    const auto found = shares_.find(tenant);
+    return found == shares_.end() ? 0 : found->second.places + found->second.claims;
+  };
+  const std::uint32_t places_a = with_claims(a), places_b = with_claims(b);
   return places_a != places_b ? places_a < places_b : served(a) < served(b);
 }
 

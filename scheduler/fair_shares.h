@@ -45,14 +45,19 @@ class FairShares {
   // Returns how many places the tenant has without this one.
   std::uint32_t take_place(TenantId tenant) { return shares_[tenant].places++; }
   [[nodiscard]] std::uint32_t places(TenantId tenant) const;
+  // A request that waits for a leader will have a place when the leader is done: its claim counts as one until then.
+  void claim_place(TenantId tenant) { ++shares_[tenant].claims; }
+  void withdraw_claim(TenantId tenant);
 
-  // Whether the next free place is for `a` rather than `b`: fewer places, then less served. False for both if equal.
+  // Whether the next free place is for `a` rather than `b`: fewer places and claims, then less served. False for both
+  // if equal.
   [[nodiscard]] bool goes_before(TenantId a, TenantId b) const;
 
  private:
   struct Share {
     std::uint32_t active = 0;  // requests
     std::uint32_t places = 0;
+    std::uint32_t claims = 0;
     double served = 0;
   };
   // The active tenants, those with places, and idle ones that were served more than the active ones.

@@ -86,16 +86,18 @@ void StepPlanner::plan(std::uint64_t step, std::uint64_t epoch, StepPlan& out) {
   out.step = step;
   out.epoch = epoch;
   out.items.clear();
+  out.load = {};
   std::uint32_t tokens_left = options_.max_step_tokens;
   std::uint32_t rows_left = options_.max_sequences;
   const cache::SnapshotRule& rule = options_.snapshot_rule;
-  const auto give_row = [&](Entry& entry) {
+  const auto give_row = [&](Entry& entry, std::uint32_t most) {
     const std::uint32_t with_blocks = entry.num_blocks * kBlockSize - entry.computed;
     const std::uint32_t boundary =
         rule.every == 0 ? std::numeric_limits<std::uint32_t>::max() : rule.next_after(entry.computed, entry.num_prompt);
-    entry.planned = std::min({entry.known - entry.computed, with_blocks, tokens_left, boundary - entry.computed});
+    entry.planned = std::min({entry.known - entry.computed, with_blocks, most, boundary - entry.computed});
     const std::uint32_t end = entry.computed + entry.planned;
     entry.wants_logits = end == entry.known;
+    out.load.add_row(entry.computed, entry.planned, entry.wants_logits);
     tokens_left -= entry.planned;
     --rows_left;
     out.items.push_back({entry.sequence, entry.planned, 0, entry.wants_logits, end == boundary, entry.tenant});
@@ -103,7 +105,7 @@ void StepPlanner::plan(std::uint64_t step, std::uint64_t epoch, StepPlan& out) {
 
   const auto suspect =
       std::ranges::find_if(entries_, [](const Entry& entry) { return entry.runnable() && entry.suspected(); });
-  if (suspect != entries_.end()) return give_row(*suspect);
+  if (suspect != entries_.end()) return give_row(*suspect, tokens_left);
 
   double least_served = std::numeric_limits<double>::infinity();
   for (const Entry& entry : entries_)
@@ -116,9 +118,39 @@ void StepPlanner::plan(std::uint64_t step, std::uint64_t epoch, StepPlan& out) {
   const auto oldest = std::ranges::find_if(entries_, has_turn);
   const std::uint32_t kept = oldest != entries_.end() && !oldest->decoding() ? 1 : 0;
   for (Entry& entry : entries_)
-    if (has_turn(entry) && entry.decoding() && tokens_left > kept && rows_left > kept) give_row(entry);
-  for (Entry& entry : entries_)
-    if (has_turn(entry) && !entry.decoding() && tokens_left > 0 && rows_left > 0) give_row(entry);
+    if (has_turn(entry) && entry.decoding() && tokens_left > kept && rows_left > kept) give_row(entry, 1);
+  const bool streams_wait =
+      std::ranges::any_of(entries_, [](const Entry& entry) { return !entry.parked && entry.decoding(); });
+  bool is_first = true;
+  for (Entry& entry : entries_) {
+    if (!has_turn(entry) || entry.decoding() || tokens_left == 0 || rows_left == 0) continue;
+    std::uint32_t most = tokens_left;
+    if (streams_wait) {
+      most = chunk_within_stall(out.load, entry, most);
+      if (is_first) most = std::max(most, std::min(kBlockSize, tokens_left));
+      if (most == 0) break;
+    }
+    give_row(entry, most);
+    is_first = false;
+  }
+}
+
+// The tokens of a chunk, in whole blocks but for the last of them, with which a step of `before` is predicted to take
+// no more than max_stall_seconds; 0 if not even a block's.
+std::uint32_t StepPlanner::chunk_within_stall(const StepLoad& before, const Entry& entry, std::uint32_t most) const {
+  most = std::min(most, entry.known - entry.computed);
+  const auto fits = [&](std::uint32_t count) {
+    StepLoad load = before;
+    load.add_row(entry.computed, count, entry.computed + count == entry.known);
+    return costs_.predict(load) <= options_.max_stall_seconds;
+  };
+  if (fits(most)) return most;
+  std::uint32_t low = 0, high = most / kBlockSize + 1;  // blocks: `low` fit, `high` are too many
+  while (high - low > 1) {
+    const std::uint32_t middle = (low + high) / 2;
+    (fits(std::min(middle * kBlockSize, most)) ? low : high) = middle;
+  }
+  return std::min(low * kBlockSize, most);
 }
 
 void StepPlanner::charge(const StepPlan& plan, double seconds) {
@@ -127,6 +159,7 @@ void StepPlanner::charge(const StepPlan& plan, double seconds) {
   for (const PlanItem& item : plan.items)
     shares_->charge(item.tenant, seconds * item.num_tokens / static_cast<double>(num_tokens));
   shares_->step_ended(seconds);
+  costs_.learn(plan.load, seconds);
 }
 
 void StepPlanner::advance(SequenceId sequence, std::uint32_t num_sampled) {

@@ -70,6 +70,7 @@
 #include "cache/rank.h"
 #include "cache/snapshot_rule.h"
 #include "scheduler/admission.h"
+#include "scheduler/cost_model.h"
 #include "scheduler/fair_shares.h"
 
 namespace troupe::scheduler {
@@ -90,12 +91,16 @@ struct StepPlan {
   std::uint64_t step = 0;
   std::uint64_t epoch = 0;
   std::vector<PlanItem> items;  // each sequence at most once; decodes first
+  StepLoad load;                // what they compute
   friend bool operator==(const StepPlan&, const StepPlan&) = default;
 };
 
 struct PlannerOptions {
   std::uint32_t max_step_tokens = 512;  // tokens of one step, all rows together; >= 1
   std::uint32_t max_sequences = 64;     // rows of one step, and sequences running at once; >= 1
+  // While sequences decode, a step's chunks are cut so that it takes no longer than this, by what CostModel predicts;
+  // but the first chunk of a step has a block's tokens, or what is left of its sequence.
+  double max_stall_seconds = std::numeric_limits<double>::infinity();
   // Bound on initial_blocks(): the smallest cache group. An Acquire that asks for more might never be granted.
   std::uint32_t max_initial_blocks = kNoBlock;
   cache::SnapshotRule snapshot_rule{};  // every = 0: rows may end at any position
@@ -157,7 +162,8 @@ class StepPlanner {
   // The result of a sequence's row: its tokens are computed, and `num_sampled` new ones known (0 or 1 without
   // drafts; 1 asserted to be only where the row wanted logits). Unknown ids are ignored (removed meanwhile).
   void advance(SequenceId sequence, std::uint32_t num_sampled);
-  // Charges the time of a step to the tenants of its rows, by their tokens; also of rows whose sequence has ended.
+  // Charges the time of a step to the tenants of its rows, by their tokens; also of rows whose sequence has ended. And
+  // learns from it.
   void charge(const StepPlan& plan, double seconds);
   // The step was lost: all planned rows count as never planned.
   void abandon_step();
@@ -253,12 +259,14 @@ class StepPlanner {
   [[nodiscard]] Entry* find(SequenceId sequence) { return const_cast<Entry*>(std::as_const(*this).find(sequence)); }
   [[nodiscard]] Entry& at(SequenceId sequence) { return const_cast<Entry&>(std::as_const(*this).at(sequence)); }
   [[nodiscard]] std::uint32_t missing_blocks(const Entry& entry) const;
+  [[nodiscard]] std::uint32_t chunk_within_stall(const StepLoad& before, const Entry& entry, std::uint32_t most) const;
   [[nodiscard]] std::uint32_t level_of(const Demand& waiting) const;
   void set_parked(SequenceId sequence, bool parked);
   void sort_entries();
 
   PlannerOptions options_;
   FairShares* shares_;
+  CostModel costs_;
   std::vector<Entry> entries_;  // oldest first
 };
 

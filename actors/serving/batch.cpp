@@ -288,6 +288,7 @@ void Batch::drop(Live& live) {
   } else if (live.sequence != 0) {
     release_blocks(live);
   }
+  if (live.place == Place::following) shares_.withdraw_claim(live.task->body->tenant.id);
   --num_at_[static_cast<std::size_t>(live.place)];
   count_share(live, false);
   const RequestId request = live.request();

@@ -11,6 +11,9 @@ namespace troupe::actors {
 void Batch::move_to(Live& live, Place place) {
   --num_at_[static_cast<std::size_t>(live.place)];
   ++num_at_[static_cast<std::size_t>(place)];
+  const TenantId tenant = live.task->body->tenant.id;
+  if (live.place == Place::following) shares_.withdraw_claim(tenant);
+  if (place == Place::following) shares_.claim_place(tenant);
   live.place = place;
   count_share(live, place != Place::no_credit);
 }

@@ -24,6 +24,11 @@ TEST_CASE("the tenant with fewer places goes first, then the one that was served
   CHECK(shares.goes_before(kAnn, kBob));
   shares.clear_places();
   CHECK(shares.places(kBob) == 0);
+  shares.claim_place(kBob);
+  CHECK(shares.goes_before(kAnn, kBob));
+  shares.clear_places();
+  CHECK(shares.goes_before(kAnn, kBob));
+  shares.withdraw_claim(kBob);
   CHECK(shares.goes_before(kBob, kAnn));
 }
 

@@ -540,3 +540,37 @@ TEST_CASE_METHOD(TenantFixture, "what a row took is charged also when its sequen
   CHECK(shares.served(kAnn) == 1.5);
   CHECK(shares.served(kBob) == 1.5);
 }
+
+TEST_CASE("while a sequence decodes, chunks are cut to what takes max_stall_seconds") {
+  FairShares shares;
+  StepPlanner planner({.max_step_tokens = 512, .max_sequences = 4, .max_stall_seconds = 0.1}, shares);
+  const auto add = [&](SequenceId id, std::uint32_t known, std::uint32_t computed) {
+    planner.add({.sequence = id,
+                 .rank = {0, id},
+                 .known = known,
+                 .computed = computed,
+                 .num_blocks = 1000,
+                 .max_known = kNoLimit});
+  };
+  StepPlan step;
+  const auto run = [&](double seconds_per_token) {
+    planner.plan(1, 1, step);
+    planner.charge(step, step.load.num_tokens * seconds_per_token);
+    for (const PlanItem& item : step.items) planner.advance(item.sequence, item.wants_logits ? 1 : 0);
+    return step.load.num_tokens;
+  };
+  add(1, 20, 19);
+  add(2, 20'000, 0);
+  CHECK(run(0.001) == 512);  // nothing is known
+  for (int i = 0; i < 50; ++i) {
+    const std::uint32_t tokens = run(0.001);
+    CHECK(tokens <= 120);
+    CHECK(tokens >= 33);
+  }
+  for (int i = 0; i < 50; ++i) run(0.01);  // the machine became slow: one block, and never less
+  CHECK(run(0.01) == 33);
+  for (int i = 0; i < 200; ++i) run(0.0005);
+  CHECK(run(0.0005) > 33);  // it grows again, block by block
+  planner.park(1);
+  CHECK(run(0.0005) == 512);  // nothing waits
+}
