@@ -13,7 +13,7 @@ Overloaded(Fs...) -> Overloaded<Fs...>;
 }  // namespace
 
 CacheKeeper::CacheKeeper(caf::actor_config& cfg, cache::LeaseBookOptions options, Counters& counters)
-    : ActorBase(cfg, "cache keeper"), book_(options), counters_(counters) {}
+    : ActorBase(cfg, "cache keeper"), book_(std::move(options)), counters_(counters) {}
 
 caf::behavior CacheKeeper::make_behavior() {
   counters_.cache(book_.counters());

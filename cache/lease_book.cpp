@@ -1,5 +1,7 @@
 #include "cache/lease_book.h"
 
+#include <utility>
+
 #include "cache/lease_state.h"
 
 namespace troupe::cache {
@@ -273,7 +275,7 @@ void LeaseBook::State::give_back(const Holding& holding) {
 
 // --- steps and epochs ---
 
-LeaseBook::LeaseBook(LeaseBookOptions options) : state_(std::make_unique<State>(options)) {}
+LeaseBook::LeaseBook(LeaseBookOptions options) : state_(std::make_unique<State>(std::move(options))) {}
 LeaseBook::~LeaseBook() = default;
 
 void LeaseBook::step_done(std::uint64_t epoch, std::uint64_t step) {

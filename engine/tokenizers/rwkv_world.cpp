@@ -64,6 +64,7 @@ class RwkvTokenizer final : public BaseTokenizer {
   RwkvTokenizer(const ModelFile& file, Vocabulary vocabulary, const std::vector<std::string>& pieces)
       : BaseTokenizer(file, std::move(vocabulary), read_rules(file, {})) {
     std::vector<LongestMatch::Text> tokens;
+    tokens.reserve(static_cast<std::size_t>(this->vocabulary().end_id()));
     for (TokenId id = 0; id < this->vocabulary().end_id(); ++id)
       tokens.emplace_back(pieces[static_cast<std::size_t>(id)], id);
     tokens_ = LongestMatch(std::move(tokens));

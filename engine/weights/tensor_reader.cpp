@@ -78,7 +78,7 @@ TensorReader::TensorReader(const ModelFile& file, std::string_view family, bool 
 }
 
 std::vector<float> TensorReader::vector(const std::string& name, std::uint64_t count,
-                                        std::vector<std::uint64_t> shape) {
+                                        const std::vector<std::uint64_t>& shape) {
   const TensorInfo* tensor = find(name, shape.empty() ? std::vector{count} : shape);
   if (!tensor) return {};
   std::vector<float> values(count);

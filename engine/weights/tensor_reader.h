@@ -62,7 +62,7 @@ class TensorReader {
   const ModelFile& file() const { return file_; }
 
   // Reads `count` numbers as float32 from a tensor of dimensions `shape` (empty: one dimension).
-  std::vector<float> vector(const std::string& name, std::uint64_t count, std::vector<std::uint64_t> shape = {});
+  std::vector<float> vector(const std::string& name, std::uint64_t count, const std::vector<std::uint64_t>& shape = {});
   // Empty if the file has no such tensor.
   std::vector<float> optional_vector(const std::string& name, std::uint64_t count);
   // A matrix of `rows` outputs and `k` inputs.
