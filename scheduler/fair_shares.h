@@ -6,7 +6,7 @@
 // counter of the active ones: what it left unused is not saved up. With one active tenant the counters decide nothing.
 //
 // Plain logic: no clock, and no tokens either. FairQueue picks the next request by it, StepPlanner whose rows a step
-// computes and who gives up a place.
+// computes and which sequence gives up its place.
 #pragma once
 
 #include <cstdint>
