@@ -495,7 +495,6 @@ void ServingSim::apply_row(const Row& row, std::uint64_t step) {
   REQUIRE(sequence.saved == kNoSnapshot);
   if (request.tokens.size() == request.max_known) {
     request.ended = true;
-    request.ended_at = time_;
     count_share(request.number, false);
     end(row.sequence, step);
   }

@@ -49,7 +49,7 @@ struct SimRequest {
   std::uint32_t cached_tokens = 0;  // at first admission
   std::uint32_t resumed_at = 0;     // at the last one
   std::uint32_t num_admissions = 0;
-  double submitted_at = 0, first_token_at = -1, ended_at = -1;  // simulated time; -1: not yet
+  double submitted_at = 0, first_token_at = -1;  // simulated time; -1: not yet
 };
 
 class ServingSim {
