@@ -15,9 +15,10 @@ using GroupId = std::uint32_t;     // a cache group (group.h): an index, counted
 using BlockTable = std::vector<BlockId>;      // a sequence's blocks of one group, by position / kBlockSize
 using BlockTables = std::vector<BlockTable>;  // of all its groups, by GroupId
 
-// The user that requests are counted for: the uid that the kernel reports for a connection, never something that a
-// client sends. Behind ipc/ nothing else identifies a user.
-enum class TenantId : std::uint32_t {};
+// The tenant that requests are counted for. Decided once, where a connection is accepted, from what the kernel reports
+// of it; behind ipc/ nothing else identifies a user. Below 2^32: the user with this uid. Others: a tenant that the
+// server's rules name.
+enum class TenantId : std::uint64_t {};
 
 inline constexpr BlockId kNoBlock = 0xffffffffu;
 inline constexpr SnapshotId kNoSnapshot = 0xffffffffu;

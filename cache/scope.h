@@ -21,6 +21,7 @@ inline constexpr ScopeId kPublicScope{0};
 
 namespace detail {
 constexpr std::uint32_t number_of(TenantId tenant) { return static_cast<std::uint32_t>(tenant); }
+constexpr std::uint64_t kind_of(TenantId tenant) { return static_cast<std::uint64_t>(tenant) >> 32 == 0 ? 1 : 3; }
 // [kind:2][owner:32][name:30]
 constexpr ScopeId make_scope(std::uint64_t kind, std::uint32_t owner, std::uint32_t name) {
   return ScopeId{(kind << 62) | (static_cast<std::uint64_t>(owner) << 30) | (name & 0x3fffffffu)};
@@ -28,7 +29,9 @@ constexpr ScopeId make_scope(std::uint64_t kind, std::uint32_t owner, std::uint3
 }  // namespace detail
 
 // The default: shared by all requests of one user.
-constexpr ScopeId user_scope(TenantId tenant) { return detail::make_scope(1, detail::number_of(tenant), 0); }
+constexpr ScopeId user_scope(TenantId tenant) {
+  return detail::make_scope(detail::kind_of(tenant), detail::number_of(tenant), 0);
+}
 
 // A scope that the user named; only requests of this user with this name (or one that collides) find its prefixes.
 ScopeId named_scope(TenantId tenant, std::string_view name);

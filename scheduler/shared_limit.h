@@ -8,14 +8,9 @@
 #include <utility>
 
 #include "scheduler/admission.h"
+#include "scheduler/tenant.h"
 
 namespace troupe::scheduler {
-
-// The user that an amount is counted for.
-struct Tenant {
-  TenantId id{};
-  bool is_owner = false;  // the server's own user, or root
-};
 
 // Of any shared limit: a guest may hold a quarter (at least 1), the owner all but a quarter. Fixed parts, because the
 // number of users is not known in advance; with one active user the rest stays free for the next one.

@@ -98,7 +98,7 @@ void TextThreads::finish(const std::vector<JobPtr>& jobs, const std::optional<En
   }
   for (const JobPtr& job : jobs) {
     job->ended(how);
-    *job = {};  // frees the text and the result
+    *job = TextJob();  // frees the text and the result
   }
   std::vector<std::function<void()>> done;
   {

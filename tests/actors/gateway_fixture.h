@@ -119,7 +119,7 @@ inline std::unique_ptr<Gateway> start(GatewayOptions options = embedded_model())
 }
 
 // The user who runs the server.
-inline constexpr scheduler::Tenant kOwner{TenantId{1000}, true};
+inline const scheduler::Tenant kOwner{TenantId{1000}, true};
 
 inline Request greedy(std::string text, std::uint32_t max_tokens) {
   Request request;

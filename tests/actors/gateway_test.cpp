@@ -394,8 +394,8 @@ TEST_CASE("gateway: texts are encoded and ids are decoded on request") {
 
 // --- texts of several users ---
 
-constexpr scheduler::Tenant kGuest{TenantId{2001}, false};
-constexpr scheduler::Tenant kOtherGuest{TenantId{2002}, false};
+const scheduler::Tenant kGuest{TenantId{2001}, false};
+const scheduler::Tenant kOtherGuest{TenantId{2002}, false};
 const std::string kMegabyte(1 << 20, 'a');
 
 std::size_t num_there(const std::vector<Answer<Tokenized>>& answers) {

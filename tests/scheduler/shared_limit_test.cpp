@@ -7,9 +7,9 @@
 namespace troupe::scheduler {
 namespace {
 
-constexpr Tenant kOwner{TenantId{0}, true};
-constexpr Tenant kAnn{TenantId{1001}, false};
-constexpr Tenant kBen{TenantId{1002}, false};
+const Tenant kOwner{TenantId{0}, true};
+const Tenant kAnn{TenantId{1001}, false};
+const Tenant kBen{TenantId{1002}, false};
 
 SharedLimit limit_of(std::uint64_t limit) {
   return SharedLimit({.name = "max_things", .what = "things", .limit = limit});

@@ -14,9 +14,9 @@ namespace {
 using scheduler::kMaxSmallTextBytes;
 using scheduler::Outcome;
 
-constexpr scheduler::Tenant kOwner{TenantId{0}, true};
-constexpr scheduler::Tenant kAnn{TenantId{1001}, false};
-constexpr scheduler::Tenant kBen{TenantId{1002}, false};
+const scheduler::Tenant kOwner{TenantId{0}, true};
+const scheduler::Tenant kAnn{TenantId{1001}, false};
+const scheduler::Tenant kBen{TenantId{1002}, false};
 constexpr std::uint64_t kLarge = kMaxSmallTextBytes + 1;
 
 // How a job ended; can hold the thread that works on it.

@@ -1,0 +1,44 @@
+// A tenant: the user, group or service that work is counted for, and what the server's rules allow it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "cache/ids.h"
+
+namespace troupe::scheduler {
+
+// Limits of one tenant, beside those of the server. No value: none.
+struct TenantLimits {
+  std::optional<std::uint32_t> max_running;  // sequences in the batch
+  std::optional<std::uint32_t> max_queued;   // requests that have arrived and do not run yet; each choice counts
+  std::optional<std::uint64_t> max_prompt_tokens_per_minute;
+  std::optional<std::uint64_t> max_answer_tokens_per_minute;
+  std::optional<std::uint32_t> min_kv_blocks;  // kept for the tenant; others may use them until it needs them
+  std::optional<std::uint32_t> max_kv_blocks;
+  std::optional<std::uint32_t> max_context;  // tokens of one sequence
+  std::optional<std::uint32_t> max_choices;  // answers to one request
+
+  friend bool operator==(const TenantLimits&, const TenantLimits&) = default;
+};
+
+// Immutable. A reload of the rules makes new ones; requests keep those that they arrived with.
+struct TenantPolicy {
+  std::string name;                           // for people and metrics; empty: "user UID"
+  double weight = 1;                          // its share of the computing beside other tenants; above 0
+  std::int32_t most_urgent_priority = -1000;  // lower numbers, which are more urgent, are raised to this
+  TenantLimits limits;
+};
+
+struct Tenant {
+  TenantId id{};
+  bool is_owner = false;                         // the server's own user, or root
+  std::shared_ptr<const TenantPolicy> policy{};  // null: the default one, without limits
+
+  [[nodiscard]] double weight() const { return policy ? policy->weight : 1; }
+  [[nodiscard]] TenantLimits limits() const { return policy ? policy->limits : TenantLimits{}; }
+};
+
+}  // namespace troupe::scheduler
