@@ -271,9 +271,9 @@ template <class Answer, class Convert>
 CancelFlag GatewayImpl::post_text(scheduler::Tenant tenant, std::uint64_t bytes, std::function<void(Answer)> done,
                                   Convert work) {
   TextJob job;
-  job.tenant = tenant;
+  job.tenant = std::move(tenant);
   job.bytes = job.first_part = bytes;
-  const CancelFlag unwanted = job.unwanted;
+  CancelFlag unwanted = job.unwanted;
   const auto answer = std::make_shared<Answer>();
   const auto finished = std::make_shared<std::function<void(Answer)>>(std::move(done));
   job.work = [answer, unwanted, work = std::move(work)] {

@@ -19,7 +19,7 @@ void LoadProgress::update(double fraction, Clock::time_point now) {
   }
 }
 
-void LoadProgress::finish() {
+void LoadProgress::finish() const {
   if (on_terminal_) StatusLine::of_stderr().erase();
 }
 

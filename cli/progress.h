@@ -22,7 +22,7 @@ class LoadProgress {
   // Shows that `fraction` (0 to 1) is done at `now`: redraws the bar, or logs each full tenth once.
   void update(double fraction, Clock::time_point now);
   // Erases the bar.
-  void finish();
+  void finish() const;
 
   // "[#########...........]  45 %"
   static std::string bar(double fraction);

@@ -28,7 +28,7 @@ struct Sequence {
   Sampler sampler;
 
   std::uint32_t num_known() const { return static_cast<std::uint32_t>(tokens.size()); }
-  float* live_state() { return reinterpret_cast<float*>(state.data()); }
+  float* live_state() const { return reinterpret_cast<float*>(state.data()); }
 };
 
 }  // namespace
