@@ -152,7 +152,7 @@ std::optional<scheduler::Refusal> StreamTable::take_quota(const std::vector<Reco
   std::vector<Record*> taken;
   for (const RecordPtr& record : choices) {
     if (record->has_quota) continue;
-    if (auto refused = quota_.take(record->request->tenant.id)) {
+    if (auto refused = quota_.take(record->request->tenant)) {
       for (Record* other : taken) {
         other->has_quota = false;
         quota_.give_back(other->request->tenant.id);
