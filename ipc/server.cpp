@@ -271,6 +271,7 @@ void Server::Impl::turn_away_waiting() {
 
 void Server::Impl::reconfigure(const ServerOptions& options) {
   guests = guests_of(options);
+  hub.options.tenants = options.tenants;
   hub.options.max_connections = options.max_connections;
   fit_to_descriptors(hub.options);
   hub.options.max_connections_per_uid = options.max_connections_per_uid;
@@ -286,6 +287,8 @@ void Server::Impl::reconfigure(const ServerOptions& options) {
   for (const auto& session : hub.all_sessions())
     if (!session->is_admitted(guests))
       session->break_off(to_refusal({.code = Outcome::permission, .uid = session->uid()}));
+    else
+      session->take_rules();
   hub.arm_tick();
 }
 

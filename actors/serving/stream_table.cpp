@@ -366,6 +366,8 @@ std::vector<RequestView> StreamTable::views(TimePoint now) const {
     for (const auto& [id, record] : records_) {
       views.push_back({.request = id,
                        .tenant = record->request->tenant.id,
+                       .uid = record->request->uid,
+                       .tenant_name = scheduler::label_of(record->request->tenant),
                        .state = record->state,
                        .priority = record->request->priority,
                        .prompt_tokens = record->prompt_tokens,
