@@ -3,6 +3,7 @@
 
 #include <future>
 
+#include "ipc/client/client.h"
 #include "ipc/session.h"
 #include "tests/ipc/connect_as.h"
 #include "tests/ipc/fixture.h"
@@ -108,6 +109,20 @@ TEST_CASE("only a trusted proxy may name the tenant that it acts for, and not th
     REQUIRE(request.tenant.id == id);
     REQUIRE(request.tenant.is_owner == (*label == 0));
   }
+}
+
+TEST_CASE("the client library acts for a tenant, and says for which") {
+  FakeServer server(with_rules({rule_for_us({.name = "proxy"}, true)}));
+  const auto connect_for = [&](const std::string& tenant) {
+    return client::Client::connect({.socket = server.path(), .connect_timeout = kPatience, .tenant = tenant});
+  };
+  const auto acting = connect_for("61001"), plain = connect_for(""), nobody = connect_for("nobody");
+  REQUIRE(acting);
+  REQUIRE((*acting)->server().tenant == "61001");
+  REQUIRE(plain);
+  REQUIRE((*plain)->server().tenant == "proxy");
+  REQUIRE_FALSE(nobody);
+  REQUIRE(nobody.error().message.find("no rule of this server names a tenant nobody") != std::string::npos);
 }
 
 TEST_CASE("a tenant's own requests are those of all its users, and no other's") {
