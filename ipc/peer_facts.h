@@ -19,6 +19,10 @@ namespace troupe::ipc {
 // called connect(). Before that another process of the same uid may have taken the pid of one that has ended.
 [[nodiscard]] std::string cgroup_of(const Peer& peer, int fd);
 
+// Whether /proc shows processes of other users: hidepid= of proc(5) and ProtectProc= of a unit hide them, and with them
+// their cgroups.
+[[nodiscard]] bool sees_other_processes();
+
 // Uid and primary group; supplementary groups and cgroup if `rules` need them. Reads two small files at most.
 [[nodiscard]] PeerFacts facts_of(const Peer& peer, int fd, const TenantRules& rules);
 
