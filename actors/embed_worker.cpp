@@ -15,6 +15,8 @@ namespace {
 
 // Some milliseconds of a small encoder.
 constexpr std::size_t kTokensPerTurn = 1024;
+// Of a tenant of weight 1. A turn costs a tenant less the more weight it has.
+constexpr double kTurnCost = 1e6;
 
 }  // namespace
 
@@ -92,19 +94,24 @@ void EmbedWorker::add(AssignmentPtr task) {
   // Its end may have arrived before it.
   if (!context_.streams.granted(task->request, task->generation)) return;
   forget(task->request);
-  const TenantId tenant = task->body->tenant.id;
+  const scheduler::Tenant& tenant = task->body->tenant;
   if (task->num_faults >= kMaxFaults) {
     context_.streams.end(task->request, task->generation, given_up({.what = "its worker died"}, "to compute it"),
                          now());
     return;
   }
-  context_.shares->begin(tenant);
+  context_.shares->begin(tenant.id, tenant.weight());
   // The job may outlive this worker, and in tests the unit.
   std::shared_ptr<const void> counted(nullptr,
-                                      [shares = context_.shares, tenant](const void*) { shares->end(tenant); });
-  waiting_.push(tenant, std::make_shared<Job>(Job{
-                            .task = std::move(task), .counted = counted, .answer = std::make_shared<Embeddings>()}));
+                                      [shares = context_.shares, id = tenant.id](const void*) { shares->end(id); });
+  queue(std::make_shared<Job>(
+      Job{.task = std::move(task), .counted = counted, .answer = std::make_shared<Embeddings>()}));
   next();
+}
+
+void EmbedWorker::queue(std::shared_ptr<Job> job) {
+  const scheduler::Tenant& tenant = job->task->body->tenant;
+  waiting_.push(tenant.id, std::move(job), static_cast<std::uint64_t>(kTurnCost / tenant.weight()));
 }
 
 void EmbedWorker::forget(RequestId request) {
@@ -166,7 +173,7 @@ void EmbedWorker::pass_ended(const msg::PassEnded& pass) {
       context_.streams.end(task.request, task.generation, end, now());
     } else if (context_.streams.computed(task.request, task.generation, job->tokens_read,
                                          job->answer->values.size() * sizeof(float))) {
-      waiting_.push(task.body->tenant.id, job);
+      queue(job);
     }
   }
   next();
@@ -182,7 +189,7 @@ void EmbedWorker::pass_failed(const Failure& why) {
     if (num_faults >= kMaxFaults) {
       context_.streams.end(task.request, task.generation, given_up(why, "to compute it"), now());
     } else {
-      waiting_.push(task.body->tenant.id, job);
+      queue(job);
     }
   }
   next();

@@ -37,6 +37,7 @@ class EmbedWorker : public ActorBase {
   struct Turn;  // what the compute thread works on
 
   void add(AssignmentPtr task);
+  void queue(std::shared_ptr<Job> job);
   void forget(RequestId request);
   void forget_all();
   void pass_ended(const msg::PassEnded& pass);

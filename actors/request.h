@@ -45,8 +45,9 @@ struct EmbedInputs {
 };
 
 struct Request {
-  scheduler::Tenant tenant;                                // from the kernel (SO_PEERCRED), never from the client
-  std::string model;                                       // empty: the only or default model
+  scheduler::Tenant tenant;  // by the server's rules, from what the kernel says of the peer or a trusted proxy names
+  std::uint32_t uid = 0;     // of the connection, for status
+  std::string model;         // empty: the only or default model
   std::variant<std::string, std::vector<TokenId>> prompt;  // text, or exact ids
   bool add_special = true;                                 // text only: BOS as the vocabulary asks
   bool parse_special = false;                              // text only: control tokens written as text become their ids

@@ -32,6 +32,8 @@ inline constexpr std::size_t kNumRequestStates = 6;
 struct RequestView {
   RequestId request = 0;
   TenantId tenant{};
+  std::uint32_t uid = 0;      // of its connection
+  std::string tenant_name{};  // scheduler::label_of()
   RequestState state = RequestState::received;
   std::int32_t priority = 0;
   std::uint32_t prompt_tokens = 0;     // 0: not known yet

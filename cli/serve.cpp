@@ -22,6 +22,7 @@
 #include "cli/service_manager.h"
 #include "cli/signals.h"
 #include "cli/subcommands.h"
+#include "cli/tenant_rules.h"
 #include "cli/text.h"
 #include "cli/version.h"
 #include "ipc/server.h"
@@ -113,6 +114,7 @@ class Service {
   std::optional<int> bind_socket() {
     auto options = server_options(options_, parsed_);
     if (!options) return end_with(options.error());
+    tenants_ = options->tenants;
     const auto inherited = manager_.socket();
     if (!inherited) return end_with(inherited.error());
     options->inherited_socket = *inherited;
@@ -205,6 +207,10 @@ class Service {
         return;
       }
     }
+    if (const Status kept = check_tenants(parsed_, tenants_); !kept) {
+      code_ = end_with(kept.error());
+      return;
+    }
     const std::string name = log_model(*gateway_, options_);
     spdlog::info("ready");
     ready_at_ = Clock::now();
@@ -242,14 +248,26 @@ class Service {
     config::ServeOptions in_effect(reread.in_effect.options);
     auto options = server_options(in_effect, reread.in_effect);  // looks names up again, too
     if (!options) return options.error();
+    if (!loading_)
+      if (Status kept = check_tenants(reread.in_effect, options->tenants); !kept) return kept;
     if (Status changed = server_->reconfigure(*options); !changed) return changed.error();
+    tenants_ = std::move(options->tenants);
     parsed_ = std::move(reread.in_effect);
     options_ = std::move(in_effect);
     if (Status log = reload_log(options_); !log) spdlog::error("reload: {}", log.error().message);
     for (const config::Option* option : reread.changed) spdlog::info("reload: {}", config::describe(*option, parsed_));
+    if (reread.tenants_changed) spdlog::info("reload: {} tenant rules ({})", parsed_.tenants.size(), parsed_.file);
     for (const std::string& option : reread.need_restart) spdlog::warn("reload: {} needs a restart", option);
-    if (reread.changed.empty() && reread.need_restart.empty()) spdlog::info("reload: no option has changed");
+    if (reread.changed.empty() && reread.need_restart.empty() && !reread.tenants_changed)
+      spdlog::info("reload: no option has changed");
     return Ok{};
+  }
+
+  // Whether the loaded model has the blocks that the rules keep. Encoders have no blocks, and nothing is kept there.
+  Status check_tenants(const config::Given& given, const ipc::TenantRules& rules) const {
+    const std::shared_ptr<const actors::ServedModel> served = gateway_->model();
+    const auto& model = served->language_model();
+    return model ? check_kept_blocks(given, rules, model->arena()->num_blocks()) : Ok{};
   }
 
   // The first stop signal; a second one is handled by the stop thread (cli/signals.h).
@@ -285,6 +303,7 @@ class Service {
 
   config::Parsed parsed_;         // in effect
   config::ServeOptions options_;  // of parsed_
+  ipc::TenantRules tenants_;      // of parsed_
   ServiceManager& manager_;
   EventQueue& events_;
   std::mutex mutex_;

@@ -1,18 +1,16 @@
 #include "cli/serve_options.h"
 
 #include <fmt/format.h>
-#include <grp.h>
-#include <pwd.h>
 
-#include <cerrno>
-#include <cstring>
 #include <memory>
 #include <optional>
 #include <sstream>
 #include <vector>
 
+#include "cli/accounts.h"
 #include "cli/logging.h"
 #include "cli/model_options.h"
+#include "cli/tenant_rules.h"
 #include "cli/text.h"
 #include "config/printable.h"
 #include "engine/compute/step_profile.h"
@@ -21,22 +19,6 @@
 
 namespace troupe::cli {
 namespace {
-
-// The id of a user or a group; nullopt: the system does not know the name. kFind: getpwnam_r or getgrnam_r.
-template <class Record, auto kFind, auto kId>
-Result<std::optional<std::uint32_t>> id_of(const std::string& name) {
-  constexpr std::size_t kMaxBuffer = 16u << 20;  // enough for a group of all users of a big site
-  for (std::vector<char> buffer(4096);; buffer.resize(buffer.size() * 4)) {
-    Record record{};
-    Record* found = nullptr;
-    const int error = kFind(name.c_str(), &record, buffer.data(), buffer.size(), &found);
-    if (error == 0 && found != nullptr) return std::optional<std::uint32_t>(record.*kId);
-    if (error == 0 || error == ENOENT || error == ESRCH || error == EBADF || error == EPERM)
-      return std::optional<std::uint32_t>();
-    if (error != ERANGE || buffer.size() > kMaxBuffer)
-      return Error{ErrorCode::io, fmt::format("cannot look up {}: {}", name, std::strerror(error))};
-  }
-}
 
 using Finder = Result<std::optional<std::uint32_t>> (*)(const std::string&);
 
@@ -112,12 +94,13 @@ Result<ipc::ServerOptions> server_options(const config::ServeOptions& options, c
   server.strict_modes = !options.no_strict_modes;
   server.allow_uids.assign(options.allow_uid.begin(), options.allow_uid.end());
   server.allow_gids.assign(options.allow_gid.begin(), options.allow_gid.end());
-  constexpr Finder kFindUser = &id_of<passwd, &::getpwnam_r, &passwd::pw_uid>;
-  constexpr Finder kFindGroup = &id_of<group, &::getgrnam_r, &group::gr_gid>;
-  if (Status added = add_named(given, "allow-user", options.allow_user, kFindUser, server.allow_uids); !added)
+  if (Status added = add_named(given, "allow-user", options.allow_user, find_user, server.allow_uids); !added)
     return added.error();
-  if (Status added = add_named(given, "allow-group", options.allow_group, kFindGroup, server.allow_gids); !added)
+  if (Status added = add_named(given, "allow-group", options.allow_group, find_group, server.allow_gids); !added)
     return added.error();
+  auto tenants = tenant_rules(given);
+  if (!tenants) return tenants.error();
+  server.tenants = std::move(*tenants);
   server.max_connections = static_cast<std::uint32_t>(options.max_connections);
   server.max_connections_per_uid = static_cast<std::uint32_t>(options.max_connections_per_uid);
   server.max_streams = static_cast<std::uint32_t>(options.max_streams);

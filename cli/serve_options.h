@@ -10,8 +10,8 @@
 
 namespace troupe::cli {
 
-// Looks the names of --allow-user and --allow-group up now. Error: invalid_argument (bad_config if it comes from a
-// variable or a file) for an unknown name; io if the lookup fails.
+// Looks the names of --allow-user, --allow-group and of tenant rules up now. Error: invalid_argument (bad_config if it
+// comes from a variable or a file) for an unknown name; io if the lookup fails; as tenant_rules().
 [[nodiscard]] Result<ipc::ServerOptions> server_options(const config::ServeOptions& options,
                                                         const config::Given& given);
 

@@ -4,6 +4,7 @@
 #include <pwd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstddef>
 #include <numeric>
 #include <utility>
@@ -169,6 +170,14 @@ void TopScreen::choose(int step) {
   selected_ = requests[static_cast<std::size_t>(row)].request;
 }
 
+std::string TopScreen::whose(const LiveRequest& request) const {
+  std::uint32_t uid = request.uid;
+  const std::string& tenant = request.tenant;
+  const auto [end, error] = std::from_chars(tenant.data(), tenant.data() + tenant.size(), uid);
+  const bool is_name = !tenant.empty() && (error != std::errc() || end != tenant.data() + tenant.size());
+  return is_name ? tenant : user_name_(uid);
+}
+
 std::vector<LiveRequest> TopScreen::sorted() const {
   std::vector<LiveRequest> live = now_->live_requests;  // oldest first
   const auto tokens = [](const LiveRequest& r) { return std::uint64_t{r.computed_tokens} + r.generated_tokens; };
@@ -182,8 +191,7 @@ std::vector<LiveRequest> TopScreen::sorted() const {
       std::stable_sort(live.begin(), live.end(), [&](const auto& a, const auto& b) { return tokens(a) > tokens(b); });
       break;
     case Order::user:
-      std::stable_sort(live.begin(), live.end(),
-                       [&](const auto& a, const auto& b) { return user_name_(a.uid) < user_name_(b.uid); });
+      std::stable_sort(live.begin(), live.end(), [&](const auto& a, const auto& b) { return whose(a) < whose(b); });
       break;
   }
   return live;
@@ -202,7 +210,7 @@ std::vector<std::string> TopScreen::table(std::size_t rows) const {
     const LiveRequest& r = requests[i];
     const std::string phase = r.state != "running" ? r.state : r.generated_tokens > 0 ? "decode" : "prefill";
     lines.push_back(fmt::format("{}{:>8} {:<10} {:<8} {:>13} {:>7} {:>9} {:>9} {:>7}",
-                                chosen == r.request ? "> " : "  ", r.request, Printable(user_name_(r.uid), 10).text(),
+                                chosen == r.request ? "> " : "  ", r.request, Printable(whose(r), 10).text(),
                                 Printable(phase, 8).text(), prompt_text(r), r.cached_tokens, r.generated_tokens,
                                 r.preemptions, clock_text(r.age_seconds)));
   }
@@ -218,10 +226,10 @@ std::vector<std::string> TopScreen::table(std::size_t rows) const {
 std::string TopScreen::bottom() const {
   constexpr const char* kOrders[] = {"phase", "age", "tokens", "user"};
   if (const auto chosen = selected(); asks_to_cancel_ && chosen) {
-    std::string whose;
+    std::string owner;
     for (const LiveRequest& request : now_->live_requests)
-      if (request.request == *chosen) whose = user_name_(request.uid);
-    return fmt::format("cancel request {} of {}?   y: yes   any other key: no", *chosen, whose);
+      if (request.request == *chosen) owner = whose(request);
+    return fmt::format("cancel request {} of {}?   y: yes   any other key: no", *chosen, owner);
   }
   if (!news_.empty()) return news_;
   return fmt::format("q: end   space: look now   s: sort ({})   j, k: choose   c: cancel",

@@ -20,6 +20,8 @@ namespace {
 // Far above every real file; bounds the read of files without an end (/dev/zero).
 constexpr std::size_t kMaxFileBytes = 1u << 20;
 
+constexpr std::string_view kTenantKey = "tenant";
+
 // A TOML scalar as the text that a flag would have; nullopt for tables, arrays and dates.
 std::optional<std::string> scalar_text(const toml::node& node) {
   if (const auto* value = node.as_string()) return value->get();
@@ -88,10 +90,61 @@ std::string unknown_key(std::string_view key, bool is_table) {
   std::vector<std::string> known;
   for (const Option& option : option_table())
     if (is_key(option)) known.emplace_back(option.name);
+  known.emplace_back(kTenantKey);
   if (const auto likely = nearest(key, known)) return fmt::format("unknown key {}; did you mean {}?", key, *likely);
-  return fmt::format(
-      "unknown key {}{}", key,
-      is_table ? "; keys are not grouped in tables" : " (`troupe serve --print-config` shows those it has)");
+  return fmt::format("unknown key {}{}", key,
+                     is_table ? "; keys are not grouped in tables, but for [[tenant]]"
+                              : " (`troupe serve --print-config` shows those it has)");
+}
+
+// A scalar of a [[tenant]] table; nullopt for tables, arrays and dates.
+std::optional<TableEntry::Scalar> scalar_of(const toml::node& node) {
+  if (const auto* value = node.as_string()) return value->get();
+  if (const auto* value = node.as_integer()) return value->get();
+  if (const auto* value = node.as_floating_point()) return value->get();
+  if (const auto* value = node.as_boolean()) return value->get();
+  return std::nullopt;
+}
+
+Error error_at(const std::string& path, const toml::node& node, const std::string& why) {
+  return {ErrorCode::bad_config, fmt::format("{}:{}: {}", path, node.source().begin.line, why)};
+}
+
+Result<Table> read_table(const std::string& path, const toml::table& from) {
+  Table table{static_cast<int>(from.source().begin.line), {}};
+  for (const auto& [key, node] : from) {
+    TableEntry entry{std::string(key.str()), static_cast<int>(node.source().begin.line), node.is_array(), {}};
+    const auto add = [&](const toml::node& element) {
+      auto scalar = scalar_of(element);
+      if (scalar) entry.values.push_back(std::move(*scalar));
+      return scalar.has_value();
+    };
+    bool taken = true;
+    if (const toml::array* array = node.as_array())
+      for (const toml::node& element : *array) taken = taken && add(element);
+    else
+      taken = add(node);
+    if (!taken) return error_at(path, node, fmt::format("{} takes no date and no table", key.str()));
+    table.entries.push_back(std::move(entry));
+  }
+  return table;
+}
+
+// The rules under the key `tenant`.
+Result<std::vector<TenantRule>> read_tenants(const std::string& path, const toml::node& node) {
+  const toml::array* const array = node.as_array();
+  std::vector<Table> tables;
+  for (std::size_t i = 0; array && i < array->size(); ++i) {
+    const toml::table* const element = array->get(i)->as_table();
+    if (!element) return error_at(path, *array->get(i), "tenant is a table; each begins with a line [[tenant]]");
+    auto table = read_table(path, *element);
+    if (!table) return table.error();
+    tables.push_back(std::move(*table));
+  }
+  if (!array) return error_at(path, node, "there may be several tenants: each begins with a line [[tenant]]");
+  auto rules = to_tenant_rules(tables);
+  if (!rules) return Error{rules.error().code, fmt::format("{}:{}", path, rules.error().message)};
+  return rules;
 }
 
 // Scans a TOML document by its strings and comments.
@@ -193,10 +246,16 @@ Result<std::optional<ConfigFile>> read_config_file(const std::string& path) {
   if (!parsed)
     return Error{ErrorCode::bad_config,
                  fmt::format("{}:{}: {}", path, parsed.error().source().begin.line, parsed.error().description())};
-  ConfigFile file{path, {}};
+  ConfigFile file{path, {}, {}};
   for (const auto& [key, node] : parsed.table()) {
     const int line = static_cast<int>(node.source().begin.line);
     const std::string place = fmt::format("{}:{}: ", path, line);
+    if (key.str() == kTenantKey) {
+      auto tenants = read_tenants(path, node);
+      if (!tenants) return tenants.error();
+      file.tenants = std::move(*tenants);
+      continue;
+    }
     const Option* option = find_key(key.str());
     if (!option) return Error{ErrorCode::bad_config, place + unknown_key(key.str(), node.is_table())};
     auto texts = read_texts(*option, node);

@@ -1,4 +1,4 @@
-// troupe.toml: a flat list of keys, each the name of a flag. Used by parse() only.
+// troupe.toml: a flat list of keys, each the name of a flag, and [[tenant]] tables behind it. Used by parse() only.
 #pragma once
 
 #include <optional>
@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "config/options.h"
+#include "config/tenant_rules.h"
 
 namespace troupe::config {
 
@@ -18,10 +19,11 @@ struct ConfigEntry {
 struct ConfigFile {
   std::string path;
   std::vector<ConfigEntry> entries;  // by key
+  std::vector<TenantRule> tenants;   // in the order of the file
 };
 
 // nullopt if there is no such file. Error: bad_config if it cannot be read, is not TOML (with the line), has an unknown
-// key (with the nearest name), or a value of the wrong type.
+// key (with the nearest name), a value of the wrong type, or a bad tenant rule (to_tenant_rules()).
 [[nodiscard]] Result<std::optional<ConfigFile>> read_config_file(const std::string& path);
 
 // A text as a TOML string, quoted.

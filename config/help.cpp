@@ -180,6 +180,8 @@ std::string print_config(Command command, const Parsed& parsed) {
                          origin_of(option, parsed, "from "));
     }
   }
+  for (const TenantRule& rule : parsed.tenants)
+    out << fmt::format("\n[[tenant]]  # from {}:{}\n{}", parsed.file, rule.line, to_toml(rule));
   return out.str();
 }
 
@@ -204,7 +206,8 @@ std::string man_page(std::string_view version, std::span<const ExitStatus> statu
   write_item(out, "NO_COLOR", "no colours in the log");
   out << ".SH FILES\n";
   write_item(out, "$XDG_CONFIG_HOME/troupe/troupe.toml, /etc/troupe/troupe.toml",
-             "the configuration, one key for each option; the first that exists is read");
+             "the configuration, one key for each option, and [[tenant]] rules (operations.md); the first that exists "
+             "is read");
   write_item(out, "$XDG_RUNTIME_DIR/troupe/troupe.sock, ~/.troupe/HOST.sock, /run/troupe/troupe.sock",
              "the socket of a user's own server, with and without a runtime directory, and of the system's");
   out << ".SH EXIT STATUS\n";

@@ -214,6 +214,7 @@ Status apply_file(Command command, const ConfigFile& file, Parsed& parsed) {
       return Error{ErrorCode::bad_config, fmt::format("{}: {}: {}", place, entry.option->name, *problem)};
     if (ours) parsed.origins[std::string(entry.option->name)] = place;
   }
+  if (command == Command::serve) parsed.tenants = file.tenants;
   return Ok{};
 }
 
@@ -331,7 +332,9 @@ Result<Reread> read_again(Command command, const Parsed& in_effect, const Surrou
   auto fresh = parse(command, in_effect.command_line, surroundings);
   if (!fresh) return fresh.error();
   Reread reread{.in_effect = in_effect, .changed = {}, .need_restart = {}};
+  reread.tenants_changed = fresh->tenants != in_effect.tenants;
   reread.in_effect.file = fresh->file;
+  reread.in_effect.tenants = fresh->tenants;
   for (const Option& option : option_table()) {
     if (!option.belongs_to(command)) continue;
     const std::vector<std::string> texts = to_texts(option, fresh->options);

@@ -14,6 +14,7 @@
 
 #include "config/option.h"
 #include "config/result.h"
+#include "config/tenant_rules.h"
 
 namespace troupe::config {
 
@@ -45,6 +46,7 @@ struct Given {
   std::map<std::string, std::string, std::less<>> origins;  // option name -> "--threads", "TROUPE_THREADS", "FILE:3"
   std::vector<std::string> warnings;                        // unknown TROUPE_* variables
   std::string file;                                         // the configuration file that was read, if any
+  std::vector<TenantRule> tenants;                          // of `file`; of `serve` only
   std::vector<std::string> command_line;                    // the parsed arguments, for read_again()
 };
 
@@ -63,8 +65,9 @@ struct Parsed : Given {
 
 // The result of read_again().
 struct Reread {
-  Parsed in_effect;                       // the old values, with the new values of options that reload
-  std::vector<const Option*> changed;     // options that reload and have a new value
+  Parsed in_effect;                    // the old values, with the new tenants and values of options that reload
+  std::vector<const Option*> changed;  // options that reload and have a new value
+  bool tenants_changed = false;
   std::vector<std::string> need_restart;  // "threads = 4 (FILE:3)": other options with a new value
 };
 

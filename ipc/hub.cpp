@@ -16,7 +16,7 @@ constexpr std::size_t kMaxRememberedUsers = 4096;
 
 }  // namespace
 
-void User::add_counts(v1::Status& status) const {
+void Tally::add_counts(v1::Status& status) const {
   ipc::add_counts(status, counts);
   MetricList metrics;
   tokens.append_metrics(metrics);
@@ -50,6 +50,16 @@ User& Hub::user(std::uint32_t uid) {
     if (gone != users_.end()) users_.erase(gone);
   }
   return users_.try_emplace(uid, uid, options).first->second;
+}
+
+std::shared_ptr<Tally> Hub::tally(TenantId tenant) {
+  if (const auto found = tallies_.find(tenant); found != tallies_.end()) return found->second;
+  if (tallies_.size() >= kMaxRememberedUsers) {
+    const auto gone =
+        std::find_if(tallies_.begin(), tallies_.end(), [](const auto& entry) { return entry.second.use_count() == 1; });
+    if (gone != tallies_.end()) tallies_.erase(gone);
+  }
+  return tallies_.emplace(tenant, std::make_shared<Tally>(tenant)).first->second;
 }
 
 void Hub::set_rates() {
@@ -91,16 +101,15 @@ void Hub::put_status_question() {
   });
 }
 
-OwnRequests Hub::requests_of(std::uint32_t uid, const Session& asking) const {
+OwnRequests Hub::requests_of(TenantId tenant, const Session& asking) const {
   OwnRequests own;
-  for (const auto& session : sessions)
-    if (session->uid() == uid) session->add_requests(own, session.get() == &asking);
+  for (const auto& session : sessions) session->add_requests(own, tenant, session.get() == &asking);
   return own;
 }
 
-bool Hub::cancel_request(std::uint64_t number, std::uint32_t uid, bool is_owner) {
+bool Hub::cancel_request(std::uint64_t number, const scheduler::Tenant& tenant, std::uint32_t uid) {
   return std::any_of(sessions.begin(), sessions.end(), [&](const std::shared_ptr<Session>& session) {
-    return (is_owner || session->uid() == uid) && session->cancel_request(number, uid, is_owner);
+    return session->cancel_request(number, tenant, uid);
   });
 }
 

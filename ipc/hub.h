@@ -26,21 +26,28 @@ using Clock = std::chrono::steady_clock;
 
 class Session;
 
+// What a tenant's requests came to, on all of its connections.
+struct Tally {
+  explicit Tally(TenantId whose) : tenant(whose) {}
+
+  // Fills in the counters, for a Status to a guest.
+  void add_counts(v1::Status& status) const;
+
+  const TenantId tenant;
+  RequestCounts counts;
+  actors::TokenMetrics tokens;      // of requests that have ended
+  std::uint64_t num_submitted = 0;  // each choice counts: the number of the last one
+};
+
 // One user of the server, on all of its connections.
 struct User {
   User(std::uint32_t its_uid, const ServerOptions& options)
       : uid(its_uid), frames(options.max_frames_per_second), questions(options.max_questions_per_second) {}
 
-  // Fills in the counters of this user's requests, for a Status to a guest.
-  void add_counts(v1::Status& status) const;
-
   const std::uint32_t uid;
   std::uint32_t connections = 0;
   TokenBucket frames;     // of every kind; while it is empty, frames are handled later
   TokenBucket questions;  // Health, Models, Status, CancelRequest: without one they are refused
-  RequestCounts counts;
-  actors::TokenMetrics tokens;      // of requests that have ended
-  std::uint64_t num_submitted = 0;  // each choice counts: the number of the last one
 };
 
 // Used by the io thread only, except for `io`.
@@ -60,19 +67,21 @@ struct Hub {
   // A copy of `sessions`, for loops in which sessions may close.
   std::vector<std::shared_ptr<Session>> all_sessions() const { return {sessions.begin(), sessions.end()}; }
   // The user with this uid; the reference is valid while the user has a connection. Users without one are kept for
-  // their counters, while there are fewer than kMaxRememberedUsers in all.
+  // their rates, while there are fewer than kMaxRememberedUsers in all.
   User& user(std::uint32_t uid);
+  // The tenant's; kept like users, and at least while there is another reference.
+  std::shared_ptr<Tally> tally(TenantId tenant);
   // Applies the rates in `options` to all users.
   void set_rates();
   // Queries the gateway's status and calls `done` with it on the io thread; not after the server has been destroyed.
   // One query of the gateway answers all callers that waited when it was sent, and at most one is sent every 50 ms, so
   // the cost does not grow with the number of callers.
   void ask_status(OnStatus done);
-  // The live requests of this uid's connections; `asking` is the connection that asks.
-  OwnRequests requests_of(std::uint32_t uid, const Session& asking) const;
-  // Cancels a request by the number in this user's Status: any for an owner, else one of its own. Returns whether there
-  // is one.
-  bool cancel_request(std::uint64_t number, std::uint32_t uid, bool is_owner);
+  // The tenant's live requests, on all connections; `asking` is the one that asks.
+  OwnRequests requests_of(TenantId tenant, const Session& asking) const;
+  // Cancels a request by the number in this tenant's Status, asked for by the user `uid`: any for an owner, else one of
+  // its own. Returns whether there is one.
+  bool cancel_request(std::uint64_t number, const scheduler::Tenant& tenant, std::uint32_t uid);
   // Adds what owners alone see: connections, requests of all users, memory of outboxes.
   void add_counts(v1::Status& status);
   // Logs a line unless `kind` has used up its quota for this second; `line` is only called if it is logged.
@@ -106,6 +115,7 @@ struct Hub {
   bool tick_armed_ = false;
   bool stopped_ = false;
   std::unordered_map<std::uint32_t, User> users_;  // by uid
+  std::unordered_map<TenantId, std::shared_ptr<Tally>> tallies_;
   // Status queries.
   asio::steady_timer status_timer_;
   Clock::time_point last_question_{};

@@ -167,12 +167,7 @@ Result<Peer> peer_of(int fd) {
 
 bool is_owner(std::uint32_t uid) { return uid == ::geteuid() || uid == 0; }
 
-bool admitted(const Peer& peer, int fd, const Guests& guests) {
-  const auto contains = [](const std::vector<std::uint32_t>& ids, std::uint32_t id) {
-    return std::find(ids.begin(), ids.end(), id) != ids.end();
-  };
-  if (is_owner(peer.uid) || contains(guests.uids, peer.uid) || contains(guests.gids, peer.gid)) return true;
-  if (guests.gids.empty()) return false;
+std::vector<std::uint32_t> supplementary_groups(int fd) {
   std::vector<gid_t> groups(256);
   socklen_t size = static_cast<socklen_t>(groups.size() * sizeof(gid_t));
   int got = ::getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, groups.data(), &size);
@@ -180,9 +175,18 @@ bool admitted(const Peer& peer, int fd, const Guests& guests) {
     groups.resize(size / sizeof(gid_t));
     got = ::getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, groups.data(), &size);
   }
-  if (got != 0) return false;
-  groups.resize(size / sizeof(gid_t));
-  return std::any_of(groups.begin(), groups.end(), [&](gid_t gid) { return contains(guests.gids, gid); });
+  groups.resize(got == 0 ? size / sizeof(gid_t) : 0);
+  return groups;
+}
+
+bool admitted(const Peer& peer, int fd, const Guests& guests) {
+  const auto contains = [](const std::vector<std::uint32_t>& ids, std::uint32_t id) {
+    return std::find(ids.begin(), ids.end(), id) != ids.end();
+  };
+  if (is_owner(peer.uid) || contains(guests.uids, peer.uid) || contains(guests.gids, peer.gid)) return true;
+  if (guests.gids.empty()) return false;
+  const std::vector<std::uint32_t> groups = supplementary_groups(fd);
+  return std::any_of(groups.begin(), groups.end(), [&](std::uint32_t gid) { return contains(guests.gids, gid); });
 }
 
 Result<ListeningSocket> ListeningSocket::open(const std::string& path, const Guests& guests, bool own_directory,

@@ -56,6 +56,10 @@ struct Peer {
 
 [[nodiscard]] Result<Peer> peer_of(int fd);
 
+// The supplementary groups of the peer, as the kernel recorded them at connect() (SO_PEERGROUPS); empty if it does not
+// say.
+[[nodiscard]] std::vector<std::uint32_t> supplementary_groups(int fd);
+
 // The permission bits: "0755".
 [[nodiscard]] std::string octal(mode_t mode);
 // The directory of a socket's file: "." for a name alone.

@@ -17,6 +17,7 @@
 #include "config/assert.h"
 #include "config/file_descriptor.h"
 #include "ipc/listening_socket.h"
+#include "ipc/peer_facts.h"
 #include "ipc/session.h"
 #include "ipc/socket_path.h"
 #include "ipc/strict_modes.h"
@@ -72,6 +73,12 @@ void fit_to_descriptors(ServerOptions& options) {
       "the hard limit (ulimit -Hn, LimitNOFILE=) to at least {}",
       descriptors, fit, options.max_connections, std::uint64_t{options.max_connections} + kOtherDescriptors);
   options.max_connections = fit;
+}
+
+void warn_of_hidden_cgroups(const TenantRules& rules) {
+  if (rules.need_cgroup() && !sees_other_processes())
+    spdlog::warn(
+        "tenant rules by cgroup match no process of another user: /proc hides them (ProtectProc= of the unit)");
 }
 
 Guests guests_of(const ServerOptions& options) { return {options.allow_uids, options.allow_gids}; }
@@ -271,6 +278,8 @@ void Server::Impl::turn_away_waiting() {
 
 void Server::Impl::reconfigure(const ServerOptions& options) {
   guests = guests_of(options);
+  hub.options.tenants = options.tenants;
+  warn_of_hidden_cgroups(options.tenants);
   hub.options.max_connections = options.max_connections;
   fit_to_descriptors(hub.options);
   hub.options.max_connections_per_uid = options.max_connections_per_uid;
@@ -286,6 +295,8 @@ void Server::Impl::reconfigure(const ServerOptions& options) {
   for (const auto& session : hub.all_sessions())
     if (!session->is_admitted(guests))
       session->break_off(to_refusal({.code = Outcome::permission, .uid = session->uid()}));
+    else
+      session->take_rules();
   hub.arm_tick();
 }
 
@@ -336,6 +347,7 @@ void Server::Impl::end_drain(std::function<void()> done) {
 Result<std::unique_ptr<Server>> Server::bind(ServerOptions options) {
   if (Status checked = check(options); !checked) return checked.error();
   fit_to_descriptors(options);
+  warn_of_hidden_cgroups(options.tenants);
   auto socket = options.inherited_socket ? ListeningSocket::adopt(*options.inherited_socket) : open_socket(options);
   if (!socket) return socket.error();
   // Damaged frames are reported to their sender; protobuf's own messages to stderr are turned off.

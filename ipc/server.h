@@ -20,6 +20,7 @@
 #include "config/result.h"
 #include "ipc/frames/framing.h"
 #include "ipc/listening_socket.h"
+#include "ipc/tenant_rules.h"
 
 namespace troupe::ipc {
 
@@ -29,6 +30,7 @@ struct ServerOptions {
   bool strict_modes = true;                    // false: a directory that others can write to is only logged
   std::vector<std::uint32_t> allow_uids{};     // besides the server's own uid and root
   std::vector<std::uint32_t> allow_gids{};     // members (primary or supplementary) may connect
+  TenantRules tenants{};                       // which tenant a connection is; it lets no user in
   std::uint32_t max_connections = 256;         // more are refused with queue_full; see kept_for_owner()
   std::uint32_t max_connections_per_uid = 64;  // also for the server's own uid; more are refused with quota
   std::uint32_t max_streams = 64;              // per connection, unanswered requests of every kind
@@ -96,11 +98,12 @@ class Server {
   // Begins to serve on a new thread. The gateway must outlive stop(). Call once.
   void start(actors::Gateway& gateway);
 
-  // Changes options of a running server: allow_uids, allow_gids, max_connections, max_connections_per_uid,
+  // Changes options of a running server: allow_uids, allow_gids, tenants, max_connections, max_connections_per_uid,
   // max_outbox_bytes (of new connections), the rates, hello_timeout, stall_timeout and idle_timeout; the rest of
-  // `options` is ignored. Connections of users that are no longer allowed are ended with a refusal; our own socket file
-  // gets the mode that bind() would have given it (a failure is logged; peers' uids are checked in any case). Error:
-  // invalid_argument, as bind(); then nothing changes.
+  // `options` is ignored. Requests that are live keep their tenant and its policy; the next ones of every connection
+  // have those of the new rules. Connections of users that are no longer allowed are ended with a refusal; our own
+  // socket file gets the mode that bind() would have given it (a failure is logged; peers' uids are checked in any
+  // case). Error: invalid_argument, as bind(); then nothing changes.
   [[nodiscard]] Status reconfigure(const ServerOptions& options);
 
   // As Gateway::status(), but called on the io thread, as for a client's request: an answer shows that the io thread

@@ -51,15 +51,15 @@ Refusal stalled(const char* what, std::chrono::milliseconds timeout) {
                    timeout);
 }
 
-scheduler::Tenant tenant_of(const Peer& peer) { return {.id = TenantId{peer.uid}, .is_owner = is_owner(peer.uid)}; }
-
 }  // namespace
 
 Session::Session(Hub& hub, Socket socket, Peer peer)
     : hub_(hub),
       socket_(std::move(socket)),
       peer_(peer),
-      tenant_(tenant_of(peer)),
+      facts_(facts_of(peer, socket_.native_handle(), hub.options.tenants)),
+      tenant_(tenant_of(hub.options.tenants, facts_)),
+      tally_(hub.tally(tenant_.id)),
       user_(hub.user(peer.uid)),
       outbox_(std::make_shared<Outbox>(hub.options.max_outbox_bytes,
                                        std::make_unique<BufferShare>(hub.answers, tenant_),
@@ -292,12 +292,13 @@ void Session::encode_end(std::uint64_t number, actors::End&& end, std::string& b
   else if (choice.cancelled_by && end.outcome == Outcome::cancelled)
     end.message = fmt::format("uid {} asked for it with CancelRequest", *choice.cancelled_by);
   const RequestKind kind = stream.kind;
+  const std::shared_ptr<Tally> tally = stream.tally;
   if (is_last) streams_.erase(found);  // before the client can see the end and reuse the number
   last_answer_ = Clock::now();
-  count_ended(kind, end.outcome);
-  user_.tokens.prompt += end.usage.prompt_tokens;
-  user_.tokens.cached += end.usage.cached_tokens;
-  user_.tokens.generated += end.usage.completion_tokens;
+  count_ended(*tally, kind, end.outcome);
+  tally->tokens.prompt += end.usage.prompt_tokens;
+  tally->tokens.cached += end.usage.cached_tokens;
+  tally->tokens.generated += end.usage.completion_tokens;
   // The choices of a request are refused together: only the last refusal is sent.
   if (!is_last && scheduler::info(end.outcome).kind == scheduler::OutcomeKind::refused) return;
   append_frame(bytes, to_frame(number, std::move(end)));
@@ -307,7 +308,8 @@ void Session::encode_answer(std::uint64_t number, Answer&& answer, std::string& 
   if (number != 0) {
     const auto found = streams_.find(number);
     if (found == streams_.end()) return;
-    count_ended(found->second.kind, answer.outcome, found->second.count);
+    const Stream& stream = found->second;
+    count_ended(*stream.tally, stream.kind, answer.outcome, stream.count);
     streams_.erase(found);
   }
   last_answer_ = Clock::now();
@@ -415,39 +417,44 @@ void Session::cancel_stream(Stream& stream) const {
   if (stream.unwanted) *stream.unwanted = true;
 }
 
-void Session::add_requests(OwnRequests& own, bool is_asking) const {
-  for (const auto& [number, stream] : streams_)
+void Session::add_requests(OwnRequests& own, TenantId tenant, bool is_asking) const {
+  for (const auto& [number, stream] : streams_) {
+    if (stream.tally->tenant != tenant) continue;
     for (const Choice& choice : stream.choices)
       if (!choice.ended) own[choice.request] = {.number = choice.own_number, .stream = is_asking ? number : 0};
+  }
 }
 
-bool Session::cancel_request(std::uint64_t number, std::uint32_t by_uid, bool by_owner) {
-  for (auto& [id, stream] : streams_)
+bool Session::cancel_request(std::uint64_t number, const scheduler::Tenant& by, std::uint32_t by_uid) {
+  for (auto& [id, stream] : streams_) {
+    if (!by.is_owner && stream.tally->tenant != by.id) continue;
     for (Choice& choice : stream.choices) {
-      if (choice.ended || number != (by_owner ? choice.request : choice.own_number)) continue;
+      if (choice.ended || number != (by.is_owner ? choice.request : choice.own_number)) continue;
       choice.cancelled_by = by_uid;
       cancel_choice(choice);
       return true;
     }
+  }
   return false;
 }
 
 void Session::cancel_streams() {
   for (auto& [number, stream] : streams_) {
     cancel_stream(stream);
-    count_ended(stream.kind, Outcome::cancelled, stream.choices.empty() ? stream.count : stream.num_open);
+    count_ended(*stream.tally, stream.kind, Outcome::cancelled,
+                stream.choices.empty() ? stream.count : stream.num_open);
   }
   streams_.clear();
 }
 
 void Session::count_received(RequestKind kind, std::uint64_t count) {
   hub_.counts.received(kind, count);
-  user_.counts.received(kind, count);
+  tally_->counts.received(kind, count);
 }
 
-void Session::count_ended(RequestKind kind, Outcome outcome, std::uint64_t count) {
+void Session::count_ended(Tally& tally, RequestKind kind, Outcome outcome, std::uint64_t count) {
   hub_.counts.ended(kind, outcome, count);
-  user_.counts.ended(kind, outcome, count);
+  tally.counts.ended(kind, outcome, count);
 }
 
 void Session::close() {

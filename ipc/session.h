@@ -20,11 +20,19 @@
 #include "ipc/hub.h"
 #include "ipc/listening_socket.h"
 #include "ipc/outbox.h"
+#include "ipc/peer_facts.h"
 #include "ipc/rate_limits.h"
 
 namespace troupe::ipc {
 
 using Socket = asio::local::stream_protocol::socket;
+
+// The tenant of a peer, by the rules and with what owners may.
+[[nodiscard]] scheduler::Tenant tenant_of(const TenantRules& rules, const PeerFacts& peer);
+// The same for a client that acts for the tenant `label` (TenantRules::find(); empty: it does not), or why it may not.
+// No such client is an owner.
+[[nodiscard]] std::variant<scheduler::Tenant, Refusal> tenant_for(const TenantRules& rules, const PeerFacts& peer,
+                                                                  const std::string& label);
 
 class Session : public std::enable_shared_from_this<Session> {
  public:
@@ -45,18 +53,21 @@ class Session : public std::enable_shared_from_this<Session> {
   User& user() const { return user_; }
   bool is_admitted(const Guests& guests) { return admitted(peer_, socket_.native_handle(), guests); }
   std::size_t num_streams() const { return streams_.size(); }
-  // Its requests for tokens that have not ended.
-  void add_requests(OwnRequests& own, bool is_asking) const;
-  // Cancels one of them at the request of user `by_uid`, on any connection: an owner names its id, a guest its number
-  // among its own. Returns whether there is such a request.
-  bool cancel_request(std::uint64_t number, std::uint32_t by_uid, bool by_owner);
+  // Decides the tenant of the next requests by the rules as they are now. Ends the connection if it acts for a tenant
+  // and may not any more.
+  void take_rules();
+  // The tenant's requests for tokens that have not ended.
+  void add_requests(OwnRequests& own, TenantId tenant, bool is_asking) const;
+  // Cancels one of them at the request of user `by_uid` of that tenant, on any connection: an owner names its id, a
+  // guest its number among the tenant's own. Returns whether there is such a request.
+  bool cancel_request(std::uint64_t number, const scheduler::Tenant& by, std::uint32_t by_uid);
   std::uint64_t outbox_bytes() const { return outbox_->bytes(); }
 
  private:
   // One of the answers to a request.
   struct Choice {
     actors::RequestId request = 0;
-    std::uint64_t own_number = 0;                 // among the user's requests
+    std::uint64_t own_number = 0;                 // among the tenant's requests
     std::uint64_t credit = 0;                     // granted by the client and not used
     std::uint64_t to_credit = 0;                  // of that, not yet told to the gateway
     Clock::time_point empty_since;                // when credit became 0
@@ -67,6 +78,7 @@ class Session : public std::enable_shared_from_this<Session> {
   };
   // A request that is not fully answered.
   struct Stream {
+    std::shared_ptr<Tally> tally;  // of the tenant that it came for
     RequestKind kind = RequestKind::other;
     std::uint64_t count = 1;       // of requests, as RequestCounts counts them
     std::vector<Choice> choices;   // empty: not a request of the gateway's stream table
@@ -98,7 +110,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void cancel_stream(Stream& stream) const;
   void cancel_streams();
   void count_received(RequestKind kind, std::uint64_t count = 1);
-  void count_ended(RequestKind kind, scheduler::Outcome outcome, std::uint64_t count = 1);
+  void count_ended(Tally& tally, RequestKind kind, scheduler::Outcome outcome, std::uint64_t count = 1);
   // Passes the credit that one read brought to the gateway, in one call per choice.
   void pass_on_credit();
   // The same with the bytes that say it to the client; `why` is for the log.
@@ -109,6 +121,10 @@ class Session : public std::enable_shared_from_this<Session> {
   std::optional<Refusal> overdue(Clock::time_point now) const;
   void arm_goodbye(std::chrono::milliseconds time);
   std::string ended_line(const std::string& why) const;  // for the log
+
+  // session_tenant.cpp: why the client may not act for the tenant that it names, if it may not; else tenant_ is
+  // decided.
+  std::optional<Refusal> decide_tenant();
 
   // session_requests.cpp: one function per kind of frame.
   void on_frame(Decoded&& decoded, std::size_t bytes);
@@ -141,7 +157,12 @@ class Session : public std::enable_shared_from_this<Session> {
   Hub& hub_;
   Socket socket_;
   const Peer peer_;
-  const scheduler::Tenant tenant_;
+  PeerFacts facts_;
+  std::string acts_for_;  // the tenant that Hello names; empty: none
+  // Of the next requests. Those that came before keep theirs, and the connection's buffers are always counted for the
+  // one at its begin.
+  scheduler::Tenant tenant_;
+  std::shared_ptr<Tally> tally_;  // of tenant_; not null
   User& user_;
   const std::shared_ptr<Outbox> outbox_;
   asio::steady_timer wake_;     // never expires; cancelled when the outbox has something

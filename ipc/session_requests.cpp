@@ -172,14 +172,18 @@ void Session::on_hello(const v1::Hello& hello) {
   if (hello.client().size() > kMaxClientNameBytes)
     return break_off(invalid("hello.client", fmt::format("the client's name has {} bytes; at most {} are taken",
                                                          hello.client().size(), kMaxClientNameBytes)));
+  acts_for_ = hello.tenant();
+  if (const auto refusal = decide_tenant()) return break_off(*refusal);
   welcomed_ = true;
-  spdlog::debug("connection of uid {} pid {}: {}", peer_.uid, peer_.pid, Printable(hello.client()));
+  spdlog::debug("connection of uid {} pid {} for {}: {}", peer_.uid, peer_.pid, scheduler::name_of(tenant_),
+                Printable(hello.client()));
   v1::ServerFrame frame;
   v1::Welcome& welcome = *frame.mutable_welcome();
   welcome.set_protocol(kProtocol);
   welcome.set_server(server_name());
   if (const auto model = hub_.gateway->model()) welcome.set_numerics_id(valid_utf8(model->numerics_id()));
   *welcome.mutable_limits() = limits_of(hub_.options);
+  welcome.set_tenant(scheduler::label_of(tenant_));
   *welcome.mutable_health() = health_now(*hub_.gateway);
   outbox_->push({0, Answer{to_bytes(frame)}});
 }
@@ -202,6 +206,7 @@ Session::Stream* Session::open_stream(std::uint64_t number, RequestKind kind, st
                             .limit = most,
                             .retry_after = kRetryAfter});
   Stream& stream = streams_[number];
+  stream.tally = tally_;
   stream.kind = kind;
   stream.count = count;
   return &stream;
@@ -226,7 +231,7 @@ void Session::on_generate(v1::Generate& generate, std::uint64_t count) {
   const std::uint64_t number = generate.stream();
   Stream* stream = open_stream(number, RequestKind::generate, count);
   if (!stream) return;
-  auto checked = to_request(generate, peer_.uid, max_prompt_bytes(hub_.options.max_frame_bytes));
+  auto checked = to_request(generate, tenant_, max_prompt_bytes(hub_.options.max_frame_bytes));
   if (const Refusal* refusal = std::get_if<Refusal>(&checked)) return answer(number, *refusal);
   auto& request = std::get<actors::Request>(checked);
   request.credit = std::min(request.credit, kMaxCredit);
@@ -242,10 +247,11 @@ void Session::submit(Stream& stream, actors::Request request, std::shared_ptr<ac
   choice.empty_since = Clock::now();
   stream.choices.assign(request.num_choices, choice);
   stream.num_open = request.num_choices;
+  request.uid = peer_.uid;
   const actors::RequestId first = hub_.gateway->submit(std::move(request), std::move(sink));
   for (std::size_t i = 0; i < stream.choices.size(); ++i) {
     stream.choices[i].request = first + i;
-    stream.choices[i].own_number = ++user_.num_submitted;
+    stream.choices[i].own_number = ++stream.tally->num_submitted;
   }
 }
 
@@ -322,7 +328,7 @@ void Session::on_embed(v1::Embed& embed) {
   const std::uint64_t number = embed.stream();
   Stream* const stream = open_stream(number, RequestKind::embed);
   if (!stream) return;
-  auto checked = to_request(embed, peer_.uid, max_prompt_bytes(hub_.options.max_frame_bytes));
+  auto checked = to_request(embed, tenant_, max_prompt_bytes(hub_.options.max_frame_bytes));
   if (const Refusal* refusal = std::get_if<Refusal>(&checked)) return answer(number, *refusal);
   auto& request = std::get<actors::Request>(checked);
   // A float has 4 bytes, and each vector a length before it. Refuses now rather than compute an answer too large to
@@ -350,7 +356,7 @@ void Session::on_status(const v1::StatusRequest& question) {
 void Session::on_cancel_request(const v1::CancelRequest& cancel) {
   const std::uint64_t stream = cancel.stream();
   if (!open_control(stream, RequestKind::other)) return;
-  if (!hub_.cancel_request(cancel.request(), peer_.uid, tenant_.is_owner))
+  if (!hub_.cancel_request(cancel.request(), tenant_, peer_.uid))
     return answer(stream,
                   invalid("request", fmt::format("{} no live request {}; it may have ended",
                                                  tenant_.is_owner ? "there is" : "you have", cancel.request())));
@@ -366,10 +372,10 @@ void Session::answer_status(const v1::StatusRequest& question, const actors::Sta
                   .list_requests = question.list_requests(),
                   .this_connection = question.this_connection(),
                   .profile = question.profile()};
-  if (view.list_requests) view.own = hub_.requests_of(peer_.uid, *this);
+  if (view.list_requests) view.own = hub_.requests_of(tenant_.id, *this);
   v1::ServerFrame frame = status_frame(stream, status, view);
   v1::Status& out = *frame.mutable_status();
-  tenant_.is_owner ? hub_.add_counts(out) : user_.add_counts(out);
+  tenant_.is_owner ? hub_.add_counts(out) : tally_->add_counts(out);
   // If frames may only be small, the explanations of the metrics are left out, so that the numbers fit.
   if (frame.ByteSizeLong() > hub_.options.max_frame_bytes)
     for (v1::Metric& metric : *out.mutable_metrics()) metric.clear_help();
@@ -377,7 +383,7 @@ void Session::answer_status(const v1::StatusRequest& question, const actors::Sta
 }
 
 void Session::refuse(std::uint64_t stream, RequestKind kind, const Refusal& refusal, std::uint64_t count) {
-  count_ended(kind, refusal.code, count);
+  count_ended(*tally_, kind, refusal.code, count);
   outbox_->push({0, Answer{to_bytes(to_frame(stream, refusal))}});
 }
 

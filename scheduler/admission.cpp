@@ -29,8 +29,6 @@ std::uint32_t most_blocks(const Capacity& capacity) {
 
 }  // namespace
 
-std::string name_of(TenantId tenant) { return fmt::format("user {}", static_cast<std::uint32_t>(tenant)); }
-
 std::variant<Fits, Refusal> check_fit(const Demand& demand, const Capacity& capacity) {
   if (demand.prompt_tokens == 0) return invalid("prompt", "the prompt is empty; it needs at least one token");
   if (demand.max_tokens == 0) return invalid("max_tokens", "max_tokens is 0; it must be at least 1");
@@ -62,15 +60,15 @@ std::variant<Fits, Refusal> check_fit(const Demand& demand, const Capacity& capa
   return Fits{static_cast<std::uint32_t>(std::min<std::uint64_t>(max_known, kUnlimitedTokens))};
 }
 
-std::optional<Refusal> Quota::take(TenantId tenant) {
+std::optional<Refusal> Quota::take(const Tenant& tenant) {
   const auto refuse = [&](const std::string& why) {
     return Refusal{Outcome::quota, name_of(tenant) + why, kLimit, max_requests_};
   };
   if (max_requests_ == 0) return refuse(" may have no requests here");
-  if (held(tenant) >= max_requests_)
-    return refuse(fmt::format(" has {} requests here, and may have {} ({}); wait until one has ended", held(tenant),
+  if (held(tenant.id) >= max_requests_)
+    return refuse(fmt::format(" has {} requests here, and may have {} ({}); wait until one has ended", held(tenant.id),
                               max_requests_, kLimit));
-  ++held_[tenant];
+  ++held_[tenant.id];
   return std::nullopt;
 }
 

@@ -12,6 +12,7 @@
 #include "cache/group.h"
 #include "cache/ids.h"
 #include "scheduler/outcome.h"
+#include "scheduler/tenant.h"
 
 namespace troupe::scheduler {
 
@@ -27,9 +28,6 @@ struct Demand {
   std::uint32_t prompt_tokens = 0;
   std::uint32_t max_tokens = kUnlimitedTokens;  // to generate; kUnlimitedTokens: as many as fit
 };
-
-// For messages: "user 1000".
-[[nodiscard]] std::string name_of(TenantId tenant);
 
 // Why a request is refused: the content of the wire's Refused.
 struct Refusal {
@@ -66,7 +64,7 @@ class Quota {
   explicit Quota(std::uint32_t max_requests_per_tenant) : max_requests_(max_requests_per_tenant) {}
 
   // Counts one more, or returns the refusal (Outcome::quota).
-  [[nodiscard]] std::optional<Refusal> take(TenantId tenant);
+  [[nodiscard]] std::optional<Refusal> take(const Tenant& tenant);
   // A request that was taken (asserted) has ended.
   void give_back(TenantId tenant);
   [[nodiscard]] std::uint32_t held(TenantId tenant) const;

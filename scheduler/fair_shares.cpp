@@ -7,8 +7,10 @@
 
 namespace troupe::scheduler {
 
-void FairShares::begin(TenantId tenant) {
+void FairShares::begin(TenantId tenant, double weight) {
+  TROUPE_ASSERT(weight > 0);
   Share& share = shares_[tenant];
+  share.weight = weight;
   if (share.active == 0) {
     const double least = least_served();
     if (least < std::numeric_limits<double>::infinity()) share.served = std::max(share.served, least);
@@ -38,7 +40,8 @@ double FairShares::least_served() const {
 void FairShares::charge(TenantId tenant, double seconds) {
   TROUPE_ASSERT(seconds >= 0);
   // A tenant without requests any more pays, too: cancelling before a step ends makes it no cheaper.
-  shares_[tenant].served += seconds;
+  Share& share = shares_[tenant];
+  share.served += seconds / share.weight;
 }
 
 void FairShares::step_ended(double seconds) {

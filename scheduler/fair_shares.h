@@ -5,6 +5,9 @@
 // active tenant with the lowest counter goes first. A tenant that becomes active again begins no lower than the lowest
 // counter of the active ones: what it left unused is not saved up. With one active tenant the counters decide nothing.
 //
+// A tenant's counter grows by its seconds divided by its weight, so busy tenants are served in proportion to their
+// weights. All seconds below that are compared are of counters: those of a tenant of weight 1.
+//
 // Plain logic: no clock, and no tokens either. FairQueue picks the next request by it, StepPlanner whose rows a step
 // computes and which sequence gives up its place.
 #pragma once
@@ -23,8 +26,9 @@ inline constexpr double kPlaceTurnSeconds = 0.5;
 class FairShares {
  public:
   // One of the tenant's requests begins or ceases to want computing: it is queued or in the batch, not out of credit.
-  // The caller calls end() once for each begin() (asserted). O(active tenants).
-  void begin(TenantId tenant);
+  // The caller calls end() once for each begin() (asserted). The weight (above 0, asserted) holds until the next
+  // begin() gives another. O(active tenants).
+  void begin(TenantId tenant, double weight = 1);
   void end(TenantId tenant);
 
   // The tenant had `seconds` (>= 0) of a step to itself.
@@ -32,7 +36,7 @@ class FairShares {
   // A step took `seconds`. Sets allowance().
   void step_ended(double seconds);
 
-  // 0 for a tenant that is not known.
+  // The tenant's counter; 0 for a tenant that is not known.
   [[nodiscard]] double served(TenantId tenant) const;
   // Of the active tenant that was served least; infinite if there is none. O(active tenants).
   [[nodiscard]] double least_served() const;
@@ -58,7 +62,8 @@ class FairShares {
     std::uint32_t active = 0;  // requests
     std::uint32_t places = 0;
     std::uint32_t claims = 0;
-    double served = 0;
+    double weight = 1;
+    double served = 0;  // seconds / weight
   };
   // The active tenants, those with places, and idle ones that were served more than the active ones.
   std::unordered_map<TenantId, Share> shares_;

@@ -20,7 +20,7 @@ std::optional<Refusal> SharedLimit::check_share(const Tenant& tenant, std::uint6
   return Refusal{
       Outcome::quota,
       fmt::format("{} has {} {} here and may have {}, the share of one user in {} ({}){}; wait until some are done",
-                  name_of(tenant.id), own, options_.what, share, options_.name, options_.limit, and_more(amount)),
+                  name_of(tenant), own, options_.what, share, options_.name, options_.limit, and_more(amount)),
       options_.name, share};
 }
 

@@ -27,8 +27,8 @@ void Batch::set_parked(Live& live, bool parked) {
 // What is out of credit is not counted: its tenant's counter must be lifted when credit comes.
 void Batch::count_share(Live& live, bool wants_computing) {
   if (std::exchange(live.wants_computing, wants_computing) == wants_computing) return;
-  const TenantId tenant = live.task->body->tenant.id;
-  wants_computing ? shares_.begin(tenant) : shares_.end(tenant);
+  const scheduler::Tenant& tenant = live.task->body->tenant;
+  wants_computing ? shares_.begin(tenant.id, tenant.weight()) : shares_.end(tenant.id);
 }
 
 bool Batch::set_state(const Live& live, RequestState state) {

@@ -23,9 +23,9 @@ class ComputeShares {
   }
 
   // For the embed worker. A request is counted from begin() to end().
-  void begin(TenantId tenant) {
+  void begin(TenantId tenant, double weight = 1) {
     const std::lock_guard lock(mutex_);
-    shares_.begin(tenant);
+    shares_.begin(tenant, weight);
   }
   void end(TenantId tenant) {
     const std::lock_guard lock(mutex_);

@@ -152,7 +152,7 @@ std::optional<scheduler::Refusal> StreamTable::take_quota(const std::vector<Reco
   std::vector<Record*> taken;
   for (const RecordPtr& record : choices) {
     if (record->has_quota) continue;
-    if (auto refused = quota_.take(record->request->tenant.id)) {
+    if (auto refused = quota_.take(record->request->tenant)) {
       for (Record* other : taken) {
         other->has_quota = false;
         quota_.give_back(other->request->tenant.id);
@@ -366,6 +366,8 @@ std::vector<RequestView> StreamTable::views(TimePoint now) const {
     for (const auto& [id, record] : records_) {
       views.push_back({.request = id,
                        .tenant = record->request->tenant.id,
+                       .uid = record->request->uid,
+                       .tenant_name = scheduler::label_of(record->request->tenant),
                        .state = record->state,
                        .priority = record->request->priority,
                        .prompt_tokens = record->prompt_tokens,

@@ -78,7 +78,7 @@ Result<std::unique_ptr<Client>> Client::connect(const ConnectOptions& options) {
   std::optional<Error> first;
   for (const std::string& path : paths) {
     if (Status checked = ipc::check_socket_path(path); !checked) return checked.error();
-    auto connection = Connection::open(path, options.name, options.strict_modes, options.connect_timeout);
+    auto connection = Connection::open(path, options);
     if (connection) {
       auto impl = std::make_unique<Impl>();
       impl->connection = std::move(*connection);

@@ -213,6 +213,7 @@ struct ServerInfo {
   std::uint32_t max_embed_inputs = 0;          ///< EmbedRequest::inputs
   std::uint64_t max_outbox_bytes = 0;          ///< unread bytes at which the server ends the connection
   std::chrono::milliseconds stall_timeout{0};  ///< a stream without credit for this long is ended
+  std::string tenant{};                        ///< for which requests count: a name of the server's rules, or a uid
   std::string distrust{};                      ///< why ConnectOptions::strict_modes would have refused it, if so
 };
 
@@ -276,7 +277,8 @@ struct Profile {
 struct LiveRequest {
   std::uint64_t request = 0;           ///< counts from 1, in order of arrival; of a guest its own requests alone
   std::uint64_t stream = 0;            ///< Stream::id of a request of this client; 0: of another one
-  std::uint32_t uid = 0;               ///< whose it is
+  std::uint32_t uid = 0;               ///< of its connection
+  std::string tenant{};                ///< for which it counts, as ServerInfo::tenant
   std::string state{};                 ///< "received", "encoding", "queued", "running" or "parked"
   std::int32_t priority = 0;           ///< lower is earlier
   std::uint32_t prompt_tokens = 0;     ///< 0: not known yet
@@ -356,6 +358,9 @@ struct ConnectOptions {
   std::chrono::milliseconds connect_timeout{5000};   ///< until the server's welcome
   std::chrono::milliseconds request_timeout{10000};  ///< of tokenize, detokenize, models, status, health
   std::string name = "libtroupe";                    ///< for the server's log, at most 64 bytes
+  /// The tenant for which this client acts: a name of the server's rules, or a uid in digits. Only for users that the
+  /// rules call trusted proxies; others are refused (permission). Empty: this process's own.
+  std::string tenant{};
 };
 
 /// A connection to the server, with any number of streams on it. Every call may come from any thread unless its comment

@@ -82,17 +82,16 @@ Error closing_error(const v1::Refused& refused) {
 
 }  // namespace
 
-Result<std::shared_ptr<Connection>> Connection::open(const std::string& path, const std::string& name,
-                                                     bool strict_modes, std::chrono::milliseconds timeout) {
-  const Deadline deadline = SteadyClock::now() + timeout;
+Result<std::shared_ptr<Connection>> Connection::open(const std::string& path, const ConnectOptions& options) {
+  const Deadline deadline = SteadyClock::now() + options.connect_timeout;
   const Result<int> fd = connect_socket(path, deadline);
   if (!fd) return fd.error();
   const std::shared_ptr<Connection> connection(new Connection(*fd, path));
   if (const Status expected = ipc::check_server(*fd, path); !expected) {
-    if (strict_modes) return expected.error();
+    if (options.strict_modes) return expected.error();
     connection->distrust_ = expected.error().message;
   }
-  if (Status greeted = connection->greet(name, deadline); !greeted) return greeted.error();
+  if (Status greeted = connection->greet(options, deadline); !greeted) return greeted.error();
   connection->reader_ = std::thread([connection] { connection->read(); });
   return connection;
 }
@@ -117,10 +116,11 @@ void Connection::close() {
   if (reader_.joinable()) reader_.join();
 }
 
-Status Connection::greet(const std::string& name, Deadline deadline) {
+Status Connection::greet(const ConnectOptions& options, Deadline deadline) {
   v1::ClientFrame frame;
   frame.mutable_hello()->set_protocol(kProtocol);
-  frame.mutable_hello()->set_client(name);
+  frame.mutable_hello()->set_client(options.name);
+  frame.mutable_hello()->set_tenant(options.tenant);
   // A server that refuses us may have closed already: its refusal can still be read.
   const Status sent = send(frame);
   for (;;) {
@@ -132,6 +132,9 @@ Status Connection::greet(const std::string& name, Deadline deadline) {
     if (answer.has_refused()) return closing_error(answer.refused());
     if (!answer.has_welcome()) continue;
     welcome_ = answer.welcome();
+    // A server from before tenants passes over what it does not know in Hello.
+    if (!options.tenant.empty() && welcome_.tenant().empty())
+      return Error{ErrorCode::unsupported, "the server at " + path_ + " knows no tenants to act for"};
     if (welcome_.protocol() == kProtocol) return Ok{};
     return Error{ErrorCode::unsupported,
                  fmt::format("the server wants to speak protocol version {}; this library speaks version 1",

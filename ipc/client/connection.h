@@ -15,6 +15,7 @@
 #include <unordered_map>
 
 #include "config/result.h"
+#include "ipc/client/client.h"
 #include "ipc/frames/framing.h"
 #include "ipc/troupe.pb.h"
 
@@ -35,8 +36,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
  public:
   // Connects, exchanges Hello and Welcome, and starts the reader. With strict_modes nothing is sent to a server that
   // fails check_server(). Errors: io, permission, busy, protocol, unsupported.
-  static Result<std::shared_ptr<Connection>> open(const std::string& path, const std::string& name, bool strict_modes,
-                                                  std::chrono::milliseconds timeout);
+  static Result<std::shared_ptr<Connection>> open(const std::string& path, const ConnectOptions& options);
   ~Connection();
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
@@ -68,7 +68,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
  private:
   Connection(int fd, std::string path);
 
-  Status greet(const std::string& name, std::chrono::steady_clock::time_point deadline);
+  Status greet(const ConnectOptions& options, std::chrono::steady_clock::time_point deadline);
   Status send(const v1::ClientFrame& frame);
   // The reader thread: reads until the connection is lost, then calls on_lost() of the receivers.
   void read();

@@ -94,6 +94,7 @@ void add_lists(const v1::Status& in, ServerStatus& out) {
     out.live_requests.push_back({.request = live.request(),
                                  .stream = live.stream(),
                                  .uid = live.uid(),
+                                 .tenant = live.tenant(),
                                  .state = live.state(),
                                  .priority = live.priority(),
                                  .prompt_tokens = live.prompt_tokens(),
@@ -236,7 +237,8 @@ ServerInfo to_info(const v1::Welcome& welcome) {
           .max_choices = limits.max_choices(),
           .max_embed_inputs = limits.max_embed_inputs(),
           .max_outbox_bytes = limits.max_outbox_bytes(),
-          .stall_timeout = to_ms(limits.stall_timeout_ms())};
+          .stall_timeout = to_ms(limits.stall_timeout_ms()),
+          .tenant = welcome.tenant()};
 }
 
 v1::ClientFrame to_frame(std::uint64_t stream, const EmbedRequest& request) {

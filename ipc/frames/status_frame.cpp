@@ -73,7 +73,8 @@ void add_requests(const std::vector<actors::RequestView>& requests, const Status
     v1::Status::LiveRequest& added = *out.add_live_requests();
     added.set_request(caller.tenant.is_owner ? view.request : own->second.number);
     if (is_own) added.set_stream(own->second.stream);
-    added.set_uid(static_cast<std::uint32_t>(view.tenant));
+    added.set_uid(view.uid);
+    added.set_tenant(view.tenant_name);
     added.set_state(kStateNames.at(static_cast<std::size_t>(view.state)));
     added.set_priority(view.priority);
     added.set_prompt_tokens(view.prompt_tokens);

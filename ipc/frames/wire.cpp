@@ -2,12 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "config/assert.h"
 #include "config/utf8.h"
 #include "ipc/frames/framing.h"
-#include "ipc/listening_socket.h"
 
 namespace troupe::ipc {
 namespace {
@@ -19,19 +19,23 @@ constexpr std::int32_t kMaxPriority = 1000;  // priorities are from -1000 to 100
 // A deadline above a year is a mistake (a wrong unit); this is also far below what overflows.
 constexpr std::uint64_t kMaxDeadlineMs = 366ull * 24 * 3600 * 1000;
 
-// Any user may lower a request's priority; only the owner and root may raise it (below 0).
-std::optional<Refusal> check_priority(std::int32_t priority, std::uint32_t uid) {
+// The priority that a request gets, or the refusal. A tenant's rule says how urgent its requests may be, without one 0;
+// the owner and root may have any. What is more urgent is raised to that, but who asks for less than 0 asks for a
+// right, and is refused without it.
+std::variant<std::int32_t, Refusal> priority_for(std::int32_t priority, const scheduler::Tenant& tenant) {
   if (priority < -kMaxPriority || priority > kMaxPriority)
     return Refusal{.field = "priority",
                    .message = fmt::format("priority is {}; it may be from -1000 to 1000", priority),
                    .limit = kMaxPriority};
-  if (priority >= 0 || is_owner(uid)) return std::nullopt;
-  return Refusal{
-      .code = Outcome::permission,
-      .field = "priority",
-      .message = fmt::format(
-          "priority is {}; below 0 only the server's own user and root may ask for, uid {} may from 0 to 1000",
-          priority, uid)};
+  if (tenant.is_owner) return priority;
+  const std::int32_t least = tenant.policy ? tenant.policy->most_urgent_priority : 0;
+  if (priority >= 0 || priority >= least) return std::max(priority, least);
+  return Refusal{.code = Outcome::permission,
+                 .field = "priority",
+                 .message = fmt::format(
+                     "priority is {}; below 0 only the server's own user, root and tenants with a rule for it may ask "
+                     "for, {} may from {} to 1000",
+                     priority, scheduler::name_of(tenant), least)};
 }
 
 // Checks what a Request cannot express; the gateway checks the rest.
@@ -169,13 +173,13 @@ std::optional<Refusal> check_counts(const v1::ClientFrame& frame) {
   return std::nullopt;
 }
 
-RequestOrRefusal to_request(v1::Embed& embed, std::uint32_t uid, std::uint32_t max_prompt_bytes) {
+RequestOrRefusal to_request(v1::Embed& embed, const scheduler::Tenant& tenant, std::uint32_t max_prompt_bytes) {
   if (embed.texts_size() > 0 && embed.token_ids_size() > 0)
     return invalid("token_ids", "texts and token_ids are two ways to say the same; send one of them");
   if (embed.texts_size() == 0 && embed.token_ids_size() == 0)
     return invalid("texts", "there is nothing to embed; send texts or token_ids");
   actors::Request request;
-  request.tenant = {.id = TenantId{uid}, .is_owner = is_owner(uid)};
+  request.tenant = tenant;
   request.model = std::move(*embed.mutable_model());
   actors::EmbedInputs& asked = request.embed.emplace();
   std::size_t bytes = 0;
@@ -207,11 +211,12 @@ RequestOrRefusal to_request(v1::Embed& embed, std::uint32_t uid, std::uint32_t m
   return request;
 }
 
-RequestOrRefusal to_request(v1::Generate& generate, std::uint32_t uid, std::uint32_t max_prompt_bytes) {
+RequestOrRefusal to_request(v1::Generate& generate, const scheduler::Tenant& tenant, std::uint32_t max_prompt_bytes) {
   if (auto refusal = check(generate, max_prompt_bytes)) return *std::move(refusal);
-  if (auto refusal = check_priority(generate.priority(), uid)) return *std::move(refusal);
+  auto priority = priority_for(generate.priority(), tenant);
+  if (Refusal* refusal = std::get_if<Refusal>(&priority)) return std::move(*refusal);
   actors::Request request;
-  request.tenant = {.id = TenantId{uid}, .is_owner = is_owner(uid)};
+  request.tenant = tenant;
   request.model = generate.model();
   if (generate.prompt_case() == v1::Generate::kText) {
     request.prompt = std::move(*generate.mutable_text());
@@ -226,8 +231,9 @@ RequestOrRefusal to_request(v1::Generate& generate, std::uint32_t uid, std::uint
   request.has_seed = generate.sampling().has_seed();
   request.stop_strings.assign(generate.stop().begin(), generate.stop().end());
   if (generate.has_deadline_ms()) request.deadline = std::chrono::milliseconds(generate.deadline_ms());
-  request.priority = generate.priority();
+  request.priority = std::get<std::int32_t>(priority);
   request.cache_scope = generate.cache_scope();
+  if (request.cache_scope.empty() && tenant.policy && tenant.policy->public_cache) request.cache_scope = "public";
   request.credit = generate.has_credit() ? generate.credit() : kImplicitCredit;
   request.num_choices = generate.has_n() ? generate.n() : 1;
   return request;

@@ -57,9 +57,12 @@ using RequestOrRefusal = std::variant<actors::Request, Refusal>;
 
 // Converts to a request for the gateway, or returns the refusal: does every check that needs no model, except for
 // check_counts(), which must have passed. Moves the prompt out of the message.
+//   tenant            its policy has the most urgent priority and the cache scope of requests that name none
 //   max_prompt_bytes  see max_prompt_bytes()
-[[nodiscard]] RequestOrRefusal to_request(v1::Generate& generate, std::uint32_t uid, std::uint32_t max_prompt_bytes);
-[[nodiscard]] RequestOrRefusal to_request(v1::Embed& embed, std::uint32_t uid, std::uint32_t max_prompt_bytes);
+[[nodiscard]] RequestOrRefusal to_request(v1::Generate& generate, const scheduler::Tenant& tenant,
+                                          std::uint32_t max_prompt_bytes);
+[[nodiscard]] RequestOrRefusal to_request(v1::Embed& embed, const scheduler::Tenant& tenant,
+                                          std::uint32_t max_prompt_bytes);
 
 [[nodiscard]] v1::ServerFrame to_frame(std::uint64_t stream, const Refusal& refusal, bool closing = false);
 [[nodiscard]] v1::ServerFrame to_frame(std::uint64_t stream, actors::TokenRun&& run);

@@ -191,6 +191,15 @@ TEST_CASE("top's speeds are those since the last look, and what does not fit is 
   CHECK(text_of(screen_of(shared)).find("... and 1 of other users") != std::string::npos);
 }
 
+TEST_CASE("top shows the tenant that a request counts for: a rule's name, or a user, whose connection it may not be") {
+  client::ServerStatus status = some_status();
+  status.live_requests[0].tenant = "web";
+  status.live_requests[1].tenant = "1001";
+  const std::string screen = text_of(screen_of(status));
+  CHECK(screen.find(" 7 web") != std::string::npos);
+  CHECK(screen.find(" 8 ben") != std::string::npos);
+}
+
 TEST_CASE("top sorts as its key says: by phase, age, tokens, user") {
   client::ServerStatus status = some_status();
   status.live_requests[0].uid = 1001;  // 7 ben, queued; 8 anna, 49 tokens; 9 ben, 512 tokens

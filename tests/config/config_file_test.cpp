@@ -143,7 +143,8 @@ TEST_CASE("a file that is no configuration file by its size is not read to its e
 TEST_CASE("a file with a mistake is refused with its line") {
   CHECK(error_of("threads = 1\nparalel = 2\n") == "t.toml:2: unknown key paralel; did you mean parallel?");
   CHECK(error_of("max_step_tokens = 2\n").find("did you mean max-step-tokens?") != std::string::npos);
-  CHECK(error_of("[serve]\nthreads = 1\n") == "t.toml:1: unknown key serve; keys are not grouped in tables");
+  CHECK(error_of("[serve]\nthreads = 1\n") ==
+        "t.toml:1: unknown key serve; keys are not grouped in tables, but for [[tenant]]");
   CHECK(error_of("zzz = 1\n").find("unknown key zzz (`troupe serve --print-config`") != std::string::npos);
   CHECK(error_of("help = true\n").find("unknown key help") != std::string::npos);
   CHECK(error_of("config = 'x'\n").find("unknown key config") != std::string::npos);

@@ -43,6 +43,7 @@ void check_round_trip(Command command, const Parsed& parsed) {
   const std::vector<std::string> arguments = {"--config", file.path()};
   const auto again = parse(command, arguments, {.variables = {}, .system_file = ""});
   TROUPE_ASSERT(again);
+  TROUPE_ASSERT(again->tenants == parsed.tenants);
   for (const Option& option : option_table()) {
     if (option.flag_only || option.name == "config" || !option.belongs_to(command)) continue;
     std::visit([&](auto field) { TROUPE_ASSERT(again->options.*field == parsed.options.*field); }, option.field);

@@ -359,6 +359,11 @@ def config_corpus():
     write("config", "serve-flags", b"\x00-m\nmodel.gguf\n--ctx-size=4096\n-t\n4\n--allow-uid\n1000,1001\n\n\n")
     write("config", "serve-file", b"\x00\n\nctx-size = 1024\nmemory = \"4GiB\"\nallow-uid = [1, 2]\n"
                                   b"drain-timeout = \"30s\"\nlog-level = \"debug\" # why not\n")
+    write("config", "serve-tenants", b"\x00\n\n[[tenant]]\nname = \"web\"\nuid = [33, 34]\nuser = \"www-data\"\n"
+                                     b"group = [\"staff\"]\ncgroup = \"/system.slice/web.service\"\nweight = 2.5\n"
+                                     b"cache-scope = \"public\"\nmin-kv-blocks = 64\nmax-kv-blocks = 512\n"
+                                     b"trusted-proxy = true\n\n[[tenant]]\ndefault = true\n"
+                                     b"most-urgent-priority = 100\nmax-choices = 1\n")
     write("config", "run-all", b"\x01--temp\n0.7\n-n\n12\n--stop\nend\n--logit-bias\n5-1\nOnce upon\n--\n-x\n\n"
                                b"TROUPE_SEED=-1\nTROUPE_TOP_K=3\nTROUPE_TYPO=1\n\nmin-p = 0.1\nstop = [\"a\", \"b\"]\n")
     write("config", "bench", b"\x02-p\n1,2,3\n-n\n4\n-b\n1,8\n\nTROUPE_THREADS=2\n\nrepetitions = 3\n")

@@ -25,6 +25,7 @@ using google::protobuf::util::MessageDifferencer;
 using scheduler::Outcome;
 
 constexpr std::uint32_t kUid = 4711;  // a guest: not the one that runs this, and not root
+const scheduler::Tenant kGuest{.id = TenantId{kUid}};
 constexpr std::uint32_t kTokensPerAnswer = 3;
 
 std::shared_ptr<const engine::LoadedModel> load_embedded() {
@@ -308,8 +309,8 @@ void check_body(std::string_view body) {
   if (!frame.has_generate()) return;
   if (const auto refusal = ipc::check_counts(frame))
     return check_refusal(refusal->code, refusal->field, refusal->message);
-  const auto first = ipc::to_request(*frame.mutable_generate(), kUid, actors::kMaxPromptBytes);
-  const auto second = ipc::to_request(*again.mutable_generate(), kUid, actors::kMaxPromptBytes);
+  const auto first = ipc::to_request(*frame.mutable_generate(), kGuest, actors::kMaxPromptBytes);
+  const auto second = ipc::to_request(*again.mutable_generate(), kGuest, actors::kMaxPromptBytes);
   TROUPE_ASSERT(first.index() == second.index());
   if (const auto* refusal = std::get_if<ipc::Refusal>(&first))
     check_refusal(refusal->code, refusal->field, refusal->message);

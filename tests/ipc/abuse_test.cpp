@@ -46,7 +46,7 @@ TEST_CASE("only the server's own user and root may give a request a priority bel
   const auto code_for = [](std::uint32_t uid, std::int32_t priority) -> std::optional<Refusal> {
     v1::ClientFrame frame = generate_frame(1);
     frame.mutable_generate()->set_priority(priority);
-    auto request = to_request(*frame.mutable_generate(), uid, actors::kMaxPromptBytes);
+    auto request = to_request(*frame.mutable_generate(), tenant_of({}, {.uid = uid}), actors::kMaxPromptBytes);
     if (const Refusal* refusal = std::get_if<Refusal>(&request)) return *refusal;
     REQUIRE(std::get<actors::Request>(request).priority == priority);
     return std::nullopt;

@@ -102,14 +102,14 @@ class Connections {
     while (gateway_.num_submitted() == before) settle();
   }
   bool cancel(std::uint64_t number, std::uint32_t uid, bool is_owner = false) {
-    const bool found = hub_.cancel_request(number, uid, is_owner);
+    const bool found = hub_.cancel_request(number, {.id = TenantId{uid}, .is_owner = is_owner}, uid);
     settle();
     return found;
   }
   // The numbers in the user's Status, by the gateway's ids.
   std::map<actors::RequestId, std::uint64_t> requests_of(std::uint32_t uid) {
     std::map<actors::RequestId, std::uint64_t> numbers;
-    for (const auto& [id, own] : hub_.requests_of(uid, *sessions_.front())) numbers[id] = own.number;
+    for (const auto& [id, own] : hub_.requests_of(TenantId{uid}, *sessions_.front())) numbers[id] = own.number;
     return numbers;
   }
   std::vector<actors::RequestId> cancelled(std::size_t count) { return gateway_.wait_cancelled(count); }

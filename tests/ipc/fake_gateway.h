@@ -96,6 +96,7 @@ class FakeGateway final : public actors::Gateway {
     snapshot.stalled = stands_still_;
     snapshot.requests = {{.request = 7,
                           .tenant = TenantId{::geteuid()},
+                          .uid = ::geteuid(),
                           .state = actors::RequestState::running,
                           .generated_tokens = 3,
                           .age_seconds = 1}};

@@ -383,8 +383,10 @@ TEST_CASE("a guest's Status counts its own requests, and has nothing that depend
   status.memory = {{.kind = "heap", .bytes = 7, .peak_bytes = 7}};
   status.profile.emplace();
   for (std::uint32_t i = 0; i < 6; ++i)
-    status.requests.push_back(
-        {.request = 100 + i, .tenant = TenantId{1000 + i % 2}, .state = actors::RequestState::running});
+    status.requests.push_back({.request = 100 + i,
+                               .tenant = TenantId{1000 + i % 2},
+                               .uid = 1000 + i % 2,
+                               .state = actors::RequestState::running});
 
   StatusView view{.tenant = {TenantId{1001}, false}, .list_requests = true, .profile = true};
   for (std::uint64_t i = 0; i < 3; ++i) view.own[101 + 2 * i] = {.number = i + 1};

@@ -108,19 +108,36 @@ TEST_CASE("an empty prompt and max_tokens 0 are refused by name") {
 
 TEST_CASE("a quota counts each user's requests apart") {
   Quota quota(2);
-  REQUIRE_FALSE(quota.take(TenantId{1}));
-  REQUIRE_FALSE(quota.take(TenantId{1}));
-  const auto refusal = quota.take(TenantId{1});
+  REQUIRE_FALSE(quota.take({.id = TenantId{1}}));
+  REQUIRE_FALSE(quota.take({.id = TenantId{1}}));
+  const auto refusal = quota.take({.id = TenantId{1}});
   REQUIRE(refusal.has_value());
   REQUIRE(refusal->outcome == Outcome::quota);
   REQUIRE(refusal->limit == 2);
-  REQUIRE_FALSE(quota.take(TenantId{2}));
+  REQUIRE_FALSE(quota.take({.id = TenantId{2}}));
   REQUIRE(quota.held(TenantId{1}) == 2);
   quota.give_back(TenantId{1});
-  REQUIRE_FALSE(quota.take(TenantId{1}));
+  REQUIRE_FALSE(quota.take({.id = TenantId{1}}));
   quota.give_back(TenantId{1});
   quota.give_back(TenantId{1});
   quota.give_back(TenantId{2});
   REQUIRE(quota.held(TenantId{1}) == 0);
-  REQUIRE(Quota(0).take(TenantId{1})->outcome == Outcome::quota);
+  REQUIRE(Quota(0).take({.id = TenantId{1}})->outcome == Outcome::quota);
+}
+
+TEST_CASE("a tenant is called by its rule's name, else by its uid") {
+  const auto policy = std::make_shared<const TenantPolicy>(TenantPolicy{.name = "web"});
+  const Tenant web{.id = named_tenant("web"), .policy = policy};
+  REQUIRE(name_of(web) == "tenant web");
+  REQUIRE(label_of(web) == "web");
+  const Tenant user{.id = TenantId{1000}, .policy = std::make_shared<const TenantPolicy>(TenantPolicy{.weight = 2})};
+  REQUIRE(name_of(user) == "user 1000");
+  REQUIRE(label_of({.id = TenantId{4294967294u}}) == "4294967294");
+  REQUIRE(Quota(0).take(web)->message.find("tenant web may have no requests") == 0);
+}
+
+TEST_CASE("the id of a named tenant lies above all uids and is the same in every run") {
+  REQUIRE(static_cast<std::uint64_t>(named_tenant("web")) >> 32 == 1);
+  REQUIRE(named_tenant("web") != named_tenant("bew"));
+  REQUIRE(named_tenant("web") == TenantId{0x116d2ffe8u});
 }

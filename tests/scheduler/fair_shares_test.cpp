@@ -77,3 +77,20 @@ TEST_CASE("the allowance is two steps, of late") {
   for (int i = 0; i < 100; ++i) shares.step_ended(0.25);
   CHECK(shares.allowance() == Approx(0.5).epsilon(0.01));
 }
+
+TEST_CASE("a tenant's counter grows by its seconds through its weight, which the last begin() gives") {
+  FairShares shares;
+  shares.begin(kAnn, 4);
+  shares.begin(kBob);
+  shares.charge(kAnn, 2);
+  shares.charge(kBob, 2);
+  CHECK(shares.served(kAnn) == 0.5);
+  CHECK(shares.served(kBob) == 2);
+  CHECK(shares.goes_before(kAnn, kBob));
+  shares.begin(kAnn, 0.5);
+  shares.charge(kAnn, 2);
+  CHECK(shares.served(kAnn) == 4.5);
+  shares.end(kAnn);
+  shares.charge(kAnn, 1);  // of a step that ran while other requests of the tenant go on
+  CHECK(shares.served(kAnn) == 6.5);
+}

@@ -111,6 +111,37 @@ TEST_CASE("saturating tenants are served equally, whatever their requests look l
   CHECK(std::min(ann, bob) > 0.95 * std::max(ann, bob));
 }
 
+TEST_CASE("saturating tenants are served in proportion to their weights") {
+  struct Load {
+    std::uint32_t prompt, generated;
+  };
+  const double weight = GENERATE(1.0, 3.0, 0.25);
+  const auto [a, b] = GENERATE(std::pair{Load{900, 4}, Load{8, 64}}, std::pair{Load{8, 64}, Load{900, 4}},
+                               std::pair{Load{64, 64}, Load{64, 64}});
+  Tenants tenants(options_of(5));
+  tenants.sim.set_weight(kBob, weight);
+  tenants.run(60, [&, a = a, b = b] {
+    tenants.keep(kAnn, 20, a.prompt, a.generated);
+    tenants.keep(kBob, 12, b.prompt, b.generated);
+  });
+  const double ann = tenants.sim.seconds_of(kAnn), bob = tenants.sim.seconds_of(kBob) / weight;
+  INFO(ann << " s and " << bob << " s per weight, of weight " << weight);
+  CHECK(std::min(ann, bob) > 0.95 * std::max(ann, bob));
+}
+
+TEST_CASE("a tenant with a large weight has no use for it when it comes back from being idle") {
+  Tenants tenants(options_of(29));
+  tenants.sim.set_weight(kBob, 3);
+  tenants.run(20, [&] { tenants.keep(kAnn, 16, 100, 50); });
+  const double before = tenants.sim.seconds_of(kAnn);
+  tenants.run(20, [&] {
+    tenants.keep(kAnn, 16, 100, 50);
+    tenants.keep(kBob, 16, 100, 50);
+  });
+  const double ann = tenants.sim.seconds_of(kAnn) - before, bob = tenants.sim.seconds_of(kBob) / 3;
+  CHECK(std::min(ann, bob) > 0.9 * std::max(ann, bob));
+}
+
 TEST_CASE("twenty tenants share eight places") {
   Tenants tenants(options_of(11));
   tenants.run(120, [&] {

@@ -366,7 +366,8 @@ void ServingSim::count_share(RequestNumber number, bool wants_computing) {
   SimRequest& request = requests_.at(number);
   if (std::exchange(request.wants_computing, wants_computing) == wants_computing) return;
   const TenantId tenant = request.demand.tenant;
-  wants_computing ? shares_.begin(tenant) : shares_.end(tenant);
+  const auto weight = weights_.find(tenant);
+  wants_computing ? shares_.begin(tenant, weight == weights_.end() ? 1 : weight->second) : shares_.end(tenant);
 }
 
 void ServingSim::preempt(SequenceId id) {

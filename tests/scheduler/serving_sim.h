@@ -66,6 +66,9 @@ class ServingSim {
   void kill_batcher();
   void kill_keeper();
 
+  // Of requests that begin from now on; 1 if it is never set.
+  void set_weight(TenantId tenant, double weight) { weights_[tenant] = weight; }
+
   // Runs one random event that is possible now; false if there is none.
   bool tick();
   // Until nothing is left to do; fails the test after max_ticks.
@@ -171,6 +174,7 @@ class ServingSim {
   double time_ = 0;                     // steps only: all else takes no time
   std::map<TenantId, double> seconds_;  // of steps, by their tokens
   std::map<RequestNumber, SimRequest> requests_;
+  std::map<TenantId, double> weights_;
   FairShares shares_;
   FairQueue queue_{shares_};
   StepPlanner planner_;

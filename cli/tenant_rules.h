@@ -1,0 +1,21 @@
+// Turns the [[tenant]] tables of the configuration into the rules of a server.
+#pragma once
+
+#include <cstdint>
+
+#include "config/options.h"
+#include "config/result.h"
+#include "ipc/tenant_rules.h"
+
+namespace troupe::cli {
+
+// Looks the names of users and groups up now. Error: bad_config, with file and line, for an unknown name or two
+// tenants' names with one id; io if the lookup fails.
+[[nodiscard]] Result<ipc::TenantRules> tenant_rules(const config::Given& given);
+
+// Whether a pool of `num_blocks` has the blocks that `rules`, made from `given`, keep for their tenants. Error:
+// bad_config, with file and line.
+[[nodiscard]] Status check_kept_blocks(const config::Given& given, const ipc::TenantRules& rules,
+                                       std::uint64_t num_blocks);
+
+}  // namespace troupe::cli

@@ -1,0 +1,58 @@
+#include "ipc/tenant_rules.h"
+
+#include <algorithm>
+#include <charconv>
+
+namespace troupe::ipc {
+namespace {
+
+bool lists(const std::vector<std::uint32_t>& ids, std::uint32_t id) {
+  return std::find(ids.begin(), ids.end(), id) != ids.end();
+}
+
+// Whether `path` is the cgroup `top` or below it.
+bool is_within(std::string_view path, std::string_view top) {
+  while (top.ends_with('/')) top.remove_suffix(1);
+  return path.starts_with(top) && (path.size() == top.size() || path[top.size()] == '/');
+}
+
+bool matches(const TenantRule& rule, const PeerFacts& peer) {
+  return rule.is_default || lists(rule.uids, peer.uid) ||
+         std::any_of(peer.gids.begin(), peer.gids.end(), [&](std::uint32_t gid) { return lists(rule.gids, gid); }) ||
+         (!rule.cgroup.empty() && !peer.cgroup.empty() && is_within(peer.cgroup, rule.cgroup));
+}
+
+}  // namespace
+
+TenantRules::Match TenantRules::resolve(const PeerFacts& peer) const {
+  const auto rule = std::find_if(rules_.begin(), rules_.end(), [&](const auto& each) { return matches(each, peer); });
+  if (rule == rules_.end()) return {{.id = TenantId{peer.uid}}};
+  const std::string& name = rule->policy->name;
+  const TenantId id = name.empty() ? TenantId{peer.uid} : scheduler::named_tenant(name);
+  return {{.id = id, .policy = rule->policy}, rule->trusted_proxy};
+}
+
+std::optional<scheduler::Tenant> TenantRules::find(std::string_view label) const {
+  if (const auto uid = uid_of_label(label)) return resolve({.uid = *uid}).tenant;
+  for (const TenantRule& rule : rules_)
+    if (!label.empty() && rule.policy->name == label)
+      return scheduler::Tenant{.id = scheduler::named_tenant(label), .policy = rule.policy};
+  return std::nullopt;
+}
+
+bool TenantRules::need_groups() const {
+  return std::any_of(rules_.begin(), rules_.end(), [](const TenantRule& rule) { return !rule.gids.empty(); });
+}
+
+bool TenantRules::need_cgroup() const {
+  return std::any_of(rules_.begin(), rules_.end(), [](const TenantRule& rule) { return !rule.cgroup.empty(); });
+}
+
+std::optional<std::uint32_t> uid_of_label(std::string_view label) {
+  std::uint32_t uid = 0;
+  const auto [end, error] = std::from_chars(label.data(), label.data() + label.size(), uid);
+  if (error != std::errc() || end != label.data() + label.size()) return std::nullopt;
+  return uid;
+}
+
+}  // namespace troupe::ipc

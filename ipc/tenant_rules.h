@@ -1,0 +1,62 @@
+// Which tenant a connection belongs to, by what the kernel says of its peer. Plain logic.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "scheduler/tenant.h"
+
+namespace troupe::ipc {
+
+// What the kernel says of the process that has connected (peer_facts.h reads it).
+struct PeerFacts {
+  std::uint32_t uid = 0;
+  std::vector<std::uint32_t> gids{};  // primary and supplementary
+  std::string cgroup{};               // its path in cgroup v2: "/user.slice/..."; empty: not known
+};
+
+// A rule whose users and groups are looked up. It matches a peer that one of its criteria names.
+struct TenantRule {
+  std::vector<std::uint32_t> uids{};
+  std::vector<std::uint32_t> gids{};
+  std::string cgroup{};     // this cgroup and those below it; empty: none
+  bool is_default = false;  // matches every peer
+  bool trusted_proxy = false;
+  std::shared_ptr<const scheduler::TenantPolicy> policy{};  // not null. With a name: all that match are one tenant
+};
+
+// Immutable; copies share the policies.
+class TenantRules {
+ public:
+  struct Match {
+    scheduler::Tenant tenant;    // is_owner is left false
+    bool trusted_proxy = false;  // it may say for which tenant it acts
+  };
+
+  // No rules: each uid is a tenant without a policy.
+  TenantRules() = default;
+  explicit TenantRules(std::vector<TenantRule> rules) : rules_(std::move(rules)) {}
+
+  // By the first rule that matches. O(size of the rules).
+  [[nodiscard]] Match resolve(const PeerFacts& peer) const;
+  // The tenant that a trusted proxy names: "web", or "1000" for that of a uid, to which rules by gid, group and cgroup
+  // do not apply. nullopt: no rule has the name.
+  [[nodiscard]] std::optional<scheduler::Tenant> find(std::string_view label) const;
+
+  // Whether a rule depends on supplementary groups, or on the cgroup.
+  [[nodiscard]] bool need_groups() const;
+  [[nodiscard]] bool need_cgroup() const;
+  [[nodiscard]] const std::vector<TenantRule>& rules() const { return rules_; }
+
+ private:
+  std::vector<TenantRule> rules_;
+};
+
+// The uid that a label of digits names; nullopt: it is a name.
+[[nodiscard]] std::optional<std::uint32_t> uid_of_label(std::string_view label);
+
+}  // namespace troupe::ipc
