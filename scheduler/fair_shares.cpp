@@ -39,6 +39,7 @@ void FairShares::charge(TenantId tenant, double seconds) {
   TROUPE_ASSERT(seconds >= 0);
   // A tenant without requests any more pays, too: cancelling before a step ends makes it no cheaper.
   shares_[tenant].served += seconds;
+  if (on_charge_) on_charge_(tenant, seconds);
 }
 
 void FairShares::step_ended(double seconds) {

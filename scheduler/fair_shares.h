@@ -10,7 +10,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <unordered_map>
+#include <utility>
 
 #include "cache/ids.h"
 
@@ -27,6 +29,8 @@ class FairShares {
   void begin(TenantId tenant);
   void end(TenantId tenant);
 
+  // Called with what each charge() is called with, for those who count what is never forgotten. Set before the first.
+  void on_charge(std::function<void(TenantId, double)> count) { on_charge_ = std::move(count); }
   // The tenant had `seconds` (>= 0) of a step to itself.
   void charge(TenantId tenant, double seconds);
   // A step took `seconds`. Sets allowance().
@@ -63,6 +67,7 @@ class FairShares {
   // The active tenants, those with places, and idle ones that were served more than the active ones.
   std::unordered_map<TenantId, Share> shares_;
   double allowance_ = 0;
+  std::function<void(TenantId, double)> on_charge_;
 };
 
 }  // namespace troupe::scheduler
