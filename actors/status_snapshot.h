@@ -97,7 +97,7 @@ struct TenantUse {
   std::optional<TenantId> tenant{};  // none: of several
   std::string label;
   std::uint64_t received = 0;
-  std::array<std::uint64_t, 3> ended{};  // by scheduler::OutcomeKind
+  std::array<std::uint64_t, 3> ended{};                          // by scheduler::OutcomeKind
   std::vector<std::pair<std::string, std::uint64_t>> refused{};  // by the name of the limit
   StateMetrics states{};
   TokenMetrics tokens{};

@@ -79,9 +79,8 @@ void append_use(const TenantUse& use, MetricList& metrics) {
   for (const auto& [limit, count] : use.refused)
     append(counter, "tenant_requests_refused", "Its requests that were refused, by the limit.", count,
            {"limit", limit});
-  for (const auto& [state, count] : {std::pair{"waiting", use.states.waiting},
-                                     {"running", use.states.running},
-                                     {"parked", use.states.parked}})
+  for (const auto& [state, count] :
+       {std::pair{"waiting", use.states.waiting}, {"running", use.states.running}, {"parked", use.states.parked}})
     append(gauge, "tenant_requests", "Its live requests.", count, {"state", state});
   append(counter, "tenant_prompt_tokens", "Tokens of its prompts that were begun.", use.tokens.prompt);
   append(counter, "tenant_cached_tokens", "Of those, found in the prefix cache.", use.tokens.cached);

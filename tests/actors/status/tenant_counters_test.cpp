@@ -62,19 +62,14 @@ TEST_CASE("tenants: a request's events are counted for its tenant, which sees it
   counters.ended(ben, ended_with(Outcome::quota, "max_queued_requests"));
   counters.state_changed(ben, RequestState::received, RequestState::parked);
 
-  const std::map<std::string, double> of_ann{{"tenant_requests_received{students}", 1},
-                                             {"tenant_requests_ended{students,done}", 0},
-                                             {"tenant_requests_ended{students,refused}", 0},
-                                             {"tenant_requests_ended{students,failed}", 0},
-                                             {"tenant_requests{students,waiting}", 0},
-                                             {"tenant_requests{students,running}", 1},
-                                             {"tenant_requests{students,parked}", 0},
-                                             {"tenant_prompt_tokens{students}", 40},
-                                             {"tenant_cached_tokens{students}", 32},
-                                             {"tenant_generation_tokens{students}", 4},
-                                             {"tenant_compute_seconds{students}", 0.75},
-                                             {"tenant_time_to_first_token{students}", 1},
-                                             {"tenant_inter_token_latency{students}", 1}};
+  const std::map<std::string, double> of_ann{
+      {"tenant_requests_received{students}", 1},      {"tenant_requests_ended{students,done}", 0},
+      {"tenant_requests_ended{students,refused}", 0}, {"tenant_requests_ended{students,failed}", 0},
+      {"tenant_requests{students,waiting}", 0},       {"tenant_requests{students,running}", 1},
+      {"tenant_requests{students,parked}", 0},        {"tenant_prompt_tokens{students}", 40},
+      {"tenant_cached_tokens{students}", 32},         {"tenant_generation_tokens{students}", 4},
+      {"tenant_compute_seconds{students}", 0.75},     {"tenant_time_to_first_token{students}", 1},
+      {"tenant_inter_token_latency{students}", 1}};
   CHECK(seen_by(named(1ull << 40, "students"), counters) == of_ann);
   CHECK(seen_by(user(1001), counters).empty());
   const auto of_ben = seen_by(user(1000), counters);
@@ -89,7 +84,7 @@ TEST_CASE("tenants: a request's events are counted for its tenant, which sees it
   CHECK(seen_by(kRoot, counters) == all);
 }
 
-TEST_CASE("tenants: the first 63 have labels of their own, the sum of the rest is `other`, and nobody's own is lost") {
+TEST_CASE("tenants: the first 63 have labels of their own, the sum of the rest is `other`, and each sees its own") {
   TenantCounters counters;
   for (std::uint32_t uid = 1; uid <= 100; ++uid)
     for (std::uint32_t i = 0; i < uid; ++i) counters.arrived(user(uid));
