@@ -31,11 +31,11 @@ std::optional<Refusal> SharedLimit::try_take(const Tenant& tenant, std::uint64_t
   const std::uint64_t most = options_.limit - kept;
   const bool is_alone = held_ == 0 && options_.takes_any_alone;
   if (!is_alone && (held_ > most || amount > most - held_))
-    return Refusal{Outcome::queue_full,
-                   fmt::format("the server is at its limit of {} {} ({}{}){}; try again later", most, options_.what,
-                               options_.name,
-                               kept > 0 ? fmt::format("; {} more are kept for the owner", kept) : "", and_more(amount)),
-                   options_.name, options_.limit};
+    return Refusal{
+        Outcome::queue_full,
+        fmt::format("the server is at its limit of {} {} ({}{}){}; try again later", most, options_.what, options_.name,
+                    kept > 0 ? fmt::format("; {} more are kept for the owner", kept) : "", and_more(amount)),
+        options_.name, options_.limit};
   if (over_share) return over_share;
   take(tenant.id, amount);
   return std::nullopt;

@@ -97,9 +97,10 @@ TEST_CASE("a user that holds nothing may exceed the share with one amount that f
   REQUIRE_FALSE(limit.try_take(kAnn, 60));
   CHECK(limit.try_take(kAnn, 1)->outcome == Outcome::quota);
   CHECK(limit.try_take(kBen, 60)->outcome == Outcome::queue_full);
-  CHECK(limit.try_take(kBen, 60)->message ==
-        "the server is at its limit of 94 bytes (max_bytes; 6 more are kept for the owner), and 60 more do not fit; try "
-        "again later");
+  CHECK(
+      limit.try_take(kBen, 60)->message ==
+      "the server is at its limit of 94 bytes (max_bytes; 6 more are kept for the owner), and 60 more do not fit; try "
+      "again later");
   limit.give_back(kAnn.id, 60);
   REQUIRE_FALSE(limit.try_take(kBen, 1000));
   CHECK(limit.try_take(kAnn, 1)->outcome == Outcome::queue_full);
