@@ -81,7 +81,7 @@ Seen seen_by_bob(const std::vector<Prompt>& of_ann, const std::vector<Prompt>& o
 }  // namespace
 
 TEST_CASE("no step and no lease of a tenant depends on whether another has cached or computes the same prompts") {
-  for (std::uint64_t seed = 1; seed <= 8; ++seed) {
+  for (std::uint64_t seed = 1; seed <= 4; ++seed) {
     INFO("seed " << seed);
     std::mt19937_64 random(seed);
     const std::vector<Prompt> prompts = related_prompts(random);
@@ -101,11 +101,13 @@ TEST_CASE("2,000 probes do not tell which prompts another tenant has cached, nei
       sim.drain();
       return sim.request(number);
     };
-    const std::vector<Prompt> cached = prompts_of(random, 1000, 40), others = prompts_of(random, 1000, 40);
+    const std::size_t num_probes = in_one_scope ? 200 : 2000;  // few where it is obvious
+    const std::vector<Prompt> cached = prompts_of(random, num_probes / 2, 40),
+                              others = prompts_of(random, num_probes / 2, 40);
     for (const Prompt& prompt : cached) (void)ask(kAnn, prompt);
     std::vector<double> counts[2], times[2];
-    for (std::size_t i = 0; i < 2000; ++i) {
-      const SimRequest& probe = ask(kBob, i % 2 == 0 ? cached[i / 2] : others[i / 2]);
+    for (std::size_t i = 0; i < num_probes; ++i) {
+      const SimRequest probe = ask(kBob, i % 2 == 0 ? cached[i / 2] : others[i / 2]);
       counts[i % 2].push_back(probe.cached_tokens);
       times[i % 2].push_back(probe.first_token_at - probe.submitted_at);
     }
