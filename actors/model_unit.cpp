@@ -75,6 +75,8 @@ ModelUnit::ModelUnit(caf::actor_system& system, const ServerContext& server, Mem
                std::make_shared<ComputeShares>(),
                mailboxes_,
                source_.path.empty() ? std::function<void()>() : [this] { load(); }} {
+  context_.shares->shares().on_charge(
+      [&streams = context_.streams](TenantId tenant, double seconds) { streams.tenants().charged(tenant, seconds); });
   supervisor_ = system.spawn<Supervisor>(context_);
 }
 

@@ -1,6 +1,7 @@
 // The server's status as plain values: everything that `troupe status` prints.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -93,6 +94,19 @@ struct TokenMetrics {
   }
 };
 
+// What one tenant, or several together, asked for and was served (status/tenant_counters.h).
+struct TenantUse {
+  std::optional<TenantId> tenant{};  // none: of several
+  std::string label;
+  std::uint64_t received = 0;
+  std::array<std::uint64_t, 3> ended{};                          // by scheduler::OutcomeKind
+  std::vector<std::pair<std::string, std::uint64_t>> refused{};  // by the name of the limit
+  StateMetrics states{};
+  TokenMetrics tokens{};
+  double compute_seconds = 0;  // of steps and passes
+  Histogram time_to_first_token{}, inter_token_latency{};
+};
+
 // Everything `troupe status` prints.
 struct StatusSnapshot {
   Readiness readiness = Readiness::loading;
@@ -108,6 +122,7 @@ struct StatusSnapshot {
   std::uint32_t num_threads = 0;
   std::vector<MemoryUse> memory;  // the resident memory by kind
   MetricList metrics;
+  std::vector<TenantUse> tenants;                  // in the order in which they came
   std::vector<RequestView> requests;               // all live ones, oldest first
   std::optional<engine::ProfileSnapshot> profile;  // step time by operation, if the profiler collects it
 

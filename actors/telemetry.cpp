@@ -38,6 +38,7 @@ StatusSnapshot take_snapshot(const UnitContext& context, TimePoint now) {
   StreamCounts counts = context.streams.counts();
   snapshot.requests_received = counts.received;
   snapshot.requests_ended = std::move(counts.ended);
+  snapshot.tenants = context.streams.tenants().all();
   snapshot.requests = context.streams.views(now);
   MemoryReport memory = context.memory.last();
   snapshot.memory = std::move(memory.kinds);

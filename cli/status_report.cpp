@@ -167,7 +167,7 @@ nlohmann::ordered_json status_json(const client::ServerStatus& s, const std::vec
   ordered_json metrics = ordered_json::array(), histograms = ordered_json::object();
   for (const Metric& metric : s.metrics) {
     metrics.push_back(to_json(metric));
-    if (metric.kind == MetricKind::histogram)
+    if (metric.kind == MetricKind::histogram && !metric.key.empty())
       histograms[metric.name] = {{"counts", metric.counts}, {"sum_seconds", metric.value}};
   }
   ordered_json described = ordered_json::array();

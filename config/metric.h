@@ -48,7 +48,7 @@ class MetricList {
   /// A list of these, as they are.
   explicit MetricList(std::vector<Metric> all) : all_(std::move(all)) {}
 
-  /// Appends a metric, or adds its value to the one of the same name and labels.
+  /// Appends a metric, or adds its value to the one of the same name and labels. O(size()).
   void add(Metric metric) {
     for (Metric& old : all_) {
       if (old.name != metric.name || old.labels != metric.labels) continue;
@@ -56,8 +56,10 @@ class MetricList {
       for (std::size_t i = 0; i < metric.counts.size() && i < old.counts.size(); ++i) old.counts[i] += metric.counts[i];
       return;
     }
-    all_.push_back(std::move(metric));
+    append(std::move(metric));
   }
+  /// Appends a metric whose name and labels no other one has. O(1).
+  void append(Metric metric) { all_.push_back(std::move(metric)); }
   /// Appends a sum since the start. Names have no "_total": Prometheus' text adds it.
   void counter(std::string_view name, std::string_view help, double value, MetricExtras extras = {}) {
     add(MetricKind::counter, name, help, value, std::move(extras));

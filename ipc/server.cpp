@@ -88,7 +88,7 @@ struct Rejection {
   Outcome code{};  // permission: this user may not connect; quota: too many of this user; queue_full: too many in all
   std::uint32_t uid = 0;
   bool is_owner = false;
-  std::uint64_t open = 0;
+  std::uint64_t open = 0;  // of this uid; of all users nothing is said
   std::uint64_t limit = 0;
 
   bool operator==(const Rejection&) const = default;
@@ -102,13 +102,13 @@ Refusal to_refusal(const Rejection& why) {
                 fmt::format("uid {} may not use this server; ask its owner for --allow-uid or --allow-gid", why.uid)};
   const bool own = why.code == Outcome::quota;
   const std::string field = own ? "max_connections_per_uid" : "max_connections";
-  const std::string which = own            ? fmt::format(" of uid {}", why.uid)
-                            : why.is_owner ? ""
-                                           : " (those kept for the owner apart)";
+  const std::string what =
+      own ? fmt::format("{} connections of uid {} are open, at most {} may be", why.open, why.uid, why.limit)
+          : fmt::format("{} connections are open{}, and no more may be", why.limit,
+                        why.is_owner ? "" : " (those kept for the owner apart)");
   return {.code = why.code,
           .field = field,
-          .message = fmt::format("{} connections{} are open, at most {} may be ({}); close one, or try again later",
-                                 why.open, which, why.limit, field),
+          .message = fmt::format("{} ({}); close one, or try again later", what, field),
           .limit = why.limit,
           .retry_after = std::chrono::seconds(1)};
 }
@@ -239,7 +239,7 @@ std::optional<Rejection> Server::Impl::no_room_for(std::uint32_t uid) {
     return Rejection{Outcome::quota, uid, false, own, options.max_connections_per_uid};
   const std::uint32_t kept = is_owner(uid) ? 0 : kept_for_owner(options.max_connections);
   const std::uint32_t limit = options.max_connections - kept;
-  if (hub.sessions.size() >= limit) return Rejection{Outcome::queue_full, 0, kept == 0, hub.sessions.size(), limit};
+  if (hub.sessions.size() >= limit) return Rejection{Outcome::queue_full, 0, kept == 0, 0, limit};
   return std::nullopt;
 }
 

@@ -376,9 +376,7 @@ void Session::answer_status(const v1::StatusRequest& question, const actors::Sta
   v1::ServerFrame frame = status_frame(stream, status, view);
   v1::Status& out = *frame.mutable_status();
   tenant_.is_owner ? hub_.add_counts(out) : tally_->add_counts(out);
-  // If frames may only be small, the explanations of the metrics are left out, so that the numbers fit.
-  if (frame.ByteSizeLong() > hub_.options.max_frame_bytes)
-    for (v1::Metric& metric : *out.mutable_metrics()) metric.clear_help();
+  fit_status(frame, hub_.options.max_frame_bytes);
   answer(stream, frame);
 }
 

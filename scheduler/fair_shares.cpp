@@ -42,6 +42,7 @@ void FairShares::charge(TenantId tenant, double seconds) {
   // A tenant without requests any more pays, too: cancelling before a step ends makes it no cheaper.
   Share& share = shares_[tenant];
   share.served += seconds / share.weight;
+  if (on_charge_) on_charge_(tenant, seconds);
 }
 
 void FairShares::step_ended(double seconds) {

@@ -13,7 +13,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <unordered_map>
+#include <utility>
 
 #include "cache/ids.h"
 
@@ -31,6 +33,8 @@ class FairShares {
   void begin(TenantId tenant, double weight = 1);
   void end(TenantId tenant);
 
+  // Called with what each charge() is called with, for those who count what is never forgotten. Set before the first.
+  void on_charge(std::function<void(TenantId, double)> count) { on_charge_ = std::move(count); }
   // The tenant had `seconds` (>= 0) of a step to itself.
   void charge(TenantId tenant, double seconds);
   // A step took `seconds`. Sets allowance().
@@ -68,6 +72,7 @@ class FairShares {
   // The active tenants, those with places, and idle ones that were served more than the active ones.
   std::unordered_map<TenantId, Share> shares_;
   double allowance_ = 0;
+  std::function<void(TenantId, double)> on_charge_;
 };
 
 }  // namespace troupe::scheduler

@@ -25,16 +25,18 @@ std::optional<Refusal> SharedLimit::check_share(const Tenant& tenant, std::uint6
 }
 
 std::optional<Refusal> SharedLimit::try_take(const Tenant& tenant, std::uint64_t amount) {
+  auto over_share = check_share(tenant, amount);
+  if (over_share && !tenant.is_owner) return over_share;
   const std::uint64_t kept = tenant.is_owner ? 0 : kept_for_owner_of(options_.limit);
   const std::uint64_t most = options_.limit - kept;
   const bool is_alone = held_ == 0 && options_.takes_any_alone;
   if (!is_alone && (held_ > most || amount > most - held_))
-    return Refusal{Outcome::queue_full,
-                   fmt::format("there are {} {} already, of at most {} ({}{}){}; try again later", held_, options_.what,
-                               most, options_.name,
-                               kept > 0 ? fmt::format("; {} more are kept for the owner", kept) : "", and_more(amount)),
-                   options_.name, options_.limit};
-  if (auto refused = check_share(tenant, amount)) return refused;
+    return Refusal{
+        Outcome::queue_full,
+        fmt::format("the server is at its limit of {} {} ({}{}){}; try again later", most, options_.what, options_.name,
+                    kept > 0 ? fmt::format("; {} more are kept for the owner", kept) : "", and_more(amount)),
+        options_.name, options_.limit};
+  if (over_share) return over_share;
   take(tenant.id, amount);
   return std::nullopt;
 }

@@ -32,16 +32,18 @@ void StreamCounts::state_changed(RequestState from, RequestState to) {
   ++in_state[static_cast<std::size_t>(to)];
 }
 
-void StreamCounts::tokens_emitted(StreamTimes& times, std::size_t num_tokens, TimePoint now) {
+std::pair<Latency, double> StreamCounts::tokens_emitted(StreamTimes& times, std::size_t num_tokens, TimePoint now) {
+  std::pair<Latency, double> latency{Latency::time_to_first_token, seconds_between(times.submitted, now)};
   if (times.first_token) {
     const double gap = seconds_between(*times.last_token, now);
-    latencies.add(Latency::inter_token_latency, gap / static_cast<double>(num_tokens));
+    latency = {Latency::inter_token_latency, gap / static_cast<double>(num_tokens)};
   } else {
     times.first_token = now;
-    latencies.add(Latency::time_to_first_token, seconds_between(times.submitted, now));
   }
+  latencies.add(latency.first, latency.second);
   times.last_token = now;
   generated_tokens += num_tokens;
+  return latency;
 }
 
 void StreamCounts::stream_ended(scheduler::Outcome outcome, const StreamTimes& times, const Usage& usage,

@@ -46,8 +46,8 @@ struct StreamCounts {
 
   void stream_arrived(TimePoint now);
   void state_changed(RequestState from, RequestState to);
-  // Also sets the times.
-  void tokens_emitted(StreamTimes& times, std::size_t num_tokens, TimePoint now);
+  // Also sets the times. Returns the latency that was counted, and its seconds.
+  std::pair<Latency, double> tokens_emitted(StreamTimes& times, std::size_t num_tokens, TimePoint now);
   // `times` has the first token: counts the latencies. usage: as StreamTimes::fill() sets it.
   void stream_ended(scheduler::Outcome outcome, const StreamTimes& times, const Usage& usage, TimePoint now);
 };

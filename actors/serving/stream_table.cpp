@@ -64,6 +64,7 @@ void StreamTable::insert(RequestId id, Request request, std::shared_ptr<StreamSi
   record->request = std::make_shared<const Request>(std::move(request));
   record->sink = std::move(sink);
   record->times.submitted = now;
+  record->tenant = tenants_.arrived(record->request->tenant);
   if (const auto time = record->request->deadline) record->deadline = deadlines_.add(unit, id, now, *time);
   records_.emplace(id, std::move(record));
   counts_.stream_arrived(now);
@@ -223,6 +224,7 @@ bool StreamTable::started(RequestId id, std::uint64_t generation, std::uint32_t 
     record.cached_tokens = cached_tokens;
     counts_.prompt_tokens += record.prompt_tokens;
     counts_.cached_tokens += cached_tokens;
+    tenants_.started(record.tenant, record.prompt_tokens, cached_tokens);
   });
 }
 
@@ -302,7 +304,10 @@ bool StreamTable::deliver(Emission emission, TimePoint now) {
 
   record->emitted.insert(record->emitted.end(), run.ids.begin(), run.ids.end());
   record->text_bytes += run.text.size();
-  if (!run.ids.empty()) counts_.tokens_emitted(record->times, run.ids.size(), now);
+  if (!run.ids.empty()) {
+    const auto [latency, seconds] = counts_.tokens_emitted(record->times, run.ids.size(), now);
+    tenants_.tokens_emitted(record->tenant, run.ids.size(), latency, seconds);
+  }
   record->outbox.emplace_back(std::move(run));
   hand_over(lock, record);
   return true;
@@ -404,6 +409,7 @@ StreamTable::RecordPtr StreamTable::current(RequestId id, std::uint64_t generati
 
 void StreamTable::move_to(Record& record, RequestState state) {
   counts_.state_changed(record.state, state);
+  tenants_.state_changed(record.tenant, record.state, state);
   publish_work();
   const TenantId tenant = record.request->tenant.id;
   if (record.state == RequestState::parked) parked_.give_back(tenant);
@@ -451,6 +457,7 @@ void StreamTable::end_one(Record& record, End end, TimePoint now) {
   end.usage.preemptions = record.preemptions;
   record.times.fill(end.usage, now);
   counts_.stream_ended(end.outcome, record.times, end.usage, now);
+  tenants_.ended(record.tenant, end);
   record.outbox.emplace_back(std::move(end));
 }
 

@@ -26,6 +26,7 @@
 #include "actors/request.h"
 #include "actors/serving/deadlines.h"
 #include "actors/serving/stream_counts.h"
+#include "actors/status/tenant_counters.h"
 #include "actors/status_snapshot.h"
 #include "scheduler/admission.h"
 #include "scheduler/shared_limit.h"
@@ -169,6 +170,7 @@ class StreamTable {
   void when_empty(std::function<void()> done);
 
   StreamCounts counts() const;  // O(live streams)
+  TenantCounters& tenants() { return tenants_; }
   // StreamCounts::work_since while streams wait or run; nullopt while none does. O(1), takes no lock.
   std::optional<TimePoint> work_since() const {
     const TimePoint since = work_since_;
@@ -180,6 +182,7 @@ class StreamTable {
   struct Record {
     RequestId id = 0;
     UnitId unit = 0;
+    TenantCounters::Slot tenant = 0;
     std::shared_ptr<const Request> request;
     std::shared_ptr<StreamSink> sink;
     std::shared_ptr<const std::vector<TokenId>> prompt;  // null until it is encoded, and for an Embed
@@ -257,6 +260,7 @@ class StreamTable {
   std::uint64_t ends_pending_ = 0;  // streams with an End not delivered to the sink yet, live ones included
   std::vector<std::function<void()>> when_empty_;
   StreamCounts counts_;
+  TenantCounters tenants_;
   static constexpr TimePoint kNoWork = TimePoint::max();
   std::atomic<TimePoint> work_since_{kNoWork};  // of counts_, as work_since() returns it
   static_assert(std::atomic<TimePoint>::is_always_lock_free);

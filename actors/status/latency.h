@@ -28,6 +28,10 @@ struct Histogram {
     ++counts[static_cast<std::size_t>(bucket - kLatencyBounds.begin())];
     sum_seconds += seconds;
   }
+  void add(const Histogram& other) {
+    for (std::size_t i = 0; i < counts.size(); ++i) counts[i] += other.counts[i];
+    sum_seconds += other.sum_seconds;
+  }
 };
 
 // What is measured. StreamTable counts the latencies of streams, Counters the last three.

@@ -3,9 +3,11 @@
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/message.h>
 
+#include <algorithm>
 #include <array>
 #include <string>
 
+#include "actors/status/tenant_counters.h"
 #include "config/utf8.h"
 #include "ipc/frames/wire.h"
 
@@ -104,8 +106,9 @@ MetricList visible_metrics(const actors::StatusSnapshot& status, const scheduler
   seen.gauge("build_info", "1, with the version as a label.", 1,
              {.labels = {{"version", server_name()}, {"kernels", status.kernels}}});
   for (const Metric& metric : status.metrics)
-    if (caller.is_owner || metric.for_guests) seen.add(metric);
+    if (caller.is_owner || metric.for_guests) seen.append(metric);
   if (!caller.is_owner) own_states(status.requests, caller.id).append_metrics(seen);
+  actors::append_tenant_metrics(status.tenants, caller, seen);
   return seen;
 }
 
@@ -138,8 +141,8 @@ v1::ServerFrame status_frame(std::uint64_t stream, const actors::StatusSnapshot&
   out.set_num_threads(status.num_threads);
   out.set_own_only(!view.tenant.is_owner);
   add_metrics(visible_metrics(status, view.tenant), out);
+  out.mutable_histogram_bounds()->Add(actors::kLatencyBounds.begin(), actors::kLatencyBounds.end());
   if (view.tenant.is_owner) {
-    out.mutable_histogram_bounds()->Add(actors::kLatencyBounds.begin(), actors::kLatencyBounds.end());
     for (const actors::MemoryUse& use : status.memory) {
       v1::Status::Memory& added = *out.add_memory();
       added.set_kind(use.kind);
@@ -150,6 +153,17 @@ v1::ServerFrame status_frame(std::uint64_t stream, const actors::StatusSnapshot&
   if (view.list_requests) add_requests(visible(status.requests, view), view, out);
   if (view.profile && view.tenant.is_owner && status.profile) add_profile(*status.profile, *out.mutable_profile());
   return frame;
+}
+
+void fit_status(v1::ServerFrame& frame, std::uint32_t max_frame_bytes) {
+  auto& metrics = *frame.mutable_status()->mutable_metrics();
+  if (frame.ByteSizeLong() <= max_frame_bytes) return;
+  for (v1::Metric& metric : metrics) metric.clear_help();
+  if (frame.ByteSizeLong() <= max_frame_bytes) return;
+  const auto by_tenant = [](const v1::Metric& metric) {
+    return metric.labels_size() > 0 && metric.labels(0).name() == "tenant";
+  };
+  metrics.erase(std::remove_if(metrics.begin(), metrics.end(), by_tenant), metrics.end());
 }
 
 void add_metrics(const MetricList& metrics, v1::Status& out) {
@@ -167,7 +181,7 @@ void add_metrics(const MetricList& metrics, v1::Status& out) {
     added.mutable_counts()->Add(metric.counts.begin(), metric.counts.end());
     added.set_key(metric.key);
     set_field(metric, out);
-    if (metric.kind != MetricKind::histogram) continue;
+    if (metric.kind != MetricKind::histogram || metric.key.empty()) continue;
     v1::Status::Histogram& histogram = *out.add_histograms();
     histogram.set_name(metric.name);
     *histogram.mutable_counts() = added.counts();

@@ -400,6 +400,7 @@ TEST_CASE("a guest's Status counts its own requests, and has nothing that depend
   expected.set_num_threads(3);
   expected.set_weight_bytes(5);
   expected.set_requests_running(3);
+  expected.mutable_histogram_bounds()->Add(actors::kLatencyBounds.begin(), actors::kLatencyBounds.end());
   std::map<std::string, double> metrics;
   for (const v1::Metric& metric : guest.metrics()) metrics.emplace(metric.name(), metric.value());
   REQUIRE(metrics == std::map<std::string, double>{{"build_info", 1},

@@ -32,6 +32,20 @@ TEST_CASE("the tenant with fewer places goes first, then the one that was served
   CHECK(shares.goes_before(kBob, kAnn));
 }
 
+TEST_CASE("every charge is told as it is, whatever becomes of the counter") {
+  FairShares shares;
+  double ann = 0, bob = 0;
+  shares.on_charge([&](TenantId tenant, double seconds) { (tenant == kAnn ? ann : bob) += seconds; });
+  shares.begin(kAnn);
+  shares.charge(kAnn, 2);
+  shares.begin(kBob);  // begins at 2, which nothing was charged for
+  shares.charge(kBob, 0.5);
+  shares.end(kAnn);
+  shares.charge(kAnn, 1);
+  CHECK(ann == 3);
+  CHECK(bob == 0.5);
+}
+
 TEST_CASE("an idle tenant saves up nothing") {
   FairShares shares;
   shares.begin(kAnn);

@@ -2,6 +2,9 @@
 
 #include <catch2/catch.hpp>
 #include <random>
+#include <set>
+#include <string>
+#include <utility>
 #include <vector>
 
 namespace troupe::scheduler {
@@ -45,9 +48,30 @@ TEST_CASE("guests cannot take the part kept for the owner, however many they are
   REQUIRE(taken == 60);
   CHECK(refused->outcome == Outcome::queue_full);
   CHECK(refused->message ==
-        "there are 60 things already, of at most 60 (max_things; 4 more are kept for the owner); try again later");
+        "the server is at its limit of 60 things (max_things; 4 more are kept for the owner); try again later");
   for (int i = 0; i < 4; ++i) REQUIRE_FALSE(limit.try_take(kOwner));
   REQUIRE(limit.try_take(kOwner)->outcome == Outcome::queue_full);
+}
+
+TEST_CASE("a guest's refusal beyond its share does not depend on others, and no refusal has what they hold") {
+  const auto refusals = [](std::uint64_t own, std::initializer_list<std::uint64_t> others) {
+    std::set<std::pair<Outcome, std::string>> seen;
+    for (const std::uint64_t held : others) {
+      SharedLimit limit = limit_of(64);
+      limit.take(kBen.id, own);
+      limit.take(kAnn.id, held);
+      const auto refused = limit.try_take(kBen);
+      REQUIRE(refused);
+      seen.emplace(refused->outcome, refused->message);
+    }
+    return seen;
+  };
+  const auto beyond_share = refusals(16, {0, 20, 43, 44, 100});
+  REQUIRE(beyond_share.size() == 1);
+  CHECK(beyond_share.begin()->first == Outcome::quota);
+  const auto beyond_limit = refusals(3, {57, 58, 61, 100});
+  REQUIRE(beyond_limit.size() == 1);
+  CHECK(beyond_limit.begin()->first == Outcome::queue_full);
 }
 
 TEST_CASE("the owner leaves a quarter to others") {
@@ -73,9 +97,10 @@ TEST_CASE("a user that holds nothing may exceed the share with one amount that f
   REQUIRE_FALSE(limit.try_take(kAnn, 60));
   CHECK(limit.try_take(kAnn, 1)->outcome == Outcome::quota);
   CHECK(limit.try_take(kBen, 60)->outcome == Outcome::queue_full);
-  CHECK(limit.try_take(kBen, 60)->message ==
-        "there are 60 bytes already, of at most 94 (max_bytes; 6 more are kept for the owner), and 60 more do not fit; "
-        "try again later");
+  CHECK(
+      limit.try_take(kBen, 60)->message ==
+      "the server is at its limit of 94 bytes (max_bytes; 6 more are kept for the owner), and 60 more do not fit; try "
+      "again later");
   limit.give_back(kAnn.id, 60);
   REQUIRE_FALSE(limit.try_take(kBen, 1000));
   CHECK(limit.try_take(kAnn, 1)->outcome == Outcome::queue_full);

@@ -1,0 +1,93 @@
+// What of a snapshot of the server reaches a guest.
+#include "ipc/frames/status_frame.h"
+
+#include <catch2/catch.hpp>
+#include <string>
+
+#include "actors/status/tenant_counters.h"
+
+namespace troupe::ipc {
+namespace {
+
+constexpr TenantId kBusyTenant{1000}, kAskingTenant{1001};
+
+// What a server would say while the asking tenant has one request and the other one `others`.
+actors::StatusSnapshot snapshot_beside(std::uint32_t others) {
+  actors::StatusSnapshot status;
+  status.readiness = actors::Readiness::ready;
+  status.model = "fake";
+  status.requests_received = 1 + others;
+  status.requests_ended = {{"eos", others}};
+  for (const char* name : {"steps", "evictions", "num_requests_running", "kv_blocks"})
+    status.metrics.counter(name, "Moved by all.", others);
+  status.metrics.gauge("labelled", "Moved by all.", others, {.labels = {{"state", "free"}}});
+  status.metrics.gauge("uptime_seconds", "For all.", 5, {.for_guests = true});
+  actors::Latencies latencies;
+  for (std::uint32_t i = 0; i < others; ++i) latencies.add(actors::Latency::time_to_first_token, 0.5);
+  latencies.append_metrics(status.metrics);
+  status.memory = {{.kind = "heap", .bytes = others, .peak_bytes = others}};
+  if (others > 0) status.profile.emplace();
+  actors::TenantCounters tenants;
+  for (std::uint32_t i = 0; i < others; ++i) {
+    tenants.arrived({.id = kBusyTenant});
+    tenants.charged(kBusyTenant, 3);
+    status.requests.push_back({.request = 1 + i,
+                               .tenant = kBusyTenant,
+                               .state = static_cast<actors::RequestState>(i % actors::kNumRequestStates),
+                               .generated_tokens = i});
+  }
+  tenants.arrived({.id = kAskingTenant});
+  status.tenants = tenants.all();
+  status.requests.push_back({.request = 1000, .tenant = kAskingTenant, .state = actors::RequestState::running});
+  return status;
+}
+
+v1::ServerFrame frame_for(const scheduler::Tenant& tenant, std::uint32_t others) {
+  return status_frame(7, snapshot_beside(others),
+                      {.tenant = tenant, .list_requests = true, .profile = true, .own = {{1000, {.number = 1}}}});
+}
+
+TEST_CASE("a guest's Status is the same bytes whatever other tenants do, and has its own series by tenant") {
+  const scheduler::Tenant guest{.id = kAskingTenant};
+  const v1::ServerFrame alone = frame_for(guest, 0);
+  for (const std::uint32_t others : {1, 7, 300})
+    CHECK(frame_for(guest, others).SerializeAsString() == alone.SerializeAsString());
+  CHECK(alone.status().live_requests_size() == 1);
+  std::size_t by_tenant = 0;
+  for (const v1::Metric& metric : alone.status().metrics()) {
+    if (metric.labels_size() == 0 || metric.labels(0).name() != "tenant") continue;
+    CHECK(metric.labels(0).value() == "1001");
+    ++by_tenant;
+  }
+  CHECK(by_tenant > 0);
+
+  const scheduler::Tenant owner{.id = TenantId{0}, .is_owner = true};
+  CHECK(frame_for(owner, 7).status().live_requests_size() == 8);
+  CHECK(frame_for(owner, 7).SerializeAsString() != frame_for(owner, 0).SerializeAsString());
+  CHECK(frame_for(owner, 7).status().histograms_size() == static_cast<int>(actors::kLatencyNames.size()));
+}
+
+TEST_CASE("a Status that does not fit loses its explanations first, then the series by tenant") {
+  const v1::ServerFrame whole = frame_for({.id = TenantId{0}, .is_owner = true}, 3);
+  const auto fitted = [&](std::size_t max_bytes) {
+    v1::ServerFrame frame = whole;
+    fit_status(frame, static_cast<std::uint32_t>(max_bytes));
+    return frame;
+  };
+  const std::size_t bytes = whole.ByteSizeLong();
+  CHECK(fitted(bytes).SerializeAsString() == whole.SerializeAsString());
+  const v1::ServerFrame without_help = fitted(bytes - 1);
+  CHECK(without_help.status().metrics_size() == whole.status().metrics_size());
+  CHECK(without_help.status().metrics(0).help().empty());
+  const v1::ServerFrame without_tenants = fitted(without_help.ByteSizeLong() - 1);
+  CHECK(without_tenants.status().metrics_size() < whole.status().metrics_size());
+  bool has_labelled = false;
+  for (const v1::Metric& metric : without_tenants.status().metrics()) {
+    has_labelled |= metric.name() == "labelled";
+    for (const v1::Metric::Label& label : metric.labels()) CHECK(label.name() != "tenant");
+  }
+  CHECK(has_labelled);
+}
+
+}  // namespace
+}  // namespace troupe::ipc
