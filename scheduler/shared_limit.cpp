@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "config/assert.h"
@@ -10,6 +12,11 @@ namespace troupe::scheduler {
 namespace {
 
 std::string and_more(std::uint64_t amount) { return amount > 1 ? fmt::format(", and {} more do not fit", amount) : ""; }
+
+// Of what is held.
+double part_of(std::uint64_t held, std::uint64_t part) {
+  return held == 0 ? 0 : std::min(1.0, static_cast<double>(part) / static_cast<double>(held));
+}
 
 }  // namespace
 
@@ -20,20 +27,27 @@ std::optional<Refusal> SharedLimit::check_share(const Tenant& tenant, std::uint6
   return Refusal{
       Outcome::quota,
       fmt::format("{} has {} {} here and may have {}, the share of one user in {} ({}){}; wait until some are done",
-                  name_of(tenant.id), own, options_.what, share, options_.name, options_.limit, and_more(amount)),
-      options_.name, share};
+                  name_of(tenant), own, options_.what, share, options_.name, options_.limit, and_more(amount)),
+      options_.name,
+      share,
+      {},
+      part_of(own, own + amount - share)};
 }
 
 std::optional<Refusal> SharedLimit::try_take(const Tenant& tenant, std::uint64_t amount) {
   const std::uint64_t kept = tenant.is_owner ? 0 : kept_for_owner_of(options_.limit);
   const std::uint64_t most = options_.limit - kept;
   const bool is_alone = held_ == 0 && options_.takes_any_alone;
+  const bool never = amount > most && !options_.takes_any_alone;
   if (!is_alone && (held_ > most || amount > most - held_))
     return Refusal{Outcome::queue_full,
-                   fmt::format("there are {} {} already, of at most {} ({}{}){}; try again later", held_, options_.what,
-                               most, options_.name,
-                               kept > 0 ? fmt::format("; {} more are kept for the owner", kept) : "", and_more(amount)),
-                   options_.name, options_.limit};
+                   fmt::format("there are {} {} already, of at most {} ({}{}){}; {}", held_, options_.what, most,
+                               options_.name, kept > 0 ? fmt::format("; {} more are kept for the owner", kept) : "",
+                               and_more(amount), never ? "ask for less" : "try again later"),
+                   options_.name,
+                   options_.limit,
+                   never ? std::optional(std::numeric_limits<double>::infinity()) : std::nullopt,
+                   part_of(held_, held_ + amount - most)};
   if (auto refused = check_share(tenant, amount)) return refused;
   take(tenant.id, amount);
   return std::nullopt;

@@ -38,8 +38,8 @@ class SharedLimit {
   explicit SharedLimit(SharedLimitOptions options) : options_(std::move(options)) {}
 
   // Adds `amount` to what this tenant holds, or returns the refusal: Outcome::queue_full if the limit is reached,
-  // Outcome::quota if only the tenant's share is. A tenant that holds nothing may exceed the share with one amount that
-  // fits into the limit.
+  // Outcome::quota if only the tenant's share is; with to_free, and with an infinite retry_after for an amount that
+  // can never fit. A tenant that holds nothing may exceed the share with one amount that fits into the limit.
   [[nodiscard]] std::optional<Refusal> try_take(const Tenant& tenant, std::uint64_t amount = 1);
   // Checks the tenant's share only, not the limit. Takes nothing.
   [[nodiscard]] std::optional<Refusal> check_share(const Tenant& tenant, std::uint64_t amount = 1) const;

@@ -12,14 +12,14 @@ namespace troupe::scheduler {
 
 // Limits of one tenant, beside those of the server. No value: none.
 struct TenantLimits {
-  std::optional<std::uint32_t> max_running;  // sequences in the batch
-  std::optional<std::uint32_t> max_queued;   // requests that have arrived and do not run yet; each choice counts
-  std::optional<std::uint64_t> max_prompt_tokens_per_minute;
-  std::optional<std::uint64_t> max_answer_tokens_per_minute;
-  std::optional<std::uint32_t> min_kv_blocks;  // kept for the tenant; others may use them until it needs them
-  std::optional<std::uint32_t> max_kv_blocks;
-  std::optional<std::uint32_t> max_context;  // tokens of one sequence
-  std::optional<std::uint32_t> max_choices;  // answers to one request
+  std::optional<std::uint32_t> max_running{};  // sequences in the batch
+  std::optional<std::uint32_t> max_queued{};   // requests that have arrived and do not run yet; each choice counts
+  std::optional<std::uint64_t> max_prompt_tokens_per_minute{};
+  std::optional<std::uint64_t> max_answer_tokens_per_minute{};
+  std::optional<std::uint32_t> min_kv_blocks{};  // kept for the tenant; others may use them until it needs them
+  std::optional<std::uint32_t> max_kv_blocks{};
+  std::optional<std::uint32_t> max_context{};  // tokens of one sequence
+  std::optional<std::uint32_t> max_choices{};  // answers to one request
 
   friend bool operator==(const TenantLimits&, const TenantLimits&) = default;
 };
@@ -40,5 +40,16 @@ struct Tenant {
   [[nodiscard]] double weight() const { return policy ? policy->weight : 1; }
   [[nodiscard]] TenantLimits limits() const { return policy ? policy->limits : TenantLimits{}; }
 };
+
+// The tenant as an operator writes it: its name, or the uid in digits.
+[[nodiscard]] inline std::string label_of(const Tenant& tenant) {
+  if (tenant.policy && !tenant.policy->name.empty()) return tenant.policy->name;
+  return std::to_string(static_cast<std::uint32_t>(tenant.id));
+}
+
+// For messages: "tenant web", "user 1000".
+[[nodiscard]] inline std::string name_of(const Tenant& tenant) {
+  return (tenant.policy && !tenant.policy->name.empty() ? "tenant " : "user ") + label_of(tenant);
+}
 
 }  // namespace troupe::scheduler

@@ -55,7 +55,7 @@ Emission emission(const Assignment& task, std::uint64_t first, std::vector<Token
 struct Stream {
   explicit Stream(StreamTable& table, Request request = {}) : sink(std::make_shared<Listener>()) {
     id = table.add(std::move(request), sink, at(0));
-    CHECK_FALSE(table.admit(id));
+    CHECK_FALSE(table.admit(id, at(0)));
     task = table.assign(id, {1, 2, 3}).at(0);
   }
   std::shared_ptr<Listener> sink;
@@ -88,7 +88,7 @@ TEST_CASE("streams: work_since is when a stream arrived, or got credit, while no
   const RequestId second = table.add({}, std::make_shared<Listener>(), at(20));
   CHECK(table.counts().work_since == at(10));
   table.end(second, outcome(Outcome::cancelled), at(21));
-  CHECK_FALSE(table.admit(first));
+  CHECK_FALSE(table.admit(first, at(0)));
   const auto task = table.assign(first, {1}).at(0);
   CHECK(table.set_state(first, task->generation, RequestState::parked));
   CHECK_FALSE(table.counts().has_work());
@@ -125,7 +125,7 @@ TEST_CASE("streams: the choices of a request share its prompt, and each has toke
   const RequestId first = table.add(for_choices(3), sink, at(0));
   CHECK(table.live() == std::vector<RequestId>{first, first + 1, first + 2});
   CHECK(table.unassigned(0) == std::vector<RequestId>{first});
-  CHECK_FALSE(table.admit(first));
+  CHECK_FALSE(table.admit(first, at(0)));
   CHECK(table.counts().in(RequestState::encoding) == 3);
   CHECK(table.end(first + 1, outcome(Outcome::cancelled), at(1)));  // a later choice ends alone
   CHECK(table.live().size() == 2);
@@ -161,18 +161,18 @@ TEST_CASE("streams: the quota takes all choices of a request or none") {
   StreamTable table({.max_requests_per_tenant = 3});
   const auto sink = std::make_shared<Choices>(), other = std::make_shared<Choices>();
   const RequestId pair = table.add(for_choices(2), sink, at(0));
-  CHECK_FALSE(table.admit(pair));
+  CHECK_FALSE(table.admit(pair, at(0)));
   const RequestId second = table.add(for_choices(2), other, at(0));
-  const auto refused = table.admit(second);
+  const auto refused = table.admit(second, at(0));
   REQUIRE(refused);
   CHECK(refused->outcome == Outcome::quota);
   const RequestId single = table.add({}, std::make_shared<Listener>(), at(1));
-  CHECK_FALSE(table.admit(single));  // the quota was not kept for the third
+  CHECK_FALSE(table.admit(single, at(0)));  // the quota was not kept for the third
   CHECK(table.end(second, outcome(Outcome::quota), at(2)));
   for (const RequestId id : {pair, single}) CHECK(table.end(id, outcome(Outcome::cancelled), at(3)));
   CHECK(table.live().empty());
   const RequestId three = table.add(for_choices(3), other, at(4));
-  CHECK_FALSE(table.admit(three));  // each gave its quota back
+  CHECK_FALSE(table.admit(three, at(0)));  // each gave its quota back
   CHECK(table.end(three, outcome(Outcome::cancelled), at(5)));
 }
 
@@ -181,7 +181,7 @@ TEST_CASE("streams: when all end, a choice that waited for the prefill of the fi
   const auto sink = std::make_shared<Choices>(), idle = std::make_shared<Choices>();
   const RequestId first = table.add(for_choices(2), sink, at(0));
   table.add(for_choices(2), idle, at(0));
-  CHECK_FALSE(table.admit(first));
+  CHECK_FALSE(table.admit(first, at(0)));
   CHECK(table.assign(first, {1, 2}).size() == 2);
   CHECK(table.started(first, 1, 0, at(1)));
   table.end_all(outcome(Outcome::cancelled), outcome(Outcome::draining), at(2));
@@ -359,15 +359,15 @@ TEST_CASE("stream table: a user's quota counts from admission to the end") {
   Stream second(table, request);
   auto sink = std::make_shared<Listener>();
   const RequestId third = table.add(request, sink, at(0));
-  const auto refused = table.admit(third);
+  const auto refused = table.admit(third, at(0));
   REQUIRE(refused);
   CHECK(refused->outcome == Outcome::quota);
   CHECK(refused->limit == std::optional<std::uint64_t>(2));
   request.tenant.id = TenantId{8};
   Stream other(table, request);
   table.end(first.id, outcome(Outcome::eos), at(1));
-  CHECK_FALSE(table.admit(third));
-  CHECK_FALSE(table.admit(third));  // counted once
+  CHECK_FALSE(table.admit(third, at(0)));
+  CHECK_FALSE(table.admit(third, at(0)));  // counted once
   table.end_all(outcome(Outcome::cancelled), outcome(Outcome::draining), at(2));
 }
 
@@ -381,7 +381,7 @@ TEST_CASE("stream table: credit adds up without overflow and ended streams take 
   table.end(s.id, outcome(Outcome::eos), at(1));
   CHECK_FALSE(table.grant(s.id, 3, TimePoint{}));
   CHECK(table.assign(s.id, {1}).empty());
-  CHECK_FALSE(table.admit(s.id));  // the stream has ended
+  CHECK_FALSE(table.admit(s.id, at(0)));  // the stream has ended
   CHECK_FALSE(table.request(s.id));
 }
 
@@ -457,10 +457,10 @@ TEST_CASE("streams: waiting requests of one user leave room in the queue to othe
   std::vector<std::unique_ptr<Stream>> streams;
   const auto waits = [&](Request request) {
     streams.push_back(std::make_unique<Stream>(table, std::move(request)));
-    return table.take_queue_room(streams.back()->id);
+    return table.take_queue_room(streams.back()->id, at(0));
   };
   for (int i = 0; i < 4; ++i) CHECK_FALSE(waits(of_user(1)));
-  CHECK_FALSE(table.take_queue_room(streams.front()->id));  // it is counted already
+  CHECK_FALSE(table.take_queue_room(streams.front()->id, at(0)));  // it is counted already
   const auto own = waits(of_user(1));
   REQUIRE(own);
   CHECK(own->outcome == Outcome::quota);
@@ -492,19 +492,20 @@ TEST_CASE("streams: waiting prompts' tokens have shares, and a text counts by it
   const RequestId second = table.add(text, sink, at(0));
   const RequestId third = table.add(text, sink, at(0));
   const RequestId other = table.add(of_user(2, 400), sink, at(0));
-  CHECK_FALSE(table.take_queue_room(first));
-  CHECK_FALSE(table.take_queue_room(second));
-  const auto refused = table.take_queue_room(third);
+  CHECK_FALSE(table.take_queue_room(first, at(0)));
+  CHECK_FALSE(table.take_queue_room(second, at(0)));
+  const auto refused = table.take_queue_room(third, at(0));
   REQUIRE(refused);
   CHECK(refused->outcome == Outcome::quota);
   CHECK(refused->field == "max_queued_tokens");
-  CHECK_FALSE(table.take_queue_room(other));
-  for (const RequestId id : {first, second}) CHECK_FALSE(table.retake_queue_room(id, 100));
-  CHECK_FALSE(table.take_queue_room(third));  // 100 and 100 and 200
-  CHECK(table.retake_queue_room(second, 101));
+  CHECK_FALSE(table.take_queue_room(other, at(0)));
+  for (const RequestId id : {first, second}) CHECK_FALSE(table.retake_queue_room(id, 100, at(0)));
+  CHECK_FALSE(table.take_queue_room(third, at(0)));  // 100 and 100 and 200
+  CHECK(table.retake_queue_room(second, 101, at(0)));
   for (const RequestId id : {first, second, third}) table.end(id, outcome(Outcome::cancelled), at(1));
   const RequestId alone = table.add(of_user(1, 1000), sink, at(0));
-  CHECK_FALSE(table.take_queue_room(alone));  // more than a share, but there is room and the user has nothing else
+  // More than a share, but there is room and the user has nothing else.
+  CHECK_FALSE(table.take_queue_room(alone, at(0)));
   for (const RequestId id : {other, alone}) table.end(id, outcome(Outcome::cancelled), at(1));
 }
 
@@ -533,7 +534,7 @@ TEST_CASE("streams: with too many parked, the slowest reader of the user with mo
   // Users with a share of parked streams are refused; others are not, nor is the owner.
   auto sink = std::make_shared<Listener>();
   const RequestId more = table.add(of_user(1), sink, at(6000));
-  const auto refused = table.admit(more);
+  const auto refused = table.admit(more, at(0));
   REQUIRE(refused);
   CHECK(refused->outcome == Outcome::quota);
   CHECK(refused->field == "max_parked_requests");
@@ -569,7 +570,7 @@ TEST_CASE("streams: in any order of events no more are parked than allowed, and 
         const RequestId probe = table.add(request, sink, at(i));
         std::uint32_t own = 0;
         for (const auto& [id, user] : parked) own += user == uid ? 1 : 0;
-        const bool refused = table.admit(probe).has_value();
+        const bool refused = table.admit(probe, at(0)).has_value();
         REQUIRE(refused == (own >= 5));  // a quarter
         table.end(probe, outcome(Outcome::cancelled), at(i));
         if (refused) continue;
