@@ -24,7 +24,7 @@ void FairShares::end(TenantId tenant) {
   const double least = least_served();
   std::erase_if(shares_, [&](const auto& entry) {
     const Share& share = entry.second;
-    return share.active == 0 && share.places == 0 && share.served <= least;
+    return share.active == 0 && share.places + share.claims == 0 && share.served <= least;
   });
 }
 
