@@ -32,7 +32,12 @@ class BatchServer {
                 .on_step = {}},
                streams, shares_),
         book_({.groups = groups_}) {}
-  ~BatchServer() { batch_.forget_all(); }
+  ~BatchServer() {
+    batch_.forget_all();
+    End end;
+    end.outcome = scheduler::Outcome::cancelled;
+    streams.end_all(end, end, kNow);
+  }
 
   RequestId submit(const scheduler::Tenant& tenant, std::uint32_t num_prompt, std::uint32_t max_tokens,
                    std::uint32_t num_choices = 1, std::uint64_t credit = 1000) {

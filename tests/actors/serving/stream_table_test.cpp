@@ -2,6 +2,8 @@
 
 #include <catch2/catch.hpp>
 
+#include <deque>
+#include <limits>
 #include <map>
 #include <memory>
 #include <numeric>
@@ -612,6 +614,133 @@ TEST_CASE("streams: in any order of events no more are parked than allowed, and 
     table.end_all(outcome(Outcome::cancelled), outcome(Outcome::cancelled), at(9999));
     REQUIRE(table.counts().in(RequestState::parked) == 0);
   }
+}
+
+scheduler::Tenant tenant_with(scheduler::TenantLimits limits) {
+  return {.id = TenantId{5},
+          .policy = std::make_shared<const scheduler::TenantPolicy>(
+              scheduler::TenantPolicy{.name = "web", .limits = limits})};
+}
+
+// A table and requests of one tenant.
+struct Quotas {
+  explicit Quotas(scheduler::TenantLimits limits) : tenant(tenant_with(limits)) {}
+  ~Quotas() { table.end_all(outcome(Outcome::cancelled), outcome(Outcome::cancelled), at(100'000)); }
+
+  RequestId add(std::variant<std::string, std::vector<TokenId>> prompt = std::vector<TokenId>(10, 1),
+                std::uint32_t choices = 1) {
+    Request request;
+    request.tenant = tenant;
+    request.prompt = std::move(prompt);
+    request.num_choices = choices;
+    return table.add(std::move(request), std::make_shared<Choices>(), at(0));
+  }
+  // As the intake does; returns the first refusal.
+  std::optional<scheduler::Refusal> begin(RequestId id, std::uint64_t tokens, TimePoint now) {
+    if (auto refused = table.take_queue_room(id, now)) return refused;
+    if (auto refused = table.admit(id, now)) return refused;
+    if (auto refused = table.retake_queue_room(id, tokens, now)) return refused;
+    tasks = table.assign(id, std::vector<TokenId>(tokens, 1));
+    return std::nullopt;
+  }
+
+  scheduler::Tenant tenant;
+  StreamTable table{{.max_requests_per_tenant = kQuota}};
+  std::vector<AssignmentPtr> tasks;  // of the last request that began
+};
+
+TEST_CASE("stream table: max_queued counts choices until they run") {
+  Quotas quotas({.max_queued = 3});
+  const RequestId pair = quotas.add("text", 2);
+  CHECK_FALSE(quotas.begin(pair, 4, at(0)));
+  const auto tasks = quotas.tasks;
+  const auto refused = quotas.table.take_queue_room(quotas.add("text", 2), at(1));
+  REQUIRE(refused);
+  CHECK(refused->field == "max-queued");
+  CHECK(refused->message ==
+        "tenant web has 2 waiting requests, and may have 3 (max-queued); wait until some have begun");
+  CHECK(quotas.table.started(pair, tasks[0]->generation, 0, at(2)));
+  CHECK_FALSE(quotas.table.take_queue_room(quotas.add("text", 2), at(3)));
+  CHECK(quotas.table.take_queue_room(quotas.add("text"), at(3)));
+}
+
+TEST_CASE("stream table: prompt tokens are taken once, whatever happens to the request after that") {
+  Quotas quotas({.max_prompt_tokens_per_minute = 60});
+  const RequestId first = quotas.add("text", 3);
+  CHECK_FALSE(quotas.begin(first, 50, at(0)));
+  CHECK_FALSE(quotas.table.retake_queue_room(first, 50, at(0)));  // an intake that began again
+  CHECK(quotas.table.resume(0, WorkKind::generate).size() == 3);
+  quotas.table.end(first, outcome(Outcome::cancelled), at(0));  // the others still compute the prompt
+  const RequestId second = quotas.add("a text of 20 letters");
+  CHECK_FALSE(quotas.table.take_queue_room(second, at(0)));
+  CHECK_FALSE(quotas.table.admit(second, at(0)));
+  const auto refused = quotas.table.retake_queue_room(second, 20, at(0));
+  REQUIRE(refused);
+  CHECK(refused->field == "max-prompt-tokens-per-minute");
+  CHECK(refused->retry_after == 10.0);
+  CHECK(quotas.table.retake_queue_room(second, 20, at(9'999)));
+  CHECK_FALSE(quotas.table.retake_queue_room(second, 20, at(10'000)));
+}
+
+TEST_CASE("stream table: ids beyond what is left are refused on arrival, and a text by its likely tokens") {
+  Quotas quotas({.max_prompt_tokens_per_minute = 60});
+  CHECK_FALSE(quotas.begin(quotas.add(), 55, at(0)));
+  CHECK(quotas.table.take_queue_room(quotas.add(std::vector<TokenId>(6, 1)), at(0))->retry_after == 1.0);
+  CHECK(quotas.table.take_queue_room(quotas.add(std::string(24, 'x')), at(0))->retry_after);
+  CHECK_FALSE(quotas.table.take_queue_room(quotas.add(std::string(20, 'x')), at(0)));
+  CHECK(quotas.table.take_queue_room(quotas.add(std::vector<TokenId>(61, 1)), at(0))->retry_after ==
+        std::numeric_limits<double>::infinity());
+}
+
+TEST_CASE("stream table: a request that the server refuses before it runs gets its prompt tokens back") {
+  Quotas quotas({.max_prompt_tokens_per_minute = 60});
+  const RequestId unlucky = quotas.add();
+  CHECK_FALSE(quotas.begin(unlucky, 60, at(0)));
+  quotas.table.end(unlucky, outcome(Outcome::deadline_unmeetable), at(0));
+  const RequestId cancelled = quotas.add();
+  CHECK_FALSE(quotas.begin(cancelled, 60, at(0)));
+  quotas.table.end(cancelled, outcome(Outcome::cancelled), at(0));
+  CHECK(quotas.begin(quotas.add(), 60, at(0)));
+}
+
+TEST_CASE("stream table: answer tokens are taken as they are delivered, and hold up new requests only") {
+  Quotas quotas({.max_answer_tokens_per_minute = 60});
+  const RequestId id = quotas.add();
+  REQUIRE_FALSE(quotas.begin(id, 3, at(0)));
+  const Assignment task = *quotas.tasks.at(0);
+  CHECK(quotas.table.started(id, task.generation, 0, at(0)));
+  CHECK(quotas.table.deliver(emission(task, 0, std::vector<TokenId>(60, 4), 0, ""), at(0)));
+  CHECK_FALSE(quotas.table.take_queue_room(quotas.add(), at(0)));
+  CHECK(quotas.table.deliver(emission(task, 60, std::vector<TokenId>(3, 4), 0, ""), at(0)));
+  CHECK(quotas.table.deliver(emission(task, 60, std::vector<TokenId>(3, 4), 0, ""), at(0)));  // these are known
+  const auto refused = quotas.table.take_queue_room(quotas.add(), at(0));
+  REQUIRE(refused);
+  CHECK(refused->field == "max-answer-tokens-per-minute");
+  CHECK(refused->retry_after == 3.0);
+  CHECK_FALSE(quotas.table.take_queue_room(quotas.add(), at(3'000)));
+}
+
+TEST_CASE("stream table: how fast a tenant's requests end decides when a refused one should come back") {
+  StreamTable table({.max_requests_per_tenant = 2});
+  const auto add = [&](TimePoint now) { return table.add({}, std::make_shared<Listener>(), now); };
+  std::deque<RequestId> live;
+  for (int i = 0; i < 40; ++i) {
+    const RequestId id = add(at(500 * i));
+    REQUIRE_FALSE(table.admit(id, at(500 * i)));
+    const auto task = table.assign(id, {1}).at(0);
+    CHECK(table.started(id, task->generation, 0, at(500 * i)));
+    live.push_back(id);
+    if (live.size() == 1) continue;
+    table.end(live.front(), outcome(Outcome::eos), at(500 * i + 250));
+    live.pop_front();
+  }
+  const RequestId second = add(at(20'000)), third = add(at(20'000));
+  CHECK_FALSE(table.admit(second, at(20'000)));
+  const auto refused = table.admit(third, at(20'000));
+  REQUIRE(refused);
+  CHECK(*refused->retry_after > 0.5);
+  CHECK(*refused->retry_after < 1.5);
+  for (const RequestId id : {live.front(), second, third}) table.end(id, outcome(Outcome::cancelled), at(20'000));
 }
 
 }  // namespace
