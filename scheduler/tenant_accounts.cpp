@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <utility>
 
@@ -18,6 +19,10 @@ constexpr double kFirstGuessSeconds = 1;
 // Of a number of ends that are independent of each other, k take longer than (k + kSpread * sqrt(k)) mean times in
 // about one of ten cases.
 constexpr double kSpread = 1.3;
+
+std::string promised(std::uint64_t places) {
+  return places == 0 ? "" : fmt::format(", {} of them for requests that were refused before", places);
+}
 
 const TenantLimits& limits_of(const Tenant& tenant) {
   static const TenantLimits none;
@@ -73,17 +78,6 @@ std::optional<Refusal> check_for_ever(const Tenant& tenant, const Arrival& arriv
   return std::nullopt;
 }
 
-// Takes nothing.
-std::optional<Refusal> check_prompt(TokenBucket& bucket, const Tenant& tenant, std::uint64_t tokens, double now) {
-  if (bucket.wait_for(static_cast<double>(tokens), now) == 0) return std::nullopt;
-  const std::uint64_t per_minute = *limits_of(tenant).max_prompt_tokens_per_minute;
-  return over(
-      "max-prompt-tokens-per-minute", per_minute, bucket.promise(static_cast<double>(tokens), now),
-      fmt::format("{} may send {} prompt tokens in a minute (max-prompt-tokens-per-minute), of which {:.0f} are "
-                  "left, and this takes {}; wait until enough are left",
-                  name_of(tenant), per_minute, std::floor(std::max(bucket.level(now), 0.0)), tokens));
-}
-
 std::optional<Refusal> check_answers(TokenBucket& bucket, const Tenant& tenant, double now) {
   const double wait = bucket.wait_for(0, now);
   if (wait == 0) return std::nullopt;
@@ -96,22 +90,27 @@ std::optional<Refusal> check_answers(TokenBucket& bucket, const Tenant& tenant, 
 
 }  // namespace
 
-std::optional<Refusal> TenantAccounts::queue(const Tenant& tenant, const Arrival& arrival, double now) {
+std::optional<Refusal> TenantAccounts::queue(const Caller& caller, const Arrival& arrival, double now) {
+  const Tenant& tenant = caller.tenant;
   if (auto refused = check_for_ever(tenant, arrival)) return refused;
   const TenantLimits& limits = limits_of(tenant);
   Account& account = account_of(tenant.id, now);
-  if (const auto max = limits.max_queued; max && account.queued + arrival.num_choices > *max) {
-    const std::uint32_t places = account.queued + arrival.num_choices - *max;
-    return over("max-queued", *max, wait_for_places(account, account.requests, places, now),
-                fmt::format("{} has {} waiting requests, and may have {} (max-queued); wait until some have begun",
-                            name_of(tenant), account.queued, *max));
+  if (const auto max = limits.max_queued) {
+    const std::uint64_t kept = kept_places(account, caller, *max, now);
+    if (account.queued + arrival.num_choices + kept > *max) {
+      Refusal refusal = over("max-queued", *max, wait_for_places(account, account.requests, arrival.num_choices, now),
+                             fmt::format("{} has {} waiting requests, and may have {} (max-queued){}; wait until some "
+                                         "have begun",
+                                         name_of(tenant), account.queued, *max, promised(kept)));
+      promise(account, caller, refusal, 0, now);
+      return refusal;
+    }
   }
   if (const auto max = limits.max_answer_tokens_per_minute; max && arrival.wants_answer) {
     if (auto refused = check_answers(bucket_of(account.answer, *max), tenant, now)) return refused;
   }
   if (const auto max = limits.max_prompt_tokens_per_minute) {
-    const std::uint64_t tokens = std::min(arrival.prompt_tokens, *max);
-    if (auto refused = check_prompt(bucket_of(account.prompt, *max), tenant, tokens, now)) return refused;
+    if (auto refused = check_prompt(account, caller, std::min(arrival.prompt_tokens, *max), now)) return refused;
   }
   account.queued += arrival.num_choices;
   return std::nullopt;
@@ -123,15 +122,19 @@ void TenantAccounts::unqueue(TenantId tenant, std::uint32_t count) {
   account.queued -= count;
 }
 
-std::optional<Refusal> TenantAccounts::admit(const Tenant& tenant, std::uint32_t count, double now) {
-  Account& account = account_of(tenant.id, now);
+std::optional<Refusal> TenantAccounts::admit(const Caller& caller, std::uint32_t count, double now) {
+  if (count == 0) return std::nullopt;
+  Account& account = account_of(caller.tenant.id, now);
   const std::uint32_t live = account.requests.live();
-  if (live + std::uint64_t{count} > max_requests_) {
+  const std::uint64_t kept = kept_places(account, caller, max_requests_, now);
+  if (live + count + kept > max_requests_) {
     const bool never = count > max_requests_;
-    return over("max_requests_per_user", max_requests_,
-                never ? kNever : wait_for_places(account, account.requests, live + count - max_requests_, now),
-                fmt::format("{} has {} requests here, and may have {} (max_requests_per_user); {}", name_of(tenant),
-                            live, max_requests_, never ? "ask for fewer answers" : "wait until one has ended"));
+    Refusal refusal = over(
+        "max_requests_per_user", max_requests_, never ? kNever : wait_for_places(account, account.requests, count, now),
+        fmt::format("{} has {} requests here, and may have {} (max_requests_per_user){}; {}", name_of(caller.tenant),
+                    live, max_requests_, promised(kept), never ? "ask for fewer answers" : "wait until one has ended"));
+    promise(account, caller, refusal, 0, now);
+    return refusal;
   }
   account.requests.begin(count, now);
   all_.begin(count, now);
@@ -148,14 +151,32 @@ std::uint32_t TenantAccounts::live(TenantId tenant) const {
   return found == accounts_.end() ? 0 : found->second.requests.live();
 }
 
-std::optional<Refusal> TenantAccounts::take_prompt(const Tenant& tenant, std::uint64_t tokens, double now) {
-  const auto max = limits_of(tenant).max_prompt_tokens_per_minute;
+std::optional<Refusal> TenantAccounts::take_prompt(const Caller& caller, std::uint64_t tokens, double now) {
+  const auto max = limits_of(caller.tenant).max_prompt_tokens_per_minute;
   if (!max) return std::nullopt;
-  if (tokens > *max) return longer_than_a_minute(tenant, tokens, *max);
-  TokenBucket& bucket = bucket_of(account_of(tenant.id, now).prompt, *max);
-  if (auto refused = check_prompt(bucket, tenant, tokens, now)) return refused;
-  bucket.take(static_cast<double>(tokens), now);
+  if (tokens > *max) return longer_than_a_minute(caller.tenant, tokens, *max);
+  Account& account = account_of(caller.tenant.id, now);
+  if (auto refused = check_prompt(account, caller, tokens, now)) return refused;
+  account.prompt->take(static_cast<double>(tokens), now);
   return std::nullopt;
+}
+
+// Whether the bucket has so many, beside those for others. Takes nothing.
+std::optional<Refusal> TenantAccounts::check_prompt(Account& account, const Caller& caller, std::uint64_t tokens,
+                                                    double now) {
+  const std::uint64_t per_minute = *limits_of(caller.tenant).max_prompt_tokens_per_minute;
+  TokenBucket& bucket = bucket_of(account.prompt, per_minute);
+  const std::uint64_t for_others = caller.came_back ? 0 : account.promises.tokens(now);
+  const std::uint64_t kept = std::min({for_others, per_minute / 2, per_minute - tokens});
+  if (bucket.wait_for(static_cast<double>(tokens + kept), now) == 0) return std::nullopt;
+  Refusal refusal =
+      over("max-prompt-tokens-per-minute", per_minute, bucket.promise(static_cast<double>(tokens), now),
+           fmt::format("{} may send {} prompt tokens in a minute (max-prompt-tokens-per-minute), of which {:.0f} are "
+                       "left{}, and this takes {}; wait until enough are left",
+                       name_of(caller.tenant), per_minute, std::floor(std::max(bucket.level(now), 0.0)), promised(kept),
+                       tokens));
+  promise(account, caller, refusal, tokens, now);
+  return refusal;
 }
 
 void TenantAccounts::give_back_prompt(const Tenant& tenant, std::uint64_t tokens, double now) {
@@ -172,12 +193,32 @@ void TenantAccounts::take_answer(const Tenant& tenant, std::uint64_t tokens, dou
   (bucket ? *bucket : bucket_of(bucket, *max)).take(static_cast<double>(tokens), now);
 }
 
-void TenantAccounts::set_retry_after(Refusal& refusal, const Tenant& tenant, double now) {
+void TenantAccounts::set_retry_after(Refusal& refusal, const Caller& caller, double now) {
   if (refusal.retry_after) return;
-  Account& account = account_of(tenant.id, now);
+  Account& account = account_of(caller.tenant.id, now);
   DrainRate& requests = refusal.outcome == Outcome::queue_full ? all_ : account.requests;
   const double places = std::max(1.0, std::round(refusal.to_free * requests.live()));
   refusal.retry_after = wait_for_places(account, requests, places, now);
+  promise(account, caller, refusal, 0, now);
+}
+
+bool TenantAccounts::comes_back(const Tenant& tenant, std::uint64_t content, double now) {
+  const auto account = accounts_.find(tenant.id);
+  return account != accounts_.end() && account->second.promises.take(content, now);
+}
+
+std::uint64_t TenantAccounts::places_for_others(const Caller& caller, std::uint64_t limit, double now) {
+  return kept_places(account_of(caller.tenant.id, now), caller, limit, now);
+}
+
+std::uint64_t TenantAccounts::kept_places(Account& account, const Caller& caller, std::uint64_t limit, double now) {
+  return caller.came_back ? 0 : std::min(account.promises.places(now), limit / 2);
+}
+
+void TenantAccounts::promise(Account& account, const Caller& caller, const Refusal& refusal, std::uint64_t tokens,
+                             double now) {
+  if (caller.content != 0 && std::isfinite(*refusal.retry_after))
+    account.promises.add(caller.content, *refusal.retry_after, tokens, now);
 }
 
 // Seconds until so many of `requests` will have ended, and those that the tenant's other refused requests wait for.
@@ -190,9 +231,10 @@ double TenantAccounts::wait_for_places(Account& account, DrainRate& requests, do
   return std::clamp((turns + kSpread * std::sqrt(turns)) * *each, kShortestRetrySeconds, kLongestRetrySeconds);
 }
 
-bool TenantAccounts::Account::says_nothing(double now) const {
+bool TenantAccounts::Account::says_nothing(double now) {
   const auto is_full = [&](const std::optional<TokenBucket>& bucket) { return !bucket || bucket->is_full(now); };
-  return queued == 0 && requests.live() == 0 && promised_until <= now && is_full(prompt) && is_full(answer);
+  return queued == 0 && requests.live() == 0 && promised_until <= now && promises.empty(now) && is_full(prompt) &&
+         is_full(answer);
 }
 
 // Forgets accounts when their number has doubled, which makes it O(1) for each new one.
@@ -200,7 +242,8 @@ TenantAccounts::Account& TenantAccounts::account_of(TenantId tenant, double now)
   const auto found = accounts_.find(tenant);
   if (found != accounts_.end()) return found->second;
   if (accounts_.size() >= forget_at_) {
-    std::erase_if(accounts_, [&](const auto& entry) { return entry.second.says_nothing(now); });
+    for (auto it = accounts_.begin(); it != accounts_.end();)
+      it = it->second.says_nothing(now) ? accounts_.erase(it) : std::next(it);
     forget_at_ = std::max(kMinAccounts, 2 * accounts_.size());
   }
   return accounts_[tenant];

@@ -10,8 +10,7 @@ namespace troupe::scheduler {
 class TokenBucket {
  public:
   // capacity: the most that is saved up. per_second: the refill.
-  TokenBucket(double capacity, double per_second)
-      : capacity_(capacity), per_second_(per_second), level_(capacity) {}
+  TokenBucket(double capacity, double per_second) : capacity_(capacity), per_second_(per_second), level_(capacity) {}
 
   // What is left stays, up to the new capacity; what is refilled since the last take counts at the new rate.
   void resize(double capacity, double per_second) {

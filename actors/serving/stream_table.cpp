@@ -102,8 +102,8 @@ std::vector<RequestId> StreamTable::unassigned(UnitId unit) const {
 }
 
 // With an estimate where only other requests' ends make room.
-scheduler::Refusal StreamTable::with_retry(scheduler::Refusal refusal, const scheduler::Tenant& tenant, TimePoint now) {
-  accounts_.set_retry_after(refusal, tenant, seconds_of(now));
+scheduler::Refusal StreamTable::with_retry(scheduler::Refusal refusal, const Record& record, TimePoint now) {
+  accounts_.set_retry_after(refusal, caller(record), seconds_of(now));
   return refusal;
 }
 
@@ -119,12 +119,16 @@ std::optional<scheduler::Refusal> StreamTable::take_queue_room(RequestId id, Tim
                                    .prompt_tokens = tokens,
                                    .is_estimate = !texts_of(*first->request).empty(),
                                    .wants_answer = first->request->kind() == WorkKind::generate};
-  if (auto refused = accounts_.queue(tenant, arrival, seconds_of(now))) return refused;
-  auto full = queued_requests_.try_take(tenant, num_choices);
+  first->content = content_of(*first->request);
+  first->came_back = accounts_.comes_back(tenant, first->content, seconds_of(now));
+  if (auto refused = accounts_.queue(caller(*first), arrival, seconds_of(now))) return refused;
+  const std::uint64_t share = scheduler::share_of(queued_requests_.limit(), tenant.is_owner);
+  const std::uint64_t for_others = accounts_.places_for_others(caller(*first), share, seconds_of(now));
+  auto full = queued_requests_.try_take(tenant, num_choices, for_others);
   if (!full && (full = queued_tokens_.try_take(tenant, tokens))) queued_requests_.give_back(tenant.id, num_choices);
   if (full) {
     accounts_.unqueue(tenant.id, num_choices);
-    return with_retry(*std::move(full), tenant, now);
+    return with_retry(*std::move(full), *first, now);
   }
   for (const RecordPtr& record : choices) record->has_queue_room = true;
   first->queue_tokens = tokens;
@@ -138,10 +142,10 @@ std::optional<scheduler::Refusal> StreamTable::retake_queue_room(RequestId id, s
   if (!record || !record->has_queue_room) return std::nullopt;
   const scheduler::Tenant& tenant = record->request->tenant;
   queued_tokens_.give_back(tenant.id, std::exchange(record->queue_tokens, 0));
-  if (auto full = queued_tokens_.try_take(tenant, prompt_tokens)) return with_retry(*std::move(full), tenant, now);
+  if (auto full = queued_tokens_.try_take(tenant, prompt_tokens)) return with_retry(*std::move(full), *record, now);
   record->queue_tokens = prompt_tokens;
   if (record->charged_prompt > 0) return std::nullopt;
-  if (auto refused = accounts_.take_prompt(tenant, prompt_tokens, seconds_of(now))) return refused;
+  if (auto refused = accounts_.take_prompt(caller(*record), prompt_tokens, seconds_of(now))) return refused;
   record->charged_prompt = prompt_tokens;
   return std::nullopt;
 }
@@ -159,7 +163,7 @@ std::optional<scheduler::Refusal> StreamTable::take_embed_bytes(RequestId id, st
   const std::uint64_t before = std::exchange(record->embed_bytes, 0);
   if (before > 0) embed_bytes_.give_back(tenant.id, before);
   if (bytes > before) {
-    if (auto full = embed_bytes_.try_take(tenant, bytes)) return with_retry(*std::move(full), tenant, now);
+    if (auto full = embed_bytes_.try_take(tenant, bytes)) return with_retry(*std::move(full), *record, now);
   } else {
     embed_bytes_.take(tenant.id, bytes);
   }
@@ -170,8 +174,8 @@ std::optional<scheduler::Refusal> StreamTable::take_embed_bytes(RequestId id, st
 // Takes the quota for all choices or for none.
 std::optional<scheduler::Refusal> StreamTable::take_quota(const std::vector<RecordPtr>& choices, TimePoint now) {
   const auto count = std::ranges::count_if(choices, [](const RecordPtr& record) { return !record->has_quota; });
-  const scheduler::Tenant& tenant = choices.front()->request->tenant;
-  if (auto refused = accounts_.admit(tenant, static_cast<std::uint32_t>(count), seconds_of(now))) return refused;
+  if (auto refused = accounts_.admit(caller(*choices.front()), static_cast<std::uint32_t>(count), seconds_of(now)))
+    return refused;
   for (const RecordPtr& record : choices) record->has_quota = true;
   return std::nullopt;
 }
@@ -180,8 +184,8 @@ std::optional<scheduler::Refusal> StreamTable::admit(RequestId id, TimePoint now
   const std::lock_guard lock(mutex_);
   if (!find(id)) return std::nullopt;
   const std::vector<RecordPtr> choices = choices_of(id);
-  const scheduler::Tenant& tenant = choices.front()->request->tenant;
-  if (auto refused = parked_.check_share(tenant)) return with_retry(*std::move(refused), tenant, now);
+  const Record& first = *choices.front();
+  if (auto refused = parked_.check_share(first.request->tenant)) return with_retry(*std::move(refused), first, now);
   if (auto refused = take_quota(choices, now)) return refused;
   for (const RecordPtr& record : choices) move_to(*record, RequestState::encoding);
   return std::nullopt;

@@ -197,6 +197,8 @@ class StreamTable {
     bool has_queue_room = false;
     std::uint64_t queue_tokens = 0;
     std::uint64_t charged_prompt = 0;       // tokens taken from the tenant's of this minute
+    std::uint64_t content = 0;              // see scheduler::Caller; of the first choice
+    bool came_back = false;                 // also
     std::optional<TimePoint> parked_since;  // until its client grants more
     TimePoint::duration parked_before{};
     std::uint32_t cached_tokens = 0;
@@ -242,7 +244,10 @@ class StreamTable {
   void move_to(Record& record, RequestState state);
   void publish_work() { work_since_ = counts_.has_work() ? counts_.work_since : kNoWork; }
   std::optional<scheduler::Refusal> take_quota(const std::vector<RecordPtr>& choices, TimePoint now);
-  scheduler::Refusal with_retry(scheduler::Refusal refusal, const scheduler::Tenant& tenant, TimePoint now);
+  scheduler::Refusal with_retry(scheduler::Refusal refusal, const Record& record, TimePoint now);
+  static scheduler::Caller caller(const Record& record) {
+    return {record.request->tenant, record.content, record.came_back};
+  }
   RecordPtr slowest_reader(TimePoint now) const;
   bool end_locked(std::unique_lock<std::mutex>& lock, RequestId id, const End& end, TimePoint now);
   void end_one(Record& record, End end, TimePoint now);

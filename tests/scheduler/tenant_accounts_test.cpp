@@ -225,6 +225,110 @@ TEST_CASE("accounts: nine of ten retries of what is refused together find a plac
   CHECK(succeeded > 0.9 * retries);
 }
 
+TEST_CASE("accounts: at twice what can be served nine of ten retries find a place, and what is served is no less") {
+  constexpr double kServed = 8, kSeconds = 600;  // a second
+  const auto limit = GENERATE(8u, 32u, 256u);
+  int retries = 0, succeeded = 0;
+  std::uint64_t ended = 0;
+  for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+    std::mt19937_64 random(seed);
+    TenantAccounts accounts(limit);
+    std::exponential_distribution<double> service(kServed), arrivals(2 * kServed);
+    std::uniform_real_distribution<double> spread(1, 1.5);  // what clients add to the time that they are told
+    std::multimap<double, std::uint64_t> waiting;           // retries, with their content
+    double next_end = 0, next_arrival = 0;
+    std::uint64_t last_content = 0;
+    for (;;) {
+      const bool again = !waiting.empty() && waiting.begin()->first < next_arrival;
+      const double now = again ? waiting.begin()->first : next_arrival;
+      if (now > kSeconds) break;
+      if (accounts.live(kPlain.id) > 0 && next_end <= now) {
+        accounts.end(kPlain.id, true, next_end);
+        next_end += service(random);
+        ++ended;
+        continue;
+      }
+      if (!again) next_arrival += arrivals(random);
+      const std::uint64_t content = again ? waiting.extract(waiting.begin()).mapped() : ++last_content;
+      const bool came_back = accounts.comes_back(kPlain, content, now);
+      if (accounts.live(kPlain.id) == 0) next_end = now + service(random);
+      const auto refused = accounts.admit({kPlain, content, came_back}, 1, now);
+      // A client gives up after the second refusal, and every second one after the first: else more would come back
+      // than can be served.
+      if (refused && !again && random() % 2 != 0)
+        waiting.emplace(now + *refused->retry_after * spread(random), content);
+      if (!again || now < 60) continue;
+      ++retries;
+      succeeded += refused ? 0 : 1;
+    }
+  }
+  INFO("limit " << limit << ": " << succeeded << " of " << retries << " retries, " << ended << " ended");
+  CHECK(retries > 5000);
+  CHECK(succeeded > 0.9 * retries);
+  CHECK(static_cast<double>(ended) > 0.95 * 3 * kServed * kSeconds);
+}
+
+TEST_CASE("accounts: at twice the prompt tokens of a minute nine of ten retries are taken, and none are left unused") {
+  constexpr double kSeconds = 600;
+  const Tenant tenant = tenant_with({.max_prompt_tokens_per_minute = 6000});
+  int retries = 0, succeeded = 0;
+  std::uint64_t taken = 0;
+  for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+    std::mt19937_64 random(seed);
+    TenantAccounts accounts(10);
+    std::exponential_distribution<double> arrivals(
+        2);  // of 100 tokens each on average, of which 100 a second come back
+    std::uniform_real_distribution<double> spread(1, 1.5);
+    struct Retry {
+      std::uint64_t content, tokens;
+    };
+    std::multimap<double, Retry> waiting;
+    double next_arrival = 0;
+    std::uint64_t last_content = 0;
+    for (;;) {
+      const bool again = !waiting.empty() && waiting.begin()->first < next_arrival;
+      const double now = again ? waiting.begin()->first : next_arrival;
+      if (now > kSeconds) break;
+      if (!again) next_arrival += arrivals(random);
+      const Retry request =
+          again ? waiting.extract(waiting.begin()).mapped() : Retry{++last_content, random() % 199 + 1};
+      const bool came_back = accounts.comes_back(tenant, request.content, now);
+      const auto refused = accounts.take_prompt({tenant, request.content, came_back}, request.tokens, now);
+      if (!refused) taken += request.tokens;
+      if (refused && !again && random() % 2 == 0)
+        waiting.emplace(now + *refused->retry_after * spread(random), request);
+      if (!again || now < 120) continue;
+      ++retries;
+      succeeded += refused ? 0 : 1;
+    }
+  }
+  INFO(succeeded << " of " << retries << " retries, " << taken << " tokens taken");
+  CHECK(retries > 500);
+  CHECK(succeeded > 0.9 * retries);
+  CHECK(static_cast<double>(taken) > 0.95 * 3 * (6000 + 100 * kSeconds));
+}
+
+TEST_CASE("accounts: a new request leaves places to those that come back, and takes them where too few do") {
+  TenantAccounts accounts(4);
+  REQUIRE_FALSE(accounts.admit(kPlain, 4, 0));
+  REQUIRE(accounts.admit({kPlain, 11}, 1, 0)->retry_after == 1.0);
+  for (int i = 0; i < 2; ++i) accounts.end(kPlain.id, true, 0.5);
+  REQUIRE_FALSE(accounts.admit({kPlain, 12}, 1, 0.6));  // one of the two is kept
+  const auto refused = accounts.admit({kPlain, 13}, 1, 0.6);
+  REQUIRE(refused);
+  CHECK(refused->message ==
+        "user 7 has 3 requests here, and may have 4 (max_requests_per_user), 1 of them for requests that were refused "
+        "before; wait until one has ended");
+  REQUIRE_FALSE(accounts.comes_back(kPlain, 11, 0.7));  // too early
+  REQUIRE(accounts.comes_back(kPlain, 11, 1.1));
+  REQUIRE_FALSE(accounts.admit({kPlain, 11, true}, 1, 1.1));
+  for (std::uint64_t content = 20; content < 40; ++content) CHECK(accounts.admit({kPlain, content}, 1, 1.2));
+  for (int i = 0; i < 3; ++i) accounts.end(kPlain.id, true, 1.3);
+  CHECK_FALSE(accounts.admit({kPlain, 50}, 1, 1.4));  // half is for all
+  CHECK(accounts.admit({kPlain, 51}, 1, 1.4));
+  CHECK_FALSE(accounts.admit({kPlain, 51}, 1, 200));  // they have not come back
+}
+
 TEST_CASE("accounts: in any order of calls the counts and levels are those of a plain model") {
   struct Model {
     std::uint32_t queued = 0, live = 0;

@@ -457,9 +457,9 @@ Request of_user(std::uint32_t uid, std::size_t prompt_tokens = 3) {
 TEST_CASE("streams: waiting requests of one user leave room in the queue to others, and running ones take none") {
   StreamTable table({.max_queued_requests = 16});
   std::vector<std::unique_ptr<Stream>> streams;
-  const auto waits = [&](Request request) {
+  const auto waits = [&](Request request, TimePoint now = at(0)) {
     streams.push_back(std::make_unique<Stream>(table, std::move(request)));
-    return table.take_queue_room(streams.back()->id, at(0));
+    return table.take_queue_room(streams.back()->id, now);
   };
   for (int i = 0; i < 4; ++i) CHECK_FALSE(waits(of_user(1)));
   CHECK_FALSE(table.take_queue_room(streams.front()->id, at(0)));  // it is counted already
@@ -480,8 +480,9 @@ TEST_CASE("streams: waiting requests of one user leave room in the queue to othe
   CHECK(table.set_state(streams[0]->id, 1, RequestState::queued));
   CHECK(table.park(streams[1]->id, 1, at(1)).is_live);
   table.end(streams[2]->id, outcome(Outcome::cancelled), at(1));
-  for (int i = 0; i < 2; ++i) CHECK_FALSE(waits(of_user(1)));
-  CHECK(waits(of_user(1)));  // the rest is still kept for the owner
+  const TimePoint later = at(10'000);  // the refused ones have not come back
+  for (int i = 0; i < 2; ++i) CHECK_FALSE(waits(of_user(1), later));
+  CHECK(waits(of_user(1), later));  // the rest is still kept for the owner
   for (const auto& stream : streams) table.end(stream->id, outcome(Outcome::cancelled), at(2));
 }
 
@@ -660,8 +661,8 @@ TEST_CASE("stream table: max_queued counts choices until they run") {
   CHECK(refused->message ==
         "tenant web has 2 waiting requests, and may have 3 (max-queued); wait until some have begun");
   CHECK(quotas.table.started(pair, tasks[0]->generation, 0, at(2)));
-  CHECK_FALSE(quotas.table.take_queue_room(quotas.add("text", 2), at(3)));
-  CHECK(quotas.table.take_queue_room(quotas.add("text"), at(3)));
+  CHECK_FALSE(quotas.table.take_queue_room(quotas.add("text", 2), at(1'001)));
+  CHECK(quotas.table.take_queue_room(quotas.add("text"), at(1'001)));
 }
 
 TEST_CASE("stream table: prompt tokens are taken once, whatever happens to the request after that") {
@@ -671,23 +672,20 @@ TEST_CASE("stream table: prompt tokens are taken once, whatever happens to the r
   CHECK_FALSE(quotas.table.retake_queue_room(first, 50, at(0)));  // an intake that began again
   CHECK(quotas.table.resume(0, WorkKind::generate).size() == 3);
   quotas.table.end(first, outcome(Outcome::cancelled), at(0));  // the others still compute the prompt
-  const RequestId second = quotas.add("a text of 20 letters");
-  CHECK_FALSE(quotas.table.take_queue_room(second, at(0)));
-  CHECK_FALSE(quotas.table.admit(second, at(0)));
-  const auto refused = quotas.table.retake_queue_room(second, 20, at(0));
+  const std::string text = "a text of 20 letters";
+  const auto refused = quotas.begin(quotas.add(text), 20, at(0));
   REQUIRE(refused);
   CHECK(refused->field == "max-prompt-tokens-per-minute");
   CHECK(refused->retry_after == 10.0);
-  CHECK(quotas.table.retake_queue_room(second, 20, at(9'999)));
-  CHECK_FALSE(quotas.table.retake_queue_room(second, 20, at(10'000)));
+  CHECK_FALSE(quotas.begin(quotas.add(text), 20, at(10'000)));
 }
 
 TEST_CASE("stream table: ids beyond what is left are refused on arrival, and a text by its likely tokens") {
   Quotas quotas({.max_prompt_tokens_per_minute = 60});
   CHECK_FALSE(quotas.begin(quotas.add(), 55, at(0)));
   CHECK(quotas.table.take_queue_room(quotas.add(std::vector<TokenId>(6, 1)), at(0))->retry_after == 1.0);
-  CHECK(quotas.table.take_queue_room(quotas.add(std::string(24, 'x')), at(0))->retry_after);
-  CHECK_FALSE(quotas.table.take_queue_room(quotas.add(std::string(20, 'x')), at(0)));
+  CHECK_FALSE(quotas.table.take_queue_room(quotas.add(std::string(20, 'x')), at(10'000)));
+  CHECK(quotas.table.take_queue_room(quotas.add(std::string(64, 'x')), at(10'000))->retry_after);
   CHECK(quotas.table.take_queue_room(quotas.add(std::vector<TokenId>(61, 1)), at(0))->retry_after ==
         std::numeric_limits<double>::infinity());
 }
@@ -741,6 +739,45 @@ TEST_CASE("stream table: how fast a tenant's requests end decides when a refused
   CHECK(*refused->retry_after > 0.5);
   CHECK(*refused->retry_after < 1.5);
   for (const RequestId id : {live.front(), second, third}) table.end(id, outcome(Outcome::cancelled), at(20'000));
+}
+
+TEST_CASE("stream table: a request that was refused finds its place when it comes back in time, before new ones") {
+  Quotas quotas({.max_queued = 4});
+  std::vector<RequestId> waiting;
+  for (int i = 0; i < 4; ++i) {
+    waiting.push_back(quotas.add("waits"));
+    REQUIRE_FALSE(quotas.begin(waiting.back(), 2, at(0)));
+  }
+  const std::string long_text(20'000, 'x');
+  const auto refused = quotas.table.take_queue_room(quotas.add(long_text + "!"), at(0));
+  REQUIRE(refused);
+  REQUIRE(refused->retry_after == 1.0);
+  quotas.table.end(waiting[0], outcome(Outcome::cancelled), at(500));
+  CHECK(quotas.table.take_queue_room(quotas.add(long_text + "?"), at(1'000)));
+  CHECK_FALSE(quotas.table.take_queue_room(quotas.add(long_text + "!"), at(1'000)));
+}
+
+TEST_CASE("stream table: the place of a refused request is kept in the shared queue, too") {
+  StreamTable table({.max_requests_per_tenant = kQuota, .max_queued_requests = 16});  // 4 for a guest
+  const auto add = [&](std::uint32_t id) {
+    Request request;
+    request.tenant = {TenantId{5}, false};
+    request.prompt = std::vector<TokenId>{static_cast<TokenId>(id)};
+    return table.add(std::move(request), std::make_shared<Listener>(), at(0));
+  };
+  std::vector<RequestId> waiting;
+  for (std::uint32_t i = 0; i < 4; ++i) {
+    waiting.push_back(add(i));
+    REQUIRE_FALSE(table.take_queue_room(waiting.back(), at(0)));
+  }
+  const auto refused = table.take_queue_room(add(100), at(0));
+  REQUIRE(refused);
+  CHECK(refused->field == "max_queued_requests");
+  REQUIRE(refused->retry_after == 1.0);
+  table.end(waiting[0], outcome(Outcome::cancelled), at(500));
+  CHECK(table.take_queue_room(add(101), at(1'000)));
+  CHECK_FALSE(table.take_queue_room(add(100), at(1'000)));
+  table.end_all(outcome(Outcome::cancelled), outcome(Outcome::cancelled), at(2'000));
 }
 
 }  // namespace
