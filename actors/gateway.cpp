@@ -247,7 +247,7 @@ RequestId GatewayImpl::submit(Request request, std::shared_ptr<StreamSink> sink)
     streams_.end(id, unknown_model(name, models_.names()), now);
   } else if (auto wrong = check_shape(*streams_.request(id))) {
     streams_.end(id, *wrong, now);
-  } else if (auto full = streams_.take_queue_room(id)) {  // here, because mailboxes are unbounded
+  } else if (auto full = streams_.take_queue_room(id, now)) {  // here, because mailboxes are unbounded
     streams_.end(id, refused(*std::move(full)), now);
   } else {
     unit->submit(id);

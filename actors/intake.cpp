@@ -93,7 +93,7 @@ void Intake::try_to_admit(RequestId request) {
     return end(request, how);
   }
   if (wiring_ && wiring_->model) return admit(request, *body);
-  if (auto over = context_.streams.take_quota(request)) return end(request, refused(std::move(*over)));
+  if (auto over = context_.streams.take_quota(request, now())) return end(request, refused(std::move(*over)));
   waiting_.insert(request);
 }
 
@@ -114,7 +114,7 @@ void Intake::admit(RequestId request, const Request& body) {
   if (body.embed) {
     if (auto full = check_embed_bytes(request, body, 0)) return end(request, *full);
   }
-  if (auto over = context_.streams.admit(request)) return end(request, refused(std::move(*over)));
+  if (auto over = context_.streams.admit(request, now())) return end(request, refused(std::move(*over)));
   if (!texts_of(body).empty()) return encode(request, context_.streams.request(request));
   if (!body.embed) return assign(request, body, std::get<std::vector<TokenId>>(body.prompt));
   // Shares the ids of the request, which lives as long.
@@ -127,7 +127,7 @@ void Intake::admit(RequestId request, const Request& body) {
 // Counts what the request, the ids of its texts and all its vectors take.
 std::optional<End> Intake::check_embed_bytes(RequestId request, const Request& body, std::uint64_t id_bytes) {
   const std::uint64_t vectors = body.embed->count() * std::uint64_t{wiring_->model->info().dim} * sizeof(float);
-  auto full = context_.streams.take_embed_bytes(request, input_bytes(body) + id_bytes + vectors);
+  auto full = context_.streams.take_embed_bytes(request, input_bytes(body) + id_bytes + vectors, now());
   return full ? std::optional(refused(*std::move(full))) : std::nullopt;
 }
 
@@ -171,7 +171,7 @@ void Intake::encoded(RequestId request, std::shared_ptr<EmbedIds> ids) {
 
 void Intake::assign(RequestId request, const Request& body, std::vector<TokenId> prompt) {
   if (auto wrong = check_length(body, prompt.size(), limits_)) return end(request, *wrong);
-  if (auto full = context_.streams.retake_queue_room(request, prompt.size()))
+  if (auto full = context_.streams.retake_queue_room(request, prompt.size(), now()))
     return end(request, refused(*std::move(full)));
   // Without a batcher nothing is sent: the one that the next msg::Wire brings gets all assigned requests.
   for (auto& task : context_.streams.assign(request, std::move(prompt))) {
@@ -182,7 +182,8 @@ void Intake::assign(RequestId request, const Request& body, std::vector<TokenId>
 void Intake::assign(RequestId request, std::shared_ptr<const EmbedIds> inputs) {
   std::uint64_t tokens = 0;
   for (const auto& ids : *inputs) tokens += ids.size();
-  if (auto full = context_.streams.retake_queue_room(request, tokens)) return end(request, refused(*std::move(full)));
+  if (auto full = context_.streams.retake_queue_room(request, tokens, now()))
+    return end(request, refused(*std::move(full)));
   auto task = context_.streams.assign_inputs(request, std::move(inputs));
   if (task && wiring_->embedder) send(wiring_->embedder, msg::Enqueue{std::move(task)});
 }

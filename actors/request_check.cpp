@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <utility>
 
 #include "actors/serving/encoding.h"
@@ -15,7 +17,8 @@ namespace {
 
 using scheduler::Outcome;
 
-constexpr std::chrono::milliseconds kRetryAfter{1000};
+constexpr std::chrono::milliseconds kRetryAfter{1000};  // where nothing better is known
+constexpr std::chrono::milliseconds kShortestRetry{1};
 
 End wrong_argument(std::string field, std::string message, std::optional<std::uint64_t> limit = std::nullopt) {
   return refusal(Outcome::invalid_argument, std::move(field), std::move(message), limit);
@@ -110,11 +113,13 @@ std::optional<End> check_for_model(const Request& request, const ServingLimits& 
 }
 
 std::optional<End> check_length(const Request& request, std::size_t prompt_tokens, const ServingLimits& limits) {
-  const scheduler::Demand demand{.tenant = request.tenant.id,
-                                 .priority = request.priority,
-                                 .arrival = 0,
-                                 .prompt_tokens = static_cast<std::uint32_t>(prompt_tokens),
-                                 .max_tokens = request.sampling.max_tokens};
+  const scheduler::Demand demand{
+      .tenant = request.tenant.id,
+      .priority = request.priority,
+      .arrival = 0,
+      .prompt_tokens = static_cast<std::uint32_t>(prompt_tokens),
+      .max_tokens = request.sampling.max_tokens,
+      .max_context = request.tenant.limits().max_context.value_or(scheduler::kUnlimitedTokens)};
   auto fit = scheduler::check_fit(demand, limits.capacity);
   if (auto* no = std::get_if<scheduler::Refusal>(&fit)) return refused(std::move(*no));
   return std::nullopt;
@@ -122,14 +127,21 @@ std::optional<End> check_length(const Request& request, std::size_t prompt_token
 
 std::optional<End> check_lengths(const Request& request, const EmbedIds& inputs, const ServingLimits& limits) {
   const std::string field = embed_field(*request.embed);
+  const std::uint32_t max_context = request.tenant.limits().max_context.value_or(scheduler::kUnlimitedTokens);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const std::string name = fmt::format("{}[{}]", field, i);
     if (inputs[i].empty()) return wrong_argument(field, name + " has no tokens");
-    if (inputs[i].size() <= limits.max_embed_tokens) continue;
-    return refusal(
-        Outcome::too_long, field,
-        fmt::format("{} has {} tokens; this model reads at most {}", name, inputs[i].size(), limits.max_embed_tokens),
-        limits.max_embed_tokens);
+    if (inputs[i].size() > limits.max_embed_tokens) {
+      return refusal(
+          Outcome::too_long, field,
+          fmt::format("{} has {} tokens; this model reads at most {}", name, inputs[i].size(), limits.max_embed_tokens),
+          limits.max_embed_tokens);
+    }
+    if (inputs[i].size() <= max_context) continue;
+    return refusal(Outcome::too_long, "max-context",
+                   fmt::format("{} has {} tokens, and this tenant's texts may have {} each (max-context); shorten it",
+                               name, inputs[i].size(), max_context),
+                   max_context);
   }
   return std::nullopt;
 }
@@ -170,6 +182,12 @@ End refused(scheduler::Refusal refusal) {
   End end = ended_as(refusal.outcome, std::move(refusal.message));
   end.field = std::move(refusal.field);
   end.limit = refusal.limit;
+  if (!refusal.retry_after) return end;
+  end.retry_after.reset();
+  if (std::isfinite(*refusal.retry_after)) {
+    const std::chrono::duration<double> seconds(*refusal.retry_after);
+    end.retry_after = std::max(kShortestRetry, std::chrono::ceil<std::chrono::milliseconds>(seconds));
+  }
   return end;
 }
 

@@ -30,11 +30,11 @@ struct ServingLimits {
 // needed exists.
 [[nodiscard]] std::optional<End> check_for_model(const Request& request, const ServingLimits& limits);
 
-// Whether prompt and answer fit the context and the cache (scheduler::check_fit).
+// Whether prompt and answer fit the context, the tenant's max_context and the cache (scheduler::check_fit).
 [[nodiscard]] std::optional<End> check_length(const Request& request, std::size_t prompt_tokens,
                                               const ServingLimits& limits);
 
-// Whether any of these inputs of an Embed is empty or too long for the model.
+// Whether any of these inputs of an Embed is empty, or too long for the model or the tenant's max_context.
 [[nodiscard]] std::optional<End> check_lengths(const Request& request, const EmbedIds& inputs,
                                                const ServingLimits& limits);
 
@@ -51,7 +51,8 @@ struct ServingLimits {
 // The end of a request after kMaxFaults failed attempts. doing: "to compute it", "to encode its text".
 [[nodiscard]] End given_up(const Failure& why, const std::string& doing);
 
-// The refusal as the end of its stream. Retryable outcomes get a retry_after.
+// The refusal as the end of its stream, with its retry_after; where that is not known, retryable outcomes get one
+// second.
 [[nodiscard]] End refused(scheduler::Refusal refusal);
 
 }  // namespace troupe::actors

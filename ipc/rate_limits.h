@@ -8,6 +8,8 @@
 #include <optional>
 #include <utility>
 
+#include "scheduler/token_bucket.h"
+
 namespace troupe::ipc {
 
 // A rate limit: `rate` per second, with bursts of up to a tenth of that (at least 1).
@@ -16,41 +18,29 @@ class TokenBucket {
   using TimePoint = std::chrono::steady_clock::time_point;
 
   // rate: above 0. The bucket is full at first.
-  explicit TokenBucket(std::uint32_t rate) : rate_(rate), burst_(burst_of(rate)), tokens_(burst_) {}
+  explicit TokenBucket(std::uint32_t rate) : bucket_(burst_of(rate), rate) {}
 
   // Changes the rate; the tokens in the bucket stay, up to the new burst.
-  void set_rate(std::uint32_t rate) {
-    rate_ = rate;
-    burst_ = burst_of(rate);
-    tokens_ = std::min(tokens_, burst_);
-  }
+  void set_rate(std::uint32_t rate) { bucket_.resize(burst_of(rate), rate); }
 
   // Takes a token if there is one at `now`. O(1).
   [[nodiscard]] bool take(TimePoint now) {
-    refill(now);
-    if (tokens_ < 1) return false;
-    tokens_ -= 1;
+    if (bucket_.wait_for(1, seconds(now)) > 0) return false;
+    bucket_.take(1, seconds(now));
     return true;
   }
 
   // How long after `now` there will be a token; at least a millisecond.
   [[nodiscard]] std::chrono::milliseconds time_to_next(TimePoint now) {
-    refill(now);
-    const auto wait = std::chrono::duration<double>((1 - tokens_) / rate_);
+    const auto wait = std::chrono::duration<double>(bucket_.wait_for(1, seconds(now)));
     return std::max(std::chrono::milliseconds(1), std::chrono::ceil<std::chrono::milliseconds>(wait));
   }
 
  private:
   static double burst_of(std::uint32_t rate) { return std::max(1.0, rate / 10.0); }
-  void refill(TimePoint now) {
-    if (now > last_) tokens_ = std::min(burst_, tokens_ + rate_ * std::chrono::duration<double>(now - last_).count());
-    last_ = std::max(last_, now);
-  }
+  static double seconds(TimePoint time) { return std::chrono::duration<double>(time.time_since_epoch()).count(); }
 
-  double rate_;
-  double burst_;
-  double tokens_;
-  TimePoint last_{};
+  scheduler::TokenBucket bucket_;
 };
 
 // Delays the next read of a connection that sends a frame in many tiny pieces: each read costs the io thread as much as

@@ -5,12 +5,9 @@
 #include <algorithm>
 
 #include "cache/ids.h"
-#include "config/assert.h"
 
 namespace troupe::scheduler {
 namespace {
-
-constexpr const char* kLimit = "max_requests_per_user";  // the configuration's name for Quota's limit
 
 Refusal invalid(std::string field, std::string message) {
   return {Outcome::invalid_argument, std::move(message), std::move(field), std::nullopt};
@@ -40,13 +37,20 @@ std::variant<Fits, Refusal> check_fit(const Demand& demand, const Capacity& capa
                                "prompt to at most {} tokens, or serve with a larger --ctx-size",
                                demand.prompt_tokens, capacity.context, std::max(capacity.context, 1u) - 1),
                    "prompt", capacity.context};
+  if (shortest > demand.max_context)
+    return Refusal{Outcome::too_long,
+                   fmt::format("the prompt has {} tokens, and this tenant's prompts and answers may have {} together "
+                               "(max-context); shorten the prompt to at most {} tokens",
+                               demand.prompt_tokens, demand.max_context, std::max(demand.max_context, 1u) - 1),
+                   "max-context", demand.max_context};
 
   // n blocks hold the K and V of n * kBlockSize tokens, and the last token of a sequence needs none.
   const std::uint32_t num_blocks = most_blocks(capacity);
   const std::uint64_t most_that_fits = std::uint64_t{num_blocks} * kBlockSize + 1;
   const bool is_limited = demand.max_tokens != kUnlimitedTokens;
   const std::uint64_t asked = is_limited ? std::uint64_t{demand.prompt_tokens} + demand.max_tokens : shortest;
-  const std::uint64_t longest = std::min<std::uint64_t>(asked, capacity.context);
+  const std::uint32_t context = std::min(capacity.context, demand.max_context);
+  const std::uint64_t longest = std::min<std::uint64_t>(asked, context);
   if (longest > most_that_fits)
     return Refusal{
         Outcome::never_fits,
@@ -56,31 +60,8 @@ std::variant<Fits, Refusal> check_fit(const Demand& demand, const Capacity& capa
                     num_blocks),
         shortest > most_that_fits ? "prompt" : "max_tokens", num_blocks};
 
-  const std::uint64_t max_known = is_limited ? longest : std::min<std::uint64_t>(capacity.context, most_that_fits);
+  const std::uint64_t max_known = is_limited ? longest : std::min<std::uint64_t>(context, most_that_fits);
   return Fits{static_cast<std::uint32_t>(std::min<std::uint64_t>(max_known, kUnlimitedTokens))};
-}
-
-std::optional<Refusal> Quota::take(const Tenant& tenant) {
-  const auto refuse = [&](const std::string& why) {
-    return Refusal{Outcome::quota, name_of(tenant) + why, kLimit, max_requests_};
-  };
-  if (max_requests_ == 0) return refuse(" may have no requests here");
-  if (held(tenant.id) >= max_requests_)
-    return refuse(fmt::format(" has {} requests here, and may have {} ({}); wait until one has ended", held(tenant.id),
-                              max_requests_, kLimit));
-  ++held_[tenant.id];
-  return std::nullopt;
-}
-
-void Quota::give_back(TenantId tenant) {
-  const auto found = held_.find(tenant);
-  TROUPE_ASSERT(found != held_.end());
-  if (--found->second == 0) held_.erase(found);
-}
-
-std::uint32_t Quota::held(TenantId tenant) const {
-  const auto found = held_.find(tenant);
-  return found == held_.end() ? 0 : found->second;
 }
 
 }  // namespace troupe::scheduler

@@ -1,11 +1,10 @@
-// What a request asks for, whether it can be served at all, and whether its tenant may have one more live request.
+// What a request asks for, and whether it can be served at all.
 #pragma once
 
 #include <cstdint>
 #include <limits>
 #include <optional>
 #include <string>
-#include <unordered_map>
 #include <variant>
 #include <vector>
 
@@ -19,6 +18,7 @@ namespace troupe::scheduler {
 using RequestNumber = std::uint64_t;  // the caller's id for a request; unique among those in the queue
 
 inline constexpr std::uint32_t kUnlimitedTokens = std::numeric_limits<std::uint32_t>::max();
+inline constexpr std::uint32_t kUnlimitedSequences = std::numeric_limits<std::uint32_t>::max();
 
 // The part of a request that scheduling decisions depend on.
 struct Demand {
@@ -27,6 +27,9 @@ struct Demand {
   std::uint64_t arrival = 0;  // unique; kept over preemptions
   std::uint32_t prompt_tokens = 0;
   std::uint32_t max_tokens = kUnlimitedTokens;  // to generate; kUnlimitedTokens: as many as fit
+  // Of the tenant's limits: tokens of one sequence, and sequences in the batch.
+  std::uint32_t max_context = kUnlimitedTokens;
+  std::uint32_t max_running = kUnlimitedSequences;
 };
 
 // Why a request is refused: the content of the wire's Refused.
@@ -35,6 +38,9 @@ struct Refusal {
   std::string message;                 // one line for the user, with the numbers and what to do
   std::string field;                   // the request's field that would have to change, or the limit's name
   std::optional<std::uint64_t> limit;  // the limit that was met
+  // Seconds after which a retry may succeed; infinite: none can; no value: not known.
+  std::optional<double> retry_after{};
+  double to_free = 0;  // of what is held, the part that has to be given back before a retry can succeed; 0: not known
 };
 
 // The most that one sequence can use.
@@ -52,26 +58,10 @@ struct Fits {
 // max_known tokens need blocks_for(max_known - 1) blocks of each group, of one with a window at most
 // most_window_blocks().
 //
-//   too_long    the prompt and one token are more than the context
+//   too_long    the prompt and one token are more than the context, or than the tenant's max_context
 //   never_fits  the prompt, or the prompt and an explicit max_tokens, need more blocks than there are; a request
 //               without max_tokens is instead cut to what fits
 //   invalid_argument  an empty prompt, or max_tokens 0
 [[nodiscard]] std::variant<Fits, Refusal> check_fit(const Demand& demand, const Capacity& capacity);
-
-// Live requests per tenant, from arrival to end. Not thread-safe.
-class Quota {
- public:
-  explicit Quota(std::uint32_t max_requests_per_tenant) : max_requests_(max_requests_per_tenant) {}
-
-  // Counts one more, or returns the refusal (Outcome::quota).
-  [[nodiscard]] std::optional<Refusal> take(const Tenant& tenant);
-  // A request that was taken (asserted) has ended.
-  void give_back(TenantId tenant);
-  [[nodiscard]] std::uint32_t held(TenantId tenant) const;
-
- private:
-  std::uint32_t max_requests_;
-  std::unordered_map<TenantId, std::uint32_t> held_;  // only tenants with at least one
-};
 
 }  // namespace troupe::scheduler

@@ -24,7 +24,13 @@ bool FairQueue::remove(RequestNumber number) {
   return false;
 }
 
-// Of the tenant that goes next; among equal ones the one whose first request is the oldest. Null if the queue is empty.
+bool FairQueue::may_run_more(const Line& line) const {
+  const Demand& first = line.front().demand;
+  return shares_->places_and_claims(first.tenant) < first.max_running;
+}
+
+// Of the tenant that goes next; among equal ones the one whose first request is the oldest. Null if no tenant may run
+// one more.
 const FairQueue::Line* FairQueue::next_line() const {
   const Line* next = nullptr;
   const auto goes_before = [&](const Line& a, const Line& b) {
@@ -33,7 +39,7 @@ const FairQueue::Line* FairQueue::next_line() const {
     return !shares_->goes_before(first_b.tenant, first_a.tenant) && first_a.arrival < first_b.arrival;
   };
   for (const auto& [tenant, line] : lines_)
-    if (!next || goes_before(line, *next)) next = &line;
+    if (may_run_more(line) && (!next || goes_before(line, *next))) next = &line;
   return next;
 }
 

@@ -1,11 +1,13 @@
 // The requests that wait for admission, and which of them goes next.
 //
-// First the tenant: the one that FairShares says. Then, among that tenant's requests, lower priority numbers, always.
-// Within a priority the request with the longest cached or in-flight prefix goes first (then the oldest), and no
-// request is overtaken more than kMaxOvertaken times: a prefix hit may change the order but must not starve a request
-// (SGLang's plain longest-prefix order starves cold requests). Only the oldest kMaxOvertaken + 1 are candidates: with
-// more, hits far back in the queue use up the overtaking that requests allow (128 shuffled requests over 8 prefixes
-// with room for 3: 84-87 % of prefix blocks hit instead of 87-89 %; 93.75 % is the most there can be).
+// First the tenant: the one that FairShares says, among those with fewer places and claims in the batch than the
+// max_running of their first request; the requests of others wait, and hold up none. Then, among that tenant's
+// requests, lower priority numbers, always. Within a priority the request with the longest cached or in-flight prefix
+// goes first (then the oldest), and no request is overtaken more than kMaxOvertaken times: a prefix hit may change the
+// order but must not starve a request (SGLang's plain longest-prefix order starves cold requests). Only the oldest
+// kMaxOvertaken + 1 are candidates: with more, hits far back in the queue use up the overtaking that requests allow
+// (128 shuffled requests over 8 prefixes with room for 3: 84-87 % of prefix blocks hit instead of 87-89 %; 93.75 % is
+// the most there can be).
 #pragma once
 
 #include <cstdint>
@@ -36,12 +38,13 @@ class FairQueue {
   // Removes a request. False if it is not queued.
   bool remove(RequestNumber number);
 
-  // The requests among which pick() would choose now, oldest first: the ones to set_prediction() for.
+  // The requests among which pick() would choose now, oldest first: the ones to set_prediction() for. None where peek()
+  // has none.
   void candidates(std::vector<RequestNumber>& out) const;
   // How many tokens need not be computed for this request (PrefixPrediction: cached + in flight). Kept until the
   // next call; unknown numbers are ignored.
   void set_prediction(RequestNumber number, std::uint32_t tokens);
-  // The next to admit, without taking it out; none if empty.
+  // The next to admit, without taking it out; none if the queue is empty or all its tenants are at their max_running.
   [[nodiscard]] std::optional<RequestNumber> peek() const;
   // Removes and returns what peek() returns, and counts one overtaking for each request before it.
   std::optional<RequestNumber> pick();
@@ -58,6 +61,7 @@ class FairQueue {
     std::uint32_t overtaken = 0;
   };
   using Line = std::vector<Entry>;  // a tenant's requests by rank, at least one
+  [[nodiscard]] bool may_run_more(const Line& line) const;
   [[nodiscard]] const Line* next_line() const;
   [[nodiscard]] static std::size_t num_candidates(const Line& line);
   [[nodiscard]] static std::size_t choose(const Line& line);

@@ -26,7 +26,7 @@ void FairShares::end(TenantId tenant) {
   const double least = least_served();
   std::erase_if(shares_, [&](const auto& entry) {
     const Share& share = entry.second;
-    return share.active == 0 && share.places == 0 && share.served <= least;
+    return share.active == 0 && share.places + share.claims == 0 && share.served <= least;
   });
 }
 
@@ -71,12 +71,13 @@ void FairShares::withdraw_claim(TenantId tenant) {
   --share.claims;
 }
 
+std::uint32_t FairShares::places_and_claims(TenantId tenant) const {
+  const auto found = shares_.find(tenant);
+  return found == shares_.end() ? 0 : found->second.places + found->second.claims;
+}
+
 bool FairShares::goes_before(TenantId a, TenantId b) const {
-  const auto with_claims = [&](TenantId tenant) {
-    const auto found = shares_.find(tenant);
-    return found == shares_.end() ? 0 : found->second.places + found->second.claims;
-  };
-  const std::uint32_t places_a = with_claims(a), places_b = with_claims(b);
+  const std::uint32_t places_a = places_and_claims(a), places_b = places_and_claims(b);
   return places_a != places_b ? places_a < places_b : served(a) < served(b);
 }
 

@@ -53,9 +53,11 @@ class FairShares {
   // Returns how many places the tenant has without this one.
   std::uint32_t take_place(TenantId tenant) { return shares_[tenant].places++; }
   [[nodiscard]] std::uint32_t places(TenantId tenant) const;
-  // A request that waits for a leader will have a place when the leader is done: its claim counts as one until then.
+  // A request that was taken from the queue and waits for blocks or for a leader will have a place then: its claim
+  // counts as one until then.
   void claim_place(TenantId tenant) { ++shares_[tenant].claims; }
   void withdraw_claim(TenantId tenant);
+  [[nodiscard]] std::uint32_t places_and_claims(TenantId tenant) const;
 
   // Whether the next free place is for `a` rather than `b`: fewer places and claims, then less served. False for both
   // if equal.

@@ -39,11 +39,14 @@ class SharedLimit {
 
   // Adds `amount` to what this tenant holds, or returns the refusal: Outcome::queue_full if the limit is reached,
   // Outcome::quota if only the tenant's share is, and always for a guest beyond its share, so that it learns nothing of
-  // what others hold. No refusal has the sum over tenants. A tenant that holds nothing may exceed the share with one
-  // amount that fits into the limit.
-  [[nodiscard]] std::optional<Refusal> try_take(const Tenant& tenant, std::uint64_t amount = 1);
+  // what others hold; with to_free, and with an infinite retry_after for an amount that can never fit. No refusal has
+  // the sum over tenants. A tenant that holds nothing may exceed the share with one amount that fits into the limit.
+  // left_free: so much of the share has to be left for others of the tenant's.
+  [[nodiscard]] std::optional<Refusal> try_take(const Tenant& tenant, std::uint64_t amount = 1,
+                                                std::uint64_t left_free = 0);
   // Checks the tenant's share only, not the limit. Takes nothing.
-  [[nodiscard]] std::optional<Refusal> check_share(const Tenant& tenant, std::uint64_t amount = 1) const;
+  [[nodiscard]] std::optional<Refusal> check_share(const Tenant& tenant, std::uint64_t amount = 1,
+                                                   std::uint64_t left_free = 0) const;
   // Adds an amount that cannot be refused any more; it may exceed the share and the limit.
   void take(TenantId tenant, std::uint64_t amount = 1);
   // Subtracts an amount, at most what the tenant holds (asserted).

@@ -97,6 +97,11 @@ void Batch::credit(RequestId request, std::uint64_t granted) {
   Live* live = find(request);
   if (!live || granted <= live->granted) return;
   live->granted = granted;
+  // Others of its tenant have taken its place: it waits in the queue, as if it had been preempted while it was parked.
+  const scheduler::Demand demand = demand_of(*live);
+  if (live->parked && shares_.places_and_claims(demand.tenant) >= demand.max_running) preempt(*live);
+  live = find(request);
+  if (!live) return;
   if (live->place == Place::no_credit) {
     if (!set_state(*live, RequestState::queued)) return drop(*live);
     queue_again(*live);
@@ -288,7 +293,7 @@ void Batch::drop(Live& live) {
   } else if (live.sequence != 0) {
     release_blocks(live);
   }
-  if (live.place == Place::following) shares_.withdraw_claim(live.task->body->tenant.id);
+  if (has_claim(live.place)) shares_.withdraw_claim(live.task->body->tenant.id);
   --num_at_[static_cast<std::size_t>(live.place)];
   count_share(live, false);
   const RequestId request = live.request();
@@ -379,7 +384,9 @@ scheduler::Demand Batch::demand_of(const Live& live) const {
           .priority = body.priority,
           .arrival = live.request(),
           .prompt_tokens = live.prompt_tokens(),
-          .max_tokens = body.sampling.max_tokens};
+          .max_tokens = body.sampling.max_tokens,
+          .max_context = body.tenant.limits().max_context.value_or(scheduler::kUnlimitedTokens),
+          .max_running = body.tenant.limits().max_running.value_or(scheduler::kUnlimitedSequences)};
 }
 
 cache::LeaseKey Batch::next_key(Live& live) {

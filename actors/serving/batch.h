@@ -85,6 +85,10 @@ class Batch {
   static constexpr std::size_t kNumPlaces = 7;
   struct Live;
 
+  // A sequence that is not in the planner, but will be: counted as a claim of its tenant.
+  static bool has_claim(Place place) {
+    return place == Place::asking || place == Place::following || place == Place::short_of_blocks;
+  }
   Live* find(RequestId request);
   Live* find_sequence(SequenceId sequence);
   scheduler::Demand demand_of(const Live& live) const;

@@ -12,8 +12,8 @@ void Batch::move_to(Live& live, Place place) {
   --num_at_[static_cast<std::size_t>(live.place)];
   ++num_at_[static_cast<std::size_t>(place)];
   const TenantId tenant = live.task->body->tenant.id;
-  if (live.place == Place::following) shares_.withdraw_claim(tenant);
-  if (place == Place::following) shares_.claim_place(tenant);
+  if (has_claim(live.place)) shares_.withdraw_claim(tenant);
+  if (has_claim(place)) shares_.claim_place(tenant);
   live.place = place;
   count_share(live, place != Place::no_credit);
 }
@@ -47,10 +47,9 @@ void Batch::admit() {
   if (planner_.starved() || num_at(Place::asking) > 0) return;
   Live* waiting = oldest_short_of_blocks();
   if (!waiting) return admit_from_queue();
-  if (!queue_.empty() && planner_.has_room() &&
-      planner_.outranks(demand_of(*find(*queue_.peek())), demand_of(*waiting))) {
+  const auto next = queue_.peek();
+  if (next && planner_.has_room() && planner_.outranks(demand_of(*find(*next)), demand_of(*waiting)))
     return admit_from_queue();
-  }
   if (!blocks_came_back_ || !planner_.can_add()) {
     // Rather than wait until a younger sequence ends by itself, preempt it.
     const auto victim = step_running_ ? std::nullopt : planner_.victim_for(demand_of(*waiting));
@@ -61,10 +60,11 @@ void Batch::admit() {
 }
 
 void Batch::admit_from_queue() {
-  if (queue_.empty()) return;
   const bool has_room = planner_.has_room();
   if (!has_room && step_running_) return;
-  const scheduler::Demand next = demand_of(*find(*queue_.peek()));
+  const auto picked = queue_.peek();
+  if (!picked) return;
+  const scheduler::Demand next = demand_of(*find(*picked));
   if (!may_follow(next.tenant)) return;
   const auto victim = has_room ? std::nullopt : planner_.place_for(next);
   if (!has_room && !victim) return;
@@ -90,9 +90,8 @@ bool Batch::may_follow(TenantId tenant) const {
 
 void Batch::ask_for_predictions() {
   if (predictions_asked_) return;
-  predictions_asked_ = true;
-  candidates_.clear();
   queue_.candidates(candidates_);
+  predictions_asked_ = !candidates_.empty();
   for (const scheduler::RequestNumber number : candidates_) {
     const Live& live = *find(number);
     leases_.push_back(Predict{.request = number, .scopes = live.scopes, .tokens = live.task->prompt});

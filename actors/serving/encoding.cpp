@@ -1,6 +1,8 @@
 #include "actors/serving/encoding.h"
 
 #include <algorithm>
+#include <functional>
+#include <string_view>
 #include <utility>
 #include <variant>
 
@@ -12,6 +14,16 @@ std::uint64_t bytes_of(const std::vector<Container>& all) {
   std::uint64_t bytes = 0;
   for (const Container& each : all) bytes += each.size() * sizeof(each[0]);
   return bytes;
+}
+
+// The first and last bytes of a text or of ids.
+template <class Container>
+std::size_t hash_ends(const Container& input) {
+  constexpr std::size_t kMostBytes = 4096;  // of either end
+  const std::string_view bytes(reinterpret_cast<const char*>(input.data()), input.size() * sizeof(input[0]));
+  const std::size_t count = std::min(bytes.size(), kMostBytes);
+  const std::hash<std::string_view> hash;
+  return hash(bytes.substr(0, count)) * 31 + hash(bytes.substr(bytes.size() - count));
 }
 
 }  // namespace
@@ -29,6 +41,17 @@ std::uint64_t input_bytes(const Request& request) {
   if (request.embed) return std::visit([](const auto& all) { return bytes_of(all); }, request.embed->texts);
   return std::visit([](const auto& prompt) { return std::uint64_t{prompt.size() * sizeof(prompt[0])}; },
                     request.prompt);
+}
+
+std::uint64_t content_of(const Request& request) {
+  std::uint64_t hash = input_bytes(request) * 31 + request.num_choices;
+  if (!request.embed) {
+    hash = hash * 31 + std::visit([](const auto& prompt) { return hash_ends(prompt); }, request.prompt);
+  } else if (request.embed->count() > 0) {
+    hash = hash * 31 + std::visit([](const auto& all) { return hash_ends(all.front()) * 31 + hash_ends(all.back()); },
+                                  request.embed->texts);
+  }
+  return std::max<std::uint64_t>(hash, 1);
 }
 
 Encoding::Encoding(std::shared_ptr<const Request> request, std::shared_ptr<const engine::Tokenizer> tokenizer,

@@ -18,6 +18,9 @@ namespace troupe::actors {
 [[nodiscard]] std::span<const std::string> texts_of(const Request& request);
 // Bytes of the texts, or of the ids that it sends.
 [[nodiscard]] std::uint64_t input_bytes(const Request& request);
+// Equal for a request and its retry, never 0: a hash of what it asks for, of the first and last input's first and last
+// 4 KiB, and of the size of all. O(1).
+[[nodiscard]] std::uint64_t content_of(const Request& request);
 
 // The encoding of all texts of one request, at once or in parts. For one thread at a time.
 class Encoding {

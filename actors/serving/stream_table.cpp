@@ -13,12 +13,14 @@ namespace {
 // The number of prompt tokens, for a text an estimate: English has about four bytes per token. So has an id.
 std::uint64_t likely_tokens(const Request& request) { return (input_bytes(request) + 3) / 4; }
 
+double seconds_of(TimePoint time) { return seconds_between(TimePoint{}, time); }  // for scheduler::TenantAccounts
+
 std::uint64_t saturating_add(std::uint64_t a, std::uint64_t b) { return a + b < a ? ~std::uint64_t{0} : a + b; }
 
 }  // namespace
 
 StreamTable::StreamTable(const StreamLimits& limits)
-    : quota_(limits.max_requests_per_tenant),
+    : accounts_(limits.max_requests_per_tenant),
       queued_requests_(
           {.name = "max_queued_requests", .what = "waiting requests", .limit = limits.max_queued_requests}),
       queued_tokens_({.name = "max_queued_tokens",
@@ -100,39 +102,61 @@ std::vector<RequestId> StreamTable::unassigned(UnitId unit) const {
   });
 }
 
-std::optional<scheduler::Refusal> StreamTable::take_queue_room(RequestId id) {
+// With an estimate where only other requests' ends make room.
+scheduler::Refusal StreamTable::with_retry(scheduler::Refusal refusal, const Record& record, TimePoint now) {
+  accounts_.set_retry_after(refusal, caller(record), seconds_of(now));
+  return refusal;
+}
+
+std::optional<scheduler::Refusal> StreamTable::take_queue_room(RequestId id, TimePoint now) {
   const std::lock_guard lock(mutex_);
   const RecordPtr first = find(id);
   if (!first || first->has_queue_room) return std::nullopt;
   const scheduler::Tenant tenant = first->request->tenant;
   const std::vector<RecordPtr> choices = choices_of(id);
+  const auto num_choices = static_cast<std::uint32_t>(choices.size());
   const std::uint64_t tokens = likely_tokens(*first->request);
-  if (auto full = queued_requests_.try_take(tenant, choices.size())) return full;
-  if (auto full = queued_tokens_.try_take(tenant, tokens)) {
-    queued_requests_.give_back(tenant.id, choices.size());
-    return full;
+  const scheduler::Arrival arrival{.num_choices = num_choices,
+                                   .prompt_tokens = tokens,
+                                   .is_estimate = !texts_of(*first->request).empty(),
+                                   .wants_answer = first->request->kind() == WorkKind::generate};
+  first->content = content_of(*first->request);
+  first->came_back = accounts_.comes_back(tenant, first->content, seconds_of(now));
+  if (auto refused = accounts_.queue(caller(*first), arrival, seconds_of(now))) return refused;
+  const std::uint64_t share = scheduler::share_of(queued_requests_.limit(), tenant.is_owner);
+  const std::uint64_t for_others = accounts_.places_for_others(caller(*first), share, seconds_of(now));
+  auto full = queued_requests_.try_take(tenant, num_choices, for_others);
+  if (!full && (full = queued_tokens_.try_take(tenant, tokens))) queued_requests_.give_back(tenant.id, num_choices);
+  if (full) {
+    accounts_.unqueue(tenant.id, num_choices);
+    return with_retry(*std::move(full), *first, now);
   }
   for (const RecordPtr& record : choices) record->has_queue_room = true;
   first->queue_tokens = tokens;
   return std::nullopt;
 }
 
-std::optional<scheduler::Refusal> StreamTable::retake_queue_room(RequestId id, std::uint64_t prompt_tokens) {
+std::optional<scheduler::Refusal> StreamTable::retake_queue_room(RequestId id, std::uint64_t prompt_tokens,
+                                                                 TimePoint now) {
   const std::lock_guard lock(mutex_);
   const RecordPtr record = find(id);
   if (!record || !record->has_queue_room) return std::nullopt;
-  queued_tokens_.give_back(record->request->tenant.id, std::exchange(record->queue_tokens, 0));
-  if (auto full = queued_tokens_.try_take(record->request->tenant, prompt_tokens)) return full;
+  const scheduler::Tenant& tenant = record->request->tenant;
+  queued_tokens_.give_back(tenant.id, std::exchange(record->queue_tokens, 0));
+  if (auto full = queued_tokens_.try_take(tenant, prompt_tokens)) return with_retry(*std::move(full), *record, now);
   record->queue_tokens = prompt_tokens;
+  if (record->charged_prompt > 0) return std::nullopt;
+  if (auto refused = accounts_.take_prompt(caller(*record), prompt_tokens, seconds_of(now))) return refused;
+  record->charged_prompt = prompt_tokens;
   return std::nullopt;
 }
 
-std::optional<scheduler::Refusal> StreamTable::take_quota(RequestId id) {
+std::optional<scheduler::Refusal> StreamTable::take_quota(RequestId id, TimePoint now) {
   const std::lock_guard lock(mutex_);
-  return find(id) ? take_quota(choices_of(id)) : std::nullopt;
+  return find(id) ? take_quota(choices_of(id), now) : std::nullopt;
 }
 
-std::optional<scheduler::Refusal> StreamTable::take_embed_bytes(RequestId id, std::uint64_t bytes) {
+std::optional<scheduler::Refusal> StreamTable::take_embed_bytes(RequestId id, std::uint64_t bytes, TimePoint now) {
   const std::lock_guard lock(mutex_);
   const RecordPtr record = find(id);
   if (!record) return std::nullopt;
@@ -140,7 +164,7 @@ std::optional<scheduler::Refusal> StreamTable::take_embed_bytes(RequestId id, st
   const std::uint64_t before = std::exchange(record->embed_bytes, 0);
   if (before > 0) embed_bytes_.give_back(tenant.id, before);
   if (bytes > before) {
-    if (auto full = embed_bytes_.try_take(tenant, bytes)) return full;
+    if (auto full = embed_bytes_.try_take(tenant, bytes)) return with_retry(*std::move(full), *record, now);
   } else {
     embed_bytes_.take(tenant.id, bytes);
   }
@@ -149,29 +173,21 @@ std::optional<scheduler::Refusal> StreamTable::take_embed_bytes(RequestId id, st
 }
 
 // Takes the quota for all choices or for none.
-std::optional<scheduler::Refusal> StreamTable::take_quota(const std::vector<RecordPtr>& choices) {
-  std::vector<Record*> taken;
-  for (const RecordPtr& record : choices) {
-    if (record->has_quota) continue;
-    if (auto refused = quota_.take(record->request->tenant)) {
-      for (Record* other : taken) {
-        other->has_quota = false;
-        quota_.give_back(other->request->tenant.id);
-      }
-      return refused;
-    }
-    record->has_quota = true;
-    taken.push_back(record.get());
-  }
+std::optional<scheduler::Refusal> StreamTable::take_quota(const std::vector<RecordPtr>& choices, TimePoint now) {
+  const auto count = std::ranges::count_if(choices, [](const RecordPtr& record) { return !record->has_quota; });
+  if (auto refused = accounts_.admit(caller(*choices.front()), static_cast<std::uint32_t>(count), seconds_of(now)))
+    return refused;
+  for (const RecordPtr& record : choices) record->has_quota = true;
   return std::nullopt;
 }
 
-std::optional<scheduler::Refusal> StreamTable::admit(RequestId id) {
+std::optional<scheduler::Refusal> StreamTable::admit(RequestId id, TimePoint now) {
   const std::lock_guard lock(mutex_);
   if (!find(id)) return std::nullopt;
   const std::vector<RecordPtr> choices = choices_of(id);
-  if (auto refused = parked_.check_share(choices.front()->request->tenant)) return refused;
-  if (auto refused = take_quota(choices)) return refused;
+  const Record& first = *choices.front();
+  if (auto refused = parked_.check_share(first.request->tenant)) return with_retry(*std::move(refused), first, now);
+  if (auto refused = take_quota(choices, now)) return refused;
   for (const RecordPtr& record : choices) move_to(*record, RequestState::encoding);
   return std::nullopt;
 }
@@ -307,6 +323,7 @@ bool StreamTable::deliver(Emission emission, TimePoint now) {
   if (!run.ids.empty()) {
     const auto [latency, seconds] = counts_.tokens_emitted(record->times, run.ids.size(), now);
     tenants_.tokens_emitted(record->tenant, run.ids.size(), latency, seconds);
+    accounts_.take_answer(record->request->tenant, run.ids.size(), seconds_of(now));
   }
   record->outbox.emplace_back(std::move(run));
   hand_over(lock, record);
@@ -417,6 +434,7 @@ void StreamTable::move_to(Record& record, RequestState state) {
   record.state = state;
   const bool waits = state != RequestState::running && state != RequestState::parked && state != RequestState::ended;
   if (waits || !std::exchange(record.has_queue_room, false)) return;
+  accounts_.unqueue(tenant);
   queued_requests_.give_back(tenant);
   queued_tokens_.give_back(tenant, std::exchange(record.queue_tokens, 0));
 }
@@ -448,7 +466,10 @@ void StreamTable::end_one(Record& record, End end, TimePoint now) {
   records_.erase(record.id);
   if (record.deadline) deadlines_.remove(record.unit, record.id, *record.deadline);
   if (record.embed_bytes > 0) embed_bytes_.give_back(record.request->tenant.id, record.embed_bytes);
-  if (record.has_quota) quota_.give_back(record.request->tenant.id);
+  const bool ran = record.times.first_step.has_value();
+  if (record.has_quota) accounts_.end(record.request->tenant.id, ran, seconds_of(now));
+  if (!ran && scheduler::info(end.outcome).kind == scheduler::OutcomeKind::refused)
+    accounts_.give_back_prompt(record.request->tenant, record.charged_prompt, seconds_of(now));
   end.choice = record.request->sampling.choice;
   end.seed = record.request->sampling.seed;
   end.usage.prompt_tokens = record.prompt_tokens;

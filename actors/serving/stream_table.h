@@ -30,6 +30,7 @@
 #include "actors/status_snapshot.h"
 #include "scheduler/admission.h"
 #include "scheduler/shared_limit.h"
+#include "scheduler/tenant_accounts.h"
 
 namespace troupe::actors {
 
@@ -104,21 +105,22 @@ class StreamTable {
   // choice of each.
   std::vector<RequestId> unassigned(UnitId unit) const;
 
-  // Counts all choices against max_queued_requests, and the prompt against max_queued_tokens (a text as one token per
-  // four bytes), each until it first runs, is parked or ends; a preempted request is not counted again. Repeated calls
-  // change nothing. Returns the refusal if a limit or the user's share is reached; nullopt also if the stream has
-  // ended.
-  std::optional<scheduler::Refusal> take_queue_room(RequestId id);
-  // Replaces the estimated number of prompt tokens by the real one. Returns the refusal as take_queue_room().
-  std::optional<scheduler::Refusal> retake_queue_room(RequestId id, std::uint64_t prompt_tokens);
-  // Counts all choices against their user's quota, each until it ends. Repeated calls change nothing. Returns the
-  // refusal if the quota is used up; nullopt also if the stream has ended.
-  std::optional<scheduler::Refusal> take_quota(RequestId id);
-  // As take_quota(), and moves the choices to `encoding`. Also refuses a user with a full share of parked streams.
-  std::optional<scheduler::Refusal> admit(RequestId id);
-  // Counts so many bytes against max_embed_bytes until the stream ends, in place of those that it counted before. The
-  // refusal if there is no room for more than before; nullopt also if the stream has ended.
-  std::optional<scheduler::Refusal> take_embed_bytes(RequestId id, std::uint64_t bytes);
+  // The limits of the tenant (scheduler::TenantAccounts) and those that all share. Each call returns the refusal if a
+  // limit or the tenant's share is reached; nullopt also if the stream has ended. Repeated calls change nothing.
+
+  // On arrival: counts all choices against the tenant's max_queued and max_queued_requests, and the prompt against
+  // max_queued_tokens (a text as one token per four bytes), each until it first runs, is parked or ends; a preempted
+  // request is not counted again. Also refuses what the tenant has no tokens left for in this minute.
+  std::optional<scheduler::Refusal> take_queue_room(RequestId id, TimePoint now);
+  // Replaces the estimated number of prompt tokens by the real one, and takes these from the tenant's tokens per
+  // minute. They are given back if the request is refused before it runs.
+  std::optional<scheduler::Refusal> retake_queue_room(RequestId id, std::uint64_t prompt_tokens, TimePoint now);
+  // Counts all choices against their tenant's requests, each until it ends.
+  std::optional<scheduler::Refusal> take_quota(RequestId id, TimePoint now);
+  // As take_quota(), and moves the choices to `encoding`. Also refuses a tenant with a full share of parked streams.
+  std::optional<scheduler::Refusal> admit(RequestId id, TimePoint now);
+  // Counts so many bytes against max_embed_bytes until the stream ends, in place of those that it counted before.
+  std::optional<scheduler::Refusal> take_embed_bytes(RequestId id, std::uint64_t bytes, TimePoint now);
   // The prompt is encoded: moves the choices to `queued`. Returns one assignment per choice; none if the stream has
   // ended.
   std::vector<AssignmentPtr> assign(RequestId id, std::vector<TokenId> prompt);
@@ -197,6 +199,9 @@ class StreamTable {
     bool has_quota = false;
     bool has_queue_room = false;
     std::uint64_t queue_tokens = 0;
+    std::uint64_t charged_prompt = 0;       // tokens taken from the tenant's of this minute
+    std::uint64_t content = 0;              // see scheduler::Caller; of the first choice
+    bool came_back = false;                 // also
     std::optional<TimePoint> parked_since;  // until its client grants more
     TimePoint::duration parked_before{};
     std::uint32_t cached_tokens = 0;
@@ -241,7 +246,11 @@ class StreamTable {
   void insert(RequestId id, Request request, std::shared_ptr<StreamSink> sink, TimePoint now, UnitId unit);
   void move_to(Record& record, RequestState state);
   void publish_work() { work_since_ = counts_.has_work() ? counts_.work_since : kNoWork; }
-  std::optional<scheduler::Refusal> take_quota(const std::vector<RecordPtr>& choices);
+  std::optional<scheduler::Refusal> take_quota(const std::vector<RecordPtr>& choices, TimePoint now);
+  scheduler::Refusal with_retry(scheduler::Refusal refusal, const Record& record, TimePoint now);
+  static scheduler::Caller caller(const Record& record) {
+    return {record.request->tenant, record.content, record.came_back};
+  }
   RecordPtr slowest_reader(TimePoint now) const;
   bool end_locked(std::unique_lock<std::mutex>& lock, RequestId id, const End& end, TimePoint now);
   void end_one(Record& record, End end, TimePoint now);
@@ -252,7 +261,7 @@ class StreamTable {
   mutable std::mutex mutex_;
   std::unordered_map<RequestId, RecordPtr> records_;
   Deadlines deadlines_;  // of the records that have one
-  scheduler::Quota quota_;
+  scheduler::TenantAccounts accounts_;
   scheduler::SharedLimit queued_requests_, queued_tokens_;
   scheduler::SharedLimit parked_;
   scheduler::SharedLimit embed_bytes_;  // of texts, ids and vectors of Embed requests

@@ -47,7 +47,7 @@ struct Machine {
     const ModelUnit* const unit = models.find(request.model);
     REQUIRE(unit);
     const RequestId id = streams.add(std::move(request), std::move(sink), now(), unit->id());
-    REQUIRE_FALSE(streams.take_queue_room(id));
+    REQUIRE_FALSE(streams.take_queue_room(id, now()));
     unit->submit(id);
     return id;
   }

@@ -368,7 +368,7 @@ TEST_CASE("protocol: credit and ends that overtake their assignment are not lost
   scheduler::FairShares shares;
   Batch batch(options, streams, shares);
   const RequestId poor = add(0), ended = add(8);
-  for (const RequestId id : {poor, ended}) CHECK_FALSE(streams.admit(id));
+  for (const RequestId id : {poor, ended}) CHECK_FALSE(streams.admit(id, TimePoint{}));
   const auto poor_task = streams.assign(poor, std::vector<TokenId>(20, 5)).at(0);
   const auto ended_task = streams.assign(ended, std::vector<TokenId>(20, 5)).at(0);
   batch.credit(poor, *streams.grant(poor, 8, TimePoint{}));

@@ -1,6 +1,9 @@
 #include "actors/request_check.h"
 
 #include <catch2/catch.hpp>
+#include <chrono>
+#include <limits>
+#include <memory>
 
 namespace troupe::actors {
 namespace {
@@ -101,6 +104,41 @@ TEST_CASE("length: empty, beyond the context and beyond the cache are told apart
   CHECK(check_length(request, 64, kLimits)->outcome == Outcome::too_long);
   CHECK(check_length(request, 64, kLimits)->limit == std::optional<std::uint64_t>(64));
   CHECK(check_length(request, 40, kLimits)->outcome == Outcome::never_fits);
+}
+
+TEST_CASE("length: a tenant's max_context bounds prompts, and each text of an Embed") {
+  Request request = text_request("x");
+  request.tenant.policy = std::make_shared<const scheduler::TenantPolicy>(
+      scheduler::TenantPolicy{.name = {}, .limits = {.max_context = 20}});
+  CHECK_FALSE(check_length(request, 19, kLimits));
+  const auto end = check_length(request, 20, kLimits);
+  REQUIRE(end);
+  CHECK(end->outcome == Outcome::too_long);
+  CHECK(end->field == "max-context");
+  CHECK(end->limit == std::optional<std::uint64_t>(20));
+  CHECK_FALSE(end->retry_after);
+
+  ServingLimits limits = kLimits;
+  limits.max_embed_tokens = 30;
+  request.embed.emplace().texts = std::vector<std::string>{"a", "b"};
+  const auto with = [](std::size_t tokens) { return EmbedIds{{1}, std::vector<TokenId>(tokens, 1)}; };
+  CHECK_FALSE(check_lengths(request, with(20), limits));
+  CHECK(check_lengths(request, with(21), limits)->field == "max-context");
+  CHECK(check_lengths(request, with(31), limits)->field == "texts");
+}
+
+TEST_CASE(
+    "refused: a retry is after what the refusal says, a second if it says nothing, and never if none can succeed") {
+  const auto retry_after = [](std::optional<double> seconds, Outcome outcome = Outcome::quota) {
+    return refused({.outcome = outcome, .message = {}, .field = {}, .limit = {}, .retry_after = seconds}).retry_after;
+  };
+  using std::chrono::milliseconds;
+  CHECK(retry_after(std::nullopt) == milliseconds(1000));
+  CHECK(retry_after(2.5) == milliseconds(2500));
+  CHECK(retry_after(2.50001) == milliseconds(2501));
+  CHECK(retry_after(1e-9) == milliseconds(1));
+  CHECK(retry_after(std::numeric_limits<double>::infinity()) == std::nullopt);
+  CHECK(retry_after(std::nullopt, Outcome::too_long) == std::nullopt);
 }
 
 }  // namespace

@@ -142,7 +142,7 @@ class Stage {
     const RequestId id = streams.add(std::move(request), std::move(sink), now());
     if (auto wrong = check_shape(*streams.request(id))) {
       streams.end(id, *wrong, now());
-    } else if (auto full = streams.take_queue_room(id)) {
+    } else if (auto full = streams.take_queue_room(id, now())) {
       streams.end(id, refused(*std::move(full)), now());
     } else {
       unit.submit(id);

@@ -106,25 +106,6 @@ TEST_CASE("an empty prompt and max_tokens 0 are refused by name") {
   REQUIRE(refused(demand(5, 0), {.context = 10, .groups = {{.num_blocks = 10}}}).outcome == Outcome::invalid_argument);
 }
 
-TEST_CASE("a quota counts each user's requests apart") {
-  Quota quota(2);
-  REQUIRE_FALSE(quota.take({.id = TenantId{1}}));
-  REQUIRE_FALSE(quota.take({.id = TenantId{1}}));
-  const auto refusal = quota.take({.id = TenantId{1}});
-  REQUIRE(refusal.has_value());
-  REQUIRE(refusal->outcome == Outcome::quota);
-  REQUIRE(refusal->limit == 2);
-  REQUIRE_FALSE(quota.take({.id = TenantId{2}}));
-  REQUIRE(quota.held(TenantId{1}) == 2);
-  quota.give_back(TenantId{1});
-  REQUIRE_FALSE(quota.take({.id = TenantId{1}}));
-  quota.give_back(TenantId{1});
-  quota.give_back(TenantId{1});
-  quota.give_back(TenantId{2});
-  REQUIRE(quota.held(TenantId{1}) == 0);
-  REQUIRE(Quota(0).take({.id = TenantId{1}})->outcome == Outcome::quota);
-}
-
 TEST_CASE("a tenant is called by its rule's name, else by its uid") {
   const auto policy = std::make_shared<const TenantPolicy>(TenantPolicy{.name = "web"});
   const Tenant web{.id = named_tenant("web"), .policy = policy};
@@ -133,11 +114,32 @@ TEST_CASE("a tenant is called by its rule's name, else by its uid") {
   const Tenant user{.id = TenantId{1000}, .policy = std::make_shared<const TenantPolicy>(TenantPolicy{.weight = 2})};
   REQUIRE(name_of(user) == "user 1000");
   REQUIRE(label_of({.id = TenantId{4294967294u}}) == "4294967294");
-  REQUIRE(Quota(0).take(web)->message.find("tenant web may have no requests") == 0);
 }
 
 TEST_CASE("the id of a named tenant lies above all uids and is the same in every run") {
   REQUIRE(static_cast<std::uint64_t>(named_tenant("web")) >> 32 == 1);
   REQUIRE(named_tenant("web") != named_tenant("bew"));
   REQUIRE(named_tenant("web") == TenantId{0x116d2ffe8u});
+}
+
+TEST_CASE("a tenant's max_context bounds prompt and answer together, and its name and value are in the refusal") {
+  const Capacity capacity{.context = 1000, .groups = {{.num_blocks = 100}}};
+  Demand asked = demand(10, 5000);
+  asked.max_context = 64;
+  REQUIRE(fits(asked, capacity) == 64);
+  asked.max_tokens = 54;
+  REQUIRE(fits(asked, capacity) == 64);
+  asked.max_tokens = kUnlimitedTokens;
+  REQUIRE(fits(asked, capacity) == 64);
+  asked.prompt_tokens = 63;
+  REQUIRE(fits(asked, capacity) == 64);
+  asked.prompt_tokens = 64;
+  const Refusal refusal = refused(asked, capacity);
+  REQUIRE(refusal.outcome == Outcome::too_long);
+  REQUIRE(refusal.field == "max-context");
+  REQUIRE(refusal.limit == 64);
+  REQUIRE(refusal.message.find("at most 63") != std::string::npos);
+  asked.max_context = 2000;  // the model's context is smaller
+  asked.prompt_tokens = 1500;
+  REQUIRE(refused(asked, capacity).field == "prompt");
 }

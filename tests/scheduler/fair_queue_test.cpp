@@ -119,3 +119,27 @@ TEST_CASE("a waiting request can be removed") {
   REQUIRE_FALSE(queue.remove(1));
   REQUIRE(queue.empty());
 }
+
+TEST_CASE("a tenant with as many places and claims as its max_running is passed over") {
+  FairShares shares;
+  FairQueue queue(shares);
+  Demand limited = demand(1, 0, /*uid=*/1);
+  limited.max_running = 2;
+  queue.push(1, limited);
+  queue.push(2, demand(2, 0, /*uid=*/2));
+  REQUIRE(queue.peek() == 1u);
+  shares.take_place(TenantId{1});
+  shares.claim_place(TenantId{1});
+  for (int i = 0; i < 5; ++i) shares.claim_place(TenantId{2});  // more than the other has
+  std::vector<RequestNumber> candidates;
+  queue.candidates(candidates);
+  REQUIRE(candidates == std::vector<RequestNumber>{2});
+  REQUIRE(queue.pick() == 2u);
+  REQUIRE_FALSE(queue.peek());
+  REQUIRE_FALSE(queue.pick());
+  queue.candidates(candidates);
+  REQUIRE(candidates.empty());
+  REQUIRE(queue.size() == 1);
+  shares.withdraw_claim(TenantId{1});
+  REQUIRE(queue.pick() == 1u);
+}

@@ -164,6 +164,55 @@ TEST_CASE("a tenant that was idle has no more than its share afterwards") {
   CHECK(std::min(ann, bob) > 0.9 * std::max(ann, bob));
 }
 
+TEST_CASE("a tenant at its max_running waits, and holds up no other") {
+  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+    INFO("seed " << seed);
+    SimOptions options = options_of(seed);
+    options.max_running = {{kAnn, 2}};
+    Tenants tenants(options);
+    for (int i = 0; i < 30; ++i) tenants.submit(kAnn, 60, 40);
+    std::uint32_t most_of_ann = 0, most_of_bob = 0;
+    tenants.run(4, [&] {
+      tenants.keep(kBob, 20, 60, 40);
+      most_of_ann = std::max(most_of_ann, tenants.sim.num_sequences(kAnn));
+      most_of_bob = std::max(most_of_bob, tenants.sim.num_sequences(kBob));
+    });
+    CHECK(most_of_ann == 2);
+    CHECK(most_of_bob >= 6);  // the places that are left
+    tenants.sim.drain();
+  }
+}
+
+TEST_CASE("with max_running, parking and losses of the batcher no tenant has more sequences, and all requests end") {
+  constexpr std::uint32_t kMost = 3;
+  for (std::uint64_t seed = 1; seed <= 30; ++seed) {
+    INFO("seed " << seed);
+    SimOptions options = options_of(seed);
+    options.groups = {{.num_blocks = 80}};
+    options.planner = {64, 6};
+    for (std::uint32_t i = 1; i <= 4; ++i) options.max_running[TenantId{i}] = 1 + i % kMost;
+    Tenants tenants(options);
+    std::mt19937_64 random(seed);
+    std::vector<RequestNumber> all;
+    for (int i = 0; i < 40; ++i) {
+      const TenantId tenant{1 + static_cast<std::uint32_t>(random() % 5)};
+      all.push_back(
+          tenants.submit(tenant, 1 + random() % 200, 1 + random() % 60, static_cast<std::int32_t>(random() % 3)));
+      for (int tick = 0; tick < 20; ++tick) {
+        tenants.sim.tick();
+        for (const auto& [limited, most] : options.max_running) REQUIRE(tenants.sim.num_sequences(limited) <= most);
+        const RequestNumber some = all[random() % all.size()];
+        if (random() % 8 == 0) random() % 2 == 0 ? tenants.sim.park(some) : tenants.sim.unpark(some);
+      }
+      if (random() % 16 == 0) tenants.sim.kill_batcher();
+    }
+    for (const RequestNumber number : all) tenants.sim.unpark(number);
+    tenants.sim.drain();
+    for (const auto& [number, request] : tenants.sim.requests())
+      REQUIRE(request.tokens == ServingSim::expected_tokens(request));
+  }
+}
+
 TEST_CASE("answers are right while tenants take places from each other") {
   for (std::uint64_t seed = 1; seed <= 30; ++seed) {
     INFO("seed " << seed);

@@ -65,6 +65,8 @@ RequestNumber ServingSim::submit(std::vector<TokenId> prompt, std::uint32_t num_
                     .arrival = number,
                     .prompt_tokens = request.num_prompt,
                     .max_tokens = num_generated};
+  if (const auto max = options_.max_running.find(tenant); max != options_.max_running.end())
+    request.demand.max_running = max->second;
   request.scopes = scopes;
   request.tokens = std::move(prompt);
   const Capacity capacity{.context = kNoBlock, .groups = options_.groups};
@@ -118,6 +120,11 @@ void ServingSim::unpark(RequestNumber number) {
   }
   const auto id = sequence_of(number);
   if (!id || !planner_.contains(*id)) return;
+  const Demand& demand = requests_.at(number).demand;
+  if (sequences_.at(*id).parked && shares_.places_and_claims(demand.tenant) >= demand.max_running) {
+    preempt(*id);
+    return unpark(number);
+  }
   planner_.unpark(*id);
   sequences_.at(*id).parked = false;
   count_share(number, true);
@@ -249,8 +256,9 @@ void ServingSim::admit() {
     if (!next || planner_.is_older(demand_of(id), demand_of(*next))) next = id;
   }
   if (planner_.starved() || num_acquiring > 0) return;
-  const bool has_room = planner_.has_room() && !queue_.empty();
-  if (next && !(has_room && planner_.outranks(requests_.at(*queue_.peek()).demand, demand_of(*next)))) {
+  const bool has_room = planner_.has_room();
+  const auto queued = queue_.peek();
+  if (next && !(queued && has_room && planner_.outranks(requests_.at(*queued).demand, demand_of(*next)))) {
     if (!retry_short_ || !planner_.can_add()) {
       // An older request need not wait for younger ones to end by themselves.
       const auto victim = running_step_ ? std::nullopt : planner_.victim_for(demand_of(*next));
@@ -261,10 +269,10 @@ void ServingSim::admit() {
     send_acquire(*next);
     return;
   }
-  if (queue_.empty() || num_waiting >= options_.planner.max_sequences) return;
+  if (!queued || num_waiting >= options_.planner.max_sequences) return;
   std::optional<SequenceId> victim;
   if (!has_room) {
-    if (!running_step_) victim = planner_.place_for(requests_.at(*queue_.peek()).demand);
+    if (!running_step_) victim = planner_.place_for(requests_.at(*queued).demand);
     if (!victim) return;
   }
   std::vector<RequestNumber> candidates;
@@ -278,6 +286,7 @@ void ServingSim::admit() {
   if (victim) preempt(*victim);
   const SequenceId id = next_sequence_++;
   sequences_[id].request = picked;
+  shares_.claim_place(requests_.at(picked).demand.tenant);
   send_acquire(id);
 }
 
@@ -308,6 +317,7 @@ void ServingSim::deliver_answer(const cache::LeaseAnswer& answer) {
       if (!victim) return preempt(answer.sequence);  // gives back its blocks
       preempt(*victim);
     }
+    withdraw_claim(answer.sequence);
     sequence.phase = Phase::running;
     sequence.tables = acquired->tables;
     sequence.restore = acquired->restore;
@@ -349,12 +359,23 @@ void ServingSim::deliver_answer(const cache::LeaseAnswer& answer) {
 
 void ServingSim::end(SequenceId id, std::uint64_t after_step) {
   Sequence& sequence = sequences_.at(id);
+  withdraw_claim(id);
   planner_.remove(id);
   to_keeper_.push_back(cache::Release{next_key(id, sequence), after_step});
   if (running_step_ && after_step == running_step_->step) release_waits_ = true;
   sequences_.erase(id);
   states_.erase(id);
   come_back();
+}
+
+// Of a sequence that is not in the planner.
+void ServingSim::withdraw_claim(SequenceId id) {
+  if (sequences_.at(id).phase != Phase::running) shares_.withdraw_claim(demand_of(id).tenant);
+}
+
+std::uint32_t ServingSim::num_sequences(TenantId tenant) const {
+  return static_cast<std::uint32_t>(std::ranges::count_if(
+      sequences_, [&](const auto& entry) { return !entry.second.parked && demand_of(entry.first).tenant == tenant; }));
 }
 
 void ServingSim::come_back() {

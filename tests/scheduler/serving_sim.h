@@ -34,6 +34,7 @@ struct SimOptions {
   double step_seconds = 0.01, token_seconds = 0.001;
   cache::SnapshotRule snapshot_rule{};
   std::uint32_t num_snapshots = 0;
+  std::map<TenantId, std::uint32_t> max_running{};  // of a tenant; none: no limit
 };
 
 struct SimRequest {
@@ -85,6 +86,8 @@ class ServingSim {
   std::uint32_t most_blocks_held(GroupId group) const { return most_blocks_held_[group]; }  // by one sequence
   const StepPlan& last_plan() const { return plan_; }
   std::optional<RequestNumber> request_of(SequenceId sequence) const;
+  // Of the tenant, that are not parked: running, or about to.
+  std::uint32_t num_sequences(TenantId tenant) const;
 
   // The tokens that the request must have generated: the same hash chain without any cache.
   static std::vector<TokenId> expected_tokens(const SimRequest& request);
@@ -142,6 +145,7 @@ class ServingSim {
   void come_back();
   void preempt(SequenceId id);
   void count_share(RequestNumber number, bool wants_computing);
+  void withdraw_claim(SequenceId id);
   void start_epoch();
   void start_step();
   void check_reads(const Row& row) const;

@@ -2,6 +2,8 @@
 
 #include <catch2/catch.hpp>
 
+#include <deque>
+#include <limits>
 #include <map>
 #include <memory>
 #include <numeric>
@@ -55,7 +57,7 @@ Emission emission(const Assignment& task, std::uint64_t first, std::vector<Token
 struct Stream {
   explicit Stream(StreamTable& table, Request request = {}) : sink(std::make_shared<Listener>()) {
     id = table.add(std::move(request), sink, at(0));
-    CHECK_FALSE(table.admit(id));
+    CHECK_FALSE(table.admit(id, at(0)));
     task = table.assign(id, {1, 2, 3}).at(0);
   }
   std::shared_ptr<Listener> sink;
@@ -88,7 +90,7 @@ TEST_CASE("streams: work_since is when a stream arrived, or got credit, while no
   const RequestId second = table.add({}, std::make_shared<Listener>(), at(20));
   CHECK(table.counts().work_since == at(10));
   table.end(second, outcome(Outcome::cancelled), at(21));
-  CHECK_FALSE(table.admit(first));
+  CHECK_FALSE(table.admit(first, at(0)));
   const auto task = table.assign(first, {1}).at(0);
   CHECK(table.set_state(first, task->generation, RequestState::parked));
   CHECK_FALSE(table.counts().has_work());
@@ -125,7 +127,7 @@ TEST_CASE("streams: the choices of a request share its prompt, and each has toke
   const RequestId first = table.add(for_choices(3), sink, at(0));
   CHECK(table.live() == std::vector<RequestId>{first, first + 1, first + 2});
   CHECK(table.unassigned(0) == std::vector<RequestId>{first});
-  CHECK_FALSE(table.admit(first));
+  CHECK_FALSE(table.admit(first, at(0)));
   CHECK(table.counts().in(RequestState::encoding) == 3);
   CHECK(table.end(first + 1, outcome(Outcome::cancelled), at(1)));  // a later choice ends alone
   CHECK(table.live().size() == 2);
@@ -161,18 +163,18 @@ TEST_CASE("streams: the quota takes all choices of a request or none") {
   StreamTable table({.max_requests_per_tenant = 3});
   const auto sink = std::make_shared<Choices>(), other = std::make_shared<Choices>();
   const RequestId pair = table.add(for_choices(2), sink, at(0));
-  CHECK_FALSE(table.admit(pair));
+  CHECK_FALSE(table.admit(pair, at(0)));
   const RequestId second = table.add(for_choices(2), other, at(0));
-  const auto refused = table.admit(second);
+  const auto refused = table.admit(second, at(0));
   REQUIRE(refused);
   CHECK(refused->outcome == Outcome::quota);
   const RequestId single = table.add({}, std::make_shared<Listener>(), at(1));
-  CHECK_FALSE(table.admit(single));  // the quota was not kept for the third
+  CHECK_FALSE(table.admit(single, at(0)));  // the quota was not kept for the third
   CHECK(table.end(second, outcome(Outcome::quota), at(2)));
   for (const RequestId id : {pair, single}) CHECK(table.end(id, outcome(Outcome::cancelled), at(3)));
   CHECK(table.live().empty());
   const RequestId three = table.add(for_choices(3), other, at(4));
-  CHECK_FALSE(table.admit(three));  // each gave its quota back
+  CHECK_FALSE(table.admit(three, at(0)));  // each gave its quota back
   CHECK(table.end(three, outcome(Outcome::cancelled), at(5)));
 }
 
@@ -181,7 +183,7 @@ TEST_CASE("streams: when all end, a choice that waited for the prefill of the fi
   const auto sink = std::make_shared<Choices>(), idle = std::make_shared<Choices>();
   const RequestId first = table.add(for_choices(2), sink, at(0));
   table.add(for_choices(2), idle, at(0));
-  CHECK_FALSE(table.admit(first));
+  CHECK_FALSE(table.admit(first, at(0)));
   CHECK(table.assign(first, {1, 2}).size() == 2);
   CHECK(table.started(first, 1, 0, at(1)));
   table.end_all(outcome(Outcome::cancelled), outcome(Outcome::draining), at(2));
@@ -359,15 +361,15 @@ TEST_CASE("stream table: a user's quota counts from admission to the end") {
   Stream second(table, request);
   auto sink = std::make_shared<Listener>();
   const RequestId third = table.add(request, sink, at(0));
-  const auto refused = table.admit(third);
+  const auto refused = table.admit(third, at(0));
   REQUIRE(refused);
   CHECK(refused->outcome == Outcome::quota);
   CHECK(refused->limit == std::optional<std::uint64_t>(2));
   request.tenant.id = TenantId{8};
   Stream other(table, request);
   table.end(first.id, outcome(Outcome::eos), at(1));
-  CHECK_FALSE(table.admit(third));
-  CHECK_FALSE(table.admit(third));  // counted once
+  CHECK_FALSE(table.admit(third, at(0)));
+  CHECK_FALSE(table.admit(third, at(0)));  // counted once
   table.end_all(outcome(Outcome::cancelled), outcome(Outcome::draining), at(2));
 }
 
@@ -381,7 +383,7 @@ TEST_CASE("stream table: credit adds up without overflow and ended streams take 
   table.end(s.id, outcome(Outcome::eos), at(1));
   CHECK_FALSE(table.grant(s.id, 3, TimePoint{}));
   CHECK(table.assign(s.id, {1}).empty());
-  CHECK_FALSE(table.admit(s.id));  // the stream has ended
+  CHECK_FALSE(table.admit(s.id, at(0)));  // the stream has ended
   CHECK_FALSE(table.request(s.id));
 }
 
@@ -455,12 +457,12 @@ Request of_user(std::uint32_t uid, std::size_t prompt_tokens = 3) {
 TEST_CASE("streams: waiting requests of one user leave room in the queue to others, and running ones take none") {
   StreamTable table({.max_queued_requests = 16});
   std::vector<std::unique_ptr<Stream>> streams;
-  const auto waits = [&](Request request) {
+  const auto waits = [&](Request request, TimePoint now = at(0)) {
     streams.push_back(std::make_unique<Stream>(table, std::move(request)));
-    return table.take_queue_room(streams.back()->id);
+    return table.take_queue_room(streams.back()->id, now);
   };
   for (int i = 0; i < 4; ++i) CHECK_FALSE(waits(of_user(1)));
-  CHECK_FALSE(table.take_queue_room(streams.front()->id));  // it is counted already
+  CHECK_FALSE(table.take_queue_room(streams.front()->id, at(0)));  // it is counted already
   const auto own = waits(of_user(1));
   REQUIRE(own);
   CHECK(own->outcome == Outcome::quota);
@@ -478,8 +480,9 @@ TEST_CASE("streams: waiting requests of one user leave room in the queue to othe
   CHECK(table.set_state(streams[0]->id, 1, RequestState::queued));
   CHECK(table.park(streams[1]->id, 1, at(1)).is_live);
   table.end(streams[2]->id, outcome(Outcome::cancelled), at(1));
-  for (int i = 0; i < 2; ++i) CHECK_FALSE(waits(of_user(1)));
-  CHECK(waits(of_user(1)));  // the rest is still kept for the owner
+  const TimePoint later = at(10'000);  // the refused ones have not come back
+  for (int i = 0; i < 2; ++i) CHECK_FALSE(waits(of_user(1), later));
+  CHECK(waits(of_user(1), later));  // the rest is still kept for the owner
   for (const auto& stream : streams) table.end(stream->id, outcome(Outcome::cancelled), at(2));
 }
 
@@ -492,19 +495,20 @@ TEST_CASE("streams: waiting prompts' tokens have shares, and a text counts by it
   const RequestId second = table.add(text, sink, at(0));
   const RequestId third = table.add(text, sink, at(0));
   const RequestId other = table.add(of_user(2, 400), sink, at(0));
-  CHECK_FALSE(table.take_queue_room(first));
-  CHECK_FALSE(table.take_queue_room(second));
-  const auto refused = table.take_queue_room(third);
+  CHECK_FALSE(table.take_queue_room(first, at(0)));
+  CHECK_FALSE(table.take_queue_room(second, at(0)));
+  const auto refused = table.take_queue_room(third, at(0));
   REQUIRE(refused);
   CHECK(refused->outcome == Outcome::quota);
   CHECK(refused->field == "max_queued_tokens");
-  CHECK_FALSE(table.take_queue_room(other));
-  for (const RequestId id : {first, second}) CHECK_FALSE(table.retake_queue_room(id, 100));
-  CHECK_FALSE(table.take_queue_room(third));  // 100 and 100 and 200
-  CHECK(table.retake_queue_room(second, 101));
+  CHECK_FALSE(table.take_queue_room(other, at(0)));
+  for (const RequestId id : {first, second}) CHECK_FALSE(table.retake_queue_room(id, 100, at(0)));
+  CHECK_FALSE(table.take_queue_room(third, at(0)));  // 100 and 100 and 200
+  CHECK(table.retake_queue_room(second, 101, at(0)));
   for (const RequestId id : {first, second, third}) table.end(id, outcome(Outcome::cancelled), at(1));
   const RequestId alone = table.add(of_user(1, 1000), sink, at(0));
-  CHECK_FALSE(table.take_queue_room(alone));  // more than a share, but there is room and the user has nothing else
+  // More than a share, but there is room and the user has nothing else.
+  CHECK_FALSE(table.take_queue_room(alone, at(0)));
   for (const RequestId id : {other, alone}) table.end(id, outcome(Outcome::cancelled), at(1));
 }
 
@@ -533,7 +537,7 @@ TEST_CASE("streams: with too many parked, the slowest reader of the user with mo
   // Users with a share of parked streams are refused; others are not, nor is the owner.
   auto sink = std::make_shared<Listener>();
   const RequestId more = table.add(of_user(1), sink, at(6000));
-  const auto refused = table.admit(more);
+  const auto refused = table.admit(more, at(0));
   REQUIRE(refused);
   CHECK(refused->outcome == Outcome::quota);
   CHECK(refused->field == "max_parked_requests");
@@ -569,7 +573,7 @@ TEST_CASE("streams: in any order of events no more are parked than allowed, and 
         const RequestId probe = table.add(request, sink, at(i));
         std::uint32_t own = 0;
         for (const auto& [id, user] : parked) own += user == uid ? 1 : 0;
-        const bool refused = table.admit(probe).has_value();
+        const bool refused = table.admit(probe, at(0)).has_value();
         REQUIRE(refused == (own >= 5));  // a quarter
         table.end(probe, outcome(Outcome::cancelled), at(i));
         if (refused) continue;
@@ -611,6 +615,169 @@ TEST_CASE("streams: in any order of events no more are parked than allowed, and 
     table.end_all(outcome(Outcome::cancelled), outcome(Outcome::cancelled), at(9999));
     REQUIRE(table.counts().in(RequestState::parked) == 0);
   }
+}
+
+scheduler::Tenant tenant_with(scheduler::TenantLimits limits) {
+  return {.id = TenantId{5},
+          .policy = std::make_shared<const scheduler::TenantPolicy>(
+              scheduler::TenantPolicy{.name = "web", .limits = limits})};
+}
+
+// A table and requests of one tenant.
+struct Quotas {
+  explicit Quotas(scheduler::TenantLimits limits) : tenant(tenant_with(limits)) {}
+  ~Quotas() { table.end_all(outcome(Outcome::cancelled), outcome(Outcome::cancelled), at(100'000)); }
+
+  RequestId add(std::variant<std::string, std::vector<TokenId>> prompt = std::vector<TokenId>(10, 1),
+                std::uint32_t choices = 1) {
+    Request request;
+    request.tenant = tenant;
+    request.prompt = std::move(prompt);
+    request.num_choices = choices;
+    return table.add(std::move(request), std::make_shared<Choices>(), at(0));
+  }
+  // As the intake does; returns the first refusal.
+  std::optional<scheduler::Refusal> begin(RequestId id, std::uint64_t tokens, TimePoint now) {
+    if (auto refused = table.take_queue_room(id, now)) return refused;
+    if (auto refused = table.admit(id, now)) return refused;
+    if (auto refused = table.retake_queue_room(id, tokens, now)) return refused;
+    tasks = table.assign(id, std::vector<TokenId>(tokens, 1));
+    return std::nullopt;
+  }
+
+  scheduler::Tenant tenant;
+  StreamTable table{{.max_requests_per_tenant = kQuota}};
+  std::vector<AssignmentPtr> tasks;  // of the last request that began
+};
+
+TEST_CASE("stream table: max_queued counts choices until they run") {
+  Quotas quotas({.max_queued = 3});
+  const RequestId pair = quotas.add("text", 2);
+  CHECK_FALSE(quotas.begin(pair, 4, at(0)));
+  const auto tasks = quotas.tasks;
+  const auto refused = quotas.table.take_queue_room(quotas.add("text", 2), at(1));
+  REQUIRE(refused);
+  CHECK(refused->field == "max-queued");
+  CHECK(refused->message ==
+        "tenant web has 2 waiting requests, and may have 3 (max-queued); wait until some have begun");
+  CHECK(quotas.table.started(pair, tasks[0]->generation, 0, at(2)));
+  CHECK_FALSE(quotas.table.take_queue_room(quotas.add("text", 2), at(1'001)));
+  CHECK(quotas.table.take_queue_room(quotas.add("text"), at(1'001)));
+}
+
+TEST_CASE("stream table: prompt tokens are taken once, whatever happens to the request after that") {
+  Quotas quotas({.max_prompt_tokens_per_minute = 60});
+  const RequestId first = quotas.add("text", 3);
+  CHECK_FALSE(quotas.begin(first, 50, at(0)));
+  CHECK_FALSE(quotas.table.retake_queue_room(first, 50, at(0)));  // an intake that began again
+  CHECK(quotas.table.resume(0, WorkKind::generate).size() == 3);
+  quotas.table.end(first, outcome(Outcome::cancelled), at(0));  // the others still compute the prompt
+  const std::string text = "a text of 20 letters";
+  const auto refused = quotas.begin(quotas.add(text), 20, at(0));
+  REQUIRE(refused);
+  CHECK(refused->field == "max-prompt-tokens-per-minute");
+  CHECK(refused->retry_after == 10.0);
+  CHECK_FALSE(quotas.begin(quotas.add(text), 20, at(10'000)));
+}
+
+TEST_CASE("stream table: ids beyond what is left are refused on arrival, and a text by its likely tokens") {
+  Quotas quotas({.max_prompt_tokens_per_minute = 60});
+  CHECK_FALSE(quotas.begin(quotas.add(), 55, at(0)));
+  CHECK(quotas.table.take_queue_room(quotas.add(std::vector<TokenId>(6, 1)), at(0))->retry_after == 1.0);
+  CHECK_FALSE(quotas.table.take_queue_room(quotas.add(std::string(20, 'x')), at(10'000)));
+  CHECK(quotas.table.take_queue_room(quotas.add(std::string(64, 'x')), at(10'000))->retry_after);
+  CHECK(quotas.table.take_queue_room(quotas.add(std::vector<TokenId>(61, 1)), at(0))->retry_after ==
+        std::numeric_limits<double>::infinity());
+}
+
+TEST_CASE("stream table: a request that the server refuses before it runs gets its prompt tokens back") {
+  Quotas quotas({.max_prompt_tokens_per_minute = 60});
+  const RequestId unlucky = quotas.add();
+  CHECK_FALSE(quotas.begin(unlucky, 60, at(0)));
+  quotas.table.end(unlucky, outcome(Outcome::deadline_unmeetable), at(0));
+  const RequestId cancelled = quotas.add();
+  CHECK_FALSE(quotas.begin(cancelled, 60, at(0)));
+  quotas.table.end(cancelled, outcome(Outcome::cancelled), at(0));
+  CHECK(quotas.begin(quotas.add(), 60, at(0)));
+}
+
+TEST_CASE("stream table: answer tokens are taken as they are delivered, and hold up new requests only") {
+  Quotas quotas({.max_answer_tokens_per_minute = 60});
+  const RequestId id = quotas.add();
+  REQUIRE_FALSE(quotas.begin(id, 3, at(0)));
+  const Assignment task = *quotas.tasks.at(0);
+  CHECK(quotas.table.started(id, task.generation, 0, at(0)));
+  CHECK(quotas.table.deliver(emission(task, 0, std::vector<TokenId>(60, 4), 0, ""), at(0)));
+  CHECK_FALSE(quotas.table.take_queue_room(quotas.add(), at(0)));
+  CHECK(quotas.table.deliver(emission(task, 60, std::vector<TokenId>(3, 4), 0, ""), at(0)));
+  CHECK(quotas.table.deliver(emission(task, 60, std::vector<TokenId>(3, 4), 0, ""), at(0)));  // these are known
+  const auto refused = quotas.table.take_queue_room(quotas.add(), at(0));
+  REQUIRE(refused);
+  CHECK(refused->field == "max-answer-tokens-per-minute");
+  CHECK(refused->retry_after == 3.0);
+  CHECK_FALSE(quotas.table.take_queue_room(quotas.add(), at(3'000)));
+}
+
+TEST_CASE("stream table: how fast a tenant's requests end decides when a refused one should come back") {
+  StreamTable table({.max_requests_per_tenant = 2});
+  const auto add = [&](TimePoint now) { return table.add({}, std::make_shared<Listener>(), now); };
+  std::deque<RequestId> live;
+  for (int i = 0; i < 40; ++i) {
+    const RequestId id = add(at(500 * i));
+    REQUIRE_FALSE(table.admit(id, at(500 * i)));
+    const auto task = table.assign(id, {1}).at(0);
+    CHECK(table.started(id, task->generation, 0, at(500 * i)));
+    live.push_back(id);
+    if (live.size() == 1) continue;
+    table.end(live.front(), outcome(Outcome::eos), at(500 * i + 250));
+    live.pop_front();
+  }
+  const RequestId second = add(at(20'000)), third = add(at(20'000));
+  CHECK_FALSE(table.admit(second, at(20'000)));
+  const auto refused = table.admit(third, at(20'000));
+  REQUIRE(refused);
+  CHECK(*refused->retry_after > 0.5);
+  CHECK(*refused->retry_after < 1.5);
+  for (const RequestId id : {live.front(), second, third}) table.end(id, outcome(Outcome::cancelled), at(20'000));
+}
+
+TEST_CASE("stream table: a request that was refused finds its place when it comes back in time, before new ones") {
+  Quotas quotas({.max_queued = 4});
+  std::vector<RequestId> waiting;
+  for (int i = 0; i < 4; ++i) {
+    waiting.push_back(quotas.add("waits"));
+    REQUIRE_FALSE(quotas.begin(waiting.back(), 2, at(0)));
+  }
+  const std::string long_text(20'000, 'x');
+  const auto refused = quotas.table.take_queue_room(quotas.add(long_text + "!"), at(0));
+  REQUIRE(refused);
+  REQUIRE(refused->retry_after == 1.0);
+  quotas.table.end(waiting[0], outcome(Outcome::cancelled), at(500));
+  CHECK(quotas.table.take_queue_room(quotas.add(long_text + "?"), at(1'000)));
+  CHECK_FALSE(quotas.table.take_queue_room(quotas.add(long_text + "!"), at(1'000)));
+}
+
+TEST_CASE("stream table: the place of a refused request is kept in the shared queue, too") {
+  StreamTable table({.max_requests_per_tenant = kQuota, .max_queued_requests = 16});  // 4 for a guest
+  const auto add = [&](std::uint32_t id) {
+    Request request;
+    request.tenant = {TenantId{5}, false};
+    request.prompt = std::vector<TokenId>{static_cast<TokenId>(id)};
+    return table.add(std::move(request), std::make_shared<Listener>(), at(0));
+  };
+  std::vector<RequestId> waiting;
+  for (std::uint32_t i = 0; i < 4; ++i) {
+    waiting.push_back(add(i));
+    REQUIRE_FALSE(table.take_queue_room(waiting.back(), at(0)));
+  }
+  const auto refused = table.take_queue_room(add(100), at(0));
+  REQUIRE(refused);
+  CHECK(refused->field == "max_queued_requests");
+  REQUIRE(refused->retry_after == 1.0);
+  table.end(waiting[0], outcome(Outcome::cancelled), at(500));
+  CHECK(table.take_queue_room(add(101), at(1'000)));
+  CHECK_FALSE(table.take_queue_room(add(100), at(1'000)));
+  table.end_all(outcome(Outcome::cancelled), outcome(Outcome::cancelled), at(2'000));
 }
 
 }  // namespace

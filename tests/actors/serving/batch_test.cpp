@@ -1,0 +1,223 @@
+// A batch with a keeper and a worker that answer at once.
+#include "actors/serving/batch.h"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <map>
+#include <memory>
+#include <random>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace troupe::actors {
+namespace {
+
+constexpr TimePoint kNow{};
+
+struct Outcomes : StreamSink {
+  void tokens(TokenRun run) override { num_tokens += run.ids.size(); }
+  void end(End end) override { ends.push_back(end.outcome); }
+  std::size_t num_tokens = 0;
+  std::vector<scheduler::Outcome> ends;
+};
+
+class BatchServer {
+ public:
+  BatchServer(std::uint32_t max_sequences, std::uint32_t num_blocks)
+      : groups_{{.num_blocks = num_blocks}},
+        batch_({.capacity = {.context = 512, .groups = groups_},
+                .planner = {.max_step_tokens = 64, .max_sequences = max_sequences, .max_initial_blocks = num_blocks},
+                .tokenizer = nullptr,
+                .on_step = {}},
+               streams, shares_),
+        book_({.groups = groups_}) {}
+  ~BatchServer() {
+    batch_.forget_all();
+    End end;
+    end.outcome = scheduler::Outcome::cancelled;
+    streams.end_all(end, end, kNow);
+  }
+
+  RequestId submit(const scheduler::Tenant& tenant, std::uint32_t num_prompt, std::uint32_t max_tokens,
+                   std::uint32_t num_choices = 1, std::uint64_t credit = 1000) {
+    Request request;
+    request.tenant = tenant;
+    for (std::uint32_t i = 0; i < num_prompt; ++i) prompt_.push_back(static_cast<TokenId>(random_() % 1000));
+    request.prompt = prompt_;
+    request.sampling.max_tokens = max_tokens;
+    request.num_choices = num_choices;
+    request.credit = credit;
+    const RequestId id = streams.add(std::move(request), sink, kNow);
+    REQUIRE_FALSE(streams.take_queue_room(id, kNow));
+    REQUIRE_FALSE(streams.admit(id, kNow));
+    REQUIRE_FALSE(streams.retake_queue_room(id, num_prompt, kNow));
+    for (auto& task : streams.assign(id, std::exchange(prompt_, {}))) batch_.enqueue(std::move(task), kNow);
+    return id;
+  }
+  void credit(RequestId id, std::uint64_t tokens) {
+    if (const auto granted = streams.grant(id, tokens, kNow)) batch_.credit(id, *granted);
+  }
+  // Decides until nothing more is sent, then runs a step; false if there is none.
+  bool turn() {
+    std::shared_ptr<StepWork> step;
+    for (bool sent = true; sent;) {
+      batch_.decide(kNow);
+      check();
+      if (auto work = batch_.take_work()) {
+        open(*work);
+        if (!work->batch.items.empty()) step = std::move(work);
+      }
+      sent = ask_keeper();
+    }
+    if (step) end_step(step->batch);
+    return step != nullptr;
+  }
+  std::uint32_t running(TenantId tenant) const {
+    const auto views = streams.views(kNow);
+    return static_cast<std::uint32_t>(std::ranges::count_if(
+        views, [&](const RequestView& view) { return view.tenant == tenant && view.state == RequestState::running; }));
+  }
+
+  StreamTable streams{{.max_requests_per_tenant = 1000}};
+  std::shared_ptr<Outcomes> sink = std::make_shared<Outcomes>();
+  std::map<TenantId, std::uint32_t> limits;        // checked after each decision
+  std::map<TenantId, std::uint32_t> most_running;  // since the start
+
+ private:
+  void check() {
+    for (const RequestView& view : streams.views(kNow)) most_running.try_emplace(view.tenant, 0);
+    for (auto& [tenant, most] : most_running) most = std::max(most, running(tenant));
+    for (const auto& [tenant, limit] : limits) REQUIRE(running(tenant) <= limit);
+  }
+  bool ask_keeper() {
+    LeaseReply reply;
+    const auto leases = batch_.take_leases();
+    for (const LeaseMessage& lease : leases) {
+      if (const auto* m = std::get_if<StepEnded>(&lease)) book_.step_done(m->epoch, m->step);
+      if (const auto* m = std::get_if<cache::Acquire>(&lease)) book_.acquire(*m, reply.effects);
+      if (const auto* m = std::get_if<cache::Extend>(&lease)) book_.extend(*m, reply.effects);
+      if (const auto* m = std::get_if<cache::Commit>(&lease)) book_.commit(*m, reply.effects);
+      if (const auto* m = std::get_if<cache::Yield>(&lease)) book_.yield(*m, reply.effects);
+      if (const auto* m = std::get_if<cache::Release>(&lease)) book_.release(*m, reply.effects);
+      if (const auto* m = std::get_if<Predict>(&lease)) {
+        const auto found = book_.predict(m->scopes, *m->tokens);
+        reply.predictions.push_back({m->request, found.cached_tokens + found.in_flight_tokens});
+      }
+    }
+    batch_.keeper_replied(reply);
+    check();
+    return !leases.empty();
+  }
+  void open(const StepWork& work) {
+    for (const engine::SequenceSpec& spec : work.opens)
+      left_[spec.id] =
+          spec.num_prompt_tokens + spec.sampling.max_tokens - static_cast<std::uint32_t>(spec.tokens.size());
+  }
+  void end_step(const engine::StepBatch& step) {
+    engine::StepResult result;
+    result.step = step.step;
+    result.epoch = step.epoch;
+    for (const auto& item : step.items) {
+      engine::ItemResult& row = result.items.emplace_back();
+      row.sequence = item.sequence;
+      if (item.output != engine::Output::sample) continue;
+      row.tokens.emplace_back().id = 7;
+      if (--left_.at(item.sequence) == 0) row.finish = engine::Finish::length;
+    }
+    batch_.step_ended(result, kNow);
+  }
+
+  std::vector<cache::Group> groups_;
+  scheduler::FairShares shares_;
+  Batch batch_;
+  cache::LeaseBook book_;
+  std::map<SequenceId, std::uint32_t> left_;  // tokens that each sequence may still have
+  std::vector<TokenId> prompt_;
+  std::mt19937_64 random_{11};
+};
+
+scheduler::Tenant at_most(std::uint32_t max_running, std::uint32_t uid) {
+  return {.id = TenantId{uid},
+          .policy = std::make_shared<const scheduler::TenantPolicy>(
+              scheduler::TenantPolicy{.name = {}, .limits = {.max_running = max_running}})};
+}
+
+TEST_CASE("batch: a tenant has no more sequences than its max_running, and the others get the places that are left") {
+  BatchServer server(/*max_sequences=*/6, /*num_blocks=*/200);
+  const scheduler::Tenant limited = at_most(2, 1), free{.id = TenantId{2}};
+  server.limits = {{limited.id, 2}};
+  for (int i = 0; i < 8; ++i) server.submit(limited, 40, 10);
+  for (int i = 0; i < 8; ++i) server.submit(free, 40, 10);
+  while (server.turn()) continue;
+  CHECK(server.sink->ends == std::vector(16, scheduler::Outcome::length));
+  CHECK(server.most_running.at(limited.id) == 2);
+  CHECK(server.most_running.at(free.id) >= 4);
+}
+
+TEST_CASE("batch: the answers to one request count each, and all of them come") {
+  BatchServer server(8, 200);
+  const scheduler::Tenant limited = at_most(2, 1);
+  server.limits = {{limited.id, 2}};
+  server.submit(limited, 40, 10, /*num_choices=*/5);
+  server.submit(limited, 20, 10);
+  while (server.turn()) continue;
+  CHECK(server.sink->ends == std::vector(6, scheduler::Outcome::length));
+  CHECK(server.sink->num_tokens == 60);
+  CHECK(server.most_running.at(limited.id) == 2);
+}
+
+TEST_CASE("batch: a parked sequence has no place, and waits for one when its client reads again") {
+  BatchServer server(4, 200);
+  const scheduler::Tenant limited = at_most(1, 1);
+  server.limits = {{limited.id, 1}};
+  const RequestId slow = server.submit(limited, 40, 10, 1, /*credit=*/3);
+  const RequestId other = server.submit(limited, 40, 30);
+  while (server.streams.state(slow) != RequestState::parked) REQUIRE(server.turn());
+  while (server.streams.state(other) != RequestState::running) REQUIRE(server.turn());
+  server.credit(slow, 100);
+  CHECK(server.streams.state(slow) == RequestState::queued);
+  while (server.streams.state(other) == RequestState::running) REQUIRE(server.turn());
+  while (server.turn()) continue;
+  CHECK(server.sink->ends == std::vector(2, scheduler::Outcome::length));
+  CHECK(server.sink->num_tokens == 40);
+}
+
+TEST_CASE("batch: in any mix of tenants, choices, credit and few blocks the limits hold, and all requests end") {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    INFO("seed " << seed);
+    std::mt19937_64 random(seed);
+    BatchServer server(6, 30);
+    for (std::uint32_t uid = 1; uid <= 3; ++uid) server.limits[TenantId{uid}] = uid;
+    std::vector<RequestId> all;
+    for (int i = 0; i < 60; ++i) {
+      const auto uid = static_cast<std::uint32_t>(1 + random() % 4);
+      const scheduler::Tenant tenant = uid == 4 ? scheduler::Tenant{.id = TenantId{uid}} : at_most(uid, uid);
+      const auto choices = static_cast<std::uint32_t>(1 + random() % 3);
+      const RequestId first = server.submit(tenant, 1 + random() % 150, 1 + random() % 40, choices, random() % 20);
+      for (std::uint32_t choice = 0; choice < choices; ++choice) all.push_back(first + choice);
+      for (int turn = 0; turn < 5; ++turn) {
+        server.turn();
+        server.credit(all[random() % all.size()], random() % 20);
+      }
+    }
+    for (const RequestId id : all) server.credit(id, 1000);
+    while (server.turn()) continue;
+    CHECK(server.streams.live().empty());
+    CHECK(server.sink->ends == std::vector(all.size(), scheduler::Outcome::length));
+  }
+}
+
+TEST_CASE("batch: an answer ends with `length` at its tenant's max_context") {
+  BatchServer server(4, 200);
+  const scheduler::Tenant tenant{.id = TenantId{1},
+                                 .policy = std::make_shared<const scheduler::TenantPolicy>(
+                                     scheduler::TenantPolicy{.name = {}, .limits = {.max_context = 50}})};
+  server.submit(tenant, 40, 100);
+  while (server.turn()) continue;
+  CHECK(server.sink->ends == std::vector{scheduler::Outcome::length});
+  CHECK(server.sink->num_tokens == 10);
+}
+
+}  // namespace
+}  // namespace troupe::actors
