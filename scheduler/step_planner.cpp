@@ -8,9 +8,11 @@
 
 namespace troupe::scheduler {
 
-StepPlanner::StepPlanner(PlannerOptions options, FairShares& shares) : options_(options), shares_(&shares) {
-  TROUPE_ASSERT(options.max_step_tokens >= 1 && options.max_sequences >= 1 && options.max_open >= 1);
-  entries_.reserve(2 * std::size_t{options.max_sequences});
+StepPlanner::StepPlanner(PlannerOptions options, FairShares& shares) : options_(std::move(options)), shares_(&shares) {
+  TROUPE_ASSERT(options_.max_step_tokens >= 1 && options_.max_sequences >= 1 && options_.max_open >= 1);
+  if (!options_.costs) options_.costs = std::make_shared<CostModel>();
+  costs_ = options_.costs.get();
+  entries_.reserve(2 * std::size_t{options_.max_sequences});
 }
 
 std::uint32_t StepPlanner::initial_blocks(std::uint32_t known) const {
@@ -86,6 +88,7 @@ void StepPlanner::plan(std::uint64_t step, std::uint64_t epoch, StepPlan& out) {
   out.step = step;
   out.epoch = epoch;
   out.items.clear();
+  out.loads.clear();
   out.load = {};
   std::uint32_t tokens_left = options_.max_step_tokens;
   std::uint32_t rows_left = options_.max_sequences;
@@ -97,6 +100,7 @@ void StepPlanner::plan(std::uint64_t step, std::uint64_t epoch, StepPlan& out) {
     entry.planned = std::min({entry.known - entry.computed, with_blocks, most, boundary - entry.computed});
     const std::uint32_t end = entry.computed + entry.planned;
     entry.wants_logits = end == entry.known;
+    out.loads.emplace_back().add_row(entry.computed, entry.planned, entry.wants_logits);
     out.load.add_row(entry.computed, entry.planned, entry.wants_logits);
     tokens_left -= entry.planned;
     --rows_left;
@@ -142,7 +146,7 @@ std::uint32_t StepPlanner::chunk_within_stall(const StepLoad& before, const Entr
   const auto fits = [&](std::uint32_t count) {
     StepLoad load = before;
     load.add_row(entry.computed, count, entry.computed + count == entry.known);
-    return costs_.predict(load) <= options_.max_stall_seconds;
+    return costs_->predict(load) <= options_.max_stall_seconds;
   };
   if (fits(most)) return most;
   std::uint32_t low = 0, high = most / kBlockSize + 1;  // blocks: `low` fit, `high` are too many
@@ -154,12 +158,14 @@ std::uint32_t StepPlanner::chunk_within_stall(const StepLoad& before, const Entr
 }
 
 void StepPlanner::charge(const StepPlan& plan, double seconds) {
-  std::uint64_t num_tokens = 0;
-  for (const PlanItem& item : plan.items) num_tokens += item.num_tokens;
-  for (const PlanItem& item : plan.items)
-    shares_->charge(item.tenant, seconds * item.num_tokens / static_cast<double>(num_tokens));
+  const double predicted = costs_->predict(plan.load);
+  for (std::size_t i = 0; i < plan.items.size(); ++i) {
+    const double part = predicted > 0 ? costs_->share(plan.loads[i], plan.load) / predicted
+                                      : static_cast<double>(plan.items[i].num_tokens) / plan.load.num_tokens;
+    shares_->charge(plan.items[i].tenant, seconds * part);
+  }
   shares_->step_ended(seconds);
-  costs_.learn(plan.load, seconds);
+  costs_->learn(plan.load, seconds);
 }
 
 void StepPlanner::advance(SequenceId sequence, std::uint32_t num_sampled) {

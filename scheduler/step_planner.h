@@ -62,6 +62,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -91,7 +92,8 @@ struct StepPlan {
   std::uint64_t step = 0;
   std::uint64_t epoch = 0;
   std::vector<PlanItem> items;  // each sequence at most once; decodes first
-  StepLoad load;                // what they compute
+  std::vector<StepLoad> loads;  // what each item computes
+  StepLoad load;                // what all compute
   friend bool operator==(const StepPlan&, const StepPlan&) = default;
 };
 
@@ -106,6 +108,8 @@ struct PlannerOptions {
   cache::SnapshotRule snapshot_rule{};  // every = 0: rows may end at any position
   // Bound on added sequences, parked ones included: where each has a recurrent state, as many as fit in memory. >= 1.
   std::uint32_t max_open = std::numeric_limits<std::uint32_t>::max();
+  // What was learned by earlier planners of the same model; this one goes on with it. Null: begins with nothing.
+  std::shared_ptr<CostModel> costs{};
 };
 
 // What add() needs to know of a sequence.
@@ -155,6 +159,7 @@ class StepPlanner {
   // Forgets a sequence: ended, cancelled or preempted; also one in the running step. Unknown ids are ignored.
   void remove(SequenceId sequence);
   [[nodiscard]] bool contains(SequenceId sequence) const { return find(sequence) != nullptr; }
+  [[nodiscard]] const CostModel& costs() const { return *costs_; }
 
   // The next step. `out` is overwritten (its vector is reused); without items there is nothing to compute until another
   // call changes a sequence. The sequences in it are not planned again until they are advanced.
@@ -162,8 +167,8 @@ class StepPlanner {
   // The result of a sequence's row: its tokens are computed, and `num_sampled` new ones known (0 or 1 without
   // drafts; 1 asserted to be only where the row wanted logits). Unknown ids are ignored (removed meanwhile).
   void advance(SequenceId sequence, std::uint32_t num_sampled);
-  // Charges the time of a step to the tenants of its rows, by their tokens; also of rows whose sequence has ended. And
-  // learns from it.
+  // Charges the time of a step to the tenants of its rows, by what CostModel::share() says of each; also of rows whose
+  // sequence has ended. And learns from it.
   void charge(const StepPlan& plan, double seconds);
   // The step was lost: all planned rows count as never planned.
   void abandon_step();
@@ -266,7 +271,7 @@ class StepPlanner {
 
   PlannerOptions options_;
   FairShares* shares_;
-  CostModel costs_;
+  CostModel* costs_;  // options_.costs
   std::vector<Entry> entries_;  // oldest first
 };
 
