@@ -26,6 +26,8 @@ struct Demand {
   std::uint64_t arrival = 0;  // unique; kept over preemptions
   std::uint32_t prompt_tokens = 0;
   std::uint32_t max_tokens = kUnlimitedTokens;  // to generate; kUnlimitedTokens: as many as fit
+  // With a deadline: when it has to begin at the latest, on the clock of whoever queues it.
+  std::optional<double> due_seconds{};
 };
 
 // For messages: "user 1000".
