@@ -13,6 +13,9 @@ namespace {
 constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr double kFirstAnswerGuess = 256;  // tokens, before any answer has ended
 constexpr double kAnswerDecay = 1.0 / 16;  // of the mean, with each answer
+constexpr double kMarginStep = 0.15;       // of PromiseMargin
+constexpr double kLeastMargin = 1.1, kMostMargin = 4;
+constexpr double kMostSlowdown = 4, kSlowdownDecay = 1.0 / 64;
 // Steps are a fluid here: what is left of less than this part of a token is done.
 constexpr double kDust = 1e-6;
 constexpr double kShortestStep = 1e-6;  // seconds
@@ -58,6 +61,11 @@ class Play {
   [[nodiscard]] static auto order_of(const Demand& demand) {
     return std::tuple(demand.priority, demand.due_seconds.value_or(kNever), demand.arrival);
   }
+  // In the batch the order is that of StepPlanner: deadlines do not count any more.
+  [[nodiscard]] bool goes_before(const Row& a, const Row& b) const {
+    const Demand &demand_a = at(a.request).demand, &demand_b = at(b.request).demand;
+    return std::tuple(demand_a.priority, demand_a.arrival) < std::tuple(demand_b.priority, demand_b.arrival);
+  }
   [[nodiscard]] double step_seconds(const StepLoad& load) const {
     return std::max(server_.costs->predict(load), kShortestStep);
   }
@@ -76,7 +84,7 @@ class Play {
   std::span<const ForecastRequest> requests_;
   const ForecastRequest* next_;
   std::vector<Tenant> tenants_;
-  std::vector<Row> rows_;  // in the order in which they got their places
+  std::vector<Row> rows_;
   std::vector<double> answer_;        // by request: tokens still to generate when it last got a place
   std::vector<double> first_, last_;  // by request
   std::size_t num_open_ = 0;  // promises that are neither kept nor missed, and `next`
@@ -105,7 +113,6 @@ Play::Play(const ForecastServer& server, std::span<const ForecastRequest> reques
   }
   for (Tenant& tenant : tenants_)
     std::ranges::sort(tenant.waiting, std::greater(), [&](std::size_t i) { return order_of(at(i).demand); });
-  std::ranges::sort(rows_, {}, [&](const Row& row) { return at(row.request).demand.arrival; });
 }
 
 std::size_t Play::tenant_of(const ForecastRequest& request) {
@@ -181,13 +188,14 @@ void Play::fill_places() {
 bool Play::make_place(std::size_t for_tenant) {
   const auto most = std::ranges::max_element(tenants_, {}, &Tenant::places);
   if (most->places <= tenants_[for_tenant].places + 1) return false;
-  const auto of_most = [&](const Row& row) { return &tenants_[row.tenant] == &*most; };
-  const auto youngest = std::find_if(rows_.rbegin(), rows_.rend(), of_most);
-  TROUPE_ASSERT(youngest != rows_.rend());
+  const Row* youngest = nullptr;
+  for (const Row& row : rows_)
+    if (&tenants_[row.tenant] == &*most && (!youngest || goes_before(*youngest, row))) youngest = &row;
+  TROUPE_ASSERT(youngest != nullptr);
   most->waiting.push_back(youngest->request);
   answer_[youngest->request] = youngest->answer;
   --most->places;
-  rows_.erase(std::next(youngest).base());
+  rows_.erase(rows_.begin() + (youngest - rows_.data()));
   return true;
 }
 
@@ -202,7 +210,7 @@ void Play::measure_rows() {
     Tenant& tenant = tenants_[row.tenant];
     const ForecastRequest& request = at(row.request);
     if (row.prefill > 0) {
-      if (!tenant.first) tenant.first = &row;
+      if (!tenant.first || goes_before(row, *tenant.first)) tenant.first = &row;
       tenant.prefill += row.prefill;
     } else {
       ++tenant.load.num_tokens;
@@ -324,6 +332,14 @@ Forecast forecast(const ForecastServer& server, std::span<const ForecastRequest>
 }
 
 Forecast alone(const ForecastServer& server, const ForecastRequest& request) { return forecast(server, {}, request); }
+
+void PromiseMargin::learn(bool was_kept) {
+  factor_ = std::clamp(factor_ * (1 + kMarginStep * (was_kept ? -kMissed : 1 - kMissed)), kLeastMargin, kMostMargin);
+}
+
+void Experience::learn_slowdown(double wall, double step) {
+  if (step > 0) slowdown += (std::clamp(wall / step, 1.0, kMostSlowdown) - slowdown) * kSlowdownDecay;
+}
 
 void AnswerLengths::learn(TenantId tenant, std::uint64_t tokens) {
   const auto count = static_cast<double>(std::max<std::uint64_t>(tokens, 1));

@@ -19,6 +19,20 @@
 
 namespace troupe::scheduler {
 
+// What is predicted to take p seconds is promised within p * factor(): what arrives later makes it longer than predicted.
+// The factor is learned from promises: each that was missed raises it, each that was kept lowers it a little, so that
+// in the long run kMissed of them are missed. Not thread-safe.
+class PromiseMargin {
+ public:
+  static constexpr double kMissed = 0.03;
+
+  [[nodiscard]] double factor() const { return factor_; }
+  void learn(bool was_kept);
+
+ private:
+  double factor_ = 1.25;
+};
+
 // A request that runs or waits for a place. One that is out of credit is neither.
 struct ForecastRequest {
   Demand demand;
@@ -68,6 +82,19 @@ class AnswerLengths {
  private:
   std::unordered_map<TenantId, double> means_;
   double mean_ = 0;  // of all; 0: none has ended yet
+};
+
+// What the batchers of one model learn; the next one goes on with it. Not thread-safe.
+struct Experience {
+  CostModel costs;
+  AnswerLengths answers;
+  PromiseMargin first_margin, last_margin;  // of promised first and last tokens
+  double slowdown = 1;                      // ForecastServer::slowdown, a decayed mean
+  std::uint64_t promised = 0, kept = 0, missed = 0;  // deadlines; the rest is open, or was cancelled
+
+  // From the end of one step to the end of the next, which it followed without a pause, `wall` seconds passed; the step
+  // itself took `step` of them.
+  void learn_slowdown(double wall, double step);
 };
 
 }  // namespace troupe::scheduler

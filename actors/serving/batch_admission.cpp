@@ -15,7 +15,7 @@ void Batch::move_to(Live& live, Place place) {
   if (live.place == Place::following) shares_.withdraw_claim(tenant);
   if (place == Place::following) shares_.claim_place(tenant);
   live.place = place;
-  count_share(live, place != Place::no_credit);
+  count_share(live, place != Place::no_credit && place != Place::undecided);
 }
 
 void Batch::set_parked(Live& live, bool parked) {

@@ -185,6 +185,8 @@ Ended to_ended(const v1::ServerFrame& frame) {
     ended.field = refused.field();
     if (refused.has_limit()) ended.limit = refused.limit();
     if (refused.has_retry_after_ms()) ended.retry_after = to_ms(refused.retry_after_ms());
+    if (refused.has_predicted_first_ms()) ended.predicted_first = to_ms(refused.predicted_first_ms());
+    if (refused.has_predicted_last_ms()) ended.predicted_last = to_ms(refused.predicted_last_ms());
   } else {
     const v1::Failed& failed = frame.failed();
     ended.choice = failed.choice();
