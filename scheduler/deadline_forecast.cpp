@@ -87,7 +87,7 @@ class Play {
   std::vector<Row> rows_;
   std::vector<double> answer_;        // by request: tokens still to generate when it last got a place
   std::vector<double> first_, last_;  // by request
-  std::size_t num_open_ = 0;  // promises that are neither kept nor missed, and `next`
+  std::size_t num_open_ = 0;          // promises that are neither kept nor missed, and `next`
   double time_ = 0;
 };
 
@@ -124,8 +124,7 @@ std::size_t Play::tenant_of(const ForecastRequest& request) {
 
 void Play::start(std::size_t request, std::size_t tenant, double prefill) {
   const bool decodes = prefill <= 1;
-  rows_.push_back(
-      {.request = request, .tenant = tenant, .prefill = decodes ? 0 : prefill, .answer = answer_[request]});
+  rows_.push_back({.request = request, .tenant = tenant, .prefill = decodes ? 0 : prefill, .answer = answer_[request]});
   ++tenants_[tenant].places;
   if (decodes) had_first(request);
 }

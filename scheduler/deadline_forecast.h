@@ -1,10 +1,11 @@
 // When a request will have its first and its last token, foretold from what runs, what waits and what steps cost.
 //
-// The batch is played forward from now on, with every request that is known and no other: places are filled as FairQueue
-// and StepPlanner would, answers have the length that is expected of them, and all steps between two events (a prompt is
-// computed, an answer ends) are one jump whose length CostModel says. Among several tenants each advances as often as
-// its weight allows: the one whose rows cost most per step is in each, the others in as many more as they have time for.
-// What it leaves out: prefixes that waiting requests will share, blocks that run out, and whatever arrives later.
+// The batch is played forward from now on, with every request that is known and no other: places are filled as
+// FairQueue and StepPlanner would, answers have the length that is expected of them, and all steps between two events
+// (a prompt is computed, an answer ends) are one jump whose length CostModel says. Among several tenants each advances
+// as often as its weight allows: the one whose rows cost most per step is in each, the others in as many more as they
+// have time for. What it leaves out: prefixes that waiting requests will share, blocks that run out, and whatever
+// arrives later.
 #pragma once
 
 #include <cstdint>
@@ -19,9 +20,9 @@
 
 namespace troupe::scheduler {
 
-// What is predicted to take p seconds is promised within p * factor(): what arrives later makes it longer than predicted.
-// The factor is learned from promises: each that was missed raises it, each that was kept lowers it a little, so that
-// in the long run kMissed of them are missed. Not thread-safe.
+// What is predicted to take p seconds is promised within p * factor(): what arrives later makes it longer than
+// predicted. The factor is learned from promises: each that was missed raises it, each that was kept lowers it a
+// little, so that in the long run kMissed of them are missed. Not thread-safe.
 class PromiseMargin {
  public:
   static constexpr double kMissed = 0.03;
@@ -88,8 +89,8 @@ class AnswerLengths {
 struct Experience {
   CostModel costs;
   AnswerLengths answers;
-  PromiseMargin first_margin, last_margin;  // of promised first and last tokens
-  double slowdown = 1;                      // ForecastServer::slowdown, a decayed mean
+  PromiseMargin first_margin, last_margin;           // of promised first and last tokens
+  double slowdown = 1;                               // ForecastServer::slowdown, a decayed mean
   std::uint64_t promised = 0, kept = 0, missed = 0;  // deadlines; the rest is open, or was cancelled
 
   // From the end of one step to the end of the next, which it followed without a pause, `wall` seconds passed; the step

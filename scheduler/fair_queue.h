@@ -7,9 +7,9 @@
 // more, hits far back in the queue use up the overtaking that requests allow (128 shuffled requests over 8 prefixes
 // with room for 3: 84-87 % of prefix blocks hit instead of 87-89 %; 93.75 % is the most there can be).
 //
-// Requests with a deadline go before the others of their priority, in the order in which they have to begin: least slack
-// first, since the time left shrinks for all of them alike. After kMaxOvertaken of them in a row one of the others goes,
-// so that deadlines starve nothing.
+// Requests with a deadline go before the others of their priority, in the order in which they have to begin: least
+// slack first, since the time left shrinks for all of them alike. After kMaxOvertaken of them in a row one of the
+// others goes, so that deadlines starve nothing.
 #pragma once
 
 #include <cstdint>

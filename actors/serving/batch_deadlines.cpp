@@ -74,7 +74,8 @@ void Batch::refuse(Live& first, const scheduler::Forecast& expected, double left
   const double shortest = first.wants_last() ? alone.last_seconds : alone.first_seconds;
   const double predicted = first.wants_last() ? expected.last_seconds : expected.first_seconds;
   std::string message = fmt::format(
-      "the deadline of {} ms cannot be met: the first token is expected in {:.1f} s, the last in {:.1f} s, and {:.1f} s "
+      "the deadline of {} ms cannot be met: the first token is expected in {:.1f} s, the last in {:.1f} s, and {:.1f} "
+      "s "
       "are left",
       first.task->body->deadline->count(), expected.first_seconds, expected.last_seconds, std::max(left, 0.0));
   if (predicted <= left) message += ", too few to be promised; deadlines that are promised already come first";
@@ -124,9 +125,8 @@ scheduler::ForecastRequest Batch::forecast_request(const Live& live, TimePoint n
   if (of.is_running) of.computed = std::min(planner_.computed(live.sequence), of.known - 1);
   if (live.place == Place::waiting_for_fork) of.computed = live.prompt_tokens() - 1;  // the first choice computes it
   const std::uint32_t left = live.max_known - live.known_tokens();
-  of.answer = live.wants_last()
-                  ? left
-                  : std::min(left, options_.experience->answers.expected(body.tenant.id, live.emitted));
+  of.answer =
+      live.wants_last() ? left : std::min(left, options_.experience->answers.expected(body.tenant.id, live.emitted));
   if (live.promised && !live.promise_settled) {
     of.promised = seconds_between(now, *live.task->deadline);
     of.promised_last = live.wants_last();

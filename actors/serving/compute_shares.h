@@ -1,4 +1,5 @@
-// What the tenants of one model were served, by its batcher and its embed worker together; and what its batchers learned.
+// What the tenants of one model were served, by its batcher and its embed worker together; and what its batchers
+// learned.
 #pragma once
 
 #include <memory>

@@ -115,8 +115,8 @@ struct Ended {
   std::optional<std::chrono::milliseconds> retry_after{};  ///< refused: a retry may succeed after this time
   /// Refused as deadline_unmeetable: when the first and the last token would have come, from the refusal on.
   std::optional<std::chrono::milliseconds> predicted_first{}, predicted_last{};
-  std::uint64_t seed = 0;                                  ///< the seed that was used
-  Usage usage{};                                           ///< counts and times
+  std::uint64_t seed = 0;  ///< the seed that was used
+  Usage usage{};           ///< counts and times
 
   /// Whether the stream ended normally, cancelled and deadline included (an Outcome of kind done).
   [[nodiscard]] bool done() const;
