@@ -58,13 +58,9 @@ class Play {
   [[nodiscard]] const ForecastRequest& at(std::size_t request) const {
     return request < requests_.size() ? requests_[request] : *next_;
   }
+  // Of a tenant's requests, as in FairQueue and, for their prompts, in StepPlanner.
   [[nodiscard]] static auto order_of(const Demand& demand) {
     return std::tuple(demand.priority, demand.due_seconds.value_or(kNever), demand.arrival);
-  }
-  // In the batch the order is that of StepPlanner: deadlines do not count any more.
-  [[nodiscard]] bool goes_before(const Row& a, const Row& b) const {
-    const Demand &demand_a = at(a.request).demand, &demand_b = at(b.request).demand;
-    return std::tuple(demand_a.priority, demand_a.arrival) < std::tuple(demand_b.priority, demand_b.arrival);
   }
   [[nodiscard]] double step_seconds(const StepLoad& load) const {
     return std::max(server_.costs->predict(load), kShortestStep);
@@ -187,9 +183,13 @@ void Play::fill_places() {
 bool Play::make_place(std::size_t for_tenant) {
   const auto most = std::ranges::max_element(tenants_, {}, &Tenant::places);
   if (most->places <= tenants_[for_tenant].places + 1) return false;
+  const auto age = [&](const Row& row) {
+    const Demand& demand = at(row.request).demand;
+    return std::tuple(demand.priority, demand.arrival);
+  };
   const Row* youngest = nullptr;
   for (const Row& row : rows_)
-    if (&tenants_[row.tenant] == &*most && (!youngest || goes_before(*youngest, row))) youngest = &row;
+    if (&tenants_[row.tenant] == &*most && (!youngest || age(*youngest) < age(row))) youngest = &row;
   TROUPE_ASSERT(youngest != nullptr);
   most->waiting.push_back(youngest->request);
   answer_[youngest->request] = youngest->answer;
@@ -209,7 +209,7 @@ void Play::measure_rows() {
     Tenant& tenant = tenants_[row.tenant];
     const ForecastRequest& request = at(row.request);
     if (row.prefill > 0) {
-      if (!tenant.first || goes_before(row, *tenant.first)) tenant.first = &row;
+      if (!tenant.first || order_of(request.demand) < order_of(at(tenant.first->request).demand)) tenant.first = &row;
       tenant.prefill += row.prefill;
     } else {
       ++tenant.load.num_tokens;

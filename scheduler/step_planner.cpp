@@ -13,6 +13,7 @@ StepPlanner::StepPlanner(PlannerOptions options, FairShares& shares) : options_(
   if (!options_.costs) options_.costs = std::make_shared<CostModel>();
   costs_ = options_.costs.get();
   entries_.reserve(2 * std::size_t{options_.max_sequences});
+  prefills_.reserve(2 * std::size_t{options_.max_sequences});
 }
 
 std::uint32_t StepPlanner::initial_blocks(std::uint32_t known) const {
@@ -36,6 +37,7 @@ void StepPlanner::add(const SequenceStart& start) {
   entry.max_known = start.max_known;
   entry.num_reported = start.computed / kBlockSize;
   entry.alone_until = start.alone_until;
+  if (start.due_seconds) entry.due_seconds = *start.due_seconds;
   sort_entries();
 }
 
@@ -125,18 +127,43 @@ void StepPlanner::plan(std::uint64_t step, std::uint64_t epoch, StepPlan& out) {
     if (has_turn(entry) && entry.decoding() && tokens_left > kept && rows_left > kept) give_row(entry, 1);
   const bool streams_wait =
       std::ranges::any_of(entries_, [](const Entry& entry) { return !entry.parked && entry.decoding(); });
-  bool is_first = true;
-  for (Entry& entry : entries_) {
-    if (!has_turn(entry) || entry.decoding() || tokens_left == 0 || rows_left == 0) continue;
+  prefills_.clear();
+  for (Entry& entry : entries_)
+    if (has_turn(entry) && !entry.decoding()) prefills_.push_back(&entry);
+  put_deadlines_first();
+  for (Entry* entry : prefills_) {
+    if (tokens_left == 0 || rows_left == 0) break;
     std::uint32_t most = tokens_left;
     if (streams_wait) {
-      most = chunk_within_stall(out.load, entry, most);
-      if (is_first) most = std::max(most, std::min(kBlockSize, tokens_left));
+      most = chunk_within_stall(out.load, *entry, most);
+      if (entry == prefills_.front()) most = std::max(most, std::min(kBlockSize, tokens_left));
       if (most == 0) break;
     }
-    give_row(entry, most);
-    is_first = false;
+    give_row(*entry, most);
   }
+}
+
+// Sorts those of each tenant and priority by due_seconds, in the places that they have together.
+void StepPlanner::put_deadlines_first() {
+  bool changed = false;
+  for (std::size_t i = 0; i < prefills_.size(); ++i) {
+    const auto is_alike = [&, of = prefills_[i]](const Entry* entry) {
+      return entry->tenant == of->tenant && entry->own_rank.priority == of->own_rank.priority;
+    };
+    std::size_t earliest = i;
+    for (std::size_t j = i + 1; j < prefills_.size(); ++j)
+      if (is_alike(prefills_[j]) && prefills_[j]->due_seconds < prefills_[earliest]->due_seconds) earliest = j;
+    if (earliest == i) continue;
+    if (!changed && deadlines_in_a_row_ >= kMaxOvertaken) {
+      deadlines_in_a_row_ = 0;
+      return;
+    }
+    changed = true;
+    Entry* moved = prefills_[earliest];  // to i, and each one between them to the next place
+    for (std::size_t j = i; j <= earliest; ++j)
+      if (j == earliest || is_alike(prefills_[j])) std::swap(moved, prefills_[j]);
+  }
+  deadlines_in_a_row_ = changed ? deadlines_in_a_row_ + 1 : 0;
 }
 
 // The tokens of a chunk, in whole blocks but for the last of them, with which a step of `before` is predicted to take

@@ -12,13 +12,14 @@
 // is never preempted for another tenant's second one, and a priority orders the sequences of one tenant only.
 //
 // A plan gives a row of one token to each sequence that is one behind, oldest first; then chunks of the others, oldest
-// first, up to max_step_tokens in all. If the oldest runnable sequence is not decoding, one token is kept for it, so
-// decodes cannot starve it. A sequence gets no row while it lacks the blocks for even one token, is parked, or is in
-// the running step. Rows of tenants that were served more than FairShares::allowance() beyond the one that was served
-// least wait for a later step: a single stream beside a crowd has steps of its own until it has had as much time as the
-// crowd (deficit round robin, Shreedhar and Varghese 1995, on measured time). For a model with recurrent state a row
-// ends at each boundary of cache::SnapshotRule: after a row only the state at its last token exists, so only that one
-// can be saved.
+// first, up to max_step_tokens in all. Where some of a tenant's and priority's have a deadline, those come first among
+// these, the one that had to begin the earliest first; but after kMaxOvertaken such steps in a row one goes by age. If
+// the oldest runnable sequence is not decoding, one token is kept for it, so decodes cannot starve it. A sequence gets
+// no row while it lacks the blocks for even one token, is parked, or is in the running step. Rows of tenants that were
+// served more than FairShares::allowance() beyond the one that was served least wait for a later step: a single stream
+// beside a crowd has steps of its own until it has had as much time as the crowd (deficit round robin, Shreedhar and
+// Varghese 1995, on measured time). For a model with recurrent state a row ends at each boundary of
+// cache::SnapshotRule: after a row only the state at its last token exists, so only that one can be saved.
 //
 // What the batcher does after every event (an answer, a result, a new request, credit):
 //
@@ -72,7 +73,7 @@
 #include "cache/snapshot_rule.h"
 #include "scheduler/admission.h"
 #include "scheduler/cost_model.h"
-#include "scheduler/fair_shares.h"
+#include "scheduler/fair_queue.h"
 
 namespace troupe::scheduler {
 
@@ -122,6 +123,7 @@ struct SequenceStart {
   std::uint32_t max_known = 0;    // it ends at this many tokens at the latest (check_fit() returns it); > known
   std::uint32_t alone_until = 0;  // suspect() from the start
   TenantId tenant{};
+  std::optional<double> due_seconds{};  // Demand::due_seconds
 };
 
 // `sequence` needs this many more blocks.
@@ -244,6 +246,7 @@ class StepPlanner {
     std::uint32_t num_available = 0;  // when it was denied
     bool may_retry = false;           // blocks may have been given back since it was listed by needs()
     bool parked = false;
+    double due_seconds = std::numeric_limits<double>::infinity();
 
     // What will be computed and known when the running step ends.
     std::uint32_t next_computed() const { return computed + planned; }
@@ -265,14 +268,17 @@ class StepPlanner {
   [[nodiscard]] Entry& at(SequenceId sequence) { return const_cast<Entry&>(std::as_const(*this).at(sequence)); }
   [[nodiscard]] std::uint32_t missing_blocks(const Entry& entry) const;
   [[nodiscard]] std::uint32_t chunk_within_stall(const StepLoad& before, const Entry& entry, std::uint32_t most) const;
+  void put_deadlines_first();
   [[nodiscard]] std::uint32_t level_of(const Demand& waiting) const;
   void set_parked(SequenceId sequence, bool parked);
   void sort_entries();
 
   PlannerOptions options_;
   FairShares* shares_;
-  CostModel* costs_;  // options_.costs
-  std::vector<Entry> entries_;  // oldest first
+  CostModel* costs_;                      // options_.costs
+  std::vector<Entry> entries_;            // oldest first
+  std::vector<Entry*> prefills_;          // of the step being planned, in their order
+  std::uint32_t deadlines_in_a_row_ = 0;  // steps in which chunks did not go by age
 };
 
 }  // namespace troupe::scheduler

@@ -8,7 +8,7 @@
 //
 // Each request has one Place:
 //
-//   undecided         has a deadline, and waits to hear how much of its prompt is cached: then it is promised or refused
+//   undecided         has a deadline, and the keeper has not said yet how much of its prompt is cached
 //   queued            in the FairQueue
 //   asking            has a sequence id, and its Acquire is unanswered; at most one request at a time
 //   following         waits for a leader that computes the same prefix

@@ -174,7 +174,8 @@ void Batch::acquired(Live& live, const cache::Acquired& answer) {
                 .num_blocks = static_cast<std::uint32_t>(answer.tables[0].size()),
                 .max_known = live.max_known,
                 .alone_until = live.alone_until,
-                .tenant = live.task->body->tenant.id});
+                .tenant = live.task->body->tenant.id,
+                .due_seconds = live.due_seconds});
   if (!set_state(live, RequestState::running)) drop(live);
 }
 

@@ -367,7 +367,8 @@ void ServingSim::deliver_answer(const cache::LeaseAnswer& answer) {
                   .computed = acquired->num_cached_tokens,
                   .num_blocks = static_cast<std::uint32_t>(acquired->tables[0].size()),
                   .max_known = request.max_known,
-                  .tenant = request.demand.tenant});
+                  .tenant = request.demand.tenant,
+                  .due_seconds = request.demand.due_seconds});
   } else if (const auto* extended = std::get_if<cache::Extended>(&answer.body)) {
     for (GroupId group = 0; group < sequence.tables.size(); ++group)
       append(sequence.tables[group], extended->blocks[group]);
