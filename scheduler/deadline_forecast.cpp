@@ -185,7 +185,7 @@ bool Play::make_place(std::size_t for_tenant) {
   if (most->places <= tenants_[for_tenant].places + 1) return false;
   const auto age = [&](const Row& row) {
     const Demand& demand = at(row.request).demand;
-    return std::tuple(demand.priority, demand.arrival);
+    return std::tuple(demand.priority, !demand.due_seconds, demand.arrival);
   };
   const Row* youngest = nullptr;
   for (const Row& row : rows_)

@@ -42,7 +42,8 @@ struct ForecastRequest {
   std::uint32_t computed = 0;  // of these, < known; of a waiting request: those that it will find in the cache
   std::uint32_t answer = 1;    // tokens that are expected to follow, >= 1
   bool is_running = false;
-  // Seconds from now in which it is promised to have its last token, or only its first. None: nothing was promised, or
+  // Seconds from now in which it has to be predicted to have its last token, or only its first, for its promise to be
+  // safe: those that are left, divided by PromiseMargin::factor(). None: nothing was promised, or
   // the promise is kept.
   std::optional<double> promised{};
   bool promised_last = false;

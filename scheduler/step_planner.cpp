@@ -309,14 +309,26 @@ std::optional<SequenceId> StepPlanner::place_for(const Demand& waiting) const {
     if (entry.parked) return false;
     return entry.tenant == waiting.tenant ? entry.rank.priority > waiting.priority : entry.level > level;
   });
-  if (above) return above;
+  if (above) return without_deadline(*above);
   double most = shares_->served(waiting.tenant) + kPlaceTurnSeconds;
   for (const Entry& entry : entries_)
     if (entry.level == level) most = std::max(most, shares_->served(entry.tenant));
-  return youngest([&](const Entry& entry) {
+  const auto turn = youngest([&](const Entry& entry) {
     return !entry.parked && entry.level == level && entry.tenant != waiting.tenant &&
            shares_->served(entry.tenant) >= most;
   });
+  return turn ? std::optional(without_deadline(*turn)) : std::nullopt;
+}
+
+// Instead of a sequence with a deadline, its tenant's youngest one of the same priority without.
+SequenceId StepPlanner::without_deadline(SequenceId sequence) const {
+  const Entry& chosen = at(sequence);
+  if (!chosen.has_deadline()) return sequence;
+  const auto other = youngest([&](const Entry& entry) {
+    return !entry.parked && !entry.has_deadline() && entry.tenant == chosen.tenant &&
+           entry.rank.priority == chosen.rank.priority;
+  });
+  return other.value_or(sequence);
 }
 
 std::optional<SequenceId> StepPlanner::parked_victim() const {

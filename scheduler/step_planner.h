@@ -248,6 +248,7 @@ class StepPlanner {
     bool parked = false;
     double due_seconds = std::numeric_limits<double>::infinity();
 
+    bool has_deadline() const { return due_seconds < std::numeric_limits<double>::infinity(); }
     // What will be computed and known when the running step ends.
     std::uint32_t next_computed() const { return computed + planned; }
     std::uint32_t next_known() const { return known + (planned > 0 && wants_logits ? 1 : 0); }
@@ -269,6 +270,7 @@ class StepPlanner {
   [[nodiscard]] std::uint32_t missing_blocks(const Entry& entry) const;
   [[nodiscard]] std::uint32_t chunk_within_stall(const StepLoad& before, const Entry& entry, std::uint32_t most) const;
   void put_deadlines_first();
+  [[nodiscard]] SequenceId without_deadline(SequenceId sequence) const;
   [[nodiscard]] std::uint32_t level_of(const Demand& waiting) const;
   void set_parked(SequenceId sequence, bool parked);
   void sort_entries();

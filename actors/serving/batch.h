@@ -109,6 +109,7 @@ class Batch {
   void promise(const Live& first);
   void refuse(Live& first, const scheduler::Forecast& expected, double left, TimePoint now);
   void settle_promise(Live& live, bool is_last, TimePoint now);
+  scheduler::PromiseMargin& margin_of(const Live& live) const;
   scheduler::ForecastServer forecast_server() const;
   scheduler::ForecastRequest forecast_request(const Live& live, TimePoint now) const;
   void learn_pace(const engine::StepResult& result);

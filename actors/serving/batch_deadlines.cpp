@@ -52,10 +52,8 @@ void Batch::decide_promise(Live& live, std::uint32_t num_cached, TimePoint now) 
   next.computed = std::min(num_cached, next.known - 1);
   const scheduler::Forecast expected = scheduler::forecast(forecast_server(), others, next);
   const double left = seconds_between(now, *live.task->deadline);
-  const scheduler::Experience& learned = *options_.experience;
-  const double predicted = live.wants_last() ? expected.last_seconds * learned.last_margin.factor()
-                                             : expected.first_seconds * learned.first_margin.factor();
-  if (predicted > left || expected.breaks_promise_until) return refuse(live, expected, left, now);
+  const double predicted = live.wants_last() ? expected.last_seconds : expected.first_seconds;
+  if (predicted * margin_of(live).factor() > left || expected.breaks_promise_until) return refuse(live, expected, left, now);
   promise(live);
   enter(live, now);
 }
@@ -106,7 +104,11 @@ void Batch::settle_promise(Live& live, bool is_last, TimePoint now) {
   scheduler::Experience& learned = *options_.experience;
   const bool is_kept = now < *live.task->deadline;
   ++(is_kept ? learned.kept : learned.missed);
-  (is_last ? learned.last_margin : learned.first_margin).learn(is_kept);
+  margin_of(live).learn(is_kept);
+}
+
+scheduler::PromiseMargin& Batch::margin_of(const Live& live) const {
+  return live.wants_last() ? options_.experience->last_margin : options_.experience->first_margin;
 }
 
 scheduler::ForecastServer Batch::forecast_server() const {
@@ -128,7 +130,7 @@ scheduler::ForecastRequest Batch::forecast_request(const Live& live, TimePoint n
   of.answer =
       live.wants_last() ? left : std::min(left, options_.experience->answers.expected(body.tenant.id, live.emitted));
   if (live.promised && !live.promise_settled) {
-    of.promised = seconds_between(now, *live.task->deadline);
+    of.promised = seconds_between(now, *live.task->deadline) / margin_of(live).factor();
     of.promised_last = live.wants_last();
   }
   return of;

@@ -95,9 +95,8 @@ TEST_CASE("after 200 steps the error is small on machines of other shapes") {
   std::mt19937_64 random(11);
   CostModel model;
   for (int step = 0; step < 200 + static_cast<int>(CostModel::kNumErrors); ++step) {
-    const StepLoad load = random() % 3 == 0
-                              ? prefill(32 * (1 + random() % 16), 32 * (random() % 60), random() % 16)
-                              : decodes(1 + random() % 32, 10 + random() % 2000);
+    const StepLoad load = random() % 3 == 0 ? prefill(32 * (1 + random() % 16), 32 * (random() % 60), random() % 16)
+                                            : decodes(1 + random() % 32, 10 + random() % 2000);
     if (step == 200) CHECK(model.error().num_steps == 199);  // the first was not predicted
     model.learn(load, machine.seconds(load) * std::exp(std::normal_distribution<>(0, 0.05)(random)));
   }

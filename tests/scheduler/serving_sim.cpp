@@ -99,7 +99,7 @@ Forecast ServingSim::forecast_of(const ForecastRequest& next) const {
     if (each.is_running) each.computed = planner_.computed(*id);
     each.answer = request.max_known - each.known;
     if (!request.deadline) continue;
-    each.promised = *request.deadline - time_;
+    each.promised = (*request.deadline - time_) / margin.factor();
     each.promised_last = true;
   }
   ForecastRequest last = next;
