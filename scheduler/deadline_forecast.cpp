@@ -36,23 +36,28 @@ class Play {
   }
 
  private:
-  struct Row {
+  struct Prefill {
     std::size_t request = 0;
-    std::size_t tenant = 0;
-    double prefill = 0;  // tokens to compute before the next token of the answer
-    double answer = 0;   // tokens to generate
+    double left = 0;  // tokens to compute before the next token of the answer
+  };
+  struct Decode {
+    double end = 0;  // of its answer: after so many of its tenant's steps
+    std::size_t request = 0;
   };
   struct Tenant {
     TenantId id{};
     double weight = 1;
-    std::vector<std::size_t> waiting;  // the next one last
-    std::uint32_t places = 0;
-    StepLoad load;                // of its rows in one step
-    const Row* first = nullptr;   // of its rows whose prompts are not computed: the one that chunks go to
-    double prefill = 0;           // tokens left to compute of all of them
-    double chunk = 0;             // of these in one step
-    double cost = 0;              // of its rows, in a step with everybody's
-    double steps_per_second = 0;  // that it is in
+    std::vector<std::size_t> waiting{};  // the next one last
+    std::vector<Prefill> prefills{};     // in the order in which they get chunks, the next one last
+    std::vector<Decode> decodes{};       // a heap, the first to end on top
+    double steps = 0;                    // that it was in
+    double context = 0;  // of all decodes together, less the tokens that they generated since the beginning
+    StepLoad load{};     // of its rows in one step
+    double chunk = 0;    // tokens of the prompt in it
+    double cost = 0;     // of its rows, in a step with everybody's
+    double steps_per_second = 0;
+
+    [[nodiscard]] std::size_t places() const { return prefills.size() + decodes.size(); }
   };
 
   [[nodiscard]] const ForecastRequest& at(std::size_t request) const {
@@ -65,13 +70,16 @@ class Play {
   [[nodiscard]] double step_seconds(const StepLoad& load) const {
     return std::max(server_.costs->predict(load), kShortestStep);
   }
-  std::size_t tenant_of(const ForecastRequest& request);
-  void start(std::size_t request, std::size_t tenant, double prefill);
+  [[nodiscard]] double computed(const Prefill& of) const { return at(of.request).known - of.left; }
+  [[nodiscard]] static bool ends_later(const Decode& a, const Decode& b) { return a.end > b.end; }
+  Tenant& tenant_of(const ForecastRequest& request);
+  void start(std::size_t request, Tenant& tenant, double prefill);
+  void decode(std::size_t request, Tenant& tenant);
   void fill_places();
-  bool make_place(std::size_t for_tenant);
-  void measure_rows();
+  bool make_place(const Tenant& for_tenant);
+  void give_up(Tenant& tenant, std::size_t request);
   [[nodiscard]] double chunk_tokens(const StepLoad& decodes, double pending, double context) const;
-  void set_speeds();
+  StepLoad set_speeds();
   void jump();
   void had_first(std::size_t request);
   void had_last(std::size_t request);
@@ -80,8 +88,8 @@ class Play {
   std::span<const ForecastRequest> requests_;
   const ForecastRequest* next_;
   std::vector<Tenant> tenants_;
-  std::vector<Row> rows_;
-  std::vector<double> answer_;        // by request: tokens still to generate when it last got a place
+  std::size_t num_running_ = 0;
+  std::vector<double> answer_;        // by request: tokens still to generate when it last got or gave up a place
   std::vector<double> first_, last_;  // by request
   std::size_t num_open_ = 0;          // promises that are neither kept nor missed, and `next`
   double time_ = 0;
@@ -93,36 +101,47 @@ Play::Play(const ForecastServer& server, std::span<const ForecastRequest> reques
   answer_.resize(count);
   first_.assign(count, kNever);
   last_.assign(count, kNever);
-  rows_.reserve(server.max_sequences);
   for (std::size_t i = 0; i < count; ++i) {
     const ForecastRequest& request = at(i);
     TROUPE_ASSERT(request.computed < request.known && request.answer >= 1);
-    const std::size_t tenant = tenant_of(request);
+    Tenant& tenant = tenant_of(request);
     answer_[i] = request.answer;
     if (request.known > request.demand.prompt_tokens) first_[i] = 0;
     if (&request == next_ || (request.promised && (request.promised_last || first_[i] == kNever))) ++num_open_;
     if (request.is_running) {
       start(i, tenant, request.known - request.computed);
     } else {
-      tenants_[tenant].waiting.push_back(i);
+      tenant.waiting.push_back(i);
     }
   }
   for (Tenant& tenant : tenants_)
     std::ranges::sort(tenant.waiting, std::greater(), [&](std::size_t i) { return order_of(at(i).demand); });
 }
 
-std::size_t Play::tenant_of(const ForecastRequest& request) {
+Play::Tenant& Play::tenant_of(const ForecastRequest& request) {
   const auto found = std::ranges::find(tenants_, request.demand.tenant, &Tenant::id);
-  if (found != tenants_.end()) return static_cast<std::size_t>(found - tenants_.begin());
-  tenants_.push_back({.id = request.demand.tenant, .weight = request.weight, .waiting = {}, .load = {}});
-  return tenants_.size() - 1;
+  return found != tenants_.end() ? *found
+                                 : tenants_.emplace_back(Tenant{.id = request.demand.tenant, .weight = request.weight});
 }
 
-void Play::start(std::size_t request, std::size_t tenant, double prefill) {
-  const bool decodes = prefill <= 1;
-  rows_.push_back({.request = request, .tenant = tenant, .prefill = decodes ? 0 : prefill, .answer = answer_[request]});
-  ++tenants_[tenant].places;
-  if (decodes) had_first(request);
+// prefill: tokens; with one left it decodes.
+void Play::start(std::size_t request, Tenant& tenant, double prefill) {
+  ++num_running_;
+  if (prefill <= 1) {
+    had_first(request);
+    return decode(request, tenant);
+  }
+  const auto order = [&](const Prefill& of) { return order_of(at(of.request).demand); };
+  const Prefill added{.request = request, .left = prefill};
+  tenant.prefills.insert(std::ranges::upper_bound(tenant.prefills, order(added), std::greater(), order), added);
+}
+
+// It generates what answer_ says.
+void Play::decode(std::size_t request, Tenant& tenant) {
+  const ForecastRequest& of = at(request);
+  tenant.context += of.known + of.answer - answer_[request] - tenant.steps;
+  tenant.decodes.push_back({.end = tenant.steps + answer_[request], .request = request});
+  std::ranges::push_heap(tenant.decodes, ends_later);
 }
 
 void Play::had_first(std::size_t request) {
@@ -134,27 +153,18 @@ void Play::had_first(std::size_t request) {
 
 void Play::had_last(std::size_t request) {
   last_[request] = time_;
+  --num_running_;
   const ForecastRequest& of = at(request);
   if (&of == next_ || (of.promised && of.promised_last)) --num_open_;
 }
 
 void Play::run() {
-  if (!rows_.empty()) {  // the running step ends first
-    set_speeds();
-    StepLoad load;
-    for (const Tenant& tenant : tenants_) {
-      load.num_tokens += tenant.load.num_tokens;
-      load.num_outputs += tenant.load.num_outputs;
-      load.num_attended += tenant.load.num_attended;
-    }
-    time_ = step_seconds(load);
-  }
+  if (num_running_ > 0) time_ = step_seconds(set_speeds());  // the running step ends first
   while (num_open_ > 0) {
     fill_places();
-    TROUPE_ASSERT(!rows_.empty());
+    TROUPE_ASSERT(num_running_ > 0);
     set_speeds();
     jump();
-    std::erase_if(rows_, [&](const Row& row) { return last_[row.request] < kNever; });
   }
 }
 
@@ -164,59 +174,47 @@ void Play::fill_places() {
     Tenant* next = nullptr;
     for (Tenant& tenant : tenants_) {
       if (tenant.waiting.empty()) continue;
-      const auto key = [&](const Tenant& of) { return std::tuple(of.places, at(of.waiting.back()).demand.arrival); };
+      const auto key = [&](const Tenant& of) { return std::tuple(of.places(), at(of.waiting.back()).demand.arrival); };
       if (!next || key(tenant) < key(*next)) next = &tenant;
     }
     if (!next) return;
-    const auto index = static_cast<std::size_t>(next - tenants_.data());
-    if (rows_.size() >= server_.max_sequences && !make_place(index)) return;
+    if (num_running_ >= server_.max_sequences && !make_place(*next)) return;
     const std::size_t request = next->waiting.back();
     next->waiting.pop_back();
     // What had a place before finds in the cache what it had computed, but for a part of a block.
     const bool is_replay = first_[request] < kNever;
-    start(request, index, is_replay ? kBlockSize / 2.0 : at(request).known - at(request).computed);
+    start(request, *next, is_replay ? kBlockSize / 2.0 : at(request).known - at(request).computed);
   }
 }
 
-// As StepPlanner::place_for(): the youngest sequence of the tenant with most places gives its place up, if the other
-// tenant has fewer than that one has without it.
-bool Play::make_place(std::size_t for_tenant) {
-  const auto most = std::ranges::max_element(tenants_, {}, &Tenant::places);
-  if (most->places <= tenants_[for_tenant].places + 1) return false;
-  const auto age = [&](const Row& row) {
-    const Demand& demand = at(row.request).demand;
+// As StepPlanner::place_for(): the tenant with most places gives one up if it still has more than the other one has
+// now.
+bool Play::make_place(const Tenant& for_tenant) {
+  Tenant& most = *std::ranges::max_element(tenants_, {}, &Tenant::places);
+  if (most.places() <= for_tenant.places() + 1) return false;
+  const auto age = [&](std::size_t request) {
+    const Demand& demand = at(request).demand;
     return std::tuple(demand.priority, !demand.due_seconds, demand.arrival);
   };
-  const Row* youngest = nullptr;
-  for (const Row& row : rows_)
-    if (&tenants_[row.tenant] == &*most && (!youngest || age(*youngest) < age(row))) youngest = &row;
-  TROUPE_ASSERT(youngest != nullptr);
-  most->waiting.push_back(youngest->request);
-  answer_[youngest->request] = youngest->answer;
-  --most->places;
-  rows_.erase(rows_.begin() + (youngest - rows_.data()));
+  std::size_t youngest = most.prefills.empty() ? most.decodes.front().request : most.prefills.front().request;
+  for (const Prefill& of : most.prefills)
+    if (age(of.request) > age(youngest)) youngest = of.request;
+  for (const Decode& of : most.decodes)
+    if (age(of.request) > age(youngest)) youngest = of.request;
+  give_up(most, youngest);
   return true;
 }
 
-// Sets what the rows of each tenant decode in a step, and what they have yet to prefill.
-void Play::measure_rows() {
-  for (Tenant& tenant : tenants_) {
-    tenant.load = {};
-    tenant.first = nullptr;
-    tenant.prefill = 0;
-  }
-  for (const Row& row : rows_) {
-    Tenant& tenant = tenants_[row.tenant];
-    const ForecastRequest& request = at(row.request);
-    if (row.prefill > 0) {
-      if (!tenant.first || order_of(request.demand) < order_of(at(tenant.first->request).demand)) tenant.first = &row;
-      tenant.prefill += row.prefill;
-    } else {
-      ++tenant.load.num_tokens;
-      ++tenant.load.num_outputs;
-      tenant.load.num_attended += request.known + request.answer - row.answer;
-    }
-  }
+// Its place.
+void Play::give_up(Tenant& tenant, std::size_t request) {
+  --num_running_;
+  tenant.waiting.push_back(request);
+  if (std::erase_if(tenant.prefills, [&](const Prefill& of) { return of.request == request; }) > 0) return;
+  const auto found = std::ranges::find(tenant.decodes, request, &Decode::request);
+  tenant.context -= at(request).known + at(request).answer - found->end;
+  answer_[request] = found->end - tenant.steps;
+  tenant.decodes.erase(found);
+  std::ranges::make_heap(tenant.decodes, ends_later);
 }
 
 // As StepPlanner: all that fits into a step, or while something decodes, what keeps it within max_stall_seconds.
@@ -239,28 +237,30 @@ double Play::chunk_tokens(const StepLoad& decodes, double pending, double contex
 }
 
 // How many steps each tenant is in per second. In one round of turns there is one step of all tenants, whose rows cost
-// `cost` each, and steps of the cheaper ones alone until everybody has had as much as the dearest, by weight.
-void Play::set_speeds() {
-  measure_rows();
-  StepLoad decodes;
+// `cost` each, and steps of the cheaper ones alone until everybody has had as much as the dearest, by weight. Returns
+// the load of a step of all.
+StepLoad Play::set_speeds() {
+  StepLoad all;
   double pending = 0, context = 0, num_prefilling = 0;
-  for (const Tenant& tenant : tenants_) {
-    decodes.num_tokens += tenant.load.num_tokens;
-    decodes.num_outputs += tenant.load.num_outputs;
-    decodes.num_attended += tenant.load.num_attended;
-    if (!tenant.first) continue;
-    pending += tenant.prefill;
-    context = std::max(context, at(tenant.first->request).known - tenant.first->prefill);
+  for (Tenant& tenant : tenants_) {
+    const auto rows = static_cast<std::uint32_t>(tenant.decodes.size());
+    tenant.load = {.num_tokens = rows, .num_outputs = rows, .num_attended = tenant.context + rows * tenant.steps};
+    all.num_tokens += rows;
+    all.num_outputs += rows;
+    all.num_attended += tenant.load.num_attended;
+    if (tenant.prefills.empty()) continue;
+    for (const Prefill& of : tenant.prefills) pending += of.left;
+    context = std::max(context, computed(tenant.prefills.back()));
     ++num_prefilling;
   }
-  const double chunk = pending > 0 ? chunk_tokens(decodes, pending, context) : 0;
-  StepLoad all = decodes;
+  const double chunk = pending > 0 ? chunk_tokens(all, pending, context) / num_prefilling : 0;
   for (Tenant& tenant : tenants_) {
-    if (!tenant.first) continue;
-    tenant.chunk = std::max(1.0, std::min(tenant.prefill, chunk / num_prefilling));
-    const double before = at(tenant.first->request).known - tenant.first->prefill;
+    if (tenant.prefills.empty()) continue;
+    double own = 0;
+    for (const Prefill& of : tenant.prefills) own += of.left;
+    tenant.chunk = std::max(1.0, std::min(own, chunk));
     const auto tokens = static_cast<std::uint32_t>(std::lround(tenant.chunk));
-    const double attended = tenant.chunk * (before + 0.5 * tenant.chunk);
+    const double attended = tenant.chunk * (computed(tenant.prefills.back()) + 0.5 * tenant.chunk);
     tenant.load.num_tokens += tokens;
     tenant.load.num_attended += attended;
     all.num_tokens += tokens;
@@ -268,46 +268,50 @@ void Play::set_speeds() {
   }
   double dearest = 0, weights = 0;
   for (Tenant& tenant : tenants_) {
-    if (tenant.places == 0) continue;
+    if (tenant.places() == 0) continue;
     tenant.cost = server_.costs->share(tenant.load, all);
     dearest = std::max(dearest, tenant.cost / tenant.weight);
     weights += tenant.weight;
   }
   const double round = std::max(dearest * weights, kShortestStep);
   for (Tenant& tenant : tenants_) {
-    if (tenant.places == 0) continue;
+    if (tenant.places() == 0) continue;
     const double alone = std::max(0.0, dearest * tenant.weight - tenant.cost);
     tenant.steps_per_second = (1 + (alone > 0 ? alone / step_seconds(tenant.load) : 0)) / round;
   }
+  return all;
 }
 
 // To the next moment at which a prompt is computed or an answer ends.
 void Play::jump() {
   double seconds = kNever;
-  for (const Row& row : rows_) {
-    const Tenant& tenant = tenants_[row.tenant];
-    if (row.prefill <= 0) {
-      seconds = std::min(seconds, row.answer / tenant.steps_per_second);
-    } else if (tenant.first == &row) {
-      seconds = std::min(seconds, row.prefill / (tenant.chunk * tenant.steps_per_second));
-    }
+  for (const Tenant& tenant : tenants_) {
+    double steps = kNever;
+    if (!tenant.decodes.empty()) steps = tenant.decodes.front().end - tenant.steps;
+    if (!tenant.prefills.empty()) steps = std::min(steps, tenant.prefills.back().left / tenant.chunk);
+    if (steps < kNever) seconds = std::min(seconds, steps / tenant.steps_per_second);
   }
   time_ += seconds;
-  for (Row& row : rows_) {
-    const Tenant& tenant = tenants_[row.tenant];
+  for (Tenant& tenant : tenants_) {
+    if (tenant.places() == 0) continue;
     const double steps = seconds * tenant.steps_per_second;
-    if (row.prefill <= 0) {
-      row.answer -= steps;
-    } else if (tenant.first == &row) {
-      row.prefill -= steps * tenant.chunk;
-      if (row.prefill > kDust) continue;
-      row.prefill = 0;
-      row.answer -= 1;
-      had_first(row.request);
+    tenant.steps += steps;
+    while (!tenant.decodes.empty() && tenant.decodes.front().end - tenant.steps <= kDust) {
+      const Decode ended = tenant.decodes.front();
+      std::ranges::pop_heap(tenant.decodes, ends_later);
+      tenant.decodes.pop_back();
+      tenant.context -= at(ended.request).known + at(ended.request).answer - ended.end;
+      had_last(ended.request);
     }
-    if (row.answer > kDust) continue;
-    had_last(row.request);
-    --tenants_[row.tenant].places;
+    if (tenant.prefills.empty()) continue;
+    Prefill& next = tenant.prefills.back();
+    next.left -= steps * tenant.chunk;
+    if (next.left > kDust) continue;
+    const std::size_t request = next.request;
+    tenant.prefills.pop_back();
+    had_first(request);
+    answer_[request] -= 1;
+    answer_[request] > kDust ? decode(request, tenant) : had_last(request);
   }
 }
 
