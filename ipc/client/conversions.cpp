@@ -214,6 +214,7 @@ Error to_error(const v1::Refused& refused) {
     case Outcome::draining:
     case Outcome::queue_full:
     case Outcome::quota:
+    case Outcome::deadline_unmeetable:
       return {ErrorCode::busy, refused.message()};
     default:
       return {ErrorCode::io, refused.message()};
