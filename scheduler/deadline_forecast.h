@@ -16,7 +16,6 @@
 
 #include "scheduler/admission.h"
 #include "scheduler/cost_model.h"
-#include "scheduler/step_planner.h"
 
 namespace troupe::scheduler {
 
@@ -43,8 +42,7 @@ struct ForecastRequest {
   std::uint32_t answer = 1;    // tokens that are expected to follow, >= 1
   bool is_running = false;
   // Seconds from now in which it has to be predicted to have its last token, or only its first, for its promise to be
-  // safe: those that are left, divided by PromiseMargin::factor(). None: nothing was promised, or
-  // the promise is kept.
+  // safe: those that are left, divided by PromiseMargin::factor(). None: nothing was promised, or the promise is kept.
   std::optional<double> promised{};
   bool promised_last = false;
 };
@@ -63,8 +61,8 @@ struct Forecast {
   std::optional<double> breaks_promise_until{};
 };
 
-// Of `next`, which is not among `requests`. costs->has_learned(). O((requests + steps that end a prompt or an answer) x
-// (rows of the batch + tenants)): some 10 us with 64 sequences.
+// Of `next`, which is not among `requests`. costs->has_learned() (asserted). O(requests log requests, and for each prompt
+// that is computed and each answer that ends until then: tenants + log rows); with promises at stake at most twice that.
 [[nodiscard]] Forecast forecast(const ForecastServer& server, std::span<const ForecastRequest> requests,
                                 const ForecastRequest& next);
 
