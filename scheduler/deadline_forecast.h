@@ -61,8 +61,9 @@ struct Forecast {
   std::optional<double> breaks_promise_until{};
 };
 
-// Of `next`, which is not among `requests`. costs->has_learned() (asserted). O(requests log requests, and for each prompt
-// that is computed and each answer that ends until then: tenants + log rows); with promises at stake at most twice that.
+// Of `next`, which is not among `requests`. costs->has_learned() (asserted). O(requests log requests, and for each
+// prompt that is computed and each answer that ends until then: tenants + log rows); with promises at stake at most
+// twice that.
 [[nodiscard]] Forecast forecast(const ForecastServer& server, std::span<const ForecastRequest> requests,
                                 const ForecastRequest& next);
 
