@@ -166,7 +166,7 @@ class Batch {
   std::uint64_t step_ = 0;
   bool step_running_ = false;
   std::optional<TimePoint> last_step_ended_;  // none: there was a pause after it
-  std::size_t num_rows_ = 0;  // of the last step
+  std::size_t num_rows_ = 0;                  // of the last step
   RequestId at_work_ = 0;
   bool release_waits_ = false;     // a Release was sent that waits for the running step
   bool blocks_came_back_ = false;  // blocks or headroom may have been given back since the last Acquire was sent

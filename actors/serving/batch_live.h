@@ -47,12 +47,12 @@ struct Batch::Live : LiveSequence {
   std::uint32_t max_known = 0;  // it ends at this many tokens, prompt included, at the latest
   std::vector<TokenId> tokens;  // all known: prompt and emitted
   Answer answer;
-  std::uint64_t emitted = 0;      // tokens
-  std::uint64_t granted = 0;      // credit
+  std::uint64_t emitted = 0;            // tokens
+  std::uint64_t granted = 0;            // credit
   std::optional<double> due_seconds{};  // Demand::due_seconds
   bool promised = false;                // that it meets its deadline
   bool promise_settled = false;         // kept or missed
-  bool was_running = false;       // was in a step of this batch
+  bool was_running = false;             // was in a step of this batch
   std::uint32_t alone_until = 0;  // computed alone up to this many tokens, because a step with it failed; 0: none did
   std::uint32_t cached_tokens = 0;
 };
