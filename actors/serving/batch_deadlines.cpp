@@ -53,7 +53,8 @@ void Batch::decide_promise(Live& live, std::uint32_t num_cached, TimePoint now) 
   const scheduler::Forecast expected = scheduler::forecast(forecast_server(), others, next);
   const double left = seconds_between(now, *live.task->deadline);
   const double predicted = live.wants_last() ? expected.last_seconds : expected.first_seconds;
-  if (predicted * margin_of(live).factor() > left || expected.breaks_promise_until) return refuse(live, expected, left, now);
+  if (predicted * margin_of(live).factor() > left || expected.breaks_promise_until)
+    return refuse(live, expected, left, now);
   promise(live);
   enter(live, now);
 }
