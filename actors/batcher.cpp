@@ -24,12 +24,12 @@ caf::behavior Batcher::make_behavior() {
       [this](const msg::Credit& credit) { handle([&] { batch_.credit(credit.request, credit.granted); }); },
       [this](const msg::Forget& forget) {
         handle([&] {
-          const bool in_step = batch_.forget(forget.request);
+          const bool in_step = batch_.forget(forget.request, now());
           if (forget.cancelled) (in_step ? cancelled_in_step_ : cancelled_).push_back(*forget.cancelled);
         });
       },
       [this](const msg::ForgetAll&) { handle([&] { batch_.forget_all(); }); },
-      [this](const msg::Leased& leased) { handle([&] { batch_.keeper_replied(*leased.reply); }); },
+      [this](const msg::Leased& leased) { handle([&] { batch_.keeper_replied(*leased.reply, now()); }); },
       [this](const msg::StepResult& step) { step_ended(*step.result); },
       [this](const msg::StepFailed& step) {
         handle([&] {

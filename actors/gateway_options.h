@@ -16,11 +16,14 @@ namespace troupe::actors {
 
 struct GatewayOptions : StreamLimits {
   std::string model_path;
-  std::string model_alias;                          // what clients call it; empty: general.name or the file's stem
-  engine::LoadOptions load;                         // `team` and `progress` are filled in here
-  std::uint32_t num_threads = 0;                    // of the compute team; 0: engine::default_num_threads()
-  std::uint32_t max_step_tokens = 512;              // tokens of one step, all sequences together
-  std::chrono::milliseconds max_stall{100};         // PlannerOptions::max_stall_seconds
+  std::string model_alias;                   // what clients call it; empty: general.name or the file's stem
+  engine::LoadOptions load;                  // `team` and `progress` are filled in here
+  std::uint32_t num_threads = 0;             // of the compute team; 0: engine::default_num_threads()
+  std::uint32_t max_step_tokens = 512;       // tokens of one step, all sequences together
+  std::chrono::milliseconds max_stall{100};  // PlannerOptions::max_stall_seconds
+  // Steps are measured for so long when the model is loaded, or for a twentieth of the loading if that is longer; 0:
+  // not at all. Until then deadlines are not checked, and prompts not cut (serving/measure_steps.h).
+  std::chrono::milliseconds max_measuring{200};
   std::uint32_t max_sequences = 64;                 // running at once
   std::uint32_t max_queued_texts = 64;              // texts that wait for a text thread or are being worked on
   std::uint64_t max_queued_text_bytes = 64u << 20;  // of all these texts together

@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "actors/request_check.h"
+#include "actors/serving/measure_steps.h"
 #include "actors/supervisor.h"
 #include "config/assert.h"
 #include "engine/model/memory_budget.h"
@@ -134,6 +135,7 @@ void ModelUnit::load() {
                  served->language_model() ? "model" : "encoder", name,
                  seconds_between(start, std::chrono::steady_clock::now()), context_.options.num_threads,
                  served->kernels().name, pools_of(*served), served->numerics_id());
+    measure(*served, seconds_between(start, std::chrono::steady_clock::now()));
     set_loaded(*std::move(served), name);
   } catch (const engine::Stopped&) {
     throw;
@@ -141,6 +143,22 @@ void ModelUnit::load() {
     const Failure why = failure_of(std::current_exception());
     failed({why.out_of_memory ? ErrorCode::out_of_memory : ErrorCode::io, source_.path + ": " + why.what});
   }
+}
+
+// What its steps take, so that the first prompt is cut and the first deadline checked by more than nothing. Not a part
+// of the profile: these steps serve no request.
+void ModelUnit::measure(const ServedModel& served, double load_seconds) {
+  const GatewayOptions& options = context_.options;
+  if (!served.language_model() || options.max_measuring.count() == 0) return;
+  const double limit = std::max(std::chrono::duration<double>(options.max_measuring).count(), load_seconds / 20);
+  scheduler::CostModel costs;
+  engine::Team& team = context_.compute.team();
+  team.set_profiler(nullptr);
+  measure_steps(*served.language_model(), team, {.max_seconds = limit, .max_step_tokens = options.max_step_tokens},
+                costs);
+  team.set_profiler(options.profiler.get());
+  const auto lock = context_.shares->lock();
+  context_.shares->experience()->costs = costs;
 }
 
 void ModelUnit::set_loaded(ServedModel model, const std::string& name) {

@@ -76,6 +76,7 @@ class ModelUnit {
 
  private:
   void load();
+  void measure(const ServedModel& served, double load_seconds);
   void set_loaded(ServedModel model, const std::string& name);
 
   const ModelSource source_;

@@ -124,6 +124,8 @@ struct End {
   std::string stop;                    // the stop string that matched
   std::optional<std::uint64_t> limit;  // refused: the limit that was met
   std::optional<std::chrono::milliseconds> retry_after;
+  // Refused as deadline_unmeetable: when the tokens would have come, from now.
+  std::optional<std::chrono::milliseconds> predicted_first, predicted_last;
   std::uint64_t seed = 0;  // the seed that was used
   Usage usage;
   std::shared_ptr<const Embeddings> embeddings;  // set if an Embed request succeeded; its outcome is eos

@@ -192,6 +192,7 @@ caf::actor Supervisor::start(Role role) {
   options.tokenizer = model->tokenizer();
   options.faults = context_.faults;
   options.on_step = context_.options.on_step;
+  options.experience = context_.shares->experience();
   return spawn<Batcher>(std::move(options), context_, child(Role::keeper), child(Role::worker));
 }
 

@@ -48,6 +48,10 @@ StatusSnapshot take_snapshot(const UnitContext& context, TimePoint now) {
   MetricList& metrics = snapshot.metrics;
   counts.append_metrics(metrics);
   context.counters.append_metrics(metrics, now);
+  {
+    const auto lock = context.shares->lock();
+    append_experience(metrics, *context.shares->experience(), context.options.max_stall);
+  }
   if (context.options.append_metrics) context.options.append_metrics(metrics);
   snapshot.stalled = still > context.options.progress_timeout;
   metrics.gauge("ready", "1 while requests are served.", snapshot.readiness == Readiness::ready, {.for_guests = true});

@@ -34,6 +34,8 @@ ordered_json to_json(const Answer& answer) {
   if (!ended.stop.empty()) object["stop"] = ended.stop;
   if (ended.limit) object["limit"] = *ended.limit;
   if (ended.retry_after) object["retry_after_ms"] = ended.retry_after->count();
+  if (ended.predicted_first) object["predicted_first_ms"] = ended.predicted_first->count();
+  if (ended.predicted_last) object["predicted_last_ms"] = ended.predicted_last->count();
   if (!answer.logprobs.empty()) {
     object["logprobs"] = ordered_json::array();
     for (const client::Logprobs& entry : answer.logprobs) {

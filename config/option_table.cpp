@@ -184,7 +184,8 @@ std::span<const Option> option_table() {
        "with --json, and only there: logarithms of the probabilities of the chosen and the N likeliest tokens; -1: "
        "none"},
       {&AnswerOptions::timeout, "timeout", "", kRequest, "TIME", within(0, 24 * kHours),
-       "end the answer with what it has after this long, and with exit code 1; 0: never"},
+       "end the answer with what it has after this long, and with exit code 1; refused at once if it is predicted to "
+       "be late; 0: never"},
       {&AnswerOptions::priority, "priority", "", kRequest, "N", within(-1000, 1000), "lower is served earlier"},
       {&RequestOptions::scope, "scope", "", kRequest, "NAME", kAny,
        "who shares the prefix cache: \"public\" all users, another name a part of yours; none: you (load: a new one)"},

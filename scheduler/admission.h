@@ -30,6 +30,8 @@ struct Demand {
   // Of the tenant's limits: tokens of one sequence, and sequences in the batch.
   std::uint32_t max_context = kUnlimitedTokens;
   std::uint32_t max_running = kUnlimitedSequences;
+  // With a deadline: when it has to begin at the latest, on the clock of whoever queues it.
+  std::optional<double> due_seconds{};
 };
 
 // Why a request is refused: the content of the wire's Refused.

@@ -1,6 +1,7 @@
 #include "scheduler/cost_model.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 namespace troupe::scheduler {
@@ -19,16 +20,42 @@ CostModel::Vector CostModel::features(const StepLoad& load) {
   return {1, load.num_tokens / 64.0, load.num_outputs / 16.0, load.num_attended / 65536.0};
 }
 
+const CostModel::Linear& CostModel::model_for(const StepLoad& step) const {
+  const bool few = step.num_tokens <= kFewTokens;
+  const Linear& model = few ? few_tokens_ : many_tokens_;
+  return model.num_learned > 0 ? model : few ? many_tokens_ : few_tokens_;  // the other says more than nothing
+}
+
 double CostModel::predict(const StepLoad& load) const {
-  const bool few = load.num_tokens <= kFewTokens;
-  const Linear* model = few ? &few_tokens_ : &many_tokens_;
-  if (model->num_learned == 0) model = few ? &many_tokens_ : &few_tokens_;  // the other says more than nothing
   const Vector x = features(load);
-  return std::inner_product(x.begin(), x.end(), model->weights.begin(), 0.0);
+  return std::inner_product(x.begin(), x.end(), model_for(load).weights.begin(), 0.0);
+}
+
+double CostModel::share(const StepLoad& row, const StepLoad& step) const {
+  Vector x = features(row);
+  x[0] = static_cast<double>(row.num_tokens) / step.num_tokens;
+  return std::inner_product(x.begin(), x.end(), model_for(step).weights.begin(), 0.0);
 }
 
 void CostModel::learn(const StepLoad& load, double seconds) {
   if (!(seconds > 0)) return;
+  if (has_learned()) {
+    const double predicted = predict(load);
+    predicted_seconds_ += predicted;
+    errors_[num_errors_++ % kNumErrors] = static_cast<float>(std::abs(predicted - seconds) / seconds);
+  }
+  update(load, seconds);
+}
+
+CostError CostModel::error() const {
+  std::array<float, kNumErrors> sorted = errors_;
+  const std::size_t count = std::min<std::uint64_t>(num_errors_, kNumErrors);
+  if (count == 0) return {};
+  std::sort(sorted.begin(), sorted.begin() + static_cast<std::ptrdiff_t>(count));
+  return {.median = sorted[count / 2], .p95 = sorted[count * 95 / 100], .num_steps = count};
+}
+
+void CostModel::update(const StepLoad& load, double seconds) {
   Linear& model = load.num_tokens <= kFewTokens ? few_tokens_ : many_tokens_;
   if (model.num_learned++ == 0)
     for (std::size_t i = 0; i < kSize; ++i) model.covariance[i][i] = kUnknown;
@@ -41,7 +68,7 @@ void CostModel::learn(const StepLoad& load, double seconds) {
   const double known = std::inner_product(x.begin(), x.end(), px.begin(), 0.0);
   if (!(known >= 0)) {  // rounding errors have added up
     model = {};
-    return learn(load, seconds);
+    return update(load, seconds);
   }
   const double error = 1 - std::inner_product(x.begin(), x.end(), model.weights.begin(), 0.0);
   for (std::size_t i = 0; i < kSize; ++i)

@@ -26,13 +26,29 @@ struct StepLoad {
   friend bool operator==(const StepLoad&, const StepLoad&) = default;
 };
 
+// How well the last steps, at most CostModel::kNumErrors, were predicted: |predicted - measured| / measured.
+struct CostError {
+  double median = 0, p95 = 0;  // 0 without steps
+  std::size_t num_steps = 0;
+};
+
 // Not thread-safe. All calls are O(1).
 class CostModel {
  public:
+  static constexpr std::size_t kNumErrors = 512;
+
+  [[nodiscard]] bool has_learned() const { return few_tokens_.num_learned + many_tokens_.num_learned > 0; }
   // In seconds; 0 before anything is learned.
   [[nodiscard]] double predict(const StepLoad& load) const;
+  // The part of predict(step) that one of its rows causes: what its tokens, positions and output cost, and of the fixed
+  // cost a part by its tokens. Over all rows the sum is predict(step).
+  [[nodiscard]] double share(const StepLoad& row, const StepLoad& step) const;
   // A step took `seconds`; times of 0 are ignored.
   void learn(const StepLoad& load, double seconds);
+
+  // Since the start, of steps that were predicted before they were learned from.
+  [[nodiscard]] double predicted_seconds() const { return predicted_seconds_; }
+  [[nodiscard]] CostError error() const;
 
  private:
   static constexpr std::size_t kSize = 4;
@@ -43,8 +59,13 @@ class CostModel {
     std::uint64_t num_learned = 0;
   };
   [[nodiscard]] static Vector features(const StepLoad& load);
+  [[nodiscard]] const Linear& model_for(const StepLoad& step) const;
+  void update(const StepLoad& load, double seconds);
 
   Linear few_tokens_, many_tokens_;
+  double predicted_seconds_ = 0;
+  std::array<float, kNumErrors> errors_{};  // of the last steps, the oldest replaced first
+  std::uint64_t num_errors_ = 0;            // since the start
 };
 
 }  // namespace troupe::scheduler

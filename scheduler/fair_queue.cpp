@@ -55,8 +55,16 @@ std::size_t FairQueue::num_candidates(const Line& line) {
 
 // The first of equal ones: the oldest.
 std::size_t FairQueue::choose(const Line& line) {
-  const auto end = line.begin() + static_cast<std::ptrdiff_t>(num_candidates(line));
-  return static_cast<std::size_t>(std::ranges::max_element(line.begin(), end, {}, &Entry::prediction) - line.begin());
+  const auto level_end = std::ranges::find_if(
+      line, [&](std::int32_t priority) { return priority != line.front().demand.priority; },
+      [](const Entry& entry) { return entry.demand.priority; });
+  const auto earliest = std::ranges::min_element(line.begin(), level_end, {}, &Entry::due);
+  const auto oldest_other = std::ranges::find(line.begin(), level_end, false, &Entry::has_deadline);
+  const bool has_turn = oldest_other == level_end || line.deadlines_in_a_row < kMaxOvertaken;
+  if (earliest->has_deadline() && has_turn) return static_cast<std::size_t>(earliest - line.begin());
+  const auto end = std::max(line.begin() + static_cast<std::ptrdiff_t>(num_candidates(line)), oldest_other + 1);
+  const auto prefix = [](const Entry& entry) { return entry.has_deadline() ? -1 : std::int64_t{entry.prediction}; };
+  return static_cast<std::size_t>(std::ranges::max_element(line.begin(), end, {}, prefix) - line.begin());
 }
 
 void FairQueue::candidates(std::vector<RequestNumber>& out) const {
@@ -84,7 +92,12 @@ std::optional<RequestNumber> FairQueue::pick() {
   const std::size_t chosen = choose(line);
   const RequestNumber number = line[chosen].number;
   const TenantId tenant = line[chosen].demand.tenant;
-  for (std::size_t i = 0; i < chosen; ++i) ++line[i].overtaken;
+  if (line[chosen].has_deadline()) {
+    ++line.deadlines_in_a_row;
+  } else {
+    line.deadlines_in_a_row = 0;
+    for (std::size_t i = 0; i < chosen; ++i) ++line[i].overtaken;
+  }
   line.erase(line.begin() + static_cast<std::ptrdiff_t>(chosen));
   if (line.empty()) lines_.erase(tenant);
   --size_;

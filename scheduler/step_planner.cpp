@@ -8,9 +8,12 @@
 
 namespace troupe::scheduler {
 
-StepPlanner::StepPlanner(PlannerOptions options, FairShares& shares) : options_(options), shares_(&shares) {
-  TROUPE_ASSERT(options.max_step_tokens >= 1 && options.max_sequences >= 1 && options.max_open >= 1);
-  entries_.reserve(2 * std::size_t{options.max_sequences});
+StepPlanner::StepPlanner(PlannerOptions options, FairShares& shares) : options_(std::move(options)), shares_(&shares) {
+  TROUPE_ASSERT(options_.max_step_tokens >= 1 && options_.max_sequences >= 1 && options_.max_open >= 1);
+  if (!options_.costs) options_.costs = std::make_shared<CostModel>();
+  costs_ = options_.costs.get();
+  entries_.reserve(2 * std::size_t{options_.max_sequences});
+  prefills_.reserve(2 * std::size_t{options_.max_sequences});
 }
 
 std::uint32_t StepPlanner::initial_blocks(std::uint32_t known) const {
@@ -34,6 +37,7 @@ void StepPlanner::add(const SequenceStart& start) {
   entry.max_known = start.max_known;
   entry.num_reported = start.computed / kBlockSize;
   entry.alone_until = start.alone_until;
+  if (start.due_seconds) entry.due_seconds = *start.due_seconds;
   sort_entries();
 }
 
@@ -86,6 +90,7 @@ void StepPlanner::plan(std::uint64_t step, std::uint64_t epoch, StepPlan& out) {
   out.step = step;
   out.epoch = epoch;
   out.items.clear();
+  out.loads.clear();
   out.load = {};
   std::uint32_t tokens_left = options_.max_step_tokens;
   std::uint32_t rows_left = options_.max_sequences;
@@ -97,6 +102,7 @@ void StepPlanner::plan(std::uint64_t step, std::uint64_t epoch, StepPlan& out) {
     entry.planned = std::min({entry.known - entry.computed, with_blocks, most, boundary - entry.computed});
     const std::uint32_t end = entry.computed + entry.planned;
     entry.wants_logits = end == entry.known;
+    out.loads.emplace_back().add_row(entry.computed, entry.planned, entry.wants_logits);
     out.load.add_row(entry.computed, entry.planned, entry.wants_logits);
     tokens_left -= entry.planned;
     --rows_left;
@@ -121,18 +127,43 @@ void StepPlanner::plan(std::uint64_t step, std::uint64_t epoch, StepPlan& out) {
     if (has_turn(entry) && entry.decoding() && tokens_left > kept && rows_left > kept) give_row(entry, 1);
   const bool streams_wait =
       std::ranges::any_of(entries_, [](const Entry& entry) { return !entry.parked && entry.decoding(); });
-  bool is_first = true;
-  for (Entry& entry : entries_) {
-    if (!has_turn(entry) || entry.decoding() || tokens_left == 0 || rows_left == 0) continue;
+  prefills_.clear();
+  for (Entry& entry : entries_)
+    if (has_turn(entry) && !entry.decoding()) prefills_.push_back(&entry);
+  put_deadlines_first();
+  for (Entry* entry : prefills_) {
+    if (tokens_left == 0 || rows_left == 0) break;
     std::uint32_t most = tokens_left;
     if (streams_wait) {
-      most = chunk_within_stall(out.load, entry, most);
-      if (is_first) most = std::max(most, std::min(kBlockSize, tokens_left));
+      most = chunk_within_stall(out.load, *entry, most);
+      if (entry == prefills_.front()) most = std::max(most, std::min(kBlockSize, tokens_left));
       if (most == 0) break;
     }
-    give_row(entry, most);
-    is_first = false;
+    give_row(*entry, most);
   }
+}
+
+// Sorts those of each tenant and priority by due_seconds, in the places that they have together.
+void StepPlanner::put_deadlines_first() {
+  bool changed = false;
+  for (std::size_t i = 0; i < prefills_.size(); ++i) {
+    const auto is_alike = [&, of = prefills_[i]](const Entry* entry) {
+      return entry->tenant == of->tenant && entry->own_rank.priority == of->own_rank.priority;
+    };
+    std::size_t earliest = i;
+    for (std::size_t j = i + 1; j < prefills_.size(); ++j)
+      if (is_alike(prefills_[j]) && prefills_[j]->due_seconds < prefills_[earliest]->due_seconds) earliest = j;
+    if (earliest == i) continue;
+    if (!changed && deadlines_in_a_row_ >= kMaxOvertaken) {
+      deadlines_in_a_row_ = 0;
+      return;
+    }
+    changed = true;
+    Entry* moved = prefills_[earliest];  // to i, and each one between them to the next place
+    for (std::size_t j = i; j <= earliest; ++j)
+      if (j == earliest || is_alike(prefills_[j])) std::swap(moved, prefills_[j]);
+  }
+  deadlines_in_a_row_ = changed ? deadlines_in_a_row_ + 1 : 0;
 }
 
 // The tokens of a chunk, in whole blocks but for the last of them, with which a step of `before` is predicted to take
@@ -142,7 +173,7 @@ std::uint32_t StepPlanner::chunk_within_stall(const StepLoad& before, const Entr
   const auto fits = [&](std::uint32_t count) {
     StepLoad load = before;
     load.add_row(entry.computed, count, entry.computed + count == entry.known);
-    return costs_.predict(load) <= options_.max_stall_seconds;
+    return costs_->predict(load) <= options_.max_stall_seconds;
   };
   if (fits(most)) return most;
   std::uint32_t low = 0, high = most / kBlockSize + 1;  // blocks: `low` fit, `high` are too many
@@ -154,12 +185,14 @@ std::uint32_t StepPlanner::chunk_within_stall(const StepLoad& before, const Entr
 }
 
 void StepPlanner::charge(const StepPlan& plan, double seconds) {
-  std::uint64_t num_tokens = 0;
-  for (const PlanItem& item : plan.items) num_tokens += item.num_tokens;
-  for (const PlanItem& item : plan.items)
-    shares_->charge(item.tenant, seconds * item.num_tokens / static_cast<double>(num_tokens));
+  const double predicted = costs_->predict(plan.load);
+  for (std::size_t i = 0; i < plan.items.size(); ++i) {
+    const double part = predicted > 0 ? costs_->share(plan.loads[i], plan.load) / predicted
+                                      : static_cast<double>(plan.items[i].num_tokens) / plan.load.num_tokens;
+    shares_->charge(plan.items[i].tenant, seconds * part);
+  }
   shares_->step_ended(seconds);
-  costs_.learn(plan.load, seconds);
+  costs_->learn(plan.load, seconds);
 }
 
 void StepPlanner::advance(SequenceId sequence, std::uint32_t num_sampled) {
@@ -276,14 +309,26 @@ std::optional<SequenceId> StepPlanner::place_for(const Demand& waiting) const {
     if (entry.parked) return false;
     return entry.tenant == waiting.tenant ? entry.rank.priority > waiting.priority : entry.level > level;
   });
-  if (above) return above;
+  if (above) return without_deadline(*above);
   double most = shares_->served(waiting.tenant) + kPlaceTurnSeconds;
   for (const Entry& entry : entries_)
     if (entry.level == level) most = std::max(most, shares_->served(entry.tenant));
-  return youngest([&](const Entry& entry) {
+  const auto turn = youngest([&](const Entry& entry) {
     return !entry.parked && entry.level == level && entry.tenant != waiting.tenant &&
            shares_->served(entry.tenant) >= most;
   });
+  return turn ? std::optional(without_deadline(*turn)) : std::nullopt;
+}
+
+// Instead of a sequence with a deadline, its tenant's youngest one of the same priority without.
+SequenceId StepPlanner::without_deadline(SequenceId sequence) const {
+  const Entry& chosen = at(sequence);
+  if (!chosen.has_deadline()) return sequence;
+  const auto other = youngest([&](const Entry& entry) {
+    return !entry.parked && !entry.has_deadline() && entry.tenant == chosen.tenant &&
+           entry.rank.priority == chosen.rank.priority;
+  });
+  return other.value_or(sequence);
 }
 
 std::optional<SequenceId> StepPlanner::parked_victim() const {

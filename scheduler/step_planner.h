@@ -12,13 +12,14 @@
 // is never preempted for another tenant's second one, and a priority orders the sequences of one tenant only.
 //
 // A plan gives a row of one token to each sequence that is one behind, oldest first; then chunks of the others, oldest
-// first, up to max_step_tokens in all. If the oldest runnable sequence is not decoding, one token is kept for it, so
-// decodes cannot starve it. A sequence gets no row while it lacks the blocks for even one token, is parked, or is in
-// the running step. Rows of tenants that were served more than FairShares::allowance() beyond the one that was served
-// least wait for a later step: a single stream beside a crowd has steps of its own until it has had as much time as the
-// crowd (deficit round robin, Shreedhar and Varghese 1995, on measured time). For a model with recurrent state a row
-// ends at each boundary of cache::SnapshotRule: after a row only the state at its last token exists, so only that one
-// can be saved.
+// first, up to max_step_tokens in all. Where some of a tenant's and priority's have a deadline, those come first among
+// these, the one that had to begin the earliest first; but after kMaxOvertaken such steps in a row one goes by age. If
+// the oldest runnable sequence is not decoding, one token is kept for it, so decodes cannot starve it. A sequence gets
+// no row while it lacks the blocks for even one token, is parked, or is in the running step. Rows of tenants that were
+// served more than FairShares::allowance() beyond the one that was served least wait for a later step: a single stream
+// beside a crowd has steps of its own until it has had as much time as the crowd (deficit round robin, Shreedhar and
+// Varghese 1995, on measured time). For a model with recurrent state a row ends at each boundary of
+// cache::SnapshotRule: after a row only the state at its last token exists, so only that one can be saved.
 //
 // What the batcher does after every event (an answer, a result, a new request, credit):
 //
@@ -62,6 +63,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -71,7 +73,7 @@
 #include "cache/snapshot_rule.h"
 #include "scheduler/admission.h"
 #include "scheduler/cost_model.h"
-#include "scheduler/fair_shares.h"
+#include "scheduler/fair_queue.h"
 
 namespace troupe::scheduler {
 
@@ -91,7 +93,8 @@ struct StepPlan {
   std::uint64_t step = 0;
   std::uint64_t epoch = 0;
   std::vector<PlanItem> items;  // each sequence at most once; decodes first
-  StepLoad load;                // what they compute
+  std::vector<StepLoad> loads;  // what each item computes
+  StepLoad load;                // what all compute
   friend bool operator==(const StepPlan&, const StepPlan&) = default;
 };
 
@@ -106,6 +109,8 @@ struct PlannerOptions {
   cache::SnapshotRule snapshot_rule{};  // every = 0: rows may end at any position
   // Bound on added sequences, parked ones included: where each has a recurrent state, as many as fit in memory. >= 1.
   std::uint32_t max_open = std::numeric_limits<std::uint32_t>::max();
+  // What was learned by earlier planners of the same model; this one goes on with it. Null: begins with nothing.
+  std::shared_ptr<CostModel> costs{};
 };
 
 // What add() needs to know of a sequence.
@@ -118,6 +123,7 @@ struct SequenceStart {
   std::uint32_t max_known = 0;    // it ends at this many tokens at the latest (check_fit() returns it); > known
   std::uint32_t alone_until = 0;  // suspect() from the start
   TenantId tenant{};
+  std::optional<double> due_seconds{};  // Demand::due_seconds
 };
 
 // `sequence` needs this many more blocks.
@@ -155,6 +161,7 @@ class StepPlanner {
   // Forgets a sequence: ended, cancelled or preempted; also one in the running step. Unknown ids are ignored.
   void remove(SequenceId sequence);
   [[nodiscard]] bool contains(SequenceId sequence) const { return find(sequence) != nullptr; }
+  [[nodiscard]] const CostModel& costs() const { return *costs_; }
 
   // The next step. `out` is overwritten (its vector is reused); without items there is nothing to compute until another
   // call changes a sequence. The sequences in it are not planned again until they are advanced.
@@ -162,8 +169,8 @@ class StepPlanner {
   // The result of a sequence's row: its tokens are computed, and `num_sampled` new ones known (0 or 1 without
   // drafts; 1 asserted to be only where the row wanted logits). Unknown ids are ignored (removed meanwhile).
   void advance(SequenceId sequence, std::uint32_t num_sampled);
-  // Charges the time of a step to the tenants of its rows, by their tokens; also of rows whose sequence has ended. And
-  // learns from it.
+  // Charges the time of a step to the tenants of its rows, by what CostModel::share() says of each; also of rows whose
+  // sequence has ended. And learns from it.
   void charge(const StepPlan& plan, double seconds);
   // The step was lost: all planned rows count as never planned.
   void abandon_step();
@@ -239,7 +246,9 @@ class StepPlanner {
     std::uint32_t num_available = 0;  // when it was denied
     bool may_retry = false;           // blocks may have been given back since it was listed by needs()
     bool parked = false;
+    double due_seconds = std::numeric_limits<double>::infinity();
 
+    bool has_deadline() const { return due_seconds < std::numeric_limits<double>::infinity(); }
     // What will be computed and known when the running step ends.
     std::uint32_t next_computed() const { return computed + planned; }
     std::uint32_t next_known() const { return known + (planned > 0 && wants_logits ? 1 : 0); }
@@ -260,14 +269,18 @@ class StepPlanner {
   [[nodiscard]] Entry& at(SequenceId sequence) { return const_cast<Entry&>(std::as_const(*this).at(sequence)); }
   [[nodiscard]] std::uint32_t missing_blocks(const Entry& entry) const;
   [[nodiscard]] std::uint32_t chunk_within_stall(const StepLoad& before, const Entry& entry, std::uint32_t most) const;
+  void put_deadlines_first();
+  [[nodiscard]] SequenceId without_deadline(SequenceId sequence) const;
   [[nodiscard]] std::uint32_t level_of(const Demand& waiting) const;
   void set_parked(SequenceId sequence, bool parked);
   void sort_entries();
 
   PlannerOptions options_;
   FairShares* shares_;
-  CostModel costs_;
-  std::vector<Entry> entries_;  // oldest first
+  CostModel* costs_;                      // options_.costs
+  std::vector<Entry> entries_;            // oldest first
+  std::vector<Entry*> prefills_;          // of the step being planned, in their order
+  std::uint32_t deadlines_in_a_row_ = 0;  // steps in which chunks did not go by age
 };
 
 }  // namespace troupe::scheduler

@@ -28,10 +28,16 @@ Outcome outcome_of(engine::Finish finish) {
   return finish == engine::Finish::stop_id ? Outcome::stop_id : Outcome::length;
 }
 
+BatchOptions with_experience(BatchOptions options) {
+  if (!options.experience) options.experience = std::make_shared<scheduler::Experience>();
+  options.planner.costs = std::shared_ptr<scheduler::CostModel>(options.experience, &options.experience->costs);
+  return options;
+}
+
 }  // namespace
 
 Batch::Batch(BatchOptions options, StreamTable& streams, scheduler::FairShares& shares)
-    : options_(std::move(options)),
+    : options_(with_experience(std::move(options))),
       streams_(streams),
       shares_(shares),
       queue_(shares),
@@ -71,6 +77,11 @@ void Batch::enqueue(AssignmentPtr task, TimePoint now) {
   }
   if (live.task->num_faults > 0) live.alone_until = live.known_tokens();
   if (live.tokens.size() >= live.max_known) return end(live, Outcome::length, {}, now);
+  if (!ask_for_promise(live)) enter(live, now);
+}
+
+// Queues the request, unless it has to wait for credit or for the choice that it is a fork of.
+void Batch::enter(Live& live, TimePoint now) {
   if (live.emitted >= live.granted) {
     if (!out_of_credit(live, now)) drop(live);
     return;
@@ -81,9 +92,10 @@ void Batch::enqueue(AssignmentPtr task, TimePoint now) {
   queue_again(live);
 }
 
-bool Batch::forget(RequestId request) {
+bool Batch::forget(RequestId request, TimePoint now) {
   Live* live = find(request);
   if (!live) return false;
+  if (live->task->deadline && now >= *live->task->deadline) settle_promise(*live, live->wants_last(), now);
   const bool in_step = step_running_ && live->sequence != 0 && live->last_step == step_;
   drop(*live);
   return in_step;
@@ -111,14 +123,19 @@ void Batch::credit(RequestId request, std::uint64_t granted) {
   }
 }
 
-void Batch::keeper_replied(const LeaseReply& reply) {
+void Batch::keeper_replied(const LeaseReply& reply, TimePoint now) {
   for (const cache::LeaseAnswer& answer : reply.effects.answers) {
     Live* live = find_sequence(answer.sequence);  // none: ended meanwhile, its Release is on the way
     if (live && answer.epoch == options_.epoch && answer.number > live->seen) apply(*live, answer);
   }
   for (const cache::Inheritance& heir : reply.effects.inherited) planner_.inherit(heir.sequence, heir.rank);
-  if (!reply.predictions.empty()) {
-    for (const Prediction& prediction : reply.predictions) queue_.set_prediction(prediction.request, prediction.tokens);
+  for (const Prediction& prediction : reply.predictions) {
+    Live* live = find(prediction.request);
+    if (live && live->place == Place::undecided) {
+      decide_promise(*live, prediction.tokens, now);
+      continue;
+    }
+    queue_.set_prediction(prediction.request, prediction.tokens);
     predictions_asked_ = false;
     predictions_fresh_ = true;
   }
@@ -149,6 +166,7 @@ void Batch::apply(Live& live, const cache::LeaseAnswer& answer) {
 void Batch::step_ended(const engine::StepResult& result, TimePoint now) {
   step_is_over(result.epoch, result.step);
   planner_.charge(plan_, std::max(0.0, seconds_between(result.kernels_began, result.kernels_ended)));
+  learn_pace(result);
   for (const engine::ItemResult& row : result.items) {
     Live* live = find_sequence(row.sequence);
     if (!live) continue;  // cancelled during the step
@@ -192,6 +210,7 @@ void Batch::take_row(Live& live, const engine::ItemResult& row, TimePoint now) {
     stop = std::move(piece.stop);
     if (stop) break;  // tokens past the match are neither sent nor counted
   }
+  if (!row.tokens.empty()) settle_promise(live, false, now);
   const bool finished = row.finish != engine::Finish::running;
   if (finished && !stop) {
     Answer::Piece rest = live.answer.finish();
@@ -305,6 +324,8 @@ void Batch::end(Live& live, Outcome outcome, std::string stop, TimePoint now) {
   End how;
   how.outcome = outcome;
   how.stop = std::move(stop);
+  settle_promise(live, true, now);
+  if (!live.wants_last()) options_.experience->answers.learn(live.task->body->tenant.id, live.emitted);
   streams_.end(live.request(), live.generation(), how, now);
   drop(live);
 }
@@ -386,7 +407,8 @@ scheduler::Demand Batch::demand_of(const Live& live) const {
           .prompt_tokens = live.prompt_tokens(),
           .max_tokens = body.sampling.max_tokens,
           .max_context = body.tenant.limits().max_context.value_or(scheduler::kUnlimitedTokens),
-          .max_running = body.tenant.limits().max_running.value_or(scheduler::kUnlimitedSequences)};
+          .max_running = body.tenant.limits().max_running.value_or(scheduler::kUnlimitedSequences),
+          .due_seconds = live.due_seconds};
 }
 
 cache::LeaseKey Batch::next_key(Live& live) {

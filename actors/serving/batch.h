@@ -8,6 +8,7 @@
 //
 // Each request has one Place:
 //
+//   undecided         has a deadline, and the keeper has not said yet how much of its prompt is cached
 //   queued            in the FairQueue
 //   asking            has a sequence id, and its Acquire is unanswered; at most one request at a time
 //   following         waits for a leader that computes the same prefix
@@ -31,6 +32,7 @@
 #include "actors/serving/step_work.h"
 #include "actors/serving/stream_table.h"
 #include "scheduler/admission.h"
+#include "scheduler/deadline_forecast.h"
 #include "scheduler/fair_queue.h"
 #include "scheduler/fair_shares.h"
 #include "scheduler/step_planner.h"
@@ -44,6 +46,7 @@ struct BatchOptions {
   std::shared_ptr<const engine::Tokenizer> tokenizer;      // null: answers have no text
   std::function<void(const engine::StepResult&)> on_step;  // GatewayOptions::on_step
   FaultPoints faults{};
+  std::shared_ptr<scheduler::Experience> experience{};  // of earlier batches of the model; null: begins with none
 };
 
 class Batch {
@@ -58,11 +61,11 @@ class Batch {
   void enqueue(AssignmentPtr task, TimePoint now);
   // The stream has ended: drops the request, also in the middle of a step. Unknown ids are ignored.
   // Returns whether its blocks are given back only when the running step has ended.
-  bool forget(RequestId request);
+  bool forget(RequestId request, TimePoint now = {});
   void forget_all();
   // granted: the client's credit since the beginning, in tokens; a lower figure than before is ignored.
   void credit(RequestId request, std::uint64_t granted);
-  void keeper_replied(const LeaseReply& reply);
+  void keeper_replied(const LeaseReply& reply, TimePoint now);
   void step_ended(const engine::StepResult& result, TimePoint now);
   // The running step failed. All sequences go on from where they were. Those of the step are computed alone until they
   // are past its tokens, and a request that fails kMaxFaults times, the last time alone, is ended.
@@ -81,8 +84,17 @@ class Batch {
   [[nodiscard]] bool step_running() const { return step_running_; }
 
  private:
-  enum class Place : std::uint8_t { queued, asking, following, short_of_blocks, running, no_credit, waiting_for_fork };
-  static constexpr std::size_t kNumPlaces = 7;
+  enum class Place : std::uint8_t {
+    undecided,
+    queued,
+    asking,
+    following,
+    short_of_blocks,
+    running,
+    no_credit,
+    waiting_for_fork
+  };
+  static constexpr std::size_t kNumPlaces = 8;
   struct Live;
 
   // A sequence that is not in the planner, but will be: counted as a claim of its tenant.
@@ -93,6 +105,18 @@ class Batch {
   Live* find_sequence(SequenceId sequence);
   scheduler::Demand demand_of(const Live& live) const;
   cache::LeaseKey next_key(Live& live);
+  void enter(Live& live, TimePoint now);
+
+  // Deadlines (batch_deadlines.cpp).
+  bool ask_for_promise(Live& live);
+  void decide_promise(Live& live, std::uint32_t num_cached, TimePoint now);
+  void promise(const Live& first);
+  void refuse(Live& first, const scheduler::Forecast& expected, double left, TimePoint now);
+  void settle_promise(Live& live, bool is_last, TimePoint now);
+  scheduler::PromiseMargin& margin_of(const Live& live) const;
+  scheduler::ForecastServer forecast_server() const;
+  scheduler::ForecastRequest forecast_request(const Live& live, TimePoint now) const;
+  void learn_pace(const engine::StepResult& result);
 
   // Admission (batch_admission.cpp).
   void move_to(Live& live, Place place);
@@ -145,7 +169,8 @@ class Batch {
   SequenceId last_sequence_ = 0;
   std::uint64_t step_ = 0;
   bool step_running_ = false;
-  std::size_t num_rows_ = 0;  // of the last step
+  std::optional<TimePoint> last_step_ended_;  // none: there was a pause after it
+  std::size_t num_rows_ = 0;                  // of the last step
   RequestId at_work_ = 0;
   bool release_waits_ = false;     // a Release was sent that waits for the running step
   bool blocks_came_back_ = false;  // blocks or headroom may have been given back since the last Acquire was sent

@@ -15,7 +15,7 @@ void Batch::move_to(Live& live, Place place) {
   if (has_claim(live.place)) shares_.withdraw_claim(tenant);
   if (has_claim(place)) shares_.claim_place(tenant);
   live.place = place;
-  count_share(live, place != Place::no_credit);
+  count_share(live, place != Place::no_credit && place != Place::undecided);
 }
 
 void Batch::set_parked(Live& live, bool parked) {
@@ -173,7 +173,8 @@ void Batch::acquired(Live& live, const cache::Acquired& answer) {
                 .num_blocks = static_cast<std::uint32_t>(answer.tables[0].size()),
                 .max_known = live.max_known,
                 .alone_until = live.alone_until,
-                .tenant = live.task->body->tenant.id});
+                .tenant = live.task->body->tenant.id,
+                .due_seconds = live.due_seconds});
   if (!set_state(live, RequestState::running)) drop(live);
 }
 

@@ -34,6 +34,8 @@ struct Batch::Live : LiveSequence {
   RequestId request() const { return task->request; }
   std::uint64_t generation() const { return task->generation; }
   std::uint32_t prompt_tokens() const { return static_cast<std::uint32_t>(task->prompt->size()); }
+  // What is promised to a request with a deadline: its last token, or without max_tokens its first.
+  bool wants_last() const { return task->body->sampling.max_tokens != scheduler::kUnlimitedTokens; }
   std::uint32_t known_tokens() const { return static_cast<std::uint32_t>(tokens.size()); }
   void reset_sequence() { static_cast<LiveSequence&>(*this) = {}; }
 
@@ -45,9 +47,12 @@ struct Batch::Live : LiveSequence {
   std::uint32_t max_known = 0;  // it ends at this many tokens, prompt included, at the latest
   std::vector<TokenId> tokens;  // all known: prompt and emitted
   Answer answer;
-  std::uint64_t emitted = 0;      // tokens
-  std::uint64_t granted = 0;      // credit
-  bool was_running = false;       // was in a step of this batch
+  std::uint64_t emitted = 0;            // tokens
+  std::uint64_t granted = 0;            // credit
+  std::optional<double> due_seconds{};  // Demand::due_seconds
+  bool promised = false;                // that it meets its deadline
+  bool promise_settled = false;         // kept or missed
+  bool was_running = false;             // was in a step of this batch
   std::uint32_t alone_until = 0;  // computed alone up to this many tokens, because a step with it failed; 0: none did
   std::uint32_t cached_tokens = 0;
 };

@@ -1,8 +1,11 @@
-// What the tenants of one model were served, by its batcher and its embed worker together.
+// What the tenants of one model were served, by its batcher and its embed worker together; and what its batchers
+// learned.
 #pragma once
 
+#include <memory>
 #include <mutex>
 
+#include "scheduler/deadline_forecast.h"
 #include "scheduler/fair_shares.h"
 
 namespace troupe::actors {
@@ -14,6 +17,8 @@ class ComputeShares {
   // For the batcher, which holds the lock while it uses shares().
   [[nodiscard]] std::unique_lock<std::mutex> lock() { return std::unique_lock(mutex_); }
   [[nodiscard]] scheduler::FairShares& shares() { return shares_; }
+  // Used with the lock held.
+  [[nodiscard]] const std::shared_ptr<scheduler::Experience>& experience() const { return experience_; }
   // After each decision, with the lock held. Returns whether a pass that waits may go now; then it is to be told.
   [[nodiscard]] bool decided(bool step_running) {
     step_running_ = step_running;
@@ -50,6 +55,7 @@ class ComputeShares {
 
   std::mutex mutex_;
   scheduler::FairShares shares_;
+  const std::shared_ptr<scheduler::Experience> experience_ = std::make_shared<scheduler::Experience>();
   bool step_running_ = false;
   bool waits_ = false;  // a pass does, of this tenant
   TenantId waiting_{};

@@ -514,7 +514,9 @@ AssignmentPtr StreamTable::assignment(const Record& record) {
                                                        .prompt = record.prompt,
                                                        .inputs = record.inputs,
                                                        .emitted = record.emitted,
-                                                       .num_faults = record.num_faults});
+                                                       .num_faults = record.num_faults,
+                                                       .deadline = record.deadline,
+                                                       .promised = record.promised});
 }
 
 }  // namespace troupe::actors

@@ -46,6 +46,8 @@ struct Assignment {
   std::shared_ptr<const EmbedIds> inputs;              // Embed
   std::vector<TokenId> emitted;                        // already sent: they are replayed, not sent again
   std::uint32_t num_faults = 0;                        // see StreamTable::record_fault()
+  std::optional<TimePoint> deadline{};
+  bool promised = false;  // see StreamTable::promise()
 };
 
 using AssignmentPtr = std::shared_ptr<const Assignment>;
@@ -140,6 +142,10 @@ class StreamTable {
   // vector_bytes: the vectors of an Embed that are computed.
   bool computed(RequestId id, std::uint64_t generation, std::uint32_t prompt_tokens, std::uint64_t vector_bytes = 0);
   bool preempted(RequestId id, std::uint64_t generation);
+  // The stream was promised to meet its deadline: a later batcher does not decide that again.
+  void promise(RequestId id) {
+    with(id, false, [](Record& record) { return record.promised = true; });
+  }
   // The stream is out of credit. If more streams than max_parked_requests are parked now, one is ended: of the user
   // with the most parked streams (the owner's count less the owner's reserve), the one with the slowest client, that is
   // the longest time parked per emitted token.
@@ -211,6 +217,7 @@ class StreamTable {
     std::uint32_t num_faults = 0;
     StreamTimes times;
     std::optional<TimePoint> deadline;
+    bool promised = false;
     // Not passed to the sink yet. One thread at a time empties it.
     std::deque<std::variant<TokenRun, End>> outbox;
     bool handing_over = false;

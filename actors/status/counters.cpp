@@ -93,4 +93,25 @@ void Counters::append_metrics(MetricList& metrics, TimePoint now) const {
   }
 }
 
+void append_experience(MetricList& metrics, const scheduler::Experience& learned, std::chrono::milliseconds max_stall) {
+  const scheduler::CostError error = learned.costs.error();
+  metrics.counter("step_predicted_seconds", "Time that all passes over a batch were predicted to take.",
+                  learned.costs.predicted_seconds());
+  const auto quantile = [&](const std::string& name, const std::string& key, double value) {
+    metrics.gauge("step_prediction_error", "Relative error of the predictions of the last steps, at most 512.", value,
+                  {.labels = {{"quantile", name}}, .key = key});
+  };
+  quantile("0.5", "step_prediction_error_p50", error.median);
+  quantile("0.95", "step_prediction_error_p95", error.p95);
+  metrics.gauge("max_stall_seconds", "What a step may take by its prediction while answers run (--max-stall).",
+                std::chrono::duration<double>(max_stall).count());
+  const auto deadlines = [&](const std::string& result, std::uint64_t count) {
+    metrics.counter("deadlines", "Deadlines that were promised; of those, kept and missed.", static_cast<double>(count),
+                    {.labels = {{"result", result}}, .key = "deadlines_" + result});
+  };
+  deadlines("promised", learned.promised);
+  deadlines("kept", learned.kept);
+  deadlines("missed", learned.missed);
+}
+
 }  // namespace troupe::actors

@@ -10,6 +10,7 @@
 #include "cache/lease_book.h"
 #include "config/metric.h"
 #include "engine/engine.h"
+#include "scheduler/deadline_forecast.h"
 
 namespace troupe::actors {
 
@@ -86,5 +87,8 @@ class Counters {
   cache::CacheCounters cache_;
   cache::CacheCounters before_;  // counts of earlier keepers
 };
+
+// Of the cost model and of deadlines.
+void append_experience(MetricList& metrics, const scheduler::Experience& learned, std::chrono::milliseconds max_stall);
 
 }  // namespace troupe::actors

@@ -113,8 +113,10 @@ struct Ended {
   std::string stop{};                    ///< the stop string that matched
   std::optional<std::uint64_t> limit{};  ///< refused: the limit that was met
   std::optional<std::chrono::milliseconds> retry_after{};  ///< refused: a retry may succeed after this time
-  std::uint64_t seed = 0;                                  ///< the seed that was used
-  Usage usage{};                                           ///< counts and times
+  /// Refused as deadline_unmeetable: when the first and the last token would have come, from the refusal on.
+  std::optional<std::chrono::milliseconds> predicted_first{}, predicted_last{};
+  std::uint64_t seed = 0;  ///< the seed that was used
+  Usage usage{};           ///< counts and times
 
   /// Whether the stream ended normally, cancelled and deadline included (an Outcome of kind done).
   [[nodiscard]] bool done() const;

@@ -186,6 +186,8 @@ Ended to_ended(const v1::ServerFrame& frame) {
     ended.field = refused.field();
     if (refused.has_limit()) ended.limit = refused.limit();
     if (refused.has_retry_after_ms()) ended.retry_after = to_ms(refused.retry_after_ms());
+    if (refused.has_predicted_first_ms()) ended.predicted_first = to_ms(refused.predicted_first_ms());
+    if (refused.has_predicted_last_ms()) ended.predicted_last = to_ms(refused.predicted_last_ms());
   } else {
     const v1::Failed& failed = frame.failed();
     ended.choice = failed.choice();
@@ -213,6 +215,7 @@ Error to_error(const v1::Refused& refused) {
     case Outcome::draining:
     case Outcome::queue_full:
     case Outcome::quota:
+    case Outcome::deadline_unmeetable:
       return {ErrorCode::busy, refused.message()};
     default:
       return {ErrorCode::io, refused.message()};

@@ -248,6 +248,8 @@ v1::ServerFrame to_frame(std::uint64_t stream, const Refusal& refusal, bool clos
   out.set_field(valid_utf8(refusal.field));
   if (refusal.limit) out.set_limit(*refusal.limit);
   if (refusal.retry_after) out.set_retry_after_ms(static_cast<std::uint64_t>(refusal.retry_after->count()));
+  if (refusal.predicted_first) out.set_predicted_first_ms(static_cast<std::uint64_t>(refusal.predicted_first->count()));
+  if (refusal.predicted_last) out.set_predicted_last_ms(static_cast<std::uint64_t>(refusal.predicted_last->count()));
   out.set_closing(closing);
   return frame;
 }
@@ -288,7 +290,9 @@ v1::ServerFrame to_frame(std::uint64_t stream, actors::End&& end) {
                                       .field = std::move(end.field),
                                       .message = std::move(end.message),
                                       .limit = end.limit,
-                                      .retry_after = end.retry_after});
+                                      .retry_after = end.retry_after,
+                                      .predicted_first = end.predicted_first,
+                                      .predicted_last = end.predicted_last});
     case scheduler::OutcomeKind::failed:
       fill_end(*frame.mutable_failed(), stream, end);
       frame.mutable_failed()->set_code(to_wire(end.outcome));

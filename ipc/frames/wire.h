@@ -26,6 +26,7 @@ struct Refusal {
   std::string message{};  // what is wrong, the numbers, what to do
   std::optional<std::uint64_t> limit{};
   std::optional<std::chrono::milliseconds> retry_after{};
+  std::optional<std::chrono::milliseconds> predicted_first{}, predicted_last{};  // as in actors::End
 };
 
 // The refusal of requests and connections while the server drains.

@@ -307,13 +307,43 @@ TEST_CASE("gateway: cancel ends a stream in every phase") {
 }
 
 TEST_CASE("gateway: a deadline ends the stream with what it has") {
-  const auto gateway = start();
+  GatewayOptions options = embedded_model();
+  options.max_measuring = std::chrono::milliseconds(0);  // nothing is known, so it is not refused
+  const auto gateway = start(options);
   Request request = greedy(kPrompt, 50);
   request.credit = 4;  // so that it cannot end by itself
   request.deadline = std::chrono::milliseconds(200);
   const Answered got = run(*gateway, request);
   CHECK(got.end.outcome == Outcome::deadline);
   CHECK(got.ids.size() == 4);
+}
+
+TEST_CASE("gateway: the first request already is refused if its deadline cannot be met, with all its choices") {
+  const auto gateway = start();
+  Request request = greedy(kPrompt, 400);
+  request.sampling.ignore_eos = true;
+  request.deadline = std::chrono::milliseconds(1);
+  request.num_choices = 3;
+  auto choices = std::make_shared<ChoiceRecorder>(3);
+  gateway->submit(request, choices);
+  for (const Answered& answered : choices->wait()) {
+    // Unless the deadline came first, while the request was on its way to the batch.
+    if (answered.end.outcome == Outcome::deadline) continue;
+    CHECK(answered.end.outcome == Outcome::deadline_unmeetable);
+    CHECK(answered.end.field == "deadline_ms");
+    CHECK(answered.end.predicted_last > std::chrono::milliseconds(1));
+    CHECK(answered.end.predicted_first <= answered.end.predicted_last);
+    CHECK(answered.ids.empty());
+  }
+  request.deadline = std::chrono::hours(1);
+  request.num_choices = 1;
+  CHECK(run(*gateway, request).end.outcome == Outcome::length);
+  const StatusSnapshot after = status(*gateway);
+  CHECK(after.count("deadlines_promised") == 1);
+  CHECK(after.count("deadlines_kept") == 1);
+  CHECK(after.count("deadlines_missed") == 0);
+  CHECK(after.value("step_predicted_seconds") > 0);
+  CHECK(after.value("max_stall_seconds") == Approx(0.1));
 }
 
 TEST_CASE("gateway: a full queue refuses with its limit and a time to retry after") {

@@ -28,7 +28,8 @@ class Life {
       check_answer(client, reference);
       const Outcome outcome = client.sink->end_->outcome;
       const bool known = outcome == Outcome::length || outcome == Outcome::cancelled || outcome == Outcome::deadline ||
-                         outcome == Outcome::queue_full || outcome == Outcome::quota;
+                         outcome == Outcome::queue_full || outcome == Outcome::quota ||
+                         outcome == Outcome::deadline_unmeetable;
       CHECK(known);
     }
     check_all_came_back(stage_);

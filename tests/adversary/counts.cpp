@@ -131,7 +131,8 @@ void ask_for_every_outcome(Asker& asker) {
   asker.generate({.text = text, .temperature = 0, .max_tokens = 900, .ignore_eos = false});  // eos, or length
   asker.generate({.text = text, .max_tokens = 900, .stop = {"a", "e", " "}});                // stop_string
   asker.generate({.text = text, .max_tokens = 900, .stop_ids = ids});                        // stop_id, or length
-  asker.generate({.text = text, .max_tokens = 900, .credit = 1, .deadline_ms = 50});         // deadline
+  asker.generate({.text = text, .credit = 1, .deadline_ms = 100});                           // deadline
+  asker.generate({.text = text, .max_tokens = 900, .ignore_eos = true, .deadline_ms = 1});   // deadline_unmeetable
   asker.generate({.text = text, .temperature = -1});                                         // invalid_argument
   asker.generate({.text = text, .n = 5, .temperature = -1});                                 // likewise, five times
   asker.generate({.text = text, .model = "another"});                                        // unknown_model

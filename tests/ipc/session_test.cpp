@@ -161,6 +161,8 @@ TEST_CASE("refusals and failures of the gateway keep code, field, limit and mess
   refused.field = "max_queued_requests";
   refused.limit = 1024;
   refused.retry_after = std::chrono::milliseconds(250);
+  refused.predicted_first = std::chrono::milliseconds(0);
+  refused.predicted_last = std::chrono::milliseconds(8100);
   server.gateway.wait_submitted(0).sink->end(refused);
   actors::End failed = end_of(Outcome::worker_lost);
   failed.message = "\xff broke";  // never invalid UTF-8 on the wire
@@ -171,6 +173,9 @@ TEST_CASE("refusals and failures of the gateway keep code, field, limit and mess
   REQUIRE(frame.refused().field() == "max_queued_requests");
   REQUIRE(frame.refused().limit() == 1024);
   REQUIRE(frame.refused().retry_after_ms() == 250);
+  REQUIRE(frame.refused().has_predicted_first_ms());
+  REQUIRE(frame.refused().predicted_first_ms() == 0);
+  REQUIRE(frame.refused().predicted_last_ms() == 8100);
   REQUIRE_FALSE(frame.refused().closing());
   frame = client.expect();
   REQUIRE(frame.failed().code() == v1::OUTCOME_WORKER_LOST);

@@ -143,3 +143,43 @@ TEST_CASE("a tenant with as many places and claims as its max_running is passed 
   shares.withdraw_claim(TenantId{1});
   REQUIRE(queue.pick() == 1u);
 }
+
+TEST_CASE("requests with a deadline go first, least slack first, but not before a more urgent priority") {
+  const FairShares shares;
+  FairQueue queue(shares);
+  const auto due = [](std::uint64_t arrival, double seconds, std::int32_t priority = 0) {
+    Demand with = demand(arrival, priority);
+    with.due_seconds = seconds;
+    return with;
+  };
+  queue.push(1, demand(1));
+  queue.push(2, due(2, 9));
+  queue.push(3, demand(3, -1));
+  queue.push(4, due(4, 5));
+  queue.push(5, due(5, 1, 1));
+  queue.push(6, due(6, 5));
+  queue.set_prediction(1, 960);
+  std::vector<RequestNumber> order;
+  while (const auto next = queue.pick()) order.push_back(*next);
+  CHECK(order == std::vector<RequestNumber>{3, 4, 6, 2, 1, 5});
+}
+
+TEST_CASE("after 32 requests with deadlines one of the others has its turn, wherever it is in the queue") {
+  const FairShares shares;
+  FairQueue queue(shares);
+  const auto push = [&](RequestNumber number, bool has_deadline) {
+    Demand with = demand(number);
+    if (has_deadline) with.due_seconds = static_cast<double>(number);
+    queue.push(number, with);
+  };
+  for (RequestNumber n = 1; n <= 50; ++n) push(n, true);
+  push(51, false);
+  push(52, false);
+  std::vector<RequestNumber> others;
+  for (RequestNumber n = 53; n < 153; ++n) {
+    push(n, true);  // they come as fast as they go
+    const RequestNumber picked = *queue.pick();
+    if (picked == 51 || picked == 52) others.push_back(n - 52);
+  }
+  CHECK(others == std::vector<RequestNumber>{33, 66});  // the how-many-eth pick
+}

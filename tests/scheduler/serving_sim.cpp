@@ -55,29 +55,76 @@ std::unique_ptr<cache::LeaseBook> ServingSim::make_book(std::uint64_t epoch, boo
 
 RequestNumber ServingSim::submit(std::vector<TokenId> prompt, std::uint32_t num_generated, std::int32_t priority,
                                  cache::ScopeList scopes, TenantId tenant) {
-  const RequestNumber number = requests_.size() + 1;
   SimRequest request;
-  request.number = number;
-  request.num_prompt = static_cast<std::uint32_t>(prompt.size());
-  request.submitted_at = time_;
-  request.demand = {.tenant = tenant,
-                    .priority = priority,
-                    .arrival = number,
-                    .prompt_tokens = request.num_prompt,
-                    .max_tokens = num_generated};
-  if (const auto max = options_.max_running.find(tenant); max != options_.max_running.end())
-    request.demand.max_running = max->second;
+  request.demand = {.tenant = tenant, .priority = priority, .max_tokens = num_generated};
   request.scopes = scopes;
   request.tokens = std::move(prompt);
+  return enqueue(std::move(request));
+}
+
+RequestNumber ServingSim::enqueue(SimRequest request) {
+  const RequestNumber number = requests_.size() + 1;
+  request.number = number;
+  request.num_prompt = static_cast<std::uint32_t>(request.tokens.size());
+  request.submitted_at = time_;
+  request.demand.arrival = number;
+  if (const auto max = options_.max_running.find(request.demand.tenant); max != options_.max_running.end())
+    request.demand.max_running = max->second;
+  request.demand.prompt_tokens = request.num_prompt;
   const Capacity capacity{.context = kNoBlock, .groups = options_.groups};
   const auto fit = check_fit(request.demand, capacity);
   REQUIRE(std::holds_alternative<Fits>(fit));
   request.max_known = std::get<Fits>(fit).max_known;
-  REQUIRE(request.max_known == request.num_prompt + num_generated);
+  REQUIRE(request.max_known == request.num_prompt + request.demand.max_tokens);
   queue_.push(number, request.demand);
   requests_.emplace(number, std::move(request));
   count_share(number, true);
   return number;
+}
+
+ForecastServer ServingSim::forecast_server() const {
+  return {.costs = &planner_.costs(),
+          .max_step_tokens = options_.planner.max_step_tokens,
+          .max_sequences = options_.planner.max_sequences,
+          .max_stall_seconds = options_.planner.max_stall_seconds};
+}
+
+Forecast ServingSim::forecast_of(const ForecastRequest& next) const {
+  std::vector<ForecastRequest> requests;
+  for (const auto& [number, request] : requests_) {
+    if (request.ended) continue;
+    ForecastRequest& each = requests.emplace_back();
+    const auto id = sequence_of(number);
+    each.demand = request.demand;
+    each.known = static_cast<std::uint32_t>(request.tokens.size());
+    each.is_running = id && planner_.contains(*id);
+    if (each.is_running) each.computed = planner_.computed(*id);
+    each.answer = request.max_known - each.known;
+    if (!request.deadline) continue;
+    each.promised = (*request.deadline - time_) / margin.factor();
+    each.promised_last = true;
+  }
+  ForecastRequest last = next;
+  last.demand.arrival = requests_.size() + 1;
+  return forecast(forecast_server(), requests, last);
+}
+
+std::optional<RequestNumber> ServingSim::submit_by(double seconds, std::vector<TokenId> prompt,
+                                                   std::uint32_t num_generated, TenantId tenant) {
+  SimRequest request;
+  request.demand = {.tenant = tenant, .max_tokens = num_generated};
+  request.demand.prompt_tokens = static_cast<std::uint32_t>(prompt.size());
+  request.scopes = {static_cast<cache::ScopeId>(tenant)};
+  request.tokens = std::move(prompt);
+  ForecastRequest next{.demand = request.demand, .known = request.demand.prompt_tokens, .answer = num_generated};
+  if (planner_.costs().has_learned()) {
+    next.demand.due_seconds = time_ + seconds - alone(forecast_server(), next).last_seconds;
+    const Forecast expected = forecast_of(next);
+    if (expected.last_seconds * margin.factor() > seconds || expected.breaks_promise_until) return std::nullopt;
+    request.deadline = time_ + seconds;
+    request.demand.due_seconds = next.demand.due_seconds;
+  }
+  return enqueue(std::move(request));
 }
 
 std::optional<SequenceId> ServingSim::sequence_of(RequestNumber number) const {
@@ -330,7 +377,8 @@ void ServingSim::deliver_answer(const cache::LeaseAnswer& answer) {
                   .computed = acquired->num_cached_tokens,
                   .num_blocks = static_cast<std::uint32_t>(acquired->tables[0].size()),
                   .max_known = request.max_known,
-                  .tenant = request.demand.tenant});
+                  .tenant = request.demand.tenant,
+                  .due_seconds = request.demand.due_seconds});
   } else if (const auto* extended = std::get_if<cache::Extended>(&answer.body)) {
     for (GroupId group = 0; group < sequence.tables.size(); ++group)
       append(sequence.tables[group], extended->blocks[group]);
@@ -408,7 +456,7 @@ void ServingSim::preempt(SequenceId id) {
 void ServingSim::start_step() {
   planner_.plan(next_step_, epoch_, plan_);
   if (plan_.items.empty()) return;
-  RunningStep step{next_step_++, epoch_, {}};
+  RunningStep step{next_step_++, epoch_, 0, {}};
   std::uint32_t num_tokens = 0;
   for (const PlanItem& item : plan_.items) {
     Sequence& sequence = sequences_.at(item.sequence);
@@ -432,6 +480,8 @@ void ServingSim::start_step() {
   }
   REQUIRE(num_tokens <= options_.planner.max_step_tokens);
   REQUIRE(plan_.items.size() <= options_.planner.max_sequences);
+  step.seconds = options_.step_cost ? options_.step_cost(plan_.load)
+                                    : options_.step_seconds + options_.token_seconds * plan_.load.num_tokens;
   running_step_ = std::move(step);
 }
 
@@ -458,7 +508,7 @@ void ServingSim::finish_step() {
   running_step_.reset();
   std::uint32_t num_tokens = 0;
   for (const Row& row : step.rows) num_tokens += row.num_tokens;
-  const double seconds = options_.step_seconds + options_.token_seconds * num_tokens;
+  const double seconds = step.seconds;
   time_ += seconds;
   if (step.epoch == epoch_) {
     to_keeper_.push_back(StepDone{step.epoch, step.step});
@@ -517,6 +567,7 @@ void ServingSim::apply_row(const Row& row, std::uint64_t step) {
   REQUIRE(sequence.saved == kNoSnapshot);
   if (request.tokens.size() == request.max_known) {
     request.ended = true;
+    request.ended_at = time_;
     count_share(request.number, false);
     end(row.sequence, step);
   }

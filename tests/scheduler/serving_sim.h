@@ -11,6 +11,7 @@
 #include <array>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -20,6 +21,7 @@
 #include <vector>
 
 #include "cache/lease_book.h"
+#include "scheduler/deadline_forecast.h"
 #include "scheduler/fair_queue.h"
 #include "scheduler/step_planner.h"
 
@@ -35,6 +37,7 @@ struct SimOptions {
   cache::SnapshotRule snapshot_rule{};
   std::uint32_t num_snapshots = 0;
   std::map<TenantId, std::uint32_t> max_running{};  // of a tenant; none: no limit
+  std::function<double(const StepLoad&)> step_cost{};  // what a step takes instead of that
 };
 
 struct SimRequest {
@@ -50,7 +53,8 @@ struct SimRequest {
   std::uint32_t cached_tokens = 0;  // at first admission
   std::uint32_t resumed_at = 0;     // at the last one
   std::uint32_t num_admissions = 0;
-  double submitted_at = 0, first_token_at = -1;  // simulated time; -1: not yet
+  double submitted_at = 0, first_token_at = -1, ended_at = -1;  // simulated time; -1: not yet
+  std::optional<double> deadline{};                             // a promised one, of the last token
 };
 
 class ServingSim {
@@ -60,6 +64,13 @@ class ServingSim {
   // A request that generates `num_generated` tokens.
   RequestNumber submit(std::vector<TokenId> prompt, std::uint32_t num_generated, std::int32_t priority = 0,
                        cache::ScopeList scopes = {cache::kPublicScope}, TenantId tenant = TenantId{1});
+  // The same with a deadline so many seconds from now. None: it cannot be kept, and nothing was queued.
+  std::optional<RequestNumber> submit_by(double seconds, std::vector<TokenId> prompt, std::uint32_t num_generated,
+                                         TenantId tenant = TenantId{1});
+  // Of a request that would be submitted now; its `weight` and demand.arrival are not used.
+  Forecast forecast_of(const ForecastRequest& next) const;
+  // While nothing runs no time passes.
+  void wait_until(double time) { time_ = std::max(time_, time); }
   void cancel(RequestNumber number);
   void park(RequestNumber number);
   void unpark(RequestNumber number);
@@ -78,6 +89,7 @@ class ServingSim {
   const SimRequest& request(RequestNumber number) const { return requests_.at(number); }
   const std::map<RequestNumber, SimRequest>& requests() const { return requests_; }
   const cache::LeaseBook& book() const { return *book_; }
+  PromiseMargin margin;  // learned by submit_by()'s caller
   double time() const { return time_; }
   double seconds_of(TenantId tenant) const { return seconds_.contains(tenant) ? seconds_.at(tenant) : 0; }
   std::uint64_t num_preemptions() const { return num_preemptions_; }
@@ -129,6 +141,7 @@ class ServingSim {
   };
   struct RunningStep {
     std::uint64_t step, epoch;
+    double seconds;
     std::vector<Row> rows;
   };
 
@@ -149,6 +162,8 @@ class ServingSim {
   void start_epoch();
   void start_step();
   void check_reads(const Row& row) const;
+  ForecastServer forecast_server() const;
+  RequestNumber enqueue(SimRequest request);
   std::unique_ptr<cache::LeaseBook> make_book(std::uint64_t epoch, bool await_quiesce) const;
   PlannerOptions planner_options() const;
   std::uint64_t state_before(const Row& row) const;

@@ -574,3 +574,66 @@ TEST_CASE("while a sequence decodes, chunks are cut to what takes max_stall_seco
   planner.park(1);
   CHECK(run(0.0005) == 512);  // nothing waits
 }
+
+TEST_CASE("prompts with a deadline are computed before their tenant's others, but not for ever") {
+  FairShares shares;
+  StepPlanner planner({.max_step_tokens = 40, .max_sequences = 4}, shares);
+  const auto add = [&](SequenceId id, std::uint32_t tenant, std::optional<double> due) {
+    shares.begin(TenantId{tenant});
+    planner.add({.sequence = id,
+                 .rank = {0, id},
+                 .known = 2000,
+                 .num_blocks = 100,
+                 .max_known = 3000,
+                 .tenant = TenantId{tenant},
+                 .due_seconds = due});
+  };
+  add(1, 1, std::nullopt);
+  add(2, 2, std::nullopt);
+  add(3, 1, 9);
+  add(4, 1, 5);
+  StepPlan plan;
+  std::vector<SequenceId> order;
+  for (std::uint64_t step = 1; step <= 40; ++step) {
+    planner.plan(step, 1, plan);
+    REQUIRE(plan.items.size() == 1);
+    order.push_back(plan.items[0].sequence);
+    planner.advance(order.back(), 0);
+  }
+  CHECK(std::ranges::count(order, SequenceId{1}) == 1);  // after 32 steps
+  CHECK(order[32] == 1);
+  CHECK(std::ranges::count(order, SequenceId{4}) == 39);
+  CHECK(planner.place_for({.tenant = TenantId{3}, .arrival = 9}) == SequenceId{1});  // not one with a deadline
+}
+
+TEST_CASE("a step is charged by what its rows cost") {
+  FairShares shares;
+  StepPlanner planner({.max_step_tokens = 512, .max_sequences = 4}, shares);
+  const auto seconds = [](const StepLoad& load) { return 0.01 + 0.001 * load.num_tokens + 1e-5 * load.num_attended; };
+  for (std::uint32_t context = 100; context <= 3200; context *= 2)
+    for (std::uint32_t rows = 1; rows <= 4; ++rows) {
+      StepPlan learned;
+      for (std::uint32_t row = 0; row < rows; ++row) learned.load.add_row(context, 1, true);
+      for (int i = 0; i < 20; ++i) planner.charge(learned, seconds(learned.load));
+    }
+  for (const SequenceId id : {1, 2}) {
+    const auto tenant = TenantId{static_cast<std::uint32_t>(id)};
+    shares.begin(tenant);
+    const std::uint32_t known = id == 1 ? 100 : 3200;
+    planner.add({.sequence = id,
+                 .rank = {0, id},
+                 .known = known,
+                 .computed = known - 1,
+                 .num_blocks = 110,
+                 .max_known = 3500,
+                 .tenant = tenant});
+  }
+  StepPlan plan;
+  planner.plan(1, 1, plan);
+  REQUIRE(plan.items.size() == 2);
+  const double took = seconds(plan.load);
+  planner.charge(plan, took);
+  const double with_short = shares.served(TenantId{1}), with_long = shares.served(TenantId{2});
+  CHECK(with_short + with_long == Approx(took));
+  CHECK(with_long - with_short == Approx(3100 * 1e-5).epsilon(0.15));
+}

@@ -247,6 +247,8 @@ TEST_CASE("a refusal is the stream's end, with all its fields") {
   end.field = "max_queued_requests";
   end.limit = 4;
   end.retry_after = milliseconds(20);
+  end.predicted_first = milliseconds(3200);
+  end.predicted_last = milliseconds(8100);
   server.gateway.wait_submitted(0).sink->end(end);
   const auto got = answer.get();
   REQUIRE(got);
@@ -256,6 +258,8 @@ TEST_CASE("a refusal is the stream's end, with all its fields") {
   REQUIRE(got->ended.field == "max_queued_requests");
   REQUIRE(got->ended.limit == 4);
   REQUIRE(got->ended.retry_after == milliseconds(20));
+  REQUIRE(got->ended.predicted_first == milliseconds(3200));
+  REQUIRE(got->ended.predicted_last == milliseconds(8100));
 }
 
 TEST_CASE("the library grants credit as tokens are consumed, unless the request sets its own") {

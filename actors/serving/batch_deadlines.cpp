@@ -1,0 +1,149 @@
+// How a Batch promises deadlines: what cannot be met is refused before anything is computed for it.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "actors/request_check.h"
+#include "actors/serving/batch.h"
+#include "actors/serving/batch_live.h"
+
+namespace troupe::actors {
+namespace {
+
+using scheduler::Outcome;
+
+constexpr std::chrono::milliseconds kLongestRetry{3'600'000};  // clients take a longer one for a mistake
+
+double on_clock(TimePoint time) { return std::chrono::duration<double>(time.time_since_epoch()).count(); }
+
+std::chrono::milliseconds to_ms(double seconds) {
+  constexpr double kMost = 1e12;  // of predictions far beyond any deadline
+  return std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(std::min(seconds * 1e3, kMost))));
+}
+
+}  // namespace
+
+// Asks for what decide_promise() needs. False: nothing is to be decided, because it has no deadline, or nothing is
+// known of steps yet, or an earlier batch has decided. Of several choices the first one decides for all.
+bool Batch::ask_for_promise(Live& live) {
+  if (!live.task->deadline) return false;
+  live.promised = live.task->promised;
+  live.promise_settled = !live.wants_last() && live.emitted > 0;
+  if (const Live* parent = parent_of(live)) live.promised = live.promised || parent->promised;
+  if (!planner_.costs().has_learned()) return false;
+  const auto alone = scheduler::alone(forecast_server(), forecast_request(live, {}));
+  live.due_seconds = on_clock(*live.task->deadline) - (live.wants_last() ? alone.last_seconds : alone.first_seconds);
+  if (live.promised || live.emitted > 0 || live.task->body->fork_of != 0) return false;
+  move_to(live, Place::undecided);
+  leases_.push_back(Predict{.request = live.request(), .scopes = live.scopes, .tokens = live.task->prompt});
+  return true;
+}
+
+void Batch::decide_promise(Live& live, std::uint32_t num_cached, TimePoint now) {
+  at_work_ = live.request();
+  std::vector<scheduler::ForecastRequest> others;
+  for (const auto& [request, other] : requests_) {
+    if (other.get() == &live || other->parked) continue;
+    if (other->place != Place::no_credit && other->place != Place::undecided)
+      others.push_back(forecast_request(*other, now));
+  }
+  scheduler::ForecastRequest next = forecast_request(live, now);
+  next.computed = std::min(num_cached, next.known - 1);
+  const scheduler::Forecast expected = scheduler::forecast(forecast_server(), others, next);
+  const double left = seconds_between(now, *live.task->deadline);
+  const double predicted = live.wants_last() ? expected.last_seconds : expected.first_seconds;
+  if (predicted * margin_of(live).factor() > left || expected.breaks_promise_until)
+    return refuse(live, expected, left, now);
+  promise(live);
+  enter(live, now);
+}
+
+void Batch::promise(const Live& first) {
+  for (std::uint32_t choice = 0; choice < first.task->body->num_choices; ++choice) {
+    const RequestId id = first.request() + choice;
+    streams_.promise(id);
+    ++options_.experience->promised;
+    if (Live* live = find(id)) live->promised = true;
+  }
+}
+
+void Batch::refuse(Live& first, const scheduler::Forecast& expected, double left, TimePoint now) {
+  const auto alone = scheduler::alone(forecast_server(), forecast_request(first, now));
+  const double shortest = first.wants_last() ? alone.last_seconds : alone.first_seconds;
+  const double predicted = first.wants_last() ? expected.last_seconds : expected.first_seconds;
+  std::string message = fmt::format(
+      "the deadline of {} ms cannot be met: the first token is expected in {:.1f} s, the last in {:.1f} s, and {:.1f} "
+      "s "
+      "are left",
+      first.task->body->deadline->count(), expected.first_seconds, expected.last_seconds, std::max(left, 0.0));
+  if (predicted <= left) message += ", too few to be promised; deadlines that are promised already come first";
+  message += shortest > left ? fmt::format("; alone it takes {:.1f} s. Ask for a longer deadline_ms{}", shortest,
+                                           first.wants_last() ? ", or fewer max_tokens" : ", or send a shorter prompt")
+                             : "; try again later, or ask for a longer deadline_ms";
+  End end = refusal(Outcome::deadline_unmeetable, "deadline_ms", std::move(message),
+                    static_cast<std::uint64_t>(first.task->body->deadline->count()));
+  end.predicted_first = to_ms(expected.first_seconds);
+  end.predicted_last = to_ms(expected.last_seconds);
+  end.retry_after.reset();
+  // When what is waiting now is done; never, if nothing else would run and it would still be too late.
+  if (shortest <= left)
+    end.retry_after =
+        std::clamp(to_ms(std::max(predicted - left, expected.breaks_promise_until.value_or(predicted - shortest))),
+                   std::chrono::milliseconds(100), kLongestRetry);
+  const RequestId id = first.request();
+  for (std::uint32_t choice = first.task->body->num_choices; choice-- > 0;) {  // `first` is gone after the last one
+    streams_.end(id + choice, end, now);
+    forget(id + choice);
+  }
+}
+
+// is_last: its answer ends or is cut; else it had a token.
+void Batch::settle_promise(Live& live, bool is_last, TimePoint now) {
+  if (!live.promised || live.promise_settled || is_last != live.wants_last()) return;
+  live.promise_settled = true;
+  scheduler::Experience& learned = *options_.experience;
+  const bool is_kept = now < *live.task->deadline;
+  ++(is_kept ? learned.kept : learned.missed);
+  margin_of(live).learn(is_kept);
+}
+
+scheduler::PromiseMargin& Batch::margin_of(const Live& live) const {
+  return live.wants_last() ? options_.experience->last_margin : options_.experience->first_margin;
+}
+
+scheduler::ForecastServer Batch::forecast_server() const {
+  return {.costs = &planner_.costs(),
+          .max_step_tokens = options_.planner.max_step_tokens,
+          .max_sequences = options_.planner.max_sequences,
+          .max_stall_seconds = options_.planner.max_stall_seconds,
+          .slowdown = options_.experience->slowdown};
+}
+
+scheduler::ForecastRequest Batch::forecast_request(const Live& live, TimePoint now) const {
+  const Request& body = *live.task->body;
+  scheduler::ForecastRequest of{.demand = demand_of(live), .weight = body.tenant.weight()};
+  of.known = live.known_tokens();
+  of.is_running = live.place == Place::running;
+  if (of.is_running) of.computed = std::min(planner_.computed(live.sequence), of.known - 1);
+  if (live.place == Place::waiting_for_fork) of.computed = live.prompt_tokens() - 1;  // the first choice computes it
+  const std::uint32_t left = live.max_known - live.known_tokens();
+  of.answer =
+      live.wants_last() ? left : std::min(left, options_.experience->answers.expected(body.tenant.id, live.emitted));
+  if (live.promised && !live.promise_settled) {
+    of.promised = seconds_between(now, *live.task->deadline) / margin_of(live).factor();
+    of.promised_last = live.wants_last();
+  }
+  return of;
+}
+
+// Learns how much longer than their steps everything takes.
+void Batch::learn_pace(const engine::StepResult& result) {
+  const double step = seconds_between(result.kernels_began, result.kernels_ended);
+  if (last_step_ended_)
+    options_.experience->learn_slowdown(seconds_between(*last_step_ended_, result.kernels_ended), step);
+  last_step_ended_.reset();
+  if (has_work()) last_step_ended_ = result.kernels_ended;
+}
+
+}  // namespace troupe::actors

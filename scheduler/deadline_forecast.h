@@ -1,0 +1,101 @@
+// When a request will have its first and its last token, foretold from what runs, what waits and what steps cost.
+//
+// The batch is played forward from now on, with every request that is known and no other: places are filled as
+// FairQueue and StepPlanner would, answers have the length that is expected of them, and all steps between two events
+// (a prompt is computed, an answer ends) are one jump whose length CostModel says. Among several tenants each advances
+// as often as its weight allows: the one whose rows cost most per step is in each, the others in as many more as they
+// have time for. What it leaves out: prefixes that waiting requests will share, blocks that run out, and whatever
+// arrives later.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <span>
+#include <unordered_map>
+
+#include "scheduler/admission.h"
+#include "scheduler/cost_model.h"
+
+namespace troupe::scheduler {
+
+// What is predicted to take p seconds is promised within p * factor(): what arrives later makes it longer than
+// predicted. The factor is learned from promises: each that was missed raises it, each that was kept lowers it a
+// little, so that in the long run kMissed of them are missed. Not thread-safe.
+class PromiseMargin {
+ public:
+  static constexpr double kMissed = 0.03;
+
+  [[nodiscard]] double factor() const { return factor_; }
+  void learn(bool was_kept);
+
+ private:
+  double factor_ = 1.25;
+};
+
+// A request that runs or waits for a place. One that is out of credit is neither.
+struct ForecastRequest {
+  Demand demand;
+  double weight = 1;           // of its tenant
+  std::uint32_t known = 0;     // tokens of prompt and answer, >= 1
+  std::uint32_t computed = 0;  // of these, < known; of a waiting request: those that it will find in the cache
+  std::uint32_t answer = 1;    // tokens that are expected to follow, >= 1
+  bool is_running = false;
+  // Seconds from now in which it has to be predicted to have its last token, or only its first, for its promise to be
+  // safe: those that are left, divided by PromiseMargin::factor(). None: nothing was promised, or the promise is kept.
+  std::optional<double> promised{};
+  bool promised_last = false;
+};
+
+struct ForecastServer {
+  const CostModel* costs = nullptr;
+  std::uint32_t max_step_tokens = 512, max_sequences = 64;  // as in PlannerOptions
+  double max_stall_seconds = std::numeric_limits<double>::infinity();
+  double slowdown = 1;  // what a second of steps takes: time between steps and work of others come on top
+};
+
+// Seconds from now.
+struct Forecast {
+  double first_seconds = 0, last_seconds = 0;  // tokens
+  // Another request would miss its promise, and would keep it without this one; the latest of these promises ends then.
+  std::optional<double> breaks_promise_until{};
+};
+
+// Of `next`, which is not among `requests`. costs->has_learned() (asserted). O(requests log requests, and for each
+// prompt that is computed and each answer that ends until then: tenants + log rows); with promises at stake at most
+// twice that.
+[[nodiscard]] Forecast forecast(const ForecastServer& server, std::span<const ForecastRequest> requests,
+                                const ForecastRequest& next);
+
+// What the request takes from its first step to its last token when nothing else runs: no promise can be shorter.
+[[nodiscard]] Forecast alone(const ForecastServer& server, const ForecastRequest& request);
+
+// How long answers without max_tokens are: decayed means, of each tenant and of all. Not thread-safe.
+class AnswerLengths {
+ public:
+  static constexpr std::size_t kMaxTenants = 1024;  // one more, and those of all tenants are learned anew
+
+  // An answer has ended by itself after so many tokens.
+  void learn(TenantId tenant, std::uint64_t tokens);
+  // The tokens that are expected to follow `generated` ones, >= 1.
+  [[nodiscard]] std::uint32_t expected(TenantId tenant, std::uint64_t generated) const;
+
+ private:
+  std::unordered_map<TenantId, double> means_;
+  double mean_ = 0;  // of all; 0: none has ended yet
+};
+
+// What the batchers of one model learn; the next one goes on with it. Not thread-safe.
+struct Experience {
+  CostModel costs;
+  AnswerLengths answers;
+  PromiseMargin first_margin, last_margin;           // of promised first and last tokens
+  double slowdown = 1;                               // ForecastServer::slowdown, a decayed mean
+  std::uint64_t promised = 0, kept = 0, missed = 0;  // deadlines; the rest is open, or was cancelled
+
+  // From the end of one step to the end of the next, which it followed without a pause, `wall` seconds passed; the step
+  // itself took `step` of them.
+  void learn_slowdown(double wall, double step);
+};
+
+}  // namespace troupe::scheduler
