@@ -114,7 +114,8 @@ std::optional<End> check_length(const Request& request, std::size_t prompt_token
                                  .priority = request.priority,
                                  .arrival = 0,
                                  .prompt_tokens = static_cast<std::uint32_t>(prompt_tokens),
-                                 .max_tokens = request.sampling.max_tokens};
+                                 .max_tokens = request.sampling.max_tokens,
+                                 .limits = request.tenant.limits()};
   auto fit = scheduler::check_fit(demand, limits.capacity);
   if (auto* no = std::get_if<scheduler::Refusal>(&fit)) return refused(std::move(*no));
   return std::nullopt;

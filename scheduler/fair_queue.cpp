@@ -24,7 +24,7 @@ bool FairQueue::remove(RequestNumber number) {
   return false;
 }
 
-// Of the tenant that goes next; among equal ones the one whose first request is the oldest. Null if the queue is empty.
+// Of the tenant that goes next; among equal ones the one whose first request is the oldest. Null if there is none.
 const FairQueue::Line* FairQueue::next_line() const {
   const Line* next = nullptr;
   const auto goes_before = [&](const Line& a, const Line& b) {
@@ -33,7 +33,7 @@ const FairQueue::Line* FairQueue::next_line() const {
     return !shares_->goes_before(first_b.tenant, first_a.tenant) && first_a.arrival < first_b.arrival;
   };
   for (const auto& [tenant, line] : lines_)
-    if (!next || goes_before(line, *next)) next = &line;
+    if ((!may_admit_ || may_admit_(tenant)) && (!next || goes_before(line, *next))) next = &line;
   return next;
 }
 

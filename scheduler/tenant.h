@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "cache/block_accounts.h"
 #include "cache/ids.h"
 
 namespace troupe::scheduler {
@@ -18,6 +19,7 @@ struct TenantLimits {
   std::optional<std::uint64_t> max_answer_tokens_per_minute;
   std::optional<std::uint32_t> min_kv_blocks;  // kept for the tenant; others may use them until it needs them
   std::optional<std::uint32_t> max_kv_blocks;
+  std::uint32_t others_min_kv_blocks = 0;    // the sum of min_kv_blocks of all other tenants
   std::optional<std::uint32_t> max_context;  // tokens of one sequence
   std::optional<std::uint32_t> max_choices;  // answers to one request
 
@@ -40,5 +42,11 @@ struct Tenant {
   [[nodiscard]] double weight() const { return policy ? policy->weight : 1; }
   [[nodiscard]] TenantLimits limits() const { return policy ? policy->limits : TenantLimits{}; }
 };
+
+// For its leases.
+[[nodiscard]] inline cache::Owner owner_of(TenantId tenant, const TenantLimits& limits) {
+  return {
+      .tenant = tenant, .floor = limits.min_kv_blocks.value_or(0), .ceiling = limits.max_kv_blocks.value_or(kNoBlock)};
+}
 
 }  // namespace troupe::scheduler

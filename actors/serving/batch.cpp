@@ -34,7 +34,7 @@ Batch::Batch(BatchOptions options, StreamTable& streams, scheduler::FairShares& 
     : options_(std::move(options)),
       streams_(streams),
       shares_(shares),
-      queue_(shares),
+      queue_(shares, [this](TenantId tenant) { return may_admit(tenant); }),
       planner_(options_.planner, shares),
       last_sequence_(options_.epoch << 40) {}  // ids of different epochs differ
 
@@ -134,8 +134,9 @@ void Batch::apply(Live& live, const cache::LeaseAnswer& answer) {
     committed(live, *canonical);
   } else if (const auto* denied = std::get_if<cache::Short>(&answer.body)) {
     if (live.place == Place::running) {
-      planner_.deny(live.sequence, denied->available);
+      planner_.deny(live.sequence, denied->available, denied->at_ceiling);
     } else {
+      live.at_ceiling = denied->at_ceiling;
       move_to(live, Place::short_of_blocks);
     }
   }
@@ -252,12 +253,12 @@ void Batch::park(Live& live, TimePoint now) {
   if (!out_of_credit(live, now)) return drop(live);
   set_parked(live, true);
   leases_.push_back(cache::Yield{.key = next_key(live)});
-  blocks_came_back_ = true;  // its headroom: an Acquire leaves one block per running sequence
+  ++num_returns_;  // its headroom: an Acquire leaves one block per running sequence
 }
 
 // Blocks have been given back or soon will be: denied requests for blocks may be repeated.
 void Batch::retry() {
-  blocks_came_back_ = true;
+  ++num_returns_;
   planner_.retry_denied();
 }
 
@@ -379,7 +380,9 @@ scheduler::Demand Batch::demand_of(const Live& live) const {
           .priority = body.priority,
           .arrival = live.request(),
           .prompt_tokens = live.prompt_tokens(),
-          .max_tokens = body.sampling.max_tokens};
+          .max_tokens = body.sampling.max_tokens,
+          .generated = live.known_tokens() - live.prompt_tokens(),
+          .limits = body.tenant.limits()};
 }
 
 cache::LeaseKey Batch::next_key(Live& live) {

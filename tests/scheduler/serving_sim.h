@@ -34,6 +34,7 @@ struct SimOptions {
   double step_seconds = 0.01, token_seconds = 0.001;
   cache::SnapshotRule snapshot_rule{};
   std::uint32_t num_snapshots = 0;
+  std::map<TenantId, TenantLimits> limits{};
 };
 
 struct SimRequest {
@@ -95,7 +96,9 @@ class ServingSim {
     std::uint32_t seen = 0;
     std::uint64_t last_step = 0;
     bool parked = false;
-    bool displaced = false;  // a block was swapped, and no message has said that the swap is applied
+    bool at_ceiling = false;     // its Acquire was answered so
+    std::uint64_t asked_at = 0;  // num_returns_ when it was sent
+    bool displaced = false;      // a block was swapped, and no message has said that the swap is applied
     BlockTables tables;
     SnapshotId restore = kNoSnapshot;  // before its first step
     std::vector<SnapshotId> spares;
@@ -154,7 +157,11 @@ class ServingSim {
     return const_cast<ServingSim*>(this)->block_of(group, row, position);
   }
   bool has_state() const { return options_.snapshot_rule.every > 0; }
-  const Demand& demand_of(SequenceId id) const;
+  Demand demand_of(SequenceId id) const;
+  Demand demand_of(const SimRequest& request) const;
+  bool may_admit(TenantId tenant) const;
+  bool can_ask_again(SequenceId id) const;
+  void ask_again(SequenceId id);
   std::optional<SequenceId> sequence_of(RequestNumber number) const;
 
   SimOptions options_;
@@ -172,7 +179,7 @@ class ServingSim {
   std::map<TenantId, double> seconds_;  // of steps, by their tokens
   std::map<RequestNumber, SimRequest> requests_;
   FairShares shares_;
-  FairQueue queue_{shares_};
+  FairQueue queue_{shares_, [this](TenantId tenant) { return may_admit(tenant); }};
   StepPlanner planner_;
   std::map<SequenceId, Sequence> sequences_;
   std::set<RequestNumber> preempted_parked_;  // preempted while parked
@@ -181,7 +188,7 @@ class ServingSim {
   bool awaiting_quiesce_ = false;  // the step of a lost batcher still runs
   std::uint64_t next_step_ = 1;
   bool release_waits_ = false;
-  bool retry_short_ = false;
+  std::uint64_t num_returns_ = 0;
   StepPlan plan_;
   std::optional<RunningStep> running_step_;
   std::uint64_t num_preemptions_ = 0;
