@@ -226,6 +226,8 @@ void ServingSim::deliver_to_keeper(const ToKeeper& message) {
   for (cache::LeaseAnswer& answer : effects_.answers) to_batcher_.push_back(std::move(answer));
   for (const cache::Inheritance& inheritance : effects_.inherited) to_batcher_.push_back(inheritance);
   if (chance(0.02)) book_->check();
+  for (const auto& [tenant, limits] : options_.limits)
+    REQUIRE(book_->blocks_of(tenant).blocks <= limits.max_kv_blocks.value_or(kNoBlock));
 }
 
 // --- the batcher ---
@@ -372,6 +374,7 @@ void ServingSim::deliver_answer(const cache::LeaseAnswer& answer) {
       planner_.deny(answer.sequence, denied->available, denied->at_ceiling);
     } else {
       sequence.at_ceiling = denied->at_ceiling;
+      num_at_ceiling_ += denied->at_ceiling;
       sequence.phase = Phase::short_of_blocks;
     }
   }

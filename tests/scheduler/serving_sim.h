@@ -78,6 +78,7 @@ class ServingSim {
   double time() const { return time_; }
   double seconds_of(TenantId tenant) const { return seconds_.contains(tenant) ? seconds_.at(tenant) : 0; }
   std::uint64_t num_preemptions() const { return num_preemptions_; }
+  std::uint64_t num_at_ceiling() const { return num_at_ceiling_; }  // Acquires that were answered so
   std::uint64_t num_steps() const { return next_step_ - 1; }
   std::uint64_t num_snapshots_saved() const { return num_snapshots_saved_; }
   std::uint32_t most_blocks_held(GroupId group) const { return most_blocks_held_[group]; }  // by one sequence
@@ -193,6 +194,7 @@ class ServingSim {
   std::optional<RunningStep> running_step_;
   std::uint64_t num_preemptions_ = 0;
   std::uint64_t num_snapshots_saved_ = 0;
+  std::uint64_t num_at_ceiling_ = 0;
   std::array<std::uint32_t, cache::kMaxGroups> most_blocks_held_{};
 };
 
