@@ -124,3 +124,25 @@ TEST_CASE("a quota counts each user's requests apart") {
   REQUIRE(quota.held(TenantId{1}) == 0);
   REQUIRE(Quota(0).take(TenantId{1})->outcome == Outcome::quota);
 }
+
+TEST_CASE("what does not fit below the tenant's ceiling, or beside what is kept for others, never fits") {
+  const Capacity capacity{.context = 1000, .groups = {{.num_blocks = 10}}};
+  const auto check = [&](std::uint32_t max_tokens, std::optional<std::uint32_t> ceiling, std::uint32_t of_others) {
+    Demand demand{.prompt_tokens = 33, .max_tokens = max_tokens};
+    demand.limits.max_kv_blocks = ceiling;
+    demand.limits.others_min_kv_blocks = of_others;
+    return check_fit(demand, capacity);
+  };
+  const auto max_known = [&](auto... limits) { return std::get<Fits>(check(limits...)).max_known; };
+  REQUIRE(max_known(kUnlimitedTokens, std::nullopt, 0u) == 10 * kBlockSize + 1);
+  REQUIRE(max_known(kUnlimitedTokens, 3u, 0u) == 3 * kBlockSize + 1);
+  REQUIRE(max_known(kUnlimitedTokens, std::nullopt, 6u) == 4 * kBlockSize + 1);
+  REQUIRE(max_known(kUnlimitedTokens, 3u, 6u) == 3 * kBlockSize + 1);
+  REQUIRE(max_known(3 * kBlockSize + 1 - 33, 3u, 0u) == 3 * kBlockSize + 1);
+  const auto above = std::get<Refusal>(check(3 * kBlockSize + 2 - 33, 3u, 0u));
+  REQUIRE((above.outcome == Outcome::never_fits && above.limit == 3u && above.field == "max_tokens"));
+  REQUIRE(above.message.find("max_kv_blocks") != std::string::npos);
+  const auto kept = std::get<Refusal>(check(1, std::nullopt, 20u));
+  REQUIRE((kept.outcome == Outcome::never_fits && kept.limit == 0u && kept.field == "prompt"));
+  REQUIRE(kept.message.find("min_kv_blocks") != std::string::npos);
+}

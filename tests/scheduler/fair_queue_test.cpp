@@ -119,3 +119,20 @@ TEST_CASE("a waiting request can be removed") {
   REQUIRE_FALSE(queue.remove(1));
   REQUIRE(queue.empty());
 }
+
+TEST_CASE("requests of a tenant that may not be admitted wait, and keep no others waiting") {
+  FairShares shares;
+  bool may_admit = false;
+  FairQueue queue(shares, [&](TenantId tenant) { return may_admit || tenant != TenantId{1}; });
+  queue.push(1, {.tenant = TenantId{1}, .arrival = 1, .prompt_tokens = 1});
+  std::vector<RequestNumber> candidates;
+  queue.candidates(candidates);
+  REQUIRE(candidates.empty());
+  REQUIRE_FALSE(queue.peek());
+  REQUIRE_FALSE(queue.pick());
+  REQUIRE(queue.size() == 1);
+  queue.push(2, {.tenant = TenantId{2}, .arrival = 2, .prompt_tokens = 1});
+  REQUIRE(queue.pick() == 2u);
+  may_admit = true;
+  REQUIRE(queue.pick() == 1u);
+}
