@@ -382,7 +382,7 @@ TEST_CASE("random workloads of tenants with floors and ceilings end also with wi
 
 namespace {
 
-constexpr TenantId kAnna{1}, kBert{2};
+constexpr TenantId kAnna{2}, kBert{1};
 
 TenantLimits with_floor(std::uint32_t num_blocks) {
   TenantLimits limits;
@@ -400,9 +400,9 @@ RequestNumber submit(ServingSim& sim, std::vector<TokenId> prompt, std::uint32_t
   return sim.submit(std::move(prompt), num_generated, 0, cache::scopes_for(tenant, ""), tenant);
 }
 
-// What is cached of Bert's four prompts, which he sends in turn, while Anna sends `anna_at_once` new ones at a time;
-// after the first round. Each prompt has 5 blocks.
-double hit_rate_beside(std::uint32_t anna_at_once, std::uint64_t seed, const TenantLimits& of_bert) {
+// What is cached of Bert's four prompts, which he sends in turn, while Anna sends 30 new ones of so many tokens at a
+// time; after the first round. Each of Bert's has 5 blocks. No tokens: Bert is alone.
+double hit_rate_beside(std::uint32_t annas_tokens, std::uint64_t seed, const TenantLimits& of_bert) {
   std::mt19937_64 random(seed);
   ServingSim sim({.groups = {{.num_blocks = 80}}, .planner = {128, 8}, .seed = seed, .limits = {{kBert, of_bert}}});
   std::vector<std::vector<TokenId>> prompts;
@@ -411,7 +411,7 @@ double hit_rate_beside(std::uint32_t anna_at_once, std::uint64_t seed, const Ten
   std::uint64_t hit = 0;
   for (int i = 0; i < kRounds; ++i) {
     const RequestNumber asked = submit(sim, prompts[static_cast<std::size_t>(i) % 4], 4, kBert);
-    for (std::uint32_t n = 0; n < anna_at_once; ++n) submit(sim, random_tokens(random, 150), 10, kAnna);
+    for (int n = 0; n < 30 && annas_tokens > 0; ++n) submit(sim, random_tokens(random, annas_tokens), 10, kAnna);
     sim.drain();
     if (i >= 4) hit += sim.request(asked).cached_tokens / kBlockSize;
   }
@@ -426,27 +426,47 @@ TEST_CASE("a tenant that floods the cache costs another at most 5 % of its hit r
   for (std::uint64_t seed = 1; seed <= 3; ++seed) {
     INFO("seed " << seed);
     REQUIRE(hit_rate_beside(0, seed, {}) == 1);
-    CHECK(hit_rate_beside(30, seed, with_floor(24)) >= 0.95);
-    CHECK(hit_rate_beside(30, seed, {}) >= 0.95);
+    CHECK(hit_rate_beside(150, seed, {}) >= 0.95);
+    // Her eight sequences alone would fill the pool.
+    CHECK(hit_rate_beside(300, seed, with_floor(24)) >= 0.95);
   }
 }
 
 TEST_CASE("a floor that others have borrowed is recalled from their running sequences") {
   std::mt19937_64 random(5);
-  ServingSim sim({.groups = {{.num_blocks = 20}}, .planner = {64, 8}, .seed = 5, .limits = {{kBert, with_floor(10)}}});
+  ServingSim sim({.groups = {{.num_blocks = 20}}, .planner = {64, 8}, .seed = 5, .limits = {{kBert, with_floor(15)}}});
   for (int i = 0; i < 4; ++i) submit(sim, random_tokens(random, 100), 50, kAnna);
   while (sim.book().blocks_of(kAnna).blocks < 14) REQUIRE(sim.tick());
-  // Within the floor: they end before Anna's sequences do, and are never preempted.
-  const RequestNumber first = submit(sim, random_tokens(random, 130), 20, kBert);
-  const RequestNumber second = submit(sim, random_tokens(random, 130), 20, kBert);
-  while (!sim.request(first).ended || !sim.request(second).ended) REQUIRE(sim.tick());
-  REQUIRE(sim.request(first).num_admissions == 1);
-  REQUIRE(sim.request(second).num_admissions == 1);
+  // Three within the floor, which without it would run one at a time beside Anna's: they are never preempted.
+  std::vector<RequestNumber> of_bert;
+  for (int i = 0; i < 3; ++i) of_bert.push_back(submit(sim, random_tokens(random, 130), 20, kBert));
+  const auto ended = [&](RequestNumber number) { return sim.request(number).ended; };
+  std::uint32_t most_used = 0;
+  while (!std::ranges::all_of(of_bert, ended)) {
+    REQUIRE(sim.tick());
+    const auto count = sim.book().blocks_of(kBert);
+    most_used = std::max(most_used, count.blocks - count.unused);
+  }
+  REQUIRE(most_used == 15);
+  for (const RequestNumber number : of_bert) REQUIRE(sim.request(number).num_admissions == 1);
   REQUIRE(sim.num_preemptions() > 0);
-  REQUIRE_FALSE(sim.request(1).ended);
+  REQUIRE_FALSE(ended(2));  // Anna's second
   sim.drain();
   require_right_answers(sim);
   require_all_came_back(sim);
+}
+
+TEST_CASE("a sequence that runs alone gets also the blocks that a floor keeps") {
+  std::mt19937_64 random(7);
+  ServingSim sim({.groups = {{.num_blocks = 20}}, .seed = 7, .limits = {{kBert, with_floor(10)}}});
+  submit(sim, random_tokens(random, 300), 10, kBert);
+  sim.drain();
+  REQUIRE(sim.book().blocks_of(kBert).blocks == 9);
+  const RequestNumber of_anna = submit(sim, random_tokens(random, 400), 20 * kBlockSize + 1 - 400, kAnna);
+  sim.drain(100'000);
+  REQUIRE(sim.request(of_anna).num_admissions == 1);
+  REQUIRE(sim.book().blocks_of(kBert).blocks == 0);
+  require_right_answers(sim);
 }
 
 TEST_CASE("a tenant at its ceiling waits for its own sequences, and others run beside it") {
