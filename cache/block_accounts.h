@@ -9,8 +9,8 @@
 //   1. one that has more blocks than its floor and cached ones that no sequence uses: first the idle ones (not used
 //      while kTurnoversKept times as many blocks as the pool has were given out), then the others, the one with most
 //      blocks above its floor first. So what a tenant publishes displaces its own blocks once it has more than the
-//      others, and a tenant with less than pool / (number of accounts with blocks) loses none to it. One tenant alone
-//      has everything, also what others left long ago;
+//      others, and while it has cached ones, a tenant with less than pool / (number of accounts with blocks) loses
+//      none to it. One tenant alone has everything, also what others left long ago;
 //   2. if there is none, the account of the tenant that needs the block;
 //   3. if that has none to evict, any other: see num_evictable_for() for when this happens.
 // The common account is one of them, without a floor. Of its blocks those below which other tenants' blocks lie are not
