@@ -113,13 +113,12 @@ std::optional<End> check_for_model(const Request& request, const ServingLimits& 
 }
 
 std::optional<End> check_length(const Request& request, std::size_t prompt_tokens, const ServingLimits& limits) {
-  const scheduler::Demand demand{
-      .tenant = request.tenant.id,
-      .priority = request.priority,
-      .arrival = 0,
-      .prompt_tokens = static_cast<std::uint32_t>(prompt_tokens),
-      .max_tokens = request.sampling.max_tokens,
-      .max_context = request.tenant.limits().max_context.value_or(scheduler::kUnlimitedTokens)};
+  const scheduler::Demand demand{.tenant = request.tenant.id,
+                                 .priority = request.priority,
+                                 .arrival = 0,
+                                 .prompt_tokens = static_cast<std::uint32_t>(prompt_tokens),
+                                 .max_tokens = request.sampling.max_tokens,
+                                 .limits = request.tenant.limits()};
   auto fit = scheduler::check_fit(demand, limits.capacity);
   if (auto* no = std::get_if<scheduler::Refusal>(&fit)) return refused(std::move(*no));
   return std::nullopt;

@@ -8,20 +8,21 @@ Attachments::Attachments(std::uint32_t num_radix_nodes, std::uint32_t num_ids)
     : pool_(num_ids),
       of_(num_ids == 0 ? 0 : num_radix_nodes, kNone),
       radix_node_(num_ids, kNoBlock),
-      unheld_(num_ids) {}
+      num_radix_nodes_(num_radix_nodes) {}
 
 Attachments::~Attachments() {
-  while (unheld_.size() > 0) detach(radix_node_[unheld_.oldest()]);
+  while (pool_.accounts().num_unused() > 0) detach(radix_node_[pool_.accounts().victim_for({})]);
   TROUPE_ASSERT(num_attached_ == 0);
 }
 
-Attachments::Id Attachments::take() {
+Attachments::Id Attachments::take(const Owner& owner) {
   TROUPE_ASSERT(available() > 0);
   if (pool_.num_free() == 0) {
-    detach(radix_node_[unheld_.oldest()]);
+    detach(radix_node_[pool_.accounts().victim_for(owner.tenant)]);
     ++num_evictions_;
   }
-  return pool_.allocate();
+  const std::uint64_t floor = std::uint64_t{owner.floor} * num_ids() / num_radix_nodes_;
+  return pool_.allocate({.tenant = owner.tenant, .floor = static_cast<std::uint32_t>(floor)});
 }
 
 void Attachments::attach(BlockId radix_node, Id id) {
@@ -35,22 +36,21 @@ void Attachments::attach(BlockId radix_node, Id id) {
 void Attachments::detach(BlockId radix_node) {
   const Id id = of(radix_node);
   if (id == kNone) return;
-  if (!held(id)) unheld_.remove(id);
   of_[radix_node] = kNone;
   radix_node_[id] = kNoBlock;
   --num_attached_;
   pool_.release(id);
 }
 
-void Attachments::hold(Id id) {
-  if (!held(id)) unheld_.remove(id);
+void Attachments::hold(Id id, TenantId tenant) {
+  pool_.accounts().use(id, tenant);
   pool_.retain(id);
 }
 
 void Attachments::drop(Id id) {
   TROUPE_ASSERT(held(id));
   pool_.release(id);
-  if (attached(id) && !held(id)) unheld_.push_newest(id);
+  if (attached(id) && !held(id)) pool_.accounts().leave(id);
 }
 
 void Attachments::check() const {
@@ -61,12 +61,8 @@ void Attachments::check() const {
     TROUPE_ASSERT(radix_node_[of_[node]] == node && references(of_[node]) > 0);
     if (!held(of_[node])) ++num_unheld;
   }
-  TROUPE_ASSERT(num_attached == num_attached_ && num_unheld == unheld_.size());
-  for (Id id = unheld_.oldest(); id != kNone; id = unheld_.next_newer(id)) {
-    TROUPE_ASSERT(attached(id) && !held(id));
-    --num_unheld;
-  }
-  TROUPE_ASSERT(num_unheld == 0);
+  TROUPE_ASSERT(num_attached == num_attached_ && num_unheld == pool_.accounts().num_unused());
+  pool_.accounts().check();
 }
 
 }  // namespace troupe::cache

@@ -1,19 +1,20 @@
-// The KV blocks of one model as ids: which are free, and the reference count of each of the others.
+// The KV blocks of one model as ids: which are free, and the reference count and the tenant of each of the others.
 #pragma once
 
 #include <cstdint>
 #include <limits>
 #include <vector>
 
+#include "cache/block_accounts.h"
 #include "cache/ids.h"
 #include "config/assert.h"
 
 namespace troupe::cache {
 
-// Knows ids only; the memory is the arena's. Not thread-safe. Every call is O(1) and allocates nothing.
+// Knows ids only; the memory is the arena's. Not thread-safe. Every call is O(1), but for the cost of its accounts'.
 class BlockPool {
  public:
-  explicit BlockPool(std::uint32_t num_blocks) : references_(num_blocks, 0) {
+  explicit BlockPool(std::uint32_t num_blocks) : references_(num_blocks, 0), accounts_(num_blocks) {
     TROUPE_ASSERT(num_blocks < kNoBlock);
     free_.reserve(num_blocks);
     for (BlockId block = num_blocks; block-- > 0;) free_.push_back(block);
@@ -23,13 +24,15 @@ class BlockPool {
   BlockPool(const BlockPool&) = delete;
   BlockPool& operator=(const BlockPool&) = delete;
 
-  // Returns a block with one reference; there must be a free one (asserted). Last in, first out: the memory of the
-  // block freed last is the likeliest to be in a CPU cache, and a pool that is never full touches few pages.
-  [[nodiscard]] BlockId allocate() {
+  // Returns a block with one reference, that of a sequence of `owner`; there must be a free block (asserted). Last in,
+  // first out: the memory of the block freed last is the likeliest to be in a CPU cache, and a pool that is never full
+  // touches few pages.
+  [[nodiscard]] BlockId allocate(const Owner& owner = {}) {
     TROUPE_ASSERT(!free_.empty());
     const BlockId block = free_.back();
     free_.pop_back();
     references_[block] = 1;
+    accounts_.add(block, owner);
     return block;
   }
   // Adds a reference to a block that is not free (asserted).
@@ -41,8 +44,14 @@ class BlockPool {
   // Removes a reference; the block is free when none is left.
   void release(BlockId block) {
     TROUPE_ASSERT(references(block) > 0);
-    if (--references_[block] == 0) free_.push_back(block);
+    if (--references_[block] > 0) return;
+    free_.push_back(block);
+    accounts_.remove(block);
   }
+
+  // Those who add and remove references tell the accounts when a cached block is used and left.
+  [[nodiscard]] BlockAccounts& accounts() { return accounts_; }
+  [[nodiscard]] const BlockAccounts& accounts() const { return accounts_; }
 
   [[nodiscard]] std::uint32_t references(BlockId block) const {
     TROUPE_ASSERT(block < references_.size());
@@ -54,6 +63,7 @@ class BlockPool {
  private:
   std::vector<std::uint32_t> references_;  // by id; 0: free
   std::vector<BlockId> free_;              // a stack
+  BlockAccounts accounts_;
 };
 
 }  // namespace troupe::cache

@@ -15,6 +15,9 @@ void LeaseBook::acquire(const Acquire& message, LeaseEffects& effects) {
   lease->want = message.want;
   lease->headroom = message.headroom;
   lease->fork = message.fork;
+  lease->owner = message.owner;
+  lease->own_headroom = message.own_headroom;
+  state_->pool.accounts().set_floor(message.owner);
   state_->evaluate(message.key.sequence, *lease, effects);
 }
 
@@ -30,25 +33,29 @@ void LeaseBook::State::evaluate(SequenceId sequence, Lease& lease, LeaseEffects&
   const auto num_cached = static_cast<std::uint32_t>(path.size());
   const std::uint32_t want = std::max(lease.want, num_cached + (copies ? 1 : 0));
   const std::uint32_t num_private = want - num_cached;
-  const std::uint32_t left = room_beside(path);
-  if (num_private + lease.headroom > 0 && std::uint64_t{num_private} + lease.headroom > left) {
-    settle(sequence, lease, Phase::idle, Short{left}, effects);
+  const std::uint32_t in_pool = pool_room(lease, path), below_ceiling = ceiling_room(lease.owner, path);
+  const auto exceeds = [&](std::uint32_t headroom, std::uint32_t room) {
+    return num_private + headroom > 0 && std::uint64_t{num_private} + headroom > room;
+  };
+  const bool at_ceiling = exceeds(lease.own_headroom, below_ceiling);
+  if (at_ceiling || exceeds(lease.headroom, in_pool)) {
+    settle(sequence, lease, Phase::idle, Short{std::min(in_pool, below_ceiling), at_ceiling}, effects);
     return;
   }
   Holding& holding = lease.holding;
   holding.num_committed = num_cached;
-  hold_prefix(path, holding);
+  hold_prefix(path, lease);
   Acquired acquired;
   acquired.num_cached_tokens = num_cached * kBlockSize;
   if (copies) {  // before anything is evicted
     for (GroupId group = 0; group < num_groups(); ++group) {
-      hold(group, tail->blocks[group]);
+      hold(group, tail->blocks[group], lease.owner.tenant);
       holding.displaced.push_back({lease.last_number, group, tail->blocks[group]});
     }
     acquired.num_copied_tokens = tail->num_tokens;
     acquired.copy_from = tail->blocks;
   }
-  for (std::uint32_t i = 0; i < num_private; ++i) take_entry(holding);
+  for (std::uint32_t i = 0; i < num_private; ++i) take_entry(lease);
   counters.query_tokens += tokens.size();
   counters.hit_tokens += std::uint64_t{acquired.num_cached_tokens} + acquired.num_copied_tokens;
   if (holding.restore != kNoSnapshot) ++counters.snapshot_hits;

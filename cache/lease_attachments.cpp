@@ -43,24 +43,26 @@ std::uint32_t LeaseBook::State::shared_blocks(std::span<const TokenId> tokens, s
 }
 
 // Holds the blocks and the snapshot that a sequence beginning after these nodes of the tree reads.
-void LeaseBook::State::hold_prefix(std::span<const BlockId> nodes, Holding& holding) {
+void LeaseBook::State::hold_prefix(std::span<const BlockId> nodes, Lease& lease) {
+  Holding& holding = lease.holding;
+  const TenantId tenant = lease.owner.tenant;
   holding.tables.assign(num_groups(), BlockTable(nodes.size(), kNoBlock));
   for (GroupId group = 0; group < num_groups(); ++group) {
     for (std::size_t i = window_begin(group, nodes.size()); i < nodes.size(); ++i) {
       holding.tables[group][i] = block_at(group, nodes[i]);
-      hold(group, holding.tables[group][i]);
+      hold(group, holding.tables[group][i], tenant);
     }
   }
   if (has_state() && !nodes.empty()) {
     holding.restore = snapshots.of(nodes.back());
-    snapshots.hold(holding.restore);
+    snapshots.hold(holding.restore, tenant);
   }
 }
 
 // Publishes a group's blocks at the nodes committed from first_block on, or swaps them for equal ones, and drops those
 // that no later position attends to: a step that is planned already does not read them either.
-void LeaseBook::State::commit_attached(GroupId group, Holding& holding, std::uint32_t first_block,
-                                       std::uint32_t number) {
+void LeaseBook::State::commit_attached(GroupId group, Lease& lease, std::uint32_t first_block, std::uint32_t number) {
+  Holding& holding = lease.holding;
   const std::uint32_t begin = window_begin(group, holding.num_committed);
   BlockTable& table = holding.tables[group];
   for (std::uint32_t i = first_block; i < holding.num_committed; ++i) {
@@ -69,7 +71,7 @@ void LeaseBook::State::commit_attached(GroupId group, Holding& holding, std::uin
     if (canonical == kNoBlock) {
       attached[group].attach(node, table[i]);
     } else if (i >= begin) {
-      hold(group, canonical);
+      hold(group, canonical, lease.owner.tenant);
       holding.displaced.push_back({number, group, table[i]});
       table[i] = canonical;
     }
@@ -107,7 +109,7 @@ std::vector<SnapshotId> LeaseBook::State::give_spares(Lease& lease) {
     if (boundary > holding.tables[0].size() * kBlockSize) break;
     if (holding.spares.size() >= num_due) continue;
     if (snapshots.available() == 0) break;
-    holding.spares.push_back(take(snapshots));
+    holding.spares.push_back(take(snapshots, lease.owner));
     given.push_back(holding.spares.back());
   }
   return given;

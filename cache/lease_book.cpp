@@ -32,7 +32,7 @@ LeaseBook::State::State(const LeaseBookOptions& book_options)
   Kept everything{options.epoch - 1, {}};
   everything.holding.tables.resize(num_groups());
   for (GroupId group = 0; group < num_groups(); ++group)
-    while (counters_of(group).free > 0) everything.holding.tables[group].push_back(take(group));
+    while (counters_of(group).free > 0) everything.holding.tables[group].push_back(take(group, {}));
   while (snapshots.num_free() > 0) everything.holding.spares.push_back(snapshots.take());
   orphans.push_back(std::move(everything));
 }
@@ -92,40 +92,69 @@ bool LeaseBook::State::held_at(GroupId group, BlockId node) const {
   return group == 0 ? tree.held(node) : attached[group].held(attached[group].of(node));
 }
 
-// A free block of the group, or an evicted one. A radix node that is evicted loses its blocks of all groups.
-BlockId LeaseBook::State::take(GroupId group) {
-  if (group > 0) return take(attached[group]);
-  if (pool.num_free() == 0) {
-    const BlockId evicted = tree.evict();
-    for (Attachments& ids : attached) ids.detach(evicted);
-    snapshots.detach(evicted);
-    ++evictions;
-    ++version;
-  }
-  return pool.allocate();
+// A radix node that is evicted loses its blocks of all groups.
+void LeaseBook::State::was_evicted(BlockId node) {
+  for (Attachments& ids : attached) ids.detach(node);
+  snapshots.detach(node);
+  ++evictions;
+  ++version;
 }
 
-std::uint32_t LeaseBook::State::take(Attachments& ids) {
+// A free block of the group, or an evicted one. Of group 0 first the owner's, if it has as many as its ceiling.
+BlockId LeaseBook::State::take(GroupId group, const Owner& owner) {
+  if (group > 0) return take(attached[group], owner);
+  const BlockAccounts& accounts = pool.accounts();
+  for (BlockId own = accounts.oldest_of(owner.tenant);
+       own != kNoBlock && accounts.count(owner.tenant).blocks >= owner.ceiling;
+       own = accounts.oldest_of(owner.tenant)) {
+    tree.evict(own);
+    was_evicted(own);
+  }
+  if (pool.num_free() == 0) was_evicted(tree.evict_for(owner.tenant));
+  return pool.allocate(owner);
+}
+
+std::uint32_t LeaseBook::State::take(Attachments& ids, const Owner& owner) {
   const std::uint64_t before = ids.num_evictions();
-  const std::uint32_t id = ids.take();
+  const std::uint32_t id = ids.take(owner);
   version += ids.num_evictions() - before;
   return id;
 }
 
 // One more entry at the end of the tables.
-void LeaseBook::State::take_entry(Holding& holding) {
-  for (GroupId group = 0; group < num_groups(); ++group) holding.tables[group].push_back(take(group));
+void LeaseBook::State::take_entry(Lease& lease) {
+  for (GroupId group = 0; group < num_groups(); ++group)
+    lease.holding.tables[group].push_back(take(group, lease.owner));
 }
 
-// How many entries the available blocks suffice for, once a sequence holds what it reads after these nodes of the tree.
-std::uint32_t LeaseBook::State::room_beside(std::span<const BlockId> nodes) const {
+// How many entries the blocks that the lease may be given suffice for, once it holds what it reads after these nodes of
+// the tree. A node within the floor of another tenant is counted as if it could have been evicted: it may be one fewer.
+std::uint32_t LeaseBook::State::pool_room(const Lease& lease, std::span<const BlockId> nodes) const {
   std::uint32_t room = kNoBlock;
   for (GroupId group = 0; group < num_groups(); ++group) {
     const auto read = nodes.subspan(window_begin(group, nodes.size()));
-    const auto unheld = std::count_if(read.begin(), read.end(), [&](BlockId node) { return !held_at(group, node); });
-    room = std::min(room, counters_of(group).available - static_cast<std::uint32_t>(unheld));
+    const auto unheld = static_cast<std::uint32_t>(
+        std::count_if(read.begin(), read.end(), [&](BlockId node) { return !held_at(group, node); }));
+    std::uint32_t available = counters_of(group).available;
+    const std::uint32_t evictable = pool.accounts().num_evictable_for(lease.owner.tenant);
+    if (group == 0 && evictable < tree.num_unheld() && !runs_alone(lease)) available = pool.num_free() + evictable;
+    room = std::min(room, available - std::min(available, unheld));
   }
   return room;
+}
+
+// How many blocks the owner can be given below its ceiling, once it uses these nodes of the tree, by evicting its own.
+std::uint32_t LeaseBook::State::ceiling_room(const Owner& owner, std::span<const BlockId> nodes) const {
+  const BlockAccounts::Count count = pool.accounts().count(owner.tenant);
+  const auto becomes_used = [&](BlockId node) { return !tree.held(node) && pool.accounts().is_of(node, owner.tenant); };
+  const auto used = count.blocks - count.unused + std::ranges::count_if(nodes, becomes_used);
+  return owner.ceiling - static_cast<std::uint32_t>(std::min<std::ptrdiff_t>(owner.ceiling, used));
+}
+
+// No other sequence of this epoch holds blocks.
+bool LeaseBook::State::runs_alone(const Lease& lease) const {
+  return std::ranges::none_of(
+      leases, [&](const auto& entry) { return entry.second.phase == Phase::held && &entry.second != &lease; });
 }
 
 void LeaseBook::extend(const Extend& message, LeaseEffects& effects) {
@@ -133,12 +162,14 @@ void LeaseBook::extend(const Extend& message, LeaseEffects& effects) {
   State::Lease* lease = s.next_message(message.key, false, effects);
   if (lease == nullptr) return;
   TROUPE_ASSERT(lease->phase == State::Phase::held && message.num_blocks > 0);
-  if (const std::uint32_t room = s.room_beside({}); message.num_blocks > room) {
-    s.answer(message.key, *lease, Short{room}, effects);
+  const std::uint32_t below_ceiling = s.ceiling_room(lease->owner, {});
+  const std::uint32_t room = std::min(s.pool_room(*lease, {}), below_ceiling);
+  if (message.num_blocks > room) {
+    s.answer(message.key, *lease, Short{room, message.num_blocks > below_ceiling}, effects);
     return;
   }
   Holding& holding = lease->holding;
-  for (std::uint32_t i = 0; i < message.num_blocks; ++i) s.take_entry(holding);
+  for (std::uint32_t i = 0; i < message.num_blocks; ++i) s.take_entry(*lease);
   Extended extended;
   for (const BlockTable& table : holding.tables)
     extended.blocks.emplace_back(table.end() - message.num_blocks, table.end());
@@ -174,7 +205,7 @@ void LeaseBook::commit(const Commit& message, LeaseEffects& effects) {
       s.flights.unclaim(lease->prefixes[index], lease->scopes.publish(), message.key.sequence);
   }
   for (GroupId group = 0; group < s.num_groups(); ++group) {
-    if (group > 0) s.commit_attached(group, holding, message.first_block, message.key.number);
+    if (group > 0) s.commit_attached(group, *lease, message.first_block, message.key.number);
     const auto first = holding.tables[group].begin() + message.first_block;
     committed.blocks.emplace_back(first, first + num_blocks);
   }
@@ -198,7 +229,7 @@ void LeaseBook::State::commit_block(Lease& lease, std::uint32_t index, BlockToke
     ++counters.published;
     return;
   }
-  tree.hold(canonical);
+  tree.hold(canonical, lease.owner.tenant);
   table[index] = canonical;
   holding.displaced.push_back({number, 0, own});
 }
@@ -241,11 +272,11 @@ void LeaseBook::release(const Release& message, LeaseEffects& effects) {
 }
 
 // hold and let_go add and remove a reference to a block that is not free, whether it is cached or not.
-void LeaseBook::State::hold(GroupId group, BlockId block) {
+void LeaseBook::State::hold(GroupId group, BlockId block, TenantId tenant) {
   if (group > 0) {
-    attached[group].hold(block);
+    attached[group].hold(block, tenant);
   } else if (tree.contains(block)) {
-    tree.hold(block);
+    tree.hold(block, tenant);
   } else {
     pool.retain(block);
   }
@@ -337,6 +368,8 @@ std::optional<CachedRange> LeaseBook::find_recyclable_range(const ScopeList& sco
 
 std::uint64_t LeaseBook::version() const { return state_->version; }
 std::uint64_t LeaseBook::epoch() const { return state_->epoch; }
+
+BlockAccounts::Count LeaseBook::blocks_of(TenantId tenant) const { return state_->pool.accounts().count(tenant); }
 
 CacheCounters LeaseBook::counters() const {
   const State& s = *state_;

@@ -16,6 +16,8 @@
 //                              any position: full blocks are shared, and of the one that is part full the caller
 //                              makes a copy (copy-on-write at the only block that either of them still writes to).
 //   Extend{num_blocks}      -> Extended{blocks} to append to the tables, or Short{available}: all or nothing.
+//                              Short{at_ceiling} says that the tenant of the sequence has too many blocks in use, not
+//                              that the pool has too few: only sequences of this tenant can give some back.
 //   Commit{first, tokens}   -> Committed{first_block, blocks}. Sent only after the StepResult of the step that
 //                              filled the blocks; generated tokens as well as prompt. Publishes them in the tree.
 //                              The answer names the canonical block of each: where it differs from the sender's,
@@ -25,6 +27,13 @@
 //                              no longer. It keeps its blocks.
 //   Release{after_step}     -> Acknowledged. The end of this sequence id: finished, cancelled or preempted alike.
 //                              Its blocks come back when step `after_step` is done, at once if it already is.
+//
+// Tenants (block_accounts.h). Each Acquire names the tenant of its sequence, with a floor and a ceiling in blocks of
+// group 0. Blocks count for the tenant they were given to, those that several tenants use for none. Before a tenant
+// gets more blocks than its ceiling, cached ones of its own are evicted. For a tenant nothing is evicted that is within
+// the floor of another, as long as sequences other than the one that asks hold blocks: one that runs alone gets every
+// block, so that it always ends. The last floor that was given counts, and for each sequence the ceiling that came with
+// it.
 //
 // Groups and recurrent state (group.h, attachments.h). A sequence has one table per cache group, all of the same
 // length; the blocks of one index are given out, published and swapped together. The blocks of group 0, which must have
@@ -70,6 +79,7 @@
 #include <variant>
 #include <vector>
 
+#include "cache/block_accounts.h"
 #include "cache/group.h"
 #include "cache/ids.h"
 #include "cache/prefix_hash.h"
@@ -106,6 +116,8 @@ struct Acquire {
   // or the only waiting request might never start.
   std::uint32_t headroom = 0;
   std::optional<Fork> fork{};  // a fork that is served never waits
+  Owner owner{};
+  std::uint32_t own_headroom = 0;  // as headroom, below the owner's ceiling for the growth of its other sequences
 };
 
 struct Extend {
@@ -149,8 +161,9 @@ struct Wait {
   friend bool operator==(const Wait&, const Wait&) = default;
 };
 struct Short {
-  // Blocks that could be given out now, free or cached without holders, of the group with the fewest.
+  // Blocks that this tenant could be given now, free or cached without holders, of the group with the fewest.
   std::uint32_t available = 0;
+  bool at_ceiling = false;  // the tenant's other sequences, or its cached prefix, leave too few below its ceiling
   friend bool operator==(const Short&, const Short&) = default;
 };
 struct Extended {
@@ -239,9 +252,9 @@ class LeaseBook {
   LeaseBook& operator=(const LeaseBook&) = delete;
 
   // Messages; the protocol is above. O(tokens) for Acquire and Commit, O(blocks) for Extend and Release, plus expected
-  // O(1) for each block evicted to make room, plus an Acquire for each follower that is answered. What contradicts the
-  // protocol within the right epoch and number (a Commit beyond the table, an Extend by 0 blocks) is our own bug and
-  // asserted.
+  // O(log tenants) for each block given out, evicted or given back, plus an Acquire for each follower that is answered.
+  // What contradicts the protocol within the right epoch and number (a Commit beyond the table, an Extend by 0 blocks)
+  // is our own bug and asserted.
   void acquire(const Acquire& message, LeaseEffects& effects);
   void extend(const Extend& message, LeaseEffects& effects);
   void commit(const Commit& message, LeaseEffects& effects);
@@ -266,6 +279,8 @@ class LeaseBook {
   [[nodiscard]] std::uint64_t version() const;
 
   [[nodiscard]] CacheCounters counters() const;
+  // The blocks of group 0 that count for this tenant, and how many of them no sequence uses. O(1).
+  [[nodiscard]] BlockAccounts::Count blocks_of(TenantId tenant) const;
   [[nodiscard]] std::uint64_t epoch() const;
   // Checks every invariant that holds between calls (asserted). O(blocks + leases); for tests.
   void check() const;

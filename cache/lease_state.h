@@ -66,6 +66,8 @@ struct LeaseBook::State {
     std::uint32_t want = 0;
     std::uint32_t headroom = 0;
     std::optional<Fork> fork;
+    Owner owner;
+    std::uint32_t own_headroom = 0;
     // held
     Holding holding;
     std::vector<std::uint64_t> prefixes;  // hashes of the full blocks in `tokens`; empty: claims nothing
@@ -112,12 +114,15 @@ struct LeaseBook::State {
   // The group's block at a radix node, kNoBlock if there is none, and whether a sequence holds it.
   [[nodiscard]] BlockId block_at(GroupId group, BlockId node) const;
   [[nodiscard]] bool held_at(GroupId group, BlockId node) const;
-  [[nodiscard]] std::uint32_t room_beside(std::span<const BlockId> nodes) const;
-  BlockId take(GroupId group);
-  std::uint32_t take(Attachments& ids);
-  void take_entry(Holding& holding);
+  [[nodiscard]] std::uint32_t pool_room(const Lease& lease, std::span<const BlockId> nodes) const;
+  [[nodiscard]] std::uint32_t ceiling_room(const Owner& owner, std::span<const BlockId> nodes) const;
+  [[nodiscard]] bool runs_alone(const Lease& lease) const;
+  void was_evicted(BlockId node);
+  BlockId take(GroupId group, const Owner& owner);
+  std::uint32_t take(Attachments& ids, const Owner& owner);
+  void take_entry(Lease& lease);
   void commit_block(Lease& lease, std::uint32_t index, BlockTokens tokens, std::uint32_t number);
-  void hold(GroupId group, BlockId block);
+  void hold(GroupId group, BlockId block, TenantId tenant);
   void let_go(GroupId group, BlockId block);
   void give_back(const Holding& holding);
   void give_back_until(std::vector<Kept>& kept, std::uint64_t until);
@@ -135,8 +140,8 @@ struct LeaseBook::State {
   [[nodiscard]] std::uint32_t window_begin(GroupId group, std::size_t num_blocks) const;
   [[nodiscard]] std::uint32_t served_blocks(std::span<const BlockId> nodes) const;
   [[nodiscard]] std::uint32_t shared_blocks(std::span<const TokenId> tokens, std::span<const TokenId> leader) const;
-  void hold_prefix(std::span<const BlockId> nodes, Holding& holding);
-  void commit_attached(GroupId group, Holding& holding, std::uint32_t first_block, std::uint32_t number);
+  void hold_prefix(std::span<const BlockId> nodes, Lease& lease);
+  void commit_attached(GroupId group, Lease& lease, std::uint32_t first_block, std::uint32_t number);
   void commit_snapshot(Lease& lease, SnapshotId snapshot);
   std::vector<SnapshotId> give_spares(Lease& lease);
   void check_snapshots() const;

@@ -6,38 +6,44 @@
 
 namespace troupe::cache {
 
-// A doubly linked list over ids below num_ids, each at most once. Every call is O(1) and allocates nothing.
-class LruList {
+// Doubly linked lists over ids below num_ids, each of which is in at most one of them. Every call is O(1) and allocates
+// nothing.
+class LruLinks {
  public:
   static constexpr std::uint32_t kNone = 0xffffffffu;
+  struct List {
+    std::uint32_t oldest = kNone, newest = kNone;  // kNone: the list is empty
+    std::uint32_t size = 0;
+  };
 
-  explicit LruList(std::uint32_t num_ids) : links_(num_ids) {}
+  explicit LruLinks(std::uint32_t num_ids) : links_(num_ids) {}
 
-  // push_newest: the id must not be in the list; remove: it must be. Neither is checked.
-  void push_newest(std::uint32_t id) {
-    links_[id] = {newest_, kNone};
-    (newest_ == kNone ? oldest_ : links_[newest_].newer) = id;
-    newest_ = id;
-    ++size_;
+  // push_*: the id must be in no list; remove: it must be in this one. Neither is checked.
+  void push_newest(List& list, std::uint32_t id) {
+    links_[id] = {list.newest, kNone};
+    (list.newest == kNone ? list.oldest : links_[list.newest].newer) = id;
+    list.newest = id;
+    ++list.size;
   }
-  void remove(std::uint32_t id) {
+  void push_oldest(List& list, std::uint32_t id) {
+    links_[id] = {kNone, list.oldest};
+    (list.oldest == kNone ? list.newest : links_[list.oldest].older) = id;
+    list.oldest = id;
+    ++list.size;
+  }
+  void remove(List& list, std::uint32_t id) {
     const Link link = links_[id];
-    (link.older == kNone ? oldest_ : links_[link.older].newer) = link.newer;
-    (link.newer == kNone ? newest_ : links_[link.newer].older) = link.older;
-    --size_;
+    (link.older == kNone ? list.oldest : links_[link.older].newer) = link.newer;
+    (link.newer == kNone ? list.newest : links_[link.newer].older) = link.older;
+    --list.size;
   }
-
-  [[nodiscard]] std::uint32_t oldest() const { return oldest_; }  // kNone: the list is empty
   [[nodiscard]] std::uint32_t next_newer(std::uint32_t id) const { return links_[id].newer; }
-  [[nodiscard]] std::uint32_t size() const { return size_; }
 
  private:
   struct Link {
     std::uint32_t older = kNone, newer = kNone;
   };
   std::vector<Link> links_;
-  std::uint32_t oldest_ = kNone, newest_ = kNone;
-  std::uint32_t size_ = 0;
 };
 
 }  // namespace troupe::cache

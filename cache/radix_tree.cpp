@@ -20,13 +20,10 @@ BlockTokens block_at(std::span<const TokenId> tokens, std::uint32_t index) {
 }  // namespace
 
 RadixTree::RadixTree(BlockPool& pool)
-    : pool_(pool),
-      nodes_(pool.num_blocks()),
-      buckets_(std::bit_ceil(pool.num_blocks() + 1u), kNoBlock),
-      unheld_(pool.num_blocks()) {}
+    : pool_(pool), nodes_(pool.num_blocks()), buckets_(std::bit_ceil(pool.num_blocks() + 1u), kNoBlock) {}
 
 RadixTree::~RadixTree() {
-  while (unheld_.size() > 0) evict();
+  while (num_unheld() > 0) evict_for();
   TROUPE_ASSERT(num_blocks_ == 0);
 }
 
@@ -129,32 +126,39 @@ void RadixTree::insert(BlockId parent, ScopeId scope, BlockTokens tokens, BlockI
   pool_.retain(block);  // the tree's own reference, beside the caller's
 }
 
-void RadixTree::hold(BlockId block) {
+void RadixTree::hold(BlockId block, TenantId tenant) {
   TROUPE_ASSERT(contains(block));
-  if (!held(block)) unheld_.remove(block);
+  pool_.accounts().use(block, tenant);
   pool_.retain(block);
 }
 
 void RadixTree::drop(BlockId block) {
   TROUPE_ASSERT(contains(block) && held(block));
   pool_.release(block);
-  if (!held(block)) unheld_.push_newest(block);
+  if (!held(block)) pool_.accounts().leave(block);
 }
 
-BlockId RadixTree::evict() {
-  TROUPE_ASSERT(unheld_.size() > 0);
-  const BlockId block = unheld_.oldest();
+BlockId RadixTree::evict_for(TenantId tenant) {
+  BlockAccounts& accounts = pool_.accounts();
+  BlockId block = accounts.victim_for(tenant);
+  while (nodes_[block].num_children > 0) {  // of the common account
+    accounts.set_aside(block);
+    block = accounts.victim_for(tenant);
+  }
+  evict(block);
+  return block;
+}
+
+void RadixTree::evict(BlockId block) {
   RadixNode& node = nodes_[block];
-  TROUPE_ASSERT(node.num_children == 0);
-  unheld_.remove(block);
+  TROUPE_ASSERT(contains(block) && !held(block) && node.num_children == 0);
   BlockId* link = &buckets_[bucket_of(node.prefix, node.scope)];
   while (*link != block) link = &nodes_[*link].next_in_bucket;
   *link = node.next_in_bucket;
-  if (node.parent != kRoot) --nodes_[node.parent].num_children;
+  if (node.parent != kRoot && --nodes_[node.parent].num_children == 0) pool_.accounts().put_back(node.parent);
   node.cached = false;
   --num_blocks_;
   pool_.release(block);
-  return block;
 }
 
 void RadixTree::check() const {
@@ -171,13 +175,8 @@ void RadixTree::check() const {
     TROUPE_ASSERT(contains(node.parent));
     TROUPE_ASSERT(held(node.parent) || !held(block));
   }
-  TROUPE_ASSERT(cached == num_blocks_ && unheld == unheld_.size() && children == edges);
-  std::uint32_t listed = 0;
-  for (BlockId block = unheld_.oldest(); block != LruList::kNone; block = unheld_.next_newer(block)) {
-    TROUPE_ASSERT(contains(block) && !held(block));
-    ++listed;
-  }
-  TROUPE_ASSERT(listed == unheld_.size());
+  TROUPE_ASSERT(cached == num_blocks_ && unheld == num_unheld() && children == edges);
+  pool_.accounts().check();
 }
 
 }  // namespace troupe::cache

@@ -14,7 +14,6 @@
 
 #include "cache/block_pool.h"
 #include "cache/ids.h"
-#include "cache/lru_list.h"
 #include "cache/prefix_hash.h"
 #include "cache/scope.h"
 
@@ -25,8 +24,10 @@ inline constexpr BlockId kRoot = kNoBlock;  // the parent of first blocks
 // Not thread-safe. Allocates in the constructor only; some 180 bytes per block of the pool.
 //
 // Holding. A caller that holds a radix node also holds all nodes above it, and drops deeper ones first. So a radix node
-// is always dropped after its children, the list of unheld nodes in the order they were dropped has children before
-// parents, and its front is both the least recently used node and a leaf: eviction is O(1).
+// is always dropped after its children: those of one account in the order they were dropped have children before
+// parents, and the first is both the least recently used node and a leaf. The pool's accounts say which account gives
+// a block up; only of the common one the first may have children, of tenants. Each such node is passed over once until
+// its last child is evicted, so eviction is expected O(log accounts).
 class RadixTree {
  public:
   // The tree holds one reference on each block in it. The pool must outlive it.
@@ -54,17 +55,19 @@ class RadixTree {
   // its reference on the block counts as holding it. The edge must be new (asserted).
   void insert(BlockId parent, ScopeId scope, BlockTokens tokens, BlockId block);
 
-  // Adds or removes a holder; see above for the order.
-  void hold(BlockId block);
+  // Adds a holder, a sequence of this tenant, or removes one; see above for the order.
+  void hold(BlockId block, TenantId tenant = {});
   void drop(BlockId block);
 
-  // Frees the least recently used unheld block and returns its id; there must be one (asserted).
-  BlockId evict();
+  // Frees the unheld block that is to make room for a tenant, and returns its id; there must be one (asserted).
+  BlockId evict_for(TenantId tenant = {});
+  // Frees this block, an unheld leaf (asserted).
+  void evict(BlockId block);
 
   [[nodiscard]] bool contains(BlockId block) const { return nodes_[block].cached; }
   [[nodiscard]] bool held(BlockId block) const { return pool_.references(block) > 1; }
   [[nodiscard]] std::uint32_t num_blocks() const { return num_blocks_; }
-  [[nodiscard]] std::uint32_t num_unheld() const { return unheld_.size(); }  // all of them can be evicted
+  [[nodiscard]] std::uint32_t num_unheld() const { return pool_.accounts().num_unused(); }  // all can be evicted
   // Checks links and counts (asserted). O(blocks of the pool).
   void check() const;
 
@@ -90,7 +93,6 @@ class RadixTree {
   BlockPool& pool_;
   std::vector<RadixNode> nodes_;  // by block id
   std::vector<BlockId> buckets_;  // heads of chains, by prefix and scope; a power of two of them
-  LruList unheld_;                // cached blocks without holders
   std::uint32_t num_blocks_ = 0;
 };
 

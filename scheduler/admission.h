@@ -27,11 +27,13 @@ struct Demand {
   std::uint64_t arrival = 0;  // unique; kept over preemptions
   std::uint32_t prompt_tokens = 0;
   std::uint32_t max_tokens = kUnlimitedTokens;  // to generate; kUnlimitedTokens: as many as fit
-  // Of the tenant's limits: tokens of one sequence, and sequences in the batch.
-  std::uint32_t max_context = kUnlimitedTokens;
-  std::uint32_t max_running = kUnlimitedSequences;
+  std::uint32_t generated = 0;                  // tokens, before it was preempted
+  TenantLimits limits{};
   // With a deadline: when it has to begin at the latest, on the clock of whoever queues it.
   std::optional<double> due_seconds{};
+
+  [[nodiscard]] std::uint32_t max_context() const { return limits.max_context.value_or(kUnlimitedTokens); }
+  [[nodiscard]] std::uint32_t max_running() const { return limits.max_running.value_or(kUnlimitedSequences); }
 };
 
 // Why a request is refused: the content of the wire's Refused.
@@ -56,13 +58,13 @@ struct Fits {
   std::uint32_t max_known = 0;
 };
 
-// Checks whether a request fits when no other sequence runs. The last token of a sequence is never computed, so
-// max_known tokens need blocks_for(max_known - 1) blocks of each group, of one with a window at most
-// most_window_blocks().
+// Checks whether a request fits when no other sequence of its tenant runs, and those of others use no more than what is
+// kept for their tenants. The last token of a sequence is never computed, so max_known tokens need
+// blocks_for(max_known - 1) blocks of each group, of one with a window at most most_window_blocks().
 //
 //   too_long    the prompt and one token are more than the context, or than the tenant's max_context
-//   never_fits  the prompt, or the prompt and an explicit max_tokens, need more blocks than there are; a request
-//               without max_tokens is instead cut to what fits
+//   never_fits  the prompt, or the prompt and an explicit max_tokens, need more blocks than there are, less those kept
+//               for other tenants, or than the tenant may have; a request without max_tokens is instead cut to what fits
 //   invalid_argument  an empty prompt, or max_tokens 0
 [[nodiscard]] std::variant<Fits, Refusal> check_fit(const Demand& demand, const Capacity& capacity);
 

@@ -26,7 +26,8 @@ bool FairQueue::remove(RequestNumber number) {
 
 bool FairQueue::may_run_more(const Line& line) const {
   const Demand& first = line.front().demand;
-  return shares_->places_and_claims(first.tenant) < first.max_running;
+  if (shares_->places_and_claims(first.tenant) >= first.max_running()) return false;
+  return !may_admit_ || may_admit_(first.tenant);
 }
 
 // Of the tenant that goes next; among equal ones the one whose first request is the oldest. Null if no tenant may run

@@ -15,9 +15,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <optional>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "cache/rank.h"
@@ -31,8 +33,10 @@ inline constexpr std::uint32_t kMaxOvertaken = 32;
 // Not thread-safe. push, remove and pick are O(waiting requests).
 class FairQueue {
  public:
-  // `shares` must outlive the queue.
-  explicit FairQueue(const FairShares& shares) : shares_(&shares) {}
+  // `shares` must outlive the queue. Requests of tenants for which may_admit returns false wait: peek(), pick() and
+  // candidates() ignore them.
+  explicit FairQueue(const FairShares& shares, std::function<bool(TenantId)> may_admit = {})
+      : shares_(&shares), may_admit_(std::move(may_admit)) {}
 
   // The request's rank among its tenant's, waiting and running. Leases compare the ranks of all tenants, and know
   // neither tenants nor priorities.
@@ -49,7 +53,7 @@ class FairQueue {
   // How many tokens need not be computed for this request (PrefixPrediction: cached + in flight). Kept until the
   // next call; unknown numbers are ignored.
   void set_prediction(RequestNumber number, std::uint32_t tokens);
-  // The next to admit, without taking it out; none if the queue is empty or all its tenants are at their max_running.
+  // The next to admit, without taking it out; none if the queue is empty, or no tenant in it may run one more.
   [[nodiscard]] std::optional<RequestNumber> peek() const;
   // Removes and returns what peek() returns. If that has no deadline, counts one overtaking for each request before it.
   std::optional<RequestNumber> pick();
@@ -78,6 +82,7 @@ class FairQueue {
   [[nodiscard]] static std::size_t choose(const Line& line);
 
   const FairShares* shares_;
+  std::function<bool(TenantId)> may_admit_;
   std::unordered_map<TenantId, Line> lines_;
   std::uint32_t size_ = 0;
 };

@@ -35,6 +35,7 @@ void StepPlanner::add(const SequenceStart& start) {
   entry.computed = start.computed;
   entry.num_blocks = start.num_blocks;
   entry.max_known = start.max_known;
+  entry.floor = start.floor;
   entry.num_reported = start.computed / kBlockSize;
   entry.alone_until = start.alone_until;
   if (start.due_seconds) entry.due_seconds = *start.due_seconds;
@@ -62,9 +63,28 @@ const StepPlanner::Entry& StepPlanner::at(SequenceId sequence) const {
 void StepPlanner::sort_entries() {
   std::ranges::sort(entries_, {}, [](const Entry& entry) { return std::tuple(entry.rank, entry.sequence); });
   shares_->clear_places();
-  for (Entry& entry : entries_) entry.level = entry.parked ? 0 : shares_->take_place(entry.tenant);
-  std::ranges::sort(entries_, {},
-                    [](const Entry& entry) { return std::tuple(entry.level, entry.rank.arrival, entry.sequence); });
+  for (Entry& entry : entries_) {
+    entry.level = entry.parked ? 0 : shares_->take_place(entry.tenant);
+    entry.is_lent = is_lent(entry.tenant, entry.rank, entry.known, entry.floor);
+  }
+  std::ranges::sort(entries_, {}, [](const Entry& entry) {
+    return std::tuple(entry.is_lent, entry.level, entry.rank.arrival, entry.sequence);
+  });
+}
+
+// Whether a sequence with this many known tokens, and those of the tenant that rank before it, need more blocks than
+// `floor`, with one for the token that is sampled next.
+bool StepPlanner::is_lent(TenantId tenant, Rank rank, std::uint32_t known, std::uint32_t floor) const {
+  if (floor == 0) return true;
+  std::uint64_t num_blocks = blocks_for(known + 1);
+  for (const Entry& entry : entries_)
+    if (entry.tenant == tenant && entry.rank < rank) num_blocks += blocks_for(entry.known + 1);
+  return num_blocks > floor;
+}
+
+bool StepPlanner::is_lent(const Demand& waiting) const {
+  return is_lent(waiting.tenant, {waiting.priority, waiting.arrival}, waiting.prompt_tokens + waiting.generated,
+                 waiting.limits.min_kv_blocks.value_or(0));
 }
 
 // The level that the request would have if it ran.
@@ -76,12 +96,13 @@ std::uint32_t StepPlanner::level_of(const Demand& waiting) const {
 }
 
 bool StepPlanner::outranks(const Demand& a, const Demand& b) const {
-  return a.tenant == b.tenant ? a.priority < b.priority : level_of(a) < level_of(b);
+  if (a.tenant == b.tenant) return a.priority < b.priority;
+  return std::tuple(is_lent(a), level_of(a)) < std::tuple(is_lent(b), level_of(b));
 }
 
 bool StepPlanner::is_older(const Demand& a, const Demand& b) const {
   if (a.tenant == b.tenant) return Rank{a.priority, a.arrival} < Rank{b.priority, b.arrival};
-  return std::tuple(level_of(a), a.arrival) < std::tuple(level_of(b), b.arrival);
+  return std::tuple(is_lent(a), level_of(a), a.arrival) < std::tuple(is_lent(b), level_of(b), b.arrival);
 }
 
 // --- steps ---
@@ -202,8 +223,10 @@ void StepPlanner::advance(SequenceId sequence, std::uint32_t num_sampled) {
   TROUPE_ASSERT(num_sampled == 0 || entry->wants_logits);
   TROUPE_ASSERT(num_sampled <= 1 && num_sampled <= entry->max_known - entry->known);
   entry->computed += entry->planned;
+  const bool has_grown = blocks_for(entry->known + num_sampled + 1) > blocks_for(entry->known + 1);
   entry->known += num_sampled;
   entry->planned = 0;
+  if (has_grown && entry->floor > 0) sort_entries();
 }
 
 void StepPlanner::abandon_step() {
@@ -234,16 +257,20 @@ std::uint32_t StepPlanner::missing_blocks(const Entry& entry) const {
 }
 
 void StepPlanner::needs(std::vector<BlockNeed>& out) {
+  const auto waits_for_older = [&](const Entry& entry) {
+    return std::any_of(std::as_const(entries_).data(), &entry,
+                       [&](const Entry& older) { return older.tenant == entry.tenant && older.starved_at_ceiling(); });
+  };
   for (Entry& entry : entries_) {
     const std::uint32_t missing = missing_blocks(entry);
-    if (entry.parked || missing == 0) continue;
+    if (entry.parked || missing == 0 || waits_for_older(entry)) continue;
     const bool is_retry = entry.asking == Asking::denied && (entry.may_retry || entry.num_available > 0);
     if (entry.asking == Asking::no || is_retry) {
       out.push_back({entry.sequence, is_retry ? std::min(missing, std::max(entry.num_available, 1u)) : missing});
       entry.asking = Asking::asked;
       entry.may_retry = false;
     }
-    if (entry.starved()) break;
+    if (entry.starved() && !entry.at_ceiling) break;
   }
 }
 
@@ -256,13 +283,14 @@ void StepPlanner::grant(SequenceId sequence, std::uint32_t num_blocks) {
   entry->was_denied = false;
 }
 
-void StepPlanner::deny(SequenceId sequence, std::uint32_t num_available) {
+void StepPlanner::deny(SequenceId sequence, std::uint32_t num_available, bool at_ceiling) {
   Entry* entry = find(sequence);
   if (entry == nullptr) return;
   TROUPE_ASSERT(entry->asking == Asking::asked);
   entry->asking = Asking::denied;
   entry->was_denied = true;
   entry->num_available = num_available;
+  entry->at_ceiling = at_ceiling;
 }
 
 // Also entries with an unanswered request: the answer may be a denial from before the blocks were given back.
@@ -270,7 +298,14 @@ void StepPlanner::retry_denied() {
   for (Entry& entry : entries_) entry.may_retry = true;
 }
 
-bool StepPlanner::starved() const { return std::ranges::any_of(entries_, &Entry::starved); }
+bool StepPlanner::starved() const {
+  return std::ranges::any_of(entries_, [](const Entry& entry) { return entry.starved() && !entry.at_ceiling; });
+}
+
+bool StepPlanner::starved_at_ceiling(TenantId tenant) const {
+  return std::ranges::any_of(entries_,
+                             [&](const Entry& entry) { return entry.tenant == tenant && entry.starved_at_ceiling(); });
+}
 
 // The youngest entry for which may_go(entry) is true, among those not in a running step.
 template <class MayGo>
@@ -281,25 +316,37 @@ std::optional<SequenceId> StepPlanner::youngest(MayGo&& may_go) const {
   return found->sequence;
 }
 
+// only: the tenant of which it must be.
 template <class IsYounger>
-std::optional<SequenceId> StepPlanner::victim_beyond(IsYounger&& is_younger) const {
-  if (const auto parked = youngest([](const Entry& entry) { return entry.parked && entry.num_blocks > 0; }))
+std::optional<SequenceId> StepPlanner::victim_beyond(std::optional<TenantId> only, IsYounger&& is_younger) const {
+  const auto may_go = [&](const Entry& entry) { return entry.num_blocks > 0 && (!only || entry.tenant == *only); };
+  if (const auto parked = youngest([&](const Entry& entry) { return entry.parked && entry.is_lent && may_go(entry); }))
     return parked;
-  return youngest([&](const Entry& entry) { return entry.num_blocks > 0 && is_younger(entry); });
+  if (const auto younger = youngest([&](const Entry& entry) { return may_go(entry) && is_younger(entry); }))
+    return younger;
+  return youngest([&](const Entry& entry) { return entry.parked && may_go(entry); });
 }
 
 std::optional<SequenceId> StepPlanner::victim() const {
-  const auto needy = std::ranges::find_if(entries_, &Entry::starved);
-  if (needy == entries_.end() || needy->asking != Asking::denied) return std::nullopt;
-  return victim_beyond([&](const Entry& entry) { return &entry > &*needy; });
+  for (const Entry& needy : entries_) {
+    if (!needy.starved()) continue;
+    std::optional<SequenceId> found;
+    if (needy.asking == Asking::denied) {
+      const auto only = needy.at_ceiling ? std::optional(needy.tenant) : std::nullopt;
+      found = victim_beyond(only, [&](const Entry& entry) { return &entry > &needy; });
+    }
+    if (found || !needy.at_ceiling) return found;
+  }
+  return std::nullopt;
 }
 
-std::optional<SequenceId> StepPlanner::victim_for(const Demand& waiting) const {
+std::optional<SequenceId> StepPlanner::victim_for(const Demand& waiting, bool at_ceiling) const {
   const Rank rank{waiting.priority, waiting.arrival};
-  const std::tuple place(level_of(waiting), waiting.arrival);
-  return victim_beyond([&](const Entry& entry) {
+  const std::tuple place(is_lent(waiting), level_of(waiting), waiting.arrival);
+  const auto only = at_ceiling ? std::optional(waiting.tenant) : std::nullopt;
+  return victim_beyond(only, [&](const Entry& entry) {
     if (entry.tenant == waiting.tenant) return entry.rank > rank;
-    return std::tuple(entry.level, entry.rank.arrival) > place;
+    return std::tuple(entry.is_lent, entry.level, entry.rank.arrival) > place;
   });
 }
 

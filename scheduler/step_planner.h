@@ -9,7 +9,9 @@
 //
 // The order of everything ("older") takes turns between tenants: first each tenant's first sequence by cache::Rank
 // (priority, then arrival), then each one's second, and so on; at one level by arrival. So a tenant with one sequence
-// is never preempted for another tenant's second one, and a priority orders the sequences of one tenant only.
+// is never preempted for another tenant's second one, and a priority orders the sequences of one tenant only. But
+// before all others come the sequences whose blocks, with those of the tenant's sequences that rank before them, are
+// within the tenant's floor (TenantLimits::min_kv_blocks): what others borrowed of it is recalled by preempting them.
 //
 // A plan gives a row of one token to each sequence that is one behind, oldest first; then chunks of the others, oldest
 // first, up to max_step_tokens in all. Where some of a tenant's and priority's have a deadline, those come first among
@@ -24,15 +26,17 @@
 // What the batcher does after every event (an answer, a result, a new request, credit):
 //
 //   1. Admission, while has_room() and !starved() and no Acquire is unanswered: pick from the FairQueue, send
-//      Acquire{want = initial_blocks(known), headroom = num_running()}. Without room, and when no step is running,
-//      preempt place_for() the queue's next request first. On Acquired open the sequence in the worker and add() it; on
-//      Wait keep it aside (it does not count as running; bound their number); on Short it is the next to admit, before
-//      any picked one but those that outrank() it, the oldest of several first. Ask again once blocks were given back
-//      since the Acquire was sent (the denial may be older than that), or, when no step is running, after preempting
-//      victim_for() it. A finished step alone frees no blocks: do not ask again after each, or an Acquire would be
-//      unanswered at every moment when a victim could be preempted. Where each sequence has a recurrent state and the
-//      planner is_full(), preempt parked_victim() before add(). Without one (several that waited for a leader may be
-//      Acquired at once) release the new sequence and queue its request again.
+//      Acquire{want = initial_blocks(known), headroom = num_running(), of its tenant own_headroom}. Without room, and
+//      when no step is running, preempt place_for() the queue's next request first. On Acquired open the sequence in
+//      the worker and add() it; on Wait keep it aside (it does not count as running; bound their number); on Short it
+//      is the next to admit, before any picked one but those that outrank() it, the oldest of several first. Ask again
+//      once blocks were given back since the Acquire was sent (the denial may be older than that), or, when no step is
+//      running, after preempting victim_for() it. On Short{at_ceiling} the same, but it keeps no request of other
+//      tenants waiting, and of its own tenant none is picked meanwhile, nor while starved_at_ceiling(). A finished step
+//      alone frees no blocks: do not ask again after each, or an Acquire would be unanswered at every moment when a
+//      victim could be preempted. Where each sequence has a recurrent state and the planner is_full(), preempt
+//      parked_victim() before add(). Without one (several that waited for a leader may be Acquired at once) release the
+//      new sequence and queue its request again.
 //   2. needs(): send an Extend for each. grant() or deny() as the answers come. Needs look two steps ahead, so the
 //      answers usually arrive while a step runs.
 //   3. if no step is running and there is a victim(): remove() it, close it in the worker, send
@@ -58,7 +62,10 @@
 //
 // Progress: the oldest sequence always gets a row or the blocks for one. A victim is always parked or younger than the
 // sequence it is preempted for, so the oldest is never preempted, and with all others preempted the blocks suffice for
-// it, because admission refuses what can never fit (scheduler/admission.h).
+// it, because admission refuses what can never fit (scheduler/admission.h). In the same way the oldest sequence of each
+// tenant gets blocks below the tenant's ceiling: for want of those only sequences of the tenant are preempted, and
+// those of other tenants go on, whoever is older. Floors keep cached blocks from eviction only while other sequences
+// hold blocks (cache/lease_book.h), so they cannot stop the last sequence.
 #pragma once
 
 #include <cstdint>
@@ -124,6 +131,7 @@ struct SequenceStart {
   std::uint32_t alone_until = 0;  // suspect() from the start
   TenantId tenant{};
   std::optional<double> due_seconds{};  // Demand::due_seconds
+  std::uint32_t floor = 0;  // blocks kept for the tenant
 };
 
 // `sequence` needs this many more blocks.
@@ -184,28 +192,33 @@ class StepPlanner {
   // The sequences that need more blocks for their next two steps, oldest first; appended to `out`. Each need is listed
   // once, until grant() or deny(). A denied one is listed again if some blocks were available, or remove() or
   // retry_denied() was called since it was listed, then for no more than was available (at least 1); and no sequence
-  // younger than a starved one is listed.
+  // younger than a starved one is listed, of its tenant if that one is at its tenant's ceiling.
   void needs(std::vector<BlockNeed>& out);
-  void grant(SequenceId sequence, std::uint32_t num_blocks);        // unknown ids are ignored
-  void deny(SequenceId sequence, std::uint32_t num_available = 0);  // Short; unknown ids are ignored
+  void grant(SequenceId sequence, std::uint32_t num_blocks);  // unknown ids are ignored
+  // Short; unknown ids are ignored.
+  void deny(SequenceId sequence, std::uint32_t num_available = 0, bool at_ceiling = false);
   // Call when blocks may have been given back without a call of the planner: by the Release of a sequence that was not
   // added, the end of a step that a Release waited for, a swap by Committed, the end of an old epoch.
   void retry_denied();
   // A sequence was denied blocks and has none for its next token: preempt one before the next admission.
   [[nodiscard]] bool starved() const;
+  // The same, of one tenant whose ceiling is the reason: it concerns only this tenant's admission.
+  [[nodiscard]] bool starved_at_ceiling(TenantId tenant) const;
 
   // The sequence to preempt: the youngest parked one, else the youngest one that is younger than the oldest starved
-  // (or than a request that waits). Never one in a running step or without blocks. None: there is no such sequence, and
-  // for victim() also if none is starved or the oldest starved one's request for blocks is unanswered.
+  // (or than a request that waits), else the youngest parked one within its tenant's floor, which is not first since
+  // its blocks stay cached. For a sequence at its ceiling: only one of its tenant. Never one in a running step or
+  // without blocks. None: there is no such sequence, and for victim() also if none is starved or the oldest starved
+  // one's request for blocks is unanswered; a sequence at its ceiling is passed over then.
   [[nodiscard]] std::optional<SequenceId> victim() const;
-  [[nodiscard]] std::optional<SequenceId> victim_for(const Demand& waiting) const;
+  [[nodiscard]] std::optional<SequenceId> victim_for(const Demand& waiting, bool at_ceiling = false) const;
   // The sequence whose place a waiting request gets, where all places are taken; never one in a running step. The
   // youngest of those at a higher level than the request would have; of the same tenant only those of a worse priority.
   // Else, with more tenants than places, the youngest sequence of the tenant that was served the most, if that is
   // kPlaceTurnSeconds more than the request's tenant.
   [[nodiscard]] std::optional<SequenceId> place_for(const Demand& waiting) const;
   // Whether waiting request `a` is to be admitted before `b` whatever prefixes are cached: by priority among requests
-  // of one tenant, else by level.
+  // of one tenant, else within its tenant's floor before others, then by level.
   [[nodiscard]] bool outranks(const Demand& a, const Demand& b) const;
   // Whether waiting request `a` is older than `b`.
   [[nodiscard]] bool is_older(const Demand& a, const Demand& b) const;
@@ -229,6 +242,7 @@ class StepPlanner {
   struct Entry {
     SequenceId sequence = 0;
     TenantId tenant{};
+    bool is_lent = true;      // needs blocks above its tenant's floor
     std::uint32_t level = 0;  // how many sequences of the tenant rank before it; parked: 0, and it is not counted
     Rank own_rank;
     Rank rank;                     // own, or inherited from a follower
@@ -239,11 +253,13 @@ class StepPlanner {
     bool wants_logits = false;  // in the running step
     std::uint32_t num_blocks = 0;
     std::uint32_t max_known = 0;
+    std::uint32_t floor = 0;
     std::uint32_t num_reported = 0;  // full blocks that newly_full() has returned
     std::uint32_t alone_until = 0;   // computed tokens up to which its row is the only one of a step
     Asking asking = Asking::no;
     bool was_denied = false;          // and not granted since
     std::uint32_t num_available = 0;  // when it was denied
+    bool at_ceiling = false;          // when it was denied
     bool may_retry = false;           // blocks may have been given back since it was listed by needs()
     bool parked = false;
     double due_seconds = std::numeric_limits<double>::infinity();
@@ -257,12 +273,13 @@ class StepPlanner {
     bool runnable() const { return !parked && planned == 0 && computed < known && !lacks_block(); }
     bool decoding() const { return known - computed == 1; }
     bool suspected() const { return computed < alone_until; }
+    bool starved_at_ceiling() const { return starved() && at_ceiling; }
   };
 
   template <class MayGo>
   [[nodiscard]] std::optional<SequenceId> youngest(MayGo&& may_go) const;
   template <class IsYounger>
-  [[nodiscard]] std::optional<SequenceId> victim_beyond(IsYounger&& is_younger) const;
+  [[nodiscard]] std::optional<SequenceId> victim_beyond(std::optional<TenantId> only, IsYounger&& is_younger) const;
   [[nodiscard]] const Entry* find(SequenceId sequence) const;
   [[nodiscard]] const Entry& at(SequenceId sequence) const;
   [[nodiscard]] Entry* find(SequenceId sequence) { return const_cast<Entry*>(std::as_const(*this).find(sequence)); }
@@ -272,6 +289,8 @@ class StepPlanner {
   void put_deadlines_first();
   [[nodiscard]] SequenceId without_deadline(SequenceId sequence) const;
   [[nodiscard]] std::uint32_t level_of(const Demand& waiting) const;
+  [[nodiscard]] bool is_lent(TenantId tenant, Rank rank, std::uint32_t known, std::uint32_t floor) const;
+  [[nodiscard]] bool is_lent(const Demand& waiting) const;
   void set_parked(SequenceId sequence, bool parked);
   void sort_entries();
 

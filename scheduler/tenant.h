@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "cache/block_accounts.h"
 #include "cache/ids.h"
 
 namespace troupe::scheduler {
@@ -19,6 +20,7 @@ struct TenantLimits {
   std::optional<std::uint64_t> max_answer_tokens_per_minute{};
   std::optional<std::uint32_t> min_kv_blocks{};  // kept for the tenant; others may use them until it needs them
   std::optional<std::uint32_t> max_kv_blocks{};
+  std::uint32_t others_min_kv_blocks = 0;      // the sum of min_kv_blocks of all other tenants
   std::optional<std::uint32_t> max_context{};  // tokens of one sequence
   std::optional<std::uint32_t> max_choices{};  // answers to one request
 
@@ -60,6 +62,12 @@ struct Tenant {
 // For messages: "tenant web", "user 1000".
 [[nodiscard]] inline std::string name_of(const Tenant& tenant) {
   return (tenant.policy && !tenant.policy->name.empty() ? "tenant " : "user ") + label_of(tenant);
+}
+
+// For its leases.
+[[nodiscard]] inline cache::Owner owner_of(TenantId tenant, const TenantLimits& limits) {
+  return {
+      .tenant = tenant, .floor = limits.min_kv_blocks.value_or(0), .ceiling = limits.max_kv_blocks.value_or(kNoBlock)};
 }
 
 }  // namespace troupe::scheduler

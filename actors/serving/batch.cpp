@@ -40,7 +40,7 @@ Batch::Batch(BatchOptions options, StreamTable& streams, scheduler::FairShares& 
     : options_(with_experience(std::move(options))),
       streams_(streams),
       shares_(shares),
-      queue_(shares),
+      queue_(shares, [this](TenantId tenant) { return may_admit(tenant); }),
       planner_(options_.planner, shares),
       last_sequence_(options_.epoch << 40) {}  // ids of different epochs differ
 
@@ -111,7 +111,7 @@ void Batch::credit(RequestId request, std::uint64_t granted) {
   live->granted = granted;
   // Others of its tenant have taken its place: it waits in the queue, as if it had been preempted while it was parked.
   const scheduler::Demand demand = demand_of(*live);
-  if (live->parked && shares_.places_and_claims(demand.tenant) >= demand.max_running) preempt(*live);
+  if (live->parked && shares_.places_and_claims(demand.tenant) >= demand.max_running()) preempt(*live);
   live = find(request);
   if (!live) return;
   if (live->place == Place::no_credit) {
@@ -156,8 +156,9 @@ void Batch::apply(Live& live, const cache::LeaseAnswer& answer) {
     committed(live, *canonical);
   } else if (const auto* denied = std::get_if<cache::Short>(&answer.body)) {
     if (live.place == Place::running) {
-      planner_.deny(live.sequence, denied->available);
+      planner_.deny(live.sequence, denied->available, denied->at_ceiling);
     } else {
+      live.at_ceiling = denied->at_ceiling;
       move_to(live, Place::short_of_blocks);
     }
   }
@@ -276,12 +277,12 @@ void Batch::park(Live& live, TimePoint now) {
   if (!out_of_credit(live, now)) return drop(live);
   set_parked(live, true);
   leases_.push_back(cache::Yield{.key = next_key(live)});
-  blocks_came_back_ = true;  // its headroom: an Acquire leaves one block per running sequence
+  ++num_returns_;  // its headroom: an Acquire leaves one block per running sequence
 }
 
 // Blocks have been given back or soon will be: denied requests for blocks may be repeated.
 void Batch::retry() {
-  blocks_came_back_ = true;
+  ++num_returns_;
   planner_.retry_denied();
 }
 
@@ -406,8 +407,8 @@ scheduler::Demand Batch::demand_of(const Live& live) const {
           .arrival = live.request(),
           .prompt_tokens = live.prompt_tokens(),
           .max_tokens = body.sampling.max_tokens,
-          .max_context = body.tenant.limits().max_context.value_or(scheduler::kUnlimitedTokens),
-          .max_running = body.tenant.limits().max_running.value_or(scheduler::kUnlimitedSequences),
+          .generated = live.known_tokens() - live.prompt_tokens(),
+          .limits = body.tenant.limits(),
           .due_seconds = live.due_seconds};
 }
 

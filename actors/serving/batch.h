@@ -12,7 +12,8 @@
 //   queued            in the FairQueue
 //   asking            has a sequence id, and its Acquire is unanswered; at most one request at a time
 //   following         waits for a leader that computes the same prefix
-//   short_of_blocks   its Acquire was answered Short; it will be sent again
+//   short_of_blocks   its Acquire was answered Short; it will be sent again. If its tenant's ceiling was the reason,
+//                     other tenants' requests do not wait for it
 //   running           in the planner, and open (or about to be opened) in the worker; maybe parked, with its blocks
 //   no_credit         out of client credit, without sequence and blocks
 //   waiting_for_fork  waits until the choice that it is a fork of has computed their prompt
@@ -129,7 +130,10 @@ class Batch {
   void admit_from_queue();
   bool may_follow(TenantId tenant) const;
   void ask_for_predictions();
-  Live* oldest_short_of_blocks();
+  bool may_admit(TenantId tenant) const;
+  Live* oldest_short_of_blocks(bool at_ceiling);
+  bool can_ask_again(const Live& live) const;
+  void ask_again(Live& live);
   Live* parent_of(const Live& live);
   bool has_computed_prompt(const Live& live) const;
   std::optional<cache::Fork> fork_of(const Live& live);
@@ -173,7 +177,7 @@ class Batch {
   std::size_t num_rows_ = 0;                  // of the last step
   RequestId at_work_ = 0;
   bool release_waits_ = false;     // a Release was sent that waits for the running step
-  bool blocks_came_back_ = false;  // blocks or headroom may have been given back since the last Acquire was sent
+  std::uint64_t num_returns_ = 0;  // how often blocks or headroom may have been given back
   bool predictions_fresh_ = false;
   bool predictions_asked_ = false;
 

@@ -42,29 +42,49 @@ void Batch::queue_again(Live& live) {
 }
 
 // One Acquire at a time: first requests that were answered Short, the oldest first, then the queue; but the queue's
-// next request goes first if it outranks them.
+// next request goes first if it outranks them. What is at its tenant's ceiling is passed over while it cannot be asked
+// for again.
 void Batch::admit() {
   if (planner_.starved() || num_at(Place::asking) > 0) return;
-  Live* waiting = oldest_short_of_blocks();
-  if (!waiting) return admit_from_queue();
-  const auto next = queue_.peek();
-  if (next && planner_.has_room() && planner_.outranks(demand_of(*find(*next)), demand_of(*waiting)))
-    return admit_from_queue();
-  if (!blocks_came_back_ || !planner_.can_add()) {
-    // Rather than wait until a younger sequence ends by itself, preempt it.
-    const auto victim = step_running_ ? std::nullopt : planner_.victim_for(demand_of(*waiting));
-    if (!victim) return;
-    preempt(*find_sequence(*victim));
+  if (Live* waiting = oldest_short_of_blocks(false)) {
+    const auto next = queue_.peek();
+    const bool is_outranked =
+        next && planner_.has_room() && planner_.outranks(demand_of(*find(*next)), demand_of(*waiting));
+    if (is_outranked) return admit_from_queue();
+    if (can_ask_again(*waiting)) ask_again(*waiting);
+    return;
   }
-  acquire(*waiting);
+  if (Live* waiting = oldest_short_of_blocks(true)) return ask_again(*waiting);
+  admit_from_queue();
+}
+
+// Blocks were given back since it was asked for, or a younger sequence can be preempted rather than waited for.
+bool Batch::can_ask_again(const Live& live) const {
+  if (num_returns_ > live.asked_at && planner_.can_add()) return true;
+  return !step_running_ && planner_.victim_for(demand_of(live), live.at_ceiling);
+}
+
+void Batch::ask_again(Live& live) {
+  if (num_returns_ == live.asked_at || !planner_.can_add())
+    preempt(*find_sequence(*planner_.victim_for(demand_of(live), live.at_ceiling)));
+  acquire(live);
+}
+
+// A tenant at its ceiling has its next request wait while an older one is short of blocks, running or not.
+bool Batch::may_admit(TenantId tenant) const {
+  if (planner_.starved_at_ceiling(tenant)) return false;
+  return num_at(Place::short_of_blocks) == 0 || std::ranges::none_of(sequences_, [&](const auto& entry) {
+           const Live& live = *entry.second;
+           return live.place == Place::short_of_blocks && live.at_ceiling && live.task->body->tenant.id == tenant;
+         });
 }
 
 void Batch::admit_from_queue() {
+  const auto first = queue_.peek();
+  if (!first) return;
   const bool has_room = planner_.has_room();
   if (!has_room && step_running_) return;
-  const auto picked = queue_.peek();
-  if (!picked) return;
-  const scheduler::Demand next = demand_of(*find(*picked));
+  const scheduler::Demand next = demand_of(*find(*first));
   if (!may_follow(next.tenant)) return;
   const auto victim = has_room ? std::nullopt : planner_.place_for(next);
   if (!has_room && !victim) return;
@@ -98,11 +118,13 @@ void Batch::ask_for_predictions() {
   }
 }
 
-Batch::Live* Batch::oldest_short_of_blocks() {
+// at_ceiling: of those at their tenant's ceiling that can be asked for again, else of the others.
+Batch::Live* Batch::oldest_short_of_blocks(bool at_ceiling) {
   if (num_at(Place::short_of_blocks) == 0) return nullptr;
   Live* oldest = nullptr;
   for (const auto& [sequence, live] : sequences_) {
-    if (live->place != Place::short_of_blocks) continue;
+    if (live->place != Place::short_of_blocks || live->at_ceiling != at_ceiling) continue;
+    if (at_ceiling && !can_ask_again(*live)) continue;
     if (!oldest || planner_.is_older(demand_of(*live), demand_of(*oldest))) oldest = live;
   }
   return oldest;
@@ -134,8 +156,9 @@ void Batch::requeue_forks(RequestId parent) {
 }
 
 void Batch::acquire(Live& live) {
+  const scheduler::Tenant& tenant = live.task->body->tenant;
   move_to(live, Place::asking);
-  blocks_came_back_ = false;
+  live.asked_at = num_returns_;
   leases_.push_back(
       cache::Acquire{.key = next_key(live),
                      .rank = live.rank,
@@ -144,7 +167,9 @@ void Batch::acquire(Live& live) {
                      .want = planner_.initial_blocks(live.known_tokens()),
                      // Each running sequence may need a block soon; without them the next step would preempt one.
                      .headroom = planner_.num_running(),
-                     .fork = fork_of(live)});
+                     .fork = fork_of(live),
+                     .owner = scheduler::owner_of(tenant.id, tenant.limits()),
+                     .own_headroom = shares_.places(tenant.id)});
 }
 
 void Batch::acquired(Live& live, const cache::Acquired& answer) {
@@ -174,7 +199,8 @@ void Batch::acquired(Live& live, const cache::Acquired& answer) {
                 .max_known = live.max_known,
                 .alone_until = live.alone_until,
                 .tenant = live.task->body->tenant.id,
-                .due_seconds = live.due_seconds});
+                .due_seconds = live.due_seconds,
+                .floor = live.task->body->tenant.limits().min_kv_blocks.value_or(0)});
   if (!set_state(live, RequestState::running)) drop(live);
 }
 

@@ -15,7 +15,9 @@ struct LiveSequence {
   std::uint32_t seen = 0;       // of the last answer applied
   std::uint64_t last_step = 0;  // the last step planned with it
   bool parked = false;
-  bool displaced = false;  // a Committed replaced a block, and no message has sent our `seen` to the keeper since
+  std::uint64_t asked_at = 0;  // Batch::num_returns_ when its Acquire was sent
+  bool at_ceiling = false;     // its Acquire was answered Short because of its tenant's ceiling
+  bool displaced = false;      // a Committed replaced a block, and no message has sent our `seen` to the keeper since
   // By group; a fork, until its first row is computed: the blocks that its last blocks are copies of. Else empty.
   std::vector<BlockId> copy_from;
   BlockTables tables;               // kNoBlock before a group's window: the keeper took these blocks back

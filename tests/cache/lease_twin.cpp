@@ -6,6 +6,11 @@
 #include "cache/group.h"
 
 namespace troupe::cache::test {
+namespace {
+
+constexpr TenantId kCommon{~std::uint64_t{0}};
+
+}  // namespace
 
 void BookTwin::follow(const Message& message, const LeaseEffects& effects) {
   const LeaseKey& key = key_of(message);
@@ -55,6 +60,7 @@ void BookTwin::follow(const Message& message, const LeaseEffects& effects) {
 
 void BookTwin::follow(const Acquire& m, Twin& twin, const LeaseAnswer& answer) {
   twin.asked = m;
+  floors_[m.owner.tenant] = m.owner.floor;
   settle(twin, answer);
 }
 
@@ -71,9 +77,9 @@ void BookTwin::settle(Twin& twin, const LeaseAnswer& answer) {
     nodes.assign(table.begin(), table.begin() + forked.num_shared);
   }
   const auto longest = static_cast<std::uint32_t>(nodes.size());
-  const std::uint32_t available = room_beside(nodes);
+  const std::uint32_t available = pool_room(twin, nodes), below_ceiling = ceiling_room(m.owner, nodes);
   const std::uint32_t want = std::max({m.want, longest, !forked.copy_from.empty() ? longest + 1 : 0});
-  const std::uint32_t asked = want - longest + m.headroom;
+  const std::uint32_t asked = want - longest + m.headroom, asked_of_own = want - longest + m.own_headroom;
   if (const auto* wait = std::get_if<Wait>(&answer.body)) {
     ++seen["wait"];
     REQUIRE_FALSE(forked.is_served);
@@ -89,8 +95,11 @@ void BookTwin::settle(Twin& twin, const LeaseAnswer& answer) {
     if (has_state()) REQUIRE(leaves_useful_snapshot(theirs, *m.tokens, longest * kBlockSize));
   } else if (const auto* denied = std::get_if<Short>(&answer.body)) {
     ++seen["short"];
-    REQUIRE(denied->available == available);
-    REQUIRE(asked > available);
+    REQUIRE(denied->available == std::min(available, below_ceiling));
+    REQUIRE(denied->at_ceiling == (asked_of_own > below_ceiling));
+    REQUIRE((denied->at_ceiling || asked > available));
+    if (denied->at_ceiling) ++seen["short at the ceiling"];
+    if (!denied->at_ceiling && asked <= room_without_floors(nodes)) ++seen["short because of floors"];
   } else {
     const auto& acquired = std::get<Acquired>(answer.body);
     REQUIRE(acquired.num_cached_tokens == longest * kBlockSize);
@@ -99,6 +108,8 @@ void BookTwin::settle(Twin& twin, const LeaseAnswer& answer) {
     REQUIRE(acquired.tables.size() == num_groups());
     for (const BlockTable& table : acquired.tables) REQUIRE(table.size() == want);
     REQUIRE((asked <= available || asked == 0));
+    REQUIRE((asked_of_own <= below_ceiling || asked_of_own == 0));
+    for (const BlockId node : nodes) use_node(node, m.owner.tenant);
     REQUIRE(acquired.copy_from == forked.copy_from);
     REQUIRE(acquired.num_copied_tokens == forked.num_copied);
     if (forked.is_served) {
@@ -160,21 +171,42 @@ BookTwin::Forked BookTwin::fork_of(const Acquire& m) const {
 
 // Entry `index` of the book's tables.
 void BookTwin::take_fresh(Twin& twin, const BlockTables& tables, std::size_t index) {
-  take_fresh_node(tables[0][index]);
+  take_fresh_node(twin.asked.owner, tables[0][index]);
   for (GroupId group = 1; group < num_groups(); ++group)
     if (evict(attached_[group], all_held().blocks[group], options_.groups[group].num_blocks, tables[group][index]))
       ++seen["window block evicted"];
   for (GroupId group = 0; group < num_groups(); ++group) twin.tables[group].push_back(tables[group][index]);
 }
 
-void BookTwin::take_fresh_node(BlockId block) {
+void BookTwin::take_fresh_node(const Owner& owner, BlockId block) {
   const std::set<BlockId> held = all_held().blocks[0];
   REQUIRE(block < options_.groups[0].num_blocks);
   REQUIRE_FALSE(held.contains(block));
-  if (!contents_.contains(block)) return;
-  // An evicted block is a leaf, and blocks are evicted only when none was free.
-  for (BlockId other = 0; other < options_.groups[0].num_blocks; ++other)
-    REQUIRE((held.contains(other) || contents_.contains(other)));
+  if (contents_.contains(block)) evict_node(owner, block, held);
+  tenants_[block] = owner.tenant;
+  floors_[owner.tenant] = owner.floor;
+  REQUIRE(counts()[owner.tenant].blocks < owner.ceiling);
+}
+
+// An evicted block is a leaf, and blocks are evicted only when none was free, or below a ceiling.
+void BookTwin::evict_node(const Owner& owner, BlockId block, const std::set<BlockId>& held) {
+  std::map<TenantId, Count> count = counts();
+  const TenantId loser = tenants_.at(block);
+  if (count[owner.tenant].blocks >= owner.ceiling) {
+    REQUIRE(loser == owner.tenant);
+    ++seen["evicted at the ceiling"];
+  } else {
+    for (BlockId other = 0; other < options_.groups[0].num_blocks; ++other)
+      REQUIRE((held.contains(other) || contents_.contains(other)));
+    if (loser != owner.tenant && loser != kCommon && count[loser].blocks <= floor_of(loser)) {
+      // Nothing else could go, but for common blocks above those within a floor.
+      ++seen["evicted within a floor"];
+      REQUIRE(count[owner.tenant].unused == 0);
+      for (const auto& [tenant, of] : count)
+        REQUIRE((tenant == kCommon || of.unused == 0 || of.blocks <= floor_of(tenant)));
+    }
+    if (loser != owner.tenant) ++seen[loser == kCommon ? "evicted a common block" : "evicted another tenant's block"];
+  }
   for (const auto& [child, content] : contents_) REQUIRE(content.parent != block);
   contents_.erase(block);
   for (auto& attached : attached_) seen["evicted with a window block"] += attached.erase(block);
@@ -214,10 +246,11 @@ void BookTwin::take_spares(Twin& twin, const std::vector<SnapshotId>& spares) {
 
 void BookTwin::follow(const Extend& m, Twin& twin, const LeaseAnswer& answer) {
   twin.answers[m.key.number] = answer;
-  const std::uint32_t available = room_beside({});
+  const std::uint32_t below_ceiling = ceiling_room(twin.asked.owner, {});
+  const std::uint32_t available = std::min(pool_room(twin, {}), below_ceiling);
   if (m.num_blocks > available) {
     ++seen["short extend"];
-    REQUIRE(std::get<Short>(answer.body) == Short{available});
+    REQUIRE(std::get<Short>(answer.body) == Short{available, m.num_blocks > below_ceiling});
     return;
   }
   const auto& extended = std::get<Extended>(answer.body);
@@ -245,6 +278,7 @@ void BookTwin::follow(const Commit& m, Twin& twin, const LeaseAnswer& answer) {
       ++seen["swapped"];
       twin.displaced.push_back({m.key.number, 0, own});
       own = *other;
+      use_node(own, twin.asked.owner.tenant);
     } else {
       contents_[own] = {parent, twin.asked.scopes.publish(), tokens};
     }
@@ -322,8 +356,51 @@ Held BookTwin::all_held() const {
   return all;
 }
 
-// Entries of a table that can be given out once these nodes are held, with the windows at their end.
-std::uint32_t BookTwin::room_beside(const std::vector<BlockId>& nodes) const {
+// Entries of a table that the twin can be given once these nodes are held, with the windows at their end.
+std::uint32_t BookTwin::pool_room(const Twin& twin, const std::vector<BlockId>& nodes) const {
+  std::size_t room = room_without_floors(nodes);
+  const bool is_alone =
+      std::ranges::none_of(twins_, [&](const auto& entry) { return entry.second.held && &entry.second != &twin; });
+  if (is_alone) return static_cast<std::uint32_t>(room);
+  Held held = all_held();
+  const std::size_t before = held.blocks[0].size();
+  held.blocks[0].insert(nodes.begin(), nodes.end());
+  std::size_t kept = held.blocks[0].size() - before;
+  for (const auto& [tenant, count] : counts()) {
+    if (tenant == twin.asked.owner.tenant) continue;
+    const std::uint32_t above = count.blocks - std::min(count.blocks, floor_of(tenant));
+    kept += count.unused - std::min(count.unused, above);
+  }
+  const std::size_t open = options_.groups[0].num_blocks - before;
+  return static_cast<std::uint32_t>(std::min(room, open - std::min(open, kept)));
+}
+
+std::uint32_t BookTwin::ceiling_room(const Owner& owner, const std::vector<BlockId>& nodes) const {
+  std::set<BlockId> used = all_held().blocks[0];
+  used.insert(nodes.begin(), nodes.end());
+  std::erase_if(used, [&](BlockId block) { return tenants_.at(block) != owner.tenant; });
+  return owner.ceiling - std::min(owner.ceiling, static_cast<std::uint32_t>(used.size()));
+}
+
+void BookTwin::use_node(BlockId block, TenantId tenant) {
+  if (tenants_.at(block) == tenant) return;
+  if (tenants_.at(block) != kCommon) ++seen["became common"];
+  tenants_.at(block) = kCommon;
+}
+
+std::map<TenantId, BookTwin::Count> BookTwin::counts() const {
+  std::map<TenantId, Count> count;
+  const std::set<BlockId> held = all_held().blocks[0];
+  for (const BlockId block : held) ++count[tenants_.at(block)].blocks;
+  for (const auto& [block, content] : contents_) {
+    if (held.contains(block)) continue;
+    ++count[tenants_.at(block)].blocks;
+    ++count[tenants_.at(block)].unused;
+  }
+  return count;
+}
+
+std::uint32_t BookTwin::room_without_floors(const std::vector<BlockId>& nodes) const {
   Held held = all_held();
   held.blocks[0].insert(nodes.begin(), nodes.end());
   std::size_t room = options_.groups[0].num_blocks - held.blocks[0].size();
@@ -458,7 +535,13 @@ void BookTwin::quiesced(std::uint64_t epoch) {
   std::erase_if(orphans_, [&](const auto& orphan) { return orphan.first <= epoch; });
 }
 
-void BookTwin::require_same_counts(const CacheCounters& counters) const {
+void BookTwin::require_same_counts(const LeaseBook& book) const {
+  const CacheCounters counters = book.counters();
+  const std::map<TenantId, Count> count = counts();
+  for (const TenantId tenant : {TenantId{1}, TenantId{2}, TenantId{3}, kCommon}) {
+    const Count expected = count.contains(tenant) ? count.at(tenant) : Count{};
+    REQUIRE(book.blocks_of(tenant) == BlockAccounts::Count{expected.blocks, expected.unused});
+  }
   Held used = all_held();
   for (GroupId group = 0; group < num_groups(); ++group) {
     const PoolCounters& blocks = counters.groups[group];

@@ -69,7 +69,7 @@ class BookTwin {
   bool is_boundary(std::uint32_t position, std::uint32_t num_prompt) const;
   std::uint32_t cached_tokens(const ScopeList& scopes, const std::vector<TokenId>& tokens) const;
 
-  void require_same_counts(const CacheCounters& counters) const;
+  void require_same_counts(const LeaseBook& book) const;
   // Compares find_recyclable_range() for every anchor so far and these scopes with all prefixes by their tokens.
   void require_same_ranges(LeaseBook& book, const ScopeList& scopes);
 
@@ -94,13 +94,24 @@ class BookTwin {
 
   // Checks an id that the book gave out: it must not be held, and may be evicted only when none was free.
   void take_fresh(Twin& twin, const BlockTables& tables, std::size_t index);
-  void take_fresh_node(BlockId block);
+  void take_fresh_node(const Owner& owner, BlockId block);
+  void evict_node(const Owner& owner, BlockId block, const std::set<BlockId>& held);
   void take_spares(Twin& twin, const std::vector<SnapshotId>& spares);
   bool evict(std::map<BlockId, std::uint32_t>& attached, const std::set<std::uint32_t>& held, std::uint32_t num_ids,
              std::uint32_t id);
   static void add_held(const Twin& twin, Held& held);
   Held all_held() const;
-  std::uint32_t room_beside(const std::vector<BlockId>& nodes) const;
+  std::uint32_t pool_room(const Twin& twin, const std::vector<BlockId>& nodes) const;
+  std::uint32_t room_without_floors(const std::vector<BlockId>& nodes) const;
+  std::uint32_t ceiling_room(const Owner& owner, const std::vector<BlockId>& nodes) const;
+
+  // Tenants: the blocks of group 0 of each, held or cached, and those of them that are not held.
+  struct Count {
+    std::uint32_t blocks = 0, unused = 0;
+  };
+  void use_node(BlockId block, TenantId tenant);
+  std::map<TenantId, Count> counts() const;
+  std::uint32_t floor_of(TenantId tenant) const { return floors_.contains(tenant) ? floors_.at(tenant) : 0; }
 
   std::uint32_t window_begin(GroupId group, std::uint32_t num_blocks) const;
   std::uint32_t served(const std::vector<BlockId>& nodes) const;
@@ -115,6 +126,8 @@ class BookTwin {
   std::map<SequenceId, Twin> twins_;
   std::set<SequenceId> ended_;
   std::map<BlockId, Content> contents_;
+  std::map<BlockId, TenantId> tenants_;  // of blocks that are held or cached; of others anything
+  std::map<TenantId, std::uint32_t> floors_;
   // By the block of the radix node. attached_[0] stays empty: those blocks are the nodes.
   std::array<std::map<BlockId, std::uint32_t>, kMaxGroups> attached_;
   std::map<BlockId, std::uint32_t> snapshots_;

@@ -108,12 +108,12 @@ TEST_CASE_METHOD(Fixture, "leaves are evicted before parents, the least recently
   const auto b = publish(blocks_of({1, 3}), kPublicOnly);
   REQUIRE(a[0] == b[0]);
   REQUIRE(tree.num_blocks() == 3);
-  tree.evict();
+  tree.evict_for();
   REQUIRE_FALSE(tree.contains(a[1]));
-  tree.evict();
+  tree.evict_for();
   REQUIRE_FALSE(tree.contains(b[1]));
   REQUIRE(tree.contains(b[0]));
-  tree.evict();
+  tree.evict_for();
   REQUIRE(tree.num_blocks() == 0);
   REQUIRE(pool.num_free() == 16);
 }
@@ -124,7 +124,7 @@ TEST_CASE_METHOD(Fixture, "holding a path makes it the most recently used, a mat
   match(kPublicOnly, blocks_of({1, 2}));
   for (BlockId block : old) tree.hold(block);
   let_go(old);
-  tree.evict();
+  tree.evict_for();
   REQUIRE_FALSE(tree.contains(young[0]));
   REQUIRE(tree.contains(old[1]));
 }
@@ -134,7 +134,7 @@ TEST_CASE_METHOD(Fixture, "a held block is not evicted") {
   publish(blocks_of({3}), kPublicOnly);
   for (BlockId block : path) tree.hold(block);
   REQUIRE(tree.num_unheld() == 1);
-  tree.evict();
+  tree.evict_for();
   REQUIRE(tree.num_unheld() == 0);
   REQUIRE(tree.num_blocks() == 2);
   tree.check();
@@ -188,7 +188,7 @@ TEST_CASE("a tree agrees with a map of prefixes over random operations") {
             const auto oldest = std::min_element(twins.begin(), twins.end(), [](const auto& a, const auto& b) {
               return std::pair(a.second.holders, a.second.dropped) < std::pair(b.second.holders, b.second.dropped);
             });
-            tree.evict();
+            tree.evict_for();
             REQUIRE_FALSE(tree.contains(oldest->first));
             twins.erase(oldest);
           }

@@ -125,7 +125,7 @@ TEST_CASE("the id of a named tenant lies above all uids and is the same in every
 TEST_CASE("a tenant's max_context bounds prompt and answer together, and its name and value are in the refusal") {
   const Capacity capacity{.context = 1000, .groups = {{.num_blocks = 100}}};
   Demand asked = demand(10, 5000);
-  asked.max_context = 64;
+  asked.limits.max_context = 64;
   REQUIRE(fits(asked, capacity) == 64);
   asked.max_tokens = 54;
   REQUIRE(fits(asked, capacity) == 64);
@@ -139,7 +139,29 @@ TEST_CASE("a tenant's max_context bounds prompt and answer together, and its nam
   REQUIRE(refusal.field == "max-context");
   REQUIRE(refusal.limit == 64);
   REQUIRE(refusal.message.find("at most 63") != std::string::npos);
-  asked.max_context = 2000;  // the model's context is smaller
+  asked.limits.max_context = 2000;  // the model's context is smaller
   asked.prompt_tokens = 1500;
   REQUIRE(refused(asked, capacity).field == "prompt");
+}
+
+TEST_CASE("what does not fit below the tenant's ceiling, or beside what is kept for others, never fits") {
+  const Capacity capacity{.context = 1000, .groups = {{.num_blocks = 10}}};
+  const auto check = [&](std::uint32_t max_tokens, std::optional<std::uint32_t> ceiling, std::uint32_t of_others) {
+    Demand demand{.prompt_tokens = 33, .max_tokens = max_tokens};
+    demand.limits.max_kv_blocks = ceiling;
+    demand.limits.others_min_kv_blocks = of_others;
+    return check_fit(demand, capacity);
+  };
+  const auto max_known = [&](auto... limits) { return std::get<Fits>(check(limits...)).max_known; };
+  REQUIRE(max_known(kUnlimitedTokens, std::nullopt, 0u) == 10 * kBlockSize + 1);
+  REQUIRE(max_known(kUnlimitedTokens, 3u, 0u) == 3 * kBlockSize + 1);
+  REQUIRE(max_known(kUnlimitedTokens, std::nullopt, 6u) == 4 * kBlockSize + 1);
+  REQUIRE(max_known(kUnlimitedTokens, 3u, 6u) == 3 * kBlockSize + 1);
+  REQUIRE(max_known(3 * kBlockSize + 1 - 33, 3u, 0u) == 3 * kBlockSize + 1);
+  const auto above = std::get<Refusal>(check(3 * kBlockSize + 2 - 33, 3u, 0u));
+  REQUIRE((above.outcome == Outcome::never_fits && above.limit == 3u && above.field == "max_tokens"));
+  REQUIRE(above.message.find("max_kv_blocks") != std::string::npos);
+  const auto kept = std::get<Refusal>(check(1, std::nullopt, 20u));
+  REQUIRE((kept.outcome == Outcome::never_fits && kept.limit == 0u && kept.field == "prompt"));
+  REQUIRE(kept.message.find("min_kv_blocks") != std::string::npos);
 }

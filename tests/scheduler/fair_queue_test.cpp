@@ -124,7 +124,7 @@ TEST_CASE("a tenant with as many places and claims as its max_running is passed 
   FairShares shares;
   FairQueue queue(shares);
   Demand limited = demand(1, 0, /*uid=*/1);
-  limited.max_running = 2;
+  limited.limits.max_running = 2;
   queue.push(1, limited);
   queue.push(2, demand(2, 0, /*uid=*/2));
   REQUIRE(queue.peek() == 1u);
@@ -182,4 +182,20 @@ TEST_CASE("after 32 requests with deadlines one of the others has its turn, wher
     if (picked == 51 || picked == 52) others.push_back(n - 52);
   }
   CHECK(others == std::vector<RequestNumber>{33, 66});  // the how-many-eth pick
+}
+TEST_CASE("requests of a tenant that may not be admitted wait, and keep no others waiting") {
+  FairShares shares;
+  bool may_admit = false;
+  FairQueue queue(shares, [&](TenantId tenant) { return may_admit || tenant != TenantId{1}; });
+  queue.push(1, {.tenant = TenantId{1}, .arrival = 1, .prompt_tokens = 1});
+  std::vector<RequestNumber> candidates;
+  queue.candidates(candidates);
+  REQUIRE(candidates.empty());
+  REQUIRE_FALSE(queue.peek());
+  REQUIRE_FALSE(queue.pick());
+  REQUIRE(queue.size() == 1);
+  queue.push(2, {.tenant = TenantId{2}, .arrival = 2, .prompt_tokens = 1});
+  REQUIRE(queue.pick() == 2u);
+  may_admit = true;
+  REQUIRE(queue.pick() == 1u);
 }

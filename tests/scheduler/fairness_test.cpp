@@ -168,7 +168,7 @@ TEST_CASE("a tenant at its max_running waits, and holds up no other") {
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
     INFO("seed " << seed);
     SimOptions options = options_of(seed);
-    options.max_running = {{kAnn, 2}};
+    options.limits[kAnn].max_running = 2;
     Tenants tenants(options);
     for (int i = 0; i < 30; ++i) tenants.submit(kAnn, 60, 40);
     std::uint32_t most_of_ann = 0, most_of_bob = 0;
@@ -190,7 +190,7 @@ TEST_CASE("with max_running, parking and losses of the batcher no tenant has mor
     SimOptions options = options_of(seed);
     options.groups = {{.num_blocks = 80}};
     options.planner = {64, 6};
-    for (std::uint32_t i = 1; i <= 4; ++i) options.max_running[TenantId{i}] = 1 + i % kMost;
+    for (std::uint32_t i = 1; i <= 4; ++i) options.limits[TenantId{i}].max_running = 1 + i % kMost;
     Tenants tenants(options);
     std::mt19937_64 random(seed);
     std::vector<RequestNumber> all;
@@ -200,7 +200,8 @@ TEST_CASE("with max_running, parking and losses of the batcher no tenant has mor
           tenants.submit(tenant, 1 + random() % 200, 1 + random() % 60, static_cast<std::int32_t>(random() % 3)));
       for (int tick = 0; tick < 20; ++tick) {
         tenants.sim.tick();
-        for (const auto& [limited, most] : options.max_running) REQUIRE(tenants.sim.num_sequences(limited) <= most);
+        for (const auto& [limited, limits] : options.limits)
+          REQUIRE(tenants.sim.num_sequences(limited) <= *limits.max_running);
         const RequestNumber some = all[random() % all.size()];
         if (random() % 8 == 0) random() % 2 == 0 ? tenants.sim.park(some) : tenants.sim.unpark(some);
       }

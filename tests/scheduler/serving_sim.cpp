@@ -68,8 +68,8 @@ RequestNumber ServingSim::enqueue(SimRequest request) {
   request.num_prompt = static_cast<std::uint32_t>(request.tokens.size());
   request.submitted_at = time_;
   request.demand.arrival = number;
-  if (const auto max = options_.max_running.find(request.demand.tenant); max != options_.max_running.end())
-    request.demand.max_running = max->second;
+  if (const auto limits = options_.limits.find(request.demand.tenant); limits != options_.limits.end())
+    request.demand.limits = limits->second;
   request.demand.prompt_tokens = request.num_prompt;
   const Capacity capacity{.context = kNoBlock, .groups = options_.groups};
   const auto fit = check_fit(request.demand, capacity);
@@ -133,7 +133,13 @@ std::optional<SequenceId> ServingSim::sequence_of(RequestNumber number) const {
   return std::nullopt;
 }
 
-const Demand& ServingSim::demand_of(SequenceId id) const { return requests_.at(sequences_.at(id).request).demand; }
+Demand ServingSim::demand_of(const SimRequest& request) const {
+  Demand demand = request.demand;
+  demand.generated = static_cast<std::uint32_t>(request.tokens.size()) - request.num_prompt;
+  return demand;
+}
+
+Demand ServingSim::demand_of(SequenceId id) const { return demand_of(requests_.at(sequences_.at(id).request)); }
 
 std::optional<RequestNumber> ServingSim::request_of(SequenceId sequence) const {
   const auto found = sequences_.find(sequence);
@@ -157,7 +163,7 @@ void ServingSim::park(RequestNumber number) {
   planner_.park(*id);
   count_share(number, false);
   to_keeper_.push_back(cache::Yield{next_key(*id, sequences_.at(*id))});
-  retry_short_ = true;  // headroom
+  ++num_returns_;  // headroom
 }
 
 void ServingSim::unpark(RequestNumber number) {
@@ -168,7 +174,7 @@ void ServingSim::unpark(RequestNumber number) {
   const auto id = sequence_of(number);
   if (!id || !planner_.contains(*id)) return;
   const Demand& demand = requests_.at(number).demand;
-  if (sequences_.at(*id).parked && shares_.places_and_claims(demand.tenant) >= demand.max_running) {
+  if (sequences_.at(*id).parked && shares_.places_and_claims(demand.tenant) >= demand.max_running()) {
     preempt(*id);
     return unpark(number);
   }
@@ -200,7 +206,7 @@ void ServingSim::start_epoch() {
   states_.clear();
   shares_ = FairShares();
   planner_ = StepPlanner(planner_options(), shares_);
-  queue_ = FairQueue(shares_);
+  queue_ = FairQueue(shares_, [this](TenantId tenant) { return may_admit(tenant); });
   for (auto& [number, request] : requests_) {
     if (request.ended) continue;
     request.wants_computing = false;
@@ -273,6 +279,8 @@ void ServingSim::deliver_to_keeper(const ToKeeper& message) {
   for (cache::LeaseAnswer& answer : effects_.answers) to_batcher_.push_back(std::move(answer));
   for (const cache::Inheritance& inheritance : effects_.inherited) to_batcher_.push_back(inheritance);
   if (chance(0.02)) book_->check();
+  for (const auto& [tenant, limits] : options_.limits)
+    REQUIRE(book_->blocks_of(tenant).blocks <= limits.max_kv_blocks.value_or(kNoBlock));
 }
 
 // --- the batcher ---
@@ -295,31 +303,27 @@ void ServingSim::pump() {
 
 void ServingSim::admit() {
   std::uint32_t num_acquiring = 0, num_waiting = 0;
-  std::optional<SequenceId> next;  // was short of blocks
+  std::optional<SequenceId> next, at_ceiling;  // were short of blocks
   for (const auto& [id, sequence] : sequences_) {
     num_acquiring += sequence.phase == Phase::acquiring;
     num_waiting += sequence.phase == Phase::waiting;
     if (sequence.phase != Phase::short_of_blocks) continue;
-    if (!next || planner_.is_older(demand_of(id), demand_of(*next))) next = id;
+    auto& oldest = sequence.at_ceiling ? at_ceiling : next;
+    if (sequence.at_ceiling && !can_ask_again(id)) continue;
+    if (!oldest || planner_.is_older(demand_of(id), demand_of(*oldest))) oldest = id;
   }
   if (planner_.starved() || num_acquiring > 0) return;
-  const bool has_room = planner_.has_room();
-  const auto queued = queue_.peek();
-  if (next && !(queued && has_room && planner_.outranks(requests_.at(*queued).demand, demand_of(*next)))) {
-    if (!retry_short_ || !planner_.can_add()) {
-      // An older request need not wait for younger ones to end by themselves.
-      const auto victim = running_step_ ? std::nullopt : planner_.victim_for(demand_of(*next));
-      if (!victim) return;
-      preempt(*victim);
-    }
-    retry_short_ = false;
-    send_acquire(*next);
+  const auto first = queue_.peek();
+  const bool has_room = planner_.has_room() && first;
+  if (next && !(has_room && planner_.outranks(demand_of(requests_.at(*first)), demand_of(*next)))) {
+    if (can_ask_again(*next)) ask_again(*next);
     return;
   }
-  if (!queued || num_waiting >= options_.planner.max_sequences) return;
+  if (!next && at_ceiling) return ask_again(*at_ceiling);
+  if (!first || num_waiting >= options_.planner.max_sequences) return;
   std::optional<SequenceId> victim;
   if (!has_room) {
-    if (!running_step_) victim = planner_.place_for(requests_.at(*queued).demand);
+    if (!running_step_) victim = planner_.place_for(demand_of(requests_.at(*first)));
     if (!victim) return;
   }
   std::vector<RequestNumber> candidates;
@@ -337,14 +341,38 @@ void ServingSim::admit() {
   send_acquire(id);
 }
 
+bool ServingSim::may_admit(TenantId tenant) const {
+  return !planner_.starved_at_ceiling(tenant) && std::ranges::none_of(sequences_, [&](const auto& entry) {
+    const Sequence& sequence = entry.second;
+    return sequence.phase == Phase::short_of_blocks && sequence.at_ceiling &&
+           requests_.at(sequence.request).demand.tenant == tenant;
+  });
+}
+
+bool ServingSim::can_ask_again(SequenceId id) const {
+  const Sequence& sequence = sequences_.at(id);
+  if (num_returns_ > sequence.asked_at && planner_.can_add()) return true;
+  return !running_step_ && planner_.victim_for(demand_of(id), sequence.at_ceiling);
+}
+
+// An older request need not wait for younger ones to end by themselves.
+void ServingSim::ask_again(SequenceId id) {
+  const Sequence& sequence = sequences_.at(id);
+  if (num_returns_ == sequence.asked_at || !planner_.can_add())
+    preempt(*planner_.victim_for(demand_of(id), sequence.at_ceiling));
+  send_acquire(id);
+}
+
 void ServingSim::send_acquire(SequenceId id) {
   Sequence& sequence = sequences_.at(id);
   const SimRequest& request = requests_.at(sequence.request);
   sequence.phase = Phase::acquiring;
-  to_keeper_.push_back(cache::Acquire{next_key(id, sequence), FairQueue::rank_of(request.demand), request.scopes,
-                                      std::make_shared<const std::vector<TokenId>>(request.tokens),
-                                      planner_.initial_blocks(static_cast<std::uint32_t>(request.tokens.size())),
-                                      planner_.num_running()});
+  sequence.asked_at = num_returns_;
+  to_keeper_.push_back(cache::Acquire{
+      next_key(id, sequence), FairQueue::rank_of(request.demand), request.scopes,
+      std::make_shared<const std::vector<TokenId>>(request.tokens),
+      planner_.initial_blocks(static_cast<std::uint32_t>(request.tokens.size())), planner_.num_running(), std::nullopt,
+      owner_of(request.demand.tenant, request.demand.limits), shares_.places(request.demand.tenant)});
 }
 
 void ServingSim::deliver_answer(const cache::LeaseAnswer& answer) {
@@ -378,7 +406,8 @@ void ServingSim::deliver_answer(const cache::LeaseAnswer& answer) {
                   .num_blocks = static_cast<std::uint32_t>(acquired->tables[0].size()),
                   .max_known = request.max_known,
                   .tenant = request.demand.tenant,
-                  .due_seconds = request.demand.due_seconds});
+                  .due_seconds = request.demand.due_seconds,
+                  .floor = request.demand.limits.min_kv_blocks.value_or(0)});
   } else if (const auto* extended = std::get_if<cache::Extended>(&answer.body)) {
     for (GroupId group = 0; group < sequence.tables.size(); ++group)
       append(sequence.tables[group], extended->blocks[group]);
@@ -398,8 +427,10 @@ void ServingSim::deliver_answer(const cache::LeaseAnswer& answer) {
     }
   } else if (const auto* denied = std::get_if<cache::Short>(&answer.body)) {
     if (sequence.phase == Phase::running) {
-      planner_.deny(answer.sequence, denied->available);
+      planner_.deny(answer.sequence, denied->available, denied->at_ceiling);
     } else {
+      sequence.at_ceiling = denied->at_ceiling;
+      num_at_ceiling_ += denied->at_ceiling;
       sequence.phase = Phase::short_of_blocks;
     }
   }
@@ -428,7 +459,7 @@ std::uint32_t ServingSim::num_sequences(TenantId tenant) const {
 
 void ServingSim::come_back() {
   planner_.retry_denied();
-  retry_short_ = true;
+  ++num_returns_;
 }
 
 void ServingSim::count_share(RequestNumber number, bool wants_computing) {

@@ -36,7 +36,7 @@ struct SimOptions {
   double step_seconds = 0.01, token_seconds = 0.001;
   cache::SnapshotRule snapshot_rule{};
   std::uint32_t num_snapshots = 0;
-  std::map<TenantId, std::uint32_t> max_running{};  // of a tenant; none: no limit
+  std::map<TenantId, TenantLimits> limits{};
   std::function<double(const StepLoad&)> step_cost{};  // what a step takes instead of that
 };
 
@@ -93,6 +93,7 @@ class ServingSim {
   double time() const { return time_; }
   double seconds_of(TenantId tenant) const { return seconds_.contains(tenant) ? seconds_.at(tenant) : 0; }
   std::uint64_t num_preemptions() const { return num_preemptions_; }
+  std::uint64_t num_at_ceiling() const { return num_at_ceiling_; }  // Acquires that were answered so
   std::uint64_t num_steps() const { return next_step_ - 1; }
   std::uint64_t num_snapshots_saved() const { return num_snapshots_saved_; }
   std::uint32_t most_blocks_held(GroupId group) const { return most_blocks_held_[group]; }  // by one sequence
@@ -113,7 +114,9 @@ class ServingSim {
     std::uint32_t seen = 0;
     std::uint64_t last_step = 0;
     bool parked = false;
-    bool displaced = false;  // a block was swapped, and no message has said that the swap is applied
+    bool at_ceiling = false;     // its Acquire was answered so
+    std::uint64_t asked_at = 0;  // num_returns_ when it was sent
+    bool displaced = false;      // a block was swapped, and no message has said that the swap is applied
     BlockTables tables;
     SnapshotId restore = kNoSnapshot;  // before its first step
     std::vector<SnapshotId> spares;
@@ -176,7 +179,11 @@ class ServingSim {
     return const_cast<ServingSim*>(this)->block_of(group, row, position);
   }
   bool has_state() const { return options_.snapshot_rule.every > 0; }
-  const Demand& demand_of(SequenceId id) const;
+  Demand demand_of(SequenceId id) const;
+  Demand demand_of(const SimRequest& request) const;
+  bool may_admit(TenantId tenant) const;
+  bool can_ask_again(SequenceId id) const;
+  void ask_again(SequenceId id);
   std::optional<SequenceId> sequence_of(RequestNumber number) const;
 
   SimOptions options_;
@@ -195,7 +202,7 @@ class ServingSim {
   std::map<RequestNumber, SimRequest> requests_;
   std::map<TenantId, double> weights_;
   FairShares shares_;
-  FairQueue queue_{shares_};
+  FairQueue queue_{shares_, [this](TenantId tenant) { return may_admit(tenant); }};
   StepPlanner planner_;
   std::map<SequenceId, Sequence> sequences_;
   std::set<RequestNumber> preempted_parked_;  // preempted while parked
@@ -204,11 +211,12 @@ class ServingSim {
   bool awaiting_quiesce_ = false;  // the step of a lost batcher still runs
   std::uint64_t next_step_ = 1;
   bool release_waits_ = false;
-  bool retry_short_ = false;
+  std::uint64_t num_returns_ = 0;
   StepPlan plan_;
   std::optional<RunningStep> running_step_;
   std::uint64_t num_preemptions_ = 0;
   std::uint64_t num_snapshots_saved_ = 0;
+  std::uint64_t num_at_ceiling_ = 0;
   std::array<std::uint32_t, cache::kMaxGroups> most_blocks_held_{};
 };
 

@@ -263,8 +263,28 @@ TEST_CASE("where there is room enough a sequence needs no more than its window a
 
 // --- random workloads ---
 
+// Floors and ceilings of three tenants, of which the floors leave a part of the pool to all, and each ceiling is at
+// least that part.
+std::map<TenantId, TenantLimits> random_limits(std::mt19937_64& random, std::uint32_t num_blocks) {
+  std::map<TenantId, TenantLimits> limits;
+  std::uint32_t left = num_blocks - 6, sum = 0;  // the longest request of the workload has 6 blocks
+  for (std::uint64_t id = 1; id <= 3; ++id) {
+    TenantLimits& of = limits[TenantId{id}];
+    if (random() % 3 > 0) {
+      of.min_kv_blocks = static_cast<std::uint32_t>(random() % (left + 1));
+      left -= *of.min_kv_blocks;
+      sum += *of.min_kv_blocks;
+    }
+    if (random() % 2 == 0)
+      of.max_kv_blocks = std::max(6 + static_cast<std::uint32_t>(random() % 8), of.min_kv_blocks.value_or(0));
+  }
+  for (auto& [tenant, of] : limits) of.others_min_kv_blocks = sum - of.min_kv_blocks.value_or(0);
+  return limits;
+}
+
 // Random prompts that share prefixes, in several scopes and priorities, with clients that leave or stop reading.
-void run_random_workload(std::uint64_t seed, bool with_deaths, int num_windows = 0, bool with_state = false) {
+void run_random_workload(std::uint64_t seed, bool with_deaths, int num_windows = 0, bool with_state = false,
+                         bool with_limits = false) {
   INFO("seed " << seed);
   std::mt19937_64 random(seed);
   SimOptions options{
@@ -282,6 +302,7 @@ void run_random_workload(std::uint64_t seed, bool with_deaths, int num_windows =
     options.num_snapshots = static_cast<std::uint32_t>(random() % 12);
     options.planner.max_open = 1 + static_cast<std::uint32_t>(random() % 10);
   }
+  if (with_limits) options.limits = random_limits(random, options.groups[0].num_blocks);
   ServingSim sim(options);
   std::vector<std::vector<TokenId>> prefixes;
   for (int i = 0; i < 4; ++i)
@@ -290,14 +311,19 @@ void run_random_workload(std::uint64_t seed, bool with_deaths, int num_windows =
                                                 cache::scopes_for(TenantId{1}, ""),
                                                 cache::scopes_for(TenantId{2}, ""),
                                                 cache::scopes_for(TenantId{1}, "notes")};
+  const std::vector<TenantId> tenants_of_scopes = {TenantId{3}, TenantId{1}, TenantId{2}, TenantId{1}};
   std::vector<RequestNumber> parked;
   for (int event = 0; event < 600; ++event) {
     const std::uint64_t dice = random() % 100;
     const RequestNumber any = sim.requests().empty() ? 0 : 1 + random() % sim.requests().size();
     if (dice < 12 && sim.requests().size() < 60) {
-      const auto suffix = random_tokens(random, 1 + static_cast<std::uint32_t>(random() % 60));
-      sim.submit(joined(prefixes[random() % 4], suffix), 1 + static_cast<std::uint32_t>(random() % 60),
-                 static_cast<std::int32_t>(random() % 3) - 1, scopes[random() % scopes.size()]);
+      const auto suffix = random_tokens(random, 1 + static_cast<std::uint32_t>(random() % (with_limits ? 30 : 60)));
+      const auto num_generated = 1 + static_cast<std::uint32_t>(random() % (with_limits ? 30 : 60));
+      const std::size_t scope = random() % scopes.size();
+      // Public prefixes are of any tenant.
+      const TenantId tenant = with_limits && scope == 0 ? TenantId{1 + random() % 3} : tenants_of_scopes[scope];
+      sim.submit(joined(prefixes[random() % 4], suffix), num_generated, static_cast<std::int32_t>(random() % 3) - 1,
+                 scopes[scope], with_limits ? tenant : TenantId{1});
     } else if (dice == 12 && any != 0) {
       sim.cancel(any);
     } else if (dice < 15 && any != 0) {
@@ -342,4 +368,119 @@ TEST_CASE("random workloads of models with recurrent state end with the right an
 
 TEST_CASE("random workloads of models with windows and state end with the right answers, and survive restarts") {
   for (std::uint64_t seed = 4001; seed <= 4050; ++seed) run_random_workload(seed, seed % 2 == 0, 1, true);
+}
+
+TEST_CASE("random workloads of tenants with floors and ceilings end with the right answers, and survive restarts") {
+  for (std::uint64_t seed = 6001; seed <= 6200; ++seed) run_random_workload(seed, seed % 2 == 0, 0, false, true);
+}
+
+TEST_CASE("random workloads of tenants with floors and ceilings end also with windows and recurrent state") {
+  for (std::uint64_t seed = 7001; seed <= 7060; ++seed) run_random_workload(seed, seed % 2 == 0, 1, true, true);
+}
+
+// --- floors and ceilings ---
+
+namespace {
+
+constexpr TenantId kAnna{2}, kBert{1};
+
+TenantLimits with_floor(std::uint32_t num_blocks) {
+  TenantLimits limits;
+  limits.min_kv_blocks = num_blocks;
+  return limits;
+}
+
+TenantLimits with_ceiling(std::uint32_t num_blocks) {
+  TenantLimits limits;
+  limits.max_kv_blocks = num_blocks;
+  return limits;
+}
+
+RequestNumber submit(ServingSim& sim, std::vector<TokenId> prompt, std::uint32_t num_generated, TenantId tenant) {
+  return sim.submit(std::move(prompt), num_generated, 0, cache::scopes_for(tenant, ""), tenant);
+}
+
+// What is cached of Bert's four prompts, which he sends in turn, while Anna sends 30 new ones of so many tokens at a
+// time; after the first round. Each of Bert's has 5 blocks. No tokens: Bert is alone.
+double hit_rate_beside(std::uint32_t annas_tokens, std::uint64_t seed, const TenantLimits& of_bert) {
+  std::mt19937_64 random(seed);
+  ServingSim sim({.groups = {{.num_blocks = 80}}, .planner = {128, 8}, .seed = seed, .limits = {{kBert, of_bert}}});
+  std::vector<std::vector<TokenId>> prompts;
+  for (int i = 0; i < 4; ++i) prompts.push_back(random_tokens(random, 5 * kBlockSize + 1));
+  constexpr int kRounds = 60;
+  std::uint64_t hit = 0;
+  for (int i = 0; i < kRounds; ++i) {
+    const RequestNumber asked = submit(sim, prompts[static_cast<std::size_t>(i) % 4], 4, kBert);
+    for (int n = 0; n < 30 && annas_tokens > 0; ++n) submit(sim, random_tokens(random, annas_tokens), 10, kAnna);
+    sim.drain();
+    if (i >= 4) hit += sim.request(asked).cached_tokens / kBlockSize;
+  }
+  require_right_answers(sim);
+  require_all_came_back(sim);
+  return static_cast<double>(hit) / (5.0 * (kRounds - 4));
+}
+
+}  // namespace
+
+TEST_CASE("a tenant that floods the cache costs another at most 5 % of its hit rate, with a floor and without") {
+  for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+    INFO("seed " << seed);
+    REQUIRE(hit_rate_beside(0, seed, {}) == 1);
+    CHECK(hit_rate_beside(150, seed, {}) >= 0.95);
+    // Her eight sequences alone would fill the pool.
+    CHECK(hit_rate_beside(300, seed, with_floor(24)) >= 0.95);
+  }
+}
+
+TEST_CASE("a floor that others have borrowed is recalled from their running sequences") {
+  std::mt19937_64 random(5);
+  ServingSim sim({.groups = {{.num_blocks = 20}}, .planner = {64, 8}, .seed = 5, .limits = {{kBert, with_floor(15)}}});
+  for (int i = 0; i < 4; ++i) submit(sim, random_tokens(random, 100), 50, kAnna);
+  while (sim.book().blocks_of(kAnna).blocks < 14) REQUIRE(sim.tick());
+  // Three within the floor, which without it would run one at a time beside Anna's: they are never preempted.
+  std::vector<RequestNumber> of_bert;
+  for (int i = 0; i < 3; ++i) of_bert.push_back(submit(sim, random_tokens(random, 130), 20, kBert));
+  const auto ended = [&](RequestNumber number) { return sim.request(number).ended; };
+  std::uint32_t most_used = 0;
+  while (!std::ranges::all_of(of_bert, ended)) {
+    REQUIRE(sim.tick());
+    const auto count = sim.book().blocks_of(kBert);
+    most_used = std::max(most_used, count.blocks - count.unused);
+  }
+  REQUIRE(most_used == 15);
+  for (const RequestNumber number : of_bert) REQUIRE(sim.request(number).num_admissions == 1);
+  REQUIRE(sim.num_preemptions() > 0);
+  REQUIRE_FALSE(ended(2));  // Anna's second
+  sim.drain();
+  require_right_answers(sim);
+  require_all_came_back(sim);
+}
+
+TEST_CASE("a sequence that runs alone gets also the blocks that a floor keeps") {
+  std::mt19937_64 random(7);
+  ServingSim sim({.groups = {{.num_blocks = 20}}, .seed = 7, .limits = {{kBert, with_floor(10)}}});
+  submit(sim, random_tokens(random, 300), 10, kBert);
+  sim.drain();
+  REQUIRE(sim.book().blocks_of(kBert).blocks == 9);
+  const RequestNumber of_anna = submit(sim, random_tokens(random, 400), 20 * kBlockSize + 1 - 400, kAnna);
+  sim.drain(100'000);
+  REQUIRE(sim.request(of_anna).num_admissions == 1);
+  REQUIRE(sim.book().blocks_of(kBert).blocks == 0);
+  require_right_answers(sim);
+}
+
+TEST_CASE("a tenant at its ceiling waits for its own sequences, and others run beside it") {
+  std::mt19937_64 random(6);
+  ServingSim sim({.groups = {{.num_blocks = 40}}, .planner = {64, 8}, .seed = 6, .limits = {{kAnna, with_ceiling(8)}}});
+  std::vector<RequestNumber> of_anna;
+  for (int i = 0; i < 12; ++i) of_anna.push_back(submit(sim, random_tokens(random, 100), 100, kAnna));
+  while (sim.num_at_ceiling() == 0) REQUIRE(sim.tick());
+  const RequestNumber of_bert = submit(sim, random_tokens(random, 200), 40, kBert);
+  while (!sim.request(of_bert).ended) REQUIRE(sim.tick());
+  REQUIRE(sim.request(of_bert).num_admissions == 1);
+  REQUIRE_FALSE(sim.request(of_anna[2]).ended);
+  REQUIRE(sim.request(of_anna[0]).num_admissions == 1);  // preempted were only younger ones of hers
+  sim.drain();
+  require_right_answers(sim);
+  require_all_came_back(sim);
 }

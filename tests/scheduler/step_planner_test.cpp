@@ -637,3 +637,131 @@ TEST_CASE("a step is charged by what its rows cost") {
   CHECK(with_short + with_long == Approx(took));
   CHECK(with_long - with_short == Approx(3100 * 1e-5).epsilon(0.15));
 }
+
+// --- floors and ceilings ---
+
+TEST_CASE("a sequence within its tenant's floor is older than all that are not, and recalls their blocks") {
+  FairShares shares;
+  StepPlanner planner({64, 8}, shares);
+  planner.add({.sequence = 1, .rank = {0, 1}, .known = 60, .num_blocks = 2, .max_known = 100, .tenant = TenantId{1}});
+  planner.add({.sequence = 2, .rank = {0, 2}, .known = 60, .num_blocks = 2, .max_known = 100, .tenant = TenantId{1}});
+  const auto kept = [](std::uint32_t floor) {
+    Demand demand{.tenant = TenantId{2}, .arrival = 3, .prompt_tokens = 60};
+    demand.limits.min_kv_blocks = floor;
+    return demand;
+  };
+  REQUIRE(planner.victim_for(kept(0)) == 2u);  // younger than the first of tenant 1
+  REQUIRE(planner.victim_for(kept(2)) == 2u);
+  planner.remove(2);
+  REQUIRE_FALSE(planner.victim_for(kept(0)));
+  REQUIRE_FALSE(planner.victim_for(kept(1)));  // 60 tokens and the next one need two blocks
+  REQUIRE(planner.victim_for(kept(2)) == 1u);
+  const Demand other{.tenant = TenantId{3}, .arrival = 2, .prompt_tokens = 60};
+  REQUIRE(planner.is_older(other, kept(1)));
+  REQUIRE(planner.is_older(kept(2), other));
+  REQUIRE(planner.outranks(kept(2), other));
+  // What ranks before it in its tenant uses the floor up.
+  planner.add({.sequence = 3,
+               .rank = {0, 0},
+               .known = 40,
+               .num_blocks = 2,
+               .max_known = 100,
+               .tenant = TenantId{2},
+               .floor = 3});
+  REQUIRE_FALSE(planner.victim_for(kept(3)));
+  REQUIRE(planner.victim_for(kept(4)) == 1u);
+}
+
+TEST_CASE("a sequence that grows beyond its tenant's floor gives way like any other") {
+  FairShares shares;
+  StepPlanner planner({64, 8}, shares);
+  planner.add({.sequence = 1,
+               .rank = {0, 1},
+               .known = 30,
+               .computed = 29,
+               .num_blocks = 1,
+               .max_known = 100,
+               .tenant = TenantId{1}});
+  planner.add({.sequence = 2,
+               .rank = {0, 2},
+               .known = 31,
+               .computed = 30,
+               .num_blocks = 1,
+               .max_known = 100,
+               .tenant = TenantId{2},
+               .floor = 1});
+  const Demand waiting{.tenant = TenantId{3}, .arrival = 0, .prompt_tokens = 1};
+  REQUIRE(planner.victim_for(waiting) == 1u);
+  StepPlan plan;
+  planner.plan(1, 1, plan);
+  planner.advance(1, 1);
+  planner.advance(2, 1);  // 32 tokens and the next one need two blocks
+  REQUIRE(planner.victim_for(waiting) == 2u);
+}
+
+TEST_CASE("a sequence at its tenant's ceiling preempts its own tenant's only, and others get blocks meanwhile") {
+  FairShares shares;
+  StepPlanner planner({64, 8}, shares);
+  const auto add = [&](SequenceId sequence, TenantId tenant) {
+    planner.add({.sequence = sequence,
+                 .rank = {0, sequence},
+                 .known = 33,
+                 .computed = 32,
+                 .num_blocks = 1,
+                 .max_known = 100,
+                 .tenant = tenant});
+  };
+  add(1, TenantId{1});
+  add(2, TenantId{1});
+  add(3, TenantId{2});
+  add(4, TenantId{2});
+  std::vector<BlockNeed> needs;
+  planner.needs(needs);
+  REQUIRE(needs.size() == 4);
+  planner.deny(1, 0, /*at_ceiling=*/true);
+  planner.deny(2, 0, true);
+  planner.deny(3);
+  planner.deny(4);
+  REQUIRE(planner.starved_at_ceiling(TenantId{1}));
+  REQUIRE_FALSE(planner.starved_at_ceiling(TenantId{2}));
+  REQUIRE(planner.victim() == 2u);  // not 4, which is the youngest
+  planner.remove(2);
+  needs.clear();
+  planner.needs(needs);
+  REQUIRE(needs == std::vector<BlockNeed>{{1, 1}, {3, 1}});
+  planner.deny(1, 0, true);
+  REQUIRE_FALSE(planner.victim());  // the answer to 3 is open
+  planner.deny(3);
+  REQUIRE(planner.victim() == 4u);  // for 3: its pool is short, and 1 has none to preempt
+  planner.remove(4);
+  needs.clear();
+  planner.needs(needs);
+  planner.grant(3, 1);
+  REQUIRE_FALSE(planner.starved());
+  REQUIRE(planner.starved_at_ceiling(TenantId{1}));
+  const Demand of_one{.tenant = TenantId{1}, .arrival = 0, .prompt_tokens = 1};
+  const Demand of_three{.tenant = TenantId{3}, .arrival = 0, .prompt_tokens = 1};
+  REQUIRE(planner.victim_for(of_one, true) == 1u);
+  REQUIRE_FALSE(planner.victim_for(of_three, true));
+}
+
+TEST_CASE("parked sequences within their tenant's floor are preempted last") {
+  FairShares shares;
+  StepPlanner planner({64, 8}, shares);
+  planner.add({.sequence = 1, .rank = {0, 1}, .known = 31, .num_blocks = 1, .max_known = 99, .tenant = TenantId{1}});
+  planner.add({.sequence = 2,
+               .rank = {0, 2},
+               .known = 31,
+               .num_blocks = 1,
+               .max_known = 99,
+               .tenant = TenantId{2},
+               .floor = 1});
+  planner.add({.sequence = 3, .rank = {0, 3}, .known = 31, .num_blocks = 1, .max_known = 99, .tenant = TenantId{3}});
+  planner.park(2);
+  planner.park(3);
+  const Demand waiting{.tenant = TenantId{4}, .arrival = 0, .prompt_tokens = 1};
+  for (const SequenceId expected : {3, 1, 2}) {
+    REQUIRE(planner.victim_for(waiting) == expected);
+    planner.remove(expected);
+  }
+}
