@@ -84,7 +84,7 @@ void write_figure(const Chart& chart, const std::string& note, std::ostream& out
 }
 
 void write_curves(const ReportHead& head, const Run& run, const Summary& summary, std::ostream& out) {
-  const Latencies latencies = latencies_of(run);
+  const Latencies latencies = latencies_of(run.records);
   const std::vector<LatencyRow> rows = latency_rows(summary);
   const std::tuple<const std::vector<double>*, std::optional<double>> drawn[] = {
       {&latencies.ttft, head.goodput.ttft_ms},
