@@ -75,7 +75,7 @@ std::vector<KeyValue> split_pairs(std::string_view text) {
 
 // The values of all options with those of one subcommand; what that has not is as by default.
 template <class... Groups>
-config::Options all_of(const config::OptionSet<Groups...>& set) {
+config::Options widened(const config::OptionSet<Groups...>& set) {
   config::Options all;
   ((static_cast<Groups&>(all) = set), ...);
   return all;
@@ -84,7 +84,7 @@ config::Options all_of(const config::OptionSet<Groups...>& set) {
 class TenantReader {
  public:
   TenantReader(const config::LoadOptions& run, const load::Goodput& limits, std::size_t place)
-      : options_(all_of(run)), run_seed_(run.seed.value_or(0) + place) {
+      : options_(widened(run)), run_seed_(run.seed.value_or(0) + place) {
     tenant_.limits = limits;
   }
 

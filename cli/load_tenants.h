@@ -16,7 +16,7 @@
 namespace troupe::cli {
 
 inline constexpr std::size_t kMaxTenants = 64;     // of one run: each has a thread, and one more for each connection
-inline constexpr std::size_t kMaxTenantName = 24;  // bytes
+inline constexpr std::size_t kMaxTenantName = 16;  // bytes
 inline constexpr std::size_t kMaxTenantsFile = 64u << 10;  // bytes
 
 // A tenant's own keys, and the flags of the whole run with those that it changes.
