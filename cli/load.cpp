@@ -199,6 +199,7 @@ void append(const Player& player, load::Run&& from, load::Run& to) {
                           .weight = player.as.weight,
                           .uid = player.as.user ? std::optional(player.as.user->uid) : std::nullopt,
                           .limits = player.as.limits,
+                          .shares = player.as.kind != load::RequestKind::tokenize,
                           .description = describe_player(player),
                           .first = to.records.size(),
                           .count = from.records.size()});
@@ -211,14 +212,19 @@ void append(const Player& player, load::Run&& from, load::Run& to) {
   to.garbage.ignored += from.garbage.ignored;
 }
 
+// All that there is to say of a run without tenants, and a line for each tenant.
 void describe_players(const std::vector<Player>& players, load::Run& run) {
   if (run.tenants.empty()) {
     const auto lines = describe_player(players.front());
     run.description.insert(run.description.end(), lines.begin(), lines.end());
   }
-  for (const load::Tenant& tenant : run.tenants)
+  for (const load::Tenant& tenant : run.tenants) {
+    std::string text;
     for (const auto& [label, value] : tenant.description)
-      run.description.emplace_back(fmt::format("{}: {}", tenant.name, label), value);
+      if (label == "load" || label == "prompts" || label == "asks for")
+        text += fmt::format("{}{}", text.empty() ? "" : "; ", label == "load" ? value : label + " " + value);
+    run.description.emplace_back("tenant " + tenant.name, std::move(text));
+  }
 }
 
 // Does everything but the reports; called on a separate thread, so that the main thread can wait for signals.

@@ -33,35 +33,37 @@ double jain_index(std::span<const double> values) {
 }
 
 std::optional<Fairness> fairness_of(const Run& run) {
-  if (run.tenants.size() < 2) return std::nullopt;
   Fairness fairness{.from_s = 0, .to_s = std::numeric_limits<double>::infinity()};
-  for (const Tenant& tenant : run.tenants) {
+  double weights = 0;
+  for (std::size_t i = 0; i < run.tenants.size(); ++i) {
+    if (!run.tenants[i].shares) continue;
     double first_s = std::numeric_limits<double>::infinity(), last_s = 0;
-    for (const RequestRecord& record : records_of(run, tenant)) {
+    for (const RequestRecord& record : records_of(run, run.tenants[i])) {
       first_s = std::min(first_s, record.sent_s);
       last_s = std::max(last_s, record.end_s);
     }
     fairness.from_s = std::max(fairness.from_s, first_s);
     fairness.to_s = std::min(fairness.to_s, last_s);
+    fairness.shares.push_back({.tenant = i, .due = run.tenants[i].weight});
+    weights += run.tenants[i].weight;
   }
-  if (!(fairness.from_s < fairness.to_s)) return std::nullopt;
+  if (fairness.shares.size() < 2 || !(fairness.from_s < fairness.to_s)) return std::nullopt;
 
-  double total = 0, weights = 0;
+  double total = 0;
   std::vector<double> per_weight;
-  for (const Tenant& tenant : run.tenants) {
-    const double served = tokens_served(records_of(run, tenant), fairness.from_s, fairness.to_s);
-    fairness.shares.push_back({.served_per_s = served / (fairness.to_s - fairness.from_s), .share = served});
-    per_weight.push_back(served / tenant.weight);
-    total += served;
-    weights += tenant.weight;
+  for (Share& share : fairness.shares) {
+    share.share = tokens_served(records_of(run, run.tenants[share.tenant]), fairness.from_s, fairness.to_s);
+    share.served_per_s = share.share / (fairness.to_s - fairness.from_s);
+    per_weight.push_back(share.share / share.due);
+    total += share.share;
   }
   if (total == 0) return std::nullopt;
-  for (std::size_t i = 0; i < fairness.shares.size(); ++i) {
-    Share& share = fairness.shares[i];
+  for (Share& share : fairness.shares) {
     share.share /= total;
-    share.due = run.tenants[i].weight / weights;
+    share.due /= weights;
     share.deviation = share.share / share.due - 1;
-    if (std::abs(share.deviation) > std::abs(fairness.shares[fairness.worst].deviation)) fairness.worst = i;
+    if (std::abs(share.deviation) > std::abs(fairness.shares[fairness.worst].deviation))
+      fairness.worst = static_cast<std::size_t>(&share - fairness.shares.data());
   }
   fairness.jain = jain_index(per_weight);
   return fairness;

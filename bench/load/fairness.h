@@ -19,6 +19,7 @@ namespace troupe::load {
 [[nodiscard]] double jain_index(std::span<const double> values);
 
 struct Share {
+  std::size_t tenant = 0;   // its place in Run::tenants
   double served_per_s = 0;  // tokens
   double share = 0;         // of what all were served, 0 to 1
   double due = 0;           // of the sum of the weights
@@ -27,12 +28,12 @@ struct Share {
 
 struct Fairness {
   double from_s = 0, to_s = 0;  // the time in which every tenant had requests
-  std::vector<Share> shares{};  // by tenant
-  std::size_t worst = 0;        // the tenant whose deviation is largest in size
+  std::vector<Share> shares{};  // of the tenants that have one, in their order
+  std::size_t worst = 0;        // the place in `shares` of the deviation that is largest in size
   double jain = 1;              // of served tokens per weight
 };
 
-// Absent if the run has fewer than two tenants, or served nothing while all of them had requests. O(arrivals).
+// Absent if fewer than two tenants have a share, or nothing was served while all of them had requests. O(arrivals).
 [[nodiscard]] std::optional<Fairness> fairness_of(const Run& run);
 
 }  // namespace troupe::load

@@ -126,6 +126,7 @@ struct Tenant {
   double weight = 1;                   // of its due share
   std::optional<std::uint32_t> uid{};  // of its connections; absent: that of this process
   Goodput limits{};
+  bool shares = true;  // false: asks for nothing that the model computes, and has no share (fairness.h)
   std::vector<std::pair<std::string, std::string>> description{};  // as Run::description
   std::size_t first = 0, count = 0;                                // its place in Run::records
 };

@@ -154,17 +154,16 @@ ordered_json fairness_part(const Run& run) {
   const auto fairness = fairness_of(run);
   if (!fairness) return nullptr;
   ordered_json shares = ordered_json::object();
-  for (std::size_t i = 0; i < fairness->shares.size(); ++i) {
-    const Share& share = fairness->shares[i];
-    shares[run.tenants[i].name] = {{"tokens_per_s", share.served_per_s},
-                                   {"share", share.share},
-                                   {"due", share.due},
-                                   {"deviation", share.deviation}};
+  for (const Share& share : fairness->shares) {
+    shares[run.tenants[share.tenant].name] = {{"tokens_per_s", share.served_per_s},
+                                              {"share", share.share},
+                                              {"due", share.due},
+                                              {"deviation", share.deviation}};
   }
   return {{"from_s", fairness->from_s},
           {"to_s", fairness->to_s},
           {"jain", fairness->jain},
-          {"worst_tenant", run.tenants[fairness->worst].name},
+          {"worst_tenant", run.tenants[fairness->shares[fairness->worst].tenant].name},
           {"worst_deviation", fairness->shares[fairness->worst].deviation},
           {"shares", std::move(shares)}};
 }

@@ -55,11 +55,12 @@ Table shares_table(const Run& run, const Fairness& fairness) {
                           "tokens, and answers; Jain's index of tokens per weight {}; furthest from its due "
                           "share: {}, {}",
                           brief(fairness.from_s), brief(fairness.to_s), fixed(fairness.jain, 4),
-                          run.tenants[fairness.worst].name, signed_percent(fairness.shares[fairness.worst].deviation)),
+                          run.tenants[fairness.shares[fairness.worst].tenant].name,
+                          signed_percent(fairness.shares[fairness.worst].deviation)),
       .columns = {"tenant", "weight", "tokens/s", "share", "due share", "off by"}};
-  for (std::size_t i = 0; i < fairness.shares.size(); ++i) {
-    const Share& share = fairness.shares[i];
-    table.rows.push_back({run.tenants[i].name, fmt::format("{:g}", run.tenants[i].weight), brief(share.served_per_s),
+  for (const Share& share : fairness.shares) {
+    const Tenant& tenant = run.tenants[share.tenant];
+    table.rows.push_back({tenant.name, fmt::format("{:g}", tenant.weight), brief(share.served_per_s),
                           percent(share.share), percent(share.due), signed_percent(share.deviation)});
   }
   return table;
@@ -151,9 +152,9 @@ std::string shares_svg(const Run& run, const Fairness& fairness) {
     const Share& share = fairness.shares[i];
     const double top = kRow * static_cast<double>(i) + 5, base = top + kBar - 3;
     out += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" class=\"end\">{}</text>\n", kNames - 8, base,
-                       escaped(run.tenants[i].name));
+                       escaped(run.tenants[share.tenant].name));
     out += fmt::format("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" class=\"bar f{}\"/>\n",
-                       kNames, top, x(share.share) - kNames, kBar, tenant_line(run, i).color);
+                       kNames, top, x(share.share) - kNames, kBar, tenant_line(run, share.tenant).color);
     out += fmt::format("<line x1=\"{0:.1f}\" y1=\"{1:.1f}\" x2=\"{0:.1f}\" y2=\"{2:.1f}\" class=\"limit\"/>\n",
                        x(share.due), top - 4, top + kBar + 4);
     out += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" class=\"tick\">{} of {} due</text>\n", kWidth - kNumbers + 12,

@@ -332,7 +332,8 @@ void TroupeDriver::finish(Exchange& exchange) {
     run_.stray_frames += exchange.own->stray_frames();
   }
   settle(exchange);
-  if (options_.kind != RequestKind::generate) exchange.record.queue_s.reset();  // the server does not report it
+  if (options_.kind != RequestKind::generate) exchange.record.queue_s.reset();    // the server does not report it
+  if (options_.kind == RequestKind::tokenize) exchange.record.prompt_tokens = 0;  // the model computes none of them
   over_.push_back({std::move(exchange.record), std::move(exchange.answer)});
 }
 

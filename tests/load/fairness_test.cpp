@@ -68,6 +68,18 @@ TEST_CASE("a prompt is served at the first token, cached tokens are not, and a v
   CHECK(fairness->shares[1].served_per_s == Approx(76.0 / 4));  // the later one ends when the time does
 }
 
+TEST_CASE("a tenant that asks for nothing of the model has no share, and ends no time") {
+  Run run = run_of_tenants({{steady(0, 10, 1)}, {steady(0, 1, 50)}, {steady(0, 10, 1)}});
+  run.tenants[1].shares = false;
+  const auto fairness = fairness_of(run);
+  REQUIRE(fairness);
+  REQUIRE(fairness->shares.size() == 2);
+  CHECK(fairness->shares[1].tenant == 2);
+  CHECK(fairness->shares[1].share == Approx(0.5));
+  CHECK(fairness->to_s == 10);
+  CHECK(fairness->jain == Approx(1));
+}
+
 TEST_CASE("one tenant, or none that was served, has no fairness") {
   CHECK_FALSE(fairness_of(run_of_tenants({{steady(0, 10, 1)}})));
   CHECK_FALSE(fairness_of(run_of_tenants({{steady(0, 10, 0)}, {steady(0, 10, 0)}})));
