@@ -34,7 +34,7 @@ bool Reply::on_frame(v1::ServerFrame& frame) {
   if (frame.has_refused() || frame.has_done() || frame.has_failed()) {
     ended = to_ended(frame);
   } else if (frame.has_embeddings() || frame.has_tokenized()) {
-    ended->outcome = Outcome::length;
+    ended->outcome = Outcome::eos;
     ended->usage.prompt_tokens = frame.has_embeddings() ? frame.embeddings().usage().prompt_tokens()
                                                         : static_cast<std::uint32_t>(frame.tokenized().ids_size());
   } else {
