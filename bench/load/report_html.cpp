@@ -135,7 +135,11 @@ void write_tenants(const ReportHead& head, const Run& run, std::ostream& out) {
         << fixed(fairness->jain, 4) << "</span></figcaption>\n"
         << shares_svg(run, *fairness) << "</figure>\n";
   write_tenant_key(run, out);
-  for (const Chart& chart : tenant_charts(run)) write_figure(chart, chart.summary, out);
+  const std::vector<Chart> charts = tenant_charts(run);
+  write_figure(charts.front(), charts.front().summary, out);
+  out << "<div class=\"columns\">\n";
+  for (std::size_t i = 1; i < charts.size(); ++i) write_figure(charts[i], charts[i].summary, out);
+  out << "</div>\n";
   for (const Table& table : tenant_tables(head, run)) write_table_of(table, out);
 }
 

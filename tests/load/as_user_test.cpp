@@ -54,7 +54,7 @@ TEST_CASE("work runs with the user's credentials, and so do its threads; the pro
   CHECK(::getegid() == 0);
 }
 
-TEST_CASE("who is not root acts as itself alone") {
+TEST_CASE("a process that is not root's acts as its own user alone") {
   if (::geteuid() == 0) return test::skip("root can act as every user");
   bool ran = false;
   const User self{.uid = ::geteuid(), .gid = ::getegid(), .groups = {}};
