@@ -10,7 +10,9 @@
 #include <fstream>
 #include <functional>
 #include <iostream>
+#include <iterator>
 #include <optional>
+#include <span>
 #include <thread>
 
 #include "bench/load/goals.h"
@@ -20,11 +22,12 @@
 #include "bench/load/troupe_driver.h"
 #include "bench/load/verify.h"
 #include "cli/exit_code.h"
+#include "cli/load_meter.h"
 #include "cli/load_options.h"
+#include "cli/load_tenants.h"
 #include "cli/output.h"
 #include "cli/process.h"
 #include "cli/signals.h"
-#include "cli/status_line.h"
 #include "cli/subcommands.h"
 #include "cli/text.h"
 #include "cli/version.h"
@@ -32,45 +35,12 @@
 namespace troupe::cli {
 namespace {
 
-constexpr double kLineInterval_s = 5;  // between two lines of progress, if stderr is no terminal
-
-// Shows the progress on stderr: one line that changes on a terminal, a line every few seconds elsewhere.
-class Meter {
- public:
-  explicit Meter(bool on_terminal) : on_terminal_(on_terminal) {}
-  ~Meter() {
-    if (on_terminal_) StatusLine::of_stderr().erase();
-  }
-
-  void show(const load::Progress& progress) {
-    const double seconds = progress.at_s - last_.at_s;
-    if (!on_terminal_ && (progress.at_s == 0 || seconds < kLineInterval_s)) return;
-    const double tokens = static_cast<double>(progress.tokens - last_.tokens);
-    const std::string total = progress.total ? fmt::format("/{}", *progress.total) : "";
-    print(fmt::format("{:.0f} s: {}{} ended, {} under way, {:.0f} tokens/s, {} refused, {} failed", progress.at_s,
-                      progress.ended, total, progress.sent - progress.ended, seconds > 0 ? tokens / seconds : 0,
-                      progress.refused, progress.failed));
-    last_ = progress;
-  }
-
-  void show_verified(std::uint64_t done, std::size_t total) {
-    const auto now = std::chrono::steady_clock::now();
-    if (!on_terminal_ && std::chrono::duration<double>(now - last_line_).count() < kLineInterval_s) return;
-    last_line_ = now;
-    print(fmt::format("verifying: {} of at most {}", done, total));
-  }
-
- private:
-  void print(const std::string& text) const {
-    if (on_terminal_)
-      StatusLine::of_stderr().draw(text);
-    else
-      complain("troupe load", text);
-  }
-
-  bool on_terminal_;
-  load::Progress last_;
-  std::chrono::steady_clock::time_point last_line_ = std::chrono::steady_clock::now();
+// What is to be done.
+struct LoadTask {
+  const config::LoadOptions& options;
+  const load::Goals& goals;
+  const std::vector<TenantOptions>& tenants;  // empty: a run without tenants
+  const std::atomic<bool>& stop;
 };
 
 // The result of a run, for the reports.
@@ -85,15 +55,19 @@ std::string fresh_scope() {
   return fmt::format("load-{}-{}", ::getpid(), std::chrono::system_clock::now().time_since_epoch().count());
 }
 
-load::ReportHead make_head(const config::LoadOptions& options, const load::Plan& plan, const load::Goals& goals) {
+load::ReportHead make_head(const LoadTask& task) {
   load::ReportHead head;
   head.date = fmt::format("{:%Y%m%d-%H%M%S}", fmt::localtime(std::time(nullptr)));
-  if (options.rate > 0) head.request_rate = options.rate;
-  head.burstiness = options.burstiness;
-  if (plan.spec().pace.clients > 0) head.concurrency = plan.spec().pace.clients;
-  head.seed = plan.spec().seed;
-  head.goodput = goals.limits;
+  head.burstiness = task.options.burstiness;
+  head.seed = task.options.seed.value_or(0);
+  head.goodput = task.goals.limits;
   return head;
+}
+
+// The pace of a run without tenants.
+void add_pace(const config::LoadOptions& options, const load::Plan& plan, load::ReportHead& head) {
+  if (options.rate > 0) head.request_rate = options.rate;
+  if (plan.spec().pace.clients > 0) head.concurrency = plan.spec().pace.clients;
 }
 
 void describe_tool(load::Run& run) {
@@ -121,59 +95,186 @@ Status write_trace(const std::string& path, const load::Plan& plan, const load::
   return file ? Status(Ok{}) : Error{ErrorCode::io, "cannot write the trace " + path};
 }
 
+// A tenant, or the only load of a run without tenants.
+struct Player {
+  TenantOptions as;
+  load::Plan plan;
+  load::TroupeOptions drive;
+  bool is_warm = false;
+};
+
+Result<std::vector<Player>> make_players(const LoadTask& task, const load::TroupeServer& server) {
+  std::vector<TenantOptions> all = task.tenants;
+  if (all.empty()) all.push_back({.options = task.options});
+  std::vector<Player> players;
+  for (TenantOptions& tenant : all) {
+    const config::LoadOptions& options = tenant.options;
+    const std::string prefix = tenant.name.empty() ? "" : fmt::format("tenant {}: ", tenant.name);
+    load::Vocabulary vocabulary = load::vocabulary_of(server.model);
+    if (tenant.kind == load::RequestKind::tokenize) vocabulary.context.reset();
+    auto plan = make_load_plan(options, vocabulary, tenant.start_s);
+    if (!plan) return Error{plan.error().code, prefix + plan.error().message};
+    load::TroupeOptions drive;
+    drive.model = options.model_name;
+    drive.kind = tenant.kind;
+    drive.priority = tenant.priority;
+    drive.user = tenant.user;
+    drive.connections = num_connections(options, *plan);
+    drive.max_retries = static_cast<std::uint32_t>(options.max_retries);
+    drive.patience = options.patience;
+    drive.stop = &task.stop;
+    players.push_back({std::move(tenant), std::move(*plan), std::move(drive), task.options.warm});
+  }
+  return players;
+}
+
+// Runs the players beside each other, each with nothing cached but what --scope or --warm says.
+Result<load::TroupeRuns> play(std::span<Player> players, load::TroupeServer& server) {
+  LoadMeter meter(::isatty(STDERR_FILENO) != 0);
+  std::vector<load::Lane> lanes;
+  for (Player& player : players) {
+    const std::string& scope = player.as.options.scope;
+    player.drive.cache_scope = scope.empty() ? fresh_scope() + player.as.name : scope;
+    player.drive.on_progress = [&](const load::Progress& progress) { meter.show(progress); };
+    lanes.push_back({&player.plan, player.drive});
+    if (!player.is_warm || player.plan.prefixes().empty()) continue;
+    auto client = load::connect_as(server, player.drive.user);
+    if (!client) return client.error();
+    if (Status warmed = load::warm_prefixes(player.plan, **client, player.drive.model, player.drive.cache_scope);
+        !warmed)
+      return warmed.error();
+  }
+  return load::run_lanes(lanes, server);
+}
+
+// Runs a tenant alone, from the start of a run of its own.
+Result<load::Summary> play_alone(const Player& player, load::TroupeServer& server) {
+  load::PlanSpec spec = player.plan.spec();
+  if (spec.pace.duration_s) *spec.pace.duration_s -= spec.pace.start_s;
+  spec.pace.start_s = 0;
+  auto plan = load::Plan::make(std::move(spec));
+  if (!plan) return plan.error();
+  complain("troupe load", fmt::format("tenant {} alone", player.as.name));
+  Player alone{player.as, std::move(*plan), player.drive, player.is_warm};
+  auto runs = play({&alone, 1}, server);
+  if (!runs) return runs.error();
+  load::Run& run = runs->lanes.front().run;
+  run.tenants = {{.name = player.as.name, .limits = player.as.limits, .first = 0, .count = run.records.size()}};
+  return load::summarize_tenant(run, run.tenants.front());
+}
+
+// Runs every answer of a player again, alone.
+Status verify(const LoadTask& task, Player& player, load::TroupeServer& server, load::TroupeRun& run,
+              std::vector<load::Mismatch>& mismatches) {
+  if (player.as.kind != load::RequestKind::generate) return Ok{};
+  LoadMeter meter(::isatty(STDERR_FILENO) != 0);
+  const auto show = [&](std::uint64_t done) { meter.show_verified(done, run.run.records.size()); };
+  auto verified = load::verify_alone(
+      player.plan, server,
+      {.model = player.drive.model, .cache_scope = fresh_scope(), .stop = &task.stop, .on_progress = show}, run);
+  if (!verified) return verified.error();
+  for (load::Mismatch& mismatch : verified->mismatches) {
+    if (!player.as.name.empty()) mismatch.what = fmt::format("(of tenant {}) {}", player.as.name, mismatch.what);
+    mismatches.push_back(std::move(mismatch));
+  }
+  return Ok{};
+}
+
+std::vector<std::pair<std::string, std::string>> describe_player(const Player& player) {
+  auto lines = describe(player.as.options, player.plan);
+  if (player.as.kind != load::RequestKind::generate)
+    lines.emplace_back("asks for", player.as.kind == load::RequestKind::embed ? "vectors" : "token ids");
+  if (player.as.priority != 0) lines.emplace_back("priority", std::to_string(player.as.priority));
+  lines.emplace_back("cache", player.is_warm                    ? "warm: every prefix was run once before"
+                              : player.as.options.scope.empty() ? "cold: nothing was cached"
+                                                                : "as it was in scope " + player.as.options.scope);
+  lines.emplace_back("connections", std::to_string(player.drive.connections));
+  return lines;
+}
+
+// Moves what came of one player to the end of the run.
+void append(const Player& player, load::Run&& from, load::Run& to) {
+  if (!player.as.name.empty())
+    to.tenants.push_back({.name = player.as.name,
+                          .weight = player.as.weight,
+                          .uid = player.as.user ? std::optional(player.as.user->uid) : std::nullopt,
+                          .limits = player.as.limits,
+                          .shares = player.as.kind != load::RequestKind::tokenize,
+                          .description = describe_player(player),
+                          .first = to.records.size(),
+                          .count = from.records.size()});
+  std::move(from.records.begin(), from.records.end(), std::back_inserter(to.records));
+  to.interrupted |= from.interrupted;
+  to.stray_frames += from.stray_frames;
+  to.garbage.sent += from.garbage.sent;
+  to.garbage.closed += from.garbage.closed;
+  to.garbage.refused += from.garbage.refused;
+  to.garbage.ignored += from.garbage.ignored;
+}
+
+// All that there is to say of a run without tenants, and a line for each tenant.
+void describe_players(const std::vector<Player>& players, load::Run& run) {
+  if (run.tenants.empty()) {
+    const auto lines = describe_player(players.front());
+    run.description.insert(run.description.end(), lines.begin(), lines.end());
+  }
+  for (const load::Tenant& tenant : run.tenants) {
+    std::string text;
+    for (const auto& [label, value] : tenant.description)
+      if (label == "load" || label == "prompts" || label == "asks for")
+        text += fmt::format("{}{}", text.empty() ? "" : "; ", label == "load" ? value : label + " " + value);
+    run.description.emplace_back("tenant " + tenant.name, std::move(text));
+  }
+}
+
 // Does everything but the reports; called on a separate thread, so that the main thread can wait for signals.
-Result<LoadResult> drive_troupe(const config::LoadOptions& options, const load::Goals& goals,
-                                const std::atomic<bool>& stop) {
+Result<LoadResult> drive_troupe(const LoadTask& task) {
+  const config::LoadOptions& options = task.options;
   auto server = load::reach_troupe(options.socket, !options.no_strict_modes, options.model_name);
   if (!server) return server.error();
   if (const std::string& distrust = server->control->server().distrust; !distrust.empty())
     complain("troupe load", "warning: " + distrust);
-  const auto plan = make_load_plan(options, load::vocabulary_of(server->model));
-  if (!plan) return plan.error();
-  Meter meter(::isatty(STDERR_FILENO) != 0);
+  auto players = make_players(task, *server);
+  if (!players) return players.error();
 
-  load::TroupeOptions drive;
-  drive.model = options.model_name;
-  drive.cache_scope = options.scope.empty() ? fresh_scope() : options.scope;
-  drive.connections = num_connections(options, *plan);
-  drive.max_retries = static_cast<std::uint32_t>(options.max_retries);
-  drive.patience = options.patience;
-  drive.stop = &stop;
-  drive.on_progress = [&](const load::Progress& progress) { meter.show(progress); };
-  if (options.warm)
-    if (Status warmed = load::warm_prefixes(*plan, *server->control, drive.model, drive.cache_scope); !warmed)
-      return warmed.error();
-  const auto plan_lines = describe(options, *plan);
-  complain("troupe load", plan_lines.front().second + ", at " + server->socket);
-  auto run = load::run_troupe(*plan, *server, drive);
-  if (!run) return run.error();
-
-  LoadResult result{.head = make_head(options, *plan, goals), .run = {}, .mismatches = {}};
+  LoadResult result{.head = make_head(task), .run = {}, .mismatches = {}};
+  if (task.tenants.empty()) add_pace(options, players->front().plan, result.head);
   result.head.endpoint = server->socket;
   result.head.model = server->model.name;
-  if (options.verify) {
-    const auto show = [&](std::uint64_t done) { meter.show_verified(done, run->run.records.size()); };
-    auto verified = load::verify_alone(
-        *plan, *server, {.model = drive.model, .cache_scope = fresh_scope(), .stop = &stop, .on_progress = show}, *run);
-    if (!verified) return verified.error();
-    result.mismatches = std::move(verified->mismatches);
+  for (const Player& player : *players) {
+    if (player.as.name.empty()) continue;
+    result.head.alone.emplace_back();
+    if (!player.as.compare_alone || task.stop) continue;
+    auto alone = play_alone(player, *server);
+    if (!alone) return alone.error();
+    if (!task.stop) result.head.alone.back() = std::move(*alone);
   }
-  if (!options.trace_out.empty())
-    if (Status written = write_trace(options.trace_out, *plan, run->run); !written) return written.error();
-  result.run = std::move(run->run);
+  for (const Player& player : *players)
+    complain("troupe load", fmt::format("{}{}, at {}", player.as.name.empty() ? "" : "tenant " + player.as.name + ": ",
+                                        describe(player.as.options, player.plan).front().second, server->socket));
+  auto runs = play(*players, *server);
+  if (!runs) return runs.error();
+  for (std::size_t i = 0; i < players->size(); ++i) {
+    load::TroupeRun& lane = runs->lanes[i];
+    if (options.verify)
+      if (Status done = verify(task, (*players)[i], *server, lane, result.mismatches); !done) return done.error();
+    if (!options.trace_out.empty())
+      if (Status done = write_trace(options.trace_out, (*players)[i].plan, lane.run); !done) return done.error();
+    append((*players)[i], std::move(lane.run), result.run);
+  }
+  load::measure_span(result.run);
+  result.run.samples = std::move(runs->samples);
+  result.run.own_cpu_seconds = runs->own_cpu_seconds;
+  result.run.account = runs->account;
   describe_tool(result.run);
   describe_server(*server, result.run);
-  result.run.description.insert(result.run.description.end(), plan_lines.begin(), plan_lines.end());
-  result.run.description.emplace_back("cache", options.warm            ? "warm: every prefix was run once before"
-                                               : options.scope.empty() ? "cold: nothing was cached"
-                                                                       : "as it was in scope " + options.scope);
-  result.run.description.emplace_back("connections", std::to_string(drive.connections));
+  describe_players(*players, result.run);
   return result;
 }
 
 // The same for an OpenAI-compatible server.
-Result<LoadResult> drive_openai(const config::LoadOptions& options, const load::Goals& goals,
-                                const std::atomic<bool>& stop) {
+Result<LoadResult> drive_openai(const LoadTask& task) {
+  const config::LoadOptions& options = task.options;
   if (options.verify || options.warm)
     return Error{ErrorCode::invalid_argument, "--verify and --warm need a troupe server; --openai has neither"};
   auto server = load::reach_openai(options.openai, options.model_name, options.patience, options.api_key);
@@ -186,13 +287,14 @@ Result<LoadResult> drive_openai(const config::LoadOptions& options, const load::
   load::OpenAiOptions drive;
   drive.max_retries = static_cast<std::uint32_t>(options.max_retries);
   drive.patience = std::chrono::duration_cast<std::chrono::seconds>(options.patience);
-  drive.stop = &stop;
+  drive.stop = &task.stop;
   auto run = load::run_openai(*plan, *server, drive);
   if (!run) return run.error();
   if (!options.trace_out.empty())
     if (Status written = write_trace(options.trace_out, *plan, *run); !written) return written.error();
 
-  LoadResult result{.head = make_head(options, *plan, goals), .run = std::move(*run), .mismatches = {}};
+  LoadResult result{.head = make_head(task), .run = std::move(*run), .mismatches = {}};
+  add_pace(options, *plan, result.head);
   result.head.backend = "openai";
   result.head.endpoint = server->endpoint;
   result.head.model = server->model;
@@ -253,11 +355,13 @@ Result<int> load(const config::LoadOptions& options, const config::Given& given)
   const SignalThread signals({SIGINT, SIGTERM}, [&](int number) { events.post_signal(number); });
   const auto goals = make_goals(options, given);
   if (!goals) return goals.error();
+  const auto tenants = make_tenants(options, goals->limits);
+  if (!tenants) return tenants.error();
   if (Status writable = check_can_write(options); !writable) return writable.error();
   std::atomic<bool> stop{false};
   std::optional<Result<LoadResult>> result;
   std::thread driver([&] {
-    result = (options.openai.empty() ? drive_troupe : drive_openai)(options, *goals, stop);
+    result = (options.openai.empty() ? drive_troupe : drive_openai)({options, *goals, *tenants, stop});
     events.post(Event::ended);
   });
   while (*events.wait() != Event::ended) {

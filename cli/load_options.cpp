@@ -75,6 +75,7 @@ std::string describe_pace(const load::Plan& plan) {
                        : pace.burstiness == 0 ? "constant intervals"
                                               : "gamma intervals of shape " + number(pace.burstiness));
   if (plan.open_loop() && pace.clients > 0) text += fmt::format(", at most {} at once", pace.clients);
+  if (pace.start_s > 0) text += fmt::format(", after {} s", number(pace.start_s));
   if (pace.ramp_up_s > 0) text += fmt::format(", from {} within {} s", number(pace.ramp_from), number(pace.ramp_up_s));
   if (pace.think_s > 0) text += fmt::format(", thinking {} s", number(pace.think_s));
   if (plan.size()) text += fmt::format("; {} requests", *plan.size());
@@ -100,9 +101,11 @@ std::string describe_faults(const load::FaultRates& faults) {
 
 }  // namespace
 
-Result<load::Plan> make_load_plan(const config::LoadOptions& options, const load::Vocabulary& vocabulary) {
+Result<load::Plan> make_load_plan(const config::LoadOptions& options, const load::Vocabulary& vocabulary,
+                                  double start_s) {
   auto spec = make_spec(options, vocabulary);
   if (!spec) return spec.error();
+  spec->pace.start_s = start_s;
   if (options.trace.empty()) return load::Plan::make(std::move(*spec));
   if (options.rate > 0)
     return Error{ErrorCode::invalid_argument, "--rate and --trace contradict each other: the trace says when"};

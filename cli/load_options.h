@@ -14,7 +14,9 @@
 namespace troupe::cli {
 
 // Error: invalid_argument, for flags that contradict each other or the plan, and for a trace that cannot be read (io).
-[[nodiscard]] Result<load::Plan> make_load_plan(const config::LoadOptions& options, const load::Vocabulary& vocabulary);
+// `start_s`: when the first request is sent, after the start of the run.
+[[nodiscard]] Result<load::Plan> make_load_plan(const config::LoadOptions& options, const load::Vocabulary& vocabulary,
+                                                double start_s = 0);
 
 [[nodiscard]] Result<load::Goals> make_goals(const config::LoadOptions& options, const config::Given& given);
 

@@ -82,10 +82,8 @@ Status check_kept_blocks(const config::Given& given, const ipc::TenantRules& rul
   std::uint64_t kept = 0;
   for (std::size_t i = 0; i < rules.rules().size(); ++i) {
     const ipc::TenantRule& rule = rules.rules()[i];
-    const std::uint64_t blocks = rule.policy->limits.min_kv_blocks.value_or(0);
-    // A rule without a name that keeps blocks lists its users (config/tenant_rules.h).
-    const std::uint64_t tenants = rule.policy->name.empty() ? std::set(rule.uids.begin(), rule.uids.end()).size() : 1;
-    kept += blocks * tenants;
+    const std::uint64_t blocks = ipc::kept_blocks(rule);
+    kept += blocks;
     if (blocks > 0 && kept > num_blocks)
       return bad_rule(given, given.tenants.at(i),
                       fmt::format("with this rule {} KV blocks are kept for tenants (min-kv-blocks), and the model has "

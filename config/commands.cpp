@@ -115,11 +115,14 @@ std::vector<CommandInfo> make_commands() {
        "Sends requests to the server in a closed loop (a number of clients) or an open one (a rate), and reports "
        "latencies from the intended send times, throughput, refusals and cache hits. It can disturb the server on "
        "purpose and verify every answer against the same request run alone. Everything random comes from --seed. "
-       "Arguments are further limits of --goodput. Ctrl-C ends the run early and reports.",
+       "With --tenant it plays several users at once, each with a load of its own, and reports how they share the "
+       "server. Arguments are further limits of --goodput. Ctrl-C ends the run early and reports.",
        {"troupe load --clients 8 --num-prompts 64", "troupe load --rate 5 --duration 60s --goodput ttft:500 tpot:50",
         "troupe load --clients 64 --num-prompts 256 --prefix-len 200 --num-prefixes 8 --verify",
         "troupe load --rate 10 --burstiness 0.5 --prompt-len lognormal:200,100 -o run.json --html run.html",
-        "troupe load --fault-cancel 0.1 --fault-disconnect 0.1 --fault-garbage 0.1 --verify --seed 7"}},
+        "troupe load --fault-cancel 0.1 --fault-disconnect 0.1 --fault-garbage 0.1 --verify --seed 7",
+        "troupe load --duration 60s --tenant A:clients=64 --tenant B:clients=1,weight=3 --compare-alone B",
+        "troupe load --tenant A:uid=1001,clients=64 --tenant B:uid=1002,rate=1,prompt-len=normal:64,16"}},
       {Command::probe,
        "probe",
        "measure what this machine can do",

@@ -47,6 +47,7 @@ constexpr std::string_view kMeasure = "Measurement";
 constexpr std::string_view kPace = "Pace";
 constexpr std::string_view kPrompts = "Requests";
 constexpr std::string_view kFaults = "Faults (shares of the requests, 0 to 1)";
+constexpr std::string_view kTenants = "Tenants";
 constexpr std::string_view kGoals = "Goals (exit code 1 when one is missed)";
 constexpr std::string_view kInputOutput = "Input and output";
 constexpr std::string_view kConfiguration = "Configuration";
@@ -300,6 +301,21 @@ std::span<const Option> option_table() {
        "send bytes that are not the protocol on a connection beside the request"},
       {&FaultOptions::fault_pause, "fault-pause", "", kFaults, "TIME", within(0, 24 * kHours),
        "how long a slow reader stops"},
+
+      {&LoadTenantOptions::load_tenants, "tenant", "", kTenants, "NAME[:KEY=VALUE,...]", kAny,
+       "play this tenant, beside those of further --tenant. Its own keys: uid=NAME or NUMBER (its connections are of that "
+       "user; for root), weight=W (of its due share; 1), start=TIME (later than the others), priority=N, embed, tokenize "
+       "(ask for vectors, or token ids). The other keys are flags of this page without their dashes (clients, rate, "
+       "num-prompts, prompt-len, output-len, prefix-len, seed, goodput, max-retries, ...); what it does not name is as "
+       "the flags say. May be repeated",
+       kNeedsRestart, kFlagOnly},
+      {&LoadTenantOptions::load_tenants_file, "tenants", "", kTenants, "FILE", kAny,
+       "further tenants, one on each line as behind --tenant; empty lines, and lines that begin with #, are skipped",
+       kNeedsRestart, kFlagOnly},
+      {&LoadTenantOptions::compare_alone, "compare-alone", "", kTenants, "NAME,...", kAny,
+       "before the run, run these tenants alone, one after the other (all: each of them), and report both; may be "
+       "repeated",
+       kNeedsRestart, kFlagOnly},
 
       {&GoalOptions::verify, "verify", "", kGoals, "", kAny,
        "afterwards run each request alone, and compare every token"},

@@ -215,7 +215,7 @@ struct MachineOptions {  // probe
   std::string output_format = "text";
 };
 
-struct PaceOptions {  // load, like the following four
+struct PaceOptions {  // load, like the following five
   double rate = 0;    // requests per second; 0: a closed loop
   double burstiness = 1;
   std::int64_t clients = 0;      // 0: 8 in a closed loop, any number in an open one
@@ -258,6 +258,12 @@ struct GoalOptions {
   std::int64_t max_refused = -1;
 };
 
+struct LoadTenantOptions {
+  std::vector<std::string> load_tenants;   // "A:uid=1000,clients=8"
+  std::string load_tenants_file;           // one a line
+  std::vector<std::string> compare_alone;  // names; "all"
+};
+
 struct ReportOptions {
   std::string report;
   std::string html;
@@ -293,8 +299,8 @@ struct Options
     : Joined<HelpOptions, ConfigOptions, EngineOptions, ContextOptions, ParallelOptions, ProfileOptions, SocketOptions,
              RequestOptions, TokenTextOptions, EndsOptions, RawOptions, JsonOptions, FormatOptions, ServerOptions,
              LimitOptions, LogOptions, AnswerOptions, VerboseOptions, VectorOptions, StatusFormatOptions, ScreenOptions,
-             CaseOptions, MachineOptions, PaceOptions, PromptOptions, FaultOptions, GoalOptions, ReportOptions,
-             PassageOptions, LogitsOptions, DecodeOptions> {};
+             CaseOptions, MachineOptions, PaceOptions, PromptOptions, FaultOptions, LoadTenantOptions, GoalOptions,
+             ReportOptions, PassageOptions, LogitsOptions, DecodeOptions> {};
 
 // The options of a subcommand.
 template <class... Groups>
@@ -318,8 +324,8 @@ using InspectOptions = Configured<ModelOptions, FitOptions, ContextOptions, Para
 using StatusOptions = Configured<SocketOptions, StatusFormatOptions, VerboseOptions, JsonOptions>;
 using TopOptions = Configured<SocketOptions, ScreenOptions>;
 using VersionOptions = OptionSet<HelpOptions, JsonOptions>;
-using LoadOptions =
-    Configured<SocketOptions, RequestOptions, PaceOptions, PromptOptions, FaultOptions, GoalOptions, ReportOptions>;
+using LoadOptions = Configured<SocketOptions, RequestOptions, PaceOptions, PromptOptions, FaultOptions,
+                               LoadTenantOptions, GoalOptions, ReportOptions>;
 using ProbeOptions = Configured<ModelOptions, ThreadOptions, MachineOptions>;
 using PerplexityOptions = Configured<EngineOptions, PassageOptions, TextOptions, FormatOptions>;
 using EmbedOptions = Configured<SocketOptions, ModelNameOptions, TokenTextOptions, EndsOptions, VectorOptions>;

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <charconv>
+#include <limits>
+#include <numeric>
+#include <set>
 
 namespace troupe::ipc {
 namespace {
@@ -22,11 +25,34 @@ bool matches(const TenantRule& rule, const PeerFacts& peer) {
          (!rule.cgroup.empty() && !peer.cgroup.empty() && is_within(peer.cgroup, rule.cgroup));
 }
 
+std::shared_ptr<const scheduler::TenantPolicy> with_kept_for_others(scheduler::TenantPolicy policy,
+                                                                    std::uint64_t kept) {
+  const std::uint64_t others = kept - policy.limits.min_kv_blocks.value_or(0);
+  policy.limits.others_min_kv_blocks =
+      static_cast<std::uint32_t>(std::min<std::uint64_t>(others, std::numeric_limits<std::uint32_t>::max()));
+  return std::make_shared<const scheduler::TenantPolicy>(std::move(policy));
+}
+
 }  // namespace
+
+std::uint64_t kept_blocks(const TenantRule& rule) {
+  const bool is_one_tenant = !rule.policy->name.empty();
+  const std::size_t num_tenants = is_one_tenant ? 1 : std::set(rule.uids.begin(), rule.uids.end()).size();
+  return std::uint64_t{rule.policy->limits.min_kv_blocks.value_or(0)} * num_tenants;
+}
+
+TenantRules::TenantRules(std::vector<TenantRule> rules) : rules_(std::move(rules)) {
+  const std::uint64_t kept =
+      std::accumulate(rules_.begin(), rules_.end(), std::uint64_t{0},
+                      [](std::uint64_t sum, const TenantRule& rule) { return sum + kept_blocks(rule); });
+  if (kept == 0) return;
+  for (TenantRule& rule : rules_) rule.policy = with_kept_for_others(*rule.policy, kept);
+  otherwise_ = with_kept_for_others({}, kept);
+}
 
 TenantRules::Match TenantRules::resolve(const PeerFacts& peer) const {
   const auto rule = std::find_if(rules_.begin(), rules_.end(), [&](const auto& each) { return matches(each, peer); });
-  if (rule == rules_.end()) return {{.id = TenantId{peer.uid}}};
+  if (rule == rules_.end()) return {{.id = TenantId{peer.uid}, .policy = otherwise_}};
   const std::string& name = rule->policy->name;
   const TenantId id = name.empty() ? TenantId{peer.uid} : scheduler::named_tenant(name);
   return {{.id = id, .policy = rule->policy}, rule->trusted_proxy};

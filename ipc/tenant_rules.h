@@ -29,6 +29,10 @@ struct TenantRule {
   std::shared_ptr<const scheduler::TenantPolicy> policy{};  // not null. With a name: all that match are one tenant
 };
 
+// Blocks that the rule keeps (min_kv_blocks), for all its tenants together. A rule without a name that keeps blocks
+// lists its users (config/tenant_rules.h).
+[[nodiscard]] std::uint64_t kept_blocks(const TenantRule& rule);
+
 // Immutable; copies share the policies.
 class TenantRules {
  public:
@@ -39,7 +43,8 @@ class TenantRules {
 
   // No rules: each uid is a tenant without a policy.
   TenantRules() = default;
-  explicit TenantRules(std::vector<TenantRule> rules) : rules_(std::move(rules)) {}
+  // Fills in what each policy says of the other tenants (others_min_kv_blocks).
+  explicit TenantRules(std::vector<TenantRule> rules);
 
   // By the first rule that matches. O(size of the rules).
   [[nodiscard]] Match resolve(const PeerFacts& peer) const;
@@ -54,6 +59,7 @@ class TenantRules {
 
  private:
   std::vector<TenantRule> rules_;
+  std::shared_ptr<const scheduler::TenantPolicy> otherwise_;  // of a peer that no rule matches
 };
 
 // The uid that a label of digits names; nullopt: it is a name.

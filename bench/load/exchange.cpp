@@ -41,6 +41,11 @@ void fill_usage(RequestRecord& record, const client::Usage& usage) {
   record.queue_s = usage.queue_seconds;
 }
 
+void fill_refusal(RequestRecord& record, const client::Ended& ended) {
+  record.limit = ended.field;
+  if (ended.retry_after) record.retry_after_s = std::chrono::duration<double>(*ended.retry_after).count();
+}
+
 EndKind to_kind(scheduler::OutcomeKind kind) {
   if (kind == scheduler::OutcomeKind::done) return EndKind::done;
   return kind == scheduler::OutcomeKind::refused ? EndKind::refused : EndKind::failed;
@@ -76,7 +81,10 @@ void settle(Exchange& exchange) {
   record.kind = to_kind(outcome.kind);
   record.outcome = outcome.name;
   record.message = ended.message;
-  if (record.kind != EndKind::refused) fill_usage(record, ended.usage);
+  if (record.kind != EndKind::refused)
+    fill_usage(record, ended.usage);
+  else
+    fill_refusal(record, ended);
   if (exchange.out_of_order)
     fail(record, "out_of_order", "tokens were missing, or came twice");
   else if (is_complete(ended.outcome) && ended.usage.completion_tokens != record.completion_tokens)

@@ -64,8 +64,9 @@ struct Exchange {
   Answer answer;
   std::optional<Result<client::Ended>> end{};
   bool out_of_order = false;               // tokens were missing or arrived twice
-  std::optional<client::Stream> stream{};  // absent: it could not be sent
+  std::optional<client::Stream> stream{};  // absent: not sent, or of another kind than generate
   std::unique_ptr<client::Client> own{};   // own connection, for a request that disconnects or stops reading
+  bool waits = false;                      // to be sent again
   bool finished = false;                   // the driver has handled its end
 };
 

@@ -89,13 +89,17 @@ std::string garbage_bytes(std::uint64_t seed, std::uint32_t choice) {
   }
 }
 
-GarbageSender::GarbageSender(std::string socket, std::uint64_t seed) : socket_(std::move(socket)), seed_(seed) {}
+GarbageSender::GarbageSender(std::string socket, std::uint64_t seed, std::optional<User> user)
+    : socket_(std::move(socket)), seed_(seed), user_(std::move(user)) {}
 
 GarbageSender::~GarbageSender() { finish(); }
 
 void GarbageSender::send(std::uint32_t choice) {
   const std::lock_guard lock(mutex_);
-  if (!thread_.joinable()) thread_ = std::thread([this] { work(); });
+  if (!thread_.joinable())
+    thread_ = std::thread([this] {
+      if (!user_ || !act_as(*user_, [this] { work(); })) work();
+    });
   waiting_.push(choice);
   changed_.notify_one();
 }

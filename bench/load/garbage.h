@@ -4,10 +4,12 @@
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <queue>
 #include <string>
 #include <thread>
 
+#include "bench/load/as_user.h"
 #include "bench/load/record.h"
 
 namespace troupe::load {
@@ -20,7 +22,8 @@ namespace troupe::load {
 // Sends garbage from its own thread, one connection after the other. send() may be called from any thread.
 class GarbageSender {
  public:
-  GarbageSender(std::string socket, std::uint64_t seed);
+  // `user`: of the connections; absent, or where the kernel refuses it: that of this process.
+  GarbageSender(std::string socket, std::uint64_t seed, std::optional<User> user);
   ~GarbageSender();
   GarbageSender(const GarbageSender&) = delete;
   GarbageSender& operator=(const GarbageSender&) = delete;
@@ -36,6 +39,7 @@ class GarbageSender {
 
   const std::string socket_;
   const std::uint64_t seed_;
+  const std::optional<User> user_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::queue<std::uint32_t> waiting_;

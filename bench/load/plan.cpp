@@ -41,6 +41,9 @@ Status check_pace(const Pace& pace) {
   if (!pace.rate && pace.clients == 0) return invalid("a closed loop needs at least one client");
   if (!pace.num_requests && !pace.duration_s)
     return invalid("the run would never end: give a number of requests, a duration, or both");
+  if (pace.start_s < 0 || (pace.duration_s && pace.start_s >= *pace.duration_s))
+    return invalid(fmt::format("it begins at {} s, outside of the run's {} s", text(pace.start_s),
+                               text(pace.duration_s.value_or(0))));
   const double full = pace.rate.value_or(pace.clients);
   if (pace.ramp_up_s > 0 && (pace.ramp_from < 0 || pace.ramp_from > full))
     return invalid(fmt::format("the ramp begins at {}, outside of 0 to {}", text(pace.ramp_from), text(full)));
@@ -124,7 +127,7 @@ void Plan::make_arrivals() {
   const std::uint64_t most = std::min(pace.num_requests.value_or(kMaxArrivals), kMaxArrivals);
   double count = 0;
   while (arrivals_.size() < most) {
-    const double at_s = inverse_ramp(count, from, *pace.rate, pace.ramp_up_s);
+    const double at_s = pace.start_s + inverse_ramp(count, from, *pace.rate, pace.ramp_up_s);
     if (pace.duration_s && at_s > *pace.duration_s) break;
     arrivals_.push_back(at_s);
     Random random(spec_.seed, Purpose::arrival, arrivals_.size());
@@ -212,8 +215,8 @@ PlannedRequest Plan::request(std::uint64_t index) const {
 
 double Plan::client_start_s(std::uint32_t client) const {
   const Pace& pace = spec_.pace;
-  if (pace.ramp_up_s <= 0 || client < pace.ramp_from) return 0;
-  return pace.ramp_up_s * (client - pace.ramp_from) / (pace.clients - pace.ramp_from);
+  if (pace.ramp_up_s <= 0 || client < pace.ramp_from) return pace.start_s;
+  return pace.start_s + pace.ramp_up_s * (client - pace.ramp_from) / (pace.clients - pace.ramp_from);
 }
 
 }  // namespace troupe::load

@@ -27,8 +27,9 @@ struct Pace {
   double ramp_from = 0;          // rate (open loop) or clients (closed loop) at the start
   double ramp_up_s = 0;          // time of the linear rise from ramp_from to the full rate or number
   double think_s = 0;            // closed loop: from an end to the same client's next request
+  double start_s = 0;            // the first client or arrival; ramps count from here
   std::optional<std::uint64_t> num_requests{};  // at least one of these two must be set
-  std::optional<double> duration_s{};           // nothing is sent after this
+  std::optional<double> duration_s{};           // nothing is sent after this, counted from 0; above start_s
 };
 
 // Shares of the requests, 0 to 1, together at most 1, that get an injected fault.

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <ctime>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -52,6 +53,8 @@ struct RequestRecord {
   EndKind kind = EndKind::none;           // of the last end
   std::string outcome{};                  // "length", "queue_full", "http_503", ...
   std::string message{};                  // refused, failed, lost: the server's message
+  std::string limit{};                    // refused: the name of the limit that was met, if the server says
+  std::optional<double> retry_after_s{};  // refused: the server's advice; absent: it gave none
   Fault fault = Fault::none;              // injected into this request
   std::optional<bool> verified{};         // equal to the same request run alone; absent: not compared
   std::optional<double> fault_at_s{};     // when the fault was injected
@@ -108,11 +111,32 @@ struct GarbageCount {
   std::uint64_t ignored = 0;  // neither in time
 };
 
+// Limits on one request's latencies, in milliseconds; absent: no such limit.
+struct Goodput {
+  std::optional<double> ttft_ms{};
+  std::optional<double> tpot_ms{};
+  std::optional<double> e2el_ms{};
+
+  [[nodiscard]] bool any() const { return ttft_ms || tpot_ms || e2el_ms; }
+};
+
+// One of several users that a run plays at once, each with requests of its own.
+struct Tenant {
+  std::string name{};
+  double weight = 1;                   // of its due share
+  std::optional<std::uint32_t> uid{};  // of its connections; absent: that of this process
+  Goodput limits{};
+  bool shares = true;  // false: asks for nothing that the model computes, and has no share (fairness.h)
+  std::vector<std::pair<std::string, std::string>> description{};  // as Run::description
+  std::size_t first = 0, count = 0;                                // its place in Run::records
+};
+
 struct Run {
   // Configuration, versions, machine and seed in printing order: ("clients", "64"), ...
   std::vector<std::pair<std::string, std::string>> description{};
   double duration_s = 0;                   // first intended send to last end
-  std::vector<RequestRecord> records{};    // by index
+  std::vector<Tenant> tenants{};           // empty: the run has one load, and no tenants
+  std::vector<RequestRecord> records{};    // by tenant, and then by index
   std::vector<ServerSample> samples{};     // by time; empty if the server has no status
   double own_cpu_seconds = 0;              // of this process during the run: its overhead
   double max_send_lag_s = 0;               // the worst sent_s - intended_s
@@ -122,26 +146,30 @@ struct Run {
   std::uint64_t stray_frames = 0;  // frames for ended requests: a second end, or tokens after the end
 };
 
-// Fills in duration and send lag from the records. O(records).
-inline void measure_span(Run& run) {
-  if (run.records.empty()) return;
-  double begin_s = run.records.front().intended_s, end_s = begin_s;
-  for (const RequestRecord& record : run.records) {
+// The requests of a tenant.
+inline std::span<const RequestRecord> records_of(const Run& run, const Tenant& tenant) {
+  return std::span(run.records).subspan(tenant.first, tenant.count);
+}
+
+// First intended send to last end. O(records).
+inline double span_s(std::span<const RequestRecord> records) {
+  if (records.empty()) return 0;
+  double begin_s = records.front().intended_s, end_s = begin_s;
+  for (const RequestRecord& record : records) {
     begin_s = std::min(begin_s, record.intended_s);
     end_s = std::max(end_s, record.end_s);
-    run.max_send_lag_s = std::max(run.max_send_lag_s, record.sent_s - record.intended_s);
   }
-  run.duration_s = end_s - begin_s;
+  return end_s - begin_s;
+}
+
+// Fills in duration and send lag from the records. O(records).
+inline void measure_span(Run& run) {
+  run.duration_s = span_s(run.records);
+  for (const RequestRecord& record : run.records)
+    run.max_send_lag_s = std::max(run.max_send_lag_s, record.sent_s - record.intended_s);
 }
 
 // The CPU time that this process has used, for Run::own_cpu_seconds.
 inline double cpu_seconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
-
-// Limits on one request's latencies, in milliseconds; absent: no such limit.
-struct Goodput {
-  std::optional<double> ttft_ms{};
-  std::optional<double> tpot_ms{};
-  std::optional<double> e2el_ms{};
-};
 
 }  // namespace troupe::load

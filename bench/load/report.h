@@ -6,6 +6,7 @@
 #include <iosfwd>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "bench/load/record.h"
 #include "bench/load/summary.h"
@@ -24,6 +25,7 @@ struct ReportHead {
   std::optional<std::uint32_t> concurrency{};  // clients of a closed loop, or the most requests at a time
   std::uint64_t seed = 0;
   Goodput goodput{};
+  std::vector<std::optional<Summary>> alone{};  // by tenant: its load without the others; absent: was not run
 };
 
 // A table in at most 100 columns.

@@ -8,6 +8,8 @@
 #include <limits>
 #include <map>
 
+#include "bench/load/report_tenants.h"
+
 namespace troupe::load {
 namespace {
 
@@ -137,16 +139,21 @@ Chart steps_chart(const Run& run, double end_s) {
   return chart;
 }
 
-Chart tokens_chart(const Run& run, double end_s) {
-  Chart chart = timeline("tokens", "Tokens received", "By all clients together, per second.", end_s);
+// Tokens received per second, in bins.
+std::vector<Point> tokens_over_time(std::span<const RequestRecord> records, double end_s) {
   const Bins bins(end_s);
   std::vector<Point> points(bins.count + 1);
   for (std::size_t i = 0; i <= bins.count; ++i) points[i].x = std::min(bins.begin(i), end_s);
-  for (const RequestRecord& record : run.records)
+  for (const RequestRecord& record : records)
     for (const Arrival& arrival : record.arrivals)
       points[bins.index(arrival.at_s)].y += arrival.num_tokens / bins.width;
   points[bins.count].y = points[bins.count - 1].y;
-  chart.lines = {{"", 1, 0, std::move(points), true, true}};
+  return points;
+}
+
+Chart tokens_chart(const Run& run, double end_s) {
+  Chart chart = timeline("tokens", "Tokens received", "By all clients together, per second.", end_s);
+  chart.lines = {{"", 1, 0, tokens_over_time(run.records, end_s), true, true}};
   chart.y = axis_up_to("tokens per second", highest(chart.lines));
   return chart;
 }
@@ -196,7 +203,75 @@ Chart refusals_chart(const Run& run, double end_s) {
   return chart;
 }
 
+// `low`: not the least value but a low percentile: a few tiny values would stretch a logarithmic axis over empty
+// decades.
+Axis latency_axis(const std::string& title, double low, double high) {
+  low = std::max(low, 1e-3);
+  if (high > 30 * low)
+    return {.title = title, .unit = Unit::milliseconds, .min = 0.9 * low, .max = 1.1 * high, .logarithmic = true};
+  return {.title = title, .unit = Unit::milliseconds, .min = 0, .max = high > 0 ? 1.02 * high : 1};
+}
+
+// From the least value to the end of the axis. Uses the same ranks that percentile() interpolates between, so that
+// percentiles lie on the line.
+std::vector<Point> cdf_points(std::span<const double> sorted, double axis_end) {
+  std::vector<Point> points = {{sorted.front(), 0}};
+  const std::size_t parts = std::clamp<std::size_t>(sorted.size() - 1, 1, kMaxPoints - 3);
+  for (std::size_t i = 0; i <= parts; ++i) {
+    const double share = 100.0 * static_cast<double>(i) / static_cast<double>(parts);
+    points.push_back({percentile(sorted, share), share});
+  }
+  points.push_back({axis_end, 100});
+  return points;
+}
+
+// One distribution for each tenant that has values. No lines: no tenant has any.
+Chart tenants_cdf(const Run& run, const std::string& id, const std::string& title,
+                  std::vector<double> Latencies::*kind) {
+  Chart chart;
+  chart.id = "tenants-" + id;
+  chart.title = title + " by tenant";
+  chart.summary = "Share of each tenant's values at or below a time.";
+  chart.y = {.title = "share at or below", .unit = Unit::percent, .min = 0, .max = 100};
+  double low = std::numeric_limits<double>::infinity(), high = 0;
+  std::vector<std::vector<double>> values;
+  for (std::size_t i = 0; i < std::min(run.tenants.size(), kMaxTenantLines); ++i) {
+    Latencies latencies = latencies_of(records_of(run, run.tenants[i]));
+    values.push_back(std::move(latencies.*kind));
+    if (values.back().empty()) continue;
+    low = std::min(low, percentile(values.back(), 1));
+    high = std::max(high, values.back().back());
+  }
+  chart.x = latency_axis(title, low, high);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (values[i].empty()) continue;
+    chart.lines.push_back(tenant_line(run, i));
+    chart.lines.back().label.clear();
+    chart.lines.back().points = cdf_points(values[i], chart.x.max);
+  }
+  return chart;
+}
+
 }  // namespace
+
+std::vector<Chart> tenant_charts(const Run& run) {
+  if (run.tenants.empty()) return {};
+  const double end_s = end_of(run);
+  std::vector<Chart> charts = {
+      timeline("tenants-tokens", "Tokens received by tenant", "By each tenant's clients together, per second.", end_s)};
+  for (std::size_t i = 0; i < std::min(run.tenants.size(), kMaxTenantLines); ++i) {
+    Line line = tenant_line(run, i);
+    line.label.clear();
+    line.points = tokens_over_time(records_of(run, run.tenants[i]), end_s);
+    line.steps = true;
+    charts.front().lines.push_back(std::move(line));
+  }
+  charts.front().y = axis_up_to("tokens per second", highest(charts.front().lines));
+  charts.push_back(tenants_cdf(run, "ttft", "Time to first token", &Latencies::ttft));
+  charts.push_back(tenants_cdf(run, "itl", "Inter-token latency", &Latencies::itl));
+  std::erase_if(charts, [](const Chart& chart) { return chart.lines.empty(); });
+  return charts;
+}
 
 Chart cdf_chart(const LatencyRow& row, std::span<const double> sorted, std::optional<double> limit_ms) {
   Chart chart;
@@ -208,24 +283,8 @@ Chart cdf_chart(const LatencyRow& row, std::span<const double> sorted, std::opti
                               time(d.median), time(d.p99), time(d.max));
   chart.y = {.title = "share at or below", .unit = Unit::percent, .min = 0, .max = 100};
 
-  // A few tiny values would stretch a logarithmic axis over empty decades.
-  const double high = std::max(d.max, limit_ms.value_or(0)), low = std::max(percentile(sorted, 1), 1e-3);
-  chart.x = {.title = row.title, .unit = Unit::milliseconds, .min = 0, .max = high > 0 ? 1.02 * high : 1};
-  if (high > 30 * low) {
-    chart.x.logarithmic = true;
-    chart.x.min = 0.9 * low;
-    chart.x.max = 1.1 * high;
-  }
-
-  // Uses the same ranks that percentile() interpolates between, so that the marks lie on the line.
-  Line line{"", 1, 0, {{sorted.front(), 0}}, false, true};
-  const std::size_t parts = std::clamp<std::size_t>(sorted.size() - 1, 1, kMaxPoints - 3);
-  for (std::size_t i = 0; i <= parts; ++i) {
-    const double share = 100.0 * static_cast<double>(i) / static_cast<double>(parts);
-    line.points.push_back({percentile(sorted, share), share});
-  }
-  line.points.push_back({chart.x.max, 100});
-  chart.lines = {std::move(line)};
+  chart.x = latency_axis(row.title, percentile(sorted, 1), std::max(d.max, limit_ms.value_or(0)));
+  chart.lines = {{"", 1, 0, cdf_points(sorted, chart.x.max), false, true}};
   for (const auto& [name, percent, value] : {std::tuple("p50", 50, d.median), {"p90", 90, d.p90}, {"p99", 99, d.p99}})
     chart.marks.push_back({{value, static_cast<double>(percent)}, fmt::format("{}  {}", name, time(value))});
   if (limit_ms) chart.limits = {{{*limit_ms, 0}, "limit " + time(*limit_ms)}};

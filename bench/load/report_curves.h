@@ -19,4 +19,8 @@ namespace troupe::load {
 // refusals; charts without data are left out. At most 500 points each.
 [[nodiscard]] std::vector<Chart> timeline_charts(const Run& run);
 
+// Each tenant's tokens over time, and its distributions of TTFT and inter-token latency, a line for each of the first
+// kMaxTenantLines tenants; empty without tenants. At most 500 points a line. The lines have no legend in the drawing.
+[[nodiscard]] std::vector<Chart> tenant_charts(const Run& run);
+
 }  // namespace troupe::load

@@ -6,6 +6,7 @@
 #include "bench/load/report_chart.h"
 #include "bench/load/report_curves.h"
 #include "bench/load/report_format.h"
+#include "bench/load/report_tenants.h"
 
 namespace troupe::load {
 namespace {
@@ -84,7 +85,7 @@ void write_figure(const Chart& chart, const std::string& note, std::ostream& out
 }
 
 void write_curves(const ReportHead& head, const Run& run, const Summary& summary, std::ostream& out) {
-  const Latencies latencies = latencies_of(run);
+  const Latencies latencies = latencies_of(run.records);
   const std::vector<LatencyRow> rows = latency_rows(summary);
   const std::tuple<const std::vector<double>*, std::optional<double>> drawn[] = {
       {&latencies.ttft, head.goodput.ttft_ms},
@@ -97,6 +98,49 @@ void write_curves(const ReportHead& head, const Run& run, const Summary& summary
     if (const auto& [values, limit] = drawn[i]; !values->empty())
       write_figure(cdf_chart(rows[i], *values, limit), rows[i].definition, out);
   out << "</div>\n";
+}
+
+void write_table_of(const Table& table, std::ostream& out) {
+  out << "<h3>" << escaped(table.title) << "</h3>\n<div class=\"table\"><table>\n<thead><tr>";
+  for (const std::string& column : table.columns) out << "<th scope=\"col\">" << escaped(column) << "</th>";
+  out << "</tr></thead>\n<tbody>\n";
+  for (const auto& row : table.rows) {
+    out << "<tr><th scope=\"row\">" << escaped(row.front()) << "</th>";
+    for (std::size_t i = 1; i < row.size(); ++i) out << "<td>" << escaped(row[i]) << "</td>";
+    out << "</tr>\n";
+  }
+  out << "</tbody></table></div>\n";
+  if (!table.note.empty()) out << "<p class=\"soft\">" << escaped(table.note) << "</p>\n";
+}
+
+// The lines that belong to the tenants, in all charts.
+void write_tenant_key(const Run& run, std::ostream& out) {
+  out << "<ul class=\"lines\">\n";
+  for (std::size_t i = 0; i < std::min(run.tenants.size(), kMaxTenantLines); ++i) {
+    const Line line = tenant_line(run, i);
+    out << "<li><svg viewBox=\"0 0 26 10\" aria-hidden=\"true\"><line x1=\"1\" y1=\"5\" x2=\"25\" y2=\"5\" "
+           "class=\"line c"
+        << line.color << " d" << line.dash << "\"/></svg> " << escaped(line.label) << "</li>\n";
+  }
+  if (run.tenants.size() > kMaxTenantLines)
+    out << "<li>and " << run.tenants.size() - kMaxTenantLines << " that are not drawn</li>\n";
+  out << "</ul>\n";
+}
+
+void write_tenants(const ReportHead& head, const Run& run, std::ostream& out) {
+  if (run.tenants.empty()) return;
+  out << "<h2>Tenants</h2>\n";
+  if (const auto fairness = fairness_of(run))
+    out << "<figure>\n<figcaption>Share of what was computed <span>The line is the share due by weight. Jain's index "
+        << fixed(fairness->jain, 4) << "</span></figcaption>\n"
+        << shares_svg(run, *fairness) << "</figure>\n";
+  write_tenant_key(run, out);
+  const std::vector<Chart> charts = tenant_charts(run);
+  write_figure(charts.front(), charts.front().summary, out);
+  out << "<div class=\"columns\">\n";
+  for (std::size_t i = 1; i < charts.size(); ++i) write_figure(charts[i], charts[i].summary, out);
+  out << "</div>\n";
+  for (const Table& table : tenant_tables(head, run)) write_table_of(table, out);
 }
 
 void write_timeline(const Run& run, std::ostream& out) {
@@ -148,6 +192,7 @@ void write_html(const ReportHead& head, const Run& run, const Summary& summary, 
       << escaped(title_of(head)) << "</h1>\n<p class=\"soft\">" << escaped(subtitle(head, summary)) << "</p>\n";
   write_badges(summary, out);
   write_tiles(summary, out);
+  write_tenants(head, run, out);
   write_latency_table(summary, out);
   write_curves(head, run, summary, out);
   write_timeline(run, out);

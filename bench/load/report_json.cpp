@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <ostream>
 
+#include "bench/load/fairness.h"
 #include "bench/load/report_format.h"
 
 namespace troupe::load {
@@ -101,6 +102,72 @@ ordered_json row_of(const ServerAccount& a) {
           {"blocks_held", a.blocks_held}};
 }
 
+ordered_json figures(const Summary& s) {
+  ordered_json part{{"requests", s.num_requests},
+                    {"completed", s.completed},
+                    {"cut", s.cut},
+                    {"refused", s.refused},
+                    {"failed", s.failed},
+                    {"refusals", s.limits_met},
+                    {"refused_without_retry_after", s.without_advice},
+                    {"retries", s.retries},
+                    {"retries_admitted", s.retries_admitted},
+                    {"preemptions", s.preemptions},
+                    {"duration", s.duration_s},
+                    {"request_throughput", s.request_throughput},
+                    {"request_goodput", or_null(s.request_goodput)},
+                    {"good_share", s.request_goodput ? ordered_json(s.good_share) : ordered_json(nullptr)},
+                    {"input_tokens", s.input_tokens},
+                    {"cached_tokens", s.cached_tokens},
+                    {"output_tokens", s.output_tokens},
+                    {"input_throughput", s.input_throughput},
+                    {"output_throughput", s.output_throughput}};
+  for (const LatencyRow& row : latency_rows(s)) add_distribution(part, row.key, *row.values);
+  return part;
+}
+
+ordered_json limits_part(const Goodput& limits) {
+  return {
+      {"ttft_ms", or_null(limits.ttft_ms)}, {"tpot_ms", or_null(limits.tpot_ms)}, {"e2el_ms", or_null(limits.e2el_ms)}};
+}
+
+ordered_json tenants_part(const ReportHead& head, const Run& run) {
+  ordered_json all = ordered_json::array();
+  for (std::size_t i = 0; i < run.tenants.size(); ++i) {
+    const Tenant& tenant = run.tenants[i];
+    ordered_json description = ordered_json::object();
+    for (const auto& [key, value] : tenant.description) description[key] = value;
+    const bool compared = i < head.alone.size() && head.alone[i];
+    all.push_back({{"name", tenant.name},
+                   {"uid", or_null(tenant.uid)},
+                   {"weight", tenant.weight},
+                   {"first_request", tenant.first},  // of "requests" below, which lie tenant by tenant
+                   {"goodput", limits_part(tenant.limits)},
+                   {"description", std::move(description)},
+                   {"together", figures(summarize_tenant(run, tenant))},
+                   {"alone", compared ? figures(*head.alone[i]) : ordered_json(nullptr)}});
+  }
+  return all;
+}
+
+ordered_json fairness_part(const Run& run) {
+  const auto fairness = fairness_of(run);
+  if (!fairness) return nullptr;
+  ordered_json shares = ordered_json::object();
+  for (const Share& share : fairness->shares) {
+    shares[run.tenants[share.tenant].name] = {{"tokens_per_s", share.served_per_s},
+                                              {"share", share.share},
+                                              {"due", share.due},
+                                              {"deviation", share.deviation}};
+  }
+  return {{"from_s", fairness->from_s},
+          {"to_s", fairness->to_s},
+          {"jain", fairness->jain},
+          {"worst_tenant", run.tenants[fairness->shares[fairness->worst].tenant].name},
+          {"worst_deviation", fairness->shares[fairness->worst].deviation},
+          {"shares", std::move(shares)}};
+}
+
 ordered_json own_part(const ReportHead& head, const Run& run, const Summary& s) {
   ordered_json description = ordered_json::object();
   for (const auto& [key, value] : run.description) description[key] = value;
@@ -129,6 +196,8 @@ ordered_json own_part(const ReportHead& head, const Run& run, const Summary& s) 
           {"tokens_per_arrival", s.tokens_per_arrival},
           {"steps", s.steps},
           {"mean_step_ms", s.mean_step_ms},
+          {"tenants", tenants_part(head, run)},
+          {"fairness", fairness_part(run)},
           {"server", run.account ? row_of(*run.account) : ordered_json(nullptr)},
           {"garbage",
            {{"sent", run.garbage.sent},
@@ -160,6 +229,8 @@ ordered_json row_of(const RequestRecord& r) {
           {"kind", kEndNames.at(static_cast<std::size_t>(r.kind))},
           {"outcome", r.outcome},
           {"message", r.message},
+          {"limit", r.limit},
+          {"retry_after_s", or_null(r.retry_after_s)},
           {"fault", name(r.fault)},
           {"fault_at_s", or_null(r.fault_at_s)},
           {"verified", or_null(r.verified)},

@@ -15,6 +15,7 @@ body { margin: 0; background: var(--page); color: var(--ink);
 main { max-width: 1140px; margin: 0 auto; padding: 28px 20px 60px; }
 h1 { font-size: 26px; line-height: 1.2; margin: 0 0 4px; overflow-wrap: anywhere; }
 h2 { font-size: 17px; margin: 34px 0 10px; }
+h3 { font-size: 15px; margin: 20px 0 8px; }
 p { margin: 0 0 10px; }
 .note { margin-top: 16px; }
 .soft { color: var(--soft); overflow-wrap: anywhere; }
@@ -49,6 +50,8 @@ th:first-child, td:first-child { text-align: left; padding-left: 0; }
 .words .count { text-align: right !important; width: 6em; }
 svg { display: block; width: 100%; height: auto; font: 12px system-ui, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; }
 svg text { fill: var(--ink); } svg .tick, svg .name, svg .key { fill: var(--soft); }
+.lines { display: flex; flex-wrap: wrap; gap: 4px 18px; list-style: none; padding: 0; margin: 0 0 10px; font-size: 14px; }
+.lines svg { display: inline-block; width: 26px; vertical-align: middle; }
 svg .end { text-anchor: end; } svg .mid { text-anchor: middle; }
 svg .note { paint-order: stroke; stroke: var(--card); stroke-width: 4px; stroke-linejoin: round; }
 svg .grid { stroke: var(--grid); } svg .axis { stroke: var(--soft); }

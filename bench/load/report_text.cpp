@@ -1,7 +1,9 @@
 #include <algorithm>
 #include <ostream>
+#include <sstream>
 
 #include "bench/load/report_format.h"
+#include "bench/load/report_tenants.h"
 #include "config/printable.h"
 
 namespace troupe::load {
@@ -48,6 +50,38 @@ void write_latencies(const Summary& s, std::ostream& out) {
   for (const LatencyRow& row : latency_rows(s)) out << "  " << left(row.name + ":", 8) << row.definition << '\n';
 }
 
+// In lines of at most 100 columns.
+void write_wrapped(const std::string& text, std::ostream& out) {
+  std::istringstream words(text);
+  std::string line;
+  const auto flush = [&] {
+    if (!line.empty()) out << "  " << line << '\n';
+    line.clear();
+  };
+  for (std::string word; words >> word;) {
+    if (line.size() + 1 + word.size() > 98) flush();
+    line += (line.empty() ? "" : " ") + word;
+  }
+  flush();
+}
+
+void write_table(const Table& table, std::ostream& out) {
+  std::vector<std::size_t> widths(table.columns.size());
+  for (std::size_t i = 0; i < widths.size(); ++i) {
+    widths[i] = table.columns[i].size();
+    for (const auto& row : table.rows) widths[i] = std::max(widths[i], row[i].size());
+  }
+  const auto write_row = [&](const std::vector<std::string>& cells) {
+    out << "  " << left(Printable(cells.front()).text(), widths.front());
+    for (std::size_t i = 1; i < cells.size(); ++i) out << "  " << right(Printable(cells[i]).text(), widths[i]);
+    out << '\n';
+  };
+  out << '\n' << table.title << '\n';
+  write_row(table.columns);
+  for (const auto& row : table.rows) write_row(row);
+  write_wrapped(table.note, out);
+}
+
 }  // namespace
 
 void write_text(const ReportHead& head, const Run& run, const Summary& summary, std::ostream& out) {
@@ -60,6 +94,7 @@ void write_text(const ReportHead& head, const Run& run, const Summary& summary, 
   write_lines(findings(run, summary, head.goodput), out);
   write_throughput(summary, out);
   write_latencies(summary, out);
+  for (const Table& table : tenant_tables(head, run)) write_table(table, out);
 }
 
 }  // namespace troupe::load

@@ -17,7 +17,7 @@ bool gave_up(const RequestRecord& record) { return record.fault == Fault::discon
 double per_second(double amount, double seconds) { return seconds > 0 ? amount / seconds : 0; }
 
 // The most requests between sent and ended at one time; one that ends as another is sent makes room for it.
-std::size_t peak_concurrency(const std::vector<RequestRecord>& records) {
+std::size_t peak_concurrency(std::span<const RequestRecord> records) {
   std::vector<std::pair<double, int>> changes;
   changes.reserve(2 * records.size());
   for (const RequestRecord& record : records) {
@@ -32,7 +32,7 @@ std::size_t peak_concurrency(const std::vector<RequestRecord>& records) {
 }
 
 // The most tokens that arrived within one of the seconds that begin at 0, 1, 2, ...
-double peak_output(const std::vector<RequestRecord>& records) {
+double peak_output(std::span<const RequestRecord> records) {
   std::map<std::int64_t, std::uint64_t> seconds;
   for (const RequestRecord& record : records)
     for (const Arrival& arrival : record.arrivals)
@@ -57,6 +57,8 @@ void count(const RequestRecord& record, Summary& summary) {
     case Verdict::refused:
       ++summary.refused;
       ++summary.refusals[record.outcome];
+      ++summary.limits_met[record.outcome + (record.limit.empty() ? "" : " (" + record.limit + ")")];
+      summary.without_advice += !record.retry_after_s;
       break;
     case Verdict::failed:
       ++summary.failed;
@@ -64,7 +66,9 @@ void count(const RequestRecord& record, Summary& summary) {
       break;
   }
   if (record.fault != Fault::none) ++summary.faults[std::string(name(record.fault))];
+  summary.untouched += is_undisturbed(record);
   summary.retries += record.retries;
+  summary.retries_admitted += record.retries > 0 && (record.kind == EndKind::done || record.kind == EndKind::failed);
   summary.preemptions += record.preemptions;
   summary.never_ended += record.num_ends == 0 && !gave_up(record);
   summary.ended_twice += record.num_ends > 1;
@@ -79,6 +83,45 @@ void count_steps(const std::vector<ServerSample>& samples, Summary& summary) {
     seconds += samples[i].step_seconds - samples[i - 1].step_seconds;
   }
   if (summary.steps > 0) summary.mean_step_ms = 1e3 * seconds / static_cast<double>(summary.steps);
+}
+
+std::size_t num_good(std::span<const RequestRecord> records, const Goodput& limits) {
+  return static_cast<std::size_t>(
+      std::count_if(records.begin(), records.end(), [&](const RequestRecord& r) { return is_good(r, limits); }));
+}
+
+void fill_goodput(std::size_t good, Summary& summary) {
+  summary.request_goodput = per_second(static_cast<double>(good), summary.duration_s);
+  summary.good_share = summary.untouched > 0 ? static_cast<double>(good) / static_cast<double>(summary.untouched) : 0;
+}
+
+// Everything that the records tell, but for goodput.
+Summary summarize_records(std::span<const RequestRecord> records, double duration_s) {
+  Summary summary;
+  summary.num_requests = records.size();
+  summary.duration_s = duration_s;
+  std::uint64_t arrivals = 0, arrived = 0;
+  for (const RequestRecord& record : records) {
+    count(record, summary);
+    arrivals += record.arrivals.size();
+    for (const Arrival& arrival : record.arrivals) arrived += arrival.num_tokens;
+  }
+  if (arrivals > 0) summary.tokens_per_arrival = static_cast<double>(arrived) / static_cast<double>(arrivals);
+
+  summary.request_throughput = per_second(static_cast<double>(summary.completed), duration_s);
+  summary.input_throughput = per_second(static_cast<double>(summary.input_tokens), duration_s);
+  summary.output_throughput = per_second(static_cast<double>(summary.output_tokens), duration_s);
+  summary.total_throughput = summary.input_throughput + summary.output_throughput;
+  summary.peak_output_throughput = peak_output(records);
+  summary.peak_concurrency = peak_concurrency(records);
+
+  const Latencies latencies = latencies_of(records);
+  summary.ttft = distribution_of(latencies.ttft);
+  summary.tpot = distribution_of(latencies.tpot);
+  summary.itl = distribution_of(latencies.itl);
+  summary.e2el = distribution_of(latencies.e2el);
+  summary.queue = distribution_of(latencies.queue);
+  return summary;
 }
 
 }  // namespace
@@ -137,9 +180,9 @@ bool is_good(const RequestRecord& record, const Goodput& limits) {
          within(e2el_s(record), limits.e2el_ms, 0);
 }
 
-Latencies latencies_of(const Run& run) {
+Latencies latencies_of(std::span<const RequestRecord> records) {
   Latencies all;
-  for (const RequestRecord& record : run.records) {
+  for (const RequestRecord& record : records) {
     if (verdict(record) != Verdict::completed || !is_undisturbed(record)) continue;
     if (const auto ttft = ttft_s(record)) all.ttft.push_back(1e3 * *ttft);
     if (const auto tpot = tpot_s(record)) all.tpot.push_back(1e3 * *tpot);
@@ -158,38 +201,21 @@ double Summary::cached_share() const {
 }
 
 Summary summarize(const Run& run, const Goodput& limits) {
-  Summary summary;
-  summary.num_requests = run.records.size();
-  summary.duration_s = run.duration_s;
-  std::uint64_t arrivals = 0, arrived = 0;
-  std::size_t good = 0, undisturbed = 0;
-  for (const RequestRecord& record : run.records) {
-    count(record, summary);
-    arrivals += record.arrivals.size();
-    for (const Arrival& arrival : record.arrivals) arrived += arrival.num_tokens;
-    good += is_good(record, limits);
-    undisturbed += is_undisturbed(record);
-  }
-  if (arrivals > 0) summary.tokens_per_arrival = static_cast<double>(arrived) / static_cast<double>(arrivals);
-
-  summary.request_throughput = per_second(static_cast<double>(summary.completed), run.duration_s);
-  summary.input_throughput = per_second(static_cast<double>(summary.input_tokens), run.duration_s);
-  summary.output_throughput = per_second(static_cast<double>(summary.output_tokens), run.duration_s);
-  summary.total_throughput = summary.input_throughput + summary.output_throughput;
-  if (limits.ttft_ms || limits.tpot_ms || limits.e2el_ms) {
-    summary.request_goodput = per_second(static_cast<double>(good), run.duration_s);
-    summary.good_share = undisturbed > 0 ? static_cast<double>(good) / static_cast<double>(undisturbed) : 0;
-  }
-  summary.peak_output_throughput = peak_output(run.records);
-  summary.peak_concurrency = peak_concurrency(run.records);
-
-  const Latencies latencies = latencies_of(run);
-  summary.ttft = distribution_of(latencies.ttft);
-  summary.tpot = distribution_of(latencies.tpot);
-  summary.itl = distribution_of(latencies.itl);
-  summary.e2el = distribution_of(latencies.e2el);
-  summary.queue = distribution_of(latencies.queue);
+  bool limited = limits.any();
+  for (const Tenant& tenant : run.tenants) limited |= tenant.limits.any();
+  std::size_t good = 0;
+  if (run.tenants.empty()) good = num_good(run.records, limits);
+  for (const Tenant& tenant : run.tenants) good += num_good(records_of(run, tenant), tenant.limits);
+  Summary summary = summarize_records(run.records, run.duration_s);
+  if (limited) fill_goodput(good, summary);
   count_steps(run.samples, summary);
+  return summary;
+}
+
+Summary summarize_tenant(const Run& run, const Tenant& tenant) {
+  const std::span<const RequestRecord> records = records_of(run, tenant);
+  Summary summary = summarize_records(records, span_s(records));
+  if (tenant.limits.any()) fill_goodput(num_good(records, tenant.limits), summary);
   return summary;
 }
 

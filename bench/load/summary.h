@@ -57,16 +57,20 @@ enum class Verdict : std::uint8_t {
 // Completed, undisturbed and within every limit. A single token has a TPOT of 0, as in `vllm bench serve`.
 [[nodiscard]] bool is_good(const RequestRecord& record, const Goodput& limits);
 
-[[nodiscard]] Latencies latencies_of(const Run& run);
+[[nodiscard]] Latencies latencies_of(std::span<const RequestRecord> records);
 
 struct Summary {
   std::size_t num_requests = 0;
   std::size_t completed = 0, cut = 0, refused = 0, failed = 0;  // by verdict; their sum is num_requests
   std::size_t undisturbed = 0;                                  // of the completed: those that latencies are taken from
+  std::size_t untouched = 0;                                    // of all: those without an injected fault
   std::map<std::string, std::size_t> refusals{};                // by outcome
+  std::map<std::string, std::size_t> limits_met{};              // refusals by outcome and limit: "quota (max_queued)"
   std::map<std::string, std::size_t> failures{};                // by outcome
   std::map<std::string, std::size_t> faults{};                  // by name: what was injected
-  std::uint64_t retries = 0;
+  std::uint64_t retries = 0;                                    // sent again after a refusal
+  std::uint64_t retries_admitted = 0;                           // of those: not refused again
+  std::size_t without_advice = 0;  // of the refused: the server did not say when to try again
   std::uint64_t preemptions = 0;
 
   // Without requests whose client disconnected: those need not have received an end.
@@ -102,8 +106,11 @@ struct Summary {
   double cached_share() const;
 };
 
-// O(n log n) in arrivals and records.
+// O(n log n) in arrivals and records. A request of a tenant is good within the tenant's limits, and `limits` are those
+// of the others.
 [[nodiscard]] Summary summarize(const Run& run, const Goodput& limits);
+// The requests of one tenant within its limits, per second of its own span. Steps are the server's, and not counted.
+[[nodiscard]] Summary summarize_tenant(const Run& run, const Tenant& tenant);
 
 // "cancel", "slow reader", ...; "none"
 [[nodiscard]] std::string_view name(Fault fault);

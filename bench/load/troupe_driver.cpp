@@ -46,10 +46,13 @@ class TroupeDriver {
         server_(server),
         options_(options),
         pacer_(plan),
-        garbage_(server.socket, plan.spec().seed),
+        garbage_(server.socket, plan.spec().seed, options.user),
         patience_s_(std::chrono::duration<double>(options.patience).count()) {}
 
-  Result<TroupeRun> run();
+  // Opens the connections.
+  Status connect_all();
+  // Runs the plan; time 0 is `start`.
+  TroupeRun run(Clock::time_point start);
 
  private:
   enum class Act : std::uint8_t { fault, resume, retry };
@@ -68,7 +71,9 @@ class TroupeDriver {
   void loop();
   void begin(const Due& due);
   void transmit(const ExchangePtr& exchange);
-  Result<client::Stream> generate(const ExchangePtr& exchange, const client::Request& request);
+  Status send(const ExchangePtr& exchange, client::Client& connection);
+  std::unique_ptr<client::Client>& connection_of(const ExchangePtr& exchange);
+  bool connect_again(const ExchangePtr& exchange);
   client::Callbacks callbacks_for(const ExchangePtr& exchange);
   void on_tokens(const ExchangePtr& exchange, const client::Tokens& tokens);
   void act_due(double now);
@@ -104,24 +109,21 @@ class TroupeDriver {
   std::vector<Over> over_;  // in order of their ends
 };
 
-Result<std::unique_ptr<client::Client>> TroupeDriver::connect() const {
-  return client::Client::connect(
-      {.socket = server_.socket, .strict_modes = server_.strict_modes, .name = "troupe load"});
-}
+Result<std::unique_ptr<client::Client>> TroupeDriver::connect() const { return connect_as(server_, options_.user); }
 
-Result<TroupeRun> TroupeDriver::run() {
+Status TroupeDriver::connect_all() {
   for (std::uint32_t i = 0; i < options_.connections; ++i) {
     auto client = connect();
     if (!client) return client.error();
     connections_.push_back(std::move(*client));
   }
+  return Ok{};
+}
+
+TroupeRun TroupeDriver::run(Clock::time_point start) {
   progress_.total = plan_.size();
-  const double cpu_before = cpu_seconds();
-  start_ = Clock::now();
-  Sampler sampler(*server_.control, start_, options_.sample_interval);
+  start_ = start;
   loop();
-  run_.own_cpu_seconds = cpu_seconds() - cpu_before;
-  run_.samples = sampler.finish();
   run_.garbage = garbage_.finish();
   for (const auto& connection : connections_) run_.stray_frames += connection->stray_frames();
 
@@ -191,37 +193,56 @@ void TroupeDriver::begin(const Due& due) {
 }
 
 void TroupeDriver::transmit(const ExchangePtr& exchange) {
-  client::Request request = to_client_request(exchange->request, options_.model, options_.cache_scope);
-  const FaultPoint& point = exchange->request.fault_point;
-  if (withholds_credit(exchange->request)) request.credit = point.after_tokens;
-  auto stream = generate(exchange, request);
-  if (!stream) {
+  exchange->waits = false;
+  Status sent = send(exchange, exchange->own ? *exchange->own : *connection_of(exchange));
+  if (!sent && sent.error().code == ErrorCode::io && !exchange->own && connect_again(exchange))
+    sent = send(exchange, *connection_of(exchange));
+  if (!sent) {
     exchange->record.end_s = now_s();
-    exchange->end = stream.error();
+    exchange->end = sent.error();
     return on_end(exchange);
   }
-  exchange->stream = *stream;
+  const FaultPoint& point = exchange->request.fault_point;
   if (is_acted_by_driver(exchange->request) && point.after_tokens == 0)
     timed_.push({exchange->record.sent_s + point.delay_s, Act::fault, exchange});
 }
 
-// Sends a request. If the server has ended its shared connection, opens a new one, once per request. If that fails, the
-// run is over.
-Result<client::Stream> TroupeDriver::generate(const ExchangePtr& exchange, const client::Request& request) {
-  if (exchange->own) return exchange->own->generate(request, callbacks_for(exchange));
+Status TroupeDriver::send(const ExchangePtr& exchange, client::Client& connection) {
+  const PlannedRequest& planned = exchange->request;
+  const auto end = callbacks_for(exchange).on_end;
+  if (options_.kind == RequestKind::embed)
+    return connection.embed(to_embed_request(planned, options_.model),
+                            [end](const Result<client::Ended>& how, const client::Embeddings&) { end(how); });
+  if (options_.kind == RequestKind::tokenize)
+    return connection.tokenize(text_of(planned), options_.model,
+                               [end](const Result<client::Ended>& how, const std::vector<TokenId>&) { end(how); });
+  client::Request request = to_client_request(planned, options_.model, options_.cache_scope);
+  request.priority = options_.priority;
+  if (withholds_credit(planned)) request.credit = planned.fault_point.after_tokens;
+  auto stream = connection.generate(request, callbacks_for(exchange));
+  if (!stream) return stream.error();
+  exchange->stream = *stream;
+  return Ok{};
+}
+
+// The connection that the request shares with others.
+std::unique_ptr<client::Client>& TroupeDriver::connection_of(const ExchangePtr& exchange) {
   const std::uint64_t turn = plan_.spec().pace.clients > 0 ? exchange->due.client : exchange->due.index;
-  std::unique_ptr<client::Client>& connection = connections_[turn % connections_.size()];
-  auto stream = connection->generate(request, callbacks_for(exchange));
-  if (stream || stream.error().code != ErrorCode::io) return stream;
+  return connections_[turn % connections_.size()];
+}
+
+// Replaces a shared connection that the server has ended. If that fails, the run is over.
+bool TroupeDriver::connect_again(const ExchangePtr& exchange) {
+  std::unique_ptr<client::Client>& connection = connection_of(exchange);
   auto again = connect();
   if (!again) {
     pacer_.stop();
     run_.interrupted = true;
-    return stream;
+    return false;
   }
   run_.stray_frames += connection->stray_frames();
   connection = std::move(*again);
-  return connection->generate(request, callbacks_for(exchange));
+  return true;
 }
 
 client::Callbacks TroupeDriver::callbacks_for(const ExchangePtr& exchange) {
@@ -298,6 +319,7 @@ bool TroupeDriver::retry_later(const ExchangePtr& exchange) {
                         std::pow(2.0, exchange->record.retries++) * (1 + random.uniform() / 2);
   const double bound_s = std::chrono::duration<double>(options_.max_backoff).count();
   exchange->stream.reset();
+  exchange->waits = true;
   timed_.push({now_s() + std::min(wait_s, bound_s), Act::retry, exchange});
   return true;
 }
@@ -310,6 +332,8 @@ void TroupeDriver::finish(Exchange& exchange) {
     run_.stray_frames += exchange.own->stray_frames();
   }
   settle(exchange);
+  if (options_.kind != RequestKind::generate) exchange.record.queue_s.reset();    // the server does not report it
+  if (options_.kind == RequestKind::tokenize) exchange.record.prompt_tokens = 0;  // the model computes none of them
   over_.push_back({std::move(exchange.record), std::move(exchange.answer)});
 }
 
@@ -321,10 +345,10 @@ void TroupeDriver::stop_early() {
   last_news_s_ = now_s();
   std::vector<ExchangePtr> waiting;  // for a retry
   for (const auto& [index, exchange] : live_) {
-    if (exchange->stream)
-      exchange->stream->cancel();
-    else
+    if (exchange->waits)
       waiting.push_back(exchange);
+    else if (exchange->stream)
+      exchange->stream->cancel();
   }
   for (const ExchangePtr& exchange : waiting) on_end(exchange);
 }
@@ -353,15 +377,81 @@ void TroupeDriver::report_progress(double now) {
   if (options_.on_progress) options_.on_progress(progress_);
 }
 
+// The sum of the lanes' progress.
+class ProgressOfAll {
+ public:
+  ProgressOfAll(std::size_t num_lanes, std::function<void(const Progress&)> on_progress)
+      : lanes_(num_lanes), on_progress_(std::move(on_progress)) {}
+
+  // From any thread.
+  void note(std::size_t lane, const Progress& progress) {
+    const std::lock_guard lock(mutex_);
+    lanes_[lane] = progress;
+    if (!on_progress_ || progress.at_s < next_s_) return;
+    next_s_ = progress.at_s + std::chrono::duration<double>(kProgressInterval).count();
+    Progress all{.at_s = progress.at_s, .total = 0};
+    for (const Progress& of_lane : lanes_) {
+      all.sent += of_lane.sent;
+      all.ended += of_lane.ended;
+      all.total = all.total && of_lane.total ? std::optional(*all.total + *of_lane.total) : std::nullopt;
+      all.tokens += of_lane.tokens;
+      all.refused += of_lane.refused;
+      all.failed += of_lane.failed;
+    }
+    on_progress_(all);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<Progress> lanes_;
+  std::function<void(const Progress&)> on_progress_;
+  double next_s_ = 0;
+};
+
 }  // namespace
 
-Result<TroupeRun> run_troupe(const Plan& plan, TroupeServer& server, const TroupeOptions& options) {
-  TROUPE_ASSERT(options.connections > 0);
+Result<TroupeRuns> run_lanes(std::span<const Lane> lanes, TroupeServer& server) {
+  TROUPE_ASSERT(!lanes.empty());
   const auto before = server.control->status();
   if (!before) return before.error();
-  auto result = TroupeDriver(plan, server, options).run();
-  if (!result) return result;
-  if (const auto account = account_since(*server.control, *before)) result->run.account = *account;
+  ProgressOfAll progress(lanes.size(), lanes.front().options.on_progress);
+  std::vector<TroupeOptions> options;
+  for (std::size_t i = 0; i < lanes.size(); ++i) {
+    TROUPE_ASSERT(lanes[i].options.connections > 0);
+    options.push_back(lanes[i].options);
+    options.back().stop = lanes.front().options.stop;
+    options.back().on_progress = [&progress, i](const Progress& of_lane) { progress.note(i, of_lane); };
+  }
+  std::vector<std::unique_ptr<TroupeDriver>> drivers;
+  for (std::size_t i = 0; i < lanes.size(); ++i) {
+    drivers.push_back(std::make_unique<TroupeDriver>(*lanes[i].plan, server, options[i]));
+    if (Status connected = drivers.back()->connect_all(); !connected) return connected.error();
+  }
+
+  TroupeRuns result;
+  result.lanes.resize(lanes.size());
+  const double cpu_before = cpu_seconds();
+  const Clock::time_point start = Clock::now();
+  Sampler sampler(*server.control, start, options.front().sample_interval);
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < drivers.size(); ++i)
+    threads.emplace_back([&, i] { result.lanes[i] = drivers[i]->run(start); });
+  for (std::thread& thread : threads) thread.join();
+  result.own_cpu_seconds = cpu_seconds() - cpu_before;
+  result.samples = sampler.finish();
+  drivers.clear();  // their connections are closed: the server can come to rest
+  if (const auto account = account_since(*server.control, *before)) result.account = *account;
+  return result;
+}
+
+Result<TroupeRun> run_troupe(const Plan& plan, TroupeServer& server, const TroupeOptions& options) {
+  const Lane lane{&plan, options};
+  auto runs = run_lanes({&lane, 1}, server);
+  if (!runs) return runs.error();
+  TroupeRun result = std::move(runs->lanes.front());
+  result.run.samples = std::move(runs->samples);
+  result.run.own_cpu_seconds = runs->own_cpu_seconds;
+  result.run.account = runs->account;
   return result;
 }
 

@@ -6,9 +6,11 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "bench/load/as_user.h"
 #include "bench/load/plan.h"
 #include "bench/load/record.h"
 #include "bench/load/troupe_server.h"
@@ -27,8 +29,18 @@ struct Progress {
   std::uint64_t failed = 0;  // failed or lost
 };
 
+// What is asked of the server with a planned prompt.
+enum class RequestKind : std::uint8_t {
+  generate,
+  embed,     // one vector of the prompt's ids; there is no answer of tokens
+  tokenize,  // the ids of a text with as many words as the prompt has ids
+};
+
 struct TroupeOptions {
-  std::string model{};            // empty: the only or default model
+  std::string model{};  // empty: the only or default model
+  RequestKind kind = RequestKind::generate;
+  std::int32_t priority = 0;      // of all requests
+  std::optional<User> user{};     // of the connections; absent: that of this process
   std::string cache_scope{};      // of all requests
   std::uint32_t connections = 1;  // shared round-robin; requests that disconnect or stop reading get their own
   std::uint32_t max_retries = 0;  // of a request that is refused with a retry_after
@@ -37,7 +49,7 @@ struct TroupeOptions {
   std::chrono::milliseconds patience{120'000};
   std::chrono::milliseconds sample_interval{100};
   const std::atomic<bool>* stop = nullptr;             // true: send nothing more, cancel running requests, and return
-  std::function<void(const Progress&)> on_progress{};  // about four times a second, on the thread of run_troupe
+  std::function<void(const Progress&)> on_progress{};  // about four times a second, one call at a time
 };
 
 // The answer to a request, for the comparison with the same request run alone.
@@ -51,8 +63,26 @@ struct TroupeRun {
   std::vector<Answer> answers{};  // by index, as run.records
 };
 
-// Runs the plan and returns when every request has ended or is given up. Runs on this thread, with one more for each
-// connection. Error: a connection fails at the start (io, permission, busy). Later failures are in the records.
+// One plan of several that run at once.
+struct Lane {
+  const Plan* plan = nullptr;
+  TroupeOptions options{};  // sample_interval, stop and on_progress are those of the first lane
+};
+
+// The counts of the whole process and of the server, during all lanes.
+struct TroupeRuns {
+  std::vector<TroupeRun> lanes{};  // in the order given; times of all count from the same moment
+  std::vector<ServerSample> samples{};
+  double own_cpu_seconds = 0;
+  std::optional<ServerAccount> account{};
+};
+
+// Runs the plans beside each other, and returns when every request has ended or is given up. Each lane has a thread,
+// and one more for each of its connections. Error: a connection fails at the start (io, permission, busy). Later
+// failures are in the records.
+[[nodiscard]] Result<TroupeRuns> run_lanes(std::span<const Lane> lanes, TroupeServer& server);
+
+// Runs one plan. Errors: as run_lanes().
 [[nodiscard]] Result<TroupeRun> run_troupe(const Plan& plan, TroupeServer& server, const TroupeOptions& options);
 
 }  // namespace troupe::load

@@ -1,5 +1,7 @@
 #include "bench/load/troupe_server.h"
 
+#include <fmt/format.h>
+
 #include <chrono>
 #include <thread>
 
@@ -99,6 +101,32 @@ client::Request to_client_request(const PlannedRequest& request, const std::stri
   out.sampling = request.sampling;
   out.cache_scope = cache_scope;
   return out;
+}
+
+Result<std::unique_ptr<client::Client>> connect_as(const TroupeServer& server, const std::optional<User>& user) {
+  if (!user) return connect(server.socket, server.strict_modes);
+  Result<std::unique_ptr<client::Client>> client = Error{ErrorCode::io, "not connected"};
+  if (Status acted = act_as(*user, [&] { client = connect(server.socket, server.strict_modes); }); !acted)
+    return acted.error();
+  if (client) return client;
+  return Error{client.error().code, fmt::format("as uid {}: {}", user->uid, client.error().message)};
+}
+
+client::EmbedRequest to_embed_request(const PlannedRequest& request, const std::string& model) {
+  client::EmbedRequest out;
+  out.model = model;
+  if (const auto* ids = std::get_if<std::vector<TokenId>>(&request.prompt))
+    out.inputs = std::vector<std::vector<TokenId>>{*ids};
+  else
+    out.inputs = std::vector<std::string>{std::get<std::string>(request.prompt)};
+  return out;
+}
+
+std::string text_of(const PlannedRequest& request) {
+  if (const auto* text = std::get_if<std::string>(&request.prompt)) return *text;
+  std::string words;
+  for (const TokenId id : std::get<std::vector<TokenId>>(request.prompt)) words += fmt::format("{:x} ", id);
+  return words;
 }
 
 Status warm_prefixes(const Plan& plan, client::Client& client, const std::string& model,

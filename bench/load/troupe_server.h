@@ -2,8 +2,10 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
+#include "bench/load/as_user.h"
 #include "bench/load/plan.h"
 #include "bench/load/record.h"
 #include "config/result.h"
@@ -24,12 +26,23 @@ struct TroupeServer {
 // it); busy (it drains).
 [[nodiscard]] Result<TroupeServer> reach_troupe(const std::string& socket, bool strict_modes, const std::string& model);
 
+// Opens another connection to the server, as the user if one is given. Errors: those of client::Client::connect;
+// permission, if this process cannot act as the user.
+[[nodiscard]] Result<std::unique_ptr<client::Client>> connect_as(const TroupeServer& server,
+                                                                 const std::optional<User>& user);
+
 // The ids for synthetic prompts, and the context of the model.
 [[nodiscard]] Vocabulary vocabulary_of(const client::ModelDescription& model);
 
 // Converts a planned request to a request of the client library.
 [[nodiscard]] client::Request to_client_request(const PlannedRequest& request, const std::string& model,
                                                 const std::string& cache_scope);
+
+// Asks for one vector of the prompt's ids, or of its text.
+[[nodiscard]] client::EmbedRequest to_embed_request(const PlannedRequest& request, const std::string& model);
+
+// A text for the tokenizer: that of the prompt, or of ids one word for each. O(length).
+[[nodiscard]] std::string text_of(const PlannedRequest& request);
 
 // Runs every shared prefix of the plan once, so that their blocks are cached. Error: the server's refusal.
 [[nodiscard]] Status warm_prefixes(const Plan& plan, client::Client& client, const std::string& model,

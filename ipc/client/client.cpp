@@ -217,6 +217,32 @@ Result<Embeddings> Client::embed(const EmbedRequest& request, std::optional<std:
   return to_embeddings(answer->embeddings());
 }
 
+Status Client::embed(const EmbedRequest& request, std::function<void(const Result<Ended>&, const Embeddings&)> on_end) {
+  if (Status checked = check_text(request); !checked) return checked;
+  const std::uint64_t stream = impl_->connection->next_stream();
+  auto reply =
+      std::make_shared<Reply>([on_end = std::move(on_end)](const Result<Ended>& ended, v1::ServerFrame& frame) {
+        on_end(ended, frame.has_embeddings() ? to_embeddings(frame.embeddings()) : Embeddings{});
+      });
+  return impl_->connection->request(stream, to_frame(stream, request), std::move(reply));
+}
+
+Status Client::tokenize(const std::string& text, const std::string& model,
+                        std::function<void(const Result<Ended>&, const std::vector<TokenId>&)> on_end) {
+  if (!is_utf8(text)) return not_utf8("the text");
+  v1::ClientFrame frame;
+  v1::Tokenize& body = *frame.mutable_tokenize();
+  body.set_stream(impl_->connection->next_stream());
+  body.set_model(model);
+  body.set_text(text);
+  auto reply =
+      std::make_shared<Reply>([on_end = std::move(on_end)](const Result<Ended>& ended, v1::ServerFrame& answer) {
+        const auto& ids = answer.tokenized().ids();
+        on_end(ended, {ids.begin(), ids.end()});
+      });
+  return impl_->connection->request(body.stream(), frame, std::move(reply));
+}
+
 Result<std::vector<ModelDescription>> Client::models() {
   v1::ClientFrame frame;
   const auto answer = impl_->ask(frame, *frame.mutable_models());

@@ -409,6 +409,14 @@ class Client {
   /// Errors as tokenize(), and io after `timeout` or if the server failed.
   Result<Embeddings> embed(const EmbedRequest& request,
                            std::optional<std::chrono::milliseconds> timeout = std::nullopt);
+  /// As embed(), and returns at once. `on_end` is called once, on the reader thread, with how the request ended:
+  /// Outcome::eos with the vectors; without vectors a refusal, with its limit and retry_after, or the error of a lost
+  /// connection. Errors as generate().
+  Status embed(const EmbedRequest& request, std::function<void(const Result<Ended>&, const Embeddings&)> on_end);
+  /// As tokenize() with special tokens as the vocabulary asks, and returns at once; `on_end` is called as that of
+  /// embed(). Errors as generate().
+  Status tokenize(const std::string& text, const std::string& model,
+                  std::function<void(const Result<Ended>&, const std::vector<TokenId>&)> on_end);
   /// The models served; empty while loading. Waits, not in a callback. Errors as tokenize().
   Result<std::vector<ModelDescription>> models();
   /// Counters and state, and with list_requests the live requests: the caller's own, or all of them for the server's

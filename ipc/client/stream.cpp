@@ -29,6 +29,26 @@ bool Question::on_frame(v1::ServerFrame& frame) {
   return true;
 }
 
+bool Reply::on_frame(v1::ServerFrame& frame) {
+  Result<Ended> ended = Ended{};
+  if (frame.has_refused() || frame.has_done() || frame.has_failed()) {
+    ended = to_ended(frame);
+  } else if (frame.has_embeddings() || frame.has_tokenized()) {
+    ended->outcome = Outcome::eos;
+    ended->usage.prompt_tokens = frame.has_embeddings() ? frame.embeddings().usage().prompt_tokens()
+                                                        : static_cast<std::uint32_t>(frame.tokenized().ids_size());
+  } else {
+    ended = Error{ErrorCode::protocol, "the server breaks the protocol: it answers with another message"};
+  }
+  on_end_(ended, frame);
+  return true;
+}
+
+void Reply::on_lost(const Error& error) {
+  v1::ServerFrame none;
+  on_end_(error, none);
+}
+
 bool Ended::done() const { return scheduler::info(outcome).kind == scheduler::OutcomeKind::done; }
 
 bool Stream::State::on_frame(v1::ServerFrame& frame) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <future>
 #include <memory>
 #include <string>
@@ -28,6 +29,18 @@ class Question final : public Receiver {
 
  private:
   std::promise<Result<v1::ServerFrame>> answer_;
+};
+
+// Receives the one frame that answers a request, and passes it on at once with how the request ended.
+class Reply final : public Receiver {
+ public:
+  using OnEnd = std::function<void(const Result<Ended>&, v1::ServerFrame&)>;
+  explicit Reply(OnEnd on_end) : on_end_(std::move(on_end)) {}
+  bool on_frame(v1::ServerFrame& frame) override;
+  void on_lost(const Error& error) override;
+
+ private:
+  OnEnd on_end_;
 };
 
 // The state of one stream: updated by the reader thread; any thread may wait for its end.

@@ -1,4 +1,7 @@
 // `troupe load` against a real server on the embedded model.
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <catch2/catch.hpp>
 #include <csignal>
 #include <fstream>
@@ -193,6 +196,74 @@ TEST_CASE("a server of another kind is asked by HTTP, and cannot be verified aga
   CHECK(verified.err.find("--verify and --warm need a troupe server") != std::string::npos);
 }
 
+TEST_CASE("tenants of all kinds run beside each other, and each alone before, and their reports agree") {
+  const ServerProcess server;
+  TempFolder folder;
+  const std::string page = folder.path("page.html");
+  const Loaded loaded(server, {"--num-prompts", "6", "--prompt-len", "8..40", "--output-len", "4..12", "--tenant",
+                               "crowd:clients=4,num-prompts=12,weight=2", "--tenant", "reader:embed,clients=2",
+                               "--tenant", "splitter:tokenize,clients=1", "--tenants",
+                               folder.write("more", "# late\nlate:start=50ms,clients=1,goodput=e2el:60000\n"),
+                               "--compare-alone", "crowd,late", "--verify", "--html", page});
+  INFO(loaded.finished.err << loaded.finished.out);
+  REQUIRE(loaded.finished.code == 0);
+  const json& ours = loaded.report["troupe"];
+  CHECK(loaded.report["completed"] == 12 + 3 * 6);
+  CHECK(ours["exactly_once"]["held"] == true);
+  CHECK(ours["verification"]["equal"] == 12 + 6);
+  CHECK(ours["verification"]["different"] == 0);
+  REQUIRE(ours["tenants"].size() == 4);
+  const json &crowd = ours["tenants"][0], &reader = ours["tenants"][1], &splitter = ours["tenants"][2],
+             &late = ours["tenants"][3];
+  CHECK(crowd["name"] == "crowd");
+  CHECK(crowd["weight"] == 2);
+  CHECK(crowd["together"]["completed"] == 12);
+  CHECK(crowd["alone"]["completed"] == 12);
+  CHECK(crowd["alone"]["output_tokens"] == crowd["together"]["output_tokens"]);  // the same requests
+  CHECK(reader["together"]["completed"] == 6);
+  CHECK(reader["together"]["output_tokens"] == 0);
+  CHECK(reader["together"]["input_tokens"].get<int>() >= 6 * 8);
+  CHECK(reader["alone"].is_null());
+  CHECK(splitter["together"]["completed"] == 6);
+  CHECK(splitter["together"]["input_tokens"] == 0);
+  CHECK(late["together"]["good_share"] == 1);
+  CHECK(late["alone"]["completed"] == 6);
+  for (const json& request : ours["requests"])
+    if (request["intended_s"] < 0.05) CHECK(request["index"].get<int>() < 12);
+  for (std::size_t i = late["first_request"]; i < ours["requests"].size(); ++i)
+    CHECK(ours["requests"][i]["intended_s"] >= 0.05);
+  CHECK(loaded.finished.out.find("Beside the others and alone") != std::string::npos);
+  CHECK(read_file(page).find("<h2>Tenants</h2>") != std::string::npos);
+}
+
+TEST_CASE("tenants with uids are different users to the server, and one that may not enter ends the run") {
+  if (::geteuid() != 0) {
+    WARN("skipped: only root can act as another user");
+    return;
+  }
+  // Each user may have one request at a time: two clients of one user refuse each other, two users do not.
+  TempFolder folder;
+  REQUIRE(::chmod(folder.path().c_str(), 0755) == 0);
+  const std::string socket = folder.path("troupe.sock");
+  Process server(
+      {.arguments = {"serve", "--socket", socket, "--allow-uid", "34567,34568", "--max-requests-per-user", "1"}});
+  REQUIRE(server.wait_for_err("ready"));
+  const auto num_refused = [&](const std::string& first, const std::string& second) {
+    const std::string report = folder.path("report.json");
+    const Finished finished =
+        invoke({"load", "--socket", socket, "-o", report, "--clients", "1", "--num-prompts", "12", "--prompt-len", "8",
+                "--output-len", "64", "--tenant", "A:uid=" + first, "--tenant", "B:uid=" + second});
+    INFO(finished.err << finished.out);
+    REQUIRE(finished.code == 0);
+    return json::parse(read_file(report))["troupe"]["outcomes"]["refused"].get<int>();
+  };
+  CHECK(num_refused("34567", "34568") == 0);
+  CHECK(num_refused("34567", "34567") > 0);
+  const Finished stranger = invoke({"load", "--socket", socket, "--tenant", "C:uid=45678"});
+  CHECK(stranger.code == 1);
+  CHECK(stranger.err.find("as uid 45678: the server ended the connection: uid 45678 may not use") != std::string::npos);
+}
+
 TEST_CASE("flags that contradict each other or the model are errors before anything is sent") {
   const ServerProcess server;
   const auto error_of = [&](std::vector<std::string> arguments) {
@@ -205,5 +276,9 @@ TEST_CASE("flags that contradict each other or the model are errors before anyth
   CHECK(error_of({"--output-len", "many"}).find("--output-len: 'many'") != std::string::npos);
   CHECK(error_of({"--require-goodput", "0.9"}).find("needs the limits") != std::string::npos);
   CHECK(error_of({"ttft:5"}).find("unexpected argument 'ttft:5'") != std::string::npos);
+  CHECK(error_of({"--tenant", "A:clients=x"}).find("tenant A: clients: 'x' is not a whole number") !=
+        std::string::npos);
+  CHECK(error_of({"--tenant", "A:prompt-len=5000"}).find("tenant A: the shortest request has") != std::string::npos);
+  CHECK(error_of({"--tenant", "A", "--openai", "http://h:1"}).find("--openai knows no tenants") != std::string::npos);
   CHECK(error_of({"--fault-cancel", "0.6", "--fault-garbage", "0.6"}).find("add up to 1.2") != std::string::npos);
 }

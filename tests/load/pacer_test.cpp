@@ -121,3 +121,31 @@ TEST_CASE("a stopped pacer returns no request") {
   CHECK_FALSE(pacer.next(1));
   CHECK(pacer.exhausted());
 }
+
+TEST_CASE("a load that starts later sends nothing before, in both kinds of loop, and ends with the run") {
+  PlanSpec closed = spec_of(2, std::nullopt, std::nullopt);
+  closed.pace.start_s = 3;
+  closed.pace.duration_s = 5;
+  const Plan plan = made(closed);
+  Pacer pacer(plan);
+  CHECK_FALSE(pacer.next(2.9));
+  CHECK(pacer.next_at() == 3);
+  REQUIRE(pacer.next(3)->intended_s == 3);
+  REQUIRE(pacer.next(3));
+  pacer.ended(0, 5.5);
+  pacer.ended(1, 5.5);
+  CHECK(pacer.exhausted());
+
+  PlanSpec open = spec_of(0, 2, std::nullopt);
+  open.pace.start_s = 3;
+  open.pace.duration_s = 5;
+  const Plan arrivals = made(open);
+  REQUIRE(arrivals.size() == 5);
+  CHECK(arrivals.arrival_s(0) == 3);
+  CHECK(arrivals.arrival_s(4) == 5);
+
+  open.pace.start_s = 5;
+  const auto late = Plan::make(open);
+  REQUIRE_FALSE(late);
+  CHECK(late.error().message.find("begins at 5 s, outside of the run's 5 s") != std::string::npos);
+}

@@ -41,4 +41,20 @@ inline RequestRecord ended(EndKind kind, std::string outcome) {
   return record;
 }
 
+// A run of tenants a, b, ... of weight 1 with these requests.
+inline Run run_of_tenants(const std::vector<std::vector<RequestRecord>>& requests) {
+  Run run;
+  for (const std::vector<RequestRecord>& of_tenant : requests) {
+    run.tenants.push_back({.name = std::string(1, static_cast<char>('a' + run.tenants.size())),
+                           .first = run.records.size(),
+                           .count = of_tenant.size()});
+    for (std::size_t i = 0; i < of_tenant.size(); ++i) {
+      run.records.push_back(of_tenant[i]);
+      run.records.back().index = i;
+    }
+  }
+  measure_span(run);
+  return run;
+}
+
 }  // namespace troupe::load::test

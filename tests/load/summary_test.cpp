@@ -201,3 +201,40 @@ TEST_CASE("a run without requests has a summary of zeros") {
   CHECK(summary.cached_share() == 0);
   CHECK(summary.ended_exactly_once());
 }
+
+TEST_CASE("retries that were admitted, limits that were met and refusals without advice are counted") {
+  RequestRecord served = completed({.arrivals = {{1, 1}}, .end_s = 1});
+  served.retries = 3;
+  RequestRecord gave_up = ended(EndKind::refused, "quota");
+  gave_up.limit = "max_queued";
+  gave_up.retry_after_s = 0.5;
+  gave_up.retries = 2;
+  const Summary summary = summarize(run_of({served, gave_up, ended(EndKind::refused, "queue_full")}), {});
+  CHECK(summary.retries == 5);
+  CHECK(summary.retries_admitted == 1);
+  CHECK(summary.without_advice == 1);
+  CHECK(summary.limits_met == std::map<std::string, std::size_t>{{"quota (max_queued)", 1}, {"queue_full", 1}});
+  CHECK(summary.refusals == std::map<std::string, std::size_t>{{"quota", 1}, {"queue_full", 1}});
+}
+
+TEST_CASE("a tenant's figures are of its own requests, time and limits") {
+  Run run = test::run_of_tenants(
+      {{completed({.arrivals = {{1, 1}, {2, 1}}, .end_s = 2})},
+       {completed({.intended_s = 4, .arrivals = {{5, 1}, {8, 4}}, .end_s = 8}), ended(EndKind::refused, "quota")}});
+  run.records.back().intended_s = run.records.back().end_s = 5;
+  run.tenants[0].limits.ttft_ms = 500;
+  run.tenants[1].limits.ttft_ms = 1500;
+  const Summary a = summarize_tenant(run, run.tenants[0]), b = summarize_tenant(run, run.tenants[1]);
+  CHECK(a.num_requests == 1);
+  CHECK(a.duration_s == 2);
+  CHECK(a.output_throughput == 1);
+  CHECK(a.good_share == 0);
+  CHECK(b.refused == 1);
+  CHECK(b.duration_s == 4);
+  CHECK(b.output_throughput == 1.25);
+  CHECK(b.request_goodput == 0.25);
+  CHECK(b.good_share == 0.5);
+  const Summary all = summarize(run, {});
+  CHECK(all.num_requests == 3);
+  CHECK(all.good_share == Approx(1.0 / 3));
+}

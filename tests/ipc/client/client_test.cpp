@@ -355,6 +355,56 @@ TEST_CASE("questions: tokens, text, models, status, health, and their refusals")
   REQUIRE(unknown.error().code == ErrorCode::model_missing);
 }
 
+TEST_CASE("vectors and tokens can be asked for without waiting, and their end says how it came") {
+  FakeServer server;
+  const auto client = connect(server);
+  std::promise<std::pair<Result<Ended>, std::vector<TokenId>>> ids;
+  REQUIRE(client->tokenize("abc", "", [&](const Result<Ended>& ended, const std::vector<TokenId>& found) {
+    ids.set_value({ended, found});
+  }));
+  const auto [tokenized, found] = ids.get_future().get();
+  REQUIRE(tokenized);
+  REQUIRE(tokenized->outcome == Outcome::eos);
+  REQUIRE(tokenized->usage.prompt_tokens == 3);
+  REQUIRE(found == std::vector<TokenId>{'a', 'b', 'c'});
+
+  const auto embed = [&] {
+    auto end = std::make_shared<std::promise<std::pair<Result<Ended>, Embeddings>>>();
+    const EmbedRequest request{.inputs = std::vector<std::string>{"one"}};
+    REQUIRE(client->embed(request, [end](const Result<Ended>& ended, const Embeddings& vectors) {
+      end->set_value({ended, vectors});
+    }));
+    return end->get_future();
+  };
+  auto served = embed();
+  actors::End done = end_of(Outcome::eos);
+  done.usage.prompt_tokens = 9;
+  done.embeddings = std::make_shared<const actors::Embeddings>(actors::Embeddings{.dim = 2, .values = {1, 2}});
+  server.gateway.wait_submitted(0).sink->end(done);
+  const auto [ended, vectors] = served.get();
+  REQUIRE(ended);
+  REQUIRE(ended->outcome == Outcome::eos);
+  REQUIRE(ended->usage.prompt_tokens == 9);
+  REQUIRE(vectors.vectors == std::vector<std::vector<float>>{{1, 2}});
+
+  auto refused = embed();
+  actors::End full = end_of(Outcome::queue_full);
+  full.field = "max_queued";
+  full.retry_after = std::chrono::milliseconds(250);
+  server.gateway.wait_submitted(1).sink->end(full);
+  const auto [refusal, none] = refused.get();
+  REQUIRE(refusal);
+  REQUIRE(refusal->outcome == Outcome::queue_full);
+  REQUIRE(refusal->field == "max_queued");
+  REQUIRE(refusal->retry_after == std::chrono::milliseconds(250));
+  REQUIRE(none.vectors.empty());
+
+  auto lost = embed();
+  server.gateway.wait_submitted(2);
+  client->close();
+  REQUIRE_FALSE(lost.get().first);
+}
+
 TEST_CASE("Health, Status and Welcome report a stalled server") {
   FakeServer server;
   const auto client = connect(server);
