@@ -14,6 +14,7 @@ struct LiveSequence {
   std::uint32_t number = 0;     // of its last message to the keeper
   std::uint32_t seen = 0;       // of the last answer applied
   std::uint64_t last_step = 0;  // the last step planned with it
+  bool was_running = false;     // was in a step
   bool parked = false;
   bool displaced = false;  // a Committed replaced a block, and no message has sent our `seen` to the keeper since
   // By group; a fork, until its first row is computed: the blocks that its last blocks are copies of. Else empty.
@@ -35,6 +36,7 @@ struct Batch::Live : LiveSequence {
   std::uint64_t generation() const { return task->generation; }
   std::uint32_t prompt_tokens() const { return static_cast<std::uint32_t>(task->prompt->size()); }
   std::uint32_t known_tokens() const { return static_cast<std::uint32_t>(tokens.size()); }
+  std::uint32_t num_blocks(const std::vector<cache::Group>& groups) const;  // that it holds
   void reset_sequence() { static_cast<LiveSequence&>(*this) = {}; }
 
   AssignmentPtr task;
@@ -47,7 +49,6 @@ struct Batch::Live : LiveSequence {
   Answer answer;
   std::uint64_t emitted = 0;      // tokens
   std::uint64_t granted = 0;      // credit
-  bool was_running = false;       // was in a step of this batch
   std::uint32_t alone_until = 0;  // computed alone up to this many tokens, because a step with it failed; 0: none did
   std::uint32_t cached_tokens = 0;
 };

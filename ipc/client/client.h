@@ -104,6 +104,25 @@ struct Usage {
   double ttft_seconds = 0;              ///< arrival to first token
 };
 
+/// What one answer waited for and what it took, as measured by the server. Queue, prefill and decode are consecutive;
+/// stalled, preempted and parked are parts of them.
+struct Receipt {
+  double queue_seconds = 0;           ///< arrival to first step
+  double prefill_seconds = 0;         ///< first step to first token
+  double decode_seconds = 0;          ///< first token to last
+  double stalled_seconds = 0;         ///< from the first step on: it could be computed, and no step did
+  double preempted_seconds = 0;       ///< from the first step on: without a place in the batch
+  double parked_seconds = 0;          ///< without credit
+  double compute_seconds = 0;         ///< its share of the time of the steps that computed it, by tokens
+  double cpu_seconds = 0;             ///< compute_seconds times the threads that computed
+  std::uint32_t prompt_tokens = 0;    ///< of the prompt, BOS included
+  std::uint32_t cached_tokens = 0;    ///< of those, served from the prefix cache
+  std::uint64_t computed_tokens = 0;  ///< of prompt and answer; computed again after a preemption, they count again
+  double block_seconds = 0;           ///< KV blocks times the seconds that it held them
+  std::uint32_t preemptions = 0;      ///< times the sequence was preempted and replayed
+  double share = 0;                   ///< of all computing from its arrival to its end, the caller's part: 0 to 1
+};
+
 /// How an answer ended.
 struct Ended {
   std::uint32_t choice = 0;              ///< which of the Request::n answers; a refusal is for all of them
@@ -115,6 +134,7 @@ struct Ended {
   std::optional<std::chrono::milliseconds> retry_after{};  ///< refused: a retry may succeed after this time
   std::uint64_t seed = 0;                                  ///< the seed that was used
   Usage usage{};                                           ///< counts and times
+  std::optional<Receipt> receipt{};                        ///< absent: refused, or the server is older than receipts
 
   /// Whether the stream ended normally, cancelled and deadline included (an Outcome of kind done).
   [[nodiscard]] bool done() const;
@@ -342,6 +362,7 @@ struct Embeddings {
   std::vector<std::vector<float>> vectors{};  ///< one for each input
   Pooling pooling = Pooling::mean;            ///< the pooling used
   std::uint32_t prompt_tokens = 0;            ///< of all inputs
+  std::optional<Receipt> receipt{};           ///< absent: the server is older than receipts
 };
 
 /// Where and how to connect.
