@@ -112,6 +112,7 @@ struct UsageEntry {
   scheduler::Tenant tenant{};
   WorkKind kind = WorkKind::generate;
   std::optional<scheduler::Outcome> outcome{};  // none: it was counted before
+  bool has_begun = false;                       // a step or pass was planned for it
   Usage usage{};
 };
 

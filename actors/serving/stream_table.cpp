@@ -481,8 +481,11 @@ UsageEntry StreamTable::end_one(Record& record, End end, TimePoint now) {
   record.work.fill(end.usage, record.seconds_parked(now), accounting_.num_threads, now);
   end.usage.tenant_share = charged_.end(record.request->tenant.id, record.charged);
   counts_.stream_ended(end.outcome, record.times, end.usage, now);
-  UsageEntry entry{
-      .tenant = record.request->tenant, .kind = record.request->kind(), .outcome = end.outcome, .usage = end.usage};
+  UsageEntry entry{.tenant = record.request->tenant,
+                   .kind = record.request->kind(),
+                   .outcome = end.outcome,
+                   .has_begun = record.times.first_step.has_value(),
+                   .usage = end.usage};
   record.outbox.emplace_back(std::move(end));
   return entry;
 }

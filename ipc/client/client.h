@@ -365,6 +365,37 @@ struct Embeddings {
   std::optional<Receipt> receipt{};           ///< absent: the server is older than receipts
 };
 
+/// What one row of usage sums up. Days and hours are those of UTC.
+enum class UsagePeriod {
+  total,  ///< all of the time that was asked for
+  day,    ///< one day
+  hour,   ///< one hour
+};
+
+/// What a tenant has used in a period: its Generate and Embed requests, by the time of their ends.
+struct UsageRow {
+  std::int64_t begin = 0;            ///< of the period, in seconds since 1970; of a total 0
+  std::optional<std::uint32_t> uid;  ///< the tenant is this user; absent: the one with this name
+  std::string tenant{};              ///< empty for a user
+  std::uint64_t done = 0;            ///< requests, each answer counts: ended by themselves or at their length
+  std::uint64_t cancelled = 0;       ///< or at their deadline
+  std::uint64_t refused = 0;         ///< nothing was computed
+  std::uint64_t failed = 0;          ///< on the server's side
+  std::uint64_t prompt_tokens = 0;   ///< of requests for answers, as far as begun
+  std::uint64_t cached_tokens = 0;   ///< of these, served from the prefix cache
+  std::uint64_t answer_tokens = 0;   ///< generated
+  std::uint64_t embed_tokens = 0;    ///< of texts whose vectors were asked for
+  double cpu_seconds = 0;            ///< charged, of all threads that compute
+  double block_seconds = 0;          ///< KV blocks times the seconds that they were held
+};
+
+/// What tenants have used, also before the server's last start.
+struct UsageReport {
+  std::vector<UsageRow> rows{};  ///< by period, then users by uid, then others by name
+  bool own_only = false;         ///< for a guest: its own tenant alone
+  std::string note{};            ///< why this is not all that was used; empty: it is
+};
+
 /// Where and how to connect.
 struct ConnectOptions {
   /// Path of the socket. Empty: TROUPE_HOST (unix:///path), else the first that answers of
@@ -435,6 +466,10 @@ class Client {
   /// Cancels a live request, of whichever client, by its LiveRequest::request: one's own, as the server's owner or root
   /// any. Waits, not in a callback. Errors as tokenize(); invalid_argument if there is none.
   Status cancel_request(std::uint64_t request);
+  /// What tenants have used since a time (seconds since 1970; absent: all that is kept): the caller's own, for the
+  /// server's owner and root all of them. Waits, not in a callback. Errors as tokenize(); unsupported of a server that
+  /// keeps no account, or knows of none.
+  Result<UsageReport> usage(UsagePeriod by = UsagePeriod::total, std::optional<std::int64_t> since = std::nullopt);
   /// Whether the server can answer. Waits, not in a callback. Errors as tokenize().
   Result<Health> health();
 

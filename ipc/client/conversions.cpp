@@ -279,6 +279,25 @@ v1::ClientFrame to_frame(std::uint64_t stream, const EmbedRequest& request) {
   return frame;
 }
 
+UsageReport to_usage_report(const v1::UsageReport& in) {
+  UsageReport report{.own_only = in.own_only(), .note = in.note()};
+  for (const v1::UsageReport::Row& row : in.rows())
+    report.rows.push_back({.begin = static_cast<std::int64_t>(row.begin()),
+                           .uid = row.has_uid() ? std::optional(row.uid()) : std::nullopt,
+                           .tenant = row.tenant(),
+                           .done = row.done(),
+                           .cancelled = row.cancelled(),
+                           .refused = row.refused(),
+                           .failed = row.failed(),
+                           .prompt_tokens = row.prompt_tokens(),
+                           .cached_tokens = row.cached_tokens(),
+                           .answer_tokens = row.answer_tokens(),
+                           .embed_tokens = row.embed_tokens(),
+                           .cpu_seconds = row.cpu_seconds(),
+                           .block_seconds = row.block_seconds()});
+  return report;
+}
+
 Embeddings to_embeddings(const v1::Embeddings& in) {
   Embeddings out{.pooling = in.pooling() == v1::POOLING_CLS    ? Pooling::cls
                             : in.pooling() == v1::POOLING_LAST ? Pooling::last

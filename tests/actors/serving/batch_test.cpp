@@ -11,7 +11,7 @@ namespace {
 
 using scheduler::Outcome;
 
-constexpr TenantId kAnn{1}, kBob{2};
+constexpr TenantId kAlice{1}, kBert{2};
 constexpr std::uint32_t kThreads = 2;
 
 TimePoint::duration batch_seconds(double seconds) {
@@ -162,7 +162,7 @@ double compute_sum(const BatchMachine& machine) {
 
 TEST_CASE("receipt: a request alone has all of each step, and the time between steps is stalled") {
   BatchMachine machine;
-  const auto asked = machine.ask(kAnn, 40, 3);
+  const auto asked = machine.ask(kAlice, 40, 3);
   machine.wait(0.125);  // its first step is planned already
   REQUIRE(machine.step(1));
   REQUIRE(machine.step(0.5));
@@ -180,11 +180,11 @@ TEST_CASE("receipt: a request alone has all of each step, and the time between s
 
 TEST_CASE("receipt: a step's time is divided among its rows by tokens, and the parts add up to what was charged") {
   BatchMachine machine;
-  const auto ann = machine.ask(kAnn, 30, 4);
-  REQUIRE(machine.step(1));  // Ann alone
-  const auto bob = machine.ask(kBob, 3, 2);
-  REQUIRE(machine.step(1));  // planned without Bob
-  REQUIRE(machine.step(1));  // of 4 tokens, or Bob's 3 alone
+  const auto ann = machine.ask(kAlice, 30, 4);
+  REQUIRE(machine.step(1));  // Alice alone
+  const auto bob = machine.ask(kBert, 3, 2);
+  REQUIRE(machine.step(1));  // planned without Bert
+  REQUIRE(machine.step(1));  // of 4 tokens, or Bert's 3 alone
   while (machine.step(1)) continue;
   CHECK(ann.sink->usage().computed_tokens == 33);
   CHECK(bob.sink->usage().computed_tokens == 4);
@@ -196,7 +196,7 @@ TEST_CASE("receipt: a step's time is divided among its rows by tokens, and the p
 
 TEST_CASE("receipt: time out of credit is parked, not stalled") {
   BatchMachine machine;
-  const auto asked = machine.ask(kAnn, 10, 3, /*credit=*/1);
+  const auto asked = machine.ask(kAlice, 10, 3, /*credit=*/1);
   REQUIRE(machine.step(1));
   REQUIRE_FALSE(machine.step(1));
   machine.wait(5);
@@ -211,8 +211,8 @@ TEST_CASE("receipt: time out of credit is parked, not stalled") {
 
 TEST_CASE("receipt: a preempted request waits for its place, and computes its tokens again") {
   BatchMachine machine(/*num_blocks=*/4);
-  const auto old = machine.ask(kAnn, 31, 60);
-  const auto young = machine.ask(kAnn, 31, 60);
+  const auto old = machine.ask(kAlice, 31, 60);
+  const auto young = machine.ask(kAlice, 31, 60);
   int steps = 0;
   while (machine.step(0.25)) ++steps;
   REQUIRE(old.sink->ends.size() == 1);
@@ -230,7 +230,7 @@ TEST_CASE("receipt: a preempted request waits for its place, and computes its to
 
 TEST_CASE("receipt: each of n answers has its own, and the first one that of the prompt") {
   BatchMachine machine;
-  const auto asked = machine.ask(kAnn, 64, 4, 1000, /*num_choices=*/3);
+  const auto asked = machine.ask(kAlice, 64, 4, 1000, /*num_choices=*/3);
   while (machine.step(1)) continue;
   REQUIRE(asked.sink->ends.size() == 3);
   CHECK(asked.sink->usage(0).computed_tokens == 64 + 3);
@@ -244,7 +244,7 @@ TEST_CASE("receipt: each of n answers has its own, and the first one that of the
 
 TEST_CASE("receipt: a step that failed is charged, and its tokens are not counted as computed") {
   BatchMachine machine;
-  const auto ann = machine.ask(kAnn, 10, 2);
+  const auto ann = machine.ask(kAlice, 10, 2);
   machine.fail_step(3);
   while (machine.step(1)) continue;
   CHECK(ann.sink->usage().compute_seconds == Approx(machine.charged()));
@@ -254,7 +254,7 @@ TEST_CASE("receipt: a step that failed is charged, and its tokens are not counte
 
 TEST_CASE("receipt: the step in which a request was cancelled is charged to its tenant after its end") {
   BatchMachine machine;
-  const auto ann = machine.ask(kAnn, 10, 5);
+  const auto ann = machine.ask(kAlice, 10, 5);
   REQUIRE(machine.step(1));
   machine.cancel(ann.id);
   CHECK(ann.sink->usage().compute_seconds == Approx(1));
@@ -262,7 +262,7 @@ TEST_CASE("receipt: the step in which a request was cancelled is charged to its 
   REQUIRE(machine.entries().size() == 2);
   CHECK(machine.entries()[0].outcome == Outcome::cancelled);
   CHECK_FALSE(machine.entries()[1].outcome);
-  CHECK(machine.entries()[1].tenant.id == kAnn);
+  CHECK(machine.entries()[1].tenant.id == kAlice);
   CHECK(compute_sum(machine) == Approx(machine.charged()));
 }
 
