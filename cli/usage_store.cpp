@@ -8,6 +8,7 @@
 #include <csignal>
 #include <ctime>
 #include <map>
+#include <optional>
 #include <utility>
 
 namespace troupe::cli {
@@ -66,13 +67,14 @@ void UsageStore::add(const actors::UsageEntry& entry) {
 void UsageStore::ask(actors::UsageQuery query, actors::OnUsageReport answer) {
   {
     const std::lock_guard lock(mutex_);
-    if (questions_.size() < kMaxUsageQuestions) {
+    const auto same = std::ranges::count(questions_, query.only, [](const Question& each) { return each.query.only; });
+    if (questions_.size() < kMaxUsageQuestions && same < std::ptrdiff_t{kMaxUsageQuestionsOfOne}) {
       questions_.push_back({std::move(query), std::move(answer)});
       answer = nullptr;
     }
   }
   if (!answer) return changed_.notify_one();
-  answer(Error{ErrorCode::busy, fmt::format("{} questions about usage wait already", kMaxUsageQuestions)});
+  answer(Error{ErrorCode::busy, "too many questions about usage wait; ask again later"});
 }
 
 void UsageStore::run() {
@@ -84,14 +86,19 @@ void UsageStore::run() {
     if (!has_work) changed_.wait(lock, [&] { return is_called() || !pending_.empty(); });
     // More comes soon after the first: it is written together.
     changed_.wait_until(lock, std::max(StoreClock::now() + options_.interval, next_attempt_), is_called);
-    stops = stops_;
     unwritten_.add(pending_);
     pending_.clear();
-    const std::vector<Question> questions = std::exchange(questions_, {});
+    std::optional<Question> question;
+    if (!questions_.empty()) question = std::move(questions_.front());
+    if (question) questions_.pop_front();
+    stops = stops_ && questions_.empty();
     lock.unlock();
     write_or_log(/*at_end=*/stops);
-    for (const Question& question : questions) question.answer(report(question.query));
+    const auto begin = StoreClock::now();
+    if (question) question->answer(report(question->query));
+    const auto pause = 4 * (StoreClock::now() - begin);
     lock.lock();
+    if (question) changed_.wait_for(lock, pause, [this] { return stops_; });
   }
 }
 

@@ -6,6 +6,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <csignal>
 #include <fstream>
@@ -340,17 +342,21 @@ TEST_CASE("usage store: threads add at the same time, and every entry counts onc
 
 TEST_CASE("usage store: more questions than may wait are answered as busy, at once") {
   const TempFolder folder;
-  UsageStore store(store_options(folder.path("usage.db")));
-  std::promise<std::size_t> num_refused;
+  std::promise<std::array<std::size_t, 2>> num_refused;
   std::atomic<std::size_t> refused = 0;
+  UsageStore store(store_options(folder.path("usage.db")));  // its end answers what waits
+  const auto ask_about = [&](std::optional<UsageTenant> only) {
+    store.ask({.only = std::move(only)}, [&](const Result<UsageReport>& report) {
+      if (!report && report.error().code == ErrorCode::busy) ++refused;
+    });
+  };
   store.ask({}, [&](const Result<UsageReport>&) {  // on the store's thread: what is asked now waits
-    for (std::size_t i = 0; i < kMaxUsageQuestions + 3; ++i)
-      store.ask({}, [&](const Result<UsageReport>& report) {
-        if (!report && report.error().code == ErrorCode::busy) ++refused;
-      });
-    num_refused.set_value(refused);
+    for (std::size_t i = 0; i < kMaxUsageQuestionsOfOne + 3; ++i) ask_about(kAnnUsed);
+    const std::size_t of_one = refused;
+    for (std::uint32_t uid = 0; uid < kMaxUsageQuestions; ++uid) ask_about(UsageTenant{.uid = uid, .name = {}});
+    num_refused.set_value({of_one, refused - of_one});
   });
-  CHECK(num_refused.get_future().get() == 3);
+  CHECK(num_refused.get_future().get() == std::array<std::size_t, 2>{3, kMaxUsageQuestionsOfOne});
 }
 
 TEST_CASE("usage store: old hours are removed") {
