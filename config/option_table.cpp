@@ -366,7 +366,8 @@ std::span<const Option> option_table() {
        "between two looks at the server"},
       {&ScreenOptions::once, "once", "", kInputOutput, "", kAny, "print one screen and stop"},
       {&VerboseOptions::verbose, "verbose", "-v", kInputOutput, "", kAny,
-       "run: report tokens per second, time to the first token and cached tokens on stderr; status: list every metric"},
+       "run: report tokens per second, time to the first token, cached tokens and the receipt on stderr; status: list "
+       "every metric"},
 
       {&ConfigOptions::config, "config", "", kConfiguration, "FILE", kAny,
        "configuration file; none: $XDG_CONFIG_HOME/troupe/troupe.toml, else /etc/troupe/troupe.toml"},
