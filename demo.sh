@@ -33,7 +33,7 @@ trap cleanup EXIT
 step "3. Serving the embedded model on a private socket"
 chmod 700 "$work"
 export TROUPE_HOST=unix://$work/troupe.sock
-"$troupe" serve --socket "$work/troupe.sock" 2>"$work/server.log" &
+"$troupe" serve --socket "$work/troupe.sock" --usage-db "$work/usage.db" 2>"$work/server.log" &
 server=$!
 ready=
 for _ in $(seq 300); do

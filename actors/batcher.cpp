@@ -70,7 +70,7 @@ void Batcher::step_over(bool continues) {
 template <class Event>
 void Batcher::handle(Event&& event) {
   const auto lock = context_.shares->lock();
-  batch_.begin_event();
+  batch_.begin_event(now());
   try {
     event();
   } catch (...) {

@@ -142,14 +142,26 @@ void EmbedWorker::next() {
     computing_ = true;
     context_.counters.step_began(now());
     context_.compute.post([turn = turn_, job = current_, max_tokens = std::size_t{context_.options.max_step_tokens},
-                           self = caf::actor{this}] {
+                           shares = context_.shares, &streams = context_.streams, self = caf::actor{this}] {
+      const TimePoint began = std::chrono::steady_clock::now();
+      // Also what failed, or is not wanted any more, is charged, and before its end is known.
+      const auto charge = [&](std::uint32_t num_tokens) {
+        const TimePoint ended = std::chrono::steady_clock::now();
+        const Charge pass{.request = job->task->request,
+                          .tenant = job->task->body->tenant.id,
+                          .seconds = seconds_between(began, ended),
+                          .num_tokens = num_tokens};
+        shares->charge(pass.tenant, pass.seconds);
+        streams.charge({&pass, 1}, pass.seconds, ended);
+      };
       try {
-        const TimePoint start = std::chrono::steady_clock::now();
         const bool complete = turn->advance(*job, max_tokens);
-        caf::anon_send(self, msg::PassEnded{complete, seconds_between(start, std::chrono::steady_clock::now())});
+        charge(complete ? turn->num_tokens : 0);
+        caf::anon_send(self, msg::PassEnded{complete});
       } catch (const engine::Stopped&) {
         // The server ends.
       } catch (...) {
+        charge(0);
         caf::anon_send(self, msg::PassFailed{failure_of(std::current_exception())});
       }
     });
@@ -160,7 +172,6 @@ void EmbedWorker::pass_ended(const msg::PassEnded& pass) {
   computing_ = false;
   count_memory();
   context_.counters.pass_ended(now());
-  if (current_) context_.shares->charge(current_->task->body->tenant.id, pass.seconds);
   if (pass.complete && current_) {
     const std::shared_ptr<Job> job = std::exchange(current_, nullptr);
     job->num_read += turn_->texts.size();

@@ -175,7 +175,7 @@ GatewayOptions with_defaults(GatewayOptions options) {
 GatewayImpl::GatewayImpl(GatewayOptions options, std::optional<KillPlan> kills)
     : options_(with_defaults(std::move(options))),
       cpus_(plan_cpus(usable_cpus(), options_.num_threads)),
-      streams_(options_),
+      streams_(options_, {.num_threads = options_.num_threads, .on_usage = options_.on_usage}),
       memory_(engine::process_memory()),
       survey_([this] { return measure_memory(); }, cpus_.rest),
       config_(cpus_.rest),

@@ -34,6 +34,9 @@ struct GatewayOptions : StreamLimits {
   // For measuring: called with the result of every step before its tokens are delivered, on a thread of the server.
   // Must not block. May be empty.
   std::function<void(const engine::StepResult&)> on_step;
+  // Called for every choice that has ended, however it ended, before its client knows of it, and for computing charged
+  // after an end: on any thread. Must not block nor call back. May be empty.
+  std::function<void(const UsageEntry&)> on_usage;
   // Records the operations of every step (engine/compute/profiler.h). May be null.
   std::shared_ptr<engine::Profiler> profiler;
   // Adds what the program counts outside of the gateway to every status. Must not block. May be empty.

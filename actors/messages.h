@@ -94,7 +94,6 @@ struct StepFailed {
 };
 struct PassEnded {  // a pass over texts of an Embed
   bool complete;    // they are read
-  double seconds;   // of computing
 };
 struct PassFailed {
   Failure why;

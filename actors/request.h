@@ -15,6 +15,7 @@
 #include "engine/sampling/sampler.h"
 #include "scheduler/outcome.h"
 #include "scheduler/shared_limit.h"
+#include "scheduler/tenant.h"
 
 namespace troupe::actors {
 
@@ -87,16 +88,33 @@ struct StreamLimits {
   std::uint64_t max_embed_bytes = 64u << 20;
 };
 
-// Counts and times of an ended request.
+// Counts and times of an ended request: its receipt.
 struct Usage {
   std::uint32_t prompt_tokens = 0;
   std::uint32_t cached_tokens = 0;      // of the prompt, served from the prefix cache at first admission
   std::uint32_t completion_tokens = 0;  // emitted
+  std::uint64_t computed_tokens = 0;    // prompt and answer, without cached ones; replayed ones count again
   double queue_seconds = 0;             // submission to first step
   double prefill_seconds = 0;           // first step to first token
   double decode_seconds = 0;            // first token to last
   double ttft_seconds = 0;              // submission to first token
+  double stalled_seconds = 0;           // from the first step on: ready to be computed, but in no step
+  double preempted_seconds = 0;         // from the first step on: without a place in the batch
+  double parked_seconds = 0;            // out of credit
+  double compute_seconds = 0;           // its share of the time of the steps and passes that computed it
+  double cpu_seconds = 0;               // compute_seconds times the threads that computed
+  double block_seconds = 0;             // KV blocks times the seconds that it held them
+  double tenant_share = 0;              // of all computing during its life, the part of its tenant; 0 to 1
   std::uint32_t preemptions = 0;
+};
+
+// What a tenant used: one choice that has ended, or computing charged after the end of what it was for.
+struct UsageEntry {
+  scheduler::Tenant tenant{};
+  WorkKind kind = WorkKind::generate;
+  std::optional<scheduler::Outcome> outcome{};  // none: it was counted before
+  bool has_begun = false;                       // a step or pass was planned for it
+  Usage usage{};
 };
 
 // Consecutive tokens of one choice. `text` is whole UTF-8 characters; it may lag behind the ids.

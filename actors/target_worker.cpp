@@ -53,14 +53,17 @@ caf::behavior TargetWorker::make_behavior() {
 void TargetWorker::run(const msg::RunStep& message) {
   if (message.epoch <= quiesced_epoch_) return;  // from a batcher that has been replaced
   compute_.post([stage = stage_, work = message.work, asker = sender()] {
+    const TimePoint began = std::chrono::steady_clock::now();
     try {
       if (auto result = stage->run(*work)) caf::anon_send(asker, msg::StepResult{std::move(result)});
     } catch (const engine::Stopped&) {
       stage->executor.reset();  // the server ends: no batcher waits for this step
     } catch (...) {
       stage->executor.reset();  // it may be in the middle of a step
-      StepFailure failure{
-          .epoch = work->batch.epoch, .step = work->batch.step, .why = failure_of(std::current_exception())};
+      StepFailure failure{.epoch = work->batch.epoch,
+                          .step = work->batch.step,
+                          .why = failure_of(std::current_exception()),
+                          .seconds = seconds_between(began, std::chrono::steady_clock::now())};
       spdlog::error("step {} with {} sequences broke: {}", failure.step, work->batch.items.size(), failure.why.what);
       caf::anon_send(asker, msg::StepFailed{std::move(failure)});
     }

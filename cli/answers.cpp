@@ -21,6 +21,23 @@ ordered_json to_json(const client::Usage& usage) {
           {"decode_seconds", usage.decode_seconds},       {"ttft_seconds", usage.ttft_seconds}};
 }
 
+ordered_json to_json(const client::Receipt& receipt) {
+  return {{"queue_seconds", receipt.queue_seconds},
+          {"prefill_seconds", receipt.prefill_seconds},
+          {"decode_seconds", receipt.decode_seconds},
+          {"stalled_seconds", receipt.stalled_seconds},
+          {"preempted_seconds", receipt.preempted_seconds},
+          {"parked_seconds", receipt.parked_seconds},
+          {"compute_seconds", receipt.compute_seconds},
+          {"cpu_seconds", receipt.cpu_seconds},
+          {"prompt_tokens", receipt.prompt_tokens},
+          {"cached_tokens", receipt.cached_tokens},
+          {"computed_tokens", receipt.computed_tokens},
+          {"block_seconds", receipt.block_seconds},
+          {"preemptions", receipt.preemptions},
+          {"share", receipt.share}};
+}
+
 ordered_json to_json(const Answer& answer) {
   const client::Ended& ended = *answer.end;
   const scheduler::OutcomeInfo& outcome = scheduler::info(ended.outcome);
@@ -29,6 +46,7 @@ ordered_json to_json(const Answer& answer) {
                       {"ids", answer.ids},
                       {"seed", ended.seed},
                       {"usage", to_json(ended.usage)}};
+  if (ended.receipt) object["receipt"] = to_json(*ended.receipt);
   if (!ended.message.empty()) object["message"] = ended.message;
   if (!ended.field.empty()) object["field"] = ended.field;
   if (!ended.stop.empty()) object["stop"] = ended.stop;

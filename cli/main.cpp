@@ -83,6 +83,8 @@ Result<int> call(Command command, const config::Parsed& parsed) {
       return status(config::StatusOptions(parsed.options));
     case Command::top:
       return top(config::TopOptions(parsed.options));
+    case Command::usage:
+      return usage(config::UsageOptions(parsed.options), parsed);
     case Command::version:
       return version(config::VersionOptions(parsed.options));
     case Command::load:

@@ -95,6 +95,16 @@ void print_timings(const std::string& label, const client::Ended& ended) {
       usage.decode_seconds > 0 ? later / usage.decode_seconds : 0.0, scheduler::info(ended.outcome).name, ended.seed);
 }
 
+void print_receipt(const std::string& label, const client::Receipt& receipt) {
+  std::cerr << fmt::format(
+      "{0}waited: {1:.1f} ms stalled, {2:.1f} ms preempted ({3} times), {4:.1f} ms parked without credit\n"
+      "{0}took: {5:.1f} ms of computing ({6:.1f} ms of CPU), {7} tokens computed, {8:.1f} block-seconds, {9:.0f} % of "
+      "all computing meanwhile\n",
+      label, receipt.stalled_seconds * 1e3, receipt.preempted_seconds * 1e3, receipt.preemptions,
+      receipt.parked_seconds * 1e3, receipt.compute_seconds * 1e3, receipt.cpu_seconds * 1e3, receipt.computed_tokens,
+      receipt.block_seconds, receipt.share * 100);
+}
+
 // The line for stderr about an answer that is not complete, was refused or failed; empty: it is complete.
 std::string complaint(const client::Ended& ended) {
   const scheduler::OutcomeInfo& outcome = scheduler::info(ended.outcome);
@@ -119,6 +129,7 @@ int report_end(const Answers& answers, const config::RunOptions& options) {
     const bool is_refusal = outcome.kind == scheduler::OutcomeKind::refused;  // of the request
     const std::string label = is_refusal ? "" : answers.label(i);
     if (options.verbose) print_timings(label, ended);
+    if (options.verbose && ended.receipt) print_receipt(label, *ended.receipt);
     if (const std::string line = complaint(ended); !line.empty()) complain("troupe run", label + line);
     if (code == kExitOk) code = outcome.exit_code;
     if (is_refusal) break;

@@ -24,6 +24,7 @@
 #include "cli/subcommands.h"
 #include "cli/tenant_rules.h"
 #include "cli/text.h"
+#include "cli/usage_store.h"
 #include "cli/version.h"
 #include "ipc/server.h"
 
@@ -39,9 +40,9 @@ constexpr std::chrono::milliseconds kLoadStall{60'000};
 constexpr std::chrono::milliseconds kStopMargin{15'000};
 static_assert(kStopMargin > kStopLimit);
 // Threads of a server beside those that compute and those that encode texts: the I/O thread, the decoder of large
-// frames, two for actors and one for their clock, one that measures memory, one that writes the log, and one for
-// logging why the process ends by force.
-constexpr std::uint32_t kOtherThreads = 8;
+// frames, two for actors and one for their clock, one that measures memory, one that writes the log, one that writes
+// the account of usage, and one for logging why the process ends by force.
+constexpr std::uint32_t kOtherThreads = 9;
 
 using Clock = std::chrono::steady_clock;
 
@@ -80,6 +81,20 @@ std::string log_model(const actors::Gateway& gateway, const config::ServeOptions
   return info.name;
 }
 
+// The account of usage; null with --usage-db off.
+std::unique_ptr<UsageStore> open_usage(const config::ServeOptions& options) {
+  if (options.usage_db == "off") return nullptr;
+  UsageStoreOptions store;
+  store.keep_days = options.usage_days;
+  if (auto path = usage_path(options.usage_db)) {
+    store.path = std::move(*path);
+  } else {
+    store.note = path.error().message;
+    spdlog::info("usage is kept in memory only: {}", store.note);
+  }
+  return std::make_unique<UsageStore>(std::move(store));
+}
+
 // Serves until it has to stop, then stops.
 class Service {
  public:
@@ -89,11 +104,13 @@ class Service {
   // Returns the exit code. The destructor ends everything that was started.
   int run() {
     if (auto code = bind_socket(); code) return *code;
+    usage_ = open_usage(options_);
     auto gateway_options = cli::gateway_options(options_, parsed_);
     if (!gateway_options) return end_with(gateway_options.error());
     spdlog::info("loading {}", gateway_options->model_path);
     manager_.status("loading " + gateway_options->model_path);
     const std::shared_ptr<const engine::Profiler> profiler = gateway_options->profiler;
+    if (usage_) gateway_options->on_usage = [this](const actors::UsageEntry& entry) { usage_->add(entry); };
     auto gateway = actors::Gateway::start(std::move(*gateway_options));
     if (!gateway) return end_with(gateway.error());
     profiler_ = profiler;
@@ -118,6 +135,10 @@ class Service {
     const auto inherited = manager_.socket();
     if (!inherited) return end_with(inherited.error());
     options->inherited_socket = *inherited;
+    if (options_.usage_db != "off")
+      options->ask_usage = [this](actors::UsageQuery query, actors::OnUsageReport answer) {
+        usage_->ask(std::move(query), std::move(answer));
+      };
     auto server = ipc::Server::bind(std::move(*options));
     if (!server)
       return end_with(server.error().code == ErrorCode::io ? Ending{kExitSocketFailure, server.error().message}
@@ -321,6 +342,7 @@ class Service {
   bool draining_ = false;
   std::optional<int> code_;
   std::shared_ptr<const engine::Profiler> profiler_;  // null without --profile
+  std::unique_ptr<UsageStore> usage_;                 // null: no account is kept; outlives what reports to it
   std::unique_ptr<actors::Gateway> gateway_;
   std::unique_ptr<ipc::Server> server_;  // declared last: its streams must end before the gateway is destroyed
 };

@@ -22,6 +22,7 @@ Result<int> inspect(const config::InspectOptions& options, const config::Given& 
 Result<int> status(const config::StatusOptions& options);
 Result<int> load(const config::LoadOptions& options, const config::Given& given);
 Result<int> top(const config::TopOptions& options);
+Result<int> usage(const config::UsageOptions& options, const config::Given& given);
 Result<int> perplexity(const config::PerplexityOptions& options, const config::Given& given);
 Result<int> probe(const config::ProbeOptions& options);
 Result<int> version(const config::VersionOptions& options);

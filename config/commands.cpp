@@ -108,6 +108,15 @@ std::vector<CommandInfo> make_commands() {
        "arrows) choose a request, c and then y cancel it, q or Ctrl-C ends. Of the requests one sees one's own; the "
        "owner of the server and root see all of them. No prompt and no answer is shown.",
        {"troupe top", "troupe top --interval 200ms", "troupe top --once"}},
+      {Command::usage,
+       "usage",
+       "show what each tenant has used",
+       "",
+       "Asks the server what was used, also before its last start: requests by how they ended, tokens, CPU time and "
+       "memory of the KV cache over time, for each tenant. The owner of the server and root see all tenants, others "
+       "their own. Where no server answers, the file of --usage-db is read.",
+       {"troupe usage", "troupe usage --since 7d --by day", "troupe usage --since 2026-11-01 --json",
+        "troupe usage --usage-db /var/lib/troupe/usage.db"}},
       {Command::load,
        "load",
        "put the server under load, and measure",

@@ -14,7 +14,7 @@ namespace {
 // In the order of Command.
 using OptionSets =
     std::tuple<ServeOptions, RunOptions, BenchOptions, EvalOptions, TokenizeOptions, InspectOptions, StatusOptions,
-               TopOptions, VersionOptions, LoadOptions, ProbeOptions, PerplexityOptions, EmbedOptions>;
+               TopOptions, VersionOptions, LoadOptions, ProbeOptions, PerplexityOptions, EmbedOptions, UsageOptions>;
 
 // The bit of each subcommand that has the group.
 template <class Group>
@@ -114,6 +114,12 @@ std::span<const Option> option_table() {
        "end when nobody has been connected for this long, for a service that its socket starts; 0: never", kReloads},
       {&ServerOptions::progress_timeout, "progress-timeout", "", kServer, "TIME", within(1, 24 * kHours),
        "how long work may wait without a step ending before health says stalled; more than the longest step"},
+
+      {&UsageFileOptions::usage_db, "usage-db", "", kServer, "FILE", kAny,
+       "keep what each tenant has used in this file; auto: usage.db in $STATE_DIRECTORY, $XDG_STATE_HOME/troupe or "
+       "~/.local/state/troupe; off: keep no account (`troupe usage` reads the file where no server answers)"},
+      {&ServerOptions::usage_days, "usage-days", "", kServer, "DAYS", within(1, 36'500),
+       "how long the account of usage is kept"},
 
       {&ParallelOptions::parallel, "parallel", "-np --max-num-seqs", kLimits, "N", within(1, 4096),
        "sequences computed at once"},
@@ -367,11 +373,18 @@ std::span<const Option> option_table() {
       {&StatusFormatOptions::prometheus, "prometheus", "", kInputOutput, "", kAny, "print Prometheus text"},
       {&StatusFormatOptions::show_profile, "show-profile", "--profile", kInputOutput, "", kAny,
        "show where the time of the server's steps went, by operation, join and layer (of a server with --profile)"},
+      {&PeriodOptions::since, "since", "", kInputOutput, "TIME", kAny,
+       "only what has ended since then: \"24h\", \"7d\", \"2026-11-01\", \"2026-11-01T08:00\" (local time); whole "
+       "hours "
+       "count; none: all that is kept"},
+      {&PeriodOptions::by, "by", "", kInputOutput, "total|day|hour", kAny,
+       "what a line sums up; days and hours are those of UTC"},
       {&ScreenOptions::interval, "interval", "", kInputOutput, "TIME", within(50, kHours),
        "between two looks at the server"},
       {&ScreenOptions::once, "once", "", kInputOutput, "", kAny, "print one screen and stop"},
       {&VerboseOptions::verbose, "verbose", "-v", kInputOutput, "", kAny,
-       "run: report tokens per second, time to the first token and cached tokens on stderr; status: list every metric"},
+       "run: report tokens per second, time to the first token, cached tokens and the receipt on stderr; status: list "
+       "every metric"},
 
       {&ConfigOptions::config, "config", "", kConfiguration, "FILE", kAny,
        "configuration file; none: $XDG_CONFIG_HOME/troupe/troupe.toml, else /etc/troupe/troupe.toml"},

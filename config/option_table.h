@@ -72,6 +72,10 @@ struct SocketOptions {
   bool no_strict_modes = false;
 };
 
+struct UsageFileOptions {
+  std::string usage_db = "auto";  // a file, "auto" or "off"
+};
+
 struct ModelNameOptions {
   std::string model_name;  // what a client asks for
 };
@@ -134,6 +138,7 @@ struct ServerOptions {
   std::vector<std::string> allow_user;   // each may hold several names, separated by commas
   std::vector<std::string> allow_group;  // likewise
   std::chrono::milliseconds idle_exit{0};
+  std::int64_t usage_days = 400;
   bool print_limits = false;
 };
 
@@ -196,6 +201,11 @@ struct StatusFormatOptions {
 struct ScreenOptions {  // top
   std::chrono::milliseconds interval{1000};
   bool once = false;
+};
+
+struct PeriodOptions {  // usage
+  std::string since;    // empty: all that is kept
+  std::string by = "total";
 };
 
 struct CaseOptions {  // bench
@@ -300,7 +310,7 @@ struct Options
              RequestOptions, TokenTextOptions, EndsOptions, RawOptions, JsonOptions, FormatOptions, ServerOptions,
              LimitOptions, LogOptions, AnswerOptions, VerboseOptions, VectorOptions, StatusFormatOptions, ScreenOptions,
              CaseOptions, MachineOptions, PaceOptions, PromptOptions, FaultOptions, LoadTenantOptions, GoalOptions,
-             ReportOptions, PassageOptions, LogitsOptions, DecodeOptions> {};
+             ReportOptions, PassageOptions, LogitsOptions, DecodeOptions, UsageFileOptions, PeriodOptions> {};
 
 // The options of a subcommand.
 template <class... Groups>
@@ -314,7 +324,7 @@ template <class... Groups>
 using Configured = OptionSet<ConfigOptions, HelpOptions, Groups...>;
 
 using ServeOptions = Configured<EngineOptions, ContextOptions, ParallelOptions, ProfileOptions, SocketOptions,
-                                ServerOptions, LimitOptions, LogOptions>;
+                                UsageFileOptions, ServerOptions, LimitOptions, LogOptions>;
 using RunOptions =
     Configured<SocketOptions, RequestOptions, AnswerOptions, VerboseOptions, TokenTextOptions, RawOptions, JsonOptions>;
 using BenchOptions = Configured<EngineOptions, ContextOptions, ProfileOptions, CaseOptions, FormatOptions>;
@@ -328,6 +338,7 @@ using LoadOptions = Configured<SocketOptions, RequestOptions, PaceOptions, Promp
                                LoadTenantOptions, GoalOptions, ReportOptions>;
 using ProbeOptions = Configured<ModelOptions, ThreadOptions, MachineOptions>;
 using PerplexityOptions = Configured<EngineOptions, PassageOptions, TextOptions, FormatOptions>;
+using UsageOptions = Configured<SocketOptions, UsageFileOptions, PeriodOptions, JsonOptions>;
 using EmbedOptions = Configured<SocketOptions, ModelNameOptions, TokenTextOptions, EndsOptions, VectorOptions>;
 
 }  // namespace troupe::config

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "actors/gateway.h"
+#include "actors/usage_report.h"
 #include "config/result.h"
 #include "ipc/frames/framing.h"
 #include "ipc/listening_socket.h"
@@ -44,6 +45,7 @@ struct ServerOptions {
   std::chrono::milliseconds hello_timeout{5000};   // from accept to a whole Hello
   std::chrono::milliseconds stall_timeout{60000};  // without credit, or with no byte taken of a blocked write
   std::chrono::milliseconds idle_timeout{0};       // with no open request and nothing sent; 0: no such timeout
+  actors::AskUsage ask_usage{};                    // for UsageRequest; empty: no usage is kept
 };
 
 // Connections that guests cannot take, so that the owner can always connect.

@@ -137,6 +137,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void on_detokenize(const v1::Detokenize& detokenize);
   void on_embed(v1::Embed& embed);
   void on_status(const v1::StatusRequest& question);
+  void on_usage(const v1::UsageRequest& question);
   void on_cancel_request(const v1::CancelRequest& cancel);
   void on_models(std::uint64_t stream);
   void on_health(std::uint64_t stream);

@@ -8,6 +8,7 @@
 #include "config/printable.h"
 #include "config/utf8.h"
 #include "ipc/frames/status_frame.h"
+#include "ipc/frames/usage_frame.h"
 #include "ipc/session.h"
 
 namespace troupe::ipc {
@@ -116,7 +117,7 @@ void Session::on_frame(Decoded&& decoded, std::size_t bytes) {
   if (is_hello) return on_hello(decoded.frame.hello());
   const auto body = decoded.frame.body_case();
   if (decoded.kind != RequestKind::other || decoded.refusal || body == v1::ClientFrame::BODY_NOT_SET ||
-      body == v1::ClientFrame::kCancelRequest)
+      body == v1::ClientFrame::kCancelRequest || body == v1::ClientFrame::kUsageRequest)
     count_received(decoded.kind, decoded.count);
   if (!decoded.refusal) return on_request(decoded.frame, decoded.count);
   // A refusal with an open stream's number would look like that stream's end.
@@ -141,6 +142,8 @@ void Session::on_request(v1::ClientFrame& frame, std::uint64_t count) {
       return on_status(frame.status());
     case v1::ClientFrame::kCancelRequest:
       return on_cancel_request(frame.cancel_request());
+    case v1::ClientFrame::kUsageRequest:
+      return on_usage(frame.usage_request());
     case v1::ClientFrame::kModels:
       return on_models(frame.models().stream());
     case v1::ClientFrame::kHealth:
@@ -219,9 +222,10 @@ Session::Stream* Session::open_control(std::uint64_t number, RequestKind kind) {
   refuse(streams_.contains(number) ? 0 : number, kind,
          {.code = Outcome::quota,
           .field = "max_questions_per_second",
-          .message = fmt::format("uid {} asks for Health, Models, Status and CancelRequest more than {} times a second "
-                                 "(max_questions_per_second); ask less often",
-                                 peer_.uid, most),
+          .message =
+              fmt::format("uid {} asks for Health, Models, Status, Usage and CancelRequest more than {} times a second "
+                          "(max_questions_per_second); ask less often",
+                          peer_.uid, most),
           .limit = most,
           .retry_after = user_.questions.time_to_next(now)});
   return nullptr;
@@ -363,6 +367,23 @@ void Session::on_cancel_request(const v1::CancelRequest& cancel) {
   v1::ServerFrame frame;
   frame.mutable_request_cancelled()->set_stream(stream);
   answer(stream, frame);
+}
+
+void Session::on_usage(const v1::UsageRequest& question) {
+  const std::uint64_t stream = question.stream();
+  if (!open_control(stream, RequestKind::other)) return;
+  if (!hub_.options.ask_usage)
+    return answer(stream, Refusal{.code = Outcome::unsupported,
+                                  .field = "usage_request",
+                                  .message = "this server keeps no account of usage (--usage-db off)"});
+  auto query = to_query(question);
+  if (const Refusal* refusal = std::get_if<Refusal>(&query)) return answer(stream, *refusal);
+  auto& asked = std::get<actors::UsageQuery>(query);
+  if (!tenant_.is_owner) asked.only = actors::usage_tenant(tenant_);
+  hub_.options.ask_usage(std::move(asked), [tell = Answering{outbox_, stream, hub_.options.max_frame_bytes},
+                                            is_owner = tenant_.is_owner](const Result<actors::UsageReport>& report) {
+    tell(usage_frame(tell.stream, report, is_owner));
+  });
 }
 
 void Session::answer_status(const v1::StatusRequest& question, const actors::StatusSnapshot& status) {

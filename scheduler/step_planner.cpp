@@ -205,13 +205,15 @@ std::uint32_t StepPlanner::chunk_within_stall(const StepLoad& before, const Entr
   return std::min(low * kBlockSize, most);
 }
 
-void StepPlanner::charge(const StepPlan& plan, double seconds) {
+void StepPlanner::charge(StepPlan& plan, double seconds, bool has_failed) {
   const double predicted = costs_->predict(plan.load);
   for (std::size_t i = 0; i < plan.items.size(); ++i) {
     const double part = predicted > 0 ? costs_->share(plan.loads[i], plan.load) / predicted
                                       : static_cast<double>(plan.items[i].num_tokens) / plan.load.num_tokens;
-    shares_->charge(plan.items[i].tenant, seconds * part);
+    plan.items[i].seconds = seconds * part;
+    shares_->charge(plan.items[i].tenant, plan.items[i].seconds);
   }
+  if (has_failed) return;
   shares_->step_ended(seconds);
   costs_->learn(plan.load, seconds);
 }

@@ -93,6 +93,7 @@ struct PlanItem {
   bool wants_logits = false;     // the row reaches the last known token: sample the next one
   bool at_snapshot = false;      // it ends at a boundary of SnapshotRule: save a snapshot
   TenantId tenant{};             // charged for it
+  double seconds = 0;            // what it was charged, set by StepPlanner::charge()
   friend bool operator==(const PlanItem&, const PlanItem&) = default;
 };
 
@@ -177,9 +178,9 @@ class StepPlanner {
   // The result of a sequence's row: its tokens are computed, and `num_sampled` new ones known (0 or 1 without
   // drafts; 1 asserted to be only where the row wanted logits). Unknown ids are ignored (removed meanwhile).
   void advance(SequenceId sequence, std::uint32_t num_sampled);
-  // Charges the time of a step to the tenants of its rows, by what CostModel::share() says of each; also of rows whose
-  // sequence has ended. And learns from it.
-  void charge(const StepPlan& plan, double seconds);
+  // Divides the time of a step among its rows, by what CostModel::share() says of each (PlanItem::seconds), and charges
+  // their tenants; also for rows whose sequence has ended. And learns from it, unless it has failed.
+  void charge(StepPlan& plan, double seconds, bool has_failed = false);
   // The step was lost: all planned rows count as never planned.
   void abandon_step();
   // Each of its rows is planned as the only row of a step until this many of its tokens are computed. Unknown ids are

@@ -46,7 +46,8 @@ compute() {
 serve() {
   local kernels=$1 ready=
   say "serving with $kernels kernels"
-  "${memcheck[@]}" "$troupe" serve --socket "$folder/troupe.sock" --kernels "$kernels" -t 1 2>"$folder/server.log" &
+  "${memcheck[@]}" "$troupe" serve --socket "$folder/troupe.sock" --usage-db "$folder/usage.db" --kernels "$kernels" -t 1 \
+    2>"$folder/server.log" &
   server=$!
   until [ -n "$ready" ]; do
     ! grep -q ready "$folder/server.log" || ready=yes

@@ -166,7 +166,7 @@ void Batch::apply(Live& live, const cache::LeaseAnswer& answer) {
 
 void Batch::step_ended(const engine::StepResult& result, TimePoint now) {
   step_is_over(result.epoch, result.step);
-  planner_.charge(plan_, std::max(0.0, seconds_between(result.kernels_began, result.kernels_ended)));
+  charge_step(std::max(0.0, seconds_between(result.kernels_began, result.kernels_ended)), /*has_failed=*/false, now);
   learn_pace(result);
   for (const engine::ItemResult& row : result.items) {
     Live* live = find_sequence(row.sequence);
@@ -191,6 +191,21 @@ void Batch::step_is_over(std::uint64_t epoch, std::uint64_t step) {
   step_running_ = false;
   if (std::exchange(release_waits_, false)) retry();
   leases_.push_back(StepEnded{.epoch = epoch, .step = step});
+}
+
+// Charges its time to tenants and streams: before its results, which may end a stream and with it the receipt.
+void Batch::charge_step(double seconds, bool has_failed, TimePoint now) {
+  planner_.charge(plan_, seconds, has_failed);
+  charges_.clear();
+  for (const scheduler::PlanItem& item : plan_.items) {
+    const Live* live = find_sequence(item.sequence);  // none: cancelled during the step
+    charges_.push_back({.request = live ? live->request() : 0,
+                        .tenant = item.tenant,
+                        .seconds = item.seconds,
+                        .num_tokens = has_failed ? 0 : item.num_tokens,
+                        .num_blocks = live ? live->num_blocks(options_.capacity.groups) : 0});
+  }
+  streams_.charge(charges_, seconds, now);
 }
 
 // Handles a step's tokens for one sequence: detokenizes, looks for stop strings, delivers, commits full blocks, and
@@ -332,6 +347,7 @@ void Batch::end(Live& live, Outcome outcome, std::string stop, TimePoint now) {
 }
 
 void Batch::decide(TimePoint now) {
+  now_ = now;
   admit();
   ask_for_blocks();
   if (step_running_) return;
@@ -350,9 +366,11 @@ void Batch::ask_for_blocks() {
 
 void Batch::plan_step(TimePoint now) {
   planner_.plan(step_ + 1, options_.epoch, plan_);
-  for (const scheduler::PlanItem& item : plan_.items) {
+  for (scheduler::PlanItem& item : plan_.items) {
     Live& live = *find_sequence(item.sequence);
-    if (!live.was_running && !streams_.started(live.request(), live.generation(), live.cached_tokens, now)) {
+    if (!live.was_running && !streams_.started(live.request(), live.generation(), live.cached_tokens, now,
+                                               live.num_blocks(options_.capacity.groups))) {
+      item.num_tokens = 0;  // nothing is charged for it
       drop(live);
       continue;
     }
@@ -388,6 +406,15 @@ std::shared_ptr<StepWork> Batch::take_work() {
   work->opens = std::exchange(opens_, {});
   work->batch = std::exchange(batch_, {});
   return work;
+}
+
+std::uint32_t Batch::Live::num_blocks(const std::vector<cache::Group>& groups) const {
+  std::size_t sum = 0;
+  for (GroupId group = 0; group < tables.size(); ++group) {
+    const std::size_t left = cache::first_window_block(num_committed * kBlockSize, groups[group].window);
+    sum += tables[group].size() - std::min(tables[group].size(), left);
+  }
+  return static_cast<std::uint32_t>(sum);
 }
 
 Batch::Live* Batch::find(RequestId request) {

@@ -71,8 +71,12 @@ class Batch {
   // The running step failed. All sequences go on from where they were. Those of the step are computed alone until they
   // are past its tokens, and a request that fails kMaxFaults times, the last time alone, is ended.
   void step_failed(const StepFailure& failure, TimePoint now);
+  // Before each of the events above. `now`: when it came.
+  void begin_event(TimePoint now) {
+    at_work_ = 0;
+    now_ = now;
+  }
   // The request that was being worked on since begin_event(), for when that threw; 0: not one request alone.
-  void begin_event() { at_work_ = 0; }
   [[nodiscard]] RequestId at_work() const { return at_work_; }
 
   // Decides what to do next. Call after every event, then send what the take functions return.
@@ -148,6 +152,7 @@ class Batch {
   void ask_for_blocks();
   void plan_step(TimePoint now);
   void step_is_over(std::uint64_t epoch, std::uint64_t step);
+  void charge_step(double seconds, bool has_failed, TimePoint now);
   void fail_request(Live& live, const Failure& why, TimePoint now);
   bool has_state() const { return options_.planner.snapshot_rule.every > 0; }
   void open(const Live& live, std::uint32_t num_cached);
@@ -176,6 +181,7 @@ class Batch {
   std::optional<TimePoint> last_step_ended_;  // none: there was a pause after it
   std::size_t num_rows_ = 0;                  // of the last step
   RequestId at_work_ = 0;
+  TimePoint now_{};                // of the event
   bool release_waits_ = false;     // a Release was sent that waits for the running step
   std::uint64_t num_returns_ = 0;  // how often blocks or headroom may have been given back
   bool predictions_fresh_ = false;
@@ -192,6 +198,7 @@ class Batch {
   scheduler::StepPlan plan_;
   std::vector<scheduler::BlockNeed> needs_;
   std::vector<scheduler::RequestNumber> candidates_;
+  std::vector<Charge> charges_;
 };
 
 }  // namespace troupe::actors

@@ -230,7 +230,7 @@ void Batch::make_room() {
 void Batch::preempt(Live& live) {
   const bool was_parked = live.parked;
   release_blocks(live);
-  if (!streams_.preempted(live.request(), live.generation())) return drop(live);
+  if (!streams_.preempted(live.request(), live.generation(), now_)) return drop(live);
   if (was_parked) return move_to(live, Place::no_credit);
   set_state(live, RequestState::queued);
   queue_again(live);

@@ -9,6 +9,7 @@ namespace troupe::actors {
 
 void Batch::step_failed(const StepFailure& failure, TimePoint now) {
   step_is_over(failure.epoch, failure.step);
+  charge_step(failure.seconds, /*has_failed=*/true, now);
   for (const scheduler::PlanItem& item : plan_.items) {
     Live* live = find_sequence(item.sequence);
     if (!live) continue;  // its stream ended during the step

@@ -14,6 +14,7 @@ struct LiveSequence {
   std::uint32_t number = 0;     // of its last message to the keeper
   std::uint32_t seen = 0;       // of the last answer applied
   std::uint64_t last_step = 0;  // the last step planned with it
+  bool was_running = false;     // was in a step
   bool parked = false;
   std::uint64_t asked_at = 0;  // Batch::num_returns_ when its Acquire was sent
   bool at_ceiling = false;     // its Acquire was answered Short because of its tenant's ceiling
@@ -39,6 +40,7 @@ struct Batch::Live : LiveSequence {
   // What is promised to a request with a deadline: its last token, or without max_tokens its first.
   bool wants_last() const { return task->body->sampling.max_tokens != scheduler::kUnlimitedTokens; }
   std::uint32_t known_tokens() const { return static_cast<std::uint32_t>(tokens.size()); }
+  std::uint32_t num_blocks(const std::vector<cache::Group>& groups) const;  // that it holds
   void reset_sequence() { static_cast<LiveSequence&>(*this) = {}; }
 
   AssignmentPtr task;
@@ -54,7 +56,6 @@ struct Batch::Live : LiveSequence {
   std::optional<double> due_seconds{};  // Demand::due_seconds
   bool promised = false;                // that it meets its deadline
   bool promise_settled = false;         // kept or missed
-  bool was_running = false;             // was in a step of this batch
   std::uint32_t alone_until = 0;  // computed alone up to this many tokens, because a step with it failed; 0: none did
   std::uint32_t cached_tokens = 0;
 };

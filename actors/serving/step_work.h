@@ -69,6 +69,7 @@ struct StepFailure {
   std::uint64_t epoch = 0;
   std::uint64_t step = 0;
   Failure why;
+  double seconds = 0;  // that it took
 };
 
 }  // namespace troupe::actors

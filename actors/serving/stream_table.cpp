@@ -19,7 +19,7 @@ std::uint64_t saturating_add(std::uint64_t a, std::uint64_t b) { return a + b < 
 
 }  // namespace
 
-StreamTable::StreamTable(const StreamLimits& limits)
+StreamTable::StreamTable(const StreamLimits& limits, Accounting accounting)
     : accounts_(limits.max_requests_per_tenant),
       queued_requests_(
           {.name = "max_queued_requests", .what = "waiting requests", .limit = limits.max_queued_requests}),
@@ -33,7 +33,8 @@ StreamTable::StreamTable(const StreamLimits& limits)
       embed_bytes_({.name = "max_embed_bytes",
                     .what = "bytes of texts and vectors",
                     .limit = limits.max_embed_bytes,
-                    .takes_any_alone = true}) {}
+                    .takes_any_alone = true}),
+      accounting_(std::move(accounting)) {}
 
 StreamTable::~StreamTable() { TROUPE_ASSERT(records_.empty() && ends_pending_ == 0); }
 
@@ -67,6 +68,7 @@ void StreamTable::insert(RequestId id, Request request, std::shared_ptr<StreamSi
   record->sink = std::move(sink);
   record->times.submitted = now;
   record->tenant = tenants_.arrived(record->request->tenant);
+  record->charged = charged_.begin(record->request->tenant.id);
   if (const auto time = record->request->deadline) record->deadline = deadlines_.add(unit, id, now, *time);
   records_.emplace(id, std::move(record));
   counts_.stream_arrived(now);
@@ -231,10 +233,12 @@ std::vector<AssignmentPtr> StreamTable::resume(UnitId unit, WorkKind kind) {
   return all;
 }
 
-bool StreamTable::started(RequestId id, std::uint64_t generation, std::uint32_t cached_tokens, TimePoint now) {
+bool StreamTable::started(RequestId id, std::uint64_t generation, std::uint32_t cached_tokens, TimePoint now,
+                          std::uint32_t num_blocks) {
   return update(id, generation, [&](Record& record) {
     move_to(record, RequestState::running);
     record.computed_tokens = cached_tokens;
+    record.work.began(num_blocks, record.seconds_parked(now), now);
     if (record.times.first_step) return;  // a resumed stream keeps the figures of its first start
     record.times.first_step = now;
     record.cached_tokens = cached_tokens;
@@ -252,11 +256,30 @@ bool StreamTable::computed(RequestId id, std::uint64_t generation, std::uint32_t
   });
 }
 
-bool StreamTable::preempted(RequestId id, std::uint64_t generation) {
+bool StreamTable::preempted(RequestId id, std::uint64_t generation, TimePoint now) {
   return update(id, generation, [&](Record& record) {
     ++record.preemptions;
     ++counts_.preemptions;
+    record.work.preempted(record.parked_since.has_value(), now);
   });
+}
+
+void StreamTable::charge(std::span<const Charge> charges, double step_seconds, TimePoint now) {
+  std::vector<UsageEntry> late;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const Charge& charge : charges) {
+      charged_.charge(charge.tenant, charge.seconds);
+      if (const RecordPtr record = find(charge.request)) {
+        record->work.charge(charge, step_seconds, now);
+      } else {
+        UsageEntry& entry = late.emplace_back(UsageEntry{.tenant = {.id = charge.tenant}});
+        entry.usage.compute_seconds = charge.seconds;
+        entry.usage.cpu_seconds = charge.seconds * accounting_.num_threads;
+      }
+    }
+  }
+  if (accounting_.on_usage) std::ranges::for_each(late, accounting_.on_usage);
 }
 
 Parked StreamTable::park(RequestId id, std::uint64_t generation, TimePoint now) {
@@ -356,8 +379,10 @@ void StreamTable::end_all(const End& running, const End& waiting, TimePoint now,
 std::optional<std::uint64_t> StreamTable::grant(RequestId id, std::uint64_t tokens, TimePoint now) {
   return with(id, std::optional<std::uint64_t>(), [&](Record& record) {
     if (!counts_.has_work()) counts_.work_since = now;  // only if all streams are parked
-    if (tokens > 0 && record.parked_since)
+    if (tokens > 0 && record.parked_since) {
       record.parked_before += now - *std::exchange(record.parked_since, std::nullopt);
+      record.work.unparked(now);
+    }
     return record.granted = saturating_add(record.granted, tokens);
   });
 }
@@ -452,7 +477,12 @@ bool StreamTable::end_locked(std::unique_lock<std::mutex>& lock, RequestId id, c
   if (!record) return false;
   const bool is_first = record->request->fork_of == 0;
   const auto ended = is_first && !record->is_encoded() ? choices_of(id) : std::vector<RecordPtr>{record};
-  for (const RecordPtr& each : ended) end_one(*each, end, now);
+  std::vector<UsageEntry> entries;
+  for (const RecordPtr& each : ended) entries.push_back(end_one(*each, end, now));
+  if (accounting_.on_usage) {  // before the client knows of the end
+    lock.unlock();
+    std::ranges::for_each(entries, accounting_.on_usage);
+  }
   for (const RecordPtr& each : ended) {
     if (!lock.owns_lock()) lock.lock();
     hand_over(lock, each);
@@ -460,8 +490,8 @@ bool StreamTable::end_locked(std::unique_lock<std::mutex>& lock, RequestId id, c
   return true;
 }
 
-// Ends the record; the caller then notifies the sink with hand_over().
-void StreamTable::end_one(Record& record, End end, TimePoint now) {
+// Ends the record; the caller then notifies on_usage, and the sink with hand_over().
+UsageEntry StreamTable::end_one(Record& record, End end, TimePoint now) {
   move_to(record, RequestState::ended);
   records_.erase(record.id);
   if (record.deadline) deadlines_.remove(record.unit, record.id, *record.deadline);
@@ -477,9 +507,17 @@ void StreamTable::end_one(Record& record, End end, TimePoint now) {
   end.usage.completion_tokens = static_cast<std::uint32_t>(record.emitted.size());
   end.usage.preemptions = record.preemptions;
   record.times.fill(end.usage, now);
+  record.work.fill(end.usage, record.seconds_parked(now), accounting_.num_threads, now);
+  end.usage.tenant_share = charged_.end(record.request->tenant.id, record.charged);
   counts_.stream_ended(end.outcome, record.times, end.usage, now);
   tenants_.ended(record.tenant, end);
+  UsageEntry entry{.tenant = record.request->tenant,
+                   .kind = record.request->kind(),
+                   .outcome = end.outcome,
+                   .has_begun = record.times.first_step.has_value(),
+                   .usage = end.usage};
   record.outbox.emplace_back(std::move(end));
+  return entry;
 }
 
 // Empties the outbox, calling the sink without the lock. If another thread is doing that already, returns at once: that

@@ -17,6 +17,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -24,6 +25,7 @@
 #include <vector>
 
 #include "actors/request.h"
+#include "actors/serving/compute_account.h"
 #include "actors/serving/deadlines.h"
 #include "actors/serving/stream_counts.h"
 #include "actors/status/tenant_counters.h"
@@ -69,9 +71,15 @@ struct Parked {
   RequestId ended = 0;   // the stream that was ended to stay within the limit; the batcher should forget it; 0: none
 };
 
+// How computing is accounted for.
+struct Accounting {
+  std::uint32_t num_threads = 1;                      // that compute a step
+  std::function<void(const UsageEntry&)> on_usage{};  // GatewayOptions::on_usage
+};
+
 class StreamTable {
  public:
-  explicit StreamTable(const StreamLimits& limits);
+  explicit StreamTable(const StreamLimits& limits, Accounting accounting = {});
   ~StreamTable();  // every stream has ended (asserted)
   StreamTable(const StreamTable&) = delete;
   StreamTable& operator=(const StreamTable&) = delete;
@@ -137,15 +145,20 @@ class StreamTable {
   bool set_state(RequestId id, std::uint64_t generation, RequestState state) {
     return update(id, generation, [&](Record& record) { move_to(record, state); });
   }
-  bool started(RequestId id, std::uint64_t generation, std::uint32_t cached_tokens, TimePoint now);
+  // It is in a step: the first one, or the first after a preemption. num_blocks: of KV that it holds.
+  bool started(RequestId id, std::uint64_t generation, std::uint32_t cached_tokens, TimePoint now,
+               std::uint32_t num_blocks = 0);
   // So much of its prompt is computed, cached tokens included. Not needed from the first token of the answer on.
   // vector_bytes: the vectors of an Embed that are computed.
   bool computed(RequestId id, std::uint64_t generation, std::uint32_t prompt_tokens, std::uint64_t vector_bytes = 0);
-  bool preempted(RequestId id, std::uint64_t generation);
+  bool preempted(RequestId id, std::uint64_t generation, TimePoint now);
   // The stream was promised to meet its deadline: a later batcher does not decide that again.
   void promise(RequestId id) {
     with(id, false, [](Record& record) { return record.promised = true; });
   }
+  // A step or pass that took step_seconds has ended or failed: what each of its rows was charged. Of any generation.
+  // What is charged to a stream that has ended is on no receipt; on_usage gets it.
+  void charge(std::span<const Charge> charges, double step_seconds, TimePoint now);
   // The stream is out of credit. If more streams than max_parked_requests are parked now, one is ended: of the user
   // with the most parked streams (the owner's count less the owner's reserve), the one with the slowest client, that is
   // the longest time parked per emitted token.
@@ -216,6 +229,8 @@ class StreamTable {
     std::uint32_t preemptions = 0;
     std::uint32_t num_faults = 0;
     StreamTimes times;
+    StreamWork work;
+    ChargedTime::Mark charged;  // when it arrived
     std::optional<TimePoint> deadline;
     bool promised = false;
     // Not passed to the sink yet. One thread at a time empties it.
@@ -260,7 +275,7 @@ class StreamTable {
   }
   RecordPtr slowest_reader(TimePoint now) const;
   bool end_locked(std::unique_lock<std::mutex>& lock, RequestId id, const End& end, TimePoint now);
-  void end_one(Record& record, End end, TimePoint now);
+  UsageEntry end_one(Record& record, End end, TimePoint now);
   static std::uint64_t bytes_of(const Record& record);
   void hand_over(std::unique_lock<std::mutex>& lock, const RecordPtr& record);
   static AssignmentPtr assignment(const Record& record);
@@ -277,6 +292,8 @@ class StreamTable {
   std::vector<std::function<void()>> when_empty_;
   StreamCounts counts_;
   TenantCounters tenants_;
+  Accounting accounting_;
+  ChargedTime charged_;
   static constexpr TimePoint kNoWork = TimePoint::max();
   std::atomic<TimePoint> work_since_{kNoWork};  // of counts_, as work_since() returns it
   static_assert(std::atomic<TimePoint>::is_always_lock_free);

@@ -275,6 +275,15 @@ Status Client::cancel_request(std::uint64_t request) {
   return answer ? Status(Ok{}) : answer.error();
 }
 
+Result<UsageReport> Client::usage(UsagePeriod by, std::optional<std::int64_t> since) {
+  v1::ClientFrame frame;
+  frame.mutable_usage_request()->set_by(static_cast<v1::UsageRequest::Period>(by));
+  if (since) frame.mutable_usage_request()->set_since(static_cast<std::uint64_t>(std::max<std::int64_t>(0, *since)));
+  const auto answer = impl_->ask(frame, *frame.mutable_usage_request());
+  if (!answer) return answer.error();
+  return to_usage_report(answer->usage_report());
+}
+
 Result<Health> Client::health() {
   v1::ClientFrame frame;
   const auto answer = impl_->ask(frame, *frame.mutable_health());

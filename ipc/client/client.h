@@ -104,6 +104,25 @@ struct Usage {
   double ttft_seconds = 0;              ///< arrival to first token
 };
 
+/// What one answer waited for and what it took, as measured by the server. Queue, prefill and decode are consecutive;
+/// stalled, preempted and parked are parts of them.
+struct Receipt {
+  double queue_seconds = 0;           ///< arrival to first step
+  double prefill_seconds = 0;         ///< first step to first token
+  double decode_seconds = 0;          ///< first token to last
+  double stalled_seconds = 0;         ///< from the first step on: it could be computed, and no step did
+  double preempted_seconds = 0;       ///< from the first step on: without a place in the batch
+  double parked_seconds = 0;          ///< without credit
+  double compute_seconds = 0;         ///< its share of the time of the steps that computed it, by tokens
+  double cpu_seconds = 0;             ///< compute_seconds times the threads that computed
+  std::uint32_t prompt_tokens = 0;    ///< of the prompt, BOS included
+  std::uint32_t cached_tokens = 0;    ///< of those, served from the prefix cache
+  std::uint64_t computed_tokens = 0;  ///< of prompt and answer; computed again after a preemption, they count again
+  double block_seconds = 0;           ///< KV blocks times the seconds that it held them
+  std::uint32_t preemptions = 0;      ///< times the sequence was preempted and replayed
+  double share = 0;                   ///< of all computing from its arrival to its end, the caller's part: 0 to 1
+};
+
 /// How an answer ended.
 struct Ended {
   std::uint32_t choice = 0;              ///< which of the Request::n answers; a refusal is for all of them
@@ -115,8 +134,9 @@ struct Ended {
   std::optional<std::chrono::milliseconds> retry_after{};  ///< refused: a retry may succeed after this time
   /// Refused as deadline_unmeetable: when the first and the last token would have come, from the refusal on.
   std::optional<std::chrono::milliseconds> predicted_first{}, predicted_last{};
-  std::uint64_t seed = 0;  ///< the seed that was used
-  Usage usage{};           ///< counts and times
+  std::uint64_t seed = 0;            ///< the seed that was used
+  Usage usage{};                     ///< counts and times
+  std::optional<Receipt> receipt{};  ///< absent: refused, or the server is older than receipts
 
   /// Whether the stream ended normally, cancelled and deadline included (an Outcome of kind done).
   [[nodiscard]] bool done() const;
@@ -346,6 +366,38 @@ struct Embeddings {
   std::vector<std::vector<float>> vectors{};  ///< one for each input
   Pooling pooling = Pooling::mean;            ///< the pooling used
   std::uint32_t prompt_tokens = 0;            ///< of all inputs
+  std::optional<Receipt> receipt{};           ///< absent: the server is older than receipts
+};
+
+/// What one row of usage sums up. Days and hours are those of UTC.
+enum class UsagePeriod {
+  total,  ///< all of the time that was asked for
+  day,    ///< one day
+  hour,   ///< one hour
+};
+
+/// What a tenant has used in a period: its Generate and Embed requests, by the time of their ends.
+struct UsageRow {
+  std::int64_t begin = 0;            ///< of the period, in seconds since 1970; of a total 0
+  std::optional<std::uint32_t> uid;  ///< the tenant is this user; absent: the one with this name
+  std::string tenant{};              ///< empty for a user
+  std::uint64_t done = 0;            ///< requests, each answer counts: ended by themselves or at their length
+  std::uint64_t cancelled = 0;       ///< or at their deadline
+  std::uint64_t refused = 0;         ///< nothing was computed
+  std::uint64_t failed = 0;          ///< on the server's side
+  std::uint64_t prompt_tokens = 0;   ///< of requests for answers, as far as begun
+  std::uint64_t cached_tokens = 0;   ///< of these, served from the prefix cache
+  std::uint64_t answer_tokens = 0;   ///< generated
+  std::uint64_t embed_tokens = 0;    ///< of texts whose vectors were asked for
+  double cpu_seconds = 0;            ///< charged, of all threads that compute
+  double block_seconds = 0;          ///< KV blocks times the seconds that they were held
+};
+
+/// What tenants have used, also before the server's last start.
+struct UsageReport {
+  std::vector<UsageRow> rows{};  ///< by period, then users by uid, then others by name
+  bool own_only = false;         ///< for a guest: its own tenant alone
+  std::string note{};            ///< why this is not all that was used; empty: it is
 };
 
 /// Where and how to connect.
@@ -429,6 +481,10 @@ class Client {
   /// Cancels a live request, of whichever client, by its LiveRequest::request: one's own, as the server's owner or root
   /// any. Waits, not in a callback. Errors as tokenize(); invalid_argument if there is none.
   Status cancel_request(std::uint64_t request);
+  /// What tenants have used since a time (seconds since 1970; absent: all that is kept): the caller's own, for the
+  /// server's owner and root all of them. Waits, not in a callback. Errors as tokenize(); unsupported of a server that
+  /// keeps no account, or knows of none.
+  Result<UsageReport> usage(UsagePeriod by = UsagePeriod::total, std::optional<std::int64_t> since = std::nullopt);
   /// Whether the server can answer. Waits, not in a callback. Errors as tokenize().
   Result<Health> health();
 

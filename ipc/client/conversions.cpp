@@ -40,6 +40,26 @@ Usage to_usage(const v1::Usage& in, const v1::Timings& timings) {
           .ttft_seconds = timings.ttft_seconds()};
 }
 
+template <class Message>
+std::optional<Receipt> receipt_of(const Message& message) {
+  if (!message.has_receipt()) return std::nullopt;
+  const v1::Receipt& in = message.receipt();
+  return Receipt{.queue_seconds = in.queue_seconds(),
+                 .prefill_seconds = in.prefill_seconds(),
+                 .decode_seconds = in.decode_seconds(),
+                 .stalled_seconds = in.stalled_seconds(),
+                 .preempted_seconds = in.preempted_seconds(),
+                 .parked_seconds = in.parked_seconds(),
+                 .compute_seconds = in.compute_seconds(),
+                 .cpu_seconds = in.cpu_seconds(),
+                 .prompt_tokens = in.prompt_tokens(),
+                 .cached_tokens = in.cached_tokens(),
+                 .computed_tokens = in.computed_tokens(),
+                 .block_seconds = in.block_seconds(),
+                 .preemptions = in.preemptions(),
+                 .share = in.share()};
+}
+
 // An outcome of a newer server that this library does not know counts as `internal`.
 Outcome to_outcome(v1::Outcome number) {
   return scheduler::outcome_from_number(static_cast<std::uint32_t>(number)).value_or(Outcome::internal);
@@ -179,6 +199,7 @@ Ended to_ended(const v1::ServerFrame& frame) {
     ended.stop = done.stop();
     ended.seed = done.seed();
     ended.usage = to_usage(done.usage(), done.timings());
+    ended.receipt = receipt_of(done);
   } else if (frame.has_refused()) {
     const v1::Refused& refused = frame.refused();
     ended.outcome = to_outcome(refused.code());
@@ -195,6 +216,7 @@ Ended to_ended(const v1::ServerFrame& frame) {
     ended.message = failed.message();
     ended.seed = failed.seed();
     ended.usage = to_usage(failed.usage(), {});
+    ended.receipt = receipt_of(failed);
   }
   return ended;
 }
@@ -262,11 +284,31 @@ v1::ClientFrame to_frame(std::uint64_t stream, const EmbedRequest& request) {
   return frame;
 }
 
+UsageReport to_usage_report(const v1::UsageReport& in) {
+  UsageReport report{.own_only = in.own_only(), .note = in.note()};
+  for (const v1::UsageReport::Row& row : in.rows())
+    report.rows.push_back({.begin = static_cast<std::int64_t>(row.begin()),
+                           .uid = row.has_uid() ? std::optional(row.uid()) : std::nullopt,
+                           .tenant = row.tenant(),
+                           .done = row.done(),
+                           .cancelled = row.cancelled(),
+                           .refused = row.refused(),
+                           .failed = row.failed(),
+                           .prompt_tokens = row.prompt_tokens(),
+                           .cached_tokens = row.cached_tokens(),
+                           .answer_tokens = row.answer_tokens(),
+                           .embed_tokens = row.embed_tokens(),
+                           .cpu_seconds = row.cpu_seconds(),
+                           .block_seconds = row.block_seconds()});
+  return report;
+}
+
 Embeddings to_embeddings(const v1::Embeddings& in) {
   Embeddings out{.pooling = in.pooling() == v1::POOLING_CLS    ? Pooling::cls
                             : in.pooling() == v1::POOLING_LAST ? Pooling::last
                                                                : Pooling::mean,
-                 .prompt_tokens = in.usage().prompt_tokens()};
+                 .prompt_tokens = in.usage().prompt_tokens(),
+                 .receipt = receipt_of(in)};
   for (const v1::Embeddings::Vector& vector : in.vectors())
     out.vectors.emplace_back(vector.values().begin(), vector.values().end());
   return out;

@@ -38,6 +38,7 @@ std::chrono::milliseconds to_ms(Number count) {
 [[nodiscard]] ServerInfo to_info(const v1::Welcome& welcome);
 [[nodiscard]] std::vector<ModelDescription> to_models(const v1::Models& in);
 [[nodiscard]] Embeddings to_embeddings(const v1::Embeddings& in);
+[[nodiscard]] UsageReport to_usage_report(const v1::UsageReport& in);
 [[nodiscard]] ServerStatus to_status(const v1::Status& in);
 
 }  // namespace troupe::client

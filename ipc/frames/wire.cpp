@@ -91,6 +91,23 @@ void fill(v1::Timings& out, const actors::Usage& usage) {
   out.set_ttft_seconds(usage.ttft_seconds);
 }
 
+void fill(v1::Receipt& out, const actors::Usage& usage) {
+  out.set_queue_seconds(usage.queue_seconds);
+  out.set_prefill_seconds(usage.prefill_seconds);
+  out.set_decode_seconds(usage.decode_seconds);
+  out.set_stalled_seconds(usage.stalled_seconds);
+  out.set_preempted_seconds(usage.preempted_seconds);
+  out.set_parked_seconds(usage.parked_seconds);
+  out.set_compute_seconds(usage.compute_seconds);
+  out.set_cpu_seconds(usage.cpu_seconds);
+  out.set_prompt_tokens(usage.prompt_tokens);
+  out.set_cached_tokens(usage.cached_tokens);
+  out.set_computed_tokens(usage.computed_tokens);
+  out.set_block_seconds(usage.block_seconds);
+  out.set_preemptions(usage.preemptions);
+  out.set_share(usage.tenant_share);
+}
+
 // Sets the fields that Done and Failed have in common.
 template <class Message>
 void fill_end(Message& out, std::uint64_t stream, const actors::End& end) {
@@ -99,6 +116,7 @@ void fill_end(Message& out, std::uint64_t stream, const actors::End& end) {
   out.set_message(valid_utf8(end.message));
   out.set_seed(end.seed);
   fill(*out.mutable_usage(), end.usage);
+  fill(*out.mutable_receipt(), end.usage);
 }
 
 v1::Outcome to_wire(Outcome outcome) { return static_cast<v1::Outcome>(outcome); }
@@ -129,6 +147,7 @@ v1::ServerFrame embeddings_frame(std::uint64_t stream, const actors::Embeddings&
   }
   out.set_pooling(to_wire<v1::Pooling>(embeddings.pooling));
   out.mutable_usage()->set_prompt_tokens(usage.prompt_tokens);
+  fill(*out.mutable_receipt(), usage);
   return frame;
 }
 

@@ -158,6 +158,43 @@ TEST_CASE("embed: a cancelled request ends at once, and nothing more is computed
   CHECK(next.values().size() == 64);
 }
 
+TEST_CASE("embed: a receipt has the time of each pass, and that of a failed or cancelled one is charged, too") {
+  std::vector<UsageEntry> entries;
+  GatewayOptions options;
+  options.on_usage = [&](const UsageEntry& entry) { entries.push_back(entry); };
+  int failures = 0;
+  FaultPoints faults;
+  faults.before_pass = [&](RequestId) {
+    if (failures-- > 0) throw std::runtime_error("a test asked for it");
+  };
+  EncoderStage stage(options, faults);
+  const auto served = [&] {
+    const auto lock = stage.unit.context().shares->lock();
+    return stage.unit.context().shares->shares().served(TenantId{1});
+  };
+  const auto other = stage.ask(of(EmbedIds{{2, 9, 3}}));  // keeps the tenant's counter
+  failures = 1;
+  REQUIRE(stage.run_one());
+  const double failed = served();
+  CHECK(failed > 0);
+  const auto large = stage.ask(of(kSeveralTurns));
+  REQUIRE(stage.run_one());
+  REQUIRE(stage.run_one());
+  REQUIRE(stage.compute.is_computing());
+  stage.cancel(large.id);
+  stage.cancel(other.id);
+  stage.run();
+  const std::size_t num_ended = entries.size();
+  stage.run_all();
+  REQUIRE(num_ended == 2);
+  REQUIRE(entries.size() == 3);
+  CHECK_FALSE(entries.back().outcome);
+  CHECK(entries.back().usage.compute_seconds > 0);
+  CHECK(other.end().usage.compute_seconds >= failed);
+  CHECK(large.end().usage.computed_tokens == 900);
+  CHECK(large.end().usage.tenant_share == Approx(1));
+}
+
 TEST_CASE("embed: inputs that cannot be embedded are refused by name") {
   EncoderStage stage;
   const auto refusal = [&](Request request) {

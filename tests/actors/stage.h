@@ -110,7 +110,8 @@ class Stage {
                  .max_queued_requests = options.max_queued_requests,
                  .max_queued_tokens = options.max_queued_tokens,
                  .max_parked_requests = options.max_parked_requests,
-                 .max_embed_bytes = options.max_embed_bytes}),
+                 .max_embed_bytes = options.max_embed_bytes},
+                {.num_threads = 1, .on_usage = options.on_usage}),
         system(config) {
     run();
   }

@@ -11,6 +11,7 @@ std::string control_frame(const std::string& kind, Link& link) {
   if (kind == "health") return plain_frame(Ask::health, link.new_stream());
   if (kind == "status") return status_frame(link.new_stream(), false);
   if (kind == "list") return status_frame(link.new_stream(), true);
+  if (kind == "usage") return plain_frame(Ask::usage, link.new_stream());
   if (kind == "models") return plain_frame(Ask::models, link.new_stream());
   if (kind == "tokenize") return tokenize_frame(link.new_stream(), "hello");
   if (kind == "detokenize") return detokenize_frame(link.new_stream(), {42});

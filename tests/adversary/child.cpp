@@ -123,7 +123,8 @@ ServerProcess::ServerProcess(Options options)
     : socket_(options.folder + "/troupe.sock"), log_path_(options.folder + "/log") {
   ::mkdir(options.folder.c_str(), 0711);
   const int log = ::open(log_path_.c_str(), O_CREAT | O_TRUNC | O_WRONLY | O_APPEND | O_CLOEXEC, 0600);
-  std::vector<std::string> command{options.program, "serve", "--socket", socket_};
+  std::vector<std::string> command{options.program, "serve",      "--socket",
+                                   socket_,         "--usage-db", options.folder + "/usage.db"};
   command.insert(command.end(), options.arguments.begin(), options.arguments.end());
   pid_ = spawn(std::move(command), log, log);
   ::close(log);

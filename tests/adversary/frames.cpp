@@ -114,7 +114,7 @@ std::string generate_frame(const Asked& asked) { return frame_of(Ask::generate, 
 std::optional<Answer> read_answer(std::string_view body) {
   Fields frame(body);
   const auto outer = frame.next();
-  if (!outer || !outer->has_bytes || outer->number < 1 || outer->number > 12) return std::nullopt;
+  if (!outer || !outer->has_bytes || outer->number < 1 || outer->number > 14) return std::nullopt;
   Answer answer;
   answer.reply = static_cast<Reply>(outer->number);
   if (answer.reply == Reply::status) answer.body = outer->bytes;

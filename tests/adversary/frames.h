@@ -24,6 +24,7 @@ enum class Ask : std::uint32_t {
   status = 8,
   health = 9,
   embed = 10,
+  usage = 14,
 };
 
 // Numbers of ServerFrame's body.
@@ -41,6 +42,7 @@ enum class Reply : std::uint32_t {
   health = 10,
   draining = 11,
   embeddings = 12,
+  usage = 14,
 };
 
 std::string body_of(Ask ask, const Message& message);

@@ -290,7 +290,7 @@ TEST_CASE("output that cannot be written is an error with its reason, whatever t
 }
 
 TEST_CASE("an empty --socket is refused, for a server and for its clients") {
-  for (const char* command : {"serve", "run", "status", "top", "load", "embed"}) {
+  for (const char* command : {"serve", "run", "status", "top", "load", "embed", "usage"}) {
     const Finished finished = invoke({command, "--socket", ""});
     INFO(finished.err);
     CHECK(finished.code == 2);

@@ -42,6 +42,7 @@ TEST_CASE("run --choices gives several answers, and the first is what a request 
   CHECK(text.out ==
         "--- answer 1 of 2 ---\n" + line_of(choices[0]) + "\n--- answer 2 of 2 ---\n" + line_of(choices[1]));
   CHECK_THAT(text.err, Contains("answer 2 of 2: 12 tokens, "));
+  CHECK_THAT(text.err, Contains("answer 2 of 2: took: ") && Contains("answer 1 of 2: waited: "));
   CHECK(server.call(with(one, {"--choices", "65"})).code == 2);
 }
 

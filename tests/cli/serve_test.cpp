@@ -191,6 +191,13 @@ TEST_CASE("run --json has all fields of an answer, and the same seed gives it ag
   CHECK(answer["logprobs"][0]["top"].size() == 2);
   CHECK(answer["usage"]["prompt_tokens"] == 3);
   CHECK(answer["usage"]["completion_tokens"] == 12);
+  const json& receipt = answer["receipt"];
+  CHECK(receipt["prompt_tokens"] == 3);
+  CHECK(receipt["computed_tokens"] == 3 + 11);
+  CHECK(receipt["compute_seconds"] > 0);
+  CHECK(receipt["cpu_seconds"] >= receipt["compute_seconds"]);
+  CHECK(receipt["share"] > 0.99);  // alone
+  CHECK(receipt["preemptions"] == 0);
   const json again = json::parse(server.call(arguments).out);
   CHECK(again["text"] == answer["text"]);
   CHECK(again["logprobs"] == answer["logprobs"]);

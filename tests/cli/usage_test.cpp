@@ -10,7 +10,7 @@ using Catch::Matchers::StartsWith;
 namespace {
 
 const std::vector<std::string> kSubcommands{"serve", "run",     "bench",  "eval",  "perplexity", "tokenize",
-                                            "embed", "inspect", "status", "probe", "version"};
+                                            "embed", "inspect", "status", "probe", "version",    "usage"};
 
 }  // namespace
 

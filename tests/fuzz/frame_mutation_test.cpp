@@ -67,6 +67,9 @@ std::vector<v1::ClientFrame> valid_frames() {
   frame.mutable_cancel_request()->set_stream(8);
   frame.mutable_cancel_request()->set_request(1);
   frames.push_back(frame);
+  frame.mutable_usage_request()->set_stream(9);
+  frame.mutable_usage_request()->set_since(1);
+  frames.push_back(frame);
   return frames;
 }
 

@@ -63,6 +63,7 @@ TEST_CASE("all fields of an Embed reach the gateway, and its answer reaches the 
   actors::End done;
   done.outcome = Outcome::eos;
   done.usage.prompt_tokens = 9;
+  done.usage.cpu_seconds = 0.5;
   done.embeddings = std::make_shared<const actors::Embeddings>(
       actors::Embeddings{.pooling = engine::Pooling::last, .dim = 2, .values = {1, 2, 3, 4}});
   asked.sink->end(done);
@@ -72,6 +73,8 @@ TEST_CASE("all fields of an Embed reach the gateway, and its answer reaches the 
   REQUIRE(answer.embeddings().vectors(1).values(0) == 3);
   REQUIRE(answer.embeddings().pooling() == v1::POOLING_LAST);
   REQUIRE(answer.embeddings().usage().prompt_tokens() == 9);
+  REQUIRE(answer.embeddings().receipt().prompt_tokens() == 9);
+  REQUIRE(answer.embeddings().receipt().cpu_seconds() == 0.5);
 
   v1::ClientFrame plain;
   plain.mutable_embed()->set_stream(7);  // free again

@@ -126,6 +126,9 @@ TEST_CASE("tokens, logprobs and ends reach the stream they belong to, whatever t
   end.usage.cached_tokens = 8;
   end.usage.completion_tokens = 1;
   end.usage.ttft_seconds = 0.25;
+  end.usage.compute_seconds = 0.5;
+  end.usage.preempted_seconds = 2;
+  end.usage.tenant_share = 0.75;
   first.sink->end(end);
   second.sink->end(end_of(Outcome::eos));
 
@@ -145,6 +148,11 @@ TEST_CASE("tokens, logprobs and ends reach the stream they belong to, whatever t
   REQUIRE(frame.done().seed() == 42);
   REQUIRE(frame.done().usage().cached_tokens() == 8);
   REQUIRE(frame.done().timings().ttft_seconds() == 0.25);
+  REQUIRE(frame.done().receipt().prompt_tokens() == 10);
+  REQUIRE(frame.done().receipt().cached_tokens() == 8);
+  REQUIRE(frame.done().receipt().compute_seconds() == 0.5);
+  REQUIRE(frame.done().receipt().preempted_seconds() == 2);
+  REQUIRE(frame.done().receipt().share() == 0.75);
   frame = client.expect();
   REQUIRE(frame.done().stream() == 2);
   REQUIRE(frame.done().reason() == v1::OUTCOME_EOS);
@@ -166,6 +174,7 @@ TEST_CASE("refusals and failures of the gateway keep code, field, limit and mess
   server.gateway.wait_submitted(0).sink->end(refused);
   actors::End failed = end_of(Outcome::worker_lost);
   failed.message = "\xff broke";  // never invalid UTF-8 on the wire
+  failed.usage.compute_seconds = 0.25;
   server.gateway.wait_submitted(1).sink->end(failed);
   v1::ServerFrame frame = client.expect();
   REQUIRE(frame.refused().stream() == 1);
@@ -180,6 +189,7 @@ TEST_CASE("refusals and failures of the gateway keep code, field, limit and mess
   frame = client.expect();
   REQUIRE(frame.failed().code() == v1::OUTCOME_WORKER_LOST);
   REQUIRE(frame.failed().message() == "\xef\xbf\xbd broke");
+  REQUIRE(frame.failed().receipt().compute_seconds() == 0.25);
 }
 
 TEST_CASE("a stream number in use is refused and its request goes on; an ended one may be used again") {

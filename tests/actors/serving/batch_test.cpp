@@ -105,7 +105,7 @@ class BatchServer {
         reply.predictions.push_back({m->request, found.cached_tokens + found.in_flight_tokens});
       }
     }
-    batch_.keeper_replied(reply);
+    batch_.keeper_replied(reply, kNow);
     check();
     return !leases.empty();
   }

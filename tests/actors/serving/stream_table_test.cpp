@@ -305,7 +305,7 @@ TEST_CASE("stream table: resuming gives the record under a new generation and dr
 
   CHECK_FALSE(table.deliver(emission(*s.task, 2, {9}, 2, "x"), at(2)));
   CHECK_FALSE(table.set_state(s.id, 1, RequestState::parked));
-  CHECK_FALSE(table.preempted(s.id, 1));
+  CHECK_FALSE(table.preempted(s.id, 1, at(2)));
   CHECK_FALSE(table.end(s.id, 1, outcome(Outcome::eos), at(2)));
   CHECK(table.started(s.id, 2, 3, at(3)));
   CHECK(table.deliver(emission(*resumed[0], 2, {7}, 2, "c"), at(3)));
@@ -339,7 +339,7 @@ TEST_CASE("stream table: states are counted") {
   CHECK(state(RequestState::running) == 1);
   table.set_state(second.id, 1, RequestState::parked);
   CHECK(state(RequestState::parked) == 1);
-  table.preempted(second.id, 1);
+  table.preempted(second.id, 1, at(2));
   table.set_state(second.id, 1, RequestState::queued);
   table.end(second.id, outcome(Outcome::cancelled), at(2));
   table.end(first, outcome(Outcome::cancelled), at(2));
@@ -476,7 +476,7 @@ TEST_CASE("streams: waiting requests of one user leave room in the queue to othe
   CHECK_FALSE(waits(of_user(0)));  // kept for the owner
   // Running, parked or ended: each stops counting for good.
   CHECK(table.started(streams[0]->id, 1, 0, at(1)));
-  CHECK(table.preempted(streams[0]->id, 1));
+  CHECK(table.preempted(streams[0]->id, 1, at(2)));
   CHECK(table.set_state(streams[0]->id, 1, RequestState::queued));
   CHECK(table.park(streams[1]->id, 1, at(1)).is_live);
   table.end(streams[2]->id, outcome(Outcome::cancelled), at(1));

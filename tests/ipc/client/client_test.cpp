@@ -145,6 +145,8 @@ TEST_CASE("tokens and end of a stream reach its callbacks, and wait() returns af
   end.stop = "x";
   end.seed = 11;
   end.usage.completion_tokens = 3;
+  end.usage.stalled_seconds = 0.5;
+  end.usage.block_seconds = 8;
   submitted.sink->end(end);
   const auto result = stream->wait();
   REQUIRE(result);
@@ -152,6 +154,9 @@ TEST_CASE("tokens and end of a stream reach its callbacks, and wait() returns af
   REQUIRE(result->stop == "x");
   REQUIRE(result->seed == 11);
   REQUIRE(result->usage.completion_tokens == 3);
+  REQUIRE(result->receipt);
+  REQUIRE(result->receipt->stalled_seconds == 0.5);
+  REQUIRE(result->receipt->block_seconds == 8);
   REQUIRE(ended);
   REQUIRE(text == "abc");
   REQUIRE(ids == std::vector<TokenId>{5, 6, 7});
