@@ -10,7 +10,7 @@
 namespace troupe::load {
 namespace {
 
-std::string signed_percent(double share) { return (share < 0 ? "" : "+") + percent(share); }
+std::string signed_percent(double share) { return fmt::format("{}{}", share < 0 ? "" : "+", percent(share)); }
 
 std::vector<Summary> summaries_of(const Run& run) {
   std::vector<Summary> all;

@@ -22,7 +22,7 @@ std::function<double(const StepLoad&)> transformer(std::uint64_t seed) {
   };
 }
 
-SimOptions options_of(std::uint64_t seed) {
+SimOptions crowd_options(std::uint64_t seed) {
   SimOptions options{
       .groups = {{.num_blocks = 4000}}, .planner = {512, 16, 0.2}, .seed = seed, .repeat_probability = 0};
   options.step_cost = transformer(seed);
@@ -32,7 +32,7 @@ SimOptions options_of(std::uint64_t seed) {
 // Clients that ask at random times for answers of random lengths.
 class Crowd {
  public:
-  explicit Crowd(std::uint64_t seed) : sim(options_of(seed)), random_(seed) {}
+  explicit Crowd(std::uint64_t seed) : sim(crowd_options(seed)), random_(seed) {}
 
   struct Totals {
     std::uint32_t asked = 0, promised = 0, kept = 0, refused = 0;

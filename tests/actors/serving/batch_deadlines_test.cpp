@@ -53,7 +53,7 @@ class OneBatch {
   }
   RequestId submit(Request request, std::size_t prompt_tokens = 100) {
     const RequestId id = streams.add(std::move(request), sink, now);
-    CHECK_FALSE(streams.admit(id));
+    CHECK_FALSE(streams.admit(id, now));
     for (const auto& task : streams.assign(id, std::vector<TokenId>(prompt_tokens, 5))) batch->enqueue(task, now);
     return id;
   }

@@ -149,7 +149,7 @@ TEST_CASE("tenants: the stream table counts every event of a request for its ten
   const RequestId id = table.add(request, std::make_shared<Unread>(), at(0));
   request.tenant = user(1001);
   const RequestId other = table.add(request, std::make_shared<Unread>(), at(0));
-  REQUIRE_FALSE(table.admit(id));
+  REQUIRE_FALSE(table.admit(id, at(0)));
   const AssignmentPtr task = table.assign(id, {1, 2, 3}).at(0);
   CHECK(table.tenants().all().at(0).states.waiting == 1);
   REQUIRE(table.started(id, task->generation, 2, at(1)));
