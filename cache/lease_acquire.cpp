@@ -15,6 +15,7 @@ void LeaseBook::acquire(const Acquire& message, LeaseEffects& effects) {
   lease->want = message.want;
   lease->headroom = message.headroom;
   lease->fork = message.fork;
+  lease->filled = message.filled;
   state_->evaluate(message.key.sequence, *lease, effects);
 }
 
@@ -37,6 +38,7 @@ void LeaseBook::State::evaluate(SequenceId sequence, Lease& lease, LeaseEffects&
   }
   Holding& holding = lease.holding;
   holding.num_committed = num_cached;
+  holding.filled = lease.filled;
   hold_prefix(path, holding);
   Acquired acquired;
   acquired.num_cached_tokens = num_cached * kBlockSize;

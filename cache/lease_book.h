@@ -106,6 +106,10 @@ struct Acquire {
   // or the only waiting request might never start.
   std::uint32_t headroom = 0;
   std::optional<Fork> fork{};  // a fork that is served never waits
+  // The sender has K and V of so many tokens elsewhere and copies them, of a group with a window only those that
+  // position `filled` attends to: entries before are kNoBlock, and nothing is published for them. Steps compute
+  // positions from `filled` on only, unless more are cached.
+  std::uint32_t filled = 0;
 };
 
 struct Extend {
