@@ -153,13 +153,13 @@ std::uint32_t StepPlanner::chunk_within_stall(const StepLoad& before, const Entr
   return std::min(low * kBlockSize, most);
 }
 
-void StepPlanner::charge(const StepPlan& plan, double seconds) {
+void StepPlanner::charge(const StepPlan& plan, double seconds, bool learns) {
   std::uint64_t num_tokens = 0;
   for (const PlanItem& item : plan.items) num_tokens += item.num_tokens;
   for (const PlanItem& item : plan.items)
     shares_->charge(item.tenant, seconds * item.num_tokens / static_cast<double>(num_tokens));
   shares_->step_ended(seconds);
-  costs_.learn(plan.load, seconds);
+  if (learns) costs_.learn(plan.load, seconds);
 }
 
 void StepPlanner::advance(SequenceId sequence, std::uint32_t num_sampled) {

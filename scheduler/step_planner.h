@@ -163,8 +163,8 @@ class StepPlanner {
   // drafts; 1 asserted to be only where the row wanted logits). Unknown ids are ignored (removed meanwhile).
   void advance(SequenceId sequence, std::uint32_t num_sampled);
   // Charges the time of a step to the tenants of its rows, by their tokens; also of rows whose sequence has ended. And
-  // learns from it.
-  void charge(const StepPlan& plan, double seconds);
+  // learns from it, unless it was not computed as planned (rows were copied from elsewhere).
+  void charge(const StepPlan& plan, double seconds, bool learns = true);
   // The step was lost: all planned rows count as never planned.
   void abandon_step();
   // Each of its rows is planned as the only row of a step until this many of its tokens are computed. Unknown ids are

@@ -143,7 +143,9 @@ void Batch::apply(Live& live, const cache::LeaseAnswer& answer) {
 
 void Batch::step_ended(const engine::StepResult& result, TimePoint now) {
   step_is_over(result.epoch, result.step);
-  planner_.charge(plan_, std::max(0.0, seconds_between(result.kernels_began, result.kernels_ended)));
+  planner_.charge(plan_, std::max(0.0, seconds_between(result.kernels_began, result.kernels_ended)), !has_copies_);
+  part_saved();
+  fills_ended();
   for (const engine::ItemResult& row : result.items) {
     Live* live = find_sequence(row.sequence);
     if (!live) continue;  // cancelled during the step
@@ -156,6 +158,7 @@ void Batch::step_ended(const engine::StepResult& result, TimePoint now) {
     }
     live->copy_from.clear();
     live->restore = kNoSnapshot;
+    end_fill(*live);
     if (has_computed_prompt(*live)) requeue_forks(live->request());
     take_row(*live, row, now);
     clear_faults(row.sequence);
@@ -233,7 +236,7 @@ void Batch::committed(Live& live, const cache::Committed& answer) {
       BlockId& entry = live.tables[group][index];
       if (entry == kNoBlock || entry == block) continue;  // kNoBlock: before the window by now
       entry = block;
-      swaps_.push_back({.sequence = live.sequence, .group = group, .index = index, .block = block});
+      if (live.opened) swaps_.push_back({.sequence = live.sequence, .group = group, .index = index, .block = block});
       live.displaced = true;
       planner_.retry_denied();  // this sequence's next Extend gives the replaced block back
     }
@@ -300,8 +303,10 @@ void Batch::end(Live& live, Outcome outcome, std::string stop, TimePoint now) {
   End how;
   how.outcome = outcome;
   how.stop = std::move(stop);
+  auto saving = begin_saving(live, outcome);  // before its client may ask for it
   streams_.end(live.request(), live.generation(), how, now);
-  drop(live);
+  if (!saving) return drop(live);
+  keep_for_saving(live, std::move(saving));
 }
 
 void Batch::decide(TimePoint now) {
@@ -331,20 +336,27 @@ void Batch::plan_step(TimePoint now) {
     }
     live.was_running = true;
     live.last_step = step_ + 1;
+    const std::uint32_t num_tokens = item.num_tokens - fill(live, item.num_tokens);
+    if (num_tokens == 0) {
+      filled_.push_back(item.sequence);
+      continue;
+    }
     if (item.at_snapshot && !live.spares.empty()) {
       live.saved = live.spares.back();
       live.spares.pop_back();
     }
     batch_.items.push_back({.sequence = item.sequence,
-                            .num_tokens = item.num_tokens,
+                            .num_tokens = num_tokens,
                             .output = item.wants_logits ? engine::Output::sample : engine::Output::none,
                             .new_blocks = std::exchange(live.new_blocks, {}),
                             .rewind_floor = live.num_committed * kBlockSize,
                             .save = live.saved});
   }
-  if (batch_.items.empty()) return;
+  save_part();
+  has_copies_ = !fills_.empty() || !saves_.empty();
+  if (batch_.items.empty() && !has_copies_) return;
   step_running_ = true;
-  num_rows_ = batch_.items.size();
+  num_rows_ = batch_.items.size() + filled_.size();
   batch_.step = ++step_;
   batch_.epoch = options_.epoch;
 }
@@ -353,10 +365,13 @@ std::vector<LeaseMessage> Batch::take_leases() { return std::exchange(leases_, {
 
 std::shared_ptr<StepWork> Batch::take_work() {
   // Swaps and opens wait for the next step; closes free memory, so they are sent at once if no step runs.
-  if (batch_.items.empty() && (closes_.empty() || step_running_)) return nullptr;
+  const bool has_step = batch_.step != 0;
+  if (!has_step && (closes_.empty() || step_running_)) return nullptr;
   auto work = std::make_shared<StepWork>();
   work->closes = std::exchange(closes_, {});
-  if (batch_.items.empty()) return work;
+  if (!has_step) return work;
+  work->saves = std::exchange(saves_, {});
+  work->fills = std::exchange(fills_, {});
   work->swaps = std::exchange(swaps_, {});
   work->opens = std::exchange(opens_, {});
   work->batch = std::exchange(batch_, {});
