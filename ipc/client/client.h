@@ -67,6 +67,10 @@ struct Request {
   /// Manual flow control: the server sends this many tokens of each choice before Stream::credit grants more.
   /// Absent: the library grants credit as on_tokens returns.
   std::optional<std::uint64_t> credit{};
+  /// The conversation to continue, or to begin: its tokens come before the prompt, and the answer becomes part of it.
+  /// Letters, digits, ".", "_" and "-", at most 64; empty: none. n must be 1.
+  std::string session{};
+  bool session_recompute = false;  ///< also if it was computed under another numerics_id of this model
 };
 
 /// A candidate token.
@@ -344,6 +348,31 @@ struct Embeddings {
   std::uint32_t prompt_tokens = 0;            ///< of all inputs
 };
 
+/// The state of a session after a whole number of blocks of its tokens.
+struct SessionAnchor {
+  std::uint32_t position = 0;  ///< in tokens
+  std::uint64_t hash = 0;      ///< of the tokens before it
+  bool cached = false;         ///< a request would be served these tokens from the cache
+};
+
+/// A named conversation that the server keeps.
+struct SessionInfo {
+  std::string name{};                    ///< for Request::session
+  std::uint64_t created = 0;             ///< seconds since 1970
+  std::uint64_t last_used = 0;           ///< the same, of its last answer
+  std::uint32_t tokens = 0;              ///< all of it
+  std::uint32_t computed = 0;            ///< of these, with K and V (or state) on disk
+  std::uint32_t blocks = 0;              ///< of these
+  std::uint32_t answers = 0;             ///< in it
+  std::uint64_t bytes = 0;               ///< on disk
+  std::uint32_t file_version = 0;        ///< of its files' format
+  std::string numerics_id{};             ///< under which it was computed
+  bool in_use = false;                   ///< by a request that has not ended
+  std::string problem{};                 ///< why it cannot be continued, if so
+  std::vector<SessionAnchor> anchors{};  ///< Client::inspect_session() only
+  bool cache_known = false;              ///< whether SessionAnchor::cached was looked up
+};
+
 /// Where and how to connect.
 struct ConnectOptions {
   /// Path of the socket. Empty: TROUPE_HOST (unix:///path), else the first that answers of
@@ -414,6 +443,17 @@ class Client {
   /// Cancels a live request, of whichever client, by its LiveRequest::request: one's own, as the server's owner or root
   /// any. Waits, not in a callback. Errors as tokenize(); invalid_argument if there is none.
   Status cancel_request(std::uint64_t request);
+  /// The caller's sessions, by name. Waits, not in a callback. Errors as tokenize().
+  Result<std::vector<SessionInfo>> sessions();
+  /// One of them, with its anchors. Waits, not in a callback. Errors as tokenize(); invalid_argument if there is none.
+  Result<SessionInfo> inspect_session(const std::string& name);
+  /// Waits until what the session has computed is on disk, if it is to be saved. Errors as inspect_session(), and io
+  /// after the request_timeout; then it is written nevertheless.
+  Result<SessionInfo> save_session(const std::string& name);
+  /// Makes a session with the same tokens. Errors as inspect_session(), and if `to` exists.
+  Result<SessionInfo> fork_session(const std::string& from, const std::string& to);
+  /// Forgets a session. Errors as inspect_session(), and if it is in use.
+  Status delete_session(const std::string& name);
   /// Whether the server can answer. Waits, not in a callback. Errors as tokenize().
   Result<Health> health();
 

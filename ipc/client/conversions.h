@@ -39,5 +39,6 @@ std::chrono::milliseconds to_ms(Number count) {
 [[nodiscard]] std::vector<ModelDescription> to_models(const v1::Models& in);
 [[nodiscard]] Embeddings to_embeddings(const v1::Embeddings& in);
 [[nodiscard]] ServerStatus to_status(const v1::Status& in);
+[[nodiscard]] std::vector<SessionInfo> to_sessions(const v1::Sessions& in);
 
 }  // namespace troupe::client
