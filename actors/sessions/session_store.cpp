@@ -13,10 +13,10 @@
 namespace troupe::actors {
 namespace {
 
-constexpr std::string_view kTokens = ".tokens", kContents = ".kv";
+constexpr std::string_view kTokensEnding = ".tokens", kContentsEnding = ".kv";
 
 std::string file_of(const SessionKey& key, SessionPart part) {
-  return key.name + std::string(part == SessionPart::tokens ? kTokens : kContents);
+  return key.name + std::string(part == SessionPart::tokens ? kTokensEnding : kContentsEnding);
 }
 
 std::string folder_of(TenantId tenant) { return fmt::format("{}", static_cast<std::uint64_t>(tenant)); }
@@ -69,7 +69,7 @@ Result<std::vector<SessionStore::Found>> SessionStore::scan() const {
     for (const std::string& file : *files) {
       if (file.starts_with('.')) {
         ::unlinkat(directory->fd(), file.c_str(), 0);
-      } else if (const auto name = name_in(file, kTokens)) {
+      } else if (const auto name = name_in(file, kTokensEnding)) {
         const auto info = regular_file(*directory, file);
         if (!info) continue;
         Found& found = all.emplace_back();
@@ -78,7 +78,7 @@ Result<std::vector<SessionStore::Found>> SessionStore::scan() const {
         found.last_used = static_cast<std::uint64_t>(info->st_mtime);
         if (const auto contents = regular_file(*directory, file_of(found.key, SessionPart::contents)))
           found.content_bytes = static_cast<std::uint64_t>(contents->st_size);
-      } else if (const auto without = name_in(file, kContents)) {
+      } else if (const auto without = name_in(file, kContentsEnding)) {
         const SessionKey key{*tenant, *without};
         if (!regular_file(*directory, file_of(key, SessionPart::tokens))) unlink(key, SessionPart::contents);
       }
