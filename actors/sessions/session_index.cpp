@@ -7,16 +7,12 @@
 #include "config/assert.h"
 
 namespace troupe::actors {
-namespace {
-
 using scheduler::Outcome;
 
-scheduler::Refusal session_refusal(Outcome outcome, std::string message, std::string field = "session",
-                                   std::optional<std::uint64_t> limit = std::nullopt) {
+scheduler::Refusal session_refusal(Outcome outcome, std::string message, std::string field,
+                                   std::optional<std::uint64_t> limit) {
   return {.outcome = outcome, .message = std::move(message), .field = std::move(field), .limit = limit};
 }
-
-}  // namespace
 
 bool is_session_name(std::string_view name) {
   const auto is_allowed = [](char c) {
@@ -45,8 +41,7 @@ void SessionIndex::add(const SessionKey& key, std::uint64_t token_bytes, std::ui
   count(key.tenant, 0, token_bytes + content_bytes);
 }
 
-std::variant<SessionUse, scheduler::Refusal> SessionIndex::begin(TenantId tenant, const std::string& name,
-                                                                 std::vector<Evicted>& evicted) {
+std::variant<SessionUse, scheduler::Refusal> SessionIndex::begin(TenantId tenant, const std::string& name) {
   if (!is_session_name(name))
     return session_refusal(Outcome::invalid_argument,
                            fmt::format("a session's name is 1 to {} letters, digits, '.', '_' and '-', and does not "
@@ -54,32 +49,31 @@ std::variant<SessionUse, scheduler::Refusal> SessionIndex::begin(TenantId tenant
                                        kMaxSessionNameBytes),
                            "session", kMaxSessionNameBytes);
   const auto found = sessions_.find({tenant, name});
+  if (found != sessions_.end() && found->second.in_use)
+    return session_refusal(Outcome::quota,
+                           fmt::format("session \"{}\" is in use by another request; wait for its end, or fork the "
+                                       "session after it",
+                                       name));
+  const auto all = of(tenant);
+  const auto in_use = std::ranges::count_if(all, [](const auto& each) { return each.second.in_use; });
+  if (in_use >= std::ptrdiff_t{limits_.max_sessions_per_user})
+    return session_refusal(Outcome::quota,
+                           fmt::format("{} sessions are in use, as many as a user may have (max_sessions_per_user); "
+                                       "wait for one of them",
+                                       in_use),
+                           "max_sessions_per_user", limits_.max_sessions_per_user);
   if (found != sessions_.end()) {
-    if (found->second.in_use)
-      return session_refusal(Outcome::quota,
-                             fmt::format("session \"{}\" is in use by another request; wait for its end, or fork the "
-                                         "session after it",
-                                         name));
     found->second.in_use = true;
     return SessionUse{found->first, found->second.generation, found->second.token_bytes == 0};
   }
-  if (count_of(tenant) >= limits_.max_sessions_per_user) {
-    const auto oldest = least_recent(tenant, [](const Entry&) { return true; });
-    if (oldest == sessions_.end())
-      return session_refusal(Outcome::quota,
-                             fmt::format("{} sessions are in use, as many as a user may have (max_sessions_per_user); "
-                                         "wait for one of them",
-                                         count_of(tenant)),
-                             "max_sessions_per_user", limits_.max_sessions_per_user);
-    drop(oldest, evicted);
-  }
+  // Another one goes for it only when it gets its file: it may be refused before.
   const SessionUse use{{tenant, name}, ++last_generation_, true};
   sessions_.emplace(use.key, Entry{.generation = use.generation, .in_use = true});
   return use;
 }
 
 std::variant<SessionUse, scheduler::Refusal> SessionIndex::begin(TenantId tenant, const std::string& name,
-                                                                 bool must_exist, std::vector<Evicted>& evicted) {
+                                                                 bool must_exist) {
   const bool exists = find({tenant, name}) != nullptr;
   if (is_session_name(name) && exists != must_exist)
     return session_refusal(
@@ -87,7 +81,7 @@ std::variant<SessionUse, scheduler::Refusal> SessionIndex::begin(TenantId tenant
         exists ? fmt::format("there is a session \"{}\" already; delete it, or choose another name", name)
                : fmt::format("there is no session \"{}\"; troupe session list shows those that there are", name),
         must_exist ? "name" : "to");
-  return begin(tenant, name, evicted);
+  return begin(tenant, name);
 }
 
 void SessionIndex::end(const SessionUse& use, std::uint64_t now) {
@@ -121,6 +115,11 @@ std::optional<scheduler::Refusal> SessionIndex::reserve(const SessionUse& use, c
   const auto too_many = [&] { return bytes_of(use.key.tenant) + bytes > limits_.max_session_bytes; };
   const auto with_contents = [&](const Entry& other) { return other.content_bytes > 0 && &other != &entry; };
   const auto another = [&](const Entry& other) { return &other != &entry; };
+  while (part == SessionPart::tokens && bytes > 0 && count_of(use.key.tenant) > limits_.max_sessions_per_user) {
+    const auto oldest = least_recent(use.key.tenant, another);
+    TROUPE_ASSERT(oldest != sessions_.end());  // no more are in use than there may be
+    drop(oldest, evicted);
+  }
   while (too_many()) {
     auto oldest = least_recent(use.key.tenant, with_contents);
     if (oldest != sessions_.end()) {

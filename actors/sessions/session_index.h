@@ -25,6 +25,11 @@ namespace troupe::actors {
 // 1 to 64 of A-Z, a-z, 0-9, ".", "_", "-", the first not a "."; such a name is a file's name as it stands.
 [[nodiscard]] bool is_session_name(std::string_view name);
 
+// field: the request's field at fault, or the name of the limit.
+[[nodiscard]] scheduler::Refusal session_refusal(scheduler::Outcome outcome, std::string message,
+                                                 std::string field = "session",
+                                                 std::optional<std::uint64_t> limit = std::nullopt);
+
 struct SessionKey {
   TenantId tenant{};
   std::string name;
@@ -54,13 +59,11 @@ class SessionIndex {
   // A session that was found on disk. The limits may be exceeded; they hold again after the next reserve().
   void add(const SessionKey& key, std::uint64_t token_bytes, std::uint64_t content_bytes, std::uint64_t last_used);
 
-  // Takes a session into use, and enters it if it is new. Refused: the name is none, it is in use, or there are too
-  // many and all are in use. Evictions are appended.
-  std::variant<SessionUse, scheduler::Refusal> begin(TenantId tenant, const std::string& name,
-                                                     std::vector<Evicted>& evicted);
+  // Takes a session into use, and enters it if it is new. Refused: the name is none, it is in use, or as many as the
+  // tenant may have are.
+  std::variant<SessionUse, scheduler::Refusal> begin(TenantId tenant, const std::string& name);
   // The same for a session that must exist (must_exist) or must not. Refused also for that.
-  std::variant<SessionUse, scheduler::Refusal> begin(TenantId tenant, const std::string& name, bool must_exist,
-                                                     std::vector<Evicted>& evicted);
+  std::variant<SessionUse, scheduler::Refusal> begin(TenantId tenant, const std::string& name, bool must_exist);
   // The use has ended. A session without a file is forgotten.
   void end(const SessionUse& use, std::uint64_t now);
   // Forgets a session in use, which its use (from begin()) names.
@@ -68,7 +71,7 @@ class SessionIndex {
 
   // Counts the file of this part with so many bytes, in place of what it had. Refused, with what was counted before
   // unchanged, if it cannot fit: tokens then are not written, contents neither. A session that was removed meanwhile
-  // (another generation) is refused, too.
+  // (another generation) is refused, too. Evictions are appended: for bytes, or because a new session is one too many.
   std::optional<scheduler::Refusal> reserve(const SessionUse& use, const scheduler::Tenant& tenant, SessionPart part,
                                             std::uint64_t bytes, std::vector<Evicted>& evicted);
   // Whether the session is still the one of this use.

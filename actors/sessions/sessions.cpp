@@ -7,7 +7,6 @@
 #include <condition_variable>
 #include <filesystem>
 #include <limits>
-#include <new>
 
 #include "config/assert.h"
 
@@ -16,15 +15,6 @@ namespace {
 
 using scheduler::Outcome;
 
-std::uint64_t seconds_now() {
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::seconds>(now).count());
-}
-
-scheduler::Refusal refused_for(Outcome outcome, std::string message, std::string field = "session") {
-  return {.outcome = outcome, .message = std::move(message), .field = std::move(field), .limit = std::nullopt};
-}
-
 // Whether a turn that ended like this becomes part of its session.
 bool is_kept(const End& end, bool has_tokens) {
   if (scheduler::info(end.outcome).kind != scheduler::OutcomeKind::done) return false;
@@ -32,6 +22,11 @@ bool is_kept(const End& end, bool has_tokens) {
 }
 
 }  // namespace
+
+std::uint64_t unix_seconds() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::seconds>(now).count());
+}
 
 // Collects the answer, and passes everything on.
 class SessionSink final : public StreamSink {
@@ -49,194 +44,6 @@ class SessionSink final : public StreamSink {
   const Ended ended_;
   std::vector<TokenId> answer_;
 };
-
-// --- a turn ---
-
-SessionTurn::SessionTurn(Sessions& sessions, SessionUse use, scheduler::Tenant tenant, bool recompute)
-    : sessions_(sessions), use_(std::move(use)), tenant_(std::move(tenant)), recompute_(recompute) {}
-
-SessionTurn::~SessionTurn() {
-  forget_image();
-  sessions_.one_less();
-}
-
-void SessionTurn::load(std::shared_ptr<const engine::LoadedModel> model, std::function<void(Loaded)> done) {
-  sessions_.post(Sessions::Size::small,
-                 [self = shared_from_this(), model = std::move(model), done = std::move(done)]() mutable {
-                   Loaded loaded = self->read_tokens(*model);
-                   {
-                     const std::lock_guard lock(self->mutex_);
-                     self->model_ = std::move(model);
-                   }
-                   done(std::move(loaded));
-                 });
-}
-
-SessionTurn::Loaded SessionTurn::read_tokens(const engine::LoadedModel& model) {
-  engine::SequenceRecord record{.numerics_id = model.numerics_id(),
-                                .model_hash = model.model().content_hash(),
-                                .tokens = {},
-                                .created = seconds_now(),
-                                .num_answers = 0};
-  std::vector<TokenId> tokens;
-  std::optional<engine::SequenceFile> contents;
-  if (!use_.is_new) {
-    auto file = sessions_.store_->open_tokens(use_.key);
-    if (!file)
-      return refused_for(Outcome::invalid_argument,
-                         fmt::format("session \"{}\" cannot be continued: {}; delete it and begin another one", name(),
-                                     file.error().message));
-    const engine::SequenceRecord& old = file->record();
-    if (old.model_hash != record.model_hash)
-      return refused_for(Outcome::unsupported,
-                         fmt::format("session \"{}\" is a conversation with another model (numerics {}); this server "
-                                     "has {}: serve that model, or begin another session",
-                                     name(), old.numerics_id, record.numerics_id));
-    const bool is_same = old.numerics_id == record.numerics_id;
-    if (!is_same && !recompute_)
-      return refused_for(
-          Outcome::unsupported,
-          fmt::format("session \"{}\" was computed under numerics {}, and this server has {}: serve with the same "
-                      "kernels and KV type, or continue from its tokens with other bits (session_recompute; troupe run "
-                      "--recompute)",
-                      name(), old.numerics_id, record.numerics_id));
-    record.created = old.created;
-    record.num_answers = old.num_answers;
-    tokens = old.tokens;
-    if (is_same && !recompute_) {
-      auto saved = sessions_.store_->open_contents(use_.key);
-      const auto is_prefix = [&](const engine::SequenceFile& of) {
-        const std::uint32_t count = of.num_computed();
-        return count > 0 && count <= tokens.size() && count <= of.record().tokens.size() &&
-               std::equal(tokens.begin(), tokens.begin() + count, of.record().tokens.begin());
-      };
-      if (saved && saved->check(model) && is_prefix(*saved)) contents.emplace(std::move(*saved));
-    }
-  }
-  const std::lock_guard lock(mutex_);
-  if (has_prompt_) return tokens;  // loaded before, and in use
-  record_ = std::move(record);
-  contents_ = std::move(contents);
-  num_saved_ = contents_ ? contents_->num_computed() : 0;
-  return tokens;
-}
-
-void SessionTurn::set_prompt(std::vector<TokenId> prompt) {
-  const std::lock_guard lock(mutex_);
-  TROUPE_ASSERT(model_ != nullptr);
-  record_.tokens = std::move(prompt);
-  has_prompt_ = true;
-}
-
-std::uint32_t SessionTurn::num_saved() const {
-  const std::lock_guard lock(mutex_);
-  return num_saved_ < record_.tokens.size() ? num_saved_ : 0;
-}
-
-std::shared_ptr<const engine::SequenceImage> SessionTurn::image() const {
-  const std::lock_guard lock(mutex_);
-  return image_;
-}
-
-void SessionTurn::read_image(std::function<void()> done) {
-  std::uint64_t bytes = 0;
-  {
-    const std::lock_guard lock(mutex_);
-    if (!readers_.empty()) return readers_.push_back(std::move(done));
-    if (num_saved_ > 0 && !image_) bytes = contents_->content_bytes();
-  }
-  if (bytes == 0 || !sessions_.take_buffer(tenant_, bytes)) {
-    if (bytes > 0) forget_image();
-    return done();
-  }
-  {
-    const std::lock_guard lock(mutex_);
-    image_bytes_ = bytes;
-    readers_.push_back(std::move(done));
-  }
-  sessions_.post(Sessions::Size::large, [self = shared_from_this()] {
-    std::shared_ptr<engine::SequenceImage> image;
-    try {  // while it has readers nothing else uses contents_
-      image = std::make_shared<engine::SequenceImage>(*self->model_, self->contents_->num_computed());
-      if (!self->contents_->read(*image)) image = nullptr;
-    } catch (const std::bad_alloc&) {
-      image = nullptr;
-    }
-    if (!image) self->forget_image();
-    std::vector<std::function<void()>> readers;
-    {
-      const std::lock_guard lock(self->mutex_);
-      self->image_ = std::move(image);
-      readers = std::exchange(self->readers_, {});
-    }
-    for (const auto& done : readers) done();
-  });
-}
-
-void SessionTurn::forget_image() {
-  std::uint64_t bytes = 0;
-  {
-    const std::lock_guard lock(mutex_);
-    num_saved_ = 0;
-    image_ = nullptr;
-    std::swap(bytes, image_bytes_);
-  }
-  sessions_.give_buffer_back(tenant_, bytes);
-}
-
-std::shared_ptr<SessionSaving> SessionTurn::save(std::vector<TokenId> tokens, std::uint32_t num_computed) {
-  engine::SequenceRecord record;
-  std::shared_ptr<const engine::LoadedModel> model;
-  {
-    const std::lock_guard lock(mutex_);
-    record = {.numerics_id = record_.numerics_id,
-              .model_hash = record_.model_hash,
-              .tokens = std::move(tokens),
-              .created = record_.created,
-              .num_answers = record_.num_answers + 1};
-    model = model_;
-  }
-  if (num_computed == 0) return nullptr;
-  const std::uint64_t bytes = engine::SequenceImage::bytes_for(*model, num_computed);
-  if (!sessions_.take_buffer(tenant_, bytes)) return nullptr;
-  try {
-    return std::make_shared<SessionSaving>(shared_from_this(), std::move(record),
-                                           std::make_unique<engine::SequenceImage>(*model, num_computed));
-  } catch (const std::bad_alloc&) {
-    sessions_.give_buffer_back(tenant_, bytes);
-    return nullptr;
-  }
-}
-
-std::optional<engine::SequenceRecord> SessionTurn::record_with(const std::vector<TokenId>& answer) const {
-  const std::lock_guard lock(mutex_);
-  if (!has_prompt_) return std::nullopt;
-  engine::SequenceRecord record = record_;
-  record.tokens.insert(record.tokens.end(), answer.begin(), answer.end());
-  ++record.num_answers;
-  return record;
-}
-
-// --- contents on their way to the disk ---
-
-SessionSaving::SessionSaving(std::shared_ptr<SessionTurn> turn, engine::SequenceRecord record,
-                             std::unique_ptr<engine::SequenceImage> image)
-    : turn_(std::move(turn)), record_(std::move(record)), image_(std::move(image)) {
-  const std::lock_guard lock(turn_->sessions_.mutex_);
-  ++turn_->sessions_.num_saving_[turn_->use_.key];
-}
-
-SessionSaving::~SessionSaving() {
-  turn_->sessions_.give_buffer_back(turn_->tenant_, image_->bytes().size());
-  turn_->sessions_.saving_ended(turn_->use_.key);
-}
-
-void SessionSaving::commit(std::shared_ptr<SessionSaving> saving) {
-  Sessions& sessions = saving->turn_->sessions_;
-  sessions.post(Sessions::Size::large, [&sessions, saving = std::move(saving)] { sessions.write_contents(*saving); });
-}
-
-// --- all sessions ---
 
 Sessions::Sessions(const SessionsOptions& options, const std::vector<int>& cpus)
     : directory_(options.sessions_directory),
@@ -331,19 +138,16 @@ void Sessions::when_idle(std::function<void()> done) {
 }
 
 Sessions::Begun Sessions::begin(const scheduler::Tenant& tenant, const std::string& name, bool recompute) {
-  if (const Status opened = open(); !opened) return refused_for(Outcome::unsupported, opened.error().message);
-  std::vector<Evicted> evicted;
+  if (const Status opened = open(); !opened) return session_refusal(Outcome::unsupported, opened.error().message);
   std::optional<SessionUse> use;
   {
     const std::lock_guard lock(mutex_);
-    auto begun = index_.begin(tenant.id, name, evicted);
+    auto begun = index_.begin(tenant.id, name);
     if (auto* refused = std::get_if<scheduler::Refusal>(&begun)) return std::move(*refused);
     use = std::get<SessionUse>(std::move(begun));
     ++num_open_;
   }
-  auto turn = std::make_shared<SessionTurn>(*this, *std::move(use), tenant, recompute);
-  if (!evicted.empty()) post(Size::small, [this, evicted = std::move(evicted)] { delete_evicted(evicted); });
-  return turn;
+  return std::make_shared<SessionTurn>(*this, *std::move(use), tenant, recompute);
 }
 
 std::shared_ptr<StreamSink> Sessions::wrap(std::shared_ptr<SessionTurn> turn, std::shared_ptr<StreamSink> sink) {
@@ -359,7 +163,7 @@ void Sessions::end_turn(const std::shared_ptr<SessionTurn>& turn, End end, const
   if (!record) {
     {
       const std::lock_guard lock(mutex_);
-      index_.end(turn->use_, seconds_now());
+      index_.end(turn->use_, unix_seconds());
     }
     return sink->end(std::move(end));
   }
@@ -367,7 +171,7 @@ void Sessions::end_turn(const std::shared_ptr<SessionTurn>& turn, End end, const
     const std::string problem = store_turn(*turn, record);
     {
       const std::lock_guard lock(mutex_);
-      index_.end(turn->use_, seconds_now());
+      index_.end(turn->use_, unix_seconds());
     }
     if (!problem.empty()) end.message += (end.message.empty() ? "" : "; ") + problem;
     sink->end(std::move(end));
@@ -453,7 +257,7 @@ std::optional<scheduler::Refusal> Sessions::check_exists(const SessionQuestion& 
   const std::lock_guard lock(mutex_);
   const auto* const entry = index_.find({question.tenant.id, question.name});
   if (entry != nullptr && entry->token_bytes > 0) return std::nullopt;
-  return refused_for(
+  return session_refusal(
       Outcome::invalid_argument,
       is_session_name(question.name)
           ? fmt::format("there is no session \"{}\"; troupe session list shows those that there are", question.name)
@@ -463,7 +267,7 @@ std::optional<scheduler::Refusal> Sessions::check_exists(const SessionQuestion& 
 
 void Sessions::ask(const SessionQuestion& question, OnAnswer done) {
   using Kind = SessionQuestion::Kind;
-  if (const Status opened = open(); !opened) return done(refused_for(Outcome::unsupported, opened.error().message));
+  if (const Status opened = open(); !opened) return done(session_refusal(Outcome::unsupported, opened.error().message));
   const SessionKey key{question.tenant.id, question.name};
   if (question.kind == Kind::fork) return ask_fork(question, done);
   if (question.kind == Kind::remove) return ask_remove(question, done);
@@ -497,11 +301,10 @@ void Sessions::ask(const SessionQuestion& question, OnAnswer done) {
 }
 
 void Sessions::ask_remove(const SessionQuestion& question, const OnAnswer& done) {
-  std::vector<Evicted> evicted;
   std::optional<scheduler::Refusal> refused;
   {
     const std::lock_guard lock(mutex_);
-    auto begun = index_.begin(question.tenant.id, question.name, /*must_exist=*/true, evicted);
+    auto begun = index_.begin(question.tenant.id, question.name, /*must_exist=*/true);
     if (auto* why = std::get_if<scheduler::Refusal>(&begun))
       refused = std::move(*why);
     else
@@ -515,17 +318,16 @@ void Sessions::ask_remove(const SessionQuestion& question, const OnAnswer& done)
 }
 
 void Sessions::ask_fork(const SessionQuestion& question, const OnAnswer& done) {
-  std::vector<Evicted> evicted;
   std::optional<scheduler::Refusal> refused;
   std::optional<SessionUse> source, target;
   {
     const std::lock_guard lock(mutex_);
-    auto from = index_.begin(question.tenant.id, question.name, /*must_exist=*/true, evicted);
+    auto from = index_.begin(question.tenant.id, question.name, /*must_exist=*/true);
     if (auto* why = std::get_if<scheduler::Refusal>(&from)) {
       refused = std::move(*why);
     } else {
       source = std::get<SessionUse>(from);
-      auto to = index_.begin(question.tenant.id, question.to, /*must_exist=*/false, evicted);
+      auto to = index_.begin(question.tenant.id, question.to, /*must_exist=*/false);
       if (auto* no = std::get_if<scheduler::Refusal>(&to)) {
         refused = std::move(*no);
         index_.end(*source, index_.find(source->key)->last_used);
@@ -536,13 +338,12 @@ void Sessions::ask_fork(const SessionQuestion& question, const OnAnswer& done) {
   }
   if (refused) return done(*std::move(refused));
   // With the contents that are being written now.
-  post(Size::large, [this, done, evicted = std::move(evicted), from = *source, to = *target, tenant = question.tenant] {
-    delete_evicted(evicted);
+  post(Size::large, [this, done, from = *source, to = *target, tenant = question.tenant] {
     SessionAnswer answer = fork(from, to, tenant);
     {
       const std::lock_guard lock(mutex_);
       index_.end(from, index_.find(from.key)->last_used);
-      index_.end(to, seconds_now());
+      index_.end(to, unix_seconds());
     }
     done(std::move(answer));
   });
@@ -550,9 +351,9 @@ void Sessions::ask_fork(const SessionQuestion& question, const OnAnswer& done) {
 
 SessionAnswer Sessions::fork(const SessionUse& from, const SessionUse& to, const scheduler::Tenant& tenant) {
   auto file = store_->open_tokens(from.key);
-  if (!file) return refused_for(Outcome::invalid_argument, file.error().message, "from");
+  if (!file) return session_refusal(Outcome::invalid_argument, file.error().message, "from");
   engine::SequenceRecord record = file->record();
-  record.created = seconds_now();
+  record.created = unix_seconds();
   std::vector<Evicted> evicted;
   std::optional<scheduler::Refusal> refused;
   std::uint64_t content_bytes = 0;
@@ -564,7 +365,8 @@ SessionAnswer Sessions::fork(const SessionUse& from, const SessionUse& to, const
     if (!refused && content_bytes > 0 && index_.reserve(to, tenant, SessionPart::contents, content_bytes, evicted))
       content_bytes = 0;
   }
-  delete_evicted(evicted);
+  // By the thread that writes tokens, before it writes those of a new session of such a name.
+  if (!evicted.empty()) post(Size::small, [this, gone = evicted] { delete_evicted(gone); });
   if (refused) return *std::move(refused);
   Status written = content_bytes > 0 ? store_->link_contents(from.key, to.key) : Status(Ok{});
   const bool linked = content_bytes > 0 && written;
@@ -574,7 +376,7 @@ SessionAnswer Sessions::fork(const SessionUse& from, const SessionUse& to, const
   if (!written) {
     store_->remove(to.key);
     (void)index_.reserve(to, tenant, SessionPart::tokens, 0, evicted);
-    return refused_for(Outcome::quota, written.error().message, "to");
+    return session_refusal(Outcome::quota, written.error().message, "to");
   }
   SessionInfo made;
   made.name = to.key.name;

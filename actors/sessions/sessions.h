@@ -10,8 +10,8 @@
 //
 // The contents (K, V, state) are saved apart, after the end: the batch copies the blocks to memory between its steps,
 // in parts (SessionSaving), and a thread of its own writes them. Copying a turn's blocks costs less than its last token
-// did, which read them all; the disk's bandwidth is nobody's but this thread's, and what waits for it is bounded by
-// max_session_buffer_bytes: what does not fit is not saved, and computed again if the prefix cache has lost it.
+// did, which read them all; what waits for the disk is bounded by max_session_buffer_bytes: what does not fit is not
+// saved, and computed again if the prefix cache has lost it.
 //
 // The index and this class decide, session_store.h has the files. Jobs that wait for small files only (tokens, headers)
 // have a thread, those with contents another one, in the order they were posted. Of either there are at most three for
@@ -37,6 +37,8 @@
 namespace troupe::actors {
 
 class Sessions;
+
+[[nodiscard]] std::uint64_t unix_seconds();  // since 1970
 
 // Contents that are being copied from blocks. Destroyed without commit(), they are not saved.
 class SessionSaving {
